@@ -1,8 +1,8 @@
 // Merges the split-K partials of attention: y = sum_i exp(m_i - m) acc_i / sum_i exp(m_i - m) l_i, with the maximum m of all m_i.
 //
-// parts: float [batch, heads, rows, parts, size + 2], each the accumulated values, then the score maximum m_i and the sum of exponentials
-// l_i. y: [batch, heads, rows, size], any strides except for the last axis. terms (STORES_STATS): (m, 1 / l) of each row, read by
-// attention_scores. One invocation computes four elements of a row.
+// partials: float [batch, heads, rows, num_partials, size + 2]; each has the accumulated values acc_i, the score maximum m_i and the sum of
+// exponentials l_i. y: [batch, heads, rows, size], any strides except for the last axis. softmax_stats (STORES_STATS): (m, 1 / l) of each
+// row, read by attention_scores. One invocation computes four elements of a row.
 //
 // For all devices. Selected in cpp/operators/attention/attention.cpp if the keys are split and the attention kernel does not merge itself
 // (MERGES_SPLITS).
@@ -18,7 +18,7 @@ layout(push_constant) uniform parameter {
   uint rows, heads, size, num_partials;
   uint y_batch, y_head, y_row;
 #if STORES_STATS
-  uint first_stats_row;  // index of the first row
+  uint first_stats_row;  // index of the first row in softmax_stats
 #endif
   uint y_offset;
 } p;

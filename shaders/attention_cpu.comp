@@ -8,8 +8,8 @@
 //     online softmax: m, l, P = exp(S - m)
 //     acc = acc * exp(m_old - m) + P v
 //
-// Selected in attention.cpp (cpu_plan) for devices that prefer CPU variants. The keys are split so that no loop reaches lavapipe's limit
-// of 65,535 iterations.
+// Selected in attention.cpp (make_cpu_plan) for devices that prefer CPU variants. The keys are split so that no loop reaches lavapipe's
+// limit of 65,535 iterations.
 #version 450
 #extension GL_KHR_shader_subgroup_basic : require
 #extension GL_KHR_shader_subgroup_shuffle : require

@@ -1,15 +1,16 @@
 // Decode attention without cooperative matrices (few queries, memory-bound). See include/attention.glsl for buffers.
 //
 // Workgroup (x, y, z) = (ROWS queries of heads that share K and V, K/V head of a batch item, split of the keys). GROUP_THREADS invocations
-// share a key: each loads ITEMS_PER_THREAD vec4s of it and uses them for all ROWS queries. THREAD_GROUPS such groups take turns.
+// share a key: each loads ITEMS_PER_THREAD vec4s of it and uses them for all ROWS queries. THREAD_GROUPS such groups process different
+// keys.
 //   for each 4 keys of the group:
 //     load K and V; partial dots for ROWS queries; reduce over the GROUP_THREADS invocations
 //     online softmax; acc = acc * factor + P v
 //   reduce over THREAD_GROUPS in shared memory; store, write the partial result (SPLIT_KEYS), or let the last workgroup of a row merge them
 //   (MERGES_SPLITS)
 //
-// Needs no extension on GPUs; SUBGROUP uses shuffles, CPU_VARIANT is the CPU variant with one subgroup of 8. Selected in attention.cpp
-// (rows_plan).
+// Needs no extension on GPUs. SUBGROUP uses shuffles; CPU_VARIANT, for CPU drivers, uses one subgroup of 8. Selected in attention.cpp
+// (make_decode_plan).
 #version 450
 #if CPU_VARIANT || SUBGROUP
 #extension GL_KHR_shader_subgroup_basic : require
@@ -63,7 +64,7 @@ shared bool is_last;
 // Merges the `count` splits of the rows if this workgroup is the last to finish.
 void merge_splits(uint batch, uint kv_head, uint count) {
   memoryBarrierBuffer();
-  barrier();  // this workgroup's partial result has been written
+  barrier();  // wait until this workgroup has written its partial result
   if (gl_LocalInvocationIndex == 0u) {
     memoryBarrierBuffer();  // barrier() orders only shared memory
     const uint counter = grid_group().y * grid_size().x + grid_group().x;
@@ -105,7 +106,7 @@ void main() {
     row_max[r] = minus_infinity;
     sum[r] = 0.0;
   }
-  // Splits the visible keys, which may be few.
+  // Split only the visible keys, which may be few.
   const uint num_visible = uint(max(all.y - all.x, 0)), min_split_size = min(THREAD_GROUPS * 4u, p.split_size);
   const uint split_size = max(((num_visible + grid_size().z - 1u) / grid_size().z + 3u) / 4u * 4u, min_split_size);
   const int begin = all.x + int(grid_group().z * split_size), end = min(all.y, begin + int(split_size));
@@ -150,8 +151,8 @@ void main() {
     if (THREAD_IN_GROUP == 0u) group_stats[r * THREAD_GROUPS + THREAD_GROUP_INDEX] = vec2(row_max[r], sum[r]);
     FOR_THREAD_ITEMS(h) group_acc[((r * THREAD_GROUPS + THREAD_GROUP_INDEX) * ITEMS_PER_THREAD + h) * GROUP_THREADS + THREAD_IN_GROUP] = sums[r * ITEMS_PER_THREAD + h];
   }
-  barrier();  // partial results of all groups have been stored
-  // Each group merges different rows, so the rows are merged in parallel.
+  barrier();  // wait until all groups have stored their partial results
+  // Each group merges different rows, so that rows are merged in parallel.
   for (uint r = THREAD_GROUP_INDEX; r < ROWS; r += THREAD_GROUPS) {
     float merged_max = minus_infinity, merged_sum = 0.0;
     vec4 merged[ITEMS_PER_THREAD];

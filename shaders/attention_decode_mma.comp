@@ -3,19 +3,19 @@
 // buffers.
 //
 // Workgroup (x, y, z) = (ROWS queries, K/V head of a batch item, split of the keys in use). Each subgroup processes KEY_BLOCKS * 16 keys
-// per iteration; the subgroups of a workgroup take turns. A 16-byte load is used as is: a sum over K does not depend on the order, so an
-// invocation assigns its contiguous elements to the positions of its fragment. Queries are A and keys B; probabilities are then the B
-// operand of the transposed product V^T P^T.
+// per iteration; the subgroups of a workgroup process different keys. A 16-byte load is used as is: a sum over K does not depend on the
+// order, so an invocation assigns its contiguous elements to the positions of its fragment. Queries are A and keys B; probabilities are
+// then the B operand of the transposed product V^T P^T.
 //   load K, V; load Q fragments (QUERIES_SHARED: kept in shared memory, for long heads)
 //   for each tile of keys:
 //     S = Q K^T; prefetch the next K; mask; online softmax
 //     acc^T = acc^T * factor + V^T P^T; prefetch the next V
 //   reduce over subgroups; store, or write the partial result; the last workgroup of a row merges them (MERGES_SPLITS)
-// parts (MERGES_SPLITS): vec4 [row tile][split][ROWS][V_SIZE / 4 + 1], the last with the score maximum and the sum. INT8: K and V are bytes
-// with one scale per row of a head. A packed pair consists of every other byte of a word, and the queries are reordered to match; K scales
-// multiply the scores, V scales the values.
+// partials (MERGES_SPLITS): vec4 [row tile][split][ROWS][V_SIZE / 4 + 1]; the last vec4 has the score maximum and the sum. INT8: K and V
+// are bytes with one scale per row of a head. A packed pair consists of every other byte of a word, and the queries are reordered to match;
+// K scales multiply the scores, V scales the values.
 //
-// Requires the fragment layout (has_fragments) and heads of whole, aligned vec8s, up to 256 elements (128 for more than 8 queries).
+// Requires the fragment layout (has_or_emulates_mma) and heads of whole, aligned vec8s, up to 256 elements (128 for more than 8 queries).
 // Selected in attention.cpp (choose_decode_plan).
 #version 450
 #extension GL_EXT_control_flow_attributes : require
@@ -46,7 +46,7 @@ const uint K_LOADS = (SIZE + 31u) / 32u, V_LOADS = (V_SIZE + 63u) / 64u;  // vec
 const uint SCORE_COMPONENTS = ROWS > 8u ? 8u : 4u;  // number of score components that belong to queries
 const uint ROW_HALVES = SCORE_COMPONENTS / 4u;  // number of 8-row halves in use
 const uint OUTPUT_TILES = V_LOADS * 4u;  // number of output tiles of 16 columns
-// vec4s per row, and per partial result with maximum and sum
+// vec4s per row, and per partial result, which also has the maximum and the sum
 const uint VEC4_PER_ROW = (V_SIZE + 3u) / 4u, PARTIAL_VEC4 = VEC4_PER_ROW + 1u;
 // vec4s of all rows, and of all subgroups' partial results
 const uint OUTPUT_VEC4 = ROWS * VEC4_PER_ROW, SHARED_PARTIALS = SUBGROUPS * OUTPUT_VEC4;
@@ -65,7 +65,7 @@ shared bool is_last;
 const uint K_REGISTERS = KEY_BLOCKS * K_LOADS * 2u, V_REGISTERS = KEY_BLOCKS * V_LOADS * 4u;  // number of K and V vec8s of one iteration
 K_TYPE k_regs[K_REGISTERS], v_regs[V_REGISTERS];
 #if INT8
-// The scale of one key and one value per lane: lane i has the scales of key i of the (at most two) blocks.
+// Scales of one key and one value per lane: lane i has those of key i of the (at most two) blocks.
 float k_lane_scale, v_lane_scale;
 #endif
 float scores[KEY_BLOCKS * kComponents];  // scores, then probabilities
@@ -83,7 +83,7 @@ ACCUMULATOR_ARRAY(sums, OUTPUT_TILES);
 #define FOR(i, count) [[unroll]] for (uint i = 0u; i < (count); ++i)
 #endif
 
-// exp(score - reference); see attention_mma.comp.
+// exp(score - shift); see attention_mma.comp.
 #if MASKED
 #define EXP_SCORE(score, shift, exp_scale) exp((score) - (shift))
 #else
@@ -153,7 +153,7 @@ void load_keys(uint at, int key, int end) {
     }
   }
 #if INT8
-  k_lane_scale = scale_of_k(at + uint(min(key + int(LANE), end - 1)) * p.k_row);
+  k_lane_scale = load_k_scale(at + uint(min(key + int(LANE), end - 1)) * p.k_row);
 #endif
 }
 
@@ -166,7 +166,7 @@ void load_values(uint at, int key, int end) {
     }
   }
 #if INT8
-  v_lane_scale = scale_of_v(at + uint(min(key + int(LANE), end - 1)) * p.v_row);
+  v_lane_scale = load_v_scale(at + uint(min(key + int(LANE), end - 1)) * p.v_row);
 #endif
 }
 
@@ -251,7 +251,7 @@ struct PartialVec4 {
 
 PartialVec4 empty_partial() { return PartialVec4(vec4(0.0), minus_infinity, 0.0); }
 
-// Merges `count` partial results in shared memory. They are `stride` apart from `first` on; their maxima and sums start at `first_stats`.
+// Merges `count` partial results in shared memory: from `first` on, `stride` apart, with maxima and sums from `first_stats` on.
 PartialVec4 merge_shared_partials(uint first, uint first_stats, uint stride, uint stats_stride, uint count) {
   PartialVec4 merged_result = empty_partial();
   FOR(i, count) merged_result.row_max = max(merged_result.row_max, partial_stats[first_stats + i * stats_stride].x);
@@ -304,7 +304,7 @@ PartialVec4 merge_split_partials(uint item, uint first, uint step, uint count) {
   return merged_result;
 }
 
-// Like meet(), for the rows of a single subgroup. With EMULATED, SHUFFLE has a workgroup barrier, so no subgroup may leave early.
+// Like merge_splits(), for the rows of a single subgroup. With EMULATED, SHUFFLE has a workgroup barrier, so no subgroup may leave early.
 void merge_splits_by_subgroup(uint batch, uint kv_head, uint count) {
 #if EMULATED
   barrier();  // this subgroup's partial result has been written
@@ -446,7 +446,7 @@ void process_keys(int key, int next) {
 
 void main() {
   const uint kv_heads = p.heads / p.group, batch = grid_group().y / kv_heads, kv_head = grid_group().y % kv_heads;
-  // The keys visible to any and to all queries, and this workgroup's split of them.
+  // Compute the keys visible to any query, those visible to all, and this workgroup's split of them.
   const ivec2 first_visible = visible_keys(batch, 0u), last_visible = visible_keys(batch, p.rows - 1u);
   const uint keys = uint(max(last_visible.y - first_visible.x, 0)), keys_per_iteration = SUBGROUPS * KEYS_PER_SUBGROUP;
   const uint split_size = max((keys + grid_size().z * keys_per_iteration - 1u) / (grid_size().z * keys_per_iteration), 1u) * keys_per_iteration;

@@ -16,7 +16,7 @@
 // neighbouring heads at a time.
 //
 // Requires VK_KHR_cooperative_matrix with the layout above (has_mma); EMULATED replaces it in tests. Heads are whole, aligned vec8s.
-// Selected in attention.cpp (matrix_plan); attention_tiling.cpp chooses the tile.
+// Selected in attention.cpp (choose_coopmat_plan); attention_tiling.cpp chooses the tile.
 #version 450
 #extension GL_EXT_control_flow_attributes : require
 #extension GL_EXT_shader_explicit_arithmetic_types_float16 : require
@@ -95,11 +95,10 @@ float load_staged_fp16(uint at, uint column) { return unpackHalf2x16(staged[at +
 #define STORE_ACC(matrix, at, row) coopMatStore(matrix, staged, at, row, gl_CooperativeMatrixLayoutRowMajor)
 #endif
 
-// Which of its two rows of a tile component i belongs to: 0 or 1.
+// Whether component i belongs to the lane's first row of a tile (0) or the second (1).
 #define ROW_HALF(i) ((i) >> 2)
 
-// exp(score - reference). Without a mask, the scores stay unscaled and `exp_scale` = scale * log2(e) is folded into the fma with the
-// reference.
+// exp(score - shift). Without a mask, the scores stay unscaled, and the fma applies `exp_scale` = scale * log2(e) to score and shift.
 // SCALE_FIRST: scores are scaled first. Masked scores use exp: a mask may add the lowest float, which `exp_scale` would turn into
 // -infinity.
 #if MASKED
@@ -162,7 +161,7 @@ void load_queries(uint at, uint first_row, uint at_k, uint at_v, int begin, int 
         FOR(step, QK_FRAGMENTS) LOAD_QUERIES(queries[s * QK_FRAGMENTS + step], from + step * 2u, K_ROW_STRIDE);
     }
   }
-  // read by opaque_zero()
+  // zeros for opaque_zero()
   if (gl_LocalInvocationIndex < NUM_BUFFERS) staged[gl_LocalInvocationIndex * BUFFER_SIZE + VEC8_PER_K_ROW] = uvec4(0u);
   barrier();  // Q is in registers; K reuses the buffer
 }
@@ -293,7 +292,7 @@ void multiply_values(uint stage) {
 }
 
 uint stage = 0u;  // shared memory buffer of this iteration
-// With two row tiles there are too few registers for it, unless the loop has no branches.
+// With two row tiles there are too few registers for opaque_zero(), unless the loop has no branches.
 const bool USES_OPAQUE_ZERO = QUERY_TILES == 1u || KEY_LOOP == ALL_TILES_FULL;
 
 // Returns zero, but reads it from shared memory after the barrier, so that the driver cannot hoist the prefetch above it. The prefetched
@@ -351,7 +350,7 @@ void reduce_key_slices() {
       if (KEY_SLICE_INDEX > 0u) staged[first + (j + 1u) * kLanes] = floatBitsToUint(acc4);
     }
   }
-  barrier();  // partial results have been stored
+  barrier();  // wait until all partial results have been stored
   FOR(slice, KEY_SLICES - 1u) FOR(s, QUERY_TILES) {
     const uint first = ((slice * QUERY_GROUPS + QUERY_GROUP_INDEX) * QUERY_TILES + s) * (V_FRAGMENTS * 2u + 1u) * kLanes + LANE;
     const vec4 other = uintBitsToFloat(staged[first]);
@@ -368,7 +367,7 @@ void reduce_key_slices() {
       }
     }
   }
-  barrier();  // partial results have been read; the output staging reuses the memory
+  barrier();  // wait until all partial results have been read; the output staging reuses the memory
 }
 
 // Stores the output of a row tile, OUT_FRAGMENTS fragments at a time; adjacent lanes store adjacent columns.

@@ -1,8 +1,8 @@
 // Writes attention scores, which the other kernels do not store: y[batch, heads, rows, keys], dense.
 // SCORE_STAGE 0: scale q k^T; 1: with softcap; 2: with mask; 3: probabilities exp(s - m) / l.
 //
-// See include/attention.glsl for q, k and mask. terms (SCORE_STAGE 3): (m, 1 / l) of each row, from attention_combine. One invocation
-// computes one score.
+// See include/attention.glsl for q, k and mask. softmax_stats (SCORE_STAGE 3): (m, 1 / l) of each row, from attention_combine. One
+// invocation computes one score.
 //
 // For all devices. Selected in cpp/operators/attention/attention.cpp if the scores are an output of the node.
 #version 450

@@ -9,7 +9,7 @@
 //   reduce the sums of the rows; y = acc / l
 //
 // For GPUs without suitable cooperative matrices that support 256 invocations and have enough shared memory. Selected in attention.cpp
-// (tiled_plan).
+// (make_tiled_plan).
 #version 450
 #extension GL_EXT_control_flow_attributes : require
 #define GRID_AXES 0
@@ -37,7 +37,7 @@ void main() {
   const int begin = visible_keys(batch, first_row).x, end = visible_keys(batch, last_row).y;
   vec4 sums[4u * VEC4_PER_THREAD];
   [[unroll]] for (uint i = 0u; i < 4u * VEC4_PER_THREAD; ++i) sums[i] = vec4(0.0);
-  // Softmax state of the row whose exponentials this invocation shares.
+  // Softmax state of the row whose exponentials this invocation computes with three others.
   float row_max = minus_infinity, sum = 0.0;
   const uint softmax_row = gl_LocalInvocationIndex / 4u, softmax_lane = gl_LocalInvocationIndex % 4u;
   for (int key = begin; key < end; key += int(kKeys)) {
@@ -87,7 +87,7 @@ void main() {
     }
     if (softmax_lane == 0u) factors[softmax_row] = factor;
     [[unroll]] for (uint half_tile = 0u; half_tile < kKeys; half_tile += kHeadChunk) {
-      barrier();  // P has been stored, and no invocation is still reading the previous tile
+      barrier();  // wait until P has been stored and no invocation is still reading the previous tile
       for (uint i = 0u; i < VEC4_PER_THREAD; ++i) {
         const uint row = gl_LocalInvocationIndex / 16u, column = across * 4u + i * 64u;
         const vec4 x4 = load_v(at_v + uint(min(key + int(half_tile + row), end - 1)) * p.v_row, first_column + column);

@@ -1,4 +1,4 @@
-// Col2Im: sums blocks of AXES axes back into the image; an element of y is the sum of the elements of all blocks that overlap it.
+// Col2Im over AXES spatial axes: each element of y is the sum of the elements of all blocks that overlap it.
 //
 // x: [planes, elements of a block, blocks]. y: [planes, size...], dense. One invocation computes one element (or the elements of a word),
 // in a loop over the elements of a block.

@@ -1,4 +1,4 @@
-// Device-side control flow: sets the words that guard dispatches, from a condition that a graph computed.
+// Device-side control flow: sets the words that guard dispatches, depending on a condition that a graph has computed.
 //
 // A WHILE has these words: words[first_word] = whether it continues; words[first_word + 1] = number of iterations; words[first_word + 2] =
 // number of finished rounds, whose status goes to one of two slots that the host reads alternately. An IF: words[first_word] = whether
@@ -18,9 +18,9 @@ layout(binding = 2) readonly buffer Records { uvec4 records[]; };
 layout(binding = 3) writeonly buffer Counts { uint counts[]; };
 layout(binding = 4) writeonly buffer Status { uint status[]; };
 layout(push_constant) uniform parameter {
-  uint kind;       // kind of action, see below
+  uint kind;       // action: BEGIN, LOOP, ...
   uint first_word;
-  uint enclosing;  // word of the construct that contains an IF; at the end of a round, the word "a split WHILE has finished"; or NONE
+  uint enclosing;  // word of the construct that contains an IF, or NONE; at the end of a round, the word "a split WHILE has finished"
   uint next_word;  // the next word to set
   uint counter;    // counter to increment, or NONE; at the end of a round, the number of counters after words[first_word + 2]
   uint first_record;

@@ -11,7 +11,7 @@
 //     barrier
 //   accumulators to shared memory, 16 rows at a time: reduce over SPLIT, bias, epilogue, store
 //
-// Requires VK_KHR_cooperative_matrix. Selected in conv_gemm_plan.cpp (matrix_plan); conv_gemm_tiling.cpp chooses the tile.
+// Requires VK_KHR_cooperative_matrix. Selected in conv_gemm_plan.cpp (make_coopmat_plan); conv_gemm_tiling.cpp chooses the tile.
 #version 450
 #extension GL_EXT_control_flow_attributes : require
 #if NCNN_bf16_storage
@@ -64,24 +64,24 @@ const uint OPERAND_WORDS = FIRST_W + TILE_K * ROW_W, OUTPUT_WORDS = SUBGROUPS * 
 shared uvec4 tile[OPERAND_WORDS > OUTPUT_WORDS ? OPERAND_WORDS : OUTPUT_WORDS];
 
 uvec4 next_x[LOADS_X], next_w[LOADS_W];
-uvec3 positions[LOADS_X];  // positions of the pixels that this invocation loads
+uvec3 positions[LOADS_X];  // positions of this invocation's pixels
 uint firsts[LOADS_X];      // start of their batch items in x
 uint group_w;              // start of the group in w, in vec8s
 coopmat<float, gl_ScopeSubgroup, 16, 16, gl_MatrixUseAccumulator> sums[ROWS * COLUMNS];
 
-// Offset of this subgroup in the tile.
-uint first_row() { return gl_SubgroupID % SUBGROUP_TILES / (TILE_N / SUB_N) * SUB_M; }
-uint first_column() { return gl_SubgroupID % SUBGROUP_TILES % (TILE_N / SUB_N) * SUB_N; }
+// Row and column offset of this subgroup in the tile.
+uint subgroup_row_offset() { return gl_SubgroupID % SUBGROUP_TILES / (TILE_N / SUB_N) * SUB_M; }
+uint subgroup_column_offset() { return gl_SubgroupID % SUBGROUP_TILES % (TILE_N / SUB_N) * SUB_N; }
 
 // Row of tile x that load i fills. With four vec8s per row, rows r and r + 4 are stored together to avoid bank conflicts.
-uint row_of(uint i) {
+uint tile_row_of_load(uint i) {
   const uint q = gl_LocalInvocationIndex + i * INVOCATIONS;
   return VEC8_X == 4u ? q / 32u * 8u + q % 32u / 8u + q / 4u % 2u * 4u : q / VEC8_X;
 }
 
 // Branch-free prefetch, so that all loads are in flight at once: out-of-range elements read a valid address and become zero. `whole`: the K
 // tile is not partial.
-void prefetch(uint begin, uint k_size, bool whole) {
+void prefetch_k_tile(uint begin, uint k_size, bool whole) {
   const uint k_index = begin + gl_LocalInvocationIndex % VEC8_X * 8u;
   const bool in_k_range = whole || k_index < k_size;
 #if MATRIX
@@ -114,7 +114,7 @@ void prefetch(uint begin, uint k_size, bool whole) {
 }
 
 void store_tiles() {
-  [[unroll]] for (uint i = 0u; i < LOADS_X; ++i) tile[row_of(i) * ROW_X + gl_LocalInvocationIndex % VEC8_X] = next_x[i];
+  [[unroll]] for (uint i = 0u; i < LOADS_X; ++i) tile[tile_row_of_load(i) * ROW_X + gl_LocalInvocationIndex % VEC8_X] = next_x[i];
   [[unroll]] for (uint i = 0u; i < LOADS_W; ++i) {
     const uint q = gl_LocalInvocationIndex + i * INVOCATIONS;
     tile[FIRST_W + q / VEC8_W * ROW_W + q % VEC8_W] = next_w[i];
@@ -122,15 +122,15 @@ void store_tiles() {
   barrier();
 }
 
-void multiply() {
+void multiply_k_tile() {
   [[unroll]] for (uint step = 0u; step < TILE_K / 16u / SPLIT; ++step) {
     const uint k = step * SPLIT + gl_SubgroupID / SUBGROUP_TILES;
     coopmat<MATRIX_FLOAT, gl_ScopeSubgroup, 16, 16, gl_MatrixUseA> a[ROWS];
     [[unroll]] for (uint i = 0u; i < ROWS; ++i)
-      coopMatLoad(a[i], tile, (first_row() + i * 16u) * ROW_X + k * 2u, ROW_X, gl_CooperativeMatrixLayoutRowMajor);
+      coopMatLoad(a[i], tile, (subgroup_row_offset() + i * 16u) * ROW_X + k * 2u, ROW_X, gl_CooperativeMatrixLayoutRowMajor);
     [[unroll]] for (uint j = 0u; j < COLUMNS; ++j) {
       coopmat<MATRIX_FLOAT, gl_ScopeSubgroup, 16, 16, gl_MatrixUseB> b;
-      coopMatLoad(b, tile, FIRST_W + k * 16u * ROW_W + first_column() / 8u + j * 2u, ROW_W, gl_CooperativeMatrixLayoutRowMajor);
+      coopMatLoad(b, tile, FIRST_W + k * 16u * ROW_W + subgroup_column_offset() / 8u + j * 2u, ROW_W, gl_CooperativeMatrixLayoutRowMajor);
       [[unroll]] for (uint i = 0u; i < ROWS; ++i) sums[i * COLUMNS + j] = coopMatMulAdd(a[i], b, sums[i * COLUMNS + j]);
     }
   }
@@ -142,7 +142,7 @@ void main() {
   const uint k_size = TAPS_H * TAPS_W * p.channels_in;
   group_w = W_GROUP >> 3;
   [[unroll]] for (uint i = 0u; i < LOADS_X; ++i) {
-    positions[i] = pixel_position(min(first_pixel + row_of(i), p.pixels - 1u));
+    positions[i] = pixel_position(min(first_pixel + tile_row_of_load(i), p.pixels - 1u));
     firsts[i] = p.x_offset + X_GROUP + positions[i].x * p.x_stride_n;
 #if MATRIX
     firsts[i] += positions[i].z * p.x_stride_w;
@@ -151,25 +151,25 @@ void main() {
   [[unroll]] for (uint i = 0u; i < ROWS * COLUMNS; ++i)
     sums[i] = coopmat<float, gl_ScopeSubgroup, 16, 16, gl_MatrixUseAccumulator>(0.0);
   const uint whole = NO_K_TAIL != 0u ? k_size : k_size / TILE_K * TILE_K;
-  prefetch(0u, k_size, NO_K_TAIL != 0u || whole > 0u);
+  prefetch_k_tile(0u, k_size, NO_K_TAIL != 0u || whole > 0u);
   for (uint begin = TILE_K; begin < whole; begin += TILE_K) {
     store_tiles();
-    prefetch(begin, k_size, true);
-    multiply();
+    prefetch_k_tile(begin, k_size, true);
+    multiply_k_tile();
   }
   if (NO_K_TAIL == 0u && whole > 0u && whole < k_size) {  // partial K tile
     store_tiles();
-    prefetch(whole, k_size, false);
-    multiply();
+    prefetch_k_tile(whole, k_size, false);
+    multiply_k_tile();
   }
   store_tiles();
-  multiply();
+  multiply_k_tile();
 
   // Stage the output in shared memory, 16 rows per subgroup at a time: there, the position of each element is known for bias and epilogue,
   // and the splits of K are reduced.
   const uint subgroup_tile = gl_SubgroupID % SUBGROUP_TILES, split = gl_SubgroupID / SUBGROUP_TILES;
   const uint row_tile = gl_SubgroupID * 16u * ROW_Y, first_row_tile = subgroup_tile * 16u * ROW_Y, column = gl_SubgroupInvocationID % N_VEC4;
-  const uint channel = grid_group().y * TILE_N + first_column() + column * (Y_VEC4 == 1 ? 4u : 1u);
+  const uint channel = grid_group().y * TILE_N + subgroup_column_offset() + column * (Y_VEC4 == 1 ? 4u : 1u);
   vec4 bias;
   for (uint j = 0u; j < 4u; ++j) bias[j] = channel_bias(channel + j * APART);
   [[unroll]] for (uint i = 0u; i < ROWS; ++i) {
@@ -183,7 +183,7 @@ void main() {
     }
     const uint rows_at_once = gl_SubgroupSize / N_VEC4;
     for (uint row = split * rows_at_once + gl_SubgroupInvocationID / N_VEC4; row < 16u; row += rows_at_once * SPLIT) {
-      const uint pixel = first_pixel + first_row() + i * 16u + row;
+      const uint pixel = first_pixel + subgroup_row_offset() + i * 16u + row;
       if (pixel >= p.pixels || channel >= p.channels_out) break;
       vec4 sum = bias;
       [[unroll]] for (uint k = 0u; k < SPLIT; ++k) {

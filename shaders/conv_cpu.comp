@@ -12,7 +12,7 @@
 // Measured on lavapipe (Mesa 22.3.6, LLVM 15, 2 cores), in 10^9 lane operations per second: multiply-add 41, load from a storage buffer 1.7
 // (as vec4 2.9), from shared memory 1.8, subgroupShuffle with a constant 27, subgroupBroadcast 3.4. Multiply-adds of a 1x1 convolution of
 // 64 channels, by channels x pixels per lane: 16x2 13.7, 16x1 8.9, 16x4 9.1, 32x1 10.0, 8x4 10.8, 32x2 3.4.
-// Selected in conv_gemm_plan.cpp (cpu_plan) for devices that prefer CPU variants.
+// Selected in conv_gemm_plan.cpp (make_conv_cpu_plan) for devices that prefer CPU variants.
 #version 450
 #extension GL_KHR_shader_subgroup_basic : require
 #extension GL_KHR_shader_subgroup_shuffle : require

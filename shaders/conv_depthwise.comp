@@ -49,7 +49,7 @@ layout(push_constant) uniform parameter {
 
 const int SPAN = 3 * STEP_W + (KERNEL_W - 1) * DILATION_W + 1;  // number of input row elements that four outputs read
 
-Values weight_of(uint channel, uint tap) {
+Values load_weight(uint channel, uint tap) {
   const uint taps = uint(KERNEL_H * KERNEL_W), at = p.w_offset + channel * taps + tap;
 #if VEC4
   return vec4(W_AT(at), W_AT(at + taps), W_AT(at + 2u * taps), W_AT(at + 3u * taps));
@@ -58,7 +58,7 @@ Values weight_of(uint channel, uint tap) {
 #endif
 }
 
-Values bias_of(uint channel) {
+Values load_bias(uint channel) {
 #if !HAS_BIAS
   return Values(0.0);
 #elif VEC4
@@ -83,7 +83,7 @@ void main() {
   const uint from = p.x_offset + image * p.x_stride_n + channel * p.x_stride_c;
   const int first_w = int(column) * STEP_W + p.base_w;
   Values sums[4];
-  [[unroll]] for (int j = 0; j < 4; ++j) sums[j] = bias_of(channel);
+  [[unroll]] for (int j = 0; j < 4; ++j) sums[j] = load_bias(channel);
   for (int th = 0; th < KERNEL_H; ++th) {
     const int ih = int(row) * p.step_h + th * p.dilation_h + p.base_h;
     if (ih < 0 || ih >= p.in_h) continue;
@@ -95,7 +95,7 @@ void main() {
       if (iw < 0 || iw >= p.in_w) row_x[i] = Values(0.0);
     }
     [[unroll]] for (int tw = 0; tw < KERNEL_W; ++tw) {
-      const Values weight = weight_of(channel, uint(th * KERNEL_W + tw));
+      const Values weight = load_weight(channel, uint(th * KERNEL_W + tw));
       [[unroll]] for (int j = 0; j < 4; ++j) sums[j] = fma(row_x[j * STEP_W + tw * DILATION_W], weight, sums[j]);
     }
   }

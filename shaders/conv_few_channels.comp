@@ -3,15 +3,15 @@
 //
 // See include/conv_gemm.glsl for the geometry. w: packed as [kernel_taps][channels_in][channels_out rounded up to 8]. Y_VEC8 with
 // Y_VEC4: output channels are aligned vec8s of fp16.
-// Workgroups are persistent: each processes several tiles of TILE_H x TILE_W pixels. A subgroup multiplies strips of 16 pixels of a row by
-// SUB_N output channels; ACROSS subgroups process the same strips for different channels.
+// Workgroups are persistent: each processes several tiles of TILE_H x TILE_W pixels. A subgroup multiplies row tiles of 16 pixels by SUB_N
+// output channels; ACROSS subgroups process the same row tiles for different channels.
 //   load all weights as B fragments, kept in registers; compute the patch offsets of this lane's K steps (4 of each 16) once
 //   for each tile of this workgroup:
 //     store the prefetched patch (all channels) to shared memory; barrier; prefetch the next patch
-//     for each strip: for each 16 of K: gather A from the patch; acc += A B; then bias, epilogue, store
+//     for each row tile: for each 16 of K: gather A from the patch; acc += A B; then bias, epilogue, store
 // K is padded to a multiple of 16; padded steps count as zero. Columns are assigned to channels so that a lane stores contiguous channels.
 //
-// Requires has_fragments. Selected in conv_gemm_plan.cpp (few_channels_plan); few_channels_tiling.cpp chooses the tile.
+// Requires has_or_emulates_mma. Selected in conv_gemm_plan.cpp (make_few_channels_plan); few_channels_tiling.cpp chooses the tile.
 #version 450
 #extension GL_EXT_control_flow_attributes : require
 #extension GL_EXT_shader_16bit_storage : require
@@ -115,13 +115,14 @@ void store_patch() {
   }
 }
 
-// Returns the reduction index of component i of K step s, in lanes with LANE % 4 == t. Taps of a row are fastest, then rows, then channels.
-uint k_index_of(uint s, uint t, uint i) { return s * 16u + t * 4u + i; }
+// Returns the reduction index k of component i in K step s, for lanes with LANE % 4 == t. Taps of a row are fastest, then rows, then
+// channels.
+uint get_k_index(uint s, uint t, uint i) { return s * 16u + t * 4u + i; }
 
-uvec2 offsets_of(uint s, uint t) {
+uvec2 compute_lane_offsets(uint s, uint t) {
   uvec4 at;
   [[unroll]] for (uint i = 0u; i < 4u; ++i) {
-    const uint k_index = k_index_of(s, t, i), channel = k_index / (KERNEL_H * KERNEL_W), tap = k_index % (KERNEL_H * KERNEL_W);
+    const uint k_index = get_k_index(s, t, i), channel = k_index / (KERNEL_H * KERNEL_W), tap = k_index % (KERNEL_H * KERNEL_W);
     const uint offset = channel * PLANE + tap / KERNEL_W * (DILATION_H * PITCH) + tap % KERNEL_W * DILATION_W;
     at[i] = k_index < K_SIZE ? offset : 0u;
   }
@@ -130,9 +131,9 @@ uvec2 offsets_of(uint s, uint t) {
 
 void compute_offsets() {
   if (OFFSETS_IN_REGISTERS)
-    FOR(s, STEPS) lane_offsets[OFFSETS_IN_REGISTERS ? s : 0u] = offsets_of(s, LANE % 4u);
+    FOR(s, STEPS) lane_offsets[OFFSETS_IN_REGISTERS ? s : 0u] = compute_lane_offsets(s, LANE % 4u);
   else if (gl_LocalInvocationIndex < STEPS * 4u)
-    shared_offsets[OFFSETS_IN_REGISTERS ? 0u : gl_LocalInvocationIndex] = offsets_of(gl_LocalInvocationIndex / 4u, gl_LocalInvocationIndex % 4u);
+    shared_offsets[OFFSETS_IN_REGISTERS ? 0u : gl_LocalInvocationIndex] = compute_lane_offsets(gl_LocalInvocationIndex / 4u, gl_LocalInvocationIndex % 4u);
 }
 
 // Column n = 2 t + e + 8 h maps to channel 8 t + 4 m + 2 h + e for fragment m of a pair, and to 4 t + 2 h + e for a single fragment, so
@@ -151,7 +152,7 @@ void load_weights(uint first) {
     uvec4 rows[4];
     const uint vec8_index = min(first / 8u + (COLUMNS == 1u ? t / 2u : pair * 4u + t), num_vec8 - 1u);
     [[unroll]] for (uint i = 0u; i < 4u; ++i) {
-      const uint k_index = k_index_of(s, LANE % 4u, i), channel = k_index / (KERNEL_H * KERNEL_W), tap = k_index % (KERNEL_H * KERNEL_W);
+      const uint k_index = get_k_index(s, LANE % 4u, i), channel = k_index / (KERNEL_H * KERNEL_W), tap = k_index % (KERNEL_H * KERNEL_W);
       const uint row = tap_index(tap / KERNEL_W, tap % KERNEL_W) * CHANNELS + channel;
       rows[i] = k_index < K_SIZE ? w[(p.w_offset >> 3) + row * num_vec8 + vec8_index] : uvec4(0u);
       if (COLUMNS == 1u && t % 2u == 1u) rows[i].xy = rows[i].zw;
@@ -166,7 +167,7 @@ void load_weights(uint first) {
   }
 }
 
-// Multiplies the strip of 16 pixels whose patch elements start at `first`.
+// Multiplies the row tile of 16 pixels whose patch elements start at `first`.
 void multiply(uint first) {
   FOR(j, COLUMNS) CLEAR_ACCUMULATOR(sums[j]);
   FOR(s, STEPS) {
@@ -175,7 +176,7 @@ void multiply(uint first) {
     Element line[4], other[4];  // elements of pixels LANE / 4 and LANE / 4 + 8
     [[unroll]] for (uint i = 0u; i < 4u; ++i) {
       line[i] = patch_of_x[at[i]], other[i] = patch_of_x[at[i] + 8u * STEP_W];
-      if ((s + 1u) * 16u > K_SIZE && k_index_of(s, LANE % 4u, i) >= K_SIZE) line[i] = other[i] = Element(0.0);
+      if ((s + 1u) * 16u > K_SIZE && get_k_index(s, LANE % 4u, i) >= K_SIZE) line[i] = other[i] = Element(0.0);
     }
     MATRIX_A(left);
     SET_FRAGMENT(left, Operand2(line[0], line[1]), Operand2(line[2], line[3]), Operand2(other[0], other[1]), Operand2(other[2], other[3]))
@@ -191,7 +192,7 @@ uvec2 pack_fp16(vec4 v) {
 #endif
 
 // Stores 4 output channels of a pixel (8 with Y_VEC8).
-void store(uint at, uint channel, vec4 sum, vec4 next) {
+void store_channels(uint at, uint channel, vec4 sum, vec4 next) {
   if (channel >= p.channels_out) return;
 #if Y_VEC8
   const uint index = at + y_channel(channel);
@@ -203,7 +204,7 @@ void store(uint at, uint channel, vec4 sum, vec4 next) {
 
 #define BIASED_VEC4(j, c) (ACC_VEC4(sums[j], c) + biases[j])
 
-// Stores the outputs of a strip of 16 pixels.
+// Stores the outputs of a row tile of 16 pixels.
 void store_row_tile(uvec3 row_tile, uint first_channel) {
   const uint vec4_per_store = Y_VEC8 == 1 ? 2u : 1u;
   FOR(half_index, 2u) {
@@ -212,7 +213,7 @@ void store_row_tile(uvec3 row_tile, uint first_channel) {
     const uint at = y_index(uvec3(row_tile.xy, column));
     FOR(i, COLUMNS / vec4_per_store) {
       const uint j = i * vec4_per_store;
-      store(at, output_channel(first_channel, j), BIASED_VEC4(j, c), BIASED_VEC4(j + vec4_per_store - 1u, c));
+      store_channels(at, output_channel(first_channel, j), BIASED_VEC4(j, c), BIASED_VEC4(j + vec4_per_store - 1u, c));
     }
   }
 }

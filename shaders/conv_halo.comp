@@ -14,7 +14,7 @@
 // FOLD_TAPS, for few output channels: the x taps of a kernel row are folded into N. TILE_W then counts input pixels, and the sums of
 // neighbouring pixels are added in shared memory. Strides of 1 only.
 //
-// Requires has_fragments. Selected in conv_gemm_plan.cpp; halo_tiling.cpp chooses the tile.
+// Requires has_or_emulates_mma. Selected in conv_gemm_plan.cpp; halo_tiling.cpp chooses the tile.
 #version 450
 #extension GL_EXT_control_flow_attributes : require
 #extension GL_EXT_shader_16bit_storage : require
@@ -66,7 +66,7 @@ const uint PITCH = SUB_N + 1u;  // padded to avoid bank conflicts
 #define N_SIZE (p.channels_out * KERNEL_W)
 #else
 const uint PITCH = SPLIT > 1u ? TILE_N + 4u : 0u;
-#define UNFOLDED_TAPS KERNEL_W  // macros, since new constants would rename the specialised ones
+#define UNFOLDED_TAPS KERNEL_W  // macros, because new constants would renumber the specialisation constants
 #define OUTPUT_W TILE_W
 #define N_SIZE p.channels_out
 #endif
@@ -75,7 +75,7 @@ const uint PATCH_H = (TILE_H - 1u) * STEP_H + (KERNEL_H - 1u) * DILATION_H + 1u;
 const uint PATCH_W = (TILE_W - 1u) * STEP_W + (UNFOLDED_TAPS - 1u) * DILATION_W + 1u;
 const uint AREA = PATCH_H * PATCH_W, PLANE = (AREA | 1u) * 4u;  // odd number of pixels, to avoid bank conflicts between planes
 const uint PATCH_VEC8 = AREA * PLANES * 4u, LOADS = (PATCH_VEC8 + INVOCATIONS - 1u) / INVOCATIONS;
-const uint IN_FLIGHT = LOADS < 12u ? LOADS : 12u;  // number of loads that an invocation has in flight at once
+const uint IN_FLIGHT = LOADS < 12u ? LOADS : 12u;  // loads that an invocation has in flight at once
 const uint TAPS = KERNEL_H * UNFOLDED_TAPS;                           // taps with separate MMAs
 const uint PIXELS = TILE_H * TILE_W, TILES = PIXELS / SUB_M * ACROSS;  // TILES: number of subgroups per split
 const uint OPERAND_WORDS = PLANES * PLANE, OUTPUT_WORDS = SPLIT * PIXELS * PITCH / 4u;

@@ -9,7 +9,7 @@
 //   reduce over SPLIT in shared memory; bias; epilogue; store
 // POOLS: fuses MaxPool over POOL_H x POOL_W. Finished results, rounded as if stored, go through shared memory; tiles contain whole windows.
 //
-// For GPUs. Selected in conv_gemm_plan.cpp (patch_plan); patch_tiling.cpp chooses the tile.
+// For GPUs. Selected in conv_gemm_plan.cpp (make_patch_plan); patch_tiling.cpp chooses the tile.
 #version 450
 #extension GL_EXT_control_flow_attributes : require
 #define GRID_AXES 0
@@ -19,7 +19,7 @@
 #include "include/conv_gemm.glsl"
 
 layout(local_size_x_id = 0) in;
-layout(constant_id = 0) const uint INVOCATIONS = 128u;  // an invocation for each PIXELS x 4 channels, times SPLIT
+layout(constant_id = 0) const uint INVOCATIONS = 128u;  // SPLIT invocations for each PIXELS x 4 channels
 layout(constant_id = 1) const uint TILE_H = 8u;
 layout(constant_id = 2) const uint TILE_W = 16u;
 layout(constant_id = 3) const uint TILE_N = 16u;
@@ -103,7 +103,7 @@ vec4 reduce_split(vec4 partial, uint pixel, uint id, uint channel) {
 
 #if POOLS
 // Rounds as storing to y would.
-vec4 as_stored(vec4 v) {
+vec4 round_to_stored(vec4 v) {
 #if Y_FLOAT
   return v;
 #else
@@ -139,7 +139,7 @@ void store_pool_maxima(uint image, uint first_row, uint first_column) {
   }
 }
 #else
-void store(uvec3 pixel, uint channel, vec4 sum) {
+void store_channels(uvec3 pixel, uint channel, vec4 sum) {
   const uint at = y_index(pixel) + Y_GROUP;
 #if Y_VEC4
   const uint index = at + y_channel(channel);
@@ -193,7 +193,7 @@ void main() {
 #if POOLS
   if (SPLIT == 1u) barrier();  // wait until no invocation is still reading the patches; outputs reuse the memory
   [[unroll]] for (uint i = 0u; i < PIXELS; ++i) {
-    if (i % SPLIT == split) tile[i * THREADS_PER_SPLIT + id] = as_stored(apply_epilogue(reduce_split(sums[i], i, id, channel), 0u));
+    if (i % SPLIT == split) tile[i * THREADS_PER_SPLIT + id] = round_to_stored(apply_epilogue(reduce_split(sums[i], i, id, channel), 0u));
   }
   barrier();
   store_pool_maxima(image, first_row / POOL_H, first_column / POOL_W);
@@ -201,7 +201,7 @@ void main() {
   if (channel >= p.channels_out || first_row + row >= p.out_h) return;
   [[unroll]] for (uint i = 0u; i < PIXELS; ++i) {
     if (first_column + column + i >= p.out_w) break;
-    if (i % SPLIT == split) store(uvec3(image, first_row + row, first_column + column + i), channel, reduce_split(sums[i], i, id, channel));
+    if (i % SPLIT == split) store_channels(uvec3(image, first_row + row, first_column + column + i), channel, reduce_split(sums[i], i, id, channel));
   }
 #endif
 }

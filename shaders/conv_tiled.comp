@@ -12,7 +12,7 @@
 //   reduce over SPLIT; bias; epilogue; store
 // W_ZERO subtracts zero points of w afterwards, from the row sums of x.
 //
-// For GPUs, as the general case. Selected in conv_gemm_plan.cpp (tiled_plan); conv_gemm_tiling.cpp chooses the tile.
+// For GPUs, as the general case. Selected in conv_gemm_plan.cpp (make_tiled_plan); conv_gemm_tiling.cpp chooses the tile.
 #version 450
 #extension GL_EXT_control_flow_attributes : require
 #define GRID_AXES 0
@@ -45,7 +45,7 @@ shared Acc4 tile_x[SPLIT * TILE_K * ROW_X];  // [part][k][pixel]
 shared Acc4 tile_w[SPLIT * VEC4_PER_W];  // [part][k][channel]
 
 Acc4 next_x[LOADS_X], next_w[LOADS_W];
-// For each loaded pixel: index in x of the first tap's element (wraps around in the padding) and, with X_ZERO, the zero point.
+// For each loaded pixel: index in x of the first tap's element (wraps around in the padding), then its corner and its zero point.
 uint firsts[LOADS_X];
 #if !MATRIX
 ivec2 corners[LOADS_X];  // input row and column of the first tap
@@ -71,7 +71,7 @@ KIndex to_k_index(uint k_index) {
 #endif
 }
 
-// Adds two reduction indices without a division.
+// Adds two reduction indices without dividing.
 KIndex advance(KIndex from, KIndex by) {
   KIndex to = KIndex(from.k_index + by.k_index, from.channel + by.channel, from.th + by.th, from.tw + by.tw);
 #if !MATRIX
@@ -81,7 +81,8 @@ KIndex advance(KIndex from, KIndex by) {
   return to;
 }
 
-// Computes the index for load i. Returns false if it is out of range; the index is then some valid one, so that the load needs no branch.
+// Computes the index of load i in x. Returns false if it is out of range; the index is then some valid one, so that the load needs no
+// branch.
 bool find_x_offset(uint i, KIndex k_pos, uint k_size, out uint at) {
   bool inside = k_pos.k_index < k_size;
   uint offset = x_channel(k_pos.channel);
@@ -117,7 +118,7 @@ void prefetch_x(KIndex k_pos, KIndex unit_step, uint k_size) {
 }
 
 // Returns the row of the packed weights for a reduction index.
-uint row_of(uint k_index) {
+uint packed_weight_row(uint k_index) {
 #if MATRIX
   return k_index;
 #else
@@ -133,7 +134,7 @@ void prefetch_w(uint first, uint id, uint begin, uint k_size, bool in_range) {
   [[unroll]] for (uint i = 0u; i < LOADS_W; ++i) {
     const uint k = id / ROW_W + i * APART_W, k_index = begin + k;
     const bool inside = in_range && k < TILE_K && k_index < k_size;
-    const Acc4 loaded = LOAD_W4(first + row_of(inside ? k_index : 0u) * row_vec4);
+    const Acc4 loaded = LOAD_W4(first + packed_weight_row(inside ? k_index : 0u) * row_vec4);
     next_w[i] = inside ? loaded : Acc4(0);
   }
 }

@@ -1,7 +1,7 @@
-// Driver test: shows the fragment layout of 16 x 16 matrices. Elements of the A operand and of the accumulator are their own indices.
+// Driver test: finds the fragment layout of 16 x 16 matrices. Each element of the A operand and of the accumulator contains its own index.
 //
-// y[invocation * 8 + component]: the elements of A that each invocation holds; then, from index 256 on, the elements of the accumulator.
-// One subgroup of 32.
+// y[invocation * 8 + component]: the elements of A in each invocation; then, from index 256 on, the elements of the accumulator. One
+// subgroup of 32.
 //
 // Requires VK_KHR_cooperative_matrix. Run by cpp/dispatch/kernel/driver_trial.cpp, which caches the outcome.
 #version 450

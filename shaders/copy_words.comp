@@ -1,7 +1,7 @@
 // y[y_offset + i] = x[x_offset + i] for 32-bit words. ELEMENT_BITS: size of the elements that the offsets count.
 //
-// An invocation copies four words that are a workgroup's width apart, so that neighbouring invocations access neighbouring words. For all
-// devices; used by cpp/dispatch/copy.cpp and for copies of caches and resources.
+// An invocation copies four words that are a workgroup size apart, so that adjacent invocations access adjacent words. For all devices;
+// used by cpp/dispatch/copy.cpp and for copies of caches and resources.
 #version 450
 #include "include/grid.glsl"
 layout(local_size_x = LOCAL_SIZE) in;

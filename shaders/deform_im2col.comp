@@ -1,4 +1,4 @@
-// im2col of a deformable convolution: samples x at each tap of each output pixel, displaced by a learned offset and multiplied by the mask.
+// im2col of a deformable convolution: samples x at each tap of each output pixel, displaced by an offset and multiplied by the mask.
 //
 // offset: [image, offset group, tap, y and x, pixel]. mask (MASK): [image, offset group, tap, pixel]. y: [image and channel, tap, pixel],
 // dense.
@@ -19,7 +19,7 @@ layout(binding = 2) readonly buffer O { sfp offset[]; };
 layout(binding = 3) readonly buffer M { sfp mask[]; };
 #endif
 
-float at(uint image, int row, int column) {
+float load_pixel(uint image, int row, int column) {
   const bool inside = row >= 0 && row < int(p.rows) && column >= 0 && column < int(p.columns);
   return inside ? pm_load(x, image + uint(row) * p.columns + uint(column)) : 0.0;
 }
@@ -36,8 +36,8 @@ float element(uint id) {
   const int top = int(pm_floor(row)), left = int(pm_floor(column));
   const float fy = row - float(top), fx = column - float(left);
   const uint image = p.x_offset + plane * p.rows * p.columns;
-  const float upper = (1.0 - fx) * at(image, top, left) + fx * at(image, top, left + 1);
-  const float lower = (1.0 - fx) * at(image, top + 1, left) + fx * at(image, top + 1, left + 1);
+  const float upper = (1.0 - fx) * load_pixel(image, top, left) + fx * load_pixel(image, top, left + 1);
+  const float lower = (1.0 - fx) * load_pixel(image, top + 1, left) + fx * load_pixel(image, top + 1, left + 1);
   const float value = (1.0 - fy) * upper + fy * lower;
 #if MASK
   return value * pm_load(mask, p.mask_offset + (group * size + k) * pixels + pixel);

@@ -22,7 +22,7 @@ layout(local_size_x = LOCAL_SIZE) in;
 
 #if FRAGMENTS && TRANSPOSED
 // Returns element `k` (of 8) in K step `j` (of four); within a word the even elements come first.
-float element(uvec4 words[BITS / 4u], uint j, uint k) {
+float dequantize_element(uvec4 words[BITS / 4u], uint j, uint k) {
   const uint position = k % IN_WORD / 2u + k % 2u * (IN_WORD / 2u), at = j * (BITS / 4u) + k / IN_WORD;
   return float(bitfieldExtract(words[at / 4u][at % 4u], int(position * BITS), BITS));
 }
@@ -51,15 +51,15 @@ void main() {
       if (first + k >= p.k_size) return;
       uvec4 packed;
       [[unroll]] for (uint c = 0u; c < 4u; ++c)
-        packed[c] = packFloat2x16(f16vec2((element(words[2u * c], j, k) - zero_value[2u * c]) * scale_value[2u * c],
-                                        (element(words[2u * c + 1u], j, k) - zero_value[2u * c + 1u]) * scale_value[2u * c + 1u]));
+        packed[c] = packFloat2x16(f16vec2((dequantize_element(words[2u * c], j, k) - zero_value[2u * c]) * scale_value[2u * c],
+                                        (dequantize_element(words[2u * c + 1u], j, k) - zero_value[2u * c + 1u]) * scale_value[2u * c + 1u]));
       y[(p.y_offset + (first + k) * p.columns) / 8u + group] = packed;
     }
   }
 }
 #elif FRAGMENTS
 // Returns element `k` of the 8 that start at word `words`; within a word the even elements come first.
-float element(uint words, uint k, float zero_value, float scale_value) {
+float dequantize_element(uint words, uint k, float zero_value, float scale_value) {
   const uint position = k % IN_WORD / 2u + k % 2u * (IN_WORD / 2u);
   return (float(bitfieldExtract(w[words + k / IN_WORD], int(position * BITS), BITS)) - zero_value) * scale_value;
 }
@@ -69,7 +69,7 @@ void main() {
   if (first >= p.elements) return;
   const uint pieces = BITS / 4u, chunks = (p.k_size + 127u) / 128u, column = first / p.k_size, step = first % p.k_size;
   const uint chunk = column / 16u * chunks + step / 128u, lane = column % 8u * 4u + step % 32u / 8u;
-  const uint word = step % 128u / 32u * pieces;  // word index within the line's part of the chunk
+  const uint word = step % 128u / 32u * pieces;  // word index of this column within the chunk
   const uint at = p.w_offset / IN_WORD + (((chunk * 2u + column % 16u / 8u) * pieces + word / 4u) * 32u + lane) * 4u + word % 4u;
   const uint scale_index = chunk * 16u + column % 16u;
   const float scale_value = scale_at(scale[scale_index], step % 128u);
@@ -80,14 +80,14 @@ void main() {
 #endif
   vec4 low, high;
   [[unroll]] for (uint k = 0u; k < 4u; ++k) {
-    low[k] = element(at, k, zero_value, scale_value);
-    high[k] = element(at, k + 4u, zero_value, scale_value);
+    low[k] = dequantize_element(at, k, zero_value, scale_value);
+    high[k] = dequantize_element(at, k + 4u, zero_value, scale_value);
   }
   pm_store4(y, p.y_offset + first, low);
   pm_store4(y, p.y_offset + first + 4u, high);
 }
 #else
-float element(uint i) {
+float dequantize_element(uint i) {
   const uint at = p.w_offset + i, block = i / p.k_size * p.blocks + i % p.k_size / p.block;
   return (extract_integer(w[at / IN_WORD], at % IN_WORD) - zero_point(block)) * scale[block];
 }
@@ -95,8 +95,8 @@ float element(uint i) {
 #if TRANSPOSED
 // Returns four columns in K step `step`.
 vec4 load_vec4(uint column, uint step) {
-  return vec4(element(column * p.k_size + step), element((column + 1u) * p.k_size + step), element((column + 2u) * p.k_size + step),
-              element((column + 3u) * p.k_size + step));
+  return vec4(dequantize_element(column * p.k_size + step), dequantize_element((column + 1u) * p.k_size + step), dequantize_element((column + 2u) * p.k_size + step),
+              dequantize_element((column + 3u) * p.k_size + step));
 }
 
 void main() {
@@ -109,7 +109,7 @@ void main() {
   }
 }
 #else
-vec4 load_vec4(uint i) { return vec4(element(i), element(i + 1u), element(i + 2u), element(i + 3u)); }
+vec4 load_vec4(uint i) { return vec4(dequantize_element(i), dequantize_element(i + 1u), dequantize_element(i + 2u), dequantize_element(i + 3u)); }
 
 void main() {
   const uint first = grid_invocation() * 8u;
@@ -119,7 +119,7 @@ void main() {
     pm_store4(y, p.y_offset + first + 4u, high);
     return;
   }
-  for (uint i = first; i < p.elements; ++i) pm_store(y, p.y_offset + i, element(i));
+  for (uint i = first; i < p.elements; ++i) pm_store(y, p.y_offset + i, dequantize_element(i));
 }
 #endif
 #endif

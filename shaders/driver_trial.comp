@@ -34,13 +34,13 @@ float count_kept_denormals(float v) {
   return float(kept);
 }
 
-float long_loop() {
+float run_long_loop() {
   uint turns = 0u;
   for (uint k = 0u; k < p.turns; ++k) turns += uint(n[k % p.points] | 1) & 1u;
   return float(turns);
 }
 
-void try_point(uint i) {
+void run_trials(uint i) {
   precise float sum = a[i] + b[i], difference = a[i] - b[i], product = a[i] * b[i], quotient = a[i] / b[i], root = sqrt(abs(a[i]));
   store_result(0u, i, sum);
   store_result(1u, i, difference);
@@ -71,6 +71,6 @@ void try_point(uint i) {
 // The long loop runs last: a driver that ends it may count the iterations of all loops, including other invocations'.
 void main() {
   const uint first = gl_LocalInvocationID.x;
-  for (uint i = first; i < p.points; i += gl_WorkGroupSize.x) try_point(i);
-  if (first == 0u) y[16u * p.points] = long_loop();
+  for (uint i = first; i < p.points; i += gl_WorkGroupSize.x) run_trials(i);
+  if (first == 0u) y[16u * p.points] = run_long_loop();
 }

@@ -1,12 +1,13 @@
-// DynamicQuantizeLinear parameters for uint8: low = min(least, 0), scale = (max(most, 0) - low) / 255, zero = round(-low / scale), clamped.
+// DynamicQuantizeLinear parameters for uint8: low = min(x_min, 0), scale = (max(x_max, 0) - low) / 255, zero = round(-low / scale),
+// clamped.
 //
-// least, most: float, one element each. One invocation. For all devices; selected in cpp/operators/quantize/quantize.cpp.
+// x_min, x_max: float, one element each. One invocation. For all devices; selected in cpp/operators/quantize/quantize.cpp.
 #version 450
 #include "include/math.glsl"
 #include "include/tensor.glsl"
 layout(local_size_x = 1) in;
-layout(binding = 0) readonly buffer Least { float x_min[]; };
-layout(binding = 1) readonly buffer Most { float x_max[]; };
+layout(binding = 0) readonly buffer XMin { float x_min[]; };
+layout(binding = 1) readonly buffer XMax { float x_max[]; };
 layout(binding = 2) buffer Scale { sfp scale[]; };
 layout(binding = 3) writeonly buffer Zero { uint zero[]; };
 layout(push_constant) uniform parameter { uint scale_offset, zero_offset; } p;

@@ -35,7 +35,7 @@ layout(push_constant) uniform parameter {
 
 uint at[INPUTS];
 
-void locate(uint flat_index) {
+void compute_operand_indices(uint flat_index) {
 #if RANK
   for (int i = 0; i < INPUTS; ++i) at[i] = 0u;
   for (int axis = RANK - 1; axis > 0; --axis) {
@@ -49,8 +49,8 @@ void locate(uint flat_index) {
 #endif
 }
 
-RESULT_TYPE element(uint flat_index) {
-  locate(flat_index);
+RESULT_TYPE compute_element(uint flat_index) {
+  compute_operand_indices(flat_index);
   LOADS
   precise RESULT_TYPE result = RESULT;
   return APPLY_EPILOGUE(result);
@@ -60,7 +60,7 @@ RESULT_TYPE element(uint flat_index) {
 #if WHOLE_VEC4
 VEC4_OPERANDS
 
-RESULT_TYPE vec4_element(uint k, uint j) {
+RESULT_TYPE compute_vec4_element(uint k, uint j) {
   SELECT_ELEMENT
   precise RESULT_TYPE result = RESULT;
   return APPLY_EPILOGUE(result);
@@ -69,12 +69,12 @@ RESULT_TYPE vec4_element(uint k, uint j) {
 // Computes whole vec4s. All are loaded before the first store.
 void store_vec4s(uint first, uint stride) {
   [[unroll]] for (uint k = 0u; k < NUM_VEC4; ++k) {
-    locate(first + k * stride);
+    compute_operand_indices(first + k * stride);
     LOAD_VEC4_OPERANDS
   }
   [[unroll]] for (uint k = 0u; k < NUM_VEC4; ++k) {
     RESULT_TYPE v[4];
-    for (uint j = 0u; j < 4u; ++j) v[j] = vec4_element(k, j);
+    for (uint j = 0u; j < 4u; ++j) v[j] = compute_vec4_element(k, j);
     STORE4(first + k * stride, v, 4u);
   }
 }
@@ -82,7 +82,7 @@ void store_vec4s(uint first, uint stride) {
 
 void store_vec4(uint first) {
   RESULT_TYPE v[4];
-  for (uint j = 0u; j < 4u; ++j) v[j] = element(min(first + j, p.elements - 1u));
+  for (uint j = 0u; j < 4u; ++j) v[j] = compute_element(min(first + j, p.elements - 1u));
   STORE4(first, v, min(p.elements - first, 4u));
 }
 #endif
@@ -107,7 +107,7 @@ void main() {
     to += (rest - next * p.size[axis]) * p.y_stride[axis];
     rest = next;
   }
-  const RESULT_TYPE v = element(id);
+  const RESULT_TYPE v = compute_element(id);
   STORE(to, v);
 #endif
 }

@@ -2,7 +2,7 @@
 //
 // See include/gather_scatter.glsl for addressing and include/dense_output.glsl for y. An index out of range counts as 0, because the host
 // cannot check it.
-// PARTS: only a part of x is bound; elements of other parts become 0, and the dispatches of all parts are combined with OR.
+// PARTS: only a range of x is bound; elements from outside it become 0, and the dispatches of all ranges are combined with OR.
 //
 // For all devices. Selected in cpp/operators/index/gather_scatter.cpp.
 #version 450

@@ -1,8 +1,8 @@
 // int8 GEMM on cooperative matrices: y = (x - x_zero) (w - w_zero), accumulated as int32 in tiles of 16 x 16 x 32.
 //
-// x: [rows][k_size], w: [columns][k_size], bytes in 16-byte pieces. y: int32 [rows, columns]. Unsigned bytes become signed by flipping the
-// sign bit, that is, subtracting 128. Zero points and these offsets are applied at the end, from the sums of rows of x and columns of w
-// (x_sums, w_sums).
+// x: [rows][k_size], w: [columns][k_size], both bytes in 16-byte pieces. y: int32 [rows, columns]. Unsigned bytes become signed by flipping
+// the sign bit, that is, subtracting 128. Zero points and these offsets are corrected at the end, with the row sums of x and the column
+// sums of w (x_sums, w_sums).
 // Workgroup = TILE_M rows x TILE_N columns; a subgroup computes SUB_M x SUB_N.
 //   prefetch the first K tile of TILE_K
 //   for each K tile: store to shared memory; barrier; prefetch the next K tile; load fragments; acc += A B; barrier
@@ -68,7 +68,7 @@ shared uvec4 tile[OPERAND_WORDS > OUTPUT_WORDS ? OPERAND_WORDS : OUTPUT_WORDS];
 uvec4 next_x[LOADS_X], next_w[LOADS_W];
 
 // Tile row that load i fills. With four pieces per row, rows r and r + 4 are stored together to avoid bank conflicts.
-uint row_of(uint i) {
+uint tile_row_of_load(uint i) {
   const uint q = gl_LocalInvocationIndex + i * INVOCATIONS;
   return PIECES == 4u ? q / 32u * 8u + q % 32u / 8u + q / 4u % 2u * 4u : q / PIECES;
 }
@@ -76,17 +76,17 @@ uint row_of(uint i) {
 const uint FLIP_X = X_SIGNED == 1 ? 0u : 0x80808080u, FLIP_W = W_SIGNED == 1 ? 0u : 0x80808080u;
 
 // Branch-free prefetch, so that all loads are in flight at once: out-of-range elements read a valid address and become zero.
-void prefetch(uint begin, uint first_row, uint first_column) {
+void prefetch_k_tile(uint begin, uint first_row, uint first_column) {
   const uint pieces = p.pad_rows;
   if (NO_K_TAIL != 0u) begin = min(begin, pieces - PIECES);
   const uint piece = begin + gl_LocalInvocationIndex % PIECES, at = NO_K_TAIL != 0u ? piece : min(piece, pieces - 1u);
-  [[unroll]] for (uint i = 0u; i < LOADS_X; ++i) next_x[i] = x[p.x_offset / X_UNIT + (p.first_row + min(first_row + row_of(i), p.rows - 1u)) * p.pad_rows + at];
-  [[unroll]] for (uint i = 0u; i < LOADS_W; ++i) next_w[i] = w[p.w_offset / 4u + min(first_column + row_of(i), p.columns - 1u) * p.pad_rows + at];
+  [[unroll]] for (uint i = 0u; i < LOADS_X; ++i) next_x[i] = x[p.x_offset / X_UNIT + (p.first_row + min(first_row + tile_row_of_load(i), p.rows - 1u)) * p.pad_rows + at];
+  [[unroll]] for (uint i = 0u; i < LOADS_W; ++i) next_w[i] = w[p.w_offset / 4u + min(first_column + tile_row_of_load(i), p.columns - 1u) * p.pad_rows + at];
   [[unroll]] for (uint i = 0u; i < LOADS_X; ++i) next_x[i] = NO_K_TAIL != 0u || piece < pieces ? next_x[i] ^ FLIP_X : uvec4(0u);
   [[unroll]] for (uint i = 0u; i < LOADS_W; ++i) next_w[i] = next_w[i] ^ FLIP_W;
 }
 
-int zero_of_row(uint row) {
+int row_zero_point(uint row) {
 #if X_ZERO
   return x_zero[p.x_zero_first + row * p.x_zero_row] - int(FLIP_X & 0x80u);
 #else
@@ -94,7 +94,7 @@ int zero_of_row(uint row) {
 #endif
 }
 
-int zero_of_column(uint column) {
+int column_zero_point(uint column) {
 #if W_ZERO
   return w_zero[p.w_zero_first + column * p.w_zero_column] - int(FLIP_W & 0x80u);
 #else
@@ -110,12 +110,12 @@ void main() {
 
   coopmat<int, gl_ScopeSubgroup, 16, 16, gl_MatrixUseAccumulator> sums[ROWS * COLUMNS];
   [[unroll]] for (uint i = 0u; i < ROWS * COLUMNS; ++i) sums[i] = coopmat<int, gl_ScopeSubgroup, 16, 16, gl_MatrixUseAccumulator>(0);
-  prefetch(0u, first_row, first_column);
+  prefetch_k_tile(0u, first_row, first_column);
   for (uint begin = 0u; begin < p.pad_rows; begin += PIECES) {
-    [[unroll]] for (uint i = 0u; i < LOADS_X; ++i) tile[row_of(i) * ROW + gl_LocalInvocationIndex % PIECES] = next_x[i];
-    [[unroll]] for (uint i = 0u; i < LOADS_W; ++i) tile[FIRST_W + row_of(i) * ROW + gl_LocalInvocationIndex % PIECES] = next_w[i];
+    [[unroll]] for (uint i = 0u; i < LOADS_X; ++i) tile[tile_row_of_load(i) * ROW + gl_LocalInvocationIndex % PIECES] = next_x[i];
+    [[unroll]] for (uint i = 0u; i < LOADS_W; ++i) tile[FIRST_W + tile_row_of_load(i) * ROW + gl_LocalInvocationIndex % PIECES] = next_w[i];
     barrier();
-    prefetch(begin + PIECES, first_row, first_column);
+    prefetch_k_tile(begin + PIECES, first_row, first_column);
     [[unroll]] for (uint k = 0u; k < PIECES / 2u; ++k) {
       coopmat<int8_t, gl_ScopeSubgroup, 16, 32, gl_MatrixUseA> a[ROWS];
       [[unroll]] for (uint i = 0u; i < ROWS; ++i)
@@ -137,7 +137,7 @@ void main() {
     column_sums[j] = w_sums[p.w_sums_offset + min(column + j, p.columns - 1u)];
 #endif
 #if ADD_X_SUMS
-    column_zeros[j] = zero_of_column(min(column + j, p.columns - 1u));
+    column_zeros[j] = column_zero_point(min(column + j, p.columns - 1u));
 #endif
   }
   [[unroll]] for (uint i = 0u; i < ROWS; ++i) {
@@ -153,7 +153,7 @@ void main() {
       v -= column_zeros * x_sums[p.x_sums_offset + p.first_row + row];
 #endif
 #if ADD_W_SUMS
-      const int zero = zero_of_row(row);
+      const int zero = row_zero_point(row);
       v -= zero * column_sums;
 #if ADD_X_SUMS
       v += zero * int(p.k_size) * column_zeros;

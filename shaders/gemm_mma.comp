@@ -1,8 +1,8 @@
 // fp16 GEMM of medium size on cooperative matrices in the layout of include/mma.glsl, without shared memory for the operands. Also
 // convolutions as implicit GEMM.
 //
-// x: rows, or channels, of whole vec8s. w: packed as [columns / 8][depth / 32][taps][32][8], in fragment order. The order of the 32 K steps
-// of a chunk does not matter, so a lane uses 8 contiguous ones. Without MATRIX: M = pixels of all images; K = for each 32 channels, one tap
+// x: rows, or channels, of whole vec8s. w: packed as [columns / 8][K / 32][taps][32][8], in fragment order. The order of the 32 K steps of
+// a chunk does not matter, so a lane uses 8 contiguous ones. Without MATRIX: M = pixels of all images; K = for each 32 channels, one tap
 // after another. Workgroup = TILE_M rows (M) x TILE_N columns (N); a subgroup computes SUB_M x SUB_N, and SPLIT subgroups split K.
 //   for each UNROLL chunks of 32 of this split:
 //     load 16-byte pieces of x and w (PREFETCH: for the next chunks, before the current ones are multiplied); acc += A B
@@ -10,7 +10,7 @@
 // KNOWN_K: a large GEMM specialised for its K and row stride. It loads each line of the next chunk into the registers that were just
 // consumed.
 //
-// Requires has_fragments. Selected in cpp/operators/conv_gemm/mma_plans.cpp; conv_gemm_tiling.cpp chooses the tile.
+// Requires has_or_emulates_mma. Selected in cpp/operators/conv_gemm/mma_plans.cpp; conv_gemm_tiling.cpp chooses the tile.
 #version 450
 #extension GL_EXT_control_flow_attributes : require
 #extension GL_EXT_shader_16bit_storage : require
@@ -185,7 +185,7 @@ void locate_rows(uint first) {
 }
 
 // Adds the bias and stores four outputs.
-void finish(uint pixel, uint channel, vec4 sum) {
+void store_outputs(uint pixel, uint channel, vec4 sum) {
   for (uint j = 0u; j < 4u; ++j) sum[j] += channel_bias(channel + j) + element_bias(pixel, channel + j);
   store_vec4(y_index(pixel_position(pixel)), channel, sum);
 }
@@ -198,7 +198,7 @@ void store_row_tiles(uint first_row, uint first_column) {
     SUBGROUP_BARRIER();
     [[dont_unroll]] for (uint q = LANE; q < 16u * SUB_VEC4; q += kLanes) {
       const uint row = q / SUB_VEC4, vec4_index = q % SUB_VEC4;
-      finish(first_row + i * 16u + row, first_column + vec4_index * 4u, uintBitsToFloat(staging[row_tile + row * ROW_TILE_PITCH + vec4_index]));
+      store_outputs(first_row + i * 16u + row, first_column + vec4_index * 4u, uintBitsToFloat(staging[row_tile + row * ROW_TILE_PITCH + vec4_index]));
     }
     SUBGROUP_BARRIER();
   }
@@ -234,6 +234,6 @@ void main() {
     if (pixel >= p.pixels || channel >= p.channels_out) continue;
     vec4 sum = vec4(0.0);
     FOR(k, SPLIT) sum += uintBitsToFloat(staging[(k * TILE_M + q / N_VEC4) * ROW_Y + vec4_index]);
-    finish(pixel, channel, sum);
+    store_outputs(pixel, channel, sum);
   }
 }

@@ -15,7 +15,8 @@
 // reduction.
 // X_IN_REGISTERS: a single row is loaded into registers together with w.
 //
-// Requires the fragment layout (has_fragments). Selected in cpp/operators/conv_gemm/quant_gemm.cpp (mma_tiling) for up to 16 rows.
+// Requires the fragment layout (has_or_emulates_mma). Selected in cpp/operators/conv_gemm/quant_gemm.cpp (make_mma_tiling) for up to 16
+// rows.
 #version 450
 #extension GL_EXT_control_flow_attributes : require
 #extension GL_EXT_shader_16bit_storage : require
@@ -82,22 +83,22 @@ float sums[ALL_TILES * USED_COMPONENTS];
 
 #define FOR(i, count) [[unroll]] for (uint i = 0u; i < (count); ++i)
 
-// Returns the accumulator component of kept value i.
+// Returns the accumulator component of value i in `sums`.
 uint acc_component(uint i) {
   return USED_COMPONENTS == 2u ? i * 4u : ROW_BLOCKS == 2u ? i : i / 2u * 4u + i % 2u;
 }
 
-// Loads vec8 `eight` of row `row` of the workgroup; zeros past K.
-uvec4 load_vec8(uint row, uint first_row, uint eight) {
+// Loads a vec8 of row `row` of the workgroup; zeros past K.
+uvec4 load_vec8(uint row, uint first_row, uint vec8_index) {
 #if NORMED
   // Past the last chunk, returns zeros without a read: another subgroup may be writing there.
-  if (NO_K_TAIL == 0u && eight >= chunks * 16u) return uvec4(0u);
-  return staged[min(row, ROWS - 1u) * (chunks * 16u + 1u) + eight];
+  if (NO_K_TAIL == 0u && vec8_index >= chunks * 16u) return uvec4(0u);
+  return staged[min(row, ROWS - 1u) * (chunks * 16u + 1u) + vec8_index];
 #else
   const uint at = p.x_offset + (ROWS == 1u ? first_row : min(first_row + row, p.rows - 1u)) * p.k_size;
-  if (NO_K_TAIL == 1u) return x[at / 8u + eight];
-  const bool inside = eight < p.k_size / 8u;
-  const uvec4 words = x[at / 8u + (inside ? eight : 0u)];
+  if (NO_K_TAIL == 1u) return x[at / 8u + vec8_index];
+  const bool inside = vec8_index < p.k_size / 8u;
+  const uvec4 words = x[at / 8u + (inside ? vec8_index : 0u)];
   return inside ? words : uvec4(0u);
 #endif
 }
@@ -140,8 +141,8 @@ void prefetch_chunks(uint stage, uint begin, uint first_tile, uint first_row) {
   }
 }
 
-// Returns two elements from the two halves of a word, minus the zero point: elements 2 * `pair` and 2 * `pair` + 1. pack_quant_weights.comp
-// orders them so that one mask extracts both; OR-ing in 0x6400 makes each the fp16 value 1024 + w.
+// Returns elements 2 * `pair` and 2 * `pair` + 1 of a word, minus the zero point. pack_quant_weights.comp puts them in different halves, so
+// that one mask extracts both; OR-ing in 0x6400 makes each the fp16 value 1024 + w.
 Operand2 unpack_pair(uint word, uint pair, float zero_value) {
 #if BITS == 4
   const uint shifted = pair < 2u ? word : word >> 8;
@@ -153,7 +154,7 @@ Operand2 unpack_pair(uint word, uint pair, float zero_value) {
 #endif
 }
 
-// Returns the elements of a line for K step `part` of 32 and the first or second MMA (`product`).
+// Returns two elements of a line for quarter `k_quarter` of a chunk and MMA `mma_index` (0 or 1).
 Operand2 weight_operands(uint at, uint k_quarter, uint mma_index, uint pair, float zero_value) {
 #if BITS == 4
   return unpack_pair(regs_w[at * kPieces][k_quarter], mma_index * 2u + pair, zero_value);
@@ -165,13 +166,13 @@ Operand2 weight_operands(uint at, uint k_quarter, uint mma_index, uint pair, flo
 // Accumulates the loaded chunks.
 void multiply(uint stage, uint begin, uint first_row) {
   FOR(k, UNROLL) FOR(k_quarter, 4u) {
-    const uint chunk = begin + k, eight = chunk * 16u + k_quarter * 4u + LANE % 4u;
+    const uint chunk = begin + k, vec8_index = chunk * 16u + k_quarter * 4u + LANE % 4u;
 #if X_IN_REGISTERS
     uvec4 rows_a = regs_x[(stage * UNROLL + k) * 4u + k_quarter], rows_b = uvec4(0u);
 #else
-    uvec4 rows_a = load_vec8(LANE / 4u, first_row, eight), rows_b = uvec4(0u);
+    uvec4 rows_a = load_vec8(LANE / 4u, first_row, vec8_index), rows_b = uvec4(0u);
 #endif
-    if (ROW_BLOCKS == 2u) rows_b = load_vec8(LANE / 4u + 8u, first_row, eight);
+    if (ROW_BLOCKS == 2u) rows_b = load_vec8(LANE / 4u + 8u, first_row, vec8_index);
     if (NO_K_TAIL == 0u && chunk >= chunks) rows_a = uvec4(0u), rows_b = uvec4(0u);
     MATRIX_B(low);
     MATRIX_B(high);

@@ -17,7 +17,7 @@
 
 layout(local_size_x_id = 0) in;
 layout(constant_id = 0) const uint INVOCATIONS = 256u;
-layout(constant_id = 1) const uint THREADS_PER_ROW = 8u;  // a power of two between the number of vec4s in a row of w and twice that number
+layout(constant_id = 1) const uint THREADS_PER_ROW = 8u;  // number of vec4s in a row of w, rounded up to a power of two
 
 layout(binding = 0) readonly buffer X { XFP x[]; };
 layout(binding = 1) readonly buffer W { WFP4 w[]; };

@@ -1,6 +1,6 @@
 // fp32 GEMM on fp16 cooperative matrices: each float is split into fp16 hi and lo (include/split_fp16.glsl). Otherwise like gemm_mma.comp.
 //
-// x: rows of whole vec8s of fp16, or X_SPLIT: hi, lo and an exponent per row, from split_fp16_rows.comp. w: packed as [columns / 8][depth /
+// x: rows of whole vec8s of fp16, or X_SPLIT: hi, lo and an exponent per row, from split_fp16_rows.comp. w: packed as [columns / 8][K /
 // 32][hi, lo][32][8], times 2^w_exponent. Accumulators are float.
 // hi * hi is accumulated in one set of accumulators and hi * lo + lo * hi in another; LOW_FIRST: in the same set in successive passes,
 // which leaves registers to prefetch more. lo * lo is below the error of a float and is omitted.
@@ -8,7 +8,7 @@
 //   reduce over SPLIT in shared memory; sums + cross / 4096; scale; bias, epilogue, store
 // A row that fp16 cannot represent, or whose sum is not finite, is computed in plain float at the end.
 //
-// Requires has_fragments. Selected in cpp/operators/conv_gemm/mma_plans.cpp (split_fp16_plan).
+// Requires has_or_emulates_mma. Selected in cpp/operators/conv_gemm/mma_plans.cpp (make_split_fp16_plan).
 #version 450
 #extension GL_EXT_control_flow_attributes : require
 #extension GL_EXT_shader_16bit_storage : require
@@ -72,9 +72,9 @@ uvec4 regs_x[(1u + PREFETCH) * UNROLL * LOADED_X * 2u * ROWS], regs_w[(1u + PREF
 uint low_x = 0u, low_w = 0u;  // 1: this pass uses the lo parts
 #include "include/mma_main_loop.glsl"
 
-// Register index of line i; `low` is 1 for the lo parts if both are loaded.
-uint x_register(uint at, uint lo, uint i) { return (at * LOADED_X + lo) * 2u * ROWS + i; }
-uint w_register(uint at, uint lo, uint i) { return (at * LOADED_W + lo) * 2u * COLUMNS + i; }
+// Register index of line i; `lo` is 1 for the lo parts if both are loaded.
+uint x_register_index(uint at, uint lo, uint i) { return (at * LOADED_X + lo) * 2u * ROWS + i; }
+uint w_register_index(uint at, uint lo, uint i) { return (at * LOADED_W + lo) * 2u * COLUMNS + i; }
 
 // Loads UNROLL chunks from `begin` on into buffer `to`. Branch-free, so that all loads are in flight at once: past the end the last vec8 is
 // repeated, and counts as zero.
@@ -82,11 +82,11 @@ void load_chunks(uint to, uint begin) {
   FOR(k, UNROLL) {
     const uint chunk = begin + k, vec8_index = chunk * 4u + LANE % 4u, at = to * UNROLL + k;
     const uint at_w = (NO_K_TAIL != 0u ? chunk : min(chunk, chunks - 1u)) * CHUNK_PITCH, at_x = NO_K_TAIL != 0u ? vec8_index : min(vec8_index, num_vec8 - 1u);
-    FOR(lo, LOADED_W) FOR(i, 2u * COLUMNS) regs_w[w_register(at, lo, i)] = w[columns[i] + at_w + (low_w + lo) * kLanes];
-    FOR(lo, LOADED_X) FOR(i, 2u * ROWS) regs_x[x_register(at, lo, i)] = x[rows[i] + at_x + (low_x + lo) * num_vec8];
+    FOR(lo, LOADED_W) FOR(i, 2u * COLUMNS) regs_w[w_register_index(at, lo, i)] = w[columns[i] + at_w + (low_w + lo) * kLanes];
+    FOR(lo, LOADED_X) FOR(i, 2u * ROWS) regs_x[x_register_index(at, lo, i)] = x[rows[i] + at_x + (low_x + lo) * num_vec8];
     if (NO_K_TAIL == 0u && vec8_index >= num_vec8) {
-      FOR(i, LOADED_W * 2u * COLUMNS) regs_w[w_register(at, 0u, i)] = uvec4(0u);
-      FOR(i, LOADED_X * 2u * ROWS) regs_x[x_register(at, 0u, i)] = uvec4(0u);
+      FOR(i, LOADED_W * 2u * COLUMNS) regs_w[w_register_index(at, 0u, i)] = uvec4(0u);
+      FOR(i, LOADED_X * 2u * ROWS) regs_x[x_register_index(at, 0u, i)] = uvec4(0u);
     }
   }
 }
@@ -96,10 +96,10 @@ void multiply_chunks(uint from) {
   FOR(k, UNROLL) FOR(k_half, 2u) {
     const uint at = from * UNROLL + k;
     MATRIX_A_ARRAY(left, LOADED_X * ROWS);
-    FOR(i, LOADED_X * ROWS) SET_FRAGMENT_LINES(left[i], regs_x, x_register(at, i / ROWS, i % ROWS * 2u), k_half)
+    FOR(i, LOADED_X * ROWS) SET_FRAGMENT_LINES(left[i], regs_x, x_register_index(at, i / ROWS, i % ROWS * 2u), k_half)
     FOR(j, COLUMNS) {
       MATRIX_B_ARRAY(right, LOADED_W);
-      FOR(lo, LOADED_W) SET_FRAGMENT_LINES(right[lo], regs_w, w_register(at, lo, j * 2u), k_half)
+      FOR(lo, LOADED_W) SET_FRAGMENT_LINES(right[lo], regs_w, w_register_index(at, lo, j * 2u), k_half)
       FOR(i, ROWS) {
         MMA(left[i], right[0], sums[i * COLUMNS + j]);
         if (LOADED_W == 2u) MMA(left[i], right[LOADED_W - 1u], cross[i * COLUMNS + j]);
@@ -134,7 +134,7 @@ void add_fp32_products(uint first, uint vec8_index, uint column[4], float scale,
 
 // fp32 fallback for a row that starts at vec8 `first`: four sums from `channel` on. One such row delays its whole workgroup, so four vec8s
 // are unrolled to keep loads in flight.
-vec4 fp32_row(uint first, uint channel) {
+vec4 compute_fp32_row(uint first, uint channel) {
   vec4 sum = vec4(0.0);
   uint column[4];
   for (uint j = 0u; j < 4u; ++j) {
@@ -149,15 +149,15 @@ vec4 fp32_row(uint first, uint channel) {
 }
 
 // Scales the sums of a row for four columns, or recomputes them in fp32.
-vec4 finish_sums(uint pixel, uint channel, vec4 sum) {
+vec4 scale_sums(uint pixel, uint channel, vec4 sum) {
   const uint first = (p.x_offset + pixel * p.x_stride_w) >> 3;
 #if X_SPLIT
   const uint exponent = x[first + 2u * num_vec8].x;
-  if (exponent == FP32_ROW) return fp32_row(first, channel);
+  if (exponent == FP32_ROW) return compute_fp32_row(first, channel);
   const int exponent_sum = p.w_exponent + int(exponent);
 #else
   const uvec4 special = uvec4(0x7f800000u);
-  if (any(equal(floatBitsToUint(sum) & special, special))) return fp32_row(first, channel);
+  if (any(equal(floatBitsToUint(sum) & special, special))) return compute_fp32_row(first, channel);
   const int exponent_sum = p.w_exponent;
 #endif
   return sum * power_of_two(exponent_sum / 2) * power_of_two(exponent_sum - exponent_sum / 2);
@@ -199,7 +199,7 @@ void main() {
       const uint first = (k * TILE_M + q / N_VEC4) * ROW_Y + vec4_index * 4u;
       for (uint j = 0u; j < 4u; ++j) sum[j] += staging[first + j];
     }
-    sum = finish_sums(pixel, channel, sum);
+    sum = scale_sums(pixel, channel, sum);
     for (uint j = 0u; j < 4u; ++j) sum[j] += channel_bias(channel + j) + element_bias(pixel, channel + j);
     store_vec4(y_index(pixel_position(pixel)), channel, sum);
   }

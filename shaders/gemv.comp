@@ -1,12 +1,12 @@
 // GEMV and GEMM of a few rows, memory-bound in w: y = x w.
 //
-// x: [batch][rows][depth], any strides. w: packed as [batch][depth][columns rounded up to 8], read in vec8s.
+// x: [batch][rows][K], any strides. w: packed as [batch][K][columns rounded up to 8], read in vec8s.
 // Workgroup = 32 output columns for all ROWS rows, z = batch item. Four neighbouring invocations load 32 columns of one row of w; the
 // others load further rows.
 //   for each UNROLL rows of w of this invocation: issue all loads; acc[row] += x w
 //   reduce in shared memory in two steps: sums of 8, then the rest; bias, epilogue, store
 //
-// For GPUs. Selected in cpp/operators/conv_gemm/conv_gemm_plan.cpp (gemv_plan).
+// For GPUs. Selected in cpp/operators/conv_gemm/conv_gemm_plan.cpp (make_gemv_plan).
 #version 450
 #extension GL_EXT_control_flow_attributes : require
 #define GRID_AXES 0
@@ -20,7 +20,7 @@ layout(local_size_x_id = 0) in;
 layout(constant_id = 0) const uint INVOCATIONS = 1024u;
 layout(constant_id = 1) const uint ROWS = 1u;
 layout(constant_id = 2) const uint UNROLL = 8u;
-layout(constant_id = 3) const uint NO_K_TAIL = 0u;  // 1: K is a multiple of the rows of w loaded at once
+layout(constant_id = 3) const uint NO_K_TAIL = 0u;  // 1: the number of rows of w loaded at once divides K
 
 layout(binding = 0) readonly buffer X { XFP x[]; };
 layout(binding = 1) readonly buffer W { VEC8 w[]; };
@@ -33,7 +33,7 @@ const uint PARTIALS = INVOCATIONS / kColumns;       // number of partial sums pe
 shared vec4 partial_vec4[ROWS * INVOCATIONS * 2u];  // [row][down][vec4 of columns]
 shared float partials[ROWS * INVOCATIONS];          // [row][part][column]
 
-void store(uint row, uint channel, float sum) {
+void store_sum(uint row, uint channel, float sum) {
   if (row >= p.pixels || channel >= p.channels_out) return;
   const uint at = y_index(uvec3(0u, 0u, row)) + Y_GROUP + channel * p.y_stride_c;
   SET_Y(at, apply_epilogue(sum + channel_bias(channel) + element_bias(row, channel), at));
@@ -80,5 +80,5 @@ void main() {
   if (partial >= ROWS) return;
   float sum = 0.0;
   for (uint i = 0u; i < PARTIALS; ++i) sum += partials[(partial * PARTIALS + i) * kColumns + column];
-  store(partial, grid_group().y * kColumns + column, sum);
+  store_sum(partial, grid_group().y * kColumns + column, sum);
 }

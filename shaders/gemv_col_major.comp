@@ -1,11 +1,11 @@
 // GEMV and GEMM of a few rows with w stored by columns, memory-bound in w: y = x w.
 //
-// x: rows of contiguous vec8s. w: packed as [columns][depth], depth a multiple of 8.
+// x: rows of contiguous vec8s. w: packed as [columns][K], K a multiple of 8.
 // A subgroup computes one output column for all ROWS rows. Its invocations load neighbouring vec8s of the column.
 //   for each UNROLL vec8s of this invocation: issue all loads; acc[row] += dot(x, w)
 //   reduce with subgroupShuffleXor; bias, epilogue, store
 //
-// Requires subgroup shuffles. Selected in cpp/operators/conv_gemm/conv_gemm_plan.cpp (gemv_col_major_plan).
+// Requires subgroup shuffles. Selected in cpp/operators/conv_gemm/conv_gemm_plan.cpp (make_gemv_col_major_plan).
 #version 450
 #extension GL_EXT_control_flow_attributes : require
 #extension GL_KHR_shader_subgroup_basic : require
@@ -20,7 +20,7 @@
 layout(local_size_x = 256) in;
 layout(constant_id = 0) const uint ROWS = 1u;
 layout(constant_id = 1) const uint UNROLL = 8u;
-layout(constant_id = 2) const uint NO_K_TAIL = 0u;  // 1: the vec8s of a column are a multiple of those loaded at once
+layout(constant_id = 2) const uint NO_K_TAIL = 0u;  // 1: the number of vec8s loaded at once divides those of a column
 
 #if PM_GRAIN == 2 && !X_FLOAT && W_FLOAT
 layout(binding = 0) readonly buffer X { uvec4 x[]; };

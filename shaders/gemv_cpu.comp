@@ -2,15 +2,15 @@
 //
 // See include/conv_gemm.glsl for the geometry and include/conv_gemm_cpu.glsl for the packed weights. W_STRIDED: w is an unpacked
 // matrix, loaded element by element; W_VEC4: its columns are contiguous, loaded as vec4.
-// Workgroup = one subgroup of 8 computes 16 output channels of all ROWS pixels, two channels per lane. Each lane loads its own weights. All
-// lanes load x together, 8 steps at a time, and broadcast it by subgroupShuffle with constant lanes.
+// Workgroup = one subgroup of 8 computes 16 output channels of all ROWS pixels, two channels per lane. Each lane loads the weights of its
+// channels. All lanes load x together, 8 steps at a time, and broadcast it by subgroupShuffle with constant lanes.
 //   for each tap, for each 8 steps of KV input channels:
 //     load x, one step per lane; for each step: load w, broadcast x, acc += w x in the order of K
 // All CPU variants sum in the order of K, so a GEMM has the same bits in each.
 //
 // Measured on lavapipe (Mesa 22.3.6, 2 cores): 1 x 1024 x 2048 in float32 takes 0.57 ms (14 GB/s); conv_cpu takes 3.1 ms. An unpacked
 // matrix is read at 7 GB/s, in a sixth of the time of packing it first.
-// Selected in cpp/operators/conv_gemm/conv_gemm_plan.cpp (gemv_cpu_plan) for devices that prefer CPU variants.
+// Selected in cpp/operators/conv_gemm/conv_gemm_plan.cpp (make_gemv_cpu_plan) for devices that prefer CPU variants.
 #version 450
 #extension GL_KHR_shader_subgroup_basic : require
 #extension GL_KHR_shader_subgroup_shuffle : require
@@ -141,7 +141,7 @@ void main() {
       sum += bias + element_bias(row, channel);
       const uint at = y_index(positions[row]) + Y_GROUP + y_channel(channel);
 #if Y_VEC4
-      const uint first_lane = lane & ~3u;  // the first lane of each four stores
+      const uint first_lane = lane & ~3u;  // the first of four lanes stores
       const Acc4 neighbours = Acc4(subgroupShuffle(sum, first_lane), subgroupShuffle(sum, first_lane + 1u), subgroupShuffle(sum, first_lane + 2u),
                                          subgroupShuffle(sum, first_lane + 3u));
       if (lane == first_lane && channel < p.channels_out) STORE_Y4(at, apply_epilogue(neighbours, at));

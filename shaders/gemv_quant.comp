@@ -1,5 +1,5 @@
-// GEMV and GEMM of a few rows with block-quantised weights, for GPUs: y[m, n] = sum_k x[m, k] (w[n, k] - zero[n, k / block]) scale[n, k /
-// block]. See include/quant_weights.glsl for buffers and fusions (NORMED, GATED).
+// GEMV and GEMM of a few rows with block-quantised weights, for GPUs. See include/quant_weights.glsl for the formula, the buffers and the
+// fusions (NORMED, GATED).
 //
 // Workgroup = THREAD_GROUPS groups of GROUP_THREADS invocations by ROWS rows. A group computes COLUMNS columns: its invocations read 16
 // bytes of each column, all from one block, and prefetch the next ones. With GATED, half of the columns belong to the gate's matrix.
@@ -8,7 +8,7 @@
 //     acc[m][n] += scale * sum of x[m, k] (w - zero)     // one multiplication by the scale per block
 //   reduce over the group; epilogue; store
 //
-// Requires whole 16-byte pieces in rows and blocks. Selected in cpp/operators/conv_gemm/quant_gemm.cpp (gemv_tiling) if the weights
+// Requires whole 16-byte pieces in rows and blocks. Selected in cpp/operators/conv_gemm/quant_gemm.cpp (make_gemv_tiling) if the weights
 // are not packed for gemm_quant_mma.
 #version 450
 #if SUBGROUP
@@ -29,7 +29,7 @@
 layout(local_size_x = GROUP_THREADS * THREAD_GROUPS) in;
 #include "include/thread_group.glsl"
 shared vec4 group_partials[GROUP_THREADS * THREAD_GROUPS + 16u];
-PM_DEFINE_GROUP_REDUCE(gather_sums, vec4, group_partials, pm_sum)
+PM_DEFINE_GROUP_REDUCE(reduce_sums, vec4, group_partials, pm_sum)
 
 const uint kPiece = 4u * IN_WORD;  // number of elements in 16 bytes
 #define FOR_ROWS(r) [[unroll]] for (uint r = 0u; r < ROWS; ++r)
@@ -57,14 +57,14 @@ uvec4 load_weight_piece(uint c, uint at) {
   return w[p.w_offset / kPiece + at];
 }
 
-float zero_point_of(uint c, uint block) {
+float load_zero_point(uint c, uint block) {
 #if GATED && ZERO
   if (c >= kOutColumns) return extract_integer(gate_zero[(p.gate_zero_offset + block) / IN_WORD], (p.gate_zero_offset + block) % IN_WORD);
 #endif
   return zero_point(block);
 }
 
-float scale_of(uint c, uint block) {
+float load_scale(uint c, uint block) {
 #if GATED
   if (c >= kOutColumns) return gate_scale[block];
 #endif
@@ -106,8 +106,8 @@ void main() {
       current_w[c] = next_w[c] ^ kSignMask;
       next_w[c] = load_weight_piece(c, columns[c] * pieces + min(i + GROUP_THREADS, pieces - 1u));
       const uint block = columns[c] * p.blocks + i * kPiece / p.block;
-      zeros[c] = zero_point_of(c, block) + kBias;
-      scales[c] = scale_of(c, block);
+      zeros[c] = load_zero_point(c, block) + kBias;
+      scales[c] = load_scale(c, block);
     }
     FOR_ROWS(r) block_sums[r] = vec4(0.0);
     [[unroll]] for (uint e = 0u; e < kPiece / 8u; ++e) {
@@ -136,13 +136,13 @@ void main() {
   [[unroll]] for (uint first = 0u; first < ROWS; first += 4u) {
     vec4 sums4 = vec4(0.0);
     [[unroll]] for (uint r = 0u; r < min(ROWS - first, 4u); ++r) sums4[r] = square_sums[first + r];
-    sums4 = gather_sums(sums4);
+    sums4 = reduce_sums(sums4);
     [[unroll]] for (uint r = 0u; r < min(ROWS - first, 4u); ++r)
       square_sums[first + r] = pm_divide(1.0, pm_sqrt(pm_divide(sums4[r], float(p.k_size)) + p.epsilon));
   }
 #endif
   FOR_ROWS(r) {
-    vec4 totals = gather_sums(sums[r]);
+    vec4 totals = reduce_sums(sums[r]);
 #if NORMED
     totals *= square_sums[r];
 #endif

@@ -7,7 +7,7 @@
 //     load x (one part per lane) and w; part[m][n] = sum of x (w - zero); acc[m][n] += scale * part[m][n]
 //
 // Measured on lavapipe (Mesa 22.3.6, 2 cores): 1 x 1024 x 2048 with 4 bits in blocks of 32 takes 0.8 ms on one core; gemv_quant_generic
-// takes 8.3 ms. Selected in cpp/operators/conv_gemm/quant_gemm.cpp (cpu_tiling) for devices that prefer CPU variants.
+// takes 8.3 ms. Selected in cpp/operators/conv_gemm/quant_gemm.cpp (make_cpu_tiling) for devices that prefer CPU variants.
 #version 450
 #extension GL_KHR_shader_subgroup_basic : require
 #extension GL_KHR_shader_subgroup_shuffle : require

@@ -15,7 +15,7 @@ layout(push_constant) uniform parameter {
 #include "include/dense_float.glsl"
 layout(binding = 1) readonly buffer X { sfp x[]; };
 layout(binding = 2) readonly buffer G { sfp grid[]; };
-const float FAR = 8.0;  // farther away than any neighbour
+const float FAR = 8.0;  // farther away than any tap
 
 const float LOW = ALIGN != 0 ? 0.0 : -0.5;  // lower border of the axis
 
@@ -57,7 +57,7 @@ int padded_index(int i, uint size) {
 
 #if TAPS == 1
 // Exact sign of g * m + k, for g * m near -k.
-float sign_of(float g, float m, float k) {
+float exact_sign(float g, float m, float k) {
   precise float low;
   precise float high = pm_exact_product(g, m, low), sum = high + k, total = sum + low;
   return sign(total);
@@ -65,16 +65,16 @@ float sign_of(float g, float m, float k) {
 
 // Rounds (g * m + m - b) / 2 to nearest even, from its floating-point approximation `i`. Rounding errors of g + 1 would otherwise create
 // false ties.
-float nearest(float g, float m, float b, float i) {
+float round_to_nearest_even(float g, float m, float b, float i) {
   const float whole = pm_round_even(i);
   if (!(abs(i) < 4194304.0)) return whole;
   const bool odd = mod(whole, 2.0) != 0.0;
-  const float above = sign_of(g, m, m - b - 2.0 * whole - 1.0), below = sign_of(g, m, m - b - 2.0 * whole + 1.0);
+  const float above = exact_sign(g, m, m - b - 2.0 * whole - 1.0), below = exact_sign(g, m, m - b - 2.0 * whole + 1.0);
   return above > 0.0 || (above == 0.0 && odd) ? whole + 1.0 : below < 0.0 || (below == 0.0 && odd) ? whole - 1.0 : whole;
 }
 #endif
 
-float weight(float t, uint tap) {
+float tap_weight(float t, uint tap) {
 #if TAPS == 1
   return 1.0;
 #elif TAPS == 2
@@ -96,7 +96,7 @@ float element(uint id) {
     const float g = pm_load(grid, at + AXES - 1u - axis), n = g + 1.0;
     float i = ALIGN != 0 ? n / 2.0 * (float(size) - 1.0) : (n * float(size) - 1.0) / 2.0;
 #if TAPS == 1
-    i = nearest(g, ALIGN != 0 ? float(size) - 1.0 : float(size), ALIGN != 0 ? 0.0 : 1.0, i);
+    i = round_to_nearest_even(g, ALIGN != 0 ? float(size) - 1.0 : float(size), ALIGN != 0 ? 0.0 : 1.0, i);
 #endif
     i = pad_coordinate(i, size);
     const float whole = TAPS == 1 ? pm_trunc(i) : pm_floor(i);
@@ -113,7 +113,7 @@ float element(uint id) {
       const int i = padded_index(first[axis] + int(rest % TAPS), sizes[axis]);
       found = found && i >= 0;
       source = source * sizes[axis] + uint(max(i, 0));
-      product *= weight(fraction[axis], rest % TAPS);
+      product *= tap_weight(fraction[axis], rest % TAPS);
     }
     if (found) sum += product * pm_load(x, p.x_offset + source);
   }

@@ -1,8 +1,8 @@
 // Finds indices that are out of range: y = {complement of the position of the first, count, low word of the first, high word}; zeros if
 // there is none.
 //
-// indices: int32 or int64, or FLOAT_INDICES: floats (y then has their bits). Index k belongs to an axis of size[k % TUPLE]. from_end:
-// negative indices count from the end. Positions and counts are combined atomically.
+// indices: int32 or int64, or FLOAT_INDICES: floats (y then has their bits). Index k selects on an axis of size[k % TUPLE] elements.
+// from_end: negative indices count from the end. Positions and counts are combined atomically.
 // One invocation checks one index. STORE_INDEX: a second dispatch with a single invocation stores the words of the first bad index.
 //
 // For all devices. Used by cpp/operators/compiled/index_check.cpp (check_indices=True).
@@ -23,7 +23,7 @@ layout(binding = 1) readonly buffer I { sfp indices[]; };
 #endif
 const uint kUnlimited = 0xffffffffu, kNotAnIndex = 0xfffffffeu;
 
-bool is_out(uint id) {
+bool is_out_of_range(uint id) {
   const uint size = p.size[id % TUPLE];
   if (size == kNotAnIndex) return false;
 #if FLOAT_INDICES
@@ -49,7 +49,7 @@ void main() {
   y[p.y_offset + 3u] = uint(p.index_words == 2u ? indices[word + 1u] : indices[word] >> 31);
 #endif
 #else
-  if (id >= p.elements || !is_out(id)) return;
+  if (id >= p.elements || !is_out_of_range(id)) return;
   atomicMax(y[p.y_offset], ~id);
   atomicAdd(y[p.y_offset + 1u], 1u);
 #endif

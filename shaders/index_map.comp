@@ -7,7 +7,7 @@
 //   WORDS: one word of a dense target, whose elements are located one by one; the last word may be partial.
 // Pieces below 32 bits are stored atomically. p.elements counts elements with WORDS, else pieces, as do size and the target's strides.
 // PAD: elements outside the source are a constant (1), reflected (2), the edge (3), wrapped (4) or reflected including the edge (5).
-// An invocation moves PIECES pieces that are a workgroup's width apart; all loads come first.
+// An invocation moves PIECES pieces that are a workgroup size apart; all loads precede the first store.
 //
 // For all devices. Selected in cpp/operators/index/data_movement.cpp and cpp/operators/common/strided_copy.cpp.
 #version 450
@@ -69,7 +69,7 @@ int padded_index(int i, int size) {
 #endif
 
 // Computes the source and target positions of element `lane` of piece `flat_index`. Returns false if the element is the padding constant.
-bool locate(uint flat_index, uint lane, out uint from, out uint to) {
+bool find_offsets(uint flat_index, uint lane, out uint from, out uint to) {
 #if PAD
   int source = 0;
   uint target = 0u;
@@ -124,7 +124,7 @@ PIECE load_piece(uint id, out uint to) {
   uint word = 0u;
   for (uint i = 0u; i < lanes; ++i) {
     uint from, target;
-    const bool found = locate(min(id * lanes + i, p.elements - 1u), 0u, from, target);
+    const bool found = find_offsets(min(id * lanes + i, p.elements - 1u), 0u, from, target);
     if (i == 0u) to = target / lanes;
     word |= element(found, from) << i * uint(BITS);
   }
@@ -136,12 +136,12 @@ PIECE load_piece(uint id, out uint to) {
 #if PAD
   for (uint i = 0u; i < uint(ELEMENTS_PER_STORE); ++i) {
     uint from;
-    const bool found = locate(id, i, from, to);
+    const bool found = find_offsets(id, i, from, to);
     values[i] = element(found, from);
   }
 #else
   uint first;
-  locate(id, 0u, first, to);
+  find_offsets(id, 0u, first, to);
   for (uint i = 0u; i < uint(ELEMENTS_PER_STORE); ++i) {
     uint from = first;
     for (uint b = 0u; b < uint(STEPS); ++b)
@@ -167,7 +167,7 @@ PIECE load_piece(uint id, out uint to) {
 #else
 PIECE load_piece(uint id, out uint to) {
   uint from;
-  const bool found = locate(id, 0u, from, to);
+  const bool found = find_offsets(id, 0u, from, to);
   return element(found, from);
 }
 #endif

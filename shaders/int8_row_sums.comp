@@ -1,6 +1,6 @@
 // y[row] = sum of the signed bytes of a row, as int32. FLIP is XORed into every word first, to turn unsigned bytes into signed ones.
 //
-// x: [rows][pad_rows], 16 bytes per piece. Workgroup = one row, 64 invocations that reduce in shared memory.
+// x: [rows][pad_rows] pieces of 16 bytes. Workgroup = one row, 64 invocations that reduce in shared memory.
 // For gemm_int8.comp. Selected in cpp/operators/conv_gemm/int8_gemm.cpp.
 #version 450
 #define GROUP_THREADS 64

@@ -2,7 +2,7 @@
 // format.
 //
 // TEX, RD: 0 absent, else bytes per pixel of the texture and of the image; TEX 1 has indices into an RGBA palette. WR: bytes per pixel of
-// the result; 6 are three fp16. The texture is RGBA in this order; the others have the byte order of rd_byte_index and wr_channel. All
+// the result; 6 are three fp16. The texture is in RGBA order; image and result have the byte order of rd_byte_index and wr_channel. All
 // arithmetic is in integers, so results are exact.
 // An invocation writes one word of a row: y of the grid is the row.
 //
@@ -36,7 +36,7 @@ layout(binding = 3) readonly buffer R { uint rd[]; };
 #endif
 
 #if TEX
-uint texel(uint x, uint y, uint channel) {
+uint load_texel(uint x, uint y, uint channel) {
   const uint first = p.tex_first + (y * p.tex_width + x) * TEX;
 #if TEX == 1
   return palette[pm_load_u8(tex, first) & 31u] >> 8u * channel & 0xffu;
@@ -48,8 +48,8 @@ uint texel(uint x, uint y, uint channel) {
 #endif
 }
 
-// The two texels around the center of pixel `at` of `size`, and the weight of the second, of 256.
-uvec3 neighbours(uint at, uint size, uint texels) {
+// Returns the two texels around the centre of pixel `at`, and the weight of the second in 1/256.
+uvec3 find_neighbours(uint at, uint size, uint texels) {
   const uint whole = at * texels / size;
   const int rest = int(2u * (at * texels % size) + texels) - int(size), unit = 2 * int(size);  // rest / unit: distance from texel `whole`
   const int below = rest >= 0 ? rest / unit : -1, remainder = rest - below * unit;
@@ -57,20 +57,20 @@ uvec3 neighbours(uint at, uint size, uint texels) {
   return uvec3(clamp(first, 0, last), clamp(first + 1, 0, last), (uint(remainder) * 256u + size) / uint(unit));
 }
 
-uint sampled(uint x, uint y, uint channel) {
+uint sample_texture(uint x, uint y, uint channel) {
   const uvec2 at = p.transposed != 0u ? uvec2(y, x) : uvec2(x, y);
   const uvec2 size = p.transposed != 0u ? uvec2(p.height, p.width) : uvec2(p.width, p.height);
   if (p.bilinear == 0u)
-    return texel((at.x * p.tex_width + p.tex_width / 2u) / size.x, (at.y * p.tex_height + p.tex_height / 2u) / size.y, channel);
-  const uvec3 u = neighbours(at.x, size.x, p.tex_width), v = neighbours(at.y, size.y, p.tex_height);
-  const uint above = texel(u.x, v.x, channel) * (256u - u.z) + texel(u.y, v.x, channel) * u.z;
-  const uint below = texel(u.x, v.y, channel) * (256u - u.z) + texel(u.y, v.y, channel) * u.z;
+    return load_texel((at.x * p.tex_width + p.tex_width / 2u) / size.x, (at.y * p.tex_height + p.tex_height / 2u) / size.y, channel);
+  const uvec3 u = find_neighbours(at.x, size.x, p.tex_width), v = find_neighbours(at.y, size.y, p.tex_height);
+  const uint above = load_texel(u.x, v.x, channel) * (256u - u.z) + load_texel(u.y, v.x, channel) * u.z;
+  const uint below = load_texel(u.x, v.y, channel) * (256u - u.z) + load_texel(u.y, v.y, channel) * u.z;
   return (above * (256u - v.z) + below * v.z + 0x8000u) >> 16;
 }
 #endif
 
 #if RD
-uint read(uint x, uint y, uint channel) {
+uint read_image(uint x, uint y, uint channel) {
 #if RD == 3
   if (channel == 3u) return 255u;
 #endif
@@ -78,44 +78,44 @@ uint read(uint x, uint y, uint channel) {
 }
 #endif
 
-uint color(uint x, uint y, uint channel) {
+uint compute_color(uint x, uint y, uint channel) {
 #if TEX && RD
-  const uint alpha = p.alpha < 256u ? p.alpha : sampled(x, y, 3u);
-  const uint over = channel == 3u ? 255u : sampled(x, y, channel);
-  return (over * alpha + read(x, y, channel) * (255u - alpha) + 127u) / 255u;
+  const uint alpha = p.alpha < 256u ? p.alpha : sample_texture(x, y, 3u);
+  const uint over = channel == 3u ? 255u : sample_texture(x, y, channel);
+  return (over * alpha + read_image(x, y, channel) * (255u - alpha) + 127u) / 255u;
 #else
   if (channel == 3u && p.alpha < 256u) return p.alpha;
 #if TEX
-  return sampled(x, y, channel);
+  return sample_texture(x, y, channel);
 #else
-  return read(x, y, channel);
+  return read_image(x, y, channel);
 #endif
 #endif
 }
 
-// Bits of the fp16 nearest to value / 255.
-uint fraction(uint value) {
+// Returns the bits of the fp16 nearest to value / 255.
+uint fraction_to_fp16(uint value) {
   if (value == 0u) return 0u;
   uint shift = 0u;
   while (value << shift < 255u) ++shift;  // value / 255 = m * 2^-shift with m in [1, 2)
   return (15u - shift << 10) + ((value << 11u + shift) + 255u) / 510u - 1024u;
 }
 
-uint float_of(int value) {
+uint int_to_fp16(int value) {
   if (value == 0) return 0u;
   const uint magnitude = uint(abs(value));
   const int exponent = findMSB(magnitude);
   return (value < 0 ? 0x8000u : 0u) | uint(15 + exponent) << 10 | (magnitude << 10 - exponent & 0x3ffu);
 }
 
-uint result_byte(uint y, uint at) {
+uint compute_output_byte(uint y, uint at) {
   const uint x = at / WR, byte_index = at % WR;
 #if WR == 6
-  const uint channel = p.wr_channel >> 4u * (byte_index / 2u) & 0xfu, value = color(x, y, channel);
-  const uint bits = p.by_255 != 0u ? fraction(value) : float_of(int(value) - int(p.subtracted >> 8u * channel & 0xffu));
+  const uint channel = p.wr_channel >> 4u * (byte_index / 2u) & 0xfu, value = compute_color(x, y, channel);
+  const uint bits = p.by_255 != 0u ? fraction_to_fp16(value) : int_to_fp16(int(value) - int(p.subtracted >> 8u * channel & 0xffu));
   return bits >> 8u * (byte_index & 1u) & 0xffu;
 #else
-  return color(x, y, p.wr_channel >> 4u * byte_index & 0xfu);
+  return compute_color(x, y, p.wr_channel >> 4u * byte_index & 0xfu);
 #endif
 }
 
@@ -127,6 +127,6 @@ void main() {
   if (is_past_grid(group, 1u) || byte >= end) return;
   const uint first = max(byte, begin) - byte, last = min(byte + 4u, end) - byte;
   uint bytes = 0u;
-  for (uint i = first; i < last; ++i) bytes |= result_byte(y, byte + i - begin) << 8u * i;
+  for (uint i = first; i < last; ++i) bytes |= compute_output_byte(y, byte + i - begin) << 8u * i;
   pm_store_bytes(wr, word, bytes, first, last);
 }

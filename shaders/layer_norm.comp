@@ -2,9 +2,8 @@
 //
 // x, y: [rows, size]. scale, bias: float [size]. SUBTRACT_MEAN 0: RMSNormalization, with a mean of 0. HAS_MEAN, HAS_DEVIATION: also store
 // the mean and 1 / standard deviation.
-// include/row_reduce.glsl defines which invocations share a row: a workgroup, 16 invocations (SHORT_ROWS) or a subgroup of 8 (CPU_VARIANT,
-// the CPU variant).
-//   mean = sum(x) / size; variance about it, corrected by the mean of the residuals; store
+// include/row_reduce.glsl defines which invocations share a row: a workgroup, 16 invocations (SHORT_ROWS) or a subgroup of 8 (CPU_VARIANT).
+//   mean = sum(x) / size; variance around it, corrected by the mean of the residuals; store
 //
 // For all devices. Selected in cpp/operators/normalization/normalization.cpp for rows that do not fit registers.
 #version 450

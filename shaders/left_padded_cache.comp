@@ -1,5 +1,5 @@
-// y = concat(zeros, cache[0 .. past), x): concatenates the rows in use of a KV cache and the new rows x, padded with zeros on the left to
-// the capacity, as in a left-padded batch. cache, y: [batch, heads, capacity, size].
+// y = concat(zeros, cache[0 .. past), x): appends the new rows x to the rows in use of a KV cache, and pads the result with zeros on the
+// left to the capacity, as in a left-padded batch. cache, y: [batch, heads, capacity, size].
 //
 // Only the first `past` cache rows of a batch item are read. INT8: the cache is bytes, and each row has a scale.
 // Grid (x, y, z) = (elements of a head, head, batch item). An invocation copies 16 bytes (LOAD_16_BYTES), four elements (VEC4) or one
@@ -13,7 +13,7 @@
 layout(local_size_x = 64) in;
 layout(constant_id = 0) const uint ITEMS_PER_ROW = 1u;  // items per row
 layout(push_constant) uniform parameter {
-  uint rows, capacity, heads, num_batches;  // rows: new rows; room: capacity, also the rows of the result
+  uint rows, capacity, heads, num_batches;  // rows: new rows; capacity: rows of the cache and of y
   uint x_batch, x_head, x_row;
   uint cache_offset, x_offset, past_offset, y_offset;
 #if INT8

@@ -1,4 +1,4 @@
-// Multinomial sampling: for each uniform number u of a row, the first class whose prefix sum exceeds u times the row's total.
+// Multinomial sampling: for each uniform number u of a row, finds the first class whose prefix sum exceeds u times the total of the row.
 //
 // sums: float [rows, classes], prefix sums. uniform: float [rows, samples]. y: int32 or int64 [rows, samples]. One invocation draws one
 // sample, by binary search.

@@ -26,8 +26,8 @@ layout(push_constant) uniform parameter {
 } p;
 shared uint suppressed;
 
-// Corners of a box.
-vec4 box(uint image, uint i) {
+// Returns the corners of a box.
+vec4 load_box(uint image, uint i) {
   const uint at = p.boxes_offset + (image * p.count + i) * 4u;
   const vec4 b = vec4(pm_load(boxes, at), pm_load(boxes, at + 1u), pm_load(boxes, at + 2u), pm_load(boxes, at + 3u));
 #if CENTER
@@ -56,17 +56,17 @@ void main() {
     const float score = pm_load(scores, p.scores_offset + row * p.count + i);
     if (p.has_score_threshold != 0u && !(score > p.score_threshold)) continue;
     const uint candidate = order[p.order_offset + row * p.count + i].x;
-    const vec4 corners = box(row / p.classes, candidate);
+    const vec4 corners = load_box(row / p.classes, candidate);
     if (lane == 0u) suppressed = 0u;
     barrier();
     for (uint k = lane; k < found; k += gl_WorkGroupSize.x)
-      if (exceeds_iou(corners, box(row / p.classes, y[base + k] - 1u))) suppressed = 1u;
-    barrier();  // all comparisons with selected boxes have been made
+      if (exceeds_iou(corners, load_box(row / p.classes, y[base + k] - 1u))) suppressed = 1u;
+    barrier();  // wait until the candidate has been compared with all selected boxes
     if (suppressed == 0u) {
       if (lane == 0u) y[base + found] = candidate + 1u;
       ++found;
     }
-    buffer_barrier();  // the new box is visible to the next comparisons
+    buffer_barrier();  // make the new box visible to the next comparisons
   }
   if (lane == 0u) num_selected[row] = found;
 }

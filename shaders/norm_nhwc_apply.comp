@@ -1,6 +1,6 @@
 // InstanceNormalization of channels-last tensors, second dispatch: y = (x - mean) * factor + bias by (image, channel), then the epilogue.
 //
-// x, y: [images, pixels, channels], channels fastest. parts: vec2 [images][chunks][channels] (mean, sum of squared deviations), from
+// x, y: [images, pixels, channels], channels fastest. partials: vec2 [images][chunks][channels] (mean, sum of squared deviations), from
 // norm_nhwc_statistics.
 // Workgroup of 256 = 16 channels x 64 * ITEMS_PER_THREAD pixels of an image.
 //   prefetch x into registers; merge the partial statistics of 16 channels, 16 invocations each; barrier; normalise; store
@@ -24,7 +24,7 @@ layout(binding = 2) readonly buffer Scale { float scale[]; };
 layout(binding = 3) readonly buffer Bias { float bias[]; };
 layout(binding = 4) writeonly buffer Y { sfpvec4 y[]; };
 layout(push_constant) uniform parameter {
-  uint images, num_channel_vec4, pixels;  // fours: channels / 4
+  uint images, num_channel_vec4, pixels;  // num_channel_vec4: channels / 4
   uint chunk_size, chunks;
   uint x_stride_n, x_stride_w, y_stride_n, y_stride_w;
   float epsilon;

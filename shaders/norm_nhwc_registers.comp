@@ -3,8 +3,8 @@
 // x, y: [images, pixels, channels], channels fastest. GROUP_THREADS invocations process four channels of an image, ITEMS_PER_THREAD pixels
 // each, and reduce means and squares of the four channels together (include/vec4_reduce.glsl). HOLDS_FP16: the registers hold fp16.
 //
-// For GPUs, with subgroup shuffles if available. Selected in cpp/operators/normalization/normalization.cpp (held_channels) if the pixels
-// fit registers.
+// For GPUs, with subgroup shuffles if available. Selected in cpp/operators/normalization/normalization.cpp (plan_channel_registers) if the
+// pixels fit registers.
 #version 450
 #extension GL_KHR_shader_subgroup_basic : require
 #extension GL_KHR_shader_subgroup_shuffle : require
@@ -24,7 +24,7 @@ layout(binding = 1) readonly buffer Scale { vec4 scale[]; };
 layout(binding = 2) writeonly buffer Y { sfpvec4 y[]; };
 layout(binding = 3) readonly buffer Bias { vec4 bias[]; };
 layout(push_constant) uniform parameter {
-  uint images, num_channel_vec4, pixels;  // fours: channels / 4
+  uint images, num_channel_vec4, pixels;  // num_channel_vec4: channels / 4
   uint x_stride_n, x_stride_w, y_stride_n, y_stride_w;
   float epsilon;
   uint x_offset, y_offset;

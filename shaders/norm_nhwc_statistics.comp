@@ -17,7 +17,7 @@ layout(local_size_x = GROUP_THREADS * THREAD_GROUPS) in;
 layout(binding = 0) readonly buffer X { sfpvec4 x[]; };
 layout(binding = 1) writeonly buffer Y { vec2 y[]; };  // [images][chunks][channels]
 layout(push_constant) uniform parameter {
-  uint images, num_channel_vec4, pixels;  // fours: channels / 4
+  uint images, num_channel_vec4, pixels;  // num_channel_vec4: channels / 4
   uint chunks;                            // number of chunks of GROUP_THREADS * ITEMS_PER_THREAD pixels per image
   uint x_stride_n, x_stride_w;
   uint x_offset;

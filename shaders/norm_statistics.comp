@@ -1,6 +1,6 @@
 // Mean and sum of squared deviations of each channel over a chunk of pixels; norm_combine merges the chunks.
 //
-// Values are shifted by the mean of some of them, so that neither large means nor outliers lose precision. y: vec2
+// Values are shifted by the mean of a few of them, so that neither large means nor outliers cost precision. y: vec2
 // [images][chunks][channels].
 // PLANES: dense planes of whole vec4s, one workgroup per chunk. Otherwise one invocation per chunk, any strides, in blocks of 16 pixels.
 //

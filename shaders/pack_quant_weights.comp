@@ -62,7 +62,7 @@ void main() {
   if (id >= p.words) return;
   const uint pieces = BITS / 4u, chunks = (p.k_size + 127u) / 128u;
   const uint lane = id / 4u % 32u, piece = id / 128u % pieces, tile_half = id / 128u / pieces;
-  const uint word = piece * 4u + id % 4u;  // word index within the line's part of the chunk; a word has 8 or 4 elements
+  const uint word = piece * 4u + id % 4u;  // word index of this column within the chunk; a word has 8 or 4 elements
   const uint column = tile_half / 2u / chunks * 16u + tile_half % 2u * 8u + lane / 4u;
   const uint step = tile_half / 2u % chunks * 128u + word / pieces * 32u + lane % 4u * 8u + word % pieces * 4u;
   uint packed = 0u;

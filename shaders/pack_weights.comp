@@ -4,7 +4,7 @@
 // y: CPU_LAYOUT, for conv_cpu and gemv_cpu: [groups][channels_out / 16][taps][channels_in / KV][16][4].
 //   FRAGMENTS, for gemm_mma and conv_halo: [channels_out / 8][channels_in / 32][taps][32][8]. FOLD_TAPS: this many taps of a kernel row
 //   are columns, tap by tap: [columns / 8][channels_in / 32][rows][32][8].
-//   FRAGMENTS with SPLIT_FP16, for gemm_split_fp16: [columns / 8][depth / 32][2][32][8], the fp16 high parts before the low parts.
+//   FRAGMENTS with SPLIT_FP16, for gemm_split_fp16: [columns / 8][K / 32][2][32][8], the fp16 hi parts before the lo parts.
 //   otherwise, for conv_tiled, conv_patch, conv_few_channels, conv_coopmat and gemv: [groups][taps][channels_in][channels_out rounded up to
 //   8].
 // An invocation writes 4 contiguous elements: from one output channel (CPU_LAYOUT, FRAGMENTS) or from 4 output channels. CPU_LAYOUT:
@@ -53,7 +53,7 @@ layout(push_constant) uniform parameter {
 #endif
 
 // Branch-free load, so that several are in flight at once: out-of-range elements read a valid address and become zero.
-Weight weight(uint group, uint tap, uint channel_in, uint channel_out) {
+Weight load_weight(uint group, uint tap, uint channel_in, uint channel_out) {
   const bool inside = channel_in < p.channels_in && channel_out < p.channels_out;
   const uint at = group * p.x_stride_group + channel_out * p.x_stride_out + channel_in * p.x_stride_in + tap * p.x_stride_tap;
   const Weight v = LOAD(p.x_offset + (inside ? at : 0u));
@@ -64,7 +64,7 @@ Weight weight(uint group, uint tap, uint channel_in, uint channel_out) {
 #endif
 }
 
-void store(uint vec4_index, Weight4 v) {
+void store_weights(uint vec4_index, Weight4 v) {
 #if INTEGER
   y[(p.y_offset >> 2) + vec4_index] = pm_pack_u8(v);
 #else
@@ -88,8 +88,8 @@ void main() {
   const uint last = min(first + uint(STEPS_PER_THREAD), steps);
   for (uint step = first; step < last; ++step) {
     Weight4 v = Weight4(0);
-    for (uint i = 0u; i < uint(KV); ++i) v[i] = weight(group, tap, step * uint(KV) + i, channel_out);
-    store(begin + step * 16u, v);
+    for (uint i = 0u; i < uint(KV); ++i) v[i] = load_weight(group, tap, step * uint(KV) + i, channel_out);
+    store_weights(begin + step * 16u, v);
   }
 #elif FRAGMENTS
   if (index >= p.num_vec4) return;
@@ -101,15 +101,15 @@ void main() {
   // zeros past the last column
   const uint channel_out = folded_tap < max(FOLD_TAPS, 1u) ? number_out - folded_tap * p.channels_out : p.channels_out;
   const uint whole_tap = tap * max(FOLD_TAPS, 1u) + folded_tap;
-  for (uint i = 0u; i < 4u; ++i) v[i] = weight(0u, whole_tap, chunk * 32u + vec4_in_line * 4u + i, channel_out);
+  for (uint i = 0u; i < 4u; ++i) v[i] = load_weight(0u, whole_tap, chunk * 32u + vec4_in_line * 4u + i, channel_out);
   const uint number = (block * all_chunks + p.first_in / 32u + chunk) * p.taps + tap, offset = column * 8u + vec4_in_line;
 #if SPLIT_FP16
   vec4 high, low;
   for (uint i = 0u; i < 4u; ++i) high[i] = round_to_fp16(v[i]), low[i] = fp16_remainder(v[i], high[i]);
-  store(number * 128u + offset, high);
-  store(number * 128u + 64u + offset, low);
+  store_weights(number * 128u + offset, high);
+  store_weights(number * 128u + 64u + offset, low);
 #else
-  store(number * 64u + offset, v);
+  store_weights(number * 64u + offset, v);
 #endif
 #else
   const uint columns = (p.channels_out + 7u) / 8u * 2u;
@@ -122,7 +122,7 @@ void main() {
     tap = rest % p.taps, group = rest / p.taps;
   }
   Weight4 v;
-  for (uint i = 0u; i < 4u; ++i) v[i] = weight(group, tap, channel_in, channel_out + i);
-  store(index + ((group * p.taps + tap) * (p.all_in - p.channels_in) + p.first_in) * columns, v);
+  for (uint i = 0u; i < 4u; ++i) v[i] = load_weight(group, tap, channel_in, channel_out + i);
+  store_weights(index + ((group * p.taps + tap) * (p.all_in - p.channels_in) + p.first_in) * columns, v);
 #endif
 }

@@ -8,7 +8,7 @@ layout(local_size_x = LOCAL_SIZE) in;
 layout(binding = 0) readonly buffer X { uint x[]; };
 layout(binding = 1) writeonly buffer Y { uvec4 y[]; };
 layout(push_constant) uniform parameter {
-  uint rows, k_size;        // elements per row
+  uint rows, k_size;        // k_size: elements per row
   uint x_row;               // row stride in elements
   uint x_offset, y_offset;  // x_offset in elements, y_offset in words
 } p;

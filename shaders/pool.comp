@@ -36,7 +36,7 @@ layout(push_constant) uniform parameter {
   uint x_offset, y_offset;
 } p;
 
-VALUE larger(VALUE a, VALUE b) {
+VALUE max_or_nan(VALUE a, VALUE b) {
 #if VEC4
   return vec4(pm_max(a.x, b.x), pm_max(a.y, b.y), pm_max(a.z, b.z), pm_max(a.w, b.w));
 #else
@@ -69,7 +69,7 @@ void main() {
     for (int kw = columns.x; kw < columns.y; ++kw) {
       const VALUE v = LOAD(row + uint(begin_w + kw * p.dilation_w) * p.x_stride_w);
 #if MODE == 0
-      sum = larger(sum, v);
+      sum = max_or_nan(sum, v);
 #else
       sum += v;
 #endif

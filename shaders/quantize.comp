@@ -39,19 +39,19 @@ QUANTIZED_TYPE zero_point(uint at) {
 }
 
 #if QUANTIZE && defined(LOW_PRECISION_EXPONENT)
-uint element(uint i) {
+uint convert_element(uint i) {
   const uint at = scale_index(i);
   return pm_encode_low_precision(floatBitsToUint(pm_divide(float(LOAD(p.x_offset + i)), scale[at]) + zero_point(at)), p.saturates != 0u);
 }
 #elif QUANTIZE
-int element(uint i) {
+int convert_element(uint i) {
   const uint at = scale_index(i);
   const float v = pm_round_even(pm_divide(float(LOAD(p.x_offset + i)), scale[at])), zero = float(zero_point(at));
   const float lowest = float(p.lowest) - zero, highest = float(p.highest) - zero;
   return !(v > lowest) ? p.lowest : !(v < highest) ? p.highest : int(v) + zero_point(at);
 }
 #else
-float element(uint i) {
+float convert_element(uint i) {
   const uint at = scale_index(i);
   return float(QUANTIZED_TYPE(LOAD(p.x_offset + i)) - zero_point(at)) * scale[at];
 }
@@ -62,9 +62,9 @@ void main() {
   if (first >= p.elements) return;
 #if QUANTIZE
   uint word = 0u;
-  for (uint k = 0u; k < ELEMENTS_PER_WORD && first + k < p.elements; ++k) word |= (uint(element(first + k)) & (1u << 32u / ELEMENTS_PER_WORD) - 1u) << 32u / ELEMENTS_PER_WORD * k;
+  for (uint k = 0u; k < ELEMENTS_PER_WORD && first + k < p.elements; ++k) word |= (uint(convert_element(first + k)) & (1u << 32u / ELEMENTS_PER_WORD) - 1u) << 32u / ELEMENTS_PER_WORD * k;
   y[p.y_offset / ELEMENTS_PER_WORD + first / ELEMENTS_PER_WORD] = word;
 #else
-  STORE(p.y_offset + first, element(first));
+  STORE(p.y_offset + first, convert_element(first));
 #endif
 }

@@ -2,8 +2,8 @@
 // program.
 //
 // KIND 0: low + u * range with 0 <= u < 1 (doubles: in steps of 2^-53); 1: normal with mean `low` and deviation `range` (doubles: computed
-// in float32); 2: true with probability x, which is the same for all (P_STEP 0) or given per element; 3: the state of a new sequence,
-// derived from the state and `number`. NODE_KEY: the key belongs to the node (its attribute `seed`).
+// in float32); 2: true with probability x, one for all elements (P_STEP 0) or one per element; 3: the state of a new sequence, derived from
+// the state and `number`. NODE_KEY: the key belongs to the node (its attribute `seed`).
 // An invocation computes one Philox block: four elements, or two doubles.
 //
 // For all devices. Selected in cpp/operators/random/random.cpp.

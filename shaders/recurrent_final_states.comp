@@ -11,7 +11,7 @@ layout(local_size_x = 64) in;
 layout(binding = 0) readonly buffer State { float state[]; };
 DECLARATIONS
 layout(push_constant) uniform parameter {
-  uint elements, elements_per_state;  // of all states; of each state
+  uint elements, elements_per_state;  // number of elements of all states; of each state
   uint first, second, width, units, batch;
   uint stride_d, stride_b;  // strides of the outputs
   OFFSETS

@@ -1,6 +1,6 @@
-// Initial states of a recurrent layer: hidden states from `first`, and the cells of an LSTM from `second`, given or zero.
+// Initial states of a recurrent layer: hidden states from `first`, and the cells of an LSTM from `second`, both copied from inputs or zero.
 //
-// state: float, rows of `width` elements, of which `units` are used and the rest are zero. The lowering defines these macros:
+// state: float, rows of `width` elements; those past `units` are zero. The lowering defines these macros:
 //   DECLARATIONS, OFFSETS  the bindings of the tensors, and their offsets;
 //   FIRST, SECOND          the element of each for unit `unit` of sequence `b` in direction `d`.
 // One invocation writes one element. For all devices; selected in cpp/operators/recurrent/recurrent_states.cpp.
@@ -11,7 +11,7 @@ layout(local_size_x = 64) in;
 layout(binding = 0) writeonly buffer State { float state[]; };
 DECLARATIONS
 layout(push_constant) uniform parameter {
-  uint elements, elements_per_state;  // of all states; of each state
+  uint elements, elements_per_state;  // number of elements of all states; of each state
   uint first, second, width, units, batch;
   uint stride_d, stride_b;  // strides of the initial states
   OFFSETS

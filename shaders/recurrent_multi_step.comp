@@ -6,7 +6,8 @@
 //   barrier
 //   store the states
 //
-// For all devices. Selected in cpp/operators/recurrent/recurrent_lowering.cpp (held_steps) for up to 64 units, or 128 on CPU drivers.
+// For all devices. Selected in cpp/operators/recurrent/recurrent_lowering.cpp (choose_steps_per_dispatch) for up to 64 units, or 128 on CPU
+// drivers.
 #version 450
 #extension GL_EXT_control_flow_attributes : require
 #define GRID_AXES 3

@@ -1,12 +1,12 @@
 // One time step of RNN, LSTM and GRU for all sequences and directions. See include/recurrent.glsl.
 //
 // Grid (x, y, z) = (16 units, ROWS sequences, direction). SPLIT invocations split the dot products of a unit's gates with the hidden state,
-// reduce in shared memory, and divide the sequences among themselves. CPU_VARIANT: the CPU variant, without SPLIT.
+// reduce in shared memory, and divide the sequences among themselves. CPU_VARIANT: for CPU drivers, without SPLIT.
 //   for each 4 of the hidden state of this split: load R of all gates; acc[row][gate] += dot(R, h)
 //   reduce over SPLIT; activations; store state and y
 // A GRU with the reset gate before the matmul needs two dispatches: PHASE 0 stores r * h in place of the cells, and z after it; PHASE 1 the
-// new state. CUT: R is larger than the device can bind, so a dispatch has one direction and some blocks of units, and each gate's weights
-// are a binding.
+// new state. GATE_BINDINGS: R exceeds the maximum binding size, so a dispatch computes one direction and some blocks of units, and each
+// gate's weights are a separate binding.
 //
 // For all devices. Selected in cpp/operators/recurrent/recurrent_lowering.cpp.
 #version 450
@@ -23,7 +23,7 @@
 layout(local_size_x = 16, local_size_y_id = 0) in;
 layout(constant_id = 0) const uint SPLIT = 1u;
 #include "include/recurrent.glsl"
-layout(binding = 2) readonly buffer Fours { vec4 state_vec4[]; };  // the state as vec4s
+layout(binding = 2) readonly buffer StateVec4 { vec4 state_vec4[]; };  // the state as vec4s
 
 // Gates computed in this dispatch.
 #if CELL != kGru

@@ -1,10 +1,10 @@
 // Reduces up to four (coalesced) axes for each of up to four kept axes: s = START; s = STEP(s, v, i); y = FINISH(s, n).
 //
-// Each result is split into parts, which a further dispatch reduces. GROUP_THREADS invocations reduce a part; each reads every
-// GROUP_THREADS-th element. They are adjacent; with COLUMNS, adjacent invocations belong to different results. VECTOR_WIDTH: a load has 4
-// or 8 elements of one result, or with COLUMNS one element of each of 4 or 8 results.
+// A result may be split into parts, which a further dispatch reduces. GROUP_THREADS invocations reduce a part; each reads every
+// GROUP_THREADS-th element. These invocations are adjacent, unless COLUMNS is set: then adjacent invocations belong to different results.
+// VECTOR_WIDTH: a load has 4 or 8 elements of one result, or with COLUMNS one element of each of 4 or 8 results.
 //   for each element of this invocation: s = STEP(s, LOAD(...), i)
-//   MERGE over GROUP_THREADS (shuffles, shared memory); store FINISH, or the part
+//   MERGE over GROUP_THREADS (shuffles, shared memory); store FINISH(s, n), or the partial result
 // The lowering defines X_TYPE, LOAD(i) (VECTOR_WIDTH: LOAD_TYPE, LOAD_VECTOR(i) and GET_ELEMENT(h, j)), Y_TYPE, STORE(i, v), ACCUMULATOR,
 // START, STEP(s, v, i) with the element's index i, MERGE(s, t), FINISH(s, n) of RESULT_TYPE, and RESULT(v), the stored value.
 //
@@ -77,8 +77,8 @@ vec2 pm_add_exponentials(vec2 s, float v[UNROLL * LOAD_ELEMENTS]) {
 }
 #endif
 
-// Arg-reduce state (key, index); ties take the first or the last. Keys are signed and order like the elements, inverted for a minimum; the
-// lowest key at index 0 loses to all others. 64-bit keys take two words.
+// Arg-reduce state (key, index); ties take the first or the last. Keys are signed and order like the elements, inverted for a minimum;
+// START has the lowest key at index 0, so it loses to all elements. 64-bit keys take two words.
 #if ARG_REDUCE
 #if KEYS_64BIT
 #define ARG_STATE(key, i) uvec4(unpackInt2x32(key), i, 0u)
@@ -93,7 +93,7 @@ ACCUMULATOR pm_merge_arg_state(ACCUMULATOR s, ACCUMULATOR t) {
   const bool is_same = KEY_OF(t) == KEY_OF(s);
   return KEY_OF(t) > KEY_OF(s) || (is_same && (INDEX_OF(t) < INDEX_OF(s)) != LAST) ? t : s;
 }
-ACCUMULATOR pm_update_arg_state(ACCUMULATOR s, ACCUMULATOR t) {  // t comes later
+ACCUMULATOR pm_update_arg_state(ACCUMULATOR s, ACCUMULATOR t) {  // t is the later element
   return KEY_OF(t) > KEY_OF(s) || (LAST && KEY_OF(t) == KEY_OF(s)) ? t : s;
 }
 
@@ -205,7 +205,7 @@ void main() {
       s[j] = pm_add_exponentials(s[j], all);
     }
 #elif FLOAT_ARG_REDUCE
-    [[unroll]] for (uint j = 0u; j < RESULTS_PER_GROUP; ++j) {  // only few loads contain a better element
+    [[unroll]] for (uint j = 0u; j < RESULTS_PER_GROUP; ++j) {  // few loads contain a better element
 #if COLUMNS
       bool found = false;
       [[unroll]] for (uint e = 0u; e < UNROLL * LOAD_ELEMENTS; ++e) found = MAY_REPLACE(LOADED_ELEMENT(e), best[j]) ? true : found;

@@ -1,6 +1,6 @@
 // Resize along one axis: each element is a weighted sum of `taps` elements, by tables of indices and weights that the host computes.
 //
-// x: [outer, x_size, inner], y: [outer, size, inner]; tensors between two axes are float (FIRST: x is the operator's input, LAST: y its
+// x: [outer, x_size, inner], y: [outer, size, inner]; intermediate tensors are float (FIRST: x is the operator's input; LAST: y is its
 // output). A first index below 0 gives `outside`. One invocation computes one element (or the elements of a word).
 // For all devices. Selected in cpp/operators/resize/resize.cpp.
 #version 450

@@ -16,14 +16,14 @@ layout(push_constant) uniform parameter {
 layout(binding = 1) readonly buffer X { sfp x[]; };
 layout(binding = 2) readonly buffer R { sfp rois[]; };
 
-int corner(uint box, uint k) {
+int round_corner(uint box, uint k) {
   const float at = pm_load(rois, p.rois_offset + box * 5u + k) * p.scale;
   const float whole = floor(abs(at));
   return int(sign(at) * (whole + (abs(at) - whole >= 0.5 ? 1.0 : 0.0)));
 }
 
 // Element range of a cell in integer arithmetic: floor(index * length / count) to ceil((index + 1) * length / count).
-ivec2 cell(int first, int last, uint index, uint count, uint size) {
+ivec2 cell_range(int first, int last, uint index, uint count, uint size) {
   const uint length = uint(max(last - first + 1, 1)), each = length / count, rest = length % count, next = index + 1u;
   const uint begin = index * each + index * rest / count, end = next * each + (next * rest + count - 1u) / count;
   return clamp(ivec2(begin, end) + first, ivec2(0), ivec2(size));
@@ -31,8 +31,8 @@ ivec2 cell(int first, int last, uint index, uint count, uint size) {
 
 float element(uint id) {
   const uint plane = id / p.width / p.height, box = plane / p.channels;
-  const ivec2 across = cell(corner(box, 1u), corner(box, 3u), id % p.width, p.width, p.columns);
-  const ivec2 down = cell(corner(box, 2u), corner(box, 4u), id / p.width % p.height, p.height, p.rows);
+  const ivec2 across = cell_range(round_corner(box, 1u), round_corner(box, 3u), id % p.width, p.width, p.columns);
+  const ivec2 down = cell_range(round_corner(box, 2u), round_corner(box, 4u), id / p.width % p.height, p.height, p.rows);
   if (across.x >= across.y || down.x >= down.y) return 0.0;
   const float batch_item = pm_load(rois, p.rois_offset + box * 5u);
   const uint from = batch_item >= 0.0 && batch_item < float(p.images) ? uint(batch_item) : 0u;

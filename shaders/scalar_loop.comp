@@ -1,9 +1,9 @@
 // A WHILE over a few 32-bit values, run by one invocation: up to `steps` iterations per dispatch; the next dispatch continues.
 //
-// words: the values, then the iterations and the rounds so far. A round stores its status in one of two slots that the host reads
+// words: the values, then the number of iterations and of rounds so far. A round stores its status in one of two slots that the host reads
 // alternately. The lowering defines these macros:
 //   LOAD       declares the values s0, s1, ... from the words;   STORE  writes the changed values back;
-//   CONDITION  sets continues from them;                           BODY   computes the next values;
+//   CONDITION  sets `continues` from them;                           BODY   computes the next values;
 //   VALUES     is the number of values.
 //
 // For all devices. Selected in cpp/graph/control_flow/scalar_loop.cpp.

@@ -2,7 +2,7 @@
 // dropped.
 //
 // See include/gather_scatter.glsl for addressing. BITS: size of an element. REDUCE 0: an update replaces the element; if there are several,
-// any of them may remain. Otherwise updates are combined atomically in any order; FROM(bits) and TO(value) convert between an element's
+// any one of them may win. Otherwise updates are combined atomically in any order; FROM(bits) and TO(value) convert between an element's
 // bits and VALUE. One invocation per update.
 // For all devices; 64-bit reductions require 64-bit atomics. Selected in cpp/operators/index/gather_scatter.cpp.
 #version 450

@@ -1,4 +1,4 @@
-// Deterministic scatter: y[target] = the element combined with its updates in their order.
+// Deterministic scatter: y[target] = the element combined with its updates, in the order of their indices.
 //
 // order: update indices sorted by target, then by index. targets: from scatter_targets. The invocation of a target's first update, from
 // `first` to `end`, applies all of them. FROM(bits) and TO(value) convert between an element's bits and VALUE; BITS: size of an element.

@@ -1,11 +1,11 @@
-// Soft-NMS per class: the best box is selected, and the scores of the others are multiplied by a factor of their IoU with it. METHOD 0
-// hard: 0 from the threshold on; 1 linear: 1 - IoU from the threshold on; 2 Gaussian: exp(-IoU^2 / sigma).
+// Soft-NMS per class: selects the best box, and multiplies the scores of the remaining boxes by a factor that depends on their IoU with it.
+// METHOD 0 hard: 0 from the threshold on; 1 linear: 1 - IoU from the threshold on; 2 Gaussian: exp(-IoU^2 / sigma).
 //
 // images: int, the image of each row; rows of an image are contiguous. An image of n rows from row r has the slots num_classes * r ... of
 // y, n per class. Slot k of a class finally holds 1 + the score index of its k-th box, or 0; until then the slots hold candidates. decayed:
 // the scores of the slots.
 // Workgroup = one row and class; only an image's first row does any work. A dispatch runs the rounds from `first` to `end`:
-//   for each round: reduce the best score; swap it to its slot; lower the others; remove those below `least`
+//   for each round: find the best score; swap it to its slot; lower the remaining scores; remove those below `least`
 //
 // For all devices. Selected in cpp/operators/window/nms.cpp.
 #version 450
@@ -37,7 +37,7 @@ shared float keys[64];
 shared uint slots[64];
 uint lane, base;
 
-vec4 box(uint i) {
+vec4 load_box(uint i) {
   const uint at = p.boxes_offset + i * 4u;
   return vec4(pm_load(boxes, at), pm_load(boxes, at + 1u), pm_load(boxes, at + 2u), pm_load(boxes, at + 3u));
 }
@@ -60,7 +60,7 @@ float decay(float iou_value) {
 #endif
 }
 
-// First row after the image that starts at `row`.
+// Returns the first row after the image that starts at `row`.
 uint end_of_image(uint row) {
   const int image = images[p.images_offset + row];
   for (uint from = row + 1u; from < p.rows; from += LANES) {
@@ -76,7 +76,7 @@ uint end_of_image(uint row) {
   return p.rows;
 }
 
-// Returns how many lanes before this one are set, and in `count` how many are set in all.
+// Returns in how many earlier lanes `is_set` is true; `count` receives the number of all such lanes.
 uint rank_in_group(bool is_set, out uint count) {
   if (lane < 2u) flags[lane] = 0u;
   barrier();
@@ -89,7 +89,7 @@ uint rank_in_group(bool is_set, out uint count) {
   return uint(lane < 32u ? bitCount(low & bit - 1u) : bitCount(low) + bitCount(high & bit - 1u));
 }
 
-// Collects the candidates, the rows whose scores exceed the threshold, in order.
+// Collects the candidates in order: the rows whose scores exceed the threshold.
 uint collect_candidates(uint row, uint rows, uint label) {
   uint end = 0u;
   for (uint from = 0u; from < rows; from += LANES) {
@@ -104,7 +104,7 @@ uint collect_candidates(uint row, uint rows, uint label) {
   return end;
 }
 
-// Slot of the largest score in [first, end); ties take the first, NaN counts as -infinity.
+// Returns the slot of the largest score in [first, end); ties take the first, and NaN counts as -infinity.
 uint find_best(uint first, uint end) {
   const float none = uintBitsToFloat(0xff800000u);
   float key = none;
@@ -138,11 +138,11 @@ void swap_slots(uint a, uint b) {
 
 // Lowers the scores of the boxes after a selected box, and empties the slots of dropped boxes. Returns the number of dropped boxes.
 uint decay_scores(uint chosen, uint end) {
-  const vec4 corners = box(y[p.y_offset + base + chosen] - 1u);
+  const vec4 corners = load_box(y[p.y_offset + base + chosen] - 1u);
   if (lane == 0u) dropped = 0u;
   barrier();
   for (uint at = base + chosen + 1u + lane; at < base + end; at += LANES) {
-    const float score = uintBitsToFloat(decayed[p.decayed_offset + at]) * decay(iou(corners, box(y[p.y_offset + at] - 1u)));
+    const float score = uintBitsToFloat(decayed[p.decayed_offset + at]) * decay(iou(corners, load_box(y[p.y_offset + at] - 1u)));
     decayed[p.decayed_offset + at] = floatBitsToUint(score);
     if (score < p.least) y[p.y_offset + at] = 0u, atomicAdd(dropped, 1u);
   }

@@ -1,7 +1,7 @@
 // Softmax (MODE 0), LogSoftmax (1) or Hardmax (2: one at the first maximum) of rows: maximum, sum of exponentials, result.
 //
 // x, y: strided rows, so any axis is possible. include/row_reduce.glsl defines which invocations share a row: a workgroup, 16 invocations
-// (SHORT_ROWS) or a subgroup of 8 (CPU_VARIANT, the CPU variant).
+// (SHORT_ROWS) or a subgroup of 8 (CPU_VARIANT).
 // For all devices. Selected in cpp/operators/normalization/softmax.cpp for rows that do not fit registers.
 #version 450
 #if CPU_VARIANT

@@ -1,7 +1,8 @@
-// Softmax over the middle axis of [outer, size, inner], second dispatch: y = exp(x - maximum) * term, or LOGARITHM: y = x - maximum - term.
+// Softmax over the middle axis of [outer, size, inner], second dispatch: y = exp(x - maximum) * normalizer, or LOGARITHM: y = x - maximum -
+// normalizer.
 //
-// columns: the maximum of each column, then the term: 1 / sum of exponentials, or its logarithm, both from reduce.comp. An invocation
-// writes vec4s of neighbouring columns in ROWS rows.
+// columns: the maximum of each column, then the normalizer of each: 1 / sum of exponentials, or the logarithm of the sum. reduce.comp
+// computes both. An invocation writes vec4s of neighbouring columns in ROWS rows.
 // For all devices. Selected in cpp/operators/normalization/softmax.cpp.
 #version 450
 #extension GL_EXT_control_flow_attributes : require
@@ -11,11 +12,11 @@
 #include "include/mixed_precision.glsl"
 layout(local_size_x = LOCAL_SIZE) in;
 layout(binding = 0) readonly buffer X { XFP4 x[]; };
-layout(binding = 1) readonly buffer Columns { vec4 columns[]; };  // column maxima, then terms
+layout(binding = 1) readonly buffer Columns { vec4 columns[]; };  // column maxima, then normalizers
 layout(binding = 2) writeonly buffer Y { YFP4 y[]; };
 layout(push_constant) uniform parameter {
   uint outer, size;
-  uint inner, normalizers_offset;  // in vec4s: columns, and offset of the terms
+  uint inner, normalizers_offset;  // in vec4s: columns, and offset of the normalizers
   uint x_offset, columns_offset, y_offset;
 } p;
 void main() {

@@ -71,7 +71,7 @@ bool is_before(KEY a, uint i, KEY b, uint j) {
 }
 
 #if FROM_X
-KEY key_of(uint i) {
+KEY load_key(uint i) {
   i += p.x_offset;
 #if BITS == 64
   uvec2 v = x[i];
@@ -114,7 +114,7 @@ shared uint indices[BLOCK];
 
 // Compare-exchange of pairs `stride` apart; mirrored: the first of each 2 * stride with the last, and so on.
 void exchange(uint pairs, uint stride, bool mirrored) {
-  barrier();  // the pairs are where the last step put them
+  barrier();  // wait until all pairs of the previous step have been written
   for (uint k = gl_LocalInvocationID.x; k < pairs / 2u; k += gl_WorkGroupSize.x) {
     const uint at = k & (stride - 1u), group = (k - at) * 2u;  // stride is a power of two
     const uint low = group + at, high = mirrored ? group + 2u * stride - 1u - at : low + stride;
@@ -133,7 +133,7 @@ void exchange(uint pairs, uint stride, bool mirrored) {
 void main() {
   const uint group = grid_group();
 #if STAGE == 0
-  // blocks: per workgroup, in all rows, before this one
+  // blocks_per_group: per workgroup; total_blocks: in all rows; first: first block of this workgroup
   const uint blocks_per_group = BLOCK / p.block, total_blocks = p.rows * p.blocks, first = group * blocks_per_group;
   const uint local_blocks = first < total_blocks ? min(blocks_per_group, total_blocks - first) : 0u, pairs = local_blocks * p.block;
   for (uint k = gl_LocalInvocationID.x; k < pairs; k += gl_WorkGroupSize.x) {
@@ -142,7 +142,7 @@ void main() {
     uint index = 0xffffffffu;
     if (at < p.count) {
 #if FROM_X
-      key = key_of((row / p.inner * p.count + at) * p.inner + row % p.inner);
+      key = load_key((row / p.inner * p.count + at) * p.inner + row % p.inner);
       index = at;
 #else
       key = x_keys[row * p.count + at];
@@ -167,9 +167,9 @@ void main() {
   const uint id = group * gl_WorkGroupSize.x + gl_LocalInvocationID.x;
   if (id >= p.rows * p.count) return;
   const uint inner = id % p.inner, outer = id / p.inner / p.count, position = id / p.inner % p.count, from = outer * p.count * p.inner + inner;
-  const KEY key = key_of(id);
+  const KEY key = load_key(id);
   uint before = 0u;
-  for (uint k = 0u; k < p.count; ++k) before += uint(is_before(key_of(from + k * p.inner), k, key, position));
+  for (uint k = 0u; k < p.count; ++k) before += uint(is_before(load_key(from + k * p.inner), k, key, position));
   if (before < p.kept) y_indices[(outer * p.inner + inner) * p.kept + before] = position;
 #elif STAGE == 1
   const uint id = group * gl_WorkGroupSize.x + gl_LocalInvocationID.x, half_pitch = p.pitch / 2u;

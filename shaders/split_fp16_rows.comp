@@ -2,8 +2,8 @@
 //
 // x: float [rows, k_size], any strides; X_VEC4: aligned vec4s. y: per row, hi [k_size / 8] and lo [k_size / 8] in vec8s of fp16, then one
 // vec8 whose first word is the exponent of the row's scale. If fp16 cannot represent the row, because its range is too large or a value is
-// not finite, this word is FP32_ROW and the row contains the float32 values instead of hi and lo. Elements past the k_size are zero.
-// Workgroup = one row: reduce the largest and the smallest magnitude; scale, split and store.
+// not finite, this word is FP32_ROW and the row contains the float32 values instead of hi and lo. Elements past k_size are zero. Workgroup
+// = one row: reduce the largest and the smallest magnitude; scale, split and store.
 //
 // For devices that run gemm_split_fp16. Selected in cpp/operators/conv_gemm/gemm.cpp.
 #version 450

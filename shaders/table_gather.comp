@@ -1,6 +1,6 @@
 // y[i, j, ...] = x[table_0[i], table_1[j], ...]: indexes axes through tables. A table entry below 0 gives `value`.
 //
-// tables: int32; table[axis] is the start of the axis's table, or -1 if it has none. See include/dense_output.glsl for y.
+// tables: int32; table[axis] is the start of an axis's table, or -1 if the axis has none. See include/dense_output.glsl for y.
 // For all devices. Selected in cpp/operators/common/table_gather.cpp.
 #version 450
 layout(push_constant) uniform parameter {

@@ -1,8 +1,8 @@
-// TensorScatter: writes the rows of an update to a cache, from the row given for each batch item.
+// TensorScatter: writes the rows of an update to a cache, from row write_indices[batch item] on.
 //
-// x: [images, middle, rows, inner], strides in pieces. y: [images, middle, size, inner]. write_indices: int64 [images]. BITS: size of a
-// piece; ELEMENT_BITS: size of the tensors' elements. CIRCULAR: row indices are modulo the size; otherwise rows past the end are dropped.
-// One invocation copies one piece. For all devices; selected in cpp/operators/index/tensor_scatter.cpp.
+// x: [batch, middle, rows, inner], strides in pieces. y: [batch, middle, size, inner]. write_indices: int64 [batch]. BITS: size of a piece;
+// ELEMENT_BITS: size of the tensors' elements. CIRCULAR: row indices are modulo the size; otherwise rows past the end are dropped. One
+// invocation copies one piece. For all devices; selected in cpp/operators/index/tensor_scatter.cpp.
 #version 450
 #include "include/grid.glsl"
 #include "include/tensor.glsl"
@@ -21,7 +21,7 @@ layout(binding = 2) readonly buffer WriteIndices { ivec2 write_indices[]; };
 
 #if CIRCULAR
 // Remainder of a non-negative int64 divided by the size: first of the high word, then bit by bit of the low word.
-uint remainder_of(uvec2 number) {
+uint int64_remainder(uvec2 number) {
   if (number.y == 0u) return number.x % p.size;
   uint rest = number.y % p.size;
   for (uint i = 32u; i > 0u; --i) rest = (rest << 1 | number.x >> i - 1u & 1u) % p.size;
@@ -36,7 +36,7 @@ void main() {
 #if HAS_WRITE_INDICES
   ivec2 first_row = write_indices[p.write_indices_offset + outer / p.middle];
 #if CIRCULAR
-  if (first_row.y >= 0) first_row = ivec2(remainder_of(uvec2(first_row)), 0);
+  if (first_row.y >= 0) first_row = ivec2(int64_remainder(uvec2(first_row)), 0);
 #endif
   int to = cache_row_index(first_row, row);
 #else

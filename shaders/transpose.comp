@@ -1,7 +1,7 @@
 // Transposes matrices: rows are contiguous in the target, columns in the source.
 //
 // BITS: size of an element, which is SCALE elements of the tensor. LANES: number of elements per load and store; all strides, offsets and
-// sizes except those of the matrices are counted in units of LANES elements. BATCH: axes around the matrices.
+// sizes except those of the matrices are counted in units of LANES elements. BATCH: number of batch axes.
 // Workgroup = a tile of TILE_ROWS x TILE_COLUMNS elements, through shared memory (LANES: pairs of 16 bits, or single elements of 32 or 64).
 // IN_REGISTERS: 4 x 4 blocks of 8 to 32 bits, one per invocation.
 //
@@ -23,7 +23,7 @@ layout(local_size_x = WORKGROUP) in;
 layout(binding = 0) readonly buffer X { VECTOR x[]; };
 layout(binding = 1) writeonly buffer Y { VECTOR y[]; };
 layout(push_constant) uniform parameter {
-  uint tiles, tile_rows, tile_columns;  // tiles: number for all matrices; row and column tiles per matrix
+  uint tiles, tile_rows, tile_columns;  // tiles: number in all matrices; row and column tiles per matrix
   uint rows, columns;                   // size of the target matrix
   int x_stride;                         // stride between columns
   uint y_stride;                        // stride between rows

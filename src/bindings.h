@@ -12,7 +12,7 @@
 #include <variant>
 #include <vector>
 
-#include "core/open_calls.h"
+#include "core/active_calls.h"
 #include "core/tensor_desc.h"
 #include "device/tensor.h"
 #include "dispatch/kernel/kernel.h"
@@ -25,8 +25,10 @@ namespace pumice {
 
 class MappedFile;
 class MessageLog;
+class ObservedRegion;
 class Program;
 class Recording;
+struct ObservedTensor;
 struct StepReport;
 
 // Python types as they appear in signatures and the stub file.
@@ -43,11 +45,11 @@ void bind_json(py::module_& module);
 void bind_context(py::module_& module);
 void bind_visibility(py::module_& module);  // call after bind_context()
 py::class_<Buffer, std::shared_ptr<Buffer>> bind_buffer(py::module_& module);
-void bind_sharing(py::module_& module, py::class_<Buffer, std::shared_ptr<Buffer>>& buffer);  // call after bind_tensor()
+void bind_memory_sharing(py::module_& module, py::class_<Buffer, std::shared_ptr<Buffer>>& buffer);  // call after bind_tensor()
 void bind_tensor(py::module_& module);
 void add_buffer_protocol(PyHeapTypeObject* type);  // type: the Python type of Tensor
 void bind_dlpack(py::module_& module, py::class_<Tensor, std::shared_ptr<Tensor>>& tensor);
-void add_arithmetic(py::class_<Tensor, std::shared_ptr<Tensor>>& tensor);  // Python operators
+void bind_arithmetic(py::class_<Tensor, std::shared_ptr<Tensor>>& tensor);  // Python operators
 void bind_image(py::module_& module);
 void bind_shader(py::module_& module);
 void bind_messages(py::module_& module);
@@ -65,11 +67,11 @@ void bind_dv_layout(py::module_& module);
 void bind_program_executions(py::class_<Program, std::shared_ptr<Program>>& program);
 
 // Releases the GIL for the lifetime of this object. A daemon thread that finds the interpreter finalized blocks until the process ends,
-// because Python before 3.14 would unwind it through code that needs the GIL. A thread inside is counted as an OpenCall.
-class ReleasedGil {
+// because Python before 3.14 would unwind it through code that needs the GIL. A thread inside is counted as an ActiveCallGuard.
+class GilRelease {
  public:
-  ReleasedGil() : call_(std::in_place), state_(PyEval_SaveThread()) {}
-  ~ReleasedGil() {
+  GilRelease() : call_(std::in_place), state_(PyEval_SaveThread()) {}
+  ~GilRelease() {
     call_.reset();
     try {
       PyEval_RestoreThread(state_);
@@ -77,10 +79,10 @@ class ReleasedGil {
       for (;;) pause();
     }
   }
-  ReleasedGil(const ReleasedGil&) = delete;
+  GilRelease(const GilRelease&) = delete;
 
  private:
-  std::optional<OpenCall> call_;
+  std::optional<ActiveCallGuard> call_;
   PyThreadState* state_;
 };
 
@@ -97,29 +99,32 @@ void release_with_gil(const Release& release) {
   }
 }
 
-// Workgroup size from Python: one to three numbers, or None. Throws BindingError (K2).
+// Parses a workgroup size: one to three numbers, or None. Throws BindingError (K2).
 using LocalSizeArgument = std::variant<std::monostate, int64_t, std::vector<int64_t>>;
-std::optional<LocalSize> local_size_argument(const LocalSizeArgument& given);
+std::optional<LocalSize> parse_local_size(const LocalSizeArgument& argument);
 
-// Returns the driver's statistics for a kernel variant as dicts and lists. find_build() returns the variant compiled for a storage mode, by
-// default the plain one; throws BindingError (K1) if it is not compiled yet.
-Record driver_record(const KernelVariant& variant);
-// A plan step as returned by Program.plan.
-Record step_record(const StepReport& step);
-std::shared_ptr<const KernelVariant> find_build(Kernel& kernel, const std::shared_ptr<const KernelVariant>& fp32_variant,
-                                                const std::optional<std::string>& storage);
+// Returns the driver's statistics for a kernel variant as dicts and lists. find_variant() returns the variant compiled for a storage mode,
+// by default `fp32_variant`; throws BindingError (K1) if it is not compiled yet.
+Record make_driver_record(const KernelVariant& variant);
+// Returns a plan step as in Program.plan().
+Record make_step_record(const StepReport& step);
+// Copies a tensor that a program stores with strides to a packed array.
+py::array copy_to_packed_array(const ObservedTensor& tensor);
+py::typing::List<Record> make_tensor_records(const ObservedRegion& run);
+std::shared_ptr<const KernelVariant> find_variant(Kernel& kernel, const std::shared_ptr<const KernelVariant>& fp32_variant,
+                                                  const std::optional<std::string>& storage);
 
 // A kernel with bound arguments: a dispatch that command lists can record repeatedly.
 struct BoundKernel {
   Dispatch dispatch;
 };
 
-// Returns a tensor at an address of the other API in memory shared with the context; nullopt for any other address.
-std::optional<Tensor> shared_tensor_at(Context& context, uint64_t address, TensorDesc desc);
+// Returns a tensor at an address in memory that the context shares with another API, such as CUDA; nullopt for any other address.
+std::optional<Tensor> find_shared_tensor(Context& context, uint64_t address, TensorDesc desc);
 // Returns the shared-memory tensor of a CUDA array from another library; nullopt for arrays on other devices. Throws UnsupportedError if
 // the context does not share its memory.
-std::optional<Tensor> find_cuda_tensor(const py::handle& given, std::shared_ptr<Context> context);
-Shape shape_argument(const py::object& shape);  // one or more integers
+std::optional<Tensor> find_cuda_tensor(const py::handle& object, std::shared_ptr<Context> context);
+Shape parse_shape(const py::object& shape);  // accepts one integer or a sequence of integers
 
 // Creates a packed tensor from a copy of packed host bytes.
 Tensor upload_tensor(const HostTensor& host, std::shared_ptr<Context> context);
@@ -127,74 +132,76 @@ Tensor upload_tensor(const HostTensor& host, std::shared_ptr<Context> context);
 // requirement.
 Tensor import_host_tensor(TensorDesc desc, void* address, std::shared_ptr<Context> context, std::shared_ptr<const void> owner);
 
-// NumPy dtype of an engine dtype (from ml_dtypes for bfloat16, fp8 and smaller).
-py::dtype numpy_dtype(DType dtype);
-// Engine dtype of a NumPy dtype. Throws BindingError (K5) with `what`, the supported dtypes and the given one; for big-endian dtypes with a
-// hint.
-DType engine_dtype(const py::dtype& dtype, std::string_view what);
+// Returns the NumPy dtype of an engine dtype (from ml_dtypes for bfloat16, fp8 and smaller).
+py::dtype get_numpy_dtype(DType dtype);
+// Returns the engine dtype of a NumPy dtype. Throws BindingError (K5), with a hint for big-endian dtypes. `label`: names the value in the
+// error.
+DType get_engine_dtype(const py::dtype& dtype, std::string_view label);
 // Accepts an engine DType, a name ("float32") or anything that numpy.dtype accepts.
-DType dtype_argument(const py::object& dtype);
+DType parse_dtype(const py::object& dtype);
 
 // Quantisation scale in Python: a number, one per channel, or None.
 using Scale = std::variant<std::monostate, float, std::vector<float>>;
 using ScaleTuple = std::variant<std::monostate, float, py::typing::Tuple<float, py::ellipsis>>;
-Quantization quantization_argument(const Scale& scale, const std::optional<Integer>& zero_point,
-                                   const std::optional<Integer>& channel_axis);
-ScaleTuple scale_of(const Quantization& self);
+Quantization parse_quantization(const Scale& scale, const std::optional<Integer>& zero_point, const std::optional<Integer>& channel_axis);
+ScaleTuple get_scale(const Quantization& self);
 
 // Returns the array itself if it is C-contiguous, aligned and in native byte order, else a copy that is.
-py::array contiguous(const py::array& array);
-std::span<const std::byte> bytes_of(const py::array& array);
-// Bytes of a buffer passed to the function `user`. Throws Error if they are not contiguous.
-std::span<const std::byte> contiguous_bytes(const py::buffer_info& info, std::string_view user);
-// Engine representation of an array: contiguous, with sub-byte elements packed. unpacked() is the inverse.
+py::array make_contiguous(const py::array& array);
+std::span<const std::byte> get_bytes(const py::array& array);
+// Returns the bytes of a buffer passed to the function `user`. Throws Error if they are not contiguous.
+std::span<const std::byte> get_contiguous_bytes(const py::buffer_info& info, std::string_view user);
+// Converts an array to the engine's representation: contiguous, with sub-byte elements packed. unpack_elements() is the inverse.
 py::array pack_elements(const py::array& array, DType dtype);
 py::array unpack_elements(DType dtype, const Shape& shape, std::span<const std::byte> packed);
-Shape shape_of(const py::array& array);
-Sizes sizes_of(std::span<const int64_t> sizes);
-py::array empty_array(DType dtype, const Shape& shape);
-void reject_masked(const py::handle& array, std::string_view what);  // throws BindingError (K5): the mask would be lost
+Shape get_shape(const py::array& array);
+Sizes make_size_tuple(std::span<const int64_t> sizes);
+py::array make_empty_array(DType dtype, const Shape& shape);
+void reject_masked_array(const py::handle& array, std::string_view label);  // throws BindingError (K5): the mask would be lost
 // Throws BindingError (K5) if elements of this dtype cannot be written to the array directly.
 void check_output_array(const py::array& array, DType dtype, const std::string& slot, const std::string& name);
-// numpy.asarray of a value, which may be another library's array. Throws BindingError (K5) with NumPy's reason if that fails, and for
-// masked arrays.
-py::array array_like(const py::handle& given, std::string_view what);
-// Whether the value is an array of another library, neither a NumPy array nor a NumPy scalar.
-bool is_foreign_array(const py::handle& value);
-// Keeps an object alive until the last owner is gone, on any thread.
-std::shared_ptr<const void> keep(py::object object);
-// Refers to the array's memory if it is usable as is, else to a copy. Throws BindingError (K5) for dtypes that tensors do not support and
+// Applies numpy.asarray to a value, which may be another library's array. Throws BindingError (K5) with NumPy's reason if that fails, and
 // for masked arrays.
-HostTensor host_tensor(const py::array& array, std::string_view what);
-py::array array_of(const HostTensor& host);  // copies
+py::array convert_to_numpy(const py::handle& value, std::string_view label);
+// Returns whether the value is another library's array, neither a NumPy array nor a NumPy scalar.
+bool is_foreign_array(const py::handle& value);
+// Returns an owner that keeps the object alive; it may be released on any thread.
+std::shared_ptr<const void> keep_alive(py::object object);
+// Returns a tensor that refers to the array's memory if it is contiguous and needs no packing, else to a copy. Throws BindingError (K5) for
+// dtypes that tensors do not support and for masked arrays.
+HostTensor make_host_tensor(const py::array& array, std::string_view label);
+py::array copy_to_array(const HostTensor& host);  // copies the elements
 // Returns the MappedFile that contains these bytes, or null.
 std::shared_ptr<const MappedFile> find_mapped_file(const py::buffer& raw);
 
-// Base object for arrays that view a buffer's mapped bytes; keeps the buffer alive and open.
+// Returns a base object for arrays that view a buffer's mapped bytes. It keeps the buffer alive and open.
 py::capsule make_buffer_view(const std::shared_ptr<Buffer>& buffer);
 
-KnownSizes shape_object(const std::optional<Shape>& shape);
+KnownSizes make_shape_tuple(const std::optional<Shape>& shape);
 
 // Converts operator attributes from Python; None means not given. Throws GraphError for an invalid attribute value.
-Attributes attributes_of(const py::dict& given);
-py::object attribute_object(const AttributeValue& value);  // inverse of the above
+Attributes parse_attributes(const py::dict& dict);
+py::object make_python_attribute(const AttributeValue& value);  // inverse of parse_attributes()
 
-// Python type name of a value, for messages.
-std::string type_name(const py::handle& value);
-// Words of a SPIR-V module. Throws ShaderCompileError if the size is not a multiple of 4.
-std::vector<uint32_t> spirv_words(const py::bytes& spirv);
+// Returns the name of a value's Python type, for messages.
+std::string get_type_name(const py::handle& value);
+// Returns the words of a SPIR-V module. Throws ShaderCompileError if the size is not a multiple of 4.
+std::vector<uint32_t> parse_spirv_words(const py::bytes& spirv);
 // Forwards the engine's log messages to the logger "pumice".
+// Returns the current name of an operator or fusion; warns if `name` is an old name of it. Needs the GIL.
+std::string replace_old_name(const std::string& name);
+
 void forward_log();
 // Forwards messages of debugged kernels to the logger "pumice.shader".
 void log_messages(MessageLog& log);
 // Reads and logs messages of debugged kernels after waiting for an execution. Throws OutOfBoundsError.
 void collect_messages(Recording& recording, uint64_t id);
-// Like collect(), for all finished executions of a context. Each error is thrown by only one wait.
+// Like collect_messages(), for all finished executions of a context. Each error is thrown by only one wait.
 void collect_finished_messages(Context& context);
 
 // Waits for an execution: polls briefly with the GIL held, then releases it. Ctrl-C interrupts the wait.
-void wait_for(Context& context, uint64_t id, std::optional<double> timeout_seconds);
-// Called during waits without the GIL: rethrows an exception from a signal handler.
+void wait_for_execution(Context& context, uint64_t id, std::optional<double> timeout_seconds);
+// Runs Python's signal handlers and throws their exception. Called during waits without the GIL.
 void check_signals();
 
 }  // namespace pumice

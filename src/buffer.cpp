@@ -21,8 +21,8 @@ Heap parse_heap(const std::string& heap_name) {
   throw UnsupportedError("heap '" + heap_name + "'; there are 'default', 'upload' and 'readback'");
 }
 
-// NumPy view of the mapped bytes.
-py::array_t<uint8_t> map(const std::shared_ptr<Buffer>& self) {
+// Returns a NumPy view of the mapped bytes.
+py::array_t<uint8_t> map_bytes(const std::shared_ptr<Buffer>& self) {
   auto* bytes = reinterpret_cast<uint8_t*>(self->map());
   return {{static_cast<py::ssize_t>(self->bytes())}, {py::ssize_t{1}}, bytes, make_buffer_view(self)};
 }
@@ -32,8 +32,8 @@ py::class_<Buffer, std::shared_ptr<Buffer>> bind_buffer_class(py::module_& modul
   bound
       .def(py::init([](std::shared_ptr<Context> context, const Integer& bytes, const std::string& heap) {
              const Heap kind = parse_heap(heap);
-             const uint64_t size = bytes_argument(bytes, "M5", "bytes");
-             const ReleasedGil release;
+             const uint64_t size = parse_byte_count(bytes, "M5", "bytes");
+             const GilRelease release;
              return Buffer::create(std::move(context), size, kind);
            }),
            py::arg("context").none(false), py::arg("bytes"), py::arg("heap") = "default",
@@ -47,12 +47,12 @@ py::class_<Buffer, std::shared_ptr<Buffer>> bind_buffer_class(py::module_& modul
       .def_property_readonly("id", &Buffer::id, "The buffer's number in error messages.")
       .def_property_readonly("mappable", &Buffer::mappable)
       .def_property_readonly("mapped", &Buffer::mapped)
-      .def("map", &map,
+      .def("map", &map_bytes,
            "Map the whole buffer and return it as a uint8 NumPy array, without a copy. Raise StateError if the memory is not host-visible.")
       .def("unmap", &Buffer::unmap, "End host access. Idempotent.")
       .def(
           "sync_start", [](Buffer& self, bool read, bool write) { self.sync_start(read, write, check_signals); }, py::arg("read") = true,
-          py::arg("write") = true, py::call_guard<ReleasedGil>(), "Begin host access. If `read`, wait for all work submitted so far.")
+          py::arg("write") = true, py::call_guard<GilRelease>(), "Begin host access. If `read`, wait for all work submitted so far.")
       .def("sync_end", &Buffer::sync_end)
       .def_property_readonly("closed", &Buffer::closed)
       .def("close", &Buffer::close, "Free the memory once the work in flight has finished. Idempotent.")
@@ -68,9 +68,9 @@ py::class_<Buffer, std::shared_ptr<Buffer>> bind_buffer_class(py::module_& modul
 void bind_buffer_range(py::module_& module) {
   py::class_<BufferRange>(module, "BufferRange", "A byte range of a buffer.")
       .def(py::init([](std::shared_ptr<Buffer> buffer, const Integer& offset, const std::optional<Integer>& bytes) {
-             const uint64_t begin = bytes_argument(offset, "R1", "offset");
+             const uint64_t begin = parse_byte_count(offset, "R1", "offset");
              const uint64_t rest = begin <= buffer->bytes() ? buffer->bytes() - begin : 0;
-             return BufferRange{buffer, begin, bytes ? bytes_argument(*bytes, "R1", "bytes") : rest};
+             return BufferRange{buffer, begin, bytes ? parse_byte_count(*bytes, "R1", "bytes") : rest};
            }),
            py::arg("buffer").none(false), py::arg("offset") = 0, py::arg("bytes") = py::none(),
            "offset, bytes: in bytes; bytes=None extends to the end of the buffer. The range is checked against the buffer when it is "

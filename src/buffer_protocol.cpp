@@ -6,8 +6,8 @@
 namespace pumice {
 namespace {
 
-// Format character of the struct module; null if there is none.
-const char* buffer_format(DType dtype) {
+// Returns the format character of the struct module; null if there is none.
+const char* get_buffer_format(DType dtype) {
   switch (dtype) {
     case DType::float64:
       return "d";
@@ -39,7 +39,7 @@ const char* buffer_format(DType dtype) {
 }
 
 template <typename T>
-std::vector<T> reversed(const std::vector<T>& values) {
+std::vector<T> make_reversed(const std::vector<T>& values) {
   return {values.rbegin(), values.rend()};
 }
 
@@ -49,7 +49,7 @@ struct ExportedBuffer {
   std::vector<Py_ssize_t> shape, strides;
 };
 
-// Exposes the mapped memory. Like Buffer.map(), does not wait for the device.
+// Implements bf_getbuffer for the mapped memory. Like Buffer.map(), it does not wait for the device.
 int get_buffer(PyObject* object, Py_buffer* view, int flags) {
   std::shared_ptr<Tensor> tensor_owner;
   try {
@@ -60,10 +60,10 @@ int get_buffer(PyObject* object, Py_buffer* view, int flags) {
   }
   const Tensor& self = *tensor_owner;
   const TensorDesc& desc = self.desc();
-  const char* format = buffer_format(desc.dtype);
+  const char* format = get_buffer_format(desc.dtype);
   const auto requests = [flags](int requested) { return (flags & requested) == requested; };
-  const bool is_read_only = overlaps(desc.shape, desc.strides);
-  const bool by_rows = desc.is_packed(), by_columns = is_packed(reversed(desc.shape), reversed(desc.strides));
+  const bool is_read_only = has_internal_overlap(desc.shape, desc.strides);
+  const bool by_rows = desc.is_packed(), by_columns = is_packed(make_reversed(desc.shape), make_reversed(desc.strides));
   const char* reason = !self.buffer()->mapped()  ? "the buffer of this Tensor is not mapped: .buffer.map() maps it, .numpy() makes a copy"
                        : self.buffer()->closed() ? "the buffer of this Tensor is closed"
                        : !format                 ? "the buffer protocol has no name for elements that NumPy lacks"

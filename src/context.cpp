@@ -18,8 +18,8 @@
 namespace pumice {
 namespace {
 
-// All fields in order of declaration, for pickling and hashing.
-auto fields_of(const MatrixShape& shape) {
+// Returns all fields in order of declaration, for pickling and hashing.
+auto get_fields(const MatrixShape& shape) {
   return py::make_tuple(shape.m, shape.n, shape.k, shape.a, shape.b, shape.c, shape.result);
 }
 
@@ -29,9 +29,9 @@ MatrixShape matrix_shape_from_fields(const py::tuple& fields) {
           fields[4].cast<std::string>(), fields[5].cast<std::string>(), fields[6].cast<std::string>()};
 }
 
-py::tuple fields_of(const DeviceInfo& self) {
+py::tuple get_fields(const DeviceInfo& self) {
   py::list matrices;
-  for (const MatrixShape& shape : self.matrices) matrices.append(fields_of(shape));
+  for (const MatrixShape& shape : self.matrices) matrices.append(get_fields(shape));
   return py::make_tuple(self.index, self.name, static_cast<int>(self.kind), self.uuid, self.pci, self.driver, self.driver_info,
                         self.driver_uuid, self.driver_id, self.vendor_id, self.device_id, self.api_version, self.driver_version,
                         self.memory_bytes, self.features, self.limits, self.extensions, matrices);
@@ -56,17 +56,17 @@ DeviceInfo device_info_from_fields(const py::tuple& fields) {
   return device_info;
 }
 
-// A quirk of a context's driver, for Python.
+// A driver quirk of a context, as exposed to Python.
 struct DriverQuirk {
-  std::string name, summary, answer, test;
-  bool shown;
+  std::string name, summary, workaround, test;
+  bool detected;
 };
 
-std::vector<DriverQuirk> quirks_of(const std::shared_ptr<Context>& context) {
-  const QuirkSet all = driver_quirks(context), shown = trial_quirks(context);
+std::vector<DriverQuirk> find_driver_quirks(const std::shared_ptr<Context>& context) {
+  const QuirkSet all = get_driver_quirks(context), shown = get_trial_quirks(context);
   std::vector<DriverQuirk> quirks;
-  for (size_t i = 0; i < quirk_kinds().size(); ++i) {
-    const QuirkKind& kind = quirk_kinds()[i];
+  for (size_t i = 0; i < list_quirk_kinds().size(); ++i) {
+    const QuirkKind& kind = list_quirk_kinds()[i];
     if (all.has(static_cast<Quirk>(i)))
       quirks.push_back({std::string(kind.name), std::string(kind.summary), std::string(kind.answer), std::string(kind.test),
                         shown.has(static_cast<Quirk>(i))});
@@ -74,16 +74,27 @@ std::vector<DriverQuirk> quirks_of(const std::shared_ptr<Context>& context) {
   return quirks;
 }
 
+// Returns a getter for a deprecated attribute: it warns and returns the field.
+template <typename T>
+auto renamed(const char* old_name, T DriverQuirk::* field) {
+  return [old_name, field](const DriverQuirk& self) {
+    py::module_::import("pumice.base.deprecation").attr("warn_renamed")(old_name);
+    return self.*field;
+  };
+}
+
 void bind_driver_quirk(py::module_& module) {
   py::class_<DriverQuirk>(module, "DriverQuirk",
                           "A driver behaviour that deviates from the Vulkan specification or that the engine has to work around.")
       .def_readonly("name", &DriverQuirk::name)
       .def_readonly("summary", &DriverQuirk::summary, "One sentence: what the driver does.")
-      .def_readonly("answer", &DriverQuirk::answer, "One sentence: how the engine works around it.")
+      .def_readonly("workaround", &DriverQuirk::workaround, "One sentence: how the engine works around it.")
       .def_readonly("test", &DriverQuirk::test, "The test that demonstrates the quirk.")
-      .def_readonly("shown", &DriverQuirk::shown,
+      .def_readonly("detected", &DriverQuirk::detected,
                     "Whether a trial on this driver detected the quirk. If not, the driver is known to have it, or the Context was told to "
                     "assume it.")
+      .def_property_readonly("answer", renamed("DriverQuirk.answer", &DriverQuirk::workaround))
+      .def_property_readonly("shown", renamed("DriverQuirk.shown", &DriverQuirk::detected))
       .def("__repr__", [](const DriverQuirk& self) { return "<DriverQuirk " + self.name + ": " + self.summary + ">"; });
 }
 
@@ -98,8 +109,8 @@ void bind_matrix_shape(py::module_& module) {
       .def_readonly("result", &MatrixShape::result)
       .def(
           "__eq__", [](const MatrixShape& self, const MatrixShape& other) { return self == other; }, py::is_operator())
-      .def("__hash__", [](const MatrixShape& self) { return py::hash(fields_of(self)); })
-      .def(py::pickle([](const MatrixShape& self) { return py::tuple(fields_of(self)); }, &matrix_shape_from_fields))
+      .def("__hash__", [](const MatrixShape& self) { return py::hash(get_fields(self)); })
+      .def(py::pickle([](const MatrixShape& self) { return py::tuple(get_fields(self)); }, &matrix_shape_from_fields))
       .def("__repr__", [](const MatrixShape& self) {
         return "MatrixShape(" + std::to_string(self.m) + "x" + std::to_string(self.n) + "x" + std::to_string(self.k) + ", " + self.a +
                " x " + self.b + " + " + self.c + " -> " + self.result + ")";
@@ -139,7 +150,7 @@ void bind_device_info(py::module_& module) {
           "__eq__", [](const DeviceInfo& self, const DeviceInfo& other) { return self == other; }, py::is_operator())
       .def("__hash__",
            [](const DeviceInfo& self) { return py::hash(py::make_tuple(self.index, self.name, self.uuid, self.driver_version)); })
-      .def(py::pickle(py::overload_cast<const DeviceInfo&>(&fields_of), &device_info_from_fields))
+      .def(py::pickle(py::overload_cast<const DeviceInfo&>(&get_fields), &device_info_from_fields))
       .def("__repr__", [](const DeviceInfo& self) {
         return "<DeviceInfo " + std::to_string(self.index) + ": '" + self.name + "', " + std::string(name(self.kind)) +
                ", uuid:" + self.uuid + ">";
@@ -149,7 +160,7 @@ void bind_device_info(py::module_& module) {
 void close_context(Context& self, std::optional<double> timeout) {
   if (timeout && !(*timeout >= 0)) throw BindingError("K6", "timeout", "", "a number of seconds from 0", std::to_string(*timeout));
   {
-    const ReleasedGil release;
+    const GilRelease release;
     self.close(check_signals, timeout);
   }
   forward_log();
@@ -157,7 +168,7 @@ void close_context(Context& self, std::optional<double> timeout) {
 
 bool is_shutting_down = false;  // set at interpreter shutdown, after which signals are not checked
 
-// Whether an interrupt is pending. Called on any thread by destructors that wait. Leaves the interrupt pending, so that it is raised
+// Returns whether an interrupt is pending. Destructors that wait call it on any thread. Leaves the interrupt pending, so that it is raised
 // afterwards.
 bool is_interrupt_pending() {
   if (is_shutting_down || !Py_IsInitialized()) return false;
@@ -183,8 +194,8 @@ void check_signals_and_forward() {
 // Waits for all executions at interpreter shutdown, while logging still works.
 void finish_at_exit() {
   try {
-    const ReleasedGil release;
-    finish_contexts(check_signals);
+    const GilRelease release;
+    finish_live_contexts(check_signals);
   } catch (...) {
     is_shutting_down = true;
     forward_log();
@@ -195,13 +206,13 @@ void finish_at_exit() {
 }
 
 void bind_memory_counts(py::module_& module) {
-  py::class_<MemoryCounts>(module, "MemoryCounts", "Device memory in use by a Context.")
-      .def_readonly("buffers", &MemoryCounts::buffers)
-      .def_readonly("buffer_bytes", &MemoryCounts::buffer_bytes)
-      .def_readonly("images", &MemoryCounts::images)
-      .def_readonly("image_bytes", &MemoryCounts::image_bytes)
-      .def_readonly("blocks", &MemoryCounts::blocks)
-      .def_readonly("block_bytes", &MemoryCounts::block_bytes);
+  py::class_<MemoryUsage>(module, "MemoryCounts", "Device memory in use by a Context.")
+      .def_readonly("buffers", &MemoryUsage::buffers)
+      .def_readonly("buffer_bytes", &MemoryUsage::buffer_bytes)
+      .def_readonly("images", &MemoryUsage::images)
+      .def_readonly("image_bytes", &MemoryUsage::image_bytes)
+      .def_readonly("blocks", &MemoryUsage::blocks)
+      .def_readonly("block_bytes", &MemoryUsage::block_bytes);
 }
 
 using ContextClass = py::class_<Context, std::shared_ptr<Context>>;
@@ -211,7 +222,7 @@ void bind_context_creation(ContextClass& context) {
   context
       .def(py::init([](const std::string& device, const std::vector<std::string>& without, const LimitMask& limits,
                        const std::vector<std::string>& quirks) {
-             const ReleasedGil release;
+             const GilRelease release;
              return Context::create({device, without, limits, quirks});
            }),
            py::arg("device") = "", py::arg("without") = std::vector<std::string>{}, py::arg("limits") = LimitMask{},
@@ -226,7 +237,7 @@ void bind_context_creation(ContextClass& context) {
            "Raise DeviceError with the list of devices if none matches. Raise UnsupportedError for names that the engine does not use, and "
            "for limits that the device does not have.")
       .def(py::init([](const Integer& index) {
-             const ReleasedGil release;
+             const GilRelease release;
              return Context::create({index.text(), {}, {}});
            }),
            py::arg("index"), "Open the device at this index of devices().");
@@ -237,16 +248,16 @@ void bind_context_properties(ContextClass& context) {
   context
       .def_property_readonly("info", &Context::info, py::return_value_policy::reference_internal,
                              "The device, with the features enabled in this context.")
-      .def_property_readonly("choice", &Context::choice, "Why this device was chosen.")
-      .def_property_readonly("without", &masked_features, "The features and extensions disabled in this context.")
-      .def_property_readonly("driver_quirks", py::cpp_function(&quirks_of, py::call_guard<ReleasedGil>()),
+      .def_property_readonly("choice", &Context::choice_reason, "Why this device was chosen.")
+      .def_property_readonly("without", &get_masked_features, "The features and extensions disabled in this context.")
+      .def_property_readonly("driver_quirks", py::cpp_function(&find_driver_quirks, py::call_guard<GilRelease>()),
                              "The DriverQuirks of this driver. Runs the driver trial if it has not run yet.")
       .def("feature", &Context::feature, py::arg("name"), "Return whether a Vulkan feature is enabled.")
       .def("limit", &Context::limit, py::arg("name"), "Return a Vulkan limit by name.")
-      .def_property_readonly("memory", &Context::memory_counts, "Counts of live buffers, images and device allocations.")
+      .def_property_readonly("memory", &Context::get_memory_usage, "Counts of live buffers, images and device allocations.")
       .def_property_readonly("pipelines_created", &Context::pipelines_created)
-      .def_property_readonly("completed", &Context::completed, "Id of the last execution that finished.")
-      .def_property_readonly("submitted", &Context::submitted, "Id of the last execution that was submitted.");
+      .def_property_readonly("completed", &Context::get_last_completed, "Id of the last execution that finished.")
+      .def_property_readonly("submitted", &Context::get_last_submitted, "Id of the last execution that was submitted.");
 }
 
 // Binds waits and close().
@@ -255,7 +266,7 @@ void bind_context_waits(ContextClass& context) {
       .def(
           "wait",
           [](Context& self, const Integer& id, std::optional<double> timeout) {
-            wait_for(self, execution_argument(id), timeout);
+            wait_for_execution(self, parse_execution_id(id), timeout);
             collect_finished_messages(self);
           },
           py::arg("id"), py::arg("timeout") = py::none(),
@@ -265,7 +276,7 @@ void bind_context_waits(ContextClass& context) {
       .def(
           "wait_idle",
           [](Context& self) {
-            wait_for(self, self.submitted(), {});
+            wait_for_execution(self, self.get_last_submitted(), {});
             collect_finished_messages(self);
           },
           "Wait for all work submitted so far. Raise DeviceLostError, or OutOfBoundsError if a debugged kernel failed in an execution and "
@@ -291,13 +302,13 @@ void bind_context_waits(ContextClass& context) {
 // Binds derived and spare contexts.
 void bind_derived_contexts(py::module_& module) {
   module.def("another_context", &derive_context, py::arg("context").none(false), py::arg("without") = std::vector<std::string>{},
-             py::call_guard<ReleasedGil>(),
+             py::call_guard<GilRelease>(),
              "Create another context of the same device with the same options (without, limits, quirks), and disable these features and "
              "extensions too.");
-  module.def("take_spare", &take_spare, py::arg("context").none(false), py::call_guard<ReleasedGil>(),
+  module.def("take_spare", &take_spare_context, py::arg("context").none(false), py::call_guard<GilRelease>(),
              "Return the spare context kept for this device and hand over its ownership; None if there is no usable spare. Raise "
              "StateError if the context is closed, DeviceLostError if its device is lost.");
-  module.def("keep_spare", &keep_spare, py::arg("context").none(false), py::arg("spare").none(false), py::call_guard<ReleasedGil>(),
+  module.def("keep_spare", &store_spare_context, py::arg("context").none(false), py::arg("spare").none(false), py::call_guard<GilRelease>(),
              "Keep an idle context as a spare until take_spare() returns it or `context` is closed, which closes the spare too. Only the "
              "latest spare is kept; a replaced or unusable one is closed, and so is the spare of an unusable context. Raise StateError if "
              "both contexts are the same.");
@@ -306,14 +317,14 @@ void bind_derived_contexts(py::module_& module) {
 // Binds functions on all devices and on the process.
 void bind_devices(py::module_& module) {
   module.def(
-      "device_macros", [](Context& context) { return *device_macros(context); }, py::arg("context").none(false),
+      "device_macros", [](Context& context) { return *get_device_macros(context); }, py::arg("context").none(false),
       "Return the device macros of the GLSL extension, ncnn_<name> -> text, for extensions, features, properties and limits. Use them as "
       "the profile of compile() and ShaderOptions.");
-  module.def("lose_device_after", &lose_device_after, py::arg("context").none(false), py::arg("submissions"),
+  module.def("lose_device_after", &simulate_device_loss_after, py::arg("context").none(false), py::arg("submissions"),
              "Simulate a lost device: the queue reports it lost after this many further submissions. For tests.");
   module.def("take_validation_messages", &take_validation_messages,
              "Return the messages of the Khronos validation layer since the last call (needs PUMICE_VALIDATION=1).");
-  module.def("distinct_pipelines", &distinct_pipelines,
+  module.def("distinct_pipelines", &list_distinct_pipelines,
              "Return a key for each distinct pipeline (shader, constants, subgroup size) that this process has created, i.e. that a driver "
              "had to compile.");
   module.def(
@@ -321,7 +332,7 @@ void bind_devices(py::module_& module) {
       [](const std::vector<std::pair<std::string, uint64_t>>& statistics) {
         PipelineExecutable executable;
         for (const auto& [name, value] : statistics) executable.statistics.push_back({name, {}, value});
-        const Spills spills = find_spills({executable});
+        const RegisterSpills spills = find_register_spills({executable});
         return std::pair(spills.amount(), spills.bytes);
       },
       py::arg("statistics"), "Return the number and bytes of the spills that the engine reads from these driver statistics. For tests.");
@@ -329,7 +340,7 @@ void bind_devices(py::module_& module) {
       "take_log",
       [] {
         std::vector<std::pair<int, std::string>> entries;
-        for (auto& [level, text] : take_log()) entries.emplace_back(static_cast<int>(level), std::move(text));
+        for (auto& [level, text] : take_log_messages()) entries.emplace_back(static_cast<int>(level), std::move(text));
         return entries;
       },
       "Return the engine's log messages since the last call: (level of the logging module, text).");

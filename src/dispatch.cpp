@@ -11,20 +11,20 @@
 namespace pumice {
 namespace {
 
-// The slot that a value is bound to. Slot names are created only for error messages.
+// The slot that a value is bound to. Its name is built only for error messages.
 struct BindingTarget {
   const Dispatchable& dispatchable;
   SlotName slot;
 
-  [[noreturn]] void throw_error(const char* rule, const char* expected, const py::handle& given) const {
+  [[noreturn]] void throw_error(const char* rule, const char* expected, const py::handle& value) const {
     const auto& slots = slot.kind == SlotName::Kind::inputs ? dispatchable.inputs() : dispatchable.outputs();
     const auto index = static_cast<size_t>(slot.index);
     const bool named = slot.index >= 0 && index < slots.size();
-    throw BindingError(rule, slot.text(), named ? slots[index].name : dispatchable.name(), expected, type_name(given));
+    throw BindingError(rule, slot.text(), named ? slots[index].name : dispatchable.name(), expected, get_type_name(value));
   }
 };
 
-std::optional<DescribedRange> described_range(const py::handle& value) {
+std::optional<DescribedRange> parse_described_range(const py::handle& value) {
   if (py::isinstance<BufferRange>(value)) return value.cast<const BufferRange&>();
   if (py::isinstance<Tensor>(value)) {
     const auto tensor = value.cast<std::shared_ptr<Tensor>>();
@@ -35,86 +35,87 @@ std::optional<DescribedRange> described_range(const py::handle& value) {
   return BufferRange{buffer, 0, buffer->bytes()};
 }
 
-bool is_list(const py::handle& value) {
+bool is_list_or_tuple(const py::handle& value) {
   return PyList_Check(value.ptr()) || PyTuple_Check(value.ptr());
 }
 
 // Converts None, a Tensor, a Buffer, a BufferRange or a list of these to a Binding.
-Binding binding_of(const py::handle& value, const BindingTarget& binding_target) {
+Binding parse_binding(const py::handle& value, const BindingTarget& binding_target) {
   if (value.is_none()) return std::monostate{};
-  if (auto range = described_range(value)) return std::move(*range);
+  if (auto range = parse_described_range(value)) return std::move(*range);
   if (py::isinstance<Image>(value)) binding_target.throw_error("M3", "a buffer", value);
-  if (!is_list(value)) binding_target.throw_error("C6", "None, a Tensor, a Buffer, a BufferRange or a list of those", value);
+  if (!is_list_or_tuple(value)) binding_target.throw_error("C6", "None, a Tensor, a Buffer, a BufferRange or a list of those", value);
   BufferArray array;
   for (const auto& entry : value.cast<py::sequence>()) {
     const BindingTarget entry_target{binding_target.dispatchable,
                                      {binding_target.slot.kind, binding_target.slot.index, static_cast<int32_t>(array.size())}};
-    auto range = described_range(entry);
+    auto range = parse_described_range(entry);
     if (!range && !entry.is_none()) entry_target.throw_error("C6", "None, a Tensor, a Buffer or a BufferRange", entry);
     array.push_back(range ? std::move(*range) : DescribedRange());
   }
   return array;
 }
 
-Bindings bindings_of(const BindingTable& table, SlotName::Kind kind, const py::object& list) {
+Bindings parse_bindings(const BindingTable& table, SlotName::Kind kind, const py::object& list) {
   Bindings bindings;
   if (list.is_none()) return bindings;
   const Dispatchable& dispatchable = *table.dispatchable();
-  if (!is_list(list)) BindingTarget{dispatchable, {kind}}.throw_error("C6", "a list of bindings, or None", list);
-  const auto given = list.cast<py::sequence>();
-  bindings.reserve(given.size());
-  for (const auto& entry : given) bindings.push_back(binding_of(entry, {dispatchable, {kind, static_cast<int32_t>(bindings.size())}}));
+  if (!is_list_or_tuple(list)) BindingTarget{dispatchable, {kind}}.throw_error("C6", "a list of bindings, or None", list);
+  const auto entries = list.cast<py::sequence>();
+  bindings.reserve(entries.size());
+  for (const auto& entry : entries) bindings.push_back(parse_binding(entry, {dispatchable, {kind, static_cast<int32_t>(bindings.size())}}));
   return bindings;
 }
 
-Binding resource_binding(const BindingTable& table, SlotName::Kind kind, const py::object& one) {
-  return binding_of(one, {*table.dispatchable(), {kind}});
+Binding parse_resource_binding(const BindingTable& table, SlotName::Kind kind, const py::object& value) {
+  return parse_binding(value, {*table.dispatchable(), {kind}});
 }
 
-std::optional<uint32_t> descriptors_argument(const std::optional<Integer>& descriptors) {
+std::optional<uint32_t> parse_descriptor_count(const std::optional<Integer>& descriptors) {
   if (!descriptors) return {};
   if (const auto count = descriptors->as<uint32_t>()) return count;
   throw BindingError("C10", "descriptors", "", "a number from 0 to 2^32 - 1", descriptors->text());
 }
 
-BufferRange copy_range(const py::handle& value, const char* argument) {
-  if (auto range = described_range(value)) return *range;
-  throw BindingError("C6", argument, "", "a Tensor, a Buffer or a BufferRange", type_name(value));
+BufferRange parse_copy_range(const py::handle& value, const char* argument) {
+  if (auto range = parse_described_range(value)) return *range;
+  throw BindingError("C6", argument, "", "a Tensor, a Buffer or a BufferRange", get_type_name(value));
 }
 
 // Binds inputs and outputs by slot name; unnamed slots are left empty.
-void bind_by_name(BindingTable& self, const py::kwargs& given) {
+void bind_by_name(BindingTable& self, const py::kwargs& kwargs) {
   const Dispatchable& dispatchable = *self.dispatchable();
   Bindings inputs(dispatchable.inputs().size()), outputs(dispatchable.outputs().size());
-  for (const auto& [key, value] : given) {
+  for (const auto& [key, value] : kwargs) {
     const auto slot_name = key.cast<std::string>();
     bool found = false;
-    const auto bind_slots = [&](SlotName::Kind kind, const std::vector<Slot>& slots, Bindings& slot_bindings) {
+    const auto bind_slots = [&](SlotName::Kind kind, const std::vector<TensorSlot>& slots, Bindings& slot_bindings) {
       for (size_t i = 0; i < slots.size(); ++i)
-        if (slots[i].name == slot_name) slot_bindings[i] = binding_of(value, {dispatchable, {kind, static_cast<int32_t>(i)}}), found = true;
+        if (slots[i].name == slot_name)
+          slot_bindings[i] = parse_binding(value, {dispatchable, {kind, static_cast<int32_t>(i)}}), found = true;
     };
     bind_slots(SlotName::Kind::inputs, dispatchable.inputs(), inputs);
     bind_slots(SlotName::Kind::outputs, dispatchable.outputs(), outputs);
     if (found) continue;
     std::string names;
     for (const auto* slots : {&dispatchable.inputs(), &dispatchable.outputs()})
-      for (const Slot& slot : *slots) names += (names.empty() ? "" : ", ") + slot.name;
+      for (const TensorSlot& slot : *slots) names += (names.empty() ? "" : ", ") + slot.name;
     throw BindingError("C6", slot_name, slot_name, "a slot of '" + dispatchable.name() + "': " + names, "'" + slot_name + "'");
   }
   self.bind(std::move(inputs), std::move(outputs));
 }
 
-// Seconds from exec to result, for each run.
+// Returns the seconds from exec() to the result of each run.
 std::vector<double> measure_runs(CommandList& list, size_t runs) {
   std::vector<double> seconds(runs);
   std::exception_ptr error;
   {
-    const ReleasedGil release;
-    for (auto& one : seconds) {
+    const GilRelease release;
+    for (auto& elapsed : seconds) {
       const auto begin = std::chrono::steady_clock::now();
       const uint64_t id = list.exec().id();
       list.context()->wait(id, {}, check_signals);
-      one = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+      elapsed = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
       try {
         list.recording()->collect(id);
       } catch (const OutOfBoundsError&) {
@@ -132,11 +133,11 @@ std::string format_count(size_t count, const std::string& noun, const std::strin
   return std::to_string(count) + " " + (count == 1 ? noun : plural);
 }
 
-std::string command_list_repr(const CommandList& self) {
+std::string format_command_list(const CommandList& self) {
   const auto& recording = self.recording();
   std::string text = "<CommandList of " + format_count(recording ? recording->dispatch_count() : self.recorded(), "dispatch", "dispatches");
   if (recording) text += " and " + format_count(recording->barrier_count(), "barrier", "barriers");
-  if (const size_t tables = self.volatile_tables()) text += ", " + format_count(tables, "table", "tables") + " read by exec()";
+  if (const size_t tables = self.count_volatile_tables()) text += ", " + format_count(tables, "table", "tables") + " read by exec()";
   return text + (self.committed() ? ", committed, on '" : ", not committed, on '") + self.context()->info().name + "'>";
 }
 
@@ -150,19 +151,19 @@ std::string format_binding(const Binding& binding) {
   return "[" + entries + "]";
 }
 
-std::string format_bindings(const char* what, const std::vector<Slot>& slots, const Bindings* bindings) {
-  if (!bindings) return std::string(what) + " unbound";
+std::string format_bindings(const char* label, const std::vector<TensorSlot>& slots, const Bindings* bindings) {
+  if (!bindings) return std::string(label) + " unbound";
   std::string entries;
   for (size_t i = 0; i < bindings->size(); ++i)
     entries += (i ? ", " : "") + (i < slots.size() ? slots[i].name : std::to_string(i)) + ": " + format_binding((*bindings)[i]);
-  return std::string(what) + " (" + entries + ")";
+  return std::string(label) + " (" + entries + ")";
 }
 
-std::string binding_table_repr(const BindingTable& self) {
+std::string format_binding_table(const BindingTable& self) {
   const Dispatchable& dispatchable = *self.dispatchable();
-  const BoundView bound = self.bound();
-  const auto resource = [](const char* what, const Binding& binding) {
-    return range_of(binding).buffer ? std::string("; ") + what + ": " + format_binding(binding) : std::string();
+  const BindingsView bound = self.bound();
+  const auto resource = [](const char* label, const Binding& binding) {
+    return get_range(binding).buffer ? std::string("; ") + label + ": " + format_binding(binding) : std::string();
   };
   return "<BindingTable of '" + dispatchable.name() + "': " + format_bindings("inputs", dispatchable.inputs(), bound.inputs) + "; " +
          format_bindings("outputs", dispatchable.outputs(), bound.outputs) + resource("temporary", *bound.temporary) +
@@ -178,7 +179,7 @@ void bind_submissions(py::module_& module) {
       .def(
           "wait",
           [](const Submission& self, std::optional<double> timeout) {
-            wait_for(*self.recording()->context(), self.id(), timeout);
+            wait_for_execution(*self.recording()->context(), self.id(), timeout);
             collect_messages(*self.recording(), self.id());
           },
           py::arg("timeout") = py::none(),
@@ -215,13 +216,13 @@ void bind_list_recording(py::class_<CommandList>& list) {
       .def(
           "copy",
           [](CommandList& self, const py::object& source, const py::object& target) {
-            self.copy(copy_range(source, "source"), copy_range(target, "target"));
+            self.copy(parse_copy_range(source, "source"), parse_copy_range(target, "target"));
           },
           py::arg("source"), py::arg("target"))
       .def(
           "commit",
           [](CommandList& self, bool timing, bool profile) {
-            const ReleasedGil release;
+            const GilRelease release;
             self.commit({profile, timing});
           },
           py::arg("timing") = false, py::arg("profile") = false,
@@ -238,9 +239,9 @@ void bind_list_execution(py::class_<CommandList>& list) {
            "reports this, and warm_up() avoids it.")
       .def(
           "wait",
-          [](const CommandList& self, const Integer& given, std::optional<double> timeout) {
-            const uint64_t id = execution_argument(given);
-            wait_for(*self.context(), id, timeout);
+          [](const CommandList& self, const Integer& id_argument, std::optional<double> timeout) {
+            const uint64_t id = parse_execution_id(id_argument);
+            wait_for_execution(*self.context(), id, timeout);
             if (self.recording()) collect_messages(*self.recording(), id);
           },
           py::arg("id"), py::arg("timeout") = py::none(),
@@ -250,9 +251,9 @@ void bind_list_execution(py::class_<CommandList>& list) {
       .def(
           "time",
           [](CommandList& self, const Integer& runs, const std::optional<Integer>& warm_up) {
-            const size_t count = count_argument(runs, "runs");
+            const size_t count = parse_count(runs, "runs");
             const bool has_run = self.committed() && self.recording() && self.recording()->has_run();
-            (void)measure_runs(self, warm_up ? count_argument(*warm_up, "warm_up") : has_run || count == 0 ? 0 : 1);
+            (void)measure_runs(self, warm_up ? parse_count(*warm_up, "warm_up") : has_run || count == 0 ? 0 : 1);
             return measure_runs(self, count);
           },
           py::arg("runs"), py::arg("warm_up") = py::none(),
@@ -260,7 +261,7 @@ void bind_list_execution(py::class_<CommandList>& list) {
           "warm_up: number of unmeasured executions before; None: one if a kernel of the list has not run yet, since some drivers compile "
           "it at its first dispatch.")
       .def(
-          "warm_up", [](CommandList& self, const Integer& runs) { (void)measure_runs(self, count_argument(runs, "runs")); },
+          "warm_up", [](CommandList& self, const Integer& runs) { (void)measure_runs(self, parse_count(runs, "runs")); },
           py::arg("runs") = 1,
           "Execute the list and wait, so that later times exclude compilation by the driver at the first dispatch. Raise the errors of "
           "exec and wait.");
@@ -277,10 +278,10 @@ void bind_list_properties(py::class_<CommandList>& list) {
             return self.recording() ? self.recording()->dispatch_times() : decltype(self.recording()->dispatch_times()){};
           },
           "A DispatchTime for each dispatch of the last execution. Requires commit(profile=True).")
-      .def("__repr__", &command_list_repr);
+      .def("__repr__", &format_command_list);
 }
 
-void bind_lists(py::module_& module) {
+void bind_command_lists(py::module_& module) {
   bind_submissions(module);
   py::class_<CommandList> list(
       module, "CommandList",
@@ -303,10 +304,10 @@ void bind_dispatchables(py::module_& module) {
                ", temporary_bytes=" + std::to_string(self.temporary_bytes) + ", persistent_bytes=" + std::to_string(self.persistent_bytes) +
                ")";
       });
-  py::class_<Slot>(module, "Slot", "An input or output of a dispatchable.")
-      .def_readonly("name", &Slot::name)
-      .def_readonly("desc", &Slot::desc, "The TensorDesc; None for an omitted optional tensor.")
-      .def("__repr__", [](const Slot& self) {
+  py::class_<TensorSlot>(module, "Slot", "An input or output of a dispatchable.")
+      .def_readonly("name", &TensorSlot::name)
+      .def_readonly("desc", &TensorSlot::desc, "The TensorDesc; None for an omitted optional tensor.")
+      .def("__repr__", [](const TensorSlot& self) {
         return "<Slot '" + self.name + "' " + (self.desc ? to_string(*self.desc) : std::string("absent")) + ">";
       });
   py::class_<Dispatchable, std::shared_ptr<Dispatchable>>(module, "Dispatchable",
@@ -333,7 +334,7 @@ using TableClass = py::class_<BindingTable, std::shared_ptr<BindingTable>>;
 void bind_table_slots(TableClass& table) {
   table
       .def(py::init([](std::shared_ptr<const Dispatchable> dispatchable, const std::optional<Integer>& descriptors) {
-             return std::make_shared<BindingTable>(std::move(dispatchable), descriptors_argument(descriptors));
+             return std::make_shared<BindingTable>(std::move(dispatchable), parse_descriptor_count(descriptors));
            }),
            py::arg("dispatchable"), py::arg("descriptors") = py::none(),
            "Create a table for a dispatchable.\n"
@@ -341,22 +342,26 @@ void bind_table_slots(TableClass& table) {
            "Raise BindingError (C10).")
       .def(
           "bind_inputs",
-          [](BindingTable& self, const py::object& list) { self.bind_inputs(bindings_of(self, SlotName::Kind::inputs, list)); },
+          [](BindingTable& self, const py::object& list) { self.bind_inputs(parse_bindings(self, SlotName::Kind::inputs, list)); },
           py::arg("bindings"),
           "Bind each input to None, a Tensor, a Buffer or a BufferRange, or for an initializer to a list of these per operator. None or an "
           "empty list unbinds all. Raise BindingError.")
       .def(
           "bind_outputs",
-          [](BindingTable& self, const py::object& list) { self.bind_outputs(bindings_of(self, SlotName::Kind::outputs, list)); },
+          [](BindingTable& self, const py::object& list) { self.bind_outputs(parse_bindings(self, SlotName::Kind::outputs, list)); },
           py::arg("bindings"),
           "Bind each output like bind_inputs(). The outputs of an initializer are the operators' persistent resources. Raise BindingError.")
       .def(
           "bind_temporary",
-          [](BindingTable& self, const py::object& one) { self.bind_temporary(resource_binding(self, SlotName::Kind::temporary, one)); },
+          [](BindingTable& self, const py::object& binding) {
+            self.bind_temporary(parse_resource_binding(self, SlotName::Kind::temporary, binding));
+          },
           py::arg("binding"), "Bind the temporary resource to a Buffer, a BufferRange or a Tensor; None unbinds it. Raise BindingError.")
       .def(
           "bind_persistent",
-          [](BindingTable& self, const py::object& one) { self.bind_persistent(resource_binding(self, SlotName::Kind::persistent, one)); },
+          [](BindingTable& self, const py::object& binding) {
+            self.bind_persistent(parse_resource_binding(self, SlotName::Kind::persistent, binding));
+          },
           py::arg("binding"), "Bind the persistent resource to a Buffer, a BufferRange or a Tensor; None unbinds it. Raise BindingError.")
       .def("bind", &bind_by_name, "Bind all inputs and outputs by slot name; unnamed slots are unbound. Raise BindingError.");
 }
@@ -367,14 +372,14 @@ void bind_table_operations(TableClass& table) {
       .def(
           "time_bindings",
           [](BindingTable& self, const py::object& inputs, const py::object& outputs, const Integer& runs) {
-            const Bindings in = bindings_of(self, SlotName::Kind::inputs, inputs),
-                           out = bindings_of(self, SlotName::Kind::outputs, outputs);
-            std::vector<double> seconds(count_argument(runs, "runs"));
-            for (auto& one : seconds) {
+            const Bindings in = parse_bindings(self, SlotName::Kind::inputs, inputs),
+                           out = parse_bindings(self, SlotName::Kind::outputs, outputs);
+            std::vector<double> seconds(parse_count(runs, "runs"));
+            for (auto& elapsed : seconds) {
               const auto begin = std::chrono::steady_clock::now();
               self.bind_inputs(in);
               self.bind_outputs(out);
-              one = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+              elapsed = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
             }
             return seconds;
           },
@@ -385,15 +390,15 @@ void bind_table_operations(TableClass& table) {
       .def(
           "reset",
           [](BindingTable& self, std::shared_ptr<const Dispatchable> dispatchable, const std::optional<Integer>& descriptors) {
-            self.reset(std::move(dispatchable), descriptors_argument(descriptors));
+            self.reset(std::move(dispatchable), parse_descriptor_count(descriptors));
           },
           py::arg("dispatchable"), py::arg("descriptors") = py::none(),
           "Unbind everything and switch to another dispatchable. Raise BindingError.")
       .def_property_readonly("dispatchable", &BindingTable::dispatchable)
-      .def("__repr__", &binding_table_repr);
+      .def("__repr__", &format_binding_table);
 }
 
-void bind_tables(py::module_& module) {
+void bind_binding_tables(py::module_& module) {
   TableClass table(module, "BindingTable",
                    "The bindings of a dispatchable. Checks every binding rule at the call; a failed call (BindingError) changes nothing. "
                    "Not thread-safe.");
@@ -405,17 +410,17 @@ void bind_tables(py::module_& module) {
 
 void bind_dispatch(py::module_& module) {
   bind_dispatchables(module);
-  bind_tables(module);
+  bind_binding_tables(module);
   module.def(
       "binding_rules",
       [] {
         py::typing::Dict<py::str, py::str> rules;
-        for (const auto& [id, text] : binding_rules()) rules[py::str(id.data(), id.size())] = py::str(text.data(), text.size());
+        for (const auto& [id, text] : list_binding_rules()) rules[py::str(id.data(), id.size())] = py::str(text.data(), text.size());
         return rules;
       },
       "Return the rules of operators, initializers, binding tables, kernels and the dv interface by id; BindingError.rule contains the "
       "id.");
-  bind_lists(module);
+  bind_command_lists(module);
 }
 
 }  // namespace pumice

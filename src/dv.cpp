@@ -4,14 +4,14 @@
 #include "bindings.h"
 #include "core/error.h"
 #include "dv/command_list.h"
-#include "dv/commands/read_command.h"
+#include "dv/commands/parse_command.h"
 
 namespace pumice {
 namespace {
 
-// An engine object held by Python. close() drops this reference; others may remain.
+// A reference from Python to an engine object. close() drops it; other references may remain.
 template <typename T>
-struct Closable {
+struct ClosableReference {
   std::shared_ptr<T> object;
   const char* name;
 
@@ -20,14 +20,14 @@ struct Closable {
     return object;
   }
 };
-using DvContextHandle = Closable<dv::Context>;
-using DvMemoryHandle = Closable<dv::Memory>;
-using DvListHandle = Closable<dv::CommandList>;
+using DvContextHandle = ClosableReference<dv::Context>;
+using DvMemoryHandle = ClosableReference<dv::Memory>;
+using DvListHandle = ClosableReference<dv::CommandList>;
 
 // Calls without the GIL and stores error messages in the context.
 template <typename Call>
 auto call_without_gil(const std::shared_ptr<dv::Context>& context, const Call& call) {
-  const ReleasedGil release;
+  const GilRelease release;
   try {
     return call();
   } catch (const Error& error) {
@@ -37,23 +37,23 @@ auto call_without_gil(const std::shared_ptr<dv::Context>& context, const Call& c
 }
 
 template <typename T, typename Class>
-void add_lifetime(Class& class_binding) {
+void bind_lifetime(Class& class_binding) {
   class_binding
       .def(
           "close",
-          [](Closable<T>& self) {
+          [](ClosableReference<T>& self) {
             auto object = std::move(self.object);
-            const ReleasedGil release;  // may wait for work in flight
+            const GilRelease release;  // may wait for work in flight
             object.reset();
           },
           "Release the object. Objects created from it keep it alive. Idempotent.")
-      .def_property_readonly("closed", [](const Closable<T>& self) { return !self.object; })
+      .def_property_readonly("closed", [](const ClosableReference<T>& self) { return !self.object; })
       .def("__enter__", [](const py::object& self) { return self; })
       .def("__exit__", [](const py::object& self, const py::args&) { self.attr("close")(); });
 }
 
-// NumPy view of the mapped bytes; keeps the memory alive.
-py::array_t<uint8_t> map(const DvMemoryHandle& self) {
+// Returns a NumPy view of the mapped bytes that keeps the memory alive.
+py::array_t<uint8_t> map_memory(const DvMemoryHandle& self) {
   const auto memory = self.get();
   auto* const bytes = reinterpret_cast<uint8_t*>(call_without_gil(memory->context(), [&] { return memory->map(); }));
   const py::capsule owner(new std::shared_ptr<dv::Memory>(memory),
@@ -61,13 +61,13 @@ py::array_t<uint8_t> map(const DvMemoryHandle& self) {
   return {{static_cast<py::ssize_t>(memory->bytes())}, {py::ssize_t{1}}, bytes, owner};
 }
 
-std::span<const std::byte> raw_bytes(const py::bytes& raw) {
+std::span<const std::byte> get_raw_bytes(const py::bytes& raw) {
   const std::string_view view = raw;
   return {reinterpret_cast<const std::byte*>(view.data()), view.size()};
 }
 
-// A field of a raw struct: offset, struct.pack() format of its elements, and their number.
-struct Field {
+// A field of a raw struct: byte offset, struct.pack() format of one element, and number of elements.
+struct StructField {
   const char* name;
   size_t offset;
   const char* format;
@@ -75,7 +75,7 @@ struct Field {
 };
 
 template <typename T>
-constexpr const char* format_of() {
+constexpr const char* get_format() {
   if constexpr (std::is_same_v<T, dmp_dv_buf>)
     return "QQ";
   else if constexpr (std::is_same_v<T, dmp_dv_cmdraw>)
@@ -95,20 +95,20 @@ constexpr const char* format_of() {
 }
 
 template <typename T>
-Field field(const char* name, size_t offset) {
+StructField make_field(const char* name, size_t offset) {
   using Element = std::remove_extent_t<T>;
-  return {name, offset, format_of<Element>(), std::is_array_v<T> ? sizeof(T) / sizeof(Element) : 1};
+  return {name, offset, get_format<Element>(), std::is_array_v<T> ? sizeof(T) / sizeof(Element) : 1};
 }
 
-#define PUMICE_FIELD(structure, member) field<decltype(structure::member)>(#member, offsetof(structure, member))
+#define PUMICE_FIELD(structure, member) make_field<decltype(structure::member)>(#member, offsetof(structure, member))
 
-struct Structure {
+struct StructDescription {
   const char* name;
   size_t size;
-  std::vector<Field> fields;
+  std::vector<StructField> fields;
 };
 
-std::vector<Structure> structures() {
+std::vector<StructDescription> list_structures() {
   using Run = dmp_dv_cmdraw_conv_v0_run;
   using Conv = dmp_dv_cmdraw_conv_v0;
   using ConvV1 = dmp_dv_cmdraw_conv_v1;
@@ -156,18 +156,18 @@ std::vector<Structure> structures() {
 using FieldTuple = py::typing::Tuple<size_t, py::str, size_t>;
 using StructureTuple = py::typing::Tuple<size_t, py::typing::Dict<py::str, FieldTuple>>;
 
-py::typing::Dict<py::str, StructureTuple> structure_table() {
+py::typing::Dict<py::str, StructureTuple> make_structure_table() {
   py::dict table;
-  for (const Structure& structure : structures()) {
+  for (const StructDescription& structure : list_structures()) {
     py::dict fields;
-    for (const Field& item : structure.fields) fields[item.name] = py::make_tuple(item.offset, item.format, item.count);
+    for (const StructField& item : structure.fields) fields[item.name] = py::make_tuple(item.offset, item.format, item.count);
     table[structure.name] = py::make_tuple(structure.size, fields);
   }
   return table;
 }
 
-// Values of enumeration fields.
-py::typing::Dict<py::str, int> constants() {
+// Returns the values of enumeration fields by name.
+py::typing::Dict<py::str, int> make_constant_table() {
   using dv::Activation;
   using dv::ConvKind;
   using dv::PoolKind;
@@ -201,7 +201,7 @@ py::typing::Dict<py::str, int> constants() {
   return constants_by_name;
 }
 
-py::typing::Dict<py::str, int> info_dict(const DvContextHandle& self) {
+py::typing::Dict<py::str, int> make_info_dict(const DvContextHandle& self) {
   const dmp_dv_info_v0& info = self.get()->info();
   py::dict result;
   result["ub_size"] = info.ub_size;
@@ -224,7 +224,7 @@ void bind_dv_context(py::module_& module) {
       .def_property_readonly(
           "strict", [](const DvContextHandle& self) { return self.get()->strict(); },
           "Whether lists reject commands that the vendor's hardware does not support.")
-      .def_property_readonly("info", &info_dict, "Properties of the device by name.")
+      .def_property_readonly("info", &make_info_dict, "Properties of the device by name.")
       .def_property_readonly(
           "last_error", [](const DvContextHandle& self) { return self.get()->last_error(); },
           "Text of the last error in its memories and lists; initially empty.")
@@ -232,7 +232,7 @@ void bind_dv_context(py::module_& module) {
       .def(
           "device_exists", [](const DvContextHandle& self, int type) { return self.get()->has_device(type); }, py::arg("dev_type_id"),
           "Return whether a device of this kind exists. Raise BindingError for an unknown kind.");
-  add_lifetime<dv::Context>(class_binding);
+  bind_lifetime<dv::Context>(class_binding);
 }
 
 // Binds creation and mapping of memory.
@@ -251,7 +251,8 @@ void bind_memory_mapping(py::class_<DvMemoryHandle>& class_binding) {
       .def_property_readonly(
           "handle", [](const DvMemoryHandle& self) { return self.get()->handle(); }, "Handle of the memory in raw commands.")
       .def_property_readonly("mapped", [](const DvMemoryHandle& self) { return self.get()->mapped(); })
-      .def("map", &map, "Map the memory and return all of it as a uint8 NumPy array. Repeated calls return the same memory until unmap().")
+      .def("map", &map_memory,
+           "Map the memory and return all of it as a uint8 NumPy array. Repeated calls return the same memory until unmap().")
       .def(
           "unmap",
           [](const DvMemoryHandle& self) {
@@ -304,7 +305,7 @@ void bind_dv_memory(py::module_& module) {
   py::class_<DvMemoryHandle> class_binding(module, "DvMemory", "Page-granular memory that commands refer to and the host can map.");
   bind_memory_mapping(class_binding);
   bind_memory_syncs(class_binding);
-  add_lifetime<dv::Memory>(class_binding);
+  bind_lifetime<dv::Memory>(class_binding);
   module.def("dv_total_size", &dv::Memory::total_bytes, "Return the total bytes of all dv memories in this process.");
 }
 
@@ -319,7 +320,7 @@ void bind_list_commands(py::class_<DvListHandle>& class_binding) {
           "add_raw",
           [](const DvListHandle& self, const py::bytes& raw) {
             const auto list = self.get();
-            const auto bytes = raw_bytes(raw);
+            const auto bytes = get_raw_bytes(raw);
             call_without_gil(list->context(), [&] {
               list->add(bytes, [&](uint64_t handle) { return dv::Memory::find(*list->context()->device(), handle); });
             });
@@ -387,7 +388,7 @@ void bind_dv_list(py::module_& module) {
                                          "A list of commands: checked when added, committed once, executed many times.");
   bind_list_commands(class_binding);
   bind_list_times(class_binding);
-  add_lifetime<dv::CommandList>(class_binding);
+  bind_lifetime<dv::CommandList>(class_binding);
 }
 
 }  // namespace
@@ -396,18 +397,19 @@ void bind_dv(py::module_& module) {
   bind_dv_context(module);
   bind_dv_memory(module);
   bind_dv_list(module);
-  module.def("dv_version_string", &dv::version_string);
-  module.def("dv_constants", &constants, "Return the constants used in command fields, by name.");
-  module.def("dv_structures", &structure_table,
+  module.def("dv_version_string", &dv::get_version_string);
+  module.def("dv_constants", &make_constant_table, "Return the constants used in command fields, by name.");
+  module.def("dv_structures", &make_structure_table,
              "Return the size and fields of each raw structure by name; each field has an offset, format and count.");
   module.def(
-      "dv_required_bytes", [](const py::bytes& raw, bool strict) { return dv::required_bytes(raw_bytes(raw), strict); }, py::arg("raw"),
-      py::arg("strict") = false);
+      "dv_required_bytes", [](const py::bytes& raw, bool strict) { return dv::compute_required_bytes(get_raw_bytes(raw), strict); },
+      py::arg("raw"), py::arg("strict") = false);
   module.def(
       "dv_run_outputs",
       [](const py::bytes& raw, bool strict) {
         std::vector<std::tuple<uint32_t, uint32_t, uint32_t>> outputs;
-        for (const dv::Extent& item : dv::run_outputs(raw_bytes(raw), strict)) outputs.emplace_back(item.width, item.height, item.channels);
+        for (const dv::Extent& item : dv::compute_run_outputs(get_raw_bytes(raw), strict))
+          outputs.emplace_back(item.width, item.height, item.channels);
         return outputs;
       },
       py::arg("raw"), py::arg("strict") = false);

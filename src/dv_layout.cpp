@@ -9,7 +9,7 @@ constexpr std::string_view kAxes = "NCHW";
 
 // A batch of tensors in host memory with named axes.
 struct AxisLayout {
-  std::array<py::ssize_t, 4> axes{-1, -1, -1, -1};  // position of each axis in kAxes
+  std::array<py::ssize_t, 4> axes{-1, -1, -1, -1};  // axis of the array for each letter of kAxes; -1: absent
   uint32_t images = 1;
   dv::Extent extent;
 
@@ -30,31 +30,31 @@ struct AxisLayout {
     if (has_batch) images = size(0);
     extent = {size(3), size(2), size(1)};
   }
-  dv::HostStrides strides(const py::array& array) const {
+  dv::HostStrides get_host_strides(const py::array& array) const {
     const auto stride = [&](size_t axis) { return axes[axis] < 0 ? 0 : array.strides(axes[axis]); };
     return {stride(0), stride(1), stride(2), stride(3)};
   }
 };
 
-void check_supported_array(const py::array& array, const char* what) {
-  reject_masked(array, what);
-  if (array.dtype().attr("hasobject").cast<bool>()) throw UnsupportedError(std::string(what) + " of Python objects in WHC8");
+void check_supported_array(const py::array& array, const char* label) {
+  reject_masked_array(array, label);
+  if (array.dtype().attr("hasobject").cast<bool>()) throw UnsupportedError(std::string(label) + " of Python objects in WHC8");
 }
 
-bool has_native_elements(const py::array& array) {
+bool has_native_layout(const py::array& array) {
   return array.dtype().byteorder() != '>' && (array.flags() & py::detail::npy_api::NPY_ARRAY_ALIGNED_);
 }
 
 py::array to_whc8(const py::array& array, const std::optional<std::string>& layout) {
   check_supported_array(array, "array");
-  const AxisLayout axis_layout(layout, shape_of(array));
-  const py::array source = has_native_elements(array) ? array : contiguous(array);
+  const AxisLayout axis_layout(layout, get_shape(array));
+  const py::array source = has_native_layout(array) ? array : make_contiguous(array);
   py::array result(source.dtype(), std::vector<py::ssize_t>{source.size()});
   const auto element_bytes = static_cast<size_t>(source.itemsize());
   const auto* from = static_cast<const std::byte*>(source.data());
   auto* to = static_cast<std::byte*>(result.mutable_data());
-  const dv::HostStrides strides = axis_layout.strides(source);
-  const ReleasedGil release;
+  const dv::HostStrides strides = axis_layout.get_host_strides(source);
+  const GilRelease release;
   dv::to_whc8(element_bytes, axis_layout.images, axis_layout.extent, from, strides, to);
   return result;
 }
@@ -62,23 +62,23 @@ py::array to_whc8(const py::array& array, const std::optional<std::string>& layo
 py::array from_whc8(const py::array& values, const Shape& shape, const std::optional<std::string>& layout) {
   check_supported_array(values, "values");
   const AxisLayout axis_layout(layout, shape);
-  const py::array source = contiguous(values);
+  const py::array source = make_contiguous(values);
   const uint64_t elements = axis_layout.images * axis_layout.extent.elements();
   if (source.ndim() != 1 || static_cast<uint64_t>(source.size()) != elements)
     throw BindingError("D6", "values", "",
                        "one axis of " + std::to_string(elements) + " elements, as the shape " + to_string(shape) + " has",
-                       "shape " + to_string(shape_of(source)));
+                       "shape " + to_string(get_shape(source)));
   py::array result(source.dtype(), std::vector<py::ssize_t>(shape.begin(), shape.end()));
   const auto element_bytes = static_cast<size_t>(source.itemsize());
   const auto* from = static_cast<const std::byte*>(source.data());
   auto* to = static_cast<std::byte*>(result.mutable_data());
-  const dv::HostStrides strides = axis_layout.strides(result);
-  const ReleasedGil release;
+  const dv::HostStrides strides = axis_layout.get_host_strides(result);
+  const GilRelease release;
   dv::from_whc8(element_bytes, axis_layout.images, axis_layout.extent, from, to, strides);
   return result;
 }
 
-uint64_t whc8_index(const std::array<uint32_t, 3>& shape, uint32_t channel, uint32_t y, uint32_t x) {
+uint64_t compute_whc8_index(const std::array<uint32_t, 3>& shape, uint32_t channel, uint32_t y, uint32_t x) {
   const auto [channels, height, width] = shape;
   if (channel >= channels || y >= height || x >= width)
     throw BindingError("D6", "index", "", "one inside " + to_string(Shape(shape.begin(), shape.end())), to_string(Shape{channel, y, x}));
@@ -94,7 +94,7 @@ void bind_dv_layout(py::module_& module) {
              "Raise BindingError (D6), UnsupportedError for elements that are not 1, 2, 4 or 8 bytes.");
   module.def("from_whc8", &from_whc8, py::arg("values"), py::arg("shape"), py::arg("layout") = py::none(),
              "Convert WHC8 values to a new array of this shape, with axes as in layout. Inverse of to_whc8(), with the same errors.");
-  module.def("whc8_index", &whc8_index, py::arg("shape"), py::arg("channel"), py::arg("y"), py::arg("x"),
+  module.def("whc8_index", &compute_whc8_index, py::arg("shape"), py::arg("channel"), py::arg("y"), py::arg("x"),
              "Return the index of an element of one image in WHC8.\n"
              "shape: (channels, height, width).\n"
              "Raise BindingError (D6).");

@@ -6,37 +6,37 @@
 namespace pumice {
 namespace {
 
-using Values = std::optional<py::array>;
+using OptionalArray = std::optional<py::array>;
 using Dimensions = std::vector<py::ssize_t>;
 using Packed = std::variant<py::bytes, py::array>;
 
 // Arrays of an unpacked layer; the table is already applied to `weights`.
-struct Unpacked {
+struct UnpackedLayer {
   py::array weights;
-  Values indices, table;
+  OptionalArray indices, table;
   py::array bias;
-  Values prelu;
+  OptionalArray prelu;
 };
 
-std::string to_text(const py::handle& object) {
+std::string format_text(const py::handle& object) {
   return py::str(object).cast<std::string>();
 }
 
-std::string to_text(const Dimensions& sizes) {
-  return to_text(py::tuple(py::cast(sizes)));
+std::string format_text(const Dimensions& sizes) {
+  return format_text(py::tuple(py::cast(sizes)));
 }
 
-Dimensions sizes_of(const py::array& array) {
+Dimensions get_dimensions(const py::array& array) {
   return {array.shape(), array.shape() + array.ndim()};
 }
 
 // Returns the array as contiguous, checking dtype and optionally shape. Throws BindingError (D3).
-py::array check_array(const py::array& array_given, const char* name, const char* dtype, const std::optional<Dimensions>& shape = {}) {
-  reject_masked(array_given, name);
-  py::array native = contiguous(array_given);
-  if (!native.dtype().equal(py::dtype(dtype)) || (shape && sizes_of(array_given) != *shape))
-    throw BindingError("D3", name, "", std::string(dtype) + (shape ? " of shape " + to_text(*shape) : ""),
-                       to_text(array_given.dtype()) + " of shape " + to_text(sizes_of(array_given)));
+py::array check_weight_array(const py::array& array, const char* name, const char* dtype, const std::optional<Dimensions>& shape = {}) {
+  reject_masked_array(array, name);
+  py::array native = make_contiguous(array);
+  if (!native.dtype().equal(py::dtype(dtype)) || (shape && get_dimensions(array) != *shape))
+    throw BindingError("D3", name, "", std::string(dtype) + (shape ? " of shape " + format_text(*shape) : ""),
+                       format_text(array.dtype()) + " of shape " + format_text(get_dimensions(array)));
   return native;
 }
 
@@ -50,41 +50,42 @@ py::array make_fp16_array(const Dimensions& shape) {
   return {py::dtype("float16"), shape};
 }
 
-uint16_t* fp16_data(py::array& array) {
+uint16_t* get_fp16_data(py::array& array) {
   return static_cast<uint16_t*>(array.mutable_data());
 }
 
-// Validated arrays to pack.
+// Validated arrays of a layer to pack.
 struct PackingInputs {
   py::array weights, bias;
-  Values table, prelu;
+  OptionalArray table, prelu;
 
-  PackingInputs(const py::array& values, const Values& biases, const Values& map, const Values& slopes, py::ssize_t outputs)
-      : weights(check_array(values, "weights", map ? "uint8" : "float16")),
-        bias(biases ? check_array(*biases, "bias", "float16", Dimensions{outputs}) : make_zeros(outputs)) {
-    if (map) table = check_array(*map, "table", "float16", Dimensions{dv::kTableEntries});
-    if (slopes) prelu = check_array(*slopes, "prelu", "float16", Dimensions{outputs});
+  PackingInputs(const py::array& values, const OptionalArray& biases, const OptionalArray& map, const OptionalArray& slopes,
+                py::ssize_t outputs)
+      : weights(check_weight_array(values, "weights", map ? "uint8" : "float16")),
+        bias(biases ? check_weight_array(*biases, "bias", "float16", Dimensions{outputs}) : make_zeros(outputs)) {
+    if (map) table = check_weight_array(*map, "table", "float16", Dimensions{dv::kTableEntries});
+    if (slopes) prelu = check_weight_array(*slopes, "prelu", "float16", Dimensions{outputs});
   }
-  dv::Weights weights_view() const {
-    const auto data = [](const Values& array) { return array ? static_cast<const uint16_t*>(array->data()) : nullptr; };
+  dv::Weights get_weights_view() const {
+    const auto data = [](const OptionalArray& array) { return array ? static_cast<const uint16_t*>(array->data()) : nullptr; };
     return {weights.data(), data(table), static_cast<const uint16_t*>(bias.data()), data(prelu)};
   }
 };
 
-int dimension(py::ssize_t size) {
+int clamp_dimension(py::ssize_t size) {
   return static_cast<int>(std::min<py::ssize_t>(size, INT32_MAX));
 }
 
-dv::ConvDims conv_dims(const Dimensions& shape, bool quantized, bool prelu) {
-  if (shape.size() != 4) throw BindingError("D3", "weights", "", "the shape (kernels, channels, ky, kx)", to_text(shape));
-  return {dimension(shape[1]), dimension(shape[3]), dimension(shape[2]), dimension(shape[0]), quantized, prelu};
+dv::ConvDims make_conv_dims(const Dimensions& shape, bool quantized, bool prelu) {
+  if (shape.size() != 4) throw BindingError("D3", "weights", "", "the shape (kernels, channels, ky, kx)", format_text(shape));
+  return {clamp_dimension(shape[1]), clamp_dimension(shape[3]), clamp_dimension(shape[2]), clamp_dimension(shape[0]), quantized, prelu};
 }
 
-dv::FcDims fc_dims(const Dimensions& shape, bool quantized) {
+dv::FcDims make_fc_dims(const Dimensions& shape, bool quantized) {
   if (shape.size() != 2 && shape.size() != 4 && shape.size() != 6)
-    throw BindingError("D3", "weights", "", "the shape (outputs, inputs), (outputs, c, h, w) or (c, h, w, c, h, w)", to_text(shape));
+    throw BindingError("D3", "weights", "", "the shape (outputs, inputs), (outputs, c, h, w) or (c, h, w, c, h, w)", format_text(shape));
   const size_t outputs = shape.size() == 6 ? 3 : 1;
-  const auto size = [&](size_t axis, size_t end) { return axis < end ? dimension(shape[axis]) : 1; };
+  const auto size = [&](size_t axis, size_t end) { return axis < end ? clamp_dimension(shape[axis]) : 1; };
   return {size(outputs, shape.size()),
           size(outputs + 1, shape.size()),
           size(outputs + 2, shape.size()),
@@ -95,87 +96,87 @@ dv::FcDims fc_dims(const Dimensions& shape, bool quantized) {
 }
 
 template <typename Dims>
-py::bytes pack(const Dims& dims, const PackingInputs& given, size_t (*bytes)(const Dims&),
-               size_t (*pack_weights)(const Dims&, const dv::Weights&, std::span<std::byte>)) {
+py::bytes pack_layer(const Dims& dims, const PackingInputs& inputs, size_t (*bytes)(const Dims&),
+                     size_t (*pack_weights)(const Dims&, const dv::Weights&, std::span<std::byte>)) {
   const size_t size = bytes(dims);
   auto packed = py::reinterpret_steal<py::bytes>(PyBytes_FromStringAndSize(nullptr, static_cast<py::ssize_t>(size)));
   if (!packed) throw py::error_already_set();
   auto* target = reinterpret_cast<std::byte*>(PyBytes_AS_STRING(packed.ptr()));
-  const dv::Weights weights_view = given.weights_view();
-  const ReleasedGil release;
+  const dv::Weights weights_view = inputs.get_weights_view();
+  const GilRelease release;
   pack_weights(dims, weights_view, {target, size});
   return packed;
 }
 
 template <size_t (*bytes)(const dv::ConvDims&), size_t (*pack_weights)(const dv::ConvDims&, const dv::Weights&, std::span<std::byte>)>
-py::bytes pack_convolution(const py::array& weights, const Values& bias, const Values& table, const Values& prelu) {
-  const dv::ConvDims dims = conv_dims(sizes_of(weights), table.has_value(), prelu.has_value());
-  return pack(dims, PackingInputs(weights, bias, table, prelu, dims.kernels), bytes, pack_weights);
+py::bytes pack_convolution(const py::array& weights, const OptionalArray& bias, const OptionalArray& table, const OptionalArray& prelu) {
+  const dv::ConvDims dims = make_conv_dims(get_dimensions(weights), table.has_value(), prelu.has_value());
+  return pack_layer(dims, PackingInputs(weights, bias, table, prelu, dims.kernels), bytes, pack_weights);
 }
 
-py::bytes pack_fully_connected(const py::array& weights, const Values& bias, const Values& table) {
-  const dv::FcDims dims = fc_dims(sizes_of(weights), table.has_value());
-  return pack(dims, PackingInputs(weights, bias, table, {}, static_cast<py::ssize_t>(dims.outputs())), dv::packed_fc_bytes,
-              dv::pack_fc_weights);
+py::bytes pack_fully_connected(const py::array& weights, const OptionalArray& bias, const OptionalArray& table) {
+  const dv::FcDims dims = make_fc_dims(get_dimensions(weights), table.has_value());
+  return pack_layer(dims, PackingInputs(weights, bias, table, {}, static_cast<py::ssize_t>(dims.outputs())), dv::compute_packed_fc_bytes,
+                    dv::pack_fc_weights);
 }
 
-std::span<const std::byte> span_of(const Packed& packed) {
-  if (const auto* array = std::get_if<py::array>(&packed)) return bytes_of(*array);
+std::span<const std::byte> get_packed_bytes(const Packed& packed) {
+  if (const auto* array = std::get_if<py::array>(&packed)) return get_bytes(*array);
   const auto& bytes = std::get<py::bytes>(packed);
   return {reinterpret_cast<const std::byte*>(PyBytes_AS_STRING(bytes.ptr())), static_cast<size_t>(PyBytes_GET_SIZE(bytes.ptr()))};
 }
 
-// Unpacking functions for one kind of layer.
+// Functions that compute the packed size of a layer and unpack it.
 template <typename Dims>
-struct UnpackFunctions {
+struct LayerUnpacker {
   size_t (*bytes)(const Dims&);
   void (*weights)(const Dims&, std::span<const std::byte>, const dv::UnpackedWeights&);
 };
 
 template <typename Dims>
-Unpacked unpack(const Dims& dims, Packed packed, const Dimensions& shape, py::ssize_t outputs, bool prelu,
-                const UnpackFunctions<Dims>& functions) {
-  if (auto* array = std::get_if<py::array>(&packed)) *array = check_array(*array, "packed", "uint8");
-  const auto source = span_of(packed);
+UnpackedLayer unpack_layer(const Dims& dims, Packed packed, const Dimensions& shape, py::ssize_t outputs, bool prelu,
+                           const LayerUnpacker<Dims>& functions) {
+  if (auto* array = std::get_if<py::array>(&packed)) *array = check_weight_array(*array, "packed", "uint8");
+  const auto source = get_packed_bytes(packed);
   dv::check_packed_size(functions.bytes(dims), source.size());
-  Unpacked result{make_fp16_array(shape), {}, {}, make_fp16_array({outputs}), {}};
-  dv::UnpackedWeights target{.values = fp16_data(result.weights), .bias = fp16_data(result.bias)};
+  UnpackedLayer result{make_fp16_array(shape), {}, {}, make_fp16_array({outputs}), {}};
+  dv::UnpackedWeights target{.values = get_fp16_data(result.weights), .bias = get_fp16_data(result.bias)};
   if (dims.quantized) {
     result.indices = py::array(py::dtype("uint8"), shape), result.table = make_fp16_array({dv::kTableEntries});
-    target.indices = static_cast<uint8_t*>(result.indices->mutable_data()), target.table = fp16_data(*result.table);
+    target.indices = static_cast<uint8_t*>(result.indices->mutable_data()), target.table = get_fp16_data(*result.table);
   }
-  if (prelu) result.prelu = make_fp16_array({outputs}), target.prelu = fp16_data(*result.prelu);
-  const ReleasedGil release;
+  if (prelu) result.prelu = make_fp16_array({outputs}), target.prelu = get_fp16_data(*result.prelu);
+  const GilRelease release;
   functions.weights(dims, source, target);
   return result;
 }
 
 template <size_t (*bytes)(const dv::ConvDims&),
           void (*unpack_weights)(const dv::ConvDims&, std::span<const std::byte>, const dv::UnpackedWeights&)>
-Unpacked unpack_convolution(const Packed& packed, const Dimensions& shape, bool quantized, bool prelu) {
-  const dv::ConvDims dims = conv_dims(shape, quantized, prelu);
-  return unpack(dims, packed, shape, dims.kernels, prelu, UnpackFunctions<dv::ConvDims>{bytes, unpack_weights});
+UnpackedLayer unpack_convolution(const Packed& packed, const Dimensions& shape, bool quantized, bool prelu) {
+  const dv::ConvDims dims = make_conv_dims(shape, quantized, prelu);
+  return unpack_layer(dims, packed, shape, dims.kernels, prelu, LayerUnpacker<dv::ConvDims>{bytes, unpack_weights});
 }
 
-Unpacked unpack_fully_connected(const Packed& packed, const Dimensions& shape, bool quantized) {
-  const dv::FcDims dims = fc_dims(shape, quantized);
-  return unpack(dims, packed, shape, static_cast<py::ssize_t>(dims.outputs()), false,
-                UnpackFunctions<dv::FcDims>{dv::packed_fc_bytes, dv::unpack_fc_weights});
+UnpackedLayer unpack_fully_connected(const Packed& packed, const Dimensions& shape, bool quantized) {
+  const dv::FcDims dims = make_fc_dims(shape, quantized);
+  return unpack_layer(dims, packed, shape, static_cast<py::ssize_t>(dims.outputs()), false,
+                      LayerUnpacker<dv::FcDims>{dv::compute_packed_fc_bytes, dv::unpack_fc_weights});
 }
 
-py::typing::Tuple<py::array, py::array> quantize(const py::array& weights) {
-  reject_masked(weights, "weights");
+py::typing::Tuple<py::array, py::array> quantize_weights(const py::array& weights) {
+  reject_masked_array(weights, "weights");
   if (!weights.dtype().equal(py::dtype("float16")) && !weights.dtype().equal(py::dtype("float32")))
-    throw BindingError("D3", "weights", "", "float16 or float32", to_text(weights.dtype()));
-  const py::array values = contiguous(weights.attr("astype")("float32", py::arg("copy") = false).cast<py::array>());
-  py::array indices(py::dtype("uint8"), sizes_of(weights)), table = make_fp16_array({dv::kTableEntries});
+    throw BindingError("D3", "weights", "", "float16 or float32", format_text(weights.dtype()));
+  const py::array values = make_contiguous(weights.attr("astype")("float32", py::arg("copy") = false).cast<py::array>());
+  py::array indices(py::dtype("uint8"), get_dimensions(weights)), table = make_fp16_array({dv::kTableEntries});
   const std::span source(static_cast<const float*>(values.data()), static_cast<size_t>(values.size()));
   const std::span target(static_cast<uint8_t*>(indices.mutable_data()), source.size());
   const auto result = [&] {
-    const ReleasedGil release;
+    const GilRelease release;
     return dv::quantize_weights(source, target);
   }();
-  std::copy(result.begin(), result.end(), fp16_data(table));
+  std::copy(result.begin(), result.end(), get_fp16_data(table));
   return py::make_tuple(indices, table);
 }
 
@@ -191,17 +192,17 @@ constexpr const char* kUnpackDoc =
     "Raise BindingError (D1, D2, D3).";
 
 void bind_unpacked_weights(py::module_& module) {
-  py::class_<Unpacked>(module, "UnpackedWeights", "The unpacked weights of a layer.")
+  py::class_<UnpackedLayer>(module, "UnpackedWeights", "The unpacked weights of a layer.")
       .def_property_readonly(
-          "weights", [](const Unpacked& self) { return self.weights; }, "float16 weights, with the table applied.")
+          "weights", [](const UnpackedLayer& self) { return self.weights; }, "float16 weights, with the table applied.")
       .def_property_readonly(
-          "indices", [](const Unpacked& self) { return self.indices; }, "uint8 indices into the table; None without a table.")
+          "indices", [](const UnpackedLayer& self) { return self.indices; }, "uint8 indices into the table; None without a table.")
       .def_property_readonly(
-          "table", [](const Unpacked& self) { return self.table; }, "The table, float16 [256]; None if there is none.")
+          "table", [](const UnpackedLayer& self) { return self.table; }, "The table, float16 [256]; None if there is none.")
       .def_property_readonly(
-          "bias", [](const Unpacked& self) { return self.bias; }, "float16 biases, one per output.")
+          "bias", [](const UnpackedLayer& self) { return self.bias; }, "float16 biases, one per output.")
       .def_property_readonly(
-          "prelu", [](const Unpacked& self) { return self.prelu; }, "float16 PReLU slopes, one per kernel; None if there are none.");
+          "prelu", [](const UnpackedLayer& self) { return self.prelu; }, "float16 PReLU slopes, one per kernel; None if there are none.");
 }
 
 }  // namespace
@@ -212,9 +213,10 @@ void bind_dv_packing(py::module_& module) {
     module.def(name, pack, py::arg("weights"), py::arg("bias") = py::none(), py::kw_only(), py::arg("table") = py::none(),
                py::arg("prelu") = py::none(), (text + "\n" + kPackDoc).c_str());
   };
-  def_pack("pack_conv_weights", &pack_convolution<dv::packed_conv_bytes, dv::pack_conv_weights>,
+  def_pack("pack_conv_weights", &pack_convolution<dv::compute_packed_conv_bytes, dv::pack_conv_weights>,
            "Pack the weights of a convolution or deconvolution.");
-  def_pack("pack_dil_weights", &pack_convolution<dv::packed_dil_bytes, dv::pack_dil_weights>, "Pack the weights of a dilated convolution.");
+  def_pack("pack_dil_weights", &pack_convolution<dv::compute_packed_dil_bytes, dv::pack_dil_weights>,
+           "Pack the weights of a dilated convolution.");
   module.def("pack_fc_weights", &pack_fully_connected, py::arg("weights"), py::arg("bias") = py::none(), py::kw_only(),
              py::arg("table") = py::none(),
              "Pack the weights of a fully connected layer.\n"
@@ -227,17 +229,16 @@ void bind_dv_packing(py::module_& module) {
     module.def(name, unpack, py::arg("packed"), py::arg("shape"), py::kw_only(), py::arg("quantized") = false, py::arg("prelu") = false,
                (text + "\n" + kUnpackDoc).c_str());
   };
-  def_unpack("unpack_conv_weights", &unpack_convolution<dv::packed_conv_bytes, dv::unpack_conv_weights>,
+  def_unpack("unpack_conv_weights", &unpack_convolution<dv::compute_packed_conv_bytes, dv::unpack_conv_weights>,
              "Unpack the weights, biases and slopes packed by pack_conv_weights().");
-  def_unpack("unpack_dil_weights", &unpack_convolution<dv::packed_dil_bytes, dv::unpack_dil_weights>,
+  def_unpack("unpack_dil_weights", &unpack_convolution<dv::compute_packed_dil_bytes, dv::unpack_dil_weights>,
              "Unpack the weights, biases and slopes packed by pack_dil_weights().");
   module.def(
-      "quantize_weights", &quantize, py::arg("weights"),
+      "quantize_weights", &quantize_weights, py::arg("weights"),
       "Quantise weights to (indices, table) as the packers expect them: uint8 indices of the weights' shape and a float16 table [256].\n"
       "Entries 1 to 255 of the table are, in ascending order, the values that minimise the sum of squared errors (exact 1D k-means), "
-      "rounded to "
-      "float16; each weight maps to the nearest one. Entry 0 is 0.0, for weights of exactly 0. Up to 255 distinct float16 values are "
-      "preserved.\n"
+      "rounded to float16; each weight maps to the nearest one. Entry 0 is 0.0, for weights of exactly 0. Up to 255 distinct float16 "
+      "values are preserved.\n"
       "weights: float16, or float32, which is rounded.\n"
       "Raise BindingError (D3; D7 for NaN, infinity and values out of float16 range).");
   module.def("unpack_fc_weights", &unpack_fully_connected, py::arg("packed"), py::arg("shape"), py::kw_only(), py::arg("quantized") = false,

@@ -7,18 +7,18 @@
 namespace pumice {
 namespace {
 
-// The module's exception classes; created once and never destroyed.
+// The module's exception classes. Created once and never destroyed.
 struct ErrorClasses {
   py::object error, device, device_lost, out_of_memory, shader_compile, binding, graph, unsupported, timeout, state, output_size,
       out_of_bounds, index_range;
 };
 
-ErrorClasses& error_classes() {
+ErrorClasses& get_error_classes() {
   static auto* all = new ErrorClasses;
   return *all;
 }
 
-py::object make_class(py::module_& module, const char* name, const char* doc, const py::tuple& bases) {
+py::object make_exception_class(py::module_& module, const char* name, const char* doc, const py::tuple& bases) {
   const std::string qualified = "pumice._pumice." + std::string(name);
   auto new_class = py::reinterpret_steal<py::object>(PyErr_NewExceptionWithDoc(qualified.c_str(), doc, bases.ptr(), nullptr));
   if (!new_class) throw py::error_already_set();
@@ -47,7 +47,7 @@ void copy_fields(py::object& instance, const TimeoutError& error) {
 }
 void copy_fields(py::object& instance, const OutputSizeError& error) {
   instance.attr("output") = error.output;
-  instance.attr("shape") = sizes_of(error.shape);
+  instance.attr("shape") = make_size_tuple(error.shape);
 }
 void copy_fields(py::object& instance, const OutOfBoundsError& error) {
   const auto& access = error.access;
@@ -65,7 +65,7 @@ void copy_fields(py::object& instance, const IndexRangeError& error) {
   instance.attr("node") = details.node;
   instance.attr("value") = details.value;
   instance.attr("index") = details.index;
-  instance.attr("element") = sizes_of(details.element);
+  instance.attr("element") = make_size_tuple(details.element);
   instance.attr("count") = details.count;
 }
 void copy_fields(py::object& instance, const ShaderCompileError& error) {
@@ -75,72 +75,73 @@ void copy_fields(py::object& instance, const StateError& error) {
   instance.attr("rule") = error.rule;
 }
 
-// Escapes line breaks, which names in the text may contain, except for kinds of errors with several lines.
-std::string error_text(const Error& error) {
+// Escapes line breaks, which names in the text may contain. Errors that span several lines keep them.
+std::string format_error(const Error& error) {
   return printable(error.what());
 }
-std::string error_text(const UnsupportedError& error) {
-  return printable(error.what(), Lines::keep);
+std::string format_error(const UnsupportedError& error) {
+  return printable(error.what(), LineBreaks::keep);
 }
-std::string error_text(const ShaderCompileError& error) {
-  return printable(error.what(), Lines::keep);
+std::string format_error(const ShaderCompileError& error) {
+  return printable(error.what(), LineBreaks::keep);
 }
 
 template <typename ThrownError>
-void raise(const py::object& type, const ThrownError& error) {
-  py::object instance = type(py::str(error_text(error)));
+void raise_python_error(const py::object& type, const ThrownError& error) {
+  py::object instance = type(py::str(format_error(error)));
   copy_fields(instance, error);
   PyErr_SetObject(type.ptr(), instance.ptr());
 }
 
-void translate(std::exception_ptr pointer) {
-  const ErrorClasses& all = error_classes();
+void translate_exception(std::exception_ptr pointer) {
+  const ErrorClasses& all = get_error_classes();
   try {
     if (pointer) std::rethrow_exception(pointer);
   } catch (const BindingError& error) {
-    raise(all.binding, error);
+    raise_python_error(all.binding, error);
   } catch (const GraphError& error) {
-    raise(all.graph, error);
+    raise_python_error(all.graph, error);
   } catch (const UnsupportedError& error) {
-    raise(all.unsupported, error);
+    raise_python_error(all.unsupported, error);
   } catch (const TimeoutError& error) {
-    raise(all.timeout, error);
+    raise_python_error(all.timeout, error);
   } catch (const OutputSizeError& error) {
-    raise(all.output_size, error);
+    raise_python_error(all.output_size, error);
   } catch (const OutOfBoundsError& error) {
-    raise(all.out_of_bounds, error);
+    raise_python_error(all.out_of_bounds, error);
   } catch (const IndexRangeError& error) {
-    raise(all.index_range, error);
+    raise_python_error(all.index_range, error);
   } catch (const ShaderCompileError& error) {
-    raise(all.shader_compile, error);
+    raise_python_error(all.shader_compile, error);
   } catch (const StateError& error) {
-    raise(all.state, error);
+    raise_python_error(all.state, error);
   } catch (const DeviceLostError& error) {
-    raise(all.device_lost, error);
+    raise_python_error(all.device_lost, error);
   } catch (const OutOfMemoryError& error) {
-    raise(all.out_of_memory, error);
+    raise_python_error(all.out_of_memory, error);
   } catch (const DeviceError& error) {
-    raise(all.device, error);
+    raise_python_error(all.device, error);
   } catch (const Error& error) {
-    raise(all.error, error);
+    raise_python_error(all.error, error);
   }
 }
 
 // Creates error classes with additional fields: sizes, positions and indices.
 void make_location_error_classes(py::module_& module, ErrorClasses& all) {
   const auto builtin = [](PyObject* type) { return py::reinterpret_borrow<py::object>(type); };
-  all.output_size = make_class(module, "OutputSizeError",
-                               "The array given for an output is too small. Attributes: output (its name) and shape (the actual one).",
-                               py::make_tuple(all.error, builtin(PyExc_ValueError)));
-  all.out_of_bounds = make_class(module, "OutOfBoundsError",
-                                 "A kernel with debug=True accessed a buffer out of bounds. Attributes of the first access: kernel, file, "
-                                 "line, buffer, index, size, invocation; count: number of accesses.",
-                                 py::make_tuple(all.error, builtin(PyExc_IndexError)));
-  all.index_range =
-      make_class(module, "IndexRangeError",
-                 "An index was out of range in a program compiled with check_indices=True or in an NNAPI operation. Attributes of the "
-                 "first one: node, value (name of the indices), index, element; count: number of such indices.",
-                 py::make_tuple(all.error, builtin(PyExc_IndexError)));
+  all.output_size = make_exception_class(
+      module, "OutputSizeError", "The array given for an output is too small. Attributes: output (its name) and shape (the actual one).",
+      py::make_tuple(all.error, builtin(PyExc_ValueError)));
+  all.out_of_bounds =
+      make_exception_class(module, "OutOfBoundsError",
+                           "A kernel with debug=True accessed a buffer out of bounds. Attributes of the first access: kernel, file, "
+                           "line, buffer, index, size, invocation; count: number of accesses.",
+                           py::make_tuple(all.error, builtin(PyExc_IndexError)));
+  all.index_range = make_exception_class(
+      module, "IndexRangeError",
+      "An index was out of range in a program compiled with check_indices=True or in an NNAPI operation. Attributes of the "
+      "first one: node, value (name of the indices), index, element; count: number of such indices.",
+      py::make_tuple(all.error, builtin(PyExc_IndexError)));
 }
 
 // Sets default attributes, for errors raised by Python code.
@@ -164,34 +165,36 @@ void set_default_attributes(const ErrorClasses& all) {
 }  // namespace
 
 void bind_errors(py::module_& module) {
-  ErrorClasses& all = error_classes();
+  ErrorClasses& all = get_error_classes();
   const auto builtin = [](PyObject* type) { return py::reinterpret_borrow<py::object>(type); };
-  all.error = make_class(module, "Error", "Base class of all pumice errors.", py::make_tuple(builtin(PyExc_Exception)));
-  all.device = make_class(module, "DeviceError", "A Vulkan call failed, or there is no loader, driver or matching device.",
-                          py::make_tuple(all.error));
+  all.error = make_exception_class(module, "Error", "Base class of all pumice errors.", py::make_tuple(builtin(PyExc_Exception)));
+  all.device = make_exception_class(module, "DeviceError", "A Vulkan call failed, or there is no loader, driver or matching device.",
+                                    py::make_tuple(all.error));
   all.device_lost =
-      make_class(module, "DeviceLostError", "The device was lost. Create a new Context to continue.", py::make_tuple(all.device));
-  all.out_of_memory = make_class(module, "OutOfMemoryError",
-                                 "Device memory ran out. The message gives the requested bytes, their purpose and the heap's budget.",
-                                 py::make_tuple(all.device, builtin(PyExc_MemoryError)));
-  all.shader_compile = make_class(module, "ShaderCompileError",
-                                  "The shader source does not compile. The message has the file, the line with a caret, and the error.",
-                                  py::make_tuple(all.error, builtin(PyExc_ValueError)));
-  all.binding = make_class(module, "BindingError", "A binding or argument is invalid. Attributes: rule, slot, tensor, expected, given.",
+      make_exception_class(module, "DeviceLostError", "The device was lost. Create a new Context to continue.", py::make_tuple(all.device));
+  all.out_of_memory = make_exception_class(
+      module, "OutOfMemoryError", "Device memory ran out. The message gives the requested bytes, their purpose and the heap's budget.",
+      py::make_tuple(all.device, builtin(PyExc_MemoryError)));
+  all.shader_compile = make_exception_class(
+      module, "ShaderCompileError", "The shader source does not compile. The message has the file, the line with a caret, and the error.",
+      py::make_tuple(all.error, builtin(PyExc_ValueError)));
+  all.binding =
+      make_exception_class(module, "BindingError", "A binding or argument is invalid. Attributes: rule, slot, tensor, expected, given.",
                            py::make_tuple(all.error, builtin(PyExc_ValueError)));
-  all.graph = make_class(module, "GraphError", "A graph or a model file violates a rule. Attributes: node, rule.",
-                         py::make_tuple(all.error, builtin(PyExc_ValueError)));
-  all.unsupported = make_class(module, "UnsupportedError", "Something is not supported. Attribute: items, everything that is unsupported.",
-                               py::make_tuple(all.error, builtin(PyExc_NotImplementedError)));
-  all.timeout =
-      make_class(module, "TimeoutError", "A wait, loop or execution timed out. Attribute: transient, whether a retry may succeed.",
-                 py::make_tuple(all.error, builtin(PyExc_TimeoutError)));
-  all.state = make_class(module, "StateError",
-                         "A call in the wrong state, such as use after close or recording into a committed list. Attribute: rule.",
-                         py::make_tuple(all.error, builtin(PyExc_RuntimeError)));
+  all.graph = make_exception_class(module, "GraphError", "A graph or a model file violates a rule. Attributes: node, rule.",
+                                   py::make_tuple(all.error, builtin(PyExc_ValueError)));
+  all.unsupported =
+      make_exception_class(module, "UnsupportedError", "Something is not supported. Attribute: items, everything that is unsupported.",
+                           py::make_tuple(all.error, builtin(PyExc_NotImplementedError)));
+  all.timeout = make_exception_class(module, "TimeoutError",
+                                     "A wait, loop or execution timed out. Attribute: transient, whether a retry may succeed.",
+                                     py::make_tuple(all.error, builtin(PyExc_TimeoutError)));
+  all.state = make_exception_class(
+      module, "StateError", "A call in the wrong state, such as use after close or recording into a committed list. Attribute: rule.",
+      py::make_tuple(all.error, builtin(PyExc_RuntimeError)));
   make_location_error_classes(module, all);
   set_default_attributes(all);
-  py::register_exception_translator(&translate);
+  py::register_exception_translator(&translate_exception);
 }
 
 }  // namespace pumice

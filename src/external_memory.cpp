@@ -7,22 +7,22 @@
 namespace pumice {
 namespace {
 
-Tensor empty_shared(const py::object& shape, const py::object& dtype, std::shared_ptr<Context> context) {
-  TensorDesc desc(dtype_argument(dtype), shape_argument(shape));
+Tensor make_empty_shared_tensor(const py::object& shape, const py::object& dtype, std::shared_ptr<Context> context) {
+  TensorDesc desc(parse_dtype(dtype), parse_shape(shape));
   const uint64_t bytes = desc.bytes();
-  const ReleasedGil release;
+  const GilRelease release;
   return {std::move(desc), Buffer::create_shared(std::move(context), bytes)};
 }
 
-// Views an array of the other API if it is in memory shared with the context.
-std::optional<Tensor> shared_tensor(Context& context, uint64_t address, const py::object& dtype, const Shape& shape,
-                                    const Strides& strides) {
-  if (!find_shared_memory(context, address).buffer) return {};  // before dtype_argument(), which may not know the other API's dtype
-  return shared_tensor_at(context, address, TensorDesc(dtype_argument(dtype), shape, strides));
+// Returns a tensor that views an array of the other API, if it is in memory shared with the context.
+std::optional<Tensor> find_shared_tensor_by_dtype(Context& context, uint64_t address, const py::object& dtype, const Shape& shape,
+                                                  const Strides& strides) {
+  if (!find_shared_buffer(context, address).buffer) return {};  // before parse_dtype(), which may not know the other API's dtype
+  return find_shared_tensor(context, address, TensorDesc(parse_dtype(dtype), shape, strides));
 }
 
-// Holds a view of the buffer while the other API's array exists, so that a pool does not treat its memory as free.
-std::shared_ptr<Buffer> hold_view(std::shared_ptr<Buffer> buffer) {
+// Counts a view of the buffer while the other API's array exists, so that a pool does not reuse its memory.
+std::shared_ptr<Buffer> add_external_view(std::shared_ptr<Buffer> buffer) {
   buffer->count_view(1);
   Buffer* const raw_buffer = buffer.get();
   return {raw_buffer, [buffer = std::move(buffer)](Buffer*) { buffer->count_view(-1); }};
@@ -30,20 +30,22 @@ std::shared_ptr<Buffer> hold_view(std::shared_ptr<Buffer> buffer) {
 
 }  // namespace
 
-std::optional<Tensor> shared_tensor_at(Context& context, uint64_t address, TensorDesc desc) {
-  const BufferRange found = find_shared_memory(context, address);
+std::optional<Tensor> find_shared_tensor(Context& context, uint64_t address, TensorDesc desc) {
+  const BufferRange found = find_shared_buffer(context, address);
   if (!found.buffer) return {};
   const auto width = static_cast<uint64_t>(bits(desc.dtype)) / 8;
   if (width == 0 || found.offset % width) return {};
-  return Tensor(std::move(desc), hold_view(found.buffer), static_cast<int64_t>(found.offset / width));
+  return Tensor(std::move(desc), add_external_view(found.buffer), static_cast<int64_t>(found.offset / width));
 }
 
-void bind_sharing(py::module_& module, py::class_<Buffer, std::shared_ptr<Buffer>>& buffer) {
+void bind_memory_sharing(py::module_& module, py::class_<Buffer, std::shared_ptr<Buffer>>& buffer) {
   buffer.def("_export_memory", &Buffer::export_memory, "Return a new file descriptor for a shared buffer's memory, owned by the caller.")
       .def_property_readonly("_allocated_bytes", &Buffer::allocated_bytes, "Allocation size in bytes, required for the import.")
       .def(
           "_set_mapping",
-          [](Buffer& self, uint64_t address, int device, py::object owner) { self.set_mapping({address, device}, keep(std::move(owner))); },
+          [](Buffer& self, uint64_t address, int device, py::object owner) {
+            self.set_mapping({address, device}, keep_alive(std::move(owner)));
+          },
           py::arg("address"), py::arg("device"), py::arg("owner"),
           "Set the buffer's address and device index in the other API. Keep `owner` alive as long as the memory.")
       .def_property_readonly(
@@ -59,10 +61,10 @@ void bind_sharing(py::module_& module, py::class_<Buffer, std::shared_ptr<Buffer
       .def(py::init<std::shared_ptr<Context>>(), py::arg("context").none(false), "Raise UnsupportedError naming the missing feature.")
       .def("export_semaphore", &SharedTimeline::export_semaphore, "Return a new file descriptor, owned by the caller.")
       .def_property_readonly("value", &SharedTimeline::value);
-  module.def("empty_shared", &empty_shared, py::arg("shape"), py::arg("dtype"), py::arg("context").none(false),
+  module.def("empty_shared", &make_empty_shared_tensor, py::arg("shape"), py::arg("dtype"), py::arg("context").none(false),
              "Allocate a tensor with undefined content in exportable memory. Raise UnsupportedError naming the missing feature.");
-  module.def("shared_tensor", &shared_tensor, py::arg("context").none(false), py::arg("address"), py::arg("dtype"), py::arg("shape"),
-             py::arg("strides"),
+  module.def("shared_tensor", &find_shared_tensor_by_dtype, py::arg("context").none(false), py::arg("address"), py::arg("dtype"),
+             py::arg("shape"), py::arg("strides"),
              "Return the tensor at an address of the other API in this context's shared memory; None for any other address.");
   module.def("begin_order", &begin_submission_order, py::arg("ready"), py::arg("value"), py::arg("done"),
              "Begin an order: until end_order(), submissions of this thread wait for `ready` to reach the value and signal `done` with "

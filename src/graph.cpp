@@ -3,7 +3,7 @@
 #include <memory>
 
 #include "core/error.h"
-#include "core/files/onnx_skeleton.h"
+#include "core/files/tensor_data_stripper.h"
 #include "core/mapped_file.h"
 #include "graph/binding/weight_upload.h"
 #include "graph/description/declared_output.h"
@@ -19,32 +19,32 @@
 namespace pumice {
 namespace {
 
-std::optional<Shape> shape_argument(const std::optional<std::vector<std::optional<Integer>>>& sizes) {
+std::optional<Shape> parse_optional_shape(const std::optional<std::vector<std::optional<Integer>>>& sizes) {
   if (!sizes) return {};
   Shape shape;
   for (const auto& size : *sizes) {
-    const int64_t known = size ? sizes_argument({*size}, "shape")[0] : 0;
+    const int64_t known = size ? parse_sizes({*size}, "shape")[0] : 0;
     if (known < kUnknownSize) throw GraphError("shape", "a size from 0 on, or None, expected; given " + size->text(), "R8");
     shape.push_back(known > 0 ? known : kUnknownSize);
   }
   return shape;
 }
 
-py::typing::List<PyValue> values_of(const std::shared_ptr<Graph>& self, const std::vector<ValueId>& ids) {
+py::typing::List<PyValue> make_value_list(const std::shared_ptr<Graph>& self, const std::vector<ValueId>& ids) {
   py::typing::List<PyValue> values;
   for (const ValueId id : ids) values.append(PyValue{self, id});
   return values;
 }
 
-py::typing::List<py::typing::Optional<PyValue>> operands_of(const PyNode& self) {
+py::typing::List<py::typing::Optional<PyValue>> get_operands(const PyNode& self) {
   py::typing::List<py::typing::Optional<PyValue>> operands;
   for (const ValueId id : self.get().inputs) operands.append(id == kAbsent ? py::object(py::none()) : py::cast(PyValue{self.graph, id}));
   return operands;
 }
 
-Record attributes_of_node(const PyNode& self) {
+Record get_node_attributes(const PyNode& self) {
   Record attributes;
-  for (const auto& [name, value] : self.get().attributes.all()) attributes[py::str(name)] = attribute_object(value);
+  for (const auto& [name, value] : self.get().attributes.all()) attributes[py::str(name)] = make_python_attribute(value);
   return attributes;
 }
 
@@ -52,45 +52,45 @@ Record attributes_of_node(const PyNode& self) {
 // would kill the process (SIGBUS).
 constexpr size_t kMaxCopiedBytes = 1 << 16;
 
-PyValue constant_bytes(const std::shared_ptr<Graph>& self, const py::object& object, const py::object& dtype, const Integers& shape,
-                       std::string name) {
-  HostTensor tensor{TensorDesc(dtype_argument(dtype), sizes_argument(shape, "shape"))};
+PyValue add_constant_bytes(const std::shared_ptr<Graph>& self, const py::object& object, const py::object& dtype, const Integers& shape,
+                           std::string name) {
+  HostTensor tensor{TensorDesc(parse_dtype(dtype), parse_sizes(shape, "shape"))};
   const auto raw = object.cast<py::buffer>();
   const py::buffer_info info = raw.request();
-  const auto given = static_cast<size_t>(info.size * info.itemsize), expected = tensor.desc.element_bytes();
-  if (given != expected || !PyBuffer_IsContiguous(info.view(), 'C'))
-    throw GraphError(
-        name, std::to_string(expected) + " contiguous bytes expected for " + to_string(tensor.desc) + "; given " + std::to_string(given));
+  const auto given_bytes = static_cast<size_t>(info.size * info.itemsize), expected_bytes = tensor.desc.element_bytes();
+  if (given_bytes != expected_bytes || !PyBuffer_IsContiguous(info.view(), 'C'))
+    throw GraphError(name, std::to_string(expected_bytes) + " contiguous bytes expected for " + to_string(tensor.desc) + "; given " +
+                               std::to_string(given_bytes));
   tensor.data = static_cast<const std::byte*>(info.ptr);
   tensor.file = find_mapped_file(raw);
-  tensor.owner = tensor.file ? std::shared_ptr<const void>(tensor.file) : keep(raw);
-  if (tensor.file && expected <= kMaxCopiedBytes) {
-    const auto read = std::make_unique_for_overwrite<std::byte[]>(expected);  // heap: user threads may have small stacks
-    const std::span bytes(read.get(), expected);
+  tensor.owner = tensor.file ? std::shared_ptr<const void>(tensor.file) : keep_alive(raw);
+  if (tensor.file && expected_bytes <= kMaxCopiedBytes) {
+    const auto read = std::make_unique_for_overwrite<std::byte[]>(expected_bytes);  // heap: user threads may have small stacks
+    const std::span bytes(read.get(), expected_bytes);
     tensor.file->read(tensor.data, bytes);
     tensor = HostTensor::copy_of(tensor.desc, bytes.data());
   }
   return {self, self->constant(std::move(tensor), std::move(name))};
 }
 
-std::optional<py::bytes> make_skeleton(const py::object& object, const std::string& location) {
+std::optional<py::bytes> strip_onnx_tensor_data(const py::object& object, const std::string& location) {
   const auto data = object.cast<py::buffer>();
   const py::buffer_info info = data.request();
   const auto file = find_mapped_file(data);
-  const auto bytes = contiguous_bytes(info, "onnx_skeleton");
+  const auto bytes = get_contiguous_bytes(info, "onnx_skeleton");
   std::optional<std::string> skeleton;
   {
     const py::gil_scoped_release released;
-    skeleton = onnx_skeleton(bytes, file.get(), location);
+    skeleton = strip_tensor_data(bytes, file.get(), location);
   }
   return skeleton ? std::optional(py::bytes(*skeleton)) : std::nullopt;
 }
 
 using PhaseCallback = std::optional<std::function<void(const std::string&, uint64_t, uint64_t)>>;
 
-// Precision to compile a program at; defaults to the graph's.
-std::string resolve_precision(const Graph& graph, const std::optional<std::string>& given) {
-  return given.value_or(graph.relaxed_precision() ? "fp16" : "fp32");
+// Returns the precision to compile a program at; defaults to the graph's.
+std::string resolve_precision(const Graph& graph, const std::optional<std::string>& precision) {
+  return precision.value_or(graph.relaxed_precision() ? "fp16" : "fp32");
 }
 
 std::shared_ptr<Program> compile_graph(const std::shared_ptr<Graph>& self, std::shared_ptr<Context> context,
@@ -105,16 +105,19 @@ std::shared_ptr<Program> compile_graph(const std::shared_ptr<Graph>& self, std::
       const py::gil_scoped_acquire gil;
       (*progress)(phase, done, total);
     };
-  const ReleasedGil release;
+  std::vector<std::string> fusions;
+  if (const auto* names = std::get_if<std::vector<std::string>>(&fuse))
+    for (const std::string& name : *names) fusions.push_back(replace_old_name(name));
+  const GilRelease release;
   const bool* all = std::get_if<bool>(&fuse);
   if (keep_all && !all) throw UnsupportedError("keep_all with the names of fusions: nothing is fused where all values are kept");
-  const FusionSet fusion_set = !all ? FusionSet::named(std::get<1>(fuse)) : *all ? FusionSet::all() : FusionSet::none();
+  const FusionSet fusion_set = !all ? FusionSet::from_names(fusions) : *all ? FusionSet::all() : FusionSet::none();
   const std::set<std::string> names(float32_nodes.begin(), float32_nodes.end());
   std::shared_ptr<MeasuredVariants> variants;
   if (measured || list_variants) {
     variants = std::make_shared<MeasuredVariants>();
-    if (measured) variants->taken.insert(measured->begin(), measured->end());
-    variants->lists = list_variants;
+    if (measured) variants->fastest.insert(measured->begin(), measured->end());
+    variants->lists_all = list_variants;
   }
   return compile(*self, std::move(context),
                  {resolve_precision(*self, precision), keep_all, fusion_set, check_indices, report, memory.value_or(nullptr), deterministic,
@@ -124,8 +127,8 @@ std::shared_ptr<Program> compile_graph(const std::shared_ptr<Graph>& self, std::
 std::shared_ptr<CompiledOperator> compile_graph_operator(const std::shared_ptr<Graph>& self, std::shared_ptr<Context> context,
                                                          const std::optional<std::string>& precision,
                                                          const std::vector<std::string>& flags) {
-  const ReleasedGil release;
-  return compile_operator(*self, std::move(context), execution_options(resolve_precision(*self, precision), flags));
+  const GilRelease release;
+  return compile_operator(*self, std::move(context), parse_execution_options(resolve_precision(*self, precision), flags));
 }
 
 void bind_upload_memory(py::module_& module) {
@@ -135,15 +138,15 @@ void bind_upload_memory(py::module_& module) {
       "waits for them. Not thread-safe.\n"
       "bytes: size of the constants as far as known.")
       .def(py::init([](const std::shared_ptr<Context>& context, uint64_t bytes) {
-             const ReleasedGil release;
+             const GilRelease release;
              return std::make_shared<UploadMemory>(context, bytes);
            }),
            py::arg("context").none(false), py::arg("bytes"))
-      .def("expect", &UploadMemory::expect, py::arg("device_bytes"), py::call_guard<ReleasedGil>(),
+      .def("expect", &UploadMemory::preallocate, py::arg("device_bytes"), py::call_guard<GilRelease>(),
            "Announce about how many bytes of constants the device will store.");
 }
 
-py::typing::Dict<py::str, py::str> rules_by_id(std::span<const Rule> rules) {
+py::typing::Dict<py::str, py::str> make_rule_dict(std::span<const Rule> rules) {
   py::typing::Dict<py::str, py::str> texts;
   for (const auto& [id, text] : rules) texts[py::str(id.data(), id.size())] = py::str(text.data(), text.size());
   return texts;
@@ -152,15 +155,16 @@ py::typing::Dict<py::str, py::str> rules_by_id(std::span<const Rule> rules) {
 // Binds functions that list rules and fusions.
 void bind_graph_tables(py::module_& module) {
   module.def(
-      "graph_rules", [] { return rules_by_id(graph_rules()); }, "Return the rules of IF and WHILE by id; GraphError.rule contains the id.");
+      "graph_rules", [] { return make_rule_dict(graph_rules()); },
+      "Return the rules of IF and WHILE by id; GraphError.rule contains the id.");
   module.def(
-      "nnapi_rules", [] { return rules_by_id(nnapi_rules()); },
+      "nnapi_rules", [] { return make_rule_dict(nnapi_rules()); },
       "Return the rules of NNAPI operations by id; GraphError.rule contains the id.");
   module.def(
       "fusions",
       [] {
         py::typing::Dict<py::str, py::str> kinds;
-        for (const FusionKind& kind : fusions())
+        for (const FusionDescription& kind : list_fusions())
           kinds[py::str(kind.name.data(), kind.name.size())] = py::str(kind.summary.data(), kind.summary.size());
         return kinds;
       },
@@ -171,17 +175,17 @@ void bind_values(py::class_<PyValue>& value_class) {
   value_class.def_property_readonly("name", [](const PyValue& self) { return self.get().name; })
       .def_property_readonly("dtype", [](const PyValue& self) { return std::string(name(self.get().dtype)); })
       .def_property_readonly(
-          "shape", [](const PyValue& self) { return shape_object(self.get().shape); },
+          "shape", [](const PyValue& self) { return make_shape_tuple(self.get().shape); },
           "The sizes, None for unknown ones; None if the rank is unknown.")
       .def_property_readonly(
-          "scale", [](const PyValue& self) { return scale_of(self.get().quantization); },
+          "scale", [](const PyValue& self) { return get_scale(self.get().quantization); },
           "The scale of a quantised tensor, a number or one per channel: real = (integer - zero_point) * scale.")
       .def_property_readonly("zero_point", [](const PyValue& self) { return self.get().quantization.zero_point; })
       .def_property_readonly("channel_axis", [](const PyValue& self) { return self.get().quantization.channel_axis; })
       .def_property_readonly("graph", [](const PyValue& self) { return self.graph; })
       .def_property_readonly(
           "constant",
-          [](const PyValue& self) { return self.get().constant ? std::optional(array_of(*self.get().constant)) : std::nullopt; },
+          [](const PyValue& self) { return self.get().constant ? std::optional(copy_to_array(*self.get().constant)) : std::nullopt; },
           "A copy of a constant's elements; None for other values.")
       .def(
           "__eq__", [](const PyValue& self, const PyValue& other) { return self.graph == other.graph && self.id == other.id; },
@@ -195,9 +199,9 @@ void bind_nodes(py::class_<PyNode>& node_class) {
       .def_property_readonly(
           "op", [](const PyNode& self) { return std::string(self.get().op()); }, "Operator name: 'Conv', 'If', 'While', ...")
       .def_property_readonly("name", [](const PyNode& self) { return self.get().name; })
-      .def_property_readonly("inputs", &operands_of, "The inputs; None for omitted optional inputs.")
-      .def_property_readonly("outputs", [](const PyNode& self) { return values_of(self.graph, self.get().outputs); })
-      .def_property_readonly("attributes", &attributes_of_node, "The attributes that were given, by name; tensors as arrays.")
+      .def_property_readonly("inputs", &get_operands, "The inputs; None for omitted optional inputs.")
+      .def_property_readonly("outputs", [](const PyNode& self) { return make_value_list(self.graph, self.get().outputs); })
+      .def_property_readonly("attributes", &get_node_attributes, "The attributes that were given, by name; tensors as arrays.")
       .def("__repr__", [](const PyNode& self) { return "<Node '" + self.get().name + "': " + std::string(self.get().op()) + ">"; });
 }
 
@@ -215,9 +219,9 @@ void bind_graph_values(GraphClass& graph_class) {
              const std::optional<std::vector<std::optional<Integer>>>& shape, std::optional<std::vector<std::string>> dimension_names,
              bool owned, const Scale& scale, const std::optional<Integer>& zero_point, const std::optional<Integer>& channel_axis,
              bool assumed) {
-            return PyValue{self, self->input(std::move(name), dtype_argument(dtype), shape_argument(shape),
+            return PyValue{self, self->input(std::move(name), parse_dtype(dtype), parse_optional_shape(shape),
                                              std::move(dimension_names).value_or(std::vector<std::string>()),
-                                             {owned, quantization_argument(scale, zero_point, channel_axis), assumed})};
+                                             {owned, parse_quantization(scale, zero_point, channel_axis), assumed})};
           },
           py::arg("name"), py::arg("dtype"), py::arg("shape"), py::arg("dimension_names") = py::none(), py::arg("owned") = false,
           py::arg("scale") = py::none(), py::arg("zero_point") = py::none(), py::arg("channel_axis") = py::none(),
@@ -233,8 +237,8 @@ void bind_graph_values(GraphClass& graph_class) {
           "constant",
           [](const std::shared_ptr<Graph>& self, const py::array& array, std::string name, const Scale& scale,
              const std::optional<Integer>& zero_point, const std::optional<Integer>& channel_axis) {
-            HostTensor tensor = host_tensor(array, "constant");
-            tensor.desc.quantized(quantization_argument(scale, zero_point, channel_axis));
+            HostTensor tensor = make_host_tensor(array, "constant");
+            tensor.desc.quantized(parse_quantization(scale, zero_point, channel_axis));
             return PyValue{self, self->constant(std::move(tensor), std::move(name))};
           },
           py::arg("array"), py::arg("name") = "", py::arg("scale") = py::none(), py::arg("zero_point") = py::none(),
@@ -242,7 +246,7 @@ void bind_graph_values(GraphClass& graph_class) {
           "Add a constant with the array's elements.\n"
           "scale, zero_point, channel_axis: see input().\n"
           "Raise GraphError.")
-      .def("constant_bytes", &constant_bytes, py::arg("raw"), py::arg("dtype"), py::arg("shape"), py::arg("name") = "",
+      .def("constant_bytes", &add_constant_bytes, py::arg("raw"), py::arg("dtype"), py::arg("shape"), py::arg("name") = "",
            "Add a constant from bytes, without a copy. Large ones from a MappedFile are read only when they are uploaded.\n"
            "raw: elements as in ONNX files: row-major, little-endian, 4-bit elements two per byte.\n"
            "Raise GraphError.");
@@ -302,12 +306,12 @@ void bind_graph_outputs(GraphClass& graph_class) {
       [](const std::shared_ptr<Graph>& self, std::string name, const py::object& value,
          const std::optional<std::vector<std::optional<Integer>>>& shape, const std::optional<py::object>& dtype, const Scale& scale,
          const std::optional<Integer>& zero_point) {
-        const ValueId id = value_argument(self, value, name);
+        const ValueId id = get_value_id(self, value, name);
         if (id == kAbsent) throw GraphError(name, "an output needs a value", "G7");
-        const DeclaredOutput declared{shape_argument(shape), dtype ? std::optional(dtype_argument(*dtype)) : std::nullopt,
-                                      quantization_argument(scale, zero_point, {})};
-        const ValueId given = declared.is_empty() ? id : apply_declared_output(*self, name, id, declared);
-        self->output(std::move(name), given);
+        const DeclaredOutput declared{parse_optional_shape(shape), dtype ? std::optional(parse_dtype(*dtype)) : std::nullopt,
+                                      parse_quantization(scale, zero_point, {})};
+        const ValueId output_id = declared.is_empty() ? id : apply_declared_output(*self, name, id, declared);
+        self->output(std::move(name), output_id);
       },
       py::arg("name"), py::arg("value"), py::arg("shape") = py::none(), py::arg("dtype") = py::none(), py::arg("scale") = py::none(),
       py::arg("zero_point") = py::none(),
@@ -323,8 +327,8 @@ void bind_graph_hints(GraphClass& graph_class) {
       .def(
           "shape_sources",
           [](const std::shared_ptr<Graph>& self, const PyValue& value, bool elements) {
-            const auto found = shape_sources(*self, value.id, elements);
-            return found ? std::optional(values_of(self, *found)) : std::nullopt;
+            const auto found = find_shape_sources(*self, value.id, elements);
+            return found ? std::optional(make_value_list(self, *found)) : std::nullopt;
           },
           py::arg("value"), py::arg("elements") = false,
           "Return the inputs whose elements determine the shape of a value (or its elements, if `elements`), in addition to the shapes of "
@@ -332,7 +336,7 @@ void bind_graph_hints(GraphClass& graph_class) {
       .def(
           "graft",
           [](const std::shared_ptr<Graph>& self, const PyValue& value, const std::vector<py::object>& inputs, const std::string& stem) {
-            return PyValue{self, self->graft(*value.graph, value.id, value_arguments(self, inputs, stem), stem)};
+            return PyValue{self, self->copy_computation(*value.graph, value.id, get_value_ids(self, inputs, stem), stem)};
           },
           py::arg("value"), py::arg("inputs"), py::arg("stem"),
           "Copy the nodes that compute a value of another Graph (without IF and WHILE), with `inputs` in place of that graph's inputs. "
@@ -340,7 +344,7 @@ void bind_graph_hints(GraphClass& graph_class) {
       .def(
           "expect",
           [](const std::shared_ptr<Graph>& self, const PyValue& value, const std::vector<std::optional<Integer>>& shape) {
-            self->expect(value.id, *shape_argument(shape));
+            self->expect(value.id, *parse_optional_shape(shape));
           },
           py::arg("value"), py::arg("shape"),
           "Suggest likely values for unknown sizes of a value (None: no suggestion). The graph still accepts other sizes at run time.");
@@ -351,7 +355,7 @@ void bind_graph_properties(GraphClass& graph_class) {
   graph_class.def_property_readonly("exact", &Graph::exact, "Whether all sizes are known and none depends on results of the device.")
       .def("finish", &Graph::finish, "Finish the graph: later changes raise StateError. Idempotent.")
       .def_property_readonly("finished", &Graph::finished)
-      .def_property_readonly("inputs", [](const std::shared_ptr<Graph>& self) { return values_of(self, self->inputs()); })
+      .def_property_readonly("inputs", [](const std::shared_ptr<Graph>& self) { return make_value_list(self, self->inputs()); })
       .def_property_readonly("outputs",
                              [](const std::shared_ptr<Graph>& self) {
                                py::typing::Dict<py::str, PyValue> outputs;
@@ -424,7 +428,7 @@ void set_trial_size_arrays(const std::optional<TrialSizeArray>& sizes, const std
 
 }  // namespace
 
-KnownSizes shape_object(const std::optional<Shape>& shape) {
+KnownSizes make_shape_tuple(const std::optional<Shape>& shape) {
   if (!shape) return py::none();
   py::tuple sizes(shape->size());
   for (size_t i = 0; i < shape->size(); ++i)
@@ -450,7 +454,7 @@ void bind_graph(py::module_& module) {
   bind_graph_hints(graph_class);
   bind_graph_properties(graph_class);
   bind_graph_programs(graph_class);
-  module.def("onnx_skeleton", &make_skeleton, py::arg("data"), py::arg("location"),
+  module.def("onnx_skeleton", &strip_onnx_tensor_data, py::arg("data"), py::arg("location"),
              "Return the bytes of an ONNX file with the elements of large tensors replaced by external data at `location`; None if it is "
              "not a ModelProto or is very small. Raise Error if the file has been truncated.");
   module.def(

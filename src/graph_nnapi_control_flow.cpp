@@ -5,33 +5,33 @@
 namespace pumice {
 namespace {
 
-// Operands of IF and WHILE after the graphs, starting at index `first`.
-std::vector<ValueId> control_flow_operands(const std::shared_ptr<Graph>& self, const py::args& operands, size_t first,
-                                           std::string_view leading, const std::string& user) {
+// Parses the operands of IF or WHILE that follow the graphs, starting at index `first`.
+std::vector<ValueId> parse_control_flow_operands(const std::shared_ptr<Graph>& self, const py::args& operands, size_t first,
+                                                 std::string_view leading, const std::string& user) {
   if (operands.size() < first)
     throw GraphError(user, std::string(leading) + " and inputs expected; given " + std::to_string(operands.size()) + " operands", "G1");
   std::vector<ValueId> ids;
-  for (size_t i = first; i < operands.size(); ++i) ids.push_back(value_argument(self, operands[i], user, true));
+  for (size_t i = first; i < operands.size(); ++i) ids.push_back(get_value_id(self, operands[i], user, true));
   return ids;
 }
 
 std::vector<ValueId> add_nnapi_if(const std::shared_ptr<Graph>& self, const py::args& operands, size_t outputs, const std::string& name,
                                   std::vector<std::string> output_names) {
   const std::string user = name.empty() ? "nnapi::IF" : name;
-  auto inputs = control_flow_operands(self, operands, 3, "a condition, two graphs", user);
-  const auto then = graph_argument(operands[1], "then", user), orelse = graph_argument(operands[2], "else", user);
+  auto inputs = parse_control_flow_operands(self, operands, 3, "a condition, two graphs", user);
+  const auto then = parse_graph(operands[1], "then", user), orelse = parse_graph(operands[2], "else", user);
   if (then && outputs != 1 && outputs != then->outputs().size())
     throw GraphError(user,
                      std::to_string(then->outputs().size()) + " outputs are given by 'then'; " + std::to_string(outputs) + " asked for");
-  return self->if_(value_argument(self, operands[0], user), then, orelse, std::move(inputs), name, std::move(output_names));
+  return self->if_(get_value_id(self, operands[0], user), then, orelse, std::move(inputs), name, std::move(output_names));
 }
 
 // The first `outputs` operands are carried values; the body's remaining outputs are state.
 std::vector<ValueId> add_nnapi_while(const std::shared_ptr<Graph>& self, const py::args& operands, size_t outputs, const std::string& name,
                                      std::vector<std::string> output_names) {
   const std::string user = name.empty() ? "nnapi::WHILE" : name;
-  const auto inputs = control_flow_operands(self, operands, 2, "two graphs", user);
-  const auto condition = graph_argument(operands[0], "condition", user), body = graph_argument(operands[1], "body", user);
+  const auto inputs = parse_control_flow_operands(self, operands, 2, "two graphs", user);
+  const auto condition = parse_graph(operands[0], "condition", user), body = parse_graph(operands[1], "body", user);
   const size_t num_results = body ? body->outputs().size() : outputs;
   if (num_results < outputs || inputs.size() < num_results)
     throw GraphError(user,

@@ -9,7 +9,7 @@
 
 namespace pumice {
 
-// A value of a graph in Python; keeps its graph alive.
+// A graph value in Python. Keeps its graph alive.
 struct PyValue {
   std::shared_ptr<Graph> graph;
   ValueId id;
@@ -29,8 +29,8 @@ using Values = py::typing::Tuple<PyValue, py::ellipsis>;
 
 // Converts a Value of this graph, an array (a constant) or None; with `numbers`, also numbers and lists of numbers as NNAPI operands.
 // Throws GraphError naming `user`.
-ValueId value_argument(const std::shared_ptr<Graph>& self, const py::handle& value, const std::string& user, bool numbers = false);
-std::vector<ValueId> value_arguments(const std::shared_ptr<Graph>& self, const std::vector<py::object>& values, const std::string& user);
+ValueId get_value_id(const std::shared_ptr<Graph>& self, const py::handle& value, const std::string& user, bool numbers = false);
+std::vector<ValueId> get_value_ids(const std::shared_ptr<Graph>& self, const std::vector<py::object>& values, const std::string& user);
 
 // Optional names of a node and its outputs.
 struct NodeNames {
@@ -48,13 +48,13 @@ py::object add_node(const std::shared_ptr<Graph>& self, const std::string& op, c
                     NodeNames names, const py::kwargs& attributes);
 Values add_if(const std::shared_ptr<Graph>& self, const py::object& condition, const py::object& then, const py::object& orelse,
               const std::vector<py::object>& inputs, NodeNames names);
-Values add_while(const std::shared_ptr<Graph>& self, const py::object& condition, const py::object& body, const LoopArguments& given,
+Values add_while(const std::shared_ptr<Graph>& self, const py::object& condition, const py::object& body, const LoopArguments& args,
                  NodeNames names);
 
 // Adds NNAPI's IF ("nnapi::IF") or WHILE, with NNAPI's operand order.
 std::vector<ValueId> add_nnapi_control_flow(const std::shared_ptr<Graph>& self, const std::string& op, const py::args& operands,
                                             size_t outputs, const std::string& name, std::vector<std::string> output_names);
 // Converts a graph argument; null for None.
-std::shared_ptr<Graph> graph_argument(const py::object& graph, const std::string& role, const std::string& user);
+std::shared_ptr<Graph> parse_graph(const py::object& graph, const std::string& role, const std::string& user);
 
 }  // namespace pumice

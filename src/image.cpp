@@ -6,31 +6,31 @@ namespace pumice {
 namespace {
 
 template <typename Mode>
-Mode parse_mode(const std::string& mode_name, std::initializer_list<Mode> modes, const char* what) {
+Mode parse_mode(const std::string& mode_name, std::initializer_list<Mode> modes, const char* label) {
   std::string mode_names;
   for (const Mode mode : modes) {
     if (name(mode) == mode_name) return mode;
     mode_names += (mode_names.empty() ? "'" : ", '") + std::string(name(mode)) + "'";
   }
-  throw UnsupportedError(std::string(what) + " '" + mode_name + "'; there are " + mode_names);
+  throw UnsupportedError(std::string(label) + " '" + mode_name + "'; there are " + mode_names);
 }
 
-[[noreturn]] void throw_invalid(const char* argument, const char* expected, const py::handle& given) {
-  throw BindingError("K5", "argument '" + std::string(argument) + "'", argument, expected, py::repr(given).cast<std::string>());
+[[noreturn]] void throw_invalid_argument(const char* argument, const char* expected, const py::handle& value) {
+  throw BindingError("K5", "argument '" + std::string(argument) + "'", argument, expected, py::repr(value).cast<std::string>());
 }
 
-std::string string_argument(const char* argument, const py::object& given) {
-  if (!py::isinstance<py::str>(given)) throw_invalid(argument, "a name", given);
-  return given.cast<std::string>();
+std::string parse_string_argument(const char* argument, const py::object& value) {
+  if (!py::isinstance<py::str>(value)) throw_invalid_argument(argument, "a name", value);
+  return value.cast<std::string>();
 }
 
-// Converts Python or NumPy integers; a single one is a 1D shape.
-Shape parse_shape(const py::object& shape) {
+// Parses a shape of Python or NumPy integers. A single integer is a 1D shape.
+Shape parse_image_shape(const py::object& shape) {
   const auto add = [&](Shape& sizes, const py::handle& size) {
     const auto integer = py::reinterpret_steal<py::object>(PyIndex_Check(size.ptr()) ? PyNumber_Index(size.ptr()) : nullptr);
     const int64_t value = integer ? PyLong_AsLongLong(integer.ptr()) : -1;
     if (PyErr_Occurred()) PyErr_Clear();
-    if (!integer || (value == -1 && !integer.equal(py::int_(-1)))) throw_invalid("shape", "whole numbers of 64 bits", shape);
+    if (!integer || (value == -1 && !integer.equal(py::int_(-1)))) throw_invalid_argument("shape", "whole numbers of 64 bits", shape);
     sizes.push_back(value);
   };
   Shape sizes;
@@ -38,43 +38,44 @@ Shape parse_shape(const py::object& shape) {
     add(sizes, shape);
     return sizes;
   }
-  if (!py::isinstance<py::sequence>(shape) || py::isinstance<py::str>(shape)) throw_invalid("shape", "whole numbers", shape);
+  if (!py::isinstance<py::sequence>(shape) || py::isinstance<py::str>(shape)) throw_invalid_argument("shape", "whole numbers", shape);
   for (const auto& size : py::reinterpret_borrow<py::sequence>(shape)) add(sizes, size);
   return sizes;
 }
 
 std::shared_ptr<Image> make_image(std::shared_ptr<Context> context, const py::object& format_name, const py::object& shape,
                                   const py::object& filter, const py::object& address, const py::object& normalized) {
-  const ImageFormat format = image_format_from_name(string_argument("format", format_name));
-  const Shape sizes = parse_shape(shape);
+  const ImageFormat format = image_format_from_name(parse_string_argument("format", format_name));
+  const Shape sizes = parse_image_shape(shape);
   SamplerOptions options;
-  options.filter = parse_mode(string_argument("filter", filter), {Filter::nearest, Filter::linear}, "filter");
+  options.filter = parse_mode(parse_string_argument("filter", filter), {Filter::nearest, Filter::linear}, "filter");
   options.address =
-      parse_mode(string_argument("address", address), {AddressMode::clamp, AddressMode::repeat, AddressMode::border}, "address mode");
+      parse_mode(parse_string_argument("address", address), {AddressMode::clamp, AddressMode::repeat, AddressMode::border}, "address mode");
   const size_t dimensions = sizes.size() - (channels(format) > 1 && !sizes.empty() ? 1 : 0);
-  if (!normalized.is_none() && !py::isinstance<py::bool_>(normalized)) throw_invalid("normalized", "True, False or None", normalized);
-  options.normalized = normalized.is_none() ? !may_be_unnormalized(dimensions, options.address) : normalized.cast<bool>();
-  const ReleasedGil release;
-  return create_ready_image(std::move(context), format, sizes, options, check_signals);
+  if (!normalized.is_none() && !py::isinstance<py::bool_>(normalized))
+    throw_invalid_argument("normalized", "True, False or None", normalized);
+  options.normalized = normalized.is_none() ? !supports_unnormalized_coordinates(dimensions, options.address) : normalized.cast<bool>();
+  const GilRelease release;
+  return create_image_in_general_layout(std::move(context), format, sizes, options, check_signals);
 }
 
-py::array to_numpy(const Image& self) {
-  py::array result = empty_array(channel_type(self.format()), self.shape());
+py::array copy_texels_to_numpy(const Image& self) {
+  py::array result = make_empty_array(channel_dtype(self.format()), self.shape());
   const std::span<std::byte> target(static_cast<std::byte*>(result.mutable_data()), static_cast<size_t>(result.nbytes()));
-  const ReleasedGil release;
+  const GilRelease release;
   download(self, target, check_signals);
   return result;
 }
 
-void upload_array(const Image& self, const py::array& array) {
-  reject_masked(array, "array");
-  const py::dtype dtype = numpy_dtype(channel_type(self.format()));
-  if (!py::module_::import("numpy").attr("can_cast")(array.dtype(), dtype, "safe").cast<bool>() || shape_of(array) != self.shape())
-    throw BindingError("K5", "array", "", to_string(TensorDesc(channel_type(self.format()), self.shape())) + ", or what converts exactly",
-                       py::str(array.dtype()).cast<std::string>() + " " + to_string(shape_of(array)));
-  const py::array texels = contiguous(array.attr("astype")(dtype, py::arg("copy") = false).cast<py::array>());
-  const auto bytes = bytes_of(texels);
-  const ReleasedGil release;
+void upload_texels(const Image& self, const py::array& array) {
+  reject_masked_array(array, "array");
+  const py::dtype dtype = get_numpy_dtype(channel_dtype(self.format()));
+  if (!py::module_::import("numpy").attr("can_cast")(array.dtype(), dtype, "safe").cast<bool>() || get_shape(array) != self.shape())
+    throw BindingError("K5", "array", "", to_string(TensorDesc(channel_dtype(self.format()), self.shape())) + ", or what converts exactly",
+                       py::str(array.dtype()).cast<std::string>() + " " + to_string(get_shape(array)));
+  const py::array texels = make_contiguous(array.attr("astype")(dtype, py::arg("copy") = false).cast<py::array>());
+  const auto bytes = get_bytes(texels);
+  const GilRelease release;
   upload(self, bytes, check_signals);
 }
 
@@ -99,27 +100,29 @@ void bind_image_properties(ImageClass& image) {
            "Raise UnsupportedError for what the device does not support, OutOfMemoryError.")
       .def_property_readonly("context", &Image::context)
       .def_property_readonly("format", [](const Image& self) { return std::string(name(self.format())); })
-      .def_property_readonly("shape", [](const Image& self) { return sizes_of(self.shape()); })
-      .def_property_readonly("dtype", [](const Image& self) { return numpy_dtype(channel_type(self.format())); })
+      .def_property_readonly("shape", [](const Image& self) { return make_size_tuple(self.shape()); })
+      .def_property_readonly("dtype", [](const Image& self) { return get_numpy_dtype(channel_dtype(self.format())); })
       .def_property_readonly("dimensions", &Image::dimensions, "Number of axes without the channels, 1 to 3.")
-      .def_property_readonly("filter", [](const Image& self) { return std::string(name(self.sampling().filter)); })
-      .def_property_readonly("address", [](const Image& self) { return std::string(name(self.sampling().address)); })
-      .def_property_readonly("normalized", [](const Image& self) { return self.sampling().normalized; });
+      .def_property_readonly("filter", [](const Image& self) { return std::string(name(self.sampler_options().filter)); })
+      .def_property_readonly("address", [](const Image& self) { return std::string(name(self.sampler_options().address)); })
+      .def_property_readonly("normalized", [](const Image& self) { return self.sampler_options().normalized; });
 }
 
 // Binds texel access and close().
 void bind_image_texels(ImageClass& image) {
-  image.def("numpy", &to_numpy, "Return a copy of the texels in the shape of the image, after waiting for the work submitted so far.")
+  image
+      .def("numpy", &copy_texels_to_numpy,
+           "Return a copy of the texels in the shape of the image, after waiting for the work submitted so far.")
       .def(
           "__array__",
           [](const Image& self, const py::object& dtype, const py::object& copy) -> py::object {
             if (!copy.is_none() && !copy.cast<bool>())
               throw py::value_error("an Image is in device memory: an array of it is always a copy");
-            py::object array = to_numpy(self);
+            py::object array = copy_texels_to_numpy(self);
             return dtype.is_none() ? array : array.attr("astype")(dtype);
           },
           py::arg("dtype") = py::none(), py::arg("copy") = py::none())
-      .def("upload", &upload_array, py::arg("array"),
+      .def("upload", &upload_texels, py::arg("array"),
            "Overwrite the texels after the work submitted so far. The array must have the same shape and exactly convertible elements. "
            "Raise BindingError.")
       .def_property_readonly("closed", &Image::closed)

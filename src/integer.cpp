@@ -17,21 +17,21 @@ std::string format_long_integer(const py::handle& number) {
 }
 
 template <typename T>
-T checked_cast(const Integer& given, const char* user, const std::string& what, const char* rule = "") {
-  if (const auto value = given.as<T>()) return *value;
-  throw GraphError(user, what + " of " + std::to_string(sizeof(T) * 8) + " bits expected; given " + given.text(), rule);
+T checked_cast(const Integer& integer, const char* user, const std::string& expected, const char* rule = "") {
+  if (const auto value = integer.as<T>()) return *value;
+  throw GraphError(user, expected + " of " + std::to_string(sizeof(T) * 8) + " bits expected; given " + integer.text(), rule);
 }
 
 }  // namespace
 
-std::string number_text(const py::handle& number) {
+std::string format_number(const py::handle& number) {
   Integer integer;
   return integer.load(number) ? integer.text() : py::repr(number).cast<std::string>();
 }
 
-bool Integer::load(const py::handle& given) {
-  if (!given || !PyIndex_Check(given.ptr())) return false;
-  const auto number = py::reinterpret_steal<py::object>(PyNumber_Index(given.ptr()));
+bool Integer::load(const py::handle& object) {
+  if (!object || !PyIndex_Check(object.ptr())) return false;
+  const auto number = py::reinterpret_steal<py::object>(PyNumber_Index(object.ptr()));
   if (!number) {
     PyErr_Clear();  // NumPy arrays and bool define __index__ but raise
     return false;
@@ -56,53 +56,53 @@ std::string Integer::text() const {
   return text_.empty() ? (negative_ ? "-" : "") + std::to_string(magnitude_) : text_;
 }
 
-uint64_t bytes_argument(const Integer& bytes, const char* rule, const char* slot) {
+uint64_t parse_byte_count(const Integer& bytes, const char* rule, const char* slot) {
   if (const auto value = bytes.as<uint64_t>()) return *value;
   throw BindingError(rule, slot, "", "a number of bytes from 0 to 2^64 - 1", bytes.text());
 }
 
-size_t count_argument(const Integer& count, const char* name) {
+size_t parse_count(const Integer& count, const char* name) {
   if (const auto value = count.as<uint32_t>()) return *value;
   throw BindingError("K12", name, "", "a number from 0 to 2^32 - 1", count.text());
 }
 
-size_t outputs_argument(const Integer& outputs, const std::string& node) {
+size_t parse_output_count(const Integer& outputs, const std::string& node) {
   if (const auto value = outputs.as<uint32_t>()) return *value;
   throw GraphError(node, "a number of outputs from 1 on expected; given " + outputs.text());
 }
 
-uint64_t execution_argument(const Integer& id) {
+uint64_t parse_execution_id(const Integer& id) {
   if (const auto value = id.as<uint64_t>()) return *value;
   throw StateError("execution " + id.text() + " has not been submitted", "L7");
 }
 
-std::vector<int64_t> sizes_argument(const Integers& sizes, const char* what) {
+std::vector<int64_t> parse_sizes(const Integers& sizes, const char* label) {
   std::vector<int64_t> values;
   values.reserve(sizes.size());
-  for (const Integer& size : sizes) values.push_back(checked_cast<int64_t>(size, what, "numbers", "R8"));
+  for (const Integer& size : sizes) values.push_back(checked_cast<int64_t>(size, label, "numbers", "R8"));
   return values;
 }
 
-std::optional<Strides> strides_argument(const std::optional<Integers>& strides) {
-  return strides ? std::optional(sizes_argument(*strides, "strides")) : std::nullopt;
+std::optional<Strides> parse_strides(const std::optional<Integers>& strides) {
+  return strides ? std::optional(parse_sizes(*strides, "strides")) : std::nullopt;
 }
 
-int axis_argument(const Integer& axis, const char* what) {
-  return checked_cast<int>(axis, what, "an axis");
+int parse_axis(const Integer& axis, const char* caller) {
+  return checked_cast<int>(axis, caller, "an axis");
 }
 
-std::vector<int> axes_argument(const Integers& axes, const char* what) {
+std::vector<int> parse_axes(const Integers& axes, const char* caller) {
   std::vector<int> values;
-  for (const Integer& axis : axes) values.push_back(axis_argument(axis, what));
+  for (const Integer& axis : axes) values.push_back(parse_axis(axis, caller));
   return values;
 }
 
-std::optional<int32_t> zero_point_argument(const std::optional<Integer>& zero_point) {
+std::optional<int32_t> parse_zero_point(const std::optional<Integer>& zero_point) {
   return zero_point ? std::optional(checked_cast<int32_t>(*zero_point, "zero_point", "a number")) : std::nullopt;
 }
 
-std::optional<int> channel_axis_argument(const std::optional<Integer>& axis) {
-  return axis ? std::optional(axis_argument(*axis, "channel_axis")) : std::nullopt;
+std::optional<int> parse_channel_axis(const std::optional<Integer>& axis) {
+  return axis ? std::optional(parse_axis(*axis, "channel_axis")) : std::nullopt;
 }
 
 }  // namespace pumice

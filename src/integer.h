@@ -21,7 +21,7 @@ class Integer {
   Integer(int64_t value) : magnitude_(value < 0 ? 0 - static_cast<uint64_t>(value) : static_cast<uint64_t>(value)), negative_(value < 0) {}
 
   // Loads a Python value. Returns false, without a Python error, if it is not an integer.
-  bool load(const pybind11::handle& given);
+  bool load(const pybind11::handle& object);
   std::string text() const;
   // Returns the value, or nullopt if it does not fit into T.
   template <typename T>
@@ -38,31 +38,31 @@ class Integer {
  private:
   uint64_t magnitude_ = 0;
   bool negative_ = false;
-  std::string text_;  // decimal text if beyond 64 bits, else empty
+  std::string text_;  // text of the number if it exceeds 64 bits, else empty
 };
 
 using Integers = std::vector<Integer>;
 
-// repr() of the number; if it has too many digits, its leading digits in base 16.
-std::string number_text(const pybind11::handle& number);
+// Returns repr() of the number, or its leading hexadecimal digits if it is too long.
+std::string format_number(const pybind11::handle& number);
 
-// A non-negative byte count. Throws BindingError (`rule`, `slot`).
-uint64_t bytes_argument(const Integer& bytes, const char* rule, const char* slot);
-// A non-negative repeat count. Throws BindingError (K12).
-size_t count_argument(const Integer& count, const char* name);
-// The requested number of outputs of a node. Throws GraphError.
-size_t outputs_argument(const Integer& outputs, const std::string& node);
-// A timeline id. Throws StateError (L7) if no execution can have it.
-uint64_t execution_argument(const Integer& id);
-// Sizes or strides in elements. Throw GraphError (R8) beyond 64 bits.
-std::vector<int64_t> sizes_argument(const Integers& sizes, const char* what);
-std::optional<Strides> strides_argument(const std::optional<Integers>& strides);
-// A possibly negative axis; `what`: the function that uses it. Throw GraphError beyond 32 bits.
-int axis_argument(const Integer& axis, const char* what);
-std::vector<int> axes_argument(const Integers& axes, const char* what);
-// Quantisation parameters. Throw GraphError beyond 32 bits.
-std::optional<int32_t> zero_point_argument(const std::optional<Integer>& zero_point);
-std::optional<int> channel_axis_argument(const std::optional<Integer>& axis);
+// Parses a non-negative byte count. Throws BindingError (`rule`, `slot`).
+uint64_t parse_byte_count(const Integer& bytes, const char* rule, const char* slot);
+// Parses a non-negative repeat count. Throws BindingError (K12).
+size_t parse_count(const Integer& count, const char* name);
+// Parses the number of outputs of a node. Throws GraphError.
+size_t parse_output_count(const Integer& outputs, const std::string& node);
+// Parses the timeline id of an execution. Throws StateError (L7) if it is not a valid id.
+uint64_t parse_execution_id(const Integer& id);
+// Parse sizes or strides in elements. Throw GraphError (R8) beyond 64 bits.
+std::vector<int64_t> parse_sizes(const Integers& sizes, const char* label);
+std::optional<Strides> parse_strides(const std::optional<Integers>& strides);
+// Parse possibly negative axes. `caller`: function named in errors. Throw GraphError beyond 32 bits.
+int parse_axis(const Integer& axis, const char* caller);
+std::vector<int> parse_axes(const Integers& axes, const char* caller);
+// Parse quantisation parameters. Throw GraphError beyond 32 bits.
+std::optional<int32_t> parse_zero_point(const std::optional<Integer>& zero_point);
+std::optional<int> parse_channel_axis(const std::optional<Integer>& axis);
 
 }  // namespace pumice
 
@@ -71,7 +71,7 @@ namespace pybind11::detail {
 template <>
 struct type_caster<pumice::Integer> {
   PYBIND11_TYPE_CASTER(pumice::Integer, const_name("typing.SupportsIndex"));
-  bool load(handle given, bool /*convert*/) { return value.load(given); }
+  bool load(handle object, bool /*convert*/) { return value.load(object); }
 };
 
 }  // namespace pybind11::detail

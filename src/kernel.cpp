@@ -7,33 +7,33 @@
 #include "device/tensor.h"
 #include "dispatch/command_list.h"
 #include "dispatch/kernel/messages.h"
-#include "dispatch/kernel_calls.h"
-#include "kernel_numbers.h"
+#include "dispatch/kernel_caller.h"
 #include "kernel_options.h"
-#include "memory_layout.h"
+#include "numeric_arguments.h"
+#include "numpy_layout.h"
 #include "shader/spirv/declared_sizes.h"
 
 namespace pumice {
 namespace {
 
-// A kernel in Python, with the context that it must not outlive.
+// A kernel in Python. Keeps its context alive.
 struct PyKernel {
   std::shared_ptr<Context> context;
   std::shared_ptr<Kernel> kernel;
-  std::shared_ptr<KernelCalls> calls;
+  std::shared_ptr<KernelCaller> calls;
   std::shared_ptr<const KernelVariant> fp32_variant;  // the fp32 build
 
-  const Interface& interface() const { return fp32_variant->interface(); }
+  const ShaderInterface& interface() const { return fp32_variant->interface(); }
 };
 
-// An array argument and its elements in row-major order, sharing memory if it already is.
+// A NumPy argument and its elements in row-major order. They share the array's memory if it is row-major already.
 struct NumpyArgument {
   std::string name;
-  py::array given, native;  // native: row-major; of structs
+  py::array given, native;  // native: row-major struct array
   HostTensor host;
   std::shared_ptr<const MemoryLayout> layout;  // struct layout; `host` then contains raw bytes
 
-  uint64_t last_axis() const {
+  uint64_t last_axis_size() const {
     const Shape& shape = host.desc.shape;
     return shape.empty() ? 1 : static_cast<uint64_t>(shape.back());
   }
@@ -45,7 +45,7 @@ struct ConvertedArguments {
   std::vector<NumpyArgument> arrays;
 };
 
-TensorArgument tensor_argument(const std::string& name, const Tensor& tensor) {
+TensorArgument make_tensor_argument(const std::string& name, const Tensor& tensor) {
   if (!tensor.desc().is_packed())
     throw BindingError("K7", "argument '" + name + "'", name, "a row-major tensor; .contiguous() makes one", to_string(tensor.desc()));
   BufferRange range = tensor.range();
@@ -57,7 +57,7 @@ TensorArgument tensor_argument(const std::string& name, const Tensor& tensor) {
 
 // Adds push constants under their reflected names: a dict is a struct, a sequence of dicts an array of structs.
 void add_push_constant(ConvertedArguments& converted, const std::string& name, const py::handle& value, size_t depth = 0) {
-  check_depth(name, depth);
+  check_nesting_depth(name, depth);
   if (py::isinstance<py::dict>(value)) {
     for (const auto& [member, inner] : py::reinterpret_borrow<py::dict>(value))
       add_push_constant(converted, name + "." + py::str(member).cast<std::string>(), inner, depth + 1);
@@ -65,68 +65,69 @@ void add_push_constant(ConvertedArguments& converted, const std::string& name, c
   }
   if (is_sequence(value) && py::len(value) > 0 && py::isinstance<py::dict>(value[py::int_(0)])) {
     size_t i = 0;
-    for (const auto& one : py::reinterpret_borrow<py::sequence>(value))
-      add_push_constant(converted, name + "[" + std::to_string(i++) + "]", one, depth + 1);
+    for (const auto& item : py::reinterpret_borrow<py::sequence>(value))
+      add_push_constant(converted, name + "[" + std::to_string(i++) + "]", item, depth + 1);
     return;
   }
-  Numbers numbers;
-  add_numbers(numbers, name, value);
+  PushConstantValues numbers;
+  append_numbers(numbers, name, value);
   converted.arguments.emplace_back(name, std::move(numbers));
 }
 
-// Raw bytes of an array of structs, one row each.
-NumpyArgument struct_argument(const std::string& name, const py::array& given) {
-  NumpyArgument array{name, given, given, {}, memory_layout(given.dtype(), "argument '" + name + "'")};
-  if (!(given.flags() & py::array::c_style)) array.native = py::module_::import("numpy").attr("ascontiguousarray")(given).cast<py::array>();
-  Shape shape = shape_of(array.native);
-  shape.push_back(array.native.itemsize());
-  array.host.desc = TensorDesc(DType::uint8, shape);
-  array.host.data = static_cast<const std::byte*>(array.native.data());
-  return array;
+// Converts an array of structs to raw bytes, one row per struct.
+NumpyArgument make_struct_argument(const std::string& name, const py::array& array) {
+  NumpyArgument argument{name, array, array, {}, parse_memory_layout(array.dtype(), "argument '" + name + "'")};
+  if (!(array.flags() & py::array::c_style))
+    argument.native = py::module_::import("numpy").attr("ascontiguousarray")(array).cast<py::array>();
+  Shape shape = get_shape(argument.native);
+  shape.push_back(argument.native.itemsize());
+  argument.host.desc = TensorDesc(DType::uint8, shape);
+  argument.host.data = static_cast<const std::byte*>(argument.native.data());
+  return argument;
 }
 
-NumpyArgument numpy_argument(const std::string& name, const py::array& given) {
-  if (given.dtype().has_fields()) return struct_argument(name, given);
-  return {name, given, {}, host_tensor(given, "argument '" + name + "'"), nullptr};
+NumpyArgument make_numpy_argument(const std::string& name, const py::array& array) {
+  if (array.dtype().has_fields()) return make_struct_argument(name, array);
+  return {name, array, {}, make_host_tensor(array, "argument '" + name + "'"), nullptr};
 }
 
 bool is_written(const PyKernel& self, const std::string& name) {
   const auto* binding = self.interface().find_binding(name);
-  return binding && binding->access != Access::read;
+  return binding && binding->access != ResourceAccess::read;
 }
 
 // Views another library's array. It must not be a copy, since results are written back to its memory.
-py::array foreign_array(const PyKernel& kernel, const std::string& name, const py::handle& value) {
-  py::array array = array_like(value, "argument '" + name + "'");
-  if (is_written(kernel, name) && array.size() > 0 && (!array.writeable() || array.data() != array_like(value, name).data()))
+py::array view_foreign_array(const PyKernel& kernel, const std::string& name, const py::handle& value) {
+  py::array array = convert_to_numpy(value, "argument '" + name + "'");
+  if (is_written(kernel, name) && array.size() > 0 && (!array.writeable() || array.data() != convert_to_numpy(value, name).data()))
     throw BindingError("K9", "argument '" + name + "'", name, "an array whose memory NumPy shares, since the kernel writes it",
-                       type_name(value) + ", of which NumPy makes " + (array.writeable() ? "a copy" : "a read-only array"));
+                       get_type_name(value) + ", of which NumPy makes " + (array.writeable() ? "a copy" : "a read-only array"));
   return array;
 }
 
 void add_argument(ConvertedArguments& converted, const PyKernel& kernel, const std::string& name, const py::handle& value) {
   if (value.is_none() && kernel.interface().find_binding(name))
-    converted.arguments.emplace_back(name, NoArray{});
+    converted.arguments.emplace_back(name, NoBinding{});
   else if (py::isinstance<Tensor>(value))
-    converted.arguments.emplace_back(name, tensor_argument(name, value.cast<const Tensor&>()));
+    converted.arguments.emplace_back(name, make_tensor_argument(name, value.cast<const Tensor&>()));
   else if (py::isinstance<Image>(value))
     converted.arguments.emplace_back(name, value.cast<std::shared_ptr<Image>>());
   else if (is_foreign_array(value)) {
     const auto shared = find_cuda_tensor(value, kernel.context);
-    add_argument(converted, kernel, name, shared ? py::cast(*shared) : foreign_array(kernel, name, value));
+    add_argument(converted, kernel, name, shared ? py::cast(*shared) : view_foreign_array(kernel, name, value));
   } else if (!py::isinstance<py::array>(value) || kernel.interface().find_push_constant(name))
     add_push_constant(converted, name, value);
   else
-    converted.arrays.push_back(numpy_argument(name, value.cast<py::array>()));
+    converted.arrays.push_back(make_numpy_argument(name, value.cast<py::array>()));
 }
 
-std::array<uint64_t, 3> parse_counts(const char* key, const py::object& value) {
-  Numbers numbers;
+std::array<uint64_t, 3> parse_launch_counts(const char* key, const py::object& value) {
+  PushConstantValues numbers;
   const auto throw_error = [&] {
     throw BindingError("K8", key, "", "one to three whole numbers from 0 to 4294967295", py::repr(value).cast<std::string>());
   };
   if (!is_sequence(value) && !PyNumber_Check(value.ptr())) throw_error();
-  add_numbers(numbers, key, value);
+  append_numbers(numbers, key, value);
   const auto is_count = [](const Number& number) {
     return std::holds_alternative<int64_t>(number) && std::get<int64_t>(number) >= 0 && std::get<int64_t>(number) <= UINT32_MAX;
   };
@@ -138,7 +139,7 @@ std::array<uint64_t, 3> parse_counts(const char* key, const py::object& value) {
   return result;
 }
 
-// Arguments of a call, and the launch size.
+// Arguments of a kernel call, and its launch size.
 struct CallArguments {
   py::dict positional_dict;
   py::kwargs by_name;
@@ -146,7 +147,7 @@ struct CallArguments {
 };
 
 bool has_argument(const PyKernel& kernel, const char* name) {
-  const Interface& interface = kernel.interface();
+  const ShaderInterface& interface = kernel.interface();
   return interface.find_push_constant(name) || interface.find_binding(name) || interface.find_image(name);
 }
 
@@ -157,45 +158,45 @@ bool has_argument(const PyKernel& kernel, const char* name) {
                      "nothing");
 }
 
-// Group counts that the device reads at launch.
-LaunchSize group_counts(const Tensor& given, const std::string& name) {
-  const TensorDesc& desc = given.desc();
-  const BufferRange range = given.range();
+// Returns a launch size whose group counts the device reads from a tensor.
+LaunchSize make_indirect_launch_size(const Tensor& tensor, const std::string& name) {
+  const TensorDesc& desc = tensor.desc();
+  const BufferRange range = tensor.range();
   if (desc.dtype != DType::uint32 || desc.shape != Shape{3} || !desc.is_packed() || range.offset % 4 != 0)
     throw BindingError("K8", "groups", name, "a row-major tensor of three uint32, the workgroups of each axis", to_string(desc));
   return {true, {1, 1, 1}, {range.buffer, range.offset, kGuardCounts}};
 }
 
-LaunchSize launch_size(const PyKernel& kernel, const CallArguments& given) {
-  const bool threads = given.by_name.contains("threads"), groups = given.by_name.contains("groups");
+LaunchSize parse_launch_size(const PyKernel& kernel, const CallArguments& args) {
+  const bool threads = args.by_name.contains("threads"), groups = args.by_name.contains("groups");
   for (const char* key : {"threads", "groups"})
-    if (has_argument(kernel, key) && !given.positional_dict.contains(key)) reject_reserved(key, "the size of the launch");
+    if (has_argument(kernel, key) && !args.positional_dict.contains(key)) reject_reserved(key, "the size of the launch");
   if (threads == groups)
     throw BindingError("K8", "threads", kernel.kernel->name(), "either threads= (invocations) or groups= (workgroups)",
                        threads ? "both" : "neither");
   const char* key = threads ? "threads" : "groups";
-  if (py::isinstance<Tensor>(given.by_name[key])) {
-    if (groups) return group_counts(given.by_name[key].cast<const Tensor&>(), kernel.kernel->name());
+  if (py::isinstance<Tensor>(args.by_name[key])) {
+    if (groups) return make_indirect_launch_size(args.by_name[key].cast<const Tensor&>(), kernel.kernel->name());
     throw BindingError("K8", key, kernel.kernel->name(), "numbers; groups= takes workgroups that are in a tensor", "a Tensor");
   }
-  return {groups, parse_counts(key, given.by_name[key])};
+  return {groups, parse_launch_counts(key, args.by_name[key])};
 }
 
 CallArguments parse_call(const PyKernel& kernel, const py::args& positional, py::kwargs by_name) {
-  CallArguments given{{}, std::move(by_name), {}};
+  CallArguments args{{}, std::move(by_name), {}};
   if (positional.size() > 1 || (positional.size() == 1 && !py::isinstance<py::dict>(positional[0])))
     throw BindingError("K5", "arguments", kernel.kernel->name(), "arguments by name, or one dict of them",
-                       positional.size() == 1 ? type_name(positional[0]) : std::to_string(positional.size()) + " without a name");
-  if (positional.size() == 1) given.positional_dict = positional[0].cast<py::dict>();
-  given.size = launch_size(kernel, given);
-  given.by_name.attr("pop")(given.size.in_groups ? "groups" : "threads");
-  return given;
+                       positional.size() == 1 ? get_type_name(positional[0]) : std::to_string(positional.size()) + " without a name");
+  if (positional.size() == 1) args.positional_dict = positional[0].cast<py::dict>();
+  args.size = parse_launch_size(kernel, args);
+  args.by_name.attr("pop")(args.size.in_groups ? "groups" : "threads");
+  return args;
 }
 
-ConvertedArguments convert(const PyKernel& kernel, const CallArguments& given) {
+ConvertedArguments convert_arguments(const PyKernel& kernel, const CallArguments& args) {
   ConvertedArguments converted;
   std::set<std::string> names;
-  for (const py::dict& arguments : {given.positional_dict, py::dict(given.by_name)})
+  for (const py::dict& arguments : {args.positional_dict, py::dict(args.by_name)})
     for (const auto& [key, value] : arguments) {
       if (!py::isinstance<py::str>(key))
         throw BindingError("K4", "arguments", kernel.kernel->name(), "names of arguments", py::repr(key).cast<std::string>());
@@ -207,21 +208,21 @@ ConvertedArguments convert(const PyKernel& kernel, const CallArguments& given) {
   return converted;
 }
 
-BoundKernel bind(const PyKernel& self, const py::args& positional, py::kwargs by_name) {
+BoundKernel bind_arguments(const PyKernel& self, const py::args& positional, py::kwargs by_name) {
   const CallArguments given_arguments = parse_call(self, positional, std::move(by_name));
-  ConvertedArguments converted = convert(self, given_arguments);
+  ConvertedArguments converted = convert_arguments(self, given_arguments);
   for (const auto& array : converted.arrays) {
     const auto& [name, given, native, host, layout] = array;
     if (is_written(self, name))
       throw BindingError("K9", "argument '" + name + "'", name, "a Tensor: what a bound kernel writes stays on the device",
                          "a NumPy array");
-    TensorArgument argument = tensor_argument(name, upload_tensor(host, self.context));
+    TensorArgument argument = make_tensor_argument(name, upload_tensor(host, self.context));
     argument.layout = layout.get();
     converted.arguments.emplace_back(name, argument);
   }
   BoundKernel bound;
   {
-    const ReleasedGil release;
+    const GilRelease release;
     bound = {self.calls->bind(converted.arguments, given_arguments.size)};
   }
   forward_log();
@@ -229,32 +230,32 @@ BoundKernel bind(const PyKernel& self, const py::args& positional, py::kwargs by
 }
 
 // Rejects overlapping outputs: arrays are uploaded separately, so one result would overwrite the other.
-void check_overlaps(const PyKernel& self, const ConvertedArguments& converted) {
+void reject_overlapping_outputs(const PyKernel& self, const ConvertedArguments& converted) {
   for (size_t i = 0; i < converted.arrays.size(); ++i) {
     if (!is_written(self, converted.arrays[i].name)) continue;
     for (size_t j = 0; j < i; ++j) {
-      const auto &one = converted.arrays[j], &other = converted.arrays[i];
-      if (is_written(self, one.name) && py::module_::import("numpy").attr("may_share_memory")(one.given, other.given).cast<bool>())
-        throw BindingError("K9", "argument '" + other.name + "'", other.name,
-                           "an array apart from '" + one.name + "': the kernel writes both", "one that may share its memory");
+      const auto &first = converted.arrays[j], &second = converted.arrays[i];
+      if (is_written(self, first.name) && py::module_::import("numpy").attr("may_share_memory")(first.given, second.given).cast<bool>())
+        throw BindingError("K9", "argument '" + second.name + "'", second.name,
+                           "an array apart from '" + first.name + "': the kernel writes both", "one that may share its memory");
     }
   }
 }
 
-// Returns a temporary array for each result that cannot be written to the given array directly.
-std::vector<py::array> result_arrays(const ConvertedArguments& converted, std::vector<ArrayArgument>& arguments) {
+// Returns a temporary array for each result that cannot be written to the caller's array directly.
+std::vector<py::array> make_result_temporaries(const ConvertedArguments& converted, std::vector<ArrayArgument>& arguments) {
   std::vector<py::array> temporaries(converted.arrays.size());
   for (size_t i = 0; i < temporaries.size(); ++i) {
     const auto& [name, given, native, host, layout] = converted.arrays[i];
     ArrayArgument& argument = arguments.emplace_back(name, host.desc.dtype, std::span(host.data, host.desc.element_bytes()), nullptr,
-                                                     converted.arrays[i].last_axis(), layout.get());
+                                                     converted.arrays[i].last_axis_size(), layout.get());
     if (!given.writeable()) continue;
     if (host.data == static_cast<const std::byte*>(given.data())) {
       argument.target = const_cast<std::byte*>(host.data);
       continue;
     }
     temporaries[i] = layout ? py::array(given.dtype(), std::vector<py::ssize_t>(given.shape(), given.shape() + given.ndim()))
-                            : empty_array(host.desc.dtype, host.desc.shape);
+                            : make_empty_array(host.desc.dtype, host.desc.shape);
     argument.target = static_cast<std::byte*>(temporaries[i].mutable_data());
   }
   return temporaries;
@@ -265,7 +266,7 @@ std::exception_ptr run_and_log(const PyKernel& self, const ConvertedArguments& c
                                const LaunchSize& size, std::optional<double> timeout) {
   std::exception_ptr error;
   {
-    const ReleasedGil release;
+    const GilRelease release;
     try {
       self.calls->run(converted.arguments, arrays, size, timeout, check_signals);
     } catch (const OutOfBoundsError&) {
@@ -278,55 +279,56 @@ std::exception_ptr run_and_log(const PyKernel& self, const ConvertedArguments& c
   return error;
 }
 
-// Maximum wait of a call in seconds; nullopt: unlimited.
+// Returns the maximum wait of a call in seconds; nullopt: unlimited.
 std::optional<double> pop_timeout(const PyKernel& kernel, const py::args& positional, const py::kwargs& by_name) {
   const bool in_dict = positional.size() == 1 && py::isinstance<py::dict>(positional[0]) && positional[0].contains("timeout");
   if (has_argument(kernel, "timeout") && !in_dict) reject_reserved("timeout", "how long the call waits");
   if (!by_name.contains("timeout")) return {};
-  const py::object given = by_name.attr("pop")("timeout");
-  if (given.is_none()) return {};
+  const py::object timeout = by_name.attr("pop")("timeout");
+  if (timeout.is_none()) return {};
   const auto throw_error = [&] {
-    throw BindingError("K8", "timeout", kernel.kernel->name(), "a number of seconds from 0, or None", py::repr(given).cast<std::string>());
+    throw BindingError("K8", "timeout", kernel.kernel->name(), "a number of seconds from 0, or None",
+                       py::repr(timeout).cast<std::string>());
   };
-  if (!PyNumber_Check(given.ptr()) || is_unsupported_number(given)) throw_error();
-  const double seconds = PyFloat_AsDouble(given.ptr());
+  if (!PyNumber_Check(timeout.ptr()) || is_unsupported_number(timeout)) throw_error();
+  const double seconds = PyFloat_AsDouble(timeout.ptr());
   if (seconds == -1.0 && PyErr_Occurred()) PyErr_Clear(), throw_error();
   if (!(seconds >= 0)) throw_error();
   return seconds;
 }
 
-void call(const PyKernel& kernel, const py::args& positional, py::kwargs by_name) {
+void call_kernel(const PyKernel& kernel, const py::args& positional, py::kwargs by_name) {
   const PyKernel self = kernel;  // copy, since another thread may replace it
   const std::optional<double> timeout = pop_timeout(self, positional, by_name);
-  const CallArguments given = parse_call(self, positional, std::move(by_name));
-  const ConvertedArguments converted = convert(self, given);
-  check_overlaps(self, converted);
+  const CallArguments args = parse_call(self, positional, std::move(by_name));
+  const ConvertedArguments converted = convert_arguments(self, args);
+  reject_overlapping_outputs(self, converted);
   std::vector<ArrayArgument> arrays;
   arrays.reserve(converted.arrays.size());
-  const std::vector<py::array> temporaries = result_arrays(converted, arrays);
-  const std::exception_ptr error = run_and_log(self, converted, arrays, given.size, timeout);
+  const std::vector<py::array> temporaries = make_result_temporaries(converted, arrays);
+  const std::exception_ptr error = run_and_log(self, converted, arrays, args.size, timeout);
   for (size_t i = 0; i < temporaries.size(); ++i)
     if (temporaries[i].size() > 0 && is_written(self, converted.arrays[i].name))
       py::module_::import("numpy").attr("copyto")(converted.arrays[i].given, temporaries[i]);
   if (error) std::rethrow_exception(error);
 }
 
-SpecValues spec_values(const py::dict& spec) {
+SpecValues parse_spec_values(const py::dict& spec) {
   SpecValues values;
   for (const auto& [name, value] : spec) {
     if (!py::isinstance<py::str>(name))
       throw BindingError("K1", "specialization constant", "", "names of constants", py::repr(name).cast<std::string>());
     const auto text = name.cast<std::string>();
-    Numbers numbers;
-    add_numbers(numbers, text, value);
+    PushConstantValues numbers;
+    append_numbers(numbers, text, value);
     if (!numbers.shape.empty()) throw_argument_error(text, value);
     values.emplace_back(text, numbers.values.front());
   }
-  std::sort(values.begin(), values.end(), [](const auto& one, const auto& other) { return one.first < other.first; });
+  std::sort(values.begin(), values.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
   return values;
 }
 
-py::dtype element_dtype(const PyKernel& self, const std::string& given_name, std::optional<uint32_t> length) {
+py::dtype make_element_dtype(const PyKernel& self, const std::string& given_name, std::optional<uint32_t> length) {
   const std::string name = self.interface().resolve_argument_name(given_name);
   const auto* binding = self.interface().find_binding(name);
   const auto throw_error = [&](const std::string& expected, const std::string& given) {
@@ -339,25 +341,27 @@ py::dtype element_dtype(const PyKernel& self, const std::string& given_name, std
       binding->is_block && !members.empty() && !members.back().layout.axes.empty() && members.back().layout.axes.front() == 0;
   if (has_length && !length) throw_error("length=, since '" + name + "' stands behind other members of its block", "no length");
   if (!has_length && length) throw_error("no length: this is the dtype of one element", "length=" + std::to_string(*length));
-  return numpy_dtype(*binding->layout, length.value_or(0));
+  return make_layout_dtype(*binding->layout, length.value_or(0));
 }
 
-// (sizes, axes, members): sizes of scalars without and with padding, and the same for the members of a struct by name.
-py::tuple layout_record(const MemoryLayout& layout, const DeclaredSizes& declared) {
-  const bool is_vector = layout.members.empty() && !declared.members.empty();  // one of the GLSL extension's vector types
+// Returns (sizes, axes, members): array sizes without and with padding, and the same for struct members by name.
+py::tuple make_layout_record(const MemoryLayout& layout, const DeclaredSizes& declared) {
+  const bool is_vector =
+      layout.members.empty() && !declared.members.empty();  // a struct that represents a vector type of the GLSL extension
   py::dict members;
-  for (const auto& member : layout.members) members[py::str(member.name)] = layout_record(member.layout, declared.members.at(member.name));
+  for (const auto& member : layout.members)
+    members[py::str(member.name)] = make_layout_record(member.layout, declared.members.at(member.name));
   return py::make_tuple(py::tuple(py::cast(is_vector ? layout.axes : declared.sizes)), py::tuple(py::cast(layout.axes)), members);
 }
 
-py::object layout_record_of(const PyKernel& self, const std::string& name) {
+py::object find_layout_record(const PyKernel& self, const std::string& name) {
   const auto* binding = self.interface().find_binding(self.interface().resolve_argument_name(name));
   if (!binding || !binding->layout) return py::none();
-  const DeclaredSizes block = declared_sizes(self.fp32_variant->shader()->spirv, binding->binding);
-  if (binding->is_block) return layout_record(*binding->layout, block);
+  const DeclaredSizes block = get_declared_sizes(self.fp32_variant->shader()->spirv, binding->binding);
+  if (binding->is_block) return make_layout_record(*binding->layout, block);
   DeclaredSizes element = block.members.begin()->second;
   element.sizes.erase(element.sizes.begin());
-  return layout_record(*binding->layout, element);
+  return make_layout_record(*binding->layout, element);
 }
 
 }  // namespace
@@ -377,19 +381,20 @@ void bind_kernel(py::module_& module) {
                        std::optional<std::map<std::string, std::string>> includes, const OptionsArgument& options,
                        std::vector<std::string> include_dirs, const std::string& path, bool debug, uint64_t message_bytes,
                        const LocalSizeArgument& local_size, const py::bytes& spirv) {
-             Includes include_paths{std::move(includes).value_or(std::map<std::string, std::string>{}), std::move(include_dirs)};
-             KernelSource text{source, name, path, std::move(include_paths), local_size_argument(local_size), spirv_words(spirv)};
-             auto kernel = std::make_shared<Kernel>(context, std::move(text), option_source(options), DebugOptions{debug, message_bytes});
+             IncludeSearchPath include_paths{std::move(includes).value_or(std::map<std::string, std::string>{}), std::move(include_dirs)};
+             KernelSource text{source, name, path, std::move(include_paths), parse_local_size(local_size), parse_spirv_words(spirv)};
+             auto kernel =
+                 std::make_shared<Kernel>(context, std::move(text), make_options_callback(options), DebugOptions{debug, message_bytes});
              const Macros macro_list(macros.begin(), macros.end());
-             const SpecValues constants = spec_values(spec);
+             const SpecValues constants = parse_spec_values(spec);
              if (!std::holds_alternative<std::monostate>(local_size))
                for (const auto& [constant, value] : constants)
                  if (constant.starts_with("local_size_"))
                    throw BindingError("K1", "specialization constant", constant, "local_size= alone, or constants of this name alone",
                                       "both");
-             PyKernel kernel_object{context, kernel, std::make_shared<KernelCalls>(context, kernel, macro_list, constants), nullptr};
-             const ReleasedGil release;
-             kernel_object.fp32_variant = kernel->variant(Storage::fp32, macro_list, constants);  // source errors are thrown here
+             PyKernel kernel_object{context, kernel, std::make_shared<KernelCaller>(context, kernel, macro_list, constants), nullptr};
+             const GilRelease release;
+             kernel_object.fp32_variant = kernel->get_variant(StorageType::fp32, macro_list, constants);  // source errors are thrown here
              return kernel_object;
            }),
            py::arg("source"), py::arg("context").none(false), py::arg("name") = "kernel",
@@ -420,7 +425,7 @@ void bind_kernel(py::module_& module) {
           "variants",
           [](const PyKernel& self) {
             std::map<std::string, std::shared_ptr<Shader>> shaders_by_storage;
-            for (const auto& variant : self.kernel->variants())
+            for (const auto& variant : self.kernel->list_variants())
               shaders_by_storage.emplace(name(variant->shader()->options.storage), std::const_pointer_cast<Shader>(variant->shader()));
             return shaders_by_storage;
           },
@@ -439,24 +444,24 @@ void bind_kernel(py::module_& module) {
       .def(
           "_driver_record",
           [](const PyKernel& self, const std::optional<std::string>& storage) {
-            return driver_record(*find_build(*self.kernel, self.fp32_variant, storage));
+            return make_driver_record(*find_variant(*self.kernel, self.fp32_variant, storage));
           },
           py::arg("storage") = py::none(), "Return the driver's statistics for a build, by default the plain one.")
       .def(
           "_replace", [](PyKernel& self, const PyKernel& other) { self = other; }, py::arg("other"),
           "Replace this kernel with another one.")
-      .def("dtype", &element_dtype, py::arg("name"), py::arg("length") = py::none(),
+      .def("dtype", &make_element_dtype, py::arg("name"), py::arg("length") = py::none(),
            "Return the NumPy dtype of one element of a buffer's array in the fp32 build. Structs have the shader's offsets, and a vec3 "
            "includes its padding (4 numbers), so numpy.zeros(n, dtype) has the right layout. A block with other members besides an array "
            "returns the dtype of the whole block.\n"
            "length: length of the runtime-sized array at the end of the block.\n"
            "Raise BindingError.")
-      .def("_layout", &layout_record_of, py::arg("name"),
+      .def("_layout", &find_layout_record, py::arg("name"),
            "Return the sizes of a buffer's element, or of its block, in the fp32 build: (without padding, with padding, the same for "
            "members by name). None if there are too many members.")
-      .def("bind", &bind,
+      .def("bind", &bind_arguments,
            "Return a BoundKernel for command lists, from Tensors, Images and push constants by name, and threads= or groups=.")
-      .def("run", &call,
+      .def("run", &call_kernel,
            "Run the kernel once and wait. Takes arguments by name, and threads= or groups=. Arguments are Tensors, NumPy arrays (copied to "
            "the device, and back if the kernel writes them), Images, and push constants: numbers, sequences for vectors, matrices (by "
            "column) and arrays, dicts for structs.\n"

@@ -12,7 +12,7 @@
 namespace pumice {
 namespace {
 
-// Boolean options that a dict may override; parse_option() handles the others.
+// Boolean options that a dict may override; parse_option() handles all other options.
 constexpr std::pair<std::string_view, bool ShaderOptions::*> kBoolOptions[] = {
     {"fp16_arithmetic", &ShaderOptions::fp16_arithmetic},
     {"fp16_uniform", &ShaderOptions::fp16_uniform},
@@ -35,19 +35,19 @@ constexpr std::pair<std::string_view, bool ShaderOptions::*> kBoolOptions[] = {
 
 using OptionChange = std::function<void(ShaderOptions&)>;
 
-// The change requested by one entry. It holds no Python objects, because kernels compile without the GIL.
+// Returns the change that one entry requests. It has no Python objects, because kernels compile without the GIL.
 OptionChange parse_option(const std::string& key, const py::handle& value) {
   for (const auto& [option, member] : kBoolOptions)
     if (key == option) return [member, on = value.cast<bool>()](ShaderOptions& options) { options.*member = on; };
   if (key == "generation")
-    return [new_value = generation_from_name(value.cast<std::string>())](ShaderOptions& options) { options.generation = new_value; };
+    return [new_value = parse_extension_version(value.cast<std::string>())](ShaderOptions& options) { options.generation = new_value; };
   if (key == "subgroup") return [new_value = value.cast<std::set<std::string>>()](ShaderOptions& options) { options.subgroup = new_value; };
   if (key == "vulkan_minor") return [new_value = value.cast<int>()](ShaderOptions& options) { options.vulkan_minor = new_value; };
   if (key == "profile")
-    return [new_macros = value.cast<Profile::Macros>()](ShaderOptions& options) {
-      Profile::Macros macros = new_macros;
+    return [new_macros = value.cast<MacroProfile::Macros>()](ShaderOptions& options) {
+      MacroProfile::Macros macros = new_macros;
       macros.insert(options.profile.macros().begin(), options.profile.macros().end());
-      options.profile = Profile(std::move(macros));
+      options.profile = MacroProfile(std::move(macros));
     };
   if (key == "storage")
     throw py::type_error(
@@ -55,14 +55,14 @@ OptionChange parse_option(const std::string& key, const py::handle& value) {
   throw py::type_error("Kernel: options: expected keywords of ShaderOptions; given '" + key + "'");
 }
 
-OptionsCallback apply_overrides(const Record& given) {
+OptionsCallback make_override_callback(const Record& overrides) {
   std::vector<OptionChange> changes;
-  for (const auto& [key, value] : given) {
+  for (const auto& [key, value] : overrides) {
     const auto name = py::str(key).cast<std::string>();
     try {
       changes.push_back(parse_option(name, value));
     } catch (const py::cast_error&) {
-      throw py::type_error("Kernel: options['" + name + "']: expected a value as ShaderOptions takes it; given " + type_name(value));
+      throw py::type_error("Kernel: options['" + name + "']: expected a value as ShaderOptions takes it; given " + get_type_name(value));
     }
   }
   return [changes = std::move(changes)](ShaderOptions options) {
@@ -74,9 +74,9 @@ OptionsCallback apply_overrides(const Record& given) {
 
 }  // namespace
 
-OptionsCallback option_source(const OptionsArgument& given) {
-  if (const auto* fixed = std::get_if<ShaderOptions>(&given)) return [options = *fixed](const ShaderOptions&) { return options; };
-  if (const auto* changes = std::get_if<Record>(&given)) return apply_overrides(*changes);
+OptionsCallback make_options_callback(const OptionsArgument& argument) {
+  if (const auto* fixed = std::get_if<ShaderOptions>(&argument)) return [options = *fixed](const ShaderOptions&) { return options; };
+  if (const auto* changes = std::get_if<Record>(&argument)) return make_override_callback(*changes);
   return {};
 }
 

@@ -11,6 +11,6 @@ namespace pumice {
 // ShaderOptions replace all defaults for the device and arrays; a dict overrides individual keywords.
 using OptionsArgument = std::variant<std::monostate, ShaderOptions, Record>;
 // Throws TypeError for an unknown keyword; invalid values throw when the kernel is compiled.
-OptionsCallback option_source(const OptionsArgument& given);
+OptionsCallback make_options_callback(const OptionsArgument& argument);
 
 }  // namespace pumice

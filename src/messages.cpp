@@ -30,8 +30,8 @@ std::string strip_newline(const std::string& text) {
 }  // namespace
 
 void forward_log() {
-  if (!has_log()) return;
-  const auto entries = take_log();
+  if (!has_log_messages()) return;
+  const auto entries = take_log_messages();
   const bool imported = py::module_::import("sys").attr("modules").contains("logging");
   const bool warns = std::ranges::any_of(entries, [](const auto& entry) { return entry.first >= LogLevel::warning; });
   if (!imported && !warns) return;  // without the logging module, only warnings are shown
@@ -64,8 +64,8 @@ void collect_messages(Recording& recording, uint64_t id) {
 }
 
 void collect_finished_messages(Context& context) {
-  const CollectedMessages collected = [&] {
-    const ReleasedGil release;
+  const DebugMessages collected = [&] {
+    const GilRelease release;
     return collect_debug_messages(context);
   }();
   for (const auto& log : collected.logs)

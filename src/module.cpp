@@ -10,7 +10,7 @@ PYBIND11_MODULE(_pumice, module) {
   pumice::bind_visibility(module);
   auto buffer = pumice::bind_buffer(module);
   pumice::bind_tensor(module);
-  pumice::bind_sharing(module, buffer);
+  pumice::bind_memory_sharing(module, buffer);
   pumice::bind_image(module);
   pumice::bind_shader(module);
   pumice::bind_messages(module);

@@ -25,7 +25,7 @@ void bind_nnapi(py::module_& module) {
       "nnapi_operations",
       [] {
         std::vector<const Operation*> all;
-        for (const Operation& operation : nnapi::operations()) all.push_back(&operation);
+        for (const Operation& operation : nnapi::get_operations()) all.push_back(&operation);
         return all;
       },
       py::return_value_policy::reference, "Return all supported NNAPI operations, sorted by name.");

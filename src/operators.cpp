@@ -10,11 +10,11 @@
 namespace pumice {
 namespace {
 
-[[noreturn]] void throw_attribute_error(const std::string& name, const std::string& given) {
-  throw GraphError(name, "attribute '" + name + "': a number, a text, an array or a list of numbers or texts expected; given " + given);
+[[noreturn]] void throw_attribute_error(const std::string& name, const std::string& actual) {
+  throw GraphError(name, "attribute '" + name + "': a number, a text, an array or a list of numbers or texts expected; given " + actual);
 }
 
-bool is_text(const py::handle& value) {
+bool is_string_or_bytes(const py::handle& value) {
   return py::isinstance<py::str>(value) || py::isinstance<py::bytes>(value);
 }
 
@@ -22,10 +22,10 @@ bool is_integer(const py::handle& value) {
   return PyIndex_Check(value.ptr()) != 0;
 }
 
-AttributeValue list_attribute(const std::string& name, const py::sequence& list) {
+AttributeValue parse_list_attribute(const std::string& name, const py::sequence& list) {
   bool has_text = false, all_integers = true;
   for (const auto& item : list) {
-    has_text = has_text || is_text(item);
+    has_text = has_text || is_string_or_bytes(item);
     all_integers = all_integers && is_integer(item);
   }
   try {
@@ -37,34 +37,34 @@ AttributeValue list_attribute(const std::string& name, const py::sequence& list)
   }
 }
 
-AttributeValue attribute_value(const std::string& name, const py::handle& value) {
-  if (is_text(value)) return value.cast<std::string>();
-  if (py::isinstance<py::array>(value)) return host_tensor(value.cast<py::array>(), "attribute '" + name + "'");
+AttributeValue parse_attribute(const std::string& name, const py::handle& value) {
+  if (is_string_or_bytes(value)) return value.cast<std::string>();
+  if (py::isinstance<py::array>(value)) return make_host_tensor(value.cast<py::array>(), "attribute '" + name + "'");
   try {
     if (is_integer(value)) return value.cast<int64_t>();
-    if (PyNumber_Check(value.ptr()) != 0 && !py::isinstance<Tensor>(value)) return attribute_real(value.cast<double>());
+    if (PyNumber_Check(value.ptr()) != 0 && !py::isinstance<Tensor>(value)) return round_to_float32(value.cast<double>());
   } catch (const py::cast_error&) {
-    throw_attribute_error(name, number_text(value));
+    throw_attribute_error(name, format_number(value));
   }
   if (py::isinstance<py::list>(value) || py::isinstance<py::tuple>(value))
-    return list_attribute(name, py::reinterpret_borrow<py::sequence>(value));
-  throw_attribute_error(name, type_name(value));
+    return parse_list_attribute(name, py::reinterpret_borrow<py::sequence>(value));
+  throw_attribute_error(name, get_type_name(value));
 }
 
-std::vector<std::string_view> dtypes_of(const ValueRole& role) {
+std::vector<std::string_view> list_dtypes(const ValueRole& role) {
   std::vector<std::string_view> dtypes;
   for (int i = 0; i < kDTypeCount; ++i)
     if (contains(role.dtypes, static_cast<DType>(i))) dtypes.push_back(name(static_cast<DType>(i)));
   return dtypes;
 }
 
-// ONNX names of attribute types.
-std::string_view attribute_kind(const AttributeSchema& attribute) {
+// Returns the ONNX name of an attribute's type.
+std::string_view get_attribute_kind(const AttributeSchema& attribute) {
   constexpr std::string_view names[] = {"int", "float", "string", "ints", "floats", "strings", "tensor"};
   return names[static_cast<size_t>(attribute.kind)];
 }
 
-std::vector<std::pair<std::string_view, std::string_view>> in_place_pairs(const OperatorRow& row) {
+std::vector<std::pair<std::string_view, std::string_view>> find_in_place_pairs(const OperatorRow& row) {
   std::vector<std::pair<std::string_view, std::string_view>> pairs;
   for (size_t i = 0; i < row.schema.inputs.size(); ++i)
     for (size_t j = 0; j < row.schema.outputs.size(); ++j)
@@ -72,36 +72,36 @@ std::vector<std::pair<std::string_view, std::string_view>> in_place_pairs(const 
   return pairs;
 }
 
-const OperatorRow& find_row(const std::string& name) {
-  const OperatorRow* row = find_operator(name);
+const OperatorRow& find_operator_row(const std::string& name) {
+  const OperatorRow* row = find_operator(replace_old_name(name));
   return row ? *row : throw UnsupportedError("operator " + name + ": expected one that pumice.operators() lists");
 }
 
 // Converts an array, a number or a list of numbers (to int64 or float32, like attributes).
-HostTensor host_values(const py::object& given, const std::string& what) {
-  if (py::isinstance<py::array>(given)) return host_tensor(given.cast<py::array>(), what);
+HostTensor parse_host_values(const py::object& value, const std::string& label) {
+  if (py::isinstance<py::array>(value)) return make_host_tensor(value.cast<py::array>(), label);
   const py::module_ numpy = py::module_::import("numpy");
-  const auto array = numpy.attr("asarray")(given).cast<py::array>();
-  if (py::hasattr(given, "dtype")) return host_tensor(array, what);
-  if (array.size() == 0 || array.dtype().kind() == 'i') return host_tensor(array.attr("astype")("int64").cast<py::array>(), what);
-  if (array.dtype().kind() == 'f') return host_tensor(array.attr("astype")("float32").cast<py::array>(), what);
-  return host_tensor(array, what);
+  const auto array = numpy.attr("asarray")(value).cast<py::array>();
+  if (py::hasattr(value, "dtype")) return make_host_tensor(array, label);
+  if (array.size() == 0 || array.dtype().kind() == 'i') return make_host_tensor(array.attr("astype")("int64").cast<py::array>(), label);
+  if (array.dtype().kind() == 'f') return make_host_tensor(array.attr("astype")("float32").cast<py::array>(), label);
+  return make_host_tensor(array, label);
 }
 
 using OperatorInput =
     py::typing::Optional<py::typing::Union<TensorDesc, py::array, int64_t, double, std::vector<int64_t>, std::vector<double>>>;
 
-// Inputs given as values, as a TensorDesc only, or as None.
+// Inputs, each passed as a value, as a TensorDesc, or as None.
 struct OperatorInputs {
   std::vector<std::optional<HostTensor>> values;
   std::vector<std::optional<TensorDesc>> declared_descs;
 
-  std::vector<const HostTensor*> hosts() const {
+  std::vector<const HostTensor*> host_tensors() const {
     std::vector<const HostTensor*> all;
     for (const auto& value : values) all.push_back(value ? &*value : nullptr);
     return all;
   }
-  std::vector<const TensorDesc*> descs() const {
+  std::vector<const TensorDesc*> tensor_descs() const {
     std::vector<const TensorDesc*> all;
     for (size_t i = 0; i < values.size(); ++i)
       all.push_back(declared_descs[i] ? &*declared_descs[i] : values[i] ? &values[i]->desc : nullptr);
@@ -109,21 +109,21 @@ struct OperatorInputs {
   }
 };
 
-OperatorInputs parse_inputs(const py::typing::Iterable<OperatorInput>& given) {
+OperatorInputs parse_inputs(const py::typing::Iterable<OperatorInput>& args) {
   OperatorInputs inputs;
-  for (const py::handle input : given) {
+  for (const py::handle input : args) {
     auto& value = inputs.values.emplace_back();
     auto& declared_descs = inputs.declared_descs.emplace_back();
     if (input.is_none()) continue;
     if (py::isinstance<TensorDesc>(input))
       declared_descs = input.cast<TensorDesc>();
     else
-      value = host_values(py::reinterpret_borrow<py::object>(input), "inputs[" + std::to_string(inputs.values.size() - 1) + "]");
+      value = parse_host_values(py::reinterpret_borrow<py::object>(input), "inputs[" + std::to_string(inputs.values.size() - 1) + "]");
   }
   return inputs;
 }
 
-// An activation name, optionally with its attributes.
+// The name of an activation, optionally with its attributes.
 using Activation = std::variant<std::monostate, std::string, std::pair<std::string, Record>>;
 
 Operator make_operator(const std::string& name, const py::typing::Iterable<OperatorInput>& inputs,
@@ -131,47 +131,47 @@ Operator make_operator(const std::string& name, const py::typing::Iterable<Opera
   OperatorInputs parsed = parse_inputs(inputs);
   for (auto& value : parsed.values)
     if (value) value = HostTensor::copy_of(value->desc, value->data);  // copy, so that later changes to the array have no effect
-  Operator operation(name, std::move(parsed.declared_descs), std::move(outputs), attributes_of(attributes), std::move(parsed.values));
+  Operator operation(replace_old_name(name), std::move(parsed.declared_descs), std::move(outputs), parse_attributes(attributes), std::move(parsed.values));
   if (const auto* activation_name = std::get_if<std::string>(&activation)) operation.set_activation(*activation_name, {});
-  if (const auto* given = std::get_if<std::pair<std::string, Record>>(&activation))
-    operation.set_activation(given->first, attributes_of(given->second));
+  if (const auto* name_and_attributes = std::get_if<std::pair<std::string, Record>>(&activation))
+    operation.set_activation(name_and_attributes->first, parse_attributes(name_and_attributes->second));
   return operation;
 }
 
-std::vector<std::optional<TensorDesc>> output_descs(const std::string& op, const py::typing::Iterable<OperatorInput>& given,
-                                                    const Integer& given_outputs, const py::kwargs& attributes) {
-  const size_t outputs = outputs_argument(given_outputs, op);
-  const OperatorRow& row = find_row(op);
-  const Attributes checked = checked_attributes(row, op, attributes_of(attributes));
-  const OperatorInputs inputs = parse_inputs(given);
-  check_inputs(row, op, inputs.descs(), outputs);
-  ShapeContext context(op, checked, inputs.descs(), inputs.hosts(), outputs);
+std::vector<std::optional<TensorDesc>> infer_output_descs(const std::string& op, const py::typing::Iterable<OperatorInput>& args,
+                                                          const Integer& given_outputs, const py::kwargs& attributes) {
+  const size_t outputs = parse_output_count(given_outputs, op);
+  const OperatorRow& row = find_operator_row(op);
+  const Attributes checked = checked_attributes(row, op, parse_attributes(attributes));
+  const OperatorInputs inputs = parse_inputs(args);
+  check_inputs(row, op, inputs.tensor_descs(), outputs);
+  ShapeContext context(op, checked, inputs.tensor_descs(), inputs.host_tensors(), outputs);
   row.shape(context);
   return context.take_outputs();
 }
 
-py::typing::Optional<py::typing::List<py::array>> evaluate_node(const std::string& op, const py::typing::Iterable<OperatorInput>& given,
+py::typing::Optional<py::typing::List<py::array>> evaluate_node(const std::string& op, const py::typing::Iterable<OperatorInput>& args,
                                                                 size_t outputs, const py::kwargs& attributes) {
-  const OperatorRow& row = find_row(op);
-  const Attributes checked = checked_attributes(row, op, attributes_of(attributes));
-  const OperatorInputs inputs = parse_inputs(given);
-  check_inputs(row, op, inputs.descs(), outputs);
-  const auto values = evaluate_on_host(row, op, checked, inputs.hosts());
+  const OperatorRow& row = find_operator_row(op);
+  const Attributes checked = checked_attributes(row, op, parse_attributes(attributes));
+  const OperatorInputs inputs = parse_inputs(args);
+  check_inputs(row, op, inputs.tensor_descs(), outputs);
+  const auto values = evaluate_on_host(row, op, checked, inputs.host_tensors());
   if (!values || std::any_of(values->begin(), values->end(), [](const HostTensor& value) { return bits(value.desc.dtype) < 8; }))
     return py::none();
   py::list arrays;
-  for (const HostTensor& value : *values) arrays.append(array_of(value));
+  for (const HostTensor& value : *values) arrays.append(copy_to_array(value));
   return arrays;
 }
 
 ExprType parse_expr_type(const std::string& type) {
   for (const auto dtype : {DType::bool_, DType::int32, DType::uint32, DType::int64, DType::uint64, DType::float32})
-    if (name(dtype) == type) return expr_type(dtype);
+    if (name(dtype) == type) return to_expr_type(dtype);
   throw GraphError("type", "'" + type + "'; expressions compute in bool, int32, uint32, int64, uint64 and float32");
 }
 
 // Returns an int if all inputs are ints, else a float.
-py::typing::Union<int64_t, double> evaluate(const Expression& self, const py::typing::Dict<py::str, py::object>& values) {
+py::typing::Union<int64_t, double> evaluate_expression(const Expression& self, const py::typing::Dict<py::str, py::object>& values) {
   std::map<std::string, int64_t> integers;
   std::map<std::string, double> reals;
   for (const auto& [key, value] : values) {
@@ -183,43 +183,43 @@ py::typing::Union<int64_t, double> evaluate(const Expression& self, const py::ty
   return py::float_(self.evaluate(reals));
 }
 
-py::typing::Tuple<py::str, py::str> expression_glsl(const Expression& self, const std::map<std::string, std::string>& types) {
+py::typing::Tuple<py::str, py::str> make_expression_glsl(const Expression& self, const std::map<std::string, std::string>& types) {
   std::map<std::string, ExprType> named;
   for (const auto& [name, type] : types) named.emplace(name, parse_expr_type(type));
   ExprType result = ExprType::f32;
-  const std::string text = self.glsl(named, &result);
-  return py::make_tuple(text, std::string(glsl_name(result)));
+  const std::string text = self.to_glsl(named, &result);
+  return py::make_tuple(text, std::string(glsl_type_name(result)));
 }
 
 // Binds operator schema classes.
 void bind_schemas(py::module_& module) {
   py::class_<ValueRole>(module, "ValueRole", "An input or output of an operator.")
       .def_property_readonly("name", [](const ValueRole& self) { return self.name; })
-      .def_property_readonly("dtypes", &dtypes_of,
+      .def_property_readonly("dtypes", &list_dtypes,
                              "Supported element types; empty if the value exists in ONNX but the engine does not support it.")
       .def_readonly("optional", &ValueRole::optional)
       .def_readonly("variadic", &ValueRole::variadic, "Whether it stands for any number of values.")
       .def_property_readonly(
           "type", [](const ValueRole& self) { return self.type == 0 ? std::string() : std::string(1, self.type); },
           "Letter shared by values of the same element type; empty if its type is independent.")
-      .def("__repr__", [](const ValueRole& self) { return "<ValueRole " + std::string(self.name) + ": " + names(self.dtypes) + ">"; });
+      .def("__repr__", [](const ValueRole& self) { return "<ValueRole " + std::string(self.name) + ": " + join_names(self.dtypes) + ">"; });
   py::class_<AttributeSchema>(module, "AttributeSchema", "An attribute of an operator.")
       .def_property_readonly("name", [](const AttributeSchema& self) { return self.name; })
-      .def_property_readonly("kind", &attribute_kind, "'int', 'float', 'string', 'ints', 'floats', 'strings' or 'tensor'.")
+      .def_property_readonly("kind", &get_attribute_kind, "'int', 'float', 'string', 'ints', 'floats', 'strings' or 'tensor'.")
       .def_property_readonly("required", [](const AttributeSchema& self) { return !self.fallback && !self.optional; })
       .def_property_readonly(
-          "default", [](const AttributeSchema& self) { return self.fallback ? attribute_object(*self.fallback) : py::none(); },
+          "default", [](const AttributeSchema& self) { return self.fallback ? make_python_attribute(*self.fallback) : py::none(); },
           "Default value; None if the attribute is required or may be omitted.")
       .def_property_readonly(
           "choices",
           [](const AttributeSchema& self) -> py::typing::List<py::object> {
             py::list choices;
-            for (const AttributeValue& choice : self.choices) choices.append(attribute_object(choice));
+            for (const AttributeValue& choice : self.choices) choices.append(make_python_attribute(choice));
             return choices;
           },
           "Supported values; empty: any.")
       .def("__repr__", [](const AttributeSchema& self) {
-        return "<AttributeSchema " + std::string(self.name) + ": " + std::string(attribute_kind(self)) + ">";
+        return "<AttributeSchema " + std::string(self.name) + ": " + std::string(get_attribute_kind(self)) + ">";
       });
 }
 
@@ -234,7 +234,8 @@ void bind_operator_row(py::module_& module) {
       .def_property_readonly(
           "ranks", [](const OperatorRow& self) { return std::pair(self.schema.min_rank, self.schema.max_rank); },
           "Minimum and maximum rank of the first input.")
-      .def_property_readonly("in_place", &in_place_pairs, "(input, output) pairs that may share memory if the operator is one dispatch.")
+      .def_property_readonly("in_place", &find_in_place_pairs,
+                             "(input, output) pairs that may share memory if the operator is one dispatch.")
       .def_property_readonly(
           "host_inputs",
           [](const OperatorRow& self) {
@@ -269,7 +270,7 @@ void bind_operator_table(py::module_& module) {
         return find_operator(domain.empty() || domain == "ai.onnx" ? name : domain + "::" + name) != nullptr;
       },
       py::arg("name"), py::arg("domain") = "", "Return whether the operator table has this operator in this domain (by default ONNX's).");
-  module.def("output_descs", &output_descs, py::arg("op"), py::arg("inputs"), py::arg("outputs") = 1,
+  module.def("output_descs", &infer_output_descs, py::arg("op"), py::arg("inputs"), py::arg("outputs") = 1,
              "Return the packed TensorDescs of an operator's outputs, as Operator expects them; None for an omitted output.\n"
              "inputs: for each a TensorDesc, an array (known values), or None if omitted.\n"
              "outputs: number of outputs.\n"
@@ -286,10 +287,10 @@ void bind_expression(py::module_& module) {
       .def_property_readonly("names", &Expression::names, "Free names, in order of first use.")
       .def("substitute", &Expression::substitute, py::arg("replacements"))
       .def(
-          "weight", &Expression::weight, py::arg("has_doubles") = false,
+          "weight", &Expression::estimate_compile_cost, py::arg("has_doubles") = false,
           "Return the cost of compiling its GLSL: about the number of instructions its functions expand to, in double or float arithmetic.")
-      .def("glsl", &expression_glsl, py::arg("types"), "Return (source, GLSL type of the result) for these dtypes of the names.")
-      .def("evaluate", &evaluate, py::arg("values"),
+      .def("glsl", &make_expression_glsl, py::arg("types"), "Return (source, GLSL type of the result) for these dtypes of the names.")
+      .def("evaluate", &evaluate_expression, py::arg("values"),
            "Evaluate one element on the host: exactly for integers, otherwise in double precision.");
 }
 
@@ -307,7 +308,7 @@ void bind_precision(py::module_& module) {
         return "<PrecisionSupport " + std::string(self.precision) + ": " + std::string(name(self.storage)) +
                (self.matrices ? ", matrix units>" : ">");
       });
-  module.def("precision_support", &precision_support, py::arg("device"), py::call_guard<ReleasedGil>(),
+  module.def("precision_support", &precision_support, py::arg("device"), py::call_guard<GilRelease>(),
              "Return how a device runs operators at each precision.\n"
              "device: from devices(), or the info of a context.");
 }
@@ -325,22 +326,22 @@ constexpr const char* kOptions =
 
 }  // namespace
 
-py::object attribute_object(const AttributeValue& value) {
+py::object make_python_attribute(const AttributeValue& value) {
   return std::visit(
       [](const auto& stored_value) -> py::object {
         if constexpr (std::is_same_v<std::decay_t<decltype(stored_value)>, HostTensor>)
-          return array_of(stored_value);
+          return copy_to_array(stored_value);
         else
           return py::cast(stored_value);
       },
       value);
 }
 
-Attributes attributes_of(const py::dict& given) {
+Attributes parse_attributes(const py::dict& dict) {
   Attributes attributes;
-  for (const auto& [key, value] : given) {
+  for (const auto& [key, value] : dict) {
     const auto name = key.cast<std::string>();
-    if (!value.is_none()) attributes.set(name, attribute_value(name, value));
+    if (!value.is_none()) attributes.set(name, parse_attribute(name, value));
   }
   return attributes;
 }
@@ -373,8 +374,8 @@ void bind_operators(py::module_& module) {
           "compile",
           [](const Operator& self, std::shared_ptr<Context> context, const std::optional<std::string>& precision,
              const std::vector<std::string>& flags) {
-            const ReleasedGil release;
-            return self.compile(std::move(context), execution_options(precision, flags));
+            const GilRelease release;
+            return self.compile(std::move(context), parse_execution_options(precision, flags));
           },
           py::arg("context").none(false), py::arg("precision") = py::none(), py::arg("flags") = std::vector<std::string>(), kOptions);
 }

@@ -6,14 +6,14 @@
 namespace pumice {
 namespace {
 
-ProfileLevel parse_level(const std::string& level) {
+ProfileLevel parse_profile_level(const std::string& level) {
   if (level == "execution") return ProfileLevel::execution;
   if (level == "node") return ProfileLevel::node;
   if (level == "dispatch") return ProfileLevel::dispatch;
   throw Error("level: expected 'execution', 'node' or 'dispatch', given '" + level + "'");
 }
 
-Record record_of(const ProfiledDispatch& profiled) {
+Record make_record(const ProfiledDispatch& profiled) {
   Record record;
   record["node"] = profiled.label;
   record["kernel"] = profiled.kernel;
@@ -28,10 +28,10 @@ Record record_of(const ProfiledDispatch& profiled) {
   return record;
 }
 
-// Shares the Python list of dispatches between executions of the same recording.
-class RunRecords {
+// Converts profiled runs to Python. Runs of the same recording share one list of dispatches.
+class ProfiledRunRecords {
  public:
-  Record record_of(const ProfiledRun& run) {
+  Record make_record(const ProfiledRun& run) {
     py::list spans;
     for (const auto& span : run.spans) spans.append(py::make_tuple(span.first, span.last, span.before, span.ready, span.end));
     Record record;
@@ -44,23 +44,23 @@ class RunRecords {
     record["recording"] = reinterpret_cast<uintptr_t>(run.dispatches.get());
     record["begin"] = run.begin;
     record["end"] = run.end;
-    record["dispatches"] = count_dispatches(run);
+    record["dispatches"] = get_dispatch_records(run);
     record["spans"] = spans;
     return record;
   }
 
  private:
-  py::list count_dispatches(const ProfiledRun& run) {
+  py::list get_dispatch_records(const ProfiledRun& run) {
     const auto [found, is_new] = dispatch_lists_.emplace(run.dispatches.get(), py::list());
     if (is_new)
-      for (const auto& profiled : *run.dispatches) found->second.append(pumice::record_of(profiled));
+      for (const auto& profiled : *run.dispatches) found->second.append(pumice::make_record(profiled));
     return found->second;
   }
 
   std::map<const void*, py::list> dispatch_lists_;
 };
 
-Record record_of(const HostEvent& event) {
+Record make_record(const HostEvent& event) {
   Record record;
   record["kind"] = event.kind;
   record["name"] = event.name;
@@ -75,15 +75,15 @@ Record stop_profile() {
   std::vector<HostEvent> events;
   std::vector<ProfiledRun> runs;
   {
-    const ReleasedGil release;
+    const GilRelease release;
     const auto profiler = stop_profiler();
     events = stop_trace();
     if (profiler) runs = profiler->finish();
   }
   py::list host, run_records;
-  for (const auto& event : events) host.append(record_of(event));
-  RunRecords records;
-  for (const auto& run : runs) run_records.append(records.record_of(run));
+  for (const auto& event : events) host.append(make_record(event));
+  ProfiledRunRecords records;
+  for (const auto& run : runs) run_records.append(records.make_record(run));
   Record record;
   record["host"] = host;
   record["runs"] = run_records;
@@ -96,7 +96,7 @@ void bind_profile(py::module_& module) {
   module.def(
       "_start_profile",
       [](const std::string& level, uint64_t every) {
-        if (!start_profiler(parse_level(level), every)) throw StateError("a profile is on already; one at a time measures");
+        if (!start_profiler(parse_profile_level(level), every)) throw StateError("a profile is on already; one at a time measures");
         start_trace();
       },
       py::arg("level"), py::arg("every"),

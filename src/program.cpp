@@ -7,7 +7,6 @@
 #include "core/error.h"
 #include "core/host_trace.h"
 #include "core/number_format.h"
-#include "core/strided_copy.h"
 #include "graph/control_flow/control_flow_observation.h"
 #include "graph/region/observed_region.h"
 
@@ -15,16 +14,17 @@ namespace pumice {
 namespace {
 
 constexpr size_t kLargeBytes = 256 << 10;  // copies of at least this size release the GIL
+constexpr uint64_t kDefaultObservedRuns = 2;
 
 // Arguments of a program call in graph order. Checks everything but shapes, which are checked when the program is bound.
-class Arguments {
+class ProgramArguments {
  public:
-  Arguments(const Program& program, const ArrayLikes& given) {
+  ProgramArguments(const Program& program, const ArrayLikes& args) {
     const auto& inputs = program.inputs();
-    if (given.size() != inputs.size()) throw BindingError("K4", "inputs", "", describe_inputs(inputs), std::to_string(given.size()));
+    if (args.size() != inputs.size()) throw BindingError("K4", "inputs", "", describe_inputs(inputs), std::to_string(args.size()));
     arrays_.reserve(inputs.size());
-    for (size_t i = 0; i < inputs.size(); ++i) add(inputs[i], given[i]);
-    // Pointers into the arrays are valid now that no array moves any more.
+    for (size_t i = 0; i < inputs.size(); ++i) add(inputs[i], args[i]);
+    // Take pointers only now, because arrays_ no longer reallocates.
     for (const auto& array : arrays_)
       shapes_.emplace_back(reinterpret_cast<const int64_t*>(array.shape()), static_cast<size_t>(array.ndim()));
     for (const auto& bytes : packed_arrays_) data_.push_back(static_cast<const std::byte*>(bytes.data()));
@@ -36,7 +36,7 @@ class Arguments {
   // `is_waiting`: the caller waits for the execution, so the arrays stay unchanged until then.
   void write_to(Lease& lease, bool is_waiting) const {
     size_t bytes = 0;
-    std::optional<ReleasedGil> release;
+    std::optional<GilRelease> release;
     for (const auto& stored_array : packed_arrays_) bytes += static_cast<size_t>(stored_array.nbytes());
     if (bytes >= kLargeBytes) release.emplace();
     for (size_t i = 0; i < data_.size(); ++i) lease.write_input(i, data_[i], is_waiting);
@@ -49,11 +49,11 @@ class Arguments {
     return std::to_string(inputs.size()) + (inputs.size() == 1 ? " array (" : " arrays (") + names + ")";
   }
 
-  void add(const ProgramValue& input, const py::object& given) {
+  void add(const ProgramValue& input, const py::object& value) {
     const std::string slot = "input '" + input.name + "'";
-    py::array array = array_like(given, slot);
-    if (!array.dtype().is(numpy_dtype(input.dtype))) {
-      const DType dtype = engine_dtype(array.dtype(), slot);
+    py::array array = convert_to_numpy(value, slot);
+    if (!array.dtype().is(get_numpy_dtype(input.dtype))) {
+      const DType dtype = get_engine_dtype(array.dtype(), slot);
       if (dtype != input.dtype)
         throw BindingError("K5", slot, input.name, "an array of " + std::string(name(input.dtype)), "one of " + std::string(name(dtype)));
     }
@@ -61,17 +61,17 @@ class Arguments {
     arrays_.push_back(std::move(array));
   }
 
-  std::vector<py::array> arrays_, packed_arrays_;  // as given; as uploaded
+  std::vector<py::array> arrays_, packed_arrays_;  // arrays of the caller; packed arrays to upload
   std::vector<ShapeView> shapes_;
   std::vector<const std::byte*> data_;
 };
 
 // Leases a recording and writes the arguments to its slots.
-std::shared_ptr<Lease> lease_with_inputs(Program& self, const Arguments& arguments, bool wait, std::optional<double> timeout,
-                                         bool filled = false) {
+std::shared_ptr<Lease> lease_and_write_inputs(Program& self, const ProgramArguments& arguments, bool wait, std::optional<double> timeout,
+                                              bool filled = false) {
   std::shared_ptr<Lease> lease;
   {
-    const ReleasedGil release;
+    const GilRelease release;
     lease = self.lease(arguments.shapes(), arguments.data(), wait, timeout, check_signals);
     if (filled) lease->fill_memory(kFillPattern, check_signals);
   }
@@ -81,16 +81,16 @@ std::shared_ptr<Lease> lease_with_inputs(Program& self, const Arguments& argumen
 
 using MaybeArrays = std::vector<std::optional<py::array>>;
 
-// Arrays passed by the caller for results, by output; null: allocate.
+// Arrays of the caller for the results, one per output; nullopt: allocate a new array.
 class OutputArrays {
  public:
   OutputArrays() = default;
-  OutputArrays(const Program& program, const MaybeArrays& given) : arrays_(given) {
+  OutputArrays(const Program& program, const MaybeArrays& arrays) : arrays_(arrays) {
     const auto& outputs = program.outputs();
-    if (given.size() != outputs.size())
-      throw BindingError("K4", "out", "", std::to_string(outputs.size()) + " arrays or None", std::to_string(given.size()));
-    for (size_t j = 0; j < given.size(); ++j)
-      if (given[j]) check_output_array(*given[j], outputs[j].dtype, "output '" + outputs[j].name + "'", outputs[j].name);
+    if (arrays.size() != outputs.size())
+      throw BindingError("K4", "out", "", std::to_string(outputs.size()) + " arrays or None", std::to_string(arrays.size()));
+    for (size_t j = 0; j < arrays.size(); ++j)
+      if (arrays[j]) check_output_array(*arrays[j], outputs[j].dtype, "output '" + outputs[j].name + "'", outputs[j].name);
     reject_overlaps(outputs);
     for (const auto& array : arrays_) targets_.push_back(array ? static_cast<std::byte*>(const_cast<void*>(array->data())) : nullptr);
   }
@@ -102,10 +102,10 @@ class OutputArrays {
   std::span<std::byte* const> targets() const { return targets_; }
   // Rejects an array whose shape differs from the result's.
   void check_shape(const Program& program, size_t j, const TensorDesc& desc) const {
-    const auto& given = (*this)[j];
-    if (given && shape_of(*given) != desc.shape)
+    const auto& array = (*this)[j];
+    if (array && get_shape(*array) != desc.shape)
       throw BindingError("K10", "output '" + program.outputs()[j].name + "'", program.outputs()[j].name, "an array of " + to_string(desc),
-                         "one of shape " + py::repr(py::tuple(given->attr("shape"))).cast<std::string>());
+                         "one of shape " + py::repr(py::tuple(array->attr("shape"))).cast<std::string>());
   }
 
  private:
@@ -125,7 +125,7 @@ class OutputArrays {
   std::vector<std::byte*> targets_;
 };
 
-// Polled during a wait: checks for signals and for the time elapsed since construction. One timeout covers all waits of an execution.
+// Callback for waits: checks signals and the time since construction. One timeout covers all waits of an execution.
 class Deadline {
  public:
   explicit Deadline(std::optional<double> timeout) : timeout_(timeout) {}
@@ -141,14 +141,14 @@ class Deadline {
   std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
 };
 
-Arrays read_results(const Program& program, const Lease& lease, const Deadline& deadline, const OutputArrays& given = {}) {
+Arrays read_results(const Program& program, const Lease& lease, const Deadline& deadline, const OutputArrays& output_arrays = {}) {
   const size_t count = program.outputs().size();
   Arrays results(count);
   for (size_t j = 0; j < count; ++j) {
     const TensorDesc& desc = lease.output_desc(j);
     const size_t bytes = desc.element_bytes();
     const auto read_to = [&](std::byte* target) {
-      std::optional<ReleasedGil> release;
+      std::optional<GilRelease> release;
       if (bytes >= kLargeBytes) release.emplace();
       lease.read_output(j, target, deadline);
     };
@@ -158,8 +158,8 @@ Arrays read_results(const Program& program, const Lease& lease, const Deadline& 
       results[j] = unpack_elements(desc.dtype, desc.shape, packed);
       continue;
     }
-    given.check_shape(program, j, desc);
-    py::array array = given[j] ? *given[j] : empty_array(desc.dtype, desc.shape);
+    output_arrays.check_shape(program, j, desc);
+    py::array array = output_arrays[j] ? *output_arrays[j] : make_empty_array(desc.dtype, desc.shape);
     read_to(static_cast<std::byte*>(array.mutable_data()));
     results[j] = std::move(array);
   }
@@ -167,28 +167,28 @@ Arrays read_results(const Program& program, const Lease& lease, const Deadline& 
 }
 
 // Starts an execution. If the host runs control flow or checks indices, returns only after it has finished.
-Submission start(const Program& self, Lease& lease, std::optional<double> timeout, std::optional<double> loop_timeout,
-                 const OutputArrays& given = {}) {
+Submission start_run(const Program& self, Lease& lease, std::optional<double> timeout, std::optional<double> loop_timeout,
+                     const OutputArrays& output_arrays = {}) {
   if (!self.has_control_flow()) {  // with control flow, output shapes are known only at the end
-    for (size_t j = 0; j < self.outputs().size(); ++j) given.check_shape(self, j, lease.output_desc(j));
-    if (!self.checks_indices()) return lease.start({}, given.targets());
+    for (size_t j = 0; j < self.outputs().size(); ++j) output_arrays.check_shape(self, j, lease.output_desc(j));
+    if (!self.checks_indices()) return lease.start({}, output_arrays.targets());
   }
-  const RunLimits limits{timeout, checked_loop_timeout(loop_timeout), check_signals};
+  const RunLimits limits{timeout, validate_loop_timeout(loop_timeout), check_signals};
   forward_log();
-  const ReleasedGil release;
-  return lease.start(limits, given.targets());
+  const GilRelease release;
+  return lease.start(limits, output_arrays.targets());
 }
 
-Arrays call(Program& self, const ArrayLikes& inputs, std::optional<double> timeout, std::optional<double> loop_timeout,
-            const std::optional<MaybeArrays>& out, bool filled) {
+Arrays call_program(Program& self, const ArrayLikes& inputs, std::optional<double> timeout, std::optional<double> loop_timeout,
+                    const std::optional<MaybeArrays>& out, bool filled) {
   const HostSpan span("model", self.name());
   const Deadline deadline(timeout);
-  const OutputArrays given = out ? OutputArrays(self, *out) : OutputArrays();
-  const Arguments arguments(self, inputs);
-  const auto lease = lease_with_inputs(self, arguments, true, timeout, filled);
-  const Submission submission = start(self, *lease, timeout, loop_timeout, given);
-  wait_for(*self.context(), submission.id(), timeout);
-  return read_results(self, *lease, deadline, given);
+  const OutputArrays output_arrays = out ? OutputArrays(self, *out) : OutputArrays();
+  const ProgramArguments arguments(self, inputs);
+  const auto lease = lease_and_write_inputs(self, arguments, true, timeout, filled);
+  const Submission submission = start_run(self, *lease, timeout, loop_timeout, output_arrays);
+  wait_for_execution(*self.context(), submission.id(), timeout);
+  return read_results(self, *lease, deadline, output_arrays);
 }
 
 py::typing::Dict<py::str, py::array> call_by_name(Program& self, const Record& inputs, std::optional<double> timeout,
@@ -201,11 +201,11 @@ py::typing::Dict<py::str, py::array> call_by_name(Program& self, const Record& i
     ordered[i] = inputs[key];
   }
   for (const auto& [key, value] : inputs) {
-    const auto given = py::str(key).cast<std::string>();
-    if (std::none_of(declared.begin(), declared.end(), [&](const ProgramValue& one) { return one.name == given; }))
-      throw BindingError("K4", "input '" + given + "'", given, "an input of program '" + self.name() + "'", "'" + given + "'");
+    const auto name = py::str(key).cast<std::string>();
+    if (std::none_of(declared.begin(), declared.end(), [&](const ProgramValue& input) { return input.name == name; }))
+      throw BindingError("K4", "input '" + name + "'", name, "an input of program '" + self.name() + "'", "'" + name + "'");
   }
-  const Arrays results = call(self, ordered, timeout, loop_timeout, {}, filled);
+  const Arrays results = call_program(self, ordered, timeout, loop_timeout, {}, filled);
   py::typing::Dict<py::str, py::array> results_by_name;
   for (size_t j = 0; j < results.size(); ++j) results_by_name[py::str(self.outputs()[j].name)] = results[j];
   return results_by_name;
@@ -216,24 +216,24 @@ class PyProgramRun {
  public:
   PyProgramRun(std::shared_ptr<Program> program, const ArrayLikes& inputs, std::optional<double> loop_timeout)
       : program_(std::move(program)),
-        lease_(lease_with_inputs(*program_, Arguments(*program_, inputs), false, {})),
-        submission_(start(*program_, *lease_, {}, loop_timeout)) {}
+        lease_(lease_and_write_inputs(*program_, ProgramArguments(*program_, inputs), false, {})),
+        submission_(start_run(*program_, *lease_, {}, loop_timeout)) {}
 
   const Submission& submission() const { return submission_; }
-  // Whether the execution and its output transfers have finished.
-  bool done() const { return !lease_ || program_->context()->completed() >= last(); }
-  void wait(std::optional<double> timeout) const { wait_for(*program_->context(), last(), timeout); }
+  // Returns whether the execution and its output transfers have finished.
+  bool done() const { return !lease_ || program_->context()->get_last_completed() >= last_id(); }
+  void wait(std::optional<double> timeout) const { wait_for_execution(*program_->context(), last_id(), timeout); }
   Arrays result(std::optional<double> timeout) {
     if (!lease_) return results_;
     const Deadline deadline(timeout);
-    wait_for(*program_->context(), submission_.id(), timeout);
+    wait_for_execution(*program_->context(), submission_.id(), timeout);
     results_ = read_results(*program_, *lease_, deadline);
     lease_.reset();
     return results_;
   }
 
  private:
-  uint64_t last() const { return lease_ ? std::max(submission_.id(), lease_->last_submission()) : submission_.id(); }
+  uint64_t last_id() const { return lease_ ? std::max(submission_.id(), lease_->last_submission()) : submission_.id(); }
 
   std::shared_ptr<Program> program_;
   std::shared_ptr<Lease> lease_;
@@ -241,18 +241,18 @@ class PyProgramRun {
   Arrays results_;
 };
 
-// Shapes given as sequences of sizes, or as arrays, whose elements are then known as well.
+// Input shapes, each passed as a sequence of sizes or as an array, whose elements are then known too.
 class ShapeArguments {
  public:
-  ShapeArguments(const Program& program, const std::vector<py::object>& given) {
-    if (given.size() != program.inputs().size())
-      throw BindingError("K4", "shapes", "", std::to_string(program.inputs().size()) + " shapes", std::to_string(given.size()));
-    for (size_t i = 0; i < given.size(); ++i) {
-      const py::object& one = given[i];
-      const bool is_array = py::isinstance<py::array>(one);
-      if (is_array) reject_masked(one, "input '" + program.inputs()[i].name + "'");
-      arrays_.push_back(is_array ? pack_elements(one.cast<py::array>(), program.inputs()[i].dtype) : py::array());
-      sizes_.push_back(is_array ? shape_of(one.cast<py::array>()) : one.cast<Shape>());
+  ShapeArguments(const Program& program, const std::vector<py::object>& args) {
+    if (args.size() != program.inputs().size())
+      throw BindingError("K4", "shapes", "", std::to_string(program.inputs().size()) + " shapes", std::to_string(args.size()));
+    for (size_t i = 0; i < args.size(); ++i) {
+      const py::object& arg = args[i];
+      const bool is_array = py::isinstance<py::array>(arg);
+      if (is_array) reject_masked_array(arg, "input '" + program.inputs()[i].name + "'");
+      arrays_.push_back(is_array ? pack_elements(arg.cast<py::array>(), program.inputs()[i].dtype) : py::array());
+      sizes_.push_back(is_array ? get_shape(arg.cast<py::array>()) : arg.cast<Shape>());
       values_.push_back(is_array ? static_cast<const std::byte*>(arrays_.back().data()) : nullptr);
     }
     for (size_t i = 0; i < sizes_.size(); ++i) {
@@ -272,23 +272,24 @@ class ShapeArguments {
   std::vector<ShapeView> shapes_;
 };
 
-py::typing::List<Record> report(const Program& self) {
+py::typing::List<Record> make_report(const Program& self) {
   py::typing::List<Record> rows;
   for (const auto& row : self.report()) {
-    py::dict one;
-    one["node"] = row.node, one["op"] = row.op, one["kernel"] = row.kernel, one["precision"] = row.precision, one["note"] = row.note;
-    one["added"] = std::string(row.added ? "yes" : "");
-    one["fusion"] = row.fusion ? std::string(name(*row.fusion)) : std::string();
-    rows.append(one);
+    py::dict record;
+    record["node"] = row.node, record["op"] = row.op, record["kernel"] = row.kernel, record["precision"] = row.precision,
+    record["note"] = row.note;
+    record["added"] = std::string(row.added ? "yes" : "");
+    record["fusion"] = row.fusion ? std::string(name(*row.fusion)) : std::string();
+    rows.append(record);
   }
   return rows;
 }
 
-py::typing::Dict<py::str, size_t> arena(Program& self, const std::vector<py::object>& given) {
-  const ShapeArguments arguments(self, given);
+py::typing::Dict<py::str, size_t> make_arena_report(Program& self, const std::vector<py::object>& shapes) {
+  const ShapeArguments arguments(self, shapes);
   ArenaReport arena;
   {
-    const ReleasedGil release;
+    const GilRelease release;
     arena = self.arena(arguments.shapes(), arguments.values());
   }
   py::typing::Dict<py::str, size_t> result;
@@ -298,94 +299,80 @@ py::typing::Dict<py::str, size_t> arena(Program& self, const std::vector<py::obj
   return result;
 }
 
-py::typing::List<Record> plan(Program& self, const std::vector<py::object>& given) {
-  const ShapeArguments arguments(self, given);
+py::typing::List<Record> make_plan_report(Program& self, const std::vector<py::object>& shapes) {
+  const ShapeArguments arguments(self, shapes);
   std::vector<StepReport> steps;
   {
-    const ReleasedGil release;
+    const GilRelease release;
     steps = self.plan(arguments.shapes(), arguments.values());
   }
   py::typing::List<Record> result;
-  for (const auto& step : steps) result.append(step_record(step));
+  for (const auto& step : steps) result.append(make_step_record(step));
   return result;
 }
 
-std::vector<DispatchTime> profile(Program& self, const ArrayLikes& inputs) {
-  const Arguments arguments(self, inputs);
-  const ReleasedGil release;
+std::vector<DispatchTime> profile_dispatches(Program& self, const ArrayLikes& inputs) {
+  const ProgramArguments arguments(self, inputs);
+  const GilRelease release;
   return self.profile(arguments.shapes(), arguments.data(), check_signals);
 }
 
-// Copies a tensor that the program stores with strides to a packed array.
-py::array packed_array(const ObservedTensor& tensor) {
-  const TensorDesc& desc = tensor.desc;
-  if (bits(desc.dtype) < 8) return unpack_elements(desc.dtype, desc.shape, {tensor.bytes, desc.element_bytes()});
-  py::array array = empty_array(desc.dtype, desc.shape);
-  const size_t element_bytes = bits(desc.dtype) / 8;
-  copy_strided(element_bytes, desc.shape, tensor.bytes, byte_strides(desc.strides, element_bytes),
-               static_cast<std::byte*>(array.mutable_data()), byte_strides(packed_strides(desc.shape), element_bytes));
-  return array;
-}
-
-py::typing::List<Record> tensor_records(const ObservedRegion& run) {
-  py::typing::List<Record> tensors;
-  for (const ObservedTensor& tensor : run.tensors()) {
-    py::dict one;
-    one["name"] = tensor.name, one["node"] = tensor.node, one["kernel"] = tensor.kernel, one["reads"] = tensor.reads;
-    one["array"] = tensor.bytes ? py::object(packed_array(tensor)) : py::none();
-    one["bytes"] = tensor.desc.packed().bytes(), one["additions"] = tensor.additions;
-    tensors.append(one);
-  }
-  return tensors;
-}
-
-Record observe(Program& self, const ArrayLikes& inputs, const std::optional<std::set<std::string>>& names, std::optional<size_t> steps) {
-  const Arguments arguments(self, inputs);
+Record observe_tensors(Program& self, const ArrayLikes& inputs, const std::optional<std::set<std::string>>& names,
+                       std::optional<size_t> steps) {
+  const ProgramArguments arguments(self, inputs);
   std::shared_ptr<ObservedRegion> run;
   {
-    const ReleasedGil release;
+    const GilRelease release;
     run = self.observe(arguments.shapes(), arguments.data(), {names ? &*names : nullptr, steps}, check_signals);
   }
   py::dict outputs;
   for (size_t j = 0; !steps && j < self.outputs().size(); ++j)
-    outputs[py::str(self.outputs()[j].name)] = packed_array({{}, {}, {}, {}, run->output_desc(j), 0, run->output(j)});
+    outputs[py::str(self.outputs()[j].name)] = copy_to_packed_array({{}, {}, {}, {}, run->output_desc(j), 0, run->output(j)});
   Record result;
-  result["tensors"] = tensor_records(*run), result["outputs"] = outputs;
+  result["tensors"] = make_tensor_records(*run), result["outputs"] = outputs;
   return result;
 }
 
-Record observe_runs(Program& self, const ArrayLikes& inputs, uint64_t max_runs, std::optional<double> loop_timeout) {
-  const Arguments arguments(self, inputs);
+Record observe_region_runs(Program& self, const ArrayLikes& inputs, uint64_t max_runs, std::optional<double> loop_timeout,
+                           const std::optional<uint64_t>& most) {
+  if (most) {
+    const py::object choose = py::module_::import("pumice.base.deprecation").attr("choose_renamed_argument");
+    max_runs = choose("Program.observe_runs(most)", *most, max_runs, kDefaultObservedRuns).cast<uint64_t>();
+  }
+  const ProgramArguments arguments(self, inputs);
   ControlFlowObservation observation;
   {
-    const RunLimits limits{{}, checked_loop_timeout(loop_timeout), check_signals};
-    const ReleasedGil release;
+    const RunLimits limits{{}, validate_loop_timeout(loop_timeout), check_signals};
+    const GilRelease release;
     observation = self.observe_runs(arguments.shapes(), arguments.data(), limits, max_runs);
   }
   Record result;
   py::list runs, regions;
   for (const ObservedRun& run : observation.runs) {
-    py::dict one, given;
-    for (const auto& [name, host] : run.inputs) given[py::str(name)] = packed_array({{}, {}, {}, {}, host.desc, 0, host.data});
-    one["graph"] = run.graph, one["number"] = run.number, one["inputs"] = given, one["tensors"] = tensor_records(*run.observed);
-    one["differing"] = run.differing;
-    runs.append(one);
+    py::dict record, input_arrays;
+    for (const auto& [name, host] : run.inputs)
+      input_arrays[py::str(name)] = copy_to_packed_array({{}, {}, {}, {}, host.desc, 0, host.data});
+    record["graph"] = run.graph, record["number"] = run.number, record["inputs"] = input_arrays,
+    record["tensors"] = make_tensor_records(*run.observed);
+    record["differing"] = run.differing;
+    runs.append(record);
   }
   for (const auto& region : observation.regions) {
-    py::dict one;
-    one["graph"] = region.graph, one["runs"] = region.runs, one["observed"] = region.observed;
-    regions.append(one);
+    py::dict record;
+    record["graph"] = region.graph, record["runs"] = region.runs, record["observed"] = region.observed;
+    regions.append(record);
   }
   py::dict outputs;
   for (size_t j = 0; j < observation.outputs.size(); ++j)
-    outputs[py::str(self.outputs()[j].name)] = packed_array({{}, {}, {}, {}, observation.outputs[j].desc, 0, observation.outputs[j].data});
+    outputs[py::str(self.outputs()[j].name)] =
+        copy_to_packed_array({{}, {}, {}, {}, observation.outputs[j].desc, 0, observation.outputs[j].data});
   result["runs"] = runs, result["regions"] = regions, result["single_loops"] = observation.single_loops, result["outputs"] = outputs;
   return result;
 }
 
-std::shared_ptr<CompiledOperator> compiled(Program& self, const std::vector<py::object>& given) {
-  const ShapeArguments arguments(self, given);
-  const ReleasedGil release;
+std::shared_ptr<CompiledOperator> compile_for_shapes(Program& self, const std::vector<py::object>& shapes) {
+  const ShapeArguments arguments(self, shapes);
+  const GilRelease release;
   return self.compiled(arguments.shapes(), arguments.values());
 }
 
@@ -396,7 +383,7 @@ void bind_program(py::module_& module) {
       .def_readonly("name", &ProgramValue::name)
       .def_property_readonly("dtype", [](const ProgramValue& self) { return std::string(name(self.dtype)); })
       .def_property_readonly(
-          "shape", [](const ProgramValue& self) { return shape_object(self.shape); },
+          "shape", [](const ProgramValue& self) { return make_shape_tuple(self.shape); },
           "The sizes, None for unknown ones; None if the rank is unknown.")
       .def_readonly("dimension_names", &ProgramValue::dimension_names, "Symbolic names of the sizes; empty for unnamed ones.")
       .def("__repr__", [](const ProgramValue& self) { return "<ProgramValue '" + self.name + "' " + std::string(name(self.dtype)) + ">"; });
@@ -439,7 +426,7 @@ void bind_program(py::module_& module) {
            "filled: fill temporary memory and results with NaN bits (in every float type) before the run, to expose results that are not "
            "computed.\n"
            "Raise TimeoutError, after which the program remains usable, or BindingError with the input, the expected and the given value.")
-      .def("call", &call, py::arg("inputs"), py::arg("timeout") = py::none(), py::arg("loop_timeout") = kDefaultLoopSeconds,
+      .def("call", &call_program, py::arg("inputs"), py::arg("timeout") = py::none(), py::arg("loop_timeout") = kDefaultLoopSeconds,
            py::arg("out") = py::none(), py::arg("filled") = false,
            "Run the program on arrays in graph order and return arrays in graph order.\n"
            "out: for each output a writable, C-contiguous array of its dtype and shape, not overlapping the others, or None.\n"
@@ -454,20 +441,20 @@ void bind_program(py::module_& module) {
           "Start an execution on arrays in graph order and return immediately. A program with control flow or host sync points returns "
           "only when it has finished; execution().start() does not wait.\n"
           "loop_timeout: see __call__.")
-      .def("compiled", &compiled, py::arg("shapes"),
+      .def("compiled", &compile_for_shapes, py::arg("shapes"),
            "Return the operator for these input shapes, for binding tables. It shares the program's initialised persistent resource.")
       .def_property_readonly("persistent", &Program::persistent, "The buffer range of the weights.")
-      .def("report", &report,
+      .def("report", &make_report,
            "Return a row per node with the kernel and precision that run it, and why: node, op, kernel, precision, note.")
-      .def("arena", &arena, py::arg("shapes"),
+      .def("arena", &make_arena_report, py::arg("shapes"),
            "Return statistics for these input shapes: bytes of temporary memory, their lower bound, and what is recorded.")
-      .def("plan", &plan, py::arg("shapes"),
+      .def("plan", &make_plan_report, py::arg("shapes"),
            "Return each dispatch for these input shapes: label, kernel, wave, whether a barrier precedes it, byte ranges of its operands, "
            "workgroups per axis ('groups'), and whether the grid was folded to fit the device's limits ('folded').")
-      .def("profile", &profile, py::arg("inputs"),
+      .def("profile", &profile_dispatches, py::arg("inputs"),
            "Run once and return a DispatchTime for each dispatch, labelled with its node. An unmeasured run first compiles kernels that "
            "have not run yet.")
-      .def("observe", &observe, py::arg("inputs"), py::arg("names") = py::none(), py::arg("steps") = py::none(),
+      .def("observe", &observe_tensors, py::arg("inputs"), py::arg("names") = py::none(), py::arg("steps") = py::none(),
            "Run the program once on arrays in graph order, with its usual plan, arena and kernels, and copy each tensor after the step "
            "that completes it.\n"
            "Return `outputs` by name and `tensors`, all tensors stored by kernels: name, node and kernel that stored it, reads (tensors "
@@ -476,19 +463,22 @@ void bind_program(py::module_& module) {
            "steps: stop after this many steps of plan(), without copies in between and without outputs; tensors that are then complete and "
            "in memory have an array.\n"
            "Raise UnsupportedError for control flow and host sync points, BindingError.")
-      .def("observe_runs", &observe_runs, py::arg("inputs"), py::arg("most") = 2, py::arg("loop_timeout") = kDefaultLoopSeconds,
-           "Do the same as observe() for a program with control flow or host sync points, which has one list of dispatches per region.\n"
-           "Return runs: the first `most` runs of each region, with graph (its name), number, inputs by name, tensors, as in observe(), "
-           "and differing, the outputs whose bits differ from the run without copies; outputs by name; regions: graph, runs and observed "
-           "of each; single_loops: loops that run in one kernel.\n"
-           "The host drives all other loops and branches. Each observed run is an extra run on the same inputs.\n"
-           "Raise UnsupportedError for a program with a single list, TimeoutError.")
-      .def("close", &Program::close, py::call_guard<ReleasedGil>(), "Free the device memory. Idempotent.")
+      .def(
+          "observe_runs", &observe_region_runs, py::arg("inputs"), py::arg("max_runs") = kDefaultObservedRuns,
+          py::arg("loop_timeout") = kDefaultLoopSeconds, py::kw_only(), py::arg("most") = py::none(),
+          "Do the same as observe() for a program with control flow or host sync points, which has one list of dispatches per region.\n"
+          "Return runs: the first `max_runs` runs of each region, with graph (its name), number, inputs by name, tensors, as in observe(), "
+          "and differing, the outputs whose bits differ from the run without copies; outputs by name; regions: graph, runs and observed "
+          "of each; single_loops: loops that run in one kernel.\n"
+          "The host drives all other loops and branches. Each observed run is an extra run on the same inputs. `most` is the old name of\n"
+          "`max_runs`.\n"
+          "Raise UnsupportedError for a program with a single list, TimeoutError.")
+      .def("close", &Program::close, py::call_guard<GilRelease>(), "Free the device memory. Idempotent.")
       .def_property_readonly("closed", &Program::closed)
       .def("__enter__", [](std::shared_ptr<Program> self) { return self; })
       .def("__exit__",
            [](Program& self, const py::args&) {
-             const ReleasedGil release;
+             const GilRelease release;
              self.close();
            })
       .def("__repr__", [](const Program& self) {

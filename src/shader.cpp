@@ -6,7 +6,7 @@
 
 #include "bindings.h"
 #include "core/error.h"
-#include "shader/debug/thread_guard.h"
+#include "shader/debug/invocation_guard.h"
 #include "shader/preamble/shader_options.h"
 #include "shader/source/embedded_shaders.h"
 #include "shader/source/glslang_loader.h"
@@ -14,18 +14,18 @@
 namespace pumice {
 namespace {
 
-std::string_view access_name(Access access) {
-  return access == Access::read ? "read" : access == Access::write ? "write" : "read_write";
+std::string_view get_access_name(ResourceAccess access) {
+  return access == ResourceAccess::read ? "read" : access == ResourceAccess::write ? "write" : "read_write";
 }
 
-Record to_record(const BindingInterface& binding) {
+Record make_record(const BindingInterface& binding) {
   Record entry;
   entry["binding"] = binding.binding;
   entry["name"] = binding.name;
   entry["block"] = binding.block;
   entry["member"] = binding.member;
   entry["aliases"] = binding.aliases;
-  entry["access"] = access_name(binding.access);
+  entry["access"] = get_access_name(binding.access);
   entry["type"] = name(binding.scalar);
   entry["least_bytes"] = binding.min_bytes;
   entry["components"] = binding.components;
@@ -41,20 +41,20 @@ Record to_record(const BindingInterface& binding) {
   return entry;
 }
 
-Record to_record(const ImageInterface& image) {
+Record make_record(const ImageInterface& image) {
   Record entry;
   entry["binding"] = image.binding;
   entry["name"] = image.name;
   entry["sampled"] = image.sampled;
   entry["dimensions"] = image.dimensions;
-  entry["access"] = access_name(image.access);
+  entry["access"] = get_access_name(image.access);
   entry["type"] = name(image.scalar);
   entry["format"] = image.format;
   entry["normalized_for"] = image.normalized_for;
   return entry;
 }
 
-Record to_record(const PushConstant& member) {
+Record make_record(const PushConstant& member) {
   Record entry;
   entry["name"] = member.name;
   entry["offset"] = member.offset;
@@ -62,11 +62,11 @@ Record to_record(const PushConstant& member) {
   entry["components"] = member.components;
   entry["count"] = member.count;
   entry["bytes"] = member.bytes;
-  entry["shape"] = sizes_of(Shape(member.shape.begin(), member.shape.end()));
+  entry["shape"] = make_size_tuple(Shape(member.shape.begin(), member.shape.end()));
   return entry;
 }
 
-Record to_record(const SpecConstant& constant) {
+Record make_record(const SpecConstant& constant) {
   Record entry;
   entry["id"] = constant.id;
   entry["name"] = constant.name;
@@ -76,21 +76,21 @@ Record to_record(const SpecConstant& constant) {
 }
 
 template <typename Items>
-py::list to_records(const Items& items) {
+py::list make_records(const Items& items) {
   py::list entries;
-  for (const auto& item : items) entries.append(to_record(item));
+  for (const auto& item : items) entries.append(make_record(item));
   return entries;
 }
 
-Record interface_record(const Interface& interface) {
+Record make_interface_record(const ShaderInterface& interface) {
   Record result;
-  result["bindings"] = to_records(interface.bindings);
-  result["images"] = to_records(interface.images);
-  result["push_constants"] = to_records(interface.push_constants);
+  result["bindings"] = make_records(interface.bindings);
+  result["images"] = make_records(interface.images);
+  result["push_constants"] = make_records(interface.push_constants);
   result["push_bytes"] = interface.push_bytes;
   std::vector<SpecConstant> constants = interface.spec_constants;
-  if (interface.guarded) std::erase_if(constants, [](const SpecConstant& one) { return one.name == kFoldedGrid; });
-  result["spec_constants"] = to_records(constants);
+  if (interface.guarded) std::erase_if(constants, [](const SpecConstant& constant) { return constant.name == kFoldedGrid; });
+  result["spec_constants"] = make_records(constants);
   result["local_size"] = py::make_tuple(interface.local_size[0], interface.local_size[1], interface.local_size[2]);
   result["local_size_ids"] = py::make_tuple(interface.local_size_id[0], interface.local_size_id[1], interface.local_size_id[2]);
   result["shared_bytes"] = interface.variables.shared;
@@ -104,13 +104,13 @@ Record interface_record(const Interface& interface) {
   return result;
 }
 
-py::bytes spirv_bytes(const Shader& self) {
+py::bytes get_spirv_bytes(const Shader& self) {
   return {reinterpret_cast<const char*>(self.spirv.data()), self.spirv.size() * 4};
 }
 
 }  // namespace
 
-std::vector<uint32_t> spirv_words(const py::bytes& spirv) {
+std::vector<uint32_t> parse_spirv_words(const py::bytes& spirv) {
   const std::string_view bytes = spirv;
   if (bytes.size() % sizeof(uint32_t) != 0)
     throw ShaderCompileError("malformed SPIR-V: expected whole 32-bit words, given " + std::to_string(bytes.size()) + " bytes");
@@ -121,14 +121,14 @@ std::vector<uint32_t> spirv_words(const py::bytes& spirv) {
 
 namespace {
 
-ShaderOptions make_options(const std::string& storage, bool fp16_arithmetic, bool fp16_uniform, bool int8_storage, bool int8_packed,
-                           bool int8_arithmetic, bool int8_uniform, bool int16_storage, bool int16_packed, bool shader_local_memory,
-                           const std::string& generation, bool image_storage, std::set<std::string> subgroup, bool int64, bool int16,
-                           bool int8, bool storage_16bit, bool fp16_rounds_to_even, int vulkan_minor, Profile::Macros profile, bool debug,
-                           bool guard) {
+ShaderOptions make_shader_options(const std::string& storage, bool fp16_arithmetic, bool fp16_uniform, bool int8_storage, bool int8_packed,
+                                  bool int8_arithmetic, bool int8_uniform, bool int16_storage, bool int16_packed, bool shader_local_memory,
+                                  const std::string& generation, bool image_storage, std::set<std::string> subgroup, bool int64, bool int16,
+                                  bool int8, bool storage_16bit, bool fp16_rounds_to_even, int vulkan_minor, MacroProfile::Macros profile,
+                                  bool debug, bool guard) {
   ShaderOptions options;
-  options.generation = generation_from_name(generation);
-  options.storage = storage_from_name(storage);
+  options.generation = parse_extension_version(generation);
+  options.storage = parse_storage_type(storage);
   options.fp16_arithmetic = fp16_arithmetic;
   options.fp16_uniform = fp16_uniform;
   options.int8_storage = int8_storage;
@@ -146,33 +146,33 @@ ShaderOptions make_options(const std::string& storage, bool fp16_arithmetic, boo
   options.storage_16bit = storage_16bit;
   options.fp16_rounds_to_even = fp16_rounds_to_even;
   options.vulkan_minor = vulkan_minor;
-  options.profile = Profile(std::move(profile));
+  options.profile = MacroProfile(std::move(profile));
   options.debug = debug;
   options.guard = guard;
   check_options(options);
   return options;
 }
 
-// Defaults of Python's ShaderOptions(): those of a device that supports everything.
-ShaderOptions default_options() {
+// Returns the defaults of Python's ShaderOptions(): a device with all capabilities.
+ShaderOptions make_default_options() {
   ShaderOptions options;
   options.int64 = options.int16 = options.int8 = options.storage_16bit = true;
   return options;
 }
 
-std::string repr_of(const ShaderOptions& self) {
+std::string format_shader_options(const ShaderOptions& self) {
   return "<ShaderOptions " + std::string(name(self.storage)) + (self.fp16_arithmetic ? ", fp16 arithmetic>" : ">");
 }
 
 void bind_shader_options(py::module_& module) {
   py::class_<ShaderOptions>(module, "ShaderOptions", "The compilation target of a shader. Explicit data, so that compiling needs no GPU.")
-      .def(py::init(&make_options), py::kw_only(), py::arg("storage") = "fp32", py::arg("fp16_arithmetic") = false,
+      .def(py::init(&make_shader_options), py::kw_only(), py::arg("storage") = "fp32", py::arg("fp16_arithmetic") = false,
            py::arg("fp16_uniform") = false, py::arg("int8_storage") = false, py::arg("int8_packed") = false,
            py::arg("int8_arithmetic") = false, py::arg("int8_uniform") = false, py::arg("int16_storage") = false,
            py::arg("int16_packed") = false, py::arg("shader_local_memory") = false, py::arg("generation") = "current",
            py::arg("image_storage") = false, py::arg("subgroup") = std::set<std::string>{}, py::arg("int64") = true,
            py::arg("int16") = true, py::arg("int8") = true, py::arg("storage_16bit") = true, py::arg("fp16_rounds_to_even") = false,
-           py::arg("vulkan_minor") = 1, py::arg("profile") = Profile::Macros{}, py::arg("debug") = false, py::arg("guard") = true,
+           py::arg("vulkan_minor") = 1, py::arg("profile") = MacroProfile::Macros{}, py::arg("debug") = false, py::arg("guard") = true,
            "storage: 'fp32', 'fp16', 'fp16_packed', 'bf16' or 'bf16_packed'.\n"
            "fp16_arithmetic: afp is fp16.\n"
            "fp16_uniform: lfp is fp16 too.\n"
@@ -189,10 +189,10 @@ void bind_shader_options(py::module_& module) {
       .def_property_readonly("storage", [](const ShaderOptions& self) { return std::string(name(self.storage)); })
       .def_property_readonly("generation", [](const ShaderOptions& self) { return std::string(name(self.generation)); })
       .def_property_readonly("profile", [](const ShaderOptions& self) { return self.profile.macros(); })
-      .def_property_readonly("preamble", py::overload_cast<const ShaderOptions&>(&preamble),
+      .def_property_readonly("preamble", py::overload_cast<const ShaderOptions&>(&make_preamble),
                              "The complete GLSL extension source for these options; a shader gets only the parts that it uses.")
       .def(py::self == py::self)
-      .def("__repr__", &repr_of);
+      .def("__repr__", &format_shader_options);
 }
 
 void bind_shader_class(py::module_& module) {
@@ -201,11 +201,11 @@ void bind_shader_class(py::module_& module) {
       .def_readonly("options", &Shader::options)
       .def_readonly("preamble", &Shader::preamble, "The source prepended to the shader's own.")
       .def_property_readonly(
-          "report", [](const Shader& self) { return withheld_macros(self.options); },
+          "report", [](const Shader& self) { return find_withheld_macros(self.options); },
           "Device macros of the profile withheld from the shader because the shader compiler lacks their GLSL extension: macro -> reason.")
-      .def_property_readonly("spirv", &spirv_bytes)
+      .def_property_readonly("spirv", &get_spirv_bytes)
       .def("disassemble", &Shader::disassemble, "Return the SPIR-V disassembly.")
-      .def_property_readonly("interface", [](const Shader& self) { return interface_record(self.interface); })
+      .def_property_readonly("interface", [](const Shader& self) { return make_interface_record(self.interface); })
       .def_readonly("warnings", &Shader::warnings)
       .def("__repr__", [](const Shader& self) {
         return "<Shader '" + self.name + "', " + std::to_string(self.spirv.size() * sizeof(uint32_t)) + " bytes of SPIR-V>";
@@ -216,17 +216,17 @@ void bind_compile(py::module_& module) {
   module.def(
       "compile",
       [](const std::string& source, const ShaderOptions& options, const std::map<std::string, std::string>& macros, const std::string& name,
-         std::optional<std::map<std::string, std::string>> includes, const std::optional<Profile::Macros>& profile,
+         std::optional<std::map<std::string, std::string>> includes, const std::optional<MacroProfile::Macros>& profile,
          std::vector<std::string> include_dirs, const LocalSizeArgument& local_size) {
         ShaderOptions target_options = options;
-        if (profile) target_options.profile = Profile(*profile);
-        const Includes search_path{std::move(includes).value_or(std::map<std::string, std::string>{}), std::move(include_dirs)};
-        const auto size = local_size_argument(local_size);
-        const ReleasedGil release;
+        if (profile) target_options.profile = MacroProfile(*profile);
+        const IncludeSearchPath search_path{std::move(includes).value_or(std::map<std::string, std::string>{}), std::move(include_dirs)};
+        const auto size = parse_local_size(local_size);
+        const GilRelease release;
         return std::const_pointer_cast<Shader>(
             compile(source, name, target_options, Macros(macros.begin(), macros.end()), search_path, size));
       },
-      py::arg("source"), py::arg_v("options", default_options(), "ShaderOptions()"),
+      py::arg("source"), py::arg_v("options", make_default_options(), "ShaderOptions()"),
       py::arg("macros") = std::map<std::string, std::string>{}, py::arg("name") = "shader", py::arg("includes") = py::none(),
       py::arg("profile") = py::none(), py::arg("include_dirs") = std::vector<std::string>{}, py::arg("local_size") = py::none(),
       "Compile GLSL source to a Shader.\n"
@@ -242,10 +242,10 @@ void bind_compile(py::module_& module) {
 
 }  // namespace
 
-std::optional<LocalSize> local_size_argument(const LocalSizeArgument& given) {
-  if (std::holds_alternative<std::monostate>(given)) return {};
-  const auto* single_size = std::get_if<int64_t>(&given);
-  const std::vector<int64_t> numbers = single_size ? std::vector{*single_size} : std::get<std::vector<int64_t>>(given);
+std::optional<LocalSize> parse_local_size(const LocalSizeArgument& argument) {
+  if (std::holds_alternative<std::monostate>(argument)) return {};
+  const auto* single_size = std::get_if<int64_t>(&argument);
+  const std::vector<int64_t> numbers = single_size ? std::vector{*single_size} : std::get<std::vector<int64_t>>(argument);
   const bool fits = !numbers.empty() && numbers.size() <= 3 &&
                     std::ranges::all_of(numbers, [](int64_t number) { return number >= 1 && number <= UINT32_MAX; });
   if (!fits) {
@@ -267,24 +267,24 @@ void bind_shader(py::module_& module) {
       .def_readonly("from_disk", &CompileCounts::from_disk);
   bind_compile(module);
   module.def(
-      "reflect", [](const py::bytes& spirv) { return interface_record(reflect(spirv_words(spirv))); }, py::arg("spirv"),
+      "reflect", [](const py::bytes& spirv) { return make_interface_record(reflect(parse_spirv_words(spirv))); }, py::arg("spirv"),
       "Return the interface of a SPIR-V module. Raise ShaderCompileError if it is malformed or stripped.");
   module.def(
       "included_files",
       [](const std::string& source, const std::string& name, std::map<std::string, std::string> includes,
          std::vector<std::string> include_dirs) {
-        return included_files(source, name, {std::move(includes), std::move(include_dirs), true});
+        return find_included_files(source, name, {std::move(includes), std::move(include_dirs), true});
       },
       py::arg("source"), py::arg("name"), py::arg("includes"), py::arg("include_dirs"),
       "Return the paths of all files that the shader file `name` includes, even conditionally, and of those that were not found.");
-  module.def("compile_counts", &compile_counts, "Return how many shaders this process compiled and how many it found in the caches.");
+  module.def("compile_counts", &get_compile_counts, "Return how many shaders this process compiled and how many it found in the caches.");
   module.def(
-      "glslang_version", [] { return std::string(glslang_version()); },
+      "glslang_version", [] { return std::string(get_glslang_version()); },
       "Return the version of the shader compiler, without loading anything.");
-  module.def("glslang_accepts", &glslang_accepts, py::arg("extension"), py::call_guard<ReleasedGil>(),
+  module.def("glslang_accepts", &glslang_supports_extension, py::arg("extension"), py::call_guard<GilRelease>(),
              "Return whether the shader compiler supports a GLSL extension.");
-  module.def("embedded_shaders", [] { return embedded_shaders(); }, "Return the paths of the engine's embedded shaders.");
-  module.def("embedded_shader", [](const std::string& path) { return std::string(embedded_shader(path)); }, py::arg("path"));
+  module.def("embedded_shaders", [] { return list_embedded_shaders(); }, "Return the paths of the engine's embedded shaders.");
+  module.def("embedded_shader", [](const std::string& path) { return std::string(get_embedded_shader(path)); }, py::arg("path"));
 }
 
 }  // namespace pumice

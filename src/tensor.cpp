@@ -5,21 +5,21 @@
 #include "bindings.h"
 #include "core/error.h"
 #include "device/host_memory.h"
-#include "operators/compiled/convert.h"
+#include "operators/compiled/convert_tensor.h"
 
 namespace pumice {
 namespace {
 
-py::array to_numpy(const Tensor& self, const std::optional<py::array>& out = {}) {
+py::array copy_to_numpy(const Tensor& self, const std::optional<py::array>& out = {}) {
   const TensorDesc& desc = self.desc();
   if (out) {
     check_output_array(*out, desc.dtype, "out", "");
-    if (shape_of(*out) != desc.shape)
+    if (get_shape(*out) != desc.shape)
       throw BindingError("K5", "out", "", "an array of " + to_string(TensorDesc(desc.dtype, desc.shape)),
-                         "one of " + to_string(TensorDesc(desc.dtype, shape_of(*out))));
+                         "one of " + to_string(TensorDesc(desc.dtype, get_shape(*out))));
   }
   const auto download = [&](std::span<std::byte> target) {
-    const ReleasedGil release;
+    const GilRelease release;
     self.download(target, check_signals);
   };
   if (bits(desc.dtype) < 8) {
@@ -27,107 +27,107 @@ py::array to_numpy(const Tensor& self, const std::optional<py::array>& out = {})
     download(packed);
     return unpack_elements(desc.dtype, desc.shape, packed);
   }
-  py::array result = out ? *out : empty_array(desc.dtype, desc.shape);
+  py::array result = out ? *out : make_empty_array(desc.dtype, desc.shape);
   download({static_cast<std::byte*>(result.mutable_data()), static_cast<size_t>(result.nbytes())});
   return result;
 }
 
-py::object array_of(const Tensor& self, const py::object& dtype, const py::object& copy) {
+py::object convert_to_array(const Tensor& self, const py::object& dtype, const py::object& copy) {
   if (!copy.is_none() && !copy.cast<bool>()) throw py::value_error("a Tensor is in device memory: an array of it is always a copy");
-  const py::array array = to_numpy(self);
+  const py::array array = copy_to_numpy(self);
   return dtype.is_none() ? py::object(array) : array.attr("astype")(dtype, py::arg("copy") = false);
 }
 
-Tensor from_host(const py::array& array, std::shared_ptr<Context> context) {
-  reject_masked(array, "array");
-  const DType dtype = engine_dtype(array.dtype(), "array");
-  const auto refuse = [](const std::string& why) { throw UnsupportedError("host memory without a copy: " + why); };
-  if (bits(dtype) < 8) refuse("NumPy keeps an element of " + std::string(name(dtype)) + " in a byte, the device in a part of one");
-  if (!array.writeable()) refuse("the array is read-only, and the device may write");
+Tensor import_host_array(const py::array& array, std::shared_ptr<Context> context) {
+  reject_masked_array(array, "array");
+  const DType dtype = get_engine_dtype(array.dtype(), "array");
+  const auto reject = [](const std::string& why) { throw UnsupportedError("host memory without a copy: " + why); };
+  if (bits(dtype) < 8) reject("NumPy keeps an element of " + std::string(name(dtype)) + " in a byte, the device in a part of one");
+  if (!array.writeable()) reject("the array is read-only, and the device may write");
   Strides strides;
   for (py::ssize_t axis = 0; axis < array.ndim(); ++axis) {
     const bool counts = array.shape(axis) > 1;
     if (counts && (array.strides(axis) < 0 || array.strides(axis) % array.itemsize()))
-      refuse("a stride of " + std::to_string(array.strides(axis)) + " bytes; expected 0 or more elements of " +
+      reject("a stride of " + std::to_string(array.strides(axis)) + " bytes; expected 0 or more elements of " +
              std::to_string(array.itemsize()));
     strides.push_back(counts ? array.strides(axis) / array.itemsize() : 1);
   }
   auto* const address = const_cast<void*>(array.data());
-  auto owner = keep(array);
-  const ReleasedGil release;
-  return import_host_tensor(TensorDesc(dtype, shape_of(array), std::move(strides)), address, std::move(context), std::move(owner));
+  auto owner = keep_alive(array);
+  const GilRelease release;
+  return import_host_tensor(TensorDesc(dtype, get_shape(array), std::move(strides)), address, std::move(context), std::move(owner));
 }
 
 // Converts a number to an element of the dtype. Throws BindingError (K6) if it is not a number or not representable in an integer dtype.
-std::vector<std::byte> to_element(const py::object& value, DType dtype) {
-  const auto refuse = [&]() -> BindingError {
+std::vector<std::byte> convert_to_element(const py::object& value, DType dtype) {
+  const auto reject = [&]() -> BindingError {
     return {"K6", "value", "", "a number that " + std::string(name(dtype)) + " holds", py::repr(value).cast<std::string>()};
   };
   const py::module_ numpy = py::module_::import("numpy");
-  const auto given = numpy.attr("asarray")(value).cast<py::array>();
-  const char kind = given.dtype().kind();
+  const auto array = numpy.attr("asarray")(value).cast<py::array>();
+  const char kind = array.dtype().kind();
   const bool is_number = kind == 'O' ? py::isinstance<py::int_>(value) : std::string_view("biufV").find(kind) != std::string_view::npos;
-  if (given.ndim() != 0 || !is_number) throw refuse();
+  if (array.ndim() != 0 || !is_number) throw reject();
   py::object element_array;
   try {
     const bool is_real = kind == 'f' || kind == 'V';  // infinities, NaN and fractions are not integers
-    if (is_real && !is_float(dtype) && !py::float_(given.attr("item")()).attr("is_integer")().cast<bool>()) throw refuse();
-    element_array = numpy.attr("full")(py::tuple(), value, numpy_dtype(dtype));
-    if (!is_float(dtype) && !element_array.attr("item")().equal(value)) throw refuse();
+    if (is_real && !is_float(dtype) && !py::float_(array.attr("item")()).attr("is_integer")().cast<bool>()) throw reject();
+    element_array = numpy.attr("full")(py::tuple(), value, get_numpy_dtype(dtype));
+    if (!is_float(dtype) && !element_array.attr("item")().equal(value)) throw reject();
   } catch (const py::error_already_set& error) {
     if (!error.matches(PyExc_OverflowError) && !error.matches(PyExc_TypeError) && !error.matches(PyExc_ValueError)) throw;
-    throw refuse();
+    throw reject();
   }
-  const HostTensor host = host_tensor(element_array, "value");
+  const HostTensor host = make_host_tensor(element_array, "value");
   return {host.data, host.data + std::max(bits(dtype) / 8, 1)};
 }
 
 // Converts nested lists of numbers to the dtype. Throws BindingError (K6) for values not representable in an integer dtype.
-py::object to_elements(const py::object& lists, DType dtype) {
+py::object convert_to_elements(const py::object& lists, DType dtype) {
   const py::module_ numpy = py::module_::import("numpy");
-  const py::object given = numpy.attr("asarray")(lists);
-  py::object element_array = given;
+  const py::object array = numpy.attr("asarray")(lists);
+  py::object element_array = array;
   try {
-    element_array = numpy.attr("asarray")(lists, numpy_dtype(dtype));
+    element_array = numpy.attr("asarray")(lists, get_numpy_dtype(dtype));
   } catch (const py::error_already_set& error) {
     if (!error.matches(PyExc_OverflowError) && !error.matches(PyExc_TypeError) && !error.matches(PyExc_ValueError)) throw;
     element_array = py::none();
   }
-  if (element_array.is_none() || (!is_float(dtype) && !numpy.attr("array_equal")(element_array, given).cast<bool>()))
+  if (element_array.is_none() || (!is_float(dtype) && !numpy.attr("array_equal")(element_array, array).cast<bool>()))
     throw BindingError("K6", "value", "", "numbers that " + std::string(name(dtype)) + " holds", py::repr(lists).cast<std::string>());
   return element_array;
 }
 
-void fill(const Tensor& self, const py::object& value) {
-  const auto element = to_element(value, self.desc().dtype);
-  const ReleasedGil release;
+void fill_tensor(const Tensor& self, const py::object& value) {
+  const auto element = convert_to_element(value, self.desc().dtype);
+  const GilRelease release;
   self.fill(element, check_signals);
 }
 
-void upload(const Tensor& self, const py::array& array) {
-  const HostTensor host = host_tensor(array, "array");
+void upload_array(const Tensor& self, const py::array& array) {
+  const HostTensor host = make_host_tensor(array, "array");
   if (host.desc.dtype != self.desc().dtype || host.desc.shape != self.desc().shape)
     throw BindingError("K5", "array", "", to_string(self.desc()), to_string(host.desc));
-  const ReleasedGil release;
+  const GilRelease release;
   self.upload({host.data, host.desc.element_bytes()}, check_signals);
 }
 
-Tensor slice(const Tensor& view, int axis, const py::slice& selection) {
+Tensor slice_axis(const Tensor& view, int axis, const py::slice& selection) {
   py::ssize_t start = 0, stop = 0, step = 0, length = 0;
   if (!selection.compute(view.desc().shape[static_cast<size_t>(axis)], &start, &stop, &step, &length)) throw py::error_already_set();
   return view.slice(axis, start, length, length > 1 ? step : 1);
 }
 
-Tensor select(const Tensor& view, int axis, const py::handle& selection) {
-  const py::ssize_t at = PyNumber_AsSsize_t(selection.ptr(), PyExc_IndexError);
-  if (at == -1 && PyErr_Occurred()) throw py::error_already_set();
+Tensor select_index(const Tensor& view, int axis, const py::handle& selection) {
+  const py::ssize_t index = PyNumber_AsSsize_t(selection.ptr(), PyExc_IndexError);
+  if (index == -1 && PyErr_Occurred()) throw py::error_already_set();
   const int64_t size = view.desc().shape[static_cast<size_t>(axis)];
-  if (at < -size || at >= size) throw py::index_error("index " + std::to_string(at) + " of an axis of " + std::to_string(size));
-  return view.select(axis, at < 0 ? at + size : at);
+  if (index < -size || index >= size) throw py::index_error("index " + std::to_string(index) + " of an axis of " + std::to_string(size));
+  return view.select(axis, index < 0 ? index + size : index);
 }
 
-// An integer drops the axis, a slice keeps it, an ellipsis skips axes, None adds one.
-Tensor index(const Tensor& self, const py::object& key) {
+// Implements __getitem__: an integer drops the axis, a slice keeps it, an ellipsis skips axes, None adds one.
+Tensor index_tensor(const Tensor& self, const py::object& key) {
   const py::tuple keys = py::isinstance<py::tuple>(key) ? key.cast<py::tuple>() : py::make_tuple(key);
   int num_indices = 0, ellipses = 0;
   for (const auto& key_item : keys) {
@@ -145,11 +145,11 @@ Tensor index(const Tensor& self, const py::object& key) {
     else if (key_item.is_none())
       view = view.expand_dims(axis++);
     else if (py::isinstance<py::slice>(key_item))
-      view = slice(view, axis++, key_item.cast<py::slice>());
+      view = slice_axis(view, axis++, key_item.cast<py::slice>());
     else if (PyIndex_Check(key_item.ptr()) && !py::isinstance<py::bool_>(key_item) && !py::isinstance<py::array>(key_item))
-      view = select(view, axis, key_item);
+      view = select_index(view, axis, key_item);
     else
-      throw GraphError("index", "expected integers, slices, None and an ellipsis; given " + type_name(key_item) +
+      throw GraphError("index", "expected integers, slices, None and an ellipsis; given " + get_type_name(key_item) +
                                     ": the operators Gather and Compress take arrays");
   }
   return view;
@@ -160,37 +160,37 @@ void assign_tensor(const Tensor& view, const Tensor& value) {
   if (value.buffer()->context() != view.buffer()->context())
     throw BindingError("M3", "value", "", "a tensor of this context", "one of another");
   const Tensor source = value.broadcast_to(view.desc().shape);
-  const ReleasedGil release;
+  const GilRelease release;
   const bool is_other_memory = source.buffer()->memory() != view.buffer()->memory();
   view.copy_from(is_other_memory && source.desc().is_packed() ? source : packed_copy(source, check_signals), check_signals);
 }
 
-void assign(const Tensor& self, const py::object& key, const py::object& value) {
-  const Tensor view = index(self, key);
+void assign_elements(const Tensor& self, const py::object& key, const py::object& value) {
+  const Tensor view = index_tensor(self, key);
   if (py::isinstance<Tensor>(value)) return assign_tensor(view, value.cast<const Tensor&>());
   const py::module_ numpy = py::module_::import("numpy");
   py::object array = value;
   if (!py::hasattr(value, "dtype")) {
-    if (!py::isinstance<py::sequence>(value)) return fill(view, value);
-    array = to_elements(value, view.desc().dtype);
+    if (!py::isinstance<py::sequence>(value)) return fill_tensor(view, value);
+    array = convert_to_elements(value, view.desc().dtype);
   }
   if (!py::isinstance<py::array>(array)) array = numpy.attr("asarray")(array);
-  const HostTensor host_value = host_tensor(array.cast<py::array>(), "value");
-  (void)broadcast_strides(host_value.desc.shape, host_value.desc.strides, view.desc().shape);
-  upload(view, numpy.attr("broadcast_to")(array, sizes_of(view.desc().shape)).cast<py::array>());
+  const HostTensor host_value = make_host_tensor(array.cast<py::array>(), "value");
+  (void)compute_broadcast_strides(host_value.desc.shape, host_value.desc.strides, view.desc().shape);
+  upload_array(view, numpy.attr("broadcast_to")(array, make_size_tuple(view.desc().shape)).cast<py::array>());
 }
 
 std::shared_ptr<Tensor> to_contiguous(const std::shared_ptr<Tensor>& self) {
   if (self->is_contiguous()) return self;
-  const ReleasedGil release;
+  const GilRelease release;
   return std::make_shared<Tensor>(packed_copy(*self, check_signals));
 }
 
 std::shared_ptr<Tensor> convert_dtype(const std::shared_ptr<Tensor>& self, const py::object& dtype) {
-  const DType dtype_wanted = dtype_argument(dtype);
-  if (dtype_wanted == self->desc().dtype) return self;
-  const ReleasedGil release;
-  return std::make_shared<Tensor>(convert_dtype(*self, dtype_wanted, check_signals));
+  const DType target_dtype = parse_dtype(dtype);
+  if (target_dtype == self->desc().dtype) return self;
+  const GilRelease release;
+  return std::make_shared<Tensor>(convert_dtype(*self, target_dtype, check_signals));
 }
 
 Tensor squeeze_axes(const Tensor& self, const std::optional<std::variant<Integer, Integers>>& axis) {
@@ -198,34 +198,35 @@ Tensor squeeze_axes(const Tensor& self, const std::optional<std::variant<Integer
   if (!axis) {
     for (int i = 0; i < self.desc().rank(); ++i)
       if (self.desc().shape[static_cast<size_t>(i)] == 1) axes.push_back(i);
-  } else if (const auto* one = std::get_if<Integer>(&*axis)) {
-    axes = {axis_argument(*one, "squeeze")};
+  } else if (const auto* single_axis = std::get_if<Integer>(&*axis)) {
+    axes = {parse_axis(*single_axis, "squeeze")};
   } else {
-    axes = axes_argument(std::get<Integers>(*axis), "squeeze");
+    axes = parse_axes(std::get<Integers>(*axis), "squeeze");
   }
   return self.squeeze(axes);
 }
 
-Tensor transpose_axes(const Tensor& self, const std::optional<Integers>& given) {
-  if (given) return self.transpose(axes_argument(*given, "transpose"));
+Tensor transpose_axes(const Tensor& self, const std::optional<Integers>& axes_argument) {
+  if (axes_argument) return self.transpose(parse_axes(*axes_argument, "transpose"));
   std::vector<int> axes;
   for (int axis = self.desc().rank(); axis-- > 0;) axes.push_back(axis);
   return self.transpose(axes);
 }
 
 // Creates an array in device-accessible host memory.
-py::array empty_host(const py::object& shape, const py::object& dtype, std::shared_ptr<Context> context) {
-  const TensorDesc desc(dtype_argument(dtype), shape_argument(shape));
+py::array make_empty_host_array(const py::object& shape, const py::object& dtype, std::shared_ptr<Context> context) {
+  const TensorDesc desc(parse_dtype(dtype), parse_shape(shape));
   if (bits(desc.dtype) < 8)
     throw UnsupportedError("host memory of the device: NumPy keeps an element of " + std::string(name(desc.dtype)) +
                            " in a byte, the device in a part of one");
-  if (desc.elements() == 0) return empty_array(desc.dtype, desc.shape);
+  if (desc.elements() == 0) return make_empty_array(desc.dtype, desc.shape);
   std::shared_ptr<Buffer> buffer;
   {
-    const ReleasedGil release;
-    buffer = make_host_memory(std::move(context), desc.element_bytes());
+    const GilRelease release;
+    buffer = allocate_host_memory(std::move(context), desc.element_bytes());
   }
-  return {numpy_dtype(desc.dtype), std::vector<py::ssize_t>(desc.shape.begin(), desc.shape.end()), buffer->map(), make_buffer_view(buffer)};
+  return {get_numpy_dtype(desc.dtype), std::vector<py::ssize_t>(desc.shape.begin(), desc.shape.end()), buffer->map(),
+          make_buffer_view(buffer)};
 }
 
 using TensorClass = py::class_<Tensor, std::shared_ptr<Tensor>>;
@@ -234,10 +235,10 @@ void bind_tensor_properties(TensorClass& tensor) {
   tensor.def_property_readonly("desc", &Tensor::desc)
       .def_property_readonly("buffer", &Tensor::buffer)
       .def_property_readonly("offset", &Tensor::offset, "Offset of the first element in the buffer, in elements.")
-      .def_property_readonly("dtype", [](const Tensor& self) { return numpy_dtype(self.desc().dtype); })
-      .def_property_readonly("shape", [](const Tensor& self) { return sizes_of(self.desc().shape); })
+      .def_property_readonly("dtype", [](const Tensor& self) { return get_numpy_dtype(self.desc().dtype); })
+      .def_property_readonly("shape", [](const Tensor& self) { return make_size_tuple(self.desc().shape); })
       .def_property_readonly(
-          "strides", [](const Tensor& self) { return sizes_of(self.desc().strides); }, "Strides in elements.")
+          "strides", [](const Tensor& self) { return make_size_tuple(self.desc().strides); }, "Strides in elements.")
       .def_property_readonly("ndim", [](const Tensor& self) { return self.desc().rank(); })
       .def_property_readonly("size", [](const Tensor& self) { return self.desc().elements(); })
       .def_property_readonly(
@@ -255,38 +256,38 @@ void bind_tensor_properties(TensorClass& tensor) {
            [](const Tensor& self) { return "<Tensor " + to_string(self.desc()) + " on '" + self.buffer()->context()->info().name + "'>"; });
 }
 
-void bind_elements(TensorClass& tensor) {
+void bind_element_access(TensorClass& tensor) {
   tensor
-      .def("numpy", &to_numpy, py::arg("out") = py::none(),
+      .def("numpy", &copy_to_numpy, py::arg("out") = py::none(),
            "Return the elements as a row-major NumPy array, after waiting for the work submitted so far. Types that NumPy lacks are those "
            "of ml_dtypes.\n"
            "out: a writable C-contiguous array of the same dtype and shape; None: a new array.\n"
            "Raise BindingError (K5) if `out` does not match.")
-      .def("__array__", &array_of, py::arg("dtype") = py::none(), py::arg("copy") = py::none(),
+      .def("__array__", &convert_to_array, py::arg("dtype") = py::none(), py::arg("copy") = py::none(),
            "Return the elements as numpy() does, converted to dtype on the host. Raise ValueError for copy=False.")
       .def(
-          "tolist", [](const Tensor& self) { return to_numpy(self).attr("tolist")(); },
+          "tolist", [](const Tensor& self) { return copy_to_numpy(self).attr("tolist")(); },
           "Return the elements as nested lists of Python numbers.")
       .def(
           "item",
           [](const Tensor& self) {
             if (self.desc().elements() != 1) throw BindingError("K5", "tensor", "", "one element", to_string(self.desc()));
-            return to_numpy(self).attr("item")();
+            return copy_to_numpy(self).attr("item")();
           },
           "Return the only element as a Python number. Raise BindingError (K5) unless there is exactly one.")
-      .def("upload", &upload, py::arg("array"),
+      .def("upload", &upload_array, py::arg("array"),
            "Overwrite the elements after the work submitted so far.\n"
            "array: same dtype and shape, any strides and byte order.\n"
            "Raise BindingError (K5), GraphError if elements of this view share memory, UnsupportedError for strided 4-bit views.")
-      .def("fill", &fill, py::arg("value"),
+      .def("fill", &fill_tensor, py::arg("value"),
            "Set all elements to a number. Raise BindingError (K6) if it is not representable in an integer dtype.")
-      .def("__setitem__", &assign, py::arg("key"), py::arg("value"),
+      .def("__setitem__", &assign_elements, py::arg("key"), py::arg("value"),
            "Overwrite the elements of the view [key] with a number, or with a broadcastable array or Tensor of the same dtype. Raise the "
            "errors of upload and fill.")
       .def(
           "copy",
           [](const Tensor& self) {
-            const ReleasedGil release;
+            const GilRelease release;
             return packed_copy(self, check_signals);
           },
           "Return a packed copy in new memory, made on the device (4-bit dtypes: via the host).")
@@ -298,14 +299,14 @@ void bind_elements(TensorClass& tensor) {
 
 void bind_views(TensorClass& tensor) {
   tensor
-      .def("__getitem__", &index, py::arg("key"),
+      .def("__getitem__", &index_tensor, py::arg("key"),
            "Return a view: integers drop an axis, slices with positive steps keep it, None adds one. Raise IndexError, or GraphError for "
            "arrays and negative steps.")
       .def(
-          "reshape", [](const Tensor& self, const py::object& shape) { return self.reshape(shape_argument(shape)); }, py::arg("shape"),
+          "reshape", [](const Tensor& self, const py::object& shape) { return self.reshape(parse_shape(shape)); }, py::arg("shape"),
           "Return a view of another shape, in which one size may be -1. Raise GraphError if elements would have to move.")
       .def(
-          "broadcast_to", [](const Tensor& self, const Integers& shape) { return self.broadcast_to(sizes_argument(shape, "shape")); },
+          "broadcast_to", [](const Tensor& self, const Integers& shape) { return self.broadcast_to(parse_sizes(shape, "shape")); },
           py::arg("shape"), "Return a view with strides of 0, like numpy.broadcast_to. Raise GraphError.")
       .def("transpose", &transpose_axes, py::arg("axes") = py::none(), "Return a view with permuted axes; without `axes`, reversed.")
       .def_property_readonly(
@@ -313,22 +314,22 @@ void bind_views(TensorClass& tensor) {
       .def("squeeze", &squeeze_axes, py::arg("axis") = py::none(),
            "Return a view without the given axes of size 1, by default all. Raise GraphError.")
       .def(
-          "expand_dims", [](const Tensor& self, const Integer& axis) { return self.expand_dims(axis_argument(axis, "expand_dims")); },
+          "expand_dims", [](const Tensor& self, const Integer& axis) { return self.expand_dims(parse_axis(axis, "expand_dims")); },
           py::arg("axis"), "Return a view with a new axis of size 1 at this index. Raise GraphError.");
 }
 
 }  // namespace
 
-Shape shape_argument(const py::object& shape) {
+Shape parse_shape(const py::object& shape) {
   try {
-    return sizes_argument(PyIndex_Check(shape.ptr()) ? Integers{shape.cast<Integer>()} : shape.cast<Integers>(), "shape");
+    return parse_sizes(PyIndex_Check(shape.ptr()) ? Integers{shape.cast<Integer>()} : shape.cast<Integers>(), "shape");
   } catch (const py::cast_error&) {
     throw py::type_error("shape: an integer or integers expected; given " + py::repr(shape).cast<std::string>());
   }
 }
 
 Tensor upload_tensor(const HostTensor& host, std::shared_ptr<Context> context) {
-  const ReleasedGil release;
+  const GilRelease release;
   Tensor tensor = Tensor::empty(std::move(context), host.desc.dtype, host.desc.shape);
   tensor.upload({host.data, host.desc.element_bytes()}, check_signals);
   return tensor;
@@ -336,7 +337,7 @@ Tensor upload_tensor(const HostTensor& host, std::shared_ptr<Context> context) {
 
 Tensor import_host_tensor(TensorDesc desc, void* address, std::shared_ptr<Context> context, std::shared_ptr<const void> owner) {
   if (desc.elements() == 0) return Tensor::empty(std::move(context), desc.dtype, desc.shape);
-  const auto bytes = static_cast<uint64_t>(span_elements(desc.shape, desc.strides) * bits(desc.dtype) / 8);
+  const auto bytes = static_cast<uint64_t>(count_span_elements(desc.shape, desc.strides) * bits(desc.dtype) / 8);
   return {std::move(desc), Buffer::import_host(std::move(context), static_cast<std::byte*>(address), bytes, std::move(owner))};
 }
 
@@ -355,23 +356,23 @@ void bind_tensor(py::module_& module) {
              "offset: offset of the first element in the buffer, in elements.\n"
              "Raise BindingError (R1) if the buffer is too small.");
   bind_tensor_properties(tensor);
-  bind_elements(tensor);
+  bind_element_access(tensor);
   bind_views(tensor);
-  add_arithmetic(tensor);
+  bind_arithmetic(tensor);
   bind_dlpack(module, tensor);
   module.def(
       "empty",
       [](const py::object& shape, const py::object& dtype, std::shared_ptr<Context> context) {
-        return Tensor::empty(std::move(context), dtype_argument(dtype), shape_argument(shape));
+        return Tensor::empty(std::move(context), parse_dtype(dtype), parse_shape(shape));
       },
       py::arg("shape"), py::arg("dtype"), py::arg("context").none(false), "Allocate a tensor with undefined content.");
-  module.def("empty_host", &empty_host, py::arg("shape"), py::arg("dtype"), py::arg("context").none(false),
+  module.def("empty_host", &make_empty_host_array, py::arg("shape"), py::arg("dtype"), py::arg("context").none(false),
              "Allocate a NumPy array with undefined content in device-accessible host memory.");
   module.def(
       "tensor",
-      [](const py::array& array, std::shared_ptr<Context> context) { return upload_tensor(host_tensor(array, "array"), context); },
+      [](const py::array& array, std::shared_ptr<Context> context) { return upload_tensor(make_host_tensor(array, "array"), context); },
       py::arg("array"), py::arg("context").none(false), "Create a row-major tensor from a copy of the array's elements.");
-  module.def("from_host", &from_host, py::arg("array"), py::arg("context").none(false),
+  module.def("from_host", &import_host_array, py::arg("array"), py::arg("context").none(false),
              "Create a tensor on the array's memory, without a copy.");
 }
 

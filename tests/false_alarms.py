@@ -112,8 +112,8 @@ def all_names(source: str, seeds: range) -> list[str]:
 
 def row_text(row: Any) -> str:
     apart = row.fault or (
-        f"{row.judged.actual} instead of {row.judged.expected} at {list(row.judged.at)}, {row.judged.severity:.3g} bounds"
-        if row.judged
+        f"{row.deviation.actual} instead of {row.deviation.expected} at {list(row.deviation.at)}, {row.deviation.severity:.3g} bounds"
+        if row.deviation
         else ""
     )
     return f"{row.program} {row.op} {row.node}: {row.output} {row.dtype}{list(row.shape)}: {apart}"

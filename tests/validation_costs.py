@@ -46,7 +46,7 @@ from pumice.validation import (  # noqa: E402
     tensor_sources,
     tensor_statistics,
 )
-from pumice.validation.bounds.rule_runner import Runner  # noqa: E402
+from pumice.validation.bounds.rule_runner import RuleRunner  # noqa: E402
 from validation_figures import REFUSED, Bert  # noqa: E402
 
 SHARED = Path(__file__).parents[2] / "shared" / "models"
@@ -62,9 +62,9 @@ MEASURED: tuple[tuple[str, Any, str], ...] = (
     ("run", kernel_checker.KernelChecker, "begin_case"),
     ("run", kernel_checker.KernelChecker, "_load_window"),
     ("run", streaming.NodeWindows, "run_window"),
-    ("parse", reference.Reference, "__init__"),
+    ("parse", reference.ReferenceModel, "__init__"),
     ("parse", tensor_sources.DeviceTensors, "__init__"),
-    ("evaluate", Runner, "run_node"),
+    ("evaluate", RuleRunner, "run_node"),
     ("evaluate", monte_carlo.MonteCarloSamples, "run"),
     ("judge", deviation, "compare_tensor"),
     ("judge", model_validation, "compare_tensor"),

@@ -43,10 +43,10 @@ from corpus.case import arrays  # noqa: E402
 from onnx_models import model, node, value  # noqa: E402
 from precision_models import TRAPS, precision_model  # noqa: E402
 from pumice.validation import model_validation  # noqa: E402
-from pumice.validation.bounds.bounded import Bounded  # noqa: E402
+from pumice.validation.bounds.bounded_tensor import BoundedTensor  # noqa: E402
 from pumice.validation.bounds.float_types import ProgramTypes  # noqa: E402
 from pumice.validation.deviation import compare_tensor  # noqa: E402
-from pumice.validation.precision_tuner import best_in_rounds  # noqa: E402
+from pumice.validation.precision_tuner import measure_best_seconds  # noqa: E402
 from pumice.validation.reference import ReferenceNode  # noqa: E402
 
 FLOAT = np.float32
@@ -170,7 +170,7 @@ def repeated(name: str, loaded: pumice.Model, case: Any, options: argparse.Names
     report = pumice.validate(loaded, [case], mode="chained", repeat=100)
     judged = functools.partial(pumice.validate, loaded, [case], mode="chained")
     calls = {"once": judged, "repeated": functools.partial(judged, repeat=100)}
-    best = best_in_rounds(calls, REPEAT_TURNS, min_rounds=2)
+    best = measure_best_seconds(calls, REPEAT_TURNS, min_rounds=2)
     once = best["once"]
     seconds = best["repeated"] - once
     runs = [one.runs for one in report.repeats][:1]
@@ -202,7 +202,9 @@ def checked(work: tuple[str, str]) -> tuple[str, str, Counter[str], list[str]]:
     for row in (*report.rows, *report.kernels):
         found[f"{row.program} {row.verdict}"] += 1
         if row.verdict == "wrong":
-            wrong.append(f"{row.program} {row.node}: {row.output} ({row.judged.severity if row.judged else row.fault})")
+            wrong.append(
+                f"{row.program} {row.node}: {row.output} ({row.deviation.severity if row.deviation else row.fault})"
+            )
         if row.verdict == "ill-conditioned":
             wrong.append(f"{row.program} {row.node}: {row.note}")
     return name, precision, found, wrong
@@ -241,11 +243,11 @@ class Spoiler:
     def near(
         self, spoilt: model_validation.ModelValidation, node: ReferenceNode, name: str, actual: Any, expected: Any
     ) -> Any:
-        if isinstance(expected, Bounded) and expected.is_float and actual.dtype == FLOAT:
+        if isinstance(expected, BoundedTensor) and expected.is_float and actual.dtype == FLOAT:
             self.spoil(spoilt, node.op, actual, expected)
         return self._near(spoilt, node, name, actual, expected)
 
-    def spoil(self, one: model_validation.ModelValidation, op: str, actual: Any, expected: Bounded) -> None:
+    def spoil(self, one: model_validation.ModelValidation, op: str, actual: Any, expected: BoundedTensor) -> None:
         places = np.flatnonzero(np.isfinite(actual) & (actual != 0))
         if not places.size:
             return
@@ -258,7 +260,7 @@ class Spoiler:
         changed, k = actual.copy(), self.random.integers(len(places))
         changed.flat[places[k]] += units[k]
         self.found[op].append(not compare_tensor(changed, expected, one.types).ok)
-        self.bounds[op].append(float(expected.errors().flat[places[k]] / units[k] * 8))
+        self.bounds[op].append(float(expected.get_errors().flat[places[k]] / units[k] * 8))
 
 
 def spoilt(context: pumice.Context, precision: str, tells: bool) -> Spoiler:
@@ -416,7 +418,7 @@ def tuned(
 def speed_kept(narrow: pumice.Model, mixed: pumice.Model, case: Any) -> float:
     """Like `TunedPrecision.speed_kept`, with longer runs."""
     calls = {"narrow": functools.partial(narrow, **case), "mixed": functools.partial(mixed, **case)}
-    seconds = best_in_rounds(calls, TURNS)
+    seconds = measure_best_seconds(calls, TURNS)
     return seconds["narrow"] / seconds["mixed"]
 
 
@@ -429,7 +431,7 @@ def lines_of_change(before: dict[str, float], after: dict[str, float]) -> Iterat
 
 def steps_of(loaded: pumice.Model, case: Any) -> dict[str, float]:
     """Return the device seconds of each step of a call: the minimum over many calls."""
-    best_in_rounds({"model": functools.partial(loaded, **case)})
+    measure_best_seconds({"model": functools.partial(loaded, **case)})
     least: dict[str, float] = {}
     for _ in range(10):
         with pumice.profile("dispatch") as profile:

@@ -12,48 +12,50 @@
 namespace pumice::dlpack {
 namespace {
 
-[[noreturn]] void refuse(const std::string& expected, const std::string& description) {
+[[noreturn]] void throw_invalid_array(const std::string& expected, const std::string& description) {
   throw BindingError("K5", "array", "", "a DLPack array with " + expected, description);
 }
 
-std::string to_string(const Device& device) {
+std::string to_string(const DLDevice& device) {
   return "(" + std::to_string(device.type) + ", " + std::to_string(device.id) + ")";
 }
 
-DType dtype_from_element(const ElementType& type) {
+DType to_dtype(const DLDataType& type) {
   for (int i = 0; i < kDTypeCount; ++i)
-    if (const auto dtype = static_cast<DType>(i); bits(dtype) >= 8 && element_type(dtype) == type) return dtype;
+    if (const auto dtype = static_cast<DType>(i); bits(dtype) >= 8 && to_dl_data_type(dtype) == type) return dtype;
   throw UnsupportedError("from_dlpack: expected elements of a dtype of at least 8 bits, given DLPack's code " + std::to_string(type.code) +
                          " with " + std::to_string(type.bits) + " bits in " + std::to_string(type.lanes) + " lanes");
 }
 
-// The device index of the CPU differs between libraries, so it is ignored.
-void check_device(const Array& array, const Device& device) {
+// Libraries disagree on the device id of the CPU, so it is not compared.
+void check_device(const DLTensor& array, const DLDevice& device) {
   if (array.device.type == device.type && (device.type == kCpu || array.device.id == device.id)) return;
-  refuse("the device that __dlpack_device__ gives, " + to_string(device), "a capsule of device " + to_string(array.device));
+  throw_invalid_array("the device that __dlpack_device__ gives, " + to_string(device), "a capsule of device " + to_string(array.device));
 }
 
-Shape checked_shape(const Array& array) {
-  if (array.rank < 0 || array.rank > kMaxRank) refuse("0 to " + std::to_string(kMaxRank) + " axes", "ndim " + std::to_string(array.rank));
+Shape read_shape(const DLTensor& array) {
+  if (array.rank < 0 || array.rank > kMaxRank)
+    throw_invalid_array("0 to " + std::to_string(kMaxRank) + " axes", "ndim " + std::to_string(array.rank));
   if (array.rank == 0) return {};
-  if (!array.shape) refuse("a shape of " + std::to_string(array.rank) + " sizes", "a null pointer as its shape");
+  if (!array.shape) throw_invalid_array("a shape of " + std::to_string(array.rank) + " sizes", "a null pointer as its shape");
   Shape shape(array.shape, array.shape + array.rank);
   int64_t count = 1;
   for (const int64_t size : shape) {
-    if (size < 0) refuse("sizes of at least 0", "shape " + pumice::to_string(shape));
+    if (size < 0) throw_invalid_array("sizes of at least 0", "shape " + pumice::to_string(shape));
     if (__builtin_mul_overflow(count, size, &count)) count = kMaxElements + 1;
   }
   if (std::ranges::find(shape, 0) != shape.end()) return shape;
-  if (count > kMaxElements) refuse("at most " + std::to_string(kMaxElements) + " elements", "shape " + pumice::to_string(shape));
+  if (count > kMaxElements)
+    throw_invalid_array("at most " + std::to_string(kMaxElements) + " elements", "shape " + pumice::to_string(shape));
   return shape;
 }
 
-// Byte range of the array relative to element 0: `first` <= 0 is the first byte, `end` is one past the last.
+// Byte range of a tensor relative to element 0: `first` <= 0 is the first byte, `end` is one past the last.
 struct ByteExtent {
   int64_t first = 0, end = 0;
 };
 
-ByteExtent byte_extent(const TensorDesc& desc) {
+ByteExtent compute_byte_extent(const TensorDesc& desc) {
   const int64_t width = bits(desc.dtype) / 8;
   ByteExtent extent{0, width};
   for (size_t axis = 0; axis < desc.shape.size(); ++axis) {
@@ -61,8 +63,8 @@ ByteExtent byte_extent(const TensorDesc& desc) {
     int64_t& bound = desc.strides[axis] < 0 ? extent.first : extent.end;
     if (__builtin_mul_overflow(desc.strides[axis], desc.shape[axis] - 1, &distance) || __builtin_mul_overflow(distance, width, &distance) ||
         __builtin_add_overflow(bound, distance, &bound))
-      refuse("strides that reach over less than 2**63 bytes",
-             "strides " + pumice::to_string(desc.strides) + " for shape " + pumice::to_string(desc.shape));
+      throw_invalid_array("strides that reach over less than 2**63 bytes",
+                          "strides " + pumice::to_string(desc.strides) + " for shape " + pumice::to_string(desc.shape));
   }
   return extent;
 }
@@ -74,33 +76,33 @@ bool is_mapped(uint64_t first, uint64_t end) {
   return msync(reinterpret_cast<void*>(begin), end - begin, MS_ASYNC) == 0 || errno != ENOMEM;
 }
 
-std::byte* resolve_data(const Array& array, const TensorDesc& desc) {
-  if (!array.data) refuse("data for its elements", "a null pointer as the data of " + pumice::to_string(desc));
-  const ByteExtent extent = byte_extent(desc);
+std::byte* resolve_data_pointer(const DLTensor& array, const TensorDesc& desc) {
+  if (!array.data) throw_invalid_array("data for its elements", "a null pointer as the data of " + pumice::to_string(desc));
+  const ByteExtent extent = compute_byte_extent(desc);
   uint64_t start = 0, first = 0, end = 0;
   const uint64_t leading_bytes = 0 - static_cast<uint64_t>(extent.first);
   const std::string description = "byte_offset " + std::to_string(array.byte_offset) + " and strides " + pumice::to_string(desc.strides) +
                                   " for " + pumice::to_string(desc);
   if (__builtin_add_overflow(reinterpret_cast<uintptr_t>(array.data), array.byte_offset, &start) ||
       __builtin_sub_overflow(start, leading_bytes, &first) || __builtin_add_overflow(start, static_cast<uint64_t>(extent.end), &end))
-    refuse("elements inside the address space", description);
+    throw_invalid_array("elements inside the address space", description);
   if (array.device.type == kCpu && !is_mapped(first, end))
-    refuse("elements in memory of this process", description + ", which reach over memory that is not mapped");
+    throw_invalid_array("elements in memory of this process", description + ", which reach over memory that is not mapped");
   return reinterpret_cast<std::byte*>(start);
 }
 
-CheckedArray checked_array(const Array& array, const Device& device) {
+ValidatedTensor validate_tensor(const DLTensor& array, const DLDevice& device) {
   check_device(array, device);
-  CheckedArray result{TensorDesc(dtype_from_element(array.type), checked_shape(array)), nullptr, array.device, false};
+  ValidatedTensor result{TensorDesc(to_dtype(array.type), read_shape(array)), nullptr, array.device, false};
   if (result.desc.elements() == 0) return result;  // strides and data are meaningless without elements
   if (array.strides) result.desc.strides.assign(array.strides, array.strides + array.rank);
-  result.data = resolve_data(array, result.desc);
+  result.data = resolve_data_pointer(array, result.desc);
   return result;
 }
 
 }  // namespace
 
-ElementType element_type(DType dtype) {
+DLDataType to_dl_data_type(DType dtype) {
   const auto width = static_cast<uint8_t>(bits(dtype));
   if (dtype == DType::bool_) return {boolean, width, 1};
   if (dtype == DType::bfloat16) return {bfloat, width, 1};
@@ -108,13 +110,13 @@ ElementType element_type(DType dtype) {
   return {is_signed_integer(dtype) ? signed_integer : unsigned_integer, width, 1};
 }
 
-CheckedArray check_managed(const Managed* managed, const Device& device) {
-  if (!managed) refuse("a structure", "a null pointer");
-  return checked_array(managed->array, device);
+ValidatedTensor validate_managed_tensor(const DLManagedTensor* managed, const DLDevice& device) {
+  if (!managed) throw_invalid_array("a structure", "a null pointer");
+  return validate_tensor(managed->array, device);
 }
 
-CheckedArray check_managed(const VersionedManaged* managed, const Device& device) {
-  if (!managed) refuse("a structure", "a null pointer");
+ValidatedTensor validate_managed_tensor(const DLManagedTensorVersioned* managed, const DLDevice& device) {
+  if (!managed) throw_invalid_array("a structure", "a null pointer");
   if (managed->version.major != kMajorVersion)  // the layout of the other fields depends on the major version
     throw UnsupportedError("from_dlpack: expected a capsule of DLPack " + std::to_string(kMajorVersion) + ".x, given version " +
                            std::to_string(managed->version.major) + "." + std::to_string(managed->version.minor));
@@ -122,7 +124,7 @@ CheckedArray check_managed(const VersionedManaged* managed, const Device& device
     throw UnsupportedError("from_dlpack: expected flags among 1 (read-only), 2 (copied) and 4 (padded), given the flags " +
                            std::to_string(managed->flags) + " of DLPack " + std::to_string(managed->version.major) + "." +
                            std::to_string(managed->version.minor));
-  CheckedArray result = checked_array(managed->array, device);
+  ValidatedTensor result = validate_tensor(managed->array, device);
   result.read_only = (managed->flags & kReadOnly) != 0;
   return result;
 }

@@ -37,24 +37,24 @@ constexpr DTypeInfo kDTypeInfos[kDTypeCount] = {
     {"uint2", 2},
 };
 
-const DTypeInfo& dtype_info(DType dtype) {
+const DTypeInfo& get_dtype_info(DType dtype) {
   return kDTypeInfos[static_cast<size_t>(dtype)];
 }
 
 }  // namespace
 
 int bits(DType dtype) {
-  return dtype_info(dtype).bits;
+  return get_dtype_info(dtype).bits;
 }
 
 std::string_view name(DType dtype) {
-  return dtype_info(dtype).name;
+  return get_dtype_info(dtype).name;
 }
 
 DType dtype_from_name(std::string_view requested) {
   for (int i = 0; i < kDTypeCount; ++i)
     if (kDTypeInfos[i].name == requested) return static_cast<DType>(i);
-  throw GraphError("", "unknown dtype '" + std::string(requested) + "'; there are " + names((DTypeSet{1} << kDTypeCount) - 1));
+  throw GraphError("", "unknown dtype '" + std::string(requested) + "'; there are " + join_names((DTypeSet{1} << kDTypeCount) - 1));
 }
 
 bool is_float(DType dtype) {
@@ -70,14 +70,14 @@ bool is_integer(DType dtype) {
   return !is_float(dtype) && dtype != DType::bool_ && !contains(kLowBitFloats, dtype);
 }
 
-std::string names(DTypeSet set) {
+std::string join_names(DTypeSet set) {
   std::string text;
   for (int i = 0; i < kDTypeCount; ++i)
     if (contains(set, static_cast<DType>(i))) text += (text.empty() ? "" : ", ") + std::string(kDTypeInfos[i].name);
   return text;
 }
 
-DType dtype_of_precision(std::string_view precision) {
+DType get_precision_dtype(std::string_view precision) {
   if (precision == "fp32") return DType::float32;
   if (precision == "fp16") return DType::float16;
   if (precision == "bf16") return DType::bfloat16;

@@ -44,7 +44,7 @@ std::string_view name(DType dtype);
 // Inverse of name(). Throws GraphError listing the known names if the name is unknown.
 DType dtype_from_name(std::string_view name);
 
-bool is_float(DType dtype);  // floats of at least 16 bits, which operators compute with
+bool is_float(DType dtype);  // float64, float32, float16 or bfloat16; not fp8 or fp4
 bool is_signed_integer(DType dtype);
 bool is_integer(DType dtype);  // signed or unsigned, not bool
 
@@ -60,7 +60,7 @@ constexpr DTypeSet set_of(DType first, Rest... rest) {
 constexpr bool contains(DTypeSet set, DType dtype) {
   return (set & set_of(dtype)) != 0;
 }
-std::string names(DTypeSet set);  // e.g. "float32, float16"
+std::string join_names(DTypeSet set);  // e.g. "float32, float16"
 
 // fp8 and fp4 formats: operators convert and move them, but do no arithmetic in them.
 inline constexpr DTypeSet kLowBitFloats = set_of(DType::float8_e4m3fn, DType::float8_e4m3fnuz, DType::float8_e5m2, DType::float8_e5m2fnuz,
@@ -81,7 +81,7 @@ constexpr bool is_16bit_float(DType dtype) {
   return dtype == DType::float16 || dtype == DType::bfloat16;
 }
 
-// The float dtype inside a program of this precision: "fp32", "fp16" or "bf16". Throws UnsupportedError for any other.
-DType dtype_of_precision(std::string_view precision);
+// Returns the float dtype of programs compiled with this precision: "fp32", "fp16" or "bf16". Throws UnsupportedError for any other.
+DType get_precision_dtype(std::string_view precision);
 
 }  // namespace pumice

@@ -7,21 +7,21 @@
 namespace pumice {
 namespace {
 
-std::string unsupported_message(const std::vector<std::string>& items) {
+std::string format_unsupported_message(const std::vector<std::string>& items) {
   if (items.size() == 1) return "not supported: " + printable(items[0]);
   std::string text = "not supported (" + std::to_string(items.size()) + "):";
   for (const auto& item : items) text += "\n  " + printable(item);
   return text;
 }
 
-std::string binding_message(const std::string& rule, const std::string& slot, const std::string& tensor, const std::string& expected,
-                            const std::string& given) {
+std::string format_binding_message(const std::string& rule, const std::string& slot, const std::string& tensor, const std::string& expected,
+                                   const std::string& given) {
   std::string where = printable(slot);
   if (!tensor.empty() && slot.find(tensor) == std::string::npos) where += " '" + printable(tensor) + "'";
   return "[" + rule + "] " + where + ": expected " + expected + "; given " + given;
 }
 
-std::string access_message(const OutOfBoundsError::Access& access) {
+std::string format_access_message(const OutOfBoundsError::Access& access) {
   const std::string kernel = "kernel '" + access.kernel + "': ", count = std::to_string(access.count);
   if (access.line == 0) return kernel + count + " accesses out of bounds, of which the full ring holds none";
   const auto& [x, y, z] = access.invocation;
@@ -43,7 +43,7 @@ std::vector<std::string> prefix_items(const std::string& location, std::vector<s
 }
 
 // Returns the last UTF-8 character boundary at or before `end`; `end` itself if the text is not UTF-8.
-size_t utf8_boundary_before(const std::string& text, size_t end) {
+size_t find_utf8_boundary_before(const std::string& text, size_t end) {
   constexpr size_t kMaxUtf8Bytes = 4;
   for (size_t offset = 0; offset < kMaxUtf8Bytes && offset <= end; ++offset)
     if ((static_cast<unsigned char>(text[end - offset]) & 0xC0) != 0x80) return end - offset;
@@ -54,17 +54,17 @@ size_t utf8_boundary_before(const std::string& text, size_t end) {
 
 std::string truncate_message(std::string text) {
   constexpr size_t kHeadBytes = 12 << 10, kTail = 4 << 10;
-  text = printable(text, Lines::keep);
+  text = printable(text, LineBreaks::keep);
   if (text.size() <= kHeadBytes + kTail) return text;
-  const size_t first = utf8_boundary_before(text, kHeadBytes), last = utf8_boundary_before(text, text.size() - kTail);
+  const size_t first = find_utf8_boundary_before(text, kHeadBytes), last = find_utf8_boundary_before(text, text.size() - kTail);
   return text.substr(0, first) + " ... (" + std::to_string(last - first) + " bytes of this message are left out) ... " + text.substr(last);
 }
 
-OutOfBoundsError::OutOfBoundsError(Access reached) : Error(access_message(reached)), access(std::move(reached)) {}
+OutOfBoundsError::OutOfBoundsError(Access first_access) : Error(format_access_message(first_access)), access(std::move(first_access)) {}
 
 BindingError::BindingError(std::string rule_id, std::string slot_name, std::string tensor_name, std::string expected_text,
                            std::string given_text)
-    : Error(binding_message(rule_id, slot_name, tensor_name, expected_text, given_text)),
+    : Error(format_binding_message(rule_id, slot_name, tensor_name, expected_text, given_text)),
       rule(std::move(rule_id)),
       slot(std::move(slot_name)),
       tensor(std::move(tensor_name)),
@@ -102,6 +102,6 @@ UnsupportedError::UnsupportedError(const std::string& location, const Unsupporte
     : UnsupportedError(prefix_items(location, inner.items)) {}
 
 UnsupportedError::UnsupportedError(std::vector<std::string> unsupported)
-    : Error(unsupported_message(unsupported)), items(std::move(unsupported)) {}
+    : Error(format_unsupported_message(unsupported)), items(std::move(unsupported)) {}
 
 }  // namespace pumice

@@ -13,7 +13,7 @@ namespace pumice {
 // from a file and be arbitrarily long.
 std::string truncate_message(std::string text);
 
-// Base class of every exception that the engine throws. Its text is bounded().
+// Base class of every exception that the engine throws. truncate_message() limits the message length.
 class Error : public std::runtime_error {
  public:
   explicit Error(std::string text) : std::runtime_error(truncate_message(std::move(text))) {}
@@ -35,15 +35,16 @@ class DeviceLostError : public DeviceError {
 class OutOfMemoryError : public DeviceError {
  public:
   using DeviceError::DeviceError;
-  // Copies the error and prefixes its text with the location; likewise in the classes below.
+  // Prefixes the message with the location. The classes below have the same constructor.
   OutOfMemoryError(const std::string& location, const OutOfMemoryError& inner) : DeviceError(location + ": " + inner.what()) {}
 };
 
-// Shader compilation failed. Each message is "file:line:column: text", then the source line and a caret on lines of their own.
+// Shader compilation failed. Each message is "file:line:column: text", followed by the source line and a caret line.
 class ShaderCompileError : public Error {
  public:
   explicit ShaderCompileError(const std::string& message) : Error(message), messages{message} {}
-  ShaderCompileError(const std::string& joined, std::vector<std::string> each) : Error(joined), messages(std::move(each)) {}
+  ShaderCompileError(const std::string& joined_text, std::vector<std::string> separate_messages)
+      : Error(joined_text), messages(std::move(separate_messages)) {}
 
   std::vector<std::string> messages;
 };
@@ -105,8 +106,8 @@ class StateError : public Error {
   std::string rule;
 };
 
-// A bounds-checked kernel accessed a buffer array out of range. Describes the first of `count` accesses. The line is missing if the message
-// buffer was full.
+// A bounds-checked kernel accessed a buffer out of bounds. Describes the first of `count` such accesses. `line` is 0 if the message buffer
+// was full.
 class OutOfBoundsError : public Error {
  public:
   struct Access {
@@ -118,7 +119,7 @@ class OutOfBoundsError : public Error {
     std::array<uint32_t, 3> invocation{};
     uint64_t count = 0;
   };
-  explicit OutOfBoundsError(Access reached);
+  explicit OutOfBoundsError(Access first_access);
 
   Access access;
 };
@@ -129,12 +130,13 @@ class IndexRangeError : public Error {
   struct Details {
     std::string node, value;       // value: the tensor of indices
     int64_t index = 0;             // first out-of-range index
-    std::vector<int64_t> element;  // its index in `value`
+    std::vector<int64_t> element;  // position of that index in `value`
     uint64_t count = 0;            // number of out-of-range indices
   };
-  IndexRangeError(const std::string& message, Details first) : Error(message), details(std::move(first)) {}
-  // Copies the error and prefixes its text with the location.
-  IndexRangeError(const std::string& where, const IndexRangeError& inner) : Error(where + ": " + inner.what()), details(inner.details) {}
+  IndexRangeError(const std::string& message, Details first_error) : Error(message), details(std::move(first_error)) {}
+  // Prefixes the message with the location.
+  IndexRangeError(const std::string& location, const IndexRangeError& inner)
+      : Error(location + ": " + inner.what()), details(inner.details) {}
 
   Details details;
 };

@@ -12,49 +12,49 @@ namespace {
 
 constexpr size_t kMaxEvents = 1 << 20;  // bounds memory use if a trace is never stopped
 
-struct Trace {
+struct HostTrace {
   std::atomic<bool> is_on{false};
   std::mutex mutex;
   std::vector<HostEvent> events;
 };
 
-Trace& trace() {
-  static auto* const instance = new Trace;  // never destroyed: threads may still add events at exit
+HostTrace& get_host_trace() {
+  static auto* const instance = new HostTrace;  // never destroyed: threads may still add events at exit
   return *instance;
 }
 
 }  // namespace
 
-int64_t trace_clock() {
+int64_t trace_clock_ns() {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
 bool is_tracing() noexcept {
-  return trace().is_on.load(std::memory_order_relaxed);
+  return get_host_trace().is_on.load(std::memory_order_relaxed);
 }
 
 void start_trace() {
-  const std::lock_guard lock(trace().mutex);
-  trace().events.clear();
-  trace().is_on = true;
+  const std::lock_guard lock(get_host_trace().mutex);
+  get_host_trace().events.clear();
+  get_host_trace().is_on = true;
 }
 
 std::vector<HostEvent> stop_trace() {
-  const std::lock_guard lock(trace().mutex);
-  trace().is_on = false;
-  return std::exchange(trace().events, {});
+  const std::lock_guard lock(get_host_trace().mutex);
+  get_host_trace().is_on = false;
+  return std::exchange(get_host_trace().events, {});
 }
 
 void add_event(HostEvent event) {
   event.thread = std::hash<std::thread::id>{}(std::this_thread::get_id());
-  const std::lock_guard lock(trace().mutex);
-  if (trace().is_on && trace().events.size() < kMaxEvents) trace().events.push_back(std::move(event));
+  const std::lock_guard lock(get_host_trace().mutex);
+  if (get_host_trace().is_on && get_host_trace().events.size() < kMaxEvents) get_host_trace().events.push_back(std::move(event));
 }
 
 // Drops the span if memory is exhausted: tracing must not make the traced code fail.
 void HostSpan::close() noexcept {
   try {
-    add_event({std::string(kind_), std::string(name_), begin_, trace_clock(), bytes_});
+    add_event({std::string(kind_), std::string(name_), begin_, trace_clock_ns(), bytes_});
   } catch (...) {
   }
 }

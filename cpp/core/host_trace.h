@@ -10,12 +10,12 @@ namespace pumice {
 
 struct HostEvent {
   std::string kind, name;      // kind: "wait", "upload", "compile" ...
-  int64_t begin = 0, end = 0;  // trace_clock() nanoseconds
+  int64_t begin = 0, end = 0;  // times of trace_clock_ns()
   uint64_t bytes = 0;
   uint64_t thread = 0;  // set by add_event()
 };
 
-int64_t trace_clock();  // nanoseconds of the steady clock, the same as Python's perf_counter_ns()
+int64_t trace_clock_ns();  // nanoseconds of the steady clock, the same as Python's perf_counter_ns()
 bool is_tracing() noexcept;
 void start_trace();                   // discards earlier events
 std::vector<HostEvent> stop_trace();  // sorted by end time
@@ -25,7 +25,7 @@ void add_event(HostEvent event);      // sets the event's thread to the calling 
 class HostSpan {
  public:
   explicit HostSpan(std::string_view kind, std::string_view name = {}, uint64_t bytes = 0) noexcept
-      : kind_(kind), name_(name), bytes_(bytes), begin_(is_tracing() ? trace_clock() : -1) {}
+      : kind_(kind), name_(name), bytes_(bytes), begin_(is_tracing() ? trace_clock_ns() : -1) {}
   ~HostSpan() {
     if (begin_ >= 0) close();
   }

@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::array<std::string_view, 8> kFaults{"stale", "order", "race", "in place", "steps", "push", "fold", "reversed"};
 
-std::string read_fault() {
+std::string read_injected_fault() {
   const char* const fault_name = std::getenv("PUMICE_FAULT");
   if (!fault_name || !*fault_name) return {};
   if (std::ranges::find(kFaults, fault_name) == kFaults.end()) {
@@ -27,8 +27,8 @@ std::string read_fault() {
 
 }  // namespace
 
-bool is_injected(std::string_view fault) {
-  static const std::string injected = read_fault();
+bool is_fault_injected(std::string_view fault) {
+  static const std::string injected = read_injected_fault();
   return injected == fault;
 }
 

@@ -15,6 +15,6 @@ namespace pumice {
 //   "fold": skips the second row of workgroups of a folded grid
 //   "reversed": reverses the steps of each wave, which exposes dependences between them; results are unchanged if there are none
 // Throws Error if PUMICE_FAULT is another name.
-bool is_injected(std::string_view fault);
+bool is_fault_injected(std::string_view fault);
 
 }  // namespace pumice

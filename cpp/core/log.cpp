@@ -11,29 +11,29 @@ namespace {
 
 constexpr size_t kMaxWaiting = 1000;
 
-struct Messages {
+struct MessageQueue {
   std::mutex mutex;
   std::deque<std::pair<LogLevel, std::string>> waiting;
   std::atomic<bool> any{false};
 };
 
-Messages& messages() {
-  static auto* log = new Messages;
+MessageQueue& get_message_queue() {
+  static auto* log = new MessageQueue;
   return *log;
 }
 
 }  // namespace
 
 void log(LogLevel level, std::string message) {
-  auto& all = messages();
+  auto& all = get_message_queue();
   const std::lock_guard lock(all.mutex);
   if (all.waiting.size() == kMaxWaiting) all.waiting.pop_front();
   all.waiting.emplace_back(level, printable(message));
   all.any = true;
 }
 
-std::vector<std::pair<LogLevel, std::string>> take_log() {
-  auto& all = messages();
+std::vector<std::pair<LogLevel, std::string>> take_log_messages() {
+  auto& all = get_message_queue();
   const std::lock_guard lock(all.mutex);
   std::vector<std::pair<LogLevel, std::string>> messages_taken(all.waiting.begin(), all.waiting.end());
   all.waiting.clear();
@@ -41,8 +41,8 @@ std::vector<std::pair<LogLevel, std::string>> take_log() {
   return messages_taken;
 }
 
-bool has_log() {
-  return messages().any;
+bool has_log_messages() {
+  return get_message_queue().any;
 }
 
 }  // namespace pumice

@@ -7,7 +7,7 @@
 
 namespace pumice {
 
-double LowBitFloatFormat::value(uint32_t code) const {
+double LowBitFloatFormat::decode(uint32_t code) const {
   const uint32_t magnitude = code & ((1u << (exponent + mantissa)) - 1), sign = code ^ magnitude;
   const double nan = std::numeric_limits<double>::quiet_NaN();
   if (specials == SpecialCodes::zero ? sign != 0 && magnitude == 0 : magnitude > largest)
@@ -20,7 +20,7 @@ double LowBitFloatFormat::value(uint32_t code) const {
   return sign != 0 ? -unit : unit;
 }
 
-const LowBitFloatFormat& low_bit_float_format(DType dtype) {
+const LowBitFloatFormat& get_low_bit_float_format(DType dtype) {
   static constexpr LowBitFloatFormat e4m3fn{4, 3, 7, 0x7e, SpecialCodes::last}, e4m3fnuz{4, 3, 8, 0x7f, SpecialCodes::zero},
       e5m2{5, 2, 15, 0x7b, SpecialCodes::ieee}, e5m2fnuz{5, 2, 16, 0x7f, SpecialCodes::zero},
       e8m0fnu{8, 0, 127, 0xfe, SpecialCodes::last, false}, e2m1fn{2, 1, 1, 0x7, SpecialCodes::none};

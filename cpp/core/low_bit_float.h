@@ -7,8 +7,8 @@
 
 namespace pumice {
 
-// Codes that are not finite numbers. last: the largest code of either sign is NaN. zero: the code of -0 is NaN, and there is no -0. ieee:
-// the largest exponent encodes infinities and NaNs. none: every code is a number.
+// Encoding of NaN and infinity. last: the largest code of either sign is NaN. zero: the code of -0 is NaN, and there is no -0. ieee: the
+// largest exponent encodes infinities and NaNs. none: every code is a finite number.
 enum class SpecialCodes : uint8_t { last, zero, ieee, none };
 
 struct LowBitFloatFormat {
@@ -17,9 +17,9 @@ struct LowBitFloatFormat {
   SpecialCodes specials;
   bool has_sign = true;
 
-  double value(uint32_t code) const;
+  double decode(uint32_t code) const;
 };
 
-const LowBitFloatFormat& low_bit_float_format(DType dtype);  // dtype in kLowBitFloats
+const LowBitFloatFormat& get_low_bit_float_format(DType dtype);  // dtype in kLowBitFloats
 
 }  // namespace pumice

@@ -9,7 +9,7 @@
 
 namespace pumice {
 
-// Pages are loaded on access, so the file may be larger than memory. Unmapped with the last owner.
+// Pages are loaded on access, so the file may be larger than memory. The last owner unmaps it.
 class MappedFile {
  public:
   // Maps an open file; the caller may close the descriptor afterwards. `name` is used in messages. Throws Error if mmap() fails.
@@ -19,8 +19,8 @@ class MappedFile {
 
   std::span<const std::byte> bytes() const { return {data_, bytes_}; }
   bool contains(const std::byte* data) const { return data >= data_ && data < data_ + bytes_; }
-  // Copies bytes starting at `source`, a pointer into the mapping, with pread(): the pages do not count as resident memory of the process.
-  // Throws Error if the file was truncated.
+  // Copies bytes starting at `source`, a pointer into the mapping, with pread(), so that they do not add to the resident memory of the
+  // process. Throws Error if the file was truncated.
   void read(const std::byte* source, std::span<std::byte> target) const;
 
  private:

@@ -24,7 +24,7 @@ namespace {
 constexpr size_t kMaxThreads = 8;                      // maximum, including the caller; 8 saturate memory bandwidth
 constexpr size_t kMinParallelBytes = size_t{1} << 20;  // smaller copies finish before the other threads wake up
 constexpr size_t kSmallBlock = size_t{256} << 10;      // 50 us on one thread
-constexpr size_t kLargeBlock = size_t{2} << 20;        // a huge page, so that one thread does its first touch
+constexpr size_t kLargeBlock = size_t{2} << 20;        // one huge page, so that a single thread first-touches it
 constexpr size_t kLargeCopyBytes = size_t{16} << 20;   // copies of this size or more use large blocks: each thread still gets at least one
 
 // Non-temporal stores fill whole write-combining lines and avoid reading the destination.
@@ -46,26 +46,26 @@ void copy_streaming(std::byte* target, const std::byte* source, size_t bytes) {
 #endif
 }
 
-void copy_block(std::byte* target, const std::byte* source, size_t bytes, Store store) {
-  if (store == Store::streaming)
+void copy_block(std::byte* target, const std::byte* source, size_t bytes, StoreMode store) {
+  if (store == StoreMode::streaming)
     copy_streaming(target, source, bytes);
   else
     std::memcpy(target, source, bytes);
 }
 
-size_t next_boundary(size_t value, size_t grain) {
+size_t round_up_past(size_t value, size_t grain) {
   return (value / grain + 1) * grain;
 }
 
-// Helper threads for copies. They are detached and idle between copies, so process exit does not wait for them. A forked child creates its
-// own.
-class CopyThreads {
+// Worker threads for copies. They are detached and idle between copies, so process exit does not wait for them. A forked child creates a
+// new pool.
+class CopyThreadPool {
  public:
-  static CopyThreads& process_instance() {
-    static std::atomic<CopyThreads*> instance{nullptr};
-    CopyThreads* current = instance.load(std::memory_order_acquire);
+  static CopyThreadPool& get_process_instance() {
+    static std::atomic<CopyThreadPool*> instance{nullptr};
+    CopyThreadPool* current = instance.load(std::memory_order_acquire);
     if (current && current->process_ == getpid()) return *current;
-    auto* const fresh = new CopyThreads;
+    auto* const fresh = new CopyThreadPool;
     if (instance.compare_exchange_strong(current, fresh)) {
       fresh->start_threads();
       return *fresh;
@@ -75,7 +75,7 @@ class CopyThreads {
   }
 
   std::mutex mutex;                          // guards the members below and the states of all copies
-  std::condition_variable allowed;           // signals that blocks are available
+  std::condition_variable allowed;           // notified when allow() makes blocks available
   std::vector<ParallelCopy::State*> copies;  // copies in progress
 
  private:
@@ -86,12 +86,12 @@ class CopyThreads {
       for (size_t i = 0; i < count; ++i)
         std::thread([this] {
           name_thread("pumice copy");
-          work();
+          run_worker();
         }).detach();
     } catch (const std::system_error&) {  // run with fewer threads, since the caller always copies
     }
   }
-  [[noreturn]] void work();
+  [[noreturn]] void run_worker();
 
   const pid_t process_ = getpid();
 };
@@ -102,28 +102,28 @@ struct ParallelCopy::State {
   CopyWindow<std::byte> target;
   CopyWindow<const std::byte> source;
   size_t bytes, chunk, block;
-  Store store;
-  CopyThreads& threads;
-  std::condition_variable copied{};    // signals that a block was copied
+  StoreMode store;
+  CopyThreadPool& threads;
+  std::condition_variable copied{};    // notified when a block has been copied
   size_t allowed = 0, next = 0;        // bytes allowed; bytes claimed by threads
   std::vector<size_t> block_begins{};  // start offsets of blocks being copied
 
-  bool has_block() const { return next < allowed; }
+  bool has_next_block() const { return next < allowed; }
   bool is_copied(size_t end) const {
     return next >= end && std::ranges::all_of(block_begins, [&](size_t begin) { return begin >= end; });
   }
 
   // End of the block at `begin`: at the next chunk boundary, the allowed limit or a block boundary of the non-ring memory, whichever is
   // first.
-  size_t end_of(size_t begin) const {
+  size_t find_block_end(size_t begin) const {
     const bool is_ring = target.bytes < bytes;
     const auto address = is_ring ? reinterpret_cast<uintptr_t>(source.begin) : reinterpret_cast<uintptr_t>(target.begin);
-    return std::min({allowed, next_boundary(begin, chunk), next_boundary(address + begin, block) - address});
+    return std::min({allowed, round_up_past(begin, chunk), round_up_past(address + begin, block) - address});
   }
 
   // Copies the next block without holding the lock.
-  void copy_next(std::unique_lock<std::mutex>& lock) {
-    const size_t begin = next, end = end_of(begin);
+  void copy_next_block(std::unique_lock<std::mutex>& lock) {
+    const size_t begin = next, end = find_block_end(begin);
     next = end;
     block_begins.push_back(begin);
     lock.unlock();
@@ -134,21 +134,21 @@ struct ParallelCopy::State {
   }
 };
 
-void CopyThreads::work() {
+void CopyThreadPool::run_worker() {
   std::unique_lock lock(mutex);
   for (;;) {
-    const auto copy_with_block = std::ranges::find_if(copies, [](const ParallelCopy::State* copy) { return copy->has_block(); });
+    const auto copy_with_block = std::ranges::find_if(copies, [](const ParallelCopy::State* copy) { return copy->has_next_block(); });
     if (copy_with_block == copies.end())
       allowed.wait(lock);
     else
-      (*copy_with_block)->copy_next(lock);
+      (*copy_with_block)->copy_next_block(lock);
   }
 }
 
-ParallelCopy::ParallelCopy(CopyWindow<std::byte> target, CopyWindow<const std::byte> source, size_t bytes, size_t chunk, Store store)
+ParallelCopy::ParallelCopy(CopyWindow<std::byte> target, CopyWindow<const std::byte> source, size_t bytes, size_t chunk, StoreMode store)
     : state_(new State{target, source, bytes, chunk, bytes < kLargeCopyBytes ? kSmallBlock : kLargeBlock, store,
-                       CopyThreads::process_instance()}) {
-  state_->block_begins.reserve(kMaxThreads);  // so that push_back() in copy_next() cannot throw
+                       CopyThreadPool::get_process_instance()}) {
+  state_->block_begins.reserve(kMaxThreads);  // so that push_back() in copy_next_block() cannot throw
   const std::lock_guard lock(state_->threads.mutex);
   state_->threads.copies.push_back(state_.get());
 }
@@ -177,13 +177,13 @@ bool ParallelCopy::is_copied(size_t bytes) const {
 void ParallelCopy::copy_until(size_t bytes) {
   std::unique_lock lock(state_->threads.mutex);
   while (!state_->is_copied(bytes))
-    if (state_->has_block())
-      state_->copy_next(lock);
+    if (state_->has_next_block())
+      state_->copy_next_block(lock);
     else
       state_->copied.wait(lock);
 }
 
-void copy_bytes(std::byte* target, std::span<const std::byte> source, Store store) {
+void copy_bytes(std::byte* target, std::span<const std::byte> source, StoreMode store) {
   if (source.empty()) return;
   if (source.size() < kMinParallelBytes) return copy_block(target, source.data(), source.size(), store);
   ParallelCopy copy({target, source.size()}, {source.data(), source.size()}, source.size(), source.size(), store);

@@ -7,8 +7,8 @@
 
 namespace pumice {
 
-// Streaming stores bypass the caches, for uncached memory that the host never reads.
-enum class Store : unsigned char { cached, streaming };
+// streaming: non-temporal stores, which bypass the caches; for uncached memory that the host never reads.
+enum class StoreMode : unsigned char { cached, streaming };
 
 // Memory that a copy traverses from front to back. If the copy is longer than `bytes`, it wraps around (a ring).
 template <typename T>
@@ -17,18 +17,19 @@ struct CopyWindow {
   size_t bytes = 0;
 };
 
-// A copy in progress. Helper threads and the thread in copy_until() copy blocks in order, up to the limit set by allow(), so that device
-// transfers before and after it overlap with the copy. Not thread-safe.
+// An asynchronous host copy that overlaps with device transfers. Worker threads and the caller of copy_until() copy blocks in order, up to
+// the limit set by allow(). Not thread-safe.
 class ParallelCopy {
  public:
   // Blocks do not cross multiples of `chunk` bytes; a ring is a whole number of chunks. Nothing is copied before allow().
-  ParallelCopy(CopyWindow<std::byte> target, CopyWindow<const std::byte> source, size_t bytes, size_t chunk, Store store = Store::cached);
+  ParallelCopy(CopyWindow<std::byte> target, CopyWindow<const std::byte> source, size_t bytes, size_t chunk,
+               StoreMode store = StoreMode::cached);
   ~ParallelCopy();  // waits for blocks being copied and skips the rest
   ParallelCopy(const ParallelCopy&) = delete;
 
   void allow(size_t bytes);            // permits copying the first `bytes` bytes; never decreases
   bool is_copied(size_t bytes) const;  // whether the first `bytes` bytes have been copied
-  void copy_until(size_t bytes);       // helps copying until the first `bytes` bytes are copied; they must be allowed
+  void copy_until(size_t bytes);       // copies blocks until the first `bytes` bytes are copied; they must be allowed
 
   struct State;
 
@@ -37,6 +38,6 @@ class ParallelCopy {
 };
 
 // Copies between non-overlapping memory, with several threads if it is large.
-void copy_bytes(std::byte* target, std::span<const std::byte> source, Store store = Store::cached);
+void copy_bytes(std::byte* target, std::span<const std::byte> source, StoreMode store = StoreMode::cached);
 
 }  // namespace pumice

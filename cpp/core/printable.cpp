@@ -7,20 +7,21 @@
 namespace pumice {
 namespace {
 
-struct Range {
+struct CodePointRange {
   uint32_t first, last;
 };
-// Unicode format characters and line separators, preceded by C0 and C1.
-constexpr std::array kHiddenRanges = {Range{0x00, 0x1f},     Range{0x7f, 0x9f},     Range{0xad, 0xad},      Range{0x61c, 0x61c},
-                                      Range{0x180e, 0x180e}, Range{0x200b, 0x200f}, Range{0x2028, 0x202e},  Range{0x2060, 0x206f},
-                                      Range{0xfeff, 0xfeff}, Range{0xfff9, 0xfffb}, Range{0xe0000, 0xe007f}};
+// Escaped code points: C0 controls, DEL and C1 controls, Unicode format characters, line separators.
+constexpr std::array kHiddenRanges = {CodePointRange{0x00, 0x1f},     CodePointRange{0x7f, 0x9f},      CodePointRange{0xad, 0xad},
+                                      CodePointRange{0x61c, 0x61c},   CodePointRange{0x180e, 0x180e},  CodePointRange{0x200b, 0x200f},
+                                      CodePointRange{0x2028, 0x202e}, CodePointRange{0x2060, 0x206f},  CodePointRange{0xfeff, 0xfeff},
+                                      CodePointRange{0xfff9, 0xfffb}, CodePointRange{0xe0000, 0xe007f}};
 
-struct Character {
+struct DecodedCharacter {
   uint32_t code = 0;
   size_t bytes = 0;  // 0: not the start of a valid UTF-8 sequence
 };
 
-Character decode_utf8(std::string_view text, size_t at) {
+DecodedCharacter decode_utf8(std::string_view text, size_t at) {
   const auto first = static_cast<uint8_t>(text[at]);
   if (first < 0x80) return {first, 1};
   const size_t bytes = first >= 0xf0 ? 4 : first >= 0xe0 ? 3 : 2;
@@ -36,13 +37,13 @@ Character decode_utf8(std::string_view text, size_t at) {
   return {code, bytes};
 }
 
-bool is_hidden(uint32_t code) {
-  for (const Range& range : kHiddenRanges)
+bool is_hidden_code_point(uint32_t code) {
+  for (const CodePointRange& range : kHiddenRanges)
     if (code >= range.first && code <= range.last) return true;
   return false;
 }
 
-std::string escape(uint32_t code) {
+std::string escape_code_point(uint32_t code) {
   if (code == '\n') return "\\n";
   if (code == '\t') return "\\t";
   if (code == '\r') return "\\r";
@@ -53,16 +54,16 @@ std::string escape(uint32_t code) {
 
 }  // namespace
 
-std::string printable(std::string_view text, Lines lines) {
+std::string printable(std::string_view text, LineBreaks lines) {
   std::string result;
   result.reserve(text.size());
   for (size_t at = 0; at < text.size();) {
     const auto [code, bytes] = decode_utf8(text, at);
-    const bool is_layout = lines == Lines::keep && (code == '\n' || code == '\t');
+    const bool is_layout = lines == LineBreaks::keep && (code == '\n' || code == '\t');
     if (bytes == 0)
-      result += escape(static_cast<uint8_t>(text[at]));
-    else if (is_hidden(code) && !is_layout)
-      result += escape(code);
+      result += escape_code_point(static_cast<uint8_t>(text[at]));
+    else if (is_hidden_code_point(code) && !is_layout)
+      result += escape_code_point(code);
     else
       result += text.substr(at, bytes);
     at += bytes == 0 ? 1 : bytes;

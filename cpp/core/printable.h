@@ -6,10 +6,10 @@
 
 namespace pumice {
 
-enum class Lines { escape, keep };
+enum class LineBreaks { escape, keep };
 
 // Escapes characters that move the cursor, reorder text or are invisible, in Python's notation ("\x1b", "\u202e"): C0 and C1 controls, DEL,
-// bidirectional and zero-width formatting, line separators, and bytes that are not UTF-8. Lines::keep preserves "\n" and "\t".
-std::string printable(std::string_view text, Lines lines = Lines::escape);
+// bidirectional and zero-width formatting, line separators, and bytes that are not UTF-8. LineBreaks::keep preserves "\n" and "\t".
+std::string printable(std::string_view text, LineBreaks lines = LineBreaks::escape);
 
 }  // namespace pumice

@@ -15,33 +15,33 @@ namespace {
 constexpr size_t kMaxFreeBytes = size_t{256} << 20;
 constexpr size_t kHugePage = size_t{2} << 20;
 
-struct Block {
+struct FreeBlock {
   std::byte* begin;
   size_t bytes;
 };
 
 // Free blocks, oldest first.
-struct FreeBlocks {
+struct FreeBlockList {
   std::mutex mutex;
-  std::vector<Block> blocks;
+  std::vector<FreeBlock> blocks;
   size_t bytes = 0;
 };
 
 // Never destroyed: arrays may be freed until the process ends.
-FreeBlocks& free_blocks() {
-  static auto* const instance = new FreeBlocks;
+FreeBlockList& get_free_blocks() {
+  static auto* const instance = new FreeBlockList;
   return *instance;
 }
 
-// Only try_lock: in a forked child the mutex may be locked forever by a thread of the parent.
-std::unique_lock<std::mutex> try_lock() {
-  return {free_blocks().mutex, std::try_to_lock};
+// Never blocks: in a forked child, the mutex may be held forever by a thread of the parent.
+std::unique_lock<std::mutex> try_lock_free_blocks() {
+  return {get_free_blocks().mutex, std::try_to_lock};
 }
 
-void release_block(Block block) {
-  std::vector<Block> freed;
-  if (const auto lock = try_lock(); lock && block.bytes <= kMaxFreeBytes) {
-    FreeBlocks& all = free_blocks();
+void release_block(FreeBlock block) {
+  std::vector<FreeBlock> freed;
+  if (const auto lock = try_lock_free_blocks(); lock && block.bytes <= kMaxFreeBytes) {
+    FreeBlockList& all = get_free_blocks();
     all.blocks.push_back(block);
     all.bytes += block.bytes;
     while (all.bytes > kMaxFreeBytes) {
@@ -52,21 +52,21 @@ void release_block(Block block) {
   } else {
     freed.push_back(block);
   }
-  for (const Block& block : freed) std::free(block.begin);
+  for (const FreeBlock& freed_block : freed) std::free(freed_block.begin);
 }
 
-// Returns the best-fitting free block with at most a quarter of it unused, or an empty one.
-Block take_free_block(size_t bytes) {
-  const auto lock = try_lock();
+// Removes and returns the best-fitting free block, at most a quarter of it unused. Returns an empty block if there is none.
+FreeBlock take_free_block(size_t bytes) {
+  const auto lock = try_lock_free_blocks();
   if (!lock) return {};
-  FreeBlocks& all = free_blocks();
+  FreeBlockList& all = get_free_blocks();
   auto best = all.blocks.end();
   for (auto candidate = all.blocks.begin(); candidate != all.blocks.end(); ++candidate)
     if (candidate->bytes >= bytes && candidate->bytes - bytes <= candidate->bytes / 4 &&
         (best == all.blocks.end() || candidate->bytes < best->bytes))
       best = candidate;
   if (best == all.blocks.end()) return {};
-  const Block block = *best;
+  const FreeBlock block = *best;
   all.bytes -= block.bytes;
   all.blocks.erase(best);
   return block;
@@ -75,7 +75,7 @@ Block take_free_block(size_t bytes) {
 }  // namespace
 
 std::shared_ptr<std::byte> allocate_result_memory(size_t bytes) {
-  Block block = take_free_block(bytes);
+  FreeBlock block = take_free_block(bytes);
   if (!block.begin) {
     block.bytes = round_up(std::max<size_t>(bytes, 1), kHugePage);
     block.begin = static_cast<std::byte*>(std::aligned_alloc(kHugePage, block.bytes));

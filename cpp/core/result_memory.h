@@ -6,7 +6,7 @@
 
 namespace pumice {
 
-inline constexpr size_t kMinPooledResultBytes = size_t{4} << 20;  // below this size, the allocator is as fast
+inline constexpr size_t kMinPooledResultBytes = size_t{4} << 20;  // for smaller results, the allocator is as fast
 
 // Returns uninitialised memory of at least this many bytes, or null if allocation fails. Page faults on fresh memory cost more than copying
 // into it, so up to 256 MiB of freed blocks are reused. Thread-safe.

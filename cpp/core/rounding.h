@@ -7,13 +7,13 @@
 namespace pumice {
 
 template <std::integral T>
-constexpr T ceil_div(T value, std::type_identity_t<T> by) {
-  return (value + by - 1) / by;
+constexpr T ceil_div(T value, std::type_identity_t<T> divisor) {
+  return (value + divisor - 1) / divisor;
 }
 
 template <std::integral T>
-constexpr T round_up(T value, std::type_identity_t<T> to) {
-  return ceil_div(value, to) * to;
+constexpr T round_up(T value, std::type_identity_t<T> multiple) {
+  return ceil_div(value, multiple) * multiple;
 }
 
 }  // namespace pumice

@@ -29,7 +29,7 @@ StridedRuns::StridedRuns(size_t element_bytes, const Shape& shape, const Strides
   axes_.pop_back();
 }
 
-Strides byte_strides(const Strides& strides, size_t element_bytes) {
+Strides to_byte_strides(const Strides& strides, size_t element_bytes) {
   Strides result = strides;
   for (int64_t& stride : result) stride *= static_cast<int64_t>(element_bytes);
   return result;

@@ -28,7 +28,7 @@ class StridedRuns {
   bool empty_ = false;
 };
 
-Strides byte_strides(const Strides& strides, size_t element_bytes);
+Strides to_byte_strides(const Strides& strides, size_t element_bytes);
 void copy_strided(size_t element_bytes, const Shape& shape, const std::byte* source, const Strides& source_strides, std::byte* target,
                   const Strides& target_strides);
 

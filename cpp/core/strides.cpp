@@ -11,7 +11,7 @@ namespace {
 constexpr int64_t kMaxMarkedElements = int64_t{1} << 26;  // largest layout with interleaved strides that is checked element by element
 constexpr std::string_view kNamedAxes = "NCDHW", kLetterAxes = "abcdefgh";
 
-std::string logical_order(size_t rank) {
+std::string default_axis_names(size_t rank) {
   if (rank == 3) return "NCW";
   if (rank == 4) return "NCHW";
   return std::string(rank == 5 ? kNamedAxes : kLetterAxes.substr(0, rank));
@@ -22,7 +22,7 @@ bool is_empty(const Shape& shape) {
 }
 
 // Returns the logical positions of a layout's axes, from outermost to innermost in memory.
-std::vector<size_t> memory_order(std::string_view layout, size_t rank) {
+std::vector<size_t> find_memory_order(std::string_view layout, size_t rank) {
   if (layout.size() != rank)
     throw GraphError("layout", "'" + std::string(layout) + "' names " + std::to_string(layout.size()) + " axes of a shape of rank " +
                                    std::to_string(rank));
@@ -44,7 +44,7 @@ std::vector<size_t> memory_order(std::string_view layout, size_t rank) {
 }
 
 // Returns the axes from outermost to innermost in memory; axes of size 1 or stride 0 keep their position.
-std::vector<size_t> memory_order(const Shape& shape, const Strides& strides) {
+std::vector<size_t> find_memory_order(const Shape& shape, const Strides& strides) {
   std::vector<size_t> order(shape.size()), moved;
   std::iota(order.begin(), order.end(), size_t{0});
   const auto counts = [&](size_t axis) { return shape[axis] > 1 && strides[axis] > 0; };
@@ -56,8 +56,8 @@ std::vector<size_t> memory_order(const Shape& shape, const Strides& strides) {
   return order;
 }
 
-// Axes of size > 1, innermost first.
-std::vector<size_t> axes_by_stride(const Shape& shape, const Strides& strides) {
+// Returns the axes of size > 1, innermost first.
+std::vector<size_t> sort_axes_by_stride(const Shape& shape, const Strides& strides) {
   std::vector<size_t> axes;
   for (size_t i = 0; i < shape.size(); ++i)
     if (shape[i] > 1) axes.push_back(i);
@@ -65,15 +65,15 @@ std::vector<size_t> axes_by_stride(const Shape& shape, const Strides& strides) {
   return axes;
 }
 
-std::string channels_last(std::string name) {
+std::string to_channels_last(std::string name) {
   std::rotate(name.begin() + 1, name.begin() + 2, name.end());
   return name;
 }
 
-bool is_layout(const Shape& shape, const Strides& strides, const std::string& name) {
+bool has_layout(const Shape& shape, const Strides& strides, const std::string& name) {
   std::vector<bool> broadcast;
   for (size_t i = 0; i < shape.size(); ++i) broadcast.push_back(shape[i] > 1 && strides[i] == 0);
-  const Strides expected = layout_strides(shape, name, broadcast);
+  const Strides expected = compute_layout_strides(shape, name, broadcast);
   for (size_t i = 0; i < shape.size(); ++i)
     if (shape[i] > 1 && strides[i] != expected[i]) return false;
   return true;
@@ -113,7 +113,7 @@ void check_strides(const Shape& shape, const Strides& strides) {
     if (stride < 0) throw GraphError("strides", "a negative stride in " + to_string(strides) + "; strides are 0 or more elements", "R8");
 }
 
-int checked_axis(int axis, int rank, std::string_view subject) {
+int normalize_axis(int axis, int rank, std::string_view subject) {
   if (axis < -rank || axis >= rank)
     throw GraphError(std::string(subject), "a tensor of rank " + std::to_string(rank) + " has no axis " + std::to_string(axis));
   return axis < 0 ? axis + rank : axis;
@@ -159,17 +159,17 @@ bool is_packed(const Shape& shape, const Strides& strides) {
   return true;
 }
 
-int64_t span_elements(const Shape& shape, const Strides& strides) {
+int64_t count_span_elements(const Shape& shape, const Strides& strides) {
   if (is_empty(shape)) return 0;
   int64_t span = 1;
   for (size_t i = 0; i < shape.size(); ++i) span = checked_add(span, checked_mul(shape[i] - 1, strides[i], "buffer size"), "buffer size");
   return span;
 }
 
-bool overlaps(const Shape& shape, const Strides& strides) {
+bool has_internal_overlap(const Shape& shape, const Strides& strides) {
   if (is_empty(shape)) return false;
-  const auto axes = axes_by_stride(shape, strides);
-  int64_t span = 1;  // span of the inner axes
+  const auto axes = sort_axes_by_stride(shape, strides);
+  int64_t span = 1;  // number of elements that the inner axes span
   bool nested = true;
   for (const size_t axis : axes) {
     if (strides[axis] == 0) return true;
@@ -201,7 +201,7 @@ Shape physical_shape(const Shape& shape, const Strides& strides) {
   return physical;
 }
 
-Strides broadcast_strides(const Shape& shape, const Strides& strides, const Shape& target) {
+Strides compute_broadcast_strides(const Shape& shape, const Strides& strides, const Shape& target) {
   const auto refuse = [&] { throw GraphError("broadcast", to_string(shape) + " does not broadcast to " + to_string(target)); };
   if (shape.size() > target.size()) refuse();
   Strides result(target.size(), 0);
@@ -225,8 +225,8 @@ Shape broadcast_shape(const Shape& a, const Shape& b) {
   return result;
 }
 
-// Matches groups of axes with equal products from the outside in; the axes of a group must be contiguous.
-std::optional<Strides> reshaped_strides(const Shape& shape, const Strides& strides, const Shape& target) {
+// Groups old and new axes with equal element counts, outermost first. The old axes of a group must be contiguous.
+std::optional<Strides> compute_view_strides(const Shape& shape, const Strides& strides, const Shape& target) {
   if (is_empty(shape) || pumice::is_packed(shape, strides)) return packed_strides(target);
   Shape sizes;
   Strides steps;
@@ -256,11 +256,11 @@ std::optional<Strides> reshaped_strides(const Shape& shape, const Strides& strid
   return result;
 }
 
-Strides layout_strides(const Shape& shape, std::string_view layout, const std::vector<bool>& broadcast) {
+Strides compute_layout_strides(const Shape& shape, std::string_view layout, const std::vector<bool>& broadcast) {
   check_shape(shape);
   if (!broadcast.empty() && broadcast.size() != shape.size())
     throw GraphError("broadcast", std::to_string(broadcast.size()) + " marks for a shape of rank " + std::to_string(shape.size()));
-  const auto order = memory_order(layout, shape.size());
+  const auto order = find_memory_order(layout, shape.size());
   Shape in_memory;
   for (const size_t axis : order) in_memory.push_back(!broadcast.empty() && broadcast[axis] ? 1 : shape[axis]);
   const Strides packed = packed_strides(in_memory);
@@ -269,24 +269,24 @@ Strides layout_strides(const Shape& shape, std::string_view layout, const std::v
   return strides;
 }
 
-std::optional<std::string> layout_name(const Shape& shape, const Strides& strides) {
+std::optional<std::string> find_layout_name(const Shape& shape, const Strides& strides) {
   check_shape(shape);
   check_strides(shape, strides);
-  const std::string logical = logical_order(shape.size());
-  if (is_empty(shape) || is_layout(shape, strides, logical)) return logical;
-  if (shape.size() > 2 && is_layout(shape, strides, channels_last(logical))) return channels_last(logical);
+  const std::string logical = default_axis_names(shape.size());
+  if (is_empty(shape) || has_layout(shape, strides, logical)) return logical;
+  if (shape.size() > 2 && has_layout(shape, strides, to_channels_last(logical))) return to_channels_last(logical);
   std::string permuted;
-  for (const size_t axis : memory_order(shape, strides)) permuted += logical[axis];
-  if (is_layout(shape, strides, permuted)) return permuted;
+  for (const size_t axis : find_memory_order(shape, strides)) permuted += logical[axis];
+  if (has_layout(shape, strides, permuted)) return permuted;
   return {};
 }
 
-Strides padded_strides(const Shape& shape, const Strides& strides, int64_t multiple) {
+Strides compute_padded_strides(const Shape& shape, const Strides& strides, int64_t multiple) {
   if (multiple < 1) throw GraphError("pad_rows", "rows a multiple of " + std::to_string(multiple) + " elements apart; at least 1");
   Strides result = strides;
   int64_t stride = 1;
   bool is_row = true;
-  const auto order = memory_order(shape, strides);
+  const auto order = find_memory_order(shape, strides);
   for (auto axis = order.rbegin(); axis != order.rend(); ++axis) {
     if (strides[*axis] == 0) continue;
     result[*axis] = stride;

@@ -24,7 +24,7 @@ void check_shape(const Shape& shape);
 void check_strides(const Shape& shape, const Strides& strides);
 
 // Normalises a possibly negative axis to 0 .. rank - 1. Throws GraphError naming `subject`.
-int checked_axis(int axis, int rank, std::string_view subject);
+int normalize_axis(int axis, int rank, std::string_view subject);
 
 std::string to_string(const Shape& shape);                            // "[1, 3, 224, 224]"
 int64_t element_count(const Shape& shape);                            // 1 for rank 0; checked for overflow
@@ -33,26 +33,26 @@ Strides packed_strides(const Shape& shape);
 // Whether strides are row-major without gaps. Ignores the strides of axes of size 1, and all strides if any size is 0.
 bool is_packed(const Shape& shape, const Strides& strides);
 // Number of elements in memory from element 0 through the last one; 0 if any size is 0.
-int64_t span_elements(const Shape& shape, const Strides& strides);
-// Whether two indices address the same element. Returns true without a check if strides interleave over more than 2**26 elements.
-bool overlaps(const Shape& shape, const Strides& strides);
+int64_t count_span_elements(const Shape& shape, const Strides& strides);
+// Whether two indices map to the same element. Conservatively returns true for interleaved strides that span more than 2**26 elements.
+bool has_internal_overlap(const Shape& shape, const Strides& strides);
 // The shape as stored in memory: axes with stride 0 have size 1.
 Shape physical_shape(const Shape& shape, const Strides& strides);
 
 // Strides that broadcast `shape` to `target` (NumPy rules). Throws GraphError with both shapes if it does not broadcast.
-Strides broadcast_strides(const Shape& shape, const Strides& strides, const Shape& target);
+Strides compute_broadcast_strides(const Shape& shape, const Strides& strides, const Shape& target);
 Shape broadcast_shape(const Shape& a, const Shape& b);
 // Strides that view `shape` as `target` in row-major order; nullopt if a copy is needed. Element counts must be equal.
-std::optional<Strides> reshaped_strides(const Shape& shape, const Strides& strides, const Shape& target);
+std::optional<Strides> compute_view_strides(const Shape& shape, const Strides& strides, const Shape& target);
 
 // Strides of a named layout: a permutation of letters from NCDHW ("NHWC"), or of letters starting at 'a' that name the axes in logical
 // order ("acb"). Sizes are in logical order. Axes marked in `broadcast` have size 1 in memory and stride 0.
-Strides layout_strides(const Shape& shape, std::string_view layout, const std::vector<bool>& broadcast = {});
-// Inverse of layout_strides(). Returns the name of the gapless layout with these strides, or nullopt. Axes with stride 0 count as
+Strides compute_layout_strides(const Shape& shape, std::string_view layout, const std::vector<bool>& broadcast = {});
+// Inverse of compute_layout_strides(). Returns the name of the gapless layout with these strides, or nullopt. Axes with stride 0 count as
 // broadcast. Axes are named NCW, NCHW or NCDHW for ranks 3, 4 and 5, else by letters starting at 'a'. Prefers row-major if several layouts
 // match.
-std::optional<std::string> layout_name(const Shape& shape, const Strides& strides);
+std::optional<std::string> find_layout_name(const Shape& shape, const Strides& strides);
 // Strides with the same memory order, the row pitch padded to a multiple of `multiple` elements.
-Strides padded_strides(const Shape& shape, const Strides& strides, int64_t multiple);
+Strides compute_padded_strides(const Shape& shape, const Strides& strides, int64_t multiple);
 
 }  // namespace pumice

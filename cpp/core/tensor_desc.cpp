@@ -20,8 +20,8 @@ bool is_power_of_two(uint64_t value) {
   return value != 0 && (value & (value - 1)) == 0;
 }
 
-// Bytes of total_bytes beyond the minimum (R5, R6).
-uint64_t padding_bytes_of(const TensorDesc& desc, uint64_t total_bytes) {
+// Returns the trailing padding: total_bytes minus the minimum size (R5, R6).
+uint64_t compute_padding_bytes(const TensorDesc& desc, uint64_t total_bytes) {
   if (total_bytes % 4 != 0) throw GraphError("total_bytes", "expected a multiple of 4; given " + std::to_string(total_bytes), "R5");
   const uint64_t minimum = desc.minimum_bytes();
   if (total_bytes < minimum)
@@ -41,77 +41,77 @@ void check_alignment(DType dtype, uint64_t alignment) {
 }
 
 template <typename T>
-T element_at(const std::byte* data, int64_t i) {
+T read_element(const std::byte* data, int64_t i) {
   T value;
   std::memcpy(&value, data + static_cast<size_t>(i) * sizeof(T), sizeof(T));
   return value;
 }
 
 // Reads the code of element `i` of a packed dtype of at most 8 bits.
-uint32_t code_at(DType dtype, const std::byte* data, int64_t i) {
+uint32_t read_code(DType dtype, const std::byte* data, int64_t i) {
   const int64_t width = bits(dtype), bit = i * width;
   return static_cast<uint32_t>(data[bit / 8]) >> bit % 8 & ((1u << width) - 1);
 }
 
-int64_t low_bit_integer_at(DType dtype, const std::byte* data, int64_t i) {
-  const int64_t lane = code_at(dtype, data, i), end = int64_t{1} << bits(dtype);
+int64_t read_low_bit_integer(DType dtype, const std::byte* data, int64_t i) {
+  const int64_t lane = read_code(dtype, data, i), end = int64_t{1} << bits(dtype);
   return is_signed_integer(dtype) && lane >= end / 2 ? lane - end : lane;
 }
 
-int64_t integer_at(DType dtype, const std::byte* data, int64_t i) {
+int64_t read_integer(DType dtype, const std::byte* data, int64_t i) {
   switch (dtype) {
     case DType::int64:
-      return element_at<int64_t>(data, i);
+      return read_element<int64_t>(data, i);
     case DType::uint64:
-      return static_cast<int64_t>(element_at<uint64_t>(data, i));
+      return static_cast<int64_t>(read_element<uint64_t>(data, i));
     case DType::int32:
-      return element_at<int32_t>(data, i);
+      return read_element<int32_t>(data, i);
     case DType::uint32:
-      return element_at<uint32_t>(data, i);
+      return read_element<uint32_t>(data, i);
     case DType::int16:
-      return element_at<int16_t>(data, i);
+      return read_element<int16_t>(data, i);
     case DType::uint16:
-      return element_at<uint16_t>(data, i);
+      return read_element<uint16_t>(data, i);
     case DType::int8:
-      return element_at<int8_t>(data, i);
+      return read_element<int8_t>(data, i);
     case DType::uint8:
-      return element_at<uint8_t>(data, i);
+      return read_element<uint8_t>(data, i);
     case DType::bool_:
-      return element_at<uint8_t>(data, i) != 0;
+      return read_element<uint8_t>(data, i) != 0;
     default:
-      if (contains(kLowBitIntegers, dtype)) return low_bit_integer_at(dtype, data, i);
+      if (contains(kLowBitIntegers, dtype)) return read_low_bit_integer(dtype, data, i);
       throw GraphError("", "integers expected; given " + std::string(name(dtype)));
   }
 }
 
-double real_at(DType dtype, const std::byte* data, int64_t i) {
+double read_as_double(DType dtype, const std::byte* data, int64_t i) {
   switch (dtype) {
     case DType::float64:
-      return element_at<double>(data, i);
+      return read_element<double>(data, i);
     case DType::float32:
-      return element_at<float>(data, i);
+      return read_element<float>(data, i);
     case DType::float16:
-      return float_from_half(element_at<uint16_t>(data, static_cast<int64_t>(i)));
+      return float_from_half(read_element<uint16_t>(data, static_cast<int64_t>(i)));
     case DType::bfloat16:
-      return float_from_bfloat16(element_at<uint16_t>(data, static_cast<int64_t>(i)));
+      return float_from_bfloat16(read_element<uint16_t>(data, static_cast<int64_t>(i)));
     case DType::uint64:
-      return static_cast<double>(element_at<uint64_t>(data, i));
+      return static_cast<double>(read_element<uint64_t>(data, i));
     default:
-      if (contains(kLowBitFloats, dtype)) return low_bit_float_format(dtype).value(code_at(dtype, data, i));
-      return static_cast<double>(integer_at(dtype, data, i));
+      if (contains(kLowBitFloats, dtype)) return get_low_bit_float_format(dtype).decode(read_code(dtype, data, i));
+      return static_cast<double>(read_integer(dtype, data, i));
   }
 }
 
-constexpr size_t kConvertChunkBytes = 16384;  // bytes
+constexpr size_t kConvertChunkBytes = 16384;
 
-float float_at(DType dtype, const std::byte* data, int64_t i) {
-  if (dtype == DType::float32) return element_at<float>(data, i);
-  const auto bits16 = element_at<uint16_t>(data, i);
+float read_as_float(DType dtype, const std::byte* data, int64_t i) {
+  if (dtype == DType::float32) return read_element<float>(data, i);
+  const auto bits16 = read_element<uint16_t>(data, i);
   return dtype == DType::float16 ? float_from_half(bits16) : float_from_bfloat16(bits16);
 }
 
 // Clamps to the finite range of the dtype: attention masks contain the lowest float32, and 0 * -infinity is NaN.
-float saturated_to(DType dtype, float value) {
+float saturate_to(DType dtype, float value) {
   if (dtype == DType::float32 || !std::isfinite(value)) return value;
   const float largest = dtype == DType::float16 ? 65504.0f : 0x1.fep127f;
   return std::clamp(value, -largest, largest);
@@ -120,7 +120,7 @@ float saturated_to(DType dtype, float value) {
 // Converts between fp32, fp16 and bf16.
 void convert_floats(DType from, const std::byte* source, DType to, std::byte* target, size_t count) {
   for (size_t i = 0; i < count; ++i) {
-    const float value = saturated_to(to, float_at(from, source, static_cast<int64_t>(i)));
+    const float value = saturate_to(to, read_as_float(from, source, static_cast<int64_t>(i)));
     if (to == DType::float32) {
       std::memcpy(target + i * 4, &value, 4);
       continue;
@@ -135,7 +135,7 @@ void convert_floats(DType from, const std::byte* source, DType to, std::byte* ta
 uint64_t buffer_size(DType dtype, const Shape& shape, const Strides* strides) {
   check_shape(shape);
   if (strides) check_strides(shape, *strides);
-  const int64_t reached = strides ? span_elements(shape, *strides) : element_count(shape);
+  const int64_t reached = strides ? count_span_elements(shape, *strides) : element_count(shape);
   const int64_t total_bits = checked_mul(reached, bits(dtype), "buffer size");
   return (static_cast<uint64_t>(total_bits) + 31) / 32 * 4;
 }
@@ -148,11 +148,11 @@ TensorDesc::TensorDesc(DType element, Shape sizes, std::optional<Strides> explic
   check_strides(shape, strides);
   check_alignment(dtype, alignment);
   (void)minimum_bytes();  // detect overflow at construction
-  if (total_bytes) padding_bytes = padding_bytes_of(*this, *total_bytes);
+  if (total_bytes) padding_bytes = compute_padding_bytes(*this, *total_bytes);
 }
 
 TensorDesc TensorDesc::with_layout(DType dtype, Shape shape, std::string_view layout, const std::vector<bool>& broadcast) {
-  Strides strides = layout_strides(shape, layout, broadcast);
+  Strides strides = compute_layout_strides(shape, layout, broadcast);
   return {dtype, std::move(shape), std::move(strides)};
 }
 
@@ -169,7 +169,7 @@ TensorDesc TensorDesc::packed() const {
 }
 
 TensorDesc TensorDesc::broadcast_to(const Shape& target) const {
-  TensorDesc desc = with_strides(target, broadcast_strides(shape, strides, target));
+  TensorDesc desc = with_strides(target, compute_broadcast_strides(shape, strides, target));
   if (channel_axis) desc.channel_axis = *channel_axis + static_cast<int>(target.size() - shape.size());
   return desc;
 }
@@ -180,7 +180,7 @@ TensorDesc TensorDesc::permute(const std::vector<int>& axes) const {
   TensorDesc desc = *this;
   std::vector<bool> named(axes.size(), false);
   for (size_t i = 0; i < axes.size(); ++i) {
-    const auto axis = static_cast<size_t>(checked_axis(axes[i], rank(), "permute"));
+    const auto axis = static_cast<size_t>(normalize_axis(axes[i], rank(), "permute"));
     if (named[axis]) throw GraphError("permute", "axis " + std::to_string(axes[i]) + " is named twice");
     named[axis] = true;
     desc.shape[i] = shape[axis];
@@ -191,7 +191,7 @@ TensorDesc TensorDesc::permute(const std::vector<int>& axes) const {
 }
 
 TensorDesc TensorDesc::pad_rows(int64_t multiple) const {
-  return with_strides(shape, padded_strides(shape, strides, multiple));
+  return with_strides(shape, compute_padded_strides(shape, strides, multiple));
 }
 
 TensorDesc& TensorDesc::quantized(Quantization quantization) {
@@ -199,7 +199,7 @@ TensorDesc& TensorDesc::quantized(Quantization quantization) {
     if (!(factor > 0) || factor > std::numeric_limits<float>::max())
       throw GraphError("scale", "expected finite numbers greater than 0; given " + std::to_string(factor));
   auto& axis = quantization.channel_axis;
-  if (axis) axis = checked_axis(*axis, rank(), "channel_axis");
+  if (axis) axis = normalize_axis(*axis, rank(), "channel_axis");
   const int64_t expected = axis ? shape[static_cast<size_t>(*axis)] : 1;
   if ((axis || !quantization.scale.empty()) && static_cast<int64_t>(quantization.scale.size()) != expected)
     throw GraphError("scale",
@@ -211,7 +211,7 @@ TensorDesc& TensorDesc::quantized(Quantization quantization) {
 }
 
 // The shortest text that round-trips the scale.
-static std::string scale_text(float scale) {
+static std::string format_scale(float scale) {
   const std::string text = format_general(scale);
   const auto read = parse_number(text);
   return read && static_cast<float>(*read) == scale ? text : format_general(scale, 9);
@@ -221,7 +221,7 @@ std::string to_string(const Quantization& quantization) {
   if (quantization.scale.empty()) return "no scale";
   const std::string scale = quantization.channel_axis ? std::to_string(quantization.scale.size()) + " scales on axis " +
                                                             std::to_string(*quantization.channel_axis)
-                                                      : "scale " + scale_text(quantization.scale[0]);
+                                                      : "scale " + format_scale(quantization.scale[0]);
   return scale + " and zero point " + std::to_string(quantization.zero_point.value_or(0));
 }
 
@@ -230,7 +230,7 @@ std::string to_string(const TensorDesc& desc) {
   return desc.is_packed() ? text : text + " with strides " + to_string(desc.strides);
 }
 
-bool same_elements(const HostTensor& a, const HostTensor& b) {
+bool have_same_elements(const HostTensor& a, const HostTensor& b) {
   return a.data == b.data || std::memcmp(a.data, b.data, a.desc.element_bytes()) == 0;
 }
 
@@ -277,13 +277,13 @@ void HostTensor::convert_to(DType dtype, int64_t first, std::span<std::byte> tar
 
 std::vector<int64_t> HostTensor::as_int64() const {
   std::vector<int64_t> values(static_cast<size_t>(desc.elements()));
-  for (size_t i = 0; i < values.size(); ++i) values[i] = integer_at(desc.dtype, data, static_cast<int64_t>(i));
+  for (size_t i = 0; i < values.size(); ++i) values[i] = read_integer(desc.dtype, data, static_cast<int64_t>(i));
   return values;
 }
 
 std::vector<double> HostTensor::as_double() const {
   std::vector<double> values(static_cast<size_t>(desc.elements()));
-  for (size_t i = 0; i < values.size(); ++i) values[i] = real_at(desc.dtype, data, static_cast<int64_t>(i));
+  for (size_t i = 0; i < values.size(); ++i) values[i] = read_as_double(desc.dtype, data, static_cast<int64_t>(i));
   return values;
 }
 

@@ -1,4 +1,4 @@
-// Tensor descriptions and memory layouts: pure arithmetic, no device.
+// Tensor descriptions and host tensors, independent of devices.
 #pragma once
 
 #include <algorithm>
@@ -45,7 +45,7 @@ struct TensorDesc : Quantization {
   Strides strides;             // never empty; packed by default
   bool owned = false;          // OWNED_BY_DML: bound at initialisation only
   uint64_t alignment = 0;      // guaranteed alignment of the base offset in bytes; 0 or a power of two
-  uint64_t padding_bytes = 0;  // after the last element, part of the tensor
+  uint64_t padding_bytes = 0;  // trailing padding, included in bytes()
 
   int rank() const { return static_cast<int>(shape.size()); }
   int64_t elements() const { return element_count(shape); }
@@ -60,7 +60,7 @@ struct TensorDesc : Quantization {
   TensorDesc packed() const;
   TensorDesc broadcast_to(const Shape& target) const;
   TensorDesc permute(const std::vector<int>& axes) const;  // negative axes count from the end
-  TensorDesc pad_rows(int64_t multiple) const;             // in elements; keeps the memory order of axes
+  TensorDesc pad_rows(int64_t multiple) const;             // pads rows to a multiple of this many elements; keeps the memory order
   // Sets quantisation parameters. Throws GraphError if the number of scales does not match the channels.
   TensorDesc& quantized(Quantization quantization);
 
@@ -79,7 +79,7 @@ struct HostTensor {
   const std::byte* data = nullptr;           // no alignment guarantee
   std::shared_ptr<const MappedFile> file{};  // the file that `data` is mapped from, if any
 
-  // Copies desc.bytes() bytes of `bytes` into newly allocated memory.
+  // Copies desc.element_bytes() bytes into newly allocated memory.
   static HostTensor copy_of(TensorDesc desc, const void* bytes);
   // Returns the elements of an integer or bool tensor as int64. Throws GraphError for other dtypes.
   std::vector<int64_t> as_int64() const;
@@ -93,6 +93,6 @@ struct HostTensor {
   std::vector<double> as_double() const;
 };
 
-bool same_elements(const HostTensor& a, const HostTensor& b);  // same dtype, shape and elements
+bool have_same_elements(const HostTensor& a, const HostTensor& b);  // same dtype, shape and elements
 
 }  // namespace pumice

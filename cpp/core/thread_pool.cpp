@@ -16,7 +16,7 @@ ThreadPool::ThreadPool(size_t max_threads) {
     while (threads_.size() < count)
       threads_.emplace_back([this] {
         name_thread("pumice pool");
-        work();
+        run_worker();
       });
   } catch (const std::system_error&) {  // run with fewer threads
   }
@@ -47,7 +47,7 @@ std::future<void> ThreadPool::add(std::function<void()> task) {
   return done;
 }
 
-void ThreadPool::work() {
+void ThreadPool::run_worker() {
   for (;;) {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [this] { return stopping_ || !tasks_.empty(); });

@@ -1,4 +1,4 @@
-// A small thread pool.
+// A thread pool, and background tasks.
 #pragma once
 
 #include <condition_variable>
@@ -16,16 +16,16 @@ namespace pumice {
 // Starts tasks in FIFO order. Thread-safe.
 class ThreadPool {
  public:
-  // Creates at most `max_threads` threads, and no more than there are processors. With no threads, add() runs the task itself.
+  // Creates at most `max_threads` threads, and no more than there are processors. Without any thread, add() runs the task itself.
   explicit ThreadPool(size_t max_threads);
-  ~ThreadPool();  // waits for running tasks and drops the others
+  ~ThreadPool();  // waits for running tasks and drops queued ones
   ThreadPool(const ThreadPool&) = delete;
 
   size_t size() const { return threads_.size(); }
   std::future<void> add(std::function<void()> task);  // get() rethrows the task's exception
 
  private:
-  void work();
+  void run_worker();
 
   std::mutex mutex_;
   std::condition_variable changed_;

@@ -14,10 +14,10 @@ namespace pumice {
 struct Buffer::State {
   VkBuffer buffer = VK_NULL_HANDLE;
   Allocation allocation;
-  std::shared_ptr<const void> owner;  // keeps imported host memory, or the import of shared memory, alive
+  std::shared_ptr<const void> owner;  // keeps imported host memory or the other API's import alive
   std::optional<Mapping> mapping;     // shared memory only
   std::atomic<bool> closed{true};     // false after construction
-  std::atomic<uint32_t> uses{0};      // one use is held by the buffer itself until it is closed
+  std::atomic<uint32_t> uses{0};      // the buffer itself holds one use until it is closed
   bool mapped = false, sync_read = false, sync_write = false;
 
   using Allocate = std::function<Allocation(const VkMemoryRequirements&, VkBuffer)>;
@@ -28,34 +28,34 @@ struct Buffer::State {
 
 namespace {
 
-uint64_t next_id() {
+uint64_t next_buffer_id() {
   static std::atomic<uint64_t> next{1};
   return next.fetch_add(1);
 }
 
-VkBufferUsageFlags usage_of(const DeviceTable& vk) {
+VkBufferUsageFlags get_buffer_usage(const DeviceTable& vk) {
   constexpr VkBufferUsageFlags kAlways = VK_BUFFER_USAGE_STORAGE_BUFFER_BIT | VK_BUFFER_USAGE_UNIFORM_BUFFER_BIT |
                                          VK_BUFFER_USAGE_TRANSFER_SRC_BIT | VK_BUFFER_USAGE_TRANSFER_DST_BIT |
                                          VK_BUFFER_USAGE_INDIRECT_BUFFER_BIT;
   return vk.has_conditional ? kAlways | VK_BUFFER_USAGE_CONDITIONAL_RENDERING_BIT_EXT : kAlways;
 }
 
-VkBuffer create_handle(DeviceTable& vk, uint64_t bytes, Heap heap, const void* next = nullptr) {
+VkBuffer create_vk_buffer(DeviceTable& vk, uint64_t bytes, Heap heap, const void* next = nullptr) {
   VkBufferCreateInfo info{VK_STRUCTURE_TYPE_BUFFER_CREATE_INFO};
   info.pNext = next;
   info.size = bytes;
-  info.usage = usage_of(vk);
+  info.usage = get_buffer_usage(vk);
   VkBuffer handle = VK_NULL_HANDLE;
   const VkResult result = vk.vkCreateBuffer(vk.device, &info, nullptr, &handle);
   if (result == VK_ERROR_OUT_OF_DEVICE_MEMORY || result == VK_ERROR_OUT_OF_HOST_MEMORY)
     throw OutOfMemoryError("a buffer of " + std::to_string(bytes) + " bytes in the heap '" + std::string(name(heap)) +
                            "' is larger than the driver makes");
-  check(result, "vkCreateBuffer");
+  check_vk_result(result, "vkCreateBuffer");
   return handle;
 }
 
 constexpr uint64_t kMaxBufferBytes = uint64_t{1} << 50;  // larger than any device's memory
-constexpr uint64_t kSizeAlignment = 16;  // tensors never share a 32-bit word, and vec4 loads may read up to the end of their 16 bytes
+constexpr uint64_t kSizeAlignment = 16;                  // a vec4 load may read up to 16 bytes, and tensors never share a 32-bit word
 
 }  // namespace
 
@@ -65,14 +65,14 @@ std::shared_ptr<Buffer> Buffer::State::make_unallocated(std::shared_ptr<Context>
   result->context_ = std::move(context);
   result->bytes_ = bytes;
   result->heap_ = heap;
-  result->id_ = next_id();
+  result->id_ = next_buffer_id();
   result->state_ = std::make_unique<State>();
   return result;
 }
 
 // Sets the handle and binds memory from `allocate` to it. On failure, frees the handle and the memory.
 void Buffer::State::allocate_and_bind(Buffer& result, VkBuffer handle, const Allocate& allocate) {
-  auto& owner = state_of(*result.context_);
+  auto& owner = get_usable_state(*result.context_);
   auto& vk = *owner.vk;
   State& state = *result.state_;
   state.buffer = handle;
@@ -80,8 +80,8 @@ void Buffer::State::allocate_and_bind(Buffer& result, VkBuffer handle, const All
     VkMemoryRequirements requirements;
     vk.vkGetBufferMemoryRequirements(vk.device, handle, &requirements);
     state.allocation = allocate(requirements, handle);
-    owner.check_alive(vk.vkBindBufferMemory(vk.device, handle, state.allocation.block->memory, state.allocation.offset),
-                      "vkBindBufferMemory");
+    owner.check_device_result(vk.vkBindBufferMemory(vk.device, handle, state.allocation.block->memory, state.allocation.offset),
+                              "vkBindBufferMemory");
   } catch (...) {
     vk.vkDestroyBuffer(vk.device, handle, nullptr);
     if (state.allocation.block) owner.memory->release(state.allocation);
@@ -91,7 +91,7 @@ void Buffer::State::allocate_and_bind(Buffer& result, VkBuffer handle, const All
 
 // Completes construction and adds the buffer to the context's counts.
 void Buffer::State::finish_construction(Buffer& result) {
-  auto& owner = state_of(*result.context_);
+  auto& owner = get_usable_state(*result.context_);
   result.state_->uses = 1;
   result.state_->closed = false;
   ++owner.live_buffers;
@@ -99,7 +99,7 @@ void Buffer::State::finish_construction(Buffer& result) {
 }
 
 std::shared_ptr<Buffer> Buffer::create(std::shared_ptr<Context> context, uint64_t bytes, Heap heap) {
-  auto& owner = state_of(*context);
+  auto& owner = get_usable_state(*context);
   auto result = State::make_unallocated(std::move(context), bytes, heap);
   if (bytes > 0) {
     const auto& limits = result->context_->info().limits;  // Vulkan 1.2 devices do not report maxBufferSize
@@ -108,10 +108,10 @@ std::shared_ptr<Buffer> Buffer::create(std::shared_ptr<Context> context, uint64_
     if (bytes > max_bytes)
       throw OutOfMemoryError("a buffer of " + std::to_string(bytes) + " bytes in the heap '" + std::string(pumice::name(heap)) +
                              "': this device makes buffers of at most " + std::to_string(max_bytes) + " bytes");
-    const VkBuffer handle = create_handle(*owner.vk, (bytes + kSizeAlignment - 1) / kSizeAlignment * kSizeAlignment, heap);
+    const VkBuffer handle = create_vk_buffer(*owner.vk, (bytes + kSizeAlignment - 1) / kSizeAlignment * kSizeAlignment, heap);
     State::allocate_and_bind(*result, handle, [&](const VkMemoryRequirements& requirements, VkBuffer) {
       const std::string purpose = "a buffer of the heap '" + std::string(pumice::name(heap)) + "'";
-      return owner.memory->allocate(requirements, owner.memory_type(heap, requirements.memoryTypeBits), purpose.c_str());
+      return owner.memory->allocate(requirements, owner.choose_memory_type(heap, requirements.memoryTypeBits), purpose.c_str());
     });
   }
   State::finish_construction(*result);
@@ -120,7 +120,7 @@ std::shared_ptr<Buffer> Buffer::create(std::shared_ptr<Context> context, uint64_
 
 namespace {
 
-// Page size for importing host memory. Throws UnsupportedError if the device cannot import it.
+// Returns the page size for importing host memory. Throws UnsupportedError if the device cannot import this range.
 uint64_t check_import_range(const DeviceInfo& info, const std::byte* address, uint64_t bytes) {
   if (!info.extensions.contains(VK_EXT_EXTERNAL_MEMORY_HOST_EXTENSION_NAME))
     throw UnsupportedError("host memory without a copy: '" + info.name + "' has no " + VK_EXT_EXTERNAL_MEMORY_HOST_EXTENSION_NAME);
@@ -136,13 +136,13 @@ uint64_t check_import_range(const DeviceInfo& info, const std::byte* address, ui
 
 std::shared_ptr<Buffer> Buffer::import_host(std::shared_ptr<Context> context, std::byte* address, uint64_t bytes,
                                             std::shared_ptr<const void> memory_owner) {
-  auto& owner = state_of(*context);
+  auto& owner = get_usable_state(*context);
   const uint64_t page = check_import_range(owner.info, address, bytes), pages = (bytes + page - 1) / page * page;
   auto result = State::make_unallocated(std::move(context), bytes, Heap::default_);
   result->state_->owner = std::move(memory_owner);
   VkExternalMemoryBufferCreateInfo external{VK_STRUCTURE_TYPE_EXTERNAL_MEMORY_BUFFER_CREATE_INFO};
   external.handleTypes = VK_EXTERNAL_MEMORY_HANDLE_TYPE_HOST_ALLOCATION_BIT_EXT;
-  const VkBuffer handle = create_handle(*owner.vk, pages, Heap::default_, &external);
+  const VkBuffer handle = create_vk_buffer(*owner.vk, pages, Heap::default_, &external);
   State::allocate_and_bind(*result, handle, [&](const VkMemoryRequirements& requirements, VkBuffer) {
     if (requirements.size > pages)
       throw UnsupportedError("host memory without a copy: this driver's buffer of " + std::to_string(pages) + " bytes takes " +
@@ -162,7 +162,7 @@ void check_exportable(const ContextState& owner) {
   if (!owner.info.extensions.contains(VK_KHR_EXTERNAL_MEMORY_FD_EXTENSION_NAME))
     throw UnsupportedError(error_prefix + "has no " + VK_KHR_EXTERNAL_MEMORY_FD_EXTENSION_NAME);
   VkPhysicalDeviceExternalBufferInfo info{VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_EXTERNAL_BUFFER_INFO};
-  info.usage = usage_of(*owner.vk);
+  info.usage = get_buffer_usage(*owner.vk);
   info.handleType = kShared;
   VkExternalBufferProperties properties{VK_STRUCTURE_TYPE_EXTERNAL_BUFFER_PROPERTIES};
   vkGetPhysicalDeviceExternalBufferProperties(owner.vk->physical, &info, &properties);
@@ -173,16 +173,17 @@ void check_exportable(const ContextState& owner) {
 }  // namespace
 
 std::shared_ptr<Buffer> Buffer::create_shared(std::shared_ptr<Context> context, uint64_t bytes) {
-  auto& owner = state_of(*context);
+  auto& owner = get_usable_state(*context);
   check_exportable(owner);
   auto result = State::make_unallocated(std::move(context), bytes, Heap::default_);
   VkExternalMemoryBufferCreateInfo external{VK_STRUCTURE_TYPE_EXTERNAL_MEMORY_BUFFER_CREATE_INFO};
   external.handleTypes = kShared;
   const uint64_t whole = (std::max(bytes, kSizeAlignment) + kSizeAlignment - 1) / kSizeAlignment * kSizeAlignment;
-  State::allocate_and_bind(
-      *result, create_handle(*owner.vk, whole, Heap::default_, &external), [&](const VkMemoryRequirements& requirements, VkBuffer handle) {
-        return owner.memory->allocate_shared(requirements, owner.memory_type(Heap::default_, requirements.memoryTypeBits), handle);
-      });
+  State::allocate_and_bind(*result, create_vk_buffer(*owner.vk, whole, Heap::default_, &external),
+                           [&](const VkMemoryRequirements& requirements, VkBuffer handle) {
+                             return owner.memory->allocate_shared(
+                                 requirements, owner.choose_memory_type(Heap::default_, requirements.memoryTypeBits), handle);
+                           });
   State::finish_construction(*result);
   return result;
 }
@@ -191,12 +192,12 @@ int Buffer::export_memory() const {
   if (!state_->allocation.block || !state_->allocation.block->shared)
     throw StateError("this Buffer was not made to be mapped by another interface");
   const auto used = use();
-  auto& owner = state_of(*context_);
+  auto& owner = get_usable_state(*context_);
   VkMemoryGetFdInfoKHR info{VK_STRUCTURE_TYPE_MEMORY_GET_FD_INFO_KHR};
   info.memory = state_->allocation.block->memory;
   info.handleType = kShared;
   int descriptor = -1;
-  owner.check_alive(owner.vk->vkGetMemoryFdKHR(owner.vk->device, &info, &descriptor), "vkGetMemoryFdKHR");
+  owner.check_device_result(owner.vk->vkGetMemoryFdKHR(owner.vk->device, &info, &descriptor), "vkGetMemoryFdKHR");
   return descriptor;
 }
 
@@ -206,7 +207,7 @@ uint64_t Buffer::allocated_bytes() const {
 
 void Buffer::set_mapping(const Mapping& mapping, std::shared_ptr<const void> owner) {
   if (state_->mapping) throw StateError("another interface has mapped this Buffer already");
-  auto& context = state_of(*context_);
+  auto& context = get_usable_state(*context_);
   state_->mapping = mapping;
   state_->owner = std::move(owner);
   const std::lock_guard lock(context.mutex);
@@ -218,7 +219,7 @@ const std::optional<Buffer::Mapping>& Buffer::mapping() const {
   return state_->mapping;
 }
 
-BufferRange find_shared_memory(Context& context, uint64_t address) {
+BufferRange find_shared_buffer(Context& context, uint64_t address) {
   auto& state = context.state();
   std::shared_ptr<Buffer> buffer;  // released after the lock, which its destructor acquires
   const std::lock_guard lock(state.mutex);
@@ -254,7 +255,7 @@ Buffer::Use Buffer::use() const {
 
 void Buffer::end_use() const {
   auto& owner = context_->state();
-  if (--state_->uses > 0 || owner.forked() || !state_->buffer) return;
+  if (--state_->uses > 0 || owner.is_forked_child() || !state_->buffer) return;
   owner.retire({.buffer = state_->buffer, .allocation = state_->allocation, .owner = std::move(state_->owner)});
 }
 
@@ -268,11 +269,11 @@ bool Buffer::mappable() const {
   return block.mapped && (heap_ != Heap::default_ || block.imported || !context_->state().has_separate_memory);
 }
 
-Store Buffer::store() const {
-  if (bytes_ == 0) return Store::cached;
-  if (heap_ == Heap::upload && context_->state().has_separate_memory) return Store::streaming;
+StoreMode Buffer::store_mode() const {
+  if (bytes_ == 0) return StoreMode::cached;
+  if (heap_ == Heap::upload && context_->state().has_separate_memory) return StoreMode::streaming;
   const auto& type = context_->state().vk->memory.memoryTypes[state_->allocation.block->type];
-  return type.propertyFlags & VK_MEMORY_PROPERTY_HOST_CACHED_BIT ? Store::cached : Store::streaming;
+  return type.propertyFlags & VK_MEMORY_PROPERTY_HOST_CACHED_BIT ? StoreMode::cached : StoreMode::streaming;
 }
 
 std::byte* Buffer::map() {
@@ -280,7 +281,7 @@ std::byte* Buffer::map() {
   if (!mappable())
     throw StateError("a buffer of the heap '" + std::string(pumice::name(heap_)) +
                      "' cannot be mapped on this device; use an 'upload' or 'readback' buffer and a copy");
-  state_of(*context_);
+  get_usable_state(*context_);
   state_->mapped = true;
   return host_bytes();
 }
@@ -299,7 +300,7 @@ bool Buffer::mapped() const {
 }
 
 // All host-visible heaps are coherent here, so a sync only records which access the host has announced.
-void Buffer::sync_start(bool read, bool write, const Interrupted& interrupted) {
+void Buffer::sync_start(bool read, bool write, const InterruptCallback& interrupted) {
   if (!state_->mapped) throw StateError("sync_start needs a mapped buffer: call map() first");
   if (!read && !write) throw StateError("sync_start needs read, write or both");
   if (read) context_->wait_idle(interrupted);

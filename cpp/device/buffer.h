@@ -1,4 +1,4 @@
-// Device buffers and transfers between host and device.
+// Device buffers, and transfers between host and device.
 #pragma once
 
 #include <atomic>
@@ -36,11 +36,11 @@ class Buffer : public std::enable_shared_from_this<Buffer> {
   // Closes the buffer. Idempotent; memory is freed once the work in flight has finished. Throws StateError while a view of the mapped bytes
   // is alive.
   void close();
-  // Host code that uses the memory or the handle holds a Use, which delays a concurrent close() on another thread.
-  struct EndUse {
+  // Keeps the memory and the handle valid: a concurrent close() on another thread takes effect when the last Use ends.
+  struct UseDeleter {
     void operator()(const Buffer* buffer) const { buffer->end_use(); }
   };
-  using Use = std::unique_ptr<const Buffer, EndUse>;
+  using Use = std::unique_ptr<const Buffer, UseDeleter>;
   Use use() const;  // throws StateError if the buffer is closed
   bool closed() const;
   const std::shared_ptr<Context>& context() const { return context_; }
@@ -48,15 +48,15 @@ class Buffer : public std::enable_shared_from_this<Buffer> {
   Heap heap() const { return heap_; }
   uint64_t id() const { return id_; }  // never reused in this process
 
-  bool mappable() const;                             // always for upload and readback; for default if memory is unified
-  Store store() const;                               // the fastest kind of store for the host to write a mappable buffer
+  bool mappable() const;                             // true for upload and readback; for default only with unified memory
+  StoreMode store_mode() const;                      // fastest store mode for host writes to a mappable buffer
   std::byte* map();                                  // maps the whole buffer; repeated calls return the same pointer
   std::byte* host_bytes() const;                     // like map(), without marking the buffer as mapped
   void unmap();                                      // idempotent; ends a sync
-  void count_view(int change) { views_ += change; }  // number of live views of the mapped bytes
+  void count_view(int change) { views_ += change; }  // adjusts the number of live views of the mapped bytes
   int views() const { return views_; }
   bool mapped() const;
-  void sync_start(bool read, bool write, const Interrupted& interrupted = {});  // begins host access; throws StateError if not mapped
+  void sync_start(bool read, bool write, const InterruptCallback& interrupted = {});  // begins host access; throws StateError if not mapped
   void sync_end();
 
   // A shared buffer as seen by the other API: its address and that API's device index.
@@ -94,34 +94,34 @@ struct BufferRange {
 };
 
 // Returns the range of a shared buffer of the context that contains this address of the other API, or a null buffer.
-BufferRange find_shared_memory(Context& context, uint64_t address);
+BufferRange find_shared_buffer(Context& context, uint64_t address);
 
 std::string to_string(const BufferRange& range);  // "256 bytes at offset 64 of buffer 7", as the caller specified it
 
-// A piece of a buffer to transfer, in bytes.
-struct BufferPiece {
+// A region of a buffer to transfer, in bytes.
+struct BufferRegion {
   uint64_t offset = 0;
   uint64_t bytes = 0;
 };
 
-// Copy host bytes to and from device-visible memory, multithreaded if large. All other code goes through the transfers below. `mapped` must
-// have no work in flight; `store` is its buffer's store().
-void copy_in(std::byte* mapped, std::span<const std::byte> source, Store store = Store::cached);
-void copy_out(const std::byte* mapped, std::span<std::byte> target);
+// Copy host bytes to and from mapped device memory, multithreaded if large. No work in flight may use `mapped`. `store`: the buffer's
+// store_mode(). Other code calls upload() and download().
+void copy_to_mapped(std::byte* mapped, std::span<const std::byte> source, StoreMode store = StoreMode::cached);
+void copy_from_mapped(const std::byte* mapped, std::span<std::byte> target);
 
-// Uploads host bytes to consecutive pieces of a buffer. Blocks until the source may be reused; ordered after work already submitted.
+// Uploads consecutive host bytes to regions of a buffer. Blocks until the source may be reused; ordered after work already submitted.
 // `interrupted` is called while waiting, like in Context::wait, and may throw; bytes copied so far remain.
-void upload(const BufferRange& target, std::span<const std::byte> source, const Interrupted& interrupted = {});
-void upload(const std::shared_ptr<Buffer>& target, std::span<const BufferPiece> pieces, std::span<const std::byte> source,
-            const Interrupted& interrupted = {});
-// Downloads consecutive pieces of a buffer to the host; waits for work already submitted.
-void download(const BufferRange& source, std::span<std::byte> target, const Interrupted& interrupted = {});
-void download(const std::shared_ptr<Buffer>& source, std::span<const BufferPiece> pieces, std::span<std::byte> target,
-              const Interrupted& interrupted = {});
-// Copies a range to consecutive pieces of another buffer of the context, on the device.
-void copy(const BufferRange& source, const std::shared_ptr<Buffer>& target, std::span<const BufferPiece> pieces,
-          const Interrupted& interrupted = {});
+void upload(const BufferRange& target, std::span<const std::byte> source, const InterruptCallback& interrupted = {});
+void upload(const std::shared_ptr<Buffer>& target, std::span<const BufferRegion> regions, std::span<const std::byte> source,
+            const InterruptCallback& interrupted = {});
+// Downloads regions of a buffer to consecutive host bytes; waits for work already submitted.
+void download(const BufferRange& source, std::span<std::byte> target, const InterruptCallback& interrupted = {});
+void download(const std::shared_ptr<Buffer>& source, std::span<const BufferRegion> regions, std::span<std::byte> target,
+              const InterruptCallback& interrupted = {});
+// Copies consecutive bytes of a range to regions of another buffer of the context, on the device.
+void copy(const BufferRange& source, const std::shared_ptr<Buffer>& target, std::span<const BufferRegion> regions,
+          const InterruptCallback& interrupted = {});
 // Fills a range with a repeated 32-bit word on the device. The range must be a multiple of 4 bytes.
-void fill(const BufferRange& target, uint32_t word, const Interrupted& interrupted = {});
+void fill(const BufferRange& target, uint32_t word, const InterruptCallback& interrupted = {});
 
 }  // namespace pumice

@@ -14,9 +14,9 @@ constexpr VkAccessFlags kReads = VK_ACCESS_SHADER_READ_BIT | VK_ACCESS_UNIFORM_R
 constexpr VkAccessFlags kWrites = VK_ACCESS_SHADER_WRITE_BIT | VK_ACCESS_TRANSFER_WRITE_BIT;
 
 constexpr size_t kCopiesPerCommand = 4096;
-constexpr uint32_t kMaxReusableSets = 4;  // maximum number of dispatches for which a list passes its pool and commands on for reuse
+constexpr uint32_t kMaxReusableSets = 4;  // command buffers with more descriptor sets are not recycled
 
-// The pipeline stages that read the counts and predicates of guarded dispatches.
+// Returns the pipeline stages that read group counts and predicates.
 VkPipelineStageFlags guard_stage_mask(const DeviceTable& vk) {
   return VK_PIPELINE_STAGE_DRAW_INDIRECT_BIT |
          (vk.has_conditional ? VkPipelineStageFlags{VK_PIPELINE_STAGE_CONDITIONAL_RENDERING_BIT_EXT} : VkPipelineStageFlags{0});
@@ -35,28 +35,28 @@ void record_barrier(DeviceTable& vk, VkCommandBuffer commands, VkPipelineStageFl
   vk.vkCmdPipelineBarrier(commands, from, to, 0, 1, &barrier, 0, nullptr, 0, nullptr);
 }
 
-VkDescriptorPool create_pool(DeviceTable& vk, const CommandBufferSizes& sizes) {
+VkDescriptorPool create_descriptor_pool(DeviceTable& vk, const CommandBufferSizes& sizes) {
   std::vector<VkDescriptorPoolSize> counts;
   for (size_t kind = 0; kind < kDescriptorKinds; ++kind)
-    if (sizes.descriptors[kind]) counts.push_back({descriptor_type(static_cast<DescriptorKind>(kind)), sizes.descriptors[kind]});
+    if (sizes.descriptors[kind]) counts.push_back({to_descriptor_type(static_cast<DescriptorKind>(kind)), sizes.descriptors[kind]});
   if (counts.empty()) counts.push_back({VK_DESCRIPTOR_TYPE_STORAGE_BUFFER, 1});
   VkDescriptorPoolCreateInfo info{VK_STRUCTURE_TYPE_DESCRIPTOR_POOL_CREATE_INFO};
   info.maxSets = sizes.sets;
   info.poolSizeCount = static_cast<uint32_t>(counts.size());
   info.pPoolSizes = counts.data();
   VkDescriptorPool pool = VK_NULL_HANDLE;
-  check(vk.vkCreateDescriptorPool(vk.device, &info, nullptr, &pool), "vkCreateDescriptorPool");
+  check_vk_result(vk.vkCreateDescriptorPool(vk.device, &info, nullptr, &pool), "vkCreateDescriptorPool");
   return pool;
 }
 
-void record_copies(DeviceTable& vk, VkCommandBuffer commands, const Buffer& source, const Buffer& target,
-                   std::span<const VkBufferCopy> regions) {
-  for (; !regions.empty(); regions = regions.subspan(std::min(regions.size(), kCopiesPerCommand)))
-    vk.vkCmdCopyBuffer(commands, source.handle(), target.handle(), static_cast<uint32_t>(std::min(regions.size(), kCopiesPerCommand)),
-                       regions.data());
+void record_buffer_copies(DeviceTable& vk, VkCommandBuffer commands, const Buffer& source, const Buffer& target,
+                          std::span<const VkBufferCopy> vk_regions) {
+  for (; !vk_regions.empty(); vk_regions = vk_regions.subspan(std::min(vk_regions.size(), kCopiesPerCommand)))
+    vk.vkCmdCopyBuffer(commands, source.handle(), target.handle(), static_cast<uint32_t>(std::min(vk_regions.size(), kCopiesPerCommand)),
+                       vk_regions.data());
 }
 
-VkBufferImageCopy whole_image(const BufferRange& packed, const Image& image) {
+VkBufferImageCopy make_whole_image_copy(const BufferRange& packed, const Image& image) {
   const auto extent = image.extent();
   VkBufferImageCopy region{};
   region.bufferOffset = packed.offset;
@@ -65,13 +65,14 @@ VkBufferImageCopy whole_image(const BufferRange& packed, const Image& image) {
   return region;
 }
 
-std::vector<VkDescriptorSet> allocate_sets(DeviceTable& vk, VkDescriptorPool pool, std::span<const VkDescriptorSetLayout> layouts) {
+std::vector<VkDescriptorSet> allocate_descriptor_sets(DeviceTable& vk, VkDescriptorPool pool,
+                                                      std::span<const VkDescriptorSetLayout> layouts) {
   VkDescriptorSetAllocateInfo allocate{VK_STRUCTURE_TYPE_DESCRIPTOR_SET_ALLOCATE_INFO};
   allocate.descriptorPool = pool;
   allocate.descriptorSetCount = static_cast<uint32_t>(layouts.size());
   allocate.pSetLayouts = layouts.data();
   std::vector<VkDescriptorSet> sets(layouts.size());
-  check(vk.vkAllocateDescriptorSets(vk.device, &allocate, sets.data()), "vkAllocateDescriptorSets");
+  check_vk_result(vk.vkAllocateDescriptorSets(vk.device, &allocate, sets.data()), "vkAllocateDescriptorSets");
   return sets;
 }
 
@@ -81,33 +82,33 @@ CommandBuffer::CommandBuffer(std::shared_ptr<Context> context, const CommandBuff
   auto& vk = context_->vk();
   guards_ = sizes.guards;
   is_reusable_ = sizes.sets <= kMaxReusableSets && sizes.timestamps == 0;
-  if (is_reusable_) std::tie(pool_, commands_) = context_->state().take_idle_commands();
-  if (!commands_) make_commands();
-  if (sizes.sets > 0) descriptors_ = create_pool(vk, sizes);
+  if (is_reusable_) std::tie(pool_, commands_) = context_->state().take_idle_command_buffer();
+  if (!commands_) allocate_command_buffer();
+  if (sizes.sets > 0) descriptors_ = create_descriptor_pool(vk, sizes);
   if (sizes.timestamps == 0 || vk.timestamp_bits == 0) return;
   timestamp_count_ = sizes.timestamps;
   host_resets_ = sizes.host_resets && context_->feature("hostQueryReset");
   VkQueryPoolCreateInfo queries{VK_STRUCTURE_TYPE_QUERY_POOL_CREATE_INFO};
   queries.queryType = VK_QUERY_TYPE_TIMESTAMP;
   queries.queryCount = sizes.timestamps;
-  check(vk.vkCreateQueryPool(vk.device, &queries, nullptr, &queries_), "vkCreateQueryPool");
+  check_vk_result(vk.vkCreateQueryPool(vk.device, &queries, nullptr, &queries_), "vkCreateQueryPool");
 }
 
-void CommandBuffer::make_commands() {
+void CommandBuffer::allocate_command_buffer() {
   auto& vk = context_->vk();
   VkCommandPoolCreateInfo pool{VK_STRUCTURE_TYPE_COMMAND_POOL_CREATE_INFO};
   pool.queueFamilyIndex = vk.family;
-  check(vk.vkCreateCommandPool(vk.device, &pool, nullptr, &pool_), "vkCreateCommandPool");
+  check_vk_result(vk.vkCreateCommandPool(vk.device, &pool, nullptr, &pool_), "vkCreateCommandPool");
   VkCommandBufferAllocateInfo allocate{VK_STRUCTURE_TYPE_COMMAND_BUFFER_ALLOCATE_INFO};
   allocate.commandPool = pool_;
   allocate.level = VK_COMMAND_BUFFER_LEVEL_PRIMARY;
   allocate.commandBufferCount = 1;
-  check(vk.vkAllocateCommandBuffers(vk.device, &allocate, &commands_), "vkAllocateCommandBuffers");
+  check_vk_result(vk.vkAllocateCommandBuffers(vk.device, &allocate, &commands_), "vkAllocateCommandBuffers");
 }
 
 CommandBuffer::~CommandBuffer() {
   auto& state = context_->state();
-  if (state.forked()) return;
+  if (state.is_forked_child()) return;
   state.retire_after(last_, {.queries = queries_,
                              .descriptors = descriptors_,
                              .commands = pool_,
@@ -120,7 +121,7 @@ void CommandBuffer::begin() {
   VkCommandBufferBeginInfo info{VK_STRUCTURE_TYPE_COMMAND_BUFFER_BEGIN_INFO};
   // A command buffer may be resubmitted while its last submission is still running.
   info.flags = VK_COMMAND_BUFFER_USAGE_SIMULTANEOUS_USE_BIT;
-  check(vk.vkBeginCommandBuffer(commands_, &info), "vkBeginCommandBuffer");
+  check_vk_result(vk.vkBeginCommandBuffer(commands_, &info), "vkBeginCommandBuffer");
   if (queries_ && !host_resets_) vk.vkCmdResetQueryPool(commands_, queries_, 0, timestamp_count_);
   record_barrier(vk, commands_, kWorkStages | (guards_ ? guard_stage_mask(vk) : 0u), kWrites,
                  kWorkStages | (guards_ ? guard_stage_mask(vk) : 0u), kReads | kWrites | (guards_ ? guard_access_mask(vk) : 0u));
@@ -135,14 +136,14 @@ void CommandBuffer::barrier(bool guards) {
   record_barrier(vk, commands_, before, VK_ACCESS_SHADER_WRITE_BIT, after, kShader | (guards ? guard_access_mask(vk) : 0u));
 }
 
-void CommandBuffer::begin_guard(const BufferRange& word) {
+void CommandBuffer::begin_conditional(const BufferRange& word) {
   VkConditionalRenderingBeginInfoEXT info{VK_STRUCTURE_TYPE_CONDITIONAL_RENDERING_BEGIN_INFO_EXT};
   info.buffer = word.buffer->handle();
   info.offset = word.offset;
   context_->vk().vkCmdBeginConditionalRenderingEXT(commands_, &info);
 }
 
-void CommandBuffer::end_guard() {
+void CommandBuffer::end_conditional() {
   context_->vk().vkCmdEndConditionalRenderingEXT(commands_);
 }
 
@@ -153,15 +154,15 @@ void CommandBuffer::write_descriptor_sets(std::span<const DispatchResources> use
   for (const DispatchResources& use : uses) {
     if (!use.pipeline->bindings().empty()) layouts.push_back(use.pipeline->set_layout());
     buffers += use.buffers.size(), images += use.images.size();
-    for (const BufferRange& range : use.buffers) note_write(*range.buffer);
+    for (const BufferRange& range : use.buffers) track_write(*range.buffer);
   }
   if (layouts.empty()) return;
-  sets_ = allocate_sets(vk, descriptors_, layouts);
+  sets_ = allocate_descriptor_sets(vk, descriptors_, layouts);
   std::vector<VkDescriptorBufferInfo> buffer_infos;
   std::vector<VkDescriptorImageInfo> image_infos;
   std::vector<VkWriteDescriptorSet> writes;
   buffer_infos.reserve(buffers), image_infos.reserve(images),
-      writes.reserve(buffers + images);  // elements of `writes` point into the first two
+      writes.reserve(buffers + images);  // elements of `writes` point into buffer_infos and image_infos
   auto set = sets_.begin();
   for (const DispatchResources& use : uses) {
     const auto& bindings = use.pipeline->bindings();
@@ -171,7 +172,7 @@ void CommandBuffer::write_descriptor_sets(std::span<const DispatchResources> use
       write.dstBinding = bindings[i].number;
       write.dstArrayElement = bindings[i].element;
       write.descriptorCount = 1;
-      write.descriptorType = descriptor_type(bindings[i].kind);
+      write.descriptorType = to_descriptor_type(bindings[i].kind);
       if (i < use.buffers.size()) {
         const BufferRange& range = use.buffers[i];
         write.pBufferInfo = &buffer_infos.emplace_back(VkDescriptorBufferInfo{range.buffer->handle(), range.offset, range.bytes});
@@ -185,7 +186,7 @@ void CommandBuffer::write_descriptor_sets(std::span<const DispatchResources> use
   vk.vkUpdateDescriptorSets(vk.device, static_cast<uint32_t>(writes.size()), writes.data(), 0, nullptr);
 }
 
-void CommandBuffer::bind(const Pipeline& pipeline, std::span<const std::byte> push) {
+void CommandBuffer::bind_pipeline(const Pipeline& pipeline, std::span<const std::byte> push) {
   auto& vk = context_->vk();
   if (&pipeline != bound_pipeline_) vk.vkCmdBindPipeline(commands_, VK_PIPELINE_BIND_POINT_COMPUTE, pipeline.handle());
   bound_pipeline_ = &pipeline;
@@ -196,56 +197,56 @@ void CommandBuffer::bind(const Pipeline& pipeline, std::span<const std::byte> pu
 }
 
 void CommandBuffer::dispatch(const Pipeline& pipeline, std::span<const std::byte> push, std::array<uint32_t, 3> groups) {
-  bind(pipeline, push);
+  bind_pipeline(pipeline, push);
   context_->vk().vkCmdDispatch(commands_, groups[0], groups[1], groups[2]);
 }
 
 void CommandBuffer::dispatch_indirect(const Pipeline& pipeline, std::span<const std::byte> push, const BufferRange& counts) {
-  bind(pipeline, push);
+  bind_pipeline(pipeline, push);
   context_->vk().vkCmdDispatchIndirect(commands_, counts.buffer->handle(), counts.offset);
 }
 
-void CommandBuffer::note_write(const Buffer& buffer) {
+void CommandBuffer::track_write(const Buffer& buffer) {
   uses_host_memory_ = uses_host_memory_ || buffer.mappable();
 }
 
-void CommandBuffer::scatter(const BufferRange& source, const Buffer& target, std::span<const BufferPiece> pieces) {
-  note_write(target);
-  std::vector<VkBufferCopy> regions;
+void CommandBuffer::scatter(const BufferRange& source, const Buffer& target, std::span<const BufferRegion> regions) {
+  track_write(target);
+  std::vector<VkBufferCopy> vk_regions;
   uint64_t done = source.offset;
-  for (const auto& piece : pieces) {
-    regions.push_back({done, piece.offset, piece.bytes});
-    done += piece.bytes;
+  for (const auto& region : regions) {
+    vk_regions.push_back({done, region.offset, region.bytes});
+    done += region.bytes;
   }
-  record_copies(context_->vk(), commands_, *source.buffer, target, regions);
+  record_buffer_copies(context_->vk(), commands_, *source.buffer, target, vk_regions);
 }
 
-void CommandBuffer::gather(const Buffer& source, std::span<const BufferPiece> pieces, const BufferRange& target) {
-  note_write(*target.buffer);
-  std::vector<VkBufferCopy> regions;
+void CommandBuffer::gather(const Buffer& source, std::span<const BufferRegion> regions, const BufferRange& target) {
+  track_write(*target.buffer);
+  std::vector<VkBufferCopy> vk_regions;
   uint64_t done = target.offset;
-  for (const auto& piece : pieces) {
-    regions.push_back({piece.offset, done, piece.bytes});
-    done += piece.bytes;
+  for (const auto& region : regions) {
+    vk_regions.push_back({region.offset, done, region.bytes});
+    done += region.bytes;
   }
-  record_copies(context_->vk(), commands_, source, *target.buffer, regions);
+  record_buffer_copies(context_->vk(), commands_, source, *target.buffer, vk_regions);
 }
 
 void CommandBuffer::fill(const BufferRange& target, uint32_t word) {
-  note_write(*target.buffer);
+  track_write(*target.buffer);
   context_->vk().vkCmdFillBuffer(commands_, target.buffer->handle(), target.offset, target.bytes, word);
 }
 
 void CommandBuffer::copy(const BufferRange& source, const Image& target) {
   auto& vk = context_->vk();
-  const VkBufferImageCopy region = whole_image(source, target);
+  const VkBufferImageCopy region = make_whole_image_copy(source, target);
   vk.vkCmdCopyBufferToImage(commands_, source.buffer->handle(), target.handle(), VK_IMAGE_LAYOUT_GENERAL, 1, &region);
 }
 
 void CommandBuffer::copy(const Image& source, const BufferRange& target) {
-  note_write(*target.buffer);
+  track_write(*target.buffer);
   auto& vk = context_->vk();
-  const VkBufferImageCopy region = whole_image(target, source);
+  const VkBufferImageCopy region = make_whole_image_copy(target, source);
   vk.vkCmdCopyImageToBuffer(commands_, source.handle(), VK_IMAGE_LAYOUT_GENERAL, target.buffer->handle(), 1, &region);
 }
 
@@ -262,7 +263,7 @@ void CommandBuffer::transition_to_general(const Image& image) {
   vk.vkCmdPipelineBarrier(commands_, kWorkStages, kWorkStages, 0, 0, nullptr, 0, nullptr, 1, &barrier);
 }
 
-void CommandBuffer::timestamp(uint32_t index) {
+void CommandBuffer::write_timestamp(uint32_t index) {
   if (!queries_) return;
   auto& vk = context_->vk();
   vk.vkCmdWriteTimestamp(commands_, index == 0 ? VK_PIPELINE_STAGE_TOP_OF_PIPE_BIT : VK_PIPELINE_STAGE_BOTTOM_OF_PIPE_BIT, queries_, index);
@@ -276,7 +277,7 @@ void CommandBuffer::end() {
   auto& vk = context_->vk();
   // A host barrier costs 1 us on an H200, so it is skipped if only device-local memory is used.
   if (uses_host_memory_) record_barrier(vk, commands_, kWorkStages, kWrites, VK_PIPELINE_STAGE_HOST_BIT, VK_ACCESS_HOST_READ_BIT);
-  check(vk.vkEndCommandBuffer(commands_), "vkEndCommandBuffer");
+  check_vk_result(vk.vkEndCommandBuffer(commands_), "vkEndCommandBuffer");
 }
 
 uint64_t CommandBuffer::submit(const std::function<void()>& check) {
@@ -291,9 +292,9 @@ std::vector<uint64_t> CommandBuffer::ticks() const {
   if (!queries_) return {};
   auto& vk = context_->vk();
   std::vector<uint64_t> ticks(timestamp_count_);
-  check(vk.vkGetQueryPoolResults(vk.device, queries_, 0, timestamp_count_, ticks.size() * sizeof(uint64_t), ticks.data(), sizeof(uint64_t),
-                                 VK_QUERY_RESULT_64_BIT),
-        "vkGetQueryPoolResults");
+  check_vk_result(vk.vkGetQueryPoolResults(vk.device, queries_, 0, timestamp_count_, ticks.size() * sizeof(uint64_t), ticks.data(),
+                                           sizeof(uint64_t), VK_QUERY_RESULT_64_BIT),
+                  "vkGetQueryPoolResults");
   const uint64_t mask = vk.timestamp_bits >= 64 ? ~uint64_t{0} : (uint64_t{1} << vk.timestamp_bits) - 1;
   for (uint64_t& tick : ticks) tick &= mask;
   return ticks;

@@ -42,27 +42,28 @@ class CommandBuffer {
   ~CommandBuffer();  // its Vulkan objects are freed once the last submission has finished
   CommandBuffer(const CommandBuffer&) = delete;
 
-  // Begins with a barrier against all earlier submissions, so that executions are ordered in memory as well.
+  // Records a barrier against all earlier submissions, so that their memory accesses come first.
   void begin();
   // Allocates and writes the descriptor sets of all later dispatches, in order. Batched into two Vulkan calls, which is much faster than
   // two per dispatch.
   void write_descriptor_sets(std::span<const DispatchResources> uses);
-  void barrier(bool guards);  // compute -> compute; `guards` also covers the guards of later dispatches
-  // Records a dispatch with the next descriptor set from describe().
+  void barrier(bool guards);  // from compute to compute; `guards`: also to reads of predicates and group counts
+  // Records a dispatch with the next descriptor set from write_descriptor_sets().
   void dispatch(const Pipeline& pipeline, std::span<const std::byte> push, std::array<uint32_t, 3> groups);
   // Like dispatch(), with three group counts read from memory. Zeros mean no workgroups.
   void dispatch_indirect(const Pipeline& pipeline, std::span<const std::byte> push, const BufferRange& counts);
-  // Dispatches until end_guard() run only if the word is non-zero; it must not change in between. Requires conditionalRendering.
-  void begin_guard(const BufferRange& word);
-  void end_guard();
-  // Copy a range to consecutive pieces of a buffer, or pieces to a range, as transfer commands.
-  void scatter(const BufferRange& source, const Buffer& target, std::span<const BufferPiece> pieces);
-  void gather(const Buffer& source, std::span<const BufferPiece> pieces, const BufferRange& target);
+  // Dispatches recorded before end_conditional() run only if the 32-bit word is non-zero; it must not change in between. Requires
+  // conditionalRendering.
+  void begin_conditional(const BufferRange& word);
+  void end_conditional();
+  // Copy consecutive bytes of a range to regions of a buffer, or the reverse, as transfer commands.
+  void scatter(const BufferRange& source, const Buffer& target, std::span<const BufferRegion> regions);
+  void gather(const Buffer& source, std::span<const BufferRegion> regions, const BufferRange& target);
   void fill(const BufferRange& target, uint32_t word);        // the range must be a multiple of 4 bytes
   void copy(const BufferRange& source, const Image& target);  // copies the whole image, packed
   void copy(const Image& source, const BufferRange& target);
   void transition_to_general(const Image& image);  // transitions a new image to the general layout; its content is undefined
-  void timestamp(uint32_t index);
+  void write_timestamp(uint32_t index);
   // Call before a submission if CommandBufferSizes::host_resets is set. No earlier submission may still be running.
   void reset_timestamps();
   void end();  // also makes writes to host-visible memory available to the host
@@ -78,9 +79,9 @@ class CommandBuffer {
   const std::shared_ptr<Context>& context() const { return context_; }
 
  private:
-  void make_commands();
-  void bind(const Pipeline& pipeline, std::span<const std::byte> push);
-  void note_write(const Buffer& buffer);  // records that the device may write to the buffer
+  void allocate_command_buffer();
+  void bind_pipeline(const Pipeline& pipeline, std::span<const std::byte> push);
+  void track_write(const Buffer& buffer);  // records that the device may write to the buffer
 
   std::shared_ptr<Context> context_;
   VkCommandPool_T* pool_ = nullptr;
@@ -91,7 +92,7 @@ class CommandBuffer {
   bool guards_ = false;
   bool host_resets_ = false;
   bool uses_host_memory_ = false;         // whether host-visible memory is used
-  bool is_reusable_ = false;              // few descriptors, no timestamps: pool and commands can be reused
+  bool is_reusable_ = false;              // pool and commands can be recycled: few descriptors, no timestamps
   std::vector<VkDescriptorSet_T*> sets_;  // descriptor sets, only for dispatches with descriptors
   size_t next_set_ = 0;
   const Pipeline* bound_pipeline_ = nullptr;

@@ -21,7 +21,7 @@ namespace {
 
 constexpr double kAbandonSeconds = 30;
 
-double abandon_seconds() {
+double read_abandon_seconds() {
   const char* const value = std::getenv("PUMICE_ABANDON_SECONDS");
   if (!value || !*value) return kAbandonSeconds;
   const auto seconds = parse_number(value);
@@ -34,13 +34,13 @@ DeviceChoice choose_context_device(const std::vector<DeviceInfo>& infos, const s
   return choose_device(infos, resolve_visibility(infos, VisibilitySources::from_process()), requested, environment ? environment : "");
 }
 
-uint32_t compute_family(VkPhysicalDevice physical, uint32_t& timestamp_bits) {
+uint32_t choose_queue_family(VkPhysicalDevice physical, uint32_t& timestamp_bits) {
   uint32_t count = 0;
   vkGetPhysicalDeviceQueueFamilyProperties(physical, &count, nullptr);
   std::vector<VkQueueFamilyProperties> families(count);
   vkGetPhysicalDeviceQueueFamilyProperties(physical, &count, families.data());
-  // Prefer a family without graphics: it is at least as fast at everything here. On an H200 a guarded dispatch takes 1.9 us there and 4.9
-  // us on the universal family.
+  // Prefer a family without graphics: it is at least as fast at everything here. On an H200, a conditional dispatch takes 1.9 us on it
+  // and 4.9 us on the universal family.
   std::optional<uint32_t> best;
   for (uint32_t i = 0; i < count; ++i) {
     if (!(families[i].queueFlags & VK_QUEUE_COMPUTE_BIT)) continue;
@@ -52,7 +52,7 @@ uint32_t compute_family(VkPhysicalDevice physical, uint32_t& timestamp_bits) {
 }
 
 template <typename Extensions>
-void check_masked(const DeviceInfo& info, const Extensions& extensions, const std::set<std::string>& masked) {
+void check_masked_features(const DeviceInfo& info, const Extensions& extensions, const std::set<std::string>& masked) {
   for (const auto& name : masked) {
     if (name == "timelineSemaphore") throw UnsupportedError("a Context without timelineSemaphore: executions are waited for by it");
     if (!info.features.contains(name) && !extensions.contains(name) && !name.starts_with("VK_"))
@@ -61,13 +61,13 @@ void check_masked(const DeviceInfo& info, const Extensions& extensions, const st
 }
 
 void create_device(DeviceTable& vk, DeviceInfo& info, const std::set<std::string>& masked) {
-  auto extensions = device_extensions(vk.physical);
-  check_masked(info, extensions, masked);
+  auto extensions = list_device_extensions(vk.physical);
+  check_masked_features(info, extensions, masked);
   for (const auto& name : masked) extensions.erase(name), info.extensions.erase(name);
   // A validation layer that is older than an extension reports errors for every use of it.
   for (const auto& [name, first] : {std::pair{VK_KHR_COOPERATIVE_MATRIX_EXTENSION_NAME, VK_MAKE_API_VERSION(0, 1, 3, 255)},
                                     {VK_KHR_SHADER_BFLOAT16_EXTENSION_NAME, VK_MAKE_API_VERSION(0, 1, 4, 312)}})
-    if (instance().validation && instance().layer_version < first) extensions.erase(name);
+    if (get_instance().validation && get_instance().layer_version < first) extensions.erase(name);
   FeatureChain features(info.api_version, extensions);
   vkGetPhysicalDeviceFeatures2(vk.physical, features.head());
   features.disable_unused(masked);
@@ -96,18 +96,18 @@ void create_device(DeviceTable& vk, DeviceInfo& info, const std::set<std::string
   create.ppEnabledExtensionNames = enabled.data();
   const VkResult result = vkCreateDevice(vk.physical, &create, nullptr, &vk.device);
   if (result != VK_SUCCESS && result != VK_ERROR_DEVICE_LOST) check_memory_for_driver("vkCreateDevice");
-  check(result, "vkCreateDevice");
+  check_vk_result(result, "vkCreateDevice");
   volkLoadDeviceTable(&vk, vk.device);
   vk.vkGetDeviceQueue(vk.device, vk.family, 0, &vk.queue);
 }
 
-VkSemaphore create_timeline(DeviceTable& vk) {
+VkSemaphore create_timeline_semaphore(DeviceTable& vk) {
   VkSemaphoreTypeCreateInfo type{VK_STRUCTURE_TYPE_SEMAPHORE_TYPE_CREATE_INFO};
   type.semaphoreType = VK_SEMAPHORE_TYPE_TIMELINE;
   VkSemaphoreCreateInfo info{VK_STRUCTURE_TYPE_SEMAPHORE_CREATE_INFO};
   info.pNext = &type;
   VkSemaphore semaphore = VK_NULL_HANDLE;
-  check(vk.vkCreateSemaphore(vk.device, &info, nullptr, &semaphore), "vkCreateSemaphore");
+  check_vk_result(vk.vkCreateSemaphore(vk.device, &info, nullptr, &semaphore), "vkCreateSemaphore");
   return semaphore;
 }
 
@@ -120,10 +120,10 @@ DeviceTable::~DeviceTable() {
   vkDestroyDevice(device, nullptr);
 }
 
-ContextState& state_of(Context& context) {
+ContextState& get_usable_state(Context& context) {
   auto& state = context.state();
   if (state.closed) throw StateError("this Context is closed", "L1");
-  if (state.forked())
+  if (state.is_forked_child())
     throw StateError("this Context was made before a fork and cannot be used in the child process; make a new Context in the child");
   if (state.abandoned)
     throw DeviceLostError("this Context was abandoned, as an execution did not end; make a new Context where the device still answers");
@@ -134,12 +134,12 @@ ContextState& state_of(Context& context) {
 Context::Context() : state_(std::make_unique<ContextState>()) {}
 
 std::shared_ptr<Context> Context::create(const ContextOptions& options) {
-  const auto physicals = physical_devices();
+  const auto physicals = list_physical_devices();
   std::vector<DeviceInfo> infos;
-  for (size_t i = 0; i < physicals.size(); ++i) infos.push_back(describe(physicals[i], static_cast<int>(i)));
+  for (size_t i = 0; i < physicals.size(); ++i) infos.push_back(query_device_info(physicals[i], static_cast<int>(i)));
   if (infos.empty()) throw DeviceError("there is no Vulkan 1.2 device with a compute queue");
   const DeviceChoice choice = choose_context_device(infos, options.device);
-  const double patience = abandon_seconds();
+  const double patience = read_abandon_seconds();
   const std::shared_ptr<Context> context(new Context);
   ContextState& state = *context->state_;
   state.info = infos[choice.list_index];
@@ -147,11 +147,11 @@ std::shared_ptr<Context> Context::create(const ContextOptions& options) {
   state.choice = choice.why;
   state.abandon_seconds = patience;
   state.options = options;
-  state.assumed_quirks = known_quirks(state.info) | QuirkSet::from_names(options.quirks);
+  state.assumed_quirks = find_known_quirks(state.info) | QuirkSet::from_names(options.quirks);
   auto& vk = *state.vk;
   vk.generation = fork_generation();
   vk.physical = physicals[choice.list_index];
-  vk.family = compute_family(vk.physical, vk.timestamp_bits);
+  vk.family = choose_queue_family(vk.physical, vk.timestamp_bits);
   VkPhysicalDeviceProperties properties;
   vkGetPhysicalDeviceProperties(vk.physical, &properties);
   vk.timestamp_period = properties.limits.timestampPeriod;
@@ -160,14 +160,14 @@ std::shared_ptr<Context> Context::create(const ContextOptions& options) {
   create_device(vk, state.info, {options.without.begin(), options.without.end()});
   state.has_separate_memory = std::ranges::find(options.without, "unifiedMemory") != options.without.end();
   vk.has_conditional = state.info.feature("conditionalRendering");
-  state.timeline = create_timeline(vk);
+  state.timeline = create_timeline_semaphore(vk);
   state.memory = std::make_unique<MemoryPool>(vk);
   vk.pipeline_cache = load_pipeline_cache(vk, state.info);
   register_live_context(context);
   return context;
 }
 
-const std::vector<std::string>& masked_features(const Context& context) {
+const std::vector<std::string>& get_masked_features(const Context& context) {
   return context.state().options.without;
 }
 
@@ -188,16 +188,16 @@ Context::~Context() {
     leak(std::move(state_));
     return;
   }
-  if (!state.vk->device || state.forked()) {
+  if (!state.vk->device || state.is_forked_child()) {
     leak(std::move(state.memory));  // a forked child must not touch the parent's device
     return;
   }
-  state.collect(true);
+  state.free_retired_objects(true);
   for (const auto& [options, sampler] : state.samplers) state.vk->vkDestroySampler(state.vk->device, sampler, nullptr);
   state.vk->vkDestroySemaphore(state.vk->device, state.timeline, nullptr);
 }
 
-void Context::close(const Interrupted& interrupted, std::optional<double> patience) {
+void Context::close(const InterruptCallback& interrupted, std::optional<double> patience) {
   ContextState& state = *state_;
   if (state.closed.exchange(true)) return;
   if (!state.vk->device || state.must_leak_objects()) return;  // a forked child must not touch the parent's device
@@ -219,7 +219,7 @@ void Context::close(const Interrupted& interrupted, std::optional<double> patien
     attachments.swap(state.attachments);
   }
   attachments.clear();
-  state.collect(true);
+  state.free_retired_objects(true);
   if (state.pipelines > 0) save_pipeline_cache(*state.vk, state.info);
 }
 
@@ -233,17 +233,17 @@ const DeviceInfo& Context::info() const {
 QuirkSet Context::assumed_quirks() const {
   return state_->assumed_quirks;
 }
-const std::string& Context::choice() const {
+const std::string& Context::choice_reason() const {
   return state_->choice;
 }
 
 DeviceTable& Context::vk() {
-  return *state_of(*this).vk;
+  return *get_usable_state(*this).vk;
 }
 
 uint64_t Context::submit(std::span<VkCommandBuffer_T* const> commands, const std::function<void()>& check) {
   const std::lock_guard lock(state_->submit_mutex);
-  ContextState& state = state_of(*this);  // checked only under the lock: close() waits for everything submitted before it
+  ContextState& state = get_usable_state(*this);  // checked under the lock, because close() waits only for earlier submissions
   if (check) check();
   const uint64_t id = state.submitted.load(std::memory_order_relaxed) + 1;
   SubmissionOrder* const order = find_submission_order(*this);
@@ -267,24 +267,24 @@ uint64_t Context::submit(std::span<VkCommandBuffer_T* const> commands, const std
   }
   state.submit_times[id % state.submit_times.size()].store(wait_clock_nanoseconds(), std::memory_order_relaxed);
   if (id >= state.lost_at_submission) {
-    state.vk->vkQueueWaitIdle(state.vk->queue);  // the device is not really lost, and the memory that it still uses is about to be freed
-    state.check_alive(VK_ERROR_DEVICE_LOST, "vkQueueSubmit");
+    state.vk->vkQueueWaitIdle(state.vk->queue);  // the loss is simulated: wait, because memory in use is about to be freed
+    state.check_device_result(VK_ERROR_DEVICE_LOST, "vkQueueSubmit");
   }
-  state.check_alive(state.vk->vkQueueSubmit(state.vk->queue, 1, &info, VK_NULL_HANDLE), "vkQueueSubmit");
+  state.check_device_result(state.vk->vkQueueSubmit(state.vk->queue, 1, &info, VK_NULL_HANDLE), "vkQueueSubmit");
   state.submitted.store(id, std::memory_order_release);
   if (order) order->has_waited = true, order->last = id;
   return id;
 }
 
-void lose_device_after(Context& context, uint64_t submissions) {
-  context.state().lost_at_submission = context.submitted() + submissions + 1;
+void simulate_device_loss_after(Context& context, uint64_t submissions) {
+  context.state().lost_at_submission = context.get_last_submitted() + submissions + 1;
 }
 
-uint64_t Context::submitted() const {
+uint64_t Context::get_last_submitted() const {
   return state_->submitted.load(std::memory_order_acquire);
 }
 
-MemoryCounts Context::memory_counts() const {
+MemoryUsage Context::get_memory_usage() const {
   const ContextState& state = *state_;
   return {state.live_buffers,     state.live_buffer_bytes,     state.live_images,
           state.live_image_bytes, state.memory->block_count(), state.memory->block_bytes()};
@@ -294,8 +294,8 @@ uint64_t Context::pipelines_created() const {
   return state_->pipelines;
 }
 
-std::shared_ptr<void> Context::find_attachment(std::type_index type, const std::function<std::shared_ptr<void>()>& make) {
-  ContextState& state = state_of(*this);
+std::shared_ptr<void> Context::get_or_create_attachment(std::type_index type, const std::function<std::shared_ptr<void>()>& make) {
+  ContextState& state = get_usable_state(*this);
   const std::lock_guard lock(state.mutex);
   auto& entry = state.attachments[type];
   if (!entry) entry = make();

@@ -20,17 +20,17 @@ struct VkCommandBuffer_T;
 namespace pumice {
 
 struct DeviceTable;   // Vulkan functions and handles of a device; device/driver/vulkan.h
-struct ContextState;  // implementation of Context; device/context_state.h
+struct ContextState;  // internal state of a Context; see device/context_state.h
 
-using Interrupted = std::function<void()>;  // called while waiting, without locks held; may throw
+using InterruptCallback = std::function<void()>;  // called while waiting, without locks held; may throw
 
-struct MemoryCounts {
-  uint64_t buffers = 0;       // live Buffers
-  uint64_t buffer_bytes = 0;  // sum of their sizes
-  uint64_t images = 0;        // live Images
-  uint64_t image_bytes = 0;   // device memory of the images
-  uint64_t blocks = 0;        // device memory allocations
-  uint64_t block_bytes = 0;   // sum of their sizes
+struct MemoryUsage {
+  uint64_t buffers = 0;       // number of live Buffers
+  uint64_t buffer_bytes = 0;  // total size of the live Buffers
+  uint64_t images = 0;        // number of live Images
+  uint64_t image_bytes = 0;   // device memory allocated for the live Images
+  uint64_t blocks = 0;        // number of device memory allocations
+  uint64_t block_bytes = 0;   // total size of the device memory allocations
 };
 
 class Context : public std::enable_shared_from_this<Context> {
@@ -43,7 +43,7 @@ class Context : public std::enable_shared_from_this<Context> {
 
   // Waits for work in flight like finish() and frees the device. Idempotent; later use throws StateError. If `interrupted` throws, the
   // context stays open.
-  void close(const Interrupted& interrupted = {}, std::optional<double> patience_seconds = {});
+  void close(const InterruptCallback& interrupted = {}, std::optional<double> patience_seconds = {});
   bool closed() const;
   // Whether the context was given up because an execution did not finish. Resources that the device may still use are then leaked, the
   // process exits without the driver's exit handlers, and operations that need the device throw DeviceLostError.
@@ -53,10 +53,10 @@ class Context : public std::enable_shared_from_this<Context> {
   double patience_seconds() const;
   // Waits until execution `id` has finished. Returns false if it never finished and the context was abandoned. Without `interrupted`,
   // Ctrl-C also abandons the context.
-  bool finish(uint64_t id, const Interrupted& interrupted = {}, std::optional<double> patience_seconds = {});
+  bool finish(uint64_t id, const InterruptCallback& interrupted = {}, std::optional<double> patience_seconds = {});
 
-  const DeviceInfo& info() const;     // enabled features, and limits; both as masked
-  const std::string& choice() const;  // why this device was chosen: "PUMICE_DEVICE=...", "the only device", ...
+  const DeviceInfo& info() const;            // enabled features and limits, after masking
+  const std::string& choice_reason() const;  // why this device was chosen: "PUMICE_DEVICE=...", "the only device", ...
   bool feature(std::string_view name) const { return info().feature(name); }
   uint64_t limit(std::string_view name) const { return info().limit(name); }
   QuirkSet assumed_quirks() const;  // quirks from the quirk table and the options
@@ -64,20 +64,21 @@ class Context : public std::enable_shared_from_this<Context> {
   // Submits command buffers as one batch and returns its timeline value. The caller keeps resources alive until it has finished. `check`
   // may throw to cancel. Resources that are open during `check` are not freed by a concurrent close() before the batch has finished.
   uint64_t submit(std::span<VkCommandBuffer_T* const> commands, const std::function<void()>& check = {});
-  uint64_t completed();  // id of the last finished execution. Throws StateError in a forked child, DeviceLostError if the device is lost
+  uint64_t
+  get_last_completed();  // id of the last finished execution. Throws StateError in a forked child, DeviceLostError if the device is lost
   bool in_flight(uint64_t id) const noexcept;  // whether the device may still be executing this submission
-  uint64_t submitted() const;
+  uint64_t get_last_submitted() const;
   // Waits until execution `id` has finished. `interrupted` is called about every 50 ms without locks held and may throw. Throws
   // TimeoutError, DeviceLostError. On a GPU it polls, then blocks; on a CPU driver it blocks.
-  void wait(uint64_t id, std::optional<double> timeout_seconds = {}, const Interrupted& interrupted = {});
+  void wait(uint64_t id, std::optional<double> timeout_seconds = {}, const InterruptCallback& interrupted = {});
   // Polls for up to `microseconds` (not at all on a CPU driver), as wait() does first. Returns true if finished.
   bool poll(uint64_t id, double microseconds);
-  void wait_idle(const Interrupted& interrupted = {});
+  void wait_idle(const InterruptCallback& interrupted = {});
 
-  MemoryCounts memory_counts() const;
+  MemoryUsage get_memory_usage() const;
   uint64_t pipelines_created() const;
 
-  // Returns the context's object of this type, created on first use (caches of higher layers).
+  // Returns the context's only object of type T, created on first use. Higher layers keep their caches there.
   template <typename T>
   std::shared_ptr<T> attachment();
 
@@ -89,23 +90,25 @@ class Context : public std::enable_shared_from_this<Context> {
 
  private:
   Context();
-  std::shared_ptr<void> find_attachment(std::type_index type, const std::function<std::shared_ptr<void>()>& make);
+  std::shared_ptr<void> get_or_create_attachment(std::type_index type, const std::function<std::shared_ptr<void>()>& make);
   std::unique_ptr<ContextState> state_;
 };
 
 template <typename T>
 std::shared_ptr<T> Context::attachment() {
-  return std::static_pointer_cast<T>(find_attachment(typeid(T), [] { return std::static_pointer_cast<void>(std::make_shared<T>()); }));
+  return std::static_pointer_cast<T>(
+      get_or_create_attachment(typeid(T), [] { return std::static_pointer_cast<void>(std::make_shared<T>()); }));
 }
 
-// Returns the state of a usable context, for the device layer. Throws StateError (closed, forked) or DeviceLostError.
-ContextState& state_of(Context& context);
+// Returns the state of a context after checking that it is usable; for the device layer. Throws StateError (closed, forked) or
+// DeviceLostError.
+ContextState& get_usable_state(Context& context);
 
-// Registers a context for finish_contexts().
+// Registers a context for finish_live_contexts().
 void register_live_context(const std::shared_ptr<Context>& context);
 // Calls finish() on all live contexts at process exit. If `interrupted` throws, abandons the contexts with work in flight and rethrows.
-void finish_contexts(const Interrupted& interrupted = {});
-// An Interrupted for waits in destructors: throws TimeoutError on Ctrl-C.
-void throw_at_interrupt();
+void finish_live_contexts(const InterruptCallback& interrupted = {});
+// An InterruptCallback for waits in destructors: throws TimeoutError on Ctrl-C.
+void throw_if_interrupted();
 
 }  // namespace pumice

@@ -21,13 +21,13 @@ struct ContextOptions {
 };
 
 // Features and extensions that the context does not use even if the device supports them.
-const std::vector<std::string>& masked_features(const Context& context);
+const std::vector<std::string>& get_masked_features(const Context& context);
 
 // Creates another context on the same device with the same options, masking these features and extensions as well. Throws like
 // Context::create().
 std::shared_ptr<Context> derive_context(const Context& context, const std::vector<std::string>& without);
 
 // Test hook: simulates device loss after this many further submissions.
-void lose_device_after(Context& context, uint64_t submissions);
+void simulate_device_loss_after(Context& context, uint64_t submissions);
 
 }  // namespace pumice

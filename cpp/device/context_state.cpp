@@ -12,15 +12,15 @@
 namespace pumice {
 namespace {
 
-constexpr size_t kMaxIdle = 16;  // enough for two transfers
+constexpr size_t kMaxIdle = 16;  // maximum number of recycled command buffers; enough for two transfers
 
 }  // namespace
 
-bool ContextState::forked() const {
+bool ContextState::is_forked_child() const {
   return vk->generation != fork_generation();
 }
 
-uint32_t ContextState::memory_type(Heap heap, uint32_t allowed) const {
+uint32_t ContextState::choose_memory_type(Heap heap, uint32_t allowed) const {
   constexpr VkMemoryPropertyFlags kLocal = VK_MEMORY_PROPERTY_DEVICE_LOCAL_BIT, kVisible = VK_MEMORY_PROPERTY_HOST_VISIBLE_BIT,
                                   kCoherent = VK_MEMORY_PROPERTY_HOST_COHERENT_BIT, kCached = VK_MEMORY_PROPERTY_HOST_CACHED_BIT;
   const bool discrete = info.kind == DeviceKind::discrete;
@@ -48,7 +48,7 @@ uint32_t ContextState::memory_type(Heap heap, uint32_t allowed) const {
 void ContextState::retire(RetiredObjects objects) {
   uint64_t id = 0;
   {
-    const std::lock_guard lock(submit_mutex);  // `submitted` then includes every submission that found the objects open in its check
+    const std::lock_guard lock(submit_mutex);  // so that `submitted` includes all submissions whose check saw open objects
     id = submitted.load();
   }
   retire_after(id, std::move(objects));
@@ -61,10 +61,10 @@ void ContextState::retire_after(uint64_t id, RetiredObjects objects) {
     const std::lock_guard lock(mutex);
     retired.push_back(std::move(objects));
   }
-  collect(false);
+  free_retired_objects(false);
 }
 
-void ContextState::collect(bool all) {
+void ContextState::free_retired_objects(bool all) {
   std::vector<std::shared_ptr<const void>> owners;  // released after the lock: the owner of a NumPy array acquires the GIL
   const std::lock_guard lock(mutex);
   if (abandoned) return;
@@ -92,7 +92,7 @@ void ContextState::collect(bool all) {
   });
 }
 
-std::pair<VkCommandPool, VkCommandBuffer> ContextState::take_idle_commands() {
+std::pair<VkCommandPool, VkCommandBuffer> ContextState::take_idle_command_buffer() {
   const std::lock_guard lock(mutex);
   if (idle_commands.empty()) return {};
   const auto idle = idle_commands.back();
@@ -100,9 +100,9 @@ std::pair<VkCommandPool, VkCommandBuffer> ContextState::take_idle_commands() {
   return idle;
 }
 
-void ContextState::check_alive(VkResult result, const char* call) {
+void ContextState::check_device_result(VkResult result, const char* call) {
   if (result == VK_ERROR_DEVICE_LOST) lost = true;
-  check(result, call);
+  check_vk_result(result, call);
 }
 
 // Called at every submission, so it uses the coarse clock, which avoids reading the TSC. Its resolution of a few ms suffices: the measured
@@ -122,8 +122,8 @@ void ContextState::abandon(const std::string& why) {
                            " bytes are not freed, and the process will end without waiting for the driver");
 }
 
-void ContextState::note_duration(uint64_t id) {
-  if (submitted.load(std::memory_order_relaxed) - id >= submit_times.size()) return;  // the id's slot has been overwritten
+void ContextState::record_duration(uint64_t id) {
+  if (submitted.load(std::memory_order_relaxed) - id >= submit_times.size()) return;  // its submission time has been overwritten
   const double seconds =
       static_cast<double>(wait_clock_nanoseconds() - submit_times[id % submit_times.size()].load(std::memory_order_relaxed)) * 1e-9;
   double longest = longest_seconds.load();

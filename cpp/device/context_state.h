@@ -26,7 +26,7 @@ namespace pumice {
 class Buffer;
 class WaitCheck;
 
-// Never destroys `object`: the device may still use what it refers to.
+// Leaks `object`, because the device may still use its resources.
 template <typename T>
 void leak(T object) {
   new T(std::move(object));
@@ -43,9 +43,8 @@ struct RetiredObjects {
   VkDescriptorPool descriptors = VK_NULL_HANDLE;
   VkCommandPool commands = VK_NULL_HANDLE;
   VkSemaphore semaphore = VK_NULL_HANDLE;
-  VkCommandBuffer reusable_commands =
-      VK_NULL_HANDLE;                      // a buffer from `commands`; set if the next command buffer may reuse the pool and the buffer
-  std::shared_ptr<const void> owner = {};  // keeps imported host memory or the resources of a command buffer alive
+  VkCommandBuffer reusable_commands = VK_NULL_HANDLE;  // allocated from `commands`; set if both may be reused
+  std::shared_ptr<const void> owner = {};              // keeps imported host memory or the resources of a command buffer alive
 };
 
 struct ContextState {
@@ -66,31 +65,31 @@ struct ContextState {
   std::atomic<uint64_t> submitted{0}, finished{0};
   std::array<std::atomic<int64_t>, 64> submit_times{};  // submission times (clock ns) of the latest executions, indexed by id % 64
   double abandon_seconds = 0;
-  std::atomic<double> longest_seconds{0};  // longest execution that was waited for
+  std::atomic<double> longest_seconds{0};  // duration of the longest execution waited for so far
 
-  std::mutex mutex;  // guards the members below, up to the counts
+  std::mutex mutex;  // guards the members from `retired` to `samplers`
   std::vector<RetiredObjects> retired;
   std::map<std::type_index, std::shared_ptr<void>> attachments;
   std::vector<std::pair<VkCommandPool, VkCommandBuffer>>
-      idle_commands;  // command buffers for transfers; creating them takes longer than recording them
+      idle_commands;                                              // command buffers for reuse; creating one takes longer than recording it
   std::map<const std::byte*, std::weak_ptr<Buffer>> host_memory;  // buffers by host address, see device/host_memory.h
   std::map<uint64_t, std::weak_ptr<Buffer>> shared_memory;        // buffers by address in the other API
   std::vector<std::pair<SamplerOptions, VkSampler>> samplers;     // shared, since devices limit the number of samplers
   std::atomic<uint64_t> live_buffers{0}, live_buffer_bytes{0}, live_images{0}, live_image_bytes{0}, pipelines{0};
 
-  bool forked() const;
-  bool must_leak_objects() const { return forked() || abandoned; }
-  void retire(RetiredObjects objects);                     // retires the objects after the last submission
+  bool is_forked_child() const;
+  bool must_leak_objects() const { return is_forked_child() || abandoned; }
+  void retire(RetiredObjects objects);                     // frees the objects once the last submission so far has finished
   void retire_after(uint64_t id, RetiredObjects objects);  // id: the last execution that uses them
-  void collect(bool all);
-  std::pair<VkCommandPool, VkCommandBuffer> take_idle_commands();  // null handles if there are none; otherwise reset
+  void free_retired_objects(bool all);
+  std::pair<VkCommandPool, VkCommandBuffer> take_idle_command_buffer();  // null handles if there are none; otherwise reset
   void abandon(const std::string& why);
-  void note_duration(uint64_t id);  // records the duration of an execution just seen to finish
-  uint32_t memory_type(Heap heap, uint32_t allowed) const;
+  void record_duration(uint64_t id);  // records the duration of an execution that has just finished
+  uint32_t choose_memory_type(Heap heap, uint32_t allowed) const;
   // Marks the context lost if `result` is VK_ERROR_DEVICE_LOST, then throws the matching error.
-  void check_alive(VkResult result, const char* call);
+  void check_device_result(VkResult result, const char* call);
 };
 
-int64_t wait_clock_nanoseconds();  // the clock of ContextState::begun
+int64_t wait_clock_nanoseconds();  // the clock of ContextState::submit_times
 
 }  // namespace pumice

@@ -2,12 +2,12 @@
 #include <algorithm>
 #include <chrono>
 
+#include "core/active_calls.h"
 #include "core/error.h"
 #include "core/host_trace.h"
 #include "core/interrupts.h"
 #include "core/log.h"
 #include "core/number_format.h"
-#include "core/open_calls.h"
 #include "device/context.h"
 #include "device/context_state.h"
 #include "device/driver/instance.h"
@@ -33,7 +33,7 @@ struct LiveContexts {
   std::vector<std::weak_ptr<Context>> all;
 };
 
-LiveContexts& live_contexts() {
+LiveContexts& get_live_contexts() {
   static auto* const live = new LiveContexts;
   return *live;
 }
@@ -43,14 +43,14 @@ LiveContexts& live_contexts() {
 void register_live_context(const std::shared_ptr<Context>& context) {
   static const bool is_registered = [] {  // registered after the driver's exit handlers, so it runs first
     at_exit([] {
-      finish_contexts();
+      finish_live_contexts();
       // A daemon thread is still calling the driver, whose exit handlers would free what it uses.
-      if (has_open_calls()) skip_driver_exit_handlers();
+      if (has_active_calls()) skip_driver_exit_handlers();
     });
     return true;
   }();
   (void)is_registered;
-  auto& live = live_contexts();
+  auto& live = get_live_contexts();
   const std::lock_guard lock(live.mutex);
   std::erase_if(live.all, [](const auto& weak) { return weak.expired(); });
   live.all.push_back(context);
@@ -71,13 +71,13 @@ bool Context::in_flight(uint64_t id) const noexcept {
   return state.vk->vkGetSemaphoreCounterValue(state.vk->device, state.timeline, &value) == VK_SUCCESS && value < id;
 }
 
-bool Context::finish(uint64_t id, const Interrupted& interrupted, std::optional<double> patience) {
+bool Context::finish(uint64_t id, const InterruptCallback& interrupted, std::optional<double> patience) {
   ContextState& state = *state_;
   auto& vk = *state.vk;
   uint64_t last_finished = state.finished.load();
   for (auto begin = Clock::now();;) {
     if (state.abandoned) return false;
-    if (state.lost || state.forked()) return true;
+    if (state.lost || state.is_forked_child()) return true;
     uint64_t value = 0;
     if (vk.vkGetSemaphoreCounterValue(vk.device, state.timeline, &value) != VK_SUCCESS || value >= id) return true;
     if (value > last_finished) last_finished = value, begin = Clock::now();
@@ -103,35 +103,35 @@ bool Context::finish(uint64_t id, const Interrupted& interrupted, std::optional<
   }
 }
 
-void finish_contexts(const Interrupted& interrupted) {
+void finish_live_contexts(const InterruptCallback& interrupted) {
   std::vector<std::shared_ptr<Context>> contexts;
   {
-    auto& live = live_contexts();
+    auto& live = get_live_contexts();
     const std::lock_guard lock(live.mutex);
     for (const auto& weak : live.all)
       if (auto context = weak.lock()) contexts.push_back(std::move(context));
   }
   try {
-    for (const auto& context : contexts) context->finish(context->submitted(), interrupted);
+    for (const auto& context : contexts) context->finish(context->get_last_submitted(), interrupted);
   } catch (...) {
     for (const auto& context : contexts)
-      if (context->in_flight(context->submitted())) context->state().abandon("the user interrupts the wait for its executions");
+      if (context->in_flight(context->get_last_submitted())) context->state().abandon("the user interrupts the wait for its executions");
     throw;
   }
 }
 
-void throw_at_interrupt() {
+void throw_if_interrupted() {
   if (is_interrupted()) throw TimeoutError("the user interrupts the wait for an execution", true);
 }
 
-uint64_t Context::completed() {
+uint64_t Context::get_last_completed() {
   ContextState& state = *state_;
-  if (state.forked() || state.abandoned) state_of(*this);  // throws, because completion can no longer be determined
-  if (state.closed) return submitted();
+  if (state.is_forked_child() || state.abandoned) get_usable_state(*this);  // throws, because completion can no longer be determined
+  if (state.closed) return get_last_submitted();
   uint64_t value = 0;
-  state.check_alive(state.vk->vkGetSemaphoreCounterValue(state.vk->device, state.timeline, &value), "vkGetSemaphoreCounterValue");
+  state.check_device_result(state.vk->vkGetSemaphoreCounterValue(state.vk->device, state.timeline, &value), "vkGetSemaphoreCounterValue");
   if (value == ~uint64_t{0}) {  // a lost device may return this
-    state.check_alive(VK_ERROR_DEVICE_LOST, "vkGetSemaphoreCounterValue");
+    state.check_device_result(VK_ERROR_DEVICE_LOST, "vkGetSemaphoreCounterValue");
   }
   uint64_t current = state.finished.load();
   while (current < value && !state.finished.compare_exchange_weak(current, value)) {
@@ -140,24 +140,25 @@ uint64_t Context::completed() {
 }
 
 bool Context::poll(uint64_t id, double microseconds) {
-  if (state_->finished.load(std::memory_order_acquire) >= id || completed() >= id) return true;
+  if (state_->finished.load(std::memory_order_acquire) >= id || get_last_completed() >= id) return true;
   if (info().kind == DeviceKind::software) return false;  // polling would take CPU time from the driver
   const auto deadline = Clock::now() + std::chrono::duration<double, std::micro>(microseconds);
   do {
-    if (completed() >= id) return true;
+    if (get_last_completed() >= id) return true;
   } while (Clock::now() < deadline);
   return false;
 }
 
-void Context::wait(uint64_t id, std::optional<double> timeout_seconds, const Interrupted& interrupted) {
-  ContextState& state = state_of(*this);
-  if (id > submitted())
-    throw StateError("execution " + std::to_string(id) + " has not been submitted; the last one is " + std::to_string(submitted()), "L7");
+void Context::wait(uint64_t id, std::optional<double> timeout_seconds, const InterruptCallback& interrupted) {
+  ContextState& state = get_usable_state(*this);
+  if (id > get_last_submitted())
+    throw StateError("execution " + std::to_string(id) + " has not been submitted; the last one is " + std::to_string(get_last_submitted()),
+                     "L7");
   const HostSpan span("wait");
   const auto begin = Clock::now();
   const double limit = timeout_seconds.value_or(1e18);
   if (poll(id, std::min(limit * 1e6, std::chrono::duration<double, std::micro>(kPollBeforeBlocking).count())))
-    return check_finished(*this, id);
+    return run_wait_check(*this, id);
   VkSemaphoreWaitInfo info{VK_STRUCTURE_TYPE_SEMAPHORE_WAIT_INFO};
   info.semaphoreCount = 1;
   info.pSemaphores = &state.timeline;
@@ -167,28 +168,28 @@ void Context::wait(uint64_t id, std::optional<double> timeout_seconds, const Int
     const double slice = std::clamp(left, 0.0, std::chrono::duration<double>(kBlockingSlice).count());
     const VkResult result = state.vk->vkWaitSemaphores(state.vk->device, &info, static_cast<uint64_t>(slice * 1e9));
     if (result == VK_SUCCESS) break;
-    if (result != VK_TIMEOUT) state.check_alive(result, "vkWaitSemaphores");
-    if (state.abandoned) state_of(*this);
+    if (result != VK_TIMEOUT) state.check_device_result(result, "vkWaitSemaphores");
+    if (state.abandoned) get_usable_state(*this);
     if (left <= 0)
       throw TimeoutError("execution " + std::to_string(id) + " has not finished after " + std::to_string(limit) + " s; it is still running",
                          true);
     if (interrupted) interrupted();
   }
-  state.note_duration(id);
-  completed();
-  check_finished(*this, id);
+  state.record_duration(id);
+  get_last_completed();
+  run_wait_check(*this, id);
 }
 
 void set_wait_check(Context& context, WaitCheck* check) {
   context.state().wait_check.store(check, std::memory_order_release);
 }
 
-void check_finished(Context& context, uint64_t id) {
+void run_wait_check(Context& context, uint64_t id) {
   if (WaitCheck* const check = context.state().wait_check.load(std::memory_order_acquire)) check->check(context, id);
 }
 
-void Context::wait_idle(const Interrupted& interrupted) {
-  wait(submitted(), {}, interrupted);
+void Context::wait_idle(const InterruptCallback& interrupted) {
+  wait(get_last_submitted(), {}, interrupted);
 }
 
 }  // namespace pumice

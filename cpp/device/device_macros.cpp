@@ -1,4 +1,4 @@
-// Device macros of the GLSL extension: ncnn_<name> for extensions, features, properties and limits.
+// Queries the device macros of the GLSL extension: ncnn_<name> for extensions, features, properties and limits.
 #include "device/device_macros.h"
 
 #include <algorithm>
@@ -14,25 +14,25 @@ class MacroWriter {
  public:
   explicit MacroWriter(const DeviceInfo& info) : info_(info), int64_(info.feature("shaderInt64")) {}
 
-  // Masked features read 0, masked limits their mask.
-  void put(const std::string& name, uint32_t value) {
+  // A masked feature is written as 0, a masked limit as its masked value.
+  void add_macro(const std::string& name, uint32_t value) {
     const auto masked = info_.features.find(name);
-    text(name, std::to_string(masked != info_.features.end() && !masked->second ? 0 : masked_limit(name, value)));
+    add_text(name, std::to_string(masked != info_.features.end() && !masked->second ? 0 : masked_limit(name, value)));
   }
-  void put(const std::string& name, int32_t value) { text(name, std::to_string(value)); }
-  void put(const std::string& name, uint64_t value) {
+  void add_macro(const std::string& name, int32_t value) { add_text(name, std::to_string(value)); }
+  void add_macro(const std::string& name, uint64_t value) {
     value = masked_limit(name, value);
-    text(name, int64_ ? std::to_string(value) + "ull" : std::to_string(std::min<uint64_t>(value, UINT32_MAX)));
+    add_text(name, int64_ ? std::to_string(value) + "ull" : std::to_string(std::min<uint64_t>(value, UINT32_MAX)));
   }
-  void put(const std::string& name, float value) { text(name, format_scientific(value, 8)); }
+  void add_macro(const std::string& name, float value) { add_text(name, format_scientific(value, 8)); }
   template <typename T, size_t N>
-  void put(const std::string& name, const T (&values)[N]) {
-    for (size_t i = 0; i < N; ++i) put(name + "_" + std::to_string(i), values[i]);
+  void add_macro(const std::string& name, const T (&values)[N]) {
+    for (size_t i = 0; i < N; ++i) add_macro(name + "_" + std::to_string(i), values[i]);
   }
-  void text(const std::string& name, std::string value) { macros_["ncnn_" + name] = std::move(value); }
+  void add_text(const std::string& name, std::string value) { macros_["ncnn_" + name] = std::move(value); }
 
-  bool has(const char* extension) const { return info_.extensions.contains(extension); }
-  std::map<std::string, std::string> take() { return std::move(macros_); }
+  bool has_extension(const char* extension) const { return info_.extensions.contains(extension); }
+  std::map<std::string, std::string> take_macros() { return std::move(macros_); }
 
  private:
   uint64_t masked_limit(const std::string& name, uint64_t value) const {
@@ -45,9 +45,9 @@ class MacroWriter {
   std::map<std::string, std::string> macros_;
 };
 
-#define PUMICE_PUT(from, name) writer.put(#name, from.name)
+#define PUMICE_PUT(from, name) writer.add_macro(#name, from.name)
 
-void put_features(MacroWriter& writer, const VkPhysicalDeviceFeatures& features) {
+void add_features(MacroWriter& writer, const VkPhysicalDeviceFeatures& features) {
   PUMICE_PUT(features, robustBufferAccess);
   PUMICE_PUT(features, fullDrawIndexUint32);
   PUMICE_PUT(features, imageCubeArray);
@@ -105,7 +105,7 @@ void put_features(MacroWriter& writer, const VkPhysicalDeviceFeatures& features)
   PUMICE_PUT(features, inheritedQueries);
 }
 
-void put_limits(MacroWriter& writer, const VkPhysicalDeviceLimits& limits) {
+void add_limits(MacroWriter& writer, const VkPhysicalDeviceLimits& limits) {
   PUMICE_PUT(limits, maxImageDimension1D);
   PUMICE_PUT(limits, maxImageDimension2D);
   PUMICE_PUT(limits, maxImageDimension3D);
@@ -214,7 +214,7 @@ void put_limits(MacroWriter& writer, const VkPhysicalDeviceLimits& limits) {
   PUMICE_PUT(limits, nonCoherentAtomSize);
 }
 
-void put_sparse(MacroWriter& writer, const VkPhysicalDeviceSparseProperties& sparse) {
+void add_sparse_properties(MacroWriter& writer, const VkPhysicalDeviceSparseProperties& sparse) {
   PUMICE_PUT(sparse, residencyStandard2DBlockShape);
   PUMICE_PUT(sparse, residencyStandard2DMultisampleBlockShape);
   PUMICE_PUT(sparse, residencyStandard3DBlockShape);
@@ -223,7 +223,7 @@ void put_sparse(MacroWriter& writer, const VkPhysicalDeviceSparseProperties& spa
 }
 
 template <typename Structure>
-Structure features_of(VkPhysicalDevice physical, VkStructureType type) {
+Structure query_features(VkPhysicalDevice physical, VkStructureType type) {
   Structure structure{};
   structure.sType = type;
   VkPhysicalDeviceFeatures2 chain{VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_FEATURES_2, &structure};
@@ -232,57 +232,58 @@ Structure features_of(VkPhysicalDevice physical, VkStructureType type) {
 }
 
 // Features in extension structs, which may be queried only if the device supports the extension.
-void put_extension_features(MacroWriter& writer, VkPhysicalDevice physical) {
-  if (writer.has("VK_KHR_8bit_storage")) {
-    const auto found = features_of<VkPhysicalDevice8BitStorageFeatures>(physical, VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_8BIT_STORAGE_FEATURES);
+void add_extension_features(MacroWriter& writer, VkPhysicalDevice physical) {
+  if (writer.has_extension("VK_KHR_8bit_storage")) {
+    const auto found =
+        query_features<VkPhysicalDevice8BitStorageFeatures>(physical, VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_8BIT_STORAGE_FEATURES);
     PUMICE_PUT(found, storageBuffer8BitAccess);
     PUMICE_PUT(found, uniformAndStorageBuffer8BitAccess);
     PUMICE_PUT(found, storagePushConstant8);
   }
-  if (writer.has("VK_KHR_16bit_storage")) {
+  if (writer.has_extension("VK_KHR_16bit_storage")) {
     const auto found =
-        features_of<VkPhysicalDevice16BitStorageFeatures>(physical, VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_16BIT_STORAGE_FEATURES);
+        query_features<VkPhysicalDevice16BitStorageFeatures>(physical, VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_16BIT_STORAGE_FEATURES);
     PUMICE_PUT(found, storageBuffer16BitAccess);
     PUMICE_PUT(found, uniformAndStorageBuffer16BitAccess);
     PUMICE_PUT(found, storagePushConstant16);
     PUMICE_PUT(found, storageInputOutput16);
   }
-  if (writer.has("VK_EXT_robustness2")) {
+  if (writer.has_extension("VK_EXT_robustness2")) {
     const auto found =
-        features_of<VkPhysicalDeviceRobustness2FeaturesEXT>(physical, VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_ROBUSTNESS_2_FEATURES_EXT);
+        query_features<VkPhysicalDeviceRobustness2FeaturesEXT>(physical, VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_ROBUSTNESS_2_FEATURES_EXT);
     PUMICE_PUT(found, robustBufferAccess2);
     PUMICE_PUT(found, robustImageAccess2);
     PUMICE_PUT(found, nullDescriptor);
   }
-  if (writer.has("VK_KHR_shader_float16_int8")) {
+  if (writer.has_extension("VK_KHR_shader_float16_int8")) {
     const auto found =
-        features_of<VkPhysicalDeviceShaderFloat16Int8Features>(physical, VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SHADER_FLOAT16_INT8_FEATURES);
+        query_features<VkPhysicalDeviceShaderFloat16Int8Features>(physical, VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SHADER_FLOAT16_INT8_FEATURES);
     PUMICE_PUT(found, shaderFloat16);
     PUMICE_PUT(found, shaderInt8);
   }
-  if (writer.has("VK_KHR_sampler_ycbcr_conversion")) {
-    const auto found = features_of<VkPhysicalDeviceSamplerYcbcrConversionFeatures>(
+  if (writer.has_extension("VK_KHR_sampler_ycbcr_conversion")) {
+    const auto found = query_features<VkPhysicalDeviceSamplerYcbcrConversionFeatures>(
         physical, VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SAMPLER_YCBCR_CONVERSION_FEATURES);
     PUMICE_PUT(found, samplerYcbcrConversion);
   }
-  if (writer.has("VK_EXT_subgroup_size_control")) {
-    const auto found = features_of<VkPhysicalDeviceSubgroupSizeControlFeatures>(
+  if (writer.has_extension("VK_EXT_subgroup_size_control")) {
+    const auto found = query_features<VkPhysicalDeviceSubgroupSizeControlFeatures>(
         physical, VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SUBGROUP_SIZE_CONTROL_FEATURES);
     PUMICE_PUT(found, subgroupSizeControl);
     PUMICE_PUT(found, computeFullSubgroups);
   }
-  if (writer.has("VK_KHR_shader_integer_dot_product")) {
-    const auto found = features_of<VkPhysicalDeviceShaderIntegerDotProductFeatures>(
+  if (writer.has_extension("VK_KHR_shader_integer_dot_product")) {
+    const auto found = query_features<VkPhysicalDeviceShaderIntegerDotProductFeatures>(
         physical, VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SHADER_INTEGER_DOT_PRODUCT_FEATURES);
     PUMICE_PUT(found, shaderIntegerDotProduct);
   }
-  if (writer.has("VK_KHR_shader_subgroup_extended_types")) {
-    const auto found = features_of<VkPhysicalDeviceShaderSubgroupExtendedTypesFeatures>(
+  if (writer.has_extension("VK_KHR_shader_subgroup_extended_types")) {
+    const auto found = query_features<VkPhysicalDeviceShaderSubgroupExtendedTypesFeatures>(
         physical, VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SHADER_SUBGROUP_EXTENDED_TYPES_FEATURES);
     PUMICE_PUT(found, shaderSubgroupExtendedTypes);
   }
-  if (writer.has("VK_EXT_shader_atomic_float")) {
-    const auto found = features_of<VkPhysicalDeviceShaderAtomicFloatFeaturesEXT>(
+  if (writer.has_extension("VK_EXT_shader_atomic_float")) {
+    const auto found = query_features<VkPhysicalDeviceShaderAtomicFloatFeaturesEXT>(
         physical, VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SHADER_ATOMIC_FLOAT_FEATURES_EXT);
     PUMICE_PUT(found, shaderBufferFloat32Atomics);
     PUMICE_PUT(found, shaderBufferFloat32AtomicAdd);
@@ -297,8 +298,8 @@ void put_extension_features(MacroWriter& writer, VkPhysicalDevice physical) {
     PUMICE_PUT(found, sparseImageFloat32Atomics);
     PUMICE_PUT(found, sparseImageFloat32AtomicAdd);
   }
-  if (writer.has("VK_EXT_shader_atomic_float2")) {
-    const auto found = features_of<VkPhysicalDeviceShaderAtomicFloat2FeaturesEXT>(
+  if (writer.has_extension("VK_EXT_shader_atomic_float2")) {
+    const auto found = query_features<VkPhysicalDeviceShaderAtomicFloat2FeaturesEXT>(
         physical, VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SHADER_ATOMIC_FLOAT_2_FEATURES_EXT);
     PUMICE_PUT(found, shaderBufferFloat16Atomics);
     PUMICE_PUT(found, shaderBufferFloat16AtomicAdd);
@@ -313,9 +314,9 @@ void put_extension_features(MacroWriter& writer, VkPhysicalDevice physical) {
     PUMICE_PUT(found, shaderImageFloat32AtomicMinMax);
     PUMICE_PUT(found, sparseImageFloat32AtomicMinMax);
   }
-  if (writer.has("VK_KHR_vulkan_memory_model")) {
+  if (writer.has_extension("VK_KHR_vulkan_memory_model")) {
     const auto found =
-        features_of<VkPhysicalDeviceVulkanMemoryModelFeatures>(physical, VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_VULKAN_MEMORY_MODEL_FEATURES);
+        query_features<VkPhysicalDeviceVulkanMemoryModelFeatures>(physical, VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_VULKAN_MEMORY_MODEL_FEATURES);
     PUMICE_PUT(found, vulkanMemoryModel);
     PUMICE_PUT(found, vulkanMemoryModelDeviceScope);
     PUMICE_PUT(found, vulkanMemoryModelAvailabilityVisibilityChains);
@@ -323,29 +324,29 @@ void put_extension_features(MacroWriter& writer, VkPhysicalDevice physical) {
 }
 
 // Cooperative matrix features, from the KHR extension if supported, else from NV.
-void put_cooperative_matrix(MacroWriter& writer, VkPhysicalDevice physical) {
-  if (writer.has("VK_KHR_cooperative_matrix")) {
-    const auto found = features_of<VkPhysicalDeviceCooperativeMatrixFeaturesKHR>(
+void add_cooperative_matrix_features(MacroWriter& writer, VkPhysicalDevice physical) {
+  if (writer.has_extension("VK_KHR_cooperative_matrix")) {
+    const auto found = query_features<VkPhysicalDeviceCooperativeMatrixFeaturesKHR>(
         physical, VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_COOPERATIVE_MATRIX_FEATURES_KHR);
     PUMICE_PUT(found, cooperativeMatrix);
     PUMICE_PUT(found, cooperativeMatrixRobustBufferAccess);
-  } else if (writer.has("VK_NV_cooperative_matrix")) {
-    const auto found = features_of<VkPhysicalDeviceCooperativeMatrixFeaturesNV>(
+  } else if (writer.has_extension("VK_NV_cooperative_matrix")) {
+    const auto found = query_features<VkPhysicalDeviceCooperativeMatrixFeaturesNV>(
         physical, VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_COOPERATIVE_MATRIX_FEATURES_NV);
-    writer.text("cooperativeMatrix", std::to_string(found.cooperativeMatrix));
+    writer.add_text("cooperativeMatrix", std::to_string(found.cooperativeMatrix));
     PUMICE_PUT(found, cooperativeMatrixRobustBufferAccess);
   }
 }
 
-void put_extension_properties(MacroWriter& writer, VkPhysicalDevice physical) {
-  if (writer.has("VK_EXT_robustness2")) {
+void add_extension_properties(MacroWriter& writer, VkPhysicalDevice physical) {
+  if (writer.has_extension("VK_EXT_robustness2")) {
     const auto found =
-        properties_of<VkPhysicalDeviceRobustness2PropertiesEXT>(physical, VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_ROBUSTNESS_2_PROPERTIES_EXT);
+        query_properties<VkPhysicalDeviceRobustness2PropertiesEXT>(physical, VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_ROBUSTNESS_2_PROPERTIES_EXT);
     PUMICE_PUT(found, robustStorageBufferAccessSizeAlignment);
     PUMICE_PUT(found, robustUniformBufferAccessSizeAlignment);
   }
-  if (writer.has("VK_KHR_shader_integer_dot_product")) {
-    const auto found = properties_of<VkPhysicalDeviceShaderIntegerDotProductProperties>(
+  if (writer.has_extension("VK_KHR_shader_integer_dot_product")) {
+    const auto found = query_properties<VkPhysicalDeviceShaderIntegerDotProductProperties>(
         physical, VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SHADER_INTEGER_DOT_PRODUCT_PROPERTIES);
     PUMICE_PUT(found, integerDotProduct8BitUnsignedAccelerated);
     PUMICE_PUT(found, integerDotProduct8BitSignedAccelerated);
@@ -378,42 +379,43 @@ void put_extension_properties(MacroWriter& writer, VkPhysicalDevice physical) {
     PUMICE_PUT(found, integerDotProductAccumulatingSaturating64BitSignedAccelerated);
     PUMICE_PUT(found, integerDotProductAccumulatingSaturating64BitMixedSignednessAccelerated);
   }
-  if (writer.has("VK_EXT_subgroup_size_control")) {
-    const auto found = properties_of<VkPhysicalDeviceSubgroupSizeControlProperties>(
+  if (writer.has_extension("VK_EXT_subgroup_size_control")) {
+    const auto found = query_properties<VkPhysicalDeviceSubgroupSizeControlProperties>(
         physical, VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SUBGROUP_SIZE_CONTROL_PROPERTIES);
     PUMICE_PUT(found, minSubgroupSize);
     PUMICE_PUT(found, maxSubgroupSize);
     PUMICE_PUT(found, maxComputeWorkgroupSubgroups);
     PUMICE_PUT(found, requiredSubgroupSizeStages);
   }
-  if (writer.has("VK_KHR_driver_properties")) {
-    const auto driver = properties_of<VkPhysicalDeviceDriverProperties>(physical, VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_DRIVER_PROPERTIES);
-    writer.put("driverID", static_cast<uint32_t>(driver.driverID));
-    writer.put("conformanceVersion_major", uint32_t{driver.conformanceVersion.major});
-    writer.put("conformanceVersion_minor", uint32_t{driver.conformanceVersion.minor});
-    writer.put("conformanceVersion_subminor", uint32_t{driver.conformanceVersion.subminor});
-    writer.put("conformanceVersion_patch", uint32_t{driver.conformanceVersion.patch});
+  if (writer.has_extension("VK_KHR_driver_properties")) {
+    const auto driver = query_properties<VkPhysicalDeviceDriverProperties>(physical, VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_DRIVER_PROPERTIES);
+    writer.add_macro("driverID", static_cast<uint32_t>(driver.driverID));
+    writer.add_macro("conformanceVersion_major", uint32_t{driver.conformanceVersion.major});
+    writer.add_macro("conformanceVersion_minor", uint32_t{driver.conformanceVersion.minor});
+    writer.add_macro("conformanceVersion_subminor", uint32_t{driver.conformanceVersion.subminor});
+    writer.add_macro("conformanceVersion_patch", uint32_t{driver.conformanceVersion.patch});
   }
 }
 
-void put_subgroup(MacroWriter& writer, VkPhysicalDevice physical) {
-  const auto subgroup = properties_of<VkPhysicalDeviceSubgroupProperties>(physical, VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SUBGROUP_PROPERTIES);
+void add_subgroup_operations(MacroWriter& writer, VkPhysicalDevice physical) {
+  const auto subgroup =
+      query_properties<VkPhysicalDeviceSubgroupProperties>(physical, VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SUBGROUP_PROPERTIES);
   PUMICE_PUT(subgroup, subgroupSize);
   PUMICE_PUT(subgroup, supportedStages);
   PUMICE_PUT(subgroup, supportedOperations);
   PUMICE_PUT(subgroup, quadOperationsInAllStages);
   for (const auto& [name, bit] : kSubgroupOperations)
-    writer.text("subgroup_" + std::string(name), subgroup.supportedOperations & bit ? "1" : "0");
+    writer.add_text("subgroup_" + std::string(name), subgroup.supportedOperations & bit ? "1" : "0");
 }
 
-void put_device(MacroWriter& writer, const VkPhysicalDeviceProperties& device) {
+void add_device_properties(MacroWriter& writer, const VkPhysicalDeviceProperties& device) {
   PUMICE_PUT(device, apiVersion);
   PUMICE_PUT(device, driverVersion);
   PUMICE_PUT(device, vendorID);
   PUMICE_PUT(device, deviceID);
-  writer.put("deviceType", static_cast<uint32_t>(device.deviceType));
-  put_limits(writer, device.limits);
-  put_sparse(writer, device.sparseProperties);
+  writer.add_macro("deviceType", static_cast<uint32_t>(device.deviceType));
+  add_limits(writer, device.limits);
+  add_sparse_properties(writer, device.sparseProperties);
 }
 
 #undef PUMICE_PUT
@@ -424,29 +426,29 @@ struct CachedMacros {
   std::shared_ptr<const std::map<std::string, std::string>> macros;
 };
 
-std::map<std::string, std::string> read_macros(Context& context) {
+std::map<std::string, std::string> query_macros(Context& context) {
   const DeviceInfo& info = context.info();
   const VkPhysicalDevice physical = context.vk().physical;
   MacroWriter writer(info);
-  for (const auto& [extension, version] : info.extensions) writer.put(extension, version);
+  for (const auto& [extension, version] : info.extensions) writer.add_macro(extension, version);
   VkPhysicalDeviceFeatures2 features{VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_FEATURES_2};
   vkGetPhysicalDeviceFeatures2(physical, &features);
-  put_features(writer, features.features);
-  put_extension_features(writer, physical);
-  put_cooperative_matrix(writer, physical);
+  add_features(writer, features.features);
+  add_extension_features(writer, physical);
+  add_cooperative_matrix_features(writer, physical);
   VkPhysicalDeviceProperties2 properties{VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_PROPERTIES_2};
   vkGetPhysicalDeviceProperties2(physical, &properties);
-  put_device(writer, properties.properties);
-  put_extension_properties(writer, physical);
-  put_subgroup(writer, physical);
-  return writer.take();
+  add_device_properties(writer, properties.properties);
+  add_extension_properties(writer, physical);
+  add_subgroup_operations(writer, physical);
+  return writer.take_macros();
 }
 
 }  // namespace
 
-std::shared_ptr<const std::map<std::string, std::string>> device_macros(Context& context) {
+std::shared_ptr<const std::map<std::string, std::string>> get_device_macros(Context& context) {
   const auto known = context.attachment<CachedMacros>();
-  std::call_once(known->once, [&] { known->macros = std::make_shared<const std::map<std::string, std::string>>(read_macros(context)); });
+  std::call_once(known->once, [&] { known->macros = std::make_shared<const std::map<std::string, std::string>>(query_macros(context)); });
   return known->macros;
 }
 

@@ -9,8 +9,8 @@
 
 namespace pumice {
 
-// Queried once per context. Macros of masked features are 0, those of masked extensions are undefined; structs unknown to this build's
-// Vulkan headers are omitted.
-std::shared_ptr<const std::map<std::string, std::string>> device_macros(Context& context);
+// Queried once per context. Macros of masked features are 0, those of masked extensions are undefined; structs that the Vulkan headers of
+// this build lack are omitted.
+std::shared_ptr<const std::map<std::string, std::string>> get_device_macros(Context& context);
 
 }  // namespace pumice

@@ -7,8 +7,8 @@
 namespace pumice {
 
 // Uses host-cached memory, so that the host can read and write it like any array.
-std::shared_ptr<Buffer> make_host_memory(std::shared_ptr<Context> context, uint64_t bytes) {
-  auto& state = state_of(*context);
+std::shared_ptr<Buffer> allocate_host_memory(std::shared_ptr<Context> context, uint64_t bytes) {
+  auto& state = get_usable_state(*context);
   auto buffer = Buffer::create(std::move(context), bytes, Heap::readback);
   if (bytes == 0) return buffer;
   const std::lock_guard lock(state.mutex);
@@ -17,7 +17,7 @@ std::shared_ptr<Buffer> make_host_memory(std::shared_ptr<Context> context, uint6
   return buffer;
 }
 
-BufferRange find_host_memory(Context& context, std::span<const std::byte> bytes) {
+BufferRange find_host_buffer(Context& context, std::span<const std::byte> bytes) {
   auto& state = context.state();
   std::shared_ptr<Buffer> buffer;  // released after the lock, which its destructor acquires
   const std::lock_guard lock(state.mutex);

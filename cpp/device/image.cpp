@@ -52,7 +52,7 @@ constexpr FormatInfo kFormats[] = {
 };
 static_assert(std::size(kFormats) == static_cast<size_t>(ImageFormat::r8i) + 1);
 
-const FormatInfo& format_info(ImageFormat format) {
+const FormatInfo& get_format_info(ImageFormat format) {
   return kFormats[static_cast<size_t>(format)];
 }
 
@@ -65,12 +65,12 @@ struct ImageRequest {
   VkImageUsageFlags usage = VK_IMAGE_USAGE_SAMPLED_BIT | VK_IMAGE_USAGE_TRANSFER_SRC_BIT | VK_IMAGE_USAGE_TRANSFER_DST_BIT;
 
   VkImageType type() const { return static_cast<VkImageType>(VK_IMAGE_TYPE_1D + dimensions - 1); }
-  [[noreturn]] void refuse(const std::string& why) const {
+  [[noreturn]] void throw_unsupported(const std::string& why) const {
     throw UnsupportedError("an image of " + to_string(shape) + " in " + std::string(name(format)) + ": " + why);
   }
 };
 
-size_t checked_dimensions(ImageFormat format, const Shape& shape) {
+size_t count_dimensions(ImageFormat format, const Shape& shape) {
   const bool vectors = channels(format) > 1;
   if (vectors && (shape.empty() || shape.back() != channels(format)))
     throw UnsupportedError("an image of " + to_string(shape) + " in " + std::string(name(format)) + ": the shape ends in the " +
@@ -82,50 +82,52 @@ size_t checked_dimensions(ImageFormat format, const Shape& shape) {
   return dimensions;
 }
 
-uint64_t bytes_of(ImageFormat format, const Shape& shape) {
-  return static_cast<uint64_t>(element_count(shape)) * static_cast<uint64_t>(bits(channel_type(format))) / 8;
+uint64_t compute_image_bytes(ImageFormat format, const Shape& shape) {
+  return static_cast<uint64_t>(element_count(shape)) * static_cast<uint64_t>(bits(channel_dtype(format))) / 8;
 }
 
 void check_format(ImageRequest& request, const SamplerOptions& sampling) {
   VkFormatProperties properties;
-  vkGetPhysicalDeviceFormatProperties(request.context.vk().physical, format_info(request.format).format, &properties);
+  vkGetPhysicalDeviceFormatProperties(request.context.vk().physical, get_format_info(request.format).format, &properties);
   const VkFormatFeatureFlags features = properties.optimalTilingFeatures;
   const std::string device = "'" + request.context.info().name + "'";
   for (const auto& [bit, use] : {std::pair{VK_FORMAT_FEATURE_SAMPLED_IMAGE_BIT, "sampled images"},
                                  std::pair{VK_FORMAT_FEATURE_TRANSFER_SRC_BIT, "copies from images"},
                                  std::pair{VK_FORMAT_FEATURE_TRANSFER_DST_BIT, "copies to images"}})
-    if (!(features & bit)) request.refuse(device + " has no " + use + " of this format");
+    if (!(features & bit)) request.throw_unsupported(device + " has no " + use + " of this format");
   if (sampling.filter == Filter::linear && !(features & VK_FORMAT_FEATURE_SAMPLED_IMAGE_FILTER_LINEAR_BIT))
-    request.refuse(device + " has no linear filter for this format");
-  if (sampling.address == AddressMode::border && shader_type(request.format) != DType::float32)
-    request.refuse("images of whole numbers have no border");
+    request.throw_unsupported(device + " has no linear filter for this format");
+  if (sampling.address == AddressMode::border && shader_dtype(request.format) != DType::float32)
+    request.throw_unsupported("images of whole numbers have no border");
   if (features & VK_FORMAT_FEATURE_STORAGE_IMAGE_BIT) request.usage |= VK_IMAGE_USAGE_STORAGE_BIT;
 }
 
 void check_size(const ImageRequest& request) {
   VkImageFormatProperties max_properties;
   const VkResult result =
-      vkGetPhysicalDeviceImageFormatProperties(request.context.vk().physical, format_info(request.format).format, request.type(),
+      vkGetPhysicalDeviceImageFormatProperties(request.context.vk().physical, get_format_info(request.format).format, request.type(),
                                                VK_IMAGE_TILING_OPTIMAL, request.usage, 0, &max_properties);
-  if (result == VK_ERROR_FORMAT_NOT_SUPPORTED) request.refuse("'" + request.context.info().name + "' has no images of this kind");
-  check(result, "vkGetPhysicalDeviceImageFormatProperties");
+  if (result == VK_ERROR_FORMAT_NOT_SUPPORTED)
+    request.throw_unsupported("'" + request.context.info().name + "' has no images of this kind");
+  check_vk_result(result, "vkGetPhysicalDeviceImageFormatProperties");
   const std::array<uint32_t, 3> limits{max_properties.maxExtent.width, max_properties.maxExtent.height, max_properties.maxExtent.depth};
   for (size_t axis = 0; axis < request.dimensions; ++axis) {
     const int64_t size = request.shape[axis], limit = limits[request.dimensions - 1 - axis];
     if (size < 1 || size > limit)
-      request.refuse("axis " + std::to_string(axis) + " has " + std::to_string(size) + " texels, the device takes 1 to " +
-                     std::to_string(limit));
+      request.throw_unsupported("axis " + std::to_string(axis) + " has " + std::to_string(size) + " texels, the device takes 1 to " +
+                                std::to_string(limit));
   }
-  const uint64_t bytes = bytes_of(request.format, request.shape);
+  const uint64_t bytes = compute_image_bytes(request.format, request.shape);
   if (bytes > max_properties.maxResourceSize)
-    request.refuse("it has " + std::to_string(bytes) + " bytes, the device takes " + std::to_string(max_properties.maxResourceSize));
+    request.throw_unsupported("it has " + std::to_string(bytes) + " bytes, the device takes " +
+                              std::to_string(max_properties.maxResourceSize));
 }
 
 VkImage create_image(const ImageRequest& request, const std::array<uint32_t, 3>& extent) {
   auto& vk = request.context.vk();
   VkImageCreateInfo info{VK_STRUCTURE_TYPE_IMAGE_CREATE_INFO};
   info.imageType = request.type();
-  info.format = format_info(request.format).format;
+  info.format = get_format_info(request.format).format;
   info.extent = {extent[0], extent[1], extent[2]};
   info.mipLevels = info.arrayLayers = 1;
   info.samples = VK_SAMPLE_COUNT_1_BIT;
@@ -133,7 +135,7 @@ VkImage create_image(const ImageRequest& request, const std::array<uint32_t, 3>&
   info.usage = request.usage;
   info.initialLayout = VK_IMAGE_LAYOUT_UNDEFINED;
   VkImage image = VK_NULL_HANDLE;
-  check(vk.vkCreateImage(vk.device, &info, nullptr, &image), "vkCreateImage");
+  check_vk_result(vk.vkCreateImage(vk.device, &info, nullptr, &image), "vkCreateImage");
   return image;
 }
 
@@ -142,10 +144,10 @@ VkImageView create_view(const ImageRequest& request, VkImage image) {
   VkImageViewCreateInfo info{VK_STRUCTURE_TYPE_IMAGE_VIEW_CREATE_INFO};
   info.image = image;
   info.viewType = static_cast<VkImageViewType>(VK_IMAGE_VIEW_TYPE_1D + request.dimensions - 1);
-  info.format = format_info(request.format).format;
+  info.format = get_format_info(request.format).format;
   info.subresourceRange = {VK_IMAGE_ASPECT_COLOR_BIT, 0, 1, 0, 1};
   VkImageView view = VK_NULL_HANDLE;
-  check(vk.vkCreateImageView(vk.device, &info, nullptr, &view), "vkCreateImageView");
+  check_vk_result(vk.vkCreateImageView(vk.device, &info, nullptr, &view), "vkCreateImageView");
   return view;
 }
 
@@ -160,34 +162,34 @@ VkSampler create_sampler(DeviceTable& vk, const SamplerOptions& options) {
   info.borderColor = VK_BORDER_COLOR_FLOAT_TRANSPARENT_BLACK;
   info.unnormalizedCoordinates = options.normalized ? VK_FALSE : VK_TRUE;
   VkSampler sampler = VK_NULL_HANDLE;
-  check(vk.vkCreateSampler(vk.device, &info, nullptr, &sampler), "vkCreateSampler");
+  check_vk_result(vk.vkCreateSampler(vk.device, &info, nullptr, &sampler), "vkCreateSampler");
   return sampler;
 }
 
 // Returns the context's sampler with these options, creating it on first use.
-VkSampler find_sampler(ContextState& owner, const SamplerOptions& options) {
+VkSampler get_or_create_sampler(ContextState& owner, const SamplerOptions& options) {
   const std::lock_guard lock(owner.mutex);
-  for (const auto& [made_for, sampler] : owner.samplers)
-    if (made_for == options) return sampler;
+  for (const auto& [cached_options, sampler] : owner.samplers)
+    if (cached_options == options) return sampler;
   return owner.samplers.emplace_back(options, create_sampler(*owner.vk, options)).second;
 }
 
 // Allocates whole multiples of bufferImageGranularity, since adjacent memory may belong to a buffer.
-Allocation allocate(Context& context, VkImage image) {
-  auto& owner = state_of(context);
+Allocation allocate_image_memory(Context& context, VkImage image) {
+  auto& owner = get_usable_state(context);
   auto& vk = *owner.vk;
   VkMemoryRequirements requirements;
   vk.vkGetImageMemoryRequirements(vk.device, image, &requirements);
   const uint64_t granule = context.limit("bufferImageGranularity");
   requirements.alignment = std::max<uint64_t>(requirements.alignment, granule);
   requirements.size = (requirements.size + granule - 1) / granule * granule;
-  return owner.memory->allocate(requirements, owner.memory_type(Heap::default_, requirements.memoryTypeBits), "an image");
+  return owner.memory->allocate(requirements, owner.choose_memory_type(Heap::default_, requirements.memoryTypeBits), "an image");
 }
 
 }  // namespace
 
 std::string_view name(ImageFormat format) {
-  return format_info(format).name;
+  return get_format_info(format).name;
 }
 
 ImageFormat image_format_from_name(std::string_view requested) {
@@ -199,19 +201,19 @@ ImageFormat image_format_from_name(std::string_view requested) {
   throw UnsupportedError("image format '" + std::string(requested) + "'; there are " + known_names);
 }
 
-DType channel_type(ImageFormat format) {
-  return format_info(format).type;
+DType channel_dtype(ImageFormat format) {
+  return get_format_info(format).type;
 }
-DType shader_type(ImageFormat format) {
+DType shader_dtype(ImageFormat format) {
   const std::string_view declared = name(format);
   return declared.ends_with("ui") ? DType::uint32 : declared.ends_with('i') ? DType::int32 : DType::float32;
 }
 uint32_t channels(ImageFormat format) {
-  return format_info(format).channels;
+  return get_format_info(format).channels;
 }
 
 std::shared_ptr<Image> Image::create(std::shared_ptr<Context> context, ImageFormat format, Shape shape, const SamplerOptions& sampler) {
-  auto& owner = state_of(*context);
+  auto& owner = get_usable_state(*context);
   auto& vk = *owner.vk;
   const std::shared_ptr<Image> result(new Image);
   result->context_ = std::move(context);
@@ -219,20 +221,20 @@ std::shared_ptr<Image> Image::create(std::shared_ptr<Context> context, ImageForm
   result->shape_ = std::move(shape);
   result->sampling_ = sampler;
   result->state_ = std::make_unique<State>();
-  ImageRequest request{*result->context_, format, result->shape_, checked_dimensions(format, result->shape_)};
-  if (!sampler.normalized && !may_be_unnormalized(request.dimensions, sampler.address))
-    request.refuse("coordinates in texels are of one and two dimensions, with the address modes 'clamp' and 'border'");
+  ImageRequest request{*result->context_, format, result->shape_, count_dimensions(format, result->shape_)};
+  if (!sampler.normalized && !supports_unnormalized_coordinates(request.dimensions, sampler.address))
+    request.throw_unsupported("coordinates in texels are of one and two dimensions, with the address modes 'clamp' and 'border'");
   check_format(request, sampler);
   check_size(request);
   State& state = *result->state_;
   state.can_store = (request.usage & VK_IMAGE_USAGE_STORAGE_BIT) != 0;
   try {
     state.image = create_image(request, result->extent());
-    state.allocation = allocate(*result->context_, state.image);
-    owner.check_alive(vk.vkBindImageMemory(vk.device, state.image, state.allocation.block->memory, state.allocation.offset),
-                      "vkBindImageMemory");
+    state.allocation = allocate_image_memory(*result->context_, state.image);
+    owner.check_device_result(vk.vkBindImageMemory(vk.device, state.image, state.allocation.block->memory, state.allocation.offset),
+                              "vkBindImageMemory");
     state.view = create_view(request, state.image);
-    state.sampler = find_sampler(owner, sampler);
+    state.sampler = get_or_create_sampler(owner, sampler);
   } catch (...) {
     owner.retire({.image = state.image, .view = state.view, .allocation = state.allocation});
     throw;
@@ -252,7 +254,7 @@ void Image::close() {
   auto& owner = context_->state();
   --owner.live_images;
   owner.live_image_bytes -= state_->allocation.bytes;
-  if (owner.forked()) return;
+  if (owner.is_forked_child()) return;
   owner.retire({.image = state_->image, .view = state_->view, .allocation = state_->allocation});
 }
 
@@ -270,7 +272,7 @@ bool Image::can_store() const {
 }
 
 uint64_t Image::bytes() const {
-  return bytes_of(format_, shape_);
+  return compute_image_bytes(format_, shape_);
 }
 
 uint64_t Image::memory() const {

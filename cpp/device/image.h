@@ -20,16 +20,17 @@ struct VkSampler_T;
 
 namespace pumice {
 
+// Float formats, 8-bit unorm formats (shaders read floats from 0 to 1), then integer formats.
 enum class ImageFormat : uint8_t {
   r32f,
   r16f,
   rgba16f,
   rgba32f,
   rg32f,
-  rg16f,  // float formats
+  rg16f,
   r8,
   rg8,
-  rgba8,  // 8-bit unorm: shaders read floats from 0 to 1
+  rgba8,
   r32ui,
   rg32ui,
   rgba32ui,
@@ -44,16 +45,16 @@ enum class ImageFormat : uint8_t {
 };
 std::string_view name(ImageFormat format);                  // GLSL format qualifier
 ImageFormat image_format_from_name(std::string_view name);  // throws UnsupportedError listing the known names
-DType channel_type(ImageFormat format);
-DType shader_type(ImageFormat format);  // channel type in shaders: float32, int32 or uint32
+DType channel_dtype(ImageFormat format);
+DType shader_dtype(ImageFormat format);  // channel type in shaders: float32, int32 or uint32
 uint32_t channels(ImageFormat format);
 
-// A 1D, 2D or 3D image. Like a buffer it has one usage at a time; command lists order its reads and writes.
+// A 1D, 2D or 3D image. Command lists order its reads and writes, as for buffers.
 class Image {
  public:
   // `shape`: array shape of the texels ([depth, height,] width), plus 2 or 4 channels for rg and rgba formats. The image is in the
-  // undefined layout; create_ready_image() (image_transfer.h) transitions it. Throws UnsupportedError for an unsupported shape, size,
-  // format or sampler, OutOfMemoryError.
+  // undefined layout; create_image_in_general_layout() (image_transfer.h) transitions it. Throws UnsupportedError for an unsupported shape,
+  // size, format or sampler, OutOfMemoryError.
   static std::shared_ptr<Image> create(std::shared_ptr<Context> context, ImageFormat format, Shape shape,
                                        const SamplerOptions& sampler = {});
   ~Image();
@@ -66,7 +67,7 @@ class Image {
   const Shape& shape() const { return shape_; }
   size_t dimensions() const { return shape_.size() - (channels(format_) > 1 ? 1 : 0); }
   std::array<uint32_t, 3> extent() const;  // width, height, depth; 1 for missing dimensions
-  const SamplerOptions& sampling() const { return sampling_; }
+  const SamplerOptions& sampler_options() const { return sampling_; }
   bool can_store() const;  // usable as a storage image
   uint64_t bytes() const;  // size in bytes of a packed array of the texels
 

@@ -8,7 +8,7 @@ namespace pumice {
 namespace {
 
 template <typename Record>
-void record_and_wait(Context& context, const Interrupted& interrupted, Record&& record) {
+void record_and_submit(Context& context, const InterruptCallback& interrupted, Record&& record) {
   CommandBuffer commands(context.shared_from_this(), {});
   commands.begin();
   record(commands);
@@ -24,26 +24,26 @@ void check_transfer(const Image& image, size_t host_bytes) {
 
 }  // namespace
 
-std::shared_ptr<Image> create_ready_image(std::shared_ptr<Context> context, ImageFormat format, Shape shape, const SamplerOptions& sampler,
-                                          const Interrupted& interrupted) {
+std::shared_ptr<Image> create_image_in_general_layout(std::shared_ptr<Context> context, ImageFormat format, Shape shape,
+                                                      const SamplerOptions& sampler, const InterruptCallback& interrupted) {
   auto image = Image::create(std::move(context), format, std::move(shape), sampler);
-  record_and_wait(*image->context(), interrupted, [&](CommandBuffer& commands) { commands.transition_to_general(*image); });
+  record_and_submit(*image->context(), interrupted, [&](CommandBuffer& commands) { commands.transition_to_general(*image); });
   return image;
 }
 
-void upload(const Image& target, std::span<const std::byte> source, const Interrupted& interrupted) {
+void upload(const Image& target, std::span<const std::byte> source, const InterruptCallback& interrupted) {
   check_transfer(target, source.size());
   const auto staging = Buffer::create(target.context(), target.bytes(), Heap::upload);
   const BufferRange range{staging, 0, target.bytes()};
   upload(range, source, interrupted);
-  record_and_wait(*target.context(), interrupted, [&](CommandBuffer& commands) { commands.copy(range, target); });
+  record_and_submit(*target.context(), interrupted, [&](CommandBuffer& commands) { commands.copy(range, target); });
 }
 
-void download(const Image& source, std::span<std::byte> target, const Interrupted& interrupted) {
+void download(const Image& source, std::span<std::byte> target, const InterruptCallback& interrupted) {
   check_transfer(source, target.size());
   const auto staging = Buffer::create(source.context(), source.bytes(), Heap::readback);
   const BufferRange range{staging, 0, source.bytes()};
-  record_and_wait(*source.context(), interrupted, [&](CommandBuffer& commands) { commands.copy(source, range); });
+  record_and_submit(*source.context(), interrupted, [&](CommandBuffer& commands) { commands.copy(source, range); });
   download(range, target, interrupted);
 }
 

@@ -1,4 +1,4 @@
-// Image initialisation and transfers between host and image, each in a submission of its own.
+// Image initialisation and transfers between host and image, each as a separate submission.
 #pragma once
 
 #include <cstddef>
@@ -9,13 +9,14 @@
 
 namespace pumice {
 
-// Creates an image ready for every usage, with undefined content. Waits for the layout transition. Throws like Image::create().
-std::shared_ptr<Image> create_ready_image(std::shared_ptr<Context> context, ImageFormat format, Shape shape,
-                                          const SamplerOptions& sampler = {}, const Interrupted& interrupted = {});
+// Creates an image in the general layout, which permits every usage. Its content is undefined. Waits for the layout transition. Throws like
+// Image::create().
+std::shared_ptr<Image> create_image_in_general_layout(std::shared_ptr<Context> context, ImageFormat format, Shape shape,
+                                                      const SamplerOptions& sampler = {}, const InterruptCallback& interrupted = {});
 
 // Copy packed row-major host bytes to the texels and back. Both wait and are ordered after work already submitted. Throw BindingError (R2)
 // if the size differs.
-void upload(const Image& target, std::span<const std::byte> source, const Interrupted& interrupted = {});
-void download(const Image& source, std::span<std::byte> target, const Interrupted& interrupted = {});
+void upload(const Image& target, std::span<const std::byte> source, const InterruptCallback& interrupted = {});
+void download(const Image& source, std::span<std::byte> target, const InterruptCallback& interrupted = {});
 
 }  // namespace pumice

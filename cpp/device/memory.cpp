@@ -12,8 +12,8 @@ namespace {
 // allocations.
 constexpr uint64_t kMinBlock = uint64_t{4} << 20;
 constexpr uint64_t kMaxBlock = uint64_t{256} << 20;
-// Larger empty blocks are freed at once. Shared blocks of host memory never exceed this size: staging memory is allocated for each
-// transfer, and pinning pages is slow.
+// Larger empty blocks are freed immediately. Blocks of host memory that allocations share have at most this size, so that they stay
+// allocated: each transfer allocates staging memory, and pinning pages is slow.
 constexpr uint64_t kMaxKeptBlock = uint64_t{64} << 20;
 
 uint64_t next_block_id() {
@@ -22,7 +22,7 @@ uint64_t next_block_id() {
 }
 
 // All imported host memory has the same id, because the same bytes may be imported twice.
-uint64_t imported_id() {
+uint64_t get_imported_memory_id() {
   static const uint64_t id = next_block_id();
   return id;
 }
@@ -32,7 +32,7 @@ uint64_t align_up(uint64_t value, uint64_t alignment) {
 }
 
 // Takes an aligned range from the block's free list; returns false if none is large enough.
-bool take_range(MemoryBlock& block, uint64_t bytes, uint64_t alignment, uint64_t& offset) {
+bool allocate_range(MemoryBlock& block, uint64_t bytes, uint64_t alignment, uint64_t& offset) {
   for (auto range = block.free.begin(); range != block.free.end(); ++range) {
     const auto [begin, size] = *range;
     const uint64_t aligned = align_up(begin, alignment);
@@ -73,21 +73,21 @@ Allocation MemoryPool::allocate(const VkMemoryRequirements& requirements, uint32
   for (auto& block : blocks_) {
     if (block->type != type || block->imported || block->shared) continue;
     total += block->bytes;
-    if (take_range(*block, requirements.size, requirements.alignment, offset)) return {block.get(), offset, requirements.size};
+    if (allocate_range(*block, requirements.size, requirements.alignment, offset)) return {block.get(), offset, requirements.size};
   }
   const bool is_local = vk_.memory.memoryTypes[type].propertyFlags & VK_MEMORY_PROPERTY_DEVICE_LOCAL_BIT;
   const uint64_t target_bytes = std::clamp(total, kMinBlock, is_local ? kMaxBlock : kMaxKeptBlock);
   lock.unlock();  // allocating a large block is slow; other threads can proceed meanwhile
-  auto new_block = make_block(requirements.size > target_bytes / 2 ? requirements.size : target_bytes, type, purpose);
+  auto new_block = allocate_block(requirements.size > target_bytes / 2 ? requirements.size : target_bytes, type, purpose);
   MemoryBlock& block = *new_block;
-  if (!take_range(block, requirements.size, requirements.alignment, offset))
+  if (!allocate_range(block, requirements.size, requirements.alignment, offset))
     throw Error("a new memory block is too small for its first range");
   lock.lock();
   blocks_.push_back(std::move(new_block));
   return {&block, offset, requirements.size};
 }
 
-std::unique_ptr<MemoryBlock> MemoryPool::make_block(uint64_t bytes, uint32_t type, const char* purpose, const void* next) const {
+std::unique_ptr<MemoryBlock> MemoryPool::allocate_block(uint64_t bytes, uint32_t type, const char* purpose, const void* next) const {
   VkMemoryAllocateInfo info{VK_STRUCTURE_TYPE_MEMORY_ALLOCATE_INFO};
   info.pNext = next;
   info.allocationSize = bytes;
@@ -100,7 +100,7 @@ std::unique_ptr<MemoryBlock> MemoryPool::make_block(uint64_t bytes, uint32_t typ
   if (result == VK_ERROR_OUT_OF_DEVICE_MEMORY || result == VK_ERROR_OUT_OF_HOST_MEMORY)
     throw OutOfMemoryError("out of device memory: " + std::to_string(bytes) + " bytes for " + purpose + " do not fit; the heap has " +
                            std::to_string(heap_bytes) + " bytes and this context holds " + std::to_string(block_bytes()));
-  check(result, "vkAllocateMemory");
+  check_vk_result(result, "vkAllocateMemory");
   block->id = next_block_id();
   block->bytes = bytes;
   block->type = type;
@@ -109,7 +109,7 @@ std::unique_ptr<MemoryBlock> MemoryPool::make_block(uint64_t bytes, uint32_t typ
     void* mapped = nullptr;
     const VkResult map_result = vk_.vkMapMemory(vk_.device, block->memory, 0, VK_WHOLE_SIZE, 0, &mapped);
     if (map_result != VK_SUCCESS) vk_.vkFreeMemory(vk_.device, block->memory, nullptr);
-    check(map_result, "vkMapMemory");
+    check_vk_result(map_result, "vkMapMemory");
     block->mapped = static_cast<std::byte*>(mapped);
   }
   return block;
@@ -139,7 +139,7 @@ Allocation MemoryPool::import_host(std::byte* address, const VkMemoryRequirement
   if (result != VK_SUCCESS)
     throw UnsupportedError("host memory without a copy: vkAllocateMemory of " + std::to_string(requirements.size) + " bytes returned " +
                            result_name(result));
-  block->id = imported_id();
+  block->id = get_imported_memory_id();
   block->bytes = block->used = requirements.size;
   block->type = info.memoryTypeIndex;
   block->mapped = address;
@@ -155,7 +155,7 @@ Allocation MemoryPool::allocate_shared(const VkMemoryRequirements& requirements,
   VkExportMemoryAllocateInfo exported{VK_STRUCTURE_TYPE_EXPORT_MEMORY_ALLOCATE_INFO};
   exported.pNext = &dedicated;
   exported.handleTypes = VK_EXTERNAL_MEMORY_HANDLE_TYPE_OPAQUE_FD_BIT;
-  auto new_block = make_block(requirements.size, type, "a buffer that another interface shares", &exported);
+  auto new_block = allocate_block(requirements.size, type, "a buffer that another interface shares", &exported);
   new_block->shared = true;
   new_block->used = requirements.size;
   const std::lock_guard lock(mutex_);
@@ -165,18 +165,18 @@ Allocation MemoryPool::allocate_shared(const VkMemoryRequirements& requirements,
 
 void MemoryPool::release(const Allocation& allocation) {
   const std::lock_guard lock(mutex_);
-  if (allocation.block->imported || allocation.block->shared) return drop_block(*allocation.block);
+  if (allocation.block->imported || allocation.block->shared) return free_block(*allocation.block);
   free_range(*allocation.block, allocation.offset, allocation.bytes);
   if (allocation.block->used != 0) return;
-  if (allocation.block->bytes > kMaxKeptBlock) return drop_block(*allocation.block);
+  if (allocation.block->bytes > kMaxKeptBlock) return free_block(*allocation.block);
   // Keeps the largest empty block per type, so that create/destroy loops do not allocate device memory each time.
   const auto another = std::ranges::find_if(blocks_, [&](const auto& block) {
     return block.get() != allocation.block && block->used == 0 && block->type == allocation.block->type;
   });
-  if (another != blocks_.end()) drop_block((*another)->bytes < allocation.block->bytes ? **another : *allocation.block);
+  if (another != blocks_.end()) free_block((*another)->bytes < allocation.block->bytes ? **another : *allocation.block);
 }
 
-void MemoryPool::drop_block(MemoryBlock& block) {
+void MemoryPool::free_block(MemoryBlock& block) {
   vk_.vkFreeMemory(vk_.device, block.memory, nullptr);
   std::erase_if(blocks_, [&](const auto& other) { return other.get() == &block; });
 }

@@ -20,12 +20,12 @@ struct MemoryBlock {
   uint64_t used = 0;
   uint32_t type = 0;
   std::byte* mapped = nullptr;
-  bool imported = false;              // imported host memory; freed with its only range
-  bool shared = false;                // exported to another API; freed with its only range
+  bool imported = false;              // imported host memory; freed with its only allocation
+  bool shared = false;                // exported to another API; freed with its only allocation
   std::map<uint64_t, uint64_t> free;  // offset -> bytes; adjacent ranges are merged
 };
 
-// A range of a block.
+// A sub-allocation: a byte range of a memory block.
 struct Allocation {
   MemoryBlock* block = nullptr;
   uint64_t offset = 0;
@@ -51,8 +51,8 @@ class MemoryPool {
   uint32_t find_host_memory_type(std::byte* address, uint32_t allowed);
   // Allocates a block. Runs without the lock, because drivers are slow to allocate large blocks; nothing else refers to the block yet.
   // `next`: pNext chain of the allocation; such memory is not mapped.
-  std::unique_ptr<MemoryBlock> make_block(uint64_t bytes, uint32_t type, const char* purpose, const void* next = nullptr) const;
-  void drop_block(MemoryBlock& block);
+  std::unique_ptr<MemoryBlock> allocate_block(uint64_t bytes, uint32_t type, const char* purpose, const void* next = nullptr) const;
+  void free_block(MemoryBlock& block);
 
   DeviceTable& vk_;
   mutable std::mutex mutex_;

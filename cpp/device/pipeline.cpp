@@ -19,17 +19,17 @@ VkDescriptorSetLayout create_set_layout(DeviceTable& vk, const PipelineDesc& des
     if (binding.element > 0)
       ++bindings.back().descriptorCount;
     else
-      bindings.push_back({binding.number, descriptor_type(binding.kind), 1, VK_SHADER_STAGE_COMPUTE_BIT, nullptr});
+      bindings.push_back({binding.number, to_descriptor_type(binding.kind), 1, VK_SHADER_STAGE_COMPUTE_BIT, nullptr});
   }
   VkDescriptorSetLayoutCreateInfo info{VK_STRUCTURE_TYPE_DESCRIPTOR_SET_LAYOUT_CREATE_INFO};
   info.bindingCount = static_cast<uint32_t>(bindings.size());
   info.pBindings = bindings.data();
   VkDescriptorSetLayout layout = VK_NULL_HANDLE;
-  check(vk.vkCreateDescriptorSetLayout(vk.device, &info, nullptr, &layout), "vkCreateDescriptorSetLayout");
+  check_vk_result(vk.vkCreateDescriptorSetLayout(vk.device, &info, nullptr, &layout), "vkCreateDescriptorSetLayout");
   return layout;
 }
 
-VkPipelineLayout create_layout(DeviceTable& vk, VkDescriptorSetLayout set_layout, uint32_t push_bytes) {
+VkPipelineLayout create_pipeline_layout(DeviceTable& vk, VkDescriptorSetLayout set_layout, uint32_t push_bytes) {
   const VkPushConstantRange range{VK_SHADER_STAGE_COMPUTE_BIT, 0, push_bytes};
   VkPipelineLayoutCreateInfo info{VK_STRUCTURE_TYPE_PIPELINE_LAYOUT_CREATE_INFO};
   info.setLayoutCount = 1;
@@ -37,7 +37,7 @@ VkPipelineLayout create_layout(DeviceTable& vk, VkDescriptorSetLayout set_layout
   info.pushConstantRangeCount = push_bytes > 0 ? 1 : 0;
   info.pPushConstantRanges = &range;
   VkPipelineLayout layout = VK_NULL_HANDLE;
-  check(vk.vkCreatePipelineLayout(vk.device, &info, nullptr, &layout), "vkCreatePipelineLayout");
+  check_vk_result(vk.vkCreatePipelineLayout(vk.device, &info, nullptr, &layout), "vkCreatePipelineLayout");
   return layout;
 }
 
@@ -47,7 +47,7 @@ struct SpecializationData {
   std::vector<std::byte> bytes;
   VkSpecializationInfo info{};
 
-  explicit SpecializationData(const std::vector<Specialization>& constants) {
+  explicit SpecializationData(const std::vector<SpecializationConstant>& constants) {
     for (const auto& constant : constants) {
       entries.push_back({constant.id, static_cast<uint32_t>(bytes.size()), constant.bytes});
       const size_t offset = bytes.size();
@@ -64,22 +64,22 @@ struct CreatedPipelines {
   std::set<std::string> keys;
 };
 
-CreatedPipelines& created_pipelines() {
+CreatedPipelines& get_created_pipelines() {
   static auto* instance = new CreatedPipelines;
   return *instance;
 }
 
-void record_created(const PipelineDesc& desc) {
+void record_created_pipeline(const PipelineDesc& desc) {
   Sha256 hash;
-  hash.bytes(std::as_bytes(desc.spirv));
-  for (const auto& constant : desc.specialization) hash.field(constant.id).field(constant.bits);
-  const std::lock_guard guard(created_pipelines().mutex);
-  created_pipelines().keys.insert(hash.field(desc.subgroup_size).hex());
+  hash.add_bytes(std::as_bytes(desc.spirv));
+  for (const auto& constant : desc.specialization) hash.add_field(constant.id).add_field(constant.bits);
+  const std::lock_guard guard(get_created_pipelines().mutex);
+  get_created_pipelines().keys.insert(hash.add_field(desc.subgroup_size).hex());
 }
 
 }  // namespace
 
-VkDescriptorType descriptor_type(DescriptorKind kind) {
+VkDescriptorType to_descriptor_type(DescriptorKind kind) {
   switch (kind) {
     case DescriptorKind::uniform_buffer:
       return VK_DESCRIPTOR_TYPE_UNIFORM_BUFFER;
@@ -92,23 +92,23 @@ VkDescriptorType descriptor_type(DescriptorKind kind) {
   }
 }
 
-std::vector<std::string> distinct_pipelines() {
-  const std::lock_guard guard(created_pipelines().mutex);
-  return {created_pipelines().keys.begin(), created_pipelines().keys.end()};
+std::vector<std::string> list_distinct_pipelines() {
+  const std::lock_guard guard(get_created_pipelines().mutex);
+  return {get_created_pipelines().keys.begin(), get_created_pipelines().keys.end()};
 }
 
 namespace {
 
-VkShaderModule create_module(DeviceTable& vk, const PipelineDesc& desc) {
+VkShaderModule create_shader_module(DeviceTable& vk, const PipelineDesc& desc) {
   VkShaderModuleCreateInfo info{VK_STRUCTURE_TYPE_SHADER_MODULE_CREATE_INFO};
   info.codeSize = desc.spirv.size_bytes();
   info.pCode = desc.spirv.data();
   VkShaderModule module = VK_NULL_HANDLE;
-  check(vk.vkCreateShaderModule(vk.device, &info, nullptr, &module), "vkCreateShaderModule");
+  check_vk_result(vk.vkCreateShaderModule(vk.device, &info, nullptr, &module), "vkCreateShaderModule");
   return module;
 }
 
-VkPipelineRobustnessCreateInfoEXT robust_buffers() {
+VkPipelineRobustnessCreateInfoEXT make_robustness_info() {
   VkPipelineRobustnessCreateInfoEXT robustness{VK_STRUCTURE_TYPE_PIPELINE_ROBUSTNESS_CREATE_INFO_EXT};
   robustness.storageBuffers = robustness.uniformBuffers = VK_PIPELINE_ROBUSTNESS_BUFFER_BEHAVIOR_ROBUST_BUFFER_ACCESS_EXT;
   robustness.vertexInputs = VK_PIPELINE_ROBUSTNESS_BUFFER_BEHAVIOR_DEVICE_DEFAULT_EXT;
@@ -116,11 +116,11 @@ VkPipelineRobustnessCreateInfoEXT robust_buffers() {
   return robustness;
 }
 
-VkPipelineCreateFlags capture_flags(Capture capture) {
+VkPipelineCreateFlags get_capture_flags(CaptureMode capture) {
   switch (capture) {
-    case Capture::none:
+    case CaptureMode::none:
       return 0;
-    case Capture::statistics:
+    case CaptureMode::statistics:
       return VK_PIPELINE_CREATE_CAPTURE_STATISTICS_BIT_KHR;
     default:
       return VK_PIPELINE_CREATE_CAPTURE_STATISTICS_BIT_KHR | VK_PIPELINE_CREATE_CAPTURE_INTERNAL_REPRESENTATIONS_BIT_KHR;
@@ -131,15 +131,15 @@ VkPipelineCreateFlags capture_flags(Capture capture) {
 
 std::shared_ptr<const Pipeline> Pipeline::create(Context& context, const PipelineDesc& desc) {
   const HostSpan span("pipeline", desc.name);
-  auto& state = state_of(context);
+  auto& state = get_usable_state(context);
   auto& vk = *state.vk;
   const std::shared_ptr<Pipeline> new_pipeline(new Pipeline);
   new_pipeline->vk_ = state.vk;
   new_pipeline->bindings_ = desc.bindings;
   new_pipeline->push_bytes_ = desc.push_bytes, new_pipeline->capture_ = desc.capture;
   new_pipeline->set_layout_ = create_set_layout(vk, desc);
-  new_pipeline->layout_ = create_layout(vk, new_pipeline->set_layout_, desc.push_bytes);
-  const VkShaderModule module = create_module(vk, desc);
+  new_pipeline->layout_ = create_pipeline_layout(vk, new_pipeline->set_layout_, desc.push_bytes);
+  const VkShaderModule module = create_shader_module(vk, desc);
   const SpecializationData specialization(desc.specialization);
   VkPipelineShaderStageRequiredSubgroupSizeCreateInfo subgroup{VK_STRUCTURE_TYPE_PIPELINE_SHADER_STAGE_REQUIRED_SUBGROUP_SIZE_CREATE_INFO};
   subgroup.requiredSubgroupSize = desc.subgroup_size;
@@ -152,19 +152,19 @@ std::shared_ptr<const Pipeline> Pipeline::create(Context& context, const Pipelin
   info.stage.pName = "main";
   info.stage.pSpecializationInfo = &specialization.info;
   info.layout = new_pipeline->layout_;
-  const VkPipelineRobustnessCreateInfoEXT robustness = robust_buffers();
+  const VkPipelineRobustnessCreateInfoEXT robustness = make_robustness_info();
   if (desc.is_robust && context.feature("pipelineRobustness")) info.pNext = &robustness;
-  info.flags |= capture_flags(desc.capture);
-  const VkPipelineCache cache = desc.capture == Capture::none ? vk.pipeline_cache : VK_NULL_HANDLE;
+  info.flags |= get_capture_flags(desc.capture);
+  const VkPipelineCache cache = desc.capture == CaptureMode::none ? vk.pipeline_cache : VK_NULL_HANDLE;
   const VkResult result = vk.vkCreateComputePipelines(vk.device, cache, 1, &info, nullptr, &new_pipeline->pipeline_);
   vk.vkDestroyShaderModule(vk.device, module, nullptr);
   if (result != VK_SUCCESS && result != VK_ERROR_DEVICE_LOST && result != VK_ERROR_OUT_OF_DEVICE_MEMORY)
     throw DeviceError("the driver refused the pipeline of kernel '" + desc.name + "': vkCreateComputePipelines gave " +
                       result_name(result));
-  state.check_alive(result, "vkCreateComputePipelines");
+  state.check_device_result(result, "vkCreateComputePipelines");
   if (desc.counted) {
     ++state.pipelines;
-    record_created(desc);
+    record_created_pipeline(desc);
   }
   return new_pipeline;
 }

@@ -27,30 +27,29 @@ struct DescriptorBinding {
   uint32_t element = 0;  // array index; elements of an array are consecutive
 };
 
-struct Specialization {
+struct SpecializationConstant {
   uint32_t id = 0;
   uint32_t bytes = 4;  // 4 or 8
   uint64_t bits = 0;
 };
 
-// What a driver records about a pipeline's executables: statistics only, or also their internal representations.
-enum class Capture : uint8_t { none, statistics, all };
+// Data that the driver captures about a pipeline's executables: none, statistics only, or also internal representations.
+enum class CaptureMode : uint8_t { none, statistics, all };
 
 struct PipelineDesc {
   std::string name;
   std::span<const uint32_t> spirv;
-  std::vector<DescriptorBinding> bindings;  // buffers, then images
+  std::vector<DescriptorBinding> bindings;  // one per resource: first buffers, then images
   uint32_t push_bytes = 0;
-  std::vector<Specialization> specialization;
-  bool is_robust = false;      // out-of-bounds accesses are contained, if supported (pipelineRobustness)
-  uint32_t subgroup_size = 0;  // required size, with full subgroups; 0: chosen by the driver
-  bool counted = true;         // counts in pipelines_created() and distinct_pipelines()
-  Capture capture =
-      Capture::none;  // what query_executables() can read; unless none, it needs pipelineExecutableInfo and bypasses the cache
+  std::vector<SpecializationConstant> specialization;
+  bool is_robust = false;                   // out-of-bounds accesses are contained, if supported (pipelineRobustness)
+  uint32_t subgroup_size = 0;               // required size, with full subgroups; 0: chosen by the driver
+  bool counted = true;                      // counts in pipelines_created() and list_distinct_pipelines()
+  CaptureMode capture = CaptureMode::none;  // other values need pipelineExecutableInfo and bypass the pipeline cache
 };
 
 // Keys (shader, constants, subgroup size) of the distinct pipelines that this process created, i.e. that the driver had to compile.
-std::vector<std::string> distinct_pipelines();
+std::vector<std::string> list_distinct_pipelines();
 
 // Owns the Vulkan objects; may outlive its context.
 class Pipeline {
@@ -62,17 +61,17 @@ class Pipeline {
   VkPipelineLayout_T* layout() const { return layout_; }
   VkDescriptorSetLayout_T* set_layout() const { return set_layout_; }
   const std::vector<DescriptorBinding>& bindings() const { return bindings_; }
-  Capture capture() const { return capture_; }
+  CaptureMode capture() const { return capture_; }
   // Whether it was ever submitted. Some drivers compile at the first dispatch, which inflates its time.
   bool has_run() const { return has_run_; }
-  bool note_run() const { return !has_run_.exchange(true); }  // true on the first call only
+  bool mark_run() const { return !has_run_.exchange(true); }  // true on the first call only
 
  private:
   Pipeline() = default;
   std::shared_ptr<DeviceTable> vk_;
   std::vector<DescriptorBinding> bindings_;
   uint32_t push_bytes_ = 0;
-  Capture capture_ = Capture::none;
+  CaptureMode capture_ = CaptureMode::none;
   VkDescriptorSetLayout_T* set_layout_ = nullptr;
   VkPipelineLayout_T* layout_ = nullptr;
   VkPipeline_T* pipeline_ = nullptr;

@@ -11,7 +11,7 @@
 namespace pumice {
 namespace {
 
-std::variant<bool, int64_t, uint64_t, double> value_of(const VkPipelineExecutableStatisticKHR& statistic) {
+std::variant<bool, int64_t, uint64_t, double> get_statistic_value(const VkPipelineExecutableStatisticKHR& statistic) {
   switch (statistic.format) {
     case VK_PIPELINE_EXECUTABLE_STATISTIC_FORMAT_BOOL32_KHR:
       return statistic.value.b32 == VK_TRUE;
@@ -27,11 +27,12 @@ std::variant<bool, int64_t, uint64_t, double> value_of(const VkPipelineExecutabl
 std::vector<ExecutableStatistic> query_statistics(DeviceTable& vk, const VkPipelineExecutableInfoKHR& executable_info) {
   uint32_t count = 0;
   constexpr const char* kCall = "vkGetPipelineExecutableStatisticsKHR";
-  check(vk.vkGetPipelineExecutableStatisticsKHR(vk.device, &executable_info, &count, nullptr), kCall);
+  check_vk_result(vk.vkGetPipelineExecutableStatisticsKHR(vk.device, &executable_info, &count, nullptr), kCall);
   std::vector<VkPipelineExecutableStatisticKHR> reported_statistics(count, {VK_STRUCTURE_TYPE_PIPELINE_EXECUTABLE_STATISTIC_KHR});
-  check(vk.vkGetPipelineExecutableStatisticsKHR(vk.device, &executable_info, &count, reported_statistics.data()), kCall);
+  check_vk_result(vk.vkGetPipelineExecutableStatisticsKHR(vk.device, &executable_info, &count, reported_statistics.data()), kCall);
   std::vector<ExecutableStatistic> result;
-  for (const auto& statistic : reported_statistics) result.push_back({statistic.name, statistic.description, value_of(statistic)});
+  for (const auto& statistic : reported_statistics)
+    result.push_back({statistic.name, statistic.description, get_statistic_value(statistic)});
   return result;
 }
 
@@ -39,14 +40,16 @@ std::vector<ExecutableStatistic> query_statistics(DeviceTable& vk, const VkPipel
 std::vector<ExecutableRepresentation> query_representations(DeviceTable& vk, const VkPipelineExecutableInfoKHR& executable_info) {
   uint32_t count = 0;
   constexpr const char* kCall = "vkGetPipelineExecutableInternalRepresentationsKHR";
-  check(vk.vkGetPipelineExecutableInternalRepresentationsKHR(vk.device, &executable_info, &count, nullptr), kCall);
+  check_vk_result(vk.vkGetPipelineExecutableInternalRepresentationsKHR(vk.device, &executable_info, &count, nullptr), kCall);
   std::vector<VkPipelineExecutableInternalRepresentationKHR> reported_representations(
       count, {VK_STRUCTURE_TYPE_PIPELINE_EXECUTABLE_INTERNAL_REPRESENTATION_KHR});
-  check(vk.vkGetPipelineExecutableInternalRepresentationsKHR(vk.device, &executable_info, &count, reported_representations.data()), kCall);
+  check_vk_result(
+      vk.vkGetPipelineExecutableInternalRepresentationsKHR(vk.device, &executable_info, &count, reported_representations.data()), kCall);
   std::vector<std::string> contents;
   for (const auto& representation : reported_representations) contents.emplace_back(representation.dataSize, '\0');
   for (size_t i = 0; i < reported_representations.size(); ++i) reported_representations[i].pData = contents[i].data();
-  check(vk.vkGetPipelineExecutableInternalRepresentationsKHR(vk.device, &executable_info, &count, reported_representations.data()), kCall);
+  check_vk_result(
+      vk.vkGetPipelineExecutableInternalRepresentationsKHR(vk.device, &executable_info, &count, reported_representations.data()), kCall);
   std::vector<ExecutableRepresentation> result;
   for (size_t i = 0; i < reported_representations.size(); ++i) {
     contents[i].resize(std::min(contents[i].size(), reported_representations[i].dataSize));
@@ -59,7 +62,7 @@ std::vector<ExecutableRepresentation> query_representations(DeviceTable& vk, con
 
 // Returns the low 32 bits, since an invocation cannot address more. NVIDIA 580.159 reports 2^36 + 272 bytes of local memory for a kernel
 // that spills 272 bytes, and 2^36 for a kernel that spills none.
-uint64_t low_32_bits(const std::variant<bool, int64_t, uint64_t, double>& value) {
+uint64_t get_low_32_bits(const std::variant<bool, int64_t, uint64_t, double>& value) {
   const double number = std::visit([](const auto number_value) { return static_cast<double>(number_value); }, value);
   return number > 0 && number < 0x1p63 ? static_cast<uint64_t>(number) & 0xffffffff : 0;
 }
@@ -72,7 +75,7 @@ std::optional<uint64_t> find_largest_statistic(const std::vector<PipelineExecuta
     const std::regex pattern(name.begin(), name.end(), std::regex::icase);
     for (const auto& executable : executables)
       for (const auto& statistic : executable.statistics)
-        if (std::regex_match(statistic.name, pattern)) largest = std::max(largest.value_or(0), low_32_bits(statistic.value));
+        if (std::regex_match(statistic.name, pattern)) largest = std::max(largest.value_or(0), get_low_32_bits(statistic.value));
     if (largest) break;
   }
   return largest;
@@ -80,13 +83,13 @@ std::optional<uint64_t> find_largest_statistic(const std::vector<PipelineExecuta
 
 }  // namespace
 
-Spills find_spills(const std::vector<PipelineExecutable>& executables) {
+RegisterSpills find_register_spills(const std::vector<PipelineExecutable>& executables) {
   return {.number = find_largest_statistic(executables, {"spill(ed)? (count|vgprs?|registers?)", "spills?", "register spill(s| count)?"}),
           .bytes = find_largest_statistic(
               executables, {"local memory( size| usage)?", "stack size", "scratch( memory)?( size)?", "private memory size"})};
 }
 
-void check_reports_executables(const Context& context) {
+void check_executables_supported(const Context& context) {
   if (context.feature(kExecutablesFeature)) return;
   const DeviceInfo& info = context.info();
   throw UnsupportedError("the driver '" + info.driver + "' of '" + info.name +
@@ -95,15 +98,16 @@ void check_reports_executables(const Context& context) {
 }
 
 std::vector<PipelineExecutable> query_executables(Context& context, const Pipeline& pipeline) {
-  if (pipeline.capture() == Capture::none) return {};
-  const bool has_texts = pipeline.capture() == Capture::all;
-  auto& vk = *state_of(context).vk;
+  if (pipeline.capture() == CaptureMode::none) return {};
+  const bool has_texts = pipeline.capture() == CaptureMode::all;
+  auto& vk = *get_usable_state(context).vk;
   VkPipelineInfoKHR of{VK_STRUCTURE_TYPE_PIPELINE_INFO_KHR};
   of.pipeline = pipeline.handle();
   uint32_t count = 0;
-  check(vk.vkGetPipelineExecutablePropertiesKHR(vk.device, &of, &count, nullptr), "vkGetPipelineExecutablePropertiesKHR");
+  check_vk_result(vk.vkGetPipelineExecutablePropertiesKHR(vk.device, &of, &count, nullptr), "vkGetPipelineExecutablePropertiesKHR");
   std::vector<VkPipelineExecutablePropertiesKHR> properties(count, {VK_STRUCTURE_TYPE_PIPELINE_EXECUTABLE_PROPERTIES_KHR});
-  check(vk.vkGetPipelineExecutablePropertiesKHR(vk.device, &of, &count, properties.data()), "vkGetPipelineExecutablePropertiesKHR");
+  check_vk_result(vk.vkGetPipelineExecutablePropertiesKHR(vk.device, &of, &count, properties.data()),
+                  "vkGetPipelineExecutablePropertiesKHR");
   std::vector<PipelineExecutable> result;
   for (uint32_t i = 0; i < count; ++i) {
     VkPipelineExecutableInfoKHR executable_info{VK_STRUCTURE_TYPE_PIPELINE_EXECUTABLE_INFO_KHR};

@@ -36,18 +36,18 @@ struct PipelineExecutable {
 inline constexpr const char* kExecutablesFeature = "pipelineExecutableInfo";
 
 // Throws UnsupportedError naming the driver and the feature if the driver does not report executables.
-void check_reports_executables(const Context& context);
+void check_executables_supported(const Context& context);
 
 // Returns the executables of a pipeline with the captured data; empty if it was created without capture.
 std::vector<PipelineExecutable> query_executables(Context& context, const Pipeline& pipeline);
 
 // Register spills of a kernel, as far as the driver reports them.
-struct Spills {
+struct RegisterSpills {
   std::optional<uint64_t> number;  // registers or instructions, depending on the driver
   std::optional<uint64_t> bytes;   // bytes of local memory per invocation, which also holds dynamically indexed arrays
 
   std::optional<uint64_t> amount() const { return number ? number : bytes; }
 };
-Spills find_spills(const std::vector<PipelineExecutable>& executables);
+RegisterSpills find_register_spills(const std::vector<PipelineExecutable>& executables);
 
 }  // namespace pumice

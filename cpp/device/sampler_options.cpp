@@ -9,7 +9,7 @@ std::string_view name(AddressMode mode) {
   return mode == AddressMode::clamp ? "clamp" : mode == AddressMode::repeat ? "repeat" : "border";
 }
 
-bool may_be_unnormalized(size_t dimensions, AddressMode mode) {
+bool supports_unnormalized_coordinates(size_t dimensions, AddressMode mode) {
   return dimensions < 3 && mode != AddressMode::repeat;
 }
 

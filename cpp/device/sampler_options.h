@@ -21,6 +21,6 @@ struct SamplerOptions {
 };
 
 // Whether Vulkan allows unnormalised coordinates: not for 3D images or repeat.
-bool may_be_unnormalized(size_t dimensions, AddressMode mode);
+bool supports_unnormalized_coordinates(size_t dimensions, AddressMode mode);
 
 }  // namespace pumice

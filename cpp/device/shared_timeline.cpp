@@ -27,7 +27,7 @@ void check_timeline_exportable(const ContextState& state) {
 }  // namespace
 
 SharedTimeline::SharedTimeline(std::shared_ptr<Context> context) : context_(std::move(context)) {
-  const ContextState& state = state_of(*context_);
+  const ContextState& state = get_usable_state(*context_);
   check_timeline_exportable(state);
   VkExportSemaphoreCreateInfo exported{VK_STRUCTURE_TYPE_EXPORT_SEMAPHORE_CREATE_INFO};
   exported.handleTypes = kHandle;
@@ -36,28 +36,28 @@ SharedTimeline::SharedTimeline(std::shared_ptr<Context> context) : context_(std:
   type.semaphoreType = VK_SEMAPHORE_TYPE_TIMELINE;
   VkSemaphoreCreateInfo info{VK_STRUCTURE_TYPE_SEMAPHORE_CREATE_INFO};
   info.pNext = &type;
-  check(state.vk->vkCreateSemaphore(state.vk->device, &info, nullptr, &semaphore_), "vkCreateSemaphore");
+  check_vk_result(state.vk->vkCreateSemaphore(state.vk->device, &info, nullptr, &semaphore_), "vkCreateSemaphore");
 }
 
 SharedTimeline::~SharedTimeline() {
   ContextState& state = context_->state();
-  if (!state.forked()) state.retire({.semaphore = semaphore_});
+  if (!state.is_forked_child()) state.retire({.semaphore = semaphore_});
 }
 
 int SharedTimeline::export_semaphore() const {
-  ContextState& state = state_of(*context_);
+  ContextState& state = get_usable_state(*context_);
   VkSemaphoreGetFdInfoKHR info{VK_STRUCTURE_TYPE_SEMAPHORE_GET_FD_INFO_KHR};
   info.semaphore = semaphore_;
   info.handleType = kHandle;
   int descriptor = -1;
-  state.check_alive(state.vk->vkGetSemaphoreFdKHR(state.vk->device, &info, &descriptor), "vkGetSemaphoreFdKHR");
+  state.check_device_result(state.vk->vkGetSemaphoreFdKHR(state.vk->device, &info, &descriptor), "vkGetSemaphoreFdKHR");
   return descriptor;
 }
 
 uint64_t SharedTimeline::value() const {
-  ContextState& state = state_of(*context_);
+  ContextState& state = get_usable_state(*context_);
   uint64_t value = 0;
-  state.check_alive(state.vk->vkGetSemaphoreCounterValue(state.vk->device, semaphore_, &value), "vkGetSemaphoreCounterValue");
+  state.check_device_result(state.vk->vkGetSemaphoreCounterValue(state.vk->device, semaphore_, &value), "vkGetSemaphoreCounterValue");
   return value;
 }
 

@@ -27,8 +27,8 @@ class SharedTimeline {
   VkSemaphore_T* semaphore_ = nullptr;
 };
 
-// Until end_order(), every submission by the calling thread to the timelines' context runs after `ready` has reached the value, and
-// signals `done` with its id. Throws StateError if the timelines belong to different contexts.
+// Until end_submission_order(), every submission by the calling thread to the timelines' context runs after `ready` has reached the value,
+// and signals `done` with its id. Throws StateError if the timelines belong to different contexts.
 void begin_submission_order(std::shared_ptr<SharedTimeline> ready, uint64_t ready_value, std::shared_ptr<SharedTimeline> done);
 
 }  // namespace pumice

@@ -17,11 +17,11 @@ void close_quietly(const std::shared_ptr<Context>& spare) noexcept {
 }
 
 // Attached to the context that owns the spare.
-struct SpareSlot {
+struct SpareContextSlot {
   std::mutex mutex;
   std::shared_ptr<Context> idle;
 
-  ~SpareSlot() { close_quietly(idle); }
+  ~SpareContextSlot() { close_quietly(idle); }
   // Replaces the spare and returns the previous one.
   std::shared_ptr<Context> exchange(std::shared_ptr<Context> other) {
     const std::lock_guard lock(mutex);
@@ -36,16 +36,16 @@ bool is_usable(Context& context) noexcept {
 
 }  // namespace
 
-std::shared_ptr<Context> take_spare(Context& context) {
-  std::shared_ptr<Context> spare = context.attachment<SpareSlot>()->exchange(nullptr);
+std::shared_ptr<Context> take_spare_context(Context& context) {
+  std::shared_ptr<Context> spare = context.attachment<SpareContextSlot>()->exchange(nullptr);
   return spare && is_usable(*spare) ? spare : nullptr;
 }
 
-void keep_spare(Context& context, std::shared_ptr<Context> spare) {
+void store_spare_context(Context& context, std::shared_ptr<Context> spare) {
   if (spare.get() == &context) throw StateError("a context cannot be its own spare");
   if (!is_usable(context) || !is_usable(*spare)) return close_quietly(spare);
   try {
-    spare = context.attachment<SpareSlot>()->exchange(std::move(spare));
+    spare = context.attachment<SpareContextSlot>()->exchange(std::move(spare));
   } catch (const Error&) {  // another thread closed the context meanwhile, or its device is lost
   }
   close_quietly(spare);

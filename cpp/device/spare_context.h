@@ -9,11 +9,11 @@ namespace pumice {
 
 // Removes and returns the spare context, or null if there is no usable one. Throws StateError if the context is closed or was created
 // before a fork, DeviceLostError if its device is lost.
-std::shared_ptr<Context> take_spare(Context& context);
+std::shared_ptr<Context> take_spare_context(Context& context);
 
-// Keeps an idle context until take_spare() returns it or `context` is closed, which closes it too. Only the latest spare is kept; a
-// replaced or unusable one is closed, and so is the spare of an unusable `context`. If `context` is abandoned, its spare is never closed,
-// like its other objects. Throws StateError if both contexts are the same.
-void keep_spare(Context& context, std::shared_ptr<Context> spare);
+// Stores an idle context until take_spare_context() removes it or `context` is closed, which also closes the spare. Closes the previous
+// spare. Closes the new spare instead of storing it if it or `context` is unusable. An abandoned `context` never closes its spare. Throws
+// StateError if both contexts are the same.
+void store_spare_context(Context& context, std::shared_ptr<Context> spare);
 
 }  // namespace pumice

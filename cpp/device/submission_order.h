@@ -10,7 +10,7 @@ namespace pumice {
 
 class Context;
 
-// The semaphores that the submissions of a thread to a context wait for and signal.
+// Semaphores that a thread's submissions to a context wait for and signal.
 struct SubmissionOrder {
   const Context* context = nullptr;
   VkSemaphore_T *ready = nullptr, *done = nullptr;

@@ -10,14 +10,14 @@
 namespace pumice {
 namespace {
 
-constexpr int64_t kSpanRatio = 4;  // a span is downloaded whole if it is at most this many times as large as its elements
+constexpr int64_t kSpanRatio = 4;  // a strided tensor is downloaded as one range if that is at most this many times its size
 
-void check_bytes(const TensorDesc& desc, size_t host_bytes) {
+void check_host_bytes(const TensorDesc& desc, size_t host_bytes) {
   if (host_bytes != desc.element_bytes())
     throw BindingError("R2", "tensor", "", std::to_string(desc.element_bytes()) + " bytes on the host", std::to_string(host_bytes));
 }
 
-Shape reshaped(const TensorDesc& desc, Shape shape) {
+Shape resolve_shape(const TensorDesc& desc, Shape shape) {
   const auto free = std::find(shape.begin(), shape.end(), -1);
   if (free != shape.end()) {
     *free = 1;
@@ -36,7 +36,7 @@ void drop_channel_scales(TensorDesc& desc) {
 }
 
 // Extracts a sub-byte element.
-uint8_t sub_byte_element(std::span<const std::byte> bytes, int64_t width, int64_t index) {
+uint8_t read_sub_byte_element(std::span<const std::byte> bytes, int64_t width, int64_t index) {
   return static_cast<uint8_t>(static_cast<int>(bytes[static_cast<size_t>(index * width / 8)]) >> index * width % 8 & ((1 << width) - 1));
 }
 
@@ -45,7 +45,7 @@ uint8_t sub_byte_element(std::span<const std::byte> bytes, int64_t width, int64_
 Tensor::Tensor(TensorDesc desc, std::shared_ptr<Buffer> buffer, int64_t offset)
     : desc_(std::move(desc)), buffer_(std::move(buffer)), offset_(offset) {
   if (offset < 0) throw BindingError("R1", "tensor", "", "an offset of 0 or more elements", std::to_string(offset));
-  const int64_t end = checked_add(offset, span_elements(desc_.shape, desc_.strides), "buffer size");
+  const int64_t end = checked_add(offset, count_span_elements(desc_.shape, desc_.strides), "buffer size");
   const auto end_bits = static_cast<uint64_t>(checked_mul(end, bits(desc_.dtype), "buffer size"));
   if ((end_bits + 7) / 8 > buffer_->bytes())
     throw BindingError("R1", "tensor", "", "a buffer of at least " + std::to_string((end_bits + 7) / 8) + " bytes",
@@ -77,8 +77,8 @@ Tensor Tensor::transpose(const std::vector<int>& axes) const {
 }
 
 Tensor Tensor::reshape(Shape shape) const {
-  shape = reshaped(desc_, std::move(shape));
-  const auto strides = reshaped_strides(desc_.shape, desc_.strides, shape);
+  shape = resolve_shape(desc_, std::move(shape));
+  const auto strides = compute_view_strides(desc_.shape, desc_.strides, shape);
   if (!strides)
     throw GraphError("reshape", "a tensor of shape " + to_string(desc_.shape) + " with strides " + to_string(desc_.strides) +
                                     " needs a copy to be seen as " + to_string(shape) + ": call .contiguous() first");
@@ -96,7 +96,7 @@ Tensor Tensor::broadcast_to(const Shape& shape) const {
 }
 
 Tensor Tensor::slice(int axis, int64_t begin, int64_t count, int64_t step) const {
-  const auto at = static_cast<size_t>(checked_axis(axis, desc_.rank(), "slice"));
+  const auto at = static_cast<size_t>(normalize_axis(axis, desc_.rank(), "slice"));
   if (step < 1)
     throw GraphError("slice", "a step of " + std::to_string(step) +
                                   "; a view's step is at least 1, for strides are 0 or more: the operator Slice makes a reversed copy");
@@ -113,7 +113,7 @@ Tensor Tensor::slice(int axis, int64_t begin, int64_t count, int64_t step) const
 }
 
 Tensor Tensor::select(int axis, int64_t index) const {
-  const int at = checked_axis(axis, desc_.rank(), "select");
+  const int at = normalize_axis(axis, desc_.rank(), "select");
   Tensor view = slice(at, index, 1);
   view.desc_.shape.erase(view.desc_.shape.begin() + at);
   view.desc_.strides.erase(view.desc_.strides.begin() + at);
@@ -121,7 +121,7 @@ Tensor Tensor::select(int axis, int64_t index) const {
 }
 
 Tensor Tensor::expand_dims(int axis) const {
-  const int at = checked_axis(axis, desc_.rank() + 1, "expand_dims");
+  const int at = normalize_axis(axis, desc_.rank() + 1, "expand_dims");
   Tensor view = *this;
   drop_channel_scales(view.desc_);
   const int64_t stride = at < desc_.rank() ? desc_.shape[static_cast<size_t>(at)] * desc_.strides[static_cast<size_t>(at)] : 1;
@@ -134,7 +134,7 @@ Tensor Tensor::expand_dims(int axis) const {
 Tensor Tensor::squeeze(const std::vector<int>& axes) const {
   std::vector<bool> dropped(desc_.shape.size(), false);
   for (const int axis : axes) {
-    const auto at = static_cast<size_t>(checked_axis(axis, desc_.rank(), "squeeze"));
+    const auto at = static_cast<size_t>(normalize_axis(axis, desc_.rank(), "squeeze"));
     if (desc_.shape[at] != 1)
       throw GraphError("squeeze", "axis " + std::to_string(axis) + " of " + to_string(desc_.shape) + " is of size " +
                                       std::to_string(desc_.shape[at]) + "; expected 1");
@@ -159,20 +159,21 @@ Tensor Tensor::reinterpret(DType dtype) const {
   return view;
 }
 
-std::vector<BufferPiece> Tensor::pieces() const {
-  const StridedRuns runs(width(), desc_.shape, byte_strides(desc_.strides, width()), byte_strides(packed_strides(desc_.shape), width()));
-  std::vector<BufferPiece> result;
+std::vector<BufferRegion> Tensor::contiguous_regions() const {
+  const StridedRuns runs(width(), desc_.shape, to_byte_strides(desc_.strides, width()),
+                         to_byte_strides(packed_strides(desc_.shape), width()));
+  std::vector<BufferRegion> result;
   runs.visit([&](int64_t from, int64_t) { result.push_back({byte_offset() + static_cast<uint64_t>(from), runs.run_bytes()}); });
   return result;
 }
 
 void Tensor::check_writable() const {
-  if (overlaps(desc_.shape, desc_.strides))
+  if (has_internal_overlap(desc_.shape, desc_.strides))
     throw GraphError("tensor", "elements of a view of shape " + to_string(desc_.shape) + " with strides " + to_string(desc_.strides) +
                                    " share memory; write to the tensor that it is a view of");
 }
 
-void Tensor::copy_from(const Tensor& packed, const Interrupted& interrupted) const {
+void Tensor::copy_from(const Tensor& packed, const InterruptCallback& interrupted) const {
   check_writable();
   if (bits(desc_.dtype) < 8) {
     std::vector<std::byte> bytes(desc_.element_bytes());
@@ -180,35 +181,36 @@ void Tensor::copy_from(const Tensor& packed, const Interrupted& interrupted) con
     return upload(bytes, interrupted);
   }
   if (!packed.desc_.is_packed()) throw Error("copy_from: a packed tensor expected");
-  pumice::copy({packed.buffer_, packed.byte_offset(), desc_.element_bytes()}, buffer_, pieces(), interrupted);
+  pumice::copy({packed.buffer_, packed.byte_offset(), desc_.element_bytes()}, buffer_, contiguous_regions(), interrupted);
 }
 
-void Tensor::upload(std::span<const std::byte> source, const Interrupted& interrupted) const {
-  check_bytes(desc_, source.size());
+void Tensor::upload(std::span<const std::byte> source, const InterruptCallback& interrupted) const {
+  check_host_bytes(desc_, source.size());
   check_writable();
   if (bits(desc_.dtype) < 8) return upload_sub_byte(source, interrupted);
   if (desc_.is_packed()) return pumice::upload({buffer_, byte_offset(), source.size()}, source, interrupted);
-  if (span_elements(desc_.shape, desc_.strides) > desc_.elements()) return pumice::upload(buffer_, pieces(), source, interrupted);
+  if (count_span_elements(desc_.shape, desc_.strides) > desc_.elements())
+    return pumice::upload(buffer_, contiguous_regions(), source, interrupted);
   std::vector<std::byte> span(source.size());  // elements in memory order
-  copy_strided(width(), desc_.shape, source.data(), byte_strides(packed_strides(desc_.shape), width()), span.data(),
-               byte_strides(desc_.strides, width()));
+  copy_strided(width(), desc_.shape, source.data(), to_byte_strides(packed_strides(desc_.shape), width()), span.data(),
+               to_byte_strides(desc_.strides, width()));
   pumice::upload({buffer_, byte_offset(), span.size()}, span, interrupted);
 }
 
-void Tensor::download(std::span<std::byte> target, const Interrupted& interrupted) const {
-  check_bytes(desc_, target.size());
+void Tensor::download(std::span<std::byte> target, const InterruptCallback& interrupted) const {
+  check_host_bytes(desc_, target.size());
   if (bits(desc_.dtype) < 8) return download_sub_byte(target, interrupted);
   if (desc_.is_packed()) return pumice::download({buffer_, byte_offset(), target.size()}, target, interrupted);
-  const int64_t reached = span_elements(desc_.shape, desc_.strides);
-  if (reached / kSpanRatio > desc_.elements()) return pumice::download(buffer_, pieces(), target, interrupted);
+  const int64_t reached = count_span_elements(desc_.shape, desc_.strides);
+  if (reached / kSpanRatio > desc_.elements()) return pumice::download(buffer_, contiguous_regions(), target, interrupted);
   std::vector<std::byte> span(static_cast<size_t>(reached) * width());
   pumice::download({buffer_, byte_offset(), span.size()}, span, interrupted);
-  copy_strided(width(), desc_.shape, span.data(), byte_strides(desc_.strides, width()), target.data(),
-               byte_strides(packed_strides(desc_.shape), width()));
+  copy_strided(width(), desc_.shape, span.data(), to_byte_strides(desc_.strides, width()), target.data(),
+               to_byte_strides(packed_strides(desc_.shape), width()));
 }
 
 // The last byte may also contain elements outside this tensor, so it is merged.
-void Tensor::upload_sub_byte(std::span<const std::byte> source, const Interrupted& interrupted) const {
+void Tensor::upload_sub_byte(std::span<const std::byte> source, const InterruptCallback& interrupted) const {
   const int width = bits(desc_.dtype);
   if (!desc_.is_packed()) throw UnsupportedError("writing to a strided view of a " + std::to_string(width) + "-bit tensor");
   if (source.empty()) return;
@@ -223,9 +225,9 @@ void Tensor::upload_sub_byte(std::span<const std::byte> source, const Interrupte
   pumice::upload({buffer_, begin, bytes.size()}, bytes, interrupted);
 }
 
-void Tensor::download_sub_byte(std::span<std::byte> target, const Interrupted& interrupted) const {
+void Tensor::download_sub_byte(std::span<std::byte> target, const InterruptCallback& interrupted) const {
   const int64_t width = bits(desc_.dtype), elements_per_byte = 8 / width;
-  const int64_t reached = span_elements(desc_.shape, desc_.strides), first = offset_ % elements_per_byte;
+  const int64_t reached = count_span_elements(desc_.shape, desc_.strides), first = offset_ % elements_per_byte;
   std::vector<std::byte> span(static_cast<size_t>((first + reached + elements_per_byte - 1) / elements_per_byte));
   if (reached > 0) pumice::download({buffer_, static_cast<uint64_t>(offset_ / elements_per_byte), span.size()}, span, interrupted);
   std::fill(target.begin(), target.end(), std::byte{0});
@@ -233,11 +235,11 @@ void Tensor::download_sub_byte(std::span<std::byte> target, const Interrupted& i
   runs.visit([&](int64_t from, int64_t to) {
     for (int64_t i = 0; i < static_cast<int64_t>(runs.run_bytes()); ++i)
       target[static_cast<size_t>((to + i) * width / 8)] |=
-          static_cast<std::byte>(sub_byte_element(span, width, first + from + i) << (to + i) * width % 8);
+          static_cast<std::byte>(read_sub_byte_element(span, width, first + from + i) << (to + i) * width % 8);
   });
 }
 
-void Tensor::fill(std::span<const std::byte> element, const Interrupted& interrupted) const {
+void Tensor::fill(std::span<const std::byte> element, const InterruptCallback& interrupted) const {
   if (element.size() != std::max<size_t>(width(), 1))
     throw BindingError("R2", "tensor", "", "the bytes of one " + std::string(name(desc_.dtype)), std::to_string(element.size()) + " bytes");
   std::array<std::byte, 8> pattern;

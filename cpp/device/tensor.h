@@ -41,19 +41,19 @@ class Tensor {
 
   // Copy all elements as packed row-major host bytes. The tensor may be strided, but elements that are written must not overlap
   // (GraphError). `interrupted` as in pumice::upload. Sub-byte elements can only be written to packed tensors (UnsupportedError).
-  void upload(std::span<const std::byte> source, const Interrupted& interrupted = {}) const;
-  void download(std::span<std::byte> target, const Interrupted& interrupted = {}) const;
+  void upload(std::span<const std::byte> source, const InterruptCallback& interrupted = {}) const;
+  void download(std::span<std::byte> target, const InterruptCallback& interrupted = {}) const;
   // Copies a packed tensor of the same dtype, shape and context on the device; it must not share memory with this one. Same rules as
   // upload().
-  void copy_from(const Tensor& packed, const Interrupted& interrupted = {}) const;
+  void copy_from(const Tensor& packed, const InterruptCallback& interrupted = {}) const;
   // Sets all elements to a value, given as its bytes; sub-byte values are in the low bits.
-  void fill(std::span<const std::byte> element, const Interrupted& interrupted = {}) const;
+  void fill(std::span<const std::byte> element, const InterruptCallback& interrupted = {}) const;
 
  private:
   void check_writable() const;
-  void upload_sub_byte(std::span<const std::byte> source, const Interrupted& interrupted) const;
-  void download_sub_byte(std::span<std::byte> target, const Interrupted& interrupted) const;
-  std::vector<BufferPiece> pieces() const;  // contiguous runs of elements, row-major
+  void upload_sub_byte(std::span<const std::byte> source, const InterruptCallback& interrupted) const;
+  void download_sub_byte(std::span<std::byte> target, const InterruptCallback& interrupted) const;
+  std::vector<BufferRegion> contiguous_regions() const;  // contiguous runs of elements, row-major
   size_t width() const { return static_cast<size_t>(bits(desc_.dtype)) / 8; }
 
   TensorDesc desc_;

@@ -15,6 +15,6 @@ class WaitCheck {
 };
 
 void set_wait_check(Context& context, WaitCheck* check);  // `check` must live as long as the context
-void check_finished(Context& context, uint64_t id);       // last step of Context::wait(), for code that polls
+void run_wait_check(Context& context, uint64_t id);       // last step of Context::wait(), for code that polls
 
 }  // namespace pumice

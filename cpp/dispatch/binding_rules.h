@@ -27,7 +27,7 @@ using Binding = std::variant<std::monostate, DescribedRange, BufferArray>;
 using Bindings = std::vector<Binding>;
 
 // Returns the range of a binding; a null buffer if nothing is bound.
-const BufferRange& range_of(const Binding& binding);
+const BufferRange& get_range(const Binding& binding);
 
 // A slot of a table: "inputs[2]", "inputs[0][1]" of an initializer, "temporary".
 struct SlotName {
@@ -38,18 +38,18 @@ struct SlotName {
 };
 
 // The bindings of a table. Lists are null if nothing is bound.
-struct BoundView {
+struct BindingsView {
   const Bindings* inputs = nullptr;
   const Bindings* outputs = nullptr;
   const Binding* temporary = nullptr;
   const Binding* persistent = nullptr;
 };
 
-// Requirements of a slot.
-struct Requirement {
+// Requirements for the binding of a slot.
+struct BindingRequirement {
   enum class Presence : uint8_t { forbidden, optional, required };
   std::string_view tensor;           // name of the tensor
-  const TensorDesc* desc = nullptr;  // null: a memory resource instead of a tensor, or a tensor described as absent
+  const TensorDesc* desc = nullptr;  // null for a temporary or persistent resource, or for an absent tensor
   uint64_t bytes = 0;
   uint64_t alignment = 1;
   Presence presence = Presence::optional;
@@ -66,52 +66,54 @@ class BindingRules {
   void check_outputs(const Bindings& bindings);
   void check_temporary(const Binding& binding);
   void check_persistent(const Binding& binding);
-  // Checks for potential hazards between all bindings (H1 .. H13).
-  void check_hazards(const BoundView& bound);
+  // Checks that bindings do not overlap in a way that causes hazards (H1 .. H13).
+  void check_hazards(const BindingsView& bound);
   // Checks that all required bindings are present (C9, P2).
-  void check_complete(const BoundView& bound) const;
+  void check_complete(const BindingsView& bound) const;
   // Returns the ranges for lowering: an initializer's inputs are flattened in order; ranges are null if nothing is bound or a tensor has no
   // bytes.
-  BoundRanges ranges(const BoundView& bound) const;
+  BoundRanges get_ranges(const BindingsView& bound) const;
 
  private:
   // The inputs of one operator of an initializer.
-  struct Target {
+  struct InitializerTarget {
     std::string_view name;
     size_t first, count;
     bool owns;
   };
   struct BoundSlot {
     SlotName slot;
-    const Requirement* requirement;
+    const BindingRequirement* requirement;
     const DescribedRange* range;  // null: nothing bound
   };
-  // A memory range and the slot it is bound to.
-  struct Extent {
+  // A byte range of memory and the slot that it is bound to.
+  struct MemoryExtent {
     SlotName slot;
-    const Requirement* requirement;
+    const BindingRequirement* requirement;
     uint64_t memory, begin, end;
     uint64_t tensor_end;  // begin + TotalTensorSize, for rule H7
     uint64_t buffer;
   };
-  using Extents = std::vector<Extent>;
+  using Extents = std::vector<MemoryExtent>;
 
   void add_execution(const Dispatchable& dispatchable);
   void add_initialization(const Dispatchable& dispatchable);
-  void check_list(SlotName::Kind kind, const std::vector<Requirement>& slots, const Bindings& bindings, std::string_view count_rule);
-  void check_targets(const Bindings& bindings);
-  void check_resource(SlotName::Kind kind, const Requirement& slot, const Binding& binding);
+  void check_binding_list(SlotName::Kind kind, const std::vector<BindingRequirement>& slots, const Bindings& bindings,
+                          std::string_view count_rule);
+  void check_initializer_inputs(const Bindings& bindings);
+  void check_resource_binding(SlotName::Kind kind, const BindingRequirement& slot, const Binding& binding);
   void check_bound_slots() const;
   void check_memory(const BoundSlot& bound_slot) const;
-  void collect(const BoundView& bound);
-  void collect_list(SlotName::Kind kind, const Bindings* bindings, const std::vector<Requirement>& slots, Extents& extents) const;
-  void check_in_place(const Extent& output, const Extent& input) const;
+  void collect_extents(const BindingsView& bound);
+  void collect_list_extents(SlotName::Kind kind, const Bindings* bindings, const std::vector<BindingRequirement>& slots,
+                            Extents& extents) const;
+  void check_in_place(const MemoryExtent& output, const MemoryExtent& input) const;
 
   const Dispatchable& dispatchable_;
   bool initializer_;
-  std::vector<Target> targets_;                // operators of an initializer
-  std::vector<Requirement> inputs_, outputs_;  // an initializer has the inputs of all its targets
-  Requirement temporary_, persistent_;
+  std::vector<InitializerTarget> targets_;            // operators that the initializer initialises
+  std::vector<BindingRequirement> inputs_, outputs_;  // an initializer has the inputs of all its targets
+  BindingRequirement temporary_, persistent_;
   std::vector<BoundSlot> bound_slots_;  // bindings of the current call
   Extents input_extents_, output_extents_, temporary_extents_, persistent_extents_;
 };

@@ -25,12 +25,12 @@ void check_descriptors(const Dispatchable& dispatchable, std::optional<uint32_t>
                        std::to_string(*descriptors));
 }
 
-const Bindings* pointer_or_null(const std::optional<Bindings>& bindings) {
+const Bindings* to_pointer(const std::optional<Bindings>& bindings) {
   return bindings ? &*bindings : nullptr;
 }
 
 // Maps an empty list to nullopt.
-std::optional<Bindings> empty_to_nullopt(Bindings bindings) {
+std::optional<Bindings> nullopt_if_empty(Bindings bindings) {
   return bindings.empty() ? std::nullopt : std::optional(std::move(bindings));
 }
 
@@ -59,8 +59,8 @@ void BindingTable::unbind() {
   ++version_;
 }
 
-BoundView BindingTable::view() const {
-  return {pointer_or_null(inputs_), pointer_or_null(outputs_), &temporary_, &persistent_};
+BindingsView BindingTable::make_view() const {
+  return {to_pointer(inputs_), to_pointer(outputs_), &temporary_, &persistent_};
 }
 
 void BindingTable::check_generation() const {
@@ -72,35 +72,35 @@ void BindingTable::check_generation() const {
 void BindingTable::bind_inputs(Bindings bindings) {
   const BusyGuard busy(busy_);
   check_generation();
-  BoundView next = view();
+  BindingsView next = make_view();
   next.inputs = bindings.empty() ? nullptr : &bindings;
   if (next.inputs) rules_->check_inputs(bindings);
   rules_->check_hazards(next);
-  inputs_ = empty_to_nullopt(std::move(bindings));
+  inputs_ = nullopt_if_empty(std::move(bindings));
   ++version_;
 }
 
 void BindingTable::bind_outputs(Bindings bindings) {
   const BusyGuard busy(busy_);
   check_generation();
-  BoundView next = view();
+  BindingsView next = make_view();
   next.outputs = bindings.empty() ? nullptr : &bindings;
   if (next.outputs) rules_->check_outputs(bindings);
   rules_->check_hazards(next);
-  outputs_ = empty_to_nullopt(std::move(bindings));
+  outputs_ = nullopt_if_empty(std::move(bindings));
   ++version_;
 }
 
 void BindingTable::bind(Bindings inputs, Bindings outputs) {
   const BusyGuard busy(busy_);
   check_generation();
-  BoundView next = view();
+  BindingsView next = make_view();
   next.inputs = inputs.empty() ? nullptr : &inputs;
   next.outputs = outputs.empty() ? nullptr : &outputs;
   if (next.inputs) rules_->check_inputs(inputs);
   if (next.outputs) rules_->check_outputs(outputs);
   rules_->check_hazards(next);
-  inputs_ = empty_to_nullopt(std::move(inputs)), outputs_ = empty_to_nullopt(std::move(outputs));
+  inputs_ = nullopt_if_empty(std::move(inputs)), outputs_ = nullopt_if_empty(std::move(outputs));
   ++version_;
 }
 
@@ -108,7 +108,7 @@ void BindingTable::bind_temporary(Binding binding) {
   const BusyGuard busy(busy_);
   check_generation();
   rules_->check_temporary(binding);
-  BoundView next = view();
+  BindingsView next = make_view();
   next.temporary = &binding;
   rules_->check_hazards(next);
   temporary_ = std::move(binding);
@@ -119,19 +119,19 @@ void BindingTable::bind_persistent(Binding binding) {
   const BusyGuard busy(busy_);
   check_generation();
   rules_->check_persistent(binding);
-  BoundView next = view();
+  BindingsView next = make_view();
   next.persistent = &binding;
   rules_->check_hazards(next);
-  if (const BufferRange& range = range_of(binding); range.buffer) dispatchable_->check_persistent(range);
+  if (const BufferRange& range = get_range(binding); range.buffer) dispatchable_->check_persistent(range);
   persistent_ = std::move(binding);
   ++version_;
 }
 
-BoundRanges BindingTable::complete() const {
+BoundRanges BindingTable::get_complete_ranges() const {
   const BusyGuard busy(busy_);
   check_generation();
-  rules_->check_complete(view());
-  return rules_->ranges(view());
+  rules_->check_complete(make_view());
+  return rules_->get_ranges(make_view());
 }
 
 }  // namespace pumice

@@ -27,14 +27,14 @@ class BindingTable {
   void reset(std::shared_ptr<const Dispatchable> dispatchable, std::optional<uint32_t> descriptors = {});
 
   const std::shared_ptr<const Dispatchable>& dispatchable() const { return dispatchable_; }
-  BoundView bound() const { return view(); }  // valid until the next call to the table
+  BindingsView bound() const { return make_view(); }  // valid until the next call to the table
   // Changes with every call that modifies the bindings.
   uint64_t version() const { return version_; }
   // Returns the bound ranges. Throws BindingError unless all required bindings are present (C9, P2).
-  BoundRanges complete() const;
+  BoundRanges get_complete_ranges() const;
 
  private:
-  BoundView view() const;
+  BindingsView make_view() const;
   void check_generation() const;
 
   std::shared_ptr<const Dispatchable> dispatchable_;

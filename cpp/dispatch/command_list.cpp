@@ -25,7 +25,7 @@ void CommandList::check_recordable(const Dispatchable& dispatchable, const Bindi
 void CommandList::dispatch(std::shared_ptr<const Dispatchable> dispatchable, const BindingTable& table) {
   check_uncommitted();
   check_recordable(*dispatchable, table);
-  BoundRanges ranges = table.complete();
+  BoundRanges ranges = table.get_complete_ranges();
   auto lowered = dispatchable->lower(ranges);
   std::move(lowered.begin(), lowered.end(), std::back_inserter(dispatches_));
   const uint64_t generation = dispatchable->generation();
@@ -46,8 +46,8 @@ void CommandList::dispatch(Dispatch dispatch) {
   dispatches_.push_back(std::move(dispatch));
 }
 
-size_t CommandList::volatile_tables() const {
-  return static_cast<size_t>(std::ranges::count_if(uses_, [](const RecordedUse& use) { return use.table != nullptr; }));
+size_t CommandList::count_volatile_tables() const {
+  return static_cast<size_t>(std::ranges::count_if(uses_, [](const RecordedDispatchable& use) { return use.table != nullptr; }));
 }
 
 void CommandList::copy(const BufferRange& source, const BufferRange& target) {
@@ -61,21 +61,21 @@ void CommandList::commit(const RecordingOptions& options) {
   committed_ = true;
 }
 
-// Records the list again if a table has changed since it was last read. If a table is rejected, the list is unchanged.
+// Records the list again if a volatile table has changed since it was last read. If a table is rejected, the list is unchanged.
 void CommandList::read_volatile_tables() {
-  const auto is_read = [](const RecordedUse& use) { return !use.table || use.table->version() == use.version; };
+  const auto is_read = [](const RecordedDispatchable& use) { return !use.table || use.table->version() == use.version; };
   if (recording_ && std::ranges::all_of(uses_, is_read)) return;
-  std::vector<RecordedUse> uses = uses_;
+  std::vector<RecordedDispatchable> uses = uses_;
   std::vector<Dispatch> dispatches;
   size_t next = 0;
   const auto take_until = [&](size_t end) {
     for (; next < end; ++next) dispatches.push_back(dispatches_[next]);
   };
-  for (RecordedUse& use : uses) {
+  for (RecordedDispatchable& use : uses) {
     if (!use.table) continue;
     check_recordable(*use.dispatchable, *use.table);
     use.version = use.table->version();
-    use.ranges = use.table->complete();
+    use.ranges = use.table->get_complete_ranges();
     take_until(use.position);
     std::ranges::move(use.dispatchable->lower(use.ranges), std::back_inserter(dispatches));
   }
@@ -84,19 +84,19 @@ void CommandList::read_volatile_tables() {
   uses_ = std::move(uses);
 }
 
-// Begins all uses; if one is rejected, revokes those already begun.
+// Begins the execution of all dispatchables. If one rejects it, cancels those already begun.
 void CommandList::begin_executions() {
   size_t num_begun = 0;
   try {
     for (; num_begun < uses_.size(); ++num_begun) {
-      const RecordedUse& use = uses_[num_begun];
+      const RecordedDispatchable& use = uses_[num_begun];
       if (use.dispatchable->generation() != use.generation)
         throw BindingError("I7", "dispatchable", use.dispatchable->name(), "a list recorded after the initializer's reset",
                            "one of before");
       use.dispatchable->begin_execution(use.ranges);
     }
   } catch (...) {
-    while (num_begun > 0) uses_[--num_begun].dispatchable->revoke_execution();
+    while (num_begun > 0) uses_[--num_begun].dispatchable->cancel_execution();
     throw;
   }
 }
@@ -107,10 +107,10 @@ Submission CommandList::exec() {
   begin_executions();
   try {
     const Submission submission = recording_->exec();
-    for (const RecordedUse& use : uses_) use.dispatchable->submitted(submission.id());
+    for (const RecordedDispatchable& use : uses_) use.dispatchable->on_submitted(submission.id());
     return submission;
   } catch (...) {
-    for (const RecordedUse& use : uses_) use.dispatchable->revoke_execution();
+    for (const RecordedDispatchable& use : uses_) use.dispatchable->cancel_execution();
     throw;
   }
 }

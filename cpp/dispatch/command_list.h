@@ -27,7 +27,7 @@ class CommandList {
   void commit(const RecordingOptions& options = {});  // throws StateError if already committed
   bool committed() const { return committed_; }
   size_t recorded() const { return dispatches_.size(); }  // dispatches recorded so far, without volatile tables; before commit only
-  size_t volatile_tables() const;
+  size_t count_volatile_tables() const;
   Submission exec();  // throws StateError before commit
   void wait(uint64_t id, std::optional<double> timeout_seconds = {}, const std::function<void()>& interrupted = {}) const;
   const std::shared_ptr<Context>& context() const { return context_; }
@@ -35,12 +35,12 @@ class CommandList {
   const std::shared_ptr<Recording>& recording() const { return recording_; }
 
  private:
-  struct RecordedUse {
+  struct RecordedDispatchable {
     std::shared_ptr<const Dispatchable> dispatchable;
     BoundRanges ranges;
     uint64_t generation;                             // generation of the dispatchable when recorded
     std::shared_ptr<const BindingTable> table = {};  // set if volatile
-    size_t position = 0;                             // volatile tables: where to insert the dispatches, as an index in dispatches_
+    size_t position = 0;                             // for volatile tables: index in dispatches_ at which the dispatches are inserted
     uint64_t version = 0;                            // version of the table when it was last read
   };
   void check_recordable(const Dispatchable& dispatchable, const BindingTable& table) const;
@@ -50,7 +50,7 @@ class CommandList {
 
   std::shared_ptr<Context> context_;
   std::vector<Dispatch> dispatches_;  // kept after commit if there are volatile tables
-  std::vector<RecordedUse> uses_;
+  std::vector<RecordedDispatchable> uses_;
   std::shared_ptr<Recording> recording_;
   RecordingOptions options_;
   bool committed_ = false, volatile_ = false;

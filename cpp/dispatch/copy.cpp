@@ -45,7 +45,7 @@ std::vector<Dispatch> make_copy_dispatches(const BufferRange& source, const Buff
   check_copy(source, target);
   if (source.bytes == 0) return {};
   const auto& context = source.buffer->context();
-  const auto kernel = context->attachment<KernelLibrary>()->find(context, "copy_words.comp", Storage::fp32);
+  const auto kernel = context->attachment<KernelLibrary>()->get_variant(context, "copy_words.comp", StorageType::fp32);
   const uint64_t alignment = context->limit("minStorageBufferOffsetAlignment");
   const uint64_t largest = (context->limit("maxStorageBufferRange") - alignment) / 4 * 4;
   std::vector<Dispatch> chunks;
@@ -54,7 +54,7 @@ std::vector<Dispatch> make_copy_dispatches(const BufferRange& source, const Buff
     Dispatch chunk;
     chunk.label = "copy";
     const uint64_t per_group = kernel->local_size()[0] * kWordsPerInvocation;
-    Launch launch = make_launch(kernel, {ceil_div(bytes / 4, per_group), 1, 1});
+    KernelLaunch launch = make_launch(kernel, {ceil_div(bytes / 4, per_group), 1, 1});
     chunk.kernel = std::move(launch.kernel);
     chunk.groups = launch.groups;
     chunk.push.resize(kernel->interface().push_bytes);

@@ -8,37 +8,38 @@
 #include "core/error.h"
 #include "core/log.h"
 #include "dispatch/copy.h"
-#include "dispatch/host_slot.h"
 #include "dispatch/kernel/messages.h"
+#include "dispatch/staging_slot.h"
 
 namespace pumice {
 namespace {
 
 constexpr size_t kMaxInFlight = 4;
-constexpr uint64_t kMaxArrayBytes = UINT32_MAX - 7;  // maximum size of an array; the shader rounds it up to whole words
-constexpr size_t kMaxErrors = 64;                    // maximum number of executions whose errors are kept
+constexpr uint64_t kMaxArrayBytes =
+    UINT32_MAX - 7;                // maximum array size that a shader checks against; it rounds the size up to whole words
+constexpr size_t kMaxErrors = 64;  // maximum number of executions whose errors are kept
 
-BufferRange ring_head(const BufferRange& ring) {
-  return {ring.buffer, ring.offset, sizeof(RingHeader)};
+BufferRange get_ring_header_range(const BufferRange& ring) {
+  return {ring.buffer, ring.offset, sizeof(RingBufferHeader)};
 }
 
 // The message ring of one kernel in one execution.
-struct Ring {
+struct MessageRing {
   std::shared_ptr<const KernelVariant> kernel;
   std::shared_ptr<const DebugSink> sink;
-  HostSlot slot;
+  StagingSlot slot;
 };
 
 // A recording of the dispatches with its own message rings.
-struct DebugSlot {
-  std::vector<Ring> rings;
+struct DebugRecordingSlot {
+  std::vector<MessageRing> rings;
   std::shared_ptr<Recording> recording;
   uint64_t id = 0;  // id of its last execution
   bool is_read = true;
 };
 
 // The first out-of-bounds access of an execution.
-struct AccessError {
+struct UnreportedAccess {
   OutOfBoundsError error;
   bool raised = false;
 };
@@ -47,16 +48,16 @@ class DebuggedRecording : public Recording, public std::enable_shared_from_this<
  public:
   DebuggedRecording(std::shared_ptr<Context> context, std::vector<Dispatch> dispatches, const RecordingOptions& options)
       : context_(std::move(context)), dispatches_(std::move(dispatches)), options_(options) {
-    bind_limits();
+    bind_buffer_sizes();
     add_slot();
   }
 
   // Reads the messages of the last executions, so that they are not lost with the list. Gives up if an execution does not finish.
   ~DebuggedRecording() override {
     try {
-      for (const auto& take : slots_)
-        if (!take->is_read) context_->wait(take->id, context_->patience_seconds(), throw_at_interrupt);
-      read_finished();
+      for (const auto& slot : slots_)
+        if (!slot->is_read) context_->wait(slot->id, context_->patience_seconds(), throw_if_interrupted);
+      read_finished_slots();
       for (const auto& [id, access_error] : errors_)
         if (!access_error.raised) log(LogLevel::warning, access_error.error.what());
     } catch (const TimeoutError& error) {
@@ -67,16 +68,16 @@ class DebuggedRecording : public Recording, public std::enable_shared_from_this<
 
   Submission exec() override {
     const std::lock_guard guard(mutex_);
-    DebugSlot& take = acquire_slot();
-    for (const Ring& ring : take.rings) std::memset(ring.slot.bytes, 0, sizeof(RingHeader));
-    take.id = take.recording->exec().id();
-    take.is_read = false;
-    return {shared_from_this(), take.id};
+    DebugRecordingSlot& slot = acquire_slot();
+    for (const MessageRing& ring : slot.rings) std::memset(ring.slot.bytes, 0, sizeof(RingBufferHeader));
+    slot.id = slot.recording->exec().id();
+    slot.is_read = false;
+    return {shared_from_this(), slot.id};
   }
 
   void collect(uint64_t id) override {
     const std::lock_guard guard(mutex_);
-    read_finished();
+    read_finished_slots();
     if (const auto entry = errors_.find(id); entry != errors_.end()) {
       entry->second.raised = true;
       throw OutOfBoundsError(entry->second.error);
@@ -85,7 +86,7 @@ class DebuggedRecording : public Recording, public std::enable_shared_from_this<
 
   std::optional<OutOfBoundsError> take_error() {
     const std::lock_guard guard(mutex_);
-    read_finished();
+    read_finished_slots();
     std::optional<OutOfBoundsError> first;
     for (auto& [id, access_error] : errors_)
       if (!std::exchange(access_error.raised, true) && !first) first.emplace(access_error.error);
@@ -123,93 +124,96 @@ class DebuggedRecording : public Recording, public std::enable_shared_from_this<
 
   std::vector<DispatchTime> dispatch_times() override {
     const std::lock_guard guard(mutex_);
-    const auto last = std::ranges::max_element(slots_, {}, [](const auto& take) { return take->id; });
+    const auto last = std::ranges::max_element(slots_, {}, [](const auto& slot) { return slot->id; });
     return (*last)->recording->dispatch_times();
   }
 
  private:
-  static size_t binding_index(const Dispatch& dispatch, std::string_view name) {
+  static size_t find_binding_index(const Dispatch& dispatch, std::string_view name) {
     const auto& bindings = dispatch.kernel->interface().bindings;
     return static_cast<size_t>(std::ranges::find(bindings, name, &BindingInterface::name) - bindings.begin());
   }
 
   // Writes the size of each binding in bytes, indexed by binding, for bounds checks in shaders. The sizes never change.
-  void bind_limits() {
+  void bind_buffer_sizes() {
     const uint64_t alignment = std::max<uint64_t>(context_->limit("minStorageBufferOffsetAlignment"), 4);
     uint64_t bytes = 0;
     const auto size_of = [&](const Dispatch& dispatch) {
       return (std::max<size_t>(dispatch.exact_bytes.size(), 1) * 4 + alignment - 1) / alignment * alignment;
     };
     for (const auto& dispatch : dispatches_)
-      if (has_limits(dispatch)) bytes += size_of(dispatch);
+      if (needs_buffer_sizes(dispatch)) bytes += size_of(dispatch);
     if (bytes == 0) return;
     std::vector<std::byte> limits(bytes);
     const auto buffer = Buffer::create(context_, bytes);
     uint64_t offset = 0;
     for (auto& dispatch : dispatches_) {
-      if (!has_limits(dispatch)) continue;
+      if (!needs_buffer_sizes(dispatch)) continue;
       for (size_t i = 0; i < dispatch.exact_bytes.size(); ++i) {
         const uint32_t accessible_bytes = static_cast<uint32_t>(std::min<uint64_t>(dispatch.exact_bytes[i], kMaxArrayBytes));
         std::memcpy(limits.data() + offset + 4 * i, &accessible_bytes, sizeof accessible_bytes);
       }
-      dispatch.buffers[binding_index(dispatch, kBufferSizesName)] = {buffer, offset,
-                                                                     std::max<uint64_t>(dispatch.exact_bytes.size() * 4, 4)};
+      dispatch.buffers[find_binding_index(dispatch, kBufferSizesName)] = {buffer, offset,
+                                                                          std::max<uint64_t>(dispatch.exact_bytes.size() * 4, 4)};
       offset += size_of(dispatch);
     }
     upload({buffer, 0, bytes}, limits);
   }
 
-  static bool has_limits(const Dispatch& dispatch) { return dispatch.debug && dispatch.kernel->interface().find_binding(kBufferSizesName); }
+  static bool needs_buffer_sizes(const Dispatch& dispatch) {
+    return dispatch.debug && dispatch.kernel->interface().find_binding(kBufferSizesName);
+  }
 
   // Dispatches of the same kernel share a ring, since they run one after the other.
-  DebugSlot& add_slot() {
-    auto take = std::make_unique<DebugSlot>();
+  DebugRecordingSlot& add_slot() {
+    auto slot = std::make_unique<DebugRecordingSlot>();
     std::vector<Dispatch> copies = dispatches_, all;
     std::map<const KernelVariant*, size_t> rings;
     for (auto& dispatch : copies) {
       if (!dispatch.debug) continue;
-      const auto [entry, is_new] = rings.emplace(dispatch.kernel.get(), take->rings.size());
+      const auto [entry, is_new] = rings.emplace(dispatch.kernel.get(), slot->rings.size());
       if (is_new)
-        take->rings.push_back({dispatch.kernel, dispatch.debug, make_host_slot(context_, dispatch.debug->ring_bytes, Heap::readback)});
-      dispatch.buffers[binding_index(dispatch, kRingBufferName)] = take->rings[entry->second].slot.device_range();
+        slot->rings.push_back({dispatch.kernel, dispatch.debug, make_staging_slot(context_, dispatch.debug->ring_bytes, Heap::readback)});
+      dispatch.buffers[find_binding_index(dispatch, kRingBufferName)] = slot->rings[entry->second].slot.device_range();
       dispatch.debug = nullptr;
     }
     const auto add = [&](std::vector<Dispatch> more) { std::move(more.begin(), more.end(), std::back_inserter(all)); };
-    for (const Ring& ring : take->rings)
-      if (ring.slot.is_copied()) add(make_copy_dispatches(ring_head(ring.slot.host_range()), ring_head(ring.slot.device_range())));
+    for (const MessageRing& ring : slot->rings)
+      if (ring.slot.is_copied())
+        add(make_copy_dispatches(get_ring_header_range(ring.slot.host_range()), get_ring_header_range(ring.slot.device_range())));
     add(std::move(copies));
-    for (const Ring& ring : take->rings)
+    for (const MessageRing& ring : slot->rings)
       if (ring.slot.is_copied()) add(make_copy_dispatches(ring.slot.device_range(), ring.slot.host_range()));
-    take->recording = make_plain_recording(context_, std::move(all), options_);
-    return *slots_.emplace_back(std::move(take));
+    slot->recording = make_plain_recording(context_, std::move(all), options_);
+    return *slots_.emplace_back(std::move(slot));
   }
 
-  DebugSlot& acquire_slot() {
-    read_finished();
+  DebugRecordingSlot& acquire_slot() {
+    read_finished_slots();
     for (const auto& slot : slots_)
       if (slot->is_read) return *slot;
     if (slots_.size() < kMaxInFlight) return add_slot();
-    DebugSlot& oldest = **std::ranges::min_element(slots_, {}, [](const auto& slot) { return slot->id; });
+    DebugRecordingSlot& oldest = **std::ranges::min_element(slots_, {}, [](const auto& slot) { return slot->id; });
     context_->wait(oldest.id);
-    read(oldest);
+    read_messages(oldest);
     return oldest;
   }
 
-  void read_finished() {
-    const uint64_t completed = context_->completed();
-    std::vector<DebugSlot*> finished;
+  void read_finished_slots() {
+    const uint64_t completed = context_->get_last_completed();
+    std::vector<DebugRecordingSlot*> finished;
     for (const auto& slot : slots_)
       if (!slot->is_read && slot->id <= completed) finished.push_back(slot.get());
-    std::ranges::sort(finished, {}, &DebugSlot::id);
-    for (DebugSlot* slot : finished) read(*slot);
+    std::ranges::sort(finished, {}, &DebugRecordingSlot::id);
+    for (DebugRecordingSlot* slot : finished) read_messages(*slot);
   }
 
-  void read(DebugSlot& slot) {
+  void read_messages(DebugRecordingSlot& slot) {
     slot.is_read = true;
-    for (const Ring& ring : slot.rings) {
+    for (const MessageRing& ring : slot.rings) {
       const std::span words(reinterpret_cast<const uint32_t*>(ring.slot.bytes), ring.slot.host->bytes() / sizeof(uint32_t));
       const auto error = read_ring(*ring.kernel->shader(), words, *ring.sink->log);
-      if (error) errors_.emplace(slot.id, AccessError{*error});
+      if (error) errors_.emplace(slot.id, UnreportedAccess{*error});
     }
     if (errors_.size() > kMaxErrors) errors_.erase(errors_.begin());
   }
@@ -218,8 +222,8 @@ class DebuggedRecording : public Recording, public std::enable_shared_from_this<
   std::vector<Dispatch> dispatches_;
   RecordingOptions options_;
   std::mutex mutex_;
-  std::vector<std::unique_ptr<DebugSlot>> slots_;
-  std::map<uint64_t, AccessError> errors_;  // keyed by execution
+  std::vector<std::unique_ptr<DebugRecordingSlot>> slots_;
+  std::map<uint64_t, UnreportedAccess> errors_;  // keyed by execution
 };
 
 // The live debugged recordings of a context.
@@ -242,7 +246,7 @@ std::shared_ptr<Recording> make_recording(std::shared_ptr<Context> context, std:
   return result;
 }
 
-CollectedMessages collect_debug_messages(Context& context) {
+DebugMessages collect_debug_messages(Context& context) {
   const auto live = context.attachment<LiveRecordings>();
   std::vector<std::shared_ptr<DebuggedRecording>> recordings;
   {
@@ -250,7 +254,7 @@ CollectedMessages collect_debug_messages(Context& context) {
     for (const auto& weak : live->recordings)
       if (auto recording = weak.lock()) recordings.push_back(std::move(recording));
   }
-  CollectedMessages collected;
+  DebugMessages collected;
   for (const auto& recording : recordings) {
     auto error = recording->take_error();
     if (error && !collected.error) collected.error.emplace(std::move(*error));

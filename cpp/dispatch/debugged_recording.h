@@ -7,16 +7,15 @@
 
 namespace pumice {
 
-// Creates a recording of any dispatches. If some are debugged, each execution in flight has its own message rings, which are read when the
-// execution is waited for.
+// Creates a recording of any dispatches. If some are debugged, each execution in flight has its own message rings; waits read them.
 std::shared_ptr<Recording> make_recording(std::shared_ptr<Context> context, std::vector<Dispatch> dispatches,
                                           const RecordingOptions& options = {});
 
 // Messages and errors of a context's finished debugged executions.
-struct CollectedMessages {
+struct DebugMessages {
   std::vector<std::shared_ptr<MessageLog>> logs;  // logs that may have new messages
   std::optional<OutOfBoundsError> error;          // the first error that no wait has thrown yet
 };
-CollectedMessages collect_debug_messages(Context& context);
+DebugMessages collect_debug_messages(Context& context);
 
 }  // namespace pumice

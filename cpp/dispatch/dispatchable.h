@@ -1,4 +1,4 @@
-// Dispatchables, which are bound by binding tables and dispatched by command lists: compiled operators, compiled graphs and initializers.
+// Dispatchables: compiled operators, compiled graphs and initializers. Binding tables bind their memory, and command lists dispatch them.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,7 @@ struct BindingProperties {
 };
 
 // An input or output slot; `desc` is empty for an optional tensor described as absent.
-struct Slot {
+struct TensorSlot {
   std::string name;
   std::optional<TensorDesc> desc;
 };
@@ -36,8 +36,8 @@ class Dispatchable {
   virtual ~Dispatchable() = default;
   virtual const std::shared_ptr<Context>& context() const = 0;
   virtual const std::string& name() const = 0;
-  virtual const std::vector<Slot>& inputs() const = 0;
-  virtual const std::vector<Slot>& outputs() const = 0;
+  virtual const std::vector<TensorSlot>& inputs() const = 0;
+  virtual const std::vector<TensorSlot>& outputs() const = 0;
   virtual BindingProperties binding_properties() const = 0;
   virtual bool is_initializer() const { return false; }
   // Changes when the dispatchable is redefined (Initializer::reset), which invalidates existing tables and lists.
@@ -48,15 +48,15 @@ class Dispatchable {
   virtual bool supports_in_place(size_t /*input*/, size_t /*output*/) const { return false; }
   // Whether it was compiled with DESCRIPTORS_VOLATILE: a list reads its table at execution, not at recording (C9).
   virtual bool descriptors_volatile() const { return false; }
-  // Returns the dispatches that execute this on the given ranges, in an order that is correct with hazard barriers between ranges.
+  // Returns the dispatches that execute this on these ranges, in order. Recording inserts the barriers between them.
   virtual std::vector<Dispatch> lower(const BoundRanges& ranges) const = 0;
   // Throws BindingError (P5) unless the persistent range is valid for this dispatchable.
   virtual void check_persistent(const BufferRange&) const {}
-  // Called when a list with this dispatchable is executed. begin_execution() checks states (I5, P5) and changes them; revoke_execution()
-  // undoes the change if the list is rejected; submitted() passes the submission's timeline value.
+  // Called when a list with this dispatchable is executed. begin_execution() checks states (I5, P5) and changes them; cancel_execution()
+  // undoes the change if the list is rejected; on_submitted() passes the submission's timeline value.
   virtual void begin_execution(const BoundRanges&) const {}
-  virtual void revoke_execution() const {}
-  virtual void submitted(uint64_t /*id*/) const {}
+  virtual void cancel_execution() const {}
+  virtual void on_submitted(uint64_t /*id*/) const {}
 };
 
 }  // namespace pumice

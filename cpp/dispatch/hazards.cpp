@@ -29,7 +29,8 @@ Barrier HazardTracker::add_accesses(std::span<const MemoryAccess> accesses) {
   const bool conflict = std::any_of(accesses.begin(), accesses.end(), [&](const MemoryAccess& access) {
     return access.write ? overwrites(access) || overlaps(reads_, access) : overlaps(writes_, access);
   });
-  // A shader barrier does not make writes visible to the stages that read guards, so such writes stay in unseen_ until a guard barrier.
+  // A shader barrier does not make writes visible to the stages that read guards, so such writes stay in pending_guard_writes_ until a
+  // guard barrier.
   const bool guard_conflict =
       std::ranges::any_of(accesses, [&](const MemoryAccess& access) { return access.guard && overlaps(pending_guard_writes_, access); });
   if (conflict || guard_conflict) clear();
@@ -46,14 +47,15 @@ void append_accesses(const Dispatch& dispatch, std::vector<MemoryAccess>& access
   const auto& bindings = dispatch.kernel->interface().bindings;
   // In packed modes, and with elements of 1 or 2 bytes, lanes may share words, which are then written with atomics. The validation layer
   // treats atomics as reads as well and requires a barrier. Kernels declare the sub-word data that they write as read-write.
-  const Storage storage = dispatch.kernel->shader()->options.storage;
-  const bool shares_words = storage == Storage::fp16_packed || storage == Storage::bf16_packed;
+  const StorageType storage = dispatch.kernel->shader()->options.storage;
+  const bool shares_words = storage == StorageType::fp16_packed || storage == StorageType::bf16_packed;
   for (size_t i = 0; i < bindings.size(); ++i) {
     const auto& range = dispatch.buffers[i];
     if (!range.buffer || range.bytes == 0) continue;
     const uint64_t begin = range.buffer->memory_offset() + range.offset;
-    MemoryAccess& access = accesses.emplace_back(range.buffer->memory(), begin, begin + range.bytes, bindings[i].access != Access::read);
-    if (dispatch.interleaved.empty() || shares_words || bindings[i].access == Access::read_write) continue;
+    MemoryAccess& access =
+        accesses.emplace_back(range.buffer->memory(), begin, begin + range.bytes, bindings[i].access != ResourceAccess::read);
+    if (dispatch.interleaved.empty() || shares_words || bindings[i].access == ResourceAccess::read_write) continue;
     access.interleaved = dispatch.interleaved[i];
     access.interleaved.origin += range.buffer->memory_offset();
   }
@@ -63,7 +65,7 @@ void append_accesses(const Dispatch& dispatch, std::vector<MemoryAccess>& access
   }
   for (size_t i = 0; i < dispatch.images.size(); ++i) {
     const Image& image = *dispatch.images[i];
-    const bool write = dispatch.kernel->interface().images[i].access != Access::read;
+    const bool write = dispatch.kernel->interface().images[i].access != ResourceAccess::read;
     accesses.push_back({image.memory(), image.memory_offset(), image.memory_offset() + image.memory_bytes(), write, {}});
   }
 }

@@ -15,15 +15,15 @@ struct MemoryAccess {
   uint64_t begin = 0, end = 0;
   bool write = false;
   InterleavedRange interleaved;  // origin: address in the memory
-  bool guard = false;            // predicate word or group counts, read before a dispatch
+  bool guard = false;            // a read of a predicate or of group counts, before the dispatch starts
 };
 
-enum class Barrier { none, shaders, guards };  // `guards` also covers reads of guards, which costs more
+enum class Barrier { none, shaders, guards };  // `guards` also covers reads of predicates and group counts, which costs more
 
 // Tracks reads and writes since the last barrier, for recording and for planning.
 class HazardTracker {
  public:
-  // `guards`: memory() of all buffers that contain guards.
+  // `guards`: memory() of all buffers that contain predicates or group counts.
   explicit HazardTracker(std::vector<uint64_t> guards = {}) : guards_(std::move(guards)) {}
   // Returns the barrier that the accesses need, and records them: `none` unless they conflict with accesses since the last barrier, or read
   // guards written since the last barrier that covers guards. A barrier removes all earlier accesses, but `shaders` keeps writes to guards.

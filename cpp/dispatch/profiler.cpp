@@ -11,14 +11,14 @@ namespace {
 
 constexpr size_t kMaxPending = 64;  // maximum number of unread executions whose recordings are kept alive
 
-struct Current {
+struct ActiveProfile {
   std::atomic<bool> is_on{false};
   std::mutex mutex;
   std::shared_ptr<Profiler> profiler;
 };
 
-Current& current() {
-  static auto* const instance = new Current;
+ActiveProfile& get_active_profile() {
+  static auto* const instance = new ActiveProfile;
   return *instance;
 }
 
@@ -29,7 +29,7 @@ Profiler::Profiler(ProfileLevel level, uint64_t every) : level_(level), every_(e
   serial_ = ++count;
 }
 
-void Profiler::read(Pending& pending) {
+void Profiler::read_pending(PendingRun& pending) {
   const Context* context = pending.run.context.get();
   auto base = std::ranges::find(bases_, context, &std::pair<const Context*, uint64_t>::first);
   if (base == bases_.end()) base = bases_.insert(bases_.end(), {context, 0});
@@ -40,48 +40,48 @@ void Profiler::read(Pending& pending) {
   runs_.push_back(std::move(pending.run));
 }
 
-void Profiler::add(std::shared_ptr<ProfiledSource> source, ProfiledRun run) {
+void Profiler::add(std::shared_ptr<TimestampedRecording> source, ProfiledRun run) {
   const std::lock_guard lock(mutex_);
   pending_.push_back({std::move(source), std::move(run)});
   if (pending_.size() < kMaxPending) return;
   auto next = pending_.begin();
-  for (; next != pending_.end() && next->run.id <= next->run.context->completed(); ++next) read(*next);
+  for (; next != pending_.end() && next->run.id <= next->run.context->get_last_completed(); ++next) read_pending(*next);
   pending_.erase(pending_.begin(), next);
 }
 
-void Profiler::collect(const ProfiledSource& source) {
+void Profiler::collect(const TimestampedRecording& source) {
   const std::lock_guard lock(mutex_);
-  for (Pending& pending : pending_)
-    if (pending.source.get() == &source) read(pending);
-  std::erase_if(pending_, [&](const Pending& pending) { return pending.source.get() == &source; });
+  for (PendingRun& pending : pending_)
+    if (pending.source.get() == &source) read_pending(pending);
+  std::erase_if(pending_, [&](const PendingRun& pending) { return pending.source.get() == &source; });
 }
 
 std::vector<ProfiledRun> Profiler::finish() {
   const std::lock_guard lock(mutex_);
-  for (Pending& pending : pending_) read(pending);
+  for (PendingRun& pending : pending_) read_pending(pending);
   pending_.clear();
   std::ranges::stable_sort(runs_, {}, &ProfiledRun::submitted);
   return std::exchange(runs_, {});
 }
 
-std::shared_ptr<Profiler> current_profiler() {
-  if (!current().is_on.load(std::memory_order_relaxed)) return {};
-  const std::lock_guard lock(current().mutex);
-  return current().profiler;
+std::shared_ptr<Profiler> get_current_profiler() {
+  if (!get_active_profile().is_on.load(std::memory_order_relaxed)) return {};
+  const std::lock_guard lock(get_active_profile().mutex);
+  return get_active_profile().profiler;
 }
 
 bool start_profiler(ProfileLevel level, uint64_t every) {
-  const std::lock_guard lock(current().mutex);
-  if (current().profiler) return false;
-  current().profiler = std::make_shared<Profiler>(level, every);
-  current().is_on = true;
+  const std::lock_guard lock(get_active_profile().mutex);
+  if (get_active_profile().profiler) return false;
+  get_active_profile().profiler = std::make_shared<Profiler>(level, every);
+  get_active_profile().is_on = true;
   return true;
 }
 
 std::shared_ptr<Profiler> stop_profiler() {
-  const std::lock_guard lock(current().mutex);
-  current().is_on = false;
-  return std::exchange(current().profiler, {});
+  const std::lock_guard lock(get_active_profile().mutex);
+  get_active_profile().is_on = false;
+  return std::exchange(get_active_profile().profiler, {});
 }
 
 }  // namespace pumice

@@ -17,11 +17,11 @@
 namespace pumice {
 namespace {
 
-bool is_empty(const Dispatch& dispatch) {
+bool has_no_workgroups(const Dispatch& dispatch) {
   return std::find(dispatch.groups.begin(), dispatch.groups.end(), 0u) != dispatch.groups.end();
 }
 
-void check_groups(const Context& context, std::span<const Dispatch> dispatches) {
+void check_group_counts(const Context& context, std::span<const Dispatch> dispatches) {
   for (size_t axis = 0; axis < 3; ++axis) {
     const uint64_t limit = context.limit("maxComputeWorkGroupCount_" + std::to_string(axis));
     for (const Dispatch& dispatch : dispatches)
@@ -31,30 +31,30 @@ void check_groups(const Context& context, std::span<const Dispatch> dispatches) 
   }
 }
 
-bool is_same(const BufferRange& a, const BufferRange& b) {
+bool is_same_range(const BufferRange& a, const BufferRange& b) {
   return a.buffer == b.buffer && a.offset == b.offset && a.bytes == b.bytes;
 }
 
-class RecordedList : public Recording, public ProfiledSource, public std::enable_shared_from_this<RecordedList> {
+class PlainRecording : public Recording, public TimestampedRecording, public std::enable_shared_from_this<PlainRecording> {
  public:
-  RecordedList(std::shared_ptr<Context> context, std::vector<Dispatch> dispatches, const RecordingOptions& options)
+  PlainRecording(std::shared_ptr<Context> context, std::vector<Dispatch> dispatches, const RecordingOptions& options)
       : context_(std::move(context)), dispatches_(std::move(dispatches)), options_(options) {
-    std::erase_if(dispatches_, is_empty);
+    std::erase_if(dispatches_, has_no_workgroups);
     collect_buffers();
     collect_images();
     if (std::ranges::any_of(dispatches_, [](const Dispatch& dispatch) { return dispatch.kernel->is_watched(); }))
-      watch_ = LoopWatch::of(*context_)->memory(context_);
+      watch_ = LoopWatch::get_for_context(*context_)->get_report_buffer(context_);
     // Prevent another thread's close() from freeing a buffer during recording.
     std::vector<Buffer::Use> uses;
     for (const Buffer* buffer : buffers_) uses.push_back(buffer->use());
     find_barriers();
     if (options_.timestamps || options_.total_time)
-      stamps_ = options_.timestamps ? per_dispatch_timestamps(dispatches_.size()) : total_timestamps(dispatches_.size());
+      stamps_ = options_.timestamps ? make_per_dispatch_layout(dispatches_.size()) : make_total_layout(dispatches_.size());
     commands_ = record(stamps_, false);
   }
 
-  // The device may still be running the kernels, so keep them alive; buffers and images handle this themselves.
-  ~RecordedList() override {
+  // Keeps the kernels alive while the device runs them. Buffers and images do this themselves.
+  ~PlainRecording() override {
     for (CommandBuffer* commands :
          {commands_.get(), fine_.commands[0].get(), fine_.commands[1].get(), whole_.commands[0].get(), whole_.commands[1].get()}) {
       if (!commands || !context_->in_flight(commands->last_submission())) continue;
@@ -66,7 +66,7 @@ class RecordedList : public Recording, public ProfiledSource, public std::enable
   }
 
   Submission exec() override {
-    if (const auto profiler = current_profiler()) return exec_profiled(*profiler);
+    if (const auto profiler = get_current_profiler()) return exec_profiled(*profiler);
     return {shared_from_this(), submit(*commands_)};
   }
 
@@ -89,7 +89,7 @@ class RecordedList : public Recording, public ProfiledSource, public std::enable
   size_t descriptor_count() const override { return descriptors_; }
 
   std::optional<double> total_seconds(uint64_t id) override {
-    if ((!options_.total_time && !options_.timestamps) || id != last_ || context_->completed() < id) return {};
+    if ((!options_.total_time && !options_.timestamps) || id != last_ || context_->get_last_completed() < id) return {};
     const auto stamps = commands_->timestamps();
     if (stamps.empty()) return {};
     return stamps.back();
@@ -115,10 +115,10 @@ class RecordedList : public Recording, public ProfiledSource, public std::enable
   // Objects that the device may still use after the list has been destroyed.
   struct UsedObjects {
     std::vector<std::shared_ptr<const KernelVariant>> kernels;
-    std::shared_ptr<const LoopWatch::Memory> watch;
+    std::shared_ptr<const LoopWatch::ReportBuffer> watch;
   };
 
-  void check_open() const {
+  void check_resources_open() const {
     for (const Buffer* buffer : buffers_)
       if (buffer->closed()) throw StateError("a Buffer that this list uses is closed", "L1");
     for (const Image* image : images_)
@@ -126,10 +126,10 @@ class RecordedList : public Recording, public ProfiledSource, public std::enable
   }
 
   uint64_t submit(CommandBuffer& commands) {
-    // check_open() runs under the context's submit lock: open resources stay valid until the submission has finished.
-    const uint64_t id = commands.submit([this] { check_open(); });
+    // check_resources_open() runs under the context's submit lock: open resources stay valid until the submission has finished.
+    const uint64_t id = commands.submit([this] { check_resources_open(); });
     last_ = id;
-    if (!has_noted_.load(std::memory_order_acquire)) std::call_once(first_run_, [this] { note_first_run(); });
+    if (!has_noted_.load(std::memory_order_acquire)) std::call_once(first_run_, [this] { record_first_run(); });
     return id;
   }
 
@@ -141,23 +141,23 @@ class RecordedList : public Recording, public ProfiledSource, public std::enable
     size_t next = 0;
   };
 
-  // A list that was committed with timestamps uses its own.
+  // Uses the list's own timestamps if it was committed with them, else an instrumented recording.
   Submission exec_profiled(Profiler& profiler) {
     const std::lock_guard lock(profile_mutex_);
     const bool has_own_timestamps = stamps_.count > 0;
     if (has_own_timestamps) profiler.collect(*this);  // collect now: this submission overwrites its timestamps
-    ProfiledCommands* const profiled = has_own_timestamps ? nullptr : &select_recording(profiler);
+    ProfiledCommands* const profiled = has_own_timestamps ? nullptr : &select_profiled_commands(profiler);
     if (!described_) described_ = describe_dispatches(dispatches_, barriers_before_);
     const auto self = shared_from_this();
     ProfiledRun run;
     run.dispatches = described_;
     run.context = context_;
     run.fine = has_own_timestamps || profiled == &fine_ || profiler.level() == ProfileLevel::execution;
-    run.commands = has_own_timestamps ? std::shared_ptr<CommandBuffer>(self, commands_.get()) : commands_of(*profiled);
+    run.commands = has_own_timestamps ? std::shared_ptr<CommandBuffer>(self, commands_.get()) : get_or_record_commands(*profiled);
     run.stamps = has_own_timestamps ? std::shared_ptr<const TimestampLayout>(self, &stamps_) : profiled->stamps;
-    run.submitted = trace_clock();
-    const uint64_t id = run.id = submit_stamped(*run.commands);
-    add_event({"submit", "", run.submitted, trace_clock()});
+    run.submitted = trace_clock_ns();
+    const uint64_t id = run.id = submit_with_timestamps(*run.commands);
+    add_event({"submit", "", run.submitted, trace_clock_ns()});
     run.cold = is_cold(id);
     if (profiled) {
       profiled->next = 1 - profiled->next;
@@ -169,7 +169,7 @@ class RecordedList : public Recording, public ProfiledSource, public std::enable
   }
 
   // The lock prevents other threads from reading timestamps while they are reset.
-  uint64_t submit_stamped(CommandBuffer& commands) {
+  uint64_t submit_with_timestamps(CommandBuffer& commands) {
     if (commands.last_submission() != 0) context_->wait(commands.last_submission());
     const std::lock_guard lock(stamps_mutex_);
     commands.reset_timestamps();
@@ -177,7 +177,7 @@ class RecordedList : public Recording, public ProfiledSource, public std::enable
   }
 
   // Cold executions do not count towards the sampling interval, since their times are not representative.
-  ProfiledCommands& select_recording(const Profiler& profiler) {
+  ProfiledCommands& select_profiled_commands(const Profiler& profiler) {
     if (profiler.level() == ProfileLevel::execution) return whole_;
     if (fine_level_ != profiler.level()) {
       fine_ = {std::make_shared<TimestampLayout>(plan_timestamps(dispatches_, barriers_before_, profiler.level())), {}, 0};
@@ -187,21 +187,21 @@ class RecordedList : public Recording, public ProfiledSource, public std::enable
     return profiled_runs_ % profiler.every() == 0 ? fine_ : whole_;
   }
 
-  std::shared_ptr<CommandBuffer> commands_of(ProfiledCommands& profiled) {
-    if (!profiled.stamps) profiled.stamps = std::make_shared<TimestampLayout>(total_timestamps(dispatches_.size()));
+  std::shared_ptr<CommandBuffer> get_or_record_commands(ProfiledCommands& profiled) {
+    if (!profiled.stamps) profiled.stamps = std::make_shared<TimestampLayout>(make_total_layout(dispatches_.size()));
     auto& commands = profiled.commands[profiled.next];
     if (!commands) {
       const HostSpan span("record");
       std::vector<Buffer::Use> uses;  // prevent another thread's close() from freeing a buffer during recording
       for (const Buffer* buffer : buffers_) uses.push_back(buffer->use());
-      check_open();
+      check_resources_open();
       commands = record(*profiled.stamps, true);
     }
     return commands;
   }
 
   void find_barriers() {
-    HazardTracker hazards(guard_memories());
+    HazardTracker hazards(find_guard_memories());
     std::vector<MemoryAccess> accesses;
     for (const Dispatch& dispatch : dispatches_) {
       accesses.clear();
@@ -211,9 +211,9 @@ class RecordedList : public Recording, public ProfiledSource, public std::enable
     }
   }
 
-  void note_first_run() {
+  void record_first_run() {
     bool is_cold = false;
-    for (const Dispatch& dispatch : dispatches_) is_cold |= was_cold_.emplace_back(dispatch.kernel->pipeline().note_run());
+    for (const Dispatch& dispatch : dispatches_) is_cold |= was_cold_.emplace_back(dispatch.kernel->pipeline().mark_run());
     if (is_cold) cold_id_ = last_.load();
     has_noted_.store(true, std::memory_order_release);
   }
@@ -245,7 +245,7 @@ class RecordedList : public Recording, public ProfiledSource, public std::enable
     images_.erase(std::unique(images_.begin(), images_.end()), images_.end());
   }
 
-  CommandBufferSizes sizes(const TimestampLayout& stamps) const {
+  CommandBufferSizes compute_sizes(const TimestampLayout& stamps) const {
     CommandBufferSizes sizes;
     for (const auto& dispatch : dispatches_)
       for (const auto& binding : dispatch.kernel->pipeline().bindings()) ++sizes.descriptors[static_cast<size_t>(binding.kind)];
@@ -255,9 +255,9 @@ class RecordedList : public Recording, public ProfiledSource, public std::enable
     return sizes;
   }
 
-  // Vulkan has no empty descriptors: an absent binding gets a few placeholder bytes, an empty one a single byte, which is smaller than any
-  // element.
-  void fill_absent(std::vector<BufferRange>& ranges) {
+  // Vulkan has no empty descriptors: an absent binding gets 16 placeholder bytes, an empty binding a
+  // single byte, which is less than any element.
+  void fill_absent_bindings(std::vector<BufferRange>& ranges) {
     for (auto& range : ranges) {
       if (range.buffer && range.bytes > 0) continue;
       if (!placeholder_) placeholder_ = Buffer::create(context_, 16);
@@ -265,7 +265,7 @@ class RecordedList : public Recording, public ProfiledSource, public std::enable
     }
   }
 
-  std::vector<uint64_t> guard_memories() const {
+  std::vector<uint64_t> find_guard_memories() const {
     std::vector<uint64_t> memories;
     for (const Dispatch& dispatch : dispatches_)
       if (const auto& buffer = dispatch.guard.buffer; buffer && std::ranges::find(memories, buffer->memory()) == memories.end())
@@ -274,17 +274,17 @@ class RecordedList : public Recording, public ProfiledSource, public std::enable
   }
 
   std::unique_ptr<CommandBuffer> record(const TimestampLayout& stamps, bool host_resets) {
-    CommandBufferSizes pool_sizes = sizes(stamps);
+    CommandBufferSizes pool_sizes = compute_sizes(stamps);
     pool_sizes.host_resets = host_resets;
     descriptors_ = std::accumulate(pool_sizes.descriptors.begin(), pool_sizes.descriptors.end(), size_t{0});
     auto commands = std::make_unique<CommandBuffer>(context_, pool_sizes);
     commands->begin();
-    check_groups(*context_, dispatches_);
+    check_group_counts(*context_, dispatches_);
     std::vector<std::vector<BufferRange>> ranges;  // one entry per dispatch, with absent bindings filled in
     std::vector<DispatchResources> uses;
     ranges.reserve(dispatches_.size()), uses.reserve(dispatches_.size());
     for (const Dispatch& dispatch : dispatches_) {
-      fill_absent(ranges.emplace_back(dispatch.buffers));
+      fill_absent_bindings(ranges.emplace_back(dispatch.buffers));
       if (dispatch.kernel->is_watched()) ranges.back().push_back(watch_->range());
       uses.push_back({&dispatch.kernel->pipeline(), ranges.back(), dispatch.images});
     }
@@ -297,24 +297,24 @@ class RecordedList : public Recording, public ProfiledSource, public std::enable
   void record_dispatches(CommandBuffer& commands, const TimestampLayout& stamps) const {
     uint32_t stamp = 0;
     const auto write = [&](bool enabled) {
-      if (enabled) commands.timestamp(stamp++);
+      if (enabled) commands.write_timestamp(stamp++);
     };
     write(stamps.count > 0);
     const BufferRange* guard = nullptr;  // guard of the open conditional region
     for (size_t i = 0; i < dispatches_.size(); ++i) {
       const Dispatch& dispatch = dispatches_[i];
       // Consecutive dispatches with the same guard share a conditional region.
-      if (guard && !is_same(*guard, dispatch.guard)) commands.end_guard(), guard = nullptr;
+      if (guard && !is_same_range(*guard, dispatch.guard)) commands.end_conditional(), guard = nullptr;
       if (barriers_before_[i] != Barrier::none) commands.barrier(barriers_before_[i] == Barrier::guards);
       write(stamps.is_ready_at(i));
-      if (!guard && dispatch.guard.bytes == kGuardWord) commands.begin_guard(*(guard = &dispatch.guard));
+      if (!guard && dispatch.guard.bytes == kGuardWord) commands.begin_conditional(*(guard = &dispatch.guard));
       if (dispatch.guard.bytes == kGuardCounts)
         commands.dispatch_indirect(dispatch.kernel->pipeline(), dispatch.push, dispatch.guard);
       else
         commands.dispatch(dispatch.kernel->pipeline(), dispatch.push, dispatch.groups);
       write(stamps.ends_at(i));
     }
-    if (guard) commands.end_guard();
+    if (guard) commands.end_conditional();
     write(stamp + 1 == stamps.count);  // the final timestamp of a list without dispatches
   }
 
@@ -324,10 +324,10 @@ class RecordedList : public Recording, public ProfiledSource, public std::enable
   std::vector<const Buffer*> buffers_;
   std::vector<const Image*> images_;
   std::shared_ptr<Buffer> placeholder_;
-  std::shared_ptr<const LoopWatch::Memory> watch_;  // null if no kernel is watched
+  std::shared_ptr<const LoopWatch::ReportBuffer> watch_;  // null if no kernel's loops are watched
   std::unique_ptr<CommandBuffer> commands_;
   TimestampLayout stamps_;                // timestamps in commands_
-  std::vector<Barrier> barriers_before_;  // one per dispatch
+  std::vector<Barrier> barriers_before_;  // the barrier before each dispatch
   size_t barriers_ = 0, descriptors_ = 0;
   std::mutex stamps_mutex_;   // held while timestamps are reset and read
   std::mutex profile_mutex_;  // guards the members up to profiled_runs_
@@ -337,7 +337,7 @@ class RecordedList : public Recording, public ProfiledSource, public std::enable
   uint64_t profiled_by_ = 0, profiled_runs_ = 0;  // serial of the last profile; number of warm executions in it
   std::atomic<uint64_t> last_{0};
   std::once_flag first_run_;
-  std::atomic<bool> has_noted_{false};  // whether note_first_run() has run
+  std::atomic<bool> has_noted_{false};  // whether record_first_run() has run
   std::vector<bool> was_cold_;          // whether each dispatch was cold in the first execution
   std::atomic<uint64_t> cold_id_{0};    // id of the first execution, if a kernel ran for the first time
 };
@@ -346,11 +346,11 @@ class RecordedList : public Recording, public ProfiledSource, public std::enable
 
 std::shared_ptr<Recording> make_plain_recording(std::shared_ptr<Context> context, std::vector<Dispatch> dispatches,
                                                 const RecordingOptions& options) {
-  return std::make_shared<RecordedList>(std::move(context), std::move(dispatches), options);
+  return std::make_shared<PlainRecording>(std::move(context), std::move(dispatches), options);
 }
 
 bool Submission::done() const {
-  return recording_->context()->completed() >= id_;
+  return recording_->context()->get_last_completed() >= id_;
 }
 
 void Submission::wait(std::optional<double> timeout_seconds, const std::function<void()>& interrupted) const {

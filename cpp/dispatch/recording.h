@@ -44,11 +44,11 @@ struct DispatchTime {
 };
 
 struct RecordingOptions {
-  bool timestamps = false;  // timestamps before and after every dispatch, for profiles; serialises the dispatches
+  bool timestamps = false;  // timestamps before and after every dispatch, which serialises them; for profiles
   bool total_time = false;  // timestamps before the first and after the last dispatch
 };
 
-// Dispatches lowered for one set of bindings: command buffer, descriptor sets, queries. Executions run in queue order.
+// Recorded dispatches for one set of bindings, with command buffer, descriptor sets and queries. Executions run in queue order.
 class Recording {
  public:
   virtual ~Recording() = default;

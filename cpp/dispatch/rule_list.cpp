@@ -102,7 +102,7 @@ constexpr Rule kRules[] = {
 
 }  // namespace
 
-std::span<const Rule> binding_rules() {
+std::span<const Rule> list_binding_rules() {
   return kRules;
 }
 

@@ -11,7 +11,7 @@ void add_span(TimestampLayout& stamps, size_t first, size_t last, bool has_barri
   stamps.spans.push_back({static_cast<uint32_t>(first), static_cast<uint32_t>(last), before, ready, stamps.count++});
 }
 
-TimestampLayout empty_layout(size_t dispatches) {
+TimestampLayout make_empty_layout(size_t dispatches) {
   TimestampLayout stamps;
   stamps.count = 1;
   stamps.ready_at.resize(dispatches);
@@ -21,14 +21,14 @@ TimestampLayout empty_layout(size_t dispatches) {
 
 }  // namespace
 
-TimestampLayout per_dispatch_timestamps(size_t dispatches) {
-  TimestampLayout stamps = empty_layout(dispatches);
+TimestampLayout make_per_dispatch_layout(size_t dispatches) {
+  TimestampLayout stamps = make_empty_layout(dispatches);
   for (size_t i = 0; i < dispatches; ++i) add_span(stamps, i, i, false);
   return stamps;
 }
 
-TimestampLayout total_timestamps(size_t dispatches) {
-  TimestampLayout stamps = empty_layout(dispatches);
+TimestampLayout make_total_layout(size_t dispatches) {
+  TimestampLayout stamps = make_empty_layout(dispatches);
   if (dispatches > 0)
     add_span(stamps, 0, dispatches - 1, false);
   else
@@ -37,8 +37,8 @@ TimestampLayout total_timestamps(size_t dispatches) {
 }
 
 TimestampLayout plan_timestamps(std::span<const Dispatch> dispatches, std::span<const Barrier> barriers, ProfileLevel level) {
-  if (level == ProfileLevel::execution || dispatches.empty()) return total_timestamps(dispatches.size());
-  TimestampLayout stamps = empty_layout(dispatches.size());
+  if (level == ProfileLevel::execution || dispatches.empty()) return make_total_layout(dispatches.size());
+  TimestampLayout stamps = make_empty_layout(dispatches.size());
   for (size_t first = 0, next = 1; first < dispatches.size(); first = next++) {
     while (level == ProfileLevel::node && next < dispatches.size() && dispatches[next].label == dispatches[first].label) ++next;
     add_span(stamps, first, next - 1, barriers[first] != Barrier::none);
@@ -61,10 +61,10 @@ std::shared_ptr<const std::vector<ProfiledDispatch>> describe_dispatches(std::sp
     profiled.barrier = barriers[i] != Barrier::none;
     profiled.guarded = dispatch.guard.buffer != nullptr;
     for (size_t k = 0; k < dispatch.buffers.size(); ++k) {
-      const Access access = dispatch.kernel->interface().bindings[k].access;
+      const ResourceAccess access = dispatch.kernel->interface().bindings[k].access;
       const uint64_t bytes = dispatch.buffers[k].buffer ? dispatch.buffers[k].bytes : 0;
-      if (access != Access::write) profiled.read_bytes += bytes;
-      if (access != Access::read) profiled.written_bytes += bytes;
+      if (access != ResourceAccess::write) profiled.read_bytes += bytes;
+      if (access != ResourceAccess::read) profiled.written_bytes += bytes;
     }
   }
   return all;

@@ -11,13 +11,14 @@
 
 namespace pumice {
 
-// Timestamp 0 precedes all dispatches. Each span of dispatches ends with a timestamp and, if a barrier precedes it, begins with one.
+// Timestamp 0 precedes all dispatches. A timestamp follows each span of dispatches. If a barrier precedes the span, another one follows the
+// barrier.
 struct TimestampLayout {
   struct Span {
-    uint32_t first, last;         // dispatch indices
-    uint32_t before, ready, end;  // timestamp indices
+    uint32_t first, last;         // indices of the first and the last dispatch
+    uint32_t before, ready, end;  // indices of the timestamps
   };
-  uint32_t count = 0;  // 0: no timestamps
+  uint32_t count = 0;  // number of timestamps; 0 if there are none
   std::vector<Span> spans;
   std::vector<uint8_t> ready_at, end_at;  // for each dispatch, whether a timestamp directly precedes or follows it
 
@@ -25,8 +26,8 @@ struct TimestampLayout {
   bool ends_at(size_t dispatch) const { return dispatch < end_at.size() && end_at[dispatch]; }
 };
 
-TimestampLayout per_dispatch_timestamps(size_t dispatches);  // a timestamp after each dispatch
-TimestampLayout total_timestamps(size_t dispatches);         // a timestamp after the last dispatch
+TimestampLayout make_per_dispatch_layout(size_t dispatches);  // a timestamp after each dispatch
+TimestampLayout make_total_layout(size_t dispatches);         // a timestamp after the last dispatch
 TimestampLayout plan_timestamps(std::span<const Dispatch> dispatches, std::span<const Barrier> barriers, ProfileLevel level);
 
 std::shared_ptr<const std::vector<ProfiledDispatch>> describe_dispatches(std::span<const Dispatch> dispatches,

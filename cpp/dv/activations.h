@@ -21,16 +21,16 @@ struct Activations {
 
   bool is_packed() const { return images == 1 || stride == extent.elements(); }
   bool is_channels_last() const;  // also true for WHC8 with a single group
-  Operand image() const;          // channels-last view, [N, C, W, H]
+  Operand as_image() const;       // channels-last view, [N, C, W, H]
   // Views WHC8 as single-group images, [N * groups, 8, W, H]; nullopt if they are not contiguous.
-  std::optional<Operand> planes() const;
+  std::optional<Operand> as_planes() const;
   // Returns tensors [N, groups, channels per group, W, H]; a shorter last group is a separate tensor. `doubled`: the last axes are W / 2,
   // 2, H / 2, 2.
-  std::vector<Operand> groups(bool doubled = false) const;
-  std::vector<Operand> upsampled_groups() const;  // like groups(true), with each pixel repeated along both axes, for upsampling by 2
+  std::vector<Operand> as_groups(bool doubled = false) const;
+  std::vector<Operand> as_upsampled_groups() const;  // like as_groups(true), with each pixel repeated along both axes, for upsampling by 2
 };
 
-// Allocates scratch memory for contiguous images.
+// Returns contiguous activations in new scratch memory.
 Activations scratch_activations(Recorder& recorder, DType dtype, uint32_t images, const Extent& extent, bool grouped);
 
 // Evaluates `expression` elementwise. in0, in1, ... are the inputs, followed by per-channel float16 values. The inputs have the output's

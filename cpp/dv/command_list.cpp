@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "dv/commands/read_command.h"
+#include "dv/commands/parse_command.h"
 #include "dv/memory/dv_error.h"
 
 namespace pumice::dv {
@@ -13,7 +13,7 @@ constexpr size_t kMaxInFlight = 16;  // executions in flight with separate times
 // Returns the ranges that the commands write, merged so that they do not touch.
 std::vector<MemoryRange> merge_written_ranges(const std::vector<Command>& commands) {
   std::vector<MemoryRange> ranges;
-  for (const Command& command : commands) ranges.push_back(written_range(command));
+  for (const Command& command : commands) ranges.push_back(get_written_range(command));
   std::ranges::sort(ranges, {}, [](const MemoryRange& range) { return std::pair(range.memory->handle(), range.offset); });
   std::vector<MemoryRange> merged;
   for (MemoryRange& range : ranges) {
@@ -27,12 +27,12 @@ std::vector<MemoryRange> merge_written_ranges(const std::vector<Command>& comman
   return merged;
 }
 
-struct LowerCommand {
+struct CommandLowering {
   Lowering& lowering;
   void operator()(const ConvCommand& command) const { lower_conv(lowering, command); }
   void operator()(const FcCommand& command) const { lower_fc(lowering, command); }
   void operator()(const IpuCommand& command) const { lower_ipu(lowering, command); }
-  void operator()(const MaximizerCommand& command) const { lower_maximizer(lowering, command); }
+  void operator()(const ArgmaxCommand& command) const { lower_argmax(lowering, command); }
 };
 
 }  // namespace
@@ -42,18 +42,18 @@ CommandList::CommandList(std::shared_ptr<Context> context) : context_(std::move(
 void CommandList::add(std::span<const std::byte> raw, const MemoryResolver& resolve) {
   if (committed_) throw StateError("this CommandList is committed; make a new one to add more", "L6");
   add_attempted_ = true;
-  commands_.push_back(read_command(raw, resolve, context_->strict()));
+  commands_.push_back(parse_command(raw, resolve, context_->strict()));
 }
 
-void CommandList::commit(const Interrupted& interrupted) {
+void CommandList::commit(const InterruptCallback& interrupted) {
   if (committed_) throw StateError("this CommandList is already committed", "L6");
   if (commands_.empty()) throw DvError("commands", "at least one command", "none", add_attempted_ ? EINVAL : ENODATA);
   if (context_->strict()) {
-    const int type = device_type(commands_[0]);
+    const int type = get_device_type(commands_[0]);
     for (const Command& command : commands_)
-      if (device_type(command) != type)
+      if (get_device_type(command) != type)
         throw DvError("commands", "commands of one device (hardware limit)",
-                      "some of devices " + std::to_string(type) + " and " + std::to_string(device_type(command)), kRejected, "D5");
+                      "some of devices " + std::to_string(type) + " and " + std::to_string(get_device_type(command)), kRejected, "D5");
     if ((type == DMP_DV_DEV_IPU || type == DMP_DV_DEV_MAXIMIZER) && commands_.size() > 1)
       throw DvError("commands", "a single command of this device (hardware limit)", std::to_string(commands_.size()), kRejected, "D5");
   }
@@ -62,16 +62,16 @@ void CommandList::commit(const Interrupted& interrupted) {
   committed_ = true;
 }
 
-std::shared_ptr<CommandList::Prepared> CommandList::prepare(const Interrupted& interrupted) const {
-  const auto prepared = std::make_shared<Prepared>(Lowering{context_, Recorder(context_->device()), written_});
+std::shared_ptr<CommandList::PreparedCommands> CommandList::prepare(const InterruptCallback& interrupted) const {
+  const auto prepared = std::make_shared<PreparedCommands>(Lowering{context_, Recorder(context_->device()), written_});
   auto& written = prepared->lowering.written;
   written.insert(written.end(), device_weights_.begin(), device_weights_.end());
   for (const Command& command : commands_) {
-    std::visit(LowerCommand{prepared->lowering}, command);
+    std::visit(CommandLowering{prepared->lowering}, command);
     prepared->lowering.recorder.end_command();
   }
   prepared->lowering.recorder.initialize(interrupted);
-  prepared->lists.push_back(prepared->lowering.recorder.list());
+  prepared->lists.push_back(prepared->lowering.recorder.make_command_list());
   return prepared;
 }
 
@@ -96,7 +96,7 @@ bool CommandList::have_weights_changed() {
   return is_changed;
 }
 
-int64_t CommandList::exec(const Interrupted& interrupted) {
+int64_t CommandList::exec(const InterruptCallback& interrupted) {
   check_committed();
   const std::lock_guard lock(mutex_);
   if (have_weights_changed()) prepared_ = prepare(interrupted);
@@ -107,7 +107,7 @@ int64_t CommandList::exec(const Interrupted& interrupted) {
   size_t at = 0;
   while (at < submissions.size() && is_busy(submissions[at])) ++at;
   if (at == kMaxInFlight) at = static_cast<size_t>(std::ranges::min_element(submissions, {}, &Submission::id) - submissions.begin());
-  if (at == lists.size()) lists.push_back(prepared_->lowering.recorder.list());
+  if (at == lists.size()) lists.push_back(prepared_->lowering.recorder.make_command_list());
   for (const MemoryRange& range : written_) range.memory->announce_device_write(range.offset, range.bytes);
   const Submission submission = lists[at]->exec();
   for (const MemoryRange& range : written_) range.memory->record_device_write();
@@ -119,12 +119,13 @@ int64_t CommandList::exec(const Interrupted& interrupted) {
   return static_cast<int64_t>(last_id_);
 }
 
-void CommandList::wait(int64_t id, std::optional<double> timeout_seconds, const Interrupted& interrupted) {
+void CommandList::wait(int64_t id, std::optional<double> timeout_seconds, const InterruptCallback& interrupted) {
   check_committed();
   auto& device = *context_->device();
   const auto number = static_cast<uint64_t>(id);
-  if (id < 1 || number > device.submitted())
-    throw DvError("exec_id", "the id of an execution: from 1 to " + std::to_string(device.submitted()), std::to_string(id), EINVAL);
+  if (id < 1 || number > device.get_last_submitted())
+    throw DvError("exec_id", "the id of an execution: from 1 to " + std::to_string(device.get_last_submitted()), std::to_string(id),
+                  EINVAL);
   device.wait(number, timeout_seconds, interrupted);
   const std::lock_guard lock(mutex_);
   const auto found = std::ranges::find(prepared_->submissions, number, &Submission::id);

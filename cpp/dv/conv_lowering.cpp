@@ -14,28 +14,28 @@ namespace {
 constexpr int64_t kTableEntriesPerChannel = 256;
 
 // Returns whether a run's activation is monotonically increasing, so that it commutes with max pooling.
-bool is_monotone(const Run& run) {
+bool is_monotone(const ConvRun& run) {
   return !run.has_abs && run.activation != Activation::prelu && (run.activation != Activation::leaky_relu || run.slope >= 0);
 }
 
 // Returns whether every pooling window covers some input; an all-padding maximum would be minus infinity.
-bool windows_overlap_input(const Window& window) {
+bool windows_overlap_input(const SlidingWindow& window) {
   return window.left < window.kx && window.right < window.kx && window.top < window.ky && window.bottom < window.ky;
 }
 
 // Returns whether activation and rounding may directly follow the convolution without changing the run's result.
-bool can_fuse_activation(const Run& run) {
+bool can_fuse_activation(const ConvRun& run) {
   if (run.has_eltwise_add || run.shape.prelu) return false;
   if (run.shape.pool == PoolKind::maximum) return is_monotone(run) && windows_overlap_input(run.shape.pool_window);
   return run.shape.pool != PoolKind::average;
 }
 
 // Returns whether the pooling is a 1 x 1 average with stride 1, which only scales.
-bool is_scaling_only(const Run& run) {
-  return run.shape.pool == PoolKind::average && run.shape.pool_window == Window{};
+bool is_scaling_only(const ConvRun& run) {
+  return run.shape.pool == PoolKind::average && run.shape.pool_window == SlidingWindow{};
 }
 
-Attributes window_attributes(const Window& window, bool is_pool) {
+Attributes make_window_attributes(const SlidingWindow& window, bool is_pool) {
   Attributes attributes;
   const auto set = [&](const char* name, std::vector<int64_t> values) { attributes.set(name, std::move(values)); };
   set("kernel_shape", {window.kx, window.ky});
@@ -47,7 +47,7 @@ Attributes window_attributes(const Window& window, bool is_pool) {
 
 // Returns the LRN factor of x as a function of S, the sum of squares over five channels: f(S) = (1 + 2e-5 S)^-0.75, interpolated linearly
 // between powers of 4.
-Expression lrn_factor() {
+Expression make_lrn_factor_expression() {
   constexpr int kLines = 12;
   const auto f = [](double sum) { return std::pow(1 + 2e-5 * sum, -0.75); };
   const auto line = [&](int k) {
@@ -71,7 +71,7 @@ class ConvLowering {
   void lower() {
     read_inputs();
     Activations last;
-    for (const Run& run : command_.runs) {
+    for (const ConvRun& run : command_.runs) {
       const Activations& x = run.from_input ? input_ : last;
       if (!run.to_memory) {
         Activations y = scratch_activations(recorder_, DType::float16, command_.images, run.output, true);
@@ -86,9 +86,9 @@ class ConvLowering {
  private:
   void read_inputs() {
     const uint64_t images = command_.images;
-    const MemoryRange written = written_range(command_);
+    const MemoryRange written = get_written_range(command_);
     const auto read = [&](const MemoryAddress& address, uint64_t bytes) {
-      return readable_range(recorder_, address, bytes, written.overlaps({address, bytes}));
+      return make_readable_range(recorder_, address, bytes, written.overlaps({address, bytes}));
     };
     const uint64_t elements = images * command_.extent.elements();
     input_ = {DType::float16, command_.images, command_.extent, true, command_.extent.elements(), {}};
@@ -96,44 +96,44 @@ class ConvLowering {
       input_.range = look_up_table(read(command_.input, elements), read(command_.table, 3 * kTableEntriesPerChannel * sizeof(uint16_t)));
     else
       input_.range = read(command_.input, elements * sizeof(uint16_t));
-    for (const Run& run : command_.runs) {
+    for (const ConvRun& run : command_.runs) {
       if (!run.has_conv()) continue;
-      const MemoryRange packed(run.weights, weight_bytes(run.input, run.shape));
+      const MemoryRange packed(run.weights, compute_weight_bytes(run.input, run.shape));
       packed_.emplace(&run, PackedWeights(lowering_, packed, packed.overlaps(written)));
     }
-    if (command_.eltwise.memory && std::ranges::any_of(command_.runs, &Run::has_eltwise_add))
+    if (command_.eltwise.memory && std::ranges::any_of(command_.runs, &ConvRun::has_eltwise_add))
       eltwise_input_ = read(command_.eltwise, images * command_.eltwise_elements * sizeof(uint16_t));
   }
 
   // Converts input bytes to float16 by per-channel tables.
   BufferRange look_up_table(const BufferRange& bytes, const BufferRange& table) {
-    const int64_t channels = command_.extent.channels, pixels = size(command_.images * command_.extent.elements()) / channels;
+    const int64_t channels = command_.extent.channels, pixels = to_signed(command_.images * command_.extent.elements()) / channels;
     const Operand source{TensorDesc(DType::uint8, {pixels, channels}), bytes};
     const Operand indices{TensorDesc(DType::int32, {pixels, channels}),
-                          recorder_.scratch(TensorDesc(DType::int32, {pixels, channels}).bytes())};
+                          recorder_.allocate_scratch(TensorDesc(DType::int32, {pixels, channels}).bytes())};
     const int32_t channel_offsets[] = {0, kTableEntriesPerChannel, 2 * kTableEntriesPerChannel}, reversed_channels[] = {2, 1, 0};
     const auto constant = [&](const int32_t* values, int64_t count) {
       const TensorDesc desc(DType::int32, {count});
-      return Operand{desc, recorder_.constant(HostTensor::copy_of(desc, values))};
+      return Operand{desc, recorder_.upload_constant(HostTensor::copy_of(desc, values))};
     };
-    recorder_.map(Expression::parse("i32(in0) + in1"), {source, constant(channel_offsets, channels)}, indices);
+    recorder_.record_expression(Expression::parse("i32(in0) + in1"), {source, constant(channel_offsets, channels)}, indices);
     const TensorDesc values(DType::float16, {pixels, channels});
-    Operand values_found{values, recorder_.scratch(values.bytes())};
-    recorder_.run("Gather", {}, {{TensorDesc(DType::float16, {3 * kTableEntriesPerChannel}), table}, indices}, values_found);
+    Operand values_found{values, recorder_.allocate_scratch(values.bytes())};
+    recorder_.record_operator("Gather", {}, {{TensorDesc(DType::float16, {3 * kTableEntriesPerChannel}), table}, indices}, values_found);
     if (!command_.to_bgr) return values_found.range;
-    const Operand swapped{values, recorder_.scratch(values.bytes())};
+    const Operand swapped{values, recorder_.allocate_scratch(values.bytes())};
     Attributes attributes;
     attributes.set("axis", int64_t{1});
-    recorder_.run("Gather", attributes, {values_found, constant(reversed_channels, channels)}, swapped);
+    recorder_.record_operator("Gather", attributes, {values_found, constant(reversed_channels, channels)}, swapped);
     return swapped.range;
   }
 
-  void lower_to_memory(const Run& run, const Activations& x) {
+  void lower_to_memory(const ConvRun& run, const Activations& x) {
     const uint64_t image_bytes = run.output.bytes(), step = command_.output_elements * sizeof(uint16_t);
     const BufferRange first{command_.output.memory->buffer(), command_.output.offset + run.output_element * sizeof(uint16_t), image_bytes};
     Activations y{DType::float16, command_.images, run.output, true, command_.output_elements, {}};
     const uint64_t bytes = (command_.images - 1) * step + image_bytes;
-    y.range = writable_range(recorder_, {first.buffer, first.offset, bytes});
+    y.range = make_writable_range(recorder_, {first.buffer, first.offset, bytes});
     if (y.range.buffer == first.buffer) return lower_run(run, x, y);
     y = scratch_activations(recorder_, DType::float16, command_.images, run.output, true);
     lower_run(run, x, y);
@@ -142,53 +142,53 @@ class ConvLowering {
                            {first.buffer, first.offset + i * step, image_bytes});
   }
 
-  // Returns the activations that a run adds, copied to an address that operators can read if necessary.
-  Activations eltwise(const Run& run) {
+  // Returns the second operand of a run's elementwise addition, copied to an aligned address if necessary.
+  Activations get_eltwise_input(const ConvRun& run) {
     if (!command_.eltwise.memory) return input_;
     const uint64_t first = run.eltwise_element * sizeof(uint16_t);
     BufferRange range{eltwise_input_.buffer, eltwise_input_.offset + first, eltwise_input_.bytes - first};
     if (range.offset % kTensorAlignment != 0) {
-      const BufferRange aligned_copy = recorder_.scratch(range.bytes);
+      const BufferRange aligned_copy = recorder_.allocate_scratch(range.bytes);
       recorder_.copy_bytes(range, aligned_copy);
       range = aligned_copy;
     }
     return {DType::float16, command_.images, run.eltwise_extent(), true, command_.eltwise_elements, range};
   }
 
-  // Returns the activated and rectified x.
-  static Expression apply_final_stages(const Run& run, const Expression& x) {
+  // Applies the run's activation to x and, if enabled, takes the absolute value.
+  static Expression apply_final_stages(const ConvRun& run, const Expression& x) {
     const Expression activated_x = apply_activation(x, run.activation, run.slope);
     return run.has_abs ? Expression::parse("abs(x)").substitute({{"x", activated_x}}) : activated_x;
   }
 
-  void lower_run(const Run& run, const Activations& x, const Activations& y) {
-    if (run.has_lrn) return normalize(run, x, y);
+  void lower_run(const ConvRun& run, const Activations& x, const Activations& y) {
+    if (run.has_lrn) return lower_lrn(run, x, y);
     const bool has_upsample = run.shape.pool == PoolKind::upsample;
     const bool has_pool = run.shape.pool == PoolKind::maximum || (run.shape.pool == PoolKind::average && !is_scaling_only(run));
     Activations current = x;
     bool is_added = !run.has_eltwise_add, is_activated = false;
     if (run.has_conv()) {
       is_activated = can_fuse_activation(run);
-      current = convolve(run, x, y, is_activated);
+      current = lower_convolution(run, x, y, is_activated);
     }
     if (!is_added && run.shape.pool != PoolKind::average && (has_pool || has_upsample)) {
       const Activations sum = scratch_activations(recorder_, DType::float32, command_.images, run.conv_extent, current.grouped);
-      map_activations(recorder_, Expression::parse("in0 + in1"), {current, eltwise(run)}, sum);
+      map_activations(recorder_, Expression::parse("in0 + in1"), {current, get_eltwise_input(run)}, sum);
       current = sum;
       is_added = true;
     }
     if (has_pool) {
       const bool is_fused = is_added && !is_activated && !run.shape.prelu && current.dtype == DType::float16;
-      current = pool(run, current, y, is_fused);
+      current = lower_pooling(run, current, y, is_fused);
       is_activated = is_activated || is_fused;
     }
     if (is_activated && current.range.buffer == y.range.buffer && current.range.offset == y.range.offset) return;
     Expression result = Expression::name("in0");
     std::vector<Activations> operands{current};
-    if (is_scaling_only(run)) result = scale(result, run.factor);
+    if (is_scaling_only(run)) result = scale_expression(result, run.factor);
     if (!is_added) {
       result = Expression::parse("in0 + in1").substitute({{"in0", result}});
-      operands.push_back(eltwise(run));
+      operands.push_back(get_eltwise_input(run));
     }
     std::vector<BufferRange> channel_values;
     if (!is_activated) {
@@ -201,7 +201,7 @@ class ConvLowering {
     map_activations(recorder_, result, operands, y, channel_values, has_upsample);
   }
 
-  static Expression scale(const Expression& x, float factor) {
+  static Expression scale_expression(const Expression& x, float factor) {
     return Expression::parse("x * factor").substitute({{"x", x}, {"factor", Expression::literal(factor)}});
   }
 
@@ -212,110 +212,112 @@ class ConvLowering {
   }
 
   // Returns `x` in this dtype, channels last or, if the operator supports it, in whole groups.
-  Activations to_layout(const Activations& x, DType dtype, bool supports_groups) {
+  Activations convert_layout(const Activations& x, DType dtype, bool supports_groups) {
     const bool grouped = supports_groups && x.extent.channels % kGroupChannels == 0;
     if (x.dtype == dtype && (x.is_channels_last() || grouped)) return x;
     return convert(x, dtype, grouped && x.grouped);
   }
 
   // `is_fused`: fuses all following stages of the run, and writes `y` directly if its layout permits.
-  Activations convolve(const Run& run, const Activations& x, const Activations& y, bool is_fused) {
+  Activations lower_convolution(const ConvRun& run, const Activations& x, const Activations& y, bool is_fused) {
     const DType dtype = is_fused ? DType::float16 : DType::float32;
     const bool supports_groups = run.shape.conv == ConvKind::convolution;
-    Activations from = to_layout(x, dtype, supports_groups);
+    Activations from = convert_layout(x, dtype, supports_groups);
     const bool outputs_groups = supports_groups && run.shape.kernels % kGroupChannels == 0;
     const bool is_last = is_fused && run.shape.pool == PoolKind::none && (outputs_groups || y.is_channels_last());
     const Activations to = is_last ? y : scratch_activations(recorder_, dtype, command_.images, run.conv_extent, outputs_groups);
     std::optional<Expression> epilogue;
     if (is_fused) epilogue = apply_final_stages(run, Expression::name("x"));
-    Window window = run.shape.conv_window;
-    const bool is_transposed_window = is_transposed(run.shape.conv) && fits_conv_transpose(window);
+    SlidingWindow window = run.shape.conv_window;
+    const bool is_transposed_window = is_transposed(run.shape.conv) && can_use_conv_transpose(window);
     if (is_transposed(run.shape.conv) && !is_transposed_window) {
-      from = zero_stuff(from, window);
+      from = insert_zeros(from, window);
       window.stride_x = window.stride_y = 1;
     }
-    if (is_transposed_window) window = transposed(window);
-    Attributes attributes = window_attributes(window, false);
+    if (is_transposed_window) window = transpose_padding(window);
+    Attributes attributes = make_window_attributes(window, false);
     if (is_depthwise(run.shape.conv)) attributes.set("group", int64_t{run.input.channels});
-    const ConvOperands operands = conv_operands(recorder_, run, packed_.at(&run), dtype, is_transposed_window);
+    const ConvOperands operands = make_conv_operands(recorder_, run, packed_.at(&run), dtype, is_transposed_window);
     slopes_ = operands.slopes;
-    recorder_.run(supports_groups        ? "pumice::GroupedConv"
-                  : is_transposed_window ? "ConvTranspose"
-                                         : "Conv",
-                  attributes, {from.is_channels_last() ? from.image() : from.groups()[0], operands.weights, operands.bias},
-                  outputs_groups ? to.groups()[0] : to.image(), epilogue);
+    recorder_.record_operator(supports_groups        ? "pumice::GroupedConv"
+                              : is_transposed_window ? "ConvTranspose"
+                                                     : "Conv",
+                              attributes,
+                              {from.is_channels_last() ? from.as_image() : from.as_groups()[0], operands.weights, operands.bias},
+                              outputs_groups ? to.as_groups()[0] : to.as_image(), epilogue);
     return to;
   }
 
   // Returns the padding of a transposed convolution, derived from the padding of the equivalent convolution over a zero-stuffed input.
-  static Window transposed(Window window) {
-    window.left = window.reach_x() - 1 - window.left, window.right = window.reach_x() - 1 - window.right;
-    window.top = window.reach_y() - 1 - window.top, window.bottom = window.reach_y() - 1 - window.bottom;
+  static SlidingWindow transpose_padding(SlidingWindow window) {
+    window.left = window.dilated_width() - 1 - window.left, window.right = window.dilated_width() - 1 - window.right;
+    window.top = window.dilated_height() - 1 - window.top, window.bottom = window.dilated_height() - 1 - window.bottom;
     return window;
   }
 
-  static bool fits_conv_transpose(const Window& window) {
-    return std::max(window.left, window.right) < window.reach_x() && std::max(window.top, window.bottom) < window.reach_y();
+  static bool can_use_conv_transpose(const SlidingWindow& window) {
+    return std::max(window.left, window.right) < window.dilated_width() && std::max(window.top, window.bottom) < window.dilated_height();
   }
 
-  // Inserts stride - 1 zeros between neighbours.
-  Activations zero_stuff(const Activations& x, const Window& window) {
+  // Inserts stride - 1 zeros between neighbouring pixels.
+  Activations insert_zeros(const Activations& x, const SlidingWindow& window) {
     const Extent extent{(x.extent.width - 1) * window.stride_x + 1, (x.extent.height - 1) * window.stride_y + 1, x.extent.channels};
     const Activations y = scratch_activations(recorder_, x.dtype, x.images, extent, false);
     const TensorDesc number(DType::float32, {1});
     const float zero = 0;
-    const Operand target = y.image();
-    const BufferRange zeros = recorder_.constant(HostTensor::copy_of(number, &zero));
-    recorder_.map(Expression::name("in0"), {{number.broadcast_to(target.desc.shape), zeros}}, target);
-    const Operand source = x.image();
+    const Operand target = y.as_image();
+    const BufferRange zeros = recorder_.upload_constant(HostTensor::copy_of(number, &zero));
+    recorder_.record_expression(Expression::name("in0"), {{number.broadcast_to(target.desc.shape), zeros}}, target);
+    const Operand source = x.as_image();
     Strides strides = target.desc.strides;
     strides[2] *= window.stride_x, strides[3] *= window.stride_y;
-    recorder_.map(Expression::name("in0"), {source}, {TensorDesc(x.dtype, source.desc.shape, strides), target.range});
+    recorder_.record_expression(Expression::name("in0"), {source}, {TensorDesc(x.dtype, source.desc.shape, strides), target.range});
     return y;
   }
 
-  Activations pool(const Run& run, const Activations& x, const Activations& y, bool is_fused) {
+  Activations lower_pooling(const ConvRun& run, const Activations& x, const Activations& y, bool is_fused) {
     const bool averages = run.shape.pool == PoolKind::average;
     const DType dtype = averages && !is_fused ? DType::float32 : x.dtype;
     Activations from = x.dtype == dtype ? x : convert(x, dtype, x.grouped);
-    if (!from.planes() && !from.is_channels_last()) from = convert(from, dtype, false);
-    const bool is_in_groups = from.planes().has_value(), is_last = is_in_groups && dtype == DType::float16 && y.planes();
+    if (!from.as_planes() && !from.is_channels_last()) from = convert(from, dtype, false);
+    const bool is_in_groups = from.as_planes().has_value(), is_last = is_in_groups && dtype == DType::float16 && y.as_planes();
     const Activations to = is_last ? y : scratch_activations(recorder_, dtype, command_.images, run.output, is_in_groups);
     Expression result = Expression::name("x");
-    if (averages) result = scale(result, run.factor);
+    if (averages) result = scale_expression(result, run.factor);
     if (is_fused) result = apply_final_stages(run, result);
-    recorder_.run(averages ? "pumice::SumPool" : "MaxPool", window_attributes(run.shape.pool_window, true),
-                  {is_in_groups ? *from.planes() : from.image()}, is_in_groups ? *to.planes() : to.image(),
-                  averages || is_fused ? std::optional(result) : std::nullopt);
+    recorder_.record_operator(averages ? "pumice::SumPool" : "MaxPool", make_window_attributes(run.shape.pool_window, true),
+                              {is_in_groups ? *from.as_planes() : from.as_image()}, is_in_groups ? *to.as_planes() : to.as_image(),
+                              averages || is_fused ? std::optional(result) : std::nullopt);
     return to;
   }
 
-  void normalize(const Run& run, const Activations& x, const Activations& y) {
+  void lower_lrn(const ConvRun& run, const Activations& x, const Activations& y) {
     const Activations squares = scratch_activations(recorder_, DType::float32, x.images, x.extent, false);
     map_activations(recorder_, Expression::parse("in0 * in0"), {x}, squares);
     const Activations factors = scratch_activations(recorder_, DType::float32, x.images, x.extent, false);
-    // One image per batch item, with channels as its rows; sums of five channels are a pooling.
+    // Views channels as the rows of an image, so that the sum over five channels is a pooling.
     const auto rows = [&](const Activations& a) {
-      const int64_t channels = a.extent.channels, pixels = size(a.extent.elements()) / channels;
-      return Operand{TensorDesc(a.dtype, {a.images, 1, channels, pixels}, Strides{size(a.stride), size(a.stride), 1, channels}), a.range};
+      const int64_t channels = a.extent.channels, pixels = to_signed(a.extent.elements()) / channels;
+      return Operand{TensorDesc(a.dtype, {a.images, 1, channels, pixels}, Strides{to_signed(a.stride), to_signed(a.stride), 1, channels}),
+                     a.range};
     };
-    recorder_.run("pumice::SumPool", window_attributes({.kx = 5, .left = 2, .right = 2}, true), {rows(squares)}, rows(factors),
-                  lrn_factor());
+    recorder_.record_operator("pumice::SumPool", make_window_attributes({.kx = 5, .left = 2, .right = 2}, true), {rows(squares)},
+                              rows(factors), make_lrn_factor_expression());
     std::vector<Activations> operands{x, factors};
     Expression result = Expression::parse("in0 * in1");
     if (run.has_eltwise_add) {
-      operands.push_back(eltwise(run));
+      operands.push_back(get_eltwise_input(run));
       result = Expression::parse("in0 * in1 + in2");
     }
     map_activations(recorder_, apply_final_stages(run, result), operands, y);
   }
 
-  static int64_t size(uint64_t value) { return static_cast<int64_t>(value); }
+  static int64_t to_signed(uint64_t value) { return static_cast<int64_t>(value); }
 
   Lowering& lowering_;
   Recorder& recorder_;
   const ConvCommand& command_;
-  std::map<const Run*, PackedWeights> packed_;  // weights of the runs that have a convolution
+  std::map<const ConvRun*, PackedWeights> packed_;  // weights of the runs that have a convolution
   Activations input_;
   BufferRange eltwise_input_, slopes_;
 };

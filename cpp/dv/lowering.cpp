@@ -13,7 +13,7 @@ bool is_aligned(const BufferRange& range) {
 
 // Kernels write whole elements if the device stores float16, else whole words.
 bool is_written_exactly(const Recorder& recorder, const BufferRange& range) {
-  return range.bytes % 4 == 0 || storage_of(recorder.context()->info(), DType::float16) == Storage::fp16;
+  return range.bytes % 4 == 0 || storage_of(recorder.context()->info(), DType::float16) == StorageType::fp16;
 }
 
 }  // namespace
@@ -49,19 +49,19 @@ Expression apply_activation(const Expression& x, Activation activation, float sl
   }
 }
 
-BufferRange readable_range(Recorder& recorder, const MemoryAddress& address, uint64_t bytes, bool snapshot) {
+BufferRange make_readable_range(Recorder& recorder, const MemoryAddress& address, uint64_t bytes, bool snapshot) {
   const BufferRange range{address.memory->buffer(), address.offset, bytes};
   if (is_aligned(range) && !snapshot) return range;
-  const BufferRange copy = recorder.scratch(bytes);
+  const BufferRange copy = recorder.allocate_scratch(bytes);
   recorder.copy_bytes(range, copy);
   return copy;
 }
 
-BufferRange writable_range(Recorder& recorder, const BufferRange& target) {
-  return is_aligned(target) && is_written_exactly(recorder, target) ? target : recorder.scratch(target.bytes);
+BufferRange make_writable_range(Recorder& recorder, const BufferRange& target) {
+  return is_aligned(target) && is_written_exactly(recorder, target) ? target : recorder.allocate_scratch(target.bytes);
 }
 
-void finish_write(Recorder& recorder, const BufferRange& written, const BufferRange& target) {
+void copy_back_if_scratch(Recorder& recorder, const BufferRange& written, const BufferRange& target) {
   if (written.buffer != target.buffer) recorder.copy_bytes(written, target);
 }
 

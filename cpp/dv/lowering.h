@@ -13,10 +13,10 @@ namespace pumice::dv {
 struct TrackedWeights {
   MemoryRange range;
   std::vector<std::byte> packed;
-  uint64_t publish_count, device_writes;  // the memory's counters before the read
+  uint64_t publish_count, device_writes;  // counters of the memory before the weights were read
 };
 
-// State of lowering one list.
+// State of the lowering of one command list.
 struct Lowering {
   std::shared_ptr<const Context> context;
   Recorder recorder;
@@ -32,16 +32,16 @@ struct Lowering {
 void lower_conv(Lowering& lowering, const ConvCommand& command);
 void lower_fc(Lowering& lowering, const FcCommand& command);
 void lower_ipu(Lowering& lowering, const IpuCommand& command);
-void lower_maximizer(Lowering& lowering, const MaximizerCommand& command);
+void lower_argmax(Lowering& lowering, const ArgmaxCommand& command);
 
 // Returns the unrounded activation of `x`. `slope`: slope of leaky ReLU; the expression refers to PReLU's slopes as kSlopes.
 Expression apply_activation(const Expression& x, Activation activation, float slope);
 inline constexpr std::string_view kSlopes = "slopes";  // name of the PReLU slopes in the expression
 
 // Returns a float16 range that operators can read: the memory itself, or a scratch copy if its address is misaligned.
-BufferRange readable_range(Recorder& recorder, const MemoryAddress& address, uint64_t bytes, bool snapshot = false);
-// Returns a range for operators to write: the target itself, or scratch memory that finish_write() copies to the target.
-BufferRange writable_range(Recorder& recorder, const BufferRange& target);
-void finish_write(Recorder& recorder, const BufferRange& written, const BufferRange& target);
+BufferRange make_readable_range(Recorder& recorder, const MemoryAddress& address, uint64_t bytes, bool snapshot = false);
+// Returns a range that operators can write: the target itself, or scratch memory that copy_back_if_scratch() copies to the target.
+BufferRange make_writable_range(Recorder& recorder, const BufferRange& target);
+void copy_back_if_scratch(Recorder& recorder, const BufferRange& written, const BufferRange& target);
 
 }  // namespace pumice::dv

@@ -7,16 +7,16 @@
 namespace pumice::dv {
 namespace {
 
-constexpr uint64_t kScratchGranularity = 256;  // granularity of scratch memory
+constexpr uint64_t kScratchGranularity = 256;  // sizes of scratch buffers are multiples of this
 
 // Returns the range bound to a slot.
-DescribedRange bound_range(const Operand& operand) {
+DescribedRange make_bound_range(const Operand& operand) {
   return BufferRange{operand.range.buffer, operand.range.offset, operand.desc.bytes()};
 }
 
 }  // namespace
 
-BufferRange Recorder::scratch(uint64_t bytes) {
+BufferRange Recorder::allocate_scratch(uint64_t bytes) {
   if (bytes == 0) return {};
   const auto fits = [&](const std::shared_ptr<Buffer>& buffer) { return buffer->bytes() >= bytes; };
   const auto found = std::find_if(free_.begin(), free_.end(), fits);
@@ -32,23 +32,24 @@ BufferRange Recorder::scratch(uint64_t bytes) {
 void Recorder::end_command() {
   free_.insert(free_.end(), used_.begin(), used_.end());
   used_.clear();
-  std::ranges::sort(free_, {}, [](const auto& buffer) { return buffer->bytes(); });  // best fit first
+  std::ranges::sort(free_, {},
+                    [](const auto& buffer) { return buffer->bytes(); });  // smallest first, so that the search finds the best fit
 }
 
-BufferRange Recorder::constant(const HostTensor& values) {
+BufferRange Recorder::upload_constant(const HostTensor& values) {
   const auto buffer = Buffer::create(context_, values.desc.bytes());
   upload({buffer, 0, values.desc.element_bytes()}, {values.data, values.desc.element_bytes()});
   return {buffer, 0, buffer->bytes()};
 }
 
-void Recorder::run(std::string_view op, const Attributes& attributes, const std::vector<Operand>& inputs, const Operand& output,
-                   const std::optional<Expression>& epilogue) {
+void Recorder::record_operator(std::string_view op, const Attributes& attributes, const std::vector<Operand>& inputs, const Operand& output,
+                               const std::optional<Expression>& epilogue) {
   std::vector<std::optional<TensorDesc>> descs;
   for (const Operand& input : inputs) descs.emplace_back(input.desc);
   add(Operator(op, std::move(descs), {output.desc}, attributes), inputs, output, epilogue);
 }
 
-void Recorder::map(const Expression& expression, const std::vector<Operand>& inputs, const Operand& output) {
+void Recorder::record_expression(const Expression& expression, const std::vector<Operand>& inputs, const Operand& output) {
   std::vector<TensorDesc> descs;
   for (const Operand& input : inputs) descs.push_back(input.desc);
   add(Operator(expression, descs, output.desc), inputs, output, {});
@@ -61,12 +62,12 @@ void Recorder::add(const Operator& op, const std::vector<Operand>& inputs, const
   Bindings executed;
   BufferArray owned;
   for (const Operand& input : inputs) {
-    executed.push_back(input.desc.owned ? Binding() : Binding(bound_range(input)));
-    owned.push_back(input.desc.owned ? bound_range(input) : DescribedRange());
+    executed.push_back(input.desc.owned ? Binding() : Binding(make_bound_range(input)));
+    owned.push_back(input.desc.owned ? make_bound_range(input) : DescribedRange());
   }
-  table->bind(std::move(executed), {bound_range(output)});
+  table->bind(std::move(executed), {make_bound_range(output)});
   const BindingProperties properties = compiled->binding_properties();
-  if (properties.temporary_bytes > 0) table->bind_temporary(DescribedRange(scratch(properties.temporary_bytes)));
+  if (properties.temporary_bytes > 0) table->bind_temporary(DescribedRange(allocate_scratch(properties.temporary_bytes)));
   const bool has_owned = std::ranges::any_of(inputs, [](const Operand& input) { return input.desc.owned; });
   Binding persistent;
   if (properties.persistent_bytes > 0) {
@@ -80,7 +81,7 @@ void Recorder::add(const Operator& op, const std::vector<Operand>& inputs, const
 }
 
 void Recorder::copy_bytes(const BufferRange& source, const BufferRange& target) {
-  const auto kernel = context_->attachment<KernelLibrary>()->find(context_, "copy_16bit.comp", Storage::fp32);
+  const auto kernel = context_->attachment<KernelLibrary>()->get_variant(context_, "copy_16bit.comp", StorageType::fp32);
   const uint64_t alignment = std::max<uint64_t>(context_->limit("minStorageBufferOffsetAlignment"), kTensorAlignment);
   const uint64_t largest = context_->limit("maxStorageBufferRange") / alignment * alignment - 2 * alignment;
   for (uint64_t copied_bytes = 0; copied_bytes < source.bytes; copied_bytes += largest) {
@@ -107,7 +108,7 @@ void Recorder::copy_bytes(const BufferRange& source, const BufferRange& target) 
   }
 }
 
-void Recorder::initialize(const Interrupted& interrupted) {
+void Recorder::initialize(const InterruptCallback& interrupted) {
   if (owner_operators_.empty()) return;
   const auto initializer = std::make_shared<Initializer>(context_, owner_operators_);
   BindingTable table(initializer);
@@ -121,9 +122,9 @@ void Recorder::initialize(const Interrupted& interrupted) {
   owner_operators_.clear(), owned_bindings_.clear(), persistent_bindings_.clear();
 }
 
-std::unique_ptr<pumice::CommandList> Recorder::list() const {
+std::unique_ptr<pumice::CommandList> Recorder::make_command_list() const {
   auto commands = std::make_unique<pumice::CommandList>(context_);
-  for (const Item& item : items_) {
+  for (const RecordedItem& item : items_) {
     if (item.dispatch)
       commands->dispatch(*item.dispatch);
     else

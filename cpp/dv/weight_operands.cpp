@@ -5,59 +5,59 @@
 namespace pumice::dv {
 namespace {
 
-int64_t signed_size(uint64_t value) {
+int64_t to_signed(uint64_t value) {
   return static_cast<int64_t>(value);
 }
 
 // Allocates a dense tensor in scratch memory.
-Operand scratch_operand(Recorder& recorder, DType dtype, Shape shape) {
+Operand allocate_scratch_operand(Recorder& recorder, DType dtype, Shape shape) {
   const TensorDesc desc(dtype, std::move(shape));
-  return {desc, recorder.scratch(desc.bytes())};
+  return {desc, recorder.allocate_scratch(desc.bytes())};
 }
 
 // Views a part of `range` as a vector.
-Operand vector_view(const BufferRange& range, uint64_t offset, DType dtype, uint64_t count) {
-  const TensorDesc desc(dtype, {signed_size(count)});
+Operand make_vector_view(const BufferRange& range, uint64_t offset, DType dtype, uint64_t count) {
+  const TensorDesc desc(dtype, {to_signed(count)});
   return {desc, {range.buffer, range.offset + offset, desc.bytes()}};
 }
 
 // Returns values that operators read when the list is prepared.
-Operand constant_operand(Recorder& recorder, DType dtype, Shape shape, const std::vector<uint16_t>& fp16_values) {
+Operand make_constant_operand(Recorder& recorder, DType dtype, Shape shape, const std::vector<uint16_t>& fp16_values) {
   const HostTensor stored = HostTensor::copy_of(TensorDesc(DType::float16, shape), fp16_values.data()).converted(dtype);
-  return {TensorDesc(dtype, std::move(shape), {}, true), recorder.constant(stored)};
+  return {TensorDesc(dtype, std::move(shape), {}, true), recorder.upload_constant(stored)};
 }
 
 Operand gather(Recorder& recorder, const Operand& source, const Operand& indices, Shape shape) {
-  const Operand result = scratch_operand(recorder, source.desc.dtype, std::move(shape));
-  recorder.run("Gather", {}, {source, indices}, result);
+  const Operand result = allocate_scratch_operand(recorder, source.desc.dtype, std::move(shape));
+  recorder.record_operator("Gather", {}, {source, indices}, result);
   return result;
 }
 
 // Gathers elements of `source` by host-side indices.
 Operand gather(Recorder& recorder, const Operand& source, const std::vector<int32_t>& indices, const Shape& shape) {
   const TensorDesc desc(DType::int32, shape);
-  return gather(recorder, source, {desc, recorder.constant(HostTensor::copy_of(desc, indices.data()))}, shape);
+  return gather(recorder, source, {desc, recorder.upload_constant(HostTensor::copy_of(desc, indices.data()))}, shape);
 }
 
 // Dequantizes bytes to float16 by the layer's table.
 Operand dequantize(Recorder& recorder, const Operand& bytes, const BufferRange& table) {
-  const Operand indices = scratch_operand(recorder, DType::int32, bytes.desc.shape);
-  recorder.map(Expression::parse("i32(in0)"), {bytes}, indices);
-  return gather(recorder, vector_view(table, 0, DType::float16, kTableEntries), indices, bytes.desc.shape);
+  const Operand indices = allocate_scratch_operand(recorder, DType::int32, bytes.desc.shape);
+  recorder.record_expression(Expression::parse("i32(in0)"), {bytes}, indices);
+  return gather(recorder, make_vector_view(table, 0, DType::float16, kTableEntries), indices, bytes.desc.shape);
 }
 
 Operand convert(Recorder& recorder, const Operand& x, DType dtype) {
   if (x.desc.dtype == dtype) return x;
-  const Operand result = scratch_operand(recorder, dtype, x.desc.shape);
-  recorder.map(Expression::name("in0"), {x}, result);
+  const Operand result = allocate_scratch_operand(recorder, dtype, x.desc.shape);
+  recorder.record_expression(Expression::name("in0"), {x}, result);
   return result;
 }
 
 // Permutes one run's weights to the operator's layout.
 class WeightPermutation {
  public:
-  WeightPermutation(const Run& run, bool transposed)
-      : dims_(weight_dims(run.input, run.shape)), transposed_(transposed), swapped_(transposed && !is_depthwise(run.shape.conv)) {}
+  WeightPermutation(const ConvRun& run, bool transposed)
+      : dims_(make_weight_dims(run.input, run.shape)), transposed_(transposed), swapped_(transposed && !is_depthwise(run.shape.conv)) {}
 
   const ConvDims& dims() const { return dims_; }
   Shape shape() const {
@@ -86,7 +86,7 @@ class WeightPermutation {
   bool transposed_, swapped_;
 };
 
-ConvOperands make_host_operands(Recorder& recorder, const Run& run, const WeightPermutation& order, std::span<const std::byte> packed,
+ConvOperands make_host_operands(Recorder& recorder, const ConvRun& run, const WeightPermutation& order, std::span<const std::byte> packed,
                                 DType dtype) {
   const ConvDims& dims = order.dims();
   const auto channels = static_cast<size_t>(dims.kernels);
@@ -96,20 +96,22 @@ ConvOperands make_host_operands(Recorder& recorder, const Run& run, const Weight
     unpack_dil_weights(dims, packed, target);
   else
     unpack_conv_weights(dims, packed, target);
-  ConvOperands result{
-      constant_operand(recorder, dtype, order.shape(), order(values)), constant_operand(recorder, dtype, {dims.kernels}, bias), {}};
-  if (dims.prelu) result.slopes = recorder.constant(HostTensor::copy_of(TensorDesc(DType::float16, {dims.kernels}), slopes.data()));
+  ConvOperands result{make_constant_operand(recorder, dtype, order.shape(), order(values)),
+                      make_constant_operand(recorder, dtype, {dims.kernels}, bias),
+                      {}};
+  if (dims.prelu) result.slopes = recorder.upload_constant(HostTensor::copy_of(TensorDesc(DType::float16, {dims.kernels}), slopes.data()));
   return result;
 }
 
-ConvOperands make_device_operands(Recorder& recorder, const Run& run, const WeightPermutation& order, const BufferRange& packed,
+ConvOperands make_device_operands(Recorder& recorder, const ConvRun& run, const WeightPermutation& order, const BufferRange& packed,
                                   DType dtype) {
   const ConvDims& dims = order.dims();
-  const PackedOffsets offsets = run.shape.conv_window.dilated() ? dil_weight_offsets(dims) : conv_weight_offsets(dims);
-  const Operand fp16_values = vector_view(packed, 0, DType::float16, packed.bytes / sizeof(uint16_t));
+  const PackedOffsets offsets = run.shape.conv_window.dilated() ? compute_dil_offsets(dims) : compute_conv_offsets(dims);
+  const Operand fp16_values = make_vector_view(packed, 0, DType::float16, packed.bytes / sizeof(uint16_t));
   const Operand weights =
       dims.quantized
-          ? dequantize(recorder, gather(recorder, vector_view(packed, 0, DType::uint8, packed.bytes), order(offsets.values), order.shape()),
+          ? dequantize(recorder,
+                       gather(recorder, make_vector_view(packed, 0, DType::uint8, packed.bytes), order(offsets.values), order.shape()),
                        packed)
           : gather(recorder, fp16_values, order(offsets.values), order.shape());
   ConvOperands result{
@@ -122,31 +124,31 @@ ConvOperands make_device_operands(Recorder& recorder, const Run& run, const Weig
 
 PackedWeights::PackedWeights(Lowering& lowering, const MemoryRange& range, bool snapshot) {
   if (lowering.may_be_written(range))
-    on_device_ = readable_range(lowering.recorder, {range.memory, range.offset}, range.bytes, snapshot);
+    on_device_ = make_readable_range(lowering.recorder, {range.memory, range.offset}, range.bytes, snapshot);
   else
     on_host_ = lowering.read_tracked_weights(range);
 }
 
-ConvOperands conv_operands(Recorder& recorder, const Run& run, const PackedWeights& packed, DType dtype, bool transposed) {
+ConvOperands make_conv_operands(Recorder& recorder, const ConvRun& run, const PackedWeights& packed, DType dtype, bool transposed) {
   const WeightPermutation order(run, transposed);
   if (packed.on_device()) return make_device_operands(recorder, run, order, packed.device(), dtype);
   return make_host_operands(recorder, run, order, packed.host(), dtype);
 }
 
-FcOperands fc_operands(Recorder& recorder, const FcDims& dims, const PackedWeights& packed) {
-  const int64_t inputs = signed_size(dims.inputs()), outputs = signed_size(dims.outputs());
+FcOperands make_fc_operands(Recorder& recorder, const FcDims& dims, const PackedWeights& packed) {
+  const int64_t inputs = to_signed(dims.inputs()), outputs = to_signed(dims.outputs());
   if (!packed.on_device()) {
     std::vector<uint16_t> values(dims.inputs() * dims.outputs()), bias(dims.outputs());
     unpack_fc_weights(dims, packed.host(), {.values = values.data(), .bias = bias.data()});
-    return {constant_operand(recorder, DType::float16, {outputs, inputs}, values),
-            constant_operand(recorder, DType::float16, {outputs}, bias)};
+    return {make_constant_operand(recorder, DType::float16, {outputs, inputs}, values),
+            make_constant_operand(recorder, DType::float16, {outputs}, bias)};
   }
-  const FcOffsets offsets = fc_offsets(dims);
+  const FcOffsets offsets = compute_fc_offsets(dims);
   Operand weights =
-      vector_view(packed.device(), offsets.weights, dims.quantized ? DType::uint8 : DType::float16, dims.inputs() * dims.outputs());
+      make_vector_view(packed.device(), offsets.weights, dims.quantized ? DType::uint8 : DType::float16, dims.inputs() * dims.outputs());
   weights.desc = TensorDesc(weights.desc.dtype, {outputs, inputs});
   if (dims.quantized) weights = dequantize(recorder, weights, packed.device());
-  return {weights, vector_view(packed.device(), offsets.bias, DType::float16, dims.outputs())};
+  return {weights, make_vector_view(packed.device(), offsets.bias, DType::float16, dims.outputs())};
 }
 
 }  // namespace pumice::dv

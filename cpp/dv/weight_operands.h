@@ -12,8 +12,8 @@ class PackedWeights {
   // `snapshot`: the command overwrites the weights before it reads them.
   PackedWeights(Lowering& lowering, const MemoryRange& range, bool snapshot);
   bool on_device() const { return on_device_.has_value(); }
-  const BufferRange& device() const { return *on_device_; }      // aligned for operators
-  std::span<const std::byte> host() const { return *on_host_; }  // valid as long as the lowering
+  const BufferRange& device() const { return *on_device_; }      // at an offset that operators accept
+  std::span<const std::byte> host() const { return *on_host_; }  // valid as long as the Lowering
 
  private:
   std::optional<BufferRange> on_device_;
@@ -27,12 +27,12 @@ struct ConvOperands {
 };
 
 // Returns operands with the dtype in which the operator computes.
-ConvOperands conv_operands(Recorder& recorder, const Run& run, const PackedWeights& packed, DType dtype, bool transposed);
+ConvOperands make_conv_operands(Recorder& recorder, const ConvRun& run, const PackedWeights& packed, DType dtype, bool transposed);
 
 struct FcOperands {
-  Operand weights, bias;  // float16: [outputs, inputs], [outputs]
+  Operand weights, bias;  // float16 tensors of shape [outputs, inputs] and [outputs]
 };
 
-FcOperands fc_operands(Recorder& recorder, const FcDims& dims, const PackedWeights& packed);
+FcOperands make_fc_operands(Recorder& recorder, const FcDims& dims, const PackedWeights& packed);
 
 }  // namespace pumice::dv

@@ -14,14 +14,14 @@
 namespace pumice {
 namespace {
 
-// The shaders compiled by this process, with counts of their origin.
-struct ProcessState {
+// The shader cache of this process, and counts of compilations and cache hits.
+struct CompileState {
   ShaderMemoryCache cache;
   std::atomic<uint64_t> compiled{0}, from_memory{0}, from_disk{0};
 };
 
-ProcessState& state() {
-  static auto* const instance = new ProcessState;  // outlives every thread that compiles
+CompileState& get_compile_state() {
+  static auto* const instance = new CompileState;  // never destroyed: a thread may still compile at exit
   return *instance;
 }
 
@@ -45,16 +45,16 @@ std::shared_ptr<const Shader> make_shader(const std::string& key, const std::str
 }
 
 // Returns a shader with these options. Sources that ignore an option share the compiled shader; only its recorded options differ.
-std::shared_ptr<const Shader> with_options(std::shared_ptr<const Shader> shader, const ShaderOptions& options) {
+std::shared_ptr<const Shader> copy_with_options(std::shared_ptr<const Shader> shader, const ShaderOptions& options) {
   if (shader->options == options) return shader;
   auto copy = std::make_shared<Shader>(*shader);
   copy->options = options;
   return copy;
 }
 
-// Returns the shader of a disk entry; null if there is none or if another compiler wrote it.
-std::shared_ptr<const Shader> shader_from_disk(const std::string& key, const std::string& name, const ShaderOptions& options,
-                                               const ShaderPrefix& prefix, const std::optional<LocalSize>& local_size) {
+// Loads a shader from the disk cache; returns null if the entry is missing or invalid.
+std::shared_ptr<const Shader> load_shader_from_disk(const std::string& key, const std::string& name, const ShaderOptions& options,
+                                                    const ShaderPrefix& prefix, const std::optional<LocalSize>& local_size) {
   try {
     if (auto cached = read_cached_shader(key)) return make_shader(key, name, options, prefix, local_size, std::move(*cached));
   } catch (const Error&) {
@@ -65,34 +65,35 @@ std::shared_ptr<const Shader> shader_from_disk(const std::string& key, const std
 }  // namespace
 
 std::shared_ptr<const Shader> compile(const std::string& source, const std::string& name, const ShaderOptions& options,
-                                      const Macros& macros, const Includes& includes, const std::optional<LocalSize>& local_size) {
+                                      const Macros& macros, const IncludeSearchPath& includes, const std::optional<LocalSize>& local_size) {
   HostSpan span("compile", name);
   check_options(options);
   if (local_size && std::ranges::find(*local_size, 0u) != local_size->end())
     throw BindingError("K2", "local_size", "", "one to three whole numbers from 1 on", "0");
   const SourceSet sources(name, source, includes);
   const ShaderPrefix prefix = make_shader_prefix(sources, options, macros);
-  const std::string key = shader_key(sources, prefix, options, local_size);
-  if (auto shader = state().cache.find(key)) {
-    ++state().from_memory;
+  const std::string key = compute_shader_key(sources, prefix, options, local_size);
+  if (auto shader = get_compile_state().cache.find(key)) {
+    ++get_compile_state().from_memory;
     span.rename("shader from memory");
-    return with_options(std::move(shader), options);
+    return copy_with_options(std::move(shader), options);
   }
-  if (auto shader = shader_from_disk(key, name, options, prefix, local_size)) {
-    ++state().from_disk;
+  if (auto shader = load_shader_from_disk(key, name, options, prefix, local_size)) {
+    ++get_compile_state().from_disk;
     span.rename("shader from disk");
-    return with_options(state().cache.insert(key, std::move(shader)), options);
+    return copy_with_options(get_compile_state().cache.insert(key, std::move(shader)), options);
   }
   CompiledShader compiled = compile_to_spirv(sources, prefix, options, local_size);
-  ++state().compiled;
+  ++get_compile_state().compiled;
   write_cached_shader(key, compiled);
-  return with_options(state().cache.insert(key, make_shader(key, name, options, prefix, local_size, std::move(compiled))), options);
+  return copy_with_options(get_compile_state().cache.insert(key, make_shader(key, name, options, prefix, local_size, std::move(compiled))),
+                           options);
 }
 
 std::shared_ptr<const Shader> shader_from_spirv(const std::vector<uint32_t>& spirv, const std::string& name, const ShaderOptions& options) {
   auto shader = std::make_shared<Shader>();
   shader->name = name;
-  shader->key = Sha256().field("spirv").bytes(std::as_bytes(std::span(spirv))).hex();
+  shader->key = Sha256().add_field("spirv").add_bytes(std::as_bytes(std::span(spirv))).hex();
   shader->options = options;
   shader->spirv = spirv;
   flatten_descriptor_sets(shader->spirv);
@@ -102,28 +103,28 @@ std::shared_ptr<const Shader> shader_from_spirv(const std::vector<uint32_t>& spi
 }
 
 std::string find_loop_locations(const std::string& source, const std::string& name, ShaderOptions options, const Macros& macros,
-                                const Includes& includes, const std::optional<LocalSize>& local_size) try {
+                                const IncludeSearchPath& includes, const std::optional<LocalSize>& local_size) try {
   options.source_lines = true;
   const SourceSet sources(name, source, includes);
   std::string text;
   for (const auto& [file, line] :
        find_loop_lines(compile_to_spirv(sources, make_shader_prefix(sources, options, macros), options, local_size).spirv))
-    text += (text.empty() ? "" : ", ") + display_name(sources, file) + ":" + std::to_string(line);
+    text += (text.empty() ? "" : ", ") + get_display_name(sources, file) + ":" + std::to_string(line);
   return text;
-} catch (const Error&) {  // an included file has changed
+} catch (const Error&) {  // for example because an included file has changed
   return {};
 }
 
-std::vector<std::string> included_files(const std::string& source, const std::string& name, const Includes& includes) {
-  return SourceSet(name, source, includes).searched_files();
+std::vector<std::string> find_included_files(const std::string& source, const std::string& name, const IncludeSearchPath& includes) {
+  return SourceSet(name, source, includes).list_searched_files();
 }
 
 std::string Shader::disassemble() const {
   return disassemble_spirv(spirv);
 }
 
-CompileCounts compile_counts() {
-  return {state().compiled, state().from_memory, state().from_disk};
+CompileCounts get_compile_counts() {
+  return {get_compile_state().compiled, get_compile_state().from_memory, get_compile_state().from_disk};
 }
 
 }  // namespace pumice

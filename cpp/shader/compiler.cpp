@@ -8,7 +8,7 @@
 #include "core/error.h"
 #include "shader/debug/bounds_checks.h"
 #include "shader/debug/debug_instrumentation.h"
-#include "shader/debug/thread_guard.h"
+#include "shader/debug/invocation_guard.h"
 #include "shader/source/diagnostics.h"
 #include "shader/source/glslang_loader.h"
 #include "shader/source/source_limits.h"
@@ -20,9 +20,9 @@ namespace {
 
 constexpr std::string_view kVersion = "450";
 
-std::string version_directive(const SourceSet& sources) {
+std::string make_version_directive(const SourceSet& sources) {
   const SourceFile& file = sources.files().front();
-  const auto& line = file.facts->version;
+  const auto& line = file.scan->version;
   if (line.empty()) return "#version " + std::string(kVersion) + "\n";
   const std::string number(line.size() > 1 ? line[1].text : ""), profile(line.size() > 2 ? line[2].text : "");
   const auto is_one_of = [&](std::initializer_list<std::string_view> versions) {
@@ -42,7 +42,7 @@ std::string version_directive(const SourceSet& sources) {
 std::string blank_version_directive(const SourceFile& file) {
   std::string text = file.text;
   if (!text.ends_with('\n')) text += '\n';  // glslang's preprocessor fails on a string that ends mid-line
-  const auto& line = file.facts->version;
+  const auto& line = file.scan->version;
   if (line.empty()) return text;
   const size_t hash = text.rfind('#', line.front().offset), end = line.back().offset + line.back().text.size();
   std::replace_if(
@@ -50,7 +50,7 @@ std::string blank_version_directive(const SourceFile& file) {
   return text;
 }
 
-// Checks that it is a name, or a name with parameters: "TILE", "EPILOGUE(x)".
+// Throws ShaderCompileError unless `name` is an identifier, optionally with parameters: "TILE", "EPILOGUE(x)".
 void check_macro_name(const std::string& name) {
   const auto tokens = tokenize(name);
   const bool word = !tokens.empty() && tokens[0].kind == TokenKind::word && tokens[0].offset == 0;
@@ -60,7 +60,7 @@ void check_macro_name(const std::string& name) {
     throw ShaderCompileError("a macro's name is a word, or a word and parameters, as TILE or EPILOGUE(x): given '" + name + "'");
 }
 
-std::string macro_definitions(const Macros& macros) {
+std::string make_macro_definitions(const Macros& macros) {
   std::string text;
   for (const auto& [name, value] : macros) {
     check_macro_name(name);
@@ -71,24 +71,24 @@ std::string macro_definitions(const Macros& macros) {
   return text;
 }
 
-// A part of the source that the compiler sees, with its name for messages.
+// One of the strings that form a source, with the name that compiler messages use for it.
 struct SourceString {
   std::string name, text;
 };
 
-using Result = std::unique_ptr<const PumiceGlslangResult, void (*)(const PumiceGlslangResult*)>;
+using GlslangResult = std::unique_ptr<const PumiceGlslangResult, void (*)(const PumiceGlslangResult*)>;
 
-struct IncludeSearch {
+struct IncludeContext {
   const SourceSet& sources;
   std::string message;  // reason why the last include was not found
 };
 
 bool find_include(void* user, const char* path, const char* includer, PumiceString* name, PumiceString* text) {
-  auto& search = *static_cast<IncludeSearch*>(user);
+  auto& search = *static_cast<IncludeContext*>(user);
   const SourceSet& sources = search.sources;
   // glslang names the first string of the source, not the user's file, as the outermost includer.
-  const size_t from = sources.find_by_alias(includer).value_or(0);
-  const auto file = sources.find(path, from);
+  const size_t from = sources.find_file_by_alias(includer).value_or(0);
+  const auto file = sources.find_include(path, from);
   if (!file) {
     search.message = sources.describe_missing_include(path, from);
     *text = {search.message.data(), search.message.size()};
@@ -100,21 +100,21 @@ bool find_include(void* user, const char* path, const char* includer, PumiceStri
   return true;
 }
 
-// Runs glslang over the same sources for the same target. Throws ShaderCompileError with its messages.
-class GlslangRun {
+// Runs glslang on the sources of one shader. Throws ShaderCompileError with its messages.
+class GlslangCompiler {
  public:
-  // `debug` has the sources to compile if debugging is on; messages refer to the original sources. `depth`: an upper bound on the nesting.
-  GlslangRun(const SourceSet& sources, const DebugInstrumentation& debug, const ShaderOptions& options, size_t depth)
+  // `debug`: provides the sources to compile if debugging is on; messages refer to the original ones. `depth`: upper bound on nesting.
+  GlslangCompiler(const SourceSet& sources, const DebugInstrumentation& debug, const ShaderOptions& options, size_t depth)
       : sources_(sources), debug_(debug), options_(options), search_{debug.sources(), {}}, stack_bytes_(estimate_stack_bytes(depth)) {}
 
   std::string preprocess(const std::vector<SourceString>& source_strings) {
-    const Result result = run(source_strings, true);
+    const GlslangResult result = run_glslang(source_strings, true);
     return std::string(result->text.text, result->text.bytes);
   }
 
   std::vector<uint32_t> compile(const std::vector<SourceString>& source_strings) {
-    const Result result = run(source_strings, false);
-    warnings_ = diagnostics(*result).warnings;
+    const GlslangResult result = run_glslang(source_strings, false);
+    warnings_ = parse_diagnostics(*result).warnings;
     std::vector<uint32_t> spirv(result->spirv, result->spirv + result->words);
     flatten_descriptor_sets(spirv);
     return spirv;
@@ -123,18 +123,18 @@ class GlslangRun {
   std::vector<std::string> take_warnings() { return std::move(warnings_); }
 
  private:
-  // Only touched pages use memory, but the whole stack uses address space, which may be scarce.
+  // Only touched pages use physical memory, but the whole stack takes address space, which may be limited.
   static size_t estimate_stack_bytes(size_t depth) {
     constexpr size_t kMinBytes = size_t{4} << 20, kMaxBytes = size_t{256} << 20;
     return std::min(kMinBytes + depth * ((kMaxBytes - kMinBytes) / kMaxSourceDepth), kMaxBytes);
   }
 
-  Diagnostics diagnostics(const PumiceGlslangResult& result) const {
+  Diagnostics parse_diagnostics(const PumiceGlslangResult& result) const {
     const std::string_view log(result.log.text, result.log.bytes);
-    return parse_log(debug_.enabled() ? debug_.translate(log) : std::string(log), sources_);
+    return parse_compiler_log(debug_.is_enabled() ? debug_.translate_log(log) : std::string(log), sources_);
   }
 
-  Result run(const std::vector<SourceString>& source_strings, bool preprocess) {
+  GlslangResult run_glslang(const std::vector<SourceString>& source_strings, bool preprocess) {
     std::vector<const char*> strings, names;
     std::vector<int> bytes;
     for (const auto& source_string : source_strings) {
@@ -155,9 +155,9 @@ class GlslangRun {
                                        find_include,
                                        &search_,
                                        stack_bytes_};
-    Result result(glslang().run(&request), glslang().release);
+    GlslangResult result(get_glslang().run(&request), get_glslang().release);
     if (result && result->missing_bytes == 0) {
-      if (!result->ok) throw make_compile_error(diagnostics(*result).errors);
+      if (!result->ok) throw make_compile_error(parse_diagnostics(*result).errors);
       return result;
     }
     const size_t missing = result ? result->missing_bytes : stack_bytes_;
@@ -169,22 +169,22 @@ class GlslangRun {
   const SourceSet& sources_;
   const DebugInstrumentation& debug_;
   const ShaderOptions& options_;
-  IncludeSearch search_;
+  IncludeContext search_;
   size_t stack_bytes_;
   std::vector<std::string> warnings_;
 };
 
 void check_extensions(const ShaderOptions& options) {
-  std::vector<std::string> missing = missing_extensions(options.storage);
+  std::vector<std::string> missing = find_missing_extensions(options.storage);
   for (std::string& extension : missing)
     extension = "storage " + std::string(name(options.storage)) + " needs the GLSL extension " + extension + ", which glslang " +
-                std::string(glslang_version()) + " lacks";
+                std::string(get_glslang_version()) + " lacks";
   if (!missing.empty()) throw UnsupportedError(missing);
 }
 
 // Returns whether a shader may lack a local size. In compiled code a declared size of 1 looks like a missing size; only the source shows
 // the difference.
-bool may_lack_local_size(const Interface& interface) {
+bool may_lack_local_size(const ShaderInterface& interface) {
   const auto& id = interface.local_size_id;
   return interface.local_size == std::array<uint32_t, 3>{1, 1, 1} && !id[0] && !id[1] && !id[2];
 }
@@ -192,16 +192,16 @@ bool may_lack_local_size(const Interface& interface) {
 }  // namespace
 
 ShaderPrefix make_shader_prefix(const SourceSet& sources, const ShaderOptions& options, const Macros& macros) {
-  std::string definitions = macro_definitions(macros);
-  std::vector all_facts{std::make_shared<const SourceFacts>(definitions)};
-  for (const auto& file : sources.files()) all_facts.push_back(file.facts);
-  std::string prefix = version_directive(sources) + preamble(options, all_facts);
+  std::string definitions = make_macro_definitions(macros);
+  std::vector scans{std::make_shared<const ScannedSource>(definitions)};
+  for (const auto& file : sources.files()) scans.push_back(file.scan);
+  std::string prefix = make_version_directive(sources) + make_preamble(options, scans);
   return {std::move(prefix), std::move(definitions)};
 }
 
 namespace {
 
-// One compilation of a source, with its parts and its result.
+// Compiles one source to SPIR-V, with optional local size, invocation guard and debug instrumentation.
 class ShaderCompilation {
  public:
   ShaderCompilation(const SourceSet& sources, const ShaderPrefix& prefix, const ShaderOptions& options,
@@ -209,27 +209,27 @@ class ShaderCompilation {
       : sources_(sources),
         options_(options),
         local_size_(local_size),
-        size_(check_size(sources, prefix)),
+        size_(check_source_size(sources, prefix)),
         debug_(sources, prefix.macros, options),
-        run_(sources, debug_, options, debug_.enabled() ? kMaxSourceDepth : size_.depth),
-        user_(debug_.sources().files().front()),
-        first_line_("#line 1 \"" + user_.alias + "\"\n"),
+        compiler_(sources, debug_, options, debug_.is_enabled() ? kMaxSourceDepth : size_.depth),
+        user_file_(debug_.sources().files().front()),
+        first_line_("#line 1 \"" + user_file_.alias + "\"\n"),
         preamble_{"<preamble>", prefix.version_and_preamble},
         macros_{"<macros>", debug_.macros()},
-        user_source_{user_.alias, blank_version_directive(user_)} {}
+        user_source_{user_file_.alias, blank_version_directive(user_file_)} {}
 
   CompiledShader run() {
-    if (size_.may_be_deep) check_nesting(run_.preprocess({preamble_, macros_, {"<limits>", first_line_}, user_source_}), sources_);
-    result_.spirv = run_.compile(source_strings());
-    const Interface unguarded = reflect(result_.spirv);
+    if (size_.may_be_deep) check_nesting(compiler_.preprocess({preamble_, macros_, {"<limits>", first_line_}, user_source_}), sources_);
+    result_.spirv = compiler_.compile(make_source_strings());
+    const ShaderInterface unguarded = reflect(result_.spirv);
     if (std::ranges::find(unguarded.capabilities, "PhysicalStorageBufferAddresses") != unguarded.capabilities.end())
       throw UnsupportedError("buffer references (GL_EXT_buffer_reference): arrays are bound by name, each in a buffer block of its own");
     for (const BindingInterface& binding : unguarded.bindings)
       if (options_.debug && binding.name.ends_with(']'))
         throw UnsupportedError("debug=True: '" + binding.name + "' is an element of an array of blocks, whose indices are not checked");
-    if (options_.guard && (local_size_ || options_.guard_declared || may_lack_local_size(unguarded))) guard(unguarded);
-    result_.warnings = run_.take_warnings();
-    if (debug_.enabled()) {
+    if (options_.guard && (local_size_ || options_.guard_declared || may_lack_local_size(unguarded))) add_guard(unguarded);
+    result_.warnings = compiler_.take_warnings();
+    if (debug_.is_enabled()) {
       result_.debug.formats = debug_.formats();
       assign_debug_bindings(result_.spirv);
       if (options_.debug) result_.debug.accesses = add_bounds_checks(result_.spirv, sources_);
@@ -238,28 +238,27 @@ class ShaderCompilation {
   }
 
  private:
-  // Returns the source with a requested local size added. Text inserted before the user's source ends with first_line_, so that messages
-  // count the user's lines.
-  std::vector<SourceString> source_strings() {
+  // Returns the source strings, with the requested local size. Text inserted before the user's source ends with first_line_, so that line
+  // numbers in messages match the user's source.
+  std::vector<SourceString> make_source_strings() {
     std::vector<SourceString> source_strings{preamble_, macros_, user_source_};
     if (local_size_) {
-      if (declares_local_size(run_.preprocess({preamble_, macros_, {"<local size>", first_line_}, user_source_})))
+      if (declares_local_size(compiler_.preprocess({preamble_, macros_, {"<local size>", first_line_}, user_source_})))
         throw make_compile_error(
             {sources_.files().front().name + ": a local size is given and the text declares its own; expected one of them"});
-      source_strings.insert(source_strings.end() - 1, {"<local size>", local_size_declaration(*local_size_) + first_line_});
+      source_strings.insert(source_strings.end() - 1, {"<local size>", make_local_size_declaration(*local_size_) + first_line_});
     }
-    if (!debug_.enabled()) return source_strings;
+    if (!debug_.is_enabled()) return source_strings;
     if (!local_size_) source_strings.insert(source_strings.end() - 1, {"<debug>", first_line_});
-    return {{"<debug>", debug_.rewrite(run_.preprocess(source_strings))}};
+    return {{"<debug>", debug_.instrument(compiler_.preprocess(source_strings))}};
   }
 
-  // Compiles the shader again, with a guard. Only the SPIR-V of the first pass shows whether invocations cooperate, which rules out a
-  // guard.
-  void guard(const Interface& unguarded) {
+  // Recompiles the shader with an invocation guard, unless the SPIR-V of the first pass shows that invocations cooperate.
+  void add_guard(const ShaderInterface& unguarded) {
     const bool may_lack = may_lack_local_size(unguarded);
     if (!local_size_ && !may_lack && invocations_cooperate(result_.spirv)) return;
-    std::string text =
-        run_.preprocess({preamble_, macros_, {"<guard>", guard_prologue() + first_line_}, user_source_, {"<guard>", guard_epilogue()}});
+    std::string text = compiler_.preprocess(
+        {preamble_, macros_, {"<guard>", make_guard_prologue() + first_line_}, user_source_, {"<guard>", make_guard_epilogue()}});
     const bool is_declared = declares_local_size(text);
     if (is_declared && !options_.guard_declared) return;
     if (invocations_cooperate(result_.spirv)) {
@@ -269,20 +268,22 @@ class ShaderCompilation {
     result_.local_size_must_divide = unguarded.push_bytes > kMaxGuardedPushBytes;
     if (result_.local_size_must_divide && (is_declared || local_size_)) return;
     result_.chooses_local_size = !is_declared && !local_size_;
-    const std::string size = is_declared ? "" : local_size_ ? local_size_declaration(*local_size_) : spec_constant_local_size(unguarded);
+    const std::string size = is_declared   ? ""
+                             : local_size_ ? make_local_size_declaration(*local_size_)
+                                           : make_spec_constant_local_size(unguarded);
     if (result_.local_size_must_divide) {
-      result_.spirv = run_.compile(with_local_size(size));
+      result_.spirv = compiler_.compile(make_local_size_strings(size));
       return;
     }
-    if (debug_.enabled()) text = debug_.rewrite(text);
-    result_.spirv = run_.compile({{"<guard>", guarded_source(text, unguarded, sources_, size)}});
+    if (debug_.is_enabled()) text = debug_.instrument(text);
+    result_.spirv = compiler_.compile({{"<guard>", make_guarded_source(text, unguarded, sources_, size)}});
     result_.guarded = true;
   }
 
-  std::vector<SourceString> with_local_size(const std::string& size) {
+  std::vector<SourceString> make_local_size_strings(const std::string& size) {
     std::vector<SourceString> strings{preamble_, macros_, {"<local size>", size + first_line_}, user_source_};
-    if (!debug_.enabled()) return strings;
-    return {{"<debug>", debug_.rewrite(run_.preprocess(strings))}};
+    if (!debug_.is_enabled()) return strings;
+    return {{"<debug>", debug_.instrument(compiler_.preprocess(strings))}};
   }
 
   const SourceSet& sources_;
@@ -290,8 +291,8 @@ class ShaderCompilation {
   const std::optional<LocalSize>& local_size_;
   const SourceSize size_;
   DebugInstrumentation debug_;
-  GlslangRun run_;
-  const SourceFile& user_;
+  GlslangCompiler compiler_;
+  const SourceFile& user_file_;
   const std::string first_line_;
   const SourceString preamble_, macros_, user_source_;
   CompiledShader result_;
@@ -306,7 +307,7 @@ CompiledShader compile_to_spirv(const SourceSet& sources, const ShaderPrefix& pr
 }
 
 std::string disassemble_spirv(const std::vector<uint32_t>& spirv) {
-  const Result result(glslang().disassemble(spirv.data(), spirv.size()), glslang().release);
+  const GlslangResult result(get_glslang().disassemble(spirv.data(), spirv.size()), get_glslang().release);
   return {result->text.text, result->text.bytes};
 }
 

@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "shader/debug/debug_table.h"
+#include "shader/debug/debug_metadata.h"
 #include "shader/preamble/shader_options.h"
 #include "shader/source/source_set.h"
 #include "shader/spirv/interface.h"
@@ -17,15 +17,14 @@ namespace pumice {
 
 struct Shader {
   std::string name;
-  std::string key;  // hash of everything that the code was compiled from
+  std::string key;  // hash of all compilation inputs
   ShaderOptions options;
-  std::string preamble;  // text prepended to the source
+  std::string preamble;  // source text that the engine prepends
   std::vector<uint32_t> spirv;
-  Interface interface;
+  ShaderInterface interface;
   std::vector<std::string> warnings;
-  std::string
-      missing_local_size_error;  // why it cannot become a kernel: its invocations cooperate, but it has no local size; empty if it can
-  DebugTable debug;
+  std::string missing_local_size_error;  // error for use as a kernel: invocations cooperate without a local size; else empty
+  DebugMetadata debug;
 
   std::string disassemble() const;  // SPIR-V disassembly
 };
@@ -36,7 +35,7 @@ struct Shader {
 // must run. Throws ShaderCompileError (with the user's file, line number, source line and a caret; also if a local size is both declared
 // and given) or UnsupportedError.
 std::shared_ptr<const Shader> compile(const std::string& source, const std::string& name, const ShaderOptions& options,
-                                      const Macros& macros = {}, const Includes& includes = {},
+                                      const Macros& macros = {}, const IncludeSearchPath& includes = {},
                                       const std::optional<LocalSize>& local_size = {});
 
 // Returns the shader of a module that another compiler produced. Throws ShaderCompileError if it is malformed or lacks argument names.
@@ -44,15 +43,15 @@ std::shared_ptr<const Shader> shader_from_spirv(const std::vector<uint32_t>& spi
 
 // Returns the locations of a shader's loops, "kernel:6, kernel:9"; empty if unknown.
 std::string find_loop_locations(const std::string& source, const std::string& name, ShaderOptions options, const Macros& macros,
-                                const Includes& includes, const std::optional<LocalSize>& local_size);
+                                const IncludeSearchPath& includes, const std::optional<LocalSize>& local_size);
 
-// Returns the files on disk that compile() reads besides the shader itself, including those that it looked for and did not find.
-std::vector<std::string> included_files(const std::string& source, const std::string& name, const Includes& includes);
+// Returns the paths of all files that compile() would include, found or not.
+std::vector<std::string> find_included_files(const std::string& source, const std::string& name, const IncludeSearchPath& includes);
 
-// Counts how this process obtained its shaders, for tests and reports.
+// Number of shaders that this process compiled, or loaded from each cache.
 struct CompileCounts {
   uint64_t compiled = 0, from_memory = 0, from_disk = 0;
 };
-CompileCounts compile_counts();
+CompileCounts get_compile_counts();
 
 }  // namespace pumice

@@ -7,7 +7,7 @@
 #include "core/error.h"
 #include "core/files/cache_file.h"
 #include "core/files/hash.h"
-#include "shader/debug/thread_guard.h"
+#include "shader/debug/invocation_guard.h"
 #include "shader/source/glslang_loader.h"
 
 namespace pumice {
@@ -18,14 +18,14 @@ constexpr uint64_t kFormat = 8;
 constexpr std::string_view kKind = "spirv";
 constexpr size_t kMaxEntries = 2048;
 
-// The fixed-size head of an entry; NUL-terminated strings and the SPIR-V follow.
-struct EntryHeader {
+// Header of a cache entry. NUL-terminated strings and the SPIR-V follow it.
+struct CacheEntryHeader {
   uint32_t guarded = 0, chooses_local_size = 0, local_size_must_divide = 0;
   uint32_t warnings = 0, formats = 0, accesses = 0;
   uint32_t string_bytes = 0;
 };
 
-std::string entry_name(const std::string& key) {
+std::string get_cache_entry_name(const std::string& key) {
   return key.substr(0, 2) + "/" + key.substr(2);
 }
 
@@ -39,7 +39,7 @@ class StringReader {
  public:
   explicit StringReader(std::string_view strings) : strings_(strings) {}
 
-  std::string text() {
+  std::string read_string() {
     const size_t end = strings_.find('\0');
     if (end == std::string_view::npos) throw Error("a cached shader lacks a text");
     const std::string found(strings_.substr(0, end));
@@ -47,8 +47,8 @@ class StringReader {
     return found;
   }
 
-  uint32_t number() {
-    const std::string digits = text();
+  uint32_t read_number() {
+    const std::string digits = read_string();
     uint32_t value = 0;
     std::from_chars(digits.data(), digits.data() + digits.size(), value);
     return value;
@@ -62,19 +62,19 @@ class StringReader {
 
 }  // namespace
 
-std::string shader_key(const SourceSet& sources, const ShaderPrefix& prefix, const ShaderOptions& options,
-                       const std::optional<LocalSize>& local_size) {
+std::string compute_shader_key(const SourceSet& sources, const ShaderPrefix& prefix, const ShaderOptions& options,
+                               const std::optional<LocalSize>& local_size) {
   Sha256 hash;
-  hash.field(kFormat)
-      .field(glslang_version())
-      .field(static_cast<uint64_t>(options.vulkan_minor))
-      .field(static_cast<uint64_t>(options.debug))
-      .field(static_cast<uint64_t>(options.guard))
-      .field(static_cast<uint64_t>(options.guard_declared))
-      .field(local_size ? local_size_declaration(*local_size) : std::string())
-      .field(prefix.version_and_preamble)
-      .field(prefix.macros);
-  for (const auto& file : sources.files()) hash.field(file.name).field(file.text);
+  hash.add_field(kFormat)
+      .add_field(get_glslang_version())
+      .add_field(static_cast<uint64_t>(options.vulkan_minor))
+      .add_field(static_cast<uint64_t>(options.debug))
+      .add_field(static_cast<uint64_t>(options.guard))
+      .add_field(static_cast<uint64_t>(options.guard_declared))
+      .add_field(local_size ? make_local_size_declaration(*local_size) : std::string())
+      .add_field(prefix.version_and_preamble)
+      .add_field(prefix.macros);
+  for (const auto& file : sources.files()) hash.add_field(file.name).add_field(file.text);
   return hash.hex();
 }
 
@@ -108,13 +108,13 @@ std::vector<std::byte> serialize_shader(const CompiledShader& shader) {
     add(access.file), add(std::to_string(access.line)), add(access.buffer);
     add(std::string(access.signed_index ? "s" : "u") + (access.writes ? "w" : "r"));
   }
-  EntryHeader header{shader.guarded,
-                     shader.chooses_local_size,
-                     shader.local_size_must_divide,
-                     static_cast<uint32_t>(shader.warnings.size()),
-                     static_cast<uint32_t>(shader.debug.formats.size()),
-                     static_cast<uint32_t>(shader.debug.accesses.size()),
-                     static_cast<uint32_t>(strings.size())};
+  CacheEntryHeader header{shader.guarded,
+                          shader.chooses_local_size,
+                          shader.local_size_must_divide,
+                          static_cast<uint32_t>(shader.warnings.size()),
+                          static_cast<uint32_t>(shader.debug.formats.size()),
+                          static_cast<uint32_t>(shader.debug.accesses.size()),
+                          static_cast<uint32_t>(strings.size())};
   std::vector<std::byte> payload;
   append_bytes(payload, &header, sizeof header);
   append_bytes(payload, strings.data(), strings.size());
@@ -123,7 +123,7 @@ std::vector<std::byte> serialize_shader(const CompiledShader& shader) {
 }
 
 std::optional<CompiledShader> parse_shader(std::span<const std::byte> payload) try {
-  EntryHeader header;
+  CacheEntryHeader header;
   if (payload.size() < sizeof header) return {};
   std::memcpy(&header, payload.data(), sizeof header);
   payload = payload.subspan(sizeof header);
@@ -133,16 +133,16 @@ std::optional<CompiledShader> parse_shader(std::span<const std::byte> payload) t
   shader.guarded = header.guarded != 0, shader.chooses_local_size = header.chooses_local_size != 0,
   shader.local_size_must_divide = header.local_size_must_divide != 0;
   StringReader reader({reinterpret_cast<const char*>(payload.data()), header.string_bytes});
-  shader.missing_local_size_error = reader.text();
-  for (uint32_t i = 0; i < header.warnings; ++i) shader.warnings.push_back(reader.text());
+  shader.missing_local_size_error = reader.read_string();
+  for (uint32_t i = 0; i < header.warnings; ++i) shader.warnings.push_back(reader.read_string());
   for (uint32_t i = 0; i < header.formats; ++i) {
     auto& format = shader.debug.formats.emplace_back();
-    format.file = reader.text(), format.line = reader.number(), format.text = reader.text();
+    format.file = reader.read_string(), format.line = reader.read_number(), format.text = reader.read_string();
   }
   for (uint32_t i = 0; i < header.accesses; ++i) {
     auto& access = shader.debug.accesses.emplace_back();
-    access.file = reader.text(), access.line = reader.number(), access.buffer = reader.text();
-    const std::string kind = reader.text();
+    access.file = reader.read_string(), access.line = reader.read_number(), access.buffer = reader.read_string();
+    const std::string kind = reader.read_string();
     access.signed_index = kind.starts_with('s'), access.writes = kind.ends_with('w');
   }
   payload = payload.subspan(header.string_bytes);
@@ -150,17 +150,17 @@ std::optional<CompiledShader> parse_shader(std::span<const std::byte> payload) t
   shader.spirv.resize(payload.size() / sizeof(uint32_t));
   std::memcpy(shader.spirv.data(), payload.data(), payload.size());
   return shader;
-} catch (const Error&) {  // fewer strings than declared
+} catch (const Error&) {  // the header declares more strings than there are
   return {};
 }
 
 std::optional<CompiledShader> read_cached_shader(const std::string& key) {
-  const auto payload = cache_directory() ? read_cache_entry(kKind, entry_name(key)) : std::nullopt;
+  const auto payload = get_cache_directory() ? read_cache_entry(kKind, get_cache_entry_name(key)) : std::nullopt;
   return payload ? parse_shader(*payload) : std::nullopt;
 }
 
 void write_cached_shader(const std::string& key, const CompiledShader& shader) {
-  if (cache_directory()) write_cache_entry(kKind, entry_name(key), serialize_shader(shader));
+  if (get_cache_directory()) write_cache_entry(kKind, get_cache_entry_name(key), serialize_shader(shader));
 }
 
 }  // namespace pumice

@@ -1,4 +1,4 @@
-// Compiled shaders, keyed by the hash of all their inputs: in memory, and on disk between processes.
+// Memory and disk caches of compiled shaders, keyed by a hash of all compilation inputs.
 #pragma once
 
 #include <cstddef>
@@ -16,15 +16,15 @@
 
 namespace pumice {
 
-// Returns the key of an entry: a hash of sources, options and compiler version. Loads nothing.
-std::string shader_key(const SourceSet& sources, const ShaderPrefix& prefix, const ShaderOptions& options,
-                       const std::optional<LocalSize>& local_size);
+// Returns the cache key: a hash of sources, options and compiler version. Does not load glslang.
+std::string compute_shader_key(const SourceSet& sources, const ShaderPrefix& prefix, const ShaderOptions& options,
+                               const std::optional<LocalSize>& local_size);
 
 // LRU cache of this process's shaders. Thread-safe.
 class ShaderMemoryCache {
  public:
   std::shared_ptr<const Shader> find(const std::string& key);
-  std::shared_ptr<const Shader> insert(const std::string& key, std::shared_ptr<const Shader> shader);  // an existing entry is kept
+  std::shared_ptr<const Shader> insert(const std::string& key, std::shared_ptr<const Shader> shader);  // returns the existing entry, if any
 
  private:
   using Entry = std::pair<std::string, std::shared_ptr<const Shader>>;
@@ -34,11 +34,11 @@ class ShaderMemoryCache {
   std::unordered_map<std::string, std::list<Entry>::iterator> by_key_;
 };
 
-// Serialize an entry for the disk, and parse it; nullopt if the payload is invalid.
+// Serialize a shader for the disk cache, and parse it. Parsing returns nullopt if the payload is invalid.
 std::vector<std::byte> serialize_shader(const CompiledShader& shader);
 std::optional<CompiledShader> parse_shader(std::span<const std::byte> payload);
 
-// Read and write entries on disk. Reading returns nullopt if the cache is off or the entry is damaged.
+// Read and write entries of the disk cache. Reading returns nullopt if the cache is off or the entry is missing or damaged.
 std::optional<CompiledShader> read_cached_shader(const std::string& key);
 void write_cached_shader(const std::string& key, const CompiledShader& shader);
 

@@ -178,9 +178,9 @@ del _displayed
 
 def load_ipython_extension(shell: Any) -> None:
     """Add the cell magic %%glsl, for `%load_ext pumice`."""
-    from .tools.notebook import load
+    from .tools.notebook import register_magics
 
-    load(shell)
+    register_magics(shell)
 
 
 def __getattr__(name: str) -> Any:

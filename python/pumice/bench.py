@@ -29,7 +29,7 @@ class Timing(NamedTuple):
     median_seconds: float
     p99_seconds: float
     mean_seconds: float
-    device_seconds: float  # sum over the dispatches of one call
+    device_seconds: float  # device time of one call
     runs: int
 
 
@@ -53,7 +53,7 @@ def measure(
         times.append(_time_call(lambda: model(*arrays)))
         if progress:
             progress(run + 1, runs)
-    on_device = _device_seconds(model, arrays)
+    on_device = _measure_device_seconds(model, arrays)
     sorted_seconds = np.sort(times)
     p99 = float(np.quantile(sorted_seconds, 0.99, method="higher"))
     return Timing(
@@ -67,8 +67,8 @@ def measure(
     )
 
 
-def _device_seconds(model: Model, arrays: Sequence[Array]) -> float:
-    """Return the device seconds of one call: the sum over its dispatches if the program is a single command list."""
+def _measure_device_seconds(model: Model, arrays: Sequence[Array]) -> float:
+    """Return the device seconds of one call: the sum over the dispatches of a single command list, else the time of the execution."""
     program = model.program
     arrays = model.arguments(*arrays)
     try:
@@ -87,7 +87,7 @@ def _time_call(call: Callable[[], Any]) -> float:
     return time.perf_counter() - begin
 
 
-# Code that runs in a fresh process. argv: the model, the precision, an .npz with the inputs in graph order, the parent's clock.
+# Script for a fresh process. Arguments: the model, the precision, an .npz with the inputs in graph order, time.monotonic() at launch.
 _FIRST_RESULT_SCRIPT = """
 import time
 marks = [("process start", time.monotonic())]
@@ -115,7 +115,7 @@ print(json.dumps({"phase_seconds": phases, "total_seconds": before - float(start
 """
 
 
-class FirstResult(NamedTuple):
+class FirstResultTiming(NamedTuple):
     """Seconds from process start to the first result, per phase and in total."""
 
     phase_seconds: dict[str, float]
@@ -123,7 +123,9 @@ class FirstResult(NamedTuple):
     onnx: bool  # whether the onnx package was imported
 
 
-def measure_first_results(path: str, precision: str, inputs: Sequence[Array]) -> tuple[FirstResult, FirstResult]:
+def measure_first_results(
+    path: str, precision: str, inputs: Sequence[Array]
+) -> tuple[FirstResultTiming, FirstResultTiming]:
     """Time two fresh processes: one with empty caches, then one with the first one's caches. Raise Error if a process fails."""
     with tempfile.TemporaryDirectory() as folder:
         archive = os.path.join(folder, "inputs.npz")
@@ -137,11 +139,11 @@ def measure_first_results(path: str, precision: str, inputs: Sequence[Array]) ->
         return _measure_first_result(arguments, caches), _measure_first_result(arguments, caches)
 
 
-def _measure_first_result(arguments: tuple[str, ...], caches: dict[str, str]) -> FirstResult:
+def _measure_first_result(arguments: tuple[str, ...], caches: dict[str, str]) -> FirstResultTiming:
     environment = {**os.environ, **caches}
     environment.pop("PUMICE_NO_CACHE", None)
     command = [sys.executable, "-c", _FIRST_RESULT_SCRIPT, *arguments, repr(time.monotonic())]
     process = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     if process.returncode != 0:
         raise Error(f"a fresh process did not reach its first result:\n{process.stderr}")
-    return FirstResult(**json.loads(process.stdout.splitlines()[-1]))
+    return FirstResultTiming(**json.loads(process.stdout.splitlines()[-1]))

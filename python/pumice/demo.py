@@ -36,7 +36,7 @@ void main() {
 """
 
 
-def show_devices(console: Console) -> None:
+def print_devices(console: Console) -> None:
     table = Table("index", "device", "kind", title="Vulkan devices", title_justify="left", box=SIMPLE_HEAD)
     table.add_column("uuid", no_wrap=True)
     for device in pumice.devices():
@@ -74,7 +74,7 @@ def classify_samples(console: Console, model: pumice.Model, images: Array) -> No
     console.print(Columns(panels))
 
 
-def show_accuracy(console: Console, model: pumice.Model) -> None:
+def print_accuracy(console: Console, model: pumice.Model) -> None:
     holdout = np.load(DATA / "holdback.npz")
     images = (holdout["images"][:, None] / 16).astype("float32")
     start = time.perf_counter()
@@ -107,15 +107,15 @@ def run_kernel(console: Console, context: pumice.Context) -> bool:
     return exact
 
 
-def run(console: Console) -> bool:
+def run_demo(console: Console) -> bool:
     """Run the demo; return whether all checks passed."""
-    show_devices(console)
+    print_devices(console)
     with pumice.Context() as context:
         console.print(f"Using [bold]{context.info.name}[/bold] ({context.info.kind}): {context.choice}\n")
         with pumice.load(DATA / "digits.onnx", context) as model:
             images = sample_images()
             classify_samples(console, model, images)
-            show_accuracy(console, model)
+            print_accuracy(console, model)
             console.print()
             nodes_ok = check_nodes(console, model, images)
         console.print()
@@ -129,7 +129,7 @@ def main() -> int:
         console.print("No Vulkan device. `apt-get install libvulkan1 mesa-vulkan-drivers` gives one that needs no GPU.")
         return 1
     try:
-        return 0 if run(console) else 1
+        return 0 if run_demo(console) else 1
     except pumice.Error as error:
         console.print(f"[bold red]{type(error).__name__}[/bold red]: ", end="")
         console.print(str(error), markup=False)

@@ -12,9 +12,9 @@ import pytest
 import pumice
 
 from .plugin import collection, isolation, leaks, options
-from .plugin.cells import Cell, get_kind_label
-from .plugin.outcome import Outcomes
-from .plugin.state import FIXTURES, RUN, Run, get_cell, get_run
+from .plugin.cells import MatrixCell, get_kind_label
+from .plugin.outcome import OutcomeHooks
+from .plugin.run_state import FIXTURES, RUN, MatrixRun, get_cell, get_matrix_run
 
 if TYPE_CHECKING:
     from .validation.report import ValidationReport
@@ -29,24 +29,24 @@ def pytest_configure(config: pytest.Config) -> None:
     """Make the first requested device the default for contexts, also in subprocesses of the tests."""
     for marker in options.MARKERS:
         config.addinivalue_line("markers", marker)
-    run = config.stash[RUN] = Run(config)
+    run = config.stash[RUN] = MatrixRun(config)
     config.add_cleanup(run.close)
     is_subprocess = isolation.is_cell_process(config) or hasattr(config, "workerinput")
-    config.pluginmanager.register(Outcomes(config, is_subprocess), "pumice-outcomes")
-    collection.add_folders(config)
-    isolation.configure(config)
+    config.pluginmanager.register(OutcomeHooks(config, is_subprocess), "pumice-outcomes")
+    collection.add_model_folders(config)
+    isolation.register_isolation_plugin(config)
 
 
 def _needs_header(config: pytest.Config) -> bool:
     """Return whether to print the header; False for runs that do not use pumice, because opening a device is slow."""
-    if config.getoption("--pumice-device") or get_run(config).has_env_device:
+    if config.getoption("--pumice-device") or get_matrix_run(config).has_env_device:
         return True
-    others = (plugin for plugin in config.pluginmanager.get_plugins() if getattr(plugin, "__name__", "") != __name__)
-    return any(getattr(plugin, "pumice", None) is pumice for plugin in others)
+    plugins = (plugin for plugin in config.pluginmanager.get_plugins() if getattr(plugin, "__name__", "") != __name__)
+    return any(getattr(plugin, "pumice", None) is pumice for plugin in plugins)
 
 
-def _device_lines(run: Run) -> list[str]:
-    """Return a line per device. Open its context here only if there is a single device and its tests run in this process."""
+def _format_device_lines(run: MatrixRun) -> list[str]:
+    """Return a line per device. Open a context only if there is a single device and its tests run in this process."""
     begin = f"pumice {pumice.__version__}:"
     precisions = ", ".join(dict.fromkeys(cell.precision for cell in run.cells))
     if run.is_matrix or run.isolated:
@@ -61,7 +61,7 @@ def _device_lines(run: Run) -> list[str]:
         return lines
     (matrix_device,) = run.matrix_devices
     try:
-        context = run.context(matrix_device)
+        context = run.get_context(matrix_device)
     except pumice.Error as error:
         return [f"{begin} no device: {error}"]
     choice = f"{context.choice}{matrix_device.note and ', ' + matrix_device.note}"
@@ -69,21 +69,21 @@ def _device_lines(run: Run) -> list[str]:
 
 
 def pytest_report_header(config: pytest.Config) -> list[str] | None:
-    return _device_lines(get_run(config)) if _needs_header(config) else None
+    return _format_device_lines(get_matrix_run(config)) if _needs_header(config) else None
 
 
 def pytest_report_collectionfinish(config: pytest.Config, items: list[pytest.Item]) -> list[str] | None:
     """Print the device lines if tests use the fixtures although no conftest imports pumice."""
     if _needs_header(config) or not any(get_cell(item) for item in items):
         return None
-    return _device_lines(get_run(config))
+    return _format_device_lines(get_matrix_run(config))
 
 
 # ---- tests
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    run = get_run(metafunc.config)
+    run = get_matrix_run(metafunc.config)
     if run.is_matrix and not FIXTURES.isdisjoint(metafunc.fixturenames):
         labels = [cell.label for cell in run.cells]
         metafunc.parametrize("pumice_cell", run.cells, ids=labels, indirect=True, scope="session")
@@ -96,7 +96,7 @@ def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Col
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Sort the tests by cell, those without a cell first."""
-    run = get_run(config)
+    run = get_matrix_run(config)
     if run.is_matrix or run.isolated:
         items.sort(key=lambda item: run.cells.index(cell) if (cell := get_cell(item)) else -1)
 
@@ -105,7 +105,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
     cell = get_cell(item)
     leak_check = cell and (item.config.getoption("--pumice-leaks") or item.get_closest_marker("pumice_leaks"))
-    with leaks.leak_check(get_run(item.config).context(cell.matrix_device)) if cell and leak_check else nullcontext():
+    with (
+        leaks.check_leaks(get_matrix_run(item.config).get_context(cell.matrix_device))
+        if cell and leak_check
+        else nullcontext()
+    ):
         return (yield)
 
 
@@ -113,16 +117,16 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
 
 
 @pytest.fixture(scope="session")
-def pumice_cell(request: pytest.FixtureRequest) -> Cell:
+def pumice_cell(request: pytest.FixtureRequest) -> MatrixCell:
     """The matrix cell: a device and a precision."""
-    current_cell: Cell = getattr(request, "param", None) or get_run(request.config).cells[0]
+    current_cell: MatrixCell = getattr(request, "param", None) or get_matrix_run(request.config).cells[0]
     return current_cell
 
 
 @pytest.fixture(scope="session")
-def pumice_context(request: pytest.FixtureRequest, pumice_cell: Cell) -> pumice.Context:
+def pumice_context(request: pytest.FixtureRequest, pumice_cell: MatrixCell) -> pumice.Context:
     """The context of the device under test, shared by the whole run; the default context during its tests."""
-    return get_run(request.config).context(pumice_cell.matrix_device)
+    return get_matrix_run(request.config).get_context(pumice_cell.matrix_device)
 
 
 @pytest.fixture(scope="session")
@@ -132,7 +136,7 @@ def pumice_device(pumice_context: pumice.Context) -> pumice.DeviceInfo:
 
 
 @pytest.fixture(scope="session")
-def pumice_precision(pumice_cell: Cell) -> str:
+def pumice_precision(pumice_cell: MatrixCell) -> str:
     """The precision under test: "fp32", "fp16" or "bf16"."""
     return pumice_cell.precision
 
@@ -145,6 +149,6 @@ def pumice_validate(request: pytest.FixtureRequest, pumice_context: pumice.Conte
     and the properties of the run, compares it with the golden baseline if there is one, and raises ValidationError unless everything is
     proved right, BaselineError if a value is worse than its baseline.
     """
-    from .plugin.validator import Validator
+    from .plugin.validator import CellValidator
 
-    return Validator(request.node)
+    return CellValidator(request.node)

@@ -14,7 +14,7 @@ from .base.host_arrays import to_numpy
 
 __all__ = ["Accuracy", "Difference", "Interval", "McNemar", "accuracy", "assert_close", "compare", "mcnemar", "wilson"]
 
-# Relative and absolute tolerance by element type; other types must be equal.
+# (rtol, atol) by element type. Elements of other types must be equal.
 TOLERANCES = {
     "float64": (1e-7, 1e-7),
     "float32": (1.3e-6, 1e-5),
@@ -25,7 +25,7 @@ _MANTISSA_BITS = {"float64": 52, "float32": 23, "float16": 10, "bfloat16": 7}
 
 
 class MaxError(NamedTuple):
-    """The largest error of one kind, and its index."""
+    """The largest absolute, relative or ULP error, its index, and the two values there."""
 
     error: float
     at: tuple[int, ...]
@@ -59,19 +59,19 @@ class Difference(NamedTuple):
         return "\n".join(lines + ([f"max ULP error {self.ulp}"] if self.ulp else []))
 
 
-def _float_type(array: Array) -> str:
+def _get_float_type_name(array: Array) -> str:
     """Return the name of the array's float type; "" for other types."""
     return str(array.dtype) if str(array.dtype) in _MANTISSA_BITS else ""
 
 
-def default_tolerance(actual: Array, expected: Array) -> tuple[float, float]:
-    """Return the tolerances of the less precise of the two types."""
-    pairs = [TOLERANCES[name] for name in (_float_type(actual), _float_type(expected)) if name]
+def get_default_tolerance(actual: Array, expected: Array) -> tuple[float, float]:
+    """Return (rtol, atol) of the less precise of the two element types."""
+    pairs = [TOLERANCES[name] for name in (_get_float_type_name(actual), _get_float_type_name(expected)) if name]
     return max(pairs, default=(0.0, 0.0))
 
 
 def _to_comparable(array: Array) -> Array:
-    """Convert to a type that can represent all values and their differences."""
+    """Convert the array to a type that can represent all its values and their differences."""
     if array.dtype.kind in "biu" and array.dtype.itemsize < 8:
         return array.astype(np.int64)
     if array.dtype.kind in "iu":
@@ -86,9 +86,9 @@ def _to_ordered_integers(array: Array) -> Array:
     return np.where(bits < 0, lowest - bits, bits)
 
 
-def _ulp_distances(actual: Array, expected: Array) -> Array | None:
-    """Return the differences in ULP of the less precise type; infinity if only one of the values is NaN."""
-    names = [name for name in (_float_type(actual), _float_type(expected)) if name]
+def _compute_ulp_distances(actual: Array, expected: Array) -> Array | None:
+    """Return the differences in ULP of the less precise type, infinity if only one value is NaN; None for arrays that are not floats."""
+    names = [name for name in (_get_float_type_name(actual), _get_float_type_name(expected)) if name]
     if not names:
         return None
     coarser_type = min(names, key=lambda name: _MANTISSA_BITS[name])
@@ -107,8 +107,8 @@ def _unravel_index(flat: int, shape: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(int(i) for i in np.unravel_index(flat, shape)) if shape else ()
 
 
-def _max_error(errors: Array, actual: Array, expected: Array) -> MaxError:
-    """Return the largest error; `errors` are flat."""
+def _find_max_error(errors: Array, actual: Array, expected: Array) -> MaxError:
+    """Return the largest of `errors`, a flat array of the errors of all elements."""
     flat = int(np.argmax(errors))
     return MaxError(float(errors[flat]), _unravel_index(flat, actual.shape), actual.flat[flat], expected.flat[flat])
 
@@ -127,7 +127,7 @@ def compare(
     )
     if a.shape != b.shape:
         raise AssertionError(f"shapes differ: expected {list(b.shape)}, given {list(a.shape)}")
-    default_rtol, default_atol = default_tolerance(a, b)
+    default_rtol, default_atol = get_default_tolerance(a, b)
     if a.size == 0:
         no_error = MaxError(0.0, (), None, None)
         return Difference(0, 0, None, no_error, no_error, None)
@@ -141,15 +141,15 @@ def compare(
         relative = np.where(np.isnan(relative), np.inf, relative)
         allowed = (default_atol if atol is None else atol) + (default_rtol if rtol is None else rtol) * magnitude
         wrong = ~same & ~((absolute <= allowed) & np.isfinite(magnitude))
-    ulps = _ulp_distances(a.ravel(), b.ravel())
+    ulps = _compute_ulp_distances(a.ravel(), b.ravel())
     mismatched = np.flatnonzero(wrong)
     return Difference(
         a.size,
         len(mismatched),
         _unravel_index(int(mismatched[0]), a.shape) if len(mismatched) else None,
-        _max_error(absolute, a, b),
-        _max_error(relative, a, b),
-        None if ulps is None else _max_error(ulps, a, b),
+        _find_max_error(absolute, a, b),
+        _find_max_error(relative, a, b),
+        None if ulps is None else _find_max_error(ulps, a, b),
     )
 
 
@@ -166,7 +166,7 @@ def assert_close(
     if difference.close:
         return
     a, b = np.asarray(actual), np.asarray(expected)
-    default = default_tolerance(a, b)
+    default = get_default_tolerance(a, b)
     limits = f"rtol={default[0] if rtol is None else rtol:g}, atol={default[1] if atol is None else atol:g}"
     raise AssertionError(f"not close ({a.dtype} and {b.dtype}{list(a.shape)}, {limits}):\n{difference}")
 
@@ -198,7 +198,7 @@ class Accuracy(NamedTuple):
         return f"{text}; {self.comparison}" if self.comparison else text
 
 
-def _class_indices(predictions: npt.ArrayLike, name: str, count: int | None = None) -> tuple[Array, Array]:
+def _to_class_indices(predictions: npt.ArrayLike, name: str, count: int | None = None) -> tuple[Array, Array]:
     """Return class indices: integers [N] as they are, or the argmax of scores [N, classes]; ties take the first class.
 
     Also return a mask of the rows with a prediction: a row with NaN among its scores has none.
@@ -232,16 +232,16 @@ def accuracy(
     if their intervals overlap. confidence: between 0 and 1. For the formulae see `wilson` and `mcnemar`. Raise InputError for invalid
     arguments, such as different numbers of rows or NaN labels.
     """
-    true_classes, has_label = _class_indices(labels, "labels")
+    true_classes, has_label = _to_class_indices(labels, "labels")
     if not has_label.all():
         raise InputError(
             f"accuracy: labels: expected a class in each row, given NaN in row {int(np.argmin(has_label))}"
         )
-    predicted, has_prediction = _class_indices(answers, "answers", len(true_classes))
+    predicted, has_prediction = _to_class_indices(answers, "answers", len(true_classes))
     our_correct = (predicted == true_classes) & has_prediction
     comparison = None
     if reference is not None:
-        reference_classes, has_reference = _class_indices(reference, "reference", len(true_classes))
+        reference_classes, has_reference = _to_class_indices(reference, "reference", len(true_classes))
         reference_correct = (reference_classes == true_classes) & has_reference
         comparison = mcnemar(
             int((our_correct & ~reference_correct).sum()), int((reference_correct & ~our_correct).sum())

@@ -6,8 +6,8 @@
 // SPLIT_KEYS: split-K into chunks of p.split_size keys, merged by attention_combine. MERGES_SPLITS: the last workgroup of a row tile to
 // finish merges them.
 // VEC4, Y_VEC4: heads are aligned vec4s. VEC8: 16-byte loads of eight 16-bit elements, unpacked by the kernel.
-// INT8: int8 K and V with a scale per cache row and head; no mask. SCALE_FIRST: softcap, or a scale that is negative or too small to put
-// the running maximum in unscaled units.
+// INT8: int8 K and V with a scale per cache row and head; no mask. SCALE_FIRST: scores are scaled before the softmax, because of softcap,
+// or because the scale is negative or too small.
 #include "include/attention_softmax.glsl"
 
 layout(push_constant) uniform parameter {
@@ -27,7 +27,7 @@ layout(push_constant) uniform parameter {
 #ifdef SCORE_STAGE
   uint planes;                    // batch * heads
 #elif HEAD_GROUPS && !SPLIT_KEYS
-  uint head_group;                  // number of heads whose longest workgroups are scheduled first
+  uint head_group;                  // number of heads whose workgroups are scheduled together, longest first
 #else
   uint split_size;
 #endif
@@ -95,13 +95,13 @@ layout(binding = 5) readonly buffer KvLengths { uvec2 kv_lengths[]; };
 #include "include/epilogue.glsl"
 
 #if INT8
-// Scale of the cache row at element `at`; the rows are dense.
-float scale_of_k(uint at) { return pm_load(k_scales, p.k_scales_offset + (at - p.k_offset) / SIZE); }
-float scale_of_v(uint at) { return pm_load(v_scales, p.v_scales_offset + (at - p.v_offset) / V_SIZE); }
+// Scale of the cache row that starts at element `at`; rows are dense.
+float load_k_scale(uint at) { return pm_load(k_scales, p.k_scales_offset + (at - p.k_offset) / SIZE); }
+float load_v_scale(uint at) { return pm_load(v_scales, p.v_scales_offset + (at - p.v_offset) / V_SIZE); }
 #endif
 
 #if !VEC8
-// Loads elements i .. i + 3 of a head, i a multiple of 4; zero past the end of the head.
+// Loads elements i .. i + 3 of a row of a head; i is a multiple of 4. Elements past the end of the row are zero.
 #if VEC4
 #define DEFINE_LOAD_VEC4(name, x, size) \
   vec4 name(uint at, uint i) { return i < (size) ? pm_load_vec4(x, (at + i) >> 2) : vec4(0.0); }
@@ -119,8 +119,8 @@ DEFINE_LOAD_VEC4(load_q, q, SIZE)
   vec4 name(uint at, uint i) {                                                                               \
     return i < (size) ? vec4(pm_unpack_i8(x[(at + i) >> 2])) * scale(at) : vec4(0.0);                        \
   }
-DEFINE_LOAD_INT8(load_k, k, SIZE, scale_of_k)
-DEFINE_LOAD_INT8(load_v, v, V_SIZE, scale_of_v)
+DEFINE_LOAD_INT8(load_k, k, SIZE, load_k_scale)
+DEFINE_LOAD_INT8(load_v, v, V_SIZE, load_v_scale)
 #else
 DEFINE_LOAD_VEC4(load_k, k, SIZE)
 DEFINE_LOAD_VEC4(load_v, v, V_SIZE)
@@ -132,7 +132,7 @@ uint k_head_offset(uint batch, uint head) { return p.k_offset + batch * p.k_batc
 uint v_head_offset(uint batch, uint head) { return p.v_offset + batch * p.v_batch + head / p.group * p.v_head; }
 
 #if GRID_AXES == 0
-// Tile of this workgroup, in reversed order: under a causal mask the last queries see the most keys and should start first.
+// Row tile of this workgroup, in reversed order: with a causal mask, the last queries attend to the most keys and should start first.
 uint tile_index() { return grid_size().x - 1u - grid_group().x; }
 #endif
 
@@ -167,7 +167,7 @@ uint mask_index(uint batch, uint head, uint row, uint key) {
 // Index of the last key with a mask element. Keys past it read this element, so that the load needs no branch.
 uint last_masked() { return max(p.mask_keys, 1u) - 1u; }
 
-// The mask element at an index, and the masked score.
+// Load a mask element, and apply it to a score.
 #if MASKED == 1
 float load_mask(uint at) { return pm_load_bool(mask, at) == MASK_VISIBLE ? 1.0 : 0.0; }
 float apply_mask(float score, float mask_value) { return mask_value != 0.0 ? score : MASKED_SCORE; }
@@ -213,7 +213,7 @@ void store_output(uint at, uint column, vec4 sums, float sum) {
 }
 #endif
 
-// Stores four outputs as store_output does, or with SPLIT_KEYS the unnormalised sums.
+// Stores four outputs like store_output(), or with SPLIT_KEYS the unnormalised sums.
 void store_output_vec4(uint at, uint column, vec4 sums, float sum) {
 #if SPLIT_KEYS
   for (uint j = 0u; j < 4u; ++j)

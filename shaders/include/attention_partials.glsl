@@ -1,10 +1,10 @@
 // Merges split-K partials of attention. The partial of a query has `size` weighted sums, the score maximum and the sum of exponentials:
-// `size` + 2 floats of `partials`. Include after buffer Parts.
+// `size` + 2 floats of `partials`. Include after buffer Partials.
 #ifndef PM_ATTENTION_PARTS_GLSL
 #define PM_ATTENTION_PARTS_GLSL
 #include "include/attention_softmax.glsl"
 
-const uint kLoadsInFlight = 8u;  // number of partials loaded at once, to hide the latency of dependent loads
+const uint kLoadsInFlight = 8u;  // number of partials loaded at once, to hide latency
 
 struct MergedPartials {
   vec4 sums;         // unnormalised outputs column .. column + 3

@@ -3,7 +3,7 @@
 #define PM_ATTENTION_SUMS_GLSL
 #define minus_infinity uintBitsToFloat(0xff800000u)
 
-// The maximum to subtract from scores; 0 if no key was visible, to avoid -inf - -inf.
+// Returns the maximum to subtract from scores; 0 if no key was visible, to avoid -inf - -inf.
 float softmax_shift(float row_max) { return row_max == minus_infinity ? 0.0 : row_max; }
 
 // Returns 1 / sum, the factor that normalises the weighted sums.

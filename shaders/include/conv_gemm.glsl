@@ -75,7 +75,7 @@ layout(push_constant) uniform parameter {
 #define W_GROUP (p.w_offset + grid_group().z * PACKED_GROUP)
 #endif
 
-// Element type of products and sums.
+// Accumulator types.
 #if INTEGER
 #define Acc int
 #define Acc4 ivec4

@@ -1,5 +1,5 @@
-// Writes a dense tensor of floats; an invocation computes the elements of one word. Define the parameter block `p` with elements and
-// y_offset before; the kernel defines element() after. EPILOGUE(x): the fused expression.
+// Writes a dense tensor of floats; an invocation computes the elements of one word. Before including this file, define the parameter block
+// `p` with elements and y_offset; after it, define element(). EPILOGUE(x): the fused expression.
 #include "include/grid.glsl"
 #include "include/math.glsl"
 #include "include/epilogue.glsl"

@@ -1,7 +1,8 @@
 // Writes a dense tensor of BITS-bit elements of any type (8 to 64; 128 for several tensor elements at once, SCALE of them). An invocation
-// writes PIECES words, or PIECES elements if BITS is 64 or more. Define the parameter block `p` with elements and y_offset before; the
-// kernel defines element() after.
-// PARTS 1: writes a part of the tensor, from element p.first_output on. PARTS 2: ORs the result into the existing bits.
+// writes PIECES words, or PIECES elements if BITS is 64 or more. Before including this file, define the parameter block `p` with elements
+// and y_offset; after it, define element().
+// PARTS: the dispatch writes a range of the tensor, from element p.first_output on; 1 overwrites it, 2 ORs the result into the existing
+// bits.
 #include "include/grid.glsl"
 #include "include/tensor.glsl"
 layout(local_size_x = LOCAL_SIZE) in;

@@ -1,7 +1,7 @@
 // Index arithmetic of gather and scatter.
-// RANK 0: TUPLE indices address `inner` elements (Gather, GatherND, ScatterND). RANK > 0: each element has its own index on one axis and
-// keeps its coordinates on the others (GatherElements, ScatterElements).
-// OUTER: several addressed tensors, one after the other.
+// RANK 0: a tuple of TUPLE indices selects `inner` elements (Gather, GatherND, ScatterND). RANK > 0: each element has its own index on one
+// axis and keeps its coordinates on all other axes (GatherElements, ScatterElements).
+// OUTER: x is a batch of slices that are `outer_stride` apart; each index selects within its slice.
 layout(push_constant) uniform parameter {
   uint elements, index_words;
 #if RANK
@@ -10,8 +10,8 @@ layout(push_constant) uniform parameter {
 #else
   uint inner;
 #if OUTER
-  uint addresses;     // number of addresses; later rows start again at the first address
-  uint outer_rows;    // number of rows per addressed tensor
+  uint addresses;     // number of index tuples; later rows reuse them from the first on
+  uint outer_rows;    // number of rows per slice of x
   uint outer_stride;
 #endif
 #endif
@@ -24,7 +24,7 @@ layout(push_constant) uniform parameter {
 } p;
 #include "include/indices.glsl"
 
-// Computes the addressed offset. Returns false if an index is out of range; that index counts as 0.
+// Computes the offset of element `id` in the indexed tensor. Returns false if an index is out of range; that index counts as 0.
 bool find_offset(uint id, out uint offset) {
 #if RANK
   const uint address = id;

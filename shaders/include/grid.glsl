@@ -3,8 +3,8 @@
 // specialisation constant below. A folded grid may have surplus workgroups, which kernels must skip: by the bounds check of their index, or
 // with GRID_AXES 3 by is_past_grid().
 //
-// GRID_AXES 1 (default): a 1D grid. 3: up to three axes, with known sizes of the first two. 0: the host splits the work until every grid
-// fits.
+// GRID_AXES 1 (default): a 1D grid. 3: up to three axes; the kernel passes the sizes of the first two. 0: the grid is never folded, because
+// the host splits the work until it fits.
 #ifndef PUMICE_GRID
 #define PUMICE_GRID
 #ifndef GRID_AXES

@@ -1,5 +1,5 @@
-// Axis indices: int32, or int64 read as two words; negative indices count from the end. Define the parameter block `p` with index_words (1
-// or 2) and indices_offset before.
+// Axis indices: int32, or int64 read as two words; negative indices count from the end. Before including this file, define the parameter
+// block `p` with index_words (1 or 2) and indices_offset.
 layout(binding = 1) readonly buffer I { int indices[]; };
 
 // Normalises index i to 0 .. size - 1; returns -1 if out of range.

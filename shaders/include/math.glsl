@@ -9,8 +9,8 @@
 #define PM_MATH_GLSL
 
 #define pm_infinity uintBitsToFloat(0x7f800000u)
-// Sum of squared deviations from the mean, from the sum about a shift. A sum that overflowed stays infinite: inf - inf would make all
-// outputs NaN.
+// Sum of squared deviations from the mean, computed from the sum about a shift. An overflowed sum stays infinite, because inf - inf would
+// make all outputs NaN.
 float pm_centred_squares(float squares, float excess) {
   const float rest = squares - excess;
   return squares > uintBitsToFloat(0x7f7fffffu) ? squares : rest < 0.0 ? 0.0 : rest;
@@ -34,11 +34,11 @@ PM_DEFINE_CHECKED(pm_checked_log, log)
 #endif
 // Zero that the compiler cannot fold: no grid has 2^31 workgroups on an axis.
 float pm_zero() { return uintBitsToFloat(gl_NumWorkGroups.x >> 31); }
-// Also copies the sign to zeros and infinities.
+// Copies the sign bit of x, also to zeros and infinities.
 float pm_copysign(float magnitude, float x) {
   return uintBitsToFloat((floatBitsToUint(magnitude) & 0x7fffffffu) | (floatBitsToUint(x) & 0x80000000u));
 }
-// Flushes subnormals to zero. PM_FLUSHES: the device flushes in some operations, such as comparisons, but passes subnormals through others.
+// Flushes subnormals to zero. PM_FLUSHES: the device flushes them in some operations, such as comparisons, but not in others.
 #if PM_FLUSHES
 float pm_flush_subnormals(float v) {
   const uint bits = floatBitsToUint(v);
@@ -90,7 +90,7 @@ float pm_ceil(float x) { return ceil(x); }
 float pm_round_even(float x) { return roundEven(x); }
 #endif
 
-// Rounds to nearest. PM_UNSIGNED_BY_HALVES: the device's own conversion is sometimes wrong.
+// Rounds to nearest. PM_UNSIGNED_BY_HALVES: converts 16 bits at a time, because the device's conversion is sometimes wrong.
 #if PM_UNSIGNED_BY_HALVES
 float pm_float(uint x) {
   precise float sum = float(int(x >> 16)) * 65536.0 + float(int(x & 0xffffu));
@@ -124,7 +124,7 @@ float pm_exp(float x) { return exp2(x * 1.44269504); }
 // 1.5 ulp.
 float pm_exp(float x) {
   int n;
-  float r = pm_exp_reduce(x < -104.0 ? -104.0 : x > 89.0 ? 89.0 : x, n);  // beyond: 0 and infinity
+  float r = pm_exp_reduce(x < -104.0 ? -104.0 : x > 89.0 ? 89.0 : x, n);  // outside, the result is 0 or infinity
   float y = pm_scale(1.0 + (r + r * r * pm_exp_tail(r)), n);
   return pm_isnan(x) ? x : y;
 }
@@ -140,7 +140,7 @@ float pm_expm1(float x) {
   return pm_isnan(x) || x == 0.0 ? x : x > 20.0 ? large : x < -20.0 ? -1.0 : y;
 }
 
-// x = (1 + f) 2^e with 1 + f in sqrt(1/2) .. sqrt(2); for x > 0, including subnormals.
+// Splits x = (1 + f) 2^e with 1 + f in sqrt(1/2) .. sqrt(2), for x > 0, including subnormals.
 float pm_log_reduce(float x, out int e) {
   uint bits = floatBitsToUint(x);
   e = -127;
@@ -344,7 +344,7 @@ float pm_pow(float x, float y) {
   return power;
 }
 
-// Exact remainder of truncated division, with a's sign, as C fmod.
+// Exact remainder of truncated division, with the sign of a, like fmod in C.
 float pm_fmod(float a, float b) {
   uint bits_a = floatBitsToUint(a) & 0x7fffffffu, bits_b = floatBitsToUint(b) & 0x7fffffffu;
   const bool is_nan = !pm_is_finite(a) || pm_isnan(b) || b == 0.0;
@@ -361,7 +361,7 @@ float pm_fmod(float a, float b) {
   float y = pm_copysign(exponent_b > 24 ? large : small, a);
   return is_nan ? pm_nan : bits_a < bits_b ? a : y;
 }
-// Remainder of floored division, with b's sign, as NumPy mod.
+// Remainder of floored division, with the sign of b, like mod in NumPy.
 float pm_mod(float a, float b) {
   float r = pm_fmod(a, b);
   float zero = pm_copysign(pm_flush_subnormals(r), b);
@@ -374,7 +374,7 @@ int pm_mod(int a, int b) {
 uint pm_mod(uint a, uint b) { return a % b; }
 int pm_fmod(int a, int b) { return a - a / b * b; }  // GLSL leaves % undefined for negative operands
 uint pm_fmod(uint a, uint b) { return a % b; }
-// NumPy floor_divide, via the exact remainder, since a quotient just below an integer may round up to it.
+// Like floor_divide in NumPy. Uses the exact remainder, since a quotient just below an integer may round up to it.
 float pm_floor_divide(float a, float b) {
   precise float r = pm_fmod(a, b), multiple = a - r, q = pm_divide(multiple, b);
   if (r != 0.0 && r < 0.0 != b < 0.0) q -= 1.0;

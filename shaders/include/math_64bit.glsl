@@ -59,7 +59,7 @@ double pm_double_exp_tail(double r) {
 }
 // 2 ulp.
 double pm_exp(double x) {
-  const double held = x > 710.0LF ? 710.0LF : x < -746.0LF ? -746.0LF : x;  // beyond: infinity and 0
+  const double held = x > 710.0LF ? 710.0LF : x < -746.0LF ? -746.0LF : x;  // outside, the result is infinity or 0
   const double k = pm_floor(held * 1.44269504088896340736LF + 0.5LF);
   const bool is_nan = pm_isnan(x);
   const int n = is_nan ? 0 : int(k);

@@ -3,7 +3,7 @@
 double pm_double_infinity() { return packDouble2x32(uvec2(0u, 0x7ff00000u)); }
 double pm_double_nan() { return packDouble2x32(uvec2(0u, 0x7ff80000u)); }
 
-// x = m 2^e with m in sqrt(1/2) .. sqrt(2), for a finite x > 0.
+// Splits x = m 2^e with m in sqrt(1/2) .. sqrt(2), for a finite x > 0.
 double pm_double_frexp(double x, out int e) {
   e = 0;
   if (x < 2.2250738585072014e-308LF) {  // subnormal
@@ -105,7 +105,7 @@ double pm_atanh(double x) {
   return is_nan || x == 0.0LF ? x : a > 1.0LF ? nan : a == 1.0LF ? end : y;
 }
 
-// erf: below 3 a series of positive terms, above it 1 minus a continued fraction; a few ulp of 1.
+// erf: a series of positive terms below 3, otherwise 1 minus a continued fraction. A few ulp of 1.
 double pm_erf(double x) {
   const double a = abs(x), near = a < 3.0LF ? a : 3.0LF, far = a < 3.0LF ? 3.0LF : a > 6.0LF ? 6.0LF : a;
   double term = 1.0LF, sum = 1.0LF;
@@ -137,13 +137,13 @@ dvec2 pm_add_exponential(dvec2 s, double v) {
 // A few ulp of 1.
 double pm_normal_cdf(double x) { return 0.5LF + 0.5LF * pm_erf(x * 0.70710678118654752440LF); }
 
-// a + b as a double and its rounding error.
+// Returns a + b and its rounding error.
 dvec2 pm_double_two_sum(double a, double b) {
   precise double sum = a + b, part = sum - a;
   precise double rest = (a - (sum - part)) + (b - part);
   return dvec2(sum, rest);
 }
-// The upper 26 significant bits, whose products are exact.
+// Returns the upper 26 significant bits. Products of two such numbers are exact.
 double pm_double_high(double x) {
   const uvec2 word = unpackDouble2x32(x);
   return packDouble2x32(uvec2(word.x & 0xf8000000u, word.y));

@@ -1,6 +1,6 @@
 // Correctly rounded division and square root on every device. Part of math.glsl.
 
-// a * b as an unevaluated sum, for |a|, |b| in 2^-60 .. 2^60; correct with and without fma.
+// Returns a * b as an unevaluated sum with `rest`, for |a|, |b| in 2^-60 .. 2^60; correct with and without fma.
 float pm_exact_product(float a, float b, out float rest) {
   precise float high_a = uintBitsToFloat(floatBitsToUint(a) & 0xfffff000u), low_a = a - high_a;
   precise float high_b = uintBitsToFloat(floatBitsToUint(b) & 0xfffff000u), low_b = b - high_b;
@@ -32,7 +32,8 @@ int pm_split_float(uint magnitude, out float mantissa) {
 }
 #endif
 #if PM_CORRECT_DIVISION
-// Bits of m 2^e for m in 1/2 .. 2, correctly rounded; the sign of `left` is the side of m on which the exact value is.
+// Returns the bits of m 2^e for m in 1/2 .. 2, correctly rounded. `left` is positive if the exact value is above m, negative if it is
+// below.
 uint pm_assemble_float(float m, int e, float left) {
   const uint bits = floatBitsToUint(m);
   const int exponent = int(bits >> 23) + e, shift = 2 - exponent;
@@ -59,7 +60,7 @@ float pm_divide(float a, float b) {
     const int e = pm_split_float(size_a, m) - pm_split_float(size_b, n);
     precise float q = m / n;
     q = q + pm_division_remainder(m, q, n) / n;
-    const float most = n * (q < 1.0 ? 2.98023224e-08 : 5.96046448e-08);  // remainder of half an ulp of q
+    const float most = n * (q < 1.0 ? 2.98023224e-08 : 5.96046448e-08);  // remainder if q is off by half an ulp
     float left = pm_division_remainder(m, q, n);
     if (abs(left) > most) q = uintBitsToFloat(left > 0.0 ? floatBitsToUint(q) + 1u : floatBitsToUint(q) - 1u);
     left = pm_division_remainder(m, q, n);
@@ -81,7 +82,7 @@ float pm_sqrt(float x) {
   m = (e & 1) == 0 ? m : m + m;
   precise float s = sqrt(m);
   s = s + pm_division_remainder(m, s, s) * 0.5 / s;
-  const float left = pm_division_remainder(m, s, s), most = s * 1.1920929e-07;  // remainder of an ulp of s, twice that of half an ulp
+  const float left = pm_division_remainder(m, s, s), most = s * 1.1920929e-07;  // remainder if s is off by half an ulp
   if (left > most) s = uintBitsToFloat(floatBitsToUint(s) + 1u);
   if (left <= -most) s = uintBitsToFloat(floatBitsToUint(s) - 1u);
   const bool is_nan = size > 0x7f800000u || (size != 0u && floatBitsToUint(x) != size);

@@ -26,7 +26,7 @@ const uint kLanes = 32u, kComponents = 8u;
 
 shared float emulated_left[INVOCATIONS * kComponents], emulated_right[INVOCATIONS * kComponents];
 
-// Index of operand element [line][step] in the subgroup's region of shared memory.
+// Returns the index of operand element [line][step] in the subgroup's region of shared memory.
 uint emulated_index(uint line, uint step) {
   const uint lane = line % 8u * 4u + step % 8u / 2u;
   return (SUBGROUP_ID * kLanes + lane) * kComponents + line / 8u * 4u + step / 8u * 2u + step % 2u;
@@ -81,7 +81,7 @@ float emulated_shuffle(float x, uint lane) {
   }
 #endif
 
-// Fills an operand fragment with four K steps of line LANE / 4 and of the line 8 further on.
+// Fills an operand fragment with four K elements each of lines LANE / 4 and LANE / 4 + 8: rows of A, or columns of B.
 #define SET_FRAGMENT(matrix, line_a, line_b, other_a, other_b)                             \
   {                                                                                          \
     const Operand2 pair_a = line_a, pair_b = line_b, pair_c = other_a, pair_d = other_b;         \

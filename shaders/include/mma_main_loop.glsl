@@ -5,7 +5,7 @@
 void load_chunks(uint to, uint begin);  // loads UNROLL chunks, from chunk `begin` on, into buffer `to`; zeros past K
 void multiply_chunks(uint from);        // accumulates the chunks in buffer `from`
 
-// Fills an operand fragment with 4 K steps of one line and of the line 8 further on, which is stored in the next element.
+// Fills an operand fragment with 4 K elements each of the lines in regs[index] and regs[index + 1]; k_half selects the half of each vec8.
 #define SET_FRAGMENT_LINES(matrix, regs, index, k_half)                                                                     \
   {                                                                                                              \
     const uvec2 low_line = k_half == 0u ? regs[index].xy : regs[index].zw;                                         \

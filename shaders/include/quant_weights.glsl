@@ -1,5 +1,5 @@
-// Shared by the GEMM kernels with block-quantised weights: y[m, n] = sum over k of x[m, k] * (w[n, k] - zero[n, k / block]) * scale[n, k /
-// block].
+// Shared by the GEMM kernels with block-quantised weights:
+// y[m, n] = sum over k of x[m, k] * (w[n, k] - zero[n, k / block]) * scale[n, k / block].
 // w is N x K in BITS-bit integers, packed in words along K. ZERO: a zero point per block; otherwise POINT for all. ROWS: rows of x per
 // workgroup.
 // X_VEC8: loads 8 elements of x at once. W_UVEC4: loads 16 bytes of w at once.
@@ -22,7 +22,7 @@ layout(binding = 1) readonly buffer W { uvec4 w[]; };
 #else
 layout(binding = 1) readonly buffer W { uint w[]; };
 #endif
-// FRAGMENTS: scales and zero points are fp16, with SCALES of them per column and 128 steps of K.
+// FRAGMENTS: scales and zero points are fp16; SCALES of them cover 128 K elements of a column.
 #if FRAGMENTS
 #if SCALES == 4
 #define Scales f16vec4
@@ -35,7 +35,7 @@ layout(binding = 1) readonly buffer W { uint w[]; };
 #define Scales float
 #endif
 #if FRAGMENTS
-// Scale or zero point of K step `step` within a group of 128.
+// Returns the scale or zero point of K element `step` within a chunk of 128.
 float scale_at(Scales scales, uint step) {
 #if SCALES == 1
   return float(scales);

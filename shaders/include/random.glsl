@@ -15,7 +15,7 @@ uvec4 pm_philox(uvec4 counter, uvec2 key) {
   return counter;
 }
 
-// A uniform number in [0, 1), in steps of 2^-24.
+// Returns a uniform number in [0, 1), a multiple of 2^-24.
 float pm_uniform(uint bits) { return float(bits >> 8) * 5.9604644775390625e-8; }
 
 // log(u) for 0 < u <= 1.

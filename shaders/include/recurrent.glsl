@@ -54,7 +54,7 @@ layout(push_constant) uniform parameter {
   uint y_offset, back_offset, lengths_offset;
 } p;
 
-float clipped(float v) {
+float clip_input(float v) {
 #if CLIPS
   return v > p.clip ? p.clip : v < -p.clip ? -p.clip : v;
 #else
@@ -62,17 +62,17 @@ float clipped(float v) {
 #endif
 }
 float activate_f(float x, uint d) {
-  x = clipped(x);
+  x = clip_input(x);
   precise float y = F;
   return y;
 }
 float activate_g(float x, uint d) {
-  x = clipped(x);
+  x = clip_input(x);
   precise float y = G;
   return y;
 }
 float activate_h(float x, uint d) {
-  x = clipped(x);
+  x = clip_input(x);
   precise float y = H;
   return y;
 }

@@ -22,7 +22,7 @@ vec4 regs[ITEMS_PER_THREAD];
 vec4 row_vec4(uint k) { return regs[k]; }
 #endif
 
-// Register vec4 k of an invocation is vec4 ROW_VEC4_INDEX(k) of its row. Invocations past the last row have none, but reach all barriers.
+// regs[k] of an invocation contains vec4 ROW_VEC4_INDEX(k) of its row. Invocations past the last row have no vec4s, but reach all barriers.
 #define ROW_INDEX (grid_group() * THREAD_GROUPS + THREAD_GROUP_INDEX)
 #define ROW_VEC4_INDEX(k) (THREAD_IN_GROUP + (k) * GROUP_THREADS)
 #define FOR_THREAD_ITEMS(k) [[unroll]] for (uint k = 0u; k < ITEMS_PER_THREAD; ++k)

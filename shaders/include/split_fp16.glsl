@@ -14,6 +14,6 @@ float round_to_fp16(float x) {
   return uintBitsToFloat((bits + 0xfffu + (bits >> 13 & 1u)) & 0xffffe000u);
 }
 
-// Returns the low part.
+// Returns lo: the rounding error of `high`, multiplied by kLoScale.
 float fp16_remainder(float x, float high) { return round_to_fp16((x - high) * kLoScale); }
 #endif

@@ -71,7 +71,7 @@ vec2 pm_unpack_halves(uint word) {
 #endif
 }
 
-// Stores two adjacent elements at any i: a word if i is even, otherwise atomically (a view that starts mid-word).
+// Stores two adjacent elements at any i: as one word if i is even, otherwise atomically (for a view that starts mid-word).
 #define pm_store2_any(t, i, a, b)                 \
   do {                                            \
     uint pm_any_ = uint(i);                       \
@@ -84,7 +84,7 @@ vec2 pm_unpack_halves(uint word) {
     }                                             \
   } while (false)
 
-// Evaluates an index once for expressions that use it several times.
+// Evaluate an index once in macros that use it several times.
 uint pm_kept;
 uint pm_keep(uint index) { return pm_kept = index; }
 

@@ -1,5 +1,5 @@
 // Evaluates decision trees for a row of x: folds the leaf values for one of `targets` targets by FOLD: 0 sum, 1 mean over trees, 2 min, 3
-// max. NUMBER: float or double, which has WORDS words.
+// max. NUMBER: float or double, of WORDS words each.
 // A node is: feature; comparison (0 leaf, 1 <=, 2 <, 3 >=, 4 >, 5 ==, 6 !=; + 8 if NaN counts as true); true child; false child; threshold.
 // A leaf stores its first entry and the number of entries as the children. An entry is a target and its weight. `depth` limits the path
 // length.
@@ -7,7 +7,7 @@ layout(binding = 2) readonly buffer N { uint nodes[]; };
 layout(binding = 3) readonly buffer E { uint entries[]; };
 layout(binding = 4) readonly buffer R { uint roots[]; };
 
-bool branch_taken(uint mode, NUMBER v, NUMBER limit) {
+bool takes_true_branch(uint mode, NUMBER v, NUMBER limit) {
   if (IS_NAN(v)) return (mode & 8u) != 0u || (mode & 7u) == 6u;
   switch (mode & 7u) {
     case 1u:
@@ -50,7 +50,7 @@ NUMBER evaluate_trees(uint id) {
         break;
       }
       const NUMBER v = FEATURE(row + min(nodes[at], p.features - 1u));
-      at = nodes[at + (branch_taken(mode, v, NUMBER_AT(nodes, at + 4u)) ? 2u : 3u)];
+      at = nodes[at + (takes_true_branch(mode, v, NUMBER_AT(nodes, at + 4u)) ? 2u : 3u)];
     }
   }
   return FOLD == 1 ? result / NUMBER(p.trees) : result;

@@ -1,4 +1,4 @@
-// A vec8 with any storage type: VEC8 is the array element; vec8_low() and vec8_high() return its two vec4s. W_FLOAT: fp32 in a 16-bit
+// VEC8: an array element of eight values in any storage type. vec8_low() and vec8_high() return its two vec4s. W_FLOAT: fp32 in a 16-bit
 // kernel.
 #if PM_GRAIN == 2 && !W_FLOAT
 #define VEC8 uvec4

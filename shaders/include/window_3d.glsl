@@ -17,7 +17,7 @@ ivec3 steps() { return ivec3(STEP_D, STEP_H, STEP_W); }
 ivec3 dilations() { return ivec3(DILATION_D, DILATION_H, DILATION_W); }
 ivec3 pads() { return ivec3(PAD_D, PAD_H, PAD_W); }
 
-// Batch item, channel and position of an element in row-major order.
+// Batch item, channel and spatial position of an element.
 struct Position {
   uint n, c;
   uvec3 at;

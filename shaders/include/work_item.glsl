@@ -1,6 +1,6 @@
-// Maps work items to workgroups of 64 invocations that synchronise with meet(). With ONE_THREAD_PER_ITEM each invocation has its own work
-// item, without barriers, for many small items. ITEM_INDEX is the index of the item, THREAD_IN_ITEM the index of the invocation among the
-// ITEM_THREADS that share it.
+// Maps work items to workgroups of 64 invocations, which synchronise with item_barrier(). With ONE_THREAD_PER_ITEM, for many small items,
+// each invocation has its own work item and item_barrier() does nothing. ITEM_INDEX is the index of the item, THREAD_IN_ITEM the index of
+// the invocation among the ITEM_THREADS that share it.
 #include "include/grid.glsl"
 layout(local_size_x = 64) in;
 #if ONE_THREAD_PER_ITEM

@@ -207,7 +207,7 @@ def checked_run(rows: DecodingBatch, count: int) -> DecoderRun:
     rows.ensure_capacity(before + count)
     run = rows._get_run(count, count, "greedy")
     if count > 1:
-        chooser = rows.state.positions_state(count)
+        chooser = rows.state.get_positions_state(count)
         chooser.sampling_params.upload(pack_sampling_params([LIKELIEST] * count, [before + 1] * count))
         chooser.past.upload(np.arange(before, before + count))
     rows._submit_run(run, np.ones((1, count), rows.decoder.decoder_recipe.input_ids_dtype), [before]).wait()
@@ -241,10 +241,10 @@ def kernel_rows(rows: DecodingBatch, count: int = 1) -> list[Row]:
     """
     device, caches, words = rows.decoder, rows.ensure_capacity(len(rows.tokens[0])), rows.state
     run = rows._get_run(count, count, "greedy")
-    recorded = device.record(
+    recorded = device.record_run(
         caches, words, (run.input_ids, run.logit_positions), run.recorded.logits, sampling_mode="greedy", profile=True
     )
-    plan = device.program.plan(device.decoder_recipe.input_shapes(len(rows.tokens), count, count, caches.capacity))
+    plan = device.program.plan(device.decoder_recipe.make_input_shapes(len(rows.tokens), count, count, caches.capacity))
     plan = [step for step in plan if step["kernel"] != "copy_words.comp"]  # left out: caches are bound in place
     samples = []
     for _ in range(12):
@@ -364,13 +364,13 @@ def prompt_row(shape: Shape, device: Decoder, count: int, what: str = "") -> Row
 
 def example_rows(session: Session) -> Iterator[Row]:
     with pumice.text.Generator(pumice.text.EXAMPLE, session.context) as generator:
-        rows = DecodingBatch(generator.device, 1, generator.context_length)
-        rows.tokens = [generator.encoded("Once there was a fox")]
+        rows = DecodingBatch(generator.decoder, 1, generator.context_length)
+        rows.tokens = [generator.encode("Once there was a fox")]
         yield faster("the example, fp32: tokens/s", rate(rows, TOKENS), 50 if session.software else None)
         yield host_time(rows)
         rows.close()
-        rows = DecodingBatch(generator.device, BATCH, generator.context_length)
-        rows.tokens = [generator.encoded("Once there was a fox")] * BATCH
+        rows = DecodingBatch(generator.decoder, BATCH, generator.context_length)
+        rows.tokens = [generator.encode("Once there was a fox")] * BATCH
         rows.tokens = [list(one) for one in rows.tokens]
         yield faster(f"the example, batch of {BATCH}: tokens/s", rate(rows, TOKENS), None)
         rows.close()

@@ -354,7 +354,7 @@ def test_attention_is_right_wherever_matrices_have_their_components(
 
 def test_a_trial_of_the_driver_finds_what_the_engine_answers(context: pumice.Context) -> None:
     quirks = context.driver_quirks
-    assert all(quirk.summary.endswith(".") and quirk.answer.endswith(".") for quirk in quirks)
+    assert all(quirk.summary.endswith(".") and quirk.workaround.endswith(".") for quirk in quirks)
     assert not [quirk for quirk in quirks if quirk.name == "inexact_arithmetic"]
 
 
@@ -372,7 +372,7 @@ void main() {
 def test_a_driver_that_ends_long_loops_is_known_by_its_trial(context: pumice.Context) -> None:
     """Lavapipe of Mesa 22 has the quirk and that of Mesa 25 does not, although name and version are the same."""
     y = np.zeros(2, "uint32")
-    shown = [quirk.shown for quirk in context.driver_quirks if quirk.name == "loop_limit"]
+    shown = [quirk.detected for quirk in context.driver_quirks if quirk.name == "loop_limit"]
     if shown:
         with pytest.raises(pumice.UnsupportedError, match="ended its loops silently"):
             pumice.Kernel(LONG_LOOP, context)(y=y, turns=200_000, threads=1)

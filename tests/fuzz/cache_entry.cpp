@@ -54,7 +54,7 @@ bool is_equal(Bytes a, Bytes b) {
 
 // Returns the file of an entry with kKind, kName and this payload.
 std::vector<std::byte> file_of(Bytes payload) {
-  const pumice::CacheHeader header = pumice::cache_header(kKind, kName, payload);
+  const pumice::CacheHeader header = pumice::make_cache_header(kKind, kName, payload);
   const Bytes begin = std::as_bytes(std::span(&header, 1));
   std::vector<std::byte> file(begin.begin(), begin.end());
   file.insert(file.end(), payload.begin(), payload.end());
@@ -70,7 +70,7 @@ void try_file(Bytes file) {
   if (payload) require(is_equal(file, file_of(*payload)), "a file was read that the cache does not write");
   const bool is_ours = file.size() >= 8 && std::memcmp(file.data(), pumice::kCacheMagic.data(), pumice::kCacheMagic.size()) == 0 &&
                        std::isdigit(std::to_integer<int>(file[6])) && std::isdigit(std::to_integer<int>(file[7]));
-  require(pumice::cache_state()->files == (is_ours ? 1u : 0u), "a foreign file was counted, or an entry was not");
+  require(pumice::get_cache_usage()->files == (is_ours ? 1u : 0u), "a foreign file was counted, or an entry was not");
   pumice::prune_cache();
   // With a limit of 0, entries with allocated disk blocks are removed.
   require(is_ours || fs::exists(folder.entry()), "a foreign file was removed");
@@ -82,7 +82,7 @@ void try_bit(uint16_t place, Bytes payload) {
   const auto is_read = [&] {
     pumice::CacheHeader header;
     std::memcpy(&header, file.data(), sizeof header);
-    return pumice::is_cache_entry(header, kKind, kName, Bytes(file).subspan(sizeof header));
+    return pumice::matches_cache_header(header, kKind, kName, Bytes(file).subspan(sizeof header));
   };
   require(is_read(), "an entry was not read");
   file[place / 8 % file.size()] ^= std::byte(1 << place % 8);

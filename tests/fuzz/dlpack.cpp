@@ -50,14 +50,14 @@ class Reader {
 };
 
 template <typename Structure>
-void check(const Structure* structure, const dlpack::Device& device) {
-  dlpack::CheckedArray result;
+void check(const Structure* structure, const dlpack::DLDevice& device) {
+  dlpack::ValidatedTensor result;
   try {
-    result = dlpack::check_managed(structure, device);
+    result = dlpack::validate_managed_tensor(structure, device);
   } catch (const Error&) {
     return;
   }
-  const dlpack::Array& array = structure->array;
+  const dlpack::DLTensor& array = structure->array;
   require(result.desc.shape.size() == static_cast<size_t>(array.rank));
   for (const int64_t size : result.desc.shape) require(size >= 0);
   if (result.desc.elements() == 0) return;
@@ -71,21 +71,21 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   static std::vector<std::byte> memory(1 << 16);
   Reader reader(data, size);
   const auto choice = reader.next<uint8_t>();
-  const auto device = reader.next<dlpack::Device>();
-  dlpack::VersionedManaged versioned{};
-  versioned.version = reader.next<dlpack::Version>();
+  const auto device = reader.next<dlpack::DLDevice>();
+  dlpack::DLManagedTensorVersioned versioned{};
+  versioned.version = reader.next<dlpack::DLPackVersion>();
   versioned.flags = reader.next<uint64_t>();
-  dlpack::Array& array = versioned.array;
-  array.device = reader.next<dlpack::Device>();
+  dlpack::DLTensor& array = versioned.array;
+  array.device = reader.next<dlpack::DLDevice>();
   array.rank = reader.next<int32_t>();
-  array.type = reader.next<dlpack::ElementType>();
+  array.type = reader.next<dlpack::DLDataType>();
   array.byte_offset = reader.next<uint64_t>();
   const auto address = reader.next<uint64_t>();
   auto shape = reader.numbers(array.rank), strides = reader.numbers(array.rank);
   array.shape = choice & kNullShape ? nullptr : shape.data();
   array.strides = choice & kHasStrides ? strides.data() : nullptr;
   if (!(choice & kNullData)) array.data = choice & kRawAddress ? reinterpret_cast<void*>(address) : memory.data();
-  const dlpack::Managed managed{array, nullptr, nullptr};
+  const dlpack::DLManagedTensor managed{array, nullptr, nullptr};
   if (choice & kVersioned)
     check(choice & kNullStructure ? nullptr : &versioned, device);
   else

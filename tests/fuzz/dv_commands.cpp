@@ -4,7 +4,7 @@
 #include <string_view>
 
 #include "dv/command_list.h"
-#include "dv/commands/read_command.h"
+#include "dv/commands/parse_command.h"
 #include "dv/memory/dv_error.h"
 
 namespace {
@@ -49,8 +49,8 @@ bool accepted(const Call& call) {
 
 void try_command(std::span<const std::byte> raw, const std::shared_ptr<Context>& context) {
   const bool strict = context->strict();
-  accepted([&] { required_bytes(raw, strict); });
-  accepted([&] { run_outputs(raw, strict); });
+  accepted([&] { compute_required_bytes(raw, strict); });
+  accepted([&] { compute_run_outputs(raw, strict); });
   CommandList list(context);
   const bool added =
       accepted([&] { list.add(raw, [](uint64_t handle) { return handle % 3 == 0 ? nullptr : device().memories[handle % 3 - 1]; }); });

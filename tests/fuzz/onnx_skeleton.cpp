@@ -1,8 +1,8 @@
-// Fuzzes the reader of ONNX files that separates large tensors from the model: see core/files/onnx_skeleton.h.
+// Fuzzes the reader of ONNX files that separates large tensors from the model: see core/files/tensor_data_stripper.h.
 //
 // Besides memory errors it checks that a skeleton's skeleton is itself, that a skeleton is no longer than its file plus the references to
 // the tensors' data, and that a mapped file gives the same result as its bytes.
-#include "core/files/onnx_skeleton.h"
+#include "core/files/tensor_data_stripper.h"
 
 #include <sys/mman.h>
 #include <unistd.h>
@@ -29,18 +29,18 @@ std::optional<std::string> skeleton_of_file(std::span<const std::byte> bytes) {
   require(descriptor >= 0 && ftruncate(descriptor, 0) == 0);
   require(pwrite(descriptor, bytes.data(), bytes.size(), 0) == static_cast<ssize_t>(bytes.size()));
   const auto file = pumice::MappedFile::map(descriptor, "fuzz");
-  return pumice::onnx_skeleton(file->bytes(), file.get(), "weights");
+  return pumice::strip_tensor_data(file->bytes(), file.get(), "weights");
 }
 
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const auto bytes = std::as_bytes(std::span(data, size));
-  const auto skeleton = pumice::onnx_skeleton(bytes, nullptr, "weights");
+  const auto skeleton = pumice::strip_tensor_data(bytes, nullptr, "weights");
   if (size > 0) require(skeleton_of_file(bytes) == skeleton);
   if (!skeleton) return 0;
   require(skeleton->size() <= size + size / kMinTensorBytes * kReferenceBytes);
-  const auto again = pumice::onnx_skeleton(bytes_of(*skeleton), nullptr, "weights");
+  const auto again = pumice::strip_tensor_data(bytes_of(*skeleton), nullptr, "weights");
   require(!again || *again == *skeleton);
   return 0;
 }

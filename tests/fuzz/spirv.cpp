@@ -40,7 +40,7 @@ void attempt(const Call& call) {
 // Checks that a rewritten module still consists of well-framed instructions.
 void check_framing(const Words& module) {
   try {
-    pumice::spirv::instructions(module);
+    pumice::spirv::parse_instructions(module);
   } catch (const pumice::Error&) {
     std::abort();
   }
@@ -110,7 +110,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace pumice;
   const Words module = words_of(data, size);
   attempt([&] { reflect(module); });
-  attempt([&] { variable_sizes(module, kConstants); });
+  attempt([&] { compute_variable_sizes(module, kConstants); });
   attempt([&] { check_framing(spirv::remove_unroll_hints(module)); });
   attempt([&] { check_framing(spirv::complement_int64_comparisons(module)); });
   attempt([&] {

@@ -239,7 +239,7 @@ def everything(graph: pumice.Graph) -> list[Array]:
     bell = add(graph.add("Erf", graph.add("Div", x2, f(2**0.5))), f(1))
     x3 = mul(mul(x2, bell), f(0.5))
     x3 = mul(x3, graph.add("Sigmoid", x3))
-    # block_products
+    # block_quant
     wide = graph.constant(np.arange(16 * 16, dtype="int8").reshape(16, 16) % 11 - 5)
     matrix = graph.add("DequantizeLinear", wide, numbers(1, 16) * np.float32(0.1), axis=0, block_size=16)
     x4 = graph.add("MatMul", x3, matrix)
@@ -253,7 +253,7 @@ def everything(graph: pumice.Graph) -> list[Array]:
     # softmax
     rows = graph.add("MatMul", graph.add("Reshape", image, np.array([-1, 4])), numbers(4, 4))
     image = add(image, graph.add("Reshape", graph.add("Softmax", rows), np.array([1, 8, 6, 3])))
-    # batch_normalization, epilogue, integer_products
+    # batch_normalization, epilogue, qlinear
     made = graph.add("Conv", image, numbers(8, 8, 1, 1))
     ones = np.ones(8, "float32")
     made = graph.add("BatchNormalization", made, numbers(8), numbers(8), numbers(8), ones)

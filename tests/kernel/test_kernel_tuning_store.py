@@ -59,7 +59,7 @@ def test_a_later_process_imports_little(empty_store: Path) -> None:
     """If all variants are known, neither the measurement and file-writing modules nor json are imported."""
     program = PROGRAM.replace("json, sys", "sys").replace("found = ", "before = {*sys.modules}\nfound = ")
     program = program[: program.index("print(")] + "found.kernel\nprint(*sorted({*sys.modules} - before))\n"
-    assert "pumice.device.tuning_measurement" in output_of("-c", program, "2").split()
+    assert "pumice.device.variant_benchmark" in output_of("-c", program, "2").split()
     assert output_of("-c", program, "2").split() == ["pumice.device.tuning", "pumice.device.tuning_store"]
 
 
@@ -110,7 +110,7 @@ def test_a_file_that_is_not_whole_is_measured_anew(context: pumice.Context, empt
 
 
 def test_what_another_driver_measured_is_not_read(context: pumice.Context, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("driver_name", "device_name"):
+    for name in ("format_driver_version", "get_device_model_name"):
         with monkeypatch.context() as patched:
             patched.setattr(f"pumice.device.tuning.{name}", lambda info: "another")
             assert tuned(context).measured == 3
@@ -118,7 +118,7 @@ def test_what_another_driver_measured_is_not_read(context: pumice.Context, monke
     assert tuned(context).measured == 3
     assert {one.driver for one in tuning_exchange.group_records()} == {
         "another",
-        tuning_store.driver_name(context.info),
+        tuning_store.format_driver_version(context.info),
     }
 
 
@@ -213,7 +213,7 @@ def test_the_commands_show_and_move_a_store(
     for command in ("info", "tuning"):
         shown = output(command)
         assert "tuning:  3 variants" in shown
-        assert f"parity (y: float32[64/64]) on {tuning_store.device_name(context.info)}" in shown
+        assert f"parity (y: float32[64/64]) on {tuning_store.get_device_model_name(context.info)}" in shown
         assert f"VALUE={best}: " in shown
         assert "(3 variants, 1 rejected)" in shown
     (group,) = json.loads(output("info", "--json"))["tuning"]

@@ -41,8 +41,8 @@ WHOLE = archive(x_npy=X)
 
 def changed(data: bytes, at: bytes, offset: int, value: bytes) -> bytes:
     """Overwrite bytes of `data`, `offset` bytes after the start of `at`."""
-    place = data.index(at) + offset
-    return data[:place] + value + data[place + len(value) :]
+    index = data.index(at) + offset
+    return data[:index] + value + data[index + len(value) :]
 
 
 def encrypted(data: bytes) -> bytes:
@@ -181,16 +181,16 @@ def test_a_location_of_a_nul_byte_is_rejected(context: pumice.Context, tmp_path:
     """The importer uses this location internally for large tensors stored in the model file."""
     weights = TensorProto.FromString(external("\0"))
     weights.name = "w"
-    made = model([node("Add", ["x", "w"])], [value("x", shape=[2, 4])])
-    made.graph.initializer.append(weights)
-    (tmp_path / "m.onnx").write_bytes(made.SerializeToString())
-    for source in (tmp_path / "m.onnx", made.SerializeToString(), made):
+    proto = model([node("Add", ["x", "w"])], [value("x", shape=[2, 4])])
+    proto.graph.initializer.append(weights)
+    (tmp_path / "m.onnx").write_bytes(proto.SerializeToString())
+    for source in (tmp_path / "m.onnx", proto.SerializeToString(), proto):
         with pytest.raises(pumice.GraphError, match=r"tensor 'w': expected the name of a weight file.*NUL byte"):
             pumice.load(source, context)
 
 
 def test_large_tensors_of_the_file_itself_are_still_found(context: pumice.Context) -> None:
     weights = np.arange(4096, dtype=np.float32)
-    made = model([node("Add", ["x", "w"])], [value("x", shape=[4096])], constants={"w": weights})
-    result = pumice.load(onnx.ModelProto.FromString(made.SerializeToString()).SerializeToString(), context)
+    proto = model([node("Add", ["x", "w"])], [value("x", shape=[4096])], constants={"w": weights})
+    result = pumice.load(onnx.ModelProto.FromString(proto.SerializeToString()).SerializeToString(), context)
     np.testing.assert_array_equal(result(np.zeros(4096, np.float32)), weights)

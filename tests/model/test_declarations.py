@@ -31,16 +31,16 @@ def loaded(context: pumice.Context, proto: onnx.ModelProto, caplog: pytest.LogCa
     """Load the model and check that its warnings are logged once, kept and reported."""
     caplog.clear()
     with caplog.at_level(logging.WARNING, "pumice"):
-        made = pumice.load(proto, context)
-        made(X)
-        made(X)
+        loaded_model = pumice.load(proto, context)
+        loaded_model(X)
+        loaded_model(X)
     logged = [record.getMessage() for record in caplog.records]
-    assert logged == [f"model '{made.name}': {text}" for text in made.warnings]
-    report = made.report()
-    assert list(report.warnings) == made.warnings
-    assert all(f"warning: {text}" in str(report) for text in made.warnings)
-    assert all(text.split(",")[0] in report._repr_html_().replace("&#x27;", "'") for text in made.warnings)
-    return made
+    assert logged == [f"model '{loaded_model.name}': {text}" for text in loaded_model.warnings]
+    report = loaded_model.report()
+    assert list(report.warnings) == loaded_model.warnings
+    assert all(f"warning: {text}" in str(report) for text in loaded_model.warnings)
+    assert all(text.split(",")[0] in report._repr_html_().replace("&#x27;", "'") for text in loaded_model.warnings)
+    return loaded_model
 
 
 FLOAT, DOUBLE = TensorProto.FLOAT, TensorProto.DOUBLE
@@ -87,10 +87,10 @@ def test_an_output_that_is_declared_otherwise_is_a_warning(
 @pytest.mark.parametrize("op", ["Identity", "SequenceConstruct"])
 def test_strings_that_are_declared_so_are_no_warning(op: str, context: pumice.Context) -> None:
     string = value("x", ["n"], TensorProto.STRING)
-    made = info(TensorProto.STRING, ["n"])
+    result = info(TensorProto.STRING, ["n"])
     if op == "SequenceConstruct":
-        made = helper.make_tensor_sequence_value_info("y", TensorProto.STRING, ["n"])
-    proto = declared(made, nodes=[node(op)])
+        result = helper.make_tensor_sequence_value_info("y", TensorProto.STRING, ["n"])
+    proto = declared(result, nodes=[node(op)])
     proto.graph.input[0].CopyFrom(string)
     with pumice.load(proto, context) as model_of_strings:
         assert model_of_strings.warnings == []
@@ -100,8 +100,8 @@ def test_a_sequence_that_is_declared_a_tensor_is_a_warning(
     context: pumice.Context, caplog: pytest.LogCaptureFixture
 ) -> None:
     nodes = [node("SequenceConstruct", ["x", "x"])]
-    made = loaded(context, declared(info(FLOAT, ["N", 4]), nodes=nodes), caplog)
-    assert made.warnings == ["output 'y' is declared as float32, and is sequence(float32)"]
+    result = loaded(context, declared(info(FLOAT, ["N", 4]), nodes=nodes), caplog)
+    assert result.warnings == ["output 'y' is declared as float32, and is sequence(float32)"]
     right = helper.make_tensor_sequence_value_info("y", FLOAT, None)
     assert loaded(context, declared(right, nodes=nodes), caplog).warnings == []
 
@@ -143,8 +143,8 @@ def test_operators_of_the_engines_own_domain_are_imported(context: pumice.Contex
     inputs = [value("x", ["N", 4], TensorProto.INT32)]
     proto = model([node("FloorDivide", ["x", "d"], domain="pumice")], inputs, constants={"d": np.full(4, 3, "int32")})
     proto.opset_import.append(helper.make_opsetid("pumice", 1))
-    with pumice.load(proto, context) as made:
-        np.testing.assert_array_equal(made(x), np.floor_divide(x, 3))
+    with pumice.load(proto, context) as loaded_model:
+        np.testing.assert_array_equal(loaded_model(x), np.floor_divide(x, 3))
     for row in pumice.operators():
         domain, _, name = row.name.rpartition("::")
         if domain != "nnapi" and row.skeleton != "composed":

@@ -30,9 +30,9 @@ PREPARATIONS: dict[str, tuple[str, str, dict[str, Any]]] = {
 @pytest.mark.parametrize("case", PREPARATIONS)
 def test_pictures_are_prepared_to_the_bit(shared_models: Path, case: str) -> None:
     model, picture, options = PREPARATIONS[case]
-    made = load_image(shared_models / model / "images" / picture, resample="nearest", **options)
+    image = load_image(shared_models / model / "images" / picture, resample="nearest", **options)
     expected = np.load(shared_models / model / "expected" / f"{case}.input.npy")
-    np.testing.assert_array_equal(made, expected, strict=True)
+    np.testing.assert_array_equal(image, expected, strict=True)
 
 
 @pytest.fixture
@@ -65,9 +65,9 @@ def test_a_crop_keeps_the_centre_and_stretching_keeps_all(picture: Path) -> None
 
 
 def test_integers_stay_as_they_are(picture: Path) -> None:
-    made = load_image(picture, dtype="uint8")
-    assert made.dtype == np.uint8
-    assert made.max() == 255
+    image = load_image(picture, dtype="uint8")
+    assert image.dtype == np.uint8
+    assert image.max() == 255
     with pytest.raises(pumice.Error, match="input of floats, given uint8"):
         load_image(picture, dtype="uint8", scale="1/255")
 

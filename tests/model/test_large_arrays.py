@@ -24,8 +24,8 @@ Array = np.ndarray[Any, Any]
 def doubled(staging_device: pumice.Context) -> Iterator[pumice.Model]:
     """x [N, 4] -> x + x and |x|."""
     nodes = [node("Add", ["x", "x"], ["twice"]), node("Abs", ["x"], ["size"])]
-    with pumice.load(model(nodes, [value("x")], ["twice", "size"]), staging_device) as made:
-        yield made
+    with pumice.load(model(nodes, [value("x")], ["twice", "size"]), staging_device) as loaded_model:
+        yield loaded_model
 
 
 def rows(count: int, seed: int = 0) -> Array:
@@ -74,9 +74,9 @@ def test_what_cannot_hold_a_result_is_rejected(doubled: pumice.Model) -> None:
 
 def test_arrays_without_elements_share_no_memory(staging_device: pumice.Context) -> None:
     nodes = [node("Abs", ["x"], ["y"]), node("Abs", ["e"], ["z"])]
-    with pumice.load(model(nodes, [value("x"), value("e", ("M", 4))], ["y", "z"]), staging_device) as both:
+    with pumice.load(model(nodes, [value("x"), value("e", ("M", 4))], ["y", "z"]), staging_device) as loaded_model:
         base = np.zeros((6, 4), "float32")
-        results = both(rows(6), rows(0), out={"y": base, "z": base[3:][:0]})
+        results = loaded_model(rows(6), rows(0), out={"y": base, "z": base[3:][:0]})
         assert results.y is base
         np.testing.assert_array_equal(base, np.abs(rows(6)))
 
@@ -99,9 +99,9 @@ def test_one_output_takes_an_array_alone(staging_device: pumice.Context) -> None
         np.testing.assert_array_equal(y, np.maximum(x, 0))
     with pumice.load(model([node("NonZero")]), staging_device) as places:  # a shape known only after the run
         x = np.eye(4, dtype="float32")
-        given = np.zeros((2, 4), "int64")
-        assert places(x, out=given) is given
-        np.testing.assert_array_equal(given, [range(4), range(4)])
+        out = np.zeros((2, 4), "int64")
+        assert places(x, out=out) is out
+        np.testing.assert_array_equal(out, [range(4), range(4)])
         with pytest.raises(pumice.BindingError, match="shape"):
             places(x, out=np.zeros((2, 5), "int64"))
 
@@ -134,9 +134,9 @@ def test_arrays_in_pinned_memory_are_arrays(doubled: pumice.Model, staging_devic
         results = doubled(part, out=outs)
         np.testing.assert_array_equal(results.twice, part * 2)
         np.testing.assert_array_equal(outs["size"], np.abs(part))
-        given, run = part.copy(), doubled.run_async(part)
+        array, run = part.copy(), doubled.run_async(part)
         part[:] = 1  # after run_async, the caller may overwrite the argument
-        np.testing.assert_array_equal(run.result().twice, given * 2)
+        np.testing.assert_array_equal(run.result().twice, array * 2)
         tensor = pumice.tensor(part, staging_device)
         assert tensor.numpy(out=outs["twice"]) is outs["twice"]
         np.testing.assert_array_equal(outs["twice"], part)
@@ -166,12 +166,12 @@ def test_a_model_lets_go_of_pinned_arrays(doubled: pumice.Model, staging_device:
     doubled(x)
     gc.collect()
     before = staging_device.memory.buffers
-    given, out = (pumice.empty_host(x.shape, "float32", staging_device) for _ in range(2))
-    given[:] = x
-    doubled(given, out={"twice": out})
+    array, out = (pumice.empty_host(x.shape, "float32", staging_device) for _ in range(2))
+    array[:] = x
+    doubled(array, out={"twice": out})
     assert staging_device.memory.buffers == before + 2
     np.testing.assert_array_equal(out, x + x)
-    del given, out
+    del array, out
     staging_device.wait_idle()
     pumice.empty(1, "float32", staging_device)  # an allocation frees what the device has finished with
     gc.collect()
@@ -182,12 +182,12 @@ def test_a_chunk_that_is_not_a_multiple_of_words(staging_device: pumice.Context)
     """Downloads into pinned memory write only the bytes of their range."""
     host = pumice.empty_host(6 << 20, "uint8", staging_device)
     host[:] = 9
-    given = np.arange((5 << 20) + 3, dtype="uint32").astype("uint8")
-    part = host[1 : 1 + given.size]
-    pumice.tensor(given, staging_device).numpy(out=part)
-    np.testing.assert_array_equal(part, given)
+    array = np.arange((5 << 20) + 3, dtype="uint32").astype("uint8")
+    part = host[1 : 1 + array.size]
+    pumice.tensor(array, staging_device).numpy(out=part)
+    np.testing.assert_array_equal(part, array)
     assert host[0] == 9
-    assert (host[1 + given.size :] == 9).all()
+    assert (host[1 + array.size :] == 9).all()
 
 
 # ---- many cases in flight
@@ -282,20 +282,20 @@ def test_signals_in_calls_leave_the_model_usable(doubled: pumice.Model) -> None:
         raise Rung
 
     before = signal.signal(signal.SIGALRM, ring)
-    given = [rows(ROWS[-1], seed) for seed in range(3)]
+    array = [rows(ROWS[-1], seed) for seed in range(3)]
     try:
         for turn in range(20):
             try:
                 signal.setitimer(signal.ITIMER_REAL, 0.003 * (turn % 7 + 1))
                 while True:
-                    for x in given:
+                    for x in array:
                         doubled(x)
-                    for _ in doubled.map(given):
+                    for _ in doubled.map(array):
                         pass
             except Rung:
                 pass
             signal.setitimer(signal.ITIMER_REAL, 0)
-            x = given[turn % 3]
+            x = array[turn % 3]
             np.testing.assert_array_equal(doubled(x).twice, x * 2)
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)

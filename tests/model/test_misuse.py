@@ -240,13 +240,13 @@ def test_arguments_that_hold_themselves_are_rejected(context: pumice.Context) ->
     turning.append(turning)
     around: dict[str, Any] = {}
     around["a"] = around
-    for given in (
+    for argument in (
         {"factor": turning, "threads": 8},
         {"factor": around, "threads": 8},
         {"factor": 1, "threads": turning},
     ):
         with pytest.raises(pumice.BindingError, match="nested at most 32 deep"):
-            kernel(y=y, **given)
+            kernel(y=y, **argument)
     with pytest.raises(pumice.BindingError, match="a number.*given complex64"):
         kernel(y=y, factor=np.complex64(3j), threads=8)
     with pytest.raises(pumice.BindingError, match="'y', whose binding it shares; given 'a'"):

@@ -22,16 +22,16 @@ FLOAT = np.float32
 
 @pytest.fixture
 def loaded(context: pumice.Context) -> Iterator[pumice.Model]:
-    with pumice.load(gemm(), context) as made:
-        yield made
+    with pumice.load(gemm(), context) as loaded_model:
+        yield loaded_model
 
 
 @pytest.fixture
 def pair(context: pumice.Context) -> Iterator[pumice.Model]:
     """a [N, 4] + b [N, 4], and an output whose name is not an identifier."""
     proto = model([node("Add", ["a", "b.in"], ["sum:0"])], [value("a"), value("b.in")], ["sum:0"])
-    with pumice.load(proto, context) as made:
-        yield made
+    with pumice.load(proto, context) as loaded_model:
+        yield loaded_model
 
 
 def x(rows: int = 5) -> np.ndarray[Any, np.dtype[np.float32]]:
@@ -148,8 +148,8 @@ def test_what_a_model_says_of_itself(loaded: pumice.Model, context: pumice.Conte
 def test_declared_names_of_output_sizes_are_kept(context: pumice.Context) -> None:
     proto = model([node("Relu")], [value("x", ["N", "W"])])
     proto.graph.output[0].CopyFrom(helper.make_tensor_value_info("y", TensorProto.FLOAT, ["N", "W_out"]))
-    with pumice.load(proto, context) as made:
-        shape = made.outputs[0].shape
+    with pumice.load(proto, context) as loaded_model:
+        shape = loaded_model.outputs[0].shape
         assert shape is not None
         assert shape[0] == "N"
         assert isinstance(shape[1], str)
@@ -164,26 +164,26 @@ def test_asynchronous_runs(loaded: pumice.Model) -> None:
 
 
 def test_a_closed_model_says_so(context: pumice.Context) -> None:
-    made = pumice.load(gemm(), context)
-    made(x())
-    made.close()
-    made.close()
-    assert made.closed
-    for call in (made, made.run_async):
+    loaded_model = pumice.load(gemm(), context)
+    loaded_model(x())
+    loaded_model.close()
+    loaded_model.close()
+    assert loaded_model.closed
+    for call in (loaded_model, loaded_model.run_async):
         with pytest.raises(pumice.StateError, match="model 'small' is closed"):
             call(x())
     with pytest.raises(pumice.StateError, match="closed"):
-        made.report()
+        loaded_model.report()
 
 
 def test_closed_and_dropped_models_free_their_memory(context: pumice.Context) -> None:
     gc.collect()
     before = context.memory.buffers
     for _ in range(3):
-        with pumice.load(gemm(), context) as made:
-            made(x())
+        with pumice.load(gemm(), context) as loaded_model:
+            loaded_model(x())
         pumice.load(gemm(), context)(x())
-    del made
+    del loaded_model
     gc.collect()
     assert context.memory.buffers == before
 
@@ -202,17 +202,17 @@ def test_a_model_comes_through_a_pipe(context: pumice.Context, tmp_path: Path) -
     os.mkfifo(tmp_path / "model")
     writer = threading.Thread(target=(tmp_path / "model").write_bytes, args=(gemm().SerializeToString(),))
     writer.start()
-    with pumice.load(tmp_path / "model", context) as made:
+    with pumice.load(tmp_path / "model", context) as loaded_model:
         writer.join()
-        np.testing.assert_allclose(made(x())["sum"], reference(x()), rtol=1e-5)
+        np.testing.assert_allclose(loaded_model(x())["sum"], reference(x()), rtol=1e-5)
 
 
 def test_the_file_may_be_gone_once_the_model_is_loaded(context: pumice.Context, tmp_path: Path) -> None:
     path = tmp_path / "gemm.onnx"
     path.write_bytes(gemm().SerializeToString())
-    with pumice.load(path, context) as made:
+    with pumice.load(path, context) as loaded_model:
         path.unlink()
-        np.testing.assert_allclose(made(x())["sum"], reference(x()), rtol=1e-5)
+        np.testing.assert_allclose(loaded_model(x())["sum"], reference(x()), rtol=1e-5)
 
 
 @pytest.mark.parametrize("fuse", [None, 2, "epilogue", [3], {"epilogue": 1}, np.False_])
@@ -232,6 +232,6 @@ def test_a_model_that_is_loaded_again_keeps_how_it_was_loaded(context: pumice.Co
     inputs = [value("x", [3, 2]), value("i", [1], TensorProto.INT64)]
     proto = model([node("Gather", ["x", "i"], ["y"])], inputs, ["y"], {})
     first = pumice.load(proto, context, check_indices=True)
-    for one in (first, first.loaded_again(), first.loaded_again(precision="fp16")):
+    for item in (first, first.loaded_again(), first.loaded_again(precision="fp16")):
         with pytest.raises(pumice.IndexRangeError):
-            one(np.ones((3, 2), "float32"), np.array([7]))
+            item(np.ones((3, 2), "float32"), np.array([7]))

@@ -31,10 +31,10 @@ def external(name: str, location: str, dtype: int = TensorProto.FLOAT, size: int
 
 def scaled(folder: Path, factor: float, location: str = "scales.any") -> Path:
     """y = x * w, with w in an external file of an unusual name."""
-    made = model([node("Mul", ["x", "w"])])
-    made.graph.initializer.append(external("w", location))
+    proto = model([node("Mul", ["x", "w"])])
+    proto.graph.initializer.append(external("w", location))
     path = folder / "scaled.onnx"
-    path.write_bytes(made.SerializeToString())
+    path.write_bytes(proto.SerializeToString())
     (folder / location).parent.mkdir(exist_ok=True)
     write(folder / location, factor)
     return path
@@ -71,11 +71,11 @@ def test_a_worker_rejects_other_weights(tmp_path: Path, device: str, location: s
     pumice.BatchPredictor.release()
     gc.collect()
     write(tmp_path / location, 4.0)
-    for one in (travelled, again):
+    for item in (travelled, again):
         with pytest.raises(
             pumice.GraphError, match=f"expected the weight file '{location}'.*SHA-256.*pickle the predictor"
         ):
-            pickle.loads(one)(x)
+            pickle.loads(item)(x)
     np.testing.assert_array_equal(pickle.loads(pickle.dumps(predictor))(x), x * 4)
 
 
@@ -125,19 +125,19 @@ def places() -> dict[str, Callable[[TensorProto], onnx.ModelProto]]:
         return model([node("If", ["x"], then_branch=branch, else_branch=branch)])
 
     def in_function(tensor: TensorProto) -> onnx.ModelProto:
-        made = model([node("Relu")])
+        proto = model([node("Relu")])
         nodes = [helper.make_node("Constant", [], ["y"], value=tensor)]
-        made.functions.append(helper.make_function("own", "F", [], ["y"], nodes, [helper.make_opsetid("", 17)]))
-        return made
+        proto.functions.append(helper.make_function("own", "F", [], ["y"], nodes, [helper.make_opsetid("", 17)]))
+        return proto
 
     def sparse(tensor: TensorProto) -> onnx.ModelProto:
         indices = numpy_helper.from_array(np.arange(4), "i")
         return model([node("Relu")], sparse_initializer=[helper.make_sparse_tensor(tensor, indices, [4])])
 
     def initializer(tensor: TensorProto) -> onnx.ModelProto:
-        made = model([node("Relu")])
-        made.graph.initializer.append(tensor)
-        return made
+        proto = model([node("Relu")])
+        proto.graph.initializer.append(tensor)
+        return proto
 
     return {
         "initializer": initializer,
@@ -151,11 +151,11 @@ def places() -> dict[str, Callable[[TensorProto], onnx.ModelProto]]:
 @pytest.mark.parametrize("place", places())
 @pytest.mark.parametrize("name", ["w", "location", "\n\x08location\x12\x03abc"])
 def test_every_external_tensor_is_found(place: str, name: str) -> None:
-    made = places()[place](external(name, "a" * 300))
-    made.doc_string = "location of \n\x08location\x12\x07nowhere"
-    for source in (made, made.SerializeToString()):
-        assert weight_files.weight_locations(ModelFile(source)) == ["a" * 300], place
-        assert "a" * 300 in weight_files.weight_locations(ModelFile(source), exact=False), place
+    result = places()[place](external(name, "a" * 300))
+    result.doc_string = "location of \n\x08location\x12\x07nowhere"
+    for source in (result, result.SerializeToString()):
+        assert weight_files.find_weight_files(ModelFile(source)) == ["a" * 300], place
+        assert "a" * 300 in weight_files.find_weight_files(ModelFile(source), exact=False), place
 
 
 def sparse(value_: float, location: str = "") -> onnx.ModelProto:
@@ -163,8 +163,8 @@ def sparse(value_: float, location: str = "") -> onnx.ModelProto:
     if location:
         values = external("w", location, size=WIDTH)
     indices = numpy_helper.from_array(np.arange(WIDTH), "wi")
-    made = helper.make_sparse_tensor(values, indices, [WIDTH])
-    return model([node("Add", ["x", "w"])], [value("x", shape=[WIDTH])], sparse_initializer=[made])
+    sparse_tensor = helper.make_sparse_tensor(values, indices, [WIDTH])
+    return model([node("Add", ["x", "w"])], [value("x", shape=[WIDTH])], sparse_initializer=[sparse_tensor])
 
 
 @pytest.mark.parametrize("location", ["", "values.bin"])

@@ -66,15 +66,15 @@ def by_name(model: pumice.Model, results: Any) -> dict[str, Array]:
 def check(case: str, results: dict[str, Array], folder: Path, precision: str, row: int = 0) -> None:
     for expected in CASES[case][1]:
         right = stored(folder, case, expected.suffix)
-        given = results[expected.output][row : row + 1]
-        assert given.dtype == np.float32
-        assert given.shape == right.shape
-        errors = np.abs(given.astype(np.float64) - right)
+        actual = results[expected.output][row : row + 1]
+        assert actual.dtype == np.float32
+        assert actual.shape == right.shape
+        errors = np.abs(actual.astype(np.float64) - right)
         assert errors.max() <= expected.allowed(precision), (expected.output, errors.max())
         if case in MEAN_ALLOWED:
             assert errors.mean() <= MEAN_ALLOWED[case][precision]
         if expected.output == "probabilities":
-            assert given.argmax() == right.argmax()
+            assert actual.argmax() == right.argmax()
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)
@@ -107,12 +107,12 @@ def test_another_image_size(
     case = "DefaultImage_128" if name == "candy" else "dog2_64"
     picture = np.ascontiguousarray(stored(shared_models, case, "input")[:, :, : size[0], : size[1]])
     model = loaded(shared_models, name, context, precision)
-    given = model(picture)
+    actual = model(picture)
     evaluator = onnx_reference.ReferenceEvaluator(str(shared_models / name / f"{name}.onnx"))
     (right,) = evaluator.run(None, {model.inputs[0].name: picture})
-    assert given.shape == right.shape
+    assert actual.shape == right.shape
     allowed = CASES[case][1][0].allowed(precision)
-    assert np.abs(given - right).max() <= allowed
+    assert np.abs(actual - right).max() <= allowed
 
 
 CANDY_720 = {  # row, column: B, G, R

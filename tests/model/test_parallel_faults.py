@@ -69,8 +69,8 @@ class Held:
 
 @pytest.fixture
 def gate(monkeypatch: pytest.MonkeyPatch) -> Iterator[Gate]:
-    with Gate(monkeypatch) as made:
-        yield made
+    with Gate(monkeypatch) as new_gate:
+        yield new_gate
 
 
 @pytest.fixture(scope="module")
@@ -90,8 +90,8 @@ def hold(twice: pumice.ParallelModel, gate: Gate, images: list[Array]) -> None:
     gate.held = twice.models[1]
 
 
-def device_threads(place: int) -> list[threading.Thread]:
-    return [thread for thread in threading.enumerate() if thread.name == f"pumice-device-{place}"]
+def device_threads(device_index: int) -> list[threading.Thread]:
+    return [thread for thread in threading.enumerate() if thread.name == f"pumice-device-{device_index}"]
 
 
 @pytest.mark.parametrize("depth", [1, 3])
@@ -141,7 +141,7 @@ def test_if_the_helping_device_is_lost_the_slow_ones_result_counts(
     gate.on_other = lose
     while not twice.lost:
         np.testing.assert_allclose(np.concatenate([*twice.map(images)]), expected, rtol=1e-5, atol=1e-6)
-    assert [one.place for one in twice.lost] == [0]
+    assert [loss.place for loss in twice.lost] == [0]
     assert not gate.gave_up
 
 

@@ -44,9 +44,9 @@ def test_cases_come_in_their_order(twice: pumice.ParallelModel, images: Array, e
     sizes = [1, 3, 1, 8, 2, 5, 1, 1, 9, 9]
     begins = np.cumsum([0, *sizes])
     cases = [images[a:b] for a, b in itertools.pairwise(begins)]
-    for given in (cases, [(one,) for one in cases], [{"image": one} for one in cases]):
-        results = [*twice.map(iter(given), depth)]
-        assert [len(one) for one in results] == sizes
+    for argument in (cases, [(case,) for case in cases], [{"image": item} for item in cases]):
+        results = [*twice.map(iter(argument), depth)]
+        assert [len(result) for result in results] == sizes
         np.testing.assert_allclose(np.concatenate(results), expected, rtol=1e-5, atol=1e-6)
 
 
@@ -60,9 +60,9 @@ def forgotten(model: pumice.ParallelModel) -> list[threading.Thread]:
 
 
 def test_both_devices_work(twice: pumice.ParallelModel, images: Array) -> None:
-    before = [one.context.memory for one in twice.models]
+    before = [item.context.memory for item in twice.models]
     assert all(memory.buffers > 0 for memory in before)
-    ids = [len([*one.map([images[:1]])]) for one in twice.models]
+    ids = [len([*element.map([images[:1]])]) for element in twice.models]
     assert ids == [1, 1]
     names: set[str] = set()
     for _ in twice.map([images[:8]] * 40):
@@ -133,7 +133,7 @@ def test_cases_that_another_device_has_too_are_not_counted_as_done_again(twice: 
     work = MultiDeviceMap([*enumerate(twice.models)], 2, noted.append, lambda _: None, {})
     work._running_cases = {3: _RunningCase("a", {0, 1}, 0.0), 4: _RunningCase("b", {1}, 0.0)}
     work._handle_loss(1, twice.models[1], DeviceLostError("gone"), [(3, "a"), (4, "b"), (5, "already given")])
-    assert [one.redone for one in noted] == [1]
+    assert [event.redone for event in noted] == [1]
     assert [*work._waiting] == [(4, "b")]
     assert work._running_cases[3].device_indices == {0}
 
@@ -155,11 +155,11 @@ def test_a_lost_device_is_noted_once(
 
 
 def test_where_all_devices_are_lost_the_error_says_so(twice: pumice.ParallelModel, images: Array) -> None:
-    for one in twice.models:
-        lose_device_after(one.context, 0)
+    for item in twice.models:
+        lose_device_after(item.context, 0)
     with pytest.raises(pumice.DeviceLostError, match="all 2 devices were lost"):
         [*twice.map([images[:1]] * 8)]
-    assert sorted(one.place for one in twice.lost) == [0, 1]
+    assert sorted(loss.place for loss in twice.lost) == [0, 1]
     with pytest.raises(pumice.DeviceLostError, match="device 0.*device 1|device 1.*device 0"):
         twice(images)
 
@@ -203,7 +203,7 @@ def test_rejections(context: pumice.Context, images: Array) -> None:
     ("given", "words"),
     [
         (0, "devices: 'all' or a list of devices expected; given 0"),
-        ((one for one in "ab"), "devices: 'all' or a list of devices expected; given generator"),
+        ((item for item in "ab"), "devices: 'all' or a list of devices expected; given generator"),
         (b"a", "devices: 'all' or a list of devices expected; given bytes"),
         ([None], "devices: names, indices and contexts expected in the list; given NoneType"),
         ([True], "devices: names, indices and contexts expected in the list; given bool"),
@@ -269,7 +269,7 @@ def test_a_seed_is_rejected_where_devices_would_make_the_same_noise(context: pum
     ):
         pumice.load(noise, devices=[name] * 2, seed=7)
     with pumice.load(noise, devices=[name] * 2) as loaded:
-        first, second = (one(np.zeros((8, 3), np.float32)) for one in loaded.models)
+        first, second = (item(np.zeros((8, 3), np.float32)) for item in loaded.models)
         assert not np.array_equal(first, second)
     with pumice.load(noise, devices=[name], seed=7) as loaded, pumice.load(noise, context, seed=7) as alone:
         x = np.zeros((8, 3), np.float32)

@@ -13,8 +13,8 @@ from onnx import TensorProto, helper, numpy_helper
 
 import pumice
 from onnx_models import model, node, value
-from pumice.model.precision_policy import Policy, escape_literal, parse_policy
-from pumice.validation.subgraph import subgraph_precision
+from pumice.model.precision_policy import PrecisionPolicy, escape_literal, parse_policy
+from pumice.validation.subgraph import make_subgraph_precision
 
 X = np.full((2, 4), 300, np.float32)
 
@@ -27,11 +27,11 @@ def squares() -> onnx.ModelProto:
         node("Softmax", ["m"], ["y"], name="softmax"),
     ]
     weights = numpy_helper.from_array(np.full((4, 4), 1 / 256, np.float32), "w")
-    made = model(nodes, [value("x", [2, 4])])
-    made.graph.initializer.append(weights)
-    made.graph.output[0].CopyFrom(helper.make_tensor_value_info("m", TensorProto.FLOAT, [2, 4]))
-    made.graph.output.append(helper.make_tensor_value_info("y", TensorProto.FLOAT, [2, 4]))
-    return made
+    proto = model(nodes, [value("x", [2, 4])])
+    proto.graph.initializer.append(weights)
+    proto.graph.output[0].CopyFrom(helper.make_tensor_value_info("m", TensorProto.FLOAT, [2, 4]))
+    proto.graph.output.append(helper.make_tensor_value_info("y", TensorProto.FLOAT, [2, 4]))
+    return proto
 
 
 def precisions(loaded: pumice.Model) -> dict[str, str]:
@@ -119,12 +119,12 @@ def branching() -> onnx.ModelProto:
     other = helper.make_graph(
         [node("Identity", ["x"], ["o"], name="same")], "other", [], [helper.make_tensor_value_info("o", 1, [2, 4])]
     )
-    made = model(
+    proto = model(
         [node("If", ["c"], ["y"], name="if", then_branch=then, else_branch=other)],
         [value("x", [2, 4]), value("c", [1], TensorProto.BOOL)],
     )
-    made.graph.output[0].CopyFrom(helper.make_tensor_value_info("y", 1, [2, 4]))
-    return made
+    proto.graph.output[0].CopyFrom(helper.make_tensor_value_info("y", 1, [2, 4]))
+    return proto
 
 
 @pytest.mark.parametrize("names", [("square", "scaled"), ("if",), ("if.*/s*",), ("op:M*",)])
@@ -139,21 +139,21 @@ def test_nodes_in_branches(context: pumice.Context, names: tuple[str, ...]) -> N
 def test_what_a_node_becomes_in_the_engine_is_all_in_float32(context: pumice.Context, name: str) -> None:
     """SkipLayerNormalization expands to Add and LayerNormalization."""
     norm = node("SkipLayerNormalization", ["x", "x", "g"], name="norm", domain="com.microsoft")
-    made = model([norm], [value("x", [2, 4])], constants={"g": np.linspace(0.1, 0.7, 4, dtype=np.float32)})
-    made.opset_import.append(helper.make_opsetid("com.microsoft", 1))
+    proto = model([norm], [value("x", [2, 4])], constants={"g": np.linspace(0.1, 0.7, 4, dtype=np.float32)})
+    proto.opset_import.append(helper.make_opsetid("com.microsoft", 1))
     array = np.array([[3, 31, 32.1, 330], [1, 2, 3, 5]], np.float32) * 100
-    with pumice.load(made, context, {"default": "fp16", name: "fp32"}, fuse=False) as loaded:
+    with pumice.load(proto, context, {"default": "fp16", name: "fp32"}, fuse=False) as loaded:
         loaded(array)
         own = {row["node"]: row["precision"] for row in loaded.report() if not row["added"]}
         assert own["norm"] == "fp32"
         assert own["norm/Add.0"] in ({"fp32"} if name[0] == "n" else {"fp16", "fp16_packed"})
         assert len(own) == 2
-        with pumice.load(made, context, fuse=False) as exact:
+        with pumice.load(proto, context, fuse=False) as exact:
             assert np.array_equal(loaded(array), exact(array)) == (name[0] == "n")
 
 
 def test_names_with_marks_of_patterns_are_names_too() -> None:
-    policy = Policy({"default": "fp16", "a[0]": "fp32"})
+    policy = PrecisionPolicy({"default": "fp16", "a[0]": "fp32"})
     assert policy.get_precision("a[0]", "Mul") == policy.get_precision("a0", "Mul") == "fp32"
     assert policy.get_precision("a1", "Mul") == "fp16"
     assert policy.get_precision("norm (Function)/Mul_1", "Mul") == "fp16"
@@ -171,23 +171,23 @@ def test_a_literal_entry_matches_nodes_of_its_name_alone(name: str) -> None:
 def test_a_node_called_default_has_a_precision_of_its_own(context: pumice.Context) -> None:
     """The entry "default" applies to all nodes; the pattern "[d]efault" matches the node."""
     nodes = [node("Softmax", ["x"], ["h"], name="default"), node("Softmax", ["h"], ["y"], name="other")]
-    made = model(nodes)
+    proto = model(nodes)
 
     def precisions(policy: dict[str, str]) -> dict[str, str]:
-        with pumice.load(made, context, policy, fuse=False) as loaded:
+        with pumice.load(proto, context, policy, fuse=False) as loaded:
             loaded(np.ones((2, 4), np.float32))
             return {row["node"]: row["precision"].split()[0] for row in loaded.report() if not row["added"]}
 
-    one = precisions({"default": "fp16", "other": "fp32"})
+    item = precisions({"default": "fp16", "other": "fp32"})
     two = precisions({"default": "fp16", "[d]efault": "fp32"})
-    assert (one["default"], one["other"]) == (two["other"], two["default"])
-    assert one["default"] != one["other"]
+    assert (item["default"], item["other"]) == (two["other"], two["default"])
+    assert item["default"] != item["other"]
 
 
 def test_the_policy_of_a_part_keeps_its_default() -> None:
     """A node called "default" in fp32 does not set the whole subgraph to fp32."""
-    made = model([node("Relu", ["x"], ["h"], name="default"), node("Relu", ["h"], ["y"], name="a*")])
-    part = subgraph_precision({"default": "fp16", "[d]efault": "fp32"}, made)
+    proto = model([node("Relu", ["x"], ["h"], name="default"), node("Relu", ["h"], ["y"], name="a*")])
+    part = make_subgraph_precision({"default": "fp16", "[d]efault": "fp32"}, proto)
     policy = parse_policy(part)
     assert policy.default == "fp16"
     assert (

@@ -16,7 +16,7 @@ import pumice
 from process import output_of
 from pumice.device import tuning_store
 from pumice.model.step_tuning import _StepTuningRun
-from pumice.model.step_variants import StepVariants, make_empty_record, measured_variants
+from pumice.model.step_variants import StepVariants, load_measured_variants, make_empty_record
 from pumice.tools.cli import main
 from step_choices import choice_of
 
@@ -55,8 +55,8 @@ def device(request: pytest.FixtureRequest, context: pumice.Context) -> Iterator[
     """The device as is; without subgroupShuffle (software drivers then use shared memory), and without unified
     memory. Includes variants that spill registers."""
     without = {"own": [], "tiled": ["subgroupShuffle"], "apart": ["unifiedMemory"]}[request.param]
-    with pumice.Context(f"uuid:{context.info.uuid}", without=[*without, "pipelineExecutableInfo"]) as made:
-        yield made
+    with pumice.Context(f"uuid:{context.info.uuid}", without=[*without, "pipelineExecutableInfo"]) as other_context:
+        yield other_context
 
 
 def listed(make: Any, x: Any, context: pumice.Context, taken: dict[str, str] | None = None) -> dict[str, Any]:
@@ -76,10 +76,10 @@ def test_every_variant_that_a_step_can_take_is_right(device: pumice.Context, kin
     for variant in choice["variants"]:
         with pumice.load(make(), device, tuned={choice["kind"]: variant}) as model:
             np.testing.assert_allclose(model(x), expected, rtol=1e-5, atol=1e-5)
-            (row,) = [one for one in model.report() if one["kernel"].startswith(("conv_", "gemv", "gemm"))]
+            (row,) = [item for item in model.report() if item["kernel"].startswith(("conv_", "gemv", "gemm"))]
             assert row["kernel"].removesuffix(".comp").startswith(variant.split()[0])
-            told = f"measured: {variant} for {choice['own']}"
-            assert row["note"] == ("" if variant == choice["own"] else told)
+            message = f"measured: {variant} for {choice['own']}"
+            assert row["note"] == ("" if variant == choice["own"] else message)
 
 
 @pytest.mark.parametrize("rows", [1, 2, 5, 40, 130])
@@ -110,58 +110,60 @@ def test_a_variant_that_a_step_cannot_take_is_named_and_not_taken(device: pumice
     for variant in ("conv_coopmat 7x7 of 7x7 k 1 split 1", "gemm_mma nonsense", ""):
         with pumice.load(product_model(), device, tuned={choice["kind"]: variant}) as model:
             np.testing.assert_allclose(model(X), np.maximum(X @ B, 0), rtol=1e-4, atol=1e-4)
-            (row,) = [one for one in model.report() if one["op"] == "MatMul"]
+            (row,) = [item for item in model.report() if item["op"] == "MatMul"]
             assert (row["note"] == f"measured: cannot take {variant}") == bool(variant)
 
 
 def test_what_is_no_table_of_variants_is_rejected(context: pumice.Context) -> None:
-    for given in (3, ["a"], {"kind": 1}):
+    for argument in (3, ["a"], {"kind": 1}):
         with pytest.raises(pumice.BindingError, match="'tuned'.*True, False or a dict of kinds"):
-            pumice.load(product_model(), context, tuned=given)  # type: ignore[arg-type]
+            pumice.load(product_model(), context, tuned=argument)  # type: ignore[arg-type]
 
 
-def kept(context: pumice.Context, kind: str, variants: dict[str, float], own: str) -> None:
+def kept(context: pumice.Context, kind: str, variants: dict[str, float], default: str) -> None:
     """Write times into the store as if they had been measured."""
     for variant, seconds in variants.items():
-        assert tuning_store.write_record(make_empty_record(context.info, kind, variant, own)._replace(seconds=seconds))
+        assert tuning_store.write_record(
+            make_empty_record(context.info, kind, variant, default)._replace(seconds=seconds)
+        )
 
 
 def test_the_store_decides_what_a_model_runs(context: pumice.Context, empty_store: Path) -> None:
     choice = listed(product_model, X, context)
-    own, other = choice["own"], next(one for one in choice["variants"] if one != choice["own"])
-    assert measured_variants(context) == {}
-    kept(context, choice["kind"], {own: 2e-6, other: 1e-6}, own)
-    assert measured_variants(context) == {choice["kind"]: other}
+    default, other = choice["own"], next(variant for variant in choice["variants"] if variant != choice["own"])
+    assert load_measured_variants(context) == {}
+    kept(context, choice["kind"], {default: 2e-6, other: 1e-6}, default)
+    assert load_measured_variants(context) == {choice["kind"]: other}
     with pumice.load(product_model(), context) as model:
         y = model(X)
-        assert f"measured: {other} for {own}" in str(model.report())
+        assert f"measured: {other} for {default}" in str(model.report())
         assert choice_of(model, X)["taken"] == other
         with model.loaded_again() as again:
             again(X)
-            assert f"measured: {other} for {own}" in str(again.report())
+            assert f"measured: {other} for {default}" in str(again.report())
     with pumice.load(product_model(), context, tuned=False) as model:
         np.testing.assert_allclose(model(X), y, rtol=1e-5, atol=1e-5)
         assert "measured" not in str(model.report())
-    kept(context, choice["kind"], {own: 1.01e-6}, own)  # a gain below 2% counts as noise
-    assert measured_variants(context) == {}
+    kept(context, choice["kind"], {default: 1.01e-6}, default)  # a gain below 2% counts as noise
+    assert load_measured_variants(context) == {}
 
 
 def test_a_validation_judges_the_variants_that_a_model_runs(
     context: pumice.Context, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     choice = listed(product_model, X, context)
-    taken = {choice["kind"]: next(one for one in choice["variants"] if one != choice["own"])}
-    told: list[Any] = []
+    taken = {choice["kind"]: next(variant for variant in choice["variants"] if variant != choice["own"])}
+    calls: list[Any] = []
     compile_graph = pumice.Graph.compile
 
-    def compiled(self: Any, *given: Any, **options: Any) -> Any:
-        told.append(options.get("measured"))
-        return compile_graph(self, *given, **options)
+    def compiled(self: Any, *argument: Any, **options: Any) -> Any:
+        calls.append(options.get("measured"))
+        return compile_graph(self, *argument, **options)
 
     with pumice.load(product_model(), context, tuned=taken) as model:
         monkeypatch.setattr(pumice.Graph, "compile", compiled)
         assert pumice.validate(model, [X]).ok
-    assert told and all(one == taken for one in told)
+    assert calls and all(item == taken for item in calls)
 
 
 @pytest.mark.parametrize("damage", ["truncated", "foreign", "another driver", "no variant"])
@@ -169,9 +171,9 @@ def test_what_is_not_whole_or_not_of_this_driver_is_not_read(
     context: pumice.Context, empty_store: Path, damage: str
 ) -> None:
     choice = listed(product_model, X, context)
-    own, other = choice["own"], next(one for one in choice["variants"] if one != choice["own"])
-    kept(context, choice["kind"], {own: 2e-6, other: 1e-6}, own)
-    record = make_empty_record(context.info, choice["kind"], other, own)
+    default, other = choice["own"], next(variant for variant in choice["variants"] if variant != choice["own"])
+    kept(context, choice["kind"], {default: 2e-6, other: 1e-6}, default)
+    record = make_empty_record(context.info, choice["kind"], other, default)
     victim = empty_store / f"{record.entry_name}.tuning"
     if damage == "truncated":
         victim.write_bytes(victim.read_bytes()[:-5])
@@ -181,7 +183,7 @@ def test_what_is_not_whole_or_not_of_this_driver_is_not_read(
         forged = record._replace(seconds=1e-6)
         forged = forged._replace(driver="another") if damage == "another driver" else forged._replace(config={})
         pumice._pumice.write_cache_entry("tuning", record.entry_name, json.dumps(forged._asdict()).encode())
-    assert measured_variants(context) == {}
+    assert load_measured_variants(context) == {}
     with pumice.load(product_model(), context) as model:
         model(X)
         assert choice["own"].split()[0] in str(model.report())
@@ -192,7 +194,7 @@ def test_a_model_is_tuned_once(device: pumice.Context, empty_store: Path) -> Non
         found = model.tune(X, runs=2, progress=False)
         (step,) = found.steps
         assert found.measured == len(step.variants) > 1
-        assert all(one.seconds is not None and not one.rejected for one in step.variants)
+        assert all(variant.seconds is not None and not variant.rejected for variant in step.variants)
         assert step.nodes == ("product",) and step.seconds(step.default_variant)
         assert found.before > 0 and found.after > 0
         again = model.tune(X, runs=1, progress=False)
@@ -206,8 +208,8 @@ def test_a_wrong_variant_is_rejected(context: pumice.Context, monkeypatch: pytes
     monkeypatch.setattr("pumice.model.step_tuning.get_default_tolerance", lambda _: -1.0)  # no error is that small
     with pumice.load(product_model(), context) as model:
         (step,) = model.tune(X, runs=1, progress=False).steps
-    others = [one for one in step.variants if one.variant != step.default_variant]
-    assert others and all(one.rejected.startswith("is wrong: 'y' differs by") for one in others)
+    others = [variant for variant in step.variants if variant.variant != step.default_variant]
+    assert others and all(other.rejected.startswith("is wrong: 'y' differs by") for other in others)
     assert step.chosen == step.default_variant and step.gain == 1.0
 
 
@@ -235,10 +237,10 @@ def test_one_wrong_variant_does_not_condemn_the_others(
 
     monkeypatch.setattr(_StepTuningRun, "_find_mismatches", wrong)
     with pumice.load(proto, context) as model:
-        steps = {one.nodes[0]: one for one in model.tune(X, runs=1, progress=False).steps}
+        steps = {step.nodes[0]: step for step in model.tune(X, runs=1, progress=False).steps}
     assert max(map(len, trials)) == 2 and min(map(len, trials)) == 1
-    assert all(one.rejected for one in steps["first"].variants if one.variant != steps["first"].default_variant)
-    assert all(one.seconds for one in steps["second"].variants)
+    assert all(item.rejected for item in steps["first"].variants if item.variant != steps["first"].default_variant)
+    assert all(variant.seconds for variant in steps["second"].variants)
 
 
 def test_what_cannot_be_tuned_is_rejected(context: pumice.Context) -> None:

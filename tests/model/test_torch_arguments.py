@@ -77,21 +77,21 @@ def test_bfloat16_is_not_taken_for_another_type(kernel: pumice.Kernel, narrow_ke
 
 def test_an_operator_takes_and_gives_bfloat16(operator: Any) -> None:
     x = narrow(4, 6)
-    for given in (x, x.t(), x[:, ::2]):
-        result = operator(given)
-        assert result.dtype == torch.bfloat16 and torch.equal(result, 2 * given)
+    for tensor in (x, x.t(), x[:, ::2]):
+        result = operator(tensor)
+        assert result.dtype == torch.bfloat16 and torch.equal(result, 2 * tensor)
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float8_e4m3fn", "float8_e5m2"])
 def test_tensors_of_types_that_numpy_lacks(dtype: str) -> None:
     x = narrow(5).to(getattr(torch, dtype))
-    for made in (
+    for tensor in (
         pumice.tensor(x),
         pumice.asarray(x),
         pumice.from_dlpack(x) if dtype == "bfloat16" else pumice.tensor(x),
     ):
-        assert made.dtype == dtype
-        assert made.numpy().tobytes() == x.view(torch.uint8).numpy().tobytes()
+        assert tensor.dtype == dtype
+        assert tensor.numpy().tobytes() == x.view(torch.uint8).numpy().tobytes()
 
 
 def test_a_model_takes_bfloat16() -> None:
@@ -121,15 +121,15 @@ def test_compiled_models_of_16_bit_types(name: str, dtype: str) -> None:
     torch._dynamo.reset()
     torch.manual_seed(0)
     make, shape = MODULES[name]
-    made = make()
-    module = made.to(getattr(torch, dtype)).eval() if isinstance(made, nn.Module) else made
+    tensor = make()
+    module = tensor.to(getattr(torch, dtype)).eval() if isinstance(tensor, nn.Module) else tensor
     x = torch.randn(shape).to(getattr(torch, dtype))
     with torch.no_grad():
         given, expected = torch.compile(module, backend="pumice", fullgraph=True)(x), module(x)
     tuples = (given, expected) if isinstance(expected, tuple) else ((given,), (expected,))
-    for one, other in zip(*tuples, strict=True):
-        assert one.dtype == other.dtype
-        torch.testing.assert_close(one, other, rtol=4e-2, atol=4e-2)
+    for item, other in zip(*tuples, strict=True):
+        assert item.dtype == other.dtype
+        torch.testing.assert_close(item, other, rtol=4e-2, atol=4e-2)
 
 
 def test_complex_inputs_are_rejected_by_name() -> None:

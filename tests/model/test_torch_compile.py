@@ -26,16 +26,16 @@ def compiled(module: Any, **options: Any) -> Any:
     return torch.compile(module, backend="pumice", **({"options": options} if options else {}))
 
 
-def assert_same(given: Any, expected: Any) -> None:
-    assert type(given) is type(expected)
+def assert_same(actual: Any, expected: Any) -> None:
+    assert type(actual) is type(expected)
     if isinstance(expected, dict):
-        assert given.keys() == expected.keys()
+        assert actual.keys() == expected.keys()
         for name in expected:
-            assert_same(given[name], expected[name])
+            assert_same(actual[name], expected[name])
     elif isinstance(expected, torch.Tensor):
-        torch.testing.assert_close(given, expected, rtol=2e-4, atol=2e-5)
+        torch.testing.assert_close(actual, expected, rtol=2e-4, atol=2e-5)
     else:
-        assert given == expected
+        assert actual == expected
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -50,16 +50,16 @@ def test_a_compiled_module_gives_what_the_eager_one_does(name: str) -> None:
 
 
 def test_sizes_that_vary_need_two_models_at_most(monkeypatch: pytest.MonkeyPatch) -> None:
-    made = []
+    result = []
     load = torch_backend.load_module
-    monkeypatch.setattr(torch_backend, "load_module", lambda *given: made.append(load(*given)) or made[-1])
+    monkeypatch.setattr(torch_backend, "load_module", lambda *arguments: result.append(load(*arguments)) or result[-1])
     module = Attention().eval()
     fast = compiled(module)
     with torch.no_grad():
         for length in (5, 6, 7, 30, 11):
             inputs = torch.randn(2, length, 16)
             assert_same(fast(inputs), module(inputs))
-    assert len(made) == 2  # torch treats the first length as a constant and the second as dynamic
+    assert len(result) == 2  # torch treats the first length as a constant and the second as dynamic
     fast = torch.compile(module, backend="pumice", dynamic=True)
     with torch.no_grad():
         assert_same(fast(inputs), module(inputs))
@@ -180,43 +180,43 @@ def writes_by_out(x: Any) -> Any:
 WRITING = [writes_an_element, writes_all, writes_and_gives_nothing, writes_by_out, Counting, Caching]
 
 
-@pytest.mark.parametrize("writing", WRITING, ids=lambda one: one.__name__)
+@pytest.mark.parametrize("writing", WRITING, ids=lambda value: value.__name__)
 def test_a_graph_that_only_writes_is_rejected_or_run_by_torch(writing: Any) -> None:
     """Such a graph returns its own arguments or nothing, so a model would have no outputs."""
-    made = writing() if isinstance(writing, type) else writing
+    output = writing() if isinstance(writing, type) else writing
     before = torch.randn(4)
     with torch.no_grad():
         with pytest.raises(pumice.UnsupportedError, match="the graph writes to its argument"):
-            compiled(made)(before.clone())
+            compiled(output)(before.clone())
         torch._dynamo.reset()
         other = writing() if isinstance(writing, type) else writing
-        given, expected = before.clone(), before.clone()
+        array, expected = before.clone(), before.clone()
         result, wanted = (
-            compiled(other, fallback=True)(given),
+            compiled(other, fallback=True)(array),
             (writing() if isinstance(writing, type) else writing)(expected),
         )
-    assert torch.equal(given, expected)
+    assert torch.equal(array, expected)
     assert result is None or torch.equal(result, wanted)
 
 
 def test_a_graph_that_gives_its_argument_back_needs_no_model() -> None:
-    given = torch.randn(4)
-    assert torch.equal(compiled(lambda x: x)(given), given)
+    array = torch.randn(4)
+    assert torch.equal(compiled(lambda x: x)(array), array)
 
 
 def test_another_error_than_a_rejection_is_not_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
     load, failures = torch_backend.load_module, [pumice.OutOfMemoryError("full")]
 
-    def load_module(*given: Any) -> Any:
+    def load_module(*array: Any) -> Any:
         if failures:
             raise failures.pop()
-        return load(*given)
+        return load(*array)
 
     monkeypatch.setattr(torch_backend, "load_module", load_module)
-    fast, given = compiled(lambda x: x * 2), torch.randn(4)
+    fast, array = compiled(lambda x: x * 2), torch.randn(4)
     with pytest.raises(pumice.OutOfMemoryError, match="full"):
-        fast(given)
-    assert_same(fast(given), given * 2)
+        fast(array)
+    assert_same(fast(array), array * 2)
 
 
 def test_an_operator_without_onnx_is_listed() -> None:

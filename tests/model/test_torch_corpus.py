@@ -38,16 +38,16 @@ NAMES = [(family, name) for family, names in MODELS.items() for name in names]
 
 
 def case_of(family: str, name: str) -> Case:
-    return next(one for one in importlib.import_module(f"corpus.{family}").CASES if one.name == name)
+    return next(case for case in importlib.import_module(f"corpus.{family}").CASES if case.name == name)
 
 
-def tensors_of(given: Any) -> list[Any]:
+def tensors_of(value: Any) -> list[Any]:
     """Return the tensors of a result, in order."""
-    if isinstance(given, torch.Tensor):
-        return [given]
-    if given is None:
+    if isinstance(value, torch.Tensor):
+        return [value]
+    if value is None:
         return []
-    return [one for part in (given.values() if isinstance(given, dict) else given) for one in tensors_of(part)]
+    return [element for item in (value.values() if isinstance(value, dict) else value) for element in tensors_of(item)]
 
 
 @pytest.fixture(autouse=True)
@@ -71,7 +71,7 @@ def test_a_module_of_the_corpus_gives_what_eager_torch_does(family: str, name: s
     fast = torch.compile(module, backend="pumice", options={"context": context})
     with torch.no_grad():
         for sizes in case.sizes:
-            inputs = [torch.from_numpy(one) for one in arrays(case.inputs, sizes).values()]
+            inputs = [torch.from_numpy(array) for array in arrays(case.inputs, sizes).values()]
             try:
                 expected = tensors_of(module(*inputs))
             except RuntimeError as error:  # from eager torch: it cannot infer a -1 dimension of an empty tensor
@@ -84,8 +84,8 @@ def test_a_module_of_the_corpus_gives_what_eager_torch_does(family: str, name: s
                     raise
                 pytest.skip(f"needs another torch than {torch.__version__}: {error}")
             assert len(actual) == len(expected)
-            for one, other in zip(actual, expected, strict=True):
-                assert run.error_of(np.asarray(one), np.asarray(other)) <= allowed, sizes
+            for item, other in zip(actual, expected, strict=True):
+                assert run.error_of(np.asarray(item), np.asarray(other)) <= allowed, sizes
     torch._dynamo.reset()
 
 

@@ -14,6 +14,7 @@ pytest.importorskip("onnxscript", reason="onnxscript, which torch exports by, is
 from torch import nn  # noqa: E402
 from torch.nn import functional as F  # noqa: E402
 
+import pumice  # noqa: E402
 import pumice.torch.compile_backend as torch_backend  # noqa: E402
 from model.torch_models import fresh  # noqa: E402, F401
 from pumice.torch.host_numbers import make_number_key  # noqa: E402
@@ -36,7 +37,7 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """Record the models that the backend loads."""
     models: list[Any] = []
     load = torch_backend.load_module
-    monkeypatch.setattr(torch_backend, "load_module", lambda *given: models.append(load(*given)) or models[-1])
+    monkeypatch.setattr(torch_backend, "load_module", lambda *actual: models.append(load(*actual)) or models[-1])
     return models
 
 
@@ -140,14 +141,14 @@ CASES = {
 }
 
 
-def assert_same(given: Any, expected: Any) -> None:
+def assert_same(actual: Any, expected: Any) -> None:
     if isinstance(expected, tuple):
-        for one, other in zip(given, expected, strict=True):
-            assert_same(one, other)
+        for item, other in zip(actual, expected, strict=True):
+            assert_same(item, other)
     elif isinstance(expected, torch.Tensor):
-        torch.testing.assert_close(given, expected, rtol=2e-4, atol=2e-5)
+        torch.testing.assert_close(actual, expected, rtol=2e-4, atol=2e-5)
     else:
-        assert type(given) is type(expected) and given == expected
+        assert type(actual) is type(expected) and actual == expected
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -181,10 +182,10 @@ def test_masks_of_an_encoder_layer(mask: str) -> None:
     module = _layer().eval()
     x, padding = _padded(1)
     causal = torch.ones(x.shape[1], x.shape[1], dtype=torch.bool).triu(1)
-    given = {} if mask == "padding" else {"src_mask": causal}
-    given |= {} if mask == "causal" else {"src_key_padding_mask": padding}
+    masks = {} if mask == "padding" else {"src_mask": causal}
+    masks |= {} if mask == "causal" else {"src_key_padding_mask": padding}
     with torch.no_grad():
-        assert_same(torch.compile(module, backend="pumice", fullgraph=True)(x, **given), module(x, **given))
+        assert_same(torch.compile(module, backend="pumice", fullgraph=True)(x, **masks), module(x, **masks))
 
 
 # ---- scalars
@@ -208,7 +209,8 @@ def test_floats_that_vary_become_inputs(made: list[Any]) -> None:
     for by in (1.5, 2.5, 1e-3, -7.25, 1.5):
         x = torch.randn(4, 3)
         assert_same(fast(x, by), scaled(x, by))
-    assert len(made) == 2  # the first is a constant, all others are an input
+    # The first value is a constant, all others are a float64 input; without float64 each value has its own model.
+    assert (len(made) == 2) == pumice.default_context().feature("shaderFloat64")
 
 
 def test_floats_of_an_attribute_have_a_model_each(made: list[Any]) -> None:
@@ -237,8 +239,8 @@ def test_models_of_many_numbers_are_dropped(made: list[Any], monkeypatch: pytest
     fast = torch.compile(lambda x, k: (x[:, :k] * 2, k + 1), backend="pumice", dynamic=True)
     x = torch.randn(3, 9)
     for k in (3, 4, 5, 3):
-        given, number = fast(x, k)
-        assert torch.equal(given, x[:, :k] * 2) and number == k + 1
+        actual, number = fast(x, k)
+        assert torch.equal(actual, x[:, :k] * 2) and number == k + 1
     assert [model.closed for model in made] == [True, True, False, False]
 
 
@@ -247,6 +249,6 @@ def test_a_number_that_the_data_determine(made: list[Any]) -> None:
         fast = torch.compile(lambda x: (x + 1, x.sum().item()), backend="pumice", dynamic=True)
         for rows in (3, 5):
             x = torch.arange(rows)
-            given, total = fast(x)
-            assert torch.equal(given, x + 1) and total == rows * (rows - 1) // 2
+            actual, total = fast(x)
+            assert torch.equal(actual, x + 1) and total == rows * (rows - 1) // 2
     assert len(made) == 1

@@ -43,22 +43,22 @@ class WaitedFor:
 @pytest.fixture(autouse=True)
 def on_the_cpu(context: pumice.Context, monkeypatch: pytest.MonkeyPatch) -> dict[int, pumice.Tensor]:
     """Replace shared CUDA memory; return the tensors allocated so far by the address that torch sees."""
-    made: dict[int, pumice.Tensor] = {}
+    tensors_by_address: dict[int, pumice.Tensor] = {}
     if not pumice.empty(1, "float32", context).buffer.mappable:
         pytest.skip("the host does not see this device's memory")
 
     def empty_shared(shape: Any, dtype: Any, on: pumice.Context) -> pumice.Tensor:
         tensor = pumice.empty(shape, dtype, on)
-        made[torch.from_dlpack(tensor).data_ptr()] = tensor
+        tensors_by_address[torch.from_dlpack(tensor).data_ptr()] = tensor
         return tensor
 
     def found(tensor: Any, on: pumice.Context) -> pumice.Tensor | None:
-        if (known := made.get(tensor.data_ptr())) is None:
+        if (known := tensors_by_address.get(tensor.data_ptr())) is None:
             return None
-        desc = pumice.TensorDesc(cuda_memory.dtype_name(tensor), list(tensor.shape), list(tensor.stride()))
+        desc = pumice.TensorDesc(cuda_memory.get_dtype_name(tensor), list(tensor.shape), list(tensor.stride()))
         return pumice.Tensor(desc, known.buffer)
 
-    side = SimpleNamespace(primary=SimpleNamespace(number=0))
+    side = SimpleNamespace(primary=SimpleNamespace(device_index=0))
     for module in (custom_operators, cuda_model, cuda_memory):
         for name, stand_in in {
             "StreamOrder": WaitedFor,
@@ -66,12 +66,12 @@ def on_the_cpu(context: pumice.Context, monkeypatch: pytest.MonkeyPatch) -> dict
             "find_shared_tensor": found,
             "make_torch_view": torch.from_dlpack,
             "get_cuda_interop": lambda _: side,
-            "current_stream": lambda _: STREAM,
+            "get_current_stream": lambda _: STREAM,
         }.items():
             if hasattr(module, name):
                 monkeypatch.setattr(module, name, stand_in)
     monkeypatch.setattr(cuda_memory, "_pools", type(cuda_memory._pools)())
-    return made
+    return tensors_by_address
 
 
 def sum_model(context: pumice.Context, control_flow: bool = False) -> pumice.Model:
@@ -85,8 +85,8 @@ def sum_model(context: pumice.Context, control_flow: bool = False) -> pumice.Mod
     if control_flow:
         nodes.append(helper.make_node("NonZero", ["y"], ["z"]))
     values = [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["n", 4]) for name in "xy"]
-    given = values[1:] + [helper.make_tensor_value_info("z", TensorProto.INT64, [2, None])] * control_flow
-    graph = helper.make_graph(nodes, "sum", values[:1], given, [w])
+    output_infos = values[1:] + [helper.make_tensor_value_info("z", TensorProto.INT64, [2, None])] * control_flow
+    graph = helper.make_graph(nodes, "sum", values[:1], output_infos, [w])
     return pumice.load(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=9), context)
 
 
@@ -110,9 +110,9 @@ def test_a_model_is_called_on_any_memory(context: pumice.Context, on_the_cpu: di
 
 def test_results_that_live_keep_their_memory(context: pumice.Context) -> None:
     called = cuda_model.CudaModel(sum_model(context))
-    given = [torch.full((2, 4), float(i)) for i in range(40)]
-    results = [called(x)[0] for x in given]
-    for x, y in zip(given, results, strict=True):
+    tensors = [torch.full((2, 4), float(i)) for i in range(40)]
+    results = [called(x)[0] for x in tensors]
+    for x, y in zip(tensors, results, strict=True):
         torch.testing.assert_close(y, expected(x))
     assert len(called._recordings) == cuda_model._MAX_RECORDINGS
 
@@ -160,7 +160,7 @@ def test_the_pool_keeps_little_idle_memory(context: pumice.Context, monkeypatch:
 
 def test_an_operator_packs_and_rejects(context: pumice.Context, on_the_cpu: dict[int, pumice.Tensor]) -> None:
     kernel = pumice.Kernel(TWICE, context=context)
-    operator = custom_operators._KernelOperator(kernel, ["x"], {"y": "x"})
+    operator = custom_operators._TorchKernelOperator(kernel, ["x"], {"y": "x"})
     x = cuda_memory.make_torch_view(cuda_memory.empty_shared([4, 6], "float32", context)).copy_(torch.randn(4, 6))
     y = operator._run_on_cuda([x])
     assert torch.equal(y, 2 * x) and y.data_ptr() in on_the_cpu

@@ -67,8 +67,8 @@ class Attention(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         batch, length, width = x.shape
         q, k, v = (
-            one.view(batch, length, self.heads, width // self.heads).transpose(1, 2)
-            for one in self.into(x).chunk(3, -1)
+            projection.view(batch, length, self.heads, width // self.heads).transpose(1, 2)
+            for projection in self.into(x).chunk(3, -1)
         )
         mixed = F.scaled_dot_product_attention(q, k, v, is_causal=True)
         return self.out(mixed.transpose(1, 2).reshape(batch, length, width))

@@ -112,7 +112,7 @@ def test_a_warm_process_imports_no_more_than_it_needs(tmp_path: Path) -> None:
     code = (
         "import sys, pumice.importer.load\n"
         "pumice.importer.load.load_graph(sys.argv[1])\n"
-        "names = ('onnx', 'google.protobuf', 'rich', 'logging', 'pumice.importer.composed.operator_table')\n"
+        "names = ('onnx', 'google.protobuf', 'rich', 'logging', 'pumice.importer.translators.operator_table')\n"
         "print([name for name in names if name in sys.modules])"
     )
     cold, warm = (output_of("-c", code, str(tmp_path / "gemm.onnx")) for _ in range(2))
@@ -150,20 +150,20 @@ def test_a_copy_of_the_file_is_the_same_entry(path: Path, monkeypatch: pytest.Mo
 
 def test_another_importer_is_another_entry(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     read(path)
-    monkeypatch.setattr(load, "_importer_version", lambda: "later")
+    monkeypatch.setattr(load, "_get_importer_version", lambda: "later")
     assert imports(path, monkeypatch)
 
 
 def version() -> str:
     """Return the version a new process computes."""
-    load._importer_version.cache_clear()
-    return load._importer_version()
+    load._get_importer_version.cache_clear()
+    return load._get_importer_version()
 
 
 def test_the_version_knows_every_file_of_the_importer_and_the_engine(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> None:
-    request.addfinalizer(load._importer_version.cache_clear)
+    request.addfinalizer(load._get_importer_version.cache_clear)
     monkeypatch.setattr(load, "__file__", str(tmp_path / "importer" / "load.py"))
     monkeypatch.setattr(load._pumice, "__file__", str(tmp_path / "_pumice.so"))
     for folder in ("base", "importer/file", "model"):
@@ -251,7 +251,7 @@ def test_a_signed_entry_that_makes_no_sense_is_rebuilt(
     length = int.from_bytes(body[:8], "little")
     structure = json.loads(body[8 : 8 + length])
     structure[change] = value
-    assert write_cache_entry("graphs", entry.stem, load.encode_entry(structure, body[8 + length :]))
+    assert write_cache_entry("graphs", entry.stem, load.pack_cache_entry(structure, body[8 + length :]))
     assert imports(path, monkeypatch)
     assert entry.read_bytes() == good
 

@@ -109,10 +109,10 @@ def test_more_tensors_than_a_call_gives_as_arrays_are_rejected_by_name(
 
 
 def test_an_operator_in_a_set_older_than_itself_has_its_inputs_counted(context: pumice.Context) -> None:
-    from pumice.importer.composed.operator_table import COMPOSED
+    from pumice.importer.translators.operator_table import TRANSLATORS
 
     for version in (1, 6, 9):
-        for op in sorted(COMPOSED):
+        for op in sorted(TRANSLATORS):
             domain, _, name = op.rpartition("::")
             proto = model([helper.make_node(name, [], ["y"], domain=domain)], opset=version)
             if domain:

@@ -11,9 +11,9 @@ from onnx import TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
 import pumice
-from pumice.importer.composed.operator_table import COMPOSED
 from pumice.importer.file.model_file import ModelFile
 from pumice.importer.parse import make_recipe, parse_model
+from pumice.importer.translators.operator_table import TRANSLATORS
 
 Array = np.ndarray[Any, Any]
 
@@ -87,7 +87,7 @@ def test_functions_in_functions_and_in_subgraphs() -> None:
 
 def test_what_a_body_needs_and_is_not_there_is_named_with_the_function(monkeypatch: pytest.MonkeyPatch) -> None:
     for op in ("Bernoulli", "RandomUniformLike"):
-        monkeypatch.delitem(COMPOSED, op)  # type: ignore[arg-type]
+        monkeypatch.delitem(TRANSLATORS, op)  # type: ignore[arg-type]
     node = helper.make_node("Bernoulli", ["x"], ["y"], name="drawn")
     with pytest.raises(pumice.UnsupportedError, match=r"'drawn \(Bernoulli\)/RandomUniformLike_.*RandomUniformLike$"):
         pumice.load(model([node], {"x": ramp(3)}, ["y"]))

@@ -11,7 +11,7 @@ import pytest
 import pumice
 from onnx_control_flow_models import INT64, check, loops_of, typed
 from onnx_models import model, node, subgraph, value
-from pumice.importer.composed import loops
+from pumice.importer.translators import loops
 from tensor_arrays import ramp
 
 

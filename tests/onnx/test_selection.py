@@ -91,7 +91,7 @@ def test_boxes_and_scores_that_do_not_fit_are_rejected(context: pumice.Context) 
     proto = suppression([], {})
     proto.graph.input[1].CopyFrom(value("scores", ["N", "C", "K"]))
     loaded = pumice.load(proto, context)
-    with pytest.raises(pumice.GraphError, match=r"nonmaxsuppression.y/SelectBoxes.*scores of shape \[1, 2, 5\]"):
+    with pytest.raises(pumice.GraphError, match=r"nonmaxsuppression.y/NMS.*scores of shape \[1, 2, 5\]"):
         loaded(np.zeros((1, 4, 4), np.float32), np.zeros((1, 2, 5), np.float32))
 
 

@@ -12,7 +12,7 @@ import numpy.typing as npt
 import pytest
 
 import pumice
-from pumice.base.element_types import numpy_dtype
+from pumice.base.element_types import get_numpy_dtype
 
 Array = npt.NDArray[Any]
 STORED = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}
@@ -36,7 +36,7 @@ class Case:
 
     def given(self, precision: str, behind: float) -> list[Array]:
         """Return random inputs. behind: fill value of keys, values, scales and mask past the length."""
-        random, dtype = np.random.default_rng(0), numpy_dtype(STORED[precision])
+        random, dtype = np.random.default_rng(0), get_numpy_dtype(STORED[precision])
         batch, shape = len(self.counts), (len(self.counts), self.groups, self.keys)
         q = random.standard_normal((batch, self.heads, self.rows, self.size)).astype(dtype)
         if self.in_int8:

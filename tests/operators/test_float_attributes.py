@@ -11,7 +11,7 @@ import pytest
 import pumice
 from features import need_features
 from onnx_models import model, node, value
-from pumice.tools.operator_catalogue import render_page
+from pumice.tools.operator_catalogue import render_markdown
 
 Array = np.ndarray[Any, Any]
 DOUBLE = 11
@@ -54,4 +54,4 @@ def test_an_attribute_of_a_float64_operator_is_that_float32(context: pumice.Cont
 def test_the_defaults_in_the_table_are_the_numbers_used() -> None:
     schema = pumice.operators("LeakyRelu")
     assert [one.default for one in schema.attributes] == [float(np.float32(0.01))]
-    assert "| 0.01 |" in render_page()
+    assert "| 0.01 |" in render_markdown()

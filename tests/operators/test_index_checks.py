@@ -163,7 +163,7 @@ NO_INDICES = {
     "pumice::RoundDivide.b": "numbers",
     "pumice::RotaryCaches.position_ids": "those of the RotaryEmbedding that it is made of, where nothing is checked",
     "pumice::RotaryCaches.write_indices": "those of the TensorScatter that it is made of, where nothing is checked",
-    "pumice::SelectBoxes.order": "an order that TopK made",
+    "pumice::NMS.order": "an order that TopK made",
     "pumice::TreeEnsemble.nodes": "what the importer made of a tree",
     "pumice::TreeEnsemble.entries": "what the importer made of a tree",
     "pumice::TreeEnsemble.roots": "what the importer made of a tree",
@@ -195,7 +195,7 @@ def test_every_operator_with_indices_is_tested_here() -> None:
         "pumice::ClampedRoiAlign": "ROI_ALIGN",
         "pumice::SliceBegin": "SLICE, in tests/nnapi",
         "MaxRoiPool": "above, as its indices are floats",
-        "pumice::SuppressBoxes": "above, as its indices have no limit",
+        "pumice::SoftNMS": "above, as its indices have no limit",
         "LSTM": "RNN",
         "GRU": "RNN",
     }

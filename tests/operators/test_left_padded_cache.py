@@ -11,7 +11,7 @@ import pytest
 
 import pumice
 from lesser_devices import SMALL_GRID, lesser
-from pumice.base.element_types import numpy_dtype
+from pumice.base.element_types import get_numpy_dtype
 
 Array = npt.NDArray[Any]
 STORED = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}
@@ -23,7 +23,7 @@ SHAPES = ((3, 9, 2, 64), (2, 9, 1, 12), (1, 8, 3, 6), (2, 7, 2, 5), (2, 3, 3, 8)
 def given(shape: tuple[int, ...], dtype: str, in_int8: bool) -> list[Array]:
     """Return a cache whose unused rows are NaN (int8: their scales), the new rows, the rows in use, and int8 scales."""
     heads, room, more, size = shape
-    random, kind = np.random.default_rng(0), numpy_dtype(dtype)
+    random, kind = np.random.default_rng(0), get_numpy_dtype(dtype)
     sizes = (len(PAST), heads, room, size)
     cache = random.integers(-127, 128, sizes).astype(np.int8) if in_int8 else random.standard_normal(sizes).astype(kind)
     scales = random.uniform(0.5, 2, sizes[:3]).astype(kind)

@@ -18,8 +18,8 @@ from cases import CASES, Case
 from exact_sessions import exact_session
 from features import lacking_features
 from operator_references import OWN_REFERENCES
-from pumice.importer.composed.operator_table import COMPOSED
 from pumice.importer.rewrites.rewrite_table import MAX_OPSET, MIN_OPSET, UPGRADES
+from pumice.importer.translators.operator_table import TRANSLATORS
 from pumice.testing import assert_close
 
 Array = np.ndarray[Any, Any]
@@ -269,7 +269,7 @@ def test_one_hot_of_set_9_knows_no_indices_below_0(context: pumice.Context) -> N
 def test_changes_of_form_are_all_known() -> None:
     """If a version drops an attribute or moves an input, older nodes are converted to the newest form."""
     claimed = {row.name for row in pumice.operators() if row.domain == "ai.onnx"} | {
-        name for name in COMPOSED if "::" not in name
+        name for name in TRANSLATORS if "::" not in name
     }
     for name in sorted(claimed & set(VIEWS)):
         for one, other in zip(VIEWS[name], VIEWS[name][1:], strict=False):

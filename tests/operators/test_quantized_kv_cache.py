@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pytest
 
 import pumice
-from pumice.base.element_types import numpy_dtype
+from pumice.base.element_types import get_numpy_dtype
 from pumice.testing import assert_close
 
 Array = npt.NDArray[Any]
@@ -40,7 +40,7 @@ class Case:
 
     def given(self, precision: str, seed: int = 0) -> dict[str, Array]:
         """Return rows of very different magnitudes, one of them zero."""
-        random, dtype = np.random.default_rng(seed), numpy_dtype(STORED[precision])
+        random, dtype = np.random.default_rng(seed), get_numpy_dtype(STORED[precision])
 
         def rows(heads: int, count: int) -> Array:
             made = random.standard_normal((self.batch, heads, count, self.size))

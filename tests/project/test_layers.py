@@ -126,7 +126,7 @@ def refused_order(folders: Arrows) -> list[str]:
 # Allowed cycles of at most six units, each with its reason.
 MUTUAL = {
     # A composition step may exceed a binding range and be lowered in parts, which are composed of steps in turn.
-    ("operators/common/composition", "operators/common/split_node"),
+    ("operators/common/composite_lowering", "operators/common/split_node"),
 }
 
 

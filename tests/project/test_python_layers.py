@@ -21,7 +21,7 @@ STAGES = [
     "importer.file",
     "importer.build",
     "importer.rewrites",
-    "importer.composed",
+    "importer.translators",
     "importer",
     "model",
     "torch",

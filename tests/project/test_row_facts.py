@@ -14,7 +14,8 @@ RECOGNISE = {
         f"graph/passes/{name}.cpp"
         for name in ("fuse_block_quant_matmuls", "fuse_rotary_caches", "fuse_crops", "fuse_bidirectional_rnn")
     ),
-    *(f"graph/passes/recognition{part}.cpp" for part in ("", "_block_quant", "_qlinear", "_batch_norm", "_patterns")),
+    *(f"graph/passes/recognise_{name}.cpp" for name in ("attention", "block_quant", "qlinear", "patterns")),
+    "graph/passes/fold_batch_norm.cpp",
     "graph/passes/pattern.cpp",
     "graph/passes/use_def_chains.cpp",
     *(

@@ -35,9 +35,9 @@ MANY_PARAMETERS_IN_CPP = {
     "cpp/dv/c/packing.cpp:dmp_dv_pack_conv_weights",
     "cpp/dv/c/packing.cpp:dmp_dv_pack_dil_weights",
     "cpp/dv/c/packing.cpp:dmp_dv_pack_fc_weights",
-    "src/core.cpp:make_desc",
+    "src/core.cpp:make_tensor_desc",
     "src/graph.cpp:compile_graph",
-    "src/shader.cpp:make_options",
+    "src/shader.cpp:make_shader_options",
 }
 
 

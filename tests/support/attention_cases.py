@@ -45,16 +45,16 @@ class Case:
 
     def given(self, seed: int = 0) -> list[Array]:
         random = np.random.default_rng(seed)
-        made: list[Array] = [random.standard_normal(shape).astype(np.float16) for shape in self.shapes]
+        result: list[Array] = [random.standard_normal(shape).astype(np.float16) for shape in self.shapes]
         if self.mask:
             sizes = (self.batch, self.heads, self.rows, self.mask_keys or self.keys)
             shape = tuple(size if axis in self.mask_axes else 1 for axis, size in zip("bhrk", sizes, strict=True))
-            made.append(
+            result.append(
                 random.random(shape) < 0.6 if self.mask == "bool" else random.standard_normal(shape).astype("f2")
             )
         if self.counts:
-            made.append(np.array(self.counts, np.int64))
-        return made
+            result.append(np.array(self.counts, np.int64))
+        return result
 
     def program(
         self, context: pumice.Context, precision: str = "fp16", measured: dict[str, str] | None = None
@@ -69,29 +69,29 @@ class Case:
         more: dict[str, Any] = {"softcap": self.cap, "left_window_size": self.before, "is_causal": int(self.causal)}
         if self.scale:
             more["scale"] = self.scale
-        made = graph.add("Attention", *inputs, **more)
-        graph.output("y", graph.add(self.then, made) if self.then else made)
+        result = graph.add("Attention", *inputs, **more)
+        graph.output("y", graph.add(self.then, result) if self.then else result)
         return graph.compile(context, precision, measured=measured)
 
-    def expected(self, given: list[Array]) -> Array:
+    def expected(self, inputs: list[Array]) -> Array:
         """Return the result in float64; a query that sees no key gives zero."""
-        q, k, v = (array.astype(np.float64) for array in given[:3])
+        q, k, v = (array.astype(np.float64) for array in inputs[:3])
         k, v = (array.repeat(self.heads // self.groups, axis=1) for array in (k, v))
         scores = q @ k.transpose(0, 1, 3, 2) * (self.scale or self.size**-0.5)
         if self.cap:
             scores = self.cap * np.tanh(scores / self.cap)
         if self.mask:
-            added = np.where(given[3], 0, -np.inf) if self.mask == "bool" else given[3].astype(np.float64)
+            added = np.where(inputs[3], 0, -np.inf) if self.mask == "bool" else inputs[3].astype(np.float64)
             beyond = self.keys - added.shape[-1] if self.mask_keys else 0
             scores = scores + np.pad(added, [(0, 0)] * 3 + [(0, beyond)], constant_values=-np.inf)
         counts = np.array(self.counts or [self.keys] * self.batch)[:, None, None]
-        place = np.arange(self.rows)[None, :, None] + (counts - self.rows if self.counts else 0)
+        positions = np.arange(self.rows)[None, :, None] + (counts - self.rows if self.counts else 0)
         key = np.arange(self.keys)[None, None, :]
-        sees = (key < counts) & (key >= (place - self.before if self.before >= 0 else 0))
-        sees = sees & (key <= place) if self.causal else sees
+        sees = (key < counts) & (key >= (positions - self.before if self.before >= 0 else 0))
+        sees = sees & (key <= positions) if self.causal else sees
         scores = np.where(sees[:, None], scores, -np.inf)
         largest = scores.max(-1, keepdims=True)
         weights = np.exp(scores - np.where(np.isinf(largest), 0, largest))
         sums = weights.sum(-1, keepdims=True)
-        made = weights / np.where(sums == 0, 1, sums) @ v
-        return np.asarray(np.maximum(made, 0) if self.then else made)
+        result = weights / np.where(sums == 0, 1, sums) @ v
+        return np.asarray(np.maximum(result, 0) if self.then else result)

@@ -83,23 +83,23 @@ class Entry:
 
 def check_entries(entries: Sequence[Entry]) -> None:
     """Check rule by rule, each for all ranges of the call."""
-    for one in entries:
-        need(one.may or one.given is None, one.rule)
-        need(not one.must or one.given is not None, one.rule)
-    for one in entries:
-        if one.given:
-            need(not one.given.memory.foreign, "M3")
-            need(one.given.memory.heap in one.heaps, "M2" if "upload" in one.heaps else "M1")
-    bound = [(one, one.given) for one in entries if one.given and one.bytes > 0]
+    for item in entries:
+        need(item.may or item.given is None, item.rule)
+        need(not item.must or item.given is not None, item.rule)
+    for item in entries:
+        if item.given:
+            need(not item.given.memory.foreign, "M3")
+            need(item.given.memory.heap in item.heaps, "M2" if "upload" in item.heaps else "M1")
+    bound = [(entry, entry.given) for entry in entries if entry.given and entry.bytes > 0]
     for _, given in bound:
         need(given.end <= given.memory.bytes, "R1")
-    for one, given in bound:
-        need(given.offset % one.alignment == 0, one.alignment_rule)
-    for one, given in bound:
-        need(given.bytes >= one.bytes, one.size_rule)
-    for one in entries:
-        if one.given and one.given.tensor and one.tensor:
-            (dtype, shape, strides), (wanted, sizes, steps) = one.given.tensor, one.tensor
+    for item, given in bound:
+        need(given.offset % item.alignment == 0, item.alignment_rule)
+    for item, given in bound:
+        need(given.bytes >= item.bytes, item.size_rule)
+    for item in entries:
+        if item.given and item.given.tensor and item.tensor:
+            (dtype, shape, strides), (wanted, sizes, steps) = item.given.tensor, item.tensor
             need(dtype == wanted, "T1")
             need(shape == sizes, "T2")
             need(all(a == b for a, b, size in zip(strides, steps, sizes, strict=True) if size > 1), "T3")
@@ -152,10 +152,10 @@ class Table:
             if self.model.targets is None:
                 self._check_list(given, self.model.outputs, "C2")
             else:
-                need(not any(isinstance(one, list) for one in given), "C6")
+                need(not any(isinstance(value, list) for value in given), "C6")
                 need(len(given) == len(self.model.targets), "I4")
                 sizes = [target.persistent for target in self.model.targets]
-                check_entries([resource_entry(one, size, "I4", True) for one, size in zip(given, sizes, strict=True)])  # type: ignore[arg-type]
+                check_entries([resource_entry(item, size, "I4", True) for item, size in zip(given, sizes, strict=True)])  # type: ignore[arg-type]
         self._keep(outputs=given or None)
 
     def bind_temporary(self, given: Binding) -> None:
@@ -172,7 +172,7 @@ class Table:
     def dispatch(self) -> None:
         if self.inputs is None:
             targets = self.model.targets
-            slots = self.model.inputs if targets is None else [one for target in targets for one in target.inputs]
+            slots = self.model.inputs if targets is None else [value for target in targets for value in target.inputs]
             need(not any(bool(slot.bytes) and slot.owned == (targets is not None) for slot in slots), "C9")
         if self.outputs is None:
             targets = self.model.targets
@@ -182,13 +182,13 @@ class Table:
         need(not self.model.persistent or self.persistent is not None, "P2")
 
     def _check_list(self, given: list[Binding], slots: Sequence[Described], count: str) -> None:
-        need(not any(isinstance(one, list) for one in given), "C6")
+        need(not any(isinstance(value, list) for value in given), "C6")
         need(len(given) == len(slots), count)
-        check_entries([execution_entry(slot, one) for slot, one in zip(slots, given, strict=True)])  # type: ignore[arg-type]
+        check_entries([execution_entry(slot, item) for slot, item in zip(slots, given, strict=True)])  # type: ignore[arg-type]
 
     def _check_arrays(self, given: list[Binding]) -> None:
         targets = self.model.targets or ()
-        need(not any(isinstance(one, Range) for one in given), "I1")
+        need(not any(isinstance(value, Range) for value in given), "I1")
         need(len(given) == len(targets), "I1")
         pairs = list(zip(given, targets, strict=True))
         need(all(not array or len(array) == len(target.inputs) for array, target in pairs), "I2")  # type: ignore[arg-type]
@@ -196,10 +196,10 @@ class Table:
             need(bool(array) or not any(slot.owned and slot.bytes for slot in target.inputs), "I3")
         check_entries(
             [
-                initialisation_entry(slot, one)
+                initialisation_entry(slot, item)
                 for array, target in pairs
                 if array
-                for slot, one in zip(target.inputs, array, strict=True)  # type: ignore[arg-type]
+                for slot, item in zip(target.inputs, array, strict=True)  # type: ignore[arg-type]
             ]
         )
 
@@ -211,9 +211,9 @@ class Table:
 
     def _ranges(self, bindings: list[Binding] | None, slots: Sequence[Described]) -> list[tuple[int, Described, Range]]:
         return [
-            (i, slot, one)
-            for i, (slot, one) in enumerate(zip(slots, bindings or [None] * len(slots), strict=True))
-            if isinstance(one, Range) and slot.bytes
+            (i, slot, item)
+            for i, (slot, item) in enumerate(zip(slots, bindings or [None] * len(slots), strict=True))
+            if isinstance(item, Range) and slot.bytes
         ]
 
     def _check_hazards(
@@ -235,21 +235,21 @@ class Table:
                 for one in self._ranges(array or None, target.inputs)  # type: ignore[arg-type]
             ]
             written = self._ranges(outputs, [Described(target.persistent) for target in targets])
-        for j, made, out in written:
+        for j, result, out in written:
             for i, taken, source in read:
                 if targets is not None:
                     need(out.memory != source.memory, "H11")
                 elif overlap(out, source):
                     need((out.offset, out.bytes) == (source.offset, source.bytes), "H5")
                     need((i, j) in self.model.in_place, "H4")
-                    need(made.tensor == taken.tensor, "H6")
-        for k, (_, made, out) in enumerate(written):
+                    need(result.tensor == taken.tensor, "H6")
+        for k, (_, result, out) in enumerate(written):
             for _, earlier, other in written[:k]:
-                a = Range(out.memory, out.offset, made.bytes or 0)
+                a = Range(out.memory, out.offset, result.bytes or 0)
                 b = Range(other.memory, other.offset, earlier.bytes or 0)
                 need(not overlap(a, b), "H7" if targets is None else "H12")
         if persistent:
             need(not any(overlap(persistent, out) for _, _, out in written), "H8")
         if temporary:
-            others = [one for _, _, one in (*read, *written)] + ([persistent] if persistent else [])
-            need(not any(overlap(temporary, one) for one in others), "H10")
+            others = [item for _, _, item in (*read, *written)] + ([persistent] if persistent else [])
+            need(not any(overlap(temporary, element) for element in others), "H10")

@@ -98,9 +98,9 @@ class Page:
 
     def value(self, expression: str) -> Any:
         """Return the value of a JavaScript expression."""
-        made = self("Runtime.evaluate", expression=expression, returnByValue=True)
-        assert "exceptionDetails" not in made, made
-        return made["result"].get("value")
+        result = self("Runtime.evaluate", expression=expression, returnByValue=True)
+        assert "exceptionDetails" not in result, result
+        return result["result"].get("value")
 
     def press(self, key: str) -> None:
         """Press and release a key."""

@@ -36,14 +36,14 @@ def convolved(
     strides, dilations, pads = _sides(axes, strides, dilations, pads)
     padded = np.pad(x, [(0, 0), (0, 0), *zip(pads[:axes], pads[axes:], strict=True)])
     sizes = [(padded.shape[2 + i] - dilations[i] * (w.shape[2 + i] - 1) - 1) // strides[i] + 1 for i in range(axes)]
-    made, per_group = w.shape[0] // group, w.shape[1]
+    out_channels, per_group = w.shape[0] // group, w.shape[1]
     y = np.zeros((x.shape[0], w.shape[0], *sizes), x.dtype)
     for tap in itertools.product(*map(range, w.shape[2:])):
         cut = _cut(tap, sizes, strides, dilations)
         for g in range(group):
             taken = padded[(slice(None), slice(g * per_group, (g + 1) * per_group), *cut)]
-            weights = w[(slice(g * made, (g + 1) * made), slice(None), *tap)]
-            y[:, g * made : (g + 1) * made] += np.einsum("nc...,mc->nm...", taken, weights)
+            weights = w[(slice(g * out_channels, (g + 1) * out_channels), slice(None), *tap)]
+            y[:, g * out_channels : (g + 1) * out_channels] += np.einsum("nc...,mc->nm...", taken, weights)
     return y
 
 
@@ -59,13 +59,15 @@ def transposed_convolved(
     axes = x.ndim - 2
     strides, dilations, pads = _sides(axes, strides, dilations, pads)
     sizes = [(x.shape[2 + i] - 1) * strides[i] + dilations[i] * (w.shape[2 + i] - 1) + 1 for i in range(axes)]
-    per_group, made = w.shape[0] // group, w.shape[1]
-    y = np.zeros((x.shape[0], made * group, *sizes), x.dtype)
+    per_group, out_channels = w.shape[0] // group, w.shape[1]
+    y = np.zeros((x.shape[0], out_channels * group, *sizes), x.dtype)
     for tap in itertools.product(*map(range, w.shape[2:])):
         cut = _cut(tap, x.shape[2:], strides, dilations)
         for g in range(group):
             taken = x[:, g * per_group : (g + 1) * per_group]
             weights = w[(slice(g * per_group, (g + 1) * per_group), slice(None), *tap)]
-            y[(slice(None), slice(g * made, (g + 1) * made), *cut)] += np.einsum("nc...,cm->nm...", taken, weights)
+            y[(slice(None), slice(g * out_channels, (g + 1) * out_channels), *cut)] += np.einsum(
+                "nc...,cm->nm...", taken, weights
+            )
     ends = [y.shape[2 + i] - pads[axes + i] for i in range(axes)]
     return y[(slice(None), slice(None), *(slice(pads[i], ends[i]) for i in range(axes)))]

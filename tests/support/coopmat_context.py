@@ -23,5 +23,7 @@ def coopmat_context(kind: str, context: pumice.Context, *without: str) -> Iterat
     if kind == "real" and (not has_units or "other_matrix_layout" in quirks):
         pytest.skip("needs matrix units of halves whose components lie as the kernels take them to lie")
     taken = ["emulated_fragments"] if kind == "emulated" else []
-    with pumice.Context(f"uuid:{context.info.uuid}", without=[SPILL_STATISTICS, *without], quirks=taken) as made:
-        yield made
+    with pumice.Context(
+        f"uuid:{context.info.uuid}", without=[SPILL_STATISTICS, *without], quirks=taken
+    ) as other_context:
+        yield other_context

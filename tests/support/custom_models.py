@@ -91,16 +91,18 @@ def model(
     weights: dict[str, Any] | None = None,
 ) -> ModelProto:
     value = helper.make_tensor_value_info
-    given = [value(name, dtype, shape) for name in inputs.split()]
-    made = [onnx.ValueInfoProto(name=name) for name in outputs.split()]
-    for one in made:
-        one.type.tensor_type.elem_type = TensorProto.INT32 if one.name == "place" else dtype
-    graph = helper.make_graph(nodes, "custom", given, made)
+    input_infos = [value(name, dtype, shape) for name in inputs.split()]
+    output_infos = [onnx.ValueInfoProto(name=name) for name in outputs.split()]
+    for output_info in output_infos:
+        output_info.type.tensor_type.elem_type = TensorProto.INT32 if output_info.name == "place" else dtype
+    graph = helper.make_graph(nodes, "custom", input_infos, output_infos)
     for name, array in (weights or {}).items():
         graph.initializer.append(onnx.numpy_helper.from_array(array, name))
     sets = [helper.make_opsetid("", 17), helper.make_opsetid("my.domain", 1)]
     return helper.make_model(graph, opset_imports=sets, ir_version=8)
 
 
-def loaded(context: pumice.Context, given: ModelProto, precision: str = "fp32", **kernels: Any) -> pumice.Model:
-    return pumice.load(given, context, precision, kernels={f"my.domain::{name}": one for name, one in kernels.items()})
+def loaded(context: pumice.Context, proto: ModelProto, precision: str = "fp32", **kernels: Any) -> pumice.Model:
+    return pumice.load(
+        proto, context, precision, kernels={f"my.domain::{name}": kernel for name, kernel in kernels.items()}
+    )

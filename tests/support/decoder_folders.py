@@ -33,9 +33,9 @@ def write_tokenizer(folder: Path, words: int) -> None:
     import tokenizers
 
     vocabulary = {str(i): i for i in range(words)}
-    made = tokenizers.Tokenizer(tokenizers.models.WordLevel(vocabulary, unk_token="0"))
-    made.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
-    made.save(str(folder / "tokenizer.json"))
+    tokenizer = tokenizers.Tokenizer(tokenizers.models.WordLevel(vocabulary, unk_token="0"))
+    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
+    tokenizer.save(str(folder / "tokenizer.json"))
 
 
 def write_folder(folder: Path, model: onnx.ModelProto, words: int, context: int = 512, **changes: Any) -> Path:
@@ -59,7 +59,7 @@ def with_word(model: onnx.ModelProto, word: int, value: float) -> onnx.ModelProt
     looked_up = next(
         node.input[0] for node in changed.graph.node if node.op_type == "Gather" and "ids" in node.input[1]
     )
-    (table,) = (one for one in changed.graph.initializer if one.name == looked_up)
+    (table,) = (initializer for initializer in changed.graph.initializer if initializer.name == looked_up)
     array = onnx.numpy_helper.to_array(table).copy()
     array[word] = value
     table.CopyFrom(onnx.numpy_helper.from_array(array, table.name))
@@ -79,10 +79,10 @@ def assert_steps_are_recorded(session: Session, stream: Iterator[str], begun: in
         next(stream)
     rows = session._decoding_batch
     context = rows.decoder.context
-    made, recorded = context.pipelines_created, dict(rows._recorded)
+    pipelines, recorded = context.pipelines_created, dict(rows._recorded)
     for _ in stream:
         pass
-    assert context.pipelines_created == made
+    assert context.pipelines_created == pipelines
     assert rows._recorded == recorded
 
 
@@ -104,23 +104,23 @@ class Reference:
         options.intra_op_num_threads = 1
         options.log_severity_level = 3
         self.session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
-        self.inputs = {one.name: one for one in self.session.get_inputs()}
-        self.outputs = [one.name for one in self.session.get_outputs()]
+        self.inputs = {item.name: item for item in self.session.get_inputs()}
+        self.outputs = [value.name for value in self.session.get_outputs()]
         self.ids, self.mask, self.places, past, present = _names(names)
         self.pairs = {}
         for layer in range(1000):
-            for one, other in zip(past, present, strict=True):
-                if one.replace("%d", str(layer)) in self.inputs:
-                    self.pairs[one.replace("%d", str(layer))] = other.replace("%d", str(layer))
+            for element, other in zip(past, present, strict=True):
+                if element.replace("%d", str(layer)) in self.inputs:
+                    self.pairs[element.replace("%d", str(layer))] = other.replace("%d", str(layer))
         self.restart()
 
     def restart(self) -> None:
         self.length = 0
         self.caches = {}
         for name in self.pairs:
-            one = self.inputs[name]
-            shape = (1, one.shape[1], 0, one.shape[3])
-            self.caches[name] = np.zeros(shape, np.float16 if "float16" in one.type else np.float32)
+            item = self.inputs[name]
+            shape = (1, item.shape[1], 0, item.shape[3])
+            self.caches[name] = np.zeros(shape, np.float16 if "float16" in item.type else np.float32)
 
     def logits(self, tokens: Sequence[int]) -> Any:
         """Return the logits after each token; the tokens continue the previous ones."""
@@ -141,12 +141,12 @@ def _names(names: dict[str, Any] | None) -> tuple[str, str, str, tuple[str, str]
         past, present = "past_key_values.%d", "present.%d"
         pairs = ((f"{past}.key", f"{past}.value"), (f"{present}.key", f"{present}.value"))
         return "input_ids", "attention_mask", "position_ids", *pairs
-    given, made = names["inputs"], names["outputs"]
-    past = given["past_key_names"], given["past_value_names"]
+    input_names, output_names = names["inputs"], names["outputs"]
+    past = input_names["past_key_names"], input_names["past_value_names"]
     return (
-        given["input_ids"],
-        given["attention_mask"],
-        given["position_ids"],
+        input_names["input_ids"],
+        input_names["attention_mask"],
+        input_names["position_ids"],
         past,
-        (made["present_key_names"], made["present_value_names"]),
+        (output_names["present_key_names"], output_names["present_value_names"]),
     )

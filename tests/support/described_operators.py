@@ -66,11 +66,14 @@ def executed(
 ) -> list[Array]:
     """Return the outputs' elements; operands give dtype, shape and layout, and plain arrays are inputs read by the host. Fail if a byte
     outside the outputs is written."""
-    given = [one.desc if isinstance(one, Operand) else one for one in inputs]
-    compiled = pumice.Operator(name, given, [one.desc for one in outputs], **attributes).compile(context)
+    given = [value.desc if isinstance(value, Operand) else value for value in inputs]
+    compiled = pumice.Operator(name, given, [output.desc for output in outputs], **attributes).compile(context)
     initialise(context, compiled)
-    sources = [placed(context, one.desc, one.offset, one.array) if isinstance(one, Operand) else None for one in inputs]
-    targets = [placed(context, one.desc, one.offset) for one in outputs]
+    sources = [
+        placed(context, element.desc, element.offset, element.array) if isinstance(element, Operand) else None
+        for element in inputs
+    ]
+    targets = [placed(context, item.desc, item.offset) for item in outputs]
     execute(context, compiled, sources, targets)
     results = []
     for one, target in zip(outputs, targets, strict=True):

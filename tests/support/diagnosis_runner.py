@@ -19,7 +19,7 @@ import pumice
 from fault_models import SAMPLES, Sample
 from fault_runner import answers, in_fork
 from onnx_models import model, node, value
-from pumice.validation.junit import junit
+from pumice.validation.junit import make_junit_xml
 
 SHADERS = Path(__file__).parent.parent.parent / "shaders"
 
@@ -45,9 +45,9 @@ def replaced(folder: Path, path: str, old: str, new: str, count: int = 1) -> Pat
     """Return a folder with one shader in which some source text is replaced."""
     text = (SHADERS / path).read_text(encoding="utf-8")
     assert text.count(old) == count, f"{path} does not hold the text that is replaced"
-    made = folder / path
-    made.parent.mkdir(parents=True, exist_ok=True)
-    made.write_text(text.replace(old, new), encoding="utf-8")
+    file = folder / path
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(text.replace(old, new), encoding="utf-8")
     return folder
 
 
@@ -87,14 +87,14 @@ def repeated(task: dict[str, Any]) -> dict[str, Any]:
     except pumice.ValidationError as error:
         raised = error.node
     record = report.as_dict()
-    return {"raised": raised, "repr": repr(report), "junit": junit([record]), **record}
+    return {"raised": raised, "repr": repr(report), "junit": make_junit_xml([record]), **record}
 
 
 def long_model(sample: Sample) -> onnx.ModelProto:
     """Surround the sample with unrelated nodes before, after and in parallel."""
     proto = onnx.ModelProto()
     proto.CopyFrom(sample.proto)
-    (result,) = (one for one in proto.graph.node if "y" in one.output)
+    (result,) = (item for item in proto.graph.node if "y" in item.output)
     result.output[0] = "inner"
     nodes = [node("Abs", ["inner"], ["p0"], name="abs"), node("Neg", ["inner"], ["q0"], name="neg")]
     nodes += [node("Sigmoid", [f"p{i}"], [f"p{i + 1}"], name=f"sigmoid {i}") for i in range(5)]
@@ -124,7 +124,7 @@ def reduced(task: dict[str, Any]) -> dict[str, Any]:
     found = pumice.reduce(long_model(sample), [sample.inputs], repeat=task.get("repeat", 0))
     found.save(task["target"])
     shapes = {name: list(array.shape) for name, array in found.inputs.items()}
-    ops = [one.op_type for one in found.proto.graph.node]
+    ops = [item.op_type for item in found.proto.graph.node]
     return {"before": found.before, "after": found.after, "ops": ops, "shapes": shapes, "text": str(found)}
 
 
@@ -132,7 +132,7 @@ def again(task: dict[str, Any]) -> dict[str, Any]:
     """Validate the folder that a task has written, and return the result."""
     folder = Path(task["target"])
     tensors = map(onnx.load_tensor, (folder / "test_data_set_0").glob("input_*.pb"))
-    case = {one.name: numpy_helper.to_array(one) for one in tensors}
+    case = {tensor.name: numpy_helper.to_array(tensor) for tensor in tensors}
     return {"state": pumice.validate(folder / "model.onnx", [case]).state}
 
 

@@ -177,7 +177,7 @@ OTHERS = {
 
 def operators() -> dict[str, tuple[list[str], str]]:
     """Return DirectML's names, versions separated by spaces -> the replacement operators (empty if there are none), and a remark."""
-    said = {prefix + name: one for prefix, names in SAME.items() for name, one in names.items()} | OTHERS
+    said = {prefix + name: item for prefix, names in SAME.items() for name, item in names.items()} | OTHERS
     found = {}
     for name, text in sorted(said.items()):
         ops, _, remark = text.partition(";")

@@ -32,10 +32,10 @@ def points(dtype: str) -> Array:
     return np.unique(np.concatenate([every, -every]).view(f"u{every.itemsize}")).view(dtype)
 
 
-def same_bits(given: Array, expected: Array) -> Array:
+def same_bits(actual: Array, expected: Array) -> Array:
     """Compare bits; all NaNs are equal."""
-    bits = f"u{given.itemsize}"
-    return (given.view(bits) == expected.view(bits)) | ((given != given) & (expected != expected))
+    bits = f"u{actual.itemsize}"
+    return (actual.view(bits) == expected.view(bits)) | ((actual != actual) & (expected != expected))
 
 
 def truncated(x: Array, dtype: str) -> Array:
@@ -56,8 +56,8 @@ def truncated(x: Array, dtype: str) -> Array:
 
 def run(op: str, x: Array, context: pumice.Context, **attributes: Any) -> Array:
     dtype = helper.np_dtype_to_tensor_dtype(x.dtype)
-    made = onnx_models.model([onnx_models.node(op, **attributes)], [onnx_models.value("x", [x.size], dtype)], opset=21)
-    return np.asarray(pumice.load(made, context)(x))
+    proto = onnx_models.model([onnx_models.node(op, **attributes)], [onnx_models.value("x", [x.size], dtype)], opset=21)
+    return np.asarray(pumice.load(proto, context)(x))
 
 
 def wrong_points(context: pumice.Context) -> Iterator[str]:
@@ -72,14 +72,14 @@ def wrong_points(context: pumice.Context) -> Iterator[str]:
         for to in INTEGERS:
             code = getattr(TensorProto, to.upper())
             cases.append((f"Cast to {to}", run("Cast", x, context, to=code), truncated(x, to)))
-        for name, given, expected in cases:
-            right = same_bits(given, expected)
+        for name, actual, expected in cases:
+            right = same_bits(actual, expected)
             if flushes:
-                right |= (np.abs(x) < np.finfo(dtype).tiny) & (given == 0)
+                right |= (np.abs(x) < np.finfo(dtype).tiny) & (actual == 0)
             wrong = np.flatnonzero(~right)
             if wrong.size:
                 at = wrong[0]
-                yield f"{name} of {dtype}: {wrong.size} of {x.size}, {x[at]!r} gives {given[at]!r}, not {expected[at]!r}"
+                yield f"{name} of {dtype}: {wrong.size} of {x.size}, {x[at]!r} gives {actual[at]!r}, not {expected[at]!r}"
 
 
 if __name__ == "__main__":

@@ -16,8 +16,8 @@ def doubling(memory: dv.Memory, output: int = 2048, factor: float = 2.0, pixels:
 
 
 def committed(context: dv.Context, *commands: Any) -> dv.CommandList:
-    made = context.command_list()
+    command_list = context.command_list()
     for command in commands:
-        made.add(command)
-    made.commit()
-    return made
+        command_list.add(command)
+    command_list.commit()
+    return command_list

@@ -186,20 +186,22 @@ class Command:
         """Return the float16 results of each run that writes, per batch item."""
         results = []
         for n, image in enumerate(self.inputs):
-            x, made = image, list[Array]()
+            x, result = image, list[Array]()
             for i, run in enumerate(self.runs):
                 writes = bool(self.last >> i & 1)
                 extra = None
                 if self.adds and writes:
                     extra = (
-                        image.astype(np.float64) if self.added is None else self.added[len(made)][n].astype(np.float64)
+                        image.astype(np.float64)
+                        if self.added is None
+                        else self.added[len(result)][n].astype(np.float64)
                     )
                 with np.errstate(over="ignore"):
                     y = run(x, extra).astype(np.float16)
                 if writes:
-                    made.append(y)
+                    result.append(y)
                 x = image if writes else y
-            results.append(made)
+            results.append(result)
         return results
 
     def memory(self, values: Array | bytes, offset: int = 0, room: int = 0) -> dv.Memory:
@@ -224,12 +226,12 @@ class Command:
         self.target = self.memory(guarded)
         runs, channels = [], c
         for i, run in enumerate(self.runs):
-            place = None if run.weights is None else (self.memory(run.packed(self.transposed)), 0)
-            runs.append(run.raw(place, channels))
+            location = None if run.weights is None else (self.memory(run.packed(self.transposed)), 0)
+            runs.append(run.raw(location, channels))
             channels = c if self.last >> i & 1 else (channels if run.weights is None else len(run.weights))
         extra = None
         if self.adds and self.added is not None:
-            parts = [self.flat(part[k]) for k in range(n) for part in self.added]
+            parts = [self.flat(addend[k]) for k in range(n) for addend in self.added]
             extra = self.memory(np.concatenate(parts))
         return dv.Conv(
             input_buf=source + self.offset,
@@ -256,17 +258,19 @@ class Command:
         at = self.output_offset // 2
         everything = self.target.read(np.uint16, self.target.size // 2)
         for n, image in enumerate(self.expected()):
-            for i, wanted in enumerate(image):
-                given = self.tensor(everything[at : at + wanted.size].view(np.float16), *wanted.shape)
-                distance = np.where(np.isnan(given) & np.isnan(wanted), 0, np.abs(ordered(given) - ordered(wanted)))
-                if ulps and np.isfinite(wanted).all() and np.isfinite(given).all():
-                    off = np.abs(given.astype(np.float64) - wanted)
-                    distance[off <= CANCELLED * np.abs(wanted.astype(np.float64)).max()] = 0
-                assert distance.max() <= ulps, (
-                    f"image {n}, output {i}: {distance.max()} ulps at {np.unravel_index(distance.argmax(), wanted.shape)}, "
-                    f"{(distance > ulps).sum()} of {wanted.size} wrong\n{given.ravel()[:8]}\n{wanted.ravel()[:8]}"
+            for i, expected in enumerate(image):
+                actual = self.tensor(everything[at : at + expected.size].view(np.float16), *expected.shape)
+                distance = np.where(
+                    np.isnan(actual) & np.isnan(expected), 0, np.abs(ordered(actual) - ordered(expected))
                 )
-                at += wanted.size
+                if ulps and np.isfinite(expected).all() and np.isfinite(actual).all():
+                    off = np.abs(actual.astype(np.float64) - expected)
+                    distance[off <= CANCELLED * np.abs(expected.astype(np.float64)).max()] = 0
+                assert distance.max() <= ulps, (
+                    f"image {n}, output {i}: {distance.max()} ulps at {np.unravel_index(distance.argmax(), expected.shape)}, "
+                    f"{(distance > ulps).sum()} of {expected.size} wrong\n{actual.ravel()[:8]}\n{expected.ravel()[:8]}"
+                )
+                at += expected.size
         assert (everything[: self.output_offset // 2] == 0x7E55).all(), "written before the output"
         guards = everything[at : at + 64]
         assert (guards == 0x7E55).all(), "written after the output"

@@ -30,14 +30,14 @@ def samples(source: Any = None, target: Any = None) -> dict[str, Any]:
         "normalized": [dv.Run(lrn=0x503, m=8)],
         "chain": [dv.Run(**conv), dv.Run(actfunc=dv.ACT_TANH, m=16), dv.Run(pool_enable=1, pool_size=(2, 2), m=16)],
     }
-    made: dict[str, Any] = {name: dv.Conv(**image, run=run) for name, run in runs.items()}
-    made["branches"] = dv.Conv(**image, topo=5, run=runs["chain"])
-    made["batch_added"] = dv.Conv(
+    result: dict[str, Any] = {name: dv.Conv(**image, run=run) for name, run in runs.items()}
+    result["branches"] = dv.Conv(**image, topo=5, run=runs["chain"])
+    result["batch_added"] = dv.Conv(
         **image, input_circular_offset=2, output_mode=1, eltwise_buf=source, run=runs["average"]
     )
     bytes_in = dv.Conv(**image | {"c": 3}, run=[dv.Run(actfunc=dv.ACT_SIGMOID, m=3)])
-    made["table"] = dv.ConvV1(u8tofp16_table=source, to_bgr=1, conv_cmd=bytes_in)
-    made["fully_connected"] = dv.FullyConnected(
+    result["table"] = dv.ConvV1(u8tofp16_table=source, to_bgr=1, conv_cmd=bytes_in)
+    result["fully_connected"] = dv.FullyConnected(
         weight_buf=source,
         input_buf=source,
         output_buf=target,
@@ -46,7 +46,7 @@ def samples(source: Any = None, target: Any = None) -> dict[str, Any]:
         actfunc=3,
         actfunc_param=0.5,
     )
-    made["maximizer"] = dv.Maximizer(input_buf=source, output_buf=target, width=9, height=7, nclass=12)
+    result["maximizer"] = dv.Maximizer(input_buf=source, output_buf=target, width=9, height=7, nclass=12)
     blit = {
         "tex": source,
         "rd": source,
@@ -56,11 +56,11 @@ def samples(source: Any = None, target: Any = None) -> dict[str, Any]:
         "rect_width": 12,
         "rect_height": 10,
     }
-    made["ipu"] = dv.Ipu(**blit, use_tex=1, use_rd=1, stride_rd=48, alpha=99, use_const_alpha=1, blf=1)
-    made["ipu_palette"] = dv.Ipu(
+    result["ipu"] = dv.Ipu(**blit, use_tex=1, use_rd=1, stride_rd=48, alpha=99, use_const_alpha=1, blf=1)
+    result["ipu_palette"] = dv.Ipu(
         **blit, use_tex=1, fmt_tex=dv.LUT, fmt_wr=dv.RGBFP16, ncolor_lut=3, lut=[1, 2, 3], cnv_param=(1, 2, 3)
     )
-    return made
+    return result
 
 
 def main() -> None:

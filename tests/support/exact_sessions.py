@@ -32,8 +32,8 @@ def exact_session(model: onnx.ModelProto, *, optimize: bool = True) -> Any:
     options.log_severity_level = 4
     if not optimize:
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    made = with_unsigned_factors(model).SerializeToString()
-    return onnxruntime.InferenceSession(made, options, providers=["CPUExecutionProvider"])
+    serialized = with_unsigned_factors(model).SerializeToString()
+    return onnxruntime.InferenceSession(serialized, options, providers=["CPUExecutionProvider"])
 
 
 def with_unsigned_factors(model: onnx.ModelProto) -> onnx.ModelProto:
@@ -41,8 +41,8 @@ def with_unsigned_factors(model: onnx.ModelProto) -> onnx.ModelProto:
     changed = onnx.ModelProto()
     changed.CopyFrom(model)
     graph = changed.graph
-    signed = {one.name for one in graph.initializer if one.data_type == TensorProto.INT8}
-    signed |= {one.name for one in graph.input if one.type.tensor_type.elem_type == TensorProto.INT8}
+    signed = {initializer.name for initializer in graph.initializer if initializer.data_type == TensorProto.INT8}
+    signed |= {item.name for item in graph.input if item.type.tensor_type.elem_type == TensorProto.INT8}
     nodes = []
     for node in graph.node:
         factor, zero = SECOND_FACTORS.get(node.op_type, (0, 0))
@@ -53,9 +53,9 @@ def with_unsigned_factors(model: onnx.ModelProto) -> onnx.ModelProto:
                 nodes += shift(node.input[place], shifted)
                 node.input[place] = shifted
         nodes.append(node)
-    made = [onnx.NodeProto.FromString(node.SerializeToString()) for node in nodes]
+    result = [onnx.NodeProto.FromString(node.SerializeToString()) for node in nodes]
     del graph.node[:]
-    graph.node.extend(made)
+    graph.node.extend(result)
     return changed
 
 

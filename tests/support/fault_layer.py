@@ -84,9 +84,9 @@ class Layer:
 
     def inject(self, fault: LayerFault, signatures: list[int]) -> None:
         """Set the fault for later submissions of the list whose dispatches have these signatures."""
-        made = _Fault(KINDS.index(fault.kind), *fault[1:])
+        result = _Fault(KINDS.index(fault.kind), *fault[1:])
         array = (ctypes.c_uint64 * len(signatures))(*signatures)
-        self._library.fault_set(ctypes.byref(made), array, ctypes.c_uint64(len(signatures)))
+        self._library.fault_set(ctypes.byref(result), array, ctypes.c_uint64(len(signatures)))
 
     def clear(self) -> None:
         """Remove the fault and the replaced module."""

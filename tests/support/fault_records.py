@@ -37,6 +37,6 @@ def _key(task: dict[str, Any]) -> Key:
     return tuple(sorted((name, json.dumps(value)) for name, value in task.items()))
 
 
-def share(part: int, of: int) -> str:
+def share(count: int, of: int) -> str:
     """Format a fraction for a table."""
-    return f"{part} of {of} ({100 * part / of:.1f}%)" if of else "none"
+    return f"{count} of {of} ({100 * count / of:.1f}%)" if of else "none"

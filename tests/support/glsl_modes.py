@@ -67,9 +67,9 @@ def run(source: str, options: pumice.ShaderOptions, context: pumice.Context, thr
     need_features(context, *shader.interface["features"])
     bound: dict[str, Array] = {}
     for binding in shader.interface["bindings"]:
-        given = buffers[binding["name"]]
-        dtype = given.dtype if binding["type"] == "other" else np.dtype(binding["type"])
-        bound[binding["name"]] = given.view(dtype)
+        array = buffers[binding["name"]]
+        dtype = array.dtype if binding["type"] == "other" else np.dtype(binding["type"])
+        bound[binding["name"]] = array.view(dtype)
     kernel = pumice.Kernel(source, context=context, options=options)
     kernel(threads=threads, **bound)
 
@@ -104,17 +104,17 @@ def bits(values: Array) -> Array:
     return values.view(f"u{values.dtype.itemsize}")
 
 
-def assert_same(given: Array, expected: Array, what: str) -> None:
+def assert_same(given: Array, expected: Array, label: str) -> None:
     """Compare bit for bit; all NaNs are equal, and a denormal may be flushed to zero."""
     expected = np.ascontiguousarray(expected)
     given = given.view(expected.dtype)
-    assert given.shape == expected.shape, what
+    assert given.shape == expected.shape, label
     wide, narrow = given.astype(np.float32), expected.astype(np.float32)
     tiny = float(ml_dtypes.finfo(expected.dtype).smallest_normal)
     ok = (bits(given) == bits(expected)) | (np.isnan(wide) & np.isnan(narrow)) | ((wide == 0) & (np.abs(narrow) < tiny))
     if not ok.all():
         i = int(np.argmin(ok))
-        pytest.fail(f"{what}: {np.count_nonzero(~ok)} differ; [{i}] is {given[i]!r}, expected {expected[i]!r}")
+        pytest.fail(f"{label}: {np.count_nonzero(~ok)} differ; [{i}] is {given[i]!r}, expected {expected[i]!r}")
 
 
 @functools.cache

@@ -96,7 +96,7 @@ def max_roi_pool(graph: Any, indices: Any, known: bool) -> Any:
 
 def soft_nms(graph: Any, indices: Any, known: bool) -> Any:
     boxes, scores = float_input(graph, "boxes", 4, 3, 4), float_input(graph, "scores", 4, 3)
-    return graph.add("pumice::SuppressBoxes", boxes, scores, indices, outputs=4, name="node")[0]
+    return graph.add("pumice::SoftNMS", boxes, scores, indices, outputs=4, name="node")[0]
 
 
 def nnapi_roi_pooling(graph: Any, indices: Any, known: bool) -> Any:
@@ -144,7 +144,7 @@ READERS = (
     Reader("GATHER", 1, (4,), (5,), nnapi_gather, from_end=False, dtype="int32"),
     Reader("EMBEDDING_LOOKUP", 1, (4,), (5,), embedding_lookup, from_end=False, dtype="int32"),
 )
-IDS = [f"{one.op}{one.shape}".replace(" ", "") for one in READERS]
+IDS = [f"{reader.op}{reader.shape}".replace(" ", "") for reader in READERS]
 
 
 def indices_of(reader: Reader, seed: int, wrong: int) -> tuple[Array, list[int]]:
@@ -172,18 +172,18 @@ def unchecked_reader(reader: Reader) -> Reader:
 OF_NNAPI = (nnapi_gather, embedding_lookup, nnapi_roi_pooling, nnapi_roi_align, nnapi_box_transform)
 
 
-def told(reader: Reader, indices: Array, place: int, constant: bool = False) -> str:
+def told(reader: Reader, indices: Array, position: int, constant: bool = False) -> str:
     if constant and reader.add in OF_NNAPI:
         return r"indices (of images )?from 0 on.* expected.*; given -?\d+"
-    size = reader.sizes[place % len(reader.sizes)]
-    element = [int(i) for i in np.unravel_index(place, reader.shape)] if reader.shape else []
+    size = reader.sizes[position % len(reader.sizes)]
+    element = [int(i) for i in np.unravel_index(position, reader.shape)] if reader.shape else []
     expected = f"expected {-size if reader.from_end else 0} to {size - 1}"
-    return re.escape(f"index {indices.reshape(-1)[place]} at {element}; {expected}")
+    return re.escape(f"index {indices.reshape(-1)[position]} at {element}; {expected}")
 
 
 def floats(graph: Any) -> dict[str, Array]:
     """Return values for every float input of known shape. Box corners are ordered, as NNAPI requires."""
     numbers = np.random.default_rng(0)
     inputs = [value for value in graph.inputs if value.dtype == "float32"]
-    made = {one.name: numbers.random([size or 1 for size in one.shape]).astype(np.float32) for one in inputs}
-    return {name: np.sort(array) if name == "boxes" else array for name, array in made.items()}
+    result = {item.name: numbers.random([size or 1 for size in item.shape]).astype(np.float32) for item in inputs}
+    return {name: np.sort(array) if name == "boxes" else array for name, array in result.items()}

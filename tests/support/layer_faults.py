@@ -82,8 +82,8 @@ class LayerSubject:
 
     def results(self, model: pumice.Model | None = None) -> list[Any]:
         """Return copies of one run's outputs, for another load of the model if given."""
-        made = (model or self.model)(*self.inputs)
-        return [np.array(one) for one in (made if isinstance(made, tuple | list) else [made])]
+        result = (model or self.model)(*self.inputs)
+        return [np.array(item) for item in (result if isinstance(result, tuple | list) else [result])]
 
     def validated(self, repeat: int = 0) -> Any:
         return pumice.validate(self.model, self.cases, repeat=repeat)
@@ -92,21 +92,21 @@ class LayerSubject:
     def places(self) -> list[Place]:
         """Return every dispatch of the unfused program."""
         if self.model.program.has_control_flow:
-            assert len(self.lists) == len(FLOW_OWNERS), [len(one) for one in self.lists]
+            assert len(self.lists) == len(FLOW_OWNERS), [len(command_list) for command_list in self.lists]
             return [
                 Place([d["signature"] for d in dispatches], i, d, owners, [], len(d["bindings"]) - 1)
                 for dispatches, owners in zip(self.lists, FLOW_OWNERS, strict=True)
                 for i, d in enumerate(dispatches)
             ]
         (dispatches,) = self.lists
-        plan = self.model.program.plan([one.shape for one in self.inputs])
+        plan = self.model.program.plan([value.shape for value in self.inputs])
         signatures = [d["signature"] for d in dispatches]
         return [self._place(signatures, i, *pair) for i, pair in enumerate(zip(dispatches, plan, strict=True))]
 
     def _place(self, signatures: list[int], index: int, dispatch: dict[str, Any], step: dict[str, Any]) -> Place:
         operands = step["operands"]
-        weights = [i for i, one in enumerate(operands) if one["place"] == "persistent" and one["read"]]
-        written = [i for i, one in enumerate(operands) if one["write"]]
+        weights = [i for i, item in enumerate(operands) if item["place"] == "persistent" and item["read"]]
+        written = [i for i, operand in enumerate(operands) if operand["write"]]
         is_cast = step["label"].startswith("cast '")
         return Place(signatures, index, dispatch, self._nodes(step["label"]), weights, written[0], is_cast)
 
@@ -114,7 +114,7 @@ class LayerSubject:
         """Return the nodes of a step: the members of kernels with its label, or the producer or readers of a tensor that it casts."""
         if cast := re.fullmatch(r"cast '(.*)' to \w+", label):
             readers = [node.name for node in self.sample.proto.graph.node if cast[1] in node.input]
-            return self._outputs.get(cast[1]) or [name for one in readers for name in self._nodes(one)]
+            return self._outputs.get(cast[1]) or [name for reader in readers for name in self._nodes(reader)]
         return sorted({name for members in self._members if label in members for name in members} | {label})
 
 
@@ -128,7 +128,7 @@ def candidates(subject: LayerSubject) -> Iterator[Candidate]:
         if not has_plan and len(target) > 2:  # observed loops run in other lists with the same dispatches
             signature = place.dispatch["signature"]
             target, index = [signature], 0
-            owners = sorted({one for other in places if signature in other.signatures for one in other.nodes})
+            owners = sorted({node for other in places if signature in other.signatures for node in other.nodes})
             place = place._replace(nodes=owners)
         for fault in _faults(place, index, random, has_plan):
             nodes = _racing(places, place.index, fault.exact) if fault.kind == "no barrier" else place.nodes
@@ -186,18 +186,23 @@ def named(report: Any) -> list[str]:
     for row in report.rows:
         if row.verdict == "wrong" and row.op != "output":
             return [row.node]
-    return [name for one in report.findings if one.kind in RACES and one.node for name in one.node.split(", ")]
+    return [
+        name
+        for finding in report.findings
+        if finding.kind in RACES and finding.node
+        for name in finding.node.split(", ")
+    ]
 
 
 def change_of(clean: list[Any], results: list[Any]) -> float:
     """Return the largest difference relative to the result's largest clean value; infinite for other shapes, NaN and infinity."""
     found = 0.0
-    for one, other in zip(clean, results, strict=True):
-        if one.shape != other.shape:
+    for item, other in zip(clean, results, strict=True):
+        if item.shape != other.shape:
             return float("inf")
         with np.errstate(all="ignore"):
-            apart = np.abs(one.astype(np.float64) - other.astype(np.float64)).max(initial=0)
-            found = max(found, float(apart / np.abs(one.astype(np.float64)).max(initial=0)))
+            apart = np.abs(item.astype(np.float64) - other.astype(np.float64)).max(initial=0)
+            found = max(found, float(apart / np.abs(item.astype(np.float64)).max(initial=0)))
     return found if np.isfinite(found) else float("inf")
 
 
@@ -255,7 +260,7 @@ def _validation(subject: LayerSubject, candidate: Candidate, repeat: int) -> dic
         "seen": 1 if candidate.word else subject.layer.count,
         "seconds": round(time.perf_counter() - begin, 3),
         "summary": report.summary[:300],
-        "findings": sorted({one.kind for one in report.findings}),
+        "findings": sorted({finding.kind for finding in report.findings}),
     }
 
 
@@ -270,7 +275,7 @@ def answered(tasks: Iterator[str]) -> Iterator[dict[str, Any]]:
             subject = LayerSubject(layer, LAYER_MODELS[key[0]](), key[1])
             found = list(candidates(subject))
         if "number" not in task:
-            yield {"kinds": [one.kind for one in found]}
+            yield {"kinds": [match.kind for match in found]}
             continue
         record = tried(subject, task["number"], found[task["number"]], task["repeat"], task["shares"])
         if record["lasts"]:

@@ -36,13 +36,13 @@ SHORT_RANGE = 1 << 16  # binding size in bytes of a device with short ranges
 def lesser(context: pumice.Context, limits: dict[str, int], lacking: Sequence[str] = ()) -> Iterator[pumice.Context]:
     """Yield a context on the same device with these limits; limits that the device does not reach stay unchanged."""
     kept = {name: value for name, value in limits.items() if is_stricter(context, name, value)}
-    with pumice.Context(f"uuid:{context.info.uuid}", without=list(lacking), limits=kept) as made:
-        yield made
+    with pumice.Context(f"uuid:{context.info.uuid}", without=list(lacking), limits=kept) as other_context:
+        yield other_context
 
 
 def is_stricter(context: pumice.Context, name: str, value: int) -> bool:
-    own = context.info.limits.get(name, context.info.limits.get(f"{name}_0", 0))
-    return value >= own if name.startswith("min") else value <= own
+    limit = context.info.limits.get(name, context.info.limits.get(f"{name}_0", 0))
+    return value >= limit if name.startswith("min") else value <= limit
 
 
 def garbage(context: pumice.Context, size: int) -> Buffer:
@@ -50,13 +50,13 @@ def garbage(context: pumice.Context, size: int) -> Buffer:
     return pumice.tensor(np.full(max(size, 4), 0xFF, "uint8"), context).buffer
 
 
-def results(program: pumice.Program, given: Sequence[Array], expected: Sequence[Array]) -> list[Array]:
+def results(program: pumice.Program, inputs: Sequence[Array], expected: Sequence[Array]) -> list[Array]:
     """Return the outputs of a program whose scratch and output memory held garbage. Fail if a byte outside an output is written."""
-    context, shapes = program.context, [list(array.shape) for array in given]
+    context, shapes = program.context, [list(array.shape) for array in inputs]
     compiled = program.compiled(shapes)
     descs = [TensorDesc(str(array.dtype), array.shape) for array in expected]
     sources: list[pumice.BufferRange | None] = [
-        placed(context, TensorDesc(str(array.dtype), array.shape), 0, array) for array in given
+        placed(context, TensorDesc(str(array.dtype), array.shape), 0, array) for array in inputs
     ]
     sources += [None] * (len(compiled.inputs) - len(sources))  # weights, already initialised
     targets = [placed(context, desc, 0) for desc in descs]
@@ -76,9 +76,9 @@ def taken(target: pumice.BufferRange, desc: TensorDesc, like: Array) -> Array:
     return laid_out(memory, desc, like.dtype, begin).copy()
 
 
-def folded(program: pumice.Program, given: Sequence[Array]) -> dict[str, Any]:
+def folded(program: pumice.Program, inputs: Sequence[Array]) -> dict[str, Any]:
     """Return by kernel whether a dispatch was folded from a larger grid of workgroups."""
     kernels: dict[str, bool] = {}
-    for step in program.plan([list(array.shape) for array in given]):
+    for step in program.plan([list(array.shape) for array in inputs]):
         kernels[step["kernel"]] = kernels.get(step["kernel"], False) or step["folded"]
     return kernels

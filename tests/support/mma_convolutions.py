@@ -52,22 +52,22 @@ def inside(value: Any, graph: pumice.Graph, turns: str) -> Any:
 def graph_of(case: Case, weights: Array, bias: Array) -> pumice.Graph:
     graph = pumice.Graph("convolution")
     shape = [case.images, case.channels[0], *case.size]
-    made = inside(graph.input("x", "float32", shape), graph, "turned")
+    result = inside(graph.input("x", "float32", shape), graph, "turned")
     pads, strides, dilations = list(case.pads), list(case.strides), list(case.dilations)
-    given = [weights, *([bias] if case.bias else [])]
-    made = graph.add("Conv", made, *given, name="conv", pads=pads, strides=strides, dilations=dilations)
+    parameters = [weights, *([bias] if case.bias else [])]
+    result = graph.add("Conv", result, *parameters, name="conv", pads=pads, strides=strides, dilations=dilations)
     if case.residual:
-        made = graph.add(
-            "Add", made, graph.input("r", "float32", [case.images, case.channels[1], *case.made]), name="residual"
+        result = graph.add(
+            "Add", result, graph.input("r", "float32", [case.images, case.channels[1], *case.made]), name="residual"
         )
     if case.relu:
-        made = graph.add("Relu", made, name="relu")
-    graph.output("y", made)
+        result = graph.add("Relu", result, name="relu")
+    graph.output("y", result)
     return graph
 
 
 def shapes_of(program: pumice.Program) -> list[list[int]]:
-    return [[int(size or 0) for size in one.shape or ()] for one in program.inputs]
+    return [[int(size or 0) for size in value.shape or ()] for value in program.inputs]
 
 
 def compiled(case: Case, graph: pumice.Graph, context: pumice.Context) -> pumice.Program:
@@ -114,8 +114,8 @@ def check_near(case: Case, units: pumice.Context) -> None:
     if case.relu:
         expected = np.maximum(expected, 0)
     (step,) = [step for step in program.plan(shapes_of(program)) if "choice" in step]
-    made = program(given, loop_timeout=None)["y"].astype(np.float64)
-    error = np.abs(made - expected)
+    result = program(given, loop_timeout=None)["y"].astype(np.float64)
+    error = np.abs(result - expected)
     assert (
         error <= int(step["additions"]) * UNIT * sizes + np.maximum(np.abs(expected) * HALF_UNIT * 1.01, LEAST_HALF)
     ).all()

@@ -45,7 +45,7 @@ class Lstm:
     """Operands of one direction by name, float64: wx_i, wh_i, p_i, b_i, ln_i, wa_i and so on, wp, bp, h, c; None if omitted."""
 
     def __init__(self, parts: dict[str, Array | None]) -> None:
-        self.parts = {name: None if one is None else one.astype("float64") for name, one in parts.items()}
+        self.parts = {name: None if array is None else array.astype("float64") for name, array in parts.items()}
 
     def get(self, name: str) -> Array | None:
         return self.parts.get(name)

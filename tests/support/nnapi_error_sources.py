@@ -39,18 +39,18 @@ def operation_errors() -> list[OperationError]:
         text = re.sub(r"//[^\n]*", "", path.read_text())
         operations = frozenset(re.findall(r'"nnapi::(\w+)"', text))
         for at, name, arguments in _calls(text):
-            place = f"{path.name}:{text.count(chr(10), 0, at) + 1}"
-            found.append(OperationError(place, operations, tuple(_patterns_of(name, arguments))))
-    return [one for one in found if one.patterns]
+            location = f"{path.name}:{text.count(chr(10), 0, at) + 1}"
+            found.append(OperationError(location, operations, tuple(_patterns_of(name, arguments))))
+    return [match for match in found if match.patterns]
 
 
 def _calls(text: str) -> Iterator[tuple[int, str, list[str]]]:
     """Yield each call's offset, function name and arguments. Definitions, which have types before their parameters, are skipped."""
     for pattern in (_FAILING, _EXPECTING):
         for found in pattern.finditer(text):
-            name = next(one for one in found.groups() if one)
+            name = next(group for group in found.groups() if group)
             arguments = _split(text[found.end() : _closed(text, found.end() - 1) - 1], ",")
-            is_definition = any(re.match(r"(?:const |size_t |Operands& )", one) for one in arguments)
+            is_definition = any(re.match(r"(?:const |size_t |Operands& )", argument) for argument in arguments)
             if name.endswith("Error") or not is_definition:
                 yield found.start(), name, arguments
 
@@ -99,14 +99,14 @@ def texts(expression: str) -> list[str]:
         return [*texts(first), *texts(" : ".join(rest))]
     parts = _split(condition, " + ")
     if len(parts) > 1:
-        made = [""]
+        result = [""]
         for part in parts:
-            made = [before + one for before in made for one in texts(part)]
-        return [re.sub(r"(?:\.\*)+", ANY, one) for one in made]
+            result = [before + item for before in result for item in texts(part)]
+        return [re.sub(r"(?:\.\*)+", ANY, value) for value in result]
     if wrapped := re.fullmatch(r"(?:std::string)?\((.*)\)", condition):
         return texts(wrapped[1])
     if re.fullmatch(r'(?:"(?:\\.|[^"\\])*"\s*)+', condition):
-        return [re.escape("".join(one[1:-1] for one in _STRING.findall(condition)))]
+        return [re.escape("".join(text[1:-1] for text in _STRING.findall(condition)))]
     return [ANY]
 
 

@@ -38,26 +38,28 @@ class Case(NamedTuple):
     text: str
 
 
-def rule_and_message(one: Case) -> tuple[str, str]:
+def rule_and_message(case: Case) -> tuple[str, str]:
     """Split a case's text into the rule id and the text without it."""
-    found = re.search(r"(N[DGL]?\d+(?:\.\d+)?): ", one.text)
+    found = re.search(r"(N[DGL]?\d+(?:\.\d+)?): ", case.text)
     if found:
-        return found[1], one.text.replace(found[0], "")
-    return "R8" if "highest rank" in one.text else "", one.text
+        return found[1], case.text.replace(found[0], "")
+    return "R8" if "highest rank" in case.text else "", case.text
 
 
-def error_of_case(one: Case) -> pumice.Error | None:
+def error_of_case(case: Case) -> pumice.Error | None:
     """Return the error of an operation; None if it is accepted."""
     graph = pumice.Graph()
-    plain = operands_of(graph, tuple(None if isinstance(each, Constant | Input) else each for each in one.operands), {})
-    for i, each in enumerate(one.operands):
+    plain = operands_of(
+        graph, tuple(None if isinstance(each, Constant | Input) else each for each in case.operands), {}
+    )
+    for i, each in enumerate(case.operands):
         if isinstance(each, Input):
             plain[i] = graph.input(f"x{i}", each.dtype, each.shape)
         elif isinstance(each, Constant):
             keywords = {name: value for name, value in each._asdict().items() if value is not None}
             plain[i] = graph.constant(**keywords)
     try:
-        graph.add(f"nnapi::{one.op}", *plain, name="it", **one.declared)
+        graph.add(f"nnapi::{case.op}", *plain, name="it", **case.declared)
     except (pumice.GraphError, pumice.UnsupportedError) as error:
         return error
     return None

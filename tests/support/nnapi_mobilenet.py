@@ -35,10 +35,10 @@ def layers(seed: int = 0, widths: tuple[int, ...] = (16, 32, 64, 64, 128, 128)) 
             weights, random.integers(-200, 800, outputs).astype("int32"), float(np.float32(scale)), stride, groups
         )
 
-    made = [drawn(widths[0], 3, 3, 2, 1)]
+    drawn_layers = [drawn(widths[0], 3, 3, 2, 1)]
     for k, (before, after) in enumerate(itertools.pairwise(widths)):
-        made += [drawn(before, 1, 3, 1 + k % 2, before), drawn(after, before, 1, 1, 1)]
-    return made
+        drawn_layers += [drawn(before, 1, 3, 1 + k % 2, before), drawn(after, before, 1, 1, 1)]
+    return drawn_layers
 
 
 def head(channels: int, seed: int = 1) -> tuple[Array, Array, float]:
@@ -68,8 +68,8 @@ def nnapi_program(size: int) -> pumice.Graph:
     side = x.shape[1]
     x = graph.add("nnapi::AVERAGE_POOL_2D", x, 0, 0, 0, 0, 1, 1, side, side, 0, False)
     weights, bias, unit = head(x.shape[3])
-    made = graph.constant(weights, scale=unit, zero_point=128)
-    x = graph.add("nnapi::FULLY_CONNECTED", x, made, bias, 0, scale=0.1, zero_point=128)
+    result = graph.constant(weights, scale=unit, zero_point=128)
+    x = graph.add("nnapi::FULLY_CONNECTED", x, result, bias, 0, scale=0.1, zero_point=128)
     graph.output("y", graph.add("nnapi::SOFTMAX", x, 1.0))
     return graph
 
@@ -106,7 +106,7 @@ def onnx_model(size: int) -> onnx.ModelProto:
     """Return the same network for a uint8 image [1, 3, size, size]."""
     writer, scale = _Writer(), INPUT
     x = writer.add("DequantizeLinear", "x", *writer.parameters(scale, 128))
-    bounds = [writer.constant(np.array(one, "float32")) for one in (0, 6)]
+    bounds = [writer.constant(np.array(item, "float32")) for item in (0, 6)]
     for layer in layers():
         before, after = padding(layer)
         weights = writer.real(layer.weights, layer.scale, 128)

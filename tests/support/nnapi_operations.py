@@ -34,29 +34,31 @@ def quantize(reals: np.ndarray, scale: float, zero_point: int, dtype: str = "uin
     return np.clip(places, info.min, info.max).astype(dtype)
 
 
-def operands_of(graph: pumice.Graph, given: tuple[Any, ...], fed: dict[str, np.ndarray]) -> list[Any]:
+def operands_of(graph: pumice.Graph, arguments: tuple[Any, ...], fed: dict[str, np.ndarray]) -> list[Any]:
     """Add arrays and quantised arrays as inputs of the graph; leave other operands unchanged."""
     operands = []
-    for i, one in enumerate(given):
-        if isinstance(one, Quantized):
-            fed[f"x{i}"] = one.array
+    for i, item in enumerate(arguments):
+        if isinstance(item, Quantized):
+            fed[f"x{i}"] = item.array
             operands.append(
-                graph.input(f"x{i}", one.array.dtype, list(one.array.shape), scale=one.scale, zero_point=one.zero_point)
+                graph.input(
+                    f"x{i}", item.array.dtype, list(item.array.shape), scale=item.scale, zero_point=item.zero_point
+                )
             )
-        elif isinstance(one, np.ndarray) and one.dtype.kind != "O" and one.ndim:
-            fed[f"x{i}"] = one
-            operands.append(graph.input(f"x{i}", one.dtype, list(one.shape)))
+        elif isinstance(item, np.ndarray) and item.dtype.kind != "O" and item.ndim:
+            fed[f"x{i}"] = item
+            operands.append(graph.input(f"x{i}", item.dtype, list(item.shape)))
         else:
-            operands.append(one)
+            operands.append(item)
     return operands
 
 
-def run(context: pumice.Context, op: str, *given: Any, **declared: Any) -> Any:
+def run(context: pumice.Context, op: str, *arguments: Any, **declared: Any) -> Any:
     """Return the outputs of one operation, a tuple if there are several."""
     graph = pumice.Graph(op)
     fed: dict[str, np.ndarray] = {}
-    made = graph.add(f"nnapi::{op}", *operands_of(graph, given, fed), name="it", **declared)
-    values = made if isinstance(made, tuple) else (made,)
+    result = graph.add(f"nnapi::{op}", *operands_of(graph, arguments, fed), name="it", **declared)
+    values = result if isinstance(result, tuple) else (result,)
     for i, value in enumerate(values):
         graph.output(f"y{i}", value)
     outputs = graph.compile(context)(fed)
@@ -79,16 +81,16 @@ def assert_near(actual: np.ndarray, expected: np.ndarray, *, ulp: float = 4) -> 
         np.testing.assert_array_equal(actual, expected)
 
 
-def wider(one: Any, axis: int) -> Any:
+def wider(item: Any, axis: int) -> Any:
     """Return an operand with the first slice of an axis repeated at its end."""
-    array = one.array if isinstance(one, Quantized) else one
+    array = item.array if isinstance(item, Quantized) else item
     more = np.concatenate([array, np.take(array, [0], axis)], axis)
-    return one._replace(array=more) if isinstance(one, Quantized) else more
+    return item._replace(array=more) if isinstance(item, Quantized) else more
 
 
-def real(one: Any) -> np.ndarray[Any, Any]:
+def real(item: Any) -> np.ndarray[Any, Any]:
     """Return the operand's values in float64, dequantised if necessary."""
-    return np.asarray(one.reals if isinstance(one, Quantized) else one).astype("float64")
+    return np.asarray(item.reals if isinstance(item, Quantized) else item).astype("float64")
 
 
 def quarters(shape: tuple[int, ...], dtype: str, seed: int = 0) -> np.ndarray[Any, Any]:

@@ -136,13 +136,13 @@ def draws(random: Random, op: str) -> Draw:
         shapes[-1] = (*shape, 2)  # one shape of another rank
     bindings: list[Operands] = []
     plain: list[int | float] = []
-    for i, one in enumerate(shapes):
-        x = elements(random, one, dtype)
+    for i, item in enumerate(shapes):
+        x = elements(random, item, dtype)
         if op == "SELECT":
-            others = [one if random.random() < 0.7 else shape_near(random, one) for _ in range(2)]
+            others = [item if random.random() < 0.7 else shape_near(random, item) for _ in range(2)]
             bindings.append((Tensor(x.array % 2 == 0), *(elements(random, other, dtype) for other in others)))
             continue
-        more = draw(random, one)
+        more = draw(random, item)
         if i == 0:
             plain = [operand for operand in more if isinstance(operand, int | float)]
         same = iter(plain)

@@ -15,8 +15,8 @@ class ObservedProgram:
         self._program = program
         self._change = change
 
-    def __call__(self, *given: Any, **limits: Any) -> Any:
-        return self._program(*given, **limits)
+    def __call__(self, *arguments: Any, **limits: Any) -> Any:
+        return self._program(*arguments, **limits)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._program, name)

@@ -32,7 +32,7 @@ def model(
     **graph: Any,
 ) -> onnx.ModelProto:
     """Return a model of these nodes. It is not checked, because tests also build invalid ones."""
-    made = helper.make_graph(
+    result = helper.make_graph(
         list(nodes),
         "small",
         list(inputs or [value("x")]),
@@ -40,7 +40,7 @@ def model(
         [numpy_helper.from_array(array, name) for name, array in (constants or {}).items()],
         **graph,
     )
-    return helper.make_model(made, opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
+    return helper.make_model(result, opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
 
 
 def node(op: str, inputs: Sequence[str] = ("x",), outputs: Sequence[str] = ("y",), **attributes: Any) -> onnx.NodeProto:
@@ -96,9 +96,9 @@ def recipe(proto: onnx.ModelProto) -> Recipe:
     return make_recipe(parse_model(file), file)
 
 
-def constant(made: Recipe, name: str) -> np.ndarray[Any, Any]:
+def constant(recipe: Recipe, name: str) -> np.ndarray[Any, Any]:
     """Return the elements of a Recipe's constant."""
-    found = made.constants[name]
+    found = recipe.constants[name]
     return array_from_bytes(found.raw, found.dtype, found.shape)
 
 
@@ -110,5 +110,5 @@ def cast_at_boundaries() -> tuple[onnx.ModelProto, npt.NDArray[np.float32]]:
         node("Cast", ["b"], ["c"], name="back", to=TensorProto.FLOAT),
         node("Mul", ["c", "k"], name="last"),
     ]
-    made = model(nodes, constants={"k": np.array(3.3, np.float32)})
-    return made, (np.arange(40, dtype=np.float32).reshape(10, 4) - 20) / np.float32(3.3)
+    proto = model(nodes, constants={"k": np.array(3.3, np.float32)})
+    return proto, (np.arange(40, dtype=np.float32).reshape(10, 4) - 20) / np.float32(3.3)

@@ -131,10 +131,10 @@ OWN_REFERENCES = {
 def reference_node(op: str, outputs: int, attributes: dict[str, Any], arrays: list[Array | None]) -> list[Array]:
     names = [f"i{k}" if array is not None else "" for k, array in enumerate(arrays)]
     results = [f"o{k}" for k in range(outputs)]
-    given = {name: array for name, array in zip(names, arrays, strict=True) if array is not None}
+    named_inputs = {name: array for name, array in zip(names, arrays, strict=True) if array is not None}
     inputs = [
         helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(array.dtype), array.shape)
-        for name, array in given.items()
+        for name, array in named_inputs.items()
     ]
     tensors = {
         key: numpy_helper.from_array(value) if isinstance(value, np.ndarray) else value
@@ -148,14 +148,14 @@ def reference_node(op: str, outputs: int, attributes: dict[str, Any], arrays: li
     )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)])
     with np.errstate(all="ignore"):
-        return list(ReferenceEvaluator(model).run(None, given))
+        return list(ReferenceEvaluator(model).run(None, named_inputs))
 
 
 def reference(case: Case, precision: str = "fp32") -> list[Array]:
     arrays = arrays_of(case, precision)
-    if own := OWN_REFERENCES.get(str(case)) or OWN_REFERENCES.get(case.op):
-        made = own(*arrays, **case.attributes)
-        return made if isinstance(made, list) else [made]
+    if reference_function := OWN_REFERENCES.get(str(case)) or OWN_REFERENCES.get(case.op):
+        result = reference_function(*arrays, **case.attributes)
+        return result if isinstance(result, list) else [result]
     return reference_node(case.op, case.outputs, case.attributes, arrays)
 
 
@@ -172,8 +172,8 @@ def arrays_of(case: Case, precision: str) -> list[Array | None]:
 def compiled(case: Case, context: pumice.Context, precision: str = "fp32") -> tuple[pumice.Program, dict[str, Array]]:
     """Return a graph of one node, and its inputs by name."""
     graph = pumice.Graph()
-    values, given = values_in(graph, case, arrays_of(case, precision))
-    made = graph.add(case.op, *values, outputs=case.outputs, **case.attributes)
-    for k, value in enumerate(made if isinstance(made, tuple) else (made,)):
+    values, inputs = values_in(graph, case, arrays_of(case, precision))
+    result = graph.add(case.op, *values, outputs=case.outputs, **case.attributes)
+    for k, value in enumerate(result if isinstance(result, tuple) else (result,)):
         graph.output(f"o{k}", value)
-    return graph.compile(context, precision=precision), given
+    return graph.compile(context, precision=precision), inputs

@@ -60,7 +60,8 @@ class PluginProject:
         self.run("--junitxml=junit.xml", *arguments)
         cases = ElementTree.parse(self.path / "junit.xml").iter("testcase")
         return {
-            case.get("name", ""): {one.get("name"): one.get("value") for one in case.iter("property")} for case in cases
+            case.get("name", ""): {element.get("name"): element.get("value") for element in case.iter("property")}
+            for case in cases
         }
 
 
@@ -74,7 +75,7 @@ def write_data_set(folder: Path, inputs: dict[str, Any], outputs: dict[str, Any]
 
 def expected_of_gemm() -> dict[str, Any]:
     """Return the outputs of the small model on X, computed in float64 and rounded once."""
-    weights = {one.name: numpy_helper.to_array(one).astype(np.float64) for one in gemm().graph.initializer}
+    weights = {element.name: numpy_helper.to_array(element).astype(np.float64) for element in gemm().graph.initializer}
     total = X.astype(np.float64) @ weights["w"] + weights["b"]
     return {"y": np.maximum(total, 0).astype(np.float32), "sum": total.astype(np.float32)}
 

@@ -53,11 +53,11 @@ class Net:
     def rotation(self) -> Array:
         """Return a block-diagonal rotation matrix with permuted columns."""
         count = self.width // WIDTH
-        made = np.zeros((self.width, self.width))
+        array = np.zeros((self.width, self.width))
         for i in range(count):
             here = slice(i * WIDTH, (i + 1) * WIDTH)
-            made[here, here], _ = np.linalg.qr(self.draw.standard_normal((WIDTH, WIDTH)))
-        return made[:, self.draw.permutation(self.width)] if count > 1 else made
+            array[here, here], _ = np.linalg.qr(self.draw.standard_normal((WIDTH, WIDTH)))
+        return array[:, self.draw.permutation(self.width)] if count > 1 else array
 
     def matrix(self, rows: int = 0, columns: int = 0) -> Array:
         """Return normal numbers, scaled down if more than WIDTH are summed."""
@@ -187,9 +187,11 @@ def squared_distance(net: Net, x: str) -> str:
     points = net.add("Add", x, net.constant(20 * np.sqrt(WIDTH / net.width)))
     points = net.product(points, net.eye(), "points")
     sizes = net.add("ReduceSumSquare", points, axes)
-    both = net.add("MatMul", points, net.add("Transpose", points, perm=[1, 0]))
+    products = net.add("MatMul", points, net.add("Transpose", points, perm=[1, 0]))
     apart = net.add(
-        "Sub", net.add("Add", sizes, net.add("Transpose", sizes, perm=[1, 0])), net.add("Mul", both, net.constant(2))
+        "Sub",
+        net.add("Add", sizes, net.add("Transpose", sizes, perm=[1, 0])),
+        net.add("Mul", products, net.constant(2)),
     )
     return net.product(net.add("Mul", apart, net.constant(0.2)), net.matrix(net.rows) / 3)
 

@@ -59,8 +59,8 @@ class Draft:
         return self.several(op, inputs, 1, **attributes)[0]
 
     def drawn(self, *outputs: str, opset: int = 17, **more: Any) -> Drawn:
-        made = model(self._nodes, self._inputs, list(dict.fromkeys(outputs)), self._constants, opset)
-        return Drawn(made, self._arrays, **more)
+        proto = model(self._nodes, self._inputs, list(dict.fromkeys(outputs)), self._constants, opset)
+        return Drawn(proto, self._arrays, **more)
 
 
 Family = Callable[[Random], Drawn]
@@ -98,8 +98,8 @@ def _view(random: Random, draft: Draft, name: str, shape: list[int]) -> tuple[st
         sizes = [int(np.prod(shape[:axis])), int(np.prod(shape[axis:]))]
         return draft.add("Flatten", name, axis=axis), sizes
     if kind == 3:
-        order = [int(one) for one in random.permutation(len(shape))]
-        return draft.add("Transpose", name, perm=order), [shape[one] for one in order]
+        order = [int(element) for element in random.permutation(len(shape))]
+        return draft.add("Transpose", name, perm=order), [shape[item] for item in order]
     if kind == 4 or 1 not in shape:
         return draft.add("Unsqueeze", name, draft.constant(ints(0))), [1, *shape]
     axis = shape.index(1)
@@ -109,18 +109,18 @@ def _view(random: Random, draft: Draft, name: str, shape: list[int]) -> tuple[st
 def views(random: Random) -> Drawn:
     """Outputs of pure data-movement nodes, alongside their inputs."""
     draft = Draft()
-    shape = [int(random.integers(1, 4)), *(int(one) for one in random.integers(2, 9, 2))]
+    shape = [int(random.integers(1, 4)), *(int(number) for number in random.integers(2, 9, 2))]
     x = draft.input(short(random.standard_normal(shape)))
     weight = draft.constant(weights(random, shape[2], shape[2]))
-    made = [
+    output = [
         lambda: draft.add("MatMul", x, weight),
         lambda: draft.add("Relu", draft.add("MatMul", x, weight)),
         lambda: draft.add("Softmax", x, axis=-1),
         lambda: draft.add("Tanh", draft.add("Mul", x, draft.constant(FLOAT(1.3)))),
     ][int(random.integers(4))]()
-    outputs = [made] if random.integers(2) else []
+    outputs = [output] if random.integers(2) else []
     for _ in range(int(random.integers(1, 4))):
-        name, sizes = made, shape
+        name, sizes = output, shape
         for _ in range(int(random.integers(1, 4))):
             name, sizes = _view(random, draft, name, sizes)
         outputs.append(name)
@@ -184,7 +184,7 @@ def _resized(random: Random, draft: Draft, x: str, sizes: str) -> str:
 def sizes(random: Random) -> Drawn:
     """Sizes computed on the host from Shape, of inputs with dynamic axes."""
     draft = Draft()
-    shape = [int(random.integers(1, 3)), 4, *(2 * int(one) for one in random.integers(2, 8, 2))]
+    shape = [int(random.integers(1, 3)), 4, *(2 * int(number) for number in random.integers(2, 8, 2))]
     x = draft.input(short(random.standard_normal(shape)), ["b", 4, "h", "w"])
     all_of = draft.add("Shape", x)
     batch, rows, columns = (draft.add("Gather", all_of, draft.constant(ints(axis))) for axis in (0, 2, 3))
@@ -284,8 +284,10 @@ def exact_sums(random: Random) -> Drawn:
 def mel_weights(random: Random) -> Drawn:
     """Mel filter banks, and power in their bands."""
     draft, length = Draft(), int(random.choice([64, 128, 512]))
-    ends = [draft.constant(FLOAT(one)) for one in (random.choice([0, 20, 133.3]), random.choice([3000, 3800.5]))]
-    numbers = [draft.constant(np.int64(one)) for one in (random.integers(3, 20), length, random.choice([8000, 16000]))]
+    ends = [draft.constant(FLOAT(item)) for item in (random.choice([0, 20, 133.3]), random.choice([3000, 3800.5]))]
+    numbers = [
+        draft.constant(np.int64(element)) for element in (random.integers(3, 20), length, random.choice([8000, 16000]))
+    ]
     matrix = draft.add("MelWeightMatrix", *numbers, *ends)
     return draft.drawn(matrix, draft.add("MatMul", draft.input(short(random.random((3, length // 2 + 1)))), matrix))
 
@@ -301,7 +303,7 @@ def scaled_sums(random: Random) -> Drawn:
     x = draft.input(random.integers(0, 256, (1, 3, size, size)).astype(FLOAT))
     product = draft.add("Conv", x, draft.constant(random.integers(-9, 10, (4, 3, 3, 3)).astype(FLOAT)))
     scale, bias, mean, variance = (
-        draft.constant(short(one)) for one in (*weights(random, 3, 4), random.uniform(0.5, 2, 4))
+        draft.constant(short(item)) for item in (*weights(random, 3, 4), random.uniform(0.5, 2, 4))
     )
     return draft.drawn(draft.add("BatchNormalization", product, scale, bias, mean, variance), accuracy=256.0)
 
@@ -360,8 +362,8 @@ def boxes(random: Random) -> Drawn:
         else short(random.random((1, 2, count)))
     )
     if random.integers(2):
-        halves = [draft.input(one.astype(np.float16)) for one in (corners, scores)]
-        x, s = (draft.add("Cast", one, to=FLOATS) for one in halves)
+        halves = [draft.input(item.astype(np.float16)) for item in (corners, scores)]
+        x, s = (draft.add("Cast", tensor, to=FLOATS) for tensor in halves)
     else:
         x, s = draft.input(corners), draft.input(scores)
     kind = int(random.integers(3))
@@ -381,13 +383,13 @@ def scatters(random: Random) -> Drawn:
     kind = int(random.integers(3))
     if kind == 0:
         places = draft.input(random.integers(0, rows, (count, 3)))
-        made = draft.add("ScatterElements", x, places, updates, axis=0, reduction=how)
+        output = draft.add("ScatterElements", x, places, updates, axis=0, reduction=how)
     elif kind == 1:
-        made = draft.add("ScatterND", x, draft.input(random.integers(0, rows, (count, 1))), updates, reduction=how)
+        output = draft.add("ScatterND", x, draft.input(random.integers(0, rows, (count, 1))), updates, reduction=how)
     else:
         places = draft.input(np.stack([random.permutation(rows)[:count] for _ in range(3)], 1))
-        made = draft.add("ScatterElements", x, places, updates, axis=0)
-    return draft.drawn(made, draft.add("Greater", made, draft.constant(FLOAT(0.6))), opset=18)
+        output = draft.add("ScatterElements", x, places, updates, axis=0)
+    return draft.drawn(output, draft.add("Greater", output, draft.constant(FLOAT(0.6))), opset=18)
 
 
 # ---- normalisation and control flow
@@ -402,17 +404,17 @@ def norms(random: Random) -> Drawn:
     name, scale, bias = draft.input(x), *(draft.constant(short(weights(random, 4))) for _ in range(2))
     kind = int(random.integers(4))
     if kind == 0:
-        made = draft.add("InstanceNormalization", name, scale, bias)
+        output = draft.add("InstanceNormalization", name, scale, bias)
     elif kind == 1:
         ones, zeros = draft.constant(np.ones(shape[1:], FLOAT)), draft.constant(np.zeros(shape[1:], FLOAT))
-        made = draft.add("LayerNormalization", name, ones, zeros, axis=1)
+        output = draft.add("LayerNormalization", name, ones, zeros, axis=1)
     elif kind == 2:
-        made = draft.add("GroupNormalization", name, scale, bias, num_groups=2)
+        output = draft.add("GroupNormalization", name, scale, bias, num_groups=2)
     else:
-        statistics = [draft.constant(short(np.full(4, one))) for one in (x.mean(), x.var())]
-        made = draft.add("BatchNormalization", name, scale, bias, *statistics)
+        statistics = [draft.constant(short(np.full(4, item))) for item in (x.mean(), x.var())]
+        output = draft.add("BatchNormalization", name, scale, bias, *statistics)
     return draft.drawn(
-        made, opset=21, accuracy=None if kind == 2 else 2000.0
+        output, opset=21, accuracy=None if kind == 2 else 2000.0
     )  # ONNX Runtime squares before it subtracts
 
 
@@ -425,8 +427,8 @@ def control(random: Random) -> Drawn:
         number = short(weights(random, 2, 3))
         then = subgraph([node("Identity", ["k"], ["a"])], [], [value("a", [2, 3])], k=number)
         constant = node("Constant", [], ["e"], value=numpy_helper.from_array(number + 1))
-        made = draft.add("If", flag, then_branch=then, else_branch=subgraph([constant], [], [value("e", [2, 3])]))
-        return draft.drawn(made, draft.add("Add", made, x), reasons=("did not run in any case",))
+        output = draft.add("If", flag, then_branch=then, else_branch=subgraph([constant], [], [value("e", [2, 3])]))
+        return draft.drawn(output, draft.add("Add", output, x), reasons=("did not run in any case",))
     body = subgraph(
         [node("Identity", ["go"], ["on"]), node("Add", ["v", "one"], ["w"]), node("Mul", ["w", "one"], ["s"])],
         [value("i", [], INT64), value("go", [], BOOL), value("v", [2, 3])],
@@ -444,4 +446,4 @@ ALL: tuple[Family, ...] = (
     *(views, integers, ranges, sizes, powers, nans, ties, exact_sums, scaled_sums, order, selections, boxes, scatters),
     *(norms, control, mel_weights),
 )
-FAMILIES: dict[str, Family] = {one.__name__: one for one in ALL}
+FAMILIES: dict[str, Family] = {family.__name__: family for family in ALL}

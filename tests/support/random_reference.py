@@ -46,8 +46,8 @@ def words(count: int, state: Array, stream: int, key: int | None = None) -> Arra
     counters[:, 0] = np.arange(blocks)
     counters[:, 1:3] = state[2:]
     counters[:, 3] = stream
-    own = (int(state[0]), int(state[1])) if key is None else (key & 0xFFFFFFFF, key >> 32)
-    return philox(counters, own)
+    key_words = (int(state[0]), int(state[1])) if key is None else (key & 0xFFFFFFFF, key >> 32)
+    return philox(counters, key_words)
 
 
 def uniform(count: int, state: Array, stream: int = 0, key: int | None = None) -> Array:
@@ -76,8 +76,8 @@ def root(s: Array) -> Array:
 
 
 def normal(count: int, state: Array, stream: int = 0, key: int | None = None) -> Array:
-    made = words(count, state, stream, key).reshape(-1, 2)
-    distance, angle = made[:, 0], made[:, 1] >> np.uint32(8)
+    result = words(count, state, stream, key).reshape(-1, 2)
+    distance, angle = result[:, 0], result[:, 1] >> np.uint32(8)
     u = (distance >> np.uint32(8)).astype(F) * F(2**-24) + ((distance & np.uint32(255)) + np.uint32(1)).astype(F) * F(
         2**-32
     )

@@ -44,34 +44,34 @@ class Parts:
         self.counts: Counter[str] = Counter()
         self._lock = threading.Lock()
 
-    def add(self, part: str, begin: float) -> None:
+    def add(self, phase: str, begin: float) -> None:
         """Add the time from `begin` until now."""
         seconds = time.perf_counter() - begin
         with self._lock:
-            self.seconds[part] += seconds
-            self.counts[part] += 1
+            self.seconds[phase] += seconds
+            self.counts[phase] += 1
 
-    def timed(self, part: str, call: Callable[..., Any]) -> Callable[..., Any]:
+    def timed(self, phase: str, call: Callable[..., Any]) -> Callable[..., Any]:
         """Return the call with timing."""
 
-        def timed(*given: Any, **options: Any) -> Any:
+        def timed(*arguments: Any, **options: Any) -> Any:
             begin = time.perf_counter()
             try:
-                return call(*given, **options)
+                return call(*arguments, **options)
             finally:
-                self.add(part, begin)
+                self.add(phase, begin)
 
         return timed
 
     def runs(self, real: Callable[..., Iterator[Any]]) -> Callable[..., Iterator[Any]]:
         """Wrap `RepeatedRuns._iter_runs` to time each run by its setting."""
 
-        def runs(one: RepeatedRuns, inputs: Any) -> Iterator[Any]:
-            self.timed("waited for the thread", lambda: one.fresh_program)()
-            made = real(one, inputs)
+        def runs(item: RepeatedRuns, inputs: Any) -> Iterator[Any]:
+            self.timed("waited for the thread", lambda: item.fresh_program)()
+            result = real(item, inputs)
             while True:
                 begin = time.perf_counter()
-                found = next(made, None)
+                found = next(result, None)
                 if found is None:
                     return
                 self.add(_SETTINGS[found[0]], begin)
@@ -93,8 +93,8 @@ class Parts:
             (RepeatedRuns, "close", timed("program freed, context kept", RepeatedRuns.close)),
         )
         with ExitStack() as stack:
-            for owner, name, made in changed:
-                stack.enter_context(mock.patch.object(owner, name, made))
+            for owner, name, result in changed:
+                stack.enter_context(mock.patch.object(owner, name, result))
             yield
 
 
@@ -109,9 +109,9 @@ def explained(loaded: pumice.Model, case: Any, runs: int) -> Iterator[str]:
             pumice.validate(loaded, [case], mode="chained", repeat=runs)
         whole[name] = time.perf_counter() - begin
     yield f"  {'ms, of repeat=' + str(runs):40} {'':7} {'first':>9} {'later':>9} {'times':>6}"
-    for part, where in PARTS.items():
-        first, later = (f"{one.seconds[part] * 1e3:9.2f}" for one in columns.values())
-        yield f"  {part:40} {where:7} {first} {later} {columns['later'].counts[part]:6}"
+    for phase, where in PARTS.items():
+        first, later = (f"{column.seconds[phase] * 1e3:9.2f}" for column in columns.values())
+        yield f"  {phase:40} {where:7} {first} {later} {columns['later'].counts[phase]:6}"
     yield f"  {'the whole validation':40} {'':7} {whole['first'] * 1e3:9.2f} {whole['later'] * 1e3:9.2f}"
     yield from _inside(loaded, case)
 

@@ -35,8 +35,8 @@ def report_of(context: pumice.Context, source: Any, precision: str = "fp16") -> 
 
 def long_record(record: dict[str, Any], count: int) -> dict[str, Any]:
     """Return a chain of `count` nodes with residuals and one long skip connection, with rows copied from a record's first."""
-    made = copy.deepcopy(record)
-    like = next(row for row in made["rows"] if row["statistics"])
+    copied_record = copy.deepcopy(record)
+    like = next(row for row in copied_record["rows"] if row["statistics"])
     nodes, rows = [], []
     for i in range(count):
         inputs = [
@@ -50,6 +50,6 @@ def long_record(record: dict[str, Any], count: int) -> dict[str, Any]:
         row.update(verdict="right", fault="", compared=True, error=size, allowed=4 * size, ratio=0.25, kind="")
         rows.append(row)
     rows[count // 2].update(verdict="wrong", error=1.0, ratio=1e5, kind="wrong value")
-    made["graph"] = {"inputs": ["x", "mask"], "outputs": [f"t{count - 1}"], "nodes": nodes}
-    made.update(rows=rows, verdict="wrong", ok=False)
-    return made
+    copied_record["graph"] = {"inputs": ["x", "mask"], "outputs": [f"t{count - 1}"], "nodes": nodes}
+    copied_record.update(rows=rows, verdict="wrong", ok=False)
+    return copied_record

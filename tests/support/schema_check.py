@@ -32,8 +32,8 @@ def faults(value: Any, schema: Mapping[str, Any], root: Mapping[str, Any], at: s
     if isinstance(value, dict):
         yield from _faults_of_object(value, schema, root, at)
     if isinstance(value, list) and "items" in schema:
-        for i, one in enumerate(value):
-            yield from faults(one, schema["items"], root, f"{at}[{i}]")
+        for i, item in enumerate(value):
+            yield from faults(item, schema["items"], root, f"{at}[{i}]")
 
 
 def _is(value: Any, name: str) -> bool:
@@ -49,9 +49,9 @@ def _faults_of_object(
         if name not in value:
             yield f"{at}: '{name}' is missing"
     known = schema.get("properties", {})
-    for name, one in value.items():
+    for name, item in value.items():
         inner = known.get(name, schema.get("additionalProperties"))
         if inner is None:
             yield f"{at}: '{name}' is not in the schema"
         else:
-            yield from faults(one, inner, root, f"{at}.{name}")
+            yield from faults(item, inner, root, f"{at}.{name}")

@@ -57,5 +57,5 @@ def of_the_device(graph: pumice.Graph, value: pumice.Value, name: str) -> pumice
     flat = graph.add("Reshape", value, np.array([size]))
     many = graph.add("Concat", flat, graph.constant(np.zeros(5000, value.dtype)), axis=0)
     part = graph.add("Slice", many, np.array([0]), np.array([size]))
-    made: pumice.Value = graph.add("Reshape", part, np.array(shape, "int64"), output_names=[name])
-    return made
+    result: pumice.Value = graph.add("Reshape", part, np.array(shape, "int64"), output_names=[name])
+    return result

@@ -127,8 +127,8 @@ def mutants(module: Words, seed: int) -> Iterator[Mutant]:
         random.shuffle(changes)
     while any(by_kind.values()):
         for changes in by_kind.values():
-            if changes and (made := _mutant(module, *changes.pop())):
-                yield made
+            if changes and (result := _mutant(module, *changes.pop())):
+                yield result
 
 
 def _mutant(module: Words, kind: str, instruction: Instruction, words: list[int]) -> Mutant | None:
@@ -143,17 +143,21 @@ def _mutant(module: Words, kind: str, instruction: Instruction, words: list[int]
 def _changes(module: Words) -> Iterator[tuple[str, Instruction, list[int]]]:
     """Yield the kind, instruction, and replacement words."""
     all_instructions = list(instructions(module))
-    types = {int(one.words[1]): one for one in all_instructions if one.opcode in (TYPE_INT, TYPE_FLOAT)}
-    floats = {number for number, one in types.items() if one.opcode == TYPE_FLOAT and one.words[2] == 32}
-    for one in all_instructions:
-        for kind, words in _of_instruction(one, types, floats, int(module[3])):
-            yield kind, one, words
+    types = {
+        int(instruction.words[1]): instruction
+        for instruction in all_instructions
+        if instruction.opcode in (TYPE_INT, TYPE_FLOAT)
+    }
+    floats = {number for number, item in types.items() if item.opcode == TYPE_FLOAT and item.words[2] == 32}
+    for item in all_instructions:
+        for kind, words in _of_instruction(item, types, floats, int(module[3])):
+            yield kind, item, words
 
 
 def _of_instruction(
-    one: Instruction, types: dict[int, Instruction], floats: set[int], new: int
+    instruction: Instruction, types: dict[int, Instruction], floats: set[int], new: int
 ) -> Iterator[tuple[str, list[int]]]:
-    words, opcode = [int(word) for word in one.words], one.opcode
+    words, opcode = [int(word) for word in instruction.words], instruction.opcode
     if opcode == CONSTANT and len(words) == 4:
         yield from (("constant", [*words[:3], value]) for value in _constants(words[3], types.get(words[1])))
     for other in COMPARISONS.get(opcode, ()):

@@ -24,8 +24,8 @@ static int told(const char* name, const char* what) {
 const char* stand_in_calls(void) { return calls; }
 void stand_in_reset(const char* name, int number) { *calls = 0; snprintf(failing, sizeof failing, "%%s", name); code = number; }
 struct Memory { int fd; u64 size; };
-struct MemoryHandle { int type; union { int fd; void* both[2]; } handle; u64 size; unsigned flags, reserved[16]; };
-struct SemaphoreHandle { int type; union { int fd; void* both[2]; } handle; unsigned flags, reserved[16]; };
+struct ExternalMemoryHandleDesc { int type; union { int fd; void* both[2]; } handle; u64 size; unsigned flags, reserved[16]; };
+struct ExternalSemaphoreHandleDesc { int type; union { int fd; void* both[2]; } handle; unsigned flags, reserved[16]; };
 struct Range { u64 offset, size; unsigned flags, reserved[16]; };
 static struct Memory kept[1024];
 static int count;
@@ -42,7 +42,7 @@ int cuCtxPushCurrent_v2(void* context) { if (context != (void*)0x51) return 201;
 int cuCtxPopCurrent_v2(void** context) { if (!current) return 201; --current; return 0; }
 int cuCtxSynchronize(void) { TOLD(""); return current ? 0 : 201; }
 int cuStreamGetId(void* stream, u64* number) { *number = 1000 + (u64)stream; return 0; }
-int cuImportExternalMemory(void** memory, const struct MemoryHandle* given) {
+int cuImportExternalMemory(void** memory, const struct ExternalMemoryHandleDesc* given) {
   TOLD("type %%d size %%llu flags %%u", given->type, given->size, given->flags);
   if (!current) return 201;
   kept[count].fd = given->handle.fd, kept[count].size = given->size;
@@ -56,7 +56,7 @@ int cuExternalMemoryGetMappedBuffer(u64* address, struct Memory* memory, const s
 }
 int cuMemFree_v2(u64 address) { TOLD(""); return 0; }
 int cuDestroyExternalMemory(struct Memory* memory) { TOLD(""); return close(memory->fd); }
-int cuImportExternalSemaphore(void** semaphore, const struct SemaphoreHandle* given) {
+int cuImportExternalSemaphore(void** semaphore, const struct ExternalSemaphoreHandleDesc* given) {
   TOLD("type %%d flags %%u", given->type, given->flags);
   kept[count].fd = given->handle.fd;
   *semaphore = &kept[count++];
@@ -84,7 +84,7 @@ class StandInCuda:
     def __init__(self, folder: Path, uuids: list[str], without: str = "") -> None:
         """without: name of a function that the library lacks."""
         bytes_of = (", ".join(f"0x{uuid[i : i + 2]}" for i in range(0, 32, 2)) for uuid in uuids)
-        text = _CUDA % {"uuids": ", ".join(f"{{{one}}}" for one in bytes_of)}
+        text = _CUDA % {"uuids": ", ".join(f"{{{item}}}" for item in bytes_of)}
         if without:
             text = text.replace(f"int {without}(", f"static int {without}(")
         self.path = str(compiled_library(text, folder / "libcuda.so.1"))

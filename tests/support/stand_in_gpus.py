@@ -39,9 +39,9 @@ def described(like: pumice.DeviceInfo, gpu: Gpu) -> pumice.DeviceInfo:
     state = list(like.__getstate__())
     state[1:5] = [gpu.model, _KINDS.index(gpu.kind), gpu.uuid, gpu.pci]
     state[9] = gpu.vendor
-    made = pumice.DeviceInfo.__new__(pumice.DeviceInfo)
-    made.__setstate__(tuple(state))
-    return made
+    info = pumice.DeviceInfo.__new__(pumice.DeviceInfo)
+    info.__setstate__(tuple(state))
+    return info
 
 
 _NVML = """
@@ -142,20 +142,20 @@ def compiled_library(text: str, library: Path) -> Path:
 
 def stand_in_nvml(folder: Path, gpus: list[Gpu | None]) -> Path:
     """Build a library with NVML's name that lists these GPUs; None: one that the process may not open."""
-    told = [gpu or Gpu("", "0000:00:00.0") for gpu in gpus]
-    places = [f"{{0x{gpu.pci[:4]}, 0x{gpu.pci[5:7]}, 0x{gpu.pci[8:10]}}}" for gpu in told]
+    gpu_list = [gpu or Gpu("", "0000:00:00.0") for gpu in gpus]
+    places = [f"{{0x{gpu.pci[:4]}, 0x{gpu.pci[5:7]}, 0x{gpu.pci[8:10]}}}" for gpu in gpu_list]
     facts = {
-        "uuids": ", ".join(f'"{gpu.label if gpu.uuid else ""}"' for gpu in told),
-        "models": ", ".join(f'"{gpu.model}"' for gpu in told),
+        "uuids": ", ".join(f'"{gpu.label if gpu.uuid else ""}"' for gpu in gpu_list),
+        "models": ", ".join(f'"{gpu.model}"' for gpu in gpu_list),
         "places": ", ".join(places),
-        "count": len(told),
+        "count": len(gpu_list),
     }
     return compiled_library(_NVML % facts, folder / "libnvidia-ml.so.1")
 
 
 def stand_in_driver(folder: Path, gpu: Gpu) -> Path:
     """Write a Vulkan driver for this GPU that computes with lavapipe; return its manifest."""
-    manifest = next((Path(one) for one in os.environ.get("VK_DRIVER_FILES", "").split(":") if "lvp" in one), None)
+    manifest = next((Path(name) for name in os.environ.get("VK_DRIVER_FILES", "").split(":") if "lvp" in name), None)
     if manifest is None or not manifest.is_file():
         pytest.skip("VK_DRIVER_FILES names no lavapipe for the stand-in to compute by")
     facts = {
@@ -165,7 +165,7 @@ def stand_in_driver(folder: Path, gpu: Gpu) -> Path:
         "uuid": ", ".join(f"0x{gpu.uuid[i : i + 2]}" for i in range(0, 32, 2)),
     }
     library = compiled_library(_DRIVER % facts, folder / f"driver-{gpu.uuid[:8]}.so")
-    made = library.with_suffix(".json")
-    told = {"file_format_version": "1.0.0", "ICD": {"library_path": str(library), "api_version": "1.3.0"}}
-    made.write_text(json.dumps(told))
-    return made
+    path = library.with_suffix(".json")
+    manifest_data = {"file_format_version": "1.0.0", "ICD": {"library_path": str(library), "api_version": "1.3.0"}}
+    path.write_text(json.dumps(manifest_data))
+    return path

@@ -16,12 +16,12 @@ def in_threads(work: Callable[[Given], Result], arguments: Iterable[Given]) -> l
 
     After all threads have ended, raise the error of the first argument that failed.
     """
-    given = list(arguments)
-    begin = threading.Barrier(len(given))
+    argument_list = list(arguments)
+    begin = threading.Barrier(len(argument_list))
 
     def one(argument: Given) -> Result:
         begin.wait()
         return work(argument)
 
-    with ThreadPoolExecutor(len(given)) as pool:
-        return list(pool.map(one, given))
+    with ThreadPoolExecutor(len(argument_list)) as pool:
+        return list(pool.map(one, argument_list))

@@ -10,4 +10,4 @@ def unexpected(messages: Iterable[str]) -> list[str]:
 
     Memory beyond maxMemoryAllocationSize is allocated on request: NVIDIA's drivers allow it, others return an error.
     """
-    return [one for one in messages if "larger than maxMemoryAllocationSize" not in one]
+    return [message for message in messages if "larger than maxMemoryAllocationSize" not in message]

@@ -13,5 +13,5 @@ from decoder_folders import STORY
 @pytest.fixture(scope="session")
 def generator(pumice_context: pumice.Context) -> Iterator[pumice.text.Generator]:
     pytest.importorskip("tokenizers")
-    with pumice.text.Generator(STORY, pumice_context) as made:
-        yield made
+    with pumice.text.Generator(STORY, pumice_context) as new_generator:
+        yield new_generator

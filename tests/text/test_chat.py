@@ -62,15 +62,15 @@ def test_templates_stand_in_the_settings_or_in_a_file(place: str, bos: Any, open
         ]
     with opened(settings, TEMPLATE if place == "file" else None) as generator:
         assert generator.template_text(MESSAGES) == TEXT
-        assert generator.template_text(MESSAGES, answer=False) == TEXT.removesuffix("<|assistant|>")
+        assert generator.template_text(MESSAGES, add_generation_prompt=False) == TEXT.removesuffix("<|assistant|>")
 
 
 def test_tokens_of_a_template_are_a_prompt(opened: Opened) -> None:
     with opened({"bos_token": ""}, "{% for one in messages %}{{ one.content }}{% endfor %}") as generator:
         tokens = generator.apply_template([{"role": "user", "content": "Once there was a fox"}])
-        assert tokens == generator.encoded("Once there was a fox", special=False)
-        made = "".join(generator.stream(tokens, max_tokens=8))
-        assert made == "".join(generator.stream("Once there was a fox", max_tokens=8))
+        assert tokens == generator.encode("Once there was a fox", special=False)
+        text = "".join(generator.stream(tokens, max_tokens=8))
+        assert text == "".join(generator.stream("Once there was a fox", max_tokens=8))
 
 
 def test_variables_and_functions_of_templates(opened: Opened) -> None:

@@ -18,10 +18,10 @@ from decoder_folders import STORY
 pytest.importorskip("tokenizers")
 pytest.importorskip("jinja2")
 
-from pumice.text import sandbox
+from pumice.text import jinja_sandbox
 from pumice.text.chat import ChatTemplate
 from pumice.text.errors import FolderError
-from pumice.text.model_folder import ModelFolder, read_folder
+from pumice.text.model_folder import ModelFolder, read_model_folder
 from pumice.text.tokenization import FolderTokenizer
 
 MESSAGES = [{"role": "user", "content": "Hello. " * 2000}, {"role": "assistant", "content": "Yes?"}] * 50
@@ -98,7 +98,7 @@ def template(tmp_path: Path, source: str) -> ChatTemplate:
 @pytest.mark.usefixtures("short_memory")
 @pytest.mark.parametrize("bomb", BOMBS)
 def test_a_template_ends_soon(bomb: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sandbox, "MAX_SECONDS", 1.0)
+    monkeypatch.setattr(jinja_sandbox, "MAX_SECONDS", 1.0)
     begin = time.monotonic()
     with pytest.raises(FolderError) as caught:
         template(tmp_path, BOMBS[bomb]).render(MESSAGES, True, {})
@@ -116,7 +116,7 @@ def test_a_template_ends_soon(bomb: str, tmp_path: Path, monkeypatch: pytest.Mon
     ],
 )
 def test_the_limit_is_named(source: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sandbox, "MAX_SECONDS", 1.0)
+    monkeypatch.setattr(jinja_sandbox, "MAX_SECONDS", 1.0)
     with pytest.raises(FolderError, match=message):
         template(tmp_path, source).render(MESSAGES, True, {})
 
@@ -143,9 +143,9 @@ def test_what_templates_do_is_within_the_limits(tmp_path: Path) -> None:
 
 
 def test_each_run_has_its_own_budget(tmp_path: Path) -> None:
-    made = template(tmp_path, "{% for i in range(99999) %}{% endfor %}{{ 'x' * 1000000 }}")
-    for _ in range(sandbox.MAX_PRODUCED // 1_000_000 + 2):
-        assert len(made.render(MESSAGES, True, {})) == 1_000_000
+    result = template(tmp_path, "{% for i in range(99999) %}{% endfor %}{{ 'x' * 1000000 }}")
+    for _ in range(jinja_sandbox.MAX_PRODUCED // 1_000_000 + 2):
+        assert len(result.render(MESSAGES, True, {})) == 1_000_000
 
 
 def normalizer(words: bytes) -> dict[str, str]:
@@ -169,13 +169,13 @@ def test_a_panic_of_the_tokenizer_is_an_error_of_the_folder(charsmap: bytes, mes
     values = json.loads((folder / "tokenizer.json").read_text())
     (folder / "tokenizer.json").write_text(json.dumps({**values, "normalizer": normalizer(charsmap)}))
     with pytest.raises(FolderError, match=message) as caught:
-        FolderTokenizer(read_folder(folder)).encode("text")
+        FolderTokenizer(read_model_folder(folder)).encode("text")
     assert caught.value.file == "tokenizer.json"
     assert isinstance(caught.value, pumice.Error)
 
 
 def test_an_interrupt_stays_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    tokens = FolderTokenizer(read_folder(STORY))
+    tokens = FolderTokenizer(read_model_folder(STORY))
 
     class Interrupted:
         def encode(self, *_: object, **__: object) -> None:

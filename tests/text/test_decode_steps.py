@@ -29,11 +29,11 @@ class Exported(Writer):
         inner, whole = (self.norm(base + "n1", x), x) if i == 0 else self.skip(base + "n1", *x.split("|"))
         widths = {"q": shape.width, "k": shape.groups * shape.head, "v": shape.groups * shape.head}
         rows = [self.product(base + name, inner, shape.width, width) for name, width in widths.items()]
-        caches = [f"past_key_values.{i}.{one}" for one in ("key", "value")]
-        made = [f"present.{i}.{one}" for one in ("key", "value")]
+        caches = [f"past_key_values.{i}.{element}" for element in ("key", "value")]
+        result = [f"present.{i}.{item}" for item in ("key", "value")]
         numbers = {"num_heads": shape.heads, "kv_num_heads": shape.groups, "do_rotary": 1}
         inputs = [*rows, *caches, "lengths", "total", "cos", "sin"]
-        mixed = self.add("GroupQueryAttention", inputs, [base + "mix", *made], "com.microsoft", **numbers)
+        mixed = self.add("GroupQueryAttention", inputs, [base + "mix", *result], "com.microsoft", **numbers)
         inner, whole = self.skip(base + "n2", whole, self.product(base + "o", mixed, shape.width, shape.width))
         gate, up = (self.product(base + name, inner, shape.width, shape.inner) for name in ("gate", "up"))
         silu = self.add("Mul", [gate, self.add("Sigmoid", [gate], [base + "sig"])], [base + "silu"])
@@ -91,13 +91,13 @@ def test_logits_are_those_of_the_layers_as_they_are_written(
     rows: int, form: type[Writer], gpu_kernels: pumice.Context
 ) -> None:
     """Both round a layer's sums, far below the spread of the logits; fp16 logits differ by at most one ulp."""
-    made = []
+    result = []
     for fuse in (True, False):
         texts = DecodingBatch(device_of(gpu_kernels, 2, fuse, form), 1, None)
-        texts.tokens = [[int(one) for one in np.random.default_rng(rows).integers(0, TINY.words, rows)]]
+        texts.tokens = [[int(number) for number in np.random.default_rng(rows).integers(0, TINY.words, rows)]]
         texts.prefill()
-        made.append(texts.logits()[0].astype(np.float64))
+        result.append(texts.logits()[0].astype(np.float64))
         texts.close()
-    step = float(np.spacing(np.float16(np.abs(made[1]).max())))
-    assert np.abs(made[0] - made[1]).max() <= step + 1e-4 * made[1].std()
-    assert made[1].std() > 100 * step, "logits of different tokens differ"
+    step = float(np.spacing(np.float16(np.abs(result[1]).max())))
+    assert np.abs(result[0] - result[1]).max() <= step + 1e-4 * result[1].std()
+    assert result[1].std() > 100 * step, "logits of different tokens differ"

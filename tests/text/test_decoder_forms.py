@@ -183,10 +183,10 @@ INPUTS = {
 
 def constants() -> dict[str, Any]:
     random = np.random.default_rng(4)
-    made: dict[str, Any] = {f"i{i}": np.array(i) for i in (0, 1, 2, 4, 7, 70)}
-    made |= {f"l{i}": np.array([i]) for i in range(4)} | {"last": np.array([-1]), "m4": np.array([-4])}
-    made |= {"p01": np.array([0, 1]), "p12": np.array([1, 2]), "p13": np.array([1, 3]), "large": np.array([1 << 62])}
-    made |= {"split": np.array([0, 0, 2, 8]), "merge": np.array([0, 0, 16])}
+    result: dict[str, Any] = {f"i{i}": np.array(i) for i in (0, 1, 2, 4, 7, 70)}
+    result |= {f"l{i}": np.array([i]) for i in range(4)} | {"last": np.array([-1]), "m4": np.array([-4])}
+    result |= {"p01": np.array([0, 1]), "p12": np.array([1, 2]), "p13": np.array([1, 3]), "large": np.array([1 << 62])}
+    result |= {"split": np.array([0, 0, 2, 8]), "merge": np.array([0, 0, 16])}
     floats = {"z": 0.0, "f1": 1.0, "f2": 2.0, "low": -1e4, "finfo": np.finfo("f4").min}
     floats |= {
         "slopes": [[[0.5]], [[0.125]]],
@@ -199,7 +199,7 @@ def constants() -> dict[str, Any]:
         "sinks": random.standard_normal((1, 2, 1, 1)),
         "angles": np.cos(np.arange(CONTEXT)[:, None] * np.arange(1, 9)),
     }
-    return made | {name: np.array(value, np.float32) for name, value in floats.items()}
+    return result | {name: np.array(value, np.float32) for name, value in floats.items()}
 
 
 def model_of(form: Form) -> onnx.ModelProto:
@@ -227,9 +227,9 @@ def plain_logits(model: onnx.ModelProto, ids: list[int], context: pumice.Context
     """Return the logits of the unmodified file, run on the whole text at once."""
     feeds = {"ids": np.array([ids]), "mask": np.ones((1, len(ids)), np.int64), "places": np.arange(len(ids))[None]}
     feeds |= {name: np.zeros((1, 2, 0, 8), np.float32) for name in ("k0", "v0")}
-    given = {value.name for value in model.graph.input}
+    input_names = {value.name for value in model.graph.input}
     loaded = pumice.load(model, context)
-    return loaded(**{name: value for name, value in feeds.items() if name in given})[0][0]
+    return loaded(**{name: value for name, value in feeds.items() if name in input_names})[0][0]
 
 
 def text_of(generator: Generator, prompt: list[int], count: int) -> list[int]:
@@ -239,8 +239,8 @@ def text_of(generator: Generator, prompt: list[int], count: int) -> list[int]:
         return session.tokens[len(prompt) :]
 
 
-def close(made: Any, expected: Any) -> bool:
-    return bool(np.abs(made - expected).max() <= 2e-5 * np.abs(expected).max())
+def close(actual: Any, expected: Any) -> bool:
+    return bool(np.abs(actual - expected).max() <= 2e-5 * np.abs(expected).max())
 
 
 def check_text(form: Form, model: onnx.ModelProto, text: list[int], count: int) -> None:
@@ -284,7 +284,7 @@ def test_forms_are_right_or_rejected(form: Form, tmp_path: Path, context: pumice
 def test_a_step_at_any_length_is_rejected(length: int, tmp_path: Path, context: pumice.Context) -> None:
     """Like LongRoPE tables that change with the length: they would see the cache capacity in its place."""
     model = model_of(Form(bias="step"))
-    (threshold,) = (one for one in model.graph.initializer if one.name == "i70")
+    (threshold,) = (initializer for initializer in model.graph.initializer if initializer.name == "i70")
     threshold.CopyFrom(onnx.numpy_helper.from_array(np.array(length), "i70"))
     write_folder(tmp_path, model, WORDS, 4096)
     with pytest.raises(FolderError, match="expected results that do not change"):
@@ -306,8 +306,8 @@ def test_texts_of_a_batch_are_those_of_their_own(form: Form, tmp_path: Path, con
     write_folder(tmp_path, model_of(form), WORDS, CONTEXT)
     prompts = ["3", "8 5 1 9 2 7 4 6 11 3 3 8", "5 1 2 4"]
     with Generator(tmp_path, context) as generator:
-        made = generator(prompts, max_tokens=12)
-        assert made == [generator(prompt, max_tokens=12) for prompt in prompts]
+        result = generator(prompts, max_tokens=12)
+        assert result == [generator(prompt, max_tokens=12) for prompt in prompts]
 
 
 @pytest.mark.parametrize("form", [FORMS[1], FORMS[6]], ids=lambda form: ", ".join(form))
@@ -320,7 +320,7 @@ def test_what_is_taken_back_and_proposed_leaves_the_text(
         expected = text_of(generator, [3, 8, 5, 1], 40)
         session([3, 8, 5, 1], max_tokens=40)
         session.rewind(-30)
-        session([], max_tokens=30, speculate="ngram", width=3)
+        session([], max_tokens=30, speculate="ngram", num_draft_tokens=3)
         assert session.tokens[4:] == expected
 
 
@@ -371,8 +371,8 @@ def test_keys_and_values_may_be_one_tensor(precision: str, tmp_path: Path, conte
     expected = pumice.load(model, context)(**feeds)[0][0]
     for value, name in ((model.graph.input[2], "past_key_values.0"), (model.graph.output[1], "present.0")):
         for node in model.graph.node:
-            node.input[:] = [f"{name}.key_value" if one == value.name else one for one in node.input]
-            node.output[:] = [f"{name}.key_value" if one == value.name else one for one in node.output]
+            node.input[:] = [f"{name}.key_value" if item == value.name else item for item in node.input]
+            node.output[:] = [f"{name}.key_value" if element == value.name else element for element in node.output]
         value.name = f"{name}.key_value"
     onnx.save(model, tmp_path / "model.onnx")
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "gpt_bigcode", "n_positions": CONTEXT}))

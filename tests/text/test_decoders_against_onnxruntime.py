@@ -39,16 +39,16 @@ def check_greedy(
     session = generator.session()
     for _ in session.stream(prompt, max_tokens=count):
         pass
-    made = session.tokens[len(prompt) :]
-    assert len(made) == count
+    tokens = session.tokens[len(prompt) :]
+    assert len(tokens) == count
     reference.restart()
     near, fed = 0, prompt
-    for place, token in enumerate(made):
+    for position, token in enumerate(tokens):
         logits = reference.logits(fed)[-1].astype(np.float64)
         best = int(logits.argmax())
         if token != best:
             bound = bound_of(kind, generator.precision, logits)
-            assert logits[best] - logits[token] <= bound, f"token {place}: {token}, expected {best}; bound {bound}"
+            assert logits[best] - logits[token] <= bound, f"token {position}: {token}, expected {best}; bound {bound}"
             near += 1
         fed = [token]
     return near
@@ -72,14 +72,14 @@ def test_a_model_that_concatenates_its_caches_runs_at_another_precision(
     model = load("llama.script").model
     folder = write_folder(tmp_path, model, WORDS)
     with pumice.text.Generator(folder, context, "fp16") as generator:
-        made = generator.logits([5, 17, 3, 88, 41])
+        logits = generator.logits([5, 17, 3, 88, 41])
     expected = Reference(model.SerializeToString(), NAMES).logits([5, 17, 3, 88, 41])
-    assert np.abs(made - expected).max() <= bound_of("corpus", "fp16", expected)
+    assert np.abs(logits - expected).max() <= bound_of("corpus", "fp16", expected)
 
 
 def test_greedy_tokens_of_the_example_are_those_of_onnx_runtime(context: pumice.Context) -> None:
     with pumice.text.Generator(STORY, context) as generator:
-        prompt = generator.encoded("There once lived a baker")
+        prompt = generator.encode("There once lived a baker")
         end = generator.folder.eos_token_ids[0]
         no_end = {**vars(generator.folder), "eos_token_ids": ()}
         generator.folder = generator.folder.__class__(**no_end)
@@ -93,21 +93,21 @@ def test_logits_are_within_the_bound(precision: str, context: pumice.Context) ->
     """4-bit weights; the whole prompt is read in chunks."""
     text = (STORY / "held_back.txt").read_text().split("\n")[0]
     with pumice.text.Generator(STORY, context, precision) as generator:
-        tokens = generator.encoded(text)[:120]
-        made = generator.logits(tokens)
+        tokens = generator.encode(text)[:120]
+        logits = generator.logits(tokens)
         session = generator.session()
         assert session.stream(tokens, max_tokens=1)
-        np.testing.assert_allclose(session.logits(), made[-1], atol=bound_of("story", precision, made[-1]))
+        np.testing.assert_allclose(session.logits(), logits[-1], atol=bound_of("story", precision, logits[-1]))
     expected = Reference(str(STORY / "model.onnx")).logits(tokens)
-    assert made.shape == expected.shape
-    assert np.abs(made - expected).max() <= bound_of("story", precision, expected)
+    assert logits.shape == expected.shape
+    assert np.abs(logits - expected).max() <= bound_of("story", precision, expected)
 
 
 def test_the_perplexity_of_a_stored_text_is_that_of_onnx_runtime(context: pumice.Context) -> None:
     text = (STORY / "held_back.txt").read_text()
     with pumice.text.Generator(STORY, context) as generator:
-        tokens = generator.encoded(text)[:500]
-        made = perplexity(generator.logits(tokens), tokens)
+        tokens = generator.encode(text)[:500]
+        logits = perplexity(generator.logits(tokens), tokens)
     expected = perplexity(Reference(str(STORY / "model.onnx")).logits(tokens), tokens)
-    assert abs(made / expected - 1) < 1e-3
+    assert abs(logits / expected - 1) < 1e-3
     assert expected < 2.5, "the example knows the text that it was trained on"

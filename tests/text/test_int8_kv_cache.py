@@ -31,8 +31,8 @@ LAYERS = 3  # of the example
 @pytest.fixture(scope="module")
 def rounded(pumice_context: pumice.Context) -> Iterator[Generator]:
     """The example with int8 KV caches."""
-    with Generator(STORY, pumice_context, cache="int8") as made:
-        yield made
+    with Generator(STORY, pumice_context, cache="int8") as generator:
+        yield generator
 
 
 def bound_of(layers: int, logits: Any) -> float:
@@ -41,7 +41,7 @@ def bound_of(layers: int, logits: Any) -> float:
 
 
 def held_back(generator: Generator, count: int) -> list[int]:
-    return generator.encoded((STORY / "held_back.txt").read_text())[:count]
+    return generator.encode((STORY / "held_back.txt").read_text())[:count]
 
 
 @pytest.mark.parametrize("precision", ["fp32", "fp16", "bf16"])
@@ -49,24 +49,24 @@ def test_logits_are_within_the_bound_and_the_text_as_likely(precision: str, cont
     """The perplexity of a stored text is within 0.5% of the one with float caches."""
     with Generator(STORY, context, precision) as floats, Generator(STORY, context, precision, "int8") as rounded:
         tokens = held_back(floats, 400)
-        expected, made = floats.logits(tokens), rounded.logits(tokens)
-    error = np.abs(made.astype(np.float64) - expected.astype(np.float64)).max()
+        expected, logits = floats.logits(tokens), rounded.logits(tokens)
+    error = np.abs(logits.astype(np.float64) - expected.astype(np.float64)).max()
     assert error <= bound_of(LAYERS, expected)
     assert error > 0, "rounded caches are read"
-    assert abs(perplexity(made, tokens) / perplexity(expected, tokens) - 1) < 5e-3
+    assert abs(perplexity(logits, tokens) / perplexity(expected, tokens) - 1) < 5e-3
 
 
 def test_tokens_are_those_of_floats_but_where_two_are_near(rounded: Generator, generator: Generator) -> None:
     """At each position, the token is the float model's argmax or within the error bound of it."""
-    prompt, near = generator.encoded(PROMPT), 0
+    prompt, near = generator.encode(PROMPT), 0
     with rounded.session() as session:
         session(prompt, max_tokens=200)
         tokens = session.tokens
     logits = generator.logits(tokens)
-    for place in range(len(prompt), len(tokens)):
-        row = logits[place - 1]
-        near += int(row.argmax()) != tokens[place]
-        assert row.max() - row[tokens[place]] <= 2 * bound_of(LAYERS, logits)
+    for position in range(len(prompt), len(tokens)):
+        row = logits[position - 1]
+        near += int(row.argmax()) != tokens[position]
+        assert row.max() - row[tokens[position]] <= 2 * bound_of(LAYERS, logits)
     assert near <= 0.05 * (len(tokens) - len(prompt))
 
 
@@ -76,16 +76,17 @@ def test_models_that_concatenate_their_caches_round_them_too(
 ) -> None:
     """The new rows are written by a separate kernel (Concat) or by GroupQueryAttention."""
     folder = write_folder(tmp_path, load(name).model, WORDS)
-    tokens = [int(one) for one in np.random.default_rng(0).integers(0, WORDS, 40)]
-    made = {}
+    tokens = [int(number) for number in np.random.default_rng(0).integers(0, WORDS, 40)]
+    result = {}
     for cache in (None, "int8"):
         with Generator(folder, context, cache=cache) as generator:
             session = generator.session()
             for i in range(0, len(tokens), 8):
                 session.stream(tokens[i : i + 8])
-                made[cache, i] = session.logits()
+                result[cache, i] = session.logits()
     errors = [
-        np.abs(made["int8", i] - made[None, i]).max() / bound_of(2, made[None, i]) for i in range(0, len(tokens), 8)
+        np.abs(result["int8", i] - result[None, i]).max() / bound_of(2, result[None, i])
+        for i in range(0, len(tokens), 8)
     ]
     assert max(errors) <= 1
     assert min(errors) > 0, "rows are rounded, also those of the same step"
@@ -93,13 +94,13 @@ def test_models_that_concatenate_their_caches_round_them_too(
 
 def logits_of(generator: Generator, texts: list[list[int]], cuts: Sequence[int] = ()) -> Any:
     """Return the logits after the first text, which is read up to each cut and then to its end."""
-    rows = DecodingBatch(generator.device, len(texts), None)
+    rows = DecodingBatch(generator.decoder, len(texts), None)
     for cut in (*cuts, max(len(text) for text in texts)):
         rows.tokens = [text[:cut] for text in texts]
         rows.prefill()
-    made = rows.logits()[0].astype(np.float64)
+    logits = rows.logits()[0].astype(np.float64)
     rows.close()
-    return made
+    return logits
 
 
 @pytest.mark.parametrize("precision", ["fp32", "fp16"])
@@ -109,24 +110,24 @@ def test_a_text_is_the_same_in_any_batch_and_however_it_is_read(
 ) -> None:
     """Tokens of one chunk attend to each other's quantized K and V, so logits differ only by summation order."""
     folder, random = write_folder(tmp_path, load(name).model, WORDS), np.random.default_rng(0)
-    text, other = ([int(one) for one in random.integers(0, WORDS, count)] for count in (140, 300))
+    text, other = ([int(number) for number in random.integers(0, WORDS, count)] for count in (140, 300))
     with Generator(folder, context, precision, "int8") as generator:
         alone = logits_of(generator, [text])
         error = {"fp32": 2e-4, "fp16": 1e-2}[precision] * np.abs(alone).max()
-        for made in (
+        for result in (
             logits_of(generator, [text, other]),
             logits_of(generator, [text], [8, 50, 51, 52]),
             logits_of(generator, [text], range(120, 140)),
         ):
-            assert np.abs(made - alone).max() <= error
+            assert np.abs(result - alone).max() <= error
 
 
 @pytest.fixture(scope="module", params=["llama.script", "llama.dynamo", "llama_fused.script"])
 def small(request: pytest.FixtureRequest, pumice_context: pumice.Context, tmp_path_factory: Any) -> Iterator[Generator]:
     """Decoders with int8 KV caches, by Concat and by GroupQueryAttention, whose texts are token ids."""
     folder = write_folder(tmp_path_factory.mktemp("small"), load(request.param).model, WORDS)
-    with Generator(folder, pumice_context, cache="int8") as made:
-        yield made
+    with Generator(folder, pumice_context, cache="int8") as generator:
+        yield generator
 
 
 def test_small_decoders_rewind_and_fork(small: Generator) -> None:
@@ -153,7 +154,7 @@ def test_caches_of_small_decoders_grow(small: Generator, monkeypatch: pytest.Mon
         monkeypatch.setattr("pumice.text.decoding_batch._MIN_CAPACITY", 8)
         rooms: set[int] = set()
         for _ in session.stream([3, 1, 4], max_tokens=100):
-            rooms.add(session.room)
+            rooms.add(session.capacity)
         assert session.tokens == expected.tokens
         assert len(rooms) > 1
 
@@ -165,8 +166,8 @@ def test_the_first_layer_stores_its_rows_to_half_a_level(
 ) -> None:
     """No rounding precedes the first layer's K and V, so the float cache holds the exact values to be quantized."""
     folder = write_folder(tmp_path, load(name).model, WORDS)
-    made: dict[str | None, list[Any]] = {}
-    tokens = [int(one) for one in np.random.default_rng(0).integers(0, WORDS, 40)]
+    result: dict[str | None, list[Any]] = {}
+    tokens = [int(number) for number in np.random.default_rng(0).integers(0, WORDS, 40)]
     for cache in (None, "int8"):
         with Generator(folder, context, precision, cache) as generator, generator.session() as session:
             for i in range(0, 40, 20):
@@ -174,13 +175,13 @@ def test_the_first_layer_stores_its_rows_to_half_a_level(
                 session.logits()
             caches = session._decoding_batch.caches
             assert caches is not None
-            made[cache] = [
-                one.numpy()[:, :, :40].astype(np.float64) for one in (*caches.tensors[:2], *caches.scales[:2])
+            result[cache] = [
+                item.numpy()[:, :, :40].astype(np.float64) for item in (*caches.tensors[:2], *caches.scales[:2])
             ]
     slack = {"fp32": 1e-3, "fp16": 0.05, "bf16": 0.05}[
         precision
     ]  # in quantization steps: the kernels may round RoPE keys in another order
-    for floats, levels, scales in zip(made[None], made["int8"][:2], made["int8"][2:], strict=True):
+    for floats, levels, scales in zip(result[None], result["int8"][:2], result["int8"][2:], strict=True):
         assert (np.abs(levels * scales[..., None] - floats) <= scales[..., None] * (0.5 + slack)).all()
         assert (np.abs(levels).max(-1) >= 126).all()
 
@@ -213,7 +214,7 @@ def with_attributes(numbers: dict[str, int]) -> Recipe:
     "numbers", [{"smooth_softmax": 1}, {"smooth_softmax": 1, "local_window_size": 9}, {"local_window_size": 9}]
 )
 def test_sinks_and_windows(numbers: dict[str, int], context: pumice.Context) -> None:
-    made = []
+    result = []
     for in_int8 in (False, True):
         decoder_recipe = to_static_kv_cache(
             with_attributes(numbers), ModelFolder("", "", "model.onnx", ""), "fp32", in_int8
@@ -225,9 +226,9 @@ def test_sinks_and_windows(numbers: dict[str, int], context: pumice.Context) -> 
         for count in (20, 21, 40):
             rows.tokens = [list(range(1, count))]
             rows.prefill()
-        made.append(rows.logits()[0].astype(np.float64))
+        result.append(rows.logits()[0].astype(np.float64))
         rows.close()
-    assert 0 < np.abs(made[1] - made[0]).max() <= bound_of(TINY.layers, made[0])
+    assert 0 < np.abs(result[1] - result[0]).max() <= bound_of(TINY.layers, result[0])
 
 
 def test_a_layer_takes_as_many_dispatches_as_with_floats(pumice_context: pumice.Context) -> None:
@@ -258,12 +259,12 @@ def test_memory_is_half_of_float16(pumice_context: pumice.Context) -> None:
             session = generator.session()
             assert session.cache_bytes == 0
             session(PROMPT, max_tokens=2)
-            caches = generator.device.decoder_recipe.caches
+            caches = generator.decoder.decoder_recipe.caches
             taken[cache] = session.cache_bytes
-            rows = session.room * sum(one.heads for one in caches)
+            rows = session.capacity * sum(item.heads for item in caches)
             size = caches[0].size
             assert taken[cache] == rows * (2 * size if cache == "float16" else size + 2)
-            assert {str(one.desc.dtype) for one in session._decoding_batch.caches.tensors} == {cache}
+            assert {str(tensor.desc.dtype) for tensor in session._decoding_batch.caches.tensors} == {cache}
     assert taken["int8"] / taken["float16"] == (size + 2) / (2 * size)
 
 
@@ -295,25 +296,27 @@ def test_caches_grow_with_all_that_is_in_them(rounded: Generator, monkeypatch: p
     session = rounded.session()
     rooms = set()
     for _ in session.stream(PROMPT, max_tokens=150, **DRAWN):
-        rooms.add(session.room)
+        rooms.add(session.capacity)
     assert session.tokens == expected.tokens
     assert len(rooms) > 1
 
 
 def test_a_batch_is_each_alone(rounded: Generator) -> None:
     prompts = ["Once", "There once lived a young bear at the edge of the forest. One evening", PROMPT]
-    assert rounded(prompts, max_tokens=40) == [rounded(one, max_tokens=40) for one in prompts]
+    assert rounded(prompts, max_tokens=40) == [rounded(prompt, max_tokens=40) for prompt in prompts]
 
 
 def test_what_is_no_type_of_caches_is_rejected(pumice_context: pumice.Context) -> None:
-    for given in ("float16", "int4", 8):
+    for argument in ("float16", "int4", 8):
         with pytest.raises(pumice.Error, match="^cache: expected 'int8', or 'float32' as the precision fp32 has it"):
-            Generator(STORY, pumice_context, "fp32", given)  # type: ignore[arg-type]
+            Generator(STORY, pumice_context, "fp32", argument)  # type: ignore[arg-type]
 
 
 def test_heads_not_a_multiple_of_4_are_rejected_by_name() -> None:
     recipe = Writer(TINY, 64).recipe()
-    inputs = [one._replace(shape=[*one.shape[:3], 66]) if "past" in one.name else one for one in recipe.inputs]
+    inputs = [
+        value._replace(shape=[*value.shape[:3], 66]) if "past" in value.name else value for value in recipe.inputs
+    ]
     with pytest.raises(
         pumice.text.FolderError, match=r"past_key_values.0.key: expected heads of a multiple of 4 .* given 66"
     ):
@@ -323,12 +326,14 @@ def test_heads_not_a_multiple_of_4_are_rejected_by_name() -> None:
 def test_values_of_another_size_than_keys_are_rejected_by_name() -> None:
     recipe = Writer(TINY, 64).recipe()
     inputs = [
-        one._replace(shape=[*one.shape[:3], 68]) if one.name.startswith("past") and one.name.endswith("value") else one
-        for one in recipe.inputs
+        item._replace(shape=[*item.shape[:3], 68])
+        if item.name.startswith("past") and item.name.endswith("value")
+        else item
+        for item in recipe.inputs
     ]
-    wide, size = recipe._replace(inputs=inputs), next(one.shape[3] for one in recipe.inputs if "past" in one.name)
-    told = rf"past_key_values.0.value: expected heads of {size} elements as the keys' .* given 68"
-    with pytest.raises(pumice.text.FolderError, match=told):
+    wide, size = recipe._replace(inputs=inputs), next(value.shape[3] for value in recipe.inputs if "past" in value.name)
+    message = rf"past_key_values.0.value: expected heads of {size} elements as the keys' .* given 68"
+    with pytest.raises(pumice.text.FolderError, match=message):
         to_static_kv_cache(wide, ModelFolder("", "", "model.onnx", ""), "fp32", True)
     to_static_kv_cache(wide, ModelFolder("", "", "model.onnx", ""), "fp32")
 

@@ -35,13 +35,13 @@ def setting(path: str, value: Any) -> Change:
         file = folder / "genai_config.json"
         settings = json.loads(file.read_text())
         *parents, name = path.split(".")
-        part = settings
+        section = settings
         for parent in parents:
-            part = part[parent]
+            section = section[parent]
         if value is None:
-            del part[name]
+            del section[name]
         else:
-            part[name] = value
+            section[name] = value
         file.write_text(json.dumps(settings))
 
     return change
@@ -170,7 +170,7 @@ def test_what_is_wrong_is_named(change: Change, file: str, field: str, folder: P
     with pytest.raises(FolderError) as caught:
         Generator(folder, context)
     assert caught.value.file.endswith(file or "story")
-    assert any(one in str(caught.value) for one in field.split("|")), str(caught.value)
+    assert any(name in str(caught.value) for name in field.split("|")), str(caught.value)
 
 
 def test_weights_that_do_not_fit_are_an_error(folder: Path, context: pumice.Context) -> None:
@@ -244,5 +244,5 @@ def test_ids_without_a_token_have_no_text(folder: Path, context: pumice.Context)
     """A model's vocabulary may be larger than its tokenizer's."""
     with Generator(folder, context) as generator:
         tokens = generator.tokens
-        assert tokens.decode([5, generator.device.vocab_size + 3]) == tokens.decode([5])
+        assert tokens.decode([5, generator.decoder.vocab_size + 3]) == tokens.decode([5])
         assert np.isfinite(generator.logits("Once")).all()

@@ -30,8 +30,8 @@ def folder_of(name: str, folder: Path, value: float, word: int = BAD) -> Path:
 
 
 def logits_of(session: Any, *texts: Sequence[int]) -> Any:
-    for one in texts:
-        session.stream(one)
+    for text in texts:
+        session.stream(text)
         logits = session.logits()
     return logits.astype(np.float32)
 
@@ -49,11 +49,11 @@ def test_rows_that_were_taken_back_are_not_seen(
             assert np.isfinite(logits_of(session, TEXT)).all()
             assert np.isnan(logits_of(session, [2, BAD, *range(20, 45)])).all()
             fork = session.fork()
-            for one in (session, fork):
-                one.rewind(len(TEXT))
+            for item in (session, fork):
+                item.rewind(len(TEXT))
                 expected = logits_of(generator.session(), [*TEXT, *MORE[:count]], [1], [2, 3])
                 assert np.isfinite(expected).all()
-                np.testing.assert_array_equal(logits_of(one, MORE[:count], [1], [2, 3]), expected)
+                np.testing.assert_array_equal(logits_of(item, MORE[:count], [1], [2, 3]), expected)
 
 
 @pytest.mark.parametrize("cache", [None, "int8"])
@@ -62,7 +62,7 @@ def test_rows_behind_those_in_use_are_not_seen(
     name: str, cache: str | None, tmp_path: Path, context: pumice.Context
 ) -> None:
     """Bit-exact whatever the unused part of the caches contains."""
-    made = []
+    result = []
     with Generator(folder_of(name, tmp_path, np.nan), context, cache=cache) as generator:
         for filled in (False, True):
             session, logits = generator.session(), []
@@ -74,9 +74,9 @@ def test_rows_behind_those_in_use_are_not_seen(
                     bits[:, :, len(session.tokens) :] = -1  # NaN in every float type
                     tensor.upload(held)
                 logits.append(logits_of(session, more))
-            made.append(logits)
-    np.testing.assert_array_equal(made[0], made[1])
-    assert np.isfinite(made[0]).all()
+            result.append(logits)
+    np.testing.assert_array_equal(result[0], result[1])
+    assert np.isfinite(result[0]).all()
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -114,7 +114,7 @@ def test_proposals_that_are_no_numbers_change_nothing(
         expected(TEXT, max_tokens=12)
         assert UNSAID not in expected.tokens
         monkeypatch.setattr("pumice.text.generator.make_proposer", lambda *_: Bad())
-        session(TEXT, max_tokens=12, speculate="ngram", width=width)
+        session(TEXT, max_tokens=12, speculate="ngram", num_draft_tokens=width)
         assert session.tokens == expected.tokens
 
 

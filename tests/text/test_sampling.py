@@ -27,7 +27,7 @@ NONE = 0xFFFFFFFF
 
 def words_of(device: Decoder, logits: Any) -> BatchState:
     """Return a batch with these logits, [batch, vocab_size]."""
-    words = device.new_batch_state(len(logits))
+    words = device.make_batch_state(len(logits))
     words.logits.upload(np.asarray(logits, np.float32)[:, None])
     return words
 
@@ -48,12 +48,12 @@ def draws_in_a_way(
     words.token_bitmask.upload(make_token_bitmask(seen or [[] for _ in choices], device.vocab_size))
     chosen = device.record_sampling(words, way)
     found = []
-    for place in range(rounds):
-        words.past.upload(np.full(len(choices), place, np.int64))
+    for position in range(rounds):
+        words.past.upload(np.full(len(choices), position, np.int64))
         if seen is not None:
             words.token_bitmask.upload(make_token_bitmask(seen, device.vocab_size))
         chosen.exec().wait()
-        found.append(words.sampled_tokens[place % RING_SLOTS].copy())
+        found.append(words.sampled_tokens[position % RING_SLOTS].copy())
         assert (words.input_ids.numpy()[:, 0] == np.where(found[-1] == NONE, 0, found[-1])).all()
     return np.array(found)
 
@@ -94,9 +94,9 @@ def spread(words: int, seed: int, scale: float = 2.0) -> Any:
 def test_frequencies_are_those_of_the_distribution(choice: SamplingParams, generator: Generator) -> None:
     """Chi-squared test over 16 sequences of 250 positions with different seeds; filtered tokens never appear."""
     images, rounds = 16, 250
-    logits = spread(generator.device.vocab_size, 3)
+    logits = spread(generator.decoder.vocab_size, 3)
     choices = [choice._replace(seed=100 + i) for i in range(images)]
-    found = draws(generator.device, np.tile(logits, (images, 1)), choices, rounds).ravel()
+    found = draws(generator.decoder, np.tile(logits, (images, 1)), choices, rounds).ravel()
     p = probabilities(logits, choice)
     assert p[found].min() > 0, "a token that is left out has come"
     counts = np.bincount(found, minlength=len(p))
@@ -119,10 +119,10 @@ def test_a_token_depends_on_its_own_text_alone(
 ) -> None:
     """A sequence gets the same tokens alone and in any batch, all of nonzero probability."""
     choice = SamplingParams(temperature, top_k, top_p, seed=seed)
-    logits = spread(generator.device.vocab_size, seed % 1000)
-    alone = draws(generator.device, logits[None], [choice], 6)[:, 0]
-    other = spread(generator.device.vocab_size, 5)
-    batch = draws(generator.device, [other, logits, other], [SamplingParams(1.0, seed=1), choice, SamplingParams()], 6)
+    logits = spread(generator.decoder.vocab_size, seed % 1000)
+    alone = draws(generator.decoder, logits[None], [choice], 6)[:, 0]
+    other = spread(generator.decoder.vocab_size, 5)
+    batch = draws(generator.decoder, [other, logits, other], [SamplingParams(1.0, seed=1), choice, SamplingParams()], 6)
     assert (batch[:, 1] == alone).all()
     assert (batch[:, 2] == other.argmax()).all()
     p = probabilities(logits, choice._replace(top_p=min(top_p * 1.0001, 1.0)))
@@ -143,7 +143,7 @@ def test_likeliest_tokens_are_taken_whatever_the_number_of_workgroups(
     least: int, generator: Generator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With 1, 6 and 60 workgroups, on one command list run repeatedly: the last workgroup picks the token and resets the counters."""
-    device = copy.copy(generator.device)
+    device = copy.copy(generator.decoder)
     device.vocab_size = 6007
     monkeypatch.setattr("pumice.text.decoder._MIN_CHUNK_TOKENS", least)
     logits = np.stack([np.round(spread(device.vocab_size, seed)) for seed in range(5)])
@@ -165,7 +165,7 @@ def test_tokens_do_not_depend_on_how_the_vocabulary_is_split(
     choice: SamplingParams, ties: bool, generator: Generator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With a vocabulary larger than a workgroup's chunk, 1, 6 and 60 workgroups sample the same tokens, none of them filtered out."""
-    device = copy.copy(generator.device)
+    device = copy.copy(generator.decoder)
     device.vocab_size = 6007
     logits = spread(device.vocab_size, 9, 3.0)
     logits = np.round(logits) if ties else logits
@@ -173,7 +173,7 @@ def test_tokens_do_not_depend_on_how_the_vocabulary_is_split(
     found = []
     for least in (10_000, 1000, 100):
         monkeypatch.setattr("pumice.text.decoder._MIN_CHUNK_TOKENS", least)
-        assert device.new_batch_state(1).num_chunks == max(1, device.vocab_size // least)
+        assert device.make_batch_state(1).num_chunks == max(1, device.vocab_size // least)
         found.append(draws(device, np.tile(logits, (3, 1)), choices, 20))
     assert (found[0] == found[1]).all()
     assert (found[0] == found[2]).all()
@@ -182,43 +182,43 @@ def test_tokens_do_not_depend_on_how_the_vocabulary_is_split(
 
 
 def test_seeds_and_positions_give_other_tokens(generator: Generator) -> None:
-    flat = np.zeros(generator.device.vocab_size, np.float32)
-    choices = [SamplingParams(1.0, seed=one) for one in (0, 1, 1 << 32, (1 << 64) - 1)]
-    found = draws(generator.device, np.tile(flat, (4, 1)), choices, 40)
+    flat = np.zeros(generator.decoder.vocab_size, np.float32)
+    choices = [SamplingParams(1.0, seed=item) for item in (0, 1, 1 << 32, (1 << 64) - 1)]
+    found = draws(generator.decoder, np.tile(flat, (4, 1)), choices, 40)
     assert all(len(set(column)) > 30 for column in found.T)
     assert len({tuple(column) for column in found.T}) == 4
 
 
 def test_the_first_of_equal_logits_is_the_likeliest(generator: Generator) -> None:
-    logits = np.full(generator.device.vocab_size, -3.0, np.float32)
+    logits = np.full(generator.decoder.vocab_size, -3.0, np.float32)
     logits[[77, 300]] = 2.5
-    assert draws(generator.device, logits[None], [SamplingParams()], 1)[0, 0] == 77
+    assert draws(generator.decoder, logits[None], [SamplingParams()], 1)[0, 0] == 77
 
 
 def test_tokens_that_were_there_are_less_likely(generator: Generator) -> None:
-    logits = spread(generator.device.vocab_size, 8)
+    logits = spread(generator.decoder.vocab_size, 8)
     order = np.argsort(-logits)
     choice = SamplingParams(penalty=100.0)
-    found = draws(generator.device, logits[None], [choice], 1, seen=[[int(order[0]), int(order[1])]])
+    found = draws(generator.decoder, logits[None], [choice], 1, seen=[[int(order[0]), int(order[1])]])
     assert found[0, 0] == order[2]
     negative = -np.abs(logits) - 1
     order = np.argsort(-negative)
-    assert draws(generator.device, negative[None], [choice], 1, seen=[[int(order[0])]])[0, 0] == order[1]
+    assert draws(generator.decoder, negative[None], [choice], 1, seen=[[int(order[0])]])[0, 0] == order[1]
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 @pytest.mark.parametrize("bad", [np.nan, -np.inf, np.inf])
 def test_logits_without_a_finite_number_raise(bad: float, temperature: float, generator: Generator) -> None:
-    logits = np.full(generator.device.vocab_size, bad, np.float32)
-    assert draws(generator.device, logits[None], [SamplingParams(temperature)], 1)[0, 0] == NONE
+    logits = np.full(generator.decoder.vocab_size, bad, np.float32)
+    assert draws(generator.decoder, logits[None], [SamplingParams(temperature)], 1)[0, 0] == NONE
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 def test_a_number_beside_none_is_taken(temperature: float, generator: Generator) -> None:
-    logits = np.full(generator.device.vocab_size, -np.inf, np.float32)
+    logits = np.full(generator.decoder.vocab_size, -np.inf, np.float32)
     logits[:100] = np.nan
     logits[211] = -1e30
-    assert draws(generator.device, logits[None], [SamplingParams(temperature, top_k=3, top_p=0.5)], 1)[0, 0] == 211
+    assert draws(generator.decoder, logits[None], [SamplingParams(temperature, top_k=3, top_p=0.5)], 1)[0, 0] == 211
 
 
 def test_a_model_of_nan_is_an_error(generator: Generator, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -24,7 +24,7 @@ def test_the_example_tells_a_story(generator: Generator) -> None:
     assert text.count(".") >= 4
     assert "the fox" in text, "the story remembers who it is about"
     timing = generator.timing
-    assert timing.prompt == len(generator.encoded(PROMPT))
+    assert timing.prompt == len(generator.encode(PROMPT))
     assert 0 < timing.first_seconds < timing.seconds
     assert timing.tokens > 40
 
@@ -38,10 +38,10 @@ def test_pieces_are_the_text(options: dict[str, Any], generator: Generator) -> N
 
 def test_a_batch_of_unequal_prompts_is_each_alone(generator: Generator) -> None:
     prompts = ["Once", "There once lived a young bear at the edge of the forest. One evening", PROMPT, "One"]
-    assert generator(prompts, max_tokens=40) == [generator(one, max_tokens=40) for one in prompts]
-    given = {**DRAWN, "seed": [1, 2, 3, 4]}
-    alone = [generator(one, max_tokens=40, **{**DRAWN, "seed": i + 1}) for i, one in enumerate(prompts)]
-    assert generator(prompts, max_tokens=40, **given) == alone
+    assert generator(prompts, max_tokens=40) == [generator(prompt, max_tokens=40) for prompt in prompts]
+    options = {**DRAWN, "seed": [1, 2, 3, 4]}
+    alone = [generator(item, max_tokens=40, **{**DRAWN, "seed": i + 1}) for i, item in enumerate(prompts)]
+    assert generator(prompts, max_tokens=40, **options) == alone
     assert generator([]) == []
 
 
@@ -54,23 +54,23 @@ def test_stop_texts_end_it_and_are_left_out(generator: Generator) -> None:
 def test_no_piece_holds_half_a_character(generator: Generator) -> None:
     text = "naïve 😀 — 東京"
     pieces = StreamingDetokenizer(generator.tokens)
-    made = [pieces.add(token) for token in generator.encoded(text)]
-    assert "".join(made) + pieces.flush() == text
-    assert all("\ufffd" not in piece for piece in made)
-    assert "" in made, "some tokens are a part of a character"
+    result = [pieces.add(token) for token in generator.encode(text)]
+    assert "".join(result) + pieces.flush() == text
+    assert all("\ufffd" not in piece for piece in result)
+    assert "" in result, "some tokens are a part of a character"
 
 
 @pytest.mark.parametrize("stop", ["ab", "ba", "aab", "aaa"])
 def test_what_may_be_a_stop_is_buffered(stop: str, generator: Generator) -> None:
     text = "aaaaacbaabaac"
     pieces = StreamingDetokenizer(generator.tokens, [stop])
-    made = ""
-    for token in generator.encoded(text):
-        made += pieces.add(token)
-        assert text.split(stop)[0].startswith(made)
+    result = ""
+    for token in generator.encode(text):
+        result += pieces.add(token)
+        assert text.split(stop)[0].startswith(result)
         if pieces.stopped:
             break
-    assert made + pieces.flush() == text.split(stop)[0]
+    assert result + pieces.flush() == text.split(stop)[0]
 
 
 def test_turns_go_on_where_the_last_ended(generator: Generator) -> None:
@@ -121,22 +121,22 @@ def test_runs_of_all_numbers_of_rows_share_their_temporary_memory(
     session = generator.session()
     session._decoding_batch.ensure_capacity(512)
     for count in counts:
-        session.stream(generator.encoded("the fox ")[:2] * (count // 2) or [5])
+        session.stream(generator.encode("the fox ")[:2] * (count // 2) or [5])
         session.logits()
-    rows, device = session._decoding_batch, generator.device
+    rows, device = session._decoding_batch, generator.decoder
     assert rows.caches is not None
     assert len(rows._recorded) >= (3 if counts[0] > counts[-1] else 1)
     needs = [
         device.program.compiled(
-            device.decoder_recipe.input_shapes(1, count, wanted, rows.caches.capacity)
+            device.decoder_recipe.make_input_shapes(1, count, expected, rows.caches.capacity)
         ).binding_properties.temporary_bytes
-        for count, wanted, _ in rows._recorded
+        for count, expected, _ in rows._recorded
     ]
     buffers = {prompt.recorded.arena.id: prompt.recorded.arena.bytes for prompt in rows._recorded.values()}
     assert sum(buffers.values()) == max(needs)
     session.close()
-    assert rows.state.arena(0) is None
-    assert rows.state.arena(64).bytes == 64
+    assert rows.state.get_arena(0) is None
+    assert rows.state.get_arena(64).bytes == 64
 
 
 def test_forks_share_the_caches_until_one_goes_on(generator: Generator) -> None:
@@ -146,8 +146,8 @@ def test_forks_share_the_caches_until_one_goes_on(generator: Generator) -> None:
     assert fork._decoding_batch.caches is session._decoding_batch.caches
     ours, theirs = session(" The owl", max_tokens=10), fork(" The goat", max_tokens=10)
     assert fork._decoding_batch.caches is not session._decoding_batch.caches
-    for made, more in ((ours, " The owl"), (theirs, " The goat")):
-        assert made == generator.session()(before + generator.encoded(more), max_tokens=10)
+    for result, more in ((ours, " The owl"), (theirs, " The goat")):
+        assert result == generator.session()(before + generator.encode(more), max_tokens=10)
     third = fork.fork()
     fork.close()
     assert third([], max_tokens=5)
@@ -168,7 +168,7 @@ def test_an_interrupted_stream_leaves_the_session_usable(generator: Generator) -
     stream.close()
     tokens = session.tokens
     expected = generator.session()
-    expected(PROMPT, max_tokens=len(tokens) - len(generator.encoded(PROMPT)))
+    expected(PROMPT, max_tokens=len(tokens) - len(generator.encode(PROMPT)))
     assert tokens == expected.tokens
     assert session([], max_tokens=10) == expected([], max_tokens=10)
 
@@ -191,7 +191,7 @@ def test_caches_grow_where_a_text_outgrows_them(generator: Generator, monkeypatc
     session = generator.session()
     rooms = set()
     for _ in session.stream(PROMPT, max_tokens=150, **DRAWN):
-        rooms.add(session.room)
+        rooms.add(session.capacity)
     assert session.tokens == expected.tokens
     assert len(rooms) > 1
     assert max(rooms) < 512
@@ -207,8 +207,8 @@ class Interrupted(dict[Any, Any]):
 def test_an_interruption_while_caches_grow_loses_no_row(generator: Generator, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pumice.text.decoding_batch._MAX_EXTRA_CAPACITY", 8)
     expected, session = generator.session(), generator.session()
-    for one in (expected, session):
-        one(PROMPT, max_tokens=20)
+    for item in (expected, session):
+        item(PROMPT, max_tokens=20)
     rows = session._decoding_batch
     with monkeypatch.context() as patched:
         patched.setattr(rows, "_recorded", Interrupted(rows._recorded))
@@ -223,15 +223,15 @@ def test_an_interruption_while_caches_grow_loses_no_row(generator: Generator, mo
 
 def test_the_context_is_the_most(generator: Generator) -> None:
     session = generator.session()
-    long = generator.encoded("the fox ") * 200
+    long = generator.encode("the fox ") * 200
     with pytest.raises(pumice.text.ContextError, match="at most 512 tokens") as caught:
         session(long)
-    assert (caught.value.tokens, caught.value.most) == (len(long), 512)
+    assert (caught.value.tokens, caught.value.context_length) == (len(long), 512)
     assert session.tokens == []
     with pytest.raises(pumice.text.ContextError):
         session(long[:512])
-    made = session(long[:500], max_tokens=100)
-    assert made
+    result = session(long[:500], max_tokens=100)
+    assert result
     assert len(session.tokens) <= 512
     with pytest.raises(pumice.text.ContextError):
         session([5] * 12)
@@ -249,7 +249,7 @@ def test_out_of_memory_leaves_the_session_as_it_was(generator: Generator, monkey
 
     fork = session.fork()
     with monkeypatch.context() as patched:
-        patched.setattr(generator.device, "new_caches", refuse)
+        patched.setattr(generator.decoder, "make_caches", refuse)
         with pytest.raises(pumice.OutOfMemoryError):
             fork([], max_tokens=5)
     assert fork.tokens == tokens
@@ -264,10 +264,10 @@ def test_logits_and_a_callable_that_chooses(generator: Generator) -> None:
         return int(logits.argmax())
 
     assert generator(PROMPT, choose=best, max_tokens=20) == generator(PROMPT, max_tokens=20)
-    prompt = generator.encoded(PROMPT)
+    prompt = generator.encode(PROMPT)
     assert seen[0][1] == prompt
     rows = generator.logits(PROMPT)
-    assert rows.shape == (len(prompt), generator.device.vocab_size)
+    assert rows.shape == (len(prompt), generator.decoder.vocab_size)
     np.testing.assert_allclose(rows[-1], seen[0][0], rtol=1e-4, atol=1e-4)
     session = generator.session()
     session(PROMPT, max_tokens=1)
@@ -333,7 +333,7 @@ def test_fp16_tells_a_story_too(pumice_context: pumice.Context) -> None:
     with pumice.text.Generator(STORY, pumice_context, "fp16") as generator:
         session = generator.session()
         assert session(PROMPT, max_tokens=40).startswith(" who lived ")
-        assert {str(one.desc.dtype) for one in session._decoding_batch.caches.tensors} == {"float16"}
+        assert {str(tensor.desc.dtype) for tensor in session._decoding_batch.caches.tensors} == {"float16"}
 
 
 def test_the_command_prints_the_text(generator: Generator) -> None:

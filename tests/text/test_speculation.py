@@ -35,7 +35,7 @@ def test_the_text_is_the_one_without_proposals(width: int, options: dict[str, An
     """Also with sampling: a sample depends only on the seed, the position and the text."""
     for prompt in (PROMPT, "One evening"):
         expected = generator(prompt, max_tokens=120, **options)
-        assert generator(prompt, max_tokens=120, speculate="ngram", width=width, **options) == expected
+        assert generator(prompt, max_tokens=120, speculate="ngram", num_draft_tokens=width, **options) == expected
 
 
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
@@ -43,20 +43,20 @@ def test_a_draft_that_is_the_model_is_always_right(options: dict[str, Any], gene
     """Of four tokens per run, three are proposed, sampled with the same random numbers."""
     expected = generator(PROMPT, max_tokens=81, **options)
     assert generator.timing.runs == 80
-    assert generator(PROMPT, max_tokens=81, speculate=generator, width=3, **options) == expected
+    assert generator(PROMPT, max_tokens=81, speculate=generator, num_draft_tokens=3, **options) == expected
     assert (generator.timing.tokens, generator.timing.runs) == (81, 20)
 
 
 def test_a_text_that_is_there_already_is_proposed(generator: Generator) -> None:
-    tokens = generator.encoded(PROMPT)
+    tokens = generator.encode(PROMPT)
     with generator.session() as session:
         session(tokens, max_tokens=60)
-        told = session.tokens
-    again = [*told, *tokens]
+        new_tokens = session.tokens
+    again = [*new_tokens, *tokens]
     expected = generator.session()
     expected(again, max_tokens=50)
     session = generator.session()
-    session(again, max_tokens=50, speculate="ngram", width=7)
+    session(again, max_tokens=50, speculate="ngram", num_draft_tokens=7)
     assert session.tokens == expected.tokens
     assert session.timing.runs < expected.timing.runs
 
@@ -86,14 +86,14 @@ class Wrong:
 
 
 def test_wrong_proposals_change_nothing(generator: Generator, monkeypatch: pytest.MonkeyPatch) -> None:
-    wrong = Wrong(generator.device.vocab_size)
+    wrong = Wrong(generator.decoder.vocab_size)
     monkeypatch.setattr("pumice.text.generator.make_proposer", lambda *_: wrong)
     expected = generator.session()
     expected(PROMPT, max_tokens=40)
     session = generator.session()
     session(PROMPT, max_tokens=20, speculate="ngram")
     assert wrong.words == 0, "it was closed"
-    wrong.words = generator.device.vocab_size
+    wrong.words = generator.decoder.vocab_size
     session([], max_tokens=20)
     assert session.tokens == expected.tokens
     assert max(wrong.asked) == 3
@@ -103,19 +103,19 @@ def test_wrong_proposals_change_nothing(generator: Generator, monkeypatch: pytes
 def test_caches_grow_and_the_context_ends(generator: Generator, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pumice.text.decoding_batch._MAX_EXTRA_CAPACITY", 8)
     monkeypatch.setattr("pumice.text.decoding_batch._MIN_CAPACITY", 8)
-    long = generator.encoded("the fox ") * 200
-    for prompt, count, length in ((generator.encoded(PROMPT), 60, 65), (long[:480], 100, 512)):
+    long = generator.encode("the fox ") * 200
+    for prompt, count, length in ((generator.encode(PROMPT), 60, 65), (long[:480], 100, 512)):
         expected, session = generator.session(), generator.session()
         expected(prompt, max_tokens=count)
-        session(prompt, max_tokens=count, speculate=generator, width=7)
+        session(prompt, max_tokens=count, speculate=generator, num_draft_tokens=7)
         assert session.tokens == expected.tokens
         assert len(session.tokens) == length
         if length < 512:
             assert session([], max_tokens=5) == expected([], max_tokens=5) != ""
             continue
-        for one in (session, expected):
+        for item in (session, expected):
             with pytest.raises(pumice.text.ContextError, match="512 tokens and 1 more"):
-                one([], max_tokens=1)
+                item([], max_tokens=1)
 
 
 @pytest.mark.parametrize("speculate", [None, "ngram", STORY], ids=["alone", "ngram", "draft"])
@@ -126,15 +126,15 @@ def test_of_two_open_streams_the_later_goes_on(speculate: Any, generator: Genera
     first = session.stream(PROMPT, max_tokens=40, **given)
     for _ in range(5):
         next(first)
-    told = session.tokens
+    tokens = session.tokens
     second = session.stream(" The owl", max_tokens=12, **given)
     with pytest.raises(pumice.StateError, match="gone on with another text"):
         next(first)
     with pytest.raises(StopIteration):
         next(first)
-    more = generator.encoded(" The owl", special=False)
-    assert session.tokens == told + more
-    assert "".join(second) == expected(told + more, max_tokens=12)
+    more = generator.encode(" The owl", special=False)
+    assert session.tokens == tokens + more
+    assert "".join(second) == expected(tokens + more, max_tokens=12)
     assert session.tokens == expected.tokens
     np.testing.assert_allclose(session.logits(), expected.logits(), rtol=1e-4, atol=1e-4)
 
@@ -143,7 +143,7 @@ def test_of_two_open_streams_the_later_goes_on(speculate: Any, generator: Genera
 def test_a_stream_without_cache_capacity_says_so(speculate: str | None, generator: Generator) -> None:
     """The first of two streams fills the context, which had free space when the second was opened."""
     session = generator.session()
-    long = (generator.encoded("the fox ") * 200)[:507]
+    long = (generator.encode("the fox ") * 200)[:507]
     first = session.stream(long, max_tokens=1000)
     second = session.stream([long[0]], max_tokens=10, speculate=speculate)
     for _ in first:
@@ -151,8 +151,8 @@ def test_a_stream_without_cache_capacity_says_so(speculate: str | None, generato
     assert len(session.tokens) == 512
     with pytest.raises(pumice.text.ContextError, match="at most 512 tokens") as caught:
         next(second)
-    assert (caught.value.tokens, caught.value.most) == (512, 512)
-    assert (len(session.tokens), session.room) == (512, 512)
+    assert (caught.value.tokens, caught.value.context_length) == (512, 512)
+    assert (len(session.tokens), session.capacity) == (512, 512)
     for most in (0, -1):
         rows = generator.session()._decoding_batch
         rows.tokens[0] += long
@@ -174,7 +174,7 @@ def test_an_interrupted_stream_leaves_the_session_usable(generator: Generator) -
         for _ in range(count):
             next(stream)
         stream.close()
-        expected(PROMPT, max_tokens=len(session.tokens) - len(generator.encoded(PROMPT)))
+        expected(PROMPT, max_tokens=len(session.tokens) - len(generator.encode(PROMPT)))
         assert session.tokens == expected.tokens
         assert session([], max_tokens=10) == expected([], max_tokens=10)
 
@@ -196,13 +196,13 @@ def test_an_interruption_at_any_upload_leaves_the_text_right(
     options: dict[str, Any], generator: Generator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Includes uploads of the first run, which creates the recordings of later runs. New tensors are zeroed, as memory may be."""
-    prompt = generator.encoded(PROMPT)
+    prompt = generator.encode(PROMPT)
     empty = pumice._pumice.empty
 
-    def zeros(*given: Any) -> pumice.Tensor:
-        made = empty(*given)
-        made.fill(0)
-        return made
+    def zeros(*arguments: Any) -> pumice.Tensor:
+        result = empty(*arguments)
+        result.fill(0)
+        return result
 
     monkeypatch.setattr(pumice._pumice, "empty", zeros)
     expected = generator.session()
@@ -240,8 +240,8 @@ class Counted(list[int]):
 
 
 def test_a_proposal_reads_what_is_new_of_the_text(generator: Generator, monkeypatch: pytest.MonkeyPatch) -> None:
-    text = Counted((generator.encoded("the fox ") * 200)[:300])
-    draft = DraftModelProposer(DecodingBatch(generator.device, 1, None), SamplingParams(penalty=1.2))
+    text = Counted((generator.encode("the fox ") * 200)[:300])
+    draft = DraftModelProposer(DecodingBatch(generator.decoder, 1, None), SamplingParams(penalty=1.2))
     for proposer in (draft, NGramProposer()):
         proposer.propose(text, 3)
         before = text.read
@@ -268,7 +268,7 @@ def test_the_bits_of_rows_are_those_of_their_texts() -> None:
     seen = TokenBitmask(text, 100)
     for rows in (4, 1, 6):
         expected = make_token_bitmask([text + proposed[:i] for i in range(rows)], 100)
-        np.testing.assert_array_equal(seen.for_positions(text, proposed, rows), expected)
+        np.testing.assert_array_equal(seen.make_bitmasks(text, proposed, rows), expected)
         text += [63, rows]
 
 
@@ -276,8 +276,8 @@ def test_positions_are_int64_whatever_numpys_default(generator: Generator, monke
     """On Windows, NumPy 1 uses int32 as its default integer."""
     expected, whole = generator(PROMPT, max_tokens=20), np.arange
 
-    def arange(*given: Any, dtype: Any = np.int32) -> Any:
-        return whole(*given, dtype=dtype)
+    def arange(*arguments: Any, dtype: Any = np.int32) -> Any:
+        return whole(*arguments, dtype=dtype)
 
     monkeypatch.setattr(np, "arange", arange)
     assert generator(PROMPT, max_tokens=20, speculate=generator) == expected
@@ -286,24 +286,24 @@ def test_positions_are_int64_whatever_numpys_default(generator: Generator, monke
 JOINING = ["llama.script", "llama.dynamo", "mixture_of_experts.script", "llama.fp16"]
 
 
-def assert_same_text(given: Session, expected: Session, options: dict[str, Any]) -> None:
+def assert_same_text(actual: Session, expected: Session, options: dict[str, Any]) -> None:
     """Check that the tokens are equal, or that the first differing ones have logits within the rounding of kernels.
 
     Kernels for one row and for several round differently. In one of some tens of texts, 16-bit logits are that close.
     Sampling is not repeated here.
     """
-    if given.tokens == expected.tokens:
+    if actual.tokens == expected.tokens:
         return
-    common = next(i for i, (a, b) in enumerate(zip(given.tokens, expected.tokens, strict=True)) if a != b)
-    logits = given.generator.logits(expected.tokens[:common])[-1]
-    assert logits.dtype == np.float16, (given.tokens, expected.tokens)
+    common = next(i for i, (a, b) in enumerate(zip(actual.tokens, expected.tokens, strict=True)) if a != b)
+    logits = actual.generator.logits(expected.tokens[:common])[-1]
+    assert logits.dtype == np.float16, (actual.tokens, expected.tokens)
     if "temperature" in options:
         return
     penalty = options.get("repetition_penalty", 1.0)
     values = logits.astype(np.float64)
     seen = np.isin(np.arange(values.size), expected.tokens[:common])
     values = np.where(seen, np.where(values > 0, values / penalty, values * penalty), values)
-    chosen = values[[given.tokens[common], expected.tokens[common]]]
+    chosen = values[[actual.tokens[common], expected.tokens[common]]]
     assert chosen.min() >= values.max() - 4e-3 * np.abs(values).max(), (common, chosen, values.max())
 
 
@@ -315,11 +315,11 @@ def test_models_that_concatenate_their_caches(
     """Also with quantized caches: tokens verified together attend to each other's quantized K and V."""
     folder = write_folder(tmp_path, load(name).model, WORDS)
     with Generator(folder, context, cache=cache) as generator:
-        assert generator.device.decoder_recipe.outputs_new_rows
+        assert generator.decoder.decoder_recipe.outputs_new_rows
         for options in OPTIONS[:3]:
             expected, session = generator.session(), generator.session()
             expected([5, 17, 3], max_tokens=60, **options)
-            session([5, 17, 3], max_tokens=60, speculate=generator, width=7, **options)
+            session([5, 17, 3], max_tokens=60, speculate=generator, num_draft_tokens=7, **options)
             assert_same_text(session, expected, options)
             assert session.timing.runs < 30
         told = generator.session()
@@ -333,27 +333,29 @@ def test_tokens_of_a_run_attend_to_rounded_rows(name: str, tmp_path: Path, conte
     """The caches equal those of token-by-token reading, except for the rounding of single- and multi-row kernels."""
     folder = write_folder(tmp_path, load(name).model, WORDS)
     with Generator(folder, context, cache="int8") as generator:
-        made = []
+        result = []
         for widths in ([1] * 8, [8]):
-            rows, tokens = DecodingBatch(generator.device, 1, None), [5, 17, 3, 9, 11, 2, 40, 8]
+            rows, tokens = DecodingBatch(generator.decoder, 1, None), [5, 17, 3, 9, 11, 2, 40, 8]
             for width in widths:
                 rows.tokens[0] += tokens[len(rows.tokens[0]) : len(rows.tokens[0]) + width]
                 rows.prefill()
             assert rows.caches is not None
-            made.append((rows.logits()[0].astype(np.float64), [one.numpy()[:, :, :8] for one in rows.caches.tensors]))
+            result.append(
+                (rows.logits()[0].astype(np.float64), [tensor.numpy()[:, :, :8] for tensor in rows.caches.tensors])
+            )
             rows.close()
-        (alone, levels), (together, others) = made
+        (alone, levels), (together, others) = result
         assert np.abs(together - alone).max() <= 2e-3 * np.abs(alone).max()
-        for one, other in zip(levels, others, strict=True):
-            assert np.abs(one.astype(int) - other).max() <= 1
+        for item, other in zip(levels, others, strict=True):
+            assert np.abs(item.astype(int) - other).max() <= 1
 
 
 @pytest.fixture(scope="module")
 def numbers(pumice_context: pumice.Context, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Generator]:
     """A decoder with another vocabulary."""
     folder = write_folder(tmp_path_factory.mktemp("numbers"), load("llama.script").model, WORDS)
-    with Generator(folder, pumice_context) as made:
-        yield made
+    with Generator(folder, pumice_context) as generator:
+        yield generator
 
 
 def test_what_cannot_be_is_rejected_by_name(generator: Generator, numbers: Generator) -> None:
@@ -362,12 +364,15 @@ def test_what_cannot_be_is_rejected_by_name(generator: Generator, numbers: Gener
         ({"speculate": 3}, "speculate: expected 'ngram' or a Generator, given 3"),
         ({"speculate": numbers}, "speculate: expected a generator of 512 words"),
         ({"speculate": "ngram", "choose": lambda logits, tokens: 0}, "speculate: expected None beside choose"),
-        ({"speculate": "ngram", "width": 0}, "width: expected a number of tokens from 1 to 15, given 0"),
-        ({"speculate": "ngram", "width": 16}, "width: expected"),
-        ({"speculate": "ngram", "width": True}, "width: expected"),
-        ({"speculate": "ngram", "width": 3.0}, "width: expected"),
-        ({"speculate": "ngram", "width": np.int64(16)}, "width: expected"),
-        ({"width": 3}, "width: expected it beside speculate alone"),
+        (
+            {"speculate": "ngram", "num_draft_tokens": 0},
+            "num_draft_tokens: expected a number of tokens from 1 to 15, given 0",
+        ),
+        ({"speculate": "ngram", "num_draft_tokens": 16}, "num_draft_tokens: expected"),
+        ({"speculate": "ngram", "num_draft_tokens": True}, "num_draft_tokens: expected"),
+        ({"speculate": "ngram", "num_draft_tokens": 3.0}, "num_draft_tokens: expected"),
+        ({"speculate": "ngram", "num_draft_tokens": np.int64(16)}, "num_draft_tokens: expected"),
+        ({"num_draft_tokens": 3}, "num_draft_tokens: expected only with speculate"),
     ]
     for options, message in refused:
         session = generator.session()
@@ -381,46 +386,46 @@ def test_what_cannot_be_is_rejected_by_name(generator: Generator, numbers: Gener
 @pytest.mark.parametrize("dtype", [np.int64, np.uint8])
 def test_whole_numbers_of_numpy_are_options(dtype: Any, generator: Generator) -> None:
     """Also small integer types, whose sums with the text length would overflow."""
-    prompt = generator.encoded("the fox ") * 40
-    given = {"max_tokens": 20, "width": 3, "top_k": 200, "seed": 5}
+    prompt = generator.encode("the fox ") * 40
+    given = {"max_tokens": 20, "num_draft_tokens": 3, "top_k": 200, "seed": 5}
     options = {"speculate": "ngram", "temperature": 1.0}
     expected = generator.session()(prompt, **options, **given)
-    assert generator.session()(prompt, **options, **{name: dtype(one) for name, one in given.items()}) == expected
+    assert generator.session()(prompt, **options, **{name: dtype(value) for name, value in given.items()}) == expected
 
 
 def test_a_draft_that_fails_is_named(
     generator: Generator, context: pumice.Context, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with Generator(STORY, context) as draft:
-        made = draft.device.new_batch_state
+        result = draft.decoder.make_batch_state
 
         def failing(batch: int) -> Any:
-            words = made(batch)
+            words = result(batch)
             words.sampled_tokens = np.full_like(words.sampled_tokens, 0xFFFFFFFF)
             return words
 
-        monkeypatch.setattr(draft.device, "new_batch_state", failing)
+        monkeypatch.setattr(draft.decoder, "make_batch_state", failing)
         message = "^speculate: the draft: expected a finite number among the logits, given none"
         with pytest.raises(pumice.Error, match=message):
             generator(PROMPT, speculate=draft)
 
 
 def test_ngrams_are_found_at_their_last_occurrence() -> None:
-    made = NGramProposer()
-    assert made.propose([1, 2, 3], 4) == []
-    assert made.propose([1, 2, 3, 9, 1, 2], 4) == [3, 9, 1, 2]
-    assert made.propose([1, 2, 3, 9, 1, 2, 5, 7, 1, 2], 2) == [5, 7], "the last time"
-    assert made.propose([1, 2, 3, 9, 1, 2, 5, 7, 1, 2, 3], 2) == [9, 1], "the most tokens"
-    assert made.propose([1, 2, 3, 9, 1, 2, 5, 7, 1, 2, 3, 1], 2) == [], "one is not enough"
+    proposer = NGramProposer()
+    assert proposer.propose([1, 2, 3], 4) == []
+    assert proposer.propose([1, 2, 3, 9, 1, 2], 4) == [3, 9, 1, 2]
+    assert proposer.propose([1, 2, 3, 9, 1, 2, 5, 7, 1, 2], 2) == [5, 7], "the last time"
+    assert proposer.propose([1, 2, 3, 9, 1, 2, 5, 7, 1, 2, 3], 2) == [9, 1], "the most tokens"
+    assert proposer.propose([1, 2, 3, 9, 1, 2, 5, 7, 1, 2, 3, 1], 2) == [], "one is not enough"
 
 
 def test_the_command_takes_them(generator: Generator) -> None:
     command = ["-m", "pumice", "generate", str(STORY), "--max-tokens", "30", "--time", "--prompt", PROMPT]
     expected = generator(PROMPT, max_tokens=30) + "\n"
-    for more in (["--speculate", "ngram", "--width", "2"], ["--speculate", str(STORY)]):
+    for more in (["--speculate", "ngram", "--num-draft-tokens", "2"], ["--speculate", str(STORY)]):
         done = python(*command, *more)
         assert done.returncode == 0, done.stderr
         assert done.stdout == expected
         assert " runs" in done.stderr
-    done = python(*command, "--width", "2")
-    assert (done.returncode, "width: expected it beside speculate" in done.stderr) == (2, True)
+    done = python(*command, "--num-draft-tokens", "2")
+    assert (done.returncode, "num_draft_tokens: expected only with speculate" in done.stderr) == (2, True)

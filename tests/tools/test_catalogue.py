@@ -23,7 +23,7 @@ def test_a_schema_lists_all_that_the_table_knows() -> None:
     assert "convolution" in conv.doc
     assert [(role.name, role.optional) for role in conv.inputs] == [("x", False), ("w", False), ("b", True)]
     assert conv.inputs[0].dtypes == ["float32", "float16", "bfloat16"]
-    attributes = {one.name: one for one in conv.attributes}
+    attributes = {attribute.name: attribute for attribute in conv.attributes}
     assert (attributes["group"].kind, attributes["group"].default) == ("int", 1)
     assert attributes["strides"].kind == "ints"
     assert attributes["auto_pad"].default == "NOTSET"
@@ -32,17 +32,17 @@ def test_a_schema_lists_all_that_the_table_knows() -> None:
 def test_ranks_choices_in_place_and_host_inputs_are_shown() -> None:
     resize = pumice.operators("ai.onnx::Resize")
     assert resize.host_inputs == ("roi", "scales", "sizes")
-    assert "cubic" in next(one for one in resize.attributes if one.name == "mode").choices
+    assert "cubic" in next(attribute for attribute in resize.attributes if attribute.name == "mode").choices
     assert pumice.operators("TopK").ranks == (1, 8)
     assert pumice.operators("Relu").in_place
     assert pumice.operators("Concat").inputs[0].variadic
-    assert next(one for one in pumice.operators("Concat").attributes if one.name == "axis").required
+    assert next(item for item in pumice.operators("Concat").attributes if item.name == "axis").required
 
 
 def test_operators_that_become_others_are_there() -> None:
     for name in ("Loop", "RandomNormal", "DeformConv", "ai.onnx.ml::Scaler"):
-        one = pumice.operators(name)
-        assert one.skeleton == "composed" and one.since and one.doc
+        item = pumice.operators(name)
+        assert item.skeleton == "composed" and item.since and item.doc
     with pytest.raises(pumice.UnsupportedError):
         pumice.operators("ai.onnx.ml::ZipMap")
 
@@ -71,15 +71,15 @@ def test_a_name_near_none_is_rejected_alone() -> None:
 
 
 def test_every_operator_is_shown_as_text_html_and_json() -> None:
-    for one in pumice.operators():
-        if one.domain != "pumice":  # pumice's own operators have no ONNX version or text
-            assert one.since
-            assert one.doc
-        assert one.name in repr(one)
-        assert one.qualified_name.startswith(f"{one.domain}::")
-        assert one.qualified_name in str(one)
-        assert one.qualified_name in one._repr_html_()
-        assert json.loads(json.dumps(one.as_dict()))["name"] == one.name
+    for schema in pumice.operators():
+        if schema.domain != "pumice":  # pumice's own operators have no ONNX version or text
+            assert schema.since
+            assert schema.doc
+        assert schema.name in repr(schema)
+        assert schema.qualified_name.startswith(f"{schema.domain}::")
+        assert schema.qualified_name in str(schema)
+        assert schema.qualified_name in schema._repr_html_()
+        assert json.loads(json.dumps(schema.as_dict()))["name"] == schema.name
 
 
 def test_the_command_lists_all_and_shows_one(capsys: pytest.CaptureFixture[str]) -> None:
@@ -88,11 +88,11 @@ def test_the_command_lists_all_and_shows_one(capsys: pytest.CaptureFixture[str])
     assert main(["operators", "TopK"]) == 0
     assert "known on the host  k" in capsys.readouterr().out
     assert main(["operators", "TopK", "Conv", "--json"]) == 0
-    assert [one["name"] for one in json.loads(capsys.readouterr().out)] == ["TopK", "Conv"]
+    assert [load["name"] for load in json.loads(capsys.readouterr().out)] == ["TopK", "Conv"]
     assert main(["operators", "TopQ"]) == 2
     assert "near are TopK" in capsys.readouterr().err
 
 
 @pytest.mark.skipif(onnx.defs.onnx_opset_version() < MAX_OPSET, reason="this onnx does not know the newest versions")
 def test_the_page_in_the_docs_is_not_stale() -> None:
-    assert PAGE.read_text() == operator_catalogue.render_page(), "run python -m pumice.tools.operator_catalogue"
+    assert PAGE.read_text() == operator_catalogue.render_markdown(), "run python -m pumice.tools.operator_catalogue"

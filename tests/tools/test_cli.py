@@ -33,9 +33,9 @@ def device(context: pumice.Context, monkeypatch: pytest.MonkeyPatch) -> None:
 def images(tmp_path: Path) -> np.ndarray[Any, np.dtype[np.float32]]:
     """Three held-out digits, also written to images.npy."""
     held_back = np.load(DATA / "holdback.npz")["images"][:3]
-    made: np.ndarray[Any, np.dtype[np.float32]] = (held_back[:, None] / 16).astype(np.float32)
-    np.save(tmp_path / "images.npy", made)
-    return made
+    array: np.ndarray[Any, np.dtype[np.float32]] = (held_back[:, None] / 16).astype(np.float32)
+    np.save(tmp_path / "images.npy", array)
+    return array
 
 
 def output(capsys: pytest.CaptureFixture[str], *arguments: object, status: int = 0) -> str:
@@ -82,10 +82,10 @@ def test_info_names_the_devices_and_the_one_that_is_taken(
 def test_info_says_how_each_precision_runs_and_what_is_lacking(capsys: pytest.CaptureFixture[str]) -> None:
     text = output(capsys, "info")
     for device in pumice.devices():
-        for one in pumice.precision_support(device):
-            assert f"{one.precision}      stored as {one.storage}" in text
-            assert all(what in text for what in one.lacks)
-            assert one.matrices == (not one.lacks and one.precision != "fp32")
+        for support in pumice.precision_support(device):
+            assert f"{support.precision}      stored as {support.storage}" in text
+            assert all(what in text for what in support.lacks)
+            assert support.matrices == (not support.lacks and support.precision != "fp32")
 
 
 @pytest.mark.parametrize("command", ["run", "validate"])
@@ -95,15 +95,15 @@ def test_a_policy_gives_precisions_by_node(
     """Only conv1 is in fp32; a name that matches no node is an error."""
     policy = tmp_path / "policy.json"
     policy.write_text(json.dumps({"default": "fp16", "conv1": "fp32"}))
-    given = (command, DIGITS, "--input", f"image={tmp_path}/images.npy", "--policy", policy)
-    assert json.loads(output(capsys, *given, "--json"))["precision"].startswith("fp16")
+    arguments = (command, DIGITS, "--input", f"image={tmp_path}/images.npy", "--policy", policy)
+    assert json.loads(output(capsys, *arguments, "--json"))["precision"].startswith("fp16")
     policy.write_text(json.dumps({"default": "fp16", "conv9": "fp32"}))
-    assert "'conv9'" in expect_error(capsys, *given)
+    assert "'conv9'" in expect_error(capsys, *arguments)
 
 
 def test_a_masked_feature_is_what_a_precision_lacks(context: pumice.Context) -> None:
     with pumice.Context(f"uuid:{context.info.uuid}", without=["storageBuffer16BitAccess"]) as narrow:
-        by_name = {one.precision: one for one in pumice.precision_support(narrow.info)}
+        by_name = {support.precision: support for support in pumice.precision_support(narrow.info)}
     assert (by_name["fp32"].storage, by_name["fp32"].lacks) == ("fp32", [])
     assert by_name["fp16"].storage == "fp16_packed" and by_name["bf16"].storage == "bf16_packed"
     assert all("storageBuffer16BitAccess" in by_name[name].lacks for name in ("fp16", "bf16"))
@@ -171,10 +171,10 @@ def test_a_model_of_random_numbers_runs_by_a_seed(capsys: pytest.CaptureFixture[
     noise = model([node("RandomNormalLike", ["x"])], [value("x", [2, 3])])
     onnx.save(noise, tmp_path / "noise.onnx")
     np.save(tmp_path / "x.npy", np.zeros((2, 3), np.float32))
-    given = ("run", tmp_path / "noise.onnx", "-i", tmp_path / "x.npy", "--seed", 7)
-    text = output(capsys, *given)
-    assert "random numbers by seed 7 (given)" in text and output(capsys, *given) == text
-    assert json.loads(output(capsys, *given, "--json"))["seed"] == 7
+    arguments = ("run", tmp_path / "noise.onnx", "-i", tmp_path / "x.npy", "--seed", 7)
+    text = output(capsys, *arguments)
+    assert "random numbers by seed 7 (given)" in text and output(capsys, *arguments) == text
+    assert json.loads(output(capsys, *arguments, "--json"))["seed"] == 7
     bench = json.loads(output(capsys, "bench", tmp_path / "noise.onnx", "--runs", 2, "--json"))
     assert bench["seed"] > 0
 
@@ -348,11 +348,11 @@ def test_sizes_that_nobody_gave_are_reported(capsys: pytest.CaptureFixture[str],
         "sizes made up: batch = 1, sequence = 224, more[0] = 1, more[1] = 224 (--dim sequence=16 gives another)" in text
     )
     assert "64" in text
-    given = (command, path, *runs, "--dim", "sequence=16", "--dim", "more[1]=16")
-    assert "sizes made up: batch = 1, more[0] = 1 (--dim batch=16 gives another)" in output(capsys, *given)
-    record = json.loads(output(capsys, *given, "--json"))
+    arguments = (command, path, *runs, "--dim", "sequence=16", "--dim", "more[1]=16")
+    assert "sizes made up: batch = 1, more[0] = 1 (--dim batch=16 gives another)" in output(capsys, *arguments)
+    record = json.loads(output(capsys, *arguments, "--json"))
     assert record["made_up"] == {name: made_up[name] for name in ("batch", "more[0]")}
-    text = output(capsys, *given, "--dim", "batch=2", "--dim", "more[0]=2")
+    text = output(capsys, *arguments, "--dim", "batch=2", "--dim", "more[0]=2")
     assert "made up" not in text
 
 

@@ -16,8 +16,8 @@ import pumice
 from process import python
 from pumice.tools.cli import main
 from pumice.tools.doctor import checks
-from pumice.tools.doctor.command import report
-from pumice.tools.doctor.machine import Finding, Machine, loading_error, probe_devices
+from pumice.tools.doctor.command import print_findings
+from pumice.tools.doctor.machine import Finding, Machine, get_loading_error, probe_devices
 
 ROOT = Path(__file__).resolve().parents[2]
 SOFTWARE = {"name": "llvmpipe", "kind": "software", "driver": "llvmpipe Mesa"}
@@ -45,9 +45,9 @@ class MadeUp:
         self.put(f"{folder}/vulkan/icd.d/{name}", text)
 
     def gpu(self, vendor: str, kind: str = "0x030000") -> None:
-        place = f"/sys/bus/pci/devices/0000:0{len(vendor)}:00.0"
-        self.put(f"{place}/vendor", f"{vendor}\n")
-        self.put(f"{place}/class", f"{kind}\n")
+        device_folder = f"/sys/bus/pci/devices/0000:0{len(vendor)}:00.0"
+        self.put(f"{device_folder}/vendor", f"{vendor}\n")
+        self.put(f"{device_folder}/class", f"{kind}\n")
 
     def machine(self) -> Machine:
         answer = {"devices": [SOFTWARE], "hidden": "", "choice": "llvmpipe: the only Vulkan device", "error": ""}
@@ -61,7 +61,7 @@ class MadeUp:
         )
 
     def wrong(self) -> list[Finding]:
-        return [one for one in checks.examine(self.machine()) if one.verdict == "wrong"]
+        return [finding for finding in checks.run_checks(self.machine()) if finding.verdict == "wrong"]
 
     def only(self) -> Finding:
         (found,) = self.wrong()
@@ -70,17 +70,17 @@ class MadeUp:
 
 @pytest.fixture
 def made_up(tmp_path: Path) -> MadeUp:
-    made = MadeUp(tmp_path)
-    made.driver("lvp_icd.json", "libvulkan_lvp.so")
-    made.put("/people/ann/.cache/pumice/kept")
-    made.put("/people/ann/.cache/pumice/spirv/ab/kept.spv")
+    machine = MadeUp(tmp_path)
+    machine.driver("lvp_icd.json", "libvulkan_lvp.so")
+    machine.put("/people/ann/.cache/pumice/kept")
+    machine.put("/people/ann/.cache/pumice/spirv/ab/kept.spv")
     for folder in ("pumice", "pumice/spirv", "pumice/spirv/ab"):
         (tmp_path / "people/ann/.cache" / folder).chmod(0o700)
-    return made
+    return machine
 
 
 def test_a_machine_that_is_well_has_nothing_wrong(made_up: MadeUp, capsys: pytest.CaptureFixture[str]) -> None:
-    assert report(made_up.machine(), False) == 0
+    assert print_findings(made_up.machine(), False) == 0
     text = capsys.readouterr().out
     assert text.endswith("\nNothing is wrong.\n")
     for subject in ("loader", "drivers", "cache", "devices"):
@@ -90,54 +90,54 @@ def test_a_machine_that_is_well_has_nothing_wrong(made_up: MadeUp, capsys: pytes
 Breaking = Callable[[MadeUp], object]
 
 
-def _nvidia_in_a_container(made: MadeUp) -> None:
-    made.put("/dev/nvidiactl")
-    made.put("/.dockerenv")
+def _nvidia_in_a_container(machine: MadeUp) -> None:
+    machine.put("/dev/nvidiactl")
+    machine.put("/.dockerenv")
 
 
-def _amd_without_driver(made: MadeUp) -> None:
-    made.gpu("0x1002")
-    made.put("/dev/dri/renderD128")
-    made.told = {"devices": [DISCRETE]}
+def _amd_without_driver(machine: MadeUp) -> None:
+    machine.gpu("0x1002")
+    machine.put("/dev/dri/renderD128")
+    machine.told = {"devices": [DISCRETE]}
 
 
-def _amd_without_files(made: MadeUp) -> None:
-    made.gpu("0x1002", "0x120000")
-    made.driver("radeon_icd.json", "libvulkan_radeon.so")
-    made.told = {"devices": [DISCRETE]}
+def _amd_without_files(machine: MadeUp) -> None:
+    machine.gpu("0x1002", "0x120000")
+    machine.driver("radeon_icd.json", "libvulkan_radeon.so")
+    machine.told = {"devices": [DISCRETE]}
 
 
-def _closed_node(made: MadeUp) -> None:
-    made.put("/dev/dri/renderD128")
-    os.chmod(made.root / "dev/dri/renderD128", 0o600)
-    made.closed.add("/dev/dri/renderD128")
+def _closed_node(machine: MadeUp) -> None:
+    machine.put("/dev/dri/renderD128")
+    os.chmod(machine.root / "dev/dri/renderD128", 0o600)
+    machine.closed.add("/dev/dri/renderD128")
 
 
-def _full_path_is_a_file(made: MadeUp) -> None:
-    made.put("/scratch/kept")
-    made.environment["PUMICE_CACHE_DIR"] = "/scratch/kept"
+def _full_path_is_a_file(machine: MadeUp) -> None:
+    machine.put("/scratch/kept")
+    machine.environment["PUMICE_CACHE_DIR"] = "/scratch/kept"
 
 
 # What is broken, the subject of the only finding, words of its sentence, and its command line.
 BROKEN: dict[str, tuple[Breaking, str, str, str]] = {
     "no loader": (
-        lambda made: made.unloadable.update({"libvulkan.so.1": "cannot open shared object file"}),
+        lambda machine: machine.unloadable.update({"libvulkan.so.1": "cannot open shared object file"}),
         *("loader", "libvulkan.so.1 cannot be loaded: cannot open shared object file", "apt-get install libvulkan1"),
     ),
     "no driver": (
-        lambda made: (made.root / "usr/share/vulkan/icd.d/lvp_icd.json").unlink(),
+        lambda machine: (machine.root / "usr/share/vulkan/icd.d/lvp_icd.json").unlink(),
         *("drivers", "No Vulkan driver can be loaded", "apt-get install mesa-vulkan-drivers"),
     ),
     "a second driver's library is gone": (
-        lambda made: (made.driver("b.json", "libb.so"), made.unloadable.update({"libb.so": "no such file"})),
+        lambda machine: (machine.driver("b.json", "libb.so"), machine.unloadable.update({"libb.so": "no such file"})),
         *("drivers", "names the driver libb.so, which cannot be loaded: no such file", "b.json"),
     ),
     "a second manifest is no JSON": (
-        lambda made: made.put("/etc/vulkan/icd.d/b.json", "{"),
+        lambda machine: machine.put("/etc/vulkan/icd.d/b.json", "{"),
         *("drivers", "b.json is no manifest of a driver", "install the package of b.json again"),
     ),
     "a variable names a file that is gone": (
-        lambda made: made.environment.update(VK_DRIVER_FILES="/usr/share/vulkan/icd.d/lvp_icd.json:/gone.json"),
+        lambda machine: machine.environment.update(VK_DRIVER_FILES="/usr/share/vulkan/icd.d/lvp_icd.json:/gone.json"),
         *("drivers", "VK_DRIVER_FILES names", "unset VK_DRIVER_FILES"),
     ),
     "a GPU without driver in a container": (
@@ -161,23 +161,23 @@ BROKEN: dict[str, tuple[Breaking, str, str, str]] = {
         *("permissions", "This user may not open /dev/dri/renderD128", "sudo chmod a+rw /dev/dri/renderD128"),
     ),
     "validation without its layer": (
-        lambda made: made.environment.update(PUMICE_VALIDATION="1"),
+        lambda machine: machine.environment.update(PUMICE_VALIDATION="1"),
         *("layers", "VK_LAYER_KHRONOS_validation is not installed", "apt-get install vulkan-validationlayers"),
     ),
     "a variable misspelt": (
-        lambda made: made.environment.update(PUMICE_DEVCE="1"),
+        lambda machine: machine.environment.update(PUMICE_DEVCE="1"),
         *("environment", "pumice reads no variable of that name; PUMICE_DEVICE is one", "unset PUMICE_DEVCE"),
     ),
     "faults": (
-        lambda made: made.environment.update(PUMICE_FAULT="stale"),
+        lambda machine: machine.environment.update(PUMICE_FAULT="stale"),
         *("environment", "PUMICE_FAULT puts faults into plans", "unset PUMICE_FAULT"),
     ),
     "no home": (
-        lambda made: made.environment.pop("HOME"),
+        lambda machine: machine.environment.pop("HOME"),
         *("cache", "nothing is kept between processes", "export PUMICE_CACHE_DIR="),
     ),
     "a cache that cannot be written": (
-        lambda made: made.closed.add("/people/ann/.cache/pumice"),
+        lambda machine: machine.closed.add("/people/ann/.cache/pumice"),
         *("cache", "/people/ann/.cache/pumice cannot be written", "export PUMICE_CACHE_DIR="),
     ),
     "a cache below a file": (
@@ -185,34 +185,34 @@ BROKEN: dict[str, tuple[Breaking, str, str, str]] = {
         *("cache", "The cache /scratch/kept/pumice cannot be made", "export PUMICE_CACHE_DIR="),
     ),
     "a cache in whose place is a file": (
-        lambda made: (made.put("/scratch/pumice"), made.environment.update(PUMICE_CACHE_DIR="/scratch")),
+        lambda machine: (machine.put("/scratch/pumice"), machine.environment.update(PUMICE_CACHE_DIR="/scratch")),
         *("cache", "The cache /scratch/pumice cannot be made", "export PUMICE_CACHE_DIR="),
     ),
     "a cache of another user": (
-        lambda made: setattr(made, "user", made.user + 1),
+        lambda machine: setattr(machine, "user", machine.user + 1),
         *("cache", f"it belongs to uid {os.geteuid()}, and you are uid {os.geteuid() + 1}", "export PUMICE_CACHE_DIR="),
     ),
     "a cache that others may write": (
-        lambda made: (made.root / "people/ann/.cache/pumice").chmod(0o777),
+        lambda machine: (machine.root / "people/ann/.cache/pumice").chmod(0o777),
         *("cache", "other users may write to it", "chmod -R go-w /people/ann/.cache/pumice,"),
     ),
     "a folder of the cache that others may write": (
-        lambda made: (made.root / "people/ann/.cache/pumice/spirv/ab").chmod(0o720),
+        lambda machine: (machine.root / "people/ann/.cache/pumice/spirv/ab").chmod(0o720),
         *("cache", "other users may write to it", "chmod -R go-w /people/ann/.cache/pumice/spirv/ab,"),
     ),
     "a cache that is a link": (
-        lambda made: (
-            (made.root / "people/ann/.cache/pumice").rename(made.root / "elsewhere"),
-            (made.root / "people/ann/.cache/pumice").symlink_to(made.root / "elsewhere"),
+        lambda machine: (
+            (machine.root / "people/ann/.cache/pumice").rename(machine.root / "elsewhere"),
+            (machine.root / "people/ann/.cache/pumice").symlink_to(machine.root / "elsewhere"),
         ),
         *("cache", "it is a symbolic link", "export PUMICE_CACHE_DIR="),
     ),
     "no context": (
-        lambda made: made.told.update(devices=[], error="there is no Vulkan 1.2 device with a compute queue"),
+        lambda machine: machine.told.update(devices=[], error="there is no Vulkan 1.2 device with a compute queue"),
         *("devices", "there is no Vulkan 1.2 device", "mend what is wrong above first"),
     ),
     "a contradiction": (
-        lambda made: made.told.update(hidden="CUDA_VISIBLE_DEVICES=0 hides 'B'", error="PUMICE_DEVICE names 'B'"),
+        lambda machine: machine.told.update(hidden="CUDA_VISIBLE_DEVICES=0 hides 'B'", error="PUMICE_DEVICE names 'B'"),
         *("devices", "PUMICE_DEVICE names 'B'", "unset CUDA_VISIBLE_DEVICES or PUMICE_DEVICE"),
     ),
 }
@@ -228,7 +228,7 @@ def test_one_thing_that_is_wrong_is_found_alone_with_its_line(
     assert found.subject == subject
     assert words in found.text
     assert line in found.mend
-    assert report(made_up.machine(), False) == 1
+    assert print_findings(made_up.machine(), False) == 1
     text = capsys.readouterr().out
     assert f"-> {found.mend}" in text
     assert text.endswith("\n1 thing is wrong.\n")
@@ -267,7 +267,10 @@ def test_display_adapters_of_boards_and_drivers_of_32_bits_are_not_wrong(made_up
     made_up.driver("lvp_icd.i686.json", "/usr/lib/i386/libvulkan_lvp.so", library_arch="32")
     made_up.unloadable["/usr/lib/i386/libvulkan_lvp.so"] = "wrong ELF class"
     assert not made_up.wrong()
-    assert any(one.text == "lvp_icd.i686.json is for programs of 32 bits." for one in checks.examine(made_up.machine()))
+    assert any(
+        finding.text == "lvp_icd.i686.json is for programs of 32 bits."
+        for finding in checks.run_checks(made_up.machine())
+    )
 
 
 def test_the_loaders_folders_are_searched(made_up: MadeUp) -> None:
@@ -281,11 +284,11 @@ def test_the_loaders_folders_are_searched(made_up: MadeUp) -> None:
 
 def test_as_json(made_up: MadeUp, capsys: pytest.CaptureFixture[str]) -> None:
     made_up.environment["PUMICE_DEVCE"] = "1"
-    assert report(made_up.machine(), True) == 1
+    assert print_findings(made_up.machine(), True) == 1
     record = json.loads(capsys.readouterr().out)
     assert record["wrong"] == 1
     assert {"verdict", "subject", "text", "mend"} == set(record["findings"][0])
-    assert sum(one["verdict"] == "wrong" for one in record["findings"]) == 1
+    assert sum(finding["verdict"] == "wrong" for finding in record["findings"]) == 1
 
 
 def test_variables_are_those_that_the_sources_read() -> None:
@@ -303,19 +306,21 @@ def test_variables_are_those_that_the_sources_read() -> None:
 
 
 def test_this_machine_is_looked_at(capsys: pytest.CaptureFixture[str], context: pumice.Context) -> None:
-    assert loading_error("libvulkan.so.1") is None
-    assert "libgone" in str(loading_error("libgone.so.9"))
+    assert get_loading_error("libvulkan.so.1") is None
+    assert "libgone" in str(get_loading_error("libgone.so.9"))
     status = main(["doctor", "--json"])
     record = json.loads(capsys.readouterr().out)
     assert status == (1 if record["wrong"] else 0)
-    assert any(context.info.name in one["text"] for one in record["findings"] if one["subject"] == "devices")
+    assert any(
+        context.info.name in finding["text"] for finding in record["findings"] if finding["subject"] == "devices"
+    )
 
 
 def test_a_driver_that_ends_the_process_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     dying = "import os, signal\nos.kill(os.getpid(), signal.SIGSEGV)"
     monkeypatch.setattr("pumice.tools.doctor.machine._PROBE_SCRIPT", dying)
-    told = probe_devices()
-    assert told["error"] == "a process that lists the devices ended with SIGSEGV"
+    probe_result = probe_devices()
+    assert probe_result["error"] == "a process that lists the devices ended with SIGSEGV"
 
 
 def test_without_any_driver_the_command_fails_and_says_so() -> None:
@@ -329,4 +334,4 @@ def test_without_any_driver_the_command_fails_and_says_so() -> None:
 
 
 def test_the_machine_of_a_test_is_apart_from_this_one(made_up: MadeUp) -> None:
-    assert replace(made_up.machine(), environment={}).value("HOME") == ""
+    assert replace(made_up.machine(), environment={}).get_variable("HOME") == ""

@@ -23,7 +23,7 @@ from onnx import helper
 
 import pumice
 from onnx_models import model, node, value
-from pumice.base.printable_text import printable, quote_shell_word, shorten_printable
+from pumice.base.printable_text import escape_unprintable, quote_shell_word, shorten_and_escape
 from pumice.base.progress import Progress
 from pumice.plugin.baselines import get_baseline_path
 from pumice.tools.cli import main
@@ -55,20 +55,20 @@ def hostile_model(wrong: bool = False) -> onnx.ModelProto:
         node("Relu", [x], [hidden], name=hostile("relu")),
         helper.make_node("Add", [hidden, w], [y], name=hostile("add"), domain=domain, doc_string=hostile("doc")),
     ]
-    made = model(nodes, [value(x, [hostile("N"), 4])], [y], {w: np.ones(4, np.float32)})
-    made.graph.name, made.doc_string, made.producer_name = hostile("g"), hostile("doc"), hostile("producer")
-    made.metadata_props.add(key=hostile("key"), value=hostile("value"))
+    proto = model(nodes, [value(x, [hostile("N"), 4])], [y], {w: np.ones(4, np.float32)})
+    proto.graph.name, proto.doc_string, proto.producer_name = hostile("g"), hostile("doc"), hostile("producer")
+    proto.metadata_props.add(key=hostile("key"), value=hostile("value"))
     if wrong:
-        made.opset_import.append(helper.make_opsetid(domain, 1))
-    return made
+        proto.opset_import.append(helper.make_opsetid(domain, 1))
+    return proto
 
 
-def check(text: str, what: str = "") -> None:
+def check(text: str, name: str = "") -> None:
     """Fail if the text has a dangerous character, or a line injected by a name."""
-    found = sorted(f"U+{ord(one):04X}" for one in set(text) & (DANGEROUS - LAYOUT))
-    assert not found, (what, found, text[:2000])
+    found = sorted(f"U+{ord(item):04X}" for item in set(text) & (DANGEROUS - LAYOUT))
+    assert not found, (name, found, text[:2000])
     forged = [line for line in re.split(r"\r|\n", text) if line.startswith(FORGED)]
-    assert not forged, (what, text[:2000])
+    assert not forged, (name, text[:2000])
 
 
 X = np.linspace(-1, 1, 8, dtype=np.float32).reshape(2, 4)
@@ -87,8 +87,8 @@ def folder(tmp_path: Path, context: pumice.Context, monkeypatch: pytest.MonkeyPa
 
 @pytest.fixture
 def loaded(folder: Path, context: pumice.Context) -> Iterator[pumice.Model]:
-    with pumice.load(folder / "m.onnx", context) as made:
-        yield made
+    with pumice.load(folder / "m.onnx", context) as loaded_model:
+        yield loaded_model
 
 
 COMMANDS = [
@@ -169,7 +169,7 @@ def texts(loaded: pumice.Model, folder: Path) -> dict[str, Callable[[], str]]:
     html = folder / "report.html"
     report.to_html(html)
     memory = profile.memory[0] if profile.memory else None
-    made: dict[str, Callable[[], str]] = {
+    renderers: dict[str, Callable[[], str]] = {
         "model": lambda: repr(loaded),
         "model in a notebook": lambda: loaded._repr_html_(),
         "inputs": lambda: "".join(map(str, (*loaded.inputs, *loaded.outputs))),
@@ -181,7 +181,7 @@ def texts(loaded: pumice.Model, folder: Path) -> dict[str, Callable[[], str]]:
         "memory": lambda: repr(memory) + (memory._repr_html_() if memory else ""),
         "validation": lambda: str(report) + repr(report) + report.summary,
         "validation in a notebook": lambda: report._repr_html_(),
-        "findings": lambda: "\n".join(report.told()),
+        "findings": lambda: "\n".join(report.finding_lines()),
         "repeats": lambda: "\n".join(map(str, report.repeats)),
         "JUnit": lambda: junit.read_text(),
         "page": lambda: html.read_text(),
@@ -192,14 +192,14 @@ def texts(loaded: pumice.Model, folder: Path) -> dict[str, Callable[[], str]]:
             repr(loaded.tune(X, runs=1, progress=False)) + loaded.tune(X, runs=1, progress=False)._repr_html_()
         ),
     }
-    return made
+    return renderers
 
 
 def test_no_text_holds_a_dangerous_character(loaded: pumice.Model, folder: Path) -> None:
-    made = texts(loaded, folder)
-    for name, text in made.items():
+    result = texts(loaded, folder)
+    for name, text in result.items():
         check(text(), name)
-    assert any("hidden" in text() for text in made.values())
+    assert any("hidden" in text() for text in result.values())
 
 
 def test_data_keeps_the_names(loaded: pumice.Model) -> None:
@@ -211,26 +211,26 @@ def test_data_keeps_the_names(loaded: pumice.Model) -> None:
     assert {row["node"] for row in record["rows"]} >= {hostile("relu"), hostile("add")}
     with pumice.profile() as profile:
         loaded(X)
-    assert any(ALL in one.name for one in profile.rows())
+    assert any(ALL in item.name for item in profile.rows())
     assert repr(ALL)[1:-1] in repr(profile.as_dict())
 
 
 def test_no_record_of_a_name_shows_a_dangerous_character() -> None:
     """Covers rarer texts: a lost device, a stored output, a reduced model, a policy."""
     from pumice.model.multi_device_map import LostDevice
-    from pumice.validation.precision_causes import Float32Candidate
+    from pumice.validation.precision_loss import Float32Candidate
     from pumice.validation.precision_tuner import TunedPrecision
     from pumice.validation.reduce import Reduction
-    from pumice.validation.stored_outputs import StoredRow
+    from pumice.validation.stored_outputs import StoredOutputRow
 
-    name, made = hostile("n"), hostile_model()
+    name, proto = hostile("n"), hostile_model()
     policy = {"default": "fp16", name: "fp32"}
     seconds = {"fp16": 1.0, "fp32": 2.0, "policy": 1.5}
     tuned = TunedPrecision(policy, (Float32Candidate(name, name, name, name),), 0.1, 0.2, 0.3, 2, 3, seconds, {})
     for shown in (
         LostDevice(0, name, name, 1),
-        StoredRow(name, None, note=name),
-        Reduction(made, {name: X}, {}, 2, 2, 3, policy),
+        StoredOutputRow(name, None, note=name),
+        Reduction(proto, {name: X}, {}, 2, 2, 3, policy),
         tuned,
     ):
         check(str(shown), type(shown).__name__)
@@ -241,8 +241,8 @@ def errors(loaded: pumice.Model, context: pumice.Context, folder: Path) -> dict[
     name = hostile("x")
 
     def graph() -> None:
-        made = pumice.Graph()
-        made.add("Conv", made.input(name, "float32", [1]), made.input(name + "2", "float32", [1]), name=name)
+        result = pumice.Graph()
+        result.add("Conv", result.input(name, "float32", [1]), result.input(name + "2", "float32", [1]), name=name)
 
     bad_weights = hostile_model()
     bad_weights.graph.initializer[0].raw_data = b"1"
@@ -283,24 +283,24 @@ def errors(loaded: pumice.Model, context: pumice.Context, folder: Path) -> dict[
 
 
 def test_no_error_holds_a_dangerous_character(loaded: pumice.Model, context: pumice.Context, folder: Path) -> None:
-    for what, call in errors(loaded, context, folder).items():
+    for name, call in errors(loaded, context, folder).items():
         with pytest.raises(Exception) as caught:
             call()
         error = caught.value
-        assert isinstance(error, pumice.Error | TypeError | OSError), (what, error)
-        check(str(error), what)
+        assert isinstance(error, pumice.Error | TypeError | OSError), (name, error)
+        check(str(error), name)
         if isinstance(error, pumice.Error):
-            check(str(pickle.loads(pickle.dumps(type(error)(*error.args)))), what)
+            check(str(pickle.loads(pickle.dumps(type(error)(*error.args)))), name)
 
 
 def test_no_log_line_holds_a_dangerous_character(
     context: pumice.Context, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    made = hostile_model()
-    made.ir_version = 999
-    made.opset_import.append(helper.make_opsetid(hostile("d"), 1))
-    made.opset_import.append(helper.make_opsetid(hostile("d"), 2))
-    with caplog.at_level(logging.DEBUG, "pumice"), pumice.load(made, context, "fp16") as loaded:
+    proto = hostile_model()
+    proto.ir_version = 999
+    proto.opset_import.append(helper.make_opsetid(hostile("d"), 1))
+    proto.opset_import.append(helper.make_opsetid(hostile("d"), 2))
+    with caplog.at_level(logging.DEBUG, "pumice"), pumice.load(proto, context, "fp16") as loaded:
         loaded(X)
         assert "ir_version" in caplog.text
         for record in caplog.records:
@@ -313,7 +313,7 @@ def test_progress_shows_no_dangerous_character_and_no_style(capsys: pytest.Captu
     bar = Progress("nodes")
     bar.visible, bar._begin = True, -1e9
     with bar:
-        bar.phase(hostile("loading") + "[/bold][link=x]", 1, 2)
+        bar.set_phase(hostile("loading") + "[/bold][link=x]", 1, 2)
         assert bar._task is not None
         check(bar._bar.tasks[0].description)
 
@@ -322,8 +322,8 @@ def test_junit_and_files_of_baselines_are_readable(loaded: pumice.Model, folder:
     report = validate(loaded, [{hostile("x"): X}])
     path = folder / "report.xml"
     report.to_junit(path)
-    for one in ElementTree.parse(path).iter():
-        for text in (*one.attrib.values(), one.text or "", one.tag):
+    for item in ElementTree.parse(path).iter():
+        for text in (*item.attrib.values(), item.text or "", item.tag):
             check(text)
     cell = type("C", (), {"label": "a", "precision": "fp32"})
     check(str(get_baseline_path(folder, hostile("test"), hostile("m"), cell, context.info).relative_to(folder)))  # type: ignore[arg-type]
@@ -342,10 +342,10 @@ def test_the_line_of_an_explanation_runs_nothing_else(tmp_path: Path, shell: str
     name = hostile("n")
     policy = {"default": "fp16", name: "fp32"}
     part: Any = SimpleNamespace(inputs={name: X}, proto=SimpleNamespace(graph=SimpleNamespace(node=[])), bytes=1)
-    made = Explanation(name, "Relu", "y", 0, name, part, {}, True, [name], {name: name}, name, policy)
-    check(str(made))
-    check(made.line)
-    line = next(one for one in str(made).splitlines() if "python -c" in one).strip()
+    explanation = Explanation(name, "Relu", "y", 0, name, part, {}, True, [name], {name: name}, name, policy)
+    check(str(explanation))
+    check(explanation.line)
+    line = next(splitline for splitline in str(explanation).splitlines() if "python -c" in splitline).strip()
     fake = tmp_path / "python"
     fake.write_text('#!/bin/sh\nprintf %s "$2"\n')
     fake.chmod(0o755)
@@ -357,9 +357,11 @@ def test_the_line_of_an_explanation_runs_nothing_else(tmp_path: Path, shell: str
         text=True,
         check=True,
     )
-    assert {one.name for one in tmp_path.iterdir()} == {"python"}, "the name ran a command"
-    assert done.stdout == made.line
-    given = [one for one in ast.walk(ast.parse(done.stdout)) if isinstance(one, ast.keyword) and one.arg == "precision"]
+    assert {path.name for path in tmp_path.iterdir()} == {"python"}, "the name ran a command"
+    assert done.stdout == explanation.line
+    given = [
+        item for item in ast.walk(ast.parse(done.stdout)) if isinstance(item, ast.keyword) and item.arg == "precision"
+    ]
     assert ast.literal_eval(given[0].value) == policy
 
 
@@ -380,9 +382,9 @@ def test_a_dimension_in_a_hint_is_quoted(loaded: pumice.Model, folder: Path, cap
     main(["bench", str(folder / "m.onnx"), "--runs", "1"])
     hint = capfd.readouterr().out
     assert "touch pwned" in hint
-    made = re.search(r"--dim (.*) gives another", hint)
-    assert made is not None
-    words = subprocess.run(["bash", "-c", f"printf '%s|' {made[1]}"], cwd=folder, capture_output=True, check=True)
+    match = re.search(r"--dim (.*) gives another", hint)
+    assert match is not None
+    words = subprocess.run(["bash", "-c", f"printf '%s|' {match[1]}"], cwd=folder, capture_output=True, check=True)
     assert words.stdout.decode() == f"{hostile('N')}=16|"
     assert not (folder / "pwned").exists()
 
@@ -393,7 +395,7 @@ def test_a_dimension_in_a_hint_is_quoted(loaded: pumice.Model, folder: Path, cap
 @pytest.mark.parametrize("code", CODES)
 def test_every_dangerous_character_is_written_out(code: int) -> None:
     escaped = chr(code).encode("unicode_escape").decode()
-    assert printable(f"a{chr(code)}b") == shorten_printable(f"a{chr(code)}b") == f"a{escaped}b"
+    assert escape_unprintable(f"a{chr(code)}b") == shorten_and_escape(f"a{chr(code)}b") == f"a{escaped}b"
     with pytest.raises(pumice.GraphError) as caught:
         pumice.TensorDesc(f"a{chr(code)}b", [1])
     assert f"a{escaped}b" in str(caught.value)
@@ -401,12 +403,12 @@ def test_every_dangerous_character_is_written_out(code: int) -> None:
 
 def test_text_in_other_scripts_stays() -> None:
     for text in ("naïve", "模型", "модель", "עברית", "عربي", "😀", "e\u0301"):
-        assert printable(text) == shorten_printable(text) == text
+        assert escape_unprintable(text) == shorten_and_escape(text) == text
         with pytest.raises(pumice.GraphError, match=re.escape(text)):
             pumice.TensorDesc(text, [1])
 
 
 def test_lines_stay_where_they_are_asked_for() -> None:
-    assert printable("a\n\tb\x1b", lines=True) == "a\n\tb\\x1b"
+    assert escape_unprintable("a\n\tb\x1b", lines=True) == "a\n\tb\\x1b"
     assert shlex.split(quote_shell_word("a b")) == ["a b"]
     assert sys.stdout is not None

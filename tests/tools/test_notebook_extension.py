@@ -40,10 +40,10 @@ void main() {
 
 @pytest.fixture
 def shell(context: pumice.Context) -> Iterator[InteractiveShell]:
-    made = InteractiveShell.instance(config=Config({"HistoryManager": {"enabled": False}}))
-    made.run_line_magic("load_ext", "pumice")
-    made.user_ns["context"] = context
-    yield made
+    new_shell = InteractiveShell.instance(config=Config({"HistoryManager": {"enabled": False}}))
+    new_shell.run_line_magic("load_ext", "pumice")
+    new_shell.user_ns["context"] = context
+    yield new_shell
     InteractiveShell.clear_instance()
 
 
@@ -160,7 +160,7 @@ def test_the_caret_stands_below_what_it_means_in_letters_of_one_width(failed: Sh
             assert "font-family:monospace" in attributes["style"]
             assert "white-space:pre" in attributes["style"]
             assert "bold" not in attributes["style"]  # bold changes the character width in some fonts
-    marked = next(i for i, one in enumerate(page.read) if "missing;" in one)
+    marked = next(i for i, item in enumerate(page.read) if "missing;" in item)
     line, caret = page.read[marked], page.read[marked + 1].split("\n")[1]
     assert line == text.splitlines()[2]
     assert caret.rstrip("^").isspace()

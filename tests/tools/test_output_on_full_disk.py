@@ -58,7 +58,7 @@ def test_no_file_is_left_of_an_output_that_does_not_fit(
     assert main([*arguments, str(small_disk)]) == 2
     message = capsys.readouterr().err
     assert str(target) in message and ("No space left" in message or "too large" in message), message
-    assert [one.name for one in small_disk.iterdir()] == (["y.npy"] if existed else [])
+    assert [path.name for path in small_disk.iterdir()] == (["y.npy"] if existed else [])
     assert not existed or target.read_bytes() == b"before"
 
 

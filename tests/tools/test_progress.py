@@ -42,7 +42,7 @@ def test_progress_is_shown_on_a_terminal_after_a_second_and_nowhere_else() -> No
 LOADING = """
 import sys
 import pumice, pumice.base.progress
-pumice.base.progress._PATIENCE_SECONDS = 0
+pumice.base.progress._SHOW_DELAY_SECONDS = 0
 pumice.load(sys.argv[1], progress=sys.argv[2] == "yes")
 """
 

@@ -37,8 +37,8 @@ def small(tmp_path: Path) -> Path:
 
 def run(capsys: pytest.CaptureFixture[str], *arguments: object, status: int = 0) -> str:
     assert main(["validate", *map(str, arguments)]) == status
-    told = capsys.readouterr()
-    return told.err if status == 2 else told.out
+    captured = capsys.readouterr()
+    return captured.err if status == 2 else captured.out
 
 
 def rows_of(size: int) -> np.ndarray[Any, Any]:
@@ -80,7 +80,7 @@ def test_stored_outputs_are_checked(
     with pumice.Model(small) as loaded:
         name = loaded.outputs[0].name
         results = [loaded(rows_of(i + 1)) for i in range(2)]
-    stored = [one[0] if isinstance(one, tuple) else one for one in results]
+    stored = [result[0] if isinstance(result, tuple) else result for result in results]
     for i, array in enumerate(stored):
         save_proto(sets / f"test_data_set_{i}", rows_of(i + 1))
         save_proto(sets / f"test_data_set_{i}", array, "output_0.pb")
@@ -97,7 +97,7 @@ def test_stored_outputs_are_checked(
     record = json.loads(run(capsys, *line, status=1))
     (wrong,) = [row for row in record["rows"] if row["verdict"] == "wrong"]
     assert (wrong["program"], wrong["node"], wrong["case"], wrong["index"]) == ("stored", name, 1, [1, 2])
-    (finding,) = [one for one in record["findings"] if one["kind"] == "stored output"]
+    (finding,) = [item for item in record["findings"] if item["kind"] == "stored output"]
     assert finding["text"].startswith(f"test_data_set_1: output '{name}': ")
     assert f"stored output '{name}', case 1" in run(capsys, small, "--data", sets, "-p", precision, status=1)
     assert json.loads(run(capsys, *line, "--tolerance", f"{name}=0.2"))["ok"]
@@ -150,8 +150,8 @@ def test_hostile_names_do_the_terminal_no_harm(capsys: pytest.CaptureFixture[str
     ):
         files = ("--html", tmp_path / "r.html", "--junit", tmp_path / "r.xml")
         assert main(["validate", *map(str, (hostile, *arguments, *files))]) == status
-        told = capsys.readouterr()
-        for text in (told.out, told.err):
+        captured = capsys.readouterr()
+        for text in (captured.out, captured.err):
             assert not any(ord(c) < 32 and c != "\n" for c in text)
             assert "\u202e" not in text and "n" * 4000 not in text
     assert "\\x1b[31m" in ElementTree.parse(tmp_path / "r.xml").getroot()[0][1].get("name", "")
@@ -165,7 +165,7 @@ def test_all_devices_and_several_precisions(capsys: pytest.CaptureFixture[str], 
     out = run(capsys, small, "--device", "all", "--precision", "fp32,fp16", "--json", "--html", page)
     records = json.loads(out)
     names = [device.name for device in pumice.devices()]
-    assert [(one["device"]["name"], one["precision"]) for one in records] == [
+    assert [(record["device"]["name"], record["precision"]) for record in records] == [
         (name, precision) for name in names for precision in ("fp32", "fp16")
     ]
     assert "Devices and precisions" in page.read_text()
@@ -183,7 +183,7 @@ def test_a_device_that_cannot_run_the_model_leaves_the_others_alone(
 
     monkeypatch.setattr(validate_command, "load_model", refusing)
     records = json.loads(run(capsys, small, "-p", "fp16,fp32", "--json", status=1))
-    assert [one["verdict"] for one in records] == ["unproved", "right"]
+    assert [record["verdict"] for record in records] == ["unproved", "right"]
     assert records[0]["findings"][0]["text"] == "no such\x1b[31m unit"
     assert main(["validate", str(small), "-p", "fp16,fp32"]) == 1
     assert "no such\\x1b[31m unit" in capsys.readouterr().err
@@ -201,10 +201,10 @@ def test_tolerances_and_what_may_be_unproved(capsys: pytest.CaptureFixture[str],
     onnx.save(model([node("RandomUniformLike", ["x"], ["r"]), node("Add", ["x", "r"])], [value("x", [2, 4])]), noise)
     run(capsys, noise, status=1)
     for names in (["*"], ["RandomUniformLike", "y"]):
-        run(capsys, noise, *(part for name in names for part in ("--allow-unchecked", name)))
+        run(capsys, noise, *(argument for name in names for argument in ("--allow-unchecked", name)))
     run(capsys, small, "--precision", "fp16", "--accuracy", "1e-9", status=1)
     for names in (["*"], ["sum"]):
-        allowed = (part for name in names for part in ("--allow-ill-conditioned", name))
+        allowed = (item for name in names for item in ("--allow-ill-conditioned", name))
         run(capsys, small, "--precision", "fp16", "--accuracy", "1e-9", *allowed)
     record = json.loads(run(capsys, small, "--mode", "isolated", "--json"))
     assert {row["program"] for row in record["rows"]} == {"nodes", "kernels"}
@@ -273,7 +273,7 @@ def test_an_interruption_leaves_no_file(
         raise KeyboardInterrupt
 
     monkeypatch.setattr(pumice.validation.model_validation.ModelValidation, "run", interrupted)
-    files = [part for name in ("html", "junit", "json") for part in (f"--{name}", str(tmp_path / f"r.{name}"))]
+    files = [argument for name in ("html", "junit", "json") for argument in (f"--{name}", str(tmp_path / f"r.{name}"))]
     assert main(["validate", str(small), *files]) == 130
     assert os.listdir(tmp_path) == ["small.onnx"]
 

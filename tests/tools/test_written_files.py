@@ -45,7 +45,7 @@ IN_PLACE = ("np.save(file, ", "np.save(SimpleNamespace(write=file.write), ")  # 
 def writes(call: ast.Call) -> bool:
     """Return whether a call may write to a file by its name."""
     name = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
-    texts = [one.value for one in [*call.args, *(k.value for k in call.keywords)] if isinstance(one, ast.Constant)]
+    texts = [item.value for item in [*call.args, *(k.value for k in call.keywords)] if isinstance(item, ast.Constant)]
     if name == "open" and "O_CREAT" not in ast.unparse(call):
         return any(
             isinstance(text, str) and re.fullmatch(r"[rwax]?b?t?\+?b?", text) and {*text} & {*"wax+"} for text in texts

@@ -50,7 +50,7 @@ def lavapipe(context: pumice.Context) -> None:
 @pytest.fixture
 def spoil(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     """Corrupt kernel results of both programs (`kept`), or only the outputs of the optimised program."""
-    import pumice.model.compiled
+    import pumice.model.compiled_model
     import pumice.validation.model_validation
 
     def install(change: Change, kept: bool = True) -> None:
@@ -64,7 +64,7 @@ def spoil(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
 
         load_graph, build_recipe_graph = (
             pumice.validation.model_validation.load_graph,
-            pumice.model.compiled.build_recipe_graph,
+            pumice.model.compiled_model.build_recipe_graph,
         )
 
         def faulty_load(*given: Any, **options: Any) -> Any:
@@ -74,7 +74,9 @@ def spoil(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
         if kept:
             monkeypatch.setattr(pumice.validation.model_validation, "load_graph", faulty_load)
         monkeypatch.setattr(
-            pumice.model.compiled, "build_recipe_graph", lambda *given: FaultyGraph(build_recipe_graph(*given), kept)
+            pumice.model.compiled_model,
+            "build_recipe_graph",
+            lambda *given: FaultyGraph(build_recipe_graph(*given), kept),
         )
 
     return install

@@ -13,7 +13,7 @@ from onnx_models import model, node, value
 from precision_models import precision_model
 from pumice.base.errors import InputError
 from pumice.validation.accuracy import compute_sample_scale, find_inaccuracy, find_loosest_bound
-from pumice.validation.bounds.bounded import Bounded
+from pumice.validation.bounds.bounded_tensor import BoundedTensor
 
 Array = np.ndarray[Any, Any]
 FLOAT = np.float32
@@ -132,7 +132,7 @@ def test_traps_without_fusion_are_not_right(name: str, context: pumice.Context) 
 
 def test_a_scale_is_that_of_the_sample_and_not_of_an_element() -> None:
     """A logit near zero in a row of large ones is measured relative to the row; the same holds for a small probability."""
-    logits = Bounded(np.linspace(-20, 20, 64).reshape(2, 32) + 0.01, np.full((2, 32), 9.0), FLOAT)
+    logits = BoundedTensor(np.linspace(-20, 20, 64).reshape(2, 32) + 0.01, np.full((2, 32), 9.0), FLOAT)
     assert compute_sample_scale(logits).shape == (2, 1)
     actual = logits.value.astype(FLOAT)
     actual[0, 31] += 0.3
@@ -145,8 +145,8 @@ def test_a_scale_is_that_of_the_sample_and_not_of_an_element() -> None:
 
 
 def test_infinity_instead_of_a_number_is_above_every_limit() -> None:
-    expected = Bounded(np.array([1.0, 70000.0]), np.array([0.0, 40.0]), FLOAT)
+    expected = BoundedTensor(np.array([1.0, 70000.0]), np.array([0.0, 40.0]), FLOAT)
     found = find_inaccuracy(np.array([1, np.inf], FLOAT), expected, 0.02)
     assert found is not None and found.at == (1,) and np.isinf(found.error)
-    same = Bounded(np.array([np.inf, np.nan]), None, FLOAT)
+    same = BoundedTensor(np.array([np.inf, np.nan]), None, FLOAT)
     assert find_inaccuracy(np.array([np.inf, np.nan], FLOAT), same, 0.0) is None

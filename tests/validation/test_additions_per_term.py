@@ -9,9 +9,9 @@ import pytest
 
 import pumice
 from onnx_models import model, node, value
-from pumice.validation.bounds.bounded import Bounded
+from pumice.validation.bounds.bounded_tensor import BoundedTensor
 from pumice.validation.bounds.float_types import ProgramTypes
-from pumice.validation.bounds.registry import Call, find_rule
+from pumice.validation.bounds.rule_registry import OperatorCall, find_rule
 
 FLOAT = np.float32
 Array = np.ndarray[Any, Any]
@@ -101,11 +101,13 @@ def test_softmax_loses_no_more_than_it_reports(context: pumice.Context, op: str,
 def test_a_kernel_that_reports_depth_has_a_tighter_bound() -> None:
     """The additions that a kernel reports give a normalisation a tighter bound than a sum over the whole row."""
     random = np.random.default_rng(0)
-    inputs = [Bounded(random.standard_normal((4, 256)), None, FLOAT)] + [Bounded(np.ones(256), None, FLOAT)] * 2
+    inputs = [BoundedTensor(random.standard_normal((4, 256)), None, FLOAT)] + [
+        BoundedTensor(np.ones(256), None, FLOAT)
+    ] * 2
     found = find_rule("LayerNormalization")
     assert found is not None
     long, short = (
-        found(Call("LayerNormalization", inputs, {}, types=ProgramTypes().with_additions(most)))[0].errors()
+        found(OperatorCall("LayerNormalization", inputs, {}, types=ProgramTypes().with_additions(most)))[0].get_errors()
         for most in (0, 16)
     )
     assert np.all(short < long / 4)
@@ -138,8 +140,8 @@ def test_the_rule_of_two_passes_holds_in_float32(size: int, shift: float) -> Non
     x = (random.standard_normal((20, size)) + shift).astype(FLOAT)
     found = find_rule("LayerNormalization")
     assert found is not None
-    inputs = [Bounded(x, None, FLOAT), Bounded(np.ones(size), None, FLOAT)]
-    expected = found(Call("LayerNormalization", inputs, {"epsilon": 1e-5}, types=ProgramTypes().with_additions(size)))[
-        0
-    ]
-    assert np.all(np.abs(in_float32(x, 1e-5) - expected.value) <= expected.errors())
+    inputs = [BoundedTensor(x, None, FLOAT), BoundedTensor(np.ones(size), None, FLOAT)]
+    expected = found(
+        OperatorCall("LayerNormalization", inputs, {"epsilon": 1e-5}, types=ProgramTypes().with_additions(size))
+    )[0]
+    assert np.all(np.abs(in_float32(x, 1e-5) - expected.value) <= expected.get_errors())

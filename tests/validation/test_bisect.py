@@ -19,7 +19,7 @@ from faults import FAULTS
 from onnx_models import cast_at_boundaries, gemm, model, node, subgraph, value
 from pumice.base.errors import InputError
 from pumice.validation.model_splitter import ModelSplitter
-from pumice.validation.reference import Reference
+from pumice.validation.reference import ReferenceModel
 
 FLOAT = np.float32
 Array = np.ndarray[Any, Any]
@@ -45,15 +45,15 @@ def chain(length: int) -> onnx.ModelProto:
 @pytest.fixture
 def mistaken(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     """Change constants of the reference only, so that the device is wrong at the nodes that read them."""
-    begin = Reference.__init__
+    begin = ReferenceModel.__init__
 
     def install(**changes: float) -> None:
-        def init(self: Reference, *given: Any, **options: Any) -> None:
+        def init(self: ReferenceModel, *given: Any, **options: Any) -> None:
             begin(self, *given, **options)
             for name, change in changes.items():
                 self.constants[name] = self.constants[name] + FLOAT(change)
 
-        monkeypatch.setattr(Reference, "__init__", init)
+        monkeypatch.setattr(ReferenceModel, "__init__", init)
 
     return install
 
@@ -264,9 +264,9 @@ def test_what_bisection_does_not_do_is_rejected(context: pumice.Context) -> None
 
 def test_a_prefix_outputs_what_later_nodes_read() -> None:
     made = gemm()
-    cuts = ModelSplitter(made, None, Reference(made))
-    assert (cuts.live_values(1), cuts.live_values(2)) == (["sum"], ["sum", "y"])
-    part = cuts.prefix(1, ["sum"])
+    cuts = ModelSplitter(made, None, ReferenceModel(made))
+    assert (cuts.find_live_values(1), cuts.find_live_values(2)) == (["sum"], ["sum", "y"])
+    part = cuts.extract_prefix(1, ["sum"])
     assert ([one.op_type for one in part.graph.node], [one.name for one in part.graph.output]) == (["Gemm"], ["sum"])
     assert {one.name for one in part.graph.initializer} == {"w", "b"}
     assert made == gemm()  # the model itself is unchanged

@@ -10,11 +10,11 @@ import numpy as np
 import onnx
 import pytest
 
-from pumice.validation.bounds.bounded import Bounded
+from pumice.validation.bounds.bounded_tensor import BoundedTensor
 from pumice.validation.bounds.float_types import ProgramTypes
 from pumice.validation.bounds.function_bodies import has_function_body
-from pumice.validation.bounds.registry import RULES, Unproved
-from pumice.validation.bounds.rule_runner import Runner, bounded_input
+from pumice.validation.bounds.rule_registry import RULES, UnprovedError
+from pumice.validation.bounds.rule_runner import RuleRunner, make_bounded_input
 from pumice.validation.deviation import compare_tensor
 
 # Their stored results are rounded to a few digits, or were computed in fp16 throughout.
@@ -59,10 +59,12 @@ def compared(case: Any) -> int:
     for inputs, outputs in case.data_sets:
         arrays = [array(one) for one in inputs]
         if any(str(getattr(one, "dtype", "")) == "object" for one in arrays):
-            raise Unproved("strings")
-        results = Runner(opsets, types).run_graph(case.model.graph, [bounded_input(one, types) for one in arrays], {})
+            raise UnprovedError("strings")
+        results = RuleRunner(opsets, types).run_graph(
+            case.model.graph, [make_bounded_input(one, types) for one in arrays], {}
+        )
         for result, stored in zip(results, outputs, strict=False):
-            if isinstance(result, Bounded):
+            if isinstance(result, BoundedTensor):
                 found = compare_tensor(np.asarray(array(stored)), result, types)
                 assert found.ok, f"{case.name}: {found}"
                 count += 1
@@ -85,8 +87,8 @@ WITHOUT = {  # operators that validation does not cover
 
 def test_every_operator_has_a_rule_or_is_named_here() -> None:
     import pumice
-    from pumice.importer.composed.operator_table import COMPOSED
     from pumice.importer.rewrites.rewrite_table import CONTRIB, UPGRADES
+    from pumice.importer.translators.operator_table import COMPOSED
 
     own = {row.name for row in pumice.operators() if not row.name.startswith(("pumice::", "nnapi::"))}
     written = {f"com.microsoft::{name}" for name in CONTRIB}
@@ -128,7 +130,7 @@ def test_what_the_standard_stores_is_within_the_bound(op: str) -> None:
     for case in given:
         try:
             count += compared(case)
-        except Unproved as error:
+        except UnprovedError as error:
             missing.append(f"{case.name}: {error}")
     assert len(missing) <= len(given) / 2, missing
     assert count or all(isinstance(array(one), list) for case in given for one in case.data_sets[0][1])

@@ -41,7 +41,7 @@ def no_device(monkeypatch: pytest.MonkeyPatch) -> None:
         raise AssertionError("a candidate needs no device")
 
     monkeypatch.setattr("pumice.validation.model_validation.load_graph", compile)
-    monkeypatch.setattr("pumice.model.compiled.build_recipe_graph", compile)
+    monkeypatch.setattr("pumice.model.compiled_model.build_recipe_graph", compile)
 
 
 def parts() -> onnx.ModelProto:
@@ -80,8 +80,8 @@ def test_a_perturbed_tensor_is_found_at_its_node(runtime: Callable[..., Any], na
     first = pumice.validate(DIGITS, [IMAGES], candidate=wrong).first_divergence
     assert first is not None
     assert (first.node, first.output) == (name, name)
-    assert first.judged is not None
-    assert first.judged.error == pytest.approx(2e-3, rel=0.1)
+    assert first.deviation is not None
+    assert first.deviation.error == pytest.approx(2e-3, rel=0.1)
 
 
 def test_outputs_alone_are_checked_end_to_end(no_device: None) -> None:
@@ -166,10 +166,10 @@ def test_a_candidates_precision_makes_its_bounds() -> None:
         assert (report.state, report.precision) == ("right", "fp16"), report.summary
     coarse = pumice.validate(parts(), [X], candidate=halves, candidate_precision=("fp16", "fp16"))
     assert coarse.ok
-    assert coarse.rows[0].judged is not None
-    fine = pumice.validate(parts(), [X], candidate=halves, candidate_precision="fp16").rows[0].judged
+    assert coarse.rows[0].deviation is not None
+    fine = pumice.validate(parts(), [X], candidate=halves, candidate_precision="fp16").rows[0].deviation
     assert fine is not None
-    assert coarse.rows[0].judged.allowed > fine.allowed
+    assert coarse.rows[0].deviation.allowed > fine.allowed
 
 
 def test_a_model_of_float16_is_checked_as_it_declares() -> None:

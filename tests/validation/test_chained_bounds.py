@@ -13,13 +13,13 @@ import pumice
 from corpus import store
 from corpus.case import arrays
 from onnx_models import model, node, value
-from pumice.validation.bounds.bounded import Bounded
+from pumice.validation.bounds.bounded_tensor import BoundedTensor
 from pumice.validation.bounds.float_types import ProgramTypes
-from pumice.validation.bounds.registry import Call, find_rule
-from pumice.validation.bounds.rule_runner import bounded_input
+from pumice.validation.bounds.rule_registry import OperatorCall, find_rule
+from pumice.validation.bounds.rule_runner import make_bounded_input
 from pumice.validation.deviation import Deviation, compare_tensor
 from pumice.validation.live_values import LiveValues
-from pumice.validation.reference import Reference
+from pumice.validation.reference import ReferenceModel
 from pumice.validation.stored_outputs import compare_stored_outputs
 from validation.test_no_false_alarms import names
 
@@ -85,13 +85,13 @@ def in_halves(weights: dict[str, Array], x: Array) -> Array:
     return x
 
 
-def by_rules(source: onnx.ModelProto, x: Array, actual: Array, sampled: bool) -> tuple[Deviation, Bounded]:
-    reference = Reference(source, None, "fp16")
+def by_rules(source: onnx.ModelProto, x: Array, actual: Array, sampled: bool) -> tuple[Deviation, BoundedTensor]:
+    reference = ReferenceModel(source, None, "fp16")
     chain = LiveValues(reference, reference.chained, {"x": x}, sampled)
     for one in reference.nodes:
         chain.values.update(chain.run(one))
     expected = chain["y"]
-    assert isinstance(expected, Bounded)
+    assert isinstance(expected, BoundedTensor)
     return compare_tensor(actual, expected, reference.chained.types), expected
 
 
@@ -105,7 +105,9 @@ def test_an_error_that_many_elements_share_is_added_up(seed: int) -> None:
     assert not alone.ok
     assert together.ok
     deviation = np.sqrt(np.mean(np.square(actual - expected.value)))
-    assert 0.25 < deviation / np.sqrt(np.mean(np.square(expected.errors()))) < 0.6  # RMS of a rounding: 0.4 of the max
+    assert (
+        0.25 < deviation / np.sqrt(np.mean(np.square(expected.get_errors()))) < 0.6
+    )  # RMS of a rounding: 0.4 of the max
 
 
 def test_a_fault_is_beyond_what_dependent_errors_make() -> None:
@@ -175,19 +177,19 @@ def test_what_constants_make_keeps_its_errors_in_matmuls() -> None:
     weights = {"a": random.standard_normal((16, 16)), "b": random.standard_normal((16, 16))}
     weights = {name: one.astype(np.float32) for name, one in weights.items()}
     nodes = [node("MatMul", ["a", "b"], ["m"], name="folded"), node("MatMul", ["x", "m"])]
-    reference = Reference(model(nodes, [value("x", (1, 16))], constants=weights), None, "fp16")
+    reference = ReferenceModel(model(nodes, [value("x", (1, 16))], constants=weights), None, "fp16")
     chain = LiveValues(reference, reference.chained, {"x": np.ones((1, 16), np.float32)})
     made = chain.run(reference.nodes[0])["m"]
-    assert isinstance(made, Bounded)
+    assert isinstance(made, BoundedTensor)
     chain.values["m"] = made.as_constant()
-    exact = Bounded(made.value, None, made.dtype, True)
+    exact = BoundedTensor(made.value, None, made.dtype, True)
     with_errors = chain.run(reference.nodes[1])["y"]
     chain.values["m"] = exact
     without = chain.run(reference.nodes[1])["y"]
-    assert isinstance(with_errors, Bounded)
-    assert isinstance(without, Bounded)
-    lost = np.sqrt(np.square(with_errors.errors()) - np.square(without.errors()))
-    np.testing.assert_allclose(lost, np.sqrt(np.sum(np.square(made.errors()), 0))[None], rtol=0.2)
+    assert isinstance(with_errors, BoundedTensor)
+    assert isinstance(without, BoundedTensor)
+    lost = np.sqrt(np.square(with_errors.get_errors()) - np.square(without.get_errors()))
+    np.testing.assert_allclose(lost, np.sqrt(np.sum(np.square(made.get_errors()), 0))[None], rtol=0.2)
 
 
 @pytest.mark.parametrize(
@@ -207,15 +209,15 @@ def test_errors_of_four_deviations_are_within_four_errors(
     rule = find_rule(op)
     assert rule is not None
 
-    def run(v: Array, e: Array | None) -> Bounded:
-        made: Bounded = rule(Call(op, [Bounded(v, e, np.float32)], attributes, 17, types))[0]
+    def run(v: Array, e: Array | None) -> BoundedTensor:
+        made: BoundedTensor = rule(OperatorCall(op, [BoundedTensor(v, e, np.float32)], attributes, 17, types))[0]
         return made
 
     value_of, errors = np.float64(x), np.float64(error)
     made = run(value_of, errors)
     for sign in (-1, 1):
-        moved = run(value_of + sign * types.expand_error(errors), None)
-        assert (np.abs(moved.value - made.value) <= types.expand_error(made.errors()) * (1 + 1e-9)).all()
+        moved = run(value_of + sign * types.to_max_deviation(errors), None)
+        assert (np.abs(moved.value - made.value) <= types.to_max_deviation(made.get_errors()) * (1 + 1e-9)).all()
 
 
 def test_what_follows_an_overflow_is_unproved_and_not_wrong(context: pumice.Context) -> None:
@@ -237,11 +239,11 @@ def test_what_follows_an_overflow_is_unproved_and_not_wrong(context: pumice.Cont
 
 
 def test_inputs_are_as_they_are_or_rounded() -> None:
-    reference = Reference(model([node("Relu")], [value("x", (4,))]), None, "fp16")
+    reference = ReferenceModel(model([node("Relu")], [value("x", (4,))]), None, "fp16")
     x = np.float32([1.1, 1.2, 1.3, 1.4])
     chain = LiveValues(reference, reference.chained, {"x": x}, sampled=True)
-    given = bounded_input(x, reference.chained.types)
+    given = make_bounded_input(x, reference.chained.types)
     made = chain.run(reference.nodes[0])["y"]
-    assert isinstance(given, Bounded)
-    assert isinstance(made, Bounded)
-    assert (made.errors() >= given.errors()).all()
+    assert isinstance(given, BoundedTensor)
+    assert isinstance(made, BoundedTensor)
+    assert (made.get_errors() >= given.get_errors()).all()

@@ -10,9 +10,9 @@ import pytest
 
 import pumice
 from onnx_models import model, node, value
-from pumice.validation.bounds.bounded import Bounded
+from pumice.validation.bounds.bounded_tensor import BoundedTensor
 from pumice.validation.bounds.float_types import BFLOAT16, FLOAT16, FLOAT32, ProgramTypes
-from pumice.validation.bounds.rule_runner import Runner, bounded_constant
+from pumice.validation.bounds.rule_runner import RuleRunner, make_bounded_constant
 
 FLOAT = np.float32
 BEYOND = FLOAT(3.4e38)  # bfloat16's largest number is 3.3895e38
@@ -34,13 +34,13 @@ def test_a_constant_beyond_bfloat16_is_off_by_its_distance_to_the_limit() -> Non
         np.inf,
     ]
     assert FLOAT16.store_constant([1e5, 0.1]).tolist() == [1e5, float(np.float16(0.1))]
-    assert FLOAT32.storage_error([BEYOND]).tolist() == [0]
-    made = bounded_constant(ROW, ProgramTypes("bf16"))
+    assert FLOAT32.compute_storage_error([BEYOND]).tolist() == [0]
+    made = make_bounded_constant(ROW, ProgramTypes("bf16"))
     assert made.error is not None
     assert made.error.tolist() == [0, 0, float(BEYOND) - BFLOAT16.largest, 0]
-    rounded = bounded_constant(ROW, ProgramTypes("bf16").inside_fused_kernel("rounded"))
+    rounded = make_bounded_constant(ROW, ProgramTypes("bf16").for_fused_kernel("rounded"))
     assert rounded.value.tolist() == [1, 2, BFLOAT16.largest, 4]
-    assert bounded_constant(ROW, ProgramTypes("fp16")).error is None
+    assert make_bounded_constant(ROW, ProgramTypes("fp16")).error is None
 
 
 MAPS: dict[str, tuple[list[Any], dict[str, Any]]] = {
@@ -73,8 +73,8 @@ def test_of_a_matmul_with_it_nothing_is_known(context: pumice.Context, shape: tu
     report = report_of(context, "bf16", [node("MatMul", ["x", "w"], ["y"])], FLOAT(1e-3) * X, w=w)
     assert report.state == "unproved"
     row = report.rows[0]
-    assert row.judged is not None
-    assert (row.judged.unknown, row.judged.ok) == (2, True)
+    assert row.deviation is not None
+    assert (row.deviation.unknown, row.deviation.ok) == (2, True)
 
 
 @pytest.mark.parametrize("nodes", [1, 2])
@@ -120,10 +120,12 @@ OTHERS = [
 @pytest.mark.parametrize(("made", "given", "opset"), OTHERS, ids=[one[0].op_type for one in OTHERS])
 def test_attribute_numbers_are_clamped_likewise(made: Any, given: Any, opset: int) -> None:
     dtype = np.dtype(given.dtype)
-    (found,) = Runner({"": opset}, ProgramTypes("bf16")).run_node(made, [Bounded(given, None, dtype, stored=True)], {})
-    assert isinstance(found, Bounded)
+    (found,) = RuleRunner({"": opset}, ProgramTypes("bf16")).run_node(
+        made, [BoundedTensor(given, None, dtype, stored=True)], {}
+    )
+    assert isinstance(found, BoundedTensor)
     with np.errstate(all="ignore"):
-        error = found.errors()[found.value > 1e38]
+        error = found.get_errors()[found.value > 1e38]
     assert ((error > 1e35) & (error < 1e37)).all()
 
 

@@ -11,20 +11,22 @@ from onnx import TensorProto, helper
 
 import pumice
 from contrib_nodes import Array, Case, random
-from pumice.validation.bounds.bounded import Bounded
+from pumice.validation.bounds.bounded_tensor import BoundedTensor
 from pumice.validation.bounds.float_types import ProgramTypes
-from pumice.validation.bounds.rule_runner import Runner, bounded_input
+from pumice.validation.bounds.rule_runner import RuleRunner, make_bounded_input
 
 PRECISIONS = ("fp32", "fp16", "bf16")
 HEADS, GROUPS, WIDE = 4, 2, 8
 STEPS, BATCH, SIZE, HIDDEN = 4, 3, 5, 4
 
 
-def ruled(proto: onnx.ModelProto, inputs: dict[str, Array]) -> list[Bounded]:
+def ruled(proto: onnx.ModelProto, inputs: dict[str, Array]) -> list[BoundedTensor]:
     types = ProgramTypes("fp32")
     opsets = {one.domain: one.version for one in proto.opset_import}
     names = [one.name for one in proto.graph.input]
-    return Runner(opsets, types).run_graph(proto.graph, [bounded_input(inputs[name], types) for name in names], {})
+    return RuleRunner(opsets, types).run_graph(
+        proto.graph, [make_bounded_input(inputs[name], types) for name in names], {}
+    )
 
 
 def expected_of(proto: onnx.ModelProto, inputs: dict[str, Array]) -> list[Array]:
@@ -69,7 +71,7 @@ SINKS = {
 def test_a_sink_of_grouped_heads(context: pumice.Context, name: str) -> None:
     case = SINKS[name]
     for made, expected in zip(ruled(case.model, case.inputs), expected_of(case.model, case.inputs), strict=True):
-        np.testing.assert_array_less(np.abs(made.value - expected), made.errors() + 1e-6)
+        np.testing.assert_array_less(np.abs(made.value - expected), made.get_errors() + 1e-6)
     check(context, case.model, case.inputs)
 
 
@@ -101,7 +103,7 @@ def test_rows_of_a_table_in_blocks(
     wide = [np.repeat(one, 16, along) for one in (points, scales)]
     (made,) = ruled(proto, {"i": indices})
     expected = np.take((codes - wide[0]) * wide[1], indices, gather)
-    np.testing.assert_array_less(np.abs(made.value - expected), made.errors() + 1e-6)
+    np.testing.assert_array_less(np.abs(made.value - expected), made.get_errors() + 1e-6)
     check(context, proto, {"i": indices})
 
 
@@ -142,5 +144,5 @@ def test_a_dynamically_quantized_lstm(context: pumice.Context, direction: str, g
     inputs = {"x": random(STEPS, BATCH, SIZE)}
     case = Case("DynamicQuantizeLSTM", inputs, used, "y,y_h,y_c", order=order, **attributes)
     for made, expected in zip(ruled(case.model, inputs), expected_of(case.model, inputs), strict=True):
-        np.testing.assert_array_less(np.abs(made.value - expected), made.errors() + 0.01)
+        np.testing.assert_array_less(np.abs(made.value - expected), made.get_errors() + 0.01)
     check(context, case.model, inputs)

@@ -46,7 +46,7 @@ def counting(limit: str, constants: dict[str, Any], as_node: bool = False) -> on
 def test_loops_without_a_count_have_a_limit(
     limit: str, constants: dict[str, Any], expected: float | None, as_node: bool
 ) -> None:
-    assert loop_limits.loop_timeout(counting(limit, dict(constants), as_node and bool(limit)), None) == expected
+    assert loop_limits.find_loop_timeout(counting(limit, dict(constants), as_node and bool(limit)), None) == expected
 
 
 def test_a_loop_inside_another_one_is_found() -> None:
@@ -55,7 +55,7 @@ def test_a_loop_inside_another_one_is_found() -> None:
     choice = node("If", ["c"], ["z"], then_branch=outside, else_branch=outside)
     for limit, expected in ((np.array(3), None), (LONG, loop_limits.MAX_LOOP_SECONDS)):
         inputs = [value("x", (4,)), value("c", (), TensorProto.BOOL)]
-        assert loop_limits.loop_timeout(model([choice], inputs, ("z",), {"m": limit}), None) == expected
+        assert loop_limits.find_loop_timeout(model([choice], inputs, ("z",), {"m": limit}), None) == expected
 
 
 @pytest.mark.parametrize("mode", ["both", "chained", "bisect"])

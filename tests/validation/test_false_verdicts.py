@@ -11,7 +11,7 @@ import pytest
 
 import pumice
 from onnx_models import model, node, value
-from pumice.validation.bounds.bounded import Bounded
+from pumice.validation.bounds.bounded_tensor import BoundedTensor
 from pumice.validation.bounds.float_types import DeclaredTypes, ProgramTypes
 from pumice.validation.deviation import compare_tensor
 
@@ -161,7 +161,7 @@ def test_what_is_no_number_is_wrong_where_the_bound_is_finite(number: float, dty
     spoilt = x.astype(dtype)
     spoilt[5] = number
     for error in (None, np.full(8, 0.5), np.full(8, 100.0)):
-        found = compare_tensor(spoilt, Bounded(x, error, dtype), DeclaredTypes())
+        found = compare_tensor(spoilt, BoundedTensor(x, error, dtype), DeclaredTypes())
         assert found.kind == ("NaN made" if np.isnan(number) else "infinity made")
 
 
@@ -186,7 +186,7 @@ def test_infinity_stands_for_numbers_that_round_to_it(reference: float, error: f
     for types in (DeclaredTypes(), ProgramTypes("fp16"), ProgramTypes("fp16").with_independent_errors()):
         kept = types.storage_type(HALF).unit * abs(reference)
         whole = np.hypot(error, kept) if types.independent_errors else error + kept
-        expected = Bounded(np.float64([reference, 1.0]), np.float64([whole, 0.0]), HALF)
+        expected = BoundedTensor(np.float64([reference, 1.0]), np.float64([whole, 0.0]), HALF)
         assert compare_tensor(HALF([np.inf, 1.0]), expected, types).ok == is_right, types
 
 

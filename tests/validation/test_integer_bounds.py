@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from onnx import helper
 
-from pumice.validation.bounds.bounded import Bounded
+from pumice.validation.bounds.bounded_tensor import BoundedTensor
 from pumice.validation.bounds.float_types import ProgramTypes
-from pumice.validation.bounds.registry import Undecided, Unproved
-from pumice.validation.bounds.rule_runner import Runner
+from pumice.validation.bounds.rule_registry import UndecidedError, UnprovedError
+from pumice.validation.bounds.rule_runner import RuleRunner
 
 SHAPE = (64,)
 DTYPES = ("int8", "uint8", "int32", "int64")
@@ -50,18 +50,19 @@ def moved(value: Any, error: Any, random: np.random.Generator) -> Any:
     return np.where(choice == 0, low, np.where(choice == 1, value, high)).astype(value.dtype)
 
 
-def made(op: str, values: list[Any], errors: list[Any], **attributes: Any) -> Bounded | None:
+def made(op: str, values: list[Any], errors: list[Any], **attributes: Any) -> BoundedTensor | None:
     """Evaluate the rule; return None if it is inconclusive."""
     names = [f"x{i}" for i in range(len(values))]
     proto = helper.make_node(op, names, ["y"], name="n", **attributes)
     given: list[Any] = [
-        Bounded(value, error if error.any() else None, value.dtype) for value, error in zip(values, errors, strict=True)
+        BoundedTensor(value, error if error.any() else None, value.dtype)
+        for value, error in zip(values, errors, strict=True)
     ]
     try:
-        (result,) = Runner({"": 21}, ProgramTypes()).run_node(proto, given, dict(zip(names, given, strict=True)))
-    except (Undecided, Unproved):
+        (result,) = RuleRunner({"": 21}, ProgramTypes()).run_node(proto, given, dict(zip(names, given, strict=True)))
+    except (UndecidedError, UnprovedError):
         return None
-    assert isinstance(result, Bounded)
+    assert isinstance(result, BoundedTensor)
     return result
 
 
@@ -77,7 +78,7 @@ def check(op: str, function: Any, values: list[Any], random: np.random.Generator
             function(*(moved(value, error, random) for value, error in zip(values, errors, strict=True)))
         )
         apart = np.abs(other.astype(object) - exact.astype(object)) if exact.dtype != bool else other != exact
-        if beyond := (apart.astype(float) > result.errors()).nonzero()[0].tolist():
+        if beyond := (apart.astype(float) > result.get_errors()).nonzero()[0].tolist():
             given = [value[beyond[0]] for value in values], [error[beyond[0]] for error in errors]
             pytest.fail(f"{op} of {given[0]} with errors {given[1]}: {exact[beyond[0]]} or {other[beyond[0]]}")
 

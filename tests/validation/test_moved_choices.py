@@ -9,9 +9,9 @@ import pytest
 
 import pumice
 from onnx_models import model, node, value
-from pumice.validation.bounds.bounded import Bounded
+from pumice.validation.bounds.bounded_tensor import BoundedTensor
 from pumice.validation.bounds.float_types import ProgramTypes
-from pumice.validation.bounds.rule_runner import Runner
+from pumice.validation.bounds.rule_runner import RuleRunner
 from pumice.validation.deviation import compare_tensor
 
 Array = np.ndarray[Any, Any]
@@ -19,23 +19,23 @@ FLOAT = np.float32
 NEAR = 1e-3  # an error that leaves equal numbers undecided
 
 
-def run(op: str, *inputs: Bounded, opset: int = 18, outputs: int = 1, **attributes: Any) -> list[Any]:
+def run(op: str, *inputs: BoundedTensor, opset: int = 18, outputs: int = 1, **attributes: Any) -> list[Any]:
     """Evaluate the rules of one operator."""
     names = [f"i{k}" for k in range(len(inputs))]
     made = node(op, names, [f"o{k}" for k in range(outputs)], **attributes)
-    return list(Runner({"": opset}, ProgramTypes("fp32")).run_node(made, list(inputs), {}))
+    return list(RuleRunner({"": opset}, ProgramTypes("fp32")).run_node(made, list(inputs), {}))
 
 
-def near(numbers: Any) -> Bounded:
+def near(numbers: Any) -> BoundedTensor:
     array = np.asarray(numbers, np.float64)
-    return Bounded(array, np.full(array.shape, NEAR), FLOAT)
+    return BoundedTensor(array, np.full(array.shape, NEAR), FLOAT)
 
 
-def exact(numbers: Any) -> Bounded:
-    return Bounded(np.asarray(numbers), None)
+def exact(numbers: Any) -> BoundedTensor:
+    return BoundedTensor(np.asarray(numbers), None)
 
 
-def is_right(actual: Any, expected: Bounded) -> bool:
+def is_right(actual: Any, expected: BoundedTensor) -> bool:
     found = compare_tensor(np.asarray(actual, expected.dtype), expected, ProgramTypes("fp32"))
     return found.ok and found.verdict == "right"
 
@@ -63,7 +63,7 @@ REPEATS = [
 
 
 @pytest.mark.parametrize(("op", "more", "attributes"), REPEATS, ids=[one[0] for one in REPEATS])
-def test_a_choice_that_is_repeated_may_be_the_other_one(op: str, more: list[Bounded], attributes: Any) -> None:
+def test_a_choice_that_is_repeated_may_be_the_other_one(op: str, more: list[BoundedTensor], attributes: Any) -> None:
     _, indices = run("TopK", near([[1, 1, -5, 3]]), exact(np.array([4])), outputs=2)
     (made,) = run(op, indices, *more, **attributes)
     assert is_right([[3, 0, 1, 2]] * 2, made)

@@ -13,8 +13,8 @@ import pytest
 
 import pumice
 from provable_models import FAMILIES, Draft, Drawn, ints
-from pumice.validation.bounds.bounded import Bounded
-from pumice.validation.bounds.registry import RULES, Call, Undecided
+from pumice.validation.bounds.bounded_tensor import BoundedTensor
+from pumice.validation.bounds.rule_registry import RULES, OperatorCall, UndecidedError
 
 PRECISIONS = {"fp32": 2.0**-24, "fp16": 2.0**-11, "bf16": 2.0**-8}
 QUICK, ALL = 3, 40  # seeds per family
@@ -206,7 +206,9 @@ def test_sums_that_count_as_exact_are_so_in_any_order(seed: int) -> None:
     terms, most = int(random.integers(2, 200)), float(random.choice([3, 200, 2000, 1e6]))
     a, b = (np.round(random.uniform(-most, most, terms)) * 2.0 ** random.integers(-8, 3) for _ in range(2))
     product = RULES["MatMul"](
-        Call("MatMul", [Bounded(a[None].astype(np.float32)), Bounded(b[:, None].astype(np.float32))])
+        OperatorCall(
+            "MatMul", [BoundedTensor(a[None].astype(np.float32)), BoundedTensor(b[:, None].astype(np.float32))]
+        )
     )[0]
     exact = product.exact_sums is not None and bool(product.exact_sums.all())
     assert exact or most > 3  # sums of such small numbers always are
@@ -250,14 +252,14 @@ def test_boxes_that_are_decided_stay_so_within_their_errors() -> None:
         off, off_score = random.choice([0, 1e-4, 1e-2]), random.choice([0, 1e-3])
         overlap, least = (np.float32(random.choice(one)) for one in ([0.5, 0.25, 1 / 3, 0], [0.25, 0.1]))
         given = [
-            Bounded(boxes[None], np.full((1, 6, 4), off)),
-            Bounded(scores[None, None], np.full((1, 1, 6), off_score)),
+            BoundedTensor(boxes[None], np.full((1, 6, 4), off)),
+            BoundedTensor(scores[None, None], np.full((1, 1, 6), off_score)),
         ]
-        numbers = [Bounded(np.array([one]), None, None, constant=True) for one in (overlap, least)]
-        call = Call("NonMaxSuppression", [*given, Bounded(np.array([6])), *numbers])
+        numbers = [BoundedTensor(np.array([one]), None, None, constant=True) for one in (overlap, least)]
+        call = OperatorCall("NonMaxSuppression", [*given, BoundedTensor(np.array([6])), *numbers])
         try:
             (made,) = RULES["NonMaxSuppression"](call)
-        except Undecided:
+        except UndecidedError:
             continue
         decided += 1
         for _ in range(5):

@@ -10,22 +10,22 @@ import pytest
 from onnx import TensorProto, helper
 
 import pumice
-from pumice.validation.bounds.bounded import Bounded
+from pumice.validation.bounds.bounded_tensor import BoundedTensor
 from pumice.validation.bounds.float_types import ProgramTypes
-from pumice.validation.bounds.registry import Call, Undecided, find_rule
-from pumice.validation.bounds.rule_runner import bounded_input
+from pumice.validation.bounds.rule_registry import OperatorCall, UndecidedError, find_rule
+from pumice.validation.bounds.rule_runner import make_bounded_input
 from pumice.validation.deviation import RIGHT, compare_tensor
 
 Array = np.ndarray[Any, Any]
-OWN = ("HashProjection", "SuppressBoxes")
+OWN = ("HashProjection", "SoftNMS")
 
 
-def bounded(op: str, arrays: list[Array | None], **attributes: Any) -> list[Bounded]:
+def bounded(op: str, arrays: list[Array | None], **attributes: Any) -> list[BoundedTensor]:
     types = ProgramTypes("fp32")
     found = find_rule(op, "pumice")
     assert found is not None
-    given = [None if one is None else bounded_input(one, types) for one in arrays]
-    return found(Call(f"pumice::{op}", given, attributes, 1, types))
+    given = [None if one is None else make_bounded_input(one, types) for one in arrays]
+    return found(OperatorCall(f"pumice::{op}", given, attributes, 1, types))
 
 
 def on_device(context: pumice.Context, op: str, arrays: list[Array | None], outputs: int, **attributes: Any) -> Any:
@@ -55,7 +55,7 @@ def test_hashes_are_exact(context: pumice.Context, length: int, weighted: bool) 
         arrays = [floats(random, 2, 5), x, floats(random, 3) if weighted else None]
         (expected,) = bounded("HashProjection", arrays)
         (made,) = on_device(context, "HashProjection", arrays, 1)
-        assert expected.exact
+        assert expected.is_exact
         assert compare_tensor(made, expected, ProgramTypes("fp32")).verdict == RIGHT
         assert not compare_tensor(1 - made, expected, ProgramTypes("fp32")).ok
 
@@ -76,13 +76,13 @@ def test_boxes_are_exact_and_scores_within_the_error_of_overlaps(context: pumice
     for seed in range(12):
         for most in (-1, 2):
             arrays = boxes_of(seed)
-            made = on_device(context, "SuppressBoxes", arrays, 4, most=most, **numbers)
+            made = on_device(context, "SoftNMS", arrays, 4, most=most, **numbers)
             try:
-                expected = bounded("SuppressBoxes", arrays, most=most, **numbers)
-            except Undecided:
+                expected = bounded("SoftNMS", arrays, most=most, **numbers)
+            except UndecidedError:
                 continue
             decided += 1
-            assert [one.exact for one in expected] == [True, expected[1].exact, True, True]
+            assert [one.is_exact for one in expected] == [True, expected[1].is_exact, True, True]
             for result, one in zip(made, expected, strict=True):
                 assert compare_tensor(result, one, ProgramTypes("fp32")).ok
             for j in range(4):  # a wrong result is found
@@ -96,12 +96,12 @@ def test_scores_that_rounding_may_order_otherwise_are_undecided() -> None:
     arrays = boxes_of(0)
     numbers = {"method": "linear", "threshold": 0.0, "least": 0.0, "overlap": 0.3}
     types = ProgramTypes("fp32")
-    scores = Bounded(arrays[1], np.full((9, 3), 0.2), np.float32)
-    found = find_rule("SuppressBoxes", "pumice")
+    scores = BoundedTensor(arrays[1], np.full((9, 3), 0.2), np.float32)
+    found = find_rule("SoftNMS", "pumice")
     assert found is not None
-    given = [bounded_input(arrays[0], types), scores, bounded_input(arrays[2], types)]
-    with pytest.raises(Undecided, match="too close|about as large"):
-        found(Call("pumice::SuppressBoxes", given, numbers, 1, types))
+    given = [make_bounded_input(arrays[0], types), scores, make_bounded_input(arrays[2], types)]
+    with pytest.raises(UndecidedError, match="too close|about as large"):
+        found(OperatorCall("pumice::SoftNMS", given, numbers, 1, types))
 
 
 def test_a_file_with_these_operators_is_proved() -> None:
@@ -109,7 +109,7 @@ def test_a_file_with_these_operators_is_proved() -> None:
     nodes = [
         helper.make_node("HashProjection", ["seeds", "x"], ["bits"], "hash", domain="pumice"),
         helper.make_node(
-            "SuppressBoxes",
+            "SoftNMS",
             ["boxes", "scores", "images"],
             ["chosen", "low", "first", "class"],
             "boxes",

@@ -13,7 +13,7 @@ import pumice
 from corpus import store
 from corpus.case import arrays
 from pumice.validation import model_validation
-from pumice.validation.bounds.bounded import Bounded
+from pumice.validation.bounds.bounded_tensor import BoundedTensor
 from pumice.validation.deviation import compare_tensor
 from pumice.validation.reference import ReferenceNode
 
@@ -76,7 +76,7 @@ def test_eight_units_in_one_element_are_found_in_95_of_100_nodes(
     def spoilt(
         self: model_validation.ModelValidation, node: ReferenceNode, name: str, actual: Any, expected: Any
     ) -> Any:
-        if isinstance(expected, Bounded) and expected.is_float and actual.dtype == np.float32:
+        if isinstance(expected, BoundedTensor) and expected.is_float and actual.dtype == np.float32:
             places = np.flatnonzero(np.isfinite(actual) & (actual != 0))
             if places.size:
                 kept = self.types.storage_type(actual.dtype)
@@ -106,7 +106,7 @@ def test_in_fp32_eight_units_are_found_where_no_right_element_is_as_far_off(
     def spoilt(
         self: model_validation.ModelValidation, node: ReferenceNode, name: str, actual: Any, expected: Any
     ) -> Any:
-        if isinstance(expected, Bounded) and expected.is_float and actual.dtype == np.float32:
+        if isinstance(expected, BoundedTensor) and expected.is_float and actual.dtype == np.float32:
             places = np.flatnonzero(np.isfinite(actual) & (actual != 0))
             if places.size:
                 units = 2.0 ** (np.floor(np.log2(np.abs(actual.flat[places].astype(np.float64)))) - 20)  # 8 of 2^-23

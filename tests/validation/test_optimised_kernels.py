@@ -97,7 +97,7 @@ def test_a_node_that_is_wrong_where_nobody_runs_it_leaves_the_verdict_alone(
 ) -> None:
     from pumice.validation.tensor_sources import DeviceTensors
 
-    made = DeviceTensors.tensors
+    made = DeviceTensors.compute_tensors
 
     def spoilt(self: DeviceTensors, inputs: dict[str, Any]) -> dict[str, Any]:
         results = made(self, inputs)
@@ -105,7 +105,7 @@ def test_a_node_that_is_wrong_where_nobody_runs_it_leaves_the_verdict_alone(
         results["n"][0, 1, 2, 3] += 1
         return results
 
-    monkeypatch.setattr(DeviceTensors, "tensors", spoilt)
+    monkeypatch.setattr(DeviceTensors, "compute_tensors", spoilt)
     report = pumice.validate(chain(), [image()], context=context)
     assert {row.node for row in report.rows if row.verdict == "wrong"} >= {"norm"}
     assert report.state == "right" and report.ok and report.first_divergence is None

@@ -11,8 +11,8 @@ import pytest
 
 import pumice
 from onnx_models import gemm
-from pumice.validation.page import make_notebook_view, make_page
-from pumice.validation.view.charts import describe_fp16_overflow, error_chart, range_chart
+from pumice.validation.html_page import make_notebook_view, make_page
+from pumice.validation.view.charts import describe_fp16_overflow, draw_error_chart, draw_range_chart
 from pumice.validation.view.graph_drawing import HEIGHT, WIDTH, compute_layout, draw_graph
 from report_records import HOSTILE, long_record, overflowing, report_of
 
@@ -252,14 +252,14 @@ def test_what_is_read_from_afar_is_named(record: Any) -> None:
 
 def test_every_tensor_is_on_the_chart(record: Any) -> None:
     rows = long_record(record, 2000)["rows"]
-    chart = error_chart(rows)
+    chart = draw_error_chart(rows)
     assert "2000 tensors, 1 beyond it" in chart
     assert len(re.findall("h0", chart)) == 1999
     assert "nan" not in chart
 
 
 def test_ranges_are_against_fp16(record: Any) -> None:
-    chart = range_chart(record["rows"])
+    chart = draw_range_chart(record["rows"])
     assert "65504" in chart
     # The node's tensor, and the same tensor as the optimised program's kernel stores it.
     assert [row["program"] for row in record["rows"] if describe_fp16_overflow(row["statistics"])] == [

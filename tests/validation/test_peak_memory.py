@@ -14,11 +14,11 @@ import pytest
 import pumice
 from onnx_models import model, node, value
 from pumice.validation import streaming
-from pumice.validation.bounds import block_ranges, blockwise, bounded, lazy_values
-from pumice.validation.bounds.bounded import Bounded
+from pumice.validation.bounds import block_ranges, blockwise, bounded_tensor, lazy_values
+from pumice.validation.bounds.bounded_tensor import BoundedTensor
 from pumice.validation.bounds.float_types import ProgramTypes
 from pumice.validation.bounds.lazy_values import BlockAssembler, PackedValue, pack_value
-from pumice.validation.bounds.rule_runner import Runner
+from pumice.validation.bounds.rule_runner import RuleRunner
 
 FLOAT = np.float32
 SIDE = 512
@@ -107,7 +107,7 @@ def peak(context: pumice.Context, proto: onnx.ModelProto, precision: str, mode: 
 
 @pytest.fixture
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (block_ranges, lazy_values, blockwise, bounded):
+    for module in (block_ranges, lazy_values, blockwise, bounded_tensor):
         monkeypatch.setattr(module, "BLOCK_ELEMENTS", SMALL)
     monkeypatch.setattr(blockwise, "MIN_BLOCK_ROWS", 16)
 
@@ -131,10 +131,10 @@ def test_twice_the_largest_activations_are_kept(
     )
 
 
-def numbers(count: int = 1 << 15) -> tuple[Any, Bounded]:
+def numbers(count: int = 1 << 15) -> tuple[Any, BoundedTensor]:
     random = np.random.default_rng(0)
     exact = random.standard_normal(count)
-    return exact.astype(FLOAT), Bounded(exact, np.abs(exact) * 1e-7, FLOAT)
+    return exact.astype(FLOAT), BoundedTensor(exact, np.abs(exact) * 1e-7, FLOAT)
 
 
 def test_what_is_packed_bounds_what_it_was(small_blocks: None) -> None:
@@ -142,14 +142,14 @@ def test_what_is_packed_bounds_what_it_was(small_blocks: None) -> None:
     device, exact = numbers()
     kept = pack_value(exact, device)
     assert isinstance(kept, PackedValue)
-    assert (np.abs(kept.value - exact.value) + exact.errors() <= kept.errors()).all()
-    assert (kept.errors() <= exact.errors() * (1 + 1e-6)).all()
+    assert (np.abs(kept.value - exact.value) + exact.get_errors() <= kept.get_errors()).all()
+    assert (kept.get_errors() <= exact.get_errors() * (1 + 1e-6)).all()
 
 
 @pytest.mark.parametrize("spoil", ["infinite", "exact", "large"])
 def test_what_float32_does_not_hold_is_kept_in_float64(small_blocks: None, spoil: str) -> None:
     device, exact = numbers()
-    error = exact.errors().copy()
+    error = exact.get_errors().copy()
     if spoil == "infinite":
         exact.value[20000] = np.inf
     elif spoil == "exact":
@@ -159,7 +159,7 @@ def test_what_float32_does_not_hold_is_kept_in_float64(small_blocks: None, spoil
     kept = pack_value(exact.with_error(error), device)
     assert not isinstance(kept, PackedValue)
     assert kept.value[20000:].tolist() == exact.value[20000:].tolist()
-    assert kept.errors()[20000:].tolist() == error[20000:].tolist()
+    assert kept.get_errors()[20000:].tolist() == error[20000:].tolist()
     assert (np.abs(kept.value[:20000] - exact.value[:20000]) <= 1e-14).all()
 
 
@@ -167,7 +167,7 @@ def test_integers_are_kept_as_they_are(small_blocks: None) -> None:
     whole = np.arange(1 << 15)
     joined = BlockAssembler(whole.shape, whole)
     for index in block_ranges.iter_blocks(whole.shape):
-        joined.add_block(index, Bounded(whole[index]))
+        joined.add_block(index, BoundedTensor(whole[index]))
     assert joined.assemble().value.tolist() == whole.tolist()
 
 
@@ -208,16 +208,16 @@ ATTRIBUTES = {
 SHAPE = (3, 10, 8, 5)
 
 
-def inputs_of(op: str) -> list[Bounded]:
+def inputs_of(op: str) -> list[BoundedTensor]:
     """Return random numbers with errors, of shapes that broadcast to each other."""
     random = np.random.default_rng(len(op))
 
-    def floats(*shape: int) -> Bounded:
+    def floats(*shape: int) -> BoundedTensor:
         value = random.uniform(0.1, 0.9, shape).astype(FLOAT)
-        return Bounded(value, np.abs(value.astype(float)) * random.choice([0.0, 1e-6, 1e-4], shape), FLOAT)
+        return BoundedTensor(value, np.abs(value.astype(float)) * random.choice([0.0, 1e-6, 1e-4], shape), FLOAT)
 
-    def truths(*shape: int) -> Bounded:
-        return Bounded(random.random(shape) < 0.5, (random.random(shape) < 0.1) * 1.0, bool)
+    def truths(*shape: int) -> BoundedTensor:
+        return BoundedTensor(random.random(shape) < 0.5, (random.random(shape) < 0.1) * 1.0, bool)
 
     some = truths if op in WHOLE else floats
     if op in PAIRS:
@@ -243,16 +243,16 @@ def test_blocks_are_evaluated_as_the_whole(monkeypatch: pytest.MonkeyPatch, op: 
     types = ProgramTypes(precision)
     inputs = inputs_of(op)
     proto = onnx.helper.make_node(op, [f"i{k}" for k in range(len(inputs))], ["y"], **ATTRIBUTES.get(op, {}))
-    runner = Runner({"": 23}, types)
+    runner = RuleRunner({"": 23}, types)
     made = []
     for most in (1 << 40, 64):
-        for module in (block_ranges, lazy_values, blockwise, bounded):
+        for module in (block_ranges, lazy_values, blockwise, bounded_tensor):
             monkeypatch.setattr(module, "BLOCK_ELEMENTS", most)
         plan = blockwise.plan_blocks(op, 23, ATTRIBUTES.get(op, {}), inputs, 1)
         assert (plan is None) == (most > 64)
         made.append(runner.run_node(proto, list(inputs), {})[0])
     whole, joined = made
-    assert isinstance(whole, Bounded) and isinstance(joined, Bounded)
+    assert isinstance(whole, BoundedTensor) and isinstance(joined, BoundedTensor)
     np.testing.assert_allclose(joined.value, whole.value, rtol=1e-14, strict=True)
-    np.testing.assert_allclose(joined.errors(), whole.errors(), rtol=1e-7, atol=1e-300)
+    np.testing.assert_allclose(joined.get_errors(), whole.get_errors(), rtol=1e-7, atol=1e-300)
     assert (joined.dtype, joined.stored, joined.constant) == (whole.dtype, whole.stored, whole.constant)

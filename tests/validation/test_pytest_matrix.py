@@ -14,7 +14,7 @@ import pytest
 
 import pumice
 from plugin_project import VALIDATE, PluginProject
-from pumice.plugin.cells import make_cells, matrix_devices, short_name
+from pumice.plugin.cells import make_cells, select_devices, shorten_device_name
 
 TESTS = """
 import os
@@ -91,7 +91,7 @@ HOST = [GPU, SECOND, SOFTWARE]
 
 
 def named(asked: str, infos: Sequence[Any] = HOST, software: bool = False) -> list[int]:
-    return [place.info.index for place in matrix_devices(asked, software, infos) if place.info]
+    return [place.info.index for place in select_devices(asked, software, infos) if place.info]
 
 
 @pytest.mark.parametrize(
@@ -115,22 +115,22 @@ def test_a_name_means_what_it_means_to_a_context(asked: str, software: bool, fou
 @pytest.mark.parametrize("asked", ["all", "discrete", "integrated"])
 def test_a_software_driver_has_to_be_allowed_where_a_gpu_was_asked_for(asked: str) -> None:
     with pytest.raises(pytest.UsageError, match="--pumice-allow-software"):
-        matrix_devices(asked, False, [SOFTWARE])
+        select_devices(asked, False, [SOFTWARE])
     assert named(asked, [SOFTWARE], software=True) == [2]
     with pytest.raises(pytest.UsageError, match="there is no Vulkan device"):
-        matrix_devices(asked, True, [])
+        select_devices(asked, True, [])
 
 
 def test_labels_name_devices_and_tell_equal_ones_apart() -> None:
-    labels = [cell.label for cell in make_cells(matrix_devices("all", True, HOST), ["fp32", "fp16"])]
+    labels = [cell.label for cell in make_cells(select_devices("all", True, HOST), ["fp32", "fp16"])]
     assert labels[:3] == ["NVIDIA_H200.0-fp32", "NVIDIA_H200.0-fp16", "NVIDIA_H200.1-fp32"]
     assert labels[-1] == "llvmpipe-fp16"
-    assert short_name("(odd)") == "device"
+    assert shorten_device_name("(odd)") == "device"
 
 
 def test_tests_run_in_every_cell(plugin_project: PluginProject, context: pumice.Context) -> None:
     plugin_project.write("test_it.py", TESTS)
-    label = short_name(context.info.name)
+    label = shorten_device_name(context.info.name)
     result = plugin_project.run("-v", "-s", f"--pumice-device=uuid:{context.info.uuid}", "--pumice-precision=fp32,fp16")
     result.assert_outcomes(passed=5)
     result.stdout.fnmatch_lines([f"*{context.info.name}*, fp32, fp16*"])

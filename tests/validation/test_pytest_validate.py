@@ -12,7 +12,7 @@ import pumice
 from onnx_models import model, node
 from plugin_project import VALIDATE, PluginProject
 from pumice.plugin import expectations
-from pumice.plugin.cells import short_name
+from pumice.plugin.cells import shorten_device_name
 
 OVERFLOW = """
 import numpy as np
@@ -68,7 +68,7 @@ def test_a_test_validates_in_its_cell(plugin_project: PluginProject, context: pu
     plugin_project.write("test_it.py", VALIDATE)
     result = plugin_project.run("--pumice-precision=fp32,fp16", f"--pumice-device=uuid:{context.info.uuid}")
     result.assert_outcomes(passed=2)
-    label = short_name(context.info.name)
+    label = shorten_device_name(context.info.name)
     result.stdout.fnmatch_lines([f"{label}-{one}: 1 passed; validations: 1 right" for one in ("fp32", "fp16")])
 
 
@@ -94,7 +94,7 @@ def test_the_cell_is_not_an_option(plugin_project: PluginProject) -> None:
     result.stdout.fnmatch_lines(["*pumice_validate: precision: it is the cell's*"])
 
 
-@pytest.mark.skipif(importlib.util.find_spec("pumice.validation.page") is None, reason="there are no pages")
+@pytest.mark.skipif(importlib.util.find_spec("pumice.validation.html_page") is None, reason="there are no pages")
 @pytest.mark.parametrize("isolated", [False, True])
 def test_a_page_shows_all_cells(plugin_project: PluginProject, isolated: bool) -> None:
     large_project(plugin_project)

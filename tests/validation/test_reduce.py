@@ -304,4 +304,4 @@ def test_files_of_others_stay(context: pumice.Context, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     found.save(tmp_path / "empty")
     assert_is_an_example(tmp_path / "empty")
-    assert os.stat(tmp_path / "empty").st_mode & 0o777 == 0o777 & ~onnx_test_folder._umask()
+    assert os.stat(tmp_path / "empty").st_mode & 0o777 == 0o777 & ~onnx_test_folder._get_umask()

@@ -53,7 +53,7 @@ def test_nodes_behind_an_overflow_are_right_by_themselves(context: pumice.Contex
         (name, "right") for name in ("product", "scaled", "less", "tanh")
     ]
     assert {one.node for one in report.findings if one.kind == "overflow"} == {"product"}
-    behind = [row.judged for row in report.rows[1:]]
+    behind = [row.deviation for row in report.rows[1:]]
     assert all(one is not None and math.isfinite(one.actual) for one in behind)
     assert report.as_dict()["options"]["inputs"] == "reference"
 
@@ -86,7 +86,7 @@ def test_what_is_not_checked_is_reported(context: pumice.Context) -> None:
 def test_nodes_are_checked_at_their_own_precision(context: pumice.Context, precision: Any) -> None:
     report = reported(overflowing(), X / FLOAT(1e3), context=context, precision=precision)
     assert report.state == "right"
-    judged = {row.node: row.judged for row in report.rows}
+    judged = {row.node: row.deviation for row in report.rows}
     assert all(one is not None and one.elements for one in judged.values())
     # Multiplication by a power of two is exact, and so is the difference of close numbers.
     assert all(one is not None and one.allowed > 0 for name, one in judged.items() if name in ("product", "tanh"))

@@ -14,9 +14,9 @@ from onnx import TensorProto, helper
 
 import pumice
 from onnx_models import cast_at_boundaries, gemm, model, node, value
-from pumice.validation.bounds.bounded import Bounded
+from pumice.validation.bounds.bounded_tensor import BoundedTensor
 from pumice.validation.bounds.float_types import DeclaredTypes, ProgramTypes
-from pumice.validation.bounds.registry import RULES, Call, Undecided
+from pumice.validation.bounds.rule_registry import RULES, OperatorCall, UndecidedError
 
 FLOAT = np.float32
 Array = np.ndarray[Any, Any]
@@ -57,8 +57,8 @@ def test_a_wrong_node_is_found_beside_other_references(
     first = report.first_divergence
     assert first is not None
     assert (first.node, (first.local is None)) == ("gemm.sum", reference == "fp16")
-    assert first.judged is not None
-    assert first.judged.at == (2, 1)
+    assert first.deviation is not None
+    assert first.deviation.at == (2, 1)
 
 
 def stored(dtype: str = "float32") -> dict[str, Array]:
@@ -388,12 +388,16 @@ def test_a_kernel_that_no_rule_judges_says_why(context: pumice.Context, referenc
 
 @pytest.mark.parametrize("border", [0.5, 0.5001, 0.4999])
 def test_a_border_that_an_error_may_carry_over_is_undecided(border: float) -> None:
-    x = Bounded(np.arange(64.0).reshape(1, 1, 8, 8), None, FLOAT)
+    x = BoundedTensor(np.arange(64.0).reshape(1, 1, 8, 8), None, FLOAT)
     rois = np.array([[0, border, border, 4, 4]])
     attributes = {"pooled_shape": [2, 2], "spatial_scale": 1.0}
-    exact = Call("MaxRoiPool", [x, Bounded(rois, None, FLOAT)], attributes)
+    exact = OperatorCall("MaxRoiPool", [x, BoundedTensor(rois, None, FLOAT)], attributes)
     assert RULES["MaxRoiPool"](exact)
-    with pytest.raises(Undecided, match="between two elements"):
-        RULES["MaxRoiPool"](Call("MaxRoiPool", [x, Bounded(rois, np.full(rois.shape, 1e-3), FLOAT)], attributes))
+    with pytest.raises(UndecidedError, match="between two elements"):
+        RULES["MaxRoiPool"](
+            OperatorCall("MaxRoiPool", [x, BoundedTensor(rois, np.full(rois.shape, 1e-3), FLOAT)], attributes)
+        )
     if border != 0.5:
-        assert RULES["MaxRoiPool"](Call("MaxRoiPool", [x, Bounded(rois, np.full(rois.shape, 1e-5), FLOAT)], attributes))
+        assert RULES["MaxRoiPool"](
+            OperatorCall("MaxRoiPool", [x, BoundedTensor(rois, np.full(rois.shape, 1e-5), FLOAT)], attributes)
+        )

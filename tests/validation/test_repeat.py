@@ -322,18 +322,22 @@ def test_more_results_than_are_kept_still_count() -> None:
     tally = ResultTally()
     for number in range(20):
         tally.add(SAME_RECORDING, np.array([number]))
-    assert (len(tally.kinds), tally.runs(), tally.differing()) == (8, {SAME_RECORDING: 20}, {SAME_RECORDING: 19})
+    assert (len(tally.kinds), tally.count_runs(), tally.count_differing()) == (
+        8,
+        {SAME_RECORDING: 20},
+        {SAME_RECORDING: 19},
+    )
     few = ResultTally(2)
     for number in (0, 1, 2, 2, 0):
         few.add(SAME_RECORDING, np.array([number]))
-    assert (len(few.kinds), few.differs, few.differing()) == (2, True, {SAME_RECORDING: 3})
+    assert (len(few.kinds), few.differs, few.count_differing()) == (2, True, {SAME_RECORDING: 3})
 
 
 def test_a_change_of_shape_is_a_difference() -> None:
     tally = ResultTally()
     for size in (3, 3, 4):
         tally.add(FRESH_CONTEXT, np.zeros(size))
-    assert (tally.differing(), tally.pattern().kind) == ({FRESH_CONTEXT: 1}, "all")
+    assert (tally.count_differing(), tally.find_pattern().kind) == ({FRESH_CONTEXT: 1}, "all")
 
 
 @pytest.mark.parametrize("given", [1, -2, True, 2.0, "3"])

@@ -53,7 +53,7 @@ def test_the_model_is_read_once_for_both_contexts(context: pumice.Context, monke
 
         return counted
 
-    for module in (load, pumice.model.compiled):
+    for module in (load, pumice.model.compiled_model):
         for name in ("load_recipe", "build_recipe_graph"):
             monkeypatch.setattr(module, name, counting(getattr(module, name)))
     with pumice.load(gemm().SerializeToString(), context) as loaded:

@@ -15,10 +15,10 @@ import pytest
 import pumice
 from onnx_models import gemm, model, node, value
 from pumice.base import atomic_files
-from pumice.base.printable_text import shorten_printable
-from pumice.validation.bounds.bounded import Bounded
-from pumice.validation.junit import junit
-from pumice.validation.tensor_statistics import NUM_MAGNITUDE_BINS, NUM_RATIO_BINS, count_ratios, statistics
+from pumice.base.printable_text import shorten_and_escape
+from pumice.validation.bounds.bounded_tensor import BoundedTensor
+from pumice.validation.junit import make_junit_xml
+from pumice.validation.tensor_statistics import NUM_MAGNITUDE_BINS, NUM_RATIO_BINS, compute_statistics, count_ratios
 from report_records import HOSTILE, overflowing, report_of
 from schema_check import faults
 
@@ -99,8 +99,8 @@ def test_an_infinite_error_differs_from_none(context: pumice.Context, spoil: Cal
 
 def test_statistics_of_a_tensor() -> None:
     x = np.array([0, -0.0, 1, -3, 2.0**-24, 70000, np.inf, -np.inf, np.nan], np.float32)
-    expected = Bounded(np.array([0.0, 0, 1, -3, 2.0**-24, 70000, 1e6, -1, 5]))
-    found = statistics(x, expected)
+    expected = BoundedTensor(np.array([0.0, 0, 1, -3, 2.0**-24, 70000, 1e6, -1, 5]))
+    found = compute_statistics(x, expected)
     assert found is not None
     assert (found.zeros, found.nans, found.infinities) == (2, 1, 2)
     assert found.range == (-3.0, 70000.0, 2.0**-24)
@@ -112,17 +112,17 @@ def test_statistics_of_a_tensor() -> None:
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float64, np.int8, np.uint64, np.bool_])
 def test_statistics_of_other_types(dtype: Any) -> None:
-    found = statistics(np.array([0, 1, 1], dtype))
+    found = compute_statistics(np.array([0, 1, 1], dtype))
     assert found is not None
     assert (found.zeros, found.range.most, found.magnitudes[20], found.reference) == (1, 1.0, 2, None)
 
 
 def test_statistics_of_nothing() -> None:
-    found = statistics(np.zeros((0, 3), np.float32))
+    found = compute_statistics(np.zeros((0, 3), np.float32))
     assert found is not None
     assert found.range == (None, None, None)
     assert sum(found.magnitudes) == 0
-    assert statistics(np.array(["text"])) is None
+    assert compute_statistics(np.array(["text"])) is None
 
 
 def test_errors_over_bounds_are_counted() -> None:
@@ -138,9 +138,9 @@ def test_errors_over_bounds_are_counted() -> None:
 
 
 def test_text_of_others_is_made_plain() -> None:
-    assert shorten_printable("a node") == "a node"
-    assert shorten_printable("\x1b[31mred\n\u202e\ud800\u00e9") == "\\x1b[31mred\\n\\u202e\\ud800\u00e9"
-    cut = shorten_printable("start" + "n" * 10_000 + "end")
+    assert shorten_and_escape("a node") == "a node"
+    assert shorten_and_escape("\x1b[31mred\n\u202e\ud800\u00e9") == "\\x1b[31mred\\n\\u202e\\ud800\u00e9"
+    cut = shorten_and_escape("start" + "n" * 10_000 + "end")
     assert len(cut) < 160
     assert cut.startswith("start") and cut.endswith("nend") and "more)" in cut
 
@@ -154,7 +154,7 @@ def hostile_report(context: pumice.Context) -> Any:
 def test_hostile_names_do_a_terminal_no_harm(context: pumice.Context) -> None:
     report = hostile_report(context)
     report.model = HOSTILE
-    shown = [str(report), report.summary, repr(report), *report.told()]
+    shown = [str(report), report.summary, repr(report), *report.finding_lines()]
     with pytest.raises(pumice.ValidationError) as caught:
         report.raise_if_failed()
     for text in [*shown, str(caught.value)]:
@@ -168,7 +168,7 @@ def test_hostile_names_do_a_terminal_no_harm(context: pumice.Context) -> None:
 def test_hostile_names_are_text_in_junit(context: pumice.Context) -> None:
     report = hostile_report(context)
     report.model = HOSTILE
-    root = ElementTree.fromstring(junit([report.as_dict()]).encode())
+    root = ElementTree.fromstring(make_junit_xml([report.as_dict()]).encode())
     assert [case.get("classname", "")[:4] for case in root.iter("testcase")] == ["\\x1b"] * 5
     assert not list(root.iter("script"))
 
@@ -178,7 +178,7 @@ def test_hostile_names_are_text_in_junit(context: pumice.Context) -> None:
 
 def test_junit_has_a_case_for_each_row(context: pumice.Context) -> None:
     report = report_of(context, overflowing())
-    root = ElementTree.fromstring(junit([report.as_dict()]).encode())
+    root = ElementTree.fromstring(make_junit_xml([report.as_dict()]).encode())
     (suite,) = root.findall("testsuite")
     assert [suite.get(name) for name in ("tests", "failures", "errors", "skipped")] == ["9", "4", "0", "0"]
     cases = {case.get("name"): case.find("failure") for case in suite.findall("testcase")}
@@ -205,7 +205,7 @@ def test_what_was_allowed_is_skipped_in_junit(context: pumice.Context) -> None:
     noise = model([node("RandomUniformLike", ["x"], ["y"])], [value("x", [2, 4])])
     report = pumice.validate(noise, [(np.zeros((2, 4), np.float32),)], context=context, allow_unchecked=True)
     assert not report.ok  # nothing was checked
-    (suite,) = ElementTree.fromstring(junit([report.as_dict()]).encode())
+    (suite,) = ElementTree.fromstring(make_junit_xml([report.as_dict()]).encode())
     assert [suite.get(name) for name in ("tests", "failures", "skipped")] == ["4", "1", "3"]
 
 

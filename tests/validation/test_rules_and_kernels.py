@@ -14,9 +14,9 @@ import pytest
 
 import pumice
 from onnx_models import model, node, value
-from pumice.validation.bounds.bounded import Bounded
+from pumice.validation.bounds.bounded_tensor import BoundedTensor
 from pumice.validation.bounds.float_types import ProgramTypes
-from pumice.validation.bounds.rule_runner import Runner
+from pumice.validation.bounds.rule_runner import RuleRunner
 
 Array = np.ndarray[Any, Any]
 FLOAT = np.float32
@@ -179,12 +179,12 @@ def test_no_kernel_is_called_wrong(seed: int, precision: str, context: pumice.Co
 def test_values_of_rules_are_those_of_numpy(seed: int) -> None:
     proto, arrays = built(cases(np.random.default_rng(seed)))
     constants = {one.name: onnx.numpy_helper.to_array(one) for one in proto.graph.initializer}
-    runner = Runner({"": 20, "com.microsoft": 1}, ProgramTypes("fp32"))
+    runner = RuleRunner({"": 20, "com.microsoft": 1}, ProgramTypes("fp32"))
     for one, case in zip(proto.graph.node, cases(np.random.default_rng(seed)), strict=True):
-        given = [Bounded(arrays[name] if name in arrays else constants[name], None) for name in one.input]
+        given = [BoundedTensor(arrays[name] if name in arrays else constants[name], None) for name in one.input]
         (made,) = runner.run_node(one, list(given), {})
         expected = case.expected(*(array.astype(float) if array.dtype == FLOAT else array for array in case.inputs))
-        assert isinstance(made, Bounded)
+        assert isinstance(made, BoundedTensor)
         if expected is None:  # for Resize, use ONNX's reference
             expected = onnx_reference(one, {**arrays, **constants})
             np.testing.assert_allclose(made.value, expected, rtol=1e-3, atol=1e-3)

@@ -67,9 +67,9 @@ def test_windows_are_checked_like_the_whole_model(
         row._replace(local=None, accumulated=None) for row in whole.rows
     ]
     for one, other in zip(report.rows, whole.rows, strict=True):
-        assert one.judged is not None and other.judged is not None
-        assert (one.judged.error, one.judged.allowed) == pytest.approx(
-            (other.judged.error, other.judged.allowed), rel=1e-6
+        assert one.deviation is not None and other.deviation is not None
+        assert (one.deviation.error, one.deviation.allowed) == pytest.approx(
+            (other.deviation.error, other.deviation.allowed), rel=1e-6
         )
 
 

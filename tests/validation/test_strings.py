@@ -13,9 +13,9 @@ from onnx.reference import ReferenceEvaluator
 
 import pumice
 from onnx_models import model, node, value
-from pumice.validation.bounds.bounded import Bounded
+from pumice.validation.bounds.bounded_tensor import BoundedTensor
 from pumice.validation.bounds.float_types import ProgramTypes
-from pumice.validation.bounds.rule_runner import Runner
+from pumice.validation.bounds.rule_runner import RuleRunner
 from string_models import string_loop_body
 
 Array = np.ndarray[Any, Any]
@@ -188,21 +188,21 @@ def test_a_wrong_string_of_a_program_is_wrong_at_its_node(
     context: pumice.Context, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An id that is not in the model's string table stays a number, which equals no string."""
-    from pumice.base.string_indices import TensorStrings
+    from pumice.base.string_table import TensorStringTable
 
     with pumice.load(moves(), context) as loaded:
-        texts = TensorStrings.decode_tensors
+        texts = TensorStringTable.decode_tensors
 
-        def faulty(self: TensorStrings, tensors: Any) -> dict[str, Any]:
+        def faulty(self: TensorStringTable, tensors: Any) -> dict[str, Any]:
             ours = {name: one for name, one in tensors.items() if name in ("p", "t", "y") and one.dtype == np.int64}
             return texts(self, {**tensors, **{name: np.where(one == 0, 1000, one) for name, one in ours.items()}})
 
-        monkeypatch.setattr(TensorStrings, "decode_tensors", faulty)
+        monkeypatch.setattr(TensorStringTable, "decode_tensors", faulty)
         report = pumice.validate(loaded, [X])
     assert report.state == "wrong"
     first = report.first_divergence
     assert first is not None and first.output == "p" and first.dtype == "string"
-    assert first.judged is not None and (first.judged.actual, first.judged.expected) == (1000, "")
+    assert first.deviation is not None and (first.deviation.actual, first.deviation.expected) == (1000, "")
 
 
 def computed() -> onnx.ModelProto:
@@ -272,6 +272,6 @@ def test_the_rule_of_counted_words_is_that_of_onnxruntime(seed: int) -> None:
     )
     session = runtime.InferenceSession(proto.SerializeToString(), providers=["CPUExecutionProvider"])
     (expected,) = session.run(None, {"x": x})
-    (made,) = Runner({"": 20}, ProgramTypes()).run_node(proto.graph.node[0], [Bounded(x)], {})
-    assert isinstance(made, Bounded)
-    np.testing.assert_array_less(np.abs(made.value - expected), made.errors() + 1e-30)
+    (made,) = RuleRunner({"": 20}, ProgramTypes()).run_node(proto.graph.node[0], [BoundedTensor(x)], {})
+    assert isinstance(made, BoundedTensor)
+    np.testing.assert_array_less(np.abs(made.value - expected), made.get_errors() + 1e-30)

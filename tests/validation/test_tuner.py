@@ -16,8 +16,8 @@ import pumice
 from onnx_models import model, node, value
 from precision_models import TRAPS, precision_model
 from pumice.base.errors import InputError
-from pumice.validation.precision_causes import AMPLIFIED, CANCELLATION, LONG_SUM, OVERFLOW, UNDERFLOW
-from pumice.validation.precision_tuner import best_in_rounds
+from pumice.validation.precision_loss import AMPLIFIED, CANCELLATION, LONG_SUM, OVERFLOW, UNDERFLOW
+from pumice.validation.precision_tuner import measure_best_seconds
 
 LIMIT = 0.02
 # The expected reason that a node stays in float32.
@@ -261,7 +261,7 @@ def test_a_policy_is_saved_as_json(context: pumice.Context, tmp_path: Path) -> N
 
 def test_programs_that_are_timed_take_turns() -> None:
     called: list[str] = []
-    best = best_in_rounds({name: partial(called.append, name) for name in ("a", "b")}, min_seconds=0.0)
+    best = measure_best_seconds({name: partial(called.append, name) for name in ("a", "b")}, min_seconds=0.0)
     assert called == ["a", "b"] * 8, "one call that is not counted, and seven"
     assert set(best) == {"a", "b"}
     assert np.isfinite([*best.values()]).all()

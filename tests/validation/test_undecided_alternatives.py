@@ -11,11 +11,11 @@ import onnx
 import pytest
 
 from onnx_models import model, node, value
-from pumice.validation.bounds.bounded import Bounded
+from pumice.validation.bounds.bounded_tensor import BoundedTensor
 from pumice.validation.bounds.float_types import COVERAGE_FACTOR
 from pumice.validation.deviation import compare_tensor
 from pumice.validation.live_values import LiveValues
-from pumice.validation.reference import Reference
+from pumice.validation.reference import ReferenceModel
 
 Array = np.ndarray[Any, Any]
 FLOAT = np.float32
@@ -119,16 +119,16 @@ DECISIONS = [
 ]
 
 
-def evaluated(one: Decision, x: Array, error: Array | None, independent: bool) -> Bounded:
+def evaluated(one: Decision, x: Array, error: Array | None, independent: bool) -> BoundedTensor:
     """Evaluate the rules for y, with x known to within an error."""
     source = model(list(one.nodes), [value("x", x.shape)], constants=dict(one.constants))
-    reference = Reference(source, None, "fp32")
+    reference = ReferenceModel(source, None, "fp32")
     chain = LiveValues(reference, reference.chained if independent else reference.runner, {"x": x.astype(FLOAT)})
-    chain.values["x"] = Bounded(x, error, FLOAT, stored=True)
+    chain.values["x"] = BoundedTensor(x, error, FLOAT, stored=True)
     for each in reference.nodes:
         chain.values.update(chain.run(each))
     made = chain["y"]
-    assert isinstance(made, Bounded)
+    assert isinstance(made, BoundedTensor)
     return made
 
 
@@ -144,7 +144,7 @@ def attained(one: Decision, x: Array, reach: Array) -> list[Array]:
     return [evaluated(one, x + way * reach, None, False).value for way in ways]
 
 
-def in_type(array: Array, expected: Bounded) -> Array:
+def in_type(array: Array, expected: BoundedTensor) -> Array:
     return np.asarray(array).astype(expected.dtype)
 
 
@@ -153,8 +153,10 @@ def in_type(array: Array, expected: Bounded) -> Array:
 def test_either_side_is_right_and_nothing_else(one: Decision, independent: bool) -> None:
     x = np.float64(one.x)
     error = np.full(x.shape, UNIT)
-    types = Reference(model([node("Relu")], [value("x", (1,))]), None, "fp32").chained.types
-    types = types if independent else Reference(model([node("Relu")], [value("x", (1,))]), None, "fp32").runner.types
+    types = ReferenceModel(model([node("Relu")], [value("x", (1,))]), None, "fp32").chained.types
+    types = (
+        types if independent else ReferenceModel(model([node("Relu")], [value("x", (1,))]), None, "fp32").runner.types
+    )
     expected = evaluated(one, x, error, independent)
     assert expected.alternatives is not None
     mask = expected.alternatives.mask
@@ -178,7 +180,7 @@ def test_either_side_is_right_and_nothing_else(one: Decision, independent: bool)
     assert tried >= 5
 
 
-def _candidates(random: np.random.Generator, known: Array, expected: Bounded) -> list[Any]:
+def _candidates(random: np.random.Generator, known: Array, expected: BoundedTensor) -> list[Any]:
     """Return numbers between and beyond the alternatives, in the dtype."""
     low, high = float(known.min()), float(known.max())
     width = max(high - low, 1.0)
@@ -194,7 +196,7 @@ def test_numbers_that_are_exact_and_equal_keep_their_order() -> None:
     """Inexact ones may come first in any order; the second of two exact ones never precedes the first."""
     decision = _by_rows("ArgMax", "ArgMax", [[1, 1, 1, 0]], axis=1)
     expected = evaluated(decision, np.float64(decision.x), np.float64([[0, 0, UNIT, 0]]), False)
-    types = Reference(model([node("Relu")], [value("x", (1,))]), None, "fp32").runner.types
+    types = ReferenceModel(model([node("Relu")], [value("x", (1,))]), None, "fp32").runner.types
     right = [index for index in range(4) if compare_tensor(np.int64([[index]]), expected, types).ok]
     assert right == [0, 2]
 
@@ -202,7 +204,7 @@ def test_numbers_that_are_exact_and_equal_keep_their_order() -> None:
 def test_two_positions_have_no_common_index() -> None:
     decision = Decision("TopK", [node("TopK", ["x", "k"], ["v", "y"], axis=1)], [[1, 1, 0]], {"k": np.int64([2])})
     expected = evaluated(decision, np.float64(decision.x), np.full((1, 3), UNIT), False)
-    types = Reference(model([node("Relu")], [value("x", (1,))]), None, "fp32").runner.types
+    types = ReferenceModel(model([node("Relu")], [value("x", (1,))]), None, "fp32").runner.types
     pairs = [[i, j] for i in range(3) for j in range(3)]
     assert [pair for pair in pairs if compare_tensor(np.int64([pair]), expected, types).ok] == [[0, 1], [1, 0]]
 
@@ -212,7 +214,7 @@ def test_large_tensors_have_sides_in_every_block() -> None:
     x[::3, ::7] = 2.5
     decision = Decision("Round", [node("Round", ["x"], ["r"]), node("Mul", ["r", "two"], ["y"])], x, {"two": FLOAT(2)})
     expected = evaluated(decision, x, np.full(x.shape, UNIT), True)
-    types = Reference(model([node("Relu")], [value("x", (1,))]), None, "fp32").chained.types
+    types = ReferenceModel(model([node("Relu")], [value("x", (1,))]), None, "fp32").chained.types
     right = np.where(np.random.default_rng(0).random(x.shape) < 0.5, 4, 6).astype(FLOAT) * (x == 2.5)
     found = compare_tensor(right.astype(FLOAT), expected, types)
     assert (found.ok, found.undecided) == (True, np.count_nonzero(x == 2.5))

@@ -12,13 +12,13 @@ import pytest
 import pumice
 from onnx_models import model, node, value
 from pumice.validation.bounds.block_ranges import BLOCK_ELEMENTS
-from pumice.validation.bounds.bounded import Bounded
+from pumice.validation.bounds.bounded_tensor import BoundedTensor
 from pumice.validation.bounds.float_types import ProgramTypes
-from pumice.validation.bounds.registry import Undecided
-from pumice.validation.bounds.rule_runner import Runner
+from pumice.validation.bounds.rule_registry import UndecidedError
+from pumice.validation.bounds.rule_runner import RuleRunner
 from pumice.validation.deviation import compare_tensor
 from pumice.validation.live_values import LiveValues
-from pumice.validation.reference import Reference
+from pumice.validation.reference import ReferenceModel
 
 Array = np.ndarray[Any, Any]
 FLOAT = np.float32
@@ -146,21 +146,23 @@ CHOICES = [
 ]
 
 
-def evaluated(one: Choice, precision: str = "fp32", independent: bool = False) -> Bounded:
+def evaluated(one: Choice, precision: str = "fp32", independent: bool = False) -> BoundedTensor:
     """Evaluate the rules for y, with x known to within an error."""
     x = np.float64(one.x)
-    reference = Reference(model(list(one.nodes), [value("x", x.shape)], constants=dict(one.constants)), None, precision)
+    reference = ReferenceModel(
+        model(list(one.nodes), [value("x", x.shape)], constants=dict(one.constants)), None, precision
+    )
     chain = LiveValues(reference, reference.chained if independent else reference.runner, {"x": x.astype(FLOAT)})
-    chain.values["x"] = Bounded(x, np.full(x.shape, NEAR), FLOAT, stored=True)
+    chain.values["x"] = BoundedTensor(x, np.full(x.shape, NEAR), FLOAT, stored=True)
     for each in reference.nodes:
         chain.values.update(chain.run(each))
     made = chain["y"]
-    assert isinstance(made, Bounded)
+    assert isinstance(made, BoundedTensor)
     return made
 
 
-def is_right(actual: Any, expected: Bounded, precision: str = "fp32", independent: bool = False) -> bool:
-    reference = Reference(model([node("Relu")], [value("x", (1,))]), None, precision)
+def is_right(actual: Any, expected: BoundedTensor, precision: str = "fp32", independent: bool = False) -> bool:
+    reference = ReferenceModel(model([node("Relu")], [value("x", (1,))]), None, precision)
     types = (reference.chained if independent else reference.runner).types
     return compare_tensor(np.asarray(actual, expected.dtype), expected, types).ok
 
@@ -271,10 +273,10 @@ def test_a_candidate_that_mixes_two_rows_is_wrong() -> None:
     assert of(C).state == "wrong"
 
 
-def undecided(numbers: Any, dtype: Any) -> Bounded:
+def undecided(numbers: Any, dtype: Any) -> BoundedTensor:
     """Return integers or booleans that are all undecided."""
     array = np.asarray(numbers, dtype)
-    return Bounded(array, np.full(array.shape, 1.0 if dtype is bool else np.inf), array.dtype)
+    return BoundedTensor(array, np.full(array.shape, 1.0 if dtype is bool else np.inf), array.dtype)
 
 
 READERS = [
@@ -289,9 +291,9 @@ READERS = [
 def test_a_rule_that_follows_one_choice_alone_says_that_it_is_undecided(
     op: str, domain: str, place: int, numbers: Any, dtype: Any
 ) -> None:
-    wide = Bounded(np.ones((1, 2, 2, 2)), None, FLOAT)
-    waves, table = Bounded(np.ones((2, 1)), None, FLOAT), Bounded(np.ones((2, 2)), None, FLOAT)
-    row = Bounded(np.ones(2), None, FLOAT)
+    wide = BoundedTensor(np.ones((1, 2, 2, 2)), None, FLOAT)
+    waves, table = BoundedTensor(np.ones((2, 1)), None, FLOAT), BoundedTensor(np.ones((2, 2)), None, FLOAT)
+    row = BoundedTensor(np.ones(2), None, FLOAT)
     given: dict[tuple[str, str], list[Any]] = {
         ("EmbedLayerNormalization", "com.microsoft"): [None, None, table, table, None, row, row],
         ("RotaryEmbedding", "com.microsoft"): [wide, None, waves, waves],
@@ -301,26 +303,26 @@ def test_a_rule_that_follows_one_choice_alone_says_that_it_is_undecided(
     inputs = list(given[op, domain])
     names = [f"i{k}" if k == place or one is not None else "" for k, one in enumerate(inputs)]
     made = node(op, names, ["y", "z"] if "Embed" in op and domain and op[0] == "E" else ["y"], domain=domain)
-    runner = Runner({"": 23, "com.microsoft": 1}, ProgramTypes("fp32"))
-    inputs[place] = Bounded(np.asarray(numbers, dtype), None, np.dtype(dtype))
+    runner = RuleRunner({"": 23, "com.microsoft": 1}, ProgramTypes("fp32"))
+    inputs[place] = BoundedTensor(np.asarray(numbers, dtype), None, np.dtype(dtype))
     runner.run_node(made, list(inputs), {})
     inputs[place] = undecided(numbers, dtype)
-    with pytest.raises(Undecided, match="undecided"):
+    with pytest.raises(UndecidedError, match="undecided"):
         runner.run_node(made, list(inputs), {})
 
 
-def _with(op: str, inputs: list[Any], **attributes: Any) -> Bounded:
+def _with(op: str, inputs: list[Any], **attributes: Any) -> BoundedTensor:
     made = node(op, [f"i{k}" if one is not None else "" for k, one in enumerate(inputs)], ["y"], **attributes)
-    (found,) = Runner({"": 18}, ProgramTypes("fp32")).run_node(made, inputs, {})
-    assert isinstance(found, Bounded)
+    (found,) = RuleRunner({"": 18}, ProgramTypes("fp32")).run_node(made, inputs, {})
+    assert isinstance(found, BoundedTensor)
     return found
 
 
 def test_a_resized_element_takes_one_alternative() -> None:
     """Resizing 7 elements to 9 leaves open whether the middle coordinate is 3 or slightly less."""
     x = np.arange(1.0, 50.0).reshape(7, 7)
-    sizes = Bounded(np.int64([1, 1, 9, 9]), None, np.int64)
-    inputs: list[Any] = [Bounded(x[None, None], None, FLOAT), None, None, sizes]
+    sizes = BoundedTensor(np.int64([1, 1, 9, 9]), None, np.int64)
+    inputs: list[Any] = [BoundedTensor(x[None, None], None, FLOAT), None, None, sizes]
     found = _with("Resize", inputs, mode="nearest", nearest_mode="floor")
     places = np.clip(np.floor((np.arange(9) + 0.5) * 7 / 9 - 0.5), 0, 6).astype(int)
 
@@ -339,10 +341,10 @@ def test_a_resized_element_takes_one_alternative() -> None:
 
 
 def test_a_sampled_position_is_the_same_for_all_channels() -> None:
-    image = Bounded(
+    image = BoundedTensor(
         np.stack([np.arange(1.0, 5.0).reshape(2, 2), np.arange(10.0, 50, 10).reshape(2, 2)])[None], None, FLOAT
     )
-    grid = Bounded(np.float64([[[[0, -0.5], [-0.5, 0.5]]]]), np.full((1, 1, 2, 2), NEAR), FLOAT)
+    grid = BoundedTensor(np.float64([[[[0, -0.5], [-0.5, 0.5]]]]), np.full((1, 1, 2, 2), NEAR), FLOAT)
     found = _with("GridSample", [image, grid], mode="nearest", align_corners=1)
     left, right = [[[1, 3]], [[10, 30]]], [[[2, 3]], [[20, 30]]]
     assert is_right([left], found)

@@ -12,10 +12,10 @@ from onnx import numpy_helper
 
 import pumice
 from onnx_models import gemm, model, node
-from pumice.validation.bounds.bounded import Bounded
+from pumice.validation.bounds.bounded_tensor import BoundedTensor
 from pumice.validation.bounds.float_types import ProgramTypes
 from pumice.validation.deviation import Deviation, compare_tensor
-from pumice.validation.reference import Reference
+from pumice.validation.reference import ReferenceModel
 from pumice.validation.report import ValidationReport
 
 DIGITS = Path(pumice.__file__).parent / "data" / "digits" / "digits.onnx"
@@ -150,19 +150,19 @@ def test_progress_reaches_its_end(context: pumice.Context) -> None:
 
 def test_the_reference_reads_constants_by_itself() -> None:
     constant = node("Constant", [], ["c"], value=numpy_helper.from_array(np.array([1, 2], FLOAT)))
-    reference = Reference(model([node("Add", ["s", "c"]), constant, node("Relu", ["x"], ["s"])]))
+    reference = ReferenceModel(model([node("Add", ["s", "c"]), constant, node("Relu", ["x"], ["s"])]))
     assert [n.op for n in reference.nodes] == ["Relu", "Add"]
     np.testing.assert_array_equal(reference.constants["c"], [1, 2])
-    values = {"s": Bounded(np.zeros(2, FLOAT)), "c": reference.get_constant("c")}
+    values = {"s": BoundedTensor(np.zeros(2, FLOAT)), "c": reference.get_constant("c")}
     results = reference.nodes[1].run(values, reference.runner)
     made = results["y"]
-    assert isinstance(made, Bounded)
+    assert isinstance(made, BoundedTensor)
     np.testing.assert_array_equal(made.value, [1, 2])
 
 
 def ok(actual: Any, expected: Any, error: float | None = None) -> bool:
     """Compare arrays of one dtype; `error` applies to all elements of the reference."""
-    bounded = Bounded(expected, None if error is None else np.full(np.shape(expected), error))
+    bounded = BoundedTensor(expected, None if error is None else np.full(np.shape(expected), error))
     return compare_tensor(np.asarray(actual), bounded, ProgramTypes("fp32")).ok
 
 
@@ -186,7 +186,7 @@ def test_judgements_of_floats(actual: list[float], expected: list[float], error:
 
 def test_judgements_of_scalars() -> None:
     assert ok(FLOAT(1.0), FLOAT(1.0))
-    wrong = compare_tensor(np.array(2.0, FLOAT), Bounded(np.array(1.0, FLOAT)), ProgramTypes("fp32"))
+    wrong = compare_tensor(np.array(2.0, FLOAT), BoundedTensor(np.array(1.0, FLOAT)), ProgramTypes("fp32"))
     assert (wrong.error, wrong.at, wrong.ok) == (1.0, (), False)
     assert not ok(FLOAT(np.nan), FLOAT(1.0))
     assert not ok(np.array(3), np.array(4))
@@ -202,7 +202,7 @@ def test_integers_have_to_be_equal_to_the_last_bit() -> None:
 def test_another_shape_or_type_is_a_divergence() -> None:
     for other in (np.zeros((3, 2), FLOAT), np.zeros((2, 3))):
         found = compare_tensor(
-            np.zeros((2, 3), FLOAT), Bounded(other, np.full(other.shape, np.inf)), ProgramTypes("fp32")
+            np.zeros((2, 3), FLOAT), BoundedTensor(other, np.full(other.shape, np.inf)), ProgramTypes("fp32")
         )
         assert (found.verdict, found.kind) == ("wrong", "wrong shape or dtype")
 
@@ -212,7 +212,7 @@ def test_what_has_no_bound_is_unproved() -> None:
     for unknown, verdict in ((0, "right"), (1, "unproved"), (3, "unproved")):
         error = np.where(np.arange(4) < unknown, np.inf, 0.0)
         found = compare_tensor(
-            x + np.where(np.arange(4) < unknown, FLOAT(5), FLOAT(0)), Bounded(x, error), ProgramTypes("fp32")
+            x + np.where(np.arange(4) < unknown, FLOAT(5), FLOAT(0)), BoundedTensor(x, error), ProgramTypes("fp32")
         )
         assert (found.verdict, found.unknown) == (verdict, unknown)
 

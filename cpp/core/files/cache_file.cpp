@@ -23,18 +23,18 @@ constexpr uint64_t kMaxEntryBytes = uint64_t{1} << 30;  // maximum size of an en
 constexpr uint32_t kWritesBetweenPrunes = 64;
 constexpr auto kUseInterval = std::chrono::hours(1);
 
-// Subfolder of the cache and file name of an entry.
+// Subfolder and file name of a cache entry.
 struct EntryLocation {
   std::string folder, file;
 };
 
 EntryLocation locate_entry(std::string_view kind_name, const std::string& name) {
-  const EntryKind& kind = entry_kind(kind_name);
+  const CacheEntryKind& kind = find_entry_kind(kind_name);
   const size_t slash = name.find('/');
   const bool has_folder = slash != std::string::npos;
   const std::string folder = has_folder ? name.substr(0, slash) : std::string();
   const std::string stem = has_folder ? name.substr(slash + 1) : name;
-  if (kind.is_nested != has_folder || (has_folder && !is_entry_stem(folder)) || !is_entry_stem(stem))
+  if (kind.is_nested != has_folder || (has_folder && !is_valid_entry_name(folder)) || !is_valid_entry_name(stem))
     throw Error("'" + name + "': expected the name of a cache entry of the kind '" + std::string(kind_name) + "', " +
                 (kind.is_nested ? "FOLDER/STEM" : "STEM") + " of hexadecimal digits and '-'");
   return {std::string(kind.name) + (kind.is_nested ? "/" + folder : ""), stem + std::string(kind.suffix)};
@@ -62,12 +62,12 @@ int write_all(int file, std::span<const std::byte> bytes) {
 }
 
 // Updates the entry's timestamp for the LRU order of prune_cache(), at most about once an hour.
-void touch_entry(const OpenedEntry& entry) {
+void touch_entry(const OpenedFile& entry) {
   const auto used = std::chrono::system_clock::from_time_t(entry.status.st_mtim.tv_sec);
   if (std::chrono::system_clock::now() - used > kUseInterval) ::futimens(entry.file.get(), nullptr);
 }
 
-// Whether a write failed because the disk is full or faulty: this affects later processes as well.
+// Whether a write failed because the disk is full or faulty, which also affects later processes.
 bool is_disk_full(int failure) {
   return failure == ENOSPC || failure == EDQUOT || failure == EFBIG || failure == EIO;
 }
@@ -81,8 +81,8 @@ void warn_of_full_disk(const std::string& path, int failure) {
                              "PUMICE_CACHE_DIR to a folder on another disk, or turn the cache off with PUMICE_NO_CACHE=1.");
 }
 
-// Returns a random name, so that nobody can create a file with that name in advance. prune_cache() knows the pattern.
-std::string temporary_name(const std::string& file) {
+// Returns a random name, so that nobody can create the file in advance. prune_cache() recognizes the pattern.
+std::string make_temporary_name(const std::string& file) {
   uint64_t number = 0;
   if (::getrandom(&number, sizeof number, 0) != sizeof number) throw Error("the system gives no random numbers");
   std::array<char, 17> hex_digits;
@@ -92,7 +92,7 @@ std::string temporary_name(const std::string& file) {
 
 // Writes a temporary file and renames it. Returns 0 or errno.
 int replace_file(const FileDescriptor& folder, const std::string& name, const CacheHeader& header, std::span<const std::byte> payload) {
-  const std::string temporary = temporary_name(name);
+  const std::string temporary = make_temporary_name(name);
   FileDescriptor file(::openat(folder.get(), temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
   if (!file) return file.error();
   int failure = write_all(file.get(), std::as_bytes(std::span(&header, 1)));
@@ -106,21 +106,21 @@ int replace_file(const FileDescriptor& folder, const std::string& name, const Ca
 
 }  // namespace
 
-CacheHeader cache_header(std::string_view kind, std::string_view name, std::span<const std::byte> payload) {
-  return {kMagic, payload.size(), Sha256().field(kind).field(name).bytes(payload).digest()};
+CacheHeader make_cache_header(std::string_view kind, std::string_view name, std::span<const std::byte> payload) {
+  return {kMagic, payload.size(), Sha256().add_field(kind).add_field(name).add_bytes(payload).digest()};
 }
 
-bool is_cache_entry(const CacheHeader& header, std::string_view kind, std::string_view name, std::span<const std::byte> payload) {
+bool matches_cache_header(const CacheHeader& header, std::string_view kind, std::string_view name, std::span<const std::byte> payload) {
   if (header.magic != kMagic || header.bytes != payload.size()) return false;
-  return header.sha256 == cache_header(kind, name, payload).sha256;
+  return header.sha256 == make_cache_header(kind, name, payload).sha256;
 }
 
 std::optional<std::vector<std::byte>> read_cache_entry(std::string_view kind, const std::string& name) {
   const EntryLocation location = locate_entry(kind, name);
   const FileDescriptor folder = open_cache_folder(open_cache(false), location.folder, false);
-  const auto path = cache_directory();
+  const auto path = get_cache_directory();
   if (!folder || !path) return {};
-  const OpenedEntry entry = open_trusted(folder.get(), location.file, O_RDONLY, *path / location.folder / location.file);
+  const OpenedFile entry = open_trusted(folder.get(), location.file, O_RDONLY, *path / location.folder / location.file);
   if (!entry.file || !S_ISREG(entry.status.st_mode)) return {};
   CacheHeader header;
   const uint64_t size = static_cast<uint64_t>(entry.status.st_size);
@@ -128,7 +128,7 @@ std::optional<std::vector<std::byte>> read_cache_entry(std::string_view kind, co
   if (read_all(entry.file.get(), std::as_writable_bytes(std::span(&header, 1))) != 0) return {};
   if (header.magic != kMagic || header.bytes != size - sizeof header) return {};
   std::vector<std::byte> payload(header.bytes);
-  if (read_all(entry.file.get(), payload) != 0 || !is_cache_entry(header, kind, name, payload)) return {};
+  if (read_all(entry.file.get(), payload) != 0 || !matches_cache_header(header, kind, name, payload)) return {};
   touch_entry(entry);
   return payload;
 }
@@ -137,8 +137,8 @@ bool write_cache_entry(std::string_view kind, const std::string& name, std::span
   const EntryLocation location = locate_entry(kind, name);
   if (payload.size() > kMaxEntryBytes - sizeof(CacheHeader)) return false;
   const FileDescriptor folder = open_cache_folder(open_cache(true), location.folder, true);
-  const auto path = cache_directory();
-  const int failure = folder ? replace_file(folder, location.file, cache_header(kind, name, payload), payload) : folder.error();
+  const auto path = get_cache_directory();
+  const int failure = folder ? replace_file(folder, location.file, make_cache_header(kind, name, payload), payload) : folder.error();
   if (is_disk_full(failure) && path) warn_of_full_disk((*path / location.folder / location.file).string(), failure);
   if (failure) return false;
   static std::atomic<uint32_t> writes{0};

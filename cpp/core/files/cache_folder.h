@@ -15,13 +15,13 @@ namespace pumice {
 
 // Returns the folder `pumice` in PUMICE_CACHE_DIR, else in XDG_CACHE_HOME, else in ~/.cache. Returns nullopt if PUMICE_NO_CACHE is set (and
 // not "0") or there is no home.
-std::optional<std::filesystem::path> cache_directory();
+std::optional<std::filesystem::path> get_cache_directory();
 
 // An owned file descriptor, or the errno of the call that failed to open it.
 class FileDescriptor {
  public:
   explicit FileDescriptor(int result);  // `result` of open() or similar; reads errno if it failed
-  static FileDescriptor failure(int error);
+  static FileDescriptor from_errno(int error);
   FileDescriptor(FileDescriptor&& other) noexcept : value_(other.value_) { other.value_ = kClosed; }
   FileDescriptor& operator=(FileDescriptor&& other) noexcept;
   ~FileDescriptor();
@@ -38,31 +38,31 @@ class FileDescriptor {
 };
 
 // The cache files of a kind are named KIND/NAME + suffix. If the kind is nested, NAME is FOLDER/STEM.
-struct EntryKind {
+struct CacheEntryKind {
   std::string_view name;
   std::string_view suffix;
   bool is_nested;
 };
-std::span<const EntryKind> entry_kinds();
-const EntryKind& entry_kind(std::string_view name);  // throws Error if the name is unknown
+std::span<const CacheEntryKind> list_entry_kinds();
+const CacheEntryKind& find_entry_kind(std::string_view name);  // throws Error if the name is unknown
 
 // Whether `text` is a valid folder name or file stem of the cache: lower-case hexadecimal digits and '-'.
-bool is_entry_stem(std::string_view text);
+bool is_valid_entry_name(std::string_view text);
 
 // An open file or folder with its fstat() result.
-struct OpenedEntry {
+struct OpenedFile {
   FileDescriptor file;
   struct stat status = {};
 };
 
 // Opens `name` in the folder `parent`. Fails and warns once per process if it is a link, belongs to another user, or is writable by others.
 // path: shown in the warning.
-OpenedEntry open_trusted(int parent, const std::string& name, int flags, const std::filesystem::path& path);
+OpenedFile open_trusted(int parent, const std::string& name, int flags, const std::filesystem::path& path);
 
 // Opens the cache folder. `create`: creates it with mode 0700 if it is missing.
 FileDescriptor open_cache(bool create);
 
-// Opens a folder inside the cache. folder: path relative to cache_directory(), e.g. "spirv/ab".
+// Opens a folder inside the cache. folder: path relative to get_cache_directory(), e.g. "spirv/ab".
 FileDescriptor open_cache_folder(const FileDescriptor& cache, const std::string& folder, bool create);
 
 // Returns the names in a folder, without "." and "..".

@@ -20,7 +20,7 @@ constexpr uint64_t kDefaultLimit = uint64_t{1} << 30;
 constexpr time_t kAbandonedSeconds = 3600;
 constexpr size_t kMagicBytes = sizeof(CacheHeader::magic);
 
-uint64_t size_limit() {
+uint64_t read_size_limit() {
   const char* text = std::getenv("PUMICE_CACHE_MB");
   uint64_t megabytes = 0;
   if (!text || std::from_chars(text, text + std::strlen(text), megabytes).ec != std::errc() || megabytes > UINT32_MAX) return kDefaultLimit;
@@ -28,8 +28,8 @@ uint64_t size_limit() {
 }
 
 // A file whose name, type and owner match an entry or a temporary file. Its content has not been checked.
-struct Candidate {
-  const EntryKind* kind;
+struct PruneCandidate {
+  const CacheEntryKind* kind;
   std::string folder;  // path relative to the cache folder, e.g. "spirv/ab"
   std::string file;
   uint64_t bytes;  // allocated size, which is smaller than the file size for a sparse file
@@ -37,18 +37,20 @@ struct Candidate {
   bool is_temporary;
 };
 
-bool is_entry_file(const EntryKind& kind, std::string_view file) {
-  return file.ends_with(kind.suffix) && is_entry_stem(file.substr(0, file.size() - kind.suffix.size()));
+bool is_entry_file(const CacheEntryKind& kind, std::string_view file) {
+  return file.ends_with(kind.suffix) && is_valid_entry_name(file.substr(0, file.size() - kind.suffix.size()));
 }
 
-// Whether the name is an entry name, a dot, 16 hexadecimal digits and ".tmp".
-bool is_temporary_file(const EntryKind& kind, std::string_view file) {
+// Whether the file name has the form ENTRY.<16 hexadecimal digits>.tmp.
+bool is_temporary_file(const CacheEntryKind& kind, std::string_view file) {
   constexpr size_t kSuffixBytes = sizeof(".0123456789abcdef.tmp") - 1;
   if (file.size() <= kSuffixBytes || !file.ends_with(".tmp") || file[file.size() - kSuffixBytes] != '.') return false;
-  return is_entry_stem(file.substr(file.size() - kSuffixBytes + 1, 16)) && is_entry_file(kind, file.substr(0, file.size() - kSuffixBytes));
+  return is_valid_entry_name(file.substr(file.size() - kSuffixBytes + 1, 16)) &&
+         is_entry_file(kind, file.substr(0, file.size() - kSuffixBytes));
 }
 
-void add_candidates(std::vector<Candidate>& candidates, const EntryKind& kind, const FileDescriptor& folder, const std::string& path) {
+void add_candidates(std::vector<PruneCandidate>& candidates, const CacheEntryKind& kind, const FileDescriptor& folder,
+                    const std::string& path) {
   for (const std::string& name : list_folder(folder)) {
     const bool is_temporary = is_temporary_file(kind, name);
     if (!is_temporary && !is_entry_file(kind, name)) continue;
@@ -59,15 +61,15 @@ void add_candidates(std::vector<Candidate>& candidates, const EntryKind& kind, c
   }
 }
 
-std::vector<Candidate> list_candidates(const FileDescriptor& cache, const EntryKind& kind) {
-  std::vector<Candidate> candidates;
+std::vector<PruneCandidate> list_candidates(const FileDescriptor& cache, const CacheEntryKind& kind) {
+  std::vector<PruneCandidate> candidates;
   const std::string path(kind.name);
   const FileDescriptor folder = open_cache_folder(cache, path, false);
   if (!folder) return candidates;
   if (!kind.is_nested) add_candidates(candidates, kind, folder, path);
   if (kind.is_nested) {
     for (const std::string& name : list_folder(folder)) {
-      if (!is_entry_stem(name)) continue;
+      if (!is_valid_entry_name(name)) continue;
       const std::string inner = path + "/" + name;
       if (const FileDescriptor opened = open_cache_folder(cache, inner, false)) add_candidates(candidates, kind, opened, inner);
     }
@@ -77,7 +79,7 @@ std::vector<Candidate> list_candidates(const FileDescriptor& cache, const EntryK
 
 // Whether the cache wrote this file. Entries of any version start with the magic number; a killed writer may leave a temporary file with
 // only part of that number.
-bool is_cache_file(const FileDescriptor& folder, const Candidate& candidate) {
+bool was_written_by_cache(const FileDescriptor& folder, const PruneCandidate& candidate) {
   const FileDescriptor file(::openat(folder.get(), candidate.file.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
   struct stat status;
   if (!file || ::fstat(file.get(), &status) != 0 || !S_ISREG(status.st_mode) || status.st_uid != geteuid()) return false;
@@ -91,59 +93,59 @@ bool is_cache_file(const FileDescriptor& folder, const Candidate& candidate) {
 }
 
 // Calls `visit` with the open folder and each entry that the cache wrote.
-void for_each_cache_file(const FileDescriptor& cache, const std::vector<Candidate>& candidates,
-                         const std::function<void(const FileDescriptor&, const Candidate&)>& visit) {
-  FileDescriptor folder = FileDescriptor::failure(ENOENT);
+void for_each_cache_file(const FileDescriptor& cache, const std::vector<PruneCandidate>& candidates,
+                         const std::function<void(const FileDescriptor&, const PruneCandidate&)>& visit) {
+  FileDescriptor folder = FileDescriptor::from_errno(ENOENT);
   std::string opened;
-  for (const Candidate& candidate : candidates) {
+  for (const PruneCandidate& candidate : candidates) {
     if (candidate.folder != opened) folder = open_cache_folder(cache, opened = candidate.folder, false);
-    if (folder && is_cache_file(folder, candidate)) visit(folder, candidate);
+    if (folder && was_written_by_cache(folder, candidate)) visit(folder, candidate);
   }
 }
 
-std::vector<Candidate> list_all_candidates(const FileDescriptor& cache) {
-  std::vector<Candidate> all;
-  for (const EntryKind& kind : entry_kinds()) {
+std::vector<PruneCandidate> list_all_candidates(const FileDescriptor& cache) {
+  std::vector<PruneCandidate> all;
+  for (const CacheEntryKind& kind : list_entry_kinds()) {
     auto candidates = list_candidates(cache, kind);
     std::move(candidates.begin(), candidates.end(), std::back_inserter(all));
   }
   return all;
 }
 
-void remove_abandoned(const FileDescriptor& cache, std::vector<Candidate>& candidates) {
-  std::vector<Candidate> temporaries;
+void remove_abandoned_temporaries(const FileDescriptor& cache, std::vector<PruneCandidate>& candidates) {
+  std::vector<PruneCandidate> temporaries;
   const auto entries_end =
       std::stable_partition(candidates.begin(), candidates.end(), [](const auto& candidate) { return !candidate.is_temporary; });
   std::move(entries_end, candidates.end(), std::back_inserter(temporaries));
   candidates.erase(entries_end, candidates.end());
   const time_t now = std::chrono::system_clock::to_time_t(std::chrono::system_clock::now());
-  std::erase_if(temporaries, [&](const Candidate& candidate) { return now - candidate.used.tv_sec <= kAbandonedSeconds; });
-  for_each_cache_file(cache, temporaries, [](const FileDescriptor& folder, const Candidate& candidate) {
+  std::erase_if(temporaries, [&](const PruneCandidate& candidate) { return now - candidate.used.tv_sec <= kAbandonedSeconds; });
+  for_each_cache_file(cache, temporaries, [](const FileDescriptor& folder, const PruneCandidate& candidate) {
     ::unlinkat(folder.get(), candidate.file.c_str(), 0);
   });
 }
 
-uint64_t total_bytes(const std::vector<Candidate>& candidates) {
+uint64_t sum_bytes(const std::vector<PruneCandidate>& candidates) {
   uint64_t total = 0;
-  for (const Candidate& candidate : candidates) total += candidate.bytes;
+  for (const PruneCandidate& candidate : candidates) total += candidate.bytes;
   return total;
 }
 
 }  // namespace
 
-std::vector<std::string> cache_entries(std::string_view kind_name, const std::string& folder) {
-  const EntryKind& kind = entry_kind(kind_name);
+std::vector<std::string> list_cache_entries(std::string_view kind_name, const std::string& folder) {
+  const CacheEntryKind& kind = find_entry_kind(kind_name);
   const std::string entry_path = std::string(kind.name) + (folder.empty() ? "" : "/" + folder);
   std::vector<std::string> names;
   const FileDescriptor cache = open_cache(false);
   if (!cache) return names;
-  std::vector<Candidate> candidates;
+  std::vector<PruneCandidate> candidates;
   if (folder.empty()) {
     candidates = list_candidates(cache, kind);
   } else if (const FileDescriptor opened = open_cache_folder(cache, entry_path, false)) {
     add_candidates(candidates, kind, opened, entry_path);
   }
-  for (const Candidate& candidate : candidates) {
+  for (const PruneCandidate& candidate : candidates) {
     if (candidate.is_temporary) continue;
     const std::string stem = candidate.file.substr(0, candidate.file.size() - kind.suffix.size());
     names.push_back(kind.is_nested ? candidate.folder.substr(kind.name.size() + 1) + "/" + stem : stem);
@@ -152,13 +154,13 @@ std::vector<std::string> cache_entries(std::string_view kind_name, const std::st
   return names;
 }
 
-std::optional<CacheState> cache_state() {
-  const auto path = cache_directory();
+std::optional<CacheUsage> get_cache_usage() {
+  const auto path = get_cache_directory();
   if (!path) return {};
-  CacheState state{*path, 0, 0, size_limit()};
+  CacheUsage state{*path, 0, 0, read_size_limit()};
   const FileDescriptor cache = open_cache(false);
   if (!cache) return state;
-  for_each_cache_file(cache, list_all_candidates(cache), [&](const FileDescriptor&, const Candidate& candidate) {
+  for_each_cache_file(cache, list_all_candidates(cache), [&](const FileDescriptor&, const PruneCandidate& candidate) {
     if (!candidate.is_temporary) ++state.files, state.bytes += candidate.bytes;
   });
   return state;
@@ -168,22 +170,22 @@ void prune_cache() noexcept {
   try {
     const FileDescriptor cache = open_cache(false);
     if (!cache) return;
-    std::vector<Candidate> candidates = list_all_candidates(cache);
-    remove_abandoned(cache, candidates);
-    const uint64_t limit = size_limit();
-    if (total_bytes(candidates) <= limit) return;  // names and owners give an upper bound without reading every file
-    std::vector<Candidate> entries;
-    for_each_cache_file(cache, candidates, [&](const FileDescriptor&, const Candidate& candidate) { entries.push_back(candidate); });
-    uint64_t total = total_bytes(entries);
+    std::vector<PruneCandidate> candidates = list_all_candidates(cache);
+    remove_abandoned_temporaries(cache, candidates);
+    const uint64_t limit = read_size_limit();
+    if (sum_bytes(candidates) <= limit) return;  // names and owners give an upper bound without reading every file
+    std::vector<PruneCandidate> entries;
+    for_each_cache_file(cache, candidates, [&](const FileDescriptor&, const PruneCandidate& candidate) { entries.push_back(candidate); });
+    uint64_t total = sum_bytes(entries);
     if (total <= limit) return;
-    std::sort(entries.begin(), entries.end(), [](const Candidate& a, const Candidate& b) {
+    std::sort(entries.begin(), entries.end(), [](const PruneCandidate& a, const PruneCandidate& b) {
       return std::pair(a.used.tv_sec, a.used.tv_nsec) < std::pair(b.used.tv_sec, b.used.tv_nsec);
     });
-    for (const Candidate& candidate : entries) {
+    for (const PruneCandidate& candidate : entries) {
       if (total <= limit / 4 * 3) break;
       // Check again: the file may have been replaced in the meantime.
       for_each_cache_file(cache, {candidate},
-                          [](const FileDescriptor& folder, const Candidate& file) { ::unlinkat(folder.get(), file.file.c_str(), 0); });
+                          [](const FileDescriptor& folder, const PruneCandidate& file) { ::unlinkat(folder.get(), file.file.c_str(), 0); });
       total -= candidate.bytes;
     }
   } catch (...) {  // out of memory: the next write tries again

@@ -87,7 +87,7 @@ void Sha256::process_block(const std::byte* data) {
   for (int i = 0; i < 8; ++i) state_[i] += next[i];
 }
 
-Sha256& Sha256::bytes(std::span<const std::byte> data) {
+Sha256& Sha256::add_bytes(std::span<const std::byte> data) {
   size_t num_pending = total_ % 64;
   total_ += data.size();
   if (num_pending != 0) {
@@ -102,13 +102,13 @@ Sha256& Sha256::bytes(std::span<const std::byte> data) {
   return *this;
 }
 
-Sha256& Sha256::field(std::string_view text) {
-  field(uint64_t{text.size()});
-  return bytes(std::as_bytes(std::span(text)));
+Sha256& Sha256::add_field(std::string_view text) {
+  add_field(uint64_t{text.size()});
+  return add_bytes(std::as_bytes(std::span(text)));
 }
 
-Sha256& Sha256::field(uint64_t value) {
-  return bytes(std::as_bytes(std::span(&value, 1)));
+Sha256& Sha256::add_field(uint64_t value) {
+  return add_bytes(std::as_bytes(std::span(&value, 1)));
 }
 
 std::array<uint8_t, 32> Sha256::digest() {
@@ -116,7 +116,7 @@ std::array<uint8_t, 32> Sha256::digest() {
   std::array<std::byte, 72> tail{std::byte{0x80}};  // a 1 bit, zeros up to 8 bytes before the end of a block, then the length
   const size_t zeros = (119 - total_ % 64) % 64;
   for (int i = 0; i < 8; ++i) tail[1 + zeros + i] = std::byte(bits >> (56 - 8 * i));
-  bytes(std::span(tail).first(9 + zeros));
+  add_bytes(std::span(tail).first(9 + zeros));
   std::array<uint8_t, 32> result;
   for (int i = 0; i < 32; ++i) result[i] = static_cast<uint8_t>(state_[i / 4] >> (24 - 8 * (i % 4)));
   return result;

@@ -13,9 +13,9 @@ namespace pumice {
 // Hashes a sequence of fields. Each field is preceded by its length, so that the same bytes split differently give another hash.
 class Sha256 {
  public:
-  Sha256& bytes(std::span<const std::byte> data);
-  Sha256& field(std::string_view text);
-  Sha256& field(uint64_t value);
+  Sha256& add_bytes(std::span<const std::byte> data);
+  Sha256& add_field(std::string_view text);
+  Sha256& add_field(uint64_t value);
   std::array<uint8_t, 32> digest();  // call once, at the end
   std::string hex();                 // digest() as 64 lower-case digits
 

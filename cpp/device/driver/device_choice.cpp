@@ -14,7 +14,7 @@ std::string describe_device(const DeviceInfo& info) {
   return "'" + info.name + "' (" + std::string(name(info.kind)) + ", uuid:" + info.uuid + ")";
 }
 
-std::string lower(std::string text) {
+std::string to_lower(std::string text) {
   std::transform(text.begin(), text.end(), text.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
   return text;
 }
@@ -23,21 +23,21 @@ bool is_number(const std::string& text) {
   return !text.empty() && text.size() < 6 && std::all_of(text.begin(), text.end(), [](unsigned char c) { return std::isdigit(c) != 0; });
 }
 
-// index: position in devices(), or kNoIndex for a hidden device.
-bool matches(const DeviceInfo& info, int index, const std::string& requested) {
-  const std::string spec = lower(requested);
+// index: position in list_devices(), or kNoIndex for a hidden device.
+bool matches_device(const DeviceInfo& info, int index, const std::string& requested) {
+  const std::string spec = to_lower(requested);
   if (spec.starts_with("uuid:")) {
     std::string hex_digits = spec.substr(5);
     std::erase(hex_digits, '-');
     return info.uuid == hex_digits;
   }
-  if (spec.starts_with("pci:")) return !info.pci.empty() && lower(info.pci) == spec.substr(4);
+  if (spec.starts_with("pci:")) return !info.pci.empty() && to_lower(info.pci) == spec.substr(4);
   if (is_number(spec)) return index == std::stoi(spec);
   if (spec == name(info.kind)) return true;
-  return lower(info.name).find(spec) != std::string::npos;
+  return to_lower(info.name).find(spec) != std::string::npos;
 }
 
-int rank(DeviceKind kind) {
+int get_kind_rank(DeviceKind kind) {
   switch (kind) {
     case DeviceKind::discrete:
       return 0;
@@ -52,35 +52,35 @@ int rank(DeviceKind kind) {
   }
 }
 
-class DeviceChooser {
+class DeviceSelector {
  public:
-  DeviceChooser(const std::vector<DeviceInfo>& devices, const Visibility& visibility) : devices_(devices), visibility_(visibility) {}
+  DeviceSelector(const std::vector<DeviceInfo>& devices, const Visibility& visibility) : devices_(devices), visibility_(visibility) {}
 
   DeviceChoice choose_named(const std::string& requested, const std::string& source) const {
     std::vector<int> matching;
     for (size_t i = 0; i < visibility_.visible.size(); ++i)
-      if (matches(info(i), static_cast<int>(i), requested)) matching.push_back(static_cast<int>(i));
+      if (matches_device(info(i), static_cast<int>(i), requested)) matching.push_back(static_cast<int>(i));
     if (matching.empty()) throw_no_match(requested, source);
-    const bool is_ambiguous = matching.size() > 1 && !lower(requested).starts_with("uuid:");
+    const bool is_ambiguous = matching.size() > 1 && !to_lower(requested).starts_with("uuid:");
     const std::string first = is_ambiguous ? ", the first of " + std::to_string(matching.size()) + " that match" : "";
     return make_choice(static_cast<size_t>(matching[0]), source + first, false);
   }
 
   DeviceChoice choose_best() const {
-    if (!visibility_.refusal.empty()) throw DeviceError(visibility_.refusal);
-    if (visibility_.visible.empty()) throw DeviceError("no Vulkan device is left to this process: " + hidden_reasons());
+    if (!visibility_.error.empty()) throw DeviceError(visibility_.error);
+    if (visibility_.visible.empty()) throw DeviceError("no Vulkan device is left to this process: " + describe_hidden_devices());
     if (visibility_.visible.size() == 1) return make_choice(0, "the only Vulkan device", true);
     size_t choose_best = 0;
     for (size_t i = 1; i < visibility_.visible.size(); ++i)
-      if (rank(info(i).kind) < rank(info(choose_best).kind)) choose_best = i;
+      if (get_kind_rank(info(i).kind) < get_kind_rank(info(choose_best).kind)) choose_best = i;
     const std::string kind(name(info(choose_best).kind));
     return make_choice(choose_best, "the first " + kind + " device of " + std::to_string(visibility_.visible.size()), true);
   }
 
-  std::string hidden_reasons() const {
+  std::string describe_hidden_devices() const {
     std::string text;
     const auto add = [&](const std::string& sentence) { text += (text.empty() ? "" : "; ") + sentence; };
-    if (!visibility_.refusal.empty()) add(visibility_.refusal);
+    if (!visibility_.error.empty()) add(visibility_.error);
     for (const HiddenDevice& hidden_device : visibility_.hidden)
       add(hidden_device.why + " hides " + describe_device(devices_[hidden_device.list_index]));
     for (const std::string& note : visibility_.notes) add(note);
@@ -94,19 +94,19 @@ class DeviceChooser {
   DeviceChoice make_choice(size_t index, std::string why, bool mention_hidden) const {
     const VisibleDevice& visible_device = visibility_.visible[index];
     if (!visible_device.rule.empty()) why += "; " + visible_device.rule;
-    if (const std::string text = mention_hidden ? hidden_reasons() : ""; !text.empty()) why += "; " + text;
+    if (const std::string text = mention_hidden ? describe_hidden_devices() : ""; !text.empty()) why += "; " + text;
     return {visible_device.list_index, static_cast<int>(index), std::move(why)};
   }
 
   [[noreturn]] void throw_no_match(const std::string& requested, const std::string& source) const {
     for (const HiddenDevice& hidden_device : visibility_.hidden) {
       const DeviceInfo& device = devices_[hidden_device.list_index];
-      if (!matches(device, kNoIndex, requested)) continue;
-      const std::string reason = visibility_.refusal.empty() ? "" : " (" + visibility_.refusal + ")";
+      if (!matches_device(device, kNoIndex, requested)) continue;
+      const std::string reason = visibility_.error.empty() ? "" : " (" + visibility_.error + ")";
       throw DeviceError("'" + requested + "' (" + source + ") names " + describe_device(device) + ", which " + hidden_device.why +
                         " hides" + reason + ": change one of the two; " + list_devices());
     }
-    const std::string text = hidden_reasons();
+    const std::string text = describe_hidden_devices();
     throw DeviceError("no Vulkan device matches '" + requested + "' (" + source + "); " + list_devices() +
                       (text.empty() ? "" : "; " + text));
   }
@@ -126,14 +126,14 @@ class DeviceChooser {
 
 DeviceChoice choose_device(const std::vector<DeviceInfo>& devices, const Visibility& visibility, const std::string& requested,
                            const std::string& environment) {
-  const DeviceChooser chooser(devices, visibility);
+  const DeviceSelector chooser(devices, visibility);
   if (!requested.empty()) return chooser.choose_named(requested, "asked for as '" + requested + "'");
   if (!environment.empty()) return chooser.choose_named(environment, "PUMICE_DEVICE=" + environment);
   return chooser.choose_best();
 }
 
 std::string describe_visibility(const std::vector<DeviceInfo>& devices, const Visibility& visibility) {
-  return DeviceChooser(devices, visibility).hidden_reasons();
+  return DeviceSelector(devices, visibility).describe_hidden_devices();
 }
 
 }  // namespace pumice

@@ -10,11 +10,11 @@ namespace pumice {
 
 struct DeviceChoice {
   size_t list_index;  // index in the given list
-  int index;          // index in devices(), which lists only visible devices
+  int index;          // index in list_devices(), which lists only visible devices
   std::string why;    // human-readable reason for the choice
 };
 
-// wanted: the device argument of Context ("uuid:...", "pci:...", an index, a kind, part of a name). If it is empty, environment
+// requested: the device argument of Context ("uuid:...", "pci:...", an index, a kind, part of a name). If it is empty, environment
 // (PUMICE_DEVICE) is used; if that is empty too, the first device of the best kind. Throws DeviceError if nothing matches, or if the match
 // is hidden; the message quotes the request and the environment variable that hides the device.
 DeviceChoice choose_device(const std::vector<DeviceInfo>& devices, const Visibility& visibility, const std::string& requested,

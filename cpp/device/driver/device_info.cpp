@@ -7,7 +7,7 @@ namespace pumice {
 namespace {
 
 // Maps an operation to its feature name: "shuffle_relative" -> "subgroupShuffleRelative".
-std::string subgroup_feature(std::string_view operation) {
+std::string to_subgroup_feature_name(std::string_view operation) {
   std::string feature = "subgroup";
   bool capital = true;
   for (const char letter : operation) {
@@ -48,9 +48,9 @@ uint64_t DeviceInfo::limit(std::string_view limit_name) const {
 void add_property_features(DeviceInfo& info) {
   const uint64_t operations =
       info.limit("subgroupSupportedStages") & VK_SHADER_STAGE_COMPUTE_BIT ? info.limit("subgroupSupportedOperations") : 0;
-  for (const auto& [operation, bit] : kSubgroupOperations) info.features[subgroup_feature(operation)] = (operations & bit) != 0;
+  for (const auto& [operation, bit] : kSubgroupOperations) info.features[to_subgroup_feature_name(operation)] = (operations & bit) != 0;
   for (const auto& [name, value] : info.limits)
-    if (name.starts_with("shader")) info.features[name] = value != 0;  // float controls
+    if (name.starts_with("shader")) info.features[name] = value != 0;  // float control properties
   info.features["roundingModeRTEFloat16"] = info.limit("shaderRoundingModeRTEFloat16") != 0 &&
                                             info.limit("roundingModeIndependence") == VK_SHADER_FLOAT_CONTROLS_INDEPENDENCE_ALL;
   info.features["unifiedMemory"] = info.kind != DeviceKind::discrete;

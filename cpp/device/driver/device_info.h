@@ -14,7 +14,7 @@ namespace pumice {
 enum class DeviceKind : uint8_t { discrete, integrated, virtual_, software, other };
 std::string_view name(DeviceKind kind);
 
-struct MatrixShape {  // a cooperative matrix shape at subgroup scope
+struct MatrixShape {  // shape and component types of a cooperative matrix at subgroup scope
   uint32_t m, n, k;
   std::string a, b, c, result;  // "float16", "int8", ...
 
@@ -22,7 +22,7 @@ struct MatrixShape {  // a cooperative matrix shape at subgroup scope
 };
 
 struct DeviceInfo {
-  int index = 0;  // position in devices(); -1 if hidden by the environment
+  int index = 0;  // position in list_devices(); -1 if hidden by the environment
   std::string name;
   DeviceKind kind = DeviceKind::other;
   std::string uuid;  // 32 hex digits

@@ -11,7 +11,7 @@
 namespace pumice {
 namespace {
 
-std::string hex(const uint8_t* bytes, size_t count) {
+std::string to_hex(const uint8_t* bytes, size_t count) {
   std::string text;
   char two[3];
   for (size_t i = 0; i < count; ++i) {
@@ -21,7 +21,7 @@ std::string hex(const uint8_t* bytes, size_t count) {
   return text;
 }
 
-DeviceKind kind_of(VkPhysicalDeviceType type) {
+DeviceKind to_device_kind(VkPhysicalDeviceType type) {
   switch (type) {
     case VK_PHYSICAL_DEVICE_TYPE_DISCRETE_GPU:
       return DeviceKind::discrete;
@@ -90,7 +90,7 @@ void add_limits(DeviceInfo& info, const VkPhysicalDeviceLimits& from, const VkPh
   add_float_controls(info, v12);
 }
 
-std::string component_name(VkComponentTypeKHR type) {
+std::string get_component_type_name(VkComponentTypeKHR type) {
   static const char* const names[] = {"float16", "float32", "float64", "int8",   "int16", "int32",
                                       "int64",   "uint8",   "uint16",  "uint32", "uint64"};
   const auto index = static_cast<size_t>(type);
@@ -101,43 +101,44 @@ std::string component_name(VkComponentTypeKHR type) {
 void add_coopmat_shapes(DeviceInfo& info, VkPhysicalDevice physical) {
   if (!info.feature("cooperativeMatrix")) return;
   const auto query = reinterpret_cast<PFN_vkGetPhysicalDeviceCooperativeMatrixPropertiesKHR>(
-      vkGetInstanceProcAddr(instance().handle, "vkGetPhysicalDeviceCooperativeMatrixPropertiesKHR"));
+      vkGetInstanceProcAddr(get_instance().handle, "vkGetPhysicalDeviceCooperativeMatrixPropertiesKHR"));
   if (!query) return;
   uint32_t count = 0;
-  check(query(physical, &count, nullptr), "vkGetPhysicalDeviceCooperativeMatrixPropertiesKHR");
+  check_vk_result(query(physical, &count, nullptr), "vkGetPhysicalDeviceCooperativeMatrixPropertiesKHR");
   VkCooperativeMatrixPropertiesKHR empty{};
   empty.sType = VK_STRUCTURE_TYPE_COOPERATIVE_MATRIX_PROPERTIES_KHR;
   std::vector<VkCooperativeMatrixPropertiesKHR> shapes(count, empty);
-  check(query(physical, &count, shapes.data()), "vkGetPhysicalDeviceCooperativeMatrixPropertiesKHR");
+  check_vk_result(query(physical, &count, shapes.data()), "vkGetPhysicalDeviceCooperativeMatrixPropertiesKHR");
   for (const auto& shape : shapes) {
     if (shape.scope != VK_SCOPE_SUBGROUP_KHR || shape.saturatingAccumulation) continue;
-    info.matrices.push_back({shape.MSize, shape.NSize, shape.KSize, component_name(shape.AType), component_name(shape.BType),
-                             component_name(shape.CType), component_name(shape.ResultType)});
+    info.matrices.push_back({shape.MSize, shape.NSize, shape.KSize, get_component_type_name(shape.AType),
+                             get_component_type_name(shape.BType), get_component_type_name(shape.CType),
+                             get_component_type_name(shape.ResultType)});
   }
 }
 
-void add_host_memory(DeviceInfo& info, VkPhysicalDevice physical) {
-  const auto host = properties_of<VkPhysicalDeviceExternalMemoryHostPropertiesEXT>(
+void add_host_import_limits(DeviceInfo& info, VkPhysicalDevice physical) {
+  const auto host = query_properties<VkPhysicalDeviceExternalMemoryHostPropertiesEXT>(
       physical, VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_EXTERNAL_MEMORY_HOST_PROPERTIES_EXT);
   set_limit(info.limits, "minImportedHostPointerAlignment", host.minImportedHostPointerAlignment);
 }
 
-void add_multiprocessors(DeviceInfo& info, VkPhysicalDevice physical) {
-  const auto properties = properties_of<VkPhysicalDeviceShaderSMBuiltinsPropertiesNV>(
+void add_multiprocessor_count(DeviceInfo& info, VkPhysicalDevice physical) {
+  const auto properties = query_properties<VkPhysicalDeviceShaderSMBuiltinsPropertiesNV>(
       physical, VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SHADER_SM_BUILTINS_PROPERTIES_NV);
   set_limit(info.limits, "shaderSMCount", properties.shaderSMCount);
 }
 
-std::string pci_address(VkPhysicalDevice physical, const std::set<std::string>& extensions) {
+std::string query_pci_address(VkPhysicalDevice physical, const std::set<std::string>& extensions) {
   if (!extensions.contains(VK_EXT_PCI_BUS_INFO_EXTENSION_NAME)) return {};
   const auto pci =
-      properties_of<VkPhysicalDevicePCIBusInfoPropertiesEXT>(physical, VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_PCI_BUS_INFO_PROPERTIES_EXT);
+      query_properties<VkPhysicalDevicePCIBusInfoPropertiesEXT>(physical, VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_PCI_BUS_INFO_PROPERTIES_EXT);
   char text[32];
   std::snprintf(text, sizeof text, "%04x:%02x:%02x.%x", pci.pciDomain, pci.pciBus, pci.pciDevice, pci.pciFunction);
   return text;
 }
 
-uint64_t largest_local_heap(VkPhysicalDevice physical) {
+uint64_t query_largest_local_heap(VkPhysicalDevice physical) {
   VkPhysicalDeviceMemoryProperties memory;
   vkGetPhysicalDeviceMemoryProperties(physical, &memory);
   uint64_t largest = 0;
@@ -149,9 +150,9 @@ uint64_t largest_local_heap(VkPhysicalDevice physical) {
 void add_identity(DeviceInfo& info, const VkPhysicalDeviceProperties& base, const VkPhysicalDeviceVulkan11Properties& v11,
                   const VkPhysicalDeviceVulkan12Properties& v12) {
   info.name = base.deviceName;
-  info.kind = kind_of(base.deviceType);
-  info.uuid = hex(v11.deviceUUID, VK_UUID_SIZE);
-  info.driver_uuid = hex(v11.driverUUID, VK_UUID_SIZE);
+  info.kind = to_device_kind(base.deviceType);
+  info.uuid = to_hex(v11.deviceUUID, VK_UUID_SIZE);
+  info.driver_uuid = to_hex(v11.driverUUID, VK_UUID_SIZE);
   info.driver_id = static_cast<uint32_t>(v12.driverID);
   info.driver = v12.driverName;
   info.driver_info = v12.driverInfo;
@@ -163,7 +164,7 @@ void add_identity(DeviceInfo& info, const VkPhysicalDeviceProperties& base, cons
 
 }  // namespace
 
-DeviceInfo describe(VkPhysicalDevice_T* physical, int index) {
+DeviceInfo query_device_info(VkPhysicalDevice_T* physical, int index) {
   DeviceInfo info;
   VkPhysicalDeviceVulkan11Properties v11{VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_VULKAN_1_1_PROPERTIES};
   VkPhysicalDeviceVulkan12Properties v12{VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_VULKAN_1_2_PROPERTIES};
@@ -180,33 +181,33 @@ DeviceInfo describe(VkPhysicalDevice_T* physical, int index) {
     set_limit(info.limits, "maxComputeWorkgroupSubgroups", v13.maxComputeWorkgroupSubgroups);
   }
   const auto& base = properties.properties;
-  const auto extensions = device_extensions(physical, &info.extensions);
+  const auto extensions = list_device_extensions(physical, &info.extensions);
   FeatureChain chain(base.apiVersion, extensions);
   vkGetPhysicalDeviceFeatures2(physical, chain.head());
   info.index = index;
   add_identity(info, base, v11, v12);
-  info.pci = pci_address(physical, extensions);
-  info.memory_bytes = largest_local_heap(physical);
+  info.pci = query_pci_address(physical, extensions);
+  info.memory_bytes = query_largest_local_heap(physical);
   info.features = chain.values();
   add_limits(info, base.limits, v11, v12);
-  if (extensions.contains(VK_EXT_EXTERNAL_MEMORY_HOST_EXTENSION_NAME)) add_host_memory(info, physical);
-  if (extensions.contains(VK_NV_SHADER_SM_BUILTINS_EXTENSION_NAME)) add_multiprocessors(info, physical);
+  if (extensions.contains(VK_EXT_EXTERNAL_MEMORY_HOST_EXTENSION_NAME)) add_host_import_limits(info, physical);
+  if (extensions.contains(VK_NV_SHADER_SM_BUILTINS_EXTENSION_NAME)) add_multiprocessor_count(info, physical);
   add_property_features(info);
   add_coopmat_shapes(info, physical);
   return info;
 }
 
-DeviceList devices() {
+DeviceList list_devices() {
   std::vector<VkPhysicalDevice> physicals;
   try {
-    physicals = physical_devices();
+    physicals = list_physical_devices();
   } catch (const OutOfMemoryError&) {  // a driver may exist; see check_memory_for_driver()
     throw;
   } catch (const DeviceError&) {
     return {};
   }
   std::vector<DeviceInfo> all;
-  for (size_t i = 0; i < physicals.size(); ++i) all.push_back(describe(physicals[i], static_cast<int>(i)));
+  for (size_t i = 0; i < physicals.size(); ++i) all.push_back(query_device_info(physicals[i], static_cast<int>(i)));
   const Visibility visibility = resolve_visibility(all, VisibilitySources::from_process());
   DeviceList list{{}, {}, describe_visibility(all, visibility)};
   for (const VisibleDevice& device : visibility.visible) {

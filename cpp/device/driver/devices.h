@@ -17,8 +17,8 @@ struct DeviceList {
 };
 
 // Returns every Vulkan 1.2+ device with a compute queue and timeline semaphores; empty without a loader or driver.
-DeviceList devices();
+DeviceList list_devices();
 
-DeviceInfo describe(VkPhysicalDevice_T* physical, int index);
+DeviceInfo query_device_info(VkPhysicalDevice_T* physical, int index);
 
 }  // namespace pumice

@@ -50,7 +50,7 @@ constexpr std::array kKinds = {
     QuirkKind{"told_spills", "None: simulates register spills in tests.",
               "Kernels with workgroups of 256 invocations and more count as spilling.", "test_register_spills.py"},
 };
-static_assert(kKinds.size() == static_cast<size_t>(Quirk::told_spills) + 1);
+static_assert(kKinds.size() == static_cast<size_t>(Quirk::simulated_spills) + 1);
 
 // A range of driver versions [first, end), encoded as VkPhysicalDeviceProperties::driverVersion.
 struct KnownQuirk {
@@ -62,14 +62,14 @@ struct KnownQuirk {
 constexpr KnownQuirk kKnownQuirks[] = {
     {VK_DRIVER_ID_GOOGLE_SWIFTSHADER, 0, UINT32_MAX, Quirk::unrolled_contraction},
     {VK_DRIVER_ID_GOOGLE_SWIFTSHADER, 0, UINT32_MAX, Quirk::texel_overflow},
-    {VK_DRIVER_ID_GOOGLE_SWIFTSHADER, 0, UINT32_MAX, Quirk::number_of_nan},
-    // Mesa 22.3 is wrong and 25.0 is right; versions between were not tried, and the answer costs two instructions.
+    {VK_DRIVER_ID_GOOGLE_SWIFTSHADER, 0, UINT32_MAX, Quirk::number_for_nan},
+    // Wrong in Mesa 22.3, right in 25.0; versions between are untested. The workaround costs two instructions.
     {VK_DRIVER_ID_MESA_LLVMPIPE, 0, VK_MAKE_API_VERSION(0, 25, 0, 0), Quirk::int64_comparison},
 };
 
 }  // namespace
 
-std::span<const QuirkKind> quirk_kinds() {
+std::span<const QuirkKind> list_quirk_kinds() {
   return kKinds;
 }
 
@@ -83,7 +83,7 @@ QuirkSet QuirkSet::from_names(const std::vector<std::string>& names) {
     const auto kind = std::ranges::find(kKinds, name, &QuirkKind::name);
     if (kind == kKinds.end()) {
       std::string all;
-      for (const QuirkKind& kind : kKinds) all += (all.empty() ? "" : ", ") + std::string(kind.name);
+      for (const QuirkKind& known_kind : kKinds) all += (all.empty() ? "" : ", ") + std::string(known_kind.name);
       throw UnsupportedError("quirks: some of " + all + " expected; given '" + name + "'");
     }
     set.add(static_cast<Quirk>(kind - kKinds.begin()));
@@ -91,7 +91,7 @@ QuirkSet QuirkSet::from_names(const std::vector<std::string>& names) {
   return set;
 }
 
-QuirkSet known_quirks(const DeviceInfo& device) {
+QuirkSet find_known_quirks(const DeviceInfo& device) {
   QuirkSet set;
   for (const KnownQuirk& entry : kKnownQuirks)
     if (entry.driver == device.driver_id && device.driver_version >= entry.first && device.driver_version < entry.end) set.add(entry.quirk);

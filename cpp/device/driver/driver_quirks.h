@@ -10,7 +10,7 @@
 
 namespace pumice {
 
-// In the order of quirk_kinds().
+// In the order of list_quirk_kinds().
 enum class Quirk : uint8_t {
   unrolled_contraction,
   loop_limit,
@@ -22,26 +22,26 @@ enum class Quirk : uint8_t {
   flushed_denormals,
   inexact_arithmetic,
   texel_overflow,
-  number_of_nan,
+  number_for_nan,
   int64_comparison,
   other_matrix_layout,
   emulated_fragments,
-  told_spills,
+  simulated_spills,
 };
 
 struct QuirkKind {
   std::string_view name, summary;
-  std::string_view answer;  // the engine's workaround
+  std::string_view answer;  // describes the engine's workaround
   std::string_view test;    // the test that demonstrates the quirk
 };
-std::span<const QuirkKind> quirk_kinds();
+std::span<const QuirkKind> list_quirk_kinds();
 std::string_view name(Quirk quirk);
 
 class QuirkSet {
  public:
   QuirkSet() = default;
   explicit QuirkSet(uint32_t bits) : bits_(bits) {}
-  // Returns the quirks with these names. Throws UnsupportedError for a name that is not in quirk_kinds().
+  // Returns the quirks with these names. Throws UnsupportedError for a name that is not in list_quirk_kinds().
   static QuirkSet from_names(const std::vector<std::string>& names);
   bool has(Quirk quirk) const { return bits_ >> static_cast<uint32_t>(quirk) & 1; }
   void add(Quirk quirk) { bits_ |= uint32_t{1} << static_cast<uint32_t>(quirk); }
@@ -53,6 +53,6 @@ class QuirkSet {
 };
 
 // Looks up a driver's quirks by VkDriverId and version. A driver trial may detect more; the caller adds those.
-QuirkSet known_quirks(const DeviceInfo& device);
+QuirkSet find_known_quirks(const DeviceInfo& device);
 
 }  // namespace pumice

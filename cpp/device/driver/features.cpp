@@ -32,7 +32,7 @@ FeatureChain::FeatureChain(uint32_t api_version, const std::set<std::string>& ex
 
 // Features that the engine uses or reports; all others stay disabled.
 template <typename Visit>
-void FeatureChain::visit(Visit&& visit) {
+void FeatureChain::visit_features(Visit&& visit) {
 #define PUMICE_FEATURE(structure, name) visit(#name, structure.name)
   PUMICE_FEATURE(base_.features, shaderFloat64);
   PUMICE_FEATURE(base_.features, shaderInt64);
@@ -82,13 +82,13 @@ void FeatureChain::visit(Visit&& visit) {
 
 std::map<std::string, bool> FeatureChain::values() const {
   std::map<std::string, bool> result;
-  const_cast<FeatureChain*>(this)->visit([&](const char* name, VkBool32 value) { result[name] = value == VK_TRUE; });
+  const_cast<FeatureChain*>(this)->visit_features([&](const char* name, VkBool32 value) { result[name] = value == VK_TRUE; });
   return result;
 }
 
 void FeatureChain::disable_unused(const std::set<std::string>& masked) {
   std::vector<std::pair<VkBool32*, VkBool32>> values;
-  visit([&](const char* name, VkBool32& value) { values.emplace_back(&value, value && !masked.contains(name)); });
+  visit_features([&](const char* name, VkBool32& value) { values.emplace_back(&value, value && !masked.contains(name)); });
   const auto clear = [](auto& structure) {
     const auto type = structure.sType;
     const auto next = structure.pNext;
@@ -101,11 +101,12 @@ void FeatureChain::disable_unused(const std::set<std::string>& masked) {
   for (auto [value, enabled] : values) *value = enabled;
 }
 
-std::set<std::string> device_extensions(VkPhysicalDevice physical, std::map<std::string, uint32_t>* versions) {
+std::set<std::string> list_device_extensions(VkPhysicalDevice physical, std::map<std::string, uint32_t>* versions) {
   uint32_t count = 0;
-  check(vkEnumerateDeviceExtensionProperties(physical, nullptr, &count, nullptr), "vkEnumerateDeviceExtensionProperties");
+  check_vk_result(vkEnumerateDeviceExtensionProperties(physical, nullptr, &count, nullptr), "vkEnumerateDeviceExtensionProperties");
   std::vector<VkExtensionProperties> properties(count);
-  check(vkEnumerateDeviceExtensionProperties(physical, nullptr, &count, properties.data()), "vkEnumerateDeviceExtensionProperties");
+  check_vk_result(vkEnumerateDeviceExtensionProperties(physical, nullptr, &count, properties.data()),
+                  "vkEnumerateDeviceExtensionProperties");
   std::set<std::string> names;
   for (const auto& extension : properties) {
     names.insert(extension.extensionName);

@@ -17,12 +17,12 @@ class FeatureChain {
   FeatureChain(const FeatureChain&) = delete;
   VkPhysicalDeviceFeatures2* head() { return &base_; }
   std::map<std::string, bool> values() const;
-  // Disables features that the engine does not use and those in `masked`.
+  // Disables features that the engine does not use, and the features in `masked`.
   void disable_unused(const std::set<std::string>& masked);
 
  private:
   template <typename Visit>
-  void visit(Visit&& visit);
+  void visit_features(Visit&& visit);
 
   bool has_13_ = false, has_conditional_ = false, has_matrix_ = false, has_atomic_float_ = false, has_robustness_ = false,
        has_bfloat16_ = false, has_executables_ = false;
@@ -38,6 +38,6 @@ class FeatureChain {
   VkPhysicalDevicePipelineExecutablePropertiesFeaturesKHR executables_{};
 };
 
-std::set<std::string> device_extensions(VkPhysicalDevice physical, std::map<std::string, uint32_t>* versions = nullptr);
+std::set<std::string> list_device_extensions(VkPhysicalDevice physical, std::map<std::string, uint32_t>* versions = nullptr);
 
 }  // namespace pumice

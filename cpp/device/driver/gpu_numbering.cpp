@@ -24,26 +24,27 @@ struct NvmlPci {  // nvmlPciInfo_t, used by nvmlDeviceGetPciInfo_v3
   char address[32];
 };
 
-class Nvml {
+class NvmlLibrary {
  public:
-  explicit Nvml(const std::string& library) : library_(dlopen(library.c_str(), RTLD_NOW | RTLD_LOCAL), &close_library) {
+  explicit NvmlLibrary(const std::string& library) : library_(dlopen(library.c_str(), RTLD_NOW | RTLD_LOCAL), &close_library) {
     if (!library_) return;
-    const bool is_whole = find(start_, "nvmlInit_v2") && find(stop_, "nvmlShutdown") && find(count_, "nvmlDeviceGetCount_v2") &&
-                          find(device_, "nvmlDeviceGetHandleByIndex_v2") && find(uuid_, "nvmlDeviceGetUUID") &&
-                          find(pci_, "nvmlDeviceGetPciInfo_v3") && find(name_, "nvmlDeviceGetName");
+    const bool is_whole = find_function(start_, "nvmlInit_v2") && find_function(stop_, "nvmlShutdown") &&
+                          find_function(count_, "nvmlDeviceGetCount_v2") && find_function(device_, "nvmlDeviceGetHandleByIndex_v2") &&
+                          find_function(uuid_, "nvmlDeviceGetUUID") && find_function(pci_, "nvmlDeviceGetPciInfo_v3") &&
+                          find_function(name_, "nvmlDeviceGetName");
     started_ = is_whole && start_() == 0;
   }
-  ~Nvml() {
+  ~NvmlLibrary() {
     if (started_) stop_();
   }
-  Nvml(const Nvml&) = delete;
+  NvmlLibrary(const NvmlLibrary&) = delete;
 
   bool started() const { return started_; }
 
-  std::vector<NumberedGpu> gpus() const {
+  std::vector<VendorGpu> list_gpus() const {
     unsigned count = 0;
     if (count_(&count) != 0) return {};
-    std::vector<NumberedGpu> gpus(count);  // a GPU that cannot be opened keeps its index
+    std::vector<VendorGpu> gpus(count);  // a GPU that cannot be opened keeps its position, with empty fields
     for (unsigned i = 0; i < count; ++i) {
       NvmlDevice device = nullptr;
       if (device_(i, &device) == 0) describe_gpu(device, gpus[i]);
@@ -57,12 +58,12 @@ class Nvml {
   }
 
   template <typename Function>
-  bool find(Function& function, const char* name) {
+  bool find_function(Function& function, const char* name) {
     function = reinterpret_cast<Function>(dlsym(library_.get(), name));
     return function != nullptr;
   }
 
-  void describe_gpu(NvmlDevice device, NumberedGpu& gpu) const {
+  void describe_gpu(NvmlDevice device, VendorGpu& gpu) const {
     std::array<char, 96> text{};
     if (uuid_(device, text.data(), text.size()) == 0) {
       gpu.label = text.data();
@@ -91,7 +92,7 @@ class Nvml {
 
 // Reads a node's properties, lines of a name and a number. Returns nullopt if the node does not exist, and no properties if it is not
 // readable: the kernel denies access to GPUs outside the process's cgroup. Does not parse numbers with streams, which depend on the locale.
-std::optional<std::map<std::string, uint64_t>> node_properties(const std::string& file) {
+std::optional<std::map<std::string, uint64_t>> read_node_properties(const std::string& file) {
   const std::unique_ptr<std::FILE, int (*)(std::FILE*)> stream(std::fopen(file.c_str(), "rb"), &std::fclose);
   if (!stream) return {};
   std::string text;
@@ -108,11 +109,11 @@ std::optional<std::map<std::string, uint64_t>> node_properties(const std::string
   return properties;
 }
 
-std::optional<NumberedGpu> kfd_gpu(std::map<std::string, uint64_t> properties) {
+std::optional<VendorGpu> parse_kfd_gpu(std::map<std::string, uint64_t> properties) {
   if (properties["simd_count"] == 0) return {};  // CPU-only node
   const uint64_t location_id = properties["location_id"];
   char text[40];
-  NumberedGpu gpu;
+  VendorGpu gpu;
   std::snprintf(text, sizeof text, "%04x:%02x:%02x.%x", static_cast<unsigned>(properties["domain"]),
                 static_cast<unsigned>(location_id >> 8 & 255), static_cast<unsigned>(location_id >> 3 & 31),
                 static_cast<unsigned>(location_id & 7));
@@ -124,18 +125,18 @@ std::optional<NumberedGpu> kfd_gpu(std::map<std::string, uint64_t> properties) {
 
 }  // namespace
 
-std::optional<std::vector<NumberedGpu>> nvml_gpus(const std::string& library) {
-  const Nvml nvml(library);
+std::optional<std::vector<VendorGpu>> list_nvml_gpus(const std::string& library) {
+  const NvmlLibrary nvml(library);
   if (!nvml.started()) return {};
-  return nvml.gpus();
+  return nvml.list_gpus();
 }
 
-std::optional<std::vector<NumberedGpu>> kfd_gpus(const std::string& folder) {
-  std::vector<NumberedGpu> gpus;
+std::optional<std::vector<VendorGpu>> list_kfd_gpus(const std::string& folder) {
+  std::vector<VendorGpu> gpus;
   for (int node = 0;; ++node) {
-    auto properties = node_properties(folder + "/" + std::to_string(node) + "/properties");
+    auto properties = read_node_properties(folder + "/" + std::to_string(node) + "/properties");
     if (!properties) break;
-    if (auto gpu = kfd_gpu(std::move(*properties))) gpus.push_back(std::move(*gpu));
+    if (auto gpu = parse_kfd_gpu(std::move(*properties))) gpus.push_back(std::move(*gpu));
   }
   if (gpus.empty()) return {};
   return gpus;

@@ -22,19 +22,19 @@ namespace {
 constexpr const char* kValidationLayer = "VK_LAYER_KHRONOS_validation";
 
 std::atomic<uint32_t> forks{0};
-std::atomic<bool> loaded{false};  // whether drivers have been loaded
-std::atomic<bool> breaks{false};  // whether any of the drivers breaks after a fork
+std::atomic<bool> loaded{false};             // whether drivers have been loaded
+std::atomic<bool> breaks_after_fork{false};  // whether any loaded driver breaks after a fork
 
-VKAPI_ATTR VkBool32 VKAPI_CALL on_message(VkDebugUtilsMessageSeverityFlagBitsEXT, VkDebugUtilsMessageTypeFlagsEXT,
-                                          const VkDebugUtilsMessengerCallbackDataEXT* data, void*) {
+VKAPI_ATTR VkBool32 VKAPI_CALL on_validation_message(VkDebugUtilsMessageSeverityFlagBitsEXT, VkDebugUtilsMessageTypeFlagsEXT,
+                                                     const VkDebugUtilsMessengerCallbackDataEXT* data, void*) {
   // Older volk versions query instance functions through vkGetDeviceProcAddr, which newer layers warn about.
   if (data->pMessageIdName && std::strstr(data->pMessageIdName, "vkGetDeviceProcAddr")) return VK_FALSE;
-  note_validation_message(data->pMessage ? data->pMessage : "(no text)");
+  add_validation_message(data->pMessage ? data->pMessage : "(no text)");
   return VK_FALSE;
 }
 
 // Returns the Vulkan version of a layer, or 0 if it is not installed.
-uint32_t layer_version(const char* name) {
+uint32_t query_layer_version(const char* name) {
   uint32_t count = 0;
   vkEnumerateInstanceLayerProperties(&count, nullptr);
   std::vector<VkLayerProperties> layers(count);
@@ -56,7 +56,7 @@ VkInstance create_instance(bool validation) {
   VkDebugUtilsMessengerCreateInfoEXT messenger{VK_STRUCTURE_TYPE_DEBUG_UTILS_MESSENGER_CREATE_INFO_EXT};
   messenger.messageSeverity = VK_DEBUG_UTILS_MESSAGE_SEVERITY_WARNING_BIT_EXT | VK_DEBUG_UTILS_MESSAGE_SEVERITY_ERROR_BIT_EXT;
   messenger.messageType = VK_DEBUG_UTILS_MESSAGE_TYPE_VALIDATION_BIT_EXT;
-  messenger.pfnUserCallback = on_message;
+  messenger.pfnUserCallback = on_validation_message;
   const char* const extensions[] = {VK_EXT_DEBUG_UTILS_EXTENSION_NAME, VK_EXT_VALIDATION_FEATURES_EXTENSION_NAME};
   VkInstanceCreateInfo info{VK_STRUCTURE_TYPE_INSTANCE_CREATE_INFO};
   info.pApplicationInfo = &application;
@@ -78,12 +78,12 @@ VkInstance create_instance(bool validation) {
   if (result != VK_SUCCESS) check_memory_for_driver("vkCreateInstance");
   if (result == VK_ERROR_INCOMPATIBLE_DRIVER)
     throw DeviceError("there is a Vulkan loader but no Vulkan driver; install the GPU's driver or mesa-vulkan-drivers");
-  check(result, "vkCreateInstance");
+  check_vk_result(result, "vkCreateInstance");
   volkLoadInstanceOnly(handle);
   if (validation) {
     VkDebugUtilsMessengerEXT unused = VK_NULL_HANDLE;
     messenger.pNext = nullptr;
-    check(vkCreateDebugUtilsMessengerEXT(handle, &messenger, nullptr, &unused), "vkCreateDebugUtilsMessengerEXT");
+    check_vk_result(vkCreateDebugUtilsMessengerEXT(handle, &messenger, nullptr, &unused), "vkCreateDebugUtilsMessengerEXT");
   }
   return handle;
 }
@@ -95,7 +95,7 @@ Instance make_instance() {
   }
   Instance result;
   result.validation = is_validation_requested();
-  if (result.validation) result.layer_version = layer_version(kValidationLayer);
+  if (result.validation) result.layer_version = query_layer_version(kValidationLayer);
   if (result.validation && result.layer_version == 0)
     throw DeviceError("PUMICE_VALIDATION is set but VK_LAYER_KHRONOS_validation is not installed (package vulkan-validationlayers)");
   result.handle = create_instance(result.validation);
@@ -103,11 +103,11 @@ Instance make_instance() {
   return result;
 }
 
-bool usable(VkPhysicalDevice physical) {
+bool can_run_engine(VkPhysicalDevice physical) {
   VkPhysicalDeviceProperties properties;
   vkGetPhysicalDeviceProperties(physical, &properties);
   // Only llvmpipe can create a second instance in a forked child; others such as SwiftShader hang waiting for threads of the parent.
-  if (std::strncmp(properties.deviceName, "llvmpipe", 8) != 0) breaks = true;
+  if (std::strncmp(properties.deviceName, "llvmpipe", 8) != 0) breaks_after_fork = true;
   if (properties.apiVersion < VK_API_VERSION_1_2) return false;
   uint32_t count = 0;
   vkGetPhysicalDeviceQueueFamilyProperties(physical, &count, nullptr);
@@ -118,15 +118,15 @@ bool usable(VkPhysicalDevice physical) {
 
 // Ends the process without running exit handlers registered earlier. A driver's handler waits for its threads, which do not exist in a
 // forked child or never finish if a kernel hangs, and frees what the parent uses.
-void leave(int status, void*) {
+void exit_without_handlers(int status, void*) {
   std::fflush(nullptr);
   _exit(status);
 }
 
-void in_forked_child() {
+void on_fork_in_child() {
   forks.fetch_add(1);
 #ifdef __GLIBC__
-  if (loaded) on_exit(leave, nullptr);
+  if (loaded) on_exit(exit_without_handlers, nullptr);
 #endif
 }
 
@@ -134,7 +134,7 @@ void in_forked_child() {
 
 void skip_driver_exit_handlers() {
 #ifdef __GLIBC__
-  on_exit(leave, nullptr);
+  on_exit(exit_without_handlers, nullptr);
 #endif
 }
 
@@ -143,19 +143,19 @@ void at_exit(void (*handler)()) {
 }
 
 uint32_t fork_generation() {
-  static const int registered = pthread_atfork(nullptr, nullptr, in_forked_child);
+  static const int registered = pthread_atfork(nullptr, nullptr, on_fork_in_child);
   (void)registered;
   return forks.load(std::memory_order_relaxed);
 }
 
-const Instance& instance() {
+const Instance& get_instance() {
   static std::mutex mutex;
   static auto* instances =
-      new std::deque<Instance>;  // back() belongs to this process; earlier ones belong to parent processes and are never touched
+      new std::deque<Instance>;  // back() belongs to this process; earlier instances belong to parent processes and are never used
   static uint32_t generation = 0;
   const std::lock_guard lock(mutex);
   const bool forked = generation != fork_generation();
-  if (!instances->empty() && forked && breaks)
+  if (!instances->empty() && forked && breaks_after_fork)
     throw StateError(
         "this process was forked from one that used Vulkan, and no driver but Mesa's llvmpipe survives a fork: use Vulkan in one of the "
         "two "
@@ -167,15 +167,15 @@ const Instance& instance() {
   return instances->back();
 }
 
-std::vector<VkPhysicalDevice> physical_devices() {
-  const VkInstance handle = instance().handle;
+std::vector<VkPhysicalDevice> list_physical_devices() {
+  const VkInstance handle = get_instance().handle;
   uint32_t count = 0;
   const VkResult result = vkEnumeratePhysicalDevices(handle, &count, nullptr);
   if (result != VK_SUCCESS || count == 0) check_memory_for_driver("vkEnumeratePhysicalDevices");
-  check(result, "vkEnumeratePhysicalDevices");
+  check_vk_result(result, "vkEnumeratePhysicalDevices");
   std::vector<VkPhysicalDevice> all(count);
-  check(vkEnumeratePhysicalDevices(handle, &count, all.data()), "vkEnumeratePhysicalDevices");
-  std::erase_if(all, [](VkPhysicalDevice physical) { return !usable(physical); });
+  check_vk_result(vkEnumeratePhysicalDevices(handle, &count, all.data()), "vkEnumeratePhysicalDevices");
+  std::erase_if(all, [](VkPhysicalDevice physical) { return !can_run_engine(physical); });
   return all;
 }
 

@@ -8,7 +8,7 @@
 
 namespace pumice {
 
-// Created once per process (again in a forked child) and never destroyed, since drivers do not handle that well.
+// Created once per process (again in a forked child). Never destroyed, because drivers do not handle that well.
 struct Instance {
   VkInstance handle = VK_NULL_HANDLE;
   bool validation = false;
@@ -17,10 +17,10 @@ struct Instance {
 
 // Returns the instance of this process. Throws DeviceError without a loader or driver, or if validation is requested (PUMICE_VALIDATION=1)
 // but the layer is not installed. Throws StateError in a forked child if the parent loaded any driver but llvmpipe.
-const Instance& instance();
+const Instance& get_instance();
 
 // Returns the physical devices that can run the engine, in the loader's order.
-std::vector<VkPhysicalDevice> physical_devices();
+std::vector<VkPhysicalDevice> list_physical_devices();
 
 // Makes process exit skip the exit handlers registered before this call: the driver's handlers wait for work that never finishes.
 void skip_driver_exit_handlers();

@@ -27,14 +27,14 @@ constexpr std::string_view kMaskable[] = {"maxBufferSize",
                                           "maxStorageBufferRange",
                                           "minStorageBufferOffsetAlignment"};
 
-std::string known_names() {
+std::string list_maskable_limits() {
   std::string text;
   for (const std::string_view name : kMaskable) text += (text.empty() ? "" : ", ") + std::string(name);
   return text;
 }
 
 // Expands an array name to its elements.
-std::vector<std::string> named(const DeviceInfo& info, const std::string& name) {
+std::vector<std::string> expand_limit_name(const DeviceInfo& info, const std::string& name) {
   const bool is_element = name.size() > 2 && name[name.size() - 2] == '_' && name.back() >= '0' && name.back() <= '2';
   const std::string base = is_element ? name.substr(0, name.size() - 2) : name;
   std::vector<std::string> names;
@@ -44,7 +44,8 @@ std::vector<std::string> named(const DeviceInfo& info, const std::string& name) 
     for (const char* element : {"_0", "_1", "_2"})
       if (!is_element && info.limits.contains(name + element)) names.push_back(name + element);
   }
-  if (names.empty()) throw UnsupportedError("limits '" + name + "': no limit that the engine decides by; it does by " + known_names());
+  if (names.empty())
+    throw UnsupportedError("limits '" + name + "': no limit that the engine decides by; it does by " + list_maskable_limits());
   return names;
 }
 
@@ -52,7 +53,7 @@ std::vector<std::string> named(const DeviceInfo& info, const std::string& name) 
 
 void mask_limits(DeviceInfo& info, const LimitMask& mask) {
   for (const auto& [name, value] : mask)
-    for (const std::string& limit : named(info, name)) {
+    for (const std::string& limit : expand_limit_name(info, name)) {
       if (limit != name && mask.contains(limit)) continue;  // the element has its own mask
       uint64_t& limit_value = info.limits.at(limit);
       const bool is_alignment = limit.starts_with("min");

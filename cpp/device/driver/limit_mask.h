@@ -9,11 +9,11 @@
 
 namespace pumice {
 
-// Limit names -> values. An array name ("maxComputeWorkGroupCount") stands for all elements, "maxComputeWorkGroupCount_1" for one.
+// Limit names -> values. An array name ("maxComputeWorkGroupCount") sets all elements, "maxComputeWorkGroupCount_1" a single one.
 using LimitMask = std::map<std::string, int64_t>;
 
-// Lowers limits of `info`, or raises alignments. Throws UnsupportedError for a limit that the engine does not use (the error lists those it
-// does), for a value below 1 or that the device does not support, and for an alignment that is not a power of two.
+// Lowers limits of `info`, or raises alignments. Throws UnsupportedError for a limit that the engine does not use (the error lists the
+// supported ones), for a value below 1 or that the device does not support, and for an alignment that is not a power of two.
 void mask_limits(DeviceInfo& info, const LimitMask& mask);
 
 }  // namespace pumice

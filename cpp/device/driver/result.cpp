@@ -32,7 +32,7 @@ std::string result_name(VkResult result) {
   }
 }
 
-void check(VkResult result, const char* call) {
+void check_vk_result(VkResult result, const char* call) {
   if (result == VK_SUCCESS) return;
   const std::string message = std::string(call) + " failed: " + result_name(result);
   if (result == VK_ERROR_DEVICE_LOST) throw DeviceLostError(message + "; this context is dead, a new Context works");

@@ -8,26 +8,26 @@ namespace {
 
 constexpr size_t kMaxMessages = 1000;
 
-struct MessageLog {
+struct ValidationLog {
   std::mutex mutex;
   std::vector<std::string> messages;
 };
 
-MessageLog& validation_log() {
-  static auto* log = new MessageLog;
+ValidationLog& get_validation_log() {
+  static auto* log = new ValidationLog;
   return *log;
 }
 
 }  // namespace
 
-void note_validation_message(std::string text) {
-  auto& log = validation_log();
+void add_validation_message(std::string text) {
+  auto& log = get_validation_log();
   const std::lock_guard lock(log.mutex);
   if (log.messages.size() < kMaxMessages) log.messages.push_back(std::move(text));
 }
 
 std::vector<std::string> take_validation_messages() {
-  auto& log = validation_log();
+  auto& log = get_validation_log();
   const std::lock_guard lock(log.mutex);
   return std::exchange(log.messages, {});
 }

@@ -6,7 +6,7 @@
 
 namespace pumice {
 
-void note_validation_message(std::string text);
+void add_validation_message(std::string text);
 
 // Returns the messages since the last call (PUMICE_VALIDATION=1 enables the layer before the first Context).
 std::vector<std::string> take_validation_messages();

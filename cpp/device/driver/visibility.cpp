@@ -14,12 +14,12 @@ namespace {
 constexpr uint32_t kNvidia = 0x10de, kAmd = 0x1002;
 constexpr const char* kNames[] = {"CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES"};
 
-struct Numbering {
-  std::vector<NumberedGpu> gpus;
+struct GpuNumbering {
+  std::vector<VendorGpu> gpus;
   std::string authority;  // source of the numbering, e.g. "by NVML"
 };
 
-std::vector<std::string> names_in(const std::string& value) {
+std::vector<std::string> split_names(const std::string& value) {
   std::vector<std::string> names;
   size_t begin = 0;
   while (begin <= value.size()) {
@@ -32,61 +32,61 @@ std::vector<std::string> names_in(const std::string& value) {
   return names;
 }
 
-bool is_ordinal(const std::string& text) {
+bool is_index(const std::string& text) {
   return !text.empty() && text.size() < 6 && std::all_of(text.begin(), text.end(), [](unsigned char c) { return std::isdigit(c) != 0; });
 }
 
-std::string normalize(std::string text) {
+std::string normalize_id(std::string text) {
   std::erase(text, '-');
   std::transform(text.begin(), text.end(), text.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
   return text;
 }
 
 // Orders a vendor's devices by PCI address: the fallback if the vendor's library is not available.
-Numbering number_by_address(const std::vector<DeviceInfo>& devices, uint32_t vendor) {
-  Numbering numbering{{}, "by the order of PCI addresses"};
+GpuNumbering number_gpus_by_pci_address(const std::vector<DeviceInfo>& devices, uint32_t vendor) {
+  GpuNumbering numbering{{}, "by the order of PCI addresses"};
   for (const DeviceInfo& info : devices)
     if (info.vendor_id == vendor) numbering.gpus.push_back({"GPU-" + info.uuid, info.uuid, info.pci, info.name});
-  std::ranges::stable_sort(numbering.gpus, {}, &NumberedGpu::pci);
+  std::ranges::stable_sort(numbering.gpus, {}, &VendorGpu::pci);
   return numbering;
 }
 
-// Applies a vendor's variables in sequence: each selects from the GPUs left by the previous one.
+// Applies a vendor's variables in sequence: each selects from the GPUs that the previous variable selected.
 class VendorVisibility {
  public:
-  VendorVisibility(const std::vector<DeviceInfo>& devices, uint32_t vendor, Numbering numbering)
+  VendorVisibility(const std::vector<DeviceInfo>& devices, uint32_t vendor, GpuNumbering numbering)
       : devices_(devices), vendor_(vendor), authority_(std::move(numbering.authority)) {
-    for (NumberedGpu& gpu : numbering.gpus) remaining_.push_back({std::move(gpu), ""});
+    for (VendorGpu& gpu : numbering.gpus) remaining_.push_back({std::move(gpu), ""});
   }
 
-  void apply(const std::string& variable, const std::string& value) {
+  void apply_variable(const std::string& variable, const std::string& value) {
     statement_ += (statement_.empty() ? "" : " and ") + variable + "=" + value;
-    std::vector<NamedGpu> named;
-    for (const std::string& name : names_in(value)) {
+    std::vector<SelectedGpu> named;
+    for (const std::string& name : split_names(value)) {
       if (name.starts_with("MIG-"))
-        return refuse(variable + "=" + value + " names " + name +
-                      ", a part of a GPU, which no Vulkan driver offers; "
-                      "name the whole GPU by its index or as GPU-...");
+        return set_error(variable + "=" + value + " names " + name +
+                         ", a part of a GPU, which no Vulkan driver offers; "
+                         "name the whole GPU by its index or as GPU-...");
       const auto match = find(name, variable, value);
       if (!match) break;
-      const auto is_same_gpu = [&](const NamedGpu& named_gpu) { return named_gpu.number == match->number; };
-      if (std::ranges::any_of(named, is_same_gpu)) return refuse(variable + "=" + value + " names one GPU twice (" + name + ")");
+      const auto is_same_gpu = [&](const SelectedGpu& named_gpu) { return named_gpu.number == match->number; };
+      if (std::ranges::any_of(named, is_same_gpu)) return set_error(variable + "=" + value + " names one GPU twice (" + name + ")");
       named.push_back(*match);
     }
     std::vector<RemainingGpu> remaining;
-    for (const NamedGpu& named_gpu : named) {
+    for (const SelectedGpu& named_gpu : named) {
       RemainingGpu& gpu = remaining_[named_gpu.number];
       const std::string by_index =
-          is_ordinal(named_gpu.name) ? ", whose " + named_gpu.name + " is " + describe_gpu(gpu.gpu) + " " + authority_ : "";
+          is_index(named_gpu.name) ? ", whose " + named_gpu.name + " is " + describe_gpu(gpu.gpu) + " " + authority_ : "";
       remaining.push_back({gpu.gpu, (gpu.rule.empty() ? "" : gpu.rule + ", and ") + variable + "=" + value + by_index});
     }
     remaining_ = std::move(remaining);
   }
 
   // Adds the vendor's visible and hidden devices to `visibility`.
-  void finish(Visibility& visibility) {
+  void add_to(Visibility& visibility) {
     std::vector<VisibleDevice> visible;
-    for (const RemainingGpu& remaining : refusal_.empty() ? remaining_ : std::vector<RemainingGpu>{}) {
+    for (const RemainingGpu& remaining : error_.empty() ? remaining_ : std::vector<RemainingGpu>{}) {
       if (const auto list_index = find_device(remaining.gpu)) {
         visible.push_back({*list_index, remaining.rule});
       } else {
@@ -99,38 +99,38 @@ class VendorVisibility {
       if (devices_[i].vendor_id == vendor_ && !visible_indices.contains(i)) visibility.hidden.push_back({i, statement_});
     visibility.visible.insert(visibility.visible.end(), visible.begin(), visible.end());
     visibility.notes.insert(visibility.notes.end(), notes_.begin(), notes_.end());
-    if (!refusal_.empty()) visibility.refusal += (visibility.refusal.empty() ? "" : "; ") + refusal_;
+    if (!error_.empty()) visibility.error += (visibility.error.empty() ? "" : "; ") + error_;
   }
 
-  void refuse(const std::string& sentence) {
-    if (refusal_.empty()) refusal_ = sentence;
+  void set_error(const std::string& sentence) {
+    if (error_.empty()) error_ = sentence;
   }
 
  private:
   struct RemainingGpu {
-    NumberedGpu gpu;
+    VendorGpu gpu;
     std::string rule;
   };
-  struct NamedGpu {
+  struct SelectedGpu {
     size_t number;
     std::string name;
   };
 
-  static std::string describe_gpu(const NumberedGpu& gpu) {
+  static std::string describe_gpu(const VendorGpu& gpu) {
     if (!gpu.label.empty()) return gpu.label;
     return gpu.pci.empty() ? "a GPU that this process may not open" : "the GPU at pci:" + gpu.pci;
   }
 
   // Returns the GPU with this name, or nullopt if the name ends the list.
-  std::optional<NamedGpu> find(const std::string& name, const std::string& variable, const std::string& value) {
-    if (is_ordinal(name) && std::stoul(name) < remaining_.size()) return NamedGpu{std::stoul(name), name};
+  std::optional<SelectedGpu> find(const std::string& name, const std::string& variable, const std::string& value) {
+    if (is_index(name) && std::stoul(name) < remaining_.size()) return SelectedGpu{std::stoul(name), name};
     if (name.starts_with("GPU-") && name.size() > 4) {
-      std::vector<size_t> matches;  // several matches: a UUID may be abbreviated
+      std::vector<size_t> matches;  // an abbreviated UUID may match several GPUs
       for (size_t i = 0; i < remaining_.size(); ++i)
-        if (normalize(remaining_[i].gpu.label).starts_with(normalize(name))) matches.push_back(i);
-      if (matches.size() == 1) return NamedGpu{matches[0], name};
+        if (normalize_id(remaining_[i].gpu.label).starts_with(normalize_id(name))) matches.push_back(i);
+      if (matches.size() == 1) return SelectedGpu{matches[0], name};
       if (matches.size() > 1)
-        refuse(variable + "=" + value + ": " + name + " begins the names of " + std::to_string(matches.size()) + " GPUs");
+        set_error(variable + "=" + value + ": " + name + " begins the names of " + std::to_string(matches.size()) + " GPUs");
     }
     if (value.empty() || value == "-1" || value == "NoDevFiles") return {};  // valid ways to hide all GPUs
     notes_.push_back(variable + "=" + value + ": the list ends before '" + name + "', which names none of " +
@@ -138,7 +138,7 @@ class VendorVisibility {
     return {};
   }
 
-  std::optional<size_t> find_device(const NumberedGpu& gpu) const {
+  std::optional<size_t> find_device(const VendorGpu& gpu) const {
     const auto find_by = [&](const auto& is_same) -> std::optional<size_t> {
       for (size_t i = 0; i < devices_.size(); ++i)
         if (devices_[i].vendor_id == vendor_ && is_same(devices_[i])) return i;
@@ -146,50 +146,51 @@ class VendorVisibility {
     };
     if (const auto list_index = find_by([&](const DeviceInfo& info) { return !gpu.uuid.empty() && info.uuid == gpu.uuid; }))
       return list_index;
-    return find_by([&](const DeviceInfo& info) { return !gpu.pci.empty() && normalize(info.pci) == normalize(gpu.pci); });
+    return find_by([&](const DeviceInfo& info) { return !gpu.pci.empty() && normalize_id(info.pci) == normalize_id(gpu.pci); });
   }
 
   const std::vector<DeviceInfo>& devices_;
   uint32_t vendor_;
-  std::string authority_, statement_, refusal_;
+  std::string authority_, statement_, error_;
   std::vector<RemainingGpu> remaining_;
   std::vector<std::string> notes_;
 };
 
 // CUDA's default order is fastest first, as measured by the driver. An index is therefore unambiguous only if all GPUs are the same model.
-bool is_order_known(const std::vector<NumberedGpu>& gpus, const VisibilitySources& sources) {
+bool is_cuda_order_known(const std::vector<VendorGpu>& gpus, const VisibilitySources& sources) {
   const auto order = sources.variables.find("CUDA_DEVICE_ORDER");
   if (order != sources.variables.end() && order->second == "PCI_BUS_ID") return true;
-  return std::ranges::all_of(gpus, [&](const NumberedGpu& gpu) { return gpu.model == gpus.front().model; });
+  return std::ranges::all_of(gpus, [&](const VendorGpu& gpu) { return gpu.model == gpus.front().model; });
 }
 
-void apply_cuda(const std::vector<DeviceInfo>& devices, const VisibilitySources& sources, Visibility& visibility) {
+void apply_cuda_variables(const std::vector<DeviceInfo>& devices, const VisibilitySources& sources, Visibility& visibility) {
   const std::string variable = "CUDA_VISIBLE_DEVICES", value = sources.variables.at(variable);
-  const std::vector<std::string> names = names_in(value);
-  const bool has_index = std::ranges::any_of(names, is_ordinal);
-  auto gpus = has_index || value.find("GPU-") != std::string::npos ? nvml_gpus(sources.nvml) : std::nullopt;
-  Numbering numbering = gpus ? Numbering{std::move(*gpus), "by NVML"} : number_by_address(devices, kNvidia);
-  const bool has_known_order = !has_index || is_order_known(numbering.gpus, sources);
+  const std::vector<std::string> names = split_names(value);
+  const bool has_index = std::ranges::any_of(names, is_index);
+  auto gpus = has_index || value.find("GPU-") != std::string::npos ? list_nvml_gpus(sources.nvml) : std::nullopt;
+  GpuNumbering numbering = gpus ? GpuNumbering{std::move(*gpus), "by NVML"} : number_gpus_by_pci_address(devices, kNvidia);
+  const bool has_known_order = !has_index || is_cuda_order_known(numbering.gpus, sources);
   VendorVisibility nvidia(devices, kNvidia, std::move(numbering));
-  nvidia.apply(variable, value);
+  nvidia.apply_variable(variable, value);
   if (!has_known_order)
-    nvidia.refuse(variable + "=" + value +
-                  " gives an index, and this host's GPUs differ: in CUDA's own order only its driver knows which is "
-                  "meant; set CUDA_DEVICE_ORDER=PCI_BUS_ID, or name the GPU as GPU-...");
-  nvidia.finish(visibility);
+    nvidia.set_error(variable + "=" + value +
+                     " gives an index, and this host's GPUs differ: in CUDA's own order only its driver knows which is "
+                     "meant; set CUDA_DEVICE_ORDER=PCI_BUS_ID, or name the GPU as GPU-...");
+  nvidia.add_to(visibility);
 }
 
-void apply_rocm(const std::vector<DeviceInfo>& devices, const VisibilitySources& sources, Visibility& visibility) {
-  auto gpus = kfd_gpus(sources.kfd);
-  Numbering numbering = gpus ? Numbering{std::move(*gpus), "by the kernel's compute topology"} : number_by_address(devices, kAmd);
+void apply_rocm_variables(const std::vector<DeviceInfo>& devices, const VisibilitySources& sources, Visibility& visibility) {
+  auto gpus = list_kfd_gpus(sources.kfd);
+  GpuNumbering numbering =
+      gpus ? GpuNumbering{std::move(*gpus), "by the kernel's compute topology"} : number_gpus_by_pci_address(devices, kAmd);
   VendorVisibility amd(devices, kAmd, std::move(numbering));
   for (const char* const variable : {"ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES"})
-    if (const auto entry = sources.variables.find(variable); entry != sources.variables.end()) amd.apply(variable, entry->second);
-  amd.finish(visibility);
+    if (const auto entry = sources.variables.find(variable); entry != sources.variables.end()) amd.apply_variable(variable, entry->second);
+  amd.add_to(visibility);
 }
 
-// Sorts visible devices: devices without a rule keep their positions; devices with a rule are permuted among theirs, in the order of the
-// variable.
+// Sorts visible devices. A device without a rule keeps its position. The devices of a vendor with a rule share their positions, in the
+// order of its variable.
 void sort_by_index(const std::vector<DeviceInfo>& devices, Visibility& visibility) {
   std::ranges::sort(visibility.hidden, {}, &HiddenDevice::list_index);
   std::set<size_t> named, hidden;
@@ -227,8 +228,8 @@ Visibility resolve_visibility(const std::vector<DeviceInfo>& devices, const Visi
   const bool cuda = has(kNvidia) && sources.variables.contains("CUDA_VISIBLE_DEVICES");
   const bool rocm = has(kAmd) && (sources.variables.contains("ROCR_VISIBLE_DEVICES") || sources.variables.contains("HIP_VISIBLE_DEVICES"));
   Visibility visibility;
-  if (cuda) apply_cuda(devices, sources, visibility);
-  if (rocm) apply_rocm(devices, sources, visibility);
+  if (cuda) apply_cuda_variables(devices, sources, visibility);
+  if (rocm) apply_rocm_variables(devices, sources, visibility);
   sort_by_index(devices, visibility);
   return visibility;
 }

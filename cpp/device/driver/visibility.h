@@ -34,7 +34,7 @@ struct Visibility {
   std::vector<VisibleDevice> visible;  // devices of a vendor in the order of its variable
   std::vector<HiddenDevice> hidden;
   std::vector<std::string> notes;  // sentences about variables with misleading values
-  std::string refusal;             // sentence about a value that cannot be applied; all devices of its vendor are then hidden
+  std::string error;               // sentence about a value that cannot be applied; all devices of its vendor are then hidden
 };
 
 // CUDA_VISIBLE_DEVICES applies only to NVIDIA, ROCR_VISIBLE_DEVICES and HIP_VISIBLE_DEVICES only to AMD; other devices are always visible.

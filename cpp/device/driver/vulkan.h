@@ -99,7 +99,7 @@ struct DeviceTable : VolkDeviceTable {
   VkPipelineCache pipeline_cache = VK_NULL_HANDLE;
   uint32_t family = 0;
   uint32_t generation = 0;             // fork_generation() at creation
-  std::atomic<bool> abandoned{false};  // set with the context's; the device is then never destroyed
+  std::atomic<bool> abandoned{false};  // set with ContextState::abandoned; the device is then never destroyed
   uint32_t timestamp_bits = 0;
   double timestamp_period = 1;   // nanoseconds per tick
   bool has_conditional = false;  // the conditionalRendering feature
@@ -107,16 +107,16 @@ struct DeviceTable : VolkDeviceTable {
 };
 
 enum class DescriptorKind : uint8_t;
-VkDescriptorType descriptor_type(DescriptorKind kind);
+VkDescriptorType to_descriptor_type(DescriptorKind kind);
 
 std::string result_name(VkResult result);
 
 // Throws the matching engine error unless the result is VK_SUCCESS; `call` names the Vulkan function.
-void check(VkResult result, const char* call);
+void check_vk_result(VkResult result, const char* call);
 
 // Queries a properties struct in the pNext chain, e.g. of an extension.
 template <typename Structure>
-Structure properties_of(VkPhysicalDevice physical, VkStructureType type) {
+Structure query_properties(VkPhysicalDevice physical, VkStructureType type) {
   Structure structure{};
   structure.sType = type;
   VkPhysicalDeviceProperties2 chain{VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_PROPERTIES_2, &structure};

@@ -29,24 +29,24 @@ namespace {
 
 constexpr std::string_view kShader = "driver_trial.comp", kMatrixShader = "coopmat_layout_test.comp", kKind = "trials";
 constexpr uint32_t kPoints = 1024, kSmall = 0x00012345;
-constexpr uint32_t kIterations = 70000;  // more iterations than the limit of drivers that truncate long loops
+constexpr uint32_t kIterations = 70000;  // exceeds the limit of drivers that truncate long loops
 constexpr size_t kTrials = 17;
 constexpr uint32_t kVersion = 2;  // increment if points or expected results change, to invalidate cached results
 
-struct Points {
+struct TrialInputs {
   std::vector<float> a, b;
   std::vector<int32_t> n;
 };
 
 // Test inputs: varied mantissas, quotients and roots close to rounding midpoints, and integers, half-integers and their neighbours.
-Points make_points() {
+TrialInputs make_trial_inputs() {
   uint64_t state = 88172645463325252u;
   const auto random = [&](int bits) {
     state ^= state << 13, state ^= state >> 7, state ^= state << 17;
     return static_cast<uint32_t>(state >> (64 - bits));
   };
   const auto mantissa = [&] { return static_cast<double>(random(23) | 0x800000u); };
-  Points points;
+  TrialInputs points;
   for (uint32_t i = 0; i < kPoints; ++i) {
     const double sign = random(1) != 0 ? -1 : 1, odd = static_cast<double>(random(24) | 0x1000001u);
     const double mantissa_a = mantissa(), mantissa_b = mantissa();
@@ -77,12 +77,12 @@ float to_float(double value) {
   return result;
 }
 
-float round_even(float x) {
+float round_half_to_even(float x) {
   return static_cast<float>(std::nearbyint(static_cast<double>(x)));
 }
 
 // Returns the quirks revealed by the results y[trial][point].
-QuirkSet check_results(const Points& points, const std::vector<float>& y) {
+QuirkSet find_quirks(const TrialInputs& points, const std::vector<float>& y) {
   QuirkSet quirks;
   const auto expect = [&](size_t trial, size_t point, float expected, Quirk quirk) {
     if (!is_same_float(y[trial * kPoints + point], expected)) quirks.add(quirk);
@@ -103,7 +103,7 @@ QuirkSet check_results(const Points& points, const std::vector<float>& y) {
     expect(8, i, std::floor(a), Quirk::inexact_rounding);
     expect(9, i, std::ceil(a), Quirk::inexact_rounding);
     expect(10, i, std::trunc(a), Quirk::inexact_rounding);
-    expect(11, i, round_even(a), Quirk::inexact_rounding);
+    expect(11, i, round_half_to_even(a), Quirk::inexact_rounding);
     expect(12, i, to_float(static_cast<double>(a) * b - product), Quirk::unfused_multiply_add);
     const float v = points.a[(i + i % 4) % kPoints], next = to_float(1.0 + v), back = to_float(static_cast<double>(next) - 1.0);
     const float shifted = to_float(v + 12582912.0);
@@ -128,15 +128,15 @@ std::shared_ptr<const Pipeline> make_pipeline(Context& context, const Shader& sh
   desc.subgroup_size = subgroup;
   desc.name = shader.name;
   desc.spirv = shader.spirv;
-  for (const auto& binding : shader.interface.bindings) desc.bindings.push_back({binding.binding, kind_of(binding)});
+  for (const auto& binding : shader.interface.bindings) desc.bindings.push_back({binding.binding, get_descriptor_kind(binding)});
   desc.push_bytes = shader.interface.push_bytes;
   desc.counted = false;
   return Pipeline::create(context, desc);
 }
 
 // Runs the trial in one workgroup and waits for it.
-void run(const std::shared_ptr<Context>& context, const Pipeline& pipeline, std::span<const BufferRange> ranges,
-         std::span<const std::byte> push) {
+void run_one_workgroup(const std::shared_ptr<Context>& context, const Pipeline& pipeline, std::span<const BufferRange> ranges,
+                       std::span<const std::byte> push) {
   CommandBufferSizes sizes;
   sizes.sets = 1;
   for (const auto& binding : pipeline.bindings()) ++sizes.descriptors[static_cast<size_t>(binding.kind)];
@@ -159,33 +159,33 @@ std::vector<float> run_trial(const std::shared_ptr<Context>& context, const Shad
     const auto& buffer = buffers.at(binding.binding);
     ranges.push_back({buffer, 0, buffer->bytes()});
   }
-  run(context, pipeline, ranges, push);
+  run_one_workgroup(context, pipeline, ranges, push);
   download({result, 0, result->bytes()}, std::as_writable_bytes(std::span(y)));
   return y;
 }
 
 // Element index (in a 16x16 matrix) of a component of an invocation's fragment, as assumed by attention_mma.comp and gemm_mma.comp.
-size_t mma_element(size_t invocation, size_t component) {
+size_t mma_element_index(size_t invocation, size_t component) {
   const size_t row = invocation / 4 + component / 4 * 8, column = invocation % 4 * 2 + component % 2 + component / 2 % 2 * 8;
   return row * 16 + column;
 }
 
 // Whether the device has fp16 cooperative matrices of 16x16x16 with subgroups of 32, whose layout can be tested.
 bool has_fp16_coopmat(const DeviceInfo& device) {
-  return device.feature("shaderFloat16") && device.limit("subgroupSize") == 32 && storage_of(device, DType::float16) == Storage::fp16 &&
+  return device.feature("shaderFloat16") && device.limit("subgroupSize") == 32 && storage_of(device, DType::float16) == StorageType::fp16 &&
          supports_coopmat(device, 16, DType::float16, DType::float32);
 }
 
-// Whether cooperative matrices have the fragment layout of mma_element().
-bool has_mma(const std::shared_ptr<Context>& context) {
+// Whether cooperative matrices have the fragment layout of mma_element_index().
+bool has_mma_fragment_layout(const std::shared_ptr<Context>& context) {
   constexpr size_t kElements = 256;
   std::vector<float> numbers(kElements);
   std::vector<uint16_t> fp16_values(kElements);
   for (size_t i = 0; i < kElements; ++i) numbers[i] = static_cast<float>(i), fp16_values[i] = half_from_float(numbers[i]);
   std::vector<float> y;
   try {
-    const auto shader =
-        compile(std::string(embedded_shader(kMatrixShader)), std::string(kMatrixShader), device_options(*context, Storage::fp16));
+    const auto shader = compile(std::string(get_embedded_shader(kMatrixShader)), std::string(kMatrixShader),
+                                make_device_options(*context, StorageType::fp16));
     const auto pipeline = make_pipeline(*context, *shader, 32);
     y = run_trial(context, *shader, *pipeline, {make_filled_buffer(context, fp16_values), make_filled_buffer(context, numbers)},
                   2 * kElements, {});
@@ -196,51 +196,52 @@ bool has_mma(const std::shared_ptr<Context>& context) {
     return false;
   }
   for (size_t i = 0; i < 2 * kElements; ++i)
-    if (y[i] != static_cast<float>(mma_element(i % kElements / 8, i % 8))) return false;
+    if (y[i] != static_cast<float>(mma_element_index(i % kElements / 8, i % 8))) return false;
   return true;
 }
 
 QuirkSet run_driver_trial(const std::shared_ptr<Context>& context) {
-  const Points points = make_points();
-  const auto shader = compile(std::string(embedded_shader(kShader)), std::string(kShader), device_options(*context, Storage::fp32));
+  const TrialInputs points = make_trial_inputs();
+  const auto shader =
+      compile(std::string(get_embedded_shader(kShader)), std::string(kShader), make_device_options(*context, StorageType::fp32));
   const auto pipeline = make_pipeline(*context, *shader);
   const std::array<uint32_t, 3> push{kPoints, kSmall, kIterations};
   const auto y =
       run_trial(context, *shader, *pipeline,
                 {make_filled_buffer(context, points.a), make_filled_buffer(context, points.b), make_filled_buffer(context, points.n)},
                 kTrials * kPoints, std::as_bytes(std::span(push)));
-  QuirkSet quirks = check_results(points, y);
-  if (has_fp16_coopmat(context->info()) && !has_mma(context)) quirks.add(Quirk::other_matrix_layout);
+  QuirkSet quirks = find_quirks(points, y);
+  if (has_fp16_coopmat(context->info()) && !has_mma_fragment_layout(context)) quirks.add(Quirk::other_matrix_layout);
   return quirks;
 }
 
 // Returns the CPU features of the host. Software drivers compile for these, so they are part of the cache key.
-std::string cpu_model() {
+std::string read_cpu_flags() {
   std::ifstream file("/proc/cpuinfo");
   for (std::string line; std::getline(file, line);)
     if (line.starts_with("flags") || line.starts_with("Features")) return line;
   return {};
 }
 
-std::string trial_name(const DeviceInfo& info) {
+std::string make_trial_entry_name(const DeviceInfo& info) {
   Sha256 hash;
-  hash.field(embedded_shader(kShader))
-      .field(embedded_shader(kMatrixShader))
-      .field(info.name)
-      .field(info.driver_uuid)
-      .field(static_cast<uint64_t>(info.driver_version))
-      .field(info.driver_info);
-  hash.field(static_cast<uint64_t>(kPoints)).field(static_cast<uint64_t>(kVersion));
+  hash.add_field(get_embedded_shader(kShader))
+      .add_field(get_embedded_shader(kMatrixShader))
+      .add_field(info.name)
+      .add_field(info.driver_uuid)
+      .add_field(static_cast<uint64_t>(info.driver_version))
+      .add_field(info.driver_info);
+  hash.add_field(static_cast<uint64_t>(kPoints)).add_field(static_cast<uint64_t>(kVersion));
   if (info.kind == DeviceKind::software) {
-    hash.field(cpu_model());
+    hash.add_field(read_cpu_flags());
     for (const char* variable : {"GALLIUM_OVERRIDE_CPU_CAPS", "LP_NATIVE_VECTOR_WIDTH"})
-      if (const char* text = std::getenv(variable)) hash.field(variable).field(text);
+      if (const char* text = std::getenv(variable)) hash.add_field(variable).add_field(text);
   }
   return info.uuid + "-" + hash.hex().substr(0, 32);
 }
 
 QuirkSet detect_quirks(const std::shared_ptr<Context>& context) {
-  const auto name = cache_directory() ? std::optional(trial_name(context->info())) : std::nullopt;
+  const auto name = get_cache_directory() ? std::optional(make_trial_entry_name(context->info())) : std::nullopt;
   if (const auto cached = name ? read_cache_entry(kKind, *name) : std::nullopt; cached && cached->size() == sizeof(uint32_t)) {
     uint32_t bits = 0;
     std::memcpy(&bits, cached->data(), sizeof bits);
@@ -253,27 +254,27 @@ QuirkSet detect_quirks(const std::shared_ptr<Context>& context) {
 }
 
 // The trial result of a context, computed on first use.
-struct DriverTrial {
+struct CachedTrialQuirks {
   std::once_flag once;
   QuirkSet detected;
 };
 
 }  // namespace
 
-QuirkSet trial_quirks(const std::shared_ptr<Context>& context) {
-  const auto trial = context->attachment<DriverTrial>();
+QuirkSet get_trial_quirks(const std::shared_ptr<Context>& context) {
+  const auto trial = context->attachment<CachedTrialQuirks>();
   std::call_once(trial->once, [&] {
     trial->detected = detect_quirks(context);
-    for (size_t i = 0; i < quirk_kinds().size(); ++i)
+    for (size_t i = 0; i < list_quirk_kinds().size(); ++i)
       if (trial->detected.has(static_cast<Quirk>(i)))
-        log(LogLevel::info, "driver '" + context->info().driver + "', " + std::string(quirk_kinds()[i].name) + ": " +
-                                std::string(quirk_kinds()[i].summary) + " " + std::string(quirk_kinds()[i].answer));
+        log(LogLevel::info, "driver '" + context->info().driver + "', " + std::string(list_quirk_kinds()[i].name) + ": " +
+                                std::string(list_quirk_kinds()[i].summary) + " " + std::string(list_quirk_kinds()[i].answer));
   });
   return trial->detected;
 }
 
-QuirkSet driver_quirks(const std::shared_ptr<Context>& context) {
-  return trial_quirks(context) | context->assumed_quirks();
+QuirkSet get_driver_quirks(const std::shared_ptr<Context>& context) {
+  return get_trial_quirks(context) | context->assumed_quirks();
 }
 
 }  // namespace pumice

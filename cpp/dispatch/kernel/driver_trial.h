@@ -9,9 +9,9 @@ namespace pumice {
 
 // Returns the quirks of the context's driver: those in the table of known quirks, those detected by the trial, and those assumed by the
 // context's options. Trial results are cached on disk; for software drivers the key includes the host CPU. Findings are logged.
-QuirkSet driver_quirks(const std::shared_ptr<Context>& context);
+QuirkSet get_driver_quirks(const std::shared_ptr<Context>& context);
 
 // Returns the quirks detected by the trial.
-QuirkSet trial_quirks(const std::shared_ptr<Context>& context);
+QuirkSet get_trial_quirks(const std::shared_ptr<Context>& context);
 
 }  // namespace pumice

@@ -13,12 +13,12 @@ std::string format_groups(const std::array<uint64_t, 3>& groups) {
   return std::to_string(groups[0]) + " by " + std::to_string(groups[1]) + " by " + std::to_string(groups[2]) + " workgroups";
 }
 
-[[noreturn]] void refuse(const KernelVariant& kernel, const std::array<uint64_t, 3>& groups, const std::string& why) {
+[[noreturn]] void throw_grid_error(const KernelVariant& kernel, const std::array<uint64_t, 3>& groups, const std::string& why) {
   throw UnsupportedError("kernel '" + kernel.name() + "' needs " + format_groups(groups) + ", " + why);
 }
 
 // Returns the total number of workgroups, or 0 if it exceeds 32 bits.
-uint64_t total_groups(const std::array<uint64_t, 3>& groups) {
+uint64_t count_groups(const std::array<uint64_t, 3>& groups) {
   uint64_t count = 1;
   for (const uint64_t size : groups) {
     if (size > UINT32_MAX) return 0;
@@ -30,7 +30,7 @@ uint64_t total_groups(const std::array<uint64_t, 3>& groups) {
 
 }  // namespace
 
-Launch make_launch(const std::shared_ptr<const KernelVariant>& kernel, const std::array<uint64_t, 3>& groups) {
+KernelLaunch make_launch(const std::shared_ptr<const KernelVariant>& kernel, const std::array<uint64_t, 3>& groups) {
   const std::array<uint64_t, 3>& max_groups = kernel->max_groups();
   const uint32_t axes = kernel->grid_axes();
   if (axes == 1 && (groups[1] != 1 || groups[2] != 1))
@@ -42,14 +42,14 @@ Launch make_launch(const std::shared_ptr<const KernelVariant>& kernel, const std
   if (axes == 0)
     throw Error("kernel '" + kernel->name() + "' has no form for a folded grid and is given " + format_groups(groups) +
                 "; the device takes " + format_groups(max_groups) + ", so its lowering must cut the work");
-  const uint64_t count = total_groups(groups);
-  if (count == 0) refuse(*kernel, groups, "more than 32-bit numbers count");
+  const uint64_t count = count_groups(groups);
+  if (count == 0) throw_grid_error(*kernel, groups, "more than 32-bit numbers count");
   const uint64_t layers = ceil_div(ceil_div(count, max_groups[0]), max_groups[1]), rows = ceil_div(ceil_div(count, layers), max_groups[0]);
   const std::array<uint64_t, 3> folded{ceil_div(ceil_div(count, layers), rows), rows, layers};
-  if (!fits(folded)) refuse(*kernel, groups, "more than the device's " + format_groups(max_groups));
-  if (total_groups(folded) == 0) refuse(*kernel, groups, "more than 32-bit numbers count");
-  const uint64_t done = is_injected("fold") ? 1 : rows;
-  return {kernel->folded(), {static_cast<uint32_t>(folded[0]), static_cast<uint32_t>(done), static_cast<uint32_t>(layers)}};
+  if (!fits(folded)) throw_grid_error(*kernel, groups, "more than the device's " + format_groups(max_groups));
+  if (count_groups(folded) == 0) throw_grid_error(*kernel, groups, "more than 32-bit numbers count");
+  const uint64_t done = is_fault_injected("fold") ? 1 : rows;
+  return {kernel->get_folded(), {static_cast<uint32_t>(folded[0]), static_cast<uint32_t>(done), static_cast<uint32_t>(layers)}};
 }
 
 }  // namespace pumice

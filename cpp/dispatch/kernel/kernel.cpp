@@ -12,7 +12,7 @@
 #include "dispatch/kernel/kernel_limits.h"
 #include "dispatch/kernel/loop_watch.h"
 #include "dispatch/kernel/messages.h"
-#include "shader/debug/thread_guard.h"
+#include "shader/debug/invocation_guard.h"
 #include "shader/int64/int64_emulation.h"
 #include "shader/source/diagnostics.h"
 #include "shader/source/embedded_shaders.h"
@@ -27,8 +27,8 @@ namespace {
 
 constexpr uint64_t kMinRingBytes = 256;
 
-uint64_t checked_bits(const std::string& name, ScalarType scalar, bool is_bool, const Number& value) {
-  const auto bits = bits_of(scalar, value);
+uint64_t encode_spec_value(const std::string& name, ScalarType scalar, bool is_bool, const Number& value) {
+  const auto bits = encode_number(scalar, value);
   if (!bits || (is_bool && *bits > 1))
     throw BindingError("K2", "specialization constant", name,
                        is_bool ? "a bool, or 0 or 1" : "a number that " + std::string(pumice::name(scalar)) + " can hold",
@@ -36,13 +36,13 @@ uint64_t checked_bits(const std::string& name, ScalarType scalar, bool is_bool, 
   return *bits;
 }
 
-Specialization specialise(const SpecConstant& constant, const Number& value) {
+SpecializationConstant make_specialization(const SpecConstant& constant, const Number& value) {
   if (constant.scalar == ScalarType::other)
     throw UnsupportedError("specialization constant '" + constant.name + "' has a type that cannot be specialised");
-  return {constant.id, bytes(constant.scalar), checked_bits(constant.name, constant.scalar, constant.is_bool, value)};
+  return {constant.id, bytes(constant.scalar), encode_spec_value(constant.name, constant.scalar, constant.is_bool, value)};
 }
 
-std::optional<size_t> local_size_axis(std::string_view name) {
+std::optional<size_t> parse_local_size_axis(std::string_view name) {
   if (name.size() != 12 || !name.starts_with("local_size_") || name[11] < 'x' || name[11] > 'z') return {};
   return static_cast<size_t>(name[11] - 'x');
 }
@@ -51,33 +51,33 @@ std::optional<size_t> local_size_axis(std::string_view name) {
 std::optional<LocalSize> find_local_size(const SpecValues& spec) {
   std::optional<LocalSize> size;
   for (const auto& [name, value] : spec)
-    if (const auto axis = local_size_axis(name)) {
+    if (const auto axis = parse_local_size_axis(name)) {
       if (!size) size = LocalSize{1, 1, 1};
-      (*size)[*axis] = static_cast<uint32_t>(checked_bits(name, ScalarType::uint32, false, value));
+      (*size)[*axis] = static_cast<uint32_t>(encode_spec_value(name, ScalarType::uint32, false, value));
     }
   return size;
 }
 
-// Specialization constant that enables grid folding in a shader.
-std::string folding_constant(uint32_t axes) {
+// Returns the name of the specialization constant that enables grid folding.
+std::string folding_constant_name(uint32_t axes) {
   return "GRID_FOLDED_" + std::to_string(axes);
 }
 
-std::string list_constants(const Interface& interface) {
+std::string list_constants(const ShaderInterface& interface) {
   std::string names;
   for (const auto& constant : interface.spec_constants)
     if (constant.name != kFoldedGrid) names += (names.empty() ? "" : ", ") + constant.name;
   return names.empty() ? "no specialization constants" : "one of " + names;
 }
 
-uint32_t vulkan_minor(const DeviceInfo& info) {
+uint32_t get_vulkan_minor_version(const DeviceInfo& info) {
   return info.api_version >> 12 & 0x3ff;
 }
 
 // Returns the newest SPIR-V version that the device's Vulkan version supports, as encoded in a module header.
-uint32_t max_spirv_version(const DeviceInfo& info) {
+uint32_t get_max_spirv_version(const DeviceInfo& info) {
   constexpr std::array<uint32_t, 4> kNewest{0x00010000, 0x00010300, 0x00010500, 0x00010600};
-  return kNewest[std::min<size_t>(vulkan_minor(info), kNewest.size() - 1)];
+  return kNewest[std::min<size_t>(get_vulkan_minor_version(info), kNewest.size() - 1)];
 }
 
 std::string format_spirv_version(uint32_t version) {
@@ -87,11 +87,11 @@ std::string format_spirv_version(uint32_t version) {
 // A broadcast from a non-constant invocation needs a newer SPIR-V version and this feature.
 bool uses_dynamic_broadcast(const Context& context, const SourceSet& sources) {
   return context.feature("subgroupBroadcastDynamicId") && std::ranges::any_of(sources.files(), [](const SourceFile& file) {
-           return std::ranges::find(file.facts->identifiers, "subgroupBroadcast") != file.facts->identifiers.end();
+           return std::ranges::find(file.scan->identifiers, "subgroupBroadcast") != file.scan->identifiers.end();
          });
 }
 
-std::string variant_key(Storage storage, const Macros& macros, const SpecValues& spec) {
+std::string make_variant_key(StorageType storage, const Macros& macros, const SpecValues& spec) {
   std::string key(name(storage));
   for (const auto& [macro, text] : macros) key += '\n' + macro + '\t' + text;
   for (const auto& [constant, value] : spec) key.append("\r").append(constant).append("=").append(to_string(value));
@@ -99,21 +99,21 @@ std::string variant_key(Storage storage, const Macros& macros, const SpecValues&
 }
 
 void add_quirk_macros(const std::shared_ptr<Context>& context, Macros& macros) {
-  const QuirkSet quirks = driver_quirks(context);
+  const QuirkSet quirks = get_driver_quirks(context);
   if (quirks.has(Quirk::inexact_arithmetic))
     throw UnsupportedError("driver '" + context->info().driver +
-                           "': " + std::string(quirk_kinds()[static_cast<size_t>(Quirk::inexact_arithmetic)].summary));
+                           "': " + std::string(list_quirk_kinds()[static_cast<size_t>(Quirk::inexact_arithmetic)].summary));
   constexpr std::pair<Quirk, const char*> kMacros[] = {
       {Quirk::inexact_division, "PM_CORRECT_DIVISION"}, {Quirk::inexact_square_root, "PM_CORRECT_ROOT"},
       {Quirk::inexact_rounding, "PM_OWN_ROUNDING"},     {Quirk::inexact_unsigned, "PM_UNSIGNED_BY_HALVES"},
       {Quirk::unfused_multiply_add, "PM_UNFUSED"},      {Quirk::flushed_denormals, "PM_FLUSHES"},
-      {Quirk::number_of_nan, "PM_CHECKS_NAN"}};
+      {Quirk::number_for_nan, "PM_CHECKS_NAN"}};
   const bool corrects = quirks.has(Quirk::inexact_division) || quirks.has(Quirk::inexact_square_root);
   for (const auto& [quirk, macro] : kMacros)
     if (quirks.has(quirk) && (quirk != Quirk::unfused_multiply_add || corrects)) macros.emplace_back(macro, "1");
 }
 
-ShaderCompileError append_reasons(const ShaderCompileError& error, std::vector<std::string> sentences) {
+ShaderCompileError append_messages(const ShaderCompileError& error, std::vector<std::string> sentences) {
   if (sentences.empty()) return error;
   auto messages = error.messages;
   messages.insert(messages.end(), sentences.begin(), sentences.end());
@@ -132,30 +132,30 @@ KernelVariant::KernelVariant(const std::shared_ptr<Context>& context, std::share
                              KernelOrigin origin)
     : context_(context), shader_(std::move(shader)), local_size_(interface().local_size), origin_(origin) {
   for (const auto& [name, value] : spec) {
-    const auto axis = local_size_axis(name);
+    const auto axis = parse_local_size_axis(name);
     if (axis && interface().has_requested_local_size) continue;
     if (axis && interface().local_size_id[*axis]) {
-      local_size_[*axis] = static_cast<uint32_t>(checked_bits(name, ScalarType::uint32, false, value));
+      local_size_[*axis] = static_cast<uint32_t>(encode_spec_value(name, ScalarType::uint32, false, value));
       specialization_.push_back({*interface().local_size_id[*axis], 4, local_size_[*axis]});
       continue;
     }
     const auto* constant = interface().find_spec_constant(name);
     if (!constant) throw BindingError("K1", "specialization constant", name, list_constants(interface()), name);
-    specialization_.push_back(specialise(*constant, value));
+    specialization_.push_back(make_specialization(*constant, value));
     for (size_t i = 0; i < 3; ++i)
       if (interface().local_size_id[i] == constant->id) local_size_[i] = static_cast<uint32_t>(specialization_.back().bits);
   }
-  const std::set<std::string> unpaired = emulate_int64(*context);
-  if (origin == KernelOrigin::user && driver_quirks(context).has(Quirk::loop_limit) &&
+  const std::set<std::string> unsupported_int64 = emulate_int64(*context);
+  if (origin == KernelOrigin::user && get_driver_quirks(context).has(Quirk::loop_limit) &&
       may_exceed_iterations(this->spirv(), kUnwatchedIterations))
     watch_number_ = static_cast<uint32_t>(std::stoul(shader_->key.substr(0, 8), nullptr, 16)) | 1;
-  check_device(*context, *shader_, specialization_, local_size_, unpaired);
+  check_device_requirements(*context, *shader_, specialization_, local_size_, unsupported_int64);
   for (size_t axis = 0; axis < 3; ++axis) max_groups_[axis] = context->limit("maxComputeWorkGroupCount_" + std::to_string(axis));
   for (const uint32_t axes : {1u, 3u})
-    if (interface().find_spec_constant(folding_constant(axes))) grid_axes_ = axes;
+    if (interface().find_spec_constant(folding_constant_name(axes))) grid_axes_ = axes;
 }
 
-KernelVariant::KernelVariant(const KernelVariant& base, Folded)
+KernelVariant::KernelVariant(const KernelVariant& base, FoldedTag)
     : context_(base.context_),
       shader_(base.shader_),
       emulated_spirv_(base.emulated_spirv_),
@@ -165,13 +165,13 @@ KernelVariant::KernelVariant(const KernelVariant& base, Folded)
       is_folded_(true),
       origin_(base.origin_),
       watch_number_(base.watch_number_) {
-  const SpecConstant* constant = interface().find_spec_constant(folding_constant(base.grid_axes_));
+  const SpecConstant* constant = interface().find_spec_constant(folding_constant_name(base.grid_axes_));
   if (!constant) throw Error("kernel '" + name() + "' has no form for folded grids");
-  specialization_.push_back(specialise(*constant, uint64_t{1}));
+  specialization_.push_back(make_specialization(*constant, uint64_t{1}));
 }
 
-std::shared_ptr<const KernelVariant> KernelVariant::folded() const {
-  std::call_once(folded_once_, [&] { folded_ = std::make_shared<const KernelVariant>(*this, Folded{}); });
+std::shared_ptr<const KernelVariant> KernelVariant::get_folded() const {
+  std::call_once(folded_once_, [&] { folded_ = std::make_shared<const KernelVariant>(*this, FoldedTag{}); });
   return folded_;
 }
 
@@ -190,24 +190,24 @@ std::set<std::string> KernelVariant::emulate_int64(const Context& context) {
   return std::move(emulation.unsupported);
 }
 
-std::vector<uint32_t> KernelVariant::sandboxed_spirv() const {
+std::vector<uint32_t> KernelVariant::make_sandboxed_spirv() const {
   std::vector<std::string> dropped;
   std::vector<uint32_t> spirv = limit_unrolling(this->spirv(), dropped);
   for (const auto& sentence : dropped) log(LogLevel::info, "kernel '" + name() + "': " + sentence);
   return context()->info().kind == DeviceKind::software ? clamp_local_indices(spirv) : spirv;
 }
 
-uint32_t KernelVariant::watch_binding() const {
+uint32_t KernelVariant::find_watch_binding() const {
   uint32_t next = 0;
   for (const auto& binding : interface().bindings) next = std::max(next, binding.binding + 1);
   for (const auto& image : interface().images) next = std::max(next, image.binding + 1);
   return next;
 }
 
-std::vector<uint32_t> KernelVariant::driver_spirv() const {
-  std::vector<uint32_t> module = origin_ == KernelOrigin::user ? sandboxed_spirv() : spirv();
-  if (is_watched()) module = add_loop_watch(module, watch_binding(), watch_number_);
-  const QuirkSet quirks = driver_quirks(context());
+std::vector<uint32_t> KernelVariant::make_driver_spirv() const {
+  std::vector<uint32_t> module = origin_ == KernelOrigin::user ? make_sandboxed_spirv() : spirv();
+  if (is_watched()) module = add_loop_watch(module, find_watch_binding(), watch_number_);
+  const QuirkSet quirks = get_driver_quirks(context());
   if (quirks.has(Quirk::int64_comparison)) module = spirv::complement_int64_comparisons(module);
   return quirks.has(Quirk::unrolled_contraction) ? spirv::remove_unroll_hints(module) : module;
 }
@@ -218,9 +218,10 @@ PipelineDesc KernelVariant::make_pipeline_desc(const std::vector<uint32_t>& modu
   const auto owner = context();
   desc.spirv = module;
   desc.is_robust = origin_ == KernelOrigin::user;
-  for (const auto& binding : interface().bindings) desc.bindings.push_back({binding.binding, kind_of(binding), binding.element});
-  if (is_watched()) desc.bindings.push_back({watch_binding(), DescriptorKind::storage_buffer});
-  for (const auto& image : interface().images) desc.bindings.push_back({image.binding, kind_of(image)});
+  for (const auto& binding : interface().bindings)
+    desc.bindings.push_back({binding.binding, get_descriptor_kind(binding), binding.element});
+  if (is_watched()) desc.bindings.push_back({find_watch_binding(), DescriptorKind::storage_buffer});
+  for (const auto& image : interface().images) desc.bindings.push_back({image.binding, get_descriptor_kind(image)});
   desc.push_bytes = interface().push_bytes;
   desc.specialization = specialization_;
   const auto& needed = interface().capabilities;
@@ -237,27 +238,27 @@ PipelineDesc KernelVariant::make_pipeline_desc(const std::vector<uint32_t>& modu
 
 const Pipeline& KernelVariant::pipeline() const {
   std::call_once(once_, [&] {
-    const std::vector<uint32_t> module = driver_spirv();
+    const std::vector<uint32_t> module = make_driver_spirv();
     pipeline_ = Pipeline::create(*context(), make_pipeline_desc(module));
     has_pipeline_ = true;
-    if (queries_spills_) (void)spills();
+    if (queries_spills_) (void)query_spills();
   });
   return *pipeline_;
 }
 
 size_t KernelVariant::spirv_bytes() const {
-  return driver_spirv().size() * sizeof(uint32_t);
+  return make_driver_spirv().size() * sizeof(uint32_t);
 }
 
-std::vector<PipelineExecutable> KernelVariant::executables(Capture capture) const {
+std::vector<PipelineExecutable> KernelVariant::query_executables(CaptureMode capture) const {
   const auto owner = context();
-  check_reports_executables(*owner);
-  const std::vector<uint32_t> module = driver_spirv();
+  check_executables_supported(*owner);
+  const std::vector<uint32_t> module = make_driver_spirv();
   PipelineDesc desc = make_pipeline_desc(module);
   desc.counted = false;
   desc.capture = capture;
   const auto pipeline = Pipeline::create(*owner, desc);
-  return query_executables(*owner, *pipeline);
+  return pumice::query_executables(*owner, *pipeline);
 }
 
 Kernel::Kernel(const std::shared_ptr<Context>& context, KernelSource source, OptionsCallback options, const DebugOptions& debug,
@@ -288,9 +289,9 @@ std::shared_ptr<const Shader> Kernel::compile_shader(const ShaderOptions& option
   const std::string& name = path_.empty() ? name_ : path_;
   if (!spirv_.empty()) {
     const DeviceInfo& info = lock_context(context_)->info();
-    if (spirv_.size() > 1 && spirv_[1] > max_spirv_version(info))
+    if (spirv_.size() > 1 && spirv_[1] > get_max_spirv_version(info))
       throw UnsupportedError("kernel '" + name_ + "' is a module of SPIR-V " + format_spirv_version(spirv_[1]) + "; '" + info.name +
-                             "' takes up to " + format_spirv_version(max_spirv_version(info)));
+                             "' takes up to " + format_spirv_version(get_max_spirv_version(info)));
     return shader_from_spirv(spirv_, name, options);
   }
   if (local_size_) check_local_size(*lock_context(context_), name_, *local_size_);
@@ -302,32 +303,32 @@ std::shared_ptr<const Shader> Kernel::compile_shader(const ShaderOptions& option
   return compile(source_, name, options, macros, includes_, size);
 }
 
-std::shared_ptr<const KernelVariant> Kernel::variant(Storage storage, const Macros& macros, const SpecValues& spec) {
-  const std::string key = variant_key(storage, macros, spec);
+std::shared_ptr<const KernelVariant> Kernel::get_variant(StorageType storage, const Macros& macros, const SpecValues& spec) {
+  const std::string key = make_variant_key(storage, macros, spec);
   {
     const std::lock_guard guard(mutex_);
     if (const auto entry = variants_.find(key); entry != variants_.end()) return entry->second;
   }
   check_interrupts();  // a large model compiles hundreds of shaders, so allow Ctrl-C
   const auto context = lock_context(context_);
-  ShaderOptions options = device_options(*context, storage);
+  ShaderOptions options = make_device_options(*context, storage);
   if (origin_ == KernelOrigin::user && uses_dynamic_broadcast(*context, SourceSet(path_.empty() ? name_ : path_, source_, includes_)))
-    options.vulkan_minor = static_cast<int>(std::min<uint32_t>(vulkan_minor(context->info()), 2));
+    options.vulkan_minor = static_cast<int>(std::min<uint32_t>(get_vulkan_minor_version(context->info()), 2));
   if (options_) options = options_(options);
   options.debug = options.debug || check_bounds_;
   options.all_extensions = origin_ == KernelOrigin::engine;
   options.guard_declared = options.guard && origin_ == KernelOrigin::user;
-  options.clamps_texels = options.image_storage && driver_quirks(context).has(Quirk::texel_overflow);
+  options.clamps_texels = options.image_storage && get_driver_quirks(context).has(Quirk::texel_overflow);
   options.keeps_signed_zero = origin_ == KernelOrigin::engine && context->feature("shaderSignedZeroInfNanPreserveFloat32");
   std::shared_ptr<const Shader> shader;
   try {
     shader = compile_shader(options, macros, spec);
   } catch (const ShaderCompileError& error) {
-    auto sentences = undeclared_types(context->info(), source_);
+    auto sentences = describe_undeclared_types(context->info(), source_);
     const auto compiles_as_2024 = [&] {
-      if (options.generation == Generation::year_2024 || origin_ == KernelOrigin::engine) return false;
+      if (options.generation == GlslExtensionVersion::year_2024 || origin_ == KernelOrigin::engine) return false;
       ShaderOptions older = options;
-      older.generation = Generation::year_2024;
+      older.generation = GlslExtensionVersion::year_2024;
       try {
         compile_shader(older, macros, spec);
       } catch (const Error&) {
@@ -337,7 +338,7 @@ std::shared_ptr<const KernelVariant> Kernel::variant(Storage storage, const Macr
     };
     if (compiles_as_2024())
       sentences.push_back("'" + name_ + "' compiles as the extension was in 2024: ShaderOptions(generation=\"2024\") takes such texts");
-    throw append_reasons(error, std::move(sentences));
+    throw append_messages(error, std::move(sentences));
   }
   if (origin_ == KernelOrigin::user) check_argument_names(shader->interface);
   auto new_variant = std::make_shared<const KernelVariant>(context, std::move(shader), spec, origin_);
@@ -347,12 +348,12 @@ std::shared_ptr<const KernelVariant> Kernel::variant(Storage storage, const Macr
   return variants_.emplace(key, std::move(new_variant)).first->second;  // if another thread compiled it first, its variant is kept
 }
 
-// Locates the loops lazily, by recompiling the source when a message needs them.
+// Recompiles the source to locate its loops only if an error message needs the locations.
 void Kernel::watch_loops(Context& context, const KernelVariant& variant, const Macros& macros) const {
   const Shader& shader = *variant.shader();
   std::optional<LocalSize> local_size = local_size_;
   if (shader.interface.has_requested_local_size) local_size = variant.local_size();
-  LoopWatch::of(context)->add_kernel(
+  LoopWatch::get_for_context(context)->add_kernel(
       variant.watch_number(), name_,
       [source = source_, name = path_.empty() ? name_ : path_, options = shader.options, macros, includes = includes_, local_size] {
         return source.empty() ? std::string() : find_loop_locations(source, name, options, macros, includes, local_size);
@@ -365,20 +366,20 @@ void Kernel::log_int64_emulation() {
 }
 
 void Kernel::log_packed_storage(const DeviceInfo& device, DType dtype) {
-  const Storage storage = storage_of(device, dtype);
-  if ((storage != Storage::fp16_packed && storage != Storage::bf16_packed) || logged_packed_.exchange(true)) return;
+  const StorageType storage = storage_of(device, dtype);
+  if ((storage != StorageType::fp16_packed && storage != StorageType::bf16_packed) || logged_packed_.exchange(true)) return;
   std::string why;
   const auto add = [&](const std::string& reason) { why += (why.empty() ? ": " : ", ") + reason; };
   for (const auto feature : {k16bitStorage, kBfloat16})
     if (!device.feature(feature) && (dtype == DType::bfloat16 || feature == k16bitStorage)) add("the device lacks " + std::string(feature));
   if (dtype == DType::bfloat16)
-    for (const auto& extension : missing_extensions(Storage::bf16))
-      add("glslang " + std::string(glslang_version()) + " lacks " + extension);
+    for (const auto& extension : find_missing_extensions(StorageType::bf16))
+      add("glslang " + std::string(get_glslang_version()) + " lacks " + extension);
   log(LogLevel::info,
       "kernel '" + name_ + "': " + std::string(pumice::name(dtype)) + " arrays are stored as " + std::string(pumice::name(storage)) + why);
 }
 
-std::vector<std::shared_ptr<const KernelVariant>> Kernel::variants() {
+std::vector<std::shared_ptr<const KernelVariant>> Kernel::list_variants() {
   const std::lock_guard guard(mutex_);
   std::vector<std::shared_ptr<const KernelVariant>> result;
   for (const auto& [key, variant] : variants_) result.push_back(variant);
@@ -388,14 +389,14 @@ std::vector<std::shared_ptr<const KernelVariant>> Kernel::variants() {
 namespace {
 
 // Options for kernels without printf: a message ring that the device can bind.
-DebugOptions library_debug_options(const Context& context) {
+DebugOptions make_library_debug_options(const Context& context) {
   DebugOptions debug;
   debug.ring_bytes = std::min(debug.ring_bytes, context.limit("maxStorageBufferRange") / 4 * 4);
   return debug;
 }
 
-// GPUs use large workgroups: launching 65,536 workgroups takes 41 us on an H200, even if they do nothing.
-Macros workgroup_sizes(const Context& context) {
+// GPUs use large workgroups: on an H200, launching 65,536 empty workgroups takes 41 us.
+Macros make_workgroup_size_macros(const Context& context) {
   constexpr uint64_t kLarge = 256, kOfSoftware = 64;
   const uint64_t max_invocations = std::min(context.limit("maxComputeWorkGroupInvocations"), context.limit("maxComputeWorkGroupSize_0"));
   const uint64_t large = std::bit_floor(std::min(kLarge, max_invocations));
@@ -405,26 +406,26 @@ Macros workgroup_sizes(const Context& context) {
 
 }  // namespace
 
-std::shared_ptr<const KernelVariant> KernelLibrary::find(const std::shared_ptr<Context>& context, std::string_view shader, Storage storage,
-                                                         const Macros& macros, const SpecValues& spec) {
+std::shared_ptr<const KernelVariant> KernelLibrary::get_variant(const std::shared_ptr<Context>& context, std::string_view shader,
+                                                                StorageType storage, const Macros& macros, const SpecValues& spec) {
   std::shared_ptr<Kernel> kernel;
   Macros all = macros;
   {
     const std::lock_guard guard(mutex_);
     auto entry = kernels_.find(shader);
     if (entry == kernels_.end()) {
-      KernelSource source{std::string(embedded_shader(shader)), std::string(shader)};
-      auto new_kernel =
-          std::make_shared<Kernel>(context, std::move(source), OptionsCallback{}, library_debug_options(*context), KernelOrigin::engine);
+      KernelSource source{std::string(get_embedded_shader(shader)), std::string(shader)};
+      auto new_kernel = std::make_shared<Kernel>(context, std::move(source), OptionsCallback{}, make_library_debug_options(*context),
+                                                 KernelOrigin::engine);
       entry = kernels_.emplace(std::string(shader), std::move(new_kernel)).first;
     }
     kernel = entry->second;
-    if (sizes_.empty()) sizes_ = workgroup_sizes(*context);
+    if (sizes_.empty()) sizes_ = make_workgroup_size_macros(*context);
     for (const auto& size : sizes_)
       if (std::ranges::none_of(macros, [&](const auto& macro) { return macro.first == size.first; })) all.push_back(size);
   }
   add_quirk_macros(context, all);
-  return kernel->variant(storage, all, spec);
+  return kernel->get_variant(storage, all, spec);
 }
 
 std::shared_ptr<Kernel> KernelLibrary::get_user_kernel(const std::shared_ptr<Context>& context, const KernelSource& source) {
@@ -436,7 +437,7 @@ std::shared_ptr<Kernel> KernelLibrary::get_user_kernel(const std::shared_ptr<Con
   for (const uint32_t size : source.local_size.value_or(LocalSize{0, 0, 0})) add(std::to_string(size));
   const std::lock_guard guard(mutex_);
   auto& kernel = user_kernels_[key];
-  if (!kernel) kernel = std::make_shared<Kernel>(context, source, OptionsCallback{}, library_debug_options(*context));
+  if (!kernel) kernel = std::make_shared<Kernel>(context, source, OptionsCallback{}, make_library_debug_options(*context));
   return kernel;
 }
 

@@ -32,7 +32,7 @@ struct DebugSink;
 // Debugging options of a kernel.
 struct DebugOptions {
   bool check_bounds = false;
-  uint64_t ring_bytes = uint64_t{1} << 20;  // message buffer of one execution
+  uint64_t ring_bytes = uint64_t{1} << 20;  // size of the message ring of one execution
 };
 
 // Whether a user or the engine wrote the kernel. Internal kernels get macros for driver quirks and preserve signed zeros.
@@ -48,9 +48,9 @@ class KernelVariant {
   // in. Throws BindingError (unknown constant, value out of range), UnsupportedError (lists every missing feature and exceeded limit).
   KernelVariant(const std::shared_ptr<Context>& context, std::shared_ptr<const Shader> shader, const SpecValues& spec, KernelOrigin origin);
   // Creates the variant of `base` for folded grids.
-  struct Folded {};
-  KernelVariant(const KernelVariant& base, Folded);
-  const Interface& interface() const { return shader_->interface; }
+  struct FoldedTag {};
+  KernelVariant(const KernelVariant& base, FoldedTag);
+  const ShaderInterface& interface() const { return shader_->interface; }
   const std::string& name() const { return shader_->name; }
   const std::shared_ptr<const Shader>& shader() const { return shader_; }
   std::shared_ptr<Context> context() const;                                  // throws StateError if it was destroyed
@@ -62,20 +62,20 @@ class KernelVariant {
   // grids, 3 for up to three axes, 0 if it cannot fold. User kernels: 1 if they only use their global invocation id.
   uint32_t grid_axes() const { return grid_axes_; }
   // Returns the variant that computes its position in a folded grid; created on first use. Throws Error if grid_axes() is 0.
-  std::shared_ptr<const KernelVariant> folded() const;
+  std::shared_ptr<const KernelVariant> get_folded() const;
   bool is_folded() const { return is_folded_; }
   // Whether 64-bit integers are emulated with pairs of 32-bit words because the device lacks them.
   bool emulates_int64() const { return emulated_spirv_ != nullptr; }
-  // Whether its loops are monitored (LoopWatch): its pipeline then has an extra buffer after those of the interface.
+  // Whether its loops are monitored (LoopWatch). The pipeline then has an extra buffer, bound after those of the interface.
   bool is_watched() const { return watch_number_ != 0; }
   uint32_t watch_number() const { return watch_number_; }
   // Recompiles the kernel and returns the driver's statistics of its executables. Throws UnsupportedError if the driver does not report
   // them (pipelineExecutableInfo).
-  std::vector<PipelineExecutable> executables(Capture capture = Capture::all) const;
+  std::vector<PipelineExecutable> query_executables(CaptureMode capture = CaptureMode::all) const;
   size_t spirv_bytes() const;  // size of the module passed to the driver
   // Register spills as reported by the driver; 0 if there are none or the driver does not report them. Queried once, by recompiling the
   // kernel; the result is cached on disk.
-  uint64_t spills() const;
+  uint64_t query_spills() const;
   std::optional<uint64_t> cached_spills() const;                       // nullopt if the driver has to be queried
   void query_spills_with_pipeline() const { queries_spills_ = true; }  // queries the spills when the pipeline is created
 
@@ -83,17 +83,17 @@ class KernelVariant {
   std::weak_ptr<Context> context_;  // weak: the context's cache owns the kernels
   std::shared_ptr<const Shader> shader_;
   std::shared_ptr<const std::vector<uint32_t>> emulated_spirv_;  // module with emulated 64-bit integers; null if unchanged
-  std::vector<Specialization> specialization_;
+  std::vector<SpecializationConstant> specialization_;
   std::array<uint32_t, 3> local_size_;
   std::array<uint64_t, 3> max_groups_{};
   uint32_t grid_axes_ = 0;
   bool is_folded_ = false;
   KernelOrigin origin_;
-  uint32_t watch_binding() const;
+  uint32_t find_watch_binding() const;
   std::set<std::string> emulate_int64(const Context& context);  // returns the operations that cannot be emulated
   const std::vector<uint32_t>& spirv() const { return emulated_spirv_ ? *emulated_spirv_ : shader_->spirv; }
-  std::vector<uint32_t> sandboxed_spirv() const;  // a user shader's module as it is passed to the driver
-  std::vector<uint32_t> driver_spirv() const;     // any shader's module as it is passed to the driver
+  std::vector<uint32_t> make_sandboxed_spirv() const;  // a user shader's module as it is passed to the driver
+  std::vector<uint32_t> make_driver_spirv() const;     // any shader's module as it is passed to the driver
   PipelineDesc make_pipeline_desc(const std::vector<uint32_t>& module) const;
 
   mutable std::once_flag once_, folded_once_;
@@ -108,7 +108,7 @@ class KernelVariant {
 
 // Device limits of a launch.
 struct LaunchLimits {
-  uint64_t alignment = 1, largest = 0;  // buffer range offset and size, in bytes
+  uint64_t alignment = 1, largest = 0;  // alignment of buffer offsets and maximum size of a range, in bytes
   std::array<uint64_t, 3> groups{};
 };
 
@@ -119,7 +119,7 @@ using OptionsCallback = std::function<ShaderOptions(const ShaderOptions&)>;
 // relative to; "" if none.
 struct KernelSource {
   std::string source, name, path = {};
-  Includes includes = {};
+  IncludeSearchPath includes = {};
   std::optional<LocalSize> local_size = {};
   std::vector<uint32_t> spirv = {};  // SPIR-V module, instead of source
 };
@@ -136,8 +136,8 @@ class Kernel {
   // The kernel's options may override the requested storage. If a kernel without a local size synchronises its invocations, it uses the
   // local size of the KernelSource or of `spec` ("local_size_x", ..). Throws ShaderCompileError, UnsupportedError (the device or the
   // compiler lacks the mode), BindingError (unknown constant).
-  std::shared_ptr<const KernelVariant> variant(Storage storage, const Macros& macros = {}, const SpecValues& spec = {});
-  std::vector<std::shared_ptr<const KernelVariant>> variants();  // all variants compiled so far
+  std::shared_ptr<const KernelVariant> get_variant(StorageType storage, const Macros& macros = {}, const SpecValues& spec = {});
+  std::vector<std::shared_ptr<const KernelVariant>> list_variants();  // all variants compiled so far
   // Logs, once, why arrays of this dtype are stored packed in 32-bit words, if they are.
   void log_packed_storage(const DeviceInfo& device, DType dtype);
 
@@ -148,7 +148,7 @@ class Kernel {
   std::weak_ptr<Context> context_;
   std::string source_, name_, path_;  // path: source file, or empty
   LaunchLimits limits_;
-  Includes includes_;
+  IncludeSearchPath includes_;
   OptionsCallback options_;
   std::optional<LocalSize> local_size_;
   bool check_bounds_;
@@ -166,23 +166,23 @@ class Kernel {
 class KernelLibrary {
  public:
   // Returns a variant of an embedded shader. Throws UnsupportedError if the driver's fp32 arithmetic is wrong, and like Kernel::variant().
-  std::shared_ptr<const KernelVariant> find(const std::shared_ptr<Context>& context, std::string_view shader, Storage storage,
-                                            const Macros& macros = {}, const SpecValues& spec = {});
+  std::shared_ptr<const KernelVariant> get_variant(const std::shared_ptr<Context>& context, std::string_view shader, StorageType storage,
+                                                   const Macros& macros = {}, const SpecValues& spec = {});
   // Returns the kernel of a user's source, shared by all nodes that run it.
   std::shared_ptr<Kernel> get_user_kernel(const std::shared_ptr<Context>& context, const KernelSource& text);
 
  private:
   std::mutex mutex_;
-  Macros sizes_;  // LOCAL_SIZE and WORKGROUP
+  Macros sizes_;  // the macros LOCAL_SIZE and WORKGROUP
   std::map<std::string, std::shared_ptr<Kernel>, std::less<>> kernels_;
   std::map<std::string, std::shared_ptr<Kernel>> user_kernels_;  // keyed by all fields of KernelSource
 };
 
 // The strided subset of a range that a dispatch accesses: bytes whose distance from `origin` (a byte of the buffer) modulo `period` is in
-// [begin, end). Distinguishes parts of a tensor that are interleaved in memory. Period 0: the whole range.
+// [begin, end). Distinguishes slices of a tensor that are interleaved in memory. Period 0: the whole range.
 struct InterleavedRange {
   uint64_t origin = 0, period = 0, begin = 0, end = 0;
-  uint64_t writer = 0;  // unique id of the producer; its lanes with different `part` share no element. 0: no parts
+  uint64_t writer = 0;  // unique id of the producer; its ranges with different `part` are disjoint. 0: none
   uint32_t part = 0;
 };
 
@@ -203,6 +203,6 @@ struct Dispatch {
   uint64_t flop = 0;  // operations of the dispatch's node, for profiles; 0: none or unknown
 };
 
-inline constexpr uint64_t kGuardWord = 4, kGuardCounts = 12;  // sizes in bytes
+inline constexpr uint64_t kGuardWord = 4, kGuardCounts = 12;  // size of Dispatch::guard: a word, or three group counts
 
 }  // namespace pumice

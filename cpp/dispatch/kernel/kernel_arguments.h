@@ -17,13 +17,13 @@ namespace pumice {
 
 // Values of a push constant: a scalar, or all elements of its vector, matrix (column-major) or array. One-dimensional input fills it in
 // memory order.
-struct Numbers {
+struct PushConstantValues {
   std::vector<Number> values;
   std::vector<uint32_t> shape;  // empty if it is a scalar
 };
 // No binding; allowed only if the variant does not use the buffer.
-struct NoArray {};
-using KernelArgument = std::variant<TensorArgument, Numbers, std::shared_ptr<Image>, NoArray>;
+struct NoBinding {};
+using KernelArgument = std::variant<TensorArgument, PushConstantValues, std::shared_ptr<Image>, NoBinding>;
 using KernelArguments = std::vector<std::pair<std::string, KernelArgument>>;
 
 // Invocations or workgroups on three axes.
@@ -43,6 +43,6 @@ Dispatch bind_kernel(Kernel& kernel, const KernelArguments& arguments, const Lau
 
 // Whether an array of the kernel is declared with the storage type, based on its type in that storage mode. Returns false if there is no
 // such array.
-bool follows_storage(Kernel& kernel, std::string_view array, Storage storage, const Macros& macros = {}, const SpecValues& spec = {});
+bool follows_storage(Kernel& kernel, std::string_view array, StorageType storage, const Macros& macros = {}, const SpecValues& spec = {});
 
 }  // namespace pumice

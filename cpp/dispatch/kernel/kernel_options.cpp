@@ -15,10 +15,10 @@ namespace {
 // Macros of a context's device, queried on first use.
 struct DeviceProfile {
   std::once_flag once;
-  Profile profile;
+  MacroProfile profile;
 };
 
-// Types that shader_options() declares if the device has either feature.
+// Types that make_shader_options() declares if the device has either feature.
 struct SmallTypes {
   std::array<std::string_view, 4> prefixes;  // prefixes of the names of the scalar and its vectors
   std::array<std::string_view, 2> features;
@@ -32,7 +32,7 @@ constexpr SmallTypes kSmallTypes[] = {
 
 }  // namespace
 
-std::vector<std::string> undeclared_types(const DeviceInfo& device, std::string_view source) {
+std::vector<std::string> describe_undeclared_types(const DeviceInfo& device, std::string_view source) {
   std::set<std::string_view> tokens;
   for (const Token& token : tokenize(source))
     if (token.kind == TokenKind::word) tokens.insert(token.text);
@@ -50,22 +50,22 @@ std::vector<std::string> undeclared_types(const DeviceInfo& device, std::string_
   return sentences;
 }
 
-Storage packed_storage_of(DType dtype) {
-  return dtype == DType::float16 ? Storage::fp16_packed : dtype == DType::bfloat16 ? Storage::bf16_packed : Storage::fp32;
+StorageType packed_storage_of(DType dtype) {
+  return dtype == DType::float16 ? StorageType::fp16_packed : dtype == DType::bfloat16 ? StorageType::bf16_packed : StorageType::fp32;
 }
 
-Storage storage_of(const DeviceInfo& device, DType dtype) {
+StorageType storage_of(const DeviceInfo& device, DType dtype) {
   const bool is_packed = !device.feature(k16bitStorage);
-  if (dtype == DType::float16) return is_packed ? Storage::fp16_packed : Storage::fp16;
-  if (dtype != DType::bfloat16) return Storage::fp32;
-  const bool native = !is_packed && device.feature(kBfloat16) && missing_extensions(Storage::bf16).empty();
-  return native ? Storage::bf16 : Storage::bf16_packed;
+  if (dtype == DType::float16) return is_packed ? StorageType::fp16_packed : StorageType::fp16;
+  if (dtype != DType::bfloat16) return StorageType::fp32;
+  const bool native = !is_packed && device.feature(kBfloat16) && find_missing_extensions(StorageType::bf16).empty();
+  return native ? StorageType::bf16 : StorageType::bf16_packed;
 }
 
-ShaderOptions shader_options(const Context& context, Storage storage) {
+ShaderOptions make_shader_options(const Context& context, StorageType storage) {
   ShaderOptions options;
   options.storage = storage;
-  options.int64 = true;  // at least emulated
+  options.int64 = true;  // always available, emulated if necessary
   options.int16 = context.feature("shaderInt16");
   options.int8 = context.feature("shaderInt8") && context.feature("storageBuffer8BitAccess");
   options.storage_16bit = context.feature("storageBuffer16BitAccess");
@@ -78,15 +78,15 @@ ShaderOptions shader_options(const Context& context, Storage storage) {
   return options;
 }
 
-Profile device_profile(Context& context) {
+MacroProfile get_device_profile(Context& context) {
   const auto cached = context.attachment<DeviceProfile>();
-  std::call_once(cached->once, [&] { cached->profile = Profile(*device_macros(context)); });
+  std::call_once(cached->once, [&] { cached->profile = MacroProfile(*get_device_macros(context)); });
   return cached->profile;
 }
 
-ShaderOptions device_options(Context& context, Storage storage) {
-  ShaderOptions options = shader_options(context, storage);
-  options.profile = device_profile(context);
+ShaderOptions make_device_options(Context& context, StorageType storage) {
+  ShaderOptions options = make_shader_options(context, storage);
+  options.profile = get_device_profile(context);
   return options;
 }
 

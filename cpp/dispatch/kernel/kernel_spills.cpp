@@ -15,23 +15,23 @@ namespace {
 constexpr std::string_view kSpillsKind = "spills";
 
 // Spill counts of software drivers are meaningless: they keep registers in memory.
-bool tells_spills(const std::shared_ptr<Context>& context) {
-  if (driver_quirks(context).has(Quirk::told_spills)) return true;
+bool reports_spills(const std::shared_ptr<Context>& context) {
+  if (get_driver_quirks(context).has(Quirk::simulated_spills)) return true;
   return context->info().kind != DeviceKind::software && context->feature(kExecutablesFeature);
 }
 
 // Returns the cache entry name; nullopt if there is no cache. The module and pipeline depend only on the shader, the driver's properties
 // and masked features.
-std::optional<std::string> entry_name(const std::shared_ptr<Context>& context, const Shader& shader,
-                                      const std::vector<Specialization>& constants) {
-  if (!cache_directory()) return {};
+std::optional<std::string> make_spills_entry_name(const std::shared_ptr<Context>& context, const Shader& shader,
+                                                  const std::vector<SpecializationConstant>& constants) {
+  if (!get_cache_directory()) return {};
   const DeviceInfo& info = context->info();
   Sha256 hash;
-  hash.field(shader.key).field(info.name).field(info.driver_uuid).field(static_cast<uint64_t>(info.driver_version));
-  for (const auto& constant : constants) hash.field(constant.id).field(constant.bits);
-  hash.field(driver_quirks(context).bits()).field(context->limit("subgroupSize"));
+  hash.add_field(shader.key).add_field(info.name).add_field(info.driver_uuid).add_field(static_cast<uint64_t>(info.driver_version));
+  for (const auto& constant : constants) hash.add_field(constant.id).add_field(constant.bits);
+  hash.add_field(get_driver_quirks(context).bits()).add_field(context->limit("subgroupSize"));
   for (const char* feature : {kInt64Feature, "subgroupSizeControl", "computeFullSubgroups"})
-    hash.field(static_cast<uint64_t>(context->feature(feature)));
+    hash.add_field(static_cast<uint64_t>(context->feature(feature)));
   const std::string key = hash.hex();
   return key.substr(0, 2) + "/" + key.substr(2, 32);
 }
@@ -42,8 +42,8 @@ std::optional<uint64_t> KernelVariant::cached_spills() const {
   const std::lock_guard lock(spills_mutex_);
   if (spills_) return spills_;
   const auto owner = context();
-  if (!tells_spills(owner)) return spills_ = 0;
-  const auto entry = entry_name(owner, *shader_, specialization_);
+  if (!reports_spills(owner)) return spills_ = 0;
+  const auto entry = make_spills_entry_name(owner, *shader_, specialization_);
   const auto cached = entry ? read_cache_entry(kSpillsKind, *entry) : std::nullopt;
   if (!cached || cached->size() != sizeof(uint64_t)) return {};
   uint64_t spills = 0;
@@ -51,19 +51,19 @@ std::optional<uint64_t> KernelVariant::cached_spills() const {
   return spills_ = spills;
 }
 
-uint64_t KernelVariant::spills() const {
+uint64_t KernelVariant::query_spills() const {
   if (const auto cached = cached_spills()) return *cached;
   const auto owner = context();
-  const auto entry = entry_name(owner, *shader_, specialization_);
+  const auto entry = make_spills_entry_name(owner, *shader_, specialization_);
   uint64_t spills = 0;
   bool is_reported = true;
-  if (driver_quirks(owner).has(Quirk::told_spills)) {
+  if (get_driver_quirks(owner).has(Quirk::simulated_spills)) {
     constexpr uint32_t kLeast = 256;
     const uint32_t invocations = local_size_[0] * local_size_[1] * local_size_[2];
     spills = invocations >= kLeast ? invocations : 0;
   } else {
     try {
-      spills = find_spills(executables(Capture::statistics)).amount().value_or(0);
+      spills = find_register_spills(query_executables(CaptureMode::statistics)).amount().value_or(0);
     } catch (const Error& error) {  // the kernel still works; do not query again in this process
       is_reported = false;
       log(LogLevel::warning, "kernel '" + name() + "': the driver does not tell whether it spills: " + error.what());

@@ -15,52 +15,52 @@ constexpr size_t kMaxReports = 64;
 
 }  // namespace
 
-LoopWatch::Memory::Memory(std::shared_ptr<LoopWatch> watch, const std::shared_ptr<Context>& context)
+LoopWatch::ReportBuffer::ReportBuffer(std::shared_ptr<LoopWatch> watch, const std::shared_ptr<Context>& context)
     : watch_(std::move(watch)), buffer_(Buffer::create(context, kLoopWatchBytes, Heap::readback)) {
   std::memset(buffer_->map(), 0, kLoopWatchBytes);
 }
 
-LoopWatch::Memory::~Memory() {
+LoopWatch::ReportBuffer::~ReportBuffer() {
   try {
-    watch_->read(*this, *buffer_->context());
+    watch_->read_reports(*this, *buffer_->context());
   } catch (const Error&) {  // the context is closed or lost: its results are no longer read
   }
 }
 
-uint32_t LoopWatch::Memory::take_report() const {
+uint32_t LoopWatch::ReportBuffer::take_report() const {
   return std::atomic_ref(*reinterpret_cast<uint32_t*>(buffer_->map())).exchange(0);
 }
 
-std::shared_ptr<LoopWatch> LoopWatch::of(Context& context) {
+std::shared_ptr<LoopWatch> LoopWatch::get_for_context(Context& context) {
   return context.attachment<LoopWatch>();
 }
 
-void LoopWatch::add_kernel(uint32_t number, std::string name, Lines lines) {
+void LoopWatch::add_kernel(uint32_t number, std::string name, LoopLocations lines) {
   const std::lock_guard guard(mutex_);
   kernels_[number] = {std::move(name), std::move(lines)};
 }
 
-std::shared_ptr<const LoopWatch::Memory> LoopWatch::memory(const std::shared_ptr<Context>& context) {
+std::shared_ptr<const LoopWatch::ReportBuffer> LoopWatch::get_report_buffer(const std::shared_ptr<Context>& context) {
   const std::lock_guard guard(mutex_);
   if (auto existing = memory_.lock()) return existing;
-  auto result = std::make_shared<const Memory>(shared_from_this(), context);
+  auto result = std::make_shared<const ReportBuffer>(shared_from_this(), context);
   memory_ = result;
   set_wait_check(*context, this);  // the watch is attached to the context, so it lives at least as long
   return result;
 }
 
 // Reports have no execution id: any execution since the last read may be affected.
-void LoopWatch::read(const Memory& memory, Context& context) {
-  const uint64_t completed = context.completed();
+void LoopWatch::read_reports(const ReportBuffer& memory, Context& context) {
+  const uint64_t completed = context.get_last_completed();
   const std::lock_guard guard(mutex_);
   const uint32_t number = memory.take_report();
   if (number == 0) {
     clean_ = std::max(clean_, completed);
     return;
   }
-  const Kernel& kernel = kernels_[number];
+  const WatchedKernel& kernel = kernels_[number];
   const std::string lines = kernel.lines ? kernel.lines() : "";
-  const uint64_t last = context.submitted();
+  const uint64_t last = context.get_last_submitted();
   reports_.push_back({clean_, last,
                       "kernel '" + kernel.name + "': driver '" + context.info().driver +
                           "' ended its loops silently, since an invocation and its neighbours ran more than 65,535 iterations in all" +
@@ -72,14 +72,14 @@ void LoopWatch::read(const Memory& memory, Context& context) {
 }
 
 void LoopWatch::check(Context& context, uint64_t id) {
-  std::shared_ptr<const Memory> memory;
+  std::shared_ptr<const ReportBuffer> memory;
   {
     const std::lock_guard guard(mutex_);
     memory = memory_.lock();
   }
-  if (memory) read(*memory, context);
+  if (memory) read_reports(*memory, context);
   const std::lock_guard guard(mutex_);
-  for (Report& report : reports_)
+  for (LoopReport& report : reports_)
     if (id > report.after && id <= report.last && report.notified_threads.insert(std::this_thread::get_id()).second)
       throw UnsupportedError(report.message);
 }

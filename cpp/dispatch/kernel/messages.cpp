@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "shader/debug/print_format.h"
+#include "shader/debug/printf_format.h"
 
 namespace pumice {
 namespace {
@@ -18,7 +18,7 @@ size_t append_bounded(std::vector<Message>& log, const std::vector<Message>& mor
   return excess;
 }
 
-OutOfBoundsError::Access access_of(const std::string& kernel, const AccessSite& site, std::span<const uint32_t> record, uint64_t count) {
+OutOfBoundsError::Access make_access(const std::string& kernel, const AccessSite& site, std::span<const uint32_t> record, uint64_t count) {
   OutOfBoundsError::Access access;
   access.kernel = kernel;
   access.file = site.file;
@@ -64,24 +64,24 @@ std::pair<std::vector<Message>, uint64_t> MessageLog::take_unlogged() {
 }
 
 std::optional<OutOfBoundsError> read_ring(const Shader& shader, std::span<const uint32_t> ring, MessageLog& log) {
-  const RingHeader head{ring[0], ring[1], ring[2], ring[3]};
+  const RingBufferHeader head{ring[0], ring[1], ring[2], ring[3]};
   auto words = ring.subspan(sizeof head / sizeof(uint32_t));
   words = words.first(std::min<size_t>(head.reserved, words.size()));
   const auto& [formats, accesses] = shader.debug;
-  std::vector<std::vector<Conversion>> conversions;
+  std::vector<std::vector<ConversionSpecifier>> conversions;
   for (const auto& format : formats) conversions.push_back(parse_conversions(format.text));
   std::vector<Message> messages;
   std::optional<OutOfBoundsError> error;
   while (!words.empty() && words[0] != 0) {
     const bool is_access = words[0] & kAccessRecord;
     const uint32_t number = is_access ? words[0] & ~kAccessRecord : words[0] - 1;
-    if (number >= (is_access ? accesses.size() : formats.size())) break;  // the shader overwrote its own ring
+    if (number >= (is_access ? accesses.size() : formats.size())) break;  // the shader has overwritten its message ring
     const uint32_t length = is_access ? kAccessRecordWords : kRecordHeaderWords + count_argument_words(conversions[number]);
     if (length > words.size()) break;
     if (is_access) {
-      if (!error) error.emplace(access_of(log.kernel(), accesses[number], words, head.violations));
+      if (!error) error.emplace(make_access(log.kernel(), accesses[number], words, head.violations));
     } else {
-      const PrintFormat& format = formats[number];
+      const PrintfFormat& format = formats[number];
       messages.push_back({format_message(format.text, conversions[number], words.subspan(kRecordHeaderWords)),
                           format.file,
                           format.line,

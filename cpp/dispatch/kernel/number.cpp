@@ -16,11 +16,11 @@ double to_double(const Number& number) {
 
 // Encodes as an integer type. Returns nullopt for a fraction, a value out of range, or a double above 2^53, which may already be rounded.
 template <typename T>
-std::optional<uint64_t> integer_bits(const Number& number) {
+std::optional<uint64_t> encode_integer(const Number& number) {
   if (const double* real = std::get_if<double>(&number.value())) {
     constexpr double kExact = 9007199254740992;  // 2^53
     if (*real != std::floor(*real) || std::abs(*real) > kExact) return {};
-    return integer_bits<T>(static_cast<int64_t>(*real));
+    return encode_integer<T>(static_cast<int64_t>(*real));
   }
   const auto fits = [](auto value) { return std::in_range<T>(value); };
   const auto* negative = std::get_if<int64_t>(&number.value());
@@ -38,7 +38,7 @@ float round_to_odd(double real) {
 }
 
 template <typename Bits>
-std::optional<uint64_t> unless_overflow(Bits bits, bool is_infinite, double real) {
+std::optional<uint64_t> nullopt_if_overflow(Bits bits, bool is_infinite, double real) {
   if (is_infinite && !std::isinf(real)) return {};
   return bits;
 }
@@ -51,39 +51,39 @@ std::string to_string(const Number& number) {
   return negative ? std::to_string(*negative) : std::to_string(std::get<uint64_t>(number.value()));
 }
 
-std::optional<uint64_t> bits_of(ScalarType scalar, const Number& number) {
+std::optional<uint64_t> encode_number(ScalarType scalar, const Number& number) {
   const double real = to_double(number);
   switch (scalar) {
     case ScalarType::float16: {
       const uint16_t bits = half_from_float(round_to_odd(real));
-      return unless_overflow(bits, std::isinf(float_from_half(bits)), real);
+      return nullopt_if_overflow(bits, std::isinf(float_from_half(bits)), real);
     }
     case ScalarType::bfloat16: {
       const uint16_t bits = bfloat16_from_float(round_to_odd(real));
-      return unless_overflow(bits, std::isinf(float_from_bfloat16(bits)), real);
+      return nullopt_if_overflow(bits, std::isinf(float_from_bfloat16(bits)), real);
     }
     case ScalarType::float32: {
       const float value = static_cast<float>(real);
-      return unless_overflow(std::bit_cast<uint32_t>(value), std::isinf(value), real);
+      return nullopt_if_overflow(std::bit_cast<uint32_t>(value), std::isinf(value), real);
     }
     case ScalarType::float64:
       return std::bit_cast<uint64_t>(real);
     case ScalarType::int8:
-      return integer_bits<int8_t>(number);
+      return encode_integer<int8_t>(number);
     case ScalarType::uint8:
-      return integer_bits<uint8_t>(number);
+      return encode_integer<uint8_t>(number);
     case ScalarType::int16:
-      return integer_bits<int16_t>(number);
+      return encode_integer<int16_t>(number);
     case ScalarType::uint16:
-      return integer_bits<uint16_t>(number);
+      return encode_integer<uint16_t>(number);
     case ScalarType::int32:
-      return integer_bits<int32_t>(number);
+      return encode_integer<int32_t>(number);
     case ScalarType::uint32:
-      return integer_bits<uint32_t>(number);
+      return encode_integer<uint32_t>(number);
     case ScalarType::int64:
-      return integer_bits<int64_t>(number);
+      return encode_integer<int64_t>(number);
     case ScalarType::uint64:
-      return integer_bits<uint64_t>(number);
+      return encode_integer<uint64_t>(number);
     case ScalarType::other:
       break;
   }

@@ -30,6 +30,6 @@ std::string to_string(const Number& number);
 
 // Encodes a number as a scalar type; floats round to nearest even. Returns nullopt if it is not representable: an integer out of range, a
 // fraction for an integer type, or a finite value that overflows. `scalar` must not be `other`.
-std::optional<uint64_t> bits_of(ScalarType scalar, const Number& number);
+std::optional<uint64_t> encode_number(ScalarType scalar, const Number& number);
 
 }  // namespace pumice

@@ -7,7 +7,7 @@
 namespace pumice {
 namespace {
 
-bool is_structure(const MemoryLayout& layout) {
+bool is_struct(const MemoryLayout& layout) {
   return layout.scalar == ScalarType::other;
 }
 
@@ -15,12 +15,12 @@ std::string format_field(const MemoryLayout& layout, uint64_t offset) {
   return to_string(layout) + " at byte " + std::to_string(offset);
 }
 
-uint64_t bytes_of(const MemoryLayout& layout) {
-  return layout.count() * layout.bytes;
+uint64_t count_bytes(const MemoryLayout& layout) {
+  return layout.element_count() * layout.bytes;
 }
 
-// Text that suggests a matching dtype, for errors.
-std::string dtype_hint(const BindingInterface& binding) {
+// Returns a suggestion of a matching dtype, for error messages.
+std::string make_dtype_hint(const BindingInterface& binding) {
   const bool has_length = binding.is_block && !binding.layout->members.empty() && !binding.layout->members.back().layout.axes.empty() &&
                           binding.layout->members.back().layout.axes.front() == 0;
   return "kernel.dtype(\"" + binding.name + (has_length ? "\", length)" : "\")") + " is the dtype";
@@ -34,17 +34,19 @@ class StructComparison {
   void compare_structs(const MemoryLayout& expected, const MemoryLayout& actual, const std::string& path) const {
     for (const auto& member : expected.members) {
       const auto actual_field = std::ranges::find(actual.members, member.name, &MemoryMember::name);
-      if (actual_field == actual.members.end()) refuse(path + member.name, format_field(member.layout, member.offset), "no such field");
+      if (actual_field == actual.members.end())
+        throw_mismatch(path + member.name, format_field(member.layout, member.offset), "no such field");
       if (actual_field->offset != member.offset || !layouts_agree(member.layout, actual_field->layout))
-        refuse(path + member.name, format_field(member.layout, member.offset), format_field(actual_field->layout, actual_field->offset));
-      if (is_structure(member.layout)) compare_structs(member.layout, actual_field->layout, path + member.name + ".");
+        throw_mismatch(path + member.name, format_field(member.layout, member.offset),
+                       format_field(actual_field->layout, actual_field->offset));
+      if (is_struct(member.layout)) compare_structs(member.layout, actual_field->layout, path + member.name + ".");
     }
     for (const auto& member : actual.members) check_extra_field(expected, member, path);
   }
 
-  [[noreturn]] void refuse(const std::string& field, const std::string& expected, const std::string& actual) const {
+  [[noreturn]] void throw_mismatch(const std::string& field, const std::string& expected, const std::string& actual) const {
     throw BindingError("K5", "argument '" + binding_.name + "'", binding_.name,
-                       (field.empty() ? "" : "field '" + field + "' as ") + expected + "; " + dtype_hint(binding_), actual);
+                       (field.empty() ? "" : "field '" + field + "' as ") + expected + "; " + make_dtype_hint(binding_), actual);
   }
 
  private:
@@ -52,8 +54,9 @@ class StructComparison {
   static bool layouts_agree(const MemoryLayout& expected, const MemoryLayout& actual) {
     if (expected.scalar != actual.scalar) return false;
     const bool any_length = !expected.axes.empty() && expected.axes.front() == 0;
-    if (any_length ? actual.count() % expected.count() != 0 : actual.count() != expected.count()) return false;
-    return !is_structure(expected) || (expected.axes.empty() && actual.axes.empty()) || expected.bytes == actual.bytes;
+    if (any_length ? actual.element_count() % expected.element_count() != 0 : actual.element_count() != expected.element_count())
+      return false;
+    return !is_struct(expected) || (expected.axes.empty() && actual.axes.empty()) || expected.bytes == actual.bytes;
   }
 
   // Extra host fields are allowed only in padding.
@@ -61,10 +64,10 @@ class StructComparison {
     if (std::ranges::find(expected.members, member.name, &MemoryMember::name) != expected.members.end()) return;
     for (const auto& field : expected.members) {
       const bool runs_on = !field.layout.axes.empty() && field.layout.axes.front() == 0;
-      const uint64_t end = runs_on ? UINT64_MAX : field.offset + bytes_of(field.layout);
-      if (member.offset < end && field.offset < member.offset + bytes_of(member.layout))
+      const uint64_t end = runs_on ? UINT64_MAX : field.offset + count_bytes(field.layout);
+      if (member.offset < end && field.offset < member.offset + count_bytes(member.layout))
         throw BindingError("K5", "argument '" + binding_.name + "'", binding_.name,
-                           "'" + path + field.name + "' at byte " + std::to_string(field.offset) + "; " + dtype_hint(binding_),
+                           "'" + path + field.name + "' at byte " + std::to_string(field.offset) + "; " + make_dtype_hint(binding_),
                            "field '" + path + member.name + "' at byte " + std::to_string(member.offset));
     }
   }
@@ -72,19 +75,19 @@ class StructComparison {
   const BindingInterface& binding_;
 };
 
-void add_scalars(const MemoryLayout& layout, uint64_t offset, std::vector<std::pair<uint64_t, ScalarType>>& scalars) {
+void collect_scalars(const MemoryLayout& layout, uint64_t offset, std::vector<std::pair<uint64_t, ScalarType>>& scalars) {
   constexpr size_t kMaxComponents = 64;  // larger than the number of components of any matrix
-  for (uint64_t i = 0; i < layout.count() && scalars.size() <= kMaxComponents; ++i) {
+  for (uint64_t i = 0; i < layout.element_count() && scalars.size() <= kMaxComponents; ++i) {
     const uint64_t at = offset + i * layout.bytes;
-    if (!is_structure(layout)) scalars.emplace_back(at, layout.scalar);
-    for (const auto& member : layout.members) add_scalars(member.layout, at + member.offset, scalars);
+    if (!is_struct(layout)) scalars.emplace_back(at, layout.scalar);
+    for (const auto& member : layout.members) collect_scalars(member.layout, at + member.offset, scalars);
   }
 }
 
 // Whether the fields are the components of a vector (x, y, z).
-bool are_components(const MemoryLayout& expected, const MemoryLayout& actual) {
+bool are_vector_components(const MemoryLayout& expected, const MemoryLayout& actual) {
   std::vector<std::pair<uint64_t, ScalarType>> scalars;
-  add_scalars(actual, 0, scalars);
+  collect_scalars(actual, 0, scalars);
   return !scalars.empty() && std::ranges::all_of(scalars, [&](const auto& scalar) {
     return scalar.second == expected.scalar && scalar.first % expected.bytes == 0;
   });
@@ -92,10 +95,10 @@ bool are_components(const MemoryLayout& expected, const MemoryLayout& actual) {
 
 // Returns the number of scalars of this type; an unsized array counts as none.
 uint64_t count_scalars(const MemoryLayout& layout, ScalarType scalar) {
-  if (!is_structure(layout)) return layout.scalar == scalar && (layout.axes.empty() || layout.axes.front() != 0) ? layout.count() : 0;
+  if (!is_struct(layout)) return layout.scalar == scalar && (layout.axes.empty() || layout.axes.front() != 0) ? layout.element_count() : 0;
   uint64_t sum = 0;
   for (const auto& member : layout.members) sum += count_scalars(member.layout, scalar);
-  return sum * layout.count();
+  return sum * layout.element_count();
 }
 
 }  // namespace
@@ -105,69 +108,69 @@ void check_struct_layout(const BindingInterface& binding, const TensorArgument& 
   if (!binding.layout) throw UnsupportedError("'" + binding.name + "' has more members than an array of structures can be checked against");
   const StructComparison comparison(binding);
   const MemoryLayout& expected = *binding.layout;
-  if (!is_structure(expected)) {
-    if (layout.bytes != bytes_of(expected) || !are_components(expected, layout))
-      comparison.refuse("", "elements of " + to_string(expected), to_string(layout));
+  if (!is_struct(expected)) {
+    if (layout.bytes != count_bytes(expected) || !are_vector_components(expected, layout))
+      comparison.throw_mismatch("", "elements of " + to_string(expected), to_string(layout));
     return;
   }
   comparison.compare_structs(expected, layout, "");
   if (binding.is_block) {
     if (tensor.bytes != layout.bytes)
-      comparison.refuse("", "one structure, for the whole block '" + binding.block + "'",
-                        std::to_string(layout.bytes == 0 ? 0 : tensor.bytes / layout.bytes) + " of them");
+      comparison.throw_mismatch("", "one structure, for the whole block '" + binding.block + "'",
+                                std::to_string(layout.bytes == 0 ? 0 : tensor.bytes / layout.bytes) + " of them");
   } else if (layout.bytes != expected.bytes) {
-    comparison.refuse("", "structures of " + std::to_string(expected.bytes) + " bytes",
-                      "structures of " + std::to_string(layout.bytes) + " bytes");
+    comparison.throw_mismatch("", "structures of " + std::to_string(expected.bytes) + " bytes",
+                              "structures of " + std::to_string(layout.bytes) + " bytes");
   }
 }
 
 void check_array_stride(const BindingInterface& binding, const TensorArgument& tensor) {
   if (!binding.layout) return;
   const MemoryLayout& expected = *binding.layout;
-  const auto refuse = [&](const std::string& expected, const std::string& actual) {
-    throw BindingError("K5", "argument '" + binding.name + "'", binding.name, expected + "; " + dtype_hint(binding), actual);
+  const auto throw_mismatch = [&](const std::string& expected_text, const std::string& actual) {
+    throw BindingError("K5", "argument '" + binding.name + "'", binding.name, expected_text + "; " + make_dtype_hint(binding), actual);
   };
   if (binding.is_block) {
-    if (is_structure(expected) && count_scalars(expected, binding.scalar) * bytes(binding.scalar) != expected.bytes)
-      refuse("one structure for the whole block '" + binding.block + "', whose members differ or have gaps",
-             "an array of " + std::string(name(tensor.dtype)));
+    if (is_struct(expected) && count_scalars(expected, binding.scalar) * bytes(binding.scalar) != expected.bytes)
+      throw_mismatch("one structure for the whole block '" + binding.block + "', whose members differ or have gaps",
+                     "an array of " + std::string(name(tensor.dtype)));
     return;
   }
-  if (is_structure(expected)) {
+  if (is_struct(expected)) {
     if (!are_raw_struct_bytes(binding, tensor))
-      refuse("structures of " + std::to_string(expected.bytes) + " bytes, or rows of their bytes as uint8",
-             "an array of " + std::string(name(tensor.dtype)));
+      throw_mismatch("structures of " + std::to_string(expected.bytes) + " bytes, or rows of their bytes as uint8",
+                     "an array of " + std::string(name(tensor.dtype)));
     return;
   }
-  const uint64_t whole = expected.count();
+  const uint64_t whole = expected.element_count();
   if (whole * expected.bytes == uint64_t{binding.components} * bytes(binding.scalar)) return;  // no padding
   if (tensor.last_axis != expected.axes.back() && tensor.last_axis != whole)
-    refuse("elements that lie " + std::to_string(whole * expected.bytes) + " bytes apart (the stride of '" + binding.name +
-               "'): the last axis is " + std::to_string(expected.axes.back()) + ", shape (n, " + (expected.axes.size() > 1 ? "..., " : "") +
-               std::to_string(expected.axes.back()) + "), or a structured dtype",
-           "a last axis of " + std::to_string(tensor.last_axis));
+    throw_mismatch("elements that lie " + std::to_string(whole * expected.bytes) + " bytes apart (the stride of '" + binding.name +
+                       "'): the last axis is " + std::to_string(expected.axes.back()) + ", shape (n, " +
+                       (expected.axes.size() > 1 ? "..., " : "") + std::to_string(expected.axes.back()) + "), or a structured dtype",
+                   "a last axis of " + std::to_string(tensor.last_axis));
 }
 
 void check_storage_stride(const BindingInterface& binding, const TensorArgument& tensor) {
-  if (binding.is_block || !binding.layout || is_structure(*binding.layout)) return;
+  if (binding.is_block || !binding.layout || is_struct(*binding.layout)) return;
   const MemoryLayout& expected = *binding.layout;
-  const uint64_t whole = expected.count();
+  const uint64_t whole = expected.element_count();
   if (whole * expected.bytes == uint64_t{binding.components} * bytes(binding.scalar)) return;  // no padding
-  const auto refuse = [&](const std::string& expected, const std::string& actual) {
-    throw BindingError("K5", "argument '" + binding.name + "'", binding.name, expected, actual);
+  const auto throw_mismatch = [&](const std::string& expected_text, const std::string& actual) {
+    throw BindingError("K5", "argument '" + binding.name + "'", binding.name, expected_text, actual);
   };
   const std::string stride_message =
       "elements that lie " + std::to_string(whole * expected.bytes) + " bytes apart (the stride of '" + binding.name + "')";
   if (expected.bytes != bytes(to_scalar_type(tensor.dtype)))
-    refuse(stride_message + ": float32, or std430, which has no gaps", "two elements in a word");
+    throw_mismatch(stride_message + ": float32, or std430, which has no gaps", "two elements in a word");
   if (tensor.last_axis != expected.axes.back() && tensor.last_axis != whole)
-    refuse(stride_message + ": the last axis is " + std::to_string(expected.axes.back()),
-           "a last axis of " + std::to_string(tensor.last_axis));
+    throw_mismatch(stride_message + ": the last axis is " + std::to_string(expected.axes.back()),
+                   "a last axis of " + std::to_string(tensor.last_axis));
 }
 
 bool are_raw_struct_bytes(const BindingInterface& binding, const TensorArgument& tensor) {
   if (tensor.dtype != DType::uint8 || !binding.layout) return false;
-  return binding.is_block || (is_structure(*binding.layout) && tensor.last_axis % binding.layout->bytes == 0);
+  return binding.is_block || (is_struct(*binding.layout) && tensor.last_axis % binding.layout->bytes == 0);
 }
 
 }  // namespace pumice

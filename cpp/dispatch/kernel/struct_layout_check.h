@@ -14,7 +14,7 @@ void check_struct_layout(const BindingInterface& binding, const TensorArgument& 
 // Checks the stride of an array of scalars whose type already matches the shader's element type: it must include any padding of the
 // shader's elements.
 void check_array_stride(const BindingInterface& binding, const TensorArgument& tensor);
-// Checks the padding of an array of the storage type, which may be absent in the fp32 build. `binding`: layout of the variant.
+// Checks the padding of an array of the storage type; the fp32 variant may have none. `binding`: a binding of the selected variant.
 void check_storage_stride(const BindingInterface& binding, const TensorArgument& tensor);
 // Whether raw bytes are acceptable as structs: uint8 rows that are a multiple of the struct size.
 bool are_raw_struct_bytes(const BindingInterface& binding, const TensorArgument& tensor);

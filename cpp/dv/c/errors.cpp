@@ -12,13 +12,13 @@ namespace {
 
 constexpr size_t kMessageBytes = 256;
 
-struct LastError {
+struct LastErrorMessage {
   std::mutex mutex;  // guards writers only: a concurrent reader may see a mix of two messages
   char text[kMessageBytes] = "";
 };
 
-LastError& last_error() {
-  static LastError* const instance = new LastError;  // never freed, because programs may call at exit
+LastErrorMessage& get_last_error() {
+  static LastErrorMessage* const instance = new LastErrorMessage;  // never freed, because programs may call at exit
   return *instance;
 }
 
@@ -33,7 +33,7 @@ bool is_verbose() {
 }  // namespace
 
 void set_error(const std::string& text) {
-  LastError& last = last_error();
+  LastErrorMessage& last = get_last_error();
   const std::lock_guard lock(last.mutex);
   std::snprintf(last.text, sizeof last.text, "%s", text.c_str());
 }
@@ -59,11 +59,11 @@ int handle_exception() {
 }  // namespace pumice::dv
 
 const char* dmp_dv_get_last_error_message(void) {
-  return pumice::dv::last_error().text;
+  return pumice::dv::get_last_error().text;
 }
 
 void dmp_dv_set_last_error_message(const char* format, ...) {
-  auto& last = pumice::dv::last_error();
+  auto& last = pumice::dv::get_last_error();
   const std::lock_guard lock(last.mutex);
   va_list arguments;
   va_start(arguments, format);

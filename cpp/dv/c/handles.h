@@ -21,7 +21,7 @@ uintptr_t next_handle_number();
 // Live objects of one kind by handle. A handle is a number, not an address, so a stale one is detected instead of dereferenced.
 // Thread-safe; an object stays alive while a call uses it.
 template <typename Handle, typename Object>
-class Handles {
+class HandleTable {
  public:
   Handle insert(std::shared_ptr<Object> object) {
     const uintptr_t number = next_handle_number();
@@ -83,9 +83,9 @@ struct CommandListObject {
 };
 
 // The process's live objects by kind. The tables are never freed, because programs may call at exit.
-Handles<dmp_dv_context, Context>& contexts();
-Handles<dmp_dv_mem, MemoryObject>& memories();
-Handles<dmp_dv_cmdlist, CommandListObject>& lists();
+HandleTable<dmp_dv_context, Context>& get_context_handles();
+HandleTable<dmp_dv_mem, MemoryObject>& get_memory_handles();
+HandleTable<dmp_dv_cmdlist, CommandListObject>& get_command_list_handles();
 
 void set_error(const std::string& text);
 

@@ -14,25 +14,25 @@ uintptr_t next_handle_number() {
   return next.fetch_add(kStep);
 }
 
-Handles<dmp_dv_context, Context>& contexts() {
-  static auto* const all = new Handles<dmp_dv_context, Context>;
+HandleTable<dmp_dv_context, Context>& get_context_handles() {
+  static auto* const all = new HandleTable<dmp_dv_context, Context>;
   return *all;
 }
 
-Handles<dmp_dv_mem, MemoryObject>& memories() {
-  static auto* const all = new Handles<dmp_dv_mem, MemoryObject>;
+HandleTable<dmp_dv_mem, MemoryObject>& get_memory_handles() {
+  static auto* const all = new HandleTable<dmp_dv_mem, MemoryObject>;
   return *all;
 }
 
-Handles<dmp_dv_cmdlist, CommandListObject>& lists() {
-  static auto* const all = new Handles<dmp_dv_cmdlist, CommandListObject>;
+HandleTable<dmp_dv_cmdlist, CommandListObject>& get_command_list_handles() {
+  static auto* const all = new HandleTable<dmp_dv_cmdlist, CommandListObject>;
   return *all;
 }
 
 MemoryObject::~MemoryObject() {
   memory->unmap();
   memory.reset();
-  contexts().release(context);
+  get_context_handles().release(context);
 }
 
 CommandListObject::~CommandListObject() {
@@ -41,9 +41,9 @@ CommandListObject::~CommandListObject() {
     return 0;
   });
   list.reset();
-  for (const dmp_dv_mem memory : memories) dv::memories().release(memory);
-  for (unsigned left = devices; left != 0; left &= left - 1) contexts().release(context);
-  contexts().release(context);
+  for (const dmp_dv_mem memory : memories) dv::get_memory_handles().release(memory);
+  for (unsigned left = devices; left != 0; left &= left - 1) get_context_handles().release(context);
+  get_context_handles().release(context);
 }
 
 }  // namespace pumice::dv
@@ -51,7 +51,7 @@ CommandListObject::~CommandListObject() {
 namespace {
 
 // All contexts of a process share one device, so that a list may use memories of any context.
-std::shared_ptr<pumice::Context> shared_device() {
+std::shared_ptr<pumice::Context> get_shared_device() {
   static std::mutex mutex;
   static std::weak_ptr<pumice::Context> device;
   const std::lock_guard lock(mutex);
@@ -67,19 +67,19 @@ bool is_strict() {
 
 // "ctx: expected a context; given NULL"
 template <typename Handle>
-std::string invalid_handle_message(const char* name, const char* kind, Handle handle) {
+std::string format_invalid_handle(const char* name, const char* kind, Handle handle) {
   return std::string(name) + ": expected a " + kind + "; given " +
          (handle ? "a handle that is none: it was released, or never made, or is of another kind" : "NULL");
 }
 
-std::string invalid_handle_message(dmp_dv_context handle) {
-  return invalid_handle_message("ctx", "context", handle);
+std::string format_invalid_handle(dmp_dv_context handle) {
+  return format_invalid_handle("ctx", "context", handle);
 }
-std::string invalid_handle_message(dmp_dv_mem handle) {
-  return invalid_handle_message("mem", "memory", handle);
+std::string format_invalid_handle(dmp_dv_mem handle) {
+  return format_invalid_handle("mem", "memory", handle);
 }
-std::string invalid_handle_message(dmp_dv_cmdlist handle) {
-  return invalid_handle_message("cmdlist", "command list", handle);
+std::string format_invalid_handle(dmp_dv_cmdlist handle) {
+  return format_invalid_handle("cmdlist", "command list", handle);
 }
 
 // Returns the new reference count; 0 for NULL, -1 for a dead handle.
@@ -87,7 +87,7 @@ template <typename Handle, typename Count>
 int change_ref_count(Handle handle, const Count& count) {
   if (!handle) return 0;
   const int left = catch_errors([&] { return count(handle); });
-  return left < 0 ? fail_with(left, invalid_handle_message(handle)) : left;
+  return left < 0 ? fail_with(left, format_invalid_handle(handle)) : left;
 }
 
 constexpr auto kReturnNull = [](int) { return nullptr; };
@@ -95,8 +95,8 @@ constexpr auto kReturnNull = [](int) { return nullptr; };
 // Calls `call` with a memory.
 template <typename Call>
 int call_with_memory(dmp_dv_mem handle, const Call& call) {
-  const auto object = memories().find(handle);
-  if (!object) return fail_with(EINVAL, invalid_handle_message(handle));
+  const auto object = get_memory_handles().find(handle);
+  if (!object) return fail_with(EINVAL, format_invalid_handle(handle));
   return catch_errors([&] {
     call(*object->memory);
     return 0;
@@ -106,22 +106,23 @@ int call_with_memory(dmp_dv_mem handle, const Call& call) {
 }  // namespace
 
 const char* dmp_dv_get_version_string(void) {
-  return version_string();
+  return get_version_string();
 }
 
 dmp_dv_context dmp_dv_context_create(void) {
-  return catch_errors([] { return contexts().insert(std::make_shared<Context>(shared_device(), is_strict())); }, kReturnNull);
+  return catch_errors([] { return get_context_handles().insert(std::make_shared<Context>(get_shared_device(), is_strict())); },
+                      kReturnNull);
 }
 
 const char* dmp_dv_context_get_info_string(dmp_dv_context ctx) {
-  if (const auto context = contexts().find(ctx)) return context->info_string().c_str();
-  set_error(invalid_handle_message(ctx));
+  if (const auto context = get_context_handles().find(ctx)) return context->info_string().c_str();
+  set_error(format_invalid_handle(ctx));
   return "";
 }
 
 int dmp_dv_context_get_info(dmp_dv_context ctx, struct dmp_dv_info* info) {
-  const auto context = contexts().find(ctx);
-  if (!context) return fail_with(EINVAL, invalid_handle_message(ctx));
+  const auto context = get_context_handles().find(ctx);
+  if (!context) return fail_with(EINVAL, format_invalid_handle(ctx));
   if (!info) return fail_with(EINVAL, "info: expected a structure; given NULL");
   if (info->size < sizeof *info) return fail_with(kRejected, "info->size: expected at least 8 bytes");
   info->version = 0;
@@ -134,16 +135,16 @@ int dmp_dv_context_get_info(dmp_dv_context ctx, struct dmp_dv_info* info) {
 }
 
 int dmp_dv_context_retain(dmp_dv_context ctx) {
-  return change_ref_count(ctx, [](dmp_dv_context handle) { return contexts().retain(handle); });
+  return change_ref_count(ctx, [](dmp_dv_context handle) { return get_context_handles().retain(handle); });
 }
 
 int dmp_dv_context_release(dmp_dv_context ctx) {
-  return change_ref_count(ctx, [](dmp_dv_context handle) { return contexts().release(handle); });
+  return change_ref_count(ctx, [](dmp_dv_context handle) { return get_context_handles().release(handle); });
 }
 
 int dmp_dv_device_exists(dmp_dv_context ctx, int dev_type_id) {
-  const auto context = contexts().find(ctx);
-  if (!context) return fail_with(kRejected, invalid_handle_message(ctx));
+  const auto context = get_context_handles().find(ctx);
+  if (!context) return fail_with(kRejected, format_invalid_handle(ctx));
   return catch_errors([&] { return context->has_device(dev_type_id) ? 1 : 0; });
 }
 
@@ -152,28 +153,28 @@ int dmp_dv_fpga_device_exists(dmp_dv_context ctx, int dev_type_id) {
 }
 
 dmp_dv_mem dmp_dv_mem_alloc(dmp_dv_context ctx, size_t size) {
-  const auto context = contexts().find(ctx);
-  if (!context) return set_error(invalid_handle_message(ctx)), nullptr;
+  const auto context = get_context_handles().find(ctx);
+  if (!context) return set_error(format_invalid_handle(ctx)), nullptr;
   return catch_errors(
       [&]() -> dmp_dv_mem {
         auto memory = Memory::create(context, size);
-        contexts().retain(ctx);
-        return memories().insert(std::make_shared<MemoryObject>(ctx, std::move(memory)));
+        get_context_handles().retain(ctx);
+        return get_memory_handles().insert(std::make_shared<MemoryObject>(ctx, std::move(memory)));
       },
       kReturnNull);
 }
 
 int dmp_dv_mem_retain(dmp_dv_mem mem) {
-  return change_ref_count(mem, [](dmp_dv_mem handle) { return memories().retain(handle); });
+  return change_ref_count(mem, [](dmp_dv_mem handle) { return get_memory_handles().retain(handle); });
 }
 
 int dmp_dv_mem_release(dmp_dv_mem mem) {
-  return change_ref_count(mem, [](dmp_dv_mem handle) { return memories().release(handle); });
+  return change_ref_count(mem, [](dmp_dv_mem handle) { return get_memory_handles().release(handle); });
 }
 
 uint8_t* dmp_dv_mem_map(dmp_dv_mem mem) {
-  const auto object = memories().find(mem);
-  if (!object) return set_error(invalid_handle_message(mem)), nullptr;
+  const auto object = get_memory_handles().find(mem);
+  if (!object) return set_error(format_invalid_handle(mem)), nullptr;
   return catch_errors([&] { return reinterpret_cast<uint8_t*>(object->memory->map()); }, kReturnNull);
 }
 
@@ -190,8 +191,8 @@ int dmp_dv_mem_sync_end(dmp_dv_mem mem) {
 }
 
 size_t dmp_dv_mem_get_size(dmp_dv_mem mem) {
-  if (const auto object = memories().find(mem)) return object->memory->bytes();
-  set_error(invalid_handle_message(mem));
+  if (const auto object = get_memory_handles().find(mem)) return object->memory->bytes();
+  set_error(format_invalid_handle(mem));
   return 0;
 }
 
@@ -209,50 +210,50 @@ int dmp_dv_mem_to_cpu(dmp_dv_mem mem, size_t offs, size_t size, int flags) {
 }
 
 dmp_dv_cmdlist dmp_dv_cmdlist_create(dmp_dv_context ctx) {
-  const auto context = contexts().find(ctx);
-  if (!context) return set_error(invalid_handle_message(ctx)), nullptr;
+  const auto context = get_context_handles().find(ctx);
+  if (!context) return set_error(format_invalid_handle(ctx)), nullptr;
   return catch_errors(
       [&]() -> dmp_dv_cmdlist {
         auto list = std::make_unique<CommandList>(context);
-        contexts().retain(ctx);
-        return lists().insert(std::make_shared<CommandListObject>(ctx, std::move(list)));
+        get_context_handles().retain(ctx);
+        return get_command_list_handles().insert(std::make_shared<CommandListObject>(ctx, std::move(list)));
       },
       kReturnNull);
 }
 
 int dmp_dv_cmdlist_retain(dmp_dv_cmdlist cmdlist) {
-  return change_ref_count(cmdlist, [](dmp_dv_cmdlist handle) { return lists().retain(handle); });
+  return change_ref_count(cmdlist, [](dmp_dv_cmdlist handle) { return get_command_list_handles().retain(handle); });
 }
 
 int dmp_dv_cmdlist_release(dmp_dv_cmdlist cmdlist) {
-  return change_ref_count(cmdlist, [](dmp_dv_cmdlist handle) { return lists().release(handle); });
+  return change_ref_count(cmdlist, [](dmp_dv_cmdlist handle) { return get_command_list_handles().release(handle); });
 }
 
 int dmp_dv_cmdlist_add_raw(dmp_dv_cmdlist cmdlist, struct dmp_dv_cmdraw* cmd) {
-  const auto object = lists().find(cmdlist);
-  if (!object) return fail_with(EINVAL, invalid_handle_message(cmdlist));
+  const auto object = get_command_list_handles().find(cmdlist);
+  if (!object) return fail_with(EINVAL, format_invalid_handle(cmdlist));
   if (!cmd) return fail_with(kRejected, "cmd: expected a command; given NULL");
   return catch_errors([&] {
     std::vector<dmp_dv_mem> used_memories;
     object->list->add({reinterpret_cast<const std::byte*>(cmd), cmd->size}, [&](uint64_t handle) -> std::shared_ptr<Memory> {
       const auto memory = reinterpret_cast<dmp_dv_mem>(static_cast<uintptr_t>(handle));
-      const auto found = memories().find(memory);
+      const auto found = get_memory_handles().find(memory);
       if (!found) return nullptr;
       used_memories.push_back(memory);
       return found->memory;
     });
-    for (const dmp_dv_mem memory : used_memories) memories().retain(memory);
+    for (const dmp_dv_mem memory : used_memories) get_memory_handles().retain(memory);
     object->memories.insert(object->memories.end(), used_memories.begin(), used_memories.end());
     const unsigned device = 1u << cmd->device_type;
-    if ((object->devices & device) == 0) contexts().retain(object->context);
+    if ((object->devices & device) == 0) get_context_handles().retain(object->context);
     object->devices |= device;
     return 0;
   });
 }
 
 int dmp_dv_cmdlist_commit(dmp_dv_cmdlist cmdlist) {
-  const auto object = lists().find(cmdlist);
-  if (!object) return fail_with(EINVAL, invalid_handle_message(cmdlist));
+  const auto object = get_command_list_handles().find(cmdlist);
+  if (!object) return fail_with(EINVAL, format_invalid_handle(cmdlist));
   if (object->list->committed()) return fail_with(EALREADY, "cmdlist: expected one that is not committed; given one that is");
   return catch_errors([&] {
     object->list->commit();
@@ -261,15 +262,15 @@ int dmp_dv_cmdlist_commit(dmp_dv_cmdlist cmdlist) {
 }
 
 int64_t dmp_dv_cmdlist_exec(dmp_dv_cmdlist cmdlist) {
-  const auto object = lists().find(cmdlist);
-  if (!object) return fail_with(-EINVAL, invalid_handle_message(cmdlist));
+  const auto object = get_command_list_handles().find(cmdlist);
+  if (!object) return fail_with(-EINVAL, format_invalid_handle(cmdlist));
   if (!object->list->committed()) return fail_with(-EINVAL, "cmdlist: expected a committed one");
   return catch_errors([&] { return object->list->exec(); }, [](int number) { return int64_t{number > 0 ? -number : number}; });
 }
 
 int dmp_dv_cmdlist_wait(dmp_dv_cmdlist cmdlist, int64_t exec_id) {
-  const auto object = lists().find(cmdlist);
-  if (!object) return fail_with(EINVAL, invalid_handle_message(cmdlist));
+  const auto object = get_command_list_handles().find(cmdlist);
+  if (!object) return fail_with(EINVAL, format_invalid_handle(cmdlist));
   if (exec_id < 0) return fail_with(EINVAL, "exec_id: expected an id of dmp_dv_cmdlist_exec(); given a negative number");
   if (!object->list->committed()) return fail_with(kRejected, "cmdlist: expected a committed one");
   if (exec_id == 0) return 0;  // ids start at 1
@@ -282,8 +283,8 @@ int dmp_dv_cmdlist_wait(dmp_dv_cmdlist cmdlist, int64_t exec_id) {
 }
 
 int64_t dmp_dv_cmdlist_get_last_exec_time(dmp_dv_cmdlist cmdlist) {
-  const auto object = lists().find(cmdlist);
-  if (!object) return fail_with(-1, invalid_handle_message(cmdlist));
+  const auto object = get_command_list_handles().find(cmdlist);
+  if (!object) return fail_with(-1, format_invalid_handle(cmdlist));
   if (object->list->committed()) return object->list->last_exec_time();
   return fail_with(-1, "cmdlist: expected a committed one");
 }

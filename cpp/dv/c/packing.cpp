@@ -38,8 +38,9 @@ int dmp_dv_pack_conv_weights(int n_channels, int kx, int ky, int n_kernels, cons
                              const uint16_t* bias, const uint16_t* prelu, uint8_t* packed_weights, size_t* packed_weights_size) {
   return catch_dimension_errors(kRejected, packed_weights_size, [&] {
     const ConvDims dims{n_channels, kx, ky, n_kernels, quant_map != nullptr, prelu != nullptr};
-    return pack_or_get_size(packed_conv_bytes(dims), {weights, quant_map, bias, prelu}, packed_weights, packed_weights_size, kRejected,
-                            [&](const Weights& given, std::span<std::byte> target) { pack_conv_weights(dims, given, target); });
+    return pack_or_get_size(compute_packed_conv_bytes(dims), {weights, quant_map, bias, prelu}, packed_weights, packed_weights_size,
+                            kRejected,
+                            [&](const Weights& actual, std::span<std::byte> target) { pack_conv_weights(dims, actual, target); });
   });
 }
 
@@ -47,8 +48,8 @@ int dmp_dv_pack_dil_weights(int n_channels, int kx, int ky, int n_kernels, const
                             const uint16_t* bias, const uint16_t* prelu, uint8_t* packed_weights, size_t* packed_weights_size) {
   return catch_dimension_errors(kRejected, packed_weights_size, [&] {
     const ConvDims dims{n_channels, kx, ky, n_kernels, quant_map != nullptr, prelu != nullptr};
-    return pack_or_get_size(packed_dil_bytes(dims), {weights, quant_map, bias, prelu}, packed_weights, packed_weights_size, kRejected,
-                            [&](const Weights& given, std::span<std::byte> target) { pack_dil_weights(dims, given, target); });
+    return pack_or_get_size(compute_packed_dil_bytes(dims), {weights, quant_map, bias, prelu}, packed_weights, packed_weights_size,
+                            kRejected, [&](const Weights& actual, std::span<std::byte> target) { pack_dil_weights(dims, actual, target); });
   });
 }
 
@@ -56,7 +57,7 @@ int dmp_dv_pack_fc_weights(int c_input, int h_input, int w_input, int c_output, 
                            const void* weights, const uint16_t* bias, uint8_t* packed_weights, size_t* packed_weights_size) {
   return catch_dimension_errors(EINVAL, packed_weights_size, [&] {
     const FcDims dims{c_input, h_input, w_input, c_output, h_output, w_output, quant_map != nullptr};
-    return pack_or_get_size(packed_fc_bytes(dims), {weights, quant_map, bias, nullptr}, packed_weights, packed_weights_size, EINVAL,
-                            [&](const Weights& given, std::span<std::byte> target) { pack_fc_weights(dims, given, target); });
+    return pack_or_get_size(compute_packed_fc_bytes(dims), {weights, quant_map, bias, nullptr}, packed_weights, packed_weights_size, EINVAL,
+                            [&](const Weights& actual, std::span<std::byte> target) { pack_fc_weights(dims, actual, target); });
   });
 }

@@ -1,4 +1,4 @@
-// Commands of the dv interface, parsed from their raw structures and checked, with the sizes of all memory accesses.
+// Parsed and checked commands of the dv interface.
 #pragma once
 
 #include <cstddef>
@@ -23,16 +23,16 @@ inline constexpr uint16_t kWeightsTransposed = 0x8000;
 
 enum class Activation : uint8_t { none = 0, tanh = 1, leaky_relu = 2, sigmoid = 3, prelu = 4, elu = 5, relu6 = 6 };
 
-// One run, with its sizes.
-struct Run {
-  RunGeometry shape;
-  Extent input, conv_extent, output;  // convolved: before pooling
-  float factor = 1;                   // multiplies the sum of an average pooling
+// One run of a convolution command, with its sizes.
+struct ConvRun {
+  ConvRunGeometry shape;
+  Extent input, conv_extent, output;  // conv_extent: output of the convolution, before pooling
+  float factor = 1;                   // scales the sum of an average pooling
   Activation activation = Activation::none;
   float slope = 0;
   bool has_abs = false, has_lrn = false, has_eltwise_add = false;
-  bool from_input = false;                           // else reads the previous run's output
-  bool to_memory = false;                            // else feeds the next run
+  bool from_input = false;                           // reads the command's input; if false, the previous run's output
+  bool to_memory = false;                            // writes to output_buf; if false, the output is only the next run's input
   uint64_t output_element = 0, eltwise_element = 0;  // element offsets of its slices in an image of output_buf and eltwise_buf
   MemoryAddress weights;
 
@@ -42,14 +42,13 @@ struct Run {
   const Extent& eltwise_extent() const { return shape.pool == PoolKind::average ? output : conv_extent; }
 };
 
-// A command with x innermost ("weights transposed") is stored as the plain command on transposed tensors, with x and y swapped throughout,
-// including kernels.
+// A command with x innermost ("weights transposed") is stored as the equivalent plain command, with x and y swapped in tensors and kernels.
 struct ConvCommand {
   MemoryAddress input, output, eltwise;  // if `eltwise` has no memory, the input is added
   bool is_transposed = false;
   uint32_t images = 1;
   Extent extent;  // size of an input image
-  std::vector<Run> runs;
+  std::vector<ConvRun> runs;
   uint64_t output_elements = 0, eltwise_elements = 0;  // elements per image
   MemoryAddress table;                                 // lookup table of a uint8 input
   bool to_bgr = false;
@@ -63,7 +62,7 @@ struct FcCommand {
   float slope = 0;
 };
 
-struct MaximizerCommand {
+struct ArgmaxCommand {
   MemoryAddress input, output;
   uint32_t width = 0, height = 0, classes = 0;
 };
@@ -77,16 +76,16 @@ struct IpuCommand {
   MemoryRange written() const { return {wr, written_row_bytes(), raw.rect_height, written_stride()}; }
 };
 
-uint64_t pixel_bytes(uint8_t format);  // bytes per pixel of DMP_DV_RGBA8888, DMP_DV_RGB888, DMP_DV_RGBFP16 or DMP_DV_LUT
+uint64_t bytes_per_pixel(uint8_t format);  // bytes per pixel of DMP_DV_RGBA8888, DMP_DV_RGB888, DMP_DV_RGBFP16 or DMP_DV_LUT
 
-using Command = std::variant<ConvCommand, FcCommand, IpuCommand, MaximizerCommand>;
-int device_type(const Command& command);
+using Command = std::variant<ConvCommand, FcCommand, IpuCommand, ArgmaxCommand>;
+int get_device_type(const Command& command);
 // Returns the range that a command may write.
-MemoryRange written_range(const Command& command);
+MemoryRange get_written_range(const Command& command);
 
 // Resolves a raw structure's handle (never 0) to a memory; null if unknown.
 using MemoryResolver = std::function<std::shared_ptr<Memory>(uint64_t handle)>;
 
-FcDims weight_dims(const FcCommand& command);
+FcDims make_weight_dims(const FcCommand& command);
 
 }  // namespace pumice::dv

@@ -19,7 +19,7 @@ class CommandReader {
   CommandReader(std::span<const std::byte> raw, FieldBytes& field_bytes, bool is_strict)
       : strict(is_strict), raw_(raw), field_bytes_(&field_bytes) {}
 
-  // Returns the whole command as its structure. Throws Refusal if its size differs from the structure's.
+  // Returns the whole command as its structure. Throws DvError if its size differs from the structure's.
   template <typename Raw>
   Raw parse_struct() const {
     Raw value;
@@ -28,22 +28,22 @@ class CommandReader {
     return value;
   }
 
-  // Returns the memory and offset of a field; without a memory if the structure has none. Throws Refusal (EINVAL) for an invalid handle.
+  // Returns the memory and offset of a field; without a memory if the structure has none. Throws DvError (EINVAL) for an invalid handle.
   MemoryAddress read_address(const dmp_dv_buf& buffer, const std::string& slot) const {
     if (buffer.rsvd == 0 || field_bytes_) return {nullptr, buffer.offs};
     auto memory = resolve_(buffer.rsvd);
     require(memory != nullptr, slot + ".mem", "the handle of a live Memory of this device", std::to_string(buffer.rsvd), EINVAL);
     return {std::move(memory), buffer.offs};
   }
-  // `field`: the structure's field for a memory.
+  // Throws DvError unless the command sets this memory field.
   void require_memory(const dmp_dv_buf& field, const std::string& slot, int code = kRejected) const {
     require(field.rsvd != 0 || field_bytes_, slot + ".mem", "a memory", "none", code);
   }
 
-  // Throws Refusal (EINVAL) unless the memory has that many bytes from the offset, a multiple of `alignment`.
+  // Throws DvError (EINVAL) unless the memory has that many bytes from the offset, a multiple of `alignment`.
   void check_address(const std::string& slot, const MemoryAddress& address, uint64_t bytes, uint64_t alignment = 2) const;
 
-  // Throw Refusal unless `holds`; require_strict() does so only for strict lists.
+  // Throw DvError unless `holds`; require_strict() does so only for strict lists.
   template <typename Value>
   void require(bool holds, const std::string& slot, const std::string& expected, const Value& actual, int code = kRejected) const {
     if (!holds) throw DvError(slot, expected, to_text(actual), code);
@@ -67,10 +67,10 @@ class CommandReader {
 
 constexpr uint64_t kVendorAlignment = 16;  // alignment of weights, tables and images
 
-ConvCommand read_conv(const CommandReader& reader, const dmp_dv_cmdraw_conv_v0& raw);
-ConvCommand read_conv_v1(const CommandReader& reader, const dmp_dv_cmdraw_conv_v1& raw);
-FcCommand read_fc(const CommandReader& reader, const dmp_dv_cmdraw_fc_v0& raw);
-MaximizerCommand read_maximizer(const CommandReader& reader, const dmp_dv_cmdraw_maximizer_v0& raw);
-IpuCommand read_ipu(const CommandReader& reader, const dmp_dv_cmdraw_ipu_v0& raw);
+ConvCommand parse_conv(const CommandReader& reader, const dmp_dv_cmdraw_conv_v0& raw);
+ConvCommand parse_conv_v1(const CommandReader& reader, const dmp_dv_cmdraw_conv_v1& raw);
+FcCommand parse_fc(const CommandReader& reader, const dmp_dv_cmdraw_fc_v0& raw);
+ArgmaxCommand parse_argmax(const CommandReader& reader, const dmp_dv_cmdraw_maximizer_v0& raw);
+IpuCommand parse_ipu(const CommandReader& reader, const dmp_dv_cmdraw_ipu_v0& raw);
 
 }  // namespace pumice::dv

@@ -9,11 +9,11 @@ namespace {
 constexpr uint32_t kMaxTextureSide = 4095, kMaxRectangleSide = 4094;
 constexpr int32_t kMinStride = -32768, kMaxStride = 32767;
 
-class IpuReader {
+class IpuParser {
  public:
-  IpuReader(const CommandReader& reader, const dmp_dv_cmdraw_ipu_v0& raw) : reader_(reader), raw_(raw) {}
+  IpuParser(const CommandReader& reader, const dmp_dv_cmdraw_ipu_v0& raw) : reader_(reader), raw_(raw) {}
 
-  IpuCommand read() const {
+  IpuCommand parse() const {
     IpuCommand command{{}, {}, reader_.read_address(raw_.wr, "wr"), raw_};
     if (raw_.use_tex != 0) command.tex = reader_.read_address(raw_.tex, "tex");
     if (raw_.use_rd != 0) command.rd = reader_.read_address(raw_.rd, "rd");
@@ -26,7 +26,7 @@ class IpuReader {
     if (raw_.use_tex != 0) check_texture(command);
     if (raw_.use_rd != 0) check_input_image(command);
     reader_.require(raw_.fmt_wr != DMP_DV_RGBFP16 || raw_.cnv_type <= DMP_DV_CNV_FP16_DIV_255, "cnv_type", "0 or 1", raw_.cnv_type);
-    const auto row = static_cast<int64_t>(raw_.rect_width * pixel_bytes(raw_.fmt_wr)), pitch = std::abs(int64_t{raw_.stride_wr});
+    const auto row = static_cast<int64_t>(raw_.rect_width * bytes_per_pixel(raw_.fmt_wr)), pitch = std::abs(int64_t{raw_.stride_wr});
     reader_.require(pitch == 0 || pitch >= row || raw_.rect_height == 1, "stride_wr",
                     "rows that do not overlap, of " + std::to_string(row) + " bytes", raw_.stride_wr);
     check_rows("wr", command.wr, raw_.fmt_wr, raw_.rect_width, raw_.rect_height, raw_.stride_wr);
@@ -34,17 +34,17 @@ class IpuReader {
   }
 
  private:
-  void check_format(const char* field, uint8_t given, std::initializer_list<int> formats) const {
+  void check_format(const char* field, uint8_t actual, std::initializer_list<int> formats) const {
     std::string names;
     for (const int format : formats) names += (names.empty() ? "" : ", ") + std::to_string(format);
-    reader_.require(std::ranges::find(formats, given) != formats.end(), field, "a format among " + names, given);
+    reader_.require(std::ranges::find(formats, actual) != formats.end(), field, "a format among " + names, actual);
   }
-  void check_side(const char* field, uint32_t given, uint32_t max_size) const {
-    reader_.require(given > 0, field, "at least 1", given);
-    reader_.require_strict(given <= max_size, field, "at most " + std::to_string(max_size), given);
+  void check_side(const char* field, uint32_t actual, uint32_t max_size) const {
+    reader_.require(actual > 0, field, "at least 1", actual);
+    reader_.require_strict(actual <= max_size, field, "at most " + std::to_string(max_size), actual);
   }
-  void check_stride(const char* field, int32_t given) const {
-    reader_.require_strict(given >= kMinStride && given <= kMaxStride, field, "from -32768 to 32767 bytes", given);
+  void check_stride(const char* field, int32_t actual) const {
+    reader_.require_strict(actual >= kMinStride && actual <= kMaxStride, field, "from -32768 to 32767 bytes", actual);
   }
 
   void check_channel_order() const {
@@ -78,7 +78,7 @@ class IpuReader {
   // Checks that all rows are within the memory. `step`: bytes between rows; 0: dense.
   void check_rows(const char* name, const MemoryAddress& address, uint8_t image_format, uint32_t width, uint32_t height,
                   int64_t step) const {
-    const auto row = static_cast<int64_t>(width * pixel_bytes(image_format));
+    const auto row = static_cast<int64_t>(width * bytes_per_pixel(image_format));
     const int64_t pitch = step == 0 ? row : step, last = (static_cast<int64_t>(height) - 1) * pitch;
     const std::string slot(name);
     reader_.check_address(slot, address, static_cast<uint64_t>(std::max(last, int64_t{0}) + row), kVendorAlignment);
@@ -93,7 +93,7 @@ class IpuReader {
 
 }  // namespace
 
-uint64_t pixel_bytes(uint8_t format) {
+uint64_t bytes_per_pixel(uint8_t format) {
   switch (format) {
     case DMP_DV_RGBA8888:
       return 4;
@@ -107,15 +107,15 @@ uint64_t pixel_bytes(uint8_t format) {
 }
 
 uint64_t IpuCommand::written_row_bytes() const {
-  return raw.rect_width * pixel_bytes(raw.fmt_wr);
+  return raw.rect_width * bytes_per_pixel(raw.fmt_wr);
 }
 
 int64_t IpuCommand::written_stride() const {
   return raw.stride_wr == 0 ? static_cast<int64_t>(written_row_bytes()) : raw.stride_wr;
 }
 
-IpuCommand read_ipu(const CommandReader& reader, const dmp_dv_cmdraw_ipu_v0& raw) {
-  return IpuReader(reader, raw).read();
+IpuCommand parse_ipu(const CommandReader& reader, const dmp_dv_cmdraw_ipu_v0& raw) {
+  return IpuParser(reader, raw).parse();
 }
 
 }  // namespace pumice::dv

@@ -10,7 +10,7 @@ Context::Context(std::shared_ptr<pumice::Context> device, bool strict, bool sepa
   info_.header = {sizeof info_, 0};
   info_.ub_size = kUnifiedBufferBytes;
   info_.max_kernel_size = kMaxKernelSide;
-  info_.conv_freq = info_.fc_freq = 1;  // not clock rates: nonzero means supported
+  info_.conv_freq = info_.fc_freq = 1;  // nonzero means supported; clock rates are not reported
   info_.max_fc_vector_size = kMaxFcSize;
   info_string_ = "DMP DV: ub_size=" + std::to_string(info_.ub_size) + " max_kernel_size=" + std::to_string(info_.max_kernel_size) +
                  " conv_freq=" + std::to_string(info_.conv_freq) + " fc_freq=" + std::to_string(info_.fc_freq) +
@@ -44,7 +44,7 @@ void Context::set_last_error(const std::string& text) {
   last_error_ = text;
 }
 
-const char* version_string() {
+const char* get_version_string() {
   return "7.2.20201106";
 }
 

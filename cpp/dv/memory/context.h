@@ -19,14 +19,14 @@ inline constexpr int kUnifiedBufferBytes = 1024 * 1024;  // size on the vendor's
 class Context {
  public:
   // `strict`: lists reject commands that the vendor's hardware does not support. `separate`: the host maps copies of memories, as on
-  // devices with dedicated memory.
+  // devices without host-visible memory.
   Context(std::shared_ptr<pumice::Context> device, bool strict, bool separate = false);
   const std::shared_ptr<pumice::Context>& device() const { return device_; }
   bool strict() const { return strict_; }
   bool separate() const { return separate_; }
   const dmp_dv_info_v0& info() const { return info_; }
   const std::string& info_string() const { return info_string_; }
-  // Returns whether a device of that kind (DMP_DV_DEV_CONV ...) exists. Throws Refusal if the number is not a device kind.
+  // Returns whether a device of that kind (DMP_DV_DEV_CONV ...) exists. Throws DvError if the number is not a device kind.
   bool has_device(int type) const;
   std::string last_error() const;  // initially empty
   void set_last_error(const std::string& text);
@@ -43,6 +43,6 @@ class Context {
   std::string last_error_;
 };
 
-const char* version_string();  // hardware version major.minor, then the date of the interface
+const char* get_version_string();  // hardware version major.minor, then the date of the interface
 
 }  // namespace pumice::dv

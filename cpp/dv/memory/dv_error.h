@@ -8,7 +8,7 @@
 
 namespace pumice::dv {
 
-inline constexpr int kRejected = -1;  // the code of most rejections; the others have errno codes
+inline constexpr int kRejected = -1;  // return code of most rejections; others return an errno code
 
 // Rules: D4, valid calls and command fields; D5, limits of the vendor's hardware (strict lists).
 class DvError : public BindingError {

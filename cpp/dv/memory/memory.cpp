@@ -14,7 +14,7 @@ namespace {
 constexpr uint64_t kPage = 4096;
 constexpr size_t kMaxTrackedWrites = 64;  // maximum number of ranges tracked per memory
 
-std::atomic<int64_t> total{0};
+std::atomic<int64_t> total_memory_bytes{0};
 
 uint64_t next_handle() {
   static std::atomic<uint64_t> next{1};
@@ -23,8 +23,8 @@ uint64_t next_handle() {
 
 }  // namespace
 
-// Live memories of one device.
-struct Memory::Handles {
+// The live Memory objects of one device, by handle.
+struct Memory::LiveMemories {
   std::mutex mutex;
   std::map<uint64_t, std::weak_ptr<Memory>> memories;
 };
@@ -35,8 +35,8 @@ std::shared_ptr<Memory> Memory::create(std::shared_ptr<Context> context, uint64_
   new_memory->buffer_ = Buffer::create(context->device(), bytes > UINT64_MAX - kPage ? bytes : round_up(bytes, kPage));
   new_memory->handle_ = next_handle();
   new_memory->context_ = std::move(context);
-  total += static_cast<int64_t>(new_memory->bytes());
-  new_memory->handles_ = new_memory->context_->device()->attachment<Handles>();
+  total_memory_bytes += static_cast<int64_t>(new_memory->bytes());
+  new_memory->handles_ = new_memory->context_->device()->attachment<LiveMemories>();
   const std::lock_guard lock(new_memory->handles_->mutex);
   new_memory->handles_->memories.emplace(new_memory->handle_, new_memory);
   return new_memory;
@@ -44,20 +44,20 @@ std::shared_ptr<Memory> Memory::create(std::shared_ptr<Context> context, uint64_
 
 Memory::~Memory() {
   if (!handles_) return;  // construction failed
-  total -= static_cast<int64_t>(bytes());
+  total_memory_bytes -= static_cast<int64_t>(bytes());
   const std::lock_guard lock(handles_->mutex);
   handles_->memories.erase(handle_);
 }
 
 std::shared_ptr<Memory> Memory::find(pumice::Context& device, uint64_t handle) {
-  const auto handles = device.attachment<Handles>();
+  const auto handles = device.attachment<LiveMemories>();
   const std::lock_guard lock(handles->mutex);
   const auto found = handles->memories.find(handle);
   return found == handles->memories.end() ? nullptr : found->second.lock();
 }
 
 int64_t Memory::total_bytes() {
-  return total;
+  return total_memory_bytes;
 }
 
 bool Memory::is_copied() const {
@@ -84,7 +84,7 @@ std::byte* Memory::map() {
 void Memory::unmap() {
   const std::lock_guard lock(mutex_);
   if (!mapped_) return;
-  end_sync();
+  finish_sync();
   mapped_ = false;
   ++publish_count_;
 }
@@ -94,17 +94,17 @@ void Memory::sync_start(bool read, bool write) {
   if (!mapped_) throw DvError("mem", "a mapped memory: map() first", "one that is not mapped", EINVAL);
   if (!read && !write) throw DvError("rd, wr", "reading, writing or both", "neither", EINVAL);
   if (read <= reading_ && write <= writing_) return;
-  end_sync();
+  finish_sync();
   if (copy_ && is_stale_.exchange(false)) download({buffer_, 0, bytes()}, {copy_.get(), bytes()});
   reading_ = read, writing_ = write;
 }
 
 void Memory::sync_end() {
   const std::lock_guard lock(mutex_);
-  end_sync();
+  finish_sync();
 }
 
-void Memory::end_sync() {
+void Memory::finish_sync() {
   if (writing_) {
     if (copy_) upload({buffer_, 0, bytes()}, {copy_.get(), bytes()});
     ++publish_count_;

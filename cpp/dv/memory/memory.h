@@ -17,7 +17,7 @@ namespace pumice::dv {
 // sync_end() and to_device() publish it. A write sync publishes the whole copy and overwrites concurrent device writes. Thread-safe.
 class Memory {
  public:
-  // Allocates uninitialized memory. Throws Refusal for 0 bytes, OutOfMemoryError.
+  // Allocates uninitialized memory. Throws DvError for 0 bytes, OutOfMemoryError.
   static std::shared_ptr<Memory> create(std::shared_ptr<Context> context, uint64_t bytes);
   ~Memory();
   Memory(const Memory&) = delete;
@@ -34,10 +34,10 @@ class Memory {
   std::byte* map();
   void unmap();  // idempotent; ends a sync
   bool mapped() const { return mapped_; }
-  // Begins host access. Throws Refusal (EINVAL) if the memory is not mapped, or if neither read nor write is requested.
+  // Begins host access. Throws DvError (EINVAL) if the memory is not mapped, or if neither read nor write is requested.
   void sync_start(bool read, bool write);
   void sync_end();
-  // Synchronizes one range immediately. Throw Refusal (EINVAL) if the range exceeds the memory or it is not mapped.
+  // Synchronizes one range immediately. Throw DvError (EINVAL) if the range exceeds the memory or it is not mapped.
   void to_device(uint64_t offset, uint64_t bytes);
   void to_cpu(uint64_t offset, uint64_t bytes);
 
@@ -49,20 +49,20 @@ class Memory {
   uint64_t device_writes(uint64_t offset, uint64_t count) const;
   // Returns whether the published bytes at that offset equal these.
   bool equals(uint64_t offset, std::span<const std::byte> expected) const;
-  std::vector<std::byte> read(uint64_t offset, uint64_t bytes) const;  // the bytes as the device sees them
+  std::vector<std::byte> read(uint64_t offset, uint64_t bytes) const;  // downloads bytes of the device memory
 
  private:
-  struct Handles;
+  struct LiveMemories;
   Memory() = default;
   bool is_copied() const;
   std::byte* host_bytes() const;
   bool begin_transfer(uint64_t offset, uint64_t bytes) const;
-  void end_sync();
+  void finish_sync();
 
   std::shared_ptr<Context> context_;
   std::shared_ptr<Buffer> buffer_;
   uint64_t handle_ = 0;
-  std::shared_ptr<Handles> handles_;                                    // outlives the device, which may be closed first
+  std::shared_ptr<LiveMemories> handles_;                               // outlives the device, which may be closed first
   std::unique_ptr<std::byte, void (*)(void*)> copy_{nullptr, nullptr};  // null if the buffer is host-visible
   std::atomic<bool> mapped_{false}, is_stale_{false};                   // is_stale_: the device has written since the copy was updated
   bool reading_ = false, writing_ = false;

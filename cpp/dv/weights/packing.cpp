@@ -18,27 +18,27 @@ constexpr size_t kGroup = 8;  // kernels that share a bias header
 constexpr size_t kColumns = 6, kCells = 12 * kColumns;
 constexpr size_t kVectorBytes = 16, kTableBytes = kTableEntries * sizeof(uint16_t);
 
-size_t checked_product(size_t a, size_t b) {
+size_t multiply_checked(size_t a, size_t b) {
   size_t product;
   if (__builtin_mul_overflow(a, b, &product) || product > INT64_MAX)
     throw BindingError("D1", "dimensions", "", "a size that 63 bits hold", std::to_string(a) + " times " + std::to_string(b));
   return product;
 }
 
-void check(const char* dimension, int given, int max_value = INT32_MAX) {
-  if (given >= 1 && given <= max_value) return;
+void check_dimension(const char* dimension, int actual, int max_value = INT32_MAX) {
+  if (actual >= 1 && actual <= max_value) return;
   const std::string range = max_value == INT32_MAX ? "at least 1" : "1 to " + std::to_string(max_value);
-  throw BindingError("D1", dimension, "", range, std::to_string(given));
+  throw BindingError("D1", dimension, "", range, std::to_string(actual));
 }
 
-const ConvDims& check_dims(const ConvDims& dims) {
-  check("n_channels", dims.channels), check("n_kernels", dims.kernels);
-  check("kx", dims.kx, kMaxSide), check("ky", dims.ky, kMaxSide);
+const ConvDims& check_conv_dims(const ConvDims& dims) {
+  check_dimension("n_channels", dims.channels), check_dimension("n_kernels", dims.kernels);
+  check_dimension("kx", dims.kx, kMaxSide), check_dimension("ky", dims.ky, kMaxSide);
   return dims;
 }
 
-// Returns the cell of a value in its block: tap (x, y) of a side x side kernel; `channel` is relative to the block's first channel.
-size_t cell_index(int side, int channel, int y, int x) {
+// Returns the index in a block of the weight at tap (x, y) of a side x side kernel. `channel` is relative to the block's first channel.
+size_t get_cell_index(int side, int channel, int y, int x) {
   constexpr std::array<uint8_t, 7> kLastColumn = {17, 3, 9, 15, 0, 6, 12};  // 7 x 7: row-major cells of the last column's taps
   const auto at = [](int row, int column) { return static_cast<size_t>(row) * kColumns + static_cast<size_t>(column); };
   const int in_group = channel % 8, half = in_group / 2, odd = in_group % 2, group = channel / 8;
@@ -54,14 +54,14 @@ size_t cell_index(int side, int channel, int y, int x) {
   }
 }
 
-// A convolution's stream: groups of kernels, each with its biases and slopes, then its blocks.
-struct Stream {
+// Packed layout of a convolution: groups of 8 kernels, each with its biases and slopes followed by its weight blocks.
+struct WeightStream {
   size_t kernels, channels, block_channels, chunk_channels, header_bytes, element_bytes, kernel_bytes;
   size_t bytes;                       // padded size, without a table
   size_t taps;                        // taps per channel, contiguous in the source
   std::array<uint8_t, kCells> cells;  // cell of each value in a block, in source order
 
-  Stream(const ConvDims& dims, int kx, int ky) : taps(static_cast<size_t>(kx * ky)), cells() {
+  WeightStream(const ConvDims& dims, int kx, int ky) : taps(static_cast<size_t>(kx * ky)), cells() {
     constexpr std::array<uint8_t, 4> kBlockChannels = {64, 8, 2, 1};
     const int side = std::max(kx, ky) | 1;
     kernels = static_cast<size_t>(dims.kernels), channels = static_cast<size_t>(dims.channels);
@@ -70,16 +70,16 @@ struct Stream {
     header_bytes = dims.prelu ? 2 * kVectorBytes : kVectorBytes;
     element_bytes = dims.quantized ? sizeof(uint8_t) : sizeof(uint16_t);
     kernel_bytes = ceil_div(channels, block_channels) * kCells * element_bytes;
-    bytes = round_up(header_bytes * ceil_div(kernels, kGroup) + checked_product(kernels, kernel_bytes), kVectorBytes);
+    bytes = round_up(header_bytes * ceil_div(kernels, kGroup) + multiply_checked(kernels, kernel_bytes), kVectorBytes);
     auto* cell = cells.data();
     for (int channel = 0; channel < static_cast<int>(block_channels); ++channel)
       for (int y = side - ky; y < side; ++y)
-        for (int x = 0; x < kx; ++x) *cell++ = static_cast<uint8_t>(cell_index(side, channel, y, x));
+        for (int x = 0; x < kx; ++x) *cell++ = static_cast<uint8_t>(get_cell_index(side, channel, y, x));
   }
 
   // Calls visit(offset, first kernel, kernels) for each group.
   template <typename Visit>
-  void headers(const Visit& visit) const {
+  void visit_headers(const Visit& visit) const {
     size_t offset = 0;
     for (size_t first = 0; first < kernels; first += kGroup) {
       const size_t count = std::min(kGroup, kernels - first);
@@ -90,8 +90,8 @@ struct Stream {
 
   // Calls visit(offset, source index, channels) for each block.
   template <typename Visit>
-  void blocks(const Visit& visit) const {
-    headers([&](size_t offset, size_t group, size_t count) {
+  void visit_blocks(const Visit& visit) const {
+    visit_headers([&](size_t offset, size_t group, size_t count) {
       offset += header_bytes;
       for (size_t chunk = 0; chunk < channels; chunk += chunk_channels)
         for (size_t kernel = group; kernel < group + count; ++kernel)
@@ -103,27 +103,29 @@ struct Stream {
   }
 };
 
-// The concatenated streams of a convolution: one stream, or one per tap if it is dilated.
-struct Streams {
-  Stream stream;
+// The concatenated weight streams of a convolution: a single one, or one per tap if it is dilated.
+struct WeightStreams {
+  WeightStream stream;
   size_t count, table_bytes;
   size_t bytes;
 
-  static Streams single(const ConvDims& dims) { return {dims, Stream(check_dims(dims), dims.kx, dims.ky), 1}; }
-  static Streams per_tap(const ConvDims& dims) { return {dims, Stream(check_dims(dims), 1, 1), static_cast<size_t>(dims.kx * dims.ky)}; }
+  static WeightStreams make_single(const ConvDims& dims) { return {dims, WeightStream(check_conv_dims(dims), dims.kx, dims.ky), 1}; }
+  static WeightStreams make_per_tap(const ConvDims& dims) {
+    return {dims, WeightStream(check_conv_dims(dims), 1, 1), static_cast<size_t>(dims.kx * dims.ky)};
+  }
 
  private:
-  Streams(const ConvDims& dims, const Stream& one, size_t streams)
-      : stream(one),
-        count(streams),
+  WeightStreams(const ConvDims& dims, const WeightStream& single_stream, size_t stream_count)
+      : stream(single_stream),
+        count(stream_count),
         table_bytes(dims.quantized ? kTableBytes : 0),
-        bytes(table_bytes + checked_product(count, one.bytes)) {}
+        bytes(table_bytes + multiply_checked(count, single_stream.bytes)) {}
 };
 
 template <typename Element>
-void pack_blocks(const Streams& streams, const Element* values, std::byte* target) {
-  const Stream& stream = streams.stream;
-  stream.blocks([&](size_t offset, size_t before, size_t channels) {
+void pack_blocks(const WeightStreams& streams, const Element* values, std::byte* target) {
+  const WeightStream& stream = streams.stream;
+  stream.visit_blocks([&](size_t offset, size_t before, size_t channels) {
     const Element* source = values + before * stream.taps * streams.count;
     for (size_t tap = 0; tap < streams.count; ++tap) {
       std::array<Element, kCells> block{};
@@ -134,9 +136,9 @@ void pack_blocks(const Streams& streams, const Element* values, std::byte* targe
 }
 
 template <typename Element, typename Visit>
-void unpack_blocks(const Streams& streams, const std::byte* packed, const Visit& store) {
-  const Stream& stream = streams.stream;
-  stream.blocks([&](size_t offset, size_t before, size_t channels) {
+void unpack_blocks(const WeightStreams& streams, const std::byte* packed, const Visit& store) {
+  const WeightStream& stream = streams.stream;
+  stream.visit_blocks([&](size_t offset, size_t before, size_t channels) {
     const size_t first = before * stream.taps * streams.count;
     for (size_t tap = 0; tap < streams.count; ++tap) {
       std::array<Element, kCells> block;
@@ -154,15 +156,15 @@ void read_values(const std::byte* source, size_t count, uint16_t* values) {
   if (values) std::memcpy(values, source, count * sizeof(uint16_t));
 }
 
-void pack_streams(const Streams& streams, const Weights& weights, std::byte* target) {
-  const Stream& stream = streams.stream;
+void pack_streams(const WeightStreams& streams, const Weights& weights, std::byte* target) {
+  const WeightStream& stream = streams.stream;
   if (streams.table_bytes) write_values(weights.table, kTableEntries, target);
   target += streams.table_bytes;
   for (size_t tap = 0; tap < streams.count; ++tap) {
     std::byte* stream_start = target + tap * stream.bytes;
     const bool last = tap + 1 == streams.count;
     std::memset(stream_start + stream.bytes - kVectorBytes, 0, kVectorBytes);
-    stream.headers([&](size_t offset, size_t first, size_t kernels) {
+    stream.visit_headers([&](size_t offset, size_t first, size_t kernels) {
       std::memset(stream_start + offset, 0, stream.header_bytes);
       if (last) write_values(weights.bias + first, kernels, stream_start + offset);
       if (last && weights.prelu) write_values(weights.prelu + first, kernels, stream_start + offset + kVectorBytes);
@@ -179,7 +181,7 @@ struct DequantizingWriter {
   UnpackedWeights target;
   std::array<uint16_t, kTableEntries> table;
 
-  DequantizingWriter(const std::byte* packed, const UnpackedWeights& wanted) : target(wanted) {
+  DequantizingWriter(const std::byte* packed, const UnpackedWeights& destination) : target(destination) {
     read_values(packed, kTableEntries, table.data());
     read_values(packed, kTableEntries, target.table);
   }
@@ -189,12 +191,12 @@ struct DequantizingWriter {
   }
 };
 
-void unpack_streams(const Streams& streams, std::span<const std::byte> packed, const UnpackedWeights& target) {
-  const Stream& stream = streams.stream;
+void unpack_streams(const WeightStreams& streams, std::span<const std::byte> packed, const UnpackedWeights& target) {
+  const WeightStream& stream = streams.stream;
   check_packed_size(streams.bytes, packed.size());
   const std::byte* first_stream = packed.data() + streams.table_bytes;
   const std::byte* last = first_stream + (streams.count - 1) * stream.bytes;
-  stream.headers([&](size_t offset, size_t first, size_t kernels) {
+  stream.visit_headers([&](size_t offset, size_t first, size_t kernels) {
     read_values(last + offset, kernels, target.bias ? target.bias + first : nullptr);
     if (stream.header_bytes > kVectorBytes)
       read_values(last + offset + kVectorBytes, kernels, target.prelu ? target.prelu + first : nullptr);
@@ -205,21 +207,21 @@ void unpack_streams(const Streams& streams, std::span<const std::byte> packed, c
     unpack_blocks<uint16_t>(streams, first_stream, [&](size_t i, uint16_t value) { target.values[i] = value; });
 }
 
-PackedOffsets packed_offsets(const Streams& streams, const ConvDims& dims) {
+PackedOffsets compute_packed_offsets(const WeightStreams& streams, const ConvDims& dims) {
   if (streams.bytes > INT32_MAX)
     throw UnsupportedError("packed weights of " + std::to_string(streams.bytes) + " bytes that the device writes; at most " +
                            std::to_string(INT32_MAX) + " are unpacked there");
-  const Stream& stream = streams.stream;
+  const WeightStream& stream = streams.stream;
   const auto fp16_index = [](size_t byte) { return static_cast<int32_t>(byte / sizeof(uint16_t)); };
   PackedOffsets offsets{std::vector<int32_t>(dims.weights()), {}, {}};
   const size_t last = streams.table_bytes + (streams.count - 1) * stream.bytes;
-  stream.headers([&](size_t offset, size_t, size_t kernels) {
+  stream.visit_headers([&](size_t offset, size_t, size_t kernels) {
     for (size_t i = 0; i < kernels; ++i) {
       offsets.bias.push_back(fp16_index(last + offset) + static_cast<int32_t>(i));
       if (dims.prelu) offsets.prelu.push_back(fp16_index(last + offset + kVectorBytes) + static_cast<int32_t>(i));
     }
   });
-  stream.blocks([&](size_t offset, size_t before, size_t channels) {
+  stream.visit_blocks([&](size_t offset, size_t before, size_t channels) {
     const size_t first = before * stream.taps * streams.count;
     for (size_t tap = 0; tap < streams.count; ++tap) {
       const size_t block = (streams.table_bytes + tap * stream.bytes + offset) / stream.element_bytes;
@@ -235,14 +237,14 @@ struct FcLayout {
   size_t inputs, outputs, row_bytes, table_bytes, bias_offset, bytes;
 
   explicit FcLayout(const FcDims& dims) {
-    check("c_input", dims.c_input), check("h_input", dims.h_input), check("w_input", dims.w_input);
-    check("c_output", dims.c_output), check("h_output", dims.h_output), check("w_output", dims.w_output);
+    check_dimension("c_input", dims.c_input), check_dimension("h_input", dims.h_input), check_dimension("w_input", dims.w_input);
+    check_dimension("c_output", dims.c_output), check_dimension("h_output", dims.h_output), check_dimension("w_output", dims.w_output);
     const auto product = [](int c, int h, int w) {
-      return checked_product(checked_product(static_cast<size_t>(c), static_cast<size_t>(h)), static_cast<size_t>(w));
+      return multiply_checked(multiply_checked(static_cast<size_t>(c), static_cast<size_t>(h)), static_cast<size_t>(w));
     };
     inputs = product(dims.c_input, dims.h_input, dims.w_input), outputs = product(dims.c_output, dims.h_output, dims.w_output);
-    row_bytes = checked_product(inputs, dims.quantized ? sizeof(uint8_t) : sizeof(uint16_t));
-    checked_product(outputs, row_bytes + sizeof(uint16_t));
+    row_bytes = multiply_checked(inputs, dims.quantized ? sizeof(uint8_t) : sizeof(uint16_t));
+    multiply_checked(outputs, row_bytes + sizeof(uint16_t));
     table_bytes = dims.quantized ? kTableBytes : 0;
     bias_offset = table_bytes + round_up(row_bytes * outputs, kVectorBytes);
     bytes = bias_offset + round_up(outputs * sizeof(uint16_t), kVectorBytes);
@@ -251,7 +253,7 @@ struct FcLayout {
 
 // Calls visit(packed index, index in (c, h, w)) for each element.
 template <typename Visit>
-void visit_order(int channels, int height, int width, const Visit& visit) {
+void visit_packed_order(int channels, int height, int width, const Visit& visit) {
   const Extent extent{static_cast<uint32_t>(width), static_cast<uint32_t>(height), static_cast<uint32_t>(channels)};
   const HostStrides strides{.channel = std::ptrdiff_t{height} * width, .row = width, .column = 1};
   size_t packed_idx = 0;
@@ -260,12 +262,12 @@ void visit_order(int channels, int height, int width, const Visit& visit) {
 
 template <typename Visit>
 void visit_inputs(const FcDims& dims, const Visit& visit) {
-  visit_order(dims.c_input, dims.h_input, dims.w_input, visit);
+  visit_packed_order(dims.c_input, dims.h_input, dims.w_input, visit);
 }
 
 template <typename Visit>
 void visit_outputs(const FcDims& dims, const Visit& visit) {
-  visit_order(dims.c_output, dims.h_output, dims.w_output, visit);
+  visit_packed_order(dims.c_output, dims.h_output, dims.w_output, visit);
 }
 
 template <typename Element>
@@ -292,7 +294,7 @@ void unpack_rows(const FcDims& dims, const FcLayout& layout, const std::byte* pa
   });
 }
 
-void pack_layer(const FcDims& dims, const FcLayout& layout, const Weights& weights, std::byte* target) {
+void pack_fc_layer(const FcDims& dims, const FcLayout& layout, const Weights& weights, std::byte* target) {
   if (dims.quantized) write_values(weights.table, kTableEntries, target);
   if (dims.quantized)
     pack_rows<uint8_t>(dims, layout, weights.values, target + layout.table_bytes);
@@ -305,7 +307,7 @@ void pack_layer(const FcDims& dims, const FcLayout& layout, const Weights& weigh
   std::memset(target + biases_end, 0, layout.bytes - biases_end);
 }
 
-// Packs directly to the target; if the target is too short, packs to a temporary and copies what fits.
+// Packs directly to the target. If the target is too short, packs to a temporary buffer and copies as much as fits.
 template <typename Pack>
 size_t pack_into(std::span<std::byte> target, size_t bytes, const Pack& pack) {
   if (target.size() >= bytes) {
@@ -318,59 +320,59 @@ size_t pack_into(std::span<std::byte> target, size_t bytes, const Pack& pack) {
   return bytes;
 }
 
-size_t pack_convolution(const Streams& streams, const Weights& weights, std::span<std::byte> target) {
+size_t pack_convolution(const WeightStreams& streams, const Weights& weights, std::span<std::byte> target) {
   if (target.size() > streams.bytes) std::ranges::fill(target.subspan(streams.bytes), std::byte{0});
   return pack_into(target, streams.bytes, [&](std::byte* destination) { pack_streams(streams, weights, destination); });
 }
 
 }  // namespace
 
-void check_packed_size(size_t expected, size_t given) {
-  if (given < expected) throw BindingError("D2", "packed", "", "at least " + std::to_string(expected) + " bytes", std::to_string(given));
+void check_packed_size(size_t expected, size_t actual) {
+  if (actual < expected) throw BindingError("D2", "packed", "", "at least " + std::to_string(expected) + " bytes", std::to_string(actual));
 }
 
-size_t packed_conv_bytes(const ConvDims& dims) {
-  return Streams::single(dims).bytes;
+size_t compute_packed_conv_bytes(const ConvDims& dims) {
+  return WeightStreams::make_single(dims).bytes;
 }
 
-size_t packed_dil_bytes(const ConvDims& dims) {
-  return Streams::per_tap(dims).bytes;
+size_t compute_packed_dil_bytes(const ConvDims& dims) {
+  return WeightStreams::make_per_tap(dims).bytes;
 }
 
-size_t packed_fc_bytes(const FcDims& dims) {
+size_t compute_packed_fc_bytes(const FcDims& dims) {
   return FcLayout(dims).bytes;
 }
 
 size_t pack_conv_weights(const ConvDims& dims, const Weights& weights, std::span<std::byte> target) {
-  return pack_convolution(Streams::single(dims), weights, target);
+  return pack_convolution(WeightStreams::make_single(dims), weights, target);
 }
 
 size_t pack_dil_weights(const ConvDims& dims, const Weights& weights, std::span<std::byte> target) {
-  return pack_convolution(Streams::per_tap(dims), weights, target);
+  return pack_convolution(WeightStreams::make_per_tap(dims), weights, target);
 }
 
 size_t pack_fc_weights(const FcDims& dims, const Weights& weights, std::span<std::byte> target) {
   const FcLayout layout(dims);
-  return pack_into(target, layout.bytes, [&](std::byte* destination) { pack_layer(dims, layout, weights, destination); });
+  return pack_into(target, layout.bytes, [&](std::byte* destination) { pack_fc_layer(dims, layout, weights, destination); });
 }
 
 void unpack_conv_weights(const ConvDims& dims, std::span<const std::byte> packed, const UnpackedWeights& target) {
-  unpack_streams(Streams::single(dims), packed, target);
+  unpack_streams(WeightStreams::make_single(dims), packed, target);
 }
 
 void unpack_dil_weights(const ConvDims& dims, std::span<const std::byte> packed, const UnpackedWeights& target) {
-  unpack_streams(Streams::per_tap(dims), packed, target);
+  unpack_streams(WeightStreams::make_per_tap(dims), packed, target);
 }
 
-PackedOffsets conv_weight_offsets(const ConvDims& dims) {
-  return packed_offsets(Streams::single(dims), dims);
+PackedOffsets compute_conv_offsets(const ConvDims& dims) {
+  return compute_packed_offsets(WeightStreams::make_single(dims), dims);
 }
 
-PackedOffsets dil_weight_offsets(const ConvDims& dims) {
-  return packed_offsets(Streams::per_tap(dims), dims);
+PackedOffsets compute_dil_offsets(const ConvDims& dims) {
+  return compute_packed_offsets(WeightStreams::make_per_tap(dims), dims);
 }
 
-FcOffsets fc_offsets(const FcDims& dims) {
+FcOffsets compute_fc_offsets(const FcDims& dims) {
   const FcLayout layout(dims);
   return {layout.table_bytes, layout.bias_offset};
 }

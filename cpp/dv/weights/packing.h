@@ -31,7 +31,7 @@ struct FcDims {
   size_t outputs() const { return static_cast<size_t>(c_output) * h_output * w_output; }
 };
 
-// Values to pack. `table` has kTableEntries values if the weights are quantized; `prelu` is null if there are no slopes.
+// Weights to pack. `table` has kTableEntries values if the weights are quantized; `prelu` is null if there are no slopes.
 struct Weights {
   const void* values = nullptr;  // uint8_t indices if quantized, else float16
   const uint16_t* table = nullptr;
@@ -50,9 +50,9 @@ struct UnpackedWeights {
 
 // Return the size of packed weights. Throw BindingError (D1) naming the dimension that is out of range: dimensions must be at least 1,
 // kernel sides at most 7, and total sizes must fit in 63 bits.
-size_t packed_conv_bytes(const ConvDims& dims);
-size_t packed_dil_bytes(const ConvDims& dims);
-size_t packed_fc_bytes(const FcDims& dims);
+size_t compute_packed_conv_bytes(const ConvDims& dims);
+size_t compute_packed_dil_bytes(const ConvDims& dims);
+size_t compute_packed_fc_bytes(const FcDims& dims);
 
 // Return the size of the packed weights. If the target is shorter, they write as much as fits; if it is longer, they zero the rest (except
 // pack_fc_weights).
@@ -62,7 +62,7 @@ size_t pack_dil_weights(const ConvDims& dims, const Weights& weights, std::span<
 size_t pack_fc_weights(const FcDims& dims, const Weights& weights, std::span<std::byte> target);
 
 // Throws BindingError (D2) if the packed weights are too short, as the unpacking functions do.
-void check_packed_size(size_t expected, size_t given);
+void check_packed_size(size_t expected, size_t actual);
 void unpack_conv_weights(const ConvDims& dims, std::span<const std::byte> packed, const UnpackedWeights& target);
 void unpack_dil_weights(const ConvDims& dims, std::span<const std::byte> packed, const UnpackedWeights& target);
 void unpack_fc_weights(const FcDims& dims, std::span<const std::byte> packed, const UnpackedWeights& target);
@@ -72,13 +72,13 @@ void unpack_fc_weights(const FcDims& dims, std::span<const std::byte> packed, co
 struct PackedOffsets {
   std::vector<int32_t> values, bias, prelu;
 };
-PackedOffsets conv_weight_offsets(const ConvDims& dims);
-PackedOffsets dil_weight_offsets(const ConvDims& dims);
+PackedOffsets compute_conv_offsets(const ConvDims& dims);
+PackedOffsets compute_dil_offsets(const ConvDims& dims);
 
 // Byte offsets of the weights and biases of a fully connected layer with h = w = 1.
 struct FcOffsets {
   size_t weights, bias;
 };
-FcOffsets fc_offsets(const FcDims& dims);
+FcOffsets compute_fc_offsets(const FcDims& dims);
 
 }  // namespace pumice::dv

@@ -14,27 +14,27 @@ namespace {
 constexpr size_t kCentroids = kTableEntries - 1;
 constexpr uint32_t kInfinity = 0x7c00;
 
-// Maps float16 bits to unsigned integers in order of value, and back.
-uint32_t to_rank(uint16_t bits) {
+// Map float16 bits to unsigned integers in the order of their values, and back.
+uint32_t to_ordered_bits(uint16_t bits) {
   return bits & 0x8000 ? 0xffffu - bits : bits + 0x8000u;
 }
 
-uint16_t from_rank(uint32_t rank) {
+uint16_t from_ordered_bits(uint32_t rank) {
   return static_cast<uint16_t>(rank < 0x8000 ? 0xffff - rank : rank - 0x8000);
 }
 
 // The distinct values in ascending order, with prefix sums.
-struct Values {
+struct DistinctValues {
   std::vector<uint16_t> bits;
   std::vector<double> count{0}, sum{0}, squares{0};
 
-  explicit Values(std::span<const uint16_t> weights) {
+  explicit DistinctValues(std::span<const uint16_t> weights) {
     std::vector<uint32_t> occurrences(1 << 16, 0);
-    for (const uint16_t weight : weights) ++occurrences[to_rank(weight)];
+    for (const uint16_t weight : weights) ++occurrences[to_ordered_bits(weight)];
     for (uint32_t rank = 0; rank < occurrences.size(); ++rank) {
-      const double value = float_from_half(from_rank(rank)), times = occurrences[rank];
+      const double value = float_from_half(from_ordered_bits(rank)), times = occurrences[rank];
       if (times == 0 || value == 0) continue;
-      bits.push_back(from_rank(rank));
+      bits.push_back(from_ordered_bits(rank));
       count.push_back(count.back() + times);
       sum.push_back(sum.back() + times * value);
       squares.push_back(squares.back() + times * value * value);
@@ -49,19 +49,19 @@ struct Values {
   }
 };
 
-// Exact 1-D clustering by divide and conquer. For one more cluster, the best last cut moves monotonically with the end, so the cut of the
-// middle end bounds the search on either side.
+// Exact 1-D k-means by divide and conquer. The optimal start of the last cluster increases with the end of the values, so the optimum for
+// the middle end bounds the search on both sides.
 class OptimalClustering {
  public:
-  explicit OptimalClustering(const Values& values) : values_(values), cost_(values.size() + 1), next_(cost_.size()) {
+  explicit OptimalClustering(const DistinctValues& values) : values_(values), cost_(values.size() + 1), next_(cost_.size()) {
     for (size_t end = 1; end < cost_.size(); ++end) cost_[end] = values.cost(0, end);
   }
   // Returns the start of each cluster.
-  std::vector<size_t> cluster_starts(size_t clusters) {
+  std::vector<size_t> find_cluster_starts(size_t clusters) {
     std::vector<std::vector<uint16_t>> best(clusters);  // start of the last cluster for each end
     for (size_t count = 2; count <= clusters; ++count) {
       best[count - 1].resize(cost_.size());
-      divide(best[count - 1], count, values_.size(), count - 1, values_.size() - 1);
+      find_best_splits(best[count - 1], count, values_.size(), count - 1, values_.size() - 1);
       cost_.swap(next_);
     }
     std::vector<size_t> begins(clusters, 0);
@@ -71,7 +71,7 @@ class OptimalClustering {
 
  private:
   // Finds, for each end in [first, last], the start of the last cluster in [lowest, highest].
-  void divide(std::vector<uint16_t>& best, size_t first, size_t last, size_t lowest, size_t highest) {
+  void find_best_splits(std::vector<uint16_t>& best, size_t first, size_t last, size_t lowest, size_t highest) {
     if (first > last) return;
     const size_t end = (first + last) / 2;
     double best_cost = std::numeric_limits<double>::infinity();
@@ -80,12 +80,12 @@ class OptimalClustering {
       if (const double cost = cost_[begin] + values_.cost(begin, end); cost < best_cost) best_cost = cost, split = begin;
     next_[end] = best_cost;
     best[end] = static_cast<uint16_t>(split);
-    divide(best, first, end - 1, lowest, split);
-    divide(best, end + 1, last, split, highest);
+    find_best_splits(best, first, end - 1, lowest, split);
+    find_best_splits(best, end + 1, last, split, highest);
   }
 
-  const Values& values_;
-  std::vector<double> cost_, next_;  // cost of the best clustering of the values before each end
+  const DistinctValues& values_;
+  std::vector<double> cost_, next_;  // cost_[end]: cost of the best clustering of the first `end` values
 };
 
 std::vector<uint16_t> round_to_fp16(std::span<const float> weights) {
@@ -104,11 +104,11 @@ std::vector<uint16_t> round_to_fp16(std::span<const float> weights) {
 Table quantize_weights(std::span<const float> weights, std::span<uint8_t> indices) {
   Table table{};
   const std::vector<uint16_t> fp16_weights = round_to_fp16(weights);
-  const Values values(fp16_weights);
+  const DistinctValues values(fp16_weights);
   const size_t clusters = std::min(kCentroids, values.size());
   std::vector<float> centroids;
   if (clusters > 0) {
-    const std::vector<size_t> cluster_starts = OptimalClustering(values).cluster_starts(clusters);
+    const std::vector<size_t> cluster_starts = OptimalClustering(values).find_cluster_starts(clusters);
     for (size_t i = 0; i < clusters; ++i) {
       const size_t end = i + 1 < clusters ? cluster_starts[i + 1] : values.size();
       table[i + 1] = half_from_float(static_cast<float>(values.mean(cluster_starts[i], end)));

@@ -9,20 +9,20 @@
 namespace pumice {
 namespace {
 
-constexpr double kGoodEnoughRatio = 1.02;  // multiple of the lower bound at which no other order is tried
+constexpr double kGoodEnoughRatio = 1.02;  // stop trying orders once the arena is within this factor of the lower bound
 
-uint64_t aligned_bytes(uint64_t bytes) {
+uint64_t align_to_arena(uint64_t bytes) {
   return round_up(bytes, kArenaAlignment);
 }
 
-// An interval with an offset.
+// An interval with its assigned byte range [begin, end) and its lifetime [first, last].
 struct PlacedInterval {
   uint64_t begin, end;
   uint32_t first, last;
 };
 
-// Placed intervals, bucketed by wave, so that a search visits only intervals that are close in time.
-class Timeline {
+// Placed intervals in buckets of waves, so that a search visits only intervals with a similar lifetime.
+class PlacedIntervalIndex {
  public:
   void add(const PlacedInterval& placed) {
     const size_t end = placed.last / kWavesPerBucket + 1;
@@ -32,7 +32,7 @@ class Timeline {
     last_round_.push_back(0);
   }
 
-  // Returns the placed intervals that overlap this one in time, sorted by offset.
+  // Returns the placed intervals whose lifetimes overlap this one, sorted by offset.
   const std::vector<PlacedInterval>& find_overlapping(const ArenaInterval& interval) {
     overlapping_.clear();
     ++round_;
@@ -48,15 +48,15 @@ class Timeline {
   }
 
  private:
-  static constexpr uint32_t kWavesPerBucket = 16;  // waves per bucket
+  static constexpr uint32_t kWavesPerBucket = 16;
   std::vector<PlacedInterval> all_, overlapping_;
-  std::vector<uint32_t> last_round_;  // search round in which each interval was last found
+  std::vector<uint32_t> last_round_;  // last search that found each interval, to skip duplicates
   std::vector<std::vector<uint32_t>> buckets_;
   uint32_t round_ = 0;
 };
 
-// Returns the start of the tightest gap that fits, or the end of the last placed interval.
-uint64_t tightest_gap(const std::vector<PlacedInterval>& placed, uint64_t bytes) {
+// Returns the offset of the smallest gap of at least `bytes` bytes, or the end of the last placed interval.
+uint64_t find_tightest_gap(const std::vector<PlacedInterval>& placed, uint64_t bytes) {
   uint64_t reached = 0, best = 0, tightest = UINT64_MAX;
   for (const auto& other : placed) {
     if (other.begin >= reached + bytes && other.begin - reached < tightest) {
@@ -68,21 +68,21 @@ uint64_t tightest_gap(const std::vector<PlacedInterval>& placed, uint64_t bytes)
   return tightest == UINT64_MAX ? reached : best;
 }
 
-struct Layout {
+struct ArenaLayout {
   std::vector<uint64_t> offsets;
   uint64_t bytes = 0;
 };
 
-Layout place_in_order(std::span<const ArenaInterval> intervals, const std::vector<uint32_t>& order) {
-  Layout layout;
+ArenaLayout place_in_order(std::span<const ArenaInterval> intervals, const std::vector<uint32_t>& order) {
+  ArenaLayout layout;
   layout.offsets.resize(intervals.size());
-  Timeline timeline;
+  PlacedIntervalIndex placed_intervals;
   for (const uint32_t i : order) {
     const ArenaInterval& interval = intervals[i];
-    const uint64_t bytes = aligned_bytes(interval.bytes);
+    const uint64_t bytes = align_to_arena(interval.bytes);
     if (bytes == 0) continue;
-    layout.offsets[i] = tightest_gap(timeline.find_overlapping(interval), bytes);
-    timeline.add({layout.offsets[i], layout.offsets[i] + bytes, interval.first, interval.last});
+    layout.offsets[i] = find_tightest_gap(placed_intervals.find_overlapping(interval), bytes);
+    placed_intervals.add({layout.offsets[i], layout.offsets[i] + bytes, interval.first, interval.last});
     layout.bytes = std::max(layout.bytes, layout.offsets[i] + bytes);
   }
   return layout;
@@ -90,30 +90,30 @@ Layout place_in_order(std::span<const ArenaInterval> intervals, const std::vecto
 
 }  // namespace
 
-uint64_t peak_bytes(std::span<const ArenaInterval> intervals) {
+uint64_t compute_peak_bytes(std::span<const ArenaInterval> intervals) {
   uint32_t waves = 0;
   for (const auto& interval : intervals) waves = std::max(waves, interval.last + 1);
   std::vector<int64_t> change(waves + 1, 0);
   for (const auto& interval : intervals) {
-    change[interval.first] += static_cast<int64_t>(aligned_bytes(interval.bytes));
-    change[interval.last + 1] -= static_cast<int64_t>(aligned_bytes(interval.bytes));
+    change[interval.first] += static_cast<int64_t>(align_to_arena(interval.bytes));
+    change[interval.last + 1] -= static_cast<int64_t>(align_to_arena(interval.bytes));
   }
   int64_t live = 0, peak = 0;
   for (const int64_t step : change) peak = std::max(peak, live += step);
   return static_cast<uint64_t>(peak);
 }
 
-uint64_t place_intervals(std::span<ArenaInterval> intervals) {
+uint64_t assign_arena_offsets(std::span<ArenaInterval> intervals) {
   const auto bytes = [&](uint32_t i) { return intervals[i].bytes; };
   const auto span = [&](uint32_t i) { return uint64_t{intervals[i].last} - intervals[i].first + 1; };
-  using Key = std::array<uint64_t, 2>;  // larger keys go first
+  using Key = std::array<uint64_t, 2>;  // intervals are placed in descending order of their keys
   const std::function<Key(uint32_t)> orders[] = {
       [&](uint32_t i) { return Key{bytes(i), span(i)}; },
       [&](uint32_t i) { return Key{bytes(i) * span(i), bytes(i)}; },
       [&](uint32_t i) { return Key{UINT32_MAX - intervals[i].first, bytes(i)}; },
   };
-  const uint64_t bound = peak_bytes(intervals);
-  Layout best;
+  const uint64_t bound = compute_peak_bytes(intervals);
+  ArenaLayout best;
   std::vector<std::pair<Key, uint32_t>> sorted(intervals.size());
   std::vector<uint32_t> order(intervals.size());
   for (const auto& key : orders) {
@@ -121,7 +121,7 @@ uint64_t place_intervals(std::span<ArenaInterval> intervals) {
     std::sort(sorted.begin(), sorted.end(),
               [](const auto& a, const auto& b) { return a.first != b.first ? a.first > b.first : a.second < b.second; });
     std::transform(sorted.begin(), sorted.end(), order.begin(), [](const auto& entry) { return entry.second; });
-    Layout layout = place_in_order(intervals, order);
+    ArenaLayout layout = place_in_order(intervals, order);
     if (best.offsets.empty() || layout.bytes < best.bytes) best = std::move(layout);
     if (static_cast<double>(best.bytes) <= kGoodEnoughRatio * static_cast<double>(bound)) break;
   }

@@ -1,4 +1,4 @@
-// Finds inputs of a program that may share memory with an output.
+// Finds program inputs that may share memory with an output (updates in place).
 #pragma once
 
 #include <cstddef>
@@ -7,7 +7,7 @@
 
 namespace pumice {
 
-// Finds the inputs, among the first `inputs` of a plan, that are copied whole to an output of the same description and not otherwise read.
-void find_in_place_updates(Plan& plan, size_t inputs);
+// Adds to plan.updates each input, among the first `inputs`, whose only use is a copy to an output of the same shape and dtype.
+void find_in_place_updates(ExecutionPlan& plan, size_t inputs);
 
 }  // namespace pumice

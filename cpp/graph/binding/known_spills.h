@@ -1,4 +1,4 @@
-// Looks up known register spills while a node is lowered.
+// Known register spills, used to choose kernel variants during lowering.
 #pragma once
 
 #include <string>
@@ -9,11 +9,11 @@
 
 namespace pumice {
 
-// Adds the variants of a node's steps whose kernels are known to spill, as recorded in this process or in the cache; does not query the
+// Adds the variants of a node's steps whose kernels are known to spill registers, from this process or the cache. Does not query the
 // driver. Returns whether any was added.
 bool add_known_spills(const std::string& node, const std::vector<Step>& steps, SpilledVariants& spilled);
 
-// Returns whether a step runs one of these variants.
+// Returns whether any step runs a variant in `spilled`.
 bool uses_spilled_variant(const std::vector<Step>& steps, const VariantNames* spilled);
 
 }  // namespace pumice

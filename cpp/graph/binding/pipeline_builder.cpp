@@ -27,8 +27,8 @@ constexpr size_t kMaxCompilerThreads = 8;
 constexpr std::chrono::duration<double> kWatchPeriod = std::chrono::milliseconds(50), kMinPeriod = std::chrono::milliseconds(1);
 constexpr double kSlowSeconds = 1;
 
-// Returns the number of seconds after which a compiling kernel is logged.
-double read_slow_seconds() {
+// Returns the time in seconds after which a running compilation is logged.
+double read_slow_compile_seconds() {
   const char* const text = std::getenv("PUMICE_SLOW_COMPILE_SECONDS");
   if (!text || !*text) return kSlowSeconds;
   const auto seconds = parse_number(text);
@@ -49,8 +49,8 @@ class PipelineBuilder {
     std::vector<std::jthread> threads;
     threads.reserve(std::min({kernels_.size(), kMaxCompilerThreads, cores}));
     try {
-      start(threads);
-      if (threads.empty()) build_pipelines();  // the system grants no thread
+      start_threads(threads);
+      if (threads.empty()) build_pipelines();  // no thread could be created
       report_slow_builds(progress);
     } catch (...) {
       const std::lock_guard lock(mutex_);
@@ -62,7 +62,7 @@ class PipelineBuilder {
   }
 
  private:
-  void start(std::vector<std::jthread>& threads) {
+  void start_threads(std::vector<std::jthread>& threads) {
     try {
       const BlockedSignals blocked;
       while (threads.size() < threads.capacity())
@@ -70,7 +70,7 @@ class PipelineBuilder {
           name_thread("pumice compile");
           build_pipelines();
         });
-    } catch (const std::system_error&) {  // as many threads as the system grants
+    } catch (const std::system_error&) {  // use the threads that could be created
     }
   }
 
@@ -93,18 +93,18 @@ class PipelineBuilder {
         failure = std::current_exception();
       }
       lock.lock();
-      finish(*kernel);
+      finish_build(*kernel);
       if (!failure) continue;
-      // After a failure no further build starts.
+      // After a failure, start no further build.
       if (!failure_) failure_ = failure;
       next_ = kernels_.size();
     }
     if (running_builds_.empty()) all_done_.notify_one();
   }
 
-  void finish(const KernelVariant& kernel) {
+  void finish_build(const KernelVariant& kernel) {
     const auto build = std::ranges::find(running_builds_, &kernel, &RunningBuild::kernel);
-    if (const double seconds = seconds_since(build->begin); seconds > slow_)
+    if (const double seconds = seconds_since(build->begin); seconds > slow_seconds_)
       log(LogLevel::info, "the driver took " + format_general(seconds) + " s to compile kernel '" + kernel.name() + "'");
     running_builds_.erase(build);
     ++done_;
@@ -114,17 +114,18 @@ class PipelineBuilder {
 
   void report_slow_builds(const CompileProgress& progress) {
     std::unique_lock lock(mutex_);
-    // Otherwise kernels slower than `slow_` but faster than the period would never be reported.
-    const auto period = std::clamp(std::chrono::duration<double>(slow_ / 4), kMinPeriod, kWatchPeriod);
+    // With a longer period, kernels slower than `slow_seconds_` but faster than the period would not be reported.
+    const auto period = std::clamp(std::chrono::duration<double>(slow_seconds_ / 4), kMinPeriod, kWatchPeriod);
     while (!all_done_.wait_for(lock, period, [this] { return is_done(); })) {
       for (RunningBuild& build : running_builds_) {
-        if (build.is_logged || seconds_since(build.begin) < slow_) continue;
+        if (build.is_logged || seconds_since(build.begin) < slow_seconds_) continue;
         build.is_logged = true;
-        log(LogLevel::info, "the driver has been compiling kernel '" + build.kernel->name() + "' for " + format_general(slow_) + " s");
+        log(LogLevel::info,
+            "the driver has been compiling kernel '" + build.kernel->name() + "' for " + format_general(slow_seconds_) + " s");
       }
       const std::string phase = running_builds_.empty() ? "kernels" : "kernel " + running_builds_.front().kernel->name();
       const size_t done = done_;
-      lock.unlock();  // `progress` may wait for the GIL
+      lock.unlock();  // released because `progress` may wait for the GIL
       if (progress) progress(phase.c_str(), done, kernels_.size());
       check_interrupts();
       lock.lock();
@@ -132,7 +133,7 @@ class PipelineBuilder {
   }
 
   const std::vector<const KernelVariant*>& kernels_;
-  const double slow_ = read_slow_seconds();
+  const double slow_seconds_ = read_slow_compile_seconds();
   std::mutex mutex_;  // guards the members below
   std::condition_variable all_done_;
   size_t next_ = 0, done_ = 0;
@@ -145,7 +146,7 @@ class PipelineBuilder {
 void create_pipelines(const std::vector<const KernelVariant*>& kernels, const CompileProgress& progress) {
   std::vector<const KernelVariant*> missing;
   std::ranges::copy_if(kernels, std::back_inserter(missing), [](const KernelVariant* kernel) { return !kernel->has_pipeline(); });
-  PipelineBuilder builds(missing);  // created even if no pipeline is missing, since it validates the environment variables
+  PipelineBuilder builds(missing);  // constructed even if no pipeline is missing, to validate the environment variables
   if (!missing.empty()) builds.run(progress);
 }
 

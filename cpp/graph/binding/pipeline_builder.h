@@ -1,4 +1,4 @@
-// Builds pipelines on several threads; another thread reports slow builds. Can be interrupted.
+// Builds pipelines on several threads, logs slow builds and can be interrupted.
 #pragma once
 
 #include <vector>
@@ -10,8 +10,8 @@ namespace pumice {
 
 class KernelVariant;
 
-// Builds the missing pipelines. Kernels that the driver compiles for more than a second are logged while they compile, and with the time
-// taken afterwards. `progress` (may be empty) is called with the kernel being compiled. An interrupt throws after the running builds have
+// Builds the missing pipelines. If the driver compiles a kernel for more than a second, this is logged during the build, and the duration
+// afterwards. `progress` (may be empty) is called with the kernel being compiled. An interrupt throws after the running builds have
 // finished.
 void create_pipelines(const std::vector<const KernelVariant*>& kernels, const CompileProgress& progress = {});
 

@@ -1,4 +1,4 @@
-// Decides which tensors share memory: views alias their source, inputs of a Concat are slices of its output.
+// Decides which tensors share memory: views alias their input, and inputs of a Concat are slices of its output.
 #pragma once
 
 #include <vector>
@@ -10,41 +10,41 @@
 
 namespace pumice {
 
-// A tensor with its own memory, or, if parent >= 0, a slice of another.
+// A memory allocation of a tensor or, if parent >= 0, a slice of another one.
 struct StorageRoot {
   uint64_t bytes = 0;
   int32_t parent = -1;
   uint64_t offset = 0;    // byte offset within the parent
-  InterleavedRange lane;  // the slice as a lane of the parent, with the parent's start as origin
-  int32_t output = -1;    // the program output that is stored here; -1: stored in the arena
+  InterleavedRange lane;  // interleaved byte range of the slice, relative to the start of the parent
+  int32_t output = -1;    // index of the program output stored here; -1: stored in the arena
 };
 
-// Where a value is stored. For Place::temporary, `index` is that of its StorageRoot.
+// Where a value is stored. For MemoryKind::temporary, `index` is the index of its StorageRoot.
 struct ValueLocation {
   MemoryKind place = MemoryKind::none;
   uint32_t index = 0;
   uint64_t offset = 0;
-  bool whole = true;  // whether the value covers its whole storage
+  bool whole = true;  // whether the value covers the whole StorageRoot
 };
 
-// Where an input of a Concat is stored.
+// Memory of one input of a Concat.
 struct ConcatSlice {
-  int32_t root = -1;              // StorageRoot of its slice of the output; -1 if it has no elements
-  bool written_in_place = false;  // its producer writes directly to the output
-  bool whole_words = false;       // shares no word with another input's slice
+  int32_t root = -1;              // index of the StorageRoot of its slice of the output; -1 if the input is empty
+  bool written_in_place = false;  // whether its producer writes directly to the Concat's output
+  bool whole_words = false;       // whether no 32-bit word is shared with the slice of another input
 };
 
 struct Placement {
-  std::vector<ValueLocation> values;  // indexed by value; no place for constants and host-only values
+  std::vector<ValueLocation> values;  // indexed by value; MemoryKind::none for constants and host-only values
   std::vector<StorageRoot> roots;
-  std::vector<std::vector<ConcatSlice>> concat_slices;  // indexed by node: for a Concat, one entry per input, else empty
-  std::vector<bool> views;                              // indexed by node: outputs alias the input, and nothing runs
+  std::vector<std::vector<ConcatSlice>> concat_slices;  // indexed by node, then by input; empty except for Concat nodes
+  std::vector<bool> views;                              // indexed by node: whether its outputs alias its input, so that no kernel runs
 };
 
-// Chooses the layout (strides in `shapes`) and storage of each value. Skips nodes whose outputs have a host value.
+// Chooses the strides (in `shapes`) and the memory of each value. Skips nodes whose outputs are known on the host.
 Placement place_values(const ProgramGraph& graph, const Weights& weights, ShapeInference& shapes);
 
-// Returns the outermost storage that contains a root, and the root's byte offset in it.
-std::pair<uint32_t, uint64_t> outermost_storage(const Placement& placement, uint32_t root);
+// Returns the index of the outermost StorageRoot that contains `root`, and the byte offset of `root` in it.
+std::pair<uint32_t, uint64_t> find_outermost_storage(const Placement& placement, uint32_t root);
 
 }  // namespace pumice

@@ -12,7 +12,7 @@
 #include "graph/binding/placement.h"
 #include "graph/binding/step_order.h"
 #include "graph/description/shape_inference.h"
-#include "operators/common/composition.h"
+#include "operators/common/composite_lowering.h"
 #include "operators/common/split_node.h"
 #include "operators/common/strided_copy.h"
 #include "operators/geometry/index_bounds.h"
@@ -20,10 +20,10 @@
 namespace pumice {
 namespace {
 
-// Builds one plan. Until the end, `index` of a Place::temporary operand is its storage root.
-class Binder {
+// Builds one plan. Until order_steps(), `index` of a MemoryKind::temporary operand is the index of its StorageRoot.
+class PlanBuilder {
  public:
-  Binder(const std::shared_ptr<Context>& context, const ProgramGraph& graph, const Weights& weights, BindMemo* memo)
+  PlanBuilder(const std::shared_ptr<Context>& context, const ProgramGraph& graph, const Weights& weights, BindMemo* memo)
       : graph_(graph), weights_(weights), memo_(memo), context_(context), library_(context->attachment<KernelLibrary>()) {
     lowering_.context = context;
     lowering_.library = library_.get();
@@ -31,20 +31,20 @@ class Binder {
     lowering_.measured = graph.measured.get();
   }
 
-  BoundPlan bind(const BindInputs& inputs, bool list_values) {
+  BoundPlan build(const BindInputs& inputs, bool list_values) {
     result_.kernels.resize(graph_.report.size());
     result_.choices.resize(graph_.report.size()), result_.spills.resize(graph_.report.size());
     host_offsets_.assign(graph_.values.size(), kNoOffset);
-    infer(inputs);
+    infer_values(inputs);
     placement_ = place_values(graph_, weights_, shapes_);
     steps_.reserve(graph_.nodes.size() * 2);
     for (size_t i = 0; i < graph_.nodes.size(); ++i) lower_node(i);
     if (!rejected_.empty()) throw UnsupportedError(rejected_);
-    for (size_t j = 0; j < graph_.outputs.size(); ++j) copy_output(j);
+    for (size_t j = 0; j < graph_.outputs.size(); ++j) add_output_copy(j);
     add_plan_slots();
     result_.index_checks = bind_index_checks(graph_, shapes_);
     if (list_values) find_stored_values();
-    OrderedSteps ordered = order_and_place(std::move(steps_), placement_, result_.stored);
+    OrderedSteps ordered = order_steps(std::move(steps_), placement_, result_.stored);
     result_.plan.steps = std::move(ordered.steps);
     result_.plan.temporary_bytes = ordered.temporary_bytes;
     result_.lower_bound_bytes = ordered.sequential_peak_bytes;
@@ -58,8 +58,8 @@ class Binder {
  private:
   static constexpr uint64_t kNoOffset = ~uint64_t{0};
 
-  // Infers descriptions and host values. A node with unchanged inputs keeps its outputs from the last binding.
-  void infer(const BindInputs& inputs) {
+  // Infers the shape, dtype and known elements of each value. Nodes with unchanged inputs keep the outputs of the last binding.
+  void infer_values(const BindInputs& inputs) {
     const bool is_new = !memo_ || !memo_->shapes;
     changed_.assign(graph_.values.size(), is_new);
     if (is_new) {
@@ -67,28 +67,29 @@ class Binder {
       infer_constants();
     } else {
       shapes_ = *std::exchange(memo_->shapes, std::nullopt);
-      shapes_.pack();
+      shapes_.reset_strides();
     }
     for (size_t i = 0; i < graph_.inputs.size(); ++i) infer_input(i, inputs);
     for (const ProgramNode& node : graph_.nodes) {
-      if (std::ranges::none_of(node.inputs, [&](ValueId input) { return input != kAbsent && changed_[index(input)]; }) && !is_new) continue;
+      if (std::ranges::none_of(node.inputs, [&](ValueId input) { return input != kAbsent && changed_[to_index(input)]; }) && !is_new)
+        continue;
       previous_outputs_.clear();
       for (const ValueId output : node.outputs)
-        previous_outputs_.push_back(output == kAbsent ? ShapeInference::Known{} : shapes_.take(output));
+        previous_outputs_.push_back(output == kAbsent ? ShapeInference::ValueFacts{} : shapes_.take_facts(output));
       infer_node(node);
       for (size_t j = 0; j < node.outputs.size(); ++j)
-        if (node.outputs[j] != kAbsent) changed_[index(node.outputs[j])] = !shapes_.is_unchanged(node.outputs[j], previous_outputs_[j]);
+        if (node.outputs[j] != kAbsent) changed_[to_index(node.outputs[j])] = !shapes_.is_unchanged(node.outputs[j], previous_outputs_[j]);
     }
   }
 
   void infer_input(size_t i, const BindInputs& inputs) {
     const ValueId id = graph_.inputs[i];
     const GraphValue& input = graph_.value(id);
-    const bool converted = input.owned && is_operator_float(input.dtype);  // converted at initialisation, like constants
-    const ShapeInference::Known before = shapes_.take(id);
+    const bool converted = input.owned && is_operator_float(input.dtype);  // converted once at initialisation, like constants
+    const ShapeInference::ValueFacts before = shapes_.take_facts(id);
     shapes_.set(id, TensorDesc(converted ? graph_.float_dtype : input.dtype, inputs.shapes[i]));
-    if (i < inputs.values.size() && inputs.values[i]) shapes_.set_host(id, *inputs.values[i]);
-    changed_[index(id)] = !shapes_.is_unchanged(id, before);
+    if (i < inputs.values.size() && inputs.values[i]) shapes_.set_host_elements(id, *inputs.values[i]);
+    changed_[to_index(id)] = !shapes_.is_unchanged(id, before);
   }
 
   void infer_constants() {
@@ -103,9 +104,10 @@ class Binder {
   }
 
   void infer_node(const ProgramNode& node) {
-    shapes_.check(node);
+    shapes_.check_requirement(node);
     if (!node.may_fail) return infer_outputs(node);
-    // A tentative node may get inputs it cannot run on, such as the body of a loop with zero trips. Its outputs are then empty.
+    // A node that is needed only for its shape may get inputs it cannot run on, for example in the body of a loop with zero iterations. Its
+    // outputs are then empty.
     try {
       infer_outputs(node);
     } catch (const GraphError&) {
@@ -121,13 +123,13 @@ class Binder {
   }
 
   void infer_outputs(const ProgramNode& node) {
-    if (!shapes_.run(node)) throw GraphError(node.name, "an input's shape is not known");
+    if (!shapes_.infer_node(node)) throw GraphError(node.name, "an input's shape is not known");
     check_known_indices(node);
     if (node.has_residual) shapes_.broadcast_residual(node, node.inputs[kResidualInput], graph_.value(node.inputs[kResidualInput]).name);
     restore_dtypes(node);
     if (!node.on_host) return;
     const int64_t max_elements = node.host_required ? kMaxRequiredHostElements : kMaxHostElements;
-    const bool evaluated = shapes_.evaluate(node, max_elements);
+    const bool evaluated = shapes_.evaluate_node(node, max_elements);
     restore_dtypes(node);
     if (!evaluated && !node.row->lower)
       throw UnsupportedError("node '" + node.name + "': " + std::string(node.row->name) +
@@ -139,11 +141,11 @@ class Binder {
     std::vector<Shape> sizes;
     for (const ValueId input : node.inputs) sizes.push_back(input == kAbsent ? Shape{} : shapes_.desc(input)->shape);
     const IndexBounds bounds = node.row->indices(node.attributes, sizes);
-    const HostTensor* index_values = bounds.input < node.inputs.size() ? shapes_.host(node.inputs[bounds.input]) : nullptr;
+    const HostTensor* index_values = bounds.input < node.inputs.size() ? shapes_.host_elements(node.inputs[bounds.input]) : nullptr;
     if (index_values && index_values->data) check_indices(node.name, bounds, *index_values);
   }
 
-  // Restores the output dtypes that passes chose: the shape rule does not know the internal float dtype.
+  // Restores the output dtypes that graph passes chose. Shape rules do not know the internal float dtype.
   void restore_dtypes(const ProgramNode& node) {
     for (const ValueId output : node.outputs)
       if (output != kAbsent) shapes_.mutable_desc(output)->dtype = graph_.value(output).dtype;
@@ -155,8 +157,7 @@ class Binder {
       result_.kernels[node.report] = "view";
       return;
     }
-    if (node.only_shape || node.may_fail ||
-        std::all_of(node.outputs.begin(), node.outputs.end(), [&](ValueId output) { return output == kAbsent || shapes_.host(output); })) {
+    if (node.only_shape || node.may_fail || std::ranges::none_of(node.outputs, [&](ValueId output) { return needs_memory(output); })) {
       result_.kernels[node.report] = "host";
       return;
     }
@@ -180,47 +181,47 @@ class Binder {
 
   void lower_operator(const ProgramNode& node, size_t i) {
     inputs_.clear(), outputs_.clear();
-    for (size_t k = 0; k < node.inputs.size(); ++k) inputs_.push_back(input_place(node, i, k));
-    for (const ValueId output : node.outputs) outputs_.push_back(needs_memory(output) ? place_of(output) : PlannedOperand{});
+    for (size_t k = 0; k < node.inputs.size(); ++k) inputs_.push_back(make_input_operand(node, i, k));
+    for (const ValueId output : node.outputs) outputs_.push_back(needs_memory(output) ? make_operand(output) : PlannedOperand{});
     NodeMemo* memo = memo_ ? &memo_->nodes[i] : nullptr;
     const bool is_bound = memo && memo->inputs.size() == node.inputs.size() && !memo->inputs.empty();
     const bool is_unchanged =
-        memo && is_unchanged_since(node, *memo) && !uses_spilled_variant(memo->lowered.steps, graph_.spilled->of(node.name));
-    if ((is_bound && is_injected("steps")) || is_unchanged) return add_steps(node, memo->lowered);
+        memo && is_unchanged_since(node, *memo) && !uses_spilled_variant(memo->lowered.steps, graph_.spilled->find(node.name));
+    if ((is_bound && is_fault_injected("steps")) || is_unchanged) return add_steps(node, memo->lowered);
     do lower_steps(node, i, memo);
     while (add_known_spills(node.name, lowering_.steps, *graph_.spilled));
-    if (is_bound && is_injected("push")) keep_push_constants(memo->lowered.steps);
-    add_steps(node, memo ? keep(node, *memo) : lowering_);
+    if (is_bound && is_fault_injected("push")) keep_push_constants(memo->lowered.steps);
+    add_steps(node, memo ? save_lowering(node, *memo) : lowering_);
   }
 
   void lower_steps(const ProgramNode& node, size_t i, NodeMemo* memo) {
-    begin(node);
+    reset_lowering(node);
     lowering_.epilogue_source = node.epilogue, lowering_.exact_epilogue = node.exact_epilogue;
-    for (size_t k = 0; k < node.inputs.size(); ++k) add_input(node, i, k);
+    for (size_t k = 0; k < node.inputs.size(); ++k) add_lowering_input(node, i, k);
     for (const ValueId output : node.outputs)
       lowering_.outputs.push_back(needs_memory(output) ? std::optional(*shapes_.desc(output)) : std::nullopt);
     lowering_.expression = node.expression ? &*node.expression : nullptr;
-    lowering_.memo = memo ? &memo->kernels : nullptr;
+    lowering_.kernel_cache = memo ? &memo->kernels : nullptr;
     lower_with_splits(lowering_, node.has_residual ? lower_with_residual : node.row->lower);
     const bool all_read = lowering_.epilogue_read && (lowering_.residual_read || !node.has_residual);
     if (node.epilogue != "x" && !lowering_.steps.empty() && !all_read)
       throw Error("the lowering of '" + node.name + "' left out what is fused into it");
   }
 
-  // Injected fault "push": keeps the push constants of the last binding.
-  void keep_push_constants(const std::vector<Step>& last) {
-    for (size_t k = 0; k < std::min(last.size(), lowering_.steps.size()); ++k)
-      if (last[k].push.size() == lowering_.steps[k].push.size()) lowering_.steps[k].push = last[k].push;
+  // Injected fault "push": reuses the push constants of the last binding.
+  void keep_push_constants(const std::vector<Step>& last_steps) {
+    for (size_t k = 0; k < std::min(last_steps.size(), lowering_.steps.size()); ++k)
+      if (last_steps[k].push.size() == lowering_.steps[k].push.size()) lowering_.steps[k].push = last_steps[k].push;
   }
 
-  bool needs_memory(ValueId output) const { return output != kAbsent && !shapes_.host(output); }
+  bool needs_memory(ValueId output) const { return output != kAbsent && !shapes_.host_elements(output); }
 
-  // Returns a value's elements on the host if they may vary between bindings, else null.
-  const HostTensor* find_varying_elements(ValueId id) const {
-    return id != kAbsent && !graph_.value(id).constant ? shapes_.host(id) : nullptr;
+  // Returns a value's elements on the host if they may differ between bindings, else null.
+  const HostTensor* find_varying_host_elements(ValueId id) const {
+    return id != kAbsent && !graph_.value(id).constant ? shapes_.host_elements(id) : nullptr;
   }
 
-  // Returns whether everything that the last lowering depended on is unchanged.
+  // Returns whether all inputs of the last lowering are unchanged.
   bool is_unchanged_since(const ProgramNode& node, const NodeMemo& memo) const {
     if (memo.inputs.size() != node.inputs.size() || memo.outputs.size() != node.outputs.size()) return false;
     const auto is_unchanged = [](const std::optional<TensorDesc>& known, const TensorDesc* now) {
@@ -229,34 +230,35 @@ class Binder {
     for (size_t j = 0; j < node.outputs.size(); ++j)
       if (!is_unchanged(memo.outputs[j], needs_memory(node.outputs[j]) ? shapes_.desc(node.outputs[j]) : nullptr)) return false;
     for (size_t k = 0; k < node.inputs.size(); ++k) {
-      if (!is_unchanged(memo.inputs[k], shapes_.desc(node.inputs[k])) || memo.input_misalignments[k] != phase_of(inputs_[k])) return false;
-      const HostTensor* host = find_varying_elements(node.inputs[k]);
-      if (memo.hosts[k].has_value() != (host != nullptr) || (host && !same_elements(*memo.hosts[k], *host))) return false;
+      if (!is_unchanged(memo.inputs[k], shapes_.desc(node.inputs[k])) || memo.input_misalignments[k] != compute_misalignment(inputs_[k]))
+        return false;
+      const HostTensor* host = find_varying_host_elements(node.inputs[k]);
+      if (memo.hosts[k].has_value() != (host != nullptr) || (host && !have_same_elements(*memo.hosts[k], *host))) return false;
     }
     return true;
   }
 
-  const LoweredNode& keep(const ProgramNode& node, NodeMemo& memo) {
+  const LoweredNode& save_lowering(const ProgramNode& node, NodeMemo& memo) {
     memo.inputs = lowering_.inputs, memo.outputs = lowering_.outputs, memo.input_misalignments = lowering_.input_misalignments;
     memo.hosts.clear();
     for (const ValueId input : node.inputs) {
-      const HostTensor* host = find_varying_elements(input);
+      const HostTensor* host = find_varying_host_elements(input);
       memo.hosts.push_back(host ? std::optional(*host) : std::nullopt);
     }
     return memo.lowered = std::move(static_cast<LoweredNode&>(lowering_));
   }
 
-  // Copies each input of a Concat into its slice of the output, unless its producer wrote there.
+  // Adds a copy of each Concat input to its slice of the output, unless its producer already writes there.
   void lower_concat(const ProgramNode& node, size_t i) {
     result_.kernels[node.report] = "joined";
     const TensorDesc& whole = *shapes_.desc(node.outputs[0]);
     for (size_t k = 0; k < node.inputs.size(); ++k) {
       const ConcatSlice& slice = placement_.concat_slices[i][k];
       if (slice.root < 0 || slice.written_in_place) continue;
-      begin(node);
-      inputs_.assign(1, input_place(node, i, k));
-      lowering_.memo = memo_ ? &memo_->nodes[i].kernels : nullptr;
-      add_input(node, i, k);
+      reset_lowering(node);
+      inputs_.assign(1, make_input_operand(node, i, k));
+      lowering_.kernel_cache = memo_ ? &memo_->nodes[i].kernels : nullptr;
+      add_lowering_input(node, i, k);
       const TensorDesc& x = lowering_.input(0);
       outputs_.assign(1, {MemoryKind::temporary,
                           static_cast<uint32_t>(slice.root),
@@ -273,73 +275,74 @@ class Binder {
     }
   }
 
-  void begin(const ProgramNode& node) {
+  void reset_lowering(const ProgramNode& node) {
     lowering_.attributes = &node.attributes, lowering_.node = node.name;
-    lowering_.spilled = graph_.spilled->of(node.name);
+    lowering_.spilled = graph_.spilled->find(node.name);
     lowering_.float_dtype = graph_.float_dtype_of(node);
     lowering_.split_fp16 = node.split_fp16;
     lowering_.row = node.row, lowering_.concurrent = node.concurrent;
     lowering_.epilogue_source = "x", lowering_.exact_epilogue = false;
     lowering_.residual_operand.reset();
     lowering_.epilogue_read = lowering_.residual_read = false;
-    lowering_.expression = nullptr, lowering_.memo = nullptr;
+    lowering_.expression = nullptr, lowering_.kernel_cache = nullptr;
     lowering_.inputs.clear(), lowering_.outputs.clear(), lowering_.hosts.clear(), lowering_.input_misalignments.clear();
     lowering_.constant_packed.clear(), lowering_.constant.clear(), lowering_.shapes.clear();
     static_cast<LoweredNode&>(lowering_) = {};
   }
 
-  // Returns the memory from which node i reads input k.
-  PlannedOperand input_place(const ProgramNode& node, size_t i, size_t k) {
+  // Returns the operand from which node i reads input k.
+  PlannedOperand make_input_operand(const ProgramNode& node, size_t i, size_t k) {
     if (k >= node.read().size()) return {};
     const ValueId input = node.inputs[k];
     const TensorDesc* desc = shapes_.desc(input);
-    if (const PlacedWeight* weight = weight_of(i, k))
+    if (const PlacedWeight* weight = find_weight(i, k))
       return {MemoryKind::persistent, 0, weight->offset, weight->bytes, static_cast<uint32_t>(bits(desc->dtype)), {}, input};
     const bool host_only = has_bit(node.row->host_inputs, k);
-    return desc && !host_only ? place_of(input) : PlannedOperand{};
+    return desc && !host_only ? make_operand(input) : PlannedOperand{};
   }
 
-  const PlacedWeight* weight_of(size_t i, size_t k) const {
+  const PlacedWeight* find_weight(size_t i, size_t k) const {
     const auto& uses = weights_.by_node[i];
     return k < uses.size() && uses[k] ? &*uses[k] : nullptr;
   }
 
-  // Returns the offset of an operand from a 16-byte boundary.
-  uint64_t phase_of(const PlannedOperand& place) const {
-    const uint64_t root_offset = place.place == MemoryKind::temporary ? outermost_storage(placement_, place.index).second : 0;
-    return (root_offset + place.byte_offset) % kTensorSizeAlignment;
+  // Returns the byte offset of an operand modulo 16.
+  uint64_t compute_misalignment(const PlannedOperand& operand) const {
+    const uint64_t root_offset = operand.place == MemoryKind::temporary ? find_outermost_storage(placement_, operand.index).second : 0;
+    return (root_offset + operand.byte_offset) % kTensorSizeAlignment;
   }
 
-  void add_input(const ProgramNode& node, size_t i, size_t k) {
+  void add_lowering_input(const ProgramNode& node, size_t i, size_t k) {
     const ValueId input = node.inputs[k];
     const TensorDesc* desc = shapes_.desc(input);
     lowering_.inputs.push_back(desc ? std::optional(*desc) : std::nullopt);
-    lowering_.hosts.push_back(shapes_.host(input));
-    const PlacedWeight* weight = weight_of(i, k);
+    lowering_.hosts.push_back(shapes_.host_elements(input));
+    const PlacedWeight* weight = find_weight(i, k);
     lowering_.constant_packed.push_back(weight && weight->packed);
     lowering_.constant.push_back(weight != nullptr);
     lowering_.shapes.push_back(graph_.known_shape(input));
-    lowering_.input_misalignments.push_back(phase_of(inputs_[lowering_.inputs.size() - 1]));
+    lowering_.input_misalignments.push_back(compute_misalignment(inputs_[lowering_.inputs.size() - 1]));
   }
 
-  // Returns an operand that covers the whole memory of a value.
-  PlannedOperand place_of(ValueId value) {
+  // Returns an operand for the whole memory of a value.
+  PlannedOperand make_operand(ValueId value) {
     const TensorDesc& desc = *shapes_.desc(value);
     const auto element_bits = static_cast<uint32_t>(bits(desc.dtype));
-    const ValueLocation& place = placement_.values[index(value)];
-    if (place.place == MemoryKind::temporary)
-      return {MemoryKind::temporary, place.index, place.offset, placement_.roots[place.index].bytes - place.offset,
-              element_bits,          {},          value};
+    const ValueLocation& location = placement_.values[to_index(value)];
+    if (location.place == MemoryKind::temporary) {
+      const uint64_t remaining_bytes = placement_.roots[location.index].bytes - location.offset;
+      return {MemoryKind::temporary, location.index, location.offset, remaining_bytes, element_bits, {}, value};
+    }
     const uint64_t bytes = round_up(desc.bytes(), kTensorSizeAlignment);
-    if (place.place != MemoryKind::none) return {place.place, place.index, place.offset, bytes, element_bits, {}, value};
-    return {MemoryKind::host, 0, host_offset(value), bytes, element_bits, {}, value};
+    if (location.place != MemoryKind::none) return {location.place, location.index, location.offset, bytes, element_bits, {}, value};
+    return {MemoryKind::host, 0, get_host_offset(value), bytes, element_bits, {}, value};
   }
 
-  // Host values that the device reads are packed into one block.
-  uint64_t host_offset(ValueId value) {
-    const HostTensor* host = shapes_.host(value);
+  // Host values that kernels read are packed into one block. Returns the byte offset of the value in it.
+  uint64_t get_host_offset(ValueId value) {
+    const HostTensor* host = shapes_.host_elements(value);
     if (!host) throw Error("value '" + graph_.value(value).name + "': expected a place in memory or on the host, given none");
-    uint64_t& offset = host_offsets_[index(value)];
+    uint64_t& offset = host_offsets_[to_index(value)];
     if (offset != kNoOffset) return offset;
     const DType dtype = shapes_.desc(value)->dtype;
     const HostTensor stored = host->converted(dtype);
@@ -364,7 +367,7 @@ class Binder {
       blocks_.push_back({append_host_bytes(bytes), round_up(bytes.size(), kTensorSizeAlignment)});
     for (const Step& step : lowered.steps) {
       if (std::find(step.groups.begin(), step.groups.end(), 0u) != step.groups.end()) continue;
-      note_kernel(node, step.kernel->name());
+      add_kernel_name(node, step.kernel->name());
       PlannedStep& planned = steps_.emplace_back();
       planned.operands.reserve(step.operands.size());
       for (size_t k = 0; k < step.operands.size(); ++k)
@@ -380,12 +383,12 @@ class Binder {
     }
   }
 
-  // Appends a text to a comma-separated list unless it is already in it.
+  // Appends `text` to a comma-separated list unless the list already contains it.
   static void append_unique(std::string& list, const std::string& text) {
     if (list.find(text) == std::string::npos) list += (list.empty() ? "" : ", ") + text;
   }
 
-  void note_kernel(const ProgramNode& node, const std::string& kernel) {
+  void add_kernel_name(const ProgramNode& node, const std::string& kernel) {
     std::string& kernels = result_.kernels[node.report];
     if (kernels == "joined") kernels.clear();
     append_unique(kernels, kernel);
@@ -419,23 +422,24 @@ class Binder {
     return result;
   }
 
-  // Copies program outputs that were not computed in the output buffer.
-  void copy_output(size_t j) {
+  // Adds a copy to the output buffer unless kernels write the program output there directly.
+  void add_output_copy(size_t j) {
     const auto& [name, value] = graph_.outputs[j];
     const TensorDesc& desc = *shapes_.desc(value);
-    const ValueLocation& place = placement_.values[index(value)];
-    if (place.place == MemoryKind::temporary && placement_.roots[place.index].output == static_cast<int32_t>(j)) return;
+    const ValueLocation& location = placement_.values[to_index(value)];
+    if (location.place == MemoryKind::temporary && placement_.roots[location.index].output == static_cast<int32_t>(j)) return;
     const auto& weight = weights_.by_output[j];
     const PlannedOperand source =
-        weight ? PlannedOperand{MemoryKind::persistent, 0, weight->offset, weight->bytes, 32, {}, value} : place_of(value);
-    const uint64_t bytes = weight ? TensorDesc(graph_.value(value).dtype, desc.shape).bytes() : desc.bytes();  // kept in its original dtype
+        weight ? PlannedOperand{MemoryKind::persistent, 0, weight->offset, weight->bytes, 32, {}, value} : make_operand(value);
+    const uint64_t bytes = weight ? TensorDesc(graph_.value(value).dtype, desc.shape).bytes()
+                                  : desc.bytes();  // weights that are outputs keep their original dtype
     if (desc.is_packed())
       return append_word_copies(context_, source, {MemoryKind::output, static_cast<uint32_t>(j), 0, 0, 32, {}, value}, bytes, name, steps_);
     throw Error("output '" + name + "' is strided");
   }
 
   void add_plan_slots() {
-    Plan& plan = result_.plan;
+    ExecutionPlan& plan = result_.plan;
     plan.name = graph_.name;
     plan.inputs.reserve(graph_.inputs.size() + weights_.sources.size());
     for (const ValueId input : graph_.inputs) {
@@ -447,7 +451,7 @@ class Binder {
       TensorDesc desc = *shapes_.desc(value);
       desc.dtype = graph_.value(value).dtype;
       plan.outputs.push_back({name, std::move(desc)});
-      const HostTensor* host = shapes_.host(value);
+      const HostTensor* host = shapes_.host_elements(value);
       result_.output_hosts.push_back(host && host->data && host->desc.dtype == plan.outputs.back().desc->dtype ? std::optional(*host)
                                                                                                                : std::nullopt);
     }
@@ -459,10 +463,10 @@ class Binder {
     for (const PlannedStep& step : steps_)
       for (size_t k = 0; k < step.operands.size(); ++k) {
         const PlannedOperand& operand = step.operands[k];
-        if (operand.value < 0 || operand.place != MemoryKind::temporary || is_stored[index(operand.value)]) continue;
-        if (step.kernel->interface().bindings[k].access == Access::read) continue;
-        is_stored[index(operand.value)] = true;
-        result_.stored.push_back({operand.value, *shapes_.desc(operand.value), place_of(operand.value)});
+        if (operand.value < 0 || operand.place != MemoryKind::temporary || is_stored[to_index(operand.value)]) continue;
+        if (step.kernel->interface().bindings[k].access == ResourceAccess::read) continue;
+        is_stored[to_index(operand.value)] = true;
+        result_.stored.push_back({operand.value, *shapes_.desc(operand.value), make_operand(operand.value)});
       }
   }
 
@@ -472,14 +476,14 @@ class Binder {
   std::shared_ptr<Context> context_;
   std::shared_ptr<KernelLibrary> library_;
   ShapeInference shapes_;
-  std::vector<bool> changed_;                            // for each value: whether it has changed since the last binding
-  std::vector<ShapeInference::Known> previous_outputs_;  // outputs of the current node in the last binding
+  std::vector<bool> changed_;                                 // for each value: whether it changed since the last binding
+  std::vector<ShapeInference::ValueFacts> previous_outputs_;  // outputs of the current node in the last binding
   Placement placement_;
-  LowerContext lowering_;                         // the current node
+  LowerContext lowering_;                         // context of the current node
   std::vector<PlannedOperand> inputs_, outputs_;  // operands of the current node
   std::vector<PlannedStep> steps_;
   std::vector<uint64_t> host_offsets_;                 // indexed by value
-  std::vector<std::pair<uint64_t, uint64_t>> blocks_;  // offset and size of the current node's host blocks
+  std::vector<std::pair<uint64_t, uint64_t>> blocks_;  // byte offset and size of each host block of the current node
   std::vector<std::string> rejected_;
   BoundPlan result_;
 };
@@ -488,7 +492,7 @@ class Binder {
 
 BoundPlan bind_plan(const std::shared_ptr<Context>& context, const ProgramGraph& graph, const Weights& weights, const BindInputs& inputs,
                     BindMemo* memo, bool list_values) {
-  return Binder(context, graph, weights, memo).bind(inputs, list_values);
+  return PlanBuilder(context, graph, weights, memo).build(inputs, list_values);
 }
 
 }  // namespace pumice

@@ -1,4 +1,4 @@
-// Binding: plans a program for known sizes: its steps, their order, and the memory of every tensor.
+// Plans the execution of a program for known shapes: its dispatches, their order, and the memory of each tensor.
 #pragma once
 
 #include <memory>
@@ -15,42 +15,43 @@
 
 namespace pumice {
 
-// A binding's input shapes, and the elements of inputs that shapes depend on.
+// Shapes of the inputs, and elements of the inputs that shapes depend on.
 struct BindInputs {
   std::vector<Shape> shapes;
   std::vector<std::optional<HostTensor>> values;
 };
 
-// The last lowering of a node and the facts it depended on. Another binding usually leaves many nodes unchanged.
+// The last lowering of a node and everything it depended on. Most nodes do not change between bindings, so their lowering is reused.
 struct NodeMemo {
-  KernelMemo kernels;
+  KernelCache kernels;
   std::vector<std::optional<TensorDesc>> inputs, outputs;
-  std::vector<std::optional<HostTensor>> hosts;  // input elements that vary between bindings
+  std::vector<std::optional<HostTensor>> hosts;  // elements of inputs that may differ between bindings
   std::vector<uint64_t> input_misalignments;
   LoweredNode lowered;
 };
 
-// Cached results of the last binding, so that the next one redoes only what changed.
+// Results of the last binding, so that the next binding recomputes only nodes that changed.
 struct BindMemo {
   std::vector<NodeMemo> nodes;
-  std::optional<ShapeInference> shapes;  // none if the last binding failed
+  std::optional<ShapeInference> shapes;  // nullopt if the last binding failed
 };
 
 struct BoundPlan {
-  Plan plan;
-  uint64_t lower_bound_bytes = 0;  // no arena can be smaller
+  ExecutionPlan plan;
+  uint64_t lower_bound_bytes = 0;  // lower bound of the arena size
   uint32_t wave_count = 0;
-  std::vector<std::optional<HostTensor>> output_hosts;  // elements of each output of the graph, if known
-  std::vector<CheckedInputs> checked_inputs;            // one entry per check of the graph
-  std::vector<std::string> kernels;                     // one entry per row of the program's report: names of the kernels that run the node
-  std::vector<std::string> choices;                     // likewise: measured variants that the node runs, or cannot run
-  std::vector<std::string> spills;                      // likewise: variants whose kernels spill, and their replacements
+  std::vector<std::optional<HostTensor>> output_hosts;  // for each graph output: its elements, if known at binding
+  std::vector<CheckedInputs> checked_inputs;            // one entry per InputCheck of the graph
+  std::vector<std::string> kernels;                     // for each row of the report: names of the kernels that run the node
+  std::vector<std::string> choices;                     // for each row of the report: measured kernel variants of the node
+  std::vector<std::string> spills;                      // for each row of the report: variants that spill registers, and their replacements
   std::vector<IndexCheck> index_checks;
-  std::vector<StoredValue> stored;  // values that the steps store, if requested
+  std::vector<StoredValue> stored;  // values that kernels write to memory, if requested
 };
 
-// Plans one binding. `memo` is kept between bindings of this graph and does not affect the result. `list_values`: also list the values that
-// steps store. Throws GraphError if a shape rule is broken, UnsupportedError listing everything that the lowerings reject.
+// Plans the program for these inputs. `memo` is kept between calls for the same graph and does not affect the result. `list_values`: also
+// list the values that kernels write to memory. Throws GraphError if a shape rule is violated, UnsupportedError listing everything that
+// cannot be lowered.
 BoundPlan bind_plan(const std::shared_ptr<Context>& context, const ProgramGraph& graph, const Weights& weights, const BindInputs& inputs,
                     BindMemo* memo = nullptr, bool list_values = false);
 

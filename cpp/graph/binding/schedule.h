@@ -1,4 +1,4 @@
-// Orders steps into waves; the steps of a wave do not depend on each other.
+// Schedules steps in waves; the steps of one wave are independent of each other.
 #pragma once
 
 #include <cstddef>
@@ -7,7 +7,7 @@
 
 namespace pumice {
 
-// Memory that steps access. A storage inside another (a Concat slice) has that one as its parent; bytes count only for outermost storages.
+// A memory range that steps access. A Concat slice has its output as parent. Only outermost storages count towards memory use.
 struct ScheduledStorage {
   uint64_t bytes = 0;  // size in the arena; 0 for memory outside the arena
   int32_t parent = -1;
@@ -16,10 +16,10 @@ struct ScheduledStorage {
 struct ScheduledAccess {
   uint32_t storage = 0;
   bool write = false;
-  uint64_t writer = 0;  // accesses with the same non-zero id write disjoint ranges of the storage
+  uint64_t writer = 0;  // accesses with the same nonzero writer id write disjoint ranges of the storage
 };
 
-// Steps in a valid sequential order. Step i makes the accesses begins[i] .. begins[i + 1].
+// Steps in a valid sequential order. The accesses of step i are accesses[begins[i] .. begins[i + 1]).
 struct ScheduleProblem {
   std::vector<ScheduledStorage> storages;
   std::vector<ScheduledAccess> accesses;
@@ -30,15 +30,15 @@ struct ScheduleProblem {
 };
 
 struct Schedule {
-  std::vector<uint32_t> waves;  // wave of each step
-  std::vector<uint32_t> order;  // steps by wave, in the given order within a wave
+  std::vector<uint32_t> waves;  // for each step: index of its wave
+  std::vector<uint32_t> order;  // steps sorted by wave; steps of one wave keep their original order
   uint32_t wave_count = 0;
-  uint64_t peak_bytes = 0;             // largest sum of storages live in one wave
-  uint64_t sequential_peak_bytes = 0;  // likewise with one step per wave, in the given order
+  uint64_t peak_bytes = 0;             // largest total size of live storages in a wave
+  uint64_t sequential_peak_bytes = 0;  // peak_bytes if steps run one at a time, in their original order
 };
 
-// Schedules every step as early as its dependencies allow. If the peak would exceed 1.2 times that of the given order, fewer steps are put
-// into a wave.
-Schedule schedule(const ScheduleProblem& problem);
+// Schedules each step as early as its dependencies allow. If the memory peak would exceed 1.2 times that of sequential execution, waves get
+// fewer steps.
+Schedule schedule_steps(const ScheduleProblem& problem);
 
 }  // namespace pumice

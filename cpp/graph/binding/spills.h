@@ -8,9 +8,9 @@
 
 namespace pumice {
 
-// Plans and builds the kernels. bind_plan() avoids variants known to spill. If the driver reports a spill in a newly built kernel, its
-// variant is added to `spilled` and planning restarts, until no kernel with an alternative spills.
-BoundPlan plan_without_spills(const std::function<BoundPlan()>& make_plan, const std::function<void(const Plan&)>& build_kernels,
+// Plans a program and builds its kernels. bind_plan() avoids variants known to spill. If the driver reports that a new kernel spills, its
+// variant is added to `spilled` and planning restarts, until no kernel with an alternative variant spills.
+BoundPlan plan_without_spills(const std::function<BoundPlan()>& make_plan, const std::function<void(const ExecutionPlan&)>& build_kernels,
                               SpilledVariants& spilled);
 
 }  // namespace pumice

@@ -15,17 +15,17 @@ class StepOrderer {
   StepOrderer(std::vector<PlannedStep> steps, const Placement& placement) : steps_(std::move(steps)), placement_(placement) {}
 
   OrderedSteps run(std::span<StoredValue> stored) {
-    if (is_injected("in place")) overwrite_input(stored);
-    const ScheduleProblem schedule_problem = make_problem();
-    Schedule order = schedule(schedule_problem);
-    if (is_injected("order")) swap_dependent_steps(order.order);
-    if (is_injected("reversed")) reverse_waves(order);
+    if (is_fault_injected("in place")) inject_input_overwrite(stored);
+    const ScheduleProblem schedule_problem = make_schedule_problem();
+    Schedule order = schedule_steps(schedule_problem);
+    if (is_fault_injected("order")) swap_dependent_steps(order.order);
+    if (is_fault_injected("reversed")) reverse_waves(order);
     std::vector<ArenaInterval> intervals(placement_.roots.size(), {0, UINT32_MAX, 0});
     for (uint32_t i = 0; i < steps_.size(); ++i) {
       steps_[i].wave = order.waves[i];
       for (const PlannedOperand& operand : steps_[i].operands) {
         if (operand.place != MemoryKind::temporary) continue;
-        const uint32_t root = outermost_storage(placement_, operand.index).first;
+        const uint32_t root = find_outermost_storage(placement_, operand.index).first;
         ArenaInterval& interval = intervals[root];
         if (placement_.roots[root].output < 0) interval.bytes = placement_.roots[root].bytes;
         interval.first = std::min(interval.first, order.waves[i]);
@@ -34,13 +34,13 @@ class StepOrderer {
     }
     for (ArenaInterval& interval : intervals) {
       if (interval.bytes == 0) interval = {};
-      if (is_injected("stale")) interval.last = interval.first;
+      if (is_fault_injected("stale")) interval.last = interval.first;
     }
-    OrderedSteps result{{}, place_intervals(intervals), order.sequential_peak_bytes, order.wave_count};
+    OrderedSteps result{{}, assign_arena_offsets(intervals), order.sequential_peak_bytes, order.wave_count};
     result.steps.reserve(steps_.size());
     const std::vector<size_t> last_write = stored.empty() ? std::vector<size_t>() : find_last_writes(order.order);
     for (StoredValue& value : stored) {
-      value.last_write = last_write[outermost_storage(placement_, value.place.index).first];
+      value.last_write = last_write[find_outermost_storage(placement_, value.place.index).first];
       resolve_location(value.place, intervals);
     }
     for (const uint32_t i : order.order) {
@@ -51,7 +51,7 @@ class StepOrderer {
   }
 
  private:
-  ScheduleProblem make_problem() const {
+  ScheduleProblem make_schedule_problem() const {
     ScheduleProblem problem;
     problem.storages.reserve(placement_.roots.size());
     for (const StorageRoot& root : placement_.roots)
@@ -65,19 +65,21 @@ class StepOrderer {
     return problem;
   }
 
-  bool writes(const PlannedStep& step, size_t operand) const { return step.kernel->interface().bindings[operand].access != Access::read; }
+  bool writes(const PlannedStep& step, size_t operand) const {
+    return step.kernel->interface().bindings[operand].access != ResourceAccess::read;
+  }
 
-  // Returns the storage of the first temporary tensor that a step writes (or reads), or -1.
-  int64_t first_storage(const PlannedStep& step, bool written) const {
+  // Returns the StorageRoot index of the first temporary tensor that a step writes (or reads), or -1.
+  int64_t find_first_storage(const PlannedStep& step, bool written) const {
     for (size_t k = 0; k < step.operands.size(); ++k)
       if (step.operands[k].place == MemoryKind::temporary && writes(step, k) == written) return step.operands[k].index;
     return -1;
   }
 
-  // Injected fault "in place": the last convolution with input and output of the same size writes over its input.
-  void overwrite_input(std::span<StoredValue> stored) {
+  // Injected fault "in place": the last convolution whose input and output have the same size overwrites its input.
+  void inject_input_overwrite(std::span<StoredValue> stored) {
     for (size_t i = steps_.size(); i-- > 0;) {
-      const int64_t from = first_storage(steps_[i], false), to = first_storage(steps_[i], true);
+      const int64_t from = find_first_storage(steps_[i], false), to = find_first_storage(steps_[i], true);
       if (!steps_[i].kernel->name().starts_with("conv") || from < 0 || to < 0) continue;
       const auto read = static_cast<uint32_t>(from), written = static_cast<uint32_t>(to);
       if (placement_.roots[read].bytes != placement_.roots[written].bytes || placement_.roots[written].output >= 0) continue;
@@ -90,30 +92,30 @@ class StepOrderer {
     }
   }
 
-  // Injected fault "order": swaps the last step that reads the output of the step before it with that step.
+  // Injected fault "order": swaps the last pair of consecutive steps of which the second reads the output of the first.
   void swap_dependent_steps(std::vector<uint32_t>& order) const {
     for (size_t i = order.size(); i-- > 1;) {
-      const int64_t written_storage = first_storage(steps_[order[i - 1]], true);
-      if (written_storage < 0 || written_storage != first_storage(steps_[order[i]], false)) continue;
+      const int64_t written_storage = find_first_storage(steps_[order[i - 1]], true);
+      if (written_storage < 0 || written_storage != find_first_storage(steps_[order[i]], false)) continue;
       std::swap(order[i - 1], order[i]);
       return;
     }
   }
 
-  // Order "reversed": steps of a wave are independent, so results stay bit-identical.
+  // Injected order "reversed": the steps of a wave are independent, so results stay bit-identical.
   static void reverse_waves(Schedule& schedule) {
     std::ranges::reverse(schedule.order);
     std::ranges::stable_sort(schedule.order, {}, [&](uint32_t step) { return schedule.waves[step]; });
   }
 
-  // Returns the position of the last step that writes each outermost storage.
+  // Returns, for each outermost StorageRoot, the position in `order` of the last step that writes it.
   std::vector<size_t> find_last_writes(const std::vector<uint32_t>& order) const {
     std::vector<size_t> last_write(placement_.roots.size(), 0);
     for (size_t position = 0; position < order.size(); ++position) {
       const PlannedStep& step = steps_[order[position]];
       for (size_t k = 0; k < step.operands.size(); ++k)
         if (step.operands[k].place == MemoryKind::temporary && writes(step, k))
-          last_write[outermost_storage(placement_, step.operands[k].index).first] = position;
+          last_write[find_outermost_storage(placement_, step.operands[k].index).first] = position;
     }
     return last_write;
   }
@@ -121,7 +123,7 @@ class StepOrderer {
   void resolve_location(PlannedOperand& operand, const std::vector<ArenaInterval>& intervals) const {
     if (operand.place != MemoryKind::temporary) return;
     const StorageRoot& storage = placement_.roots[operand.index];
-    const auto [root, offset] = outermost_storage(placement_, operand.index);
+    const auto [root, offset] = find_outermost_storage(placement_, operand.index);
     const int32_t output = placement_.roots[root].output;
     const uint64_t base = offset + (output >= 0 ? 0 : intervals[root].offset);
     operand.place = output >= 0 ? MemoryKind::output : MemoryKind::temporary;
@@ -138,7 +140,7 @@ class StepOrderer {
 
 }  // namespace
 
-OrderedSteps order_and_place(std::vector<PlannedStep> steps, const Placement& placement, std::span<StoredValue> stored) {
+OrderedSteps order_steps(std::vector<PlannedStep> steps, const Placement& placement, std::span<StoredValue> stored) {
   return StepOrderer(std::move(steps), placement).run(stored);
 }
 

@@ -1,4 +1,4 @@
-// Where a plan stores its values, for observers.
+// Memory locations of the values that a plan stores, for observers.
 #pragma once
 
 #include "graph/description/graph.h"
@@ -6,12 +6,12 @@
 
 namespace pumice {
 
-// A value that a plan's steps store.
+// A value that a kernel of the plan writes to memory.
 struct StoredValue {
   ValueId value = kAbsent;
-  TensorDesc desc;        // description with the strides in memory
-  PlannedOperand place;   // location in the arena or an output
-  size_t last_write = 0;  // last step that writes it; later steps may overwrite it
+  TensorDesc desc;        // shape, dtype and strides in memory
+  PlannedOperand place;   // memory range in the arena or an output
+  size_t last_write = 0;  // index of the last step that writes it; later steps may reuse its memory
 };
 
 }  // namespace pumice

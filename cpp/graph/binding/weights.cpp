@@ -12,17 +12,17 @@
 namespace pumice {
 namespace {
 
-// Collects sources and steps while walking the nodes.
+// Assigns device memory to all weights, and collects their sources and initialisation steps.
 class WeightPlacer {
  public:
   WeightPlacer(const std::shared_ptr<Context>& context, const ProgramGraph& graph)
       : graph_(graph), context_(context), library_(context->attachment<KernelLibrary>()) {}
 
-  Weights place() {
+  Weights run() {
     weights_.by_node.resize(graph_.nodes.size());
-    for (size_t i = 0; i < graph_.nodes.size(); ++i) place_node(graph_.nodes[i], weights_.by_node[i]);
+    for (size_t i = 0; i < graph_.nodes.size(); ++i) place_node_weights(graph_.nodes[i], weights_.by_node[i]);
     for (const auto& [name, value] : graph_.outputs)
-      weights_.by_output.push_back(is_weight(value) ? std::optional(place_unpacked(value, desc_of(value).dtype, name)) : std::nullopt);
+      weights_.by_output.push_back(is_weight(value) ? std::optional(place_unpacked(value, get_desc(value).dtype, name)) : std::nullopt);
     for (const ValueId input : graph_.inputs) {
       const auto copy = copies_.find({input, unpacked_dtype(input)});
       weights_.by_input.push_back(copy != copies_.end() ? std::optional(copy->second) : std::nullopt);
@@ -33,18 +33,18 @@ class WeightPlacer {
   }
 
  private:
-  void place_node(const ProgramNode& node, std::vector<std::optional<PlacedWeight>>& uses) {
+  void place_node_weights(const ProgramNode& node, std::vector<std::optional<PlacedWeight>>& uses) {
     if (node.on_host || !node.row->lower) return;
-    PackContext pack = pack_context(node);
+    PackContext pack = make_pack_context(node);
     for (size_t i = 0; i < node.inputs.size(); ++i) {
       const bool is_host_only = has_bit(node.row->host_inputs, i);
       if (node.inputs[i] == kAbsent || is_host_only || !is_weight(node.inputs[i])) continue;
       uses.resize(node.inputs.size());
-      uses[i] = place_input(node, i, pack);
+      uses[i] = place_weight(node, i, pack);
     }
   }
 
-  PackContext pack_context(const ProgramNode& node) const {
+  PackContext make_pack_context(const ProgramNode& node) const {
     PackContext pack;
     pack.context = context_;
     pack.library = library_.get();
@@ -56,7 +56,7 @@ class WeightPlacer {
     for (const ValueId input : node.inputs) {
       const bool weight = input != kAbsent && is_weight(input);
       pack.shapes.push_back(graph_.known_shape(input));
-      pack.inputs.push_back(weight ? std::optional(desc_of(input)) : std::nullopt);
+      pack.inputs.push_back(weight ? std::optional(get_desc(input)) : std::nullopt);
       if (weight) pack.inputs.back()->dtype = pack_input_dtype(input);
     }
     return pack;
@@ -64,7 +64,7 @@ class WeightPlacer {
 
   bool is_weight(ValueId value) const { return graph_.value(value).constant || graph_.value(value).owned; }
 
-  TensorDesc desc_of(ValueId value) const {
+  TensorDesc get_desc(ValueId value) const {
     const GraphValue& weight = graph_.value(value);
     return weight.constant ? weight.constant->desc : TensorDesc(weight.dtype, *weight.shape);
   }
@@ -72,78 +72,78 @@ class WeightPlacer {
   // Returns the dtype in which nodes read an unpacked weight.
   DType unpacked_dtype(ValueId value) const { return graph_.stored_dtype(graph_.value(value)); }
 
-  // Returns the dtype that packing kernels read: float32, or the program's internal float dtype.
+  // Returns the dtype of the source that packing kernels read: float32, or the internal float dtype of the program.
   DType pack_input_dtype(ValueId value) const {
-    const DType dtype = desc_of(value).dtype;
+    const DType dtype = get_desc(value).dtype;
     return is_operator_float(dtype) && dtype != DType::float32 ? unpacked_dtype(value) : dtype;
   }
 
-  PlacedWeight place_input(const ProgramNode& node, size_t input, const PackContext& pack) {
+  PlacedWeight place_weight(const ProgramNode& node, size_t input, const PackContext& pack) {
     const ValueId value = node.inputs[input];
     PackedWeight packed;
     if (!node.row->pack || !has_inferred_shapes(node) || !node.row->pack(pack, input, packed))
       return place_unpacked(value, unpacked_dtype(value), node.name);
-    const PlacedWeight use = reserve(packed.desc.bytes(), true);
-    const PlannedOperand source = source_of(value, pack_input_dtype(value));
+    const PlacedWeight use = reserve_bytes(packed.desc.bytes(), true);
+    const PlannedOperand source = get_source_operand(value, pack_input_dtype(value));
     std::vector<Step> steps;
     packed.steps(steps, {MemoryKind::input, 0, 0}, {MemoryKind::persistent, 0, 0});
-    add_steps(std::move(steps), source, place_of(use), node.name);
+    add_steps(std::move(steps), source, make_target_operand(use), node.name);
     return use;
   }
 
-  // Returns whether a node has passed its shape rule. With unknown sizes it may still fail at binding, and packing requires weights of the
-  // right shape.
+  // Returns whether shape inference has accepted the node. With unknown sizes it may still fail at binding, and packing requires weights of
+  // the right shape.
   bool has_inferred_shapes(const ProgramNode& node) const {
     return std::ranges::all_of(node.outputs, [&](ValueId output) { return output == kAbsent || graph_.value(output).shape.has_value(); });
   }
 
-  // Shares one copy between all nodes that read the weight in this dtype.
+  // All nodes that read the weight in this dtype share one copy.
   PlacedWeight place_unpacked(ValueId value, DType dtype, const std::string& label) {
     const auto [found, added] = copies_.try_emplace({value, dtype});
     if (!added) return found->second;
-    const uint64_t bytes = TensorDesc(dtype, desc_of(value).shape).bytes();
-    const PlacedWeight use = found->second = reserve(bytes, false);
+    const uint64_t bytes = TensorDesc(dtype, get_desc(value).shape).bytes();
+    const PlacedWeight use = found->second = reserve_bytes(bytes, false);
     if (graph_.value(value).constant && bytes > kStagingChunkBytes)
       copy_in_chunks(value, dtype, use, label);
     else
-      append_word_copies(context_, source_of(value, dtype), place_of(use), bytes, label, plan_->steps);
+      append_word_copies(context_, get_source_operand(value, dtype), make_target_operand(use), bytes, label, plan_->steps);
     return use;
   }
 
-  // Creates one source per chunk, so that no staging buffer has to hold the whole weight.
+  // Creates one source per chunk, so that the staging buffer need not hold the whole weight.
   void copy_in_chunks(ValueId value, DType dtype, const PlacedWeight& use, const std::string& label) {
-    const int64_t elements = desc_of(value).elements(), chunk_elements = static_cast<int64_t>(kStagingChunkBytes * 8) / bits(dtype);
+    const int64_t elements = get_desc(value).elements(), chunk_elements = static_cast<int64_t>(kStagingChunkBytes * 8) / bits(dtype);
     for (int64_t first = 0; first < elements; first += chunk_elements) {
-      const PlannedOperand source = constant_source(value, dtype, first, std::min(chunk_elements, elements - first));
-      PlannedOperand target = place_of(use);
+      const PlannedOperand source = add_constant_source(value, dtype, first, std::min(chunk_elements, elements - first));
+      PlannedOperand target = make_target_operand(use);
       target.byte_offset += static_cast<uint64_t>(first) * static_cast<uint64_t>(bits(dtype)) / 8;
       append_word_copies(context_, source, target, weights_.sources.back().bytes(), label, plan_->steps);
     }
   }
 
-  PlacedWeight reserve(uint64_t bytes, bool packed) {
+  PlacedWeight reserve_bytes(uint64_t bytes, bool packed) {
     const PlacedWeight use{bytes_, round_up(bytes, kTensorSizeAlignment), packed};
     bytes_ += round_up(bytes, kArenaAlignment);
     return use;
   }
 
-  static PlannedOperand place_of(const PlacedWeight& use) { return {MemoryKind::persistent, 0, use.offset, use.bytes}; }
+  static PlannedOperand make_target_operand(const PlacedWeight& use) { return {MemoryKind::persistent, 0, use.offset, use.bytes}; }
 
-  static PlannedOperand operand_of(MemoryKind place, uint32_t index, uint64_t offset, const TensorDesc& desc) {
+  static PlannedOperand make_operand(MemoryKind place, uint32_t index, uint64_t offset, const TensorDesc& desc) {
     return {place, index, offset, round_up(desc.bytes(), kTensorSizeAlignment), static_cast<uint32_t>(bits(desc.dtype))};
   }
 
-  // Returns the operand from which initialisation reads the weight in this dtype: a graph input, a temporary with the converted weight, or
-  // a source.
-  PlannedOperand source_of(ValueId value, DType dtype) {
+  // Returns the operand from which initialisation steps read the weight in this dtype: a graph input, a temporary with the converted
+  // weight, or a source.
+  PlannedOperand get_source_operand(ValueId value, DType dtype) {
     const auto [found, added] = sources_.try_emplace({value, dtype});
     if (added)
       found->second =
-          graph_.value(value).constant ? constant_source(value, dtype, 0, desc_of(value).elements()) : input_source(value, dtype);
+          graph_.value(value).constant ? add_constant_source(value, dtype, 0, get_desc(value).elements()) : add_input_source(value, dtype);
     return found->second;
   }
 
-  PlannedOperand constant_source(ValueId value, DType dtype, int64_t first, int64_t count) {
+  PlannedOperand add_constant_source(ValueId value, DType dtype, int64_t first, int64_t count) {
     const auto slot = static_cast<uint32_t>(graph_.inputs.size() + weights_.sources.size());
     const HostTensor& constant = *graph_.value(value).constant;
     const bool whole = count == constant.desc.elements();
@@ -151,17 +151,17 @@ class WeightPlacer {
     if (!whole) name += "[" + std::to_string(first) + ":" + std::to_string(first + count) + "]";
     if (dtype != constant.desc.dtype) name += " as " + std::string(pumice::name(dtype));
     TensorDesc desc(dtype, whole ? constant.desc.shape : Shape{count}, {}, true);
-    const PlannedOperand source = operand_of(MemoryKind::input, slot, 0, desc);
+    const PlannedOperand source = make_operand(MemoryKind::input, slot, 0, desc);
     weights_.sources.push_back({constant, {std::move(name), std::move(desc)}, first});
     return source;
   }
 
-  PlannedOperand input_source(ValueId value, DType dtype) {
-    const TensorDesc source_desc = desc_of(value), target_desc(dtype, source_desc.shape);
+  PlannedOperand add_input_source(ValueId value, DType dtype) {
+    const TensorDesc source_desc = get_desc(value), target_desc(dtype, source_desc.shape);
     const auto slot = static_cast<uint32_t>(std::ranges::find(graph_.inputs, value) - graph_.inputs.begin());
-    const PlannedOperand source = operand_of(MemoryKind::input, slot, 0, source_desc);
+    const PlannedOperand source = make_operand(MemoryKind::input, slot, 0, source_desc);
     if (source_desc.dtype == dtype) return source;
-    const PlannedOperand target = operand_of(MemoryKind::temporary, 0, plan_->temporary_bytes, target_desc);
+    const PlannedOperand target = make_operand(MemoryKind::temporary, 0, plan_->temporary_bytes, target_desc);
     plan_->temporary_bytes += round_up(target.bytes, kArenaAlignment);
     LowerContext cast;
     cast.context = context_;
@@ -176,7 +176,7 @@ class WeightPlacer {
     return target;
   }
 
-  // Appends steps that read one input and write one output.
+  // Appends initialisation steps that read `source` and write `target`.
   void add_steps(std::vector<Step> steps, const PlannedOperand& source, const PlannedOperand& target, const std::string& label) {
     for (Step& step : steps) {
       PlannedStep& planned = plan_->steps.emplace_back();
@@ -212,7 +212,7 @@ void WeightSource::write_to(std::byte* target, uint64_t begin, uint64_t count) c
 }
 
 Weights place_weights(const std::shared_ptr<Context>& context, const ProgramGraph& graph) {
-  return WeightPlacer(context, graph).place();
+  return WeightPlacer(context, graph).run();
 }
 
 }  // namespace pumice

@@ -1,4 +1,4 @@
-// Constants and owned inputs that the device reads: packed for their kernels, in one persistent resource that is filled once.
+// Constants and owned inputs on the device: packed for their kernels, in one persistent buffer that is filled once.
 #pragma once
 
 #include <memory>
@@ -10,34 +10,35 @@
 
 namespace pumice {
 
-// Bytes staged at once for weights that may be split.
+// Staging chunk size for weights that may be split.
 inline constexpr uint64_t kStagingChunkBytes = uint64_t{8} << 20;
 
-// A constant or an owned input in the persistent resource.
+// Location of a weight in the persistent buffer.
 struct PlacedWeight {
   uint64_t offset = 0, bytes = 0;
-  bool packed = false;  // in the packed format of its operator
+  bool packed = false;  // whether it has the packed format of its operator
 };
 
-// An input of initialisation: a constant in its slot's dtype, or a range of its elements starting at `first`.
+// Source of a weight: a constant converted to the dtype of `slot`, or the range of its elements that begins at `first`.
 struct WeightSource {
   HostTensor constant;
-  Slot slot;  // set for an owned input slot
+  TensorSlot slot;  // name and description of the input slot of the initialiser
   int64_t first = 0;
 
   uint64_t bytes() const { return slot.desc->bytes(); }
   void write_to(std::byte* target) const { write_to(target, 0, slot.desc->element_bytes()); }
-  // Writes bytes [begin, begin + count) to their offsets in `target`; `begin` is an element boundary. Thread-safe for disjoint ranges.
+  // Writes bytes [begin, begin + count) of the converted constant to their offsets in `target`; `begin` is an element boundary. Thread-safe
+  // for disjoint ranges.
   void write_to(std::byte* target, uint64_t begin, uint64_t count) const;
 };
 
-// The layout of all weights and the steps that fill them. `sources` are in the order of the plan's owned input slots, which follow the
-// graph's inputs.
+// The layout of all weights, and the steps that fill them. `sources` are in the order of the owned input slots of the plan, which follow
+// the inputs of the graph.
 struct Weights {
-  std::vector<std::vector<std::optional<PlacedWeight>>> by_node;  // indexed by node and input; empty for a node without weights
-  std::vector<std::optional<PlacedWeight>> by_output;             // indexed by output of the program
-  std::vector<std::optional<PlacedWeight>> by_input;              // indexed by input of the program: owned inputs that are needed unpacked
-  std::vector<WeightSource> sources;                              // constants are released once the device has them
+  std::vector<std::vector<std::optional<PlacedWeight>>> by_node;  // indexed by node, then by input; empty for a node without weights
+  std::vector<std::optional<PlacedWeight>> by_output;             // for each program output
+  std::vector<std::optional<PlacedWeight>> by_input;              // for each program input: owned inputs that are also needed unpacked
+  std::vector<WeightSource> sources;                              // constants are released after the upload
   std::shared_ptr<const InitializationPlan> initialization;
 };
 

@@ -7,19 +7,19 @@
 namespace pumice {
 namespace {
 
-constexpr size_t kMaxBranchDispatches = 32;  // maximum in both branches together: skipped dispatches cost time too
+constexpr size_t kMaxBranchDispatches = 32;  // total of both branches; skipped dispatches cost time too
 constexpr size_t kMaxCachedBranches = 32, kMaxBranchRecordings = 16;
 
 }  // namespace
 
-std::unique_ptr<GuardedCode> BranchDriver::make(const RoutineStep& step, std::span<const RoutineValue> operands,
-                                                std::vector<TensorDesc>& results) const {
+std::unique_ptr<GuardedCode> BranchDriver::compile_branches(const RoutineStep& step, std::span<const RoutineValue> operands,
+                                                            std::vector<TensorDesc>& results) const {
   std::vector<TensorDesc> inputs;
   for (const RoutineValue& value : operands.subspan(1)) inputs.push_back(value.desc);
   RoutineAnalysis analysis(program_);
   try {
     if (!analysis.analyze_if(step, inputs, results) || analysis.dispatches > kMaxBranchDispatches || !analysis.inner.empty()) return {};
-  } catch (const GraphError&) {  // the branch may never run: if it does, the host reports the error
+  } catch (const GraphError&) {  // the branch may never run; if it does, the host reports the error
     return {};
   } catch (const BindingError&) {
     return {};
@@ -29,7 +29,7 @@ std::unique_ptr<GuardedCode> BranchDriver::make(const RoutineStep& step, std::sp
   return std::make_unique<GuardedCode>(program_, analysis, session_.recordings().options());
 }
 
-BranchDriver::CachedBranch& BranchDriver::find(const RoutineStep& step, std::span<const RoutineValue> operands) {
+BranchDriver::CachedBranch& BranchDriver::find_or_compile(const RoutineStep& step, std::span<const RoutineValue> operands) {
   const auto matches = [&](const CachedBranch& cached) {
     return cached.step == &step &&
            std::ranges::equal(cached.shapes, operands, {}, {}, [](const RoutineValue& value) { return value.desc.shape; });
@@ -42,43 +42,43 @@ BranchDriver::CachedBranch& BranchDriver::find(const RoutineStep& step, std::spa
   CachedBranch& added = cache_.emplace_front();
   added.step = &step;
   for (const RoutineValue& value : operands) added.shapes.push_back(value.desc.shape);
-  added.code = session_.with_loop_clock_paused([&] { return make(step, operands, added.results); });
+  added.code = session_.with_loop_clock_paused([&] { return compile_branches(step, operands, added.results); });
   if (cache_.size() > kMaxCachedBranches) cache_.pop_back();
   return cache_.front();
 }
 
-CommandList BranchDriver::record(const RoutineStep& step, GuardedCode& code, std::span<const RoutineValue> operands,
-                                 std::span<const RoutineValue> outputs) {
-  const auto build = [&](HostSlotPool* pool) {
+CommandList BranchDriver::record_branches(const RoutineStep& step, GuardedCode& code, std::span<const RoutineValue> operands,
+                                          std::span<const RoutineValue> outputs) {
+  const auto build = [&](StagingSlotPool* pool) {
     GuardedCodeBuilder builder(code, pool);
     uint32_t word = kNoWord;
     builder.add_branches(step, operands, outputs, word);
     for (const RoutineValue& result : outputs)
-      if (result.slot->is_copied() && result.host_visible())
-        builder.copy(result.range, {result.slot->host, 0, result.range.bytes}, kNoWord);
+      if (result.slot->is_copied() && result.is_host_visible())
+        builder.add_copy(result.range, {result.slot->host, 0, result.range.bytes}, kNoWord);
     return builder;
   };
   if (!code.words()) {
     const GuardedCodeBuilder first = build(&session_.pool());
-    code.finish(first.items, first.words_used(), {});
+    code.allocate_guards(first.items, first.words_used(), {});
   }
   return code.record(build(nullptr).items);
 }
 
 std::optional<std::vector<RoutineValue>> BranchDriver::run(const RoutineStep& step, std::span<const RoutineValue> operands,
                                                            const std::vector<bool>& read_by_host) {
-  CachedBranch& cached = find(step, operands);
+  CachedBranch& cached = find_or_compile(step, operands);
   if (!cached.code) return {};
   std::vector<RoutineValue> outputs;
   std::vector<uint64_t> key;
   for (size_t j = 0; j < cached.results.size(); ++j)
-    outputs.push_back(session_.make_value(cached.results[j], read_by_host[j] ? HostSlotUse::readback : HostSlotUse::device));
+    outputs.push_back(session_.allocate_value(cached.results[j], read_by_host[j] ? StagingSlotUse::readback : StagingSlotUse::device));
   for (const auto values : {operands, std::span<const RoutineValue>(outputs)})
     for (const RoutineValue& value : values) key.push_back(value.range.buffer->id());
   auto found = cached.recorded.find(key);
   if (found == cached.recorded.end()) {
     if (cached.recorded.size() >= kMaxBranchRecordings) cached.recorded.clear();
-    found = cached.recorded.try_emplace(std::move(key), record(step, *cached.code, operands, outputs)).first;
+    found = cached.recorded.try_emplace(std::move(key), record_branches(step, *cached.code, operands, outputs)).first;
   }
   session_.submit(found->second);
   return outputs;

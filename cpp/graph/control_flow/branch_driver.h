@@ -1,4 +1,4 @@
-// IF nodes with a condition known only on the device and short branches: both branches are recorded and the device skips one.
+// Runs IF nodes with short branches and a condition that only the device knows: both branches are recorded, and the device skips one.
 #pragma once
 
 #include <list>
@@ -13,12 +13,12 @@
 
 namespace pumice {
 
-// Keeps its recordings for later runs. Not thread-safe.
+// Caches its recordings between executions. Not thread-safe.
 class BranchDriver {
  public:
   BranchDriver(const ControlFlowProgram& program, ControlFlowSession& session) : program_(program), session_(session) {}
-  // Returns the results; nullopt if the host has to read the condition. `operands`: the condition, then the inputs. `read_by_host`: whether
-  // the host will read each result.
+  // Runs the IF and returns its results, or nullopt if the host has to read the condition. `operands`: the condition, then the inputs.
+  // `read_by_host`: for each result, whether the host will read it.
   std::optional<std::vector<RoutineValue>> run(const RoutineStep& step, std::span<const RoutineValue> operands,
                                                const std::vector<bool>& read_by_host);
 
@@ -27,14 +27,14 @@ class BranchDriver {
     const RoutineStep* step = nullptr;
     std::vector<Shape> shapes;
     std::vector<TensorDesc> results;
-    std::unique_ptr<GuardedCode> code;                      // null: the host has to read the condition
-    std::map<std::vector<uint64_t>, CommandList> recorded;  // keyed by the memory of inputs and results
+    std::unique_ptr<GuardedCode> code;                      // null if the host has to read the condition
+    std::map<std::vector<uint64_t>, CommandList> recorded;  // keyed by the buffer ids of inputs and results
   };
-  CachedBranch& find(const RoutineStep& step, std::span<const RoutineValue> operands);
-  std::unique_ptr<GuardedCode> make(const RoutineStep& step, std::span<const RoutineValue> operands,
-                                    std::vector<TensorDesc>& results) const;
-  CommandList record(const RoutineStep& step, GuardedCode& code, std::span<const RoutineValue> operands,
-                     std::span<const RoutineValue> outputs);
+  CachedBranch& find_or_compile(const RoutineStep& step, std::span<const RoutineValue> operands);
+  std::unique_ptr<GuardedCode> compile_branches(const RoutineStep& step, std::span<const RoutineValue> operands,
+                                                std::vector<TensorDesc>& results) const;
+  CommandList record_branches(const RoutineStep& step, GuardedCode& code, std::span<const RoutineValue> operands,
+                              std::span<const RoutineValue> outputs);
 
   const ControlFlowProgram& program_;
   ControlFlowSession& session_;

@@ -14,22 +14,22 @@
 namespace pumice {
 namespace {
 
-// State of a WHILE that the host drives.
-struct Loop {
+// State of a WHILE driven by the host.
+struct HostLoop {
   LoopReport* report = nullptr;
   ControlFlowSession::Clock::time_point entered;
   uint64_t trips = 0;
   bool in_body = false;
-  std::vector<RoutineValue> values;  // operands of the graph that runs next
+  std::vector<RoutineValue> values;  // inputs of the condition or body that runs next
 };
 
-// State of a running routine.
-struct Frame {
+// State of a running routine, like a frame of a call stack.
+struct CallFrame {
   const Routine* routine = nullptr;
-  std::string_view role;  // the routine's role in its node: "then", "body"
+  std::string_view role;  // role of the routine in its node: "then", "body"
   size_t step = 0;
-  std::vector<RoutineValue> values;  // one per value of the graph
-  Loop loop;                         // loop of the current step
+  std::vector<RoutineValue> values;  // indexed by value of the graph
+  HostLoop loop;                     // used if the current step is a WHILE
 };
 
 class RoutineLease : public ControlFlowLease {
@@ -48,13 +48,13 @@ class RoutineLease : public ControlFlowLease {
     const RoutineValue& result = results_.at(j);
     return result.host ? result.host->data : result.slot->bytes;
   }
-  uint64_t last_submission() const override { return session_.last() ? session_.last()->id() : 0; }
+  uint64_t last_submission() const override { return session_.last_submission() ? session_.last_submission()->id() : 0; }
   RunReport report() const override { return session_.report; }
   std::optional<double> device_seconds() const override { return session_.device_seconds(); }
 
-  void fill_memory(uint32_t word, const Interrupted& interrupted = {}) override {
-    results_.clear();  // returns their memory to the pool
-    session_.pool().fill_free(word, interrupted);
+  void fill_memory(uint32_t word, const InterruptCallback& interrupted = {}) override {
+    results_.clear();  // returns the memory of the results to the pool
+    session_.pool().fill_free_slots(word, interrupted);
     session_.recordings().fill_arena(word, interrupted);
   }
 
@@ -68,12 +68,12 @@ class RoutineLease : public ControlFlowLease {
       input.host.reset();
       if (input.slot && input.desc.shape.size() == shapes[i].size() && std::ranges::equal(input.desc.shape, shapes[i])) continue;
       input = {};
-      input = session_.make_value(TensorDesc(main.input_values[i].dtype, {shapes[i].begin(), shapes[i].end()}), HostSlotUse::upload);
+      input = session_.allocate_value(TensorDesc(main.input_values[i].dtype, {shapes[i].begin(), shapes[i].end()}), StagingSlotUse::upload);
     }
   }
 
   ControlFlowObservation observe(const RunLimits& limits, uint64_t max_runs) override {
-    observer_.emplace(Observer{max_runs, {}, {}});
+    observer_.emplace(RegionObserver{max_runs, {}, {}});
     start(limits);
     ControlFlowObservation observation = std::move(observer_->observation);
     for (size_t j = 0; j < results_.size(); ++j) observation.outputs.push_back(HostTensor::copy_of(output_desc(j).packed(), output(j)));
@@ -89,32 +89,32 @@ class RoutineLease : public ControlFlowLease {
     loops_.clear();
     depth_ = 0;
     try {
-      copy_inputs();
+      copy_inputs_to_device();
       enter_routine(0, inputs_, program_->name, "");
-      with_error_path([&] { return path(); },
+      with_error_path([&] { return make_graph_path(); },
                       [&] {
                         while (depth_ > 0) run_step();
                       });
       copy_results_to_host();
-      // start() returns a submission: an execution without work submits an empty list.
-      if (session_.report.submissions == 0) session_.submit(session_.recordings().copies({}));
+      // start() must return a submission, so an execution without work submits an empty list.
+      if (session_.report.submissions == 0) session_.submit(session_.recordings().get_copy_recording({}));
       session_.wait();
     } catch (...) {
-      for (Frame& frame : frames_) frame = {};
+      for (CallFrame& frame : frames_) frame = {};
       depth_ = 0;
       observer_.reset();
       throw;
     }
     for (const auto& [step, loop] : loops_) session_.report.loops.push_back(loop);
-    return *session_.last();
+    return *session_.last_submission();
   }
 
  private:
   // Returns the elements of a value, waiting for the device if necessary.
-  const std::byte* read(RoutineValue& value) {
+  const std::byte* read_elements(RoutineValue& value) {
     if (value.host) return value.host->data;
     session_.wait();
-    if (value.host_visible()) {
+    if (value.is_host_visible()) {
       value.host = std::make_shared<const HostTensor>(HostTensor::copy_of(value.desc, value.slot->bytes));
     } else {
       std::vector<std::byte> bytes(value.range.bytes);
@@ -124,33 +124,33 @@ class RoutineLease : public ControlFlowLease {
     return value.host->data;
   }
 
-  void copy_inputs() {
+  void copy_inputs_to_device() {
     std::vector<std::pair<BufferRange, BufferRange>> ranges;
     for (RoutineValue& input : inputs_) {
       if (input.slot->is_copied()) ranges.push_back({{input.slot->host, 0, input.range.bytes}, input.range});
       input.host = std::make_shared<const HostTensor>(HostTensor{input.desc, input.slot, input.slot->bytes});
     }
-    if (!ranges.empty()) session_.submit(session_.recordings().copies(ranges));
+    if (!ranges.empty()) session_.submit(session_.recordings().get_copy_recording(ranges));
   }
 
-  // Returns the path from the outermost graph to the current one; empty in the outermost.
-  std::string path() const {
+  // Returns the path from the outermost graph to the current one, for errors; empty in the outermost graph.
+  std::string make_graph_path() const {
     if (depth_ < 2) return {};
-    std::string text = path_begin(frames_[0].routine->name);
+    std::string text = format_path_start(frames_[0].routine->name);
     for (size_t depth = 0; depth + 1 < depth_; ++depth) {
       const RoutineStep& step = frames_[depth].routine->steps[frames_[depth].step];
-      const Frame& inner = frames_[depth + 1];
+      const CallFrame& inner = frames_[depth + 1];
       text += (depth ? " / " : "") +
-              path_element(step.kind == RoutineStep::Kind::if_ ? "If" : "While", step.local_name, inner.role, inner.routine->name);
+              format_path_element(step.kind == RoutineStep::Kind::if_ ? "If" : "While", step.local_name, inner.role, inner.routine->name);
     }
     return text;
   }
 
-  // Enters a routine; `user`: the node that runs it, `role`: its role in that node.
+  // Enters a routine. `user`: name of the node that runs it; `role`: its role in that node.
   void enter_routine(size_t number, std::span<const RoutineValue> inputs, const std::string& user, std::string_view role) {
     const Routine& routine = program_->routines[number];
     if (frames_.size() <= depth_) frames_.emplace_back();
-    Frame& frame = frames_[depth_];
+    CallFrame& frame = frames_[depth_];
     frame.routine = &routine;
     frame.role = role;
     frame.step = 0;
@@ -165,7 +165,7 @@ class RoutineLease : public ControlFlowLease {
     ++depth_;
   }
 
-  // Rejects a value that does not match the declared input of a routine's graph.
+  // Throws GraphError if a value does not match the declared shape of a routine input.
   void check_operand(const Routine& routine, size_t i, const RoutineValue& actual, const std::string& user) const {
     const ProgramValue& declared = routine.input_values[i];
     if (!declared.shape) return;
@@ -179,16 +179,16 @@ class RoutineLease : public ControlFlowLease {
                                to_string(actual.desc));
   }
 
-  Frame& top() { return frames_[depth_ - 1]; }
+  CallFrame& top_frame() { return frames_[depth_ - 1]; }
 
   void run_step() {
-    Frame& frame = top();
+    CallFrame& frame = top_frame();
     if (frame.step == frame.routine->steps.size()) return exit_routine(frame);
     const RoutineStep& step = frame.routine->steps[frame.step];
-    session_.check_time(step.kind == RoutineStep::Kind::region ? frame.routine->name : step.node);
+    session_.check_timeout(step.kind == RoutineStep::Kind::region ? frame.routine->name : step.node);
     switch (step.kind) {
       case RoutineStep::Kind::region:
-        return run(frame, step);
+        return run_region(frame, step);
       case RoutineStep::Kind::if_:
         return run_if(frame, step);
       case RoutineStep::Kind::while_:
@@ -196,48 +196,49 @@ class RoutineLease : public ControlFlowLease {
     }
   }
 
-  static RoutineValue& value(Frame& frame, ValueId id) { return frame.values[static_cast<size_t>(id)]; }
+  static RoutineValue& get_value(CallFrame& frame, ValueId id) { return frame.values[static_cast<size_t>(id)]; }
 
-  void run(Frame& frame, const RoutineStep& step) {
+  void run_region(CallFrame& frame, const RoutineStep& step) {
     read_.clear(), outputs_.clear(), shapes_.clear(), elements_.clear();
     bool reads = false;
     const bool passes_elements = step.region->reads_values() || step.region->checks_values();
     for (size_t i = 0; i < step.inputs.size(); ++i) {
-      RoutineValue& input = value(frame, step.inputs[i]);
+      RoutineValue& input = get_value(frame, step.inputs[i]);
       reads = reads || (step.region->reads_values(i) && !input.host);
-      if (step.region->reads_values(i)) read(input);
+      if (step.region->reads_values(i)) read_elements(input);
       if (passes_elements) elements_.push_back(input.host ? input.host->data : nullptr);
       read_.push_back(input);
     }
-    if (reads) note_read_back();
+    if (reads) count_read_back();
     for (const RoutineValue& input : read_) shapes_.emplace_back(input.desc.shape);
     const auto bound = session_.with_loop_clock_paused([&] { return step.region->bind(shapes_, elements_); });
     ObservedRun* const observed = observer_ ? session_.with_loop_clock_paused([&] { return observe_run(frame, step); }) : nullptr;
     for (size_t j = 0; j < step.outputs.size(); ++j) {
       const bool is_read_by_host = frame.routine->read_by_host[static_cast<size_t>(step.outputs[j])];
-      RoutineValue& output = outputs_.emplace_back(
-          session_.make_value(*bound->compiled()->outputs()[j].desc, is_read_by_host ? HostSlotUse::readback : HostSlotUse::device));
+      RoutineValue& output = outputs_.emplace_back(session_.allocate_value(
+          *bound->compiled()->outputs()[j].desc, is_read_by_host ? StagingSlotUse::readback : StagingSlotUse::device));
       if (const auto& host = bound->output_host(j)) output.host = std::make_shared<const HostTensor>(*host);
     }
     for (size_t k = 0; k < bound->index_checks().size(); ++k)
-      outputs_.push_back(session_.make_value(*bound->compiled()->outputs()[step.outputs.size() + k].desc, HostSlotUse::readback));
-    session_.submit(session_.with_loop_clock_paused([&]() -> CommandList& { return session_.recordings().run(bound, read_, outputs_); }));
+      outputs_.push_back(session_.allocate_value(*bound->compiled()->outputs()[step.outputs.size() + k].desc, StagingSlotUse::readback));
+    session_.submit(session_.with_loop_clock_paused(
+        [&]() -> CommandList& { return session_.recordings().get_region_recording(bound, read_, outputs_); }));
     if (observed) session_.with_loop_clock_paused([&] { compare_run(*observed, step); });
     if (!bound->index_checks().empty())
-      throw_failed_checks(bound->index_checks(), [&](size_t k) { return read(outputs_[step.outputs.size() + k]); });
-    for (size_t j = 0; j < step.outputs.size(); ++j) value(frame, step.outputs[j]) = std::move(outputs_[j]);
+      throw_failed_checks(bound->index_checks(), [&](size_t k) { return read_elements(outputs_[step.outputs.size() + k]); });
+    for (size_t j = 0; j < step.outputs.size(); ++j) get_value(frame, step.outputs[j]) = std::move(outputs_[j]);
     read_.clear(), outputs_.clear();
     end_step(frame, step);
   }
 
-  // Reruns a region on its inputs to observe what its kernels store; null if it has been observed often enough.
-  ObservedRun* observe_run(Frame& frame, const RoutineStep& step) {
+  // Reruns a region on the same inputs to observe the tensors that its kernels store. Returns null after `max_runs` observations.
+  ObservedRun* observe_run(CallFrame& frame, const RoutineStep& step) {
     const uint64_t number = observer_->runs[&step]++;
     if (number >= observer_->max_runs) return nullptr;
     ObservedRun run{frame.routine->name, number, {}, step.region->make_observed_region(shapes_, elements_, {}), {}};
     for (size_t i = 0; i < step.inputs.size(); ++i) {
-      RoutineValue& input = value(frame, step.inputs[i]);
-      run.observed->write_input(i, read(input));
+      RoutineValue& input = get_value(frame, step.inputs[i]);
+      run.observed->write_input(i, read_elements(input));
       run.inputs.emplace_back(step.region->inputs()[i].name, *input.host);
     }
     program_->context->wait(run.observed->start(session_.limits().interrupted).id(), {}, session_.limits().interrupted);
@@ -245,17 +246,17 @@ class RoutineLease : public ControlFlowLease {
     return &observer_->observation.runs.back();
   }
 
-  // Records the outputs of a region that differ bitwise from the observed run.
+  // Records the outputs of a region that differ bitwise from those of the observed run.
   void compare_run(ObservedRun& run, const RoutineStep& step) {
     for (size_t j = 0; j < step.outputs.size(); ++j) {
-      if (outputs_[j].host) continue;  // the elements were known at binding
-      const std::byte* const actual = read(outputs_[j]);
+      if (outputs_[j].host) continue;  // elements known at binding are the same in both runs
+      const std::byte* const actual = read_elements(outputs_[j]);
       const uint64_t bytes = outputs_[j].desc.element_bytes();
       if (!std::equal(actual, actual + bytes, run.observed->output(j))) run.differing.push_back(step.region->outputs()[j].name);
     }
   }
 
-  // Whether the device may run a loop alone: while kernels are observed, only if a single kernel runs it.
+  // Whether the device may run a loop without the host. While kernels are observed, only if a single kernel runs the loop.
   bool may_run_on_device(const RoutineStep& step, std::span<const RoutineValue> values) {
     if (checks_indices_) return false;
     if (!observer_) return true;
@@ -264,8 +265,8 @@ class RoutineLease : public ControlFlowLease {
     return true;
   }
 
-  // Counts a wait for elements that shapes depend on, in the whole execution and the innermost host-driven loop.
-  void note_read_back() {
+  // Counts a host sync to read elements that shapes depend on, for the execution and for the innermost loop driven by the host.
+  void count_read_back() {
     ++session_.report.host_syncs, ++session_.report.read_backs;
     for (size_t depth = depth_; depth-- > 0;)
       if (LoopReport* report = frames_[depth].loop.report) {
@@ -275,52 +276,52 @@ class RoutineLease : public ControlFlowLease {
   }
 
   // Returns, for each output of a step, whether the host reads it.
-  static std::vector<bool> results_read_by_host(const Frame& frame, const RoutineStep& step) {
+  static std::vector<bool> find_host_read_results(const CallFrame& frame, const RoutineStep& step) {
     std::vector<bool> is_read_by_host;
     for (const ValueId output : step.outputs) is_read_by_host.push_back(frame.routine->read_by_host[static_cast<size_t>(output)]);
     return is_read_by_host;
   }
 
-  void run_if(Frame& frame, const RoutineStep& step) {
+  void run_if(CallFrame& frame, const RoutineStep& step) {
     if (step.inputs[0] == kAbsent) throw GraphError(step.node, "the condition of an IF is expected, given none", "B2.13");
     std::vector<RoutineValue> operands;
-    for (const ValueId input : step.inputs) operands.push_back(value(frame, input));
+    for (const ValueId input : step.inputs) operands.push_back(get_value(frame, input));
     if (!operands[0].host && step.first != step.second && !checks_indices_ && !observer_)
-      if (auto results = branch_driver_.run(step, operands, results_read_by_host(frame, step))) return end_step(frame, step, *results);
-    const bool takes_then = is_true(operands[0]);
+      if (auto results = branch_driver_.run(step, operands, find_host_read_results(frame, step))) return end_step(frame, step, *results);
+    const bool takes_then = read_condition(operands[0]);
     enter_routine(takes_then ? step.first : step.second, std::span(operands).subspan(1), step.node, takes_then ? "then" : "else");
   }
 
-  void run_while(Frame& frame, const RoutineStep& step) {
-    Loop& loop = frame.loop;
+  void run_while(CallFrame& frame, const RoutineStep& step) {
+    HostLoop& loop = frame.loop;
     loop = {&loops_[&step], session_.loop_clock(), 0, false, {}};
     loop.report->node = step.node, loop.report->kind = "host";
     ++loop.report->entries;
-    for (const ValueId input : step.inputs) loop.values.push_back(value(frame, input));
+    for (const ValueId input : step.inputs) loop.values.push_back(get_value(frame, input));
     if (may_run_on_device(step, loop.values))
-      if (auto results = loop_driver_.run(step, loop.values, results_read_by_host(frame, step), loops_)) {
+      if (auto results = loop_driver_.run(step, loop.values, find_host_read_results(frame, step), loops_)) {
         loop = {};
         return end_step(frame, step, *results);
       }
     enter_routine(step.first, loop.values, step.node, "condition");
   }
 
-  // Leaves a routine that has run all its steps.
-  void exit_routine(Frame& frame) {
+  // Returns from a routine whose steps have all run.
+  void exit_routine(CallFrame& frame) {
     std::vector<RoutineValue> results;
-    for (const ValueId output : frame.routine->outputs) results.push_back(value(frame, output));
+    for (const ValueId output : frame.routine->outputs) results.push_back(get_value(frame, output));
     frame.values.clear();
     if (--depth_ == 0)
       results_ = std::move(results);
     else
-      receive_results(top(), std::move(results));
+      receive_results(top_frame(), std::move(results));
   }
 
-  // Receives the results of the graph that the current step ran.
-  void receive_results(Frame& frame, std::vector<RoutineValue> results) {
+  // Passes the results of a routine to the IF or WHILE that ran it.
+  void receive_results(CallFrame& frame, std::vector<RoutineValue> results) {
     const RoutineStep& step = frame.routine->steps[frame.step];
     if (step.kind == RoutineStep::Kind::if_) return end_step(frame, step, results);
-    Loop& loop = frame.loop;
+    HostLoop& loop = frame.loop;
     if (loop.in_body) {
       std::ranges::move(results, loop.values.begin());
       ++loop.trips, ++loop.report->trips;
@@ -328,43 +329,43 @@ class RoutineLease : public ControlFlowLease {
       return enter_routine(step.first, loop.values, step.node, "condition");
     }
     const uint64_t syncs_before = session_.report.host_syncs;
-    const bool goes_on = is_true(results[0]);
+    const bool continues = read_condition(results[0]);
     loop.report->host_syncs += session_.report.host_syncs - syncs_before;
-    if (!goes_on) {
+    if (!continues) {
       results = std::move(loop.values);
       loop = {};
       return end_step(frame, step, results);
     }
-    if (session_.is_loop_over(loop.entered)) session_.fail_loop(step.node, loop.trips);
+    if (session_.is_loop_timed_out(loop.entered)) session_.throw_loop_timeout(step.node, loop.trips);
     loop.in_body = true;
     enter_routine(step.second, loop.values, step.node, "body");
   }
 
-  bool is_true(RoutineValue& condition) {
+  bool read_condition(RoutineValue& condition) {
     if (!condition.host) ++session_.report.host_syncs;
-    return read(condition)[0] != std::byte{0};
+    return read_elements(condition)[0] != std::byte{0};
   }
 
-  void end_step(Frame& frame, const RoutineStep& step, std::span<RoutineValue> results = {}) {
-    for (size_t j = 0; j < results.size() && j < step.outputs.size(); ++j) value(frame, step.outputs[j]) = std::move(results[j]);
-    for (const ValueId id : step.released) value(frame, id) = {};
+  void end_step(CallFrame& frame, const RoutineStep& step, std::span<RoutineValue> results = {}) {
+    for (size_t j = 0; j < results.size() && j < step.outputs.size(); ++j) get_value(frame, step.outputs[j]) = std::move(results[j]);
+    for (const ValueId id : step.released) get_value(frame, id) = {};
     ++frame.step;
   }
 
-  // Copies results to host-visible memory where necessary.
+  // Copies results that are only in device memory to host-visible memory.
   void copy_results_to_host() {
     std::vector<std::pair<BufferRange, BufferRange>> ranges;
     for (RoutineValue& result : results_) {
-      if (result.host || result.host_visible()) continue;
-      const RoutineValue host_copy = session_.make_value(result.desc, HostSlotUse::readback);
+      if (result.host || result.is_host_visible()) continue;
+      const RoutineValue host_copy = session_.allocate_value(result.desc, StagingSlotUse::readback);
       ranges.push_back({result.range, {host_copy.slot->host, 0, result.range.bytes}});
       result.slot = host_copy.slot;
     }
-    if (!ranges.empty()) session_.submit(session_.recordings().copies(ranges));
+    if (!ranges.empty()) session_.submit(session_.recordings().get_copy_recording(ranges));
   }
 
-  // Observations so far.
-  struct Observer {
+  // State of an observation in progress.
+  struct RegionObserver {
     uint64_t max_runs;
     std::map<const RoutineStep*, uint64_t> runs;
     ControlFlowObservation observation;
@@ -372,15 +373,15 @@ class RoutineLease : public ControlFlowLease {
 
   std::shared_ptr<const ControlFlowProgram> program_;
   bool checks_indices_;
-  std::optional<Observer> observer_;  // nullopt: not observing
+  std::optional<RegionObserver> observer_;  // nullopt unless kernels are observed
   ControlFlowSession session_;
   LoopDriver loop_driver_;
   BranchDriver branch_driver_;
   std::vector<RoutineValue> inputs_, results_;
-  std::deque<Frame> frames_;  // one per depth; frames beyond depth_ keep their memory for reuse
+  std::deque<CallFrame> frames_;  // indexed by depth; frames beyond depth_ keep their memory for reuse
   size_t depth_ = 0;
   LoopReports loops_;
-  // Lists for the current region, kept to save allocations.
+  // Temporary lists for the current region, kept to avoid allocations.
   std::vector<RoutineValue> read_, outputs_;
   std::vector<ShapeView> shapes_;
   std::vector<const std::byte*> elements_;

@@ -1,4 +1,4 @@
-// Executions of a program with control flow: run its routines step by step; the host decides what the device cannot.
+// Executes programs with control flow: runs their routines step by step, and the host decides what the device cannot.
 #pragma once
 
 #include <memory>
@@ -11,14 +11,13 @@
 
 namespace pumice {
 
-// A lease of a program with control flow: its inputs, with the shapes last passed to make_inputs() and returned by input_desc(), and
-// everything that runs on them.
+// A lease of a program with control flow: its inputs, with the shapes of the last make_inputs() call, and the state of its execution.
 class ControlFlowLease : public Lease {
  public:
   static std::shared_ptr<ControlFlowLease> create(std::shared_ptr<const ControlFlowProgram> program, const RecordingOptions& options);
   virtual void make_inputs(std::span<const ShapeView> shapes) = 0;
-  // Like start(), but the host drives all control flow, and up to `max_runs` runs of each region are observed. Plans and kernels of the
-  // regions are the same. Throws as start() does.
+  // Like start(), but the host drives all control flow, and up to `max_runs` runs of each region are observed. Regions use the same plans
+  // and kernels. Throws as start() does.
   virtual ControlFlowObservation observe(const RunLimits& limits, uint64_t max_runs) = 0;
 };
 

@@ -1,4 +1,4 @@
-// Record of an execution of a program with control flow in which kernels are observed individually.
+// Results of an execution with control flow whose kernels are observed one by one.
 #pragma once
 
 #include <cstdint>
@@ -12,26 +12,26 @@
 
 namespace pumice {
 
-// A run of a region: its inputs, and a rerun on the same inputs that copies what its kernels store.
+// One run of a region: its inputs, and a rerun on the same inputs that copies the tensors its kernels store.
 struct ObservedRun {
-  std::string graph;    // graph that contains the region
+  std::string graph;    // name of the graph that contains the region
   uint64_t number = 0;  // run index of this region
   std::vector<std::pair<std::string, HostTensor>> inputs;
   std::shared_ptr<ObservedRegion> observed;
-  std::vector<std::string> differing;  // outputs of the region that differ bitwise from the run without copies
+  std::vector<std::string> differing;  // names of the outputs that differ bitwise from those of the normal run
 };
 
 struct ControlFlowObservation {
-  // How often a region ran, and how many of its first runs are in `runs`.
-  struct Count {
+  // How often a region ran, and how many of its runs were observed.
+  struct RunCount {
     std::string graph;
     uint64_t runs = 0, observed = 0;
   };
 
   std::vector<ObservedRun> runs;
   std::vector<HostTensor> outputs;        // outputs of the program
-  std::vector<Count> regions;             // all regions of the program
-  std::vector<std::string> single_loops;  // loops run by a single kernel, which stores nothing per iteration
+  std::vector<RunCount> regions;          // all regions of the program
+  std::vector<std::string> single_loops;  // names of loops that run as a single kernel and store nothing per iteration
 };
 
 }  // namespace pumice

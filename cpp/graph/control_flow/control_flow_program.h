@@ -1,4 +1,4 @@
-// A program with control flow: its routines.
+// The compiled routines of a program with control flow.
 #pragma once
 
 #include <memory>
@@ -9,13 +9,13 @@
 
 namespace pumice {
 
-// The compiled routines, shared by all executions of a program. Immutable except for the regions, which are thread-safe.
+// Shared by all executions of a program. Immutable except for its regions, which are thread-safe.
 struct ControlFlowProgram {
   std::shared_ptr<Context> context;
   std::string name;
   std::vector<Routine> routines;
 
-  // Whether indices are checked; this is done region by region, so the host drives all control flow.
+  // Whether any region checks indices. The host then drives all control flow, so that it can check after each region.
   bool checks_indices() const;
 };
 

@@ -1,4 +1,4 @@
-// Recordings of regions on given memory: recorded on first use, then replayed.
+// Command lists of regions for specific buffers: recorded on first use, then replayed.
 #pragma once
 
 #include <cstdint>
@@ -12,36 +12,37 @@
 
 namespace pumice {
 
-// Recordings of one execution's regions, and the arena that they share. Not thread-safe.
+// Command lists for the regions of one lease, and the arena that they share. Not thread-safe.
 class ControlFlowRecordings {
  public:
   ControlFlowRecordings(std::shared_ptr<Context> context, const RecordingOptions& options)
       : context_(std::move(context)), options_(options) {}
   const RecordingOptions& options() const { return options_; }
 
-  // Returns the list that runs `bound` from `inputs` to `outputs` and copies host-visible outputs to the host.
-  CommandList& run(const std::shared_ptr<BoundProgram>& bound, std::span<const RoutineValue> inputs, std::span<const RoutineValue> outputs);
-  // Returns the list that copies ranges (pairs of source and target).
-  CommandList& copies(std::span<const std::pair<BufferRange, BufferRange>> ranges);
-  // Fills the temporary memory of all regions with a word.
-  void fill_arena(uint32_t word, const Interrupted& interrupted) const;
+  // Returns the command list that runs `bound` from `inputs` to `outputs` and copies host-visible outputs to the host.
+  CommandList& get_region_recording(const std::shared_ptr<BoundProgram>& bound, std::span<const RoutineValue> inputs,
+                                    std::span<const RoutineValue> outputs);
+  // Returns the command list that copies each (source, target) pair of ranges.
+  CommandList& get_copy_recording(std::span<const std::pair<BufferRange, BufferRange>> ranges);
+  // Fills the arena with a 32-bit word.
+  void fill_arena(uint32_t word, const InterruptCallback& interrupted) const;
 
  private:
-  struct Recorded {
-    std::shared_ptr<BoundProgram> bound;  // keeps the address in the key unique
+  struct CachedRecording {
+    std::shared_ptr<BoundProgram> bound;  // keeps the program alive, so that its address in the key stays unique
     CommandList list;
   };
-  struct Hash {
+  struct KeyHash {
     size_t operator()(const std::vector<uint64_t>& key) const;
   };
-  Recorded* find();  // finds the recording of key_
-  Recorded& add(std::shared_ptr<BoundProgram> bound);
+  CachedRecording* find_recording();  // looks up key_; null if not cached
+  CachedRecording& add_recording(std::shared_ptr<BoundProgram> bound);
 
   std::shared_ptr<Context> context_;
   RecordingOptions options_;
-  std::shared_ptr<Buffer> arena_;  // shared by all regions, since they run one after the other
-  std::vector<uint64_t> key_;      // key of the last search
-  std::unordered_map<std::vector<uint64_t>, Recorded, Hash> recorded_;
+  std::shared_ptr<Buffer> arena_;  // shared by all regions, because they run one after the other
+  std::vector<uint64_t> key_;      // key of the current lookup
+  std::unordered_map<std::vector<uint64_t>, CachedRecording, KeyHash> recorded_;
 };
 
 }  // namespace pumice

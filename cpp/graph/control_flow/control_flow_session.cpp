@@ -8,14 +8,14 @@
 namespace pumice {
 namespace {
 
-constexpr size_t kMaxInFlight = 64;  // maximum number of unawaited submissions
+constexpr size_t kMaxInFlight = 64;  // maximum number of submissions in flight
 constexpr auto kSignalPeriod = std::chrono::milliseconds(50);
 
 double seconds_since(ControlFlowSession::Clock::time_point begin) {
   return seconds_between(begin, ControlFlowSession::Clock::now());
 }
 
-std::string seconds_text(double seconds) {
+std::string format_seconds(double seconds) {
   return format_general(seconds) + " s";
 }
 
@@ -50,11 +50,11 @@ void ControlFlowSession::submit(CommandList& list) {
   }
   last_ = list.exec();
   in_flight_.push_back(last_->id());
-  if (last_->is_cold()) note_cold(*last_);
+  if (last_->is_cold()) record_cold_submission(*last_);
   ++report.submissions;
   report.dispatches += list.recording()->dispatch_count();
   if (!is_measured_) return;
-  wait();  // one after the other, because a list has only one pair of timestamps
+  wait();  // wait for each submission, because a list has only one pair of timestamps
   device_seconds_ += last_->device_seconds().value_or(0);
 }
 
@@ -64,46 +64,47 @@ void ControlFlowSession::wait() {
   in_flight_.clear();
 }
 
-void ControlFlowSession::note_cold(const Submission& submission) {
+void ControlFlowSession::record_cold_submission(const Submission& submission) {
   last_cold_ = submission.id();
   if (first_cold_ == 0) first_cold_ = last_cold_;
 }
 
 void ControlFlowSession::wait_for(uint64_t id) {
-  const auto wait = [&] { context_->wait(id, remaining(), limits_->interrupted); };
-  if (!ends_cold(id)) return wait();
+  const auto wait = [&] { context_->wait(id, remaining_seconds(), limits_->interrupted); };
+  if (!includes_cold_run(id)) return wait();
   with_loop_clock_paused(wait);
   first_cold_ = last_cold_ > id ? last_cold_ : 0;
 }
 
-std::optional<double> ControlFlowSession::remaining() const {
+std::optional<double> ControlFlowSession::remaining_seconds() const {
   if (!limits_->timeout_seconds) return {};
   return std::max(0.0, *limits_->timeout_seconds - seconds_since(begin_));
 }
 
-void ControlFlowSession::check_time(const std::string& next) {
+void ControlFlowSession::check_timeout(const std::string& next_node) {
   if (const auto now = Clock::now(); limits_->interrupted && now >= next_signal_) {
     limits_->interrupted();
     next_signal_ = now + kSignalPeriod;
   }
   if (limits_->timeout_seconds && seconds_since(begin_) >= *limits_->timeout_seconds)
     throw TimeoutError(
-        "execution of '" + name_ + "' took longer than " + seconds_text(*limits_->timeout_seconds) + "; next was '" + next + "'", true);
+        "execution of '" + name_ + "' took longer than " + format_seconds(*limits_->timeout_seconds) + "; next was '" + next_node + "'",
+        true);
 }
 
-bool ControlFlowSession::is_loop_over(Clock::time_point entered) const {
+bool ControlFlowSession::is_loop_timed_out(Clock::time_point entered) const {
   return limits_->loop_seconds && seconds_between(entered, loop_clock()) >= *limits_->loop_seconds;
 }
 
-void ControlFlowSession::fail_loop(const std::string& node, uint64_t trips) const {
-  throw TimeoutError("loop '" + node + "' of '" + name_ + "' ran longer than " + seconds_text(*limits_->loop_seconds) + "; stopped after " +
-                         std::to_string(trips) + " iterations",
+void ControlFlowSession::throw_loop_timeout(const std::string& node, uint64_t trips) const {
+  throw TimeoutError("loop '" + node + "' of '" + name_ + "' ran longer than " + format_seconds(*limits_->loop_seconds) +
+                         "; stopped after " + std::to_string(trips) + " iterations",
                      true);
 }
 
-RoutineValue ControlFlowSession::make_value(TensorDesc desc, HostSlotUse use) {
+RoutineValue ControlFlowSession::allocate_value(TensorDesc desc, StagingSlotUse use) {
   const uint64_t bytes = desc.bytes();
-  RoutineValue value{std::move(desc), {}, pool_.take(bytes, use), {}};
+  RoutineValue value{std::move(desc), {}, pool_.acquire(bytes, use), {}};
   value.range = {value.slot->device, 0, bytes};
   return value;
 }

@@ -11,13 +11,13 @@ namespace pumice {
 namespace {
 
 constexpr size_t kNever = std::numeric_limits<size_t>::max();
-constexpr int64_t kMaxFollowedElements = 64;  // maximum size of a tensor that is read to compute others on the host
+constexpr int64_t kMaxFollowedElements = 64;  // maximum number of elements of a tensor that the host reads to compute other tensors
 
 bool is_host_input(const GraphNode& node, size_t i) {
   return node.row && has_bit(node.row->host_inputs, i);
 }
 
-// Whether elements are few enough to read and may be sizes. Vectors of unknown length count if they hold integers.
+// Whether a value has few enough elements to be read by the host, and may hold sizes. Integer vectors of unknown length count as small.
 bool is_small(const GraphValue& value) {
   if (value.is_known()) return element_count(*value.shape) <= kMaxFollowedElements;
   return value.shape && value.shape->size() == 1 && !is_float(value.dtype);
@@ -35,12 +35,12 @@ class LevelBuilder {
     node_levels_.assign(graph.nodes().size(), kNever);
   }
 
-  GraphLevels find(const std::vector<ValueId>& outputs) {
-    for (const ValueId output : outputs) result_.crosses_levels[index(output)] = true;
+  GraphLevels build(const std::vector<ValueId>& outputs) {
+    for (const ValueId output : outputs) result_.crosses_levels[to_index(output)] = true;
     for (size_t i = 0; i < graph_.values().size(); ++i)
       if (graph_.values()[i].constant) host_level_[i] = 0, is_shape_derived_[i] = true;
     for (const ValueId input : graph_.inputs())
-      if (is_small(graph_.value(input))) host_level_[index(input)] = 0;
+      if (is_small(graph_.value(input))) host_level_[to_index(input)] = 0;
     for (size_t i = 0; i < graph_.nodes().size(); ++i)
       if (is_needed(graph_.nodes()[i], needed_)) assign_level(i);
     find_host_outputs();
@@ -52,49 +52,49 @@ class LevelBuilder {
     const GraphNode& node = graph_.nodes()[i];
     size_t level = 0;
     for (const ValueId input : node.inputs)
-      if (input != kAbsent) level = std::max(level, value_levels_[index(input)]);
+      if (input != kAbsent) level = std::max(level, value_levels_[to_index(input)]);
     for (size_t k = 0; k < node.inputs.size(); ++k)
       if (node.inputs[k] != kAbsent && is_host_input(node, k)) level = std::max(level, first_readable_level(node.inputs[k]));
     if (result_.levels.size() <= level) result_.levels.resize(level + 1);
     for (size_t k = 0; k < node.inputs.size(); ++k)
-      if (node.inputs[k] != kAbsent && is_host_input(node, k)) note_read_back(i, node.inputs[k], level);
+      if (node.inputs[k] != kAbsent && is_host_input(node, k)) record_read_back(i, node.inputs[k], level);
     for (const ValueId input : node.inputs)
-      if (input != kAbsent && (node.control || value_levels_[index(input)] != level)) result_.crosses_levels[index(input)] = true;
+      if (input != kAbsent && (node.control || value_levels_[to_index(input)] != level)) result_.crosses_levels[to_index(input)] = true;
     (node.control ? result_.levels[level].control : result_.levels[level].plain).push_back(i);
     node_levels_[i] = level;
     for (const ValueId output : node.outputs)
       if (output != kAbsent) assign_value_level(node, output, level);
   }
 
-  // Returns the first level that can read a value's elements on the host.
+  // Returns the first level in which the host can read the elements of a value.
   size_t first_readable_level(ValueId value) const {
-    const size_t host_level = host_level_[index(value)];
+    const size_t host_level = host_level_[to_index(value)];
     if (host_level != kNever) return host_level;
     const int32_t producer = graph_.value(value).producer;
-    const bool is_made_before = producer < 0 || graph_.nodes()[static_cast<size_t>(producer)].control;
-    return value_levels_[index(value)] + (is_made_before ? 0 : 1);
+    const bool is_available = producer < 0 || graph_.nodes()[static_cast<size_t>(producer)].control;
+    return value_levels_[to_index(value)] + (is_available ? 0 : 1);
   }
 
-  void note_read_back(size_t node, ValueId value, size_t level) {
-    if (host_level_[index(value)] != kNever || graph_.value(value).producer < 0) return;
+  void record_read_back(size_t node, ValueId value, size_t level) {
+    if (host_level_[to_index(value)] != kNever || graph_.value(value).producer < 0) return;
     result_.levels[level].read_backs.push_back({node, value});
-    host_level_[index(value)] = level;
+    host_level_[to_index(value)] = level;
   }
 
   void assign_value_level(const GraphNode& node, ValueId output, size_t level) {
-    value_levels_[index(output)] = level + (node.control ? 1 : 0);
+    value_levels_[to_index(output)] = level + (node.control ? 1 : 0);
     if (node.control) {
-      if (is_small(graph_.value(output))) host_level_[index(output)] = level + 1;
+      if (is_small(graph_.value(output))) host_level_[to_index(output)] = level + 1;
       return;
     }
-    const auto from_shapes = [&](ValueId input) { return input == kAbsent || is_shape_derived_[index(input)]; };
-    is_shape_derived_[index(output)] =
+    const auto from_shapes = [&](ValueId input) { return input == kAbsent || is_shape_derived_[to_index(input)]; };
+    is_shape_derived_[to_index(output)] =
         node.row->reads_only_shapes || (host_can_compute(node, output) && std::ranges::all_of(node.read(), from_shapes));
-    const auto is_on_host = [&](ValueId input) { return input == kAbsent || host_level_[index(input)] <= level; };
-    // The device counts, unless the count follows from shapes alone.
+    const auto is_on_host = [&](ValueId input) { return input == kAbsent || host_level_[to_index(input)] <= level; };
+    // CountNonZero runs on the device, unless its input follows from shapes alone.
     const bool counts = node.row->name == kCountNonZero;
-    if (is_shape_derived_[index(output)] || (!counts && host_can_compute(node, output) && std::ranges::all_of(node.read(), is_on_host)))
-      host_level_[index(output)] = level;
+    if (is_shape_derived_[to_index(output)] || (!counts && host_can_compute(node, output) && std::ranges::all_of(node.read(), is_on_host)))
+      host_level_[to_index(output)] = level;
   }
 
   bool host_can_compute(const GraphNode& node, ValueId output) const {
@@ -103,50 +103,50 @@ class LevelBuilder {
     return !value.is_known() || element_count(*value.shape) <= kMaxRequiredHostElements;
   }
 
-  // Walks backwards from the host's reads to find the values whose elements their region has to return.
+  // Walks backwards from values that the host reads, to find the region outputs whose elements the host needs.
   void find_host_outputs() {
     std::vector<bool> read(graph_.values().size(), false);
     for (size_t i = graph_.nodes().size(); i-- > 0;) {
       const GraphNode& node = graph_.nodes()[i];
       if (node_levels_[i] == kNever || node.control) continue;
       const bool elements_needed =
-          std::ranges::any_of(node.outputs, [&](ValueId output) { return output != kAbsent && read[index(output)]; });
+          std::ranges::any_of(node.outputs, [&](ValueId output) { return output != kAbsent && read[to_index(output)]; });
       for (size_t k = 0; k < node.inputs.size(); ++k) {
         const ValueId input = node.inputs[k];
-        if (input == kAbsent || host_level_[index(input)] > node_levels_[i]) continue;
+        if (input == kAbsent || host_level_[to_index(input)] > node_levels_[i]) continue;
         if (!is_host_input(node, k) && !(elements_needed && k < node.read().size() && !node.row->reads_only_shapes)) continue;
-        read[index(input)] = true;
-        if (host_level_[index(input)] == value_levels_[index(input)] && value_levels_[index(input)] < node_levels_[i])
-          result_.on_host[index(input)] = true;
+        read[to_index(input)] = true;
+        if (host_level_[to_index(input)] == value_levels_[to_index(input)] && value_levels_[to_index(input)] < node_levels_[i])
+          result_.on_host[to_index(input)] = true;
       }
     }
   }
 
   const Graph& graph_;
   const std::vector<bool>& needed_;
-  std::vector<size_t> value_levels_, node_levels_;  // level of each value and of each node
-  std::vector<size_t> host_level_;                  // for each value: first level in which the host has its elements
-  std::vector<bool> is_shape_derived_;              // for each value: whether it follows from shapes and constants alone
+  std::vector<size_t> value_levels_, node_levels_;  // indexed by value, and by node
+  std::vector<size_t> host_level_;                  // for each value: first level in which its elements are on the host
+  std::vector<bool> is_shape_derived_;              // for each value: whether it depends only on shapes and constants
   GraphLevels result_;
 };
 
 }  // namespace
 
-std::vector<bool> needed_values(const Graph& graph, bool all) {
+std::vector<bool> find_needed_values(const Graph& graph, bool all) {
   std::vector<bool> needed(graph.values().size(), false);
-  for (const auto& [name, output] : graph.outputs()) needed[index(output)] = true;
+  for (const auto& [name, output] : graph.outputs()) needed[to_index(output)] = true;
   for (size_t i = graph.nodes().size(); i-- > 0;) {
     const GraphNode& node = graph.nodes()[i];
     if (!all && !is_needed(node, needed)) continue;
     for (const auto* values : {&node.inputs, &node.outputs})
       for (const ValueId value : *values)
-        if (value != kAbsent && (all || values == &node.inputs)) needed[index(value)] = true;
+        if (value != kAbsent && (all || values == &node.inputs)) needed[to_index(value)] = true;
   }
   return needed;
 }
 
 bool is_needed(const GraphNode& node, const std::vector<bool>& needed) {
-  return std::ranges::any_of(node.outputs, [&](ValueId output) { return output != kAbsent && needed[index(output)]; });
+  return std::ranges::any_of(node.outputs, [&](ValueId output) { return output != kAbsent && needed[to_index(output)]; });
 }
 
 std::string describe_read_backs(const Graph& graph, const Level& level) {
@@ -160,7 +160,7 @@ std::string describe_read_backs(const Graph& graph, const Level& level) {
 }
 
 GraphLevels compute_levels(const Graph& graph, const std::vector<bool>& needed, const std::vector<ValueId>& outputs) {
-  return LevelBuilder(graph, needed).find(outputs);
+  return LevelBuilder(graph, needed).build(outputs);
 }
 
 }  // namespace pumice

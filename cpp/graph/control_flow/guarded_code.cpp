@@ -10,7 +10,7 @@ GuardedCode::GuardedCode(const ControlFlowProgram& program, const RoutineAnalysi
   if (analysis.arena_bytes > 0) arena_ = Buffer::create(program.context, analysis.arena_bytes);
 }
 
-// Finds the routines that contain a loop at any depth. A routine usually runs routines of higher index, so the search goes backwards, and
+// Finds the routines that contain a loop at any depth. A routine usually runs routines of higher index, so the search goes backwards and
 // repeats until nothing changes.
 void GuardedCode::find_loops() {
   has_loop_.assign(program_.routines.size(), false);
@@ -25,21 +25,21 @@ void GuardedCode::find_loops() {
   }
 }
 
-const RoutineValue& GuardedCode::scratch(size_t number, const TensorDesc& desc, HostSlotPool* pool) {
-  if (number == scratch_.size()) {
-    RoutineValue value{desc, {}, pool->take(desc.bytes(), HostSlotUse::device), {}};
+const RoutineValue& GuardedCode::get_scratch(size_t i, const TensorDesc& desc, StagingSlotPool* pool) {
+  if (i == scratch_.size()) {
+    RoutineValue value{desc, {}, pool->acquire(desc.bytes(), StagingSlotUse::device), {}};
     value.range = {value.slot->device, 0, desc.bytes()};
     scratch_.push_back(std::move(value));
   }
-  return scratch_[number];
+  return scratch_[i];
 }
 
-void GuardedCode::finish(const std::vector<GuardedDispatch>& items, uint32_t words, std::shared_ptr<Buffer> status) {
+void GuardedCode::allocate_guards(const std::vector<GuardedDispatch>& items, uint32_t words, std::shared_ptr<Buffer> status) {
   const auto& context = program_.context;
   status_ = std::move(status);
   words_ = Buffer::create(context, words * sizeof(uint32_t));
-  // Without conditional rendering, the device skips indirect dispatches whose group counts are zero: there is one record for each word and
-  // group counts.
+  // Without VK_EXT_conditional_rendering, the device skips indirect dispatches with a group count of zero. Each combination of guard word
+  // and group counts has one record.
   if (context->feature("conditionalRendering")) return;
   for (const GuardedDispatch& item : items)
     if (const auto& groups = item.dispatch.groups; !item.is_branch && item.word != kNoWord)
@@ -52,17 +52,17 @@ void GuardedCode::finish(const std::vector<GuardedDispatch>& items, uint32_t wor
   counts_ = Buffer::create(context, records.size() * kGuardCounts);
 }
 
-Dispatch GuardedCode::branch(const GuardedDispatch& item) const {
+Dispatch GuardedCode::make_branch_dispatch(const GuardedDispatch& item) const {
   const auto whole = [](const std::shared_ptr<Buffer>& buffer) { return buffer ? BufferRange{buffer, 0, buffer->bytes()} : BufferRange{}; };
-  const auto number_of = [&](uint32_t word) {  // first record of this word or a later one
+  const auto first_record_from = [&](uint32_t word) {  // index of the first record whose guard word is `word` or higher
     const auto found = record_of_.lower_bound({word, 0, 0, 0});
     return found == record_of_.end() ? static_cast<uint32_t>(record_of_.size()) : found->second;
   };
   const uint32_t words = item.kind == GuardedDispatch::Kind::choice ? 2 : item.kind == GuardedDispatch::Kind::status ? 0 : 1;
-  // any word may change, since inner loops pass the active word on
+  // inner loops pass the active word on, so any word may change
   const bool all = !inner_.empty() && item.kind != GuardedDispatch::Kind::status;
   Dispatch dispatch = item.dispatch;
-  dispatch.kernel = program_.context->attachment<KernelLibrary>()->find(program_.context, "control_flow.comp", Storage::fp32);
+  dispatch.kernel = program_.context->attachment<KernelLibrary>()->get_variant(program_.context, "control_flow.comp", StorageType::fp32);
   StepBuilder builder(dispatch.kernel);
   const std::map<std::string, BufferRange> ranges{{"condition", item.condition},
                                                   {"words", whole(words_)},
@@ -78,8 +78,8 @@ Dispatch GuardedCode::branch(const GuardedDispatch& item) const {
                       .set("enclosing", item.enclosing)
                       .set("next_word", item.to)
                       .set("counter", item.counter)
-                      .set("first_record", all ? 0 : number_of(item.target_word))
-                      .set("end_record", all ? static_cast<uint32_t>(record_of_.size()) : number_of(item.target_word + words))
+                      .set("first_record", all ? 0 : first_record_from(item.target_word))
+                      .set("end_record", all ? static_cast<uint32_t>(record_of_.size()) : first_record_from(item.target_word + words))
                       .groups(1)
                       .build()
                       .push;
@@ -90,7 +90,7 @@ CommandList GuardedCode::record(std::vector<GuardedDispatch> items) const {
   CommandList list(program_.context);
   for (GuardedDispatch& item : items) {
     if (item.is_branch) {
-      list.dispatch(branch(item));
+      list.dispatch(make_branch_dispatch(item));
       continue;
     }
     const auto& groups = item.dispatch.groups;

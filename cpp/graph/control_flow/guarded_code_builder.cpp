@@ -12,16 +12,16 @@ using Kind = GuardedDispatch::Kind;
 
 }  // namespace
 
-void GuardedCodeBuilder::restart() {
-  next_ = {0, kFirstCounterWord + 2 * static_cast<uint32_t>(code_.inner().size()), 0};
+void GuardedCodeBuilder::reset_indices() {
+  next_ = {0, kFirstCounterWord + 2 * static_cast<uint32_t>(code_.inner_loops().size()), 0};
 }
 
-uint32_t GuardedCodeBuilder::words(uint32_t count) {
+uint32_t GuardedCodeBuilder::allocate_words(uint32_t count) {
   return std::exchange(next_.word, next_.word + count);
 }
 
-const RoutineValue& GuardedCodeBuilder::scratch(const TensorDesc& desc) {
-  return code_.scratch(next_.scratch++, desc, pool_);
+const RoutineValue& GuardedCodeBuilder::allocate_scratch(const TensorDesc& desc) {
+  return code_.get_scratch(next_.scratch++, desc, pool_);
 }
 
 GuardedDispatch& GuardedCodeBuilder::add_branch(Kind kind, uint32_t target_word, const std::string& label) {
@@ -37,7 +37,7 @@ void GuardedCodeBuilder::move_guard(uint32_t word, uint32_t to, const std::strin
   item.to = to, item.counter = counter;
 }
 
-void GuardedCodeBuilder::copy(const BufferRange& from, const BufferRange& to, uint32_t word) {
+void GuardedCodeBuilder::add_copy(const BufferRange& from, const BufferRange& to, uint32_t word) {
   for (Dispatch& copy_step : make_copy_dispatches(from, to)) {
     GuardedDispatch& item = items.emplace_back();
     item.dispatch = std::move(copy_step);
@@ -45,37 +45,37 @@ void GuardedCodeBuilder::copy(const BufferRange& from, const BufferRange& to, ui
   }
 }
 
-std::vector<RoutineValue> GuardedCodeBuilder::run(size_t number, std::span<const RoutineValue> inputs,
-                                                  std::span<const RoutineValue> destinations, uint32_t& word) {
-  const Routine& routine = code_.program().routines[number];
+std::vector<RoutineValue> GuardedCodeBuilder::add_routine(size_t routine_index, std::span<const RoutineValue> inputs,
+                                                          std::span<const RoutineValue> destinations, uint32_t& word) {
+  const Routine& routine = code_.program().routines[routine_index];
   std::vector<RoutineValue> values(routine.read_by_host.size());
   std::vector<TensorDesc> descs;
-  for (size_t i = 0; i < inputs.size(); ++i) values[index(routine.inputs[i])] = inputs[i];
-  for (const RoutineConstant& constant : routine.constants) values[index(constant.value)] = {constant.host.desc, constant.range, {}, {}};
+  for (size_t i = 0; i < inputs.size(); ++i) values[to_index(routine.inputs[i])] = inputs[i];
+  for (const RoutineConstant& constant : routine.constants) values[to_index(constant.value)] = {constant.host.desc, constant.range, {}, {}};
   for (const RoutineStep& step : routine.steps) {
     std::vector<RoutineValue> operands, targets;
-    for (const ValueId input : step.inputs) operands.push_back(values[index(input)]);
-    const std::vector<TensorDesc> results = descriptions(step, operands);
+    for (const ValueId input : step.inputs) operands.push_back(values[to_index(input)]);
+    const std::vector<TensorDesc> results = infer_result_descs(step, operands);
     for (size_t j = 0; j < step.outputs.size(); ++j) {
       const auto output = std::ranges::find(routine.outputs, step.outputs[j]);
       const auto position = static_cast<size_t>(output - routine.outputs.begin());
-      targets.push_back(position < destinations.size() ? destinations[position] : scratch(results[j]));
+      targets.push_back(position < destinations.size() ? destinations[position] : allocate_scratch(results[j]));
     }
     if (step.kind == RoutineStep::Kind::region)
-      run_region(step, operands, targets, word);
+      add_region(step, operands, targets, word);
     else if (step.kind == RoutineStep::Kind::while_)
-      run_loop(step, operands, targets, word);
+      add_loop(step, operands, targets, word);
     else
       add_branches(step, operands, targets, word);
-    for (size_t j = 0; j < targets.size(); ++j) values[index(step.outputs[j])] = std::move(targets[j]);
+    for (size_t j = 0; j < targets.size(); ++j) values[to_index(step.outputs[j])] = std::move(targets[j]);
   }
   std::vector<RoutineValue> outputs;
-  for (const ValueId output : routine.outputs) outputs.push_back(values[index(output)]);
+  for (const ValueId output : routine.outputs) outputs.push_back(values[to_index(output)]);
   return outputs;
 }
 
-// Returns the descriptions of a step's results.
-std::vector<TensorDesc> GuardedCodeBuilder::descriptions(const RoutineStep& step, std::span<const RoutineValue> operands) const {
+// Returns the shapes and dtypes of the results of a step.
+std::vector<TensorDesc> GuardedCodeBuilder::infer_result_descs(const RoutineStep& step, std::span<const RoutineValue> operands) const {
   std::vector<TensorDesc> inputs, outputs;
   for (const RoutineValue& value : operands) inputs.push_back(value.desc);
   if (step.kind == RoutineStep::Kind::while_) return {inputs.begin(), inputs.begin() + static_cast<std::ptrdiff_t>(step.carried)};
@@ -87,11 +87,11 @@ std::vector<TensorDesc> GuardedCodeBuilder::descriptions(const RoutineStep& step
   std::vector<ShapeView> shapes;
   for (const TensorDesc& input : inputs) shapes.emplace_back(input.shape);
   const auto compiled = step.region->bind(shapes, {})->compiled();
-  for (const Slot& output : compiled->outputs()) outputs.push_back(*output.desc);
+  for (const TensorSlot& output : compiled->outputs()) outputs.push_back(*output.desc);
   return outputs;
 }
 
-void GuardedCodeBuilder::run_region(const RoutineStep& step, std::span<const RoutineValue> operands, std::span<const RoutineValue> targets,
+void GuardedCodeBuilder::add_region(const RoutineStep& step, std::span<const RoutineValue> operands, std::span<const RoutineValue> targets,
                                     uint32_t word) {
   std::vector<ShapeView> shapes;
   std::vector<BufferRange> read, written;
@@ -107,15 +107,15 @@ void GuardedCodeBuilder::run_region(const RoutineStep& step, std::span<const Rou
 
 void GuardedCodeBuilder::add_branches(const RoutineStep& step, std::span<const RoutineValue> operands,
                                       std::span<const RoutineValue> targets, uint32_t& word) {
-  const uint32_t branch_words = words(2);
+  const uint32_t branch_words = allocate_words(2);
   const bool has_inner_loop = code_.has_loop(step.first) || code_.has_loop(step.second);
   GuardedDispatch& item = add_branch(has_inner_loop ? Kind::split : Kind::choice, has_inner_loop ? word : branch_words, step.node);
   item.enclosing = word, item.to = branch_words, item.condition = operands[0].range;
   uint32_t then = branch_words, otherwise = branch_words + 1;
-  run(step.first, operands.subspan(1), targets, then);
-  run(step.second, operands.subspan(1), targets, otherwise);
+  add_routine(step.first, operands.subspan(1), targets, then);
+  add_routine(step.second, operands.subspan(1), targets, otherwise);
   if (!has_inner_loop) return;
-  word = words(1);
+  word = allocate_words(1);
   move_guard(then, word, step.node);
   move_guard(otherwise, word, step.node);
 }
@@ -127,35 +127,35 @@ void GuardedCodeBuilder::add_loop_iteration(const RoutineStep& step, std::span<c
   std::vector<RoutineValue> values(state.begin(), state.end());
   values.insert(values.end(), invariants.begin(), invariants.end());
   uint32_t word = start;
-  const auto condition = run(step.first, values, {}, word);
+  const auto condition = add_routine(step.first, values, {}, word);
   GuardedDispatch& item = add_branch(Kind::split, word, step.node);
   item.to = body, item.counter = counter, item.condition = condition[0].range;
   word = body;
-  run(step.second, values, other, word);
-  for (size_t i = 0; i < state.size(); ++i) copy(other[i].range, state[i].range, word);
+  add_routine(step.second, values, other, word);
+  for (size_t i = 0; i < state.size(); ++i) add_copy(other[i].range, state[i].range, word);
   move_guard(word, start, step.node);
 }
 
-// Records an inner loop as kInnerCopies copies of an iteration. If it needs more, it continues in the next round.
-void GuardedCodeBuilder::run_loop(const RoutineStep& step, std::span<const RoutineValue> operands, std::span<const RoutineValue> targets,
+// Adds an inner loop as kInnerCopies copies of an iteration. If it needs more iterations, it continues in the next round.
+void GuardedCodeBuilder::add_loop(const RoutineStep& step, std::span<const RoutineValue> operands, std::span<const RoutineValue> targets,
                                   uint32_t& word) {
-  const size_t num_state = step.carried + step.state;
-  const uint32_t start = words(1), body = words(2), counters = kFirstCounterWord + 2 * next_.inner++;
+  const size_t num_states = step.carried + step.state;
+  const uint32_t start = allocate_words(1), body = allocate_words(2), counters = kFirstCounterWord + 2 * next_.inner++;
   std::vector<RoutineValue> state, other;
-  for (size_t i = 0; i < num_state; ++i) {
-    state.push_back(scratch(operands[i].desc));
-    other.push_back(scratch(operands[i].desc));
-    copy(operands[i].range, state[i].range, word);
+  for (size_t i = 0; i < num_states; ++i) {
+    state.push_back(allocate_scratch(operands[i].desc));
+    other.push_back(allocate_scratch(operands[i].desc));
+    add_copy(operands[i].range, state[i].range, word);
   }
   move_guard(word, start, step.node, counters);
   const NextIndices first = next_;
   for (size_t i = 0; i < kInnerCopies; ++i) {
-    // All copies share scratch memory and words: they run one after the other.
+    // The copies run one after the other, so they share scratch memory and guard words.
     next_ = first;
-    add_loop_iteration(step, state, other, operands.subspan(num_state), {start, body, counters + 1});
+    add_loop_iteration(step, state, other, operands.subspan(num_states), {start, body, counters + 1});
   }
   word = body + 1;
-  for (size_t i = 0; i < step.carried; ++i) copy(state[i].range, targets[i].range, word);
+  for (size_t i = 0; i < step.carried; ++i) add_copy(state[i].range, targets[i].range, word);
 }
 
 }  // namespace pumice

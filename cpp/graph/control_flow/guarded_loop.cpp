@@ -8,14 +8,14 @@ namespace {
 
 using Kind = GuardedDispatch::Kind;
 
-// A round of each length is recorded once and kept; these limits bound the size of a recording.
+// Each round length is recorded once and cached; these limits bound the size of a recording.
 constexpr size_t kMaxRoundIterations = 128;    // maximum per round
 constexpr size_t kMaxRoundDispatches = 16384;  // maximum per round
 
 }  // namespace
 
 std::unique_ptr<GuardedLoop> GuardedLoop::create(const ControlFlowProgram& program, const RoutineStep& step,
-                                                 std::span<const RoutineValue> values, HostSlotPool& pool,
+                                                 std::span<const RoutineValue> values, StagingSlotPool& pool,
                                                  const RecordingOptions& options) {
   std::vector<TensorDesc> input_descs;
   for (const RoutineValue& value : values) input_descs.push_back(value.desc);
@@ -25,32 +25,32 @@ std::unique_ptr<GuardedLoop> GuardedLoop::create(const ControlFlowProgram& progr
 }
 
 GuardedLoop::GuardedLoop(const ControlFlowProgram& program, const RoutineStep& step, const RoutineAnalysis& analysis,
-                         std::span<const RoutineValue> values, HostSlotPool& pool, const RecordingOptions& options)
+                         std::span<const RoutineValue> values, StagingSlotPool& pool, const RecordingOptions& options)
     : step_(step),
       code_(program, analysis, options),
       max_iterations_(std::min(kMaxRoundIterations, std::bit_floor(kMaxRoundDispatches / (analysis.dispatches + 1)))) {
-  const size_t num_state = step.carried + step.state;
+  const size_t num_states = step.carried + step.state;
   for (auto& set : states_)
-    for (size_t i = 0; i < num_state; ++i) {
+    for (size_t i = 0; i < num_states; ++i) {
       const TensorDesc desc(values[i].desc.dtype, values[i].desc.shape);
-      RoutineValue& value = set.emplace_back(RoutineValue{desc, {}, pool.take(desc.bytes(), HostSlotUse::device), {}});
+      RoutineValue& value = set.emplace_back(RoutineValue{desc, {}, pool.acquire(desc.bytes(), StagingSlotUse::device), {}});
       value.range = {value.slot->device, 0, desc.bytes()};
     }
-  // Invariants stay in the callers' memory, which may hold other values when the loop is not running.
-  for (size_t i = num_state; i < values.size(); ++i) invariants_.push_back({values[i].desc, values[i].range, {}, {}});
-  make_status(program.context, 2 * code_.inner().size());
+  // Invariants stay in the memory of the caller, which may hold other values while the loop is not running.
+  for (size_t i = num_states; i < values.size(); ++i) invariants_.push_back({values[i].desc, values[i].range, {}, {}});
+  allocate_status(program.context, 2 * code_.inner_loops().size());
   GuardedCodeBuilder first(code_, &pool);
   add_iteration(first, 0, true);
-  code_.finish(first.items, first.words_used(), status_buffer_);
+  code_.allocate_guards(first.items, first.words_used(), status_buffer_);
   zeros_ = Buffer::create(program.context, code_.words()->bytes());
   fill({zeros_, 0, zeros_->bytes()}, 0);
 }
 
-// Adds the code of one iteration. Returns the word that is set at the end of the loop, or kNoWord.
+// Adds the dispatches of one iteration. Returns the guard word that is set at the end of the loop, or kNoWord.
 uint32_t GuardedLoop::add_iteration(GuardedCodeBuilder& builder, size_t set, bool guarded) const {
-  builder.restart();
+  builder.reset_indices();
   if (has_inner_loops()) {
-    const uint32_t body = builder.words(2);
+    const uint32_t body = builder.allocate_words(2);
     builder.add_loop_iteration(step_, states_[0], states_[1], invariants_, {kContinueWord, body, kTripsWord});
     return body + 1;
   }
@@ -58,50 +58,52 @@ uint32_t GuardedLoop::add_iteration(GuardedCodeBuilder& builder, size_t set, boo
   values.insert(values.end(), invariants_.begin(), invariants_.end());
   uint32_t word = guarded ? kContinueWord : kNoWord;
   const auto before = static_cast<std::ptrdiff_t>(builder.items.size());
-  const auto condition = builder.run(step_.first, values, {}, word);
+  const auto condition = builder.add_routine(step_.first, values, {}, word);
   if (guarded)
     builder.add_branch(Kind::loop, kContinueWord, step_.node).condition = condition[0].range;
   else
-    // omits the condition's code but keeps its scratch memory: the body must use the same scratch memory as in guarded rounds
+    // drops the dispatches of the condition but keeps its scratch memory, so that the body uses the same scratch memory as in guarded
+    // rounds
     builder.items.erase(builder.items.begin() + before, builder.items.end());
-  builder.run(step_.second, values, states_[(set + 1) % 2], word);
+  builder.add_routine(step_.second, values, states_[(set + 1) % 2], word);
   return kNoWord;
 }
 
-std::vector<DeviceLoop::Inner> GuardedLoop::inner(uint64_t round) const {
-  std::vector<Inner> all;
-  for (size_t i = 0; i < code_.inner().size(); ++i) all.push_back({code_.inner()[i], status(round)[2 + 2 * i], status(round)[3 + 2 * i]});
+std::vector<DeviceLoop::InnerLoopStatus> GuardedLoop::get_inner_loop_status(uint64_t round) const {
+  std::vector<InnerLoopStatus> all;
+  for (size_t i = 0; i < code_.inner_loops().size(); ++i)
+    all.push_back({code_.inner_loops()[i], status(round)[2 + 2 * i], status(round)[3 + 2 * i]});
   return all;
 }
 
-std::vector<BufferRange> GuardedLoop::entry() const {
+std::vector<BufferRange> GuardedLoop::input_ranges() const {
   std::vector<BufferRange> ranges;
   for (const RoutineValue& value : states_[0]) ranges.push_back(value.range);
   return ranges;
 }
 
-CommandList& GuardedLoop::begin() {
+CommandList& GuardedLoop::get_begin_list() {
   if (!begin_) {
     GuardedCodeBuilder builder(code_, nullptr);
-    builder.copy({zeros_, 0, zeros_->bytes()}, {code_.words(), 0, zeros_->bytes()}, kNoWord);
+    builder.add_copy({zeros_, 0, zeros_->bytes()}, {code_.words(), 0, zeros_->bytes()}, kNoWord);
     builder.add_branch(Kind::begin, kContinueWord, step_.node);
     begin_ = std::make_unique<CommandList>(code_.record(std::move(builder.items)));
   }
   return *begin_;
 }
 
-CommandList& GuardedLoop::round(size_t iterations) {
+CommandList& GuardedLoop::get_round_list(size_t iterations) {
   const auto recording = recorded_.find({true, iterations});
   if (recording != recorded_.end()) return recording->second;
   GuardedCodeBuilder builder(code_, nullptr);
   uint32_t end_word = kNoWord;
   for (size_t i = 0; i < iterations; ++i) end_word = add_iteration(builder, i, true);
   GuardedDispatch& end = builder.add_branch(Kind::status, kContinueWord, step_.node);
-  end.enclosing = end_word, end.counter = 2 * static_cast<uint32_t>(code_.inner().size());
+  end.enclosing = end_word, end.counter = 2 * static_cast<uint32_t>(code_.inner_loops().size());
   return recorded_.try_emplace({true, iterations}, code_.record(std::move(builder.items))).first->second;
 }
 
-CommandList& GuardedLoop::counted_round(size_t iterations) {
+CommandList& GuardedLoop::get_counted_round_list(size_t iterations) {
   const auto recording = recorded_.find({false, iterations});
   if (recording != recorded_.end()) return recording->second;
   GuardedCodeBuilder builder(code_, nullptr);

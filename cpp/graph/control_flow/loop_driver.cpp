@@ -11,28 +11,28 @@
 namespace pumice {
 namespace {
 
-// Maximum duration of a round, since a timeout may be detected one round late. A short round may take longer: with even fewer iterations
-// the host would wait too often.
+// Maximum duration of a round in seconds, since a timeout may be detected one round late. A round of at most kShortRound iterations may
+// take longer, because even fewer iterations would make the host wait too often.
 constexpr double kRoundSeconds = 5e-3, kShortRoundSeconds = 40e-3;
-constexpr size_t kShortRound = 64;      // maximum number of iterations of a short round
-constexpr size_t kMaxCachedLoops = 32;  // maximum number of cached loops
+constexpr size_t kShortRound = 64;  // iterations of a short round
+constexpr size_t kMaxCachedLoops = 32;
 
-// Creates a loop on the device. Returns null if the host has to drive it, because shapes depend on values or change, or an iteration has
-// too many dispatches. `values`: initial values; invariants are read in place.
-std::unique_ptr<DeviceLoop> make_loop(const ControlFlowProgram& program, const RoutineStep& step, std::span<const RoutineValue> values,
-                                      HostSlotPool& pool, const RecordingOptions& options) {
+// Creates a loop that runs on the device. Returns null if the host has to drive it, because shapes depend on values or change, or an
+// iteration has too many dispatches. `values`: initial values; invariants are read in place.
+std::unique_ptr<DeviceLoop> make_device_loop(const ControlFlowProgram& program, const RoutineStep& step,
+                                             std::span<const RoutineValue> values, StagingSlotPool& pool, const RecordingOptions& options) {
   try {
     if (auto loop = ScalarLoop::create(program, step, values, options)) return loop;
     return GuardedLoop::create(program, step, values, pool, options);
-  } catch (const GraphError&) {  // the body, or a branch in it, may never run: if it does, the host reports the error
+  } catch (const GraphError&) {  // the body may never run; if it does, the host reports the error
   } catch (const BindingError&) {
   } catch (const UnsupportedError&) {
   }
   return {};
 }
 
-// Returns the trips of a counting loop, if the host knows its start and limit.
-std::optional<uint64_t> known_trips(const RoutineStep& step, std::span<const RoutineValue> values) {
+// Returns the trip count of a counting loop if the host knows its start and limit.
+std::optional<uint64_t> compute_known_trips(const RoutineStep& step, std::span<const RoutineValue> values) {
   if (!step.counter) return {};
   const auto integer = [](const RoutineValue& value) -> std::optional<int64_t> {
     if (!value.host || value.host->desc.elements() != 1) return {};
@@ -42,10 +42,10 @@ std::optional<uint64_t> known_trips(const RoutineStep& step, std::span<const Rou
   };
   const auto start = integer(values[step.counter->counter]);
   const auto end = step.counter->limit_value ? integer(values[*step.counter->limit_value]) : std::optional(step.counter->limit);
-  return start && end ? step.counter->trips(*start, *end) : std::nullopt;
+  return start && end ? step.counter->count_trips(*start, *end) : std::nullopt;
 }
 
-// Returns the largest allowed round length, at most `requested`. Powers of two limit the number of different recordings.
+// Returns the number of iterations of the next round, at most `requested`. Powers of two limit the number of different recordings.
 size_t limit_iterations(const DeviceLoop& device, size_t requested) {
   const size_t shortest = device.min_iterations();
   size_t longest = std::clamp(requested, shortest, device.max_iterations());
@@ -56,8 +56,8 @@ size_t limit_iterations(const DeviceLoop& device, size_t requested) {
 
 }  // namespace
 
-// Returns a cached or new loop for such values; null if the host has to drive it.
-DeviceLoop* LoopDriver::find(const RoutineStep& step, std::span<const RoutineValue> values) {
+// Returns a cached or new device loop for these values; null if the host has to drive it.
+DeviceLoop* LoopDriver::find_or_create_loop(const RoutineStep& step, std::span<const RoutineValue> values) {
   const size_t num_state = step.carried + step.state;
   const auto matches = [&](const CachedLoop& cached) {
     if (cached.step != &step) return false;
@@ -77,20 +77,20 @@ DeviceLoop* LoopDriver::find(const RoutineStep& step, std::span<const RoutineVal
     added.shapes.push_back(values[i].desc.shape);
     if (i >= num_state) added.memory.push_back(values[i].range.buffer->id());
   }
-  added.loop =
-      session_.with_loop_clock_paused([&] { return make_loop(program_, step, values, session_.pool(), session_.recordings().options()); });
+  added.loop = session_.with_loop_clock_paused(
+      [&] { return make_device_loop(program_, step, values, session_.pool(), session_.recordings().options()); });
   if (cache_.size() > kMaxCachedLoops) cache_.pop_back();
   return cache_.front().loop.get();
 }
 
-void LoopDriver::submit(CommandList& list, size_t iterations) {
+void LoopDriver::submit_round(CommandList& list, size_t iterations) {
   session_.submit(list);
-  rounds_.push_back({session_.last()->id(), iterations, Clock::now()});
+  rounds_.push_back({session_.last_submission()->id(), iterations, Clock::now()});
 }
 
-// Waits for the first round. The device started it after its submission and the end of the previous round.
-void LoopDriver::finish(DeviceLoop& device) {
-  const Round round = rounds_.front();
+// Waits for the oldest round and measures its time: it began after its submission and the end of the previous round.
+void LoopDriver::wait_for_oldest_round(DeviceLoop& device) {
+  const InFlightRound round = rounds_.front();
   rounds_.pop_front();
   session_.wait_for(round.id);
   ++session_.report.host_syncs;
@@ -102,9 +102,9 @@ void LoopDriver::finish(DeviceLoop& device) {
 
 std::optional<std::vector<RoutineValue>> LoopDriver::run(const RoutineStep& step, std::span<const RoutineValue> values,
                                                          const std::vector<bool>& read_by_host, LoopReports& reports) {
-  DeviceLoop* device = find(step, values);
+  DeviceLoop* device = find_or_create_loop(step, values);
   if (!device) return {};
-  const auto known = known_trips(step, values);
+  const auto known = compute_known_trips(step, values);
   const bool counted = known && device->has_counted_rounds();
   const uint64_t syncs_before = session_.report.host_syncs;
   LoopReport& report = reports[&step];
@@ -114,10 +114,10 @@ std::optional<std::vector<RoutineValue>> LoopDriver::run(const RoutineStep& step
   entered_ = session_.loop_clock();
   if (known == 0u) return std::vector<RoutineValue>(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(step.carried));
   std::vector<std::pair<BufferRange, BufferRange>> entry, exit;
-  const auto targets = device->entry();
+  const auto targets = device->input_ranges();
   for (size_t i = 0; i < targets.size(); ++i) entry.push_back({values[i].range, targets[i]});
-  session_.submit(session_.recordings().copies(entry));
-  const uint64_t trips = counted ? run_counted(step, *device, *known) : iterate(step, *device, reports);
+  session_.submit(session_.recordings().get_copy_recording(entry));
+  const uint64_t trips = counted ? run_counted(step, *device, *known) : run_until_done(step, *device, reports);
   device->last_trips = trips;
   report.trips += trips;
   report.host_syncs += session_.report.host_syncs - syncs_before;
@@ -126,58 +126,58 @@ std::optional<std::vector<RoutineValue>> LoopDriver::run(const RoutineStep& step
   for (size_t i = 0; i < step.carried; ++i) {
     const BufferRange last = device->result(i, trips);
     const RoutineValue& result =
-        results.emplace_back(session_.make_value(values[i].desc, read_by_host[i] ? HostSlotUse::readback : HostSlotUse::device));
+        results.emplace_back(session_.allocate_value(values[i].desc, read_by_host[i] ? StagingSlotUse::readback : StagingSlotUse::device));
     exit.push_back({last, result.range});
     if (read_by_host[i] && result.slot->is_copied()) exit.push_back({last, {result.slot->host, 0, last.bytes}});
   }
-  session_.submit(session_.recordings().copies(exit));
+  session_.submit(session_.recordings().get_copy_recording(exit));
   return results;
 }
 
-// Runs only the body, a known number of times.
+// Runs the body `trips` times without evaluating the condition.
 uint64_t LoopDriver::run_counted(const RoutineStep& step, DeviceLoop& device, uint64_t trips) {
   size_t requested = device.last_trips > 0 ? device.max_iterations() : device.min_iterations();
   for (uint64_t done = 0; done < trips; requested = std::min(requested * 2, device.max_iterations())) {
-    if (session_.is_loop_over(entered_)) session_.fail_loop(step.node, done);
-    session_.check_time(step.node);
+    if (session_.is_loop_timed_out(entered_)) session_.throw_loop_timeout(step.node, done);
+    session_.check_timeout(step.node);
     size_t iterations = limit_iterations(device, requested);
     while (iterations > trips - done) iterations /= 2;
-    submit(session_.with_loop_clock_paused([&]() -> CommandList& { return device.counted_round(iterations); }), iterations);
+    submit_round(session_.with_loop_clock_paused([&]() -> CommandList& { return device.get_counted_round_list(iterations); }), iterations);
     done += iterations;
-    if (rounds_.size() > 2) finish(device);
+    if (rounds_.size() > 2) wait_for_oldest_round(device);
   }
   return trips;
 }
 
-uint64_t LoopDriver::iterate(const RoutineStep& step, DeviceLoop& device, LoopReports& reports) {
-  session_.submit(device.begin());
-  uint64_t ended = 0, trips = 0, recorded = 0;  // number of finished rounds, their iterations, and iterations of all submitted rounds
-  // A loop that has run before starts with a round long enough for its last trip count.
+uint64_t LoopDriver::run_until_done(const RoutineStep& step, DeviceLoop& device, LoopReports& reports) {
+  session_.submit(device.get_begin_list());
+  uint64_t ended = 0, trips = 0, recorded = 0;  // finished rounds, their iterations, and the iterations of all submitted rounds
+  // If the loop has run before, start with a round long enough for its last trip count.
   size_t requested = std::bit_ceil(std::min<uint64_t>(device.last_trips + 1, device.max_iterations()));
   for (;;) {
-    // The first round may be the whole loop, so the second waits for its result; later, two rounds are in flight.
+    // The first round may complete the loop, so the second waits for its result. Later, two rounds are in flight.
     while (rounds_.size() < (ended > 0 ? 2 : 1)) {
       const size_t iterations = limit_iterations(device, requested);
       requested = iterations * 2;
-      submit(session_.with_loop_clock_paused([&]() -> CommandList& { return device.round(iterations); }), iterations);
+      submit_round(session_.with_loop_clock_paused([&]() -> CommandList& { return device.get_round_list(iterations); }), iterations);
       recorded += iterations;
     }
-    finish(device);
+    wait_for_oldest_round(device);
     // The device counts modulo 2^32; the difference is correct across an overflow.
     trips += static_cast<uint32_t>(device.trips(ended) - static_cast<uint32_t>(trips));
-    const bool goes_on = device.goes_on(ended++);
-    if (session_.is_loop_over(entered_) && (goes_on || (*session_.limits().loop_seconds == 0 && trips > 0)))
-      session_.fail_loop(step.node, trips);
-    if (!goes_on) {
+    const bool continues = device.continues_after(ended++);
+    if (session_.is_loop_timed_out(entered_) && (continues || (*session_.limits().loop_seconds == 0 && trips > 0)))
+      session_.throw_loop_timeout(step.node, trips);
+    if (!continues) {
       if (device.kind() == "device") reports[&step].wasted += recorded - trips;
-      for (const DeviceLoop::Inner& inner : device.inner(ended - 1)) {
+      for (const DeviceLoop::InnerLoopStatus& inner : device.get_inner_loop_status(ended - 1)) {
         LoopReport& report = reports[inner.step];
         report.node = inner.step->node, report.kind = "device";
         report.entries += inner.entries, report.trips += inner.trips;
       }
       return trips;
     }
-    session_.check_time(step.node);
+    session_.check_timeout(step.node);
   }
 }
 

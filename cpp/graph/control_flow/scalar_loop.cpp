@@ -16,14 +16,14 @@ ScalarLoop::ScalarLoop(const ControlFlowProgram& program, const RoutineStep& ste
       label_(step.node),
       values_(values),
       options_(options),
-      kernel_(context_->attachment<KernelLibrary>()->find(context_, "scalar_loop.comp", Storage::fp32, *step.scalar)),
+      kernel_(context_->attachment<KernelLibrary>()->get_variant(context_, "scalar_loop.comp", StorageType::fp32, *step.scalar)),
       words_(Buffer::create(context_, (values + 2) * sizeof(uint32_t))),
       zeros_(Buffer::create(context_, 2 * sizeof(uint32_t))),
       begin_(context_) {
   fill({zeros_, 0, zeros_->bytes()}, 0);
   begin_.copy({zeros_, 0, zeros_->bytes()}, {words_, values * sizeof(uint32_t), zeros_->bytes()});
   begin_.commit(options);
-  make_status(context_, 0);
+  allocate_status(context_, 0);
 }
 
 std::unique_ptr<ScalarLoop> ScalarLoop::create(const ControlFlowProgram& program, const RoutineStep& step,
@@ -39,13 +39,13 @@ size_t ScalarLoop::max_iterations() const {
   return kMaxSteps;
 }
 
-std::vector<BufferRange> ScalarLoop::entry() const {
+std::vector<BufferRange> ScalarLoop::input_ranges() const {
   std::vector<BufferRange> ranges;
-  for (size_t i = 0; i < values_; ++i) ranges.push_back(word(i));
+  for (size_t i = 0; i < values_; ++i) ranges.push_back(get_word_range(i));
   return ranges;
 }
 
-CommandList& ScalarLoop::round(size_t iterations) {
+CommandList& ScalarLoop::get_round_list(size_t iterations) {
   const auto found = rounds_.find(iterations);
   if (found != rounds_.end()) return found->second;
   Step step = StepBuilder(kernel_).bind("words", {}).bind("status", {}).set("steps", iterations).groups(1).build();

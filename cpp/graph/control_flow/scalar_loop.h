@@ -1,4 +1,4 @@
-// A loop whose state is a few 32-bit scalars: one dispatch runs thousands of iterations in a single kernel.
+// A loop on a few 32-bit scalars: one dispatch of a single kernel runs thousands of iterations.
 #pragma once
 
 #include <map>
@@ -12,29 +12,29 @@ namespace pumice {
 
 class ScalarLoop : public DeviceLoop {
  public:
-  // Creates the loop; null if it has no macros, or a value has more than one element.
+  // Returns null if the step has no macros, or a value has more than one element.
   static std::unique_ptr<ScalarLoop> create(const ControlFlowProgram& program, const RoutineStep& step,
                                             std::span<const RoutineValue> values, const RecordingOptions& options);
   std::string_view kind() const override { return "kernel"; }
-  std::vector<BufferRange> entry() const override;
-  CommandList& begin() override { return begin_; }
-  CommandList& round(size_t iterations) override;
+  std::vector<BufferRange> input_ranges() const override;
+  CommandList& get_begin_list() override { return begin_; }
+  CommandList& get_round_list(size_t iterations) override;
   size_t min_iterations() const override;
   size_t max_iterations() const override;
-  BufferRange result(size_t i, uint64_t) const override { return word(i); }
+  BufferRange result(size_t i, uint64_t) const override { return get_word_range(i); }
 
  private:
   ScalarLoop(const ControlFlowProgram& program, const RoutineStep& step, size_t values, const RecordingOptions& options);
-  BufferRange word(size_t i) const { return {words_, i * sizeof(uint32_t), sizeof(uint32_t)}; }
+  BufferRange get_word_range(size_t i) const { return {words_, i * sizeof(uint32_t), sizeof(uint32_t)}; }
 
   std::shared_ptr<Context> context_;
   std::string label_;
   size_t values_;
   RecordingOptions options_;
   std::shared_ptr<const KernelVariant> kernel_;
-  std::shared_ptr<Buffer> words_, zeros_;  // words: the values, trips, rounds
+  std::shared_ptr<Buffer> words_, zeros_;  // words_: the values, trips, rounds
   CommandList begin_;
-  std::map<size_t, CommandList> rounds_;  // lists by number of iterations
+  std::map<size_t, CommandList> rounds_;  // keyed by number of iterations
 };
 
 }  // namespace pumice

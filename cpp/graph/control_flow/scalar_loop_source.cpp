@@ -17,7 +17,7 @@ bool is_scalar(DType dtype) {
   return contains(set_of(DType::bool_, DType::int32, DType::uint32, DType::float32), dtype);
 }
 
-// Converts a word to a value of this type, and back.
+// Returns the GLSL expression that converts a uint32 word to a value of this type.
 std::string decode_word(const std::string& word, DType dtype) {
   switch (dtype) {
     case DType::bool_:
@@ -37,85 +37,86 @@ std::string encode_word(const std::string& value, DType dtype) {
                                    : "uint(" + value + ")";
 }
 
-std::string literal(const HostTensor& constant) {
+std::string make_literal(const HostTensor& constant) {
   uint32_t word = 0;
   std::copy_n(constant.data, constant.desc.element_bytes(), reinterpret_cast<std::byte*>(&word));
   return decode_word(std::to_string(word) + "u", constant.desc.dtype);
 }
 
-// The statements of one graph, with given names for its inputs.
-class ScalarSource {
+// Generates GLSL statements for one graph, given GLSL names for its inputs.
+class ScalarCodeGenerator {
  public:
-  // `prefix`: prefix of the generated variables' names.
-  ScalarSource(const Graph& graph, std::string prefix, const std::vector<std::string>& inputs)
+  // `prefix`: prefix of the generated variable names.
+  ScalarCodeGenerator(const Graph& graph, std::string prefix, const std::vector<std::string>& inputs)
       : graph_(graph), prefix_(std::move(prefix)), names_(graph.values().size()) {
-    for (size_t i = 0; i < inputs.size(); ++i) names_[index(graph.inputs()[i])] = inputs[i];
+    for (size_t i = 0; i < inputs.size(); ++i) names_[to_index(graph.inputs()[i])] = inputs[i];
   }
 
-  bool write() {
+  bool generate() {
     if (graph_.nodes().size() > kMaxScalarNodes) return false;
     for (const GraphValue& value : graph_.values())
       if (!is_scalar(value.dtype) || (value.constant && value.constant->desc.shape != Shape{1} && value.constant->desc.rank() != 0))
         return false;
-    return std::ranges::all_of(graph_.nodes(), [&](const GraphNode& node) { return add(node); });
+    return std::ranges::all_of(graph_.nodes(), [&](const GraphNode& node) { return add_node(node); });
   }
 
   std::string statements;
 
-  const std::string& output(size_t j) const { return names_[index(graph_.outputs()[j].second)]; }
+  const std::string& get_output_variable(size_t j) const { return names_[to_index(graph_.outputs()[j].second)]; }
 
  private:
-  const std::string& name_of(ValueId id) {
-    std::string& known = names_[index(id)];
-    if (known.empty()) known = declare(graph_.value(id).dtype, literal(*graph_.value(id).constant));
+  const std::string& get_variable_name(ValueId id) {
+    std::string& known = names_[to_index(id)];
+    if (known.empty()) known = declare_variable(graph_.value(id).dtype, make_literal(*graph_.value(id).constant));
     return known;
   }
 
-  std::string declare(DType dtype, const std::string& value) {
+  std::string declare_variable(DType dtype, const std::string& value) {
     std::string variable = prefix_ + std::to_string(next_++);
-    const std::string qualifier = dtype == DType::float32 ? "precise " : "const ";  // each operation rounds separately
-    statements += qualifier + std::string(glsl_name(expr_type(dtype))) + " " + variable + " = " + value + "; ";
+    const std::string qualifier =
+        dtype == DType::float32 ? "precise " : "const ";  // `precise`: each operation rounds separately, without fused multiply-add
+    statements += qualifier + std::string(glsl_type_name(to_expr_type(dtype))) + " " + variable + " = " + value + "; ";
     return variable;
   }
 
-  bool add(const GraphNode& node) {
+  bool add_node(const GraphNode& node) {
     if (node.control || node.outputs.size() != 1) return false;
     const GraphValue& output_value = graph_.value(node.outputs[0]);
     if (node.row->forwards == ForwardedInput::tensor) {
-      names_[index(node.outputs[0])] = name_of(node.inputs[0]);
+      names_[to_index(node.outputs[0])] = get_variable_name(node.inputs[0]);
       return true;
     }
-    if (node.row->skeleton != Skeleton::map || node.row->expression.empty() || node.row->host_inputs != 0) return false;
+    if (node.row->skeleton != KernelKind::map || node.row->expression.empty() || node.row->host_inputs != 0) return false;
     std::vector<bool> present;
     std::map<std::string, Expression> operands;
     std::map<std::string, ExprType> types;
-    const auto roles = elementwise_input_names(*node.row, node.inputs.size());
+    const auto roles = get_elementwise_input_names(*node.row, node.inputs.size());
     for (size_t k = 0; k < node.inputs.size(); ++k) {
       present.push_back(node.inputs[k] != kAbsent);
       if (!present[k]) continue;
-      const std::string& name = name_of(node.inputs[k]);
+      const std::string& name = get_variable_name(node.inputs[k]);
       operands.emplace(roles[k], Expression::name(name));
-      types[name] = expr_type(graph_.value(node.inputs[k]).dtype);
+      types[name] = to_expr_type(graph_.value(node.inputs[k]).dtype);
     }
     ExprType type = ExprType::f32;
     std::string text;
     try {
-      text = elementwise_expression(*node.row, node.attributes, present).substitute(operands).glsl(types, &type);
+      text = make_elementwise_expression(*node.row, node.attributes, present).substitute(operands).to_glsl(types, &type);
     } catch (const Error&) {
       return false;  // incompatible types
     }
-    if (type != expr_type(output_value.dtype)) return false;
-    names_[index(node.outputs[0])] = declare(output_value.dtype, text);
+    if (type != to_expr_type(output_value.dtype)) return false;
+    names_[to_index(node.outputs[0])] = declare_variable(output_value.dtype, text);
     return true;
   }
 
   const Graph& graph_;
   std::string prefix_;
-  std::vector<std::string> names_;  // name of each value
+  std::vector<std::string> names_;  // GLSL variable of each value
   size_t next_ = 0;
 };
 
-std::string concatenate(const std::vector<std::string>& strings) {
+std::string join_strings(const std::vector<std::string>& strings) {
   std::string text;
   for (const std::string& string_part : strings) text += string_part;
   return text;
@@ -123,28 +124,29 @@ std::string concatenate(const std::vector<std::string>& strings) {
 
 }  // namespace
 
-std::optional<Macros> scalar_loop_macros(const ControlFlow& flow) {
+std::optional<Macros> make_scalar_loop_macros(const ControlFlow& flow) {
   std::vector<std::string> names, load, store, next;
   const Graph& body = *flow.second;
   for (size_t i = 0; i < body.inputs().size(); ++i) names.push_back("s" + std::to_string(i));
-  ScalarSource condition(*flow.first, "c", names), steps(body, "n", names);
-  if (!condition.write() || !steps.write()) return {};
+  ScalarCodeGenerator condition(*flow.first, "c", names), steps(body, "n", names);
+  if (!condition.generate() || !steps.generate()) return {};
   for (size_t i = 0; i < names.size(); ++i) {
     const DType dtype = body.value(body.inputs()[i]).dtype;
     const std::string word = "words[" + std::to_string(i) + "]";
-    load.push_back(std::string(glsl_name(expr_type(dtype))) + " " + names[i] + " = " + decode_word(word, dtype) + "; ");
+    load.push_back(std::string(glsl_type_name(to_expr_type(dtype))) + " " + names[i] + " = " + decode_word(word, dtype) + "; ");
     if (i >= flow.carried + flow.state) continue;
-    // Copies all next values before assigning them, because the next value of one variable may be the current value of another.
+    // Computes all next values before assigning any, because a next value may depend on the current value of another variable.
     const std::string temporary = "h" + std::to_string(i);
-    next.push_back("const " + std::string(glsl_name(expr_type(dtype))) + " " + temporary + " = " + steps.output(i) + "; ");
+    next.push_back("const " + std::string(glsl_type_name(to_expr_type(dtype))) + " " + temporary + " = " + steps.get_output_variable(i) +
+                   "; ");
     store.push_back(word + " = " + encode_word(names[i], dtype) + "; ");
   }
   for (size_t i = 0; i < store.size(); ++i) next.push_back(names[i] + " = h" + std::to_string(i) + "; ");
   return Macros{{"VALUES", std::to_string(names.size()) + "u"},
-                {"LOAD", concatenate(load)},
-                {"CONDITION", condition.statements + "continues = " + condition.output(0) + ";"},
-                {"BODY", steps.statements + concatenate(next)},
-                {"STORE", concatenate(store)}};
+                {"LOAD", join_strings(load)},
+                {"CONDITION", condition.statements + "continues = " + condition.get_output_variable(0) + ";"},
+                {"BODY", steps.statements + join_strings(next)},
+                {"STORE", join_strings(store)}};
 }
 
 }  // namespace pumice

@@ -1,4 +1,4 @@
-// GLSL source of a loop over a few 32-bit scalars.
+// Generates GLSL for a loop over a few 32-bit scalars.
 #pragma once
 
 #include <optional>
@@ -8,8 +8,8 @@
 
 namespace pumice {
 
-// Returns the macros that make scalar_loop.comp run this loop; nullopt if a node is not an elementwise operator on scalars, or has a dtype
-// that is neither 32 bits wide nor bool. Independent of shapes, which are checked when the loop is entered.
-std::optional<Macros> scalar_loop_macros(const ControlFlow& flow);
+// Returns the macros for scalar_loop.comp that run this loop; nullopt if a node is not an elementwise operator on scalars, or a dtype is
+// neither bool nor 32 bits wide. Shapes are checked when the loop is entered.
+std::optional<Macros> make_scalar_loop_macros(const ControlFlow& flow);
 
 }  // namespace pumice

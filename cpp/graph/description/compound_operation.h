@@ -1,5 +1,4 @@
-// Operations that a graph accepts by name but that have no entry in the operator table: each expands to several nodes, or stays one late
-// node until shapes are known.
+// Operations that are not in the operator table: each expands to several nodes, or stays one deferred node until shapes are known.
 #pragma once
 
 #include <string>
@@ -18,13 +17,13 @@ struct CompoundOutput {
   Quantization quantization;
 };
 
-// Element type and parameters of an output, independent of its rank.
+// Dtype and quantization parameters of an output; they do not depend on its rank.
 struct DeferredOutput {
   DType dtype;
   Quantization quantization;
 };
 
-// Thrown if an expansion requires a rank or size that is unknown.
+// Thrown if an expansion needs a rank or size that is unknown.
 class UnknownShapeError : public UnsupportedError {
  public:
   using UnsupportedError::UnsupportedError;
@@ -34,17 +33,17 @@ class CompoundOperation {
  public:
   virtual ~CompoundOperation() = default;
   virtual std::string_view name() const = 0;
-  // Adds the nodes and returns the operation's outputs. `declared`: the attributes that the caller gave. Throws GraphError if the operands
-  // are invalid, UnsupportedError if they are not supported, UnknownShapeError if the operation has to become a late node.
+  // Adds the nodes and returns the operation's outputs. `declared`: attributes passed by the caller. Throws GraphError if the operands are
+  // invalid, UnsupportedError if they are not supported, UnknownShapeError if the operation has to become a deferred node.
   virtual std::vector<CompoundOutput> expand(Graph& graph, const std::string& node, const std::vector<ValueId>& operands,
                                              const Attributes& declared) const = 0;
-  // Returns the operator definition of a late node: the operation's name and its host-read inputs. It has no shape rule and is never
+  // Returns the operator row of a deferred node: the name of the operation and its host-read inputs. It has no shape rule and is never
   // lowered.
   virtual const OperatorRow& deferred_row() const = 0;
-  // Returns the outputs of a late node. Throws for errors that do not depend on rank.
+  // Returns the outputs of a deferred node. Throws for errors that do not depend on ranks.
   virtual std::vector<DeferredOutput> infer_deferred_outputs(const Graph& graph, const std::string& node,
                                                              const std::vector<ValueId>& operands, const Attributes& declared) const = 0;
-  // Infers the shapes of a late node's outputs; returns false if an input shape is unknown. Throws GraphError if the inputs are invalid,
+  // Infers the output shapes of a deferred node; returns false if an input shape is unknown. Throws GraphError if the inputs are invalid,
   // UnsupportedError if they are not supported.
   virtual bool infer_deferred_shapes(const Graph& graph, const GraphNode& node, ShapeInference& known) const = 0;
 };

@@ -10,25 +10,26 @@
 namespace pumice {
 namespace {
 
-void check_shape(const std::string& name, const Shape& declared, const Shape& actual) {
+void check_declared_shape(const std::string& name, const Shape& declared, const Shape& actual) {
   bool fits = declared.size() == actual.size();
   for (size_t axis = 0; fits && axis < actual.size(); ++axis)
     fits = declared[axis] == kUnknownSize || actual[axis] == kUnknownSize || declared[axis] == actual[axis];
-  if (!fits) throw GraphError(name, "the output is declared of shape " + shape_text(declared) + "; its value is of " + shape_text(actual));
+  if (!fits)
+    throw GraphError(name, "the output is declared of shape " + format_shape(declared) + "; its value is of " + format_shape(actual));
 }
 
-struct ShapeCheck : NodeCheck {
-  ShapeCheck(std::string output, Shape declared) : name(std::move(output)), shape(std::move(declared)) {}
+struct DeclaredShapeCheck : NodeCheck {
+  DeclaredShapeCheck(std::string output, Shape declared) : name(std::move(output)), shape(std::move(declared)) {}
   void check(std::span<const TensorDesc* const> inputs, std::span<const HostTensor* const>) const override {
-    if (inputs[0]) check_shape(name, shape, inputs[0]->shape);
+    if (inputs[0]) check_declared_shape(name, shape, inputs[0]->shape);
   }
-  std::vector<size_t> unread_lists(size_t) const override { return {}; }
+  std::vector<size_t> find_inputs_checked_per_call(size_t) const override { return {}; }
 
   std::string name;
   Shape shape;
 };
 
-void check_type(const std::string& name, const GraphValue& value, const DeclaredOutput& declared) {
+void check_declared_type(const std::string& name, const GraphValue& value, const DeclaredOutput& declared) {
   if (declared.dtype && *declared.dtype != value.dtype)
     throw GraphError(name, "the output is declared of " + std::string(pumice::name(*declared.dtype)) + "; its value is of " +
                                std::string(pumice::name(value.dtype)));
@@ -45,12 +46,13 @@ void check_type(const std::string& name, const GraphValue& value, const Declared
 ValueId apply_declared_output(Graph& graph, const std::string& name, ValueId value, const DeclaredOutput& declared) {
   const GraphValue& actual = graph.value(value);
   const std::string output = name.empty() ? actual.name : name;
-  check_type(output, actual, declared);
+  check_declared_type(output, actual, declared);
   if (!declared.shape) return value;
-  if (actual.shape) check_shape(output, *declared.shape, *actual.shape);
+  if (actual.shape) check_declared_shape(output, *declared.shape, *actual.shape);
   if (actual.is_known()) return value;
-  const ValueId checked_value = graph.add_check(std::make_shared<const ShapeCheck>(output, *declared.shape), {value}, output + "/Require");
-  for (const ValueId id : {value, checked_value}) graph.refine(id, *declared.shape);
+  const ValueId checked_value =
+      graph.add_check(std::make_shared<const DeclaredShapeCheck>(output, *declared.shape), {value}, output + "/Require");
+  for (const ValueId id : {value, checked_value}) graph.refine_shape(id, *declared.shape);
   return checked_value;
 }
 

@@ -1,4 +1,4 @@
-// Outputs of a graph may be declared by its author, in addition to what inference finds.
+// Declarations of graph outputs by the author of the graph, checked against shape inference.
 #pragma once
 
 #include <optional>
@@ -9,15 +9,15 @@
 namespace pumice {
 
 struct DeclaredOutput {
-  std::optional<Shape> shape;  // kUnknownSize: any size
+  std::optional<Shape> shape;  // kUnknownSize matches any size
   std::optional<DType> dtype;
-  Quantization quantization;  // empty: any
+  Quantization quantization;  // empty matches any quantization
 
   bool is_empty() const { return !shape && !dtype && quantization.scale.empty() && !quantization.zero_point; }
 };
 
-// Returns the value to use as the output: `value`, or, if its shape is not known yet, a node that passes it on and checks it at binding.
-// Declared sizes count as known from then on. Throws GraphError, naming the output, if the declaration contradicts known facts.
+// Returns the value to use as the output: `value` itself or, if its shape is not known yet, the output of a node that checks it at binding.
+// Declared sizes count as known from then on. Throws GraphError naming the output if the declaration contradicts known facts.
 ValueId apply_declared_output(Graph& graph, const std::string& name, ValueId value, const DeclaredOutput& declared);
 
 }  // namespace pumice

@@ -9,34 +9,31 @@ namespace pumice {
 namespace {
 
 constexpr std::array kFusions = {
-    FusionKind{"integer_products", "Conv and MatMul between DequantizeLinear and QuantizeLinear become products of integers."},
-    FusionKind{"block_products",
-               "Products with weights of 4 or 8 bits in blocks read them as they are stored, and normalise what they multiply."},
-    FusionKind{"batch_normalization", "BatchNormalization becomes part of the weights of the convolution before it."},
-    FusionKind{"crop", "A Slice that takes constant borders off what a ConvTranspose makes becomes a part of its pads."},
-    FusionKind{
-        "attention",
-        "Products, scale, mask and Softmax become one attention, with the transpositions around it; rotary embedding and caches one node."},
-    FusionKind{"gelu", "Gelu written out, by Erf or by Tanh."},
-    FusionKind{"swish", "x * Sigmoid(alpha * x)."},
-    FusionKind{"layer_normalization", "LayerNormalization written out."},
-    FusionKind{"rms_normalization", "RMSNormalization written out."},
-    FusionKind{"recurrent", "LSTM, GRU and RNN of both directions read and make their states and results apart for each, or side by side."},
-    FusionKind{"bias", "A number for each column is added by the product itself."},
-    FusionKind{"epilogue", "Maps of one varying operand are applied by the kernel that makes it, before it stores."},
-    FusionKind{
-        "residual",
-        "A second tensor is added, or otherwise mapped with the result, by the product, convolution or normalization that stores; or a "
-        "second product is."},
-    FusionKind{"pooling", "The largest elements of windows that lie side by side are found by the convolution that makes these."},
-    FusionKind{"softmax", "Softmax of a matrix of few columns is made by the product that makes these."},
-    FusionKind{"elementwise", "Maps of maps become one map."},
+    FusionDescription{"qlinear", "Conv and MatMul between DequantizeLinear and QuantizeLinear become int8 GEMMs."},
+    FusionDescription{"block_quant", "A MatMul reads its block-quantised 4- or 8-bit weights as stored, and applies the RMSNorm of its input."},
+    FusionDescription{"batch_normalization", "BatchNormalization is folded into the weights of the convolution before it."},
+    FusionDescription{"crop", "A Slice that crops the output of a ConvTranspose becomes part of its pads."},
+    FusionDescription{"attention",
+                      "MatMul, scale, mask and Softmax become one attention, including transposes; rotary embedding and KV caches one node."},
+    FusionDescription{"gelu", "Gelu written with Erf or Tanh becomes one node."},
+    FusionDescription{"swish", "x * Sigmoid(alpha * x) becomes one node."},
+    FusionDescription{"layer_normalization", "LayerNormalization written with primitive operators becomes one node."},
+    FusionDescription{"rms_normalization", "RMSNormalization written with primitive operators becomes one node."},
+    FusionDescription{"recurrent", "Bidirectional LSTM, GRU and RNN read and write the states of each direction, separate or concatenated."},
+    FusionDescription{"bias", "A per-column bias is added by the GEMM."},
+    FusionDescription{"epilogue", "Elementwise operators on one varying operand run in the epilogue of the kernel that computes it."},
+    FusionDescription{"residual",
+                      "A second tensor, or a second GEMM, is added or otherwise combined in the epilogue of a GEMM, convolution or "
+                      "normalization."},
+    FusionDescription{"pooling", "A convolution computes the MaxPool of its output if the windows do not overlap."},
+    FusionDescription{"softmax", "A GEMM with few columns computes the Softmax of its rows."},
+    FusionDescription{"elementwise", "Chains of elementwise operators become one kernel."},
 };
 static_assert(kFusions.size() == static_cast<size_t>(Fusion::elementwise) + 1);
 
 }  // namespace
 
-std::span<const FusionKind> fusions() {
+std::span<const FusionDescription> list_fusions() {
   return kFusions;
 }
 
@@ -48,13 +45,13 @@ FusionSet FusionSet::all() {
   return FusionSet((uint32_t{1} << kFusions.size()) - 1);
 }
 
-FusionSet FusionSet::named(const std::vector<std::string>& names) {
+FusionSet FusionSet::from_names(const std::vector<std::string>& names) {
   uint32_t bits = 0;
   for (const std::string& name : names) {
-    const auto match = std::ranges::find(kFusions, name, &FusionKind::name);
+    const auto match = std::ranges::find(kFusions, name, &FusionDescription::name);
     if (match == kFusions.end()) {
       std::string all;
-      for (const FusionKind& kind : kFusions) all += (all.empty() ? "" : ", ") + std::string(kind.name);
+      for (const FusionDescription& kind : kFusions) all += (all.empty() ? "" : ", ") + std::string(kind.name);
       throw Error("fuse: the names of fusions expected, " + all + "; given '" + name + "'");
     }
     bits |= uint32_t{1} << (match - kFusions.begin());

@@ -1,4 +1,4 @@
-// Fusions of several nodes by graph passes, by name: each can be disabled.
+// Fusions performed by graph passes. Each has a name and can be disabled.
 #pragma once
 
 #include <cstdint>
@@ -9,10 +9,10 @@
 
 namespace pumice {
 
-// In the order of fusions().
+// In the order of list_fusions().
 enum class Fusion : uint8_t {
-  integer_products,
-  block_products,
+  qlinear,
+  block_quant,
   batch_normalization,
   crop,
   attention,
@@ -29,18 +29,18 @@ enum class Fusion : uint8_t {
   elementwise
 };
 
-struct FusionKind {
+struct FusionDescription {
   std::string_view name, summary;
 };
-std::span<const FusionKind> fusions();
+std::span<const FusionDescription> list_fusions();
 std::string_view name(Fusion fusion);
 
 class FusionSet {
  public:
   static FusionSet all();
   static FusionSet none() { return FusionSet(0); }
-  // Returns the set of these fusions. Throws Error for a name not in fusions().
-  static FusionSet named(const std::vector<std::string>& names);
+  // Returns the set of the fusions with these names. Throws Error for an unknown name.
+  static FusionSet from_names(const std::vector<std::string>& names);
   bool has(Fusion fusion) const { return bits_ >> static_cast<uint32_t>(fusion) & 1; }
 
  private:

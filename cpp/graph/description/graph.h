@@ -1,4 +1,4 @@
-// Values, nodes and constants; validated node by node, compiled into a Program.
+// A graph of operators: values, nodes and constants. It is validated node by node and compiled into a Program.
 #pragma once
 
 #include <cstdint>
@@ -18,73 +18,73 @@ namespace pumice {
 class NamedTrialSizes;
 class ShapeInference;
 
-// Initial values of a loop. Carried values are updated by each iteration and returned at the end; state is updated but not returned;
+// Initial values of a WHILE. Carried values are updated by each iteration and returned at the end; state is updated but not returned;
 // invariants do not change.
 struct LoopValues {
   std::vector<ValueId> carried, state = {}, invariant = {};
 };
 
-// Further properties of an input. owned: bound by a compiled operator's initializer, not by executions (O2). assumed: an input of a graph
-// that a node runs, whose sizes were equal in some trials of the outer graph's inputs but may differ in others.
+// Optional properties of an input. owned: bound by the initializer of a compiled operator, not by executions (O2). assumed: input of a
+// nested graph whose sizes come from trials of the outer graph and need not hold.
 struct InputTraits {
   bool owned = false;
   Quantization quantization = {};
   bool assumed = false;
 };
 
-// Built node by node in execution order; each node is checked when it is added. Not thread-safe until finished.
+// Nodes are added in execution order and checked when they are added. Not thread-safe until finished.
 class Graph {
  public:
   explicit Graph(std::string name = {});
   ~Graph();
   Graph(const Graph&) = delete;
 
-  // Add a value. Throw GraphError if the name is taken or the quantization parameters do not fit the dtype or shape. A constant takes its
-  // quantization parameters from its desc.
+  // Add an input or a constant. Throw GraphError if the name is taken or the quantization parameters do not fit the dtype or shape. The
+  // quantization parameters of a constant come from its description.
   ValueId input(std::string name, DType dtype, std::optional<Shape> shape, std::vector<std::string> dimension_names = {},
                 InputTraits traits = {});
   ValueId constant(HostTensor value, std::string name = {});
-  // Adds a node. Throws UnsupportedError if the operator or a dtype is unknown, GraphError if inputs, attributes or known shapes are wrong;
-  // the graph is then unchanged.
+  // Adds a node and returns its outputs. Throws UnsupportedError if the operator or a dtype is unknown, GraphError if inputs, attributes or
+  // known shapes are wrong; the graph is then unchanged.
   std::vector<ValueId> add(std::string_view op, std::vector<ValueId> inputs, const Attributes& attributes = {}, size_t outputs = 1,
                            std::string name = {}, std::vector<std::string> output_names = {});
-  // Adds an operation that expands to several nodes; the node that computes output 0 gets the name. Returns all outputs of the operation;
-  // `outputs` must be 1 or the number of outputs. Throws as the other add() does.
+  // Adds an operation that expands to several nodes; the node that computes output 0 gets the name. Returns all outputs; `outputs` must be
+  // 1 or the number of outputs. Throws as the other add() does.
   std::vector<ValueId> add(const CompoundOperation& operation, std::vector<ValueId> inputs, const Attributes& attributes = {},
                            size_t outputs = 1, std::string name = {}, std::vector<std::string> output_names = {});
-  // Runs `then` on the inputs if the condition (bool[1]) is true, else `orelse`. Finishes both graphs. Throws GraphError with the id of the
-  // broken rule (graph_rules()), StateError if a graph cannot be finished. A missing condition (kAbsent) is an error only when the node
-  // runs (B2.13).
+  // Adds a node that runs `then` on the inputs if the condition (bool[1]) is true, else `orelse`. Finishes both graphs. Throws GraphError
+  // with the id of the violated rule (graph_rules()), StateError if a graph cannot be finished. A missing condition (kAbsent) is an error
+  // only when the node runs (B2.13).
   std::vector<ValueId> if_(ValueId condition, const std::shared_ptr<Graph>& then, const std::shared_ptr<Graph>& orelse,
                            std::vector<ValueId> inputs, std::string name = {}, std::vector<std::string> output_names = {});
-  // while condition(carried, state, invariant): carried, state = body(carried, state, invariant). Returns the carried values.
+  // Adds a loop: while condition(carried, state, invariant): carried, state = body(carried, state, invariant). Returns the carried values.
   std::vector<ValueId> while_(const std::shared_ptr<Graph>& condition, const std::shared_ptr<Graph>& body, LoopValues values,
                               std::string name = {}, std::vector<std::string> output_names = {});
-  // Copies the nodes that compute a value of another graph, without IF and WHILE, replacing that graph's inputs by `inputs`. Names start
-  // with `stem`; use the copies only for their shapes. Throws GraphError if the nodes reject the inputs; the graph is then unchanged.
-  ValueId graft(const Graph& other, ValueId value, const std::vector<ValueId>& inputs, const std::string& stem);
-  // Allows 16-bit floats if a program is compiled without an explicit precision. The setting of the outermost graph also applies to the
-  // graphs that its nodes run.
+  // Copies the nodes that compute a value of another graph, without IF and WHILE, replacing its inputs by `inputs`. Names begin with
+  // `stem`. Only the shapes of the copies may be used. Throws GraphError if the nodes reject the inputs; the graph is then unchanged.
+  ValueId copy_computation(const Graph& other, ValueId value, const std::vector<ValueId>& inputs, const std::string& stem);
+  // Allows 16-bit floats if a program is compiled without an explicit precision. The setting of the outermost graph also applies to nested
+  // graphs.
   void set_relaxed_precision(bool relaxed) { relaxed_precision_ = relaxed; }
   bool relaxed_precision() const { return relaxed_precision_; }
-  // Sets likely sizes for the unknown sizes of a value (kUnknownSize: no guess). Later nodes are checked with them, as with trial sizes.
+  // Sets likely sizes for the unknown sizes of a value (kUnknownSize: no guess). Later nodes are checked with them as with trial sizes.
   void expect(ValueId value, const Shape& shape);
   void output(std::string name, ValueId value);
   // Adds a check for a compound operation: a node that returns its first input and runs the check at binding.
   ValueId add_check(std::shared_ptr<const NodeCheck> requirement, std::vector<ValueId> inputs, std::string name);
-  // Adds known sizes to a value's shape; sizes that are already known stay.
-  void refine(ValueId value, const Shape& shape);
-  // Adds a copy of another graph's node with other inputs; `outputs`: its original outputs, whose names and scales are kept.
+  // Sets unknown sizes of a value's shape; known sizes do not change.
+  void refine_shape(ValueId value, const Shape& shape);
+  // Adds a copy of a node of another graph with other inputs. `outputs`: its original outputs, whose names and scales are kept.
   std::vector<ValueId> copy_node(const GraphNode& node, std::vector<ValueId> inputs, const std::vector<const GraphValue*>& outputs);
-  void finish();  // idempotent; later changes throw StateError. Throws GraphError if there are no outputs.
+  void finish();  // idempotent; later changes throw StateError. Throws GraphError if the graph has no outputs.
   bool finished() const { return finished_; }
 
-  // Whether all sizes are known and none depends on elements computed on the device.
+  // Whether all sizes are known and none depends on elements that the device computes.
   bool exact() const { return exact_; }
   const std::string& name() const { return name_; }
   const std::vector<GraphValue>& values() const { return values_; }
   const GraphValue& value(ValueId id) const { return values_[static_cast<size_t>(id)]; }
-  // Returns the elements of a constant or of a value computed from constants and known sizes; null if unknown.
+  // Returns the elements of a constant, or of a value computed from constants and known sizes; null if unknown.
   const HostTensor* elements(ValueId id) const;
   const std::vector<GraphNode>& nodes() const { return nodes_; }
   const std::vector<ValueId>& inputs() const { return inputs_; }
@@ -97,21 +97,21 @@ class Graph {
                                     const Attributes& attributes, size_t outputs, const std::vector<std::string>& output_names);
   std::vector<ValueId> add_data_dependent(GraphNode node, std::vector<std::string> output_names);
   void name_output(size_t i, ValueId output, const std::string& name, std::string output_name);
-  void truncate(size_t nodes, size_t values);  // removes nodes and values from these indices on
+  void truncate_to(size_t nodes, size_t values);  // removes nodes and values from these indices to the end
   ValueId add_value(GraphValue value);
-  bool is_taken(const std::string& name) const { return value_names_.contains(name) && !generated_names_.contains(name); }
+  bool is_name_taken(const std::string& name) const { return value_names_.contains(name) && !generated_names_.contains(name); }
   void free_generated_name(const std::string& name);
-  void check_changeable() const;
+  void check_not_finished() const;
   void check_value(ValueId value, const std::string& user) const;
-  void infer(const GraphNode& node, std::vector<GraphValue>& outputs);
+  void infer_node_outputs(const GraphNode& node, std::vector<GraphValue>& outputs);
   void check_constant_indices(const GraphNode& node) const;
-  std::string node_name(std::string_view op, std::string requested_name) const;
+  std::string choose_node_name(std::string_view op, std::string requested_name) const;
   static void check_output_names(const std::string& node, size_t count, const std::vector<std::string>& names);
   std::vector<GraphValue> name_outputs(GraphNode& node, size_t count, const std::vector<std::string>& names) const;
   std::vector<ValueId> append(GraphNode node, std::vector<GraphValue> output_values);
-  void check_values(const std::vector<ValueId>& values, const std::string& user) const;
-  void check_referenced(const std::shared_ptr<Graph>& graph, std::string_view role, const std::string& user) const;
-  std::vector<ValueId> append_control(GraphNode node, std::vector<GraphValue> output_values);
+  void check_required_values(const std::vector<ValueId>& values, const std::string& user) const;
+  void check_and_finish_subgraph(const std::shared_ptr<Graph>& graph, std::string_view role, const std::string& user) const;
+  std::vector<ValueId> append_control_node(GraphNode node, std::vector<GraphValue> output_values);
 
   std::string name_;
   std::vector<GraphValue> values_;
@@ -119,21 +119,21 @@ class Graph {
   std::vector<ValueId> inputs_;
   std::vector<std::pair<std::string, ValueId>> outputs_;
   std::unordered_set<std::string> value_names_, node_names_;
-  std::unordered_map<std::string, ValueId> generated_names_;  // generated names in value_names_
-  // Each trial replaces the unknown sizes with different numbers; a size that is equal in all trials is known.
+  std::unordered_map<std::string, ValueId> generated_names_;  // generated names and their values
+  // Each trial replaces unknown sizes by other numbers; a size that is equal in all trials is known.
   std::vector<std::unique_ptr<ShapeInference>> trials_;
   std::unique_ptr<NamedTrialSizes> named_trial_sizes_;
-  std::deque<HostTensor> constants_;          // constants of all trials, which point to them
-  std::shared_ptr<const NodeOrigin> origin_;  // origin of the nodes being added
-  bool exact_ = true;                         // no unknown sizes: one trial suffices and its errors are real
+  std::deque<HostTensor> constants_;          // constants, to which all trials point
+  std::shared_ptr<const NodeOrigin> origin_;  // origin of the nodes that are being added
+  bool exact_ = true;                         // no unknown sizes: one trial suffices, and its errors are real errors
   bool finished_ = false, relaxed_precision_ = false;
 };
 
-// Adds a constant, quantised if the parameters have a scale.
-ValueId quantized_constant(Graph& graph, HostTensor tensor, const Quantization& quantization);
+// Adds a constant, quantized if `quantization` has a scale.
+ValueId add_quantized_constant(Graph& graph, HostTensor tensor, const Quantization& quantization);
 
-// Whether the rank of a node's output depends on unknown sizes: a Squeeze of all axes of size 1, or a list of unknown length with sizes or
-// axes. Trials cannot cover all possible ranks then.
-bool has_open_rank(const Graph& graph, const GraphNode& node);
+// Whether the rank of the output depends on unknown sizes: for example Squeeze of all axes of size 1, or a list of axes of unknown length.
+// Trials cannot cover all possible ranks then.
+bool has_size_dependent_rank(const Graph& graph, const GraphNode& node);
 
 }  // namespace pumice

@@ -15,7 +15,7 @@ static void check_output_count(const CompoundOperation& operation, const std::st
       node, std::string(operation.name()) + " has " + std::to_string(actual) + " outputs here; asked for " + std::to_string(requested));
 }
 
-void Graph::truncate(size_t nodes, size_t values) {
+void Graph::truncate_to(size_t nodes, size_t values) {
   for (; nodes_.size() > nodes; nodes_.pop_back()) node_names_.erase(nodes_.back().name);
   for (; values_.size() > values; values_.pop_back()) {
     value_names_.erase(values_.back().name);
@@ -24,7 +24,7 @@ void Graph::truncate(size_t nodes, size_t values) {
   }
 }
 
-// The node that computes output 0 gets the operation's name.
+// Names output i of an operation. The node that computes output 0 gets the name of the operation.
 void Graph::name_output(size_t i, ValueId output, const std::string& name, std::string output_name) {
   GraphValue& value = values_[static_cast<size_t>(output)];
   if (i == 0) {
@@ -42,8 +42,8 @@ void Graph::name_output(size_t i, ValueId output, const std::string& name, std::
 
 std::vector<ValueId> Graph::add(const CompoundOperation& operation, std::vector<ValueId> inputs, const Attributes& attributes,
                                 size_t outputs, std::string name, std::vector<std::string> output_names) {
-  check_changeable();
-  return add_expanded(operation, node_name(operation.name(), std::move(name)), std::move(inputs), attributes, outputs, output_names);
+  check_not_finished();
+  return add_expanded(operation, choose_node_name(operation.name(), std::move(name)), std::move(inputs), attributes, outputs, output_names);
 }
 
 std::vector<ValueId> Graph::add_expanded(const CompoundOperation& operation, const std::string& name, std::vector<ValueId> inputs,
@@ -54,7 +54,7 @@ std::vector<ValueId> Graph::add_expanded(const CompoundOperation& operation, con
   const size_t nodes = nodes_.size(), values = values_.size();
   const bool exact = exact_;
   const auto undo = [&] {
-    truncate(nodes, values);
+    truncate_to(nodes, values);
     origin_.reset();
     exact_ = exact;
   };
@@ -81,7 +81,7 @@ std::vector<ValueId> Graph::add_expanded(const CompoundOperation& operation, con
   return add_deferred(operation, name, std::move(inputs), attributes, outputs, output_names);
 }
 
-// Adds one node, expanded to several when a program is bound.
+// Adds one deferred node, which is expanded when a program is bound.
 std::vector<ValueId> Graph::add_deferred(const CompoundOperation& operation, const std::string& name, std::vector<ValueId> inputs,
                                          const Attributes& attributes, size_t outputs, const std::vector<std::string>& output_names) {
   const auto expected = operation.infer_deferred_outputs(*this, name, inputs, attributes);
@@ -107,13 +107,13 @@ ValueId Graph::add_check(std::shared_ptr<const NodeCheck> requirement, std::vect
   node.origin = origin_;
   node.requirement = std::move(requirement);
   std::vector<GraphValue> output_values = name_outputs(node, 1, {});
-  infer(node, output_values);
+  infer_node_outputs(node, output_values);
   output_values[0].dtype = value(node.inputs[0]).dtype;
   output_values[0].quantization = value(node.inputs[0]).quantization;
   return append(std::move(node), std::move(output_values))[0];
 }
 
-void Graph::refine(ValueId id, const Shape& shape) {
+void Graph::refine_shape(ValueId id, const Shape& shape) {
   GraphValue& value = values_[static_cast<size_t>(id)];
   if (value.is_known() || (value.shape && value.shape->size() != shape.size())) return;
   Shape known = value.shape.value_or(shape);
@@ -121,20 +121,20 @@ void Graph::refine(ValueId id, const Shape& shape) {
     if (known[axis] == kUnknownSize) known[axis] = shape[axis];
   value.shape = known;
   for (size_t t = 0; t < trials_.size(); ++t) {
-    Shape trial_sizes = trial_shape(known, t);
+    Shape trial_sizes = make_trial_shape(known, t);
     const TensorDesc* before = trials_[t]->desc(id);
     for (size_t axis = 0; before && before->shape.size() == known.size() && axis < known.size(); ++axis)
       if (known[axis] == kUnknownSize) trial_sizes[axis] = before->shape[axis];
     if (before && before->shape == trial_sizes) continue;
     trials_[t]->forget(id);
-    set_trial(*trials_[t], id, value.dtype, trial_sizes, t);
+    set_trial_desc(*trials_[t], id, value.dtype, trial_sizes, t);
   }
 }
 
 const HostTensor* Graph::elements(ValueId id) const {
   if (id == kAbsent) return nullptr;
   if (const auto& constant = value(id).constant) return &*constant;
-  return exact_ && !trials_.empty() ? trials_[0]->host(id) : nullptr;
+  return exact_ && !trials_.empty() ? trials_[0]->host_elements(id) : nullptr;
 }
 
 std::vector<ValueId> Graph::copy_node(const GraphNode& node, std::vector<ValueId> inputs, const std::vector<const GraphValue*>& outputs) {
@@ -145,9 +145,9 @@ std::vector<ValueId> Graph::copy_node(const GraphNode& node, std::vector<ValueId
   GraphNode copy = node;
   copy.inputs = std::move(inputs);
   copy.outputs.clear();
-  node_name(copy.op(), copy.name);
+  choose_node_name(copy.op(), copy.name);
   std::vector<GraphValue> output_values = name_outputs(copy, node.outputs.size(), output_names);
-  infer(copy, output_values);
+  infer_node_outputs(copy, output_values);
   for (size_t i = 0; i < output_values.size(); ++i) output_values[i].quantization = outputs[i]->quantization;
   return append(std::move(copy), std::move(output_values));
 }

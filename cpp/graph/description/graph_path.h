@@ -8,24 +8,24 @@
 
 namespace pumice {
 
-// Returns the path element of a graph: "If 'choice', then 'double'".
-inline std::string path_element(std::string_view op, const std::string& node, std::string_view role, const std::string& graph) {
+// Returns the path element of a nested graph, e.g. "If 'choice', then 'double'".
+inline std::string format_path_element(std::string_view op, const std::string& node, std::string_view role, const std::string& graph) {
   return std::string(op) + " '" + node + "', " + std::string(role) + (graph.empty() ? "" : " '" + graph + "'");
 }
 
 // Returns the start of a path, with the name of the outermost graph.
-inline std::string path_begin(const std::string& outermost) {
+inline std::string format_path_start(const std::string& outermost) {
   return outermost.empty() ? "in " : "in '" + outermost + "' / ";
 }
 
-// Rethrows the current exception `error` with the path `path_text` added; rethrows it unchanged if the path is empty.
+// Rethrows the current exception `error` with a path added, or unchanged if the path is empty.
 template <typename ErrorWithPath>
 [[noreturn]] void rethrow_with_path(const std::string& path_text, const ErrorWithPath& error) {
   if (!path_text.empty()) throw ErrorWithPath(path_text, error);
   throw;
 }
 
-// Runs `work` for a nested graph and adds its path to errors; `path()` is empty for the outermost graph.
+// Runs `work` for a nested graph and adds the path of that graph to errors; `path()` is empty for the outermost graph.
 template <typename Path, typename Work>
 decltype(auto) with_error_path(Path&& path, Work&& work) {
   try {

@@ -1,4 +1,4 @@
-// Rules for IF, WHILE and the graphs that they run, with the ids used in errors.
+// Rules for IF and WHILE nodes and their nested graphs, with the ids used in errors.
 #pragma once
 
 #include "dispatch/rule_list.h"

@@ -12,10 +12,11 @@ namespace {
 
 static_assert(kTrialCount == kTrials);
 constexpr size_t kFirstLongTrial = 4;
-constexpr uint64_t kMaxTrialElements = uint64_t{1} << 26;  // maximum number of elements of an input; keeps derived tensors countable too
+constexpr uint64_t kMaxTrialElements = uint64_t{1}
+                                       << 26;  // maximum elements of an input, so that the elements of derived tensors can be counted too
 constexpr auto kMaxTensorElements = static_cast<uint64_t>(kMaxElements);
 
-bool exceeds(const Shape& shape, uint64_t limit) {
+bool exceeds_element_count(const Shape& shape, uint64_t limit) {
   uint64_t elements = 1;
   for (const int64_t size : shape) {
     if (size == 0) return false;
@@ -25,7 +26,7 @@ bool exceeds(const Shape& shape, uint64_t limit) {
   return false;
 }
 
-Shape fill_unknown(const Shape& shape, int64_t batch, int64_t size) {
+Shape fill_unknown_sizes(const Shape& shape, int64_t batch, int64_t size) {
   Shape sizes = shape;
   for (size_t axis = 0; axis < sizes.size(); ++axis)
     if (sizes[axis] == kUnknownSize) sizes[axis] = axis == 0 ? batch : size;
@@ -34,19 +35,19 @@ Shape fill_unknown(const Shape& shape, int64_t batch, int64_t size) {
 
 }  // namespace
 
-Shape trial_shape(const Shape& shape, size_t trial) {
-  int64_t size = trial_sizes().sizes[trial];
+Shape make_trial_shape(const Shape& shape, size_t trial) {
+  int64_t size = get_trial_sizes().sizes[trial];
   const bool is_long = trial >= kFirstLongTrial && trial < kLargeTrials;
-  const int64_t batch = is_long && shape.size() == 1 ? size : trial_sizes().batches[trial];
-  Shape sizes = fill_unknown(shape, batch, size);
-  while (size > 3 && exceeds(sizes, kMaxTrialElements)) {  // several large axes would exceed the size limit of a tensor
+  const int64_t batch = is_long && shape.size() == 1 ? size : get_trial_sizes().batches[trial];
+  Shape sizes = fill_unknown_sizes(shape, batch, size);
+  while (size > 3 && exceeds_element_count(sizes, kMaxTrialElements)) {  // several large axes would exceed the maximum tensor size
     size = std::max<int64_t>(size / 4 | (size & 1), 2);
-    sizes = fill_unknown(shape, batch, size);
+    sizes = fill_unknown_sizes(shape, batch, size);
   }
-  return exceeds(sizes, kMaxTensorElements) ? fill_unknown(shape, static_cast<int64_t>(1 + trial % 2), size) : sizes;
+  return exceeds_element_count(sizes, kMaxTensorElements) ? fill_unknown_sizes(shape, static_cast<int64_t>(1 + trial % 2), size) : sizes;
 }
 
-std::array<Shape, kTrials> NamedTrialSizes::of(const Shape& shape, const std::vector<std::string>& names) {
+std::array<Shape, kTrials> NamedTrialSizes::assign_trial_shapes(const Shape& shape, const std::vector<std::string>& names) {
   std::array<Shape, kTrials> trials;
   const auto name_of = [&](size_t axis) { return axis < names.size() && shape[axis] == kUnknownSize ? names[axis] : std::string(); };
   const auto fill = [&](Shape& sizes, size_t trial) {
@@ -56,7 +57,7 @@ std::array<Shape, kTrials> NamedTrialSizes::of(const Shape& shape, const std::ve
   for (size_t t = 0; t < kTrials; ++t) {
     Shape sizes = shape;
     fill(sizes, t);
-    trials[t] = trial_shape(sizes, t);
+    trials[t] = make_trial_shape(sizes, t);
   }
   for (size_t axis = 0; axis < shape.size(); ++axis) {
     if (name_of(axis).empty()) continue;
@@ -65,13 +66,13 @@ std::array<Shape, kTrials> NamedTrialSizes::of(const Shape& shape, const std::ve
     sizes_.try_emplace(name_of(axis), axis_sizes);
   }
   for (size_t t = 0; t < kTrials; ++t) {
-    fill(trials[t], t);  // a name used twice in this input
-    if (exceeds(trials[t], kMaxTensorElements)) trials[t] = trial_shape(shape, t);
+    fill(trials[t], t);  // a name may be used on several axes of this input
+    if (exceeds_element_count(trials[t], kMaxTensorElements)) trials[t] = make_trial_shape(shape, t);
   }
   return trials;
 }
 
-std::optional<Shape> common_shape(const std::array<const TensorDesc*, kTrials>& trials) {
+std::optional<Shape> find_common_shape(const std::array<const TensorDesc*, kTrials>& trials) {
   const TensorDesc* first = nullptr;
   size_t succeeded = 0;
   for (size_t t = 0; t < kLargeTrials; ++t) {
@@ -88,7 +89,7 @@ std::optional<Shape> common_shape(const std::array<const TensorDesc*, kTrials>& 
   return shape;
 }
 
-std::optional<Shape> broadcast_unknown(const std::vector<const Shape*>& shapes) {
+std::optional<Shape> broadcast_unknown_shapes(const std::vector<const Shape*>& shapes) {
   Shape result;
   for (const Shape* shape : shapes) result.resize(std::max(result.size(), shape->size()), 1);
   for (size_t from_end = 1; from_end <= result.size(); ++from_end) {
@@ -107,7 +108,7 @@ void ShapeInference::set(ValueId value, TensorDesc desc) {
   descs_.set(value, std::move(desc));
 }
 
-void ShapeInference::set_host(ValueId value, HostTensor host) {
+void ShapeInference::set_host_elements(ValueId value, HostTensor host) {
   hosts_.set(value, std::move(host));
 }
 
@@ -127,21 +128,21 @@ void ShapeInference::forget(ValueId value) {
   if (constant(value)) constants_[static_cast<size_t>(value)] = nullptr;
 }
 
-void ShapeInference::pack() {
+void ShapeInference::reset_strides() {
   for (const auto& desc : descs_.all())
     if (desc && !desc->is_packed()) desc->strides = packed_strides(desc->shape);
 }
 
-ShapeInference::Known ShapeInference::take(ValueId value) {
+ShapeInference::ValueFacts ShapeInference::take_facts(ValueId value) {
   return {descs_.take(value), hosts_.take(value)};
 }
 
-bool ShapeInference::is_unchanged(ValueId value, const Known& known) const {
+bool ShapeInference::is_unchanged(ValueId value, const ValueFacts& known) const {
   const TensorDesc* desc = descs_.find(value);
   const HostTensor* host = hosts_.find(value);
   if ((desc != nullptr) != known.desc.has_value() || (host != nullptr) != known.host.has_value()) return false;
   if (desc && *desc != *known.desc) return false;
-  return !host || same_elements(*host, *known.host);
+  return !host || have_same_elements(*host, *known.host);
 }
 
 TensorDesc* ShapeInference::mutable_desc(ValueId value) {
@@ -154,7 +155,7 @@ const TensorDesc* ShapeInference::desc(ValueId value) const {
   return known ? &known->desc : nullptr;
 }
 
-const HostTensor* ShapeInference::host(ValueId value) const {
+const HostTensor* ShapeInference::host_elements(ValueId value) const {
   if (const HostTensor* known = constant(value)) return known;
   return hosts_.find(value);
 }
@@ -166,7 +167,7 @@ const HostTensor* ShapeInference::constant(ValueId value) const {
 
 namespace {
 
-// Runs a rule; in its errors, replaces the node with the caller's node.
+// Runs a shape rule; its errors name the node of the caller.
 template <typename Rule>
 auto with_error_origin(const GraphNode& node, Rule&& rule) {
   try {
@@ -179,15 +180,15 @@ auto with_error_origin(const GraphNode& node, Rule&& rule) {
 
 }  // namespace
 
-void ShapeInference::check(const GraphNode& node) const {
+void ShapeInference::check_requirement(const GraphNode& node) const {
   if (!node.requirement) return;
   std::vector<const TensorDesc*> inputs;
   std::vector<const HostTensor*> hosts;
-  for (const ValueId input : node.inputs) inputs.push_back(desc(input)), hosts.push_back(host(input));
+  for (const ValueId input : node.inputs) inputs.push_back(desc(input)), hosts.push_back(host_elements(input));
   node.requirement->check(inputs, hosts);
 }
 
-bool ShapeInference::run(const GraphNode& node) {
+bool ShapeInference::infer_node(const GraphNode& node) {
   if (node.requirement) {
     const TensorDesc* first_input = desc(node.inputs[0]);
     if (first_input) set(node.outputs[0], TensorDesc(first_input->dtype, first_input->shape));
@@ -197,7 +198,7 @@ bool ShapeInference::run(const GraphNode& node) {
   std::vector<const HostTensor*> hosts(node.inputs.size());
   for (size_t i = 0; i < inputs.size(); ++i) {
     inputs[i] = desc(node.inputs[i]);
-    hosts[i] = host(node.inputs[i]);
+    hosts[i] = host_elements(node.inputs[i]);
     if (!inputs[i] && node.inputs[i] != kAbsent) return false;
   }
   ShapeContext context(node.name, node.attributes, std::move(inputs), std::move(hosts), node.outputs.size());
@@ -219,24 +220,24 @@ void ShapeInference::broadcast_residual(const GraphNode& node, ValueId residual,
   }
 }
 
-bool ShapeInference::assume(const GraphNode& node, DType dtype, size_t trial) {
+bool ShapeInference::assume_output_shape(const GraphNode& node, DType dtype, size_t trial) {
   if (node.row->assumed_values != AssumedHostValues::shape || node.inputs.size() < 2) return false;
-  const HostTensor* sizes = host(node.inputs[1]);
+  const HostTensor* sizes = host_elements(node.inputs[1]);
   if (!sizes || sizes->desc.rank() != 1 || sizes->desc.elements() > kMaxRank) return false;
   Shape shape = sizes->as_int64();
   const bool copies = node.attributes.integer("allowzero") == 0;
   for (int64_t& size : shape)
-    if (size < 0 || (size == 0 && copies)) size = kUnknownSize;  // -1 or 0: copied from the input or inferred
-  Shape trial_sizes_of_shape = trial_shape(shape, trial);
-  if (exceeds(trial_sizes_of_shape, kMaxTensorElements)) return false;
+    if (size < 0 || (size == 0 && copies)) size = kUnknownSize;  // -1: inferred; 0: copied from the input
+  Shape trial_sizes_of_shape = make_trial_shape(shape, trial);
+  if (exceeds_element_count(trial_sizes_of_shape, kMaxTensorElements)) return false;
   set(node.outputs[0], TensorDesc(dtype, std::move(trial_sizes_of_shape)));
   return true;
 }
 
-// Whether the inputs of evaluate() are known. Most nodes fail here, before anything is allocated for them.
-bool ShapeInference::is_on_host(const GraphNode& node, int64_t max_elements) const {
+// Whether the inputs of evaluate_node() are known. Most nodes fail this check, before anything is allocated for them.
+bool ShapeInference::can_evaluate_on_host(const GraphNode& node, int64_t max_elements) const {
   for (const ValueId input : node.inputs)
-    if (input != kAbsent && !host(input) && !(node.row->reads_only_shapes && desc(input))) return false;
+    if (input != kAbsent && !host_elements(input) && !(node.row->reads_only_shapes && desc(input))) return false;
   for (const ValueId output : node.outputs) {
     const TensorDesc* known = desc(output);
     if (output != kAbsent && (!known || known->elements() > max_elements)) return false;
@@ -244,23 +245,23 @@ bool ShapeInference::is_on_host(const GraphNode& node, int64_t max_elements) con
   return true;
 }
 
-bool ShapeInference::evaluate(const GraphNode& node, int64_t max_elements) {
+bool ShapeInference::evaluate_node(const GraphNode& node, int64_t max_elements) {
   if (node.requirement) {
-    const HostTensor* first_input = host(node.inputs[0]);
-    if (first_input) set_host(node.outputs[0], *first_input);
+    const HostTensor* first_input = host_elements(node.inputs[0]);
+    if (first_input) set_host_elements(node.outputs[0], *first_input);
     return first_input != nullptr;
   }
-  if (!node.row->evaluate || !is_on_host(node, max_elements)) return false;
+  if (!node.row->evaluate || !can_evaluate_on_host(node, max_elements)) return false;
   std::vector<HostTensor> shape_only(node.row->reads_only_shapes ? node.inputs.size() : 0);
   std::vector<const HostTensor*> inputs(node.inputs.size());
   for (size_t i = 0; i < inputs.size(); ++i) {
-    inputs[i] = host(node.inputs[i]);
+    inputs[i] = host_elements(node.inputs[i]);
     if (inputs[i] || node.inputs[i] == kAbsent) continue;
     shape_only[i].desc = *desc(node.inputs[i]);
     inputs[i] = &shape_only[i];
   }
   std::vector<TensorDesc> descs;
-  if (uses_trial_sizes_)  // run() has checked the rule; if sizes are known, passes may have changed the float dtypes since
+  if (uses_trial_sizes_)  // infer_node() has checked the rule; with known sizes, passes may have changed the float dtypes since
     for (const ValueId output : node.outputs)
       if (const TensorDesc* known = desc(output)) descs.emplace_back(known->dtype, known->shape);
   if (descs.size() != node.outputs.size()) descs.clear();
@@ -270,7 +271,7 @@ bool ShapeInference::evaluate(const GraphNode& node, int64_t max_elements) {
   for (size_t i = 0; i < node.outputs.size() && i < results->size(); ++i) {
     if (node.outputs[i] == kAbsent) continue;
     set(node.outputs[i], (*results)[i].desc);
-    set_host(node.outputs[i], std::move((*results)[i]));
+    set_host_elements(node.outputs[i], std::move((*results)[i]));
   }
   return true;
 }

@@ -1,4 +1,4 @@
-// Descriptions of a graph's values for given input shapes, and their elements if known on the host.
+// Shape inference: shapes and dtypes of all values for given input shapes, and their elements if known on the host.
 #pragma once
 
 #include <algorithm>
@@ -14,32 +14,32 @@
 
 namespace pumice {
 
-// Maximum number of elements computed on the host: whenever possible, and if shapes depend on them.
+// Maximum number of elements computed on the host: in general, and if shapes depend on them.
 inline constexpr int64_t kMaxHostElements = 4096, kMaxRequiredHostElements = 1 << 20;
 
-// Trials: shapes are inferred for several choices of the unknown sizes; a size equal in all trials does not depend on them. No single
-// choice suits every node, so a node counts as inferred if two of the first kLargeTrials trials succeed. The remaining trials use sizes of
-// 0 and sizes so small that size limits have no effect.
+// Trials: shapes are inferred for several choices of the unknown sizes; a size that is equal in all trials is known. No single choice suits
+// every node, so a node counts as inferred if two of the first kLargeTrials trials succeed. The other trials use sizes of 0, and sizes too
+// small to reach size limits.
 inline constexpr size_t kTrials = 8, kLargeTrials = 6;
-Shape trial_shape(const Shape& shape, size_t trial);
+Shape make_trial_shape(const Shape& shape, size_t trial);
 
-// Trial sizes of named input dimensions: the same name gets the same size on any axis, so that rows [N, 1] match images [4, N, 1].
+// Trial sizes of named input dimensions. A name has the same size on all axes, so that rows [N, 1] match images [4, N, 1].
 class NamedTrialSizes {
  public:
-  // Returns an input's sizes in each trial. names: names of its axes, empty if unnamed.
-  std::array<Shape, kTrials> of(const Shape& shape, const std::vector<std::string>& names);
+  // Returns the shape of an input in each trial. `names`: names of its axes, empty if unnamed.
+  std::array<Shape, kTrials> assign_trial_shapes(const Shape& shape, const std::vector<std::string>& names);
 
  private:
   std::unordered_map<std::string, std::array<int64_t, kTrials>> sizes_;
 };
-// Returns the sizes that are equal in all trials; none if fewer than two large trials succeeded or their ranks differ.
-std::optional<Shape> common_shape(const std::array<const TensorDesc*, kTrials>& trials);
+// Returns the shape with the sizes that are equal in all trials; nullopt if fewer than two large trials succeeded or their ranks differ.
+std::optional<Shape> find_common_shape(const std::array<const TensorDesc*, kTrials>& trials);
 
-// Broadcasts shapes with unknown sizes: a size is known if any operand has a known size other than 1. Returns nullopt if known sizes
+// Broadcasts shapes with unknown sizes: a size is known if any operand has a known size other than 1 there. Returns nullopt if known sizes
 // conflict.
-std::optional<Shape> broadcast_unknown(const std::vector<const Shape*>& shapes);
+std::optional<Shape> broadcast_unknown_shapes(const std::vector<const Shape*>& shapes);
 
-// A sparse map from values to facts. Eight dense arrays for a large graph would take megabytes that the OS zeroes at each load.
+// A sparse map from values to facts. Dense arrays for eight trials of a large graph would take megabytes that the OS zeroes at each load.
 template <typename T>
 class ValueMap {
  public:
@@ -71,45 +71,45 @@ class ValueMap {
 
 class ShapeInference {
  public:
-  // `uses_trial_sizes`: the sizes are trial sizes.
+  // Whether sizes are trial sizes, so that errors may not be real.
   void set_uses_trial_sizes(bool uses_trial_sizes) { uses_trial_sizes_ = uses_trial_sizes; }
   void set(ValueId value, TensorDesc desc);
-  void set_host(ValueId value, HostTensor host);
-  // Sets elements, and the description unless set() already did. `host` must outlive this.
+  void set_host_elements(ValueId value, HostTensor host);
+  // Sets the elements, and the description unless set() did. `host` must outlive this object.
   void set_constant(ValueId value, const HostTensor& host);
-  void reserve(size_t values);  // number of values in the graph
+  void reserve(size_t values);  // `values`: number of values in the graph
   void forget(ValueId value);
-  // Replaces the strides of all values with row-major ones.
-  void pack();
-  TensorDesc* mutable_desc(ValueId value);      // null if unknown
-  const TensorDesc* desc(ValueId value) const;  // null if unknown or absent
-  const HostTensor* host(ValueId value) const;  // null if unknown
-  // Checks the node's requirements on its inputs, whose descriptions must be known. Throws GraphError if one is not met.
-  void check(const GraphNode& node) const;
-  // Runs the node's shape rule; returns false and leaves the outputs unknown if an input is unknown. Throws GraphError if the inputs break
-  // the rule.
-  bool run(const GraphNode& node);
-  // Broadcasts the node's first output with the residual of its epilogue, after run(). Throws GraphError naming the residual if they do not
-  // broadcast.
+  // Resets the strides of all values to row-major.
+  void reset_strides();
+  TensorDesc* mutable_desc(ValueId value);               // null if unknown
+  const TensorDesc* desc(ValueId value) const;           // null if unknown or absent
+  const HostTensor* host_elements(ValueId value) const;  // null if unknown
+  // Runs the NodeCheck of the node, if any; the input shapes must be known. Throws GraphError if it fails.
+  void check_requirement(const GraphNode& node) const;
+  // Runs the shape rule of the node; returns false and leaves the outputs unknown if an input is unknown. Throws GraphError if the inputs
+  // violate the rule.
+  bool infer_node(const GraphNode& node);
+  // Broadcasts the first output of a node with the residual of its epilogue, after infer_node(). Throws GraphError naming the residual if
+  // they do not broadcast.
   void broadcast_residual(const GraphNode& node, ValueId residual, const std::string& residual_name);
-  // For a node that could not run: assumes an output of this dtype with whatever is known. If input 1 is its shape
-  // (AssumedHostValues::shape), known sizes are used and others come from the trial. Returns false if nothing is known.
-  bool assume(const GraphNode& node, DType dtype, size_t trial);
-  // Computes the outputs on the host, after run(). Returns false if an input's elements are unknown on the host, an output has more
-  // elements than `max_elements`, or the operator has no host evaluation.
-  bool evaluate(const GraphNode& node, int64_t max_elements = kMaxHostElements);
+  // For a node whose rule could not run: sets an output shape from the facts that are known. If input 1 is the shape
+  // (AssumedHostValues::shape), its known sizes are used, and trial sizes for the others. Returns false if nothing is known.
+  bool assume_output_shape(const GraphNode& node, DType dtype, size_t trial);
+  // Computes the outputs on the host, after infer_node(). Returns false if the elements of an input are unknown, an output has more than
+  // `max_elements` elements, or the operator cannot be evaluated on the host.
+  bool evaluate_node(const GraphNode& node, int64_t max_elements = kMaxHostElements);
 
-  // What is known about a value: its description and, unless it is a constant, its elements.
-  struct Known {
+  // Facts about a value: its description and, unless it is a constant, its elements.
+  struct ValueFacts {
     std::optional<TensorDesc> desc;
     std::optional<HostTensor> host;
   };
-  Known take(ValueId value);  // removes and returns the facts
-  bool is_unchanged(ValueId value, const Known& known) const;
+  ValueFacts take_facts(ValueId value);  // removes the facts and returns them
+  bool is_unchanged(ValueId value, const ValueFacts& known) const;
 
  private:
   const HostTensor* constant(ValueId value) const;
-  bool is_on_host(const GraphNode& node, int64_t max_elements) const;
+  bool can_evaluate_on_host(const GraphNode& node, int64_t max_elements) const;
 
   bool uses_trial_sizes_ = false;
   ValueMap<TensorDesc> descs_;

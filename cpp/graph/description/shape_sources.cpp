@@ -13,7 +13,7 @@ bool is_integral(DType dtype) {
   return is_integer(dtype) || dtype == DType::bool_;
 }
 
-// Determines for each value whether the host can know its shape, and its elements.
+// Determines for each value whether the host can compute its shape, and its elements.
 class ShapeSources {
  public:
   explicit ShapeSources(const Graph& graph) : graph_(graph), shape_(graph.values().size(), true), elements_(graph.values().size(), false) {
@@ -22,51 +22,49 @@ class ShapeSources {
       elements_[i] = value.constant.has_value() || (value.producer < 0 && is_integral(value.dtype));
     }
     for (const GraphNode& node : graph.nodes()) {
-      const bool shape = all(node, false), elements = all(node, true);
+      const bool shape = can_compute_on_host(node, false), elements = can_compute_on_host(node, true);
       for (const ValueId output : node.outputs)
-        if (output != kAbsent) shape_[at(output)] = shape, elements_[at(output)] = elements;
+        if (output != kAbsent) shape_[to_index(output)] = shape, elements_[to_index(output)] = elements;
     }
   }
 
-  std::optional<std::vector<ValueId>> of(ValueId value, bool elements) const {
-    if (!(elements ? elements_ : shape_)[at(value)]) return {};
+  std::optional<std::vector<ValueId>> find_sources(ValueId value, bool elements) const {
+    if (!(elements ? elements_ : shape_)[to_index(value)]) return {};
     std::vector<bool> shapes(graph_.values().size(), false), needed_elements = shapes;
-    (elements ? needed_elements : shapes)[at(value)] = true;
+    (elements ? needed_elements : shapes)[to_index(value)] = true;
     for (auto node = graph_.nodes().rbegin(); node != graph_.nodes().rend(); ++node) {
-      const bool makes_elements = any(*node, needed_elements), makes_shapes = any(*node, shapes);
+      const bool makes_elements = has_marked_output(*node, needed_elements), makes_shapes = has_marked_output(*node, shapes);
       for (size_t i = 0; i < node->inputs.size(); ++i) {
         const ValueId input = node->inputs[i];
         if (input == kAbsent || (!makes_elements && !makes_shapes)) continue;
-        if (reads(*node, i, makes_elements))
-          needed_elements[at(input)] = true;
+        if (reads_elements(*node, i, makes_elements))
+          needed_elements[to_index(input)] = true;
         else
-          shapes[at(input)] = true;
+          shapes[to_index(input)] = true;
       }
     }
     std::vector<ValueId> sources;
     for (const ValueId input : graph_.inputs())
-      if (needed_elements[at(input)]) sources.push_back(input);
+      if (needed_elements[to_index(input)]) sources.push_back(input);
     return sources;
   }
 
  private:
-  static size_t at(ValueId value) { return static_cast<size_t>(value); }
-
-  // Whether the node reads this input's elements to determine its output shapes or, with `elements`, the elements of its outputs.
-  static bool reads(const GraphNode& node, size_t input, bool elements) {
+  // Whether the output shapes depend on the elements of this input or, with `elements`, the output elements do.
+  static bool reads_elements(const GraphNode& node, size_t input, bool elements) {
     return has_bit(node.row->host_inputs, input) || (elements && !node.row->reads_only_shapes);
   }
 
-  static bool any(const GraphNode& node, const std::vector<bool>& values) {
-    return std::ranges::any_of(node.outputs, [&](ValueId output) { return output != kAbsent && values[at(output)]; });
+  static bool has_marked_output(const GraphNode& node, const std::vector<bool>& values) {
+    return std::ranges::any_of(node.outputs, [&](ValueId output) { return output != kAbsent && values[to_index(output)]; });
   }
 
-  bool all(const GraphNode& node, bool elements) const {
+  bool can_compute_on_host(const GraphNode& node, bool elements) const {
     if (node.control || !node.row->counted_operator.empty() || node.row->name == kCountNonZero) return false;
     if (elements && !node.row->reads_only_shapes && !node.row->evaluate) return false;
     for (size_t i = 0; i < node.inputs.size(); ++i) {
       const ValueId input = node.inputs[i];
-      if (input != kAbsent && !(reads(node, i, elements) ? elements_ : shape_)[at(input)]) return false;
+      if (input != kAbsent && !(reads_elements(node, i, elements) ? elements_ : shape_)[to_index(input)]) return false;
     }
     return true;
   }
@@ -75,7 +73,7 @@ class ShapeSources {
   std::vector<bool> shape_, elements_;
 };
 
-// Returns the nodes that a value depends on, directly or indirectly.
+// Returns, for each node, whether the value depends on it, directly or indirectly.
 std::vector<bool> find_producers(const Graph& graph, ValueId value) {
   std::vector<bool> needed_elements(graph.values().size(), false), is_producer(graph.nodes().size(), false);
   needed_elements[static_cast<size_t>(value)] = true;
@@ -91,12 +89,12 @@ std::vector<bool> find_producers(const Graph& graph, ValueId value) {
 
 }  // namespace
 
-std::optional<std::vector<ValueId>> shape_sources(const Graph& graph, ValueId value, bool elements) {
-  return ShapeSources(graph).of(value, elements);
+std::optional<std::vector<ValueId>> find_shape_sources(const Graph& graph, ValueId value, bool elements) {
+  return ShapeSources(graph).find_sources(value, elements);
 }
 
-ValueId Graph::graft(const Graph& other, ValueId value, const std::vector<ValueId>& inputs, const std::string& stem) {
-  check_changeable();
+ValueId Graph::copy_computation(const Graph& other, ValueId value, const std::vector<ValueId>& inputs, const std::string& stem) {
+  check_not_finished();
   const size_t nodes = nodes_.size(), values = values_.size();
   const bool exact = exact_;
   std::vector<ValueId> new_ids(other.values().size(), kAbsent);
@@ -121,7 +119,7 @@ ValueId Graph::graft(const Graph& other, ValueId value, const std::vector<ValueI
       for (size_t j = 0; j < output_ids.size(); ++j) new_ids[static_cast<size_t>(node.outputs[j])] = output_ids[j];
     }
   } catch (...) {
-    truncate(nodes, values);
+    truncate_to(nodes, values);
     exact_ = exact;
     throw;
   }

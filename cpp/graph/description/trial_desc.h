@@ -1,4 +1,4 @@
-// Descriptions of values with trial sizes. A trial that exceeds a tensor's limits is ignored; it is not an error in the graph.
+// Tensor descriptions with trial sizes. A trial that exceeds the limits of a tensor is ignored; it is not an error in the graph.
 #pragma once
 
 #include <optional>
@@ -7,9 +7,9 @@
 
 namespace pumice {
 
-// Returns a description with trial_shape(); nullopt if the tensor would exceed the limits.
-std::optional<TensorDesc> trial_desc(DType dtype, const Shape& shape, size_t trial);
-// Sets the value's trial_desc() for that trial, if it has one.
-void set_trial(ShapeInference& known, ValueId value, DType dtype, const Shape& shape, size_t trial);
+// Returns a description with make_trial_shape(); nullopt if the tensor would exceed the limits.
+std::optional<TensorDesc> make_trial_desc(DType dtype, const Shape& shape, size_t trial);
+// Sets the description of a value for one trial, unless it would exceed the limits.
+void set_trial_desc(ShapeInference& known, ValueId value, DType dtype, const Shape& shape, size_t trial);
 
 }  // namespace pumice

@@ -18,17 +18,17 @@ void expect_box_type(const Expansion& e, size_t boxes, size_t other, std::string
 }
 
 ValueId as_float32(Expansion& e, size_t i) {
-  return e.cast(e.reals(i), DType::float32);
+  return e.cast(e.to_real(i), DType::float32);
 }
 
 void add_box_output(Expansion& e, ValueId id, size_t i) {
   if (!e.is_quantized(i)) return e.add_output(e.cast(id, e.dtype(i)));
   const Quantization quantization{{kBoxScale}, 0, {}};
-  e.add_output(e.quantized(id, quantization, DType::uint16), quantization);
+  e.add_output(e.quantize(id, quantization, DType::uint16), quantization);
 }
 
 void check_boxes(const Operands& o, size_t i) {
-  const HostTensor* elements = o.elements(i);
+  const HostTensor* elements = o.known_elements(i);
   if (!elements) return;
   const auto corners = elements->as_double();
   for (size_t k = 0; k + 3 < corners.size(); k += 4)

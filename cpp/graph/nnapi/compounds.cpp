@@ -11,14 +11,14 @@
 namespace pumice {
 namespace {
 
-// Ranks to try for operands of unknown rank, in this order: most operations accept one of the first.
+// Ranks to try for operands of unknown rank, in this order. Most operations accept one of the first.
 constexpr size_t kCandidateRanks[] = {4, 2, 1, 3, 5, 0, 6, 7, 8};
 
 void reject_lowering(LowerContext& node) {
   throw Error("the operation '" + std::string(node.node) + "' has not been expanded");
 }
 
-// Returns the outputs for operands of these ranks; kAbsent for omitted operands.
+// Infers the outputs for operands of these ranks. kAbsent: omitted operands.
 std::vector<DeferredOutput> infer_with_ranks(const Graph& graph, const nnapi::Operation& operation, const std::string& node,
                                              const std::vector<ValueId>& operands, const std::vector<size_t>& ranks,
                                              const Attributes& declared) {
@@ -31,23 +31,23 @@ std::vector<DeferredOutput> infer_with_ranks(const Graph& graph, const nnapi::Op
     }
     const GraphValue& value = graph.value(operands[i]);
     if (value.constant) {
-      ids.push_back(quantized_constant(tried, *value.constant, value.quantization));
+      ids.push_back(add_quantized_constant(tried, *value.constant, value.quantization));
       continue;
     }
     const Shape shape = value.shape.value_or(Shape(ranks[i], kUnknownSize));
     ids.push_back(tried.input("operand " + std::to_string(i), value.dtype, shape, {}, {.quantization = value.quantization}));
   }
   std::vector<DeferredOutput> outputs;
-  for (const nnapi::Output& made : nnapi::Expansion(tried, operation, node, std::move(ids), declared, true).run())
-    outputs.push_back({tried.value(made.value).dtype, made.quantization});
+  for (const nnapi::Output& output : nnapi::Expansion(tried, operation, node, std::move(ids), declared, true).run())
+    outputs.push_back({tried.value(output.value).dtype, output.quantization});
   return outputs;
 }
 
-// Returns the ranks to try for operands of unknown rank: first the ranks that the operation's rules imply, then the same rank for all
-// others, then all combinations.
-std::vector<std::vector<size_t>> candidate_ranks(const Graph& graph, const nnapi::Operation& operation, const std::string& node,
-                                                 const std::vector<ValueId>& operands) {
-  nnapi::Operands rules_of_operands(operation, node, nnapi::facts_of(graph, operands));
+// Returns the combinations of ranks to try: those that the rules of the operation imply, with the same rank for all others, then with all
+// combinations.
+std::vector<std::vector<size_t>> list_candidate_ranks(const Graph& graph, const nnapi::Operation& operation, const std::string& node,
+                                                      const std::vector<ValueId>& operands) {
+  nnapi::Operands rules_of_operands(operation, node, nnapi::collect_operand_facts(graph, operands));
   if (operation.check) operation.check(rules_of_operands);
   std::vector<size_t> unknown;
   for (size_t i = 0; i < operands.size(); ++i)
@@ -58,7 +58,7 @@ std::vector<std::vector<size_t>> candidate_ranks(const Graph& graph, const nnapi
   std::vector<std::vector<size_t>> tried;
   for (const size_t rank : kCandidateRanks)
     for (auto& ranks = tried.emplace_back(known); const size_t i : unknown) ranks[i] = rank;
-  constexpr size_t kMaxUnknownRanks = 3;  // if more are unknown, they are inputs of a variadic operation, which have the same rank
+  constexpr size_t kMaxUnknownRanks = 3;  // if more are unknown, the operation is variadic and its inputs have the same rank
   if (unknown.size() < 2 || unknown.size() > kMaxUnknownRanks) return tried;
   std::vector<size_t> at(unknown.size(), 0);
   for (;;) {
@@ -70,12 +70,12 @@ std::vector<std::vector<size_t>> candidate_ranks(const Graph& graph, const nnapi
   }
 }
 
-// An operation of the table as a compound operation.
+// An NNAPI operation as a compound operation of a graph.
 class NnapiOperation : public CompoundOperation {
  public:
   explicit NnapiOperation(const nnapi::Operation& operation) : operation_(operation) {
     row_.name = operation.name;
-    row_.skeleton = Skeleton::copy;
+    row_.skeleton = KernelKind::copy;
     row_.lower = reject_lowering;
     for (size_t i = 0; i < operation.inputs.size(); ++i)
       if (const auto kind = operation.inputs[i].kind; kind == nnapi::OperandKind::list || kind == nnapi::OperandKind::pairs)
@@ -94,7 +94,7 @@ class NnapiOperation : public CompoundOperation {
   std::vector<DeferredOutput> infer_deferred_outputs(const Graph& graph, const std::string& node, const std::vector<ValueId>& operands,
                                                      const Attributes& declared) const override {
     std::exception_ptr first;
-    for (const auto& ranks : candidate_ranks(graph, operation_, node, operands)) {
+    for (const auto& ranks : list_candidate_ranks(graph, operation_, node, operands)) {
       try {
         return infer_with_ranks(graph, operation_, node, operands, ranks, declared);
       } catch (const Error&) {
@@ -105,7 +105,7 @@ class NnapiOperation : public CompoundOperation {
   }
 
   bool infer_deferred_shapes(const Graph& graph, const GraphNode& node, ShapeInference& known) const override {
-    Graph made;
+    Graph expanded;
     std::vector<ValueId> ids;
     for (const ValueId input : node.inputs) {
       if (input == kAbsent) {
@@ -113,18 +113,19 @@ class NnapiOperation : public CompoundOperation {
         continue;
       }
       const TensorDesc* desc = known.desc(input);
-      const HostTensor* host = known.host(input);
+      const HostTensor* host = known.host_elements(input);
       const Quantization& quantization = graph.value(input).quantization;
       if (!desc) return false;
       if (host)
-        ids.push_back(quantized_constant(made, *host, quantization));
+        ids.push_back(add_quantized_constant(expanded, *host, quantization));
       else
-        ids.push_back(made.input("operand " + std::to_string(ids.size()), desc->dtype, desc->shape, {}, {.quantization = quantization}));
+        ids.push_back(
+            expanded.input("operand " + std::to_string(ids.size()), desc->dtype, desc->shape, {}, {.quantization = quantization}));
     }
-    const auto outputs = made.add(*this, std::move(ids), node.attributes, node.outputs.size(), node.name);
+    const auto outputs = expanded.add(*this, std::move(ids), node.attributes, node.outputs.size(), node.name);
     bool all = true;
     for (size_t i = 0; i < outputs.size(); ++i) {
-      const GraphValue& value = made.value(outputs[i]);
+      const GraphValue& value = expanded.value(outputs[i]);
       if (value.is_known())
         known.set(node.outputs[i], TensorDesc(value.dtype, *value.shape));
       else
@@ -138,9 +139,9 @@ class NnapiOperation : public CompoundOperation {
   OperatorRow row_;
 };
 
-std::map<std::string_view, NnapiOperation> make_compounds() {
+std::map<std::string_view, NnapiOperation> make_compound_operations() {
   std::map<std::string_view, NnapiOperation> all;
-  for (const nnapi::Operation& operation : nnapi::operations()) all.try_emplace(operation.name, operation);
+  for (const nnapi::Operation& operation : nnapi::get_operations()) all.try_emplace(operation.name, operation);
   return all;
 }
 
@@ -148,8 +149,8 @@ std::map<std::string_view, NnapiOperation> make_compounds() {
 
 namespace nnapi {
 
-const CompoundOperation& get_compound(const Operation& operation) {
-  static const std::map<std::string_view, NnapiOperation> all = make_compounds();
+const CompoundOperation& get_compound_operation(const Operation& operation) {
+  static const std::map<std::string_view, NnapiOperation> all = make_compound_operations();
   return all.at(operation.name);
 }
 

@@ -6,7 +6,7 @@
 
 namespace pumice::nnapi {
 
-// Returns the compound operation. Its operands are in NNAPI's order; the output's scale, zero_point and dtype are attributes.
-const CompoundOperation& get_compound(const Operation& operation);
+// Returns the compound operation. Operands are in the order of NNAPI; scale, zero_point and dtype of the output are attributes.
+const CompoundOperation& get_compound_operation(const Operation& operation);
 
 }  // namespace pumice::nnapi

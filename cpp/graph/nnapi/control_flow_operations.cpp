@@ -1,4 +1,4 @@
-// Operand tables of IF and WHILE. These operations run graphs, which are not values; Graph::if_ and Graph::while_ add them.
+// Operand tables of the NNAPI operations IF and WHILE. They run graphs, which are not values; Graph::if_ and Graph::while_ add them.
 #include "core/error.h"
 #include "graph/nnapi/expansion.h"
 #include "graph/nnapi/operations.h"
@@ -7,19 +7,19 @@ namespace pumice::nnapi {
 namespace {
 
 void reject_expansion(Expansion&) {
-  throw Error("IF and WHILE run graphs, which no values stand for");  // unreachable for callers
+  throw Error("IF and WHILE run graphs, which no values stand for");  // callers cannot reach this
 }
 
 }  // namespace
 
-Operations control_flow_operations() {
+Operations make_control_flow_operations() {
   constexpr DTypeSet all = kFloat | kInt | kTruth | kQuant | kQuant16;
   const auto graph = [](std::string_view name) { return Operand{{name, 0}, OperandKind::graph}; };
   const auto rest = [](std::string_view name) { return Operand{{name, all, true, true}, OperandKind::tensor}; };
   return {{"nnapi::IF",
            4,
            "One of two graphs, by a condition.",
-           {tensor("condition", kTruth), graph("then"), graph("else"), rest("inputs")},
+           {tensor_arg("condition", kTruth), graph("then"), graph("else"), rest("inputs")},
            {rest("y")},
            reject_expansion},
           {"nnapi::WHILE",

@@ -15,25 +15,25 @@
 namespace pumice::nnapi {
 namespace {
 
-// A constant of the given elements.
+// Returns a host tensor with these elements.
 HostTensor make_tensor(DType dtype, Shape shape, const std::vector<double>& elements) {
-  HostWriter writer(TensorDesc(dtype, std::move(shape)));
+  HostTensorWriter writer(TensorDesc(dtype, std::move(shape)));
   for (size_t i = 0; i < elements.size(); ++i) writer.store(static_cast<int64_t>(i), elements[i]);
   return writer.take();
 }
 
-std::string operand_list(const std::vector<Operand>& roles) {
+std::string format_operands(const std::vector<Operand>& roles) {
   std::string text;
   for (const Operand& operand : roles)
     text += (text.empty() ? "" : ", ") + std::string(operand.name) + (operand.variadic ? "..." : operand.optional ? "?" : "");
   return text;
 }
 
-constexpr int64_t kAssumed = 64;  // used for an unknown size if any size will do
+constexpr int64_t kAssumed = 64;  // placeholder for an unknown size if only types are inferred
 
 }  // namespace
 
-std::vector<OperandFacts> facts_of(const Graph& graph, const std::vector<ValueId>& operands) {
+std::vector<OperandFacts> collect_operand_facts(const Graph& graph, const std::vector<ValueId>& operands) {
   std::vector<OperandFacts> facts;
   for (const ValueId id : operands) {
     if (id == kAbsent) {
@@ -54,7 +54,7 @@ Expansion::Expansion(Graph& graph, const Operation& operation, std::string node,
       operation_(operation),
       node_(std::move(node)),
       operands_(std::move(operands)),
-      rules_(operation, node_, facts_of(graph, operands_)),
+      rules_(operation, node_, collect_operand_facts(graph, operands_)),
       infers_types_only_(infers_types_only) {
   for (const auto& [key, value] : declared.all())
     if (key != "scale" && key != "zero_point" && key != "dtype")
@@ -76,24 +76,24 @@ Expansion::Expansion(Graph& graph, const Operation& operation, std::string node,
 }
 
 std::vector<Output> Expansion::run() {
-  check_count();
+  check_operand_count();
   for (size_t i = 0; i < operands_.size(); ++i) check_operand(i);
-  check_letters();
+  check_type_letters();
   check_rules();
   try {
     operation_.expand(*this);
   } catch (const GraphError& error) {
     if (error.node == node_) throw;
-    const std::string text = error.what();  // message about one of the expanded nodes, after the rule in brackets
+    const std::string text = error.what();  // the message is about one of the expanded nodes and begins with the rule in brackets
     fail(error.rule, text.substr(error.rule.empty() ? 0 : error.rule.size() + 3));
   }
   if (!takes_quantization_ && (declared_scale_ || declared_zero_))
-    fail("a scale or zero point is given for an output of " + std::string(pumice::name(of(outputs_[0].value).dtype)));
+    fail("a scale or zero point is given for an output of " + std::string(pumice::name(value_of(outputs_[0].value).dtype)));
   if (!takes_dtype_ && declared_dtype_) fail("'dtype': the operands give that of the output");
   return std::move(outputs_);
 }
 
-// Checks the operation's rules. If facts about operands are unknown or assumed, nodes are added that check these operands at binding.
+// Checks the rules of the operation. If facts about operands are unknown or assumed, adds nodes that check these operands at binding.
 void Expansion::check_rules() {
   const Operands before = rules_;
   if (operation_.check) operation_.check(rules_);
@@ -101,7 +101,7 @@ void Expansion::check_rules() {
   const auto unread = operation_.unread ? operation_.unread(rules_) : std::nullopt;
   const auto requirement = std::make_shared<Requirement>(before);
   const auto is_tensor = [&](size_t i) { return rules_.role(i).kind == OperandKind::tensor; };
-  std::vector<size_t> checked_operands, passed_operands;  // operands with unknown facts; operands that pass through a check
+  std::vector<size_t> checked_operands, passed_operands;  // operands with unknown facts, and operands that pass through a check node
   for (size_t i = 0; i < operands_.size(); ++i) {
     if (!has(i)) continue;
     const bool is_unread = rules_.is_checked_at_calls(i) || (!is_tensor(i) && !before.facts()[i].elements);
@@ -118,11 +118,11 @@ void Expansion::check_rules() {
   for (const size_t i : passed_operands) check_nodes.push_back(add_check_node(i, requirement, checked_operands, unread));
   for (size_t k = 0; k < passed_operands.size(); ++k) {
     operands_[passed_operands[k]] = check_nodes[k];
-    if (const auto& shape = rules_.facts()[passed_operands[k]].shape) refine(check_nodes[k], *shape);
+    if (const auto& shape = rules_.facts()[passed_operands[k]].shape) refine_shape(check_nodes[k], *shape);
   }
 }
 
-// Adds a node that returns operand `passed_operand` and checks the rules on operands `checked_operands`.
+// Adds a check node that returns operand `passed_operand` and checks the rules on `checked_operands`.
 ValueId Expansion::add_check_node(size_t passed_operand, const std::shared_ptr<const Requirement>& requirement,
                                   const std::vector<size_t>& checked_operands, std::optional<size_t> unread) {
   Requirement node_requirement = *requirement;
@@ -147,10 +147,10 @@ ValueId Expansion::add_check_node(size_t passed_operand, const std::shared_ptr<c
 
 // ---- errors
 
-void Expansion::check_count() const {
+void Expansion::check_operand_count() const {
   const bool variadic = std::ranges::any_of(rules_.roles(), &Operand::variadic);
   const auto& roles = rules_.roles();
-  // Optional operands come last, or before required ones, in which case kAbsent takes their place.
+  // Optional operands come last, or are followed by required ones, in which case kAbsent takes their place.
   size_t required = roles.size();
   while (!variadic && required > 0 && roles[required - 1].optional) --required;
   if (variadic) required = static_cast<size_t>(std::ranges::count(roles, false, &Operand::optional));
@@ -159,7 +159,7 @@ void Expansion::check_count() const {
   const std::string rule = operands_.size() < required ? "G1" : "";
   throw GraphError(node_,
                    std::string(operation_.name) + ": takes " + std::to_string(required) + count_suffix + " operands (" +
-                       operand_list(roles) + "); given " + std::to_string(operands_.size()),
+                       format_operands(roles) + "); given " + std::to_string(operands_.size()),
                    rule);
 }
 
@@ -172,7 +172,7 @@ void Expansion::check_operand(size_t i) const {
   }
   const GraphValue& actual = value(i);
   if (!contains(expected.dtypes, actual.dtype))
-    fail(i, names(expected.dtypes) + " expected; given " + std::string(pumice::name(actual.dtype)));
+    fail(i, join_names(expected.dtypes) + " expected; given " + std::string(pumice::name(actual.dtype)));
   const bool channels = actual.quantization.channel_axis.has_value();
   if (contains(kQuant | kQuant16, actual.dtype) && actual.quantization.scale.empty())
     fail(i, "a scale is needed of " + std::string(pumice::name(actual.dtype)) + "; given none");
@@ -180,11 +180,11 @@ void Expansion::check_operand(size_t i) const {
     fail(i, "one scale expected; given " + to_string(actual.quantization));
   if (expected.kind == OperandKind::tensor || expected.kind == OperandKind::pairs || !actual.shape) return;
   const size_t rank = expected.kind == OperandKind::list ? 1 : 0;
-  if (actual.shape->size() != rank) fail(i, (rank ? "a vector expected; given " : "a scalar expected; given ") + rules_.shape_text(i));
+  if (actual.shape->size() != rank) fail(i, (rank ? "a vector expected; given " : "a scalar expected; given ") + rules_.format_shape(i));
 }
 
-// Operands with the same type letter must have the same dtype.
-void Expansion::check_letters() const {
+// Checks that operands with the same type letter have the same dtype.
+void Expansion::check_type_letters() const {
   std::map<char, size_t> known;
   for (size_t i = 0; i < operands_.size(); ++i) {
     const char letter = rules_.role(i).type;
@@ -211,36 +211,36 @@ const Shape& Expansion::shape(size_t i) const {
 
 int64_t Expansion::size(size_t i, size_t axis) const {
   const Shape& actual = shape(i);
-  if (actual.at(axis) != kUnknownSize) return actual[axis];  // the rules have checked the rank
+  if (actual.at(axis) != kUnknownSize) return actual[axis];  // the rules have already checked the rank
   if (infers_types_only_) return kAssumed;
   throw UnknownShapeError("node '" + node_ + "': " + std::string(operation_.name) + " with " + rules_.describe_operand(i) +
                           ", of unknown size on axis " + std::to_string(axis));
 }
 
-std::optional<std::vector<int64_t>> Expansion::known(size_t i) const {
+std::optional<std::vector<int64_t>> Expansion::known_ints(size_t i) const {
   const HostTensor* elements = graph_.elements(operands_[i]);
   return elements ? std::optional(elements->as_int64()) : std::nullopt;
 }
 
-std::vector<int64_t> Expansion::list(size_t i) const {
-  auto actual = known(i);
+std::vector<int64_t> Expansion::read_list(size_t i) const {
+  auto actual = known_ints(i);
   if (!actual) reject(i, "that is no constant");
   return std::move(*actual);
 }
 
-double Expansion::real(size_t i) const {
+double Expansion::read_real(size_t i) const {
   const HostTensor* elements = graph_.elements(operands_[i]);
   if (!elements) reject(i, "that is no constant");
   return elements->as_double().at(0);
 }
 
-int64_t Expansion::any_axis(size_t i, size_t x, size_t more, int64_t fallback) const {
+int64_t Expansion::read_onnx_axis(size_t i, size_t x, size_t more, int64_t fallback) const {
   const auto& known = value(x).shape;
-  return known ? static_cast<int64_t>(axis(i, known->size() + more, fallback)) : integer(i, fallback);
+  return known ? static_cast<int64_t>(read_axis(i, known->size() + more, fallback)) : read_int(i, fallback);
 }
 
-Activation Expansion::activation(size_t i) const {
-  const int64_t code = integer(i);
+Activation Expansion::read_activation(size_t i) const {
+  const int64_t code = read_int(i);
   if (code < 0 || code > 3) fail(i, "0 (NONE), 1 (RELU), 2 (RELU1) or 3 (RELU6) expected; given " + std::to_string(code));
   if (code != 0 && dtype(0) == DType::int32) fail(i, "0 (NONE) expected of int32; given " + std::to_string(code));
   return static_cast<Activation>(code);
@@ -248,7 +248,7 @@ Activation Expansion::activation(size_t i) const {
 
 // ---- nodes
 
-Attributes with(std::initializer_list<std::pair<std::string, AttributeValue>> named) {
+Attributes make_attrs(std::initializer_list<std::pair<std::string, AttributeValue>> named) {
   Attributes result_attributes;
   for (const auto& [key, value] : named) result_attributes.set(key, value);
   return result_attributes;
@@ -263,100 +263,100 @@ ValueId Expansion::add(std::string_view op, std::vector<ValueId> inputs, const A
   return add_many(op, std::move(inputs), 1, attributes)[0];
 }
 
-ValueId Expansion::integers(const std::vector<int64_t>& values) {
-  HostWriter writer(TensorDesc(DType::int64, {static_cast<int64_t>(values.size())}));
+ValueId Expansion::add_ints(const std::vector<int64_t>& values) {
+  HostTensorWriter writer(TensorDesc(DType::int64, {static_cast<int64_t>(values.size())}));
   for (size_t i = 0; i < values.size(); ++i) writer.store(static_cast<int64_t>(i), values[i]);
   return graph_.constant(writer.take());
 }
 
-ValueId Expansion::scalar(double number, DType dtype) {
+ValueId Expansion::add_scalar(double number, DType dtype) {
   return graph_.constant(make_tensor(dtype, {}, {number}));
 }
 
-ValueId Expansion::numbers(const std::vector<double>& values, DType dtype) {
+ValueId Expansion::add_vector(const std::vector<double>& values, DType dtype) {
   return graph_.constant(make_tensor(dtype, {static_cast<int64_t>(values.size())}, values));
 }
 
-ValueId Expansion::as_int64(size_t i) {
-  if (const auto values = known(i); values && rank(i) == 1) return integers(*values);
+ValueId Expansion::cast_to_int64(size_t i) {
+  if (const auto values = known_ints(i); values && rank(i) == 1) return add_ints(*values);
   return cast(operands_[i], DType::int64);
 }
 
-ValueId Expansion::runtime_axes(size_t i, ValueId x) {
-  return add("pumice::DistinctAxes", {as_int64(i), add("Shape", {add("Shape", {x})})});
+ValueId Expansion::add_runtime_axes(size_t i, ValueId x) {
+  return add("pumice::DistinctAxes", {cast_to_int64(i), add("Shape", {add("Shape", {x})})});
 }
 
 ValueId Expansion::cast(ValueId id, DType dtype) {
-  return of(id).dtype == dtype ? id : add("Cast", {id}, with({{"to", onnx_number(dtype)}}));
+  return value_of(id).dtype == dtype ? id : add("Cast", {id}, make_attrs({{"to", to_onnx_dtype(dtype)}}));
 }
 
 ValueId Expansion::bit_cast_to(ValueId id, DType dtype) {
-  return add("BitCast", {id}, with({{"to", onnx_number(dtype)}}));
+  return add("BitCast", {id}, make_attrs({{"to", to_onnx_dtype(dtype)}}));
 }
 
 // ---- sizes
 
-Length Expansion::length_of(ValueId id, size_t axis) {
-  const auto& shape = of(id).shape;
+Length Expansion::get_length(ValueId id, size_t axis) {
+  const auto& shape = value_of(id).shape;
   if (shape && shape->at(axis) != kUnknownSize) return {shape->at(axis), kAbsent};
   const auto start = static_cast<int64_t>(axis);
-  return {kUnknownSize, add("Shape", {id}, with({{"start", start}, {"end", start + 1}}))};
+  return {kUnknownSize, add("Shape", {id}, make_attrs({{"start", start}, {"end", start + 1}}))};
 }
 
-Length Expansion::product(const Length& a, const Length& b) {
+Length Expansion::mul_lengths(const Length& a, const Length& b) {
   if (a.is_known() && b.is_known()) return {checked_mul(a.number, b.number, "a size"), kAbsent};
-  return {kUnknownSize, add("Mul", {sizes({a}), sizes({b})})};
+  return {kUnknownSize, add("Mul", {add_sizes({a}), add_sizes({b})})};
 }
 
-Length Expansion::quotient(const Length& a, const Length& divisor) {
+Length Expansion::div_lengths(const Length& a, const Length& divisor) {
   if (divisor.is_known() && divisor.number == 1) return a;
   if (a.is_known() && divisor.is_known()) return {a.number / divisor.number, kAbsent};
-  return {kUnknownSize, add("Div", {sizes({a}), sizes({divisor})})};
+  return {kUnknownSize, add("Div", {add_sizes({a}), add_sizes({divisor})})};
 }
 
-Length Expansion::min_length(const Length& a, const Length& b) {
+Length Expansion::min_lengths(const Length& a, const Length& b) {
   if (a.is_known() && b.is_known()) return {std::min(a.number, b.number), kAbsent};
-  return {kUnknownSize, add("Min", {sizes({a}), sizes({b})})};
+  return {kUnknownSize, add("Min", {add_sizes({a}), add_sizes({b})})};
 }
 
-Length Expansion::element(ValueId list, int64_t position) {
-  return {kUnknownSize, add("Slice", {list, integers({position}), integers({position + 1}), integers({0})})};
+Length Expansion::get_element(ValueId list, int64_t position) {
+  return {kUnknownSize, add("Slice", {list, add_ints({position}), add_ints({position + 1}), add_ints({0})})};
 }
 
-ValueId Expansion::sizes(const std::vector<Length>& lengths) {
+ValueId Expansion::add_sizes(const std::vector<Length>& lengths) {
   if (std::ranges::all_of(lengths, &Length::is_known)) {
     std::vector<int64_t> numbers;
     for (const Length& entry : lengths) numbers.push_back(entry.number);
-    return integers(numbers);
+    return add_ints(numbers);
   }
   if (lengths.size() == 1) return lengths[0].value;
   std::vector<ValueId> parts;
-  for (const Length& entry : lengths) parts.push_back(entry.is_known() ? integers({entry.number}) : entry.value);
-  return add("Concat", parts, with({{"axis", int64_t{0}}}));
+  for (const Length& entry : lengths) parts.push_back(entry.is_known() ? add_ints({entry.number}) : entry.value);
+  return add("Concat", parts, make_attrs({{"axis", int64_t{0}}}));
 }
 
-ValueId Expansion::reshaped(ValueId id, const std::vector<Length>& lengths) {
+ValueId Expansion::reshape(ValueId id, const std::vector<Length>& lengths) {
   Shape shape;
   for (const Length& entry : lengths) shape.push_back(entry.is_known() ? entry.number : kUnknownSize);
-  const ValueId y = add("Reshape", {id, sizes(lengths)}, with({{"allowzero", int64_t{1}}}));
-  refine(y, shape);
+  const ValueId y = add("Reshape", {id, add_sizes(lengths)}, make_attrs({{"allowzero", int64_t{1}}}));
+  refine_shape(y, shape);
   return y;
 }
 
-ValueId Expansion::at_least_1d(ValueId id) {
-  const ValueId sizes = add("Shape", {id}), one_size = integers({1}), none = integers({0});
+ValueId Expansion::ensure_vector(ValueId id) {
+  const ValueId sizes = add("Shape", {id}), one_size = add_ints({1}), none = add_ints({0});
   const ValueId missing = add("Max", {add("Sub", {one_size, add("Shape", {sizes})}), none});
   const ValueId before = add("Slice", {one_size, none, missing, none});
-  return add("Reshape", {id, add("Concat", {before, sizes}, with({{"axis", int64_t{0}}}))}, with({{"allowzero", int64_t{1}}}));
+  return add("Reshape", {id, add("Concat", {before, sizes}, make_attrs({{"axis", int64_t{0}}}))}, make_attrs({{"allowzero", int64_t{1}}}));
 }
 
-ValueId Expansion::checked_indices(ValueId indices, ValueId x, int64_t axis) {
-  return graph_.elements(indices) ? indices : add("pumice::Indices", {indices, x}, with({{"axis", axis}}));
+ValueId Expansion::add_index_check(ValueId indices, ValueId x, int64_t axis) {
+  return graph_.elements(indices) ? indices : add("pumice::Indices", {indices, x}, make_attrs({{"axis", axis}}));
 }
 
-// Cancels inverse transpositions: consecutive image operations keep one layout.
-ValueId Expansion::transposed(ValueId id, const std::vector<int64_t>& permutation) {
-  if (const int32_t producer = of(id).producer; producer >= 0) {
+// Adds a Transpose, or cancels an inverse one before it, so that consecutive image operations keep one layout.
+ValueId Expansion::transpose(ValueId id, const std::vector<int64_t>& permutation) {
+  if (const int32_t producer = value_of(id).producer; producer >= 0) {
     const GraphNode& node = graph_.nodes()[static_cast<size_t>(producer)];
     if (node.row == find_operator("Transpose")) {
       const auto first = node.attributes.integers("perm");
@@ -365,40 +365,42 @@ ValueId Expansion::transposed(ValueId id, const std::vector<int64_t>& permutatio
       if (inverse) return node.inputs[0];
     }
   }
-  return add("Transpose", {id}, with({{"perm", permutation}}));
+  return add("Transpose", {id}, make_attrs({{"perm", permutation}}));
 }
 
-ValueId Expansion::reals(size_t i) {
-  return is_quantized(i) ? dequantized(operands_[i], quantization(i)) : operands_[i];
+ValueId Expansion::to_real(size_t i) {
+  return is_quantized(i) ? dequantize(operands_[i], quantization(i)) : operands_[i];
 }
 
-ValueId Expansion::scales(const Quantization& quantization) {
+ValueId Expansion::add_scales(const Quantization& quantization) {
   const std::vector<double> numbers(quantization.scale.begin(), quantization.scale.end());
   const Shape shape = quantization.channel_axis ? Shape{static_cast<int64_t>(numbers.size())} : Shape{};
   return graph_.constant(make_tensor(DType::float32, shape, numbers));
 }
 
-ValueId Expansion::dequantized(ValueId id, const Quantization& quantization) {
+ValueId Expansion::dequantize(ValueId id, const Quantization& quantization) {
   const int64_t axis = quantization.channel_axis.value_or(0);
-  if (quantization.zero_point.value_or(0) == 0) return add("DequantizeLinear", {id, scales(quantization)}, with({{"axis", axis}}));
-  return add("DequantizeLinear", {id, scales(quantization), scalar(*quantization.zero_point, of(id).dtype)}, with({{"axis", axis}}));
+  if (quantization.zero_point.value_or(0) == 0)
+    return add("DequantizeLinear", {id, add_scales(quantization)}, make_attrs({{"axis", axis}}));
+  return add("DequantizeLinear", {id, add_scales(quantization), add_scalar(*quantization.zero_point, value_of(id).dtype)},
+             make_attrs({{"axis", axis}}));
 }
 
-ValueId Expansion::quantized(ValueId id, const Quantization& quantization, DType dtype) {
-  return add("QuantizeLinear", {id, scales(quantization), scalar(quantization.zero_point.value_or(0), dtype)});
+ValueId Expansion::quantize(ValueId id, const Quantization& quantization, DType dtype) {
+  return add("QuantizeLinear", {id, add_scales(quantization), add_scalar(quantization.zero_point.value_or(0), dtype)});
 }
 
-ValueId Expansion::activated(ValueId id, Activation activation) {
-  const DType dtype = of(id).dtype;
+ValueId Expansion::activate(ValueId id, Activation activation) {
+  const DType dtype = value_of(id).dtype;
   if (activation == Activation::none) return id;
   if (activation == Activation::relu) return add("Relu", {id});
   const bool six = activation == Activation::relu6;
-  return add("Clip", {id, scalar(six ? 0 : -1, dtype), scalar(six ? 6 : 1, dtype)});
+  return add("Clip", {id, add_scalar(six ? 0 : -1, dtype), add_scalar(six ? 6 : 1, dtype)});
 }
 
-ValueId Expansion::activated(ValueId id, Activation activation, const Quantization& quantization) {
+ValueId Expansion::activate(ValueId id, Activation activation, const Quantization& quantization) {
   if (activation == Activation::none) return id;
-  const DType dtype = of(id).dtype;
+  const DType dtype = value_of(id).dtype;
   const double min_integer = dtype == DType::int8 ? -128 : 0, max_integer = dtype == DType::int8 ? 127 : 255;
   const auto bound = [&](double real) {
     const double position = std::nearbyint(real / static_cast<double>(quantization.scale[0])) + quantization.zero_point.value_or(0);
@@ -406,21 +408,22 @@ ValueId Expansion::activated(ValueId id, Activation activation, const Quantizati
   };
   const bool six = activation == Activation::relu6, open = activation == Activation::relu;
   const double first = bound(activation == Activation::relu1 ? -1 : 0), last = open ? max_integer : bound(six ? 6 : 1);
-  if (first == min_integer && last == max_integer) return id;  // no-op: exporters choose scales so that all integers are within the bounds
-  return add("Clip", {id, scalar(first, dtype), scalar(last, dtype)});
+  if (first == min_integer && last == max_integer)
+    return id;  // no clamp is needed: exporters choose scales for which all integers are within the bounds
+  return add("Clip", {id, add_scalar(first, dtype), add_scalar(last, dtype)});
 }
 
 // ---- outputs
 
-Quantization Expansion::declared() {
+Quantization Expansion::declared_quantization() {
   takes_quantization_ = true;
   if (!declared_scale_) fail("'scale' of the output is needed: its integers stand for (integer - zero_point) * scale");
   return {{*declared_scale_}, declared_zero_.value_or(0), {}};
 }
 
-Quantization Expansion::declared_or(const Quantization& otherwise) {
+Quantization Expansion::declared_quantization_or(const Quantization& otherwise) {
   takes_quantization_ = true;
-  return declared_scale_ || declared_zero_ ? declared() : otherwise;
+  return declared_scale_ || declared_zero_ ? declared_quantization() : otherwise;
 }
 
 bool Expansion::is_declared(const Quantization& expected) const {
@@ -454,15 +457,15 @@ std::optional<DType> Expansion::declared_dtype() {
 }
 
 void Expansion::add_output(ValueId id, Quantization quantization) {
-  const bool is_new_node = of(id).producer >= 0 && std::ranges::find(operands_, id) == operands_.end() && id >= first_new_value_;
+  const bool is_new_node = value_of(id).producer >= 0 && std::ranges::find(operands_, id) == operands_.end() && id >= first_new_value_;
   if (!is_new_node) id = add("Identity", {id});
-  outputs_.push_back({id, checked_quantization("the output", of(id).dtype, of(id).shape, std::move(quantization))});
+  outputs_.push_back({id, validate_quantization("the output", value_of(id).dtype, value_of(id).shape, std::move(quantization))});
 }
 
 void Expansion::add_real_output(ValueId id, size_t i) {
   if (!is_quantized(i)) return add_output(id);
-  const Quantization quantization = declared();
-  add_output(quantized(id, quantization, dtype(i)), quantization);
+  const Quantization quantization = declared_quantization();
+  add_output(quantize(id, quantization, dtype(i)), quantization);
 }
 
 }  // namespace pumice::nnapi

@@ -1,5 +1,5 @@
-// Fixed-point arithmetic with 16 and 32 bits: on the host for function tables, and as nodes. An int16 with k integer bits represents its
-// integer value times 2^(k - 15).
+// Fixed-point arithmetic with 16 and 32 bits: on the host for function tables, and as graph nodes. An int16 with k integer bits represents
+// its integer value times 2^(k - 15).
 #pragma once
 
 #include <cstdint>
@@ -8,32 +8,34 @@
 
 namespace pumice::nnapi {
 
-// A factor as m / 2^31 times a power of two.
+// A quantized multiplier: mantissa / 2^31 * 2^exponent.
 struct Multiplier {
   int32_t mantissa;
   int exponent;
 };
 Multiplier make_multiplier(double factor);
 
-// Return a function's values for every int16 from -32768 up. Arguments have this many integer bits; results have none.
-std::vector<double> tanh_table(int integer_bits);
-std::vector<double> logistic_table(int integer_bits);
+// Return the values of a function for all int16 arguments from -32768 up. Arguments have `integer_bits` integer bits, results none.
+std::vector<double> make_tanh_table(int integer_bits);
+std::vector<double> make_logistic_table(int integer_bits);
 
-// Nodes on int32 and int64 values.
+// Adds fixed-point arithmetic nodes on int32 and int64 values.
 class FixedPoint {
  public:
   explicit FixedPoint(Expansion& e) : e_(e) {}
   ValueId add(ValueId a, ValueId b) { return e_.add("Add", {a, b}); }
-  ValueId number(double value, DType dtype) { return e_.scalar(value, dtype); }
-  ValueId clamp_to(ValueId id, double min_value, double max_value);  // clamps the value
+  ValueId constant(double value, DType dtype) { return e_.add_scalar(value, dtype); }
+  ValueId clamp_to(ValueId id, double min_value, double max_value);
   ValueId clamp_int16(ValueId id) { return clamp_to(id, -32768, 32767); }
-  ValueId rounded(ValueId id, int shift);            // divides by 2^shift; halves round away from 0
-  ValueId product(ValueId a, ValueId b);             // product of two int16 values stored in int32; integer bits add up
-  ValueId scaled(ValueId id, const Multiplier& by);  // multiplies an int32 with two roundings; returns int64, not saturated
-  ValueId look_up_table(const std::vector<double>& table, ValueId id);  // looks up an int16 stored in int32; the result is int32
-  // Scales gates that are concatenated on the last axis (`units` elements each) by one factor per gate, as scaled() does.
-  ValueId scale_gates(ValueId id, const std::vector<Multiplier>& by, const Length& units);
-  // Applies the activation functions to such gates, as int16 stored in int32: tanh to the candidate, the logistic function to the others.
+  ValueId divide_by_pot(ValueId id, int shift);  // divides by 2^shift; halves round away from 0
+  ValueId saturating_mul(ValueId a, ValueId b);  // multiplies two int16 values stored in int32; their integer bits add up
+  ValueId apply_multiplier(ValueId id,
+                           const Multiplier& multiplier);  // multiplies an int32 value with two roundings; returns int64, not saturated
+  ValueId look_up_table(const std::vector<double>& table, ValueId id);  // looks up int16 values stored in int32; returns int32
+  // Multiplies gates that are concatenated on the last axis (`units` elements each) by one multiplier per gate, as apply_multiplier() does.
+  ValueId scale_gates(ValueId id, const std::vector<Multiplier>& multipliers, const Length& units);
+  // Applies the activation functions to concatenated gates (int16 stored in int32): tanh to gate `candidate`, the logistic function to the
+  // others.
   ValueId apply_gate_functions(ValueId id, int integer_bits, size_t count, size_t candidate, const Length& units);
 
  private:

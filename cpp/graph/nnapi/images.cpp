@@ -7,10 +7,10 @@
 
 namespace pumice::nnapi {
 
-std::vector<Operand> window_operands(bool implicit, bool sized) {
+std::vector<Operand> make_window_operands(bool implicit, bool sized) {
   std::vector<Operand> operands;
   const auto append = [&](std::initializer_list<std::string_view> names) {
-    for (const std::string_view name : names) operands.push_back(scalar(name));
+    for (const std::string_view name : names) operands.push_back(scalar_arg(name));
   };
   if (implicit)
     append({"padding_scheme"});
@@ -21,24 +21,24 @@ std::vector<Operand> window_operands(bool implicit, bool sized) {
   return operands;
 }
 
-// Returns a positive number, 1 if omitted.
+// Returns a positive scalar operand; 1 if it is omitted.
 static int64_t read_positive(const Expansion& e, size_t i) {
-  const int64_t actual = e.integer(i, 1);
+  const int64_t actual = e.read_int(i, 1);
   if (actual < 1) e.fail(i, "a number above 0 expected; given " + std::to_string(actual));
   return actual;
 }
 
-Window read_window(const Expansion& e, size_t first, size_t numbers, bool sized) {
-  Window window{{}, first};
+WindowParams read_window(const Expansion& e, size_t first, size_t numbers, bool sized) {
+  WindowParams window{{}, first};
   if (e.is_implicit()) {
-    const int64_t scheme = e.integer(window.next);
+    const int64_t scheme = e.read_int(window.next);
     if (scheme != 1 && scheme != 2) e.fail(window.next, "1 (SAME) or 2 (VALID) expected; given " + std::to_string(scheme));
     window.attributes.set("auto_pad", scheme == 1 ? "SAME_UPPER" : "VALID");
     ++window.next;
   } else {
     std::vector<int64_t> pads;
     for (const size_t i : {2, 0, 3, 1}) {
-      pads.push_back(e.integer(first + i));
+      pads.push_back(e.read_int(first + i));
       if (pads.back() < 0) e.fail(first + i, "a number of at least 0 expected; given " + std::to_string(pads.back()));
     }
     window.attributes.set("pads", pads);
@@ -56,56 +56,56 @@ Window read_window(const Expansion& e, size_t first, size_t numbers, bool sized)
 }
 
 bool read_nchw_flag(const Expansion& e, size_t i) {
-  return e.integer(i) != 0;
+  return e.read_int(i) != 0;
 }
 
 ValueId to_nchw(Expansion& e, ValueId id, bool is_nchw) {
-  return is_nchw ? id : e.transposed(id, {0, 3, 1, 2});
+  return is_nchw ? id : e.transpose(id, {0, 3, 1, 2});
 }
 
 ValueId from_nchw(Expansion& e, ValueId id, bool is_nchw) {
-  return is_nchw ? id : e.transposed(id, {0, 2, 3, 1});
+  return is_nchw ? id : e.transpose(id, {0, 2, 3, 1});
 }
 
 namespace {
 
-void check_image(Operands& o) {
+void check_image_rank(Operands& o) {
   o.expect_rank(0, 4);
 }
 
 enum class PoolKind : uint8_t { average, largest, l2 };
 
-// Pools the integers of a quantized tensor directly.
+// Expands a pooling. A quantized tensor is pooled as integers.
 template <PoolKind pool>
 void expand_pool(Expansion& e) {
-  const Window window = read_window(e, 1, 0, true);
-  const Activation activation = e.activation(window.next);
+  const WindowParams window = read_window(e, 1, 0, true);
+  const Activation activation = e.read_activation(window.next);
   const bool is_nchw = read_nchw_flag(e, window.next + 1);
   ValueId x = to_nchw(e, e[0], is_nchw);
   const Quantization quantization = e.operand_quantization(0), identity_quantization{{1}, 0, {}};
   if constexpr (pool == PoolKind::largest) {
     const ValueId y = e.add("MaxPool", {x}, window.attributes);
-    return e.add_output(from_nchw(e, e.is_quantized(0) ? e.activated(y, activation, quantization) : e.activated(y, activation), is_nchw),
+    return e.add_output(from_nchw(e, e.is_quantized(0) ? e.activate(y, activation, quantization) : e.activate(y, activation), is_nchw),
                         quantization);
   }
   if constexpr (pool == PoolKind::l2) {
     const ValueId y = e.add("Sqrt", {e.add("AveragePool", {e.add("Mul", {x, x})}, window.attributes)});
-    return e.add_output(from_nchw(e, e.activated(y, activation), is_nchw));
+    return e.add_output(from_nchw(e, e.activate(y, activation), is_nchw));
   }
-  if (!e.is_quantized(0)) return e.add_output(from_nchw(e, e.activated(e.add("AveragePool", {x}, window.attributes), activation), is_nchw));
+  if (!e.is_quantized(0)) return e.add_output(from_nchw(e, e.activate(e.add("AveragePool", {x}, window.attributes), activation), is_nchw));
   const ValueId y =
-      e.quantized(e.add("AveragePool", {e.dequantized(x, identity_quantization)}, window.attributes), identity_quantization, e.dtype(0));
-  e.add_output(from_nchw(e, e.activated(y, activation, quantization), is_nchw), quantization);
+      e.quantize(e.add("AveragePool", {e.dequantize(x, identity_quantization)}, window.attributes), identity_quantization, e.dtype(0));
+  e.add_output(from_nchw(e, e.activate(y, activation, quantization), is_nchw), quantization);
 }
 
-// Returns height and width of the result, given as sizes or scale factors.
+// Returns the height and width of the result, which operands give as sizes or as scale factors.
 std::vector<int64_t> read_output_sizes(const Expansion& e, bool is_nchw) {
   std::vector<int64_t> sizes;
   for (const size_t i : {2, 1}) {
     const size_t axis = (is_nchw ? 2 : 1) + (i == 2 ? 0 : 1);
     if (e.dtype(i) != e.dtype(1))
       e.fail(i, std::string(name(e.dtype(1))) + " expected, as operand 1; given " + std::string(name(e.dtype(i))));
-    const double actual = e.real(i);
+    const double actual = e.read_real(i);
     if (!(actual > 0)) e.fail(i, "a number above 0 expected; given " + std::to_string(actual));
     const double size = e.dtype(i) == DType::int32 ? actual : std::floor(static_cast<float>(actual) * static_cast<float>(e.size(0, axis)));
     if (!(size < 4294967296.0)) e.fail(i, "a size below 2^32 expected; given " + std::to_string(size));
@@ -114,58 +114,58 @@ std::vector<int64_t> read_output_sizes(const Expansion& e, bool is_nchw) {
   return sizes;
 }
 
-void expand_resize(Expansion& e, bool linear) {
-  const bool is_nchw = read_nchw_flag(e, 3), corners = e.integer(4) != 0, half_pixel = e.integer(5) != 0;
+void add_resize_output(Expansion& e, bool linear) {
+  const bool is_nchw = read_nchw_flag(e, 3), corners = e.read_int(4) != 0, half_pixel = e.read_int(5) != 0;
   if (corners && half_pixel) e.fail(5, "false expected where align_corners is true; given true");
   Attributes attributes;
   attributes.set("mode", linear ? "linear" : "nearest");
   attributes.set("axes", std::vector<int64_t>{2, 3});
   attributes.set("coordinate_transformation_mode", corners ? "align_corners" : half_pixel ? "half_pixel" : "asymmetric");
   if (!linear) attributes.set("nearest_mode", corners || half_pixel ? "round_prefer_ceil" : "floor");
-  const ValueId sizes = e.integers(read_output_sizes(e, is_nchw));
+  const ValueId sizes = e.add_ints(read_output_sizes(e, is_nchw));
   const Quantization quantization = e.operand_quantization(0), identity_quantization{{1}, 0, {}};
   ValueId x = to_nchw(e, e[0], is_nchw);
   const bool between = linear && e.is_quantized(0);
-  if (between) x = e.dequantized(x, identity_quantization);
+  if (between) x = e.dequantize(x, identity_quantization);
   ValueId y = e.add("Resize", {x, kAbsent, kAbsent, sizes}, attributes);
-  if (between) y = e.quantized(y, identity_quantization, e.dtype(0));
+  if (between) y = e.quantize(y, identity_quantization, e.dtype(0));
   e.add_output(from_nchw(e, y, is_nchw), quantization);
 }
 
-void resize_bilinear(Expansion& e) {
-  expand_resize(e, true);
+void expand_resize_bilinear(Expansion& e) {
+  add_resize_output(e, true);
 }
 
-void resize_nearest(Expansion& e) {
-  expand_resize(e, false);
+void expand_resize_nearest(Expansion& e) {
+  add_resize_output(e, false);
 }
 
-void expand_block_operation(Expansion& e, std::string_view op) {
+void add_block_output(Expansion& e, std::string_view op) {
   const bool is_nchw = read_nchw_flag(e, 2);
-  const ValueId y = e.add(op, {to_nchw(e, e[0], is_nchw)}, with({{"blocksize", read_positive(e, 1)}}));
+  const ValueId y = e.add(op, {to_nchw(e, e[0], is_nchw)}, make_attrs({{"blocksize", read_positive(e, 1)}}));
   e.add_output(from_nchw(e, y, is_nchw), e.operand_quantization(0));
 }
 
-// Splits the axes of x, permutes them, and merges them again.
-ValueId split_permute_merge(Expansion& e, ValueId x, const std::vector<Length>& parts, const std::vector<int64_t>& order,
-                            const std::vector<Length>& merged) {
-  return e.reshaped(e.add("Transpose", {e.reshaped(x, parts)}, with({{"perm", order}})), merged);
+// Reshapes x to `split_shape`, permutes the axes, and reshapes the result to `merged_shape`.
+ValueId split_permute_merge(Expansion& e, ValueId x, const std::vector<Length>& split_shape, const std::vector<int64_t>& order,
+                            const std::vector<Length>& merged_shape) {
+  return e.reshape(e.add("Transpose", {e.reshape(x, split_shape)}, make_attrs({{"perm", order}})), merged_shape);
 }
 
-// The block size of operand 1, known or computed.
-struct Block {
+// The block size (operand 1), known or computed by the program.
+struct BlockSize {
   Length height, width;
 };
 
-Block read_block_size(Expansion& e) {
-  if (const auto actual = e.known(1)) return {{actual->at(0)}, {actual->at(1)}};
-  const ValueId list = e.as_int64(1);
-  return {e.element(list, 0), e.element(list, 1)};
+BlockSize read_block_size(Expansion& e) {
+  if (const auto actual = e.known_ints(1)) return {{actual->at(0)}, {actual->at(1)}};
+  const ValueId list = e.cast_to_int64(1);
+  return {e.get_element(list, 0), e.get_element(list, 1)};
 }
 
-// Returns the block's height and width, if known.
-std::optional<std::vector<int64_t>> read_checked_block(Operands& o) {
-  const auto actual = o.numbers(1);
+// Checks the block size and returns its height and width, if known.
+std::optional<std::vector<int64_t>> check_block_size(Operands& o) {
+  const auto actual = o.known_ints(1);
   if (!actual) o.expect_length(1, 2, "numbers above 0 expected, the block's height and width");
   if (actual && (actual->size() != 2 || (*actual)[0] < 1 || (*actual)[1] < 1))
     o.fail(1, "two numbers above 0 expected; given " + to_string(*actual));
@@ -173,155 +173,158 @@ std::optional<std::vector<int64_t>> read_checked_block(Operands& o) {
 }
 
 void check_batch_to_space(Operands& o) {
-  check_image(o);
-  const auto block = read_checked_block(o);
+  check_image_rank(o);
+  const auto block = check_block_size(o);
   const auto batch = o.size(0, 0);
   if (block && batch && *batch % checked_mul((*block)[0], (*block)[1], "the block") != 0)
-    o.fail(1, "numbers whose product divides a batch of " + std::to_string(*batch) + " expected; given " + to_string(*o.numbers(1)));
+    o.fail(1, "numbers whose product divides a batch of " + std::to_string(*batch) + " expected; given " + to_string(*o.known_ints(1)));
 }
 
-void batch_to_space(Expansion& e) {
+void expand_batch_to_space(Expansion& e) {
   const bool is_nchw = read_nchw_flag(e, 2);
   const auto [height, width] = read_block_size(e);
   const Length rows = e.length(0, is_nchw ? 2 : 1), columns = e.length(0, is_nchw ? 3 : 2), channels = e.length(0, is_nchw ? 1 : 3);
   const ValueId y = split_permute_merge(e, to_nchw(e, e[0], is_nchw), {height, width, {}, channels, rows, columns}, {2, 3, 4, 0, 5, 1},
-                                        {{}, channels, e.product(rows, height), e.product(columns, width)});
+                                        {{}, channels, e.mul_lengths(rows, height), e.mul_lengths(columns, width)});
   e.add_output(from_nchw(e, y, is_nchw), e.operand_quantization(0));
 }
 
 void check_space_to_batch(Operands& o) {
-  check_image(o);
-  const auto block = read_checked_block(o);
+  check_image_rank(o);
+  const auto block = check_block_size(o);
   o.expect_rank(2, 2);
   for (const size_t axis : {0, 1}) o.expect_size(2, axis, 2);
-  const auto paddings = o.numbers(2);
+  const auto paddings = o.known_ints(2);
   if (paddings && *std::ranges::min_element(*paddings) < 0)
     o.fail(2, "two pairs of numbers of at least 0 expected; given " + to_string(*paddings));
   if (!block || !paddings) return;
-  const size_t first = o.integer(3) != 0 ? 2 : 1;
+  const size_t first = o.read_int(3) != 0 ? 2 : 1;
   const auto padded = [&](size_t k) {
     const auto size = o.size(0, first + k);
     return size ? *size + (*paddings)[2 * k] + (*paddings)[2 * k + 1] : kUnknownSize;
   };
   const Shape image{padded(0), padded(1)};
   if ((image[0] != kUnknownSize && image[0] % (*block)[0] != 0) || (image[1] != kUnknownSize && image[1] % (*block)[1] != 0))
-    o.fail(1, "numbers that divide " + to_string(image) + " expected; given " + to_string(*o.numbers(1)));
+    o.fail(1, "numbers that divide " + to_string(image) + " expected; given " + to_string(*o.known_ints(1)));
 }
 
-// Returns operand 2 as pads of a channels-first image: begins, then ends.
-ValueId read_pads(Expansion& e) {
-  if (const auto paddings = e.known(2)) return e.integers({0, 0, (*paddings)[0], (*paddings)[2], 0, 0, (*paddings)[1], (*paddings)[3]});
-  const ValueId none = e.integers({0, 0}), list = e.cast(e.add("Reshape", {e.add("Transpose", {e[2]}), e.integers({4})}), DType::int64);
-  const auto padding_pair = [&](int64_t first) { return e.add("Slice", {list, e.integers({first}), e.integers({first + 2})}); };
-  return e.add("Concat", {none, padding_pair(0), none, padding_pair(2)}, with({{"axis", int64_t{0}}}));
+// Returns operand 2 as ONNX pads of an NCHW image: begins, then ends.
+ValueId read_block_pads(Expansion& e) {
+  if (const auto paddings = e.known_ints(2))
+    return e.add_ints({0, 0, (*paddings)[0], (*paddings)[2], 0, 0, (*paddings)[1], (*paddings)[3]});
+  const ValueId none = e.add_ints({0, 0}), list = e.cast(e.add("Reshape", {e.add("Transpose", {e[2]}), e.add_ints({4})}), DType::int64);
+  const auto padding_pair = [&](int64_t first) { return e.add("Slice", {list, e.add_ints({first}), e.add_ints({first + 2})}); };
+  return e.add("Concat", {none, padding_pair(0), none, padding_pair(2)}, make_attrs({{"axis", int64_t{0}}}));
 }
 
-void space_to_batch(Expansion& e) {
+void expand_space_to_batch(Expansion& e) {
   const bool is_nchw = read_nchw_flag(e, 3);
   const auto [height, width] = read_block_size(e);
-  std::vector<ValueId> inputs{to_nchw(e, e[0], is_nchw), read_pads(e)};
-  if (e.is_quantized(0)) inputs.push_back(e.scalar(e.quantization(0).zero_point.value_or(0), e.dtype(0)));
+  std::vector<ValueId> inputs{to_nchw(e, e[0], is_nchw), read_block_pads(e)};
+  if (e.is_quantized(0)) inputs.push_back(e.add_scalar(e.quantization(0).zero_point.value_or(0), e.dtype(0)));
   const ValueId padded = e.add("Pad", inputs);
-  if (!e.known(2)) e.refine(padded, Shape(4, kUnknownSize));
+  if (!e.known_ints(2)) e.refine_shape(padded, Shape(4, kUnknownSize));
   const Length channels = e.length(0, is_nchw ? 1 : 3);
-  const Length rows = e.quotient(e.length_of(padded, 2), height), columns = e.quotient(e.length_of(padded, 3), width);
+  const Length rows = e.div_lengths(e.get_length(padded, 2), height), columns = e.div_lengths(e.get_length(padded, 3), width);
   const ValueId y =
       split_permute_merge(e, padded, {{}, channels, rows, height, columns, width}, {3, 5, 0, 1, 2, 4}, {{}, channels, rows, columns});
   e.add_output(from_nchw(e, y, is_nchw), e.operand_quantization(0));
 }
 
 void check_channel_shuffle(Operands& o) {
-  const int64_t groups = o.integer(1);
+  const int64_t groups = o.read_int(1);
   if (groups < 1) o.fail(1, "a number above 0 expected; given " + std::to_string(groups));
   const auto rank = o.rank(0);
-  const auto size = rank ? o.size(0, o.axis(2, *rank)) : std::nullopt;
+  const auto size = rank ? o.size(0, o.read_axis(2, *rank)) : std::nullopt;
   if (size && *size % groups != 0)
     o.fail(1, "a number that divides " + std::to_string(*size) + " channels expected; given " + std::to_string(groups));
 }
 
-void channel_shuffle(Expansion& e) {
-  const size_t axis = e.axis(2, e.rank(0));
-  const int64_t groups = e.integer(1);
+void expand_channel_shuffle(Expansion& e) {
+  const size_t axis = e.read_axis(2, e.rank(0));
+  const int64_t groups = e.read_int(1);
   std::vector<Length> shape;
   Length inner{1};
   for (size_t k = 0; k < e.rank(0); ++k) {
     shape.push_back(e.length(0, k));
-    if (k > axis) inner = e.product(inner, shape[k]);
+    if (k > axis) inner = e.mul_lengths(inner, shape[k]);
   }
-  e.add_output(split_permute_merge(e, e[0], {{}, {groups}, e.quotient(shape[axis], {groups}), inner}, {0, 2, 1, 3}, shape),
+  e.add_output(split_permute_merge(e, e[0], {{}, {groups}, e.div_lengths(shape[axis], {groups}), inner}, {0, 2, 1, 3}, shape),
                e.operand_quantization(0));
 }
 
-void instance_normalization(Expansion& e) {
+void expand_instance_normalization(Expansion& e) {
   const bool is_nchw = read_nchw_flag(e, 4);
-  const ValueId channels = e.sizes({e.length(0, is_nchw ? 1 : 3)});
-  const auto each = [&](size_t i) { return e.add("Expand", {e.scalar(e.real(i), e.dtype(0)), channels}); };
+  const ValueId channels = e.add_sizes({e.length(0, is_nchw ? 1 : 3)});
+  const auto each = [&](size_t i) { return e.add("Expand", {e.add_scalar(e.read_real(i), e.dtype(0)), channels}); };
   const ValueId x = to_nchw(e, e[0], is_nchw);
-  e.add_output(from_nchw(e, e.add("InstanceNormalization", {x, each(1), each(2)}, with({{"epsilon", e.real(3)}})), is_nchw));
+  e.add_output(from_nchw(e, e.add("InstanceNormalization", {x, each(1), each(2)}, make_attrs({{"epsilon", e.read_real(3)}})), is_nchw));
 }
 
-void check_local_response(Operands& o) {
+void check_lrn(Operands& o) {
   o.expect_min_rank(0, 1);
 }
 
-// ONNX divides alpha by the window size and expects channels on axis 1.
-Attributes lrn_attributes(const Expansion& e, int64_t size) {
-  return with({{"size", size}, {"bias", e.real(2)}, {"alpha", e.real(3) * static_cast<double>(size)}, {"beta", e.real(4)}});
+// ONNX divides alpha by the window size, and expects channels on axis 1.
+Attributes make_lrn_attributes(const Expansion& e, int64_t size) {
+  return make_attrs(
+      {{"size", size}, {"bias", e.read_real(2)}, {"alpha", e.read_real(3) * static_cast<double>(size)}, {"beta", e.read_real(4)}});
 }
 
-ValueId lrn_of_vector(Expansion& e, int64_t size) {
-  const ValueId as_image = e.add("Unsqueeze", {e[0], e.integers({0, 2})});
-  return e.add("Squeeze", {e.add("LRN", {as_image}, lrn_attributes(e, size)), e.integers({0, 2})});
+ValueId add_vector_lrn(Expansion& e, int64_t size) {
+  const ValueId as_image = e.add("Unsqueeze", {e[0], e.add_ints({0, 2})});
+  return e.add("Squeeze", {e.add("LRN", {as_image}, make_lrn_attributes(e, size)), e.add_ints({0, 2})});
 }
 
-void local_response_normalization(Expansion& e) {
-  const size_t rank = e.rank(0), axis = e.axis(5, rank, -1);
-  const int64_t radius = e.integer(1), size = 2 * radius + 1;
+void expand_lrn(Expansion& e) {
+  const size_t rank = e.rank(0), axis = e.read_axis(5, rank, -1);
+  const int64_t radius = e.read_int(1), size = 2 * radius + 1;
   if (radius < 0) e.fail(1, "a number of at least 0 expected; given " + std::to_string(radius));
-  if (rank == 1) return e.add_output(lrn_of_vector(e, size));
+  if (rank == 1) return e.add_output(add_vector_lrn(e, size));
   std::vector<int64_t> order(rank);
   for (size_t k = 0; k < rank; ++k) order[k] = static_cast<int64_t>(k);
   std::swap(order[1], order[axis]);
-  const ValueId y = e.add("LRN", {axis == 1 ? e[0] : e.transposed(e[0], order)}, lrn_attributes(e, size));
-  e.add_output(axis == 1 ? y : e.transposed(y, order));
+  const ValueId y = e.add("LRN", {axis == 1 ? e[0] : e.transpose(e[0], order)}, make_lrn_attributes(e, size));
+  e.add_output(axis == 1 ? y : e.transpose(y, order));
 }
 
-void depth_to_space(Expansion& e) {
-  expand_block_operation(e, "DepthToSpace");
+void expand_depth_to_space(Expansion& e) {
+  add_block_output(e, "DepthToSpace");
 }
 
-void space_to_depth(Expansion& e) {
-  expand_block_operation(e, "SpaceToDepth");
+void expand_space_to_depth(Expansion& e) {
+  add_block_output(e, "SpaceToDepth");
 }
 
 }  // namespace
 
-Operations image_operations() {
+Operations make_image_operations() {
   constexpr DTypeSet reals = kFloat | kQuant;
-  const Operand flag = scalar("nchw", kTruth, true);
+  const Operand flag = scalar_arg("nchw", kTruth, true);
   const auto pool = [&](std::string_view name, std::string_view summary, DTypeSet dtypes, void (*expand)(Expansion&)) {
     const auto form = [&](bool implicit) {
-      std::vector<Operand> operands = window_operands(implicit, true);
-      operands.insert(operands.begin(), tensor("x", dtypes));
-      operands.insert(operands.end(), {scalar("activation"), flag});
+      std::vector<Operand> operands = make_window_operands(implicit, true);
+      operands.insert(operands.begin(), tensor_arg("x", dtypes));
+      operands.insert(operands.end(), {scalar_arg("activation"), flag});
       return operands;
     };
-    return Operation{name, 1, summary, form(false), {tensor("y", dtypes)}, expand, form(true), check_image};
+    return Operation{name, 1, summary, form(false), {tensor_arg("y", dtypes)}, expand, form(true), check_image_rank};
   };
   const auto resize = [&](std::string_view name, int level, std::string_view summary, void (*expand)(Expansion&)) {
     constexpr DTypeSet sizes = kInt | kFloat;
     return Operation{name,
                      level,
                      summary,
-                     {tensor("x", reals), scalar("width", sizes), scalar("height", sizes), flag, scalar("align_corners", kTruth, true),
-                      scalar("half_pixel_centers", kTruth, true)},
-                     {tensor("y", reals)},
+                     {tensor_arg("x", reals), scalar_arg("width", sizes), scalar_arg("height", sizes), flag,
+                      scalar_arg("align_corners", kTruth, true), scalar_arg("half_pixel_centers", kTruth, true)},
+                     {tensor_arg("y", reals)},
                      expand,
                      {},
-                     check_image};
+                     check_image_rank};
   };
   const auto block = [&](std::string_view name, std::string_view summary, void (*expand)(Expansion&)) {
-    return Operation{name, 1, summary, {tensor("x", reals), scalar("block_size"), flag}, {tensor("y", reals)}, expand, {}, check_image};
+    return Operation{name,   1,  summary,         {tensor_arg("x", reals), scalar_arg("block_size"), flag}, {tensor_arg("y", reals)},
+                     expand, {}, check_image_rank};
   };
   return {
       pool("nnapi::AVERAGE_POOL_2D", "The mean of each window, its padding left out, then the activation.", reals,
@@ -330,52 +333,53 @@ Operations image_operations() {
       pool("nnapi::L2_POOL_2D", "The root of the mean of the squares of each window, then the activation.", kFloat,
            expand_pool<PoolKind::l2>),
       resize("nnapi::RESIZE_BILINEAR", 1, "An image of another size, given as integers or as multiples; between neighbours in a line.",
-             resize_bilinear),
+             expand_resize_bilinear),
       resize("nnapi::RESIZE_NEAREST_NEIGHBOR", 3, "An image of another size, given as integers or as multiples; the nearest neighbour.",
-             resize_nearest),
-      block("nnapi::DEPTH_TO_SPACE", "Channels laid out as blocks of pixels.", depth_to_space),
-      block("nnapi::SPACE_TO_DEPTH", "Blocks of pixels laid out as channels.", space_to_depth),
+             expand_resize_nearest),
+      block("nnapi::DEPTH_TO_SPACE", "Channels laid out as blocks of pixels.", expand_depth_to_space),
+      block("nnapi::SPACE_TO_DEPTH", "Blocks of pixels laid out as channels.", expand_space_to_depth),
       {"nnapi::BATCH_TO_SPACE_ND",
        2,
        "Images of a batch laid out as blocks of pixels.",
-       {tensor("x", reals), list("block_sizes"), flag},
-       {tensor("y", reals)},
-       batch_to_space,
+       {tensor_arg("x", reals), list_arg("block_sizes"), flag},
+       {tensor_arg("y", reals)},
+       expand_batch_to_space,
        {},
        check_batch_to_space},
       {"nnapi::SPACE_TO_BATCH_ND",
        2,
        "Blocks of pixels, with zeros around, laid out as images of a batch.",
-       {tensor("x", reals), list("block_sizes"), pairs("paddings"), flag},
-       {tensor("y", reals)},
-       space_to_batch,
+       {tensor_arg("x", reals), list_arg("block_sizes"), pairs_arg("paddings"), flag},
+       {tensor_arg("y", reals)},
+       expand_space_to_batch,
        {},
        check_space_to_batch},
       {"nnapi::CHANNEL_SHUFFLE",
        3,
        "The channels of an axis, by their place in their group first.",
-       {tensor("x", reals), scalar("groups"), scalar("axis")},
-       {tensor("y", reals)},
-       channel_shuffle,
+       {tensor_arg("x", reals), scalar_arg("groups"), scalar_arg("axis")},
+       {tensor_arg("y", reals)},
+       expand_channel_shuffle,
        {},
        check_channel_shuffle},
       {"nnapi::INSTANCE_NORMALIZATION",
        3,
        "Each channel of each image less its mean, by its deviation, times gamma, plus beta.",
-       {tensor("x", kFloat), scalar("gamma", kFloat), scalar("beta", kFloat), scalar("epsilon", kFloat), scalar("nchw", kTruth)},
-       {tensor("y", kFloat)},
-       instance_normalization,
+       {tensor_arg("x", kFloat), scalar_arg("gamma", kFloat), scalar_arg("beta", kFloat), scalar_arg("epsilon", kFloat),
+        scalar_arg("nchw", kTruth)},
+       {tensor_arg("y", kFloat)},
+       expand_instance_normalization,
        {},
-       check_image},
+       check_image_rank},
       {"nnapi::LOCAL_RESPONSE_NORMALIZATION",
        1,
        "x by (bias + alpha * the sum of the squares within the radius along the axis) to the power of beta.",
-       {tensor("x", kFloat), scalar("radius"), scalar("bias", kFloat), scalar("alpha", kFloat), scalar("beta", kFloat),
-        scalar("axis", kInt, true)},
-       {tensor("y", kFloat)},
-       local_response_normalization,
+       {tensor_arg("x", kFloat), scalar_arg("radius"), scalar_arg("bias", kFloat), scalar_arg("alpha", kFloat), scalar_arg("beta", kFloat),
+        scalar_arg("axis", kInt, true)},
+       {tensor_arg("y", kFloat)},
+       expand_lrn,
        {},
-       check_local_response},
+       check_lrn},
   };
 }
 

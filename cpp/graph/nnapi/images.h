@@ -1,4 +1,4 @@
-// Helpers shared by image operations: windows in explicit and implicit form, and channel layout.
+// Helpers for image operations: windows with explicit or implicit padding, and channel layout.
 #pragma once
 
 #include <vector>
@@ -7,20 +7,20 @@
 
 namespace pumice::nnapi {
 
-// Returns the window operands: padding as numbers or (`implicit`) as a scheme, strides and, for pools, the size.
-std::vector<Operand> window_operands(bool implicit, bool sized);
+// Returns the operands of a window: padding as numbers or (`implicit`) as a scheme, strides and (`sized`) the window size.
+std::vector<Operand> make_window_operands(bool implicit, bool sized);
 
-struct Window {
-  Attributes attributes;  // attributes of Conv and the pooling operators
-  size_t next;            // index of the next operand
+struct WindowParams {
+  Attributes attributes;  // attributes for Conv and the pooling operators
+  size_t next;            // index of the operand after the window
 };
-// Reads the window that begins at operand `first`. `numbers`: for convolutions, number of operands between the strides and the
-// activation, which is followed by the layout and the dilations.
-Window read_window(const Expansion& e, size_t first, size_t numbers, bool sized);
+// Reads the window that begins at operand `first`. `numbers`: for convolutions, the number of operands between the strides and the
+// activation; the layout and the dilations follow the activation.
+WindowParams read_window(const Expansion& e, size_t first, size_t numbers, bool sized);
 
-// Whether the layout is channels-first: the flag at operand i, false if omitted.
+// Returns whether the layout is NCHW: the flag operand i, false if omitted.
 bool read_nchw_flag(const Expansion& e, size_t i);
-// Convert from the caller's layout to channels-first, and back.
+// Convert from the layout of the caller to NCHW, and back.
 ValueId to_nchw(Expansion& e, ValueId id, bool is_nchw);
 ValueId from_nchw(Expansion& e, ValueId id, bool is_nchw);
 

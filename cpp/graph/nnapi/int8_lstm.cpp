@@ -1,4 +1,4 @@
-// LSTM with signed 8-bit operands, layer normalisation, peepholes and projection: integer arithmetic.
+// NNAPI QUANTIZED_LSTM: LSTM with signed 8-bit operands, layer normalization, peepholes and projection, in integer arithmetic.
 #include <algorithm>
 #include <cmath>
 
@@ -13,12 +13,12 @@ namespace {
 constexpr LstmCell kOperands{1, 5, 9, 12, 16, 18, 19, 20};
 constexpr size_t kCellClip = 24, kProjectionClip = 25, kGateScales = 26, kHiddenZero = 30, kHiddenScale = 31, kCount = 32;
 constexpr size_t kForgetGate = 1, kCandidate = 2, kOutputGate = 3;
-constexpr int kGateBits = 3;  // integer bits of the gate functions' arguments
+constexpr int kGateBits = 3;  // integer bits of the arguments of gate functions
 
 void check_int8_lstm(Operands& o) {
   o.expect_rank(0, 2);
-  check_presence(o, kOperands, true);
-  check_sizes(o, kOperands, "NL7");
+  check_optional_operands(o, kOperands, true);
+  check_lstm_sizes(o, kOperands, "NL7");
   expect_equal_sizes(o, {{0, 0}, {kOperands.h, 0}}, "NL7");
   expect_equal_sizes(o, {{0, 1}, {kOperands.x_weights + 3, 1}}, "NL7");
   for (size_t i = kCellClip; i < kCount; ++i) {
@@ -32,7 +32,7 @@ void check_int8_lstm(Operands& o) {
   reject_empty(o, "NG2");
 }
 
-float scale_of(const Expansion& e, size_t i) {
+float get_scale(const Expansion& e, size_t i) {
   return e.quantization(i).scale.at(0);
 }
 
@@ -42,59 +42,63 @@ void check_zero_points(const Expansion& e) {
       e.fail(i, "N3.1", "a zero point of 0 expected; given " + to_string(e.quantization(i)));
 }
 
-// Returns P for a cell with scale 2^P.
-int cell_exponent(const Expansion& e) {
-  const double exact = std::log2(static_cast<double>(scale_of(e, kOperands.c))), rounded = std::round(exact);
+// Returns P if the scale of the cell state is 2^P.
+int read_cell_exponent(const Expansion& e) {
+  const double exact = std::log2(static_cast<double>(get_scale(e, kOperands.c))), rounded = std::round(exact);
   if (std::abs(exact - rounded) >= 1e-3 || rounded < -15 || rounded > -9)
     e.fail(kOperands.c, "N3.3", "a scale of 2^-15 to 2^-9 expected; given " + to_string(e.quantization(kOperands.c)));
   return static_cast<int>(rounded);
 }
 
-// One step of the cell.
-struct LstmStep {
+// State for expanding one LSTM step.
+struct Int8LstmStep {
   Expansion& e;
   FixedPoint f;
-  int exponent;               // the cell's scale is 2^exponent
-  std::vector<size_t> gates;  // gates with weights, in operand order
+  int exponent;               // scale of the cell state is 2^exponent
+  std::vector<size_t> gates;  // gates that have weights, in operand order
 
-  ValueId whole(double value) { return f.number(value, DType::int64); }
+  ValueId add_int64(double value) { return f.constant(value, DType::int64); }
   ValueId mul(ValueId a, ValueId b) { return e.add("Mul", {a, b}); }
   ValueId div(ValueId a, ValueId b) { return e.add("Div", {a, b}); }
   ValueId sub(ValueId a, ValueId b) { return e.add("Sub", {a, b}); }
   ValueId as_int32(ValueId id) { return e.cast(id, DType::int32); }
-  float gate_scale(size_t gate) const { return static_cast<float>(e.real(kGateScales + gate)); }
+  float gate_scale(size_t gate) const { return static_cast<float>(e.read_real(kGateScales + gate)); }
 };
 
-// Accumulates operand `i`, minus its zero point, with the gates' weights from operand `weights` on, concatenated by gate.
-ValueId accumulate_input(LstmStep& s, size_t i, size_t weights) {
+// Returns the int32 matrix product of operand `i`, minus its zero point, with the weights of all gates, which begin at operand `weights`;
+// concatenated by gate.
+ValueId accumulate_input(Int8LstmStep& s, size_t i, size_t weights) {
   std::vector<ValueId> rows;
   for (const size_t gate : s.gates) rows.push_back(s.e[weights + gate]);
-  const ValueId across = s.e.transposed(s.e.add("Concat", rows, with({{"axis", int64_t{0}}})), {1, 0});
-  const ValueId zero = s.e.scalar(s.e.quantization(i).zero_point.value_or(0), DType::int8);
+  const ValueId across = s.e.transpose(s.e.add("Concat", rows, make_attrs({{"axis", int64_t{0}}})), {1, 0});
+  const ValueId zero = s.e.add_scalar(s.e.quantization(i).zero_point.value_or(0), DType::int8);
   return s.e.add("MatMulInteger", {s.e[i], across, zero});
 }
 
-// Inverse square root of a value in [2^27, 2^29) by Newton's method, given a quarter of the value. Each step saturates to 32 bits.
-ValueId newton_inverse_sqrt(LstmStep& s, ValueId quarter) {
-  const auto high = [&](ValueId a, ValueId b) { return s.f.scaled(s.mul(a, b), {1, 0}); };
-  const auto clamp_to = [&](ValueId id, double factor) { return s.f.clamp_to(s.mul(id, s.whole(factor)), -2147483648.0, 2147483647.0); };
-  ValueId x = s.whole(std::ldexp(1.0, 28));
+// Returns the inverse square root of a value in [2^27, 2^29) by Newton's method, given a quarter of the value. Each step saturates to 32
+// bits.
+ValueId newton_inverse_sqrt(Int8LstmStep& s, ValueId quarter) {
+  const auto high = [&](ValueId a, ValueId b) { return s.f.apply_multiplier(s.mul(a, b), {1, 0}); };
+  const auto clamp_to = [&](ValueId id, double factor) {
+    return s.f.clamp_to(s.mul(id, s.add_int64(factor)), -2147483648.0, 2147483647.0);
+  };
+  ValueId x = s.add_int64(std::ldexp(1.0, 28));
   for (int step = 0; step < 5; ++step) {
     const ValueId cube = clamp_to(high(high(x, x), x), 64);
-    x = clamp_to(s.sub(high(s.whole(3 * std::ldexp(1.0, 27)), x), high(quarter, cube)), 8);
+    x = clamp_to(s.sub(high(s.add_int64(3 * std::ldexp(1.0, 27)), x), high(quarter, cube)), 8);
   }
-  return high(x, s.whole(1518500250));
+  return high(x, s.add_int64(1518500250));
 }
 
 struct InverseSqrt {
-  ValueId mantissa, divisor;  // int64: the factor is mantissa / 2^31 / divisor, where the divisor is a power of two
+  ValueId mantissa, divisor;  // int64 values: the result is mantissa / 2^31 / divisor, and the divisor is a power of two
 };
 
-// 1 / sqrt(variance) of 32-bit integer variances. Scales the value to [2^27, 2^29) by powers of 4, which are counted.
-InverseSqrt inverse_sqrt(LstmStep& s, ValueId variance) {
+// Returns 1 / sqrt(variance) for 32-bit integer variances. Scales the variance to [2^27, 2^29) by powers of 4, which are counted.
+InverseSqrt compute_inverse_sqrt(Int8LstmStep& s, ValueId variance) {
   Expansion& e = s.e;
-  const auto below = [&](double max_value) { return e.cast(e.add("Less", {variance, s.whole(max_value)}), DType::int64); };
-  ValueId powers_of_4 = s.sub(below(std::ldexp(1.0, 29)), s.whole(1));  // -1: a division by 4
+  const auto below = [&](double max_value) { return e.cast(e.add("Less", {variance, s.add_int64(max_value)}), DType::int64); };
+  ValueId powers_of_4 = s.sub(below(std::ldexp(1.0, 29)), s.add_int64(1));  // -1: divide by 4
   std::vector<double> up{1}, mantissas{1}, divisors{4096};
   for (int k = 1; k <= 13; ++k) powers_of_4 = s.f.add(powers_of_4, below(std::ldexp(1.0, 29 - 2 * k)));
   for (int p = 0; p <= 13; ++p) {
@@ -102,120 +106,122 @@ InverseSqrt inverse_sqrt(LstmStep& s, ValueId variance) {
     mantissas.push_back(p > 11 ? std::ldexp(1.0, p - 11) : 1);
     divisors.push_back(p < 11 ? std::ldexp(1.0, 11 - p) : 1);
   }
-  const ValueId table_index = s.f.add(powers_of_4, s.whole(1));
+  const ValueId table_index = s.f.add(powers_of_4, s.add_int64(1));
   const auto from = [&](const std::vector<double>& table) {
-    return e.add("Gather", {e.numbers(table, DType::int64), table_index}, with({{"axis", int64_t{0}}}));
+    return e.add("Gather", {e.add_vector(table, DType::int64), table_index}, make_attrs({{"axis", int64_t{0}}}));
   };
-  const ValueId down = e.add("Where", {e.add("Less", {powers_of_4, s.whole(0)}), s.whole(4), s.whole(1)});
+  const ValueId down = e.add("Where", {e.add("Less", {powers_of_4, s.add_int64(0)}), s.add_int64(4), s.add_int64(1)});
   const ValueId moved = s.div(s.mul(variance, from(up)), down);
-  const ValueId root = s.mul(newton_inverse_sqrt(s, s.f.rounded(s.div(moved, s.whole(2)), 1)), from(mantissas));
-  const ValueId is_small = e.add("Less", {variance, s.whole(2)});
-  return {e.add("Where", {is_small, s.whole(2147483647), root}), e.add("Where", {is_small, s.whole(1), from(divisors)})};
+  const ValueId root = s.mul(newton_inverse_sqrt(s, s.f.divide_by_pot(s.div(moved, s.add_int64(2)), 1)), from(mantissas));
+  const ValueId is_small = e.add("Less", {variance, s.add_int64(2)});
+  return {e.add("Where", {is_small, s.add_int64(2147483647), root}), e.add("Where", {is_small, s.add_int64(1), from(divisors)})};
 }
 
-// Layer-normalises a gate's pre-activations: sums are int64, the factors of the weights int32.
-ValueId normalised(LstmStep& s, ValueId z, size_t gate) {
+// Applies layer normalization to the pre-activations of a gate. Sums are int64; weights are int32.
+ValueId layer_normalise(Int8LstmStep& s, ValueId z, size_t gate) {
   Expansion& e = s.e;
   const size_t norm = kOperands.norms + gate;
-  const ValueId v = e.cast(z, DType::int64), axis = e.integers({1});
-  const ValueId units = e.sizes({e.length(kOperands.c, 1)});
+  const ValueId v = e.cast(z, DType::int64), axis = e.add_ints({1});
+  const ValueId units = e.add_sizes({e.length(kOperands.c, 1)});
   const auto sum = [&](ValueId id) { return e.add("ReduceSum", {id, axis}); };
-  const ValueId mean = s.div(s.mul(sum(v), s.whole(1024)), units);
-  const ValueId inverse_units = s.div(s.whole(1048576), units);
+  const ValueId mean = s.div(s.mul(sum(v), s.add_int64(1024)), units);
+  const ValueId inverse_units = s.div(s.add_int64(1048576), units);
   const ValueId exact = s.sub(s.mul(sum(s.mul(v, v)), inverse_units), s.mul(mean, mean));
-  const double limit = std::min(1.0, std::trunc(10000.0 * static_cast<double>(scale_of(e, norm))));
-  const ValueId whole = s.div(exact, s.whole(1048576));
-  const ValueId variance = e.add("Where", {e.add("Less", {whole, s.whole(1)}), s.whole(limit), whole});
-  const InverseSqrt factor = inverse_sqrt(s, variance);
-  const ValueId product = s.f.scaled(s.mul(s.sub(s.mul(v, s.whole(1024)), mean), factor.mantissa), {1, 0});
-  const ValueId half = s.div(factor.divisor, s.whole(2));
-  const ValueId signed_half = e.add("Where", {e.add("Less", {product, s.whole(0)}), e.add("Neg", {half}), half});
+  const double limit = std::min(1.0, std::trunc(10000.0 * static_cast<double>(get_scale(e, norm))));
+  const ValueId whole = s.div(exact, s.add_int64(1048576));
+  const ValueId variance = e.add("Where", {e.add("Less", {whole, s.add_int64(1)}), s.add_int64(limit), whole});
+  const InverseSqrt factor = compute_inverse_sqrt(s, variance);
+  const ValueId product = s.f.apply_multiplier(s.mul(s.sub(s.mul(v, s.add_int64(1024)), mean), factor.mantissa), {1, 0});
+  const ValueId half = s.div(factor.divisor, s.add_int64(2));
+  const ValueId signed_half = e.add("Where", {e.add("Less", {product, s.add_int64(0)}), e.add("Neg", {half}), half});
   const ValueId r = s.as_int32(s.div(s.f.add(product, signed_half), factor.divisor));
   const ValueId t = s.f.add(s.mul(r, s.as_int32(e[norm])), e[kOperands.biases + gate]);
-  Multiplier by = make_multiplier(static_cast<double>(scale_of(e, norm)));
+  Multiplier by = make_multiplier(static_cast<double>(get_scale(e, norm)));
   by.exponent += 12;
-  return s.f.clamp_int16(s.f.scaled(s.f.rounded(t, 10), by));
+  return s.f.clamp_int16(s.f.apply_multiplier(s.f.divide_by_pot(t, 10), by));
 }
 
-// Returns the int32 contribution of a peephole to a gate, from the cell `c`.
-ValueId peephole(LstmStep& s, ValueId c, size_t operand, size_t gate) {
-  const float factor = std::ldexp(1.0f, s.exponent) * scale_of(s.e, operand) / s.gate_scale(gate);
-  return s.f.scaled(s.mul(s.as_int32(s.e[operand]), c), make_multiplier(static_cast<double>(factor)));
+// Returns the contribution of a peephole from the cell state `c` to a gate.
+ValueId add_peephole(Int8LstmStep& s, ValueId c, size_t operand, size_t gate) {
+  const float factor = std::ldexp(1.0f, s.exponent) * get_scale(s.e, operand) / s.gate_scale(gate);
+  return s.f.apply_multiplier(s.mul(s.as_int32(s.e[operand]), c), make_multiplier(static_cast<double>(factor)));
 }
 
-// Accumulates x and h for all gates, scaled and saturated to 16 bits, concatenated by gate; int32.
-ValueId gate_sums(LstmStep& s) {
+// Returns the pre-activations of all gates from x and h: scaled, saturated to 16 bits, int32, concatenated by gate.
+ValueId compute_gate_sums(Int8LstmStep& s) {
   const Length units = s.e.length(kOperands.c, 1);
   const auto scaled = [&](size_t weights, size_t input) {
     std::vector<Multiplier> factors;
     for (const size_t gate : s.gates)
-      factors.push_back(make_multiplier(static_cast<double>(scale_of(s.e, weights + gate) * scale_of(s.e, input) / s.gate_scale(gate))));
+      factors.push_back(make_multiplier(static_cast<double>(get_scale(s.e, weights + gate) * get_scale(s.e, input) / s.gate_scale(gate))));
     return s.f.scale_gates(accumulate_input(s, input, weights), factors, units);
   };
   const ValueId input_sums = s.f.clamp_int16(scaled(kOperands.x_weights, 0));
   return s.as_int32(s.f.clamp_int16(s.f.add(input_sums, scaled(kOperands.h_weights, kOperands.h))));
 }
 
-// Whether the gate functions apply directly to the accumulated sums.
-bool is_plain(const LstmStep& s) {
+// Whether gate functions apply directly to the sums, without peepholes or layer normalization.
+bool uses_plain_gates(const Int8LstmStep& s) {
   return !s.e.has(kOperands.peepholes + 2) && !s.e.has(kOperands.norms + kForgetGate);
 }
 
-// Returns the activation of a gate from its sum and, with peepholes, the cell; in a plain cell `z` already is the activation.
-ValueId gate_activation(LstmStep& s, ValueId z, size_t gate, ValueId c) {
-  if (is_plain(s)) return z;
+// Returns the activation of a gate from its sum and, with peepholes, the cell state. Without peepholes and layer normalization, `z` already
+// is the activation.
+ValueId activate_gate(Int8LstmStep& s, ValueId z, size_t gate, ValueId c) {
+  if (uses_plain_gates(s)) return z;
   if (s.e.has(kOperands.peepholes + 2) && gate != kCandidate)
-    z = s.f.clamp_int16(s.f.add(s.e.cast(z, DType::int64), peephole(s, c, kOperands.peepholes + (gate == kOutputGate ? 2 : gate), gate)));
-  // Without normalisation the gate biases are unused.
-  if (s.e.has(kOperands.norms + kForgetGate)) z = normalised(s, z, gate);
-  return s.f.look_up_table(gate == kCandidate ? tanh_table(kGateBits) : logistic_table(kGateBits), s.as_int32(z));
+    z = s.f.clamp_int16(
+        s.f.add(s.e.cast(z, DType::int64), add_peephole(s, c, kOperands.peepholes + (gate == kOutputGate ? 2 : gate), gate)));
+  // Without layer normalization, the gate biases are unused.
+  if (s.e.has(kOperands.norms + kForgetGate)) z = layer_normalise(s, z, gate);
+  return s.f.look_up_table(gate == kCandidate ? make_tanh_table(kGateBits) : make_logistic_table(kGateBits), s.as_int32(z));
 }
 
-double quantized_clip(double clip, double unit, double min_value, double max_value) {
+double quantize_clip_limit(double clip, double unit, double min_value, double max_value) {
   return std::trunc(std::clamp(clip / unit, min_value, max_value));
 }
 
-ValueId next_cell(LstmStep& s, const std::vector<ValueId>& z) {
+ValueId compute_next_cell(Int8LstmStep& s, const std::vector<ValueId>& z) {
   Expansion& e = s.e;
   const ValueId before = s.as_int32(e[kOperands.c]);
-  const size_t first = s.gates.size() - 3;  // the forget gate
-  const ValueId forget = gate_activation(s, z[first], kForgetGate, before), g = gate_activation(s, z[first + 1], kCandidate, before);
-  const ValueId i = first == 1 ? gate_activation(s, z[0], 0, before) : s.sub(s.f.number(32767, DType::int32), forget);
-  const ValueId c = s.f.clamp_int16(s.f.add(s.f.rounded(s.mul(forget, before), 15), s.f.rounded(s.mul(i, g), 30 + s.exponent)));
-  const double clip = e.real(kCellClip), max_value = quantized_clip(clip, std::ldexp(1.0, s.exponent), -32768, 32767);
+  const size_t first = s.gates.size() - 3;  // index of the forget gate
+  const ValueId forget = activate_gate(s, z[first], kForgetGate, before), g = activate_gate(s, z[first + 1], kCandidate, before);
+  const ValueId i = first == 1 ? activate_gate(s, z[0], 0, before) : s.sub(s.f.constant(32767, DType::int32), forget);
+  const ValueId c = s.f.clamp_int16(s.f.add(s.f.divide_by_pot(s.mul(forget, before), 15), s.f.divide_by_pot(s.mul(i, g), 30 + s.exponent)));
+  const double clip = e.read_real(kCellClip), max_value = quantize_clip_limit(clip, std::ldexp(1.0, s.exponent), -32768, 32767);
   return clip > 0 ? s.f.clamp_to(c, -max_value, max_value) : c;
 }
 
-// Projects the hidden values, int64 saturated to 8 bits.
-ValueId projected(LstmStep& s, ValueId hidden, int hidden_zero) {
+// Projects the hidden state. Returns int64 values saturated to 8 bits.
+ValueId project_hidden(Int8LstmStep& s, ValueId hidden, int hidden_zero) {
   Expansion& e = s.e;
   const size_t w = kOperands.projection;
   if (!e.has(w)) return hidden;
-  const float factor = scale_of(e, w) * static_cast<float>(e.real(kHiddenScale)) / scale_of(e, kOperands.h);
-  const ValueId products = e.add("MatMulInteger", {e.cast(hidden, DType::int8), e.transposed(e[w], {1, 0})});
-  const ValueId rows = e.add("ReduceSum", {s.as_int32(e[w]), e.integers({1})}, with({{"keepdims", int64_t{0}}}));
-  ValueId sum = s.f.add(products, s.mul(rows, s.f.number(hidden_zero, DType::int32)));
+  const float factor = get_scale(e, w) * static_cast<float>(e.read_real(kHiddenScale)) / get_scale(e, kOperands.h);
+  const ValueId products = e.add("MatMulInteger", {e.cast(hidden, DType::int8), e.transpose(e[w], {1, 0})});
+  const ValueId rows = e.add("ReduceSum", {s.as_int32(e[w]), e.add_ints({1})}, make_attrs({{"keepdims", int64_t{0}}}));
+  ValueId sum = s.f.add(products, s.mul(rows, s.f.constant(hidden_zero, DType::int32)));
   if (e.has(kOperands.projection_bias())) sum = s.f.add(sum, e[kOperands.projection_bias()]);
-  const ValueId zero = s.whole(e.quantization(kOperands.h).zero_point.value_or(0));
-  const ValueId h = s.f.clamp_to(s.f.add(s.f.scaled(sum, make_multiplier(static_cast<double>(factor))), zero), -128, 127);
-  const double clip = e.real(kProjectionClip), max_value = quantized_clip(clip, static_cast<double>(scale_of(e, w)), -128, 127);
+  const ValueId zero = s.add_int64(e.quantization(kOperands.h).zero_point.value_or(0));
+  const ValueId h = s.f.clamp_to(s.f.add(s.f.apply_multiplier(sum, make_multiplier(static_cast<double>(factor))), zero), -128, 127);
+  const double clip = e.read_real(kProjectionClip), max_value = quantize_clip_limit(clip, static_cast<double>(get_scale(e, w)), -128, 127);
   return clip > 0 ? s.f.clamp_to(h, -max_value, max_value) : h;
 }
 
-void int8_lstm(Expansion& e) {
+void expand_int8_lstm(Expansion& e) {
   check_zero_points(e);
-  LstmStep s{e, FixedPoint(e), cell_exponent(e),
-             e.has(kOperands.x_weights) ? std::vector<size_t>{0, 1, 2, 3} : std::vector<size_t>{1, 2, 3}};
+  Int8LstmStep s{e, FixedPoint(e), read_cell_exponent(e),
+                 e.has(kOperands.x_weights) ? std::vector<size_t>{0, 1, 2, 3} : std::vector<size_t>{1, 2, 3}};
   const size_t count = s.gates.size();
-  ValueId sums = gate_sums(s);
-  if (is_plain(s)) sums = s.f.apply_gate_functions(sums, kGateBits, count, count - 2, e.length(kOperands.c, 1));
-  const auto z = e.add_many("Split", {sums}, count, with({{"axis", int64_t{1}}, {"num_outputs", static_cast<int64_t>(count)}}));
-  const ValueId c = next_cell(s, z), o = gate_activation(s, z.back(), kOutputGate, c);
-  const auto hidden_zero = static_cast<int8_t>(e.integer(kHiddenZero));
-  const auto factor = std::ldexp(1.0f, -30) / static_cast<float>(e.real(kHiddenScale));
-  const ValueId m = s.mul(o, s.f.look_up_table(tanh_table(15 + s.exponent), c));
-  const ValueId scaled = s.f.scaled(m, make_multiplier(static_cast<double>(factor)));
-  const ValueId h = projected(s, s.f.clamp_to(s.sub(scaled, s.whole(hidden_zero)), -128, 127), hidden_zero);
+  ValueId sums = compute_gate_sums(s);
+  if (uses_plain_gates(s)) sums = s.f.apply_gate_functions(sums, kGateBits, count, count - 2, e.length(kOperands.c, 1));
+  const auto z = e.add_many("Split", {sums}, count, make_attrs({{"axis", int64_t{1}}, {"num_outputs", static_cast<int64_t>(count)}}));
+  const ValueId c = compute_next_cell(s, z), o = activate_gate(s, z.back(), kOutputGate, c);
+  const auto hidden_zero = static_cast<int8_t>(e.read_int(kHiddenZero));
+  const auto factor = std::ldexp(1.0f, -30) / static_cast<float>(e.read_real(kHiddenScale));
+  const ValueId m = s.mul(o, s.f.look_up_table(make_tanh_table(15 + s.exponent), c));
+  const ValueId scaled = s.f.apply_multiplier(m, make_multiplier(static_cast<double>(factor)));
+  const ValueId h = project_hidden(s, s.f.clamp_to(s.sub(scaled, s.add_int64(hidden_zero)), -128, 127), hidden_zero);
   const ValueId y = e.cast(h, DType::int8);
   const Quantization quantization = e.operand_quantization(kOperands.h);
   e.add_output(y, quantization);
@@ -223,33 +229,34 @@ void int8_lstm(Expansion& e) {
   e.add_output(e.add("Identity", {y}), quantization);
 }
 
-Operand tensor_maybe(std::string_view name, DTypeSet dtypes, bool optional) {
+Operand make_tensor_operand(std::string_view name, DTypeSet dtypes, bool optional) {
   return {{name, dtypes, optional}, OperandKind::tensor};
 }
 
 }  // namespace
 
-Operations int8_lstm_operations() {
+Operations make_int8_lstm_operations() {
   constexpr DTypeSet bytes = set_of(DType::int8), cells = set_of(DType::int16), reals = set_of(DType::float32);
-  std::vector<Operand> in{tensor("x", bytes)};
+  std::vector<Operand> in{tensor_arg("x", bytes)};
   for (const std::string_view name : {"input_weights_i", "input_weights_f", "input_weights_c", "input_weights_o", "recurrent_weights_i",
                                       "recurrent_weights_f", "recurrent_weights_c", "recurrent_weights_o"})
-    in.push_back(tensor_maybe(name, bytes, name.ends_with("_i")));
-  for (const std::string_view name : {"peephole_i", "peephole_f", "peephole_o"}) in.push_back(tensor_maybe(name, cells, true));
-  for (const std::string_view name : {"bias_i", "bias_f", "bias_c", "bias_o"}) in.push_back(tensor_maybe(name, kInt, name.ends_with("_i")));
-  in.insert(in.end(), {tensor_maybe("projection", bytes, true), tensor_maybe("projection_bias", kInt, true), tensor("state", bytes),
-                       tensor("cell", cells)});
-  for (const std::string_view name : {"norm_i", "norm_f", "norm_c", "norm_o"}) in.push_back(tensor_maybe(name, cells, true));
+    in.push_back(make_tensor_operand(name, bytes, name.ends_with("_i")));
+  for (const std::string_view name : {"peephole_i", "peephole_f", "peephole_o"}) in.push_back(make_tensor_operand(name, cells, true));
+  for (const std::string_view name : {"bias_i", "bias_f", "bias_c", "bias_o"})
+    in.push_back(make_tensor_operand(name, kInt, name.ends_with("_i")));
+  in.insert(in.end(), {make_tensor_operand("projection", bytes, true), make_tensor_operand("projection_bias", kInt, true),
+                       tensor_arg("state", bytes), tensor_arg("cell", cells)});
+  for (const std::string_view name : {"norm_i", "norm_f", "norm_c", "norm_o"}) in.push_back(make_tensor_operand(name, cells, true));
   for (const std::string_view name : {"cell_clip", "projection_clip", "scale_i", "scale_f", "scale_c", "scale_o"})
-    in.push_back(scalar(name, reals));
-  in.insert(in.end(), {scalar("hidden_zero_point"), scalar("hidden_scale", reals)});
+    in.push_back(scalar_arg(name, reals));
+  in.insert(in.end(), {scalar_arg("hidden_zero_point"), scalar_arg("hidden_scale", reals)});
   return {{"nnapi::QUANTIZED_LSTM",
            4,
            "One step of a cell of 16-bit integers with gates of signed 8-bit operands. Outputs: the hidden state, the cell, and the hidden "
            "state as the result.",
            std::move(in),
-           {tensor("state", bytes), tensor("cell", cells), tensor("y", bytes)},
-           int8_lstm,
+           {tensor_arg("state", bytes), tensor_arg("cell", cells), tensor_arg("y", bytes)},
+           expand_int8_lstm,
            {},
            check_int8_lstm}};
 }

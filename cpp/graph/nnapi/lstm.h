@@ -1,4 +1,4 @@
-// The LSTM cell shared by three operations: operand indices of one direction, rules, and nodes.
+// The LSTM cell of three NNAPI operations: operand indices of one direction, rules, and expansion.
 #pragma once
 
 #include <array>
@@ -7,29 +7,30 @@
 
 namespace pumice::nnapi {
 
-// First operand of each group; the gate order within a group is input, forget, cell, output.
+// Index of the first operand of each group. The gates of a group are in the order input, forget, cell, output.
 struct LstmCell {
   size_t x_weights, h_weights, peepholes, biases, projection, h, c, norms, aux_weights = kNoOperand;
 
   size_t projection_bias() const { return projection + 1; }
 };
 
-// Options that apply to all steps.
+// Options of all time steps.
 struct LstmOptions {
   std::string activation;
   double cell_clip, projection_clip;
   bool time_major;
 };
 
-// Rules for one direction: which operands are present (`takes_loose_bias`: allows a projection bias without weights), and their sizes.
-void check_presence(Operands& o, const LstmCell& cell, bool takes_loose_bias);
-void check_sizes(Operands& o, const LstmCell& cell, std::string_view rule);
-// Adds one direction over a sequence of rank 3. Its states are the last hidden state and the last cell state.
-Layer lstm_layer(Expansion& e, ValueId x, ValueId aux, const LstmCell& cell, const LstmOptions& options, bool backward);
-// Whether a direction can be an LSTM node, which supports no projection, normalization or cell clipping.
+// Check one direction: which operands are present (`takes_loose_bias`: allow a projection bias without projection weights), and their
+// sizes.
+void check_optional_operands(Operands& o, const LstmCell& cell, bool takes_loose_bias);
+void check_lstm_sizes(Operands& o, const LstmCell& cell, std::string_view rule);
+// Adds one direction over a sequence of rank 3. Its final states are the last hidden state and the last cell state.
+LayerOutputs add_lstm_layer(Expansion& e, ValueId x, ValueId aux, const LstmCell& cell, const LstmOptions& options, bool backward);
+// Whether a direction can be an ONNX LSTM node, which supports neither projection, layer normalization nor cell clipping.
 bool fits_lstm_node(const Expansion& e, const LstmCell& cell, const LstmOptions& options);
-// Adds both directions on the same input as one LSTM node; returns its results.
-std::vector<ValueId> bidirectional_lstm(Expansion& e, ValueId x, ValueId aux, const std::array<LstmCell, 2>& cells,
-                                        const LstmOptions& options);
+// Adds both directions over the same input as one LSTM node, and returns its outputs.
+std::vector<ValueId> add_bidirectional_lstm(Expansion& e, ValueId x, ValueId aux, const std::array<LstmCell, 2>& cells,
+                                            const LstmOptions& options);
 
 }  // namespace pumice::nnapi

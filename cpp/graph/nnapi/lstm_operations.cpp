@@ -1,4 +1,4 @@
-// LSTM: single step, and uni- and bidirectional sequences.
+// NNAPI LSTM operations: single step, and uni- and bidirectional sequences.
 #include <set>
 #include <string>
 #include <utility>
@@ -24,8 +24,8 @@ void check_clip(const Operands& o, size_t i) {
 
 void check_lstm_step(Operands& o) {
   o.expect_rank(0, 2);
-  check_presence(o, kStep, false);
-  check_sizes(o, kStep, "NL7");
+  check_optional_operands(o, kStep, false);
+  check_lstm_sizes(o, kStep, "NL7");
   expect_equal_sizes(o, {{0, 0}, {kStep.h, 0}}, "NL7");
   expect_equal_sizes(o, {{0, 1}, {kStep.x_weights + 3, 1}}, "NL7");
   for (const size_t i : {21, 22}) check_clip(o, i);
@@ -34,15 +34,16 @@ void check_lstm_step(Operands& o) {
 
 void check_lstm_sequence(Operands& o) {
   o.expect_rank(0, 3);
-  check_presence(o, kSequence, true);
-  check_sizes(o, kSequence, "NL7");
-  expect_equal_sizes(o, {{0, o.integer(23) != 0 ? size_t{1} : size_t{0}}, {kSequence.h, 0}}, "NL7");
+  check_optional_operands(o, kSequence, true);
+  check_lstm_sizes(o, kSequence, "NL7");
+  expect_equal_sizes(o, {{0, o.read_int(23) != 0 ? size_t{1} : size_t{0}}, {kSequence.h, 0}}, "NL7");
   expect_equal_sizes(o, {{0, 2}, {kSequence.x_weights + 3, 1}}, "NL7");
   reject_empty(o, "NG2");
 }
 
-// Returns how the auxiliary input is used: whether both directions have weights for it. A coupled input gate has none.
-AuxInputMode find_aux_mode(const Operands& o) {
+// Returns how the auxiliary input is used, and checks that both directions have weights for it or neither has. A coupled input gate has no
+// weights.
+AuxInputMode find_lstm_aux_mode(const Operands& o) {
   const auto has_aux_weights = [&](const LstmCell& cell) {
     const bool has_weights = o.has(cell.aux_weights + 3);
     for (size_t gate = 0; gate < 3; ++gate) {
@@ -60,8 +61,8 @@ AuxInputMode find_aux_mode(const Operands& o) {
   return !o.has(kAux) ? AuxInputMode::none : fw ? AuxInputMode::cross : AuxInputMode::parallel;
 }
 
-// Both directions must have the same optional parts.
-void expect_same_parts(const Operands& o) {
+// Checks that both directions have the same optional operands.
+void expect_same_optional_operands(const Operands& o) {
   for (const auto& [fw, bw] :
        {std::pair{kForward.x_weights, kBackward.x_weights}, std::pair{kForward.peepholes + 2, kBackward.peepholes + 2},
         std::pair{kForward.projection, kBackward.projection}, std::pair{kForward.norms + 1, kBackward.norms + 1}})
@@ -69,7 +70,7 @@ void expect_same_parts(const Operands& o) {
       o.fail(bw, "N6.5", "it has to be " + std::string(o.has(fw) ? "given" : "left out") + " as " + o.describe_operand(fw) + " is");
 }
 
-void check_aux(Operands& o, AuxInputMode aux_mode) {
+void check_aux_input(Operands& o, AuxInputMode aux_mode) {
   if (aux_mode == AuxInputMode::none) return expect_equal_sizes(o, {{0, 2}, {kBackward.x_weights + 3, 1}}, "N6.1");
   o.expect_rank(kAux, 3);
   for (const size_t axis : {0, 1}) expect_equal_sizes(o, {{0, axis}, {kAux, axis}}, "N6.4");
@@ -84,15 +85,15 @@ void check_aux(Operands& o, AuxInputMode aux_mode) {
 
 void check_bidirectional_lstm(Operands& o) {
   o.expect_rank(0, 3);
-  const AuxInputMode aux_mode = find_aux_mode(o);
-  expect_same_parts(o);
+  const AuxInputMode aux_mode = find_lstm_aux_mode(o);
+  expect_same_optional_operands(o);
   for (const LstmCell& cell : {kForward, kBackward}) {
-    check_presence(o, cell, false);
-    check_sizes(o, cell, "NL7");
-    expect_equal_sizes(o, {{0, o.integer(52) != 0 ? size_t{1} : size_t{0}}, {cell.h, 0}}, "NL7");
+    check_optional_operands(o, cell, false);
+    check_lstm_sizes(o, cell, "NL7");
+    expect_equal_sizes(o, {{0, o.read_int(52) != 0 ? size_t{1} : size_t{0}}, {cell.h, 0}}, "NL7");
   }
   expect_equal_sizes(o, {{0, 2}, {kForward.x_weights + 3, 1}}, "N6.1");
-  check_aux(o, aux_mode);
+  check_aux_input(o, aux_mode);
   for (const size_t i : {49, 50}) check_clip(o, i);
   reject_empty(o, "NG2");
 }
@@ -100,88 +101,88 @@ void check_bidirectional_lstm(Operands& o) {
 // ---- nodes
 
 LstmOptions read_lstm_options(const Expansion& e, size_t activation, bool time_major) {
-  return {cell_activation(e, activation, "NG7"), e.real(activation + 1), e.real(activation + 2), time_major};
+  return {read_cell_activation(e, activation, "NG7"), e.read_real(activation + 1), e.read_real(activation + 2), time_major};
 }
 
-void lstm_step(Expansion& e) {
-  const ValueId x = e.add("Unsqueeze", {e[0], e.integers({0})});
-  const Layer layer = lstm_layer(e, x, kAbsent, kStep, read_lstm_options(e, 20, true), false);
+void expand_lstm_step(Expansion& e) {
+  const ValueId x = e.add("Unsqueeze", {e[0], e.add_ints({0})});
+  const LayerOutputs layer = add_lstm_layer(e, x, kAbsent, kStep, read_lstm_options(e, 20, true), false);
   const Length units = e.length(kStep.biases + 3, 0), gates{e.has(kStep.x_weights) ? 4 : 3};
-  e.add_output(e.add("Expand", {e.scalar(0, e.dtype(0)), e.sizes({e.length(0, 0), e.product(units, gates)})}));
+  e.add_output(e.add("Expand", {e.add_scalar(0, e.dtype(0)), e.add_sizes({e.length(0, 0), e.mul_lengths(units, gates)})}));
   for (const ValueId state : layer.states) e.add_output(state);
-  e.add_output(e.add("Squeeze", {layer.y, e.integers({0})}));
+  e.add_output(e.add("Squeeze", {layer.y, e.add_ints({0})}));
 }
 
-void lstm_sequence(Expansion& e) {
-  const Layer layer = lstm_layer(e, e[0], kAbsent, kSequence, read_lstm_options(e, 20, e.integer(23) != 0), false);
+void expand_lstm_sequence(Expansion& e) {
+  const LayerOutputs layer = add_lstm_layer(e, e[0], kAbsent, kSequence, read_lstm_options(e, 20, e.read_int(23) != 0), false);
   e.add_output(layer.y);
   for (const ValueId state : layer.states) e.add_output(state);
 }
 
-void lstm_bidirectional(Expansion& e) {
-  const LstmOptions options = read_lstm_options(e, 48, e.integer(52) != 0);
-  const AuxInputMode aux_mode = find_aux_mode(e.rules());
+void expand_lstm_bidirectional(Expansion& e) {
+  const LstmOptions options = read_lstm_options(e, 48, e.read_int(52) != 0);
+  const AuxInputMode aux_mode = find_lstm_aux_mode(e.rules());
   const ValueId aux = aux_mode == AuxInputMode::cross ? e[kAux] : kAbsent;
   const bool fit_lstm_nodes = fits_lstm_node(e, kForward, options) && fits_lstm_node(e, kBackward, options);
   if (fit_lstm_nodes && runs_as_single_node(e.rules(), aux_mode, kForward.biases + 3, kBackward.biases + 3))
-    return add_bidirectional_outputs(e, bidirectional_lstm(e, e[0], aux, {kForward, kBackward}, options), options.time_major,
-                                     e.integer(51) != 0);
-  const Layer forward = lstm_layer(e, e[0], aux, kForward, options, false);
-  const Layer backward = lstm_layer(e, aux_mode == AuxInputMode::parallel ? e[kAux] : e[0], aux, kBackward, options, true);
-  add_both_outputs(e, forward, backward, e.integer(51) != 0);
+    return add_bidirectional_outputs(e, add_bidirectional_lstm(e, e[0], aux, {kForward, kBackward}, options), options.time_major,
+                                     e.read_int(51) != 0);
+  const LayerOutputs forward = add_lstm_layer(e, e[0], aux, kForward, options, false);
+  const LayerOutputs backward = add_lstm_layer(e, aux_mode == AuxInputMode::parallel ? e[kAux] : e[0], aux, kBackward, options, true);
+  add_both_outputs(e, forward, backward, e.read_int(51) != 0);
 }
 
 // ---- operands
 
-class Roles {
+class LstmOperandList {
  public:
-  Roles& of(const std::string& stem, std::initializer_list<std::string_view> gates, size_t optional) {
+  LstmOperandList& add_gates(const std::string& stem, std::initializer_list<std::string_view> gates, size_t optional) {
     size_t at = 0;
-    for (const std::string_view gate : gates) add(stem + std::string(gate), at++ < optional);
+    for (const std::string_view gate : gates) add_tensor(stem + std::string(gate), at++ < optional);
     return *this;
   }
-  Roles& add(const std::string& name, bool optional = false) {
-    static std::set<std::string> role_names;  // keeps the names of roles alive as long as the table
+  LstmOperandList& add_tensor(const std::string& name, bool optional = false) {
+    static std::set<std::string> role_names;  // owns the generated names, which the operation table refers to
     roles.push_back({{*role_names.insert(name).first, kFloat, optional, false, 'T'}, OperandKind::tensor});
     return *this;
   }
-  Roles& number(std::string_view name, DTypeSet dtypes = kFloat) {
-    roles.push_back(scalar(name, dtypes));
+  LstmOperandList& add_scalar(std::string_view name, DTypeSet dtypes = kFloat) {
+    roles.push_back(scalar_arg(name, dtypes));
     return *this;
   }
-  Roles& cell(const std::string& prefix) {
-    of(prefix + "input_weights_", {"i", "f", "c", "o"}, 1).of(prefix + "recurrent_weights_", {"i", "f", "c", "o"}, 1);
-    of(prefix + "peephole_", {"i", "f", "o"}, 3).of(prefix + "bias_", {"i", "f", "c", "o"}, 1);
-    return of(prefix + "projection_", {"weights", "bias"}, 2);
+  LstmOperandList& add_cell(const std::string& prefix) {
+    add_gates(prefix + "input_weights_", {"i", "f", "c", "o"}, 1).add_gates(prefix + "recurrent_weights_", {"i", "f", "c", "o"}, 1);
+    add_gates(prefix + "peephole_", {"i", "f", "o"}, 3).add_gates(prefix + "bias_", {"i", "f", "c", "o"}, 1);
+    return add_gates(prefix + "projection_", {"weights", "bias"}, 2);
   }
-  Roles& states(const std::string& prefix) { return of(prefix, {"state", "cell"}, 0); }
-  Roles& numbers() { return number("activation", kInt).number("cell_clip").number("projection_clip"); }
-  Roles& norms(const std::string& prefix) { return of(prefix + "norm_", {"i", "f", "c", "o"}, 4); }
+  LstmOperandList& add_states(const std::string& prefix) { return add_gates(prefix, {"state", "cell"}, 0); }
+  LstmOperandList& add_options() { return add_scalar("activation", kInt).add_scalar("cell_clip").add_scalar("projection_clip"); }
+  LstmOperandList& add_norms(const std::string& prefix) { return add_gates(prefix + "norm_", {"i", "f", "c", "o"}, 4); }
 
   std::vector<Operand> roles;
 };
 
 }  // namespace
 
-Operations lstm_operations() {
-  const auto floats = [](std::string_view name) { return tensor(name, kFloat, 'T'); };
+Operations make_lstm_operations() {
+  const auto floats = [](std::string_view name) { return tensor_arg(name, kFloat, 'T'); };
   return {
       {"nnapi::LSTM",
        1,
        "One step of a cell with gates, peepholes, projection and layer normalization. Outputs: zeros in place of scratch memory, the "
        "hidden "
        "state, the cell, the hidden state.",
-       Roles().add("x").cell("").states("").numbers().norms("").roles,
+       LstmOperandList().add_tensor("x").add_cell("").add_states("").add_options().add_norms("").roles,
        {floats("scratch"), floats("state"), floats("cell"), floats("y")},
-       lstm_step,
+       expand_lstm_step,
        {},
        check_lstm_step},
       {"nnapi::UNIDIRECTIONAL_SEQUENCE_LSTM",
        3,
        "LSTM over a sequence [batch, time, size], or time first. Outputs: all hidden states, the last one, and the last cell.",
-       Roles().add("x").cell("").states("").numbers().number("time_major", kTruth).norms("").roles,
+       LstmOperandList().add_tensor("x").add_cell("").add_states("").add_options().add_scalar("time_major", kTruth).add_norms("").roles,
        {floats("y"), floats("state"), floats("cell")},
-       lstm_sequence,
+       expand_lstm_sequence,
        {},
        check_lstm_sequence},
       {"nnapi::BIDIRECTIONAL_SEQUENCE_LSTM",
@@ -189,23 +190,23 @@ Operations lstm_operations() {
        "LSTM over a sequence, forward and backward. Outputs: all hidden states of each, or both joined where merge_outputs is true; the "
        "last "
        "hidden state and cell of each.",
-       Roles()
-           .add("x")
-           .cell("fw_")
-           .cell("bw_")
-           .states("fw_")
-           .states("bw_")
-           .add("aux", true)
-           .of("fw_aux_weights_", {"i", "f", "c", "o"}, 4)
-           .of("bw_aux_weights_", {"i", "f", "c", "o"}, 4)
-           .numbers()
-           .number("merge_outputs", kTruth)
-           .number("time_major", kTruth)
-           .norms("fw_")
-           .norms("bw_")
+       LstmOperandList()
+           .add_tensor("x")
+           .add_cell("fw_")
+           .add_cell("bw_")
+           .add_states("fw_")
+           .add_states("bw_")
+           .add_tensor("aux", true)
+           .add_gates("fw_aux_weights_", {"i", "f", "c", "o"}, 4)
+           .add_gates("bw_aux_weights_", {"i", "f", "c", "o"}, 4)
+           .add_options()
+           .add_scalar("merge_outputs", kTruth)
+           .add_scalar("time_major", kTruth)
+           .add_norms("fw_")
+           .add_norms("bw_")
            .roles,
        {{{"y", kFloat, false, true, 'T'}, OperandKind::tensor}},
-       lstm_bidirectional,
+       expand_lstm_bidirectional,
        {},
        check_bidirectional_lstm},
   };

@@ -1,4 +1,4 @@
-// Matmuls and convolutions. Quantized ones accumulate 8-bit products exactly in int32 and round once.
+// NNAPI matmuls and convolutions. Quantized ones accumulate 8-bit products exactly in int32 and round once.
 #include "graph/nnapi/matmul_conv.h"
 
 #include <algorithm>
@@ -11,13 +11,13 @@
 
 namespace pumice::nnapi {
 
-// Returns scale and zero point as constants for quantized products.
-static std::vector<ValueId> quantization_inputs(Expansion& e, const Quantization& quantization, DType dtype) {
-  return {e.scales(quantization), e.scalar(quantization.zero_point.value_or(0), dtype)};
+// Returns the scale and zero point as constant inputs of a QLinear operator.
+static std::vector<ValueId> make_quantization_inputs(Expansion& e, const Quantization& quantization, DType dtype) {
+  return {e.add_scales(quantization), e.add_scalar(quantization.zero_point.value_or(0), dtype)};
 }
 
 void check_bias_length(Operands& o, size_t axis) {
-  const auto fail = [&](const std::string& expected) { o.fail(2, expected + " expected; given " + o.shape_text(2)); };
+  const auto fail = [&](const std::string& expected) { o.fail(2, expected + " expected; given " + o.format_shape(2)); };
   const auto channels = o.size(1, axis);
   if (const auto rank = o.rank(2); rank && *rank != 1) fail(channels ? to_string(Shape{*channels}) : "a rank of 1");
   o.expect_rank(2, 1);
@@ -55,15 +55,15 @@ void check_filter(const Expansion& e, int channel_axis) {
     e.fail(1, std::string(name(x)) + " expected, as operand 0; given " + std::string(name(w)));
 }
 
-ValueId quantized_conv(Expansion& e, ValueId x, ValueId w, Activation activation, const Quantization& y, const Attributes& attributes) {
+ValueId add_quantized_conv(Expansion& e, ValueId x, ValueId w, Activation activation, const Quantization& y, const Attributes& attributes) {
   std::vector<ValueId> inputs{x};
   const auto append = [&](const std::vector<ValueId>& more) { inputs.insert(inputs.end(), more.begin(), more.end()); };
-  append(quantization_inputs(e, e.quantization(0), e.dtype(0)));
+  append(make_quantization_inputs(e, e.quantization(0), e.dtype(0)));
   append({w});
-  append(quantization_inputs(e, e.quantization(1), e.dtype(1)));
-  append(quantization_inputs(e, y, e.dtype(0)));
+  append(make_quantization_inputs(e, e.quantization(1), e.dtype(1)));
+  append(make_quantization_inputs(e, y, e.dtype(0)));
   append({e[2]});
-  return e.activated(e.add("QLinearConv", inputs, attributes), activation, y);
+  return e.activate(e.add("QLinearConv", inputs, attributes), activation, y);
 }
 
 namespace {
@@ -75,66 +75,66 @@ void check_fully_connected(Operands& o) {
   const auto size = o.size(1, 1);
   const auto& shape = o.facts()[0].shape;
   if (!size || !shape) return;
-  int64_t known = 1;  // product of the known sizes
-  for (const int64_t one : *shape) known = one == kUnknownSize ? known : checked_mul(known, one, "elements");
+  int64_t known = 1;  // product of all known sizes
+  for (const int64_t axis_size : *shape) known = axis_size == kUnknownSize ? known : checked_mul(known, axis_size, "elements");
   if (*size != 0 && known % *size == 0) return;
   if (*size == 0 || std::ranges::find(*shape, kUnknownSize) == shape->end())
-    o.fail(0, "rows of " + std::to_string(*size) + " elements expected; given " + o.shape_text(0));
+    o.fail(0, "rows of " + std::to_string(*size) + " elements expected; given " + o.format_shape(0));
   o.leave_undetermined();
 }
 
-void fully_connected(Expansion& e) {
-  const Activation activation = e.activation(3);
+void expand_fully_connected(Expansion& e) {
+  const Activation activation = e.read_activation(3);
   check_filter(e, 0);
   check_bias(e);
   const Length units = e.length(1, 0), size = e.length(1, 1);
   if (!e.is_quantized(0)) {
     const bool is_matrix = e.value(0).shape && e.rank(0) == 2 && size.is_known() && e.shape(0)[1] == size.number;
-    const ValueId x = is_matrix ? e[0] : e.reshaped(e[0], {{}, size});
-    return e.add_output(e.activated(e.add("Gemm", {x, e[1], e[2]}, with({{"transB", int64_t{1}}})), activation));
+    const ValueId x = is_matrix ? e[0] : e.reshape(e[0], {{}, size});
+    return e.add_output(e.activate(e.add("Gemm", {x, e[1], e[2]}, make_attrs({{"transB", int64_t{1}}})), activation));
   }
-  // A 1x1 convolution, which adds the bias before rounding.
-  const Quantization quantization = e.declared();
+  // Quantized: a 1x1 convolution, which adds the bias before rounding.
+  const Quantization quantization = e.declared_quantization();
   const Length one{1};
-  const ValueId x = e.reshaped(e[0], {{}, size, one, one}), w = e.reshaped(e[1], {units, size, one, one});
-  const ValueId y = quantized_conv(e, x, w, activation, quantization, {});
-  e.add_output(e.reshaped(y, {{}, units}), quantization);
+  const ValueId x = e.reshape(e[0], {{}, size, one, one}), w = e.reshape(e[1], {units, size, one, one});
+  const ValueId y = add_quantized_conv(e, x, w, activation, quantization, {});
+  e.add_output(e.reshape(y, {{}, units}), quantization);
 }
 
-// Swaps the last two axes.
+// Transposes the last two axes of operand i.
 ValueId swap_last_axes(Expansion& e, size_t i) {
   std::vector<int64_t> order(e.rank(i));
   for (size_t axis = 0; axis < order.size(); ++axis) order[axis] = static_cast<int64_t>(axis);
   std::swap(order.at(order.size() - 1), order.at(order.size() - 2));
-  return e.transposed(e[i], order);
+  return e.transpose(e[i], order);
 }
 
 void check_batch_matmul(Operands& o) {
   for (const size_t i : {0, 1}) o.expect_min_rank(i, 2);
 }
 
-void batch_matmul(Expansion& e) {
-  const ValueId a = e.integer(2) != 0 ? swap_last_axes(e, 0) : e[0], b = e.integer(3) != 0 ? swap_last_axes(e, 1) : e[1];
+void expand_batch_matmul(Expansion& e) {
+  const ValueId a = e.read_int(2) != 0 ? swap_last_axes(e, 0) : e[0], b = e.read_int(3) != 0 ? swap_last_axes(e, 1) : e[1];
   if (!e.is_quantized(0)) return e.add_output(e.add("MatMul", {a, b}));
-  const Quantization y = e.declared();
+  const Quantization y = e.declared_quantization();
   std::vector<ValueId> inputs{a};
   const auto append = [&](const std::vector<ValueId>& more) { inputs.insert(inputs.end(), more.begin(), more.end()); };
-  append(quantization_inputs(e, e.quantization(0), e.dtype(0)));
+  append(make_quantization_inputs(e, e.quantization(0), e.dtype(0)));
   append({b});
-  append(quantization_inputs(e, e.quantization(1), e.dtype(1)));
-  append(quantization_inputs(e, y, e.dtype(0)));
+  append(make_quantization_inputs(e, e.quantization(1), e.dtype(1)));
+  append(make_quantization_inputs(e, y, e.dtype(0)));
   e.add_output(e.add("QLinearMatMul", inputs), y);
 }
 
 enum class GroupMode : uint8_t { one, by_channel, explicit_count };
 
-// Number of operands before the paddings, and between the strides and the activation (the group count).
+// Number of operands before the padding, and of the operands between strides and activation (the group count, if any).
 constexpr size_t kBeforeWindow = 3;
 constexpr size_t num_group_operands(GroupMode groups) {
   return groups == GroupMode::one ? 0 : 1;
 }
 
-// Infers unknown channels of image and filter from each other; Conv checks that they match.
+// Infers unknown channel counts of image and filter from each other. Conv checks that they match.
 void infer_channels(Operands& o, size_t image_axis, int64_t group) {
   const auto in = o.size(0, image_axis), each = o.size(1, 3);
   if (each) o.assume_size(0, image_axis, checked_mul(*each, group, "channels"));
@@ -142,8 +142,8 @@ void infer_channels(Operands& o, size_t image_axis, int64_t group) {
 }
 
 void check_depthwise(Operands& o, size_t image_axis, size_t multiplier_operand) {
-  if (const auto first = o.size(1, 0); first && *first != 1) o.fail(1, "[1, height, width, channels] expected; given " + o.shape_text(1));
-  const int64_t multiplier = o.integer(multiplier_operand);
+  if (const auto first = o.size(1, 0); first && *first != 1) o.fail(1, "[1, height, width, channels] expected; given " + o.format_shape(1));
+  const int64_t multiplier = o.read_int(multiplier_operand);
   const auto in = o.size(0, image_axis), channels = o.size(1, 3);
   const auto text = [](const std::optional<int64_t>& size) { return size ? std::to_string(*size) : std::string("?"); };
   const bool fits = !channels || (multiplier > 0 && (in ? *in * multiplier == *channels : *channels % multiplier == 0));
@@ -158,12 +158,12 @@ template <GroupMode groups>
 void check_conv(Operands& o) {
   const size_t next_operand = kBeforeWindow + (o.is_implicit() ? 3 : 6);
   for (const size_t i : {0, 1}) o.expect_rank(i, 4);
-  const size_t image_axis = o.integer(next_operand + num_group_operands(groups) + 1) != 0 ? 1 : 3;
+  const size_t image_axis = o.read_int(next_operand + num_group_operands(groups) + 1) != 0 ? 1 : 3;
   if constexpr (groups == GroupMode::by_channel) {
     check_depthwise(o, image_axis, next_operand);
     return check_bias_length(o, 3);
   }
-  const int64_t group = groups == GroupMode::explicit_count ? o.integer(next_operand) : 1;
+  const int64_t group = groups == GroupMode::explicit_count ? o.read_int(next_operand) : 1;
   check_bias_length(o, 0);
   const auto channels = o.size(1, 0);
   if (group < 1 || (channels && *channels % group != 0))
@@ -173,73 +173,74 @@ void check_conv(Operands& o) {
 }
 
 template <GroupMode groups>
-void conv(Expansion& e) {
+void expand_conv(Expansion& e) {
   constexpr size_t numbers = num_group_operands(groups);
-  const Window window = read_window(e, kBeforeWindow, numbers, false);
-  const size_t next_operand = window.next;  // the group count, if any, then activation, layout, dilations
-  const Activation activation = e.activation(next_operand + numbers);
+  const WindowParams window = read_window(e, kBeforeWindow, numbers, false);
+  const size_t next_operand = window.next;  // index of the group count, if any; then activation, layout, dilations
+  const Activation activation = e.read_activation(next_operand + numbers);
   const bool is_nchw = read_nchw_flag(e, next_operand + numbers + 1);
   constexpr bool depthwise = groups == GroupMode::by_channel;
   check_filter(e, depthwise ? 3 : 0);
   check_bias(e);
   int64_t group = 1;
   if constexpr (depthwise) group = e.size(0, is_nchw ? 1 : 3);
-  if constexpr (groups == GroupMode::explicit_count) group = e.integer(next_operand);
+  if constexpr (groups == GroupMode::explicit_count) group = e.read_int(next_operand);
   Attributes attributes = window.attributes;
   attributes.set("group", group);
   const ValueId x = to_nchw(e, e[0], is_nchw);
   const ValueId w =
-      e.add("Transpose", {e[1]}, with({{"perm", depthwise ? std::vector<int64_t>{3, 0, 1, 2} : std::vector<int64_t>{0, 3, 1, 2}}}));
+      e.add("Transpose", {e[1]}, make_attrs({{"perm", depthwise ? std::vector<int64_t>{3, 0, 1, 2} : std::vector<int64_t>{0, 3, 1, 2}}}));
   if (!e.is_quantized(0)) {
-    const ValueId y = e.activated(e.add("Conv", {x, w, e[2]}, attributes), activation);
+    const ValueId y = e.activate(e.add("Conv", {x, w, e[2]}, attributes), activation);
     return e.add_output(from_nchw(e, y, is_nchw));
   }
-  const Quantization quantization = e.declared();
-  e.add_output(from_nchw(e, quantized_conv(e, x, w, activation, quantization, attributes), is_nchw), quantization);
+  const Quantization quantization = e.declared_quantization();
+  e.add_output(from_nchw(e, add_quantized_conv(e, x, w, activation, quantization, attributes), is_nchw), quantization);
 }
 
 }  // namespace
 
-Operations matmul_conv_operations() {
+Operations make_matmul_conv_operations() {
   constexpr DTypeSet reals = kFloat | kQuant, biases = kFloat | kInt;
-  const Operand bias = tensor("bias", biases), filter{{"filter", reals}, OperandKind::tensor, true}, activation = scalar("activation");
+  const Operand bias = tensor_arg("bias", biases), filter{{"filter", reals}, OperandKind::tensor, true},
+                activation = scalar_arg("activation");
   const auto conv_form = [&](bool implicit, std::vector<Operand> more, bool dilated) {
-    std::vector<Operand> form{tensor("x", reals), filter, bias};
-    for (const Operand& operand : window_operands(implicit, false)) form.push_back(operand);
+    std::vector<Operand> form{tensor_arg("x", reals), filter, bias};
+    for (const Operand& operand : make_window_operands(implicit, false)) form.push_back(operand);
     for (const Operand& operand : more) form.push_back(operand);
     form.push_back(activation);
-    form.push_back(scalar("nchw", kTruth, dilated));
-    if (dilated) form.insert(form.end(), {scalar("dilation_width", kInt, true), scalar("dilation_height", kInt, true)});
+    form.push_back(scalar_arg("nchw", kTruth, dilated));
+    if (dilated) form.insert(form.end(), {scalar_arg("dilation_width", kInt, true), scalar_arg("dilation_height", kInt, true)});
     return form;
   };
   const auto convolution = [&](std::string_view name, int level, std::string_view summary, std::vector<Operand> more, bool dilated,
                                void (*expand)(Expansion&), void (*check)(Operands&)) {
-    return Operation{name, level, summary, conv_form(false, more, dilated), {tensor("y", reals)}, expand, conv_form(true, more, dilated),
-                     check};
+    return Operation{
+        name, level, summary, conv_form(false, more, dilated), {tensor_arg("y", reals)}, expand, conv_form(true, more, dilated), check};
   };
   return {
       {"nnapi::FULLY_CONNECTED",
        1,
        "x, as rows, by the transposed weights, plus the bias, then the activation.",
-       {tensor("x", reals), tensor("weights", reals), bias, activation},
-       {tensor("y", reals)},
-       fully_connected,
+       {tensor_arg("x", reals), tensor_arg("weights", reals), bias, activation},
+       {tensor_arg("y", reals)},
+       expand_fully_connected,
        {},
        check_fully_connected},
       {"nnapi::BATCH_MATMUL",
        6,
        "Products of the matrices in the last two axes, exchanged first where adj_x or adj_y is true.",
-       {tensor("x", reals | kInt, 'T'), tensor("y", reals | kInt, 'T'), scalar("adj_x", kTruth), scalar("adj_y", kTruth)},
-       {tensor("z", reals | kInt)},
-       batch_matmul,
+       {tensor_arg("x", reals | kInt, 'T'), tensor_arg("y", reals | kInt, 'T'), scalar_arg("adj_x", kTruth), scalar_arg("adj_y", kTruth)},
+       {tensor_arg("z", reals | kInt)},
+       expand_batch_matmul,
        {},
        check_batch_matmul},
       convolution("nnapi::CONV_2D", 1, "A convolution with filters [out, height, width, in], plus the bias, then the activation.", {}, true,
-                  conv<GroupMode::one>, check_conv<GroupMode::one>),
+                  expand_conv<GroupMode::one>, check_conv<GroupMode::one>),
       convolution("nnapi::DEPTHWISE_CONV_2D", 1, "A convolution of each channel with its own filters, [1, height, width, out].",
-                  {scalar("depth_multiplier")}, true, conv<GroupMode::by_channel>, check_conv<GroupMode::by_channel>),
+                  {scalar_arg("depth_multiplier")}, true, expand_conv<GroupMode::by_channel>, check_conv<GroupMode::by_channel>),
       convolution("nnapi::GROUPED_CONV_2D", 3, "A convolution of groups of channels, with filters [out, height, width, in of a group].",
-                  {scalar("groups")}, false, conv<GroupMode::explicit_count>, check_conv<GroupMode::explicit_count>),
+                  {scalar_arg("groups")}, false, expand_conv<GroupMode::explicit_count>, check_conv<GroupMode::explicit_count>),
   };
 }
 

@@ -10,12 +10,12 @@ Operands::Operands(const Operation& operation, std::string node, std::vector<Ope
     : operation_(&operation),
       node_(std::move(node)),
       facts_(std::move(facts)),
-      roles_(&form()),
+      roles_(&select_form()),
       assumed_(facts_.size(), false),
       checked_at_calls_(facts_.size(), false) {}
 
-// Returns the form in use. The implicit form has fewer operands, or the layout flag in place of a number.
-const std::vector<Operand>& Operands::form() const {
+// Returns the operand list of the form in use. The implicit form has fewer operands, or the layout flag in place of a number.
+const std::vector<Operand>& Operands::select_form() const {
   const auto &longer = operation_->inputs, &shorter = operation_->implicit;
   if (shorter.empty()) return longer;
   const auto required = std::ranges::count(longer, false, &Operand::optional);
@@ -24,7 +24,7 @@ const std::vector<Operand>& Operands::form() const {
   return implicit ? shorter : longer;
 }
 
-// Returns the role of operand i; roles after a variadic one apply to the last operands.
+// Returns the description of operand i; those after a variadic operand apply to the last operands.
 const Operand& Operands::role(size_t i) const {
   const auto variadic = std::ranges::find(*roles_, true, &Operand::variadic);
   const auto first = static_cast<size_t>(variadic - roles_->begin());
@@ -51,7 +51,7 @@ void Operands::reject(size_t i, const std::string& message) const {
   throw UnsupportedError("node '" + node_ + "': " + std::string(operation_->name) + " with " + describe_operand(i) + ", " + message);
 }
 
-// Lists determine an operand's rank, so it may be too high: no tensor has more than kMaxRank axes.
+// The length of a list may require a rank above kMaxRank.
 void Operands::reject_rank(size_t i, size_t rank) const {
   throw GraphError(node_,
                    std::string(operation_->name) + ": " + describe_operand(i) + ": a rank of " + std::to_string(rank) +
@@ -59,8 +59,8 @@ void Operands::reject_rank(size_t i, size_t rank) const {
                    "R8");
 }
 
-std::string Operands::shape_text(size_t i) const {
-  return pumice::shape_text(facts_.at(i).shape);
+std::string Operands::format_shape(size_t i) const {
+  return pumice::format_shape(facts_.at(i).shape);
 }
 
 // ---- queries
@@ -78,26 +78,26 @@ std::optional<int64_t> Operands::size(size_t i, size_t axis) const {
   return known ? std::optional((*shape)[axis]) : std::nullopt;
 }
 
-std::optional<std::vector<int64_t>> Operands::numbers(size_t i) const {
+std::optional<std::vector<int64_t>> Operands::known_ints(size_t i) const {
   const auto& elements = facts_.at(i).elements;
   is_undetermined_ = is_undetermined_ || !elements;
   return elements ? std::optional(elements->as_int64()) : std::nullopt;
 }
 
-const HostTensor* Operands::elements(size_t i) const {
+const HostTensor* Operands::known_elements(size_t i) const {
   const auto& elements = facts_.at(i).elements;
   if (!elements) checked_at_calls_[i] = is_undetermined_ = true;
   return elements ? &*elements : nullptr;
 }
 
-int64_t Operands::integer(size_t i, int64_t fallback) const {
+int64_t Operands::read_int(size_t i, int64_t fallback) const {
   if (!has(i)) return fallback;
   if (!facts_[i].elements) reject(i, "that is no constant");
   return facts_[i].elements->as_int64().at(0);
 }
 
-size_t Operands::axis(size_t i, size_t rank, int64_t fallback) const {
-  const int64_t actual = integer(i, fallback), end = static_cast<int64_t>(rank);
+size_t Operands::read_axis(size_t i, size_t rank, int64_t fallback) const {
+  const int64_t actual = read_int(i, fallback), end = static_cast<int64_t>(rank);
   if (actual < -end || actual >= end)
     fail(i, "an axis from " + std::to_string(-end) + " to " + std::to_string(end - 1) + " expected; given " + std::to_string(actual));
   return static_cast<size_t>(actual < 0 ? actual + end : actual);
@@ -109,7 +109,7 @@ void Operands::expect_rank(size_t i, size_t rank) {
   OperandFacts& fact = facts_.at(i);
   if (rank > kMaxRank) reject_rank(i, rank);
   if (fact.shape) {
-    if (fact.shape->size() != rank) fail(i, "a rank of " + std::to_string(rank) + " expected; given " + shape_text(i));
+    if (fact.shape->size() != rank) fail(i, "a rank of " + std::to_string(rank) + " expected; given " + format_shape(i));
     return;
   }
   fact.shape = Shape(rank, kUnknownSize);
@@ -118,13 +118,13 @@ void Operands::expect_rank(size_t i, size_t rank) {
 
 void Operands::expect_min_rank(size_t i, size_t rank) const {
   if (const auto actual = this->rank(i); actual && *actual < rank)
-    fail(i, "a rank of at least " + std::to_string(rank) + " expected; given " + shape_text(i));
+    fail(i, "a rank of at least " + std::to_string(rank) + " expected; given " + format_shape(i));
 }
 
 void Operands::expect_size(size_t i, size_t axis, int64_t size) {
   const int64_t actual = facts_.at(i).shape->at(axis);
   if (actual != kUnknownSize && actual != size)
-    fail(i, std::to_string(size) + " elements expected on axis " + std::to_string(axis) + "; given " + shape_text(i));
+    fail(i, std::to_string(size) + " elements expected on axis " + std::to_string(axis) + "; given " + format_shape(i));
   assume_size(i, axis, size);
 }
 

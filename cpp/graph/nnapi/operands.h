@@ -1,5 +1,5 @@
-// What is known about an operation's operands, and errors that name them. An operation's rules are checked when it is added and, if
-// something was still unknown, again when a program is bound to sizes.
+// Known facts about the operands of an operation, and errors that name operands. The rules of an operation are checked when it is added
+// and, if a fact was unknown, again when a program is bound.
 #pragma once
 
 #include <optional>
@@ -13,10 +13,10 @@
 namespace pumice::nnapi {
 
 struct OperandFacts {
-  bool is_present = false;  // not omitted
+  bool is_present = false;  // whether the operand is not omitted
   DType dtype = DType::float32;
-  std::optional<Shape> shape;          // kUnknownSize for unknown sizes; none: unknown rank
-  std::optional<HostTensor> elements;  // none: not known yet
+  std::optional<Shape> shape;          // kUnknownSize for unknown sizes; nullopt: unknown rank
+  std::optional<HostTensor> elements;  // nullopt: not known yet
 };
 
 class Operands {
@@ -28,36 +28,36 @@ class Operands {
   const std::vector<OperandFacts>& facts() const { return facts_; }
   size_t count() const { return facts_.size(); }
   bool has(size_t i) const { return i < facts_.size() && facts_[i].is_present; }
-  bool is_implicit() const { return roles_ == &operation_->implicit; }  // the implicit-padding form
+  bool is_implicit() const { return roles_ == &operation_->implicit; }  // whether it is the form with implicit padding
   DType dtype(size_t i) const { return facts_.at(i).dtype; }
   const Operand& role(size_t i) const;
   const std::vector<Operand>& roles() const { return *roles_; }
 
-  // Return a rank or size; none if unknown, which leaves the rules open.
+  // Return a rank or size; nullopt if it is unknown, which marks the rules as undetermined.
   std::optional<size_t> rank(size_t i) const;
-  std::optional<int64_t> size(size_t i, size_t axis) const;     // `axis` is below the rank
-  std::optional<std::vector<int64_t>> numbers(size_t i) const;  // the elements of an integer operand, if known
-  // Returns the elements of a tensor. Returns null if they are unknown; the rules then run again at calls that provide them.
-  const HostTensor* elements(size_t i) const;
+  std::optional<int64_t> size(size_t i, size_t axis) const;        // `axis` must be below the rank
+  std::optional<std::vector<int64_t>> known_ints(size_t i) const;  // the elements of an integer operand, if known
+  // Returns the elements of a tensor; null if they are unknown, in which case the rules run again at calls that provide them.
+  const HostTensor* known_elements(size_t i) const;
   bool is_checked_at_calls(size_t i) const { return checked_at_calls_[i]; }
-  bool is_undetermined() const { return is_undetermined_; }  // whether a rule asked for something unknown
+  bool is_undetermined() const { return is_undetermined_; }  // whether a rule used an unknown fact
   void leave_undetermined() const { is_undetermined_ = true; }
-  // Return the values of scalar operands. Throw UnsupportedError if an operand is not constant.
-  int64_t integer(size_t i, int64_t fallback = 0) const;           // `fallback` if the operand is omitted
-  size_t axis(size_t i, size_t rank, int64_t fallback = 0) const;  // normalised to 0 .. rank - 1
-  std::string shape_text(size_t i) const;                          // e.g. "[?, 3]"
+  // Return the value of a scalar operand. Throw UnsupportedError if it is not constant.
+  int64_t read_int(size_t i, int64_t fallback = 0) const;               // `fallback` if the operand is omitted
+  size_t read_axis(size_t i, size_t rank, int64_t fallback = 0) const;  // normalised to 0 .. rank - 1
+  std::string format_shape(size_t i) const;                             // e.g. "[?, 3]"
 
-  // Throw GraphError if an operand is known to differ; an unknown fact is assumed to hold from now on.
+  // Throw GraphError if a known fact about the operand differs; an unknown fact is set and assumed to hold.
   void expect_rank(size_t i, size_t rank);
   void expect_min_rank(size_t i, size_t rank) const;
   void expect_size(size_t i, size_t axis, int64_t size);
-  void expect_length(size_t i, size_t length, const std::string& expectation, std::string_view rule = {});  // expects a vector
-  // Assumes a size that another rule verifies.
+  void expect_length(size_t i, size_t length, const std::string& expectation, std::string_view rule = {});  // also expects a vector
+  // Sets an unknown size that another rule verifies.
   void assume_size(size_t i, size_t axis, int64_t size);
   bool is_assumed(size_t i) const { return assumed_[i]; }
 
-  // Throw GraphError, about operand i if given. `rule`: the broken rule in nnapi_rules(); "" for the general rules on counts, types and
-  // ranks.
+  // Throw GraphError, about operand i if given. `rule`: id of the violated rule in nnapi_rules(); "" for the general rules on counts, types
+  // and ranks.
   [[noreturn]] void fail(size_t i, std::string_view rule, const std::string& message) const;
   [[noreturn]] void fail(std::string_view rule, const std::string& message) const;
   [[noreturn]] void fail(size_t i, const std::string& message) const { fail(i, "", message); }
@@ -66,13 +66,13 @@ class Operands {
   [[noreturn]] void reject(size_t i, const std::string& message) const;  // throws UnsupportedError about operand i
 
  private:
-  const std::vector<Operand>& form() const;
+  const std::vector<Operand>& select_form() const;
   [[noreturn]] void reject_rank(size_t i, size_t rank) const;
 
   const Operation* operation_;
   std::string node_;
   std::vector<OperandFacts> facts_;
-  const std::vector<Operand>* roles_;  // operands of the form in use
+  const std::vector<Operand>* roles_;  // operand list of the form in use
   std::vector<bool> assumed_;
   mutable std::vector<bool> checked_at_calls_;
   mutable bool is_undetermined_ = false;

@@ -5,13 +5,28 @@
 namespace pumice::nnapi {
 namespace {
 
-Operations all_operations() {
+Operations collect_operations() {
   Operations operations;
-  for (const auto make : {elementwise_operations, movement_operations,       reverse_transpose_operations, reduction_operations,
-                          matmul_conv_operations, image_operations,          transpose_conv_operations,    recurrent_operations,
-                          lstm_operations,        lookup_operations,         detection_operations,         quantized_16bit_lstm_operations,
-                          int8_lstm_operations,   postprocessing_operations, proposal_operations,          roi_operations,
-                          random_operations,      lsh_projection_operations, box_limit_operations,         control_flow_operations})
+  for (const auto make : {make_elementwise_operations,
+                          make_movement_operations,
+                          make_reverse_transpose_operations,
+                          make_reduction_operations,
+                          make_matmul_conv_operations,
+                          make_image_operations,
+                          make_transpose_conv_operations,
+                          make_recurrent_operations,
+                          make_lstm_operations,
+                          make_lookup_operations,
+                          make_detection_operations,
+                          make_quantized_16bit_lstm_operations,
+                          make_int8_lstm_operations,
+                          make_postprocessing_operations,
+                          make_proposal_operations,
+                          make_roi_operations,
+                          make_random_operations,
+                          make_lsh_projection_operations,
+                          make_box_limit_operations,
+                          make_control_flow_operations})
     for (Operation& operation : make()) operations.push_back(std::move(operation));
   std::ranges::sort(operations, {}, &Operation::name);
   return operations;
@@ -24,14 +39,14 @@ std::string_view name(OperandKind kind) {
   return names[static_cast<size_t>(kind)];
 }
 
-std::span<const Operation> operations() {
-  static const Operations all = all_operations();
+std::span<const Operation> get_operations() {
+  static const Operations all = collect_operations();
   return all;
 }
 
 const Operation* find_operation(std::string_view name) {
-  if (!name.starts_with("nnapi::")) return nullptr;  // does not build the table for graphs without NNAPI operations
-  const auto all = operations();
+  if (!name.starts_with("nnapi::")) return nullptr;  // avoids building the table for graphs without NNAPI operations
+  const auto all = get_operations();
   const auto found = std::ranges::lower_bound(all, name, {}, &Operation::name);
   return found != all.end() && found->name == name ? &*found : nullptr;
 }

@@ -1,4 +1,4 @@
-// NNAPI operations by name; each expands to a few nodes of the operator table.
+// The table of NNAPI operations. Each expands to nodes with operators of the operator table.
 #pragma once
 
 #include <span>
@@ -8,28 +8,28 @@
 
 namespace pumice::nnapi {
 
-std::span<const Operation> operations();                 // sorted by name
-const Operation* find_operation(std::string_view name);  // null if unknown
+std::span<const Operation> get_operations();             // sorted by name
+const Operation* find_operation(std::string_view name);  // null if there is no such operation
 
-Operations elementwise_operations();
-Operations movement_operations();
-Operations reverse_transpose_operations();
-Operations reduction_operations();
-Operations matmul_conv_operations();
-Operations image_operations();
-Operations transpose_conv_operations();
-Operations recurrent_operations();
-Operations lstm_operations();
-Operations lookup_operations();
-Operations detection_operations();
-Operations quantized_16bit_lstm_operations();
-Operations int8_lstm_operations();
-Operations postprocessing_operations();
-Operations proposal_operations();
-Operations roi_operations();
-Operations random_operations();
-Operations lsh_projection_operations();
-Operations box_limit_operations();
-Operations control_flow_operations();  // IF and WHILE, which Graph::if_ and Graph::while_ add
+Operations make_elementwise_operations();
+Operations make_movement_operations();
+Operations make_reverse_transpose_operations();
+Operations make_reduction_operations();
+Operations make_matmul_conv_operations();
+Operations make_image_operations();
+Operations make_transpose_conv_operations();
+Operations make_recurrent_operations();
+Operations make_lstm_operations();
+Operations make_lookup_operations();
+Operations make_detection_operations();
+Operations make_quantized_16bit_lstm_operations();
+Operations make_int8_lstm_operations();
+Operations make_postprocessing_operations();
+Operations make_proposal_operations();
+Operations make_roi_operations();
+Operations make_random_operations();
+Operations make_lsh_projection_operations();
+Operations make_box_limit_operations();
+Operations make_control_flow_operations();  // IF and WHILE; Graph::if_ and Graph::while_ add their nodes
 
 }  // namespace pumice::nnapi

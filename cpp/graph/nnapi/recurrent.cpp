@@ -1,18 +1,18 @@
-// RNN, its uni- and bidirectional sequences, and SVDF.
+// NNAPI RNN, its uni- and bidirectional sequences, and SVDF.
 #include "graph/nnapi/operations.h"
 #include "graph/nnapi/recurrent_helpers.h"
 
 namespace pumice::nnapi {
 namespace {
 
-// Operands of one direction; kNoOperand if absent.
-struct Cell {
+// Operand indices of one direction; kNoOperand if absent.
+struct RnnCell {
   size_t w, r, b, h, aux = kNoOperand;
 };
-constexpr Cell kForwardCell{1, 2, 3, 4, 10}, kBackwardCell{5, 6, 7, 8, 11}, kOnly{1, 2, 3, 4};
+constexpr RnnCell kForwardCell{1, 2, 3, 4, 10}, kBackwardCell{5, 6, 7, 8, 11}, kSingleCell{1, 2, 3, 4};
 constexpr size_t kAuxInput = 9;
 
-void check_cell(Operands& o, const Cell& cell, size_t batch_axis, std::string_view rule) {
+void check_rnn_cell(Operands& o, const RnnCell& cell, size_t batch_axis, std::string_view rule) {
   expect_ranks(o, cell.w, 2, 2);
   o.expect_rank(cell.b, 1);
   o.expect_rank(cell.h, 2);
@@ -22,20 +22,20 @@ void check_cell(Operands& o, const Cell& cell, size_t batch_axis, std::string_vi
 
 void check_rnn(Operands& o) {
   o.expect_rank(0, 2);
-  check_cell(o, kOnly, 0, "N7.2");
+  check_rnn_cell(o, kSingleCell, 0, "N7.2");
   expect_equal_sizes(o, {{0, 1}, {1, 1}}, "N7.2");
   reject_empty(o, "NG2");
 }
 
-size_t batch_axis(bool time_major) {
+size_t get_batch_axis(bool time_major) {
   return time_major ? 1 : 0;
 }
 
 void check_rnn_sequence(Operands& o) {
   o.expect_rank(0, 3);
-  const int64_t major = o.integer(6);
+  const int64_t major = o.read_int(6);
   if (major != 0 && major != 1) o.fail(6, "N8.1", "0 or 1 expected; given " + std::to_string(major));
-  check_cell(o, kOnly, batch_axis(major != 0), "N8.1");
+  check_rnn_cell(o, kSingleCell, get_batch_axis(major != 0), "N8.1");
   expect_equal_sizes(o, {{0, 2}, {1, 1}}, "N8.1");
   reject_empty(o, "NG2");
 }
@@ -50,9 +50,9 @@ AuxInputMode find_rnn_aux_mode(const Operands& o) {
 
 void check_bidirectional_rnn(Operands& o) {
   o.expect_rank(0, 3);
-  const size_t batch = batch_axis(o.integer(13) != 0);
+  const size_t batch = get_batch_axis(o.read_int(13) != 0);
   const AuxInputMode aux_mode = find_rnn_aux_mode(o);
-  for (const Cell& cell : {kForwardCell, kBackwardCell}) check_cell(o, cell, batch, "N9.1");
+  for (const RnnCell& cell : {kForwardCell, kBackwardCell}) check_rnn_cell(o, cell, batch, "N9.1");
   expect_equal_sizes(o, {{0, 2}, {kForwardCell.w, 1}}, "N9.1");
   if (aux_mode == AuxInputMode::none) expect_equal_sizes(o, {{0, 2}, {kBackwardCell.w, 1}}, "N9.1");
   if (aux_mode != AuxInputMode::none) {
@@ -63,29 +63,29 @@ void check_bidirectional_rnn(Operands& o) {
   if (aux_mode == AuxInputMode::cross) {
     expect_ranks(o, kForwardCell.aux, 2, 2);
     expect_equal_sizes(o, {{0, 2}, {kAuxInput, 2}, {kBackwardCell.w, 1}, {kForwardCell.aux, 1}, {kBackwardCell.aux, 1}}, "N9.3");
-    for (const Cell& cell : {kForwardCell, kBackwardCell}) expect_equal_sizes(o, {{cell.w, 0}, {cell.aux, 0}}, "N9.3");
+    for (const RnnCell& cell : {kForwardCell, kBackwardCell}) expect_equal_sizes(o, {{cell.w, 0}, {cell.aux, 0}}, "N9.3");
   }
   reject_empty(o, "NG2");
 }
 
-// Operands of a direction for the RNN operator, without the direction axis.
+// Operands of one direction of the ONNX RNN operator, without the direction axis.
 struct RnnOperands {
   ValueId w, r, b;
 };
 
-RnnOperands rnn_node_operands(Expansion& e, const Cell& cell, bool has_aux) {
+RnnOperands make_rnn_node_operands(Expansion& e, const RnnCell& cell, bool has_aux) {
   ValueId w = e[cell.w];
-  if (has_aux) w = e.add("Concat", {w, e[cell.aux]}, with({{"axis", int64_t{1}}}));
-  const ValueId zero_bias = e.add("Expand", {e.scalar(0, e.dtype(0)), e.sizes({e.length(cell.b, 0)})});
-  return {w, e[cell.r], e.add("Concat", {e[cell.b], zero_bias}, with({{"axis", int64_t{0}}}))};
+  if (has_aux) w = e.add("Concat", {w, e[cell.aux]}, make_attrs({{"axis", int64_t{1}}}));
+  const ValueId zero_bias = e.add("Expand", {e.add_scalar(0, e.dtype(0)), e.add_sizes({e.length(cell.b, 0)})});
+  return {w, e[cell.r], e.add("Concat", {e[cell.b], zero_bias}, make_attrs({{"axis", int64_t{0}}}))};
 }
 
 // Returns the input, concatenated with the auxiliary input if there is one.
 ValueId concat_inputs(Expansion& e, ValueId x, ValueId aux) {
-  return aux == kAbsent ? x : e.add("Concat", {x, aux}, with({{"axis", int64_t{2}}}));
+  return aux == kAbsent ? x : e.add("Concat", {x, aux}, make_attrs({{"axis", int64_t{2}}}));
 }
 
-// Adds the RNN node; `operands` and the state have the direction axis.
+// Adds an ONNX RNN node; `operands` and the state have a direction axis.
 std::vector<ValueId> add_rnn_node(Expansion& e, ValueId x, const RnnOperands& operands, ValueId h, const Attributes& attributes) {
   return e.add_many("RNN", {x, operands.w, operands.r, operands.b, kAbsent, h}, 2, attributes);
 }
@@ -96,59 +96,59 @@ struct RnnOptions {
 };
 
 // Adds one direction over a sequence as an RNN node.
-Layer rnn_layer(Expansion& e, ValueId x, ValueId aux, const Cell& cell, const RnnOptions& options, bool backward) {
+LayerOutputs add_rnn_layer(Expansion& e, ValueId x, ValueId aux, const RnnCell& cell, const RnnOptions& options, bool backward) {
   const auto& [activation, time_major] = options;
-  const auto unsqueeze = [&](ValueId id, int64_t axis) { return e.add("Unsqueeze", {id, e.integers({axis})}); };
-  const RnnOperands node_operands = rnn_node_operands(e, cell, aux != kAbsent);
+  const auto unsqueeze = [&](ValueId id, int64_t axis) { return e.add("Unsqueeze", {id, e.add_ints({axis})}); };
+  const RnnOperands node_operands = make_rnn_node_operands(e, cell, aux != kAbsent);
   const int64_t direction = time_major ? 0 : 1;
   const auto node_outputs = add_rnn_node(e, concat_inputs(e, x, aux),
                                          {unsqueeze(node_operands.w, 0), unsqueeze(node_operands.r, 0), unsqueeze(node_operands.b, 0)},
                                          unsqueeze(e[cell.h], direction),
-                                         with({{"activations", std::vector<std::string>{activation}},
-                                               {"direction", std::string(backward ? "reverse" : "forward")},
-                                               {"layout", int64_t{!time_major}}}));
-  return {e.add("Squeeze", {node_outputs[0], e.integers({time_major ? 1 : 2})}),
-          {e.add("Squeeze", {node_outputs[1], e.integers({direction})})}};
+                                         make_attrs({{"activations", std::vector<std::string>{activation}},
+                                                     {"direction", std::string(backward ? "reverse" : "forward")},
+                                                     {"layout", int64_t{!time_major}}}));
+  return {e.add("Squeeze", {node_outputs[0], e.add_ints({time_major ? 1 : 2})}),
+          {e.add("Squeeze", {node_outputs[1], e.add_ints({direction})})}};
 }
 
-// Adds both directions on the same input as one node; returns its results.
-std::vector<ValueId> bidirectional_rnn(Expansion& e, ValueId aux, const std::string& activation, bool time_major) {
-  const RnnOperands first = rnn_node_operands(e, kForwardCell, aux != kAbsent),
-                    second = rnn_node_operands(e, kBackwardCell, aux != kAbsent);
+// Adds both directions over the same input as one RNN node, and returns its outputs.
+std::vector<ValueId> add_bidirectional_rnn(Expansion& e, ValueId aux, const std::string& activation, bool time_major) {
+  const RnnOperands first = make_rnn_node_operands(e, kForwardCell, aux != kAbsent),
+                    second = make_rnn_node_operands(e, kBackwardCell, aux != kAbsent);
   const RnnOperands stacked{stack_directions(e, first.w, second.w), stack_directions(e, first.r, second.r),
                             stack_directions(e, first.b, second.b)};
   return add_rnn_node(e, concat_inputs(e, e[0], aux), stacked,
                       stack_directions(e, e[kForwardCell.h], e[kBackwardCell.h], time_major ? 0 : 1),
-                      with({{"activations", std::vector<std::string>{activation, activation}},
-                            {"direction", std::string("bidirectional")},
-                            {"layout", int64_t{!time_major}}}));
+                      make_attrs({{"activations", std::vector<std::string>{activation, activation}},
+                                  {"direction", std::string("bidirectional")},
+                                  {"layout", int64_t{!time_major}}}));
 }
 
-void rnn(Expansion& e) {
-  const std::string activation = cell_activation(e, 5, "NG7");
-  const ValueId x = e.add("Unsqueeze", {e[0], e.integers({0})});
-  const Layer layer = rnn_layer(e, x, kAbsent, kOnly, {activation, true}, false);
+void expand_rnn(Expansion& e) {
+  const std::string activation = read_cell_activation(e, 5, "NG7");
+  const ValueId x = e.add("Unsqueeze", {e[0], e.add_ints({0})});
+  const LayerOutputs layer = add_rnn_layer(e, x, kAbsent, kSingleCell, {activation, true}, false);
   e.add_output(layer.states[0]);
-  e.add_output(e.add("Squeeze", {layer.y, e.integers({0})}));
+  e.add_output(e.add("Squeeze", {layer.y, e.add_ints({0})}));
 }
 
-void rnn_sequence(Expansion& e) {
-  const Layer layer = rnn_layer(e, e[0], kAbsent, kOnly, {cell_activation(e, 5, "NG7"), e.integer(6) != 0}, false);
+void expand_rnn_sequence(Expansion& e) {
+  const LayerOutputs layer = add_rnn_layer(e, e[0], kAbsent, kSingleCell, {read_cell_activation(e, 5, "NG7"), e.read_int(6) != 0}, false);
   e.add_output(layer.y);
   e.add_output(layer.states[0]);
 }
 
-void rnn_bidirectional(Expansion& e) {
-  const std::string activation = cell_activation(e, 12, "NG7");
-  const bool time_major = e.integer(13) != 0;
+void expand_rnn_bidirectional(Expansion& e) {
+  const std::string activation = read_cell_activation(e, 12, "NG7");
+  const bool time_major = e.read_int(13) != 0;
   const AuxInputMode aux_mode = find_rnn_aux_mode(e.rules());
   const ValueId aux = aux_mode == AuxInputMode::cross ? e[kAuxInput] : kAbsent;
   if (runs_as_single_node(e.rules(), aux_mode, kForwardCell.b, kBackwardCell.b))
-    return add_bidirectional_outputs(e, bidirectional_rnn(e, aux, activation, time_major), time_major, e.integer(14) != 0);
-  const Layer forward = rnn_layer(e, e[0], aux, kForwardCell, {activation, time_major}, false);
-  const Layer backward =
-      rnn_layer(e, aux_mode == AuxInputMode::parallel ? e[kAuxInput] : e[0], aux, kBackwardCell, {activation, time_major}, true);
-  add_both_outputs(e, forward, backward, e.integer(14) != 0);
+    return add_bidirectional_outputs(e, add_bidirectional_rnn(e, aux, activation, time_major), time_major, e.read_int(14) != 0);
+  const LayerOutputs forward = add_rnn_layer(e, e[0], aux, kForwardCell, {activation, time_major}, false);
+  const LayerOutputs backward =
+      add_rnn_layer(e, aux_mode == AuxInputMode::parallel ? e[kAuxInput] : e[0], aux, kBackwardCell, {activation, time_major}, true);
+  add_both_outputs(e, forward, backward, e.read_int(14) != 0);
 }
 
 // ---- SVDF
@@ -157,7 +157,7 @@ void check_svdf(Operands& o) {
   expect_ranks(o, 0, 3, 2);
   if (o.has(3)) o.expect_rank(3, 1);
   o.expect_rank(4, 2);
-  const int64_t rank = o.integer(5);
+  const int64_t rank = o.read_int(5);
   if (rank < 1) o.fail(5, "N10.2", "a number above 0 expected; given " + std::to_string(rank));
   expect_equal_sizes(o, {{0, 1}, {1, 1}}, "N10.2");
   expect_equal_sizes(o, {{1, 0}, {2, 0}}, "N10.2");
@@ -170,51 +170,51 @@ void check_svdf(Operands& o) {
   reject_empty(o, "NG2");
 }
 
-ValueId svdf_activated(Expansion& e, ValueId y) {
-  const int64_t code = e.integer(6);
-  return code == 2 ? e.activated(y, Activation::relu1) : apply_cell_activation(e, y, cell_activation(e, 6, "N10.3"));
+ValueId apply_svdf_activation(Expansion& e, ValueId y) {
+  const int64_t code = e.read_int(6);
+  return code == 2 ? e.activate(y, Activation::relu1) : apply_cell_activation(e, y, read_cell_activation(e, 6, "N10.3"));
 }
 
-void svdf(Expansion& e) {
+void expand_svdf(Expansion& e) {
   const Length batch = e.length(0, 0), filters = e.length(1, 0), memory = e.length(2, 1);
-  const int64_t rank = e.integer(5);
-  const ValueId before = e.reshaped(e[4], {batch, filters, memory});
-  const auto from = [&](int64_t first, ValueId end) { return e.add("Slice", {before, e.integers({first}), end, e.integers({2})}); };
-  // Replaces the last memory slot, regardless of its content, with the newest activation.
-  const ValueId newest = e.add("Unsqueeze", {e.add("Gemm", {e[0], e[1]}, with({{"transB", int64_t{1}}})), e.integers({2})});
-  const ValueId state = e.add("Concat", {from(0, e.integers({-1})), newest}, with({{"axis", int64_t{2}}}));
-  const ValueId filtered = e.add("ReduceSum", {e.add("Mul", {state, e[2]}), e.integers({2})}, with({{"keepdims", int64_t{0}}}));
-  const ValueId rank_groups = e.reshaped(filtered, {batch, e.quotient(filters, {rank}), {rank}});
-  ValueId y = e.add("ReduceSum", {rank_groups, e.integers({2})}, with({{"keepdims", int64_t{0}}}));
+  const int64_t rank = e.read_int(5);
+  const ValueId before = e.reshape(e[4], {batch, filters, memory});
+  const auto from = [&](int64_t first, ValueId end) { return e.add("Slice", {before, e.add_ints({first}), end, e.add_ints({2})}); };
+  // Replaces the last memory slot, whatever its content, by the newest activation.
+  const ValueId newest = e.add("Unsqueeze", {e.add("Gemm", {e[0], e[1]}, make_attrs({{"transB", int64_t{1}}})), e.add_ints({2})});
+  const ValueId state = e.add("Concat", {from(0, e.add_ints({-1})), newest}, make_attrs({{"axis", int64_t{2}}}));
+  const ValueId filtered = e.add("ReduceSum", {e.add("Mul", {state, e[2]}), e.add_ints({2})}, make_attrs({{"keepdims", int64_t{0}}}));
+  const ValueId rank_groups = e.reshape(filtered, {batch, e.div_lengths(filters, {rank}), {rank}});
+  ValueId y = e.add("ReduceSum", {rank_groups, e.add_ints({2})}, make_attrs({{"keepdims", int64_t{0}}}));
   if (e.has(3)) y = e.add("Add", {y, e[3]});
-  const ValueId kept_state = e.add("Slice", {state, e.integers({1}), e.sizes({memory}), e.integers({2})});
-  const ValueId moved = e.add("Pad", {kept_state, e.integers({0, 0, 0, 0, 0, 1})});
-  e.add_output(e.reshaped(moved, {batch, e.product(filters, memory)}));
-  e.add_output(svdf_activated(e, y));
+  const ValueId kept_state = e.add("Slice", {state, e.add_ints({1}), e.add_sizes({memory}), e.add_ints({2})});
+  const ValueId moved = e.add("Pad", {kept_state, e.add_ints({0, 0, 0, 0, 0, 1})});
+  e.add_output(e.reshape(moved, {batch, e.mul_lengths(filters, memory)}));
+  e.add_output(apply_svdf_activation(e, y));
 }
 
 }  // namespace
 
-Operations recurrent_operations() {
-  const auto floats = [](std::string_view name) { return tensor(name, kFloat, 'T'); };
+Operations make_recurrent_operations() {
+  const auto floats = [](std::string_view name) { return tensor_arg(name, kFloat, 'T'); };
   const auto maybe = [](std::string_view name) { return Operand{{name, kFloat, true, false, 'T'}, OperandKind::tensor}; };
-  const auto flag = [](std::string_view name) { return scalar(name, kTruth); };
+  const auto flag = [](std::string_view name) { return scalar_arg(name, kTruth); };
   return {
       {"nnapi::RNN",
        1,
        "One step: the activation of the bias, plus x by the weights, plus the state by its own. Outputs: the state twice.",
-       {floats("x"), floats("weights"), floats("recurrent_weights"), floats("bias"), floats("state"), scalar("activation")},
+       {floats("x"), floats("weights"), floats("recurrent_weights"), floats("bias"), floats("state"), scalar_arg("activation")},
        {floats("state"), floats("y")},
-       rnn,
+       expand_rnn,
        {},
        check_rnn},
       {"nnapi::UNIDIRECTIONAL_SEQUENCE_RNN",
        3,
        "RNN over a sequence [batch, time, size], or time first. Outputs: all states, and the last.",
-       {floats("x"), floats("weights"), floats("recurrent_weights"), floats("bias"), floats("state"), scalar("activation"),
-        scalar("time_major")},
+       {floats("x"), floats("weights"), floats("recurrent_weights"), floats("bias"), floats("state"), scalar_arg("activation"),
+        scalar_arg("time_major")},
        {floats("y"), floats("state")},
-       rnn_sequence,
+       expand_rnn_sequence,
        {},
        check_rnn_sequence},
       {"nnapi::BIDIRECTIONAL_SEQUENCE_RNN",
@@ -222,18 +222,18 @@ Operations recurrent_operations() {
        "RNN over a sequence, forward and backward. Outputs: all states of each, or both joined where merge_outputs is true; the last ones.",
        {floats("x"), floats("fw_weights"), floats("fw_recurrent_weights"), floats("fw_bias"), floats("fw_state"), floats("bw_weights"),
         floats("bw_recurrent_weights"), floats("bw_bias"), floats("bw_state"), maybe("aux"), maybe("fw_aux_weights"),
-        maybe("bw_aux_weights"), scalar("activation"), flag("time_major"), flag("merge_outputs")},
+        maybe("bw_aux_weights"), scalar_arg("activation"), flag("time_major"), flag("merge_outputs")},
        {{{"y", kFloat, false, true, 'T'}, OperandKind::tensor}},
-       rnn_bidirectional,
+       expand_rnn_bidirectional,
        {},
        check_bidirectional_rnn},
       {"nnapi::SVDF",
        1,
        "One step of filters of features and of time: the sum of each unit's filters over the memory, plus the bias, then the activation.",
-       {floats("x"), floats("feature_weights"), floats("time_weights"), maybe("bias"), floats("state"), scalar("rank"),
-        scalar("activation")},
+       {floats("x"), floats("feature_weights"), floats("time_weights"), maybe("bias"), floats("state"), scalar_arg("rank"),
+        scalar_arg("activation")},
        {floats("state"), floats("y")},
-       svdf,
+       expand_svdf,
        {},
        check_svdf},
   };

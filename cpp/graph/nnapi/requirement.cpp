@@ -14,7 +14,7 @@ void Requirement::check(std::span<const TensorDesc* const> inputs, std::span<con
   bound_operands.operation().check(bound_operands);
 }
 
-std::vector<size_t> Requirement::unread_lists(size_t inputs) const {
+std::vector<size_t> Requirement::find_inputs_checked_per_call(size_t inputs) const {
   std::vector<size_t> lists = checked_at_calls;
   for (size_t i = kFirstRequiredTensor; i < inputs; ++i)
     if (const auto operand = operand_of[i]; operand && operands.role(*operand).kind != OperandKind::tensor) lists.push_back(i);

@@ -1,4 +1,4 @@
-// Transposed convolution. A quantized one is a convolution of the zero-interleaved image, so that integers accumulate exactly.
+// NNAPI TRANSPOSE_CONV_2D. A quantized one is a convolution of the zero-interleaved image, so that integers accumulate exactly.
 #include <algorithm>
 #include <limits>
 #include <span>
@@ -10,56 +10,56 @@
 namespace pumice::nnapi {
 namespace {
 
-constexpr size_t kOutputShape = 3;  // operand index in the implicit form
+constexpr size_t kOutputShape = 3;  // operand index, in the implicit form
 
-struct Axis {
+struct AxisPadding {
   int64_t stride, head, tail;
 };
 
 struct OperandIndices {
-  size_t strides, activation, layout;  // operand indices; the width's stride comes first
+  size_t strides, activation, layout;  // operand indices; `strides` is that of the width, the height follows
 };
 
-OperandIndices operand_indices(const Operands& o) {
+OperandIndices get_operand_indices(const Operands& o) {
   return o.is_implicit() ? OperandIndices{5, 7, 8} : OperandIndices{7, 9, 10};
 }
 
 bool uses_nchw(const Operands& o) {
-  return o.integer(operand_indices(o).layout) != 0;
+  return o.read_int(get_operand_indices(o).layout) != 0;
 }
 
-// Padding of SAME around a result of `output_size` elements; the tail is negative if the filter is smaller than the stride.
-Axis same_padding(int64_t output_size, int64_t stride, int64_t kernel) {
+// Returns SAME padding for a result of `output_size` elements. The tail is negative if the filter is smaller than the stride.
+AxisPadding compute_same_padding(int64_t output_size, int64_t stride, int64_t kernel) {
   const int64_t steps = output_size / stride + (output_size % stride != 0 ? 1 : 0);
   const int64_t covered = checked_add(checked_mul(steps - 1, stride, "a stride"), kernel, "a stride");
   const int64_t head = std::max<int64_t>(covered - output_size, 0) / 2;
   return {stride, head, covered - output_size - head};
 }
 
-// Stride and padding of the height (0) or width (1); nullopt if the filter size or the requested size is unknown.
-std::optional<Axis> read_axis(const Operands& o, size_t k, const std::optional<int64_t>& kernel) {
-  const size_t stride_operand = operand_indices(o).strides + 1 - k;
-  const int64_t stride = o.integer(stride_operand);
+// Returns the stride and padding of the height (0) or width (1); nullopt if the filter size or the requested output size is unknown.
+std::optional<AxisPadding> read_axis_padding(const Operands& o, size_t k, const std::optional<int64_t>& kernel) {
+  const size_t stride_operand = get_operand_indices(o).strides + 1 - k;
+  const int64_t stride = o.read_int(stride_operand);
   if (stride < 1) o.fail(stride_operand, "N1.3", "a number above 0 expected; given " + std::to_string(stride));
   if (!o.is_implicit()) {
     const size_t head = k == 0 ? 5 : 3;
-    if (o.integer(head) < 0) o.fail(head, "N1.3", "a number of at least 0 expected; given " + std::to_string(o.integer(head)));
-    return Axis{stride, o.integer(head), o.integer(head + 1)};
+    if (o.read_int(head) < 0) o.fail(head, "N1.3", "a number of at least 0 expected; given " + std::to_string(o.read_int(head)));
+    return AxisPadding{stride, o.read_int(head), o.read_int(head + 1)};
   }
-  if (o.integer(kOutputShape + 1) != 1) return Axis{stride, 0, 0};
-  const auto output_size = o.numbers(kOutputShape);
+  if (o.read_int(kOutputShape + 1) != 1) return AxisPadding{stride, 0, 0};
+  const auto output_size = o.known_ints(kOutputShape);
   if (!output_size) o.reject(kOutputShape, "that is no constant");
   const int64_t size = output_size->at((uses_nchw(o) ? 2 : 1) + k);
   if (size < 1) o.fail(kOutputShape, "N1.4", "a size above 0 expected; given " + std::to_string(size));
-  return kernel ? std::optional(same_padding(size, stride, *kernel)) : std::nullopt;
+  return kernel ? std::optional(compute_same_padding(size, stride, *kernel)) : std::nullopt;
 }
 
-// Checks that all sizes except the batch are above 0.
+// Checks that no size is 0, except the batch.
 void expect_nonempty(Operands& o) {
   for (size_t axis = 1; axis < 4; ++axis)
-    if (o.size(0, axis) == 0) o.fail(0, "N1.7", "sizes above 0 expected behind the batch; given " + o.shape_text(0));
+    if (o.size(0, axis) == 0) o.fail(0, "N1.7", "sizes above 0 expected behind the batch; given " + o.format_shape(0));
   for (size_t axis = 0; axis < 4; ++axis)
-    if (o.size(1, axis) == 0) o.fail(1, "N1.7", "sizes above 0 expected; given " + o.shape_text(1));
+    if (o.size(1, axis) == 0) o.fail(1, "N1.7", "sizes above 0 expected; given " + o.format_shape(1));
 }
 
 void check_transpose_conv(Operands& o) {
@@ -72,23 +72,24 @@ void check_transpose_conv(Operands& o) {
   expect_nonempty(o);
   for (const size_t k : {0, 1}) {
     const auto kernel = o.size(1, 1 + k), size = o.size(0, first + k);
-    const auto axis = read_axis(o, k, kernel);
+    const auto axis = read_axis_padding(o, k, kernel);
     if (!axis || !kernel || !size) continue;
-    const int64_t made = checked_mul(*size, axis->stride, "a size") + *kernel - axis->stride - axis->head - axis->tail;
-    if (made < 1)
-      o.fail("N1.3", "an output of at least one place on each axis expected; given padding that leaves " + std::to_string(made) +
+    const int64_t output_size = checked_mul(*size, axis->stride, "a size") + *kernel - axis->stride - axis->head - axis->tail;
+    if (output_size < 1)
+      o.fail("N1.3", "an output of at least one place on each axis expected; given padding that leaves " + std::to_string(output_size) +
                          (k == 0 ? " rows" : " columns"));
   }
 }
 
-// Applies the activation; without one, clamps float32 infinities to the largest finite numbers.
+// Applies the activation. Without an upper bound, clamps float32 infinities to the largest finite numbers.
 ValueId clamp_activation(Expansion& e, ValueId y, Activation activation) {
-  if (e.dtype(0) != DType::float32 || (activation != Activation::none && activation != Activation::relu)) return e.activated(y, activation);
-  constexpr double kMost = std::numeric_limits<float>::max();
-  return e.add("Clip", {y, e.scalar(activation == Activation::relu ? 0 : -kMost, DType::float32), e.scalar(kMost, DType::float32)});
+  if (e.dtype(0) != DType::float32 || (activation != Activation::none && activation != Activation::relu)) return e.activate(y, activation);
+  constexpr double kMaxFloat = std::numeric_limits<float>::max();
+  return e.add("Clip",
+               {y, e.add_scalar(activation == Activation::relu ? 0 : -kMaxFloat, DType::float32), e.add_scalar(kMaxFloat, DType::float32)});
 }
 
-ValueId expand_real(Expansion& e, ValueId x, std::span<const Axis> axes, Activation activation) {
+ValueId add_real_conv_transpose(Expansion& e, ValueId x, std::span<const AxisPadding> axes, Activation activation) {
   std::vector<int64_t> pads(4), strides(2), more(2);
   for (size_t k = 0; k < 2; ++k) {
     pads[k] = axes[k].head;
@@ -96,29 +97,31 @@ ValueId expand_real(Expansion& e, ValueId x, std::span<const Axis> axes, Activat
     more[k] = std::max<int64_t>(-axes[k].tail, 0);
     strides[k] = axes[k].stride;
   }
-  const ValueId w = e.add("Transpose", {e[1]}, with({{"perm", std::vector<int64_t>{3, 0, 1, 2}}}));
-  const ValueId y = e.add("ConvTranspose", {x, w, e[2]}, with({{"pads", pads}, {"strides", strides}, {"output_padding", more}}));
+  const ValueId w = e.add("Transpose", {e[1]}, make_attrs({{"perm", std::vector<int64_t>{3, 0, 1, 2}}}));
+  const ValueId y = e.add("ConvTranspose", {x, w, e[2]}, make_attrs({{"pads", pads}, {"strides", strides}, {"output_padding", more}}));
   return clamp_activation(e, y, activation);
 }
 
-// Pads `x`, or crops it if numbers are negative.
+// Pads `x`; negative pads crop it.
 ValueId apply_padding(Expansion& e, ValueId x, const std::vector<int64_t>& pads) {
-  const ValueId zero = e.scalar(e.quantization(0).zero_point.value_or(0), e.dtype(0));
+  const ValueId zero = e.add_scalar(e.quantization(0).zero_point.value_or(0), e.dtype(0));
   std::vector<int64_t> more(pads), fewer(pads);
-  for (int64_t& one : more) one = std::max<int64_t>(one, 0);
-  for (int64_t& one : fewer) one = std::min<int64_t>(one, 0);
-  const auto any = [](const std::vector<int64_t>& numbers) { return std::ranges::any_of(numbers, [](int64_t one) { return one != 0; }); };
-  if (any(more)) x = e.add("Pad", {x, e.integers(more), zero});
-  return any(fewer) ? e.add("Pad", {x, e.integers(fewer), zero}) : x;
+  for (int64_t& pad : more) pad = std::max<int64_t>(pad, 0);
+  for (int64_t& pad : fewer) pad = std::min<int64_t>(pad, 0);
+  const auto any = [](const std::vector<int64_t>& numbers) {
+    return std::ranges::any_of(numbers, [](int64_t number) { return number != 0; });
+  };
+  if (any(more)) x = e.add("Pad", {x, e.add_ints(more), zero});
+  return any(fewer) ? e.add("Pad", {x, e.add_ints(fewer), zero}) : x;
 }
 
-ValueId expand_quantized(Expansion& e, ValueId x, std::span<const Axis> axes, Activation activation) {
-  const Length batch = e.length_of(x, 0), rows = e.length_of(x, 2), columns = e.length_of(x, 3), channels = e.length_of(x, 1);
+ValueId add_quantized_conv_transpose(Expansion& e, ValueId x, std::span<const AxisPadding> axes, Activation activation) {
+  const Length batch = e.get_length(x, 0), rows = e.get_length(x, 2), columns = e.get_length(x, 3), channels = e.get_length(x, 1);
   const int64_t down = axes[0].stride, across = axes[1].stride;
   if (down > 1 || across > 1) {
-    x = e.reshaped(x, {batch, channels, rows, {1}, columns, {1}});
+    x = e.reshape(x, {batch, channels, rows, {1}, columns, {1}});
     x = apply_padding(e, x, {0, 0, 0, 0, 0, 0, 0, 0, 0, down - 1, 0, across - 1});
-    x = e.reshaped(x, {batch, channels, e.product(rows, {down}), e.product(columns, {across})});
+    x = e.reshape(x, {batch, channels, e.mul_lengths(rows, {down}), e.mul_lengths(columns, {across})});
   }
   std::vector<int64_t> pads(8, 0);
   for (size_t k = 0; k < 2; ++k) {
@@ -129,41 +132,42 @@ ValueId expand_quantized(Expansion& e, ValueId x, std::span<const Axis> axes, Ac
   x = apply_padding(e, x, pads);
   constexpr int64_t kBefore = std::numeric_limits<int64_t>::min();
   const ValueId flipped =
-      e.add("Slice", {e[1], e.integers({-1, -1}), e.integers({kBefore, kBefore}), e.integers({1, 2}), e.integers({-1, -1})});
-  const ValueId w = e.add("Transpose", {flipped}, with({{"perm", std::vector<int64_t>{0, 3, 1, 2}}}));
-  return quantized_conv(e, x, w, activation, e.declared(), {});
+      e.add("Slice", {e[1], e.add_ints({-1, -1}), e.add_ints({kBefore, kBefore}), e.add_ints({1, 2}), e.add_ints({-1, -1})});
+  const ValueId w = e.add("Transpose", {flipped}, make_attrs({{"perm", std::vector<int64_t>{0, 3, 1, 2}}}));
+  return add_quantized_conv(e, x, w, activation, e.declared_quantization(), {});
 }
 
-void transpose_conv(Expansion& e) {
-  const Activation activation = e.activation(operand_indices(e.rules()).activation);
+void expand_transpose_conv(Expansion& e) {
+  const Activation activation = e.read_activation(get_operand_indices(e.rules()).activation);
   const bool is_nchw = uses_nchw(e.rules());
   check_filter(e, 0);
   check_bias(e);
-  std::vector<Axis> axes;
-  for (const size_t k : {0, 1}) axes.push_back(*read_axis(e.rules(), k, e.size(1, 1 + k)));
+  std::vector<AxisPadding> axes;
+  for (const size_t k : {0, 1}) axes.push_back(*read_axis_padding(e.rules(), k, e.size(1, 1 + k)));
   const ValueId x = to_nchw(e, e[0], is_nchw);
-  if (!e.is_quantized(0)) return e.add_output(from_nchw(e, expand_real(e, x, axes, activation), is_nchw));
-  e.add_output(from_nchw(e, expand_quantized(e, x, axes, activation), is_nchw), e.declared());
+  if (!e.is_quantized(0)) return e.add_output(from_nchw(e, add_real_conv_transpose(e, x, axes, activation), is_nchw));
+  e.add_output(from_nchw(e, add_quantized_conv_transpose(e, x, axes, activation), is_nchw), e.declared_quantization());
 }
 
 }  // namespace
 
-Operations transpose_conv_operations() {
+Operations make_transpose_conv_operations() {
   constexpr DTypeSet reals = kFloat | kQuant;
   const auto form = [&](std::vector<Operand> padding) {
-    std::vector<Operand> inputs{tensor("x", reals), {{"filter", reals}, OperandKind::tensor, true}, tensor("bias", kFloat | kInt)};
+    std::vector<Operand> inputs{tensor_arg("x", reals), {{"filter", reals}, OperandKind::tensor, true}, tensor_arg("bias", kFloat | kInt)};
     inputs.insert(inputs.end(), padding.begin(), padding.end());
-    inputs.insert(inputs.end(), {scalar("stride_width"), scalar("stride_height"), scalar("activation"), scalar("nchw", kTruth)});
+    inputs.insert(inputs.end(),
+                  {scalar_arg("stride_width"), scalar_arg("stride_height"), scalar_arg("activation"), scalar_arg("nchw", kTruth)});
     return inputs;
   };
   return {
       {"nnapi::TRANSPOSE_CONV_2D",
        3,
        "Each place of the image times the filters, [out, height, width, in], added up `stride` apart; plus the bias, then the activation.",
-       form({scalar("padding_left"), scalar("padding_right"), scalar("padding_top"), scalar("padding_bottom")}),
-       {tensor("y", reals)},
-       transpose_conv,
-       form({list("output_shape"), scalar("padding_scheme")}),
+       form({scalar_arg("padding_left"), scalar_arg("padding_right"), scalar_arg("padding_top"), scalar_arg("padding_bottom")}),
+       {tensor_arg("y", reals)},
+       expand_transpose_conv,
+       form({list_arg("output_shape"), scalar_arg("padding_scheme")}),
        check_transpose_conv}};
 }
 

@@ -13,16 +13,16 @@
 namespace pumice {
 namespace {
 
-constexpr size_t kBlockScalesInput = 2;                     // input of pumice::BlockMatMul
-constexpr float kMinScale = 0x1p-14f, kMaxScale = 0x1p15f;  // below kMinScale fp16 loses precision
-constexpr int64_t kChunkScales = int64_t{1} << 14;          // scales read per chunk
+constexpr size_t kBlockScalesInput = 2;                     // input index of pumice::BlockQuantMatMul
+constexpr float kMinScale = 0x1p-14f, kMaxScale = 0x1p15f;  // range of normal fp16 numbers, in which fp16 keeps full precision
+constexpr int64_t kChunkScales = int64_t{1} << 14;          // scales per chunk
 
 struct RoundingResult {
-  std::optional<float> misfit;  // a scale that is not near a normal fp16 number
+  std::optional<float> misfit;  // first scale that is not a normal fp16 number after rounding
   bool is_exact = true;
 };
 
-RoundingResult try_rounding(const HostTensor& scales) {
+RoundingResult check_scale_rounding(const HostTensor& scales) {
   const int64_t count = scales.desc.elements();
   std::vector<float> numbers(static_cast<size_t>(std::min(kChunkScales, count)));
   RoundingResult result;
@@ -44,12 +44,12 @@ void round_block_scales(ProgramGraph& graph) {
   if (graph.float_dtype != DType::float16) return;
   std::map<ValueId, RoundingResult> results;
   for (ProgramNode& node : graph.nodes) {
-    if (node.op() != "pumice::BlockMatMul" || node.fp32) continue;
+    if (node.op() != "pumice::BlockQuantMatMul" || node.fp32) continue;
     const auto& scales = graph.value(node.inputs[kBlockScalesInput]).constant;
     if (!scales || !scales->data || scales->desc.dtype != DType::float32) continue;
     const auto [found, added] = results.try_emplace(node.inputs[kBlockScalesInput]);
-    if (added) found->second = try_rounding(*scales);
-    if (!found->second.misfit) node.attributes.set("half_scales", int64_t{1});
+    if (added) found->second = check_scale_rounding(*scales);
+    if (!found->second.misfit) node.attributes.set("fp16_scales", int64_t{1});
     std::string& note = graph.report[node.report].scales;
     if (const auto misfit = found->second.misfit)
       note = "float32 scales, no matrix units: " + format_general(*misfit) + " is no normal number of float16";

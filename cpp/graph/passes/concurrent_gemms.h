@@ -1,11 +1,12 @@
-// Counts products that can run concurrently, such as Q, K and V projections: each gets only part of the device.
+// Counts matmuls that can run concurrently, such as Q, K and V projections, since each gets only part of the device.
 #pragma once
 
 #include "graph/passes/program_graph.h"
 
 namespace pumice {
 
-// Runs after map fusion. Sets, for each product with a constant matrix, how many independent products share its input and matrix shape.
+// Runs after elementwise fusion. Sets, for each matmul with constant weights, the number of independent matmuls that share its input and
+// weight shape.
 void count_concurrent_gemms(ProgramGraph& graph);
 
 }  // namespace pumice

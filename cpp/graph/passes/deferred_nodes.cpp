@@ -25,12 +25,12 @@ std::shared_ptr<Graph> expand_deferred_nodes(const ProgramGraph& graph, const st
     id = result->input(value.name, value.dtype, shapes[i], value.dimension_names,
                        {.owned = value.owned, .quantization = value.quantization});
   }
-  // Constants first, to keep their names.
+  // Adds constants first, so that they keep their names.
   for (size_t i = 0; i < graph.values.size(); ++i)
     if (graph.values[i].constant) new_ids[i] = result->constant(*graph.values[i].constant, graph.values[i].name);
   for (size_t i = 0; i < graph.inputs.size() && i < values.size(); ++i) {
     const ValueId input = graph.inputs[i];
-    if (values[i]) new_ids[static_cast<size_t>(input)] = quantized_constant(*result, *values[i], graph.value(input).quantization);
+    if (values[i]) new_ids[static_cast<size_t>(input)] = add_quantized_constant(*result, *values[i], graph.value(input).quantization);
   }
   const auto new_id = [&](ValueId id) { return id == kAbsent ? kAbsent : new_ids[static_cast<size_t>(id)]; };
   for (const ProgramNode& node : graph.nodes) {

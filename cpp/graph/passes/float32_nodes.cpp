@@ -8,7 +8,7 @@
 namespace pumice {
 namespace {
 
-// Finds nodes by their report names, which start with the graph's name in nested graphs.
+// Finds nodes by their names in reports, which begin with the name of the graph for nested graphs.
 class NodeNameFinder {
  public:
   explicit NodeNameFinder(const std::set<std::string>& names) : names_(names) {}
@@ -18,16 +18,16 @@ class NodeNameFinder {
       bool is_requested = add_if_requested(prefix + node.name, all);
       if (node.origin) is_requested = add_if_requested(prefix + node.origin->node, all) || is_requested;
       if (!node.control) continue;
-      visit_inner(*node.control->first, is_requested);
-      visit_inner(*node.control->second, is_requested);
+      visit_subgraph(*node.control->first, is_requested);
+      visit_subgraph(*node.control->second, is_requested);
     }
   }
 
   std::set<std::string> found_names;
 
  private:
-  // A graph run by several nodes is float32 if any of them asks for it.
-  void visit_inner(const Graph& graph, bool all) {
+  // A graph run by several nodes is float32 if any of these nodes is requested.
+  void visit_subgraph(const Graph& graph, bool all) {
     const auto [known, added] = visited_.try_emplace(&graph, all);
     if (!added && (known->second || !all)) return;
     known->second = all;
@@ -41,10 +41,10 @@ class NodeNameFinder {
   }
 
   const std::set<std::string>& names_;
-  std::map<const Graph*, bool> visited_;  // whether all of a graph's nodes are requested
+  std::map<const Graph*, bool> visited_;  // for each visited graph: whether all its nodes are requested
 };
 
-bool reads_floats(const ProgramGraph& graph, const ProgramNode& node, size_t input) {
+bool is_float_constant(const ProgramGraph& graph, const ProgramNode& node, size_t input) {
   const ValueId id = node.inputs[input];
   if (id == kAbsent || !graph.value(id).constant || !is_operator_float(graph.value(id).dtype)) return false;
   return !is_host_input(node, input) || has_bit(node.row->host_elements, input);
@@ -63,14 +63,14 @@ std::set<std::string> find_float32_nodes(const Graph& graph, const std::set<std:
 
 void mark_float32_nodes(ProgramGraph& graph) {
   if (graph.float_dtype == DType::float32) return;
-  std::map<ValueId, ValueId> copies;  // float32 copies of constants, because other nodes may read the originals in 16 bits
+  std::map<ValueId, ValueId> copies;  // float32 copies of constants; other nodes may read the originals in 16 bits
   for (ProgramNode& node : graph.nodes) {
     ReportRow& row = graph.report[node.report];
     if (!row.fp32_requested) continue;
     node.fp32 = true;
     if (row.fp32.empty()) row.fp32 = "float32: by the policy";
     for (size_t k = 0; k < node.inputs.size(); ++k) {
-      if (!reads_floats(graph, node, k)) continue;
+      if (!is_float_constant(graph, node, k)) continue;
       const auto [copy, added] = copies.try_emplace(node.inputs[k], kAbsent);
       if (added) {
         GraphValue copy_value = graph.value(node.inputs[k]);

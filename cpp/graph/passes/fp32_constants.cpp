@@ -14,17 +14,17 @@
 namespace pumice {
 namespace {
 
-constexpr double kLargestHalf = 65504, kMaxRoundedToZero = 0x1p-25;  // magnitudes up to kMaxRoundedToZero round to 0
-constexpr double kMinNormalHalf = 0x1p-14;                           // smallest normal float16 number; below it float16 loses precision
-constexpr float kBeyondHalf = 65520;                                 // numbers of this magnitude and above overflow float16
+constexpr double kLargestHalf = 65504, kMaxRoundedToZero = 0x1p-25;  // magnitudes up to kMaxRoundedToZero round to 0 in float16
+constexpr double kMinNormalHalf = 0x1p-14;                           // smallest normal float16 number; smaller numbers lose precision
+constexpr float kBeyondHalf = 65520;                                 // smallest magnitude that overflows float16
 
-constexpr size_t kChunkElements = size_t{1} << 16;  // elements of a constant read per chunk
+constexpr size_t kChunkElements = size_t{1} << 16;  // elements of a constant per chunk
 
 bool overflows_fp16(double number) {
   return std::isfinite(number) && (std::abs(number) >= kBeyondHalf);
 }
 
-// Returns the first element beyond float16, or nullopt. Positive floats have the same order as their bits.
+// Returns the first element that overflows float16, or nullopt. Positive floats compare like their bit patterns.
 std::optional<double> find_first_overflow(const HostTensor& constant) {
   const auto count = static_cast<size_t>(constant.desc.elements());
   if (constant.desc.dtype != DType::float32) {
@@ -36,7 +36,7 @@ std::optional<double> find_first_overflow(const HostTensor& constant) {
   std::vector<uint32_t> words(std::min(kChunkElements, count));
   for (size_t begin = 0; begin < count; begin += kChunkElements) {
     const size_t run = std::min(kChunkElements, count - begin);
-    // Weights in a file are read without the mapping, so that its pages do not count towards the process's memory.
+    // Weights in a file are read without memory mapping, so that their pages do not count as memory of the process.
     constant.convert_to(DType::float32, static_cast<int64_t>(begin), std::as_writable_bytes(std::span(words).first(run)));
     uint32_t any = 0;
     for (size_t i = 0; i < run; ++i) any |= static_cast<uint32_t>((words[i] & 0x7fffffffu) - kFirst < kInfinity - kFirst);
@@ -60,16 +60,16 @@ double find_largest_finite(const HostTensor& constant) {
   return largest;
 }
 
-class Fp32Constants {
+class Fp32ConstantPass {
  public:
-  explicit Fp32Constants(ProgramGraph& graph) : graph_(graph), numbers_(graph.values.size()), known_(graph.values.size(), false) {}
+  explicit Fp32ConstantPass(ProgramGraph& graph) : graph_(graph), numbers_(graph.values.size()), known_(graph.values.size(), false) {}
 
   void mark_nodes() {
     for (ProgramNode& node : graph_.nodes) {
-      if (node.fp32) continue;  // requested by the caller
+      if (node.fp32) continue;  // already float32, at the request of the caller
       for (size_t k = 0; k < node.inputs.size(); ++k)
-        if (reads(node, k) && cached_overflow(node.inputs[k])) note_input(node, k);
-      if (const auto number = fill_attribute(node)) {
+        if (reads_constant(node, k) && get_cached_overflow(node.inputs[k])) mark_fp32_input(node, k);
+      if (const auto number = find_fill_overflow(node)) {
         node.fp32 = true;
         report_reason(node, "its 'value'", *number);
       }
@@ -78,7 +78,7 @@ class Fp32Constants {
         report_reason(node, "its '" + std::string(node.row->scales) + "' times '" + graph_.value(node.inputs[1]).name + "'", *number);
       }
     }
-    // All constants of a float32 node become float32, and so do other nodes that read one of them.
+    // All constants of a float32 node become float32, and so do other nodes that read one of these constants.
     for (bool again = true; again;) {
       again = false;
       for (ProgramNode& node : graph_.nodes) again = propagate_fp32(node) || again;
@@ -86,27 +86,28 @@ class Fp32Constants {
   }
 
  private:
-  // Whether the node computes with the elements of the constant. Host-read inputs count only if they become elements.
-  bool reads(const ProgramNode& node, size_t input) const {
+  // Whether the node computes with the elements of a constant input. Host-read inputs count only if their elements become elements of the
+  // result.
+  bool reads_constant(const ProgramNode& node, size_t input) const {
     const ValueId id = node.inputs[input];
     if (id == kAbsent || !graph_.value(id).constant || !is_operator_float(graph_.value(id).dtype)) return false;
     return !is_host_input(node, input) || has_bit(node.row->host_elements, input);
   }
 
-  const std::optional<double>& cached_overflow(ValueId id) {
+  const std::optional<double>& get_cached_overflow(ValueId id) {
     const auto at = static_cast<size_t>(id);
-    if (!known_[at]) numbers_[at] = find_beyond_float16(*graph_.value(id).constant);
+    if (!known_[at]) numbers_[at] = find_unrepresentable_fp16(*graph_.value(id).constant);
     known_[at] = true;
     return numbers_[at];
   }
 
-  static std::optional<double> fill_attribute(const ProgramNode& node) {
+  static std::optional<double> find_fill_overflow(const ProgramNode& node) {
     const HostTensor* value = node.row->fill_attribute.empty() ? nullptr : node.attributes.tensor(node.row->fill_attribute);
-    return value ? find_beyond_float16(*value) : std::nullopt;
+    return value ? find_unrepresentable_fp16(*value) : std::nullopt;
   }
 
-  // Returns the largest element of a constant input 1, times the attribute that scales it, if this product overflows float16 or loses
-  // precision in it. If input 1 is not constant, considers the attribute alone.
+  // Returns the largest element of a constant input 1 times the scale attribute, if the result overflows float16 or loses precision in it.
+  // If input 1 is not constant, considers only the attribute.
   std::optional<double> find_scaled_overflow(const ProgramNode& node) const {
     if (node.row->scales.empty() || node.inputs.size() < 2 || node.inputs[1] == kAbsent) return {};
     const double scale = node.attributes.real(node.row->scales, 1);
@@ -117,16 +118,16 @@ class Fp32Constants {
     return overflows_fp16(number) || is_small ? std::optional(number) : std::nullopt;
   }
 
-  void note_input(ProgramNode& node, size_t input) {
+  void mark_fp32_input(ProgramNode& node, size_t input) {
     const ValueId id = node.inputs[input];
     graph_.value(id).fp32 = true;
-    if (!is_inactive_bound(graph_, node, input)) report_reason(node, "'" + graph_.value(id).name + "'", *cached_overflow(id));
+    if (!is_inactive_bound(graph_, node, input)) report_reason(node, "'" + graph_.value(id).name + "'", *get_cached_overflow(id));
   }
 
-  void report_reason(const ProgramNode& node, const std::string& whose, double number) {
+  void report_reason(const ProgramNode& node, const std::string& source, double number) {
     const bool is_subnormal = std::abs(number) > kMaxRoundedToZero && !overflows_fp16(number);
     const std::string reason_text =
-        whose + " holds " + format_general(number) + (is_subnormal ? ", of which float16 keeps few digits" : ", which float16 does not");
+        source + " holds " + format_general(number) + (is_subnormal ? ", of which float16 keeps few digits" : ", which float16 does not");
     std::string& reason = graph_.report[node.report].fp32;
     if (reason.empty()) reason = "float32: " + reason_text;
     log(LogLevel::warning,
@@ -135,23 +136,23 @@ class Fp32Constants {
 
   bool propagate_fp32(ProgramNode& node) {
     bool changed = false, any = node.fp32;
-    for (size_t k = 0; k < node.inputs.size(); ++k) any = any || (reads(node, k) && graph_.value(node.inputs[k]).fp32);
+    for (size_t k = 0; k < node.inputs.size(); ++k) any = any || (reads_constant(node, k) && graph_.value(node.inputs[k]).fp32);
     if (!any || node.row->mixed_precision) return false;
     changed = !node.fp32;
     node.fp32 = true;
     for (size_t k = 0; k < node.inputs.size(); ++k)
-      if (reads(node, k) && !graph_.value(node.inputs[k]).fp32) graph_.value(node.inputs[k]).fp32 = changed = true;
+      if (reads_constant(node, k) && !graph_.value(node.inputs[k]).fp32) graph_.value(node.inputs[k]).fp32 = changed = true;
     return changed;
   }
 
   ProgramGraph& graph_;
-  std::vector<std::optional<double>> numbers_;  // the known number of each value
+  std::vector<std::optional<double>> numbers_;  // for each constant: its first element that float16 cannot represent
   std::vector<bool> known_;
 };
 
 }  // namespace
 
-std::optional<double> find_beyond_float16(const HostTensor& constant) {
+std::optional<double> find_unrepresentable_fp16(const HostTensor& constant) {
   if (!constant.data || !is_operator_float(constant.desc.dtype) || constant.desc.dtype == DType::float16) return {};
   if (constant.desc.elements() == 1) {
     const double number = constant.as_double()[0];
@@ -170,7 +171,7 @@ bool is_inactive_bound(const ProgramGraph& graph, const ProgramNode& node, size_
 }
 
 void keep_fp32_constants(ProgramGraph& graph) {
-  if (graph.float_dtype == DType::float16) Fp32Constants(graph).mark_nodes();
+  if (graph.float_dtype == DType::float16) Fp32ConstantPass(graph).mark_nodes();
 }
 
 }  // namespace pumice

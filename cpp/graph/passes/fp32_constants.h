@@ -1,4 +1,4 @@
-// Constants beyond float16: they stay float32, and nodes that read them compute in float32.
+// Constants that float16 cannot represent: they stay float32, and nodes that read them compute in float32.
 #pragma once
 
 #include <optional>
@@ -7,14 +7,14 @@
 
 namespace pumice {
 
-// Returns an element that float16 cannot represent: one that is too large, or a scalar that would round to 0.
-std::optional<double> find_beyond_float16(const HostTensor& constant);
+// Returns an element that float16 cannot represent: one that overflows, or a scalar that would round to 0.
+std::optional<double> find_unrepresentable_fp16(const HostTensor& constant);
 
-// Whether the input is a bound (such as Clip's) that no float16 number reaches, so that it does not require float32.
+// Whether the input is a bound (e.g. of Clip) outside the float16 range, which has no effect and does not require float32.
 bool is_inactive_bound(const ProgramGraph& graph, const ProgramNode& node, size_t input);
 
-// Marks such constants of a float16 program and the nodes that compute in float32 because of them; notes them in the report and logs a
-// warning. Elementwise operators, reductions and other nodes that mix float widths compute in float32 anyway when they read one.
+// Marks these constants of a float16 program and the nodes that read them as float32, records the reason in the report and logs a warning.
+// Operators that accept mixed precision, such as elementwise operators and reductions, compute in float32 anyway if an input is float32.
 void keep_fp32_constants(ProgramGraph& graph);
 
 }  // namespace pumice

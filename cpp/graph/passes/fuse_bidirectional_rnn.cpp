@@ -8,15 +8,15 @@
 namespace pumice {
 namespace {
 
-bool has_two_directions(const ProgramNode& node) {
-  return is_recurrent(*node.row) && recurrent_directions(node.attributes) == 2;
+bool is_bidirectional_rnn(const ProgramNode& node) {
+  return is_recurrent(*node.row) && count_directions(node.attributes) == 2;
 }
 
 class BidirectionalRnnFusion {
  public:
   explicit BidirectionalRnnFusion(ProgramGraph& graph) : graph_(graph), use_def_(graph), removed_(graph.nodes.size(), false) {}
 
-  void fuse(ProgramNode& node) {
+  void fuse_layer(ProgramNode& node) {
     for (const size_t input : kInitialStates)
       if (input < node.inputs.size()) fuse_state_concat(node, input);
     const size_t outputs = node.outputs.size();
@@ -24,7 +24,7 @@ class BidirectionalRnnFusion {
       if (node.outputs[j] != kAbsent) fuse_output_reader(node, j);
   }
 
-  void finish() {
+  void erase_fused_nodes() {
     size_t next = 0;
     std::erase_if(graph_.nodes, [&](const ProgramNode&) { return removed_[next++]; });
   }
@@ -35,11 +35,11 @@ class BidirectionalRnnFusion {
     removed_[static_cast<size_t>(&fused_node - graph_.nodes.data())] = true;
   }
 
-  static size_t direction_axis_of(const ProgramNode& node, bool is_y) {
+  static size_t get_direction_axis(const ProgramNode& node, bool is_y) {
     return direction_axis(node.attributes.integer("layout", 0) != 0, is_y);
   }
 
-  // Whether the node's axis attribute refers to `axis` of a value with `rank` axes.
+  // Whether the axis attribute of a node selects `axis`, for a value with `rank` axes.
   static bool is_along_axis(const ProgramNode& node, size_t axis, size_t rank) {
     const int64_t axis_attribute = node.attributes.integer("axis", 0);
     return axis_attribute == static_cast<int64_t>(axis) || axis_attribute == static_cast<int64_t>(axis) - static_cast<int64_t>(rank);
@@ -51,12 +51,13 @@ class BidirectionalRnnFusion {
   }
 
   void fuse_state_concat(ProgramNode& node, size_t input) {
-    const ValueId joined_value = node.inputs[input];
-    if (joined_value == kAbsent) return;
-    const ProgramNode* concat = use_def_.producer(joined_value, "Concat");
-    const size_t axis = direction_axis_of(node, false);
-    if (!concat || use_def_.only_reader(joined_value) != &node || concat->inputs.size() != 2 || !is_along_axis(*concat, axis, 3)) return;
-    if (!std::ranges::all_of(concat->inputs, [&](ValueId part_value) { return has_size_one(part_value, axis); })) return;
+    const ValueId stacked_value = node.inputs[input];
+    if (stacked_value == kAbsent) return;
+    const ProgramNode* concat = use_def_.find_producer(stacked_value, "Concat");
+    const size_t axis = get_direction_axis(node, false);
+    if (!concat || use_def_.find_only_reader(stacked_value) != &node || concat->inputs.size() != 2 || !is_along_axis(*concat, axis, 3))
+      return;
+    if (!std::ranges::all_of(concat->inputs, [&](ValueId direction_value) { return has_size_one(direction_value, axis); })) return;
     node.inputs.resize(std::max(node.inputs.size(), input + kBackward + 1), kAbsent);
     node.inputs[input] = concat->inputs[0];
     node.inputs[input + kBackward] = concat->inputs[1];
@@ -64,18 +65,19 @@ class BidirectionalRnnFusion {
   }
 
   void fuse_output_reader(ProgramNode& node, size_t output) {
-    const ValueId joined_value = node.outputs[output];
-    const ProgramNode* reader = use_def_.only_reader(joined_value);
-    if (!reader || reader->inputs[0] != joined_value) return;
+    const ValueId stacked_value = node.outputs[output];
+    const ProgramNode* reader = use_def_.find_only_reader(stacked_value);
+    if (!reader || reader->inputs[0] != stacked_value) return;
     if (reader->row->name == "Split") fuse_split(node, output, *reader);
     if (reader->row->name == "Transpose" && output == 0) fuse_transpose(node, *reader);
   }
 
   void fuse_split(ProgramNode& node, size_t output, const ProgramNode& split) {
     const bool is_y = output == 0;
-    const size_t axis = direction_axis_of(node, is_y);
+    const size_t axis = get_direction_axis(node, is_y);
     if (split.outputs.size() != 2 || !is_along_axis(split, axis, is_y ? 4 : 3)) return;
-    if (!std::ranges::all_of(split.outputs, [&](ValueId part_value) { return part_value == kAbsent || has_size_one(part_value, axis); }))
+    if (!std::ranges::all_of(split.outputs,
+                             [&](ValueId direction_value) { return direction_value == kAbsent || has_size_one(direction_value, axis); }))
       return;
     node.outputs.resize(std::max(node.outputs.size(), output + kBackward + 1), kAbsent);
     node.outputs[output] = split.outputs[0];
@@ -84,7 +86,7 @@ class BidirectionalRnnFusion {
     mark_fused_node(split, node);
   }
 
-  // Makes the node write Y as [steps, batch, directions, units]; the last two axes are usually merged afterwards.
+  // Makes the node write Y as [steps, batch, directions, units]. The last two axes are usually merged afterwards.
   void fuse_transpose(ProgramNode& node, const ProgramNode& transpose) {
     if (node.attributes.integer("layout", 0) != 0 || transpose.attributes.integers("perm") != std::vector<int64_t>{0, 2, 1, 3}) return;
     node.outputs[0] = transpose.outputs[0];
@@ -100,11 +102,11 @@ class BidirectionalRnnFusion {
 }  // namespace
 
 void fuse_bidirectional_rnn(ProgramGraph& graph, const FusionSet& fusions) {
-  if (!fusions.has(Fusion::recurrent) || std::ranges::none_of(graph.nodes, has_two_directions)) return;
+  if (!fusions.has(Fusion::recurrent) || std::ranges::none_of(graph.nodes, is_bidirectional_rnn)) return;
   BidirectionalRnnFusion fusion(graph);
   for (ProgramNode& node : graph.nodes)
-    if (has_two_directions(node)) fusion.fuse(node);
-  fusion.finish();
+    if (is_bidirectional_rnn(node)) fusion.fuse_layer(node);
+  fusion.erase_fused_nodes();
 }
 
 }  // namespace pumice

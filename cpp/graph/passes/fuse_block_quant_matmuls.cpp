@@ -8,13 +8,13 @@
 namespace pumice {
 namespace {
 
-enum BlockInput : size_t { kX, kW, kScale, kZero = kResidualInput + 1, kGateW, kGateScale, kGateZero, kGain };
+enum BlockMatMulInput : size_t { kX, kW, kScale, kZero = kResidualInput + 1, kGateW, kGateScale, kGateZero, kGain };
 
 bool is_block_quant_matmul(const ProgramNode* node) {
-  return node && node->row->name == "pumice::BlockMatMul";
+  return node && node->row->name == "pumice::BlockQuantMatMul";
 }
 
-ValueId input_of(const ProgramNode& node, size_t input) {
+ValueId get_input_or_absent(const ProgramNode& node, size_t input) {
   return input < node.inputs.size() ? node.inputs[input] : kAbsent;
 }
 
@@ -32,7 +32,7 @@ class BlockQuantFusion {
       if (graph_.nodes[i].row->name == "RMSNormalization") fuse_norm(i);
   }
 
-  void finish() {
+  void erase_fused_nodes() {
     size_t next = 0;
     std::erase_if(graph_.nodes, [&](const ProgramNode&) { return removed_[next++]; });
   }
@@ -40,18 +40,19 @@ class BlockQuantFusion {
  private:
   size_t index_of(const ProgramNode& node) const { return static_cast<size_t>(&node - graph_.nodes.data()); }
 
-  // Whether both matrices have the same format, so that one kernel reads both.
+  // Whether the weights of both nodes have the same format, so that one kernel can read both.
   bool have_same_format(const ProgramNode& a, const ProgramNode& b) const {
     const auto same = [&](const char* name) { return a.attributes.integer(name, 0) == b.attributes.integer(name, 0); };
     const GraphValue &w = graph_.value(a.inputs[kW]), &v = graph_.value(b.inputs[kW]);
-    return a.fp32 == b.fp32 && w.dtype == v.dtype && w.shape && w.shape == v.shape && same("block_size") && same("has_points") &&
-           same("half_scales") && same("zero_point") && graph_.value(a.outputs[0]).dtype == graph_.value(b.outputs[0]).dtype;
+    return a.fp32 == b.fp32 && w.dtype == v.dtype && w.shape && w.shape == v.shape && same("block_size") && same("has_zero_points") &&
+           same("fp16_scales") && same("zero_point") && graph_.value(a.outputs[0]).dtype == graph_.value(b.outputs[0]).dtype;
   }
 
   void fuse_gate(ProgramNode& node) {
     const ValueId output = node.inputs[kResidualInput];
-    const ProgramNode* gate = use_def_.producer(output);
-    if (!is_block_quant_matmul(gate) || gate->has_residual || input_of(*gate, kGateW) != kAbsent || use_def_.only_reader(output) != &node)
+    const ProgramNode* gate = use_def_.find_producer(output);
+    if (!is_block_quant_matmul(gate) || gate->has_residual || get_input_or_absent(*gate, kGateW) != kAbsent ||
+        use_def_.find_only_reader(output) != &node)
       return;
     if (gate->inputs[kX] != node.inputs[kX] || !have_same_format(*gate, node)) return;
     node.inputs.resize(kGateZero + 1, kAbsent);
@@ -59,13 +60,13 @@ class BlockQuantFusion {
     node.has_residual = false;
     node.inputs[kGateW] = gate->inputs[kW];
     node.inputs[kGateScale] = gate->inputs[kScale];
-    node.inputs[kGateZero] = input_of(*gate, kZero);
+    node.inputs[kGateZero] = get_input_or_absent(*gate, kZero);
     node.attributes.set("gate_epilogue", gate->epilogue);
     graph_.mark_fused(gate->report, node.report, Fusion::residual);
     removed_[index_of(*gate)] = true;
   }
 
-  // Fuses a norm with a constant per-element gain if all its readers are block-quantised products.
+  // Fuses an RMSNormalization with constant weights if all its readers are block-quantized matmuls.
   void fuse_norm(size_t i) {
     const ProgramNode& norm = graph_.nodes[i];
     const ValueId output = norm.outputs[0];
@@ -78,9 +79,9 @@ class BlockQuantFusion {
     std::set<const ProgramNode*> readers;
     for (const ProgramNode* reader : use_def_.readers(output))
       if (!removed_[index_of(*reader)]) readers.insert(reader);
-    constexpr size_t kMaxNormReaders = 3;  // each reader repeats the normalisation
+    constexpr size_t kMaxNormReaders = 3;  // each reader repeats the normalization
     const auto fits = [&](const ProgramNode* reader) {
-      return is_block_quant_matmul(reader) && input_of(*reader, kGain) == kAbsent && reader->fp32 == norm.fp32 &&
+      return is_block_quant_matmul(reader) && get_input_or_absent(*reader, kGain) == kAbsent && reader->fp32 == norm.fp32 &&
              reader->inputs[kX] == output && std::ranges::count(reader->inputs, output) == 1 &&
              graph_.value(reader->inputs[kW]).shape->back() == gain->desc.shape[0];
     };
@@ -90,8 +91,8 @@ class BlockQuantFusion {
       node.inputs.resize(kGain + 1, kAbsent);
       node.inputs[kX] = norm.inputs[0];
       node.inputs[kGain] = norm.inputs[1];
-      node.attributes.set("epsilon", attribute_real(norm.attributes.real("epsilon", 1e-5)));
-      graph_.mark_fused(norm.report, node.report, Fusion::block_products);
+      node.attributes.set("epsilon", round_to_float32(norm.attributes.real("epsilon", 1e-5)));
+      graph_.mark_fused(norm.report, node.report, Fusion::block_quant);
     }
     removed_[i] = true;
   }
@@ -104,12 +105,12 @@ class BlockQuantFusion {
 }  // namespace
 
 void fuse_block_quant_matmuls(ProgramGraph& graph, const FusionSet& fusions) {
-  if (!fusions.has(Fusion::block_products)) return;
+  if (!fusions.has(Fusion::block_quant)) return;
   if (std::ranges::none_of(graph.nodes, [](const ProgramNode& node) { return is_block_quant_matmul(&node); })) return;
   BlockQuantFusion fusion(graph);
   if (fusions.has(Fusion::residual)) fusion.fuse_gates();
   fusion.fuse_norms();
-  fusion.finish();
+  fusion.erase_fused_nodes();
 }
 
 }  // namespace pumice

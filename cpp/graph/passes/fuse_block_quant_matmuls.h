@@ -1,4 +1,4 @@
-// Fuses a gate product and RMSNorm into matmuls with block-quantised weights.
+// Fuses the gate matmul and RMSNorm into matmuls with block-quantized weights.
 #pragma once
 
 #include "graph/description/fusions.h"
@@ -6,8 +6,8 @@
 
 namespace pumice {
 
-// Runs after map fusion. If a product's epilogue reads another product of the same input (gate and up projections), one node computes both.
-// An RMSNormalization read only by such products is fused into them.
+// Runs after elementwise fusion. If the epilogue of a matmul reads another matmul of the same input (gate and up projection), one node
+// computes both. An RMSNormalization read only by such matmuls is fused into them.
 void fuse_block_quant_matmuls(ProgramGraph& graph, const FusionSet& fusions);
 
 }  // namespace pumice

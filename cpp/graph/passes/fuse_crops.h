@@ -5,8 +5,8 @@
 
 namespace pumice {
 
-// A Slice that crops constant borders off a ConvTranspose output, as its only reader, becomes part of the ConvTranspose's pads: the borders
-// are never computed. Not done if a result could be so small that the Slice would be empty.
+// A Slice that crops constant borders off the output of a ConvTranspose, as its only reader, becomes part of its pads, so that the borders
+// are never computed. Not done if the result could be so small that the Slice would be empty.
 void fuse_crops(ProgramGraph& graph, const FusionSet& fusions);
 
 }  // namespace pumice

@@ -11,21 +11,21 @@
 namespace pumice {
 namespace {
 
-constexpr size_t kMaxScaledEpilogues = 8;            // maximum number of distinct epilogues with constants: each needs its own pipeline
-constexpr size_t kMaxScaledMaps = 32;                // likewise, for elementwise kernels with quantization scales
-constexpr int64_t kLargestExact = int64_t{1} << 53;  // largest integer that a literal represents exactly
+constexpr size_t kMaxScaledEpilogues = 8;            // maximum number of distinct epilogues with constants; each needs its own pipeline
+constexpr size_t kMaxScaledMaps = 32;                // maximum number of elementwise kernels with quantization scales
+constexpr int64_t kLargestExact = int64_t{1} << 53;  // largest integer that a float64 literal represents exactly
 
 // Whether expressions compute in the stored type, so that fusion does not change rounding.
-bool is_exact(DType dtype) {
+bool computes_in_stored_type(DType dtype) {
   return contains(kOperatorFloats | set_of(DType::bool_, DType::int32, DType::uint32, DType::int64, DType::uint64), dtype);
 }
 
-// The expression of a map node and its operands.
+// The expression of an elementwise node, and its operands.
 struct ElementwiseForm {
   Expression expression;
   std::vector<ValueId> operands;
-  std::vector<std::string> names;  // names of the operands in the expression
-  bool scaled = false;             // contains a quantization scale
+  std::vector<std::string> names;  // name of each operand in the expression
+  bool scaled = false;             // whether the expression contains a quantization scale
 };
 
 using Replacements = std::map<std::string, Expression>;
@@ -35,11 +35,11 @@ class ElementwiseFusion {
   ElementwiseFusion(ProgramGraph& graph, const FusionSet& fusions)
       : graph_(graph),
         fusions_(fusions),
-        uses_(graph.uses()),
+        uses_(graph.count_uses()),
         producers_(graph.values.size(), -1),
         consumers_(graph.values.size(), -1),
         removed_(graph.nodes.size(), false) {
-    for (size_t i = 0; i < graph.nodes.size(); ++i) note_node(i);
+    for (size_t i = 0; i < graph.nodes.size(); ++i) index_node(i);
     for (const auto& [name, value] : graph.outputs) consumers_[static_cast<size_t>(value)] = -1;
   }
 
@@ -56,44 +56,44 @@ class ElementwiseFusion {
   ProgramNode& node(size_t i) { return graph_.nodes[i]; }
   const GraphValue& value(ValueId id) const { return graph_.value(id); }
 
-  void note_node(size_t i) {
+  void index_node(size_t i) {
     for (const ValueId id : node(i).outputs)
       if (id != kAbsent) producers_[static_cast<size_t>(id)] = static_cast<int32_t>(i);
     for (const ValueId id : node(i).inputs)
       if (id != kAbsent) consumers_[static_cast<size_t>(id)] = static_cast<int32_t>(i);
   }
 
-  // Returns the only reader of the value, or -1.
+  // Returns the index of the only node that reads the value, or -1.
   int32_t only_consumer(ValueId id) const { return uses_[static_cast<size_t>(id)] == 1 ? consumers_[static_cast<size_t>(id)] : -1; }
 
-  // Returns the value of a constant of one element.
-  std::optional<double> number_of(ValueId id) const {
+  // Returns the element of a constant with one element; nullopt for other values.
+  std::optional<double> get_scalar_constant(ValueId id) const {
     const auto& constant = value(id).constant;
     if (!constant || constant->desc.elements() != 1) return {};
     return constant->as_double()[0];
   }
 
-  // Returns the form of a quantization with one constant scale. Integers saturate when stored.
-  std::optional<ElementwiseForm> quantization_form(const ProgramNode& map) const {
+  // Returns the form of a QuantizeLinear or DequantizeLinear with one constant scale. Integers saturate when stored.
+  std::optional<ElementwiseForm> make_quantization_form(const ProgramNode& map) const {
     const ValueId x = map.inputs[0], zero = map.inputs.size() > 2 ? map.inputs[2] : kAbsent;
-    const auto scale = number_of(map.inputs[1]), from = zero == kAbsent ? 0 : number_of(zero);
+    const auto scale = get_scalar_constant(map.inputs[1]), from = zero == kAbsent ? 0 : get_scalar_constant(zero);
     if (map.on_host || map.outputs.size() != 1 || !scale || !from || map.attributes.integer("block_size", 0) != 0) return {};
     if (is_low_bit(value(x).dtype) || is_low_bit(value(map.outputs[0]).dtype)) return {};
     const Replacements parameters{{"s", Expression::literal(*scale)}, {"zero", Expression::literal(*from)}};
     return ElementwiseForm{Expression::parse(map.row->scaled_expression).substitute(parameters), {x}, {"x"}, true};
   }
 
-  std::optional<ElementwiseForm> elementwise_form(const ProgramNode& map) const {
-    if (!map.row->scaled_expression.empty() && !map.expression) return quantization_form(map);
+  std::optional<ElementwiseForm> make_elementwise_form(const ProgramNode& map) const {
+    if (!map.row->scaled_expression.empty() && !map.expression) return make_quantization_form(map);
     const OperatorRow& row = *map.row;
     const bool casts = row.casts;
     if (casts && (is_low_bit(value(map.inputs[0]).dtype) || is_low_bit(value(map.outputs[0]).dtype))) return {};
-    if (map.on_host || row.skeleton != Skeleton::map || map.outputs.size() != 1 || (!map.expression && !casts && row.expression.empty()))
+    if (map.on_host || row.skeleton != KernelKind::map || map.outputs.size() != 1 || (!map.expression && !casts && row.expression.empty()))
       return {};
     std::vector<bool> present;
     ElementwiseForm form{Expression::literal(0), {}, {}, scaled_maps_.contains(&map)};
-    const size_t count = casts ? 1 : map.inputs.size();  // CastLike uses only the type of its second operand
-    const auto names = elementwise_input_names(row, count);
+    const size_t count = casts ? 1 : map.inputs.size();  // CastLike uses only the dtype of its second operand
+    const auto names = get_elementwise_input_names(row, count);
     for (size_t i = 0; i < count; ++i) {
       present.push_back(map.inputs[i] != kAbsent);
       if (!present[i]) continue;
@@ -102,14 +102,15 @@ class ElementwiseFusion {
     }
     form.expression = map.expression ? *map.expression
                       : casts        ? Expression::name(names[0])
-                                     : elementwise_expression(row, map.attributes, present);
+                                     : make_elementwise_expression(row, map.attributes, present);
     return form;
   }
 
-  // Returns a constant of one element that does not change the shape by broadcasting.
-  std::optional<Expression> literal_of(ValueId id, size_t rank) const {
+  // Returns the literal for a constant with one element whose rank does not exceed `rank`, so that broadcasting does not change the shape.
+  std::optional<Expression> make_literal(ValueId id, size_t rank) const {
     const auto& constant = value(id).constant;
-    if (!constant || constant->desc.elements() != 1 || constant->desc.shape.size() > rank || !is_exact(constant->desc.dtype)) return {};
+    if (!constant || constant->desc.elements() != 1 || constant->desc.shape.size() > rank || !computes_in_stored_type(constant->desc.dtype))
+      return {};
     if (is_float(constant->desc.dtype)) return Expression::literal(constant->as_double()[0]);
     const int64_t integer = constant->as_int64()[0];
     if (constant->desc.dtype == DType::bool_) return Expression::parse(integer != 0 ? "true" : "false");
@@ -120,22 +121,22 @@ class ElementwiseFusion {
   size_t rank_of(ValueId id) const { return value(id).shape ? value(id).shape->size() : 0; }
 
   static bool has_doubles(const std::map<std::string, ExprType>& types) {
-    return std::ranges::any_of(types, [](const auto& one) { return one.second == ExprType::f64; });
+    return std::ranges::any_of(types, [](const auto& entry) { return entry.second == ExprType::f64; });
   }
 
-  // Returns the GLSL and type of an expression that occurs `copies` times in a kernel; nullopt if it is too expensive to compile or
-  // ill-typed.
+  // Returns the GLSL text and type of an expression that occurs `copies` times in a kernel; nullopt if it is ill-typed or too expensive to
+  // compile.
   static std::optional<std::string> to_glsl(const Expression& expression, const std::map<std::string, ExprType>& types, uint64_t copies,
                                             ExprType& type) {
     if (!FusionBudget::allows(expression, has_doubles(types), copies)) return {};
     try {
-      return expression.glsl(types, &type);
+      return expression.to_glsl(types, &type);
     } catch (const Error&) {
       return {};
     }
   }
 
-  // Returns `chain`, which uses "x" and "residual", followed by the consumer's expression; nullopt if other operands vary.
+  // Returns the expression of the consumer applied to `chain`, which uses "x" and "residual"; nullopt if it has other varying operands.
   std::optional<Expression> append_consumer(const ElementwiseForm& form, ValueId varying, ValueId residual, const Expression& chain,
                                             bool& scaled) const {
     Replacements replacements;
@@ -144,7 +145,7 @@ class ElementwiseFusion {
         replacements.emplace(form.names[k], form.operands[k] == varying ? chain : Expression::name("residual"));
         continue;
       }
-      auto literal = literal_of(form.operands[k], rank_of(varying));
+      auto literal = make_literal(form.operands[k], rank_of(varying));
       if (!literal) return {};
       scaled = true;
       replacements.emplace(form.names[k], std::move(*literal));
@@ -152,15 +153,15 @@ class ElementwiseFusion {
     return form.expression.substitute(replacements);
   }
 
-  // Whether the producer's epilogue can read a second tensor: its weights are known and its operator allows it.
+  // Whether the epilogue of the producer can read a residual: its weights are constant and its operator allows it.
   bool accepts_residual(const ProgramNode& producer) const {
     if (!fusions_.has(Fusion::residual) || !producer.row->residual) return false;
     const auto& weights = value(producer.inputs[1]).constant;
     return weights && producer.row->residual(producer.attributes, weights->desc);
   }
 
-  // Skips a cast to float32 that a pass added, for kernels that read floats of either width: returns its operand, or `id` if there is no
-  // such cast.
+  // Skips a cast to float32 that a pass added, for kernels that read both float widths: returns the operand of the cast, or `id` if there
+  // is none.
   ValueId skip_cast(ValueId id) const {
     const int32_t at = producers_[static_cast<size_t>(id)];
     if (at < 0) return id;
@@ -170,41 +171,41 @@ class ElementwiseFusion {
     return widens ? cast.inputs[0] : id;
   }
 
-  // Returns the value that a node's kernel reads as the residual `id`.
-  ValueId residual_source(const ProgramNode& node, ValueId id) const { return node.row->stores_fp32_or_half ? skip_cast(id) : id; }
+  // Returns the value that the kernel of a node reads as the residual `id`.
+  ValueId get_residual_source(const ProgramNode& node, ValueId id) const { return node.row->stores_fp32_or_half ? skip_cast(id) : id; }
 
-  bool is_after(size_t at, ValueId id) const { return producers_[static_cast<size_t>(id)] > static_cast<int32_t>(at); }
+  bool is_defined_after(size_t at, ValueId id) const { return producers_[static_cast<size_t>(id)] > static_cast<int32_t>(at); }
 
-  // Whether a value's producer can absorb its only reader: it is a map, or a product that reads the other operand as residual.
+  // Whether the producer of a value can absorb its only reader: it is elementwise, or a matmul that reads the other operand as residual.
   bool can_absorb_reader(ValueId id) const {
     const ProgramNode& producer_node = graph_.nodes[static_cast<size_t>(producers_[static_cast<size_t>(id)])];
-    return only_consumer(id) >= 0 && (accepts_residual(producer_node) || elementwise_form(producer_node));
+    return only_consumer(id) >= 0 && (accepts_residual(producer_node) || make_elementwise_form(producer_node));
   }
 
-  // Returns the first operand other than `made` that has its shape, if known; else kAbsent. If it is computed after the producer, the
-  // producer can be moved: only the map reads its result.
+  // Returns the first operand other than `result` with the same shape, if known; else kAbsent. If it is computed after the producer, the
+  // producer can be moved, since only the elementwise node reads its result.
   ValueId find_residual(size_t at, const ElementwiseForm& form, ValueId result) const {
     if (!accepts_residual(graph_.nodes[at])) return kAbsent;
-    const bool takes_either = graph_.nodes[at].row->stores_fp32_or_half;
+    const bool accepts_either_width = graph_.nodes[at].row->stores_fp32_or_half;
     const auto fits = [&](ValueId id) {
-      const ValueId read = residual_source(graph_.nodes[at], id);
+      const ValueId read = get_residual_source(graph_.nodes[at], id);
       const GraphValue& other = value(read);
       const DType dtype = other.constant ? graph_.stored_dtype(other) : other.dtype;
-      // The fusion looks through this cast, so the cast and its producers are not moved.
-      const bool is_there = !is_after(at, read) || (read == id && !can_absorb_reader(id));
-      return id != result && is_there && (dtype == value(result).dtype || (takes_either && is_operator_float(dtype))) && other.shape &&
-             other.shape == value(result).shape && !literal_of(id, rank_of(result));
+      // The fusion skips this cast, so the cast and its producers are not moved.
+      const bool is_available = !is_defined_after(at, read) || (read == id && !can_absorb_reader(id));
+      return id != result && is_available && (dtype == value(result).dtype || (accepts_either_width && is_operator_float(dtype))) &&
+             other.shape && other.shape == value(result).shape && !make_literal(id, rank_of(result));
     };
     const auto found = std::ranges::find_if(form.operands, fits);
     return found == form.operands.end() ? kAbsent : *found;
   }
 
-  // Whether the chain of single-reader maps after a value fits an epilogue: none of them has other varying operands. A map with such
-  // operands would absorb the maps before it without intermediate rounding.
+  // Whether the chain of elementwise nodes after a value fits into an epilogue: none of them has other varying operands. A node with such
+  // operands would absorb the chain before it without rounding in between.
   bool ends_in_epilogue(ValueId result) const {
     for (int32_t next = only_consumer(result); next >= 0; next = only_consumer(result)) {
       const ProgramNode& reader = graph_.nodes[static_cast<size_t>(next)];
-      const auto form = elementwise_form(reader);
+      const auto form = make_elementwise_form(reader);
       if (!form || !value(result).shape || value(result).shape != value(reader.outputs[0]).shape) return true;
       bool scaled = false;
       if (!append_consumer(*form, result, kAbsent, Expression::name("x"), scaled)) return false;
@@ -213,24 +214,24 @@ class ElementwiseFusion {
     return true;
   }
 
-  // Whether the node is a Cast that a pass added and whose only reader is elementwise, which reads floats of either width.
-  bool is_before_map(const ProgramNode& node) const {
+  // Whether the node is a Cast that a pass added and whose only reader is elementwise; elementwise kernels read both float widths.
+  bool feeds_elementwise_node(const ProgramNode& node) const {
     if (!node.row->casts || !graph_.report[node.report].added) return false;
     const int32_t next = only_consumer(node.outputs[0]);
-    return next >= 0 && elementwise_form(graph_.nodes[static_cast<size_t>(next)]).has_value();
+    return next >= 0 && make_elementwise_form(graph_.nodes[static_cast<size_t>(next)]).has_value();
   }
 
-  // Whether the producer's kernel can store the consumer's result; `dtype`: the producer's float dtype. Other Casts from 16 bits request
-  // rounding, which an epilogue would skip.
+  // Whether the kernel of the producer can store the result of the consumer. `dtype`: float dtype of the producer. A Cast from 16 bits in
+  // the model requests rounding, which an epilogue would skip.
   bool can_store(const ProgramNode& producer, const ProgramNode& consumer, DType dtype) const {
     const DType consumer_dtype = value(consumer.outputs[0]).dtype;
     if (consumer_dtype == dtype) return true;
     if (!producer.row->stores_fp32_or_half || !is_operator_float(consumer_dtype)) return false;
-    if (dtype != DType::float32) return consumer_dtype == DType::float32 && (!consumer.row->casts || is_before_map(consumer));
+    if (dtype != DType::float32) return consumer_dtype == DType::float32 && (!consumer.row->casts || feeds_elementwise_node(consumer));
     return consumer_dtype == graph_.float_dtype && ends_in_epilogue(consumer.outputs[0]);
   }
 
-  // Moves a node to a free later slot and returns its index.
+  // Moves a node to a removed slot later in the graph, and returns its new index.
   size_t move_node(size_t from, size_t to) {
     if (const auto kernel = kernels_.extract(&node(from))) kernels_[&node(to)] = kernel.mapped();
     node(to) = std::move(node(from));
@@ -240,9 +241,9 @@ class ElementwiseFusion {
 
   void add_residual_input(ProgramNode& producer, ValueId residual) {
     producer.inputs.resize(std::max(producer.inputs.size(), kResidualInput + 1), kAbsent);
-    const ValueId read = residual_source(producer, residual);
+    const ValueId read = get_residual_source(producer, residual);
     producer.inputs[kResidualInput] = read;
-    if (read != residual) ++uses_[index(read)];  // keeps the cast from absorbing its producer
+    if (read != residual) ++uses_[to_index(read)];  // prevents the cast from absorbing its producer
     producer.has_residual = true;
   }
 
@@ -256,8 +257,8 @@ class ElementwiseFusion {
       const DType dtype = value(result).dtype;
       const int32_t next = only_consumer(result);
       if (next < 0 || !is_operator_float(dtype)) return;
-      const auto form = elementwise_form(node(static_cast<size_t>(next)));
-      // CastLike may use only the dtype of this value.
+      const auto form = make_elementwise_form(node(static_cast<size_t>(next)));
+      // CastLike may read only the dtype of this value.
       if (!form || std::ranges::find(form->operands, result) == form->operands.end()) return;
       if (!can_store(producer, node(static_cast<size_t>(next)), dtype)) return;
       const ValueId residual_candidate = residual == kAbsent ? find_residual(at, *form, result) : residual;
@@ -268,11 +269,10 @@ class ElementwiseFusion {
       const auto text =
           longer ? to_glsl(*longer, {{"x", ExprType::f32}, {"residual", ExprType::f32}}, kEpilogueCopies, type) : std::nullopt;
       if (!text || type != ExprType::f32 || (scaled && !add_scaled_epilogue(*text))) return;
-      FusedKernel kernel{std::string(producer.row->name) + '\n' + *text, longer->weight() * kEpilogueCopies};
-      if (!budget_.exchange(fused_kernel_of(producer), kernel)) return;
+      FusedKernel kernel{std::string(producer.row->name) + '\n' + *text, longer->estimate_compile_cost() * kEpilogueCopies};
+      if (!budget_.replace(find_fused_kernel(producer), kernel)) return;
       kernels_[&producer] = std::move(kernel);
-      chain = *longer;
-      producer.epilogue = *text;
+      chain = *longer, producer.epilogue = *text;
       const ProgramNode& consumer_node = node(static_cast<size_t>(next));
       producer.exact_epilogue |= consumer_node.fp32 || has_exact_functions(consumer_node.attributes);
       if (reads_it && residual == kAbsent) {
@@ -282,13 +282,14 @@ class ElementwiseFusion {
       if (producer.has_residual) producer.expression = chain;
       mark_fused(static_cast<size_t>(next), producer, fusion);
       producer.outputs[0] = node(static_cast<size_t>(next)).outputs[0];
-      if (residual != kAbsent && is_after(at, residual_source(producer, residual))) at = move_node(at, static_cast<size_t>(next));
-      note_node(at);
+      if (residual != kAbsent && is_defined_after(at, get_residual_source(producer, residual)))
+        at = move_node(at, static_cast<size_t>(next));
+      index_node(at);
     }
   }
 
-  FusedKernel fused_kernel_of(const ProgramNode& one) const {
-    const auto found = kernels_.find(&one);
+  FusedKernel find_fused_kernel(const ProgramNode& node) const {
+    const auto found = kernels_.find(&node);
     return found == kernels_.end() ? FusedKernel{} : found->second;
   }
 
@@ -304,59 +305,59 @@ class ElementwiseFusion {
     graph_.mark_fused(node(i).report, into.report, fusion);
   }
 
-  std::map<std::string, ExprType> types_of(const ElementwiseForm& form) const {
+  std::map<std::string, ExprType> get_operand_types(const ElementwiseForm& form) const {
     std::map<std::string, ExprType> types;
-    for (size_t k = 0; k < form.operands.size(); ++k) types[form.names[k]] = expr_type(value(form.operands[k]).dtype);
+    for (size_t k = 0; k < form.operands.size(); ++k) types[form.names[k]] = to_expr_type(value(form.operands[k]).dtype);
     return types;
   }
 
-  // Converts an expression's value to the type of its stored dtype.
+  // Converts the value of an expression to the type of its stored dtype.
   static Expression convert_to_stored(const Expression& expression, ExprType type, DType dtype) {
-    const ExprType target_type = expr_type(dtype);
+    const ExprType target_type = to_expr_type(dtype);
     if (type == target_type) return expression;
     constexpr std::string_view casts[] = {"x != 0", "i32(x)", "u32(x)", "i64(x)", "u64(x)", "f32(x)", "f64(x)"};
     return Expression::parse(casts[static_cast<size_t>(target_type)]).substitute({{"x", expression}});
   }
 
-  // Returns the producer of a map's operand if it can be fused: a map of the same shape without other readers.
-  std::optional<size_t> fusable_producer(ValueId operand, const ProgramNode& map) const {
+  // Returns the index of the producer of an operand if it can be fused: it has the same shape and no other reader.
+  std::optional<size_t> find_fusable_producer(ValueId operand, const ProgramNode& map) const {
     const int32_t producer = producers_[static_cast<size_t>(operand)];
     if (producer < 0 || removed_[static_cast<size_t>(producer)] || only_consumer(operand) < 0) return {};
     const GraphValue &inner = value(operand), &outer = value(map.outputs[0]);
-    if (is_16bit_float(inner.dtype) && graph_.float_dtype != inner.dtype) return {};  // the cast requests the rounding
+    if (is_16bit_float(inner.dtype) && graph_.float_dtype != inner.dtype) return {};  // the cast requests rounding
     if (!inner.shape || inner.shape != outer.shape) return {};
     return static_cast<size_t>(producer);
   }
 
-  // A map under construction: operands are named in0, in1, ... in order of use.
+  // A fused elementwise node under construction: its operands are named in0, in1, ... in order of use.
   struct MergedMap {
     std::vector<ValueId> operands;
 
-    Expression name(ValueId id) {
+    Expression name_operand(ValueId id) {
       const auto found = std::find(operands.begin(), operands.end(), id);
       const auto at = static_cast<size_t>(found - operands.begin());
       if (found == operands.end()) operands.push_back(id);
       return Expression::name("in" + std::to_string(at));
     }
-    Expression renamed(const ElementwiseForm& form) {
+    Expression rename_operands(const ElementwiseForm& form) {
       Replacements replacements;
-      for (size_t k = 0; k < form.operands.size(); ++k) replacements.emplace(form.names[k], name(form.operands[k]));
+      for (size_t k = 0; k < form.operands.size(); ++k) replacements.emplace(form.names[k], name_operand(form.operands[k]));
       return form.expression.substitute(replacements);
     }
   };
 
-  // Budgets the fused map, which replaces both kernels.
+  // Adds the fused kernel, which replaces the kernels of both nodes, to the budget. Returns false if it exceeds the budget.
   bool add_fused_map(const ProgramNode& map, const ProgramNode& producer, const Expression& whole,
                      const std::map<std::string, ExprType>& types, const std::string& text) {
     const DType stored = value(map.outputs[0]).dtype;
     FusedKernel kernel{text, 0};
     for (const auto& [name, operand_type] : types) kernel.key += '\n' + std::to_string(static_cast<int>(operand_type));
     kernel.key += '\n' + std::string(pumice::name(stored));
-    kernel.weight = whole.weight(has_doubles(types)) * map_copies(stored);
-    const FusedKernel inner = fused_kernel_of(producer);
+    kernel.weight = whole.estimate_compile_cost(has_doubles(types)) * count_map_copies(stored);
+    const FusedKernel inner = find_fused_kernel(producer);
     budget_.remove(inner);
-    if (!budget_.exchange(fused_kernel_of(map), kernel)) {
-      budget_.exchange({}, inner);
+    if (!budget_.replace(find_fused_kernel(map), kernel)) {
+      budget_.replace({}, inner);
       return false;
     }
     kernels_.erase(&producer);
@@ -364,33 +365,33 @@ class ElementwiseFusion {
     return true;
   }
 
-  // Substitutes the operand's expression for the operand.
+  // Replaces an operand of an elementwise node by the expression of its producer.
   bool fuse_operand(ProgramNode& map, const ElementwiseForm& form, size_t position) {
     const ValueId operand = form.operands[position];
-    const auto producer = fusable_producer(operand, map);
-    const auto inner = producer && is_exact(value(operand).dtype) ? elementwise_form(node(*producer)) : std::nullopt;
+    const auto producer = find_fusable_producer(operand, map);
+    const auto inner = producer && computes_in_stored_type(value(operand).dtype) ? make_elementwise_form(node(*producer)) : std::nullopt;
     if (!inner) return false;
     ExprType type = ExprType::f32;
     const DType stored = value(map.outputs[0]).dtype;
-    if (!to_glsl(inner->expression, types_of(*inner), map_copies(stored), type)) return false;
+    if (!to_glsl(inner->expression, get_operand_types(*inner), count_map_copies(stored), type)) return false;
     MergedMap merged;
     Replacements replacements;
     for (size_t k = 0; k < form.operands.size(); ++k)
-      replacements.emplace(form.names[k], k == position ? convert_to_stored(merged.renamed(*inner), type, value(operand).dtype)
-                                                        : merged.name(form.operands[k]));
+      replacements.emplace(form.names[k], k == position ? convert_to_stored(merged.rename_operands(*inner), type, value(operand).dtype)
+                                                        : merged.name_operand(form.operands[k]));
     if (merged.operands.empty() || merged.operands.size() > kMaxCustomInputs) return false;
     const bool scaled = form.scaled || inner->scaled;
     const size_t others = scaled_maps_.size() - scaled_maps_.count(&map) - scaled_maps_.count(&node(*producer));
     if (scaled && others >= kMaxScaledMaps) return false;
     ElementwiseForm whole{form.expression.substitute(replacements), merged.operands, {}};
     for (size_t k = 0; k < whole.operands.size(); ++k) whole.names.push_back("in" + std::to_string(k));
-    const auto types = types_of(whole);
-    const auto text = to_glsl(whole.expression, types, map_copies(stored), type);
+    const auto types = get_operand_types(whole);
+    const auto text = to_glsl(whole.expression, types, count_map_copies(stored), type);
     if (!text || !add_fused_map(map, node(*producer), whole.expression, types, *text)) return false;
     const auto dtype = static_cast<int64_t>(stored);
     const ProgramNode& producer_node = node(*producer);
     const bool has_exact = producer_node.fp32 || has_exact_functions(map.attributes) || has_exact_functions(producer_node.attributes);
-    map.row = &custom_elementwise_row(whole.operands.size());
+    map.row = &get_custom_elementwise_row(whole.operands.size());
     map.inputs = whole.operands;
     map.attributes = {};
     map.attributes.set(std::string(kOutputDtype), dtype);
@@ -405,17 +406,17 @@ class ElementwiseFusion {
   void fuse_operands(size_t at) {
     for (bool changed = true; changed;) {
       changed = false;
-      const auto form = elementwise_form(node(at));
+      const auto form = make_elementwise_form(node(at));
       for (size_t k = 0; form && k < form->operands.size() && !changed; ++k) changed = fuse_operand(node(at), *form, k);
     }
-    note_node(at);
+    index_node(at);
   }
 
   ProgramGraph& graph_;
   const FusionSet& fusions_;
   std::vector<uint32_t> uses_;
-  std::vector<int32_t> producers_;  // node of each value; -1: none
-  std::vector<int32_t> consumers_;  // likewise; also -1 for program outputs
+  std::vector<int32_t> producers_;  // index of the producer of each value; -1: none
+  std::vector<int32_t> consumers_;  // index of a reader of each value; -1: none, or a program output
   std::vector<bool> removed_;
   std::set<std::string> scaled_epilogues_;
   std::set<const ProgramNode*> scaled_maps_;

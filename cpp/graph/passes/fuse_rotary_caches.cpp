@@ -14,41 +14,41 @@ enum AttentionInput : size_t { kQ, kK, kV };
 enum RotaryInput : size_t { kRotaryInput, kCosines, kSines, kPositionIds };
 enum ScatterInput : size_t { kPast, kUpdate, kWriteIndices };
 
-// The nodes to fuse.
+// The nodes to fuse: RoPE of q and k, and the cache updates of keys and values.
 struct RotaryCacheMatch {
   const ProgramNode *q, *k, *keys, *values;
 
-  std::array<const ProgramNode*, 4> all() const { return {q, k, keys, values}; }
+  std::array<const ProgramNode*, 4> nodes() const { return {q, k, keys, values}; }
 };
 
-class CacheSearch {
+class RotaryCacheMatcher {
  public:
-  explicit CacheSearch(const ProgramGraph& graph) : graph_(graph), use_def_(graph) {}
+  explicit RotaryCacheMatcher(const ProgramGraph& graph) : graph_(graph), use_def_(graph) {}
 
   std::optional<RotaryCacheMatch> match(const ProgramNode& attention) const {
     if ((attention.row->name != "Attention" && attention.row->name != "pumice::Attention") || attention.inputs.size() < 3) return {};
-    const RotaryCacheMatch found{use_def_.producer(attention.inputs[kQ], "RotaryEmbedding"), nullptr,
-                                 use_def_.producer(attention.inputs[kK], "TensorScatter"),
-                                 use_def_.producer(attention.inputs[kV], "TensorScatter")};
+    const RotaryCacheMatch found{use_def_.find_producer(attention.inputs[kQ], "RotaryEmbedding"), nullptr,
+                                 use_def_.find_producer(attention.inputs[kK], "TensorScatter"),
+                                 use_def_.find_producer(attention.inputs[kV], "TensorScatter")};
     if (!found.q || !found.keys || !found.values || found.keys == found.values) return {};
     RotaryCacheMatch whole = found;
-    whole.k = use_def_.producer(found.keys->inputs[kUpdate], "RotaryEmbedding");
-    if (!whole.k || whole.k == whole.q || use_def_.only_reader(whole.k->outputs[0]) != whole.keys) return {};
-    return fits(whole) && can_move(whole) ? std::optional(whole) : std::nullopt;
+    whole.k = use_def_.find_producer(found.keys->inputs[kUpdate], "RotaryEmbedding");
+    if (!whole.k || whole.k == whole.q || use_def_.find_only_reader(whole.k->outputs[0]) != whole.keys) return {};
+    return is_fusable(whole) && can_move(whole) ? std::optional(whole) : std::nullopt;
   }
 
-  // Returns the last of the nodes in graph order: at that point all inputs have been computed.
+  // Returns the index of the last of these nodes: there, all inputs have been computed.
   size_t find_last(const RotaryCacheMatch& match) const {
     size_t last = 0;
-    for (const ProgramNode* node : match.all()) last = std::max(last, index_of(*node));
+    for (const ProgramNode* node : match.nodes()) last = std::max(last, index_of(*node));
     return last;
   }
 
  private:
   size_t index_of(const ProgramNode& node) const { return static_cast<size_t>(&node - graph_.nodes.data()); }
 
-  // Whether the rotations and the cache updates have the same parameters, nothing is computed on the host, and the shapes match.
-  bool fits(const RotaryCacheMatch& match) const {
+  // Whether both rotations and both cache updates have the same parameters, nothing is computed on the host, and the shapes match.
+  bool is_fusable(const RotaryCacheMatch& match) const {
     const auto same = [](const ProgramNode& a, const ProgramNode& b, std::initializer_list<size_t> inputs) {
       return std::ranges::all_of(inputs,
                                  [&](size_t i) { return i < a.inputs.size() && i < b.inputs.size() && a.inputs[i] == b.inputs[i]; });
@@ -57,8 +57,8 @@ class CacheSearch {
     for (const char* name : {"interleaved", "rotary_embedding_dim"})
       if (match.q->attributes.integer(name, 0) != match.k->attributes.integer(name, 0)) return false;
     for (const ValueId id : {match.q->inputs[kPositionIds], match.keys->inputs[kWriteIndices]})
-      if (id == kAbsent || graph_.value(id).constant || (use_def_.producer(id) && use_def_.producer(id)->on_host)) return false;
-    for (const ProgramNode* node : match.all())
+      if (id == kAbsent || graph_.value(id).constant || (use_def_.find_producer(id) && use_def_.find_producer(id)->on_host)) return false;
+    for (const ProgramNode* node : match.nodes())
       if (node->on_host || node->fp32 != match.q->fp32 || !has_four_axes(node->outputs[0])) return false;
     for (const ProgramNode* node : {match.keys, match.values}) {
       const int64_t axis = node->attributes.integer("axis", -2);
@@ -72,19 +72,19 @@ class CacheSearch {
     return is_operator_float(value.dtype) && value.shape && value.shape->size() == 4;
   }
 
-  // Whether both caches have the same known number of heads and head size, and caches and rows the same dtype. The number of value rows is
-  // checked at binding.
+  // Whether both caches have the same known number of heads and head size, and all values the same dtype. The number of rows of the values
+  // is checked at binding.
   bool have_matching_heads(const RotaryCacheMatch& match) const {
     const Shape &keys = *graph_.value(match.keys->outputs[0]).shape, &values = *graph_.value(match.values->outputs[0]).shape;
     const bool is_known = keys[1] != kUnknownSize && keys[3] != kUnknownSize && keys[1] == values[1] && keys[3] == values[3];
     const DType dtype = graph_.value(match.keys->outputs[0]).dtype;
     const auto is_same = [&](ValueId id) { return graph_.value(id).dtype == dtype; };
     const auto makes_same = [&](const ProgramNode* node) { return is_same(node->outputs[0]); };
-    return is_known && std::ranges::all_of(match.all(), makes_same) && is_same(match.values->inputs[kUpdate]) &&
+    return is_known && std::ranges::all_of(match.nodes(), makes_same) && is_same(match.values->inputs[kUpdate]) &&
            is_same(match.k->inputs[kRotaryInput]) && is_same(match.q->inputs[kRotaryInput]);
   }
 
-  // Whether no node reads a result before the last of the nodes.
+  // Whether no node reads one of the results before the last of these nodes.
   bool can_move(const RotaryCacheMatch& match) const {
     const size_t last = find_last(match);
     for (const ProgramNode* node : {match.q, match.keys, match.values})
@@ -115,19 +115,19 @@ ProgramNode make_rotary_caches(const RotaryCacheMatch& match) {
 void fuse_rotary_caches(ProgramGraph& graph, const FusionSet& fusions) {
   if (!fusions.has(Fusion::attention)) return;
   if (std::ranges::none_of(graph.nodes, [](const ProgramNode& node) { return node.row->name == "TensorScatter"; })) return;
-  const CacheSearch search(graph);
+  const RotaryCacheMatcher matcher(graph);
   std::map<size_t, ProgramNode> fused;
   std::vector<bool> removed(graph.nodes.size(), false);
   for (const ProgramNode& node : graph.nodes) {
-    const auto match = search.match(node);
+    const auto match = matcher.match(node);
     if (!match) continue;
     const auto index_of = [&](const ProgramNode* member) { return static_cast<size_t>(member - graph.nodes.data()); };
-    if (std::ranges::any_of(match->all(), [&](const ProgramNode* member) { return removed[index_of(member)]; })) continue;
-    for (const ProgramNode* member : match->all()) {
+    if (std::ranges::any_of(match->nodes(), [&](const ProgramNode* member) { return removed[index_of(member)]; })) continue;
+    for (const ProgramNode* member : match->nodes()) {
       removed[index_of(member)] = true;
       if (member != match->keys) graph.mark_fused(member->report, match->keys->report, Fusion::attention);
     }
-    fused.emplace(search.find_last(*match), make_rotary_caches(*match));
+    fused.emplace(matcher.find_last(*match), make_rotary_caches(*match));
   }
   for (auto& [at, node] : fused) {
     graph.nodes[at] = std::move(node);

@@ -5,8 +5,8 @@
 
 namespace pumice {
 
-// Runs after map fusion. Softmax along the rows of a product with a constant matrix becomes a second output of the product, if the
-// product's operator supports that. The product may have other readers.
+// Runs after elementwise fusion. Softmax along the rows of a MatMul with constant weights becomes an output of the MatMul, if its operator
+// supports that. The MatMul may have other readers.
 void fuse_softmax(ProgramGraph& graph, const FusionSet& fusions);
 
 }  // namespace pumice

@@ -5,23 +5,24 @@
 namespace pumice {
 namespace {
 
-// Half a second on a slow CPU with a CPU driver: lavapipe needs 0.35 ms for eight copies of a unit.
+// Half a second of compilation on a slow CPU with a CPU driver: lavapipe needs 0.35 ms for eight copies of a unit of cost.
 constexpr uint64_t kMaxKernelWeight = 11200;
-constexpr uint64_t kPipelineWeight = 1200;  // fixed cost of a pipeline, as a weight
-// In a program with thousands of different elementwise expressions, the first ones are fused and the rest use their operators' kernels.
+constexpr uint64_t kPipelineWeight = 1200;  // fixed cost of a pipeline, in the same unit
+// In a program with thousands of different elementwise expressions, the first ones are fused and the others use the kernels of their
+// operators.
 constexpr uint64_t kMaxProgramWeight = 40 * kMaxKernelWeight;
 
 }  // namespace
 
-uint64_t map_copies(DType stored) {
+uint64_t count_map_copies(DType stored) {
   return 4 * static_cast<uint64_t>(32 / std::clamp<int64_t>(bits(stored), 8, 32)) + 4;
 }
 
 bool FusionBudget::allows(const Expression& expression, bool has_doubles, uint64_t copies) {
-  return expression.weight(has_doubles) <= kMaxKernelWeight / copies;
+  return expression.estimate_compile_cost(has_doubles) <= kMaxKernelWeight / copies;
 }
 
-bool FusionBudget::exchange(const FusedKernel& before, const FusedKernel& after) {
+bool FusionBudget::replace(const FusedKernel& before, const FusedKernel& after) {
   const uint64_t spent = spent_;
   remove(before);
   add(after);
@@ -33,7 +34,7 @@ bool FusionBudget::exchange(const FusedKernel& before, const FusedKernel& after)
 
 void FusionBudget::add(const FusedKernel& kernel) {
   if (kernel.key.empty()) return;
-  Use& use = uses_[kernel.key];
+  KernelUse& use = uses_[kernel.key];
   if (use.count++ > 0) return;
   use.weight = kernel.weight + kPipelineWeight;
   spent_ += use.weight;

@@ -10,35 +10,35 @@
 
 namespace pumice {
 
-// A fused kernel: its key and the weight of its code. Kernels with the same key share a pipeline.
+// A fused kernel: its key and the compile cost of its code. Kernels with the same key share a pipeline.
 struct FusedKernel {
   std::string key;
   uint64_t weight = 0;
 };
 
-// Returns how often a map's kernel contains its expression, for this stored type: once for each element of an invocation's vector, and four
-// more times for the tail.
-uint64_t map_copies(DType stored);
-inline constexpr uint64_t kEpilogueCopies = 8;  // copies of the expression for the tiles and rows that most kernels store
+// Returns how often an elementwise kernel contains its expression, for this stored type: once per element of the vector of an invocation,
+// and four more times for the tail.
+uint64_t count_map_copies(DType stored);
+inline constexpr uint64_t kEpilogueCopies = 8;  // copies of an epilogue expression in most kernels, for their tiles and rows
 
 class FusionBudget {
  public:
-  // Whether a kernel may contain the expression `copies` times.
+  // Whether the compile cost of a kernel allows `copies` copies of the expression.
   static bool allows(const Expression& expression, bool has_doubles, uint64_t copies);
 
-  // Replaces one kernel (empty: none) with another. Returns false and changes nothing if the program would exceed its budget. A kernel that
+  // Replaces one kernel (empty: none) by another. Returns false and changes nothing if the program would exceed its budget. A kernel that
   // is already counted costs nothing more.
-  bool exchange(const FusedKernel& before, const FusedKernel& after);
+  bool replace(const FusedKernel& before, const FusedKernel& after);
   void remove(const FusedKernel& kernel);
 
  private:
   void add(const FusedKernel& kernel);
 
-  struct Use {
+  struct KernelUse {
     size_t count = 0;
     uint64_t weight = 0;
   };
-  std::map<std::string, Use> uses_;
+  std::map<std::string, KernelUse> uses_;
   uint64_t spent_ = 0;
 };
 

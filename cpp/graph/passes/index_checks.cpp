@@ -8,7 +8,8 @@
 namespace pumice {
 namespace {
 
-// Constants are checked when sizes become known, as are values computed on the host for shapes.
+// Whether the indices of a node are known only on the device. Constants, and values that the host computes for shapes, are checked at
+// binding.
 bool has_unchecked_indices(const ProgramGraph& graph, const ProgramNode& node) {
   if (!node.row->indices || node.host_required || node.only_shape || node.may_fail) return false;
   const size_t input = node.row->indices(node.attributes, {}).input;
@@ -47,7 +48,7 @@ std::vector<IndexCheck> bind_index_checks(const ProgramGraph& graph, const Shape
   std::vector<IndexCheck> checks;
   for (size_t i = 0; i + 1 < graph.nodes.size(); ++i) {
     if (graph.nodes[i].row != &index_check_row()) continue;
-    const ProgramNode& node = graph.nodes[i + 1];  // the checked node
+    const ProgramNode& node = graph.nodes[i + 1];  // the node after a check is the one it checks
     std::vector<Shape> sizes;
     for (const ValueId input : node.inputs) sizes.push_back(input == kAbsent ? Shape{} : shapes.desc(input)->shape);
     IndexBounds bounds = node.row->indices(node.attributes, sizes);
@@ -65,9 +66,9 @@ void throw_index_error(const IndexCheck& check, uint64_t count, int64_t position
                         {check.node, check.value, index, unravel_index(check.shape, position), count});
 }
 
-void throw_failed_checks(const std::vector<IndexCheck>& checks, const std::function<const std::byte*(size_t)>& output_of) {
+void throw_failed_checks(const std::vector<IndexCheck>& checks, const std::function<const std::byte*(size_t)>& get_output) {
   for (size_t k = 0; k < checks.size(); ++k) {
-    const IndexCheckResult found = decode_index_check(output_of(k), checks[k].is_real);
+    const IndexCheckResult found = decode_index_check(get_output(k), checks[k].is_real);
     if (found.count > 0) throw_index_error(checks[k], found.count, found.position, found.index, found.text);
   }
 }

@@ -9,29 +9,29 @@
 namespace pumice {
 namespace {
 
-constexpr size_t kMaxChainNodes = 32;  // maximum number of nodes evaluated at every call
+constexpr size_t kMaxChainNodes = 32;  // maximum number of nodes that the host evaluates at every call
 
-// Whether the node only moves or casts elements, which is cheap on the host.
-bool moves_elements(const ProgramNode& node) {
-  return node.row->casts || node.row->skeleton == Skeleton::view;
+// Whether the node only moves or casts elements, which the host can do cheaply.
+bool only_moves_or_casts(const ProgramNode& node) {
+  return node.row->casts || node.row->skeleton == KernelKind::view;
 }
 
-// Finds the nodes that compute the value from inputs and constants; `moves`: allow only nodes that move or cast elements. Returns false if
+// Collects the nodes that compute a value from inputs and constants. `moves`: allow only nodes that move or cast elements. Returns false if
 // a node is not allowed or the host cannot evaluate it.
-bool collect_chain(const ProgramGraph& graph, const std::vector<const ProgramNode*>& producers, ValueId value, bool moves,
-                   InputCheck& check) {
+bool collect_host_chain(const ProgramGraph& graph, const std::vector<const ProgramNode*>& producers, ValueId value, bool moves,
+                        InputCheck& check) {
   if (value == kAbsent || graph.value(value).constant) return true;
   if (const auto input = std::ranges::find(graph.inputs, value); input != graph.inputs.end()) {
     const auto at = static_cast<size_t>(input - graph.inputs.begin());
     if (std::ranges::find(check.inputs, at) == check.inputs.end()) check.inputs.push_back(at);
     return true;
   }
-  const ProgramNode* node = producers[index(value)];
-  if (!node || !node->row->evaluate || check.chain.size() >= kMaxChainNodes || (moves && !moves_elements(*node))) return false;
+  const ProgramNode* node = producers[to_index(value)];
+  if (!node || !node->row->evaluate || check.chain.size() >= kMaxChainNodes || (moves && !only_moves_or_casts(*node))) return false;
   const auto is_node = [&](const GraphNode& candidate) { return candidate.name == node->name; };
   if (std::ranges::any_of(check.chain, is_node)) return true;
   for (const ValueId input : node->read())
-    if (!collect_chain(graph, producers, input, moves, check)) return false;
+    if (!collect_host_chain(graph, producers, input, moves, check)) return false;
   check.chain.push_back(*node);
   return true;
 }
@@ -41,7 +41,7 @@ std::vector<const ProgramNode*> find_producers_by_value(const ProgramGraph& grap
   std::vector<const ProgramNode*> producers(graph.values.size(), nullptr);
   for (const ProgramNode& candidate : graph.nodes)
     for (const ValueId output : candidate.outputs)
-      if (output != kAbsent) producers[index(output)] = &candidate;
+      if (output != kAbsent) producers[to_index(output)] = &candidate;
   return producers;
 }
 
@@ -58,17 +58,17 @@ void check_index_values(const ProgramGraph& graph, const InputCheck& check, cons
 
 std::vector<InputCheck> find_input_checks(const ProgramGraph& graph) {
   std::vector<InputCheck> checks;
-  std::vector<const ProgramNode*> producers;  // filled on demand
+  std::vector<const ProgramNode*> producers;  // computed on first use
   const auto add = [&](const ProgramNode& node, size_t list, bool moves) -> InputCheck* {
     if (producers.empty()) producers = find_producers_by_value(graph);
     InputCheck check{node, list, {}, {}};
-    if (!collect_chain(graph, producers, node.inputs[list], moves, check) || check.inputs.empty()) return nullptr;
+    if (!collect_host_chain(graph, producers, node.inputs[list], moves, check) || check.inputs.empty()) return nullptr;
     return &checks.emplace_back(std::move(check));
   };
-  // Requirements first: their messages use the terms of the caller's operator.
+  // Requirements come first, because their messages use the terms of the operator of the caller.
   for (const ProgramNode& node : graph.nodes)
     if (node.requirement)
-      for (const size_t i : node.requirement->unread_lists(node.inputs.size())) add(node, i, false);
+      for (const size_t i : node.requirement->find_inputs_checked_per_call(node.inputs.size())) add(node, i, false);
   for (const ProgramNode& node : graph.nodes) {
     if (!node.row->indices) continue;
     const size_t input = node.row->indices(node.attributes, {}).input;
@@ -83,7 +83,7 @@ CheckedInputs bind_check_inputs(const InputCheck& check, const ShapeInference& k
   CheckedInputs inputs;
   for (const ValueId input : check.node.inputs) {
     const TensorDesc* desc = known.desc(input);
-    const HostTensor* elements = known.host(input);
+    const HostTensor* elements = known.host_elements(input);
     inputs.descs.push_back(desc ? std::optional(*desc) : std::nullopt);
     inputs.elements.push_back(elements ? std::optional(*elements) : std::nullopt);
   }
@@ -103,9 +103,9 @@ void check_input(const ProgramGraph& graph, const InputCheck& check, const Check
   for (const size_t i : check.inputs) {
     const TensorDesc desc(graph.value(graph.inputs[i]).dtype, shapes[i]);
     known.set(graph.inputs[i], desc);
-    known.set_host(graph.inputs[i], {desc, {}, values[i]});
+    known.set_host_elements(graph.inputs[i], {desc, {}, values[i]});
   }
-  // Moving elements costs as much as reading the list; other nodes are evaluated only for short lists.
+  // Moving elements costs no more than reading the list; other nodes are evaluated only for short lists.
   const bool moves = !check.node.requirement && !check.node.row->rejects_indices;
   const int64_t max_elements = moves ? kMaxElements : kMaxHostElements;
   for (const GraphNode& node : check.chain) {
@@ -114,9 +114,9 @@ void check_input(const ProgramGraph& graph, const InputCheck& check, const Check
       known.set(input, graph.value(input).constant->desc);
       known.set_constant(input, *graph.value(input).constant);
     }
-    if (!known.run(node) || !known.evaluate(node, max_elements)) return;
+    if (!known.infer_node(node) || !known.evaluate_node(node, max_elements)) return;
   }
-  const HostTensor* list_elements = known.host(list);
+  const HostTensor* list_elements = known.host_elements(list);
   if (!list_elements) return;
   if (!check.node.requirement) return check_index_values(graph, check, bound, list_elements->data);
   std::vector<const TensorDesc*> descs;

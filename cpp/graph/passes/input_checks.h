@@ -1,4 +1,4 @@
-// Host-side checks at each call, for lists that binding does not need (such as Slice starts given as an input), and for indices that are
+// Checks on the host at each call: of lists that binding does not need (such as Slice starts given as an input), and of indices that are
 // inputs of a call, if their operator rejects out-of-range indices.
 #pragma once
 
@@ -15,20 +15,20 @@ namespace pumice {
 
 class ShapeInference;
 
-// Returns the checks of a graph before fusion.
+// Returns the input checks of a graph before fusion.
 std::vector<InputCheck> find_input_checks(const ProgramGraph& graph);
 
-// Descriptions and elements of the inputs of a check's node, for one binding.
+// Descriptions and elements of the inputs of the checked node, for one binding.
 struct CheckedInputs {
   std::vector<std::optional<TensorDesc>> descs;
   std::vector<std::optional<HostTensor>> elements;
-  IndexBounds bounds;  // bounds of the indices
+  IndexBounds bounds;  // valid range of the indices
 };
 
 CheckedInputs bind_check_inputs(const InputCheck& check, const ShapeInference& known);
 
-// `shapes` and `values` belong to the graph's inputs. Skips lists computed from null values. Throws GraphError if a list is invalid,
-// IndexRangeError for an index out of range.
+// Runs one check. `shapes` and `values`: shapes and elements of the graph inputs. Skips lists computed from null values. Throws GraphError
+// if a list is invalid, IndexRangeError for an index out of range.
 void check_input(const ProgramGraph& graph, const InputCheck& check, const CheckedInputs& bound, std::span<const Shape> shapes,
                  std::span<const std::byte* const> values);
 

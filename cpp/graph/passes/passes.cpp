@@ -20,9 +20,9 @@ namespace pumice {
 
 namespace {
 
-// Returns, by value, whether its shape is the same for all inputs. Shapes that depend on unknown sizes may be known only by coincidence of
-// trials.
-std::vector<bool> certain_shapes(const ProgramGraph& graph) {
+// Returns, for each value, whether its shape is the same for all inputs. A shape that depends on unknown sizes may only seem to be known,
+// if all trials happen to agree.
+std::vector<bool> find_static_shapes(const ProgramGraph& graph) {
   std::vector<bool> certain(graph.values.size(), false);
   for (size_t i = 0; i < graph.values.size(); ++i) certain[i] = graph.values[i].constant.has_value();
   for (size_t i = 0; i < graph.inputs.size(); ++i)
@@ -36,7 +36,8 @@ std::vector<bool> certain_shapes(const ProgramGraph& graph) {
   return certain;
 }
 
-// Returns the constant inputs; if the node reads no elements, only their descriptions.
+// Returns the constant inputs of a node, or their descriptions alone if it does not read elements. Returns an empty vector if an input is
+// not constant.
 std::vector<const HostTensor*> collect_constant_inputs(const ProgramGraph& graph, const ProgramNode& node, const std::vector<bool>& certain,
                                                        std::vector<HostTensor>& shape_only) {
   std::vector<const HostTensor*> inputs(node.inputs.size());
@@ -56,10 +57,10 @@ std::vector<const HostTensor*> collect_constant_inputs(const ProgramGraph& graph
   return inputs;
 }
 
-// Small constants are always folded; large ones only if that does not increase their size.
+// Small constants are always folded, large ones only if folding does not increase their size.
 bool is_worth_folding(const ProgramGraph& graph, const ProgramNode& node) {
   int64_t read = 0, produced = 0;
-  const std::set<ValueId> inputs(node.inputs.begin(), node.inputs.end());  // repeated inputs count once
+  const std::set<ValueId> inputs(node.inputs.begin(), node.inputs.end());  // counts repeated inputs once
   for (const ValueId input : inputs)
     if (input != kAbsent && graph.value(input).constant) read += graph.value(input).constant->desc.elements();
   for (const ValueId output : node.outputs) {
@@ -70,7 +71,7 @@ bool is_worth_folding(const ProgramGraph& graph, const ProgramNode& node) {
   return produced <= kMaxHostElements || produced <= read;
 }
 
-bool fold(ProgramGraph& graph, const ProgramNode& node, const std::vector<bool>& certain) {
+bool fold_node(ProgramGraph& graph, const ProgramNode& node, const std::vector<bool>& certain) {
   std::vector<HostTensor> shape_only;
   if (!is_worth_folding(graph, node)) return false;
   const auto inputs = collect_constant_inputs(graph, node, certain, shape_only);
@@ -91,7 +92,7 @@ bool fold(ProgramGraph& graph, const ProgramNode& node, const std::vector<bool>&
   return true;
 }
 
-// Creates a node with one input. verb: first word of its name.
+// Creates a conversion node. `verb`: first word of its name.
 ProgramNode make_conversion(ProgramGraph& graph, std::string_view op, const std::string& verb, const Attributes& attributes, ValueId from,
                             ValueId to) {
   GraphNode node;
@@ -107,12 +108,12 @@ ProgramNode make_conversion(ProgramGraph& graph, std::string_view op, const std:
 
 ProgramNode make_cast(ProgramGraph& graph, ValueId from, ValueId to) {
   Attributes attributes;
-  attributes.set("to", onnx_number(graph.value(to).dtype));
+  attributes.set("to", to_onnx_dtype(graph.value(to).dtype));
   return make_conversion(graph, "Cast", "cast", attributes, from, to);
 }
 
-// Converts to 16 bits like make_cast(), but clamps finite values: scores fully masked with -3.4e38 would otherwise become -inf and Softmax
-// would return NaN.
+// Casts to 16 bits like make_cast(), but clamps finite values. Scores masked with -3.4e38 would otherwise become -inf, and Softmax of a
+// fully masked row NaN.
 ProgramNode make_saturating_cast(ProgramGraph& graph, ValueId from, ValueId to) {
   ProgramNode node = make_conversion(graph, "Clip", "saturate", {}, from, to);
   const std::string limit = graph.value(to).dtype == DType::bfloat16 ? "3.3895313892515355e38" : "65504.0";
@@ -123,16 +124,16 @@ ProgramNode make_saturating_cast(ProgramGraph& graph, ValueId from, ValueId to) 
 }  // namespace
 
 void fold_constants(ProgramGraph& graph) {
-  const std::vector<bool> certain = certain_shapes(graph);
+  const std::vector<bool> certain = find_static_shapes(graph);
   std::erase_if(graph.nodes, [&](const ProgramNode& node) {
-    if (!fold(graph, node, certain)) return false;
+    if (!fold_node(graph, node, certain)) return false;
     graph.report[node.report].note = "folded";
     return true;
   });
 }
 
 void remove_dead_nodes(ProgramGraph& graph) {
-  std::vector<uint32_t> uses = graph.uses();
+  std::vector<uint32_t> uses = graph.count_uses();
   const auto is_read = [&](ValueId value) { return value != kAbsent && uses[static_cast<size_t>(value)] > 0; };
   std::vector<ProgramNode> kept;
   for (size_t i = graph.nodes.size(); i-- > 0;) {
@@ -146,7 +147,7 @@ void remove_dead_nodes(ProgramGraph& graph) {
     const auto& roles = node.row->schema.outputs;
     for (size_t k = 0; k < node.outputs.size(); ++k)
       if (!is_read(node.outputs[k]) && (k >= roles.size() || roles[k].optional || roles[k].variadic)) node.outputs[k] = kAbsent;
-    const bool counted = !roles.empty() && roles.back().variadic;  // one output per part
+    const bool counted = !roles.empty() && roles.back().variadic;  // variadic outputs: one per part, none may be dropped
     while (!counted && node.outputs.size() > 1 && node.outputs.back() == kAbsent) node.outputs.pop_back();
     kept.push_back(std::move(node));
   }
@@ -162,12 +163,12 @@ bool is_fp32_value(const ProgramGraph& graph, ValueId id) {
   return value.constant ? value.fp32 : value.dtype == DType::float32 && !value.owned;
 }
 
-// Returns the float dtype that a node produces: the program's, except float32 for nodes that the caller requested, for operators known to
-// overflow float16, for nodes that mix float widths and read such results, and for moves of such results alone. `requested_fp32`: float32
-// values of caller-requested nodes, which do not make readers that mix widths float32.
-DType result_float_dtype(const ProgramGraph& graph, const ProgramNode& node, const std::set<ValueId>& requested_fp32) {
-  const DType inner_dtype = graph.float_dtype;
-  if (inner_dtype == DType::float32 || node.fp32) return DType::float32;
+// Returns the float dtype that a node produces: that of the program, except float32 for nodes that the caller requested, operators known to
+// overflow float16, mixed-precision nodes that read such results, and nodes that only move them. `requested_fp32`: float32 values of nodes
+// requested by the caller, which do not make mixed-precision readers float32.
+DType choose_float_dtype(const ProgramGraph& graph, const ProgramNode& node, const std::set<ValueId>& requested_fp32) {
+  const DType internal_dtype = graph.float_dtype;
+  if (internal_dtype == DType::float32 || node.fp32) return DType::float32;
   const auto is_fp32 = [&](ValueId input) { return is_fp32_value(graph, input); };
   bool any = false, spreads = false;
   for (size_t i = 0; i < node.inputs.size(); ++i) {
@@ -175,25 +176,25 @@ DType result_float_dtype(const ProgramGraph& graph, const ProgramNode& node, con
     any = true;
     spreads = spreads || !requested_fp32.contains(node.inputs[i]);
   }
-  if (node.row->mixed_precision) return spreads ? DType::float32 : result_float_dtype(*node.row, inner_dtype);
-  // Constants and owned values have the internal dtype.
+  if (node.row->mixed_precision) return spreads ? DType::float32 : result_float_dtype(*node.row, internal_dtype);
+  // Constants and owned inputs have the internal dtype.
   bool all = any;
   for (size_t k = 0; k < node.read().size(); ++k) {
     const ValueId input = node.inputs[k];
     const bool read = input != kAbsent && !is_host_input(node, k) && is_operator_float(graph.value(input).dtype);
     all = all && (!read || is_fp32(input));
   }
-  return all && moves_elements_unchanged(*node.row) ? DType::float32 : inner_dtype;
+  return all && moves_elements_unchanged(*node.row) ? DType::float32 : internal_dtype;
 }
 
-// Moved elements keep their dtype.
+// Whether the caller requested float32 for the node, or the node moves elements of such a node.
 bool keeps_requested_fp32(const ProgramGraph& graph, const ProgramNode& node, const std::set<ValueId>& requested_fp32) {
   if (graph.report[node.report].fp32_requested) return true;
   return moves_elements_unchanged(*node.row) &&
          std::ranges::any_of(node.read(), [&](ValueId input) { return requested_fp32.contains(input); });
 }
 
-// Converts each input that does not satisfy `fits`, each value once, with nodes that `convert` adds.
+// Converts each input for which `fits` is false, with a node that `convert` adds. Each value is converted once.
 template <typename Fits, typename Convert>
 void cast_inputs(const ProgramGraph& graph, ProgramNode& node, const Fits& fits, std::map<ValueId, ValueId>& converted,
                  const Convert& convert) {
@@ -206,24 +207,24 @@ void cast_inputs(const ProgramGraph& graph, ProgramNode& node, const Fits& fits,
   }
 }
 
-// Removes casts of inputs whose results no node reads, because the nodes read the inputs directly.
+// Removes casts of graph inputs without readers, because all nodes read the inputs directly.
 void remove_unread_casts(ProgramGraph& graph, std::vector<ProgramNode>& casts) {
-  const std::vector<uint32_t> uses = graph.uses();
+  const std::vector<uint32_t> uses = graph.count_uses();
   std::erase_if(casts, [&](const ProgramNode& cast) {
-    const bool unread = uses[index(cast.outputs[0])] == 0;
+    const bool unread = uses[to_index(cast.outputs[0])] == 0;
     if (unread) graph.report[cast.report].note = "not needed";
     return unread;
   });
 }
 
-// Gives all internal floats one dtype, with casts where nodes, inputs or outputs keep another.
+// Changes all internal floats to one dtype, and adds casts where nodes, inputs or outputs keep another dtype.
 class PrecisionPass {
  public:
-  // scores: values that saturate when rounded to 16 bits.
+  // `scores`: values that saturate when rounded to 16 bits.
   PrecisionPass(ProgramGraph& graph, std::set<ValueId> scores)
       : graph_(graph),
         mixed_(graph),
-        inner_dtype_(graph.float_dtype),
+        internal_dtype_(graph.float_dtype),
         is_graph_input_(graph.values.size(), false),
         exceeds_fp16_(std::move(scores)) {
     for (const auto& [name, value] : graph.outputs) declared_outputs_.push_back(graph.value(value).dtype);
@@ -236,7 +237,7 @@ class PrecisionPass {
       if (node.row->reads_bits)
         keep_bit_patterns(node);
       else
-        convert(node);
+        convert_node(node);
     }
     graph_.nodes = std::move(nodes_);
     remove_unread_casts(graph_, input_casts_);
@@ -246,9 +247,9 @@ class PrecisionPass {
   }
 
  private:
-  bool needs_conversion(DType dtype) const { return is_operator_float(dtype) && dtype != inner_dtype_; }
+  bool needs_conversion(DType dtype) const { return is_operator_float(dtype) && dtype != internal_dtype_; }
 
-  ValueId copy_as(ValueId value, DType dtype) {
+  ValueId add_copy_as(ValueId value, DType dtype) {
     GraphValue copy = graph_.value(value);
     copy.name += " as " + std::string(name(dtype));
     copy.dtype = dtype;
@@ -265,45 +266,46 @@ class PrecisionPass {
   void cast_graph_inputs() {
     for (const ValueId input : graph_.inputs) {
       is_graph_input_[static_cast<size_t>(input)] = true;
-      if (graph_.value(input).owned || !needs_conversion(graph_.value(input).dtype)) continue;  // initialisation converts owned inputs
-      const ValueId inner = copy_as(input, inner_dtype_);
+      if (graph_.value(input).owned || !needs_conversion(graph_.value(input).dtype))
+        continue;  // owned inputs are converted at initialisation
+      const ValueId inner = add_copy_as(input, internal_dtype_);
       input_casts_.push_back(make_narrowing_cast(input, inner));
       replaced_[input] = inner;
     }
   }
 
-  // A node that reads or writes bit patterns keeps its declared dtypes, with casts around it.
+  // A node that reads or writes bit patterns keeps its declared dtypes and gets casts around it.
   void keep_bit_patterns(ProgramNode& node) {
     ValueId &input = node.inputs[0], &output = node.outputs[0];
     if (const DType declared = declared_[static_cast<size_t>(input)]; graph_.value(input).dtype != declared) {
-      const ValueId copy = copy_as(input, declared);
+      const ValueId copy = add_copy_as(input, declared);
       nodes_.push_back(make_cast(graph_, input, copy));
       input = copy;
     }
     graph_.report[node.report].dtype = graph_.value(output).dtype;
     if (!needs_conversion(graph_.value(output).dtype)) return nodes_.push_back(std::move(node));
     const ValueId result = output;
-    output = copy_as(result, declared_[static_cast<size_t>(result)]);
-    graph_.value(result).dtype = inner_dtype_;
+    output = add_copy_as(result, declared_[static_cast<size_t>(result)]);
+    graph_.value(result).dtype = internal_dtype_;
     const ValueId bits = output;
     nodes_.push_back(std::move(node));
     nodes_.push_back(make_cast(graph_, bits, result));
   }
 
-  void convert(ProgramNode& node) {
-    const bool fp32_requested = graph_.report[node.report].fp32_requested;  // it then reads graph inputs directly
+  void convert_node(ProgramNode& node) {
+    const bool fp32_requested = graph_.report[node.report].fp32_requested;  // such a node reads graph inputs without a cast
     for (size_t k = 0; k < node.inputs.size(); ++k) {
       ValueId& input = node.inputs[k];
       const auto found = replaced_.find(input);
-      // The host reads scales and limits unrounded: rounding to 16 bits could change output sizes.
+      // The host reads scales and limits unrounded. Rounding them to 16 bits could change output sizes.
       if (found == replaced_.end() || fp32_requested || is_host_input(node, k) ||
           (is_fp32_value(graph_, input) && mixed_.accepts_fp32(node, k)))
         continue;
       input = found->second;
     }
-    const DType result_dtype = result_float_dtype(graph_, node, requested_fp32_);
-    const bool keeps = result_dtype != inner_dtype_ && keeps_requested_fp32(graph_, node, requested_fp32_);
-    note_exceeds_fp16(node, result_dtype);
+    const DType result_dtype = choose_float_dtype(graph_, node, requested_fp32_);
+    const bool keeps = result_dtype != internal_dtype_ && keeps_requested_fp32(graph_, node, requested_fp32_);
+    record_fp16_overflow(node, result_dtype);
     cast_node_inputs(node, result_dtype);
     for (const ValueId output : node.outputs)
       if (output != kAbsent && is_operator_float(graph_.value(output).dtype)) {
@@ -313,51 +315,52 @@ class PrecisionPass {
     const auto first_output = std::ranges::find_if(node.outputs, [](ValueId output) { return output != kAbsent; });
     graph_.report[node.report].dtype = graph_.value(*first_output).dtype;
     for (size_t j = 0; j < node.outputs.size(); ++j)
-      if (result_dtype == inner_dtype_ && mixed_.stores_fp32(node, j)) graph_.value(node.outputs[j]).dtype = DType::float32;
+      if (result_dtype == internal_dtype_ && mixed_.stores_fp32(node, j)) graph_.value(node.outputs[j]).dtype = DType::float32;
     nodes_.push_back(std::move(node));
   }
 
-  // Casts a node's inputs to float32 if it is wide, or to the internal dtype if it needs a single dtype.
+  // Casts the inputs of a float32 node to float32, and those of a node that needs a single dtype to the internal dtype.
   void cast_node_inputs(ProgramNode& node, DType result_dtype) {
     const auto is_fp32_input = [&](ValueId value, size_t) { return is_fp32_value(graph_, value); };
     const auto is_convertible_input = [&](ValueId value, size_t k) {
       return !is_fp32_value(graph_, value) || mixed_.accepts_fp32(node, k);
     };
     const auto narrow = [&](ValueId value) {
-      const ValueId copy = copy_as(value, inner_dtype_);
+      const ValueId copy = add_copy_as(value, internal_dtype_);
       nodes_.push_back(make_narrowing_cast(value, copy));
       return copy;
     };
     const auto widen = [&](ValueId value) {
-      const ValueId copy = copy_as(value, DType::float32);
+      const ValueId copy = add_copy_as(value, DType::float32);
       nodes_.push_back(make_cast(graph_, value, copy));
       return copy;
     };
     if (node.fp32)
       cast_inputs(graph_, node, is_fp32_input, widened_, widen);
-    else if (result_dtype == inner_dtype_ && !node.row->mixed_precision)
+    else if (result_dtype == internal_dtype_ && !node.row->mixed_precision)
       cast_inputs(graph_, node, is_convertible_input, narrowed_, narrow);
   }
 
-  // Whether the node is float32 because of a number beyond float16, not just at the caller's request.
+  // Whether the node is float32 because of a number that float16 cannot represent, not only at the request of the caller.
   bool has_number_beyond_fp16(const ProgramNode& node) const {
     const ReportRow& row = graph_.report[node.report];
     if (!row.fp32_requested) return node.fp32 || !row.fp32.empty();
     return std::ranges::any_of(node.read(), [&](ValueId input) {
-      return input != kAbsent && graph_.value(input).constant && find_beyond_float16(*graph_.value(input).constant);
+      return input != kAbsent && graph_.value(input).constant && find_unrepresentable_fp16(*graph_.value(input).constant);
     });
   }
 
-  // Records results that may be finite but beyond float16: results of such nodes, and of float32 maps and views that read them.
-  void note_exceeds_fp16(const ProgramNode& node, DType result_dtype) {
+  // Records results that may be finite but overflow float16: results of such nodes, and of float32 elementwise nodes and views that read
+  // them.
+  void record_fp16_overflow(const ProgramNode& node, DType result_dtype) {
     const auto exceeds_fp16 = [&](ValueId input) { return input != kAbsent && exceeds_fp16_.contains(input); };
-    if (inner_dtype_ != DType::float16 || result_dtype != DType::float32) return;
+    if (internal_dtype_ != DType::float16 || result_dtype != DType::float32) return;
     if (!has_number_beyond_fp16(node) && std::ranges::none_of(node.read(), exceeds_fp16)) return;
     for (const ValueId output : node.outputs)
       if (output != kAbsent) exceeds_fp16_.insert(output);
   }
 
-  bool is_inner_value(ValueId value) const {
+  bool is_internal_value(ValueId value) const {
     const auto at = static_cast<size_t>(value);
     return at >= is_graph_input_.size() || (!is_graph_input_[at] && !graph_.value(value).constant);
   }
@@ -366,10 +369,11 @@ class PrecisionPass {
     std::map<ValueId, ValueId> outer;
     for (size_t j = 0; j < graph_.outputs.size(); ++j) {
       ValueId& value = graph_.outputs[j].second;
-      if (!is_inner_value(value) || !is_operator_float(declared_outputs_[j]) || graph_.value(value).dtype == declared_outputs_[j]) continue;
+      if (!is_internal_value(value) || !is_operator_float(declared_outputs_[j]) || graph_.value(value).dtype == declared_outputs_[j])
+        continue;
       const auto [found, added] = outer.try_emplace(value, kAbsent);
       if (added) {
-        found->second = copy_as(value, declared_outputs_[j]);
+        found->second = add_copy_as(value, declared_outputs_[j]);
         output_casts_.push_back(make_narrowing_cast(value, found->second));
       }
       value = found->second;
@@ -377,16 +381,16 @@ class PrecisionPass {
   }
 
   ProgramGraph& graph_;
-  const MixedPrecision mixed_;
-  const DType inner_dtype_;
+  const MixedPrecisionAnalysis mixed_;
+  const DType internal_dtype_;
   std::vector<bool> is_graph_input_;                             // for each value: whether it is an input of the graph
   std::vector<DType> declared_outputs_;                          // declared dtype of each output of the graph
   std::vector<DType> declared_;                                  // declared dtype of each value of the graph
-  std::map<ValueId, ValueId> replaced_;                          // inputs of the graph -> the values used inside
-  std::map<ValueId, ValueId> narrowed_, widened_;                // copies in the other dtype
-  std::set<ValueId> requested_fp32_;                             // see result_float_dtype
-  std::set<ValueId> exceeds_fp16_;                               // see note_exceeds_fp16
-  std::vector<ProgramNode> input_casts_, nodes_, output_casts_;  // casts of inputs; the nodes; casts of outputs
+  std::map<ValueId, ValueId> replaced_;                          // graph inputs -> their casts to the internal dtype
+  std::map<ValueId, ValueId> narrowed_, widened_;                // values -> their casts to the internal dtype, and to float32
+  std::set<ValueId> requested_fp32_;                             // see choose_float_dtype()
+  std::set<ValueId> exceeds_fp16_;                               // see record_fp16_overflow()
+  std::vector<ProgramNode> input_casts_, nodes_, output_casts_;  // casts of graph inputs, the nodes, casts of graph outputs
 };
 
 }  // namespace
@@ -399,10 +403,10 @@ void set_precision(ProgramGraph& graph) {
   PrecisionPass(graph, std::move(scores)).run();
 }
 
-// Removes casts at inputs and outputs whose dtypes already match. A KV cache passed in and out can then share memory, whatever the file's
-// float dtype.
+// Removes casts at inputs and outputs whose dtypes already match. A KV cache that is input and output can then share memory, whatever the
+// float dtype of the model file.
 void remove_redundant_casts(ProgramGraph& graph) {
-  std::map<ValueId, ValueId> same;  // keyed by the output of the cast
+  std::map<ValueId, ValueId> same;  // output of a removed cast -> its input
   std::set<ValueId> outputs;
   for (const auto& [name, value] : graph.outputs) outputs.insert(value);
   const std::set<ValueId> inputs(graph.inputs.begin(), graph.inputs.end());
@@ -424,7 +428,7 @@ void remove_redundant_casts(ProgramGraph& graph) {
   for (auto& [name, value] : graph.outputs) replace(value);
 }
 
-// Marks nodes whose outputs are used only for their shapes.
+// Marks nodes of whose outputs only the shapes are used.
 static void find_shape_only_nodes(ProgramGraph& graph) {
   std::vector<bool> read(graph.values.size(), false);
   for (const auto& [name, output] : graph.outputs) read[static_cast<size_t>(output)] = true;
@@ -457,7 +461,7 @@ void find_host_nodes(ProgramGraph& graph) {
     graph.shape_value_inputs.push_back(host_required[static_cast<size_t>(input)]);
     known[static_cast<size_t>(input)] = host_required[static_cast<size_t>(input)];
   }
-  // Forwards: nodes that depend only on host values also run on the host.
+  // Walks forwards: nodes that depend only on host values also run on the host.
   for (ProgramNode& node : graph.nodes) {
     const auto read = node.read();
     const bool follows =

@@ -1,22 +1,22 @@
-// Passes between Graph and Program: they preserve semantics and are independent of data shapes.
+// Graph passes between Graph and Program. They preserve semantics and do not depend on the shapes of the data.
 #pragma once
 
 #include "graph/passes/program_graph.h"
 
 namespace pumice {
 
-// Folds nodes with constant inputs that the host can compute.
+// Replaces nodes with constant inputs by constants, if the host can compute them.
 void fold_constants(ProgramGraph& graph);
-// Removes nodes that no output needs, and optional outputs without readers.
+// Removes nodes that no output depends on, and optional outputs without readers.
 void remove_dead_nodes(ProgramGraph& graph);
-// Changes internal floats to graph.float_dtype; inputs and outputs keep their dtypes, with Casts where they differ.
+// Changes internal floats to graph.float_dtype. Inputs and outputs keep their dtypes and get casts if necessary.
 void set_precision(ProgramGraph& graph);
-// Removes casts at inputs and outputs that have the internal dtype already.
+// Removes casts at inputs and outputs that already have the internal dtype.
 void remove_redundant_casts(ProgramGraph& graph);
-// Marks nodes to be evaluated on the host at binding, and inputs whose elements shapes depend on.
+// Marks nodes that the host evaluates at binding, and inputs whose elements shapes depend on.
 void find_host_nodes(ProgramGraph& graph);
 
-// Runs all passes in order; fuses as `options` allow.
+// Runs all passes in order, with the fusions that `options` allows.
 ProgramGraph run_passes(const Graph& graph, const Subgraph& subgraph, const ProgramOptions& options);
 
 }  // namespace pumice

@@ -9,12 +9,12 @@
 namespace pumice {
 namespace {
 
-constexpr double kRelativeTolerance = 1e-3;  // relative tolerance: the constant may have been rounded to 16 bits
+constexpr double kRelativeTolerance = 1e-3;  // relative tolerance of constants, which may have been rounded to 16 bits
 
-// Skips float casts: returns the value that `id` is converted from, or `id`.
+// Skips float casts: returns the value that `id` was cast from, or `id`.
 ValueId skip_casts(const ProgramGraph& graph, const UseDefChains& use_def, ValueId id) {
   for (;;) {
-    const ProgramNode* node = use_def.producer(id);
+    const ProgramNode* node = use_def.find_producer(id);
     if (!node || (!node->row->casts && node->row->forwards != ForwardedInput::tensor)) return id;
     if (!is_operator_float(graph.value(node->inputs[0]).dtype) || !is_operator_float(graph.value(id).dtype)) return id;
     id = node->inputs[0];
@@ -22,7 +22,7 @@ ValueId skip_casts(const ProgramGraph& graph, const UseDefChains& use_def, Value
 }
 
 // Whether the node is ReduceMean over the last axis with keepdims.
-bool is_mean(const ProgramGraph& graph, const ProgramNode& node) {
+bool is_last_axis_mean(const ProgramGraph& graph, const ProgramNode& node) {
   if (node.row->name != "ReduceMean" || node.attributes.integer("keepdims", 1) != 1 || node.inputs.size() != 2) return false;
   const auto& shape = graph.value(node.inputs[0]).shape;
   const auto& axes = node.inputs[1] == kAbsent ? std::optional<HostTensor>() : graph.value(node.inputs[1]).constant;
@@ -72,10 +72,10 @@ bool Pattern::match(const ProgramGraph& graph, const UseDefChains& use_def, Valu
   if (id == kAbsent) return false;
   const ValueId inner = skip_casts(graph, use_def, id);
   if (!op.empty()) {
-    const ProgramNode* node = use_def.producer(inner);
+    const ProgramNode* node = use_def.find_producer(inner);
     return node && match_node(graph, use_def, *node, match_result);
   }
-  const auto scalar_value = use_def.number(inner);
+  const auto scalar_value = use_def.get_float_scalar(inner);
   if (scalar_value && (name.empty() || name[0] == '#'))
     match_result.number_rank = std::max(match_result.number_rank, graph.value(inner).constant->desc.shape.size());
   if (name.empty()) return scalar_value && std::abs(*scalar_value - number) <= kRelativeTolerance * std::abs(number);
@@ -86,7 +86,7 @@ bool Pattern::match(const ProgramGraph& graph, const UseDefChains& use_def, Valu
 bool Pattern::match_node(const ProgramGraph& graph, const UseDefChains& use_def, const ProgramNode& node,
                          PatternMatch& match_result) const {
   const bool mean = op == "Mean";
-  if (mean ? !is_mean(graph, node) : node.row->name != op) return false;
+  if (mean ? !is_last_axis_mean(graph, node) : node.row->name != op) return false;
   if (!mean && node.inputs.size() != operands.size()) return false;
   const PatternMatch before = match_result;
   match_result.rows.push_back(node.report);

@@ -1,4 +1,4 @@
-// Node patterns written as text: "Mul(x, Sigmoid(Mul(x, #alpha)))".
+// Subgraph patterns written as text, e.g. "Mul(x, Sigmoid(Mul(x, #alpha)))".
 #pragma once
 
 #include <map>
@@ -11,9 +11,9 @@
 
 namespace pumice {
 
-// Op(..) matches a node of that operator; operands of Add and Mul match in any order. Mean(x) is ReduceMean over the last axis with
-// keepdims. A number matches a scalar constant close to it. A name matches any value, the same at each occurrence; #name matches a scalar
-// constant. Float casts are ignored.
+// Op(..) matches a node with that operator; operands of Add and Mul match in any order. Mean(x) is ReduceMean over the last axis with
+// keepdims. A number matches a scalar constant close to it. A name matches any value, the same at each occurrence. #name matches a scalar
+// constant. Float casts are skipped.
 class Pattern {
  public:
   static Pattern parse(std::string_view text);
@@ -21,10 +21,10 @@ class Pattern {
   struct PatternMatch {
     std::map<std::string, ValueId> values;
     std::map<std::string, double> numbers;
-    size_t number_rank = 0;      // largest rank of the matched scalar constants
+    size_t number_rank = 0;      // highest rank of the matched scalar constants
     std::vector<uint32_t> rows;  // report rows of the matched nodes
   };
-  // Matches at `root`; the pattern must be an Op.
+  // Matches the pattern at `root`; the pattern must be an Op.
   std::optional<PatternMatch> match(const ProgramGraph& graph, const UseDefChains& use_def, const ProgramNode& root) const;
 
  private:
@@ -32,7 +32,7 @@ class Pattern {
   bool match_node(const ProgramGraph& graph, const UseDefChains& use_def, const ProgramNode& node, PatternMatch& match_result) const;
   static Pattern parse_prefix(std::string_view& text);
 
-  std::string op, name;  // at most one of them is set
+  std::string op, name;  // at most one of op and name is set
   double number = 0;
   std::vector<Pattern> operands;
 };

@@ -7,14 +7,14 @@
 namespace pumice {
 
 bool moves_elements_unchanged(const OperatorRow& row) {
-  return row.skeleton == Skeleton::view || row.skeleton == Skeleton::index_map || row.skeleton == Skeleton::copy;
+  return row.skeleton == KernelKind::view || row.skeleton == KernelKind::index_map || row.skeleton == KernelKind::copy;
 }
 
 bool is_host_input(const ProgramNode& node, size_t input) {
   return has_bit(node.row->host_inputs, input);
 }
 
-Subgraph as_subgraph(const Graph& graph) {
+Subgraph make_whole_subgraph(const Graph& graph) {
   Subgraph subgraph{graph.name(), {}, graph.inputs(), {}, {}, {}};
   for (size_t i = 0; i < graph.nodes().size(); ++i) subgraph.nodes.push_back(i);
   return subgraph;
@@ -25,13 +25,13 @@ ProgramGraph::ProgramGraph(const Graph& graph, const Subgraph& subgraph, const P
       host_outputs(subgraph.host_outputs),
       boundary_inputs(subgraph.boundary_inputs),
       boundary_outputs(subgraph.boundary_outputs) {
-  float_dtype = dtype_of_precision(options.precision);
+  float_dtype = get_precision_dtype(options.precision);
   deterministic = options.deterministic;
   measured = options.measured;
   nodes.reserve(subgraph.nodes.size());
   report.reserve(subgraph.nodes.size());
-  values.reserve(std::min(graph.values().size(), 3 * subgraph.nodes.size()));  // a part may be a small piece of a large graph
-  std::vector<ValueId> new_ids(graph.values().size(), kAbsent);                // for each value of the graph, its id here
+  values.reserve(std::min(graph.values().size(), 3 * subgraph.nodes.size()));  // a subgraph may be a small part of a large graph
+  std::vector<ValueId> new_ids(graph.values().size(), kAbsent);                // maps values of the graph to values of this program graph
   const auto map_id = [&](ValueId id) {
     if (id == kAbsent) return kAbsent;
     ValueId& known = new_ids[static_cast<size_t>(id)];
@@ -48,7 +48,7 @@ ProgramGraph::ProgramGraph(const Graph& graph, const Subgraph& subgraph, const P
     for (auto* ids : {&node.inputs, &node.outputs}) std::ranges::transform(*ids, ids->begin(), map_id);
     const auto is_requested = [&](const std::string& report_name) { return options.float32_nodes.contains(subgraph.prefix + report_name); };
     const bool fp32_requested = is_requested(node.name) || (node.origin && is_requested(node.origin->node));
-    const bool is_user = node.row && node.row->skeleton == Skeleton::user;  // user-defined operator
+    const bool is_user = node.row && node.row->skeleton == KernelKind::user;  // an operator defined by the caller
     report.push_back(
         {.node = node.name, .op = is_user ? node.attributes.text("operator") : std::string(node.op()), .fp32_requested = fp32_requested});
   }
@@ -67,7 +67,7 @@ void ProgramGraph::erase_nodes(const std::vector<bool>& removed) {
   std::erase_if(nodes, [&](const ProgramNode&) { return removed[next++]; });
 }
 
-std::vector<uint32_t> ProgramGraph::uses() const {
+std::vector<uint32_t> ProgramGraph::count_uses() const {
   std::vector<uint32_t> counts(values.size(), 0);
   for (const ProgramNode& node : nodes)
     for (const ValueId input : node.inputs)

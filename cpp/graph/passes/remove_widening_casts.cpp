@@ -15,13 +15,13 @@
 namespace pumice {
 namespace {
 
-bool is_exact(float number, DType dtype) {
+bool is_representable(float number, DType dtype) {
   const auto bits = std::bit_cast<uint32_t>(number);
   if (dtype == DType::bfloat16) return (bits & 0xffffu) == 0;
   return std::bit_cast<uint32_t>(float_from_half(half_from_float(number))) == bits;
 }
 
-// Calls `visit` on a constant's elements in chunks until it returns false; returns true if it never did.
+// Calls `visit` on the elements of a constant in chunks until it returns false. Returns whether all calls returned true.
 bool for_each_chunk(const HostTensor& constant, const std::function<bool(std::span<const float>)>& visit) {
   constexpr int64_t kChunkElements = int64_t{1} << 14;
   const int64_t count = constant.desc.elements();
@@ -34,10 +34,10 @@ bool for_each_chunk(const HostTensor& constant, const std::function<bool(std::sp
   return true;
 }
 
-// Whether all elements of the constant are exact in `dtype`.
-bool is_exact_in(const HostTensor& constant, DType dtype) {
+// Whether `dtype` represents all elements of the constant exactly.
+bool are_elements_representable(const HostTensor& constant, DType dtype) {
   return for_each_chunk(constant, [&](std::span<const float> numbers) {
-    return std::ranges::all_of(numbers, [&](float number) { return is_exact(number, dtype); });
+    return std::ranges::all_of(numbers, [&](float number) { return is_representable(number, dtype); });
   });
 }
 
@@ -46,7 +46,7 @@ bool is_exact_in(const HostTensor& constant, DType dtype) {
 std::optional<int> find_split_exponent(const HostTensor& constant) {
   constexpr uint32_t kMagnitudeMask = 0x7fffffffu, kSpecialExponent = 255, kBias = 127;
   constexpr uint32_t kMaxExponentRange = 28, kMinExponent = 32,
-                     kMaxExponent = 240;  // maximum exponent range; limits of the largest exponent
+                     kMaxExponent = 240;  // maximum exponent range, and limits of the largest exponent
   constexpr int kScaledExponent = 14;     // exponent of the largest element after scaling
   uint32_t largest = 0, smallest = kMagnitudeMask;
   for_each_chunk(constant, [&](std::span<const float> numbers) {
@@ -69,33 +69,35 @@ class WideningCastRemoval {
 
   void run() {
     for (const ProgramNode& node : graph_.nodes)
-      if (widens(node)) from_[index(node.outputs[0])] = node.inputs[0];
+      if (is_widening_cast(node)) from_[to_index(node.outputs[0])] = node.inputs[0];
     for (ProgramNode& node : graph_.nodes) {
       if (node.on_host) continue;
       if (node.fp32 && node.row->gemm_inputs != 0) use_16_bit_factors(node);
       for (size_t k = 0; k < node.inputs.size(); ++k)
-        if (is_cast(node.inputs[k]) && accepts_16_bit(node, k)) node.inputs[k] = from_[index(node.inputs[k])];
+        if (is_widened_value(node.inputs[k]) && accepts_16_bit(node, k)) node.inputs[k] = from_[to_index(node.inputs[k])];
       if (node.fp32 && node.row->splits_into_fp16 && !node.low_precision_factors && graph_.float_dtype == DType::float16)
-        split_factors(node);
+        split_weights_into_fp16(node);
     }
-    const std::vector<uint32_t> uses = graph_.uses();
+    const std::vector<uint32_t> uses = graph_.count_uses();
     std::erase_if(graph_.nodes, [&](const ProgramNode& node) {
-      const bool left_out = node.row->casts && is_cast(node.outputs[0]) && uses[index(node.outputs[0])] == 0;
+      const bool left_out = node.row->casts && is_widened_value(node.outputs[0]) && uses[to_index(node.outputs[0])] == 0;
       if (left_out) graph_.report[node.report].note = "not needed";
       return left_out;
     });
   }
 
  private:
-  // Whether the node is a Cast from the program's 16-bit floats to float32.
-  bool widens(const ProgramNode& node) const {
+  // Whether the node is a Cast from the 16-bit float dtype of the program to float32.
+  bool is_widening_cast(const ProgramNode& node) const {
     if (!node.row->casts || node.on_host || node.inputs[0] == kAbsent) return false;
     const GraphValue& from = graph_.value(node.inputs[0]);
     return !from.constant && !from.owned && from.dtype == graph_.float_dtype && is_16bit_float(from.dtype) &&
            graph_.value(node.outputs[0]).dtype == DType::float32;
   }
 
-  bool is_cast(ValueId value) const { return value != kAbsent && index(value) < from_.size() && from_[index(value)] != kAbsent; }
+  bool is_widened_value(ValueId value) const {
+    return value != kAbsent && to_index(value) < from_.size() && from_[to_index(value)] != kAbsent;
+  }
 
   static bool accepts_16_bit(const ProgramNode& node, size_t input) {
     const bool is_residual = node.has_residual && input == kResidualInput;
@@ -104,18 +106,18 @@ class WideningCastRemoval {
   }
 
   void use_16_bit_factors(ProgramNode& node) {
-    if (node.attributes.real("alpha", 1) != 1) return;  // alpha scales the weights before they are stored
+    if (node.attributes.real("alpha", 1) != 1) return;  // alpha is multiplied into the weights before they are stored
     std::vector<ValueId> factors;
     for (size_t k = 0; has_bit(node.row->gemm_inputs, k); ++k) {
-      factors.push_back(is_cast(node.inputs[k]) ? from_[index(node.inputs[k])] : as_16_bit_constant(node.inputs[k]));
+      factors.push_back(is_widened_value(node.inputs[k]) ? from_[to_index(node.inputs[k])] : as_16_bit_constant(node.inputs[k]));
       if (factors.back() == kAbsent) return;
     }
     std::ranges::copy(factors, node.inputs.begin());
     node.low_precision_factors = true;
   }
 
-  // Splits the constant second factor of a float32 product into fp16 hi and lo.
-  void split_factors(ProgramNode& node) {
+  // Splits the constant weights of a float32 matmul into fp16 hi and lo.
+  void split_weights_into_fp16(ProgramNode& node) {
     if (node.attributes.real("alpha", 1) != 1) return;
     const GraphValue &left = graph_.value(node.inputs[0]), &right = graph_.value(node.inputs[1]);
     if (left.constant || left.owned || !right.constant || !is_operator_float(right.dtype)) return;
@@ -125,11 +127,11 @@ class WideningCastRemoval {
     if (found->second) node.split_fp16 = SplitFp16Params{*found->second, left.dtype == DType::float16};
   }
 
-  // Returns a copy of a constant in the program's float dtype if that is exact, else kAbsent.
+  // Returns a copy of a constant in the float dtype of the program if that is exact, else kAbsent.
   ValueId as_16_bit_constant(ValueId value) {
     if (!graph_.value(value).constant || !is_operator_float(graph_.value(value).dtype)) return kAbsent;
     const auto [found, added] = constants_.try_emplace(value, kAbsent);
-    if (added && is_exact_in(*graph_.value(value).constant, graph_.float_dtype)) {
+    if (added && are_elements_representable(*graph_.value(value).constant, graph_.float_dtype)) {
       GraphValue low_precision_copy = graph_.value(value);
       low_precision_copy.fp32 = false;
       found->second = graph_.add_value(std::move(low_precision_copy));
@@ -138,9 +140,9 @@ class WideningCastRemoval {
   }
 
   ProgramGraph& graph_;
-  std::vector<ValueId> from_;                        // for each value: operand of the cast that produces it
-  std::map<ValueId, ValueId> constants_;             // copies in the program's float dtype
-  std::map<ValueId, std::optional<int>> exponents_;  // exponent of each constant that is split into fp16 hi and lo
+  std::vector<ValueId> from_;                        // for each value: the input of the widening cast that produces it, or kAbsent
+  std::map<ValueId, ValueId> constants_;             // constant -> its exact copy in the float dtype of the program
+  std::map<ValueId, std::optional<int>> exponents_;  // constant -> its exponent for the split into fp16 hi and lo
 };
 
 }  // namespace

@@ -1,4 +1,4 @@
-// The order of the passes.
+// Runs all graph passes in order.
 #include "graph/passes/block_scales.h"
 #include "graph/passes/concurrent_gemms.h"
 #include "graph/passes/fuse_bidirectional_rnn.h"
@@ -11,14 +11,14 @@
 #include "graph/passes/index_checks.h"
 #include "graph/passes/input_checks.h"
 #include "graph/passes/passes.h"
-#include "graph/passes/recognition.h"
+#include "graph/passes/recognise_subgraphs.h"
 #include "graph/passes/remove_widening_casts.h"
 
 namespace pumice {
 namespace {
 
-// Makes every node's outputs program outputs, because validation reads them.
-void make_all_outputs(ProgramGraph& graph) {
+// Makes the outputs of all nodes program outputs, because validation reads them.
+void output_all_values(ProgramGraph& graph) {
   std::vector<bool> is_output(graph.values.size(), false);
   for (const auto& [name, value] : graph.outputs) is_output[static_cast<size_t>(value)] = true;
   for (const ProgramNode& node : graph.nodes)
@@ -30,10 +30,10 @@ void make_all_outputs(ProgramGraph& graph) {
 
 ProgramGraph run_passes(const Graph& graph, const Subgraph& subgraph, const ProgramOptions& options) {
   ProgramGraph program(graph, subgraph, options);
-  if (options.keep_all) make_all_outputs(program);
+  if (options.keep_all) output_all_values(program);
   const FusionSet fuse = options.keep_all ? FusionSet::none() : options.fuse;
-  if (fuse.has(Fusion::integer_products)) recognise_qlinear(program);
-  if (fuse.has(Fusion::block_products)) recognise_block_quant(program);
+  if (fuse.has(Fusion::qlinear)) recognise_qlinear(program);
+  if (fuse.has(Fusion::block_quant)) recognise_block_quant(program);
   fold_constants(program);
   remove_dead_nodes(program);
   if (fuse.has(Fusion::batch_normalization)) fold_batch_norm(program);

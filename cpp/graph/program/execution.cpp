@@ -16,7 +16,7 @@ double seconds_between(std::chrono::steady_clock::time_point begin, std::chrono:
   return std::chrono::duration<double>(end - begin).count();
 }
 
-size_t position_of(const std::vector<ProgramValue>& values, const std::string& name, const char* kind, const std::string& program) {
+size_t find_value_index(const std::vector<ProgramValue>& values, const std::string& name, const char* kind, const std::string& program) {
   const auto found = std::ranges::find(values, name, &ProgramValue::name);
   if (found == values.end())
     throw BindingError("K4", std::string(kind) + " '" + name + "'", name, std::string("an ") + kind + " of program '" + program + "'",
@@ -30,12 +30,12 @@ void check_dtype(const ProgramValue& value, DType actual, const char* kind) {
                        "one of " + std::string(name(actual)));
 }
 
-bool is_known(const std::optional<Shape>& shape) {
+bool is_static_shape(const std::optional<Shape>& shape) {
   return shape && std::ranges::find(*shape, kUnknownSize) == shape->end();
 }
 
-// Returns the earlier of two times; nullopt if neither is set.
-std::optional<double> earlier(std::optional<double> a, std::optional<double> b) {
+// Returns the smaller of two optional times; nullopt if neither is set.
+std::optional<double> min_timeout(std::optional<double> a, std::optional<double> b) {
   return a && b ? std::min(*a, *b) : a ? a : b;
 }
 
@@ -103,7 +103,7 @@ void Execution::check_idle(const char* caller) const {
 }
 
 void Execution::set_input(const std::string& name, HostTensor value) {
-  const size_t i = position_of(program_->inputs(), name, "input", program_->name());
+  const size_t i = find_value_index(program_->inputs(), name, "input", program_->name());
   check_dtype(program_->inputs()[i], value.desc.dtype, "input");
   const std::lock_guard lock(mutex_);
   check_idle("set()");
@@ -112,7 +112,7 @@ void Execution::set_input(const std::string& name, HostTensor value) {
 }
 
 void Execution::set_output(const std::string& name, std::optional<OutputBuffer> buffer) {
-  const size_t j = position_of(program_->outputs(), name, "output", program_->name());
+  const size_t j = find_value_index(program_->outputs(), name, "output", program_->name());
   if (buffer) check_dtype(program_->outputs()[j], buffer->dtype, "output");
   const std::lock_guard lock(mutex_);
   check_idle("set_output()");
@@ -120,7 +120,7 @@ void Execution::set_output(const std::string& name, std::optional<OutputBuffer> 
   state_ = State::preparation;
 }
 
-void Execution::begin() {
+void Execution::begin_computation() {
   const std::lock_guard lock(mutex_);
   check_idle("compute() or start()");
   for (size_t i = 0; i < inputs_.size(); ++i)
@@ -130,7 +130,7 @@ void Execution::begin() {
   succeeded_ = has_shapes_ = false;
 }
 
-void Execution::end(std::exception_ptr error) {
+void Execution::end_computation(std::exception_ptr error) {
   const std::lock_guard lock(mutex_);
   state_ = State::completed;
   succeeded_ = !error;
@@ -138,22 +138,22 @@ void Execution::end(std::exception_ptr error) {
 
 void Execution::compute(const ExecutionSettings& settings, const std::function<void()>& interrupted) {
   const auto call_time = Clock::now();
-  begin();
+  begin_computation();
   try {
     run({}, settings, call_time, interrupted);
   } catch (...) {
-    end(std::current_exception());
+    end_computation(std::current_exception());
     throw;
   }
-  end({});
+  end_computation({});
 }
 
-// Rejects start() if an output's size is unknown and it has no buffer. An event signals that results are ready, so their sizes must be
-// known before.
+// Throws BindingError if an output has an unknown size and no buffer. The event of start() signals that results are ready, so their sizes
+// must be known before.
 void Execution::check_static_outputs() const {
   for (size_t j = 0; j < buffers_.size(); ++j) {
     const ProgramValue& output = program_->outputs()[j];
-    if (buffers_[j] || is_known(output.shape)) continue;
+    if (buffers_[j] || is_static_shape(output.shape)) continue;
     GraphValue value;
     value.dtype = output.dtype, value.shape = output.shape;
     throw BindingError("K10", "output '" + output.name + "'", output.name, "a known shape or an array to write to, for start()",
@@ -166,8 +166,8 @@ std::shared_ptr<const Event> Execution::start(std::vector<std::shared_ptr<const 
   for (const auto& event : wait_for)
     if (const auto error = event->error()) std::rethrow_exception(error);
   check_static_outputs();
-  begin();
-  if (thread_.joinable()) thread_.join();  // the thread has already ended
+  begin_computation();
+  if (thread_.joinable()) thread_.join();  // joins at once, because the thread has already finished its work
   auto event = std::make_shared<Event>();
   const auto work = [this, event, waited = std::move(wait_for), settings, call_time] {
     std::exception_ptr error;
@@ -178,7 +178,7 @@ std::shared_ptr<const Event> Execution::start(std::vector<std::shared_ptr<const 
     } catch (...) {
       error = std::current_exception();
     }
-    end(error);
+    end_computation(error);
     event->finish(error);
   };
   try {
@@ -188,7 +188,7 @@ std::shared_ptr<const Event> Execution::start(std::vector<std::shared_ptr<const 
       work();
     });
   } catch (const std::system_error& error) {
-    end(std::current_exception());
+    end_computation(std::current_exception());
     throw StateError(std::string("no thread for an execution: ") + error.what());
   }
   return event;
@@ -202,18 +202,20 @@ void Execution::run(const std::vector<std::shared_ptr<const Event>>& wait_for, c
   };
   for (const auto& event : wait_for) event->wait(remaining(settings.timeout_seconds, call_time), interrupted);
   const auto fence = Clock::now();
-  const auto left = [&] { return earlier(remaining(settings.timeout_seconds, call_time), remaining(settings.duration_seconds, fence)); };
+  const auto left = [&] {
+    return min_timeout(remaining(settings.timeout_seconds, call_time), remaining(settings.duration_seconds, fence));
+  };
   if (left() == 0.0) throw TimeoutError("execution of '" + program_->name() + "': its time was over before it began", false);
   std::vector<ShapeView> shapes;
   std::vector<const std::byte*> values;
   for (const auto& input : inputs_) shapes.emplace_back(input->desc.shape), values.push_back(input->data);
-  const auto lease = measure_ ? program_->measured_lease(shapes, values) : program_->lease(shapes, values, true, left(), interrupted);
+  const auto lease = measure_ ? program_->make_timed_lease(shapes, values) : program_->lease(shapes, values, true, left(), interrupted);
   if (fill_memory_first_) lease->fill_memory(kFillPattern, interrupted);
   for (size_t i = 0; i < values.size(); ++i) lease->write_input(i, values[i]);
   const Submission submission = lease->start({left(), settings.loop_seconds, interrupted});
   submission.wait(left(), interrupted);
   const auto ended = Clock::now();
-  take_results(*lease, [&] {
+  read_results(*lease, [&] {
     if (interrupted) interrupted();
     if (left() == 0.0) throw TimeoutError("execution of '" + program_->name() + "': its results have not come in its time", true);
   });
@@ -223,7 +225,7 @@ void Execution::run(const std::vector<std::shared_ptr<const Event>>& wait_for, c
   times_ = {device, seconds_between(call_time, ended), device, seconds_between(fence, ended)};
 }
 
-void Execution::take_results(const Lease& lease, const std::function<void()>& interrupted) {
+void Execution::read_results(const Lease& lease, const std::function<void()>& interrupted) {
   std::vector<Shape> shapes;
   std::vector<HostTensor> outputs;
   for (size_t j = 0; j < buffers_.size(); ++j) shapes.push_back(lease.output_desc(j).shape);

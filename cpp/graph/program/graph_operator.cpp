@@ -16,33 +16,33 @@
 namespace pumice {
 namespace {
 
-bool knows_all_sizes(const Graph& graph, const GraphNode& node) {
+bool has_static_shapes(const Graph& graph, const GraphNode& node) {
   const auto is_known = [&](ValueId value) { return value == kAbsent || graph.value(value).is_known(); };
   return std::ranges::all_of(node.inputs, is_known) && std::ranges::all_of(node.outputs, is_known);
 }
 
-// Rejects IF and WHILE, because a command list only runs dispatches; control flow needs a Program.
-void check_no_control(const Graph& graph) {
+// Throws if the graph has IF or WHILE nodes: a command list only runs dispatches, so control flow needs a Program.
+void reject_control_flow(const Graph& graph) {
   std::vector<std::string> rejected;
   for (const GraphNode& node : graph.nodes()) {
     if (!node.control) continue;
-    if (node.control->kind == ControlFlow::Kind::while_ && !knows_all_sizes(graph, node))
+    if (node.control->kind == ControlFlow::Kind::while_ && !has_static_shapes(graph, node))
       throw GraphError(node.name, "a WHILE on values of known sizes expected, given unknown ones; compile() it into a Program", "B2.6");
     rejected.push_back("node '" + node.name + "': " + std::string(node.op()) + " in a compiled operator; compile() it into a Program");
   }
   if (!rejected.empty()) throw UnsupportedError(rejected);
 }
 
-// Rejects nodes whose shapes depend on elements that the host would have to read first, because a command list cannot wait.
-void check_no_host_reads(const Graph& graph) {
+// Throws if shapes depend on elements that the host would have to read during execution, because a command list cannot wait.
+void reject_host_reads(const Graph& graph) {
   std::vector<std::string> rejected;
-  for (const Level& level : compute_levels(graph, needed_values(graph, false), {}).levels)
+  for (const Level& level : compute_levels(graph, find_needed_values(graph, false), {}).levels)
     if (const std::string text = describe_read_backs(graph, level); !text.empty())
       rejected.push_back(text + ", in a compiled operator; compile() it into a Program");
   if (!rejected.empty()) throw UnsupportedError(rejected);
 }
 
-BindInputs known_shapes(const Graph& graph) {
+BindInputs collect_input_shapes(const Graph& graph) {
   BindInputs key;
   for (const ValueId id : graph.inputs()) {
     const GraphValue& input = graph.values()[static_cast<size_t>(id)];
@@ -52,24 +52,24 @@ BindInputs known_shapes(const Graph& graph) {
   return key;
 }
 
-// Returns the name of the first node that reads a value.
-std::string reader_of(const ProgramGraph& graph, ValueId value) {
+// Returns the name of the first node that reads the value, for messages.
+std::string find_reader_name(const ProgramGraph& graph, ValueId value) {
   for (const ProgramNode& node : graph.nodes)
     if (std::ranges::find(node.inputs, value) != node.inputs.end()) return node.name;
   return graph.name;
 }
 
-void check_no_shape_inputs(const ProgramGraph& graph) {
+void reject_shape_inputs(const ProgramGraph& graph) {
   std::vector<std::string> rejected;
   for (size_t i = 0; i < graph.inputs.size(); ++i)
     if (graph.shape_value_inputs[i])
-      rejected.push_back("node '" + reader_of(graph, graph.inputs[i]) + "': shapes depend on the elements of input '" +
+      rejected.push_back("node '" + find_reader_name(graph, graph.inputs[i]) + "': shapes depend on the elements of input '" +
                          graph.value(graph.inputs[i]).name + "', which the host would have to read; compile() it into a Program");
   if (!rejected.empty()) throw UnsupportedError(rejected);
 }
 
-// Constants are not inputs of the operator: initialisation reads them from a separate block.
-void move_constants_to_plan(const Weights& weights, size_t inputs, Plan& plan) {
+// Moves constants from the inputs of the plan to a block of its own, from which initialisation reads them.
+void move_constants_to_plan(const Weights& weights, size_t inputs, ExecutionPlan& plan) {
   std::vector<uint64_t> offsets;
   for (const WeightSource& source : weights.sources) {
     const uint64_t offset = round_up(plan.constants.size(), kArenaAlignment);
@@ -89,7 +89,7 @@ void move_constants_to_plan(const Weights& weights, size_t inputs, Plan& plan) {
   plan.inputs.resize(inputs);
 }
 
-void make_pipelines(const std::vector<PlannedStep>& steps) {
+void create_step_pipelines(const std::vector<PlannedStep>& steps) {
   std::vector<const KernelVariant*> kernels;
   for (const PlannedStep& step : steps) kernels.push_back(step.kernel.get());
   std::ranges::sort(kernels);
@@ -101,22 +101,23 @@ void make_pipelines(const std::vector<PlannedStep>& steps) {
 
 std::shared_ptr<CompiledOperator> compile_operator(Graph& whole_graph, std::shared_ptr<Context> context, const ExecutionOptions& options) {
   whole_graph.finish();
-  check_no_control(whole_graph);
-  check_no_host_reads(whole_graph);
-  const BindInputs key = known_shapes(whole_graph);
+  reject_control_flow(whole_graph);
+  reject_host_reads(whole_graph);
+  const BindInputs key = collect_input_shapes(whole_graph);
   ProgramOptions program;
   program.precision = options.precision.value_or("fp32");
   program.deterministic = options.deterministic;
   const auto& nodes = whole_graph.nodes();
   if (const auto deferred = std::ranges::find_if(nodes, is_deferred); deferred != nodes.end()) reject_deferred_node(*deferred);
-  const ProgramGraph graph = run_passes(whole_graph, as_subgraph(whole_graph), program);
-  check_no_shape_inputs(graph);
+  const ProgramGraph graph = run_passes(whole_graph, make_whole_subgraph(whole_graph), program);
+  reject_shape_inputs(graph);
   const Weights weights = place_weights(context, graph);
-  const auto planned = [&] { return bind_plan(context, graph, weights, key); };
-  Plan plan = plan_without_spills(planned, [](const Plan& made) { make_pipelines(made.steps); }, *graph.spilled).plan;
+  const auto plan_steps = [&] { return bind_plan(context, graph, weights, key); };
+  ExecutionPlan plan =
+      plan_without_spills(plan_steps, [](const ExecutionPlan& new_plan) { create_step_pipelines(new_plan.steps); }, *graph.spilled).plan;
   plan.descriptors_volatile = options.descriptors_volatile;
   move_constants_to_plan(weights, key.shapes.size(), plan);
-  make_pipelines(plan.initialization->steps);
+  create_step_pipelines(plan.initialization->steps);
   return std::make_shared<CompiledOperator>(std::move(context), std::move(plan));
 }
 

@@ -16,17 +16,17 @@
 namespace pumice {
 namespace {
 
-// Whether one list of dispatches runs the whole graph: no control flow and no host sync points.
+// Whether one command list can run the whole graph: it has no control flow and no host sync points.
 bool runs_as_single_list(const Graph& graph, bool keep_all) {
   if (std::ranges::any_of(graph.nodes(), [](const GraphNode& node) { return node.control != nullptr; })) return false;
-  return compute_levels(graph, needed_values(graph, keep_all), {}).levels.size() <= 1;
+  return compute_levels(graph, find_needed_values(graph, keep_all), {}).levels.size() <= 1;
 }
 
 }  // namespace
 
-// Either one region for the whole graph, or routines.
-struct Program::State {
-  State(std::shared_ptr<Context> owner, const Graph& graph, const ProgramOptions& options)
+// The program is either one region for the whole graph, or a list of routines.
+struct Program::Impl {
+  Impl(std::shared_ptr<Context> owner, const Graph& graph, const ProgramOptions& options)
       : context(std::move(owner)), name(graph.name()), control_flow_pool("'" + graph.name() + "'") {
     if (runs_as_single_list(graph, options.keep_all))
       compile_region(graph, options);
@@ -35,13 +35,13 @@ struct Program::State {
   }
 
   void compile_region(const Graph& graph, const ProgramOptions& options) {
-    region = std::make_shared<Region>(context, graph, as_subgraph(graph), options);
+    region = std::make_shared<Region>(context, graph, make_whole_subgraph(graph), options);
     inputs = region->inputs(), outputs = region->outputs();
     if (options.progress) options.progress("kernels", 0, 1);
     bind_if_static(*region, options.progress);
   }
 
-  // If all sizes are known, reports unsupported nodes here instead of at the first call.
+  // Binds the region if all sizes are known, so that unsupported nodes are reported at compilation instead of at the first call.
   static void bind_if_static(Region& target, const CompileProgress& progress) {
     std::vector<ShapeView> shapes;
     for (const auto& input : target.inputs())
@@ -61,7 +61,7 @@ struct Program::State {
     for (const RoutineStep& step : main.steps) {
       if (step.region) bind_if_static(*step.region, options.progress);
       if (!multi_list_reason.empty()) continue;
-      multi_list_reason = step.kind == RoutineStep::Kind::region ? step.sync_point : "node '" + step.node + "': " + op_of(step);
+      multi_list_reason = step.kind == RoutineStep::Kind::region ? step.sync_point : "node '" + step.node + "': " + get_control_op(step);
     }
   }
 
@@ -69,15 +69,15 @@ struct Program::State {
     if (closed) throw StateError("program '" + name + "' is closed");
   }
 
-  Region& single_region(const char* caller) const {
+  Region& get_single_region(const char* caller) const {
     check_open();
     if (!region) throw UnsupportedError(multi_list_reason + " in a program; " + caller + " is of programs that are one list of dispatches");
     return *region;
   }
 
-  static std::string op_of(const RoutineStep& step) { return step.kind == RoutineStep::Kind::if_ ? "If" : "While"; }
+  static std::string get_control_op(const RoutineStep& step) { return step.kind == RoutineStep::Kind::if_ ? "If" : "While"; }
 
-  // Describes, for reports, what an IF or WHILE runs, and when the device decides instead of the host.
+  // Returns the report text of an IF or WHILE: the graphs it runs, and whether the device or the host decides.
   std::string describe_control_node(const RoutineStep& step) const {
     const std::string first = "'" + control_flow->routines[step.first].name + "'",
                       second = "'" + control_flow->routines[step.second].name + "'";
@@ -92,60 +92,60 @@ struct Program::State {
   std::vector<ProgramValue> inputs, outputs;
   std::shared_ptr<Region> region;
   std::shared_ptr<const ControlFlowProgram> control_flow;
-  std::string multi_list_reason;  // reason why the graph cannot run as a single list of dispatches
+  std::string multi_list_reason;  // why the graph cannot run as a single command list; "" if it can
   LeasePool control_flow_pool;
   std::atomic<bool> closed{false};
 };
 
 Program::Program(std::shared_ptr<Context> context, const Graph& graph, const ProgramOptions& options)
-    : state_(std::make_unique<State>(std::move(context), graph, options)) {}
+    : impl_(std::make_unique<Impl>(std::move(context), graph, options)) {}
 
 Program::~Program() = default;
 
 const std::string& Program::name() const {
-  return state_->name;
+  return impl_->name;
 }
 const std::vector<ProgramValue>& Program::inputs() const {
-  return state_->inputs;
+  return impl_->inputs;
 }
 const std::vector<ProgramValue>& Program::outputs() const {
-  return state_->outputs;
+  return impl_->outputs;
 }
 const std::shared_ptr<Context>& Program::context() const {
-  return state_->context;
+  return impl_->context;
 }
 bool Program::has_control_flow() const {
-  return state_->control_flow != nullptr;
+  return impl_->control_flow != nullptr;
 }
 bool Program::checks_indices() const {
-  return state_->region ? state_->region->graph().index_checks > 0 : state_->control_flow->checks_indices();
+  return impl_->region ? impl_->region->graph().index_checks > 0 : impl_->control_flow->checks_indices();
 }
 bool Program::reads_values(size_t i) const {
-  return state_->region && state_->region->reads_values(i);
+  return impl_->region && impl_->region->reads_values(i);
 }
 BufferRange Program::persistent() const {
-  return state_->region ? state_->region->persistent() : BufferRange{};
+  return impl_->region ? impl_->region->persistent() : BufferRange{};
 }
 bool Program::closed() const {
-  return state_->closed;
+  return impl_->closed;
 }
 
 std::shared_ptr<Lease> Program::lease(std::span<const ShapeView> shapes, std::span<const std::byte* const> values, bool wait,
                                       std::optional<double> timeout_seconds, const std::function<void()>& interrupted) {
-  state_->check_open();
-  if (state_->region) return state_->region->bind(shapes, values)->lease(wait, timeout_seconds, interrupted);
-  const auto make = [this] { return ControlFlowLease::create(state_->control_flow, {}); };
-  auto leased = state_->control_flow_pool.lease(*state_->context, make, wait, timeout_seconds, interrupted);
+  impl_->check_open();
+  if (impl_->region) return impl_->region->bind(shapes, values)->lease(wait, timeout_seconds, interrupted);
+  const auto make = [this] { return ControlFlowLease::create(impl_->control_flow, {}); };
+  auto leased = impl_->control_flow_pool.lease(*impl_->context, make, wait, timeout_seconds, interrupted);
   static_cast<ControlFlowLease&>(*leased).make_inputs(shapes);
   return leased;
 }
 
-std::shared_ptr<Lease> Program::measured_lease(std::span<const ShapeView> shapes, std::span<const std::byte* const> values) {
-  state_->check_open();
+std::shared_ptr<Lease> Program::make_timed_lease(std::span<const ShapeView> shapes, std::span<const std::byte* const> values) {
+  impl_->check_open();
   RecordingOptions options;
   options.total_time = true;
-  if (state_->region) return state_->region->bind(shapes, values)->make_lease(options);
-  auto flow_lease = ControlFlowLease::create(state_->control_flow, options);
+  if (impl_->region) return impl_->region->bind(shapes, values)->make_lease(options);
+  auto flow_lease = ControlFlowLease::create(impl_->control_flow, options);
   flow_lease->make_inputs(shapes);
   return flow_lease;
 }
@@ -153,7 +153,7 @@ std::shared_ptr<Lease> Program::measured_lease(std::span<const ShapeView> shapes
 std::shared_ptr<CompiledOperator> Program::compiled(std::span<const ShapeView> shapes, std::span<const std::byte* const> values) {
   if (checks_indices())
     throw UnsupportedError("program '" + name() + "' checks its indices as the host drives it; compiled() is of programs that do not");
-  Region& region = state_->single_region("compiled()");
+  Region& region = impl_->get_single_region("compiled()");
   if (region.is_deferred())
     throw UnsupportedError("compiled() of '" + name() +
                            "', whose operations depend on ranks that are not known: its weights are those of " +
@@ -162,9 +162,9 @@ std::shared_ptr<CompiledOperator> Program::compiled(std::span<const ShapeView> s
 }
 
 std::vector<ReportRow> Program::report() const {
-  if (state_->region) return state_->region->report();
+  if (impl_->region) return impl_->region->report();
   std::vector<ReportRow> rows;
-  for (const Routine& routine : state_->control_flow->routines)
+  for (const Routine& routine : impl_->control_flow->routines)
     for (const RoutineStep& step : routine.steps) {
       if (step.kind == RoutineStep::Kind::region) {
         if (!step.sync_point.empty()) rows.push_back({step.node, "ReadBack", "", step.sync_point, {}, true, {}, ""});
@@ -172,37 +172,37 @@ std::vector<ReportRow> Program::report() const {
         rows.insert(rows.end(), region_rows.begin(), region_rows.end());
         continue;
       }
-      rows.push_back({step.node, State::op_of(step), "", state_->describe_control_node(step), {}, false, {}, ""});
+      rows.push_back({step.node, Impl::get_control_op(step), "", impl_->describe_control_node(step), {}, false, {}, ""});
     }
   return rows;
 }
 
 ArenaReport Program::arena(std::span<const ShapeView> shapes, std::span<const std::byte* const> values) {
-  const auto arena_of = [&](Region& target) { return target.bind(shapes, values)->arena(target.graph()); };
-  Region& region = state_->single_region("arena()");
-  return arena_of(region.is_deferred() ? *region.region_for(shapes, values) : region);
+  const auto arena_of = [&](Region& target) { return target.bind(shapes, values)->report_arena(target.graph()); };
+  Region& region = impl_->get_single_region("arena()");
+  return arena_of(region.is_deferred() ? *region.get_expanded_region(shapes, values) : region);
 }
 
 std::vector<StepReport> Program::plan(std::span<const ShapeView> shapes, std::span<const std::byte* const> values) {
-  const auto steps_of = [&](Region& target) { return target.bind(shapes, values)->steps(target.graph()); };
-  Region& region = state_->single_region("plan()");
-  return steps_of(region.is_deferred() ? *region.region_for(shapes, values) : region);
+  const auto steps_of = [&](Region& target) { return target.bind(shapes, values)->report_steps(target.graph()); };
+  Region& region = impl_->get_single_region("plan()");
+  return steps_of(region.is_deferred() ? *region.get_expanded_region(shapes, values) : region);
 }
 
 std::vector<DispatchTime> Program::profile(std::span<const ShapeView> shapes, std::span<const std::byte* const> inputs,
                                            const std::function<void()>& interrupted) {
   RecordingOptions options;
   options.timestamps = true;
-  const auto lease = state_->single_region("profile()").bind(shapes, inputs)->make_lease(options);
+  const auto lease = impl_->get_single_region("profile()").bind(shapes, inputs)->make_lease(options);
   for (size_t i = 0; i < inputs.size(); ++i) lease->write_input(i, inputs[i]);
-  context()->wait(lease->start({}).id(), {}, interrupted);  // warm-up: some drivers compile in the first run
+  context()->wait(lease->start({}).id(), {}, interrupted);  // warm-up, because some drivers compile kernels in the first run
   context()->wait(lease->start({}).id(), {}, interrupted);
   return lease->list().recording()->dispatch_times();
 }
 
 std::shared_ptr<ObservedRegion> Program::observe(std::span<const ShapeView> shapes, std::span<const std::byte* const> inputs,
                                                  const ObserveOptions& observe_options, const std::function<void()>& interrupted) {
-  const auto run = state_->single_region("observe()").make_observed_region(shapes, inputs, observe_options);
+  const auto run = impl_->get_single_region("observe()").make_observed_region(shapes, inputs, observe_options);
   for (size_t i = 0; i < inputs.size(); ++i) run->write_input(i, inputs[i]);
   context()->wait(run->start(interrupted).id(), {}, interrupted);
   return run;
@@ -210,20 +210,20 @@ std::shared_ptr<ObservedRegion> Program::observe(std::span<const ShapeView> shap
 
 ControlFlowObservation Program::observe_runs(std::span<const ShapeView> shapes, std::span<const std::byte* const> inputs,
                                              const RunLimits& limits, uint64_t max_runs) {
-  state_->check_open();
-  if (!state_->control_flow) throw UnsupportedError("observe_runs() of '" + name() + "', which is one list of dispatches: observe()");
-  const auto lease = ControlFlowLease::create(state_->control_flow, {});
+  impl_->check_open();
+  if (!impl_->control_flow) throw UnsupportedError("observe_runs() of '" + name() + "', which is one list of dispatches: observe()");
+  const auto lease = ControlFlowLease::create(impl_->control_flow, {});
   lease->make_inputs(shapes);
   for (size_t i = 0; i < inputs.size(); ++i) lease->write_input(i, inputs[i]);
   return lease->observe(limits, max_runs);
 }
 
 void Program::close() {
-  if (state_->closed.exchange(true)) return;
-  if (state_->region) state_->region->close();
-  if (!state_->control_flow) return;
-  state_->control_flow_pool.clear();
-  for (const Routine& routine : state_->control_flow->routines)
+  if (impl_->closed.exchange(true)) return;
+  if (impl_->region) impl_->region->close();
+  if (!impl_->control_flow) return;
+  impl_->control_flow_pool.clear();
+  for (const Routine& routine : impl_->control_flow->routines)
     for (const RoutineStep& step : routine.steps)
       if (step.region) step.region->close();
 }

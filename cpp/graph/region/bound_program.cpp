@@ -10,14 +10,14 @@
 namespace pumice {
 namespace {
 
-// Returns a unique id of a planned operand's allocation.
-uint64_t memory_id(const PlannedOperand& operand) {
+// Returns an id that is unique for the memory kind and index of an operand.
+uint64_t get_allocation_id(const PlannedOperand& operand) {
   return static_cast<uint64_t>(operand.place) << 32 | operand.index;
 }
 
-void bind_table(BindingTable& table, const CompiledOperator& compiled, const BufferRange& persistent, std::span<const BufferRange> inputs,
-                std::span<const BufferRange> outputs, const std::shared_ptr<Buffer>& arena) {
-  Bindings bound_inputs(compiled.inputs().size());  // slots after the inputs are owned and stay empty
+void bind_operator(BindingTable& table, const CompiledOperator& compiled, const BufferRange& persistent,
+                   std::span<const BufferRange> inputs, std::span<const BufferRange> outputs, const std::shared_ptr<Buffer>& arena) {
+  Bindings bound_inputs(compiled.inputs().size());  // the slots after the inputs are owned and stay empty
   std::ranges::copy(inputs, bound_inputs.begin());
   table.bind_inputs(std::move(bound_inputs));
   table.bind_outputs({outputs.begin(), outputs.end()});
@@ -25,13 +25,13 @@ void bind_table(BindingTable& table, const CompiledOperator& compiled, const Buf
   if (const uint64_t bytes = compiled.plan().temporary_bytes) table.bind_temporary(BufferRange{arena, 0, bytes});
 }
 
-// Creates transfers for large slots; the rest go to `copied`, the slots that a list copies.
-std::vector<std::unique_ptr<HostSlotTransfer>> make_transfers(std::span<const HostSlot> slots, bool to_device, bool enabled,
-                                                              std::vector<HostSlot>& copied) {
-  std::vector<std::unique_ptr<HostSlotTransfer>> transfers(slots.size());
+// Creates a transfer for each large slot. The other slots are appended to `copied`; the command list copies them.
+std::vector<std::unique_ptr<StagingSlotTransfer>> make_transfers(std::span<const StagingSlot> slots, bool to_device, bool enabled,
+                                                                 std::vector<StagingSlot>& copied) {
+  std::vector<std::unique_ptr<StagingSlotTransfer>> transfers(slots.size());
   for (size_t i = 0; i < slots.size(); ++i)
-    if (enabled && HostSlotTransfer::is_for(slots[i]))
-      transfers[i] = std::make_unique<HostSlotTransfer>(slots[i], to_device);
+    if (enabled && StagingSlotTransfer::is_worthwhile(slots[i]))
+      transfers[i] = std::make_unique<StagingSlotTransfer>(slots[i], to_device);
     else
       copied.push_back(slots[i]);
   return transfers;
@@ -41,14 +41,14 @@ std::vector<std::unique_ptr<HostSlotTransfer>> make_transfers(std::span<const Ho
 
 void record_operator(CommandList& list, const std::shared_ptr<CompiledOperator>& compiled, const BufferRange& persistent,
                      std::span<const BufferRange> inputs, std::span<const BufferRange> outputs, const std::shared_ptr<Buffer>& arena) {
-  if (is_injected("race")) {
+  if (is_fault_injected("race")) {
     std::vector<Dispatch> dispatches = make_dispatches(compiled, persistent, inputs, outputs, arena);
     swap_dependent_dispatches(dispatches, *compiled);
     for (Dispatch& each : dispatches) list.dispatch(std::move(each));
     return;
   }
   BindingTable table(compiled);
-  bind_table(table, *compiled, persistent, inputs, outputs, arena);
+  bind_operator(table, *compiled, persistent, inputs, outputs, arena);
   list.dispatch(compiled, table);
 }
 
@@ -56,8 +56,8 @@ std::vector<Dispatch> make_dispatches(const std::shared_ptr<CompiledOperator>& c
                                       std::span<const BufferRange> inputs, std::span<const BufferRange> outputs,
                                       const std::shared_ptr<Buffer>& arena) {
   BindingTable table(compiled);
-  bind_table(table, *compiled, persistent, inputs, outputs, arena);
-  return compiled->lower(table.complete());
+  bind_operator(table, *compiled, persistent, inputs, outputs, arena);
+  return compiled->lower(table.get_complete_ranges());
 }
 
 void swap_dependent_dispatches(std::vector<Dispatch>& dispatches, const CompiledOperator& compiled) {
@@ -68,7 +68,8 @@ void swap_dependent_dispatches(std::vector<Dispatch>& dispatches, const Compiled
         const PlannedOperand &read = step.operands[k], &written = before.operands[j];
         if (read.place != MemoryKind::temporary || written.place != MemoryKind::temporary || read.byte_offset != written.byte_offset)
           continue;
-        if (step.kernel->interface().bindings[k].access == Access::read && before.kernel->interface().bindings[j].access != Access::read)
+        if (step.kernel->interface().bindings[k].access == ResourceAccess::read &&
+            before.kernel->interface().bindings[j].access != ResourceAccess::read)
           return true;
       }
     return false;
@@ -86,13 +87,13 @@ RecordedLease::RecordedLease(const std::shared_ptr<CompiledOperator>& compiled, 
   std::vector<uint64_t> input_bytes, output_bytes;
   for (size_t i = 0; i < inputs; ++i) input_bytes.push_back(input_desc(i).bytes());
   for (size_t j = 0; j < compiled->outputs().size(); ++j) output_bytes.push_back(output_desc(j).bytes());
-  inputs_ = make_host_slots(compiled->context(), input_bytes, Heap::upload);
-  outputs_ = make_host_slots(compiled->context(), output_bytes, Heap::readback);
+  inputs_ = make_staging_slots(compiled->context(), input_bytes, Heap::upload);
+  outputs_ = make_staging_slots(compiled->context(), output_bytes, Heap::readback);
   std::vector<BufferRange> read, written_ranges;
-  for (const HostSlot& slot : inputs_) read.push_back(slot.device_range());
-  for (const HostSlot& slot : outputs_) written_ranges.push_back(slot.device_range());
+  for (const StagingSlot& slot : inputs_) read.push_back(slot.device_range());
+  for (const StagingSlot& slot : outputs_) written_ranges.push_back(slot.device_range());
   const bool is_timed = options.timestamps || options.total_time;
-  std::vector<HostSlot> copied_in, copied_out;
+  std::vector<StagingSlot> copied_in, copied_out;
   uploads_ = make_transfers(inputs_, true, !is_timed, copied_in);
   downloads_ = make_transfers(outputs_, false, !is_timed, copied_out);
   for (const auto& [from, to] : collect_copies(copied_in, true)) list_.copy(from, to);
@@ -102,7 +103,7 @@ RecordedLease::RecordedLease(const std::shared_ptr<CompiledOperator>& compiled, 
   list_.commit(options);
 }
 
-void RecordedLease::fill_memory(uint32_t word, const Interrupted& interrupted) {
+void RecordedLease::fill_memory(uint32_t word, const InterruptCallback& interrupted) {
   fill(inputs_, word, interrupted);
   fill(outputs_, word, interrupted);
   if (arena_) fill(BufferRange{arena_, 0, arena_->bytes() / sizeof(word) * sizeof(word)}, word, interrupted);
@@ -113,15 +114,15 @@ void RecordedLease::write_input(size_t i, const std::byte* source, bool source_i
   if (uploads_[i])
     uploads_[i]->write(bytes, source_is_stable);
   else
-    copy_in(inputs_[i].bytes, bytes, inputs_[i].host->store());
+    copy_to_mapped(inputs_[i].bytes, bytes, inputs_[i].host->store_mode());
 }
 
-void RecordedLease::read_output(size_t j, std::byte* target, const Interrupted& interrupted) const {
+void RecordedLease::read_output(size_t j, std::byte* target, const InterruptCallback& interrupted) const {
   const std::span bytes(target, output_desc(j).element_bytes());
   if (downloads_[j])
     downloads_[j]->read(bytes, interrupted);
   else
-    copy_out(output(j), bytes);
+    copy_from_mapped(output(j), bytes);
 }
 
 uint64_t RecordedLease::last_submission() const {
@@ -169,7 +170,7 @@ std::shared_ptr<RecordedLease> BoundProgram::make_lease(const RecordingOptions& 
   return std::make_shared<RecordedLease>(compiled_, persistent_, inputs_, index_checks_, options);
 }
 
-std::vector<StepReport> BoundProgram::steps(const ProgramGraph& graph) const {
+std::vector<StepReport> BoundProgram::report_steps(const ProgramGraph& graph) const {
   std::vector<StepReport> steps;
   HazardTracker hazards;
   std::vector<MemoryAccess> accesses;
@@ -186,25 +187,25 @@ std::vector<StepReport> BoundProgram::steps(const ProgramGraph& graph) const {
     for (size_t k = 0; k < step.operands.size(); ++k) {
       const PlannedOperand& operand = step.operands[k];
       const BindingInterface& binding = step.kernel->interface().bindings[k];
-      const bool written = binding.access != Access::read;
+      const bool written = binding.access != ResourceAccess::read;
       const uint64_t end = operand.byte_offset + operand.bytes;
       report.operands.push_back({binding.name, operand.value >= 0 ? graph.value(operand.value).name : "", operand.place, operand.index,
-                                 operand.byte_offset, end, binding.access != Access::write, written});
+                                 operand.byte_offset, end, binding.access != ResourceAccess::write, written});
       if (operand.place != MemoryKind::none && operand.bytes > 0)
-        accesses.push_back({memory_id(operand), operand.byte_offset, end, written, operand.lane});
+        accesses.push_back({get_allocation_id(operand), operand.byte_offset, end, written, operand.lane});
     }
     report.barrier = hazards.add_accesses(accesses) != Barrier::none;
   }
   return steps;
 }
 
-ArenaReport BoundProgram::arena(const ProgramGraph& graph) const {
+ArenaReport BoundProgram::report_arena(const ProgramGraph& graph) const {
   ArenaReport report;
   report.arena_bytes = compiled_->plan().temporary_bytes;
   report.lower_bound_bytes = lower_bound_bytes_;
   report.persistent_bytes = compiled_->plan().initialization->persistent_bytes;
   report.waves = wave_count_;
-  for (const StepReport& step : steps(graph)) {
+  for (const StepReport& step : report_steps(graph)) {
     ++report.dispatches;
     report.barriers += step.barrier;
   }

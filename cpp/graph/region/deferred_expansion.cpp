@@ -9,8 +9,8 @@
 namespace pumice {
 namespace {
 
-// Expands a graph for its declared sizes or for the actual ones; nullopt if these do not determine all nodes.
-std::optional<ExpandedGraph> expand(const ProgramGraph& graph, const ExpansionKey& key) {
+// Expands a graph for the ranks, sizes or elements of the key; returns nullopt if they do not determine all nodes.
+std::optional<ExpandedGraph> try_expand(const ProgramGraph& graph, const ExpansionKey& key) {
   std::vector<std::optional<Shape>> shapes;
   for (size_t i = 0; i < graph.inputs.size(); ++i) {
     const auto& declared = graph.value(graph.inputs[i]).shape;
@@ -22,7 +22,7 @@ std::optional<ExpandedGraph> expand(const ProgramGraph& graph, const ExpansionKe
       shapes.emplace_back(Shape(key.shapes[i].size(), kUnknownSize));
   }
   ExpandedGraph expansion{key, expand_deferred_nodes(graph, shapes, key.values), {}};
-  expansion.subgraph = as_subgraph(*expansion.graph);
+  expansion.subgraph = make_whole_subgraph(*expansion.graph);
   const auto deferred = std::ranges::find_if(expansion.graph->nodes(), is_deferred);
   if (deferred != expansion.graph->nodes().end() && key.kind != ExpansionKey::Kind::elements) return {};
   if (deferred != expansion.graph->nodes().end()) reject_deferred_node(*deferred);
@@ -38,23 +38,24 @@ bool ExpansionKey::matches(std::span<const ShapeView> call_shapes, std::span<con
     if (shapes[i].size() != call_shapes[i].size()) return false;
     if (kind != Kind::ranks && !std::ranges::equal(shapes[i], call_shapes[i])) return false;
     const auto& value = values[i];
-    if (value && (i >= elements.size() || !same_elements(*value, {value->desc, {}, elements[i]}))) return false;
+    if (value && (i >= elements.size() || !have_same_elements(*value, {value->desc, {}, elements[i]}))) return false;
   }
   return true;
 }
 
-ExpandedGraph expand_deferred(const ProgramGraph& graph, std::span<const ShapeView> shapes, std::span<const std::byte* const> values) {
+ExpandedGraph expand_deferred_graph(const ProgramGraph& graph, std::span<const ShapeView> shapes,
+                                    std::span<const std::byte* const> values) {
   ExpansionKey key{ExpansionKey::Kind::ranks, {}, std::vector<std::optional<HostTensor>>(shapes.size())};
   for (const ShapeView& shape : shapes) key.shapes.emplace_back(shape.begin(), shape.end());
   for (const auto kind : {ExpansionKey::Kind::ranks, ExpansionKey::Kind::sizes}) {
     key.kind = kind;
-    if (auto expansion = expand(graph, key)) return std::move(*expansion);
+    if (auto expansion = try_expand(graph, key)) return std::move(*expansion);
   }
   key.kind = ExpansionKey::Kind::elements;
   for (size_t i = 0; i < values.size(); ++i)
     if (graph.shape_value_inputs[i])
       key.values[i] = HostTensor::copy_of(TensorDesc(graph.value(graph.inputs[i]).dtype, key.shapes[i]), values[i]);
-  return std::move(*expand(graph, key));
+  return std::move(*try_expand(graph, key));
 }
 
 }  // namespace pumice

@@ -1,5 +1,4 @@
-// Expands a region's shape-dependent operations for specific shapes. If the ranks alone determine the nodes, one expansion serves all
-// sizes.
+// Expands the deferred operations of a region for specific shapes. If the ranks alone determine the nodes, one expansion serves all sizes.
 #pragma once
 
 #include <cstddef>
@@ -14,7 +13,7 @@
 
 namespace pumice {
 
-// The key of an expansion: ranks, sizes, or sizes and elements.
+// The facts that an expansion depends on: ranks; sizes; or sizes and elements.
 struct ExpansionKey {
   enum class Kind : uint8_t { ranks, sizes, elements };
 
@@ -25,15 +24,15 @@ struct ExpansionKey {
   bool matches(std::span<const ShapeView> call_shapes, std::span<const std::byte* const> elements) const;
 };
 
-// The nodes of a region, expanded for such a key.
+// A region expanded for this key.
 struct ExpandedGraph {
   ExpansionKey key;
   std::shared_ptr<const Graph> graph;
   Subgraph subgraph;
 };
 
-// Expands the deferred nodes of a graph. `graph`: the graph as built, with marks on the inputs whose elements the host reads. `values`: as
+// Expands the deferred nodes of a graph. `graph`: the unexpanded graph, which marks the inputs whose elements the host reads. `values`: as
 // for Region::bind(). Throws GraphError if the inputs are invalid, UnsupportedError if an operation is not supported.
-ExpandedGraph expand_deferred(const ProgramGraph& graph, std::span<const ShapeView> shapes, std::span<const std::byte* const> values);
+ExpandedGraph expand_deferred_graph(const ProgramGraph& graph, std::span<const ShapeView> shapes, std::span<const std::byte* const> values);
 
 }  // namespace pumice

@@ -10,8 +10,9 @@
 namespace pumice {
 namespace {
 
-constexpr size_t kPreferredLeases = 2, kMaxPooledLeases = 8;  // from kPreferredLeases leases on, callers wait for one in flight; maximum
-// The pool is not notified when a lease is dropped, so waiting callers poll.
+constexpr size_t kPreferredLeases = 2,
+                 kMaxPooledLeases = 8;  // with kPreferredLeases or more leases, callers wait for one in flight; maximum number of leases
+// Waiting callers poll, because the pool is not notified when a lease is dropped.
 constexpr auto kLeasePoll = std::chrono::microseconds(200);
 constexpr auto kSignalPeriod = std::chrono::milliseconds(50);
 
@@ -24,11 +25,11 @@ std::pair<std::shared_ptr<Lease>, bool> LeasePool::try_lease(Context& context, c
   const std::shared_ptr<Lease>* in_flight = nullptr;
   for (const auto& pooled : pool_) {
     if (pooled.use_count() > 1) continue;
-    std::atomic_thread_fence(std::memory_order_acquire);  // makes the last owner's writes visible here
-    if (context.completed() >= pooled->last_submission()) return {pooled, false};
+    std::atomic_thread_fence(std::memory_order_acquire);  // makes writes of the last owner visible to this thread
+    if (context.get_last_completed() >= pooled->last_submission()) return {pooled, false};
     in_flight = &pooled;
   }
-  // Below kPreferredLeases leases, prefer a new one over waiting for an execution.
+  // With fewer than kPreferredLeases leases, creates a new one instead of waiting for an execution.
   if (pool_.size() >= kPreferredLeases && in_flight) return {*in_flight, true};
   if (pool_.size() >= kMaxPooledLeases) return {};
   pool_.push_back(make());
@@ -43,7 +44,7 @@ std::shared_ptr<Lease> LeasePool::lease(Context& context, const std::function<st
     if (auto [leased, is_busy] = try_lease(context, make); leased) {
       std::optional<double> left;
       if (timeout_seconds) left = std::max(0.0, *timeout_seconds - std::chrono::duration<double>(Clock::now() - begin).count());
-      // The lock is released here, because `interrupted` may take another lease.
+      // Waits without the lock, because `interrupted` may lease another recording.
       if (is_busy) context.wait(leased->last_submission(), left, interrupted);
       return leased;
     }

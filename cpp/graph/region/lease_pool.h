@@ -1,4 +1,4 @@
-// A pool of leases; each serves one execution at a time.
+// A pool of leases. Each lease serves one execution at a time.
 #pragma once
 
 #include <functional>
@@ -13,23 +13,23 @@
 
 namespace pumice {
 
-// Reuses a lease once it is free and the device has finished with it. Thread-safe.
+// A lease is reused once it is free and the device has finished with it. Thread-safe.
 class LeasePool {
  public:
-  explicit LeasePool(std::string subject) : subject_(std::move(subject)) {}  // what is leased, for messages
-  // Takes or creates a lease. If all are in use, waits, calling `interrupted` about every 50 ms (it may throw), or throws StateError if
-  // `wait` is false.
+  explicit LeasePool(std::string subject) : subject_(std::move(subject)) {}  // `subject`: description of the leased object, for messages
+  // Returns a free lease or creates one. If the maximum number is in use, waits and calls `interrupted` about every 50 ms, which may throw;
+  // with `wait` false, throws StateError.
   std::shared_ptr<Lease> lease(Context& context, const std::function<std::shared_ptr<Lease>()>& make, bool wait,
                                std::optional<double> timeout_seconds, const std::function<void()>& interrupted);
   void clear();
 
  private:
-  // Returns a lease and whether the device may still be working on it; null if all are in use.
+  // Returns a lease, and whether the device may still be working on it; null if all leases are in use.
   std::pair<std::shared_ptr<Lease>, bool> try_lease(Context& context, const std::function<std::shared_ptr<Lease>()>& make);
 
   std::string subject_;
   std::mutex mutex_;
-  std::vector<std::shared_ptr<Lease>> pool_;  // leased entries have other owners too
+  std::vector<std::shared_ptr<Lease>> pool_;  // an entry is free if it has no other owner
 };
 
 }  // namespace pumice

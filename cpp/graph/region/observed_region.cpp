@@ -12,15 +12,15 @@
 namespace pumice {
 namespace {
 
-constexpr uint64_t kWord = 4;  // copies move whole words
+constexpr uint64_t kWord = 4;  // copies are done in whole 32-bit words
 
-// Returns the tensor's byte offset in the first word that contains part of it.
-uint64_t phase_of(const StoredValue& value) {
+// Returns the byte offset of a tensor in the first 32-bit word that contains part of it.
+uint64_t get_word_offset(const StoredValue& value) {
   return value.place.byte_offset % kWord;
 }
 
-uint64_t copied_bytes(const StoredValue& value) {
-  return round_up(phase_of(value) + value.desc.bytes(), kWord);
+uint64_t get_copy_bytes(const StoredValue& value) {
+  return round_up(get_word_offset(value) + value.desc.bytes(), kWord);
 }
 
 }  // namespace
@@ -38,21 +38,21 @@ ObservedRegion::ObservedRegion(const std::shared_ptr<CompiledOperator>& compiled
       copied_.push_back(k);
   std::vector<uint64_t> input_bytes;
   for (size_t i = 0; i < inputs; ++i) input_bytes.push_back(input_desc(i).bytes());
-  inputs_ = make_host_slots(compiled->context(), input_bytes, Heap::upload);
+  inputs_ = make_staging_slots(compiled->context(), input_bytes, Heap::upload);
   make_slots(stored);
   if (const uint64_t bytes = compiled->plan().temporary_bytes) arena_ = Buffer::create(compiled->context(), bytes);
   record(persistent, stored, observe_options);
   describe_tensors(graph, stored);
 }
 
-Submission ObservedRegion::start(const Interrupted& interrupted) {
+Submission ObservedRegion::start(const InterruptCallback& interrupted) {
   fill(outputs_, kFillPattern, interrupted);
   fill(observed_, kFillPattern, interrupted);
   if (arena_) fill(BufferRange{arena_, 0, arena_->bytes() / kWord * kWord}, kFillPattern, interrupted);
   return list_.exec();
 }
 
-// Returns whether a value is complete after `steps` steps and not yet overwritten.
+// Returns whether a value is complete, and not yet overwritten, after `steps` steps.
 bool ObservedRegion::is_available(const StoredValue& value, size_t steps) const {
   const PlannedOperand& location = value.place;
   const auto overlaps = [&](const PlannedOperand& written) {
@@ -63,14 +63,14 @@ bool ObservedRegion::is_available(const StoredValue& value, size_t steps) const 
   for (size_t i = value.last_write + 1; i < steps; ++i) {
     const PlannedStep& step = compiled_->plan().steps[i];
     for (size_t k = 0; k < step.operands.size(); ++k)
-      if (step.kernel->interface().bindings[k].access != Access::read && overlaps(step.operands[k])) return false;
+      if (step.kernel->interface().bindings[k].access != ResourceAccess::read && overlaps(step.operands[k])) return false;
   }
   return true;
 }
 
-// Returns, by step, the tensors (indices into copied_) to copy after it.
-std::vector<std::vector<size_t>> ObservedRegion::copies_by_step(const std::vector<StoredValue>& stored,
-                                                                const ObserveOptions& observe_options) {
+// Returns, for each step, the tensors to copy after it, as indices into copied_.
+std::vector<std::vector<size_t>> ObservedRegion::group_copies_by_step(const std::vector<StoredValue>& stored,
+                                                                      const ObserveOptions& observe_options) {
   std::vector<std::vector<size_t>> copies(compiled_->plan().steps.size());
   for (size_t k = 0; k < copied_.size(); ++k)
     copies[observe_options.steps ? *observe_options.steps - 1 : stored[copied_[k]].last_write].push_back(k);
@@ -79,23 +79,23 @@ std::vector<std::vector<size_t>> ObservedRegion::copies_by_step(const std::vecto
 
 void ObservedRegion::record(const BufferRange& persistent, const std::vector<StoredValue>& stored, const ObserveOptions& observe_options) {
   std::vector<BufferRange> read, written_ranges;
-  for (const HostSlot& slot : inputs_) read.push_back(slot.device_range());
-  for (const HostSlot& slot : outputs_) written_ranges.push_back(slot.device_range());
+  for (const StagingSlot& slot : inputs_) read.push_back(slot.device_range());
+  for (const StagingSlot& slot : outputs_) written_ranges.push_back(slot.device_range());
   for (const auto& [from, to] : collect_copies(inputs_, true)) list_.copy(from, to);
   std::vector<Dispatch> dispatches = make_dispatches(compiled_, persistent, read, written_ranges, arena_);
   if (dispatches.size() != compiled_->plan().steps.size()) throw Error("a program that is observed has steps of no dispatch");
-  const std::vector<std::vector<size_t>> last_write = copies_by_step(stored, observe_options);
+  const std::vector<std::vector<size_t>> last_write = group_copies_by_step(stored, observe_options);
   if (observe_options.steps) {
     dispatches.resize(*observe_options.steps);
-    if (is_injected("race")) swap_dependent_dispatches(dispatches, *compiled_);
+    if (is_fault_injected("race")) swap_dependent_dispatches(dispatches, *compiled_);
   }
   for (size_t i = 0; i < dispatches.size(); ++i) {
     list_.dispatch(std::move(dispatches[i]));
     for (const size_t k : last_write[i]) {
       const StoredValue& value = stored[copied_[k]];
-      BufferRange source = range_of(value.place);
-      source.offset -= phase_of(value);
-      source.bytes = copied_bytes(value);
+      BufferRange source = get_range(value.place);
+      source.offset -= get_word_offset(value);
+      source.bytes = get_copy_bytes(value);
       list_.copy(source, observed_[k].device_range());
     }
   }
@@ -106,32 +106,32 @@ void ObservedRegion::record(const BufferRange& persistent, const std::vector<Sto
 
 void ObservedRegion::make_slots(const std::vector<StoredValue>& stored) {
   std::vector<uint64_t> output_bytes, observed_bytes;
-  for (const Slot& output : compiled_->outputs()) output_bytes.push_back(output.desc->bytes());
-  for (const size_t k : copied_) observed_bytes.push_back(copied_bytes(stored[k]));
-  outputs_ = make_host_slots(compiled_->context(), output_bytes, Heap::readback);
-  observed_ = make_host_slots(compiled_->context(), observed_bytes, Heap::readback);
+  for (const TensorSlot& output : compiled_->outputs()) output_bytes.push_back(output.desc->bytes());
+  for (const size_t k : copied_) observed_bytes.push_back(get_copy_bytes(stored[k]));
+  outputs_ = make_staging_slots(compiled_->context(), output_bytes, Heap::readback);
+  observed_ = make_staging_slots(compiled_->context(), observed_bytes, Heap::readback);
 }
 
-BufferRange ObservedRegion::range_of(const PlannedOperand& place) const {
-  if (place.place == MemoryKind::output) {
-    BufferRange range = outputs_[place.index].device_range();
-    range.offset += place.byte_offset;
+BufferRange ObservedRegion::get_range(const PlannedOperand& operand) const {
+  if (operand.place == MemoryKind::output) {
+    BufferRange range = outputs_[operand.index].device_range();
+    range.offset += operand.byte_offset;
     return range;
   }
-  if (place.place != MemoryKind::temporary) throw Error("a value that is stored lies neither in the arena nor in an output");
-  return {arena_, place.byte_offset, 0};
+  if (operand.place != MemoryKind::temporary) throw Error("a value that is stored lies neither in the arena nor in an output");
+  return {arena_, operand.byte_offset, 0};
 }
 
 void ObservedRegion::describe_tensors(const ProgramGraph& graph, const std::vector<StoredValue>& stored) {
   std::vector<const PlannedStep*> last(graph.values.size(), nullptr);  // for each value, the last step that writes it
-  std::map<std::string_view, std::set<std::string>> reads;             // keyed by node
+  std::map<std::string_view, std::set<std::string>> reads;             // node name -> names of the values that it reads
   for (const PlannedStep& step : compiled_->plan().steps)
     for (size_t k = 0; k < step.operands.size(); ++k) {
       if (step.operands[k].value < 0) continue;
       const auto value = static_cast<size_t>(step.operands[k].value);
-      const Access access = step.kernel->interface().bindings[k].access;
-      if (access != Access::read) last[value] = &step;
-      if (access != Access::write) reads[step.label].insert(graph.values[value].name);
+      const ResourceAccess access = step.kernel->interface().bindings[k].access;
+      if (access != ResourceAccess::read) last[value] = &step;
+      if (access != ResourceAccess::write) reads[step.label].insert(graph.values[value].name);
     }
   for (size_t k = 0; k < stored.size(); ++k) {
     const PlannedStep& step = *last[static_cast<size_t>(stored[k].value)];
@@ -139,7 +139,7 @@ void ObservedRegion::describe_tensors(const ProgramGraph& graph, const std::vect
     tensors_.push_back(
         {graph.value(stored[k].value).name, step.label, step.kernel->name(), {read.begin(), read.end()}, stored[k].desc, step.additions});
   }
-  for (size_t k = 0; k < copied_.size(); ++k) tensors_[copied_[k]].bytes = observed_[k].bytes + phase_of(stored[copied_[k]]);
+  for (size_t k = 0; k < copied_.size(); ++k) tensors_[copied_[k]].bytes = observed_[k].bytes + get_word_offset(stored[copied_[k]]);
 }
 
 }  // namespace pumice

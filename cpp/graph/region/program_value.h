@@ -15,7 +15,7 @@ namespace pumice {
 struct ProgramValue {
   std::string name;
   DType dtype;
-  std::optional<Shape> shape;  // kUnknownSize for unknown sizes; none: unknown rank
+  std::optional<Shape> shape;  // kUnknownSize for unknown sizes; nullopt: unknown rank
   std::vector<std::string> dimension_names;
 };
 

@@ -1,4 +1,4 @@
-// A compiled part of a graph without control flow: its weights are uploaded once, and it is bound per set of input shapes.
+// A compiled subgraph without control flow. Its weights are uploaded once, and it is bound for each set of input shapes.
 #pragma once
 
 #include <atomic>
@@ -20,49 +20,50 @@ namespace pumice {
 class ObservedRegion;
 struct ObserveOptions;
 
-// Checks the input shapes of `user`. Throws BindingError if their number is wrong (K4), or naming an input with a wrong shape (K10).
+// Checks the input shapes of a program or graph named `user`. Throws BindingError if their number is wrong (K4), or naming an input with a
+// wrong shape (K10).
 void check_shapes(const std::string& user, std::span<const ProgramValue> inputs, std::span<const ShapeView> shapes);
 
 // A compiled region with its weights and bindings. Thread-safe.
 class Region {
  public:
-  // Compiles `subgraph`: uploads its constants and packs them on the device. If it has operations that expand only for known shapes, this
-  // happens later, once for each set of shapes.
+  // Compiles `subgraph`: uploads its constants and packs them on the device. If it has operations that expand only for known shapes, it is
+  // compiled later, once for each set of shapes.
   Region(std::shared_ptr<Context> context, const Graph& graph, const Subgraph& subgraph, const ProgramOptions& options);
   Region(const Region&) = delete;
   ~Region();
 
   const ProgramGraph& graph() const { return graph_; }
   const std::vector<ProgramValue>& inputs() const { return inputs_; }
-  const std::vector<ProgramValue>& outputs() const { return outputs_; }  // excludes the outputs of index checks
+  const std::vector<ProgramValue>& outputs() const { return outputs_; }  // without the outputs of index checks
   const BufferRange& persistent() const { return persistent_; }
-  bool is_deferred() const { return deferred_ != nullptr; }  // whether it is compiled for each set of shapes
-  // For a late region: returns the region compiled for these shapes.
-  std::shared_ptr<Region> region_for(std::span<const ShapeView> shapes, std::span<const std::byte* const> values);
+  bool is_deferred() const { return deferred_ != nullptr; }  // whether it is compiled separately for each set of shapes
+  // For a deferred region: returns the region compiled for these shapes.
+  std::shared_ptr<Region> get_expanded_region(std::span<const ShapeView> shapes, std::span<const std::byte* const> values);
   // Whether shapes depend on the elements of any input, or of input i.
   bool reads_values() const { return reads_values_; }
   bool reads_values(size_t i) const { return graph_.shape_value_inputs[i]; }
-  // Whether input elements are checked when available, even if no shape depends on them.
+  // Whether bind() checks input elements if they are passed, even if no shape depends on them.
   bool checks_values() const { return deferred_ || !graph_.checks.empty(); }
-  // Binds on first use; evicts the least recently used binding if there are too many. `values`: the elements of the inputs; may be empty if
-  // no shapes depend on them. `progress` is called with the kernels being compiled. Throws BindingError for wrong inputs, GraphError if a
-  // shape rule is broken, UnsupportedError.
+  // Returns the binding for these shapes; creates it on first use and evicts the least recently used one if there are too many. `values`:
+  // elements of the inputs; may be empty if no shape depends on them. `progress` is called with the kernels being compiled. Throws
+  // BindingError for wrong inputs, GraphError if a shape rule is violated, UnsupportedError.
   std::shared_ptr<BoundProgram> bind(std::span<const ShapeView> shapes, std::span<const std::byte* const> values,
                                      const CompileProgress& progress = {});
-  // Creates a run for these shapes that copies the tensors its kernels store.
+  // Creates a run for these shapes that copies all tensors that its kernels store.
   std::shared_ptr<ObservedRegion> make_observed_region(std::span<const ShapeView> shapes, std::span<const std::byte* const> values,
                                                        const ObserveOptions& observe_options);
-  std::vector<ReportRow> report() const;  // lists the kernels of the last binding
-  void close();                           // frees device memory that no binding holds
+  std::vector<ReportRow> report() const;  // names the kernels of the last binding
+  void close();                           // frees device memory that no binding uses
 
  private:
   void describe_values();
-  bool has_fragments() const;
-  void initialise(const ProgramOptions& options);
+  bool has_or_emulates_mma() const;
+  void initialise_weights(const ProgramOptions& options);
   void release_constants();
   std::shared_ptr<BoundProgram> check_latest_binding(std::span<const std::byte* const> values) const;
-  void make_pipelines(const std::vector<PlannedStep>& steps, const CompileProgress& progress);
-  bool matches(const BoundProgram& binding, std::span<const ShapeView> shapes, std::span<const std::byte* const> values) const;
+  void create_missing_pipelines(const std::vector<PlannedStep>& steps, const CompileProgress& progress);
+  bool matches_binding(const BoundProgram& binding, std::span<const ShapeView> shapes, std::span<const std::byte* const> values) const;
 
   std::shared_ptr<Context> context_;
   ProgramGraph graph_;
@@ -74,9 +75,10 @@ class Region {
   struct DeferredRegions;
   std::unique_ptr<DeferredRegions> deferred_;
 
-  mutable std::recursive_mutex mutex_;  // guards the members below; recursive: a signal handler may run the model being bound
+  mutable std::recursive_mutex
+      mutex_;  // guards the members below; recursive, because a signal handler may run the model that is being bound
   std::list<std::shared_ptr<BoundProgram>> bindings_;       // most recently used first
-  std::unordered_set<const KernelVariant*> built_kernels_;  // kernels with pipelines
+  std::unordered_set<const KernelVariant*> built_kernels_;  // kernels whose pipelines are built
   std::vector<std::string> kernels_, choices_, spills_;     // indexed by row of the report
   BindMemo memo_;
 };

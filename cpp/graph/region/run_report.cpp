@@ -6,7 +6,7 @@
 
 namespace pumice {
 
-std::optional<double> checked_loop_timeout(std::optional<double> seconds) {
+std::optional<double> validate_loop_timeout(std::optional<double> seconds) {
   if (!seconds) return seconds;
   if (!(*seconds >= 0)) throw BindingError("K5", "loop_timeout", "", "seconds from 0 on, or None", format_general(*seconds));
   if (*seconds <= kMaxLoopSeconds) return seconds;

@@ -25,12 +25,12 @@ struct AttentionPlan {
   SpecValues spec = {};
   std::shared_ptr<const StepChoice> choice = nullptr;
   uint64_t groups_x = 0, groups_y = 0, groups_z = 1;
-  int64_t splits = 1, split_size = 0;  // number of key splits, and of keys per split; 0: the kernel splits them itself
-  int64_t partial_floats = 0;          // number of floats for the partial results of all rows, if it differs from attention_partials.glsl
-  int64_t counters = 1;                // number of counters of finished splits for the rows of a workgroup
-  int64_t head_group = 0;    // heads in a group whose workgroups are ordered by descending key count; 0: not supported by the kernel
-  std::string name = {};     // variant name; empty: name of the shader
-  std::string spilled = {};  // the plan that this one replaces because its kernel spills
+  int64_t splits = 1, split_size = 0;  // number of key splits; keys per split (0: the kernel splits the keys)
+  int64_t partial_floats = 0;  // floats for the partial results of all rows, if they differ from the layout of attention_partials.glsl
+  int64_t counters = 1;        // counters of finished splits per workgroup along x and y
+  int64_t head_group = 0;      // heads in a group whose workgroups are ordered by descending key count; 0: not supported by the kernel
+  std::string name = {};       // variant name; empty: name of the shader
+  std::string spilled = {};    // the plan that this one replaces because its kernel spills
 };
 
 std::string bool_macro(bool set) {
@@ -49,8 +49,8 @@ void split_keys(AttentionPlan& plan, int64_t keys, int64_t splits) {
   plan.splits = std::max<int64_t>(ceil_div(keys, plan.split_size), 1);
 }
 
-// Plan for few queries (decode): a team of invocations reads a key together and scores it against several queries.
-AttentionPlan decode_plan(const LowerContext& node, const Attention& a) {
+// Plan for few queries (decode): a thread group reads each key and scores it against several queries.
+AttentionPlan make_decode_plan(const LowerContext& node, const AttentionParams& a) {
   constexpr int64_t kMaxQueries = 4, kCpuIterations = 9, kMaxIterations = 60000;
   const bool is_cpu = node.prefers_cpu_kernels();
   const int64_t num_vec4 = ceil_div(std::max(a.k.size(), a.v.size()), 4), group_threads = is_cpu ? 8 : num_vec4 <= 64 ? 16 : 128;
@@ -70,7 +70,7 @@ AttentionPlan decode_plan(const LowerContext& node, const Attention& a) {
                  {"ITEMS_PER_THREAD", uint_literal(vec4_per_thread)},
                  {"ROWS", uint_literal(rows)},
                  {"CPU_VARIANT", bool_macro(is_cpu)},
-                 {"SUBGROUP", std::to_string(node.subgroup())}};
+                 {"SUBGROUP", std::to_string(node.subgroup_size())}};
   plan.groups_x = static_cast<uint64_t>(ceil_div(queries_per_kv_head, rows));
   plan.groups_y = static_cast<uint64_t>(a.k.batch() * a.k.heads());
   const int64_t groups = static_cast<int64_t>(plan.groups_x * plan.groups_y), keys = a.k.rows();
@@ -85,7 +85,7 @@ AttentionPlan decode_plan(const LowerContext& node, const Attention& a) {
 }
 
 // Plan for CPU drivers: a subgroup of 8 invocations computes 16 queries, without barriers.
-AttentionPlan cpu_plan(const Attention& a) {
+AttentionPlan make_cpu_plan(const AttentionParams& a) {
   // Keys are split to keep loops below the 65,535 iterations after which lavapipe silently ends them (docs/drivers.md).
   constexpr int64_t kRows = 16, kKeys = 16, kMaxIterations = 60000;
   AttentionPlan plan{"attention_cpu.comp"};
@@ -106,10 +106,10 @@ bool supports_tiled(const NodeContext& node) {
   return node.max_invocations() >= kInvocations && node.context->limit("maxComputeSharedMemorySize") >= kFloats * 4;
 }
 
-AttentionPlan tiled_plan(const LowerContext& node, const Attention& a) {
+AttentionPlan make_tiled_plan(const LowerContext& node, const AttentionParams& a) {
   constexpr int64_t kRows = 64, kKeys = 32;
   const int64_t num_vec4 = a.v.size() <= 64 ? 1 : 2;
-  node.check_loops(ceil_div(a.k.rows(), kKeys) * (8 + ceil_div(a.k.size(), 16) * 8 + 2 * (num_vec4 * 4 + 16)));
+  node.check_loop_limit(ceil_div(a.k.rows(), kKeys) * (8 + ceil_div(a.k.size(), 16) * 8 + 2 * (num_vec4 * 4 + 16)));
   AttentionPlan plan{"attention_tiled.comp"};
   plan.spec = {{"VEC4_PER_THREAD", num_vec4}};
   plan.groups_x = static_cast<uint64_t>(ceil_div(a.q.rows(), kRows));
@@ -118,8 +118,9 @@ AttentionPlan tiled_plan(const LowerContext& node, const Attention& a) {
   return plan;
 }
 
-// Specialisation of attention_mma' main loop. Heads of more than 64 elements leave no registers for the code of FULL_TILES_FIRST.
-std::string key_loop_of(const Attention& a, const AttentionTile& tile, const AttentionPlan& plan) {
+// Returns the macro KEY_LOOP, which specialises the main loop of attention_mma. Heads of more than 64 elements leave no registers for the
+// code of FULL_TILES_FIRST.
+std::string choose_key_loop(const AttentionParams& a, const AttentionTile& tile, const AttentionPlan& plan) {
   constexpr int64_t kMaxFullFirstSize = 64;
   const int64_t keys = a.k.rows(), keys_per_iteration = tile.keys * tile.key_slices;
   const bool all_visible = !a.kv_lengths && a.first <= 1 - a.q.rows() && a.last >= keys - 1 && (!a.mask || a.mask->keys >= keys);
@@ -128,47 +129,48 @@ std::string key_loop_of(const Attention& a, const AttentionTile& tile, const Att
   return std::max(a.k.size(), a.v.size()) <= kMaxFullFirstSize ? "FULL_TILES_FIRST" : "MIXED_TILES";
 }
 
-// Plan for cooperative matrices with the given configuration.
-AttentionPlan coopmat_plan(const LowerContext& node, const Attention& a, const AttentionTile& tile, bool is_mma) {
+// Plan for cooperative matrices with this tile.
+AttentionPlan make_coopmat_plan(const LowerContext& node, const AttentionParams& a, const AttentionTile& tile, bool is_mma) {
   AttentionPlan plan{is_mma ? "attention_mma.comp" : "attention_coopmat.comp"};
-  plan.name = tile.name(is_mma), plan.spilled = tile.spilled;
-  plan.spec = {{"INVOCATIONS", tile.subgroups * (is_mma ? kMmaSubgroup : node.subgroup())}};
+  plan.name = tile.variant_name(is_mma), plan.spilled = tile.spilled;
+  plan.spec = {{"INVOCATIONS", tile.subgroups * (is_mma ? kMmaSubgroup : node.subgroup_size())}};
   if (is_mma) {
     plan.spec.insert(plan.spec.end(), {{"KEY_TILE", tile.keys}, {"QUERY_TILES", tile.query_tiles}, {"KEY_SLICES", tile.key_slices}});
     plan.head_group = tile.head_group;
     const bool by_row = a.mask && a.mask->strides[2] != 0;
     plan.macros = {{"EMULATED", bool_macro(!node.has_mma())}, {"MASK_BY_ROW", bool_macro(by_row)}};
   } else {
-    plan.macros = {{"SUBGROUP", uint_literal(node.subgroup())}};
+    plan.macros = {{"SUBGROUP", uint_literal(node.subgroup_size())}};
   }
   plan.groups_x = static_cast<uint64_t>(ceil_div(a.q.rows(), tile.rows()));
   plan.groups_y = static_cast<uint64_t>(a.q.batch() * a.q.heads());
   split_keys(plan, a.k.rows(), tile.splits);
   plan.groups_z = static_cast<uint64_t>(plan.splits);
-  if (is_mma) plan.macros.emplace_back("KEY_LOOP", key_loop_of(a, tile, plan));
+  if (is_mma) plan.macros.emplace_back("KEY_LOOP", choose_key_loop(a, tile, plan));
   return plan;
 }
 
 // Plan for cooperative matrices. Returns nullopt if the device has none, or if heads are too long or not aligned vec8s.
-std::optional<AttentionPlan> coopmat_plan(const LowerContext& node, const Attention& a) {
-  const int64_t subgroup = node.subgroup();
+std::optional<AttentionPlan> choose_coopmat_plan(const LowerContext& node, const AttentionParams& a) {
+  const int64_t subgroup = node.subgroup_size();
   if (!node.has_coopmat() || (subgroup != 32 && subgroup != 64) || !supports_coopmat(node, a)) return {};
   const bool is_mma = node.has_mma();
   const auto tile = choose_attention_tile(node, a, is_mma);
-  return tile ? std::optional(coopmat_plan(node, a, *tile, is_mma)) : std::nullopt;
+  return tile ? std::optional(make_coopmat_plan(node, a, *tile, is_mma)) : std::nullopt;
 }
 
 // Step kind used to look up measured variants.
-std::string step_kind(const Attention& a) {
+std::string format_step_kind(const AttentionParams& a) {
   return "attention of " + std::to_string(a.q.rows()) + " rows";
 }
 
-constexpr int64_t kMaxDecodeQueries = 16, kMaxQueriesPerHead = 4;  // queries that share keys, and queries per head if more of them do
+constexpr int64_t kMaxDecodeQueries = 16,
+                  kMaxQueriesPerHead = 4;  // maximum queries per KV head; more are allowed with up to kMaxQueriesPerHead queries per head
 
 // Plan for few queries on cooperative matrices. Returns nullopt if the device has none, or if heads are too long or not aligned vec8s. The
 // keys are split so that the workgroups of all splits are resident at once; registers for prefetched keys leave room for two or three per
 // multiprocessor. kv_len may be known only to the device, so the kernel splits the keys.
-std::optional<AttentionPlan> decode_mma_plan(const LowerContext& node, const Attention& a) {
+std::optional<AttentionPlan> make_decode_mma_plan(const LowerContext& node, const AttentionParams& a) {
   constexpr int64_t kSubgroup = 32, kMaxSubgroups = 4, kMaxRegisterSize = 128, kMaxDecodeHeadSize = 256;
   const int64_t queries_per_kv_head = a.q.heads() / a.k.heads() * a.q.rows(), rows = std::min(queries_per_kv_head, kMaxDecodeQueries),
                 keys = a.k.rows();
@@ -176,14 +178,15 @@ std::optional<AttentionPlan> decode_mma_plan(const LowerContext& node, const Att
     return heads.has_aligned_vectors(dtype, 8) && heads.size() <= (rows > 8 ? 128 : kMaxDecodeHeadSize);
   };
   const DType stored = a.has_int8_kv() ? DType::int8 : node.float_dtype;
-  if (!node.has_fragments() || (queries_per_kv_head > kMaxDecodeQueries && a.q.rows() > kMaxQueriesPerHead) ||
+  if (!node.has_or_emulates_mma() || (queries_per_kv_head > kMaxDecodeQueries && a.q.rows() > kMaxQueriesPerHead) ||
       !suits(a.q, node.float_dtype) || !suits(a.k, stored) || !suits(a.v, stored) || a.k.size() == 0)
     return {};
   const int64_t num_vec4 = a.v.size() / 4, size = std::max(a.k.size(), a.v.size()), groups_per_sm = size > 64 ? 2 : 3;
   const bool queries_in_shared = size > kMaxRegisterSize;
   const auto bytes = [&](int64_t subgroups) {
     return std::max(subgroups * rows * num_vec4, subgroups * kSubgroup) * 16 + subgroups * kSubgroup * 8 +
-           node.emulated_bytes(subgroups * kSubgroup) + 16 + (queries_in_shared ? round_up(a.k.size(), 32) / 32 * kSubgroup * 16 : 0);
+           node.emulation_shared_bytes(subgroups * kSubgroup) + 16 +
+           (queries_in_shared ? round_up(a.k.size(), 32) / 32 * kSubgroup * 16 : 0);
   };
   int64_t subgroups = std::min(kMaxSubgroups, node.max_invocations() / kSubgroup);
   while (subgroups > 1 && bytes(subgroups) > static_cast<int64_t>(node.context->limit("maxComputeSharedMemorySize"))) subgroups /= 2;
@@ -194,7 +197,7 @@ std::optional<AttentionPlan> decode_mma_plan(const LowerContext& node, const Att
   plan.groups_x = static_cast<uint64_t>(ceil_div(queries_per_kv_head, rows));
   plan.groups_y = static_cast<uint64_t>(a.k.batch() * a.k.heads());
   const auto groups = static_cast<int64_t>(plan.groups_x * plan.groups_y),
-             resident_splits = node.multiprocessors() * groups_per_sm / groups;
+             resident_splits = node.num_multiprocessors() * groups_per_sm / groups;
   const int64_t max_splits =
       std::min(static_cast<int64_t>(node.context->limit("maxComputeWorkGroupCount_2")), ceil_div(keys, subgroups * 16));
   plan.splits = std::clamp<int64_t>(resident_splits, 1, std::max<int64_t>(max_splits, 1));
@@ -204,72 +207,74 @@ std::optional<AttentionPlan> decode_mma_plan(const LowerContext& node, const Att
 }
 
 // Plan for few queries. On cooperative matrices, a measured variant may select the kernel for many queries instead (docs/tuning.md).
-std::optional<AttentionPlan> choose_decode_plan(const LowerContext& node, const Attention& a) {
-  std::optional<AttentionPlan> plan = decode_mma_plan(node, a);
+std::optional<AttentionPlan> choose_decode_plan(const LowerContext& node, const AttentionParams& a) {
+  std::optional<AttentionPlan> plan = make_decode_mma_plan(node, a);
   if (!plan) return plan;
-  const std::optional<AttentionPlan> other = a.has_int8_kv() ? std::nullopt : coopmat_plan(node, a);
+  const std::optional<AttentionPlan> other = a.has_int8_kv() ? std::nullopt : choose_coopmat_plan(node, a);
   const std::string default_variant = "attention_decode_mma";
-  auto choice = find_tuned_choice(node.measured, step_kind(a), default_variant,
+  auto choice = find_tuned_choice(node.measured, format_step_kind(a), default_variant,
                                   std::array<std::string_view, 1>{other ? "attention_mma" : default_variant});
-  if (choice && choice->taken != default_variant) plan = other;
+  if (choice && choice->selected != default_variant) plan = other;
   plan->choice = std::move(choice);
   return plan;
 }
 
-AttentionPlan default_plan(const LowerContext& node, const Attention& a) {
+AttentionPlan choose_default_plan(const LowerContext& node, const AttentionParams& a) {
   constexpr int64_t kBytesPerColumn = 64;  // bytes of shared memory per column of V
   const int64_t queries_per_kv_head = a.q.heads() / a.k.heads() * a.q.rows();
   if (!node.prefers_cpu_kernels()) {
-    if (queries_per_kv_head <= kMaxDecodeQueries || a.has_int8_kv()) return decode_plan(node, a);
-    const auto plan = coopmat_plan(node, a);
-    return plan ? *plan : supports_tiled(node) ? tiled_plan(node, a) : decode_plan(node, a);
+    if (queries_per_kv_head <= kMaxDecodeQueries || a.has_int8_kv()) return make_decode_plan(node, a);
+    const auto plan = choose_coopmat_plan(node, a);
+    return plan ? *plan : supports_tiled(node) ? make_tiled_plan(node, a) : make_decode_plan(node, a);
   }
   const auto shared = static_cast<int64_t>(node.context->limit("maxComputeSharedMemorySize"));
-  return a.q.rows() * 2 > kMaxDecodeQueries && a.v.size() * kBytesPerColumn <= shared ? cpu_plan(a) : decode_plan(node, a);
+  return a.q.rows() * 2 > kMaxDecodeQueries && a.v.size() * kBytesPerColumn <= shared ? make_cpu_plan(a) : make_decode_plan(node, a);
 }
 
-AttentionPlan choose_plan(const LowerContext& node, const Attention& a, bool has_softmax_stats) {
+AttentionPlan choose_plan(const LowerContext& node, const AttentionParams& a, bool has_softmax_stats) {
   if (!has_softmax_stats)
     if (const auto plan = choose_decode_plan(node, a)) return *plan;
-  AttentionPlan plan = default_plan(node, a);
-  const std::string kind = step_kind(a);
-  if (!node.measured || !node.measured->taken.contains(kind)) return plan;
-  const std::vector<AttentionTile> tiles = mma_attention_tiles(node, a);
+  AttentionPlan plan = choose_default_plan(node, a);
+  const std::string kind = format_step_kind(a);
+  if (!node.measured || !node.measured->fastest.contains(kind)) return plan;
+  const std::vector<AttentionTile> tiles = list_mma_attention_tiles(node, a);
   std::vector<std::string> alternatives;
-  for (const AttentionTile& tile : tiles) alternatives.push_back(tile.name(true));
+  for (const AttentionTile& tile : tiles) alternatives.push_back(tile.variant_name(true));
   const std::string default_variant = plan.name.empty() ? std::string(plan.shader.substr(0, plan.shader.find('.'))) : plan.name;
   auto choice = find_tuned_choice(node.measured, kind, default_variant,
                                   std::vector<std::string_view>(alternatives.begin(), alternatives.end()), node.spilled);
-  if (const auto found = std::ranges::find(alternatives, choice->taken); choice->taken != default_variant && found != alternatives.end())
-    plan = coopmat_plan(node, a, tiles[static_cast<size_t>(found - alternatives.begin())], true);
+  if (const auto found = std::ranges::find(alternatives, choice->selected);
+      choice->selected != default_variant && found != alternatives.end())
+    plan = make_coopmat_plan(node, a, tiles[static_cast<size_t>(found - alternatives.begin())], true);
   plan.choice = std::move(choice);
   return plan;
 }
 
-// A float as a GLSL literal.
+// Formats a float as a GLSL literal.
 std::string float_literal(double value) {
   if (std::isinf(value)) return value < 0 ? "minus_infinity" : "pm_infinity";
   return "float(" + format_general(value, 9) + ")";
 }
 
-// Number of mask elements from the first to the last that is read.
-int64_t mask_span(const AttentionMask& mask, const Attention& a) {
+// Returns the number of mask elements from the first to the last that is read.
+int64_t count_mask_elements(const AttentionMask& mask, const AttentionParams& a) {
   const std::array<int64_t, 4> sizes{a.q.batch(), a.q.heads(), a.q.rows(), std::min(mask.keys, a.k.rows())};
   int64_t span = 1;
   for (size_t axis = 0; axis < sizes.size(); ++axis) span += std::max<int64_t>(sizes[axis] - 1, 0) * mask.strides[axis];
   return span;
 }
 
-// Binds the scales of int8 rows. The rows are dense, even if the attention is part of another.
-void bind_scales(StepBuilder& step, const Attention& a, DType dtype) {
+// Binds the scales of int8 rows. The rows are dense, even in a slice of an attention.
+void bind_scales(StepBuilder& step, const AttentionParams& a, DType dtype) {
   step.bind("k_scales", *a.k_scales, a.k.first / a.k.size(), ceil_div(a.k.span(), a.k.size()), bits(dtype));
   step.bind("v_scales", *a.v_scales, a.v.first / a.v.size(), ceil_div(a.v.span(), a.v.size()), bits(dtype));
 }
 
-constexpr double kMinScale = 1e-30;  // smallest scale for which scores are computed as powers of two
+constexpr double kMinScale = 1e-30;  // smallest scale that the softmax applies; smaller ones are applied before it
 
 // Sets up a kernel that uses include/attention.glsl, except for its output bindings.
-StepBuilder make_attention_step(const LowerContext& node, const Attention& a, std::string_view shader, Macros macros, SpecValues spec) {
+StepBuilder make_attention_step(const LowerContext& node, const AttentionParams& a, std::string_view shader, Macros macros,
+                                SpecValues spec) {
   const DType dtype = node.float_dtype, stored = a.has_int8_kv() ? DType::int8 : dtype;
   const auto more = {
       std::pair<std::string, std::string>{"MASKED", a.mask ? a.mask->is_bool ? "1" : "2" : "0"},
@@ -290,7 +295,7 @@ StepBuilder make_attention_step(const LowerContext& node, const Attention& a, st
   for (const auto& [name, heads] : {std::pair{"k", &a.k}, {"v", &a.v}})
     step.bind(name, heads->operand, heads->first, heads->span(), bits(stored));
   if (a.has_int8_kv()) bind_scales(step, a, dtype);
-  if (a.mask) step.bind("mask", a.mask->operand, a.mask->first, mask_span(*a.mask, a), a.mask->is_bool ? 8 : bits(dtype));
+  if (a.mask) step.bind("mask", a.mask->operand, a.mask->first, count_mask_elements(*a.mask, a), a.mask->is_bool ? 8 : bits(dtype));
   if (a.kv_lengths) step.bind("kv_lengths", *a.kv_lengths, a.first_kv_length, a.q.batch(), 64);
   step.set("rows", a.q.rows()).set("keys", a.k.rows()).set("heads", a.q.heads()).set("group", a.q.heads() / a.k.heads());
   set_strides(step, "q", a.q);
@@ -303,13 +308,13 @@ StepBuilder make_attention_step(const LowerContext& node, const Attention& a, st
     step.set("mask_key", mask.strides[3]).set("mask_keys", mask.keys);
   }
   step.set("scale", a.scale).set("softcap", a.softcap);
-  const auto bounded = [](int64_t bound) { return std::clamp(bound, -Attention::kUnbounded, Attention::kUnbounded); };
+  const auto bounded = [](int64_t bound) { return std::clamp(bound, -AttentionParams::kUnbounded, AttentionParams::kUnbounded); };
   return step.set("first", bounded(a.first)).set("last", bounded(a.last));
 }
 
-// Splits an attention whose grid exceeds the device's limits. With `has_softmax_stats`, the rows of a part stay contiguous.
-std::vector<AttentionSlice> split_for_limits(const LowerContext& node, const Attention& a, const AttentionPlan& plan,
-                                             bool has_softmax_stats) {
+// Splits an attention whose grid exceeds the device's limits. With `has_softmax_stats`, the rows of a slice stay contiguous.
+std::vector<AttentionSlice> split_for_grid_limits(const LowerContext& node, const AttentionParams& a, const AttentionPlan& plan,
+                                                  bool has_softmax_stats) {
   const auto exceeds_limit = [&](uint64_t groups, const char* axis) {
     return groups > node.context->limit("maxComputeWorkGroupCount_" + std::string(axis));
   };
@@ -324,8 +329,8 @@ std::vector<AttentionSlice> split_for_limits(const LowerContext& node, const Att
   return slices;
 }
 
-void set_plan(StepBuilder& step, const Attention& a, const AttentionPlan& plan, bool has_splits) {
-  if (!plan.name.empty()) step.variant(plan.name, plan.spilled);
+void set_launch_parameters(StepBuilder& step, const AttentionParams& a, const AttentionPlan& plan, bool has_splits) {
+  if (!plan.name.empty()) step.set_variant(plan.name, plan.spilled);
   if (plan.head_group > 0 && !has_splits)
     step.set("head_group", plan.head_group);
   else
@@ -334,13 +339,14 @@ void set_plan(StepBuilder& step, const Attention& a, const AttentionPlan& plan, 
 }
 
 // Adds the steps of an attention. `softmax_stats` receives the softmax maximum and 1/sum of each row, from row `first_stats_row` on.
-void add_attention_steps(LowerContext& node, const Attention& a, const std::optional<Operand>& softmax_stats, int64_t first_stats_row = 0) {
+void add_attention_steps(LowerContext& node, const AttentionParams& a, const std::optional<Operand>& softmax_stats,
+                         int64_t first_stats_row = 0) {
   if (a.y.batch() * a.y.heads() * a.y.rows() * a.y.size() == 0) return;
   AttentionPlan plan = choose_plan(node, a, softmax_stats.has_value());
   const bool is_decode_mma = plan.shader == kDecodeMmaShader;
   const bool has_splits = plan.splits > 1 || softmax_stats;
-  if (has_splits && plan.split_size == 0 && !is_decode_mma) plan = decode_plan(node, a);  // the other kernels cannot split keys
-  if (const auto slices = split_for_limits(node, a, plan, softmax_stats.has_value()); !slices.empty()) {
+  if (has_splits && plan.split_size == 0 && !is_decode_mma) plan = make_decode_plan(node, a);  // the other kernels cannot split keys
+  if (const auto slices = split_for_grid_limits(node, a, plan, softmax_stats.has_value()); !slices.empty()) {
     for (const AttentionSlice& slice : slices) add_attention_steps(node, slice.attention, softmax_stats, first_stats_row + slice.first);
     return;
   }
@@ -352,7 +358,7 @@ void add_attention_steps(LowerContext& node, const Attention& a, const std::opti
   plan.macros.emplace_back("Y_VEC4", bool_macro(y_vec4 && (!has_splits || merges_splits)));
   if (!has_splits || merges_splits) plan.macros.emplace_back("EPILOGUE(x)", node.epilogue());
   StepBuilder step = make_attention_step(node, a, plan.shader, std::move(plan.macros), std::move(plan.spec));
-  set_plan(step, a, plan, has_splits);
+  set_launch_parameters(step, a, plan, has_splits);
   if (!has_splits || merges_splits) step.bind("y", a.y.operand, a.y.first, a.y.span(), bits(node.float_dtype));
   const auto with_choice = [&plan](Step built) {
     built.choice = plan.choice;
@@ -360,10 +366,10 @@ void add_attention_steps(LowerContext& node, const Attention& a, const std::opti
   };
   if (!has_splits) return node.add(with_choice(step.build()));
   const Operand splits =
-      node.temporary(static_cast<uint64_t>(plan.splits * (is_decode_mma ? plan.partial_floats : rows * (a.v.size() + 2))) * 4);
+      node.add_temporary(static_cast<uint64_t>(plan.splits * (is_decode_mma ? plan.partial_floats : rows * (a.v.size() + 2))) * 4);
   // Counters of finished splits. The last split resets them to zero; executions of a plan do not overlap.
   const uint64_t counters = plan.groups_x * plan.groups_y * static_cast<uint64_t>(plan.counters);
-  if (merges_splits) step.bind("finished", node.host_block(std::vector<std::byte>(counters * 4)));
+  if (merges_splits) step.bind("finished", node.add_host_block(std::vector<std::byte>(counters * 4)));
   node.add(with_choice(step.bind("partials", splits).build()));
   if (merges_splits) return;
   const Macros macros = {{"Y_VEC4", bool_macro(y_vec4)},
@@ -386,7 +392,7 @@ void add_attention_steps(LowerContext& node, const Attention& a, const std::opti
 }  // namespace
 
 HeadTensor view_heads(LowerContext& node, const TensorDesc& desc, const Operand& operand, const std::vector<int64_t>& perm) {
-  HeadTensor heads{operand, {1, 1, 1, 1}, {0, 0, 0}, misalignment_of(node, operand)};
+  HeadTensor heads{operand, {1, 1, 1, 1}, {0, 0, 0}, get_misalignment(node, operand)};
   std::array<int64_t, 4> strides{};
   const size_t rank = desc.shape.size();
   if (rank < 2 || rank > 4)
@@ -399,7 +405,7 @@ HeadTensor view_heads(LowerContext& node, const TensorDesc& desc, const Operand&
   if (strides[3] != 1 && heads.size() > 1) {
     const Shape shape(heads.sizes.begin(), heads.sizes.end());
     const Strides packed = packed_strides(shape);
-    const Operand copy = node.temporary(buffer_size(desc.dtype, shape));
+    const Operand copy = node.add_temporary(buffer_size(desc.dtype, shape));
     add_strided_copy(node, desc.dtype, {shape, {Strides(strides.begin(), strides.end()), packed}}, {operand}, {copy});
     heads.operand = copy, heads.misalignment = 0;
     std::copy(packed.begin(), packed.end(), strides.begin());
@@ -419,21 +425,21 @@ void set_strides(StepBuilder& step, const std::string& name, const HeadTensor& h
   step.set(name + "_batch", heads.strides[0]).set(name + "_head", heads.strides[1]).set(name + "_row", heads.strides[2]);
 }
 
-bool reads_int8_kv(const LowerContext& node, const Attention& a) {
+bool reads_int8_kv(const LowerContext& node, const AttentionParams& a) {
   const int64_t queries_per_kv_head = a.q.heads() / a.k.heads() * a.q.rows();
   return node.prefers_cpu_kernels()
              ? a.q.rows() * 2 <= kMaxDecodeQueries
-             : queries_per_kv_head <= kMaxDecodeQueries || (node.has_fragments() && a.q.rows() <= kMaxQueriesPerHead);
+             : queries_per_kv_head <= kMaxDecodeQueries || (node.has_or_emulates_mma() && a.q.rows() <= kMaxQueriesPerHead);
 }
 
-void add_attention(LowerContext& node, const Attention& attention) {
+void add_attention(LowerContext& node, const AttentionParams& attention) {
   add_attention_steps(node, attention, {});
 }
 
-void add_attention(LowerContext& node, const Attention& a, Scores stage, const Operand& scores) {
+void add_attention(LowerContext& node, const AttentionParams& a, ScoreStage stage, const Operand& scores) {
   const int64_t rows = a.q.batch() * a.q.heads() * a.q.rows();
   std::optional<Operand> softmax_stats;
-  if (stage == Scores::probabilities && rows > 0) softmax_stats = node.temporary(static_cast<uint64_t>(rows) * 8);
+  if (stage == ScoreStage::probabilities && rows > 0) softmax_stats = node.add_temporary(static_cast<uint64_t>(rows) * 8);
   add_attention_steps(node, a, softmax_stats);
   if (rows * a.k.rows() == 0) return;
   const Macros macros = {{"SCORE_STAGE", std::to_string(static_cast<int>(stage))}, {"SPLIT_KEYS", "0"}, {"Y_VEC4", "0"}};

@@ -9,7 +9,8 @@
 
 namespace pumice {
 
-// A tensor with any strides, viewed in axis order `perm` (empty: unchanged) and padded with leading axes of size 1 to four.
+// Views a strided tensor in axis order `perm` (empty: unchanged), with leading axes of size 1 up to rank 4. Copies the tensor if the
+// elements of its rows are not contiguous.
 HeadTensor view_heads(LowerContext& node, const TensorDesc& desc, const Operand& operand, const std::vector<int64_t>& perm = {});
 
 // Views [batch, seq, heads * size] as [batch, heads, seq, size]; a tensor of rank 4 is unchanged.
@@ -20,15 +21,15 @@ void set_strides(StepBuilder& step, const std::string& name, const HeadTensor& h
 // Copies a KV cache from input `from` to output `to`. No copy if the output aliases the input.
 void add_cache_copy(LowerContext& node, size_t from, size_t to);
 
-// The scores that are returned in addition to the output.
-enum class Scores : uint8_t { raw, softcapped, masked, probabilities };
+// The stage at which scores are returned in addition to the output.
+enum class ScoreStage : uint8_t { raw, softcapped, masked, probabilities };
 
 // Whether attention reads int8 keys and values directly, which it does if there are few queries.
-bool reads_int8_kv(const LowerContext& node, const Attention& attention);
+bool reads_int8_kv(const LowerContext& node, const AttentionParams& attention);
 
 // Adds the steps that compute y.
-void add_attention(LowerContext& node, const Attention& attention);
+void add_attention(LowerContext& node, const AttentionParams& attention);
 // Adds the steps that compute y and write the scores, [batch, heads, queries, keys], to `scores`.
-void add_attention(LowerContext& node, const Attention& attention, Scores stage, const Operand& scores);
+void add_attention(LowerContext& node, const AttentionParams& attention, ScoreStage stage, const Operand& scores);
 
 }  // namespace pumice

@@ -16,37 +16,38 @@ namespace pumice {
 namespace {
 
 // Inputs and outputs of the ONNX operator.
-enum Input : size_t { kQ, kK, kV, kMask, kPastKey, kPastValue, kKvLengths };
-enum Output : size_t { kY, kPresentKey, kPresentValue, kScores };
+enum AttentionInput : size_t { kQ, kK, kV, kMask, kPastKey, kPastValue, kKvLengths };
+enum AttentionOutput : size_t { kY, kPresentKey, kPresentValue, kScores };
 
 // Sizes of q, k or v: [batch, heads, seq, size], or [batch, seq, heads * size] with the number of heads as an attribute.
 struct HeadSizes {
   int64_t batch, heads, rows, size;
 };
 
-HeadSizes head_sizes(const Shape& shape, const Attributes& attributes, std::string_view count) {
+HeadSizes parse_head_sizes(const Shape& shape, const Attributes& attributes, std::string_view num_heads_attribute) {
   if (shape.size() == 4) return {shape[0], shape[1], shape[2], shape[3]};
-  const int64_t heads = attributes.integer(count);
+  const int64_t heads = attributes.integer(num_heads_attribute);
   return {shape[0], heads, shape[1], shape[2] / heads};
 }
 
-void check_heads(const ShapeContext& node, Input input, std::string_view count) {
+void check_heads(const ShapeContext& node, AttentionInput input, std::string_view num_heads_attribute) {
   const Shape& shape = node.input(input).shape;
   const std::string description = "input " + std::to_string(input) + " of shape " + to_string(shape);
   if (shape.size() != node.input(kQ).shape.size())
     node.fail(description + " beside an input 0 of shape " + to_string(node.input(kQ).shape));
   if (shape.size() == 4) return;
-  const int64_t heads = node.attributes().integer(count, 0);
-  if (heads < 1 || shape[2] % heads != 0) node.fail(description + " in " + std::to_string(heads) + " heads ('" + std::string(count) + "')");
+  const int64_t heads = node.attributes().integer(num_heads_attribute, 0);
+  if (heads < 1 || shape[2] % heads != 0)
+    node.fail(description + " in " + std::to_string(heads) + " heads ('" + std::string(num_heads_attribute) + "')");
 }
 
-void check_shape(const ShapeContext& node, Input input, const Shape& expected) {
+void check_shape(const ShapeContext& node, AttentionInput input, const Shape& expected) {
   if (node.has(input) && node.input(input).shape != expected)
     node.fail("input " + std::to_string(input) + ": shape " + to_string(expected) + " expected; given " +
               to_string(node.input(input).shape));
 }
 
-int64_t past_length(const ShapeContext& node) {
+int64_t get_past_length(const ShapeContext& node) {
   if (node.has(kPastKey) != node.has(kPastValue)) node.fail("past_key and past_value are given together");
   if (node.has(kPastKey) && node.has(kKvLengths)) node.fail("nonpad_kv_seqlen and past_key are given together: one of them expected");
   if (!node.has(kPastKey)) return 0;
@@ -73,9 +74,9 @@ void shape_of_attention(ShapeContext& node) {
   check_heads(node, kQ, "q_num_heads");
   check_heads(node, kK, "kv_num_heads");
   check_heads(node, kV, "kv_num_heads");
-  const HeadSizes q = head_sizes(node.input(kQ).shape, node.attributes(), "q_num_heads"),
-                  k = head_sizes(node.input(kK).shape, node.attributes(), "kv_num_heads"),
-                  v = head_sizes(node.input(kV).shape, node.attributes(), "kv_num_heads");
+  const HeadSizes q = parse_head_sizes(node.input(kQ).shape, node.attributes(), "q_num_heads"),
+                  k = parse_head_sizes(node.input(kK).shape, node.attributes(), "kv_num_heads"),
+                  v = parse_head_sizes(node.input(kV).shape, node.attributes(), "kv_num_heads");
   const auto shapes = [&] {
     return to_string(node.input(kQ).shape) + ", " + to_string(node.input(kK).shape) + " and " + to_string(node.input(kV).shape);
   };
@@ -83,7 +84,7 @@ void shape_of_attention(ShapeContext& node) {
     node.fail("queries, keys and values do not fit: " + shapes());
   if (k.heads == 0 ? q.heads != 0 : q.heads % k.heads != 0)
     node.fail("heads of queries as a multiple of those of keys expected: " + shapes());
-  const int64_t past = past_length(node), keys = checked_add(past, k.rows, "keys");
+  const int64_t past = get_past_length(node), keys = checked_add(past, k.rows, "keys");
   check_shape(node, kPastKey, {k.batch, k.heads, past, k.size});
   check_shape(node, kPastValue, {k.batch, k.heads, past, v.size});
   check_shape(node, kKvLengths, {k.batch});
@@ -96,15 +97,15 @@ void shape_of_attention(ShapeContext& node) {
   node.output(kScores, node.input(kQ).dtype, scores);
 }
 
-// Past and new keys or values concatenated, in the output `present` if requested.
-HeadTensor concat_past(LowerContext& node, Input input, Input past, Output present) {
+// Concatenates past and new keys or values, into the output `present` if that is requested.
+HeadTensor concat_past(LowerContext& node, AttentionInput input, AttentionInput past, AttentionOutput present) {
   const TensorDesc new_desc = split_into_heads(node.input(input), node.attributes->integer("kv_num_heads"));
   if (!node.has_input(past) && !node.has_output(present)) return view_heads(node, new_desc, node.in(input));
   Shape shape = new_desc.shape;
   const int64_t before = node.has_input(past) ? node.input(past).shape[2] : 0;
   shape[2] += before;
   const TensorDesc whole(new_desc.dtype, shape);
-  const Operand target = node.has_output(present) ? node.out(present) : node.temporary(whole.bytes());
+  const Operand target = node.has_output(present) ? node.out(present) : node.add_temporary(whole.bytes());
   const bool owns_words = shape[3] * bits(whole.dtype) % 32 == 0;
   if (before > 0)
     add_strided_copy(node, whole.dtype, {node.input(past).shape, {node.input(past).strides, whole.strides}}, {node.in(past)},
@@ -114,7 +115,7 @@ HeadTensor concat_past(LowerContext& node, Input input, Input past, Output prese
   return view_heads(node, whole, target);
 }
 
-AttentionMask mask_of(const LowerContext& node, const TensorDesc& desc) {
+AttentionMask make_mask(const LowerContext& node, const TensorDesc& desc) {
   AttentionMask mask{node.in(kMask), desc.dtype == DType::bool_};
   mask.keys = desc.shape.back();
   const size_t rank = desc.shape.size();
@@ -123,7 +124,7 @@ AttentionMask mask_of(const LowerContext& node, const TensorDesc& desc) {
 }
 
 // Sets the range of visible keys, relative to the position after the past keys.
-void set_visible_range(Attention& a, const Attributes& attributes, int64_t past) {
+void set_visible_range(AttentionParams& a, const Attributes& attributes, int64_t past) {
   const int64_t before = attributes.integer("left_window_size", -1),
                 after = attributes.integer("is_causal", 0) != 0 ? 0 : attributes.integer("right_window_size", -1);
   if (before >= 0) a.first = past - before;
@@ -134,16 +135,16 @@ void set_visible_range(Attention& a, const Attributes& attributes, int64_t past)
 
 void lower_attention(LowerContext& node) {
   const Attributes& attributes = *node.attributes;
-  Attention a{view_heads(node, split_into_heads(node.input(kQ), attributes.integer("q_num_heads")), node.in(kQ)),
-              concat_past(node, kK, kPastKey, kPresentKey), concat_past(node, kV, kPastValue, kPresentValue),
-              view_heads(node, split_into_heads(node.output(kY), attributes.integer("q_num_heads")), node.out(kY))};
-  if (node.has_input(kMask)) a.mask = mask_of(node, node.input(kMask));
+  AttentionParams a{view_heads(node, split_into_heads(node.input(kQ), attributes.integer("q_num_heads")), node.in(kQ)),
+                    concat_past(node, kK, kPastKey, kPresentKey), concat_past(node, kV, kPastValue, kPresentValue),
+                    view_heads(node, split_into_heads(node.output(kY), attributes.integer("q_num_heads")), node.out(kY))};
+  if (node.has_input(kMask)) a.mask = make_mask(node, node.input(kMask));
   if (node.has_input(kKvLengths)) a.kv_lengths = dense_input(node, kKvLengths);
   a.scale = attributes.real("scale", 1 / std::sqrt(static_cast<double>(a.q.size())));
   a.softcap = attributes.real("softcap", 0);
   set_visible_range(a, attributes, node.has_input(kPastKey) ? node.input(kPastKey).shape[2] : 0);
   if (!node.has_output(kScores)) return add_attention(node, a);
-  add_attention(node, a, static_cast<Scores>(attributes.integer("qk_matmul_output_mode", 0)), node.out(kScores));
+  add_attention(node, a, static_cast<ScoreStage>(attributes.integer("qk_matmul_output_mode", 0)), node.out(kScores));
 }
 
 namespace {
@@ -170,25 +171,24 @@ void shape_of_rotary_embedding(ShapeContext& node) {
   shape_like_input(node);
 }
 
-// Inputs of recognised attention, after the mask.
+// Inputs of pumice::Attention after the mask.
 enum FusedAttentionInput : size_t { kKeySizes = kMask + 1, kValueSizes };
 
-// A shape with permuted axes.
-Shape permuted(const Shape& shape, const std::vector<int64_t>& axes) {
+Shape permute_shape(const Shape& shape, const std::vector<int64_t>& axes) {
   Shape result;
   for (const int64_t axis : axes) result.push_back(shape[static_cast<size_t>(axis)]);
   return result;
 }
 
-std::vector<int64_t> axes_of(const ShapeContext& node, std::string_view name, size_t rank) {
+std::vector<int64_t> get_permutation(const ShapeContext& node, std::string_view name, size_t rank) {
   const auto axes = node.attributes().integers(name);
-  if (axes.size() != rank || checked_axes(node, axes, rank).size() != rank)
+  if (axes.size() != rank || normalize_axes(node, axes, rank).size() != rank)
     node.fail("'" + std::string(name) + "': " + std::to_string(rank) + " axes expected");
   return axes;
 }
 
 // Heads must be repeated to q's number of heads, with all other sizes unchanged.
-void check_repeated(const ShapeContext& node, size_t input, Shape shape, int64_t heads) {
+void check_repeated_heads(const ShapeContext& node, size_t input, Shape shape, int64_t heads) {
   if (!node.has(input)) return;
   shape[1] = heads;
   const auto repeats = node.host_integers(input);
@@ -202,8 +202,8 @@ void check_repeated(const ShapeContext& node, size_t input, Shape shape, int64_t
 // Leading axes of q, k, v and the mask broadcast; with `grouped` they follow the rules of ONNX Attention.
 void shape_of_fused_attention(ShapeContext& node) {
   const size_t rank = node.input(kQ).shape.size();
-  const auto permuted_shape = [&](Input input, std::string_view axes) {
-    return permuted(node.input(input).shape, axes_of(node, axes, rank));
+  const auto permuted_shape = [&](AttentionInput input, std::string_view axes) {
+    return permute_shape(node.input(input).shape, get_permutation(node, axes, rank));
   };
   const Shape q = permuted_shape(kQ, "q_axes"), k = permuted_shape(kK, "k_axes"), v = permuted_shape(kV, "v_axes");
   if (q.back() != k.back() || k[rank - 2] != v[rank - 2])
@@ -216,9 +216,9 @@ void shape_of_fused_attention(ShapeContext& node) {
     if (node.has(kMask) && node.attributes().integer("short_mask", 0) == 0 && node.input(kMask).shape.back() != 1 &&
         node.input(kMask).shape.back() != k[2])
       node.fail("a mask of shape " + to_string(node.input(kMask).shape) + " for scores of shape " + to_string(scores));
-    check_repeated(node, kKeySizes, k, q[1]);
-    check_repeated(node, kValueSizes, v, q[1]);
-    return node.output(kY, node.input(kQ).dtype, permuted({q[0], q[1], q[2], v[3]}, axes_of(node, "y_axes", rank)));
+    check_repeated_heads(node, kKeySizes, k, q[1]);
+    check_repeated_heads(node, kValueSizes, v, q[1]);
+    return node.output(kY, node.input(kQ).dtype, permute_shape({q[0], q[1], q[2], v[3]}, get_permutation(node, "y_axes", rank)));
   }
   const auto leading = [&](const Shape& shape) {
     return Shape(shape.begin(), shape.end() - std::min<std::ptrdiff_t>(2, std::ssize(shape)));
@@ -228,7 +228,7 @@ void shape_of_fused_attention(ShapeContext& node) {
     y = broadcast_shape(broadcast_shape(leading(q), leading(k)), leading(v));
     if (node.has(kMask)) {
       y = broadcast_shape(y, leading(node.input(kMask).shape));
-      (void)broadcast_strides(node.input(kMask).shape, node.input(kMask).strides, [&] {
+      (void)compute_broadcast_strides(node.input(kMask).shape, node.input(kMask).strides, [&] {
         Shape scores = y;
         scores.insert(scores.end(), {q[rank - 2], k[rank - 2]});
         return scores;
@@ -238,11 +238,11 @@ void shape_of_fused_attention(ShapeContext& node) {
     node.fail(error.what());
   }
   y.insert(y.end(), {q[rank - 2], v.back()});
-  node.output(kY, node.input(kQ).dtype, permuted(y, axes_of(node, "y_axes", rank)));
+  node.output(kY, node.input(kQ).dtype, permute_shape(y, get_permutation(node, "y_axes", rank)));
 }
 
 // Broadcasts a size of 1 to `size`.
-void broadcast(HeadTensor& heads, size_t axis, int64_t size) {
+void expand_axis(HeadTensor& heads, size_t axis, int64_t size) {
   if (heads.sizes[axis] == size) return;
   heads.sizes[axis] = size, heads.strides[axis] = 0;
 }
@@ -257,7 +257,7 @@ void split_attention(const LowerContext& node, std::vector<SplitAxis>& axes) {
       if (node.has_input(i))
         split.inputs[i] = i == kMask ? broadcast_axis(node.input(i), axis, 4) : i == kKvLengths && axis != 0 ? kNotSplit : axis;
   }
-  // Splits queries if all see the same keys.
+  // Splits the queries if all attend to the same keys.
   const Attributes& attributes = *node.attributes;
   const bool limits = attributes.integer("is_causal", 0) != 0 || attributes.integer("left_window_size", -1) >= 0 ||
                       attributes.integer("right_window_size", -1) >= 0;
@@ -298,20 +298,20 @@ void split_fused_attention(const LowerContext& node, std::vector<SplitAxis>& axe
 
 void lower_fused_attention(LowerContext& node) {
   const Attributes& attributes = *node.attributes;
-  const auto view = [&](Input input, std::string_view axes) {
+  const auto view = [&](AttentionInput input, std::string_view axes) {
     return view_heads(node, node.input(input), node.in(input), attributes.integers(axes));
   };
   const auto y_axes = attributes.integers("y_axes");
   std::vector<int64_t> y_perm(y_axes.size());
   for (size_t i = 0; i < y_axes.size(); ++i) y_perm[static_cast<size_t>(y_axes[i])] = static_cast<int64_t>(i);
-  Attention a{view(kQ, "q_axes"), view(kK, "k_axes"), view(kV, "v_axes"), view_heads(node, node.output(kY), node.out(kY), y_perm)};
+  AttentionParams a{view(kQ, "q_axes"), view(kK, "k_axes"), view(kV, "v_axes"), view_heads(node, node.output(kY), node.out(kY), y_perm)};
   const bool grouped = attributes.integer("grouped", 0) != 0;
-  for (HeadTensor* heads : {&a.q, &a.k, &a.v}) broadcast(*heads, 0, a.y.batch());
-  broadcast(a.q, 1, a.y.heads());
+  for (HeadTensor* heads : {&a.q, &a.k, &a.v}) expand_axis(*heads, 0, a.y.batch());
+  expand_axis(a.q, 1, a.y.heads());
   if (!grouped && a.k.heads() != a.v.heads())
-    for (HeadTensor* heads : {&a.k, &a.v}) broadcast(*heads, 1, a.y.heads());
+    for (HeadTensor* heads : {&a.k, &a.v}) expand_axis(*heads, 1, a.y.heads());
   if (node.has_input(kMask)) {
-    a.mask = mask_of(node, node.input(kMask));
+    a.mask = make_mask(node, node.input(kMask));
     if (attributes.integer("short_mask", 0) == 0) a.mask->keys = a.k.rows();
     a.mask->true_is_masked = attributes.integer("mask_hides") != 0;
     a.mask->masked_score = attributes.real("hidden");
@@ -333,7 +333,7 @@ OperatorRows attention_operators() {
   const auto optional_floats = [](std::string_view name) { return optional_value(name, kFloats); };
   return {
       {.name = "Attention",
-       .skeleton = Skeleton::contraction,
+       .skeleton = KernelKind::contraction,
        .schema =
            {.inputs = {floats("q"), floats("k"), floats("v"), optional_value("attn_mask", kFloats | kBool), optional_floats("past_key"),
                        optional_floats("past_value"), optional_value("nonpad_kv_seqlen", kInt64)},
@@ -358,7 +358,7 @@ OperatorRows attention_operators() {
        .split = split_attention,
        .epilogue = true},
       {.name = "RotaryEmbedding",
-       .skeleton = Skeleton::index_map,
+       .skeleton = KernelKind::index_map,
        .schema = {.inputs = {floats("x"), floats("cos_cache"), floats("sin_cache"), optional_value("position_ids", kInt64)},
                   .outputs = {floats("y")},
                   .attributes = {integer("interleaved", 0), integer("num_heads", 0), integer("rotary_embedding_dim", 0)},
@@ -371,7 +371,7 @@ OperatorRows attention_operators() {
        .permuted_inputs = input_bits(0)},
       // Fuses RotaryEmbedding of queries and keys with TensorScatter of keys and values into the KV caches.
       {.name = "pumice::RotaryCaches",
-       .skeleton = Skeleton::index_map,
+       .skeleton = KernelKind::index_map,
        .schema = {.inputs = {floats("q"), floats("k"), floats("v"), floats("cos_cache"), floats("sin_cache"), value("position_ids", kInt64),
                              floats("past_keys"), floats("past_values"), value("write_indices", kInt64)},
                   .outputs = {floats("y"), floats("present_keys"), floats("present_values")},
@@ -385,7 +385,7 @@ OperatorRows attention_operators() {
       // Attention recognised in a graph of primitive operators. Attributes: the axis order that gives q, k and v as [.., rows, size], and
       // the axis order of the output.
       {.name = "pumice::Attention",
-       .skeleton = Skeleton::contraction,
+       .skeleton = KernelKind::contraction,
        .schema = {.inputs = {floats("q"),
                              floats("k"),
                              floats("v"),

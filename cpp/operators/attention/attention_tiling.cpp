@@ -10,9 +10,9 @@ namespace {
 
 constexpr int64_t kMaxHeadSize = 256, kMinKeysPerSplit = 128;  // maximum number of elements of a head; minimum number of keys per split
 
-// A configuration on cooperative matrices with its cost, measured on an H200 with heads of 64.
+// A tile configuration for cooperative matrices with its cost, measured on an H200 with a head size of 64.
 struct TileConfig {
-  int64_t subgroups, keys, resident = 1;            // number of keys per iteration; number of resident workgroups per multiprocessor
+  int64_t subgroups, keys, resident = 1;            // keys per iteration; resident workgroups per multiprocessor
   double iteration_latency = 0, subgroup_cost = 0;  // microseconds: latency of an iteration, and throughput cost of a subgroup's iteration
   int64_t min_head_size = 0, max_head_size = 0;     // range of head sizes
   int64_t query_tiles = 1, key_slices = 1;
@@ -30,7 +30,7 @@ constexpr TileConfig kMmaTiles[] = {
 constexpr TileConfig kTestTile{.subgroups = 1, .keys = 16, .query_tiles = 2};
 
 // Returns the bytes of shared memory of a workgroup.
-int64_t shared_memory_bytes(const LowerContext& node, const Attention& a, const AttentionTile& tile, bool is_mma) {
+int64_t count_shared_bytes(const LowerContext& node, const AttentionParams& a, const AttentionTile& tile, bool is_mma) {
   constexpr int64_t kMinOutputStaging = 16 * 5;  // minimum size, in vectors, of a subgroup's output staging area
   const auto row = [](const HeadTensor& heads) { return round_up(heads.size(), 16) / 8 + 1; };
   if (!is_mma) {
@@ -41,18 +41,18 @@ int64_t shared_memory_bytes(const LowerContext& node, const Attention& a, const 
   const int64_t partial_vectors =
       (tile.subgroups - tile.subgroups / tile.key_slices) * tile.query_tiles * (ceil_div(a.v.size(), 16) * 2 + 1) * kMmaSubgroup;
   return std::max({staging_vectors, partial_vectors, tile.subgroups * kMinOutputStaging}) * 16 +
-         node.emulated_bytes(tile.subgroups * kMmaSubgroup);
+         node.emulation_shared_bytes(tile.subgroups * kMmaSubgroup);
 }
 
-bool fits(const LowerContext& node, const Attention& a, const AttentionTile& tile, bool is_mma) {
-  const int64_t subgroup = is_mma ? kMmaSubgroup : node.subgroup();
-  return shared_memory_bytes(node, a, tile, is_mma) <= static_cast<int64_t>(node.context->limit("maxComputeSharedMemorySize")) &&
+bool fits_device(const LowerContext& node, const AttentionParams& a, const AttentionTile& tile, bool is_mma) {
+  const int64_t subgroup = is_mma ? kMmaSubgroup : node.subgroup_size();
+  return count_shared_bytes(node, a, tile, is_mma) <= static_cast<int64_t>(node.context->limit("maxComputeSharedMemorySize")) &&
          tile.subgroups * subgroup <= static_cast<int64_t>(node.context->limit("maxComputeWorkGroupInvocations"));
 }
 
 // Returns the number of heads whose workgroups are ordered together by descending key count. Without causal masking it is one, so that
-// concurrent workgroups share its keys. With causal masking it is as many heads as fit in the cache with their K and V.
-int64_t choose_head_group(const Attention& a) {
+// concurrent workgroups share its keys. With causal masking it is the number of heads whose K and V fit into the cache.
+int64_t choose_head_group(const AttentionParams& a) {
   constexpr int64_t kCacheBytes = 32 << 20;  // bytes; an H200 has 50 MB of L2 cache
   const int64_t heads = a.q.batch() * a.q.heads(), group = a.q.heads() / a.k.heads();
   if (a.last >= a.k.rows()) return 1;
@@ -62,14 +62,14 @@ int64_t choose_head_group(const Attention& a) {
 
 }  // namespace
 
-std::string AttentionTile::name(bool is_mma) const {
+std::string AttentionTile::variant_name(bool is_mma) const {
   std::string variant = is_mma ? "attention_mma " : "attention_coopmat ";
   variant += std::to_string(subgroups) + " x " + std::to_string(keys) + " x " + std::to_string(query_tiles);
   variant += (key_slices > 1 ? ", " + std::to_string(key_slices) + " shares" : "");
   return variant + ", " + std::to_string(head_group) + " together";
 }
 
-bool supports_coopmat(const LowerContext& node, const Attention& a) {
+bool supports_coopmat(const LowerContext& node, const AttentionParams& a) {
   const auto suits = [&](const HeadTensor& heads) {
     return heads.has_aligned_vectors(node.float_dtype, 8) && heads.size() <= kMaxHeadSize;
   };
@@ -81,18 +81,18 @@ namespace {
 // Returns the fastest configuration; `avoid_spills`: only considers kernels that are not known to spill. A single workgroup needs its
 // latency per iteration; on a full multiprocessor the subgroups alternate, and large workgroups share more loads. Merging key splits costs
 // a dispatch and the traffic of the partial results.
-std::optional<AttentionTile> find_fastest_tile(const LowerContext& node, const Attention& a, bool is_mma, bool avoid_spills) {
+std::optional<AttentionTile> find_fastest_tile(const LowerContext& node, const AttentionParams& a, bool is_mma, bool avoid_spills) {
   constexpr int64_t kMaxSplits = 8;
-  const int64_t multiprocessors = node.multiprocessors();
+  const int64_t multiprocessors = node.num_multiprocessors();
   constexpr double kLaunchCost = 5, kMergeCost = 4, kMergeCostPerByte = 2.2e-6;
   const int64_t keys = a.k.rows(), size = std::max(a.k.size(), a.v.size()), rows = a.q.rows() * a.q.batch() * a.q.heads();
   const double relative_head_size = std::max<double>(static_cast<double>(a.k.size() + a.v.size()) / 128, 0.25);
   std::optional<AttentionTile> best;
   for (const TileConfig& kind : is_mma ? std::span<const TileConfig>(kMmaTiles) : std::span<const TileConfig>(kCoopmatTiles)) {
     AttentionTile tile{.subgroups = kind.subgroups, .keys = kind.keys, .query_tiles = kind.query_tiles, .key_slices = kind.key_slices};
-    if (size < kind.min_head_size || size > kind.max_head_size || !fits(node, a, tile, is_mma)) continue;
+    if (size < kind.min_head_size || size > kind.max_head_size || !fits_device(node, a, tile, is_mma)) continue;
     tile.head_group = choose_head_group(a);
-    if (avoid_spills && node.is_spilled(tile.name(is_mma))) continue;
+    if (avoid_spills && node.is_spilled(tile.variant_name(is_mma))) continue;
     const int64_t tiles = ceil_div(a.q.rows(), tile.rows()) * a.q.batch() * a.q.heads();
     const int64_t max_splits = kind.query_tiles > 1 ? 1 : std::clamp<int64_t>(keys / kMinKeysPerSplit, 1, kMaxSplits);
     for (tile.splits = 1; tile.splits <= max_splits; ++tile.splits) {
@@ -111,17 +111,17 @@ std::optional<AttentionTile> find_fastest_tile(const LowerContext& node, const A
 
 }  // namespace
 
-std::optional<AttentionTile> choose_attention_tile(const LowerContext& node, const Attention& a, bool is_mma) {
+std::optional<AttentionTile> choose_attention_tile(const LowerContext& node, const AttentionParams& a, bool is_mma) {
   auto fastest = find_fastest_tile(node, a, is_mma, false);
-  if (!fastest || !node.is_spilled(fastest->name(is_mma))) return fastest;
+  if (!fastest || !node.is_spilled(fastest->variant_name(is_mma))) return fastest;
   auto alternative = find_fastest_tile(node, a, is_mma, true);
   if (!alternative) return fastest;
-  alternative->spilled = fastest->name(is_mma);
+  alternative->spilled = fastest->variant_name(is_mma);
   return alternative;
 }
 
-std::vector<AttentionTile> mma_attention_tiles(const LowerContext& node, const Attention& a) {
-  if (!node.has_fragments() || !supports_coopmat(node, a)) return {};
+std::vector<AttentionTile> list_mma_attention_tiles(const LowerContext& node, const AttentionParams& a) {
+  if (!node.has_or_emulates_mma() || !supports_coopmat(node, a)) return {};
   std::vector<AttentionTile> all_tiles;
   const auto add = [&](const TileConfig& kind) {
     for (int64_t head_group = 1; head_group <= 64; head_group *= 2) {
@@ -130,7 +130,7 @@ std::vector<AttentionTile> mma_attention_tiles(const LowerContext& node, const A
                          .query_tiles = kind.query_tiles,
                          .head_group = head_group,
                          .key_slices = kind.key_slices};
-      if (fits(node, a, tile, true)) all_tiles.push_back(tile);
+      if (fits_device(node, a, tile, true)) all_tiles.push_back(tile);
     }
   };
   std::ranges::for_each(kMmaTiles, add);

@@ -23,18 +23,18 @@ struct AttentionTile {
   std::string spilled = {};  // the faster variant that this one replaces because its kernel spills
 
   int64_t rows() const { return subgroups / key_slices * query_tiles * 16; }
-  std::string name(bool is_mma) const;  // variant name
+  std::string variant_name(bool is_mma) const;
 };
 
 // Whether heads are aligned vec8s and short enough for the cooperative-matrix kernels.
-bool supports_coopmat(const LowerContext& node, const Attention& a);
+bool supports_coopmat(const LowerContext& node, const AttentionParams& a);
 
 // Returns the fastest configuration by a cost model fitted on an H200; nullopt if the device supports none. A configuration whose kernel
 // spills is used only if all others spill too.
-std::optional<AttentionTile> choose_attention_tile(const LowerContext& node, const Attention& a, bool is_mma);
+std::optional<AttentionTile> choose_attention_tile(const LowerContext& node, const AttentionParams& a, bool is_mma);
 
 // Returns all configurations of attention_mma, if the device has fragments or tests emulate them: those selected for any head size, and a
 // small one for tests.
-std::vector<AttentionTile> mma_attention_tiles(const LowerContext& node, const Attention& a);
+std::vector<AttentionTile> list_mma_attention_tiles(const LowerContext& node, const AttentionParams& a);
 
 }  // namespace pumice

@@ -1,4 +1,4 @@
-// The rows in use of a KV cache and the new rows, left-padded with zeros to the cache's capacity.
+// Concatenates the rows in use of a KV cache and new rows, and left-pads them with zeros to the cache's capacity.
 #include "operators/attention/attention.h"
 #include "operators/attention/quantized_kv_cache.h"
 #include "operators/common/strided_copy.h"
@@ -41,7 +41,7 @@ void lower_left_padded_cache(LowerContext& node) {
   const DType stored = is_int8 ? DType::int8 : node.float_dtype;
   const TensorDesc& cache_desc = node.input(LeftPadInput::cache);
   const HeadTensor cache = is_int8
-                               ? aligned_int8_cache(node, LeftPadInput::cache)
+                               ? get_aligned_int8_cache(node, LeftPadInput::cache)
                                : view_heads(node, TensorDesc(cache_desc.dtype, cache_desc.shape), dense_input(node, LeftPadInput::cache)),
                    rows = view_heads(node, node.input(LeftPadInput::rows), node.in(LeftPadInput::rows)),
                    y = view_heads(node, result, node.out(0));

@@ -49,13 +49,13 @@ void check_rope_tables(const ShapeContext& node) {
               to_string(node.input(QuantizedCacheIo::position_ids).shape));
 }
 
-// Number of invocations that share a row, and of vec4s per invocation.
+// Number of invocations per row, and of vec4s per invocation.
 struct RowThreads {
   int64_t row_threads, vec4_per_thread;
   Macros macros;
 };
 
-RowThreads threads_of_row(const LowerContext& node, int64_t size) {
+RowThreads choose_row_threads(const LowerContext& node, int64_t size) {
   const bool is_cpu = node.prefers_cpu_kernels();
   const int64_t row_threads = is_cpu ? 8 : 32, vec4_per_thread = ceil_div(size, row_threads * kInt8PerWord);
   return {row_threads,
@@ -63,14 +63,14 @@ RowThreads threads_of_row(const LowerContext& node, int64_t size) {
           {{"GROUP_THREADS", std::to_string(row_threads) + "u"},
            {"ITEMS_PER_THREAD", std::to_string(vec4_per_thread) + "u"},
            {"CPU_VARIANT", is_cpu ? "1" : "0"},
-           {"SUBGROUP", std::to_string(node.subgroup())}}};
+           {"SUBGROUP", std::to_string(node.subgroup_size())}}};
 }
 
-// Dequantises the keys or values in use.
-HeadTensor dequantize_cache(LowerContext& node, const Attention& a, const HeadTensor& bytes, const Operand& scales) {
+// Dequantises the rows in use of a key or value cache.
+HeadTensor dequantize_cache(LowerContext& node, const AttentionParams& a, const HeadTensor& bytes, const Operand& scales) {
   const int64_t rows = bytes.batch() * bytes.heads() * bytes.rows(), words = rows * bytes.size() / kInt8PerWord;
   const Shape shape{bytes.sizes.begin(), bytes.sizes.end()};
-  const Operand floats = node.temporary(buffer_size(node.float_dtype, shape));
+  const Operand floats = node.add_temporary(buffer_size(node.float_dtype, shape));
   StepBuilder step(node.kernel("dequantize_kv_cache.comp", node.float_dtype));
   step.bind("x", bytes.operand).bind("scales", scales).bind("counts", *a.kv_lengths).bind("y", floats);
   step.set("words", words).set("words_per_row", bytes.size() / kInt8PerWord).set("capacity", bytes.rows()).set("heads", bytes.heads());
@@ -93,11 +93,11 @@ void check_scales(const ShapeContext& node, size_t cache, size_t scales) {
               to_string(node.input(scales).shape));
 }
 
-HeadTensor aligned_int8_cache(LowerContext& node, size_t i) {
+HeadTensor get_aligned_int8_cache(LowerContext& node, size_t i) {
   const TensorDesc& x = node.input(i);
   Operand operand = dense_input(node, i);
-  if (misalignment_of(node, operand) != 0) {
-    const Operand copy = node.temporary(buffer_size(x.dtype, x.shape));
+  if (get_misalignment(node, operand) != 0) {
+    const Operand copy = node.add_temporary(buffer_size(x.dtype, x.shape));
     add_strided_copy(node, x.dtype, {x.shape, {x.strides, packed_strides(x.shape)}}, {operand}, {copy});
     operand = copy;
   }
@@ -133,7 +133,7 @@ void lower_quantized_kv_cache(LowerContext& node) {
   const bool has_rope = node.has_input(QuantizedCacheIo::cosines);
   const int64_t requested_dim = node.attributes->integer("rotary_embedding_dim"),
                 rotary_dim = requested_dim == 0 ? q.size() : requested_dim;
-  Macros macros = threads_of_row(node, q.size()).macros;
+  Macros macros = choose_row_threads(node, q.size()).macros;
   macros.emplace_back("APPLY_ROPE", has_rope ? "1" : "0");
   macros.emplace_back("INTERLEAVED", node.attributes->integer("interleaved") != 0 ? "1" : "0");
   StepBuilder step(node.kernel("quantized_kv_cache.comp", node.float_dtype, macros));
@@ -169,9 +169,9 @@ void shape_of_quantized_attention(ShapeContext& node) {
 // Few queries read int8 directly. Many queries read each key so often that dequantising once is faster.
 void lower_quantized_attention(LowerContext& node) {
   const Attributes& attributes = *node.attributes;
-  Attention a{view_heads(node, node.input(QuantizedAttentionIo::q), node.in(QuantizedAttentionIo::q)),
-              aligned_int8_cache(node, QuantizedAttentionIo::k), aligned_int8_cache(node, QuantizedAttentionIo::v),
-              view_heads(node, node.output(0), node.out(0))};
+  AttentionParams a{view_heads(node, node.input(QuantizedAttentionIo::q), node.in(QuantizedAttentionIo::q)),
+                    get_aligned_int8_cache(node, QuantizedAttentionIo::k), get_aligned_int8_cache(node, QuantizedAttentionIo::v),
+                    view_heads(node, node.output(0), node.out(0))};
   if (node.output(0).elements() == 0) return;
   a.kv_lengths = dense_input(node, QuantizedAttentionIo::kv_lengths);
   a.scale = attributes.real("scale", 1 / std::sqrt(static_cast<double>(a.q.size())));
@@ -193,9 +193,9 @@ OperatorRows quantized_cache_operators() {
   const auto floats = [](std::string_view name) { return value(name, kFloats); };
   const auto optional_floats = [](std::string_view name) { return optional_value(name, kFloats); };
   const auto bytes = [](std::string_view name) { return value(name, set_of(DType::int8)); };
-  return {// applies RotaryEmbedding to queries and keys, if there are tables, and quantises keys and values into int8 caches
+  return {// Applies RotaryEmbedding to queries and keys, if there are tables, and quantises keys and values into int8 caches
           {.name = "pumice::QuantizedCaches",
-           .skeleton = Skeleton::index_map,
+           .skeleton = KernelKind::index_map,
            .schema = {.inputs = {floats("q"), floats("k"), floats("v"), bytes("past_keys"), bytes("past_values"), floats("past_key_scales"),
                                  floats("past_value_scales"), value("write_indices", kInt64), optional_floats("cos_cache"),
                                  optional_floats("sin_cache"), optional_value("position_ids", kInt64)},
@@ -210,7 +210,7 @@ OperatorRows quantized_cache_operators() {
            .permuted_inputs = input_bits(QuantizedCacheIo::q, QuantizedCacheIo::k, QuantizedCacheIo::v)},
           // Attention over int8 caches with `counts` rows in use.
           {.name = "pumice::QuantizedAttention",
-           .skeleton = Skeleton::contraction,
+           .skeleton = KernelKind::contraction,
            .schema = {.inputs = {floats("q"), bytes("k"), bytes("v"), floats("k_scales"), floats("v_scales"), value("counts", kInt64)},
                       .outputs = {floats("y")},
                       .attributes = {integer("is_causal", 0), integer("left_window_size", -1), optional("scale", AttributeKind::real),
@@ -224,7 +224,7 @@ OperatorRows quantized_cache_operators() {
            .epilogue = true},
           // Concatenates zeros, the first `past` rows of a cache and the new rows; the result has the cache's capacity.
           {.name = "pumice::JoinedRows",
-           .skeleton = Skeleton::index_map,
+           .skeleton = KernelKind::index_map,
            .schema = {.inputs = {value("cache", kFloats | set_of(DType::int8)), floats("rows"), value("past", kInt64),
                                  optional_floats("scales")},
                       .outputs = {floats("y")},

@@ -13,7 +13,7 @@ namespace pumice {
 void check_int8_cache(const ShapeContext& node, size_t cache);
 void check_scales(const ShapeContext& node, size_t cache, size_t scales);
 // Returns int8 keys or values, which start at a 16-byte boundary.
-HeadTensor aligned_int8_cache(LowerContext& node, size_t i);
+HeadTensor get_aligned_int8_cache(LowerContext& node, size_t i);
 
 void shape_of_quantized_kv_cache(ShapeContext& node);
 void lower_quantized_kv_cache(LowerContext& node);

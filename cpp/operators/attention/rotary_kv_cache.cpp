@@ -4,7 +4,7 @@
 
 #include "operators/attention/attention.h"
 #include "operators/attention/lowerings.h"
-#include "operators/common/composition.h"
+#include "operators/common/composite_lowering.h"
 #include "operators/common/strided_copy.h"
 #include "operators/table/operator_table.h"
 

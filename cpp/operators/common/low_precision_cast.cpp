@@ -3,7 +3,7 @@
 
 #include "core/low_bit_float.h"
 #include "core/rounding.h"
-#include "operators/common/composition.h"
+#include "operators/common/composite_lowering.h"
 #include "operators/common/strided_copy.h"
 
 namespace pumice {
@@ -18,7 +18,7 @@ void add_cast_step(LowerContext& node, const TensorOperand& x, const TensorOpera
   const bool encodes = is_low_bit(y.desc.dtype);
   const DType packed_dtype = encodes ? y.desc.dtype : x.desc.dtype, unpacked_dtype = encodes ? x.desc.dtype : y.desc.dtype;
   const int64_t elements_per_word = 32 / bits(packed_dtype), elements = x.desc.elements();
-  Macros macros = low_precision_macros(packed_dtype);
+  Macros macros = make_low_precision_macros(packed_dtype);
   const std::string round = node.attributes->text("round_mode", "up");
   macros.insert(macros.end(), {{"ENCODE", encodes ? "1" : "0"},
                                {"X_TYPE", "uint"},
@@ -36,10 +36,10 @@ void add_cast_step(LowerContext& node, const TensorOperand& x, const TensorOpera
 
 }  // namespace
 
-Macros low_precision_macros(DType dtype) {
+Macros make_low_precision_macros(DType dtype) {
   Macros macros{{"LOW_PRECISION_BITS", std::to_string(bits(dtype))}};
   if (!contains(kLowBitFloats, dtype)) return macros;
-  const LowBitFloatFormat& format = low_bit_float_format(dtype);
+  const LowBitFloatFormat& format = get_low_bit_float_format(dtype);
   macros.insert(macros.end(), {{"LOW_PRECISION_EXPONENT", std::to_string(format.exponent)},
                                {"LOW_PRECISION_MANTISSA", std::to_string(format.mantissa)},
                                {"LOW_PRECISION_BIAS", std::to_string(format.bias)},
@@ -51,7 +51,7 @@ Macros low_precision_macros(DType dtype) {
 
 void lower_low_precision_cast(LowerContext& node) {
   if (node.output(0).elements() == 0) return;
-  Composition composition(node);
+  CompositeLowering composition(node);
   const TensorOperand x{node.input(0).packed(), dense_input(node, 0)}, y{node.output(0).packed(), dense_output(node, 0)};
   const DType from = x.desc.dtype, to = y.desc.dtype, between = is_integer_cast(from, to) ? DType::int32 : DType::float32;
   const bool decodes = is_low_bit(from), encodes = is_low_bit(to);
@@ -68,7 +68,7 @@ void lower_low_precision_cast(LowerContext& node) {
     add_cast_step(node, unpacked, y);
   else if (to != between)
     composition.map(to == DType::bool_ ? "a0 != 0" : "a0", {unpacked}, y);
-  finish_output(node, 0, y.operand);
+  copy_dense_output(node, 0, y.operand);
 }
 
 }  // namespace pumice

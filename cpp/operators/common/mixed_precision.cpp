@@ -8,7 +8,7 @@ void MixedPrecisionArrays::append_to(Macros& kernel_macros) const {
   kernel_macros.insert(kernel_macros.end(), macros.begin(), macros.end());
 }
 
-MixedPrecisionArrays mixed_precision_arrays(std::initializer_list<std::pair<std::string_view, DType>> arrays) {
+MixedPrecisionArrays make_mixed_precision_arrays(std::initializer_list<std::pair<std::string_view, DType>> arrays) {
   MixedPrecisionArrays result;
   for (const auto& [letter, dtype] : arrays)
     if (is_16bit_float(dtype)) result.storage = dtype;

@@ -17,7 +17,7 @@ struct MixedPrecisionArrays {
   void append_to(Macros& kernel_macros) const;  // appends the macros to a kernel's macros
 };
 
-// `arrays`: dtype by macro letter ("X" of X_FLOAT). Dtypes other than working floats are ignored.
-MixedPrecisionArrays mixed_precision_arrays(std::initializer_list<std::pair<std::string_view, DType>> arrays);
+// `arrays`: dtype by macro letter ("X" of X_FLOAT). Dtypes other than fp32, fp16 and bf16 are ignored.
+MixedPrecisionArrays make_mixed_precision_arrays(std::initializer_list<std::pair<std::string_view, DType>> arrays);
 
 }  // namespace pumice

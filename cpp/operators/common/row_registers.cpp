@@ -10,7 +10,7 @@
 namespace pumice {
 namespace {
 
-// Groups by increasing size, each for rows of up to `max_vec4` vec4s.
+// Thread groups by increasing size. Each is for rows of up to `max_vec4` vec4s.
 struct ThreadGroup {
   int64_t threads, rows_per_group, max_vec4;
 };
@@ -25,7 +25,7 @@ bool is_vec4_aligned(const LowerContext& node) {
   return node.input_misalignment(0) * 8 % static_cast<uint64_t>(4 * bits(node.input(0).dtype)) == 0;
 }
 
-Macros RowRegisters::macros() const {
+Macros RowRegisterPlan::macros() const {
   const auto number = [](int64_t value) { return std::to_string(value) + "u"; };
   return {{"GROUP_THREADS", number(threads)},
           {"THREAD_GROUPS", number(rows_per_group)},
@@ -33,18 +33,18 @@ Macros RowRegisters::macros() const {
           {"HOLDS_FP16", fp16 ? "1" : "0"}};
 }
 
-std::optional<RowRegisters> plan_row_registers(const LowerContext& node, int64_t size, bool is_read_only) {
+std::optional<RowRegisterPlan> plan_row_registers(const LowerContext& node, int64_t size, bool is_read_only) {
   if (node.prefers_cpu_kernels() || size % 4 != 0 || !is_vec4_aligned(node)) return {};
   const auto largest = static_cast<int64_t>(node.context->info().limit("maxComputeWorkGroupInvocations"));
   const bool fp16 = is_read_only && is_16bit_float(node.input(0).dtype);
   // Without subgroup operations, a large thread group must be a whole workgroup: see include/thread_group.glsl.
   const auto can_reduce = [&](const ThreadGroup& threads) {
-    return node.subgroup() > 0 || threads.threads <= 16 || threads.rows_per_group == 1;
+    return node.subgroup_size() > 0 || threads.threads <= 16 || threads.rows_per_group == 1;
   };
   for (const ThreadGroup& threads : fp16 ? std::span<const ThreadGroup>(kFp16ThreadGroups) : kThreadGroups)
     if (size / 4 <= threads.max_vec4 && threads.threads * threads.rows_per_group <= largest && can_reduce(threads))
-      return RowRegisters{threads.threads, threads.rows_per_group,
-                          static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(ceil_div(size / 4, threads.threads)))), fp16};
+      return RowRegisterPlan{threads.threads, threads.rows_per_group,
+                             static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(ceil_div(size / 4, threads.threads)))), fp16};
   return {};
 }
 
@@ -52,11 +52,11 @@ bool has_short_rows(const NodeContext& node, int64_t size) {
   return !node.prefers_cpu_kernels() && size <= kMaxShortRow;
 }
 
-uint64_t row_workgroups(const KernelVariant& kernel, bool has_short_rows, int64_t rows) {
+uint64_t count_row_workgroups(const KernelVariant& kernel, bool has_short_rows, int64_t rows) {
   return static_cast<uint64_t>(has_short_rows ? ceil_div(rows, static_cast<int64_t>(kernel.local_size()[0]) / kShortRowThreads) : rows);
 }
 
-int64_t reduction_additions(int64_t threads, int64_t subgroup, bool is_cpu) {
+int64_t count_reduction_additions(int64_t threads, int64_t subgroup, bool is_cpu) {
   constexpr int64_t kShortRowGroup = 16;
   if (is_cpu) return 7;  // the eight lanes are added one after the other
   const auto log2_of = [](int64_t count) { return static_cast<int64_t>(std::bit_width(static_cast<uint64_t>(count))) - 1; };
@@ -64,24 +64,24 @@ int64_t reduction_additions(int64_t threads, int64_t subgroup, bool is_cpu) {
   return (threads > kShortRowGroup ? threads / kShortRowGroup - 1 : 0) + kShortRowGroup - 1;
 }
 
-int64_t row_register_additions(const NodeContext& node, const RowRegisters& plan) {
+int64_t count_register_row_additions(const NodeContext& node, const RowRegisterPlan& plan) {
   constexpr int64_t kFour = 4;  // additions per vec4: at most one product and three additions
-  return kFour + plan.registers + reduction_additions(plan.threads, node.subgroup(), false);
+  return kFour + plan.registers + count_reduction_additions(plan.threads, node.subgroup_size(), false);
 }
 
-int64_t row_loop_additions(const NodeContext& node, const KernelVariant& kernel, bool has_short_rows, int64_t size) {
+int64_t count_loop_row_additions(const NodeContext& node, const KernelVariant& kernel, bool has_short_rows, int64_t size) {
   const int64_t threads = has_short_rows ? kShortRowThreads : static_cast<int64_t>(kernel.local_size()[0]);
-  return ceil_div(size, threads) + reduction_additions(threads, 0, node.prefers_cpu_kernels());
+  return ceil_div(size, threads) + count_reduction_additions(threads, 0, node.prefers_cpu_kernels());
 }
 
-StepBuilder make_row_register_step(const LowerContext& node, const RowRegisters& plan, std::string_view shader, Macros macros, int64_t rows,
-                                   int64_t size) {
+StepBuilder make_row_register_step(const LowerContext& node, const RowRegisterPlan& plan, std::string_view shader, Macros macros,
+                                   int64_t rows, int64_t size) {
   const Macros more = plan.macros();
   macros.insert(macros.end(), more.begin(), more.end());
-  macros.emplace_back("SUBGROUP", std::to_string(node.subgroup()));
+  macros.emplace_back("SUBGROUP", std::to_string(node.subgroup_size()));
   const DType dtype = node.input(0).dtype;
   const MixedPrecisionArrays arrays =
-      mixed_precision_arrays({{"X", dtype}, {"Y", node.output(0).dtype}, {"R", node.residual_dtype(dtype)}});
+      make_mixed_precision_arrays({{"X", dtype}, {"Y", node.output(0).dtype}, {"R", node.residual_dtype(dtype)}});
   arrays.append_to(macros);
   StepBuilder step(node.kernel(shader, arrays.storage, macros));
   step.bind("x", node.in(0)).bind("y", node.out(0)).set("rows", rows).set("vec4_per_row", size / 4);

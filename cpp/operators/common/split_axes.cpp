@@ -13,7 +13,7 @@ int64_t SplitWindow::extent() const {
 AxisRange SplitWindow::input_range(const AxisRange& output_range) const {
   const int64_t stride = geometry.strides[spatial], padded = output_range.begin + geometry.pads_begin[spatial];
   if (!transposed) return {output_range.begin * stride - geometry.pads_begin[spatial], (output_range.count - 1) * stride + extent()};
-  // Start at the first input that reaches the part, or else at the last one that starts before it.
+  // Start at the first input whose window reaches the range, or else at the last input before it.
   const int64_t begin = padded < extent() ? 0 : std::min((padded - extent() + stride) / stride, padded / stride);
   return {begin, (padded + output_range.count - 1) / stride + 1 - begin};
 }

@@ -1,4 +1,4 @@
-// Axes along which an operator's results are independent, used to split a node into parts.
+// Axes along which an operator's results are independent, used to split a node into chunks.
 #pragma once
 
 #include <cstddef>
@@ -12,7 +12,7 @@
 
 namespace pumice {
 
-inline constexpr int kNotSplit = -1;  // axis of an operand that every part reads completely
+inline constexpr int kNotSplit = -1;  // axis of an operand that every chunk reads completely
 inline constexpr size_t kData = 0;    // input whose axes the rules refer to
 
 // A range along an axis.
@@ -20,26 +20,26 @@ struct AxisRange {
   int64_t begin = 0, count = 0;
 };
 
-// Windows over a spatial axis of input 0: the input ranges of adjacent output parts overlap, and each part has its own padding.
+// Windows over a spatial axis of input 0: the input ranges of adjacent output chunks overlap, and each chunk has its own padding.
 struct SplitWindow {
   WindowGeometry geometry;
   size_t spatial = 0;       // index of the axis in the window geometry
   int64_t size = 0;         // size of the input axis
   bool transposed = false;  // the windows are over the output
 
-  AxisRange clamped_input_range(const AxisRange& output_range) const;  // input range that a part reads, clamped to the input; may be empty
-  int64_t max_input_size(int64_t count) const;                         // most input elements that `count` outputs read
-  // Sets the part's pads and, for a transposed convolution, output_padding.
+  AxisRange clamped_input_range(const AxisRange& output_range) const;  // input range that a chunk reads, clamped to the input; may be empty
+  int64_t max_input_size(int64_t count) const;                         // maximum number of input elements that `count` outputs read
+  // Sets the chunk's pads and, for a transposed convolution, output_padding.
   void set_pads(const AxisRange& output_range, Attributes& attributes) const;
 
  private:
   int64_t extent() const;
-  AxisRange input_range(const AxisRange& output_range) const;  // input range that a part reads; may exceed the input on both sides
+  AxisRange input_range(const AxisRange& output_range) const;  // input range that a chunk reads; may exceed the input on both sides
 };
 
 struct SplitAxis {
   int64_t size = 0;                   // size of the axis to split
-  std::vector<int> inputs, outputs;   // axis to split of each operand, or kNotSplit
+  std::vector<int> inputs, outputs;   // for each operand, the axis to split, or kNotSplit
   std::optional<SplitWindow> window;  // how input 0 is split; none: like the other operands
   int64_t unit = 1;                   // elements on the operands' axes per unit of `size`
   std::string_view counts = {};       // attribute that contains `size`
@@ -49,12 +49,12 @@ struct SplitAxis {
 // Returns the axes from the operator's rule; empty if the results depend on all inputs, or if the operator splits its tensors itself.
 std::vector<SplitAxis> find_split_axes(const LowerContext& node);
 
-// The axis of an operand that broadcasts to axis `axis` of a tensor of `rank` axes; kNotSplit if it is repeated along it.
+// Returns the operand's axis that corresponds to `axis` of a result with `rank` axes; kNotSplit if the operand is broadcast along it.
 int broadcast_axis(const TensorDesc& operand, int axis, int rank);
 
 // Helpers for rules of OperatorRow::split.
 
-// An axis of input 0 that all outputs have; the other operands are read completely.
+// Returns a split of input 0 and of all outputs along `axis`. All chunks read the other operands completely.
 SplitAxis make_split_axis(const LowerContext& node, int axis);
 
 // Normalises an axis to 0 .. rank - 1.
@@ -84,15 +84,15 @@ void split_kept_axes(const LowerContext& node, std::vector<SplitAxis>& axes, con
 // Appends the spatial axes of windows, which for a transposed convolution are over the output.
 void split_windows(const LowerContext& node, const WindowGeometry& geometry, std::vector<SplitAxis>& axes, bool transposed = false);
 
-// Rules used by several families. All axes of an elementwise operator, with broadcast operands.
+// Rules that several operator families use. Appends all axes of an elementwise operator, whose operands may be broadcast.
 void split_elementwise(const LowerContext& node, std::vector<SplitAxis>& axes);
-// All axes except the attribute "axis" (default: the last).
+// Appends all axes except the attribute "axis" (default: the last).
 void split_all_but_axis(const LowerContext& node, std::vector<SplitAxis>& axes);
-// The first axis (batch).
+// Appends the first axis (batch).
 void split_batch(const LowerContext& node, std::vector<SplitAxis>& axes);
-// All axes except the last two.
+// Appends all axes except the last two.
 void split_all_but_last_two(const LowerContext& node, std::vector<SplitAxis>& axes);
-// Batch and channels.
+// Appends the batch and channel axes.
 void split_batch_and_channels(const LowerContext& node, std::vector<SplitAxis>& axes);
 
 }  // namespace pumice

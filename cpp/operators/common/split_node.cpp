@@ -7,7 +7,7 @@
 
 #include "core/error.h"
 #include "core/rounding.h"
-#include "operators/common/composition.h"
+#include "operators/common/composite_lowering.h"
 #include "operators/common/split_axes.h"
 #include "operators/common/strided_copy.h"
 #include "operators/table/flop.h"
@@ -17,11 +17,11 @@ namespace {
 
 using Lower = void (*)(LowerContext&);
 
-constexpr int64_t kChunkAlignment = 16;  // alignment of parts of an output in bytes, so that kernels can write whole vectors
+constexpr int64_t kChunkAlignment = 16;  // alignment of output chunks in bytes, so that kernels can write whole vectors
 
 // Snapshot of a node's lowering, for rewind().
-struct LoweringMark {
-  explicit LoweringMark(const LoweredNode& node)
+struct LoweringCheckpoint {
+  explicit LoweringCheckpoint(const LoweredNode& node)
       : steps(node.steps.size()), temporaries(node.temporaries.size()), blocks(node.host_blocks.size()) {}
   void rewind(LoweredNode& node) const {
     node.steps.resize(steps);
@@ -35,8 +35,8 @@ bool is_packed_weight(const LowerContext& node, size_t input) {
   return input < node.constant_packed.size() && node.constant_packed[input];
 }
 
-// Bytes of an operand from its start on; 0 for what the row has split itself.
-uint64_t bytes_of(const LowerContext& node, const Operand& operand) {
+// Returns the bytes of an operand from its byte_offset on; 0 for packed weights, which operators split themselves.
+uint64_t count_operand_bytes(const LowerContext& node, const Operand& operand) {
   const auto rest = [&](uint64_t bytes) { return bytes > operand.byte_offset ? bytes - operand.byte_offset : 0; };
   switch (operand.place) {
     case MemoryKind::input:
@@ -52,21 +52,21 @@ uint64_t bytes_of(const LowerContext& node, const Operand& operand) {
   }
 }
 
-// Largest size that a step binds of an operand.
-uint64_t max_bound_bytes(const LowerContext& node, const LoweringMark& mark) {
+// Returns the size of the largest binding of the steps since the checkpoint, in bytes.
+uint64_t max_bound_bytes(const LowerContext& node, const LoweringCheckpoint& checkpoint) {
   uint64_t max_bytes = 0;
-  for (size_t i = mark.steps; i < node.steps.size(); ++i)
+  for (size_t i = checkpoint.steps; i < node.steps.size(); ++i)
     for (const Operand& operand : node.steps[i].operands)
-      max_bytes = std::max(max_bytes, operand.bytes ? operand.bytes : bytes_of(node, operand));
+      max_bytes = std::max(max_bytes, operand.bytes ? operand.bytes : count_operand_bytes(node, operand));
   return max_bytes;
 }
 
 // Sets `bytes` of operands that are accessed completely, because a tensor's memory may be larger than the tensor.
-void set_full_ranges(LowerContext& node, const LoweringMark& mark) {
-  for (size_t i = mark.steps; i < node.steps.size(); ++i)
+void set_full_ranges(LowerContext& node, const LoweringCheckpoint& checkpoint) {
+  for (size_t i = checkpoint.steps; i < node.steps.size(); ++i)
     for (Operand& operand : node.steps[i].operands)
       if (operand.bytes == 0 && (operand.place == MemoryKind::input || operand.place == MemoryKind::output))
-        operand.bytes = round_up(bytes_of(node, operand), uint64_t{kChunkAlignment});
+        operand.bytes = round_up(count_operand_bytes(node, operand), uint64_t{kChunkAlignment});
 }
 
 // A tensor of the node and the axis to split.
@@ -77,12 +77,12 @@ struct SplitTensor {
   int axis;  // or kNotSplit
 };
 
-// A node split along one axis.
-class NodeSplit {
+// Splits a node along one axis.
+class NodeSplitter {
  public:
-  NodeSplit(LowerContext& node, Lower by, const SplitAxis& axis) : node_(node), lower_(by), axis_(axis) {
-    const auto add = [&](bool is_input, size_t i, const std::optional<TensorDesc>& desc, int along) {
-      if (desc) tensors_.push_back({is_input, i, &*desc, along});
+  NodeSplitter(LowerContext& node, Lower lower, const SplitAxis& axis) : node_(node), lower_(lower), axis_(axis) {
+    const auto add = [&](bool is_input, size_t i, const std::optional<TensorDesc>& desc, int tensor_axis) {
+      if (desc) tensors_.push_back({is_input, i, &*desc, tensor_axis});
     };
     for (size_t i = 0; i < node.inputs.size(); ++i)
       if ((!is_packed_weight(node, i) || is_packed_vector(i)) && !has_bit(node.row->host_inputs, i))
@@ -90,7 +90,7 @@ class NodeSplit {
     for (size_t j = 0; j < node.outputs.size(); ++j) add(false, j, node.outputs[j], axis.outputs[j]);
   }
 
-  // Whether the node can be split along the axis. A packed weight, or an output without the axis, cannot.
+  // Whether the node can be split along the axis. Packed weights and outputs without this axis prevent a split.
   bool is_possible() const {
     if (axis_.size < 2) return false;
     for (size_t j = 0; j < axis_.outputs.size(); ++j)
@@ -100,14 +100,14 @@ class NodeSplit {
     return !axis_.window || keeps_packing();
   }
 
-  // Whether a split reduces a tensor that is too large.
+  // Whether a split makes a too large tensor smaller.
   bool shrinks_oversized(int64_t max_bytes) const {
     return std::ranges::any_of(tensors_, [&](const SplitTensor& tensor) {
       return chunk_bytes(tensor, axis_.size) > max_bytes && chunk_bytes(tensor, 1) < chunk_bytes(tensor, axis_.size);
     });
   }
 
-  // Size of a part: at most half, and small enough for all tensors that can be made to fit.
+  // Returns the chunk size: at most half of the axis, and small enough for the chunks of all tensors that can fit.
   int64_t chunk_size(int64_t max_bytes) const {
     const auto fits = [&](int64_t count) {
       return std::ranges::all_of(tensors_, [&](const SplitTensor& tensor) {
@@ -122,16 +122,17 @@ class NodeSplit {
       else
         high = middle - 1;
     }
-    const int64_t grain = aligned_size();
+    const int64_t grain = chunk_granularity();
     return low >= grain ? low / grain * grain : low;
   }
 
-  // Adds the steps of one part. Returns false if the row cannot compute this part. `bound`: bytes that the unsplit steps bind.
-  bool lower(const AxisRange& range, uint64_t bound) {
+  // Adds the steps of one chunk. Returns false if the operator cannot compute it. `bound`: size of the largest binding without the split,
+  // in bytes.
+  bool lower_chunk(const AxisRange& range, uint64_t bound) {
     LowerContext chunk = node_;
     chunk.steps.clear(), chunk.temporaries.clear(), chunk.host_blocks.clear();
     chunk.additions = 0;
-    chunk.memo = nullptr;
+    chunk.kernel_cache = nullptr;
     chunk.unsplit_bytes = bound;
     chunk.input_misalignments.resize(chunk.inputs.size(), 0);
     chunk.residual_operand.reset();
@@ -149,11 +150,11 @@ class NodeSplit {
       const int64_t first = chunk_offset(tensor, range);
       TensorDesc desc = chunk_desc(tensor, range);
       if (tensor.is_input && tensor.axis != kNotSplit) {
-        inputs[tensor.index] = input_operand(tensor, first, desc, chunk.input_misalignments[tensor.index]);
+        inputs[tensor.index] = make_input_operand(tensor, first, desc, chunk.input_misalignments[tensor.index]);
         chunk.hosts[tensor.index] = nullptr;
         chunk.inputs[tensor.index] = std::move(desc);
       } else if (!tensor.is_input) {
-        outputs[tensor.index] = output_operand(tensor, range, first, desc);
+        outputs[tensor.index] = make_output_operand(tensor, range, first, desc);
         chunk.outputs[tensor.index] = std::move(desc);
       }
     }
@@ -168,7 +169,7 @@ class NodeSplit {
   }
 
  private:
-  // Copies results from temporary memory to their part of the output.
+  // Copies results from temporary memory to their chunk of the output.
   void copy_results(const LowerContext& chunk, const AxisRange& range, const std::vector<Operand>& outputs) {
     for (const SplitTensor& tensor : tensors_)
       if (!tensor.is_input && outputs[tensor.index].place != MemoryKind::output)
@@ -177,8 +178,7 @@ class NodeSplit {
             {outputs[tensor.index]}, {.operand = node_.out(tensor.index), .first = chunk_offset(tensor, range), .owns_words = false});
   }
 
-  // Whether splitting preserves the packing choice. It depends on padding, which a part may not have, but the weights are packed for the
-  // whole.
+  // Whether all chunks choose the packed layout of the whole node. The choice depends on padding, which a chunk may lack.
   bool keeps_packing() const {
     const WindowGeometry& geometry = axis_.window->geometry;
     const auto has_none = [](const std::vector<int64_t>& pads) { return std::ranges::all_of(pads, [](int64_t pad) { return pad == 0; }); };
@@ -191,25 +191,26 @@ class NodeSplit {
 
   bool is_windowed(const SplitTensor& tensor) const { return axis_.window && tensor.is_input && tensor.index == 0; }
 
-  int64_t axis_count(const SplitTensor& tensor, int64_t count) const {
+  int64_t chunk_axis_size(const SplitTensor& tensor, int64_t count) const {
     if (tensor.axis == kNotSplit) return 1;
     return is_windowed(tensor) ? axis_.window->max_input_size(count) : count * axis_.unit;
   }
 
-  // Bytes of a tensor's part with `count` along the axis, without gaps between its elements.
+  // Returns the bytes of a tensor's chunk with `count` elements along the axis, without gaps.
   int64_t chunk_bytes(const SplitTensor& tensor, int64_t count) const {
     const auto elements = std::max<int64_t>(tensor.desc->elements(), 0);
     const int64_t size = tensor.axis == kNotSplit ? 1 : tensor.desc->shape[static_cast<size_t>(tensor.axis)];
-    return size == 0 ? 0
-                     : ceil_div(elements / size * axis_count(tensor, count) * static_cast<int64_t>(bits(tensor.desc->dtype)), int64_t{8});
+    return size == 0
+               ? 0
+               : ceil_div(elements / size * chunk_axis_size(tensor, count) * static_cast<int64_t>(bits(tensor.desc->dtype)), int64_t{8});
   }
 
   int64_t stride_bits(const SplitTensor& tensor) const {
     return tensor.desc->strides[static_cast<size_t>(tensor.axis)] * axis_.unit * static_cast<int64_t>(bits(tensor.desc->dtype));
   }
 
-  // Required multiple of the part size: output parts start and end on separate boundaries, input parts on bytes.
-  int64_t aligned_size() const {
+  // Returns the required multiple of the chunk size: output chunks must start at kChunkAlignment, input chunks at whole bytes.
+  int64_t chunk_granularity() const {
     int64_t size = 1;
     for (const SplitTensor& tensor : tensors_) {
       if (tensor.axis == kNotSplit) continue;
@@ -238,8 +239,8 @@ class NodeSplit {
            static_cast<int64_t>(desc.packed().bytes()) <= max_binding_bytes(*node_.context);
   }
 
-  // Operand for a part of an input: the input itself, or a packed copy if the part's range is too large.
-  Operand input_operand(const SplitTensor& tensor, int64_t first, TensorDesc& desc, uint64_t& misalignment) {
+  // Returns the operand for a chunk of an input: the input itself, or a packed copy if the chunk's range is too large.
+  Operand make_input_operand(const SplitTensor& tensor, int64_t first, TensorDesc& desc, uint64_t& misalignment) {
     if (is_packed_vector(tensor.index)) return copy_packed_vector(tensor, first, desc);
     if (!exceeds_binding(desc)) {
       Operand operand = node_.in(tensor.index);
@@ -249,15 +250,16 @@ class NodeSplit {
       return operand;
     }
     const TensorDesc packed = desc.packed();
-    Operand copy = scratch(packed);
+    Operand copy = allocate_scratch(packed);
     add_strided_copy(node_, desc.dtype, {desc.shape, {desc.strides, packed.strides}}, {node_.in(tensor.index), first}, {copy});
     desc = packed;
     misalignment = 0;
     return copy;
   }
 
-  // Operand for a part of an output: the output itself, or scratch memory if the part's range is too large or shares a word with another.
-  Operand output_operand(const SplitTensor& tensor, const AxisRange& range, int64_t first, TensorDesc& desc) {
+  // Returns the operand for a chunk of an output: the output itself, or scratch memory if the chunk's range is too large or shares a word
+  // with another.
+  Operand make_output_operand(const SplitTensor& tensor, const AxisRange& range, int64_t first, TensorDesc& desc) {
     const int64_t begin = first * static_cast<int64_t>(bits(desc.dtype)), size = axis_.size;
     const bool ends_on_boundary =
         tensor.axis == kNotSplit || range.begin + range.count == size || range.count * stride_bits(tensor) % (8 * kChunkAlignment) == 0;
@@ -268,27 +270,27 @@ class NodeSplit {
       return operand;
     }
     desc = desc.packed();
-    return scratch(desc);
+    return allocate_scratch(desc);
   }
 
-  Operand scratch(const TensorDesc& desc) {
-    Operand operand = node_.temporary(desc.bytes());
+  Operand allocate_scratch(const TensorDesc& desc) {
+    Operand operand = node_.add_temporary(desc.bytes());
     operand.element_bits = static_cast<uint32_t>(bits(desc.dtype));
     return operand;
   }
 
-  // Copies a part of a packed vector to scratch memory, so that it starts at a boundary like the whole.
+  // Copies a chunk of a packed vector to scratch memory, so that it starts at a boundary like the whole vector.
   Operand copy_packed_vector(const SplitTensor& tensor, int64_t first, const TensorDesc& desc) {
     const TensorDesc numbers(DType::float32, {desc.elements()});
-    const Operand copy = scratch(numbers);
+    const Operand copy = allocate_scratch(numbers);
     add_strided_copy(node_, numbers.dtype, {numbers.shape, {numbers.strides, numbers.strides}}, {node_.in(tensor.index), first}, {copy});
     return copy;
   }
 
-  // Whether the row's shape rule gives the part's outputs for its inputs.
+  // Whether shape inference for the chunk's inputs returns the chunk's output shapes.
   bool infers_same_shapes(const LowerContext& chunk) const {
     if (chunk.row->elementwise || !chunk.row->fill_attribute.empty())
-      return true;  // fused maps have no rule; a fill's shape is a list of sizes
+      return true;  // fused elementwise nodes have no shape rule; the shape of a fill is an input
     const size_t count = lower_ == lower_with_residual ? std::min(chunk.inputs.size(), kResidualInput) : chunk.inputs.size();
     std::vector<const TensorDesc*> inputs;
     for (size_t i = 0; i < count; ++i) inputs.push_back(chunk.has_input(i) ? &chunk.input(i) : nullptr);
@@ -313,7 +315,7 @@ class NodeSplit {
 };
 
 // Splits the residual too, which has the node's shape or broadcasts to it.
-void add_residual(const LowerContext& node, std::vector<SplitAxis>& axes) {
+void add_residual_axes(const LowerContext& node, std::vector<SplitAxis>& axes) {
   const TensorDesc &residual = node.input(kResidualInput), &y = node.output(0);
   for (SplitAxis& axis : axes) axis.inputs[kResidualInput] = broadcast_axis(residual, axis.outputs[0], y.rank());
 }
@@ -326,9 +328,9 @@ void sort_by_output_stride(const LowerContext& node, std::vector<SplitAxis>& axe
   std::ranges::stable_sort(axes, [&](const SplitAxis& a, const SplitAxis& b) { return stride(a) > stride(b); });
 }
 
-// A map of packed tensors of equal shape and of scalars, flattened to vectors, which can be split anywhere. None for other nodes, or if
-// already flat.
-std::optional<LowerContext> flatten_map(const LowerContext& node) {
+// Flattens an elementwise node to vectors, which can be split anywhere. Returns nullopt for other nodes, for strided or broadcast tensors
+// (except scalars), and if the tensors are already vectors.
+std::optional<LowerContext> flatten_elementwise(const LowerContext& node) {
   const TensorDesc& y = node.output(0);
   if (!node.row->elementwise || !y.is_packed() || y.rank() == 1) return {};
   LowerContext flat = node;
@@ -341,7 +343,7 @@ std::optional<LowerContext> flatten_map(const LowerContext& node) {
   return flat;
 }
 
-void lower_flat(LowerContext& node, LowerContext flat) {
+void lower_flattened(LowerContext& node, LowerContext flat) {
   flat.steps.clear(), flat.temporaries.clear(), flat.host_blocks.clear();
   lower_operator_row(flat);
   std::vector<Operand> inputs;
@@ -352,17 +354,17 @@ void lower_flat(LowerContext& node, LowerContext flat) {
 
 // Splits along the axis. Returns false, adding nothing, if that fails.
 bool try_split_along(LowerContext& node, Lower lower, const SplitAxis& axis, uint64_t bound) {
-  const LoweringMark mark(node);
+  const LoweringCheckpoint checkpoint(node);
   const int64_t max_bytes = max_binding_bytes(*node.context);
-  NodeSplit node_split(node, lower, axis);
+  NodeSplitter node_split(node, lower, axis);
   const int64_t size = node_split.chunk_size(max_bytes);
   for (AxisRange range{0, size}; range.begin < axis.size; range.begin += size) {
     range.count = std::min(size, axis.size - range.begin);
     try {
-      if (node_split.lower(range, bound) && max_bound_bytes(node, mark) < bound) continue;
-    } catch (const UnsupportedError&) {  // the row does not support the part; report the whole's size instead
+      if (node_split.lower_chunk(range, bound) && max_bound_bytes(node, checkpoint) < bound) continue;
+    } catch (const UnsupportedError&) {  // the operator does not support the chunk; the caller reports the size of the whole node
     }
-    mark.rewind(node);
+    checkpoint.rewind(node);
     return false;
   }
   return true;
@@ -377,32 +379,32 @@ bool has_oversized_tensor(const LowerContext& node, int64_t max_bytes) {
 
 void lower_with_splits(LowerContext& node, Lower lower) {
   node.flop = node_flop(node);
-  const LoweringMark mark(node);
+  const LoweringCheckpoint checkpoint(node);
   const int64_t max_bytes = max_binding_bytes(*node.context);
   std::exception_ptr error;
   try {
     lower(node);
-  } catch (const UnsupportedError&) {  // possibly caused by the excessive size too
+  } catch (const UnsupportedError&) {  // possibly caused by the excessive size
     if (!has_oversized_tensor(node, max_bytes) || node.unsplit_bytes != ~uint64_t{0}) throw;
     error = std::current_exception();
-    mark.rewind(node);
+    checkpoint.rewind(node);
   }
-  const uint64_t bound = error ? ~uint64_t{0} - 1 : max_bound_bytes(node, mark);
-  set_full_ranges(node, mark);
+  const uint64_t bound = error ? ~uint64_t{0} - 1 : max_bound_bytes(node, checkpoint);
+  set_full_ranges(node, checkpoint);
   if (bound <= static_cast<uint64_t>(max_bytes) || bound >= node.unsplit_bytes) return;
   std::vector<SplitAxis> axes = node.has_output(0) ? find_split_axes(node) : std::vector<SplitAxis>();
-  if (lower == lower_with_residual) add_residual(node, axes);
+  if (lower == lower_with_residual) add_residual_axes(node, axes);
   sort_by_output_stride(node, axes);
-  LoweredNode whole{
-      {std::make_move_iterator(node.steps.begin() + static_cast<std::ptrdiff_t>(mark.steps)), std::make_move_iterator(node.steps.end())},
-      {node.temporaries.begin() + static_cast<std::ptrdiff_t>(mark.temporaries), node.temporaries.end()},
-      {node.host_blocks.begin() + static_cast<std::ptrdiff_t>(mark.blocks), node.host_blocks.end()}};
-  mark.rewind(node);
-  if (const auto flat = node.has_output(0) ? flatten_map(node) : std::nullopt; flat && lower != lower_with_residual)
-    return lower_flat(node, *flat);
+  LoweredNode whole{{std::make_move_iterator(node.steps.begin() + static_cast<std::ptrdiff_t>(checkpoint.steps)),
+                     std::make_move_iterator(node.steps.end())},
+                    {node.temporaries.begin() + static_cast<std::ptrdiff_t>(checkpoint.temporaries), node.temporaries.end()},
+                    {node.host_blocks.begin() + static_cast<std::ptrdiff_t>(checkpoint.blocks), node.host_blocks.end()}};
+  checkpoint.rewind(node);
+  if (const auto flat = node.has_output(0) ? flatten_elementwise(node) : std::nullopt; flat && lower != lower_with_residual)
+    return lower_flattened(node, *flat);
   for (const bool oversized_only : {true, false})
     for (const SplitAxis& axis : axes) {
-      const NodeSplit node_split(node, lower, axis);
+      const NodeSplitter node_split(node, lower, axis);
       if (node_split.is_possible() && node_split.shrinks_oversized(max_bytes) == oversized_only &&
           try_split_along(node, lower, axis, bound))
         return;

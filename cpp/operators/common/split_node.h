@@ -6,7 +6,7 @@
 namespace pumice {
 
 // Lowers the node with `lower`: its operator's function, or lower_with_residual(). If a step accesses more of a tensor than the device can
-// bind (maxStorageBufferRange), the node is split along an axis of find_split_axes() into parts that fit. If no split suffices, the parts
+// bind (maxStorageBufferRange), the node is split along an axis of find_split_axes() into chunks that fit. If no split suffices, the chunks
 // are as small as possible and binding fails later.
 void lower_with_splits(LowerContext& node, void (*lower)(LowerContext&));
 

@@ -18,13 +18,13 @@ constexpr int64_t kVectorBits = 128;  // number of bits that an invocation loads
 constexpr size_t kBatchAxes = 4;      // maximum number of axes around transposed matrices
 constexpr int64_t kTileSide = 16;     // smaller matrices are not tiled
 
-// A copy as its kernels process it. An element here may be several tensor elements.
-struct Copy {
+// A copy in the units of its kernels. An element may be several tensor elements.
+struct StridedCopy {
   IndexSpace space;  // axes with strides of x and y
   int64_t x_first, y_first;
   uint64_t x_phase, y_phase;
   int64_t bits;
-  int64_t scale = 1;  // number of tensor elements per element
+  int64_t scale = 1;  // number of tensor elements per copied element
 
   const std::vector<int64_t>& x_strides() const { return space.strides[0]; }
   const std::vector<int64_t>& y_strides() const { return space.strides[1]; }
@@ -43,21 +43,21 @@ IndexSpace sort_by_dst_stride(const IndexSpace& space) {
   return sorted;
 }
 
-bool are_multiples(std::span<const int64_t> values, int64_t n) {
+bool are_divisible(std::span<const int64_t> values, int64_t n) {
   return std::all_of(values.begin(), values.end(), [n](int64_t value) { return value % n == 0; });
 }
 
 // Whether every row of the innermost axis consists of groups of n elements that are contiguous and aligned in both tensors.
-bool is_vectorizable(const Copy& copy, int64_t n) {
+bool is_vectorizable(const StridedCopy& copy, int64_t n) {
   const size_t inner = copy.space.sizes.size() - 1;
   const auto bytes = static_cast<uint64_t>(n * copy.bits / 8);
   return copy.x_strides()[inner] == 1 && copy.y_strides()[inner] == 1 && copy.space.sizes[inner] % n == 0 &&
-         are_multiples(std::span(copy.x_strides()).first(inner), n) && are_multiples(std::span(copy.y_strides()).first(inner), n) &&
+         are_divisible(std::span(copy.x_strides()).first(inner), n) && are_divisible(std::span(copy.y_strides()).first(inner), n) &&
          copy.x_first % n == 0 && copy.y_first % n == 0 && copy.x_phase % bytes == 0 && copy.y_phase % bytes == 0;
 }
 
 // Merges contiguous elements into one, up to 128 bits.
-void vectorize(Copy& copy) {
+void vectorize(StridedCopy& copy) {
   for (int64_t n = kVectorBits / copy.bits; n > 1 && n * copy.bits >= 32; n /= 2) {
     if (!is_vectorizable(copy, n)) continue;
     copy.space.sizes.back() /= n;
@@ -74,7 +74,7 @@ void vectorize(Copy& copy) {
 
 // Returns the number of elements per axis in a group of m elements that is contiguous and aligned in the destination; empty if there is no
 // such group.
-std::vector<int64_t> find_store_group(const Copy& copy, int64_t m) {
+std::vector<int64_t> find_store_group(const StridedCopy& copy, int64_t m) {
   if (copy.y_first % m != 0 || copy.y_phase % static_cast<uint64_t>(m * copy.bits / 8) != 0) return {};
   const auto& sizes = copy.space.sizes;
   std::vector<int64_t> counts(sizes.size(), 1);
@@ -91,24 +91,24 @@ std::vector<int64_t> find_store_group(const Copy& copy, int64_t m) {
   return counts;
 }
 
-// Returns the kernel variant for at least this many axes.
-size_t kernel_rank(size_t rank) {
+// Returns the smallest rank that the kernel supports for this many axes.
+size_t round_up_rank(size_t rank) {
   for (const size_t supported : kKernelRanks)
     if (rank <= supported) return supported;
   return *std::rbegin(kKernelRanks);
 }
 
-size_t push_words(size_t rank) {
-  return 5 + 3 * kernel_rank(rank);
+size_t count_push_words(size_t rank) {
+  return 5 + 3 * round_up_rank(rank);
 }
 
-// Lets an invocation write several adjacent destination elements, whose sources may be anywhere. Returns the source distances of elements
-// whose index differs in one bit. The destination's sizes and strides then count such groups.
-std::vector<int64_t> group_stores(Copy& copy) {
+// Lets an invocation write several adjacent destination elements, whose sources may be anywhere. Returns the source stride for each bit of
+// an element's index within its group. Afterwards, sizes and destination strides count groups.
+std::vector<int64_t> group_stores(StridedCopy& copy) {
   for (int64_t m = kVectorBits / copy.bits; m > 1 && m * copy.bits >= 32; m /= 2) {
     const auto counts = find_store_group(copy, m);
     const auto bits_of_m = static_cast<size_t>(std::countr_zero(static_cast<uint64_t>(m)));
-    if (counts.empty() || push_words(copy.space.sizes.size()) + bits_of_m > kPushWords) continue;
+    if (counts.empty() || count_push_words(copy.space.sizes.size()) + bits_of_m > kPushWords) continue;
     std::vector<int64_t> steps;
     for (size_t axis = counts.size(); axis-- > 0;) {
       for (int64_t k = 1; k < counts[axis]; k *= 2) steps.push_back(copy.x_strides()[axis] * k);
@@ -123,28 +123,28 @@ std::vector<int64_t> group_stores(Copy& copy) {
   return {};
 }
 
-// Tiles of transpose.comp for each element size (docs/tuning.md); empty if not supported.
-struct TransposeTiles {
+// Tile of transpose.comp for an element size (docs/tuning.md).
+struct TransposeTile {
   bool in_registers;
   int64_t elements_per_lane, rows, columns;
 };
 
-std::optional<TransposeTiles> transpose_tiles(const NodeContext& node, int64_t bits) {
-  if (node.prefers_cpu_kernels()) return bits <= 32 ? std::optional<TransposeTiles>({true, 4, 32, 32}) : std::nullopt;
+std::optional<TransposeTile> choose_transpose_tile(const NodeContext& node, int64_t bits) {
+  if (node.prefers_cpu_kernels()) return bits <= 32 ? std::optional<TransposeTile>({true, 4, 32, 32}) : std::nullopt;
   switch (bits) {
     case 16:
-      return TransposeTiles{false, 2, 64, 64};
+      return TransposeTile{false, 2, 64, 64};
     case 32:
-      return TransposeTiles{false, 1, 64, 32};
+      return TransposeTile{false, 1, 64, 32};
     case 64:
-      return TransposeTiles{false, 1, 32, 32};
+      return TransposeTile{false, 1, 32, 32};
     default:
       return {};
   }
 }
 
 // Returns the axis along which the source is contiguous, if it differs from the destination's and both can be tiled; else -1.
-std::ptrdiff_t transposed_axis(const Copy& copy, int64_t elements_per_lane) {
+std::ptrdiff_t find_transposed_axis(const StridedCopy& copy, int64_t elements_per_lane) {
   const auto& sizes = copy.space.sizes;
   const size_t inner = sizes.size() - 1;
   if (sizes.size() < 2 || sizes.size() > kBatchAxes + 2 || copy.y_strides()[inner] != 1) return -1;
@@ -161,7 +161,8 @@ std::ptrdiff_t transposed_axis(const Copy& copy, int64_t elements_per_lane) {
   return static_cast<std::ptrdiff_t>(axis);
 }
 
-void add_transpose(LowerContext& node, const Copy& copy, const TransposeTiles& tiles, size_t row_axis, const Operand& x, const Operand& y) {
+void add_transpose(LowerContext& node, const StridedCopy& copy, const TransposeTile& tiles, size_t row_axis, const Operand& x,
+                   const Operand& y) {
   const size_t inner = copy.space.sizes.size() - 1;
   const int64_t rows = copy.space.sizes[row_axis], columns = copy.space.sizes[inner];
   std::vector<int64_t> size, x_batch, y_batch;
@@ -209,7 +210,7 @@ struct ElementRange {
   int64_t lowest, span;
 };
 
-ElementRange find_range(const IndexSpace& space, size_t tensor, int64_t first) {
+ElementRange find_element_range(const IndexSpace& space, size_t tensor, int64_t first) {
   ElementRange range{first, 1};
   for (size_t axis = 0; axis < space.sizes.size(); ++axis) {
     const int64_t last = (space.sizes[axis] - 1) * space.strides[tensor][axis];
@@ -219,8 +220,8 @@ ElementRange find_range(const IndexSpace& space, size_t tensor, int64_t first) {
   return range;
 }
 
-// Returns the operand restricted to the accessed range, from the preceding boundary on. It is moved only if the range from its start
-// exceeds a binding; `first` is adjusted.
+// Returns the operand limited to the accessed range. Its start moves, to the preceding 256-byte boundary, only if the range from its
+// original start exceeds a binding. Adjusts `first`.
 Operand restrict_to_range(const LowerContext& node, Operand operand, DType dtype, const ElementRange& range, int64_t& first) {
   constexpr int64_t kBoundary = 256;
   const auto element_bits = static_cast<int64_t>(bits(dtype));
@@ -233,10 +234,10 @@ Operand restrict_to_range(const LowerContext& node, Operand operand, DType dtype
 }
 
 // Returns the axis to halve for a tensor whose range exceeds a binding; nullopt if all fit.
-std::optional<size_t> axis_to_halve(const LowerContext& node, DType dtype, const IndexSpace& space) {
+std::optional<size_t> find_axis_to_halve(const LowerContext& node, DType dtype, const IndexSpace& space) {
   const int64_t max_elements = max_binding_bytes(*node.context) * 8 / static_cast<int64_t>(bits(dtype));
   for (size_t tensor = 0; tensor < 2; ++tensor) {
-    if (find_range(space, tensor, 0).span <= max_elements) continue;
+    if (find_element_range(space, tensor, 0).span <= max_elements) continue;
     const auto stride = [&](size_t axis) { return space.sizes[axis] > 1 ? std::abs(space.strides[tensor][axis]) : -1; };
     size_t widest = 0;
     for (size_t axis = 1; axis < space.sizes.size(); ++axis)
@@ -267,11 +268,11 @@ int64_t IndexSpace::elements() const {
   return count;
 }
 
-int64_t IndexSpace::runs() const {
+int64_t IndexSpace::num_runs() const {
   return element_count({sizes.begin(), sizes.end() - 1});
 }
 
-int64_t IndexSpace::first_of(size_t tensor, int64_t run) const {
+int64_t IndexSpace::run_offset(size_t tensor, int64_t run) const {
   int64_t first = 0;
   for (size_t axis = sizes.size() - 1; axis-- > 0; run /= sizes[axis]) first += run % sizes[axis] * strides[tensor][axis];
   return first;
@@ -311,15 +312,15 @@ void IndexSpace::pad_to(size_t rank, std::string_view subject) {
   for (auto& tensor_strides : strides) tensor_strides.insert(tensor_strides.begin(), missing, 0);
 }
 
-uint64_t misalignment_of(const LowerContext& node, const Operand& operand) {
+uint64_t get_misalignment(const LowerContext& node, const Operand& operand) {
   return ((operand.place == MemoryKind::input ? node.input_misalignment(operand.index) : 0) + operand.byte_offset) % 16;
 }
 
-Macros copy_macros(int64_t piece_bits) {
+Macros make_copy_macros(int64_t piece_bits) {
   return {{"PIECES", std::to_string(pieces_per_thread(piece_bits)) + "u"}};
 }
 
-uint64_t copy_threads(int64_t pieces, int64_t piece_bits) {
+uint64_t count_copy_threads(int64_t pieces, int64_t piece_bits) {
   return static_cast<uint64_t>(ceil_div(pieces, pieces_per_thread(piece_bits)));
 }
 
@@ -330,7 +331,7 @@ void add_strided_copy(LowerContext& node, DType dtype, IndexSpace space, const C
   space = sort_by_dst_stride(space);
   space.coalesce();
   // A copy whose range exceeds a binding is split in half along an axis.
-  if (const auto axis = axis_to_halve(node, dtype, space)) {
+  if (const auto axis = find_axis_to_halve(node, dtype, space)) {
     IndexSpace half = space;
     const int64_t first_half = half.sizes[*axis] = space.sizes[*axis] / 2;
     add_strided_copy(node, dtype, half, from, to);
@@ -342,12 +343,12 @@ void add_strided_copy(LowerContext& node, DType dtype, IndexSpace space, const C
     return add_strided_copy(node, dtype, half, other_from, other_to);
   }
   int64_t x_first = from.first, y_first = to.first;
-  const Operand x = restrict_to_range(node, from.operand, dtype, find_range(space, 0, x_first), x_first);
-  const Operand y = restrict_to_range(node, to.operand, dtype, find_range(space, 1, y_first), y_first);
-  Copy copy{std::move(space), x_first, y_first, misalignment_of(node, x), to.misalignment, bits(dtype)};
+  const Operand x = restrict_to_range(node, from.operand, dtype, find_element_range(space, 0, x_first), x_first);
+  const Operand y = restrict_to_range(node, to.operand, dtype, find_element_range(space, 1, y_first), y_first);
+  StridedCopy copy{std::move(space), x_first, y_first, get_misalignment(node, x), to.misalignment, bits(dtype)};
   vectorize(copy);
-  if (const auto tiles = transpose_tiles(node, copy.bits))
-    if (const std::ptrdiff_t axis = transposed_axis(copy, tiles->elements_per_lane); axis >= 0)
+  if (const auto tiles = choose_transpose_tile(node, copy.bits))
+    if (const std::ptrdiff_t axis = find_transposed_axis(copy, tiles->elements_per_lane); axis >= 0)
       return add_transpose(node, copy, *tiles, static_cast<size_t>(axis), x, y);
   const std::vector<int64_t> steps = group_stores(copy);
   const int64_t group_size = int64_t{1} << steps.size(), elements_per_word = std::max<int64_t>(32 / copy.bits, 1);
@@ -355,9 +356,9 @@ void add_strided_copy(LowerContext& node, DType dtype, IndexSpace space, const C
   const bool whole_words = group_size * copy.bits < 32 && to.owns_words && is_dense(copy.space.sizes, copy.y_strides()) &&
                            copy.y_first % elements_per_word == 0 && copy.y_phase % 4 == 0;
   const int64_t elements = copy.space.elements(), piece_bits = whole_words ? 32 : group_size * copy.bits;
-  const size_t rank = kernel_rank(copy.space.sizes.size());
+  const size_t rank = round_up_rank(copy.space.sizes.size());
   copy.space.pad_to(rank, "'" + std::string(node.node) + "'");
-  Macros macros = copy_macros(piece_bits);
+  Macros macros = make_copy_macros(piece_bits);
   macros.insert(macros.end(), {{"BITS", std::to_string(copy.bits)},
                                {"SCALE", std::to_string(copy.scale) + "u"},
                                {"ELEMENTS_PER_STORE", std::to_string(group_size)},
@@ -369,13 +370,13 @@ void add_strided_copy(LowerContext& node, DType dtype, IndexSpace space, const C
   step.bind("x", x).bind("y", y).set("elements", elements).set("size", copy.space.sizes).set("x_stride", copy.x_strides());
   step.set("y_stride", copy.y_strides()).set("x_first", copy.x_first).set("y_first", copy.y_first);
   if (!steps.empty()) step.set("step", steps);
-  node.add(step.threads(copy_threads(whole_words ? ceil_div(elements, elements_per_word) : elements, piece_bits)).build());
+  node.add(step.threads(count_copy_threads(whole_words ? ceil_div(elements, elements_per_word) : elements, piece_bits)).build());
 }
 
 Operand dense_input(LowerContext& node, size_t i) {
   const TensorDesc& x = node.input(i);
   if (x.is_packed()) return node.in(i);
-  Operand copy = node.temporary(buffer_size(x.dtype, x.shape));
+  Operand copy = node.add_temporary(buffer_size(x.dtype, x.shape));
   copy.element_bits = static_cast<uint32_t>(bits(x.dtype));
   add_strided_copy(node, x.dtype, {x.shape, {x.strides, packed_strides(x.shape)}}, {node.in(i)}, {copy});
   return copy;
@@ -384,12 +385,12 @@ Operand dense_input(LowerContext& node, size_t i) {
 Operand dense_output(LowerContext& node, size_t i) {
   const TensorDesc& y = node.output(i);
   if (y.is_packed()) return node.out(i);
-  Operand dense = node.temporary(buffer_size(y.dtype, y.shape));
+  Operand dense = node.add_temporary(buffer_size(y.dtype, y.shape));
   dense.element_bits = static_cast<uint32_t>(bits(y.dtype));
   return dense;
 }
 
-void finish_output(LowerContext& node, size_t i, const Operand& dense) {
+void copy_dense_output(LowerContext& node, size_t i, const Operand& dense) {
   const TensorDesc& y = node.output(i);
   if (dense.place != MemoryKind::output)
     add_strided_copy(node, y.dtype, {y.shape, {packed_strides(y.shape), y.strides}}, {dense},
@@ -402,16 +403,16 @@ void add_dense_output(LowerContext& node, size_t i, std::string_view shader, Mac
   const int64_t element_bits = bits(y.dtype) * scale, elements = y.elements() / scale,
                 elements_per_word = std::max<int64_t>(32 / element_bits, 1);
   if (elements == 0) return;
-  for (auto& macro : copy_macros(elements_per_word * element_bits)) macros.push_back(std::move(macro));
+  for (auto& macro : make_copy_macros(elements_per_word * element_bits)) macros.push_back(std::move(macro));
   macros.emplace_back("BITS", std::to_string(element_bits));
   macros.emplace_back("SCALE", std::to_string(scale) + "u");
   StepBuilder step(node.kernel(shader, DType::float32, macros));
   const Operand dense = dense_output(node, i);
   set(step.bind("y", dense)
           .set("elements", elements)
-          .threads(copy_threads(ceil_div(elements, elements_per_word), elements_per_word * element_bits)));
+          .threads(count_copy_threads(ceil_div(elements, elements_per_word), elements_per_word * element_bits)));
   node.add(step.build());
-  finish_output(node, i, dense);
+  copy_dense_output(node, i, dense);
 }
 
 void add_dense_float_output(LowerContext& node, size_t i, std::string_view shader, Macros macros,
@@ -423,7 +424,7 @@ void add_dense_float_output(LowerContext& node, size_t i, std::string_view shade
   const Operand dense = dense_output(node, i);
   set(step.bind("y", dense).set("elements", y.elements()));
   node.add(step.threads(static_cast<uint64_t>(ceil_div(y.elements(), is_16bit_float(y.dtype) ? 2 : 1))).build());
-  finish_output(node, i, dense);
+  copy_dense_output(node, i, dense);
 }
 
 }  // namespace pumice

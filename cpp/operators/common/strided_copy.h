@@ -15,9 +15,9 @@ struct IndexSpace {
   std::vector<std::vector<int64_t>> strides;  // strides of each tensor, by axis
 
   int64_t elements() const;
-  // Return the number of runs along the last axis, and the first element of a run in a tensor.
-  int64_t runs() const;
-  int64_t first_of(size_t tensor, int64_t run) const;
+  // A run is a row along the last axis. Return the number of runs, and the element offset of a run in a tensor.
+  int64_t num_runs() const;
+  int64_t run_offset(size_t tensor, int64_t run) const;
   // Drops axes of size 1 and merges adjacent axes that are contiguous in every tensor. Keeps at least one axis.
   void coalesce();
   // Adds leading axes of size 1 up to `rank`. Throws UnsupportedError naming `subject` if there are more.
@@ -33,8 +33,8 @@ struct CopySource {
   int64_t first = 0;
 };
 
-// Destination of a copy; elements are relative to `first`. alone: no other data shares its words, so whole words may be written. phase:
-// byte offset of the operand from the last 16-byte boundary.
+// Destination of a copy; elements are relative to `first`. `owns_words`: no other data shares its 32-bit words, so whole words may be
+// written. `misalignment`: byte distance of the operand from the preceding 16-byte boundary.
 struct CopyTarget {
   Operand operand;
   int64_t first = 0;
@@ -46,18 +46,18 @@ struct CopyTarget {
 void add_strided_copy(LowerContext& node, DType dtype, IndexSpace space, const CopySource& x, const CopyTarget& y);
 
 // Byte distance of an operand's start from the preceding 16-byte boundary.
-uint64_t misalignment_of(const LowerContext& node, const Operand& operand);
+uint64_t get_misalignment(const LowerContext& node, const Operand& operand);
 
-// Macros of kernels that move pieces of `piece_bits` bits: LOCAL_SIZE, the workgroup size, and PIECES, the number of pieces per invocation.
-Macros copy_macros(int64_t piece_bits);
-uint64_t copy_threads(int64_t pieces, int64_t piece_bits);  // number of invocations for that many pieces
+// Returns the macro PIECES: the number of pieces of `piece_bits` bits that an invocation copies.
+Macros make_copy_macros(int64_t piece_bits);
+uint64_t count_copy_threads(int64_t pieces, int64_t piece_bits);  // number of invocations that copy `pieces` pieces
 
 // Returns input i as a dense row-major tensor, copied if it is strided.
 Operand dense_input(LowerContext& node, size_t i);
-// Returns the destination for kernels that write output i dense and row-major: the output itself, or a temporary that finish_output()
+// Returns the destination for kernels that write output i dense and row-major: the output itself, or a temporary that copy_dense_output()
 // copies to it.
 Operand dense_output(LowerContext& node, size_t i);
-void finish_output(LowerContext& node, size_t i, const Operand& dense);
+void copy_dense_output(LowerContext& node, size_t i, const Operand& dense);
 
 // Computes output `i` with a kernel based on include/dense_output.glsl; `set` binds its inputs and parameters. `scale`: number of elements
 // treated as one.

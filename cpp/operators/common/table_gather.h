@@ -1,4 +1,4 @@
-// Gathers elements by host-known indices: index tables for some axes, the others unchanged.
+// Gathers elements with indices that the host knows, along some axes.
 #pragma once
 
 #include <cstdint>
@@ -13,15 +13,15 @@ namespace pumice {
 // For each axis, the indices into x, with -1 for an element outside; nullopt for an unchanged axis.
 using IndexTables = std::vector<std::optional<std::vector<int32_t>>>;
 
-// Computes output 0, viewed as `y`, from input 0, viewed as `x`; both dense. `outside`: the value for index -1.
+// Computes output 0, viewed as `y`, from input 0, viewed as `x`. Both are dense. `outside`: the value for index -1.
 void add_table_gather(LowerContext& node, const Shape& x, const Shape& y, const IndexTables& tables, const HostTensor& outside);
 
-// Uploads values as bytes that the device reads.
+// Adds an array of host values that the device reads.
 template <typename T>
-Operand upload_block(LowerContext& node, const std::vector<T>& values) {
+Operand add_host_array(LowerContext& node, const std::vector<T>& values) {
   std::vector<std::byte> bytes(values.size() * sizeof(T));
   std::memcpy(bytes.data(), values.data(), bytes.size());
-  return node.host_block(std::move(bytes));
+  return node.add_host_block(std::move(bytes));
 }
 
 }  // namespace pumice

@@ -9,17 +9,17 @@
 namespace pumice {
 namespace {
 
-constexpr uint64_t kWordsPerInvocation = 4;  // number of words that an invocation of copy_words.comp copies
+constexpr uint64_t kWordsPerInvocation = 4;  // words that an invocation of copy_words.comp copies
 constexpr uint64_t kCopyAlignment = 256;
 constexpr uint64_t kVectorBytes = 16;
-constexpr uint64_t kMaxHostWriteBytes = 1 << 16;  // largest size in bytes that the host writes directly to device memory
+constexpr uint64_t kMaxHostWriteBytes = 1 << 16;  // largest array, in bytes, that the host writes directly to device memory
 constexpr std::string_view kCopyShader = "copy_words.comp";
 
-struct RangeLimits {
+struct BindingLimits {
   uint64_t alignment, largest;
 };
 
-const BufferRange& base_range(const PlannedOperand& operand, const BoundRanges& ranges, const BufferRange& host_values) {
+const BufferRange& find_base_range(const PlannedOperand& operand, const BoundRanges& ranges, const BufferRange& host_values) {
   static const BufferRange none;
   switch (operand.place) {
     case MemoryKind::input:
@@ -53,8 +53,8 @@ void add_binding_offset(const PlannedStep& step, const BindingInterface& binding
   std::memcpy(push.data() + member->offset, &offset, sizeof offset);
 }
 
-// Range of the operand, starting at an aligned offset.
-BufferRange resolve_range(const PlannedStep& step, size_t position, const BufferRange& base, const RangeLimits& limits,
+// Returns the range to bind for an operand. It starts at an aligned offset.
+BufferRange resolve_range(const PlannedStep& step, size_t position, const BufferRange& base, const BindingLimits& limits,
                           std::vector<std::byte>& push) {
   const PlannedOperand& operand = step.operands[position];
   if (!base.buffer || operand.byte_offset >= base.bytes) return {};
@@ -84,13 +84,13 @@ std::shared_ptr<Buffer> upload_array(const std::shared_ptr<Context>& context, co
   if (bytes.empty()) return {};
   auto buffer = Buffer::create(context, bytes.size(), bytes.size() <= kMaxHostWriteBytes ? Heap::written : Heap::default_);
   if (buffer->mappable())
-    copy_in(buffer->map(), bytes);
+    copy_to_mapped(buffer->map(), bytes);
   else
     upload({buffer, 0, bytes.size()}, bytes);
   return buffer;
 }
 
-uint32_t descriptor_count(const std::vector<PlannedStep>& steps) {
+uint32_t count_descriptors(const std::vector<PlannedStep>& steps) {
   uint32_t count = 0;
   for (const auto& step : steps) count += static_cast<uint32_t>(step.operands.size());
   return count;
@@ -98,13 +98,14 @@ uint32_t descriptor_count(const std::vector<PlannedStep>& steps) {
 
 }  // namespace
 
-bool is_copy(const PlannedStep& step) {
+bool is_word_copy(const PlannedStep& step) {
   return step.kernel->name() == kCopyShader;
 }
 
 void append_dispatches(const Context& context, const std::vector<PlannedStep>& steps, const BoundRanges& ranges,
                        const BufferRange& host_values, std::vector<Dispatch>& dispatches) {
-  const RangeLimits limits{std::max<uint64_t>(context.limit("minStorageBufferOffsetAlignment"), 1), context.limit("maxStorageBufferRange")};
+  const BindingLimits limits{std::max<uint64_t>(context.limit("minStorageBufferOffsetAlignment"), 1),
+                             context.limit("maxStorageBufferRange")};
   for (const auto& step : steps) {
     Dispatch& dispatch = dispatches.emplace_back();
     dispatch.kernel = step.kernel;
@@ -114,7 +115,7 @@ void append_dispatches(const Context& context, const std::vector<PlannedStep>& s
     dispatch.flop = step.flop;
     dispatch.buffers.reserve(step.operands.size());
     for (size_t i = 0; i < step.operands.size(); ++i) {
-      const BufferRange& base = base_range(step.operands[i], ranges, host_values);
+      const BufferRange& base = find_base_range(step.operands[i], ranges, host_values);
       dispatch.buffers.push_back(resolve_range(step, i, base, limits, dispatch.push));
       if (step.operands[i].lane.period == 0 && step.operands[i].lane.writer == 0) continue;
       dispatch.interleaved.resize(step.operands.size());
@@ -122,14 +123,14 @@ void append_dispatches(const Context& context, const std::vector<PlannedStep>& s
       dispatch.interleaved[i].origin += base.offset;
     }
     // Input and output are bound to the same range: no copy needed.
-    if (is_copy(step) && is_same_range(dispatch.buffers[0], dispatch.buffers[1])) dispatches.pop_back();
+    if (is_word_copy(step) && is_same_range(dispatch.buffers[0], dispatch.buffers[1])) dispatches.pop_back();
   }
 }
 
 void append_word_copies(const std::shared_ptr<Context>& context, const PlannedOperand& source, const PlannedOperand& target, uint64_t bytes,
                         std::string_view label, std::vector<PlannedStep>& steps) {
   if (bytes == 0) return;
-  const auto kernel = context->attachment<KernelLibrary>()->find(context, kCopyShader, Storage::fp32);
+  const auto kernel = context->attachment<KernelLibrary>()->get_variant(context, kCopyShader, StorageType::fp32);
   const uint64_t alignment = context->limit("minStorageBufferOffsetAlignment");
   const uint64_t largest = (context->limit("maxStorageBufferRange") - alignment) / kCopyAlignment * kCopyAlignment;
   const uint64_t per_group = kernel->local_size()[0] * kWordsPerInvocation;
@@ -151,10 +152,10 @@ void append_word_copies(const std::shared_ptr<Context>& context, const PlannedOp
   }
 }
 
-CompiledOperator::CompiledOperator(std::shared_ptr<Context> context, Plan plan, std::shared_ptr<InitializationState> state)
+CompiledOperator::CompiledOperator(std::shared_ptr<Context> context, ExecutionPlan plan, std::shared_ptr<InitializationState> state)
     : context_(std::move(context)), plan_(std::move(plan)), state_(state ? std::move(state) : std::make_shared<InitializationState>()) {
   if (!plan_.initialization) plan_.initialization = std::make_shared<InitializationPlan>();
-  properties_.descriptors = descriptor_count(plan_.steps);
+  properties_.descriptors = count_descriptors(plan_.steps);
   properties_.temporary_bytes = plan_.temporary_bytes;
   properties_.persistent_bytes = plan_.initialization->persistent_bytes;
   host_values_ = upload_array(context_, plan_.host_values);

@@ -1,4 +1,4 @@
-// Operator (description) -> CompiledOperator (for a device and a precision) -> Initializer (runs once) -> executed many times.
+// Stages: Operator (description) -> CompiledOperator (for a device and a precision) -> Initializer (runs once) -> many executions.
 #pragma once
 
 #include <atomic>
@@ -15,8 +15,8 @@
 
 namespace pumice {
 
-// A step's operand as a location in the plan: input or output `index`, or (index 0) a byte offset into the temporary resource, the
-// persistent resource or the plan's host values.
+// Memory location of a step's operand: input or output `index`, or (index 0) a byte offset into the temporary resource, the persistent
+// resource or the plan's host values.
 struct PlannedOperand {
   MemoryKind place = MemoryKind::none;
   uint32_t index = 0;
@@ -29,7 +29,7 @@ struct PlannedOperand {
   bool is_exact = false;        // bind at most `accessed_bytes` bytes
 };
 
-// A dispatch whose memory is known except for the bindings of a table.
+// A dispatch with assigned memory, except for the ranges in the binding table.
 struct PlannedStep {
   std::shared_ptr<const KernelVariant> kernel;
   std::vector<PlannedOperand> operands;  // indexed like kernel->interface().bindings
@@ -37,8 +37,8 @@ struct PlannedStep {
   std::array<uint32_t, 3> groups{1, 1, 1};
   std::string label;      // node name
   uint32_t wave = 0;      // steps of the same wave are independent
-  int64_t additions = 0;  // additions of its node, see LoweredNode
-  uint64_t flop = 0;      // operations of its node, see LoweredNode
+  int64_t additions = 0;  // LoweredNode::additions of its node
+  uint64_t flop = 0;      // LoweredNode::flop of its node
   std::shared_ptr<const StepChoice> choice = nullptr;
   std::string variant = {};  // see Step
 };
@@ -50,17 +50,17 @@ struct InitializationPlan {
 };
 
 // Everything that a CompiledOperator runs: the steps of an operator or of a whole graph.
-struct Plan {
+struct ExecutionPlan {
   std::string name;
-  std::vector<Slot> inputs, outputs;
-  std::shared_ptr<const InitializationPlan> initialization;  // never null in use
+  std::vector<TensorSlot> inputs, outputs;
+  std::shared_ptr<const InitializationPlan> initialization;  // CompiledOperator replaces null by an empty plan
   std::vector<PlannedStep> steps;
   uint64_t temporary_bytes = 0;
-  std::vector<std::byte> host_values;  // values computed on the host at bind time that the device reads: Place::host
-  std::vector<std::byte> constants;    // constants read by initialisation steps at Place::host; released once they are on the device
-  const Schema* in_place = nullptr;    // schema that says which outputs may alias inputs; null: only `updates` decides
+  std::vector<std::byte> host_values;  // values computed on the host at bind time that the device reads: MemoryKind::host
+  std::vector<std::byte> constants;    // constants that initialisation steps read as MemoryKind::host; released once they are on the device
+  const OperatorSchema* in_place = nullptr;  // schema that declares which outputs may alias inputs; null: only `updates` does
   std::vector<std::pair<uint32_t, uint32_t>>
-      updates;  // inputs that are copied to outputs before the outputs change, and have no other readers
+      updates;  // pairs of input and output: the input is copied to the output before the output changes, and has no other readers
   bool descriptors_volatile = false;
 };
 
@@ -72,14 +72,14 @@ struct InitializationState {
   std::shared_ptr<Buffer> constants;   // the plan's constants, released after they have been read
 };
 
-// A plan on a device. Immutable and thread-safe, except for the initialisation state, which follows the GPU work submitted so far.
+// A plan on a device. Immutable and thread-safe, except for the initialisation state, which tracks the submitted GPU work.
 class CompiledOperator : public Dispatchable, public std::enable_shared_from_this<CompiledOperator> {
  public:
-  CompiledOperator(std::shared_ptr<Context> context, Plan plan, std::shared_ptr<InitializationState> state = {});
+  CompiledOperator(std::shared_ptr<Context> context, ExecutionPlan plan, std::shared_ptr<InitializationState> state = {});
   const std::shared_ptr<Context>& context() const override { return context_; }
   const std::string& name() const override { return plan_.name; }
-  const std::vector<Slot>& inputs() const override { return plan_.inputs; }
-  const std::vector<Slot>& outputs() const override { return plan_.outputs; }
+  const std::vector<TensorSlot>& inputs() const override { return plan_.inputs; }
+  const std::vector<TensorSlot>& outputs() const override { return plan_.outputs; }
   BindingProperties binding_properties() const override { return properties_; }
   bool supports_in_place(size_t input, size_t output) const override;
   bool descriptors_volatile() const override { return plan_.descriptors_volatile; }
@@ -87,13 +87,13 @@ class CompiledOperator : public Dispatchable, public std::enable_shared_from_thi
   std::vector<Dispatch> lower(const BoundRanges& ranges) const override;
   void check_persistent(const BufferRange& range) const override;  // no-op before initialisation
   void begin_execution(const BoundRanges& ranges) const override;  // checks rules I5 and P5
-  const Plan& plan() const { return plan_; }
+  const ExecutionPlan& plan() const { return plan_; }
   const std::shared_ptr<InitializationState>& state() const { return state_; }
   BufferRange constants() const;  // constants that the initialisation reads; empty afterwards
 
  private:
   std::shared_ptr<Context> context_;
-  Plan plan_;
+  ExecutionPlan plan_;
   BindingProperties properties_;
   std::shared_ptr<InitializationState> state_;
   std::shared_ptr<Buffer> host_values_;
@@ -108,22 +108,22 @@ class Initializer : public Dispatchable {
   const std::vector<std::shared_ptr<const CompiledOperator>>& operators() const { return operators_; }
   const std::shared_ptr<Context>& context() const override { return context_; }
   const std::string& name() const override { return name_; }
-  const std::vector<Slot>& inputs() const override { return inputs_; }    // one slot per operator
-  const std::vector<Slot>& outputs() const override { return outputs_; }  // one slot per operator
+  const std::vector<TensorSlot>& inputs() const override { return inputs_; }    // one slot per operator
+  const std::vector<TensorSlot>& outputs() const override { return outputs_; }  // one slot per operator
   BindingProperties binding_properties() const override;
   bool is_initializer() const override { return true; }
   uint64_t generation() const override { return generation_; }
   std::vector<const Dispatchable*> targets() const override;
   std::vector<Dispatch> lower(const BoundRanges& ranges) const override;  // ranges.inputs: inputs of all operators, concatenated
   void begin_execution(const BoundRanges& ranges) const override;
-  void revoke_execution() const override;
-  void submitted(uint64_t id) const override;
+  void cancel_execution() const override;
+  void on_submitted(uint64_t id) const override;
 
  private:
   std::shared_ptr<Context> context_;
   std::string name_ = "initializer";
   std::vector<std::shared_ptr<const CompiledOperator>> operators_;
-  std::vector<Slot> inputs_, outputs_;
+  std::vector<TensorSlot> inputs_, outputs_;
   void revoke(size_t count) const;
 
   mutable std::atomic<uint64_t> busy_until_{0};  // timeline id of the last initialisation
@@ -141,7 +141,7 @@ struct ExecutionOptions {
 // Returns options for a precision ("fp32", "fp16" or "bf16") and names of execution flags. ALLOW_HALF_PRECISION_COMPUTATION turns fp32 or
 // no precision into fp16. DISABLE_META_COMMANDS has no effect, because there are no vendor kernels. The other flags are
 // DESCRIPTORS_VOLATILE and DETERMINISTIC. Throws UnsupportedError for an unknown name or precision.
-ExecutionOptions execution_options(const std::optional<std::string>& precision, const std::vector<std::string>& flags);
+ExecutionOptions parse_execution_options(const std::optional<std::string>& precision, const std::vector<std::string>& flags);
 
 // An operator described by its ONNX name, tensors and attributes. Has no GPU state.
 class Operator {
@@ -177,16 +177,15 @@ class Operator {
   std::optional<Expression> activation_;  // expression over "x"
 };
 
-// Name of input or output `i` of an operator: its role, numbered if the role is variadic ("X", "inputs2").
-std::string role_name(const std::vector<ValueRole>& roles, size_t i);
+// Returns the name of input or output `i` of an operator: its role, numbered if the role is variadic ("X", "inputs2").
+std::string format_role_name(const std::vector<ValueRole>& roles, size_t i);
 
 // Appends steps that copy `bytes` (a multiple of 4), split at the device's largest binding.
 void append_word_copies(const std::shared_ptr<Context>& context, const PlannedOperand& source, const PlannedOperand& target, uint64_t bytes,
                         std::string_view label, std::vector<PlannedStep>& steps);
 
-// A step from append_word_copies(), or from an operator that copies its first operand to its second. It is skipped if both are bound to the
-// same range.
-bool is_copy(const PlannedStep& step);
+// Whether the step copies its first operand to its second. Such a step is skipped if both are bound to the same range.
+bool is_word_copy(const PlannedStep& step);
 // Appends the dispatches of `steps` on bound ranges. `host_values`: the plan's host values, if any.
 void append_dispatches(const Context& context, const std::vector<PlannedStep>& steps, const BoundRanges& ranges,
                        const BufferRange& host_values, std::vector<Dispatch>& dispatches);

@@ -8,7 +8,7 @@
 #include <limits>
 
 #include "core/number_format.h"
-#include "operators/common/composition.h"
+#include "operators/common/composite_lowering.h"
 #include "operators/common/strided_copy.h"
 
 namespace pumice {
@@ -24,10 +24,10 @@ void lower_index_check(LowerContext& node) {
   std::vector<Shape> shapes;
   for (const auto& input : node.inputs) shapes.push_back(input ? input->shape : Shape{});
   const IndexBounds bounds = find_operator(node.attributes->text(kCheckedOperator))->indices(*node.attributes, shapes);
-  Composition parts(node);
+  CompositeLowering parts(node);
   const TensorOperand y = parts.output(0);
   parts.add("ConstantOfShape", {}, {y}, y);
-  if (!bounds.any() || node.host(bounds.input)) return;  // none is out of range, or the host has checked them
+  if (!bounds.has_limits() || node.host(bounds.input)) return;  // none is out of range, or the host has checked them
   const TensorDesc& indices = node.input(bounds.input);
   if (indices.elements() == 0) return;
   const Operand index_operand = dense_input(node, bounds.input);
@@ -54,7 +54,7 @@ const OperatorRow& index_check_row() {
   static const OperatorRow row = [] {
     OperatorRow check_row;
     check_row.name = "IndexCheck";
-    check_row.skeleton = Skeleton::scan;
+    check_row.skeleton = KernelKind::scan;
     check_row.shape = shape_of_index_check;
     check_row.lower = lower_index_check;
     return check_row;

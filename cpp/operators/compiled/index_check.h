@@ -7,9 +7,9 @@
 
 namespace pumice {
 
-// Operator row of a check node. The node has the inputs and attributes of the node with indices, and the attribute kCheckedOperator, the
-// name of that node's operator. Its output is int32[4]: the bitwise complement of the position of the first out-of-range index (0 if none),
-// the number of such indices, and the low and high word of the first (the float32 bits if it is a float).
+// Operator row of a check node. It has the inputs and attributes of the node to check, and the attribute kCheckedOperator, the name of that
+// node's operator. Its output is int32[4]: the bitwise complement of the position of the first out-of-range index (0 if none), the number
+// of such indices, and the low and high word of the first (the float32 bits if it is a float).
 const OperatorRow& index_check_row();
 inline constexpr std::string_view kCheckedOperator = "checked";
 

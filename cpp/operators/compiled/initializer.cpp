@@ -13,10 +13,10 @@ Initializer::Initializer(std::shared_ptr<Context> context, std::vector<std::shar
 }
 
 void Initializer::reset(std::vector<std::shared_ptr<const CompiledOperator>> operators) {
-  if (context_->completed() < busy_until_)
+  if (context_->get_last_completed() < busy_until_)
     throw BindingError("I6", "initializer", name_, "a reset after its work is done",
                        "one while execution " + std::to_string(busy_until_) + " runs");
-  std::vector<Slot> inputs, outputs;
+  std::vector<TensorSlot> inputs, outputs;
   std::map<const InitializationState*, std::string> names_by_state;  // plans of one program share a state
   for (const auto& op : operators) {
     const std::string path = "operators[" + std::to_string(inputs.size()) + "]";
@@ -81,7 +81,7 @@ void Initializer::begin_execution(const BoundRanges& ranges) const {
   }
 }
 
-void Initializer::revoke_execution() const {
+void Initializer::cancel_execution() const {
   revoke(operators_.size());
 }
 
@@ -94,7 +94,7 @@ void Initializer::revoke(size_t count) const {
   }
 }
 
-void Initializer::submitted(uint64_t id) const {
+void Initializer::on_submitted(uint64_t id) const {
   busy_until_ = id;
   for (const auto& op : operators_) {
     const std::lock_guard lock(op->state()->mutex);

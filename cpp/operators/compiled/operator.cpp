@@ -4,7 +4,7 @@
 
 #include "core/error.h"
 #include "core/rounding.h"
-#include "operators/common/composition.h"
+#include "operators/common/composite_lowering.h"
 #include "operators/common/split_node.h"
 #include "operators/compiled/compiled_operator.h"
 #include "operators/elementwise/elementwise_expression.h"
@@ -15,8 +15,8 @@ namespace {
 constexpr uint64_t kGrain = 16;       // size granularity of tensors in memory
 constexpr uint64_t kAlignment = 256;  // offset alignment in temporary and persistent resources
 
-// Storage dtype of float values: the dtype of the first described float tensor, outputs first.
-DType float_dtype_of(const std::vector<std::optional<TensorDesc>>& outputs, const std::vector<std::optional<TensorDesc>>& inputs) {
+// Returns the dtype in which floats are stored: the dtype of the first float tensor, outputs before inputs.
+DType find_float_dtype(const std::vector<std::optional<TensorDesc>>& outputs, const std::vector<std::optional<TensorDesc>>& inputs) {
   for (const auto* descs : {&outputs, &inputs})
     for (const auto& desc : *descs)
       if (desc && is_float(desc->dtype)) return desc->dtype;
@@ -30,42 +30,44 @@ bool is_activation(const OperatorRow& row) {
          outputs.size() == 1 && outputs[0].dtypes == inputs[0].dtypes;
 }
 
-std::string activation_names() {
+std::string list_activation_names() {
   std::string names;
   for (const OperatorRow& row : operators())
     if (is_activation(row)) names += (names.empty() ? "" : ", ") + std::string(row.name);
   return names;
 }
 
-// Maps the operands of a node to locations in its plan.
+// Builds the plan of a single operator.
 class OperatorPlanBuilder {
  public:
   OperatorPlanBuilder(const Operator& op, const Attributes& attributes, std::shared_ptr<Context> context, const ExecutionOptions& options)
       : op_(op) {
-    if (options.precision) working_dtype_ = dtype_of_precision(*options.precision);
+    if (options.precision) working_dtype_ = get_precision_dtype(*options.precision);
     library_ = context->attachment<KernelLibrary>();
     node_.context = std::move(context);
     node_.library = library_.get();
     node_.attributes = &attributes;
     node_.node = op.row().name;
     node_.row = &op.row();
-    node_.float_dtype = working_dtype_.value_or(float_dtype_of(op.outputs(), op.inputs()));
-    for (const TensorDesc* operand : op.operands()) node_.inputs.push_back(operand ? std::optional(stored_desc(*operand)) : std::nullopt);
+    node_.float_dtype = working_dtype_.value_or(find_float_dtype(op.outputs(), op.inputs()));
+    for (const TensorDesc* operand : op.operands())
+      node_.inputs.push_back(operand ? std::optional(get_stored_desc(*operand)) : std::nullopt);
     node_.outputs = op.outputs();
     node_.expression = op.expression();
     node_.deterministic = options.deterministic;
-    if (options.epilogue) node_.epilogue_source = options.epilogue->glsl({{"x", ExprType::f32}});
+    if (options.epilogue) node_.epilogue_source = options.epilogue->to_glsl({{"x", ExprType::f32}});
     node_.hosts = op.constants();
     node_.constant_packed.resize(op.inputs().size());
     persistent_.resize(op.inputs().size());
   }
 
-  Plan plan() {
-    Plan plan;
+  ExecutionPlan build() {
+    ExecutionPlan plan;
     plan.name = op_.row().name;
-    for (size_t i = 0; i < op_.inputs().size(); ++i) plan.inputs.push_back({role_name(op_.row().schema.inputs, i), op_.inputs()[i]});
-    for (size_t i = 0; i < op_.outputs().size(); ++i) plan.outputs.push_back({role_name(op_.row().schema.outputs, i), op_.outputs()[i]});
-    plan.initialization = initialization();
+    for (size_t i = 0; i < op_.inputs().size(); ++i) plan.inputs.push_back({format_role_name(op_.row().schema.inputs, i), op_.inputs()[i]});
+    for (size_t i = 0; i < op_.outputs().size(); ++i)
+      plan.outputs.push_back({format_role_name(op_.row().schema.outputs, i), op_.outputs()[i]});
+    plan.initialization = build_initialization();
     const bool has_epilogue = node_.epilogue_source != "x";
     working_dtype_ ? lower_in_dtype(node_, *working_dtype_) : lower_strided(node_);
     if (has_epilogue && !node_.epilogue_read && !node_.steps.empty())
@@ -81,24 +83,24 @@ class OperatorPlanBuilder {
       std::copy(bytes.begin(), bytes.end(), plan.host_values.begin() + static_cast<std::ptrdiff_t>(host_block_offsets_.back()));
     }
     for (auto& step : node_.steps) plan.steps.push_back(plan_step(std::move(step), true));
-    if (plan.steps.size() == 1) plan.in_place = &op_.row().schema;  // a second dispatch would read what the first has overwritten
+    if (plan.steps.size() == 1) plan.in_place = &op_.row().schema;  // with several dispatches, a later one could read an overwritten input
     return plan;
   }
 
  private:
-  struct Persistent {
+  struct PersistentRange {
     uint64_t offset = 0, bytes = 0;
     bool owned = false;
   };
 
   // Returns the TensorDesc of an owned tensor in the persistent resource, if its operator does not pack it. Other tensors keep their
   // description.
-  TensorDesc stored_desc(const TensorDesc& desc) const {
+  TensorDesc get_stored_desc(const TensorDesc& desc) const {
     const bool converted = desc.owned && working_dtype_ && is_operator_float(desc.dtype) && desc.dtype != *working_dtype_;
     return converted ? TensorDesc(*working_dtype_, desc.shape, {}, true) : desc;
   }
 
-  std::shared_ptr<const InitializationPlan> initialization() {
+  std::shared_ptr<const InitializationPlan> build_initialization() {
     auto plan = std::make_shared<InitializationPlan>();
     PackContext pack;
     static_cast<NodeContext&>(pack) = node_;
@@ -138,11 +140,11 @@ class OperatorPlanBuilder {
       for (const Operand& operand : step.operands) reads.push_back(operand.place == MemoryKind::input);
       PlannedStep& planned_step = plan.steps.emplace_back(plan_step(std::move(step), false));
       for (size_t k = 0; k < reads.size(); ++k)
-        if (reads[k]) planned_step.operands[k] = offset_operand(source, planned_step.operands[k].byte_offset);
+        if (reads[k]) planned_step.operands[k] = advance_operand(source, planned_step.operands[k].byte_offset);
     }
   }
 
-  static PlannedOperand offset_operand(PlannedOperand operand, uint64_t bytes) {
+  static PlannedOperand advance_operand(PlannedOperand operand, uint64_t bytes) {
     operand.byte_offset += bytes;
     operand.bytes -= bytes;
     return operand;
@@ -169,7 +171,7 @@ class OperatorPlanBuilder {
       PlannedStep& planned_step = plan.steps.emplace_back(std::move(step.kernel), std::vector<PlannedOperand>(), std::move(step.push),
                                                           step.groups, std::string(op_.row().name));
       for (const Operand& operand : step.operands)
-        planned_step.operands.push_back(offset_operand(operand.place == MemoryKind::input ? source : target, operand.byte_offset));
+        planned_step.operands.push_back(advance_operand(operand.place == MemoryKind::input ? source : target, operand.byte_offset));
     }
   }
 
@@ -195,11 +197,11 @@ class OperatorPlanBuilder {
                 rest(round_up(node_.temporaries[operand.index], kGrain)), result.element_bits};
     if (operand.place == MemoryKind::host)
       result = {operand.place, 0, host_block_offsets_[operand.index], round_up(node_.host_blocks[operand.index].size(), kGrain), 32};
-    if (operand.place == MemoryKind::input) set_tensor_size(bound_input(operand.index));
+    if (operand.place == MemoryKind::input) set_tensor_size(get_bound_input(operand.index));
     const bool persistent =
         operand.place == MemoryKind::persistent || (operand.place == MemoryKind::input && execution && persistent_[operand.index].owned);
     if (persistent) {
-      const Persistent& stored = persistent_[operand.index];
+      const PersistentRange& stored = persistent_[operand.index];
       if (operand.place == MemoryKind::input) result.element_bits = static_cast<uint32_t>(bits(node_.inputs[operand.index]->dtype));
       result = {MemoryKind::persistent, 0, stored.offset + operand.byte_offset, rest(stored.bytes), result.element_bits};
     }
@@ -207,9 +209,9 @@ class OperatorPlanBuilder {
     return result;
   }
 
-  const TensorDesc& bound_input(size_t i) const {
+  const TensorDesc& get_bound_input(size_t i) const {
     if (const auto& desc = op_.inputs()[i]) return *desc;
-    throw Error("operator '" + std::string(op_.row().name) + "': a kernel reads '" + role_name(op_.row().schema.inputs, i) +
+    throw Error("operator '" + std::string(op_.row().name) + "': a kernel reads '" + format_role_name(op_.row().schema.inputs, i) +
                 "', which is the host's");
   }
 
@@ -217,14 +219,14 @@ class OperatorPlanBuilder {
   std::optional<DType> working_dtype_;  // nullopt: floats keep their declared dtypes
   std::shared_ptr<KernelLibrary> library_;
   LowerContext node_;
-  std::vector<Persistent> persistent_;        // indexed by input
+  std::vector<PersistentRange> persistent_;   // indexed by input
   std::vector<uint64_t> temporary_offsets_;   // offsets of the temporaries
   std::vector<uint64_t> host_block_offsets_;  // offsets of host blocks
 };
 
 }  // namespace
 
-std::string role_name(const std::vector<ValueRole>& roles, size_t i) {
+std::string format_role_name(const std::vector<ValueRole>& roles, size_t i) {
   if (roles.empty()) return std::to_string(i);
   const size_t last = roles.size() - 1;
   if (!roles.back().variadic) return std::string(roles[std::min(i, last)].name);
@@ -239,13 +241,13 @@ Operator::Operator(std::string_view name, std::vector<std::optional<TensorDesc>>
   if (!row_->lower) throw UnsupportedError("operator " + std::string(name) + " outside of a graph: its result is the host's");
   attributes_ = checked_attributes(*row_, name, attributes);
   const auto last = std::find_if(outputs_.rbegin(), outputs_.rend(), [](const auto& output) { return output.has_value(); });
-  check_inputs(*row_, name, operands(), static_cast<size_t>(outputs_.rend() - last));  // an output slot may be absent
+  check_inputs(*row_, name, operands(), static_cast<size_t>(outputs_.rend() - last));  // omitted outputs are nullopt
   check_constants();
   check_outputs();
 }
 
 Operator::Operator(Expression expression, const std::vector<TensorDesc>& inputs, const TensorDesc& output)
-    : row_(&custom_elementwise_row(inputs.size())),
+    : row_(&get_custom_elementwise_row(inputs.size())),
       inputs_(inputs.begin(), inputs.end()),
       outputs_{output},
       constants_(inputs.size()),
@@ -266,11 +268,11 @@ std::vector<const TensorDesc*> Operator::operands() const {
   return descs;
 }
 
-// Checks that constants are given exactly for the host-read inputs.
+// Checks that exactly the host-read inputs have constants.
 void Operator::check_constants() const {
   for (size_t i = 0; i < inputs_.size(); ++i) {
     const bool is_read = has_bit(row_->host_inputs, i);
-    const std::string input = "input '" + role_name(row_->schema.inputs, i) + "'";
+    const std::string input = "input '" + format_role_name(row_->schema.inputs, i) + "'";
     if (is_read && inputs_[i])
       throw GraphError(std::string(row_->name), input + " is read on the host: its values are expected; given " + to_string(*inputs_[i]));
     if (!is_read && constants_[i])
@@ -285,7 +287,7 @@ void Operator::check_outputs() const {
   row_->shape(shapes);
   const auto expected = shapes.take_outputs();
   for (size_t i = 0; i < outputs_.size(); ++i) {
-    const std::string output = role_name(row_->schema.outputs, i);
+    const std::string output = format_role_name(row_->schema.outputs, i);
     const auto& actual = outputs_[i];
     if (!actual) {
       const auto& roles = row_->schema.outputs;
@@ -293,7 +295,7 @@ void Operator::check_outputs() const {
       continue;
     }
     if (actual->owned) throw GraphError(std::string(op), "output '" + output + "' is owned; only inputs can be", "O1");
-    if (overlaps(actual->shape, actual->strides))
+    if (has_internal_overlap(actual->shape, actual->strides))
       throw GraphError(std::string(op), "output '" + output + "', " + to_string(*actual) + ": several indices share one element", "R9");
     if (i >= expected.size() || !expected[i]) throw GraphError(std::string(op), "has no output " + std::to_string(i));
     if (actual->dtype != expected[i]->dtype || actual->shape != expected[i]->shape)
@@ -303,8 +305,8 @@ void Operator::check_outputs() const {
   }
 }
 
-ExecutionOptions execution_options(const std::optional<std::string>& precision, const std::vector<std::string>& flags) {
-  if (precision) (void)dtype_of_precision(*precision);
+ExecutionOptions parse_execution_options(const std::optional<std::string>& precision, const std::vector<std::string>& flags) {
+  if (precision) (void)get_precision_dtype(*precision);
   ExecutionOptions options{precision};
   for (const std::string& flag : flags) {
     if (flag == "ALLOW_HALF_PRECISION_COMPUTATION")
@@ -323,18 +325,19 @@ ExecutionOptions execution_options(const std::optional<std::string>& precision, 
 
 void Operator::set_activation(std::string_view name, const Attributes& attributes) {
   const OperatorRow* row = find_operator(name);
-  if (!row || !is_activation(*row)) throw UnsupportedError("the activation '" + std::string(name) + "'; there are " + activation_names());
+  if (!row || !is_activation(*row))
+    throw UnsupportedError("the activation '" + std::string(name) + "'; there are " + list_activation_names());
   if (outputs_.size() != 1 || !outputs_[0] || !is_float(outputs_[0]->dtype))
     throw UnsupportedError("operator " + std::string(row_->name) + " with an activation: it has no single output of floats");
   const Expression x = Expression::name("x");
-  activation_ = elementwise_expression(*row, checked_attributes(*row, name, attributes), {true})
+  activation_ = make_elementwise_expression(*row, checked_attributes(*row, name, attributes), {true})
                     .substitute({{std::string(row->schema.inputs[0].name), x}});
 }
 
 std::shared_ptr<CompiledOperator> Operator::compile(std::shared_ptr<Context> context, const ExecutionOptions& options) const {
   ExecutionOptions activated = options;
   if (activation_) activated.epilogue = options.epilogue ? options.epilogue->substitute({{"x", *activation_}}) : activation_;
-  Plan plan = OperatorPlanBuilder(*this, attributes_, context, activated).plan();
+  ExecutionPlan plan = OperatorPlanBuilder(*this, attributes_, context, activated).build();
   plan.descriptors_volatile = options.descriptors_volatile;
   return std::make_shared<CompiledOperator>(std::move(context), std::move(plan));
 }

@@ -5,13 +5,13 @@
 #include <string>
 
 #include "core/error.h"
-#include "operators/compiled/convert.h"
-#include "operators/compiled/immediate.h"
+#include "operators/compiled/convert_tensor.h"
+#include "operators/compiled/eager.h"
 
 namespace pumice {
 namespace {
 
-// Expressions over "a", or "a" and "b", for each kind of type; empty if NumPy has no such loop.
+// Expressions over "a", or "a" and "b", for bool, signed, unsigned and float types; empty if NumPy has no such loop.
 struct UfuncLoops {
   std::string_view name;
   std::string_view boolean, signed_, unsigned_, real;
@@ -88,8 +88,8 @@ std::string_view require_loop(std::string_view operation, const std::vector<DTyp
 // Returns an operand, by its name in the kernel, cast to the computation type.
 Expression cast_operand(const std::string& parameter, DType operand_type, DType type) {
   constexpr std::string_view casts[] = {"bool", "i32", "u32", "i64", "u64", "f32", "f64"};
-  if (expr_type(operand_type) == expr_type(type)) return Expression::name(parameter);
-  return Expression::parse(std::string(casts[static_cast<size_t>(expr_type(type))]) + "(" + parameter + ")");
+  if (to_expr_type(operand_type) == to_expr_type(type)) return Expression::name(parameter);
+  return Expression::parse(std::string(casts[static_cast<size_t>(to_expr_type(type))]) + "(" + parameter + ")");
 }
 
 // Whether an fp32 computation for a 16-bit float type uses the operand's exact value. If not, the operand is rounded first.
@@ -98,13 +98,13 @@ bool computes_exactly(DType operand_type, DType type) {
 }
 
 // Returns the minimum or maximum over the elements as bool.
-bool reduce_to_bool(std::string_view op, const Tensor& tensor, const Interrupted& interrupted) {
+bool reduce_to_bool(std::string_view op, const Tensor& tensor, const InterruptCallback& interrupted) {
   const Tensor truth =
-      make_aligned(tensor.desc().dtype == DType::bool_ ? tensor : convert_dtype(tensor, DType::bool_, interrupted), interrupted);
+      ensure_aligned(tensor.desc().dtype == DType::bool_ ? tensor : convert_dtype(tensor, DType::bool_, interrupted), interrupted);
   const Tensor bytes = truth.reinterpret(DType::uint8), result = Tensor::empty(tensor.buffer()->context(), DType::uint8, {});
   Attributes attributes;
   attributes.set("keepdims", int64_t{0});
-  run_immediately(std::string(op), [&] { return Operator(op, {bytes.desc()}, {result.desc()}, attributes); }, {bytes}, result, interrupted);
+  run_eagerly(std::string(op), [&] { return Operator(op, {bytes.desc()}, {result.desc()}, attributes); }, {bytes}, result, interrupted);
   std::byte value{};
   result.download({&value, 1}, interrupted);
   return value != std::byte{0};
@@ -113,7 +113,7 @@ bool reduce_to_bool(std::string_view op, const Tensor& tensor, const Interrupted
 }  // namespace
 
 Tensor run_ufunc(std::string_view operation, const std::vector<Tensor>& operands, const std::vector<DType>& types, DType result,
-                 const Interrupted& interrupted) {
+                 const InterruptCallback& interrupted) {
   const std::string_view expression = require_loop(operation, types);
   std::vector<Tensor> inputs;
   std::vector<TensorDesc> descs;
@@ -134,16 +134,16 @@ Tensor run_ufunc(std::string_view operation, const std::vector<Tensor>& operands
   const Tensor output = Tensor::empty(operands[0].buffer()->context(), result, std::move(shape));
   const auto make_operator = [&] { return Operator(Expression::parse(expression).substitute(substitutions), descs, output.desc()); };
   if (output.desc().elements() == 0) return output;
-  for (Tensor& operand : inputs) operand = make_aligned(operand, interrupted);
-  run_immediately(key, make_operator, inputs, output, interrupted);
+  for (Tensor& operand : inputs) operand = ensure_aligned(operand, interrupted);
+  run_eagerly(key, make_operator, inputs, output, interrupted);
   return output;
 }
 
-bool any_nonzero(const Tensor& tensor, const Interrupted& interrupted) {
+bool any_nonzero(const Tensor& tensor, const InterruptCallback& interrupted) {
   return tensor.desc().elements() > 0 && reduce_to_bool("ReduceMax", tensor, interrupted);
 }
 
-bool all_nonzero(const Tensor& tensor, const Interrupted& interrupted) {
+bool all_nonzero(const Tensor& tensor, const InterruptCallback& interrupted) {
   return tensor.desc().elements() == 0 || reduce_to_bool("ReduceMin", tensor, interrupted);
 }
 

@@ -14,10 +14,10 @@ namespace pumice {
 // Throws UnsupportedError for an unknown operation or loop and for types without device arithmetic, BindingError (M3) if the tensors belong
 // to different contexts, GraphError if the shapes do not broadcast.
 Tensor run_ufunc(std::string_view operation, const std::vector<Tensor>& operands, const std::vector<DType>& types, DType result,
-                 const Interrupted& interrupted = {});
+                 const InterruptCallback& interrupted = {});
 
 // Whether any element is nonzero, and whether all elements are. For an empty tensor, false and true.
-bool any_nonzero(const Tensor& tensor, const Interrupted& interrupted = {});
-bool all_nonzero(const Tensor& tensor, const Interrupted& interrupted = {});
+bool any_nonzero(const Tensor& tensor, const InterruptCallback& interrupted = {});
+bool all_nonzero(const Tensor& tensor, const InterruptCallback& interrupted = {});
 
 }  // namespace pumice

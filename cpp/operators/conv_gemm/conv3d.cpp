@@ -12,7 +12,7 @@ std::vector<int64_t> pad_to_3d(const std::vector<int64_t>& values, int64_t missi
   return axes;
 }
 
-SpecValues window_3d_constants(const WindowGeometry& window) {
+SpecValues make_window_3d_constants(const WindowGeometry& window) {
   SpecValues spec;
   const auto add = [&](const std::string& name, const std::vector<int64_t>& values, int64_t missing) {
     const auto axes = pad_to_3d(values, missing);
@@ -25,7 +25,7 @@ SpecValues window_3d_constants(const WindowGeometry& window) {
   return spec;
 }
 
-std::vector<int64_t> strides_3d(const TensorDesc& desc) {
+std::vector<int64_t> pad_strides_to_3d(const TensorDesc& desc) {
   const auto axes = pad_to_3d({desc.strides.begin() + 2, desc.strides.end()}, 0);
   std::vector<int64_t> strides{desc.strides[0], desc.strides[1]};
   strides.insert(strides.end(), axes.begin(), axes.end());
@@ -45,23 +45,23 @@ void add_conv3d(LowerContext& node, const Conv3d& conv, const Operand& weights, 
   const int64_t groups = node.attributes->integer("group", 1), channels_in = x.shape[1] / groups;
   int64_t taps = 1;
   for (const int64_t size : window.kernel) taps *= size;
-  node.check_loops(taps * (channels_in + 3));
+  node.check_loop_limit(taps * (channels_in + 3));
   const bool has_bias = bias.kind != ConvGemmBias::Kind::none;
   Macros macros = {{"TRANSPOSED", transposed ? "1" : "0"}, {"HAS_BIAS", has_bias ? "1" : "0"}};
   if (integers)
-    for (auto& macro : int8_macros(*integers)) macros.push_back(std::move(macro));
+    for (auto& macro : make_int8_macros(*integers)) macros.push_back(std::move(macro));
   if (!integers) macros.emplace_back("EPILOGUE(x)", node.epilogue());
   const MixedPrecisionArrays arrays =
-      integers ? MixedPrecisionArrays{y.dtype} : mixed_precision_arrays({{"X", x.dtype}, {"W", w.dtype}, {"Y", y.dtype}});
+      integers ? MixedPrecisionArrays{y.dtype} : make_mixed_precision_arrays({{"X", x.dtype}, {"W", w.dtype}, {"Y", y.dtype}});
   arrays.append_to(macros);
-  StepBuilder step(node.kernel("conv3d.comp", arrays.storage, macros, window_3d_constants(window)));
+  StepBuilder step(node.kernel("conv3d.comp", arrays.storage, macros, make_window_3d_constants(window)));
   step.bind("x", node.in(0)).bind("w", weights).bind("y", result);
   if (has_bias) step.bind("b", bias.operand);
   if (integers) bind_zero_points(step, *integers);
   step.set("elements", y.elements()).set("channels_in", channels_in).set("channels_out", y.shape[1] / groups).set("groups", groups);
   step.set("out_size", pad_to_3d({y.shape.begin() + 2, y.shape.end()}, 1))
       .set("in_size", pad_to_3d({x.shape.begin() + 2, x.shape.end()}, 1));
-  step.set("x_stride", strides_3d(x)).set("y_stride", strides_3d(y));
+  step.set("x_stride", pad_strides_to_3d(x)).set("y_stride", pad_strides_to_3d(y));
   node.add(step.threads(static_cast<uint64_t>(y.elements())).build());
 }
 

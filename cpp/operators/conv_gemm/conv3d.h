@@ -1,4 +1,4 @@
-// Windows over up to three spatial axes, for the kernels without tiling.
+// 3D convolution, and helpers for kernels over one to three spatial axes.
 #pragma once
 
 #include "operators/conv_gemm/conv_gemm_dispatch.h"
@@ -7,11 +7,11 @@
 namespace pumice {
 
 // Specialization constants of include/window_3d.glsl.
-SpecValues window_3d_constants(const WindowGeometry& window);
+SpecValues make_window_3d_constants(const WindowGeometry& window);
 // Pads per-axis values to three spatial axes, with `missing` for absent axes.
 std::vector<int64_t> pad_to_3d(const std::vector<int64_t>& values, int64_t missing);
 // Strides of batch, channels and three spatial axes.
-std::vector<int64_t> strides_3d(const TensorDesc& desc);
+std::vector<int64_t> pad_strides_to_3d(const TensorDesc& desc);
 // Throws UnsupportedError if there are more than three spatial axes.
 void check_spatial_rank(const LowerContext& node);
 
@@ -22,7 +22,7 @@ struct Conv3d {
   bool transposed;
   std::optional<Int8Params> integers;  // none: floats
 };
-// x is input 0.
+// Adds a 3D convolution of input 0.
 void add_conv3d(LowerContext& node, const Conv3d& conv, const Operand& weights, const ConvGemmBias& bias, const Operand& result);
 
 }  // namespace pumice

@@ -18,7 +18,7 @@ constexpr DTypeSet kGemmTypes = kReals | set_of(DType::int32, DType::uint32, DTy
 constexpr DTypeSet kQuantTypes = set_of(DType::int4, DType::uint4, DType::int8, DType::uint8);
 
 void shape_of_conv(ShapeContext& node) {
-  const Shape shape = conv_shape(node, 1);
+  const Shape shape = infer_conv_shape(node, 1);
   check_vector(node, 2, node.input(1).shape[0], "bias");
   node.output(0, node.input(0).dtype, shape);
 }
@@ -34,8 +34,7 @@ void check_scalar(const ShapeContext& node, size_t input, std::string_view label
     node.fail(std::string(label) + ": one number expected; given " + to_string(node.input(input).shape));
 }
 
-// Channels are in groups of 8, [N, groups, 8, ..], or plain, [N, C, ..]. The input may have either form; the output is grouped if its
-// channels are a multiple of 8.
+// Channels are in groups of 8, [N, groups, 8, ..], or plain, [N, C, ..]. The output is grouped if its channels are a multiple of 8.
 void shape_of_grouped_conv(ShapeContext& node) {
   constexpr int64_t kGroup = 8;
   Shape x = node.input(0).shape;
@@ -44,23 +43,23 @@ void shape_of_grouped_conv(ShapeContext& node) {
     if (x[2] != kGroup) node.fail("groups of 8 channels expected; given " + to_string(x));
     x = {x[0], x[1] * kGroup, x[3], x[4]};
   }
-  const WindowGeometry geometry = conv_geometry(node.attributes(), node.node(), x, w);
+  const WindowGeometry geometry = compute_conv_geometry(node.attributes(), node.node(), x, w);
   if (x[1] != w[1]) node.fail("an input of " + std::to_string(x[1]) + " channels and a weight of " + std::to_string(w[1]) + " channels");
   check_vector(node, 2, w[0], "bias");
-  Shape y = image_shape(x[0], w[0], geometry.output);
+  Shape y = make_image_shape(x[0], w[0], geometry.output);
   if (w[0] % kGroup == 0) y = {y[0], w[0] / kGroup, kGroup, y[2], y[3]};
   node.output(0, node.input(0).dtype, y);
 }
 
 void shape_of_conv_integer(ShapeContext& node) {
-  const Shape shape = conv_shape(node, 1);
+  const Shape shape = infer_conv_shape(node, 1);
   check_scalar(node, 2, "zero point of x");
   check_per_channel(node, 3, node.input(1).shape[0], "zero points of w");
   node.output(0, DType::int32, shape);
 }
 
 void shape_of_qlinear_conv(ShapeContext& node) {
-  const Shape shape = conv_shape(node, 3);
+  const Shape shape = infer_conv_shape(node, 3);
   const int64_t channels = node.input(3).shape[0];
   check_scalar(node, 1, "scale of x");
   check_scalar(node, 2, "zero point of x");
@@ -74,12 +73,12 @@ void shape_of_qlinear_conv(ShapeContext& node) {
 
 void shape_of_conv_transpose(ShapeContext& node) {
   const Shape &x = node.input(0).shape, &w = node.input(1).shape;
-  const WindowGeometry geometry = conv_transpose_geometry(node.attributes(), node.node(), x, w);
+  const WindowGeometry geometry = compute_conv_transpose_geometry(node.attributes(), node.node(), x, w);
   check_groups(node, w[0], "input channels");
   if (x[1] != w[0]) node.fail("an input of " + std::to_string(x[1]) + " channels and a weight of " + std::to_string(w[0]));
   const int64_t channels = checked_mul(w[1], node.attributes().integer("group", 1), "output channels");
   check_vector(node, 2, channels, "bias");
-  node.output(0, node.input(0).dtype, image_shape(x[0], channels, geometry.output));
+  node.output(0, node.input(0).dtype, make_image_shape(x[0], channels, geometry.output));
 }
 
 void shape_of_gemm(ShapeContext& node) {
@@ -113,7 +112,7 @@ struct MatMulShape {
   }
 };
 
-MatMulShape matmul_shape(ShapeContext& node, size_t right) {
+MatMulShape infer_matmul_shape(ShapeContext& node, size_t right) {
   Shape a = node.input(0).shape, b = node.input(right).shape;
   if (a.empty() || b.empty()) node.fail("scalars have no matrix product: " + to_string(a) + " by " + to_string(b));
   const bool row = a.size() == 1, column = b.size() == 1;
@@ -133,25 +132,25 @@ MatMulShape matmul_shape(ShapeContext& node, size_t right) {
 }
 
 void shape_of_matmul(ShapeContext& node) {
-  node.output(0, node.input(0).dtype, matmul_shape(node, 1).result());
+  node.output(0, node.input(0).dtype, infer_matmul_shape(node, 1).result());
 }
 
 // Checks scales or zero points per row or, with `columns`, per column.
 void check_quant_params(const ShapeContext& node, size_t input, const MatMulShape& matmul, bool columns, std::string_view label) {
-  if (!node.has(input) || quant_param_strides(node.input(input), matmul.matrices, columns)) return;
+  if (!node.has(input) || compute_quant_param_strides(node.input(input), matmul.matrices, columns)) return;
   node.fail(std::string(label) + ": one number or one for each " + (columns ? "column" : "row") + " of " + to_string(matmul.matrices) +
             " expected; given " + to_string(node.input(input).shape));
 }
 
 void shape_of_matmul_integer(ShapeContext& node) {
-  const MatMulShape matmul = matmul_shape(node, 1);
+  const MatMulShape matmul = infer_matmul_shape(node, 1);
   check_quant_params(node, 2, matmul, false, "zero points of a");
   check_quant_params(node, 3, matmul, true, "zero points of b");
   node.output(0, DType::int32, matmul.result());
 }
 
 void shape_of_qlinear_matmul(ShapeContext& node) {
-  const MatMulShape matmul = matmul_shape(node, 3);
+  const MatMulShape matmul = infer_matmul_shape(node, 3);
   check_quant_params(node, 1, matmul, false, "scales of a");
   check_quant_params(node, 2, matmul, false, "zero points of a");
   check_quant_params(node, 4, matmul, true, "scales of b");
@@ -182,13 +181,14 @@ constexpr DTypeSet kInt8Types = set_of(DType::int8, DType::uint8), kInt32Type = 
 template <size_t kWeights>
 void split_conv_axes(const LowerContext& node, std::vector<SplitAxis>& axes) {
   split_batch(node, axes);
-  split_windows(node, conv_geometry(*node.attributes, node.node, node.input(kData).shape, node.input(kWeights).shape), axes);
+  split_windows(node, compute_conv_geometry(*node.attributes, node.node, node.input(kData).shape, node.input(kWeights).shape), axes);
 }
 
 void split_conv_transpose_axes(const LowerContext& node, std::vector<SplitAxis>& axes) {
   split_batch(node, axes);
   if (!node.attributes->integers("output_shape").empty()) return;
-  split_windows(node, conv_transpose_geometry(*node.attributes, node.node, node.input(kData).shape, node.input(1).shape), axes, true);
+  split_windows(node, compute_conv_transpose_geometry(*node.attributes, node.node, node.input(kData).shape, node.input(1).shape), axes,
+                true);
 }
 
 // Rows of the left operand and columns of the right one.
@@ -232,9 +232,9 @@ bool always_supports_residual(const Attributes&, const TensorDesc&) {
   return true;
 }
 
-// Adds the properties common to int8 contractions, which produce integer sums.
-OperatorRow int8_operator(OperatorRow row) {
-  row.skeleton = Skeleton::contraction;
+// Adds the properties common to int8 GEMMs and convolutions, which produce integer sums.
+OperatorRow make_int8_row(OperatorRow row) {
+  row.skeleton = KernelKind::contraction;
   row.schema.outputs = {value("y", kInt32Type)};
   row.strides = StrideSupport::packed;
   row.epilogue = true;
@@ -246,15 +246,15 @@ OperatorRow int8_operator(OperatorRow row) {
 OperatorRows conv_gemm_operators() {
   const std::vector<ValueRole> conv_inputs{value("x", kFloats, 'T'), value("w", kFloats, 'T'), optional_value("b", kFloats, 'T')},
       y{value("y", kFloats)};
-  auto transpose_attributes = conv_attributes(), window_attributes = conv_attributes();
+  auto transpose_attributes = make_conv_attributes(), window_attributes = make_conv_attributes();
   std::erase_if(window_attributes, [](const AttributeSchema& attribute) { return attribute.name == "group"; });
   transpose_attributes.push_back(optional("output_padding", AttributeKind::integers));
   transpose_attributes.push_back(optional("output_shape", AttributeKind::integers));
   const std::vector<AttributeSchema> gemm_attributes{real("alpha", 1), real("beta", 1), integer("transA", 0), integer("transB", 0)};
   return {
       {.name = "Conv",
-       .skeleton = Skeleton::contraction,
-       .schema = {.inputs = conv_inputs, .outputs = y, .attributes = conv_attributes(), .min_rank = 3},
+       .skeleton = KernelKind::contraction,
+       .schema = {.inputs = conv_inputs, .outputs = y, .attributes = make_conv_attributes(), .min_rank = 3},
        .shape = shape_of_conv,
        .lower = lower_conv,
        .flop = convolution_flop<>,
@@ -271,7 +271,7 @@ OperatorRows conv_gemm_operators() {
        .supports_pool = conv_supports_pool},
       // A 2D convolution on images whose channels may be blocked by 8.
       {.name = "pumice::GroupedConv",
-       .skeleton = Skeleton::contraction,
+       .skeleton = KernelKind::contraction,
        .schema = {.inputs = conv_inputs, .outputs = y, .attributes = window_attributes, .min_rank = 4, .max_rank = 5},
        .shape = shape_of_grouped_conv,
        .lower = lower_grouped_conv,
@@ -282,7 +282,7 @@ OperatorRows conv_gemm_operators() {
        .stores_fp32_or_half = true,
        .epilogue = true},
       {.name = "ConvTranspose",
-       .skeleton = Skeleton::contraction,
+       .skeleton = KernelKind::contraction,
        .schema = {.inputs = conv_inputs, .outputs = y, .attributes = transpose_attributes, .min_rank = 3},
        .shape = shape_of_conv_transpose,
        .lower = lower_conv_transpose,
@@ -295,7 +295,7 @@ OperatorRows conv_gemm_operators() {
        .stores_fp32_or_half = true,
        .epilogue = true},
       {.name = "Gemm",
-       .skeleton = Skeleton::contraction,
+       .skeleton = KernelKind::contraction,
        .schema = {.inputs = {value("a", kGemmTypes, 'T'), value("b", kGemmTypes, 'T'), optional_value("c", kGemmTypes, 'T')},
                   .outputs = {value("y", kGemmTypes)},
                   .attributes = gemm_attributes,
@@ -313,10 +313,10 @@ OperatorRows conv_gemm_operators() {
        .stores_fp32_or_half = true,
        .epilogue = true,
        .residual = gemm_supports_residual,
-       .softmax_operator = "pumice::ProductSoftmax",
+       .softmax_operator = "pumice::MatMulSoftmax",
        .supports_softmax = gemm_supports_softmax},
       {.name = "MatMul",
-       .skeleton = Skeleton::contraction,
+       .skeleton = KernelKind::contraction,
        .schema = {.inputs = {value("a", kGemmTypes, 'T'), value("b", kGemmTypes, 'T')}, .outputs = {value("y", kGemmTypes)}, .min_rank = 1},
        .shape = shape_of_matmul,
        .lower = lower_matmul,
@@ -329,11 +329,11 @@ OperatorRows conv_gemm_operators() {
        .stores_fp32_or_half = true,
        .epilogue = true,
        .residual = matmul_supports_residual,
-       .softmax_operator = "pumice::ProductSoftmax",
+       .softmax_operator = "pumice::MatMulSoftmax",
        .supports_softmax = matmul_supports_softmax},
       // MatMul with a constant matrix and a bias per column.
       {.name = "pumice::MatMul",
-       .skeleton = Skeleton::contraction,
+       .skeleton = KernelKind::contraction,
        .schema = {.inputs = {value("a", kFloats), value("b", kFloats), value("bias", kFloats)},
                   .outputs = {value("y", kFloats)},
                   .min_rank = 1},
@@ -348,20 +348,20 @@ OperatorRows conv_gemm_operators() {
        .stores_fp32_or_half = true,
        .epilogue = true,
        .residual = matmul_supports_residual,
-       .softmax_operator = "pumice::ProductSoftmax",
+       .softmax_operator = "pumice::MatMulSoftmax",
        .supports_softmax = matmul_supports_softmax},
-      // MatMul with a quantised matrix [N, K]: a scale per block along K and, with has_points, a zero point per block, else one for
-      // all. With a gate, the result is an expression of this product and the product with a second matrix. With a gain,
-      // RMSNormalization is applied to a first.
-      {.name = "pumice::BlockMatMul",
-       .skeleton = Skeleton::contraction,
+      // MatMul with a quantised matrix [N, K]: a scale per block along K and, with has_zero_points, a zero point per block, else one for all.
+      // With a gate, the result is an expression of this product and of the product with a second matrix. With a gain, `a` is normalised by
+      // RMSNormalization first.
+      {.name = "pumice::BlockQuantMatMul",
+       .skeleton = KernelKind::contraction,
        .schema = {.inputs = {value("a", kFloats), value("w", kQuantTypes, 'W'), value("scale", kFloats),
                              optional_value("residual", kFloats), optional_value("zero", kQuantTypes, 'W'),
                              optional_value("gate_w", kQuantTypes, 'W'), optional_value("gate_scale", kFloats),
                              optional_value("gate_zero", kQuantTypes, 'W'), optional_value("gain", kFloats)},
                   .outputs = {value("y", kFloats)},
                   .attributes = {required("block_size", AttributeKind::integer), real("epsilon", 0), text("gate_epilogue", "x"),
-                                 integer("half_scales", 0), integer("has_points", 0), integer("zero_point", 0)},
+                                 integer("fp16_scales", 0), integer("has_zero_points", 0), integer("zero_point", 0)},
                   .min_rank = 1},
        .shape = shape_of_block_matmul,
        .lower = lower_block_matmul,
@@ -369,7 +369,7 @@ OperatorRows conv_gemm_operators() {
        .pack = pack_block_matmul,
        .epilogue = true,
        .residual = always_supports_residual},
-      int8_operator(
+      make_int8_row(
           {.name = "MatMulInteger",
            .schema = {.inputs = {value("a", kInt8Types, 'A'), value("b", kInt8Types, 'B'), optional_value("a_zero_point", kInt8Types, 'A'),
                                  optional_value("b_zero_point", kInt8Types, 'B')},
@@ -378,11 +378,11 @@ OperatorRows conv_gemm_operators() {
            .lower = lower_matmul_integer,
            .flop = gemm_flop,
            .pack = pack_matmul_integer}),
-      int8_operator(
+      make_int8_row(
           {.name = "ConvInteger",
            .schema = {.inputs = {value("x", kInt8Types, 'T'), value("w", kInt8Types, 'W'), optional_value("x_zero_point", kInt8Types, 'T'),
                                  optional_value("w_zero_point", kInt8Types, 'W')},
-                      .attributes = conv_attributes(),
+                      .attributes = make_conv_attributes(),
                       .min_rank = 3},
            .shape = shape_of_conv_integer,
            .lower = lower_conv_integer,
@@ -390,7 +390,7 @@ OperatorRows conv_gemm_operators() {
            .pack = pack_conv_integer,
            .split = split_conv_axes<1>}),
       {.name = "QLinearMatMul",
-       .skeleton = Skeleton::contraction,
+       .skeleton = KernelKind::contraction,
        .schema = {.inputs = {value("a", kInt8Types, 'A'), value("a_scale", kFloats), value("a_zero_point", kInt8Types, 'A'),
                              value("b", kInt8Types, 'B'), value("b_scale", kFloats), value("b_zero_point", kInt8Types, 'B'),
                              value("y_scale", kFloats), value("y_zero_point", kInt8Types)},
@@ -403,12 +403,12 @@ OperatorRows conv_gemm_operators() {
        .strides = StrideSupport::packed,
        .epilogue = true},
       {.name = "QLinearConv",
-       .skeleton = Skeleton::contraction,
+       .skeleton = KernelKind::contraction,
        .schema = {.inputs = {value("x", kInt8Types, 'X'), value("x_scale", kFloats), value("x_zero_point", kInt8Types, 'X'),
                              value("w", kInt8Types, 'W'), value("w_scale", kFloats), value("w_zero_point", kInt8Types, 'W'),
                              value("y_scale", kFloats), value("y_zero_point", kInt8Types), optional_value("b", kInt32Type)},
                   .outputs = {value("y", kInt8Types)},
-                  .attributes = conv_attributes(),
+                  .attributes = make_conv_attributes(),
                   .min_rank = 3},
        .shape = shape_of_qlinear_conv,
        .lower = lower_qlinear_conv,
@@ -418,7 +418,7 @@ OperatorRows conv_gemm_operators() {
        .split = split_conv_axes<3>,
        .epilogue = true},
       {.name = "Einsum",
-       .skeleton = Skeleton::contraction,
+       .skeleton = KernelKind::contraction,
        .schema = {.inputs = {variadic_value("x", kGemmTypes, 'T')},
                   .outputs = {value("y", kGemmTypes)},
                   .attributes = {required("equation", AttributeKind::text)}},
@@ -427,7 +427,7 @@ OperatorRows conv_gemm_operators() {
        .flop = einsum_flop,
        .epilogue = true},
       {.name = "Det",
-       .skeleton = Skeleton::scan,
+       .skeleton = KernelKind::scan,
        .schema = {.inputs = {value("x", kReals)}, .outputs = {value("y", kReals)}, .min_rank = 2},
        .shape = shape_of_determinant,
        .lower = lower_determinant,

@@ -5,15 +5,15 @@
 
 namespace pumice {
 
-std::vector<AttributeSchema> conv_attributes();
+std::vector<AttributeSchema> make_conv_attributes();
 
-Shape image_shape(int64_t batch, int64_t channels, const std::vector<int64_t>& spatial);
+Shape make_image_shape(int64_t batch, int64_t channels, const std::vector<int64_t>& spatial);
 // Returns the output shape for input 0 and the weights in input `weights`. Throws GraphError if they do not match.
-Shape conv_shape(ShapeContext& node, size_t weights);
+Shape infer_conv_shape(ShapeContext& node, size_t weights);
 // Checks that `channels` is divisible by the number of groups.
 void check_groups(const ShapeContext& node, int64_t channels, std::string_view label);
 
-// Whether Conv + MaxPool (pumice::PooledConv) or GEMM + Softmax (pumice::ProductSoftmax) can be fused for these weights: see OperatorRow.
+// Whether Conv + MaxPool (pumice::PooledConv) or GEMM + Softmax (pumice::MatMulSoftmax) can be fused for these weights: see OperatorRow.
 bool conv_supports_pool(const Attributes& attributes, const TensorDesc& weights, const PoolWindow& pool);
 bool gemm_supports_softmax(const Attributes& attributes, const TensorDesc& weights, const Shape* bias);
 bool matmul_supports_softmax(const Attributes& attributes, const TensorDesc& weights, const Shape* bias);

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "core/dtype.h"
-#include "operators/common/planes.h"
+#include "operators/common/nchw_view.h"
 #include "operators/table/lowering.h"
 #include "operators/table/operator_row.h"
 
@@ -25,7 +25,7 @@ struct ZeroPoints {
   int64_t first = 0, stride = 0, stride_group = 0;
 };
 
-// A contraction of 8-bit integers with int32 accumulation. Absent zero points are zero.
+// An int8 GEMM or convolution with int32 accumulation. Absent zero points are zero.
 struct Int8Params {
   DType x, w;
   std::optional<ZeroPoints> x_zero = {}, w_zero = {};
@@ -40,16 +40,16 @@ inline bool reads_vec8(WeightOrder order) {
   return order == WeightOrder::col_major || order == WeightOrder::fragments || order == WeightOrder::split_fp16;
 }
 
-// All parameters of one dispatch of a contraction kernel.
-struct ConvGemm {
-  Planes x, y;
+// Parameters of one dispatch of a GEMM or convolution kernel.
+struct ConvGemmParams {
+  NchwView x, y;
   WeightView weights;
   int64_t out_h, out_w;  // output size of this dispatch
   int64_t in_step_h = 1, in_step_w = 1, tap_step_h = 1, tap_step_w = 1, base_h = 0, base_w = 0;
   int64_t taps_h = 1, taps_w = 1, tap_first = 0, tap_row = 0, tap_column = 0;
   int64_t x_stride_group = 0, y_stride_group = 0, w_stride_group = 0;
   int64_t x_first = 0, w_first = 0, y_first = 0;  // first element of this dispatch in each tensor
-  bool is_gemm = false;                           // no taps
+  bool is_gemm = false;                           // without filter taps
   std::optional<Int8Params> integers = {};        // none: floats
   WeightOrder order = WeightOrder::blocks;        // order of the weights
   std::vector<WeightOrder> orders = {};           // possible orders of a constant matrix, preferred first; empty: only `order`
@@ -59,11 +59,11 @@ struct ConvGemm {
   int64_t folded_taps = 0;                        // offset of a copy packed with the x taps folded into N; 0: none
   // Max-pooling windows fused into a convolution: y holds their maxima. Only conv_patch supports this.
   PoolWindow pool = {};
-  // Float dtypes of x and y; the weights have the node's float dtype. See float_array_types().
+  // Float dtypes of x and y; the weights have the node's float dtype. See choose_float_array_types().
   DType x_dtype = DType::float32, y_dtype = DType::float32;
 };
 
-inline bool pools(const ConvGemm& c) {
+inline bool has_pool(const ConvGemmParams& c) {
   return c.pool != PoolWindow{};
 }
 

@@ -1,4 +1,4 @@
-// Selects the kernel and tile of a contraction: the engine's own choice, or a variant measured on the device.
+// Selects the kernel and tile of a GEMM or convolution: the engine's default, or a variant measured on the device.
 #pragma once
 
 #include <string>
@@ -8,14 +8,14 @@
 
 namespace pumice {
 
-ConvGemmPlan select_plan(const LowerContext& node, const ConvGemm& c, int64_t pixels);
+ConvGemmPlan select_conv_gemm_plan(const LowerContext& node, const ConvGemmParams& c, int64_t pixels);
 
 // Whether to fuse a convolution with its max pooling: a kernel supports it, and no other kernel followed by a pooling is faster.
-bool prefers_fused_pool(const LowerContext& node, const ConvGemm& c, int64_t pixels);
+bool prefers_fused_pool(const LowerContext& node, const ConvGemmParams& c, int64_t pixels);
 
-// Step kind of a GEMM with a constant matrix that can be packed in several orders, and the order that a variant's name implies.
-std::string gemm_kind(const NodeContext& node, int64_t m, int64_t k, int64_t n);
-inline WeightOrder order_of_variant(std::string_view variant) {
+// Return the step kind of a GEMM with a constant matrix that can be packed in several orders, and the order that a variant's name implies.
+std::string format_gemm_kind(const NodeContext& node, int64_t m, int64_t k, int64_t n);
+inline WeightOrder parse_weight_order(std::string_view variant) {
   if (variant.starts_with("gemm_mma ")) return WeightOrder::fragments;
   if (variant.starts_with("gemm_split_fp16 ")) return WeightOrder::split_fp16;
   return variant == "gemv_col_major" ? WeightOrder::col_major : WeightOrder::blocks;

@@ -7,32 +7,32 @@
 
 namespace pumice {
 
-bool has_vector_channels(Planes planes, int64_t channels, int64_t group_stride, int64_t width) {
+bool has_vector_channels(NchwView planes, int64_t channels, int64_t group_stride, int64_t width) {
   planes.c = channels;
   return planes.has_vector_channels(width) && group_stride % width == 0;
 }
 
 // Whether a workgroup of the device supports this tile.
-static bool fits_device(const NodeContext& node, const Tiling& tiling) {
+static bool fits_device(const NodeContext& node, const SharedMemoryTiling& tiling) {
   return tiling.invocations() <= node.max_invocations() &&
          tiling.shared_bytes() <= static_cast<int64_t>(node.context->limit("maxComputeSharedMemorySize"));
 }
 
 // Whether K can be split this many times. Splits stay within kSharedBytes: on an H200, a workgroup with more than 24 KB of shared memory
 // occupies a whole multiprocessor.
-static bool can_split_k(const NodeContext& node, const Tiling& next, int64_t k) {
+static bool can_split_k(const NodeContext& node, const SharedMemoryTiling& next, int64_t k) {
   constexpr int64_t kMaxSplitK = 8, kMaxInvocations = 512, kSharedBytes = 24576;
   return next.split <= kMaxSplitK && next.invocations() <= kMaxInvocations && next.shared_bytes() <= kSharedBytes &&
          fits_device(node, next) && k >= next.split * 32;
 }
 
-std::vector<Tiling> list_tilings(const NodeContext& node, int64_t pixels, int64_t channels, int64_t k) {
-  constexpr Tiling kTilings[] = {{128, 8},           {64, 16},          {8, 64},           {16, 16},
-                                 {32, 32},           {64, 64},          {32, 64, 1, 4, 8}, {128, 32, 1, 8, 4},
-                                 {128, 32, 1, 8, 8}, {64, 64, 1, 8, 4}, {64, 64, 1, 8, 8}, {128, 64, 1, 8, 8},
-                                 {128, 128, 1, 8, 8}};
-  std::vector<Tiling> result;
-  for (Tiling candidate : kTilings) {
+std::vector<SharedMemoryTiling> list_shared_memory_tilings(const NodeContext& node, int64_t pixels, int64_t channels, int64_t k) {
+  constexpr SharedMemoryTiling kTilings[] = {{128, 8},           {64, 16},          {8, 64},           {16, 16},
+                                             {32, 32},           {64, 64},          {32, 64, 1, 4, 8}, {128, 32, 1, 8, 4},
+                                             {128, 32, 1, 8, 8}, {64, 64, 1, 8, 4}, {64, 64, 1, 8, 8}, {128, 64, 1, 8, 8},
+                                             {128, 128, 1, 8, 8}};
+  std::vector<SharedMemoryTiling> result;
+  for (SharedMemoryTiling candidate : kTilings) {
     const bool is_filled = candidate.pixels <= 2 * std::max<int64_t>(pixels, 8) && candidate.channels <= 2 * std::max<int64_t>(channels, 8);
     if (!is_filled || !fits_device(node, candidate)) continue;
     result.push_back(candidate);
@@ -41,43 +41,45 @@ std::vector<Tiling> list_tilings(const NodeContext& node, int64_t pixels, int64_
   return result;
 }
 
-static int64_t count_tiles(const Tiling& tiling, int64_t pixels, int64_t channels) {
+static int64_t count_tiles(const SharedMemoryTiling& tiling, int64_t pixels, int64_t channels) {
   return ceil_div(pixels, tiling.pixels) * ceil_div(channels, tiling.channels);
 }
 
-// Tile without split-K. Register tiles have eight pixels, and eight channels if they fill the tile, if this leaves at least two tiles per
-// multiprocessor of a large device.
-static Tiling select_unsplit_tiling(const NodeContext& node, int64_t pixels, int64_t channels, int64_t groups) {
+// Returns the tile without split-K. Register tiles have eight pixels, and eight channels if they fill the tile, if this leaves at least two
+// tiles per multiprocessor of a large device.
+static SharedMemoryTiling select_unsplit_tiling(const NodeContext& node, int64_t pixels, int64_t channels, int64_t groups) {
   constexpr int64_t kFewTiles = 16, kManyTiles = 128, kTwiceTiles = 256;
-  constexpr Tiling kNarrow{64, 16}, kTall{128, 32, 1, 8, 4}, kSquare{64, 64}, kDeep{128, 64, 1, 8, 8}, kWide{128, 128, 1, 8, 8};
-  const auto has = [&](const Tiling& tiling, int64_t tiles) {
+  constexpr SharedMemoryTiling kNarrow{64, 16}, kTall{128, 32, 1, 8, 4}, kSquare{64, 64}, kDeep{128, 64, 1, 8, 8}, kWide{128, 128, 1, 8, 8};
+  const auto has = [&](const SharedMemoryTiling& tiling, int64_t tiles) {
     return count_tiles(tiling, pixels, channels) * groups >= tiles && fits_device(node, tiling);
   };
   if (channels <= 8) return {128, 8};
-  if (channels <= 16) return has(kNarrow, kFewTiles) ? kNarrow : Tiling{16, 16};
+  if (channels <= 16) return has(kNarrow, kFewTiles) ? kNarrow : SharedMemoryTiling{16, 16};
   if (pixels <= 8) return {8, 64};
-  if (channels <= 32) return has(kTall, kTwiceTiles) ? kTall : Tiling{32, 32};
+  if (channels <= 32) return has(kTall, kTwiceTiles) ? kTall : SharedMemoryTiling{32, 32};
   if (channels >= 128 && has(kWide, kManyTiles)) return kWide;
   if (has(kDeep, kTwiceTiles)) return kDeep;
-  return has(kSquare, kManyTiles) ? kSquare : Tiling{32, 32};
+  return has(kSquare, kManyTiles) ? kSquare : SharedMemoryTiling{32, 32};
 }
 
-Tiling select_tiling(const NodeContext& node, int64_t pixels, int64_t channels, int64_t groups, int64_t k) {
+SharedMemoryTiling select_shared_memory_tiling(const NodeContext& node, int64_t pixels, int64_t channels, int64_t groups, int64_t k) {
   // Small outputs use split-K until kBusyInvocations occupy the device.
   constexpr int64_t kBusyInvocations = 65536;
-  const auto tiles_of = [&](const Tiling& tiling) { return count_tiles(tiling, pixels, channels) * groups; };
-  Tiling tiling = select_unsplit_tiling(node, pixels, channels, groups);
+  const auto tiles_of = [&](const SharedMemoryTiling& tiling) { return count_tiles(tiling, pixels, channels) * groups; };
+  SharedMemoryTiling tiling = select_unsplit_tiling(node, pixels, channels, groups);
   const int64_t tiles = tiles_of(tiling);
-  const bool is_busy = tiling.thread_pixels > 4;  // large register tiles: each invocation has enough work
-  for (Tiling next = tiling; !is_busy && tiles * tiling.invocations() < kBusyInvocations; tiling = next) {
+  const bool is_busy = tiling.thread_pixels > 4;  // with large register tiles, each invocation has enough work
+  for (SharedMemoryTiling next = tiling; !is_busy && tiles * tiling.invocations() < kBusyInvocations; tiling = next) {
     next.split *= 2;
     if (!can_split_k(node, next, k)) break;
   }
-  const auto is_too_long = [&](const Tiling& candidate) { return candidate.iterations(k) > node.loop_limit().value_or(INT64_MAX); };
+  const auto is_too_long = [&](const SharedMemoryTiling& candidate) {
+    return candidate.iterations(k) > node.loop_limit().value_or(INT64_MAX);
+  };
   if (!is_too_long(tiling)) return tiling;
   // Drivers with loop limits get the smallest tile with the largest split-K.
-  Tiling small{16, 16};
-  for (Tiling next = small; is_too_long(small) && fits_device(node, next); next.split *= 2) small = next;
+  SharedMemoryTiling small{16, 16};
+  for (SharedMemoryTiling next = small; is_too_long(small) && fits_device(node, next); next.split *= 2) small = next;
   return small;
 }
 
@@ -96,7 +98,7 @@ constexpr CoopmatTiling kConvTilings[] = {
     {16, 64, 16, 32, 128, 4}, {16, 64, 16, 16, 128, 2}, {128, 64, 64, 32, 32}, {256, 64, 64, 64, 32}, {256, 32, 64, 32, 32}};
 
 // Whether the device has cooperative matrices for this dtype and x's channels form aligned vec8s.
-bool supports_coopmat(const LowerContext& node, const ConvGemm& c) {
+bool supports_coopmat(const LowerContext& node, const ConvGemmParams& c) {
   constexpr int64_t kEight = 8;
   const bool all_taps =
       c.is_gemm || (c.tap_first == 0 && c.tap_row == c.taps_w && c.tap_column == 1 && c.weights.taps == c.taps_h * c.taps_w);
@@ -115,7 +117,7 @@ bool fits_device(const NodeContext& node, const CoopmatTiling& tiling) {
 
 }  // namespace
 
-std::vector<CoopmatTiling> list_coopmat_tilings(const LowerContext& node, const ConvGemm& c, int64_t pixels) {
+std::vector<CoopmatTiling> list_coopmat_tilings(const LowerContext& node, const ConvGemmParams& c, int64_t pixels) {
   if (!supports_coopmat(node, c) || (c.is_gemm && c.weights.channels_out < kNarrowTile)) return {};
   std::vector<CoopmatTiling> candidates(std::begin(kCoopmatTilings), std::end(kCoopmatTilings)), result;
   candidates.insert(candidates.end(), std::begin(kSplitKTilings), std::end(kSplitKTilings));
@@ -131,7 +133,7 @@ std::vector<CoopmatTiling> list_coopmat_tilings(const LowerContext& node, const 
   return result;
 }
 
-std::optional<CoopmatTiling> select_coopmat_tiling(const LowerContext& node, const ConvGemm& c, int64_t pixels) {
+std::optional<CoopmatTiling> select_coopmat_tiling(const LowerContext& node, const ConvGemmParams& c, int64_t pixels) {
   constexpr int64_t kBusyTiles = 100, kMaxSplitKTiles = 128, kMinSplitKDepth = 512, kDeep = 1024;
   if (!supports_coopmat(node, c)) return {};
   const int64_t channels = c.weights.channels_out;
@@ -158,7 +160,7 @@ std::optional<CoopmatTiling> select_coopmat_tiling(const LowerContext& node, con
   return channels < kNarrowTile || !fits(smallest) ? std::nullopt : std::optional(smallest);
 }
 
-bool has_small_windows(const ConvGemm& c) {
+bool has_small_windows(const ConvGemmParams& c) {
   constexpr int64_t kFar = 1 << 15;
   const auto is_near = [](int64_t step, int64_t taps, int64_t tap_step) {
     return step > 0 && step < kFar && tap_step > 0 && tap_step < kFar && taps * tap_step < kFar;
@@ -168,12 +170,12 @@ bool has_small_windows(const ConvGemm& c) {
 
 bool supports_gemv_col_major(const NodeContext& node, const WeightView& weights) {
   constexpr int64_t kMinK = 256;
-  return !node.prefers_cpu_kernels() && node.subgroup() > 0 && node.max_invocations() >= kColMajorThreads && weights.channels_in % 8 == 0 &&
-         weights.channels_in >= kMinK;
+  return !node.prefers_cpu_kernels() && node.subgroup_size() > 0 && node.max_invocations() >= kColMajorThreads &&
+         weights.channels_in % 8 == 0 && weights.channels_in >= kMinK;
 }
 
 int64_t columns_per_group(const NodeContext& node) {
-  return kColMajorThreads / node.subgroup();
+  return kColMajorThreads / node.subgroup_size();
 }
 
 int64_t max_col_major_columns(const NodeContext& node, int64_t k) {
@@ -182,7 +184,7 @@ int64_t max_col_major_columns(const NodeContext& node, int64_t k) {
   return std::max<int64_t>(std::min(groups * columns_per_group(node), max_binding_bytes(*node.context) / column_bytes), 1);
 }
 
-bool has_vec4_columns(const NodeContext& node, const ConvGemm& c, uint64_t phase) {
+bool has_vec4_columns(const NodeContext& node, const ConvGemmParams& c, uint64_t phase) {
   constexpr int64_t kFour = 4;
   const WeightView& w = c.weights;
   return w.stride_in == 1 && w.channels_in % kFour == 0 && w.stride_out % kFour == 0 && c.w_stride_group % kFour == 0 &&
@@ -191,8 +193,8 @@ bool has_vec4_columns(const NodeContext& node, const ConvGemm& c, uint64_t phase
 
 namespace {
 
-// Cost model of a gemm_mma tile, in microseconds, with the number of resident workgroups per multiprocessor. begin: launch; wave: per
-// wave of resident workgroups; wave_per_k: per wave and 1,000 of K; busiest_per_k: per tile of the busiest multiprocessor and 1,000 of K;
+// Cost model of a gemm_mma tile, in microseconds. resident: resident workgroups per multiprocessor. launch: fixed cost. wave: per wave of
+// resident workgroups. wave_per_k: per wave and 1,000 of K. busiest_per_k: per tile of the busiest multiprocessor and 1,000 of K.
 // average_per_k: per average number of tiles per multiprocessor and 1,000 of K. Fitted to measurements (docs/tuning.md).
 struct MmaCost {
   MmaTiling tiling;
@@ -221,7 +223,7 @@ constexpr MmaCost kCoopmatCost{{128, 128, 64, 64, 1, 1}, 2, 3.35, 3.16, 3.19, 9.
 constexpr MmaTiling kSmallMTiling{16, 32, 16, 32, 16, 2};
 
 bool fits_device(const NodeContext& node, const MmaTiling& tiling) {
-  const auto emulated = static_cast<uint64_t>(node.emulated_bytes(tiling.subgroups() * 32));
+  const auto emulated = static_cast<uint64_t>(node.emulation_shared_bytes(tiling.subgroups() * 32));
   return tiling.shared_bytes() + emulated <= node.context->limit("maxComputeSharedMemorySize") &&
          tiling.subgroups() * 32 <= node.max_invocations();
 }
@@ -236,9 +238,9 @@ std::vector<MmaTiling> list_mma_tilings(const NodeContext& node, int64_t m) {
   return result;
 }
 
-std::optional<MmaTiling> in_place_tiling(const NodeContext& node, int64_t m, int64_t n, int64_t k) {
+std::optional<MmaTiling> select_in_place_tiling(const NodeContext& node, int64_t m, int64_t n, int64_t k) {
   const bool is_whole = m % kInPlaceTiling.m == 0 && n % kInPlaceTiling.n == 0 && k % 32 == 0;
-  return is_whole && node.has_fragments() && fits_device(node, kInPlaceTiling) ? std::optional(kInPlaceTiling) : std::nullopt;
+  return is_whole && node.has_or_emulates_mma() && fits_device(node, kInPlaceTiling) ? std::optional(kInPlaceTiling) : std::nullopt;
 }
 
 // Returns the tile for a GEMM with very many outputs, if it is faster than kernels with shared memory. Operands that exceed the cache are
@@ -246,19 +248,18 @@ std::optional<MmaTiling> in_place_tiling(const NodeContext& node, int64_t m, int
 static std::optional<MmaTiling> select_large_tiling(const NodeContext& node, int64_t m, int64_t n, int64_t k) {
   constexpr int64_t kCached = 48 << 20;  // bytes; an H200 has 50 MB of L2 cache
   if ((m + n) * k * 2 > kCached) return {};
-  const auto microseconds = [&](const MmaCost& cost) { return cost.microseconds(m, n, k, node.multiprocessors()); };
+  const auto microseconds = [&](const MmaCost& cost) { return cost.microseconds(m, n, k, node.num_multiprocessors()); };
   if (microseconds(kInPlaceCost) >= microseconds(kCoopmatCost)) return {};
-  return in_place_tiling(node, m, n, k);
+  return select_in_place_tiling(node, m, n, k);
 }
 
 std::optional<MmaTiling> select_mma_tiling(const NodeContext& node, int64_t m, int64_t n, int64_t k, bool is_gemm) {
-  // Other GEMMs with more than kMaxResults outputs are faster through shared memory, except with few rows, where reading w is the
-  // bottleneck.
+  // Other GEMMs with more than kMaxResults outputs are faster through shared memory, except with few rows, which are bound by reading w.
   constexpr int64_t kMinK = 256, kMinColumns = 64, kMaxResults = 3 << 20, kFewRows = 64;
-  if (!node.has_fragments() || k % 8 != 0 || k < kMinK || n < kMinColumns) return {};
+  if (!node.has_or_emulates_mma() || k % 8 != 0 || k < kMinK || n < kMinColumns) return {};
   if (m > kFewRows && m * n > kMaxResults) return is_gemm ? select_large_tiling(node, m, n, k) : std::nullopt;
   const auto fits = [&](const MmaTiling& tiling) { return fits_device(node, tiling); };
-  const int64_t multiprocessors = node.multiprocessors();
+  const int64_t multiprocessors = node.num_multiprocessors();
   if (m <= kSmallMTiling.m && fits(kSmallMTiling)) return kSmallMTiling;
   const MmaCost* best = nullptr;
   for (const MmaCost& cost : kMmaCosts)
@@ -302,7 +303,7 @@ MmaTiling select_split_fp16_tiling(const NodeContext& node, int64_t m, int64_t n
   constexpr int64_t kDeepest = 1024;
   constexpr MmaTiling kWhole{64, 64, 32, 32, 1, 2}, kLowFirst{64, 64, 32, 32, 1, 2, false, true}, kLarge{64, 64, 32, 32, 2, 1, true},
       kFew{32, 32, 32, 32, 4, 1}, kSmall{32, 32, 32, 32, 8, 1};
-  const int64_t cores = node.multiprocessors();
+  const int64_t cores = node.num_multiprocessors();
   const auto tiles_of = [&](const MmaTiling& tiling) { return ceil_div(m, tiling.m) * ceil_div(n, tiling.n); };
   const auto suits = [&](const MmaTiling& candidate, int64_t min_tiles) {
     return tiles_of(candidate) >= min_tiles && fits_device(node, candidate) && k >= 32 * candidate.split;
@@ -315,7 +316,7 @@ MmaTiling select_split_fp16_tiling(const NodeContext& node, int64_t m, int64_t n
   return suits(kSmall, 0) ? kSmall : kSplitFp16Tilings[0];
 }
 
-std::vector<GemvTiling> list_gemv_tilings(const LowerContext& node, const ConvGemm& c, int64_t pixels) {
+std::vector<GemvTiling> list_gemv_tilings(const LowerContext& node, const ConvGemmParams& c, int64_t pixels) {
   constexpr int64_t kMinK = 128, kBytes = 36;  // minimum K; bytes of shared memory per invocation
   if (node.prefers_cpu_kernels() || !c.is_gemm || pixels > kMaxGemvRows || c.weights.channels_in < kMinK || c.w_first % 8 != 0) return {};
   const int64_t shared = static_cast<int64_t>(node.context->limit("maxComputeSharedMemorySize")), max_invocations = node.max_invocations();
@@ -328,7 +329,7 @@ std::vector<GemvTiling> list_gemv_tilings(const LowerContext& node, const ConvGe
   return result;
 }
 
-std::optional<GemvTiling> select_gemv_tiling(const LowerContext& node, const ConvGemm& c, int64_t pixels) {
+std::optional<GemvTiling> select_gemv_tiling(const LowerContext& node, const ConvGemmParams& c, int64_t pixels) {
   const std::vector<GemvTiling> found = list_gemv_tilings(node, c, pixels);
   return found.empty() ? std::nullopt : std::optional(found.front());
 }

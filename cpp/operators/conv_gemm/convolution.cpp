@@ -2,7 +2,7 @@
 #include <algorithm>
 
 #include "core/error.h"
-#include "operators/common/composition.h"
+#include "operators/common/composite_lowering.h"
 #include "operators/common/strided_copy.h"
 #include "operators/conv_gemm/conv3d.h"
 #include "operators/conv_gemm/conv_gemm_dispatch.h"
@@ -16,33 +16,33 @@
 namespace pumice {
 namespace {
 
-WeightView conv_weights(const TensorDesc& desc, int64_t groups) {
+WeightView view_conv_weights(const TensorDesc& desc, int64_t groups) {
   int64_t taps = 1;
   for (size_t i = 2; i < desc.shape.size(); ++i) taps *= desc.shape[i];
   const int64_t out = desc.shape[0] / groups, in = desc.shape[1];
   return {groups, out, in, taps, out * in * taps, in * taps, taps, 1};
 }
 
-WeightView transposed_weights(const TensorDesc& desc, int64_t groups) {
+WeightView view_transposed_weights(const TensorDesc& desc, int64_t groups) {
   int64_t taps = 1;
   for (size_t i = 2; i < desc.shape.size(); ++i) taps *= desc.shape[i];
   const int64_t in = desc.shape[0] / groups, out = desc.shape[1];
   return {groups, out, in, taps, in * out * taps, taps, out * taps, 1};
 }
 
-// Values for the last two spatial axes; a single axis is the width.
+// Values for the two spatial axes; a single axis is the width.
 struct SpatialAxes {
   int64_t h, w;
 };
-SpatialAxes spatial_axes(const std::vector<int64_t>& values, int64_t missing) {
+SpatialAxes get_spatial_axes(const std::vector<int64_t>& values, int64_t missing) {
   return values.size() == 1 ? SpatialAxes{missing, values[0]} : SpatialAxes{values[0], values[1]};
 }
 
-int64_t groups_of(const NodeContext& node) {
+int64_t get_num_groups(const NodeContext& node) {
   return node.attributes->integer("group", 1);
 }
 
-void set_group_strides(const NodeContext& node, ConvGemm& c) {
+void set_group_strides(const NodeContext& node, ConvGemmParams& c) {
   c.x_stride_group = c.weights.channels_in * c.x.sc;
   c.y_stride_group = c.weights.channels_out * c.y.sc;
   c.w_stride_group = packed_group_elements(node, c.weights);
@@ -54,7 +54,7 @@ void set_group_strides(const NodeContext& node, ConvGemm& c) {
 // copied to matrix rows for cooperative matrices.
 static bool is_patch_embedding(const NodeContext& node, const TensorDesc& w) {
   constexpr int64_t kMinK = 64;
-  if (!node.has_coopmat() || w.rank() != 4 || groups_of(node) != 1 || w.shape[1] % 8 == 0) return false;
+  if (!node.has_coopmat() || w.rank() != 4 || get_num_groups(node) != 1 || w.shape[1] % 8 == 0) return false;
   const int64_t patch_k = w.shape[1] * w.shape[2] * w.shape[3];
   const Attributes& attributes = *node.attributes;
   const auto all = [&](std::string_view name, int64_t value) {
@@ -65,8 +65,8 @@ static bool is_patch_embedding(const NodeContext& node, const TensorDesc& w) {
          all("dilations", 1) && all("pads", 0) && (padding == "NOTSET" || padding == "VALID");
 }
 
-// Patch weights, as a convolution with one tap.
-static WeightView patch_weights(const TensorDesc& w) {
+// Views patch embedding weights as a convolution with one tap.
+static WeightView view_patch_weights(const TensorDesc& w) {
   const int64_t out = w.shape[0], patch_k = w.shape[1] * w.shape[2] * w.shape[3];
   return {1, out, patch_k, 1, out * patch_k, patch_k, 1, 1};
 }
@@ -75,8 +75,8 @@ static WeightView patch_weights(const TensorDesc& w) {
 // which must agree.
 static bool has_patch_fragments(const NodeContext& node, const TensorDesc& w) {
   if (node.shapes.empty() || !node.shapes[0] || !node.has_mma()) return false;
-  const WindowGeometry window = conv_geometry(*node.attributes, node.node, *node.shapes[0], w.shape);
-  const WeightView weights = patch_weights(w);
+  const WindowGeometry window = compute_conv_geometry(*node.attributes, node.node, *node.shapes[0], w.shape);
+  const WeightView weights = view_patch_weights(w);
   const int64_t patches = node.shapes[0]->front() * window.output[0] * window.output[1];
   return select_mma_tiling(node, patches, weights.channels_out, weights.channels_in).has_value() &&
          columns_per_binding(node, weights, bits(node.float_dtype)) >= weights.channels_out;
@@ -90,9 +90,10 @@ static bool needs_packed_weights(const PackContext& node) {
 static bool pack_conv(const PackContext& node, size_t input, bool patches, PackedWeight& packed) {
   if (input == 1 && !needs_packed_weights(node)) return false;
   if (input == 1 && patches && has_patch_fragments(node, node.input(1)))
-    pack_fragments(node, node.input(1), patch_weights(node.input(1)), 1, packed);
+    pack_fragments(node, node.input(1), view_patch_weights(node.input(1)), 1, packed);
   else if (input == 1)
-    pack_weights(node, input, patches ? patch_weights(node.input(1)) : conv_weights(node.input(1), groups_of(node)), 1, packed);
+    pack_weights(node, input, patches ? view_patch_weights(node.input(1)) : view_conv_weights(node.input(1), get_num_groups(node)), 1,
+                 packed);
   if (input == 2) pack_floats(node, input, 1, packed);
   return input == 1 || input == 2;
 }
@@ -101,25 +102,27 @@ static bool pack_conv(const PackContext& node, size_t input, bool patches, Packe
 // the fastest, if the input shape is unknown, if variants are being measured, or if such a variant was measured to be the fastest. Used by
 // packing and lowering, which must agree.
 static bool has_fragment_copy(const NodeContext& node, const TensorDesc& w) {
-  if (node.shapes.empty() || !fits_fragment_copy(node, conv_weights(w, groups_of(node)))) return false;
-  const auto uses_fragments = [](const auto& one) { return one.second.starts_with("conv_halo") || one.second.starts_with("conv_mma"); };
-  if (!node.shapes[0] || (node.measured && (node.measured->lists || std::ranges::any_of(node.measured->taken, uses_fragments))))
+  if (node.shapes.empty() || !fits_fragment_copy(node, view_conv_weights(w, get_num_groups(node)))) return false;
+  const auto uses_fragments = [](const auto& entry) {
+    return entry.second.starts_with("conv_halo") || entry.second.starts_with("conv_mma");
+  };
+  if (!node.shapes[0] || (node.measured && (node.measured->lists_all || std::ranges::any_of(node.measured->fastest, uses_fragments))))
     return true;
-  const WindowGeometry window = conv_geometry(*node.attributes, node.node, *node.shapes[0], w.shape);
-  const SpatialAxes size = spatial_axes(window.output, 1);
+  const WindowGeometry window = compute_conv_geometry(*node.attributes, node.node, *node.shapes[0], w.shape);
+  const SpatialAxes size = get_spatial_axes(window.output, 1);
   const ConvOutputSize out_size{node.shapes[0]->front(), size.h, size.w, w.shape[1], w.shape[0]};
-  return fastest_halo_tiling(out_size) || fastest_mma_tiling(node, out_size, conv_weights(w, groups_of(node)).taps);
+  return choose_fastest_halo_tiling(out_size) || choose_fastest_mma_tiling(node, out_size, view_conv_weights(w, get_num_groups(node)).taps);
 }
 
 // Sets the offsets of the second copy in fragment order.
-static void set_fragment_offsets(const NodeContext& node, ConvGemm& c) {
+static void set_fragment_offsets(const NodeContext& node, ConvGemmParams& c) {
   c.fragments = fragment_copy_offset(node, c.weights);
   if (can_fold_taps(c.weights, c.taps_w)) c.folded_taps = round_up(c.fragments + fragment_elements(c.weights), kFragmentAlignment);
 }
 
-// Appends that copy to the packed weights.
+// Appends a copy of the weights in fragment order to the packed weights.
 static void append_fragment_copy(const PackContext& node, const WeightView& weights, int64_t width, PackedWeight& packed) {
-  ConvGemm c{{}, {}, weights, 0, 0};
+  ConvGemmParams c{{}, {}, weights, 0, 0};
   c.taps_w = width;
   set_fragment_offsets(node, c);
   PackedWeight fragments, folded_taps;
@@ -145,7 +148,7 @@ bool pack_conv(const PackContext& node, size_t input, PackedWeight& packed) {
   if (!pack_conv(node, input, patches, packed)) return false;
   if (input != 1 || patches) return true;
   if (has_fragment_copy(node, node.input(1)))
-    append_fragment_copy(node, conv_weights(node.input(1), groups_of(node)), node.input(1).shape.back(), packed);
+    append_fragment_copy(node, view_conv_weights(node.input(1), get_num_groups(node)), node.input(1).shape.back(), packed);
   return true;
 }
 
@@ -155,27 +158,27 @@ bool pack_grouped_conv(const PackContext& node, size_t input, PackedWeight& pack
 
 static void add_patch_embedding(LowerContext& node) {
   const TensorDesc &x = node.input(0), &w = node.input(1);
-  const Planes from = planes_of(node, x), y = planes_of(node, node.output(0));
+  const NchwView from = make_nchw_view(node, x), y = make_nchw_view(node, node.output(0));
   const int64_t patch_k = w.shape[1] * w.shape[2] * w.shape[3];
   const Shape shape{y.n, y.h, y.w, from.c, w.shape[2], w.shape[3]};
-  const Planes patches{y.n, patch_k, y.h, y.w, y.h * y.w * patch_k, 1, y.w * patch_k, patch_k};
-  const Operand rows = node.temporary(buffer_size(x.dtype, shape));
+  const NchwView patches{y.n, patch_k, y.h, y.w, y.h * y.w * patch_k, 1, y.w * patch_k, patch_k};
+  const Operand rows = node.add_temporary(buffer_size(x.dtype, shape));
   add_strided_copy(node, x.dtype,
                    {shape, {{from.sn, from.sh * w.shape[2], from.sw * w.shape[3], from.sc, from.sh, from.sw}, packed_strides(shape)}},
                    {node.in(0)}, {rows});
-  ConvGemm c{patches, y, patch_weights(w), y.h, y.w};
+  ConvGemmParams c{patches, y, view_patch_weights(w), y.h, y.w};
   c.tap_row = c.tap_column = 1;
-  c.padded = true;  // starts at a boundary, padded to multiples of 8
+  c.padded = true;  // rows start at 16-byte boundaries; patch_k is a multiple of 8
   if (has_packed_weights(node) && has_patch_fragments(node, w)) c.order = WeightOrder::fragments;
-  add_conv_gemm(node, c, rows, node.packed(1), bias_of(node), node.out(0));
+  add_conv_gemm(node, c, rows, node.packed_input(1), get_packed_bias(node), node.out(0));
 }
 
-// Describes a 1D or 2D convolution as a contraction.
-static ConvGemm make_conv_gemm(const LowerContext& node, const WindowGeometry& window, const Planes& x, const Planes& y,
-                               const TensorDesc& w) {
-  ConvGemm c{x, y, conv_weights(w, groups_of(node)), 0, 0};
-  const SpatialAxes kernel = spatial_axes(window.kernel, 1), steps = spatial_axes(window.strides, 1),
-                    dilations = spatial_axes(window.dilations, 1), pads = spatial_axes(window.pads_begin, 0);
+// Returns the parameters of a 1D or 2D convolution.
+static ConvGemmParams make_conv_gemm(const LowerContext& node, const WindowGeometry& window, const NchwView& x, const NchwView& y,
+                                     const TensorDesc& w) {
+  ConvGemmParams c{x, y, view_conv_weights(w, get_num_groups(node)), 0, 0};
+  const SpatialAxes kernel = get_spatial_axes(window.kernel, 1), steps = get_spatial_axes(window.strides, 1),
+                    dilations = get_spatial_axes(window.dilations, 1), pads = get_spatial_axes(window.pads_begin, 0);
   c.out_h = c.y.h, c.out_w = c.y.w;
   c.in_step_h = steps.h, c.in_step_w = steps.w, c.tap_step_h = dilations.h, c.tap_step_w = dilations.w;
   c.base_h = -pads.h, c.base_w = -pads.w;
@@ -186,18 +189,19 @@ static ConvGemm make_conv_gemm(const LowerContext& node, const WindowGeometry& w
 
 void lower_conv(LowerContext& node) {
   check_spatial_rank(node);
-  const WindowGeometry window = conv_geometry(*node.attributes, node.node, node.input(0).shape, node.input(1).shape);
+  const WindowGeometry window = compute_conv_geometry(*node.attributes, node.node, node.input(0).shape, node.input(1).shape);
   if (node.input(0).rank() == 5)
-    return add_conv3d(node, {window, node.input(0), node.input(1), node.output(0), false, {}}, node.in(1), bias_of(node), node.out(0));
-  if (is_depthwise(*node.attributes, node.input(1))) return add_depthwise(node, window, bias_of(node));
+    return add_conv3d(node, {window, node.input(0), node.input(1), node.output(0), false, {}}, node.in(1), get_packed_bias(node),
+                      node.out(0));
+  if (is_depthwise(*node.attributes, node.input(1))) return add_depthwise(node, window, get_packed_bias(node));
   if (is_patch_embedding(node, node.input(1))) return add_patch_embedding(node);
-  ConvGemm c = make_conv_gemm(node, window, planes_of(node, node.input(0)), planes_of(node, node.output(0)), node.input(1));
+  ConvGemmParams c = make_conv_gemm(node, window, make_nchw_view(node, node.input(0)), make_nchw_view(node, node.output(0)), node.input(1));
   if (has_packed_weights(node) && has_fragment_copy(node, node.input(1))) set_fragment_offsets(node, c);
-  const Operand weights = node.packed(1);
-  add_conv_gemm(node, c, node.in(0), weights, bias_of(node), node.out(0));
+  const Operand weights = node.packed_input(1);
+  add_conv_gemm(node, c, node.in(0), weights, get_packed_bias(node), node.out(0));
 }
 
-Attributes pool_attributes(const Attributes& attributes) {
+Attributes make_pool_attributes(const Attributes& attributes) {
   Attributes pool_attrs;
   for (const char* name : {"kernel_shape", "strides"}) pool_attrs.set(name, attributes.integers("pool_shape"));
   return pool_attrs;
@@ -206,26 +210,27 @@ Attributes pool_attributes(const Attributes& attributes) {
 // Lowers a convolution followed by max pooling, with a fused kernel or a separate pooling.
 void lower_pooled_conv(LowerContext& node) {
   const TensorDesc &x = node.input(0), &w = node.input(1), &y = node.output(0);
-  const WindowGeometry window = conv_geometry(*node.attributes, node.node, x.shape, w.shape);
+  const WindowGeometry window = compute_conv_geometry(*node.attributes, node.node, x.shape, w.shape);
   const auto sizes = node.attributes->integers("pool_shape");
-  ConvGemm c = make_conv_gemm(node, window, planes_of(node, x), planes_of(node, y), w);
+  ConvGemmParams c = make_conv_gemm(node, window, make_nchw_view(node, x), make_nchw_view(node, y), w);
   c.pool = {sizes[0], sizes[1]};
   c.out_h *= c.pool.rows, c.out_w *= c.pool.columns;  // computes only the pooled area
-  const Operand weights = node.packed(1);
-  const ConvGemmBias bias = bias_of(node);
+  const Operand weights = node.packed_input(1);
+  const ConvGemmBias bias = get_packed_bias(node);
   if (add_pooled_conv(node, c, node.in(0), weights, bias, node.out(0))) return;
   TensorDesc conv_desc(y.dtype, {y.shape[0], y.shape[1], window.output[0], window.output[1]});
   if (fits_channels_last(conv_desc.dtype, conv_desc.shape)) conv_desc.strides = channels_last_strides(conv_desc.shape);
-  Operand conv_out = node.temporary(conv_desc.bytes());
+  Operand conv_out = node.add_temporary(conv_desc.bytes());
   conv_out.element_bits = static_cast<uint32_t>(bits(conv_desc.dtype));
-  add_conv_gemm(node, make_conv_gemm(node, window, planes_of(node, x), planes_of(node, conv_desc), w), node.in(0), weights, bias, conv_out);
-  Composition(node).add("MaxPool", pool_attributes(*node.attributes), {{conv_desc, conv_out}}, {y, node.out(0)},
-                        node.attributes->text("pool_epilogue", "x"));
+  add_conv_gemm(node, make_conv_gemm(node, window, make_nchw_view(node, x), make_nchw_view(node, conv_desc), w), node.in(0), weights, bias,
+                conv_out);
+  CompositeLowering(node).add("MaxPool", make_pool_attributes(*node.attributes), {{conv_desc, conv_out}}, {y, node.out(0)},
+                              node.attributes->text("pool_epilogue", "x"));
 }
 
 // Returns the planes of a tensor with channels blocked by 8, [N, C/8, 8, ..], or plain, [N, C, ..].
-static Planes blocked_planes(const LowerContext& node, const TensorDesc& desc) {
-  if (desc.rank() == 4) return planes_of(node, desc);
+static NchwView make_blocked_view(const LowerContext& node, const TensorDesc& desc) {
+  if (desc.rank() == 4) return make_nchw_view(node, desc);
   const auto &shape = desc.shape, &strides = desc.strides;
   if (strides[2] != 1)
     throw UnsupportedError("node '" + std::string(node.node) + "': channels of a group that do not lie together, " + to_string(desc));
@@ -233,15 +238,15 @@ static Planes blocked_planes(const LowerContext& node, const TensorDesc& desc) {
 }
 
 void lower_grouped_conv(LowerContext& node) {
-  const Planes x = blocked_planes(node, node.input(0)), y = blocked_planes(node, node.output(0));
+  const NchwView x = make_blocked_view(node, node.input(0)), y = make_blocked_view(node, node.output(0));
   const TensorDesc& w = node.input(1);
-  const WindowGeometry window = conv_geometry(*node.attributes, node.node, {x.n, x.c, x.h, x.w}, w.shape);
-  const ConvGemm c = make_conv_gemm(node, window, x, y, w);
-  const Operand weights = node.packed(1);
-  add_conv_gemm(node, c, node.in(0), weights, bias_of(node), node.out(0));
+  const WindowGeometry window = compute_conv_geometry(*node.attributes, node.node, {x.n, x.c, x.h, x.w}, w.shape);
+  const ConvGemmParams c = make_conv_gemm(node, window, x, y, w);
+  const Operand weights = node.packed_input(1);
+  add_conv_gemm(node, c, node.in(0), weights, get_packed_bias(node), node.out(0));
 }
 
-// Inputs of an integer convolution other than x, which is input 0; 0 if absent.
+// Input indices of an integer convolution, except x, which is input 0. 0: absent.
 struct Int8ConvInputs {
   size_t w, x_zero, w_zero, bias;
 };
@@ -258,7 +263,7 @@ static bool pack_int8_conv(const PackContext& node, const Int8ConvInputs& inputs
   if (by_channel)
     pack_as_int32(node, input, w.shape[0], packed);
   else if (w.rank() <= 4)
-    pack_integer_weights(node, w, conv_weights(w, groups_of(node)), packed);
+    pack_integer_weights(node, w, view_conv_weights(w, get_num_groups(node)), packed);
   return by_channel || w.rank() <= 4;
 }
 
@@ -275,13 +280,13 @@ bool pack_qlinear_conv(const PackContext& node, size_t input, PackedWeight& pack
 static void add_int8_conv(LowerContext& node, const Int8ConvInputs& inputs, const TensorDesc& y_desc, const Operand& y) {
   check_spatial_rank(node);
   const TensorDesc &x = node.input(0), &w = node.input(inputs.w);
-  const WindowGeometry window = conv_geometry(*node.attributes, node.node, x.shape, w.shape);
-  Int8Params integers{x.dtype, w.dtype, zero_points(node, inputs.x_zero), zero_points(node, inputs.w_zero)};
+  const WindowGeometry window = compute_conv_geometry(*node.attributes, node.node, x.shape, w.shape);
+  Int8Params integers{x.dtype, w.dtype, get_zero_points(node, inputs.x_zero), get_zero_points(node, inputs.w_zero)};
   ConvGemmBias bias;
-  if (inputs.bias != 0 && node.has_input(inputs.bias)) bias = {ConvGemmBias::Kind::channels, node.packed(inputs.bias)};
-  const Operand weights = node.packed(inputs.w);
+  if (inputs.bias != 0 && node.has_input(inputs.bias)) bias = {ConvGemmBias::Kind::channels, node.packed_input(inputs.bias)};
+  const Operand weights = node.packed_input(inputs.w);
   if (x.rank() == 5) return add_conv3d(node, {window, x, w, y_desc, false, integers}, weights, bias, y);
-  ConvGemm c = make_conv_gemm(node, window, planes_of(node, x), planes_of(node, y_desc), w);
+  ConvGemmParams c = make_conv_gemm(node, window, make_nchw_view(node, x), make_nchw_view(node, y_desc), w);
   c.integers = std::move(integers);
   add_conv_gemm(node, c, node.in(0), weights, bias, y);
 }
@@ -292,7 +297,7 @@ void lower_conv_integer(LowerContext& node) {
 
 void lower_qlinear_conv(LowerContext& node) {
   const TensorDesc sums(DType::int32, node.output(0).shape);
-  const Operand accumulators = node.temporary(sums.bytes());
+  const Operand accumulators = node.add_temporary(sums.bytes());
   add_int8_conv(node, kQLinearConv, sums, accumulators);
   Strides channel(sums.shape.size(), 0);
   const Strides all = channel;
@@ -300,8 +305,8 @@ void lower_qlinear_conv(LowerContext& node) {
   add_requantize(node, accumulators, sums.shape, all, channel, all);
 }
 
-// Whether a transposed convolution is split into phases, one contraction per position within the strides. With three axes or very many
-// phases, every output finds its taps instead, and the weights stay unpacked.
+// Whether a transposed convolution is split into phases: one convolution for each output position modulo the strides. Otherwise, with three
+// axes or very many phases, each output finds its taps, and the weights stay unpacked.
 static bool splits_into_phases(const NodeContext& node, const TensorDesc& w) {
   constexpr int64_t kMaxPhases = 4096;
   if (w.rank() > 4) return false;
@@ -313,19 +318,19 @@ static bool splits_into_phases(const NodeContext& node, const TensorDesc& w) {
 
 bool pack_conv_transpose(const PackContext& node, size_t input, PackedWeight& packed) {
   if (input == 1 && !splits_into_phases(node, node.input(1))) return false;
-  if (input == 1) pack_weights(node, input, transposed_weights(node.input(1), groups_of(node)), 1, packed);
+  if (input == 1) pack_weights(node, input, view_transposed_weights(node.input(1), get_num_groups(node)), 1, packed);
   if (input == 2) pack_floats(node, input, 1, packed);
   return input == 1 || input == 2;
 }
 
-// One axis of a phase: outputs first, first + stride, .. use the taps tap, tap + tap_step, ..
+// One axis of a phase. Outputs first, first + stride, .. use the taps tap, tap + tap_step, ..
 struct ConvTransposePhase {
   int64_t outputs, taps, tap, tap_step, in_step, base;
 };
 
 // Output o = phase + stride * i uses tap k if (o + pad - k * dilation) is a multiple of the stride; the quotient is the input index.
-static ConvTransposePhase conv_transpose_phase(int64_t phase, int64_t output, int64_t stride, int64_t dilation, int64_t pad,
-                                               int64_t kernel) {
+static ConvTransposePhase make_conv_transpose_phase(int64_t phase, int64_t output, int64_t stride, int64_t dilation, int64_t pad,
+                                                    int64_t kernel) {
   ConvTransposePhase result{output > phase ? (output - phase + stride - 1) / stride : 0, 0, 0, 1, 0, 0};
   for (int64_t k = 0; k < kernel; ++k) {
     if ((phase + pad - k * dilation) % stride != 0) continue;
@@ -343,20 +348,22 @@ static ConvTransposePhase conv_transpose_phase(int64_t phase, int64_t output, in
 
 void lower_conv_transpose(LowerContext& node) {
   check_spatial_rank(node);
-  const WindowGeometry window = conv_transpose_geometry(*node.attributes, node.node, node.input(0).shape, node.input(1).shape);
+  const WindowGeometry window = compute_conv_transpose_geometry(*node.attributes, node.node, node.input(0).shape, node.input(1).shape);
   if (!splits_into_phases(node, node.input(1)))
-    return add_conv3d(node, {window, node.input(0), node.input(1), node.output(0), true, {}}, node.in(1), bias_of(node), node.out(0));
-  ConvGemm c{planes_of(node, node.input(0)), planes_of(node, node.output(0)), transposed_weights(node.input(1), groups_of(node)), 0, 0};
-  const SpatialAxes kernel = spatial_axes(window.kernel, 1), steps = spatial_axes(window.strides, 1),
-                    dilations = spatial_axes(window.dilations, 1), pads = spatial_axes(window.pads_begin, 0);
+    return add_conv3d(node, {window, node.input(0), node.input(1), node.output(0), true, {}}, node.in(1), get_packed_bias(node),
+                      node.out(0));
+  ConvGemmParams c{make_nchw_view(node, node.input(0)), make_nchw_view(node, node.output(0)),
+                   view_transposed_weights(node.input(1), get_num_groups(node)), 0, 0};
+  const SpatialAxes kernel = get_spatial_axes(window.kernel, 1), steps = get_spatial_axes(window.strides, 1),
+                    dilations = get_spatial_axes(window.dilations, 1), pads = get_spatial_axes(window.pads_begin, 0);
   set_group_strides(node, c);
-  const Operand weights = node.packed(1);
-  const ConvGemmBias bias = bias_of(node);
+  const Operand weights = node.packed_input(1);
+  const ConvGemmBias bias = get_packed_bias(node);
   for (int64_t h = 0; h < steps.h; ++h) {
     for (int64_t w = 0; w < steps.w; ++w) {
-      const ConvTransposePhase rows = conv_transpose_phase(h, c.y.h, steps.h, dilations.h, pads.h, kernel.h),
-                               columns = conv_transpose_phase(w, c.y.w, steps.w, dilations.w, pads.w, kernel.w);
-      ConvGemm phase_conv = c;
+      const ConvTransposePhase rows = make_conv_transpose_phase(h, c.y.h, steps.h, dilations.h, pads.h, kernel.h),
+                               columns = make_conv_transpose_phase(w, c.y.w, steps.w, dilations.w, pads.w, kernel.w);
+      ConvGemmParams phase_conv = c;
       phase_conv.out_h = rows.outputs, phase_conv.out_w = columns.outputs;
       phase_conv.tap_step_h = rows.in_step, phase_conv.tap_step_w = columns.in_step;
       phase_conv.base_h = rows.base, phase_conv.base_w = columns.base;

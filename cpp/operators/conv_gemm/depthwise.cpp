@@ -8,7 +8,7 @@
 namespace pumice {
 namespace {
 
-int64_t last_or(const std::vector<int64_t>& values, int64_t missing) {
+int64_t width_or(const std::vector<int64_t>& values, int64_t missing) {
   return values.empty() ? missing : values.back();
 }
 
@@ -17,23 +17,23 @@ int64_t height_or(const std::vector<int64_t>& values, int64_t missing) {
 }
 
 // Whether four adjacent elements of a row of y always form an aligned vec4.
-bool has_vec4_rows(const LowerContext& node, const Planes& y) {
+bool has_vec4_rows(const LowerContext& node, const NchwView& y) {
   return y.sw == 1 && y.w % 4 == 0 && y.sh % 4 == 0 && y.sc % 4 == 0 && y.sn % 4 == 0 && node.output(0).is_packed();
 }
 
 }  // namespace
 
 bool is_depthwise(const Attributes& attributes, const TensorDesc& w) {
-  constexpr int64_t kMaxTaps = 49, kMaxSpan = 24;  // maximum number of unrolled taps; maximum number of input row elements in registers
+  constexpr int64_t kMaxTaps = 49, kMaxSpan = 24;  // maximum unrolled taps; maximum input elements of a row in registers
   if (w.rank() < 3 || w.rank() > 4 || w.shape[1] != 1 || !w.is_packed() || w.shape[0] < 2) return false;
   if (attributes.integer("group", 1) != w.shape[0]) return false;
   const int64_t height = w.rank() == 4 ? w.shape[2] : 1, width = w.shape.back();
-  const int64_t step = last_or(attributes.integers("strides"), 1), dilation = last_or(attributes.integers("dilations"), 1);
+  const int64_t step = width_or(attributes.integers("strides"), 1), dilation = width_or(attributes.integers("dilations"), 1);
   return height * width <= kMaxTaps && height > 0 && width > 0 && 3 * step + (width - 1) * dilation + 1 <= kMaxSpan;
 }
 
 void add_depthwise(LowerContext& node, const WindowGeometry& window, const ConvGemmBias& bias) {
-  const Planes x = planes_of(node, node.input(0)), y = planes_of(node, node.output(0));
+  const NchwView x = make_nchw_view(node, node.input(0)), y = make_nchw_view(node, node.output(0));
   if (y.elements() == 0) return;
   const bool vec4 = x.has_vector_channels(4) && y.has_vector_channels(4) && is_vec4_aligned(node), rows = !vec4 && has_vec4_rows(node, y);
   const bool has_bias = bias.kind != ConvGemmBias::Kind::none;
@@ -44,7 +44,7 @@ void add_depthwise(LowerContext& node, const WindowGeometry& window, const ConvG
                            {"STEP_W", window.strides.back()},
                            {"DILATION_W", window.dilations.back()}};
   const MixedPrecisionArrays arrays =
-      mixed_precision_arrays({{"X", node.input(0).dtype}, {"W", node.input(1).dtype}, {"Y", node.output(0).dtype}});
+      make_mixed_precision_arrays({{"X", node.input(0).dtype}, {"W", node.input(1).dtype}, {"Y", node.output(0).dtype}});
   arrays.append_to(macros);
   StepBuilder step(node.kernel("conv_depthwise.comp", arrays.storage, macros, spec));
   step.bind("x", node.in(0)).bind("w", node.in(1)).bind("y", node.out(0));

@@ -13,20 +13,20 @@ void lower_determinant(LowerContext& node) {
   const int64_t matrices = y.elements(), size = x.shape.back();
   if (matrices == 0) return;
   node.check_arithmetic(x.dtype);
-  const int64_t members = size <= kMaxSingleThread ? 1 : 64;
+  const int64_t group_threads = size <= kMaxSingleThread ? 1 : 64;
   // Loop iterations of one invocation in the last workgroup: for each pivot, the column and the rows below it, and each of their columns.
-  node.check_loops(ceil_div(size * size, members) + size * (members + 2 * ceil_div(size, members) * (size + 2)));
+  node.check_loop_limit(ceil_div(size * size, group_threads) + size * (group_threads + 2 * ceil_div(size, group_threads) * (size + 2)));
   const std::string type = x.dtype == DType::float64 ? "double" : "float";
-  Macros macros = {{"TYPE", type}, {"ONE_THREAD_PER_ITEM", members == 1 ? "1" : "0"}};
+  Macros macros = {{"TYPE", type}, {"ONE_THREAD_PER_ITEM", group_threads == 1 ? "1" : "0"}};
   const auto append = [&](const Macros& more) { macros.insert(macros.end(), more.begin(), more.end()); };
-  append(element_macros("x", x.dtype));
-  append(element_macros("y", y.dtype));
-  append(int64_fp64_macros(type));
+  append(make_element_macros("x", x.dtype));
+  append(make_element_macros("y", y.dtype));
+  append(make_64bit_macros(type));
   const Operand work =
-      node.temporary(std::max<uint64_t>(TensorDesc(type == "double" ? DType::float64 : DType::float32, x.shape).bytes(), 16));
+      node.add_temporary(std::max<uint64_t>(TensorDesc(type == "double" ? DType::float64 : DType::float32, x.shape).bytes(), 16));
   StepBuilder step(node.kernel("determinant.comp", x.dtype, macros));
   step.bind("x", node.in(0)).bind("y", node.out(0)).bind("a", work).set("matrices", matrices).set("size", size);
-  node.add((members == 1 ? step.threads(static_cast<uint64_t>(matrices)) : step.groups(static_cast<uint64_t>(matrices))).build());
+  node.add((group_threads == 1 ? step.threads(static_cast<uint64_t>(matrices)) : step.groups(static_cast<uint64_t>(matrices))).build());
 }
 
 }  // namespace pumice

@@ -7,7 +7,7 @@
 #include <set>
 
 #include "core/error.h"
-#include "operators/common/composition.h"
+#include "operators/common/composite_lowering.h"
 #include "operators/conv_gemm/lowerings.h"
 
 namespace pumice {
@@ -60,7 +60,7 @@ class EinsumEquation {
     return labels;
   }
 
-  // The ellipsis, then the letters that appear once, in alphabetical order.
+  // Returns the ellipsis, then the letters that appear once, in alphabetical order.
   Labels implicit_output() const {
     std::map<int, int> counts;
     for (const Labels& labels : inputs)
@@ -85,7 +85,7 @@ Labels expand_ellipsis(const Labels& labels, int count) {
 
 // An operand or intermediate product, with its axis labels.
 struct EinsumTerm {
-  TensorOperand piece;
+  TensorOperand tensor;
   Labels labels;
 };
 
@@ -102,11 +102,11 @@ class EinsumLowering {
       const bool last = i + 1 == terms.size();
       if (multiply(result, next, remaining_labels(terms, i + 1), last)) return;
     }
-    composition_.map("a0", {with_axes(result, labels_.output)}, {node_.output(0), node_.out(0)}, true);
+    composition_.map("a0", {view_with_axes(result, labels_.output)}, {node_.output(0), node_.out(0)}, true);
   }
 
  private:
-  // Labels still needed: those of the output, of the terms from `first` on and of `others`.
+  // Returns the labels that are still needed: those of the output, of the terms from `first` on, and of `others`.
   std::set<int> remaining_labels(const std::vector<EinsumTerm>& terms, size_t first, const Labels& others = {}) const {
     std::set<int> labels(labels_.output.begin(), labels_.output.end());
     for (size_t i = first; i < terms.size(); ++i) labels.insert(terms[i].labels.begin(), terms[i].labels.end());
@@ -114,24 +114,24 @@ class EinsumLowering {
     return labels;
   }
 
-  // The stride of a diagonal is the sum of its axes' strides; broadcast axes are dropped.
+  // Views repeated labels as diagonals, whose stride is the sum of the strides of their axes. Drops broadcast axes.
   EinsumTerm take_diagonals(const EinsumTerm& term) const {
     Labels labels;
     Shape shape;
     Strides strides;
     for (size_t i = 0; i < term.labels.size(); ++i) {
       const int label = term.labels[i];
-      if (term.piece.desc.shape[i] == 1 && labels_.sizes.at(label) != 1) continue;
+      if (term.tensor.desc.shape[i] == 1 && labels_.sizes.at(label) != 1) continue;
       const auto found = std::find(labels.begin(), labels.end(), label);
       if (found != labels.end()) {
-        strides[static_cast<size_t>(found - labels.begin())] += term.piece.desc.strides[i];
+        strides[static_cast<size_t>(found - labels.begin())] += term.tensor.desc.strides[i];
         continue;
       }
       labels.push_back(label);
-      shape.push_back(term.piece.desc.shape[i]);
-      strides.push_back(term.piece.desc.strides[i]);
+      shape.push_back(term.tensor.desc.shape[i]);
+      strides.push_back(term.tensor.desc.strides[i]);
     }
-    return {{TensorDesc(term.piece.desc.dtype, shape, strides), term.piece.operand}, labels};
+    return {{TensorDesc(term.tensor.desc.dtype, shape, strides), term.tensor.operand}, labels};
   }
 
   EinsumTerm sum_labels(const EinsumTerm& term, const std::set<int>& keep) {
@@ -144,39 +144,39 @@ class EinsumLowering {
         axes.push_back(static_cast<int64_t>(i));
     }
     if (axes.empty()) return term;
-    const TensorOperand y = composition_.scratch(term.piece.desc.dtype, labels_.shape_of(labels));
+    const TensorOperand y = composition_.scratch(term.tensor.desc.dtype, labels_.shape_of(labels));
     Attributes attributes;
     attributes.set("axes", axes);
     attributes.set("keepdims", int64_t{0});
-    composition_.add("ReduceSum", attributes, {term.piece}, y);
+    composition_.add("ReduceSum", attributes, {term.tensor}, y);
     return {y, labels};
   }
 
-  // The elements with axes in this order; missing axes are broadcast.
-  TensorOperand with_axes(const EinsumTerm& term, const Labels& order) const {
+  // Views the term with axes in this order; missing axes are broadcast.
+  TensorOperand view_with_axes(const EinsumTerm& term, const Labels& order) const {
     Strides strides;
     for (const int label : order) {
       const auto found = std::find(term.labels.begin(), term.labels.end(), label);
-      strides.push_back(found == term.labels.end() ? 0 : term.piece.desc.strides[static_cast<size_t>(found - term.labels.begin())]);
+      strides.push_back(found == term.labels.end() ? 0 : term.tensor.desc.strides[static_cast<size_t>(found - term.labels.begin())]);
     }
-    return {TensorDesc(term.piece.desc.dtype, labels_.shape_of(order), strides), term.piece.operand};
+    return {TensorDesc(term.tensor.desc.dtype, labels_.shape_of(order), strides), term.tensor.operand};
   }
 
-  // The term as dense matrices, one per batch index.
+  // Returns the term as dense matrices, one per batch index.
   TensorOperand to_matrices(const EinsumTerm& term, const Labels& batch, const Labels& rows, const Labels& columns) {
     Labels order = batch;
     order.insert(order.end(), rows.begin(), rows.end());
     order.insert(order.end(), columns.begin(), columns.end());
-    TensorOperand piece = with_axes(term, order);
-    if (!piece.desc.is_packed()) {
-      const TensorOperand copy = composition_.scratch(piece.desc.dtype, piece.desc.shape);
-      composition_.map("a0", {piece}, copy);
-      piece = copy;
+    TensorOperand tensor = view_with_axes(term, order);
+    if (!tensor.desc.is_packed()) {
+      const TensorOperand copy = composition_.scratch(tensor.desc.dtype, tensor.desc.shape);
+      composition_.map("a0", {tensor}, copy);
+      tensor = copy;
     }
-    return piece.reshaped({size_of(batch), size_of(rows), size_of(columns)});
+    return tensor.reshaped({count_elements(batch), count_elements(rows), count_elements(columns)});
   }
 
-  int64_t size_of(const Labels& labels) const { return element_count(labels_.shape_of(labels)); }
+  int64_t count_elements(const Labels& labels) const { return element_count(labels_.shape_of(labels)); }
 
   // Multiplies `left` by `right`, summing over labels that are no longer needed. Returns true if this writes the output.
   bool multiply(EinsumTerm& left, const EinsumTerm& right, const std::set<int>& keep, bool last) {
@@ -188,7 +188,7 @@ class EinsumLowering {
     Labels result_labels = batch;
     result_labels.insert(result_labels.end(), rows.begin(), rows.end());
     result_labels.insert(result_labels.end(), columns.begin(), columns.end());
-    const Shape shape{size_of(batch), size_of(rows), size_of(columns)};
+    const Shape shape{count_elements(batch), count_elements(rows), count_elements(columns)};
     const bool final = last && result_labels == labels_.output && node_.output(0).is_packed();
     const TensorOperand y = final ? composition_.output(0) : composition_.scratch(a.desc.dtype, labels_.shape_of(result_labels));
     composition_.add("MatMul", {}, {a, b}, y.reshaped(shape), final);
@@ -197,7 +197,7 @@ class EinsumLowering {
   }
 
   LowerContext& node_;
-  Composition composition_;
+  CompositeLowering composition_;
   EinsumLabels labels_;
 };
 

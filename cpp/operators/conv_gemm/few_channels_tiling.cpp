@@ -8,30 +8,30 @@ namespace pumice {
 namespace {
 
 // Whether the kernel supports the convolution: fp16, few channels with several taps, and forward windows.
-bool supports_few_channels(const NodeContext& node, const ConvGemm& c) {
+bool supports_few_channels(const NodeContext& node, const ConvGemmParams& c) {
   constexpr int64_t kMaxK = 256;
-  if (!node.has_fragments() || node.prefers_cpu_kernels() || c.x_dtype != DType::float16) return false;
-  if (c.is_gemm || c.integers || pools(c) || c.order != WeightOrder::blocks || c.weights.groups != 1) return false;
-  if (c.weights.channels_in == 0 || c.x.h * c.x.w == 0 || c.taps_h * c.taps_w < 2 || few_channels_k(c) > kMaxK) return false;
+  if (!node.has_or_emulates_mma() || node.prefers_cpu_kernels() || c.x_dtype != DType::float16) return false;
+  if (c.is_gemm || c.integers || has_pool(c) || c.order != WeightOrder::blocks || c.weights.groups != 1) return false;
+  if (c.weights.channels_in == 0 || c.x.h * c.x.w == 0 || c.taps_h * c.taps_w < 2 || padded_few_channels_k(c) > kMaxK) return false;
   if (c.w_first % 8 != 0) return false;
   return has_small_windows(c);
 }
 
 // Whether the tile fits into shared memory, and its weights into registers.
-bool fits(const NodeContext& node, const ConvGemm& c, const FewChannelsTiling& tiling) {
+bool fits_device(const NodeContext& node, const ConvGemmParams& c, const FewChannelsTiling& tiling) {
   constexpr int64_t kSharedBytes = 24576, kMaxLoads = 32, kMaxInvocations = 512, kMaxWeights = 8 * 4;
   constexpr int64_t kOffsetsBytes = 512;  // for the patch offsets of all K steps
   const auto limit = static_cast<int64_t>(node.context->limit("maxComputeSharedMemorySize"));
   const auto max_groups = static_cast<int64_t>(std::min<uint64_t>(node.context->limit("maxComputeWorkGroupCount_0"), INT32_MAX));
-  const int64_t bytes = 2 * tiling.elements(c) + kOffsetsBytes;
-  const int64_t shared = bytes * (node.emulates_mma() ? 2 : 1) + node.emulated_bytes(tiling.invocations());
-  return few_channels_k(c) / 16 * (tiling.sub_channels / 16) <= kMaxWeights &&
+  const int64_t bytes = 2 * tiling.patch_elements(c) + kOffsetsBytes;
+  const int64_t shared = bytes * (node.emulates_mma() ? 2 : 1) + node.emulation_shared_bytes(tiling.invocations());
+  return padded_few_channels_k(c) / 16 * (tiling.sub_channels / 16) <= kMaxWeights &&
          tiling.invocations() <= std::min(kMaxInvocations, node.max_invocations()) && bytes <= kSharedBytes && shared <= limit &&
          tiling.loads(c) <= kMaxLoads && tiling.tiles(c) <= INT32_MAX && tiling.workgroups(node, c) <= max_groups;
 }
 
-// Tile of this shape with `sub_channels` per subgroup and as many subgroups as the channels need, up to three.
-FewChannelsTiling with_channels(FewChannelsTiling shape, const ConvGemm& c, int64_t sub_channels) {
+// Returns a tile of this shape with `sub_channels` per subgroup and as many subgroups as the channels need, up to three.
+FewChannelsTiling set_tile_channels(FewChannelsTiling shape, const ConvGemmParams& c, int64_t sub_channels) {
   constexpr int64_t kMaxAcross = 3;
   shape.sub_channels = sub_channels;
   shape.channels = sub_channels * std::min(ceil_div(c.weights.channels_out, sub_channels), kMaxAcross);
@@ -43,46 +43,47 @@ constexpr int64_t kSubChannels[] = {64, 32, 16};
 
 }  // namespace
 
-int64_t few_channels_k(const ConvGemm& c) {
+int64_t padded_few_channels_k(const ConvGemmParams& c) {
   return round_up(c.taps_h * c.taps_w * c.weights.channels_in, 16);
 }
 
-int64_t FewChannelsTiling::workgroups(const NodeContext& node, const ConvGemm& c) const {
+int64_t FewChannelsTiling::workgroups(const NodeContext& node, const ConvGemmParams& c) const {
   constexpr int64_t kGroupsPerSm = 8;  // workgroups per multiprocessor; more would not amortise loading the weights
-  const int64_t rounds = ceil_div(tiles(c), node.multiprocessors() * kGroupsPerSm);
+  const int64_t rounds = ceil_div(tiles(c), node.num_multiprocessors() * kGroupsPerSm);
   return ceil_div(tiles(c), std::max<int64_t>(rounds, 1));
 }
 
-int64_t FewChannelsTiling::loads(const ConvGemm& c) const {
+int64_t FewChannelsTiling::loads(const ConvGemmParams& c) const {
   const int64_t high = input_span(rows, c.in_step_h, c.taps_h, c.tap_step_h),
                 wide = input_span(columns, c.in_step_w, c.taps_w, c.tap_step_w);
   return ceil_div(c.weights.channels_in * high * wide, invocations());
 }
 
-int64_t FewChannelsTiling::pitch(const ConvGemm& c) const {
+int64_t FewChannelsTiling::pitch(const ConvGemmParams& c) const {
   // Four consecutive rows start a quarter of the shared memory banks apart.
   const int64_t read = input_span(columns, c.in_step_w, c.taps_w, c.tap_step_w);
   return round_up(std::max<int64_t>(read - 16, 0), 32) + 16;
 }
 
-int64_t FewChannelsTiling::elements(const ConvGemm& c) const {
+int64_t FewChannelsTiling::patch_elements(const ConvGemmParams& c) const {
   return c.weights.channels_in * input_span(rows, c.in_step_h, c.taps_h, c.tap_step_h) * pitch(c);
 }
 
-bool stores_vec8(const FewChannelsTiling& tiling, const ConvGemm& c) {
+bool stores_vec8(const FewChannelsTiling& tiling, const ConvGemmParams& c) {
   return tiling.sub_channels > 16 && c.y_dtype == DType::float16 && c.y_first % 8 == 0 &&
          has_vector_channels(c.y, c.weights.channels_out, c.y_stride_group, 8);
 }
 
-std::vector<FewChannelsTiling> list_few_channels_tilings(const NodeContext& node, const ConvGemm& c) {
+std::vector<FewChannelsTiling> list_few_channels_tilings(const NodeContext& node, const ConvGemmParams& c) {
   std::vector<FewChannelsTiling> result;
   if (!supports_few_channels(node, c)) return result;
   const int64_t out = c.weights.channels_out;
   for (const FewChannelsTiling& shape : {kLargeTile, kMediumTile, kSmallTile}) {
     bool has_wider = false;
     for (const int64_t channels : kSubChannels) {
-      const FewChannelsTiling candidate = with_channels(shape, c, channels);
-      if (channels >= 2 * std::max<int64_t>(out, 16) || (has_wider && candidate.channels < out) || !fits(node, c, candidate)) continue;
+      const FewChannelsTiling candidate = set_tile_channels(shape, c, channels);
+      if (channels >= 2 * std::max<int64_t>(out, 16) || (has_wider && candidate.channels < out) || !fits_device(node, c, candidate))
+        continue;
       has_wider = true;
       result.push_back(candidate);
     }
@@ -90,7 +91,7 @@ std::vector<FewChannelsTiling> list_few_channels_tilings(const NodeContext& node
   return result;
 }
 
-std::optional<FewChannelsTiling> select_few_channels_tiling(const NodeContext& node, const ConvGemm& c) {
+std::optional<FewChannelsTiling> select_few_channels_tiling(const NodeContext& node, const ConvGemmParams& c) {
   constexpr int64_t kMinPixels = 4096, kMinChannels = 16, kMinTilesPerSm = 2;
   const int64_t pixels = c.x.n * c.out_h * c.out_w;
   if (!supports_few_channels(node, c) || pixels < kMinPixels || c.weights.channels_out < kMinChannels) return {};
@@ -98,7 +99,7 @@ std::optional<FewChannelsTiling> select_few_channels_tiling(const NodeContext& n
   for (const FewChannelsTiling& candidate : list_few_channels_tilings(node, c)) {        // larger tiles first, then wider subgroups
     if (candidate.tiles(c) * candidate.rows * candidate.columns > 2 * pixels) continue;  // e.g. images of one row
     const bool is_smaller = best && candidate.rows * candidate.columns < best->rows * best->columns;
-    if (!best || (is_smaller && best->tiles(c) < kMinTilesPerSm * node.multiprocessors())) best = candidate;
+    if (!best || (is_smaller && best->tiles(c) < kMinTilesPerSm * node.num_multiprocessors())) best = candidate;
   }
   return best;
 }

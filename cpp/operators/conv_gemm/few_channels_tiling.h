@@ -16,24 +16,24 @@ struct FewChannelsTiling {
   static constexpr int64_t kPixelGroups = 4, kLanes = 32;  // subgroups that split the pixels; invocations per subgroup
 
   int64_t invocations() const { return kLanes * kPixelGroups * (channels / sub_channels); }
-  int64_t tiles(const ConvGemm& c) const { return c.x.n * ceil_div(c.out_h, rows) * ceil_div(c.out_w, columns); }
-  // Number of persistent workgroups on the first grid axis; their tile counts differ by at most one.
-  int64_t workgroups(const NodeContext& node, const ConvGemm& c) const;
-  int64_t pitch(const ConvGemm& c) const;     // row pitch of the patch, in elements
-  int64_t elements(const ConvGemm& c) const;  // elements of the patch
-  int64_t loads(const ConvGemm& c) const;     // global loads of one invocation per tile
+  int64_t tiles(const ConvGemmParams& c) const { return c.x.n * ceil_div(c.out_h, rows) * ceil_div(c.out_w, columns); }
+  // Returns the number of persistent workgroups on the first grid axis; their tile counts differ by at most one.
+  int64_t workgroups(const NodeContext& node, const ConvGemmParams& c) const;
+  int64_t pitch(const ConvGemmParams& c) const;           // row pitch of the patch, in elements
+  int64_t patch_elements(const ConvGemmParams& c) const;  // elements of the patch
+  int64_t loads(const ConvGemmParams& c) const;           // global loads of one invocation per tile
 };
 
-// K of such a convolution, rounded up to whole matrix steps.
-int64_t few_channels_k(const ConvGemm& c);
+// Returns K (taps times input channels), rounded up to whole cooperative matrices.
+int64_t padded_few_channels_k(const ConvGemmParams& c);
 
-// Returns the tiles that the device supports; empty unless the contraction is an fp16 convolution with few channels and several taps.
-std::vector<FewChannelsTiling> list_few_channels_tilings(const NodeContext& node, const ConvGemm& c);
+// Returns the tiles that the device supports; empty unless this is an fp16 convolution with few channels and several taps.
+std::vector<FewChannelsTiling> list_few_channels_tilings(const NodeContext& node, const ConvGemmParams& c);
 
 // Returns the tile for a convolution where this kernel is fastest.
-std::optional<FewChannelsTiling> select_few_channels_tiling(const NodeContext& node, const ConvGemm& c);
+std::optional<FewChannelsTiling> select_few_channels_tiling(const NodeContext& node, const ConvGemmParams& c);
 
 // Whether an invocation stores its sums as fp16 vec8s.
-bool stores_vec8(const FewChannelsTiling& tiling, const ConvGemm& c);
+bool stores_vec8(const FewChannelsTiling& tiling, const ConvGemmParams& c);
 
 }  // namespace pumice

@@ -8,7 +8,7 @@
 
 namespace pumice {
 
-std::vector<AttributeSchema> conv_attributes() {
+std::vector<AttributeSchema> make_conv_attributes() {
   return {text("auto_pad", "NOTSET"),
           optional("dilations", AttributeKind::integers),
           integer("group", 1),
@@ -17,7 +17,7 @@ std::vector<AttributeSchema> conv_attributes() {
           optional("strides", AttributeKind::integers)};
 }
 
-Shape image_shape(int64_t batch, int64_t channels, const std::vector<int64_t>& spatial) {
+Shape make_image_shape(int64_t batch, int64_t channels, const std::vector<int64_t>& spatial) {
   Shape shape{batch, channels};
   shape.insert(shape.end(), spatial.begin(), spatial.end());
   return shape;
@@ -29,15 +29,15 @@ void check_groups(const ShapeContext& node, int64_t channels, std::string_view l
     node.fail(std::to_string(channels) + " " + std::string(label) + " in " + std::to_string(groups) + " groups");
 }
 
-Shape conv_shape(ShapeContext& node, size_t weights) {
+Shape infer_conv_shape(ShapeContext& node, size_t weights) {
   const Shape &x = node.input(0).shape, &w = node.input(weights).shape;
-  const WindowGeometry geometry = conv_geometry(node.attributes(), node.node(), x, w);
+  const WindowGeometry geometry = compute_conv_geometry(node.attributes(), node.node(), x, w);
   check_groups(node, w[0], "output channels");
   const int64_t groups = node.attributes().integer("group", 1);
   if (x[1] != w[1] * groups)
     node.fail("an input of " + std::to_string(x[1]) + " channels and a weight of " + std::to_string(w[1]) + " channels in " +
               std::to_string(groups) + " groups");
-  return image_shape(x[0], w[0], geometry.output);
+  return make_image_shape(x[0], w[0], geometry.output);
 }
 
 // Fused pooling supports convolutions with few channels and several taps, and small windows that fit entirely into a tile.
@@ -52,7 +52,7 @@ bool conv_supports_pool(const Attributes& attributes, const TensorDesc& weights,
 namespace {
 
 // One workgroup multiplies a row by all columns, so the matrix must be small enough for one workgroup to read.
-bool supports_softmax(const TensorDesc& weights, bool transposed, const Shape* bias) {
+bool fits_softmax_kernel(const TensorDesc& weights, bool transposed, const Shape* bias) {
   constexpr int64_t kMaxColumns = 32, kMaxElements = 1 << 14;
   if (weights.rank() != 2 || weights.elements() == 0 || weights.elements() > kMaxElements) return false;
   const int64_t columns = weights.shape[transposed ? 0 : 1];
@@ -63,29 +63,29 @@ bool supports_softmax(const TensorDesc& weights, bool transposed, const Shape* b
 
 bool gemm_supports_softmax(const Attributes& attributes, const TensorDesc& weights, const Shape* bias) {
   if (attributes.integer("transA", 0) != 0 || attributes.real("alpha", 1) != 1 || attributes.real("beta", 1) != 1) return false;
-  return supports_softmax(weights, attributes.integer("transB", 0) != 0, bias);
+  return fits_softmax_kernel(weights, attributes.integer("transB", 0) != 0, bias);
 }
 
 bool matmul_supports_softmax(const Attributes&, const TensorDesc& weights, const Shape* bias) {
-  return supports_softmax(weights, false, bias);
+  return fits_softmax_kernel(weights, false, bias);
 }
 
 namespace {
 
 void shape_of_pooled_conv(ShapeContext& node) {
-  const Shape conv_output = conv_shape(node, 1);
+  const Shape conv_output = infer_conv_shape(node, 1);
   check_vector(node, 2, node.input(1).shape[0], "bias");
   const auto sizes = node.attributes().integers("pool_shape");
   if (sizes.size() != 2 || sizes[0] < 1 || sizes[1] < 1) node.fail("'pool_shape' of two sizes expected, of one element and more");
-  node.output(
-      0, node.input(0).dtype,
-      image_shape(conv_output[0], conv_output[1], pool_geometry(pool_attributes(node.attributes()), node.node(), conv_output).output));
+  node.output(0, node.input(0).dtype,
+              make_image_shape(conv_output[0], conv_output[1],
+                               compute_pool_geometry(make_pool_attributes(node.attributes()), node.node(), conv_output).output));
 }
 
 // Can be split along the batch and both spatial axes: the input area of a pooled element is a window too.
 void split_pooled_conv_axes(const LowerContext& node, std::vector<SplitAxis>& axes) {
   split_batch(node, axes);
-  WindowGeometry window = conv_geometry(*node.attributes, node.node, node.input(kData).shape, node.input(1).shape);
+  WindowGeometry window = compute_conv_geometry(*node.attributes, node.node, node.input(kData).shape, node.input(1).shape);
   const auto sizes = node.attributes->integers("pool_shape");
   for (size_t i = 0; i < sizes.size(); ++i) {
     window.kernel[i] = (sizes[i] - 1) * window.strides[i] + (window.kernel[i] - 1) * window.dilations[i] + 1;
@@ -125,14 +125,14 @@ void split_row_axis(const LowerContext& node, std::vector<SplitAxis>& axes) {
 }  // namespace
 
 OperatorRows fused_conv_gemm_operators() {
-  auto pooled_attributes = conv_attributes();
+  auto pooled_attributes = make_conv_attributes();
   pooled_attributes.push_back(text("pool_epilogue", "x"));
   pooled_attributes.push_back(required("pool_shape", AttributeKind::integers));
   const std::vector<ValueRole> conv_inputs{value("x", kFloats, 'T'), value("w", kFloats, 'T'), optional_value("b", kFloats, 'T')},
       y{value("y", kFloats)};
   return {// 2D convolution with max pooling over adjacent windows.
           {.name = "pumice::PooledConv",
-           .skeleton = Skeleton::contraction,
+           .skeleton = KernelKind::contraction,
            .schema = {.inputs = conv_inputs, .outputs = y, .attributes = pooled_attributes, .min_rank = 4, .max_rank = 4},
            .shape = shape_of_pooled_conv,
            .lower = lower_pooled_conv,
@@ -145,8 +145,8 @@ OperatorRows fused_conv_gemm_operators() {
            .gemm_inputs = 1 | 1 << 1,
            .epilogue = true},
           // GEMM with small N and a row-wise Softmax; also outputs the product.
-          {.name = "pumice::ProductSoftmax",
-           .skeleton = Skeleton::contraction,
+          {.name = "pumice::MatMulSoftmax",
+           .skeleton = KernelKind::contraction,
            .schema = {.inputs = {value("a", kFloats, 'T'), value("b", kFloats, 'T'), optional_value("c", kFloats, 'T')},
                       .outputs = {value("y", kFloats), optional_value("product", kFloats)},
                       .attributes = {integer("transB", 0)},

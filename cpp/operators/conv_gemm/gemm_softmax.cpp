@@ -3,7 +3,7 @@
 #include <bit>
 
 #include "core/rounding.h"
-#include "operators/common/composition.h"
+#include "operators/common/composite_lowering.h"
 #include "operators/common/mixed_precision.h"
 #include "operators/conv_gemm/conv_gemm_dispatch.h"
 #include "operators/conv_gemm/lowerings.h"
@@ -20,7 +20,7 @@ bool is_transposed(const NodeContext& node) {
   return node.attributes->integer("transB", 0) != 0;
 }
 
-WeightView weight_view(const NodeContext& node, const TensorDesc& b) {
+WeightView view_weights(const NodeContext& node, const TensorDesc& b) {
   const bool transposed = is_transposed(node);
   const int64_t k = b.shape[transposed ? 1 : 0], n = b.shape[transposed ? 0 : 1];
   return {1, n, k, 1, k * n, transposed ? k : 1, transposed ? 1 : n, 1};
@@ -34,24 +34,24 @@ bool prefers_fused(const LowerContext& node) {
   return !node.prefers_cpu_kernels() && node.max_invocations() >= kSoftmaxGroup && read <= kMaxRead;
 }
 
-// GEMM and Softmax as separate kernels.
-void lower_separately(LowerContext& node) {
+// Lowers to separate GEMM and Softmax kernels.
+void lower_gemm_and_softmax(LowerContext& node) {
   const TensorDesc &x = node.input(kA), &y = node.output(kProbabilities);
-  Operand logits = node.has_output(kProduct) ? node.out(kProduct) : node.temporary(y.bytes());
+  Operand logits = node.has_output(kProduct) ? node.out(kProduct) : node.add_temporary(y.bytes());
   logits.element_bits = static_cast<uint32_t>(bits(y.dtype));
-  ConvGemm c = make_gemm(matrix_planes(x.shape[0], x.shape[1], x.strides[0], x.strides[1]), weight_view(node, node.input(kB)),
-                         matrix_planes(y.shape[0], y.shape[1], y.shape[1], 1));
+  ConvGemmParams c = make_gemm_params(make_matrix_view(x.shape[0], x.shape[1], x.strides[0], x.strides[1]),
+                                      view_weights(node, node.input(kB)), make_matrix_view(y.shape[0], y.shape[1], y.shape[1], 1));
   const Operand left = layout_gemm_input(node, c);
-  add_conv_gemm(node, c, left, node.packed(kB), bias_of(node), logits);
+  add_conv_gemm(node, c, left, node.packed_input(kB), get_packed_bias(node), logits);
   Attributes along_rows;
   along_rows.set("axis", int64_t{-1});
-  Composition(node).add("Softmax", along_rows, {{y, logits}}, {y, node.out(kProbabilities)});
+  CompositeLowering(node).add("Softmax", along_rows, {{y, logits}}, {y, node.out(kProbabilities)});
 }
 
 }  // namespace
 
 bool pack_product_softmax(const PackContext& node, size_t input, PackedWeight& packed) {
-  if (input == kB) pack_weights(node, input, weight_view(node, node.input(input)), 1, packed);
+  if (input == kB) pack_weights(node, input, view_weights(node, node.input(input)), 1, packed);
   if (input == kBias) pack_floats(node, input, 1, packed);
   return input == kB || input == kBias;
 }
@@ -59,19 +59,19 @@ bool pack_product_softmax(const PackContext& node, size_t input, PackedWeight& p
 void lower_product_softmax(LowerContext& node) {
   const TensorDesc &x = node.input(kA), &y = node.output(kProbabilities);
   if (y.elements() == 0) return;
-  if (!prefers_fused(node)) return lower_separately(node);
+  if (!prefers_fused(node)) return lower_gemm_and_softmax(node);
   const int64_t rows = x.shape[0], k_size = x.shape[1], columns = y.shape[1];
   const auto across = static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(round_up(columns, 8) / 4)));
   const int64_t k_threads = kSoftmaxGroup / across, partial_sums = kSoftmaxGroup / (across * 4);
-  node.check_loops(ceil_div(k_size, k_threads) * 3 + k_threads / partial_sums + partial_sums + 2 * columns);
-  const MixedPrecisionArrays arrays = mixed_precision_arrays({{"X", x.dtype}, {"W", node.float_dtype}, {"Y", y.dtype}});
+  node.check_loop_limit(ceil_div(k_size, k_threads) * 3 + k_threads / partial_sums + partial_sums + 2 * columns);
+  const MixedPrecisionArrays arrays = make_mixed_precision_arrays({{"X", x.dtype}, {"W", node.float_dtype}, {"Y", y.dtype}});
   Macros macros = {{"HAS_BIAS", node.has_input(kBias) ? "1" : "0"},
                    {"HAS_PRODUCT", node.has_output(kProduct) ? "1" : "0"},
                    {"EPILOGUE(x)", node.epilogue()}};
   arrays.append_to(macros);
   StepBuilder step(node.kernel("gemm_softmax.comp", arrays.storage, macros, {{"INVOCATIONS", kSoftmaxGroup}, {"THREADS_PER_ROW", across}}));
-  step.bind("x", node.in(kA)).bind("w", node.packed(kB)).bind("y", node.out(kProbabilities));
-  if (node.has_input(kBias)) step.bind("b", node.packed(kBias));
+  step.bind("x", node.in(kA)).bind("w", node.packed_input(kB)).bind("y", node.out(kProbabilities));
+  if (node.has_input(kBias)) step.bind("b", node.packed_input(kBias));
   if (node.has_output(kProduct)) step.bind("product", node.out(kProduct));
   step.set("rows", rows).set("k_size", k_size).set("columns", columns);
   step.set("x_stride_row", x.strides[0]).set("x_stride_column", x.strides[1]);

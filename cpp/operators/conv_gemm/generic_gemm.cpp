@@ -15,7 +15,7 @@ struct GlslElement {
 };
 
 // storage: the kernel's float type; single arrays may be float32 instead.
-GlslElement glsl_element(const NodeContext& node, DType dtype, DType storage) {
+GlslElement describe_glsl_element(const NodeContext& node, DType dtype, DType storage) {
   node.check_arithmetic(dtype);
   const auto plain = [](const std::string& type, const std::string& number) {
     return GlslElement{type, type, "t[i]", "y[i] = (v)", number};
@@ -37,7 +37,7 @@ GlslElement glsl_element(const NodeContext& node, DType dtype, DType storage) {
   }
 }
 
-std::vector<int64_t> number_words(const NodeContext& node, DType dtype, double number) {
+std::vector<int64_t> encode_scalar(const NodeContext& node, DType dtype, double number) {
   if (!is_float(dtype) && number != std::trunc(number))
     throw UnsupportedError("node '" + std::string(node.node) + "': a product of " + std::string(name(dtype)) + " times " +
                            std::to_string(number));
@@ -50,13 +50,13 @@ std::vector<int64_t> number_words(const NodeContext& node, DType dtype, double n
 }  // namespace
 
 void add_generic_gemm(LowerContext& node, const TensorDesc& a, const TensorDesc& b, const TensorDesc& y, const std::optional<Strides>& c,
-                      const GemmFactors& factors) {
+                      const GemmScalars& scalars) {
   if (y.elements() == 0) return;
   const auto batch = [](const std::vector<int64_t>& values) { return std::vector<int64_t>(values.begin(), values.end() - 2); };
   const auto last = [](const std::vector<int64_t>& values, size_t back) { return values[values.size() - back]; };
   IndexSpace space{batch(y.shape),
-                   {broadcast_strides(batch(a.shape), batch(a.strides), batch(y.shape)),
-                    broadcast_strides(batch(b.shape), batch(b.strides), batch(y.shape)), batch(y.strides)}};
+                   {compute_broadcast_strides(batch(a.shape), batch(a.strides), batch(y.shape)),
+                    compute_broadcast_strides(batch(b.shape), batch(b.strides), batch(y.shape)), batch(y.strides)}};
   space.coalesce();
   space.pad_to(2, "node '" + std::string(node.node) + "'");
   std::vector<int64_t> size = space.sizes, a_stride = space.strides[0], b_stride = space.strides[1], y_stride = space.strides[2];
@@ -65,16 +65,16 @@ void add_generic_gemm(LowerContext& node, const TensorDesc& a, const TensorDesc&
   b_stride.push_back(last(b.strides, 1));
   y_stride.insert(y_stride.end(), {last(y.strides, 2), last(y.strides, 1)});
   const int64_t k = last(a.shape, 1);
-  node.check_loops(k);
+  node.check_loop_limit(k);
   const DType c_dtype = c ? node.input(2).dtype : y.dtype;
   const DType storage = is_operator_float(y.dtype)
-                            ? mixed_precision_arrays({{"A", a.dtype}, {"B", b.dtype}, {"C", c_dtype}, {"Y", y.dtype}}).storage
+                            ? make_mixed_precision_arrays({{"A", a.dtype}, {"B", b.dtype}, {"C", c_dtype}, {"Y", y.dtype}}).storage
                             : y.dtype;
-  const GlslElement y_glsl = glsl_element(node, y.dtype, storage);
+  const GlslElement y_glsl = describe_glsl_element(node, y.dtype, storage);
   Macros macros = {{"TYPE", y_glsl.type}, {"STORE(i, v)", y_glsl.store}, {"NUMBER(w)", y_glsl.number}};
   macros.insert(macros.end(), {{"ADDS", c ? "1" : "0"}, {"Y_ELEMENT", y_glsl.element}});
   for (const auto& [array, dtype] : {std::pair("A", a.dtype), std::pair("B", b.dtype), std::pair("C", c_dtype)}) {
-    const GlslElement element = glsl_element(node, dtype, storage);
+    const GlslElement element = describe_glsl_element(node, dtype, storage);
     macros.emplace_back(std::string(array) + "_ELEMENT", element.element);
     macros.emplace_back("LOAD_" + std::string(array) + "(t, i)", element.load);
   }
@@ -86,7 +86,7 @@ void add_generic_gemm(LowerContext& node, const TensorDesc& a, const TensorDesc&
   step.set("size", size).set("a_stride", a_stride).set("b_stride", b_stride).set("y_stride", y_stride);
   step.set("a_step", last(a.strides, 1)).set("b_step", last(b.strides, 2));
   if (c) step.bind("c", node.in(2)).set("c_stride", *c);
-  step.set("alpha", number_words(node, y.dtype, factors.alpha)).set("beta", number_words(node, y.dtype, factors.beta));
+  step.set("alpha", encode_scalar(node, y.dtype, scalars.alpha)).set("beta", encode_scalar(node, y.dtype, scalars.beta));
   node.add(step.threads(static_cast<uint64_t>(y.elements())).build());
 }
 

@@ -1,17 +1,17 @@
-// GEMM without the contraction kernels: for fp64, integers and strided tensors.
+// GEMM for fp64, integers and strided tensors, with one output element per invocation.
 #pragma once
 
 #include "operators/table/lowering.h"
 
 namespace pumice {
 
-struct GemmFactors {
+struct GemmScalars {
   double alpha = 1, beta = 1;
 };
 
 // Adds y = alpha * a b + beta * c; a and b are strided [batch.., M, K] and [batch.., K, N]. `c`: row and column strides of input 2, or
 // none.
 void add_generic_gemm(LowerContext& node, const TensorDesc& a, const TensorDesc& b, const TensorDesc& y,
-                      const std::optional<Strides>& c = {}, const GemmFactors& factors = {});
+                      const std::optional<Strides>& c = {}, const GemmScalars& scalars = {});
 
 }  // namespace pumice

@@ -21,15 +21,15 @@ struct HaloTiling {
 
   int64_t subgroups() const { return rows * columns / sub_pixels * (channels / sub_channels) * split; }
   int64_t invocations() const { return subgroups() * 32; }
-  int64_t output_columns(const ConvGemm& c) const { return folded_taps ? columns - (c.taps_w - 1) * c.tap_step_w : columns; }
-  int64_t tiles(const ConvGemm& c) const { return c.x.n * ceil_div(c.out_h, rows) * ceil_div(c.out_w, output_columns(c)); }
-  int64_t patch_pixels(const ConvGemm& c) const;  // number of pixels that all taps of a tile read
-  int64_t shared_bytes(const ConvGemm& c) const;  // bytes for the patch, or for the reduction of partial sums
-  // depth(): K. meeting(): number of partial sums that the final reduction adds.
-  int64_t k_size(const ConvGemm& c) const { return c.taps_h * (folded_taps ? 1 : c.taps_w) * round_up(c.weights.channels_in, 32); }
-  int64_t partial_sums(const ConvGemm& c) const { return folded_taps ? c.taps_w : split; }
-  // Maximum number of loop iterations per invocation with emulated fragments.
-  int64_t emulated_iterations(const ConvGemm& c) const;
+  int64_t output_columns(const ConvGemmParams& c) const { return folded_taps ? columns - (c.taps_w - 1) * c.tap_step_w : columns; }
+  int64_t tiles(const ConvGemmParams& c) const { return c.x.n * ceil_div(c.out_h, rows) * ceil_div(c.out_w, output_columns(c)); }
+  int64_t patch_pixels(const ConvGemmParams& c) const;  // number of pixels that all taps of a tile read
+  int64_t shared_bytes(const ConvGemmParams& c) const;  // bytes for the patch, or for the reduction of partial sums
+  // k_size(): K, with input channels padded to whole planes. partial_sums(): number of partial sums that the final reduction adds.
+  int64_t k_size(const ConvGemmParams& c) const { return c.taps_h * (folded_taps ? 1 : c.taps_w) * round_up(c.weights.channels_in, 32); }
+  int64_t partial_sums(const ConvGemmParams& c) const { return folded_taps ? c.taps_w : split; }
+  // Returns the maximum number of loop iterations per invocation with emulated fragments.
+  int64_t emulated_iterations(const ConvGemmParams& c) const;
 };
 
 // Output size of a convolution.
@@ -38,27 +38,28 @@ struct ConvOutputSize {
 };
 
 // Returns the tile for a convolution that conv_halo computes fastest; nullopt for others.
-std::optional<HaloTiling> fastest_halo_tiling(const ConvOutputSize& output);
+std::optional<HaloTiling> choose_fastest_halo_tiling(const ConvOutputSize& output);
 
 // Returns the tile of gemm_mma for a convolution with this many taps; nullopt if another kernel is faster.
-std::optional<MmaTiling> fastest_mma_tiling(const NodeContext& node, const ConvOutputSize& output, int64_t taps);
+std::optional<MmaTiling> choose_fastest_mma_tiling(const NodeContext& node, const ConvOutputSize& output, int64_t taps);
 
 // Whether the device has fragments and the weights are small enough for a second copy in fragment order.
 bool fits_fragment_copy(const NodeContext& node, const WeightView& weights);
 // Whether the x taps can be folded into N.
 bool can_fold_taps(const WeightView& weights, int64_t taps_w);
-constexpr int64_t kFragmentAlignment = static_cast<int64_t>(kBindingBoundary) / 2;  // alignment of such weights, in elements
-// Offset of the fragments in the packed weights.
+constexpr int64_t kFragmentAlignment =
+    static_cast<int64_t>(kBindingBoundary) / 2;  // alignment of the copies in fragment order, in elements
+// Returns the offset of the copy in fragment order within the packed weights.
 int64_t fragment_copy_offset(const NodeContext& node, const WeightView& weights);
 
-// Returns the tiles that the device supports; empty unless the contraction is a convolution with several taps on cooperative matrices.
-std::vector<HaloTiling> list_halo_tilings(const LowerContext& node, const ConvGemm& c);
+// Returns the tiles that the device supports; empty unless this is a convolution with several taps on cooperative matrices.
+std::vector<HaloTiling> list_halo_tilings(const LowerContext& node, const ConvGemmParams& c);
 
 // Returns the tile to use; nullopt if another kernel is faster.
-std::optional<HaloTiling> select_halo_tiling(const LowerContext& node, const ConvGemm& c);
+std::optional<HaloTiling> select_halo_tiling(const LowerContext& node, const ConvGemmParams& c);
 
 // Return the tiles of gemm_mma for this convolution, and the one to use if it is the fastest kernel.
-std::vector<MmaTiling> list_conv_mma_tilings(const LowerContext& node, const ConvGemm& c, int64_t pixels);
-std::optional<MmaTiling> select_conv_mma_tiling(const LowerContext& node, const ConvGemm& c);
+std::vector<MmaTiling> list_conv_mma_tilings(const LowerContext& node, const ConvGemmParams& c, int64_t pixels);
+std::optional<MmaTiling> select_conv_mma_tiling(const LowerContext& node, const ConvGemmParams& c);
 
 }  // namespace pumice

@@ -10,7 +10,7 @@ namespace {
 
 constexpr int64_t kLoadBytes = 16;  // bytes per load in the kernels
 
-int64_t padded_k(int64_t k) {
+int64_t round_up_k(int64_t k) {
   return round_up(k, kLoadBytes);
 }
 
@@ -20,20 +20,20 @@ bool flips_sign(DType dtype) {
 }
 
 // Units of `x_offset` per 16-byte piece: bytes for an input, words for a scratch tensor.
-std::string x_offset_unit(bool is_input) {
+std::string format_x_offset_unit(bool is_input) {
   return std::to_string(is_input ? kLoadBytes : kLoadBytes / 4) + "u";
 }
 
 // Returns the kernel that copies a matrix with strides `x_row` and `x_stride_k` into rows padded to 16 bytes.
-std::shared_ptr<const KernelVariant> pad_kernel(const NodeContext& node, DType dtype, int64_t x_stride_k) {
-  if (x_stride_k == 1) return pad_rows_kernel(node, dtype, flips_sign(dtype) ? "0x80808080u" : "0u");
+std::shared_ptr<const KernelVariant> make_row_padding_kernel(const NodeContext& node, DType dtype, int64_t x_stride_k) {
+  if (x_stride_k == 1) return make_pad_rows_kernel(node, dtype, flips_sign(dtype) ? "0x80808080u" : "0u");
   return node.kernel("transpose_int8.comp", DType::int32, {{"PAD", flips_sign(dtype) ? "0x80u" : "0u"}});
 }
 
-Step pad_step(const std::shared_ptr<const KernelVariant>& kernel, const Operand& x, const Operand& y, const MatrixRows& rows,
-              int64_t x_stride_k) {
-  if (x_stride_k == 1) return pad_rows_step(kernel, DType::int8, x, y, rows);
-  const int64_t words = padded_k(rows.k) / 4;
+Step make_row_padding_step(const std::shared_ptr<const KernelVariant>& kernel, const Operand& x, const Operand& y, const MatrixRows& rows,
+                           int64_t x_stride_k) {
+  if (x_stride_k == 1) return make_pad_rows_step(kernel, DType::int8, x, y, rows);
+  const int64_t words = round_up_k(rows.k) / 4;
   StepBuilder step(kernel);
   step.bind("x", x).bind("y", y).set("rows", rows.count).set("k_size", rows.k).set("words", words);
   step.set("x_row", rows.stride).set("x_stride_k", x_stride_k);
@@ -41,14 +41,15 @@ Step pad_step(const std::shared_ptr<const KernelVariant>& kernel, const Operand&
   return step.build();
 }
 
-std::shared_ptr<const KernelVariant> row_sums_kernel(const NodeContext& node, DType dtype, bool of_input) {
+std::shared_ptr<const KernelVariant> make_row_sums_kernel(const NodeContext& node, DType dtype, bool of_input) {
   return node.kernel("int8_row_sums.comp", DType::int32,
-                     {{"FLIP", flips_sign(dtype) ? "0x80808080u" : "0u"}, {"X_UNIT", x_offset_unit(of_input)}});
+                     {{"FLIP", flips_sign(dtype) ? "0x80808080u" : "0u"}, {"X_UNIT", format_x_offset_unit(of_input)}});
 }
 
-StepBuilder row_sums_step(const std::shared_ptr<const KernelVariant>& kernel, const Operand& x, const Operand& y, int64_t rows, int64_t k) {
+StepBuilder make_row_sums_step(const std::shared_ptr<const KernelVariant>& kernel, const Operand& x, const Operand& y, int64_t rows,
+                               int64_t k) {
   StepBuilder step(kernel);
-  step.bind("x", x).bind("y", y).set("rows", rows).set("pad_rows", padded_k(k) / kLoadBytes).groups(static_cast<uint64_t>(rows));
+  step.bind("x", x).bind("y", y).set("rows", rows).set("pad_rows", round_up_k(k) / kLoadBytes).groups(static_cast<uint64_t>(rows));
   return step;
 }
 
@@ -66,7 +67,7 @@ constexpr Int8Tiling kLargeInt8Tiling{128, 128, 64, 64, 128}, kMediumInt8Tiling{
     kSmallMInt8Tiling{16, 64, 16, 32, 128};
 constexpr Int8Tiling kSmallestTiling{64, 64, 32, 32, 64};  // for devices with little shared memory
 
-bool fits(const NodeContext& node, const Int8Tiling& tiling) {
+bool fits_device(const NodeContext& node, const Int8Tiling& tiling) {
   const auto subgroup = static_cast<int64_t>(node.context->limit("subgroupSize"));
   return tiling.shared_bytes() <= node.context->limit("maxComputeSharedMemorySize") &&
          tiling.subgroups() * subgroup <= node.max_invocations();
@@ -76,17 +77,17 @@ bool fits(const NodeContext& node, const Int8Tiling& tiling) {
 Int8Tiling select_int8_tiling(const NodeContext& node, int64_t rows, int64_t columns) {
   constexpr int64_t kBusyTiles = 100;
   const auto tiles_of = [&](const Int8Tiling& tiling) { return ceil_div(rows, tiling.rows) * ceil_div(columns, tiling.columns); };
-  if (rows <= kSmallMInt8Tiling.rows && fits(node, kSmallMInt8Tiling)) return kSmallMInt8Tiling;
+  if (rows <= kSmallMInt8Tiling.rows && fits_device(node, kSmallMInt8Tiling)) return kSmallMInt8Tiling;
   const bool is_wide = tiles_of(kLargeInt8Tiling) >= kBusyTiles && rows > kMediumInt8Tiling.rows && columns > kMediumInt8Tiling.columns;
   for (const Int8Tiling& tiling : {kLargeInt8Tiling, kMediumInt8Tiling})
-    if ((is_wide || tiling.rows < kLargeInt8Tiling.rows) && fits(node, tiling)) return tiling;
+    if ((is_wide || tiling.rows < kLargeInt8Tiling.rows) && fits_device(node, tiling)) return tiling;
   return kSmallestTiling;
 }
 
 // Returns the bytes of the packed columns, padded so that the sums start at a boundary. No device requires a larger alignment.
-int64_t packed_columns_bytes(const TensorDesc& b) {
+int64_t count_packed_column_bytes(const TensorDesc& b) {
   constexpr int64_t kLargestBoundary = 256;
-  return round_up(b.shape[1] * padded_k(b.shape[0]), kLargestBoundary);
+  return round_up(b.shape[1] * round_up_k(b.shape[0]), kLargestBoundary);
 }
 
 // Whether row sums are needed: they are multiplied by the other side's zero point or sign flip.
@@ -103,43 +104,43 @@ bool supports_int8_coopmat(const NodeContext& node, const TensorDesc& b) {
   constexpr int64_t kMinK = 64, kMinColumns = 32;
   if (b.rank() != 2 || b.shape[0] < kMinK || b.shape[1] < kMinColumns) return false;
   const DeviceInfo& device = node.context->info();
-  return device.feature("shaderInt8") && supports_coopmat(device, 32, DType::int8, DType::int32) && fits(node, kSmallestTiling) &&
-         packed_columns_bytes(b) + b.shape[1] * 4 <= max_binding_bytes(*node.context);
+  return device.feature("shaderInt8") && supports_coopmat(device, 32, DType::int8, DType::int32) && fits_device(node, kSmallestTiling) &&
+         count_packed_column_bytes(b) + b.shape[1] * 4 <= max_binding_bytes(*node.context);
 }
 
 void pack_int8_columns(const NodeContext& node, const TensorDesc& b, PackedWeight& packed) {
-  packed.desc = TensorDesc(DType::int32, {packed_columns_bytes(b) / 4 + b.shape[1]});
-  const auto to_columns = pad_kernel(node, b.dtype, b.strides[0]), to_sums = row_sums_kernel(node, b.dtype, false);
+  packed.desc = TensorDesc(DType::int32, {count_packed_column_bytes(b) / 4 + b.shape[1]});
+  const auto to_columns = make_row_padding_kernel(node, b.dtype, b.strides[0]), to_sums = make_row_sums_kernel(node, b.dtype, false);
   packed.steps = [to_columns, to_sums, b](std::vector<Step>& steps, const Operand& source, const Operand& target) {
     const int64_t k = b.shape[0], columns = b.shape[1];
     Operand sums = target;
-    sums.byte_offset += static_cast<uint64_t>(packed_columns_bytes(b));
-    steps.push_back(pad_step(to_columns, source, target, {columns, k, b.strides[1]}, b.strides[0]));
-    steps.push_back(row_sums_step(to_sums, target, sums, columns, k).build());
+    sums.byte_offset += static_cast<uint64_t>(count_packed_column_bytes(b));
+    steps.push_back(make_row_padding_step(to_columns, source, target, {columns, k, b.strides[1]}, b.strides[0]));
+    steps.push_back(make_row_sums_step(to_sums, target, sums, columns, k).build());
   };
 }
 
-Int8Rows pack_int8_rows(LowerContext& node, const TensorDesc& a, int64_t rows, const Int8Params& params) {
+PackedInt8Rows pack_int8_rows(LowerContext& node, const TensorDesc& a, int64_t rows, const Int8Params& params) {
   const int64_t k = a.shape.back();
-  Int8Rows left{node.in(0), {}, k % kLoadBytes != 0 || node.input_misalignment(0) != 0};
+  PackedInt8Rows left{node.in(0), {}, k % kLoadBytes != 0 || node.input_misalignment(0) != 0};
   if (left.copied) {
-    left.rows = node.temporary(static_cast<uint64_t>(rows * padded_k(k)));
-    node.add(pad_step(pad_kernel(node, a.dtype, 1), node.in(0), left.rows, {rows, k, k}, 1));
+    left.rows = node.add_temporary(static_cast<uint64_t>(rows * round_up_k(k)));
+    node.add(make_row_padding_step(make_row_padding_kernel(node, a.dtype, 1), node.in(0), left.rows, {rows, k, k}, 1));
   }
   if (needs_row_sums(params)) {
-    left.sums = node.temporary(static_cast<uint64_t>(rows) * 4);
-    node.add(row_sums_step(row_sums_kernel(node, a.dtype, !left.copied), left.rows, left.sums, rows, k).build());
+    left.sums = node.add_temporary(static_cast<uint64_t>(rows) * 4);
+    node.add(make_row_sums_step(make_row_sums_kernel(node, a.dtype, !left.copied), left.rows, left.sums, rows, k).build());
   }
   return left;
 }
 
-void add_int8_gemm(LowerContext& node, const Int8Rows& left, const RowRange& range, const Int8Columns& right, const Int8Params& params,
-                   const Operand& y) {
-  const int64_t rows = range.count, k = right.desc.shape[0], columns = right.desc.shape[1], pieces = padded_k(k) / kLoadBytes;
+void add_int8_gemm(LowerContext& node, const PackedInt8Rows& left, const RowRange& range, const PackedInt8Columns& right,
+                   const Int8Params& params, const Operand& y) {
+  const int64_t rows = range.count, k = right.desc.shape[0], columns = right.desc.shape[1], pieces = round_up_k(k) / kLoadBytes;
   const Int8Tiling tiling = select_int8_tiling(node, rows, columns);
-  Macros macros = int8_macros(params);
+  Macros macros = make_int8_macros(params);
   macros.emplace_back("Y_VEC4", columns % 4 == 0 ? "1" : "0");
-  macros.emplace_back("X_UNIT", x_offset_unit(!left.copied));
+  macros.emplace_back("X_UNIT", format_x_offset_unit(!left.copied));
   macros.emplace_back("ADD_X_SUMS", needs_row_sums(params) ? "1" : "0");
   macros.emplace_back("ADD_W_SUMS", needs_column_sums(params) ? "1" : "0");
   const SpecValues spec = {{"INVOCATIONS", tiling.subgroups() * static_cast<int64_t>(node.context->info().limit("subgroupSize"))},
@@ -155,7 +156,7 @@ void add_int8_gemm(LowerContext& node, const Int8Rows& left, const RowRange& ran
   if (needs_row_sums(params)) step.bind("x_sums", left.sums);
   if (needs_column_sums(params)) {
     Operand sums = right.packed;
-    sums.byte_offset += static_cast<uint64_t>(packed_columns_bytes(right.desc));
+    sums.byte_offset += static_cast<uint64_t>(count_packed_column_bytes(right.desc));
     step.bind("w_sums", sums);
   }
   bind_zero_points(step, params);

@@ -12,24 +12,24 @@ bool supports_int8_coopmat(const NodeContext& node, const TensorDesc& b);
 // Packs the right-hand side by columns, padded to multiples of 16, followed by the column sums.
 void pack_int8_columns(const NodeContext& node, const TensorDesc& b, PackedWeight& packed);
 
-// Packs the left-hand side [rows, K] of several products in rows padded to multiples of 16, with row sums if needed.
-struct Int8Rows {
+// Left-hand side [rows, K] of several GEMMs, in rows padded to multiples of 16, with row sums if these are needed.
+struct PackedInt8Rows {
   Operand rows, sums;
   bool copied = false;
 };
-Int8Rows pack_int8_rows(LowerContext& node, const TensorDesc& a, int64_t rows, const Int8Params& params);
+PackedInt8Rows pack_int8_rows(LowerContext& node, const TensorDesc& a, int64_t rows, const Int8Params& params);
 
 struct RowRange {
   int64_t first, count;
 };
-// Right-hand side: [K, N], and its packed columns.
-struct Int8Columns {
+// Right-hand side [K, N] and its packed columns.
+struct PackedInt8Columns {
   const TensorDesc& desc;
   Operand packed;
 };
 
-// Adds a product of a range of rows with the packed columns; y is int32 [all rows, N].
-void add_int8_gemm(LowerContext& node, const Int8Rows& left, const RowRange& range, const Int8Columns& right, const Int8Params& params,
-                   const Operand& y);
+// Adds the GEMM of a range of rows and the packed columns; y is int32 [all rows, N].
+void add_int8_gemm(LowerContext& node, const PackedInt8Rows& left, const RowRange& range, const PackedInt8Columns& right,
+                   const Int8Params& params, const Operand& y);
 
 }  // namespace pumice

@@ -1,4 +1,4 @@
-// Parts of a contraction specific to 8-bit integers: zero points and int32 biases.
+// Zero points and int32 biases of int8 GEMMs and convolutions.
 #include <algorithm>
 
 #include "core/error.h"
@@ -10,7 +10,7 @@ static bool is_signed_byte(DType dtype) {
   return dtype == DType::int8;
 }
 
-Macros int8_macros(const Int8Params& integers) {
+Macros make_int8_macros(const Int8Params& integers) {
   const auto flag = [](bool value) { return value ? "1" : "0"; };
   return {{"INTEGER", "1"},
           {"X_SIGNED", flag(is_signed_byte(integers.x))},
@@ -41,16 +41,16 @@ void pack_as_int32(const PackContext& node, size_t input, int64_t count, PackedW
                                                                : "t[i]";
   const auto kernel = node.kernel("pack_int32.comp", DType::int32, {{"LOAD(t, i)", load}});
   const int64_t step = source_desc.elements() == 1 ? 0 : 1;
-  packed.steps = elementwise_packing(kernel, count, [=](StepBuilder& builder) { builder.set("count", count).set("step", step); });
+  packed.steps = make_elementwise_packing(kernel, count, [=](StepBuilder& builder) { builder.set("count", count).set("step", step); });
 }
 
-std::optional<ZeroPoints> zero_points(LowerContext& node, size_t input) {
+std::optional<ZeroPoints> get_zero_points(LowerContext& node, size_t input) {
   if (!node.has_input(input)) return {};
   if (const HostTensor* host = node.host(input)) {
     const auto values = host->as_int64();
     if (std::all_of(values.begin(), values.end(), [](int64_t value) { return value == 0; })) return {};
   }
-  return ZeroPoints{node.packed(input)};
+  return ZeroPoints{node.packed_input(input)};
 }
 
 }  // namespace pumice

@@ -1,4 +1,4 @@
-// The plan of a contraction, and constants shared by the plans of all kernels.
+// The plan of a GEMM or convolution dispatch, and helpers shared by the plans of all kernels.
 #pragma once
 
 #include <initializer_list>
@@ -12,7 +12,7 @@
 
 namespace pumice {
 
-// The kernel of a contraction with its macros and constants, workgroup tile, and maximum number of loop iterations per invocation.
+// The kernel of a GEMM or convolution with its macros and constants, workgroup tile, and maximum number of loop iterations per invocation.
 struct ConvGemmPlan {
   std::string_view shader;
   Macros macros;
@@ -23,30 +23,30 @@ struct ConvGemmPlan {
   std::string variant;       // name of this kernel variant
   std::string spilled = {};  // the variant that this one replaces because its kernel spills
   std::shared_ptr<const StepChoice> choice = nullptr;
-  int64_t tiles = 0;                             // number of workgroups for all pixels, if tiles are not runs of tile_pixels
+  int64_t tiles = 0;                             // number of workgroups for all pixels; 0: tiles are runs of tile_pixels pixels
   int64_t weights_first = 0, weights_count = 0;  // range of the weights that the kernel reads, if it does not read all
 };
 
-inline SpecValues spec_constants(std::initializer_list<std::pair<std::string_view, int64_t>> values) {
+inline SpecValues make_spec_constants(std::initializer_list<std::pair<std::string_view, int64_t>> values) {
   SpecValues spec;
   for (const auto& [name, value] : values) spec.emplace_back(name, value);
   return spec;
 }
 
-// specialized(), plus taps, strides and dilations of a convolution.
-inline SpecValues window_constants(const ConvGemm& c, std::initializer_list<std::pair<std::string_view, int64_t>> values) {
-  SpecValues spec = spec_constants(values);
-  const SpecValues window = spec_constants({{"KERNEL_H", c.taps_h},
-                                            {"KERNEL_W", c.taps_w},
-                                            {"STEP_H", c.in_step_h},
-                                            {"STEP_W", c.in_step_w},
-                                            {"DILATION_H", c.tap_step_h},
-                                            {"DILATION_W", c.tap_step_w}});
+// Like make_spec_constants(), plus the taps, strides and dilations of a convolution.
+inline SpecValues make_window_constants(const ConvGemmParams& c, std::initializer_list<std::pair<std::string_view, int64_t>> values) {
+  SpecValues spec = make_spec_constants(values);
+  const SpecValues window = make_spec_constants({{"KERNEL_H", c.taps_h},
+                                                 {"KERNEL_W", c.taps_w},
+                                                 {"STEP_H", c.in_step_h},
+                                                 {"STEP_W", c.in_step_w},
+                                                 {"DILATION_H", c.tap_step_h},
+                                                 {"DILATION_W", c.tap_step_w}});
   spec.insert(spec.end(), window.begin(), window.end());
   return spec;
 }
 
-inline int64_t reduction_size(const ConvGemm& c) {
+inline int64_t count_reduction_terms(const ConvGemmParams& c) {
   return c.taps_h * c.taps_w * c.weights.channels_in;
 }
 
@@ -55,7 +55,7 @@ inline std::string format_size(int64_t pixels, int64_t channels) {
   return std::to_string(pixels) + "x" + std::to_string(channels);
 }
 
-constexpr int64_t kEpilogueAdditions = 2;  // additions after a sum
+constexpr int64_t kEpilogueAdditions = 2;  // additions after the sum over K
 // An addition in a cooperative matrix counts as two, because it may truncate, with an error of up to two roundings.
 constexpr int64_t kCoopmatRoundings = 2;
 

@@ -19,7 +19,7 @@ void lower_qlinear_conv(LowerContext& node);
 void lower_einsum(LowerContext& node);
 void lower_determinant(LowerContext& node);
 // Attributes of the max pooling that is fused in pumice::PooledConv.
-Attributes pool_attributes(const Attributes& attributes);
+Attributes make_pool_attributes(const Attributes& attributes);
 bool pack_conv(const PackContext& node, size_t input, PackedWeight& packed);
 bool pack_grouped_conv(const PackContext& node, size_t input, PackedWeight& packed);
 bool pack_conv_transpose(const PackContext& node, size_t input, PackedWeight& packed);

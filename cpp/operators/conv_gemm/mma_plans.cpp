@@ -6,32 +6,32 @@
 namespace pumice {
 namespace {
 
-std::string variant_name(const MmaTiling& candidate) {
+std::string format_variant_name(const MmaTiling& candidate) {
   return "gemm_mma " + format_size(candidate.m, candidate.n) + " of " + format_size(candidate.sub_m, candidate.sub_n) + " split " +
          std::to_string(candidate.split) + " unroll " + std::to_string(candidate.unroll) + (candidate.prefetch ? " prefetch" : "") +
          (candidate.low_first ? " low first" : "") + (candidate.in_place ? " in place" : "");
 }
 
 // `filled`: whether the K of each tap is a multiple of 32.
-ConvGemmPlan mma_plan(const LowerContext& node, const MmaTiling& mma, const Macros& y_vectors, int64_t k, bool filled = true) {
+ConvGemmPlan make_mma_plan(const LowerContext& node, const MmaTiling& mma, const Macros& y_vectors, int64_t k, bool filled = true) {
   return {"gemm_mma.comp",
           {y_vectors[0], {"EMULATED", node.emulates_mma() ? "1" : "0"}},
-          spec_constants({{"INVOCATIONS", mma.subgroups() * 32},
-                          {"TILE_M", mma.m},
-                          {"TILE_N", mma.n},
-                          {"SUB_M", mma.sub_m},
-                          {"SUB_N", mma.sub_n},
-                          {"UNROLL", mma.unroll},
-                          {"PREFETCH", mma.prefetch ? 1 : 0},
-                          {"NO_K_TAIL", filled && k % (32 * mma.split * mma.unroll) == 0 ? 1 : 0}}),
+          make_spec_constants({{"INVOCATIONS", mma.subgroups() * 32},
+                               {"TILE_M", mma.m},
+                               {"TILE_N", mma.n},
+                               {"SUB_M", mma.sub_m},
+                               {"SUB_N", mma.sub_n},
+                               {"UNROLL", mma.unroll},
+                               {"PREFETCH", mma.prefetch ? 1 : 0},
+                               {"NO_K_TAIL", filled && k % (32 * mma.split * mma.unroll) == 0 ? 1 : 0}}),
           mma.m,
           mma.n,
           kCoopmatRoundings * round_up(k, 32 * mma.split * mma.unroll) / mma.split + mma.split + kEpilogueAdditions,
           0,
-          variant_name(mma)};
+          format_variant_name(mma)};
 }
 
-std::string variant_name(const HaloTiling& candidate) {
+std::string format_variant_name(const HaloTiling& candidate) {
   return (candidate.folded_taps ? "conv_halo folded " : "conv_halo ") + format_size(candidate.rows, candidate.columns) + "x" +
          std::to_string(candidate.channels) + " of " + format_size(candidate.sub_pixels, candidate.sub_channels) + " planes " +
          std::to_string(candidate.planes) + (candidate.split > 1 ? " split " + std::to_string(candidate.split) : "") +
@@ -42,31 +42,31 @@ std::string variant_name(const HaloTiling& candidate) {
 
 // Plan for a GEMM with a matrix in fragment order. The in-place kernel is specialised for the problem size: constant addresses leave
 // registers for the accumulators.
-ConvGemmPlan gemm_mma_plan(const LowerContext& node, const ConvGemm& c, const MmaTiling& tiling, const Macros& y_vectors) {
-  ConvGemmPlan plan = mma_plan(node, tiling, y_vectors, reduction_size(c));
-  if (node.emulates_mma()) plan.iterations = tiling.emulated_iterations(reduction_size(c));
+ConvGemmPlan make_gemm_mma_plan(const LowerContext& node, const ConvGemmParams& c, const MmaTiling& tiling, const Macros& y_vectors) {
+  ConvGemmPlan plan = make_mma_plan(node, tiling, y_vectors, count_reduction_terms(c));
+  if (node.emulates_mma()) plan.iterations = tiling.emulated_iterations(count_reduction_terms(c));
   if (tiling.in_place)
-    for (auto& constant : spec_constants({{"KNOWN_K", reduction_size(c)}, {"KNOWN_STRIDE", c.x.sw}}))
+    for (auto& constant : make_spec_constants({{"KNOWN_K", count_reduction_terms(c)}, {"KNOWN_STRIDE", c.x.sw}}))
       plan.spec.push_back(std::move(constant));
   return plan;
 }
 
 // Plan for convolutions with weights in fragment order.
-ConvGemmPlan conv_mma_plan(const LowerContext& node, const ConvGemm& c, const MmaTiling& tiling, const Macros& y_vectors) {
+ConvGemmPlan make_conv_mma_plan(const LowerContext& node, const ConvGemmParams& c, const MmaTiling& tiling, const Macros& y_vectors) {
   constexpr int64_t kStep = 32;  // K elements per chunk
   const int64_t k_size = c.taps_h * c.taps_w * round_up(c.weights.channels_in, kStep);
-  ConvGemmPlan plan = mma_plan(node, tiling, y_vectors, k_size, c.weights.channels_in % kStep == 0);
-  for (auto& constant : window_constants(c, {})) plan.spec.push_back(std::move(constant));
+  ConvGemmPlan plan = make_mma_plan(node, tiling, y_vectors, k_size, c.weights.channels_in % kStep == 0);
+  for (auto& constant : make_window_constants(c, {})) plan.spec.push_back(std::move(constant));
   if (node.emulates_mma()) plan.iterations = tiling.emulated_iterations(k_size);
   if (c.order != WeightOrder::fragments) plan.weights_first = c.fragments, plan.weights_count = fragment_elements(c.weights);
   plan.variant = "conv_mma" + plan.variant.substr(plan.variant.find(' '));
   return plan;
 }
 
-ConvGemmPlan split_fp16_plan(const LowerContext& node, const ConvGemm& c, const MmaTiling& tiling, const Macros& y_vectors) {
+ConvGemmPlan make_split_fp16_plan(const LowerContext& node, const ConvGemmParams& c, const MmaTiling& tiling, const Macros& y_vectors) {
   // Roundings caused by splitting numbers into two fp16 values and by omitting the product of the remainders: see include/split_fp16.glsl.
   constexpr int64_t kRoundingsOfSplit = 16, kRoundingsOfLow = 4;
-  ConvGemmPlan plan = mma_plan(node, tiling, y_vectors, reduction_size(c));
+  ConvGemmPlan plan = make_mma_plan(node, tiling, y_vectors, count_reduction_terms(c));
   plan.shader = "gemm_split_fp16.comp";
   plan.spec.emplace_back("LOW_FIRST", tiling.low_first ? 1 : 0);
   plan.macros.emplace_back("X_SPLIT", c.x_is_split ? "1" : "0");
@@ -76,23 +76,23 @@ ConvGemmPlan split_fp16_plan(const LowerContext& node, const ConvGemm& c, const 
 }
 
 // Plan for input patches in shared memory, multiplied by cooperative matrices.
-ConvGemmPlan conv_halo_plan(const LowerContext& node, const HaloTiling& tiling, const ConvGemm& c, const Macros& y_vectors) {
+ConvGemmPlan make_conv_halo_plan(const LowerContext& node, const HaloTiling& tiling, const ConvGemmParams& c, const Macros& y_vectors) {
   ConvGemmPlan plan{"conv_halo.comp",
                     y_vectors,
-                    window_constants(c, {{"INVOCATIONS", tiling.invocations()},
-                                         {"TILE_H", tiling.rows},
-                                         {"TILE_W", tiling.columns},
-                                         {"TILE_N", tiling.channels},
-                                         {"SUB_M", tiling.sub_pixels},
-                                         {"SUB_N", tiling.sub_channels},
-                                         {"PLANES", tiling.planes},
-                                         {"PREFETCH", tiling.prefetch ? 1 : 0},
-                                         {"SPLIT", tiling.split}}),
+                    make_window_constants(c, {{"INVOCATIONS", tiling.invocations()},
+                                              {"TILE_H", tiling.rows},
+                                              {"TILE_W", tiling.columns},
+                                              {"TILE_N", tiling.channels},
+                                              {"SUB_M", tiling.sub_pixels},
+                                              {"SUB_N", tiling.sub_channels},
+                                              {"PLANES", tiling.planes},
+                                              {"PREFETCH", tiling.prefetch ? 1 : 0},
+                                              {"SPLIT", tiling.split}}),
                     tiling.rows * tiling.columns,
                     tiling.channels,
                     kCoopmatRoundings * tiling.k_size(c) + tiling.partial_sums(c) + kEpilogueAdditions,
                     node.emulates_mma() ? tiling.emulated_iterations(c) : 0,
-                    variant_name(tiling)};
+                    format_variant_name(tiling)};
   plan.macros.emplace_back("EMULATED", node.emulates_mma() ? "1" : "0");
   plan.macros.emplace_back("FOLD_TAPS", tiling.folded_taps ? "1" : "0");
   plan.tiles = tiling.tiles(c);

@@ -8,9 +8,9 @@
 namespace pumice {
 
 // `y_vectors`: macro that selects vector stores.
-ConvGemmPlan gemm_mma_plan(const LowerContext& node, const ConvGemm& c, const MmaTiling& tiling, const Macros& y_vectors);
-ConvGemmPlan conv_mma_plan(const LowerContext& node, const ConvGemm& c, const MmaTiling& tiling, const Macros& y_vectors);
-ConvGemmPlan split_fp16_plan(const LowerContext& node, const ConvGemm& c, const MmaTiling& tiling, const Macros& y_vectors);
-ConvGemmPlan conv_halo_plan(const LowerContext& node, const HaloTiling& tiling, const ConvGemm& c, const Macros& y_vectors);
+ConvGemmPlan make_gemm_mma_plan(const LowerContext& node, const ConvGemmParams& c, const MmaTiling& tiling, const Macros& y_vectors);
+ConvGemmPlan make_conv_mma_plan(const LowerContext& node, const ConvGemmParams& c, const MmaTiling& tiling, const Macros& y_vectors);
+ConvGemmPlan make_split_fp16_plan(const LowerContext& node, const ConvGemmParams& c, const MmaTiling& tiling, const Macros& y_vectors);
+ConvGemmPlan make_conv_halo_plan(const LowerContext& node, const HaloTiling& tiling, const ConvGemmParams& c, const Macros& y_vectors);
 
 }  // namespace pumice

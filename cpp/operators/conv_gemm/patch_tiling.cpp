@@ -12,17 +12,17 @@ namespace {
 constexpr int64_t kMinInvocations = 32;  // minimum per workgroup
 
 // Whether the kernel supports the convolution: few channels, several taps, and a row that fits into registers.
-bool supports_patch(const NodeContext& node, const ConvGemm& c, int64_t pixels) {
+bool supports_patch(const NodeContext& node, const ConvGemmParams& c, int64_t pixels) {
   constexpr int64_t kMaxChannels = 512,
-                    kMaxSpan = 32;  // maximum of input channels times output channels; maximum number of row elements in registers
-  const bool has_terms = !c.is_gemm && !c.integers && c.order == WeightOrder::blocks && c.weights.channels_in > 0;
-  if (!has_terms || node.prefers_cpu_kernels() || c.taps_h * c.taps_w < 2 || c.x.h * c.x.w == 0) return false;
+                    kMaxSpan = 32;  // maximum input channels times output channels; maximum row elements in registers
+  const bool is_candidate = !c.is_gemm && !c.integers && c.order == WeightOrder::blocks && c.weights.channels_in > 0;
+  if (!is_candidate || node.prefers_cpu_kernels() || c.taps_h * c.taps_w < 2 || c.x.h * c.x.w == 0) return false;
   if (c.weights.channels_in * c.weights.channels_out > kMaxChannels) return false;
   return has_small_windows(c) && input_span(pixels, c.in_step_w, c.taps_w, c.tap_step_w) <= kMaxSpan;
 }
 
-// The tiling with the most channels that fit into shared memory; nullopt if not even one per split fits, or the kernel does not apply.
-std::optional<PatchTiling> fit_channels(const NodeContext& node, const ConvGemm& c, PatchTiling tiling) {
+// Returns the tile with as many channels as fit into shared memory; nullopt if not even one per split fits, or the kernel does not apply.
+std::optional<PatchTiling> fit_channels(const NodeContext& node, const ConvGemmParams& c, PatchTiling tiling) {
   constexpr int64_t kSharedBytes = 24576, kMaxLoads = 16, kMaxInvocations = 512;
   const auto limit = static_cast<int64_t>(node.context->limit("maxComputeSharedMemorySize"));
   const auto most_tiles = static_cast<int64_t>(std::min<uint64_t>(node.context->limit("maxComputeWorkGroupCount_0"), INT32_MAX));
@@ -44,35 +44,35 @@ PatchTiling round_to_windows(PatchTiling tiling, const PoolWindow& pool) {
   return tiling;
 }
 
-// Returns the channels per tile: all, limited to `most`.
-int64_t tile_channels(const ConvGemm& c, int64_t max_channels) {
+// Returns the channels per tile: all of them, but at most `max_channels`.
+int64_t limit_tile_channels(const ConvGemmParams& c, int64_t max_channels) {
   return std::min(round_up(c.weights.channels_out, 4), max_channels);
 }
 
 }  // namespace
 
-int64_t PatchTiling::patch_elements(const ConvGemm& c) const {
+int64_t PatchTiling::patch_elements(const ConvGemmParams& c) const {
   const int64_t read = round_up(input_span(pixels, c.in_step_w, c.taps_w, c.tap_step_w), 4);
   return input_span(rows, c.in_step_h, c.taps_h, c.tap_step_h) * ((columns / pixels - 1) * pixels * c.in_step_w + read);
 }
 
-int64_t PatchTiling::loads(const ConvGemm& c) const {
+int64_t PatchTiling::loads(const ConvGemmParams& c) const {
   const bool has_fours = split * chunk % 4 == 0 && has_vector_channels(c.x, c.weights.channels_in, c.x_stride_group, 4);
   return ceil_div(split * chunk * patch_elements(c) / (has_fours ? 4 : 1), invocations());
 }
 
-int64_t PatchTiling::shared_bytes(const ConvGemm& c) const {
-  return std::max(split * chunk * patch_elements(c) * 4, split > 1 || pools(c) ? invocations() * pixels * 16 : 0);
+int64_t PatchTiling::shared_bytes(const ConvGemmParams& c) const {
+  return std::max(split * chunk * patch_elements(c) * 4, split > 1 || has_pool(c) ? invocations() * pixels * 16 : 0);
 }
 
-std::vector<PatchTiling> list_patch_tilings(const NodeContext& node, const ConvGemm& c) {
+std::vector<PatchTiling> list_patch_tilings(const NodeContext& node, const ConvGemmParams& c) {
   constexpr PatchTiling kShapes[] = {{4, 16, 0, 4}, {8, 16, 0, 4}, {8, 32, 0, 4}, {8, 32, 0, 8}, {16, 32, 0, 8}};
   std::vector<PatchTiling> result;
-  const std::set<int64_t> channels{tile_channels(c, 8), tile_channels(c, 16),
-                                   tile_channels(c, 32)};  // for 9 channels, also tries one tile of 12
+  const std::set<int64_t> channels{limit_tile_channels(c, 8), limit_tile_channels(c, 16),
+                                   limit_tile_channels(c, 32)};  // for 9 channels, also tries one tile of 12
   for (PatchTiling candidate : kShapes)
-    for (const int64_t of_tile : channels)
-      for (candidate.channels = of_tile, candidate.split = 1; candidate.split <= 8; candidate.split *= 2)
+    for (const int64_t tile_channels : channels)
+      for (candidate.channels = tile_channels, candidate.split = 1; candidate.split <= 8; candidate.split *= 2)
         if (const auto fitting = fit_channels(node, c, round_to_windows(candidate, c.pool))) result.push_back(*fitting);
   return result;
 }
@@ -80,26 +80,28 @@ std::vector<PatchTiling> list_patch_tilings(const NodeContext& node, const ConvG
 namespace {
 
 // Returns the tile shape for a convolution where this kernel is fastest.
-std::optional<PatchTiling> fastest_patch_shape(const NodeContext& node, const ConvGemm& c) {
+std::optional<PatchTiling> choose_fastest_patch_tiling(const NodeContext& node, const ConvGemmParams& c) {
   constexpr int64_t kManyTaps = 25, kSomeTaps = 9, kFewIn = 8, kFewOut = 8, kNarrowOut = 12, kWideOut = 64, kManyPixels = 1 << 14;
   const int64_t taps = c.taps_h * c.taps_w, pixels = c.x.n * c.out_h * c.out_w, out = c.weights.channels_out;
   const bool is_large = pixels >= kManyPixels;
   // Tiles of 16 channels would be at least a quarter empty.
   const bool is_narrow = taps >= kSomeTaps && is_large && out <= kNarrowOut;
   if (!is_narrow && (taps < kManyTaps || (c.weights.channels_in > kFewIn && out > kFewOut))) return {};
-  if (is_16bit_float(node.float_dtype) && out >= kWideOut) return {};  // conv_tiled loads such weights equally fast, and fewer pixels
-  PatchTiling tiling{8, 16, tile_channels(c, 16), 4};
+  if (is_16bit_float(node.float_dtype) && out >= kWideOut)
+    return {};  // conv_tiled loads these weights equally fast, and loads fewer pixels
+  PatchTiling tiling{8, 16, limit_tile_channels(c, 16), 4};
   if (is_narrow)  // nine or more channels use a single tile, fewer use a larger split of the input channels
-    tiling.channels = tile_channels(c, out > 8 ? kNarrowOut : 8), tiling.split = std::min<int64_t>(out > 8 ? 2 : 4, c.weights.channels_in);
+    tiling.channels = limit_tile_channels(c, out > 8 ? kNarrowOut : 8),
+    tiling.split = std::min<int64_t>(out > 8 ? 2 : 4, c.weights.channels_in);
   else if (!is_16bit_float(node.float_dtype) && (is_large || out > kFewOut))
-    tiling.rows = 4, tiling.channels = tile_channels(c, 8);
+    tiling.rows = 4, tiling.channels = limit_tile_channels(c, 8);
   return tiling;
 }
 
 // Returns the tile for a convolution with fused pooling: whole windows, and at least one subgroup of invocations.
-PatchTiling pooled_patch_shape(const NodeContext& node, const ConvGemm& c) {
-  const PatchTiling default_shape{4, 16, tile_channels(c, 8), 4};
-  PatchTiling tiling = round_to_windows(fastest_patch_shape(node, c).value_or(default_shape), c.pool);
+PatchTiling choose_pooled_patch_tiling(const NodeContext& node, const ConvGemmParams& c) {
+  const PatchTiling default_shape{4, 16, limit_tile_channels(c, 8), 4};
+  PatchTiling tiling = round_to_windows(choose_fastest_patch_tiling(node, c).value_or(default_shape), c.pool);
   while (tiling.invocations() < kMinInvocations && tiling.split * 2 <= c.weights.channels_in) tiling.split *= 2;
   while (tiling.invocations() < kMinInvocations) tiling.rows += c.pool.rows;
   return tiling;
@@ -107,13 +109,13 @@ PatchTiling pooled_patch_shape(const NodeContext& node, const ConvGemm& c) {
 
 }  // namespace
 
-std::optional<PatchTiling> select_patch_tiling(const NodeContext& node, const ConvGemm& c) {
+std::optional<PatchTiling> select_patch_tiling(const NodeContext& node, const ConvGemmParams& c) {
   constexpr int64_t kBusyInvocations = 32768, kMaxInvocations = 256;
   const int64_t pixels = c.x.n * c.out_h * c.out_w;
-  const auto shape = pools(c) ? std::optional(pooled_patch_shape(node, c)) : fastest_patch_shape(node, c);
+  const auto shape = has_pool(c) ? std::optional(choose_pooled_patch_tiling(node, c)) : choose_fastest_patch_tiling(node, c);
   if (!shape) return {};
   PatchTiling tiling = *shape;
-  if (!pools(c) && tiling.tiles(c) * tiling.rows * tiling.columns > 2 * pixels) return {};  // e.g. images of one row
+  if (!has_pool(c) && tiling.tiles(c) * tiling.rows * tiling.columns > 2 * pixels) return {};  // e.g. images of one row
   const int64_t groups = ceil_div(c.weights.channels_out, tiling.channels) * c.weights.groups;
   std::optional<PatchTiling> result = fit_channels(node, c, tiling);
   while (result && tiling.tiles(c) * groups * tiling.invocations() < kBusyInvocations && tiling.invocations() * 2 <= kMaxInvocations) {

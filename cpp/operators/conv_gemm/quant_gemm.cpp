@@ -4,7 +4,7 @@
 
 #include "core/error.h"
 #include "core/rounding.h"
-#include "operators/common/composition.h"
+#include "operators/common/composite_lowering.h"
 #include "operators/common/strided_copy.h"
 #include "operators/conv_gemm/lowerings.h"
 #include "operators/table/operator_table.h"
@@ -21,30 +21,30 @@ bool is_gated(const LowerContext& node) {
 }
 
 bool has_zero_points(const NodeContext& node) {
-  return node.attributes->integer("has_points", 0) != 0;
+  return node.attributes->integer("has_zero_points", 0) != 0;
 }
 
 // K elements of a chunk in pack_quant_weights.comp's layout, and columns of a tile.
 constexpr int64_t kChunkK = 128, kTileN = 16;
 
-// Number of scales of a column per chunk.
-int64_t scales_per_chunk(const NodeContext& node) {
+// Returns the number of scales per column and chunk.
+int64_t count_scales_per_chunk(const NodeContext& node) {
   return std::max<int64_t>(kChunkK / node.attributes->integer("block_size"), 1);
 }
 
 // Whether the node's matrices are packed for gemm_quant_mma: fp16 computation and 4-bit or 8-bit integers with fp16 or near-fp16 scales.
-// Codes, scales and zero points are packed together at load. If one of them is not known then, or without shapes (packing in each call),
-// all keep the file's layout.
+// Quantised values, scales and zero points are packed together at load. If one of them is not constant, or without shapes (packing in each
+// call), all keep the file's layout.
 bool packs_fragments(const PackContext& node) {
   const auto is_given = [&](size_t input) { return input < node.inputs.size() && node.inputs[input]; };
   if (node.shapes.empty() || (has_zero_points(node) && !is_given(kZero))) return false;
-  const bool rounds = node.attributes->integer("half_scales", 0) != 0;  // float32 scales close to fp16 values
+  const bool rounds = node.attributes->integer("fp16_scales", 0) != 0;  // float32 scales close to fp16 values
   const auto has_fp16_scales = [&](size_t input) {
     if (!is_given(input)) return true;
     const DType dtype = node.input(input).dtype;
     return dtype == DType::float16 || (rounds && dtype == DType::float32);
   };
-  if (!node.has_fragments() || node.float_dtype != DType::float16 || !is_given(kW) || !is_given(kScale)) return false;
+  if (!node.has_or_emulates_mma() || node.float_dtype != DType::float16 || !is_given(kW) || !is_given(kScale)) return false;
   const TensorDesc& w = node.input(kW);
   const int64_t block = node.attributes->integer("block_size"), k = w.shape[1];
   const uint64_t bytes = buffer_size(w.dtype, {round_up(w.shape[0], kTileN), round_up(k, kChunkK)});
@@ -57,14 +57,14 @@ bool is_packed_at_load(const LowerContext& node, size_t input) {
   return input < node.constant_packed.size() && node.constant_packed[input];
 }
 
-// Codes are packed only for gemm_quant_mma.
+// Quantised values are packed only for gemm_quant_mma.
 bool is_in_fragment_order(const LowerContext& node) {
   return is_packed_at_load(node, kW);
 }
 
-// Returns an input in fragment order, if the codes are in that order. Throws Error if it is not, because the kernel would read it in the
-// wrong layout.
-Operand fragment_operand(LowerContext& node, size_t input) {
+// Returns an input in fragment order, for nodes whose quantised matrix is in that order. Throws Error if the input is not, because the
+// kernel would read it in the wrong layout.
+Operand get_fragment_operand(LowerContext& node, size_t input) {
   if (!is_packed_at_load(node, input))
     throw Error("node '" + std::string(node.node) + "': input " + std::to_string(input) + " is not packed as input 1 is");
   return node.in(input);
@@ -73,7 +73,7 @@ Operand fragment_operand(LowerContext& node, size_t input) {
 constexpr int64_t kMaxRows = 16,
                   kMaxRowsOnCpu =
                       128;  // maximum M of the kernels that read the quantised matrix; for larger M the whole matrix is dequantised first
-constexpr int64_t kMaxRowsByWord = 4;  // the same for kernels that read the matrix word by word
+constexpr int64_t kMaxRowsByWord = 4;  // maximum M of kernels that read the matrix word by word
 
 // Tile and compile-time parameters of a kernel.
 struct QuantGemmTiling {
@@ -84,32 +84,35 @@ struct QuantGemmTiling {
   bool has_gate = false, has_norm = false;  // the kernel has the gate, or the RMSNormalization of x, fused
 };
 
-// CPU drivers use gemv_quant_cpu, whose lanes load as many words of a block as possible, up to kMaxUnroll elements.
-QuantGemmTiling cpu_tiling(int64_t rows, int64_t block, int64_t per_word) {
+// CPU drivers use gemv_quant_cpu. Each lane loads as many words of a block as possible, up to kMaxUnroll elements.
+QuantGemmTiling make_cpu_tiling(int64_t rows, int64_t block, int64_t per_word) {
   constexpr int64_t kMaxUnroll = 32, kTileRows = 8;
   int64_t unroll = 1;
   while (2 * unroll * per_word <= kMaxUnroll && block % (2 * unroll * per_word) == 0) unroll *= 2;
-  const int64_t each = std::min(rows, kTileRows);
-  return {"gemv_quant_cpu.comp", each, 16, {{"ROWS", each}, {"UNROLL", unroll}}};
+  const int64_t tile_rows = std::min(rows, kTileRows);
+  return {"gemv_quant_cpu.comp", tile_rows, 16, {{"ROWS", tile_rows}, {"UNROLL", unroll}}};
 }
 
-// GPUs use gemv_quant. A team reads four columns at once, or two if there are few (docs/tuning.md). Teams are all subgroups of a
-// workgroup if K has enough 16-byte pieces, else one subgroup, or the workgroup without subgroups. For a gated product, a team computes a
-// column from one of each matrix.
-QuantGemmTiling gemv_tiling(const LowerContext& node, int64_t rows, int64_t columns, int64_t pieces) {
+// GPUs use gemv_quant. A thread group reads four columns at once, or two if there are few (docs/tuning.md). It has all subgroups of a
+// workgroup if K has enough 16-byte pieces, else one subgroup, or the workgroup on devices without subgroup operations. For a gated
+// product, it computes a column of each matrix.
+QuantGemmTiling make_gemv_tiling(const LowerContext& node, int64_t rows, int64_t columns, int64_t pieces) {
   constexpr int64_t kGroupThreads = 32, kSubgroups = 4, kTileRows = 8, kLargeN = 4096;
   const int64_t matrices = is_gated(node) ? 2 : 1, across = columns * matrices >= kLargeN ? 4 : 2;
-  const int64_t subgroup = node.subgroup(), each = std::min(rows, kTileRows);
+  const int64_t subgroup = node.subgroup_size(), tile_rows = std::min(rows, kTileRows);
   const int64_t subgroups = subgroup > 0 ? std::clamp<int64_t>(node.max_invocations() / subgroup, 1, kSubgroups) : 1;
   const bool shared = subgroup > 0 && pieces >= subgroups * subgroup;
-  const int64_t team = subgroup == 0 ? kGroupThreads : shared ? subgroups * subgroup : subgroup, teams = shared ? 1 : subgroups;
+  const int64_t group_threads = subgroup == 0 ? kGroupThreads
+                                : shared      ? subgroups * subgroup
+                                              : subgroup,
+                thread_groups = shared ? 1 : subgroups;
   const auto number = [](int64_t value) { return std::to_string(value) + "u"; };
   return {"gemv_quant.comp",
-          each,
-          teams * across / matrices,
-          {{"ROWS", each}},
-          {{"GROUP_THREADS", number(team)},
-           {"THREAD_GROUPS", std::to_string(teams)},
+          tile_rows,
+          thread_groups * across / matrices,
+          {{"ROWS", tile_rows}},
+          {{"GROUP_THREADS", number(group_threads)},
+           {"THREAD_GROUPS", std::to_string(thread_groups)},
            {"COLUMNS", number(across)},
            {"SUBGROUP", std::to_string(subgroup)}},
           true,
@@ -121,18 +124,18 @@ QuantGemmTiling gemv_tiling(const LowerContext& node, int64_t rows, int64_t colu
 // are used. A workgroup has two tiles, prefetched together, if there are many tiles per multiprocessor. NO_K_TAIL: a single row needs no
 // bounds checks, because all subgroups have equally many full chunks. REGISTER_STAGES: the maximum number of subgroups leaves registers for
 // double buffering if each has one chunk. SKIP_LAST_PREFETCH: with two tiles, nothing is prefetched past the end (docs/tuning.md).
-QuantGemmTiling mma_tiling(const LowerContext& node, int64_t rows, int64_t columns, int64_t k) {
+QuantGemmTiling make_mma_tiling(const LowerContext& node, int64_t rows, int64_t columns, int64_t k) {
   constexpr int64_t kLanes = 32, kSubgroupsPerSm = 16, kMinSubgroups = 4, kMaxSubgroups = 16, kMaxNormSubgroups = 8, kTilesPerSm = 48;
   constexpr int64_t kMaxVec8PerThread = 8;  // maximum number of vec8s of a row that an invocation keeps in registers while normalising
   const int64_t chunks = ceil_div(k, kChunkK), tiles = ceil_div(columns, kTileN), sets = is_gated(node) ? 2 : 1;
-  const int64_t target_subgroups = std::max(ceil_div(node.multiprocessors() * kSubgroupsPerSm, tiles * sets), kMinSubgroups);
-  const int64_t tiles_per_group = sets == 1 && tiles >= node.multiprocessors() * kTilesPerSm ? 2 : 1;
+  const int64_t target_subgroups = std::max(ceil_div(node.num_multiprocessors() * kSubgroupsPerSm, tiles * sets), kMinSubgroups);
+  const int64_t tiles_per_group = sets == 1 && tiles >= node.num_multiprocessors() * kTilesPerSm ? 2 : 1;
   const bool is_normed = node.has_input(kGain);
   const int64_t max_subgroups = std::min({is_normed ? kMaxNormSubgroups : kMaxSubgroups, node.max_invocations() / kLanes, chunks});
   int64_t subgroups = 1;
   while (subgroups * 2 <= max_subgroups && subgroups < target_subgroups) subgroups *= 2;
   const int64_t tile_m = std::min(rows, kMaxRows), staged = tile_m * (chunks * 16 + 1);
-  const int64_t bytes_per_subgroup = tiles_per_group * sets * kTileN * (tile_m > 8 ? 17 : 9) * 4 + node.emulated_bytes(kLanes);
+  const int64_t bytes_per_subgroup = tiles_per_group * sets * kTileN * (tile_m > 8 ? 17 : 9) * 4 + node.emulation_shared_bytes(kLanes);
   const int64_t limit = static_cast<int64_t>(node.context->limit("maxComputeSharedMemorySize"));
   while (subgroups > 1 && subgroups * bytes_per_subgroup > limit) subgroups /= 2;
   const int64_t vec8_per_thread = ceil_div(ceil_div(chunks, subgroups) * kChunkK, 8 * kLanes);
@@ -142,7 +145,7 @@ QuantGemmTiling mma_tiling(const LowerContext& node, int64_t rows, int64_t colum
   if (tile_m == 1 && !is_normed && subgroups == kMaxSubgroups && chunks == subgroups) spec.emplace_back("REGISTER_STAGES", 2);
   if (tile_m == 1 && !is_normed && tiles_per_group == 2) spec.emplace_back("SKIP_LAST_PREFETCH", 1);
   if (is_normed && has_norm) spec.insert(spec.end(), {{"STAGED", staged}, {"STAGED_PER_THREAD", vec8_per_thread}});
-  const Macros macros{{"SCALES", std::to_string(scales_per_chunk(node))}, {"EMULATED", node.emulates_mma() ? "1" : "0"}};
+  const Macros macros{{"SCALES", std::to_string(count_scales_per_chunk(node))}, {"EMULATED", node.emulates_mma() ? "1" : "0"}};
   return {"gemm_quant_mma.comp", tile_m, tiles_per_group * kTileN, spec, macros, true, has_norm};
 }
 
@@ -151,10 +154,10 @@ std::optional<QuantGemmTiling> select_quant_tiling(const LowerContext& node, con
   const TensorDesc& w = node.input(1);
   const int64_t columns = w.shape[0], k = w.shape[1], per_word = 32 / bits(w.dtype), piece = 4 * per_word;
   if (k <= 0 || k % per_word != 0 || block % per_word != 0) return {};
-  if (is_in_fragment_order(node)) return rows <= kMaxRows ? std::optional(mma_tiling(node, rows, columns, k)) : std::nullopt;
-  if (node.prefers_cpu_kernels()) return rows <= kMaxRowsOnCpu ? std::optional(cpu_tiling(rows, block, per_word)) : std::nullopt;
-  const bool in_pieces = k % piece == 0 && block % piece == 0 && misalignment_of(node, x) == 0;
-  if (rows <= kMaxRows && in_pieces) return gemv_tiling(node, rows, columns, k / piece);
+  if (is_in_fragment_order(node)) return rows <= kMaxRows ? std::optional(make_mma_tiling(node, rows, columns, k)) : std::nullopt;
+  if (node.prefers_cpu_kernels()) return rows <= kMaxRowsOnCpu ? std::optional(make_cpu_tiling(rows, block, per_word)) : std::nullopt;
+  const bool in_pieces = k % piece == 0 && block % piece == 0 && get_misalignment(node, x) == 0;
+  if (rows <= kMaxRows && in_pieces) return make_gemv_tiling(node, rows, columns, k / piece);
   if (rows <= kMaxRowsByWord) return QuantGemmTiling{"gemv_quant_generic.comp", rows, 1, {{"ROWS", rows}}};
   return {};
 }
@@ -166,7 +169,7 @@ struct QuantMatrixInputs {
 constexpr QuantMatrixInputs kMatrix{kW, kScale, kZero}, kGate{kGateW, kGateScale, kGateZero};
 
 // Macros that describe the matrix to include/quant_weights.glsl and pack_quant_weights.
-Macros quant_macros(const NodeContext& node, const TensorDesc& w) {
+Macros make_quant_macros(const NodeContext& node, const TensorDesc& w) {
   return {{"BITS", std::to_string(bits(w.dtype))},
           {"SIGNED", is_signed_integer(w.dtype) ? "1" : "0"},
           {"ZERO", has_zero_points(node) ? "1" : "0"},
@@ -174,21 +177,21 @@ Macros quant_macros(const NodeContext& node, const TensorDesc& w) {
 }
 
 // Returns the quantised matrix or the zero points in the layout of the selected kernel.
-Operand quantized_operand(LowerContext& node, size_t input) {
-  return is_in_fragment_order(node) ? fragment_operand(node, input) : node.in(input);
+Operand get_quantized_operand(LowerContext& node, size_t input) {
+  return is_in_fragment_order(node) ? get_fragment_operand(node, input) : node.in(input);
 }
 
-// Returns the scales of a matrix in that layout.
-Operand scale_operand(LowerContext& node, size_t input) {
-  return is_in_fragment_order(node) ? fragment_operand(node, input) : node.packed(input);
+// Returns the scales of a matrix in the layout of the selected kernel.
+Operand get_scale_operand(LowerContext& node, size_t input) {
+  return is_in_fragment_order(node) ? get_fragment_operand(node, input) : node.packed_input(input);
 }
 
 // Binds a matrix with its scales and zero points.
 StepBuilder& bind_quant_matrix(LowerContext& node, StepBuilder& step, const QuantMatrixInputs& matrix) {
   const TensorDesc& w = node.input(matrix.w);
   const int64_t block = node.attributes->integer("block_size"), k = w.shape[1];
-  step.bind("w", quantized_operand(node, matrix.w)).bind("scale", scale_operand(node, matrix.scale));
-  if (has_zero_points(node)) step.bind("zero", quantized_operand(node, matrix.zero));
+  step.bind("w", get_quantized_operand(node, matrix.w)).bind("scale", get_scale_operand(node, matrix.scale));
+  if (has_zero_points(node)) step.bind("zero", get_quantized_operand(node, matrix.zero));
   return step.set("k_size", k).set("columns", w.shape[0]).set("block", block).set("blocks", ceil_div(k, block));
 }
 
@@ -204,7 +207,7 @@ struct QuantGemm {
 
 void add_quant_kernel(LowerContext& node, const QuantGemmTiling& tiling, const QuantGemm& gemm) {
   const bool gated = gemm.is_gated, normed = gemm.is_normed;
-  Macros macros = quant_macros(node, node.input(kW));
+  Macros macros = make_quant_macros(node, node.input(kW));
   macros.insert(macros.end(), tiling.macros.begin(), tiling.macros.end());
   macros.emplace_back("EPILOGUE(x)", gemm.epilogue);
   if (gemm.residual || gated) macros.emplace_back("RESIDUAL", "1");
@@ -215,10 +218,10 @@ void add_quant_kernel(LowerContext& node, const QuantGemmTiling& tiling, const Q
   step.bind("x", gemm.x.operand).bind("y", gemm.y.operand);
   if (gemm.residual) step.bind("residual", *gemm.residual);
   if (gated) {
-    step.bind("gate_w", quantized_operand(node, kGateW)).bind("gate_scale", scale_operand(node, kGateScale));
-    if (has_zero_points(node)) step.bind("gate_zero", quantized_operand(node, kGateZero));
+    step.bind("gate_w", get_quantized_operand(node, kGateW)).bind("gate_scale", get_scale_operand(node, kGateScale));
+    if (has_zero_points(node)) step.bind("gate_zero", get_quantized_operand(node, kGateZero));
   }
-  if (normed) step.bind("gain", node.packed(kGain)).set("epsilon", node.attributes->real("epsilon", 0));
+  if (normed) step.bind("gain", node.packed_input(kGain)).set("epsilon", node.attributes->real("epsilon", 0));
   const int64_t columns = node.input(kW).shape[0], rows = gemm.y.desc.elements() / columns;
   bind_quant_matrix(node, step, gemm.matrix).set("rows", rows);
   step.groups(static_cast<uint64_t>(ceil_div(columns, tiling.columns)), static_cast<uint64_t>(ceil_div(rows, tiling.rows)));
@@ -235,13 +238,13 @@ bool gemm_reads_unpacked(const NodeContext& node, int64_t columns) {
 }
 
 // Returns the dequantised matrix: [K, N] if the GEMM reads that directly, else [N, K].
-TensorOperand dequantize_matrix(LowerContext& node, Composition& composition, const QuantMatrixInputs& matrix, DType dtype) {
-  constexpr int64_t kStepsK = 32;  // number of K elements of four invocations that write [K, N]; with fragments, of each invocation
+TensorOperand dequantize_matrix(LowerContext& node, CompositeLowering& composition, const QuantMatrixInputs& matrix, DType dtype) {
+  constexpr int64_t kStepsK = 32;  // K elements per four invocations that write [K, N], without fragments
   const int64_t columns = node.input(kW).shape[0], k = node.input(kW).shape[1];
   const bool fragments = is_in_fragment_order(node), transposed = gemm_reads_unpacked(node, columns);
   const TensorOperand floats = composition.scratch(dtype, transposed ? Shape{k, columns} : Shape{columns, k});
-  Macros macros = quant_macros(node, node.input(kW));
-  if (fragments) macros.insert(macros.end(), {{"FRAGMENTS", "1"}, {"SCALES", std::to_string(scales_per_chunk(node))}});
+  Macros macros = make_quant_macros(node, node.input(kW));
+  if (fragments) macros.insert(macros.end(), {{"FRAGMENTS", "1"}, {"SCALES", std::to_string(count_scales_per_chunk(node))}});
   if (fragments && transposed) macros.emplace_back("W_UVEC4", "1");
   if (transposed) macros.emplace_back("TRANSPOSED", "1");
   StepBuilder step(node.kernel("dequantize_weights.comp", dtype, macros));
@@ -253,7 +256,7 @@ TensorOperand dequantize_matrix(LowerContext& node, Composition& composition, co
 }
 
 // Dequantises the whole matrix, then runs a float GEMM.
-void add_dequantized_gemm(LowerContext& node, Composition& composition, const QuantGemm& gemm) {
+void add_dequantized_gemm(LowerContext& node, CompositeLowering& composition, const QuantGemm& gemm) {
   const int64_t columns = node.input(kW).shape[0], k = node.input(kW).shape[1], rows = gemm.y.desc.elements() / columns;
   const TensorOperand floats = dequantize_matrix(node, composition, gemm.matrix, gemm.x.desc.dtype);
   Attributes attributes;
@@ -268,14 +271,15 @@ void add_dequantized_gemm(LowerContext& node, Composition& composition, const Qu
 
 // Returns x, copied if needed, so that it starts at a 16-byte boundary for gemm_quant_mma.
 TensorOperand align_to_16_bytes(LowerContext& node, const TensorOperand& x) {
-  if (misalignment_of(node, x.operand) == 0) return x;
+  if (get_misalignment(node, x.operand) == 0) return x;
   TensorOperand copy = x;
-  copy.operand = node.temporary(x.desc.bytes());
+  copy.operand = node.add_temporary(x.desc.bytes());
   add_strided_copy(node, x.desc.dtype, {x.desc.shape, {x.desc.strides, x.desc.strides}}, {x.operand}, {copy.operand});
   return copy;
 }
 
-void add_quant_gemm(LowerContext& node, Composition& composition, const QuantGemm& gemm, const std::optional<QuantGemmTiling>& tiling) {
+void add_quant_gemm(LowerContext& node, CompositeLowering& composition, const QuantGemm& gemm,
+                    const std::optional<QuantGemmTiling>& tiling) {
   if (!tiling) return add_dequantized_gemm(node, composition, gemm);
   if (!is_in_fragment_order(node)) return add_quant_kernel(node, *tiling, gemm);
   QuantGemm aligned = gemm;
@@ -284,13 +288,13 @@ void add_quant_gemm(LowerContext& node, Composition& composition, const QuantGem
 }
 
 // Returns the rows to multiply, after RMSNormalization if the node has one.
-TensorOperand apply_rms_norm(LowerContext& node, Composition& composition) {
+TensorOperand apply_rms_norm(LowerContext& node, CompositeLowering& composition) {
   const TensorOperand x = composition.input(kX);
   if (!node.has_input(kGain)) return x;
   Attributes attributes;
-  attributes.set("epsilon", attribute_real(node.attributes->real("epsilon", 0)));
+  attributes.set("epsilon", round_to_float32(node.attributes->real("epsilon", 0)));
   const TensorOperand normalized = composition.scratch(x.desc.dtype, x.desc.shape);
-  const TensorOperand gain{TensorDesc(DType::float32, node.input(kGain).shape), node.packed(kGain), true};
+  const TensorOperand gain{TensorDesc(DType::float32, node.input(kGain).shape), node.packed_input(kGain), true};
   composition.add("RMSNormalization", attributes, {x, gain}, normalized);
   return normalized;
 }
@@ -300,11 +304,11 @@ TensorOperand apply_rms_norm(LowerContext& node, Composition& composition) {
 constexpr std::string_view kFusedNorm = "normalised inside", kSeparateNorm = "normalised before";
 constexpr int64_t kMaxFusedNormRows = 1;
 
-void choose_norm(const LowerContext& node, int64_t rows, QuantGemm& gemm) {
+void choose_norm_fusion(const LowerContext& node, int64_t rows, QuantGemm& gemm) {
   const std::string_view default_choice = is_in_fragment_order(node) && rows > kMaxFusedNormRows ? kSeparateNorm : kFusedNorm;
   gemm.choice = find_tuned_choice(node.measured, "quantized GEMM of " + std::to_string(rows) + " normalised rows", default_choice,
                                   std::array<std::string_view, 2>{kFusedNorm, kSeparateNorm});
-  gemm.is_normed = (gemm.choice ? gemm.choice->taken : default_choice) == kFusedNorm;
+  gemm.is_normed = (gemm.choice ? gemm.choice->selected : default_choice) == kFusedNorm;
 }
 
 }  // namespace
@@ -330,24 +334,24 @@ void shape_of_block_matmul(ShapeContext& node) {
 }
 
 bool pack_block_matmul(const PackContext& node, size_t input, PackedWeight& packed) {
-  const bool is_codes = input == kW || input == kGateW, is_points = input == kZero || input == kGateZero;
+  const bool is_matrix = input == kW || input == kGateW, is_zero_points = input == kZero || input == kGateZero;
   const bool is_scale = input == kScale || input == kGateScale;
-  if (!is_codes && !is_points && !is_scale && input != kGain) return false;
+  if (!is_matrix && !is_zero_points && !is_scale && input != kGain) return false;
   if (input == kGain || !packs_fragments(node)) {
-    if (is_codes || is_points) return false;
+    if (is_matrix || is_zero_points) return false;
     pack_floats(node, input, 1, packed);
     return true;
   }
   const TensorDesc& w = node.input(kW);
   const int64_t columns = w.shape[0], k = w.shape[1], block = node.attributes->integer("block_size");
-  const int64_t lines = round_up(columns, kTileN), chunks = ceil_div(k, kChunkK), scales = scales_per_chunk(node);
-  packed.desc = is_codes ? TensorDesc(w.dtype, {lines, chunks * kChunkK}) : TensorDesc(DType::float16, {lines, chunks * scales});
-  Macros macros = quant_macros(node, w);
+  const int64_t lines = round_up(columns, kTileN), chunks = ceil_div(k, kChunkK), scales = count_scales_per_chunk(node);
+  packed.desc = is_matrix ? TensorDesc(w.dtype, {lines, chunks * kChunkK}) : TensorDesc(DType::float16, {lines, chunks * scales});
+  Macros macros = make_quant_macros(node, w);
   macros.insert(macros.end(),
-                {{"SCALES", std::to_string(scales)}, {"SCALES_OR_ZEROS", is_codes ? "0" : "1"}, {"INTEGERS", is_points ? "1" : "0"}});
+                {{"SCALES", std::to_string(scales)}, {"SCALES_OR_ZEROS", is_matrix ? "0" : "1"}, {"INTEGERS", is_zero_points ? "1" : "0"}});
   if (is_scale && node.input(input).dtype == DType::float32) macros.emplace_back("SOURCE_FLOAT", "1");
   const int64_t words = static_cast<int64_t>(packed.desc.bytes()) / 4;
-  packed.steps = elementwise_packing(node.kernel("pack_quant_weights.comp", DType::float16, macros), words, [=](StepBuilder& step) {
+  packed.steps = make_elementwise_packing(node.kernel("pack_quant_weights.comp", DType::float16, macros), words, [=](StepBuilder& step) {
     step.set("words", words).set("k_size", k).set("columns", columns).set("block", block).set("blocks", ceil_div(k, block));
   });
   return true;
@@ -355,11 +359,11 @@ bool pack_block_matmul(const PackContext& node, size_t input, PackedWeight& pack
 
 void lower_block_matmul(LowerContext& node) {
   if (node.output(0).elements() == 0) return;
-  Composition composition(node);
+  CompositeLowering composition(node);
   QuantGemm gemm{kMatrix, composition.input(kX), composition.output(0), node.epilogue(), node.residual()};
   const int64_t rows = gemm.y.desc.elements() / node.input(kW).shape[0], block = node.attributes->integer("block_size");
   auto tiling = select_quant_tiling(node, gemm.x.operand, rows, block);
-  if (node.has_input(kGain) && tiling && tiling->has_norm) choose_norm(node, rows, gemm);
+  if (node.has_input(kGain) && tiling && tiling->has_norm) choose_norm_fusion(node, rows, gemm);
   if (!gemm.is_normed) {
     gemm.x = apply_rms_norm(node, composition);
     tiling = select_quant_tiling(node, gemm.x.operand, rows, block);

@@ -1,4 +1,4 @@
-// GEMM with a constant block-quantised matrix: the operator "pumice::BlockMatMul".
+// GEMM with a constant block-quantised matrix: the operator "pumice::BlockQuantMatMul".
 #pragma once
 
 #include "operators/table/operator_table.h"

@@ -5,7 +5,7 @@
 
 namespace pumice {
 
-std::optional<Strides> quant_param_strides(const TensorDesc& quantities, const Shape& matrices, bool columns) {
+std::optional<Strides> compute_quant_param_strides(const TensorDesc& quantities, const Shape& matrices, bool columns) {
   if (quantities.elements() == 1) return Strides(matrices.size(), 0);
   Shape shape = quantities.shape;
   if (shape.size() == 1 && !columns) shape.push_back(1);
@@ -13,7 +13,7 @@ std::optional<Strides> quant_param_strides(const TensorDesc& quantities, const S
   const size_t offset = matrices.size() - shape.size(), across = shape.size() - (columns ? 2 : 1);
   for (size_t i = 0; i < shape.size(); ++i)
     if (shape[i] != 1 && (i == across || shape[i] != matrices[offset + i])) return {};
-  return broadcast_strides(shape, packed_strides(shape), matrices);
+  return compute_broadcast_strides(shape, packed_strides(shape), matrices);
 }
 
 bool pack_requantize_params(const PackContext& node, size_t input, PackedWeight& packed) {
@@ -35,8 +35,8 @@ void add_requantize(LowerContext& node, const Operand& sums, const Shape& shape,
   space.pad_to(4, "node '" + std::string(node.node) + "'");
   const bool is_signed = is_signed_integer(node.output(0).dtype);
   StepBuilder step(node.kernel("requantize.comp", DType::int32));
-  step.bind("x", sums).bind("a_scale", node.packed(1)).bind("b_scale", node.packed(4)).bind("y_scale", node.packed(6));
-  step.bind("y_zero", node.packed(7)).bind("y", node.out(0));
+  step.bind("x", sums).bind("a_scale", node.packed_input(1)).bind("b_scale", node.packed_input(4)).bind("y_scale", node.packed_input(6));
+  step.bind("y_zero", node.packed_input(7)).bind("y", node.out(0));
   step.set("elements", elements).set("size", space.sizes);
   step.set("a_stride", space.strides[0]).set("b_stride", space.strides[1]).set("y_stride", space.strides[2]);
   step.set("lowest", is_signed ? -128 : 0).set("highest", is_signed ? 127 : 255);

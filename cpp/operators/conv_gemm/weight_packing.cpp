@@ -29,8 +29,8 @@ struct PackLayout {
   bool is_cpu_layout() const { return kind == Kind::cpu; }
   bool is_split_fp16() const { return kind == Kind::split_fp16; }
 
-  // Number of elements of one group of `weights`.
-  int64_t group(const WeightView& weights) const {
+  // Returns the number of elements of one group of `weights`.
+  int64_t group_elements(const WeightView& weights) const {
     if (folded_taps > 0) return folded_tap_elements(weights, folded_taps);
     if (kind == Kind::fragments || is_split_fp16()) return fragment_elements(weights) * (is_split_fp16() ? 2 : 1);
     if (!is_cpu_layout()) return weights.taps * weights.channels_in * round_up(weights.channels_out, 8);
@@ -43,24 +43,24 @@ struct PackLayout {
     return {
         {"CPU_LAYOUT", is_cpu_layout() ? "1" : "0"}, {"KV", std::to_string(step)}, {"STEPS_PER_THREAD", std::to_string(kStepsPerThread)}};
   }
-  // Number of vec4s of all groups of `weights`, before each element is split into two fp16 values.
-  int64_t count_vec4(const WeightView& weights) const { return group(weights) * weights.groups / (is_split_fp16() ? 8 : 4); }
+  // Returns the number of vec4s of all groups of `weights`, before each element is split into two fp16 values.
+  int64_t count_vec4(const WeightView& weights) const { return group_elements(weights) * weights.groups / (is_split_fp16() ? 8 : 4); }
   int64_t invocations(const WeightView& weights) const {
     const int64_t num_vec4 = count_vec4(weights), steps = std::max<int64_t>(ceil_div(weights.channels_in, step), 1);
     return is_cpu_layout() ? num_vec4 / steps * ceil_div(steps, kStepsPerThread) : num_vec4;
   }
 
-  static constexpr int64_t kStepsPerThread = 8;  // number of steps per invocation
+  static constexpr int64_t kStepsPerThread = 8;  // steps of input channels per invocation
 };
 
 PackLayout choose_layout(const NodeContext& node, const WeightView& weights) {
-  return {node.prefers_cpu_kernels() ? PackLayout::Kind::cpu : PackLayout::Kind::rows, step_channels(weights.channels_in)};
+  return {node.prefers_cpu_kernels() ? PackLayout::Kind::cpu : PackLayout::Kind::rows, cpu_step_channels(weights.channels_in)};
 }
 
 }  // namespace
 
 int64_t packed_group_elements(const NodeContext& node, const WeightView& weights) {
-  return choose_layout(node, weights).group(weights);
+  return choose_layout(node, weights).group_elements(weights);
 }
 
 int64_t channels_per_block(const NodeContext& node, const WeightView& weights, DType weight_dtype) {
@@ -76,12 +76,12 @@ int64_t channels_per_block(const NodeContext& node, const WeightView& weights, D
   return std::min(std::max(block, kCpuChannels), weights.channels_out);
 }
 
-std::shared_ptr<const KernelVariant> pad_rows_kernel(const NodeContext& node, DType dtype, std::string_view pad) {
+std::shared_ptr<const KernelVariant> make_pad_rows_kernel(const NodeContext& node, DType dtype, std::string_view pad) {
   return node.kernel("pad_rows.comp", DType::int32, {{"UNIT", std::to_string(bits(dtype) / 8) + "u"}, {"PAD", std::string(pad)}});
 }
 
-Step pad_rows_step(const std::shared_ptr<const KernelVariant>& kernel, DType dtype, const Operand& x, const Operand& y,
-                   const MatrixRows& rows) {
+Step make_pad_rows_step(const std::shared_ptr<const KernelVariant>& kernel, DType dtype, const Operand& x, const Operand& y,
+                        const MatrixRows& rows) {
   StepBuilder step(kernel);
   step.bind("x", x).bind("y", y).set("rows", rows.count).set("k_size", rows.k).set("x_row", rows.stride);
   step.threads(static_cast<uint64_t>(rows.count * ceil_div(rows.k * static_cast<int64_t>(bits(dtype)) / 8, 16)));
@@ -110,26 +110,26 @@ struct PackJob {
   int64_t packed_bits() const { return static_cast<int64_t>(bits(packed_dtype)); }
 };
 
-// Number of source elements from the first to the last that these weights read.
-int64_t source_span(const WeightView& slice) {
+// Returns the number of source elements from the first to the last that these weights read.
+int64_t count_source_elements(const WeightView& slice) {
   const auto last = [](int64_t count, int64_t stride) { return std::max<int64_t>(count - 1, 0) * stride; };
   return last(slice.groups, slice.stride_group) + last(slice.channels_out, slice.stride_out) + last(slice.channels_in, slice.stride_in) +
          last(slice.taps, slice.stride_tap) + 1;
 }
 
-// A part of the weights: some output channels, and input channels from `first_in` on out of the target's `all_in`. Has the first elements
-// in source and target.
+// A slice of the weights: some output channels, and input channels from `first_in` on, out of `all_in` in the packed layout.
+// `source_first`, `target_first`: its first elements in source and target.
 struct PackSlice {
   WeightView weights;
   int64_t first_in, all_in, source_first, target_first;
 };
 
-Step pack_step(const PackJob& packing, const PackSlice& slice, const Operand& source, const Operand& target) {
+Step make_pack_step(const PackJob& packing, const PackSlice& slice, const Operand& source, const Operand& target) {
   WeightView all = slice.weights;
   all.channels_in = slice.all_in;
-  const int64_t elements = packing.layout.group(all) * all.groups;
+  const int64_t elements = packing.layout.group_elements(all) * all.groups;
   StepBuilder step(packing.kernel);
-  step.bind("x", source, slice.source_first, source_span(slice.weights), bits(packing.source));
+  step.bind("x", source, slice.source_first, count_source_elements(slice.weights), bits(packing.source));
   step.bind("y", target, slice.target_first, elements, bits(packing.packed_dtype));
   step.set("num_vec4", packing.layout.count_vec4(packing.layout.is_cpu_layout() ? all : slice.weights));
   step.set("taps", all.taps / std::max<int64_t>(packing.layout.folded_taps, 1))
@@ -147,16 +147,16 @@ bool has_rows(const PackJob& packing) {
   return packing.layout.has_rows() && packing.weights.taps == 1;
 }
 
-// Number of input channels of `block` whose source and target fit into bindings: whole steps, or all channels if they fit.
+// Returns the number of input channels of `block` whose source and target fit into bindings: whole steps, or all channels if they fit.
 int64_t channels_per_binding(const PackJob& packing, const WeightView& block) {
   WeightView single = block;
   single.channels_in = 1;
   int64_t max_channels = block.channels_in;
-  const int64_t source_capacity = packing.max_bytes * 8 / packing.source_bits() - source_span(single);
-  if (source_span(block) * packing.source_bits() / 8 > packing.max_bytes && block.stride_in > 0 && source_capacity > 0)
+  const int64_t source_capacity = packing.max_bytes * 8 / packing.source_bits() - count_source_elements(single);
+  if (count_source_elements(block) * packing.source_bits() / 8 > packing.max_bytes && block.stride_in > 0 && source_capacity > 0)
     max_channels = std::min(max_channels, source_capacity / block.stride_in + 1);
   if (has_rows(packing))
-    max_channels = std::min(max_channels, packing.max_bytes * 8 / packing.packed_bits() / packing.layout.group(single));
+    max_channels = std::min(max_channels, packing.max_bytes * 8 / packing.packed_bits() / packing.layout.group_elements(single));
   if (max_channels >= block.channels_in) return block.channels_in;
   return std::max<int64_t>(max_channels / packing.layout.step, 1) * packing.layout.step;
 }
@@ -164,28 +164,29 @@ int64_t channels_per_binding(const PackJob& packing, const WeightView& block) {
 // Packs everything in one step if it fits into a binding, else block by block for each group.
 void add_pack_steps(std::vector<Step>& steps, const PackJob& packing, const Operand& source, const Operand& target) {
   const WeightView& weights = packing.weights;
-  const int64_t group_elements = packing.layout.group(weights);
-  const int64_t max_bits = std::max(group_elements * weights.groups * packing.packed_bits(), source_span(weights) * packing.source_bits());
+  const int64_t group_elements = packing.layout.group_elements(weights);
+  const int64_t max_bits =
+      std::max(group_elements * weights.groups * packing.packed_bits(), count_source_elements(weights) * packing.source_bits());
   const bool is_whole =
       packing.block >= weights.channels_out || packing.layout.is_cpu_layout();  // blocks for conv_cpu are contiguous anyway
   if (is_whole && max_bits / 8 <= packing.max_bytes)
-    return steps.push_back(pack_step(packing, {weights, 0, weights.channels_in, 0, 0}, source, target));
+    return steps.push_back(make_pack_step(packing, {weights, 0, weights.channels_in, 0, 0}, source, target));
   for (int64_t group = 0; group < weights.groups; ++group)
     for (int64_t first = 0; first < weights.channels_out; first += packing.block) {
       WeightView before = weights, block = weights;
       before.channels_out = first;
       block.groups = 1, block.channels_out = std::min(packing.block, weights.channels_out - first);
       const int64_t each = channels_per_binding(packing, block), from = group * weights.stride_group + first * weights.stride_out;
-      const int64_t to = group * group_elements + packing.layout.group(before);
+      const int64_t to = group * group_elements + packing.layout.group_elements(before);
       for (int64_t first_in = 0; first_in < weights.channels_in; first_in += each) {
         WeightView slice = block;
         slice.channels_in = std::min(each, weights.channels_in - first_in);
         const int64_t source_first = from + first_in * weights.stride_in;
         if (has_rows(packing))
-          steps.push_back(pack_step(packing, {slice, 0, slice.channels_in, source_first, to + first_in * round_up(slice.channels_out, 8)},
-                                    source, target));
+          steps.push_back(make_pack_step(
+              packing, {slice, 0, slice.channels_in, source_first, to + first_in * round_up(slice.channels_out, 8)}, source, target));
         else
-          steps.push_back(pack_step(packing, {slice, first_in, weights.channels_in, source_first, to}, source, target));
+          steps.push_back(make_pack_step(packing, {slice, first_in, weights.channels_in, source_first, to}, source, target));
       }
     }
 }
@@ -196,13 +197,13 @@ struct PackOptions {
   int64_t channels;
 };
 
-void pack(const NodeContext& node, DType source, const WeightView& weights, const PackLayout& layout, const PackOptions& blocks,
-          PackedWeight& packed) {
+void pack_with_layout(const NodeContext& node, DType source, const WeightView& weights, const PackLayout& layout, const PackOptions& blocks,
+                      PackedWeight& packed) {
   const std::optional<double> scale = blocks.scale;
   const DType packed_dtype = scale ? node.float_dtype : source;
   Macros macros = layout.macros();
   macros.emplace_back(scale ? "SOURCE_FLOAT" : "INTEGER", !scale || source == DType::float32 ? "1" : "0");
-  packed.desc = TensorDesc(packed_dtype, {layout.group(weights) * weights.groups});
+  packed.desc = TensorDesc(packed_dtype, {layout.group_elements(weights) * weights.groups});
   const PackJob packing{weights,
                         layout,
                         source,
@@ -217,14 +218,15 @@ void pack(const NodeContext& node, DType source, const WeightView& weights, cons
 void pack_float_weights(const NodeContext& node, const TensorDesc& source_desc, const WeightView& weights, double scale, int64_t block,
                         PackedWeight& packed) {
   const PackLayout layout = choose_layout(node, weights);
-  const bool fits = layout.group(weights) * weights.groups * 2 <= max_binding_bytes(*node.context);  // elements have 16 bits
+  const bool fits =
+      layout.group_elements(weights) * weights.groups * 2 <= max_binding_bytes(*node.context);  // packed elements have 16 bits
   if (block < weights.channels_out || !fits || !only_pads_rows(node, source_desc, weights, scale))
-    return pack(node, source_desc.dtype, weights, layout, {scale, block}, packed);
-  packed.desc = TensorDesc(node.float_dtype, {layout.group(weights) * weights.groups});
-  const auto kernel = pad_rows_kernel(node, source_desc.dtype, "0u");
+    return pack_with_layout(node, source_desc.dtype, weights, layout, {scale, block}, packed);
+  packed.desc = TensorDesc(node.float_dtype, {layout.group_elements(weights) * weights.groups});
+  const auto kernel = make_pad_rows_kernel(node, source_desc.dtype, "0u");
   packed.steps = [kernel, weights, dtype = source_desc.dtype](std::vector<Step>& steps, const Operand& source, const Operand& target) {
     const int64_t rows = weights.groups * weights.channels_in;
-    steps.push_back(pad_rows_step(kernel, dtype, source, target, {rows, weights.channels_out, weights.stride_in}));
+    steps.push_back(make_pad_rows_step(kernel, dtype, source, target, {rows, weights.channels_out, weights.stride_in}));
   };
 }
 
@@ -247,12 +249,12 @@ int64_t columns_per_binding(const NodeContext& node, const WeightView& weights, 
 
 void pack_fragments(const NodeContext& node, const TensorDesc& source_desc, const WeightView& weights, double scale, PackedWeight& packed) {
   const int64_t block = columns_per_binding(node, weights, bits(node.float_dtype));
-  pack(node, source_desc.dtype, weights, {PackLayout::Kind::fragments, 32}, {scale, block}, packed);
+  pack_with_layout(node, source_desc.dtype, weights, {PackLayout::Kind::fragments, 32}, {scale, block}, packed);
 }
 
 void pack_folded_taps(const NodeContext& node, const TensorDesc& source_desc, const WeightView& weights, int64_t width,
                       PackedWeight& packed) {
-  pack(node, source_desc.dtype, weights, {PackLayout::Kind::fragments, 32, width}, {1, weights.channels_out}, packed);
+  pack_with_layout(node, source_desc.dtype, weights, {PackLayout::Kind::fragments, 32, width}, {1, weights.channels_out}, packed);
 }
 
 void pack_split_fp16(const NodeContext& node, const TensorDesc& source_desc, const WeightView& weights, int exponent,
@@ -260,18 +262,19 @@ void pack_split_fp16(const NodeContext& node, const TensorDesc& source_desc, con
   NodeContext split_fp16 = node;
   split_fp16.float_dtype = DType::float16;
   const int64_t block = columns_per_binding(node, weights, kSplitFp16Bits);
-  pack(split_fp16, source_desc.dtype, weights, {PackLayout::Kind::split_fp16, 32}, {std::ldexp(1.0, -exponent), block}, packed);
+  pack_with_layout(split_fp16, source_desc.dtype, weights, {PackLayout::Kind::split_fp16, 32}, {std::ldexp(1.0, -exponent), block}, packed);
 }
 
 void pack_cpu_weights(const NodeContext& node, const TensorDesc& source_desc, const WeightView& weights, PackedWeight& packed) {
   constexpr int64_t kStep = 4;
   const int64_t block_bytes = kCpuChannels * round_up(std::max<int64_t>(weights.channels_in, 1), kStep) * weights.taps * 4;
   const int64_t block = std::max<int64_t>(max_binding_bytes(*node.context) / block_bytes, 1) * kCpuChannels;
-  pack(node, source_desc.dtype, weights, {PackLayout::Kind::cpu, kStep}, {1, std::min(block, weights.channels_out)}, packed);
+  pack_with_layout(node, source_desc.dtype, weights, {PackLayout::Kind::cpu, kStep}, {1, std::min(block, weights.channels_out)}, packed);
 }
 
 void pack_integer_weights(const NodeContext& node, const TensorDesc& source_desc, const WeightView& weights, PackedWeight& packed) {
-  pack(node, source_desc.dtype, weights, choose_layout(node, weights), {{}, channels_per_block(node, weights, source_desc.dtype)}, packed);
+  pack_with_layout(node, source_desc.dtype, weights, choose_layout(node, weights),
+                   {{}, channels_per_block(node, weights, source_desc.dtype)}, packed);
 }
 
 void pack_weights(const PackContext& node, size_t input, const WeightView& weights, double scale, PackedWeight& packed) {
@@ -286,7 +289,7 @@ void pack_floats(const PackContext& node, size_t input, double scale, PackedWeig
   const auto kernel =
       node.kernel("pack_float32.comp", source_desc.dtype, {{"SOURCE_FLOAT", source_desc.dtype == DType::float32 ? "1" : "0"}});
   const int64_t count = source_desc.elements();
-  packed.steps = elementwise_packing(kernel, count, [=](StepBuilder& step) { step.set("count", count).set("scale", scale); });
+  packed.steps = make_elementwise_packing(kernel, count, [=](StepBuilder& step) { step.set("count", count).set("scale", scale); });
 }
 
 }  // namespace pumice

@@ -27,18 +27,18 @@ bool is_real(ExprType type) {
   return type == ExprType::f32 || type == ExprType::f64;
 }
 
-ElementGlsl element_glsl(const NodeContext& node, DType dtype, DType storage, const std::string& t) {
+ElementGlsl make_element_glsl(const NodeContext& node, DType dtype, DType storage, const std::string& array) {
   const auto packed = [&](const std::string& load, const std::string& store, const std::string& value = "v") {
-    return ElementGlsl{"uint", "pm_load_" + load + "(" + t + ", i)", "pm_store_" + store + "(" + t + ", i, " + value + ")"};
+    return ElementGlsl{"uint", "pm_load_" + load + "(" + array + ", i)", "pm_store_" + store + "(" + array + ", i, " + value + ")"};
   };
-  const auto direct = [&](const char* type) { return ElementGlsl{type, t + "[i]", t + "[i] = v"}; };
+  const auto direct = [&](const char* type) { return ElementGlsl{type, array + "[i]", array + "[i] = v"}; };
   switch (dtype) {
     case DType::float32:
       return direct("float");
     case DType::float16:
     case DType::bfloat16:
-      if (dtype == storage) return {"sfp", "pm_load(" + t + ", i)", "pm_store(" + t + ", i, v)"};
-      return packed(dtype == DType::float16 ? "half" : "bfloat16", "");  // the kernel has another storage type: load and store by words
+      if (dtype == storage) return {"sfp", "pm_load(" + array + ", i)", "pm_store(" + array + ", i, v)"};
+      return packed(dtype == DType::float16 ? "half" : "bfloat16", "");  // the kernel's storage type differs, so 32-bit words are accessed
     case DType::int32:
       return direct("int");
     case DType::uint32:
@@ -65,8 +65,8 @@ ElementGlsl element_glsl(const NodeContext& node, DType dtype, DType storage, co
   }
 }
 
-std::optional<Vec4Glsl> vec4_glsl(DType dtype, const std::string& t, bool native) {
-  const std::string at = t + "[i >> 2]", half = at + "[i >> 1 & 1u]";
+std::optional<Vec4Glsl> make_vec4_glsl(DType dtype, const std::string& array, bool native) {
+  const std::string at = array + "[i >> 2]", half = at + "[i >> 1 & 1u]";
   const auto words = [&](const std::string& low, const std::string& high) {
     return "if (count > 2u) " + at + " = uvec2(" + low + ", " + high + "); else " + at + ".x = " + low;
   };
@@ -97,10 +97,10 @@ std::optional<Vec4Glsl> vec4_glsl(DType dtype, const std::string& t, bool native
       const auto store_lane = [&](const std::string& lane, int k) {
         return at + "." + lane + " = sfp(pm_round(v[" + std::to_string(k) + "])); ";
       };
-      const std::string store = direct_store
-                                    ? "if (count == 4u) { pm_store_vec4(" + t + ", i >> 2, " + four + "); } else { " + store_lane("x", 0) +
-                                          "if (count > 1u) " + store_lane("y", 1) + "if (count > 2u) " + store_lane("z", 2) + "}"
-                                    : "if (count > 2u) " + at + " = pm_pack4(" + four + "); else " + at + ".x = pm_pack2(vec2(v[0], v[1]))";
+      const std::string store =
+          direct_store ? "if (count == 4u) { pm_store_vec4(" + array + ", i >> 2, " + four + "); } else { " + store_lane("x", 0) +
+                             "if (count > 1u) " + store_lane("y", 1) + "if (count > 2u) " + store_lane("z", 2) + "}"
+                       : "if (count > 2u) " + at + " = pm_pack4(" + four + "); else " + at + ".x = pm_pack2(vec2(v[0], v[1]))";
       const std::string output_type = direct_store ? "sfpvec4" : "uvec2";
       if (dtype == DType::float16)
         return Vec4Glsl{"uvec2", output_type, "unpackHalf2x16(q[j >> 1])[j & 1u]", "unpackHalf2x16(" + half + ")[i & 1u]", store};
@@ -127,8 +127,8 @@ std::optional<Vec4Glsl> vec4_glsl(DType dtype, const std::string& t, bool native
   }
 }
 
-std::string saturating_cast(const std::string& value, DType dtype) {
-  const std::string type(glsl_type(expr_type(dtype)));
+std::string emit_saturating_cast(const std::string& value, DType dtype) {
+  const std::string type(glsl_type(to_expr_type(dtype)));
   const std::string whole = "pm_to_" + type + "(" + value + ")";
   if (bits(dtype) >= 32) return whole;
   const bool is_signed = is_signed_integer(dtype);

@@ -1,4 +1,4 @@
-// GLSL for elements in elementwise kernels: types, loads and stores.
+// GLSL that declares, loads and stores the elements of elementwise kernels.
 #pragma once
 
 #include <optional>
@@ -14,22 +14,22 @@ namespace pumice {
 std::string_view glsl_type(ExprType type);
 bool is_real(ExprType type);
 
-// GLSL that declares, loads and stores elements of a dtype in a kernel with that storage; `t` is the array, `i` the element index.
+// GLSL for one element: `input_type` is the type of the array's elements; `load` and `store` access element `i` of `array`.
 struct ElementGlsl {
   std::string input_type, load, store;
 };
-ElementGlsl element_glsl(const NodeContext& node, DType dtype, DType storage, const std::string& t);
+ElementGlsl make_element_glsl(const NodeContext& node, DType dtype, DType storage, const std::string& array);
 
-// GLSL for four adjacent elements whose first index is a multiple of four: declarations for inputs and outputs, component access, scalar
-// load and store. `q`: the vector; `j`: the component; `i`: the element index. Words past the last of `count` elements are not written.
+// GLSL for four adjacent elements, the first at a multiple of four. `component` reads component `j` of a loaded vector `q`. `scalar_load`
+// reads element `i`. `store` writes the words that contain the first `count` elements from `i` on.
 struct Vec4Glsl {
   std::string input_type, output_type, component, scalar_load, store;
 };
-// GLSL for four elements of a dtype; nullopt for 64-bit elements, which are loaded one at a time. `native`: the kernel's storage is
-// float16, and the device does the conversion.
-std::optional<Vec4Glsl> vec4_glsl(DType dtype, const std::string& t, bool native);
+// Returns the GLSL for a dtype; nullopt for 64-bit elements, which are loaded one at a time. `native`: the kernel's storage is float16 and
+// the device converts it.
+std::optional<Vec4Glsl> make_vec4_glsl(DType dtype, const std::string& array, bool native);
 
-// GLSL that converts a float to an integer dtype: truncates, saturates at the dtype's range, and maps NaN to 0.
-std::string saturating_cast(const std::string& value, DType dtype);
+// Returns GLSL that converts a float expression to an integer dtype. It truncates, saturates, and maps NaN to 0.
+std::string emit_saturating_cast(const std::string& value, DType dtype);
 
 }  // namespace pumice

@@ -13,7 +13,7 @@ bool is_variadic(const OperatorRow& row) {
   return row.schema.inputs.back().variadic;
 }
 
-void add_attributes(const Attributes& attributes, std::map<std::string, Expression>& replacements) {
+void add_attribute_literals(const Attributes& attributes, std::map<std::string, Expression>& replacements) {
   for (const auto& [name, value] : attributes.all()) {
     if (const auto* integer = std::get_if<int64_t>(&value)) replacements.emplace(name, Expression::literal(static_cast<double>(*integer)));
     if (const auto* real = std::get_if<double>(&value)) replacements.emplace(name, Expression::literal(*real));
@@ -21,13 +21,13 @@ void add_attributes(const Attributes& attributes, std::map<std::string, Expressi
   }
 }
 
-void shape_of_custom(ShapeContext& node) {
+void shape_of_custom_elementwise(ShapeContext& node) {
   node.output(0, static_cast<DType>(node.attributes().integer(kOutputDtype)), broadcast_inputs(node));
 }
 
 }  // namespace
 
-const OperatorRow& custom_elementwise_row(size_t operands) {
+const OperatorRow& get_custom_elementwise_row(size_t operands) {
   constexpr std::array<std::string_view, kMaxCustomInputs> names{"in0", "in1", "in2", "in3"};
   static const auto rows = [&] {
     std::array<OperatorRow, kMaxCustomInputs> custom_rows;
@@ -36,15 +36,15 @@ const OperatorRow& custom_elementwise_row(size_t operands) {
       row.name = "Map";
       for (size_t i = 0; i < count; ++i) row.schema.inputs.push_back({names[i], kAny});
       row.schema.outputs.push_back({"y", kAny});
-      row.shape = shape_of_custom;
-      declare_elementwise(row);
+      row.shape = shape_of_custom_elementwise;
+      set_elementwise_properties(row);
     }
     return custom_rows;
   }();
   return rows.at(operands - 1);
 }
 
-std::vector<std::string> elementwise_input_names(const OperatorRow& row, size_t inputs) {
+std::vector<std::string> get_elementwise_input_names(const OperatorRow& row, size_t inputs) {
   const auto& roles = row.schema.inputs;
   std::vector<std::string> names;
   for (size_t i = 0; i < inputs; ++i)
@@ -54,7 +54,7 @@ std::vector<std::string> elementwise_input_names(const OperatorRow& row, size_t 
 }
 
 // Left fold: f(f(a0, a1), a2) for "f(a, b)"; a suffix "; g(y, count)" is applied to the result and the input count.
-Expression fold_expression(std::string_view text, const std::vector<std::string>& names, size_t count) {
+Expression make_fold_expression(std::string_view text, const std::vector<std::string>& names, size_t count) {
   const size_t end = text.find(';');
   const Expression binary = Expression::parse(text.substr(0, end));
   Expression result = Expression::name(names[0]);
@@ -63,11 +63,11 @@ Expression fold_expression(std::string_view text, const std::vector<std::string>
   return Expression::parse(text.substr(end + 1)).substitute({{"y", result}, {"count", Expression::literal(static_cast<double>(count))}});
 }
 
-Expression elementwise_expression(const OperatorRow& row, const Attributes& attributes, const std::vector<bool>& present) {
-  if (is_variadic(row)) return fold_expression(row.expression, elementwise_input_names(row, present.size()), present.size());
+Expression make_elementwise_expression(const OperatorRow& row, const Attributes& attributes, const std::vector<bool>& present) {
+  if (is_variadic(row)) return make_fold_expression(row.expression, get_elementwise_input_names(row, present.size()), present.size());
   const Expression expression = Expression::parse(row.expression);
   std::map<std::string, Expression> replacements;
-  add_attributes(attributes, replacements);
+  add_attribute_literals(attributes, replacements);
   for (size_t i = 0; i < row.schema.inputs.size(); ++i)
     if (i >= present.size() || !present[i]) replacements.insert_or_assign(std::string(row.schema.inputs[i].name), Expression::absent());
   return expression.substitute(replacements);

@@ -10,7 +10,7 @@ void lower_elementwise(LowerContext& node);
 void lower_cast(LowerContext& node);
 
 // Sets the properties common to operators with a scalar expression, except the expression and host evaluation.
-void declare_elementwise(OperatorRow& row);
+void set_elementwise_properties(OperatorRow& row);
 
 // Host evaluations.
 HostResults evaluate_elementwise(const HostNode& node);

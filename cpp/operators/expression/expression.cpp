@@ -23,8 +23,9 @@ bool is_constant(const ExprNode& node) {
 std::optional<bool> fold_comparison(const ExprNode& node) {
   const ExprNode &a = *node.children[0], &b = *node.children[1];
   if (!is_constant(a) || !is_constant(b) || a.kind != b.kind) return {};
-  if (a.kind == ExprKind::text) return node.text == "==" || node.text == "!=" ? compare(node.text, a.text, b.text) : std::nullopt;
-  return compare(node.text, a.value, b.value);
+  if (a.kind == ExprKind::text)
+    return node.text == "==" || node.text == "!=" ? evaluate_comparison(node.text, a.text, b.text) : std::nullopt;
+  return evaluate_comparison(node.text, a.value, b.value);
 }
 
 // Simplifies `true && x` and the like, with the constant on either side.
@@ -39,7 +40,7 @@ ExprPtr simplify_logical(const ExprNode& node) {
 }
 
 // Returns the remaining operand of a min, max or sum whose other operand is absent.
-ExprPtr drop_absent(const ExprNode& node) {
+ExprPtr drop_absent_operand(const ExprNode& node) {
   if (node.text != "min" && node.text != "max" && node.text != "+") return nullptr;
   if (node.children[0]->kind == ExprKind::absent) return node.children[1];
   return node.children[1]->kind == ExprKind::absent ? node.children[0] : nullptr;
@@ -57,11 +58,11 @@ ExprPtr simplify(const ExprNode& node) {
   if (node.kind == ExprKind::unary) return simplify_unary(node);
   if (node.kind == ExprKind::conditional && node.children[0]->kind == ExprKind::bool_literal)
     return node.children[node.children[0]->value != 0 ? 1 : 2];
-  if (node.kind == ExprKind::call && node.children.size() == 2) return drop_absent(node);
+  if (node.kind == ExprKind::call && node.children.size() == 2) return drop_absent_operand(node);
   if (node.kind != ExprKind::binary) return nullptr;
   if (const auto bool_literal = fold_comparison(node)) return make_bool(*bool_literal);
   if (ExprPtr simpler = simplify_logical(node)) return simpler;
-  return drop_absent(node);
+  return drop_absent_operand(node);
 }
 
 void collect_names(const ExprNode& node, std::unordered_set<const ExprNode*>& seen, std::vector<std::string>& names) {
@@ -73,14 +74,14 @@ void collect_names(const ExprNode& node, std::unordered_set<const ExprNode*>& se
 using RebuiltNodes = std::unordered_map<const ExprNode*, ExprPtr>;
 
 // Returns the tree with names replaced; each shared node is rebuilt once.
-ExprPtr rebuild(const ExprPtr& node, const std::map<std::string, ExprPtr>& replacements, RebuiltNodes& rebuilt) {
+ExprPtr substitute_names(const ExprPtr& node, const std::map<std::string, ExprPtr>& replacements, RebuiltNodes& rebuilt) {
   if (const auto found = rebuilt.find(node.get()); found != rebuilt.end()) return found->second;
   ExprPtr result = node;
   if (node->kind == ExprKind::name) {
     if (const auto found = replacements.find(node->text); found != replacements.end()) result = found->second;
   } else if (!node->children.empty()) {
     ExprNode copy = *node;
-    for (ExprPtr& child : copy.children) child = rebuild(child, replacements, rebuilt);
+    for (ExprPtr& child : copy.children) child = substitute_names(child, replacements, rebuilt);
     if (copy.children != node->children) result = make_node(std::move(copy));
   }
   return rebuilt[node.get()] = result;
@@ -93,12 +94,12 @@ ExprPtr make_node(ExprNode node) {
   return std::make_shared<ExprNode>(std::move(node));
 }
 
-ExprPtr make_number(double value) {
+ExprPtr make_literal(double value) {
   const bool integral = std::floor(value) == value && std::fabs(value) < 9007199254740992.0;
   return make_node({ExprKind::literal, {}, value, !integral, {}});
 }
 
-ExprType expr_type(DType dtype) {
+ExprType to_expr_type(DType dtype) {
   if (is_float(dtype)) return dtype == DType::float64 ? ExprType::f64 : ExprType::f32;
   switch (dtype) {
     case DType::bool_:
@@ -112,7 +113,7 @@ ExprType expr_type(DType dtype) {
   }
 }
 
-std::string_view glsl_name(ExprType type) {
+std::string_view glsl_type_name(ExprType type) {
   constexpr std::string_view names[] = {"bool", "int", "uint", "int64_t", "uint64_t", "float", "double"};
   return names[static_cast<size_t>(type)];
 }
@@ -127,7 +128,7 @@ Expression Expression::parse(std::string_view text) {
 }
 
 Expression Expression::literal(double value) {
-  return Expression(make_number(value));
+  return Expression(make_literal(value));
 }
 
 Expression Expression::name(std::string_view name) {
@@ -146,7 +147,7 @@ Expression Expression::substitute(const std::map<std::string, Expression>& repla
   std::map<std::string, ExprPtr> roots;
   for (const auto& [name, expression] : replacements) roots.emplace(name, expression.root_);
   RebuiltNodes rebuilt;
-  return Expression(rebuild(root_, roots, rebuilt));
+  return Expression(substitute_names(root_, roots, rebuilt));
 }
 
 }  // namespace pumice

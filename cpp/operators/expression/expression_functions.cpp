@@ -60,12 +60,12 @@ int64_t floor_divide(int64_t a, int64_t b) {
 }
 
 // Shift counts below 0 or above 63 yield 0, or -1 when a negative number is shifted right. Callers pass unsigned values below 2^63.
-int64_t shift(int64_t x, int64_t by, bool left) {
-  if (by < 0 || by > 63) return left || x >= 0 ? 0 : -1;
-  return left ? wrap_to_signed(static_cast<uint64_t>(x) << by) : x >> by;
+int64_t shift_integer(int64_t x, int64_t count, bool left) {
+  if (count < 0 || count > 63) return left || x >= 0 ? 0 : -1;
+  return left ? wrap_to_signed(static_cast<uint64_t>(x) << count) : x >> count;
 }
 
-int64_t power(int64_t x, int64_t y) {
+int64_t integer_power(int64_t x, int64_t y) {
   if (y < 0) return x == 1 ? 1 : x == -1 ? (y % 2 == 0 ? 1 : -1) : 0;
   uint64_t result = 1, base = static_cast<uint64_t>(x);
   for (; y != 0; y >>= 1, base *= base)
@@ -74,14 +74,14 @@ int64_t power(int64_t x, int64_t y) {
 }
 
 template <typename T>
-double to_integer(double x) {
+double truncate_saturated(double x) {
   return static_cast<double>(saturating_cast<T>(x));
 }
 
 using D = double;
 using I = int64_t;
 
-constexpr std::array kFunctions{
+constexpr std::array kExprFunctions{
     ExprFunction{"abs",
                  Signature::same,
                  1,
@@ -94,12 +94,13 @@ constexpr std::array kFunctions{
     ExprFunction{"min", Signature::same, 2, "pm_min", {16, 19}, minimum, [](I a, I b) { return std::min(a, b); }},
     ExprFunction{"max", Signature::same, 2, "pm_max", {16, 19}, maximum, [](I a, I b) { return std::max(a, b); }},
     ExprFunction{"divide", Signature::same, 2, "pm_divide", {25, 4}, [](D a, D b) { return a / b; }, nullptr},
-    ExprFunction{"pow", Signature::same, 2, "pm_pow", {466, 454}, [](D a, D b) { return std::pow(a, b); }, power},
+    ExprFunction{"pow", Signature::same, 2, "pm_pow", {466, 454}, [](D a, D b) { return std::pow(a, b); }, integer_power},
     ExprFunction{"fmod", Signature::same, 2, "pm_fmod", {143, 137}, [](D a, D b) { return std::fmod(a, b); }, truncated_mod},
     ExprFunction{"mod", Signature::same, 2, "pm_mod", {183, 172}, floored_mod, floored_mod},
     ExprFunction{"floor_divide", Signature::same, 2, "pm_floor_divide", {203, 253}, floor_divide, floor_divide},
-    ExprFunction{"shift_left", Signature::same, 2, "pm_shift_left", {13, 13}, nullptr, [](I a, I b) { return shift(a, b, true); }},
-    ExprFunction{"shift_right", Signature::same, 2, "pm_shift_right", {13, 13}, nullptr, [](I a, I b) { return shift(a, b, false); }},
+    ExprFunction{"shift_left", Signature::same, 2, "pm_shift_left", {13, 13}, nullptr, [](I a, I b) { return shift_integer(a, b, true); }},
+    ExprFunction{
+        "shift_right", Signature::same, 2, "pm_shift_right", {13, 13}, nullptr, [](I a, I b) { return shift_integer(a, b, false); }},
     ExprFunction{"exp", Signature::real, 1, "pm_exp", {51, 136}, [](D x, D) { return std::exp(x); }, nullptr, true},
     ExprFunction{"expm1", Signature::real, 1, "pm_expm1", {117, 170}, [](D x, D) { return std::expm1(x); }, nullptr, true},
     ExprFunction{"log", Signature::real, 1, "pm_log", {86, 121}, [](D x, D) { return std::log(x); }, nullptr, true},
@@ -147,17 +148,19 @@ constexpr std::array kFunctions{
                  1,
                  "int",
                  {24, 24},
-                 [](D x, D) { return to_integer<int32_t>(x); },
+                 [](D x, D) { return truncate_saturated<int32_t>(x); },
                  [](I x, I) -> I { return static_cast<int32_t>(x); }},
     ExprFunction{"u32",
                  Signature::cast,
                  1,
                  "uint",
                  {24, 24},
-                 [](D x, D) { return to_integer<uint32_t>(x); },
+                 [](D x, D) { return truncate_saturated<uint32_t>(x); },
                  [](I x, I) -> I { return static_cast<uint32_t>(x); }},
-    ExprFunction{"i64", Signature::cast, 1, "int64_t", {24, 24}, [](D x, D) { return to_integer<int64_t>(x); }, [](I x, I) { return x; }},
-    ExprFunction{"u64", Signature::cast, 1, "uint64_t", {24, 24}, [](D x, D) { return to_integer<uint64_t>(x); }, [](I x, I) { return x; }},
+    ExprFunction{
+        "i64", Signature::cast, 1, "int64_t", {24, 24}, [](D x, D) { return truncate_saturated<int64_t>(x); }, [](I x, I) { return x; }},
+    ExprFunction{
+        "u64", Signature::cast, 1, "uint64_t", {24, 24}, [](D x, D) { return truncate_saturated<uint64_t>(x); }, [](I x, I) { return x; }},
     ExprFunction{"f32", Signature::cast, 1, "float", {2, 2}, [](D x, D) { return x; }, [](I x, I) { return x; }},
     ExprFunction{"f64", Signature::cast, 1, "double", {2, 2}, [](D x, D) { return x; }, [](I x, I) { return x; }},
 };
@@ -166,8 +169,8 @@ constexpr std::array kFunctions{
 
 const ExprFunction* find_expr_function(std::string_view name) {
   const auto found =
-      std::find_if(kFunctions.begin(), kFunctions.end(), [&](const ExprFunction& function) { return function.name == name; });
-  return found == kFunctions.end() ? nullptr : &*found;
+      std::find_if(kExprFunctions.begin(), kExprFunctions.end(), [&](const ExprFunction& function) { return function.name == name; });
+  return found == kExprFunctions.end() ? nullptr : &*found;
 }
 
 }  // namespace pumice

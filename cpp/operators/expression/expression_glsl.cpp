@@ -28,14 +28,14 @@ bool is_integer(ExprType type) {
   return type != ExprType::boolean && !is_real(type);
 }
 
-std::string double_literal(double value) {
+std::string format_double_literal(double value) {
   if (std::isnan(value)) return "double(pm_nan)";
   if (std::isinf(value)) return value > 0 ? "double(pm_infinity)" : "double(-pm_infinity)";
   const std::string text = format_real(value, 17) + "LF";
   return std::signbit(value) ? "(" + text + ")" : text;
 }
 
-std::string float_literal(double value) {
+std::string format_float_literal(double value) {
   const auto rounded = static_cast<float>(value);
   if (std::isnan(rounded)) return "pm_nan";
   if (std::isinf(rounded)) return rounded > 0 ? "pm_infinity" : "(-pm_infinity)";
@@ -44,37 +44,37 @@ std::string float_literal(double value) {
 }
 
 template <typename T>
-std::string integer_literal(double value, std::string_view suffix) {
+std::string format_integer_literal(double value, std::string_view suffix) {
   constexpr double low = static_cast<double>(std::numeric_limits<T>::min()), high = static_cast<double>(std::numeric_limits<T>::max());
   if (value < low || value > high || value != std::floor(value))
-    throw Error(float_literal(value) + " is no value of " + std::string(std::is_signed_v<T> ? "a signed" : "an unsigned") + " integer of " +
-                std::to_string(sizeof(T) * 8) + " bits");
+    throw Error(format_float_literal(value) + " is no value of " + std::string(std::is_signed_v<T> ? "a signed" : "an unsigned") +
+                " integer of " + std::to_string(sizeof(T) * 8) + " bits");
   if (std::is_signed_v<T> && value == low)
     return "(" + std::to_string(std::numeric_limits<T>::min() + T{1}) + std::string(suffix) + " - 1" + std::string(suffix) + ")";
   const std::string text = std::to_string(static_cast<T>(value)) + std::string(suffix);
   return value < 0 ? "(" + text + ")" : text;
 }
 
-std::string literal_text(const ExprNode& node, ExprType type) {
+std::string format_literal(const ExprNode& node, ExprType type) {
   switch (type) {
     case ExprType::f32:
-      return float_literal(node.value);
+      return format_float_literal(node.value);
     case ExprType::f64:
-      return double_literal(node.value);
+      return format_double_literal(node.value);
     case ExprType::i32:
-      return integer_literal<int32_t>(node.value, "");
+      return format_integer_literal<int32_t>(node.value, "");
     case ExprType::u32:
-      return integer_literal<uint32_t>(node.value, "u");
+      return format_integer_literal<uint32_t>(node.value, "u");
     case ExprType::i64:
-      return integer_literal<int64_t>(node.value, "L");
+      return format_integer_literal<int64_t>(node.value, "L");
     case ExprType::u64:
-      return integer_literal<uint64_t>(node.value, "UL");
+      return format_integer_literal<uint64_t>(node.value, "UL");
     default:
       throw Error("the number " + format_expression(node) + " where true or false is expected");
   }
 }
 
-ExprType cast_type(std::string_view name) {
+ExprType parse_cast_type(std::string_view name) {
   constexpr std::string_view names[] = {"bool", "i32", "u32", "i64", "u64", "f32", "f64"};
   size_t i = 0;
   while (names[i] != name) ++i;
@@ -82,7 +82,7 @@ ExprType cast_type(std::string_view name) {
 }
 
 // Type of a node; nullopt for a literal, which adopts the type of the other operand.
-using Inferred = std::optional<ExprType>;
+using InferredType = std::optional<ExprType>;
 
 // Type inference with a cache per node.
 class TypeInference {
@@ -91,20 +91,20 @@ class TypeInference {
       : names_(names),
         has_doubles_(std::any_of(names.begin(), names.end(), [](const auto& name) { return name.second == ExprType::f64; })) {}
 
-  Inferred infer_type(const ExprNode& node) {
+  InferredType infer_type(const ExprNode& node) {
     if (const auto found = types_by_node_.find(&node); found != types_by_node_.end()) return found->second;
-    const Inferred type = infer(node);
+    const InferredType type = infer_uncached(node);
     types_by_node_.emplace(&node, type);
     return type;
   }
 
-  ExprType type_or_float(const ExprNode& node) { return infer_type(node).value_or(ExprType::f32); }
+  ExprType infer_type_or_float(const ExprNode& node) { return infer_type(node).value_or(ExprType::f32); }
 
   // Returns the common type of both operands.
-  Inferred common_type(const ExprNode& node, const ExprNode& a, const ExprNode& b) {
-    const Inferred left = infer_type(a), right = infer_type(b);
+  InferredType infer_common_type(const ExprNode& node, const ExprNode& a, const ExprNode& b) {
+    const InferredType left = infer_type(a), right = infer_type(b);
     if (left && right && *left != *right)
-      fail(node, std::string(glsl_name(*left)) + " and " + std::string(glsl_name(*right)) + " do not combine");
+      fail(node, std::string(glsl_type_name(*left)) + " and " + std::string(glsl_type_name(*right)) + " do not combine");
     return left ? left : right;
   }
 
@@ -113,26 +113,26 @@ class TypeInference {
     throw Error("expression '" + format_expression(node) + "': " + message);
   }
 
-  static void expect(const ExprNode& node, bool condition, std::string_view what, Inferred given) {
-    if (!condition) fail(node, std::string(what) + " expected; given " + std::string(given ? glsl_name(*given) : "a number"));
+  static void require(const ExprNode& node, bool condition, std::string_view expected, InferredType actual) {
+    if (!condition) fail(node, std::string(expected) + " expected; given " + std::string(actual ? glsl_type_name(*actual) : "a number"));
   }
 
-  Inferred infer(const ExprNode& node) {
+  InferredType infer_uncached(const ExprNode& node) {
     switch (node.kind) {
       case ExprKind::literal:
-        return node.real && !has_doubles_ ? Inferred(ExprType::f32) : std::nullopt;
+        return node.real && !has_doubles_ ? InferredType(ExprType::f32) : std::nullopt;
       case ExprKind::bool_literal:
         return ExprType::boolean;
       case ExprKind::name:
-        return named(node);
+        return infer_name(node);
       case ExprKind::unary:
-        return unary(node);
+        return infer_unary(node);
       case ExprKind::binary:
-        return binary(node);
+        return infer_binary(node);
       case ExprKind::conditional:
-        return conditional(node);
+        return infer_conditional(node);
       case ExprKind::call:
-        return call(node);
+        return infer_call(node);
       case ExprKind::absent:
         throw Error("an operand that was left out is needed");
       default:
@@ -140,165 +140,166 @@ class TypeInference {
     }
   }
 
-  Inferred named(const ExprNode& node) const {
+  InferredType infer_name(const ExprNode& node) const {
     const auto found = names_.find(node.text);
     if (found == names_.end()) fail(node, "no type given for this name");
     return found->second;
   }
 
-  Inferred unary(const ExprNode& node) {
-    const Inferred type = infer_type(*node.children[0]);
-    if (node.text == "!") expect(node, type == ExprType::boolean, "bool", type);
-    if (node.text == "-") expect(node, type != ExprType::boolean, "a number", type);
-    if (node.text == "~") expect(node, type && is_integer(*type), "an integer", type);
+  InferredType infer_unary(const ExprNode& node) {
+    const InferredType type = infer_type(*node.children[0]);
+    if (node.text == "!") require(node, type == ExprType::boolean, "bool", type);
+    if (node.text == "-") require(node, type != ExprType::boolean, "a number", type);
+    if (node.text == "~") require(node, type && is_integer(*type), "an integer", type);
     return type;
   }
 
-  Inferred binary(const ExprNode& node) {
-    const Inferred type = common_type(node, *node.children[0], *node.children[1]);
+  InferredType infer_binary(const ExprNode& node) {
+    const InferredType type = infer_common_type(node, *node.children[0], *node.children[1]);
     if (is_one_of(node.text, {"==", "!="})) return ExprType::boolean;
-    if (is_one_of(node.text, {"&&", "||"})) return expect(node, type == ExprType::boolean, "bool", type), type;
-    if (is_one_of(node.text, {"&", "|", "^"})) return expect(node, !type || !is_real(*type), "integers or bool", type), type;
-    expect(node, type != ExprType::boolean, "numbers", type);
+    if (is_one_of(node.text, {"&&", "||"})) return require(node, type == ExprType::boolean, "bool", type), type;
+    if (is_one_of(node.text, {"&", "|", "^"})) return require(node, !type || !is_real(*type), "integers or bool", type), type;
+    require(node, type != ExprType::boolean, "numbers", type);
     if (is_one_of(node.text, {"<", "<=", ">", ">="})) return ExprType::boolean;
-    if (is_one_of(node.text, {"<<", ">>", "%"})) expect(node, !type || is_integer(*type), "integers", type);
+    if (is_one_of(node.text, {"<<", ">>", "%"})) require(node, !type || is_integer(*type), "integers", type);
     return type;
   }
 
-  Inferred conditional(const ExprNode& node) {
-    const Inferred condition = infer_type(*node.children[0]);
-    expect(node, condition == ExprType::boolean, "bool as the condition", condition);
-    return common_type(node, *node.children[1], *node.children[2]);
+  InferredType infer_conditional(const ExprNode& node) {
+    const InferredType condition = infer_type(*node.children[0]);
+    require(node, condition == ExprType::boolean, "bool as the condition", condition);
+    return infer_common_type(node, *node.children[1], *node.children[2]);
   }
 
-  Inferred call(const ExprNode& node) {
+  InferredType infer_call(const ExprNode& node) {
     const ExprFunction& function = *find_expr_function(node.text);
-    const Inferred first = infer_type(*node.children[0]);
-    if (function.signature == Signature::cast) return cast_type(node.text);
-    expect(node, first != ExprType::boolean, "numbers", first);
-    if (node.text == "pow" && first) return power(node, *first);
+    const InferredType first = infer_type(*node.children[0]);
+    if (function.signature == Signature::cast) return parse_cast_type(node.text);
+    require(node, first != ExprType::boolean, "numbers", first);
+    if (node.text == "pow" && first) return infer_power(node, *first);
     if (function.signature == Signature::same)
-      return node.children.size() == 1 ? first : common_type(node, *node.children[0], *node.children[1]);
-    expect(node, !first || first == ExprType::f32 || (first == ExprType::f64 && function.has_double), "float", first);
+      return node.children.size() == 1 ? first : infer_common_type(node, *node.children[0], *node.children[1]);
+    require(node, !first || first == ExprType::f32 || (first == ExprType::f64 && function.has_double), "float", first);
     return function.signature == Signature::real ? first.value_or(ExprType::f32) : ExprType::boolean;
   }
 
   // ONNX allows a different type for the exponent; the result has the base's type.
-  Inferred power(const ExprNode& node, ExprType base) {
-    const Inferred exponent = infer_type(*node.children[1]);
-    expect(node, exponent != ExprType::boolean, "numbers", exponent);
+  InferredType infer_power(const ExprNode& node, ExprType base) {
+    const InferredType exponent = infer_type(*node.children[1]);
+    require(node, exponent != ExprType::boolean, "numbers", exponent);
     return base;
   }
 
   const std::map<std::string, ExprType>& names_;
   bool has_doubles_;  // if true, a non-integer literal may be f32 or f64
-  std::unordered_map<const ExprNode*, Inferred> types_by_node_;
+  std::unordered_map<const ExprNode*, InferredType> types_by_node_;
 };
 
 // Emits the GLSL of a tree.
-class Emitter {
+class GlslEmitter {
  public:
-  explicit Emitter(const std::map<std::string, ExprType>& names) : types_(names) {}
+  explicit GlslEmitter(const std::map<std::string, ExprType>& names) : types_(names) {}
 
-  ExprType type(const ExprNode& root) { return types_.type_or_float(root); }
-  std::string root(const ExprNode& node) { return text(node, type(node)); }
+  ExprType result_type(const ExprNode& root) { return types_.infer_type_or_float(root); }
+  std::string emit_root(const ExprNode& node) { return emit(node, result_type(node)); }
 
  private:
-  // `type`: the node's type, or the type that a literal has here.
-  std::string text(const ExprNode& node, ExprType type) {
-    std::string code = node.kind == ExprKind::literal ? literal_text(node, type) : operation(node, type);
+  // `type`: the node's type, or for a literal the type that its context requires.
+  std::string emit(const ExprNode& node, ExprType type) {
+    std::string code = node.kind == ExprKind::literal ? format_literal(node, type) : emit_operation(node, type);
     if (code.size() > kMaxExpressionChars) throw Error("an expression of over " + std::to_string(kMaxExpressionChars) + " characters");
     return code;
   }
 
-  std::string operation(const ExprNode& node, ExprType type) {
+  std::string emit_operation(const ExprNode& node, ExprType type) {
     switch (node.kind) {
       case ExprKind::bool_literal:
         return node.text;
       case ExprKind::name:
         return node.text;
       case ExprKind::unary:
-        return "(" + node.text + text(*node.children[0], type) + ")";
+        return "(" + node.text + emit(*node.children[0], type) + ")";
       case ExprKind::binary:
-        return binary(node);
+        return emit_binary(node);
       case ExprKind::conditional:
-        return conditional(node, type);
+        return emit_conditional(node, type);
       default:
-        return call(node, type);
+        return emit_call(node, type);
     }
   }
 
   // pm_flush_subnormals keeps a comparison and its result consistent: a number that compared equal to zero is replaced by zero.
-  std::string conditional(const ExprNode& node, ExprType type) {
-    const std::string chosen = "(" + text(*node.children[0], ExprType::boolean) + " ? " + text(*node.children[1], type) + " : " +
-                               text(*node.children[2], type) + ")";
+  std::string emit_conditional(const ExprNode& node, ExprType type) {
+    const std::string chosen = "(" + emit(*node.children[0], ExprType::boolean) + " ? " + emit(*node.children[1], type) + " : " +
+                               emit(*node.children[2], type) + ")";
     return type == ExprType::f32 && node.children[0]->kind != ExprKind::name ? "pm_flush_subnormals" + chosen : chosen;
   }
 
   // Emits an operand of an arithmetic operation. Hides literal zeros from the driver, because some drivers (lavapipe) simplify x + 0 to x,
   // and x * 0 and x / 0 to 0.
-  std::string operand(const ExprNode& node, ExprType type) {
+  std::string emit_operand(const ExprNode& node, ExprType type) {
     const bool negated = node.kind == ExprKind::unary && node.text == "-" && node.children[0]->kind == ExprKind::literal;
     const ExprNode& number = negated ? *node.children[0] : node;
-    if (number.kind != ExprKind::literal || number.value != 0) return text(node, type);
+    if (number.kind != ExprKind::literal || number.value != 0) return emit(node, type);
     const char* const zero = type == ExprType::f32 ? "pm_zero()" : "pm_double_zero()";
     return std::signbit(static_cast<double>(number.value)) != negated ? std::string("(-") + zero + ")" : zero;
   }
 
-  std::string binary(const ExprNode& node) {
+  std::string emit_binary(const ExprNode& node) {
     const ExprNode &a = *node.children[0], &b = *node.children[1];
-    const ExprType type = common_type(node);
+    const ExprType type = operand_type(node);
     std::string symbol = node.text;
     if (type == ExprType::boolean && is_one_of(symbol, {"&", "|", "^"})) symbol += symbol;
     if (is_real(type) && is_one_of(symbol, {"+", "-", "*", "/"})) {
-      const std::string left = operand(a, type), right = operand(b, type);
+      const std::string left = emit_operand(a, type), right = emit_operand(b, type);
       if (symbol == "/" && type == ExprType::f32) return "pm_divide(" + left + ", " + right + ")";
       return "(" + left + " " + symbol + " " + right + ")";
     }
-    return "(" + text(a, type) + " " + symbol + " " + text(b, type) + ")";
+    return "(" + emit(a, type) + " " + symbol + " " + emit(b, type) + ")";
   }
 
   // Returns the type of an operation on literals only: float, or int if the operator needs integers.
-  ExprType common_type(const ExprNode& node) {
-    const Inferred type = types_.common_type(node, *node.children[0], *node.children[1]);
+  ExprType operand_type(const ExprNode& node) {
+    const InferredType type = types_.infer_common_type(node, *node.children[0], *node.children[1]);
     const ExprType fallback = is_one_of(node.text, {"<<", ">>", "%", "&", "|", "^"}) ? ExprType::i32 : ExprType::f32;
     return type.value_or(types_.infer_type(node).value_or(fallback) == ExprType::boolean ? ExprType::f32 : fallback);
   }
 
-  std::string call(const ExprNode& node, ExprType type) {
+  std::string emit_call(const ExprNode& node, ExprType type) {
     const ExprFunction& function = *find_expr_function(node.text);
     if (function.signature == Signature::cast) {
-      const ExprType from = types_.type_or_float(*node.children[0]);
+      const ExprType from = types_.infer_type_or_float(*node.children[0]);
       const bool saturates = is_real(from) && is_integer(type);
       if (from == ExprType::i32 && (type == ExprType::i64 || type == ExprType::u64))
-        return (type == ExprType::u64 ? "uint64_t(pm_int64_t(" : "pm_int64_t(") + text(*node.children[0], from) +
+        return (type == ExprType::u64 ? "uint64_t(pm_int64_t(" : "pm_int64_t(") + emit(*node.children[0], from) +
                (type == ExprType::u64 ? "))" : ")");
       const bool converts = from == ExprType::u32 && type == ExprType::f32;
-      return (saturates ? "pm_to_" : converts ? "pm_" : "") + std::string(function.glsl) + "(" + text(*node.children[0], from) + ")";
+      return (saturates ? "pm_to_" : converts ? "pm_" : "") + std::string(function.glsl) + "(" + emit(*node.children[0], from) + ")";
     }
-    const ExprType operand = function.signature == Signature::real_test ? types_.type_or_float(*node.children[0]) : type;
-    if (node.text == "pow") return power(node, operand);
-    if (node.text == "abs" && (operand == ExprType::u32 || operand == ExprType::u64)) return text(*node.children[0], operand);
-    std::string result = std::string(function.glsl) + "(" + text(*node.children[0], operand);
-    if (node.children.size() > 1) result += ", " + text(*node.children[1], operand);
+    const ExprType operand = function.signature == Signature::real_test ? types_.infer_type_or_float(*node.children[0]) : type;
+    if (node.text == "pow") return emit_pow(node, operand);
+    if (node.text == "abs" && (operand == ExprType::u32 || operand == ExprType::u64)) return emit(*node.children[0], operand);
+    std::string result = std::string(function.glsl) + "(" + emit(*node.children[0], operand);
+    if (node.children.size() > 1) result += ", " + emit(*node.children[1], operand);
     return result + ")";
   }
 
   // The integer overloads of pm_pow also accept a float exponent.
-  std::string power(const ExprNode& node, ExprType base) {
+  std::string emit_pow(const ExprNode& node, ExprType base) {
     const ExprType exponent = types_.infer_type(*node.children[1]).value_or(node.children[1]->real ? ExprType::f32 : base);
-    std::string value = text(*node.children[1], exponent);
-    if (exponent != base && (exponent != ExprType::f32 || base == ExprType::f64)) value = std::string(glsl_name(base)) + "(" + value + ")";
-    return "pm_pow(" + text(*node.children[0], base) + ", " + value + ")";
+    std::string value = emit(*node.children[1], exponent);
+    if (exponent != base && (exponent != ExprType::f32 || base == ExprType::f64))
+      value = std::string(glsl_type_name(base)) + "(" + value + ")";
+    return "pm_pow(" + emit(*node.children[0], base) + ", " + value + ")";
   }
 
   TypeInference types_;
 };
 
-std::string leaf_text(const ExprNode& node) {
+std::string format_leaf(const ExprNode& node) {
   switch (node.kind) {
     case ExprKind::literal:
-      return float_literal(node.value);
+      return format_float_literal(node.value);
     case ExprKind::text:
       return "'" + node.text + "'";
     case ExprKind::absent:
@@ -308,11 +309,11 @@ std::string leaf_text(const ExprNode& node) {
   }
 }
 
-void append_text(const ExprNode& node, std::string& text) {
+void append_formatted(const ExprNode& node, std::string& text) {
   if (text.size() > 200) return;
-  const auto child = [&](size_t i) { append_text(*node.children[i], text); };
+  const auto child = [&](size_t i) { append_formatted(*node.children[i], text); };
   if (node.children.empty()) {
-    text += leaf_text(node);
+    text += format_leaf(node);
   } else if (node.kind == ExprKind::unary || node.kind == ExprKind::call) {
     text += node.text + "(";
     for (size_t i = 0; i < node.children.size(); ++i) text += i ? ", " : "", child(i);
@@ -328,14 +329,14 @@ void append_text(const ExprNode& node, std::string& text) {
 
 std::string format_expression(const ExprNode& node) {
   std::string text;
-  append_text(node, text);
+  append_formatted(node, text);
   return text.size() > 200 ? text.substr(0, 197) + "..." : text;
 }
 
-std::string Expression::glsl(const std::map<std::string, ExprType>& types, ExprType* type) const {
-  Emitter emitter(types);
-  std::string text = emitter.root(*root_);
-  if (type) *type = emitter.type(*root_);
+std::string Expression::to_glsl(const std::map<std::string, ExprType>& types, ExprType* type) const {
+  GlslEmitter emitter(types);
+  std::string text = emitter.emit_root(*root_);
+  if (type) *type = emitter.result_type(*root_);
   return text;
 }
 

@@ -10,8 +10,8 @@
 
 namespace pumice {
 
-// literal: a number (`real`: written with a fraction, so it is a float); truth: true or false; unary, binary: `text` is the operator; call:
-// `text` is the function.
+// literal: a number (`real`: a float literal); bool_literal: true or false; unary, binary: `text` is the operator; call: `text` is the
+// function's name.
 enum class ExprKind : uint8_t { literal, bool_literal, text, name, absent, unary, binary, conditional, call };
 
 using ExprPtr = std::shared_ptr<const struct ExprNode>;
@@ -25,7 +25,8 @@ struct ExprNode {
   std::vector<ExprPtr> children;
 };
 
-// How the types of a function's operands and result relate.
+// Type rule of a function. real: float to float. real_test: float to bool. same: one type for operands and result. cast: any type to the
+// named one.
 enum class Signature : uint8_t { real, real_test, same, cast };
 
 // Compile cost of a function: SPIR-V instructions including its callees; each conditional branch adds eight.
@@ -39,10 +40,10 @@ struct ExprFunction {
   Signature signature;
   size_t arity;
   std::string_view glsl;
-  FunctionCost weight;
+  FunctionCost cost;
   double (*evaluate)(double, double);
   int64_t (*integer)(int64_t, int64_t) = nullptr;
-  bool has_double = false;  // the GLSL function has a double overload; for real functions
+  bool has_double = false;  // whether the GLSL function has a double overload
 };
 
 // Returns the function with that name; null if unknown.
@@ -50,14 +51,14 @@ const ExprFunction* find_expr_function(std::string_view name);
 
 // Creates a node, simplified: conditions on literals are folded, absent operands are dropped.
 ExprPtr make_node(ExprNode node);
-ExprPtr make_number(double value);
+ExprPtr make_literal(double value);
 ExprPtr parse_expression(std::string_view text);
-// Text of a tree for messages; truncated if long.
+// Formats an expression for a message; truncates long ones.
 std::string format_expression(const ExprNode& node);
 
 // Evaluates a comparison operator; nullopt if the symbol is not one.
 template <typename T>
-std::optional<bool> compare(std::string_view symbol, const T& a, const T& b) {
+std::optional<bool> evaluate_comparison(std::string_view symbol, const T& a, const T& b) {
   if (symbol == "==") return a == b;
   if (symbol == "!=") return a != b;
   if (symbol == "<") return a < b;

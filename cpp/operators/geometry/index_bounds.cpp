@@ -10,20 +10,20 @@
 namespace pumice {
 namespace {
 
-// Size of an axis, which may be negative. Unknown if the tensor has no such axis: the shape rule rejects that.
-int64_t axis_size(const Shape& shape, int64_t axis) {
+// Returns the size of an axis; negative axes count from the end. kUnknownSize if there is no such axis, which the shape function reports.
+int64_t get_axis_size(const Shape& shape, int64_t axis) {
   const auto rank = static_cast<int64_t>(shape.size());
   if (axis < 0) axis += rank;
   return axis < 0 || axis >= rank ? kUnknownSize : shape[static_cast<size_t>(axis)];
 }
 
-const Shape& input_shape(const std::vector<Shape>& inputs, size_t i) {
+const Shape& get_input_shape(const std::vector<Shape>& inputs, size_t i) {
   static const Shape absent;
   return i < inputs.size() ? inputs[i] : absent;
 }
 
-// Bounds of sequence lengths: at most the size of the axis.
-IndexBounds length_bounds(size_t input, int64_t size) {
+// Returns the bounds of sequence lengths: 0 to `size`.
+IndexBounds make_length_bounds(size_t input, int64_t size) {
   return {input, {size < 0 ? kUnknownSize : size + 1}, false};
 }
 
@@ -47,7 +47,7 @@ namespace {
 
 // Throws for the first out-of-range index; NaN is never in range.
 template <typename T>
-void check_values(std::string_view node, const IndexBounds& bounds, const Shape& shape, const std::vector<T>& values) {
+void check_index_values(std::string_view node, const IndexBounds& bounds, const Shape& shape, const std::vector<T>& values) {
   for (size_t i = 0; i < values.size(); ++i) {
     const int64_t size = bounds.sizes[i % bounds.sizes.size()];
     if (size < 0 || (values[i] < static_cast<T>(size) && values[i] >= static_cast<T>(bounds.from_end ? -size : 0))) continue;
@@ -62,7 +62,7 @@ void check_values(std::string_view node, const IndexBounds& bounds, const Shape&
 }
 
 template <typename T>
-OutOfBoundsIndices scan_indices(const IndexBounds& bounds, std::span<const T> values) {
+OutOfBoundsIndices count_out_of_bounds_indices(const IndexBounds& bounds, std::span<const T> values) {
   OutOfBoundsIndices result;
   for (size_t i = 0, k = 0; i < values.size(); ++i, k = k + 1 == bounds.sizes.size() ? 0 : k + 1) {
     const int64_t size = bounds.sizes[k], index = values[i];
@@ -75,24 +75,24 @@ OutOfBoundsIndices scan_indices(const IndexBounds& bounds, std::span<const T> va
 }  // namespace
 
 OutOfBoundsIndices find_out_of_bounds(const IndexBounds& bounds, const TensorDesc& desc, const std::byte* indices) {
-  if (!bounds.any()) return {};
+  if (!bounds.has_limits()) return {};
   const auto count = static_cast<size_t>(desc.elements());
-  if (desc.dtype == DType::int64) return scan_indices(bounds, std::span(reinterpret_cast<const int64_t*>(indices), count));
-  return scan_indices(bounds, std::span(reinterpret_cast<const int32_t*>(indices), count));
+  if (desc.dtype == DType::int64) return count_out_of_bounds_indices(bounds, std::span(reinterpret_cast<const int64_t*>(indices), count));
+  return count_out_of_bounds_indices(bounds, std::span(reinterpret_cast<const int32_t*>(indices), count));
 }
 
 void check_indices(std::string_view node, const IndexBounds& bounds, const HostTensor& indices) {
-  if (!bounds.any()) return;
-  if (is_float(indices.desc.dtype)) return check_values(node, bounds, indices.desc.shape, indices.as_double());
-  check_values(node, bounds, indices.desc.shape, indices.as_int64());
+  if (!bounds.has_limits()) return;
+  if (is_float(indices.desc.dtype)) return check_index_values(node, bounds, indices.desc.shape, indices.as_double());
+  check_index_values(node, bounds, indices.desc.shape, indices.as_int64());
 }
 
 IndexBounds axis_index_bounds(const Attributes& attributes, const std::vector<Shape>& inputs) {
-  return {1, {axis_size(input_shape(inputs, 0), attributes.integer("axis", 0))}};
+  return {1, {get_axis_size(get_input_shape(inputs, 0), attributes.integer("axis", 0))}};
 }
 
 IndexBounds index_tuple_bounds(const Attributes& attributes, const std::vector<Shape>& inputs) {
-  const Shape &x = input_shape(inputs, 0), &indices = input_shape(inputs, 1);
+  const Shape &x = get_input_shape(inputs, 0), &indices = get_input_shape(inputs, 1);
   IndexBounds bounds{1, {}};
   const int64_t batch = attributes.integer("batch_dims", 0), length = indices.empty() ? 0 : indices.back();
   for (int64_t k = 0; k < length && batch >= 0 && batch + k < static_cast<int64_t>(x.size()); ++k)
@@ -102,25 +102,25 @@ IndexBounds index_tuple_bounds(const Attributes& attributes, const std::vector<S
 
 IndexBounds cache_index_bounds(const Attributes& attributes, const std::vector<Shape>& inputs) {
   if (attributes.text("mode", "linear") != "linear") return {2, {}, false};  // circular mode wraps around
-  const int64_t axis = attributes.integer("axis", -2), size = axis_size(input_shape(inputs, 0), axis),
-                rows = axis_size(input_shape(inputs, 1), axis);
+  const int64_t axis = attributes.integer("axis", -2), size = get_axis_size(get_input_shape(inputs, 0), axis),
+                rows = get_axis_size(get_input_shape(inputs, 1), axis);
   return {2, {size < 0 || rows < 0 ? kUnknownSize : std::max<int64_t>(size - rows, 0) + 1}, false};
 }
 
 IndexBounds leading_index_bounds(const Attributes& attributes, const std::vector<Shape>& inputs) {
-  return {0, {axis_size(input_shape(inputs, 1), attributes.integer("axis", 0))}, false};
+  return {0, {get_axis_size(get_input_shape(inputs, 1), attributes.integer("axis", 0))}, false};
 }
 
 IndexBounds position_id_bounds(const Attributes&, const std::vector<Shape>& inputs) {
-  return {3, {axis_size(input_shape(inputs, 1), 0)}, false};
+  return {3, {get_axis_size(get_input_shape(inputs, 1), 0)}, false};
 }
 
 IndexBounds batch_index_bounds(const Attributes&, const std::vector<Shape>& inputs) {
-  return {2, {axis_size(input_shape(inputs, 0), 0)}, false};
+  return {2, {get_axis_size(get_input_shape(inputs, 0), 0)}, false};
 }
 
 IndexBounds roi_batch_index_bounds(const Attributes&, const std::vector<Shape>& inputs) {
-  return {1, {axis_size(input_shape(inputs, 0), 0), kNotAnIndex, kNotAnIndex, kNotAnIndex, kNotAnIndex}, false};
+  return {1, {get_axis_size(get_input_shape(inputs, 0), 0), kNotAnIndex, kNotAnIndex, kNotAnIndex, kNotAnIndex}, false};
 }
 
 IndexBounds nonnegative_index_bounds(const Attributes&, const std::vector<Shape>&) {
@@ -128,15 +128,15 @@ IndexBounds nonnegative_index_bounds(const Attributes&, const std::vector<Shape>
 }
 
 IndexBounds unpool_index_bounds(const Attributes& attributes, const std::vector<Shape>& inputs) {
-  Shape pooled = input_shape(inputs, 0);
+  Shape pooled = get_input_shape(inputs, 0);
   if (pooled.size() < 3 || std::ranges::any_of(pooled, [](int64_t size) { return size < 0; })) return {1, {kUnknownSize}, false};
-  const auto sizes = unpool_geometry(attributes, "", pooled).output;
+  const auto sizes = compute_unpool_geometry(attributes, "", pooled).output;
   std::ranges::copy(sizes, pooled.begin() + 2);
   return {1, {element_count(pooled)}, false};
 }
 
 IndexBounds slice_begin_bounds(const Attributes& attributes, const std::vector<Shape>& inputs) {
-  const Shape& x = input_shape(inputs, 1);
+  const Shape& x = get_input_shape(inputs, 1);
   const auto slice_sizes = attributes.integers("size");
   if (x.size() != slice_sizes.size() || x.empty()) return {0, {kUnknownSize}, false};
   IndexBounds bounds{0, {}, false};
@@ -146,15 +146,15 @@ IndexBounds slice_begin_bounds(const Attributes& attributes, const std::vector<S
 }
 
 IndexBounds sequence_length_bounds(const Attributes& attributes, const std::vector<Shape>& inputs) {
-  return length_bounds(1, axis_size(input_shape(inputs, 0), attributes.integer("time_axis", 0)));
+  return make_length_bounds(1, get_axis_size(get_input_shape(inputs, 0), attributes.integer("time_axis", 0)));
 }
 
 IndexBounds key_length_bounds(const Attributes&, const std::vector<Shape>& inputs) {
-  return length_bounds(6, axis_size(input_shape(inputs, 1), -2));
+  return make_length_bounds(6, get_axis_size(get_input_shape(inputs, 1), -2));
 }
 
 IndexBounds rnn_length_bounds(const Attributes& attributes, const std::vector<Shape>& inputs) {
-  return length_bounds(4, axis_size(input_shape(inputs, 0), attributes.integer("layout", 0) != 0 ? 1 : 0));
+  return make_length_bounds(4, get_axis_size(get_input_shape(inputs, 0), attributes.integer("layout", 0) != 0 ? 1 : 0));
 }
 
 }  // namespace pumice

@@ -1,4 +1,4 @@
-// Valid values of index inputs.
+// Valid ranges of index inputs, and checks against them.
 #pragma once
 
 #include <cstddef>
@@ -12,9 +12,9 @@
 
 namespace pumice {
 
-// Multi-index of an element of a tensor with that shape; `position` is its row-major index.
+// Converts the row-major index of an element to one index per axis.
 std::vector<int64_t> unravel_index(const Shape& shape, int64_t position);
-// Text for messages: "9 at [0, 2]; expected -5 to 4". `index`: the value as text.
+// Describes an invalid index for an error message, such as "9 at [0, 2]; expected -5 to 4". `index`: its value as text.
 std::string describe_index_error(const IndexBounds& bounds, const Shape& shape, int64_t position, const std::string& index);
 // The number of out-of-range indices (int32 or int64, row-major), and the position and value of the first.
 struct OutOfBoundsIndices {
@@ -25,27 +25,27 @@ OutOfBoundsIndices find_out_of_bounds(const IndexBounds& bounds, const TensorDes
 // Checks indices on the host. Throws GraphError naming the node and the first out-of-range index.
 void check_indices(std::string_view node, const IndexBounds& bounds, const HostTensor& indices);
 
-// Index rules of the operators with indices (OperatorRow::indices).
-IndexBounds axis_index_bounds(const Attributes& attributes, const std::vector<Shape>& inputs);   // input 0 is indexed on `axis`
-IndexBounds index_tuple_bounds(const Attributes& attributes, const std::vector<Shape>& inputs);  // input 0 is indexed after `batch_dims`
+// Functions for OperatorRow::indices: each returns the valid range of an operator's index input.
+IndexBounds axis_index_bounds(const Attributes& attributes, const std::vector<Shape>& inputs);   // input 1 indexes `axis` of input 0
+IndexBounds index_tuple_bounds(const Attributes& attributes, const std::vector<Shape>& inputs);  // input 1: index tuples into input 0
 IndexBounds cache_index_bounds(const Attributes& attributes,
-                               const std::vector<Shape>& inputs);  // input 2 is the first row that the update, input 1, is written to
+                               const std::vector<Shape>& inputs);  // input 2: first cache row that update input 1 overwrites
 IndexBounds slice_begin_bounds(const Attributes& attributes,
-                               const std::vector<Shape>& inputs);  // input 0 has the begins of slices of input 1
+                               const std::vector<Shape>& inputs);  // input 0: start of a slice on each axis of input 1
 IndexBounds leading_index_bounds(const Attributes& attributes, const std::vector<Shape>& inputs);  // input 0 indexes `axis` of input 1
-IndexBounds position_id_bounds(const Attributes& attributes, const std::vector<Shape>& inputs);    // input 3 indexes rows of tables
-IndexBounds batch_index_bounds(const Attributes& attributes, const std::vector<Shape>& inputs);    // input 2 indexes batch items of input 0
+IndexBounds position_id_bounds(const Attributes& attributes, const std::vector<Shape>& inputs);    // input 3: row of the cos/sin caches
+IndexBounds batch_index_bounds(const Attributes& attributes, const std::vector<Shape>& inputs);    // input 2: batch index into input 0
 IndexBounds roi_batch_index_bounds(const Attributes& attributes,
-                                   const std::vector<Shape>& inputs);  // input 1: batch item in the first column of each row
+                                   const std::vector<Shape>& inputs);  // input 1: batch index in the first column of each row
 IndexBounds nonnegative_index_bounds(const Attributes& attributes,
-                                     const std::vector<Shape>& inputs);  // input 2: any batch items, from 0 on
+                                     const std::vector<Shape>& inputs);  // input 2: batch index of 0 or more
 IndexBounds unpool_index_bounds(const Attributes& attributes,
-                                const std::vector<Shape>& inputs);  // indices refer to the tensor that was pooled
+                                const std::vector<Shape>& inputs);  // input 1: element index in the tensor before pooling
 IndexBounds sequence_length_bounds(const Attributes& attributes,
-                                   const std::vector<Shape>& inputs);  // input 1 has lengths up to the size of `time_axis`
+                                   const std::vector<Shape>& inputs);  // input 1: lengths up to the size of `time_axis`
 IndexBounds key_length_bounds(const Attributes& attributes,
-                              const std::vector<Shape>& inputs);  // input 6 has lengths up to the number of rows of input 1
+                              const std::vector<Shape>& inputs);  // input 6: lengths up to the number of keys, input 1
 IndexBounds rnn_length_bounds(const Attributes& attributes,
-                              const std::vector<Shape>& inputs);  // input 4 has lengths up to the number of time steps
+                              const std::vector<Shape>& inputs);  // input 4: lengths up to the number of time steps
 
 }  // namespace pumice

@@ -8,25 +8,25 @@
 namespace pumice {
 namespace {
 
-// Returns the number of elements from start to end; both are within the axis or one before it.
-int64_t count(int64_t start, int64_t end, int64_t step) {
+// Returns the number of elements from start to end. Both are already clamped to the axis.
+int64_t count_slice_elements(int64_t start, int64_t end, int64_t step) {
   const int64_t distance = step > 0 ? end - start : start - end;
   if (distance <= 0) return 0;
   const uint64_t stride = step > 0 ? static_cast<uint64_t>(step) : 0 - static_cast<uint64_t>(step);
   return static_cast<int64_t>((static_cast<uint64_t>(distance) - 1) / stride) + 1;
 }
 
-SliceAxis slice_axis(int64_t size, int64_t start, int64_t end, int64_t step) {
+SliceAxis make_slice_axis(int64_t size, int64_t start, int64_t end, int64_t step) {
   const auto from_end = [&](int64_t at) { return at < 0 ? at + size : at; };
   const int64_t lower = step > 0 ? 0 : -1, upper = step > 0 ? size : size - 1;
   const int64_t first = std::clamp(from_end(start), step > 0 ? lower : std::min<int64_t>(0, upper), upper);
-  return {first, step, count(first, std::clamp(from_end(end), lower, upper), step)};
+  return {first, step, count_slice_elements(first, std::clamp(from_end(end), lower, upper), step)};
 }
 
 }  // namespace
 
-std::vector<SliceAxis> slice_geometry(std::string_view node, const Shape& shape, const std::vector<int64_t>& starts,
-                                      const std::vector<int64_t>& ends, std::vector<int64_t> axes, std::vector<int64_t> steps) {
+std::vector<SliceAxis> compute_slice_axes(std::string_view node, const Shape& shape, const std::vector<int64_t>& starts,
+                                          const std::vector<int64_t>& ends, std::vector<int64_t> axes, std::vector<int64_t> steps) {
   const auto fail = [&](const std::string& message) { throw GraphError(std::string(node), message); };
   if (axes.empty()) {
     axes.resize(starts.size());
@@ -47,12 +47,12 @@ std::vector<SliceAxis> slice_geometry(std::string_view node, const Shape& shape,
     if (seen[at]) fail("axis " + std::to_string(axes[i]) + " is given twice");
     if (steps[i] == 0) fail("the step on axis " + std::to_string(axes[i]) + " is 0");
     seen[at] = true;
-    result[at] = slice_axis(shape[at], starts[i], ends[i], steps[i]);
+    result[at] = make_slice_axis(shape[at], starts[i], ends[i], steps[i]);
   }
   return result;
 }
 
-std::vector<int64_t> even_split_sizes(int64_t size, size_t count) {
+std::vector<int64_t> compute_even_split_sizes(int64_t size, size_t count) {
   const auto num_chunks = static_cast<int64_t>(count);
   const int64_t chunk = (size + num_chunks - 1) / num_chunks;
   std::vector<int64_t> sizes;

@@ -15,10 +15,10 @@ struct SliceAxis {
 
 // One entry per axis of `shape`. Empty `axes` means the first axes, empty `steps` means 1. Negative bounds count from the end; bounds are
 // clamped. Throws GraphError naming `node` for a step of 0, an unknown or repeated axis, or lists of different lengths.
-std::vector<SliceAxis> slice_geometry(std::string_view node, const Shape& shape, const std::vector<int64_t>& starts,
-                                      const std::vector<int64_t>& ends, std::vector<int64_t> axes, std::vector<int64_t> steps);
+std::vector<SliceAxis> compute_slice_axes(std::string_view node, const Shape& shape, const std::vector<int64_t>& starts,
+                                          const std::vector<int64_t>& ends, std::vector<int64_t> axes, std::vector<int64_t> steps);
 
-// Sizes of a Split without explicit sizes. The last parts are smaller if `count` does not divide `size`.
-std::vector<int64_t> even_split_sizes(int64_t size, size_t count);
+// Returns the output sizes of a Split without explicit sizes. The last outputs are smaller if `count` does not divide `size`.
+std::vector<int64_t> compute_even_split_sizes(int64_t size, size_t count);
 
 }  // namespace pumice

@@ -3,8 +3,8 @@
 namespace pumice {
 namespace {
 
-// Returns strides that view x with another shape, if each axis of x, or each run of contiguous axes, maps to axes of the result.
-std::optional<Strides> reshape_strides(const TensorDesc& x, const Shape& shape) {
+// Returns strides that view x with another shape; nullopt unless each run of contiguous axes of x maps to whole axes of the new shape.
+std::optional<Strides> compute_reshape_strides(const TensorDesc& x, const Shape& shape) {
   Strides strides(shape.size(), 1);
   size_t out = shape.size();
   for (size_t in = x.shape.size(); in-- > 0;) {
@@ -21,7 +21,7 @@ std::optional<Strides> reshape_strides(const TensorDesc& x, const Shape& shape) 
 
 }  // namespace
 
-Strides transpose_strides(const Attributes& transpose, const TensorDesc& x) {
+Strides compute_transpose_strides(const Attributes& transpose, const TensorDesc& x) {
   Strides strides;
   for (const int64_t axis : transpose.integers("perm"))
     strides.push_back(x.strides[static_cast<size_t>(axis < 0 ? axis + x.rank() : axis)]);
@@ -29,30 +29,30 @@ Strides transpose_strides(const Attributes& transpose, const TensorDesc& x) {
   return strides;
 }
 
-StridedViews reshape_view(const Attributes&, const TensorDesc& x, const std::vector<const TensorDesc*>& outputs) {
-  auto strides = reshape_strides(x, outputs[0]->shape);
+StridedViews make_reshape_view(const Attributes&, const TensorDesc& x, const std::vector<const TensorDesc*>& outputs) {
+  auto strides = compute_reshape_strides(x, outputs[0]->shape);
   if (!strides) return {};
   return std::vector<StridedView>{{std::move(*strides)}};
 }
 
-StridedViews transpose_view(const Attributes& attributes, const TensorDesc& x, const std::vector<const TensorDesc*>&) {
-  return std::vector<StridedView>{{transpose_strides(attributes, x)}};
+StridedViews make_transpose_view(const Attributes& attributes, const TensorDesc& x, const std::vector<const TensorDesc*>&) {
+  return std::vector<StridedView>{{compute_transpose_strides(attributes, x)}};
 }
 
-StridedViews split_views(const Attributes& attributes, const TensorDesc& x, const std::vector<const TensorDesc*>& outputs) {
+StridedViews make_split_views(const Attributes& attributes, const TensorDesc& x, const std::vector<const TensorDesc*>& outputs) {
   const int64_t declared_axis = attributes.integer("axis", 0);
   const auto axis = static_cast<size_t>(declared_axis < 0 ? declared_axis + x.rank() : declared_axis);
   std::vector<StridedView> views;
   int64_t begin = 0;
   for (const TensorDesc* y : outputs) {
-    if (!y) return {};  // its length is unknown here
+    if (!y) return {};  // the size of an omitted output is unknown
     views.push_back({x.strides, begin * x.strides[axis]});
     begin += y->shape[axis];
   }
   return views;
 }
 
-bool same_strides(const Shape& shape, const Strides& a, const Strides& b) {
+bool have_same_strides(const Shape& shape, const Strides& a, const Strides& b) {
   for (size_t i = 0; i < shape.size(); ++i)
     if (shape[i] > 1 && a[i] != b[i]) return false;
   return true;

@@ -9,7 +9,7 @@
 
 namespace pumice {
 
-// Strides and first element of a view, in the viewed tensor.
+// Strides and first element of a view, counted in elements of the viewed tensor.
 struct StridedView {
   Strides strides;
   int64_t first = 0;
@@ -17,14 +17,14 @@ struct StridedView {
 
 using StridedViews = std::optional<std::vector<StridedView>>;
 
-// Rules for OperatorRow::views: reshape, Transpose and Split.
-StridedViews reshape_view(const Attributes& attributes, const TensorDesc& x, const std::vector<const TensorDesc*>& outputs);
-StridedViews transpose_view(const Attributes& attributes, const TensorDesc& x, const std::vector<const TensorDesc*>& outputs);
-StridedViews split_views(const Attributes& attributes, const TensorDesc& x, const std::vector<const TensorDesc*>& outputs);
+// Functions for OperatorRow::views. They return nullopt if the outputs cannot be views of x.
+StridedViews make_reshape_view(const Attributes& attributes, const TensorDesc& x, const std::vector<const TensorDesc*>& outputs);
+StridedViews make_transpose_view(const Attributes& attributes, const TensorDesc& x, const std::vector<const TensorDesc*>& outputs);
+StridedViews make_split_views(const Attributes& attributes, const TensorDesc& x, const std::vector<const TensorDesc*>& outputs);
 
-// Strides of x with axes ordered by a Transpose's `perm`, or reversed if it is absent.
-Strides transpose_strides(const Attributes& transpose, const TensorDesc& x);
+// Returns the strides of x with axes ordered by attribute `perm` of `transpose`, or reversed if it is absent.
+Strides compute_transpose_strides(const Attributes& transpose, const TensorDesc& x);
 // Whether both strides address the same elements. Axes of size 1 are ignored.
-bool same_strides(const Shape& shape, const Strides& a, const Strides& b);
+bool have_same_strides(const Shape& shape, const Strides& a, const Strides& b);
 
 }  // namespace pumice

@@ -13,18 +13,18 @@ using Integers = std::vector<int64_t>;
 enum class AutoPad : uint8_t { notset, valid, same_upper, same_lower };
 
 // Reads a node's window attributes and checks them against the number of spatial axes.
-class WindowReader {
+class WindowAttributeReader {
  public:
-  WindowReader(const Attributes& attributes, std::string_view node, const Shape& x) : attributes_(attributes), node_(node) {
+  WindowAttributeReader(const Attributes& attributes, std::string_view node, const Shape& x) : attributes_(attributes), node_(node) {
     if (x.size() < 3) fail("an input of [N, C, and at least one spatial axis]; given " + to_string(x));
     spatial_.assign(x.begin() + 2, x.end());
   }
 
-  const Integers& spatial() const { return spatial_; }
-  size_t axes() const { return spatial_.size(); }
+  const Integers& spatial_sizes() const { return spatial_; }
+  size_t num_axes() const { return spatial_.size(); }
 
-  // Returns the attribute as `count` values, each at least `least`; `fallback` repeated if it is not set.
-  Integers integers(std::string_view name, size_t count, int64_t fallback, int64_t min_value) const {
+  // Returns the attribute's `count` values, each at least `min_value`; `fallback` repeated if it is not set.
+  Integers read_integers(std::string_view name, size_t count, int64_t fallback, int64_t min_value) const {
     const Integers values = attributes_.integers(name);
     if (values.empty()) return Integers(count, fallback);
     if (values.size() != count) fail("'" + std::string(name) + "' needs " + std::to_string(count) + " values; given " + to_string(values));
@@ -33,7 +33,7 @@ class WindowReader {
     return values;
   }
 
-  AutoPad auto_pad() const {
+  AutoPad read_auto_pad() const {
     const std::string text = attributes_.text("auto_pad", "NOTSET");
     if (text.empty() || text == "NOTSET") return AutoPad::notset;
     if (text == "VALID") return AutoPad::valid;
@@ -43,16 +43,16 @@ class WindowReader {
   }
 
   // Returns kernel, strides, dilations and, unless `auto_pad` determines them, pads.
-  WindowGeometry window(Integers kernel) const {
+  WindowGeometry read_window(Integers kernel) const {
     WindowGeometry window;
     if (std::any_of(kernel.begin(), kernel.end(), [](int64_t size) { return size < 1; }))
       fail("a kernel of at least one element; given " + to_string(kernel));
     window.kernel = std::move(kernel);
-    window.strides = integers("strides", axes(), 1, 1);
-    window.dilations = integers("dilations", axes(), 1, 1);
-    const Integers pads = auto_pad() == AutoPad::notset ? integers("pads", 2 * axes(), 0, 0) : Integers(2 * axes(), 0);
-    window.pads_begin.assign(pads.begin(), pads.begin() + static_cast<std::ptrdiff_t>(axes()));
-    window.pads_end.assign(pads.begin() + static_cast<std::ptrdiff_t>(axes()), pads.end());
+    window.strides = read_integers("strides", num_axes(), 1, 1);
+    window.dilations = read_integers("dilations", num_axes(), 1, 1);
+    const Integers pads = read_auto_pad() == AutoPad::notset ? read_integers("pads", 2 * num_axes(), 0, 0) : Integers(2 * num_axes(), 0);
+    window.pads_begin.assign(pads.begin(), pads.begin() + static_cast<std::ptrdiff_t>(num_axes()));
+    window.pads_end.assign(pads.begin() + static_cast<std::ptrdiff_t>(num_axes()), pads.end());
     return window;
   }
 
@@ -64,57 +64,60 @@ class WindowReader {
   Integers spatial_;
 };
 
-// Number of input elements from the first to the last that a window covers.
-int64_t extent(const WindowGeometry& window, size_t i) {
+// Returns the number of input elements that a window spans.
+int64_t get_dilated_kernel_size(const WindowGeometry& window, size_t i) {
   return checked_add(checked_mul(window.kernel[i] - 1, window.dilations[i], "kernel"), 1, "kernel");
 }
 
 // Distributes the padding of `auto_pad`; SAME_UPPER puts the odd element at the end.
-void pad_same(WindowGeometry& window, size_t i, int64_t total, bool upper) {
+void set_same_padding(WindowGeometry& window, size_t i, int64_t total, bool upper) {
   const int64_t padding = std::max<int64_t>(total, 0), smaller_half = padding / 2;
   window.pads_begin[i] = upper ? smaller_half : padding - smaller_half;
   window.pads_end[i] = padding - window.pads_begin[i];
 }
 
 // Floor and ceiling division by a positive divisor.
-int64_t floor_quotient(int64_t a, int64_t b) {
+int64_t floor_div_signed(int64_t a, int64_t b) {
   return a >= 0 ? a / b : -((b - 1 - a) / b);
 }
-int64_t ceil_quotient(int64_t a, int64_t b) {
-  return -floor_quotient(-a, b);
+int64_t ceil_div_signed(int64_t a, int64_t b) {
+  return -floor_div_signed(-a, b);
 }
 
-// Number of windows on a padded axis. `ceil` adds a window that exceeds the end, if it starts inside the input or its front padding.
-int64_t window_count(const WindowGeometry& window, size_t i, int64_t size, bool ceil) {
+// Returns the number of windows on a padded axis. `ceil` adds a window past the end if it starts inside the input or its front padding.
+int64_t count_windows(const WindowGeometry& window, size_t i, int64_t size, bool ceil) {
   const int64_t from_front = checked_add(size, window.pads_begin[i], "pads"), stride = window.strides[i];
-  const int64_t span = checked_add(from_front, window.pads_end[i], "pads") - extent(window, i);
-  if (!ceil) return floor_quotient(span, stride) + 1;
-  const int64_t count = ceil_quotient(span, stride) + 1;
+  const int64_t span = checked_add(from_front, window.pads_end[i], "pads") - get_dilated_kernel_size(window, i);
+  if (!ceil) return floor_div_signed(span, stride) + 1;
+  const int64_t count = ceil_div_signed(span, stride) + 1;
   return (count - 1) * stride >= from_front ? count - 1 : count;
 }
 
-void compute_output_sizes(const WindowReader& reader, WindowGeometry& window, bool ceil) {
-  const AutoPad mode = reader.auto_pad();
-  for (size_t i = 0; i < reader.axes(); ++i) {
-    const int64_t size = reader.spatial()[i], stride = window.strides[i];
+void compute_output_sizes(const WindowAttributeReader& reader, WindowGeometry& window, bool ceil) {
+  const AutoPad mode = reader.read_auto_pad();
+  for (size_t i = 0; i < reader.num_axes(); ++i) {
+    const int64_t size = reader.spatial_sizes()[i], stride = window.strides[i];
     if (mode == AutoPad::same_upper || mode == AutoPad::same_lower) {
       window.output.push_back((size + stride - 1) / stride);
-      pad_same(window, i, checked_mul(window.output[i] - 1, stride, "strides") + extent(window, i) - size, mode == AutoPad::same_upper);
+      set_same_padding(window, i, checked_mul(window.output[i] - 1, stride, "strides") + get_dilated_kernel_size(window, i) - size,
+                       mode == AutoPad::same_upper);
     } else {
-      window.output.push_back(window_count(window, i, size, ceil && mode == AutoPad::notset));
+      window.output.push_back(count_windows(window, i, size, ceil && mode == AutoPad::notset));
     }
     // With SAME_UPPER and SAME_LOWER an empty axis has no windows, and no window is too large.
     if (window.output[i] <= 0 && (size > 0 || mode == AutoPad::notset || mode == AutoPad::valid))
       reader.fail("a window of at most the padded size of spatial axis " + std::to_string(i) + ", " +
-                  std::to_string(size + window.pads_begin[i] + window.pads_end[i]) + "; given " + std::to_string(extent(window, i)));
+                  std::to_string(size + window.pads_begin[i] + window.pads_end[i]) + "; given " +
+                  std::to_string(get_dilated_kernel_size(window, i)));
     window.output[i] = std::max<int64_t>(window.output[i], 0);
   }
 }
 
-// Returns the kernel sizes: the trailing sizes of the weights, which 'kernel_shape' only repeats.
-Integers kernel_sizes(const WindowReader& reader, const Shape& w) {
-  if (w.size() != reader.axes() + 2) reader.fail("weights of rank " + std::to_string(reader.axes() + 2) + "; given " + to_string(w));
-  const Integers kernel(w.begin() + 2, w.end()), declared = reader.integers("kernel_shape", reader.axes(), 0, 1);
+// Returns the kernel sizes, which are the trailing sizes of the weights. 'kernel_shape' must equal them.
+Integers get_kernel_sizes(const WindowAttributeReader& reader, const Shape& w) {
+  if (w.size() != reader.num_axes() + 2)
+    reader.fail("weights of rank " + std::to_string(reader.num_axes() + 2) + "; given " + to_string(w));
+  const Integers kernel(w.begin() + 2, w.end()), declared = reader.read_integers("kernel_shape", reader.num_axes(), 0, 1);
   if (declared[0] != 0 && declared != kernel)
     reader.fail("'kernel_shape' to be that of the weights, " + to_string(kernel) + "; given " + to_string(declared));
   return kernel;
@@ -122,9 +125,9 @@ Integers kernel_sizes(const WindowReader& reader, const Shape& w) {
 
 }  // namespace
 
-WindowGeometry conv_geometry(const Attributes& attributes, std::string_view node, const Shape& x, const Shape& w) {
-  const WindowReader reader(attributes, node, x);
-  WindowGeometry window = reader.window(kernel_sizes(reader, w));
+WindowGeometry compute_conv_geometry(const Attributes& attributes, std::string_view node, const Shape& x, const Shape& w) {
+  const WindowAttributeReader reader(attributes, node, x);
+  WindowGeometry window = reader.read_window(get_kernel_sizes(reader, w));
   compute_output_sizes(reader, window, false);
   return window;
 }
@@ -134,37 +137,38 @@ void check_pool_input(std::string_view node, const Shape& x) {
     throw GraphError(std::string(node), "expected axes of at least one element behind the first to pool; given " + to_string(x));
 }
 
-WindowGeometry pool_geometry(const Attributes& attributes, std::string_view node, const Shape& x) {
-  const WindowReader reader(attributes, node, x);
+WindowGeometry compute_pool_geometry(const Attributes& attributes, std::string_view node, const Shape& x) {
+  const WindowAttributeReader reader(attributes, node, x);
   check_pool_input(node, x);
-  WindowGeometry window = reader.window(reader.integers("kernel_shape", reader.axes(), 0, 1));
+  WindowGeometry window = reader.read_window(reader.read_integers("kernel_shape", reader.num_axes(), 0, 1));
   compute_output_sizes(reader, window, attributes.integer("ceil_mode", 0) != 0);
   return window;
 }
 
-WindowGeometry unpool_geometry(const Attributes& attributes, std::string_view node, const Shape& x) {
-  const WindowReader reader(attributes, node, x);
-  WindowGeometry window = reader.window(reader.integers("kernel_shape", reader.axes(), 0, 1));
-  for (size_t i = 0; i < reader.axes(); ++i) {
-    const int64_t full = checked_add(checked_mul(reader.spatial()[i] - 1, window.strides[i], "strides"), window.kernel[i], "kernel");
+WindowGeometry compute_unpool_geometry(const Attributes& attributes, std::string_view node, const Shape& x) {
+  const WindowAttributeReader reader(attributes, node, x);
+  WindowGeometry window = reader.read_window(reader.read_integers("kernel_shape", reader.num_axes(), 0, 1));
+  for (size_t i = 0; i < reader.num_axes(); ++i) {
+    const int64_t full = checked_add(checked_mul(reader.spatial_sizes()[i] - 1, window.strides[i], "strides"), window.kernel[i], "kernel");
     window.output.push_back(std::max<int64_t>(full - window.pads_begin[i] - window.pads_end[i], 0));
   }
   return window;
 }
 
-WindowGeometry conv_transpose_geometry(const Attributes& attributes, std::string_view node, const Shape& x, const Shape& w) {
-  const WindowReader reader(attributes, node, x);
-  WindowGeometry window = reader.window(kernel_sizes(reader, w));
-  const AutoPad mode = reader.auto_pad();
-  const Integers extra = reader.integers("output_padding", reader.axes(), 0, 0),
-                 requested = reader.integers("output_shape", reader.axes(), -1, 0);
+WindowGeometry compute_conv_transpose_geometry(const Attributes& attributes, std::string_view node, const Shape& x, const Shape& w) {
+  const WindowAttributeReader reader(attributes, node, x);
+  WindowGeometry window = reader.read_window(get_kernel_sizes(reader, w));
+  const AutoPad mode = reader.read_auto_pad();
+  const Integers extra = reader.read_integers("output_padding", reader.num_axes(), 0, 0),
+                 requested = reader.read_integers("output_shape", reader.num_axes(), -1, 0);
   const bool same = mode == AutoPad::same_upper || mode == AutoPad::same_lower;
-  for (size_t i = 0; i < reader.axes(); ++i) {
-    const int64_t size = reader.spatial()[i];
-    const int64_t full = checked_add(checked_mul(window.strides[i], size - 1, "strides"), extra[i] + extent(window, i), "output");
+  for (size_t i = 0; i < reader.num_axes(); ++i) {
+    const int64_t size = reader.spatial_sizes()[i];
+    const int64_t full =
+        checked_add(checked_mul(window.strides[i], size - 1, "strides"), extra[i] + get_dilated_kernel_size(window, i), "output");
     if (requested[i] >= 0 || same) {
       window.output.push_back(requested[i] >= 0 ? requested[i] : checked_mul(size, window.strides[i], "strides"));
-      pad_same(window, i, full - window.output[i], mode == AutoPad::same_upper);
+      set_same_padding(window, i, full - window.output[i], mode == AutoPad::same_upper);
     } else {
       window.output.push_back(full - window.pads_begin[i] - window.pads_end[i]);
     }

@@ -1,4 +1,4 @@
-// Window parameters over spatial axes, from the attributes of Conv, ConvTranspose and pools with known shapes.
+// Window parameters of convolutions and pooling, computed from attributes and shapes.
 #pragma once
 
 #include <cstdint>
@@ -15,13 +15,13 @@ struct WindowGeometry {
   std::vector<int64_t> kernel, strides, dilations, pads_begin, pads_end, output;
 };
 
-// Windows of a node. `x`: [N, C, spatial..]; `w`: shape of the weights, whose trailing sizes are the kernel's. Throw GraphError naming
-// `node` if an attribute or a shape is invalid.
-WindowGeometry conv_geometry(const Attributes& attributes, std::string_view node, const Shape& x, const Shape& w);
-WindowGeometry conv_transpose_geometry(const Attributes& attributes, std::string_view node, const Shape& x, const Shape& w);
-// Returns, in `output`, the spatial sizes before the pooling that produced `x`.
-WindowGeometry unpool_geometry(const Attributes& attributes, std::string_view node, const Shape& x);
-void check_pool_input(std::string_view node, const Shape& x);  // throws GraphError for images without elements, unless the batch is empty
-WindowGeometry pool_geometry(const Attributes& attributes, std::string_view node, const Shape& x);
+// Compute the window of a node. `x`: [N, C, spatial..]. `w`: shape of the weights, [.., .., kernel sizes..]. Throw GraphError naming `node`
+// if an attribute or a shape is invalid.
+WindowGeometry compute_conv_geometry(const Attributes& attributes, std::string_view node, const Shape& x, const Shape& w);
+WindowGeometry compute_conv_transpose_geometry(const Attributes& attributes, std::string_view node, const Shape& x, const Shape& w);
+// Computes the window of MaxUnpool. `output` contains the spatial sizes before pooling.
+WindowGeometry compute_unpool_geometry(const Attributes& attributes, std::string_view node, const Shape& x);
+void check_pool_input(std::string_view node, const Shape& x);  // throws GraphError for empty images, unless the batch is empty
+WindowGeometry compute_pool_geometry(const Attributes& attributes, std::string_view node, const Shape& x);
 
 }  // namespace pumice

@@ -12,14 +12,14 @@ namespace {
 using Inputs = std::span<const HostTensor* const>;
 
 // Whether the tensor has values that int64 cannot represent; the host computes in int64.
-bool is_beyond_int64(const HostTensor& tensor) {
+bool exceeds_int64(const HostTensor& tensor) {
   if (tensor.desc.dtype != DType::uint64) return false;
   const auto values = tensor.as_int64();
   return std::any_of(values.begin(), values.end(), [](int64_t value) { return value < 0; });
 }
 
-// Returns the number of outputs: the operator's required ones, or the parts of a Split; 0 if unspecified.
-size_t output_count(const OperatorRow& row, const Attributes& attributes, Inputs inputs) {
+// Returns the number of required outputs, or of a Split's outputs; 0 if it is unspecified.
+size_t count_outputs(const OperatorRow& row, const Attributes& attributes, Inputs inputs) {
   const auto& roles = row.schema.outputs;
   if (!roles.back().variadic)
     return static_cast<size_t>(std::ranges::count_if(roles, [](const ValueRole& role) { return !role.optional; }));
@@ -28,8 +28,8 @@ size_t output_count(const OperatorRow& row, const Attributes& attributes, Inputs
 }
 
 // Returns the output descriptions from the operator's shape rule.
-std::vector<TensorDesc> output_descs(const OperatorRow& row, std::string_view node, const Attributes& attributes, Inputs inputs,
-                                     size_t count) {
+std::vector<TensorDesc> infer_output_descs(const OperatorRow& row, std::string_view node, const Attributes& attributes, Inputs inputs,
+                                           size_t count) {
   std::vector<const TensorDesc*> descs;
   for (const HostTensor* input : inputs) descs.push_back(input ? &input->desc : nullptr);
   ShapeContext context(node, attributes, descs, {inputs.begin(), inputs.end()}, count);
@@ -48,10 +48,10 @@ std::optional<std::vector<HostTensor>> evaluate_on_host(const OperatorRow& row, 
   for (const HostTensor* input : inputs)
     if (input && reads_values && ((!input->data && input->desc.elements() > 0) || is_low_bit(input->desc.dtype))) return {};
   for (const HostTensor* input : inputs)
-    if (input && reads_values && is_beyond_int64(*input)) return {};
-  const size_t outputs = output_count(row, attributes, inputs);
+    if (input && reads_values && exceeds_int64(*input)) return {};
+  const size_t outputs = count_outputs(row, attributes, inputs);
   if (outputs == 0) return {};
-  if (descs.size() != outputs) descs = output_descs(row, node, attributes, inputs, outputs);
+  if (descs.size() != outputs) descs = infer_output_descs(row, node, attributes, inputs, outputs);
   const HostNode host_node{row, node, attributes, inputs, std::move(descs), sizes_assumed};
   for (const TensorDesc& output : host_node.outputs)
     if (is_low_bit(output.dtype)) return {};

@@ -13,8 +13,8 @@ namespace pumice {
 
 using HostResults = std::optional<std::vector<HostTensor>>;  // nullopt: undefined, such as an integer divided by zero
 
-// Results of a node with one output.
-inline HostResults single_output(HostTensor value) {
+// Returns the results of a node with one output.
+inline HostResults make_single_output(HostTensor value) {
   HostResults results(std::in_place);
   results->push_back(std::move(value));
   return results;
@@ -33,8 +33,8 @@ struct HostNode {
   const HostTensor& input(size_t i) const { return *inputs[i]; }
   std::vector<int64_t> integers(size_t i) const { return has(i) ? inputs[i]->as_int64() : std::vector<int64_t>(); }
   size_t axis(int64_t fallback, const Shape& shape) const {
-    const int64_t given = attributes.integer("axis", fallback);
-    return static_cast<size_t>(given < 0 ? given + static_cast<int64_t>(shape.size()) : given);
+    const int64_t declared_axis = attributes.integer("axis", fallback);
+    return static_cast<size_t>(declared_axis < 0 ? declared_axis + static_cast<int64_t>(shape.size()) : declared_axis);
   }
 };
 

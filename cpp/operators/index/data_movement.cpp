@@ -1,10 +1,10 @@
-// Operators that move elements: one strided copy, or one copy per part.
+// Lowers operators that only move elements to strided copies.
 #include <algorithm>
 #include <map>
 
 #include "core/error.h"
 #include "core/rounding.h"
-#include "operators/common/planes.h"
+#include "operators/common/nchw_view.h"
 #include "operators/common/strided_copy.h"
 #include "operators/geometry/slice_geometry.h"
 #include "operators/geometry/strided_views.h"
@@ -16,17 +16,17 @@
 namespace pumice {
 namespace {
 
-size_t axis_of(const LowerContext& node, int64_t fallback, int rank) {
+size_t get_axis(const LowerContext& node, int64_t fallback, int rank) {
   const int64_t axis = node.attributes->integer("axis", fallback);
   return static_cast<size_t>(axis < 0 ? axis + rank : axis);
 }
 
-// Whether a dense part starts and ends at word boundaries, so that its words contain nothing else.
+// Whether a dense range starts and ends at word boundaries, so that it shares no word with other elements.
 bool is_whole_words(DType dtype, int64_t first, int64_t elements) {
   return first * bits(dtype) % 32 == 0 && elements * bits(dtype) % 32 == 0;
 }
 
-std::vector<int64_t> host_integers(const LowerContext& node, size_t i) {
+std::vector<int64_t> require_host_integers(const LowerContext& node, size_t i) {
   const HostTensor* host = node.host(i);
   if (!host)
     throw UnsupportedError("node '" + std::string(node.node) + "': input " + std::to_string(i) + " of " + std::string(node.row->name) +
@@ -34,13 +34,13 @@ std::vector<int64_t> host_integers(const LowerContext& node, size_t i) {
   return host->as_int64();
 }
 
-constexpr size_t kMaxTiledAxes = 3;  // axes tiled per copy: each needs two axes of the copy, plus one before and one after
+constexpr size_t kMaxTiledAxes = 3;  // maximum number of axes tiled per copy; each needs two axes of the copy
 
 }  // namespace
 
 void lower_concat(LowerContext& node) {
   const TensorDesc& y = node.output(0);
-  const size_t axis = axis_of(node, 0, y.rank());
+  const size_t axis = get_axis(node, 0, y.rank());
   int64_t begin = 0;
   for (size_t i = 0; i < node.inputs.size(); ++i) {
     if (!node.has_input(i)) continue;
@@ -54,8 +54,8 @@ void lower_concat(LowerContext& node) {
 
 void lower_split(LowerContext& node) {
   const TensorDesc& x = node.input(0);
-  const size_t axis = axis_of(node, 0, x.rank());
-  const auto parts = node.has_input(1) ? host_integers(node, 1) : even_split_sizes(x.shape[axis], node.outputs.size());
+  const size_t axis = get_axis(node, 0, x.rank());
+  const auto parts = node.has_input(1) ? require_host_integers(node, 1) : compute_even_split_sizes(x.shape[axis], node.outputs.size());
   int64_t begin = 0;
   for (size_t i = 0; i < node.outputs.size(); begin += parts.at(i++)) {
     if (!node.has_output(i)) continue;
@@ -66,19 +66,19 @@ void lower_split(LowerContext& node) {
 
 void lower_transpose(LowerContext& node) {
   const TensorDesc &x = node.input(0), &y = node.output(0);
-  add_strided_copy(node, y.dtype, {y.shape, {transpose_strides(*node.attributes, x), y.strides}}, {node.in(0)}, {node.out(0)});
+  add_strided_copy(node, y.dtype, {y.shape, {compute_transpose_strides(*node.attributes, x), y.strides}}, {node.in(0)}, {node.out(0)});
 }
 
 void lower_transpose_by(LowerContext& node) {
   const TensorDesc &x = node.input(0), &y = node.output(0);
   Attributes order;
-  if (const auto perm = host_integers(node, 1); !perm.empty()) order.set("perm", perm);
-  add_strided_copy(node, y.dtype, {y.shape, {transpose_strides(order, x), y.strides}}, {node.in(0)}, {node.out(0)});
+  if (const auto perm = require_host_integers(node, 1); !perm.empty()) order.set("perm", perm);
+  add_strided_copy(node, y.dtype, {y.shape, {compute_transpose_strides(order, x), y.strides}}, {node.in(0)}, {node.out(0)});
 }
 
 void lower_expand(LowerContext& node) {
   const TensorDesc &x = node.input(0), &y = node.output(0);
-  Strides strides = broadcast_strides(x.shape, x.strides, y.shape);
+  Strides strides = compute_broadcast_strides(x.shape, x.strides, y.shape);
   for (size_t i = 0; i < x.shape.size(); ++i)
     if (x.shape[i] == 1) strides[y.shape.size() - x.shape.size() + i] = 0;
   add_strided_copy(node, y.dtype, {y.shape, {strides, y.strides}}, {node.in(0)}, {node.out(0)});
@@ -91,7 +91,7 @@ void lower_tile(LowerContext& node) {
   if (y.elements() == 0) return;
   TensorDesc source = x;
   Operand from = node.in(0);
-  const Operand result = x.rank() > 4 ? dense_output(node, 0) : node.out(0);  // otherwise strided axes need two copy axes each
+  const Operand result = x.rank() > 4 ? dense_output(node, 0) : node.out(0);  // packed, so that its axes merge
   for (size_t end = x.shape.size(); end > 0;) {
     const size_t first = end > kMaxTiledAxes ? end - kMaxTiledAxes : 0;
     Shape tiled_shape = source.shape;
@@ -105,14 +105,14 @@ void lower_tile(LowerContext& node) {
       space.strides[0].insert(space.strides[0].end(), {0, source.strides[axis]});
       space.strides[1].insert(space.strides[1].end(), {size * target.strides[axis], target.strides[axis]});
     }
-    const Operand to = last ? result : node.temporary(target.bytes());
+    const Operand to = last ? result : node.add_temporary(target.bytes());
     add_strided_copy(node, y.dtype, std::move(space), {from}, {to});
     source = target;
     from = to;
     end = first;
   }
   if (x.shape.empty()) return lower_copy(node);
-  finish_output(node, 0, result);
+  copy_dense_output(node, 0, result);
 }
 
 void lower_copy(LowerContext& node) {
@@ -126,9 +126,9 @@ void lower_copy(LowerContext& node) {
 
 void lower_slice(LowerContext& node) {
   const TensorDesc &x = node.input(0), &y = node.output(0);
-  const auto optional_integers = [&](size_t i) { return node.has_input(i) ? host_integers(node, i) : std::vector<int64_t>{}; };
-  const auto axes =
-      slice_geometry(node.node, x.shape, host_integers(node, 1), host_integers(node, 2), optional_integers(3), optional_integers(4));
+  const auto optional_integers = [&](size_t i) { return node.has_input(i) ? require_host_integers(node, i) : std::vector<int64_t>{}; };
+  const auto axes = compute_slice_axes(node.node, x.shape, require_host_integers(node, 1), require_host_integers(node, 2),
+                                       optional_integers(3), optional_integers(4));
   Strides strides = x.strides;
   int64_t first = 0;
   for (size_t axis = 0; axis < axes.size(); ++axis) {
@@ -139,7 +139,7 @@ void lower_slice(LowerContext& node) {
 }
 
 // Permutes blocks of b x b pixels and channels: [n, c * b * b, h, w] <-> [n, c, h * b, w * b].
-static void add_block_permutation(LowerContext& node, const Planes& deep, const Planes& spatial, bool to_space) {
+static void add_block_permutation(LowerContext& node, const NchwView& deep, const NchwView& spatial, bool to_space) {
   const int64_t b = node.attributes->integer("blocksize");
   const bool column_row_depth = node.attributes->text("mode", "DCR") == "CRD";
   const int64_t channels = spatial.c, block_row = column_row_depth ? b : b * channels, block_column = column_row_depth ? 1 : channels,
@@ -152,11 +152,11 @@ static void add_block_permutation(LowerContext& node, const Planes& deep, const 
 }
 
 void lower_depth_to_space(LowerContext& node) {
-  add_block_permutation(node, planes_of(node, node.input(0)), planes_of(node, node.output(0)), true);
+  add_block_permutation(node, make_nchw_view(node, node.input(0)), make_nchw_view(node, node.output(0)), true);
 }
 
 void lower_space_to_depth(LowerContext& node) {
-  add_block_permutation(node, planes_of(node, node.output(0)), planes_of(node, node.input(0)), false);
+  add_block_permutation(node, make_nchw_view(node, node.output(0)), make_nchw_view(node, node.input(0)), false);
 }
 
 // One axis of a Pad.
@@ -167,14 +167,14 @@ struct PadAxis {
 };
 
 // Returns the axes sorted by decreasing stride in the output.
-static std::vector<PadAxis> pad_axes(LowerContext& node) {
+static std::vector<PadAxis> make_pad_axes(LowerContext& node) {
   const TensorDesc &x = node.input(0), &y = node.output(0);
-  const auto pads = host_integers(node, 1);
+  const auto pads = require_host_integers(node, 1);
   std::vector<PadAxis> all;
   for (size_t i = 0; i < x.shape.size(); ++i)
     all.push_back({y.shape[i], x.shape[i], node.has_input(3) ? 0 : pads[i], x.strides[i], y.strides[i]});
   if (node.has_input(3)) {
-    const auto axes = host_integers(node, 3);
+    const auto axes = require_host_integers(node, 3);
     for (size_t i = 0; i < axes.size(); ++i) all[static_cast<size_t>(axes[i] < 0 ? axes[i] + x.rank() : axes[i])].before = pads[i];
   }
   std::stable_sort(all.begin(), all.end(), [](const PadAxis& a, const PadAxis& b) { return a.y_stride > b.y_stride; });
@@ -182,7 +182,7 @@ static std::vector<PadAxis> pad_axes(LowerContext& node) {
 }
 
 // Merges adjacent axes without padding, and drops unpadded axes of size 1.
-static std::vector<PadAxis> merge_axes(const std::vector<PadAxis>& axes) {
+static std::vector<PadAxis> merge_pad_axes(const std::vector<PadAxis>& axes) {
   std::vector<PadAxis> merged;
   for (const PadAxis& axis : axes) {
     if (axis.size == 1 && !axis.is_padded()) continue;
@@ -197,12 +197,12 @@ static std::vector<PadAxis> merge_axes(const std::vector<PadAxis>& axes) {
 }
 
 // Returns the bits of the padding value in the stored dtype, repeated to 64 bits.
-static std::array<uint32_t, 2> pad_value(const LowerContext& node) {
+static std::array<uint32_t, 2> get_pad_value_bits(const LowerContext& node) {
   if (!node.has_input(2)) return {};
   const HostTensor* host = node.host(2);
   if (!host) throw UnsupportedError("node '" + std::string(node.node) + "': a padding value that is not known on the host");
   if (host->desc.elements() == 0) return {};
-  const auto value = element_bits_of(host->converted(node.input(0).dtype));
+  const auto value = first_element_bits(host->converted(node.input(0).dtype));
   switch (bits(node.input(0).dtype)) {
     case 8:
       return {value[0] * 0x01010101u, value[0] * 0x01010101u};
@@ -218,22 +218,22 @@ static std::array<uint32_t, 2> pad_value(const LowerContext& node) {
 constexpr size_t kPadRank = 5;  // maximum number of axes in the kernel
 constexpr size_t kPadRanks[] = {2, 3, kPadRank};
 
-// Number of adjacent elements that can be moved as one of up to 128 bits, such that each group is entirely source or entirely padding.
-static int64_t elements_per_load(const LowerContext& node, const std::vector<PadAxis>& axes, const Operand& x, bool constant) {
+// Returns how many adjacent elements one load can move (up to 128 bits), so that no load mixes source and padding.
+static int64_t choose_pad_load_width(const LowerContext& node, const std::vector<PadAxis>& axes, const Operand& x, bool constant) {
   const int64_t element_bits = bits(node.input(0).dtype);
   const PadAxis& inner = axes.back();
   if (inner.x_stride != 1 || inner.y_stride != 1 || (inner.is_padded() && !constant)) return 1;
   for (int64_t n = 128 / element_bits; n > 1 && n * element_bits >= 32; n /= 2) {
     if (inner.size % n != 0 || inner.x_size % n != 0 || inner.before % n != 0) continue;
-    if (misalignment_of(node, x) % static_cast<uint64_t>(n * element_bits / 8) != 0) continue;
+    if (get_misalignment(node, x) % static_cast<uint64_t>(n * element_bits / 8) != 0) continue;
     if (std::all_of(axes.begin(), axes.end() - 1, [n](const PadAxis& axis) { return axis.x_stride % n == 0 && axis.y_stride % n == 0; }))
       return n;
   }
   return 1;
 }
 
-// Number of adjacent elements along the output's last axis that one store writes.
-static int64_t elements_per_store(const std::vector<PadAxis>& axes, int64_t element_bits) {
+// Returns how many adjacent elements of the output's last axis one store writes.
+static int64_t choose_pad_store_width(const std::vector<PadAxis>& axes, int64_t element_bits) {
   for (int64_t m = 128 / element_bits; m > 1 && m * element_bits >= 32; m /= 2)
     if (axes.back().y_stride == 1 && axes.back().size % m == 0 &&
         std::all_of(axes.begin(), axes.end() - 1, [m](const PadAxis& axis) { return axis.y_stride % m == 0; }))
@@ -250,11 +250,11 @@ static void add_pad(LowerContext& node, std::vector<PadAxis> axes, const Operand
   const std::string mode(modes.at(node.attributes->text("mode", "constant")));
   const size_t rank = *std::lower_bound(std::begin(kPadRanks), std::end(kPadRanks), axes.size());
   axes.insert(axes.begin(), rank - axes.size(), {1, 1, 0, 0, 0});
-  const int64_t scale = elements_per_load(node, axes, x, mode == "1"), element_bits = bits(node.input(0).dtype) * scale;
+  const int64_t scale = choose_pad_load_width(node, axes, x, mode == "1"), element_bits = bits(node.input(0).dtype) * scale;
   PadAxis& inner = axes.back();
   inner.size /= scale, inner.x_size /= scale, inner.before /= scale;
   for (size_t i = 0; i + 1 < rank; ++i) axes[i].x_stride /= scale, axes[i].y_stride /= scale;
-  const int64_t per_store = elements_per_store(axes, element_bits);
+  const int64_t per_store = choose_pad_store_width(axes, element_bits);
   inner.size /= per_store;
   for (size_t i = 0; i + 1 < rank; ++i) axes[i].y_stride /= per_store;
   const auto each = [&](int64_t PadAxis::* field) {
@@ -262,12 +262,12 @@ static void add_pad(LowerContext& node, std::vector<PadAxis> axes, const Operand
     for (const PadAxis& axis : axes) values.push_back(axis.*field);
     return values;
   };
-  const auto value = pad_value(node);
+  const auto value = get_pad_value_bits(node);
   const bool words = per_store * element_bits < 32 && is_dense(each(&PadAxis::size), each(&PadAxis::y_stride));
   const int64_t elements_per_word = words ? 32 / element_bits : 1, piece_bits = elements_per_word * per_store * element_bits;
   int64_t elements = 1;
   for (const PadAxis& axis : axes) elements *= axis.size;
-  Macros macros = copy_macros(piece_bits);
+  Macros macros = make_copy_macros(piece_bits);
   macros.insert(macros.end(), {{"BITS", std::to_string(element_bits)},
                                {"SCALE", std::to_string(scale) + "u"},
                                {"ELEMENTS_PER_STORE", std::to_string(per_store)},
@@ -279,12 +279,13 @@ static void add_pad(LowerContext& node, std::vector<PadAxis> axes, const Operand
   step.bind("x", x).bind("y", y).set("elements", elements).set("size", each(&PadAxis::size)).set("x_size", each(&PadAxis::x_size));
   step.set("before", each(&PadAxis::before)).set("x_stride", each(&PadAxis::x_stride)).set("y_stride", each(&PadAxis::y_stride));
   step.set("value", std::vector<int64_t>{value[0], value[1]});
-  node.add(step.threads(copy_threads(ceil_div(elements, elements_per_word), piece_bits)).build());
+  node.add(step.threads(count_copy_threads(ceil_div(elements, elements_per_word), piece_bits)).build());
 }
 
-// Returns a packed tensor for one side of the axes: the operand itself if packed, else scratch memory. `space`: the copy from the source,
-// which this function adds, or the copy to the destination, which the caller has to add.
-static Operand make_packed(LowerContext& node, std::vector<PadAxis>& axes, const Operand& operand, bool is_source, IndexSpace& space) {
+// Returns the operand if it is packed, else packed scratch memory. Adds the copy from a source into it. For a destination, `space`
+// describes the copy that the caller has to add.
+static Operand make_packed_operand(LowerContext& node, std::vector<PadAxis>& axes, const Operand& operand, bool is_source,
+                                   IndexSpace& space) {
   int64_t PadAxis::* const size = is_source ? &PadAxis::x_size : &PadAxis::size;
   int64_t PadAxis::* const stride = is_source ? &PadAxis::x_stride : &PadAxis::y_stride;
   space = {};
@@ -293,7 +294,7 @@ static Operand make_packed(LowerContext& node, std::vector<PadAxis>& axes, const
   const std::vector<int64_t> packed = packed_strides(space.sizes);
   if (is_dense(space.sizes, strides)) return operand;
   for (size_t i = 0; i < axes.size(); ++i) axes[i].*stride = packed[i];
-  const Operand dense = node.temporary(std::max<uint64_t>(buffer_size(node.input(0).dtype, space.sizes), 4));
+  const Operand dense = node.add_temporary(std::max<uint64_t>(buffer_size(node.input(0).dtype, space.sizes), 4));
   space.strides = is_source ? std::vector{strides, packed} : std::vector{packed, strides};
   if (is_source) add_strided_copy(node, node.input(0).dtype, space, {operand}, {dense});
   return dense;
@@ -303,13 +304,13 @@ void lower_pad(LowerContext& node) {
   const DType dtype = node.input(0).dtype;
   if (node.output(0).elements() == 0) return;
   if (bits(dtype) < 8) throw UnsupportedError("node '" + std::string(node.node) + "': Pad of " + std::string(name(dtype)));
-  auto axes = merge_axes(pad_axes(node));
+  auto axes = merge_pad_axes(make_pad_axes(node));
   Operand from = node.in(0), to = node.out(0);
   IndexSpace moved;
   if (axes.size() > kPadRank) {
-    // Unsorted axes, packed on both sides, so that adjacent unpadded axes merge.
-    from = make_packed(node, axes, from, true, moved);
-    to = make_packed(node, axes, to, false, moved);
+    // Pack source and destination, so that adjacent unpadded axes merge.
+    from = make_packed_operand(node, axes, from, true, moved);
+    to = make_packed_operand(node, axes, to, false, moved);
     // Pads the inner axes first, into a packed tensor in which they form a single axis.
     auto inner = axes;
     int64_t stride = 1;
@@ -318,13 +319,13 @@ void lower_pad(LowerContext& node) {
       inner[i].y_stride = stride;
       stride *= inner[i].size;
     }
-    const Operand inner_padded = node.temporary(static_cast<uint64_t>(stride * bits(dtype) / 8));
-    add_pad(node, merge_axes(inner), from, inner_padded);
+    const Operand inner_padded = node.add_temporary(static_cast<uint64_t>(stride * bits(dtype) / 8));
+    add_pad(node, merge_pad_axes(inner), from, inner_padded);
     for (size_t i = 0; i < axes.size(); ++i) {
       axes[i].x_stride = inner[i].y_stride;
       if (i + kPadRank > axes.size()) axes[i].x_size = axes[i].size, axes[i].before = 0;
     }
-    axes = merge_axes(axes);
+    axes = merge_pad_axes(axes);
     from = inner_padded;
   }
   add_pad(node, std::move(axes), from, to);

@@ -1,4 +1,4 @@
-// Operators that create tensors from a shape, or mask or mirror parts of a tensor in place: lowerings and operator rows.
+// Operator rows and lowerings of ConstantOfShape, EyeLike, OneHot, Trilu and ReverseSequence, and the row of Range.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -41,7 +41,7 @@ void shape_of_one_hot(ShapeContext& node) {
   if (node.input(1).elements() != 1) node.fail("the depth must be a scalar; given " + to_string(node.input(1).shape));
   const int64_t depth = node.host_integer(1);
   Shape y = node.input(0).shape;
-  const size_t axis = checked_axis(node, node.attributes().integer("axis", -1), y.size() + 1);
+  const size_t axis = normalize_axis(node, node.attributes().integer("axis", -1), y.size() + 1);
   y.insert(y.begin() + static_cast<std::ptrdiff_t>(axis), depth);
   node.output(0, node.input(2).dtype, y);
 }
@@ -105,12 +105,12 @@ void shape_of_range(ShapeContext& node) {
   node.output(0, node.input(0).dtype, {count});
 }
 
-std::vector<int64_t> to_words(const HostTensor& element) {
-  const auto words = element_bits_of(element);
+std::vector<int64_t> to_uint32_words(const HostTensor& element) {
+  const auto words = first_element_bits(element);
   return {words[0], words[1]};
 }
 
-// The diagonal offset, clamped to a range that no matrix exceeds: all diagonals beyond it are equivalent.
+// Clamps a diagonal offset to +-2^30. No matrix is larger, so all offsets beyond it are equivalent.
 int64_t clamp_diagonal(int64_t k) {
   constexpr int64_t kMaxOffset = int64_t{1} << 30;
   return std::clamp(k, -kMaxOffset, kMaxOffset);
@@ -120,16 +120,16 @@ void lower_constant_of_shape(LowerContext& node) {
   const DType dtype = node.output(0).dtype;
   const HostTensor* value = node.attributes->tensor("value");
   add_dense_output(node, 0, "fill.comp", {{"DIAGONAL", "0"}}, [&](StepBuilder& step) {
-    step.set("value", to_words(value ? value->converted(dtype) : HostWriter(TensorDesc(dtype, {})).take()));
+    step.set("value", to_uint32_words(value ? value->converted(dtype) : HostTensorWriter(TensorDesc(dtype, {})).take()));
   });
 }
 
 void lower_eye_like(LowerContext& node) {
   const TensorDesc& y = node.output(0);
-  HostWriter unit(TensorDesc(y.dtype, {}));
+  HostTensorWriter unit(TensorDesc(y.dtype, {}));
   unit.store(0, int64_t{1});
   add_dense_output(node, 0, "fill.comp", {{"DIAGONAL", "1"}}, [&](StepBuilder& step) {
-    step.set("value", to_words(unit.take())).set("columns", y.shape[1]).set("k", clamp_diagonal(node.attributes->integer("k")));
+    step.set("value", to_uint32_words(unit.take())).set("columns", y.shape[1]).set("k", clamp_diagonal(node.attributes->integer("k")));
   });
 }
 
@@ -175,7 +175,7 @@ OperatorRows fill_operators() {
   const ValueRole x = value("x", kAny);
   const std::vector<ValueRole> y{value("y", kAny)};
   return {{.name = "ConstantOfShape",
-           .skeleton = Skeleton::copy,
+           .skeleton = KernelKind::copy,
            .schema = {.inputs = {value("shape", kInt64)},
                       .outputs = y,
                       .attributes = {optional("value", AttributeKind::tensor)},
@@ -189,7 +189,7 @@ OperatorRows fill_operators() {
            .split = split_fill,
            .evaluate = evaluate_constant_of_shape},
           {.name = "EyeLike",
-           .skeleton = Skeleton::copy,
+           .skeleton = KernelKind::copy,
            .schema = {.inputs = {x},
                       .outputs = y,
                       .attributes = {optional("dtype", AttributeKind::integer), integer("k", 0)},
@@ -198,7 +198,7 @@ OperatorRows fill_operators() {
            .shape = shape_of_eye_like,
            .lower = lower_eye_like},
           {.name = "OneHot",
-           .skeleton = Skeleton::index_map,
+           .skeleton = KernelKind::index_map,
            .schema = {.inputs = {value("indices", kIndices), value("depth", kIntegers), value("values", kAny)},
                       .outputs = y,
                       .attributes = {integer("axis", -1)}},
@@ -208,7 +208,7 @@ OperatorRows fill_operators() {
            .split = split_one_hot,
            .evaluate = evaluate_one_hot},
           {.name = "Trilu",
-           .skeleton = Skeleton::index_map,
+           .skeleton = KernelKind::index_map,
            .schema = {.inputs = {x, optional_value("k", kInt64)}, .outputs = y, .attributes = {integer("upper", 1)}, .min_rank = 2},
            .shape = shape_of_trilu,
            .lower = lower_trilu,
@@ -216,7 +216,7 @@ OperatorRows fill_operators() {
            .split = split_all_but_last_two,
            .evaluate = evaluate_trilu},
           {.name = "ReverseSequence",
-           .skeleton = Skeleton::index_map,
+           .skeleton = KernelKind::index_map,
            .schema = {.inputs = {x, value("sequence_lens", kInt64)},
                       .outputs = y,
                       .attributes = {integer("batch_axis", 1), integer("time_axis", 0)},
@@ -226,7 +226,7 @@ OperatorRows fill_operators() {
            .indices = sequence_length_bounds,
            .split = split_reverse_sequence},
           {.name = "Range",
-           .skeleton = Skeleton::map,
+           .skeleton = KernelKind::map,
            .schema = {.inputs = {value("start", kRangeTypes, 'T'), value("limit", kRangeTypes, 'T'), value("delta", kRangeTypes, 'T')},
                       .outputs = {value("y", kRangeTypes)}},
            .shape = shape_of_range,

@@ -4,7 +4,7 @@
 
 #include "core/error.h"
 #include "core/rounding.h"
-#include "operators/common/composition.h"
+#include "operators/common/composite_lowering.h"
 #include "operators/common/strided_copy.h"
 #include "operators/common/table_gather.h"
 #include "operators/geometry/window_geometry.h"
@@ -18,24 +18,22 @@ namespace {
 
 constexpr size_t kMaxAxes = 8;
 
-std::string number(size_t value) {
-  return std::to_string(value);
-}
-
 // Addressing parameters of include/gather_scatter.glsl for a dense tensor.
 struct GatherAddressing {
   int64_t elements = 0;                           // number of elements to gather or scatter
-  std::vector<int64_t> index_size, index_stride;  // one per index of an index tuple
+  std::vector<int64_t> index_size, index_stride;  // one value per index of a tuple
   int64_t inner = 1, count = 1, outer_rows = 1, outer_stride = 0;
-  std::optional<IndexSpace> space;  // if there is one index per element: its position on the other axes
+  std::optional<IndexSpace> space;  // set if each element has its own index: its position on the other axes
 
   bool has_outer() const { return !space && elements > outer_rows * inner; }
 
-  Macros macros() const {
-    return {{"TUPLE", number(index_size.size()) + "u"}, {"RANK", number(space ? kMaxAxes : 0)}, {"OUTER", has_outer() ? "1" : "0"}};
+  Macros make_macros() const {
+    return {{"TUPLE", std::to_string(index_size.size()) + "u"},
+            {"RANK", std::to_string(space ? kMaxAxes : 0)},
+            {"OUTER", has_outer() ? "1" : "0"}};
   }
 
-  void set(StepBuilder& step, const TensorDesc& indices) const {
+  void set_push_constants(StepBuilder& step, const TensorDesc& indices) const {
     step.set("index_words", bits(indices.dtype) / 32);
     step.set("index_size", index_size).set("index_stride", index_stride);
     if (space) {
@@ -43,12 +41,12 @@ struct GatherAddressing {
       return;
     }
     step.set("inner", inner);
-    if (has_outer()) step.set("addresses", count).set("outer_rows", outer_rows).set("outer_stride", outer_stride);
+    if (has_outer()) step.set("addressing", count).set("outer_rows", outer_rows).set("outer_stride", outer_stride);
   }
 };
 
-// Addressing by indices on axis `axis` of `x`, one per element of a tensor of the indices' shape (GatherElements).
-GatherAddressing address_elements(const LowerContext& node) {
+// Returns the addressing of GatherElements: each element of the indices' shape has its own index on `axis` of x.
+GatherAddressing make_element_addressing(const LowerContext& node) {
   const Shape &x = node.input(0).shape, &indices = node.input(1).shape;
   const int64_t declared_axis = node.attributes->integer("axis", 0);
   const auto axis = static_cast<size_t>(declared_axis < 0 ? declared_axis + static_cast<int64_t>(x.size()) : declared_axis);
@@ -62,8 +60,8 @@ GatherAddressing address_elements(const LowerContext& node) {
   return result;
 }
 
-// Addressing by index tuples in the last axis of input 1 (GatherND). The first `batch` axes are shared by indices and `x`.
-GatherAddressing address_tuples(const LowerContext& node, size_t batch) {
+// Returns the addressing of GatherND: the last axis of input 1 contains index tuples. x and indices share the first `batch` axes.
+GatherAddressing make_tuple_addressing(const LowerContext& node, size_t batch) {
   const Shape &x = node.input(0).shape, &indices = node.input(1).shape;
   const auto length = static_cast<size_t>(indices.back());
   const Strides strides = packed_strides(x);
@@ -80,34 +78,34 @@ GatherAddressing address_tuples(const LowerContext& node, size_t batch) {
   return result;
 }
 
-// Number of adjacent elements that can be gathered as one of up to 128 bits.
-int64_t elements_per_load(const LowerContext& node, const GatherAddressing& addresses, const Operand& x) {
+// Returns how many adjacent elements one load can gather (up to 128 bits).
+int64_t choose_gather_load_width(const LowerContext& node, const GatherAddressing& addressing, const Operand& x) {
   const int64_t element_bits = bits(node.input(0).dtype);
   for (int64_t n = 128 / element_bits; n > 1 && n * element_bits >= 32; n /= 2)
-    if (!addresses.space && addresses.inner % n == 0 && misalignment_of(node, x) % static_cast<uint64_t>(n * element_bits / 8) == 0)
+    if (!addressing.space && addressing.inner % n == 0 && get_misalignment(node, x) % static_cast<uint64_t>(n * element_bits / 8) == 0)
       return n;
   return 1;
 }
 
-// Number of elements of `element_bits` bits per binding, rounded down to a multiple of the binding alignment.
-int64_t elements_per_binding(const LowerContext& node, int64_t element_bits) {
+// Returns the maximum number of elements per binding, rounded down to a multiple of the binding alignment.
+int64_t max_elements_per_binding(const LowerContext& node, int64_t element_bits) {
   constexpr int64_t kBoundary = 256 * 8;  // in bits
   return max_binding_bytes(*node.context) * 8 / kBoundary * kBoundary / element_bits;
 }
 
-// Gathers in several dispatches, each binding a range of x and of y. A dispatch writes the elements whose source is in its range; the first
-// dispatch writes zeros for all others.
-void add_split_gather(LowerContext& node, const GatherAddressing& addresses, const Operand& x, const Operand& indices, int64_t n) {
-  const int64_t element_bits = bits(node.output(0).dtype) * n, each = elements_per_binding(node, element_bits);
+// Gathers in several dispatches, each of which binds a range of x and of y. A dispatch writes the elements whose source is in its range;
+// the first one writes zeros for all others.
+void add_split_gather(LowerContext& node, const GatherAddressing& addressing, const Operand& x, const Operand& indices, int64_t n) {
+  const int64_t element_bits = bits(node.output(0).dtype) * n, each = max_elements_per_binding(node, element_bits);
   const int64_t x_elements = node.input(0).elements() / n, lanes = std::max<int64_t>(32 / element_bits, 1);
   const Operand y = dense_output(node, 0);
-  for (int64_t y_begin = 0; y_begin < addresses.elements; y_begin += each)
+  for (int64_t y_begin = 0; y_begin < addressing.elements; y_begin += each)
     for (int64_t x_begin = 0; x_begin < x_elements; x_begin += each) {
-      Macros macros = addresses.macros();
-      for (auto& macro : copy_macros(lanes * element_bits)) macros.push_back(std::move(macro));
+      Macros macros = addressing.make_macros();
+      for (auto& macro : make_copy_macros(lanes * element_bits)) macros.push_back(std::move(macro));
       macros.insert(macros.end(),
                     {{"BITS", std::to_string(element_bits)}, {"SCALE", std::to_string(n) + "u"}, {"PARTS", x_begin == 0 ? "1" : "2"}});
-      const int64_t elements = std::min(each, addresses.elements - y_begin), bound_elements = std::min(each, x_elements - x_begin);
+      const int64_t elements = std::min(each, addressing.elements - y_begin), bound_elements = std::min(each, x_elements - x_begin);
       StepBuilder step(node.kernel("gather.comp", DType::float32, macros));
       step.bind("x", x, x_begin * n, bound_elements * n, bits(node.input(0).dtype))
           .bind("y", y, y_begin * n, elements * n, bits(node.output(0).dtype));
@@ -116,34 +114,34 @@ void add_split_gather(LowerContext& node, const GatherAddressing& addresses, con
           .set("first_output", y_begin)
           .set("first_offset", x_begin)
           .set("num_offsets", bound_elements);
-      addresses.set(step, node.input(1));
-      node.add(step.threads(copy_threads(ceil_div(elements, lanes), lanes * element_bits)).build());
+      addressing.set_push_constants(step, node.input(1));
+      node.add(step.threads(count_copy_threads(ceil_div(elements, lanes), lanes * element_bits)).build());
     }
-  finish_output(node, 0, y);
+  copy_dense_output(node, 0, y);
 }
 
-void add_gather(LowerContext& node, GatherAddressing addresses) {
+void add_gather(LowerContext& node, GatherAddressing addressing) {
   const Operand x = dense_input(node, 0), indices = dense_input(node, 1);
-  const int64_t n = elements_per_load(node, addresses, x);
-  addresses.elements /= n;
-  addresses.inner /= n;
-  addresses.outer_stride /= n;
-  for (int64_t& stride : addresses.index_stride) stride /= n;
-  if (std::max(node.input(0).elements(), node.output(0).elements()) > elements_per_binding(node, bits(node.input(0).dtype)))
-    return add_split_gather(node, addresses, x, indices, n);
+  const int64_t n = choose_gather_load_width(node, addressing, x);
+  addressing.elements /= n;
+  addressing.inner /= n;
+  addressing.outer_stride /= n;
+  for (int64_t& stride : addressing.index_stride) stride /= n;
+  if (std::max(node.input(0).elements(), node.output(0).elements()) > max_elements_per_binding(node, bits(node.input(0).dtype)))
+    return add_split_gather(node, addressing, x, indices, n);
   const auto set = [&](StepBuilder& step) {
     step.bind("x", x).bind("indices", indices);
-    addresses.set(step, node.input(1));
+    addressing.set_push_constants(step, node.input(1));
   };
-  add_dense_output(node, 0, "gather.comp", addresses.macros(), set, n);
+  add_dense_output(node, 0, "gather.comp", addressing.make_macros(), set, n);
 }
 
-// GLSL to convert between an element's bits and the value that is reduced.
+// GLSL that converts between an element's bits and the value to reduce.
 struct ValueConversions {
   std::string type, from, to;
 };
 
-ValueConversions find_value_conversions(const LowerContext& node, DType dtype) {
+ValueConversions get_value_conversions(const LowerContext& node, DType dtype) {
   static const std::map<DType, ValueConversions> table = {
       {DType::float32, {"float", "uintBitsToFloat(b)", "floatBitsToUint(v)"}},
       {DType::float16, {"float", "pm_half_unpack2(b).x", "pm_half_bits2(vec2(v, 0.0)).x"}},
@@ -164,12 +162,12 @@ ValueConversions find_value_conversions(const LowerContext& node, DType dtype) {
   return entry->second;
 }
 
-Macros reduction_macros(const LowerContext& node, DType dtype) {
+Macros make_reduction_macros(const LowerContext& node, DType dtype) {
   static const std::map<std::string, std::string> combinations = {
       {"add", "((a) + (b))"}, {"mul", "((a) * (b))"}, {"max", "pm_max(a, b)"}, {"min", "pm_min(a, b)"}};
   const std::string reduction = node.attributes->text("reduction", "none");
   if (reduction == "none") return {{"REDUCE", "0"}};
-  const ValueConversions conversions = find_value_conversions(node, dtype);
+  const ValueConversions conversions = get_value_conversions(node, dtype);
   Macros macros = {{"REDUCE", "1"},
                    {"VALUE", conversions.type},
                    {"FROM(b)", conversions.from},
@@ -181,19 +179,19 @@ Macros reduction_macros(const LowerContext& node, DType dtype) {
 
 // Adds scatter updates deterministically: sorts them by destination, then combines the updates of each destination in order, or keeps the
 // last one. The loop limit also limits the number of updates per dispatch, because all may have the same destination.
-void add_sorted_updates(LowerContext& node, const GatherAddressing& addresses, const Operand& indices, const Operand& updates,
+void add_sorted_scatter(LowerContext& node, const GatherAddressing& addressing, const Operand& indices, const Operand& updates,
                         const Operand& y) {
   const DType dtype = node.input(0).dtype;
-  const int64_t count = addresses.elements;
-  const Operand targets = node.temporary(static_cast<uint64_t>(count) * 4);
+  const int64_t count = addressing.elements;
+  const Operand targets = node.add_temporary(static_cast<uint64_t>(count) * 4);
   constexpr std::pair<const char*, const char*> kInvalidTarget{"INVALID_TARGET", "0xffffffffu"};
-  Macros macros = addresses.macros();
+  Macros macros = addressing.make_macros();
   macros.push_back(kInvalidTarget);
   StepBuilder target_step(node.kernel("scatter_targets.comp", DType::float32, macros));
   target_step.bind("indices", indices).bind("y", targets).set("elements", count);
-  addresses.set(target_step, node.input(1));
+  addressing.set_push_constants(target_step, node.input(1));
   node.add(target_step.threads(static_cast<uint64_t>(count)).build());
-  Macros combine_macros = reduction_macros(node, dtype);
+  Macros combine_macros = make_reduction_macros(node, dtype);
   for (auto& [macro, glsl] : combine_macros) {  // 64-bit elements are two words
     if (macro == "FROM(b)" && bits(dtype) == 64) glsl = dtype == DType::int64 ? "packInt2x32(ivec2(b))" : "packUint2x32(b)";
     if (macro == "TO(v)" && bits(dtype) == 64) glsl = dtype == DType::int64 ? "uvec2(unpackInt2x32(v))" : "unpackUint2x32(v)";
@@ -213,7 +211,7 @@ void add_sorted_updates(LowerContext& node, const GatherAddressing& addresses, c
 
 // Whether updates must be applied in order. The result of several updates to one element depends on their order, unless they combine
 // integers. 64-bit integers use atomics, or sorting if the device lacks them.
-bool needs_order(const LowerContext& node) {
+bool needs_ordered_updates(const LowerContext& node) {
   const DType dtype = node.input(0).dtype;
   const bool combines = node.attributes->text("reduction", "none") != "none";
   if (combines && !is_float(dtype) && bits(dtype) == 64)
@@ -221,26 +219,27 @@ bool needs_order(const LowerContext& node) {
   return node.deterministic && (is_float(dtype) || !combines);
 }
 
-// Adds updates: scatters the elements of `updates` by the indices in input 1 into y, which has input 0's dtype.
-void add_updates(LowerContext& node, const GatherAddressing& addresses, const Operand& indices, const Operand& updates, const Operand& y) {
+// Scatters the elements of `updates` into y at the indices in input 1. y has input 0's dtype.
+void add_scatter_updates(LowerContext& node, const GatherAddressing& addressing, const Operand& indices, const Operand& updates,
+                         const Operand& y) {
   const DType dtype = node.input(0).dtype;
-  if (needs_order(node)) return add_sorted_updates(node, addresses, indices, updates, y);
-  Macros macros = addresses.macros();
+  if (needs_ordered_updates(node)) return add_sorted_scatter(node, addressing, indices, updates, y);
+  Macros macros = addressing.make_macros();
   macros.emplace_back("BITS", std::to_string(bits(dtype)));
-  for (auto& macro : reduction_macros(node, dtype)) macros.push_back(std::move(macro));
+  for (auto& macro : make_reduction_macros(node, dtype)) macros.push_back(std::move(macro));
   StepBuilder step(node.kernel("scatter.comp", DType::float32, macros));
-  step.bind("x", updates).bind("indices", indices).bind("y", y).set("elements", addresses.elements);
-  addresses.set(step, node.input(1));
-  node.add(step.threads(static_cast<uint64_t>(addresses.elements)).build());
+  step.bind("x", updates).bind("indices", indices).bind("y", y).set("elements", addressing.elements);
+  addressing.set_push_constants(step, node.input(1));
+  node.add(step.threads(static_cast<uint64_t>(addressing.elements)).build());
 }
 
-void add_scatter(LowerContext& node, const GatherAddressing& addresses) {
+void add_scatter(LowerContext& node, const GatherAddressing& addressing) {
   const TensorDesc& x = node.input(0);
   if (x.elements() == 0) return;
   const Operand y = dense_output(node, 0);
   add_strided_copy(node, x.dtype, {x.shape, {x.strides, packed_strides(x.shape)}}, {node.in(0)}, {y});
-  if (addresses.elements > 0) add_updates(node, addresses, dense_input(node, 1), dense_input(node, 2), y);
-  finish_output(node, 0, y);
+  if (addressing.elements > 0) add_scatter_updates(node, addressing, dense_input(node, 1), dense_input(node, 2), y);
+  copy_dense_output(node, 0, y);
 }
 
 }  // namespace
@@ -249,11 +248,11 @@ void lower_gather(LowerContext& node) {
   const Shape& x = node.input(0).shape;
   const int64_t declared_axis = node.attributes->integer("axis", 0);
   const auto axis = static_cast<size_t>(declared_axis < 0 ? declared_axis + static_cast<int64_t>(x.size()) : declared_axis);
-  GatherAddressing addresses{node.output(0).elements(), {x[axis]}, {packed_strides(x)[axis]}};
-  addresses.inner = element_count(x, axis + 1, x.size());
-  addresses.count = addresses.outer_rows = node.input(1).elements();
-  addresses.outer_stride = element_count(x, axis, x.size());
-  add_gather(node, addresses);
+  GatherAddressing addressing{node.output(0).elements(), {x[axis]}, {packed_strides(x)[axis]}};
+  addressing.inner = element_count(x, axis + 1, x.size());
+  addressing.count = addressing.outer_rows = node.input(1).elements();
+  addressing.outer_stride = element_count(x, axis, x.size());
+  add_gather(node, addressing);
 }
 
 void lower_compress(LowerContext& node) {
@@ -266,41 +265,42 @@ void lower_compress(LowerContext& node) {
   const auto condition = node.host(1)->as_int64();
   for (size_t i = 0; i < condition.size(); ++i)
     if (condition[i] != 0) selected.push_back(static_cast<int32_t>(i));
-  add_table_gather(node, flat ? Shape{x.elements()} : x.shape, node.output(0).shape, tables, HostWriter(TensorDesc(x.dtype, {})).take());
+  add_table_gather(node, flat ? Shape{x.elements()} : x.shape, node.output(0).shape, tables,
+                   HostTensorWriter(TensorDesc(x.dtype, {})).take());
 }
 
 void lower_gather_elements(LowerContext& node) {
-  add_gather(node, address_elements(node));
+  add_gather(node, make_element_addressing(node));
 }
 
 void lower_gather_nd(LowerContext& node) {
-  add_gather(node, address_tuples(node, static_cast<size_t>(node.attributes->integer("batch_dims", 0))));
+  add_gather(node, make_tuple_addressing(node, static_cast<size_t>(node.attributes->integer("batch_dims", 0))));
 }
 
 void lower_scatter_elements(LowerContext& node) {
-  add_scatter(node, address_elements(node));
+  add_scatter(node, make_element_addressing(node));
 }
 
 void lower_scatter_nd(LowerContext& node) {
-  add_scatter(node, address_tuples(node, 0));
+  add_scatter(node, make_tuple_addressing(node, 0));
 }
 
-// Indices refer to the tensor before pooling; a larger output contains it at the origin, with zeros elsewhere.
+// Indices refer to the tensor before pooling. A larger output contains that tensor at its origin, and zeros elsewhere.
 void lower_max_unpool(LowerContext& node) {
-  Composition parts(node);
-  const TensorOperand y = parts.output(0);
+  CompositeLowering composition(node);
+  const TensorOperand y = composition.output(0);
   Shape pooled = node.input(0).shape;
-  const auto sizes = unpool_geometry(*node.attributes, node.node, pooled).output;
+  const auto sizes = compute_unpool_geometry(*node.attributes, node.node, pooled).output;
   std::copy(sizes.begin(), sizes.end(), pooled.begin() + 2);
   const bool whole = pooled == y.desc.shape;
-  const TensorOperand unpooled = whole ? y : parts.scratch(y.desc.dtype, pooled);
-  parts.add("ConstantOfShape", {}, {parts.input(0)}, unpooled);
+  const TensorOperand unpooled = whole ? y : composition.scratch(y.desc.dtype, pooled);
+  composition.add("ConstantOfShape", {}, {composition.input(0)}, unpooled);
   const int64_t total = element_count(pooled), count = node.input(1).elements();
-  GatherAddressing addresses{count, {total}, {1}};
-  addresses.count = addresses.outer_rows = count;
-  if (count > 0 && total > 0) add_updates(node, addresses, node.in(1), node.in(0), unpooled.operand);
+  GatherAddressing addressing{count, {total}, {1}};
+  addressing.count = addressing.outer_rows = count;
+  if (count > 0 && total > 0) add_scatter_updates(node, addressing, node.in(1), node.in(0), unpooled.operand);
   if (whole) return;
-  parts.add("ConstantOfShape", {}, {parts.input(0)}, y);
+  composition.add("ConstantOfShape", {}, {composition.input(0)}, y);
   if (total > 0)
     add_strided_copy(node, y.desc.dtype, {pooled, {packed_strides(pooled), y.desc.strides}}, {unpooled.operand},
                      {.operand = y.operand, .owns_words = false});

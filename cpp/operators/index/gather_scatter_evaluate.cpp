@@ -22,7 +22,7 @@ int64_t normalize_index(const HostNode& node, int64_t index_value, int64_t size)
 // Element offsets selected by the indices, in row-major order.
 using Offsets = std::vector<int64_t>;
 
-Offsets offsets_of_elements(const HostNode& node) {
+Offsets compute_element_offsets(const HostNode& node) {
   const Shape& shape = node.input(0).desc.shape;
   const size_t axis = node.axis(0, shape);
   Strides strides = packed_strides(shape);
@@ -38,7 +38,7 @@ Offsets offsets_of_elements(const HostNode& node) {
 }
 
 // Returns the first element of the slice selected by each index tuple, and the length of the slices.
-std::pair<Offsets, int64_t> offsets_of_slices(const HostNode& node, size_t batch) {
+std::pair<Offsets, int64_t> compute_slice_offsets(const HostNode& node, size_t batch) {
   const Shape &shape = node.input(0).desc.shape, &index_shape = node.input(1).desc.shape;
   const auto length = static_cast<size_t>(index_shape.back());
   const Strides strides = packed_strides(shape);
@@ -52,16 +52,16 @@ std::pair<Offsets, int64_t> offsets_of_slices(const HostNode& node, size_t batch
   return {offsets, element_count(shape, batch + length, shape.size())};
 }
 
-HostResults gather(const HostNode& node, const Offsets& offsets, int64_t inner = 1) {
-  HostWriter writer(node.outputs[0]);
+HostResults gather_at_offsets(const HostNode& node, const Offsets& offsets, int64_t inner = 1) {
+  HostTensorWriter writer(node.outputs[0]);
   const size_t size = writer.element_bytes(), bytes = static_cast<size_t>(inner) * size;
   for (size_t i = 0; i < offsets.size() && bytes > 0; ++i)
     std::memcpy(writer.at(static_cast<int64_t>(i) * inner), node.input(0).data + static_cast<size_t>(offsets[i]) * size, bytes);
-  return single_output(writer.take());
+  return make_single_output(writer.take());
 }
 
 template <typename T>
-T combine(std::string_view reduction, T a, T b) {
+T apply_reduction(std::string_view reduction, T a, T b) {
   if (reduction == "add") return a + b;
   if (reduction == "mul") return a * b;
   if (reduction == "max") return a > b || a != a ? a : b;
@@ -69,22 +69,23 @@ T combine(std::string_view reduction, T a, T b) {
 }
 
 template <typename T>
-HostResults scatter(const HostNode& node, const Offsets& offsets, int64_t inner) {
+HostResults scatter_at_offsets(const HostNode& node, const Offsets& offsets, int64_t inner) {
   const std::string reduction = node.attributes.text("reduction", "none");
-  auto elements = elements_of<T>(node.input(0));
-  const auto updates = elements_of<T>(node.input(2));
+  auto elements = read_elements<T>(node.input(0));
+  const auto updates = read_elements<T>(node.input(2));
   for (size_t i = 0; i < updates.size(); ++i) {
     const int64_t at = static_cast<int64_t>(i);
     T& element = elements[static_cast<size_t>(offsets[static_cast<size_t>(at / inner)] + at % inner)];
-    element = reduction == "none" ? updates[i] : combine(reduction, element, updates[i]);
+    element = reduction == "none" ? updates[i] : apply_reduction(reduction, element, updates[i]);
   }
-  HostWriter writer(node.outputs[0]);
+  HostTensorWriter writer(node.outputs[0]);
   for (size_t i = 0; i < elements.size(); ++i) writer.store(static_cast<int64_t>(i), elements[i]);
-  return single_output(writer.take());
+  return make_single_output(writer.take());
 }
 
-HostResults scatter(const HostNode& node, const Offsets& offsets, int64_t inner = 1) {
-  return is_float(node.outputs[0].dtype) ? scatter<double>(node, offsets, inner) : scatter<int64_t>(node, offsets, inner);
+HostResults scatter_at_offsets(const HostNode& node, const Offsets& offsets, int64_t inner = 1) {
+  return is_float(node.outputs[0].dtype) ? scatter_at_offsets<double>(node, offsets, inner)
+                                         : scatter_at_offsets<int64_t>(node, offsets, inner);
 }
 
 }  // namespace
@@ -98,32 +99,32 @@ HostResults evaluate_gather(const HostNode& node) {
   for (int64_t i = 0; i < outer; ++i)
     for (const int64_t index_value : indices)
       offsets.push_back((i * shape[axis] + normalize_index(node, index_value, shape[axis])) * inner);
-  return gather(node, offsets, inner);
+  return gather_at_offsets(node, offsets, inner);
 }
 
 HostResults evaluate_gather_elements(const HostNode& node) {
-  return gather(node, offsets_of_elements(node));
+  return gather_at_offsets(node, compute_element_offsets(node));
 }
 
 HostResults evaluate_gather_nd(const HostNode& node) {
-  const auto [offsets, inner] = offsets_of_slices(node, static_cast<size_t>(node.attributes.integer("batch_dims", 0)));
-  return gather(node, offsets, inner);
+  const auto [offsets, inner] = compute_slice_offsets(node, static_cast<size_t>(node.attributes.integer("batch_dims", 0)));
+  return gather_at_offsets(node, offsets, inner);
 }
 
 HostResults evaluate_scatter_elements(const HostNode& node) {
-  return scatter(node, offsets_of_elements(node));
+  return scatter_at_offsets(node, compute_element_offsets(node));
 }
 
 HostResults evaluate_scatter_nd(const HostNode& node) {
-  const auto [offsets, inner] = offsets_of_slices(node, 0);
-  return scatter(node, offsets, inner);
+  const auto [offsets, inner] = compute_slice_offsets(node, 0);
+  return scatter_at_offsets(node, offsets, inner);
 }
 
 HostResults evaluate_constant_of_shape(const HostNode& node) {
-  HostWriter writer(node.outputs[0]);  // zero-initialised
+  HostTensorWriter writer(node.outputs[0]);  // zero-initialised
   if (const HostTensor* value = node.attributes.tensor("value"))
     for (int64_t i = 0; i < node.outputs[0].elements(); ++i) std::memcpy(writer.at(i), value->data, writer.element_bytes());
-  return single_output(writer.take());
+  return make_single_output(writer.take());
 }
 
 HostResults evaluate_one_hot(const HostNode& node) {
@@ -131,33 +132,33 @@ HostResults evaluate_one_hot(const HostNode& node) {
   const size_t axis = node.axis(-1, shape);
   const int64_t inner = packed_strides(shape)[axis], depth = shape[axis];
   const auto indices = node.integers(0);
-  HostWriter writer(node.outputs[0]);
+  HostTensorWriter writer(node.outputs[0]);
   const size_t size = writer.element_bytes();
   for (int64_t i = 0; i < node.outputs[0].elements(); ++i) {
     const int64_t row = i / inner, index = indices[static_cast<size_t>(row / depth * inner + i % inner)];
     const bool hot = (index < 0 ? index + depth : index) == row % depth;
     std::memcpy(writer.at(i), node.input(2).data + (hot ? size : 0), size);
   }
-  return single_output(writer.take());
+  return make_single_output(writer.take());
 }
 
 HostResults evaluate_trilu(const HostNode& node) {
   const Shape& shape = node.outputs[0].shape;
   const int64_t columns = shape.back(), rows = shape[shape.size() - 2], k = node.has(1) ? node.integers(1)[0] : 0;
   const bool upper = node.attributes.integer("upper") != 0;
-  HostWriter writer(node.outputs[0]);
+  HostTensorWriter writer(node.outputs[0]);
   const size_t size = writer.element_bytes();
   for (int64_t i = 0; i < node.outputs[0].elements(); ++i) {
     const int64_t column = i % columns, row = i / columns % rows;
     if (upper ? column - row >= k : column - row <= k) std::memcpy(writer.at(i), node.input(0).data + static_cast<size_t>(i) * size, size);
   }
-  return single_output(writer.take());
+  return make_single_output(writer.take());
 }
 
 HostResults evaluate_tile(const HostNode& node) {
   const Shape &x_shape = node.input(0).desc.shape, &y_shape = node.outputs[0].shape;
   const Strides packed = packed_strides(x_shape);
-  if (node.outputs[0].elements() == 0) return single_output(HostWriter(node.outputs[0]).take());
+  if (node.outputs[0].elements() == 0) return make_single_output(HostTensorWriter(node.outputs[0]).take());
   Shape shape;
   Strides strides;
   for (size_t axis = 0; axis < y_shape.size(); ++axis) {
@@ -166,7 +167,7 @@ HostResults evaluate_tile(const HostNode& node) {
   }
   Offsets offsets(static_cast<size_t>(node.outputs[0].elements()));
   for_each_index(shape, strides, [&](int64_t i, int64_t offset) { offsets[static_cast<size_t>(i)] = offset; });
-  return gather(node, offsets);
+  return gather_at_offsets(node, offsets);
 }
 
 HostResults evaluate_non_zero(const HostNode& node) {
@@ -174,9 +175,9 @@ HostResults evaluate_non_zero(const HostNode& node) {
   const auto elements = node.input(0).as_double();
   const int64_t count = node.outputs[0].shape[1];
   if (std::ranges::count_if(elements, [](double element) { return element != 0; }) != count)
-    return {};  // the count belongs to other elements
+    return {};  // the count does not match these elements
   const Strides strides = packed_strides(shape);
-  HostWriter writer(node.outputs[0]);
+  HostTensorWriter writer(node.outputs[0]);
   int64_t column = 0;
   for (size_t i = 0; i < elements.size(); ++i) {
     if (elements[i] == 0) continue;
@@ -184,12 +185,12 @@ HostResults evaluate_non_zero(const HostNode& node) {
       writer.store(static_cast<int64_t>(axis) * count + column, static_cast<int64_t>(i) / strides[axis] % shape[axis]);
     ++column;
   }
-  return single_output(writer.take());
+  return make_single_output(writer.take());
 }
 
 HostResults evaluate_count_non_zero(const HostNode& node) {
   const auto elements = node.input(0).as_double();
-  HostWriter count(node.outputs[0]), starts(node.outputs[1]);
+  HostTensorWriter count(node.outputs[0]), starts(node.outputs[1]);
   int64_t found = 0;
   for (size_t i = 0; i < elements.size(); ++i) {
     if (i % static_cast<size_t>(kNonZeroRun) == 0) starts.store(static_cast<int64_t>(i) / kNonZeroRun, found);
@@ -213,8 +214,8 @@ HostResults evaluate_compress(const HostNode& node) {
   for (int64_t i = 0; i < node.input(0).desc.elements() / std::max<int64_t>(size * inner, 1); ++i)
     for (size_t k = 0; k < condition.size(); ++k)
       if (condition[k] != 0) offsets.push_back((i * size + static_cast<int64_t>(k)) * inner);
-  if (static_cast<int64_t>(offsets.size()) * inner != node.outputs[0].elements()) return {};  // the count belongs to another condition
-  return gather(node, offsets, inner);
+  if (static_cast<int64_t>(offsets.size()) * inner != node.outputs[0].elements()) return {};  // the count does not match this condition
+  return gather_at_offsets(node, offsets, inner);
 }
 
 }  // namespace pumice

@@ -1,4 +1,4 @@
-// Gather and scatter operators, whose indices are data.
+// Operator rows of gather and scatter.
 #include <algorithm>
 
 #include "operators/common/split_axes.h"
@@ -14,7 +14,7 @@ namespace {
 
 void shape_of_gather(ShapeContext& node) {
   const Shape &x = node.input(0).shape, &indices = node.input(1).shape;
-  const auto axis = x.begin() + static_cast<std::ptrdiff_t>(checked_axis(node, node.attributes().integer("axis", 0), x.size()));
+  const auto axis = x.begin() + static_cast<std::ptrdiff_t>(normalize_axis(node, node.attributes().integer("axis", 0), x.size()));
   if (*axis == 0 && node.input(1).elements() > 0) node.fail("indices are given, but the axis that they count on has no elements");
   Shape y(x.begin(), axis);
   y.insert(y.end(), indices.begin(), indices.end());
@@ -25,7 +25,7 @@ void shape_of_gather(ShapeContext& node) {
 // One index per element along `axis`; the other axes are at most as long as those of x.
 void check_element_indices(const ShapeContext& node) {
   const Shape &x = node.input(0).shape, &indices = node.input(1).shape;
-  const size_t axis = checked_axis(node, node.attributes().integer("axis", 0), x.size());
+  const size_t axis = normalize_axis(node, node.attributes().integer("axis", 0), x.size());
   if (indices.size() != x.size())
     node.fail("indices of shape " + to_string(indices) + " for a tensor of shape " + to_string(x) + "; one rank expected");
   for (size_t i = 0; i < x.size(); ++i)
@@ -46,8 +46,8 @@ void shape_of_scatter_elements(ShapeContext& node) {
   shape_like_input(node);
 }
 
-// Output shape of a lookup with index tuples in the last axis of input 1: the index shape, then the axes that a tuple does not index.
-Shape gather_nd_shape(const ShapeContext& node, size_t batch) {
+// Returns the GatherND output shape: the indices' shape without the tuple axis, then the axes of x that a tuple does not index.
+Shape infer_gather_nd_shape(const ShapeContext& node, size_t batch) {
   const Shape &x = node.input(0).shape, &indices = node.input(1).shape;
   if (indices.empty()) node.fail("indices of at least one axis, whose last holds an address, expected; given a scalar");
   if (batch >= std::min(x.size(), indices.size()))
@@ -70,27 +70,27 @@ Shape gather_nd_shape(const ShapeContext& node, size_t batch) {
 void shape_of_gather_nd(ShapeContext& node) {
   const int64_t batch = node.attributes().integer("batch_dims", 0);
   if (batch < 0) node.fail("batch_dims of at least 0 expected; given " + std::to_string(batch));
-  node.output(0, node.input(0).dtype, gather_nd_shape(node, static_cast<size_t>(batch)));
+  node.output(0, node.input(0).dtype, infer_gather_nd_shape(node, static_cast<size_t>(batch)));
 }
 
-// An axis of size 1 only has row 0, which out-of-range indices also refer to.
-bool is_identity_on_axis(const Attributes& attributes, const TensorDesc& x, const TensorDesc&) {
+// On an axis of size 1, every index selects index 0, even if it is out of range.
+bool is_identity_gather(const Attributes& attributes, const TensorDesc& x, const TensorDesc&) {
   const int64_t axis = attributes.integer("axis", 0);
   return x.shape[static_cast<size_t>(axis < 0 ? axis + x.rank() : axis)] == 1;
 }
 
-// With another shape, indices would repeat or omit rows.
-bool is_identity_on_elements(const Attributes& attributes, const TensorDesc& x, const TensorDesc& indices) {
-  return x.shape == indices.shape && is_identity_on_axis(attributes, x, indices);
+// With a different shape, the indices would repeat or omit rows.
+bool is_identity_gather_elements(const Attributes& attributes, const TensorDesc& x, const TensorDesc& indices) {
+  return x.shape == indices.shape && is_identity_gather(attributes, x, indices);
 }
 
-bool is_identity_on_slices(const Attributes& attributes, const TensorDesc& x, const TensorDesc& indices) {
+bool is_identity_gather_nd(const Attributes& attributes, const TensorDesc& x, const TensorDesc& indices) {
   const auto first = x.shape.begin() + attributes.integer("batch_dims", 0);
   return element_count({first, first + indices.shape.back()}) == 1;
 }
 
 void shape_of_scatter_nd(ShapeContext& node) {
-  const Shape expected = gather_nd_shape(node, 0);
+  const Shape expected = infer_gather_nd_shape(node, 0);
   if (node.input(2).shape != expected)
     node.fail("updates of shape " + to_string(node.input(2).shape) + "; " + to_string(expected) + " expected");
   shape_like_input(node);
@@ -106,7 +106,7 @@ void shape_of_non_zero(ShapeContext& node) {
 void set_compressed_shape(ShapeContext& node, int64_t count) {
   const bool flat = !node.attributes().has("axis");
   Shape y = flat ? Shape{node.input(0).elements()} : node.input(0).shape;
-  const size_t axis = flat ? 0 : checked_axis(node, node.attributes().integer("axis"), y.size());
+  const size_t axis = flat ? 0 : normalize_axis(node, node.attributes().integer("axis"), y.size());
   if (node.input(1).rank() != 1 || node.input(1).shape[0] > y[axis])
     node.fail("a condition of shape " + to_string(node.input(1).shape) + " for an axis of " + std::to_string(y[axis]));
   y[axis] = count;
@@ -120,10 +120,10 @@ void shape_of_compress(ShapeContext& node) {
 
 void shape_of_count_non_zero(ShapeContext& node) {
   node.output(0, DType::int32, {1});
-  if (node.output_count() > 1) node.output(1, DType::int32, {non_zero_runs(node.input(0).elements()) + 1});
+  if (node.output_count() > 1) node.output(1, DType::int32, {count_non_zero_runs(node.input(0).elements()) + 1});
 }
 
-// The count is an input that the device has computed.
+// The device has computed the count, which is input 1.
 void shape_of_device_non_zero(ShapeContext& node) {
   node.output(0, DType::int64, {node.input(0).rank(), node.host_integer(1)});
 }
@@ -136,7 +136,7 @@ void shape_of_device_compress(ShapeContext& node) {
 void shape_of_tensor_scatter(ShapeContext& node) {
   const Shape& cache = node.input(0).shape;
   Shape update = node.input(1).shape;
-  const size_t axis = checked_axis(node, node.attributes().integer("axis", -2), cache.size());
+  const size_t axis = normalize_axis(node, node.attributes().integer("axis", -2), cache.size());
   if (axis == 0) node.fail("axis 0 is the batch's: another one expected");
   const bool fits = update.size() == cache.size() && update[axis] <= cache[axis];
   if (fits) update[axis] = cache[axis];
@@ -147,7 +147,7 @@ void shape_of_tensor_scatter(ShapeContext& node) {
   shape_like_input(node);
 }
 
-// The table is not split along the indexed axis. Along other axes it may be longer than the indices.
+// x is not split along the indexed axis. On other axes it may be longer than the indices.
 void split_gather_elements(const LowerContext& node, std::vector<SplitAxis>& axes) {
   const TensorDesc& indices = node.input(1);
   const int indexed_axis = normalize_axis(node.attributes->integer("axis", 0), indices.rank());
@@ -165,7 +165,7 @@ void split_gather_nd(const LowerContext& node, std::vector<SplitAxis>& axes) {
     axes.push_back({x.shape[static_cast<size_t>(axis)], {axis, kNotSplit}, {index_rank + axis - num_indexed_axes}, {}});
 }
 
-// Can be split along axes on which the updates are as long as the destination.
+// ScatterElements can be split along axes on which the updates are as long as the destination.
 void split_scatter_elements(const LowerContext& node, std::vector<SplitAxis>& axes) {
   const TensorDesc &x = node.input(kData), &indices = node.input(1);
   const int indexed_axis = normalize_axis(node.attributes->integer("axis", 0), x.rank());
@@ -175,7 +175,7 @@ void split_scatter_elements(const LowerContext& node, std::vector<SplitAxis>& ax
   for (SplitAxis& split : axes) split.inputs[1] = split.inputs[2] = split.inputs[kData];
 }
 
-// Can be split along axes that an index tuple does not index.
+// ScatterND can be split along axes that an index tuple does not index.
 void split_scatter_nd(const LowerContext& node, std::vector<SplitAxis>& axes) {
   const TensorDesc& indices = node.input(1);
   const int num_indexed_axes = static_cast<int>(indices.shape.back()), index_rank = indices.rank() - 1;
@@ -200,33 +200,33 @@ OperatorRows gather_scatter_operators() {
   const std::vector<ValueRole> y{value("y", kAny)};
   const AttributeSchema axis = integer("axis", 0), reduction = choice("reduction", "none", {"none", "add", "mul", "max", "min"});
   return {{.name = "Gather",
-           .skeleton = Skeleton::index_map,
+           .skeleton = KernelKind::index_map,
            .schema = {.inputs = {x, indices}, .outputs = y, .attributes = {axis}, .min_rank = 1},
            .shape = shape_of_gather,
            .lower = lower_gather,
            .indices = axis_index_bounds,
-           .is_identity = is_identity_on_axis,
+           .is_identity = is_identity_gather,
            .evaluate = evaluate_gather},
           {.name = "GatherElements",
-           .skeleton = Skeleton::index_map,
+           .skeleton = KernelKind::index_map,
            .schema = {.inputs = {x, indices}, .outputs = y, .attributes = {axis}, .min_rank = 1},
            .shape = shape_of_gather_elements,
            .lower = lower_gather_elements,
            .indices = axis_index_bounds,
-           .is_identity = is_identity_on_elements,
+           .is_identity = is_identity_gather_elements,
            .split = split_gather_elements,
            .evaluate = evaluate_gather_elements},
           {.name = "GatherND",
-           .skeleton = Skeleton::index_map,
+           .skeleton = KernelKind::index_map,
            .schema = {.inputs = {x, indices}, .outputs = y, .attributes = {integer("batch_dims", 0)}, .min_rank = 1},
            .shape = shape_of_gather_nd,
            .lower = lower_gather_nd,
            .indices = index_tuple_bounds,
-           .is_identity = is_identity_on_slices,
+           .is_identity = is_identity_gather_nd,
            .split = split_gather_nd,
            .evaluate = evaluate_gather_nd},
           {.name = "ScatterElements",
-           .skeleton = Skeleton::scatter,
+           .skeleton = KernelKind::scatter,
            .schema = {.inputs = {x, indices, updates}, .outputs = y, .attributes = {axis, reduction}, .min_rank = 1},
            .shape = shape_of_scatter_elements,
            .lower = lower_scatter_elements,
@@ -234,7 +234,7 @@ OperatorRows gather_scatter_operators() {
            .split = split_scatter_elements,
            .evaluate = evaluate_scatter_elements},
           {.name = "ScatterND",
-           .skeleton = Skeleton::scatter,
+           .skeleton = KernelKind::scatter,
            .schema = {.inputs = {x, indices, updates}, .outputs = y, .attributes = {reduction}, .min_rank = 1},
            .shape = shape_of_scatter_nd,
            .lower = lower_scatter_nd,
@@ -242,7 +242,7 @@ OperatorRows gather_scatter_operators() {
            .split = split_scatter_nd,
            .evaluate = evaluate_scatter_nd},
           {.name = "TensorScatter",
-           .skeleton = Skeleton::scatter,
+           .skeleton = KernelKind::scatter,
            .schema = {.inputs = {value("past_cache", kAny, 'T'), value("update", kAny, 'T'), optional_value("write_indices", kInt64)},
                       .outputs = {value("present_cache", kAny)},
                       .attributes = {integer("axis", -2), choice("mode", "linear", {"linear", "circular"})},
@@ -254,7 +254,7 @@ OperatorRows gather_scatter_operators() {
            .permuted_inputs = input_bits(1),
            .split = split_tensor_scatter},
           {.name = "Compress",
-           .skeleton = Skeleton::index_map,
+           .skeleton = KernelKind::index_map,
            .schema = {.inputs = {value("x", kAny), value("condition", kBool)},
                       .outputs = y,
                       .attributes = {optional("axis", AttributeKind::integer)},
@@ -266,30 +266,30 @@ OperatorRows gather_scatter_operators() {
            .evaluate = evaluate_compress},
           // No lowering: the output shape depends on values, so the host evaluates it. A scalar has no axes: its result is [0, count].
           {.name = "NonZero",
-           .skeleton = Skeleton::copy,
+           .skeleton = KernelKind::copy,
            .schema = {.inputs = {value("x", kAny)}, .outputs = {value("y", kInt64)}},
            .shape = shape_of_non_zero,
            .host_inputs = input_bits(0),
            .counted_operator = "pumice::NonZero",
            .evaluate = evaluate_non_zero},
           {.name = kCountNonZero,
-           .skeleton = Skeleton::scan,
+           .skeleton = KernelKind::scan,
            .schema = {.inputs = {value("x", kAny)}, .outputs = {value("count", kInt32), value("starts", kInt32)}},
            .shape = shape_of_count_non_zero,
            .lower = lower_count_non_zero,
            .evaluate = evaluate_count_non_zero},
           {.name = "pumice::Compress",
-           .skeleton = Skeleton::index_map,
+           .skeleton = KernelKind::index_map,
            .schema = {.inputs = {value("x", kAny), value("condition", kBool), value("count", kInt32), value("starts", kInt32)},
                       .outputs = y,
                       .attributes = {optional("axis", AttributeKind::integer)},
                       .min_rank = 1},
            .shape = shape_of_device_compress,
-           .lower = lower_compress_counted,
+           .lower = lower_device_compress,
            .host_inputs = input_bits(2),
            .evaluate = evaluate_compress},
           {.name = "pumice::NonZero",
-           .skeleton = Skeleton::index_map,
+           .skeleton = KernelKind::index_map,
            .schema = {.inputs = {value("x", kAny), value("count", kInt32), value("starts", kInt32)}, .outputs = {value("y", kInt64)}},
            .shape = shape_of_device_non_zero,
            .lower = lower_non_zero,

@@ -1,4 +1,4 @@
-// Operators that move elements or only change the shape.
+// Operator rows that move elements: Concat, Split, Pad, Slice, Transpose, Expand, Tile and others.
 #include <algorithm>
 
 #include "core/error.h"
@@ -14,7 +14,7 @@ namespace {
 
 void shape_of_concat(ShapeContext& node) {
   Shape y = node.input(0).shape;
-  const size_t axis = checked_axis(node, node.attributes().integer("axis"), y.size());
+  const size_t axis = normalize_axis(node, node.attributes().integer("axis"), y.size());
   for (size_t i = 1; i < node.input_count(); ++i) {
     Shape x = node.input(i).shape;
     if (x.size() == y.size()) std::swap(x[axis], y[axis]);
@@ -29,12 +29,12 @@ void shape_of_concat(ShapeContext& node) {
 
 void shape_of_split(ShapeContext& node) {
   Shape y = node.input(0).shape;
-  const size_t axis = checked_axis(node, node.attributes().integer("axis", 0), y.size());
+  const size_t axis = normalize_axis(node, node.attributes().integer("axis", 0), y.size());
   const size_t count = node.output_count();
   const int64_t num_outputs = node.attributes().integer("num_outputs", static_cast<int64_t>(count)), size = y[axis];
   if (!node.has(1) && num_outputs != static_cast<int64_t>(count))
     node.fail("num_outputs is " + std::to_string(num_outputs) + " and there are " + std::to_string(count) + " outputs");
-  const auto sizes = node.has(1) ? node.host_integers(1) : even_split_sizes(size, count);
+  const auto sizes = node.has(1) ? node.host_integers(1) : compute_even_split_sizes(size, count);
   int64_t total = 0;
   for (const int64_t part_size : sizes)
     total = part_size < 0 ? node.fail("a part of " + std::to_string(part_size) + " elements"),
@@ -54,7 +54,7 @@ void shape_of_pad(ShapeContext& node) {
   const auto pads = node.host_integers(1);
   std::vector<size_t> axes;
   if (node.has(3))
-    axes = checked_axes(node, node.host_integers(3), x.size());
+    axes = normalize_axes(node, node.host_integers(3), x.size());
   else
     for (size_t axis = 0; axis < x.size(); ++axis) axes.push_back(axis);
   if (pads.size() != 2 * axes.size())
@@ -74,16 +74,16 @@ void shape_of_pad(ShapeContext& node) {
 void shape_of_slice(ShapeContext& node) {
   Shape y = node.input(0).shape;
   const auto list = [&](size_t i) { return node.has(i) ? node.host_integers(i) : std::vector<int64_t>(); };
-  const auto slices = slice_geometry(node.node(), y, list(1), list(2), list(3), list(4));
+  const auto slices = compute_slice_axes(node.node(), y, list(1), list(2), list(3), list(4));
   for (size_t axis = 0; axis < y.size(); ++axis) y[axis] = slices[axis].length;
   node.output(0, node.input(0).dtype, y);
 }
 
-void shape_of_permuted(ShapeContext& node, bool reverses, const std::vector<int64_t>& perm) {
+void set_permuted_shape(ShapeContext& node, bool reverses, const std::vector<int64_t>& perm) {
   const Shape& x = node.input(0).shape;
   Shape y(x.rbegin(), x.rend());
   if (!reverses) {
-    const auto axes = checked_axes(node, perm, x.size());
+    const auto axes = normalize_axes(node, perm, x.size());
     if (axes.size() != x.size()) node.fail("perm " + to_string(perm) + " for a tensor of rank " + std::to_string(x.size()));
     for (size_t i = 0; i < axes.size(); ++i) y[i] = x[axes[i]];
   }
@@ -91,17 +91,17 @@ void shape_of_permuted(ShapeContext& node, bool reverses, const std::vector<int6
 }
 
 void shape_of_transpose(ShapeContext& node) {
-  shape_of_permuted(node, !node.attributes().has("perm"), node.attributes().integers("perm"));
+  set_permuted_shape(node, !node.attributes().has("perm"), node.attributes().integers("perm"));
 }
 
-// An empty order reverses the axes.
+// An empty `perm` reverses the axes.
 void shape_of_transpose_by(ShapeContext& node) {
   check_vector(node, 1, node.input(1).elements(), "axes");
   const auto perm = node.host_integers(1);
-  shape_of_permuted(node, perm.empty(), perm);
+  set_permuted_shape(node, perm.empty(), perm);
 }
 
-int64_t checked_blocksize(const ShapeContext& node) {
+int64_t check_blocksize(const ShapeContext& node) {
   const int64_t block = node.attributes().integer("blocksize");
   if (block < 1 || block > 46340) node.fail("blocksize: 1 to 46340 expected; given " + std::to_string(block));
   return block;
@@ -109,7 +109,7 @@ int64_t checked_blocksize(const ShapeContext& node) {
 
 void shape_of_depth_to_space(ShapeContext& node) {
   const Shape& x = node.input(0).shape;
-  const int64_t b = checked_blocksize(node);
+  const int64_t b = check_blocksize(node);
   const std::string mode = node.attributes().text("mode", "DCR");
   if (mode != "DCR" && mode != "CRD") node.fail("mode '" + mode + "'; there are DCR and CRD");
   if (x[1] % (b * b) != 0) node.fail(std::to_string(x[1]) + " channels in blocks of " + std::to_string(b) + " by " + std::to_string(b));
@@ -118,7 +118,7 @@ void shape_of_depth_to_space(ShapeContext& node) {
 
 void shape_of_space_to_depth(ShapeContext& node) {
   const Shape& x = node.input(0).shape;
-  const int64_t b = checked_blocksize(node);
+  const int64_t b = check_blocksize(node);
   if (x[2] % b != 0 || x[3] % b != 0)
     node.fail("an image of " + std::to_string(x[2]) + " by " + std::to_string(x[3]) + " in blocks of " + std::to_string(b));
   node.output(0, node.input(0).dtype, {x[0], checked_mul(x[1], b * b, "channels"), x[2] / b, x[3] / b});
@@ -147,7 +147,7 @@ void shape_of_tile(ShapeContext& node) {
   node.output(0, node.input(0).dtype, y);
 }
 
-// Can be split along all axes without padding.
+// Pad can be split along axes without padding.
 void split_pad(const LowerContext& node, std::vector<SplitAxis>& axes) {
   const int rank = node.input(kData).rank();
   if (node.has_input(3) || !node.host(1)) return;
@@ -166,7 +166,7 @@ OperatorRows index_operators() {
     return roles;
   };
   return {{.name = "Concat",
-           .skeleton = Skeleton::index_map,
+           .skeleton = KernelKind::index_map,
            .schema = {.inputs = {variadic_value("x", kAny, 'T')},
                       .outputs = y,
                       .attributes = {required("axis", AttributeKind::integer)},
@@ -177,7 +177,7 @@ OperatorRows index_operators() {
            .concatenates = true,
            .evaluate = evaluate_concat},
           {.name = "Split",
-           .skeleton = Skeleton::index_map,
+           .skeleton = KernelKind::index_map,
            .schema = {.inputs = with_int64({optional_value("split", kInt64)}),
                       .outputs = {variadic_value("y", kAny)},
                       .attributes = {integer("axis", 0), optional("num_outputs", AttributeKind::integer)},
@@ -187,10 +187,10 @@ OperatorRows index_operators() {
            .host_inputs = input_bits(1),
            .assumed_values = AssumedHostValues::parts,
            .strides = StrideSupport::image,
-           .views = split_views,
+           .views = make_split_views,
            .evaluate = evaluate_split},
           {.name = "Pad",
-           .skeleton = Skeleton::index_map,
+           .skeleton = KernelKind::index_map,
            .schema = {.inputs = {value("x", kAny, 'T'), value("pads", kInt64), optional_value("value", kAny, 'T'),
                                  optional_value("axes", kIndices)},
                       .outputs = y,
@@ -203,7 +203,7 @@ OperatorRows index_operators() {
            .split = split_pad},
           // Pads with mirrored elements including the edge, a mode that ONNX Pad does not have.
           {.name = "pumice::SymmetricPad",
-           .skeleton = Skeleton::index_map,
+           .skeleton = KernelKind::index_map,
            .schema = {.inputs = {value("x", kAny), value("pads", kInt64)},
                       .outputs = y,
                       .attributes = {choice("mode", "symmetric", {"symmetric"})}},
@@ -213,7 +213,7 @@ OperatorRows index_operators() {
            .strides = StrideSupport::image,
            .split = split_pad},
           {.name = "Slice",
-           .skeleton = Skeleton::index_map,
+           .skeleton = KernelKind::index_map,
            .schema = {.inputs = with_int64({value("starts", kIndices), value("ends", kIndices), optional_value("axes", kIndices),
                                             optional_value("steps", kIndices)}),
                       .outputs = y,
@@ -224,15 +224,15 @@ OperatorRows index_operators() {
            .strides = StrideSupport::image,
            .evaluate = evaluate_slice},
           {.name = "Transpose",
-           .skeleton = Skeleton::index_map,
+           .skeleton = KernelKind::index_map,
            .schema = {.inputs = x, .outputs = y, .attributes = {optional("perm", AttributeKind::integers)}},
            .shape = shape_of_transpose,
            .lower = lower_transpose,
            .strides = StrideSupport::image,
-           .views = transpose_view,
+           .views = make_transpose_view,
            .evaluate = evaluate_transpose},
           {.name = "pumice::TransposeBy",
-           .skeleton = Skeleton::index_map,
+           .skeleton = KernelKind::index_map,
            .schema = {.inputs = {value("x", kAny), value("perm", kIndices)}, .outputs = y},
            .shape = shape_of_transpose_by,
            .lower = lower_transpose_by,
@@ -240,7 +240,7 @@ OperatorRows index_operators() {
            .strides = StrideSupport::image,
            .evaluate = evaluate_transpose_by},
           {.name = "DepthToSpace",
-           .skeleton = Skeleton::index_map,
+           .skeleton = KernelKind::index_map,
            .schema = {.inputs = x,
                       .outputs = y,
                       .attributes = {required("blocksize", AttributeKind::integer), text("mode", "DCR")},
@@ -250,7 +250,7 @@ OperatorRows index_operators() {
            .lower = lower_depth_to_space,
            .strides = StrideSupport::image},
           {.name = "SpaceToDepth",
-           .skeleton = Skeleton::index_map,
+           .skeleton = KernelKind::index_map,
            .schema = {.inputs = x,
                       .outputs = y,
                       .attributes = {required("blocksize", AttributeKind::integer), text("mode", "DCR")},
@@ -260,7 +260,7 @@ OperatorRows index_operators() {
            .lower = lower_space_to_depth,
            .strides = StrideSupport::image},
           {.name = "Expand",
-           .skeleton = Skeleton::index_map,
+           .skeleton = KernelKind::index_map,
            .schema = {.inputs = with_int64({value("shape", kInt64)}), .outputs = y},
            .shape = shape_of_expand,
            .rank_from = [](const Attributes&, bool lists) { return lists ? std::optional<size_t>(1) : std::nullopt; },
@@ -268,7 +268,7 @@ OperatorRows index_operators() {
            .host_inputs = input_bits(1),
            .evaluate = evaluate_expand},
           {.name = "Tile",
-           .skeleton = Skeleton::index_map,
+           .skeleton = KernelKind::index_map,
            .schema = {.inputs = with_int64({value("repeats", kInt64)}), .outputs = y},
            .shape = shape_of_tile,
            .lower = lower_tile,

@@ -9,11 +9,11 @@
 namespace pumice {
 namespace {
 
-struct RangeTypes {
+struct RangeGlsl {
   const char *type, *value, *count;
 };
 
-RangeTypes range_types(DType dtype) {
+RangeGlsl get_range_glsl(DType dtype) {
   if (dtype == DType::float64) return {"double", "packDouble2x32(uvec2(v[0], v[1]))", "double(i)"};
   if (dtype == DType::int64) return {"int64_t", "int64_t(packUint2x32(uvec2(v[0], v[1])))", "int64_t(i)"};
   if (is_float(dtype)) return {"float", "uintBitsToFloat(v[0])", "float(i)"};
@@ -21,7 +21,7 @@ RangeTypes range_types(DType dtype) {
 }
 
 // Returns the bits of the number as two words.
-std::vector<int64_t> to_words(const HostTensor& number, DType dtype) {
+std::vector<int64_t> split_into_words(const HostTensor& number, DType dtype) {
   const bool is_fp64 = dtype == DType::float64;
   const uint64_t bits = is_fp64           ? std::bit_cast<uint64_t>(number.as_double()[0])
                         : is_float(dtype) ? std::bit_cast<uint32_t>(static_cast<float>(number.as_double()[0]))
@@ -38,18 +38,18 @@ void lower_range(LowerContext& node) {
   node.check_arithmetic(y.dtype);
   for (const size_t i : {0, 2})
     if (!node.host(i)) throw UnsupportedError("node '" + std::string(node.node) + "': a range whose ends are not known on the host");
-  const RangeTypes types = range_types(y.dtype);
-  Macros macros = element_macros("y", y.dtype);
+  const RangeGlsl types = get_range_glsl(y.dtype);
+  Macros macros = make_element_macros("y", y.dtype);
   macros.insert(macros.end(), {{"VALUE(v)", types.value}, {"COUNT(i)", types.count}, {"NUMBER", types.type}});
   const auto kernel = node.kernel("range.comp", y.dtype, macros);
-  constexpr int64_t kBindingGranularity = 256;  // number of elements whose multiples can be bound on any device
+  constexpr int64_t kBindingGranularity = 256;  // bindings start at a multiple of this many elements
   const int64_t element_bits = bits(y.dtype),
                 max_elements = max_binding_bytes(*node.context) * 8 / element_bits / kBindingGranularity * kBindingGranularity;
   for (int64_t begin = 0; begin < y.elements(); begin += max_elements) {
     const int64_t count = std::min(max_elements, y.elements() - begin);
     StepBuilder step(kernel);
     step.bind("y", node.out(0), begin, count, static_cast<size_t>(element_bits)).set("elements", count).set("begin", begin);
-    step.set("first", to_words(*node.host(0), y.dtype)).set("step", to_words(*node.host(2), y.dtype));
+    step.set("first", split_into_words(*node.host(0), y.dtype)).set("step", split_into_words(*node.host(2), y.dtype));
     node.add(step.threads(static_cast<uint64_t>(count)).build());
   }
 }

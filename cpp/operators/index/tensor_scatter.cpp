@@ -9,14 +9,14 @@
 namespace pumice {
 namespace {
 
-// New rows as [batch, middle, rows, inner] with element strides; inner elements are contiguous.
-struct Update {
+// New rows of a cache, [batch, middle, rows, inner], with strides in elements; inner elements are contiguous.
+struct CacheUpdate {
   Operand operand;
-  int64_t batch_stride, middle, row;
+  int64_t batch_stride, middle_stride, row_stride;
 };
 
 // Rows of a cache [batch, heads, rows, size] are read in place, because keys and values may be slices of a fused QKV projection.
-Update locate_update(LowerContext& node, size_t axis) {
+CacheUpdate get_cache_update(LowerContext& node, size_t axis) {
   const TensorDesc& update = node.input(1);
   if (update.rank() == 4 && axis == 2 && (update.strides[3] == 1 || update.shape[3] == 1))
     return {node.in(1), update.strides[0], update.strides[1], update.strides[2]};
@@ -32,7 +32,7 @@ Update locate_update(LowerContext& node, size_t axis) {
 void lower_tensor_scatter(LowerContext& node) {
   const TensorDesc &cache = node.input(0), &update = node.input(1);
   if (cache.elements() == 0) return;
-  // Copies whole words. Skipped if the output aliases the input.
+  // Copy the cache word by word. This step is omitted if the output aliases the input.
   const auto words = static_cast<int64_t>((cache.element_bytes() + 3) / 4);
   StepBuilder copy(node.kernel("copy_words.comp", DType::float32, {{"ELEMENT_BITS", std::to_string(bits(cache.dtype)) + "u"}}));
   copy.bind("x", dense_input(node, 0)).bind("y", node.out(0)).set("words", words);
@@ -40,7 +40,7 @@ void lower_tensor_scatter(LowerContext& node) {
   if (update.elements() == 0) return;
   const int64_t declared_axis = node.attributes->integer("axis", -2);
   const auto axis = static_cast<size_t>(declared_axis < 0 ? declared_axis + cache.rank() : declared_axis);
-  const Update from = locate_update(node, axis);
+  const CacheUpdate from = get_cache_update(node, axis);
   const auto count_elements = [&](size_t first, size_t last) {
     return element_count(
         {cache.shape.begin() + static_cast<std::ptrdiff_t>(first), cache.shape.begin() + static_cast<std::ptrdiff_t>(last)});
@@ -49,7 +49,7 @@ void lower_tensor_scatter(LowerContext& node) {
   if (element_bits < 8)
     throw UnsupportedError("node '" + std::string(node.node) + "': moving elements of " + std::string(name(cache.dtype)));
   const bool whole_words =
-      (from.batch_stride | from.middle | from.row) * element_bits % 32 == 0 && misalignment_of(node, from.operand) % 4 == 0;
+      (from.batch_stride | from.middle_stride | from.row_stride) * element_bits % 32 == 0 && get_misalignment(node, from.operand) % 4 == 0;
   const int64_t piece_bits = row_bits % 32 == 0 && whole_words ? 32 : element_bits;
   const int64_t inner = row_bits / piece_bits, pieces = update.elements() * element_bits / piece_bits;
   const bool has_indices = node.has_input(2);
@@ -63,8 +63,8 @@ void lower_tensor_scatter(LowerContext& node) {
   step.set("pieces", pieces).set("middle", count_elements(1, axis)).set("rows", update.shape[axis]).set("inner", inner);
   const auto in_pieces = [&](int64_t elements) { return elements * element_bits / piece_bits; };
   step.set("x_batch_stride", in_pieces(from.batch_stride))
-      .set("x_middle_stride", in_pieces(from.middle))
-      .set("x_row_stride", in_pieces(from.row));
+      .set("x_middle_stride", in_pieces(from.middle_stride))
+      .set("x_row_stride", in_pieces(from.row_stride));
   node.add(step.set("size", cache.shape[axis]).threads(static_cast<uint64_t>(pieces)).build());
 }
 

@@ -4,7 +4,7 @@
 
 #include "core/error.h"
 #include "operators/geometry/slice_geometry.h"
-#include "operators/host/host_values.h"
+#include "operators/host/host_arithmetic.h"
 #include "operators/index/lowerings.h"
 #include "operators/table/host_elements.h"
 
@@ -12,34 +12,34 @@ namespace pumice {
 namespace {
 
 HostTensor make_integer_tensor(const TensorDesc& desc, const std::vector<int64_t>& values) {
-  HostWriter writer(desc);
+  HostTensorWriter writer(desc);
   for (size_t i = 0; i < values.size(); ++i) writer.store(static_cast<int64_t>(i), values[i]);
   return writer.take();
 }
 
 // Returns first + i * step as the device computes it: integers wrap, and for floats of up to 32 bits each operation rounds to float32.
-int64_t element_of_range(int64_t first, int64_t step, int64_t i, bool) {
+int64_t compute_range_element(int64_t first, int64_t step, int64_t i, bool) {
   return static_cast<int64_t>(static_cast<uint64_t>(first) + static_cast<uint64_t>(i) * static_cast<uint64_t>(step));
 }
-double element_of_range(double first, double step, int64_t i, bool single) {
-  const auto rounded = [&](double value) { return single ? static_cast<double>(static_cast<float>(value)) : value; };
+double compute_range_element(double first, double step, int64_t i, bool rounds_to_fp32) {
+  const auto rounded = [&](double value) { return rounds_to_fp32 ? static_cast<double>(static_cast<float>(value)) : value; };
   return rounded(first + rounded(static_cast<double>(i) * step));
 }
 
 // At load, models with unknown sizes are tried with shapes of up to a thousand elements, so each element must be cheap.
 template <typename T>
 HostTensor evaluate_range_elements(const HostNode& node) {
-  const T first = elements_of<T>(node.input(0)).at(0), step = elements_of<T>(node.input(2)).at(0);
-  HostWriter writer(node.outputs[0]);
-  const bool single = is_single(node);
-  for (int64_t i = 0; i < node.outputs[0].elements(); ++i) writer.store(i, element_of_range(first, step, i, single));
+  const T first = read_elements<T>(node.input(0)).at(0), step = read_elements<T>(node.input(2)).at(0);
+  HostTensorWriter writer(node.outputs[0]);
+  const bool rounds_to_fp32 = computes_in_fp32(node);
+  for (int64_t i = 0; i < node.outputs[0].elements(); ++i) writer.store(i, compute_range_element(first, step, i, rounds_to_fp32));
   return writer.take();
 }
 
 }  // namespace
 
 HostResults evaluate_view(const HostNode& node) {
-  return single_output({node.outputs[0], node.input(0).owner, node.input(0).data});
+  return make_single_output({node.outputs[0], node.input(0).owner, node.input(0).data});
 }
 
 HostResults evaluate_shape(const HostNode& node) {
@@ -47,11 +47,12 @@ HostResults evaluate_shape(const HostNode& node) {
   const auto rank = static_cast<int64_t>(shape.size());
   const int64_t start = node.attributes.integer("start", 0);
   const auto first = static_cast<std::ptrdiff_t>(std::clamp<int64_t>(start < 0 ? start + rank : start, 0, rank));
-  return single_output(make_integer_tensor(node.outputs[0], {shape.begin() + first, shape.begin() + first + node.outputs[0].elements()}));
+  return make_single_output(
+      make_integer_tensor(node.outputs[0], {shape.begin() + first, shape.begin() + first + node.outputs[0].elements()}));
 }
 
 HostResults evaluate_size(const HostNode& node) {
-  return single_output(make_integer_tensor(node.outputs[0], {node.input(0).desc.elements()}));
+  return make_single_output(make_integer_tensor(node.outputs[0], {node.input(0).desc.elements()}));
 }
 
 HostResults evaluate_position(const HostNode& node) {
@@ -60,7 +61,7 @@ HostResults evaluate_position(const HostNode& node) {
   if ((requested < -length || requested > max_position) && !node.sizes_assumed)
     throw GraphError(std::string(node.name),
                      "expected a position in a sequence of " + std::to_string(length) + ", given " + std::to_string(requested));
-  return single_output(make_integer_tensor(
+  return make_single_output(make_integer_tensor(
       node.outputs[0], {std::clamp<int64_t>(requested < 0 ? requested + length : requested, 0, std::max<int64_t>(max_position, 0))}));
 }
 
@@ -71,19 +72,19 @@ HostResults evaluate_distinct_axes(const HostNode& node) {
     const int64_t axis = declared_axis < 0 ? declared_axis + rank : declared_axis;
     if (std::ranges::find(axes, axis) == axes.end()) axes.push_back(axis);
   }
-  return single_output(make_integer_tensor(node.outputs[0], axes));
+  return make_single_output(make_integer_tensor(node.outputs[0], axes));
 }
 
 HostResults evaluate_constant(const HostNode& node) {
   const Attributes& attributes = node.attributes;
-  if (const HostTensor* tensor = attributes.tensor("value")) return single_output(*tensor);
-  if (attributes.has("value_int")) return single_output(make_integer_tensor(node.outputs[0], {attributes.integer("value_int")}));
-  if (attributes.has("value_ints")) return single_output(make_integer_tensor(node.outputs[0], attributes.integers("value_ints")));
+  if (const HostTensor* tensor = attributes.tensor("value")) return make_single_output(*tensor);
+  if (attributes.has("value_int")) return make_single_output(make_integer_tensor(node.outputs[0], {attributes.integer("value_int")}));
+  if (attributes.has("value_ints")) return make_single_output(make_integer_tensor(node.outputs[0], attributes.integers("value_ints")));
   const auto values =
       attributes.has("value_float") ? std::vector<double>{attributes.real("value_float")} : attributes.reals("value_floats");
-  HostWriter writer(node.outputs[0]);
+  HostTensorWriter writer(node.outputs[0]);
   for (size_t i = 0; i < values.size(); ++i) writer.store(static_cast<int64_t>(i), values[i]);
-  return single_output(writer.take());
+  return make_single_output(writer.take());
 }
 
 static HostResults transpose_elements(const HostNode& node, const std::vector<int64_t>& perm) {
@@ -91,7 +92,7 @@ static HostResults transpose_elements(const HostNode& node, const std::vector<in
   Strides strides(packed.rbegin(), packed.rend());
   for (size_t i = 0; i < perm.size(); ++i)
     strides[i] = packed[static_cast<size_t>(perm[i] < 0 ? perm[i] + static_cast<int64_t>(packed.size()) : perm[i])];
-  return single_output(gather_elements(node.input(0), node.outputs[0], strides, 0));
+  return make_single_output(gather_elements(node.input(0), node.outputs[0], strides, 0));
 }
 
 HostResults evaluate_transpose(const HostNode& node) {
@@ -104,20 +105,20 @@ HostResults evaluate_transpose_by(const HostNode& node) {
 
 HostResults evaluate_slice(const HostNode& node) {
   const Shape& shape = node.input(0).desc.shape;
-  const auto slices = slice_geometry(node.name, shape, node.integers(1), node.integers(2), node.integers(3), node.integers(4));
+  const auto slices = compute_slice_axes(node.name, shape, node.integers(1), node.integers(2), node.integers(3), node.integers(4));
   Strides strides = packed_strides(shape);
   int64_t first = 0;
   for (size_t axis = 0; axis < shape.size(); ++axis) {
     first += slices[axis].start * strides[axis];
     strides[axis] *= slices[axis].step;
   }
-  return single_output(gather_elements(node.input(0), node.outputs[0], strides, first));
+  return make_single_output(gather_elements(node.input(0), node.outputs[0], strides, first));
 }
 
 HostResults evaluate_expand(const HostNode& node) {
   const Shape& shape = node.input(0).desc.shape;
-  return single_output(
-      gather_elements(node.input(0), node.outputs[0], broadcast_strides(shape, packed_strides(shape), node.outputs[0].shape), 0));
+  return make_single_output(
+      gather_elements(node.input(0), node.outputs[0], compute_broadcast_strides(shape, packed_strides(shape), node.outputs[0].shape), 0));
 }
 
 HostResults evaluate_split(const HostNode& node) {
@@ -137,7 +138,7 @@ HostResults evaluate_concat(const HostNode& node) {
   const Shape& shape = node.outputs[0].shape;
   const size_t axis = node.axis(0, shape);
   const int64_t outer = element_count(shape, 0, axis), row = element_count(shape, axis, shape.size());
-  HostWriter writer(node.outputs[0]);
+  HostTensorWriter writer(node.outputs[0]);
   int64_t begin = 0;
   for (const HostTensor* input : node.inputs) {
     const int64_t chunk = outer == 0 ? 0 : input->desc.elements() / outer;
@@ -146,11 +147,12 @@ HostResults evaluate_concat(const HostNode& node) {
       std::memcpy(writer.at(i * row + begin), input->data + static_cast<size_t>(i) * bytes, bytes);
     begin += chunk;
   }
-  return single_output(writer.take());
+  return make_single_output(writer.take());
 }
 
 HostResults evaluate_range(const HostNode& node) {
-  return single_output(is_float(node.outputs[0].dtype) ? evaluate_range_elements<double>(node) : evaluate_range_elements<int64_t>(node));
+  return make_single_output(is_float(node.outputs[0].dtype) ? evaluate_range_elements<double>(node)
+                                                            : evaluate_range_elements<int64_t>(node));
 }
 
 }  // namespace pumice

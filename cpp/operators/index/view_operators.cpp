@@ -1,4 +1,4 @@
-// Operators that only change the shape, and operators whose values only the host knows.
+// Operators that only change the shape, and operators that only the host evaluates.
 #include <algorithm>
 
 #include "core/error.h"
@@ -12,16 +12,16 @@
 namespace pumice {
 namespace {
 
-int64_t nonzero_product(const Shape& sizes) {
+int64_t multiply_nonzero_sizes(const Shape& sizes) {
   int64_t product = 1;
   for (const int64_t size : sizes)
     if (size > 0) product = checked_mul(product, size, "reshaped elements");
   return product;
 }
 
-// Exporters also split a last axis with -1 when the batch is 0: [0, 5, 32] as [0, 5, 4, -1] becomes [0, 5, 4, 8].
-int64_t infer_without_zeros(const Shape& x, const Shape& y) {
-  const int64_t x_elements = nonzero_product(x), known_elements = nonzero_product(y);
+// Exporters use -1 for the last axis even if the batch is 0: [0, 5, 32] reshaped to [0, 5, 4, -1] is [0, 5, 4, 8].
+int64_t infer_size_of_empty_reshape(const Shape& x, const Shape& y) {
+  const int64_t x_elements = multiply_nonzero_sizes(x), known_elements = multiply_nonzero_sizes(y);
   const bool same = std::count(x.begin(), x.end(), 0) == std::count(y.begin(), y.end(), 0);
   return same && x_elements % known_elements == 0 ? x_elements / known_elements : -1;
 }
@@ -42,7 +42,7 @@ void shape_of_reshape(ShapeContext& node) {
       known_elements = checked_mul(known_elements, y[i], "reshaped elements");
   }
   if (inferred && known_elements != 0 && x.elements() % known_elements != 0) fail();
-  if (inferred) *inferred = known_elements ? x.elements() / known_elements : infer_without_zeros(x.shape, y);
+  if (inferred) *inferred = known_elements ? x.elements() / known_elements : infer_size_of_empty_reshape(x.shape, y);
   if (inferred && *inferred < 0) fail();
   if (element_count(y) != x.elements()) fail();
   node.output(0, x.dtype, y);
@@ -50,17 +50,17 @@ void shape_of_reshape(ShapeContext& node) {
 
 void shape_of_flatten(ShapeContext& node) {
   const Shape& x = node.input(0).shape;
-  const auto axis = static_cast<std::ptrdiff_t>(checked_axis(node, node.attributes().integer("axis", 1), x.size(), true));
+  const auto axis = static_cast<std::ptrdiff_t>(normalize_axis(node, node.attributes().integer("axis", 1), x.size(), true));
   node.output(0, node.input(0).dtype, {element_count({x.begin(), x.begin() + axis}), element_count({x.begin() + axis, x.end()})});
 }
 
-std::vector<int64_t> squeeze_axes(const ShapeContext& node) {
+std::vector<int64_t> get_squeeze_axes(const ShapeContext& node) {
   return node.has(1) ? node.host_integers(1) : node.attributes().integers("axes");
 }
 
 void shape_of_squeeze(ShapeContext& node) {
   const Shape& x = node.input(0).shape;
-  const auto axes = checked_axes(node, squeeze_axes(node), x.size());
+  const auto axes = normalize_axes(node, get_squeeze_axes(node), x.size());
   const bool all = !node.has(1) && !node.attributes().has("axes");
   Shape y;
   for (size_t axis = 0; axis < x.size(); ++axis) {
@@ -73,9 +73,9 @@ void shape_of_squeeze(ShapeContext& node) {
 
 void shape_of_unsqueeze(ShapeContext& node) {
   const Shape& x = node.input(0).shape;
-  const auto declared_axes = squeeze_axes(node);
+  const auto declared_axes = get_squeeze_axes(node);
   if (!node.has(1) && !node.attributes().has("axes")) node.fail("axes are missing");
-  auto axes = checked_axes(node, declared_axes, x.size() + declared_axes.size());
+  auto axes = normalize_axes(node, declared_axes, x.size() + declared_axes.size());
   std::sort(axes.begin(), axes.end());
   Shape y = x;
   for (const size_t axis : axes) y.insert(y.begin() + static_cast<std::ptrdiff_t>(axis), 1);
@@ -108,7 +108,7 @@ void shape_of_position(ShapeContext& node) {
 void shape_of_distinct_axes(ShapeContext& node) {
   const int64_t rank = node.host_integer(1);
   std::vector<size_t> axes;
-  for (const int64_t declared_axis : node.host_integers(0)) axes.push_back(checked_axis(node, declared_axis, static_cast<size_t>(rank)));
+  for (const int64_t declared_axis : node.host_integers(0)) axes.push_back(normalize_axis(node, declared_axis, static_cast<size_t>(rank)));
   std::ranges::sort(axes);
   const auto repeated = std::ranges::unique(axes);
   node.output(0, DType::int64, {static_cast<int64_t>(axes.size() - repeated.size())});
@@ -144,22 +144,22 @@ void shape_of_bit_cast(ShapeContext& node) {
   node.output(0, *target_dtype, node.input(0).shape);
 }
 
-// The output rank depends on the length of input 1.
-std::optional<size_t> rank_from_list(const Attributes&, bool lists) {
+// Returns input 1, whose length determines the output rank.
+std::optional<size_t> get_rank_input(const Attributes&, bool lists) {
   return lists ? std::optional<size_t>(1) : std::nullopt;
 }
 
-// Without a list, all axes of size 1 are removed.
-std::optional<size_t> rank_of_squeezed(const Attributes& attributes, bool lists) {
+// Without a list of axes, all axes of size 1 are removed, so the output rank depends on input 0.
+std::optional<size_t> get_squeeze_rank_input(const Attributes& attributes, bool lists) {
   if (lists) return 1;
   return attributes.has("axes") ? std::nullopt : std::optional<size_t>(0);
 }
 
 // Adds the properties common to all operators that reshape input 0.
-OperatorRow make_view(OperatorRow row) {
-  row.skeleton = Skeleton::view;
+OperatorRow make_view_row(OperatorRow row) {
+  row.skeleton = KernelKind::view;
   row.lower = lower_copy;
-  row.views = reshape_view;
+  row.views = make_reshape_view;
   row.evaluate = evaluate_view;
   return row;
 }
@@ -169,76 +169,76 @@ OperatorRow make_view(OperatorRow row) {
 OperatorRows view_operators() {
   const std::vector<ValueRole> x{value("x", kAny)}, y{value("y", kAny)}, x_and_axes{value("x", kAny), optional_value("axes", kInt64)};
   const AttributeSchema axes = optional("axes", AttributeKind::integers);
-  return {make_view({.name = "Identity",
-                     .schema = {.inputs = x, .outputs = y, .in_place = 0b1},
-                     .shape = shape_like_input,
-                     .forwards = ForwardedInput::tensor}),
-          // Returns its first input, after the program has checked conditions on the others. The host reads the lists.
-          make_view({.name = "pumice::Require",
-                     .schema = {.inputs = {value("x", kAny), optional_value("list0", kIndices), optional_value("list1", kIndices),
-                                           optional_value("list2", kIndices), ValueRole{"others", kAny, true, true}},
-                                .outputs = y,
-                                .in_place = 0b1},
-                     .shape = shape_like_input,
-                     .host_inputs = input_bits(1, 2, 3)}),
-          // Returns its first input, checking that the second has the same shape.
-          make_view({.name = "pumice::Unchanged",
-                     .schema = {.inputs = {value("x", kAny), value("before", kAny)}, .outputs = y, .in_place = 0b1},
-                     .shape = shape_of_unchanged}),
-          // Returns its first input: the begins of slices of these sizes on each axis of x, counted from 0.
-          make_view({.name = "pumice::SliceBegin",
-                     .schema = {.inputs = {value("begin", kIndices), value("x", kAny)},
-                                .outputs = y,
-                                .attributes = {required("size", AttributeKind::integers)},
-                                .in_place = 0b1},
-                     .shape = shape_like_input,
-                     .indices = slice_begin_bounds}),
-          // Returns its first input: indices on an axis of x, which must not be negative.
-          make_view({.name = "pumice::Indices",
-                     .schema = {.inputs = {value("indices", kIndices), value("x", kAny)},
-                                .outputs = y,
-                                .attributes = {required("axis", AttributeKind::integer)},
-                                .in_place = 0b1},
-                     .shape = shape_like_input,
-                     .indices = leading_index_bounds,
-                     .rejects_indices = true}),
-          make_view({.name = "Reshape",
-                     .schema = {.inputs = {value("x", kAny), value("shape", kInt64)},
-                                .outputs = y,
-                                .attributes = {integer("allowzero", 0)},
-                                .in_place = 0b1},
-                     .shape = shape_of_reshape,
-                     .rank_from = rank_from_list,
-                     .host_inputs = input_bits(1),
-                     .assumed_values = AssumedHostValues::shape,
-                     .forwards = ForwardedInput::elements}),
-          make_view({.name = "Flatten",
-                     .schema = {.inputs = x, .outputs = y, .attributes = {integer("axis", 1)}, .in_place = 0b1},
-                     .shape = shape_of_flatten,
-                     .forwards = ForwardedInput::elements}),
-          make_view({.name = "Squeeze",
-                     .schema = {.inputs = x_and_axes, .outputs = y, .attributes = {axes}, .in_place = 0b1},
-                     .shape = shape_of_squeeze,
-                     .rank_from = rank_of_squeezed,
-                     .host_inputs = input_bits(1),
-                     .forwards = ForwardedInput::elements}),
-          make_view({.name = "Unsqueeze",
-                     .schema = {.inputs = x_and_axes, .outputs = y, .attributes = {axes}, .in_place = 0b1},
-                     .shape = shape_of_unsqueeze,
-                     .rank_from = rank_from_list,
-                     .host_inputs = input_bits(1),
-                     .forwards = ForwardedInput::elements}),
-          make_view({.name = "Dropout",
-                     .schema = {.inputs = {value("x", kFloats), optional_value("ratio", kFloats | set_of(DType::float64)),
-                                           optional_value("training_mode", kBool)},
-                                .outputs = {value("y", kFloats), unsupported_value("mask")},
-                                .attributes = {optional("seed", AttributeKind::integer)},
-                                .in_place = 0b1},
-                     .shape = shape_of_dropout,
-                     .host_inputs = input_bits(1, 2),
-                     .forwards = ForwardedInput::tensor}),
+  return {make_view_row({.name = "Identity",
+                         .schema = {.inputs = x, .outputs = y, .in_place = 0b1},
+                         .shape = shape_like_input,
+                         .forwards = ForwardedInput::tensor}),
+          // Returns x after the program has checked conditions on the other inputs. The host reads the lists.
+          make_view_row({.name = "pumice::Require",
+                         .schema = {.inputs = {value("x", kAny), optional_value("list0", kIndices), optional_value("list1", kIndices),
+                                               optional_value("list2", kIndices), ValueRole{"others", kAny, true, true}},
+                                    .outputs = y,
+                                    .in_place = 0b1},
+                         .shape = shape_like_input,
+                         .host_inputs = input_bits(1, 2, 3)}),
+          // Returns x after checking that `before` has the same shape.
+          make_view_row({.name = "pumice::Unchanged",
+                         .schema = {.inputs = {value("x", kAny), value("before", kAny)}, .outputs = y, .in_place = 0b1},
+                         .shape = shape_of_unchanged}),
+          // Returns `begin`, the start of a slice on each axis of x, after checking that a slice of `size` fits.
+          make_view_row({.name = "pumice::SliceBegin",
+                         .schema = {.inputs = {value("begin", kIndices), value("x", kAny)},
+                                    .outputs = y,
+                                    .attributes = {required("size", AttributeKind::integers)},
+                                    .in_place = 0b1},
+                         .shape = shape_like_input,
+                         .indices = slice_begin_bounds}),
+          // Returns `indices` after checking that they are valid on `axis` of x and not negative.
+          make_view_row({.name = "pumice::Indices",
+                         .schema = {.inputs = {value("indices", kIndices), value("x", kAny)},
+                                    .outputs = y,
+                                    .attributes = {required("axis", AttributeKind::integer)},
+                                    .in_place = 0b1},
+                         .shape = shape_like_input,
+                         .indices = leading_index_bounds,
+                         .rejects_indices = true}),
+          make_view_row({.name = "Reshape",
+                         .schema = {.inputs = {value("x", kAny), value("shape", kInt64)},
+                                    .outputs = y,
+                                    .attributes = {integer("allowzero", 0)},
+                                    .in_place = 0b1},
+                         .shape = shape_of_reshape,
+                         .rank_from = get_rank_input,
+                         .host_inputs = input_bits(1),
+                         .assumed_values = AssumedHostValues::shape,
+                         .forwards = ForwardedInput::elements}),
+          make_view_row({.name = "Flatten",
+                         .schema = {.inputs = x, .outputs = y, .attributes = {integer("axis", 1)}, .in_place = 0b1},
+                         .shape = shape_of_flatten,
+                         .forwards = ForwardedInput::elements}),
+          make_view_row({.name = "Squeeze",
+                         .schema = {.inputs = x_and_axes, .outputs = y, .attributes = {axes}, .in_place = 0b1},
+                         .shape = shape_of_squeeze,
+                         .rank_from = get_squeeze_rank_input,
+                         .host_inputs = input_bits(1),
+                         .forwards = ForwardedInput::elements}),
+          make_view_row({.name = "Unsqueeze",
+                         .schema = {.inputs = x_and_axes, .outputs = y, .attributes = {axes}, .in_place = 0b1},
+                         .shape = shape_of_unsqueeze,
+                         .rank_from = get_rank_input,
+                         .host_inputs = input_bits(1),
+                         .forwards = ForwardedInput::elements}),
+          make_view_row({.name = "Dropout",
+                         .schema = {.inputs = {value("x", kFloats), optional_value("ratio", kFloats | set_of(DType::float64)),
+                                               optional_value("training_mode", kBool)},
+                                    .outputs = {value("y", kFloats), unsupported_value("mask")},
+                                    .attributes = {optional("seed", AttributeKind::integer)},
+                                    .in_place = 0b1},
+                         .shape = shape_of_dropout,
+                         .host_inputs = input_bits(1, 2),
+                         .forwards = ForwardedInput::tensor}),
           {.name = "BitCast",
-           .skeleton = Skeleton::copy,
+           .skeleton = KernelKind::copy,
            .schema = {.inputs = x, .outputs = y, .attributes = {required("to", AttributeKind::integer)}},
            .shape = shape_of_bit_cast,
            .lower = lower_bit_cast,
@@ -246,7 +246,7 @@ OperatorRows view_operators() {
            .reads_bits = true},
           // No lowering: the value is computed on the host.
           {.name = "Shape",
-           .skeleton = Skeleton::copy,
+           .skeleton = KernelKind::copy,
            .schema = {.inputs = x,
                       .outputs = {value("y", kInt64)},
                       .attributes = {integer("start", 0), optional("end", AttributeKind::integer)}},
@@ -254,14 +254,14 @@ OperatorRows view_operators() {
            .evaluate = evaluate_shape,
            .reads_only_shapes = true},
           {.name = "Size",
-           .skeleton = Skeleton::copy,
+           .skeleton = KernelKind::copy,
            .schema = {.inputs = x, .outputs = {value("y", kInt64)}},
            .shape = shape_of_size,
            .evaluate = evaluate_size,
            .reads_only_shapes = true},
-          // Returns a position in a list of that length, counted from its start. `past`: the position after the end is valid too.
+          // Returns `position` in a sequence of `length` elements, counted from the start. `past`: the position after the end is valid too.
           {.name = "pumice::Position",
-           .skeleton = Skeleton::copy,
+           .skeleton = KernelKind::copy,
            .schema = {.inputs = {value("position", kInt64), value("length", kInt64)},
                       .outputs = {value("y", kInt64)},
                       .attributes = {integer("past", 0)}},
@@ -270,13 +270,13 @@ OperatorRows view_operators() {
            .evaluate = evaluate_position},
           // Returns distinct axes of a tensor of that rank, normalised to non-negative values.
           {.name = "pumice::DistinctAxes",
-           .skeleton = Skeleton::copy,
+           .skeleton = KernelKind::copy,
            .schema = {.inputs = {value("axes", kInt64), value("rank", kInt64)}, .outputs = {value("y", kInt64)}},
            .shape = shape_of_distinct_axes,
            .host_inputs = input_bits(0, 1),
            .evaluate = evaluate_distinct_axes},
           {.name = "Constant",
-           .skeleton = Skeleton::copy,
+           .skeleton = KernelKind::copy,
            .schema = {.outputs = y,
                       .attributes = {optional("value", AttributeKind::tensor), optional("value_int", AttributeKind::integer),
                                      optional("value_float", AttributeKind::real), optional("value_ints", AttributeKind::integers),

@@ -1,4 +1,4 @@
-// LSH projection: signs of hash sums, many of which agree for similar tensors.
+// LSH projection: one sign of a weighted hash sum per seed. Most signs agree for similar tensors.
 #include "core/rounding.h"
 #include "operators/common/strided_copy.h"
 #include "operators/ml/lowerings.h"
@@ -7,13 +7,13 @@
 namespace pumice {
 
 void lower_lsh_projection(LowerContext& node) {
-  constexpr int64_t kRowsPerStep = 64, kBlock = 64;  // number of parts hashed in parallel; bytes per hash step
+  constexpr int64_t kRowsPerStep = 64, kBlock = 64;  // rows hashed in parallel; bytes per hash iteration
   const TensorDesc &seeds = node.input(0), &x = node.input(1);
   if (seeds.elements() == 0) return;
   const bool is_weighted = node.has_input(2);
   const int64_t num_rows = x.shape[0], element_bytes = static_cast<int64_t>(bits(x.dtype) / 8),
                 row_bytes = x.elements() / num_rows * element_bytes;
-  node.check_loops(ceil_div(num_rows, kRowsPerStep) * (kRowsPerStep + row_bytes / kBlock + 2));
+  node.check_loop_limit(ceil_div(num_rows, kRowsPerStep) * (kRowsPerStep + row_bytes / kBlock + 2));
   const Macros macros = {{"ELEMENT_BYTES", std::to_string(element_bytes) + "u"}, {"WEIGHTED", is_weighted ? "1" : "0"}};
   StepBuilder step(node.kernel("lsh_projection.comp", DType::float32, macros));
   step.bind("seeds", dense_input(node, 0)).bind("x", dense_input(node, 1)).bind("y", node.out(0));

@@ -1,4 +1,4 @@
-// Operators from which the importer composes ai.onnx.ml classifiers, and the hash operator.
+// Operators from which the importer composes ai.onnx.ml classifiers, and LSH projection.
 #include "core/error.h"
 #include "operators/common/split_axes.h"
 #include "operators/ml/lowerings.h"
@@ -11,7 +11,7 @@ void shape_of_tree_ensemble(ShapeContext& node) {
   const Shape &x = node.input(0).shape, &nodes = node.input(1).shape, &entries = node.input(2).shape;
   const int64_t targets = node.attributes().integer("targets");
   if (x.size() != 2 || x[1] < 1) node.fail("[rows, features] expected; given " + to_string(x));
-  const int64_t words_per_number = node.input(0).dtype == DType::float64 ? 2 : 1;  // words per number
+  const int64_t words_per_number = node.input(0).dtype == DType::float64 ? 2 : 1;
   if (nodes.size() != 2 || nodes[1] != 4 + words_per_number || nodes[0] < 1)
     node.fail("nodes of " + std::to_string(4 + words_per_number) + " words expected; given " + to_string(nodes));
   if (entries.size() != 2 || entries[1] != 1 + words_per_number)
@@ -29,7 +29,7 @@ void shape_of_pairwise_coupling(ShapeContext& node) {
   node.output(0, node.input(0).dtype, {x[0], classes});
 }
 
-// Seeds and weights are float32 bits; each index of x's first axis is a part.
+// Seeds and weights contain float32 bits. Each index of x's first axis is hashed separately.
 void shape_of_lsh_projection(ShapeContext& node) {
   const Shape &seeds = node.input(0).shape, &x = node.input(1).shape;
   if (x.empty() || element_count(x) == 0) node.fail("at least one axis, and sizes above 0, expected; given " + to_string(x));
@@ -46,7 +46,7 @@ OperatorRows ml_operators() {
                                                      required("targets", AttributeKind::integer)};
   return {
       {.name = "pumice::TreeEnsemble",
-       .skeleton = Skeleton::reduce,
+       .skeleton = KernelKind::reduce,
        .schema = {.inputs = {value("x", kFloats), value("nodes", kInt32), value("entries", kInt32), value("roots", kInt32)},
                   .outputs = {value("y", kFloats)},
                   .attributes = tree_attributes},
@@ -55,7 +55,7 @@ OperatorRows ml_operators() {
        .split = split_batch,
        .epilogue = true},
       {.name = "pumice::TreeEnsemble64",
-       .skeleton = Skeleton::reduce,
+       .skeleton = KernelKind::reduce,
        .schema = {.inputs = {value("x", set_of(DType::float64)), value("nodes", kInt32), value("entries", kInt32), value("roots", kInt32)},
                   .outputs = {value("y", set_of(DType::float64))},
                   .attributes = tree_attributes},
@@ -63,7 +63,7 @@ OperatorRows ml_operators() {
        .lower = lower_tree_ensemble_fp64,
        .split = split_batch},
       {.name = "pumice::PairwiseCoupling",
-       .skeleton = Skeleton::scan,
+       .skeleton = KernelKind::scan,
        .schema = {.inputs = {value("pairs", kFloats)},
                   .outputs = {value("y", kFloats)},
                   .attributes = {required("classes", AttributeKind::integer)},
@@ -72,7 +72,7 @@ OperatorRows ml_operators() {
        .lower = lower_pairwise_coupling,
        .split = split_batch},
       {.name = "pumice::HashProjection",
-       .skeleton = Skeleton::scan,
+       .skeleton = KernelKind::scan,
        .schema = {.inputs = {value("seeds", set_of(DType::uint32)), value("x", kIntegers),
                              optional_value("weights", set_of(DType::uint32))},
                   .outputs = {value("bits", kInt32)}},

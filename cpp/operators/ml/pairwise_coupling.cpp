@@ -15,15 +15,15 @@ void lower_pairwise_coupling(LowerContext& node) {
   const int64_t rows = y.shape[0], classes = y.shape[1];
   if (rows == 0) return;
   const int64_t members = classes <= kMaxClassesPerInvocation ? 1 : 64, classes_per_member = ceil_div(classes, members);
-  node.check_loops(classes_per_member * classes + kMaxIterations * (2 * classes_per_member + 2) * classes);
-  Macros macros = element_macros("x", x.dtype);
+  node.check_loop_limit(classes_per_member * classes + kMaxIterations * (2 * classes_per_member + 2) * classes);
+  Macros macros = make_element_macros("x", x.dtype);
   macros.emplace_back("ONE_THREAD_PER_ITEM", members == 1 ? "1" : "0");
   const auto append = [&](const Macros& more) { macros.insert(macros.end(), more.begin(), more.end()); };
-  append(element_macros("y", y.dtype));
-  append(int64_fp64_macros("float"));
+  append(make_element_macros("y", y.dtype));
+  append(make_64bit_macros("float"));
   StepBuilder step(node.kernel("pairwise_coupling.comp", x.dtype, macros));
   step.bind("x", dense_input(node, 0)).bind("y", node.out(0));
-  step.bind("a", node.temporary(TensorDesc(DType::float32, {rows, 3, classes}).bytes()));
+  step.bind("a", node.add_temporary(TensorDesc(DType::float32, {rows, 3, classes}).bytes()));
   step.set("rows", rows).set("classes", classes).set("rounds", kMaxIterations).set("tolerance", kTolerance / static_cast<double>(classes));
   node.add((members == 1 ? step.threads(static_cast<uint64_t>(rows)) : step.groups(static_cast<uint64_t>(rows))).build());
 }

@@ -9,7 +9,7 @@ void lower_tree_ensemble(LowerContext& node) {
   const TensorDesc &x = node.input(0), &nodes = node.input(1), &entries = node.input(2), &roots = node.input(3);
   const std::string fold = node.attributes->text("aggregate_function");
   const int64_t depth = node.attributes->integer("depth");
-  node.check_loops(roots.elements() * (depth + 1));
+  node.check_loop_limit(roots.elements() * (depth + 1));
   const Macros macros = {{"FOLD", fold == "SUM" ? "0" : fold == "AVERAGE" ? "1" : fold == "MIN" ? "2" : "3"}};
   add_dense_float_output(node, 0, "tree_ensemble.comp", macros, [&](StepBuilder& step) {
     step.bind("x", dense_input(node, 0)).bind("nodes", dense_input(node, 1)).bind("entries", dense_input(node, 2));
@@ -18,14 +18,14 @@ void lower_tree_ensemble(LowerContext& node) {
   });
 }
 
-// fp64: thresholds and weights have two words. No epilogue.
+// fp64 thresholds and weights take two words each. The kernel has no epilogue.
 void lower_tree_ensemble_fp64(LowerContext& node) {
   const TensorDesc &x = node.input(0), &nodes = node.input(1), &entries = node.input(2), &roots = node.input(3), &y = node.output(0);
   if (y.elements() == 0) return;
   node.check_arithmetic(DType::float64);
   const std::string fold = node.attributes->text("aggregate_function");
   const int64_t depth = node.attributes->integer("depth");
-  node.check_loops(roots.elements() * (depth + 1));
+  node.check_loop_limit(roots.elements() * (depth + 1));
   const Macros macros = {{"FOLD", fold == "SUM" ? "0" : fold == "AVERAGE" ? "1" : fold == "MIN" ? "2" : "3"}};
   StepBuilder step(node.kernel("tree_ensemble_fp64.comp", DType::float32, macros));
   const Operand dense = dense_output(node, 0);
@@ -34,7 +34,7 @@ void lower_tree_ensemble_fp64(LowerContext& node) {
   step.set("targets", y.shape[1]).set("trees", roots.elements()).set("depth", depth);
   step.set("node_count", nodes.shape[0]).set("entry_count", entries.shape[0]);
   node.add(step.threads(static_cast<uint64_t>(y.elements())).build());
-  finish_output(node, 0, dense);
+  copy_dense_output(node, 0, dense);
 }
 
 }  // namespace pumice

@@ -5,9 +5,9 @@
 
 namespace pumice {
 
-// OperatorRow::form for lower_softmax(), with the numbering of softmax.comp, and for lower_layer_norm().
-enum SoftmaxForm : uint8_t { kSoftmax, kLogSoftmax, kHardmax };
-enum LayerNormForm : uint8_t { kRmsNorm, kLayerNorm };
+// Values of OperatorRow::form for lower_softmax(), numbered as MODE in softmax.comp, and for lower_layer_norm().
+enum SoftmaxMode : uint8_t { kSoftmax, kLogSoftmax, kHardmax };
+enum LayerNormMode : uint8_t { kRmsNorm, kLayerNorm };
 
 void lower_softmax(LowerContext& node);
 void lower_instance_norm(LowerContext& node);

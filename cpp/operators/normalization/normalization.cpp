@@ -5,9 +5,9 @@
 #include "core/error.h"
 #include "core/number_format.h"
 #include "core/rounding.h"
-#include "operators/common/composition.h"
+#include "operators/common/composite_lowering.h"
 #include "operators/common/mixed_precision.h"
-#include "operators/common/planes.h"
+#include "operators/common/nchw_view.h"
 #include "operators/common/row_registers.h"
 #include "operators/normalization/lowerings.h"
 #include "operators/reduction/reduce.h"
@@ -21,7 +21,7 @@ constexpr int64_t kMaxGroupChannels = 128;   // maximum number of channels per g
 constexpr int64_t kMinChunkElements = 4096;  // minimum number of elements per workgroup
 constexpr int64_t kMinPixels = 32;           // minimum number of pixels per invocation, if many run in parallel
 
-int64_t normalized_axis(const LowerContext& node, int64_t fallback) {
+int64_t get_normalized_axis(const LowerContext& node, int64_t fallback) {
   const int64_t axis = node.attributes->integer("axis", fallback);
   return axis < 0 ? axis + node.input(0).rank() : axis;
 }
@@ -30,8 +30,8 @@ std::string bool_macro(bool set) {
   return set ? "1" : "0";
 }
 
-// Whether planes are dense and aligned, with a multiple of four elements.
-bool has_vec4_planes(const LowerContext& node, const Planes& x) {
+// Whether all planes are dense, aligned, and consist of whole vec4s.
+bool has_vec4_planes(const LowerContext& node, const NchwView& x) {
   return node.input(0).is_packed() && node.output(0).is_packed() && x.h * x.w % 4 == 0 && is_vec4_aligned(node);
 }
 
@@ -44,12 +44,12 @@ void bind_residual(const LowerContext& node, StepBuilder& step) {
 }
 
 // Adds y = (x - mean) * factor + bias per channel; factors are vec4s of [batch, channels] or [channels].
-void add_norm_apply(LowerContext& node, const Planes& x, const Planes& y, const Operand& factors, int64_t factor_stride_n) {
+void add_norm_apply(LowerContext& node, const NchwView& x, const NchwView& y, const Operand& factors, int64_t factor_stride_n) {
   const bool planes = has_vec4_planes(node, x), vec4 = !planes && x.has_vector_channels(4) && y.has_vector_channels(4);
   const int64_t elements_per_item = planes || vec4 ? 4 : 1;
   const DType dtype = node.input(0).dtype;
   const MixedPrecisionArrays arrays =
-      mixed_precision_arrays({{"X", dtype}, {"Y", node.output(0).dtype}, {"R", node.residual_dtype(dtype)}});
+      make_mixed_precision_arrays({{"X", dtype}, {"Y", node.output(0).dtype}, {"R", node.residual_dtype(dtype)}});
   Macros macros = {{"PLANES", bool_macro(planes)}, {"VEC4", bool_macro(vec4)}, {"EPILOGUE(x)", node.epilogue()}};
   arrays.append_to(macros);
   add_residual_macro(node, macros);
@@ -78,57 +78,59 @@ bool pack_instance_norm(const PackContext& node, size_t input, PackedWeight& pac
 
 namespace {
 
-// Register caching of pixels in channels-last layout: a team processes four channels of a batch item.
-struct ChannelRegisters {
+// Plan for NHWC kernels that keep pixels in registers: a thread group processes four channels of a batch item.
+struct ChannelRegisterPlan {
   int64_t group_threads, thread_groups, items_per_thread;
   bool fp16;
 };
 
 constexpr int64_t kMinGroupThreads = 128, kMaxThreadGroups = 4;
-constexpr int64_t kChunkPixels = 1024;  // number of pixels that a team of kMinGroupThreads caches when it processes part of an image
+constexpr int64_t kChunkPixels = 1024;  // pixels per chunk, which kMinGroupThreads threads keep in registers
 
-// Whether the channels-last kernels, in which a team processes four contiguous channels, support this node: no mixed dtypes.
-bool supports_nhwc_kernels(const LowerContext& node, const Planes& x, const Planes& y) {
+// Whether the NHWC kernels support this node: contiguous vec4s of channels, and one dtype for all tensors.
+bool supports_nhwc_kernels(const LowerContext& node, const NchwView& x, const NchwView& y) {
   const bool is_dense = x.sh == x.w * x.sw && y.sh == y.w * y.sw;
   const DType dtype = node.input(0).dtype;
   if (node.output(0).dtype != dtype || node.residual_dtype(dtype) != dtype) return false;
   return !node.prefers_cpu_kernels() && is_dense && x.has_vector_channels(4) && y.has_vector_channels(4) && is_vec4_aligned(node);
 }
 
-std::optional<ChannelRegisters> plan_channel_registers(const LowerContext& node, const Planes& x) {
+std::optional<ChannelRegisterPlan> plan_channel_registers(const LowerContext& node, const NchwView& x) {
   constexpr int64_t kFewPerThread = 8, kMaxPerThread = 8, kMaxFp16PerThread = 16;
   const bool fp16 = is_16bit_float(node.input(0).dtype);
   const int64_t pixels = x.h * x.w, num_channel_vec4 = x.c / 4, max_per_thread = fp16 ? kMaxFp16PerThread : kMaxPerThread,
                 max_threads = node.max_invocations();
-  // Teams of a workgroup share memory sectors. Use several only if enough workgroups remain to fill the device.
-  for (int64_t thread_groups = node.subgroup() > 0 ? kMaxThreadGroups : 1; thread_groups >= 1; thread_groups /= 2) {
-    if (thread_groups > 1 && (num_channel_vec4 % thread_groups != 0 || x.n * num_channel_vec4 / thread_groups < node.multiprocessors()))
+  // Thread groups of a workgroup read adjacent channels, and so share memory sectors. Use several only if enough workgroups remain to fill
+  // the device.
+  for (int64_t thread_groups = node.subgroup_size() > 0 ? kMaxThreadGroups : 1; thread_groups >= 1; thread_groups /= 2) {
+    if (thread_groups > 1 && (num_channel_vec4 % thread_groups != 0 || x.n * num_channel_vec4 / thread_groups < node.num_multiprocessors()))
       continue;
     int64_t group_threads = kMinGroupThreads;
     while (group_threads * 2 * thread_groups <= max_threads && ceil_div(pixels, group_threads) > kFewPerThread) group_threads *= 2;
     const auto items_per_thread = static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(ceil_div(pixels, group_threads))));
     if (group_threads * thread_groups <= max_threads && items_per_thread <= max_per_thread)
-      return ChannelRegisters{group_threads, thread_groups, items_per_thread, fp16};
+      return ChannelRegisterPlan{group_threads, thread_groups, items_per_thread, fp16};
   }
   return {};
 }
 
 // Normalises each channel of a batch item in one dispatch.
-void add_nhwc_registers_norm(LowerContext& node, const Planes& x, const Planes& y, const ChannelRegisters& registers, double epsilon) {
+void add_nhwc_norm_in_registers(LowerContext& node, const NchwView& x, const NchwView& y, const ChannelRegisterPlan& registers,
+                                double epsilon) {
   const auto uint_literal = [](int64_t value) { return std::to_string(value) + "u"; };
   Macros macros = {{"GROUP_THREADS", uint_literal(registers.group_threads)},
                    {"THREAD_GROUPS", uint_literal(registers.thread_groups)},
                    {"ITEMS_PER_THREAD", uint_literal(registers.items_per_thread)},
                    {"HOLDS_FP16", bool_macro(registers.fp16)},
-                   {"SUBGROUP", std::to_string(node.subgroup())},
+                   {"SUBGROUP", std::to_string(node.subgroup_size())},
                    {"EPILOGUE(x)", node.epilogue()}};
   add_residual_macro(node, macros);
   StepBuilder step(node.kernel("norm_nhwc_registers.comp", node.input(0).dtype, macros));
   bind_residual(node, step);
-  step.bind("x", node.in(0)).bind("y", node.out(0)).bind("scale", node.packed(1)).bind("bias", node.packed(2));
+  step.bind("x", node.in(0)).bind("y", node.out(0)).bind("scale", node.packed_input(1)).bind("bias", node.packed_input(2));
   step.set("images", x.n).set("num_channel_vec4", x.c / 4).set("pixels", x.h * x.w).set("epsilon", epsilon);
   step.set("x_stride_n", x.sn).set("x_stride_w", x.sw).set("y_stride_n", y.sn).set("y_stride_w", y.sw);
-  node.report_additions(registers.items_per_thread + reduction_additions(registers.group_threads, node.subgroup(), false));
+  node.report_additions(registers.items_per_thread + count_reduction_additions(registers.group_threads, node.subgroup_size(), false));
   node.add(step.groups(static_cast<uint64_t>(ceil_div(x.n * x.c / 4, registers.thread_groups))).build());
 }
 
@@ -138,21 +140,21 @@ struct ChunkStatistics {
   int64_t pixels, count;  // pixels per chunk, and chunks per image
 };
 
-// Adds partial statistics for channels-last images: a team processes four channels and caches a chunk's pixels in registers.
-ChunkStatistics add_nhwc_statistics(LowerContext& node, const Planes& x) {
+// Adds partial statistics of NHWC tensors: a thread group keeps four channels of a chunk's pixels in registers.
+ChunkStatistics add_nhwc_statistics(LowerContext& node, const NchwView& x) {
   const int64_t num_channel_vec4 = x.c / 4, pixels = x.h * x.w, chunk_size = kChunkPixels, count = ceil_div(pixels, chunk_size),
                 units = x.n * count * num_channel_vec4;
-  int64_t thread_groups = node.subgroup() > 0 ? kMaxThreadGroups : 1;  // teams per workgroup, which share memory sectors
-  while (thread_groups > 1 && (num_channel_vec4 % thread_groups != 0 || units / thread_groups < node.multiprocessors() ||
+  int64_t thread_groups = node.subgroup_size() > 0 ? kMaxThreadGroups : 1;  // per workgroup; they share memory sectors
+  while (thread_groups > 1 && (num_channel_vec4 % thread_groups != 0 || units / thread_groups < node.num_multiprocessors() ||
                                thread_groups * kMinGroupThreads > node.max_invocations()))
     thread_groups /= 2;
   const auto uint_literal = [](int64_t value) { return std::to_string(value) + "u"; };
-  const Operand partials = node.temporary(static_cast<uint64_t>(x.n * count * x.c) * 8);
+  const Operand partials = node.add_temporary(static_cast<uint64_t>(x.n * count * x.c) * 8);
   StepBuilder step(node.kernel("norm_nhwc_statistics.comp", node.input(0).dtype,
                                {{"GROUP_THREADS", uint_literal(kMinGroupThreads)},
                                 {"THREAD_GROUPS", uint_literal(thread_groups)},
                                 {"ITEMS_PER_THREAD", uint_literal(kChunkPixels / kMinGroupThreads)},
-                                {"SUBGROUP", std::to_string(node.subgroup())}}));
+                                {"SUBGROUP", std::to_string(node.subgroup_size())}}));
   step.bind("x", node.in(0))
       .bind("y", partials)
       .set("images", x.n)
@@ -164,17 +166,18 @@ ChunkStatistics add_nhwc_statistics(LowerContext& node, const Planes& x) {
   return {partials, chunk_size, count};
 }
 
-// Normalises channels-last images with partial statistics, which each workgroup merges for its channels.
-void add_nhwc_apply(LowerContext& node, const Planes& x, const Planes& y, const ChunkStatistics& chunks, double epsilon) {
+// Normalises NHWC tensors with partial statistics, which each workgroup merges for its channels.
+void add_nhwc_norm_from_statistics(LowerContext& node, const NchwView& x, const NchwView& y, const ChunkStatistics& chunks,
+                                   double epsilon) {
   constexpr int64_t kPixelsPerThread = 4, kPixels = 64 * kPixelsPerThread,
-                    kVec4 = 4;  // number of pixels and of vec4s of channels per workgroup
+                    kVec4 = 4;  // pixels, and vec4s of channels, per workgroup
   Macros macros = {{"ITEMS_PER_THREAD", std::to_string(kPixelsPerThread) + "u"},
-                   {"SUBGROUP", std::to_string(node.subgroup())},
+                   {"SUBGROUP", std::to_string(node.subgroup_size())},
                    {"EPILOGUE(x)", node.epilogue()}};
   add_residual_macro(node, macros);
   StepBuilder step(node.kernel("norm_nhwc_apply.comp", node.input(0).dtype, macros));
   bind_residual(node, step);
-  step.bind("x", node.in(0)).bind("partials", chunks.partials).bind("scale", node.packed(1)).bind("bias", node.packed(2));
+  step.bind("x", node.in(0)).bind("partials", chunks.partials).bind("scale", node.packed_input(1)).bind("bias", node.packed_input(2));
   step.bind("y", node.out(0)).set("images", x.n).set("num_channel_vec4", x.c / 4).set("pixels", x.h * x.w).set("epsilon", epsilon);
   step.set("chunk_size", chunks.pixels).set("chunks", chunks.count);
   step.set("x_stride_n", x.sn).set("x_stride_w", x.sw).set("y_stride_n", y.sn).set("y_stride_w", y.sw);
@@ -182,10 +185,10 @@ void add_nhwc_apply(LowerContext& node, const Planes& x, const Planes& y, const 
 }
 
 // Normalises each of `groups` channel groups of a batch item; groups of several channels are dense.
-void add_group_norm(LowerContext& node, const Planes& x, const Planes& y, int64_t groups) {
+void add_group_norm(LowerContext& node, const NchwView& x, const NchwView& y, int64_t groups) {
   const int64_t channels = x.c / groups, pixels = channels * x.h * x.w;
   const double epsilon = node.attributes->real("epsilon", 1e-5);
-  const Operand scale = node.packed(1), bias = node.packed(2);
+  const Operand scale = node.packed_input(1), bias = node.packed_input(2);
   const bool is_vec4 = has_vec4_planes(node, x) && !node.prefers_cpu_kernels();
   if (const auto registers = is_vec4 && channels <= kMaxGroupChannels ? plan_row_registers(node, pixels, true) : std::nullopt) {
     Macros macros = {{"CHANNELS", channels == 1 ? "1" : "2"},
@@ -197,20 +200,19 @@ void add_group_norm(LowerContext& node, const Planes& x, const Planes& y, int64_
     StepBuilder step = make_row_register_step(node, *registers, "layer_norm_registers.comp", macros, x.n * groups, pixels);
     bind_residual(node, step);
     step.bind("scale", scale).bind("bias", bias).set("groups", groups).set("epsilon", epsilon);
-    const double plane = static_cast<double>(x.h * x.w) / 4;  // it is a multiple of four if there are several channels
-    node.report_additions(row_register_additions(node, *registers));
+    const double plane = static_cast<double>(x.h * x.w) / 4;  // vec4s per channel; exact, since planes consist of whole vec4s
+    node.report_additions(count_register_row_additions(node, *registers));
     return node.add(step.set("channels", channels).set("plane_inverse", 1 / plane).build());
   }
   if (groups == x.c && supports_nhwc_kernels(node, x, y)) {
     constexpr int64_t kMaxMergedChunks = 64,
-                      kFewChunks =
-                          8;  // maximum number of chunks that every workgroup merges; number of chunks that a team can also process alone
+                      kFewChunks = 8;  // maximum chunks that every workgroup merges; chunks that one thread group can process alone
     const bool has_few = ceil_div(x.h * x.w, kChunkPixels) <= kMaxMergedChunks && node.max_invocations() >= 256;
-    // A few teams with large images would leave most of a device idle.
-    const bool is_idle = x.h * x.w > kFewChunks * kChunkPixels && x.n * x.c < node.multiprocessors();
+    // A few thread groups with large images would leave most of the device idle.
+    const bool is_idle = x.h * x.w > kFewChunks * kChunkPixels && x.n * x.c < node.num_multiprocessors();
     const auto registers = has_few && is_idle ? std::nullopt : plan_channel_registers(node, x);
-    if (registers) return add_nhwc_registers_norm(node, x, y, *registers, epsilon);
-    if (has_few) return add_nhwc_apply(node, x, y, add_nhwc_statistics(node, x), epsilon);
+    if (registers) return add_nhwc_norm_in_registers(node, x, y, *registers, epsilon);
+    if (has_few) return add_nhwc_norm_from_statistics(node, x, y, add_nhwc_statistics(node, x), epsilon);
   }
   // Planes are split into chunks, so that one large plane still occupies many invocations; partial statistics are merged afterwards. Chunks
   // of 60,000 stay below the 65,535 iterations after which lavapipe ends a loop.
@@ -218,10 +220,10 @@ void add_group_norm(LowerContext& node, const Planes& x, const Planes& y, int64_
   const int64_t max_chunks = node.prefers_cpu_kernels() || is_vec4 ? kMaxChunks : kMaxChunks * 4;
   const int64_t chunk_size = round_up(std::clamp<int64_t>(ceil_div(pixels, max_chunks), std::min(pixels, min_chunk), 60000), 4);
   const int64_t chunks = ceil_div(pixels, chunk_size);
-  const Operand partials = node.temporary(static_cast<uint64_t>(x.n * chunks * groups) * 8),
-                factors = node.temporary(static_cast<uint64_t>(x.n * x.c) * 16);
+  const Operand partials = node.add_temporary(static_cast<uint64_t>(x.n * chunks * groups) * 8),
+                factors = node.add_temporary(static_cast<uint64_t>(x.n * x.c) * 16);
   StepBuilder statistics(node.kernel("norm_statistics.comp", node.input(0).dtype,
-                                     {{"PLANES", bool_macro(is_vec4)}, {"SUBGROUP", std::to_string(node.subgroup())}}));
+                                     {{"PLANES", bool_macro(is_vec4)}, {"SUBGROUP", std::to_string(node.subgroup_size())}}));
   statistics.bind("x", node.in(0))
       .bind("y", partials)
       .set("images", x.n)
@@ -230,18 +232,18 @@ void add_group_norm(LowerContext& node, const Planes& x, const Planes& y, int64_
       .set("chunk_size", chunk_size)
       .set("chunks", chunks);
   if (!is_vec4) {
-    const Planes rows = channels == 1 ? x : Planes{x.n, groups, 1, pixels, x.sn, channels * x.sc, 0, 1};
+    const NchwView rows = channels == 1 ? x : NchwView{x.n, groups, 1, pixels, x.sn, channels * x.sc, 0, 1};
     statistics.set("width", rows.w);
     set_strides(statistics, 'x', rows);
   }
   const auto units = static_cast<uint64_t>(x.n * chunks * groups);
   node.add((is_vec4 ? statistics.groups(units) : statistics.threads(units)).build());
-  constexpr int64_t kWorkgroupSize = 64, kMinSharedThreads = 16;  // workgroup size, and size of the smallest team that shares chunks
+  constexpr int64_t kWorkgroupSize = 64, kMinSharedThreads = 16;  // workgroup size; minimum threads that share a channel's chunks
   const int64_t group_threads = node.prefers_cpu_kernels() || chunks <= kMinSharedThreads ? 1
                                 : chunks <= kWorkgroupSize                                ? kMinSharedThreads
                                                                                           : kWorkgroupSize;
   StepBuilder combine(node.kernel("norm_combine.comp", DType::float32,
-                                  {{"GROUP_THREADS", std::to_string(group_threads)}, {"SUBGROUP", std::to_string(node.subgroup())}}));
+                                  {{"GROUP_THREADS", std::to_string(group_threads)}, {"SUBGROUP", std::to_string(node.subgroup_size())}}));
   combine.bind("x", partials).bind("scale", scale).bind("bias", bias).bind("y", factors);
   combine.set("images", x.n).set("channels", x.c).set("groups", groups).set("pixels", pixels).set("chunk_size", chunk_size);
   combine.set("chunks", chunks);
@@ -257,7 +259,7 @@ void add_group_norm(LowerContext& node, const Planes& x, const Planes& y, int64_
 }  // namespace
 
 void lower_instance_norm(LowerContext& node) {
-  const Planes x = planes_of(node, node.input(0)), y = planes_of(node, node.output(0));
+  const NchwView x = make_nchw_view(node, node.input(0)), y = make_nchw_view(node, node.output(0));
   if (x.elements() != 0) add_group_norm(node, x, y, x.c);
 }
 
@@ -268,26 +270,26 @@ bool pack_batch_norm(const PackContext& node, size_t input, PackedWeight& packed
 }
 
 void lower_batch_norm(LowerContext& node) {
-  const Planes x = planes_of(node, node.input(0)), y = planes_of(node, node.output(0));
+  const NchwView x = make_nchw_view(node, node.input(0)), y = make_nchw_view(node, node.output(0));
   if (x.elements() == 0) return;
-  const Operand factors = node.temporary(static_cast<uint64_t>(x.c) * 16);
+  const Operand factors = node.add_temporary(static_cast<uint64_t>(x.c) * 16);
   StepBuilder step(node.kernel("batch_norm_factors.comp", DType::float32));
-  step.bind("scale", node.packed(1))
-      .bind("bias", node.packed(2))
-      .bind("mean", node.packed(3))
-      .bind("variance", node.packed(4))
+  step.bind("scale", node.packed_input(1))
+      .bind("bias", node.packed_input(2))
+      .bind("mean", node.packed_input(3))
+      .bind("variance", node.packed_input(4))
       .bind("y", factors);
   node.add(step.set("channels", x.c).set("epsilon", node.attributes->real("epsilon", 1e-5)).threads(static_cast<uint64_t>(x.c)).build());
   add_norm_apply(node, x, y, factors, 0);
 }
 
-// Layer normalisation in several passes, if scale or bias broadcast or rows exceed the kernel's limit.
+// Lowers layer normalisation to several passes, if scale or bias are broadcast or a row exceeds the kernel's limit.
 static void lower_composed_layer_norm(LowerContext& node, bool subtracts_mean) {
-  Composition composition(node);
+  CompositeLowering composition(node);
   TensorOperand source = composition.input(0);
   std::vector<int64_t> axes;
   int64_t count = 1;
-  for (int64_t axis = normalized_axis(node, -1); axis < source.desc.rank(); ++axis) {
+  for (int64_t axis = get_normalized_axis(node, -1); axis < source.desc.rank(); ++axis) {
     axes.push_back(axis);
     count *= source.desc.shape[static_cast<size_t>(axis)];
   }
@@ -303,7 +305,7 @@ static void lower_composed_layer_norm(LowerContext& node, bool subtracts_mean) {
     return "sqrt(" + sum + " / " + std::to_string(count) + ".0 + " + format_real(node.attributes->real("epsilon", 1e-5), 17) + ")";
   };
   if (node.has_output(2)) composition.map("1 / " + root("a0"), {squares}, composition.output(2));
-  const auto packed = [&](size_t i) { return TensorOperand{TensorDesc(DType::float32, node.input(i).shape), node.packed(i)}; };
+  const auto packed = [&](size_t i) { return TensorOperand{TensorDesc(DType::float32, node.input(i).shape), node.packed_input(i)}; };
   std::vector<TensorOperand> operands{source, squares, packed(1)};
   if (node.has_input(2)) operands.push_back(packed(2));
   composition.map("a0 / " + root("a1") + (node.has_input(2) ? " * a2 + a3" : " * a2"), operands, composition.output(0), true);
@@ -321,7 +323,7 @@ void lower_layer_norm(LowerContext& node) {
   if (!x.is_packed() || !y.is_packed())
     throw UnsupportedError("node '" + std::string(node.node) + "': layer normalisation of a strided tensor");
   int64_t size = 1;
-  for (size_t i = static_cast<size_t>(normalized_axis(node, -1)); i < x.shape.size(); ++i) size *= x.shape[i];
+  for (size_t i = static_cast<size_t>(get_normalized_axis(node, -1)); i < x.shape.size(); ++i) size *= x.shape[i];
   const bool has_bias = node.has_input(2), subtracts_mean = node.row->form == kLayerNorm;
   const int64_t iterations = size / 8 * 3 + 16, row_bytes = size * static_cast<int64_t>(bits(x.dtype)) / 8;
   const bool is_long = iterations > node.loop_limit().value_or(iterations) || row_bytes > max_binding_bytes(*node.context);
@@ -341,8 +343,8 @@ void lower_layer_norm(LowerContext& node) {
   }
   const int64_t rows = x.elements() / size;
   const auto finish = [&](StepBuilder step) {
-    step.bind("scale", node.packed(1)).set("epsilon", node.attributes->real("epsilon", 1e-5));
-    if (has_bias) step.bind("bias", node.packed(2));
+    step.bind("scale", node.packed_input(1)).set("epsilon", node.attributes->real("epsilon", 1e-5));
+    if (has_bias) step.bind("bias", node.packed_input(2));
     if (node.has_output(1)) step.bind("mean_of", node.out(1));
     if (node.has_output(2)) step.bind("deviation_of", node.out(2));
     node.add(step.build());
@@ -353,19 +355,23 @@ void lower_layer_norm(LowerContext& node) {
                           1 << 21;  // maximum number of vec4s per invocation; number of elements below which much of the device is idle
     macros.emplace_back("CHANNELS", "0");
     macros.emplace_back("PREFETCH_FACTORS", bool_macro(registers->registers <= kMaxPerThread && x.elements() <= kFewElements));
-    node.report_additions(row_register_additions(node, *registers));
+    node.report_additions(count_register_row_additions(node, *registers));
     return finish(make_row_register_step(node, *registers, "layer_norm_registers.comp", macros, rows, size));
   }
-  node.check_loops(iterations);
+  node.check_loop_limit(iterations);
   macros.emplace_back("CPU_VARIANT", bool_macro(node.prefers_cpu_kernels()));
   const bool is_short = has_short_rows(node, size);
   macros.emplace_back("SHORT_ROWS", bool_macro(is_short));
-  const MixedPrecisionArrays arrays = mixed_precision_arrays({{"X", x.dtype}, {"Y", y.dtype}});
+  const MixedPrecisionArrays arrays = make_mixed_precision_arrays({{"X", x.dtype}, {"Y", y.dtype}});
   arrays.append_to(macros);
   const auto kernel = node.kernel("layer_norm.comp", arrays.storage, macros);
-  node.report_additions(row_loop_additions(node, *kernel, is_short, size));
+  node.report_additions(count_loop_row_additions(node, *kernel, is_short, size));
   StepBuilder step(kernel);
-  step.bind("x", node.in(0)).bind("y", node.out(0)).set("rows", rows).set("size", size).groups(row_workgroups(*kernel, is_short, rows));
+  step.bind("x", node.in(0))
+      .bind("y", node.out(0))
+      .set("rows", rows)
+      .set("size", size)
+      .groups(count_row_workgroups(*kernel, is_short, rows));
   finish(std::move(step));
 }
 
@@ -375,12 +381,12 @@ void lower_group_norm(LowerContext& node) {
   if (!x.is_packed() || !node.output(0).is_packed())
     throw UnsupportedError("node '" + std::string(node.node) + "': expected a dense input and output, given " + to_string(x) + " and " +
                            to_string(node.output(0)));
-  add_group_norm(node, planes_of(node, x), planes_of(node, node.output(0)), node.attributes->integer("num_groups"));
+  add_group_norm(node, make_nchw_view(node, x), make_nchw_view(node, node.output(0)), node.attributes->integer("num_groups"));
 }
 
 void lower_mean_variance_norm(LowerContext& node) {
   if (node.input(0).elements() == 0) return;
-  Composition composition(node);
+  CompositeLowering composition(node);
   const TensorOperand source = composition.input(0);
   std::vector<int64_t> axes = node.attributes->integers("axes");
   int64_t count = 1;
@@ -397,18 +403,18 @@ void lower_mean_variance_norm(LowerContext& node) {
 
 void lower_lp_norm(LowerContext& node) {
   if (node.input(0).elements() == 0) return;
-  Composition composition(node);
+  CompositeLowering composition(node);
   const TensorOperand source = composition.input(0);
   const TensorOperand norm =
-      composition.reduce(node.attributes->integer("p", 2) == 1 ? "ReduceL1" : "ReduceL2", source, {normalized_axis(node, -1)});
+      composition.reduce(node.attributes->integer("p", 2) == 1 ? "ReduceL1" : "ReduceL2", source, {get_normalized_axis(node, -1)});
   composition.map("a1 == 0 ? 0 : a0 / a1", {source, norm}, composition.output(0), true);
 }
 
-// The mean of squares over adjacent channels is an average pooling with the channels as rows.
+// The mean of squares over adjacent channels is an average pooling that treats channels as rows.
 void lower_lrn(LowerContext& node) {
   const TensorDesc& x = node.input(0);
   if (x.elements() == 0) return;
-  Composition composition(node);
+  CompositeLowering composition(node);
   const int64_t size = node.attributes->integer("size"), channels = x.shape[1];
   const Shape rows{x.shape[0], 1, channels, x.elements() / x.shape[0] / channels};
   const TensorOperand source = composition.input(0).reshaped(rows), squares = composition.scratch(DType::float32, rows),

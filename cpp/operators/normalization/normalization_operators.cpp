@@ -10,7 +10,7 @@ namespace pumice {
 namespace {
 
 void shape_of_softmax(ShapeContext& node) {
-  checked_axis(node, node.attributes().integer("axis", -1), node.input(0).shape.size());
+  normalize_axis(node, node.attributes().integer("axis", -1), node.input(0).shape.size());
   shape_like_input(node);
 }
 
@@ -24,12 +24,12 @@ void shape_of_channel_norm(ShapeContext& node) {
 
 void shape_of_layer_norm(ShapeContext& node) {
   const Shape& x = node.input(0).shape;
-  const size_t axis = checked_axis(node, node.attributes().integer("axis", -1), x.size());
+  const size_t axis = normalize_axis(node, node.attributes().integer("axis", -1), x.size());
   const Shape normalised(x.begin() + static_cast<std::ptrdiff_t>(axis), x.end());
   for (size_t i = 1; i < node.input_count(); ++i) {
     if (!node.has(i)) continue;
     try {
-      (void)broadcast_strides(node.input(i).shape, node.input(i).strides, normalised);
+      (void)compute_broadcast_strides(node.input(i).shape, node.input(i).strides, normalised);
     } catch (const GraphError&) {
       node.fail("input " + std::to_string(i) + " of shape " + to_string(node.input(i).shape) +
                 " does not broadcast to the normalised axes " + to_string(normalised));
@@ -41,7 +41,7 @@ void shape_of_layer_norm(ShapeContext& node) {
   for (size_t i = 1; i < node.output_count(); ++i) node.output(i, DType::float32, statistics);
 }
 
-// There is one scale and bias per channel. Nodes of opsets before 21, with one per group, are converted to this form.
+// Scale and bias have one value per channel. The importer expands those of opsets before 21, which have one value per group.
 void shape_of_group_norm(ShapeContext& node) {
   const Shape& x = node.input(0).shape;
   const int64_t groups = node.attributes().integer("num_groups"), channels = x[1];
@@ -50,8 +50,8 @@ void shape_of_group_norm(ShapeContext& node) {
   shape_like_input(node);
 }
 
-void shape_over_axes(ShapeContext& node) {
-  checked_axes(node, node.attributes().integers("axes"), node.input(0).shape.size());
+void shape_of_mean_variance_norm(ShapeContext& node) {
+  normalize_axes(node, node.attributes().integers("axes"), node.input(0).shape.size());
   shape_like_input(node);
 }
 
@@ -66,7 +66,7 @@ void split_before_axis(const LowerContext& node, std::vector<SplitAxis>& axes) {
   split_all_but(node, axes, [&](int axis) { return axis >= fixed_axis; });
 }
 
-void split_all_but_listed(const LowerContext& node, std::vector<SplitAxis>& axes) {
+void split_all_but_listed_axes(const LowerContext& node, std::vector<SplitAxis>& axes) {
   const int rank = node.input(kData).rank();
   std::vector<int> fixed_axes;
   for (const int64_t axis : node.attributes->integers("axes", {0, 2, 3})) fixed_axes.push_back(normalize_axis(axis, rank));
@@ -77,7 +77,7 @@ void split_all_but_channels(const LowerContext& node, std::vector<SplitAxis>& ax
   split_all_but(node, axes, [](int axis) { return axis == 1; });
 }
 
-// Scale and similar inputs are per-channel vectors and are split with the channels.
+// Scale, bias and statistics are vectors over the channels, so they are split with the channels.
 void split_channel_vectors(const LowerContext& node, std::vector<SplitAxis>& axes) {
   for (SplitAxis& split : axes) {
     if (split.inputs[kData] != 1) continue;
@@ -120,9 +120,9 @@ OperatorRow mark_softmax(OperatorRow row) {
   return row;
 }
 
-OperatorRow softmax_operator(std::string_view name, SoftmaxForm form, DTypeSet dtypes) {
+OperatorRow make_softmax_row(std::string_view name, SoftmaxMode form, DTypeSet dtypes) {
   return {.name = name,
-          .skeleton = Skeleton::reduce,
+          .skeleton = KernelKind::reduce,
           .schema = {.inputs = {value("x", dtypes)}, .outputs = {value("y", dtypes)}, .attributes = {integer("axis", -1)}, .min_rank = 1},
           .shape = shape_of_softmax,
           .lower = lower_softmax,
@@ -138,10 +138,10 @@ OperatorRows normalization_operators() {
   const auto floats = [](std::string_view name) { return value(name, kFloats); };
   const std::vector<ValueRole> x{floats("x")}, y{floats("y")}, scaled{floats("x"), floats("scale"), floats("b")};
   const std::vector<ValueRole> with_statistics{floats("x"), floats("scale"), floats("b"), floats("mean"), floats("variance")};
-  return {mark_softmax(softmax_operator("Softmax", kSoftmax, kReals)),
-          softmax_operator("LogSoftmax", kLogSoftmax, kReals),
+  return {mark_softmax(make_softmax_row("Softmax", kSoftmax, kReals)),
+          make_softmax_row("LogSoftmax", kLogSoftmax, kReals),
           {.name = "InstanceNormalization",
-           .skeleton = Skeleton::reduce,
+           .skeleton = KernelKind::reduce,
            .schema = {.inputs = scaled, .outputs = y, .attributes = {real("epsilon", 1e-5)}, .min_rank = 3},
            .shape = shape_of_channel_norm<3>,
            .lower = lower_instance_norm,
@@ -153,7 +153,7 @@ OperatorRows normalization_operators() {
            .epilogue = true,
            .residual = [](const Attributes&, const TensorDesc&) { return true; }},
           {.name = "BatchNormalization",
-           .skeleton = Skeleton::map,
+           .skeleton = KernelKind::map,
            .schema = {.inputs = with_statistics,
                       .outputs = y,
                       .attributes = {real("epsilon", 1e-5),
@@ -169,7 +169,7 @@ OperatorRows normalization_operators() {
            .stores_fp32_or_half = true,
            .epilogue = true},
           {.name = "LayerNormalization",
-           .skeleton = Skeleton::reduce,
+           .skeleton = KernelKind::reduce,
            .schema = {.inputs = {floats("x"), floats("scale"), optional_value("b", kFloats)},
                       .outputs = {floats("y"), optional_value("mean", kFloats), optional_value("inv_std_dev", kFloats)},
                       .attributes = {integer("axis", -1), real("epsilon", 1e-5), integer("stash_type", 1)},
@@ -184,7 +184,7 @@ OperatorRows normalization_operators() {
            .stores_fp32_or_half = true,
            .epilogue = true},
           {.name = "RMSNormalization",
-           .skeleton = Skeleton::reduce,
+           .skeleton = KernelKind::reduce,
            .schema = {.inputs = {floats("x"), floats("scale")},
                       .outputs = y,
                       .attributes = {integer("axis", -1), real("epsilon", 1e-5), integer("stash_type", 1)},
@@ -198,9 +198,9 @@ OperatorRows normalization_operators() {
            .half_inputs = 1,
            .stores_fp32_or_half = true,
            .epilogue = true},
-          softmax_operator("Hardmax", kHardmax, kFloats),
+          make_softmax_row("Hardmax", kHardmax, kFloats),
           {.name = "GroupNormalization",
-           .skeleton = Skeleton::reduce,
+           .skeleton = KernelKind::reduce,
            .schema = {.inputs = {floats("x"), floats("scale"), floats("bias")},
                       .outputs = y,
                       .attributes = {real("epsilon", 1e-5), required("num_groups", AttributeKind::integer), integer("stash_type", 1)},
@@ -214,16 +214,16 @@ OperatorRows normalization_operators() {
            .stores_fp32_or_half = true,
            .epilogue = true},
           {.name = "MeanVarianceNormalization",
-           .skeleton = Skeleton::reduce,
+           .skeleton = KernelKind::reduce,
            .schema =
                {.inputs = x, .outputs = y, .attributes = {{"axes", AttributeKind::integers, std::vector<int64_t>{0, 2, 3}}}, .min_rank = 1},
-           .shape = shape_over_axes,
+           .shape = shape_of_mean_variance_norm,
            .lower = lower_mean_variance_norm,
            .strides = StrideSupport::packed,
-           .split = split_all_but_listed,
+           .split = split_all_but_listed_axes,
            .epilogue = true},
           {.name = "LpNormalization",
-           .skeleton = Skeleton::reduce,
+           .skeleton = KernelKind::reduce,
            .schema = {.inputs = x,
                       .outputs = y,
                       .attributes = {integer("axis", -1), {"p", AttributeKind::integer, int64_t{2}, false, {int64_t{1}, int64_t{2}}}},
@@ -234,7 +234,7 @@ OperatorRows normalization_operators() {
            .split = split_all_but_axis,
            .epilogue = true},
           {.name = "LRN",
-           .skeleton = Skeleton::window,
+           .skeleton = KernelKind::window,
            .schema = {.inputs = x,
                       .outputs = y,
                       .attributes = {required("size", AttributeKind::integer), real("alpha", 1e-4), real("beta", 0.75), real("bias", 1)},

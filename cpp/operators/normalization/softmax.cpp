@@ -1,7 +1,7 @@
 // Lowers Softmax, LogSoftmax and Hardmax.
 #include "core/error.h"
 #include "core/rounding.h"
-#include "operators/common/composition.h"
+#include "operators/common/composite_lowering.h"
 #include "operators/common/mixed_precision.h"
 #include "operators/common/row_registers.h"
 #include "operators/normalization/lowerings.h"
@@ -11,25 +11,25 @@
 namespace pumice {
 namespace {
 
-// Softmax over the middle axis of [outer, size, inner]: a fold computes each column's maximum and a term from the sum of exponentials; a
-// second kernel computes the results.
+// Softmax over the middle axis of [outer, size, inner]. A reduction computes each column's maximum and normaliser (1 / sum of exponentials,
+// or its logarithm); a second kernel computes the results.
 void add_middle_axis_softmax(LowerContext& node, int64_t size, int64_t inner) {
   const TensorDesc& x = node.input(0);
   const bool is_log = node.row->form == kLogSoftmax;
   const int64_t outer = x.elements() / size / inner, stats_offset = round_up(outer * inner, 4);
-  const Operand column_stats = node.temporary(static_cast<uint64_t>(2 * stats_offset) * 4);
-  Fold fold = fold_of(node, kLogSumExpFold, DType::float32);
+  const Operand column_stats = node.add_temporary(static_cast<uint64_t>(2 * stats_offset) * 4);
+  FoldGlsl fold = make_fold_glsl(node, kLogSumExpFold, DType::float32);
   fold.finish = "(s)";
   fold.y_type = "float";
   fold.result = "vec2";
-  // A column with an infinite maximum becomes NaN throughout.
+  // All results of a column with an infinite maximum become NaN.
   fold.store = "{ y[i] = (v).x; y[(p.results + 3u & ~3u) + i] = pm_isinf((v).x) ? pm_nan : " +
                std::string(is_log ? "pm_log((v).y); }" : "1.0 / (v).y; }");
   add_fold(node, fold, {{outer, inner}, {{size * inner, 1}, {inner, 1}}}, {{size}, {{inner}}}, column_stats);
   const bool fits = size * inner * static_cast<int64_t>(bits(x.dtype)) / 8 <= max_binding_bytes(*node.context);
   if (inner % 4 == 0 && is_vec4_aligned(node) && fits) {
     constexpr int64_t kRows = 8;  // number of rows per invocation
-    const MixedPrecisionArrays arrays = mixed_precision_arrays({{"X", x.dtype}, {"Y", node.output(0).dtype}});
+    const MixedPrecisionArrays arrays = make_mixed_precision_arrays({{"X", x.dtype}, {"Y", node.output(0).dtype}});
     Macros macros = {{"LOGARITHM", is_log ? "1" : "0"}, {"ROWS", std::to_string(kRows) + "u"}};
     arrays.append_to(macros);
     StepBuilder step(node.kernel("softmax_columns.comp", arrays.storage, macros));
@@ -39,7 +39,7 @@ void add_middle_axis_softmax(LowerContext& node, int64_t size, int64_t inner) {
   }
   Operand normalizers = column_stats;
   normalizers.byte_offset += static_cast<uint64_t>(stats_offset) * 4;
-  Composition composition(node);
+  CompositeLowering composition(node);
   const TensorOperand source = composition.input(0).reshaped({outer, size, inner});
   const TensorDesc column_desc(DType::float32, {outer, 1, inner});
   composition.map(is_log ? "a0 - a1 - a2" : "exp(a0 - a1) * a2", {source, {column_desc, column_stats}, {column_desc, normalizers}},
@@ -49,7 +49,7 @@ void add_middle_axis_softmax(LowerContext& node, int64_t size, int64_t inner) {
 // fp64 Softmax on [outer, size, inner], with a separate pass per step.
 void add_fp64_softmax(LowerContext& node, int64_t size, int64_t inner) {
   const Shape whole{node.input(0).elements() / size / inner, size, inner}, columns{whole[0], 1, inner};
-  Composition composition(node);
+  CompositeLowering composition(node);
   const TensorOperand x = composition.input(0).reshaped(whole), y = composition.output(0).reshaped(whole),
                       exponentials = composition.scratch(DType::float64, whole), maxima = composition.scratch(DType::float64, columns),
                       sums = composition.scratch(DType::float64, columns);
@@ -80,22 +80,22 @@ void lower_softmax(LowerContext& node) {
   const int64_t rows = x.elements() / size;
   const int form = node.row->form;
   if (x.dtype == DType::float64) return add_fp64_softmax(node, size, inner);
-  // Adjacent columns are read coalesced; walking strided rows would not be.
+  // Reading adjacent columns is coalesced; reading strided rows is not.
   if (form != kHardmax && inner >= kMinColumns) return add_middle_axis_softmax(node, size, inner);
   const int64_t iterations = size / 8 * 3 + 16, row_bytes = size * inner * static_cast<int64_t>(bits(x.dtype)) / 8;
   const bool exceeds_binding = form != kHardmax && row_bytes > max_binding_bytes(*node.context);
   const auto registers = form != kHardmax && inner == 1 && !exceeds_binding ? plan_row_registers(node, size, false) : std::nullopt;
   if (registers) {
     const Macros macros = {{"LOGARITHM", form == kLogSoftmax ? "1" : "0"}};
-    node.report_additions(row_register_additions(node, *registers));
+    node.report_additions(count_register_row_additions(node, *registers));
     return node.add(make_row_register_step(node, *registers, "softmax_registers.comp", macros, rows, size).build());
   }
   if (exceeds_binding || (form != kHardmax && iterations > node.loop_limit().value_or(iterations)))
     return add_middle_axis_softmax(node, size, inner);
-  node.check_loops(iterations);
+  node.check_loop_limit(iterations);
   const std::string mode = std::to_string(form);
   const bool is_short = has_short_rows(node, size);
-  const MixedPrecisionArrays arrays = mixed_precision_arrays({{"X", x.dtype}, {"Y", y.dtype}});
+  const MixedPrecisionArrays arrays = make_mixed_precision_arrays({{"X", x.dtype}, {"Y", y.dtype}});
   Macros macros = {{"CPU_VARIANT", node.prefers_cpu_kernels() ? "1" : "0"}, {"SHORT_ROWS", is_short ? "1" : "0"}, {"MODE", mode}};
   arrays.append_to(macros);
   const auto kernel = node.kernel("softmax.comp", arrays.storage, macros);
@@ -107,8 +107,8 @@ void lower_softmax(LowerContext& node) {
       .set("y_outer", size * inner)
       .set("y_inner", 1)
       .set("y_step", inner);
-  step.groups(row_workgroups(*kernel, is_short, rows));
-  node.report_additions(row_loop_additions(node, *kernel, is_short, size));
+  step.groups(count_row_workgroups(*kernel, is_short, rows));
+  node.report_additions(count_loop_row_additions(node, *kernel, is_short, size));
   node.add(step.build());
 }
 

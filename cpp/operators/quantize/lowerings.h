@@ -1,11 +1,11 @@
-// Lowerings and packings of the quantisation rows.
+// Lowerings and weight packing of the quantisation operators.
 #pragma once
 
 #include "operators/table/lowering.h"
 
 namespace pumice {
 
-enum QuantizeForm : uint8_t { kDequantize, kQuantize };  // OperatorRow::form for lower_quantize()
+enum QuantizeMode : uint8_t { kDequantize, kQuantize };  // OperatorRow::form for lower_quantize()
 
 void lower_quantize(LowerContext& node);
 void lower_dynamic_quantize(LowerContext& node);

@@ -1,6 +1,6 @@
 // Lowers QuantizeLinear, DequantizeLinear and DynamicQuantizeLinear.
 #include "core/error.h"
-#include "operators/common/composition.h"
+#include "operators/common/composite_lowering.h"
 #include "operators/common/low_precision_cast.h"
 #include "operators/quantize/lowerings.h"
 #include "operators/reduction/reduce.h"
@@ -9,8 +9,8 @@
 namespace pumice {
 namespace {
 
-// Declared type and load expression of quantised elements.
-std::pair<std::string, std::string> quantized_load(DType dtype, const std::string& t) {
+// Returns the declared type of an array of quantised elements, and the GLSL that loads one.
+std::pair<std::string, std::string> make_quantized_load(DType dtype, const std::string& t) {
   const bool is_signed = is_signed_integer(dtype);
   const std::string code = "LOW_PRECISION_LOAD(" + t + ", i)", width = std::to_string(bits(dtype));
   if (contains(kLowBitFloats, dtype)) return {"uint", "uintBitsToFloat(pm_decode_low_precision(" + code + "))"};
@@ -38,7 +38,7 @@ struct ScaleIndexing {
   int64_t size, inner = 1, block, outer_stride = 0, block_stride = 0, inner_stride = 0;
 };
 
-ScaleIndexing scale_indexing(const LowerContext& node) {
+ScaleIndexing compute_scale_indexing(const LowerContext& node) {
   const TensorDesc &x = node.input(0), &scale = node.input(1);
   const int64_t length = node.attributes->integer("block_size", 0);
   if (scale.elements() == 1 && length == 0) return {.size = x.elements(), .block = x.elements()};
@@ -59,7 +59,7 @@ void lower_quantize(LowerContext& node) {
                            to_string(x) + ", the scale " + to_string(scale) + " and the output " + to_string(y));
   const bool quantizes = node.row->form == kQuantize;
   const DType quantized_dtype = quantizes ? y.dtype : x.dtype;
-  const ScaleIndexing indexing = scale_indexing(node);
+  const ScaleIndexing indexing = compute_scale_indexing(node);
   const int64_t elements_per_word = quantizes ? 32 / bits(quantized_dtype) : 1;
   const bool has_zero = node.has_input(2);
   Macros macros = {{"QUANTIZE", quantizes ? "1" : "0"},
@@ -67,19 +67,19 @@ void lower_quantize(LowerContext& node) {
                    {"ELEMENTS_PER_WORD", std::to_string(elements_per_word) + "u"}};
   const auto append = [&](const Macros& more) { macros.insert(macros.end(), more.begin(), more.end()); };
   const auto append_load = [&](DType dtype, const std::string& t, const std::string& type, const std::string& load) {
-    const auto [declared, load_glsl] = quantized_load(dtype, t);
+    const auto [declared, load_glsl] = make_quantized_load(dtype, t);
     append({{type, declared}, {load, load_glsl}});
   };
   if (is_float(x.dtype))
-    append(element_macros("x", x.dtype));
+    append(make_element_macros("x", x.dtype));
   else
     append_load(x.dtype, "x", "X_TYPE", "LOAD(i)");
   if (has_zero) append_load(quantized_dtype, "zero", "ZERO_TYPE", "LOAD_ZERO(i)");
   append({{"QUANTIZED_TYPE", contains(kLowBitFloats, quantized_dtype) ? "float" : "int"}, {"ROUND", "0"}});
-  if (is_low_bit(quantized_dtype)) append(low_precision_macros(quantized_dtype));
-  append(quantizes ? Macros{{"Y_TYPE", "uint"}} : element_macros("y", y.dtype));
+  if (is_low_bit(quantized_dtype)) append(make_low_precision_macros(quantized_dtype));
+  append(quantizes ? Macros{{"Y_TYPE", "uint"}} : make_element_macros("y", y.dtype));
   StepBuilder step(node.kernel("quantize.comp", quantizes ? x.dtype : y.dtype, macros));
-  step.bind("x", node.in(0)).bind("scale", node.packed(1)).bind("y", node.out(0));
+  step.bind("x", node.in(0)).bind("scale", node.packed_input(1)).bind("y", node.out(0));
   if (has_zero) step.bind("zero", node.in(2));
   const int width = bits(quantized_dtype);
   const bool is_signed = is_signed_integer(quantized_dtype);
@@ -94,7 +94,7 @@ void lower_quantize(LowerContext& node) {
 // Computes scale and zero point from the minimum and maximum of x, then quantises like QuantizeLinear. The scale is rounded to its dtype
 // first, so that the integers match the returned scale.
 void lower_dynamic_quantize(LowerContext& node) {
-  Composition composition(node);
+  CompositeLowering composition(node);
   const TensorOperand x = composition.input(0).reshaped({node.input(0).elements()});
   const TensorOperand x_min = composition.reduce("ReduceMin", x, {0}), x_max = composition.reduce("ReduceMax", x, {0});
   const auto output_or_scratch = [&](size_t i, DType dtype) {

@@ -1,4 +1,4 @@
-// Rows that quantise and dequantise.
+// Operator rows of QuantizeLinear, DequantizeLinear and DynamicQuantizeLinear.
 #include "core/error.h"
 #include "operators/common/split_axes.h"
 #include "operators/quantize/lowerings.h"
@@ -17,7 +17,7 @@ void check_scales(const ShapeContext& node) {
   const int64_t block = node.attributes().integer("block_size", 0);
   Shape expected = scale;
   if (block != 0 || element_count(scale) != 1) {
-    const size_t axis = checked_axis(node, node.attributes().integer("axis", 1), x.size());
+    const size_t axis = normalize_axis(node, node.attributes().integer("axis", 1), x.size());
     expected = {x[axis]};
     if (block < 0) node.fail("'block_size' of at least 0 expected; given " + std::to_string(block));
     if (block > 0) {
@@ -30,8 +30,8 @@ void check_scales(const ShapeContext& node) {
     node.fail("zero points of shape " + to_string(scale) + " expected, as the scale; given " + to_string(node.input(2).shape));
 }
 
-// dtype given by 'output_dtype'; none if it is 0.
-std::optional<DType> declared_dtype(const ShapeContext& node) {
+// Returns the dtype of attribute 'output_dtype'; nullopt if it is 0.
+std::optional<DType> get_declared_dtype(const ShapeContext& node) {
   const int64_t number = node.attributes().integer("output_dtype", 0);
   if (number == 0) return {};
   if (const auto dtype = dtype_from_onnx(number)) return dtype;
@@ -40,22 +40,22 @@ std::optional<DType> declared_dtype(const ShapeContext& node) {
 
 void shape_of_quantize(ShapeContext& node) {
   check_scales(node);
-  const auto declared = declared_dtype(node);
+  const auto declared = get_declared_dtype(node);
   const DType dtype = node.has(2) ? node.input(2).dtype : declared.value_or(DType::uint8);
   if (declared && *declared != dtype)
     node.fail("'output_dtype' is " + std::string(name(*declared)) + " and the zero point is " + std::string(name(dtype)));
   if (!contains(kQuantized, dtype))
     throw UnsupportedError("node '" + std::string(node.node()) + "': QuantizeLinear to " + std::string(name(dtype)) + "; it can be " +
-                           names(kQuantized));
+                           join_names(kQuantized));
   node.output(0, dtype, node.input(0).shape);
 }
 
 void shape_of_dequantize(ShapeContext& node) {
   check_scales(node);
-  const DType dtype = declared_dtype(node).value_or(node.input(1).dtype);
+  const DType dtype = get_declared_dtype(node).value_or(node.input(1).dtype);
   if (!contains(kFloats, dtype))
     throw UnsupportedError("node '" + std::string(node.node()) + "': DequantizeLinear to " + std::string(name(dtype)) + "; it can be " +
-                           names(kFloats));
+                           join_names(kFloats));
   node.output(0, dtype, node.input(0).shape);
 }
 
@@ -88,7 +88,7 @@ OperatorRows quantize_operators() {
   quantize_attributes.push_back({"precision", AttributeKind::integer, int64_t{0}, false, {int64_t{0}, int64_t{1}}});
   return {
       {.name = "QuantizeLinear",
-       .skeleton = Skeleton::map,
+       .skeleton = KernelKind::map,
        .schema = {.inputs = {value("x", kFloats | set_of(DType::int32)), value("scale", kFloats), optional_value("zero", kQuantized)},
                   .outputs = {value("y", kQuantized)},
                   .attributes = quantize_attributes},
@@ -100,7 +100,7 @@ OperatorRows quantize_operators() {
        .strides = StrideSupport::packed,
        .split = split_quantize},
       {.name = "DequantizeLinear",
-       .skeleton = Skeleton::map,
+       .skeleton = KernelKind::map,
        .schema = {.inputs = {value("x", kDequantized, 'T'), value("scale", kFloats), optional_value("zero", kDequantized, 'T')},
                   .outputs = {value("y", kFloats)},
                   .attributes = attributes},
@@ -112,7 +112,7 @@ OperatorRows quantize_operators() {
        .strides = StrideSupport::packed,
        .split = split_quantize},
       {.name = "DynamicQuantizeLinear",
-       .skeleton = Skeleton::map,
+       .skeleton = KernelKind::map,
        .schema = {.inputs = {value("x", kFloats)},
                   .outputs = {value("y", set_of(DType::uint8)), value("y_scale", kFloats), value("y_zero_point", set_of(DType::uint8))}},
        .shape = shape_of_dynamic_quantize,

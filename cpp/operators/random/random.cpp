@@ -2,7 +2,7 @@
 #include "operators/random/random.h"
 
 #include "core/rounding.h"
-#include "operators/common/composition.h"
+#include "operators/common/composite_lowering.h"
 #include "operators/random/lowerings.h"
 #include "operators/reduction/reduce.h"
 
@@ -23,9 +23,9 @@ void lower_random(LowerContext& node) {
                 {"REAL", is_fp64 ? "double" : "float"}};
   const auto append = [&](const Macros& more) { macros.insert(macros.end(), more.begin(), more.end()); };
   if (is_fp64) append({{"PM_HAS_FLOAT64", "1"}});
-  if (is_real_valued) append(element_macros("y", y.dtype));
+  if (is_real_valued) append(make_element_macros("y", y.dtype));
   if (kind == RandomKind::mask) {
-    append(element_macros("x", node.input(1).dtype));
+    append(make_element_macros("x", node.input(1).dtype));
     append({{"P_STEP", node.input(1).elements() == 1 ? "0u" : "1u"}});
   }
   const DType stored = kind == RandomKind::mask ? node.input(1).dtype : is_real_valued ? y.dtype : DType::float32;
@@ -45,7 +45,7 @@ void lower_random(LowerContext& node) {
     step.set("low", first).set("range", is_uniform ? second - first : second);
   }
   node.add(step.threads(static_cast<uint64_t>(ceil_div(y.elements(), block))).build());
-  finish_output(node, 0, y_dense);
+  copy_dense_output(node, 0, y_dense);
 }
 
 // Samples classes by inverse CDF: the first class whose cumulative probability exceeds a uniform number times the total.
@@ -53,7 +53,7 @@ void lower_multinomial(LowerContext& node) {
   const TensorDesc &x = node.input(1), &y = node.output(0);
   if (y.elements() == 0) return;
   node.check_arithmetic(y.dtype);
-  Composition parts(node);
+  CompositeLowering parts(node);
   const TensorOperand logits = parts.scratch(DType::float32, x.shape), probabilities = parts.scratch(DType::float32, x.shape);
   const TensorOperand sums = parts.scratch(DType::float32, x.shape), uniform = parts.scratch(DType::float32, y.shape);
   Attributes last_axis, random;

@@ -16,26 +16,26 @@ struct RecurrentCell {
   int64_t gates;
   std::vector<std::string> activations;
 };
-const RecurrentCell& recurrent_cell(int form);
+const RecurrentCell& find_recurrent_cell(int form);
 bool is_recurrent(const OperatorRow& row);
 
-// A pass may give a bidirectional node separate tensors per direction. A tensor of the backward direction is kBackward inputs or outputs
-// after the forward one. An input is separate if its backward tensor is present, an output if its bit is set in `apart`. With `rows_first`,
-// Y of layout 0 is [steps, batch, directions, units].
+// A graph pass may give a bidirectional node separate tensors per direction. A tensor of the backward direction is kBackward inputs or
+// outputs after the forward one. An input is separate if its backward tensor is present, an output if its bit is set in the attribute
+// kSeparateDirections. With kBatchBeforeDirections, Y of layout 0 is [steps, batch, directions, units].
 inline constexpr size_t kBackward = 3;
 inline constexpr const char *kSeparateDirections = "separate_directions", *kBatchBeforeDirections = "batch_before_directions";
 inline constexpr size_t kInitialStates[] = {5, 6};  // inputs of the hidden and cell states
 
 bool has_separate_output(const Attributes& attributes, size_t output);
-// Direction axis of Y or of states.
+// Returns the direction axis of Y or of the states.
 constexpr size_t direction_axis(bool batch_first, bool is_y) {
   return (batch_first ? 1 : 0) + (is_y ? 1 : 0);
 }
 
-int64_t recurrent_directions(const Attributes& attributes);
+int64_t count_directions(const Attributes& attributes);
 
-// GLSL of the activations over x, per direction. Throws GraphError if their number does not match the cell and directions,
-// UnsupportedError for an activation that ONNX does not define.
-std::vector<std::array<std::string, 2>> recurrent_activations(int form, std::string_view node, const Attributes& attributes);
+// Returns the activations as GLSL expressions of x, per direction. Throws GraphError if their number does not match the cell and
+// directions, UnsupportedError for an activation that ONNX does not define.
+std::vector<std::array<std::string, 2>> make_activation_glsl(int form, std::string_view node, const Attributes& attributes);
 
 }  // namespace pumice

@@ -39,7 +39,7 @@ Activation find_activation(std::string_view node, const std::string& name) {
   return activation;
 }
 
-// Assigns parameters in order to the activations that have them.
+// Assigns parameters, in order, to those activations that have them.
 class ActivationParameters {
  public:
   explicit ActivationParameters(std::vector<double> values) : values_(std::move(values)) {}
@@ -56,7 +56,7 @@ class ActivationParameters {
 
 }  // namespace
 
-const RecurrentCell& recurrent_cell(int form) {
+const RecurrentCell& find_recurrent_cell(int form) {
   static const RecurrentCell cells[] = {
       {4, {"Sigmoid", "Tanh", "Tanh"}}, {3, {"Sigmoid", "Tanh"}}, {1, {"Tanh"}}};  // indexed by RecurrentForm
   return cells[form];
@@ -70,13 +70,13 @@ bool has_separate_output(const Attributes& attributes, size_t output) {
   return has_bit(static_cast<uint32_t>(attributes.integer(kSeparateDirections, 0)), output);
 }
 
-int64_t recurrent_directions(const Attributes& attributes) {
+int64_t count_directions(const Attributes& attributes) {
   return attributes.text("direction", "forward") == "bidirectional" ? 2 : 1;
 }
 
-std::vector<std::array<std::string, 2>> recurrent_activations(int form, std::string_view node, const Attributes& attributes) {
-  const RecurrentCell& cell = recurrent_cell(form);
-  const auto directions = static_cast<size_t>(recurrent_directions(attributes));
+std::vector<std::array<std::string, 2>> make_activation_glsl(int form, std::string_view node, const Attributes& attributes) {
+  const RecurrentCell& cell = find_recurrent_cell(form);
+  const auto directions = static_cast<size_t>(count_directions(attributes));
   const size_t per_direction = cell.activations.size();
   std::vector<std::string> names;
   if (const auto found = attributes.all().find("activations"); found != attributes.all().end())
@@ -94,7 +94,7 @@ std::vector<std::array<std::string, 2>> recurrent_activations(int form, std::str
     alphas.take("alpha", activation.alpha, replacements);
     betas.take("beta", activation.beta, replacements);
     expressions[i % per_direction][i / per_direction] =
-        Expression::parse(activation.expression).substitute(replacements).glsl({{"x", ExprType::f32}});
+        Expression::parse(activation.expression).substitute(replacements).to_glsl({{"x", ExprType::f32}});
   }
   if (directions == 1)
     for (auto& activation_glsl : expressions) activation_glsl[1] = activation_glsl[0];

@@ -11,7 +11,7 @@
 namespace pumice {
 namespace {
 
-enum Input : size_t { kX, kW, kR, kB, kLengths, kPeepholes = 7 };
+enum RecurrentInput : size_t { kX, kW, kR, kB, kLengths, kPeepholes = 7 };
 constexpr int64_t kUnits = 16;  // number of units per workgroup
 
 // Sizes of a layer. ONNX tensors are time-major, or batch-major with layout 1.
@@ -19,14 +19,14 @@ struct LayerSizes {
   int64_t steps, batch, inputs, directions, gates, units, width;
   bool batch_first;
 
-  int64_t state() const { return directions * batch * width; }  // number of elements per kind of state
+  int64_t state_elements() const { return directions * batch * width; }  // number of elements per kind of state
 };
 
 bool is_linear_before_reset(const NodeContext& node) {
   return node.attributes->integer("linear_before_reset", 0) != 0;
 }
 
-LayerSizes layer_sizes(const LowerContext& node) {
+LayerSizes get_layer_sizes(const LowerContext& node) {
   const Shape &x = node.input(kX).shape, &r = node.input(kR).shape;
   const bool batch_first = node.attributes->integer("layout", 0) != 0;
   const int64_t units = r[2];
@@ -34,18 +34,18 @@ LayerSizes layer_sizes(const LowerContext& node) {
           x[batch_first ? 0 : 1],
           x[2],
           r[0],
-          recurrent_cell(node.row->form).gates,
+          find_recurrent_cell(node.row->form).gates,
           units,
           round_up(units, int64_t{4}),
           batch_first};
 }
 
-WeightView input_weights(const TensorDesc& w) {
+WeightView view_input_weights(const TensorDesc& w) {
   const int64_t k = w.shape[2];
   return {1, w.shape[0] * w.shape[1], k, 1, 0, k, 1, 0};
 }
 
-WeightView recurrent_weights(const TensorDesc& r) {
+WeightView view_recurrent_weights(const TensorDesc& r) {
   const int64_t units = r.shape[2];
   return {units == 0 ? 0 : r.shape[0] * r.shape[1] / units, units, units, 1, units * units, units, 1, 0};
 }
@@ -58,17 +58,17 @@ void pack_biases(const PackContext& node, PackedWeight& packed) {
   const auto kernel = node.kernel(
       "recurrent_bias.comp", bias.dtype,
       {{"SOURCE_FLOAT", bias.dtype == DType::float32 ? "1" : "0"}, {"SEPARATE_RESET_BIAS", is_linear_before_reset(node) ? "1" : "0"}});
-  packed.steps = elementwise_packing(
+  packed.steps = make_elementwise_packing(
       kernel, count, [=](StepBuilder& step) { step.set("directions", directions).set("gates", gates).set("units", units); });
 }
 
-// Input GEMM of all time steps with the weights of all gates, plus biases.
+// Adds the GEMM of the input at all time steps with the weights of all gates, plus biases.
 Operand add_input_gemm(LowerContext& node, const LayerSizes& layer, const std::optional<Operand>& biases) {
   const int64_t rows = layer.steps * layer.batch, columns = layer.directions * layer.gates * layer.units;
-  const Operand gate_memory = node.temporary(TensorDesc(node.float_dtype, {rows, columns}).bytes());
-  ConvGemm c = make_gemm(matrix_planes(rows, layer.inputs, layer.inputs, 1), input_weights(node.input(kW)),
-                         matrix_planes(rows, columns, columns, 1));
-  const Operand left = layout_gemm_input(node, c), weights = node.packed(kW);
+  const Operand gate_memory = node.add_temporary(TensorDesc(node.float_dtype, {rows, columns}).bytes());
+  ConvGemmParams c = make_gemm_params(make_matrix_view(rows, layer.inputs, layer.inputs, 1), view_input_weights(node.input(kW)),
+                                      make_matrix_view(rows, columns, columns, 1));
+  const Operand left = layout_gemm_input(node, c), weights = node.packed_input(kW);
   ConvGemmBias bias;
   if (biases) bias = {ConvGemmBias::Kind::channels, *biases};
   add_conv_gemm(node, c, left, weights, bias, gate_memory);
@@ -94,9 +94,9 @@ class RecurrentKernel {
     if (node.has_output(0)) bind("y", node.out(0));
     if (separate_outputs_ && node.has_output(kBackward)) bind("back", node.out(kBackward));
     if (node.has_input(kLengths)) bind("lengths", node.in(kLengths));
-    if (node.has_input(kPeepholes)) bind("peepholes", node.packed(kPeepholes));
+    if (node.has_input(kPeepholes)) bind("peepholes", node.packed_input(kPeepholes));
     if (hidden_bias) bind("bias", *biases);
-    const Macros macros = cell_macros(form, hidden_bias);
+    const Macros macros = make_cell_macros(form, hidden_bias);
     if (steps_per_dispatch_ > 0) {
       const SpecValues spec = {{"INVOCATIONS", static_cast<double>(round_up(layer.units, kUnits))},
                                {"VEC4_PER_ROW", static_cast<double>(layer.width / 4)}};
@@ -108,15 +108,15 @@ class RecurrentKernel {
   }
 
   // Adds all time steps, starting from the hidden state at 0; returns the offset of the last state.
-  int64_t add_all() {
+  int64_t add_time_steps() {
     int64_t from = 0;
     for (int64_t step = 0; step < layer_.steps; step += std::max<int64_t>(steps_per_dispatch_, 1)) {
-      // The units of a step read each other's old states, so new states are double-buffered. Two kernels need no second buffer: the second
-      // part of a GRU reads what the first computed from the old states, and the multi-step kernel keeps states in shared memory.
-      const int64_t to = is_two_dispatches_ || steps_per_dispatch_ > 0 ? from : layer_.state() - from;
+      // The units of a step read each other's old states, so states are double-buffered. Two cases need no second buffer: with two
+      // dispatches per step, only the first reads old states of other units; the multi-step kernel keeps states in shared memory.
+      const int64_t to = is_two_dispatches_ || steps_per_dispatch_ > 0 ? from : layer_.state_elements() - from;
       for (size_t phase = 0; phase < kernels_.size(); ++phase)
         for (int64_t direction = 0; direction < (is_split_by_gate_ ? layer_.directions : 1); ++direction)
-          for (int64_t block = 0; block < blocks_; block += blocks_per_dispatch_) add(phase, direction, block, step, from, to);
+          for (int64_t block = 0; block < blocks_; block += blocks_per_dispatch_) add_dispatch(phase, direction, block, step, from, to);
       from = to;
     }
     return from;
@@ -126,7 +126,7 @@ class RecurrentKernel {
   static std::string bool_macro(bool value) { return value ? "1" : "0"; }
 
   // Macros shared by the single-step and multi-step kernels.
-  Macros cell_macros(int form, bool hidden_bias) const {
+  Macros make_cell_macros(int form, bool hidden_bias) const {
     Macros macros = {{"CELL", form == kRnnCell     ? "kRnn"
                               : form == kLstmCell  ? "kLstm"
                               : is_two_dispatches_ ? "kGru"
@@ -140,9 +140,9 @@ class RecurrentKernel {
                      {"HAS_HIDDEN_BIAS", bool_macro(hidden_bias)},
                      {"COUPLED", bool_macro(node_.attributes->integer("input_forget", 0) != 0)},
                      {"CLIPS", bool_macro(node_.attributes->has("clip"))}};
-    add_output("Y", "y", 0, macros);
-    add_output("BACK", "back", kBackward, macros);
-    const auto activations = recurrent_activations(form, node_.node, *node_.attributes);
+    add_store_macros("Y", "y", 0, macros);
+    add_store_macros("BACK", "back", kBackward, macros);
+    const auto activations = make_activation_glsl(form, node_.node, *node_.attributes);
     for (size_t i = 0; i < 3; ++i) {
       const auto& [first, second] = activations[std::min(i, activations.size() - 1)];
       macros.emplace_back(std::string(1, "FGH"[i]), first == second ? first : "(d == 0u ? (" + first + ") : (" + second + "))");
@@ -151,15 +151,15 @@ class RecurrentKernel {
   }
 
   // Adds the macros that store an output, if present.
-  void add_output(const std::string& name, const std::string& array, size_t output, Macros& macros) const {
+  void add_store_macros(const std::string& name, const std::string& array, size_t output, Macros& macros) const {
     if (!node_.has_output(output)) return;
     macros.emplace_back(name + "_TYPE", glsl_array_type(node_.output(output)));
-    macros.emplace_back("STORE_" + name + "(i, v)", store_glsl(node_.output(output), array, "i", "v"));
+    macros.emplace_back("STORE_" + name + "(i, v)", make_store_glsl(node_.output(output), array, "i", "v"));
   }
 
-  // Packs the recurrent weights. If they exceed a binding, they are bound in parts and the multi-step kernel is not used.
+  // Packs the recurrent weights. If they exceed a binding, each gate has its own binding, and the multi-step kernel is not used.
   void pack_recurrent_weights() {
-    weights_ = node_.packed(kR);
+    weights_ = node_.packed_input(kR);
     blocks_ = ceil_div(layer_.units, kUnits);
     block_bytes_ = kUnits * layer_.width * static_cast<int64_t>(bits(node_.float_dtype)) / 8;
     is_split_by_gate_ = layer_.directions * layer_.gates * blocks_ * block_bytes_ > max_binding_bytes(*node_.context);
@@ -199,13 +199,13 @@ class RecurrentKernel {
     builder.set("direction", direction).set("first_block", first_block).set("blocks", blocks);
   }
 
-  void add(size_t phase, int64_t direction, int64_t block, int64_t step, int64_t from, int64_t to) {
+  void add_dispatch(size_t phase, int64_t direction, int64_t block, int64_t step, int64_t from, int64_t to) {
     const auto& [steps, batch, inputs, directions, gates, units, width, batch_first] = layer_;
     StepBuilder builder(kernels_[phase]);
     if (is_split_by_gate_) bind_gates(builder, phase, direction, block);
     for (const auto& [name, operand] : operands_) builder.bind(name, operand);
     builder.set("step", step).set("steps", steps).set("batch", batch).set("units", units).set("width", width).set("directions", directions);
-    builder.set("h_from", from).set("h_to", to).set("cells", 2 * layer_.state());
+    builder.set("h_from", from).set("h_to", to).set("cells", 2 * layer_.state_elements());
     builder.set("x_stride_t", batch_first ? 1 : batch).set("x_stride_b", batch_first ? steps : 1);
     set_output_strides(builder);
     builder.set("hidden_bias", directions * gates * units).set("clip", node_.attributes->real("clip", 0));
@@ -226,7 +226,7 @@ class RecurrentKernel {
     builder.set("y_stride_b", layer_.batch_first ? layer_.steps * row : batch_before_directions ? row : units);
   }
 
-  // Number of invocations that share the dot product of a unit, each with at least kMinVec4 vec4s.
+  // Returns the number of invocations that share the dot product of a unit, each with at least kMinVec4 vec4s.
   int64_t choose_split() const {
     constexpr int64_t kMaxSplit = 16, kMinVec4 = 4;
     int64_t split = 1;
@@ -238,9 +238,9 @@ class RecurrentKernel {
     return split;
   }
 
-  // Number of time steps per dispatch, if the layer is small enough for one workgroup to keep the state; else 0.
+  // Returns the number of time steps per dispatch, if the layer is small enough for one workgroup to keep the state; else 0.
   int64_t choose_steps_per_dispatch() const {
-    constexpr int64_t kMostIterations = 32768;  // maximum number of loop iterations per invocation, the smallest limit of any device
+    constexpr int64_t kMostIterations = 32768;  // loop iterations per invocation; the smallest limit of any device
     const int64_t max_units = node_.prefers_cpu_kernels() ? 128 : 64;
     if (layer_.units > max_units || layer_.steps < 2) return 0;
     return kMostIterations / (layer_.width / 2 + 16);
@@ -252,10 +252,10 @@ class RecurrentKernel {
   bool is_two_dispatches_;
   bool separate_outputs_ = false;         // whether each direction has its own outputs
   Operand weights_;                       // recurrent weights
-  int64_t blocks_ = 0, block_bytes_ = 0;  // number of blocks of units per gate, and size of a block
+  int64_t blocks_ = 0, block_bytes_ = 0;  // blocks of units per gate, and bytes per block
   int64_t blocks_per_dispatch_ = 0;       // number of blocks per dispatch
   bool is_split_by_gate_ = false;         // whether each gate has its own binding and each direction its own dispatches
-  std::vector<std::shared_ptr<const KernelVariant>> kernels_;  // dispatches of a time step
+  std::vector<std::shared_ptr<const KernelVariant>> kernels_;  // kernels of a time step
   std::vector<std::pair<std::string_view, Operand>> operands_;
 };
 
@@ -263,9 +263,9 @@ class RecurrentKernel {
 
 bool pack_recurrent(const PackContext& node, size_t input, PackedWeight& packed) {
   if (input == kW)
-    pack_weights(node, input, input_weights(node.input(kW)), 1, packed);
+    pack_weights(node, input, view_input_weights(node.input(kW)), 1, packed);
   else if (input == kR)
-    pack_cpu_weights(node, node.input(kR), recurrent_weights(node.input(kR)), packed);
+    pack_cpu_weights(node, node.input(kR), view_recurrent_weights(node.input(kR)), packed);
   else if (input == kB && node.inputs[kR])
     pack_biases(node, packed);
   else if (input == kPeepholes)
@@ -276,20 +276,20 @@ bool pack_recurrent(const PackContext& node, size_t input, PackedWeight& packed)
 }
 
 void lower_recurrent(LowerContext& node) {
-  const LayerSizes layer = layer_sizes(node);
-  if (layer.state() == 0) return;
-  node.check_loops(layer.width / 4);
+  const LayerSizes layer = get_layer_sizes(node);
+  if (layer.state_elements() == 0) return;
+  node.check_loop_limit(layer.width / 4);
   const bool is_lstm = node.row->form == kLstmCell, is_two_dispatches = node.row->form == kGruCell && !is_linear_before_reset(node);
-  const int64_t size = layer.state(), kinds = is_lstm ? 3 : is_two_dispatches ? 4 : 2;
-  const Operand state = node.temporary(TensorDesc(DType::float32, {kinds * size}).bytes());
+  const int64_t size = layer.state_elements(), kinds = is_lstm ? 3 : is_two_dispatches ? 4 : 2;
+  const Operand state = node.add_temporary(TensorDesc(DType::float32, {kinds * size}).bytes());
   const StateSizes sizes{layer.directions, layer.batch, layer.units, layer.width, layer.batch_first};
   const int64_t cells = is_lstm ? 2 * size : -1;
   add_initial_states(node, sizes, state, cells);
   int64_t last = 0;
   if (layer.steps > 0) {
-    const std::optional<Operand> biases = node.has_input(kB) ? std::optional(node.packed(kB)) : std::nullopt;
+    const std::optional<Operand> biases = node.has_input(kB) ? std::optional(node.packed_input(kB)) : std::nullopt;
     const Operand gate_inputs = add_input_gemm(node, layer, biases);
-    last = RecurrentKernel(node, layer, gate_inputs, state, biases).add_all();
+    last = RecurrentKernel(node, layer, gate_inputs, state, biases).add_time_steps();
   }
   add_final_states(node, sizes, state, last, cells);
 }

@@ -8,7 +8,7 @@
 namespace pumice {
 namespace {
 
-void check_shape_of(const ShapeContext& node, size_t input, const Shape& expected, std::string_view description) {
+void check_input_shape(const ShapeContext& node, size_t input, const Shape& expected, std::string_view description) {
   if (node.has(input) && node.input(input).shape != expected)
     node.fail(std::string(description) + " of shape " + to_string(expected) + " expected; given " + to_string(node.input(input).shape));
 }
@@ -17,9 +17,9 @@ void check_shape_of(const ShapeContext& node, size_t input, const Shape& expecte
 void check_states(const ShapeContext& node, size_t input, Shape expected, std::string_view description) {
   if (node.has(input + kBackward)) {
     expected[direction_axis(node.attributes().integer("layout", 0) != 0, false)] = 1;
-    check_shape_of(node, input + kBackward, expected, std::string(description) + " of the second direction");
+    check_input_shape(node, input + kBackward, expected, std::string(description) + " of the second direction");
   }
-  check_shape_of(node, input, expected, description);
+  check_input_shape(node, input, expected, description);
 }
 
 void shape_of_recurrent(ShapeContext& node, RecurrentForm form, size_t outputs) {
@@ -28,21 +28,21 @@ void shape_of_recurrent(ShapeContext& node, RecurrentForm form, size_t outputs) 
   if (w.size() != 3 || r.size() != 3) node.fail("weights of three axes expected; given " + to_string(w) + " and " + to_string(r));
   const bool batch_first = attributes.integer("layout", 0) != 0;
   const int64_t steps = x[batch_first ? 1 : 0], batch = x[batch_first ? 0 : 1], units = r[2];
-  const int64_t directions = recurrent_directions(attributes), gates = recurrent_cell(form).gates;
-  check_shape_of(node, 1, {directions, gates * units, x[2]}, "weights of the input");
-  check_shape_of(node, 2, {directions, gates * units, units}, "recurrent weights");
-  check_shape_of(node, 3, {directions, 2 * gates * units}, "biases");
-  check_shape_of(node, 4, {batch}, "lengths of the sequences");
+  const int64_t directions = count_directions(attributes), gates = find_recurrent_cell(form).gates;
+  check_input_shape(node, 1, {directions, gates * units, x[2]}, "weights of the input");
+  check_input_shape(node, 2, {directions, gates * units, units}, "recurrent weights");
+  check_input_shape(node, 3, {directions, 2 * gates * units}, "biases");
+  check_input_shape(node, 4, {batch}, "lengths of the sequences");
   const Shape state = batch_first ? Shape{batch, directions, units} : Shape{directions, batch, units};
   check_states(node, 5, state, "initial hidden states");
   check_states(node, 6, state, "initial cells");
-  check_shape_of(node, 7, {directions, 3 * units}, "peepholes");
+  check_input_shape(node, 7, {directions, 3 * units}, "peepholes");
   if (attributes.has("hidden_size") && attributes.integer("hidden_size") != units)
     node.fail("'hidden_size' is " + std::to_string(attributes.integer("hidden_size")) + " and the recurrent weights are of " +
               std::to_string(units) + " units");
   if (attributes.has("clip") && !(attributes.real("clip") >= 0))
     node.fail("'clip' of at least 0 expected; given " + std::to_string(attributes.real("clip")));
-  recurrent_activations(form, node.node(), attributes);
+  make_activation_glsl(form, node.node(), attributes);
   const DType dtype = node.input(0).dtype;
   const bool batch_before_directions = attributes.integer(kBatchBeforeDirections, 0) != 0;
   const auto set_output = [&](size_t i, Shape shape) {
@@ -68,7 +68,7 @@ void shape_of_rnn(ShapeContext& node) {
   shape_of_recurrent(node, kRnnCell, 2);
 }
 
-// FLOPs of the GEMMs of each step's input and previous state with the weights of all gates.
+// Counts the FLOPs of the GEMMs of each step's input and previous state with the weights of all gates.
 uint64_t recurrent_flop(const LowerContext& node) {
   const Shape& x = node.input(kData).shape;
   return 2 * static_cast<uint64_t>(x[0] * x[1]) * static_cast<uint64_t>(node.input(1).elements() + node.input(2).elements());
@@ -90,8 +90,8 @@ void split_recurrent(const LowerContext& node, std::vector<SplitAxis>& axes) {
 }
 
 // Adds the properties common to all recurrent layers.
-OperatorRow recurrent_operator(OperatorRow row) {
-  row.skeleton = Skeleton::scan;
+OperatorRow make_recurrent_row(OperatorRow row) {
+  row.skeleton = KernelKind::scan;
   row.schema.min_rank = row.schema.max_rank = 3;
   row.lower = lower_recurrent;
   row.flop = recurrent_flop;
@@ -128,15 +128,15 @@ OperatorRows recurrent_operators() {
   auto lstm_attributes = attributes, gru_attributes = attributes;
   lstm_attributes.push_back(integer("input_forget", 0));
   gru_attributes.push_back(integer("linear_before_reset", 0));
-  return {recurrent_operator({.name = "LSTM",
+  return {make_recurrent_row({.name = "LSTM",
                               .schema = {.inputs = lstm_inputs, .outputs = lstm_outputs, .attributes = lstm_attributes},
                               .shape = shape_of_lstm,
                               .form = kLstmCell}),
-          recurrent_operator({.name = "GRU",
+          make_recurrent_row({.name = "GRU",
                               .schema = {.inputs = inputs, .outputs = outputs, .attributes = gru_attributes},
                               .shape = shape_of_gru,
                               .form = kGruCell}),
-          recurrent_operator({.name = "RNN",
+          make_recurrent_row({.name = "RNN",
                               .schema = {.inputs = inputs, .outputs = outputs, .attributes = attributes},
                               .shape = shape_of_rnn,
                               .form = kRnnCell})};

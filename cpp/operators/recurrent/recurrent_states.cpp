@@ -10,14 +10,14 @@ namespace {
 
 constexpr int64_t kNone = -1;
 
-// A dispatch that copies between a layer's memory and its state tensors.
+// Builds a dispatch that copies between a layer's memory and its state tensors.
 class StateCopy {
  public:
   StateCopy(LowerContext& node, const StateSizes& sizes) : node_(node), sizes_(sizes) {}
 
   // Adds an input or output of the node. Returns the GLSL index of its element; the tensor has both directions, or one of them if
   // `is_separate`.
-  std::string add(const std::string& array, const TensorDesc& desc, const Operand& operand, bool is_separate) {
+  std::string add_tensor(const std::string& array, const TensorDesc& desc, const Operand& operand, bool is_separate) {
     const std::string binding = std::to_string(1 + bound_.size()), access = operand.place == MemoryKind::input ? "readonly " : "";
     declarations_ +=
         "layout(binding = " + binding + ") " + access + "buffer Tensor" + binding + " { " + glsl_array_type(desc) + " " + array + "[]; }; ";
@@ -29,8 +29,8 @@ class StateCopy {
   bool is_empty() const { return bound_.empty(); }
 
   // Adds the dispatch; `elements`: number of elements per kind of state. `second`: offset of the second kind, or kNone.
-  void run(std::string_view shader, const Operand& state, const std::array<std::string, 2>& statements, int64_t elements, int64_t first,
-           int64_t second) {
+  void add_dispatch(std::string_view shader, const Operand& state, const std::array<std::string, 2>& statements, int64_t elements,
+                    int64_t first, int64_t second) {
     const auto& [directions, batch, units, width, batch_first] = sizes_;
     StepBuilder step(
         node_.kernel(shader, node_.float_dtype,
@@ -54,13 +54,13 @@ class StateCopy {
 constexpr std::array<std::array<const char*, 2>, 2> kArrays{{{"h", "h_back"}, {"c", "c_back"}}};
 
 // Returns GLSL that reads an initial hidden state (kind 0) or cell state (kind 1).
-std::string initial_state_glsl(LowerContext& node, StateCopy& step, size_t kind) {
+std::string make_initial_state_glsl(LowerContext& node, StateCopy& state_copy, size_t kind) {
   const size_t input = kInitialStates[kind];
   const bool is_separate = node.has_input(input + kBackward);
   const auto read = [&](size_t i, const char* array) {
     if (!node.has_input(i)) return std::string("0.0");
     const TensorDesc& desc = node.input(i);
-    const std::string at = step.add(array, desc, node.in(i), is_separate);
+    const std::string at = state_copy.add_tensor(array, desc, node.in(i), is_separate);
     return desc.dtype == DType::float32 ? std::string(array) + "[" + at + "]" : "pm_load(" + std::string(array) + ", " + at + ")";
   };
   const std::string forward = read(input, kArrays[kind][0]);
@@ -68,13 +68,13 @@ std::string initial_state_glsl(LowerContext& node, StateCopy& step, size_t kind)
 }
 
 // Returns a GLSL statement that writes a final hidden state (kind 0) or cell state (kind 1); empty if the output is unused.
-std::string final_state_glsl(LowerContext& node, StateCopy& step, size_t kind) {
+std::string make_final_state_glsl(LowerContext& node, StateCopy& state_copy, size_t kind) {
   const size_t output = 1 + kind;
   const bool is_separate = has_separate_output(*node.attributes, output);
   const auto write = [&](size_t j, const char* array) {
     if (!node.has_output(j)) return std::string();
-    const std::string at = step.add(array, node.output(j), node.out(j), is_separate);
-    return store_glsl(node.output(j), array, at, "v");
+    const std::string at = state_copy.add_tensor(array, node.output(j), node.out(j), is_separate);
+    return make_store_glsl(node.output(j), array, at, "v");
   };
   const std::string forward = write(output, kArrays[kind][0]);
   if (!is_separate) return forward;
@@ -88,25 +88,26 @@ std::string glsl_array_type(const TensorDesc& desc) {
   return desc.dtype == DType::float32 ? "float" : "sfp";
 }
 
-std::string store_glsl(const TensorDesc& desc, const std::string& array, const std::string& index, const std::string& v) {
+std::string make_store_glsl(const TensorDesc& desc, const std::string& array, const std::string& index, const std::string& v) {
   if (desc.dtype == DType::float32) return array + "[" + index + "] = " + v + ";";
   return "pm_store(" + array + ", " + index + ", " + v + ");";
 }
 
 void add_initial_states(LowerContext& node, const StateSizes& sizes, const Operand& state, int64_t cells) {
-  StateCopy step(node, sizes);
-  const std::string hidden = initial_state_glsl(node, step, 0);
-  step.run("recurrent_initial_states.comp", state, {hidden, cells == kNone ? "0.0" : initial_state_glsl(node, step, 1)}, sizes.elements(),
-           0, cells);
+  StateCopy state_copy(node, sizes);
+  const std::string hidden = make_initial_state_glsl(node, state_copy, 0);
+  state_copy.add_dispatch("recurrent_initial_states.comp", state,
+                          {hidden, cells == kNone ? "0.0" : make_initial_state_glsl(node, state_copy, 1)}, sizes.elements(), 0, cells);
 }
 
 void add_final_states(LowerContext& node, const StateSizes& sizes, const Operand& state, int64_t hidden, int64_t cells) {
-  StateCopy step(node, sizes);
-  const std::string first = final_state_glsl(node, step, 0), second = cells == kNone ? "" : final_state_glsl(node, step, 1);
-  if (step.is_empty()) return;
+  StateCopy state_copy(node, sizes);
+  const std::string first = make_final_state_glsl(node, state_copy, 0),
+                    second = cells == kNone ? "" : make_final_state_glsl(node, state_copy, 1);
+  if (state_copy.is_empty()) return;
   const int64_t elements = sizes.directions * sizes.batch * sizes.units;
-  if (first.empty()) return step.run("recurrent_final_states.comp", state, {second, ""}, elements, cells, kNone);
-  step.run("recurrent_final_states.comp", state, {first, second}, elements, hidden, second.empty() ? kNone : cells);
+  if (first.empty()) return state_copy.add_dispatch("recurrent_final_states.comp", state, {second, ""}, elements, cells, kNone);
+  state_copy.add_dispatch("recurrent_final_states.comp", state, {first, second}, elements, hidden, second.empty() ? kNone : cells);
 }
 
 }  // namespace pumice

@@ -15,9 +15,9 @@ struct StateSizes {
   int64_t elements() const { return directions * batch * width; }  // number of elements per kind of state in the layer's memory
 };
 
-// GLSL array type of a tensor, and the statement that stores `v` in element `index`, as float32 or in the kernel's storage type.
+// Return the GLSL array type of a tensor, and a statement that stores `v` in element `index`, as float32 or in the kernel's storage type.
 std::string glsl_array_type(const TensorDesc& desc);
-std::string store_glsl(const TensorDesc& desc, const std::string& array, const std::string& index, const std::string& v);
+std::string make_store_glsl(const TensorDesc& desc, const std::string& array, const std::string& index, const std::string& v);
 
 // Adds the dispatch that fills `state`: hidden states at 0, and cell states at `cells` (-1: none). Omitted states are zero.
 void add_initial_states(LowerContext& node, const StateSizes& sizes, const Operand& state, int64_t cells);

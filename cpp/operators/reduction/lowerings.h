@@ -11,7 +11,7 @@ void lower_arg_reduce(LowerContext& node);
 void lower_scan(LowerContext& node);
 void lower_count_non_zero(LowerContext& node);
 void lower_non_zero(LowerContext& node);
-void lower_compress_counted(LowerContext& node);
+void lower_device_compress(LowerContext& node);
 
 // Host evaluations.
 HostResults evaluate_reduce(const HostNode& node);

@@ -9,7 +9,7 @@ namespace pumice {
 inline constexpr std::string_view kCountNonZero = "pumice::CountNonZero";
 inline constexpr int64_t kNonZeroRun = 64;  // elements per run
 
-constexpr int64_t non_zero_runs(int64_t elements) {
+constexpr int64_t count_non_zero_runs(int64_t elements) {
   return (elements + kNonZeroRun - 1) / kNonZeroRun;
 }
 

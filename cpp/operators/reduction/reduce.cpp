@@ -7,7 +7,7 @@
 
 #include "core/error.h"
 #include "core/rounding.h"
-#include "operators/common/composition.h"
+#include "operators/common/composite_lowering.h"
 #include "operators/common/row_registers.h"
 #include "operators/expression/expression.h"
 #include "operators/reduction/lowerings.h"
@@ -21,9 +21,9 @@ constexpr int64_t kMaxPerThread =
     4096;  // maximum number of elements per invocation; hierarchical sums have smaller errors than one long sum
 constexpr int64_t kMaxPerGroup = 65536;  // maximum number of elements per workgroup
 constexpr int64_t kWorkgroupSize = 256;  // workgroup size, if the device supports it
-constexpr int64_t kSmallGroup = 16;      // number of invocations that share a short row, or a column
+constexpr int64_t kSmallGroup = 16;      // invocations that share a short row or a column
 constexpr int64_t kFp16Group = 64, kMinForFp16Workgroup = 16384;
-constexpr int64_t kMinForSmallGroup = 32, kMinForWorkgroup = 1024;  // minimum row size for a small team, and for a workgroup
+constexpr int64_t kMinForSmallGroup = 32, kMinForWorkgroup = 1024;  // minimum row size for kSmallGroup threads, and for a whole workgroup
 constexpr int64_t kManyInvocations = 262144;                        // number of invocations that fill a large GPU
 
 // GLSL integer type with its minimum and maximum.
@@ -31,7 +31,7 @@ struct GlslInteger {
   std::string type, lowest, highest;
 };
 
-const GlslInteger& glsl_integer(DType dtype) {
+const GlslInteger& get_glsl_integer(DType dtype) {
   static const std::map<DType, GlslInteger> glsl_types = {
       {DType::int8, {"int", "-128", "127"}},
       {DType::uint8, {"uint", "0u", "255u"}},
@@ -48,36 +48,37 @@ const GlslInteger& glsl_integer(DType dtype) {
 
 constexpr char kLogSumExpStart[] = "vec2(uintBitsToFloat(0xff800000u), 0.0)";  // initial state of log-sum-exp
 
-// Running maximum and sum of exponentials relative to it.
-Fold log_sum_exp_fold(bool is_fp64) {
+// Returns the fold of log-sum-exp, whose accumulator is the running maximum and the sum of exponentials relative to it.
+FoldGlsl make_log_sum_exp_fold(bool is_fp64) {
   const std::string accumulator = is_fp64 ? "dvec2" : "vec2", start = is_fp64 ? "dvec2(double(-pm_infinity), 0.0LF)" : kLogSumExpStart;
   return {accumulator, start, "pm_add_exponential(s, v)", "pm_merge_exponentials(s, t)", "((s).x + pm_log((s).y))"};
 }
 
 // Returns the initial value of a fold as GLSL; `accumulator` is its type, such as "int".
-std::string initial_value_glsl(FoldStart start, DType dtype, const std::string& accumulator) {
-  const bool lowest = start == FoldStart::lowest;
-  if (start == FoldStart::zero || start == FoldStart::one) return accumulator + (start == FoldStart::one ? "(1)" : "(0)");
+std::string emit_initial_value(FoldInitialValue start, DType dtype, const std::string& accumulator) {
+  const bool lowest = start == FoldInitialValue::lowest;
+  if (start == FoldInitialValue::zero || start == FoldInitialValue::one)
+    return accumulator + (start == FoldInitialValue::one ? "(1)" : "(0)");
   if (dtype == DType::float64) return lowest ? "double(-pm_infinity)" : "double(pm_infinity)";
   if (is_float(dtype)) return lowest ? "uintBitsToFloat(0xff800000u)" : "uintBitsToFloat(0x7f800000u)";
-  return lowest ? glsl_integer(dtype).lowest : glsl_integer(dtype).highest;
+  return lowest ? get_glsl_integer(dtype).lowest : get_glsl_integer(dtype).highest;
 }
 
-// The sources are macros over s, v, t and n, whose arguments are expressions, so they need parentheses.
-Fold fold_glsl(const ReductionFold& fold, DType dtype) {
-  if (fold.log_sum_exp) return log_sum_exp_fold(dtype == DType::float64);
-  const ExprType type = expr_type(dtype == DType::bool_ ? DType::uint8 : dtype);
-  const std::string accumulator(glsl_name(type)), count = accumulator + "(n)";
+// The GLSL becomes macros over s, v, t and n. Macro arguments are expressions, so they need parentheses.
+FoldGlsl emit_fold_glsl(const ReductionFold& fold, DType dtype) {
+  if (fold.log_sum_exp) return make_log_sum_exp_fold(dtype == DType::float64);
+  const ExprType type = to_expr_type(dtype == DType::bool_ ? DType::uint8 : dtype);
+  const std::string accumulator(glsl_type_name(type)), count = accumulator + "(n)";
   const std::map<std::string, Expression> names{
       {"s", Expression::name("(s)")}, {"v", Expression::name("(v)")}, {"t", Expression::name("(t)")}, {"n", Expression::name(count)}};
   const std::map<std::string, ExprType> types{{"(s)", type}, {"(v)", type}, {"(t)", type}, {count, type}};
-  const auto glsl = [&](std::string_view expression) { return Expression::parse(expression).substitute(names).glsl(types); };
-  return {accumulator, initial_value_glsl(fold.start, dtype, accumulator), glsl(fold.step), glsl(fold.merge), glsl(fold.finish)};
+  const auto glsl = [&](std::string_view expression) { return Expression::parse(expression).substitute(names).to_glsl(types); };
+  return {accumulator, emit_initial_value(fold.start, dtype, accumulator), glsl(fold.step), glsl(fold.merge), glsl(fold.finish)};
 }
 
 }  // namespace
 
-uint64_t accumulator_bytes(const Fold& fold) {
+uint64_t get_accumulator_bytes(const FoldGlsl& fold) {
   static const std::map<std::string_view, uint64_t> others = {{"vec2", 8},   {"uvec2", 8},   {"uvec4", 16},  {"dvec2", 16},
                                                               {"double", 8}, {"int64_t", 8}, {"uint64_t", 8}};
   const auto found = others.find(fold.accumulator);
@@ -87,13 +88,13 @@ uint64_t accumulator_bytes(const Fold& fold) {
 namespace {
 
 // Returns the GLSL type of `finish`'s result.
-std::string result_type(const Fold& fold) {
+std::string get_result_type(const FoldGlsl& fold) {
   if (!fold.result.empty()) return fold.result;
   return fold.accumulator == "vec2" ? "float" : fold.accumulator == "dvec2" ? "double" : fold.accumulator;
 }
 
-// Returns the sort key of element v for arg-reduce, reversed if the minimum is sought.
-std::string sort_key_glsl(DType dtype, bool is_min) {
+// Returns GLSL for the arg-reduce key of element v. The order of keys is inverted for a minimum.
+std::string emit_sort_key(DType dtype, bool is_min) {
   if (is_float(dtype)) return "pm_key(v)";
   const bool is_64bit = bits(dtype) == 64, is_signed = is_signed_integer(dtype) || bits(dtype) < 32;
   const std::string key = (is_64bit ? "int64_t(v)" : "int(v)") + std::string(is_signed ? "" : is_64bit ? " ^ (1l << 63)" : " ^ (1 << 31)");
@@ -102,14 +103,14 @@ std::string sort_key_glsl(DType dtype, bool is_min) {
 
 }  // namespace
 
-Macros element_macros(const std::string& array, DType dtype) {
+Macros make_element_macros(const std::string& array, DType dtype) {
   const bool is_packed = !is_float(dtype) && bits(dtype) < 32, is_16bit = is_16bit_float(dtype), is_64bit = dtype == DType::float64;
   const std::string width = std::to_string(bits(dtype));
   const std::string declared = is_16bit          ? "sfp"
                                : is_64bit        ? "double"
                                : is_float(dtype) ? "float"
                                : is_packed       ? "uint"
-                                                 : glsl_integer(dtype).type;
+                                                 : get_glsl_integer(dtype).type;
   if (array == "x") {
     const std::string load = is_16bit    ? "pm_load(x, i)"
                              : is_packed ? "pm_load_" + std::string(is_signed_integer(dtype) ? "i" : "u") + width + "(x, i)"
@@ -120,7 +121,7 @@ Macros element_macros(const std::string& array, DType dtype) {
   return {{"Y_TYPE", declared}, {"STORE(i, v)", store}};
 }
 
-Macros int64_fp64_macros(std::string_view accumulator) {
+Macros make_64bit_macros(std::string_view accumulator) {
   Macros macros;
   if (accumulator.find("64") != std::string_view::npos) macros.emplace_back("PM_HAS_INT64", "1");
   if (accumulator == "double" || accumulator == "dvec2") macros.emplace_back("PM_HAS_FLOAT64", "1");
@@ -129,14 +130,14 @@ Macros int64_fp64_macros(std::string_view accumulator) {
 
 namespace {
 
-// A vector of elements as stored, and access to its j-th element.
+// GLSL of a vector load: the type of the array's elements, the load, and the access to element j of the loaded vector `h`.
 struct VectorLoad {
   int64_t elements;
-  std::string declared, load, pick;
+  std::string declared, load, element_access;
 };
 
 // Returns the vector loads that are possible at aligned offsets, widest first.
-std::vector<VectorLoad> vector_loads(const LowerContext& node, const Fold& fold, bool first) {
+std::vector<VectorLoad> list_vector_loads(const LowerContext& node, const FoldGlsl& fold, bool first) {
   const std::string load_vec4 = "x[(i) >> 2]", pick_element = "(h)[j]";
   if (!first)
     return fold.accumulator == "float" ? std::vector<VectorLoad>{{4, "vec4", load_vec4, pick_element}} : std::vector<VectorLoad>{};
@@ -153,76 +154,77 @@ std::vector<VectorLoad> vector_loads(const LowerContext& node, const Fold& fold,
   return loads;
 }
 
-struct Stage {
+struct ReduceStage {
   Operand x, y;
   IndexSpace kept, reduced;
   bool first = true, last = false;
   bool aligned = true;  // whether x is aligned for vector loads if the node's input is
   int64_t splits = 1, split_size = 1, split_stride = 1;
   int64_t group = kWorkgroupSize;              // workgroup size
-  int64_t group_threads = 1;                   // invocations of the workgroup that fold one result
+  int64_t group_threads = 1;                   // invocations that fold one result
   bool columns = false;                        // adjacent invocations compute adjacent results
   std::optional<VectorLoad> vector_load = {};  // vector load per invocation; nullopt: scalar
 
   int64_t load_width() const { return vector_load ? vector_load->elements : 1; }
-  // Number of additions per element: within an invocation, then within its team.
-  int64_t additions(const NodeContext& node) const {
+  // Returns the number of additions per element: within an invocation, then within its thread group.
+  int64_t count_additions(const NodeContext& node) const {
     const int64_t elements_per_load = columns ? 1 : load_width(),
                   each = ceil_div(split_size, group_threads * elements_per_load) * elements_per_load;
     if (group_threads == 1) return each;
-    return each + (columns ? group_threads - 1 : reduction_additions(group_threads, node.subgroup(), false));
+    return each + (columns ? group_threads - 1 : count_reduction_additions(group_threads, node.subgroup_size(), false));
   }
 };
 
-// Whether the strides of the first axes are multiples of `count`.
-bool are_multiples_of(const IndexSpace& space, size_t axes, int64_t count) {
+// Whether the strides of the first `axes` axes are multiples of `count`.
+bool have_strides_multiple_of(const IndexSpace& space, size_t axes, int64_t count) {
   for (size_t axis = 0; axis < axes; ++axis)
     if (space.sizes[axis] != 1 && space.strides[0][axis] % count != 0) return false;
   return true;
 }
 
-// Number of invocations that fold one of `rows` rows. For fp16, each invocation folds more elements if the rows still occupy the device.
-int64_t row_group_threads(int64_t rows, int64_t size, bool is_fp16, int64_t group) {
+// Returns how many invocations fold a row. For fp16, each invocation folds more elements if there are enough rows to occupy the device.
+int64_t choose_row_group_threads(int64_t rows, int64_t size, bool is_fp16, int64_t group) {
   if (size < kMinForSmallGroup) return 1;
   if (size < kMinForWorkgroup) return kSmallGroup;
   return is_fp16 && size < kMinForFp16Workgroup && rows * kFp16Group >= kManyInvocations / 4 ? kFp16Group : group;
 }
 
 // Chooses how many invocations fold a result, and the vector load of each.
-void choose_thread_group(const LowerContext& node, const Fold& fold, Stage& stage) {
+void choose_thread_group(const LowerContext& node, const FoldGlsl& fold, ReduceStage& stage) {
   const int64_t size = stage.reduced.elements(), step = stage.reduced.strides[0].back();
   stage.columns = stage.kept.strides[0].back() == 1 && stage.kept.sizes.back() >= kMinColumns && step != 1;
   const bool is_fp16 = stage.first && is_16bit_float(node.input(0).dtype);
   stage.group = node.workgroup_size(node.prefers_cpu_kernels() ? 64 : kWorkgroupSize);
   stage.group_threads = node.prefers_cpu_kernels() ? 1
                         : stage.columns            ? (is_fp16 ? kSmallGroup / 2 : kSmallGroup)
-                                                   : row_group_threads(stage.kept.elements(), size, is_fp16, stage.group);
+                                                   : choose_row_group_threads(stage.kept.elements(), size, is_fp16, stage.group);
   const IndexSpace &across = stage.columns ? stage.kept : stage.reduced, &along = stage.columns ? stage.reduced : stage.kept;
-  // On software devices, invocations process columns one by one, which uses their caches better.
+  // On CPU devices, an invocation processes a single column, which uses the caches better.
   if (!stage.aligned || across.strides[0].back() != 1 || (stage.columns && stage.group_threads == 1)) return;
-  for (const VectorLoad& candidate : vector_loads(node, fold, stage.first)) {
+  for (const VectorLoad& candidate : list_vector_loads(node, fold, stage.first)) {
     const int64_t count = candidate.elements;
-    if (across.sizes.back() % count != 0 || !are_multiples_of(across, kFoldRank - 1, count) || !are_multiples_of(along, kFoldRank, count))
+    if (across.sizes.back() % count != 0 || !have_strides_multiple_of(across, kFoldRank - 1, count) ||
+        !have_strides_multiple_of(along, kFoldRank, count))
       continue;
     stage.vector_load = candidate;
     return;
   }
 }
 
-// Number of elements of a result that a team folds: all, or fewer if that gives too few or too slow teams.
-int64_t choose_split_size(const Stage& stage) {
+// Returns how many elements of a result one thread group folds: all, or fewer if the groups would be too few or too slow.
+int64_t choose_split_size(const ReduceStage& stage) {
   const int64_t results = stage.kept.elements(), size = stage.reduced.elements();
   if (stage.group_threads > 1 && stage.group_threads < stage.group && !stage.columns) return size;
   const bool is_group = stage.group_threads == stage.group, is_column = stage.columns && stage.group_threads > 1;
   const int64_t max_size = is_group ? kMaxPerGroup : kMaxPerThread, min_size = is_group ? 8 * stage.group : 256;
   const int64_t target_splits = is_group    ? 256
                                 : is_column ? kManyInvocations * stage.load_width() / stage.group_threads
-                                            : 64;  // wanted number of results times parts
+                                            : 64;  // target number of results times splits
   if (size <= min_size) return std::max<int64_t>(size, 1);
   return round_up(std::clamp(size * results / target_splits, min_size, std::min(max_size, size)), std::max<int64_t>(stage.load_width(), 4));
 }
 
-void add_stage(LowerContext& node, const Fold& fold, const Stage& stage, int64_t count) {
+void add_reduce_stage(LowerContext& node, const FoldGlsl& fold, const ReduceStage& stage, int64_t count) {
   const DType x = node.input(0).dtype, y = node.output(0).dtype;
   Macros macros = {{"ACCUMULATOR", fold.accumulator}, {"START", fold.start}, {"MERGE(s, t)", fold.merge}};
   const auto append = [&](const Macros& more) { macros.insert(macros.end(), more.begin(), more.end()); };
@@ -230,22 +232,22 @@ void add_stage(LowerContext& node, const Fold& fold, const Stage& stage, int64_t
     append({{"X_TYPE", stage.vector_load->declared},
             {"LOAD_TYPE", stage.vector_load->declared == "sfpvec4" ? "vec4" : stage.vector_load->declared},
             {"LOAD_VECTOR(i)", stage.vector_load->load},
-            {"GET_ELEMENT(h, j)", stage.vector_load->pick}});
+            {"GET_ELEMENT(h, j)", stage.vector_load->element_access}});
   else
-    append(stage.first ? element_macros("x", x) : Macros{{"X_TYPE", fold.accumulator}, {"LOAD(i)", "x[i]"}});
+    append(stage.first ? make_element_macros("x", x) : Macros{{"X_TYPE", fold.accumulator}, {"LOAD(i)", "x[i]"}});
   if (stage.last && !fold.store.empty())
     append({{"Y_TYPE", fold.y_type}, {"STORE(i, v)", fold.store}});
   else
-    append(stage.last ? element_macros("y", y) : Macros{{"Y_TYPE", fold.accumulator}, {"STORE(i, v)", "y[i] = (v)"}});
+    append(stage.last ? make_element_macros("y", y) : Macros{{"Y_TYPE", fold.accumulator}, {"STORE(i, v)", "y[i] = (v)"}});
   append({{"STEP(s, v, i)", stage.first ? fold.step : "MERGE(s, v)"},
           {"FINISH(s, n)", stage.last ? fold.finish : "(s)"},
-          {"RESULT_TYPE", stage.last ? result_type(fold) : fold.accumulator},
+          {"RESULT_TYPE", stage.last ? get_result_type(fold) : fold.accumulator},
           {"RESULT(v)", stage.last && is_operator_float(y) && fold.store.empty() ? "epilogue(v)" : "(v)"},
           {"EPILOGUE(x)", stage.last ? node.epilogue() : "x"}});
   append(fold.macros);
   const bool has_one_axis = stage.reduced.sizes[0] * stage.reduced.sizes[1] * stage.reduced.sizes[2] == 1;
-  const bool searches_fp16 = fold.is_arg_reduce && stage.first && is_16bit_float(x);  // searching 16-bit elements needs many registers
-  const bool is_32bit = int64_fp64_macros(fold.accumulator).empty();                  // 32-bit subgroup operations are supported everywhere
+  const bool searches_fp16 = fold.is_arg_reduce && stage.first && is_16bit_float(x);  // arg-reduce of 16-bit elements needs many registers
+  const bool is_32bit = make_64bit_macros(fold.accumulator).empty();                  // 32-bit subgroup operations are supported everywhere
   append({{"ONE_AXIS", has_one_axis ? "1" : "0"},
           {"COLUMNS", stage.columns ? "1" : "0"},
           {"GROUP_THREADS", std::to_string(stage.group_threads)},
@@ -255,7 +257,7 @@ void add_stage(LowerContext& node, const Fold& fold, const Stage& stage, int64_t
           {"LOAD_UNROLL", searches_fp16                                                   ? "2u"
                           : stage.vector_load && stage.vector_load->declared == "sfpvec4" ? "8u"
                                                                                           : "4u"},
-          {"SUBGROUP", std::to_string(is_32bit ? node.subgroup() : 0)},
+          {"SUBGROUP", std::to_string(is_32bit ? node.subgroup_size() : 0)},
           {"LOCAL_SIZE", std::to_string(stage.group)}});
   if (bits(x) == 64) append({{"PM_HAS_INT64", "1"}});
   if (x == DType::float64) append({{"PM_HAS_FLOAT64", "1"}});
@@ -275,7 +277,7 @@ void add_stage(LowerContext& node, const Fold& fold, const Stage& stage, int64_t
   node.add(step.groups(static_cast<uint64_t>(groups)).build());
 }
 
-std::vector<bool> reduced_axes(const LowerContext& node) {
+std::vector<bool> find_reduced_axes(const LowerContext& node) {
   const TensorDesc& x = node.input(0);
   std::vector<int64_t> axes = node.attributes->integers("axes");
   if (node.has_input(1)) {
@@ -290,7 +292,7 @@ std::vector<bool> reduced_axes(const LowerContext& node) {
 }
 
 // Returns the kept axes with strides of x and y, and the reduced axes with strides of x.
-std::pair<IndexSpace, IndexSpace> kept_and_reduced(const TensorDesc& x, const TensorDesc& y, const std::vector<bool>& reduced) {
+std::pair<IndexSpace, IndexSpace> partition_axes(const TensorDesc& x, const TensorDesc& y, const std::vector<bool>& reduced) {
   IndexSpace kept{{}, {{}, {}}}, folded{{}, {{}}};
   const bool keeps_axes = y.rank() == x.rank();
   size_t y_axis = 0;
@@ -306,21 +308,21 @@ std::pair<IndexSpace, IndexSpace> kept_and_reduced(const TensorDesc& x, const Te
 
 }  // namespace
 
-Fold fold_of(const NodeContext& node, const ReductionFold& fold, DType dtype) {
+FoldGlsl make_fold_glsl(const NodeContext& node, const ReductionFold& fold, DType dtype) {
   if (!is_operator_float(dtype) && dtype != DType::float64 && (is_float(dtype) || bits(dtype) < 8))
     throw UnsupportedError("node '" + std::string(node.node) + "': a fold of " + std::string(name(dtype)));
   if (!is_operator_float(dtype)) node.check_arithmetic(dtype);
   const DType computed = is_operator_float(dtype) ? DType::float32 : dtype;
   // Cached, because a node is lowered again for every new shape.
   static std::mutex mutex;
-  static std::map<std::pair<const ReductionFold*, DType>, Fold> cache;
+  static std::map<std::pair<const ReductionFold*, DType>, FoldGlsl> cache;
   const std::lock_guard lock(mutex);
   const auto found = cache.find({&fold, computed});
-  return found != cache.end() ? found->second : cache.emplace(std::pair(&fold, computed), fold_glsl(fold, computed)).first->second;
+  return found != cache.end() ? found->second : cache.emplace(std::pair(&fold, computed), emit_fold_glsl(fold, computed)).first->second;
 }
 
-// Coalesces the spaces for the kernel and determines the number of parts.
-static void plan_stage(const LowerContext& node, const Fold& fold, Stage& stage) {
+// Coalesces the axes for the kernel and determines the number of splits.
+static void plan_reduce_stage(const LowerContext& node, const FoldGlsl& fold, ReduceStage& stage) {
   for (IndexSpace* space : {&stage.kept, &stage.reduced}) {
     space->coalesce();
     space->pad_to(kFoldRank, "node '" + std::string(node.node) + "'");
@@ -331,55 +333,55 @@ static void plan_stage(const LowerContext& node, const Fold& fold, Stage& stage)
   stage.splits = std::max<int64_t>(ceil_div(stage.reduced.elements(), stage.split_size), 1);
 }
 
-static int64_t span_of(const IndexSpace& space) {
+static int64_t compute_span(const IndexSpace& space) {
   int64_t span = 1;
   for (size_t axis = 0; axis < space.sizes.size(); ++axis) span += (space.sizes[axis] - 1) * std::abs(space.strides[0][axis]);
   return span;
 }
 
-// Splits a result's elements into runs with a span of at most `max_span` each, with the offset of the first element.
-static void split_runs(IndexSpace space, int64_t first, int64_t max_span, std::vector<std::pair<IndexSpace, int64_t>>& runs) {
-  constexpr int64_t kGrain = 256;  // number of adjacent elements that stay together for vector loads
+// Splits the elements of a result into runs that span at most `max_span` elements. Each run also gets the offset of its first element.
+static void split_into_runs(IndexSpace space, int64_t first, int64_t max_span, std::vector<std::pair<IndexSpace, int64_t>>& runs) {
+  constexpr int64_t kGrain = 256;  // runs start at multiples of this many elements, for vector loads
   size_t widest = 0;
   for (size_t axis = 1; axis < space.sizes.size(); ++axis)
     if (space.strides[0][axis] * (space.sizes[axis] - 1) > space.strides[0][widest] * (space.sizes[widest] - 1)) widest = axis;
   const int64_t size = space.sizes[widest];
-  if (span_of(space) <= max_span || size < 2) return runs.emplace_back(std::move(space), first), void();
+  if (compute_span(space) <= max_span || size < 2) return runs.emplace_back(std::move(space), first), void();
   const int64_t half = size >= 2 * kGrain ? round_up(size / 2, kGrain) : size / 2;
   space.sizes[widest] = half;
-  split_runs(space, first, max_span, runs);
+  split_into_runs(space, first, max_span, runs);
   space.sizes[widest] = size - half;
-  split_runs(space, first + half * space.strides[0][widest], max_span, runs);
+  split_into_runs(space, first + half * space.strides[0][widest], max_span, runs);
 }
 
-// Folds results over more elements than fit into a binding: each run is folded into its own parts, which are folded afterwards.
-static void add_run_folds(LowerContext& node, const Fold& fold, Stage& whole) {
+// Reduces results whose elements exceed one binding: each run gives partial results, which a later stage reduces.
+static void add_partial_folds(LowerContext& node, const FoldGlsl& fold, ReduceStage& whole) {
   const int64_t element_bits = bits(node.input(0).dtype), max_span = max_binding_bytes(*node.context) * 8 / element_bits;
-  if (span_of(whole.reduced) <= max_span || span_of(whole.reduced) <= 1) return;
+  if (compute_span(whole.reduced) <= max_span || compute_span(whole.reduced) <= 1) return;
   std::vector<std::pair<IndexSpace, int64_t>> runs;
-  split_runs(whole.reduced, 0, max_span, runs);
-  std::vector<Stage> stages;
+  split_into_runs(whole.reduced, 0, max_span, runs);
+  std::vector<ReduceStage> stages;
   int64_t splits = 0;
   for (auto& [space, first] : runs) {
-    Stage& stage = stages.emplace_back(whole);
+    ReduceStage& stage = stages.emplace_back(whole);
     stage.reduced = std::move(space);
-    const int64_t bytes = ceil_div((span_of(stage.kept) + span_of(stage.reduced)) * element_bits, int64_t{8});
+    const int64_t bytes = ceil_div((compute_span(stage.kept) + compute_span(stage.reduced)) * element_bits, int64_t{8});
     stage.aligned = first * element_bits % 128 == 0;
     stage.x.byte_offset += static_cast<uint64_t>(first * element_bits / 8);
     stage.x.bytes = static_cast<uint64_t>(round_up(bytes, int64_t{16}));
-    plan_stage(node, fold, stage);
+    plan_reduce_stage(node, fold, stage);
     splits += stage.splits;
   }
   const int64_t results = whole.kept.elements();
-  const uint64_t sum_bytes = accumulator_bytes(fold);
-  Operand sums = node.temporary(static_cast<uint64_t>(results * splits) * sum_bytes);
+  const uint64_t sum_bytes = get_accumulator_bytes(fold);
+  Operand sums = node.add_temporary(static_cast<uint64_t>(results * splits) * sum_bytes);
   sums.element_bits = static_cast<uint32_t>(sum_bytes * 8);
-  for (Stage& stage : stages) {
+  for (ReduceStage& stage : stages) {
     stage.y = sums;
     stage.kept.strides[1] = packed_strides(stage.kept.sizes);
     for (int64_t& stride : stage.kept.strides[1]) stride *= splits;
     stage.split_stride = 1;
-    add_stage(node, fold, stage, whole.reduced.elements());
+    add_reduce_stage(node, fold, stage, whole.reduced.elements());
     sums.byte_offset += static_cast<uint64_t>(stage.splits) * sum_bytes;
   }
   sums.byte_offset = 0;
@@ -392,25 +394,25 @@ static void add_run_folds(LowerContext& node, const Fold& fold, Stage& whole) {
   whole.first = false;
 }
 
-void add_fold(LowerContext& node, const Fold& fold, IndexSpace kept, IndexSpace reduced, const Operand& y) {
+void add_fold(LowerContext& node, const FoldGlsl& fold, IndexSpace kept, IndexSpace reduced, const Operand& y) {
   const int64_t results = kept.elements(), count = reduced.elements();
   int64_t additions = 0;
-  Stage stage{node.in(0), y, std::move(kept), std::move(reduced)};
-  if (!fold.is_arg_reduce) add_run_folds(node, fold, stage);
-  const bool reports_additions = stage.first && fold.accumulator == "float";  // runs have parts of different sizes
+  ReduceStage stage{node.in(0), y, std::move(kept), std::move(reduced)};
+  if (!fold.is_arg_reduce) add_partial_folds(node, fold, stage);
+  const bool reports_additions = stage.first && fold.accumulator == "float";  // unknown for runs of different sizes
   while (!stage.last) {
-    plan_stage(node, fold, stage);
+    plan_reduce_stage(node, fold, stage);
     stage.last = stage.splits == 1;
-    // The parts of rows are contiguous; the parts of columns are stored column by column.
+    // Partial results of a row are contiguous; those of a column are `results` elements apart.
     const Strides y_strides = stage.kept.strides[1];
     Strides packed = packed_strides(stage.kept.sizes);
     stage.split_stride = stage.columns ? results : 1;
     if (!stage.columns)
       for (int64_t& stride : packed) stride *= stage.splits;
     if (!stage.last) stage.kept.strides[1] = packed;
-    stage.y = stage.last ? y : node.temporary(static_cast<uint64_t>(results * stage.splits) * accumulator_bytes(fold));
-    additions += stage.additions(node);
-    add_stage(node, fold, stage, count);
+    stage.y = stage.last ? y : node.add_temporary(static_cast<uint64_t>(results * stage.splits) * get_accumulator_bytes(fold));
+    additions += stage.count_additions(node);
+    add_reduce_stage(node, fold, stage, count);
     stage.x = stage.y;
     stage.kept.strides = {packed, y_strides};
     stage.reduced = {{stage.splits}, {{stage.split_stride}}};
@@ -420,7 +422,7 @@ void add_fold(LowerContext& node, const Fold& fold, IndexSpace kept, IndexSpace 
 }
 
 // Packs strided tensors whose axes do not merge to the kernel's rank. Returns false if they do merge.
-static bool lower_via_packing(LowerContext& node, const std::vector<bool>& reduced, IndexSpace kept, IndexSpace folded) {
+static bool try_lower_via_packing(LowerContext& node, const std::vector<bool>& reduced, IndexSpace kept, IndexSpace folded) {
   kept.coalesce();
   folded.coalesce();
   if (std::max(kept.sizes.size(), folded.sizes.size()) <= kFoldRank) return false;
@@ -432,18 +434,18 @@ static bool lower_via_packing(LowerContext& node, const std::vector<bool>& reduc
     attributes.set("axes", axes);
   }
   const Operand x = dense_input(node, 0), y = dense_output(node, 0);
-  Composition(node).add(node.row->name, attributes, {{node.input(0).packed(), x}}, {node.output(0).packed(), y}, true);
-  finish_output(node, 0, y);
+  CompositeLowering(node).add(node.row->name, attributes, {{node.input(0).packed(), x}}, {node.output(0).packed(), y}, true);
+  copy_dense_output(node, 0, y);
   return true;
 }
 
 void lower_reduce(LowerContext& node) {
   const TensorDesc &x = node.input(0), &y = node.output(0);
   if (y.elements() == 0) return;
-  const auto reduced = reduced_axes(node);
-  const auto [kept, folded] = kept_and_reduced(x, y, reduced);
-  if (lower_via_packing(node, reduced, kept, folded)) return;
-  add_fold(node, fold_of(node, *node.row->fold, x.dtype), kept, folded, node.out(0));
+  const auto reduced = find_reduced_axes(node);
+  const auto [kept, folded] = partition_axes(x, y, reduced);
+  if (try_lower_via_packing(node, reduced, kept, folded)) return;
+  add_fold(node, make_fold_glsl(node, *node.row->fold, x.dtype), kept, folded, node.out(0));
 }
 
 void lower_arg_reduce(LowerContext& node) {
@@ -452,13 +454,13 @@ void lower_arg_reduce(LowerContext& node) {
   const int64_t axis = node.attributes->integer("axis", 0);
   std::vector<bool> reduced(x.shape.size(), false);
   if (!reduced.empty()) reduced[static_cast<size_t>(axis < 0 ? axis + x.rank() : axis)] = true;
-  const auto [kept, folded] = kept_and_reduced(x, y, reduced);
-  if (lower_via_packing(node, reduced, kept, folded)) return;
+  const auto [kept, folded] = partition_axes(x, y, reduced);
+  if (try_lower_via_packing(node, reduced, kept, folded)) return;
   node.check_arithmetic(x.dtype);
   const bool is_min = node.row->form == kArgMin, is_64bit = bits(x.dtype) == 64;
-  Fold fold{is_64bit ? "uvec4" : "uvec2", is_64bit ? "uvec4(0u, 1u << 31, 0u, 0u)" : "uvec2(1u << 31, 0u)",
-            "pm_update_arg_state(s, ARG_STATE(" + sort_key_glsl(x.dtype, is_min) + ", i))", "pm_merge_arg_state(s, t)",
-            is_64bit ? "(s).z" : "(s).y"};
+  FoldGlsl fold{is_64bit ? "uvec4" : "uvec2", is_64bit ? "uvec4(0u, 1u << 31, 0u, 0u)" : "uvec2(1u << 31, 0u)",
+                "pm_update_arg_state(s, ARG_STATE(" + emit_sort_key(x.dtype, is_min) + ", i))", "pm_merge_arg_state(s, t)",
+                is_64bit ? "(s).z" : "(s).y"};
   fold.y_type = "uvec2";  // int64, regardless of the element dtype
   fold.store = "y[i] = uvec2(v, 0u)";
   fold.result = "uint";

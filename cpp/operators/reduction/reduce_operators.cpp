@@ -1,4 +1,4 @@
-// Reductions over axes, given as an attribute or input 1.
+// Operator rows of reductions. The axes are an attribute or input 1.
 #include "operators/common/split_axes.h"
 #include "operators/host/host_node.h"
 #include "operators/reduction/lowerings.h"
@@ -8,10 +8,11 @@
 namespace pumice {
 namespace {
 
-constexpr ReductionFold kMinFold{.start = FoldStart::highest, .step = "min(s, v)", .merge = "min(s, t)"}, kL1Fold{.step = "s + abs(v)"},
-    kL2Fold{.step = "s + v * v", .finish = "sqrt(s)"}, kLogSumFold{.finish = "log(s)"}, kSquareFold{.step = "s + v * v"};
+constexpr ReductionFold kMinFold{.start = FoldInitialValue::highest, .step = "min(s, v)", .merge = "min(s, t)"},
+    kL1Fold{.step = "s + abs(v)"}, kL2Fold{.step = "s + v * v", .finish = "sqrt(s)"}, kLogSumFold{.finish = "log(s)"},
+    kSquareFold{.step = "s + v * v"};
 
-std::vector<int64_t> declared_axes(const ShapeContext& node) {
+std::vector<int64_t> get_declared_axes(const ShapeContext& node) {
   if (!node.has(1)) return node.attributes().integers("axes");
   if (node.attributes().has("axes")) node.fail("axes are given as an attribute and as an input");
   return node.host_integers(1);
@@ -19,7 +20,7 @@ std::vector<int64_t> declared_axes(const ShapeContext& node) {
 
 void shape_of_reduce(ShapeContext& node) {
   const TensorDesc& x = node.input(0);
-  const auto axes = checked_axes(node, declared_axes(node), x.shape.size());
+  const auto axes = normalize_axes(node, get_declared_axes(node), x.shape.size());
   const bool all = axes.empty() && node.attributes().integer("noop_with_empty_axes", 0) == 0;
   const bool keep = node.attributes().integer("keepdims", 1) != 0;
   Shape y;
@@ -30,14 +31,14 @@ void shape_of_reduce(ShapeContext& node) {
   node.output(0, x.dtype, y);
 }
 
-// Without keepdims, the output rank depends on the length of input 1.
-std::optional<size_t> rank_of_reduced(const Attributes& attributes, bool lists) {
+// Without keepdims, the length of input 1 determines the output rank.
+std::optional<size_t> get_reduce_rank_input(const Attributes& attributes, bool lists) {
   return lists && attributes.integer("keepdims", 1) == 0 ? std::optional<size_t>(1) : std::nullopt;
 }
 
-void shape_of_arg(ShapeContext& node) {
+void shape_of_arg_reduce(ShapeContext& node) {
   Shape y = node.input(0).shape;
-  const size_t axis = y.empty() ? 0 : checked_axis(node, node.attributes().integer("axis", 0), y.size());
+  const size_t axis = y.empty() ? 0 : normalize_axis(node, node.attributes().integer("axis", 0), y.size());
   const int64_t size = y.empty() ? 1 : y[axis];
   if (!y.empty() && node.attributes().integer("keepdims", 1) != 0)
     y[axis] = 1;
@@ -50,14 +51,15 @@ void shape_of_arg(ShapeContext& node) {
 
 void split_reduce(const LowerContext& node, std::vector<SplitAxis>& axes) {
   const int rank = node.input(kData).rank();
-  std::vector<int64_t> given = node.attributes->integers("axes");
+  std::vector<int64_t> declared_axes = node.attributes->integers("axes");
   if (node.has_input(1)) {
     if (!node.host(1)) return;
-    given = node.host(1)->as_int64();
+    declared_axes = node.host(1)->as_int64();
   }
-  const bool reduces_nothing = given.empty() && node.attributes->integer("noop_with_empty_axes", 0) != 0;
+  const bool reduces_nothing = declared_axes.empty() && node.attributes->integer("noop_with_empty_axes", 0) != 0;
   split_kept_axes(node, axes, [&](int axis) {
-    return given.empty() ? !reduces_nothing : std::ranges::any_of(given, [&](int64_t each) { return normalize_axis(each, rank) == axis; });
+    return declared_axes.empty() ? !reduces_nothing
+                                 : std::ranges::any_of(declared_axes, [&](int64_t each) { return normalize_axis(each, rank) == axis; });
   });
 }
 
@@ -73,13 +75,13 @@ OperatorRows reduce_operators() {
                      with_bytes = with_integers | kBool | set_of(DType::int8, DType::uint8);
   const std::vector<AttributeSchema> attributes{optional("axes", AttributeKind::integers), integer("keepdims", 1),
                                                 integer("noop_with_empty_axes", 0)};
-  struct Reduction {
+  struct ReduceOperator {
     std::string_view name;
     DTypeSet dtypes;
     const ReductionFold* fold;
     bool on_host = false, overflows = false;
   };
-  constexpr Reduction reductions[] = {
+  constexpr ReduceOperator reductions[] = {
       {.name = "ReduceSum", .dtypes = with_integers, .fold = &kSumFold, .on_host = true, .overflows = true},
       {.name = "ReduceMean", .dtypes = with_integers, .fold = &kMeanFold},
       {.name = "ReduceMax", .dtypes = with_bytes, .fold = &kMaxFold, .on_host = true},
@@ -92,14 +94,14 @@ OperatorRows reduce_operators() {
       {.name = "ReduceLogSumExp", .dtypes = reals, .fold = &kLogSumExpFold},
   };
   OperatorRows rows;
-  for (const Reduction& reduction : reductions)
+  for (const ReduceOperator& reduction : reductions)
     rows.push_back({.name = reduction.name,
-                    .skeleton = Skeleton::reduce,
+                    .skeleton = KernelKind::reduce,
                     .schema = {.inputs = {value("x", reduction.dtypes), optional_value("axes", kInt64)},
                                .outputs = {value("y", reduction.dtypes)},
                                .attributes = attributes},
                     .shape = shape_of_reduce,
-                    .rank_from = rank_of_reduced,
+                    .rank_from = get_reduce_rank_input,
                     .lower = lower_reduce,
                     .host_inputs = input_bits(1),
                     .split = split_reduce,
@@ -110,11 +112,11 @@ OperatorRows reduce_operators() {
                     .fold = reduction.fold});
   for (const auto& [name, form] : {std::pair("ArgMax", kArgMax), std::pair("ArgMin", kArgMin)})
     rows.push_back({.name = name,
-                    .skeleton = Skeleton::reduce,
+                    .skeleton = KernelKind::reduce,
                     .schema = {.inputs = {value("x", kNumbers | set_of(DType::float64))},
                                .outputs = {value("y", kInt64)},
                                .attributes = {integer("axis", 0), integer("keepdims", 1), integer("select_last_index", 0)}},
-                    .shape = shape_of_arg,
+                    .shape = shape_of_arg_reduce,
                     .lower = lower_arg_reduce,
                     .form = form,
                     .split = split_arg_reduce,

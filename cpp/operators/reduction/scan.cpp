@@ -12,21 +12,21 @@ namespace {
 
 constexpr size_t kRowRank = 4;
 constexpr int64_t kMaxScanPerThread = 4096, kMinScanPerThread = 64;  // maximum and minimum number of elements per invocation
-// Rows are split into parts until about this many invocations process them.
+// Rows are split until about this many invocations work on them.
 constexpr int64_t kTargetThreads = 4096;
 
-// The slices along the scan axis, in the input and in the output.
+// The rows along the scan axis, in the input and in the output.
 struct ScannedRows {
-  IndexSpace space;  // the rows, with strides of x and y
+  IndexSpace space;  // index space of the rows, with strides of x and y
   int64_t size, x_step, y_step;
   bool exclusive, backwards;
 };
 
-class Scan {
+class ScanBuilder {
  public:
-  Scan(LowerContext& node, Fold fold) : node_(node), fold_(std::move(fold)) {}
+  ScanBuilder(LowerContext& node, FoldGlsl fold) : node_(node), fold_(std::move(fold)) {}
 
-  // Adds the scan. `x` and `y` have these dtypes; without a dtype they contain accumulators.
+  // Adds the scan of x into y. An array without a dtype contains accumulators.
   void add(const Operand& x, std::optional<DType> x_dtype, const Operand& y, std::optional<DType> y_dtype, const ScannedRows& rows) {
     const int64_t count = rows.space.elements();
     const int64_t split_size =
@@ -34,30 +34,30 @@ class Scan {
     const int64_t splits = (rows.size + split_size - 1) / split_size;
     std::optional<Operand> carry;
     if (splits > 1) {
-      const auto bytes = static_cast<uint64_t>(count * splits) * accumulator_bytes(fold_);
-      const Operand totals = node_.temporary(bytes);
+      const auto bytes = static_cast<uint64_t>(count * splits) * get_accumulator_bytes(fold_);
+      const Operand totals = node_.add_temporary(bytes);
       add_step({x, x_dtype}, {totals, {}}, rows, {splits, split_size}, {}, true);
-      carry = node_.temporary(bytes);
-      Fold merged = fold_;
+      carry = node_.add_temporary(bytes);
+      FoldGlsl merged = fold_;
       merged.step = "STEP_TOTAL(s, v)";
       merged.macros = {{"STEP_TOTAL(s, t)", fold_.merge}};
-      Scan(node_, merged).add(totals, {}, *carry, {}, {{{count}, {{splits}, {splits}}}, splits, 1, 1, true, false});
+      ScanBuilder(node_, merged).add(totals, {}, *carry, {}, {{{count}, {{splits}, {splits}}}, splits, 1, 1, true, false});
     }
     add_step({x, x_dtype}, {y, y_dtype}, rows, {splits, split_size}, carry, false);
   }
 
  private:
-  // Elements and their dtype; nullopt: accumulators.
-  struct Elements {
+  // An array and the dtype of its elements; nullopt: accumulators.
+  struct ScanArray {
     const Operand& operand;
     std::optional<DType> dtype;
   };
-  struct Splits {
+  struct ScanSplits {
     int64_t count, size;
   };
 
-  void add_step(const Elements& x, const Elements& y, const ScannedRows& rows, const Splits& splits, const std::optional<Operand>& carry,
-                bool totals) {
+  void add_step(const ScanArray& x, const ScanArray& y, const ScannedRows& rows, const ScanSplits& splits,
+                const std::optional<Operand>& carry, bool totals) {
     Macros macros = {{"ACCUMULATOR", fold_.accumulator},
                      {"START", fold_.start},
                      {"STEP(s, v, i)", fold_.step},
@@ -65,9 +65,9 @@ class Scan {
                      {"TOTALS", totals ? "1" : "0"}};
     const auto append = [&](const Macros& more) { macros.insert(macros.end(), more.begin(), more.end()); };
     append(fold_.macros);
-    append(x.dtype ? element_macros("x", *x.dtype) : Macros{{"X_TYPE", fold_.accumulator}, {"LOAD(i)", "x[i]"}});
-    append(y.dtype ? element_macros("y", *y.dtype) : Macros{{"Y_TYPE", fold_.accumulator}, {"STORE(i, v)", "y[i] = (v)"}});
-    append(int64_fp64_macros(fold_.accumulator));
+    append(x.dtype ? make_element_macros("x", *x.dtype) : Macros{{"X_TYPE", fold_.accumulator}, {"LOAD(i)", "x[i]"}});
+    append(y.dtype ? make_element_macros("y", *y.dtype) : Macros{{"Y_TYPE", fold_.accumulator}, {"STORE(i, v)", "y[i] = (v)"}});
+    append(make_64bit_macros(fold_.accumulator));
     const DType stored = x.dtype && is_16bit_float(*x.dtype) ? *x.dtype : y.dtype.value_or(DType::float32);
     IndexSpace space = rows.space;
     space.coalesce();
@@ -83,22 +83,22 @@ class Scan {
   }
 
   LowerContext& node_;
-  Fold fold_;
+  FoldGlsl fold_;
 };
 
 }  // namespace
 
 void add_exclusive_sum(LowerContext& node, const Operand& x, const Operand& y, int64_t size) {
-  Scan(node, fold_of(node, kSumFold, DType::int32)).add(x, {}, y, {}, {{{1}, {{1}, {1}}}, size, 1, 1, true, false});
+  ScanBuilder(node, make_fold_glsl(node, kSumFold, DType::int32)).add(x, {}, y, {}, {{{1}, {{1}, {1}}}, size, 1, 1, true, false});
 }
 
 void add_row_cumsum(LowerContext& node, const Operand& x, const Operand& y, int64_t rows, int64_t size) {
   const DType dtype = DType::float32;
-  Scan(node, fold_of(node, kSumFold, dtype)).add(x, dtype, y, dtype, {{{rows}, {{size}, {size}}}, size, 1, 1, false, false});
+  ScanBuilder(node, make_fold_glsl(node, kSumFold, dtype)).add(x, dtype, y, dtype, {{{rows}, {{size}, {size}}}, size, 1, 1, false, false});
 }
 
-// Returns the slices of two tensors of equal shape along an axis.
-static ScannedRows rows_along(const LowerContext& node, const TensorDesc& x, const TensorDesc& y, size_t scanned) {
+// Returns the rows of two tensors of equal shape along axis `scanned`.
+static ScannedRows make_scanned_rows(const LowerContext& node, const TensorDesc& x, const TensorDesc& y, size_t scanned) {
   ScannedRows rows{{{}, {{}, {}}},
                    x.shape[scanned],
                    x.strides[scanned],
@@ -121,15 +121,15 @@ void lower_scan(LowerContext& node) {
   if (!axis_tensor) throw UnsupportedError("node '" + std::string(node.node) + "': an axis that is not known on the host");
   const int64_t axis = axis_tensor->as_int64().at(0);
   const auto scanned = static_cast<size_t>(axis < 0 ? axis + x.rank() : axis);
-  const Fold fold = fold_of(node, *node.row->fold, x.dtype);
-  const ScannedRows rows = rows_along(node, x, y, scanned);
+  const FoldGlsl fold = make_fold_glsl(node, *node.row->fold, x.dtype);
+  const ScannedRows rows = make_scanned_rows(node, x, y, scanned);
   IndexSpace merged = rows.space;
   merged.coalesce();
-  if (merged.sizes.size() <= kRowRank) return Scan(node, fold).add(node.in(0), x.dtype, node.out(0), y.dtype, rows);
+  if (merged.sizes.size() <= kRowRank) return ScanBuilder(node, fold).add(node.in(0), x.dtype, node.out(0), y.dtype, rows);
   // The axes of packed tensors merge into one before and one after the scanned axis.
   const Operand from = dense_input(node, 0), to = dense_output(node, 0);
-  Scan(node, fold).add(from, x.dtype, to, y.dtype, rows_along(node, x.packed(), y.packed(), scanned));
-  finish_output(node, 0, to);
+  ScanBuilder(node, fold).add(from, x.dtype, to, y.dtype, make_scanned_rows(node, x.packed(), y.packed(), scanned));
+  copy_dense_output(node, 0, to);
 }
 
 }  // namespace pumice

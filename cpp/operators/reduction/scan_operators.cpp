@@ -10,7 +10,7 @@ namespace {
 
 void shape_of_scan(ShapeContext& node) {
   if (node.has(1) && node.input(1).elements() != 1) node.fail("the axis must be one number; given " + to_string(node.input(1).shape));
-  if (node.host(1)) checked_axis(node, node.host_integer(1), node.input(0).shape.size());
+  if (node.host(1)) normalize_axis(node, node.host_integer(1), node.input(0).shape.size());
   shape_like_input(node);
 }
 
@@ -27,7 +27,7 @@ OperatorRows scan_operators() {
   OperatorRows rows;
   for (const auto& [name, fold] : {std::pair("CumSum", &kSumFold), std::pair("CumProd", &kProductFold)})
     rows.push_back({.name = name,
-                    .skeleton = Skeleton::scan,
+                    .skeleton = KernelKind::scan,
                     .schema = {.inputs = {value("x", numbers), value("axis", kIndices)},
                                .outputs = {value("y", numbers)},
                                .attributes = {integer("exclusive", 0), integer("reverse", 0)},

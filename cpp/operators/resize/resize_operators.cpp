@@ -8,7 +8,7 @@
 namespace pumice {
 namespace {
 
-std::vector<double> host_reals(const ShapeContext& node, size_t i) {
+std::vector<double> get_host_reals(const ShapeContext& node, size_t i) {
   if (!node.has(i) || node.input(i).elements() == 0) return {};
   return node.host_values(i).as_double();
 }
@@ -17,8 +17,8 @@ void shape_of_resize(ShapeContext& node) {
   const std::string mode = node.attributes().text("mode");
   if (mode == "nearest" && node.attributes().integer("antialias") != 0) node.fail("mode 'nearest' has no antialias");
   const bool has_sizes = node.has(3) && node.input(3).elements() > 0;
-  const auto axes = resize_geometry(node.node(), node.attributes(), node.input(0).shape, host_reals(node, 1), host_reals(node, 2),
-                                    has_sizes ? node.host_integers(3) : std::vector<int64_t>());
+  const auto axes = compute_resize_axes(node.node(), node.attributes(), node.input(0).shape, get_host_reals(node, 1),
+                                        get_host_reals(node, 2), has_sizes ? node.host_integers(3) : std::vector<int64_t>());
   Shape y;
   for (const ResizeAxis& axis : axes) y.push_back(axis.size);
   node.output(0, node.input(0).dtype, y);
@@ -37,7 +37,7 @@ void shape_of_grid_sample(ShapeContext& node) {
   node.output(0, node.input(0).dtype, y);
 }
 
-// Can be split along axes with a scale of 1.
+// Resize can be split along axes with a scale of 1.
 void split_resize(const LowerContext& node, std::vector<SplitAxis>& axes) {
   const bool by_sizes = node.host(3) && node.host(3)->desc.elements() > 0, has_axes = node.attributes->has("axes");
   if (by_sizes || has_axes || !node.host(2) || node.attributes->text("coordinate_transformation_mode") == "tf_crop_and_resize") return;
@@ -59,7 +59,7 @@ void split_grid_sample(const LowerContext& node, std::vector<SplitAxis>& axes) {
 OperatorRows resize_operators() {
   constexpr DTypeSet regions = kFloats | set_of(DType::float64);
   return {{.name = "Resize",
-           .skeleton = Skeleton::index_map,
+           .skeleton = KernelKind::index_map,
            .schema = {.inputs = {value("x", kAny), optional_value("roi", regions), optional_value("scales", kFloats),
                                  optional_value("sizes", kInt64)},
                       .outputs = {value("y", kAny)},
@@ -78,7 +78,7 @@ OperatorRows resize_operators() {
            .host_inputs = input_bits(1, 2, 3),
            .split = split_resize},
           {.name = "GridSample",
-           .skeleton = Skeleton::index_map,
+           .skeleton = KernelKind::index_map,
            .schema = {.inputs = {value("x", kFloats, 'T'), value("grid", kFloats, 'T')},
                       .outputs = {value("y", kFloats)},
                       .attributes = {integer("align_corners", 0), choice("mode", "linear", {"linear", "nearest", "cubic"}),

@@ -31,7 +31,7 @@ std::vector<int64_t> choose_radices(int64_t length) {
   return radices;
 }
 
-std::vector<std::byte> twiddle_factors(int64_t length, bool inverse) {
+std::vector<std::byte> compute_twiddle_factors(int64_t length, bool inverse) {
   std::vector<std::byte> bytes(static_cast<size_t>(length) * 2 * sizeof(float));
   for (int64_t k = 0; k < length; ++k) {
     const double angle = (inverse ? 2 : -2) * std::numbers::pi * static_cast<double>(k) / static_cast<double>(length);
@@ -41,22 +41,22 @@ std::vector<std::byte> twiddle_factors(int64_t length, bool inverse) {
   return bytes;
 }
 
-void add_dft(LowerContext& node, const DftGeometry& t, bool has_window) {
+void add_fft_passes(LowerContext& node, const DftGeometry& t, bool has_window) {
   const TensorDesc& y = node.output(0);
   if (y.elements() == 0) return;
   const auto radices = choose_radices(t.length);
   const int64_t largest = *std::max_element(radices.begin(), radices.end());
-  node.check_loops(largest);
+  node.check_loop_limit(largest);
   if (t.length > INT64_C(0xffffffff) / largest)
     throw UnsupportedError("node '" + std::string(node.node) + "': a transform of length " + std::to_string(t.length) +
                            ", which has the prime factor " + std::to_string(largest));
-  const Operand twiddles = node.host_block(twiddle_factors(t.length, t.inverse)), y_dense = dense_output(node, 0);
+  const Operand twiddles = node.add_host_block(compute_twiddle_factors(t.length, t.inverse)), y_dense = dense_output(node, 0);
   const auto intermediate = static_cast<uint64_t>(t.outer * t.length * t.inner) * 8;
   Operand from = dense_input(node, 0);
   int64_t transformed = 1;
   for (size_t i = 0; i < radices.size(); ++i) {
     const bool first = i == 0, last = i + 1 == radices.size();
-    const Operand to = last ? y_dense : node.temporary(intermediate);
+    const Operand to = last ? y_dense : node.add_temporary(intermediate);
     const Macros macros = {{"FIRST", first ? "1" : "0"},
                            {"LAST", last ? "1" : "0"},
                            {"COMPONENTS", std::to_string(t.components)},
@@ -77,22 +77,22 @@ void add_dft(LowerContext& node, const DftGeometry& t, bool has_window) {
     from = to;
     transformed *= radices[i];
   }
-  finish_output(node, 0, y_dense);
+  copy_dense_output(node, 0, y_dense);
 }
 
-std::optional<int64_t> host_number(const LowerContext& node, size_t i) {
+std::optional<int64_t> read_host_scalar(const LowerContext& node, size_t i) {
   return node.host(i) ? std::optional(node.host(i)->as_int64().at(0)) : std::nullopt;
 }
 
 }  // namespace
 
-DftGeometry make_dft(std::string_view node, const Attributes& attributes, const Shape& x, const DftNumbers& numbers) {
+DftGeometry make_dft_geometry(std::string_view node, const Attributes& attributes, const Shape& x, const DftInputs& inputs) {
   const auto fail = [&](const std::string& message) { throw GraphError(std::string(node), message); };
   const auto rank = static_cast<int64_t>(x.size());
-  int64_t axis = numbers.axis.value_or(-2);
+  int64_t axis = inputs.axis.value_or(-2);
   if (axis < 0) axis += rank;
   if (axis < 0 || axis > rank - 2)
-    fail("a transform along axis " + std::to_string(numbers.axis.value_or(-2)) + " of " + to_string(x) + ", whose last holds components");
+    fail("a transform along axis " + std::to_string(inputs.axis.value_or(-2)) + " of " + to_string(x) + ", whose last holds components");
   DftGeometry t;
   const auto at = x.begin() + axis;
   t.outer = element_count({x.begin(), at}), t.size = *at, t.inner = element_count({at + 1, x.end() - 1}), t.components = x.back();
@@ -101,7 +101,7 @@ DftGeometry make_dft(std::string_view node, const Attributes& attributes, const 
   t.symmetric = t.inverse && onesided;
   if (t.components != 1 && t.components != 2) fail("1 or 2 components in the last axis expected; given " + to_string(x));
   if (onesided && !t.inverse && t.components == 2) fail("onesided=1 is for real signals, as complex ones have no symmetric spectrum");
-  t.length = numbers.length.value_or(t.symmetric ? 2 * (t.size - 1) : t.size);
+  t.length = inputs.length.value_or(t.symmetric ? 2 * (t.size - 1) : t.size);
   if (t.length < 1) fail("a transform of at least one element expected; given a length of " + std::to_string(t.length));
   t.num_results = onesided && !t.inverse ? t.length / 2 + 1 : t.length;
   t.result = t.symmetric ? 1 : 2;
@@ -110,38 +110,40 @@ DftGeometry make_dft(std::string_view node, const Attributes& attributes, const 
   return t;
 }
 
-DftGeometry make_stft(std::string_view node, const Attributes& attributes, const Shape& x, const Shape* window, const DftNumbers& numbers) {
+DftGeometry make_stft_geometry(std::string_view node, const Attributes& attributes, const Shape& x, const Shape* window,
+                               const DftInputs& inputs) {
   const auto fail = [&](const std::string& message) { throw GraphError(std::string(node), message); };
   if (x.size() == 3 && x[2] != 1 && x[2] != 2) fail("1 or 2 components in the last axis expected; given " + to_string(x));
   if (window && window->size() != 1) fail("a window of shape " + to_string(*window));
   const bool onesided = attributes.integer("onesided") != 0;
   DftGeometry t;
   t.components = x.size() == 3 ? x[2] : 1;  // exporters omit the axis for real inputs
-  t.length = numbers.length ? *numbers.length : window ? (*window)[0] : x[1];
+  t.length = inputs.length ? *inputs.length : window ? (*window)[0] : x[1];
   if (window && (*window)[0] != t.length) fail("a window of " + to_string(*window) + " for frames of " + std::to_string(t.length));
-  if (t.length < 1 || t.length > x[1] || *numbers.step < 1)
-    fail("frames of " + std::to_string(t.length) + " every " + std::to_string(*numbers.step) + " in a signal of " + std::to_string(x[1]));
+  if (t.length < 1 || t.length > x[1] || *inputs.step < 1)
+    fail("frames of " + std::to_string(t.length) + " every " + std::to_string(*inputs.step) + " in a signal of " + std::to_string(x[1]));
   if (onesided && t.components == 2) fail("onesided=1 is for real signals, as complex ones have no symmetric spectrum");
   t.size = t.length;
-  t.frames = (x[1] - t.length) / *numbers.step + 1;
-  t.batch_step = x[1], t.frame_step = *numbers.step;
+  t.frames = (x[1] - t.length) / *inputs.step + 1;
+  t.batch_step = x[1], t.frame_step = *inputs.step;
   t.outer = x[0] * t.frames;
   t.num_results = onesided ? t.length / 2 + 1 : t.length;
   return t;
 }
 
-static DftGeometry make_dft(const LowerContext& node) {
-  return make_dft(node.node, *node.attributes, node.input(0).shape, {host_number(node, 1), host_number(node, 2), {}});
+static DftGeometry make_dft_geometry(const LowerContext& node) {
+  return make_dft_geometry(node.node, *node.attributes, node.input(0).shape, {read_host_scalar(node, 1), read_host_scalar(node, 2), {}});
 }
 
-static DftGeometry make_stft(const LowerContext& node) {
+static DftGeometry make_stft_geometry(const LowerContext& node) {
   const Shape* window = node.has_input(2) ? &node.input(2).shape : nullptr;
-  return make_stft(node.node, *node.attributes, node.input(0).shape, window, {host_number(node, 3), {}, host_number(node, 1)});
+  return make_stft_geometry(node.node, *node.attributes, node.input(0).shape, window,
+                            {read_host_scalar(node, 3), {}, read_host_scalar(node, 1)});
 }
 
-// FLOPs of the passes of add_dft(): each element of a pass sums as many products as its radix. A complex product takes 4
+// FLOPs of the passes of add_fft_passes(): each output element of a pass sums as many products as the radix. A complex product takes 4
 // multiplications and 4 additions; half if a factor or the result is real.
-static uint64_t fft_flop(const DftGeometry& t) {
+static uint64_t count_fft_flop(const DftGeometry& t) {
   const auto radices = choose_radices(t.length);
   int64_t flop = 0;
   for (size_t i = 0; i < radices.size(); ++i) {
@@ -152,22 +154,22 @@ static uint64_t fft_flop(const DftGeometry& t) {
 }
 
 uint64_t dft_flop(const LowerContext& node) {
-  return fft_flop(make_dft(node));
+  return count_fft_flop(make_dft_geometry(node));
 }
 
 uint64_t stft_flop(const LowerContext& node) {
-  return fft_flop(make_stft(node));
+  return count_fft_flop(make_stft_geometry(node));
 }
 
 void lower_dft(LowerContext& node) {
-  add_dft(node, make_dft(node), false);
+  add_fft_passes(node, make_dft_geometry(node), false);
 }
 
 void lower_stft(LowerContext& node) {
-  add_dft(node, make_stft(node), node.has_input(2));
+  add_fft_passes(node, make_stft_geometry(node), node.has_input(2));
 }
 
-// Edges are equidistant on the mel scale, rounded down to spectrum bins.
+// The edges of the bands are equidistant on the mel scale, and are rounded down to spectrum bins.
 void lower_mel_weights(LowerContext& node) {
   const auto real = [&](size_t i) { return node.host(i)->as_double().at(0); };
   const int64_t bins = node.output(0).shape[1];
@@ -181,7 +183,7 @@ void lower_mel_weights(LowerContext& node) {
     std::memcpy(edges.data() + static_cast<size_t>(i) * sizeof edge, &edge, sizeof edge);
   }
   add_dense_float_output(node, 0, "mel_weights.comp", {},
-                         [&](StepBuilder& builder) { builder.bind("edge", node.host_block(edges)).set("bins", bins); });
+                         [&](StepBuilder& builder) { builder.bind("edge", node.add_host_block(edges)).set("bins", bins); });
 }
 
 }  // namespace pumice

@@ -15,13 +15,14 @@ struct DftGeometry {
   int64_t frames = 1, batch_step = 0, frame_step = 0;
 };
 
-// Host-read inputs, if given.
-struct DftNumbers {
+// Inputs that the host reads; nullopt if omitted.
+struct DftInputs {
   std::optional<int64_t> length, axis, step;
 };
 
-DftGeometry make_dft(std::string_view node, const Attributes& attributes, const Shape& x, const DftNumbers& numbers);
-DftGeometry make_stft(std::string_view node, const Attributes& attributes, const Shape& x, const Shape* window, const DftNumbers& numbers);
+DftGeometry make_dft_geometry(std::string_view node, const Attributes& attributes, const Shape& x, const DftInputs& inputs);
+DftGeometry make_stft_geometry(std::string_view node, const Attributes& attributes, const Shape& x, const Shape* window,
+                               const DftInputs& inputs);
 
 // FLOPs of the complex, or real times complex, multiply-adds in all passes of a transform.
 uint64_t dft_flop(const LowerContext& node);

@@ -1,4 +1,4 @@
-// Lowerings of signal rows.
+// Lowerings of DFT, STFT and MelWeightMatrix.
 #pragma once
 
 #include "operators/table/lowering.h"

@@ -1,4 +1,4 @@
-// Rows of spectral operators.
+// Operator rows for DFT, STFT and MelWeightMatrix.
 #include "core/error.h"
 #include "operators/common/split_axes.h"
 #include "operators/signal/dft.h"
@@ -9,7 +9,7 @@
 namespace pumice {
 namespace {
 
-std::optional<int64_t> host_number(const ShapeContext& node, size_t i) {
+std::optional<int64_t> read_host_scalar(const ShapeContext& node, size_t i) {
   if (!node.has(i)) return {};
   if (node.input(i).elements() != 1)
     node.fail("input " + std::to_string(i) + " must be one number; given a tensor of shape " + to_string(node.input(i).shape));
@@ -18,10 +18,10 @@ std::optional<int64_t> host_number(const ShapeContext& node, size_t i) {
 
 void shape_of_dft(ShapeContext& node) {
   const Shape& x = node.input(0).shape;
-  const DftNumbers numbers{host_number(node, 1), host_number(node, 2), {}};
-  const DftGeometry t = make_dft(node.node(), node.attributes(), x, numbers);
+  const DftInputs inputs{read_host_scalar(node, 1), read_host_scalar(node, 2), {}};
+  const DftGeometry t = make_dft_geometry(node.node(), node.attributes(), x, inputs);
   Shape y = x;
-  const int64_t axis = numbers.axis.value_or(-2);
+  const int64_t axis = inputs.axis.value_or(-2);
   y[static_cast<size_t>(axis < 0 ? axis + static_cast<int64_t>(x.size()) : axis)] = t.num_results;
   y.back() = t.result;
   node.output(0, node.input(0).dtype, y);
@@ -29,8 +29,8 @@ void shape_of_dft(ShapeContext& node) {
 
 void shape_of_stft(ShapeContext& node) {
   const Shape* window = node.has(2) ? &node.input(2).shape : nullptr;
-  const DftGeometry t =
-      make_stft(node.node(), node.attributes(), node.input(0).shape, window, {host_number(node, 3), {}, host_number(node, 1)});
+  const DftGeometry t = make_stft_geometry(node.node(), node.attributes(), node.input(0).shape, window,
+                                           {read_host_scalar(node, 3), {}, read_host_scalar(node, 1)});
   node.output(0, node.input(0).dtype, {node.input(0).shape[0], t.frames, t.num_results, t.result});
 }
 
@@ -40,8 +40,8 @@ void shape_of_mel_weights(ShapeContext& node) {
   if (!dtype || !contains(kFloats, *dtype))
     throw UnsupportedError("node '" + std::string(node.node()) + "': weights as " +
                            (dtype ? std::string(name(*dtype)) : "ONNX element type " + std::to_string(number)) + "; they can be " +
-                           names(kFloats));
-  const int64_t bins = *host_number(node, 0), length = *host_number(node, 1), rate = *host_number(node, 2);
+                           join_names(kFloats));
+  const int64_t bins = *read_host_scalar(node, 0), length = *read_host_scalar(node, 1), rate = *read_host_scalar(node, 2);
   const double low = node.host_real(3), high = node.host_real(4);
   if (bins < 1 || length < 1 || rate < 1 || !(low >= 0 && low <= high && high <= static_cast<double>(rate)))
     node.fail(std::to_string(bins) + " bands from " + std::to_string(low) + " to " + std::to_string(high) + " Hz of a spectrum of " +
@@ -63,7 +63,7 @@ void split_dft(const LowerContext& node, std::vector<SplitAxis>& axes) {
 OperatorRows signal_operators() {
   const ValueRole y = value("y", kFloats);
   return {{.name = "DFT",
-           .skeleton = Skeleton::contraction,
+           .skeleton = KernelKind::contraction,
            .schema = {.inputs = {value("x", kFloats), optional_value("length", kIndices), optional_value("axis", kInt64)},
                       .outputs = {y},
                       .attributes = {integer("inverse", 0), integer("onesided", 0)},
@@ -75,7 +75,7 @@ OperatorRows signal_operators() {
            .split = split_dft,
            .epilogue = true},
           {.name = "STFT",
-           .skeleton = Skeleton::contraction,
+           .skeleton = KernelKind::contraction,
            .schema = {.inputs = {value("x", kFloats, 'T'), value("step", kIndices), optional_value("window", kFloats, 'T'),
                                  optional_value("length", kIndices)},
                       .outputs = {y},
@@ -89,7 +89,7 @@ OperatorRows signal_operators() {
            .split = split_batch,
            .epilogue = true},
           {.name = "MelWeightMatrix",
-           .skeleton = Skeleton::index_map,
+           .skeleton = KernelKind::index_map,
            .schema = {.inputs = {value("bins", kIndices), value("length", kIndices), value("rate", kIndices), value("low", kReals),
                                  value("high", kReals)},
                       .outputs = {y},

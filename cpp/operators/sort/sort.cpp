@@ -18,22 +18,23 @@ namespace {
 
 constexpr int64_t kBlock = 1024;  // BLOCK in sort.comp
 
-// Maximum row size for rank sorting. It is larger on software devices, where every barrier requires a switch between all invocations.
+// Returns the maximum row size for rank sorting. It is larger on software devices, where every barrier requires a switch between all
+// invocations.
 int64_t max_rank_sort_size(const LowerContext& node) {
   return node.context->info().kind == DeviceKind::software ? 256 : 32;
 }
 
 // Key-index pairs in scratch memory, in rows of `pitch`.
-struct Pairs {
+struct KeyIndexPairs {
   Operand keys, indices;
   int64_t pitch = 0;
 };
 
-int64_t num_blocks(int64_t size) {
+int64_t count_blocks(int64_t size) {
   return ceil_div(size, kBlock);
 }
 
-struct Sort {
+struct SortLowering {
   LowerContext& node;
   DType dtype;
   int64_t rows, count, inner;
@@ -51,37 +52,37 @@ struct Sort {
             {"FROM_X", from_x ? "1" : "0"}};
   }
 
-  Pairs pairs(int64_t pitch) const {
+  KeyIndexPairs allocate_pairs(int64_t pitch) const {
     const auto elements = static_cast<uint64_t>(rows * pitch);
-    return {node.temporary(elements * (bits(dtype) == 64 ? 8 : 4)), node.temporary(elements * 4), pitch};
+    return {node.add_temporary(elements * (bits(dtype) == 64 ? 8 : 4)), node.add_temporary(elements * 4), pitch};
   }
 
-  // Sorts blocks of `x` (the operator's input if `from` is null) and keeps the first pairs of each block.
-  Pairs sort_blocks(const Operand& x, const Pairs* from, int64_t kept, int64_t number) const {
+  // Sorts blocks of `from`, or of the input `x` if `from` is null, and keeps the first `kept` pairs of each. `num_blocks`: blocks per row.
+  KeyIndexPairs sort_blocks(const Operand& x, const KeyIndexPairs* from, int64_t kept, int64_t num_blocks) const {
     const int64_t size = from ? from->pitch : count;
     const auto block = std::min<int64_t>(kBlock, static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(size))));
-    const Pairs result = pairs(number * kept);
+    const KeyIndexPairs result = allocate_pairs(num_blocks * kept);
     StepBuilder step(node.kernel("sort.comp", DType::float32, macros(0, !from)));
     if (from)
       step.bind("x_keys", from->keys).bind("x_indices", from->indices);
     else
       step.bind("x", x).set("inner", inner);
-    step.bind("y_keys", result.keys).bind("y_indices", result.indices).set("rows", rows).set("count", size).set("blocks", number);
+    step.bind("y_keys", result.keys).bind("y_indices", result.indices).set("rows", rows).set("count", size).set("blocks", num_blocks);
     step.set("block", block).set("kept", kept).set("pitch", result.pitch);
-    node.add(step.groups(static_cast<uint64_t>(ceil_div(rows * number, kBlock / block))).build());
+    node.add(step.groups(static_cast<uint64_t>(ceil_div(rows * num_blocks, kBlock / block))).build());
     return result;
   }
 
-  // Computes the first indices of short rows, without keys.
-  Pairs rank_sort(const Operand& x, int64_t k) const {
-    const Pairs result{{}, node.temporary(static_cast<uint64_t>(rows * k) * 4), k};
+  // Sorts short rows by rank. Computes only the first `k` indices, without keys.
+  KeyIndexPairs rank_sort(const Operand& x, int64_t k) const {
+    const KeyIndexPairs result{{}, node.add_temporary(static_cast<uint64_t>(rows * k) * 4), k};
     StepBuilder step(node.kernel("sort.comp", DType::float32, macros(3, true)));
     step.bind("x", x).bind("y_indices", result.indices).set("rows", rows).set("count", count).set("kept", k).set("inner", inner);
     node.add(step.threads(static_cast<uint64_t>(rows * count)).build());
     return result;
   }
 
-  void merge_blocks(const Pairs& pairs) const {
+  void merge_blocks(const KeyIndexPairs& pairs) const {
     for (int64_t half = kBlock; half < pairs.pitch; half *= 2) {
       for (int64_t stride = half; stride >= kBlock; stride /= 2) {
         StepBuilder step(node.kernel("sort.comp", DType::float32, macros(1, false)));
@@ -95,29 +96,30 @@ struct Sort {
     }
   }
 
-  Pairs top_k_pairs(const Operand& x, int64_t k) const {
+  KeyIndexPairs sort_top_k(const Operand& x, int64_t k) const {
     if (count <= max_rank_sort_size(node)) return rank_sort(x, k);
     if (2 * k > kBlock && count > kBlock) {
       // Sorts all pairs; the row is padded to a power of two with pairs that sort last.
-      const auto number = static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(num_blocks(count))));
-      const Pairs all = sort_blocks(x, nullptr, kBlock, number);
+      const auto num_blocks = static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(count_blocks(count))));
+      const KeyIndexPairs all = sort_blocks(x, nullptr, kBlock, num_blocks);
       merge_blocks(all);
       return all;
     }
-    Pairs sorted_pairs = sort_blocks(x, nullptr, k, num_blocks(count));
-    while (sorted_pairs.pitch > k) sorted_pairs = sort_blocks(x, &sorted_pairs, k, num_blocks(sorted_pairs.pitch));
+    KeyIndexPairs sorted_pairs = sort_blocks(x, nullptr, k, count_blocks(count));
+    while (sorted_pairs.pitch > k) sorted_pairs = sort_blocks(x, &sorted_pairs, k, count_blocks(sorted_pairs.pitch));
     return sorted_pairs;
   }
 };
 
-void add_output(LowerContext& node, size_t i, const Pairs& sorted_pairs, const Sort& sort, const Operand& x, int64_t k) {
+void add_topk_output(LowerContext& node, size_t i, const KeyIndexPairs& sorted_pairs, const SortLowering& sort, const Operand& x,
+                     int64_t k) {
   add_dense_output(node, i, "topk_gather.comp", {{"WRITE_INDICES", std::to_string(i)}}, [&](StepBuilder& step) {
     step.bind("order", sorted_pairs.indices).set("inner", sort.inner).set("size", k).set("pitch", sorted_pairs.pitch);
     if (i == 0) step.bind("x", x).set("x_size", sort.count);
   });
 }
 
-// Lowers rows of one element: the element itself, with index 0.
+// Lowers TopK along an axis of size 1: copies the element, with index 0.
 void lower_single_element(LowerContext& node) {
   const TensorDesc& x = node.input(0);
   if (node.has_output(0)) add_strided_copy(node, x.dtype, {x.shape, {x.strides, node.output(0).strides}}, {node.in(0)}, {node.out(0)});
@@ -128,22 +130,23 @@ void lower_single_element(LowerContext& node) {
 }  // namespace
 
 Operand add_argsort(LowerContext& node, const Operand& keys, int64_t count) {
-  return Sort{node, DType::uint32, 1, count, 1, false}.top_k_pairs(keys, count).indices;
+  return SortLowering{node, DType::uint32, 1, count, 1, false}.sort_top_k(keys, count).indices;
 }
 
 void lower_topk(LowerContext& node) {
   const TensorDesc& x = node.input(0);
-  const int64_t given = node.attributes->integer("axis");
-  const auto axis = static_cast<size_t>(given < 0 ? given + x.rank() : given);
-  const size_t any = node.has_output(0) ? 0 : 1;
-  const int64_t k = node.output(any).shape[axis], count = x.shape[axis];
-  if (node.output(any).elements() == 0) return;
+  const int64_t requested_axis = node.attributes->integer("axis");
+  const auto axis = static_cast<size_t>(requested_axis < 0 ? requested_axis + x.rank() : requested_axis);
+  const size_t first_output = node.has_output(0) ? 0 : 1;
+  const int64_t k = node.output(first_output).shape[axis], count = x.shape[axis];
+  if (node.output(first_output).elements() == 0) return;
   if (count == 1) return lower_single_element(node);
-  const Sort sort{node, x.dtype, x.elements() / count, count, packed_strides(x.shape)[axis], node.attributes->integer("largest") != 0};
+  const SortLowering sort{
+      node, x.dtype, x.elements() / count, count, packed_strides(x.shape)[axis], node.attributes->integer("largest") != 0};
   const Operand source = dense_input(node, 0);
-  const Pairs sorted_pairs = sort.top_k_pairs(source, k);
+  const KeyIndexPairs sorted_pairs = sort.sort_top_k(source, k);
   for (size_t i = 0; i < 2; ++i)
-    if (node.has_output(i)) add_output(node, i, sorted_pairs, sort, source, k);
+    if (node.has_output(i)) add_topk_output(node, i, sorted_pairs, sort, source, k);
 }
 
 }  // namespace pumice

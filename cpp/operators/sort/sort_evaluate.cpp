@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <numeric>
 
-#include "operators/host/host_values.h"
+#include "operators/host/host_arithmetic.h"
 #include "operators/sort/lowerings.h"
 #include "operators/table/host_elements.h"
 
@@ -26,12 +26,12 @@ Offsets argsort(const std::vector<T>& elements, const Offsets& axis, bool larges
 }
 
 template <typename T>
-HostResults top_k(const HostNode& node) {
+HostResults evaluate_topk_as(const HostNode& node) {
   const Shape& shape = node.input(0).desc.shape;
   const size_t axis = node.axis(-1, shape);
   const int64_t size = shape[axis], k = node.outputs[0].shape[axis], inner = packed_strides(shape)[axis];
-  const auto elements = elements_of<T>(node.input(0));
-  HostWriter values(node.outputs[0]), indices(node.outputs[1]);
+  const auto elements = read_elements<T>(node.input(0));
+  HostTensorWriter values(node.outputs[0]), indices(node.outputs[1]);
   for (int64_t row = 0; size > 0 && row < static_cast<int64_t>(elements.size()) / size; ++row) {
     Offsets offsets(static_cast<size_t>(size));
     for (int64_t i = 0; i < size; ++i) offsets[static_cast<size_t>(i)] = (row / inner * size + i) * inner + row % inner;
@@ -51,7 +51,7 @@ HostResults top_k(const HostNode& node) {
 }  // namespace
 
 HostResults evaluate_topk(const HostNode& node) {
-  return is_float(node.input(0).desc.dtype) ? top_k<double>(node) : top_k<int64_t>(node);
+  return is_float(node.input(0).desc.dtype) ? evaluate_topk_as<double>(node) : evaluate_topk_as<int64_t>(node);
 }
 
 }  // namespace pumice

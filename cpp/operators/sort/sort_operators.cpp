@@ -11,7 +11,7 @@ namespace {
 
 void shape_of_topk(ShapeContext& node) {
   Shape y = node.input(0).shape;
-  const size_t axis = checked_axis(node, node.attributes().integer("axis"), y.size());
+  const size_t axis = normalize_axis(node, node.attributes().integer("axis"), y.size());
   if (node.input(1).elements() != 1) node.fail("k must be one number; given a tensor of shape " + to_string(node.input(1).shape));
   const int64_t k = node.host_integer(1);
   if (k < 0 || k > y[axis]) node.fail("k is " + std::to_string(k) + ", and the axis has " + std::to_string(y[axis]) + " elements");
@@ -24,7 +24,7 @@ void shape_of_topk(ShapeContext& node) {
 
 OperatorRows sort_operators() {
   return {{.name = "TopK",
-           .skeleton = Skeleton::sort,
+           .skeleton = KernelKind::sort,
            .schema = {.inputs = {value("x", kAny), value("k", kInt64)},
                       .outputs = {value("values", kAny), value("indices", kInt64)},
                       .attributes = {integer("axis", -1), integer("largest", 1), integer("sorted", 1)},

@@ -5,23 +5,23 @@
 namespace pumice {
 namespace {
 
-std::string_view name_of(const AttributeValue& value) {
+std::string_view kind_name(const AttributeValue& value) {
   return name(static_cast<AttributeKind>(value.index()));
 }
 
-// Returns the value as T, or null if it is not set.
+// Returns the attribute as T, or null if it is not set.
 template <typename T>
-const T* find(const std::map<std::string, AttributeValue, std::less<>>& values, std::string_view name) {
+const T* find_attribute(const std::map<std::string, AttributeValue, std::less<>>& values, std::string_view name) {
   const auto found = values.find(name);
   if (found == values.end()) return nullptr;
   if (const T* value = std::get_if<T>(&found->second)) return value;
-  throw GraphError(std::string(name), "attribute '" + std::string(name) + "' must be " + std::string(name_of(AttributeValue(T{}))) +
-                                          "; given " + std::string(name_of(found->second)));
+  throw GraphError(std::string(name), "attribute '" + std::string(name) + "' must be " + std::string(kind_name(AttributeValue(T{}))) +
+                                          "; given " + std::string(kind_name(found->second)));
 }
 
 template <typename T>
-T value_or(const std::map<std::string, AttributeValue, std::less<>>& values, std::string_view name, T fallback) {
-  const T* value = find<T>(values, name);
+T get_attribute_or(const std::map<std::string, AttributeValue, std::less<>>& values, std::string_view name, T fallback) {
+  const T* value = find_attribute<T>(values, name);
   return value ? *value : std::move(fallback);
 }
 
@@ -41,27 +41,27 @@ bool Attributes::has(std::string_view name) const {
 }
 
 int64_t Attributes::integer(std::string_view name, int64_t fallback) const {
-  return value_or<int64_t>(values_, name, fallback);
+  return get_attribute_or<int64_t>(values_, name, fallback);
 }
 
 double Attributes::real(std::string_view name, double fallback) const {
-  return value_or<double>(values_, name, fallback);
+  return get_attribute_or<double>(values_, name, fallback);
 }
 
 std::string Attributes::text(std::string_view name, std::string_view fallback) const {
-  return value_or<std::string>(values_, name, std::string(fallback));
+  return get_attribute_or<std::string>(values_, name, std::string(fallback));
 }
 
 std::vector<int64_t> Attributes::integers(std::string_view name, std::vector<int64_t> fallback) const {
-  return value_or<std::vector<int64_t>>(values_, name, std::move(fallback));
+  return get_attribute_or<std::vector<int64_t>>(values_, name, std::move(fallback));
 }
 
 std::vector<double> Attributes::reals(std::string_view name, std::vector<double> fallback) const {
-  return value_or<std::vector<double>>(values_, name, std::move(fallback));
+  return get_attribute_or<std::vector<double>>(values_, name, std::move(fallback));
 }
 
 const HostTensor* Attributes::tensor(std::string_view name) const {
-  return find<HostTensor>(values_, name);
+  return find_attribute<HostTensor>(values_, name);
 }
 
 }  // namespace pumice

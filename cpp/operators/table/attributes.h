@@ -16,12 +16,12 @@ namespace pumice {
 using AttributeValue =
     std::variant<int64_t, double, std::string, std::vector<int64_t>, std::vector<double>, std::vector<std::string>, HostTensor>;
 
-// In the order of the variant's alternatives.
+// Kinds in the order of AttributeValue's alternatives.
 enum class AttributeKind : uint8_t { integer, real, text, integers, reals, texts, tensor };
-std::string_view name(AttributeKind kind);  // Name for messages: "a number"
+std::string_view name(AttributeKind kind);  // name for error messages, such as "a number"
 
-// ONNX attributes are float32. float64 operators compute with the rounded value: 0.01 in a file becomes 0.00999999977648258.
-inline double attribute_real(double value) {
+// Rounds to float32, the type of ONNX attributes. float64 operators also compute with the rounded value: 0.01 becomes 0.00999999977648258.
+inline double round_to_float32(double value) {
   return static_cast<double>(static_cast<float>(value));
 }
 
@@ -29,7 +29,7 @@ class Attributes {
  public:
   void set(std::string name, AttributeValue value);
   bool has(std::string_view name) const;
-  // Each function returns the attribute, or `fallback` if it is not set. Throw GraphError if the value has another kind.
+  // These functions return the attribute, or `fallback` if it is not set. They throw GraphError if the attribute has another kind.
   int64_t integer(std::string_view name, int64_t fallback = 0) const;
   double real(std::string_view name, double fallback = 0) const;
   std::string text(std::string_view name, std::string_view fallback = {}) const;

@@ -8,19 +8,19 @@
 
 namespace pumice {
 
-// Returns the floating-point operations of a node, as counted by its operator's `flop`: 2 per multiply-add of a GEMM or convolution.
-// Operators without that function count one operation per output element (map) or per input element (reduction, window, scan). Nodes that
-// only move elements count 0.
+// Returns the FLOP count of a node from OperatorRow::flop, with 2 per multiply-add. Operators without that function count one per output
+// element (map) or per input element (reduction, window, scan), and 0 if they only move elements.
 uint64_t node_flop(const LowerContext& node);
 
-// `flop` functions shared by several operators.
+// FLOP counters that several operators use as OperatorRow::flop.
 
-// GEMM of the rows of input 0 (its columns if "transA" is set) and a matrix.
+// Counts a GEMM with left operand input 0, which is transposed if "transA" is set.
 uint64_t gemm_flop(const LowerContext& node);
-// Both GEMMs of attention, Q*K^T and P*V, with input 0 as the queries and the given number of keys.
+// Counts both GEMMs of attention, Q*K^T and P*V. Input 0 contains the queries.
 uint64_t attention_flop(const LowerContext& node, int64_t keys);
 
-// A convolution whose filters are input `kFilters`, applied at each output position, or at each input position if `transposed`.
+// Counts a convolution with filters in input `kFilters`. They are applied at each output position, or at each input position if
+// `transposed`.
 template <size_t kFilters = 1, bool transposed = false>
 uint64_t convolution_flop(const LowerContext& node) {
   const TensorDesc &filters = node.input(kFilters), &positions = transposed ? node.input(0) : node.output(0);

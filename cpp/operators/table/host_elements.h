@@ -1,4 +1,4 @@
-// Builds tensors on the host: stores elements in the tensor's dtype and copies them by strides.
+// Builds host tensors element by element, and copies strided elements.
 #pragma once
 
 #include <array>
@@ -11,13 +11,14 @@
 
 namespace pumice {
 
-// Memory of a packed tensor, written element by element. Sub-byte dtypes are not supported.
-class HostWriter {
+// Builds a row-major host tensor element by element. Sub-byte dtypes are not supported.
+class HostTensorWriter {
  public:
-  explicit HostWriter(TensorDesc desc);
+  explicit HostTensorWriter(TensorDesc desc);
   size_t element_bytes() const { return element_bytes_; }
   std::byte* at(int64_t element) { return bytes_.get() + static_cast<size_t>(element) * element_bytes_; }
-  // Integers wrap to the dtype's width. Reals round to nearest for floats and are saturated() for integers. Nonzero becomes true for bool.
+  // Store a value in the tensor's dtype. Integers wrap to its width. Reals are rounded for float dtypes and saturated for integer dtypes.
+  // For bool, nonzero becomes true.
   void store(int64_t element, int64_t value);
   void store(int64_t element, double value);
   HostTensor take();
@@ -28,9 +29,9 @@ class HostWriter {
   std::shared_ptr<std::byte[]> bytes_;
 };
 
-// All elements, as int64 (for integers and bools) or as double (for floats).
+// Returns all elements as int64 (for integers and bools) or double (for floats).
 template <typename T>
-std::vector<T> elements_of(const HostTensor& tensor) {
+std::vector<T> read_elements(const HostTensor& tensor) {
   static_assert(std::is_same_v<T, int64_t> || std::is_same_v<T, double>);
   if constexpr (std::is_same_v<T, int64_t>)
     return tensor.as_int64();
@@ -42,7 +43,7 @@ std::vector<T> elements_of(const HostTensor& tensor) {
 HostTensor gather_elements(const HostTensor& x, const TensorDesc& desc, const Strides& strides, int64_t first);
 
 // Returns the bits of the first element as uint32 words for push constants.
-std::array<uint32_t, 2> element_bits_of(const HostTensor& tensor);
+std::array<uint32_t, 2> first_element_bits(const HostTensor& tensor);
 
 // Calls visit(i, offset) for each index of `shape` in row-major order, with offset = sum(index * stride).
 template <typename Visit>

@@ -1,4 +1,4 @@
-// Index rules: which integers are valid in an operator's index input.
+// Valid ranges of an operator's index input.
 #pragma once
 
 #include <cstddef>
@@ -11,7 +11,7 @@
 
 namespace pumice {
 
-// Placeholders for an unknown axis size, for elements that are not indices, and for integers without a limit.
+// Special values in IndexBounds::sizes: an axis of unknown size, an element that is not an index, and an index without an upper limit.
 inline constexpr int64_t kUnknownSize = -1, kNotAnIndex = -2, kUnlimited = std::numeric_limits<int64_t>::max();
 
 // Valid range of an input's indices. Element k of an index vector indexes an axis of sizes[k]; the pattern repeats every sizes.size()
@@ -21,7 +21,7 @@ struct IndexBounds {
   std::vector<int64_t> sizes;
   bool from_end = true;  // negative indices count from the end
 
-  bool any() const { return !sizes.empty(); }
+  bool has_limits() const { return !sizes.empty(); }
 };
 
 // Returns the bounds of a node with these attributes and input shapes. Absent inputs have empty shapes; unknown sizes are negative.

@@ -23,7 +23,7 @@ bool fits_channels_last(DType dtype, const Shape& shape) {
 }
 
 Strides channels_last_strides(const Shape& shape) {
-  return layout_strides(shape, shape.size() == 3 ? "NWC" : "NHWC");
+  return compute_layout_strides(shape, shape.size() == 3 ? "NWC" : "NHWC");
 }
 
 }  // namespace pumice

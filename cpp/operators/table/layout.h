@@ -15,7 +15,7 @@ bool writes_strided_output(const OperatorRow& row, size_t output);
 bool accepts_any_layout(const OperatorRow& row, size_t input);
 bool writes_any_layout(const OperatorRow& row, size_t output);
 
-// Whether the channels form aligned vec4s in channels-last layout, which the GEMM, convolution and window kernels run fastest with.
+// Whether the channels form aligned vec4s in channels-last layout. The GEMM, convolution and window kernels are fastest with these.
 bool fits_channels_last(DType dtype, const Shape& shape);
 Strides channels_last_strides(const Shape& shape);
 

@@ -15,20 +15,20 @@ namespace pumice {
 namespace {
 
 template <typename T>
-void store(std::byte* target, T value) {
+void write_value(std::byte* target, T value) {
   std::memcpy(target, &value, sizeof value);
 }
 
-void store_number(const KernelVariant& kernel, const PushConstant& member, std::byte* target, double real, int64_t integer) {
+void write_push_constant(const KernelVariant& kernel, const PushConstant& member, std::byte* target, double real, int64_t integer) {
   switch (member.scalar) {
     case ScalarType::float32:
-      return store(target, static_cast<float>(real));
+      return write_value(target, static_cast<float>(real));
     case ScalarType::int32:
       if (integer < INT32_MIN || integer > INT32_MAX) break;
-      return store(target, static_cast<int32_t>(integer));
+      return write_value(target, static_cast<int32_t>(integer));
     case ScalarType::uint32:
       if (integer < 0 || integer > UINT32_MAX) break;
-      return store(target, static_cast<uint32_t>(integer));
+      return write_value(target, static_cast<uint32_t>(integer));
     default:
       throw Error("kernel '" + kernel.name() + "': push constant '" + member.name + "' has a type that lowering does not set");
   }
@@ -39,7 +39,7 @@ void store_number(const KernelVariant& kernel, const PushConstant& member, std::
 }  // namespace
 
 StepBuilder::StepBuilder(std::shared_ptr<const KernelVariant> kernel) {
-  const Interface& interface = kernel->interface();
+  const ShaderInterface& interface = kernel->interface();
   step_.operands.resize(interface.bindings.size());
   step_.push.resize(interface.push_bytes);
   bound_.resize(interface.bindings.size());
@@ -47,7 +47,7 @@ StepBuilder::StepBuilder(std::shared_ptr<const KernelVariant> kernel) {
   step_.kernel = std::move(kernel);
 }
 
-const PushConstant& StepBuilder::member(std::string_view name) {
+const PushConstant& StepBuilder::get_push_constant(std::string_view name) {
   const auto& members = step_.kernel->interface().push_constants;
   for (size_t i = 0; i < members.size(); ++i) {
     if (members[i].name != name) continue;
@@ -76,27 +76,27 @@ StepBuilder& StepBuilder::bind(std::string_view name, Operand operand, int64_t f
 }
 
 StepBuilder& StepBuilder::set_integer(std::string_view name, int64_t value) {
-  const auto& found = member(name);
-  store_number(*step_.kernel, found, step_.push.data() + found.offset, static_cast<double>(value), value);
+  const auto& found = get_push_constant(name);
+  write_push_constant(*step_.kernel, found, step_.push.data() + found.offset, static_cast<double>(value), value);
   return *this;
 }
 
 StepBuilder& StepBuilder::set(std::string_view name, double value) {
-  const auto& found = member(name);
+  const auto& found = get_push_constant(name);
   if (found.scalar != ScalarType::float32)
     throw Error("kernel '" + step_.kernel->name() + "': push constant '" + std::string(name) + "' takes no real number");
-  store(step_.push.data() + found.offset, static_cast<float>(value));
+  write_value(step_.push.data() + found.offset, static_cast<float>(value));
   return *this;
 }
 
 StepBuilder& StepBuilder::set(std::string_view name, std::span<const int64_t> values) {
-  const auto& found = member(name);
+  const auto& found = get_push_constant(name);
   if (values.size() > found.count)
     throw Error("kernel '" + step_.kernel->name() + "': " + std::to_string(values.size()) + " values for push constant '" +
                 std::string(name) + "'");
   for (size_t i = 0; i < values.size(); ++i)
-    store_number(*step_.kernel, found, step_.push.data() + found.offset + i * bytes(found.scalar), static_cast<double>(values[i]),
-                 values[i]);
+    write_push_constant(*step_.kernel, found, step_.push.data() + found.offset + i * bytes(found.scalar), static_cast<double>(values[i]),
+                        values[i]);
   return *this;
 }
 
@@ -112,20 +112,20 @@ StepBuilder& StepBuilder::threads(uint64_t x, uint64_t y, uint64_t z) {
 }
 
 StepBuilder& StepBuilder::groups(uint64_t x, uint64_t y, uint64_t z) {
-  Launch launch = make_launch(step_.kernel, {x, y, z});
+  KernelLaunch launch = make_launch(step_.kernel, {x, y, z});
   step_.kernel = std::move(launch.kernel);
   step_.groups = launch.groups;
   return *this;
 }
 
-StepBuilder& StepBuilder::variant(std::string name, std::string spilled) {
+StepBuilder& StepBuilder::set_variant(std::string name, std::string spilled) {
   step_.variant = std::move(name), step_.spilled = std::move(spilled);
   return *this;
 }
 
 Step StepBuilder::build() {
-  if (!step_.variant.empty()) step_.kernel->query_spills_with_pipeline();  // ask about the form chosen for the grid
-  const Interface& interface = step_.kernel->interface();
+  if (!step_.variant.empty()) step_.kernel->query_spills_with_pipeline();  // query the variant selected for the grid
+  const ShaderInterface& interface = step_.kernel->interface();
   for (size_t i = 0; i < bound_.size(); ++i)
     if (!bound_[i]) throw Error("kernel '" + step_.kernel->name() + "': nothing is bound to '" + interface.bindings[i].name + "'");
   for (size_t i = 0; i < pushed_.size(); ++i)
@@ -134,9 +134,8 @@ Step StepBuilder::build() {
   return std::move(step_);
 }
 
-std::function<void(std::vector<Step>&, const Operand&, const Operand&)> elementwise_packing(std::shared_ptr<const KernelVariant> kernel,
-                                                                                            int64_t count,
-                                                                                            std::function<void(StepBuilder&)> set) {
+std::function<void(std::vector<Step>&, const Operand&, const Operand&)> make_elementwise_packing(
+    std::shared_ptr<const KernelVariant> kernel, int64_t count, std::function<void(StepBuilder&)> set) {
   return [kernel = std::move(kernel), count, set = std::move(set)](std::vector<Step>& steps, const Operand& source, const Operand& target) {
     if (count == 0) return;
     StepBuilder step(kernel);
@@ -147,9 +146,9 @@ std::function<void(std::vector<Step>&, const Operand&, const Operand&)> elementw
 
 std::shared_ptr<const KernelVariant> NodeContext::kernel(std::string_view shader, DType dtype, const Macros& macros,
                                                          const SpecValues& spec) const {
-  for (const auto& [macro, value] : macros)  // a fused expression may compute in fp64 even if no tensor does
+  for (const auto& [macro, value] : macros)  // a fused expression may compute in fp64 even if no tensor is fp64
     if (macro == "PM_HAS_FLOAT64") check_arithmetic(DType::float64);
-  return library->find(context, shader, storage_of(context->info(), dtype), macros, spec);
+  return library->get_variant(context, shader, storage_of(context->info(), dtype), macros, spec);
 }
 
 bool NodeContext::prefers_cpu_kernels() const {
@@ -159,7 +158,7 @@ bool NodeContext::prefers_cpu_kernels() const {
   return *prefers_cpu_kernels_;
 }
 
-int64_t NodeContext::subgroup() const {
+int64_t NodeContext::subgroup_size() const {
   const DeviceInfo& device = context->info();
   const uint64_t size = device.limit("subgroupSize");
   const bool usable = device.feature("subgroupShuffle") && device.feature("subgroupSizeControl") && device.feature("computeFullSubgroups");
@@ -175,24 +174,25 @@ int64_t NodeContext::workgroup_size(int64_t requested) const {
 }
 
 bool NodeContext::has_coopmat() const {
-  return support_of(context->info(), float_dtype).matrices;
+  return get_precision_support(context->info(), float_dtype).matrices;
 }
 
 bool NodeContext::has_mma() const {
-  return float_dtype == DType::float16 && subgroup() == 32 && has_coopmat() && !driver_quirks(context).has(Quirk::other_matrix_layout);
+  return float_dtype == DType::float16 && subgroup_size() == 32 && has_coopmat() &&
+         !get_driver_quirks(context).has(Quirk::other_matrix_layout);
 }
 
 bool NodeContext::emulates_mma() const {
-  return float_dtype == DType::float16 && driver_quirks(context).has(Quirk::emulated_fragments);
+  return float_dtype == DType::float16 && get_driver_quirks(context).has(Quirk::emulated_fragments);
 }
 
 bool NodeContext::supports_split_fp16() const {
-  const QuirkSet quirks = driver_quirks(context);
-  const bool has_fp16_coopmat = subgroup() == 32 && support_of(context->info(), DType::float16).matrices;
+  const QuirkSet quirks = get_driver_quirks(context);
+  const bool has_fp16_coopmat = subgroup_size() == 32 && get_precision_support(context->info(), DType::float16).matrices;
   return quirks.has(Quirk::emulated_fragments) || (has_fp16_coopmat && !quirks.has(Quirk::other_matrix_layout));
 }
 
-int64_t NodeContext::multiprocessors() const {
+int64_t NodeContext::num_multiprocessors() const {
   constexpr int64_t kH200Multiprocessors = 132;
   const auto& limits = context->info().limits;
   const auto found = limits.find("shaderSMCount");
@@ -207,10 +207,10 @@ void NodeContext::check_arithmetic(DType dtype) const {
 
 std::optional<int64_t> NodeContext::loop_limit() const {
   constexpr int64_t kMaxIterations = 65000;
-  return driver_quirks(context).has(Quirk::loop_limit) ? std::optional(kMaxIterations) : std::nullopt;
+  return get_driver_quirks(context).has(Quirk::loop_limit) ? std::optional(kMaxIterations) : std::nullopt;
 }
 
-void NodeContext::check_loops(int64_t iterations) const {
+void NodeContext::check_loop_limit(int64_t iterations) const {
   const auto max_iterations = loop_limit();
   if (!max_iterations || iterations <= *max_iterations) return;
   throw UnsupportedError("node '" + std::string(node) + "': one invocation would loop " + std::to_string(iterations) +
@@ -218,17 +218,17 @@ void NodeContext::check_loops(int64_t iterations) const {
 }
 
 int64_t max_binding_bytes(const Context& context) {
-  constexpr uint64_t kAlignmentSlack = 1024;  // alignment slack before and after the wanted range, on any device
+  constexpr uint64_t kAlignmentSlack = 1024;  // alignment slack before and after the requested range, on any device
   const uint64_t largest = context.limit("maxStorageBufferRange");
   return static_cast<int64_t>(largest > 2 * kAlignmentSlack ? largest - kAlignmentSlack : largest);
 }
 
-const std::shared_ptr<const KernelVariant>* KernelMemo::find(std::string_view key) const {
+const std::shared_ptr<const KernelVariant>* KernelCache::find(std::string_view key) const {
   const auto found = std::ranges::find(kernels_, key, [](const auto& entry) -> std::string_view { return entry.first; });
   return found == kernels_.end() ? nullptr : &found->second;
 }
 
-Operand LowerContext::packed(size_t i) {
+Operand LowerContext::packed_input(size_t i) {
   if (i < constant_packed.size() && constant_packed[i]) return in(i);
   PackContext pack;
   static_cast<NodeContext&>(pack) = *this;
@@ -236,7 +236,7 @@ Operand LowerContext::packed(size_t i) {
   pack.shapes.clear();  // non-constant weights are packed without knowledge of other shapes
   PackedWeight weight;
   if (!row->pack || !row->pack(pack, i, weight)) return in(i);
-  const Operand target = temporary(weight.desc.bytes());
+  const Operand target = add_temporary(weight.desc.bytes());
   weight.steps(steps, in(i), target);
   return target;
 }

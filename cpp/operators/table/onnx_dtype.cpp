@@ -59,7 +59,7 @@ std::optional<DType> dtype_from_onnx(int64_t number) {
   }
 }
 
-int64_t onnx_number(DType dtype) {
+int64_t to_onnx_dtype(DType dtype) {
   for (int64_t number = 1; number < 32; ++number)
     if (dtype_from_onnx(number) == dtype) return number;
   throw UnsupportedError("ONNX has no number for " + std::string(name(dtype)));

@@ -14,7 +14,7 @@
 
 namespace pumice {
 
-class LowerContext;  // operators/table/lowering.h, like the next two: arguments of an operator's functions
+class LowerContext;  // this and the next two: operators/table/lowering.h
 class PackContext;
 struct PackedWeight;
 struct SplitAxis;      // operators/common/split_axes.h
@@ -22,9 +22,9 @@ struct HostNode;       // operators/host/host_node.h
 struct ReductionFold;  // operators/reduction/reduce.h
 struct StridedView;    // operators/geometry/strided_views.h
 
-// The kernel skeleton that an operator lowers to. Fusion rules refer to skeletons, never to operators.
-enum class Skeleton : uint8_t { map, reduce, scan, contraction, window, index_map, scatter, sort, random, copy, view, user };
-std::string_view name(Skeleton skeleton);
+// The kind of kernel that an operator lowers to. Fusion rules depend on these kinds, never on single operators.
+enum class KernelKind : uint8_t { map, reduce, scan, contraction, window, index_map, scatter, sort, random, copy, view, user };
+std::string_view name(KernelKind kind);
 
 // Strides that an operator's kernels read and write.
 enum class StrideSupport : uint8_t {
@@ -34,16 +34,16 @@ enum class StrideSupport : uint8_t {
   packed,  // row-major inputs and outputs
 };
 
-// What shape inference assumes for `host_inputs` elements that are unknown until the program runs.
+// Values that shape inference assumes for elements of `host_inputs` that are unknown until the program runs.
 enum class AssumedHostValues : uint8_t {
   ones,   // sizes or counts: assume 1
   shape,  // input 1 has the output's shape: assume its first size for all elements
-  parts,  // input 1 has split lengths along the attribute "axis": assume the first for all
+  parts,  // input 1 has split lengths along the attribute "axis": assume that all equal the first
 };
 
 // Whether output 0 contains the elements of input 0 unchanged.
 enum class ForwardedInput : uint8_t {
-  nothing,   // no: elements are new, or they are checked
+  nothing,   // no: elements are computed or checked
   elements,  // yes, in order, in any shape
   tensor,    // yes, in order and in the same shape
 };
@@ -67,18 +67,18 @@ struct AttributeSchema {
 };
 
 // Inputs, outputs and attributes of an operator, following the latest version of the ONNX operator.
-struct Schema {
+struct OperatorSchema {
   std::vector<ValueRole> inputs, outputs;
   std::vector<AttributeSchema> attributes = {};
   int min_rank = 0, max_rank = kMaxRank;  // range of the rank of input 0
   // Bit i: output 0 may alias input role i (elementwise, one read per element).
   uint32_t in_place = 0;
 
-  // Applies to operators that are lowered to one dispatch.
+  // Whether the output may share memory with the input. Valid for operators that are lowered to one dispatch.
   bool supports_in_place(size_t input, size_t output) const;
 };
 
-// Computes shapes and dtypes of outputs from those of the inputs. All sizes are known here.
+// Context for inferring the shapes and dtypes of outputs. All input sizes are known.
 class ShapeContext {
  public:
   ShapeContext(std::string_view node, const Attributes& attributes, std::vector<const TensorDesc*> inputs,
@@ -108,7 +108,7 @@ class ShapeContext {
   std::vector<std::optional<TensorDesc>> outputs_;
 };
 
-// Bit i of a per-input or per-output mask. Indices from 32 on have no bit.
+// Returns bit i of a per-input or per-output mask; false for indices from 32 on.
 constexpr bool has_bit(uint32_t bits, size_t i) {
   return i < 32 && (bits >> i & 1) != 0;
 }
@@ -120,24 +120,24 @@ struct PoolWindow {
   bool operator==(const PoolWindow&) const = default;
 };
 
-// A row of the operator table. Passes, memory planning and host evaluation rely only on what the row declares.
+// A row of the operator table. Graph passes, memory planning and host evaluation use only these declarations.
 struct OperatorRow {
   std::string_view name;
-  Skeleton skeleton = Skeleton::map;
-  Schema schema = {};
+  KernelKind skeleton = KernelKind::map;
+  OperatorSchema schema = {};
   void (*shape)(ShapeContext&) = nullptr;
-  // Returns the index of the input whose sizes determine the output rank, which is unknown until they are known; nullopt if attributes and
-  // input ranks suffice. `lists`: whether input 1, a list of axes or sizes, is present. Null: always nullopt.
+  // Returns the input whose sizes determine the output rank; nullopt if attributes and input ranks suffice. `lists`: whether input 1, a
+  // list of axes or sizes, is present. Null: always nullopt.
   std::optional<size_t> (*rank_from)(const Attributes&, bool lists) = nullptr;
   // Null for an operator whose result is always known on the host: evaluate_on_host() computes it at bind time.
   void (*lower)(LowerContext&) = nullptr;
-  int form = 0;  // selects the operator within its family's lowering, by a family-specific enum
-  // Floating-point operations of a node. Null: node_flop()'s count for the skeleton, which is 0 for a contraction.
+  int form = 0;  // enum value that selects the operator within a shared lowering function
+  // Counts the FLOPs of a node. Null: node_flop() uses the default of the skeleton, which is 0 for contractions.
   uint64_t (*flop)(const LowerContext&) = nullptr;
   // Map operators: a scalar expression over input and attribute names ("x < 0 ? alpha * x : x"). Variadic operators: a binary fold of a and
   // b, optionally followed by ';' and a final expression over the result y and the input count. See elementwise_expression.h.
   std::string_view expression = {};
-  // Expression over x that is used if input 1 is a known scalar s, and input 2 is a known scalar zero or omitted (0).
+  // Expression over x, s and zero, used if input 1 is a known scalar s and input 2 is a known scalar zero or omitted (zero = 0).
   std::string_view scaled_expression = {};
 
   // Inputs that the shape rule or lowering reads on the host (axes, pads, target shapes): bit i for input i.
@@ -146,20 +146,20 @@ struct OperatorRow {
   uint32_t host_elements = 0;            // inputs whose values become output elements
   std::string_view fill_attribute = {};  // attribute whose value becomes output elements
   std::string_view scales = {};          // attribute that input 1 is multiplied by before rounding
-  // Describes how constant input `i` is packed for this device, independent of data shapes. Returns false if it is used unpacked.
+  // Describes the packing of a constant input for this device, independent of data shapes. Returns false if the kernels read it unpacked.
   bool (*pack)(const PackContext&, size_t input, PackedWeight&) = nullptr;
-  // Operator to use instead if the output size is a count of nonzeros known only on the device (NonZero, Compress). It has the outputs of
-  // pumice::CountNonZero as additional inputs.
+  // Operator that replaces this one if the output size is a number of nonzeros that only the device knows (NonZero, Compress). Its
+  // additional inputs are the outputs of pumice::CountNonZero.
   std::string_view counted_operator = {};
-  IndexRule indices = nullptr;   // valid indices of the row's index input
-  bool rejects_indices = false;  // with `indices`: reject out-of-range values that a call passes
+  IndexRule indices = nullptr;   // valid indices of the operator's index input
+  bool rejects_indices = false;  // with `indices`: calls with out-of-range values are rejected
 
   StrideSupport strides = StrideSupport::any;
   uint32_t packed_outputs = 0;         // bit j: output j is row-major regardless of `strides`
   uint32_t permuted_inputs = 0;        // bit i: input i may have any axis order in memory, including the last axis
   bool strided_weights = false;        // with `pack`: non-constant inputs may have any strides; otherwise they are read row by row
   bool prefers_channels_last = false;  // a copy to channels-last pays off for images with many channels
-  bool concatenates = false;  // concatenates along the attribute "axis": an input may be written directly to its part of the output
+  bool concatenates = false;           // concatenates along the attribute "axis": the producer of an input may write directly to the output
   // Returns the outputs as views of input 0, or nullopt if one is not a view. Absent outputs are null.
   std::optional<std::vector<StridedView>> (*views)(const Attributes&, const TensorDesc& x,
                                                    const std::vector<const TensorDesc*>& outputs) = nullptr;
@@ -175,19 +175,19 @@ struct OperatorRow {
 
   // Results easily exceed fp16's maximum of 65,504: they stay fp32 in fp16 programs.
   bool overflows = false;
-  bool mixed_precision = false;  // kernels read floats of either width and write the float dtype that is requested
+  bool mixed_precision = false;  // kernels read 16-bit and 32-bit floats, and write the requested float dtype
   // Bit i: the scalar in input i is a lower or upper bound of all output elements.
   uint32_t lower_bound_inputs = 0, upper_bound_inputs = 0;
-  // Bit i: although the operator computes in one float width, its kernels also accept fp32 for input i or output i.
+  // Bit i: the kernels for 16-bit floats also accept fp32 for input i or output i.
   uint32_t fp32_inputs = 0, fp32_outputs = 0;
-  // Bit i: although the operator computes in fp32, its kernels also accept 16-bit floats for input i.
+  // Bit i: the kernels for fp32 also accept 16-bit floats for input i.
   uint32_t half_inputs = 0;
-  // Bit i: input i is a GEMM operand whose products are summed in fp32. An fp32 node whose operands all hold 16-bit values reads these
-  // directly, like a 16-bit node with an fp32 output.
+  // Bit i: input i is a GEMM operand with fp32 accumulation. If all these operands of an fp32 node are exact in 16 bits, the node reads
+  // 16-bit tensors, like a 16-bit node with an fp32 output.
   uint32_t gemm_inputs = 0;
   // An fp32 node's kernels may read constant input 1 as sums of two fp16 values: see SplitFp16Params.
   bool splits_into_fp16 = false;
-  bool stores_fp32_or_half = false;  // although kernels compute in one float width, they store output 0, after an epilogue, in either width
+  bool stores_fp32_or_half = false;  // kernels can store output 0, after an epilogue, as fp32 or as 16-bit floats
   bool elementwise = false;          // packed tensors of one shape may be treated as vectors
   bool casts = false;                // output is input 0 cast to another dtype; a second input only provides that dtype
   bool reads_bits = false;           // reads or writes raw bits: input 0 and the output keep their declared dtypes
@@ -199,7 +199,7 @@ struct OperatorRow {
   // Fused operator that replaces this one if only its max pool is used. It has the attributes "pool_shape" for the windows and
   // "pool_epilogue" for the expression fused after pooling.
   std::string_view pooled_operator = {};
-  // Required with `pooled`: whether the fused operator has kernels for the constant `weights` in input 1.
+  // Required with `pooled_operator`: whether the fused operator has kernels for the constant `weights` in input 1.
   bool (*supports_pool)(const Attributes&, const TensorDesc& weights, const PoolWindow&) = nullptr;
   // Whether the operator is Softmax along the last axis for an input of this rank. Null: not a softmax.
   bool (*is_softmax)(const Attributes&, size_t rank) = nullptr;

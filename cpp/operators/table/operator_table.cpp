@@ -8,7 +8,7 @@
 
 namespace pumice {
 
-// Declared here because the families include this table, not the reverse.
+// Each operator family defines one of these. Declared here to avoid circular includes.
 OperatorRows elementwise_operators();
 OperatorRows conv_gemm_operators();
 OperatorRows fused_conv_gemm_operators();
@@ -34,7 +34,7 @@ OperatorRows user_operators();
 
 namespace {
 
-std::vector<OperatorRow> all_operators() {
+std::vector<OperatorRow> build_operator_table() {
   std::vector<OperatorRow> rows;
   for (const auto make :
        {elementwise_operators, conv_gemm_operators,     fused_conv_gemm_operators, attention_operators, quantized_cache_operators,
@@ -47,12 +47,12 @@ std::vector<OperatorRow> all_operators() {
   return rows;
 }
 
-std::string count_noun(size_t count, std::string_view noun) {
+std::string format_count(size_t count, std::string_view noun) {
   return std::to_string(count) + " " + std::string(noun) + (count == 1 ? "" : "s");
 }
 
 // Returns the role of value i; null past the last.
-const ValueRole* role_of(const std::vector<ValueRole>& roles, size_t i) {
+const ValueRole* find_role(const std::vector<ValueRole>& roles, size_t i) {
   if (i < roles.size()) return &roles[i];
   return !roles.empty() && roles.back().variadic ? &roles.back() : nullptr;
 }
@@ -78,7 +78,7 @@ void check_no_unknown_attributes(const OperatorRow& row, std::string_view node, 
   }
 }
 
-std::string attribute_text(const AttributeValue& value) {
+std::string format_attribute(const AttributeValue& value) {
   if (const auto* text = std::get_if<std::string>(&value)) return "'" + *text + "'";
   return std::to_string(std::get<int64_t>(value));
 }
@@ -91,9 +91,9 @@ void check_choice(const OperatorRow& row, const AttributeSchema& schema, std::st
   };
   if (schema.choices.empty() || std::any_of(schema.choices.begin(), schema.choices.end(), same)) return;
   std::string choices;
-  for (const AttributeValue& choice : schema.choices) choices += (choices.empty() ? "" : ", ") + attribute_text(choice);
+  for (const AttributeValue& choice : schema.choices) choices += (choices.empty() ? "" : ", ") + format_attribute(choice);
   throw UnsupportedError("node '" + std::string(node) + "': " + std::string(row.name) + " with " + std::string(schema.name) + " = " +
-                         attribute_text(value) + "; supported: " + choices);
+                         format_attribute(value) + "; supported: " + choices);
 }
 
 void check_dtype(const OperatorRow& row, std::string_view node, const ValueRole& role, DType dtype) {
@@ -101,24 +101,24 @@ void check_dtype(const OperatorRow& row, std::string_view node, const ValueRole&
     throw UnsupportedError("node '" + std::string(node) + "': input '" + std::string(role.name) + "' of " + std::string(row.name));
   if (!contains(role.dtypes, dtype))
     throw UnsupportedError("node '" + std::string(node) + "': input '" + std::string(role.name) + "' of " + std::string(row.name) + " as " +
-                           std::string(name(dtype)) + "; it can be " + names(role.dtypes));
+                           std::string(name(dtype)) + "; it can be " + join_names(role.dtypes));
 }
 
 }  // namespace
 
-std::string_view name(Skeleton skeleton) {
+std::string_view name(KernelKind kind) {
   constexpr std::string_view names[] = {"map",     "reduce", "scan",   "contraction", "window", "index_map",
                                         "scatter", "sort",   "random", "copy",        "view",   "user"};
-  return names[static_cast<size_t>(skeleton)];
+  return names[static_cast<size_t>(kind)];
 }
 
-bool Schema::supports_in_place(size_t input, size_t output) const {
+bool OperatorSchema::supports_in_place(size_t input, size_t output) const {
   if (output != 0 || inputs.empty()) return false;
   return in_place >> std::min(input, inputs.size() - 1) & 1;
 }
 
 std::span<const OperatorRow> operators() {
-  static const std::vector<OperatorRow> rows = all_operators();
+  static const std::vector<OperatorRow> rows = build_operator_table();
   return rows;
 }
 
@@ -148,10 +148,10 @@ Attributes checked_attributes(const OperatorRow& row, std::string_view node, con
 }
 
 // Inputs with the same type letter must have the same dtype.
-static void check_type_letters(const OperatorRow& row, std::string_view node, const std::vector<const TensorDesc*>& inputs) {
+static void check_same_dtypes(const OperatorRow& row, std::string_view node, const std::vector<const TensorDesc*>& inputs) {
   std::map<char, std::pair<size_t, DType>> known;
   for (size_t i = 0; i < inputs.size(); ++i) {
-    const char letter = role_of(row.schema.inputs, i)->type;
+    const char letter = find_role(row.schema.inputs, i)->type;
     if (!inputs[i] || letter == 0) continue;
     const auto& [first, dtype] = known.emplace(letter, std::pair(i, inputs[i]->dtype)).first->second;
     if (dtype != inputs[i]->dtype)
@@ -174,12 +174,12 @@ void infer_outputs(const OperatorRow& row, ShapeContext& node) {
 }
 
 void check_inputs(const OperatorRow& row, std::string_view node, const std::vector<const TensorDesc*>& inputs, size_t outputs) {
-  const Schema& schema = row.schema;
+  const OperatorSchema& schema = row.schema;
   const auto fail = [&](const std::string& message) { throw GraphError(std::string(node), message); };
   for (size_t i = 0; i < std::max(inputs.size(), schema.inputs.size()); ++i) {
-    const ValueRole* role = role_of(schema.inputs, i);
+    const ValueRole* role = find_role(schema.inputs, i);
     if (!role)
-      fail(std::string(row.name) + " takes at most " + count_noun(schema.inputs.size(), "input") + "; given " +
+      fail(std::string(row.name) + " takes at most " + format_count(schema.inputs.size(), "input") + "; given " +
            std::to_string(inputs.size()));
     if (i < inputs.size() && inputs[i])
       check_dtype(row, node, *role, inputs[i]->dtype);
@@ -191,9 +191,9 @@ void check_inputs(const OperatorRow& row, std::string_view node, const std::vect
     if (schema.outputs[i].dtypes == 0)
       throw UnsupportedError("node '" + std::string(node) + "': output '" + std::string(schema.outputs[i].name) + "' of " +
                              std::string(row.name));
-  if (outputs == 0 || !role_of(schema.outputs, outputs - 1))
-    fail(std::string(row.name) + " has " + count_noun(schema.outputs.size(), "output") + "; asked for " + std::to_string(outputs));
-  check_type_letters(row, node, inputs);
+  if (outputs == 0 || !find_role(schema.outputs, outputs - 1))
+    fail(std::string(row.name) + " has " + format_count(schema.outputs.size(), "output") + "; asked for " + std::to_string(outputs));
+  check_same_dtypes(row, node, inputs);
   if (!inputs.empty() && inputs[0]) check_rank(row, node, *inputs[0]);
 }
 

@@ -12,7 +12,7 @@ struct PrecisionFeatures {
   std::vector<std::string_view> storage, coopmat;  // names of the required features
 };
 
-const std::vector<PrecisionFeatures>& precision_features() {
+const std::vector<PrecisionFeatures>& list_precision_features() {
   static const std::vector<PrecisionFeatures> all = {
       {"fp32", DType::float32, {}, {}},
       {"fp16", DType::float16, {"storageBuffer16BitAccess"}, {"shaderFloat16"}},
@@ -21,7 +21,7 @@ const std::vector<PrecisionFeatures>& precision_features() {
   return all;
 }
 
-PrecisionSupport find_support(const DeviceInfo& device, const PrecisionFeatures& required) {
+PrecisionSupport query_precision_support(const DeviceInfo& device, const PrecisionFeatures& required) {
   PrecisionSupport result{required.precision, storage_of(device, required.dtype), false, {}};
   if (required.dtype == DType::float32) return result;
   const auto note_missing = [&](const auto& features) {
@@ -29,10 +29,10 @@ PrecisionSupport find_support(const DeviceInfo& device, const PrecisionFeatures&
       if (!device.feature(feature)) result.lacks.emplace_back(feature);
   };
   note_missing(required.storage);
-  const Storage native = required.dtype == DType::float16 ? Storage::fp16 : Storage::bf16;
+  const StorageType native = required.dtype == DType::float16 ? StorageType::fp16 : StorageType::bf16;
   if (result.lacks.empty() && result.storage != native)
-    for (const auto& extension : missing_extensions(native))
-      result.lacks.push_back(extension + " of glslang " + std::string(glslang_version()));
+    for (const auto& extension : find_missing_extensions(native))
+      result.lacks.push_back(extension + " of glslang " + std::string(get_glslang_version()));
   note_missing(required.coopmat);
   note_missing(kCoopmatFeatures);
   if (!has_coopmat_shape(device, 16, required.dtype, DType::float32))
@@ -43,15 +43,15 @@ PrecisionSupport find_support(const DeviceInfo& device, const PrecisionFeatures&
 
 }  // namespace
 
-PrecisionSupport support_of(const DeviceInfo& device, DType float_dtype) {
-  for (const PrecisionFeatures& required : precision_features())
-    if (required.dtype == float_dtype) return find_support(device, required);
+PrecisionSupport get_precision_support(const DeviceInfo& device, DType float_dtype) {
+  for (const PrecisionFeatures& required : list_precision_features())
+    if (required.dtype == float_dtype) return query_precision_support(device, required);
   return {};
 }
 
 std::vector<PrecisionSupport> precision_support(const DeviceInfo& device) {
   std::vector<PrecisionSupport> all;
-  for (const PrecisionFeatures& required : precision_features()) all.push_back(find_support(device, required));
+  for (const PrecisionFeatures& required : list_precision_features()) all.push_back(query_precision_support(device, required));
   return all;
 }
 

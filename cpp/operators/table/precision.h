@@ -1,4 +1,4 @@
-// Device support for each precision, and the features it is missing.
+// Device support for each precision, and the missing features.
 #pragma once
 
 #include <string>
@@ -11,13 +11,13 @@
 namespace pumice {
 
 struct PrecisionSupport {
-  std::string_view precision;       // "fp32", "fp16", "bf16"
-  Storage storage = Storage::fp32;  // storage type of floats inside a program
-  bool matrices = false;            // 16x16x16 cooperative matrices with fp32 accumulation are used
-  std::vector<std::string> lacks;   // missing features and extensions: storage is packed or cooperative matrices are unused
+  std::string_view precision;               // "fp32", "fp16", "bf16"
+  StorageType storage = StorageType::fp32;  // storage type of floats inside a program
+  bool matrices = false;                    // 16x16x16 cooperative matrices with fp32 accumulation are used
+  std::vector<std::string> lacks;           // missing features and extensions; if any, storage is packed or cooperative matrices are unused
 };
 
-PrecisionSupport support_of(const DeviceInfo& device, DType float_dtype);
+PrecisionSupport get_precision_support(const DeviceInfo& device, DType float_dtype);
 std::vector<PrecisionSupport> precision_support(const DeviceInfo& device);
 
 }  // namespace pumice

@@ -1,4 +1,4 @@
-// Float width of an operator's results.
+// Float dtype of an operator's results.
 #pragma once
 
 #include "core/dtype.h"

@@ -43,7 +43,7 @@ inline AttributeSchema integer(std::string_view name, int64_t fallback) {
   return {name, AttributeKind::integer, fallback};
 }
 inline AttributeSchema real(std::string_view name, double fallback) {
-  return {name, AttributeKind::real, attribute_real(fallback)};
+  return {name, AttributeKind::real, round_to_float32(fallback)};
 }
 inline AttributeSchema text(std::string_view name, std::string fallback) {
   return {name, AttributeKind::text, std::move(fallback)};
@@ -65,11 +65,11 @@ constexpr uint32_t input_bits(Index... index) {
 }
 
 // Normalises an axis to 0 .. rank - 1 (rank included if `end` is set). Throws GraphError if it is out of range.
-size_t checked_axis(const ShapeContext& node, int64_t axis, size_t rank, bool end = false);
+size_t normalize_axis(const ShapeContext& node, int64_t axis, size_t rank, bool end = false);
 // Normalises distinct axes to 0 .. rank - 1.
-std::vector<size_t> checked_axes(const ShapeContext& node, const std::vector<int64_t>& axes, size_t rank);
+std::vector<size_t> normalize_axes(const ShapeContext& node, const std::vector<int64_t>& axes, size_t rank);
 // Throws GraphError naming the input unless its shape is [length].
-void check_vector(const ShapeContext& node, size_t input, int64_t length, std::string_view what);
+void check_vector(const ShapeContext& node, size_t input, int64_t length, std::string_view label);
 // Broadcast shape of all present inputs.
 Shape broadcast_inputs(const ShapeContext& node);
 

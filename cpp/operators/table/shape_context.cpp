@@ -56,25 +56,25 @@ void ShapeContext::fail(const std::string& message) const {
   throw GraphError(std::string(node_), message);
 }
 
-size_t checked_axis(const ShapeContext& node, int64_t axis, size_t rank, bool end) {
+size_t normalize_axis(const ShapeContext& node, int64_t axis, size_t rank, bool end) {
   const auto size = static_cast<int64_t>(rank);
   if (axis < -size || axis >= size + (end ? 1 : 0))
     node.fail("a tensor of rank " + std::to_string(rank) + " has no axis " + std::to_string(axis));
   return static_cast<size_t>(axis < 0 ? axis + size : axis);
 }
 
-std::vector<size_t> checked_axes(const ShapeContext& node, const std::vector<int64_t>& axes, size_t rank) {
+std::vector<size_t> normalize_axes(const ShapeContext& node, const std::vector<int64_t>& axes, size_t rank) {
   std::vector<size_t> result;
   for (const int64_t axis : axes) {
-    result.push_back(checked_axis(node, axis, rank));
+    result.push_back(normalize_axis(node, axis, rank));
     if (std::count(result.begin(), result.end(), result.back()) > 1) node.fail("axis " + std::to_string(axis) + " is given twice");
   }
   return result;
 }
 
-void check_vector(const ShapeContext& node, size_t input, int64_t length, std::string_view what) {
+void check_vector(const ShapeContext& node, size_t input, int64_t length, std::string_view label) {
   if (node.has(input) && node.input(input).shape != Shape{length})
-    node.fail(std::string(what) + " (input " + std::to_string(input) + "): shape [" + std::to_string(length) + "] expected; given " +
+    node.fail(std::string(label) + " (input " + std::to_string(input) + "): shape [" + std::to_string(length) + "] expected; given " +
               to_string(node.input(input).shape));
 }
 

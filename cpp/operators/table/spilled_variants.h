@@ -14,7 +14,7 @@ using VariantNames = std::set<std::string, std::less<>>;
 class SpilledVariants {
  public:
   // Returns the spilling variants of a node's steps; null if there are none.
-  const VariantNames* of(std::string_view node) const {
+  const VariantNames* find(std::string_view node) const {
     const auto found = nodes_.find(node);
     return found == nodes_.end() ? nullptr : &found->second;
   }

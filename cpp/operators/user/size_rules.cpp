@@ -19,17 +19,17 @@ void SizeVariables::add(char kind, size_t number, const Shape& shape) {
   sizes_[stem + "r"] = static_cast<int64_t>(shape.size());
 }
 
-int64_t SizeVariables::integer(const std::string& text) const {
+int64_t SizeVariables::evaluate_int(const std::string& text) const {
   return Expression::parse(text).evaluate(sizes_);
 }
 
-double SizeVariables::real(const std::string& text) const {
+double SizeVariables::evaluate_real(const std::string& text) const {
   return Expression::parse(text).evaluate(std::map<std::string, double>(sizes_.begin(), sizes_.end()));
 }
 
-std::vector<int64_t> SizeVariables::list(std::string_view text) const {
+std::vector<int64_t> SizeVariables::evaluate_list(std::string_view text) const {
   std::vector<int64_t> values;
-  for (const std::string& expression : split_rule(text)) values.push_back(integer(expression));
+  for (const std::string& expression : split_rule(text)) values.push_back(evaluate_int(expression));
   return values;
 }
 

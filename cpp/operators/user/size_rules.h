@@ -11,16 +11,16 @@
 
 namespace pumice {
 
-// Sizes by their names in rules: `x0_1` is axis 1 of input 0, `x0_n` its number of elements and `x0_r` its rank; outputs are `y0_1` and so
+// Sizes by their names in rules. `x0_1` is axis 1 of input 0, `x0_n` its number of elements and `x0_r` its rank; outputs are `y0_1` and so
 // on.
 class SizeVariables {
  public:
   void add(char kind, size_t number, const Shape& shape);
   // Evaluates an integer expression. Throws Error for a syntax error or an unknown size.
-  int64_t integer(const std::string& text) const;
-  double real(const std::string& text) const;
+  int64_t evaluate_int(const std::string& text) const;
+  double evaluate_real(const std::string& text) const;
   // Evaluates expressions separated by semicolons; empty for an empty string.
-  std::vector<int64_t> list(std::string_view text) const;
+  std::vector<int64_t> evaluate_list(std::string_view text) const;
 
  private:
   std::map<std::string, int64_t> sizes_;

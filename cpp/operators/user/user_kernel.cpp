@@ -1,4 +1,4 @@
-// Dispatch of a user kernel for a node: which tensor is bound to which array, its parameters and its launch size.
+// Lowers a node to a dispatch of a user kernel: binds tensors to arrays, and computes parameters and the launch size.
 #include <algorithm>
 #include <optional>
 
@@ -6,7 +6,7 @@
 #include "core/number_format.h"
 #include "core/rounding.h"
 #include "dispatch/kernel/kernel_arguments.h"
-#include "operators/common/composition.h"
+#include "operators/common/composite_lowering.h"
 #include "operators/common/strided_copy.h"
 #include "operators/user/lowerings.h"
 #include "operators/user/size_rules.h"
@@ -23,61 +23,62 @@ using Strings = std::vector<std::string>;
 struct KernelDescription {
   explicit KernelDescription(const Attributes& node_attributes)
       : op(node_attributes.text("operator")),
-        inputs(list(node_attributes, "reads")),
-        outputs(list(node_attributes, "writes")),
-        macros(pairs(node_attributes, "macros")),
-        constants(pairs(node_attributes, "constants")),
-        numbers(pairs(node_attributes, "numbers")) {
-    text.source = node_attributes.text("source"), text.name = node_attributes.text("kernel"), text.path = node_attributes.text("path");
-    const Strings names = list(node_attributes, "include_names"), texts = list(node_attributes, "include_texts");
-    for (size_t i = 0; i < std::min(names.size(), texts.size()); ++i) text.includes.sources_by_path[names[i]] = texts[i];
-    text.includes.folders = list(node_attributes, "folders");
+        inputs(get_strings(node_attributes, "reads")),
+        outputs(get_strings(node_attributes, "writes")),
+        macros(get_string_pairs(node_attributes, "macros")),
+        constants(get_string_pairs(node_attributes, "constants")),
+        numbers(get_string_pairs(node_attributes, "numbers")) {
+    source.source = node_attributes.text("source"), source.name = node_attributes.text("kernel"),
+    source.path = node_attributes.text("path");
+    const Strings names = get_strings(node_attributes, "include_names"), texts = get_strings(node_attributes, "include_texts");
+    for (size_t i = 0; i < std::min(names.size(), texts.size()); ++i) source.includes.sources_by_path[names[i]] = texts[i];
+    source.includes.folders = get_strings(node_attributes, "folders");
     if (const auto size = node_attributes.integers("local_size"); size.size() == 3)
-      text.local_size = LocalSize{static_cast<uint32_t>(size[0]), static_cast<uint32_t>(size[1]), static_cast<uint32_t>(size[2])};
+      source.local_size = LocalSize{static_cast<uint32_t>(size[0]), static_cast<uint32_t>(size[1]), static_cast<uint32_t>(size[2])};
   }
 
   std::string op;
-  KernelSource text;
+  KernelSource source;
   Strings inputs, outputs;  // array names, indexed by input and output of the node
   Macros macros;
   std::vector<std::pair<std::string, std::string>> constants, numbers;  // pairs of name and expression
 
  private:
-  static Strings list(const Attributes& node_attributes, std::string_view name) {
+  static Strings get_strings(const Attributes& node_attributes, std::string_view name) {
     const auto found = node_attributes.all().find(name);
     return found == node_attributes.all().end() ? Strings() : std::get<Strings>(found->second);
   }
   // Returns the pairs of a list in which names and values alternate.
-  static std::vector<std::pair<std::string, std::string>> pairs(const Attributes& node_attributes, std::string_view name) {
-    const Strings entries = list(node_attributes, name);
+  static std::vector<std::pair<std::string, std::string>> get_string_pairs(const Attributes& node_attributes, std::string_view name) {
+    const Strings entries = get_strings(node_attributes, name);
     std::vector<std::pair<std::string, std::string>> result;
     for (size_t i = 0; i + 1 < entries.size(); i += 2) result.emplace_back(entries[i], entries[i + 1]);
     return result;
   }
 };
 
-Number evaluate_number(const std::string& text, const SizeVariables& sizes) {
-  if (!text.starts_with(kRealPrefix)) return sizes.integer(text);
+Number evaluate_scalar(const std::string& text, const SizeVariables& sizes) {
+  if (!text.starts_with(kRealPrefix)) return sizes.evaluate_int(text);
   const std::string real = text.substr(kRealPrefix.size());
   if (const auto literal = parse_number(real)) return *literal;
-  return sizes.real(real);
+  return sizes.evaluate_real(real);
 }
 
-// "[a;b]" is a list, "a" a scalar.
-Numbers evaluate_numbers(const std::string& text, const SizeVariables& sizes) {
-  Numbers result;
+// Evaluates an argument: "[a;b]" is a list, "a" a scalar.
+PushConstantValues evaluate_argument(const std::string& text, const SizeVariables& sizes) {
+  PushConstantValues result;
   if (!text.starts_with('[')) {
-    result.values.push_back(evaluate_number(text, sizes));
+    result.values.push_back(evaluate_scalar(text, sizes));
     return result;
   }
   for (const std::string& item : split_rule(std::string_view(text).substr(1, text.size() - 2)))
-    result.values.push_back(evaluate_number(item, sizes));
+    result.values.push_back(evaluate_scalar(item, sizes));
   result.shape = {static_cast<uint32_t>(result.values.size())};
   return result;
 }
 
-Numbers shape_numbers(const Shape& shape) {
-  Numbers result;
+PushConstantValues make_shape_argument(const Shape& shape) {
+  PushConstantValues result;
   for (const int64_t size : shape) result.values.emplace_back(size);
   result.shape = {static_cast<uint32_t>(shape.size())};
   return result;
@@ -87,18 +88,18 @@ Numbers shape_numbers(const Shape& shape) {
 class UserKernelLowering {
  public:
   explicit UserKernelLowering(LowerContext& node)
-      : node_(node), description_(*node.attributes), kernel_(node.library->get_user_kernel(node.context, description_.text)) {}
+      : node_(node), description_(*node.attributes), kernel_(node.library->get_user_kernel(node.context, description_.source)) {}
 
   void run() {
     collect_sizes();
-    for (const auto& [name, text] : description_.constants) spec_.emplace_back(name, evaluate_number(text, sizes_));
-    const auto plain = kernel_->variant(Storage::fp32, description_.macros);
+    for (const auto& [name, text] : description_.constants) spec_.emplace_back(name, evaluate_scalar(text, sizes_));
+    const auto unspecialized = kernel_->get_variant(StorageType::fp32, description_.macros);
     for (const auto& [name, text] : description_.numbers)
-      if (plain->interface().find_spec_constant(name)) spec_.emplace_back(name, evaluate_number(text, sizes_));
+      if (unspecialized->interface().find_spec_constant(name)) spec_.emplace_back(name, evaluate_scalar(text, sizes_));
     std::ranges::sort(spec_, {}, [](const auto& entry) { return entry.first; });
-    const auto build = kernel_->variant(Storage::fp32, description_.macros, spec_);
-    add_tensors(*build);
-    add_numbers(build->interface());
+    const auto variant = kernel_->get_variant(StorageType::fp32, description_.macros, spec_);
+    add_tensor_arguments(*variant);
+    add_scalar_arguments(variant->interface());
     add_step();
   }
 
@@ -108,7 +109,7 @@ class UserKernelLowering {
     Operand operand;
   };
 
-  // Collects the sizes used by rules, and the outputs that the kernel writes but nothing reads.
+  // Collects the sizes that rules use, and the descriptions of all outputs, including unused ones.
   void collect_sizes() {
     std::vector<const TensorDesc*> descs;
     for (size_t i = 0; i < node_.inputs.size(); ++i) {
@@ -133,21 +134,21 @@ class UserKernelLowering {
   }
 
   // Returns the dtype in which an array stores a tensor's floats.
-  DType array_dtype(const KernelVariant& build, const std::string& name, DType stored_dtype) {
-    const BindingInterface* binding = build.interface().find_binding(name);
+  DType array_dtype(const KernelVariant& variant, const std::string& name, DType stored_dtype) {
+    const BindingInterface* binding = variant.interface().find_binding(name);
     if (!binding || !is_operator_float(stored_dtype)) return stored_dtype;
     if (follows_storage(*kernel_, name, storage_of(node_.context->info(), float_dtype()), description_.macros, spec_)) return float_dtype();
     if (binding->scalar == ScalarType::float32) return DType::float32;
     return binding->scalar == ScalarType::float16 ? DType::float16 : stored_dtype;
   }
 
-  void add_tensors(const KernelVariant& build) {
+  void add_tensor_arguments(const KernelVariant& variant) {
     const bool needs_copies = node_.context->limit("minStorageBufferOffsetAlignment") > kTensorAlignment;
-    Composition composition(node_);
+    CompositeLowering composition(node_);
     for (size_t i = 0; i < node_.inputs.size() && i < description_.inputs.size(); ++i) {
       if (!node_.has_input(i)) continue;
       const TensorDesc& x = node_.input(i);
-      const DType array_type = array_dtype(build, description_.inputs[i], x.dtype);
+      const DType array_type = array_dtype(variant, description_.inputs[i], x.dtype);
       Operand operand = node_.in(i);
       if (x.elements() > 0 && (array_type != x.dtype || needs_copies || node_.input_misalignment(i) != 0)) {
         const TensorOperand copy = composition.scratch(array_type, x.shape);
@@ -157,39 +158,39 @@ class UserKernelLowering {
           composition.map("a0", {{x, operand}}, copy);
         operand = copy.operand;
       }
-      add_tensor(description_.inputs[i], operand, TensorDesc(array_type, x.shape));
+      add_tensor_argument(description_.inputs[i], operand, TensorDesc(array_type, x.shape));
     }
     for (size_t j = 0; j < output_descs_.size(); ++j) {
       const TensorDesc& y = output_descs_[j];
-      const DType array_type = array_dtype(build, description_.outputs[j], y.dtype);
+      const DType array_type = array_dtype(variant, description_.outputs[j], y.dtype);
       const bool writes_output = node_.has_output(j) && array_type == y.dtype && !needs_copies;
       const Operand operand = writes_output ? node_.out(j) : composition.scratch(array_type, y.shape).operand;
-      add_tensor(description_.outputs[j], operand, TensorDesc(array_type, y.shape));
+      add_tensor_argument(description_.outputs[j], operand, TensorDesc(array_type, y.shape));
       if (node_.has_output(j) && !writes_output) output_copies_.emplace_back(j, TensorOperand{TensorDesc(array_type, y.shape), operand});
     }
   }
 
-  void add_tensor(const std::string& name, const Operand& operand, const TensorDesc& desc) {
+  void add_tensor_argument(const std::string& name, const Operand& operand, const TensorDesc& desc) {
     const uint64_t bytes = ceil_div(static_cast<uint64_t>(desc.elements()) * static_cast<uint64_t>(bits(desc.dtype)), 8);
     const uint64_t last = desc.shape.empty() ? 1 : static_cast<uint64_t>(desc.shape.back());
     arguments_.emplace_back(name, TensorArgument{desc.dtype, BufferRange{nullptr, 0, round_up(bytes, kTensorAlignment)}, bytes, last});
     bound_operands_.push_back({name, operand});
-    defaults_.emplace_back(name + "_size", Numbers{{desc.elements()}, {}});
-    defaults_.emplace_back(name + "_shape", shape_numbers(desc.shape));
+    defaults_.emplace_back(name + "_size", PushConstantValues{{desc.elements()}, {}});
+    defaults_.emplace_back(name + "_shape", make_shape_argument(desc.shape));
   }
 
-  void add_numbers(const Interface& interface) {
+  void add_scalar_arguments(const ShaderInterface& interface) {
     for (const auto& [name, text] : description_.numbers)
-      if (interface.find_push_constant(name)) arguments_.emplace_back(name, evaluate_numbers(text, sizes_));
+      if (interface.find_push_constant(name)) arguments_.emplace_back(name, evaluate_argument(text, sizes_));
     for (auto& [name, value] : defaults_) {
       const bool is_set = std::ranges::any_of(arguments_, [&](const auto& entry) { return entry.first == name; });
       if (!is_set && interface.find_push_constant(name)) arguments_.emplace_back(name, std::move(value));
     }
   }
 
-  LaunchSize launch() const {
+  LaunchSize compute_launch_size() const {
     LaunchSize size{node_.attributes->text("launch") == "groups", {1, 1, 1}};
-    const std::vector<int64_t> counts = sizes_.list(node_.attributes->text("size"));
+    const std::vector<int64_t> counts = sizes_.evaluate_list(node_.attributes->text("size"));
     for (size_t axis = 0; axis < std::min<size_t>(counts.size(), 3); ++axis) {
       if (counts[axis] < 0) throw Error("the size of the launch is " + std::to_string(counts[axis]) + " on axis " + std::to_string(axis));
       size.count[axis] = static_cast<uint64_t>(counts[axis]);
@@ -198,7 +199,7 @@ class UserKernelLowering {
   }
 
   void add_step() {
-    Dispatch dispatch = bind_kernel(*kernel_, arguments_, launch(), description_.macros, spec_);
+    Dispatch dispatch = bind_kernel(*kernel_, arguments_, compute_launch_size(), description_.macros, spec_);
     if (!dispatch.images.empty()) throw UnsupportedError("the kernel of a node: expected bindings of buffers alone, given one of an image");
     Step step{dispatch.kernel, {}, std::move(dispatch.push), dispatch.groups};
     const auto& bindings = dispatch.kernel->interface().bindings;
@@ -210,13 +211,13 @@ class UserKernelLowering {
       step.operands.push_back(operand);
     }
     node_.add(std::move(step));
-    for (const auto& [j, piece] : output_copies_) {
+    for (const auto& [j, copy] : output_copies_) {
       const TensorDesc& y = node_.output(j);
       if (y.elements() == 0) continue;
-      if (piece.desc.dtype == y.dtype)
-        add_strided_copy(node_, y.dtype, {{y.elements()}, {{1}, {1}}}, {piece.operand}, {.operand = node_.out(j), .owns_words = false});
+      if (copy.desc.dtype == y.dtype)
+        add_strided_copy(node_, y.dtype, {{y.elements()}, {{1}, {1}}}, {copy.operand}, {.operand = node_.out(j), .owns_words = false});
       else
-        Composition(node_).map("a0", {piece}, {y, node_.out(j)});
+        CompositeLowering(node_).map("a0", {copy}, {y, node_.out(j)});
     }
   }
 
@@ -227,7 +228,8 @@ class UserKernelLowering {
   std::vector<TensorDesc> output_descs_;
   SpecValues spec_;
   KernelArguments arguments_;
-  std::vector<std::pair<std::string, Numbers>> defaults_;  // parameters that a kernel may declare, named after an array
+  std::vector<std::pair<std::string, PushConstantValues>>
+      defaults_;  // values of `<array>_size` and `<array>_shape`, for kernels that declare these push constants
   std::vector<BoundOperand> bound_operands_;
   std::vector<std::pair<size_t, TensorOperand>> output_copies_;  // outputs that are copied to their destination at the end
 };

@@ -11,7 +11,7 @@ namespace pumice {
 namespace {
 
 // Returns the input that a string such as "=2" refers to; nullopt for other strings.
-std::optional<size_t> referenced_input(const std::string& text) {
+std::optional<size_t> parse_input_reference(const std::string& text) {
   if (!text.starts_with('=')) return {};
   return std::stoul(text.substr(1));
 }
@@ -24,12 +24,12 @@ Shape checked_shape(const ShapeContext& node, size_t output, Shape shape) {
   return shape;
 }
 
-std::vector<std::string> string_list_attribute(const Attributes& attributes, std::string_view name) {
+std::vector<std::string> get_strings_attribute(const Attributes& attributes, std::string_view name) {
   const auto found = attributes.all().find(name);
   return found == attributes.all().end() ? std::vector<std::string>() : std::get<std::vector<std::string>>(found->second);
 }
 
-AttributeSchema string_list(std::string_view name) {
+AttributeSchema strings_attribute(std::string_view name) {
   return {name, AttributeKind::texts, std::vector<std::string>()};
 }
 
@@ -39,12 +39,12 @@ void shape_of_user_kernel(ShapeContext& node) {
   SizeVariables sizes;
   for (size_t i = 0; i < node.input_count(); ++i)
     if (node.has(i)) sizes.add('x', i, node.input(i).shape);
-  const auto shapes = string_list_attribute(node.attributes(), "shapes"), dtypes = string_list_attribute(node.attributes(), "dtypes");
+  const auto shapes = get_strings_attribute(node.attributes(), "shapes"), dtypes = get_strings_attribute(node.attributes(), "dtypes");
   for (size_t j = 0; j < shapes.size() && j < dtypes.size(); ++j) {
-    const auto same_shape = referenced_input(shapes[j]), same_dtype = referenced_input(dtypes[j]);
+    const auto same_shape = parse_input_reference(shapes[j]), same_dtype = parse_input_reference(dtypes[j]);
     const DType dtype = same_dtype ? node.input(*same_dtype).dtype : dtype_from_name(dtypes[j]);
     try {
-      node.output(j, dtype, same_shape ? node.input(*same_shape).shape : checked_shape(node, j, sizes.list(shapes[j])));
+      node.output(j, dtype, same_shape ? node.input(*same_shape).shape : checked_shape(node, j, sizes.evaluate_list(shapes[j])));
     } catch (const GraphError&) {
       throw;
     } catch (const Error& error) {
@@ -57,24 +57,24 @@ OperatorRows user_operators() {
   ValueRole inputs = variadic_value("inputs", kAny);
   inputs.optional = true;
   return {{.name = "pumice::Kernel",
-           .skeleton = Skeleton::user,
+           .skeleton = KernelKind::user,
            .schema = {.inputs = {inputs},
                       .outputs = {variadic_value("outputs", kAny)},
                       .attributes = {required("operator", AttributeKind::text),
                                      required("kernel", AttributeKind::text),
                                      required("source", AttributeKind::text),
                                      text("path", ""),
-                                     string_list("include_names"),
-                                     string_list("include_texts"),
-                                     string_list("folders"),
-                                     string_list("macros"),
-                                     string_list("constants"),
+                                     strings_attribute("include_names"),
+                                     strings_attribute("include_texts"),
+                                     strings_attribute("folders"),
+                                     strings_attribute("macros"),
+                                     strings_attribute("constants"),
                                      {"local_size", AttributeKind::integers, std::vector<int64_t>()},
-                                     string_list("reads"),
-                                     string_list("writes"),
-                                     string_list("shapes"),
-                                     string_list("dtypes"),
-                                     string_list("numbers"),
+                                     strings_attribute("reads"),
+                                     strings_attribute("writes"),
+                                     strings_attribute("shapes"),
+                                     strings_attribute("dtypes"),
+                                     strings_attribute("numbers"),
                                      text("launch", "threads"),
                                      text("size", "y0_n")}},
            .shape = shape_of_user_kernel,

@@ -10,13 +10,13 @@
 namespace pumice {
 namespace {
 
-void check_rois(const ShapeContext& node, int64_t numbers) {
+void check_rois(const ShapeContext& node, int64_t num_columns) {
   const Shape& rois = node.input(1).shape;
-  if (rois.size() != 2 || rois[1] != numbers)
-    node.fail("regions of shape [regions, " + std::to_string(numbers) + "] expected; given " + to_string(rois));
+  if (rois.size() != 2 || rois[1] != num_columns)
+    node.fail("regions of shape [regions, " + std::to_string(num_columns) + "] expected; given " + to_string(rois));
 }
 
-void set_regions_shape(ShapeContext& node, int64_t height, int64_t width) {
+void set_roi_output_shape(ShapeContext& node, int64_t height, int64_t width) {
   if (height < 1 || width < 1) node.fail("regions of " + std::to_string(height) + " x " + std::to_string(width) + " cells");
   node.output(0, node.input(0).dtype, {node.input(1).shape[0], node.input(0).shape[1], height, width});
 }
@@ -25,7 +25,7 @@ void shape_of_roi_align(ShapeContext& node) {
   check_rois(node, 4);
   check_vector(node, 2, node.input(1).shape[0], "batch indices");
   if (node.attributes().integer("sampling_ratio") < 0) node.fail("a 'sampling_ratio' of at least 0 expected");
-  set_regions_shape(node, node.attributes().integer("output_height"), node.attributes().integer("output_width"));
+  set_roi_output_shape(node, node.attributes().integer("output_height"), node.attributes().integer("output_width"));
 }
 
 void shape_of_clamped_roi_align(ShapeContext& node) {
@@ -34,14 +34,14 @@ void shape_of_clamped_roi_align(ShapeContext& node) {
   const auto ratios = node.attributes().integers("sampling_ratios");
   if (ratios.size() != 2 || std::min(ratios[0], ratios[1]) < 0)
     node.fail("two numbers of at least 0 as 'sampling_ratios' expected; given " + to_string(ratios));
-  set_regions_shape(node, node.attributes().integer("output_height"), node.attributes().integer("output_width"));
+  set_roi_output_shape(node, node.attributes().integer("output_height"), node.attributes().integer("output_width"));
 }
 
 void shape_of_roi_pool(ShapeContext& node) {
   check_rois(node, 5);
   const auto cells = node.attributes().integers("pooled_shape");
   if (cells.size() != 2) node.fail("two numbers as 'pooled_shape' expected; given " + to_string(cells));
-  set_regions_shape(node, cells[0], cells[1]);
+  set_roi_output_shape(node, cells[0], cells[1]);
 }
 
 void shape_of_col2im(ShapeContext& node) {
@@ -51,7 +51,7 @@ void shape_of_col2im(ShapeContext& node) {
   Shape whole = {1, 1}, kernel = {1, 1};
   whole.insert(whole.end(), image.begin(), image.end());
   kernel.insert(kernel.end(), block.begin(), block.end());
-  const auto blocks = conv_geometry(node.attributes(), node.node(), whole, kernel).output;
+  const auto blocks = compute_conv_geometry(node.attributes(), node.node(), whole, kernel).output;
   if (x[1] % element_count(block) != 0 || x[2] != element_count(blocks))
     node.fail("[N, a multiple of " + std::to_string(element_count(block)) + ", " + std::to_string(element_count(blocks)) +
               "] expected; given " + to_string(x));
@@ -66,7 +66,7 @@ void shape_of_deform_im2col(ShapeContext& node) {
   const int64_t groups = node.attributes().integer("offset_group");
   if (kernel.size() != 2) node.fail("two numbers as 'kernel_shape' expected; given " + to_string(kernel));
   if (groups < 1 || x[1] % groups != 0) node.fail(std::to_string(groups) + " groups of offsets for " + std::to_string(x[1]) + " channels");
-  const auto output = conv_geometry(node.attributes(), node.node(), x, {1, x[1], kernel[0], kernel[1]}).output;
+  const auto output = compute_conv_geometry(node.attributes(), node.node(), x, {1, x[1], kernel[0], kernel[1]}).output;
   const int64_t size = kernel[0] * kernel[1];
   const Shape offsets = {x[0], groups * 2 * size, output[0], output[1]}, mask = {x[0], groups * size, output[0], output[1]};
   if (node.input(1).shape != offsets)
@@ -76,7 +76,7 @@ void shape_of_deform_im2col(ShapeContext& node) {
   node.output(0, node.input(0).dtype, {x[0], x[1] * size, output[0] * output[1]});
 }
 
-void split_regions(const LowerContext& node, std::vector<SplitAxis>& axes) {
+void split_rois(const LowerContext& node, std::vector<SplitAxis>& axes) {
   SplitAxis& rois = axes.emplace_back(node.input(1).shape[0], std::vector<int>(node.inputs.size(), 0), std::vector{0});
   rois.inputs[kData] = kNotSplit;
   axes.push_back(make_split_axis(node, 1));
@@ -88,7 +88,7 @@ void split_deform_im2col(const LowerContext& node, std::vector<SplitAxis>& axes)
     if (node.has_input(i)) axes.back().inputs[i] = 0;
 }
 
-// Boxes [batch, count, 4], scores [batch, classes, count] in descending order, and the box index of each score.
+// Inputs: boxes [batch, count, 4], scores [batch, classes, count] in descending order, and the box index of each score.
 void shape_of_nms(ShapeContext& node) {
   const Shape &boxes = node.input(0).shape, &scores = node.input(1).shape;
   if (scores.size() != 3 || boxes[2] != 4 || boxes[0] != scores[0] || boxes[1] != scores[2])
@@ -102,7 +102,7 @@ void shape_of_nms(ShapeContext& node) {
   node.output(0, DType::int32, {scores[0], scores[1], std::clamp<int64_t>(max_boxes, 0, scores[2])});
 }
 
-// Boxes per row and class [rows, classes, 4], scores [rows, classes] and the batch item of each row; class 0 is the background.
+// Inputs: boxes [rows, classes, 4], scores [rows, classes], and the batch index of each row. Class 0 is the background.
 void shape_of_soft_nms(ShapeContext& node) {
   const Shape &boxes = node.input(0).shape, &scores = node.input(1).shape, &images = node.input(2).shape;
   if (scores.size() != 2 || scores[1] < 2 || boxes != Shape{scores[0], scores[1], 4} || images != Shape{scores[0]})
@@ -117,7 +117,7 @@ OperatorRows image_region_operators() {
   const ValueRole x = value("x", kFloats, 'T'), rois = value("rois", kFloats, 'T'), y = value("y", kFloats);
   const auto list = [](std::string_view name) { return optional(name, AttributeKind::integers); };
   return {{.name = "RoiAlign",
-           .skeleton = Skeleton::window,
+           .skeleton = KernelKind::window,
            .schema = {.inputs = {x, rois, value("batch", kIndices)},
                       .outputs = {y},
                       .attributes = {choice("coordinate_transformation_mode", "half_pixel", {"half_pixel", "output_half_pixel"}),
@@ -129,10 +129,10 @@ OperatorRows image_region_operators() {
            .lower = lower_roi_align,
            .form = kOnnxRoiAlign,
            .indices = batch_index_bounds,
-           .split = split_regions,
+           .split = split_rois,
            .epilogue = true},
           {.name = "pumice::ClampedRoiAlign",
-           .skeleton = Skeleton::window,
+           .skeleton = KernelKind::window,
            .schema = {.inputs = {x, rois, value("batch", kIndices)},
                       .outputs = {y},
                       .attributes = {integer("output_height", 1), integer("output_width", 1),
@@ -144,10 +144,10 @@ OperatorRows image_region_operators() {
            .form = kClampedRoiAlign,
            .indices = batch_index_bounds,
            .rejects_indices = true,
-           .split = split_regions,
+           .split = split_rois,
            .epilogue = true},
           {.name = "MaxRoiPool",
-           .skeleton = Skeleton::window,
+           .skeleton = KernelKind::window,
            .schema = {.inputs = {x, rois},
                       .outputs = {y},
                       .attributes = {required("pooled_shape", AttributeKind::integers), real("spatial_scale", 1)},
@@ -156,10 +156,10 @@ OperatorRows image_region_operators() {
            .shape = shape_of_roi_pool,
            .lower = lower_roi_pool,
            .indices = roi_batch_index_bounds,
-           .split = split_regions,
+           .split = split_rois,
            .epilogue = true},
           {.name = "Col2Im",
-           .skeleton = Skeleton::window,
+           .skeleton = KernelKind::window,
            .schema = {.inputs = {value("x", kFloats), value("image", kInt64), value("block", kInt64)},
                       .outputs = {y},
                       .attributes = {list("dilations"), list("pads"), list("strides")},
@@ -171,7 +171,7 @@ OperatorRows image_region_operators() {
            .split = split_batch,
            .epilogue = true},
           {.name = "pumice::DeformColumns",
-           .skeleton = Skeleton::window,
+           .skeleton = KernelKind::window,
            .schema = {.inputs = {x, value("offset", kFloats, 'T'), optional_value("mask", kFloats, 'T')},
                       .outputs = {y},
                       .attributes = {list("dilations"), required("kernel_shape", AttributeKind::integers), list("pads"), list("strides"),
@@ -182,8 +182,8 @@ OperatorRows image_region_operators() {
            .lower = lower_deform_im2col,
            .split = split_deform_im2col,
            .epilogue = true},
-          {.name = "pumice::SelectBoxes",
-           .skeleton = Skeleton::scan,
+          {.name = "pumice::NMS",
+           .skeleton = KernelKind::scan,
            .schema = {.inputs = {value("boxes", kFloats, 'T'), value("scores", kFloats, 'T'), value("order", kInt64),
                                  optional_value("most", kInt64), optional_value("overlap", kFloats), optional_value("least", kFloats)},
                       .outputs = {value("chosen", kInt32)},
@@ -196,8 +196,8 @@ OperatorRows image_region_operators() {
           // Soft-NMS. Each output has a slot per selected row and class, ordered by batch item and class, then by descending score, with
           // zeros after the last one of a class. The outputs are: the score's index plus 1; its lowered score as float32 bits; the first
           // slot of its batch item; and the first slot of its class.
-          {.name = "pumice::SuppressBoxes",
-           .skeleton = Skeleton::scan,
+          {.name = "pumice::SoftNMS",
+           .skeleton = KernelKind::scan,
            .schema = {.inputs = {value("boxes", kFloats, 'T'), value("scores", kFloats, 'T'), value("images", kInt32)},
                       .outputs = {value("chosen", kInt32), value("lowered", kInt32), value("image_first", kInt32),
                                   value("class_first", kInt32)},

@@ -1,9 +1,9 @@
-// Image regions: regions of interest, col2im blocks and the samples of deformable convolutions.
+// Lowers RoI pooling, Col2Im and the sampling of deformable convolutions.
 #include <algorithm>
 
 #include "core/error.h"
 #include "core/rounding.h"
-#include "operators/common/composition.h"
+#include "operators/common/composite_lowering.h"
 #include "operators/common/strided_copy.h"
 #include "operators/geometry/window_geometry.h"
 #include "operators/table/operator_table.h"
@@ -12,19 +12,19 @@
 namespace pumice {
 namespace {
 
-// Loop lengths of an invocation.
-struct LoopSizes {
+// Rows and columns that an invocation loops over.
+struct SampleLoopSizes {
   int64_t rows, columns;
 };
 
 // Computes the output with a kernel based on include/dense_float.glsl, in one pass if an invocation may loop over all of `sizes`. On
 // drivers with loop limits, each pass processes a range of rows, and a variadic operator combines the results. `set` also receives the
 // first row of a pass and its row count.
-void add_passes(LowerContext& node, std::string_view shader, const Macros& macros, const LoopSizes& sizes, std::string_view combine,
-                const std::function<void(StepBuilder&, int64_t first, int64_t count)>& set) {
+void add_roi_passes(LowerContext& node, std::string_view shader, const Macros& macros, const SampleLoopSizes& sizes,
+                    std::string_view combine, const std::function<void(StepBuilder&, int64_t first, int64_t count)>& set) {
   const int64_t rows = sizes.rows, columns = sizes.columns;
   const int64_t max_rows_per_pass = std::max<int64_t>(node.loop_limit().value_or(rows * (columns + 1)) / (columns + 1), 1);
-  node.check_loops(columns + 1);
+  node.check_loop_limit(columns + 1);
   if (max_rows_per_pass >= rows)
     return add_dense_float_output(node, 0, shader, macros, [&](StepBuilder& step) { set(step, 0, std::max<int64_t>(rows, 1)); });
   const TensorDesc& y = node.output(0);
@@ -32,23 +32,23 @@ void add_passes(LowerContext& node, std::string_view shader, const Macros& macro
   Macros pass_macros = macros;
   pass_macros.emplace_back("EPILOGUE(x)", "x");
   const auto kernel = node.kernel(shader, y.dtype, pass_macros);
-  Composition parts(node);
+  CompositeLowering composition(node);
   std::vector<TensorOperand> partials;
   for (int64_t first = 0; first < rows; first += max_rows_per_pass) {
-    partials.push_back(parts.scratch(y.dtype, y.shape));
+    partials.push_back(composition.scratch(y.dtype, y.shape));
     StepBuilder step(kernel);
     set(step.bind("y", partials.back().operand).set("elements", y.elements()), first, std::min(max_rows_per_pass, rows - first));
     node.add(step.threads(static_cast<uint64_t>(ceil_div(y.elements(), is_16bit_float(y.dtype) ? 2 : 1))).build());
   }
-  parts.add(combine, {}, partials, {y, node.out(0)}, true);
+  composition.add(combine, {}, partials, {y, node.out(0)}, true);
 }
 
 constexpr int64_t kMaxSamples = 4096;  // maximum number of samples per axis, which protects against hostile files
 
-// Maximum number of samples per axis of a cell that are inside the image, plus a few more that the kernel examines.
-int64_t max_samples(int64_t samples, int64_t size) {
+// Returns the maximum number of a cell's samples on an axis that are inside the image, plus a few that the kernel tests.
+int64_t get_max_samples(int64_t samples, int64_t size) {
   constexpr int64_t kMargin = 8;
-  return samples > 0 ? samples : 2 * size + kMargin;  // as many as the cell is long, i.e. more than half an element apart
+  return samples > 0 ? samples : 2 * size + kMargin;  // 0: one per element, so over half an element apart
 }
 
 }  // namespace
@@ -78,13 +78,13 @@ void lower_roi_align(LowerContext& node) {
     step.set("images", x[0]).set("channels", x[1]).set("rows", x[2]).set("columns", x[3]).set("height", y[2]).set("width", y[3]);
     step.set("samples_down", down).set("samples_across", across).set("scale", node_attributes.real("spatial_scale", 1));
   };
-  add_passes(node, "roi_align.comp", macros, {max_samples(down, x[2]), max_samples(across, x[3])}, combine, set);
+  add_roi_passes(node, "roi_align.comp", macros, {get_max_samples(down, x[2]), get_max_samples(across, x[3])}, combine, set);
 }
 
 void lower_roi_pool(LowerContext& node) {
   const Shape &x = node.input(0).shape, &y = node.output(0).shape;
   const Operand image = dense_input(node, 0), rois = dense_input(node, 1);
-  add_passes(node, "roi_pool.comp", {}, {x[2], x[3]}, "Max", [&](StepBuilder& step, int64_t first, int64_t count) {
+  add_roi_passes(node, "roi_pool.comp", {}, {x[2], x[3]}, "Max", [&](StepBuilder& step, int64_t first, int64_t count) {
     step.bind("x", image).bind("rois", rois).set("first_row", first).set("end_row", first + count);
     step.set("images", x[0]).set("channels", x[1]).set("rows", x[2]).set("columns", x[3]).set("height", y[2]).set("width", y[3]);
     step.set("scale", node.attributes->real("spatial_scale"));
@@ -96,8 +96,8 @@ void lower_col2im(LowerContext& node) {
   const Shape image(y.begin() + 2, y.end()), block = node.host(2)->as_int64();
   Shape kernel = {1, 1};
   kernel.insert(kernel.end(), block.begin(), block.end());
-  const WindowGeometry window = conv_geometry(*node.attributes, node.node, y, kernel);
-  node.check_loops(element_count(block) * static_cast<int64_t>(image.size()));
+  const WindowGeometry window = compute_conv_geometry(*node.attributes, node.node, y, kernel);
+  node.check_loop_limit(element_count(block) * static_cast<int64_t>(image.size()));
   add_dense_float_output(node, 0, "col2im.comp", {{"AXES", std::to_string(image.size())}}, [&](StepBuilder& step) {
     step.bind("x", dense_input(node, 0)).set("block_elements", element_count(block)).set("blocks", x[2]);
     step.set("size", image).set("block", block).set("count", window.output).set("stride", window.strides);
@@ -108,7 +108,7 @@ void lower_col2im(LowerContext& node) {
 void lower_deform_im2col(LowerContext& node) {
   const Shape& x = node.input(0).shape;
   const auto kernel = node.attributes->integers("kernel_shape");
-  const WindowGeometry window = conv_geometry(*node.attributes, node.node, x, {1, x[1], kernel[0], kernel[1]});
+  const WindowGeometry window = compute_conv_geometry(*node.attributes, node.node, x, {1, x[1], kernel[0], kernel[1]});
   add_dense_float_output(node, 0, "deform_im2col.comp", {{"MASK", node.has_input(2) ? "1" : "0"}}, [&](StepBuilder& step) {
     step.bind("x", dense_input(node, 0)).bind("offset", dense_input(node, 1));
     if (node.has_input(2)) step.bind("mask", dense_input(node, 2));

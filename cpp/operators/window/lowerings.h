@@ -5,9 +5,9 @@
 
 namespace pumice {
 
-// OperatorRow::form for lower_pool() and lower_global_pool(), with the numbering of pool.comp; powers are only in pool_nd.comp.
+// Values of OperatorRow::form for lower_pool() and lower_global_pool(), numbered as MODE in pool.comp, which does not have kLpPool.
 enum PoolingMode : uint8_t { kMaxPool, kMeanPool, kSumPool, kLpPool };
-enum RoiAlignMode : uint8_t { kOnnxRoiAlign, kClampedRoiAlign };  // the same for lower_roi_align()
+enum RoiAlignMode : uint8_t { kOnnxRoiAlign, kClampedRoiAlign };  // OperatorRow::form for lower_roi_align()
 
 void lower_pool(LowerContext& node);
 void lower_global_pool(LowerContext& node);

@@ -1,4 +1,4 @@
-// Lowers NMS and soft-NMS, which select boxes by score one after the other.
+// Lowers NMS and soft-NMS, which select boxes one at a time, by descending score.
 #include <algorithm>
 
 #include "core/rounding.h"
@@ -10,9 +10,9 @@ namespace pumice {
 namespace {
 
 constexpr int64_t kGroupThreads = 64;         // workgroup size of nms.comp
-constexpr int64_t kMaxIterations = 60 << 10;  // maximum number of loop iterations per invocation; see NodeContext::check_loops
+constexpr int64_t kMaxIterations = 60 << 10;  // maximum number of loop iterations per invocation; see NodeContext::check_loop_limit
 
-double real(const LowerContext& node, size_t i, double fallback) {
+double get_host_scalar(const LowerContext& node, size_t i, double fallback) {
   const HostTensor* host = node.host(i);
   return host ? host->as_double().at(0) : fallback;
 }
@@ -24,10 +24,10 @@ void lower_nms(LowerContext& node) {
   if (y.elements() == 0) return;
   const int64_t rows = scores.shape[0] * scores.shape[1], count = scores.shape[2], max_boxes = y.shape[2];
   const int64_t steps = 1 + ceil_div(max_boxes, kGroupThreads);  // iterations per box
-  node.check_loops(2 * steps);
+  node.check_loop_limit(2 * steps);
   const int64_t boxes_per_dispatch = std::max<int64_t>((kMaxIterations - steps) / steps, 1);
   const auto kernel = node.kernel("nms.comp", boxes.dtype, {{"CENTER", node.attributes->integer("center_point_box") != 0 ? "1" : "0"}});
-  const Operand num_selected = node.temporary(static_cast<uint64_t>(rows) * sizeof(uint32_t));
+  const Operand num_selected = node.add_temporary(static_cast<uint64_t>(rows) * sizeof(uint32_t));
   const Operand boxes_in = dense_input(node, 0), scores_in = dense_input(node, 1), order_in = dense_input(node, 2);
   for (int64_t first = 0; first < count; first += boxes_per_dispatch) {
     StepBuilder step(kernel);
@@ -38,7 +38,7 @@ void lower_nms(LowerContext& node) {
         .bind("num_selected", num_selected);
     step.set("rows", rows).set("classes", scores.shape[1]).set("count", count).set("max_boxes", max_boxes);
     step.set("first", first).set("end", std::min(first + boxes_per_dispatch, count)).set("has_score_threshold", node.has_input(5) ? 1 : 0);
-    step.set("score_threshold", real(node, 5, 0)).set("iou_threshold", real(node, 4, 0));
+    step.set("score_threshold", get_host_scalar(node, 5, 0)).set("iou_threshold", get_host_scalar(node, 4, 0));
     node.add(step.groups(static_cast<uint64_t>(rows)).build());
   }
 }
@@ -50,14 +50,15 @@ void lower_soft_nms(LowerContext& node) {
                 slots = rows * num_classes;
   if (slots == 0) return;
   const int64_t rounds = max_boxes < 0 ? rows : std::min(max_boxes, rows), iterations_per_pass = ceil_div(rows, kGroupThreads);
-  const int64_t before = 2 * iterations_per_pass, steps = 1 + 4 * iterations_per_pass;  // iterations of the first dispatch, and per round
-  node.check_loops(before + 2 * steps);
+  // Loop iterations: `before` only in the first dispatch, `steps` in every round.
+  const int64_t before = 2 * iterations_per_pass, steps = 1 + 4 * iterations_per_pass;
+  node.check_loop_limit(before + 2 * steps);
   const int64_t rounds_per_dispatch = std::max<int64_t>((kMaxIterations - before - steps) / steps, 1);
   const std::string method = node_attributes.text("method");
   const Macros macros = {{"METHOD", method == "gaussian" ? "2" : method == "linear" ? "1" : "0"}};
   const auto kernel = node.kernel("soft_nms.comp", scores.dtype, macros);
-  const Operand counts = node.temporary(static_cast<uint64_t>(2 * slots) * sizeof(uint32_t));
-  const Operand holes = node.temporary(static_cast<uint64_t>(slots) * sizeof(uint32_t));
+  const Operand counts = node.add_temporary(static_cast<uint64_t>(2 * slots) * sizeof(uint32_t));
+  const Operand holes = node.add_temporary(static_cast<uint64_t>(slots) * sizeof(uint32_t));
   const Operand boxes_in = dense_input(node, 0), scores_in = dense_input(node, 1), images_in = dense_input(node, 2);
   for (int64_t first = 0; first == 0 || first < rounds; first += rounds_per_dispatch) {
     StepBuilder step(kernel);

@@ -13,7 +13,7 @@ namespace {
 
 void shape_of_pool(ShapeContext& node) {
   Shape y = node.input(0).shape;
-  const WindowGeometry geometry = pool_geometry(node.attributes(), node.node(), y);
+  const WindowGeometry geometry = compute_pool_geometry(node.attributes(), node.node(), y);
   std::copy(geometry.output.begin(), geometry.output.end(), y.begin() + 2);
   node.output(0, node.input(0).dtype, y);
   node.output(1, DType::int64, y);
@@ -26,7 +26,7 @@ void shape_of_global_pool(ShapeContext& node) {
   node.output(0, node.input(0).dtype, y);
 }
 
-std::vector<AttributeSchema> pool_attributes(const AttributeSchema& extra) {
+std::vector<AttributeSchema> make_pool_attributes(const AttributeSchema& extra) {
   return {text("auto_pad", "NOTSET"),
           integer("ceil_mode", 0),
           optional("dilations", AttributeKind::integers),
@@ -38,7 +38,7 @@ std::vector<AttributeSchema> pool_attributes(const AttributeSchema& extra) {
 
 void shape_of_max_unpool(ShapeContext& node) {
   Shape y = node.input(0).shape;
-  const WindowGeometry geometry = unpool_geometry(node.attributes(), node.node(), y);
+  const WindowGeometry geometry = compute_unpool_geometry(node.attributes(), node.node(), y);
   if (node.input(1).shape != y) node.fail("indices of shape " + to_string(y) + " expected; given " + to_string(node.input(1).shape));
   std::copy(geometry.output.begin(), geometry.output.end(), y.begin() + 2);
   if (node.has(2)) {
@@ -51,28 +51,28 @@ void shape_of_max_unpool(ShapeContext& node) {
   node.output(0, node.input(0).dtype, y);
 }
 
-// Not split if there are index outputs, because these refer to the whole input.
+// A node with an index output is not split, because indices refer to the whole input.
 void split_pool(const LowerContext& node, std::vector<SplitAxis>& axes) {
   if (node.has_output(1)) return;
   split_batch_and_channels(node, axes);
-  split_windows(node, pool_geometry(*node.attributes, node.node, node.input(kData).shape), axes);
+  split_windows(node, compute_pool_geometry(*node.attributes, node.node, node.input(kData).shape), axes);
 }
 
-OperatorRow pool(std::string_view name, PoolingMode form, Schema schema) {
+OperatorRow make_pool_row(std::string_view name, PoolingMode mode, OperatorSchema schema) {
   return {.name = name,
-          .skeleton = Skeleton::window,
+          .skeleton = KernelKind::window,
           .schema = std::move(schema),
           .shape = shape_of_pool,
           .lower = lower_pool,
-          .form = form,
+          .form = mode,
           .strides = StrideSupport::image,
           .packed_outputs = 0b10,
           .split = split_pool,
           .epilogue = true};
 }
 
-// Adjacent 2D max-pooling windows inside the image; incomplete windows at the ends are dropped.
-std::optional<PoolWindow> max_pool_window(const Attributes& attributes) {
+// Returns the window of a 2D max pooling with adjacent, unpadded windows; nullopt for other poolings. Incomplete windows are dropped.
+std::optional<PoolWindow> get_max_pool_window(const Attributes& attributes) {
   const auto kernel = attributes.integers("kernel_shape"), strides = attributes.integers("strides", {1, 1});
   const auto all = [&](std::string_view name, int64_t value) {
     return std::ranges::all_of(attributes.integers(name), [&](int64_t each) { return each == value; });
@@ -83,19 +83,19 @@ std::optional<PoolWindow> max_pool_window(const Attributes& attributes) {
   return PoolWindow{kernel[0], kernel[1]};
 }
 
-OperatorRow max_pool(Schema schema) {
-  OperatorRow row = pool("MaxPool", kMaxPool, std::move(schema));
-  row.max_pool_window = max_pool_window;
+OperatorRow make_max_pool_row(OperatorSchema schema) {
+  OperatorRow row = make_pool_row("MaxPool", kMaxPool, std::move(schema));
+  row.max_pool_window = get_max_pool_window;
   return row;
 }
 
-OperatorRow global_pool(std::string_view name, PoolingMode form, Schema schema) {
+OperatorRow make_global_pool_row(std::string_view name, PoolingMode mode, OperatorSchema schema) {
   return {.name = name,
-          .skeleton = Skeleton::window,
+          .skeleton = KernelKind::window,
           .schema = std::move(schema),
           .shape = shape_of_global_pool,
           .lower = lower_global_pool,
-          .form = form,
+          .form = mode,
           .strides = StrideSupport::image,
           .split = split_batch_and_channels,
           .epilogue = true};
@@ -108,19 +108,20 @@ OperatorRows pooling_operators() {
   const std::vector<ValueRole> x{value("x", kFloats)}, y{value("y", kFloats)}, pooled_x{value("x", kPooled)},
       y_and_indices{value("y", kPooled), optional_value("indices", kInt64)};
   return {
-      max_pool({.inputs = pooled_x, .outputs = y_and_indices, .attributes = pool_attributes(integer("storage_order", 0)), .min_rank = 3}),
-      pool("AveragePool", kMeanPool,
-           {.inputs = x, .outputs = y, .attributes = pool_attributes(integer("count_include_pad", 0)), .min_rank = 3}),
+      make_max_pool_row(
+          {.inputs = pooled_x, .outputs = y_and_indices, .attributes = make_pool_attributes(integer("storage_order", 0)), .min_rank = 3}),
+      make_pool_row("AveragePool", kMeanPool,
+                    {.inputs = x, .outputs = y, .attributes = make_pool_attributes(integer("count_include_pad", 0)), .min_rank = 3}),
       // Sum over 1D or 2D windows, with zero padding.
-      pool("pumice::SumPool", kSumPool,
-           {.inputs = x,
-            .outputs = y,
-            .attributes = {required("kernel_shape", AttributeKind::integers), optional("pads", AttributeKind::integers),
-                           optional("strides", AttributeKind::integers)},
-            .min_rank = 3,
-            .max_rank = 4}),
+      make_pool_row("pumice::SumPool", kSumPool,
+                    {.inputs = x,
+                     .outputs = y,
+                     .attributes = {required("kernel_shape", AttributeKind::integers), optional("pads", AttributeKind::integers),
+                                    optional("strides", AttributeKind::integers)},
+                     .min_rank = 3,
+                     .max_rank = 4}),
       {.name = "MaxUnpool",
-       .skeleton = Skeleton::scatter,
+       .skeleton = KernelKind::scatter,
        .schema = {.inputs = {value("x", kFloats), value("indices", kInt64), optional_value("output_shape", kInt64)},
                   .outputs = y,
                   .attributes = {required("kernel_shape", AttributeKind::integers), optional("pads", AttributeKind::integers),
@@ -131,11 +132,11 @@ OperatorRows pooling_operators() {
        .host_inputs = input_bits(2),
        .indices = unpool_index_bounds,
        .strides = StrideSupport::packed},
-      global_pool("GlobalAveragePool", kMeanPool, {.inputs = x, .outputs = y, .min_rank = 3}),
-      global_pool("GlobalMaxPool", kMaxPool, {.inputs = x, .outputs = y, .min_rank = 3}),
-      pool("LpPool", kLpPool, {.inputs = x, .outputs = y, .attributes = pool_attributes(integer("p", 2)), .min_rank = 3}),
+      make_global_pool_row("GlobalAveragePool", kMeanPool, {.inputs = x, .outputs = y, .min_rank = 3}),
+      make_global_pool_row("GlobalMaxPool", kMaxPool, {.inputs = x, .outputs = y, .min_rank = 3}),
+      make_pool_row("LpPool", kLpPool, {.inputs = x, .outputs = y, .attributes = make_pool_attributes(integer("p", 2)), .min_rank = 3}),
       {.name = "GlobalLpPool",
-       .skeleton = Skeleton::window,
+       .skeleton = KernelKind::window,
        .schema = {.inputs = x, .outputs = y, .attributes = {integer("p", 2)}, .min_rank = 3},
        .shape = shape_of_global_pool,
        .lower = lower_global_lp_pool,

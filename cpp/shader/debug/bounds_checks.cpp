@@ -18,10 +18,10 @@ namespace {
 
 using namespace spirv;
 
-constexpr size_t kMaxCodeWords = size_t{1} << 24;  // limit on the code of checked functions, in words: zeros are stored element by element
+constexpr size_t kMaxCodeWords = size_t{1} << 24;  // limit on generated code in words, since zeros are stored element by element
 
 // Returns the index of the pointer operand; nullopt for instructions not handled here.
-std::optional<size_t> pointer_operand(uint16_t op) {
+std::optional<size_t> find_pointer_operand(uint16_t op) {
   if (op == OpStore || op == OpAtomicStore) return 0;
   const bool atomic =
       (op >= OpAtomicExchange && op <= OpAtomicXor) || op == OpAtomicLoad || op == OpAtomicFAdd || op == OpAtomicFMin || op == OpAtomicFMax;
@@ -30,7 +30,7 @@ std::optional<size_t> pointer_operand(uint16_t op) {
 }
 
 // Returns the index of the first literal operand: the Memory Operands mask of an access.
-size_t first_literal_operand(const Instruction& instruction) {
+size_t find_first_literal_operand(const Instruction& instruction) {
   return instruction.op == OpLoad ? 3 : instruction.op == OpStore ? 2 : instruction.size();
 }
 
@@ -41,7 +41,7 @@ bool is_conversion_or_extract(uint16_t op) {
 }
 
 // Maps ids in the shader to ids in a generated function.
-using Ids = std::map<uint32_t, uint32_t>;
+using IdMap = std::map<uint32_t, uint32_t>;
 
 class BoundsChecker {
  public:
@@ -53,28 +53,28 @@ class BoundsChecker {
         declarations_(module_, words.at(kBoundWord)),
         chains_(module_, declarations_, interface_),
         capabilities_(interface_.capabilities.begin(), interface_.capabilities.end()),
-        void_(declarations_.type(OpTypeVoid, {})),
-        uint_(declarations_.type(OpTypeInt, {32, 0})),
-        bool_(declarations_.type(OpTypeBool, {})) {
-    find_functions();
+        void_(declarations_.declare_type(OpTypeVoid, {})),
+        uint_(declarations_.declare_type(OpTypeInt, {32, 0})),
+        bool_(declarations_.declare_type(OpTypeBool, {})) {
+    find_check_functions();
   }
 
   std::vector<uint32_t> run();
   std::vector<AccessSite> take_sites() { return std::move(sites_); }
 
  private:
-  void find_functions();
-  bool rewrite(const Instruction& instruction, std::vector<uint32_t>& body);
+  void find_check_functions();
+  bool rewrite_instruction(const Instruction& instruction, std::vector<uint32_t>& body);
   bool rewrite_storage_only(const Instruction& instruction, std::vector<uint32_t>& body);
   uint32_t make_access_function(const Instruction& instruction, size_t pointer, const AccessChain& chain,
                                 const std::vector<IndexCheck>& checks, std::vector<uint32_t>& arguments);
-  uint32_t emit_check_call(const IndexCheck& check, uint32_t access, const AccessChain& chain, const Ids& local,
+  uint32_t emit_check_call(const IndexCheck& check, uint32_t access, const AccessChain& chain, const IdMap& local,
                            std::vector<uint32_t>& body);
   uint32_t emit_as_uint(uint32_t id, uint32_t type, std::vector<uint32_t>& body);
-  uint32_t constant(uint32_t value) { return declarations_.constant(value); }
+  uint32_t get_constant_id(uint32_t value) { return declarations_.declare_constant(value); }
   AccessSite make_access_site(const AccessChain& chain, const IndexCheck& check, bool writes) const;
   bool is_storage_only(uint32_t type) const;
-  uint32_t emit_checks(const Instruction& instruction, const AccessChain& chain, const std::vector<IndexCheck>& checks, const Ids& local,
+  uint32_t emit_checks(const Instruction& instruction, const AccessChain& chain, const std::vector<IndexCheck>& checks, const IdMap& local,
                        std::vector<uint32_t>& body);
   uint32_t emit_and(uint32_t first, uint32_t second, std::vector<uint32_t>& body);
   void append_clamped_load(const Instruction& instruction, const AccessChain& chain, const std::vector<IndexCheck>& checks,
@@ -85,16 +85,16 @@ class BoundsChecker {
                  std::vector<uint32_t>& body);
   void append_zeroing_conversion(const Instruction& instruction, uint32_t ok, std::vector<uint32_t>& body);
   void append_zeros(uint32_t type, uint32_t storage, uint32_t pointer, std::vector<uint32_t>& body);
-  uint32_t type_32bit(uint32_t type);
-  uint32_t append_chain(const AccessChain& chain, const Ids& local, std::vector<uint32_t>& body);
+  uint32_t get_32bit_type(uint32_t type);
+  uint32_t append_chain(const AccessChain& chain, const IdMap& local, std::vector<uint32_t>& body);
   void fix_phi_parents(std::vector<uint32_t>& body) const;
-  static uint32_t local_id(uint32_t id, const Ids& local) { return local.contains(id) ? local.at(id) : id; }
+  static uint32_t map_id(uint32_t id, const IdMap& local) { return local.contains(id) ? local.at(id) : id; }
   uint32_t new_id() { return declarations_.new_id(); }
 
   const std::vector<uint32_t>& words_;
   const SourceSet& sources_;
   Module module_;
-  Interface interface_;
+  ShaderInterface interface_;
   Declarations declarations_;
   AccessChains chains_;
   std::set<std::string> capabilities_;
@@ -102,18 +102,18 @@ class BoundsChecker {
   std::unordered_map<uint32_t, std::string> strings_;
   std::string file_;
   uint32_t line_ = 0, block_ = 0;
-  std::unordered_map<uint32_t, uint32_t> block_ends_;    // last labels of split blocks
-  std::unordered_map<uint32_t, uint32_t> in_bounds_of_;  // storage-only value -> whether it was read in bounds
+  std::unordered_map<uint32_t, uint32_t> block_ends_;    // label of a split block -> label of its last part
+  std::unordered_map<uint32_t, uint32_t> in_bounds_of_;  // storage-only value -> bool id: it was read in bounds
   std::vector<uint32_t> functions_;                      // generated functions
   std::vector<AccessSite> sites_;
 };
 
-void BoundsChecker::find_functions() {
-  for (const auto& instruction : module_.all()) {
-    if (instruction.op == OpString) strings_[instruction[0]] = instruction.text(1);
+void BoundsChecker::find_check_functions() {
+  for (const auto& instruction : module_.instructions()) {
+    if (instruction.op == OpString) strings_[instruction[0]] = instruction.string_operand(1);
     if (instruction.op != OpName) continue;
-    if (instruction.text(1).starts_with("pumice_in_bounds(")) in_bounds_ = instruction[0];
-    if (instruction.text(1).starts_with("pumice_in_range(")) in_range_ = instruction[0];
+    if (instruction.string_operand(1).starts_with("pumice_in_bounds(")) in_bounds_ = instruction[0];
+    if (instruction.string_operand(1).starts_with("pumice_in_range(")) in_range_ = instruction[0];
   }
   if (!in_bounds_ || !in_range_) throw ShaderCompileError("the functions that check bounds are missing in the compiled shader");
 }
@@ -127,22 +127,23 @@ uint32_t BoundsChecker::emit_as_uint(uint32_t id, uint32_t type, std::vector<uin
 }
 
 AccessSite BoundsChecker::make_access_site(const AccessChain& chain, const IndexCheck& check, bool writes) const {
-  const auto& integer = module_.definition(declarations_.type_of(check.index));
-  return {display_name(sources_, file_), line_, chains_.path(chain, check.level), integer[2] != 0, writes};
+  const auto& integer = module_.definition(declarations_.get_value_type(check.index));
+  return {get_display_name(sources_, file_), line_, chains_.format_path(chain, check.level), integer[2] != 0, writes};
 }
 
-uint32_t BoundsChecker::emit_check_call(const IndexCheck& check, uint32_t access, const AccessChain& chain, const Ids& local,
+uint32_t BoundsChecker::emit_check_call(const IndexCheck& check, uint32_t access, const AccessChain& chain, const IdMap& local,
                                         std::vector<uint32_t>& body) {
-  const uint32_t index = emit_as_uint(local_id(check.index, local), declarations_.type_of(check.index), body), ok = new_id();
-  const uint32_t length = check.count    ? constant(check.count)
-                          : check.length ? emit_as_uint(check.length, declarations_.type_of(check.length), body)
-                                         : constant(UINT32_MAX);
+  const uint32_t index = emit_as_uint(map_id(check.index, local), declarations_.get_value_type(check.index), body), ok = new_id();
+  const uint32_t length = check.count    ? get_constant_id(check.count)
+                          : check.length ? emit_as_uint(check.length, declarations_.get_value_type(check.length), body)
+                                         : get_constant_id(UINT32_MAX);
   if (check.uses_bound_range)
     append(body, OpFunctionCall,
-           {bool_, ok, in_range_, constant(access), index, constant(static_cast<uint32_t>(chains_.binding_index(chain.variable))),
-            constant(check.offset), constant(check.stride), constant(check.scalar), length});
+           {bool_, ok, in_range_, get_constant_id(access), index,
+            get_constant_id(static_cast<uint32_t>(chains_.find_binding_index(chain.variable))), get_constant_id(check.offset),
+            get_constant_id(check.stride), get_constant_id(check.scalar), length});
   else
-    append(body, OpFunctionCall, {bool_, ok, in_bounds_, constant(access), index, length});
+    append(body, OpFunctionCall, {bool_, ok, in_bounds_, get_constant_id(access), index, length});
   return ok;
 }
 
@@ -154,7 +155,7 @@ uint32_t BoundsChecker::emit_and(uint32_t first, uint32_t second, std::vector<ui
 }
 
 uint32_t BoundsChecker::emit_checks(const Instruction& instruction, const AccessChain& chain, const std::vector<IndexCheck>& checks,
-                                    const Ids& local, std::vector<uint32_t>& body) {
+                                    const IdMap& local, std::vector<uint32_t>& body) {
   uint32_t ok = 0;
   for (const auto& check : checks) {
     const uint32_t in_bounds = emit_check_call(check, static_cast<uint32_t>(sites_.size()), chain, local, body);
@@ -188,11 +189,11 @@ bool BoundsChecker::is_storage_only(uint32_t type) const {
 }
 
 // Returns the 32-bit type that a storage-only scalar or vector converts from.
-uint32_t BoundsChecker::type_32bit(uint32_t type) {
+uint32_t BoundsChecker::get_32bit_type(uint32_t type) {
   const auto& definition = module_.definition(type);
-  if (definition.op == OpTypeVector) return declarations_.type(OpTypeVector, {type_32bit(definition[1]), definition[2]});
-  if (definition.op == OpTypeFloat) return declarations_.type(OpTypeFloat, {32});
-  return declarations_.type(OpTypeInt, {32, definition[2]});
+  if (definition.op == OpTypeVector) return declarations_.declare_type(OpTypeVector, {get_32bit_type(definition[1]), definition[2]});
+  if (definition.op == OpTypeFloat) return declarations_.declare_type(OpTypeFloat, {32});
+  return declarations_.declare_type(OpTypeInt, {32, definition[2]});
 }
 
 // Loads a storage-only number. An out-of-bounds access reads element 0; the value is replaced by zero when it is converted or stored.
@@ -202,8 +203,8 @@ void BoundsChecker::append_clamped_load(const Instruction& instruction, const Ac
   uint32_t all = 0;
   for (const auto& check : checks) {
     const uint32_t ok = emit_checks(instruction, chain, {check}, {}, body), index = chain.indices[check.level];
-    const uint32_t type = declarations_.type_of(index);
-    append(body, OpSelect, {type, safe.indices[check.level] = new_id(), ok, index, declarations_.null(type)});
+    const uint32_t type = declarations_.get_value_type(index);
+    append(body, OpSelect, {type, safe.indices[check.level] = new_id(), ok, index, declarations_.declare_null(type)});
     all = emit_and(all, ok, body);
   }
   std::vector<uint32_t> operands(instruction.operands.begin(), instruction.operands.end());
@@ -238,8 +239,8 @@ void BoundsChecker::append_storage_only_store(const Instruction& instruction, co
     std::vector<uint32_t> operands(instruction.operands.begin(), instruction.operands.end());
     if (!checks.empty()) operands[0] = append_chain(*chain, {}, body);
     if (value == in_bounds_of_.end()) return append(body, instruction.op, operands);
-    const uint32_t type = declarations_.type_of(instruction[1]);
-    const uint32_t storage = module_.definition(declarations_.type_of(instruction[0]))[1];
+    const uint32_t type = declarations_.get_value_type(instruction[1]);
+    const uint32_t storage = module_.definition(declarations_.get_value_type(instruction[0]))[1];
     append_if(
         value->second, [&] { append(body, instruction.op, operands); }, [&] { append_zeros(type, storage, operands[0], body); }, body);
   };
@@ -252,24 +253,25 @@ void BoundsChecker::append_zeros(uint32_t type, uint32_t storage, uint32_t point
   const auto& definition = module_.definition(type);
   const auto store_member = [&](uint32_t member_type, uint32_t index) {
     const uint32_t inner = new_id();
-    append(body, OpAccessChain, {declarations_.type(OpTypePointer, {storage, member_type}), inner, pointer, constant(index)});
+    append(body, OpAccessChain,
+           {declarations_.declare_type(OpTypePointer, {storage, member_type}), inner, pointer, get_constant_id(index)});
     append_zeros(member_type, storage, inner, body);
   };
   if (definition.op == OpTypeStruct) {
     for (uint32_t member = 0; member + 1 < definition.size(); ++member) store_member(definition[member + 1], member);
   } else if (definition.op == OpTypeArray || definition.op == OpTypeMatrix) {
-    const uint32_t count = definition.op == OpTypeArray ? module_.constant(definition[2]) : definition[2];
+    const uint32_t count = definition.op == OpTypeArray ? module_.get_constant(definition[2]) : definition[2];
     for (uint32_t i = 0; i < count; ++i) {
       if (body.size() > kMaxCodeWords) throw ShaderCompileError("a store has too many elements for bounds checks");
       store_member(definition[1], i);
     }
   } else if (!is_storage_only(type)) {
-    append(body, OpStore, {pointer, declarations_.null(type)});
+    append(body, OpStore, {pointer, declarations_.declare_null(type)});
   } else {
     const auto& scalar = definition.op == OpTypeVector ? module_.definition(definition[1]) : definition;
     const uint16_t convert = scalar.op == OpTypeFloat ? OpFConvert : scalar[2] ? OpSConvert : OpUConvert;
     const uint32_t zero = new_id();
-    append(body, convert, {type, zero, declarations_.null(type_32bit(type))});
+    append(body, convert, {type, zero, declarations_.declare_null(get_32bit_type(type))});
     append(body, OpStore, {pointer, zero});
   }
 }
@@ -283,19 +285,19 @@ void BoundsChecker::append_zeroing_conversion(const Instruction& instruction, ui
   const auto& definition = module_.definition(type);
   if (definition.op == OpTypeVector) {
     const uint32_t is_in_bounds = ok;
-    std::vector<uint32_t> words{declarations_.type(OpTypeVector, {bool_, definition[2]}), ok = new_id()};
+    std::vector<uint32_t> words{declarations_.declare_type(OpTypeVector, {bool_, definition[2]}), ok = new_id()};
     words.insert(words.end(), definition[2], is_in_bounds);
     append(body, OpCompositeConstruct, words);
   }
-  append(body, OpSelect, {type, instruction[1], ok, value, declarations_.null(type)});
+  append(body, OpSelect, {type, instruction[1], ok, value, declarations_.declare_null(type)});
 }
 
-// Rewrites an instruction on storage-only numbers; returns false for other instructions.
+// Rewrites an instruction on 8- and 16-bit types without arithmetic; returns false for other instructions.
 bool BoundsChecker::rewrite_storage_only(const Instruction& instruction, std::vector<uint32_t>& body) {
   if (instruction.op == OpStore) {
-    if (!is_storage_only(declarations_.type_of(instruction[1]))) return false;
+    if (!is_storage_only(declarations_.get_value_type(instruction[1]))) return false;
     const AccessChain* chain = chains_.find(instruction[0]);
-    const auto checks = chain ? chains_.checks(*chain) : std::vector<IndexCheck>{};
+    const auto checks = chain ? chains_.find_checks(*chain) : std::vector<IndexCheck>{};
     append_storage_only_store(instruction, chain, checks, body);
     return true;
   }
@@ -311,10 +313,10 @@ bool BoundsChecker::rewrite_storage_only(const Instruction& instruction, std::ve
   return true;
 }
 
-uint32_t BoundsChecker::append_chain(const AccessChain& chain, const Ids& local, std::vector<uint32_t>& body) {
+uint32_t BoundsChecker::append_chain(const AccessChain& chain, const IdMap& local, std::vector<uint32_t>& body) {
   const uint32_t pointer = new_id();
   std::vector<uint32_t> path{chain.pointer_type, pointer, chain.variable};
-  for (const uint32_t index : chain.indices) path.push_back(local_id(index, local));
+  for (const uint32_t index : chain.indices) path.push_back(map_id(index, local));
   append(body, OpAccessChain, path);
   return pointer;
 }
@@ -328,27 +330,27 @@ void BoundsChecker::fix_phi_parents(std::vector<uint32_t>& body) const {
   }
 }
 
-// Generates a function that checks the indices and then performs the access. `arguments`: the ids to call it with.
+// Generates a function that checks the indices and then performs the access. Appends the ids to pass to it to `arguments`.
 uint32_t BoundsChecker::make_access_function(const Instruction& instruction, size_t pointer, const AccessChain& chain,
                                              const std::vector<IndexCheck>& checks, std::vector<uint32_t>& arguments) {
   const bool has_result = pointer != 0;
   const uint32_t result_type = has_result ? instruction[0] : void_;
-  Ids local;
+  IdMap local;
   std::vector<uint32_t> types;
   const auto pass = [&](uint32_t id) {
     if (declarations_.is_global(id) || local.contains(id)) return;
     local[id] = new_id();
     arguments.push_back(id);
-    types.push_back(declarations_.type_of(id));
+    types.push_back(declarations_.get_value_type(id));
   };
   for (const uint32_t index : chain.indices) pass(index);
   for (const auto& check : checks) pass(check.index);
-  for (size_t i = pointer + 1; i < first_literal_operand(instruction); ++i) pass(instruction[i]);
+  for (size_t i = pointer + 1; i < find_first_literal_operand(instruction); ++i) pass(instruction[i]);
   const uint32_t function = new_id(), entry = new_id(), then_label = new_id(), merge = new_id();
   std::vector<uint32_t> body;
   std::vector<uint32_t> signature{result_type};
   signature.insert(signature.end(), types.begin(), types.end());
-  append(body, OpFunction, {result_type, function, 0, declarations_.type(OpTypeFunction, signature)});
+  append(body, OpFunction, {result_type, function, 0, declarations_.declare_type(OpTypeFunction, signature)});
   for (size_t i = 0; i < types.size(); ++i) append(body, OpFunctionParameter, {types[i], local.at(arguments[i])});
   append(body, OpLabel, {entry});
   const uint32_t ok = emit_checks(instruction, chain, checks, local, body);
@@ -359,13 +361,13 @@ uint32_t BoundsChecker::make_access_function(const Instruction& instruction, siz
   std::vector<uint32_t> operands(instruction.operands.begin(), instruction.operands.end());
   operands[pointer] = target;
   if (has_result) operands[1] = value;
-  for (size_t i = pointer + 1; i < first_literal_operand(instruction); ++i) operands[i] = local_id(operands[i], local);
+  for (size_t i = pointer + 1; i < find_first_literal_operand(instruction); ++i) operands[i] = map_id(operands[i], local);
   append(body, instruction.op, operands);
   append(body, OpBranch, {merge});
   append(body, OpLabel, {merge});
   if (has_result) {
     const uint32_t result = new_id();
-    append(body, OpPhi, {result_type, result, value, then_label, declarations_.null(result_type), entry});
+    append(body, OpPhi, {result_type, result, value, then_label, declarations_.declare_null(result_type), entry});
     append(body, OpReturnValue, {result});
   } else {
     append(body, OpReturn, {});
@@ -376,13 +378,13 @@ uint32_t BoundsChecker::make_access_function(const Instruction& instruction, siz
 }
 
 // Replaces an access with a call; returns false if there is nothing to check.
-bool BoundsChecker::rewrite(const Instruction& instruction, std::vector<uint32_t>& body) {
+bool BoundsChecker::rewrite_instruction(const Instruction& instruction, std::vector<uint32_t>& body) {
   if (rewrite_storage_only(instruction, body)) return true;
-  const auto pointer = pointer_operand(instruction.op);
+  const auto pointer = find_pointer_operand(instruction.op);
   if (!pointer) return false;
   const AccessChain* chain = chains_.find(instruction[*pointer]);
   if (!chain) return false;
-  const auto checks = chains_.checks(*chain);
+  const auto checks = chains_.find_checks(*chain);
   if (checks.empty()) return false;
   if (instruction.op == OpLoad && is_storage_only(instruction[0])) {
     append_clamped_load(instruction, *chain, checks, body);
@@ -399,12 +401,12 @@ bool BoundsChecker::rewrite(const Instruction& instruction, std::vector<uint32_t
 std::vector<uint32_t> BoundsChecker::run() {
   std::vector<uint32_t> head(words_.begin(), words_.begin() + kHeaderWords), body;
   bool in_function = false;
-  for (const auto& instruction : module_.all()) {
+  for (const auto& instruction : module_.instructions()) {
     in_function = in_function || instruction.op == OpFunction;
     if (instruction.op == OpLabel) block_ = instruction[0];
     if (instruction.op == OpLine) file_ = strings_[instruction[0]], line_ = instruction[1];
-    chains_.record(instruction);
-    if (rewrite(instruction, body)) continue;
+    chains_.add_instruction(instruction);
+    if (rewrite_instruction(instruction, body)) continue;
     append(in_function ? body : head, instruction.op, {instruction.operands.begin(), instruction.operands.end()});
   }
   fix_phi_parents(body);
@@ -416,17 +418,17 @@ std::vector<uint32_t> BoundsChecker::run() {
 
 void assign_debug_bindings(std::vector<uint32_t>& spirv) {
   const Module module(spirv);
-  std::map<uint32_t, bool> is_engine_binding;  // variables with a binding
+  std::map<uint32_t, bool> is_engine_binding;  // by variable id, for variables with a binding
   uint32_t next = 0;
-  for (const auto& instruction : module.all()) {
+  for (const auto& instruction : module.instructions()) {
     if (instruction.op != OpVariable) continue;
-    const auto binding = module.value(instruction[1], Binding);
+    const auto binding = module.find_decoration(instruction[1], Binding);
     if (!binding) continue;
     const bool is_engine = module.name(module.definition(instruction[0])[2]).starts_with("pumice_");
     is_engine_binding[instruction[1]] = is_engine;
     if (!is_engine) next = std::max(next, *binding + 1);
   }
-  for (const auto& instruction : module.all()) {
+  for (const auto& instruction : module.instructions()) {
     if (instruction.op != OpDecorate || instruction[1] != Binding || !is_engine_binding[instruction[0]] || instruction.size() < 3) continue;
     spirv[static_cast<size_t>(&instruction.operands[2] - spirv.data())] = next++;
   }

@@ -4,12 +4,12 @@
 #include <cstdint>
 #include <vector>
 
-#include "shader/debug/debug_table.h"
+#include "shader/debug/debug_metadata.h"
 #include "shader/source/source_set.h"
 
 namespace pumice {
 
-// Assigns binding numbers after the shader's own ones to the bindings of debug_table.h.
+// Assigns the debug bindings (see debug_metadata.h) binding numbers after the shader's own.
 void assign_debug_bindings(std::vector<uint32_t>& spirv);
 
 // Adds bounds checks to a module. Every indexed access first calls pumice_in_bounds() or pumice_in_range(): out of bounds, a read returns

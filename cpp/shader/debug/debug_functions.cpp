@@ -8,12 +8,12 @@
 namespace pumice {
 namespace {
 
-// A possible argument type: its scalar name, vector name prefix, and extension.
-struct ArgumentType {
+// A GLSL type that printf accepts: scalar name, prefix of the vector names, and required extension.
+struct PrintfArgumentType {
   std::string_view scalar, vector, extension;  // extension: substring of the GLSL extension's name that enables the type
   bool is_float, is_64bit;
 };
-constexpr ArgumentType kArgumentTypes[] = {
+constexpr PrintfArgumentType kArgumentTypes[] = {
     {"bool", "bvec", "", false, false},
     {"int", "ivec", "", false, false},
     {"uint", "uvec", "", false, false},
@@ -28,8 +28,8 @@ constexpr ArgumentType kArgumentTypes[] = {
     {"uint64_t", "u64vec", "arithmetic_types_int64", false, true},
 };
 
-// Returns the words of one component as GLSL; empty if the type does not fit.
-std::string component_words(const ArgumentType& type, bool is_float, bool is_64bit, const std::string& component) {
+// Returns a GLSL expression for the words of one component; empty if the conversion does not accept the type.
+std::string make_component_words(const PrintfArgumentType& type, bool is_float, bool is_64bit, const std::string& component) {
   if (type.is_float != is_float || (type.is_64bit && !is_64bit) || (is_float && is_64bit && !type.is_64bit)) return {};
   if (is_float)
     return is_64bit ? "unpackDouble2x32(" + component + ").x, unpackDouble2x32(" + component + ").y"
@@ -40,8 +40,8 @@ std::string component_words(const ArgumentType& type, bool is_float, bool is_64b
   return is_signed ? "uint(int(" + component + ")), uint(int(" + component + ") >> 31)" : "uint(" + component + "), 0u";
 }
 
-// Overloads exist for every type, to avoid implicit conversions. The overload of a type that does not fit returns bool, which no caller
-// accepts.
+// Defines an overload for every type, to prevent implicit conversions. For a mismatched type it returns bool, so that the call does not
+// compile.
 std::string make_converter_overloads(const std::string& name, bool is_float, bool is_64bit, std::string_view extensions) {
   std::string glsl;
   for (const auto& type : kArgumentTypes) {
@@ -50,7 +50,7 @@ std::string make_converter_overloads(const std::string& name, bool is_float, boo
       std::string words;
       for (uint32_t component = 0; component < num_components; ++component) {
         const std::string component_glsl =
-            component_words(type, is_float, is_64bit, num_components == 1 ? "v" : "v[" + std::to_string(component) + "]");
+            make_component_words(type, is_float, is_64bit, num_components == 1 ? "v" : "v[" + std::to_string(component) + "]");
         words += (words.empty() ? "" : ", ") + component_glsl;
         if (component_glsl.empty()) words.clear();
       }
@@ -64,15 +64,15 @@ std::string make_converter_overloads(const std::string& name, bool is_float, boo
   return glsl;
 }
 
-std::string make_print_function(size_t number, const std::vector<Conversion>& conversions) {
+std::string make_print_function(size_t number, const std::vector<ConversionSpecifier>& conversions) {
   std::string arguments, parameters, stores;
   uint32_t at = 0;
   for (size_t i = 0; i < conversions.size(); ++i) {
-    const std::string array = "uint[" + std::to_string(conversions[i].words()) + "]", name = "a" + std::to_string(i);
+    const std::string array = "uint[" + std::to_string(conversions[i].num_words()) + "]", name = "a" + std::to_string(i);
     arguments += array + " " + std::string(kArgumentFunction) + std::to_string(number) + "_" + std::to_string(i) + "(" + array +
                  " v) { return v; }\n";
     parameters += (i ? ", " : "") + array + " " + name;
-    for (uint32_t word = 0; word < conversions[i].words(); ++word)
+    for (uint32_t word = 0; word < conversions[i].num_words(); ++word)
       stores += " pumice_ring[at + " + std::to_string(at++) + "u] = " + name + "[" + std::to_string(word) + "];";
   }
   return arguments + "void " + std::string(kPrintFunction) + std::to_string(number) + "(" + parameters +
@@ -102,8 +102,8 @@ uint pumice_reserve(uint head, uint words) {
 }
 )";
 
-// The bounds-check pass inserts the calls into the SPIR-V later; the constant keeps the functions alive until then.
-std::string make_bounds_functions() {
+// The bounds-check pass later inserts calls to these functions into the SPIR-V; pumice_checked keeps them alive until then.
+std::string make_bounds_check_functions() {
   return R"(
 layout(std430, binding = 0) readonly buffer pumice_limits_block { uint pumice_limits[]; };
 bool pumice_in_bounds(const uint access, const uint index, const uint size) {
@@ -130,30 +130,30 @@ bool pumice_checked = pumice_in_bounds(0u, 0u, 1u) || pumice_in_range(0u, 0u, 0u
 
 std::string find_extension_names(std::string_view text) {
   std::string names;
-  for (const auto& line : directives(tokenize(text), "extension"))
+  for (const auto& line : find_directives(tokenize(text), "extension"))
     if (line.size() > 1) names += std::string(line[1].text) + "\n";
   return names;
 }
 
-// GL_EXT_shader_explicit_arithmetic_types enables all of the extensions.
-std::string enabled_extensions(std::string_view text) {
+// Returns the names of enabled extensions. GL_EXT_shader_explicit_arithmetic_types implies all arithmetic types.
+std::string find_enabled_extensions(std::string_view text) {
   std::string names = find_extension_names(text);
   if (names.find("explicit_arithmetic_types\n") == std::string::npos) return names;
   for (const auto& type : kArgumentTypes) names += std::string(type.extension) + "\n";
   return names;
 }
 
-std::string word_converter_name(bool is_float, bool is_64bit) {
+std::string get_word_converter_name(bool is_float, bool is_64bit) {
   return std::string("pumice_") + (is_float ? "float" : "int") + (is_64bit ? "64" : "32");
 }
 
 }  // namespace
 
-std::string word_converter_name(const Conversion& conversion) {
-  return word_converter_name(conversion.is_float(), conversion.is_64bit);
+std::string get_word_converter_name(const ConversionSpecifier& conversion) {
+  return get_word_converter_name(conversion.is_float(), conversion.is_64bit);
 }
 
-std::string make_debug_functions(std::string_view preprocessed, const std::vector<PrintFormat>& formats, bool check_bounds) {
+std::string make_debug_functions(std::string_view preprocessed, const std::vector<PrintfFormat>& formats, bool check_bounds) {
   std::string calls;
   std::set<std::pair<bool, bool>> used_types;
   for (size_t i = 0; i < formats.size(); ++i) {
@@ -162,10 +162,10 @@ std::string make_debug_functions(std::string_view preprocessed, const std::vecto
     calls += make_print_function(i, conversions);
   }
   std::string text(kRingBufferGlsl);
-  if (check_bounds) text += make_bounds_functions();
-  const std::string extensions = enabled_extensions(preprocessed);
+  if (check_bounds) text += make_bounds_check_functions();
+  const std::string extensions = find_enabled_extensions(preprocessed);
   for (const auto& [is_float, is_64bit] : used_types)
-    text += make_converter_overloads(word_converter_name(is_float, is_64bit), is_float, is_64bit, extensions);
+    text += make_converter_overloads(get_word_converter_name(is_float, is_64bit), is_float, is_64bit, extensions);
   return text + calls;
 }
 

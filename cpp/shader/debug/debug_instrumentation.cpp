@@ -6,7 +6,7 @@
 #include <set>
 
 #include "shader/debug/debug_functions.h"
-#include "shader/debug/print_format.h"
+#include "shader/debug/printf_format.h"
 #include "shader/source/diagnostics.h"
 #include "shader/source/tokens.h"
 
@@ -27,14 +27,14 @@ bool calls_printf(std::string_view text) {
   return std::ranges::any_of(tokens, [](const Token& token) { return token.kind == TokenKind::word && is_printf_name(token.text); });
 }
 
-std::optional<size_t> literal_index(const Token& token) {
+std::optional<size_t> parse_literal_index(const Token& token) {
   if (!token.text.starts_with(kLiteralPrefix)) return {};
   size_t number = 0;
   std::from_chars(token.text.data() + kLiteralPrefix.size(), token.text.data() + token.text.size(), number);
   return number;
 }
 
-// Returns whether a string in this preprocessor line is a string literal rather than a file name.
+// Returns whether a string token is a literal rather than the file name of an #include or #line directive.
 bool is_string_literal(const std::vector<Token>& tokens, size_t string) {
   if (tokens[string].directive == 0) return true;
   size_t first = string;
@@ -49,16 +49,16 @@ struct DebugInstrumentation::PrintfCall {
   const Token* name = nullptr;
   SourceLine location;
   size_t number = 0;
-  std::vector<std::vector<Token>> arguments;  // the first is the format
+  std::vector<std::vector<Token>> arguments;  // arguments[0] is the format
 };
 
-// Edits of a text, sorted by offset.
+// Replacements in a source string, sorted by offset.
 struct DebugInstrumentation::TextEdits {
-  struct Edit {
+  struct TextEdit {
     size_t offset, removed;
     std::string added;
   };
-  std::vector<Edit> all;
+  std::vector<TextEdit> all;
 
   void replace(size_t begin, size_t end, std::string text) { all.push_back({begin, end - begin, std::move(text)}); }
   std::string apply(const std::string& text) const {
@@ -94,7 +94,7 @@ std::string DebugInstrumentation::replace_literals(const std::string& text) {
   return edits.apply(text);
 }
 
-ShaderCompileError DebugInstrumentation::error_at(const PrintfCall& call, std::string_view token, const std::string& text) const {
+ShaderCompileError DebugInstrumentation::make_error_at(const PrintfCall& call, std::string_view token, const std::string& text) const {
   return make_compile_error({format_message_at(original_sources_, call.location.file, call.location.line, token, text)});
 }
 
@@ -102,26 +102,26 @@ void DebugInstrumentation::rewrite_call(const PrintfCall& call, TextEdits& edits
   const std::string name(call.name->text);
   std::string format, literal;
   for (const Token& token : call.arguments.front()) {
-    const auto number = literal_index(token);
-    if (!number) throw error_at(call, name, "the first argument of " + name + " is its format: a text in quotes");
+    const auto number = parse_literal_index(token);
+    if (!number) throw make_error_at(call, name, "the first argument of " + name + " is its format: a text in quotes");
     if (literal.empty()) literal = literals_[*number];
     try {
       format += unescape_literal(literals_[*number]);
     } catch (const Error& error) {
-      throw error_at(call, literals_[*number], error.what());
+      throw make_error_at(call, literals_[*number], error.what());
     }
   }
-  std::vector<Conversion> conversions;
+  std::vector<ConversionSpecifier> conversions;
   try {
     conversions = parse_conversions(format);
   } catch (const Error& error) {
-    throw error_at(call, literal, error.what());
+    throw make_error_at(call, literal, error.what());
   }
   const size_t num_arguments = call.arguments.size() - 1;
   if (num_arguments != conversions.size())
-    throw error_at(call, literal,
-                   "the format of " + name + " has " + std::to_string(conversions.size()) +
-                       " conversions: expected as many arguments, given " + std::to_string(num_arguments));
+    throw make_error_at(call, literal,
+                        "the format of " + name + " has " + std::to_string(conversions.size()) +
+                            " conversions: expected as many arguments, given " + std::to_string(num_arguments));
   const auto& first = call.arguments.front();
   edits.replace(call.name->offset, call.name->offset + name.size(), std::string(kPrintFunction) + std::to_string(call.number));
   const size_t end = num_arguments > 0 ? call.arguments[1].front().offset : first.back().offset + first.back().text.size();
@@ -132,18 +132,18 @@ void DebugInstrumentation::rewrite_call(const PrintfCall& call, TextEdits& edits
     const size_t begin = argument.front().offset, stop = argument.back().offset + argument.back().text.size();
     edits.replace(begin, begin,
                   std::string(kArgumentFunction) + std::to_string(call.number) + "_" + std::to_string(i) + "(" +
-                      word_converter_name(conversions[i]) + "(");
+                      get_word_converter_name(conversions[i]) + "(");
     edits.replace(stop, stop, "))");
   }
-  formats_.push_back({display_name(original_sources_, call.location.file), static_cast<uint32_t>(call.location.line), format});
+  formats_.push_back({get_display_name(original_sources_, call.location.file), static_cast<uint32_t>(call.location.line), format});
   printf_names_.push_back(name);
 }
 
-std::string DebugInstrumentation::rewrite(const std::string& preprocessed) {
+std::string DebugInstrumentation::instrument(const std::string& preprocessed) {
   formats_.clear();
   printf_names_.clear();
   const auto tokens = tokenize(preprocessed);
-  const auto lines = source_lines(preprocessed);
+  const auto lines = map_source_lines(preprocessed);
   const auto is_code = [&](const Token& token) { return token.directive == 0 && !lines.at(token.line - 1).file.empty(); };
   std::set<std::string_view> user_functions;  // user-defined functions have precedence
   int depth = 0;
@@ -163,8 +163,8 @@ std::string DebugInstrumentation::rewrite(const std::string& preprocessed) {
       edits.replace(insertion, insertion, "");  // placeholder for the declarations, which depend on the calls
     }
     PrintfCall call{&token, lines.at(token.line - 1), formats_.size(), {}};
-    if (const auto literal = literal_index(token))
-      throw error_at(call, literals_[*literal], "a text in quotes stands only as the format of printf");
+    if (const auto literal = parse_literal_index(token))
+      throw make_error_at(call, literals_[*literal], "a text in quotes stands only as the format of printf");
     const bool is_call = i + 1 < tokens.size() && tokens[i + 1].text == "(" && (i == 0 || tokens[i - 1].text != ".");
     if (!is_printf_name(token.text) || user_functions.contains(token.text) || !is_call) continue;
     call.arguments.emplace_back();
@@ -179,7 +179,7 @@ std::string DebugInstrumentation::rewrite(const std::string& preprocessed) {
         call.arguments.back().push_back(tokens[i]);
     }
     for (const auto& argument : call.arguments)
-      if (argument.empty()) throw error_at(call, token.text, std::string(token.text) + " has an argument without text");
+      if (argument.empty()) throw make_error_at(call, token.text, std::string(token.text) + " has an argument without text");
     rewrite_call(call, edits);
   }
   if (insertion_line == 0 || (formats_.empty() && !options_.debug)) return preprocessed;
@@ -189,8 +189,8 @@ std::string DebugInstrumentation::rewrite(const std::string& preprocessed) {
   return edits.apply(preprocessed);
 }
 
-// "pumice_argument_3_0": the first argument of the fourth call.
-std::string DebugInstrumentation::argument_message(std::string_view subject) const {
+// Describes the expected type of a printf argument by its function; "pumice_argument_3_0": first argument of the fourth call.
+std::string DebugInstrumentation::describe_argument_error(std::string_view subject) const {
   size_t number = 0, argument = 0;
   const char* end = subject.data() + subject.size();
   const auto [next, error] = std::from_chars(subject.data() + kArgumentFunction.size(), end, number);
@@ -199,19 +199,19 @@ std::string DebugInstrumentation::argument_message(std::string_view subject) con
   const std::string& format = formats_[number].text;
   const auto conversions = parse_conversions(format);
   if (argument >= conversions.size()) return {};
-  const Conversion& conversion = conversions[argument];
+  const ConversionSpecifier& conversion = conversions[argument];
   return "'" + printf_names_[number] + "' : argument " + std::to_string(argument + 1) + " after the format does not fit '" +
-         format.substr(conversion.begin, conversion.end - conversion.begin) + "': expected " + conversion.expected();
+         format.substr(conversion.begin, conversion.end - conversion.begin) + "': expected " + conversion.describe_expected_type();
 }
 
-std::string DebugInstrumentation::translate(std::string_view log) const {
+std::string DebugInstrumentation::translate_log(std::string_view log) const {
   std::string result;
   while (!log.empty()) {
     const std::string_view line = log.substr(0, log.find('\n'));
     log.remove_prefix(std::min(line.size() + 1, log.size()));
     const size_t quote = line.find("'" + std::string(kArgumentFunction));
     const size_t close = quote == std::string_view::npos ? quote : line.find('\'', quote + 1);
-    const std::string message = close == std::string_view::npos ? "" : argument_message(line.substr(quote + 1, close - quote - 1));
+    const std::string message = close == std::string_view::npos ? "" : describe_argument_error(line.substr(quote + 1, close - quote - 1));
     result += message.empty() ? std::string(line) : std::string(line.substr(0, quote)) + message;
     result += '\n';
   }

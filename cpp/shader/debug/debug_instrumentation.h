@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "core/error.h"
-#include "shader/debug/debug_table.h"
+#include "shader/debug/debug_metadata.h"
 #include "shader/preamble/shader_options.h"
 #include "shader/source/source_set.h"
 
@@ -16,28 +16,28 @@ namespace pumice {
 // Adds the ring buffer to one compilation. String literals, which GLSL lacks, become identifiers during preprocessing.
 class DebugInstrumentation {
  public:
-  // `sources` and `macros`: as given by the caller.
+  // `sources` and `macros`: the caller's, unmodified.
   DebugInstrumentation(const SourceSet& sources, std::string macros, const ShaderOptions& options);
 
-  // Returns whether the shader prints or has its accesses checked. The members below require it.
-  bool enabled() const { return enabled_; }
+  // Returns whether the shader calls printf or has bounds checks.
+  bool is_enabled() const { return enabled_; }
   const SourceSet& sources() const { return rewritten_sources_; }
   const std::string& macros() const { return macros_; }
 
-  // Returns preprocessed source that compiles. Throws ShaderCompileError for an invalid format.
-  std::string rewrite(const std::string& preprocessed);
+  // Replaces the printf calls in preprocessed source. Throws ShaderCompileError for an invalid format.
+  std::string instrument(const std::string& preprocessed);
   // Replaces the compiler's messages about generated functions with messages about printf.
-  std::string translate(std::string_view log) const;
+  std::string translate_log(std::string_view log) const;
 
-  const std::vector<PrintFormat>& formats() const { return formats_; }  // formats in the source that was last rewritten
+  const std::vector<PrintfFormat>& formats() const { return formats_; }  // formats found by the last instrument()
 
  private:
   struct PrintfCall;
   struct TextEdits;
   std::string replace_literals(const std::string& text);
   void rewrite_call(const PrintfCall& call, TextEdits& edits);
-  ShaderCompileError error_at(const PrintfCall& call, std::string_view token, const std::string& text) const;
-  std::string argument_message(std::string_view subject) const;
+  ShaderCompileError make_error_at(const PrintfCall& call, std::string_view token, const std::string& text) const;
+  std::string describe_argument_error(std::string_view subject) const;
 
   const SourceSet& original_sources_;
   SourceSet rewritten_sources_;
@@ -45,8 +45,8 @@ class DebugInstrumentation {
   ShaderOptions options_;
   bool enabled_ = false;
   std::vector<std::string> literals_;
-  std::vector<PrintFormat> formats_;
-  std::vector<std::string> printf_names_;  // the name that the source uses for printf, by format
+  std::vector<PrintfFormat> formats_;
+  std::vector<std::string> printf_names_;  // name of the called function (printf, NCNN_LOGE, ...), one per format
 };
 
 }  // namespace pumice

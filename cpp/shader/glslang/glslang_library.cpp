@@ -21,7 +21,7 @@
 namespace {
 
 // Owns the data that a PumiceGlslangResult points to.
-struct Result : PumiceGlslangResult {
+struct OwnedResult : PumiceGlslangResult {
   std::string text_storage, log_storage;
   std::vector<unsigned int> spirv_storage;
 
@@ -39,12 +39,14 @@ class Includer : public glslang::TShader::Includer {
  public:
   explicit Includer(const PumiceGlslangRequest& request) : request_(request) {}
 
-  IncludeResult* includeLocal(const char* path, const char* includer, size_t depth) override { return find(path, includer, depth); }
-  IncludeResult* includeSystem(const char* path, const char* includer, size_t depth) override { return find(path, includer, depth); }
+  IncludeResult* includeLocal(const char* path, const char* includer, size_t depth) override { return find_include(path, includer, depth); }
+  IncludeResult* includeSystem(const char* path, const char* includer, size_t depth) override {
+    return find_include(path, includer, depth);
+  }
   void releaseInclude(IncludeResult* result) override { delete result; }
 
  private:
-  IncludeResult* find(const char* path, const char* includer, size_t depth) {
+  IncludeResult* find_include(const char* path, const char* includer, size_t depth) {
     static constexpr char kTooDeep[] = "includes nest deeper than 64: does a file include itself?";
     static constexpr char kTooMany[] = "more than 10000 includes, or 16 MiB of them: do files include each other?";
     if (depth > 64) return new IncludeResult("", kTooDeep, sizeof kTooDeep - 1, nullptr);
@@ -60,12 +62,12 @@ class Includer : public glslang::TShader::Includer {
   const PumiceGlslangRequest& request_;
 };
 
-struct Target {
+struct TargetVersions {
   glslang::EShTargetClientVersion client;
   glslang::EShTargetLanguageVersion language;
 };
 
-Target target_of(int vulkan_minor) {
+TargetVersions get_target_versions(int vulkan_minor) {
   switch (vulkan_minor) {
     case 0:
       return {glslang::EShTargetVulkan_1_0, glslang::EShTargetSpv_1_0};
@@ -81,8 +83,8 @@ Target target_of(int vulkan_minor) {
 constexpr int kVersion = 450;
 constexpr EShMessages kMessages = static_cast<EShMessages>(EShMsgSpvRules | EShMsgVulkanRules);
 
-void set_up(glslang::TShader& shader, const PumiceGlslangRequest& request) {
-  const Target target = target_of(request.vulkan_minor);
+void set_up_shader(glslang::TShader& shader, const PumiceGlslangRequest& request) {
+  const TargetVersions target = get_target_versions(request.vulkan_minor);
   shader.setStringsWithLengthsAndNames(request.strings, request.bytes, request.names, request.count);
   shader.setEnvInput(glslang::EShSourceGlsl, EShLangCompute, glslang::EShClientVulkan, 100);
   shader.setEnvClient(glslang::EShClientVulkan, target.client);
@@ -93,45 +95,45 @@ void set_up(glslang::TShader& shader, const PumiceGlslangRequest& request) {
 class WholeArrayChecker : public glslang::TIntermTraverser {
  public:
   static constexpr double kMaxElements = 16'384;
-  static constexpr double kMaxConstants = 65'532;  // limit of the SPIR-V instruction length
+  static constexpr double kMaxConstants = 65'532;  // limit imposed by the maximum length of a SPIR-V instruction
 
   bool visitBinary(glslang::TVisit, glslang::TIntermBinary* node) override {
     const bool is_indexing = node->getOp() == glslang::EOpIndexDirect || node->getOp() == glslang::EOpIndexIndirect ||
                              node->getOp() == glslang::EOpIndexDirectStruct;
-    if (!is_indexing) check(*node->getLeft());
+    if (!is_indexing) check_array(*node->getLeft());
     return true;
   }
   bool visitAggregate(glslang::TVisit, glslang::TIntermAggregate* node) override {
     if (node->getOp() == glslang::EOpFunctionCall)
       for (auto* argument : node->getSequence())
-        if (argument->getAsTyped()) check(*argument->getAsTyped());
+        if (argument->getAsTyped()) check_array(*argument->getAsTyped());
     return true;
   }
   bool visitSelection(glslang::TVisit, glslang::TIntermSelection* node) override {
-    check(*node);
+    check_array(*node);
     return true;
   }
-  void visitConstantUnion(glslang::TIntermConstantUnion* node) override { check(*node, kMaxConstants); }
+  void visitConstantUnion(glslang::TIntermConstantUnion* node) override { check_array(*node, kMaxConstants); }
   bool visitBranch(glslang::TVisit, glslang::TIntermBranch* node) override {
-    if (node->getExpression()) check(*node->getExpression());
+    if (node->getExpression()) check_array(*node->getExpression());
     return true;
   }
 
   std::string errors;
 
  private:
-  static double elements(const glslang::TType& type) {
+  static double count_elements(const glslang::TType& type) {
     double count = 1;
     if (type.isArray())
       for (int i = 0; i < type.getArraySizes()->getNumDims(); ++i) count *= type.getArraySizes()->getDimSize(i);
     if (!type.isStruct()) return count;
     double members = 0;
-    for (const auto& member : *type.getStruct()) members += elements(*member.type);
+    for (const auto& member : *type.getStruct()) members += count_elements(*member.type);
     return count * members;
   }
 
-  void check(const glslang::TIntermTyped& node, double limit = kMaxElements) {
-    const double count = elements(node.getType());
+  void check_array(const glslang::TIntermTyped& node, double limit = kMaxElements) {
+    const double count = count_elements(node.getType());
     if (count <= limit || !errors.empty()) return;
     const auto& location = node.getLoc();
     errors = "ERROR: " + std::string(location.getStringNameOrNum(false).c_str()) + ":" + std::to_string(location.line) +
@@ -147,15 +149,15 @@ class WideningConversionInserter : public glslang::TIntermTraverser {
 
   bool visitAggregate(glslang::TVisit, glslang::TIntermAggregate* node) override {
     const glslang::TBasicType target_type = node->getBasicType();
-    if (!constructs_32bit(node->getOp())) return true;
+    if (!is_32bit_constructor(node->getOp())) return true;
     for (auto*& argument : node->getSequence())
       if (auto* typed = argument->getAsTyped(); typed && typed->getBasicType() != target_type)
-        if (auto* converted = convert(target_type, typed)) argument = converted;
+        if (auto* converted = convert_via_32bit(target_type, typed)) argument = converted;
     return true;
   }
 
  private:
-  static bool constructs_32bit(glslang::TOperator op) {
+  static bool is_32bit_constructor(glslang::TOperator op) {
     switch (op) {
       case glslang::EOpConstructFloat:
       case glslang::EOpConstructVec2:
@@ -175,8 +177,8 @@ class WideningConversionInserter : public glslang::TIntermTraverser {
     }
   }
 
-  // Returns the type that a storage-only type converts to: the 32-bit type of its kind.
-  static glslang::TBasicType widened_type(glslang::TBasicType type) {
+  // Returns the 32-bit type that a storage-only 8- or 16-bit type converts to.
+  static glslang::TBasicType get_widened_type(glslang::TBasicType type) {
     switch (type) {
       case glslang::EbtFloat16:
         return glslang::EbtFloat;
@@ -191,8 +193,8 @@ class WideningConversionInserter : public glslang::TIntermTraverser {
     }
   }
 
-  glslang::TIntermTyped* convert(glslang::TBasicType target_type, glslang::TIntermTyped* value) const {
-    const glslang::TBasicType widened = widened_type(value->getBasicType());
+  glslang::TIntermTyped* convert_via_32bit(glslang::TBasicType target_type, glslang::TIntermTyped* value) const {
+    const glslang::TBasicType widened = get_widened_type(value->getBasicType());
     if (widened != value->getBasicType()) value = intermediate_.addConversion(widened, value);
     return value && widened != target_type ? intermediate_.addConversion(target_type, value) : value;
   }
@@ -215,7 +217,7 @@ std::vector<unsigned int> remove_repeated_decorations(const std::vector<unsigned
   return unique_words;
 }
 
-bool compile(glslang::TShader& shader, Includer& includer, const PumiceGlslangRequest& request, Result& result) {
+bool compile_shader(glslang::TShader& shader, Includer& includer, const PumiceGlslangRequest& request, OwnedResult& result) {
   const bool parsed = shader.parse(GetDefaultResources(), kVersion, ENoProfile, false, false, kMessages, includer);
   result.log_storage = shader.getInfoLog();
   if (!parsed) return false;
@@ -244,33 +246,33 @@ bool compile(glslang::TShader& shader, Includer& includer, const PumiceGlslangRe
   return true;
 }
 
-bool run_request(const PumiceGlslangRequest& request, Result& result) {
+bool run_request(const PumiceGlslangRequest& request, OwnedResult& result) {
   static const bool initialized = glslang::InitializeProcess();
   if (!initialized) {
     result.log_storage = "ERROR: glslang could not be initialised\n";
     return false;
   }
   glslang::TShader shader(EShLangCompute);
-  set_up(shader, request);
+  set_up_shader(shader, request);
   Includer includer(request);
-  if (!request.preprocess) return compile(shader, includer, request, result);
+  if (!request.preprocess) return compile_shader(shader, includer, request, result);
   const bool ok = shader.preprocess(GetDefaultResources(), kVersion, ENoProfile, false, false, kMessages, &result.text_storage, includer);
   result.log_storage = shader.getInfoLog();
   return ok;
 }
 
-// Memory that a run needs besides its stack; the first run needs more.
+// Heap memory required for a run, in addition to its stack. The first run needs more.
 constexpr size_t kGlslangHeapBytes = size_t{32} << 20;
 // Address space that the C library reserves for a new thread's heap.
 constexpr size_t kThreadHeapBytes = size_t{128} << 20;
 
-struct Job {
+struct CompileJob {
   const PumiceGlslangRequest& request;
-  Result& result;
+  OwnedResult& result;
 };
 
-void* run_job(void* argument) {
-  const auto& [request, result] = *static_cast<Job*>(argument);
+void* run_compile_job(void* argument) {
+  const auto& [request, result] = *static_cast<CompileJob*>(argument);
   try {
     result.ok = run_request(request, result);
   } catch (const std::bad_alloc&) {
@@ -286,8 +288,8 @@ void* run_job(void* argument) {
   return nullptr;
 }
 
-// Returns whether this much memory can be mapped. A failed allocation in a new thread ends the process, so none is started without it.
-bool can_map(size_t bytes) {
+// Returns whether this much memory can be mapped. Checked before a thread is started, because a failed allocation in it ends the process.
+bool can_map_memory(size_t bytes) {
   void* const mapping = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (mapping == MAP_FAILED) return false;
   munmap(mapping, bytes);
@@ -303,7 +305,7 @@ void trim_heap_once() {
 }
 
 // Returns the remaining stack of the calling thread, in bytes.
-size_t remaining_stack_bytes() {
+size_t get_remaining_stack_bytes() {
   pthread_attr_t attributes;
   if (pthread_getattr_np(pthread_self(), &attributes) != 0) return 0;
   void* lowest = nullptr;
@@ -315,17 +317,17 @@ size_t remaining_stack_bytes() {
 }
 
 // glslang recurses through nested source. If the caller's stack is too small, it runs in a thread with a larger one.
-const PumiceGlslangResult* run(const PumiceGlslangRequest* request) {
-  auto result = std::make_unique<Result>();
-  Job job{*request, *result};
-  const bool has_stack = remaining_stack_bytes() >= request->stack_bytes;
+const PumiceGlslangResult* run_on_sufficient_stack(const PumiceGlslangRequest* request) {
+  auto result = std::make_unique<OwnedResult>();
+  CompileJob job{*request, *result};
+  const bool has_stack = get_remaining_stack_bytes() >= request->stack_bytes;
   const size_t needed = kGlslangHeapBytes + (has_stack ? 0 : request->stack_bytes + kThreadHeapBytes);
-  if (!can_map(needed)) {
+  if (!can_map_memory(needed)) {
     result->missing_bytes = needed;
     return result.release()->finish();
   }
   if (has_stack) {
-    run_job(&job);
+    run_compile_job(&job);
     trim_heap_once();
     return result.release()->finish();
   }
@@ -333,7 +335,7 @@ const PumiceGlslangResult* run(const PumiceGlslangRequest* request) {
   pthread_attr_init(&attributes);
   pthread_attr_setstacksize(&attributes, request->stack_bytes);
   pthread_t thread;
-  const int failure = pthread_create(&thread, &attributes, run_job, &job);
+  const int failure = pthread_create(&thread, &attributes, run_compile_job, &job);
   pthread_attr_destroy(&attributes);
   if (failure == 0)
     pthread_join(thread, nullptr), trim_heap_once();
@@ -343,7 +345,7 @@ const PumiceGlslangResult* run(const PumiceGlslangRequest* request) {
 }
 
 const PumiceGlslangResult* disassemble(const uint32_t* spirv, size_t words) {
-  auto result = std::make_unique<Result>();
+  auto result = std::make_unique<OwnedResult>();
   std::ostringstream text;
   spv::Disassemble(text, {spirv, spirv + words});
   result->text_storage = text.str();
@@ -351,11 +353,11 @@ const PumiceGlslangResult* disassemble(const uint32_t* spirv, size_t words) {
   return result.release()->finish();
 }
 
-void release(const PumiceGlslangResult* result) {
-  delete static_cast<const Result*>(result);
+void release_result(const PumiceGlslangResult* result) {
+  delete static_cast<const OwnedResult*>(result);
 }
 
-const char* version() {
+const char* get_version() {
   static const std::string text = [] {
     const glslang::Version number = glslang::GetVersion();
     return std::to_string(number.major) + "." + std::to_string(number.minor) + "." + std::to_string(number.patch);
@@ -366,6 +368,6 @@ const char* version() {
 }  // namespace
 
 const PumiceGlslang* pumice_glslang() {
-  static const PumiceGlslang library{kPumiceGlslangInterface, version(), run, disassemble, release};
+  static const PumiceGlslang library{kPumiceGlslangInterface, get_version(), run_on_sufficient_stack, disassemble, release_result};
   return &library;
 }

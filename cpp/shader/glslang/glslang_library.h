@@ -14,7 +14,7 @@ struct PumiceString {
   size_t bytes;
 };
 
-// Returns the text of an include and its name in messages. Returns false if it is not found; `text` then has the reason.
+// Gets an included file's source and its name in messages. Returns false if it is not found; `text` then contains the reason.
 typedef bool (*PumiceInclude)(void* user, const char* path, const char* includer, PumiceString* name, PumiceString* text);
 
 struct PumiceGlslangRequest {

@@ -3,7 +3,7 @@
 namespace pumice::spirv {
 namespace {
 
-// Truncate to the low `width` bits (cut), or sign-extend from them (extended).
+// Returns the low `width` bits.
 uint64_t truncate_bits(uint64_t value, uint32_t width) {
   return width < 64 ? value & ((uint64_t{1} << width) - 1) : value;
 }
@@ -86,21 +86,22 @@ std::optional<uint64_t> evaluate_binary(uint32_t op, uint64_t a, uint64_t b, uin
 
 }  // namespace
 
-uint32_t Int64Emulator::width_of(uint32_t type) const {
+uint32_t Int64Emulator::get_width(uint32_t type) const {
   const auto& definition = module_.definition(type);
   return definition.op == OpTypeInt ? definition[1] : definition.op == OpTypeBool ? 1 : 0;
 }
 
-std::optional<uint64_t> Int64Emulator::constant_value(uint32_t id) const {
+std::optional<uint64_t> Int64Emulator::find_constant_value(uint32_t id) const {
   const auto& constant = module_.definition(id);
-  const uint32_t width = width_of(constant[0]);
+  const uint32_t width = get_width(constant[0]);
   if (width == 0) return {};
   if (constant.op == OpSpecConstantOp) {
     const auto known = expression_values_.find(id);
-    return known != expression_values_.end() ? known->second : expression_values_[id] = evaluate(constant);
+    return known != expression_values_.end() ? known->second : expression_values_[id] = evaluate_constant(constant);
   }
-  if (const auto number = module_.value(id, SpecId))
-    if (const auto given = constants_.find(*number); given != constants_.end()) return truncate_bits(given->second, width);
+  if (const auto number = module_.find_decoration(id, SpecId))
+    if (const auto specialized = constants_.find(*number); specialized != constants_.end())
+      return truncate_bits(specialized->second, width);
   switch (constant.op) {
     case OpConstant:
     case OpSpecConstant:
@@ -118,15 +119,15 @@ std::optional<uint64_t> Int64Emulator::constant_value(uint32_t id) const {
 }
 
 // Evaluates an OpSpecConstantOp; returns nullopt if an operand is unknown.
-std::optional<uint64_t> Int64Emulator::evaluate(const Instruction& instruction) const {
-  const uint32_t width = width_of(instruction[0]), op = instruction[2];
+std::optional<uint64_t> Int64Emulator::evaluate_constant(const Instruction& instruction) const {
+  const uint32_t width = get_width(instruction[0]), op = instruction[2];
   const auto operand = [&](size_t i) {
     module_.definition_before(instruction, instruction[i]);  // guarantees that the recursion terminates
-    return constant_value(instruction[i]);
+    return find_constant_value(instruction[i]);
   };
   const auto a = operand(3);
   if (width == 0 || !a) return {};
-  const uint32_t operand_width = width_of(module_.definition(instruction[3])[0]);
+  const uint32_t operand_width = get_width(module_.definition(instruction[3])[0]);
   if (op == OpUConvert) return truncate_bits(*a, width);
   if (op == OpSConvert) return truncate_bits(static_cast<uint64_t>(sign_extend(*a, operand_width)), width);
   if (op == OpSelect) return operand(*a != 0 ? 4 : 5);
@@ -137,21 +138,21 @@ std::optional<uint64_t> Int64Emulator::evaluate(const Instruction& instruction) 
 
 // Replaces a constant expression on 64-bit operands with its value; all specialization constants are known here.
 void Int64Emulator::declare_constant_expression(const Instruction& instruction) {
-  const uint32_t type = replacement_type(instruction[0]), id = instruction[1];
-  const auto value = evaluate(instruction);
+  const uint32_t type = get_replacement_type(instruction[0]), id = instruction[1];
+  const auto value = evaluate_constant(instruction);
   if (!value) {
     unsupported_.insert("such a constant, computed from specialization constants");
     return;
   }
-  const uint32_t width = width_of(instruction[0]);
+  const uint32_t width = get_width(instruction[0]);
   const bool is_signed = width > 1 && module_.definition(instruction[0])[2] != 0;
   const auto low = static_cast<uint32_t>(*value), high = static_cast<uint32_t>(*value >> 32);
   if (is_int64(instruction[0]))
-    globals_.add(OpConstantComposite, {pair_, id, globals_.uint_constant(low), globals_.uint_constant(high)});
+    globals_.add_instruction(OpConstantComposite, {pair_, id, globals_.declare_uint_constant(low), globals_.declare_uint_constant(high)});
   else if (module_.definition(instruction[0]).op == OpTypeBool)
-    globals_.add(low != 0 ? OpConstantTrue : OpConstantFalse, {type, id});
+    globals_.add_instruction(low != 0 ? OpConstantTrue : OpConstantFalse, {type, id});
   else
-    globals_.add(OpConstant, {type, id, is_signed ? static_cast<uint32_t>(sign_extend(*value, width)) : low});
+    globals_.add_instruction(OpConstant, {type, id, is_signed ? static_cast<uint32_t>(sign_extend(*value, width)) : low});
 }
 
 }  // namespace pumice::spirv

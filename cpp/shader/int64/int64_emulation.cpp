@@ -11,36 +11,36 @@ namespace {
 
 constexpr uint32_t kInt64 = 11, kNoContraction = 42;  // capability Int64; decoration NoContraction
 
-struct NamedFunction {
+struct OpcodeFunction {
   uint32_t op;
   std::string_view name;
 };
 
-// Unary and binary functions by opcode.
-constexpr NamedFunction kArithmetic[] = {
+// Functions that replace unary and binary instructions, by opcode.
+constexpr OpcodeFunction kArithmetic[] = {
     {OpSNegate, "pair_negate"},    {OpIAdd, "pair_add"},           {OpISub, "pair_subtract"}, {OpIMul, "pair_multiply"},
     {OpUDiv, "pair_divide"},       {OpSDiv, "pair_divide_signed"}, {OpUMod, "pair_modulo"},   {OpSRem, "pair_remainder_signed"},
     {OpSMod, "pair_modulo_signed"}};
-constexpr NamedFunction kShifts[] = {{OpShiftRightLogical, "pair_shift_right"},
-                                     {OpShiftRightArithmetic, "pair_shift_right_signed"},
-                                     {OpShiftLeftLogical, "pair_shift_left"}};
+constexpr OpcodeFunction kShifts[] = {{OpShiftRightLogical, "pair_shift_right"},
+                                      {OpShiftRightArithmetic, "pair_shift_right_signed"},
+                                      {OpShiftLeftLogical, "pair_shift_left"}};
 // Functions keyed by GLSL.std.450 instruction. A clamp is a maximum followed by a minimum.
 constexpr uint32_t kUClamp = 44, kSClamp = 45;
-constexpr NamedFunction kMath[] = {{5, "pair_abs"},         {7, "pair_sign"}, {38, "pair_min"},
-                                   {39, "pair_min_signed"}, {41, "pair_max"}, {42, "pair_max_signed"}};
+constexpr OpcodeFunction kMath[] = {{5, "pair_abs"},         {7, "pair_sign"}, {38, "pair_min"},
+                                    {39, "pair_min_signed"}, {41, "pair_max"}, {42, "pair_max_signed"}};
 
-// How to express a comparison with "less than": swap the operands, negate the result, or both.
-struct Comparison {
+// Expresses a comparison as "less than", with swapped operands, a negated result, or both.
+struct ComparisonRewrite {
   uint16_t op;
   bool is_signed, swaps_operands, negates_result;
 };
-constexpr Comparison kComparisons[] = {
+constexpr ComparisonRewrite kComparisons[] = {
     {OpULessThan, false, false, false},        {OpSLessThan, true, false, false},        {OpUGreaterThan, false, true, false},
     {OpSGreaterThan, true, true, false},       {OpULessThanEqual, false, true, true},    {OpSLessThanEqual, true, true, true},
     {OpUGreaterThanEqual, false, false, true}, {OpSGreaterThanEqual, true, false, true},
 };
 
-// Instructions that change only their type.
+// Instructions that are kept with replaced types.
 constexpr uint16_t kTypeOnlyOps[] = {OpUndef,
                                      OpFunction,
                                      OpFunctionParameter,
@@ -76,8 +76,8 @@ constexpr uint16_t kTypeOnlyOps[] = {OpUndef,
                                      OpGroupNonUniformQuadSwap};
 
 template <typename List>
-std::string_view find_function(const List& list, uint32_t op) {
-  const auto found = std::ranges::find(list, op, &NamedFunction::op);
+std::string_view find_function_name(const List& list, uint32_t op) {
+  const auto found = std::ranges::find(list, op, &OpcodeFunction::op);
   return found == std::end(list) ? std::string_view() : found->name;
 }
 
@@ -92,8 +92,8 @@ std::string describe_unsupported_use(uint16_t op) {
 
 Int64Emulator::Int64Emulator(std::span<const uint32_t> words, const std::map<uint32_t, uint64_t>& constants)
     : words_(words), module_(words), constants_(constants), globals_(words[kBoundWord]), functions_(globals_) {
-  uint_ = globals_.type(OpTypeInt, {32, 0});
-  pair_ = globals_.type(OpTypeVector, {uint_, 2});
+  uint_ = globals_.declare_type(OpTypeInt, {32, 0});
+  pair_ = globals_.declare_type(OpTypeVector, {uint_, 2});
 }
 
 uint32_t Int64Emulator::emit_result(uint16_t op, uint32_t type, std::initializer_list<uint32_t> operands, uint32_t result) {
@@ -112,13 +112,13 @@ uint32_t Int64Emulator::emit_call(std::string_view function, uint32_t type, std:
     result = globals_.new_id();
   else
     replaced_results_.insert(result);
-  std::vector<uint32_t> words{type, result, functions_.function_id(function)};
+  std::vector<uint32_t> words{type, result, functions_.request_function(function)};
   words.insert(words.end(), arguments);
   emit(OpFunctionCall, words);
   return result;
 }
 
-void Int64Emulator::index_types(const Instruction& instruction) {
+void Int64Emulator::record_types(const Instruction& instruction) {
   if (is_type(instruction.op)) types_.insert(instruction[0]);
   const bool is_value = instruction.op == OpUndef || instruction.op >= OpConstantTrue || instruction.op == OpExtInst;
   if (is_value && has_type(instruction)) types_of_values_[instruction[1]] = instruction[0];
@@ -133,8 +133,8 @@ bool Int64Emulator::uses_int64(const Instruction& instruction) const {
 
 void Int64Emulator::emit_retyped(const Instruction& instruction) {
   std::vector<uint32_t> operands(instruction.operands.begin(), instruction.operands.end());
-  if (has_type(instruction)) operands[0] = replacement_type(operands[0]);
-  if (instruction.op == OpFunction) operands[3] = replacement_type(instruction[3]);
+  if (has_type(instruction)) operands[0] = get_replacement_type(operands[0]);
+  if (instruction.op == OpFunction) operands[3] = get_replacement_type(instruction[3]);
   emit(instruction.op, operands);
 }
 
@@ -147,27 +147,27 @@ void Int64Emulator::declare_type(const Instruction& instruction) {
     return;
   }
   if (is_int64_vector(id)) {
-    type_replacements_[id] = pair_array_type(id, false);
+    type_replacements_[id] = get_pair_array_type(id, false);
     return;
   }
   if (instruction.op == OpTypePointer) check_pointer(instruction);
   std::vector<uint32_t> operands;
-  for (size_t i = 1; i < instruction.size(); ++i) operands.push_back(is_literal(instruction, i) ? instruction[i] : member_type(id, i));
+  for (size_t i = 1; i < instruction.size(); ++i) operands.push_back(is_literal(instruction, i) ? instruction[i] : get_member_type(id, i));
   if (instruction.op == OpTypeArray && is_int64_value(instruction[2]))
-    operands[1] = globals_.uint_constant(module_.constant(instruction[2]));
-  const uint32_t replacement = globals_.type(instruction.op, operands, id);
+    operands[1] = globals_.declare_uint_constant(module_.get_constant(instruction[2]));
+  const uint32_t replacement = globals_.declare_type(instruction.op, operands, id);
   if (replacement != id) type_replacements_[id] = replacement;
 }
 
 void Int64Emulator::declare_constant(const Instruction& instruction) {
   if (instruction.op == OpSpecConstant) folded_spec_constants_.insert(instruction[1]);
-  const uint64_t value = constant_value(instruction[1]).value_or(0);
-  const uint32_t low = globals_.uint_constant(static_cast<uint32_t>(value)),
-                 high = globals_.uint_constant(static_cast<uint32_t>(value >> 32));
-  globals_.add(OpConstantComposite, {pair_, instruction[1], low, high});
+  const uint64_t value = find_constant_value(instruction[1]).value_or(0);
+  const uint32_t low = globals_.declare_uint_constant(static_cast<uint32_t>(value)),
+                 high = globals_.declare_uint_constant(static_cast<uint32_t>(value >> 32));
+  globals_.add_instruction(OpConstantComposite, {pair_, instruction[1], low, high});
 }
 
-void Int64Emulator::declare(const Instruction& instruction) {
+void Int64Emulator::rewrite_declaration(const Instruction& instruction) {
   if (is_type(instruction.op)) return declare_type(instruction);
   if (has_type(instruction) && is_int64(instruction[0]) && (instruction.op == OpConstant || instruction.op == OpSpecConstant))
     return declare_constant(instruction);
@@ -175,38 +175,38 @@ void Int64Emulator::declare(const Instruction& instruction) {
     return declare_constant_expression(instruction);
   if (has_type(instruction) && is_int64_vector(instruction[0])) record_constant_vector(instruction);
   std::vector<uint32_t> operands(instruction.operands.begin(), instruction.operands.end());
-  if (has_type(instruction)) operands[0] = replacement_type(operands[0]);
-  globals_.add(instruction.op, operands);
+  if (has_type(instruction)) operands[0] = get_replacement_type(operands[0]);
+  globals_.add_instruction(instruction.op, operands);
 }
 
 // --- Functions
 
-uint32_t Int64Emulator::type_of(uint32_t value) const {
+uint32_t Int64Emulator::get_value_type(uint32_t value) const {
   const auto found = types_of_values_.find(value);
   if (found == types_of_values_.end()) throw ShaderCompileError("malformed SPIR-V: %" + std::to_string(value) + " has no type");
   return found->second;
 }
 
 // Returns an integer as uint; for a 64-bit integer, its low word.
-uint32_t Int64Emulator::as_uint(uint32_t integer) {
-  const auto& type = module_.definition(type_of(integer));
-  if (type[1] == 64) return low_word(integer);
+uint32_t Int64Emulator::emit_as_uint(uint32_t integer) {
+  const auto& type = module_.definition(get_value_type(integer));
+  if (type[1] == 64) return emit_low_word(integer);
   if (type[2] == 0) return type[1] == 32 ? integer : emit_result(OpUConvert, uint_, {integer});
-  if (type[1] < 32) integer = emit_result(OpSConvert, globals_.type(OpTypeInt, {32, 1}), {integer});
+  if (type[1] < 32) integer = emit_result(OpSConvert, globals_.declare_type(OpTypeInt, {32, 1}), {integer});
   return emit_result(OpBitcast, uint_, {integer});
 }
 
 bool Int64Emulator::rewrite_calculation(const Instruction& instruction) {
   const uint16_t op = instruction.op;
-  if (const auto name = find_function(kShifts, op); !name.empty()) {
-    const uint32_t shift = as_uint(instruction[3]);
+  if (const auto name = find_function_name(kShifts, op); !name.empty()) {
+    const uint32_t shift = emit_as_uint(instruction[3]);
     if (is_int64(instruction[0]))
       emit_call(name, pair_, {instruction[2], shift}, instruction[1]);
     else
-      emit_result(op, replacement_type(instruction[0]), {instruction[2], shift}, instruction[1]);
+      emit_result(op, get_replacement_type(instruction[0]), {instruction[2], shift}, instruction[1]);
     return true;
   }
-  const auto name = find_function(kArithmetic, op);
+  const auto name = find_function_name(kArithmetic, op);
   if (name.empty()) return false;
   if (op == OpSNegate)
     emit_call(name, pair_, {instruction[2]}, instruction[1]);
@@ -218,40 +218,40 @@ bool Int64Emulator::rewrite_calculation(const Instruction& instruction) {
 bool Int64Emulator::rewrite_comparison(const Instruction& instruction) {
   const uint32_t result = instruction[1];
   if (instruction.op == OpIEqual || instruction.op == OpINotEqual) {
-    const uint32_t words = emit_result(instruction.op, bool_pair(), {instruction[2], instruction[3]});
-    emit_result(instruction.op == OpIEqual ? OpAll : OpAny, bool_type(), {words}, result);
+    const uint32_t words = emit_result(instruction.op, declare_bool_pair(), {instruction[2], instruction[3]});
+    emit_result(instruction.op == OpIEqual ? OpAll : OpAny, declare_bool(), {words}, result);
     return true;
   }
-  const auto found = std::ranges::find(kComparisons, instruction.op, &Comparison::op);
+  const auto found = std::ranges::find(kComparisons, instruction.op, &ComparisonRewrite::op);
   if (found == std::end(kComparisons)) return false;
   const std::string_view name = found->is_signed ? "pair_less_signed" : "pair_less";
   const uint32_t a = instruction[found->swaps_operands ? 3 : 2], b = instruction[found->swaps_operands ? 2 : 3];
-  const uint32_t less = emit_call(name, bool_type(), {a, b}, found->negates_result ? 0 : result);
-  if (found->negates_result) emit_result(OpLogicalNot, bool_type(), {less}, result);
+  const uint32_t less = emit_call(name, declare_bool(), {a, b}, found->negates_result ? 0 : result);
+  if (found->negates_result) emit_result(OpLogicalNot, declare_bool(), {less}, result);
   return true;
 }
 
 void Int64Emulator::convert_to_int64(const Instruction& instruction) {
   const uint32_t result = instruction[1], from = instruction[2];
-  const auto& type = module_.definition(type_of(from));
+  const auto& type = module_.definition(get_value_type(from));
   switch (instruction.op) {
     case OpUConvert:
-      emit_result(OpCompositeConstruct, pair_, {as_uint(from), globals_.uint_constant(0)}, result);
+      emit_result(OpCompositeConstruct, pair_, {emit_as_uint(from), globals_.declare_uint_constant(0)}, result);
       return;
     case OpSConvert: {
-      const uint32_t int_type = globals_.type(OpTypeInt, {32, 1});
+      const uint32_t int_type = globals_.declare_type(OpTypeInt, {32, 1});
       uint32_t number = from;
       if (type[1] < 32)
         number = emit_result(OpSConvert, int_type, {from});
       else if (type[2] == 0)
         number = emit_result(OpBitcast, int_type, {from});
-      const uint32_t sign = emit_result(OpShiftRightArithmetic, int_type, {number, globals_.uint_constant(31)});
+      const uint32_t sign = emit_result(OpShiftRightArithmetic, int_type, {number, globals_.declare_uint_constant(31)});
       const uint32_t low = emit_result(OpBitcast, uint_, {number}), high = emit_result(OpBitcast, uint_, {sign});
       emit_result(OpCompositeConstruct, pair_, {low, high}, result);
       return;
     }
     default: {  // conversion from a float
-      const uint32_t number = type[1] < 32 ? emit_result(OpFConvert, float_type(32), {from}) : from;
+      const uint32_t number = type[1] < 32 ? emit_result(OpFConvert, declare_float(32), {from}) : from;
       emit_call(type[1] == 64 ? "pair_of_double" : "pair_of_float", pair_, {number}, result);
     }
   }
@@ -263,26 +263,26 @@ void Int64Emulator::convert_from_int64(const Instruction& instruction) {
   if (instruction.op == OpUConvert || instruction.op == OpSConvert) {
     const bool is_signed = module_.definition(type)[2] != 0;
     if (width == 32 && !is_signed) {
-      low_word(from, result);
+      emit_low_word(from, result);
       return;
     }
-    const uint32_t low = low_word(from);
-    emit_result(width == 32 ? uint16_t{OpBitcast} : instruction.op, replacement_type(type), {low}, result);
+    const uint32_t low = emit_low_word(from);
+    emit_result(width == 32 ? uint16_t{OpBitcast} : instruction.op, get_replacement_type(type), {low}, result);
     return;
   }
   const std::string suffix = instruction.op == OpConvertSToF ? "_signed" : "";
   if (width == 64 || width == 32) {
-    emit_call((width == 64 ? "pair_to_double" : "pair_to_float") + suffix, replacement_type(type), {from}, result);
+    emit_call((width == 64 ? "pair_to_double" : "pair_to_float") + suffix, get_replacement_type(type), {from}, result);
     return;
   }
-  const uint32_t round_to_odd = emit_call("pair_to_odd_float" + suffix, float_type(32), {from});
-  emit_result(OpFConvert, replacement_type(type), {round_to_odd}, result);
+  const uint32_t round_to_odd = emit_call("pair_to_odd_float" + suffix, declare_float(32), {from});
+  emit_result(OpFConvert, get_replacement_type(type), {round_to_odd}, result);
 }
 
 bool Int64Emulator::rewrite_conversion(const Instruction& instruction) {
   if (instruction.op == OpBitcast) {
-    const bool is_same = replacement_type(instruction[0]) == replacement_type(type_of(instruction[2]));
-    emit_result(is_same ? OpCopyObject : OpBitcast, replacement_type(instruction[0]), {instruction[2]}, instruction[1]);
+    const bool is_same = get_replacement_type(instruction[0]) == get_replacement_type(get_value_type(instruction[2]));
+    emit_result(is_same ? OpCopyObject : OpBitcast, get_replacement_type(instruction[0]), {instruction[2]}, instruction[1]);
     return true;
   }
   const bool converts =
@@ -292,7 +292,7 @@ bool Int64Emulator::rewrite_conversion(const Instruction& instruction) {
   return true;
 }
 
-bool Int64Emulator::rewrite_math(const Instruction& instruction) {
+bool Int64Emulator::rewrite_math_call(const Instruction& instruction) {
   if (instruction.op != OpExtInst || instruction[2] != math_) return false;
   const uint32_t number = instruction[3], result = instruction[1];
   if (number == kUClamp || number == kSClamp) {
@@ -301,7 +301,7 @@ bool Int64Emulator::rewrite_math(const Instruction& instruction) {
     emit_call("pair_min" + suffix, pair_, {max_value, instruction[6]}, result);
     return true;
   }
-  const auto name = find_function(kMath, number);
+  const auto name = find_function_name(kMath, number);
   if (name.empty()) return false;
   if (instruction.size() == 5)
     emit_call(name, pair_, {instruction[4]}, result);
@@ -310,16 +310,17 @@ bool Int64Emulator::rewrite_math(const Instruction& instruction) {
   return true;
 }
 
-void Int64Emulator::rewrite(const Instruction& instruction) {
+void Int64Emulator::rewrite_instruction(const Instruction& instruction) {
   if (uses_int64_vectors(instruction)) return rewrite_vectors(instruction);
   const uint16_t op = instruction.op;
   if (std::ranges::find(kTypeOnlyOps, op) != std::end(kTypeOnlyOps) || !uses_int64(instruction)) return emit_retyped(instruction);
   if (op == OpSelect) {
-    const uint32_t mask = emit_result(OpCompositeConstruct, bool_pair(), {instruction[2], instruction[2]});
+    const uint32_t mask = emit_result(OpCompositeConstruct, declare_bool_pair(), {instruction[2], instruction[2]});
     emit_result(OpSelect, pair_, {mask, instruction[3], instruction[4]}, instruction[1]);
     return;
   }
-  if (rewrite_calculation(instruction) || rewrite_comparison(instruction) || rewrite_conversion(instruction) || rewrite_math(instruction))
+  if (rewrite_calculation(instruction) || rewrite_comparison(instruction) || rewrite_conversion(instruction) ||
+      rewrite_math_call(instruction))
     return;
   unsupported_.insert(describe_unsupported_use(op));
 }
@@ -339,24 +340,24 @@ bool Int64Emulator::is_retained(const Instruction& instruction) const {
 }
 
 std::vector<uint32_t> Int64Emulator::run() {
-  const auto& all = module_.all();
-  const auto first_type = std::ranges::find_if(all, [](const Instruction& one) { return is_type(one.op); });
+  const auto& all = module_.instructions();
+  const auto first_type = std::ranges::find_if(all, [](const Instruction& instruction) { return is_type(instruction.op); });
   const auto first_function = std::ranges::find(all, OpFunction, &Instruction::op);
   for (const auto& instruction : all) {
-    index_types(instruction);
-    if (instruction.op == OpExtInstImport && instruction.text(1) == "GLSL.std.450") math_ = instruction[0];
+    record_types(instruction);
+    if (instruction.op == OpExtInstImport && instruction.string_operand(1) == "GLSL.std.450") math_ = instruction[0];
   }
   if (first_type > first_function) throw ShaderCompileError("malformed SPIR-V: a function comes before all types");
-  for (auto at = first_type; at != first_function; ++at) declare(*at);
-  for (auto at = first_function; at != all.end(); ++at) rewrite(*at);
-  const std::vector<uint32_t> functions = functions_.definitions(math_);
+  for (auto at = first_type; at != first_function; ++at) rewrite_declaration(*at);
+  for (auto at = first_function; at != all.end(); ++at) rewrite_instruction(*at);
+  const std::vector<uint32_t> functions = functions_.copy_definitions(math_);
   std::vector<uint32_t> result(words_.begin(), words_.begin() + kHeaderWords);
   for (auto at = all.begin(); at != first_type; ++at)
     if (is_retained(*at)) append(result, at->op, {at->operands.begin(), at->operands.end()});
   result.insert(result.end(), annotations_.begin(), annotations_.end());
   result[kBoundWord] = globals_.bound();
-  for (const std::span<const uint32_t> part : {std::span(globals_.words()), std::span<const uint32_t>(body_), std::span(functions)})
-    result.insert(result.end(), part.begin(), part.end());
+  for (const std::span<const uint32_t> section : {std::span(globals_.words()), std::span<const uint32_t>(body_), std::span(functions)})
+    result.insert(result.end(), section.begin(), section.end());
   return result;
 }
 
@@ -367,7 +368,7 @@ namespace pumice {
 Int64Emulation emulate_int64(std::span<const uint32_t> spirv, const std::map<uint32_t, uint64_t>& constants) {
   spirv::Int64Emulator emulator(spirv, constants);
   std::vector<uint32_t> words = emulator.run();
-  return {std::move(words), emulator.unsupported()};
+  return {std::move(words), emulator.unsupported_uses()};
 }
 
 }  // namespace pumice

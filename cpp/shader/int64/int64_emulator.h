@@ -1,4 +1,4 @@
-// The pass that implements emulate_int64(), for one module.
+// The SPIR-V pass that implements emulate_int64().
 #pragma once
 
 #include <cstdint>
@@ -27,22 +27,22 @@ class Int64Emulator {
   Int64Emulator(std::span<const uint32_t> words, const std::map<uint32_t, uint64_t>& constants);
 
   std::vector<uint32_t> run();
-  const std::set<std::string>& unsupported() const { return unsupported_; }  // unsupported uses of 64-bit integers
+  const std::set<std::string>& unsupported_uses() const { return unsupported_; }  // unsupported uses of 64-bit integers
 
  private:
-  void index_types(const Instruction& instruction);
-  void declare(const Instruction& instruction);
+  void record_types(const Instruction& instruction);
+  void rewrite_declaration(const Instruction& instruction);
   void declare_type(const Instruction& instruction);
   void declare_constant(const Instruction& instruction);
   void declare_constant_expression(const Instruction& instruction);
-  uint32_t width_of(uint32_t type) const;                           // bits of an integer; 1 for a bool, 0 for other types
-  std::optional<uint64_t> constant_value(uint32_t constant) const;  // value of an integer or bool constant; nullopt if unknown
-  std::optional<uint64_t> evaluate(const Instruction& instruction) const;
-  void rewrite(const Instruction& instruction);
+  uint32_t get_width(uint32_t type) const;                               // width in bits of an integer type; 1 for bool, 0 for other types
+  std::optional<uint64_t> find_constant_value(uint32_t constant) const;  // value of an integer or bool constant; nullopt if unknown
+  std::optional<uint64_t> evaluate_constant(const Instruction& instruction) const;
+  void rewrite_instruction(const Instruction& instruction);
   bool rewrite_calculation(const Instruction& instruction);
   bool rewrite_comparison(const Instruction& instruction);
   bool rewrite_conversion(const Instruction& instruction);
-  bool rewrite_math(const Instruction& instruction);
+  bool rewrite_math_call(const Instruction& instruction);
   void convert_to_int64(const Instruction& instruction);
   void convert_from_int64(const Instruction& instruction);
   bool is_retained(const Instruction& instruction) const;
@@ -57,14 +57,14 @@ class Int64Emulator {
     return type != types_of_values_.end() && is_int64_vector(type->second);
   }
   bool uses_int64_vectors(const Instruction& instruction) const;
-  uint32_t pair_array_type(uint32_t vector, bool explicit_layout);
-  uint32_t member_type(uint32_t container, size_t operand);
+  uint32_t get_pair_array_type(uint32_t vector, bool explicit_layout);
+  uint32_t get_member_type(uint32_t container, size_t operand);
   bool contains_int64_vectors(uint32_t type) const;
   void check_pointer(const Instruction& pointer);
-  uint32_t pointee_type(uint32_t pointer_type);
-  uint32_t type_of(uint32_t value) const;  // throws ShaderCompileError if it has no type
-  std::vector<uint32_t> components(uint32_t vector);
-  uint32_t component(uint32_t vector, size_t k);
+  uint32_t get_pointee_type(uint32_t pointer_type);
+  uint32_t get_value_type(uint32_t value) const;  // throws ShaderCompileError if it has no type
+  std::vector<uint32_t> get_components(uint32_t vector);
+  uint32_t get_component(uint32_t vector, size_t k);
   uint32_t build_array(uint32_t vector, uint32_t array_type);
   void extract_components(uint32_t array, uint32_t vector);
   void record_constant_vector(const Instruction& instruction);
@@ -87,7 +87,7 @@ class Int64Emulator {
   }
   bool has_type(const Instruction& instruction) const { return instruction.size() > 1 && types_.contains(instruction[0]); }
   bool uses_int64(const Instruction& instruction) const;
-  uint32_t replacement_type(uint32_t type) const {
+  uint32_t get_replacement_type(uint32_t type) const {
     const auto found = type_replacements_.find(type);
     return found == type_replacements_.end() ? type : found->second;
   }
@@ -96,11 +96,11 @@ class Int64Emulator {
   void emit_retyped(const Instruction& instruction);
   uint32_t emit_result(uint16_t op, uint32_t type, std::initializer_list<uint32_t> operands, uint32_t result = 0);
   uint32_t emit_call(std::string_view function, uint32_t type, std::initializer_list<uint32_t> arguments, uint32_t result = 0);
-  uint32_t float_type(uint32_t width) { return globals_.type(OpTypeFloat, {width}); }
-  uint32_t bool_type() { return globals_.type(OpTypeBool, {}); }
-  uint32_t bool_pair() { return globals_.type(OpTypeVector, {bool_type(), 2}); }
-  uint32_t low_word(uint32_t pair, uint32_t result = 0) { return emit_result(OpCompositeExtract, uint_, {pair, 0}, result); }
-  uint32_t as_uint(uint32_t integer);
+  uint32_t declare_float(uint32_t width) { return globals_.declare_type(OpTypeFloat, {width}); }
+  uint32_t declare_bool() { return globals_.declare_type(OpTypeBool, {}); }
+  uint32_t declare_bool_pair() { return globals_.declare_type(OpTypeVector, {declare_bool(), 2}); }
+  uint32_t emit_low_word(uint32_t pair, uint32_t result = 0) { return emit_result(OpCompositeExtract, uint_, {pair, 0}, result); }
+  uint32_t emit_as_uint(uint32_t integer);
 
   std::span<const uint32_t> words_;
   Module module_;
@@ -109,11 +109,11 @@ class Int64Emulator {
   Int64Functions functions_;
   uint32_t uint_ = 0, pair_ = 0, math_ = 0;
   std::unordered_set<uint32_t> types_;
-  std::unordered_map<uint32_t, uint32_t> types_of_values_, type_replacements_;  // type of each value; replacement of each type
+  std::unordered_map<uint32_t, uint32_t> types_of_values_, type_replacements_;  // value -> its type; type -> its replacement
   std::unordered_set<uint32_t> replaced_results_,
       folded_spec_constants_;  // results of replaced instructions; specialization constants turned into constants
-  std::map<std::pair<uint32_t, bool>, uint32_t> arrays_;  // arrays that replace vectors, by length and whether they have an explicit layout
-  std::unordered_map<uint32_t, std::vector<uint32_t>> components_;  // the pairs that replace a vector's components
+  std::map<std::pair<uint32_t, bool>, uint32_t> arrays_;            // array types that replace vectors, by (length, has explicit layout)
+  std::unordered_map<uint32_t, std::vector<uint32_t>> components_;  // vector -> the pairs that replace its components
   std::vector<uint32_t> annotations_, body_;
   mutable std::unordered_map<uint32_t, std::optional<uint64_t>> expression_values_;  // values of OpSpecConstantOp
   std::set<std::string> unsupported_;

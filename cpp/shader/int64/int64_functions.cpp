@@ -13,16 +13,17 @@ namespace {
 
 constexpr std::string_view kShader = "int64_emulation.comp";
 
-// The module that provides the pair functions.
-class Int64Library {
+// The compiled int64_emulation.comp, with its functions by name.
+class PairFunctionLibrary {
  public:
-  Int64Library()
-      : shader_(compile(std::string(embedded_shader(kShader)), std::string(kShader), options())), all_(instructions(shader_->spirv)) {
+  PairFunctionLibrary()
+      : shader_(compile(std::string(get_embedded_shader(kShader)), std::string(kShader), make_options())),
+        all_(parse_instructions(shader_->spirv)) {
     size_t function = 0;
     bool in_function = false;
     for (size_t i = 0; i < all_.size(); ++i) {
       const Instruction& instruction = all_[i];
-      if (instruction.op == OpName) names_.emplace(instruction[0], instruction.text(1));
+      if (instruction.op == OpName) names_.emplace(instruction[0], instruction.string_operand(1));
       if (instruction.op == OpExtInstImport) math_ = instruction[0];
       if (instruction.op == OpFunction) function = i, in_function = true;
       if (instruction.op == OpFunctionEnd) bodies_[all_[function][1]] = std::span(all_).subspan(function, i + 1 - function);
@@ -36,21 +37,21 @@ class Int64Library {
     }
   }
 
-  uint32_t function(std::string_view name) const {
+  uint32_t find_function(std::string_view name) const {
     const auto found = functions_.find(name);
     if (found == functions_.end()) throw Error("there is no function " + std::string(name) + " on pairs of words");
     return found->second;
   }
-  std::span<const Instruction> body(uint32_t function) const { return bodies_.at(function); }
+  std::span<const Instruction> get_body(uint32_t function) const { return bodies_.at(function); }
   bool has_body(uint32_t id) const { return bodies_.contains(id); }
   bool is_math(uint32_t id) const { return id == math_; }
-  const Instruction* declaration(uint32_t id) const {
+  const Instruction* find_declaration(uint32_t id) const {
     const auto found = declarations_.find(id);
     return found == declarations_.end() ? nullptr : found->second;
   }
 
  private:
-  static ShaderOptions options() {
+  static ShaderOptions make_options() {
     ShaderOptions options;
     options.vulkan_minor = 0;  // emits only instructions that are valid in every version
     return options;
@@ -65,13 +66,13 @@ class Int64Library {
   std::unordered_map<uint32_t, const Instruction*> declarations_;  // types and constants
 };
 
-const Int64Library& library() {
-  static const auto* const instance = new Int64Library;  // outlives every thread that compiles
+const PairFunctionLibrary& get_pair_function_library() {
+  static const auto* const instance = new PairFunctionLibrary;  // never destroyed: a thread may still compile at exit
   return *instance;
 }
 
 // Returns the index of an image instruction's Image Operands mask, which determines the optional operands.
-size_t image_operands_index(uint16_t op) {
+size_t get_image_operands_index(uint16_t op) {
   constexpr uint16_t kImageWrite = 99, kFirstDref = 89;
   if (op == kImageWrite) return 3;
   const bool has_fifth = op == OpImageGather || op == OpImageGather + 1 || op == kFirstDref || op == kFirstDref + 1 ||
@@ -81,7 +82,7 @@ size_t image_operands_index(uint16_t op) {
 
 }  // namespace
 
-uint32_t GlobalSection::type(uint16_t op, const std::vector<uint32_t>& operands, uint32_t id) {
+uint32_t GlobalSection::declare_type(uint16_t op, const std::vector<uint32_t>& operands, uint32_t id) {
   const bool may_repeat = op == OpTypeStruct || op == OpTypeArray || op == OpTypeRuntimeArray;
   if (!may_repeat)
     if (const auto found = types_.find({op, operands}); found != types_.end()) return found->second;
@@ -93,14 +94,14 @@ uint32_t GlobalSection::type(uint16_t op, const std::vector<uint32_t>& operands,
   return id;
 }
 
-uint32_t GlobalSection::uint_constant(uint32_t value) {
-  const uint32_t uint = type(OpTypeInt, {32, 0});
+uint32_t GlobalSection::declare_uint_constant(uint32_t value) {
+  const uint32_t uint = declare_type(OpTypeInt, {32, 0});
   uint32_t& id = constants_[value];
   if (id == 0) append(words_, OpConstant, {uint, id = new_id(), value});
   return id;
 }
 
-void GlobalSection::add(uint16_t op, const std::vector<uint32_t>& operands) {
+void GlobalSection::add_instruction(uint16_t op, const std::vector<uint32_t>& operands) {
   append(words_, op, operands);
 }
 
@@ -139,12 +140,12 @@ bool is_literal(const Instruction& instruction, size_t operand) {
       return operand >= 4;
     default:
       return instruction.op >= OpImageSampleImplicitLod && instruction.op <= kLastOnImages &&
-             operand == image_operands_index(instruction.op);
+             operand == get_image_operands_index(instruction.op);
   }
 }
 
-uint32_t Int64Functions::function_id(std::string_view name) {
-  return import_function(library().function(name));
+uint32_t Int64Functions::request_function(std::string_view name) {
+  return import_function(get_pair_function_library().find_function(name));
 }
 
 uint32_t Int64Functions::import_function(uint32_t function) {
@@ -163,26 +164,26 @@ uint32_t Int64Functions::copy_declaration(const Instruction& declaration, uint32
     if (i == (has_type ? 1u : 0u)) continue;
     operands.push_back(is_literal(declaration, i) ? declaration[i] : map_id(declaration[i], math));
   }
-  if (!has_type) return globals_.type(declaration.op, operands);
+  if (!has_type) return globals_.declare_type(declaration.op, operands);
   const uint32_t id = globals_.new_id();
   operands.insert(operands.begin() + 1, id);
-  globals_.add(declaration.op, operands);
+  globals_.add_instruction(declaration.op, operands);
   return id;
 }
 
 uint32_t Int64Functions::map_id(uint32_t id, uint32_t math) {
-  if (library().is_math(id)) return math;
-  if (library().has_body(id)) return import_function(id);
+  if (get_pair_function_library().is_math(id)) return math;
+  if (get_pair_function_library().has_body(id)) return import_function(id);
   if (const auto known = ids_.find(id); known != ids_.end()) return known->second;
-  const Instruction* const declaration = library().declaration(id);
+  const Instruction* const declaration = get_pair_function_library().find_declaration(id);
   const uint32_t mapped_id = declaration ? copy_declaration(*declaration, math) : globals_.new_id();
   return ids_[id] = mapped_id;
 }
 
-std::vector<uint32_t> Int64Functions::definitions(uint32_t math) {
+std::vector<uint32_t> Int64Functions::copy_definitions(uint32_t math) {
   std::vector<uint32_t> words;
-  for (size_t i = 0; i < requested_.size(); ++i)  // grows during the loop
-    for (const auto& instruction : library().body(requested_[i])) {
+  for (size_t i = 0; i < requested_.size(); ++i)  // map_id() may append to requested_
+    for (const auto& instruction : get_pair_function_library().get_body(requested_[i])) {
       std::vector<uint32_t> operands;
       for (size_t k = 0; k < instruction.size(); ++k)
         operands.push_back(is_literal(instruction, k) ? instruction[k] : map_id(instruction[k], math));

@@ -25,30 +25,30 @@ bool Int64Emulator::uses_int64_vectors(const Instruction& instruction) const {
 // --- Types
 
 // Returns the array of pairs that replaces a vector. SPIR-V requires an ArrayStride in explicitly laid out memory and forbids it elsewhere.
-uint32_t Int64Emulator::pair_array_type(uint32_t vector, bool explicit_layout) {
+uint32_t Int64Emulator::get_pair_array_type(uint32_t vector, bool explicit_layout) {
   const uint32_t length = module_.definition(vector)[2];
   uint32_t& id = arrays_[{length, explicit_layout}];
   if (id != 0) return id;
-  id = globals_.type(OpTypeArray, {pair_, globals_.uint_constant(length)}, globals_.new_id());
+  id = globals_.declare_type(OpTypeArray, {pair_, globals_.declare_uint_constant(length)}, globals_.new_id());
   if (explicit_layout) append(annotations_, OpDecorate, {id, ArrayStride, kPairBytes});
   return id;
 }
 
 // Returns the rewritten type of operand `operand` of a type declaration.
-uint32_t Int64Emulator::member_type(uint32_t container, size_t operand) {
+uint32_t Int64Emulator::get_member_type(uint32_t container, size_t operand) {
   const Instruction& declaration = module_.definition(container);
   const uint32_t member = declaration[operand];
-  if (!types_.contains(member) || !is_int64_vector(member)) return replacement_type(member);
+  if (!types_.contains(member) || !is_int64_vector(member)) return get_replacement_type(member);
   switch (declaration.op) {
     case OpTypeStruct:
-      return pair_array_type(member, module_.member_value(container, static_cast<uint32_t>(operand) - 1, Offset).has_value());
+      return get_pair_array_type(member, module_.find_member_decoration(container, static_cast<uint32_t>(operand) - 1, Offset).has_value());
     case OpTypeArray:
     case OpTypeRuntimeArray:
-      return pair_array_type(member, module_.has(container, ArrayStride));
+      return get_pair_array_type(member, module_.has_decoration(container, ArrayStride));
     case OpTypePointer:
-      return pair_array_type(member, has_explicit_layout(declaration[1]));
+      return get_pair_array_type(member, has_explicit_layout(declaration[1]));
     default:
-      return pair_array_type(member, false);
+      return get_pair_array_type(member, false);
   }
 }
 
@@ -69,21 +69,21 @@ bool Int64Emulator::contains_int64_vectors(uint32_t type) const {
 
 // Uniform blocks need an array stride of 16 bytes.
 void Int64Emulator::check_pointer(const Instruction& pointer) {
-  if (pointer[1] == kUniform && module_.has(pointer[2], Block) && contains_int64_vectors(pointer[2]))
+  if (pointer[1] == kUniform && module_.has_decoration(pointer[2], Block) && contains_int64_vectors(pointer[2]))
     unsupported_.insert("vectors of 64-bit integers in uniform blocks");
 }
 
-uint32_t Int64Emulator::pointee_type(uint32_t pointer_type) {
-  return member_type(pointer_type, 2);
+uint32_t Int64Emulator::get_pointee_type(uint32_t pointer_type) {
+  return get_member_type(pointer_type, 2);
 }
 
 // --- Values
 
-// Returns the pairs that replace a vector's components, possibly before the instructions that define them.
-std::vector<uint32_t> Int64Emulator::components(uint32_t vector) {
+// Returns the ids of the pairs that replace a vector's components. They may be allocated before they are defined.
+std::vector<uint32_t> Int64Emulator::get_components(uint32_t vector) {
   const auto [entry, is_new] = components_.try_emplace(vector);
   if (is_new) {
-    const auto& type = module_.definition(type_of(vector));
+    const auto& type = module_.definition(get_value_type(vector));
     for (uint32_t k = 0; k < type[2]; ++k) {
       entry->second.push_back(globals_.new_id());
       types_of_values_[entry->second.back()] = type[1];
@@ -92,9 +92,9 @@ std::vector<uint32_t> Int64Emulator::components(uint32_t vector) {
   return components_.at(vector);
 }
 
-// Returns one component of a vector; an operand may be a shorter vector than the instruction needs.
-uint32_t Int64Emulator::component(uint32_t vector, size_t k) {
-  const auto all = components(vector);
+// Returns component `k` of a vector. Throws ShaderCompileError if the vector is too short.
+uint32_t Int64Emulator::get_component(uint32_t vector, size_t k) {
+  const auto all = get_components(vector);
   if (k >= all.size())
     throw ShaderCompileError("malformed SPIR-V: component " + std::to_string(k) + " of a vector of " + std::to_string(all.size()));
   return all[k];
@@ -102,20 +102,20 @@ uint32_t Int64Emulator::component(uint32_t vector, size_t k) {
 
 uint32_t Int64Emulator::build_array(uint32_t vector, uint32_t array_type) {
   std::vector<uint32_t> words{array_type, globals_.new_id()};
-  for (const uint32_t component : components(vector)) words.push_back(component);
+  for (const uint32_t component : get_components(vector)) words.push_back(component);
   emit(OpCompositeConstruct, words);
   return words[1];
 }
 
 void Int64Emulator::extract_components(uint32_t array, uint32_t vector) {
   uint32_t k = 0;
-  for (const uint32_t component : components(vector)) emit(OpCompositeExtract, {pair_, component, array, k++});
+  for (const uint32_t component : get_components(vector)) emit(OpCompositeExtract, {pair_, component, array, k++});
 }
 
 void Int64Emulator::record_constant_vector(const Instruction& instruction) {
   const uint32_t id = instruction[1];
   if (instruction.op == OpConstantNull || instruction.op == OpUndef) {
-    for (const uint32_t component : components(id)) globals_.add(instruction.op, {pair_, component});
+    for (const uint32_t component : get_components(id)) globals_.add_instruction(instruction.op, {pair_, component});
     return;
   }
   components_[id].assign(instruction.operands.begin() + 2, instruction.operands.end());
@@ -133,27 +133,27 @@ void Int64Emulator::rewrite_vectors(const Instruction& instruction) {
       return;
     case OpLoad: {
       std::vector<uint32_t> operands(instruction.operands.begin(), instruction.operands.end());
-      operands[0] = pointee_type(type_of(instruction[2]));
+      operands[0] = get_pointee_type(get_value_type(instruction[2]));
       operands[1] = globals_.new_id();
       emit(OpLoad, operands);
       return extract_components(operands[1], instruction[1]);
     }
     case OpStore: {
       std::vector<uint32_t> operands(instruction.operands.begin(), instruction.operands.end());
-      operands[1] = build_array(instruction[1], pointee_type(type_of(instruction[0])));
+      operands[1] = build_array(instruction[1], get_pointee_type(get_value_type(instruction[0])));
       return emit(OpStore, operands);
     }
     case OpFunctionCall: {
       std::vector<uint32_t> operands(instruction.operands.begin(), instruction.operands.end());
-      operands[0] = replacement_type(instruction[0]);
+      operands[0] = get_replacement_type(instruction[0]);
       operands[1] = globals_.new_id();
       emit(OpFunctionCall, operands);
       return extract_components(operands[1], instruction[1]);
     }
     case OpReturnValue:
-      return emit(OpReturnValue, {build_array(instruction[0], replacement_type(type_of(instruction[0])))});
+      return emit(OpReturnValue, {build_array(instruction[0], get_replacement_type(get_value_type(instruction[0])))});
     case OpUndef:
-      for (const uint32_t component : components(instruction[1])) emit(OpUndef, {pair_, component});
+      for (const uint32_t component : get_components(instruction[1])) emit(OpUndef, {pair_, component});
       return;
     case OpPhi:
       return rewrite_phi(instruction);
@@ -173,49 +173,52 @@ void Int64Emulator::rewrite_vectors(const Instruction& instruction) {
 }
 
 void Int64Emulator::rewrite_phi(const Instruction& instruction) {
-  const auto results = components(instruction[1]);
+  const auto results = get_components(instruction[1]);
   for (size_t k = 0; k < results.size(); ++k) {
     std::vector<uint32_t> words{pair_, results[k]};
-    for (size_t i = 2; i + 1 < instruction.size(); i += 2) words.insert(words.end(), {component(instruction[i], k), instruction[i + 1]});
+    for (size_t i = 2; i + 1 < instruction.size(); i += 2)
+      words.insert(words.end(), {get_component(instruction[i], k), instruction[i + 1]});
     emit(OpPhi, words);
   }
 }
 
 void Int64Emulator::rewrite_shuffle(const Instruction& instruction) {
   constexpr uint32_t kAny = 0xffffffff;
-  const auto results = components(instruction[1]);
-  const size_t first = components(instruction[2]).size();
+  const auto results = get_components(instruction[1]);
+  const size_t first = get_components(instruction[2]).size();
   for (size_t k = 0; k < results.size(); ++k) {
     const size_t index = instruction[4 + k] == kAny ? 0 : instruction[4 + k];
-    emit(OpCopyObject, {pair_, results[k], index < first ? component(instruction[2], index) : component(instruction[3], index - first)});
+    emit(OpCopyObject,
+         {pair_, results[k], index < first ? get_component(instruction[2], index) : get_component(instruction[3], index - first)});
   }
 }
 
 void Int64Emulator::rewrite_construct(const Instruction& instruction) {
-  std::vector<uint32_t> words{replacement_type(instruction[0]), instruction[1]};
+  std::vector<uint32_t> words{get_replacement_type(instruction[0]), instruction[1]};
   const bool is_struct = module_.definition(instruction[0]).op == OpTypeStruct, is_vector_result = is_int64_vector(instruction[0]);
   for (size_t i = 2; i < instruction.size(); ++i) {
     if (!is_int64_vector_value(instruction[i])) {
       words.push_back(instruction[i]);
     } else if (is_vector_result) {
-      const auto more = components(instruction[i]);
+      const auto more = get_components(instruction[i]);
       words.insert(words.end(), more.begin(), more.end());
     } else {
-      words.push_back(build_array(instruction[i], member_type(instruction[0], is_struct ? i - 1 : 1)));
+      words.push_back(build_array(instruction[i], get_member_type(instruction[0], is_struct ? i - 1 : 1)));
     }
   }
   if (!is_vector_result) return emit(OpCompositeConstruct, words);
-  const auto results = components(instruction[1]);
+  const auto results = get_components(instruction[1]);
   if (words.size() != results.size() + 2) throw ShaderCompileError("malformed SPIR-V: a vector of too few or too many components");
   for (size_t k = 0; k < results.size(); ++k) emit(OpCopyObject, {pair_, results[k], words[k + 2]});
 }
 
 void Int64Emulator::rewrite_extract(const Instruction& instruction) {
-  if (is_int64_vector_value(instruction[2])) return emit(OpCopyObject, {pair_, instruction[1], component(instruction[2], instruction[3])});
+  if (is_int64_vector_value(instruction[2]))
+    return emit(OpCopyObject, {pair_, instruction[1], get_component(instruction[2], instruction[3])});
   std::vector<uint32_t> words(instruction.operands.begin(), instruction.operands.end());
   words.push_back(0);
   words[0] = pair_;
-  for (const uint32_t component : components(instruction[1])) {
+  for (const uint32_t component : get_components(instruction[1])) {
     words[1] = component;
     emit(OpCompositeExtract, words);
     ++words.back();
@@ -224,19 +227,19 @@ void Int64Emulator::rewrite_extract(const Instruction& instruction) {
 
 void Int64Emulator::rewrite_insert(const Instruction& instruction) {
   if (is_int64_vector_value(instruction[3])) {
-    const auto results = components(instruction[1]);
+    const auto results = get_components(instruction[1]);
     for (uint32_t k = 0; k < results.size(); ++k)
-      emit(OpCopyObject, {pair_, results[k], k == instruction[4] ? instruction[2] : component(instruction[3], k)});
+      emit(OpCopyObject, {pair_, results[k], k == instruction[4] ? instruction[2] : get_component(instruction[3], k)});
     return;
   }
   uint32_t into = instruction[3];
-  std::vector<uint32_t> words{replacement_type(instruction[0]), 0, 0, into};
+  std::vector<uint32_t> words{get_replacement_type(instruction[0]), 0, 0, into};
   for (size_t i = 4; i < instruction.size(); ++i) words.push_back(instruction[i]);
   words.push_back(0);
-  const auto given = components(instruction[2]);
-  for (size_t k = 0; k < given.size(); ++k) {
-    words[1] = k + 1 == given.size() ? instruction[1] : globals_.new_id();
-    words[2] = given[k];
+  const auto inserted = get_components(instruction[2]);
+  for (size_t k = 0; k < inserted.size(); ++k) {
+    words[1] = k + 1 == inserted.size() ? instruction[1] : globals_.new_id();
+    words[2] = inserted[k];
     words[3] = into;
     emit(OpCompositeInsert, words);
     into = words[1];
@@ -245,12 +248,12 @@ void Int64Emulator::rewrite_insert(const Instruction& instruction) {
 }
 
 void Int64Emulator::rewrite_extract_dynamic(const Instruction& instruction) {
-  const auto from = components(instruction[2]);
-  const uint32_t index = as_uint(instruction[3]);
-  uint32_t found = component(instruction[2], 0);
+  const auto from = get_components(instruction[2]);
+  const uint32_t index = emit_as_uint(instruction[3]);
+  uint32_t found = get_component(instruction[2], 0);
   for (uint32_t k = 1; k < from.size(); ++k) {
-    const uint32_t is_it = emit_result(OpIEqual, bool_type(), {index, globals_.uint_constant(k)});
-    const uint32_t mask = emit_result(OpCompositeConstruct, bool_pair(), {is_it, is_it});
+    const uint32_t is_it = emit_result(OpIEqual, declare_bool(), {index, globals_.declare_uint_constant(k)});
+    const uint32_t mask = emit_result(OpCompositeConstruct, declare_bool_pair(), {is_it, is_it});
     found = emit_result(OpSelect, pair_, {mask, from[k], found}, k + 1 == from.size() ? instruction[1] : 0);
   }
 }
@@ -273,7 +276,7 @@ void Int64Emulator::rewrite_by_components(const Instruction& instruction) {
   const bool is_int64_result = is_int64((*result_type)[1]);
   std::vector<uint32_t> results;
   for (uint32_t k = 0; k < length; ++k) {
-    results.push_back(is_int64_result ? component(instruction[1], k) : globals_.new_id());
+    results.push_back(is_int64_result ? get_component(instruction[1], k) : globals_.new_id());
     types_of_values_[results[k]] = (*result_type)[1];
     std::vector<uint32_t> operands(instruction.operands.begin(), instruction.operands.end());
     operands[0] = (*result_type)[1];
@@ -281,17 +284,17 @@ void Int64Emulator::rewrite_by_components(const Instruction& instruction) {
     for (size_t i = 2; i < operands.size(); ++i) {
       if (is_literal(instruction, i) || length_of(operands[i]) == 0) continue;
       if (is_int64_vector_value(operands[i])) {
-        operands[i] = component(operands[i], k);
+        operands[i] = get_component(operands[i], k);
         continue;
       }
-      const uint32_t type = module_.definition(type_of(operands[i]))[1];
-      operands[i] = emit_result(OpCompositeExtract, replacement_type(type), {operands[i], k});
+      const uint32_t type = module_.definition(get_value_type(operands[i]))[1];
+      operands[i] = emit_result(OpCompositeExtract, get_replacement_type(type), {operands[i], k});
       types_of_values_[operands[i]] = type;
     }
-    rewrite({instruction.op, operands});
+    rewrite_instruction({instruction.op, operands});
   }
   if (is_int64_result) return;
-  std::vector<uint32_t> words{replacement_type(instruction[0]), instruction[1]};
+  std::vector<uint32_t> words{get_replacement_type(instruction[0]), instruction[1]};
   words.insert(words.end(), results.begin(), results.end());
   emit(OpCompositeConstruct, words);
 }

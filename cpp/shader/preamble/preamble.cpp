@@ -1,5 +1,5 @@
-// The GLSL extension: one set of names whose meaning follows the storage and arithmetic types. Each part is a catalogue of macros and
-// functions; a shader includes only those that it names, so that a long preamble does not slow down a short shader.
+// Generates the GLSL preamble: types, macros and functions that are defined according to the storage and arithmetic types. A shader
+// includes only those that it uses, so that a long preamble does not slow down a short shader.
 #include <algorithm>
 #include <deque>
 #include <memory>
@@ -7,11 +7,11 @@
 #include <unordered_set>
 
 #include "core/error.h"
-#include "shader/preamble/macro_gates.h"
+#include "shader/preamble/macro_requirements.h"
 #include "shader/preamble/preamble_library.h"
 #include "shader/preamble/preamble_sections.h"
 #include "shader/source/glslang_loader.h"
-#include "shader/source/source_facts.h"
+#include "shader/source/scanned_source.h"
 
 namespace pumice {
 namespace {
@@ -44,7 +44,7 @@ RequiredTypes find_required_types(const std::vector<std::string_view>& identifie
   return required;
 }
 
-std::string extension_directives(const ShaderOptions& options, const RequiredTypes& types = {}) {
+std::string make_extension_directives(const ShaderOptions& options, const RequiredTypes& types = {}) {
   std::string text;
   const auto require = [&](bool required, std::string_view extension) {
     if (required) text += "#extension " + std::string(extension) + " : require\n";
@@ -54,26 +54,26 @@ std::string extension_directives(const ShaderOptions& options, const RequiredTyp
   require(options.int16 && types.int16, "GL_EXT_shader_explicit_arithmetic_types_int16");
   require((options.int8 || options.int8_arithmetic) && types.int8, "GL_EXT_shader_explicit_arithmetic_types_int8");
   require(options.int8 || options.int8_storage, "GL_EXT_shader_8bit_storage");
-  require(options.storage_16bit || options.int16_storage || options.storage == Storage::fp16 || options.storage == Storage::bf16,
+  require(options.storage_16bit || options.int16_storage || options.storage == StorageType::fp16 || options.storage == StorageType::bf16,
           "GL_EXT_shader_16bit_storage");
   require(options.fp16_arithmetic, kFp16ArithmeticExtension);
   require(sets_rounding_mode(options) || options.keeps_signed_zero, "GL_EXT_spirv_intrinsics");
-  for (const auto& extension : optional_extensions(options.storage)) require(true, extension);
+  for (const auto& extension : get_optional_extensions(options.storage)) require(true, extension);
   if (options.keeps_signed_zero)
     text += "spirv_execution_mode(extensions = [\"SPV_KHR_float_controls\"], capabilities = [4466], 4461, 32);\n";
   return text;
 }
 
 // Returns the extension's own feature macros: 1 if selected, else undefined.
-std::string feature_macros(const ShaderOptions& options) {
-  std::string text = define("ncnn_glsl_version", "1");
+std::string make_feature_macros(const ShaderOptions& options) {
+  std::string text = make_define("ncnn_glsl_version", "1");
   const auto define_if = [&](bool is_selected, std::string_view name) {
-    if (is_selected) text += define("NCNN_" + std::string(name), "1");
+    if (is_selected) text += make_define("NCNN_" + std::string(name), "1");
   };
-  define_if(options.storage == Storage::fp16, "fp16_storage");
-  define_if(options.storage == Storage::fp16_packed, "fp16_packed");
-  define_if(options.storage == Storage::bf16, "bf16_storage");
-  define_if(options.storage == Storage::bf16_packed, "bf16_packed");
+  define_if(options.storage == StorageType::fp16, "fp16_storage");
+  define_if(options.storage == StorageType::fp16_packed, "fp16_packed");
+  define_if(options.storage == StorageType::bf16, "bf16_storage");
+  define_if(options.storage == StorageType::bf16_packed, "bf16_packed");
   define_if(options.fp16_arithmetic, "fp16_arithmetic");
   define_if(options.fp16_uniform, "fp16_uniform");
   define_if(options.int8_storage, "int8_storage");
@@ -87,14 +87,14 @@ std::string feature_macros(const ShaderOptions& options) {
   return text;
 }
 
-bool is_hidden(std::string_view macro) {
-  const auto extension = required_glsl_extension(macro);
-  return !extension.empty() && !glslang_accepts(std::string(extension));
+bool is_hidden_macro(std::string_view macro) {
+  const auto extension = get_required_glsl_extension(macro);
+  return !extension.empty() && !glslang_supports_extension(std::string(extension));
 }
 
 // Adapts a profile's 64-bit literals: the suffix `ull` is `ul` in GLSL, which rejects it in #if. Small values drop the suffix; large ones
 // are clamped if the shader has no 64-bit integers.
-std::string adapt_literal(const ShaderOptions& options, const std::string& text) {
+std::string adapt_ull_literal(const ShaderOptions& options, const std::string& text) {
   const auto fits = [](const std::string& number, std::string_view limit) {
     return number.size() < limit.size() || (number.size() == limit.size() && number <= limit);
   };
@@ -106,13 +106,13 @@ std::string adapt_literal(const ShaderOptions& options, const std::string& text)
 }
 
 // Returns the profile macros that `identifiers` name, or all if it is null. A profile overrides the extension's macros.
-std::string profile_macros(const ShaderOptions& options, const std::vector<std::string_view>* identifiers) {
+std::string make_profile_macros(const ShaderOptions& options, const std::vector<std::string_view>* identifiers) {
   std::string text;
   const auto add = [&](const std::string& name, const std::string& value) {
-    if (!is_hidden(name))
-      text += define(name, adapt_literal(options, value));
+    if (!is_hidden_macro(name))
+      text += make_define(name, adapt_ull_literal(options, value));
     else if (is_always_defined(name))
-      text += define(name, "0");
+      text += make_define(name, "0");
   };
   const auto& macros = options.profile.macros();
   if (!identifiers) {
@@ -131,13 +131,13 @@ std::string profile_macros(const ShaderOptions& options, const std::vector<std::
 // Wraps constructors of 8- and 16-bit types without arithmetic. glslang folds such a constructor of a constant incorrectly: float16_t(72)
 // is 0, and so is int8_t(7.5). It does not fold a comma expression. One parameter is enough: these types have no constants, and their
 // vector constructors take one vector.
-std::string constructor_macros(const ShaderOptions& options, const std::vector<std::string_view>& identifiers) {
+std::string make_constructor_macros(const ShaderOptions& options, const std::vector<std::string_view>& identifiers) {
   if (any_starts_with(identifiers, {"GL_EXT_shader_explicit_arithmetic_types", "GL_AMD_gpu_shader_"}))
-    return {};  // the source enables it itself
+    return {};  // the source enables arithmetic itself
   std::string text;
   const auto add = [&](const std::string& scalar, const std::string& vector) {
     if (!any_starts_with(identifiers, {scalar, vector})) return;
-    for (const std::string& type : {scalar, vector + "2", vector + "3", vector + "4"}) text += define(type + "(v)", type + "((0, v))");
+    for (const std::string& type : {scalar, vector + "2", vector + "3", vector + "4"}) text += make_define(type + "(v)", type + "((0, v))");
   };
   if (!options.fp16_arithmetic) add("float16_t", "f16vec");
   if (!options.int16) add("int16_t", "i16vec"), add("uint16_t", "u16vec");
@@ -147,82 +147,85 @@ std::string constructor_macros(const ShaderOptions& options, const std::vector<s
 
 // Disables fp16 arithmetic up to the line where the source enables it, for 2024 source that declares a structure sfpvec8. With fp16
 // arithmetic that name is f16mat2x4; the source was written for a compiler that accepts the redefinition.
-std::string fp16_disable_directive(const ShaderOptions& options, bool declares_vec8, const std::vector<std::string_view>& identifiers) {
-  const bool clashes = declares_vec8 && options.storage == Storage::fp16 && has_fp16_arithmetic(options);
+std::string make_fp16_disable_directive(const ShaderOptions& options, bool declares_vec8,
+                                        const std::vector<std::string_view>& identifiers) {
+  const bool clashes = declares_vec8 && options.storage == StorageType::fp16 && has_fp16_arithmetic(options);
   const bool switches = std::ranges::any_of(identifiers, [](std::string_view word) {
     return word == kFp16ArithmeticExtension || word == "GL_EXT_shader_explicit_arithmetic_types";
   });
   return clashes && switches ? "#extension " + std::string(kFp16ArithmeticExtension) + " : disable\n" : "";
 }
 
-std::string library_source(const ShaderOptions& options, bool declares_vec8) {
-  std::string text = feature_macros(options) + float_bits(options) + float_family(options) + integer_family(options);
-  if (is_2024(options)) text += vec8_family(options, declares_vec8) + image_family(options);
-  return text + define("psc(x)", "((x) == 0 ? p.x : (x))");
+std::string make_library_source(const ShaderOptions& options, bool declares_vec8) {
+  std::string text =
+      make_feature_macros(options) + make_float_bits_section(options) + make_float_section(options) + make_integer_section(options);
+  if (is_2024(options)) text += make_vec8_section(options, declares_vec8) + make_image_section(options);
+  return text + make_define("psc(x)", "((x) == 0 ? p.x : (x))");
 }
 
-// Caches the catalogues of recent options. A device's kernels use two or three, and generating and parsing one takes as long as all other
-// work for a cached kernel.
+// Caches the preamble libraries of recent options. A device's kernels use two or three, and generating one takes as long as all other work
+// for a cached kernel.
 class PreambleLibraryCache {
  public:
   std::shared_ptr<const PreambleLibrary> get(const ShaderOptions& options, bool declares_vec8) {
     const std::scoped_lock lock(mutex_);
     const auto cached = std::ranges::find_if(
-        entries_, [&](const Entry& entry) { return entry.declares_vec8 == declares_vec8 && entry.options == options; });
+        entries_, [&](const CacheEntry& entry) { return entry.declares_vec8 == declares_vec8 && entry.options == options; });
     if (cached != entries_.end()) return cached->items;
     if (entries_.size() == kMaxEntries) entries_.pop_front();
-    return entries_.emplace_back(Entry{options, declares_vec8, std::make_shared<PreambleLibrary>(library_source(options, declares_vec8))})
+    return entries_
+        .emplace_back(CacheEntry{options, declares_vec8, std::make_shared<PreambleLibrary>(make_library_source(options, declares_vec8))})
         .items;
   }
 
  private:
   static constexpr size_t kMaxEntries = 16;
-  struct Entry {
+  struct CacheEntry {
     ShaderOptions options;
     bool declares_vec8;
     std::shared_ptr<const PreambleLibrary> items;
   };
 
   std::mutex mutex_;
-  std::deque<Entry> entries_;
+  std::deque<CacheEntry> entries_;
 };
 
-PreambleLibraryCache& preamble_libraries() {
+PreambleLibraryCache& get_preamble_library_cache() {
   static PreambleLibraryCache all;
   return all;
 }
 
 }  // namespace
 
-std::string define(std::string_view name, std::string_view text) {
+std::string make_define(std::string_view name, std::string_view text) {
   return "#define " + std::string(name) + " " + std::string(text) + "\n";
 }
 
-std::vector<std::string> optional_extensions(Storage storage) {
-  if (storage == Storage::bf16) return {"GL_EXT_bfloat16"};
+std::vector<std::string> get_optional_extensions(StorageType storage) {
+  if (storage == StorageType::bf16) return {"GL_EXT_bfloat16"};
   return {};
 }
 
-std::vector<std::string> missing_extensions(Storage storage) {
-  std::vector<std::string> extensions = optional_extensions(storage);
-  std::erase_if(extensions, glslang_accepts);
+std::vector<std::string> find_missing_extensions(StorageType storage) {
+  std::vector<std::string> extensions = get_optional_extensions(storage);
+  std::erase_if(extensions, glslang_supports_extension);
   return extensions;
 }
 
-std::map<std::string, std::string> withheld_macros(const ShaderOptions& options) {
+std::map<std::string, std::string> find_withheld_macros(const ShaderOptions& options) {
   std::map<std::string, std::string> withheld;
   for (const auto& [name, text] : options.profile.macros())
-    if (is_hidden(name))
-      withheld[name] = "needs the GLSL extension " + std::string(required_glsl_extension(name)) + ", which glslang " +
-                       std::string(glslang_version()) + " lacks";
+    if (is_hidden_macro(name))
+      withheld[name] = "needs the GLSL extension " + std::string(get_required_glsl_extension(name)) + ", which glslang " +
+                       std::string(get_glslang_version()) + " lacks";
   return withheld;
 }
 
-std::string preamble(const ShaderOptions& options) {
-  return extension_directives(options) + profile_macros(options, nullptr) + library_source(options, false);
+std::string make_preamble(const ShaderOptions& options) {
+  return make_extension_directives(options) + make_profile_macros(options, nullptr) + make_library_source(options, false);
 }
 
-std::string preamble(const ShaderOptions& options, const std::vector<std::shared_ptr<const SourceFacts>>& sources) {
+std::string make_preamble(const ShaderOptions& options, const std::vector<std::shared_ptr<const ScannedSource>>& sources) {
   std::vector<std::string_view> identifiers;
   LiteralSuffixes suffixes;
   bool has_token_pasting = false, declares_vec8 = false;
@@ -234,20 +237,21 @@ std::string preamble(const ShaderOptions& options, const std::vector<std::shared
     suffixes.has_long |= text->suffixes.has_long, suffixes.has_short |= text->suffixes.has_short;
     declares_vec8 = declares_vec8 || (is_2024(options) && std::ranges::find(text->structures, "sfpvec8") != text->structures.end());
   }
-  const auto all = preamble_libraries().get(options, declares_vec8);
-  const std::string end = fp16_disable_directive(options, declares_vec8, identifiers);
+  const auto all = get_preamble_library_cache().get(options, declares_vec8);
+  const std::string end = make_fp16_disable_directive(options, declares_vec8, identifiers);
   if (has_token_pasting) {  // pasted names may not be in `identifiers`
     const auto all_words = find_identifiers(all->text());
     identifiers.insert(identifiers.end(), all_words.begin(), all_words.end());
-    return extension_directives(options) + profile_macros(options, nullptr) + all->text() + end + constructor_macros(options, identifiers);
+    return make_extension_directives(options) + make_profile_macros(options, nullptr) + all->text() + end +
+           make_constructor_macros(options, identifiers);
   }
-  const std::string selected = profile_macros(options, &identifiers) + all->selected(identifiers);
+  const std::string selected = make_profile_macros(options, &identifiers) + all->select_items(identifiers);
   for (const auto word : find_identifiers(selected)) identifiers.push_back(word);
-  const std::string rest = selected + end + constructor_macros(options, identifiers);
-  if (options.all_extensions) return extension_directives(options) + rest;
+  const std::string rest = selected + end + make_constructor_macros(options, identifiers);
+  if (options.all_extensions) return make_extension_directives(options) + rest;
   const LiteralSuffixes more = find_literal_suffixes(selected);
   suffixes.has_long |= more.has_long, suffixes.has_short |= more.has_short;
-  return extension_directives(options, find_required_types(identifiers, suffixes)) + rest;
+  return make_extension_directives(options, find_required_types(identifiers, suffixes)) + rest;
 }
 
 }  // namespace pumice

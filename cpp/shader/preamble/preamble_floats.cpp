@@ -1,5 +1,5 @@
-// The float families. In the plain modes (fp32, fp16, bf16) an `sfp` is one element; loads and stores are conversions. The packed modes
-// keep two 16-bit elements per word and a vec4 in two words; the formats differ only in pm_bits2 and pm_unpack2.
+// Float types of the preamble. In the plain modes (fp32, fp16, bf16) an `sfp` is one element; loads and stores are conversions. The packed
+// modes keep two 16-bit elements per word and a vec4 in two words; the formats differ only in pm_bits2 and pm_unpack2.
 //
 // Loads, conversions and vector stores are expressions that evaluate each argument once. Scalar stores of the packed modes and per-lane
 // copies are `do {} while (false)` statements, so that `if (c) buffer_st1(...); else ...` parses. Stores round to nearest even and keep
@@ -10,11 +10,11 @@ namespace pumice {
 namespace {
 
 bool has_fp16_uniform(const ShaderOptions& options) {
-  return options.fp16_uniform && options.storage == Storage::fp16 && has_fp16_arithmetic(options);
+  return options.fp16_uniform && options.storage == StorageType::fp16 && has_fp16_arithmetic(options);
 }
-// Whether bfloat16 elements are stored in 16 bits, which needs 16-bit storage.
-bool bf16_in_16bit(const ShaderOptions& options) {
-  return options.storage == Storage::bf16_packed && options.storage_16bit && !is_2024(options);
+// Returns whether packed bfloat16 scalars are 16-bit elements, which requires 16-bit storage.
+bool stores_bf16_in_16bit(const ShaderOptions& options) {
+  return options.storage == StorageType::bf16_packed && options.storage_16bit && !is_2024(options);
 }
 
 // --- Bits of 16-bit floats
@@ -196,7 +196,7 @@ constexpr std::string_view k16bitScalars = R"(
 #define pm_store_lane(buf, i, bits) buf[i] = uint16_t(bits)
 )";
 
-// Copies between scalars and vectors of words, in terms of reading and writing a lane of the scalar array.
+// Copies between scalars and packed vectors, using pm_load_lane and pm_store_lane on the scalar array.
 constexpr std::string_view kPackedCopies = R"(
 #define buffer_cp1to4(buf, i, sbuf, si4) \
   do { \
@@ -258,41 +258,42 @@ constexpr std::string_view kFp16WordMatrix = R"(
 uvec2[4] pm_pack_mat(f16mat4 m) { return uvec2[4](pm_pack4(m[0]), pm_pack4(m[1]), pm_pack4(m[2]), pm_pack4(m[3])); }
 )";
 
-std::string matrix_types(const ShaderOptions& options) {
-  if (options.storage == Storage::fp32)
-    return define("sfpmat4", "mat4") + define("sfp2afpmat4(m)", "pm_afp_mat(m)") + define("afp2sfpmat4(m)", "mat4(m)");
-  if (options.storage == Storage::fp16 && has_fp16_arithmetic(options))
-    return define("sfpmat4", "f16mat4") + define("sfp2afpmat4(m)", "pm_half(m)") + define("afp2sfpmat4(m)", "pm_half(m)");
+std::string make_matrix_types(const ShaderOptions& options) {
+  if (options.storage == StorageType::fp32)
+    return make_define("sfpmat4", "mat4") + make_define("sfp2afpmat4(m)", "pm_afp_mat(m)") + make_define("afp2sfpmat4(m)", "mat4(m)");
+  if (options.storage == StorageType::fp16 && has_fp16_arithmetic(options))
+    return make_define("sfpmat4", "f16mat4") + make_define("sfp2afpmat4(m)", "pm_half(m)") + make_define("afp2sfpmat4(m)", "pm_half(m)");
   return std::string(kWordMatrix) + std::string(has_fp16_arithmetic(options) ? kFp16WordMatrix : "");
 }
 
-std::string storage_types(std::string_view sfp, std::string_view sfpvec2, std::string_view sfpvec4) {
-  return define("sfp", sfp) + define("sfpvec2", sfpvec2) + define("sfpvec4", sfpvec4);
+std::string make_storage_types(std::string_view sfp, std::string_view sfpvec2, std::string_view sfpvec4) {
+  return make_define("sfp", sfp) + make_define("sfpvec2", sfpvec2) + make_define("sfpvec4", sfpvec4);
 }
 
 // Conversions before a packed store: none with fp16 arithmetic, else to float.
-std::string packed_store_conversions(const ShaderOptions& options) {
-  if (has_fp16_arithmetic(options)) return define("pm_value1(v)", "(v)") + define("pm_value2(v)", "(v)") + define("pm_value4(v)", "(v)");
-  return define("pm_value1(v)", "float(v)") + define("pm_value2(v)", "vec2(v)") + define("pm_value4(v)", "vec4(v)");
+std::string make_packed_store_conversions(const ShaderOptions& options) {
+  if (has_fp16_arithmetic(options))
+    return make_define("pm_value1(v)", "(v)") + make_define("pm_value2(v)", "(v)") + make_define("pm_value4(v)", "(v)");
+  return make_define("pm_value1(v)", "float(v)") + make_define("pm_value2(v)", "vec2(v)") + make_define("pm_value4(v)", "vec4(v)");
 }
 
-std::string packed_storage(const ShaderOptions& options) {
-  const auto scalars = is_2024(options) ? kFloatScalars : bf16_in_16bit(options) ? k16bitScalars : kPackedScalars;
-  const auto sfp = is_2024(options) ? "float" : bf16_in_16bit(options) ? "uint16_t" : "uint";
+std::string make_packed_storage(const ShaderOptions& options) {
+  const auto scalars = is_2024(options) ? kFloatScalars : stores_bf16_in_16bit(options) ? k16bitScalars : kPackedScalars;
+  const auto sfp = is_2024(options) ? "float" : stores_bf16_in_16bit(options) ? "uint16_t" : "uint";
   const std::string copies(is_2024(options) ? "" : kPackedCopies);
-  return storage_types(sfp, "uint", "uvec2") + packed_store_conversions(options) + std::string(kPackedVectors) + std::string(scalars) +
-         copies;
+  return make_storage_types(sfp, "uint", "uvec2") + make_packed_store_conversions(options) + std::string(kPackedVectors) +
+         std::string(scalars) + copies;
 }
 
-std::string plain_storage(const ShaderOptions& options) {
+std::string make_plain_storage(const ShaderOptions& options) {
   std::string text(kPlainBuffers);
   switch (options.storage) {
-    case Storage::fp32:
-      return text + storage_types("float", "vec2", "vec4") + std::string(kPlainStores);
-    case Storage::bf16:
-      return text + storage_types("bfloat16_t", "bf16vec2", "bf16vec4") + std::string(kRoundingStores);
+    case StorageType::fp32:
+      return text + make_storage_types("float", "vec2", "vec4") + std::string(kPlainStores);
+    case StorageType::bf16:
+      return text + make_storage_types("bfloat16_t", "bf16vec2", "bf16vec4") + std::string(kRoundingStores);
     default:
-      return text + storage_types("float16_t", "f16vec2", "f16vec4") +
+      return text + make_storage_types("float16_t", "f16vec2", "f16vec4") +
              std::string(has_fp16_arithmetic(options) ? kFp16Stores : kRoundingStores);
   }
 }
@@ -304,9 +305,9 @@ struct SharedMemoryTypes {
   std::string_view lfp, lfpvec4, sm1, sm4, to_afp, to_afpvec4, from_afp, from_afpvec4;
 };
 
-SharedMemoryTypes shared_memory_types(const ShaderOptions& options) {
-  if (options.storage == Storage::fp32) return {"float", "vec4", "$", "$", "pm_afp1($)", "pm_afp4($)", "float($)", "vec4($)"};
-  if (options.storage == Storage::bf16)
+SharedMemoryTypes choose_shared_memory_types(const ShaderOptions& options) {
+  if (options.storage == StorageType::fp32) return {"float", "vec4", "$", "$", "pm_afp1($)", "pm_afp4($)", "float($)", "vec4($)"};
+  if (options.storage == StorageType::bf16)
     return {"bfloat16_t", "bf16vec4", "$", "$", "float($)", "vec4($)", "bfloat16_t(pm_round(float($)))", "bf16vec4(pm_round(vec4($)))"};
   if (is_packed(options)) return {"float", "uvec2", "$", "$", "pm_afp1($)", "pm_from4($)", "float($)", "pm_pack4(pm_value4($))"};
   if (has_fp16_uniform(options)) return {"float16_t", "f16vec4", "$", "$", "$", "$", "pm_half($)", "pm_half($)"};
@@ -320,15 +321,15 @@ SharedMemoryTypes shared_memory_types(const ShaderOptions& options) {
 
 std::string define_from_pattern(std::string_view name, std::string_view pattern, std::string_view value) {
   std::string text(pattern);
-  return define(name, text.replace(text.find('$'), 1, value));
+  return make_define(name, text.replace(text.find('$'), 1, value));
 }
 
-std::string shared_memory_macros(const ShaderOptions& options) {
-  const SharedMemoryTypes types = shared_memory_types(options);
-  std::string text = define("lfp", types.lfp) + define("lfpvec4", types.lfpvec4) + define_from_pattern("lfp2afp(v)", types.to_afp, "(v)") +
-                     define_from_pattern("lfp2afpvec4(v)", types.to_afpvec4, "(v)") +
-                     define_from_pattern("afp2lfp(v)", types.from_afp, "(v)") +
-                     define_from_pattern("afp2lfpvec4(v)", types.from_afpvec4, "(v)");
+std::string make_shared_memory_macros(const ShaderOptions& options) {
+  const SharedMemoryTypes types = choose_shared_memory_types(options);
+  std::string text =
+      make_define("lfp", types.lfp) + make_define("lfpvec4", types.lfpvec4) + define_from_pattern("lfp2afp(v)", types.to_afp, "(v)") +
+      define_from_pattern("lfp2afpvec4(v)", types.to_afpvec4, "(v)") + define_from_pattern("afp2lfp(v)", types.from_afp, "(v)") +
+      define_from_pattern("afp2lfpvec4(v)", types.from_afpvec4, "(v)");
   if (!is_packed(options))
     text += define_from_pattern("buffer_sm1(buf, i)", types.sm1, "buf[i]") + define_from_pattern("buffer_sm4(buf, i)", types.sm4, "buf[i]");
   if (is_2024(options))
@@ -338,19 +339,19 @@ std::string shared_memory_macros(const ShaderOptions& options) {
 
 }  // namespace
 
-std::string float_bits(const ShaderOptions& options) {
+std::string make_float_bits_section(const ShaderOptions& options) {
   const std::string bits(is_bf16(options) ? "pm_bfloat_" : "pm_half_");
   std::string text(kBitConversions);
-  text += define("pm_bits2", bits + "bits2") + define("pm_unpack2", bits + "unpack2");
+  text += make_define("pm_bits2", bits + "bits2") + make_define("pm_unpack2", bits + "unpack2");
   text += kPacking;
   text += options.fp16_rounds_to_even && !is_bf16(options) ? kRoundToEven : kRoundFunctions;
   if (has_fp16_arithmetic(options)) text += std::string(kFp16Packing) + std::string(kFp16Conversions);
   return text + std::string(has_fp16_arithmetic(options) ? kFp16Functions : kFloatFunctions);
 }
 
-std::string float_family(const ShaderOptions& options) {
-  return (is_packed(options) ? packed_storage(options) : plain_storage(options)) + std::string(kRawCopies) + matrix_types(options) +
-         shared_memory_macros(options);
+std::string make_float_section(const ShaderOptions& options) {
+  return (is_packed(options) ? make_packed_storage(options) : make_plain_storage(options)) + std::string(kRawCopies) +
+         make_matrix_types(options) + make_shared_memory_macros(options);
 }
 
 }  // namespace pumice

@@ -1,5 +1,5 @@
-// The integer families, sint8 and sint16. Packed elements are `int`s with lanes from low to high bits; storing a lane preserves the others.
-// Arithmetic uses int, or int16_t if the device has it.
+// Integer types of the preamble, sint8 and sint16. Packed elements are `int`s with lanes from low to high bits; storing a lane preserves
+// the other lanes. Arithmetic uses int, or int16_t if the device has it.
 #include "shader/preamble/preamble_sections.h"
 
 namespace pumice {
@@ -79,12 +79,12 @@ constexpr std::string_view kInt8Elements = R"(
 
 constexpr std::string_view kInt8Packed = R"(
 #define sint8 int
-int pm_byte_shift_;
-uint pm_byte_word(uint i) { pm_byte_shift_ = int(i & 3u) << 3; return i >> 2; }
-int pm_byte(int word) { return bitfieldExtract(word, pm_byte_shift_, 8); }
-#define i8buffer_ld1(buf, i) pm_byte(buf[pm_byte_word(uint(i))])
+int pm_int8_shift_;
+uint pm_int8_word(uint i) { pm_int8_shift_ = int(i & 3u) << 3; return i >> 2; }
+int pm_int8_lane(int word) { return bitfieldExtract(word, pm_int8_shift_, 8); }
+#define i8buffer_ld1(buf, i) pm_int8_lane(buf[pm_int8_word(uint(i))])
 #define i8buffer_st1(buf, i, v) pm_store_bits_of_int(buf, i, 2, 8, v)
-#define i8buffer_cp1(buf, i, sbuf, si) pm_store_bits_of_int(buf, i, 2, 8, pm_byte(sbuf[pm_byte_word(uint(si))]))
+#define i8buffer_cp1(buf, i, sbuf, si) pm_store_bits_of_int(buf, i, 2, 8, pm_int8_lane(sbuf[pm_int8_word(uint(si))]))
 )";
 
 // --- 16 bits
@@ -100,10 +100,10 @@ constexpr std::string_view kIntArithmetic = R"(
 
 // One element of 16 or 32 bits per index.
 constexpr std::string_view kInt16Elements = R"(
-uint pm_short_at_;
-uint pm_short_keep(uint i) { return pm_short_at_ = i; }
+uint pm_int16_index_;
+uint pm_save_int16_index(uint i) { return pm_int16_index_ = i; }
 #define i16buffer_ld1(buf, i) int(buf[i])
-#define i16buffer_ld2(buf, i) ivec2(int(buf[pm_short_keep(uint(i))]), int(buf[pm_short_at_ + 1u]))
+#define i16buffer_ld2(buf, i) ivec2(int(buf[pm_save_int16_index(uint(i))]), int(buf[pm_int16_index_ + 1u]))
 #define i16buffer_ld4(buf, i) aint16vec4(buf[i])
 #define i16buffer_sm4(buf, i) lint16vec4(buf[i])
 #define i16buffer_st1(buf, i, v) buf[i] = sint16(int(v))
@@ -124,13 +124,13 @@ constexpr std::string_view kInt16Packed = R"(
 #define sint16vec4 ivec2
 #define lint16 int
 #define lint16vec4 ivec2
-uint pm_short_at_;
-uint pm_short_word(uint i) { pm_short_at_ = i; return i >> 1; }
-int pm_short(int word) { return bitfieldExtract(word, int(pm_short_at_ & 1u) << 4, 16); }
+uint pm_int16_index_;
+uint pm_int16_word(uint i) { pm_int16_index_ = i; return i >> 1; }
+int pm_int16_lane(int word) { return bitfieldExtract(word, int(pm_int16_index_ & 1u) << 4, 16); }
 ivec4 pm_unpack_shorts4(ivec2 words) { return ivec4(pm_unpack_shorts(words.x), pm_unpack_shorts(words.y)); }
 ivec2 pm_pack_shorts4(ivec4 v) { return ivec2(pm_pack_shorts(v.xy), pm_pack_shorts(v.zw)); }
-#define i16buffer_ld1(buf, i) pm_short(buf[pm_short_word(uint(i))])
-#define i16buffer_ld2(buf, i) ivec2(pm_short(buf[pm_short_word(uint(i))]), pm_short(buf[pm_short_word(pm_short_at_ + 1u)]))
+#define i16buffer_ld1(buf, i) pm_int16_lane(buf[pm_int16_word(uint(i))])
+#define i16buffer_ld2(buf, i) ivec2(pm_int16_lane(buf[pm_int16_word(uint(i))]), pm_int16_lane(buf[pm_int16_word(pm_int16_index_ + 1u)]))
 #define i16buffer_ld4(buf, i) aint16vec4(pm_unpack_shorts4(buf[i]))
 #define i16buffer_sm4(buf, i) buf[i]
 #define i16buffer_st1(buf, i, v) pm_store_bits_of_int(buf, i, 1, 16, v)
@@ -150,26 +150,27 @@ ivec2 pm_pack_shorts4(ivec4 v) { return ivec2(pm_pack_shorts(v.xy), pm_pack_shor
 #define lint162aint16vec4(v) aint16vec4(pm_unpack_shorts4(v))
 )";
 
-std::string int16_types(std::string_view stored, std::string_view stored4, std::string_view shared, std::string_view shared4) {
-  return define("sint16", stored) + define("sint16vec4", stored4) + define("lint16", shared) + define("lint16vec4", shared4);
+std::string make_int16_types(std::string_view stored, std::string_view stored4, std::string_view shared, std::string_view shared4) {
+  return make_define("sint16", stored) + make_define("sint16vec4", stored4) + make_define("lint16", shared) +
+         make_define("lint16vec4", shared4);
 }
 
 // Returns the sint16 family. Without shaderInt16, 16-bit types are storage-only, so arithmetic uses int.
-std::string int16_family(const ShaderOptions& options) {
+std::string make_int16_section(const ShaderOptions& options) {
   const bool any = options.int16_storage || options.int16_packed;
   std::string text(any && options.int16 ? kShortArithmetic : kIntArithmetic);
   if (options.int16_storage && options.int16)
-    return text + int16_types("int16_t", "i16vec4", "int16_t", "i16vec4") + std::string(kInt16Elements);
-  if (options.int16_storage) return text + int16_types("int16_t", "i16vec4", "int", "ivec4") + std::string(kInt16Elements);
+    return text + make_int16_types("int16_t", "i16vec4", "int16_t", "i16vec4") + std::string(kInt16Elements);
+  if (options.int16_storage) return text + make_int16_types("int16_t", "i16vec4", "int", "ivec4") + std::string(kInt16Elements);
   if (options.int16_packed) return text + std::string(kInt16Packed);
-  return text + int16_types("int", "ivec4", "int", "ivec4") + std::string(kInt16Elements);
+  return text + make_int16_types("int", "ivec4", "int", "ivec4") + std::string(kInt16Elements);
 }
 
 }  // namespace
 
-std::string integer_family(const ShaderOptions& options) {
+std::string make_integer_section(const ShaderOptions& options) {
   return std::string(kIntPacking) + std::string(kFloatToInt8) + std::string(options.int8_storage ? kInt8Elements : kInt8Packed) +
-         std::string(kInt8) + int16_family(options);
+         std::string(kInt8) + make_int16_section(options);
 }
 
 }  // namespace pumice

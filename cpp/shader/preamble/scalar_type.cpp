@@ -3,15 +3,15 @@
 namespace pumice {
 namespace {
 
-struct ScalarInfo {
+struct ScalarDescription {
   std::string_view name;
   uint32_t bytes;
 };
 
 // Name and bytes of each ScalarType, in enum order.
-constexpr ScalarInfo kScalars[] = {{"float16", 2}, {"bfloat16", 2}, {"float32", 4}, {"float64", 8}, {"int8", 1},
-                                   {"uint8", 1},   {"int16", 2},    {"uint16", 2},  {"int32", 4},   {"uint32", 4},
-                                   {"int64", 8},   {"uint64", 8},   {"other", 4}};
+constexpr ScalarDescription kScalars[] = {{"float16", 2}, {"bfloat16", 2}, {"float32", 4}, {"float64", 8}, {"int8", 1},
+                                          {"uint8", 1},   {"int16", 2},    {"uint16", 2},  {"int32", 4},   {"uint32", 4},
+                                          {"int64", 8},   {"uint64", 8},   {"other", 4}};
 
 }  // namespace
 

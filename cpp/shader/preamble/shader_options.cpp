@@ -33,23 +33,23 @@ bool is_macro_name(std::string_view name) {
 
 }  // namespace
 
-std::string_view name(Storage storage) {
+std::string_view name(StorageType storage) {
   return kStorageNames.at(static_cast<size_t>(storage));
 }
 
-Storage storage_from_name(std::string_view name) {
-  return parse_enum<Storage>("storage", kStorageNames, name);
+StorageType parse_storage_type(std::string_view name) {
+  return parse_enum<StorageType>("storage", kStorageNames, name);
 }
 
-std::string_view name(Generation generation) {
+std::string_view name(GlslExtensionVersion generation) {
   return kGenerationNames.at(static_cast<size_t>(generation));
 }
 
-Generation generation_from_name(std::string_view name) {
-  return parse_enum<Generation>("generation", kGenerationNames, name);
+GlslExtensionVersion parse_extension_version(std::string_view name) {
+  return parse_enum<GlslExtensionVersion>("generation", kGenerationNames, name);
 }
 
-Profile::Profile(Macros macros) {
+MacroProfile::MacroProfile(Macros macros) {
   for (const auto& [name, text] : macros) {
     if (!is_macro_name(name)) throw ShaderCompileError("a profile's macro has a word for a name: given '" + name + "'");
     if (text.find_first_of("\n\r\\") != std::string::npos)
@@ -58,7 +58,7 @@ Profile::Profile(Macros macros) {
   if (!macros.empty()) macros_ = std::make_shared<const Macros>(std::move(macros));
 }
 
-const Profile::Macros& Profile::macros() const {
+const MacroProfile::Macros& MacroProfile::macros() const {
   static const Macros none;
   return macros_ ? *macros_ : none;
 }
@@ -66,9 +66,9 @@ const Profile::Macros& Profile::macros() const {
 void check_options(const ShaderOptions& options) {
   if (options.vulkan_minor < 0 || options.vulkan_minor > 3)
     throw UnsupportedError("Vulkan 1." + std::to_string(options.vulkan_minor) + ": expected vulkan_minor from 0 to 3");
-  if (options.generation == Generation::current && options.image_storage)
+  if (options.generation == GlslExtensionVersion::current && options.image_storage)
     throw UnsupportedError("image_storage: the current generation of the extension has no images, expected generation '2024'");
-  if (options.generation == Generation::current && !options.subgroup.empty())
+  if (options.generation == GlslExtensionVersion::current && !options.subgroup.empty())
     throw UnsupportedError("subgroup: the current generation of the extension has no NCNN_subgroup macros, expected generation '2024'");
   for (const auto& operation : options.subgroup)
     if (!kSubgroupNames.contains(operation))

@@ -12,38 +12,38 @@
 
 namespace pumice {
 
-struct SourceFacts;
+struct ScannedSource;
 
-enum class Storage : uint8_t { fp32, fp16, fp16_packed, bf16, bf16_packed };
+enum class StorageType : uint8_t { fp32, fp16, fp16_packed, bf16, bf16_packed };
 
-std::string_view name(Storage storage);
-Storage storage_from_name(std::string_view name);  // throws UnsupportedError listing the known names
+std::string_view name(StorageType storage);
+StorageType parse_storage_type(std::string_view name);  // throws UnsupportedError listing the known names
 
 // The version of the GLSL extension that a shader was written for. year_2024 also has pack8, images and sfp2lfp, and its packed `sfp` is a
 // 4-byte float; in the current version packed elements have 2 bytes, two per word.
-enum class Generation : uint8_t { current, year_2024 };
+enum class GlslExtensionVersion : uint8_t { current, year_2024 };
 
-std::string_view name(Generation generation);  // "current", "2024"
-Generation generation_from_name(std::string_view name);
+std::string_view name(GlslExtensionVersion generation);  // "current", "2024"
+GlslExtensionVersion parse_extension_version(std::string_view name);
 
-// Device macros (ncnn_*) and other facts, name -> replacement text. Shared, immutable, compared by content.
-class Profile {
+// Macros that describe a device (ncnn_*), name -> replacement text. Shared, immutable, compared by content.
+class MacroProfile {
  public:
   using Macros = std::map<std::string, std::string>;
-  Profile() = default;
-  Profile(Macros macros);  // throws ShaderCompileError for an invalid macro name or text
+  MacroProfile() = default;
+  MacroProfile(Macros macros);  // throws ShaderCompileError for an invalid macro name or text
   const Macros& macros() const;
-  bool operator==(const Profile& other) const { return macros_ == other.macros_ || macros() == other.macros(); }
+  bool operator==(const MacroProfile& other) const { return macros_ == other.macros_ || macros() == other.macros(); }
 
  private:
   std::shared_ptr<const Macros> macros_;
 };
 
 struct ShaderOptions {
-  Generation generation = Generation::current;
-  Storage storage = Storage::fp32;
+  GlslExtensionVersion generation = GlslExtensionVersion::current;
+  StorageType storage = StorageType::fp32;
   bool fp16_arithmetic = false;  // afp is fp16; off for all engine kernels, since they accumulate in fp32
-  bool fp16_uniform = false;     // lfp is fp16, if both storage and arithmetic are
+  bool fp16_uniform = false;     // lfp is fp16 if storage and arithmetic are fp16
 
   // The integer families. _storage has precedence over _packed; with neither, sint16 uses an int, and int8 is packed anyway.
   bool int8_storage = false;  // sint8 is int8_t
@@ -53,7 +53,7 @@ struct ShaderOptions {
   bool int16_storage = false;  // sint16 is int16_t
   bool int16_packed = false;   // two sint16 per word
 
-  bool shader_local_memory = false;  // the shader may prefer shared memory
+  bool shader_local_memory = false;  // defines NCNN_shader_local_memory
   bool image_storage = false;        // year_2024: image macros
   std::set<std::string> subgroup;    // year_2024: "basic", "vote", "ballot", "shuffle"
 
@@ -77,7 +77,7 @@ struct ShaderOptions {
   bool source_lines = false;    // emits line numbers in the SPIR-V: for find_loop_locations(), not for compile()
 
   int vulkan_minor = 1;  // target environment Vulkan 1.x; SPIR-V 1.3 for 1.1
-  Profile profile;       // macros of a device, or given as a dict
+  MacroProfile profile;  // device macros
 
   bool operator==(const ShaderOptions&) const = default;
 };
@@ -90,18 +90,17 @@ using Macros = std::vector<std::pair<std::string, std::string>>;
 
 // Returns the GLSL extension for these options: #extension lines, the types of the families sfp, afp, lfp, sint8 and sint16, their loads,
 // stores and conversions, psc(), the profile's macros. Goes between #version and the shader's source. Pure.
-std::string preamble(const ShaderOptions& options);
+std::string make_preamble(const ShaderOptions& options);
 
 // Returns only the part of the preamble that `sources` use.
-std::string preamble(const ShaderOptions& options, const std::vector<std::shared_ptr<const SourceFacts>>& sources);
+std::string make_preamble(const ShaderOptions& options, const std::vector<std::shared_ptr<const ScannedSource>>& sources);
 
-// Returns the GLSL extensions of a storage mode that some compilers lack, and the subset that this glslang lacks (loads it if there are
-// any).
-std::vector<std::string> optional_extensions(Storage storage);
-std::vector<std::string> missing_extensions(Storage storage);
+// Return the GLSL extensions of a storage mode that some compilers lack, and those that this glslang lacks (loads it if there are any).
+std::vector<std::string> get_optional_extensions(StorageType storage);
+std::vector<std::string> find_missing_extensions(StorageType storage);
 
 // Returns the profile macros that are hidden because this glslang lacks their GLSL extension: macro -> reason. Loads glslang if any depends
 // on it.
-std::map<std::string, std::string> withheld_macros(const ShaderOptions& options);
+std::map<std::string, std::string> find_withheld_macros(const ShaderOptions& options);
 
 }  // namespace pumice

@@ -14,8 +14,8 @@ constexpr size_t kMaxColumns = 200;        // maximum number of columns shown pe
 constexpr size_t kMaxMessageLength = 500;  // maximum number of characters of a message that quotes the shader
 constexpr size_t kMaxMessages = 20;        // maximum number of messages, because locating each takes time
 
-// A position as the compiler reports it.
-struct Position {
+// A source position in a compiler message.
+struct MessagePosition {
   std::string_view file;
   size_t line = 0;
 };
@@ -26,7 +26,7 @@ std::string_view trim(std::string_view text) {
   return text.substr(first, text.find_last_not_of(" \t\r\n") - first + 1);
 }
 
-std::optional<size_t> parse_line(std::string_view digits) {
+std::optional<size_t> parse_line_number(std::string_view digits) {
   size_t value = 0;
   const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
   if (error != std::errc() || end != digits.data() + digits.size()) return {};
@@ -34,13 +34,13 @@ std::optional<size_t> parse_line(std::string_view digits) {
 }
 
 // Removes "file:line: " from the front; file names from #line may contain colons.
-std::optional<Position> parse_position(std::string_view& text) {
+std::optional<MessagePosition> parse_position(std::string_view& text) {
   for (size_t colon = text.find(':'); colon != std::string_view::npos; colon = text.find(':', colon + 1)) {
     const size_t end = text.find(": ", colon + 1);
     if (end == std::string_view::npos) return {};
-    const auto line = parse_line(text.substr(colon + 1, end - colon - 1));
+    const auto line = parse_line_number(text.substr(colon + 1, end - colon - 1));
     if (!line) continue;
-    const Position position{text.substr(0, colon), *line};
+    const MessagePosition position{text.substr(0, colon), *line};
     text.remove_prefix(end + 2);
     return position;
   }
@@ -60,10 +60,10 @@ bool has_token(std::string_view line, std::string_view token) {
   return !token.empty() && std::ranges::any_of(tokenize(line), [&](const Token& candidate) { return candidate.text == token; });
 }
 
-// Returns the physical line of `text` for line `line` of `file`. #line may give several lines the same number; then the one with the token
-// is returned, else the last.
+// Returns the physical line of `text` for line `line` of `file`. If #line gives several lines the same number, prefers the one with the
+// token, else the last.
 std::optional<size_t> find_physical_line(std::string_view text, std::string_view file, size_t line, std::string_view token) {
-  const auto lines = source_lines(text);
+  const auto lines = map_source_lines(text);
   std::optional<size_t> found;
   for (size_t i = 0; i < lines.size(); ++i) {
     const std::string_view current = text.substr(0, text.find('\n'));
@@ -75,8 +75,8 @@ std::optional<size_t> find_physical_line(std::string_view text, std::string_view
   return found;
 }
 
-std::optional<std::string_view> find_line(const SourceSet& sources, const Position& position, std::string_view token) {
-  const auto file_index = sources.find_by_alias(position.file);
+std::optional<std::string_view> find_source_line(const SourceSet& sources, const MessagePosition& position, std::string_view token) {
+  const auto file_index = sources.find_file_by_alias(position.file);
   for (size_t i = 0; i < sources.files().size(); ++i) {
     if (file_index && *file_index != i) continue;
     const std::string& text = sources.files()[i].text;
@@ -107,9 +107,9 @@ std::string format_line_with_caret(std::string_view line, size_t column) {
   return "\n" + std::string(line) + "\n" + caret + "^";
 }
 
-// If the source ends too early, glslang reports the word that it appends; the position is then moved to the last line.
-Position clamp_to_source(const SourceSet& sources, Position position, std::string& text) {
-  const auto file_index = sources.find_by_alias(position.file);
+// Moves a position past the end of a file to its last line: if a source ends too early, glslang reports a token that it appended.
+MessagePosition clamp_to_last_line(const SourceSet& sources, MessagePosition position, std::string& text) {
+  const auto file_index = sources.find_file_by_alias(position.file);
   if (!file_index) return position;
   std::string_view file = trim(sources.files()[*file_index].text);
   file = std::string_view(sources.files()[*file_index].text)
@@ -130,7 +130,7 @@ bool is_summary_line(std::string_view text) {
 std::string translate_message(std::string_view text, const SourceSet& sources) {
   if (const auto position = parse_position(text)) {
     std::string message_text(text);
-    const Position location = clamp_to_source(sources, *position, message_text);
+    const MessagePosition location = clamp_to_last_line(sources, *position, message_text);
     const std::string token(find_subject_token(message_text));
     if (message_text.find("nameless block contains a member that already has a name") != std::string::npos)
       message_text += describe_shared_member(sources, token);
@@ -142,19 +142,19 @@ std::string translate_message(std::string_view text, const SourceSet& sources) {
 
 }  // namespace
 
-std::string display_name(const SourceSet& sources, std::string_view file) {
-  const auto file_index = sources.find_by_alias(file);
+std::string get_display_name(const SourceSet& sources, std::string_view file) {
+  const auto file_index = sources.find_file_by_alias(file);
   return file_index ? sources.files()[*file_index].name : std::string(file);
 }
 
 std::string format_message_at(const SourceSet& sources, std::string_view file, size_t line, std::string_view token, std::string_view text) {
-  const std::string location = display_name(sources, file) + ":" + std::to_string(line) + ":";
+  const std::string location = get_display_name(sources, file) + ":" + std::to_string(line) + ":";
   text = trim(text);
   if (text.starts_with("'' :")) text = trim(text.substr(4));
   if (text == "memory exhausted") text = "brackets, operators or statements nest too deeply within each other";
   const std::string shortened = std::string(text.substr(0, kMaxMessageLength)) + (text.size() > kMaxMessageLength ? " ..." : "");
   text = shortened;
-  const auto found = find_line(sources, {file, line}, token);
+  const auto found = find_source_line(sources, {file, line}, token);
   if (!found || trim(*found).empty()) return location + " " + std::string(text);
   const size_t column = find_column(*found, token);
   return location + std::to_string(column + 1) + ": " + std::string(text) + format_line_with_caret(*found, column);
@@ -177,7 +177,7 @@ std::string sanitize_text(std::string text) {
   return text;
 }
 
-Diagnostics parse_log(std::string_view log, const SourceSet& sources) {
+Diagnostics parse_compiler_log(std::string_view log, const SourceSet& sources) {
   Diagnostics result;
   std::vector<std::string>* last = nullptr;
   size_t num_omitted = 0;

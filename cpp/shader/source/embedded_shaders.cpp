@@ -17,17 +17,17 @@ namespace {
 
 namespace fs = std::filesystem;
 
-std::span<const EmbeddedShader> embedded_table() {
+std::span<const EmbeddedShader> get_embedded_table() {
   return {kEmbeddedShaders, kEmbeddedShaderCount};
 }
 
-std::string read_file(const fs::path& file) {
+std::string read_override_file(const fs::path& file) {
   std::ifstream stream(file, std::ios::binary);
   if (!stream) throw Error("PUMICE_SHADERS: '" + file.string() + "' cannot be read");
   return {std::istreambuf_iterator<char>(stream), {}};
 }
 
-// Reads the files in the folder PUMICE_SHADERS, by the path of the embedded shader that each replaces.
+// Reads the files in the folder PUMICE_SHADERS, keyed by the path of the embedded shader that each replaces.
 std::map<std::string, std::string, std::less<>> read_overrides() {
   const char* const folder = std::getenv("PUMICE_SHADERS");
   std::map<std::string, std::string, std::less<>> overrides_by_path;
@@ -36,9 +36,9 @@ std::map<std::string, std::string, std::less<>> read_overrides() {
   for (const auto& entry : fs::recursive_directory_iterator(folder)) {
     if (!entry.is_regular_file()) continue;
     const std::string path = entry.path().lexically_relative(folder).generic_string();
-    if (std::ranges::find(embedded_table(), path, &EmbeddedShader::path) == embedded_table().end())
+    if (std::ranges::find(get_embedded_table(), path, &EmbeddedShader::path) == get_embedded_table().end())
       throw Error("PUMICE_SHADERS: '" + std::string(folder) + "' holds '" + path + "', which is the path of no embedded shader");
-    overrides_by_path.emplace(path, read_file(entry.path()));
+    overrides_by_path.emplace(path, read_override_file(entry.path()));
   }
   if (overrides_by_path.empty()) throw Error("PUMICE_SHADERS: '" + std::string(folder) + "' holds no file");
   std::string names;
@@ -48,7 +48,7 @@ std::map<std::string, std::string, std::less<>> read_overrides() {
 }
 
 // Read once per process, because compiled kernels keep their source.
-const std::map<std::string, std::string, std::less<>>& overrides() {
+const std::map<std::string, std::string, std::less<>>& get_overrides() {
   static const auto overrides_by_path = read_overrides();
   return overrides_by_path;
 }
@@ -56,22 +56,22 @@ const std::map<std::string, std::string, std::less<>>& overrides() {
 }  // namespace
 
 std::optional<std::string_view> find_embedded_shader(std::string_view path) {
-  if (const auto override_ = overrides().find(path); override_ != overrides().end()) return override_->second;
-  const auto found = std::ranges::find(embedded_table(), path, &EmbeddedShader::path);
-  if (found == embedded_table().end()) return {};
+  if (const auto override_ = get_overrides().find(path); override_ != get_overrides().end()) return override_->second;
+  const auto found = std::ranges::find(get_embedded_table(), path, &EmbeddedShader::path);
+  if (found == get_embedded_table().end()) return {};
   return found->text;
 }
 
-std::string_view embedded_shader(std::string_view path) {
+std::string_view get_embedded_shader(std::string_view path) {
   if (const auto text = find_embedded_shader(path)) return *text;
   std::string available;
-  for (const auto& shader : embedded_table()) available += (available.empty() ? "" : ", ") + std::string(shader.path);
+  for (const auto& shader : get_embedded_table()) available += (available.empty() ? "" : ", ") + std::string(shader.path);
   throw Error("no embedded shader '" + std::string(path) + "'; there are: " + available);
 }
 
-std::vector<std::string_view> embedded_shaders() {
+std::vector<std::string_view> list_embedded_shaders() {
   std::vector<std::string_view> paths;
-  for (const auto& shader : embedded_table()) paths.push_back(shader.path);
+  for (const auto& shader : get_embedded_table()) paths.push_back(shader.path);
   return paths;
 }
 

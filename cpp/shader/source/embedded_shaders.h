@@ -21,7 +21,7 @@ extern const size_t kEmbeddedShaderCount;
 std::optional<std::string_view> find_embedded_shader(std::string_view path);
 
 // Returns the source of a shader embedded at build time: "conv.comp", "include/tensor.glsl". Throws Error if unknown.
-std::string_view embedded_shader(std::string_view path);
-std::vector<std::string_view> embedded_shaders();
+std::string_view get_embedded_shader(std::string_view path);
+std::vector<std::string_view> list_embedded_shaders();
 
 }  // namespace pumice

@@ -9,12 +9,12 @@
 namespace pumice {
 
 // Loads libpumice_glslang.so. Throws Error if it is missing or from another build. Thread-safe.
-const PumiceGlslang& glslang();
+const PumiceGlslang& get_glslang();
 
 // Returns the glslang version that the engine was built with, without loading the library. It is part of every cache key.
-std::string_view glslang_version();
+std::string_view get_glslang_version();
 
 // Returns whether this glslang supports a GLSL extension ("GL_EXT_bfloat16"). Compiles two lines, once per name. Thread-safe.
-bool glslang_accepts(const std::string& extension);
+bool glslang_supports_extension(const std::string& extension);
 
 }  // namespace pumice

@@ -14,7 +14,7 @@ struct MacroToken {
 };
 using MacroTokens = std::vector<MacroToken>;
 
-bool is_paste(const Token* at, const Token* end) {
+bool is_paste_operator(const Token* at, const Token* end) {
   return end - at > 1 && at[0].text == "#" && at[1].text == "#" && at[1].offset == at[0].offset + 1;
 }
 
@@ -23,44 +23,44 @@ class MacroExpander {
  public:
   MacroExpander(const MacroDefinitions& macros, size_t limit) : macros_(macros), limit_(limit) {}
 
-  size_t count() const { return count_; }
+  size_t token_count() const { return count_; }
 
-  MacroTokens run(MacroTokens input) {
+  MacroTokens expand_tokens(MacroTokens input) {
     MacroTokens output;
     if (++depth_ > kMaxMacroDepth) count_ = limit_ + 1;
     std::ranges::reverse(input);  // used as a stack: the next token is the last
     while (!input.empty() && count_ <= limit_) {
-      const MacroToken item = pop(input);
+      const MacroToken item = pop_token(input);
       if (item.ends_macro) continue;
       ++count_;
-      if (!expand(item, input)) output.push_back(item);
+      if (!expand_macro(item, input)) output.push_back(item);
     }
-    while (!input.empty()) pop(input);
+    while (!input.empty()) pop_token(input);
     --depth_;
     return output;
   }
 
  private:
-  MacroToken pop(MacroTokens& input) {
+  MacroToken pop_token(MacroTokens& input) {
     const MacroToken item = input.back();
     input.pop_back();
     if (item.ends_macro) --active_[item.text];
     return item;
   }
 
-  // Replaces a name with its expansion; returns false if it is not expanded.
-  bool expand(const MacroToken& name, MacroTokens& input) {
+  // Pushes the expansion of a macro name onto the input; returns false if the name is not expanded.
+  bool expand_macro(const MacroToken& name, MacroTokens& input) {
     const auto found = name.is_word ? macros_.find(name.text) : macros_.end();
     if (found == macros_.end() || active_[name.text] > 0) return false;
     const auto& definitions = found->second;
     std::vector<MacroTokens> arguments;
     if (std::ranges::any_of(definitions, &Macro::is_function)) {
-      while (!input.empty() && input.back().ends_macro) pop(input);
+      while (!input.empty() && input.back().ends_macro) pop_token(input);
       if (!input.empty() && input.back().text == "(") arguments = parse_arguments(input);
       if (arguments.empty() && std::ranges::all_of(definitions, &Macro::is_function)) return false;
     }
     std::vector<MacroTokens> expanded;
-    for (const auto& argument : arguments) expanded.push_back(run(argument));
+    for (const auto& argument : arguments) expanded.push_back(expand_tokens(argument));
     MacroTokens text;
     for (const auto& macro : definitions)
       if (!macro.is_function || !arguments.empty()) substitute(macro, arguments, expanded, text);
@@ -74,9 +74,9 @@ class MacroExpander {
   std::vector<MacroTokens> parse_arguments(MacroTokens& input) {
     std::vector<MacroTokens> arguments(1);
     size_t nesting = 0;
-    pop(input);
+    pop_token(input);
     while (!input.empty()) {
-      const MacroToken item = pop(input);
+      const MacroToken item = pop_token(input);
       if (item.ends_macro) continue;
       if (item.text == ")" && nesting == 0) break;
       if (item.text == "," && nesting == 0) {
@@ -94,11 +94,11 @@ class MacroExpander {
                   MacroTokens& text) {
     bool is_pasting = false;
     for (const Token* at = macro.begin; at < macro.end && count_ <= limit_; ++at) {
-      if (is_paste(at, macro.end)) {
+      if (is_paste_operator(at, macro.end)) {
         is_pasting = true, ++at;
         continue;
       }
-      const bool is_raw = is_pasting || is_paste(at + 1, macro.end);
+      const bool is_raw = is_pasting || is_paste_operator(at + 1, macro.end);
       const auto parameter = static_cast<size_t>(std::ranges::find(macro.parameters, at->text) - macro.parameters.begin());
       const bool is_parameter = parameter < macro.parameters.size();
       const MacroTokens token{{at->text, at->kind == TokenKind::word}}, none;
@@ -107,14 +107,14 @@ class MacroExpander {
                                        : is_raw                        ? arguments[parameter]
                                                                        : expanded[parameter];
       auto first = replacement.begin();
-      if (is_pasting && !text.empty() && first != replacement.end()) text.back() = paste(text.back(), *first++);
+      if (is_pasting && !text.empty() && first != replacement.end()) text.back() = paste_tokens(text.back(), *first++);
       text.insert(text.end(), first, replacement.end());
       if (text.size() > limit_) count_ = limit_ + 1;
       is_pasting = false;
     }
   }
 
-  MacroToken paste(const MacroToken& left, const MacroToken& right) {
+  MacroToken paste_tokens(const MacroToken& left, const MacroToken& right) {
     pasted_names_.push_back(std::string(left.text) + std::string(right.text));
     if (pasted_names_.back().size() > kMaxName) count_ = limit_ + 1;
     return {pasted_names_.back(), left.is_word};
@@ -134,8 +134,8 @@ size_t count_expanded_tokens(const Token* begin, const Token* end, const MacroDe
   MacroExpander expander(macros, limit);
   MacroTokens text;
   for (const Token* at = begin; at < end; ++at) text.push_back({at->text, at->kind == TokenKind::word});
-  expander.run(std::move(text));
-  return expander.count();
+  expander.expand_tokens(std::move(text));
+  return expander.token_count();
 }
 
 }  // namespace pumice

@@ -16,7 +16,7 @@ struct NamelessBlock {
 };
 
 // Returns the members of a block: the last word of each declarator, outside of brackets.
-std::vector<std::string_view> parse_members(const std::vector<Token>& tokens, size_t first, size_t last) {
+std::vector<std::string_view> parse_member_names(const std::vector<Token>& tokens, size_t first, size_t last) {
   std::vector<std::string_view> members;
   std::string_view word;
   int depth = 0;
@@ -31,12 +31,12 @@ std::vector<std::string_view> parse_members(const std::vector<Token>& tokens, si
   return members;
 }
 
-// Adds the blocks of one text: `buffer` or `uniform`, qualifiers, a name, braces, and directly a semicolon.
-void add_blocks(std::vector<NamelessBlock>& blocks, const SourceFile& file) {
+// Finds the blocks without an instance name in a file: `buffer` or `uniform`, qualifiers, a block name, braces, a semicolon.
+void add_nameless_blocks(std::vector<NamelessBlock>& blocks, const SourceFile& file) {
   const std::vector<Token> all = tokenize(file.text);
   std::vector<Token> tokens;
   std::ranges::copy_if(all, std::back_inserter(tokens), [](const Token& token) { return token.directive == 0; });
-  const auto lines = source_lines(file.text);
+  const auto lines = map_source_lines(file.text);
   std::optional<size_t> keyword;
   for (size_t i = 0; i + 1 < tokens.size(); ++i) {
     const std::string_view text = tokens[i].text;
@@ -47,8 +47,8 @@ void add_blocks(std::vector<NamelessBlock>& blocks, const SourceFile& file) {
     while (end < tokens.size() && tokens[end].text != "}") ++end;
     if (end + 1 < tokens.size() && tokens[end + 1].text == ";") {
       const Token& name = tokens[i - 1];
-      blocks.push_back(
-          {name.text, file.name, name.line <= lines.size() ? lines[name.line - 1].line : name.line, parse_members(tokens, i + 1, end)});
+      blocks.push_back({name.text, file.name, name.line <= lines.size() ? lines[name.line - 1].line : name.line,
+                        parse_member_names(tokens, i + 1, end)});
     }
     keyword.reset();
   }
@@ -58,7 +58,7 @@ void add_blocks(std::vector<NamelessBlock>& blocks, const SourceFile& file) {
 
 std::string describe_shared_member(const SourceSet& sources, std::string_view block) {
   std::vector<NamelessBlock> blocks;
-  for (const SourceFile& file : sources.files()) add_blocks(blocks, file);
+  for (const SourceFile& file : sources.files()) add_nameless_blocks(blocks, file);
   for (const NamelessBlock& candidate : blocks) {
     if (candidate.name != block) continue;
     for (const NamelessBlock& other : blocks)

@@ -17,14 +17,14 @@ namespace {
 
 using Tokens = std::vector<Token>;
 
-// Token count of an expanded text or macro: a base, plus a factor per argument token. They are doubles, because these cannot wrap.
+// Token count of an expanded text or macro: a base, plus a factor per argument token. Doubles are used because they do not wrap around.
 struct ExpandedSize {
   double base = 0;
   std::vector<double> per_argument;
   size_t depth = 0;  // nesting depth of macros
 };
 
-std::string limit_message(std::string_view quantity, double value, size_t limit) {
+std::string format_limit_message(std::string_view quantity, double value, size_t limit) {
   const std::string count = value < 1e15 ? std::to_string(static_cast<uint64_t>(value)) : "more than 10^15";
   return std::string(quantity) + ": given " + count + ", the limit is " + std::to_string(limit);
 }
@@ -34,20 +34,20 @@ std::string limit_message(std::string_view quantity, double value, size_t limit)
 class MacroSizeEstimator {
  public:
   // The file's tokens must outlive this object.
-  void add(const Tokens& tokens) {
+  void add_definitions(const Tokens& tokens) {
     for (size_t i = 0; i + 2 < tokens.size(); ++i) {
       if (tokens[i].directive == 0 || tokens[i].text != "#" || tokens[i + 1].text != "define") continue;
-      if (tokens[i + 1].directive == tokens[i].directive && tokens[i + 2].directive == tokens[i].directive) define(tokens, i + 2);
+      if (tokens[i + 1].directive == tokens[i].directive && tokens[i + 2].directive == tokens[i].directive) add_definition(tokens, i + 2);
     }
   }
 
   const MacroDefinitions& definitions() const { return macros_; }
   bool has_token_pasting() const { return has_token_pasting_; }
 
-  ExpandedSize estimate(const Token* begin, const Token* end, const std::vector<std::string_view>& parameters = {}) {
+  ExpandedSize estimate_expanded_size(const Token* begin, const Token* end, const std::vector<std::string_view>& parameters = {}) {
     ExpandedSize sum;
     sum.per_argument.resize(parameters.size());
-    const Level level(depth_);
+    const MacroDepthScope level(depth_);
     if (depth_ > kMaxMacroDepth) {
       sum.depth = depth_;
       return sum;
@@ -57,13 +57,13 @@ class MacroSizeEstimator {
   }
 
  private:
-  struct Level {
-    explicit Level(size_t& depth) : depth_(depth) { ++depth_; }
-    ~Level() { --depth_; }
+  struct MacroDepthScope {
+    explicit MacroDepthScope(size_t& depth) : depth_(depth) { ++depth_; }
+    ~MacroDepthScope() { --depth_; }
     size_t& depth_;
   };
 
-  void define(const Tokens& tokens, size_t name) {
+  void add_definition(const Tokens& tokens, size_t name) {
     const auto in_line = [&](size_t i) { return i < tokens.size() && tokens[i].directive == tokens[name].directive; };
     Macro macro;
     size_t at = name + 1;
@@ -92,7 +92,7 @@ class MacroSizeEstimator {
       sum.per_argument[static_cast<size_t>(parameter - parameters.begin())] += 1;
       return add_call(sum, at + 1, end, parameters, nullptr);
     }
-    const ExpandedSize* macro = at->kind == TokenKind::word ? find(at->text) : nullptr;
+    const ExpandedSize* macro = at->kind == TokenKind::word ? find_macro_size(at->text) : nullptr;
     if (!macro) return at + 1;
     sum.base += macro->base;
     sum.depth = std::max(sum.depth, macro->depth + 1);
@@ -111,7 +111,7 @@ class MacroSizeEstimator {
       const bool closes = last->text == ")" && nesting == 0;
       if (closes || (last->text == "," && nesting == 0)) {
         const bool is_known = macro && index < macro->per_argument.size();
-        add_argument(sum, estimate(argument, last, parameters), is_known ? macro->per_argument[index] : max_parameter_uses_);
+        add_argument(sum, estimate_expanded_size(argument, last, parameters), is_known ? macro->per_argument[index] : max_parameter_uses_);
         argument = last + 1;
         ++index;
       }
@@ -128,14 +128,14 @@ class MacroSizeEstimator {
     sum.depth = std::max(sum.depth, argument.depth + 1);
   }
 
-  const ExpandedSize* find(std::string_view name) {
+  const ExpandedSize* find_macro_size(std::string_view name) {
     const auto definitions = macros_.find(name);
     if (definitions == macros_.end()) return nullptr;
-    const auto [entry, is_new] = sizes_.try_emplace(name);  // a macro is not expanded within itself, so it counts as nothing so far
+    const auto [entry, is_new] = sizes_.try_emplace(name);  // zero until it is computed, since a macro is not expanded within itself
     if (!is_new) return &entry->second;
     ExpandedSize largest;
     for (const auto& macro : definitions->second) {
-      const ExpandedSize expansion = estimate(macro.begin, macro.end, macro.parameters);
+      const ExpandedSize expansion = estimate_expanded_size(macro.begin, macro.end, macro.parameters);
       largest.base = std::max(largest.base, expansion.base);
       largest.depth = std::max(largest.depth, expansion.depth);
       largest.per_argument.resize(std::max(largest.per_argument.size(), expansion.per_argument.size()));
@@ -152,7 +152,7 @@ class MacroSizeEstimator {
   size_t depth_ = 0;
 };
 
-// Walks preprocessed source bracket by bracket.
+// Checks nesting depth and counts in preprocessed source.
 class NestingChecker {
  public:
   NestingChecker(std::string_view text, const SourceSet& sources) : text_(text), sources_(sources), tokens_(tokenize(text)) {}
@@ -171,7 +171,7 @@ class NestingChecker {
 
  private:
   // An open bracket: the operators in its current element, and whether commas separate elements.
-  struct Frame {
+  struct Bracket {
     size_t operators = 0;
     bool is_list = false;
     bool is_struct = false;
@@ -181,33 +181,35 @@ class NestingChecker {
 
   void check_limit(double value, size_t limit, std::string_view quantity) const {
     if (value <= static_cast<double>(limit)) return;
-    const auto lines = source_lines(text_);
+    const auto lines = map_source_lines(text_);
     const Token& token = tokens_.at(at_);
     const SourceLine location = lines.at(token.line - 1);
     const std::string_view file = location.file.empty() ? sources_.files().front().alias : std::string_view(location.file);
-    throw make_compile_error({format_message_at(sources_, file, location.line, token.text, limit_message(quantity, value, limit))});
+    throw make_compile_error({format_message_at(sources_, file, location.line, token.text, format_limit_message(quantity, value, limit))});
   }
 
-  std::string_view previous_token(size_t distance = 1) const { return at_ >= distance ? tokens_[at_ - distance].text : std::string_view(); }
+  std::string_view get_previous_token(size_t distance = 1) const {
+    return at_ >= distance ? tokens_[at_ - distance].text : std::string_view();
+  }
 
   void visit_word() {
     const std::string_view word = tokens_[at_].text;
     if (word == "case") check_limit(++cases_, kMaxCases, "cases");
-    if (Frame& frame = frames_.back(); frame.is_struct)
-      if (const auto found = structs_.find(word); found != structs_.end()) frame.type_members = found->second;
+    if (Bracket& bracket = frames_.back(); bracket.is_struct)
+      if (const auto found = structs_.find(word); found != structs_.end()) bracket.type_members = found->second;
   }
 
   void visit_punctuation(char sign) {
     switch (sign) {
       case '(':
-        return open({.is_list = at_ > 0 && (tokens_[at_ - 1].kind == TokenKind::word || previous_token() == "]")});
+        return open_bracket({.is_list = at_ > 0 && (tokens_[at_ - 1].kind == TokenKind::word || get_previous_token() == "]")});
       case '[':
-        return open({});
+        return open_bracket({});
       case '{':
         return open_brace();
       case ')':
       case ']':
-        return close();
+        return close_bracket();
       case '}':
         return close_brace();
       case ';':
@@ -224,32 +226,33 @@ class NestingChecker {
     ++depth_;
   }
 
-  void open(Frame frame) {
+  void open_bracket(Bracket bracket) {
     ++frames_.back().operators;
     depth_ += 2;
-    frames_.push_back(frame);
+    frames_.push_back(bracket);
   }
 
   void open_brace() {
-    const bool is_initializer = previous_token() == "=" || previous_token() == "," || previous_token() == "(" ||
-                                (previous_token() == "{" && frames_.back().is_list);
-    if (previous_token() == ")" && frames_.size() == 1) check_limit(++functions_, kMaxFunctions, "functions");
-    Frame frame{.is_list = is_initializer};
-    if (previous_token(2) == "struct") frame.is_struct = true, frame.name = previous_token();
-    if (frames_.size() == 1 && previous_token() != ")" && !is_initializer && !frame.is_struct) check_limit(++blocks_, kMaxBlocks, "blocks");
-    open(frame);
+    const bool is_initializer = get_previous_token() == "=" || get_previous_token() == "," || get_previous_token() == "(" ||
+                                (get_previous_token() == "{" && frames_.back().is_list);
+    if (get_previous_token() == ")" && frames_.size() == 1) check_limit(++functions_, kMaxFunctions, "functions");
+    Bracket bracket{.is_list = is_initializer};
+    if (get_previous_token(2) == "struct") bracket.is_struct = true, bracket.name = get_previous_token();
+    if (frames_.size() == 1 && get_previous_token() != ")" && !is_initializer && !bracket.is_struct)
+      check_limit(++blocks_, kMaxBlocks, "blocks");
+    open_bracket(bracket);
   }
 
-  void close() {
+  void close_bracket() {
     if (frames_.size() < 2) return;
     depth_ -= frames_.back().operators + 1;
     frames_.pop_back();
   }
 
   void close_brace() {
-    const Frame frame = frames_.back();
-    close();
-    if (frame.is_struct) structs_[frame.name] = frame.members;
+    const Bracket bracket = frames_.back();
+    close_bracket();
+    if (bracket.is_struct) structs_[bracket.name] = bracket.members;
     if (!frames_.back().is_list) reset_operators();
   }
 
@@ -260,11 +263,11 @@ class NestingChecker {
   }
 
   void end_member(bool type_stays = false) {
-    Frame& frame = frames_.back();
-    if (!frame.is_struct) return;
-    frame.members += frame.type_members;
-    if (!type_stays) frame.type_members = 1;
-    check_limit(frame.members, kMaxStructMembers, "members of a structure");
+    Bracket& bracket = frames_.back();
+    if (!bracket.is_struct) return;
+    bracket.members += bracket.type_members;
+    if (!type_stays) bracket.type_members = 1;
+    check_limit(bracket.members, kMaxStructMembers, "members of a structure");
   }
 
   std::string_view text_;
@@ -272,15 +275,15 @@ class NestingChecker {
   Tokens tokens_;
   size_t at_ = 0, depth_ = 0;
   double cases_ = 0, functions_ = 0, blocks_ = 0;
-  std::vector<Frame> frames_;
+  std::vector<Bracket> frames_;
   std::unordered_map<std::string_view, double> structs_;
 };
 
-// Nesting of brackets and chained operators in source and in macro definitions. Commas count as operators.
-struct Nesting {
+// Nesting depths of brackets and chained operators in source and in macro definitions. Commas count as operators.
+struct NestingDepths {
   size_t text = 0, macro = 0;
 
-  void add(const Tokens& tokens) {
+  void add_tokens(const Tokens& tokens) {
     for (size_t begin = 0, end = 0; begin < tokens.size(); begin = end) {
       while (end < tokens.size() && tokens[end].directive == tokens[begin].directive) ++end;
       size_t& deepest = tokens[begin].directive == 0 ? text : macro;
@@ -314,7 +317,7 @@ struct Nesting {
 };
 
 // Returns whether structures may be nested. Their final size is only known after macro expansion.
-bool has_structures(const std::vector<Tokens>& token_lists) {
+bool may_nest_structures(const std::vector<Tokens>& token_lists) {
   size_t count = 0;
   for (const auto& tokens : token_lists)
     for (const auto& token : tokens)
@@ -323,7 +326,7 @@ bool has_structures(const std::vector<Tokens>& token_lists) {
 }
 
 // Returns the token count of a text after macro expansion.
-double token_count(const MacroSizeEstimator& macros, const ExpandedSize& expanded, const Tokens& tokens, size_t limit) {
+double count_tokens(const MacroSizeEstimator& macros, const ExpandedSize& expanded, const Tokens& tokens, size_t limit) {
   if (!macros.has_token_pasting() || expanded.base > static_cast<double>(limit)) return expanded.base;
   return std::max(expanded.base,
                   static_cast<double>(count_expanded_tokens(tokens.data(), tokens.data() + tokens.size(), macros.definitions(), limit)));
@@ -335,43 +338,45 @@ Tokens remove_directives(const Tokens& tokens) {
   return result;
 }
 
-ShaderCompileError limit_error(const SourceSet& sources, const std::string& text) {
+ShaderCompileError make_limit_error(const SourceSet& sources, const std::string& text) {
   return make_compile_error({sources.files().front().name + ": " + text});
 }
 
 }  // namespace
 
-SourceSize check_size(const SourceSet& sources, const ShaderPrefix& prefix) {
+SourceSize check_source_size(const SourceSet& sources, const ShaderPrefix& prefix) {
   size_t bytes = 0;
   for (const auto& file : sources.files()) bytes += file.text.size();
-  if (bytes > kMaxSourceBytes) throw limit_error(sources, limit_message("bytes of source", static_cast<double>(bytes), kMaxSourceBytes));
+  if (bytes > kMaxSourceBytes)
+    throw make_limit_error(sources, format_limit_message("bytes of source", static_cast<double>(bytes), kMaxSourceBytes));
   std::vector<Tokens> token_lists{tokenize(prefix.version_and_preamble), tokenize(prefix.macros)};  // views into the sources
   for (const auto& file : sources.files()) token_lists.push_back(tokenize(file.text));
   MacroSizeEstimator macros;
-  for (const auto& tokens : token_lists) macros.add(tokens);
+  for (const auto& tokens : token_lists) macros.add_definitions(tokens);
   double total = 0;
   size_t macro_depth = 0;
   for (size_t i = 2; i < token_lists.size(); ++i) {
-    const ExpandedSize expanded = macros.estimate(token_lists[i].data(), token_lists[i].data() + token_lists[i].size());
+    const ExpandedSize expanded = macros.estimate_expanded_size(token_lists[i].data(), token_lists[i].data() + token_lists[i].size());
     if (expanded.depth > kMaxMacroDepth)
-      throw limit_error(sources, "macros and their arguments nest deeper than " + std::to_string(kMaxMacroDepth));
+      throw make_limit_error(sources, "macros and their arguments nest deeper than " + std::to_string(kMaxMacroDepth));
     macro_depth = std::max(macro_depth, expanded.depth);
-    total += token_count(macros, expanded, macros.has_token_pasting() ? remove_directives(token_lists[i]) : Tokens{}, kMaxTokens);
+    total += count_tokens(macros, expanded, macros.has_token_pasting() ? remove_directives(token_lists[i]) : Tokens{}, kMaxTokens);
     for (const char* condition : {"if", "elif"})
-      for (const auto& line : directives(token_lists[i], condition)) {
-        const double tokens = token_count(macros, macros.estimate(line.data(), line.data() + line.size()), line, kMaxSourceDepth);
+      for (const auto& line : find_directives(token_lists[i], condition)) {
+        const double tokens =
+            count_tokens(macros, macros.estimate_expanded_size(line.data(), line.data() + line.size()), line, kMaxSourceDepth);
         if (tokens > kMaxSourceDepth)
-          throw limit_error(sources, limit_message("tokens of a condition, macros expanded", tokens, kMaxSourceDepth));
+          throw make_limit_error(sources, format_limit_message("tokens of a condition, macros expanded", tokens, kMaxSourceDepth));
       }
   }
-  if (total > kMaxTokens) throw limit_error(sources, limit_message("tokens, macros expanded", total, kMaxTokens));
+  if (total > kMaxTokens) throw make_limit_error(sources, format_limit_message("tokens, macros expanded", total, kMaxTokens));
   // Each nested macro adds its own nesting, whether nested by its arguments or by its body.
-  Nesting max_nesting;
-  for (const auto& tokens : token_lists) max_nesting.add(tokens);
+  NestingDepths max_nesting;
+  for (const auto& tokens : token_lists) max_nesting.add_tokens(tokens);
   const auto depth = static_cast<double>(max_nesting.text + macro_depth * max_nesting.macro);
   const double max_depth = macros.has_token_pasting() ? total : std::min(depth, total);
   const double prefix_depth = static_cast<double>(max_nesting.text);  // the preamble is not included in `total`
-  return {total > kMaxSourceDepth || has_structures(token_lists),
+  return {total > kMaxSourceDepth || may_nest_structures(token_lists),
           static_cast<size_t>(std::min<double>(max_depth + prefix_depth, kMaxSourceDepth))};
 }
 

@@ -11,8 +11,8 @@ namespace pumice {
 
 inline constexpr size_t kMaxSourceBytes = size_t{16} << 20;  // limit for all files together
 inline constexpr size_t kMaxTokens = 400'000;                // limit after macro expansion: a few seconds of work
-inline constexpr size_t kMaxSourceDepth = 20'000;            // brackets and chained operators; the compiling thread's stack has room
-inline constexpr size_t kMaxStructMembers = 65'536;          // includes nested structures
+inline constexpr size_t kMaxSourceDepth = 20'000;            // brackets and chained operators; fits the stack of the compiling thread
+inline constexpr size_t kMaxStructMembers = 65'536;          // counts members of nested structures
 inline constexpr size_t kMaxFunctions = 4'096;               // limited because glslang compares every pair
 inline constexpr size_t kMaxCases = 4'096;
 inline constexpr size_t kMaxBlocks = 4'096;
@@ -24,7 +24,7 @@ struct SourceSize {
 };
 
 // Estimates the size of a source. Throws ShaderCompileError if it is too large, before or after macro expansion.
-SourceSize check_size(const SourceSet& sources, const ShaderPrefix& prefix);
+SourceSize check_source_size(const SourceSet& sources, const ShaderPrefix& prefix);
 
 // Checks preprocessed source. Throws ShaderCompileError for excessive nesting, or too many structure members, functions, cases or
 // blocks.

@@ -47,13 +47,13 @@ class Lexer {
   }
 
   // Returns the length of a line continuation (backslash and newline), or 0. Hot: every kernel's source is scanned to compute its key.
-  size_t continuation() const {
+  size_t match_continuation() const {
     if (peek(0) != '\\') return 0;
     return peek(1) == '\n' ? 2 : peek(1) == '\r' && peek(2) == '\n' ? 3 : 0;
   }
 
   void skip_line_comment() {
-    while (at_ < source_.size() && source_[at_] != '\n') advance(std::max<size_t>(continuation(), 1));
+    while (at_ < source_.size() && source_[at_] != '\n') advance(std::max<size_t>(match_continuation(), 1));
   }
 
   void skip_block_comment() {
@@ -65,7 +65,7 @@ class Lexer {
   bool skip_whitespace() {
     while (at_ < source_.size()) {
       const char c = source_[at_];
-      if (const size_t num_chars = continuation())
+      if (const size_t num_chars = match_continuation())
         advance(num_chars);
       else if (c == '\n')
         end_line();
@@ -81,27 +81,27 @@ class Lexer {
     return false;
   }
 
-  void push(TokenKind kind, size_t length) {
+  void push_token(TokenKind kind, size_t length) {
     tokens_.push_back({kind, directive_, source_.substr(at_, length), at_, line_});
     advance(length);
   }
 
   void push_next_token() {
     const char c = source_[at_];
-    if (is_word_start(c)) return push(TokenKind::word, match_length(is_word));
-    if (is_digit(c)) return push(TokenKind::number, match_length([](char d) { return is_word(d) || d == '.'; }));
-    if (c == '"') return push(TokenKind::string, string_length());
-    push(TokenKind::punctuation, 1);
+    if (is_word_start(c)) return push_token(TokenKind::word, match_while(is_word));
+    if (is_digit(c)) return push_token(TokenKind::number, match_while([](char d) { return is_word(d) || d == '.'; }));
+    if (c == '"') return push_token(TokenKind::string, match_string());
+    push_token(TokenKind::punctuation, 1);
   }
 
   template <typename Predicate>
-  size_t match_length(Predicate predicate) const {
+  size_t match_while(Predicate predicate) const {
     size_t end = at_ + 1;
     while (end < source_.size() && predicate(source_[end])) ++end;
     return end - at_;
   }
 
-  size_t string_length() const {
+  size_t match_string() const {
     size_t end = at_ + 1;
     while (end < source_.size() && source_[end] != '"' && source_[end] != '\n') end += source_[end] == '\\' ? 2 : 1;
     if (end >= source_.size()) return source_.size() - at_;
@@ -115,7 +115,7 @@ class Lexer {
   bool line_is_blank_ = true;
 };
 
-std::string_view unquoted(std::string_view text) {
+std::string_view strip_quotes(std::string_view text) {
   if (text.starts_with('"')) text.remove_prefix(1);
   if (text.ends_with('"')) text.remove_suffix(1);
   return text;
@@ -134,7 +134,7 @@ std::vector<Token> tokenize(std::string_view source) {
   return Lexer(source).run();
 }
 
-std::vector<std::vector<Token>> directives(const std::vector<Token>& tokens, std::string_view name) {
+std::vector<std::vector<Token>> find_directives(const std::vector<Token>& tokens, std::string_view name) {
   std::vector<std::vector<Token>> lines_found;
   for (size_t i = 1; i < tokens.size(); ++i) {
     const bool second = tokens[i].directive != 0 && tokens[i - 1].directive == tokens[i].directive &&
@@ -146,9 +146,9 @@ std::vector<std::vector<Token>> directives(const std::vector<Token>& tokens, std
   return lines_found;
 }
 
-std::vector<SourceLine> source_lines(std::string_view source) {
+std::vector<SourceLine> map_source_lines(std::string_view source) {
   std::vector<SourceLine> lines;
-  const auto all = directives(tokenize(source), "line");
+  const auto all = find_directives(tokenize(source), "line");
   auto next = all.begin();
   SourceLine current{"", 1};
   const size_t count = static_cast<size_t>(std::ranges::count(source, '\n')) + 1;
@@ -157,7 +157,7 @@ std::vector<SourceLine> source_lines(std::string_view source) {
     if (next == all.end() || next->front().line != line) continue;
     if (const auto number = next->size() > 1 ? parse_number((*next)[1].text) : std::nullopt) {
       current.line = *number - 1;  // #line sets the number of the line after it
-      if (next->size() > 2 && (*next)[2].kind == TokenKind::string) current.file = unquoted((*next)[2].text);
+      if (next->size() > 2 && (*next)[2].kind == TokenKind::string) current.file = strip_quotes((*next)[2].text);
     }
     ++next;
   }

@@ -22,15 +22,15 @@ struct Token {
 
 std::vector<Token> tokenize(std::string_view source);
 
-// Returns the preprocessor lines with this directive name, each as tokens from the name on.
-std::vector<std::vector<Token>> directives(const std::vector<Token>& tokens, std::string_view name);
+// Returns the preprocessor directives of this name, each as its tokens starting with the name.
+std::vector<std::vector<Token>> find_directives(const std::vector<Token>& tokens, std::string_view name);
 
 // The file and line that #line assigns to a physical line. `file` is empty until a directive names one.
 struct SourceLine {
   std::string file;
   size_t line;
 };
-std::vector<SourceLine> source_lines(std::string_view source);  // [0] is the first line
+std::vector<SourceLine> map_source_lines(std::string_view source);  // [0] is the first line
 
 std::string_view get_line(std::string_view source, size_t line);  // 1-based; empty past the end
 

@@ -16,31 +16,31 @@ auto find_named(const Items& items, std::string_view name) {
 
 }  // namespace
 
-const BindingInterface* Interface::find_binding(std::string_view name) const {
+const BindingInterface* ShaderInterface::find_binding(std::string_view name) const {
   if (const auto* found = find_named(bindings, name)) return found;
   for (const auto& binding : bindings)
     if (std::ranges::find(binding.aliases, name) != binding.aliases.end()) return &binding;
   return nullptr;
 }
 
-std::string Interface::resolve_argument_name(const std::string& given) const {
-  if (find_binding(given) || find_image(given) || find_push_constant(given)) return given;
+std::string ShaderInterface::resolve_argument_name(const std::string& argument) const {
+  if (find_binding(argument) || find_image(argument) || find_push_constant(argument)) return argument;
   const BindingInterface* found = nullptr;
   for (const BindingInterface& buffer : bindings) {
     if (buffer.member.empty()) continue;
-    if (given == buffer.name + "." + buffer.member) return buffer.name;
-    if (given != buffer.member) continue;
-    if (found) return given;  // ambiguous; the caller rejects it and lists the valid names
+    if (argument == buffer.name + "." + buffer.member) return buffer.name;
+    if (argument != buffer.member) continue;
+    if (found) return argument;  // ambiguous; the caller rejects it and lists the valid names
     found = &buffer;
   }
-  return found ? found->name : given;
+  return found ? found->name : argument;
 }
 
 namespace {
 
 // Throws if two blocks without instance names share a member, because a call could not distinguish them. This is valid in SPIR-V, but not
 // in GLSL.
-void check_members(const Interface& interface) {
+void check_members(const ShaderInterface& interface) {
   std::map<std::string, std::string> owners;
   for (const BindingInterface& buffer : interface.bindings) {
     if (!buffer.is_block || !buffer.member.empty() || !buffer.layout) continue;
@@ -56,7 +56,7 @@ void check_members(const Interface& interface) {
 
 }  // namespace
 
-void check_argument_names(const Interface& interface) {
+void check_argument_names(const ShaderInterface& interface) {
   check_members(interface);
   std::map<std::string, std::string> owners;
   const auto add = [&](const std::string& name, const std::string& owner) {
@@ -74,13 +74,13 @@ void check_argument_names(const Interface& interface) {
     add(member.name, "the push constant at byte " + std::to_string(member.offset));
 }
 
-const PushConstant* Interface::find_push_constant(std::string_view name) const {
+const PushConstant* ShaderInterface::find_push_constant(std::string_view name) const {
   return find_named(push_constants, name);
 }
-const SpecConstant* Interface::find_spec_constant(std::string_view name) const {
+const SpecConstant* ShaderInterface::find_spec_constant(std::string_view name) const {
   return find_named(spec_constants, name);
 }
-const ImageInterface* Interface::find_image(std::string_view name) const {
+const ImageInterface* ShaderInterface::find_image(std::string_view name) const {
   return find_named(images, name);
 }
 

@@ -14,7 +14,7 @@ void append(std::vector<uint32_t>& words, uint16_t op, const std::vector<uint32_
 
 Declarations::Declarations(const Module& module, uint32_t bound) : next_id_(bound) {
   bool in_function = false;
-  for (const auto& instruction : module.all()) {
+  for (const auto& instruction : module.instructions()) {
     const uint16_t op = instruction.op;
     in_function = in_function || op == OpFunction;
     if (is_type(op)) {
@@ -31,13 +31,13 @@ Declarations::Declarations(const Module& module, uint32_t bound) : next_id_(boun
   }
 }
 
-uint32_t Declarations::type_of(uint32_t id) const {
+uint32_t Declarations::get_value_type(uint32_t id) const {
   const auto found = types_of_values_.find(id);
   if (found == types_of_values_.end()) throw ShaderCompileError("malformed SPIR-V: %" + std::to_string(id) + " has no type");
   return found->second;
 }
 
-uint32_t Declarations::type(uint16_t op, const std::vector<uint32_t>& operands) {
+uint32_t Declarations::declare_type(uint16_t op, const std::vector<uint32_t>& operands) {
   std::vector<uint32_t> key{op};
   key.insert(key.end(), operands.begin(), operands.end());
   const auto [entry, is_new] = types_.emplace(std::move(key), next_id_);
@@ -51,8 +51,8 @@ uint32_t Declarations::type(uint16_t op, const std::vector<uint32_t>& operands) 
   return id;
 }
 
-uint32_t Declarations::constant(uint32_t value) {
-  const uint32_t uint = type(OpTypeInt, {32, 0});
+uint32_t Declarations::declare_constant(uint32_t value) {
+  const uint32_t uint = declare_type(OpTypeInt, {32, 0});
   uint32_t& id = constants_[value];
   if (id != 0) return id;
   id = new_id();
@@ -62,7 +62,7 @@ uint32_t Declarations::constant(uint32_t value) {
   return id;
 }
 
-uint32_t Declarations::null(uint32_t type) {
+uint32_t Declarations::declare_null(uint32_t type) {
   uint32_t& id = nulls_[type];
   if (id != 0) return id;
   id = new_id();

@@ -1,4 +1,4 @@
-// Looks up a module's types and constants by content, and adds new ones.
+// Finds a module's types and constants by content, and declares missing ones.
 #pragma once
 
 #include <cstdint>
@@ -21,12 +21,12 @@ class Declarations {
   uint32_t new_id() { return next_id_++; }
 
   bool is_global(uint32_t id) const { return global_.contains(id); }  // whether it is defined outside functions
-  uint32_t type_of(uint32_t id) const;  // type of any id with a result; throws ShaderCompileError if it has none
+  uint32_t get_value_type(uint32_t id) const;  // type of any id with a result; throws ShaderCompileError if it has none
 
   // Returns the id of a type, declaring it if necessary: SPIR-V forbids duplicates except for arrays and structures.
-  uint32_t type(uint16_t op, const std::vector<uint32_t>& operands);
-  uint32_t constant(uint32_t value);  // a constant of type uint
-  uint32_t null(uint32_t type);       // OpConstantNull
+  uint32_t declare_type(uint16_t op, const std::vector<uint32_t>& operands);
+  uint32_t declare_constant(uint32_t value);  // a constant of type uint
+  uint32_t declare_null(uint32_t type);       // OpConstantNull
 
   // Assembles the module: the header and declarations, the declarations added here, and the functions.
   std::vector<uint32_t> assemble_module(std::vector<uint32_t> head, const std::vector<uint32_t>& functions) const;

@@ -17,8 +17,8 @@ struct DeclaredSizes {
 };
 
 // Returns the sizes of a type; row_major: its matrices are stored row by row. Throws ShaderCompileError for excessive nesting.
-DeclaredSizes declared_sizes(const spirv::Module& module, uint32_t type, bool row_major = false);
+DeclaredSizes get_declared_sizes(const spirv::Module& module, uint32_t type, bool row_major = false);
 // Returns the sizes of the block at a binding. Throws ShaderCompileError if there is none.
-DeclaredSizes declared_sizes(const std::vector<uint32_t>& spirv, uint32_t binding);
+DeclaredSizes get_declared_sizes(const std::vector<uint32_t>& spirv, uint32_t binding);
 
 }  // namespace pumice

@@ -15,7 +15,7 @@ void flatten_descriptor_sets(std::vector<uint32_t>& spirv) {
     uint32_t set = 0, binding = 0;
     bool has_binding = false;
   };
-  const std::vector<Instruction> all = instructions(spirv);
+  const std::vector<Instruction> all = parse_instructions(spirv);
   std::map<uint32_t, SetBinding> locations;  // keyed by variable
   for (const auto& instruction : all) {
     if (instruction.op != OpDecorate || instruction.size() < 3) continue;

@@ -14,26 +14,26 @@ constexpr uint32_t kBias = 1, kOffsets = 8 | 16 | 32;  // Image Operands bits: B
 class ImageOrigins {
  public:
   explicit ImageOrigins(const Module& module) : module_(module) {
-    read_functions();
-    while (propagate()) {
+    read_parameters();
+    while (propagate_origins()) {
     }
   }
 
-  const std::set<uint32_t>& variables(uint32_t id) { return origins_[id]; }
+  const std::set<uint32_t>& get_variables(uint32_t id) { return origins_[id]; }
 
  private:
-  void read_functions() {
+  void read_parameters() {
     uint32_t function = 0;
-    for (const auto& instruction : module_.all()) {
+    for (const auto& instruction : module_.instructions()) {
       if (instruction.op == OpFunction) function = instruction[1];
       if (instruction.op == OpFunctionParameter) parameters_[function].push_back(instruction[1]);
       if (instruction.op == OpVariable && instruction[2] == kUniformConstant) origins_[instruction[1]] = {instruction[1]};
     }
   }
 
-  bool propagate() {
+  bool propagate_origins() {
     bool is_changed = false;
-    for (const auto& instruction : module_.all()) {
+    for (const auto& instruction : module_.instructions()) {
       if (instruction.op == OpLoad || instruction.op == OpCopyObject)
         is_changed = merge_origins(instruction[1], instruction[2]) || is_changed;
       if (instruction.op != OpFunctionCall) continue;
@@ -60,14 +60,14 @@ class ImageOrigins {
 };
 
 // Returns the index of the Image Operands mask of sampling instructions.
-std::optional<size_t> mask_operand(uint16_t op) {
+std::optional<size_t> find_mask_operand(uint16_t op) {
   if (op == OpImageGather) return 5;
   const bool samples = op == OpImageSampleImplicitLod || op == OpImageSampleExplicitLod || op == OpImageSampleProjImplicitLod ||
                        op == OpImageSampleProjExplicitLod;
   return samples ? std::optional<size_t>(4) : std::nullopt;
 }
 
-std::string normalized_coordinate_use(const Instruction& instruction, uint32_t mask) {
+std::string describe_normalized_use(const Instruction& instruction, uint32_t mask) {
   if (instruction.op == OpImageSampleProjImplicitLod || instruction.op == OpImageSampleProjExplicitLod) return "a projection";
   if (instruction.op == OpImageSampleImplicitLod) return "a level of detail from derivatives";
   return mask & kOffsets ? "an offset" : "";
@@ -78,13 +78,13 @@ std::string normalized_coordinate_use(const Instruction& instruction, uint32_t m
 std::map<uint32_t, std::string> find_normalized_uses(const Module& module) {
   std::map<uint32_t, std::string> uses;
   std::optional<ImageOrigins> origins;
-  for (const auto& instruction : module.all()) {
-    const auto operand = mask_operand(instruction.op);
+  for (const auto& instruction : module.instructions()) {
+    const auto operand = find_mask_operand(instruction.op);
     if (!operand) continue;
     if (!origins) origins.emplace(module);
     const uint32_t mask = instruction.size() > *operand ? instruction[*operand] : 0;
-    const std::string use = normalized_coordinate_use(instruction, mask);
-    for (const uint32_t variable : origins->variables(instruction[2])) {
+    const std::string use = describe_normalized_use(instruction, mask);
+    for (const uint32_t variable : origins->get_variables(instruction[2])) {
       if (mask & kBias)
         throw ShaderCompileError("'" + module.name(variable) +
                                  "' is sampled with a bias, which a compute shader has no level to add to: textureLod() takes the level");

@@ -15,7 +15,7 @@
 
 namespace pumice {
 
-enum class Access : uint8_t { read = 1, write = 2, read_write = 3 };
+enum class ResourceAccess : uint8_t { read = 1, write = 2, read_write = 3 };
 
 // One buffer. `name` is the instance name of its block ("src" in `buffer A { float data[]; } src`), or the array member of a block without
 // an instance name ("x" in `buffer X { float x[]; }`). Access is as declared; the atomic scalar stores of the packed modes also read, even
@@ -27,14 +27,14 @@ struct BindingInterface {
   std::string block;
   std::string member;                // array member of a block with an instance name; else empty
   std::vector<std::string> aliases;  // names of other blocks at the same binding (`sfp x[]` and `sfpvec4 x4[]`)
-  Access access = Access::read_write;
+  ResourceAccess access = ResourceAccess::read_write;
   ScalarType scalar = ScalarType::other;       // element type of the array; for vectors and matrices their scalar type
   uint32_t element_bytes = 0;                  // array stride
   uint64_t min_bytes = 0;                      // statically sized bytes of the block; 0 for a lone runtime array
   uint32_t components = 1;                     // 4 for vec4
   bool uniform = false;                        // uniform buffer, else storage buffer
   bool used = false;                           // accessed by the shader, directly or through an alias
-  bool is_block = false;                       // bound whole, because it has more than a single array
+  bool is_block = false;                       // bound as a whole: it has other members besides one array
   std::shared_ptr<const MemoryLayout> layout;  // layout of one element, or of the block; null if it has too many members
 };
 
@@ -44,7 +44,7 @@ struct ImageInterface {
   std::string name;
   bool sampled = false;  // read through a sampler, else a storage image
   uint32_t dimensions = 2;
-  Access access = Access::read_write;
+  ResourceAccess access = ResourceAccess::read_write;
   ScalarType scalar = ScalarType::other;  // type of a texel in the shader
   std::string format;                     // declared format of a storage image: "r32f"; empty if undeclared
   std::string normalized_for;             // the use that requires normalized coordinates, such as "an offset"; empty if none
@@ -83,7 +83,7 @@ struct VariableSizes {
   uint64_t invocation = 0;  // bytes per invocation: local variables of all functions, and private globals
 };
 
-struct Interface {
+struct ShaderInterface {
   std::vector<BindingInterface> bindings;  // sorted by binding number
   std::vector<ImageInterface> images;      // sorted by binding number
   std::vector<PushConstant> push_constants;
@@ -94,7 +94,7 @@ struct Interface {
   VariableSizes variables;                               // sizes with default specialization constants
   std::vector<std::string> capabilities;                 // required SPIR-V capabilities ("Int64", "StorageBuffer16BitAccess")
   std::vector<RequiredFeature> features;                 // device features required by the capabilities
-  bool guarded = false;                                  // main() was wrapped, see push constants pumice_threads_*
+  bool guarded = false;                                  // main() is wrapped in an invocation guard (see invocation_guard.h)
   bool has_requested_local_size = false;                 // the local size was given to compile()
   bool chooses_local_size = false;                       // the engine chooses the local size for each call, by specialization constants
   bool local_size_must_divide = false;  // no space for the guard's thread counts: the local size must divide the number of threads
@@ -105,17 +105,17 @@ struct Interface {
   const ImageInterface* find_image(std::string_view name) const;
 
   // Resolves an argument name: "src" for "src.data", and for "data" if that is unambiguous.
-  std::string resolve_argument_name(const std::string& given) const;
+  std::string resolve_argument_name(const std::string& argument) const;
 };
 
 // Reflects a compute shader's interface from SPIR-V. Throws ShaderCompileError for malformed or stripped modules.
-Interface reflect(const std::vector<uint32_t>& spirv);
+ShaderInterface reflect(const std::vector<uint32_t>& spirv);
 
 // Throws ShaderCompileError if two arguments share a name, because calls pass arguments by name. In GLSL, a buffer instance may have the
 // same name as a push constant in a block with an instance name.
-void check_argument_names(const Interface& interface);
+void check_argument_names(const ShaderInterface& interface);
 
 // Returns the sizes of variables for these specialization constants, keyed by id.
-VariableSizes variable_sizes(const std::vector<uint32_t>& spirv, const std::map<uint32_t, uint64_t>& constants);
+VariableSizes compute_variable_sizes(const std::vector<uint32_t>& spirv, const std::map<uint32_t, uint64_t>& constants);
 
 }  // namespace pumice

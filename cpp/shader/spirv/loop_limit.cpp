@@ -23,9 +23,9 @@ uint64_t saturating_multiply(uint64_t a, uint64_t b) {
 }
 
 // Computes an upper bound on loop iterations.
-class LoopCount {
+class LoopIterationCounter {
  public:
-  explicit LoopCount(std::span<const uint32_t> words) : module_(words), all_(module_.all()) {
+  explicit LoopIterationCounter(std::span<const uint32_t> words) : module_(words), all_(module_.instructions()) {
     for (size_t i = 0; i < all_.size(); ++i) {
       if (all_[i].op == OpLabel) labels_[all_[i][0]] = i;
       if (all_[i].op == OpFunction) functions_[all_[i][1]] = i;
@@ -33,29 +33,29 @@ class LoopCount {
     }
   }
 
-  uint64_t run() { return count_function(entry_); }
+  uint64_t run() { return count_function_iterations(entry_); }
 
  private:
-  uint64_t count_function(uint32_t id) {
+  uint64_t count_function_iterations(uint32_t id) {
     const auto found = functions_.find(id);
     if (found == functions_.end()) return kUnknownTripCount;
     const auto [known, is_new] = counts_.emplace(id, kUnknownTripCount);  // recursive functions have an unknown count
     if (!is_new) return known->second;
     size_t end = found->second;
     while (end < all_.size() && all_[end].op != OpFunctionEnd) ++end;
-    return counts_[id] = count_range(found->second, end);
+    return counts_[id] = count_range_iterations(found->second, end);
   }
 
   // Counts the iterations in a range. Loops are sequential or nested; each ends at its merge block.
-  uint64_t count_range(size_t begin, size_t end) {
+  uint64_t count_range_iterations(size_t begin, size_t end) {
     uint64_t count = 0;
     for (size_t i = begin; i < end; ++i) {
-      if (all_[i].op == OpFunctionCall) count = saturating_add(count, count_function(all_[i][2]));
+      if (all_[i].op == OpFunctionCall) count = saturating_add(count, count_function_iterations(all_[i][2]));
       if (all_[i].op != OpLoopMerge) continue;
       const auto merge = labels_.find(all_[i][0]);
       if (merge == labels_.end() || merge->second < i || merge->second > end) return kUnknownTripCount;
       const uint64_t trip_count = match_trip_count(i, merge->second).value_or(kUnknownTripCount);
-      count = saturating_add(count, saturating_multiply(trip_count, saturating_add(1, count_range(i + 1, merge->second))));
+      count = saturating_add(count, saturating_multiply(trip_count, saturating_add(1, count_range_iterations(i + 1, merge->second))));
       i = merge->second;
     }
     return count;
@@ -73,20 +73,20 @@ class LoopCount {
   }
 
   // Returns the instruction in [begin, end) with this result.
-  const Instruction* find_result(size_t begin, size_t end, uint32_t id) const {
+  const Instruction* find_result_instruction(size_t begin, size_t end, uint32_t id) const {
     for (size_t i = begin; i < end; ++i)
       if (all_[i].op != OpStore && all_[i].op != OpBranch && all_[i].size() > 1 && all_[i][1] == id) return &all_[i];
     return nullptr;
   }
 
-  struct LoopTest {
+  struct LoopCondition {
     uint32_t variable = 0;
     uint16_t op = 0;
     int64_t bound = 0;
   };
 
   // Matches `if (!(variable < constant)) break;` at the start of the loop whose OpLoopMerge is at `loop`.
-  std::optional<LoopTest> match_loop_test(size_t loop, uint32_t merge_label) const {
+  std::optional<LoopCondition> match_loop_condition(size_t loop, uint32_t merge_label) const {
     size_t i = loop + 1;
     if (all_[i].op == OpBranch) {
       const auto target = labels_.find(all_[i][0]);
@@ -96,12 +96,12 @@ class LoopCount {
     size_t end = i;
     while (end < all_.size() && all_[end].op != OpBranchConditional && all_[end].op != OpBranch && all_[end].op != OpLabel) ++end;
     if (end >= all_.size() || all_[end].op != OpBranchConditional || all_[end][2] != merge_label) return {};
-    const auto* compare = find_result(i, end, all_[end][0]);
+    const auto* compare = find_result_instruction(i, end, all_[end][0]);
     if (!compare || compare->op < OpUGreaterThan || compare->op > OpSLessThanEqual) return {};
-    const auto* load = find_result(i, end, (*compare)[2]);
+    const auto* load = find_result_instruction(i, end, (*compare)[2]);
     const auto bound = find_constant((*compare)[3]);
     if (!load || load->op != OpLoad || !bound) return {};
-    return LoopTest{(*load)[2], compare->op, *bound};
+    return LoopCondition{(*load)[2], compare->op, *bound};
   }
 
   // Returns the step if the loop's only change to the variable is `variable += constant` in its continue block.
@@ -113,14 +113,13 @@ class LoopCount {
       const Instruction& instruction = all_[i];
       if (instruction.op == OpLoad && instruction[2] == variable) continue;
       if (instruction.op != OpStore || instruction[0] != variable) {
-        if (std::ranges::find(instruction.operands, variable) != instruction.operands.end())
-          return {};  // the variable is used in another way
+        if (std::ranges::find(instruction.operands, variable) != instruction.operands.end()) return {};  // unsupported use of the variable
         continue;
       }
       if (step || i < next->second) return {};
-      const auto* sum = find_result(next->second, i, instruction[1]);
+      const auto* sum = find_result_instruction(next->second, i, instruction[1]);
       if (!sum || (sum->op != OpIAdd && sum->op != OpISub)) return {};
-      const auto* load = find_result(next->second, i, (*sum)[2]);
+      const auto* load = find_result_instruction(next->second, i, (*sum)[2]);
       const auto increment = find_constant((*sum)[3]);
       if (!load || load->op != OpLoad || (*load)[2] != variable || !increment) return {};
       step = sum->op == OpISub ? -*increment : *increment;
@@ -139,7 +138,7 @@ class LoopCount {
   }
 
   std::optional<uint64_t> match_trip_count(size_t loop, size_t merge) const {
-    const auto test = match_loop_test(loop, all_[loop][0]);
+    const auto test = match_loop_condition(loop, all_[loop][0]);
     if (!test || !is_local(test->variable)) return {};
     const auto start = match_start(loop, test->variable), step = match_step(loop, merge, test->variable);
     if (!start || !step || *step == 0) return {};
@@ -163,10 +162,10 @@ class LoopCount {
   uint32_t entry_ = 0;
 };
 
-// Adds the loop watch to one module.
-class LoopWatchWriter {
+// Implements add_loop_watch() for one module.
+class LoopWatchInserter {
  public:
-  LoopWatchWriter(std::span<const uint32_t> words, uint32_t binding, uint32_t kernel)
+  LoopWatchInserter(std::span<const uint32_t> words, uint32_t binding, uint32_t kernel)
       : words_(words),
         module_(words),
         declarations_(module_, words[kBoundWord]),
@@ -175,14 +174,14 @@ class LoopWatchWriter {
         storage_(words[1] >= kSpirv13 ? kStorageBuffer : kUniform) {}
 
   std::vector<uint32_t> run() {
-    for (const auto& instruction : module_.all())
+    for (const auto& instruction : module_.instructions())
       if (instruction.op == OpEntryPoint) main_ = instruction[1];
-    const uint32_t uint_type = declarations_.type(OpTypeInt, {32, 0});
+    const uint32_t uint_type = declarations_.declare_type(OpTypeInt, {32, 0});
     const uint32_t block = new_id(), block_pointer = new_id(), array = new_id(), array_pointer = new_id();
     append(functions_, OpTypeStruct, {block, uint_type, uint_type});
     append(functions_, OpTypePointer, {block_pointer, storage_, block});
     append(functions_, OpVariable, {block_pointer, variable_, storage_});
-    append(functions_, OpTypeArray, {array, uint_type, constant(2)});
+    append(functions_, OpTypeArray, {array, uint_type, get_constant_id(2)});
     append(functions_, OpTypePointer, {array_pointer, kFunction, array});
     append_main(array_pointer, uint_type);
     std::vector<uint32_t> head = copy_declarations(block);
@@ -193,7 +192,7 @@ class LoopWatchWriter {
   static constexpr uint32_t kSpirv13 = 0x00010300, kSpirv14 = 0x00010400;
 
   uint32_t new_id() { return declarations_.new_id(); }
-  uint32_t constant(uint32_t value) { return declarations_.constant(value); }
+  uint32_t get_constant_id(uint32_t value) { return declarations_.declare_constant(value); }
 
   void append_decorations(std::vector<uint32_t>& head, uint32_t block) const {
     append(head, OpDecorate, {block, storage_ == kStorageBuffer ? Block : BufferBlock});
@@ -206,7 +205,7 @@ class LoopWatchWriter {
   std::vector<uint32_t> copy_declarations(uint32_t block) {
     std::vector<uint32_t> head(words_.begin(), words_.begin() + kHeaderWords), functions;
     bool in_function = false, is_decorated = false;
-    for (const auto& instruction : module_.all()) {
+    for (const auto& instruction : module_.instructions()) {
       in_function = in_function || instruction.op == OpFunction;
       if (!is_decorated && (is_type(instruction.op) || instruction.op == OpTypeForwardPointer)) {
         append_decorations(head, block);
@@ -224,64 +223,64 @@ class LoopWatchWriter {
     return head;
   }
 
-  void add(uint16_t op, const std::vector<uint32_t>& operands) { append(functions_, op, operands); }
+  void emit(uint16_t op, const std::vector<uint32_t>& operands) { append(functions_, op, operands); }
 
-  uint32_t add_result(uint16_t op, uint32_t type, std::vector<uint32_t> operands) {
+  uint32_t emit_result(uint16_t op, uint32_t type, std::vector<uint32_t> operands) {
     const uint32_t id = new_id();
     operands.insert(operands.begin(), {type, id});
-    add(op, operands);
+    emit(op, operands);
     return id;
   }
 
   void append_main(uint32_t array_pointer, uint32_t uint_type) {
-    const uint32_t void_type = declarations_.type(OpTypeVoid, {}), entry = new_id(), counts = new_id();
-    const uint32_t word_pointer = declarations_.type(OpTypePointer, {storage_, uint_type});
-    const uint32_t local_pointer = declarations_.type(OpTypePointer, {kFunction, uint_type});
-    add(OpFunction, {void_type, new_main_, 0, declarations_.type(OpTypeFunction, {void_type})});
-    add(OpLabel, {entry});
-    add(OpVariable, {array_pointer, counts, kFunction});
-    add_result(OpFunctionCall, void_type, {main_});
-    const uint32_t zero = add_result(OpLoad, uint_type, {add_result(OpAccessChain, word_pointer, {variable_, constant(1)})});
-    const uint32_t trip_count = add_result(OpIAdd, uint_type, {zero, constant(2)});
-    const uint32_t count = add_result(OpAccessChain, local_pointer, {counts, zero});
+    const uint32_t void_type = declarations_.declare_type(OpTypeVoid, {}), entry = new_id(), counts = new_id();
+    const uint32_t word_pointer = declarations_.declare_type(OpTypePointer, {storage_, uint_type});
+    const uint32_t local_pointer = declarations_.declare_type(OpTypePointer, {kFunction, uint_type});
+    emit(OpFunction, {void_type, new_main_, 0, declarations_.declare_type(OpTypeFunction, {void_type})});
+    emit(OpLabel, {entry});
+    emit(OpVariable, {array_pointer, counts, kFunction});
+    emit_result(OpFunctionCall, void_type, {main_});
+    const uint32_t zero = emit_result(OpLoad, uint_type, {emit_result(OpAccessChain, word_pointer, {variable_, get_constant_id(1)})});
+    const uint32_t trip_count = emit_result(OpIAdd, uint_type, {zero, get_constant_id(2)});
+    const uint32_t count = emit_result(OpAccessChain, local_pointer, {counts, zero});
     append_loop(entry, uint_type, trip_count, count);
     append_report(word_pointer, uint_type, trip_count, count);
-    add(OpReturn, {});
-    add(OpFunctionEnd, {});
+    emit(OpReturn, {});
+    emit(OpFunctionEnd, {});
   }
 
   // Appends: for (uint i = 0; i < trips; ++i) count += 1; The count is in an array, at an index unknown at compile time, so that compilers
   // cannot fold the loop.
   void append_loop(uint32_t entry, uint32_t uint_type, uint32_t trip_count, uint32_t count) {
     const uint32_t header = new_id(), test = new_id(), body = new_id(), next = new_id(), merge = new_id(), i = new_id(), i_next = new_id();
-    add(OpStore, {count, constant(0)});
-    add(OpBranch, {header});
-    add(OpLabel, {header});
-    add(OpPhi, {uint_type, i, constant(0), entry, i_next, next});
-    add(OpLoopMerge, {merge, next, 0});
-    add(OpBranch, {test});
-    add(OpLabel, {test});
-    add(OpBranchConditional, {add_result(OpULessThan, declarations_.type(OpTypeBool, {}), {i, trip_count}), body, merge});
-    add(OpLabel, {body});
-    const uint32_t before = add_result(OpLoad, uint_type, {count});
-    add(OpStore, {count, add_result(OpIAdd, uint_type, {before, constant(1)})});
-    add(OpBranch, {next});
-    add(OpLabel, {next});
-    add(OpIAdd, {uint_type, i_next, i, constant(1)});
-    add(OpBranch, {header});
-    add(OpLabel, {merge});
+    emit(OpStore, {count, get_constant_id(0)});
+    emit(OpBranch, {header});
+    emit(OpLabel, {header});
+    emit(OpPhi, {uint_type, i, get_constant_id(0), entry, i_next, next});
+    emit(OpLoopMerge, {merge, next, 0});
+    emit(OpBranch, {test});
+    emit(OpLabel, {test});
+    emit(OpBranchConditional, {emit_result(OpULessThan, declarations_.declare_type(OpTypeBool, {}), {i, trip_count}), body, merge});
+    emit(OpLabel, {body});
+    const uint32_t before = emit_result(OpLoad, uint_type, {count});
+    emit(OpStore, {count, emit_result(OpIAdd, uint_type, {before, get_constant_id(1)})});
+    emit(OpBranch, {next});
+    emit(OpLabel, {next});
+    emit(OpIAdd, {uint_type, i_next, i, get_constant_id(1)});
+    emit(OpBranch, {header});
+    emit(OpLabel, {merge});
   }
 
   // Appends: if (count != trips) buffer[0] = kernel;
   void append_report(uint32_t word_pointer, uint32_t uint_type, uint32_t trip_count, uint32_t count) {
-    const uint32_t ended_label = new_id(), end_label = new_id(), result = add_result(OpLoad, uint_type, {count});
-    const uint32_t is_ended = add_result(OpINotEqual, declarations_.type(OpTypeBool, {}), {result, trip_count});
-    add(OpSelectionMerge, {end_label, 0});
-    add(OpBranchConditional, {is_ended, ended_label, end_label});
-    add(OpLabel, {ended_label});
-    add(OpStore, {add_result(OpAccessChain, word_pointer, {variable_, constant(0)}), constant(kernel_)});
-    add(OpBranch, {end_label});
-    add(OpLabel, {end_label});
+    const uint32_t ended_label = new_id(), end_label = new_id(), result = emit_result(OpLoad, uint_type, {count});
+    const uint32_t is_ended = emit_result(OpINotEqual, declarations_.declare_type(OpTypeBool, {}), {result, trip_count});
+    emit(OpSelectionMerge, {end_label, 0});
+    emit(OpBranchConditional, {is_ended, ended_label, end_label});
+    emit(OpLabel, {ended_label});
+    emit(OpStore, {emit_result(OpAccessChain, word_pointer, {variable_, get_constant_id(0)}), get_constant_id(kernel_)});
+    emit(OpBranch, {end_label});
+    emit(OpLabel, {end_label});
   }
 
   std::span<const uint32_t> words_;
@@ -295,19 +294,19 @@ class LoopWatchWriter {
 }  // namespace
 
 bool may_exceed_iterations(std::span<const uint32_t> spirv, uint64_t iterations) {
-  return LoopCount(spirv).run() > iterations;
+  return LoopIterationCounter(spirv).run() > iterations;
 }
 
 std::vector<uint32_t> add_loop_watch(std::span<const uint32_t> spirv, uint32_t binding, uint32_t kernel) {
-  return LoopWatchWriter(spirv, binding, kernel).run();
+  return LoopWatchInserter(spirv, binding, kernel).run();
 }
 
 std::vector<std::pair<std::string, uint32_t>> find_loop_lines(std::span<const uint32_t> spirv) {
   std::unordered_map<uint32_t, std::string> files;
   std::vector<std::pair<std::string, uint32_t>> lines;
   std::pair<std::string, uint32_t> current;
-  for (const auto& instruction : instructions(spirv)) {
-    if (instruction.op == OpString) files[instruction[0]] = instruction.text(1);
+  for (const auto& instruction : parse_instructions(spirv)) {
+    if (instruction.op == OpString) files[instruction[0]] = instruction.string_operand(1);
     if (instruction.op == OpLine) current = {files[instruction[0]], instruction[1]};
     if (instruction.op == OpLoopMerge && current.second > 0 && std::ranges::find(lines, current) == lines.end()) lines.push_back(current);
   }

@@ -2,7 +2,7 @@
 
 namespace pumice {
 
-uint64_t MemoryLayout::count() const {
+uint64_t MemoryLayout::element_count() const {
   uint64_t product = 1;
   for (const uint32_t size : axes) product *= size == 0 ? 1 : size;
   return product;

@@ -14,12 +14,12 @@ struct MemoryMember;
 
 // Axes are dense. Padding between elements lengthens an axis: an array of two vec3 is [2, 4].
 struct MemoryLayout {
-  ScalarType scalar = ScalarType::other;  // other: a structure of `members`
+  ScalarType scalar = ScalarType::other;  // `other` means a structure with `members`
   std::vector<uint32_t> axes;             // array, column and vector sizes, outermost first; 0: runtime length
   uint32_t bytes = 0;                     // size of one scalar, or stride of a structure
   std::vector<MemoryMember> members;
 
-  uint64_t count() const;  // number of scalars or structures; a runtime axis counts as one
+  uint64_t element_count() const;  // number of scalars or structures; a runtime axis counts as one
 };
 
 struct MemoryMember {

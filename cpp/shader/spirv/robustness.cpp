@@ -22,12 +22,12 @@ bool is_local(uint32_t storage) {
 class LocalIndexClamper {
  public:
   explicit LocalIndexClamper(std::span<const uint32_t> words)
-      : words_(words), module_(words), declarations_(module_, words[kBoundWord]), bool_(declarations_.type(OpTypeBool, {})) {}
+      : words_(words), module_(words), declarations_(module_, words[kBoundWord]), bool_(declarations_.declare_type(OpTypeBool, {})) {}
 
   std::vector<uint32_t> run() {
     std::vector<uint32_t> head(words_.begin(), words_.begin() + kHeaderWords), body;
     bool in_function = false;
-    for (const auto& instruction : module_.all()) {
+    for (const auto& instruction : module_.instructions()) {
       in_function = in_function || instruction.op == OpFunction;
       std::vector<uint32_t> operands(instruction.operands.begin(), instruction.operands.end());
       if (instruction.op == OpAccessChain || instruction.op == OpInBoundsAccessChain) clamp_indices(instruction[2], operands, body);
@@ -38,17 +38,18 @@ class LocalIndexClamper {
 
  private:
   void clamp_indices(uint32_t base, std::vector<uint32_t>& chain, std::vector<uint32_t>& body) {
-    const auto& pointer = module_.definition(declarations_.type_of(base));
+    const auto& pointer = module_.definition(declarations_.get_value_type(base));
     if (!is_local(pointer[1])) return;
     uint32_t type = pointer[2];
     for (size_t i = 3; i < chain.size(); ++i) {
       const auto& definition = module_.definition(type);
       if (definition.op == OpTypeStruct) {
-        type = definition[module_.constant(chain[i]) + 1];
+        type = definition[module_.get_constant(chain[i]) + 1];
         continue;
       }
       if (definition.op == OpTypeArray || definition.op == OpTypeVector || definition.op == OpTypeMatrix)
-        chain[i] = clamp_index(chain[i], definition.op == OpTypeArray ? definition[2] : declarations_.constant(definition[2]), body);
+        chain[i] =
+            clamp_index(chain[i], definition.op == OpTypeArray ? definition[2] : declarations_.declare_constant(definition[2]), body);
       else if (definition.op != OpTypeRuntimeArray)
         return;  // the type is opaque, such as a cooperative matrix
       type = definition[1];
@@ -58,15 +59,15 @@ class LocalIndexClamper {
   // Replaces an out-of-range index with 0. Constant indices are skipped, because the compiler has checked them.
   uint32_t clamp_index(uint32_t index, uint32_t length, std::vector<uint32_t>& body) {
     if (declarations_.is_global(index) && module_.definition(index).op == OpConstant) return index;
-    uint32_t type = declarations_.type_of(index);
+    uint32_t type = declarations_.get_value_type(index);
     if (const auto& integer = module_.definition(type); integer[1] != 32) {
-      const uint32_t uint_type = declarations_.type(OpTypeInt, {32, 0}), converted = new_id();
+      const uint32_t uint_type = declarations_.declare_type(OpTypeInt, {32, 0}), converted = new_id();
       append(body, integer[2] ? OpSConvert : OpUConvert, {uint_type, converted, index});
       type = uint_type, index = converted;
     }
     const uint32_t ok = new_id(), clamped_index = new_id();
     append(body, OpULessThan, {bool_, ok, index, length});
-    append(body, OpSelect, {type, clamped_index, ok, index, declarations_.null(type)});
+    append(body, OpSelect, {type, clamped_index, ok, index, declarations_.declare_null(type)});
     return clamped_index;
   }
 
@@ -86,11 +87,11 @@ class UnrollLimiter {
   std::vector<uint32_t> run(std::vector<std::string>& warnings) {
     std::vector<uint32_t> result(words_.begin(), words_.end());
     for (size_t i = 0; i < loops_.size(); ++i) {  // outer loops first
-      if (!loops_[i].is_hinted || unrolled_size(i) <= kMaxUnrolledInstructions) continue;
+      if (!loops_[i].is_hinted || compute_unrolled_size(i) <= kMaxUnrolledInstructions) continue;
       loops_[i].is_hinted = false;
-      result[static_cast<size_t>(&module_.all()[loops_[i].begin].operands[2] - words_.data())] &= ~kUnroll;
+      result[static_cast<size_t>(&module_.instructions()[loops_[i].begin].operands[2] - words_.data())] &= ~kUnroll;
       warnings.push_back("the wish to unroll a loop of up to " + std::to_string(loops_[i].trip_count) + " trips is dropped: it would be " +
-                         std::to_string(unrolled_size(i, true)) + " instructions");
+                         std::to_string(compute_unrolled_size(i, true)) + " instructions");
     }
     return result;
   }
@@ -103,7 +104,7 @@ class UnrollLimiter {
   };
 
   void find_loops() {
-    const auto& all = module_.all();
+    const auto& all = module_.instructions();
     std::unordered_map<uint32_t, size_t> labels;
     for (size_t i = 0; i < all.size(); ++i) {
       if (all[i].op == OpLabel) labels[all[i][0]] = i;
@@ -120,13 +121,13 @@ class UnrollLimiter {
 
   // Returns the largest constant that the loop variable starts from or is compared with.
   uint64_t estimate_trip_count(size_t k) const {
-    const auto& all = module_.all();
+    const auto& all = module_.instructions();
     const Loop& loop = loops_[k];
     uint64_t trip_count = 1;
     size_t header = loop.begin;
     while (header > 0 && all[header].op != OpLabel) --header;
     for (size_t i = header; i-- > 0 && all[i].op != OpLabel;)  // find the block before the loop
-      if (all[i].op == OpStore) trip_count = std::max(trip_count, magnitude(all[i][1]));
+      if (all[i].op == OpStore) trip_count = std::max(trip_count, get_magnitude(all[i][1]));
     size_t next = k + 1;
     for (size_t i = header; i < loop.end; ++i) {
       while (next < loops_.size() && loops_[next].end <= i) ++next;
@@ -135,7 +136,7 @@ class UnrollLimiter {
         continue;
       }
       if (!is_comparison(all[i].op)) continue;
-      for (const size_t operand : {2, 3}) trip_count = std::max(trip_count, magnitude(all[i][operand]));
+      for (const size_t operand : {2, 3}) trip_count = std::max(trip_count, get_magnitude(all[i][operand]));
     }
     return trip_count;
   }
@@ -143,7 +144,7 @@ class UnrollLimiter {
   static bool is_comparison(uint16_t op) { return op >= OpIEqual && op <= OpSLessThanEqual; }
 
   // Returns the magnitude of an integer constant; 0 for anything else.
-  uint64_t magnitude(uint32_t id) const {
+  uint64_t get_magnitude(uint32_t id) const {
     const auto found = constants_.find(id);
     if (found == constants_.end()) return 0;
     const Instruction* const constant = found->second;
@@ -154,11 +155,11 @@ class UnrollLimiter {
   }
 
   // Returns the number of instructions of the loop unrolled as hinted, including its inner loops.
-  uint64_t unrolled_size(size_t k, bool hinted = false) const {
+  uint64_t compute_unrolled_size(size_t k, bool hinted = false) const {
     const Loop& loop = loops_[k];
     uint64_t num_instructions = loop.end - loop.begin;
     for (size_t inner = k + 1; inner < loops_.size() && loops_[inner].begin < loop.end;) {
-      num_instructions += unrolled_size(inner) - (loops_[inner].end - loops_[inner].begin);
+      num_instructions += compute_unrolled_size(inner) - (loops_[inner].end - loops_[inner].begin);
       const size_t end = loops_[inner].end;
       while (inner < loops_.size() && loops_[inner].begin < end) ++inner;
     }

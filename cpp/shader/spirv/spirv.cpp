@@ -109,7 +109,7 @@ uint32_t Instruction::operator[](size_t i) const {
   return operands[i];
 }
 
-std::string_view Instruction::text(size_t i) const {
+std::string_view Instruction::string_operand(size_t i) const {
   (*this)[i];
   const char* begin = reinterpret_cast<const char*>(operands.data() + i);
   const size_t max_length = (operands.size() - i) * sizeof(uint32_t);
@@ -118,7 +118,7 @@ std::string_view Instruction::text(size_t i) const {
   return {begin, length};
 }
 
-std::vector<Instruction> instructions(std::span<const uint32_t> module) {
+std::vector<Instruction> parse_instructions(std::span<const uint32_t> module) {
   if (module.size() < kHeaderWords)
     throw ShaderCompileError("malformed SPIR-V: expected at least 5 words, given " + std::to_string(module.size()));
   if (module[0] != kMagic)
@@ -137,7 +137,7 @@ std::vector<Instruction> instructions(std::span<const uint32_t> module) {
 
 std::vector<uint32_t> remove_unroll_hints(std::span<const uint32_t> module) {
   std::vector<uint32_t> result(module.begin(), module.end());
-  for (const Instruction& instruction : instructions(module)) {
+  for (const Instruction& instruction : parse_instructions(module)) {
     if (instruction.op != OpLoopMerge || (instruction[2] & kUnroll) == 0) continue;
     const auto at = static_cast<size_t>(instruction.operands.data() - module.data()) + 2;
     result[at] = (result[at] & ~kUnroll) | kDontUnroll;
@@ -145,14 +145,14 @@ std::vector<uint32_t> remove_unroll_hints(std::span<const uint32_t> module) {
   return result;
 }
 
-Capability capability(uint32_t number) {
+Capability get_capability(uint32_t number) {
   const auto found = std::ranges::find(kCapabilities, number, &CapabilityInfo::number);
   if (found != std::end(kCapabilities)) return {std::string(found->name), std::string(found->feature)};
   const std::string unknown = "capability " + std::to_string(number);
   return {unknown, unknown};
 }
 
-std::string_view float_control(uint32_t execution_mode) {
+std::string_view get_float_control(uint32_t execution_mode) {
   constexpr uint32_t kFirst = 4459;
   constexpr std::string_view names[] = {"DenormPreserve", "DenormFlushToZero", "SignedZeroInfNanPreserve", "RoundingModeRTE",
                                         "RoundingModeRTZ"};
@@ -167,7 +167,7 @@ bool is_type(uint16_t op) {
 }
 
 // Returns the GLSL name of an image format.
-std::string_view image_format(uint32_t number) {
+std::string_view get_image_format(uint32_t number) {
   constexpr std::string_view names[] = {
       "",          "rgba32f",   "rgba16f",  "r32f",     "rgba8",    "rgba8_snorm", "rg32f", "rg16f",        "r11f_g11f_b10f",
       "r16f",      "rgba16",    "rgb10_a2", "rg16",     "rg8",      "r16",         "r8",    "rgba16_snorm", "rg16_snorm",

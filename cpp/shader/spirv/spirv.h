@@ -186,29 +186,30 @@ struct Instruction {
 
   uint32_t operator[](size_t i) const;  // throws ShaderCompileError if i is past the end
   size_t size() const { return operands.size(); }
-  std::string_view text(size_t i) const;  // the string that starts at operand i
+  std::string_view string_operand(size_t i) const;  // the string that starts at operand i
 };
 
 // Returns the module without Unroll hints.
 std::vector<uint32_t> remove_unroll_hints(std::span<const uint32_t> module);
 
 // Returns every instruction of a module in order. Throws ShaderCompileError if the word counts are inconsistent.
-std::vector<Instruction> instructions(std::span<const uint32_t> module);
+std::vector<Instruction> parse_instructions(std::span<const uint32_t> module);
 
-// For capability 11: "Int64", which needs the Vulkan feature "shaderInt64". Both are "capability 9999" for an unknown number.
+// A SPIR-V capability and the Vulkan feature it requires: "Int64" and "shaderInt64" for 11. An unknown number gives "capability 9999"
+// twice.
 struct Capability {
   std::string name;
   std::string feature;  // empty if none is needed
 };
-Capability capability(uint32_t number);
+Capability get_capability(uint32_t number);
 
 // Returns the capability of a float-controls execution mode: "DenormPreserve" for 4459; empty for other modes.
-std::string_view float_control(uint32_t execution_mode);
+std::string_view get_float_control(uint32_t execution_mode);
 
 // Returns whether an instruction declares a type (core or extension).
 bool is_type(uint16_t op);
 
 // Returns the name of a format, such as "r32f" for 3; empty if undeclared.
-std::string_view image_format(uint32_t number);
+std::string_view get_image_format(uint32_t number);
 
 }  // namespace pumice::spirv

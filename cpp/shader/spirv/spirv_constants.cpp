@@ -1,11 +1,11 @@
 #include <map>
 
 #include "core/error.h"
-#include "shader/spirv/variable_bytes.h"
+#include "shader/spirv/variable_sizes.h"
 
 namespace pumice::spirv {
 
-uint32_t Module::constant(uint32_t id) const {
+uint32_t Module::get_constant(uint32_t id) const {
   const auto& instruction = definition(id);
   switch (instruction.op) {
     case OpConstant:
@@ -19,7 +19,7 @@ uint32_t Module::constant(uint32_t id) const {
       return 0;
     case OpSpecConstantOp: {
       const std::map<uint32_t, uint64_t> defaults;
-      return static_cast<uint32_t>(VariableBytes(*this, defaults).value(id));
+      return static_cast<uint32_t>(VariableSizeEvaluator(*this, defaults).evaluate_constant(id));
     }
     default:
       throw ShaderCompileError("malformed SPIR-V: %" + std::to_string(id) + " is not a constant");

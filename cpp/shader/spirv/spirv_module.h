@@ -30,36 +30,37 @@ struct TypeLayout {
   bool runtime_array = false;
 };
 
-// An index over the instructions of a module, which must outlive it. Every failed lookup throws ShaderCompileError. A type is defined after
-// its components, so recursion terminates; pointers may be an exception.
+// An index of a module's instructions; the module's words must outlive it. Every failed lookup throws ShaderCompileError. A type is defined
+// after its components, so recursion terminates; pointers may be an exception.
 class Module {
  public:
   explicit Module(std::span<const uint32_t> words);
 
-  const std::vector<Instruction>& all() const { return instructions_; }
+  const std::vector<Instruction>& instructions() const { return instructions_; }
   const Instruction& definition(uint32_t id) const;
   const Instruction& definition_before(const Instruction& user, uint32_t id) const;  // throws if the definition comes later
   std::string name(uint32_t id) const;                                               // empty if stripped
   std::string member_name(uint32_t type, uint32_t member) const;
-  bool has(uint32_t id, Decoration decoration) const { return value(id, decoration).has_value(); }
-  std::optional<uint32_t> value(uint32_t id, Decoration decoration) const;
-  std::optional<uint32_t> member_value(uint32_t type, uint32_t member, Decoration decoration) const;
+  bool has_decoration(uint32_t id, Decoration decoration) const { return find_decoration(id, decoration).has_value(); }
+  std::optional<uint32_t> find_decoration(uint32_t id, Decoration decoration) const;
+  std::optional<uint32_t> find_member_decoration(uint32_t type, uint32_t member, Decoration decoration) const;
 
   // `matrix_stride`: the member's MatrixStride decoration.
-  TypeLayout layout(uint32_t type, uint32_t matrix_stride = 0, int depth = 0) const;
+  TypeLayout get_layout(uint32_t type, uint32_t matrix_stride = 0, int depth = 0) const;
   // Returns the layout of a type including structure members; null if there are more than 4,096.
-  std::shared_ptr<const MemoryLayout> memory_layout(uint32_t type) const;
-  std::shared_ptr<const MemoryLayout> member_layout(uint32_t type, uint32_t member) const;
-  uint32_t constant(uint32_t id) const;  // value of a 32-bit (specialization) constant, or default value of an expression of such constants
+  std::shared_ptr<const MemoryLayout> get_memory_layout(uint32_t type) const;
+  std::shared_ptr<const MemoryLayout> get_member_layout(uint32_t type, uint32_t member) const;
+  uint32_t get_constant(
+      uint32_t id) const;  // value of a 32-bit (specialization) constant, or default value of an expression of such constants
 
  private:
   void index_instruction(const Instruction& instruction);
-  void define(uint32_t id, const Instruction& instruction);
+  void add_definition(uint32_t id, const Instruction& instruction);
   void check_type(const Instruction& type);
-  int nesting_of(uint32_t component) const;
+  int get_nesting(uint32_t component) const;
   TypeLayout compute_layout(uint32_t type, uint32_t matrix_stride, int depth) const;
-  TypeLayout struct_layout(uint32_t type, const Instruction& definition, int depth) const;
-  TypeLayout array_layout(uint32_t type, const Instruction& definition, uint32_t matrix_stride, int depth) const;
+  TypeLayout compute_struct_layout(uint32_t type, const Instruction& definition, int depth) const;
+  TypeLayout compute_array_layout(uint32_t type, const Instruction& definition, uint32_t matrix_stride, int depth) const;
 
   std::vector<Instruction> instructions_;
   std::unordered_map<uint32_t, const Instruction*> definitions_;

@@ -8,7 +8,9 @@ from typing import NamedTuple
 
 from .errors import InputError
 
-_MAX_EXACT_PAIRS = 25  # McNemar's test is exact below this many discordant pairs, else a chi-square approximation
+_MAX_EXACT_PAIRS = (
+    25  # below this many discordant pairs McNemar's test is exact, from here on a chi-square approximation
+)
 
 
 class Interval(NamedTuple):
@@ -41,10 +43,10 @@ def wilson(right: int, count: int, confidence: float = 0.95) -> Interval:
 
 
 class McNemar(NamedTuple):
-    """McNemar's test of two classifiers on the same samples: how many only the first, or only the second, classifies correctly, and the
-    p-value.
+    """The result of McNemar's test of two classifiers on the same samples.
 
-    exact: whether the p-value is from the binomial distribution rather than an approximation.
+    first_only, second_only: number of samples that only the first or only the second classifies correctly. exact: whether the p-value comes
+    from the binomial distribution rather than the chi-square approximation.
     """
 
     first_only: int

@@ -31,12 +31,12 @@ def open_atomic(path: Path) -> Iterator[IO[bytes]]:
     Raise OSError with the name of the file.
     """
     target = os.fspath(path)
-    if _is_stream(target):
-        with open(target, "ab") as file:  # append: /dev/stdout may be a file that already has output
+    if _is_special_file(target):
+        with open(target, "ab") as file:  # append, because /dev/stdout may be a file that already has output
             yield file
         return
-    # In the same folder, because rename is atomic only within a file system. The random name and O_EXCL, which does not follow links,
-    # prevent others from planting a file or link. Unlike mkstemp(), this respects the umask.
+    # The temporary file is in the same folder, because a rename is atomic only within a file system. A random name and O_EXCL keep other
+    # users from planting a file or link there. Unlike mkstemp(), os.open() respects the umask.
     temporary = f"{target}.{os.urandom(8).hex()}.part"
     try:
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -46,12 +46,12 @@ def open_atomic(path: Path) -> Iterator[IO[bytes]]:
     except BaseException as error:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(temporary)
-        if isinstance(error, OSError) and error.filename in (None, temporary):  # a failed write has no file name
+        if isinstance(error, OSError) and error.filename in (None, temporary):  # errors of write() have no file name
             raise OSError(error.errno, error.strerror, target) from error
         raise
 
 
-def _is_stream(target: str) -> bool:
+def _is_special_file(target: str) -> bool:
     """Return whether a rename would destroy the target: a device, a pipe, or a system link such as /dev/stdout."""
     try:
         mode = os.lstat(target).st_mode
@@ -65,7 +65,7 @@ def _is_stream(target: str) -> bool:
 
 @contextlib.contextmanager
 def convert_read_errors(path: Path, member: str = "", kind: str = "NumPy arrays") -> Iterator[None]:
-    """Convert other packages' errors about a file's content to InputError with the file name and archive member.
+    """Convert other packages' errors about a file's content to InputError, naming the file and the archive member.
 
     Operating system errors, for missing or unreadable files, pass through unchanged.
     """
@@ -78,10 +78,10 @@ def convert_read_errors(path: Path, member: str = "", kind: str = "NumPy arrays"
             raise
         where = f"'{os.fspath(path)}'" + (f", member '{member}'" if member else "")
         reason = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-        raise InputError(f"{where}: expected {kind} ({reason}){_error_hint(error)}") from None
+        raise InputError(f"{where}: expected {kind} ({reason}){_find_read_hint(error)}") from None
 
 
-def _error_hint(error: Exception) -> str:
+def _find_read_hint(error: Exception) -> str:
     text = str(error).lower()
     if "password" in text or "encrypted" in text:
         return ": write it again without a password"

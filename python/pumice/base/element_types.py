@@ -6,13 +6,13 @@ from typing import Any
 
 import numpy as np
 
-# Same as numpy.typing.NDArray[Any], but importing numpy.typing takes as long as importing several of our modules.
+# Equivalent to numpy.typing.NDArray[Any], without the slow import of numpy.typing.
 Array = np.ndarray[tuple[Any, ...], np.dtype[Any]]
 Bytes = bytes | memoryview
 
 PRECISIONS = ("fp32", "fp16", "bf16")  # accepted by models, graphs and operators
 
-# Bits per element in a file. Sub-byte elements are packed, low bits first.
+# Bits per element in a model file. Types below 8 bits are packed, low bits first.
 BITS = {
     "float64": 64,
     "float32": 32,
@@ -38,7 +38,7 @@ BITS = {
     "int2": 2,
     "uint2": 2,
 }
-# ONNX type codes (TensorProto.DataType) of numeric and boolean types. A table, so that a warm start does not import onnx.
+# ONNX type codes (TensorProto.DataType) of numeric and boolean types, hard-coded so that a warm start does not import onnx.
 ONNX_TYPE_CODES = {
     "float32": 1,
     "uint8": 2,
@@ -57,7 +57,7 @@ ONNX_TYPE_CODES = {
 _NUMPY_NATIVE_TYPES = [name for name, bits in BITS.items() if bits >= 8 and not name.startswith(("bfloat", "float8"))]
 
 
-def numpy_dtype(name: str) -> np.dtype[Any]:
+def get_numpy_dtype(name: str) -> np.dtype[Any]:
     """Return the NumPy dtype with this name; ml_dtypes provides types that NumPy lacks."""
     if name in _NUMPY_NATIVE_TYPES:
         return np.dtype(name)
@@ -67,7 +67,7 @@ def numpy_dtype(name: str) -> np.dtype[Any]:
     return dtype
 
 
-def element_count(shape: list[int]) -> int:
+def count_elements(shape: list[int]) -> int:
     """Return the number of elements in a tensor of this shape."""
     count = 1
     for size in shape:
@@ -75,33 +75,33 @@ def element_count(shape: list[int]) -> int:
     return count
 
 
-def byte_count(dtype: str, shape: list[int]) -> int:
-    """Return the size in bytes of a tensor in a file; sub-byte types are packed."""
-    return (element_count(shape) * BITS[dtype] + 7) // 8
+def count_bytes(dtype: str, shape: list[int]) -> int:
+    """Return the size in bytes of a tensor in a model file, where types below 8 bits are packed."""
+    return (count_elements(shape) * BITS[dtype] + 7) // 8
 
 
 def array_from_bytes(raw: Bytes, dtype: str, shape: list[int]) -> Array:
-    """Return an array over a file's bytes, without a copy except for sub-byte types. The array keeps the bytes alive."""
-    if element_count(shape) == 0:
-        return np.zeros(shape, numpy_dtype(dtype))
+    """Return an array of this dtype and shape that views a file's bytes; types below 8 bits are unpacked to a copy."""
+    if count_elements(shape) == 0:
+        return np.zeros(shape, get_numpy_dtype(dtype))
     if BITS[dtype] < 8:
         return _unpack_array(np.frombuffer(raw, np.uint8), dtype, shape)
-    return np.frombuffer(raw, numpy_dtype(dtype), element_count(shape)).reshape(shape)
+    return np.frombuffer(raw, get_numpy_dtype(dtype), count_elements(shape)).reshape(shape)
 
 
 def _unpack_array(packed: Array, dtype: str, shape: list[int]) -> Array:
-    codes = unpack_codes(packed, BITS[dtype]).reshape(-1)[: element_count(shape)]
-    return codes.reshape(shape).view(numpy_dtype(dtype))
+    codes = unpack_codes(packed, BITS[dtype]).reshape(-1)[: count_elements(shape)]
+    return codes.reshape(shape).view(get_numpy_dtype(dtype))
 
 
 def unpack_codes(packed: Array, bits: int) -> Array:
-    """Unpack codes of `bits` bits each along the last axis to one code per byte, low bits first."""
+    """Unpack `bits`-bit codes along the last axis to one code per byte, low bits first."""
     codes = [packed >> shift & (1 << bits) - 1 for shift in range(0, 8, bits)]
     return np.stack(codes, axis=-1).reshape(*packed.shape[:-1], -1)
 
 
 def pack_codes(codes: Array, bits: int) -> bytes:
-    """Pack one-per-byte codes to `bits` bits each, flattened. Higher bits are ignored."""
+    """Pack codes, one per byte, to `bits` bits each, low bits first. Bits above `bits` are ignored."""
     codes_per_byte = 8 // bits
     flat = np.concatenate([codes.reshape(-1), np.zeros(-codes.size % codes_per_byte, np.uint8)]).reshape(
         -1, codes_per_byte

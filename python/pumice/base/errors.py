@@ -6,18 +6,18 @@ from collections.abc import Iterable
 from typing import TypeVar
 
 from .._pumice import BindingError, Error, GraphError, UnsupportedError
-from .printable_text import printable
+from .printable_text import escape_unprintable
 
 _E = TypeVar("_E", bound=Error)
-_MAX_LINES = 50  # maximum lines in an error message; `items` has all of them
+_MAX_LINES = 50  # maximum unsupported items listed in a message; the error's `items` has all
 _HEAD_CHARS, _TAIL_CHARS = 12 << 10, 4 << 10  # characters kept at the beginning and end of a longer message
 _ITEM_CHARS = 1 << 10  # characters kept at the beginning and end of each listed item
 
 
 def truncate_middle(text: str, head: int = _HEAD_CHARS, tail: int = _TAIL_CHARS) -> str:
-    """Return the text, or its first `head` and last `tail` characters if it is longer than their sum.
+    """Return the text; if it is longer than `head` + `tail` characters, replace the middle by the number of omitted characters.
 
-    The number of omitted characters is inserted. Names and values in messages may come from a file and be arbitrarily long.
+    Names and values in messages may come from a file and be arbitrarily long.
     """
     if len(text) <= head + tail:
         return text
@@ -35,14 +35,14 @@ class InputError(Error, ValueError):
     """Raised if an argument, an option or an input file is invalid."""
 
     def __init__(self, message: str = "") -> None:
-        super().__init__(truncate_middle(printable(message)))
+        super().__init__(truncate_middle(escape_unprintable(message)))
 
 
 class MultilineInputError(InputError):
     """An InputError with a multi-line message."""
 
     def __init__(self, message: str = "") -> None:
-        Error.__init__(self, truncate_middle(printable(message, lines=True)))
+        Error.__init__(self, truncate_middle(escape_unprintable(message, lines=True)))
 
 
 def _set_attributes(error: _E, **attributes: object) -> _E:
@@ -51,35 +51,41 @@ def _set_attributes(error: _E, **attributes: object) -> _E:
     return error
 
 
-def binding_error(rule: str, name: str, expected: str, given: str, hint: str = "", kind: str = "input") -> BindingError:
-    """Return a BindingError for an invalid argument of a model or a kernel; `kind` describes `name`."""
+def binding_error(
+    rule: str, name: str, expected: str, actual: str, hint: str = "", kind: str = "input"
+) -> BindingError:
+    """Return a BindingError for an invalid argument of a model or kernel. kind: "input", "argument" or another noun before `name`."""
     slot = f"{kind} '{name}'" if name else f"{kind}s"
-    message = f"[{rule}] {slot}: expected {expected}; given {given}{f' ({hint})' if hint else ''}"
+    message = f"[{rule}] {slot}: expected {expected}; given {actual}{f' ({hint})' if hint else ''}"
     return _set_attributes(
-        BindingError(truncate_middle(printable(message))),
+        BindingError(truncate_middle(escape_unprintable(message))),
         rule=rule,
         slot=slot,
         tensor=name,
         expected=expected,
-        given=given,
+        given=actual,
     )
 
 
 def graph_error(kind: str, name: str, message: str) -> GraphError:
-    """Return a GraphError for an invalid model file; `kind` describes `name`: a node, a tensor, the model."""
-    return _set_attributes(GraphError(truncate_middle(printable(f"{kind} '{name}': {message}"))), node=name, rule="")
+    """Return a GraphError for an invalid model file. kind: "node", "tensor", "model" or another noun before `name`."""
+    return _set_attributes(
+        GraphError(truncate_middle(escape_unprintable(f"{kind} '{name}': {message}"))), node=name, rule=""
+    )
 
 
 def unsupported_error(subject: str, items: Iterable[str]) -> UnsupportedError:
-    """Return an UnsupportedError that lists everything in `subject` that pumice lacks."""
+    """Return an UnsupportedError that lists the unsupported items of `subject`."""
     all_items = list(items)
-    lines = [truncate_middle(printable(item), _ITEM_CHARS, _ITEM_CHARS) for item in all_items[:_MAX_LINES]] + (
+    lines = [truncate_middle(escape_unprintable(item), _ITEM_CHARS, _ITEM_CHARS) for item in all_items[:_MAX_LINES]] + (
         [f"... and {len(all_items) - _MAX_LINES} more"] if len(all_items) > _MAX_LINES else []
     )
-    message = f"{printable(subject)}: not supported ({len(all_items)}):" + "".join(f"\n  {line}" for line in lines)
+    message = f"{escape_unprintable(subject)}: not supported ({len(all_items)}):" + "".join(
+        f"\n  {line}" for line in lines
+    )
     return _set_attributes(UnsupportedError(truncate_middle(message)), items=all_items)
 
 
 def validation_error(node: str, message: str) -> ValidationError:
     """Return a ValidationError for a node whose result differs from the reference."""
-    return _set_attributes(ValidationError(truncate_middle(printable(message))), node=node)
+    return _set_attributes(ValidationError(truncate_middle(escape_unprintable(message))), node=node)

@@ -9,19 +9,19 @@ import numpy as np
 
 from .element_types import Array
 from .errors import binding_error
-from .torch_tensors import convert_torch_values
+from .torch_tensors import convert_nested_torch_tensors
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 else:
     from . import lazy_numpy_typing as npt
 
-_MAX_COPY_BYTES = 4096  # compare arrays of up to this many bytes through copies
+_MAX_COPY_BYTES = 4096  # up to this size bitwise_equal compares byte copies, which is faster than creating views
 
 
 def reject_masked(value: Any, name: str, kind: str = "input") -> Any:
     """Return the value. Raise BindingError (K5) for a masked array, whose mask would be lost."""
-    # NumPy imports numpy.ma lazily, which takes 8 ms. If it is not loaded, no value can be a masked array.
+    # Importing numpy.ma takes 8 ms. If it is not loaded yet, no value can be a masked array.
     masked_array_type = getattr(sys.modules.get("numpy.ma"), "MaskedArray", ())
     if isinstance(value, masked_array_type):
         expected, hint = "an array without a mask", ".filled(value) makes one"
@@ -36,7 +36,7 @@ def to_numpy(value: Any, name: str, expected: str, kind: str = "input", dtype: n
     or the value's own library (e.g. for a tensor on another device). Raise UnsupportedError for a torch tensor that requires a gradient.
     """
     reject_masked(value, name, kind)
-    converted = convert_torch_values(value, name)
+    converted = convert_nested_torch_tensors(value, name)
     try:
         return np.asarray(converted, dtype)
     except MemoryError:
@@ -53,8 +53,8 @@ def as_array(value: Any, name: str, expected: str, kind: str = "input") -> Array
     return array
 
 
-def element_bytes(array: Array) -> Array:
-    """Return each element as a row of bytes: NaN then equals NaN with the same payload, and -0 differs from 0."""
+def view_element_bytes(array: Array) -> Array:
+    """Return the elements as uint8 [size, itemsize]. In this form NaNs with equal payloads are equal, and -0 differs from 0."""
     flat = np.ascontiguousarray(array).reshape(-1)
     if flat.dtype == object:  # NumPy string dtypes lose trailing NULs
         flat = np.array([repr(element) for element in flat.tolist()])
@@ -67,18 +67,18 @@ def bitwise_equal(a: Array, b: Array) -> bool:
         return False
     if a.dtype == object:
         return np.array_equal(a, b)
-    if a.nbytes <= _MAX_COPY_BYTES:  # for few bytes a copy is faster than views
+    if a.nbytes <= _MAX_COPY_BYTES:
         return a.tobytes() == b.tobytes()
     return np.array_equal(_view_as_integers(a), _view_as_integers(b))
 
 
 def find_bit_differences(a: Array, b: Array) -> Array:
-    """Return a mask of elements that differ in any bit; all True if the shapes or dtypes differ."""
+    """Return a bool mask of the elements that differ in any bit; all True if the shapes or dtypes differ."""
     if a.shape != b.shape or a.dtype != b.dtype:
         return np.ones(a.shape, bool)
     if a.dtype == object:
         return np.asarray(a != b)
-    return np.asarray((element_bytes(a) != element_bytes(b)).any(axis=1).reshape(a.shape))
+    return np.asarray((view_element_bytes(a) != view_element_bytes(b)).any(axis=1).reshape(a.shape))
 
 
 def _view_as_integers(array: Array) -> Array:

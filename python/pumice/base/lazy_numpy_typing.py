@@ -1,4 +1,4 @@
-"""Import numpy.typing only when an annotation is evaluated: it takes as long as several of our modules, and no call needs it."""
+"""Import numpy.typing only when an annotation is evaluated, because the import is slow and no call needs it."""
 
 from __future__ import annotations
 

@@ -6,16 +6,16 @@ import sys
 
 from .._pumice import forward_log as forward_log
 from .errors import truncate_middle
-from .printable_text import printable
+from .printable_text import escape_unprintable
 
 
 def log_warning(text: str) -> None:
     """Log a warning to the logger "pumice"."""
     import logging
 
-    logging.getLogger("pumice").warning("%s", truncate_middle(printable(text)))
+    logging.getLogger("pumice").warning("%s", truncate_middle(escape_unprintable(text)))
 
 
-def at_terminal() -> bool:
-    """Return whether stdout and stderr are both terminals, so that a user can see progress."""
+def is_interactive_terminal() -> bool:
+    """Return whether stdout and stderr are both terminals."""
     return sys.stderr.isatty() and sys.stdout.isatty()

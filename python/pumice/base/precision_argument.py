@@ -11,7 +11,7 @@ from .errors import binding_error
 
 
 def check_precision(precision: Any) -> str:
-    """Return the name of a precision. Raise BindingError (K5) for other types; the engine checks the name itself."""
+    """Return the argument if it is a string; the engine checks the name itself. Raise BindingError (K5) for other types."""
     if isinstance(precision, str):
         return precision
     names_by_dtype = {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16"}

@@ -8,14 +8,14 @@ import time
 from types import TracebackType
 from typing import Any
 
-from .log import at_terminal
-from .printable_text import shorten_printable
+from .log import is_interactive_terminal
+from .printable_text import shorten_and_escape
 
-_PATIENCE_SECONDS = 1.0
+_SHOW_DELAY_SECONDS = 1.0
 
 
-def _is_notebook() -> bool:
-    """Return whether this is a notebook that can show a bar; rich needs ipywidgets for it."""
+def _can_show_notebook_bar() -> bool:
+    """Return whether this is a notebook with ipywidgets, which rich needs to show a bar."""
     if "ipykernel" not in sys.modules:
         return False
     from importlib.util import find_spec
@@ -33,31 +33,31 @@ def _log_missing_ipywidgets() -> None:
     logging.getLogger("pumice").info("progress bars in a notebook need ipywidgets: pip install 'pumice[notebook]'")
 
 
-def _label(label_text: str) -> str:
+def _escape_label(label_text: str) -> str:
     """Escape a label for rich, which parses brackets as styles: the label may contain a file name."""
-    return shorten_printable(label_text).replace("[", "\\[")
+    return shorten_and_escape(label_text).replace("[", "\\[")
 
 
 class Progress:
-    """A progress bar on stderr of a terminal or in a notebook, shown after one second; elsewhere it does nothing. A context manager."""
+    """A context manager that shows a progress bar on a terminal's stderr or in a notebook after one second, and nothing elsewhere."""
 
     def __init__(self, label_text: str, enabled: bool = True) -> None:
-        self._label_text = _label(label_text)
-        self.visible = enabled and (at_terminal() or _is_notebook())
+        self._label_text = _escape_label(label_text)
+        self.visible = enabled and (is_interactive_terminal() or _can_show_notebook_bar())
         self._begin = time.monotonic()
         self._bar: Any = None
         self._task: Any = None
 
-    def phase(self, label_text: str, done: int, total: int) -> None:
-        """Switch the bar to the progress of `label_text`."""
-        label_text = _label(label_text)
+    def set_phase(self, label_text: str, done: int, total: int) -> None:
+        """Set the label of the bar and its progress, `done` of `total`."""
+        label_text = _escape_label(label_text)
         if label_text != self._label_text and self._bar is not None:
             self._bar.update(self._task, description=label_text, completed=done, total=total, refresh=True)
         self._label_text = label_text
         self(done, total)
 
     def __call__(self, done: int, total: int) -> None:
-        if not self.visible or (self._bar is None and time.monotonic() - self._begin < _PATIENCE_SECONDS):
+        if not self.visible or (self._bar is None and time.monotonic() - self._begin < _SHOW_DELAY_SECONDS):
             return
         if self._bar is None:
             self._start()
@@ -74,7 +74,7 @@ class Progress:
             progress.MofNCompleteColumn(),
             progress.TimeRemainingColumn(),
         )
-        self._bar = progress.Progress(*columns, console=Console(stderr=not _is_notebook()), transient=True)
+        self._bar = progress.Progress(*columns, console=Console(stderr=not _can_show_notebook_bar()), transient=True)
         self._task = self._bar.add_task(self._label_text, total=None)
         self._bar.start()
 

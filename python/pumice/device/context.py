@@ -16,7 +16,7 @@ from .._pumice import Context, DeviceInfo, Image, StateError, Tensor, Unsupporte
 from ..base.errors import binding_error
 from ..base.host_arrays import as_array, to_numpy
 from ..base.log import forward_log
-from ..base.torch_tensors import convert_torch_value, detach_tensor
+from ..base.torch_tensors import convert_torch_tensor, detach_tensor
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -29,7 +29,7 @@ Number = float | np.number[Any] | np.bool_
 
 
 class _DefaultContext:
-    """The holder of the default context, which is created on first use in each process."""
+    """Holds the default context, which is created on first use in each process."""
 
     def __init__(self) -> None:
         self._lock = allocate_lock()
@@ -37,7 +37,7 @@ class _DefaultContext:
         self._process = 0
 
     def get_existing(self) -> Context | None:
-        """Return the default context, or None if get() has to create it: before first use, after it was closed, or in a forked child."""
+        """Return the default context; None before first use, after it was closed, and in a forked child."""
         context = self._context
         return None if context is None or self._process != os.getpid() or context.closed else context
 
@@ -68,12 +68,12 @@ class ContextRef(NamedTuple):
     without: tuple[str, ...]  # features and extensions that are disabled
 
 
-# contexts of models that were pickled or unpickled, reused for the same device
+# contexts of pickled and unpickled models, reused for the same device
 _contexts_by_ref: WeakValueDictionary[ContextRef, Context] = WeakValueDictionary()
 
 
 def make_context_ref(context: Context) -> ContextRef | None:
-    """Describe a context such that another process can find it; None for the default context, which exists in every process.
+    """Return a reference by which another process can find the context; None for the default context, which every process has.
 
     Raise StateError for a closed context.
     """
@@ -87,7 +87,7 @@ def make_context_ref(context: Context) -> ContextRef | None:
 
 
 def resolve_context_ref(ref: ContextRef | None) -> Context:
-    """Return the context that a place describes: the default context for None, else an open or new context on that device.
+    """Return the context that a reference describes: the default context for None, else an open or new context on that device.
 
     Raise DeviceError if the device does not exist or cannot be opened.
     """
@@ -115,9 +115,9 @@ class Devices(list[DeviceInfo]):
         return f"<{list(self)!r}; {self.note}>" if self.note else super().__repr__()
 
     def _repr_html_(self) -> str:
-        from ..base.html import devices_html
+        from ..base.html import render_devices
 
-        return devices_html(self, self.note)
+        return render_devices(self, self.note)
 
 
 def devices() -> Devices:
@@ -199,7 +199,7 @@ def full(
     shape: int | Sequence[int], value: Number, dtype: npt.DTypeLike = "float32", context: Context | None = None
 ) -> Tensor:
     """Return a tensor filled with one number. Raise BindingError (K6) if an integer dtype cannot represent it."""
-    fill_value = convert_torch_value(value, "value")
+    fill_value = convert_torch_tensor(value, "value")
     result = empty(shape, dtype, context)
     result.fill(fill_value.item() if isinstance(fill_value, np.ndarray) and fill_value.ndim == 0 else fill_value)
     return result

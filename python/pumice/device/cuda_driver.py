@@ -1,4 +1,4 @@
-"""ctypes bindings for the CUDA driver calls that import memory and semaphores exported by a Vulkan context on the same GPU."""
+"""ctypes bindings for the CUDA driver functions that import memory and semaphores of a Vulkan device."""
 
 from __future__ import annotations
 
@@ -18,29 +18,35 @@ _FLAG_DEDICATED = 1
 _SHUTDOWN_ERRORS = (4, 709)  # CUDA_ERROR_DEINITIALIZED, CUDA_ERROR_CONTEXT_IS_DESTROYED: the resource is already freed
 
 
-class _Handle(ctypes.Union):
+class _HandleUnion(ctypes.Union):
     _fields_ = [("fd", c_int), ("size", c_void_p * 2)]
 
 
-class MemoryHandle(ctypes.Structure):
+class ExternalMemoryHandleDesc(ctypes.Structure):
     """CUDA_EXTERNAL_MEMORY_HANDLE_DESC."""
 
-    _fields_ = [("type", c_int), ("handle", _Handle), ("size", c_uint64), ("flags", c_uint), ("reserved", c_uint * 16)]
+    _fields_ = [
+        ("type", c_int),
+        ("handle", _HandleUnion),
+        ("size", c_uint64),
+        ("flags", c_uint),
+        ("reserved", c_uint * 16),
+    ]
 
 
-class MemoryRange(ctypes.Structure):
+class ExternalMemoryBufferDesc(ctypes.Structure):
     """CUDA_EXTERNAL_MEMORY_BUFFER_DESC."""
 
     _fields_ = [("offset", c_uint64), ("size", c_uint64), ("flags", c_uint), ("reserved", c_uint * 16)]
 
 
-class SemaphoreHandle(ctypes.Structure):
+class ExternalSemaphoreHandleDesc(ctypes.Structure):
     """CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC."""
 
-    _fields_ = [("type", c_int), ("handle", _Handle), ("flags", c_uint), ("reserved", c_uint * 16)]
+    _fields_ = [("type", c_int), ("handle", _HandleUnion), ("flags", c_uint), ("reserved", c_uint * 16)]
 
 
-class SemaphoreValue(ctypes.Structure):
+class ExternalSemaphoreParams(ctypes.Structure):
     """CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS and CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS, which both begin with the value."""
 
     _fields_ = [("value", c_uint64), ("others", c_uint64 * 8), ("flags", c_uint), ("reserved", c_uint * 16)]
@@ -62,18 +68,18 @@ _SIGNATURES: dict[str, tuple[Any, ...]] = {
     "cuMemFree_v2": (c_uint64,),
     "cuStreamGetId": (c_void_p, POINTER(c_uint64)),
     "cuStreamIsCapturing": (c_void_p, POINTER(c_int)),
-    "cuImportExternalMemory": (POINTER(c_void_p), POINTER(MemoryHandle)),
-    "cuExternalMemoryGetMappedBuffer": (POINTER(c_uint64), c_void_p, POINTER(MemoryRange)),
+    "cuImportExternalMemory": (POINTER(c_void_p), POINTER(ExternalMemoryHandleDesc)),
+    "cuExternalMemoryGetMappedBuffer": (POINTER(c_uint64), c_void_p, POINTER(ExternalMemoryBufferDesc)),
     "cuDestroyExternalMemory": (c_void_p,),
-    "cuImportExternalSemaphore": (POINTER(c_void_p), POINTER(SemaphoreHandle)),
+    "cuImportExternalSemaphore": (POINTER(c_void_p), POINTER(ExternalSemaphoreHandleDesc)),
     "cuDestroyExternalSemaphore": (c_void_p,),
-    "cuSignalExternalSemaphoresAsync": (POINTER(c_void_p), POINTER(SemaphoreValue), c_uint, c_void_p),
-    "cuWaitExternalSemaphoresAsync": (POINTER(c_void_p), POINTER(SemaphoreValue), c_uint, c_void_p),
+    "cuSignalExternalSemaphoresAsync": (POINTER(c_void_p), POINTER(ExternalSemaphoreParams), c_uint, c_void_p),
+    "cuWaitExternalSemaphoresAsync": (POINTER(c_void_p), POINTER(ExternalSemaphoreParams), c_uint, c_void_p),
 }
 
 
-class Driver:
-    """The CUDA driver library. Raise UnsupportedError if it, one of its functions, or a device is missing."""
+class CudaDriver:
+    """The CUDA driver library. Creation raises UnsupportedError if the library, one of its functions or every device is missing."""
 
     def __init__(self, library: str = "libcuda.so.1") -> None:
         try:
@@ -108,8 +114,8 @@ class Driver:
         if code := self.functions[name](*arguments):
             raise DeviceError(self.describe_failure(name, code))
 
-    def free(self, name: str, *arguments: Any) -> None:
-        """Call a function that frees a resource. Log a failure, because finalizers cannot raise."""
+    def call_and_log_failure(self, name: str, *arguments: Any) -> None:
+        """Call a function that frees a resource, and log a failure, because finalizers must not raise."""
         code = self.functions[name](*arguments)
         if code and code not in _SHUTDOWN_ERRORS:
             log_warning(f"shared memory: {self.describe_failure(name, code)}")
@@ -135,31 +141,31 @@ class Driver:
 
 
 _lock = threading.Lock()
-_drivers: dict[str, Driver] = {}
+_drivers: dict[str, CudaDriver] = {}
 LIBRARY = "libcuda.so.1"  # replaced by a stub in tests
 
 
-def get_driver() -> Driver:
-    """Return the process-wide Driver, created on first use. Raise UnsupportedError like Driver."""
+def get_cuda_driver() -> CudaDriver:
+    """Return the process-wide CudaDriver, created on first use. Raise UnsupportedError like CudaDriver."""
     with _lock:
         if LIBRARY not in _drivers:
-            _drivers[LIBRARY] = Driver(LIBRARY)
+            _drivers[LIBRARY] = CudaDriver(LIBRARY)
         return _drivers[LIBRARY]
 
 
 class PrimaryContext:
     """The primary context of one CUDA device, shared with torch and the CUDA runtime."""
 
-    def __init__(self, cuda: Driver, uuid: str) -> None:
+    def __init__(self, cuda: CudaDriver, uuid: str) -> None:
         self.cuda = cuda
-        self.number, self._device = cuda.find_device(uuid)
+        self.device_index, self._device = cuda.find_device(uuid)
         handle = c_void_p()
         cuda.call("cuDevicePrimaryCtxRetain", byref(handle), self._device)
         self.handle = handle.value
 
     def __del__(self) -> None:
         if getattr(self, "handle", None):
-            self.cuda.free("cuDevicePrimaryCtxRelease_v2", self._device)
+            self.cuda.call_and_log_failure("cuDevicePrimaryCtxRelease_v2", self._device)
 
     def is_current(self) -> bool:
         """Return whether this context is current on the calling thread."""
@@ -167,17 +173,17 @@ class PrimaryContext:
         return self.cuda.functions["cuCtxGetCurrent"](byref(current)) == 0 and current.value == self.handle
 
     @contextmanager
-    def current(self) -> Iterator[None]:
+    def make_current(self) -> Iterator[None]:
         """Make this context current on the calling thread for the duration of the block."""
         self.cuda.call("cuCtxPushCurrent_v2", self.handle)
         try:
             yield
         finally:
-            self.cuda.free("cuCtxPopCurrent_v2", byref(c_void_p()))
+            self.cuda.call_and_log_failure("cuCtxPopCurrent_v2", byref(c_void_p()))
 
     @contextmanager
-    def current_consuming_fd(self, descriptor: int) -> Iterator[None]:
-        """Like current(), for a call that takes ownership of a file descriptor; closes it if the context cannot be made current."""
+    def make_current_or_close_fd(self, descriptor: int) -> Iterator[None]:
+        """Make this context current like make_current(); close the file descriptor if that fails."""
         try:
             self.cuda.call("cuCtxPushCurrent_v2", self.handle)
         except DeviceError:
@@ -186,7 +192,7 @@ class PrimaryContext:
         try:
             yield
         finally:
-            self.cuda.free("cuCtxPopCurrent_v2", byref(c_void_p()))
+            self.cuda.call_and_log_failure("cuCtxPopCurrent_v2", byref(c_void_p()))
 
     def is_capturing(self, stream: int) -> bool:
         """Return whether a stream is capturing a CUDA graph. Raise DeviceError if the call fails."""
@@ -195,8 +201,8 @@ class PrimaryContext:
         return status.value != 0
 
 
-def _call_consuming_fd(cuda: Driver, name: str, descriptor: int, *arguments: Any) -> None:
-    """Call a function that takes ownership of a file descriptor; close it if the call fails."""
+def _call_or_close_fd(cuda: CudaDriver, name: str, descriptor: int, *arguments: Any) -> None:
+    """Call a function that takes ownership of a file descriptor, and close the descriptor if the call fails."""
     try:
         cuda.call(name, *arguments)
     except DeviceError:
@@ -208,19 +214,20 @@ class ImportedMemory:
     """Memory imported from a file descriptor and mapped into CUDA's address space, until this object is destroyed."""
 
     def __init__(self, primary: PrimaryContext, descriptor: int, size: int) -> None:
-        """size: size in bytes of the Vulkan allocation, which is dedicated to one buffer. Takes ownership of the descriptor, also on
-        failure. Raise DeviceError if CUDA cannot import the memory.
+        """Import and map the memory. Take ownership of the descriptor, also on failure.
+
+        size: bytes of the Vulkan allocation, which is dedicated to one buffer. Raise DeviceError if CUDA cannot import the memory.
         """
         self._primary = primary
         self._memory, address = c_void_p(), c_uint64()
-        handle_desc = MemoryHandle(type=_HANDLE_OPAQUE_FD, size=size, flags=_FLAG_DEDICATED)
+        handle_desc = ExternalMemoryHandleDesc(type=_HANDLE_OPAQUE_FD, size=size, flags=_FLAG_DEDICATED)
         handle_desc.handle.fd = descriptor
-        with primary.current_consuming_fd(descriptor):
-            _call_consuming_fd(
+        with primary.make_current_or_close_fd(descriptor):
+            _call_or_close_fd(
                 primary.cuda, "cuImportExternalMemory", descriptor, byref(self._memory), byref(handle_desc)
             )
             self.address = 0
-            buffer_desc = MemoryRange(offset=0, size=size)
+            buffer_desc = ExternalMemoryBufferDesc(offset=0, size=size)
             primary.cuda.call("cuExternalMemoryGetMappedBuffer", byref(address), self._memory, byref(buffer_desc))
         self.address = address.value
 
@@ -233,31 +240,31 @@ class ImportedMemory:
         if cuda.functions["cuCtxPushCurrent_v2"](self._primary.handle) != 0:
             return  # CUDA has shut down and freed all memory
         if self.address:
-            cuda.free("cuCtxSynchronize")
-            cuda.free("cuMemFree_v2", self.address)
-        cuda.free("cuDestroyExternalMemory", memory)
-        cuda.free("cuCtxPopCurrent_v2", byref(c_void_p()))
+            cuda.call_and_log_failure("cuCtxSynchronize")
+            cuda.call_and_log_failure("cuMemFree_v2", self.address)
+        cuda.call_and_log_failure("cuDestroyExternalMemory", memory)
+        cuda.call_and_log_failure("cuCtxPopCurrent_v2", byref(c_void_p()))
 
 
 class ImportedSemaphore:
-    """A timeline semaphore imported from a file descriptor, which CUDA streams signal and wait for."""
+    """A timeline semaphore imported from a file descriptor, which CUDA streams can signal and wait for."""
 
     def __init__(self, primary: PrimaryContext, descriptor: int) -> None:
         """Take ownership of the descriptor, also on failure. Raise DeviceError if CUDA cannot import the semaphore."""
         self._primary = primary
         self._semaphore = c_void_p()
-        handle_desc = SemaphoreHandle(type=_HANDLE_TIMELINE_FD)
+        handle_desc = ExternalSemaphoreHandleDesc(type=_HANDLE_TIMELINE_FD)
         handle_desc.handle.fd = descriptor
-        with primary.current_consuming_fd(descriptor):
-            _call_consuming_fd(
+        with primary.make_current_or_close_fd(descriptor):
+            _call_or_close_fd(
                 primary.cuda, "cuImportExternalSemaphore", descriptor, byref(self._semaphore), byref(handle_desc)
             )
-        self._value = SemaphoreValue()
+        self._value = ExternalSemaphoreParams()
         self._signal = primary.cuda.functions["cuSignalExternalSemaphoresAsync"]
         self._wait = primary.cuda.functions["cuWaitExternalSemaphoresAsync"]
 
     def signal(self, value: int, stream: int) -> None:
-        """Enqueue a signal of the value after the stream's current work. The primary context must be current. Not thread-safe.
+        """Make the stream signal the value after its current work. The primary context must be current. Not thread-safe.
 
         Raise DeviceError if the call fails.
         """
@@ -267,7 +274,7 @@ class ImportedSemaphore:
 
     def wait(self, value: int, stream: int) -> None:
         """Make the stream's later work wait for the value. The primary context must be current. Raise DeviceError if the call fails."""
-        if code := self._wait(byref(self._semaphore), byref(SemaphoreValue(value)), 1, stream):
+        if code := self._wait(byref(self._semaphore), byref(ExternalSemaphoreParams(value)), 1, stream):
             raise DeviceError(self._primary.cuda.describe_failure("cuWaitExternalSemaphoresAsync", code))
 
     def __del__(self) -> None:
@@ -276,6 +283,6 @@ class ImportedSemaphore:
             return
         cuda = self._primary.cuda
         if cuda.functions["cuCtxPushCurrent_v2"](self._primary.handle) == 0:
-            cuda.free("cuCtxSynchronize")  # work in flight may still signal the semaphore
-            cuda.free("cuDestroyExternalSemaphore", semaphore)
-            cuda.free("cuCtxPopCurrent_v2", byref(c_void_p()))
+            cuda.call_and_log_failure("cuCtxSynchronize")  # work in flight may still signal the semaphore
+            cuda.call_and_log_failure("cuDestroyExternalSemaphore", semaphore)
+            cuda.call_and_log_failure("cuCtxPopCurrent_v2", byref(c_void_p()))

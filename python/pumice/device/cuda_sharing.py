@@ -14,13 +14,11 @@ import numpy.typing as npt
 import pumice._pumice as _pumice
 
 from .._pumice import Context, StateError, Tensor
-from .cuda_driver import ImportedMemory, ImportedSemaphore, PrimaryContext, get_driver
+from .cuda_driver import ImportedMemory, ImportedSemaphore, PrimaryContext, get_cuda_driver
 
 
-class _Stream:
-    """One CUDA stream, and the timeline that it signals. Each stream has its own, because signals of several streams would be out of
-    order.
-    """
+class _StreamTimeline:
+    """The timeline semaphore of one CUDA stream. Streams do not share a timeline, because their signals would be out of order."""
 
     def __init__(self, context: Context, primary: PrimaryContext) -> None:
         self.ready = _pumice.SharedTimeline(context)
@@ -34,20 +32,20 @@ class CudaInterop:
 
     def __init__(self, context: Context) -> None:
         """Create the objects. Raise UnsupportedError naming the missing driver, device or function."""
-        self.primary = PrimaryContext(get_driver(), context.info.uuid)
+        self.primary = PrimaryContext(get_cuda_driver(), context.info.uuid)
         self._lock = threading.Lock()
-        self._streams: dict[int, _Stream] = {}
+        self._streams: dict[int, _StreamTimeline] = {}
         self._completion: tuple[Any, ImportedSemaphore] | None = None
 
-    def share(self, tensor: Tensor) -> None:
+    def map_memory(self, tensor: Tensor) -> None:
         """Map the memory of a tensor from empty_shared into CUDA's address space."""
         buffer = tensor.buffer
         size = buffer._allocated_bytes
         memory = ImportedMemory(self.primary, buffer._export_memory(), size)
-        buffer._set_mapping(memory.address, self.primary.number, memory)
+        buffer._set_mapping(memory.address, self.primary.device_index, memory)
 
     def get_completion_timeline(self, context: Context) -> tuple[Any, ImportedSemaphore]:
-        """Return the timeline that receives the ids of ordered submissions, as seen by the context and by CUDA."""
+        """Return the timeline that reaches the ids of completed submissions, as the context's object and as CUDA's semaphore."""
         if (cached := self._completion) is not None:
             return cached
         with self._lock:
@@ -56,15 +54,15 @@ class CudaInterop:
                 self._completion = (timeline, ImportedSemaphore(self.primary, timeline.export_semaphore()))
             return self._completion
 
-    def stream(self, handle: int, context: Context) -> _Stream:
-        """Return the state of a stream, keyed by its CUDA stream id, because a handle may be reused after the stream is destroyed."""
+    def get_stream_timeline(self, handle: int, context: Context) -> _StreamTimeline:
+        """Return the timeline of a stream. It is keyed by the CUDA stream id, because handles are reused after a stream is destroyed."""
         number = c_uint64()
         self.primary.cuda.call("cuStreamGetId", handle, byref(number))
         if (cached := self._streams.get(number.value)) is not None:
             return cached
         with self._lock:
             if number.value not in self._streams:
-                self._streams[number.value] = _Stream(context, self.primary)
+                self._streams[number.value] = _StreamTimeline(context, self.primary)
             return self._streams[number.value]
 
 
@@ -84,23 +82,23 @@ def empty_shared(shape: int | Sequence[int], dtype: npt.DTypeLike, context: Cont
     """Return an uninitialized tensor in memory shared with CUDA. Raise the errors of pumice.empty."""
     interop = get_cuda_interop(context)
     shared_tensor = _pumice.empty_shared(shape, dtype, context)
-    interop.share(shared_tensor)
+    interop.map_memory(shared_tensor)
     return shared_tensor
 
 
-class _ActiveOrders(threading.local):
-    """The active orders of a thread as pairs (context, stream handle), innermost last."""
+class _ActiveStreamOrders(threading.local):
+    """The active StreamOrder blocks of a thread as (context, stream handle), innermost last."""
 
     def __init__(self) -> None:
         self.all: list[tuple[Context, int]] = []
 
 
-_active_orders = _ActiveOrders()
+_active_orders = _ActiveStreamOrders()
 
 
 class StreamOrder:
-    """Order the thread's submissions in a `with` block after the stream's current work, and the stream's later work after them. The host
-    does not wait.
+    """A context manager that orders the thread's submissions after the stream's current work, and the stream's later work after them,
+    without waiting on the host.
     """
 
     def __init__(self, context: Context, stream: int) -> None:
@@ -118,20 +116,20 @@ class StreamOrder:
                 )
         primary = self._interop.primary
         if primary.is_current():
-            self._signal()
+            self._signal_and_begin_order()
         else:
-            with primary.current():
-                self._signal()
+            with primary.make_current():
+                self._signal_and_begin_order()
         _active_orders.all.append((self._context, self._handle))
         return self
 
-    def _signal(self) -> None:
+    def _signal_and_begin_order(self) -> None:
         if self._interop.primary.is_capturing(self._handle):
             raise StateError(
                 "expected a stream whose work runs, given one that is being captured into a graph of CUDA's: the graph would not hold"
                 " what is submitted here"
             )
-        stream = self._interop.stream(self._handle, self._context)
+        stream = self._interop.get_stream_timeline(self._handle, self._context)
         with stream.lock:
             stream.semaphore.signal(stream.value + 1, self._handle)
             stream.value += 1
@@ -149,5 +147,5 @@ class StreamOrder:
         if primary.is_current():
             self._completion_semaphore.wait(last, self._handle)
             return
-        with primary.current():
+        with primary.make_current():
             self._completion_semaphore.wait(last, self._handle)

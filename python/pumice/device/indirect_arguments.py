@@ -1,4 +1,4 @@
-"""Resolve indirect kernel arguments: a launch by an array's name, blocks by members, structures as dicts."""
+"""Convert kernel arguments in convenience forms: threads= as an array's name, blocks by member, structures as dicts."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 
 from .._pumice import Image, UnsupportedError
 from ..base.errors import binding_error
-from .block_arguments import Block, Writeback, build_block_array, convert_layout, fill_structure
+from .block_arguments import BufferBlock, Writeback, build_block_array, convert_to_shader_layout, fill_structure
 from .padded_layout import find_element_axes, find_layout
 
 if TYPE_CHECKING:
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 class ArgumentLayout(NamedTuple):
     """Properties of a kernel's arguments, precomputed from its interface to speed up calls."""
 
-    blocks: dict[str, Block]  # blocks with several members, keyed by argument, instance and block names
+    blocks: dict[str, BufferBlock]  # blocks with several members, keyed by argument, instance and block names
     members: dict[str, str]  # unambiguous member name -> argument name of its block
     arrays: dict[str, list[str]]  # name of an array of blocks -> "b[0]", "b[1]", ...
-    padded: frozenset[str]  # names of arrays with padding between their values
+    padded: frozenset[str]  # names of arrays with padding in their elements
 
     @property
     def indirect_names(self) -> frozenset[str]:
@@ -32,22 +32,22 @@ class ArgumentLayout(NamedTuple):
 
 
 def make_argument_layout(kernel: Kernel) -> ArgumentLayout:
-    """Return the facts of a kernel's arguments, from its fp32 build."""
+    """Return the argument layout of a kernel's fp32 build."""
     interface = kernel.shader.interface
-    blocks: dict[str, Block] = {}
-    # member -> [(whether its block lacks an instance name, argument name)]
+    blocks: dict[str, BufferBlock] = {}
+    # member -> [(whether the block has no instance name, the block's argument name)]
     owners: dict[str, list[tuple[bool, str]]] = {}
     arrays: dict[str, list[str]] = {}
     padded: set[str] = set()
     for entry in interface["bindings"]:
         name = entry["name"]
         if name.startswith("pumice_"):
-            continue  # internal: printf and bounds checks
+            continue  # the engine's buffer for printf or bounds checks
         is_element = "[" in name
         if is_element:
             arrays.setdefault(name.split("[")[0], []).append(name)
         if entry["members"]:
-            blocks[name] = Block(name, tuple(entry["members"]), entry["access"], entry["unsized"])
+            blocks[name] = BufferBlock(name, tuple(entry["members"]), entry["access"], entry["unsized"])
             if not is_element:
                 blocks[entry["block"]] = blocks[name]
                 for member in entry["members"]:
@@ -55,19 +55,23 @@ def make_argument_layout(kernel: Kernel) -> ArgumentLayout:
         elif (layout := find_layout(kernel, name)) and layout.has_padding:
             padded.update((name, *([f"{name}.{entry['member']}", entry["member"]] if entry["member"] else [])))
     used_names = {entry["name"] for section in ("bindings", "images", "push_constants") for entry in interface[section]}
-    unambiguous = {key: owner for key, owner_list in owners.items() if (owner := _find_owner(owner_list)) is not None}
+    unambiguous = {
+        key: owner for key, owner_list in owners.items() if (owner := _find_owning_block(owner_list)) is not None
+    }
     members = {key: owner for key, owner in unambiguous.items() if key not in used_names or key == owner}
     return ArgumentLayout(blocks, members, arrays, frozenset(padded))
 
 
-def _find_owner(blocks: list[tuple[bool, str]]) -> str | None:
-    """Return the block to which a bare member name refers: the only one, or the only one without an instance name, as in GLSL."""
+def _find_owning_block(blocks: list[tuple[bool, str]]) -> str | None:
+    """Return the block to which an unqualified member name refers, None if ambiguous. As in GLSL, blocks without instance name win."""
     without_instance = [name for is_bare, name in blocks if is_bare]
     candidates = without_instance or [name for _, name in blocks]
     return candidates[0] if len(candidates) == 1 else None
 
 
-def needs_resolution(indirect_names: frozenset[str], arguments_dict: Any, arguments: Mapping[str, Any]) -> bool:
+def needs_argument_resolution(
+    indirect_names: frozenset[str], arguments_dict: Any, arguments: Mapping[str, Any]
+) -> bool:
     """Return whether any argument has to pass through `resolve_arguments`.
 
     arguments_dict: a dict of the arguments, or an invalid value that the call rejects.
@@ -82,7 +86,7 @@ def needs_resolution(indirect_names: frozenset[str], arguments_dict: Any, argume
     return (
         arguments_dict is not None
         and isinstance(arguments_dict, Mapping)
-        and needs_resolution(indirect_names, None, arguments_dict)
+        and needs_argument_resolution(indirect_names, None, arguments_dict)
     )
 
 
@@ -91,13 +95,15 @@ def resolve_arguments(
 ) -> tuple[dict[str, Any] | None, dict[str, Any], list[Writeback]]:
     """Merge the arguments in a dict and by name; replace threads="y" with the element count of y, and lists, dicts and members with arrays.
 
-    Also return the temporary arrays that the kernel writes, for copying to the caller's. Raise BindingError if threads= names no array
+    Also return the writebacks that copy temporary arrays to the caller's arrays. Raise BindingError if threads= names no array
     (K8), or for the reasons of `build_block_array`.
     """
     argument_layout, writebacks = kernel._argument_layout, list[Writeback]()
     all_arguments = {**arguments, **(arguments_dict or {})}
-    by_name = _resolve_values(kernel, argument_layout, arguments, writebacks)
-    in_dict = None if arguments_dict is None else _resolve_values(kernel, argument_layout, arguments_dict, writebacks)
+    by_name = _resolve_named_values(kernel, argument_layout, arguments, writebacks)
+    in_dict = (
+        None if arguments_dict is None else _resolve_named_values(kernel, argument_layout, arguments_dict, writebacks)
+    )
     if isinstance(array_name := by_name.get("threads"), str):
         if getattr(all_arguments.get(array_name), "shape", None) is None:
             arrays = ", ".join(key for key, value in all_arguments.items() if hasattr(value, "shape")) or "none"
@@ -108,7 +114,7 @@ def resolve_arguments(
 
 
 def _count_elements(kernel: Kernel, argument_layout: ArgumentLayout, name: str, value: Any) -> int:
-    """Return the number of elements in an array as the shader declares them: a vector, structure or texel is one element."""
+    """Return the number of elements of an array or image; a vector, structure or texel in the shader's declaration is one element."""
     shape = tuple(value.shape)
     if isinstance(value, Image):
         return math.prod(shape[: value.dimensions])
@@ -122,14 +128,14 @@ def _count_elements(kernel: Kernel, argument_layout: ArgumentLayout, name: str, 
     if getattr(value.dtype, "names", None) or layout is None:
         return math.prod(shape)
     element_axes = find_element_axes(shape, layout)
-    return int(math.prod(shape) // math.prod(layout.axes if element_axes is None else element_axes))
+    return int(math.prod(shape) // math.prod(layout.padded_shape if element_axes is None else element_axes))
 
 
-def _resolve_values(
+def _resolve_named_values(
     kernel: Kernel, argument_layout: ArgumentLayout, arguments: Mapping[str, Any], writebacks: list[Writeback]
 ) -> dict[str, Any]:
     resolved_values: dict[str, Any] = {}
-    members: dict[str, dict[str, Any]] = {}  # block -> values of its members, for blocks passed by member
+    members: dict[str, dict[str, Any]] = {}  # block name -> member values, for blocks passed by member
     for name, value in arguments.items():
         block = argument_layout.blocks.get(name)
         if block and isinstance(value, Mapping):
@@ -138,11 +144,11 @@ def _resolve_values(
             members.setdefault(argument_layout.members[name], {})[name] = value
         elif name in argument_layout.arrays and isinstance(value, (list, tuple)):
             elements = _split_block_array(name, value, argument_layout.arrays[name])
-            resolved_values.update(_resolve_values(kernel, argument_layout, elements, writebacks))
+            resolved_values.update(_resolve_named_values(kernel, argument_layout, elements, writebacks))
         else:
             resolved_values[name] = _resolve_value(kernel, argument_layout, name, value, writebacks)
     for name, values in members.items():
-        # If the block and a member share the name, a lone array is the whole block in its memory layout.
+        # If block and member have the same name, a single array is the whole block in its memory layout.
         is_whole = (
             set(values) == {name}
             and isinstance(values[name], np.ndarray)
@@ -154,8 +160,8 @@ def _resolve_values(
     return resolved_values
 
 
-def _is_whole_block(name: str, value: Any, block: Block | None) -> bool:
-    """Return whether the value passed under a name shared by a block and its member is the whole block."""
+def _is_whole_block(name: str, value: Any, block: BufferBlock | None) -> bool:
+    """Return whether a value is the whole block rather than the member of the same name."""
     if block is None:
         return False
     if value is None or not isinstance(value, np.ndarray):
@@ -175,7 +181,7 @@ def _resolve_value(
     if isinstance(value, list) and value and isinstance(value[0], Mapping):
         return _make_structures(kernel, name, value)
     if isinstance(value, np.ndarray) and (value.dtype.names or name in argument_layout.padded):
-        return convert_layout(kernel, name, value, writebacks)
+        return convert_to_shader_layout(kernel, name, value, writebacks)
     return value
 
 

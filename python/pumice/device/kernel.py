@@ -16,11 +16,11 @@ from .._pumice import BoundKernel, Context, Error, OutOfBoundsError, ShaderOptio
 from ..base.element_types import Array
 from ..base.errors import binding_error
 from ..base.log import forward_log
-from ..base.printable_text import shorten_printable
-from ..base.torch_tensors import convert_torch_arguments, is_torch_loaded
+from ..base.printable_text import shorten_and_escape
+from ..base.torch_tensors import convert_torch_tensors_by_name, is_torch_loaded
 from .block_arguments import Writeback
 from .context import default_context
-from .indirect_arguments import ArgumentLayout, make_argument_layout, needs_resolution, resolve_arguments
+from .indirect_arguments import ArgumentLayout, make_argument_layout, needs_argument_resolution, resolve_arguments
 from .kernel_file import KernelFile, Path
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def _check_type(name: str, value: Any, kind: type | tuple[type, ...], expected: 
         raise TypeError(f"Kernel: {name}: expected {expected}; given {type(value).__name__}")
 
 
-def _to_strings(name: str, mapping: Any, numbers: bool = False) -> dict[str, str]:
+def _convert_to_strings(name: str, mapping: Any, numbers: bool = False) -> dict[str, str]:
     """Convert the values of a mapping to text, formatting numbers. Raise TypeError for other types."""
     expected = f"a mapping of names to text{' or numbers' if numbers else ''}"
     _check_type(name, mapping, Mapping, expected)
@@ -46,7 +46,7 @@ def _to_strings(name: str, mapping: Any, numbers: bool = False) -> dict[str, str
     return strings
 
 
-def _to_paths(paths: Any) -> list[str]:
+def _convert_to_paths(paths: Any) -> list[str]:
     expected = "a sequence of paths"
     if isinstance(paths, (str, bytes, os.PathLike)):
         raise TypeError(f"Kernel: include_dirs: expected {expected}; given one path, {os.fspath(paths)!r}")
@@ -57,8 +57,8 @@ def _to_paths(paths: Any) -> list[str]:
     return [os.fspath(folder) for folder in folders]
 
 
-def _check_module(spirv: Any, **others: Any) -> None:
-    """Raise TypeError unless `spirv` is bytes, or for arguments that require source code."""
+def _check_spirv(spirv: Any, **others: Any) -> None:
+    """Raise TypeError if `spirv` is not bytes, or if one of the other arguments, which require source code, is given."""
     _check_type("spirv", spirv, bytes, "the bytes of a SPIR-V module")
     for name, argument in others.items():
         if argument:
@@ -77,7 +77,7 @@ def _parse_local_size(argument: Any) -> list[int] | None:
 class Kernel(_pumice.Kernel):
     """A compute shader in GLSL with the extension's types; call it with its arguments by name."""
 
-    _is_initialized = False  # allows repr() in a traceback before the base class is initialized
+    _is_initialized = False  # checked by repr(), which a traceback may call before the base class is initialized
 
     def __init__(
         self,
@@ -129,7 +129,7 @@ class Kernel(_pumice.Kernel):
         if spirv is None:
             _check_type("source", source, str, "the text of a shader; Kernel.from_file() reads a file")
         else:
-            _check_module(
+            _check_spirv(
                 spirv,
                 source=source,
                 macros=macros,
@@ -151,14 +151,16 @@ class Kernel(_pumice.Kernel):
         _check_type("message_bytes", message_bytes, int, "a number of bytes")
         if not 0 <= message_bytes < 1 << 63:
             raise binding_error("K12", "message_bytes", "a number of bytes", str(message_bytes), kind="argument")
-        engine_options: dict[str, Any] = {} if includes is None else {"includes": _to_strings("includes", includes)}
+        engine_options: dict[str, Any] = (
+            {} if includes is None else {"includes": _convert_to_strings("includes", includes)}
+        )
         engine_options |= (
             {} if options is None else {"options": dict(options) if isinstance(options, Mapping) else options}
         )
-        engine_options |= {"include_dirs": _to_paths(include_dirs), "path": _path}
+        engine_options |= {"include_dirs": _convert_to_paths(include_dirs), "path": _path}
         engine_options |= {"local_size": _parse_local_size(local_size)}
         engine_options |= {"debug": bool(debug), "message_bytes": message_bytes, "spirv": spirv or b""}
-        macro_strings = _to_strings("macros", {} if macros is None else macros, numbers=True)
+        macro_strings = _convert_to_strings("macros", {} if macros is None else macros, numbers=True)
         self._target_context = context or default_context()
         self._build_options: dict[str, Any] = {
             "name": name,
@@ -219,7 +221,7 @@ class Kernel(_pumice.Kernel):
         except (Error, OSError) as error:
             import logging
 
-            logging.getLogger("pumice").warning("kernel '%s' stays as it was: %s", shorten_printable(self.name), error)
+            logging.getLogger("pumice").warning("kernel '%s' stays as it was: %s", shorten_and_escape(self.name), error)
 
     @classmethod
     def from_body(
@@ -291,26 +293,26 @@ class Kernel(_pumice.Kernel):
         if self._file is not None:
             self._reload_if_changed()
         if is_torch_loaded():
-            given, arguments = _convert_torch(given, arguments)
+            given, arguments = _convert_torch_arguments(given, arguments)
         writebacks: list[Writeback] = []
-        if needs_resolution(self._indirect_names, given, arguments):
+        if needs_argument_resolution(self._indirect_names, given, arguments):
             given, arguments, writebacks = resolve_arguments(self, given, arguments)
         if self._first_output is None:
-            self._run(given, arguments, writebacks)
+            self._run_and_copy_back(given, arguments, writebacks)
             return None
         arguments = {**(given or {}), **arguments}
         all_arguments = self._add_omitted_arguments(arguments)
         self._check_shapes(all_arguments)
-        self._run(None, all_arguments, writebacks)
+        self._run_and_copy_back(None, all_arguments, writebacks)
         returned = {key: all_arguments[key] for key in self._results if key not in arguments}
         return next(iter(returned.values())) if len(returned) == 1 else returned or None
 
-    def _run(
+    def _run_and_copy_back(
         self, given: Mapping[str, Any] | None, arguments: Mapping[str, Any], writebacks: Iterable[Writeback]
     ) -> None:
         try:
             self.run(**arguments) if given is None else self.run(given, **arguments)
-        except OutOfBoundsError:  # the results are complete
+        except OutOfBoundsError:  # raised after the kernel has finished
             for writeback in writebacks:
                 writeback.copy_back()
             raise
@@ -318,7 +320,7 @@ class Kernel(_pumice.Kernel):
             writeback.copy_back()
 
     def _add_omitted_arguments(self, all_arguments: dict[str, Any]) -> dict[str, Any]:
-        """Add the outputs and the thread count that a call to a from_body kernel omits."""
+        """Add omitted outputs and the thread count to the arguments of a from_body kernel."""
         all_arguments = {
             **all_arguments,
             **{key: _allocate_output(*result) for key, result in self._results.items() if key not in all_arguments},
@@ -346,8 +348,8 @@ class Kernel(_pumice.Kernel):
         if self._file is not None:
             self._reload_if_changed()
         if is_torch_loaded():
-            given, arguments = _convert_torch(given, arguments)
-        if needs_resolution(self._indirect_names, given, arguments):
+            given, arguments = _convert_torch_arguments(given, arguments)
+        if needs_argument_resolution(self._indirect_names, given, arguments):
             given, arguments, _ = resolve_arguments(self, given, arguments)
         if self._shapes:
             self._check_shapes({**(given or {}), **arguments})
@@ -363,7 +365,10 @@ class Kernel(_pumice.Kernel):
         from .kernel_times import measure_kernel_times
 
         return measure_kernel_times(
-            self, self._target_context, (convert_torch_arguments(given or {}), convert_torch_arguments(arguments)), runs
+            self,
+            self._target_context,
+            (convert_torch_tensors_by_name(given or {}), convert_torch_tensors_by_name(arguments)),
+            runs,
         )
 
     def tune(
@@ -425,15 +430,17 @@ class Kernel(_pumice.Kernel):
     def __repr__(self) -> str:
         if not self._is_initialized:
             return "<Kernel, not made>"
-        from ..base.html import interface_rows, local_size_text
+        from ..base.html import format_local_size, make_interface_rows
 
-        rows = "".join(f"\n  {name}: {access} {kind}" for name, access, kind, _ in interface_rows(self.shader))
+        rows = "".join(f"\n  {name}: {access} {kind}" for name, access, kind, _ in make_interface_rows(self.shader))
         variants = ", ".join(self.variants)
-        return f"<Kernel '{shorten_printable(self.name)}', local size {local_size_text(self.shader)}, built for {variants}>{rows}"
+        return f"<Kernel '{shorten_and_escape(self.name)}', local size {format_local_size(self.shader)}, built for {variants}>{rows}"
 
 
-def _convert_torch(given: Any, arguments: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
-    return convert_torch_arguments(given) if isinstance(given, Mapping) else given, convert_torch_arguments(arguments)
+def _convert_torch_arguments(given: Any, arguments: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+    return convert_torch_tensors_by_name(given) if isinstance(given, Mapping) else given, convert_torch_tensors_by_name(
+        arguments
+    )
 
 
 def _allocate_output(dtype: str, shape: tuple[int, ...]) -> Array:

@@ -33,14 +33,12 @@ class KernelFile:
         self._stamps: dict[str, tuple[int, int, int] | None] = {}
 
     def has_changed(self) -> bool:
-        """Return whether a file's date, size or inode has changed since compilation; always False unless files are
-        watched.
-        """
+        """Return whether the date, size or inode of a file has changed since compilation; always False if `watch` is not set."""
         return self._watch and any(_stat_file(path) != old_stamp for path, old_stamp in self._stamps.items())
 
     def compile(self, kernel: type[_K]) -> _K:
         """Compile the current files. Raise OSError for an unreadable file, and the errors of Kernel."""
-        # Take the file's stamp before reading it, so that the next call detects a change made in between.
+        # Stat the file before reading it, so that has_changed() detects a change made in between.
         self._stamps[self._path] = _stat_file(self._path)
         with open(self._path, encoding="utf-8", errors="replace") as file:
             source = file.read()

@@ -15,7 +15,7 @@ from .._pumice import GraphError, Tensor, TensorDesc
 from ..base.errors import graph_error
 from .glsl_reserved_words import is_reserved
 
-# Arrays of 16-bit floats have the storage type, accessed with buffer_ld1 and buffer_st1.
+# Arrays of 16-bit floats are declared with the storage type sfp and accessed with buffer_ld1 and buffer_st1.
 _GLSL_TYPES = {
     "float32": "float",
     "float64": "double",
@@ -54,36 +54,38 @@ class KernelSource(NamedTuple):
 
 
 class _KernelArgument(NamedTuple):
-    """An argument name passed to from_body, and its type."""
+    """The name and type of an argument passed to from_body."""
 
     name: str
-    glsl: str
-    dtype: str | None  # None for a number
+    glsl_type: str
+    dtype: str | None  # None for a scalar
     shape: tuple[int, ...] | None
 
 
-def _argument_error(name: str, message: str) -> GraphError:
+def _make_argument_error(name: str, message: str) -> GraphError:
     return graph_error("argument", name, message)
 
 
 def _check_name(name: Any) -> None:
     if not isinstance(name, str) or not _NAME_PATTERN.fullmatch(name):
-        raise _argument_error(name, "expected a name of letters, digits and underscores that starts with a letter")
+        raise _make_argument_error(name, "expected a name of letters, digits and underscores that starts with a letter")
     if name.startswith(("gl_", "pm_")):
-        raise _argument_error(name, "names that start with gl_ are GLSL's, with pm_ those of the text that is made")
+        raise _make_argument_error(
+            name, "names that start with gl_ are GLSL's, with pm_ those of the text that is made"
+        )
     if "__" in name:
-        raise _argument_error(name, "names with two underscores in a row are reserved in GLSL")
+        raise _make_argument_error(name, "names with two underscores in a row are reserved in GLSL")
     if is_reserved(name):
-        raise _argument_error(name, f"'{name}' is a reserved word of GLSL or a type")
+        raise _make_argument_error(name, f"'{name}' is a reserved word of GLSL or a type")
     if keyword.iskeyword(name):
-        raise _argument_error(name, f"'{name}' is a keyword of Python")
+        raise _make_argument_error(name, f"'{name}' is a keyword of Python")
     if name in _GENERATED_NAMES:
-        raise _argument_error(name, f"'{name}' is taken: it is {_GENERATED_NAMES[name]}")
+        raise _make_argument_error(name, f"'{name}' is taken: it is {_GENERATED_NAMES[name]}")
 
 
-def _dtype_name(name: str, description: Any) -> str:
+def _parse_dtype(name: str, description: Any) -> str:
     if description is None:
-        raise _argument_error(name, "expected a dtype; given None")
+        raise _make_argument_error(name, "expected a dtype; given None")
     if isinstance(description, str) and description in ("sfp", "bfloat16"):
         return str(description)
     try:
@@ -91,7 +93,7 @@ def _dtype_name(name: str, description: Any) -> str:
     except (TypeError, ValueError):
         dtype = repr(description)
     if dtype not in _GLSL_TYPES:
-        raise _argument_error(name, f"expected one of {', '.join([*_GLSL_TYPES, 'sfp'])}; given {dtype}")
+        raise _make_argument_error(name, f"expected one of {', '.join([*_GLSL_TYPES, 'sfp'])}; given {dtype}")
     return dtype
 
 
@@ -101,11 +103,11 @@ def _parse_shape(name: str, description: Any) -> tuple[int, ...] | None:
     try:
         sizes = tuple(operator.index(n) for n in (description if isinstance(description, Iterable) else (description,)))
     except TypeError:
-        raise _argument_error(name, f"expected a shape of whole numbers; given {description!r}") from None
+        raise _make_argument_error(name, f"expected a shape of whole numbers; given {description!r}") from None
     if any(n < 0 for n in sizes):
-        raise _argument_error(name, f"expected a shape of sizes from 0; given {sizes}")
+        raise _make_argument_error(name, f"expected a shape of sizes from 0; given {sizes}")
     if math.prod(sizes) > _MAX_ELEMENTS:
-        raise _argument_error(name, f"expected a shape of at most {_MAX_ELEMENTS} elements; given {sizes}")
+        raise _make_argument_error(name, f"expected a shape of at most {_MAX_ELEMENTS} elements; given {sizes}")
     return sizes
 
 
@@ -116,12 +118,12 @@ def _parse_argument(name: str, description: Any) -> _KernelArgument:
     dtype, shape = description if isinstance(description, tuple) and len(description) == 2 else (description, None)
     if isinstance(description, (np.ndarray, Tensor, TensorDesc)):
         dtype, shape = description.dtype, description.shape
-    dtype = _dtype_name(name, dtype)
+    dtype = _parse_dtype(name, dtype)
     return _KernelArgument(name, _GLSL_TYPES.get(dtype, "sfp"), dtype, _parse_shape(name, shape))
 
 
 def _check_generated_names(arguments: Iterable[_KernelArgument]) -> None:
-    """Raise GraphError for a name that clashes with a generated one, such as x_size and x_shape of x."""
+    """Raise GraphError if an argument has a generated name, such as x_size or x_shape of an argument x."""
     all_arguments = list(arguments)
     generated = {
         argument.name + end: argument.name
@@ -131,17 +133,17 @@ def _check_generated_names(arguments: Iterable[_KernelArgument]) -> None:
     }
     for argument in all_arguments:
         if argument.name in generated:
-            raise _argument_error(
+            raise _make_argument_error(
                 argument.name, f"'{argument.name}' is taken: the shape of '{generated[argument.name]}' makes it"
             )
 
 
-def _declarations(inputs: list[_KernelArgument], outputs: list[_KernelArgument]) -> str:
+def _generate_declarations(inputs: list[_KernelArgument], outputs: list[_KernelArgument]) -> str:
     lines = []
     arrays = [(argument, "readonly " * (argument in inputs)) for argument in [*inputs, *outputs] if argument.dtype]
     for binding, (argument, access) in enumerate(arrays):
         lines.append(
-            f"layout(binding = {binding}) {access}buffer pm_{argument.name} {{ {argument.glsl} {argument.name}[]; }};"
+            f"layout(binding = {binding}) {access}buffer pm_{argument.name} {{ {argument.glsl_type} {argument.name}[]; }};"
         )
         if argument.shape is not None:
             lines.append(f"const uint {argument.name}_size = {int(np.prod(argument.shape, dtype=np.int64))}u;")
@@ -150,7 +152,7 @@ def _declarations(inputs: list[_KernelArgument], outputs: list[_KernelArgument])
             lines.append(f"const uint {argument.name}_shape[{len(argument.shape)}] = uint[]({sizes});")
     scalars = [argument for argument in inputs if not argument.dtype]
     if scalars:
-        members = " ".join(f"{argument.glsl.replace('bool', 'uint')} {argument.name};" for argument in scalars)
+        members = " ".join(f"{argument.glsl_type.replace('bool', 'uint')} {argument.name};" for argument in scalars)
         lines.append(f"layout(push_constant) uniform parameter {{ {members} }} p;")
     return "\n".join(lines)
 
@@ -165,12 +167,12 @@ def generate_source(body: str, inputs: Mapping[str, Any], outputs: Mapping[str, 
     all_arguments = [*input_arguments, *output_arguments]
     _check_generated_names(all_arguments)
     scalars = "".join(
-        f" const {argument.glsl} {argument.name} = {argument.glsl}(p.{argument.name});"
+        f" const {argument.glsl_type} {argument.name} = {argument.glsl_type}(p.{argument.name});"
         for argument in input_arguments
         if argument.dtype is None
     )
     sections = [
-        _declarations(input_arguments, output_arguments),
+        _generate_declarations(input_arguments, output_arguments),
         header,
         f"void main() {{ const uint i = gl_GlobalInvocationID.x;{scalars}",
         "#line 1",

@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from .._pumice import UnsupportedError
-from ..base.printable_text import shorten_printable
+from ..base.printable_text import shorten_and_escape
 
 Number = bool | int | float
 
-# Drivers use different names; the first match counts. The engine parses spills itself, because it rejects kernels that spill.
+# Names used by various drivers; the first match is taken. The engine parses spills itself, because it rejects kernels that spill.
 _REGISTERS = (r"register count", r"registers?", r"vgprs?", r"num(ber of)? registers", r"vector registers?")
 _SHARED = (r"shared memory( size| usage)?", r"lds size", r"workgroup memory( size)?", r"shared size")
 _OCCUPANCY = (r"occupancy", r"subgroups per simd", r"(max )?waves per (simd|cu)", r"active warps")
@@ -19,7 +19,7 @@ _CODE = (r"binary size", r"code size", r"shader size")
 _INSTRUCTIONS = (r"instruction count", r"instructions?")
 
 
-class Statistic(NamedTuple):
+class ExecutableStatistic(NamedTuple):
     """One statistic under the driver's own name."""
 
     name: str
@@ -27,7 +27,7 @@ class Statistic(NamedTuple):
     value: Number
 
 
-class Representation(NamedTuple):
+class InternalRepresentation(NamedTuple):
     """A driver-internal representation of the program: text, such as assembly, or bytes."""
 
     name: str
@@ -35,7 +35,7 @@ class Representation(NamedTuple):
     content: str | bytes
 
 
-class Executable(NamedTuple):
+class PipelineExecutable(NamedTuple):
     """One program that the driver compiled from a kernel; most drivers compile one.
 
     subgroup_size: in invocations; 0 if the driver does not report it.
@@ -44,10 +44,10 @@ class Executable(NamedTuple):
     name: str
     description: str
     subgroup_size: int
-    statistics: tuple[Statistic, ...]
-    representations: tuple[Representation, ...]
+    statistics: tuple[ExecutableStatistic, ...]
+    representations: tuple[InternalRepresentation, ...]
 
-    def find(self, patterns: Sequence[str]) -> Number | None:
+    def find_statistic(self, patterns: Sequence[str]) -> Number | None:
         """Return the value of the first statistic that matches a pattern, trying the patterns in order; None if none matches."""
         for name in patterns:
             for statistic in self.statistics:
@@ -77,18 +77,20 @@ class KernelStatistics:
         self.refusal: str | None = record["refusal"]
         self._spills: int | None = record["spills"]
         self._spill_bytes: int | None = record["spill_bytes"]
-        self.executables: tuple[Executable, ...] = tuple(
-            _executable(executable) for executable in record["executables"]
+        self.executables: tuple[PipelineExecutable, ...] = tuple(
+            _parse_executable(executable) for executable in record["executables"]
         )
 
-    def _require_statistics(self) -> tuple[Executable, ...]:
+    def _require_statistics(self) -> tuple[PipelineExecutable, ...]:
         if self.refusal is not None:
             raise UnsupportedError(f"kernel '{self.name}': {self.refusal}")
         return self.executables
 
     def _max_statistic(self, patterns: Sequence[str]) -> Number | None:
         values = [
-            value for executable in self._require_statistics() if (value := executable.find(patterns)) is not None
+            value
+            for executable in self._require_statistics()
+            if (value := executable.find_statistic(patterns)) is not None
         ]
         return max(values, default=None)
 
@@ -188,7 +190,7 @@ class KernelStatistics:
                 rows.append(("  subgroup size", str(executable.subgroup_size)))
             rows += [(f"  {statistic.name}", f"{statistic.value:,}") for statistic in executable.statistics]
             rows += [
-                (f"  {representation.name}", _size_text(representation.content))
+                (f"  {representation.name}", _format_size(representation.content))
                 for representation in executable.representations
             ]
         return rows
@@ -196,25 +198,25 @@ class KernelStatistics:
     def __repr__(self) -> str:
         rows = self.rows()
         width = max(len(label) for label, _ in rows)
-        return f"<KernelStatistics of '{shorten_printable(self.name)}'>\n" + "\n".join(
+        return f"<KernelStatistics of '{shorten_and_escape(self.name)}'>\n" + "\n".join(
             f"{label:<{width}}  {value}" for label, value in rows
         )
 
     def _repr_html_(self) -> str:
-        from ..base.html import table, titled_text
+        from ..base.html import render_table, render_titled_text
 
-        return titled_text(f"Statistics of kernel {self.name}", "") + table(("", ""), self.rows())
+        return render_titled_text(f"Statistics of kernel {self.name}", "") + render_table(("", ""), self.rows())
 
 
-def _executable(record: Mapping[str, Any]) -> Executable:
-    return Executable(
+def _parse_executable(record: Mapping[str, Any]) -> PipelineExecutable:
+    return PipelineExecutable(
         record["name"],
         record["description"],
         record["subgroup_size"],
-        tuple(Statistic(**item) for item in record["statistics"]),
-        tuple(Representation(**item) for item in record["representations"]),
+        tuple(ExecutableStatistic(**item) for item in record["statistics"]),
+        tuple(InternalRepresentation(**item) for item in record["representations"]),
     )
 
 
-def _size_text(content: str | bytes) -> str:
+def _format_size(content: str | bytes) -> str:
     return f"{content.count(chr(10)) + 1:,} lines" if isinstance(content, str) else f"{len(content):,} bytes"

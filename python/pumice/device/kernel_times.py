@@ -13,13 +13,13 @@ from ..base.element_types import Array
 from ..base.errors import InputError
 from .block_arguments import get_binding_names
 from .context import tensor
-from .indirect_arguments import needs_resolution, resolve_arguments
+from .indirect_arguments import needs_argument_resolution, resolve_arguments
 
 if TYPE_CHECKING:
     from .kernel import Kernel
 
 
-class NoTimeStampsError(UnsupportedError):
+class NoTimestampsError(UnsupportedError):
     """Raised if the queue does not support timestamps; no other kernel can be timed either."""
 
 
@@ -44,20 +44,20 @@ class KernelTimes(NamedTuple):
         )
 
     def _repr_html_(self) -> str:
-        from ..base.html import facts_table
+        from ..base.html import render_properties
 
         summary = {
             "runs": len(self.seconds),
             "min": f"{self.min * 1e6:,.2f} us",
             "median": f"{self.median * 1e6:,.2f} us",
         }
-        return facts_table("On the device", summary)
+        return render_properties("On the device", summary)
 
 
 def measure_kernel_times(
     kernel: Kernel, context: Context, arguments: tuple[Mapping[str, Any], Mapping[str, Any]], runs: int
 ) -> KernelTimes:
-    """Run a kernel on tensors this many times, after one warm-up run; see Kernel.time.
+    """Run a kernel `runs` times after one warm-up run, and return the device times; see Kernel.time.
 
     arguments: a pair of the arguments in a dict and the arguments by name.
     """
@@ -74,7 +74,7 @@ def measure_kernel_times(
         submission = commands.exec()
         submission.wait()
         if submission.device_seconds is None:
-            raise NoTimeStampsError(f"kernel '{kernel.name}': the queue of '{context.info.name}' has no time stamps")
+            raise NoTimestampsError(f"kernel '{kernel.name}': the queue of '{context.info.name}' has no time stamps")
         seconds.append(submission.device_seconds)
     return KernelTimes(tuple(seconds))
 
@@ -82,23 +82,23 @@ def measure_kernel_times(
 def upload_arguments(
     kernel: Kernel, context: Context, in_dict: Mapping[str, Any], by_name: Mapping[str, Any]
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Convert a call's arguments for bind: host arrays of buffers are copied to the device, in the shader's layout."""
-    if needs_resolution(kernel._indirect_names, in_dict, by_name):
+    """Return a call's arguments for Kernel.bind: NumPy arrays for buffers are copied to tensors in the shader's layout."""
+    if needs_argument_resolution(kernel._indirect_names, in_dict, by_name):
         resolved_dict, by_name, _ = resolve_arguments(kernel, in_dict, by_name)
         in_dict = resolved_dict or {}
     buffers = {name for binding in kernel.shader.interface["bindings"] for name in get_binding_names(binding)}
 
     def upload_arrays(arguments: Mapping[str, Any]) -> dict[str, Any]:
         return {
-            name: _tensor(value, context) if name in buffers and isinstance(value, np.ndarray) else value
+            name: _upload_array(value, context) if name in buffers and isinstance(value, np.ndarray) else value
             for name, value in arguments.items()
         }
 
     return upload_arrays(in_dict), upload_arrays(by_name)
 
 
-def _tensor(array: Array, context: Context) -> Tensor:
-    """Copy an array to the device; structures become rows of bytes."""
+def _upload_array(array: Array, context: Context) -> Tensor:
+    """Copy an array to the device. A structured array becomes uint8 [elements, itemsize]."""
     if array.dtype.names is None:
         return tensor(array, context=context)
     rows = np.ascontiguousarray(array).reshape(-1)

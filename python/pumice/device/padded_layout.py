@@ -12,37 +12,37 @@ if TYPE_CHECKING:
 
 
 class PaddedLayout(NamedTuple):
-    """The axes of a value with arrays, matrices and vectors, outermost first; 0 is a runtime length."""
+    """The array, matrix and vector axes of a value in shader memory, outermost first; size 0 means a runtime length."""
 
-    sizes: tuple[int, ...]  # sizes as declared in the shader
-    axes: tuple[int, ...]  # sizes with padding: an axis may be longer than in `sizes`, and there may be one more axis
-    members: dict[str, PaddedLayout]  # a structure's members; its arrays have no padding between elements
+    shape: tuple[int, ...]  # as declared in the shader
+    padded_shape: tuple[int, ...]  # with padding: an axis may be longer than in `shape`, and there may be one more axis
+    members: dict[str, PaddedLayout]  # members of a structure; arrays of structures have no padding between elements
 
     @property
     def has_padding(self) -> bool:
-        """Return whether there is padding between the values."""
-        return self.sizes != self.axes
+        """Return whether the elements have padding."""
+        return self.shape != self.padded_shape
 
     @property
     def element(self) -> PaddedLayout:
         """Return the layout of an array element."""
-        return PaddedLayout(self.sizes[1:], self.axes[1:], self.members)
+        return PaddedLayout(self.shape[1:], self.padded_shape[1:], self.members)
 
 
 def find_layout(kernel: Kernel, name: str) -> PaddedLayout | None:
-    """Return the layout of a buffer's element, or of a block, in the fp32 build; None if it has too many members."""
+    """Return the layout of a buffer's element or of a block in the fp32 build; None if it has too many members."""
     record = kernel._layout(name)
-    return None if record is None else _layout(*record)
+    return None if record is None else _make_layout(*record)
 
 
-def _layout(sizes: tuple[int, ...], axes: tuple[int, ...], members: dict[str, Any]) -> PaddedLayout:
-    return PaddedLayout(sizes, axes, {name: _layout(*member) for name, member in members.items()})
+def _make_layout(shape: tuple[int, ...], padded_shape: tuple[int, ...], members: dict[str, Any]) -> PaddedLayout:
+    return PaddedLayout(shape, padded_shape, {name: _make_layout(*member) for name, member in members.items()})
 
 
-def without_padding(array: Array, layout: PaddedLayout) -> Array:
+def view_without_padding(array: Array, layout: PaddedLayout) -> Array:
     """Return a view of the values of an array in the shader's layout, without padding."""
-    sizes = (slice(size or None) for size in layout.sizes)
-    return array[(..., *sizes, *(0,) * (len(layout.axes) - len(layout.sizes)))]
+    slices = (slice(size or None) for size in layout.shape)
+    return array[(..., *slices, *(0,) * (len(layout.padded_shape) - len(layout.shape)))]
 
 
 def ends_with_axes(shape: tuple[int, ...], axes: tuple[int, ...]) -> bool:
@@ -53,19 +53,19 @@ def ends_with_axes(shape: tuple[int, ...], axes: tuple[int, ...]) -> bool:
 def find_element_axes(shape: tuple[int, ...], element: PaddedLayout) -> tuple[int, ...] | None:
     """Return the trailing axes of an array that form one element, with or without padding; None if neither fits the shape."""
     # The padded form requires an additional axis: an array of four numbers is not one vec3 with padding.
-    if element.has_padding and ends_with_axes(shape, element.axes) and len(shape) > len(element.axes):
-        return element.axes
-    return element.sizes if ends_with_axes(shape, element.sizes) else None
+    if element.has_padding and ends_with_axes(shape, element.padded_shape) and len(shape) > len(element.padded_shape):
+        return element.padded_shape
+    return element.shape if ends_with_axes(shape, element.shape) else None
 
 
 def iterate_leaf_pairs(shader_array: Array, host_array: Array, layout: PaddedLayout) -> Iterator[tuple[Array, Array]]:
-    """Yield pairs of matching leaf arrays from an array in the shader's layout and a host array, padded or not."""
+    """Yield (shader, host) pairs of matching member arrays from an array in the shader's layout and a host array, padded or not."""
     if layout.members:
         for name, member in layout.members.items():
             yield from iterate_leaf_pairs(shader_array[name], host_array[name], member)
     else:
         yield (
-            (shader_array if shader_array.shape == host_array.shape else without_padding(shader_array, layout)),
+            (shader_array if shader_array.shape == host_array.shape else view_without_padding(shader_array, layout)),
             host_array,
         )
 
@@ -82,8 +82,8 @@ def copy_from_shader_layout(shader_array: Array, host_array: Array, layout: Padd
         target[...] = source.reshape(target.shape)
 
 
-def _get_innermost(dtype: Any) -> tuple[Any, tuple[int, ...]]:
-    """Return a field's innermost element dtype and all its axes, because elements may themselves be arrays."""
+def _get_element_dtype_and_shape(dtype: Any) -> tuple[Any, tuple[int, ...]]:
+    """Return the element dtype and the shape of a field; unlike dtype.subdtype, resolve arrays of arrays."""
     shape: tuple[int, ...] = ()
     while dtype.subdtype:
         dtype, inner = dtype.subdtype
@@ -93,9 +93,9 @@ def _get_innermost(dtype: Any) -> tuple[Any, tuple[int, ...]]:
 
 def have_same_fields(dtype_a: Any, dtype_b: Any, layout: PaddedLayout) -> bool:
     """Return whether two dtypes have fields with the same names and elements, at any offsets; the first may be unpadded."""
-    element, shape = _get_innermost(dtype_a)
+    element, shape = _get_element_dtype_and_shape(dtype_a)
     if not layout.members:
-        return bool(element == dtype_b.base and shape in (layout.sizes, layout.axes))
+        return bool(element == dtype_b.base and shape in (layout.shape, layout.padded_shape))
     if element.names is None or set(element.names) != set(layout.members) or shape != dtype_b.shape:
         return False
     return all(have_same_fields(element[name], dtype_b.base[name], member) for name, member in layout.members.items())
@@ -107,6 +107,6 @@ def have_same_offsets(dtype_a: Any, dtype_b: Any) -> bool:
         return False
     return dtype_b.names is None or all(
         dtype_a.fields[name][1] == dtype_b.fields[name][1]
-        and have_same_offsets(_get_innermost(dtype_a[name])[0], dtype_b[name].base)
+        and have_same_offsets(_get_element_dtype_and_shape(dtype_a[name])[0], dtype_b[name].base)
         for name in dtype_b.names
     )

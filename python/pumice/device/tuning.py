@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-# The modules that measure are imported on demand: a process that finds all variants in the store needs only this module.
+# variant_benchmark is imported on demand, because a process that finds all results in the store does not need it.
 import itertools
 import math
 import operator
@@ -18,28 +18,28 @@ import pumice._pumice as _pumice
 from .._pumice import Context, json_text, sha256
 from ..base.element_types import PRECISIONS
 from ..base.errors import InputError, MultilineInputError
-from ..base.printable_text import shorten_printable
+from ..base.printable_text import shorten_and_escape
 from .tuning_store import (
     TuningRecord,
-    canonical_config,
+    canonicalize_config,
     describe_arguments,
-    device_name,
-    driver_name,
+    format_driver_version,
+    get_device_model_name,
+    get_size_class,
     read_variant,
-    size_class,
 )
 
 if TYPE_CHECKING:
     from .kernel import Kernel
-    from .tuning_arguments import TuningCall
-    from .tuning_measurement import Measurement
+    from .variant_arguments import VariantArguments
+    from .variant_benchmark import VariantBenchmark
 
 Arguments = Mapping[str, Any] | Callable[[dict[str, Any]], Mapping[str, Any]]
 Configs = Mapping[str, Iterable[Any]] | Callable[[], Iterable[Mapping[str, Any]]]
 
 
 class TuningCriteria:
-    """Requirements on variants; see Kernel.tune."""
+    """How variants are checked and timed; see Kernel.tune."""
 
     def __init__(
         self, check: Callable[..., Any] | None, tolerance: float | None, allow_spills: bool, runs: int
@@ -51,7 +51,7 @@ class TuningCriteria:
 
     @property
     def description(self) -> str:
-        """Describe the demand; two demands with interchangeable stored results have the same text."""
+        """Return a text that is equal for criteria whose stored results are interchangeable."""
         checked = "unchecked" if self.check is None else f"checked to {self.tolerance}"
         return f"{checked}, {'spills allowed' if self.allow_spills else 'no spills'}"
 
@@ -77,19 +77,19 @@ class Tuning:
         self.measured = measured
         accepted = [(variant.seconds, i) for i, variant in enumerate(variants) if variant.seconds is not None]
         if not accepted:
-            rejections = "".join(f"\n  {_config_label(variant.config)}: {variant.rejected}" for variant in variants)
+            rejections = "".join(f"\n  {_format_config(variant.config)}: {variant.rejected}" for variant in variants)
             raise MultilineInputError(f"kernel '{self.name}': no variant can be taken ({len(variants)}):{rejections}")
         position = min(accepted)[1]
         self.best: dict[str, Any] = dict(variants[position].config)
         self.seconds: float = min(accepted)[0]
-        self._base = kernel
+        self._base_kernel = kernel
         self._best_kernel: Kernel | None = None
 
     @property
     def kernel(self) -> Kernel:
         """Return the kernel of the best configuration, built on first access."""
         if self._best_kernel is None:
-            self._best_kernel = build_variant(self._base, self.best)
+            self._best_kernel = build_variant(self._base_kernel, self.best)
         return self._best_kernel
 
     @property
@@ -109,26 +109,28 @@ class Tuning:
         }
 
     def _rows(self) -> list[tuple[str, str]]:
-        """Return (configuration, time or reason), fastest first, rejected ones last."""
+        """Return (configuration, time or reason of the rejection), fastest first, rejected variants last."""
         ordered = sorted(self.variants, key=lambda variant: math.inf if variant.seconds is None else variant.seconds)
         return [
-            (_config_label(variant.config), variant.rejected or f"{(variant.seconds or 0) * 1e6:,.2f} us")
+            (_format_config(variant.config), variant.rejected or f"{(variant.seconds or 0) * 1e6:,.2f} us")
             for variant in ordered
         ]
 
     def __repr__(self) -> str:
         rows = self._rows()
         width = max(len(config) for config, _ in rows)
-        head = f"<Tuning of '{shorten_printable(self.name)}', {self.measured} of {len(self.variants)} variants measured now>"
+        head = f"<Tuning of '{shorten_and_escape(self.name)}', {self.measured} of {len(self.variants)} variants measured now>"
         return head + "".join(f"\n{config:<{width}}  {result_text}" for config, result_text in rows)
 
     def _repr_html_(self) -> str:
-        from ..base.html import table, titled_text
+        from ..base.html import render_table, render_titled_text
 
-        return titled_text(f"Tuning of kernel {self.name}", "") + table(("variant", "time"), self._rows(), marked=(0,))
+        return render_titled_text(f"Tuning of kernel {self.name}", "") + render_table(
+            ("variant", "time"), self._rows(), highlighted=(0,)
+        )
 
 
-def _config_label(config: Mapping[str, Any]) -> str:
+def _format_config(config: Mapping[str, Any]) -> str:
     return ", ".join(f"{name}={value}" for name, value in config.items()) or "as it is"
 
 
@@ -136,7 +138,7 @@ def _config_label(config: Mapping[str, Any]) -> str:
 
 
 def expand_configs(kernel: Kernel, configs: Configs) -> list[dict[str, Any]]:
-    """Return every configuration of a grid or callable, without duplicates. Raise InputError for an invalid or unknown one."""
+    """Return all configurations of a grid or callable without duplicates. Raise InputError for an invalid configuration or unknown name."""
     if isinstance(configs, Mapping):
         for name, values in configs.items():
             if isinstance(values, (str, bytes)) or not isinstance(values, Iterable):
@@ -156,7 +158,7 @@ def expand_configs(kernel: Kernel, configs: Configs) -> list[dict[str, Any]]:
         raise InputError("Kernel.tune: configs: expected a variant at least; given none")
     for name in dict.fromkeys(name for candidate in normalized for name in candidate):
         _check_name_in_source(kernel, name)
-    return list({canonical_config(candidate): candidate for candidate in normalized}.values())
+    return list({canonicalize_config(candidate): candidate for candidate in normalized}.values())
 
 
 def _normalize_config(config: Any) -> dict[str, Any]:
@@ -171,7 +173,7 @@ def _normalize_value(name: str, value: Any) -> Any:
         raise InputError(f"Kernel.tune: precision: expected one of {', '.join(PRECISIONS)}; given {value!r}")
     if name == "local_size":
         try:
-            return [operator.index(one) for one in (value if isinstance(value, Iterable) else (value,))]
+            return [operator.index(size) for size in (value if isinstance(value, Iterable) else (value,))]
         except TypeError:
             raise InputError(f"Kernel.tune: local_size: expected whole numbers; given {value!r}") from None
     if isinstance(value, (np.number, np.bool_)):
@@ -181,7 +183,7 @@ def _normalize_value(name: str, value: Any) -> Any:
     return value
 
 
-def _spec_constant_names(kernel: Kernel) -> set[str]:
+def _get_spec_constant_names(kernel: Kernel) -> set[str]:
     return {constant["name"] for constant in kernel.shader.interface["spec_constants"]}
 
 
@@ -189,9 +191,9 @@ def _check_name_in_source(kernel: Kernel, name: str) -> None:
     """Raise InputError for a name that is not in the source: its variants would be the same program and differ only by noise."""
     if name == "precision" and isinstance(kernel._build_options["options"], _pumice.ShaderOptions):
         raise InputError("Kernel.tune: precision: the kernel's options= fix the types of its arrays")
-    is_known = name in ("precision", "local_size") or name in _spec_constant_names(kernel)
+    is_known = name in ("precision", "local_size") or name in _get_spec_constant_names(kernel)
     if not is_known and not re.search(rf"\b{re.escape(name)}\b", kernel.source) and "#include" not in kernel.source:
-        expected = ", ".join([*sorted(_spec_constant_names(kernel)), "local_size", "precision"])
+        expected = ", ".join([*sorted(_get_spec_constant_names(kernel)), "local_size", "precision"])
         raise InputError(
             f"Kernel.tune: '{name}': expected a specialization constant or another of {expected}, or a macro that the text names"
         )
@@ -199,7 +201,7 @@ def _check_name_in_source(kernel: Kernel, name: str) -> None:
 
 def build_variant(kernel: Kernel, config: Mapping[str, Any]) -> Kernel:
     """Return the kernel for a configuration. Raise the errors of Kernel if it cannot be built."""
-    constants = _spec_constant_names(kernel)
+    constants = _get_spec_constant_names(kernel)
     constants_and_macros = {name: value for name, value in config.items() if name not in ("precision", "local_size")}
     spec = {name: value for name, value in constants_and_macros.items() if name in constants}
     macros = {name: value for name, value in constants_and_macros.items() if name not in constants}
@@ -207,7 +209,7 @@ def build_variant(kernel: Kernel, config: Mapping[str, Any]) -> Kernel:
 
 
 def _hash_sources(kernel: Kernel) -> str:
-    """Return a hash of everything that a kernel is built from, except what a configuration changes."""
+    """Return a hash of the kernel's source, included files and build options, without those that a configuration changes."""
     options = kernel._build_options
     path, includes = options["_path"] or kernel.name, dict(options["includes"] or {})
     folders = [str(folder) for folder in options["include_dirs"]]
@@ -223,62 +225,70 @@ def _hash_sources(kernel: Kernel) -> str:
 # ---- stored and new measurements
 
 
-class _TuningRun:
+class _TuningSession:
     """One call to Kernel.tune."""
 
-    def __init__(self, kernel: Kernel, context: Context, arguments: Arguments, demand: TuningCriteria) -> None:
+    def __init__(self, kernel: Kernel, context: Context, arguments: Arguments, criteria: TuningCriteria) -> None:
         self._kernel = kernel
         self._context = context
         self._arguments = arguments
-        self._demand = demand
+        self._criteria = criteria
         info = context.info
-        self._subject = (device_name(info), driver_name(info), _hash_sources(kernel), demand.description)
-        self._lazy_measurement: Measurement | None = None
+        self._kernel_key = (
+            get_device_model_name(info),
+            format_driver_version(info),
+            _hash_sources(kernel),
+            criteria.description,
+        )
+        self._lazy_benchmark: VariantBenchmark | None = None
 
     @property
     def measured(self) -> int:
         """Return the number of variants that were run or built."""
-        return self._lazy_measurement.count if self._lazy_measurement else 0
+        return self._lazy_benchmark.count if self._lazy_benchmark else 0
 
     def _make_arguments(self, config: dict[str, Any]) -> dict[str, Any]:
-        """Return the arguments for a variant. Raise InputError if they are no dict, or if a precision applies to no array."""
+        """Return the arguments for a variant. Raise InputError if they are not a dict, or if `precision` changes no array."""
         call_arguments = self._arguments(dict(config)) if callable(self._arguments) else self._arguments
         if not isinstance(call_arguments, Mapping):
             raise InputError(
                 f"Kernel.tune: arguments: expected a dict or a callable that gives one; given {call_arguments!r}"
             )
         all_arguments = self._kernel._add_omitted_arguments(dict(call_arguments))
-        if config.get("precision") is not None and not self._make_call(config, all_arguments).precision_arrays:
+        if (
+            config.get("precision") is not None
+            and not self._make_variant_arguments(config, all_arguments).precision_arrays
+        ):
             raise InputError("Kernel.tune: precision: no array of floats is bound to a buffer of sfp")
         return all_arguments
 
-    def _make_call(self, config: dict[str, Any], all_arguments: dict[str, Any]) -> TuningCall:
-        from .tuning_arguments import TuningCall
+    def _make_variant_arguments(self, config: dict[str, Any], all_arguments: dict[str, Any]) -> VariantArguments:
+        from .variant_arguments import VariantArguments
 
         bindings = self._kernel.shader.interface["bindings"]
-        return TuningCall(self._kernel.source, bindings, self._context, all_arguments, config.get("precision"))
+        return VariantArguments(self._kernel.source, bindings, self._context, all_arguments, config.get("precision"))
 
     def _read_stored(self, config: dict[str, Any], all_arguments: dict[str, Any]) -> TuningRecord | None:
-        stored = read_variant(self._subject, describe_arguments(all_arguments, size_class), config)
+        stored = read_variant(self._kernel_key, describe_arguments(all_arguments, get_size_class), config)
         return None if stored is None else stored._replace(config=config)
 
     @property
-    def _measurement(self) -> Measurement:
-        if self._lazy_measurement is None:
-            from .tuning_measurement import Measurement
+    def _benchmark(self) -> VariantBenchmark:
+        if self._lazy_benchmark is None:
+            from .variant_benchmark import VariantBenchmark
 
             kernel, is_same = self._kernel, not callable(self._arguments)
-            self._lazy_measurement = Measurement(
-                (kernel.name, *self._subject),
+            self._lazy_benchmark = VariantBenchmark(
+                (kernel.name, *self._kernel_key),
                 self._context,
-                self._demand,
+                self._criteria,
                 is_same,
-                lambda one: build_variant(kernel, one),
+                lambda config: build_variant(kernel, config),
             )
-        return self._lazy_measurement
+        return self._lazy_benchmark
 
-    def records(self, configs: list[dict[str, Any]], again: bool, progress: bool) -> list[TuningRecord]:
-        """Return the variants' records from the store; measure and store the missing ones."""
+    def get_records(self, configs: list[dict[str, Any]], again: bool, progress: bool) -> list[TuningRecord]:
+        """Return the variants' records, from the store or else from new measurements, which are stored."""
         records_so_far: list[TuningRecord] = []
         all_arguments: dict[str, Any] | None = None  # arguments for the first variant without a record
         for config in configs:
@@ -312,16 +322,16 @@ class _TuningRun:
                 next_arguments = None
                 stored = None if again else self._read_stored(config, all_arguments)
                 records_so_far.append(
-                    stored or self._measurement.measure(config, self._make_call(config, all_arguments))
+                    stored or self._benchmark.measure(config, self._make_variant_arguments(config, all_arguments))
                 )
         return records_so_far
 
     def recheck_if_needed(self, record: TuningRecord) -> TuningRecord:
-        """Return the record, after checking the variant again if it was checked only with other sizes of the same class."""
+        """Check the variant again if it was checked only with other sizes of the same class. Return its current record."""
         all_arguments = self._make_arguments(record.config)
-        if self._demand.check is None or describe_arguments(all_arguments, str) in record.calls:
+        if self._criteria.check is None or describe_arguments(all_arguments, str) in record.calls:
             return record
-        return self._measurement.recheck(record, self._make_call(record.config, all_arguments))
+        return self._benchmark.recheck(record, self._make_variant_arguments(record.config, all_arguments))
 
 
 def tune_kernel(
@@ -329,16 +339,16 @@ def tune_kernel(
     context: Context,
     configs: list[dict[str, Any]],
     arguments: Arguments,
-    demand: TuningCriteria,
+    criteria: TuningCriteria,
     flags: tuple[bool, bool],
 ) -> Tuning:
-    """Measure the configurations without stored results, and choose; see Kernel.tune. shown: (again, progress)."""
-    if operator.index(demand.runs) < 1:
-        raise InputError(f"Kernel.tune: runs: expected a number from 1 on, given {demand.runs}")
-    if demand.tolerance is not None and not 0 <= demand.tolerance < math.inf:
-        raise InputError(f"Kernel.tune: tolerance: expected a number from 0 on, given {demand.tolerance}")
-    search = _TuningRun(kernel, context, arguments, demand)
-    measured_records = search.records(configs, *flags)
+    """Measure the configurations without stored results, and choose the fastest; see Kernel.tune. flags: (again, progress)."""
+    if operator.index(criteria.runs) < 1:
+        raise InputError(f"Kernel.tune: runs: expected a number from 1 on, given {criteria.runs}")
+    if criteria.tolerance is not None and not 0 <= criteria.tolerance < math.inf:
+        raise InputError(f"Kernel.tune: tolerance: expected a number from 0 on, given {criteria.tolerance}")
+    search = _TuningSession(kernel, context, arguments, criteria)
+    measured_records = search.get_records(configs, *flags)
     while (best := _find_fastest(measured_records)) is not None:
         rechecked = search.recheck_if_needed(measured_records[best])
         measured_records[best] = rechecked
@@ -352,5 +362,5 @@ def tune_kernel(
 
 
 def _find_fastest(measured_records: list[TuningRecord]) -> int | None:
-    accepted = [(one.seconds, i) for i, one in enumerate(measured_records) if one.seconds is not None]
+    accepted = [(record.seconds, i) for i, record in enumerate(measured_records) if record.seconds is not None]
     return min(accepted)[1] if accepted else None

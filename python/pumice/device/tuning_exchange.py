@@ -8,13 +8,13 @@ from typing import Any, NamedTuple
 
 from ..base.atomic_files import write_text_atomic
 from ..base.errors import InputError
-from .tuning_store import TuningRecord, canonical_config, iterate_records, parse_record, read_record, write_record
+from .tuning_store import TuningRecord, canonicalize_config, iterate_records, parse_record, read_record, write_record
 
 _FORMAT = "pumice tuning 1"
 
 
 class TuningGroup(NamedTuple):
-    """The variants of one kernel for one class of arrays on one device, and the best of them (None: all rejected)."""
+    """Summary of the stored variants of one kernel for one size class on one device. best: the fastest; None if all were rejected."""
 
     kernel: str
     device: str
@@ -27,7 +27,7 @@ class TuningGroup(NamedTuple):
 
 
 def group_records() -> list[TuningGroup]:
-    """Group the store by kernel source, class of arrays, device, driver and demand."""
+    """Return a summary of the stored records per kernel source, size class, device, driver and criteria."""
     records_by_key: dict[tuple[str, ...], list[TuningRecord]] = {}
     for stored_record in iterate_records():
         records_by_key.setdefault(
@@ -44,7 +44,7 @@ def group_records() -> list[TuningGroup]:
     result = []
     for key, members in sorted(records_by_key.items()):
         accepted = [
-            (stored_record.seconds, canonical_config(stored_record.config), stored_record.config)
+            (stored_record.seconds, canonicalize_config(stored_record.config), stored_record.config)
             for stored_record in members
             if stored_record.seconds is not None
         ]

@@ -1,6 +1,6 @@
 """Measurements of kernel variants in the cache: one file per variant, so that writers never wait for each other."""
 
-# No json, and no __future__ annotations, which NamedTuple would compile: both slow down a process that finds everything in the store.
+# This module avoids json and `from __future__ import annotations` (NamedTuple would compile them), which slow down the start of a process.
 
 import functools
 import operator
@@ -33,9 +33,8 @@ class TuningRecord(NamedTuple):
 
     kernel: the kernel's name, for display. device, driver: names and versions. text: SHA-256 of the kernel's source and all build inputs.
     demand: how the variant was checked. arguments: size classes of arrays, numbers and launch; shapes: size classes of the arrays only.
-    config: the variant. seconds:
-    the median device time; None if rejected, with the reason in `rejected`. calls: exact sizes with which it was checked. measured:
-    seconds since the epoch.
+    config: the variant. seconds: the median device time; None if rejected, with the reason in `rejected`. calls: exact sizes with which the
+    variant was checked. measured: seconds since the epoch.
     """
 
     kernel: str
@@ -54,40 +53,40 @@ class TuningRecord(NamedTuple):
     @property
     def entry_name(self) -> str:
         """The name of the record's cache entry: equal for two records of the same variant."""
-        return make_entry_name(self.subject, self.arguments, self.config)
+        return make_entry_name(self.kernel_key, self.arguments, self.config)
 
     @property
-    def subject(self) -> tuple[str, str, str, str]:
-        """The fields that all variants of a kernel on a device share; see `make_entry_name`."""
+    def kernel_key(self) -> tuple[str, str, str, str]:
+        """The key fields that all variants of a kernel on a device share; see `make_entry_name`."""
         return self.device, self.driver, self.text, self.demand
 
 
-def canonical_config(config: dict[str, Any]) -> str:
-    """Return a canonical text of a configuration, independent of its order."""
+def canonicalize_config(config: dict[str, Any]) -> str:
+    """Return a text of a configuration that does not depend on the order of its items."""
     return json_text(config, sort_keys=True)
 
 
-def make_entry_name(subject: tuple[str, str, str, str], arguments: str, config: dict[str, Any]) -> str:
-    """Return the name of a variant's cache entry. subject: device, driver, text and demand."""
-    return f"{_make_folder_name(subject)}/{sha256(_encode_key(arguments, canonical_config(config)))}"
+def make_entry_name(kernel_key: tuple[str, str, str, str], arguments: str, config: dict[str, Any]) -> str:
+    """Return the name of a variant's cache entry. kernel_key: device, driver, text and demand."""
+    return f"{_make_folder_name(kernel_key)}/{sha256(_encode_key(arguments, canonicalize_config(config)))}"
 
 
 @functools.lru_cache(16)
-def _make_folder_name(subject: tuple[str, str, str, str]) -> str:
-    return sha256(_encode_key(*subject))
+def _make_folder_name(kernel_key: tuple[str, str, str, str]) -> str:
+    return sha256(_encode_key(*kernel_key))
 
 
-def _encode_key(*parts: str) -> bytes:
-    return json_text(parts).encode()
+def _encode_key(*fields: str) -> bytes:
+    return json_text(fields).encode()
 
 
-# ---- argument classes, part of a variant's key
+# ---- descriptions of arguments, part of a variant's key
 
 
-def size_class(size: int) -> str:
+def get_size_class(size: int) -> str:
     """Return the class of a size: the next power of two, and the largest power of two, up to 256, that divides it.
 
-    Tiles whose sides are such powers fit either all sizes of a class or none.
+    A tile side that is a power of two up to 256 divides all sizes of a class or none.
     """
     if size < 1:
         return str(size)
@@ -95,19 +94,19 @@ def size_class(size: int) -> str:
 
 
 def describe_arguments(arguments: Mapping[str, Any], format_size: Callable[[int], str]) -> str:
-    """Describe every argument: arrays by dtype and sizes, integers as sizes, others by their type. format_size: formats a size."""
+    """Return a text of all arguments: arrays by dtype and shape, integers as sizes, others by type. format_size: formats each size."""
     return ", ".join(f"{name}: {_describe_value(arguments[name], format_size)}" for name in sorted(arguments))
 
 
 @functools.cache
-def _dtype_text(dtype: Any) -> str:
-    """Return the dtype's name. Cached, because NumPy formats it slowly."""
+def _format_dtype(dtype: Any) -> str:
+    """Return the dtype's name, cached because NumPy formats it slowly."""
     return str(dtype)
 
 
 def _describe_value(value: Any, format_size: Callable[[int], str]) -> str:
     if isinstance(value, (np.ndarray, Tensor)):
-        return f"{_dtype_text(value.dtype)}[{', '.join([format_size(int(size)) for size in value.shape])}]"
+        return f"{_format_dtype(value.dtype)}[{', '.join([format_size(int(size)) for size in value.shape])}]"
     if isinstance(value, Image):
         return f"image {value.format}[{', '.join(format_size(int(size)) for size in value.shape)}]"
     if isinstance(value, Mapping):
@@ -128,27 +127,31 @@ def select_arrays(arguments: Mapping[str, Any]) -> dict[str, Any]:
 # ---- files
 
 
-def device_name(info: DeviceInfo) -> str:
-    """Return the name of the device's model: all boards of one model share measurements."""
+def get_device_model_name(info: DeviceInfo) -> str:
+    """Return the name and PCI id of the device's model; all devices of one model share measurements."""
     return f"{info.name} [{info.vendor_id:04x}:{info.device_id:04x}]"
 
 
-def driver_name(info: DeviceInfo) -> str:
+def format_driver_version(info: DeviceInfo) -> str:
     """Return the driver and its version."""
     return f"{info.driver} {info.driver_info} {info.driver_version}"
 
 
 def read_record(key_record: TuningRecord) -> TuningRecord | None:
     """Return the stored record of this variant; None if it is missing, damaged, or belongs to another variant."""
-    return read_variant(key_record.subject, key_record.arguments, key_record.config)
+    return read_variant(key_record.kernel_key, key_record.arguments, key_record.config)
 
 
-def read_variant(subject: tuple[str, str, str, str], arguments: str, config: dict[str, Any]) -> TuningRecord | None:
+def read_variant(kernel_key: tuple[str, str, str, str], arguments: str, config: dict[str, Any]) -> TuningRecord | None:
     """Return the record stored under this key, like `read_record`; see `make_entry_name`."""
     if not cache_directory():
         return None
-    stored = _read_entry(make_entry_name(subject, arguments, config))
-    matches = stored is not None and (stored.subject, stored.arguments, stored.config) == (subject, arguments, config)
+    stored = _read_entry(make_entry_name(kernel_key, arguments, config))
+    matches = stored is not None and (stored.kernel_key, stored.arguments, stored.config) == (
+        kernel_key,
+        arguments,
+        config,
+    )
     return stored if matches else None
 
 
@@ -166,16 +169,16 @@ def iterate_records() -> Iterator[TuningRecord]:
             yield record
 
 
-def store_folder(record: TuningRecord) -> str | None:
+def get_record_folder(record: TuningRecord) -> str | None:
     """Return the folder of all records of the same device, driver, source and demand; None without a cache."""
     cache = cache_directory()
-    return os.path.join(cache, _CACHE_KIND, _make_folder_name(record.subject)) if cache else None
+    return os.path.join(cache, _CACHE_KIND, _make_folder_name(record.kernel_key)) if cache else None
 
 
 def read_sibling_records(record: TuningRecord) -> list[TuningRecord]:
     """Return the store's valid records with the same device, driver, source and demand."""
-    candidates = (_read_entry(name) for name in cache_entries(_CACHE_KIND, _make_folder_name(record.subject)))
-    return [item for item in candidates if item is not None and item.subject == record.subject]
+    candidates = (_read_entry(name) for name in cache_entries(_CACHE_KIND, _make_folder_name(record.kernel_key)))
+    return [item for item in candidates if item is not None and item.kernel_key == record.kernel_key]
 
 
 def _read_entry(name: str) -> TuningRecord | None:
@@ -197,7 +200,7 @@ def parse_record(fields: Any) -> TuningRecord | None:
         return None
     if fields["seconds"] is None:
         return TuningRecord(**fields) if fields["rejected"] else None
-    # A time that is not positive would always win.
+    # A time of 0 or less would always be the fastest.
     return (
         TuningRecord(**fields)
         if _is_number(fields["seconds"]) and fields["seconds"] > 0 and not fields["rejected"]

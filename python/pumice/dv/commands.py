@@ -1,4 +1,4 @@
-"""The commands of the dv interface, as objects with the fields of the raw structures; bytes() serializes them."""
+"""The commands of the dv interface as objects with the fields of the C structures; bytes() serializes them."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ ACT_SIGMOID, ACT_PRELU = _CONSTANTS["ACT_SIGMOID"], _CONSTANTS["ACT_PRELU"]
 ACT_ELU, ACT_RELU6 = _CONSTANTS["ACT_ELU"], _CONSTANTS["ACT_RELU6"]
 MAX_RUNS = 32
 
-_LOCATION_FORMAT = "QQ"  # format code of a memory field in the table of structures
-_STRUCTURES = _pumice.dv_structures()
+_LOCATION_FORMAT = "QQ"  # struct format of a memory location: handle and byte offset
+_STRUCT_LAYOUTS = _pumice.dv_structures()
 
 
 def to_fp16_bits(value: Fp16) -> int:
@@ -57,10 +57,10 @@ def _pack_byte_fields(values: Sequence[int]) -> int:
     return sum(value << 8 * i for i, value in enumerate(values))
 
 
-class _Structure:
-    """The fields of a raw structure as attributes; bytes() serializes it."""
+class _RawStruct:
+    """A structure of the C interface with its fields as attributes; bytes() serializes it."""
 
-    _structure: ClassVar[str]
+    _struct_name: ClassVar[str]
     _header: ClassVar[tuple[int, int]] = (0, 0)  # device type, version
     _fp16_fields: ClassVar[frozenset[str]] = frozenset()
 
@@ -86,24 +86,24 @@ class _Structure:
             ) from error
 
     def __bytes__(self) -> bytes:
-        size, fields = _STRUCTURES[self._structure]
+        size, fields = _STRUCT_LAYOUTS[self._struct_name]
         raw = bytearray(size)
         for name, (offset, format_code, count) in fields.items():
             if name == "header":
                 encoded = struct.pack("<" + format_code, size, *self._header)
             elif not format_code:
-                encoded = b"".join(bytes(structure) for structure in self._nested_structures(name))
+                encoded = b"".join(bytes(structure) for structure in self._get_nested_structs(name))
             else:
                 encoded = self._pack_field(name, format_code, count, getattr(self, name))
             raw[offset : offset + len(encoded)] = encoded
         return bytes(raw)
 
-    def _nested_structures(self, name: str) -> Sequence[_Structure]:
-        value: Sequence[_Structure] = getattr(self, name)
+    def _get_nested_structs(self, name: str) -> Sequence[_RawStruct]:
+        value: Sequence[_RawStruct] = getattr(self, name)
         return value
 
 
-class _Command(_Structure):
+class _Command(_RawStruct):
     """A command that can be added to a command list."""
 
     def required_bytes(self, strict: bool = False) -> dict[str, int]:
@@ -112,10 +112,10 @@ class _Command(_Structure):
 
 
 @dataclass(kw_only=True)
-class Run(_Structure):
+class Run(_RawStruct):
     """One run of a convolution command. Each field is a raw value, or a tuple or float if its type allows it."""
 
-    _structure = "run"
+    _struct_name = "run"
     _fp16_fields = frozenset({"pool_avg_param", "actfunc_param"})
 
     weight_buf: MemoryLocation = None
@@ -147,7 +147,7 @@ class Conv(_Command):
     without the flag.
     """
 
-    _structure = "conv"
+    _struct_name = "conv"
     _header = (DEV_CONV, 0)
 
     input_buf: MemoryLocation = None
@@ -181,14 +181,14 @@ class Conv(_Command):
 class ConvV1(_Command):
     """A convolution command with an optional uint8 input, converted by a table of 3 x 256 float16."""
 
-    _structure = "conv_v1"
+    _struct_name = "conv_v1"
     _header = (DEV_CONV, 1)
 
     u8tofp16_table: MemoryLocation = None
     to_bgr: int = 0
     conv_cmd: Conv = field(default_factory=Conv)
 
-    def _nested_structures(self, name: str) -> Sequence[_Structure]:
+    def _get_nested_structs(self, name: str) -> Sequence[_RawStruct]:
         return [self.conv_cmd]
 
     def run_outputs(self, strict: bool = False) -> list[tuple[int, int, int]]:
@@ -200,7 +200,7 @@ class ConvV1(_Command):
 class FullyConnected(_Command):
     """A fully connected layer; its weights are read like those of a convolution (`CommandList.commit`)."""
 
-    _structure = "fc"
+    _struct_name = "fc"
     _header = (DEV_FC, 0)
     _fp16_fields = frozenset({"actfunc_param"})
 
@@ -225,7 +225,7 @@ class Ipu(_Command):
     remains in effect for later commands of the context with `ncolor_lut` 0.
     """
 
-    _structure = "ipu"
+    _struct_name = "ipu"
     _header = (DEV_IPU, 0)
 
     tex: MemoryLocation = None
@@ -267,7 +267,7 @@ class Maximizer(_Command):
     the largest.
     """
 
-    _structure = "maximizer"
+    _struct_name = "maximizer"
     _header = (DEV_MAXIMIZER, 0)
 
     input_buf: MemoryLocation = None

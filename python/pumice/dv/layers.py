@@ -1,4 +1,4 @@
-"""Layers for the dv interface. A layer is one of a convolution command's up to 32 runs, or one fully connected command."""
+"""Layers of the dv interface. A layer is one of up to 32 runs of a convolution command, or one fully connected command."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ Shape = tuple[int, int, int]  # channels, height, width
 
 @dataclass(eq=False)
 class Activations:
-    """A tensor between layers. If it is a slice of `whole`, it starts at element `offset_in_whole` of each image."""
+    """A tensor between layers. If it is a slice of `parent`, it starts at element `offset_in_parent` of each image."""
 
     shape: Shape
-    whole: Activations | None = None
-    offset_in_whole: int = 0
+    parent: Activations | None = None
+    offset_in_parent: int = 0
 
     @property
     def elements(self) -> int:
@@ -30,17 +30,17 @@ class Activations:
 
     @property
     def root(self) -> Activations:
-        return self if self.whole is None else self.whole.root
+        return self if self.parent is None else self.parent.root
 
     @property
     def offset(self) -> int:
-        """Return the offset of this tensor in an image of the root, in elements."""
-        return 0 if self.whole is None else self.offset_in_whole + self.whole.offset
+        """Return the offset of this tensor in each image of `root`, in elements."""
+        return 0 if self.parent is None else self.offset_in_parent + self.parent.offset
 
 
 @dataclass
-class Weights:
-    """Weights of a convolution [kernels, channels, y, x] or of a fully connected layer [outputs, channels, y, x]."""
+class LayerWeights:
+    """LayerWeights of a convolution [output channels, input channels, y, x] or of a fully connected layer [outputs, channels, y, x]."""
 
     values: Array
     bias: Array
@@ -49,13 +49,13 @@ class Weights:
 
 @dataclass(eq=False)
 class Layer:
-    """A run of a convolution command or, with `is_fully_connected`, a fully connected command with the activation of `run`."""
+    """A run of a convolution command; with `is_fully_connected` a fully connected command, which uses only the activation of `run`."""
 
     nodes: list[str]
     source: Activations
     target: Activations
     run: commands.Run = field(default_factory=commands.Run)
-    weights: Weights | None = None
+    weights: LayerWeights | None = None
     addend: Activations | None = None
     is_fully_connected: bool = False
 
@@ -63,7 +63,7 @@ class Layer:
     def is_dilated(self) -> bool:
         return self.run.conv_dilation not in (0, (1, 1))
 
-    def packed_weights(self, quantized: bool) -> bytes:
+    def pack_weights(self, quantized: bool) -> bytes:
         """Return the packed weights, biases and slopes. Raise GraphError for values outside float16."""
         assert self.weights is not None
         values, table = self._to_fp16(self.weights.values), None
@@ -85,7 +85,7 @@ class Layer:
         return fp16_values
 
     @property
-    def needs_own_command(self) -> bool:
+    def needs_separate_command(self) -> bool:
         """Return whether the layer must be the only run of its command."""
         return self.is_fully_connected or self.is_dilated or self.run.lrn != 0
 

@@ -19,9 +19,9 @@ from ..importer.load import load_graph
 from ..model.model import Model
 from ..model.runs import Outputs
 from .commands import Conv, FullyConnected
-from .conversion_nodes import convert_graph
+from .node_converters import convert_graph
 from .objects import Context, Memory
-from .planning import Plan, get_node_names, plan_network
+from .planning import CommandPlan, get_node_names, plan_network
 
 
 @dataclass(frozen=True)
@@ -55,17 +55,17 @@ class Network:
     def __init__(self, graph: Graph, input_shape: Sequence[int] | None, images: int, quantize: bool) -> None:
         if images < 1:
             raise binding_error("D4", "images", "at least 1", str(images), kind="argument")
-        conversion = convert_graph(graph, input_shape, images)
-        self._plan: Plan = plan_network(conversion, quantize)
+        converter = convert_graph(graph, input_shape, images)
+        self._plan: CommandPlan = plan_network(converter, quantize)
         self.name = graph.name
-        self.input_shape: tuple[int, ...] = (images, *conversion.input.shape)
-        self.input_offset = self._plan.get_byte_offset(conversion.input)
+        self.input_shape: tuple[int, ...] = (images, *converter.input.shape)
+        self.input_offset = self._plan.get_byte_offset(converter.input)
         self.outputs: list[NetworkOutput] = []
         for name, value in graph.outputs.items():
-            activations_of_output = conversion.outputs[name]
+            activations_of_output = converter.outputs[name]
             rank = 4 if value.shape is None else len(value.shape)
             shape = (images, *activations_of_output.shape) if rank == 4 else (images, activations_of_output.elements)
-            axis = conversion.softmax_axes.get(value)
+            axis = converter.softmax_axes.get(value)
             self.outputs.append(
                 NetworkOutput(
                     name, shape, activations_of_output.shape, self._plan.get_byte_offset(activations_of_output), axis

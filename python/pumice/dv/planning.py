@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from ..base.errors import unsupported_error
 from .commands import MAX_RUNS, Conv, FullyConnected, MemoryLocation
-from .conversion import Conversion
+from .graph_converter import GraphConverter
 from .layers import Activations, Layer
 from .objects import Memory
 
@@ -18,7 +18,7 @@ _FP16_BYTES = 2  # bytes per float16 element
 
 @dataclass
 class _CommandGroup:
-    """The layers in one command: one or more chains, whose last layers write contiguous outputs."""
+    """The layers of one command: one or more chains. The last layers of the chains write adjacent outputs."""
 
     layers: list[Layer]
     topo: int
@@ -36,32 +36,32 @@ class _CommandGroup:
         return self.layers[-1].addend
 
     @property
-    def is_plain(self) -> bool:
-        return self.addend is None and not self.layers[-1].needs_own_command
+    def can_be_merged(self) -> bool:
+        return self.addend is None and not self.layers[-1].needs_separate_command
 
 
-def _build_chains(conversion: Conversion) -> list[_CommandGroup]:
-    """Build chains of layers whose intermediate results stay on chip, because they have no other consumer.
+def _build_chains(converter: GraphConverter) -> list[_CommandGroup]:
+    """Group layers into chains whose intermediate results stay on chip, because they have no other consumer.
 
-    Chains are ordered by their last layer, which may read a second tensor (`added`).
+    Chains are ordered by their last layer, which may also read a second tensor, its `addend`.
     """
     readers: Counter[Activations | None] = Counter()
-    for layer in conversion.layers:
+    for layer in converter.layers:
         readers.update((layer.source, layer.addend))
     chains: dict[Activations, _CommandGroup] = {}  # keyed by the output of the chain's last layer
-    for layer in conversion.layers:
+    for layer in converter.layers:
         source_activations = layer.source
         previous = chains.get(source_activations)
         stays_on_chip = (
             readers[source_activations] == 1
-            and source_activations.whole is None
-            and not conversion.is_output(source_activations)
+            and source_activations.parent is None
+            and not converter.is_output(source_activations)
         )
         if (
             previous is None
             or not stays_on_chip
-            or layer.needs_own_command
-            or not previous.is_plain
+            or layer.needs_separate_command
+            or not previous.can_be_merged
             or len(previous.layers) == MAX_RUNS
         ):
             chains[layer.target] = _CommandGroup([layer], 1)
@@ -72,16 +72,16 @@ def _build_chains(conversion: Conversion) -> list[_CommandGroup]:
 
 
 def _can_merge(group: _CommandGroup, chain: _CommandGroup) -> bool:
-    """Return whether two groups can form one command, because they have the same input and adjacent outputs."""
+    """Return whether a group and a chain can form one command: they need the same input and adjacent outputs."""
     previous, target = group.targets[-1], chain.targets[0]
     is_adjacent = previous.root is target.root and previous.offset + previous.elements == target.offset
     fits = len(group.layers) + len(chain.layers) <= MAX_RUNS
-    return group.source is chain.source and is_adjacent and fits and group.is_plain and chain.is_plain
+    return group.source is chain.source and is_adjacent and fits and group.can_be_merged and chain.can_be_merged
 
 
-def _build_groups(conversion: Conversion) -> list[_CommandGroup]:
+def _build_groups(converter: GraphConverter) -> list[_CommandGroup]:
     groups: list[_CommandGroup] = []
-    for chain in _build_chains(conversion):
+    for chain in _build_chains(converter):
         if groups and _can_merge(groups[-1], chain):
             first = groups.pop()
             chain = _CommandGroup([*first.layers, *chain.layers], first.topo | chain.topo << len(first.layers))
@@ -89,28 +89,25 @@ def _build_groups(conversion: Conversion) -> list[_CommandGroup]:
     return groups
 
 
-def _check_batch_slices(groups: Iterable[_CommandGroup], conversion: Conversion) -> None:
-    """Reject slices of concatenations in a batch: each image is contiguous, but a slice of several images is not.
-
-    Raise UnsupportedError listing the nodes and outputs.
-    """
+def _check_batch_slices(groups: Iterable[_CommandGroup], converter: GraphConverter) -> None:
+    """Raise UnsupportedError listing nodes and outputs that use a slice of a concatenation. In a batch such a slice is not contiguous."""
     rejected = []
     for group in groups:
         sources = [group.source, *([] if group.addend is None else [group.addend])]
-        whole = sum(target.elements for target in group.targets) == group.targets[0].root.elements
-        if not whole or any(source_part.whole is not None for source_part in sources):
+        writes_all = sum(target.elements for target in group.targets) == group.targets[0].root.elements
+        if not writes_all or any(source.parent is not None for source in sources):
             rejected.append(f"node '{group.layers[-1].nodes[-1]}': several images of a part of a concatenation")
     rejected += [
         f"output '{name}': several images of a part"
-        for name, tensor in conversion.outputs.items()
-        if tensor.whole is not None
+        for name, tensor in converter.outputs.items()
+        if tensor.parent is not None
     ]
     if rejected:
-        raise unsupported_error(f"graph '{conversion.graph.name}' in the dv interface", rejected)
+        raise unsupported_error(f"graph '{converter.graph.name}' in the dv interface", rejected)
 
 
 @dataclass
-class Plan:
+class CommandPlan:
     """Commands whose operands are offsets in two memories: weights and activations."""
 
     images: int
@@ -122,7 +119,7 @@ class Plan:
     quantized: bool = False
 
     def get_byte_offset(self, tensor: Activations, image: int = 0) -> int:
-        """Return the byte offset of an image of the activations in their memory."""
+        """Return the byte offset of one image of a tensor in the activation memory."""
         return self.offsets[tensor.root] + (tensor.offset + image * tensor.root.elements) * _FP16_BYTES
 
     def commands(self, weights: Memory | int, activations: Memory | int) -> list[Conv | FullyConnected]:
@@ -155,7 +152,7 @@ class Plan:
         ]
 
     def _make_conv_command(self, group: _CommandGroup, weights: Memory | int, activations: Memory | int) -> Conv:
-        def locate(tensor: Activations | None) -> MemoryLocation:
+        def to_location(tensor: Activations | None) -> MemoryLocation:
             return None if tensor is None else (activations, self.get_byte_offset(tensor))
 
         runs = [
@@ -170,9 +167,9 @@ class Plan:
         ]
         channels, height, width = group.source.shape
         return Conv(
-            input_buf=locate(group.source),
-            output_buf=locate(group.targets[0]),
-            eltwise_buf=locate(group.addend),
+            input_buf=to_location(group.source),
+            output_buf=to_location(group.targets[0]),
+            eltwise_buf=to_location(group.addend),
             topo=group.topo,
             w=width,
             h=height,
@@ -183,14 +180,14 @@ class Plan:
         )
 
 
-def _allocate_activations(plan: Plan, conversion: Conversion) -> None:
-    """Assign offsets; tensors with disjoint lifetimes may share memory. The input and the outputs live throughout."""
+def _allocate_activations(plan: CommandPlan, converter: GraphConverter) -> None:
+    """Assign memory offsets; tensors with disjoint lifetimes may share memory. The graph's input and outputs are live throughout."""
     lifetimes: dict[Activations, tuple[int, int]] = {}
     for i, group in enumerate(plan.groups):
         for activations_used in (group.source, group.addend, *group.targets):
             if activations_used is not None:
                 lifetimes[activations_used.root] = lifetimes.get(activations_used.root, (i, i))[0], i
-    for endpoint in (conversion.input, *conversion.outputs.values()):
+    for endpoint in (converter.input, *converter.outputs.values()):
         lifetimes[endpoint.root] = 0, len(plan.groups)
     allocations: list[tuple[int, int, Activations]] = []
     for root in sorted(lifetimes, key=lambda root: -root.elements):
@@ -205,23 +202,23 @@ def _allocate_activations(plan: Plan, conversion: Conversion) -> None:
         plan.activation_bytes = max(plan.activation_bytes, begin + size)
 
 
-def plan_network(conversion: Conversion, quantized: bool) -> Plan:
-    """Plan the commands, weights and memory offsets for a conversion.
+def plan_network(converter: GraphConverter, quantized: bool) -> CommandPlan:
+    """Plan the commands, weights and memory offsets of a converted graph.
 
     Raise UnsupportedError if the graph does not support a batch, GraphError for weights outside float16.
     """
-    result_plan = Plan(conversion.images, _build_groups(conversion), quantized=quantized)
-    if conversion.images > 1:
-        _check_batch_slices(result_plan.groups, conversion)
+    plan = CommandPlan(converter.images, _build_groups(converter), quantized=quantized)
+    if converter.images > 1:
+        _check_batch_slices(plan.groups, converter)
     packed_weight_blobs: list[bytes] = []
-    for group in result_plan.groups:
+    for group in plan.groups:
         for layer in group.layers:
             if layer.weights is not None:
-                result_plan.weight_offsets[layer] = sum(map(len, packed_weight_blobs))
-                packed_weight_blobs.append(layer.packed_weights(quantized))
-    result_plan.weights = b"".join(packed_weight_blobs)
-    _allocate_activations(result_plan, conversion)
-    return result_plan
+                plan.weight_offsets[layer] = sum(map(len, packed_weight_blobs))
+                packed_weight_blobs.append(layer.pack_weights(quantized))
+    plan.weights = b"".join(packed_weight_blobs)
+    _allocate_activations(plan, converter)
+    return plan
 
 
 def get_node_names(groups: Sequence[_CommandGroup]) -> list[list[list[str]]]:

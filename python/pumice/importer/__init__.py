@@ -1,1 +1,1 @@
-"""Read an ONNX file into a Recipe and build the engine's Graph from it. The entry point is load.py."""
+"""Import ONNX models: parse a file into a Recipe, then build the engine's Graph from it. The entry point is load.py."""

@@ -1,6 +1,6 @@
-"""User-defined elementwise operators: each expression becomes a function of the model.
+"""User-defined elementwise operators: each expression becomes a model-local ONNX function.
 
-The importer expands such functions anyway, so the engine fuses their nodes like any others and validation covers them.
+The importer expands such functions like any others, so their nodes are fused and validated as usual.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _MULTI_ARGUMENT_FUNCTIONS = {"min": ("Min", 2), "max": ("Max", 2), "pow": ("Pow"
 
 
 class ElementwiseOperator:
-    """An operator made by `pumice.operator()`. `name`, `expression`, `inputs` and `attributes` are as passed or inferred."""
+    """An operator created by `pumice.operator()`. `name`, `expression`, `inputs` and `attributes` are as passed or inferred."""
 
     def __init__(
         self, name: str, expression: str, inputs: tuple[str, ...], attributes: dict[str, float | None]
@@ -106,7 +106,7 @@ def operator(
         name_item for name_item in used_names if name_item not in names and name_item not in attribute_defaults
     ]:
         raise InputError(f"operator '{name}': '{missing[0]}' is neither an input nor an attribute")
-    _ExpressionBody(name, names, attribute_defaults).result(tree)  # raises for unsupported syntax
+    _ExpressionBody(name, names, attribute_defaults).add_expression(tree)  # raises for unsupported syntax
     return ElementwiseOperator(name, expression, names, attribute_defaults)
 
 
@@ -118,14 +118,14 @@ def _parse_expression(name: str, expression: str) -> ast.expr:
 
 
 def _iterate_names(tree: ast.expr) -> Iterator[str]:
-    """Yield the variable names in source order."""
+    """Yield the variable names of an expression in source order, with repetitions."""
     called_ids = {id(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)}
     variable_nodes = [node for node in ast.walk(tree) if isinstance(node, ast.Name) and id(node) not in called_ids]
     return (node.id for node in sorted(variable_nodes, key=lambda node: (node.lineno, node.col_offset)))
 
 
 class _ExpressionBody:
-    """The nodes of an expression as (operator, inputs, output, attributes)."""
+    """Translates an expression to ONNX nodes. nodes: (operator, inputs, output, attributes) of each node."""
 
     def __init__(self, name: str, inputs: tuple[str, ...], attributes: Mapping[str, float | None]) -> None:
         self._name = name
@@ -133,12 +133,12 @@ class _ExpressionBody:
         self._attributes = attributes
         self.nodes: list[tuple[str, list[str], str, dict[str, Any]]] = []
 
-    def result(self, tree: ast.expr) -> str:
+    def add_expression(self, tree: ast.expr) -> str:
         """Add the nodes of an expression and return the name of its output."""
         return self._translate(tree, _MAX_NESTING)
 
     def _add_node(self, op: str, *inputs: str, **attributes: Any) -> str:
-        output_name = f"pm_{len(self.nodes)}"  # cannot clash, because names in the expression may not start with pm_
+        output_name = f"pm_{len(self.nodes)}"  # unique, because names in the expression must not start with pm_
         self.nodes.append((op, list(inputs), output_name, attributes))
         return output_name
 
@@ -155,7 +155,7 @@ class _ExpressionBody:
         if isinstance(tree, ast.Name):
             return self._resolve_name(tree.id)
         if isinstance(tree, ast.Constant) and isinstance(tree.value, int | float) and not isinstance(tree.value, bool):
-            return self._make_number(tree.value)
+            return self._add_number(tree.value)
         if isinstance(tree, ast.BinOp) and type(tree.op) in _BINARY:
             return self._add_node(_BINARY[type(tree.op)], *translate_all(tree.left, tree.right))
         if isinstance(tree, ast.UnaryOp) and isinstance(tree.op, ast.USub | ast.Not):
@@ -174,10 +174,10 @@ class _ExpressionBody:
             if type(tree.ops[0]) in _COMPARISONS:
                 return self._add_node(_COMPARISONS[type(tree.ops[0])], *operands)
         if isinstance(tree, ast.Call) and isinstance(tree.func, ast.Name) and not tree.keywords:
-            return self._add_node(self._resolve_function(tree.func.id, len(tree.args)), *translate_all(*tree.args))
+            return self._add_node(self._get_onnx_operator(tree.func.id, len(tree.args)), *translate_all(*tree.args))
         raise InputError(f"operator '{self._name}': '{ast.unparse(tree)}' has no meaning in an expression of elements")
 
-    def _make_number(self, value: int | float) -> str:
+    def _add_number(self, value: int | float) -> str:
         if abs(value) > _FLOAT_MAX:
             raise InputError(f"operator '{self._name}': expected numbers of float32, of {_FLOAT_MAX:.3g} at most")
         return self._cast_like_first_input(value_float=float(value))
@@ -189,7 +189,7 @@ class _ExpressionBody:
             return self._cast_like_first_input(of=name)
         return name
 
-    def _resolve_function(self, function: str, count: int) -> str:
+    def _get_onnx_operator(self, function: str, count: int) -> str:
         op, expected = _MULTI_ARGUMENT_FUNCTIONS.get(function, (_UNARY_FUNCTIONS.get(function, ""), 1))
         if not op:
             raise InputError(
@@ -206,10 +206,10 @@ class _ExpressionBody:
 def add_operator_functions(
     source: Source, folder: Folder | None, operators: Sequence[ElementwiseOperator]
 ) -> tuple[bytes, Folder | None]:
-    """Return the model's bytes with a function added per operator, and the folder of its weights.
+    """Return the model's bytes with a function added for each operator, and the folder of its weights files.
 
     Raise InputError if no node uses an operator, if the model already defines it, or if the opset is below 15. Raise
-    GraphError if a node has other inputs or attributes.
+    GraphError if a node's inputs or attributes do not match its operator.
     """
     from onnx import ModelProto
 
@@ -227,7 +227,7 @@ def add_operator_functions(
         if not isinstance(user_operator, ElementwiseOperator):
             raise InputError(f"operators: expected what pumice.operator() makes; given {type(user_operator).__name__}")
         for domain in _find_domains(model, user_operator, file.name):
-            model.functions.append(_make_function(user_operator, domain, version))
+            model.functions.append(_make_onnx_function(user_operator, domain, version))
             if domain not in known_domains:
                 model.opset_import.add(domain=domain, version=1)
                 known_domains.add(domain)
@@ -246,7 +246,7 @@ def _iterate_graphs(graph: GraphProto | FunctionProto) -> Iterator[GraphProto | 
 
 
 def _find_domains(model: ModelProto, user_operator: ElementwiseOperator, file: str) -> list[str]:
-    """Return the domains in which nodes use the operator. Raise InputError if no node uses it, GraphError if a node does not fit it."""
+    """Return the domains of the nodes that use an operator. Raise InputError if there are none, GraphError if a node does not match it."""
     domain, _, op = user_operator.name.rpartition("::")
     bodies = [model.graph, *model.functions]
     nodes = [node for body in bodies for graph in _iterate_graphs(body) for node in graph.node if node.op_type == op]
@@ -259,11 +259,11 @@ def _find_domains(model: ModelProto, user_operator: ElementwiseOperator, file: s
                 f"operators: '{user_operator.name}': '{file}' has a function of this name, or it is given twice"
             )
     for node in nodes:
-        _check_node(node, user_operator)
+        _check_operator_node(node, user_operator)
     return list(dict.fromkeys(node.domain for node in nodes))
 
 
-def _check_node(node: NodeProto, user_operator: ElementwiseOperator) -> None:
+def _check_operator_node(node: NodeProto, user_operator: ElementwiseOperator) -> None:
     from onnx import AttributeProto
 
     node_label = node.name or (node.output[0] if node.output else "")
@@ -286,12 +286,12 @@ def _check_node(node: NodeProto, user_operator: ElementwiseOperator) -> None:
             )
 
 
-def _make_function(user_operator: ElementwiseOperator, domain: str, version: int) -> FunctionProto:
+def _make_onnx_function(user_operator: ElementwiseOperator, domain: str, version: int) -> FunctionProto:
     from onnx import AttributeProto, helper
 
     function_name = user_operator.name.rpartition("::")[2]
     body = _ExpressionBody(user_operator.name, user_operator.inputs, user_operator.attributes)
-    result = body.result(_parse_expression(user_operator.name, user_operator.expression))
+    result = body.add_expression(_parse_expression(user_operator.name, user_operator.expression))
     function_nodes = []
     for index, (op, inputs, output, attributes) in enumerate(body.nodes):
         reference = attributes.pop("of", None)

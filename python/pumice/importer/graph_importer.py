@@ -1,4 +1,4 @@
-"""Convert one ONNX graph to a Recipe, checking its initializers, inputs, nodes and outputs."""
+"""Convert an ONNX graph to a Recipe and check its initializers, inputs, nodes and outputs."""
 
 from __future__ import annotations
 
@@ -9,10 +9,8 @@ from typing import TYPE_CHECKING
 from onnx import NodeProto, SparseTensorProto, TensorProto
 
 from ..base.errors import binding_error, graph_error
-from .composed.operator_table import COMPOSED
-from .composed.random import RANDOM_NODES, STREAM
 from .file.model_file import ModelFile
-from .file.node_names import node_names
+from .file.node_names import make_node_names
 from .file.node_order import keep_required_nodes, sort_topologically
 from .file.onnx_tensor import DTYPES, make_constant, make_sparse_constant
 from .file.recipe import (
@@ -21,13 +19,13 @@ from .file.recipe import (
     ConstantRecipe,
     InputRecipe,
     NodeRecipe,
-    NotExpressible,
     Overridable,
     Recipe,
+    UnrepresentableError,
     pack_strings,
     strip_trailing_empty,
 )
-from .onnx_functions import OPSET, find_schema, get_node_version
+from .onnx_functions import OPSET, find_schema, get_node_opset
 from .onnx_values import (
     ONNX_DOMAINS,
     make_constant_array,
@@ -38,13 +36,15 @@ from .onnx_values import (
 )
 from .rewrites.rewrite_helpers import RewriteScope
 from .rewrites.rewrite_table import CONTRIB_DOMAIN, MAX_OPSET, MIN_OPSET, rewrite_node
+from .translators.operator_table import TRANSLATORS
+from .translators.random import RANDOM_NODES, STREAM
 
 if TYPE_CHECKING:
     from onnx import GraphProto, ValueInfoProto
 
 
 class GraphImporter:
-    """Converts one graph to a Recipe. For a subgraph, `outer` is the importer of the enclosing graph."""
+    """Converts one graph to a Recipe. outer: for a subgraph, the importer of the enclosing graph."""
 
     def __init__(
         self,
@@ -67,14 +67,14 @@ class GraphImporter:
         self.overridable_request = overridable_request
         self.overridable: list[str] = []
         self.defaults: dict[str, ConstantRecipe] = {}
-        self.rejected_constants: dict[str, str] = {}  # constant that a Recipe cannot hold -> reason
+        self.rejected_constants: dict[str, str] = {}  # name of an unrepresentable constant -> reason
         self.defined_names: set[str] = (
             set() if outer else {RANDOM_STATE}
-        )  # inputs and constants, including rejected ones
+        )  # names of inputs and constants, including rejected constants
         self.streams: Iterator[int] = outer.streams if outer else itertools.count(1)
 
     def check_opset(self) -> None:
-        """Check the ONNX opset version. Raise GraphError if it is missing although a node needs it."""
+        """Check the version of the ONNX opset. Raise GraphError if it is missing although a node needs it."""
         version = self.opsets.get("")
         if version is None:
             if any(node.domain in ONNX_DOMAINS for node in self.graph.node):
@@ -83,7 +83,7 @@ class GraphImporter:
             self.unsupported.append(f"operator set {version} (known are {MIN_OPSET} to {MAX_OPSET})")
 
     def read_initializers(self) -> None:
-        """Read initializers into constants. Raise GraphError for duplicate names."""
+        """Read the initializers into `constants`. Raise GraphError for duplicate names."""
         for tensor in self.graph.initializer:
             if tensor.name in self.defined_names:
                 raise graph_error("initializer", tensor.name, "is given twice")
@@ -100,7 +100,7 @@ class GraphImporter:
                 self.constants[name] = make_sparse_constant(tensor, name, self.file)
             else:
                 self.constants[name] = make_constant(tensor, name, self.file)
-        except NotExpressible as reason:
+        except UnrepresentableError as reason:
             self.rejected_constants[name] = f"{label}: {reason}"
 
     def read_inputs(self) -> None:
@@ -127,7 +127,7 @@ class GraphImporter:
             try:
                 is_open = self.outer is not None and info.type.WhichOneof("value") is None
                 self.inputs.append(InputRecipe(info.name, "", None, []) if is_open else read_value_info(info))
-            except NotExpressible as reason:
+            except UnrepresentableError as reason:
                 self.unsupported.append(f"input '{info.name}': {reason}")
         self.inputs += with_defaults
         self.defined_names |= input_names
@@ -155,8 +155,8 @@ class GraphImporter:
         return declared
 
     def read_nodes(self) -> Iterator[NodeRecipe]:
-        """Yield the nodes, but read Constant nodes into `constants`. Raise GraphError for a node without an operator."""
-        for node, name in zip(self.graph.node, node_names(self.graph), strict=True):
+        """Yield the nodes, except Constant nodes, which are read into `constants`. Raise GraphError for a node without an operator."""
+        for node, name in zip(self.graph.node, make_node_names(self.graph), strict=True):
             if not node.op_type:
                 raise graph_error("node", name, "has no operator")
             domain = "" if node.domain in ONNX_DOMAINS else node.domain
@@ -166,12 +166,12 @@ class GraphImporter:
             inputs, outputs = strip_trailing_empty(list(node.input)), _get_output_names(node, domain, name)
             recipe = NodeRecipe(node.op_type, name, inputs, outputs, {}, domain)
             try:
-                yield recipe._replace(attributes=read_attributes(node, name, self.file, self._subgraph))
-            except NotExpressible as reason:
+                yield recipe._replace(attributes=read_attributes(node, name, self.file, self._import_subgraph))
+            except UnrepresentableError as reason:
                 yield recipe._replace(unsupported=str(reason))
 
-    def _subgraph(self, graph: GraphProto) -> Recipe:
-        return GraphImporter(graph, self.opsets, self.file, self).recipe()
+    def _import_subgraph(self, graph: GraphProto) -> Recipe:
+        return GraphImporter(graph, self.opsets, self.file, self).import_graph()
 
     def _read_constant_node(self, node: NodeProto, name: str) -> None:
         if len(node.output) != 1 or len(node.attribute) != 1:
@@ -188,7 +188,7 @@ class GraphImporter:
         self.defined_names.add(output)
         try:
             array = make_constant_array(attribute.name, read_attribute(attribute, name, self.file))
-        except NotExpressible as reason:
+        except UnrepresentableError as reason:
             self.rejected_constants[output] = f"node '{name}': {reason}"
         else:
             strings = array.dtype == object
@@ -197,20 +197,20 @@ class GraphImporter:
             self.constants[output] = ConstantRecipe(output, dtype, list(array.shape), raw)
 
     def _add_random_stream(self, node: NodeRecipe) -> NodeRecipe:
-        """Add RANDOM_STATE to the inputs of a random node, and a stream number to the node and to any loop around it."""
+        """Append RANDOM_STATE to the inputs of a random node. Add a stream number to it and to nodes whose subgraphs contain one."""
         is_random = not node.domain and node.op in RANDOM_NODES
         if node.op == "Dropout":
-            is_random = len(node.inputs) > 2 and bool(node.inputs[2]) and not self._is_false(node.inputs[2])
+            is_random = len(node.inputs) > 2 and bool(node.inputs[2]) and not self._is_constant_false(node.inputs[2])
         if is_random:
             node = node._replace(inputs=[*node.inputs, RANDOM_STATE])
         if RANDOM_STATE not in node.reads:
             return node
         return node._replace(attributes={**node.attributes, STREAM: next(self.streams)})
 
-    def _is_false(self, name: str) -> bool:
+    def _is_constant_false(self, name: str) -> bool:
         if name in self.constants:
             return not any(bytes(self.constants[name].raw))
-        return self.outer is not None and self.outer._is_false(name)
+        return self.outer is not None and self.outer._is_constant_false(name)
 
     def check_outputs(self, nodes: list[NodeRecipe]) -> list[InputRecipe]:
         """Return the declared outputs. Raise GraphError if there are none, or one is undefined or listed twice."""
@@ -226,15 +226,15 @@ class GraphImporter:
                 raise graph_error("output", output.name, "is given twice")
         return outputs
 
-    def check_counts(self, nodes: list[NodeRecipe]) -> None:
-        """Check the input and output counts of composed operators; the engine checks its own.
+    def check_operand_counts(self, nodes: list[NodeRecipe]) -> None:
+        """Check the input and output counts of operators with a translator; the engine checks those of its own operators.
 
         Raise GraphError if a count does not match the operator's schema."""
         for node in nodes:
-            if node.domain or node.op not in COMPOSED:
+            if node.domain or node.op not in TRANSLATORS:
                 continue
-            version = get_node_version(node, self.opsets.get("", MAX_OPSET))
-            # Check an operator that is newer than the model's opset against its latest schema.
+            version = get_node_opset(node, self.opsets.get("", MAX_OPSET))
+            # If the operator is newer than the model's opset, use its latest schema.
             schema = find_schema(node.op, version, "") or find_schema(node.op, MAX_OPSET, "")
             if not schema:
                 continue
@@ -264,20 +264,20 @@ class GraphImporter:
                     raise graph_error("node", node.name, f"{node.op}: expected {expected}, given {names}")
 
     def drop_unread_outputs(self, nodes: list[NodeRecipe], outputs: set[str]) -> list[NodeRecipe]:
-        """Return the nodes without unused optional outputs, so that an unsupported output is no error if nothing reads it."""
+        """Return the nodes without unused optional outputs, so that an unsupported output is an error only if it is used."""
         read_names = outputs.union(*(node.reads for node in nodes))
         version = self.opsets.get("", MAX_OPSET)
         trimmed_nodes = []
         for node in nodes:
             if not all(name in read_names for name in node.outputs[1:]):
-                optional = _optional_outputs(node, get_node_version(node, version))
+                optional = _get_optional_outputs(node, get_node_opset(node, version))
                 names = [name if i not in optional or name in read_names else "" for i, name in enumerate(node.outputs)]
                 node = node._replace(outputs=strip_trailing_empty(names))
             trimmed_nodes.append(node)
         return trimmed_nodes
 
     def upgrade_nodes(self, nodes: list[NodeRecipe]) -> list[NodeRecipe]:
-        """Return the nodes converted to the latest opset."""
+        """Return the nodes, upgraded to the latest opset."""
         producers = {name: node.op for node in nodes for name in node.outputs}
         scope = RewriteScope(
             self.constants, self.defined_names | self.outer_names, producers, self._collect_float_types(nodes)
@@ -287,15 +287,15 @@ class GraphImporter:
         if version < MIN_OPSET:
             return nodes
         for node in nodes:
-            node_version = get_node_version(node, version)
+            node_version = get_node_opset(node, version)
             node.attributes.pop(OPSET, None)
             try:
                 if not MIN_OPSET <= node_version <= MAX_OPSET:
-                    raise NotExpressible(
+                    raise UnrepresentableError(
                         f"of a function that imports a set which is not known ({MIN_OPSET} to {MAX_OPSET} are)"
                     )
                 upgraded_nodes += [node] if node.unsupported else rewrite_node(node, node_version, scope)
-            except NotExpressible as reason:
+            except UnrepresentableError as reason:
                 where = "" if node.domain else f" (operator set {node_version})"
                 upgraded_nodes.append(node._replace(unsupported=f"{reason}{where}"))
         return upgraded_nodes
@@ -313,20 +313,20 @@ class GraphImporter:
             types |= self.outer._collect_float_types([])
         return {name for name in types if "float" in name}
 
-    def recipe(self) -> Recipe:
-        """Return the Recipe of the graph. Raise GraphError if the graph is invalid, BindingError for an unknown overridable name."""
+    def import_graph(self) -> Recipe:
+        """Import the graph as a Recipe. Raise GraphError if the graph is invalid, BindingError for an unknown overridable name."""
         if not self.outer:
             self.check_opset()
         self.read_initializers()
         self.read_inputs()
         nodes = [self._add_random_stream(node) for node in self.read_nodes()]
         outputs = self.check_outputs(nodes)
-        from_outside = self.outer_names - self.defined_names.union(*(node.outputs for node in nodes))
+        outer_values = self.outer_names - self.defined_names.union(*(node.outputs for node in nodes))
         nodes = keep_required_nodes(
-            sort_topologically(nodes, self.defined_names | from_outside), [output.name for output in outputs]
+            sort_topologically(nodes, self.defined_names | outer_values), [output.name for output in outputs]
         )
         nodes = self.drop_unread_outputs(nodes, {output.name for output in outputs})
-        self.check_counts(nodes)
+        self.check_operand_counts(nodes)
         nodes = self.upgrade_nodes(nodes)
         all_reads = [name for node in nodes for name in node.reads] + [output.name for output in outputs]
         used = set(all_reads)
@@ -334,24 +334,24 @@ class GraphImporter:
             self.inputs.append(InputRecipe(RANDOM_STATE, "uint32", [4], []))
         constants = {name: constant for name, constant in self.constants.items() if name in used}
         unsupported = self.unsupported + [reason for name, reason in self.rejected_constants.items() if name in used]
-        captured = [name for name in dict.fromkeys(all_reads) if name in from_outside]
+        captured = [name for name in dict.fromkeys(all_reads) if name in outer_values]
         name = self.graph.name or self.file.name
         result_recipe = Recipe(name, self.inputs, constants, nodes, outputs, unsupported, captured)
         return result_recipe._replace(overridable=self.overridable, defaults=self.defaults)
 
 
 def _get_output_names(node: NodeProto, domain: str, name: str) -> list[str]:
-    """Return the node's output names. Split's chunk count is its number of outputs, so unnamed outputs get a name."""
+    """Return the node's output names. Unnamed outputs of Split get a name, because their number is the number of chunks."""
     if (domain, node.op_type) != ("", "Split"):
         return strip_trailing_empty(list(node.output))
     return [output or f"{name}:{i}" for i, output in enumerate(node.output)]
 
 
-def _optional_outputs(node: NodeRecipe, version: int) -> set[int]:
-    """Return the indices of outputs that a node may omit.
+def _get_optional_outputs(node: NodeRecipe, version: int) -> set[int]:
+    """Return the indices of the node's optional outputs.
 
-    ONNX Runtime's contrib operators have no schema here; only their first output is required. MultiHeadAttention with a
-    past always needs its present outputs, even if unused.
+    ONNX Runtime's contrib operators have no schema here; all outputs but the first are optional. The exception is
+    MultiHeadAttention, which needs its present outputs if it has a past, even if they are unused.
     """
     if node.domain == CONTRIB_DOMAIN:
         if node.op == "MultiHeadAttention":

@@ -1,4 +1,4 @@
-"""User kernels as operators of a model: `pumice.kernel_operator` and the nodes that the builder adds for it."""
+"""User kernels as operators of a model: `pumice.kernel_operator`, and its translation to engine nodes."""
 
 from __future__ import annotations
 
@@ -12,13 +12,21 @@ import pumice._pumice as _pumice
 
 from ..base.element_types import array_from_bytes
 from ..base.errors import InputError, graph_error
-from ..base.printable_text import printable
+from ..base.printable_text import escape_unprintable
 from .file.recipe import ConstantRecipe, NodeRecipe, Recipe
-from .symbolic_rules import Rule, RuleTensor, Sizes, evaluate_rule, format_number, format_sizes, to_python_number
+from .symbolic_rules import (
+    Rule,
+    RuleTensor,
+    SymbolicShape,
+    evaluate_rule,
+    format_number,
+    format_sizes,
+    to_python_number,
+)
 
 if TYPE_CHECKING:
     from ..device.kernel import Kernel
-    from .build.builder import Builder, Composed
+    from .build.builder import GraphBuilder, TranslatorTable
 
 KERNEL_OP = "pumice::Kernel"
 _RESERVED_DOMAINS = ("", "ai.onnx", "ai.onnx.ml", "pumice")
@@ -26,10 +34,10 @@ _ATTRIBUTE_TYPES = (int, float, str, bool)
 
 
 class KernelOperator:
-    """An operator made by `pumice.kernel_operator()`: a kernel's source and the rules by which nodes run it."""
+    """An operator created by `pumice.kernel_operator()`: a kernel's source, and rules for shapes, launch size and constants."""
 
     def __init__(self, text: dict[str, Any], arrays: tuple[list[str], list[str]], rules: dict[str, Any]) -> None:
-        self.text = text  # attributes that all the engine's nodes for this operator have
+        self.text = text  # attributes that all engine nodes of this operator share
         self.inputs, self.outputs = arrays
         self.shape: Rule | None = rules["shape"]
         self.dtype = rules["dtype"]
@@ -41,7 +49,7 @@ class KernelOperator:
 
     def __repr__(self) -> str:
         arrays = f"{', '.join(self.inputs)} -> {', '.join(self.outputs)}"
-        return f"<kernel operator '{printable(self.text['kernel'])}': {arrays}{'' if self.reference else ', without a reference'}>"
+        return f"<kernel operator '{escape_unprintable(self.text['kernel'])}': {arrays}{'' if self.reference else ', without a reference'}>"
 
 
 def kernel_operator(
@@ -88,11 +96,11 @@ def kernel_operator(
     """
     source_attributes, interface = _get_source_attributes(kernel)
     name = source_attributes["kernel"]
-    input_arrays, output_arrays = _get_arrays(name, interface, inputs, outputs)
+    input_arrays, output_arrays = _resolve_array_names(name, interface, inputs, outputs)
     if threads is not None and groups is not None:
         raise InputError(f"kernel_operator '{name}': expected threads or groups, given both")
     if threads is None and groups is None:
-        threads = _default_threads(output_arrays[0], interface)
+        threads = _get_default_thread_rule(output_arrays[0], interface)
     if shape is None and not input_arrays:
         raise InputError(f"kernel_operator '{name}': shape: expected a rule, since there is no input to be like")
     if tolerance is not None and not (isinstance(tolerance, (int, float)) and tolerance >= 0):
@@ -100,7 +108,7 @@ def kernel_operator(
     if reference is not None and not callable(reference):
         raise InputError(f"kernel_operator '{name}': reference: expected a function, given {type(reference).__name__}")
     declared_attributes = _check_attributes(name, dict(attributes or {}), [*input_arrays, *output_arrays])
-    number_rules = _check_numbers(name, dict(numbers or {}), interface)
+    number_rules = _check_number_rules(name, dict(numbers or {}), interface)
     _check_constants_set_once(
         name, source_attributes.get("constants", [])[::2], {"attributes": declared_attributes, "numbers": number_rules}
     )
@@ -116,14 +124,16 @@ def kernel_operator(
     return KernelOperator(source_attributes, (input_arrays, output_arrays), rules)
 
 
-def _default_threads(output: str, interface: dict[str, Any]) -> str | None:
-    """Return the rule for one invocation per vector of an output declared with vectors; None means one per element."""
+def _get_default_thread_rule(output: str, interface: dict[str, Any]) -> str | None:
+    """Return the launch rule for an output declared as a vector array, one invocation per vector; None: one per element."""
     components = next(binding["components"] for binding in interface["bindings"] if binding["name"] == output)
     return f"{output}.size // {components}" if components > 1 and not keyword.iskeyword(output) else None
 
 
-def _get_arrays(name: str, interface: dict[str, Any], inputs: Any, outputs: Any) -> tuple[list[str], list[str]]:
-    """Return the names of the kernel's input arrays and of its output arrays."""
+def _resolve_array_names(
+    name: str, interface: dict[str, Any], inputs: Any, outputs: Any
+) -> tuple[list[str], list[str]]:
+    """Return the names of the kernel's input arrays and output arrays. Raise InputError if they do not fit the kernel."""
     arrays = interface["bindings"]
     if interface["images"]:
         raise InputError(f"kernel_operator '{name}': nodes have tensors; the kernel has images")
@@ -158,10 +168,12 @@ def _get_arrays(name: str, interface: dict[str, Any], inputs: Any, outputs: Any)
     return input_arrays, output_arrays
 
 
-def _check_constants_set_once(kernel: str, constants: Iterable[str], others: Mapping[str, Mapping[str, Any]]) -> None:
+def _check_constants_set_once(
+    kernel: str, constants: Iterable[str], values_by_argument: Mapping[str, Mapping[str, Any]]
+) -> None:
     """Raise InputError if an attribute or rule sets a constant that the Kernel already sets."""
     for constant in constants:
-        for argument_name, constant_names in others.items():
+        for argument_name, constant_names in values_by_argument.items():
             if constant in constant_names:
                 raise InputError(
                     f"kernel_operator '{kernel}': {argument_name}: '{constant}': expected one value of the constant; "
@@ -170,7 +182,7 @@ def _check_constants_set_once(kernel: str, constants: Iterable[str], others: Map
 
 
 def _get_source_attributes(kernel: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the node attributes that describe the kernel's source, and the kernel's interface."""
+    """Return the node attributes with the kernel's source and build options, and the kernel's interface."""
     if isinstance(kernel, str):
         shader = _pumice.compile(kernel, name="kernel")
         return {"kernel": "kernel", "source": kernel}, shader.interface
@@ -217,7 +229,7 @@ def _check_array_names(
     return names
 
 
-def _check_numbers(kernel: str, numbers: dict[str, Rule], interface: dict[str, Any]) -> dict[str, Rule]:
+def _check_number_rules(kernel: str, numbers: dict[str, Rule], interface: dict[str, Any]) -> dict[str, Rule]:
     allowed_names = [binding["name"] for piece in ("push_constants", "spec_constants") for binding in interface[piece]]
     allowed_names = [name for name in allowed_names if not name.startswith("pumice_")]
     for name in numbers:
@@ -249,7 +261,7 @@ def _check_attributes(kernel: str, declared_attributes: dict[str, Any], arrays: 
 
 
 class KernelTable:
-    """The kernels passed to `load(kernels=)`, keyed by operator. Raise InputError if the argument is anything else."""
+    """The user kernels passed to `load(kernels=)`, by operator. Raise InputError if the argument is invalid."""
 
     def __init__(self, kernels: Mapping[str, Any]) -> None:
         self.operators: dict[str, KernelOperator] = {}
@@ -261,7 +273,7 @@ class KernelTable:
                 raise InputError(
                     f"kernels: expected operators of a domain of your own, as 'my.domain::Op'; given {name!r}"
                 )
-            # A copy, because the caller may pass the same object under several names.
+            # Copy it, because the caller may pass the same object under several names.
             operator_copy = (
                 copy.copy(table_operator)
                 if isinstance(table_operator, KernelOperator)
@@ -272,33 +284,33 @@ class KernelTable:
             self.operators[name] = operator_copy
 
     def check_used(self, recipe: Recipe) -> None:
-        """Raise InputError if there is an operator that no node in the model uses."""
+        """Raise InputError if the table has an operator that no node of the model uses."""
         used_operators = set(_iterate_used_operators(recipe))
         for name in self.operators:
             if name not in used_operators:
                 raise InputError(f"kernels: '{name}': no node of '{recipe.name}' is of this operator")
 
-    def add_to(self, others: Composed) -> Composed:
-        """Return the node builders `others`, plus a builder for each of these operators."""
+    def with_kernel_translators(self, translators: TranslatorTable) -> TranslatorTable:
+        """Return `translators` plus a translator for each operator of this table."""
         return {
-            **others,
-            **{name: _make_node_adder(name, table_operator) for name, table_operator in self.operators.items()},
+            **translators,
+            **{name: _make_kernel_translator(name, table_operator) for name, table_operator in self.operators.items()},
         }
 
 
 class RecordedKernels(KernelTable):
-    """A kernel table that also records a graph's kernel nodes in `nodes`, as JSON with the rules in the engine's syntax."""
+    """A kernel table that also records the kernel nodes of a graph: `nodes` contains their attributes as JSON."""
 
     def __init__(self, table: KernelTable) -> None:
         self.operators = table.operators
         self.nodes: list[str] = []
 
-    def add_to(self, others: Composed) -> Composed:
-        """Return the node builders; the builders of these operators also record each node."""
+    def with_kernel_translators(self, translators: TranslatorTable) -> TranslatorTable:
+        """Return `translators` plus a translator for each operator of this table that also records each node."""
         return {
-            **others,
+            **translators,
             **{
-                name: _make_node_adder(name, table_operator, self.nodes)
+                name: _make_kernel_translator(name, table_operator, self.nodes)
                 for name, table_operator in self.operators.items()
             },
         }
@@ -311,25 +323,27 @@ def _iterate_used_operators(recipe: Recipe) -> Iterable[str]:
             yield from _iterate_used_operators(inner)
 
 
-def _make_node_adder(
+def _make_kernel_translator(
     name: str, kernel_op: KernelOperator, recorded_nodes: list[str] | None = None
-) -> Callable[[Builder, NodeRecipe], None]:
-    def add(builder: Builder, node: NodeRecipe) -> None:
+) -> Callable[[GraphBuilder, NodeRecipe], None]:
+    def add(builder: GraphBuilder, node: NodeRecipe) -> None:
         try:
-            attributes = {**kernel_op.text, **_evaluate_rules(name, kernel_op, builder, node)}
+            attributes = {**kernel_op.text, **_evaluate_node_rules(name, kernel_op, builder, node)}
         except InputError as error:
             raise graph_error(
-                "node", builder.path(node), f"{name}: kernel '{kernel_op.text['kernel']}': {error}"
+                "node", builder.get_node_path(node), f"{name}: kernel '{kernel_op.text['kernel']}': {error}"
             ) from None
         if recorded_nodes is not None:
-            recorded_nodes.append(json.dumps([builder.path(node), attributes], sort_keys=True))
+            recorded_nodes.append(json.dumps([builder.get_node_path(node), attributes], sort_keys=True))
         builder.add_single_node(node._replace(op="Kernel", domain="pumice", attributes=attributes))
 
     return add
 
 
-def _evaluate_rules(name: str, kernel_op: KernelOperator, builder: Builder, node: NodeRecipe) -> dict[str, Any]:
-    """Evaluate the rules for a node, and return the attributes that differ between nodes."""
+def _evaluate_node_rules(
+    name: str, kernel_op: KernelOperator, builder: GraphBuilder, node: NodeRecipe
+) -> dict[str, Any]:
+    """Evaluate the rules for a node and return its node-specific attributes."""
     inputs, outputs = node.inputs, node.outputs
     if len(inputs) > len(kernel_op.inputs) or len(outputs) > len(kernel_op.outputs):
         raise InputError(
@@ -340,14 +354,14 @@ def _evaluate_rules(name: str, kernel_op: KernelOperator, builder: Builder, node
     for i, (array, value) in enumerate(zip(kernel_op.inputs, inputs, strict=False)):
         if not value:
             continue
-        tensor = builder.tensor(value)
+        tensor = builder.require_tensor(value)
         rank = None if tensor.shape is None else len(tensor.shape)
         names[array] = RuleTensor(array, f"x{i}", rank, str(tensor.dtype))
     if missing := [array for array in kernel_op.inputs if array not in names]:
         raise InputError(f"expected an input for '{missing[0]}'; given none")
-    attribute_values = node_attributes(kernel_op, node.attributes)
+    attribute_values = resolve_node_attributes(kernel_op, node.attributes)
     names.update(attribute_values)
-    output_attributes = _evaluate_outputs(kernel_op, names)
+    output_attributes = _evaluate_output_specs(kernel_op, names)
     for j, array in enumerate(kernel_op.outputs):
         shape_text = output_attributes["shapes"][j]
         rank = (
@@ -363,7 +377,7 @@ def _evaluate_rules(name: str, kernel_op: KernelOperator, builder: Builder, node
         if isinstance(attribute_values[array], str):
             raise InputError(f"numbers['{array}']: expected numbers, given '{attribute_values[array]}'")
     launch_kind, size = kernel_op.launch
-    launch = "y0_n" if size is None else _format_launch(launch_kind, size, names)
+    launch = "y0_n" if size is None else _evaluate_launch_size(launch_kind, size, names)
     if not 1 <= len(launch.split(";")) <= 3 or not launch:
         raise InputError(f"{launch_kind}: expected one to three numbers; given {launch or 'none'}")
     numbers = [
@@ -382,12 +396,12 @@ def _evaluate_rules(name: str, kernel_op: KernelOperator, builder: Builder, node
     } | {"operator": name}
 
 
-def _format_launch(launch_kind: str, size: Rule, names: Mapping[str, Any]) -> str:
+def _evaluate_launch_size(launch_kind: str, size: Rule, names: Mapping[str, Any]) -> str:
     rule_result = _evaluate_rule(launch_kind, size, names)
     try:
         return format_sizes(
-            tuple(rule_result) if isinstance(rule_result, Sizes) else rule_result
-        )  # a shape stands for the list of its sizes
+            tuple(rule_result) if isinstance(rule_result, SymbolicShape) else rule_result
+        )  # a shape is passed as the list of its sizes
     except InputError as error:
         raise InputError(f"{launch_kind}: {error}") from None
 
@@ -406,8 +420,8 @@ def _evaluate_rule(argument_name: str, rule: Rule, names: Mapping[str, Any]) -> 
         raise InputError(f"{argument_name}: {error}") from None
 
 
-def node_attributes(kernel_op: KernelOperator, attribute_values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a node's attributes with defaults filled in. Raise InputError if one is unknown or missing."""
+def resolve_node_attributes(kernel_op: KernelOperator, attribute_values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a node's attributes with defaults filled in. Raise InputError if an attribute is unknown or missing."""
     complete_attributes = dict(kernel_op.attributes)
     for name, value in attribute_values.items():
         if name not in complete_attributes:
@@ -421,13 +435,13 @@ def node_attributes(kernel_op: KernelOperator, attribute_values: Mapping[str, An
     return complete_attributes
 
 
-def _evaluate_outputs(kernel_op: KernelOperator, names: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the shapes and dtypes of the outputs."""
+def _evaluate_output_specs(kernel_op: KernelOperator, names: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the shapes and dtypes of the outputs in the engine's syntax; "=0" means that of input 0."""
     shapes = ["=0"] * len(kernel_op.outputs)
     if kernel_op.shape is not None:
         shape_result = _evaluate_rule("shape", kernel_op.shape, names)
         shape_list = (
-            _per_output("shape", kernel_op, shape_result)
+            _list_per_output("shape", kernel_op, shape_result)
             if len(kernel_op.outputs) > 1 or isinstance(shape_result, Mapping)
             else [shape_result]
         )
@@ -442,7 +456,7 @@ def _evaluate_outputs(kernel_op: KernelOperator, names: Mapping[str, Any]) -> di
     if kernel_op.dtype is None:
         dtype_list = [kernel_op.inputs[0]] * len(kernel_op.outputs)
     dtypes = []
-    for value in _per_output("dtype", kernel_op, dtype_list):
+    for value in _list_per_output("dtype", kernel_op, dtype_list):
         if value not in kernel_op.inputs and str(value) not in _DTYPES:
             raise InputError(f"dtype: expected a dtype or the name of an input; given {value!r}")
         dtypes.append(f"={kernel_op.inputs.index(value)}" if value in kernel_op.inputs else str(value))
@@ -455,8 +469,8 @@ _DTYPES = (
 )
 
 
-def _per_output(argument_name: str, kernel_op: KernelOperator, values_by_output: Any) -> list[Any]:
-    """Return a list with one entry per output, from a dict keyed by name or from a list."""
+def _list_per_output(argument_name: str, kernel_op: KernelOperator, values_by_output: Any) -> list[Any]:
+    """Convert a dict by output name, or a list, to a list with one entry per output."""
     if isinstance(values_by_output, Mapping):
         if set(values_by_output) != set(kernel_op.outputs):
             raise InputError(

@@ -1,8 +1,8 @@
-"""Load models. Recipes are cached on disk, so a later process needs neither the onnx package nor its parser.
+"""Load models. Recipes are cached on disk, so later processes need neither the onnx package nor its parser.
 
-The key of an entry is a hash of the model file without its weights, and of the importer's version. An entry holds the
-recipe's structure as JSON; its constants are offsets into the model file or an external weights file, so a warm start
-maps the weights from there. A truncated, corrupt or foreign entry is rebuilt, never trusted.
+The cache key is a hash of the model file without its weights and of the importer's version. An entry contains the recipe's
+structure as JSON. Its constants are offsets into the model file or an external weights file, so a warm start memory-maps the
+weights. A truncated, corrupt or foreign entry is detected and rebuilt.
 """
 
 from __future__ import annotations
@@ -15,28 +15,28 @@ from typing import TYPE_CHECKING, Any
 import pumice._pumice as _pumice
 
 from .._pumice import Graph, __version__, cache_directory, parse_json, read_cache_entry, sha256, write_cache_entry
-from ..base.element_types import BITS, Bytes, byte_count
+from ..base.element_types import BITS, Bytes, count_bytes
 from .build.builder import build_graph
 from .file.model_file import Folder, ModelFile, Source
 from .file.recipe import Attribute, ConstantRecipe, InputRecipe, NodeRecipe, Overridable, Recipe, TensorLocation
-from .file.weight_files import make_states_key
+from .file.weight_files import make_weight_state_key
 
 if TYPE_CHECKING:
-    from .build.builder import Composed
+    from .build.builder import TranslatorTable
     from .build.float32_nodes import Float32Nodes
     from .kernel_operator import KernelTable
 
 _CACHE_KIND = "graphs"
-_CODE_FOLDERS = ("base", "importer")  # package folders whose code determines a recipe's content
-_INLINE_FILE = -1  # file index of constants stored in the entry itself
-_MAX_INLINE_BYTES = 64 << 20  # a larger entry costs more than it saves
+_CODE_FOLDERS = ("base", "importer")  # package folders whose code affects recipes
+_INLINE_FILE = -1  # file index of constants that are stored in the entry itself
+_MAX_INLINE_BYTES = 64 << 20  # recipes with more inline bytes are not cached: reading them back would save no time
 
 
 @cache
-def _importer_version() -> str:
-    """Return the package version with the sizes and mtimes of importer and engine, because a checkout can change without a new version.
+def _get_importer_version() -> str:
+    """Return the package version plus sizes and mtimes of the importer's and engine's files, which change without a new version.
 
-    Cached, because a process keeps running the code that it has loaded.
+    The result is cached, because a process keeps running the code that it has loaded.
     """
     package = os.path.dirname(os.path.dirname(__file__))
     files = [file for stage in _CODE_FOLDERS for file in _find_modules(os.path.join(package, stage))]
@@ -51,46 +51,46 @@ def _importer_version() -> str:
 
 
 def _find_modules(folder: str) -> list[str]:
-    """Return the paths of the modules in a folder and its subfolders. Unlike os.walk(), skip bytecode folders, because the first load in
-    every process waits for this.
-    """
+    """Return the paths of all modules below a folder. Bytecode folders are skipped: every process's first load waits for this."""
     try:
         names = sorted(os.listdir(folder))
     except OSError:
         return []
     modules = [f"{folder}/{name}" for name in names if name.endswith(".py")]
-    # Subpackages: file names contain a dot.
+    # Names without a dot are subpackages.
     subfolders = [name for name in names if "." not in name and name != "__pycache__"]
     return modules + [module for name in subfolders for module in _find_modules(f"{folder}/{name}")]
 
 
-def _entry_name(file: ModelFile, overridable: Overridable) -> str | None:
-    """Return the name of a model's cache entry; None without a cache.
+def _make_cache_key(file: ModelFile, overridable: Overridable) -> str | None:
+    """Return the cache key of a model; None if caching is disabled.
 
-    It is a hash of the file without the data of large tensors, for which a recipe keeps only offsets, and of the sizes
-    and mtimes of its weight files, from which the importer reads small tensors.
+    It hashes the file without the data of large tensors (a recipe stores only their offsets), and the sizes and mtimes of the
+    weights files (from which the importer reads small tensors).
     """
     if cache_directory() is None:
         return None
     overridable_key = overridable is True or sorted(set(overridable or ()))
-    return sha256(file.skeleton, f"{_importer_version()} {overridable_key} {make_states_key(file)}".encode())
+    return sha256(
+        file.stripped_data, f"{_get_importer_version()} {overridable_key} {make_weight_state_key(file)}".encode()
+    )
 
 
-# ---- constants as offsets
+# ---- serialisation
 
 
-class _Encoder:
+class _RecipeEncoder:
     """Serialises a recipe into a cache entry."""
 
     def __init__(self) -> None:
         self.files: list[str] = [""]
         self.inline = bytearray()
 
-    def constant(self, constant: ConstantRecipe) -> list[Any]:
-        file, offset = self._locate(constant)
+    def convert_constant(self, constant: ConstantRecipe) -> list[Any]:
+        file, offset = self._get_file_offset(constant)
         return [constant.name, constant.dtype, constant.shape, file, offset]
 
-    def _locate(self, constant: ConstantRecipe) -> tuple[int, int]:
+    def _get_file_offset(self, constant: ConstantRecipe) -> tuple[int, int]:
         if constant.tensor_location:
             if constant.tensor_location.file not in self.files:
                 self.files.append(constant.tensor_location.file)
@@ -98,29 +98,29 @@ class _Encoder:
         self.inline += constant.raw
         return _INLINE_FILE, len(self.inline) - len(constant.raw)
 
-    def node(self, node: NodeRecipe) -> list[Any]:
-        attributes = {name: self.attribute(value) for name, value in node.attributes.items()}
+    def convert_node(self, node: NodeRecipe) -> list[Any]:
+        attributes = {name: self.convert_attribute(value) for name, value in node.attributes.items()}
         return [node.op, node.name, node.inputs, node.outputs, attributes, node.domain]
 
-    def attribute(self, value: Attribute) -> Any:
+    def convert_attribute(self, value: Attribute) -> Any:
         if isinstance(value, ConstantRecipe):
-            return {"tensor": self.constant(value)}
-        return {"graph": self.graph(value)} if isinstance(value, Recipe) else value
+            return {"tensor": self.convert_constant(value)}
+        return {"graph": self.convert_graph(value)} if isinstance(value, Recipe) else value
 
-    def graph(self, recipe: Recipe) -> dict[str, Any]:
+    def convert_graph(self, recipe: Recipe) -> dict[str, Any]:
         return {
             "name": recipe.name,
             "inputs": recipe.inputs,
-            "constants": [self.constant(constant) for constant in recipe.constants.values()],
-            "nodes": [self.node(node) for node in recipe.nodes],
+            "constants": [self.convert_constant(constant) for constant in recipe.constants.values()],
+            "nodes": [self.convert_node(node) for node in recipe.nodes],
             "outputs": recipe.outputs,
             "captured": recipe.captured,
         }
 
-    def entry(self, recipe: Recipe) -> bytes | None:
+    def encode(self, recipe: Recipe) -> bytes | None:
         structure = {
-            **self.graph(recipe),
-            "defaults": [self.constant(constant) for constant in recipe.defaults.values()],
+            **self.convert_graph(recipe),
+            "defaults": [self.convert_constant(constant) for constant in recipe.defaults.values()],
             "overridable": recipe.overridable,
             "strings": recipe.strings,
             "string_values": recipe.string_values,
@@ -131,19 +131,19 @@ class _Encoder:
         }
         if len(self.inline) > _MAX_INLINE_BYTES:
             return None
-        return encode_entry(structure, bytes(self.inline))
+        return pack_cache_entry(structure, bytes(self.inline))
 
 
-def encode_entry(structure: dict[str, Any], inline: bytes) -> bytes:
-    """Return the content of an entry: the length of the structure, the structure as JSON, and the constants that are in no file."""
-    import json  # parse_json() reads the entry: importing json takes longer than parsing a small model's entry
+def pack_cache_entry(structure: dict[str, Any], inline: bytes) -> bytes:
+    """Return the bytes of an entry: the length of the JSON (8 bytes), the JSON, and the inline constants."""
+    import json  # imported only for writing: importing it takes longer than parsing a small entry with parse_json()
 
     text = json.dumps(structure, separators=(",", ":")).encode()
     return len(text).to_bytes(8, "little") + text + inline
 
 
-class _Decoder:
-    """Reads a recipe from a cache entry. Raise ValueError, KeyError, TypeError or IndexError if the entry is invalid."""
+class _RecipeDecoder:
+    """Deserialises a recipe from a cache entry. Raise ValueError, KeyError, TypeError or IndexError if the entry is invalid."""
 
     def __init__(self, entry: bytes, file: ModelFile) -> None:
         length = int.from_bytes(entry[:8], "little")
@@ -157,42 +157,42 @@ class _Decoder:
         location = self.structure["files"][index]
         return (self.file.read_external(location, name), location) if index else (self.file.data or b"", "")
 
-    def constant(self, record: list[Any]) -> ConstantRecipe:
+    def convert_constant(self, record: list[Any]) -> ConstantRecipe:
         name, dtype, shape, index, offset = record
         if dtype not in BITS:
             raise ValueError(f"unknown element type {dtype}")
         data, location = self._get_file_bytes(index, name)
-        size = byte_count(dtype, shape)
+        size = count_bytes(dtype, shape)
         raw = memoryview(data)[offset : offset + size]
         if offset < 0 or len(raw) != size:
             raise ValueError(f"'{name}' lies outside its file")
         return ConstantRecipe(name, dtype, shape, raw, TensorLocation(location, offset))
 
-    def node(self, record: list[Any]) -> NodeRecipe:
+    def convert_node(self, record: list[Any]) -> NodeRecipe:
         op, name, inputs, outputs, encoded_attributes, domain = record
-        attributes = {key: self.attribute(value) for key, value in encoded_attributes.items()}
+        attributes = {key: self.convert_attribute(value) for key, value in encoded_attributes.items()}
         return NodeRecipe(op, name, inputs, outputs, attributes, domain)
 
-    def attribute(self, value: Any) -> Attribute:
+    def convert_attribute(self, value: Any) -> Attribute:
         if not isinstance(value, dict):
             return value  # type: ignore[no-any-return]
-        return self.constant(value["tensor"]) if "tensor" in value else self.graph(value["graph"])
+        return self.convert_constant(value["tensor"]) if "tensor" in value else self.convert_graph(value["graph"])
 
-    def graph(self, structure: dict[str, Any]) -> Recipe:
-        constants = [self.constant(record) for record in structure["constants"]]
+    def convert_graph(self, structure: dict[str, Any]) -> Recipe:
+        constants = [self.convert_constant(record) for record in structure["constants"]]
         return Recipe(
             structure["name"],
             [InputRecipe(*value) for value in structure["inputs"]],
             {constant.name: constant for constant in constants},
-            [self.node(record) for record in structure["nodes"]],
+            [self.convert_node(record) for record in structure["nodes"]],
             [InputRecipe(*value) for value in structure["outputs"]],
             [],
             structure["captured"],
         )
 
-    def recipe(self) -> Recipe:
-        defaults = [self.constant(record) for record in self.structure["defaults"]]
-        return self.graph(self.structure)._replace(
+    def decode(self) -> Recipe:
+        defaults = [self.convert_constant(record) for record in self.structure["defaults"]]
+        return self.convert_graph(self.structure)._replace(
             metadata=dict(self.structure["metadata"]),
             overridable=self.structure["overridable"],
             strings=self.structure["strings"],
@@ -203,28 +203,28 @@ class _Decoder:
         )
 
 
-# ---- entries
+# ---- loading
 
 
-def get_composed_builders(recipe: Recipe) -> Composed:
-    """Return the builders of operators that expand to several engine nodes; empty if the recipe has none.
+def get_translators(recipe: Recipe) -> TranslatorTable:
+    """Return the translators of operators that expand to several engine nodes; empty if the recipe does not use any.
 
-    The builders are in a dozen modules, and importing these takes as long as loading a small model.
+    They are imported only if needed: importing their dozen modules takes as long as loading a small model.
     """
     if recipe.plain:
         return {}
-    from .composed.operator_table import COMPOSED
+    from .translators.operator_table import TRANSLATORS
 
-    return COMPOSED
+    return TRANSLATORS
 
 
-def _read_entry(name: str, file: ModelFile) -> Recipe | None:
-    """Return the recipe in a cache entry; None if there is no valid entry."""
+def _read_cached_recipe(name: str, file: ModelFile) -> Recipe | None:
+    """Return the recipe cached under this key; None without a valid entry."""
     entry = read_cache_entry(_CACHE_KIND, name)
     if entry is None:
         return None
     try:
-        return _Decoder(entry, file).recipe()
+        return _RecipeDecoder(entry, file).decode()
     except (OSError, ValueError, KeyError, TypeError, IndexError):
         return None
 
@@ -235,8 +235,8 @@ def load_recipe(source: Source, folder: Folder | None = None, overridable: Overr
     Raise GraphError if the model is invalid, BindingError for an unknown overridable name, OSError if a file is unreadable.
     """
     file = ModelFile(source, folder)
-    name = None if file.data is None else _entry_name(file, overridable)
-    if name is not None and (cached := _read_entry(name, file)) is not None:
+    name = None if file.data is None else _make_cache_key(file, overridable)
+    if name is not None and (cached := _read_cached_recipe(name, file)) is not None:
         return cached
     from .parse import make_recipe, parse_model
 
@@ -245,7 +245,7 @@ def load_recipe(source: Source, folder: Folder | None = None, overridable: Overr
         name is not None
         and file.is_cacheable
         and recipe.is_complete
-        and (entry := _Encoder().entry(recipe)) is not None
+        and (entry := _RecipeEncoder().encode(recipe)) is not None
     ):
         write_cache_entry(_CACHE_KIND, name, entry)
     return recipe
@@ -259,10 +259,10 @@ def load_graph(
     float32: Float32Nodes | None = None,
     kernels: KernelTable | None = None,
 ) -> tuple[Graph, Recipe]:
-    """Return the engine's Graph of a model and its recipe. progress, float32 and kernels: see build_recipe_graph; overridable:
-    see make_recipe.
+    """Load a model; return the engine's Graph and the recipe.
 
-    Raise the errors of load_recipe and build_recipe_graph.
+    overridable: see make_recipe. progress, float32, kernels: see build_recipe_graph. Raise the errors of load_recipe and
+    build_recipe_graph.
     """
     recipe = load_recipe(source, folder, overridable)
     return build_recipe_graph(recipe, progress, float32, kernels), recipe
@@ -274,9 +274,11 @@ def build_recipe_graph(
     float32: Float32Nodes | None = None,
     kernels: KernelTable | None = None,
 ) -> Graph:
-    """Return the engine's Graph of a recipe. progress and float32: see build. kernels: the user kernels of its nodes.
+    """Build the engine's Graph from a recipe. progress, float32: see build_graph. kernels: user kernels by operator.
 
-    Raise UnsupportedError that lists everything unsupported, GraphError if the model is invalid.
+    Raise UnsupportedError listing everything unsupported, GraphError if the model is invalid.
     """
-    composed = get_composed_builders(recipe)
-    return build_graph(recipe, kernels.add_to(composed) if kernels else composed, progress, float32)
+    translators = get_translators(recipe)
+    return build_graph(
+        recipe, kernels.with_kernel_translators(translators) if kernels else translators, progress, float32
+    )

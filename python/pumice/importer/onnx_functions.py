@@ -1,8 +1,8 @@
-"""Expand operators that ONNX defines as functions, and model-local functions, into the nodes of their bodies.
+"""Expand model-local functions, and operators that ONNX defines as functions, into the nodes of their bodies.
 
-The body of an ONNX function may depend on the node and its input types. Each such node is therefore turned into the
-only call of a new model-local function, and the `onnx` package inlines it: it avoids name clashes and handles omitted
-inputs and attributes.
+The body of an ONNX function may depend on the node and its input types. Each such node therefore becomes the only call of a
+new model-local function. The `onnx` package then inlines all functions: it avoids name clashes and handles omitted inputs and
+attributes.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import onnx.shape_inference
 from onnx import AttributeProto, FunctionProto, ModelProto, TypeProto
 
 from ..base.errors import graph_error
-from .file.node_names import node_names
+from .file.node_names import make_node_names
 from .file.onnx_tensor import DTYPES
 from .file.recipe import NodeRecipe
 from .rewrites.rewrite_table import MAX_OPSET, MIN_OPSET
@@ -26,7 +26,7 @@ from .rewrites.rewrite_table import MAX_OPSET, MIN_OPSET
 if TYPE_CHECKING:
     from onnx import GraphProto, NodeProto
 
-    Schema: TypeAlias = Any  # onnx.defs.OpSchema, whose type stub lacks the members about functions
+    Schema: TypeAlias = Any  # onnx.defs.OpSchema, whose type stub lacks the function members
     # (operator, domain, element type of the first input) -> whether the engine or importer supports it
     IsSupported: TypeAlias = Callable[[str, str, str], bool]
 
@@ -36,27 +36,26 @@ _MAX_NODES = 1 << 20  # maximum node count of a model after expansion
 _MAX_BYTES = 1 << 30  # maximum number of bytes that expansion may add, including tensor attributes
 _MAX_OPSET = (1 << 31) - 1  # largest opset version that onnx.defs accepts
 _TYPE_SETTING_OPERATORS = ("Cast", "Constant", "ConstantOfShape")
-_MAX_KEPT_ELEMENTS = 64  # tensors with up to this many elements are kept, because they may contain a shape
-OPSET = "pumice.opset"  # attribute with the node's ONNX opset if it differs from the model's
-_ANY_DTYPE, _RARE_DTYPE = "", "float64"  # element types: any type; a type that not all claimed operators support
+_MAX_KEPT_ELEMENTS = 64  # smaller initializers are kept for expansion, because they may contain a shape
+OPSET = "pumice.opset"  # attribute with a node's ONNX opset if it differs from the model's
+_ANY_DTYPE, _RARE_DTYPE = "", "float64"  # matches any dtype; a dtype that only some engine operators support
 
 
 def expand_functions(model: ModelProto, is_supported: IsSupported, name: str, *, in_place: bool = False) -> ModelProto:
     """Return the model with model-local functions and ONNX function operators expanded.
 
-    Nodes claimed for their element type stay, and so do nodes whose types are unknown. A model with nothing to expand
-    is returned unchanged. in_place: modify and return `model` itself. Raise GraphError if a function cannot be expanded or becomes too
-    large.
+    Nodes that are supported for their dtype, or whose function body needs unknown types, are kept. A model with nothing to expand is
+    returned unchanged. in_place: modify and return `model` itself. Raise GraphError if a function cannot be expanded or is too large.
     """
     if not model.functions and not _has_function_nodes(model, is_supported):
         return model
     _check_expansion(model, name)
     weightless = _strip_weights(model)
     _add_default_attributes(weightless)
-    _record_versions(weightless)
+    _record_node_opsets(weightless)
     try:
         for _ in range(_MAX_CALL_DEPTH):
-            if not weightless.functions and not _make_calls(weightless, is_supported):
+            if not weightless.functions and not _replace_nodes_by_calls(weightless, is_supported):
                 break
             weightless = onnx.inliner.inline_local_functions(weightless)
     except Exception as error:  # onnx's C++ checks raise arbitrary exception types
@@ -73,32 +72,32 @@ def expand_functions(model: ModelProto, is_supported: IsSupported, name: str, *,
     return result
 
 
-class _Size(NamedTuple):
-    """The size of a graph after expansion of the functions that it calls."""
+class _ExpandedSize(NamedTuple):
+    """The size of a graph after expanding all function calls."""
 
     nodes: int
     bytes: int
 
 
 def _check_expansion(model: ModelProto, name: str) -> None:
-    """Reject functions whose expansion would be too large: a few bytes can encode 2**39 nested calls.
+    """Raise GraphError if the functions are recursive or their expansion would be too large.
 
-    Raise GraphError for a too large expansion, and for recursion.
+    A few bytes can encode 2**39 nested calls.
     """
-    functions = {(function.domain, function.name, _overload(function)): function for function in model.functions}
-    sizes: dict[tuple[str, str, str], _Size | None] = {}  # None while being counted
+    functions = {(function.domain, function.name, _get_overload(function)): function for function in model.functions}
+    sizes: dict[tuple[str, str, str], _ExpandedSize | None] = {}  # None while being counted
 
-    def get_graph_size(graph: GraphProto | FunctionProto) -> _Size:
+    def get_graph_size(graph: GraphProto | FunctionProto) -> _ExpandedSize:
         nodes = total = 0
-        for node in (node for inner in _graphs(graph) for node in inner.node):
+        for node in (node for inner in _iterate_graphs(graph) for node in inner.node):
             callee_size = get_call_size(node)
             nodes, total = nodes + callee_size.nodes, total + callee_size.bytes
-        return _Size(nodes, total)
+        return _ExpandedSize(nodes, total)
 
-    def get_call_size(node: NodeProto) -> _Size:
-        key = (node.domain, node.op_type, _overload(node))
+    def get_call_size(node: NodeProto) -> _ExpandedSize:
+        key = (node.domain, node.op_type, _get_overload(node))
         if key not in functions:
-            return _Size(1, node.ByteSize())
+            return _ExpandedSize(1, node.ByteSize())
         if key not in sizes:
             sizes[key] = None
             sizes[key] = get_graph_size(functions[key])
@@ -106,7 +105,7 @@ def _check_expansion(model: ModelProto, name: str) -> None:
         if size is None:
             function_label = f"'{node.op_type}' of domain '{node.domain}'"
             raise graph_error("model", name, f"its functions cannot be expanded: {function_label} calls itself")
-        return _Size(size.nodes, size.bytes + node.ByteSize())
+        return _ExpandedSize(size.nodes, size.bytes + node.ByteSize())
 
     try:
         nodes, total = get_graph_size(model.graph)
@@ -119,7 +118,7 @@ def _check_expansion(model: ModelProto, name: str) -> None:
 
 
 def _strip_weights(model: ModelProto) -> ModelProto:
-    """Return the model with large initializers replaced by inputs: expansion needs only their types."""
+    """Return the model with large initializers replaced by inputs, because expansion needs only their types."""
     weightless = ModelProto(ir_version=model.ir_version, opset_import=model.opset_import, functions=model.functions)
     graph = model.graph
     weightless.graph.name = graph.name
@@ -140,25 +139,26 @@ def _strip_weights(model: ModelProto) -> ModelProto:
 
 
 def _add_default_attributes(model: ModelProto) -> None:
-    """Add the default attributes that calls to model-local functions omit; the `onnx` package would omit them in the body, too."""
+    """Add default attributes to calls of model-local functions that omit them, because the `onnx` inliner would drop them."""
     defaults = {
-        (function.domain, function.name, _overload(function)): function.attribute_proto for function in model.functions
+        (function.domain, function.name, _get_overload(function)): function.attribute_proto
+        for function in model.functions
     }
     bodies = [model.graph, *model.functions]
-    for node in (node for body in bodies for graph in _graphs(body) for node in graph.node):
+    for node in (node for body in bodies for graph in _iterate_graphs(body) for node in graph.node):
         attribute_names = {attribute.name for attribute in node.attribute}
-        values = defaults.get((node.domain, node.op_type, _overload(node)), ())
+        values = defaults.get((node.domain, node.op_type, _get_overload(node)), ())
         node.attribute.extend(value for value in values if value.name not in attribute_names)
 
 
-def _record_versions(model: ModelProto) -> None:
-    """Record the opset on the nodes of functions that import another opset than the model, so that one expansion handles all nodes."""
-    versions = _versions(model)
+def _record_node_opsets(model: ModelProto) -> None:
+    """Record the opset on nodes of functions with another opset than the model, because the expanded model has only one."""
+    versions = _get_opset_versions(model)
     for function in model.functions:
-        imported = _versions(function)
+        imported = _get_opset_versions(function)
         version = imported.get("")
         if version is not None and version != versions.get("", version):
-            for node in (node for graph in _graphs(function) for node in graph.node):
+            for node in (node for graph in _iterate_graphs(function) for node in graph.node):
                 if node.domain in ("", "ai.onnx") and _schemas_differ(node.op_type, version, versions[""]):
                     node.attribute.append(onnx.helper.make_attribute(OPSET, version))
         for domain, version in imported.items():
@@ -171,7 +171,7 @@ def _record_versions(model: ModelProto) -> None:
 
 
 def _schemas_differ(op: str, version: int, other: int) -> bool:
-    """Return whether an operator differs between two opsets. All versions of Constant are read in the same way."""
+    """Return whether an operator differs between two opsets. Constant never does: all its versions are read the same way."""
     if op == "Constant":
         return False
     version_schema, other_schema = find_schema(op, version, ""), find_schema(op, other, "")
@@ -183,15 +183,15 @@ def _schemas_differ(op: str, version: int, other: int) -> bool:
     )
 
 
-def get_node_version(node: NodeProto | NodeRecipe, default: int) -> int:
-    """Return a node's ONNX opset; `default` is the model's."""
+def get_node_opset(node: NodeProto | NodeRecipe, default: int) -> int:
+    """Return the ONNX opset recorded on a node, or `default`."""
     if isinstance(node, NodeRecipe):
         recorded_version = node.attributes.get(OPSET, default)
         return recorded_version if isinstance(recorded_version, int) else default
     return next((int(attribute_item.i) for attribute_item in node.attribute if attribute_item.name == OPSET), default)
 
 
-def strip_version(node: NodeProto) -> NodeProto:
+def drop_opset_attribute(node: NodeProto) -> NodeProto:
     """Return the node without the OPSET attribute."""
     stripped = onnx.NodeProto()
     stripped.CopyFrom(node)
@@ -200,7 +200,7 @@ def strip_version(node: NodeProto) -> NodeProto:
     return stripped
 
 
-def _overload(message: FunctionProto | NodeProto) -> str:
+def _get_overload(message: FunctionProto | NodeProto) -> str:
     return getattr(message, "overload", "")  # the field exists since onnx 1.16
 
 
@@ -212,22 +212,22 @@ def find_schema(op: str, version: int, domain: str) -> Schema | None:
         return None
 
 
-# ---- ONNX's functions
+# ---- operators that ONNX defines as functions
 
 
-def _versions(model: ModelProto | FunctionProto) -> dict[str, int]:
+def _get_opset_versions(model: ModelProto | FunctionProto) -> dict[str, int]:
     return {"" if entry.domain == "ai.onnx" else entry.domain: entry.version for entry in model.opset_import}
 
 
-def _subgraphs(node: NodeProto) -> Iterator[GraphProto]:
+def _iterate_subgraphs(node: NodeProto) -> Iterator[GraphProto]:
     return (attribute.g for attribute in node.attribute if attribute.type == AttributeProto.GRAPH)
 
 
-def _graphs(graph: GraphProto | FunctionProto) -> Iterator[GraphProto | FunctionProto]:
+def _iterate_graphs(graph: GraphProto | FunctionProto) -> Iterator[GraphProto | FunctionProto]:
     yield graph
     for node in graph.node:
-        for inner in _subgraphs(node):
-            yield from _graphs(inner)
+        for inner in _iterate_subgraphs(node):
+            yield from _iterate_graphs(inner)
 
 
 def _find_expandable_schema(
@@ -237,28 +237,28 @@ def _find_expandable_schema(
     domain = "" if node.domain == "ai.onnx" else node.domain
     if domain not in versions or is_supported(node.op_type, domain, dtype) or not onnx.defs.has(node.op_type, domain):
         return None
-    schema = find_schema(node.op_type, get_node_version(node, versions[domain]), domain)
+    schema = find_schema(node.op_type, get_node_opset(node, versions[domain]), domain)
     return schema if schema and (schema.has_function or schema.has_context_dependent_function) else None
 
 
 def _has_function_nodes(model: ModelProto, is_supported: IsSupported) -> bool:
-    versions = _versions(model)
-    dtype = _RARE_DTYPE if _has_float64(model.graph) else _ANY_DTYPE
+    versions = _get_opset_versions(model)
+    dtype = _RARE_DTYPE if _may_have_float64(model.graph) else _ANY_DTYPE
     return any(
         _find_expandable_schema(node, versions, is_supported, dtype)
-        for graph in _graphs(model.graph)
+        for graph in _iterate_graphs(model.graph)
         for node in graph.node
     )
 
 
-def _has_float64(graph: GraphProto) -> bool:
+def _may_have_float64(graph: GraphProto) -> bool:
     double = onnx.TensorProto.DOUBLE
     return (
         any(value.type.tensor_type.elem_type == double for value in graph.input)
         or any(tensor.data_type == double for tensor in graph.initializer)
         or any(
             node.op_type in _TYPE_SETTING_OPERATORS
-            for inner in _graphs(graph)
+            for inner in _iterate_graphs(graph)
             for node in inner.node
             if _mentions_dtype(node, double)
         )
@@ -266,27 +266,27 @@ def _has_float64(graph: GraphProto) -> bool:
 
 
 def _mentions_dtype(node: NodeProto, dtype: int) -> bool:
-    """Return whether an attribute of the node is this element type, or a tensor with it."""
+    """Return whether an integer attribute of the node equals this type number, or a tensor attribute has this type."""
     return any(attribute.i == dtype or attribute.t.data_type == dtype for attribute in node.attribute)
 
 
-def _make_calls(model: ModelProto, is_supported: IsSupported) -> bool:
-    """Turn each node that must be expanded into a call of its own function. Return whether the model then has functions."""
+def _replace_nodes_by_calls(model: ModelProto, is_supported: IsSupported) -> bool:
+    """Replace each node that must be expanded by a call of a new function. Return whether the model then has functions."""
     if not _has_function_nodes(model, is_supported):
         return False
-    versions = _versions(model)
+    versions = _get_opset_versions(model)
     inferred = onnx.shape_inference.infer_shapes(model, data_prop=True)
-    types: dict[str, TypeProto] = {}  # names in subgraphs may shadow others; the last declaration wins
-    for graph in _graphs(inferred.graph):
+    types: dict[str, TypeProto] = {}  # if a name in a subgraph shadows another, the last declaration wins
+    for graph in _iterate_graphs(inferred.graph):
         types.update((value.name, value.type) for value in (*graph.input, *graph.value_info, *graph.output))
         for tensor in graph.initializer:
             types[tensor.name] = onnx.helper.make_tensor_type_proto(tensor.data_type, tensor.dims)
-    for graph in _graphs(model.graph):
-        for node, name in zip(graph.node, node_names(graph), strict=True):
+    for graph in _iterate_graphs(model.graph):
+        for node, name in zip(graph.node, make_node_names(graph), strict=True):
             first = types.get(node.input[0]) if node.input else None
             dtype = DTYPES.get(first.tensor_type.elem_type, _ANY_DTYPE) if first else _ANY_DTYPE
             schema = _find_expandable_schema(node, versions, is_supported, dtype)
-            version = get_node_version(node, versions[schema.domain]) if schema else 0
+            version = get_node_opset(node, versions[schema.domain]) if schema else 0
             body = schema and _get_function_body(node, schema, version, types)
             if not schema or not body:
                 continue
@@ -297,7 +297,7 @@ def _make_calls(model: ModelProto, is_supported: IsSupported) -> bool:
             body.ClearField("opset_import")
             body.opset_import.extend(model.opset_import)
             for index, inner in enumerate(body.node):
-                if get_node_version(node, 0):
+                if get_node_opset(node, 0):
                     inner.attribute.append(onnx.helper.make_attribute(OPSET, version))
                 inner.name = f"{name} ({node.op_type})/{inner.op_type}_{index}"
             node.op_type, node.domain = body.name, _DOMAIN
@@ -310,7 +310,7 @@ def _make_calls(model: ModelProto, is_supported: IsSupported) -> bool:
 def _get_function_body(
     node: NodeProto, schema: Schema, version: int, types: dict[str, TypeProto]
 ) -> FunctionProto | None:
-    """Return the latest function body up to the opset version; None if it depends on types that are unknown."""
+    """Return the latest function body for an opset up to `version`; None if it depends on unknown types."""
     body = FunctionProto()
     if versions := [version_item for version_item in schema.function_opset_versions if version_item <= version]:
         body.ParseFromString(schema.get_function_with_opset_version(max(versions)))

@@ -12,14 +12,14 @@ from ..base.element_types import Array
 from ..base.errors import graph_error
 from .file.model_file import ModelFile
 from .file.onnx_tensor import get_dtype, make_constant
-from .file.recipe import Attribute, InputRecipe, NotExpressible, Recipe, Sizes
+from .file.recipe import Attribute, InputRecipe, Recipe, Sizes, UnrepresentableError
 
 if TYPE_CHECKING:
     from onnx import GraphProto, TypeProto, ValueInfoProto
 
 ONNX_DOMAINS = ("", "ai.onnx")
 _SUBGRAPH_OPERATORS = ("If", "Loop", "Scan", "SequenceMap")
-# Names that converters write for unknown sizes: equal names do not imply equal sizes.
+# Placeholder names that converters write for unknown sizes; two sizes with the same placeholder may differ.
 _UNKNOWN_SIZE_NAMES = {
     "",
     "?",
@@ -40,7 +40,7 @@ _UNKNOWN_SIZE_NAMES = {
 # ---- attributes
 
 
-def _decode_text(value: bytes, node: str) -> str:
+def _decode_utf8(value: bytes, node: str) -> str:
     try:
         return value.decode()
     except UnicodeDecodeError:
@@ -48,35 +48,37 @@ def _decode_text(value: bytes, node: str) -> str:
 
 
 def read_attribute(attribute: AttributeProto, node: str, file: ModelFile) -> Attribute:
-    """Return the value of a non-graph attribute. Raise GraphError, or NotExpressible for kinds that a Recipe cannot hold."""
+    """Return the value of a non-graph attribute. Raise GraphError if it is invalid, UnrepresentableError for an unsupported kind."""
     kind = attribute.type
     if kind == AttributeProto.FLOAT:
         return attribute.f
     if kind == AttributeProto.INT:
         return attribute.i
     if kind == AttributeProto.STRING:
-        return _decode_text(attribute.s, node)
+        return _decode_utf8(attribute.s, node)
     if kind == AttributeProto.FLOATS:
         return list(attribute.floats)
     if kind == AttributeProto.INTS:
         return list(attribute.ints)
     if kind == AttributeProto.STRINGS:
-        return [_decode_text(value, node) for value in attribute.strings]
+        return [_decode_utf8(value, node) for value in attribute.strings]
     if kind == AttributeProto.TENSOR:
         return make_constant(attribute.t, attribute.t.name or attribute.name, file)
     if kind == AttributeProto.UNDEFINED or kind not in AttributeProto.AttributeType.values():
         raise graph_error("node", node, f"expected an attribute with a kind, given kind {kind}")
     if kind == AttributeProto.TYPE_PROTO:
         return format_type(attribute.tp)
-    raise NotExpressible(f"attribute '{attribute.name}' of kind {AttributeProto.AttributeType.Name(kind).lower()}")
+    raise UnrepresentableError(
+        f"attribute '{attribute.name}' of kind {AttributeProto.AttributeType.Name(kind).lower()}"
+    )
 
 
 def read_attributes(
     proto: NodeProto, node: str, file: ModelFile, subgraph: Callable[[GraphProto], Recipe]
 ) -> dict[str, Attribute]:
-    """Return a node's attributes by name; `subgraph` reads graph attributes.
+    """Return a node's attributes by name. subgraph: imports a graph attribute.
 
-    Raise GraphError for a duplicate or dangling attribute, NotExpressible for kinds that a Recipe cannot hold.
+    Raise GraphError for a duplicate attribute or a reference outside a function, UnrepresentableError for an unsupported kind.
     """
     attributes: dict[str, Attribute] = {}
     for attribute in proto.attribute:
@@ -98,7 +100,7 @@ def read_attributes(
 
 
 def make_constant_array(name: str, value: Attribute) -> Array:
-    """Return the elements of a Constant node from one of its attributes. Raise NotExpressible for other attributes."""
+    """Return the array of a Constant node from its attribute `name`. Raise UnrepresentableError for an unsupported attribute."""
     if name in ("value_float", "value_floats") and isinstance(value, float | list):
         return np.array(value, np.float32)
     if name in ("value_string", "value_strings"):
@@ -107,13 +109,13 @@ def make_constant_array(name: str, value: Attribute) -> Array:
             return string_array
     if name in ("value_int", "value_ints") and isinstance(value, int | list):
         return np.array(value, np.int64)
-    raise NotExpressible(f"Constant with the attribute '{name}'")
+    raise UnrepresentableError(f"Constant with the attribute '{name}'")
 
 
 # ---- values
 
 
-def _read_sizes(shape: Any) -> tuple[Sizes, list[str]]:
+def _read_shape(shape: Any) -> tuple[Sizes, list[str]]:
     sizes: list[int | None] = []
     names = []
     for dimension in shape.dim:
@@ -126,9 +128,9 @@ def _read_sizes(shape: Any) -> tuple[Sizes, list[str]]:
 
 
 def format_type(type_proto: TypeProto) -> str:
-    """Return a type as text for compounds.Kind: the element type, wrapped in "sequence()" or "optional()" if needed.
+    """Format a type for ValueKind.parse(): the dtype, wrapped in "sequence()" and "optional()" if needed.
 
-    Raise NotExpressible for other types.
+    Raise UnrepresentableError for other types.
     """
     kind = str(type_proto.WhichOneof("value")).removesuffix("_type")
     if kind == "tensor":
@@ -139,27 +141,27 @@ def format_type(type_proto: TypeProto) -> str:
             return f"optional({inner})"
     if kind == "sequence" and type_proto.sequence_type.elem_type.WhichOneof("value") == "tensor_type":
         return f"sequence({format_type(type_proto.sequence_type.elem_type)})"
-    raise NotExpressible(
+    raise UnrepresentableError(
         f"{kind} that holds no tensors" if kind in ("optional", "sequence") else f"{kind} instead of a tensor"
     )
 
 
 def read_value_info(info: ValueInfoProto) -> InputRecipe:
-    """Return the declaration of a value. Raise GraphError if it has no type, NotExpressible if the type is unsupported."""
+    """Return the declaration of a value. Raise GraphError if it has no type, UnrepresentableError if the type is unsupported."""
     if info.type.WhichOneof("value") is None:
         raise graph_error("value", info.name, "expected an element type, given none")
     dtype = format_type(info.type)
     tensor: TypeProto.Tensor = info.type.tensor_type
     if not tensor.HasField("shape"):
         return InputRecipe(info.name, dtype, None, [])
-    return InputRecipe(info.name, dtype, *_read_sizes(tensor.shape))
+    return InputRecipe(info.name, dtype, *_read_shape(tensor.shape))
 
 
 def read_declared_output(info: ValueInfoProto) -> InputRecipe:
-    """Return an output as declared in the file. It is only displayed, so nothing is checked."""
+    """Return an output as declared in the file, unchecked: declarations of outputs are only compared and displayed."""
     shape = info.type.tensor_type.shape if info.type.tensor_type.HasField("shape") else None
     try:
         dtype = format_type(info.type)
-    except NotExpressible:
+    except UnrepresentableError:
         dtype = ""
-    return InputRecipe(info.name, dtype, *(_read_sizes(shape) if shape is not None else (None, [])))
+    return InputRecipe(info.name, dtype, *(_read_shape(shape) if shape is not None else (None, [])))

@@ -1,4 +1,4 @@
-"""Parse ONNX into a Recipe. Everything in the file is checked here or by the engine's Graph; nothing is trusted."""
+"""Parse ONNX files into Recipes. Files are untrusted: their content is checked here or by the engine's Graph."""
 
 from __future__ import annotations
 
@@ -11,52 +11,52 @@ import pumice._pumice as _pumice
 
 from ..base.element_types import Bytes
 from ..base.errors import graph_error, truncate_middle
-from .composed.operator_table import COMPOSED
 from .file.file_signatures import detect_file_type
 from .file.model_file import ModelFile
 from .file.recipe import Overridable, Recipe
-from .file.weight_files import check_locations
+from .file.weight_files import check_tensor_locations
 from .graph_importer import GraphImporter
 from .onnx_functions import expand_functions
 from .onnx_values import ONNX_DOMAINS
 from .rewrites.rewrite_table import UPGRADES
 from .rewrites.string_to_index import convert_strings
+from .translators.operator_table import TRANSLATORS
 
 if TYPE_CHECKING:
     from onnx import ModelProto
 
 
 def parse_model(file: ModelFile, with_weights: bool = False) -> ModelProto:
-    """Return a file's ModelProto with functions expanded. with_weights: include the data of large tensors (see skeleton).
+    """Return a file's ModelProto with functions expanded. with_weights: include the data of large tensors.
 
     Raise GraphError if the file is not an ONNX model.
     """
-    model = file.proto if file.data is None else _decode(file.data if with_weights else file.skeleton, file)
+    model = file.proto if file.data is None else _parse_proto(file.data if with_weights else file.stripped_data, file)
     if model is None or not model.HasField("graph"):
         raise graph_error(
             "model", file.name, f"expected an ONNX model, given {_describe_file(file) or 'a file that holds no graph'}"
         )
-    _check_text(model, file)
-    check_locations(file)
-    return expand_functions(model, _is_claimed, file.name, in_place=file.proto is None)
+    _check_utf8(model, file)
+    check_tensor_locations(file)
+    return expand_functions(model, _is_supported, file.name, in_place=file.proto is None)
 
 
-def _is_claimed(op: str, domain: str, dtype: str) -> bool:
-    """Return whether the engine or the importer supports an operator with this dtype of its first input, or with any dtype if it is ""."""
+def _is_supported(op: str, domain: str, dtype: str) -> bool:
+    """Return whether the engine or the importer supports an operator for this dtype of its first input ("" matches any dtype)."""
     full_op_name = f"{domain}::{op}" if domain else op
-    if dtype and full_op_name in _input_dtypes() and full_op_name not in COMPOSED:
-        return dtype in _input_dtypes()[full_op_name]
-    return _pumice.has_operator(op, domain) or full_op_name in COMPOSED or full_op_name in UPGRADES
+    if dtype and full_op_name in _get_first_input_dtypes() and full_op_name not in TRANSLATORS:
+        return dtype in _get_first_input_dtypes()[full_op_name]
+    return _pumice.has_operator(op, domain) or full_op_name in TRANSLATORS or full_op_name in UPGRADES
 
 
 @functools.cache
-def _input_dtypes() -> dict[str, set[str]]:
-    """Return the element types of the first input, keyed by engine operator."""
+def _get_first_input_dtypes() -> dict[str, set[str]]:
+    """Return the dtypes that each engine operator supports for its first input, keyed by operator name."""
     return {row.name: set(row.inputs[0].dtypes) for row in _pumice.operators() if row.inputs}
 
 
-def _check_text(message: Any, file: ModelFile) -> None:
-    """Raise GraphError for text that is not UTF-8, which protobuf returns as bytes."""
+def _check_utf8(message: Any, file: ModelFile) -> None:
+    """Raise GraphError for a string field that is not UTF-8; protobuf returns such a field as bytes."""
     for field, value in message.ListFields():
         if field.type not in (field.TYPE_STRING, field.TYPE_MESSAGE) or isinstance(value, str):
             continue
@@ -64,26 +64,26 @@ def _check_text(message: Any, file: ModelFile) -> None:
             if isinstance(item, bytes):
                 raise graph_error("model", file.name, f"expected UTF-8 text as {field.full_name}, given {item[:40]!r}")
             if not isinstance(item, str):
-                _check_text(item, file)
+                _check_utf8(item, file)
 
 
-def _decode(data: Bytes, file: ModelFile) -> ModelProto:
+def _parse_proto(data: Bytes, file: ModelFile) -> ModelProto:
     model = onnx.ModelProto()
     try:
         model.ParseFromString(bytes(data))
-    except Exception as error:  # the exception class differs between versions of protobuf
+    except Exception as error:  # the exception class depends on the protobuf version
         description = _describe_file(file) or f"bytes that the ONNX format does not allow ({error})"
         raise graph_error("model", file.name, f"expected an ONNX model, given {description}") from None
     return model
 
 
 def _describe_file(file: ModelFile) -> str:
-    """Return a short description of what the file seems to be instead of a model; "" if unknown."""
+    """Return a description of the file's actual type for an error message; "" if unknown."""
     return "" if file.data is None else detect_file_type(file.data)
 
 
 def get_opsets(model: ModelProto) -> dict[str, int]:
-    """Return the opset version of each domain, the latest if listed repeatedly; ONNX's own domain is ""."""
+    """Return domain -> opset version, the latest if a domain is listed repeatedly. ONNX's own domain is ""."""
     versions: dict[str, int] = {}
     for entry in model.opset_import:
         domain = "" if entry.domain in ONNX_DOMAINS else entry.domain
@@ -91,8 +91,8 @@ def get_opsets(model: ModelProto) -> dict[str, int]:
     return versions
 
 
-def _find_warnings(model: ModelProto) -> list[str]:
-    """Return a warning for each declaration in the file that is not followed as written."""
+def _make_import_warnings(model: ModelProto) -> list[str]:
+    """Return warnings about a newer IR version and about domains with several opset imports."""
     warnings = []
     if model.ir_version > onnx.IR_VERSION:
         warnings.append(
@@ -113,14 +113,14 @@ def _find_warnings(model: ModelProto) -> list[str]:
 
 
 def make_recipe(model: ModelProto, file: ModelFile, overridable: Overridable = False) -> Recipe:
-    """Return the Recipe of a parsed model, including a list of unsupported features. overridable: initializers to expose as inputs.
+    """Convert a parsed model to a Recipe, in which unsupported features are listed. overridable: initializers to expose as inputs.
 
-    Raise GraphError if the model breaks a rule, BindingError if a name in `overridable` is not such an initializer.
+    Raise GraphError if the model is invalid, BindingError if a name in `overridable` is not an initializer that is also an input.
     """
-    recipe = GraphImporter(model.graph, get_opsets(model), file, overridable_request=overridable).recipe()
+    recipe = GraphImporter(model.graph, get_opsets(model), file, overridable_request=overridable).import_graph()
     recipe = convert_strings(recipe)
     return recipe._replace(
         metadata={entry.key: entry.value for entry in model.metadata_props},
-        warnings=_find_warnings(model),
-        plain=not any(node.qualified_op in COMPOSED for node in recipe.nodes),
+        warnings=_make_import_warnings(model),
+        plain=not any(node.qualified_op in TRANSLATORS for node in recipe.nodes),
     )

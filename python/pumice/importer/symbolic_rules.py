@@ -1,7 +1,7 @@
-"""Rules of user kernels: shapes, launch sizes and constants as expressions over the sizes of a node's tensors.
+"""Rules of user kernels: output shapes, launch sizes and constants as expressions of the node's tensor sizes.
 
-A rule is evaluated once per node on symbolic sizes. Its result is an expression that the engine evaluates for the
-shapes of each call.
+A rule is evaluated once per node with symbolic sizes. The result is an expression, which the engine evaluates for the actual
+sizes of each call.
 """
 
 from __future__ import annotations
@@ -39,76 +39,78 @@ _COMPARISONS: dict[type[ast.cmpop], str] = {
 
 
 def to_python_number(value: Any) -> Any:
-    """Return NumPy scalars as Python numbers and arrays as lists, anything else unchanged."""
+    """Convert NumPy scalars to Python numbers and arrays to lists; return anything else unchanged."""
     return value.tolist() if isinstance(value, (np.generic, np.ndarray)) else value
 
 
-class Size:
-    """A symbolic integer or real number, whose value is known once a node's shapes are known. Arithmetic on it builds expressions."""
+class SymbolicSize:
+    """A symbolic integer or real number, evaluated once a node's shapes are known. Arithmetic on it builds expressions."""
 
-    __array_ufunc__ = None  # makes NumPy scalars defer arithmetic to this class
+    __array_ufunc__ = None  # NumPy scalars then defer arithmetic to this class
 
     def __init__(self, text: str, real: bool = False) -> None:
         self.text = text
         self.real = real
 
-    def _binary(self, operator_symbol: str, other: Any, is_reflected: bool = False) -> Any:
+    def _apply_operator(self, operator_symbol: str, other: Any, is_reflected: bool = False) -> Any:
         other = to_python_number(other)
-        if isinstance(other, bool) or not isinstance(other, (Size, *_NUMBERS)):
+        if isinstance(other, bool) or not isinstance(other, (SymbolicSize, *_NUMBERS)):
             return NotImplemented
-        left_size, right_size = (to_size(other), self) if is_reflected else (self, to_size(other))
-        return Size(f"({left_size.text} {operator_symbol} {right_size.text})", left_size.real or right_size.real)
+        left_size, right_size = (to_symbolic_size(other), self) if is_reflected else (self, to_symbolic_size(other))
+        return SymbolicSize(
+            f"({left_size.text} {operator_symbol} {right_size.text})", left_size.real or right_size.real
+        )
 
-    def _call(self, name: str, other: Any, is_reflected: bool = False, real: bool = False) -> Any:
+    def _apply_function(self, name: str, other: Any, is_reflected: bool = False, real: bool = False) -> Any:
         other = to_python_number(other)
-        if isinstance(other, bool) or not isinstance(other, (Size, *_NUMBERS)):
+        if isinstance(other, bool) or not isinstance(other, (SymbolicSize, *_NUMBERS)):
             return NotImplemented
-        left_size, right_size = (to_size(other), self) if is_reflected else (self, to_size(other))
-        return Size(f"{name}({left_size.text}, {right_size.text})", real or left_size.real or right_size.real)
+        left_size, right_size = (to_symbolic_size(other), self) if is_reflected else (self, to_symbolic_size(other))
+        return SymbolicSize(f"{name}({left_size.text}, {right_size.text})", real or left_size.real or right_size.real)
 
     def __add__(self, other: Any) -> Any:
-        return self._binary("+", other)
+        return self._apply_operator("+", other)
 
     def __radd__(self, other: Any) -> Any:
-        return self._binary("+", other, is_reflected=True)
+        return self._apply_operator("+", other, is_reflected=True)
 
     def __sub__(self, other: Any) -> Any:
-        return self._binary("-", other)
+        return self._apply_operator("-", other)
 
     def __rsub__(self, other: Any) -> Any:
-        return self._binary("-", other, is_reflected=True)
+        return self._apply_operator("-", other, is_reflected=True)
 
     def __mul__(self, other: Any) -> Any:
-        return self._binary("*", other)
+        return self._apply_operator("*", other)
 
     def __rmul__(self, other: Any) -> Any:
-        return self._binary("*", other, is_reflected=True)
+        return self._apply_operator("*", other, is_reflected=True)
 
     def __truediv__(self, other: Any) -> Any:
-        ratio = self._binary("/", other)
-        return ratio if ratio is NotImplemented else Size(ratio.text, real=True)
+        ratio = self._apply_operator("/", other)
+        return ratio if ratio is NotImplemented else SymbolicSize(ratio.text, real=True)
 
     def __rtruediv__(self, other: Any) -> Any:
-        ratio = self._binary("/", other, is_reflected=True)
-        return ratio if ratio is NotImplemented else Size(ratio.text, real=True)
+        ratio = self._apply_operator("/", other, is_reflected=True)
+        return ratio if ratio is NotImplemented else SymbolicSize(ratio.text, real=True)
 
     def __floordiv__(self, other: Any) -> Any:
-        return self._call("floor_divide", other)
+        return self._apply_function("floor_divide", other)
 
     def __rfloordiv__(self, other: Any) -> Any:
-        return self._call("floor_divide", other, is_reflected=True)
+        return self._apply_function("floor_divide", other, is_reflected=True)
 
     def __mod__(self, other: Any) -> Any:
-        return self._call("mod", other)
+        return self._apply_function("mod", other)
 
     def __rmod__(self, other: Any) -> Any:
-        return self._call("mod", other, is_reflected=True)
+        return self._apply_function("mod", other, is_reflected=True)
 
     def __pow__(self, other: Any) -> Any:
-        return self._call("pow", other, real=True)
+        return self._apply_function("pow", other, real=True)
 
-    def __neg__(self) -> Size:
-        return Size(f"(0 - {self.text})", self.real)
+    def __neg__(self) -> SymbolicSize:
+        return SymbolicSize(f"(0 - {self.text})", self.real)
 
     def __bool__(self) -> bool:
         raise InputError(
@@ -126,40 +128,40 @@ class Size:
     __index__ = __float__ = __int__
 
 
-def to_size(value: Any) -> Size:
-    """Convert a number to a Size; return a Size unchanged. Raise InputError for anything else."""
+def to_symbolic_size(value: Any) -> SymbolicSize:
+    """Convert a number to a SymbolicSize; return a SymbolicSize unchanged. Raise InputError for anything else."""
     value = to_python_number(value)
-    if isinstance(value, Size):
+    if isinstance(value, SymbolicSize):
         return value
     if isinstance(value, bool) or not isinstance(value, _NUMBERS):
         raise InputError(f"expected a number, given {value!r}")
     if isinstance(value, float):
-        return Size(f"f64({value!r})", real=True)
-    return Size(str(value) if value >= 0 else f"(0 - {-value})")
+        return SymbolicSize(f"f64({value!r})", real=True)
+    return SymbolicSize(str(value) if value >= 0 else f"(0 - {-value})")
 
 
-class Sizes(tuple[Size, ...]):
-    """The shape of a tensor. A rule that returns it unchanged gives the output this shape, whatever its rank."""
+class SymbolicShape(tuple[SymbolicSize, ...]):
+    """The symbolic shape of a tensor. A rule can return it unchanged even if its rank is unknown."""
 
     name = ""
 
     @classmethod
-    def make(cls, name: str, rank: int) -> Sizes:
-        """Return the sizes of the tensor with this name in expressions, such as x0."""
-        sizes = cls(Size(f"{name}_{axis}") for axis in range(rank))
+    def for_tensor(cls, name: str, rank: int) -> SymbolicShape:
+        """Return the shape of a tensor. name: its name in the engine's expressions, such as x0."""
+        sizes = cls(SymbolicSize(f"{name}_{axis}") for axis in range(rank))
         sizes.name = name
         return sizes
 
 
 class RuleTensor:
-    """An input or output as a rule sees it: `shape`, `rank` (also `ndim`), `size` and `dtype`."""
+    """An input or output in a rule, with `shape`, `rank` (or `ndim`), `size` and `dtype`."""
 
     def __init__(self, label: str, name: str, rank: int | None, dtype: str) -> None:
         self._label = label
         self._rank = rank
         self._name = name
         self.dtype = dtype
-        self.size = Size(f"{name}_n")
+        self.size = SymbolicSize(f"{name}_n")
 
     @property
     def rank(self) -> int:
@@ -171,28 +173,28 @@ class RuleTensor:
     ndim = rank
 
     @property
-    def shape(self) -> Sizes:
-        """The sizes of the axes. If the rank is unknown, a rule can only return them unchanged."""
+    def shape(self) -> SymbolicShape:
+        """The symbolic shape. If the rank is unknown, a rule can only return it unchanged."""
         if self._rank is None:
-            return _make_unknown_sizes(self)
-        return Sizes.make(self._name, self._rank)
+            return _make_unknown_shape(self)
+        return SymbolicShape.for_tensor(self._name, self._rank)
 
 
-class _UnknownSizes(Sizes):
+class _UnknownShape(SymbolicShape):
     _tensor: RuleTensor
 
     def __getitem__(self, index: Any) -> Any:
-        return (Size(""),) * self._tensor.rank  # raises if the rank is unknown
+        return (SymbolicSize(""),) * self._tensor.rank  # raises if the rank is unknown
 
-    def __iter__(self) -> Iterator[Size]:
-        return iter((Size(""),) * self._tensor.rank)  # raises if the rank is unknown
+    def __iter__(self) -> Iterator[SymbolicSize]:
+        return iter((SymbolicSize(""),) * self._tensor.rank)  # raises if the rank is unknown
 
     def __len__(self) -> int:
         return self._tensor.rank
 
 
-def _make_unknown_sizes(tensor: RuleTensor) -> Sizes:
-    unknown_sizes = _UnknownSizes()
+def _make_unknown_shape(tensor: RuleTensor) -> SymbolicShape:
+    unknown_sizes = _UnknownShape()
     unknown_sizes.name, unknown_sizes._tensor = tensor._name, tensor
     return unknown_sizes
 
@@ -201,7 +203,7 @@ def _make_unknown_sizes(tensor: RuleTensor) -> Sizes:
 
 
 class _RuleExpression:
-    """Evaluates a rule's expression: names, attributes, subscripts, arithmetic, comparisons, `a if c else b`, min, max, len."""
+    """Evaluates a rule given as a string: names, attributes, subscripts, arithmetic, comparisons, `a if c else b`, min, max, len."""
 
     def __init__(self, text: str, names: Mapping[str, Any]) -> None:
         self._names = names
@@ -210,39 +212,39 @@ class _RuleExpression:
         except (SyntaxError, ValueError, RecursionError) as error:
             raise InputError(f"expected an expression, given {text!r}: {error}") from None
 
-    def value(self) -> Any:
+    def evaluate(self) -> Any:
         return self._evaluate(self._tree)
 
     def _evaluate(self, node: ast.expr) -> Any:
-        handler = getattr(self, f"_{type(node).__name__.lower()}", None)
+        handler = getattr(self, f"_visit_{type(node).__name__.lower()}", None)
         if handler is None:
             raise InputError(f"'{ast.unparse(node)}' has no meaning in a rule")
         return handler(node)
 
-    def _constant(self, node: ast.Constant) -> Any:
+    def _visit_constant(self, node: ast.Constant) -> Any:
         if isinstance(node.value, (bool, str, *_NUMBERS)):
             return node.value
         raise InputError(f"'{ast.unparse(node)}' has no meaning in a rule")
 
-    def _name(self, node: ast.Name) -> Any:
+    def _visit_name(self, node: ast.Name) -> Any:
         if node.id not in self._names:
             raise InputError(f"expected one of {', '.join(self._names)}; given '{node.id}'")
         return self._names[node.id]
 
-    def _attribute(self, node: ast.Attribute) -> Any:
+    def _visit_attribute(self, node: ast.Attribute) -> Any:
         value = self._evaluate(node.value)
         if not isinstance(value, RuleTensor) or node.attr not in ("shape", "rank", "ndim", "size", "dtype"):
             raise InputError(f"'{ast.unparse(node)}' has no meaning: a tensor has shape, rank, ndim, size and dtype")
         return getattr(value, node.attr)
 
-    def _subscript(self, node: ast.Subscript) -> Any:
+    def _visit_subscript(self, node: ast.Subscript) -> Any:
         value = self._evaluate(node.value)
         try:
             return value[self._evaluate(node.slice)]
         except (TypeError, IndexError) as error:
             raise InputError(f"'{ast.unparse(node)}': {error}") from None
 
-    def _slice(self, node: ast.Slice) -> slice:
+    def _visit_slice(self, node: ast.Slice) -> slice:
         return slice(
             *(
                 None if size_part is None else self._evaluate(size_part)
@@ -250,7 +252,7 @@ class _RuleExpression:
             )
         )
 
-    def _tuple(self, node: ast.Tuple | ast.List) -> tuple[Any, ...]:
+    def _visit_tuple(self, node: ast.Tuple | ast.List) -> tuple[Any, ...]:
         elements: list[Any] = []
         for item in node.elts:
             elements.extend(self._evaluate(item.value)) if isinstance(item, ast.Starred) else elements.append(
@@ -258,16 +260,16 @@ class _RuleExpression:
             )
         return tuple(elements)
 
-    _list = _tuple
+    _visit_list = _visit_tuple
 
-    def _dict(self, node: ast.Dict) -> dict[Any, Any]:
+    def _visit_dict(self, node: ast.Dict) -> dict[Any, Any]:
         return {
             self._evaluate(key): self._evaluate(value)
             for key, value in zip(node.keys, node.values, strict=True)
             if key is not None
         }
 
-    def _binop(self, node: ast.BinOp) -> Any:
+    def _visit_binop(self, node: ast.BinOp) -> Any:
         if type(node.op) not in _BINARY:
             raise InputError(f"'{ast.unparse(node)}' has no meaning in a rule")
         left, right = self._evaluate(node.left), self._evaluate(node.right)
@@ -276,35 +278,40 @@ class _RuleExpression:
         except (TypeError, ZeroDivisionError) as error:
             raise InputError(f"'{ast.unparse(node)}': {error}") from None
 
-    def _unaryop(self, node: ast.UnaryOp) -> Any:
+    def _visit_unaryop(self, node: ast.UnaryOp) -> Any:
         if not isinstance(node.op, ast.USub):
             raise InputError(f"'{ast.unparse(node)}' has no meaning in a rule")
         return -self._evaluate(node.operand)
 
-    def _compare(self, node: ast.Compare) -> Any:
+    def _visit_compare(self, node: ast.Compare) -> Any:
         if len(node.ops) != 1 or type(node.ops[0]) not in _COMPARISONS:
             raise InputError(f"'{ast.unparse(node)}' has no meaning in a rule")
         left, right = self._evaluate(node.left), self._evaluate(node.comparators[0])
         operator_symbol = _COMPARISONS[type(node.ops[0])]
-        if not isinstance(left, Size) and not isinstance(right, Size):
+        if not isinstance(left, SymbolicSize) and not isinstance(right, SymbolicSize):
             comparison_functions = {"<": operators.lt, "<=": operators.le, ">": operators.gt, ">=": operators.ge}
             return {**comparison_functions, "==": operators.eq, "!=": operators.ne}[operator_symbol](left, right)
-        first_size, second_size = to_size(left), to_size(right)
+        first_size, second_size = to_symbolic_size(left), to_symbolic_size(right)
         if first_size.real or second_size.real:
             raise InputError(
                 f"'{ast.unparse(node)}': sizes are compared as whole numbers, and one of these is real: multiply instead of dividing, "
                 "as in 'x.shape[0] > x.shape[1]' for 'x.shape[0] / x.shape[1] > 1', or divide by //"
             )
-        return Size(f"({first_size.text} {operator_symbol} {second_size.text})")
+        return SymbolicSize(f"({first_size.text} {operator_symbol} {second_size.text})")
 
-    def _ifexp(self, node: ast.IfExp) -> Any:
+    def _visit_ifexp(self, node: ast.IfExp) -> Any:
         condition = self._evaluate(node.test)
-        if not isinstance(condition, Size):
+        if not isinstance(condition, SymbolicSize):
             return self._evaluate(node.body if condition else node.orelse)
-        first_size, second_size = to_size(self._evaluate(node.body)), to_size(self._evaluate(node.orelse))
-        return Size(f"({condition.text} ? {first_size.text} : {second_size.text})", first_size.real or second_size.real)
+        first_size, second_size = (
+            to_symbolic_size(self._evaluate(node.body)),
+            to_symbolic_size(self._evaluate(node.orelse)),
+        )
+        return SymbolicSize(
+            f"({condition.text} ? {first_size.text} : {second_size.text})", first_size.real or second_size.real
+        )
 
-    def _call(self, node: ast.Call) -> Any:
+    def _visit_call(self, node: ast.Call) -> Any:
         name = node.func.id if isinstance(node.func, ast.Name) else ast.unparse(node.func)
         call_arguments = [self._evaluate(argument_node) for argument_node in node.args]
         if (
@@ -316,19 +323,19 @@ class _RuleExpression:
             raise InputError(f"'{ast.unparse(node)}': expected min, max or len of numbers")
         if name == "len":
             return len(call_arguments[0])
-        combined = to_size(call_arguments[0])
+        combined = to_symbolic_size(call_arguments[0])
         for argument_node in call_arguments[1:]:
-            combined = combined._call(name, argument_node)
+            combined = combined._apply_function(name, argument_node)
         return combined
 
 
 def evaluate_rule(rule: Rule, names: Mapping[str, Any]) -> Any:
-    """Evaluate a rule with these inputs and attributes.
+    """Evaluate a rule. names: the inputs, outputs and attributes that it may use.
 
-    Raise InputError if an expression is invalid, or if a callable has other parameters or raises.
+    Raise InputError if an expression is invalid, or if a callable has unknown parameters or raises.
     """
     if isinstance(rule, str):
-        return _RuleExpression(rule, names).value()
+        return _RuleExpression(rule, names).evaluate()
     parameters = inspect.signature(rule).parameters.values()
     if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
         rule_arguments = dict(names)
@@ -349,23 +356,27 @@ def evaluate_rule(rule: Rule, names: Mapping[str, Any]) -> Any:
 
 
 def format_sizes(value: Any) -> str:
-    """Format sizes for the engine: "x0_0;(x0_1 * 2)", or "=0" for the shape of input 0. Raise InputError for anything but integer sizes."""
-    if isinstance(value, Sizes) and value.name.startswith("x"):
+    """Format a shape for the engine: "x0_0;(x0_1 * 2)", or "=0" for that of input 0. Raise InputError unless all sizes are integers."""
+    if isinstance(value, SymbolicShape) and value.name.startswith("x"):
         return f"={value.name[1:]}"
     value = to_python_number(value)
     size_items = (
-        [value] if isinstance(value, (Size, *_NUMBERS)) else list(value) if isinstance(value, Iterable) else None
+        [value]
+        if isinstance(value, (SymbolicSize, *_NUMBERS))
+        else list(value)
+        if isinstance(value, Iterable)
+        else None
     )
     if size_items is None or isinstance(value, str):
         raise InputError(f"expected sizes, given {value!r}")
-    size_list = [to_size(size_part) for size_part in size_items]
+    size_list = [to_symbolic_size(size_part) for size_part in size_items]
     if any(size_item.real for size_item in size_list):
         raise InputError("expected whole numbers as sizes; // divides to one")
     return ";".join(size_item.text for size_item in size_list)
 
 
 def format_number(value: Any) -> str:
-    """Format a number or a list of numbers for the engine: "3", "r:0.5", "[1;2]". Raise InputError for anything else."""
+    """Format a number or a list of numbers for the engine: "3", "r:0.5", "[1;2]". Raise InputError for other values."""
     value = to_python_number(value)
     if isinstance(value, (list, tuple)):
         return f"[{';'.join(map(format_number, value))}]"
@@ -373,5 +384,5 @@ def format_number(value: Any) -> str:
         return str(int(value))
     if isinstance(value, float):
         return f"r:{value!r}"
-    size_expression = to_size(value)
+    size_expression = to_symbolic_size(value)
     return f"r:{size_expression.text}" if size_expression.real else size_expression.text

@@ -1,1 +1,1 @@
-"""A loaded model: its arguments, results and report."""
+"""Loaded models: loading, calls, batches, several devices, tuning and reports."""

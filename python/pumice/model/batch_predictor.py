@@ -1,4 +1,4 @@
-"""A model for row batches in the workers of other engines: threads, processes, joblib, Dask, Ray Data, Spark."""
+"""A picklable model for batches of rows, for worker threads and processes of joblib, Dask, Ray Data, Spark and the like."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from .._pumice import OutOfMemoryError
 from ..base.element_types import PRECISIONS, Array
 from ..base.errors import InputError, binding_error
 from ..base.log import log_warning
-from ..importer.file.model_file import Folder, Source, make_portable, make_rereadable
-from ..importer.file.weight_files import model_digests, model_states
+from ..importer.file.model_file import Folder, Source, make_rereadable, to_path_or_bytes
+from ..importer.file.weight_files import compute_model_digests, get_model_file_states
 from .batches import Batch, BatchLayout, check_result_rows, get_batch_layout, make_batch, slice_rows
 from .load_options import reject_unknown_options
 from .model import Model
@@ -36,7 +36,7 @@ _HINTS = {
 
 
 def _check_options(options: Mapping[str, Any], device: Any, precision: Precision) -> None:
-    """Raise InputError or BindingError for invalid options early, before the predictor is sent to a worker."""
+    """Raise InputError or BindingError for invalid options now, before the predictor is sent to a worker."""
     reject_unknown_options(options, (*_PREDICTOR_OPTIONS, *_OPTIONS), _HINTS)
     if isinstance(device, bool) or not isinstance(device, str | int):
         raise InputError(f"BatchPredictor: device is a name or an index, as Context takes them; given {device!r}")
@@ -45,8 +45,8 @@ def _check_options(options: Mapping[str, Any], device: Any, precision: Precision
         raise InputError(f"BatchPredictor: precision is one of {', '.join(PRECISIONS)}, or a policy; given {name!r}")
 
 
-def _check_rows(batch_size: Any, ragged: Any, depth: Any) -> None:
-    """Raise InputError for an invalid number of rows or runs."""
+def _check_run_options(batch_size: Any, ragged: Any, depth: Any) -> None:
+    """Raise InputError for an invalid batch_size, ragged or depth."""
     if ragged not in _RAGGED:
         raise InputError(f"BatchPredictor: ragged is 'pad' or 'rebind'; given {ragged!r}")
     if batch_size is not None and not _is_positive_int(batch_size):
@@ -60,7 +60,7 @@ def _is_positive_int(candidate: Any) -> bool:
 
 
 def _check_columns(columns: Any, keep: Any) -> None:
-    """Raise InputError for columns that are invalid for any model."""
+    """Raise InputError for a columns or keep argument of the wrong type."""
     if columns is not None and not isinstance(columns, Mapping):
         raise InputError(f"BatchPredictor: columns is a dict of columns by input; given {type(columns).__name__}")
     if isinstance(keep, str) or not isinstance(keep, Collection):
@@ -97,7 +97,7 @@ class BatchPredictor:
     are raised by the first call.
     """
 
-    _no_source_hint = "its .model is the model that it opens"  # hint for callers who pass a predictor as a model
+    _no_source_hint = "its .model is the model that it opens"  # for the error message if it is passed as a model
 
     def __init__(
         self,
@@ -115,12 +115,12 @@ class BatchPredictor:
         **options: Any,
     ) -> None:
         _check_options(options, device, precision)
-        _check_rows(batch_size, ragged, depth)
+        _check_run_options(batch_size, ragged, depth)
         _check_columns(columns, keep)
-        self._source = make_portable(make_rereadable(model))
+        self._source = to_path_or_bytes(make_rereadable(model))
         if isinstance(self._source, str) and not os.path.exists(self._source):
             raise FileNotFoundError(2, os.strerror(2), self._source)
-        # Expected SHA-256 of the model's files; empty in the process that created the predictor.
+        # Expected SHA-256 of the model's files; set by pickling, empty in the process that created the predictor.
         self._digests: Digests = ()
         self._is_unpickled = False
         self._device, self._precision = device, precision
@@ -130,7 +130,7 @@ class BatchPredictor:
         self._columns, self._keep, self._named = dict(columns or {}), [*keep], named
         self._opened: SharedModel | None = None
         self._batch_layout: BatchLayout | None = None
-        self.notes: list[str] = []  # one sentence per deviation from the requested settings
+        self.notes: list[str] = []  # a sentence for each time that batch_size was reduced
 
     # ---- calls
 
@@ -151,7 +151,7 @@ class BatchPredictor:
         A batch is an array, a tuple of arrays in the order of the inputs, or a dict of columns. Raise the errors of a call at that batch's
         position; an error in the iterator `batches` ends the generator.
         """
-        return self._stream(iter(batches))
+        return self._iterate_results(iter(batches))
 
     def make_predict_fn(self) -> Callable[..., Any]:
         """Return a function with one argument per input, for Spark's predict_batch_udf(predictor.make_predict_fn, ...).
@@ -172,14 +172,16 @@ class BatchPredictor:
 
     # ---- runs
 
-    def _stream(self, batches: Iterator[Any]) -> Iterator[Any]:
+    def _iterate_results(self, batches: Iterator[Any]) -> Iterator[Any]:
         pending: deque[Batch] = deque()
         while True:
             model, layout = self._open_model()
             max_rows = layout.fixed_rows or self._max_rows
             sent: deque[tuple[Batch, int, int]] = deque()
             try:
-                for results in model.map(self._runs(layout, max_rows, batches, pending, sent), self._depth):
+                for results in model.map(
+                    self._iterate_run_arguments(layout, max_rows, batches, pending, sent), self._depth
+                ):
                     batch, rows, count = sent.popleft()
                     run_results = (results,) if len(model.outputs) == 1 else tuple(results)
                     batch.run_results.append(check_result_rows(model, run_results, rows, count))
@@ -189,15 +191,15 @@ class BatchPredictor:
                         yield self._make_result(model, batch)
                 return
             except OutOfMemoryError as error:
-                if not sent:  # the batch iterator itself ran out of memory
+                if not sent:  # the error came from the batch iterator, not from a run
                     raise
                 rows = sent[0][1]
                 sent.clear()
-                for batch in pending:  # the pending batches' runs in flight were dropped
+                for batch in pending:  # their runs in flight were dropped, so send those rows again
                     batch.sent, batch.is_started = batch.done, bool(batch.done)
                 self._halve_rows(layout, rows, error)
 
-    def _runs(
+    def _iterate_run_arguments(
         self,
         layout: BatchLayout,
         max_rows: int | None,
@@ -205,7 +207,7 @@ class BatchPredictor:
         pending: deque[Batch],
         sent: deque[tuple[Batch, int, int]],
     ) -> Iterator[dict[str, Array]]:
-        """Yield the arguments of each run on demand, and append its (batch, rows, valid rows) to `sent`."""
+        """Yield the arguments of each run when it is due, and append (batch, rows, rows without padding) to `sent`."""
         while True:
             batch = next(
                 (
@@ -235,18 +237,18 @@ class BatchPredictor:
             yield arguments
 
     def _halve_rows(self, layout: BatchLayout, rows: int, error: OutOfMemoryError) -> None:
-        """Halve the batch size of later runs. Re-raise the error if it cannot be halved further."""
+        """Halve the rows per run from now on. Raise the error again if a run of one row does not fit or the file fixes the rows."""
         if layout.fixed_rows is not None or rows <= 1:
             raise error
-        self._max_rows = min(self._max_rows or rows, rows // 2)  # another thread may have halved it too
+        self._max_rows = min(self._max_rows or rows, rows // 2)  # another thread may already have halved it
         note = f"a run of {rows} rows does not fit the device's memory ({error}); runs have at most {self._max_rows} rows from now on"
         self.notes.append(note)
         log_warning(f"BatchPredictor: {note}")
         if self._opened is not None:
-            self._opened.invalidate()  # frees the memory of the larger runs
+            self._opened.invalidate()  # frees the memory that was allocated for larger runs
 
     def _make_result(self, model: Model, batch: Batch) -> Any:
-        results = batch.results()
+        results = batch.concatenate_results()
         if batch.is_named or self._named:
             return {
                 **batch.passthrough,
@@ -274,21 +276,21 @@ class BatchPredictor:
     def _open_model(self) -> tuple[Model, BatchLayout]:
         opened_entry = self._opened
         if opened_entry is None or opened_entry.process != os.getpid():
-            state = model_states(self._source, self._folder)
+            state = get_model_file_states(self._source, self._folder)
             expectation = (repr(self._precision), repr(self._options))
             key = ModelKey(self._source, self._digests, state, self._folder, self._device, *expectation)
             opened_entry = self._opened = get_shared_model(key, self._precision, self._folder, self._options)
             if self._is_unpickled:
                 pin_model(opened_entry)
-        model = opened_entry.model()
+        model = opened_entry.get_model()
         if self._batch_layout is None:
             layout = get_batch_layout(model)
-            self._check_names(model, layout)
+            self._check_column_names(model, layout)
             self._batch_layout = layout
         return model, self._batch_layout
 
-    def _check_names(self, model: Model, layout: BatchLayout) -> None:
-        """Raise BindingError for a column of an unknown input, and for a kept column with an output's name."""
+    def _check_column_names(self, model: Model, layout: BatchLayout) -> None:
+        """Raise BindingError if `columns` names an unknown input, or if a kept column has the name of an output."""
         for name in self._columns:
             if name not in layout.inputs:
                 expectation = f"names of inputs ({', '.join(layout.inputs)})"
@@ -327,7 +329,7 @@ class BatchPredictor:
         changed.
         Raise OSError and GraphError if a file is missing.
         """
-        digests = self._digests if self._is_unpickled else model_digests(self._source, self._folder)
+        digests = self._digests if self._is_unpickled else compute_model_digests(self._source, self._folder)
         pickled_state = {
             "_digests": digests,
             "_is_unpickled": True,

@@ -1,4 +1,4 @@
-"""Batches of rows: how a model accepts them, how to split them into runs, and how to concatenate the results."""
+"""Batches of rows: find a model's batch axes, split a batch into runs, and concatenate the results."""
 
 from __future__ import annotations
 
@@ -16,19 +16,18 @@ from .model import Model
 
 @dataclass(frozen=True)
 class BatchLayout:
-    """Which of a model's inputs have a batch axis, and the number of rows per run."""
+    """Which inputs of a model have a batch axis, and whether the file fixes the number of rows."""
 
-    inputs: tuple[str, ...]  # names of all inputs
-    row_inputs: frozenset[str]  # inputs whose first axis is the batch axis; the others are passed to each run unchanged
-    fixed_rows: int | None  # rows per run if the file fixes them
+    inputs: tuple[str, ...]  # names of all inputs, in graph order
+    row_inputs: frozenset[str]  # names of inputs whose first axis is the batch axis; other inputs are not split
+    fixed_rows: int | None  # number of rows per run if the file fixes it
 
 
 def get_batch_layout(model: Model) -> BatchLayout:
-    """Return a model's Layout: batch axes are first axes without a fixed size; if there are none, the first axes of all inputs of rank 1 or
-    more.
+    """Return the batch layout of a model. Batch axes are first axes of unknown size, or all first axes if none is unknown.
 
-    Raise BindingError if no input has a batch axis, if fixed row counts differ, or if an output's first axis is known not
-    to be the batch axis.
+    Raise BindingError if no input has a batch axis, if fixed row counts differ, or if an output's first axis is certainly not the batch
+    axis.
     """
     layout = _get_input_layout(model)
     shapes = [value.shape or () for value in model.inputs]
@@ -60,28 +59,29 @@ def _get_input_layout(model: Model) -> BatchLayout:
 
 @dataclass
 class Batch:
-    """A batch in progress: `sent` rows have been submitted, `done` rows have results."""
+    """A batch in progress. sent: number of rows submitted. done: number of rows with results."""
 
-    arrays: dict[str, Array]  # keyed by input name
+    arrays: dict[str, Array]  # by input name
     rows: int
     is_named: bool  # whether to return results by name
-    passthrough: dict[str, Any]  # columns that are returned unchanged
+    passthrough: dict[str, Any]  # columns to return with the results
     sent: int = 0
     done: int = 0
-    is_started: bool = False  # whether a run has started; also tracks batches without rows
-    run_results: list[tuple[Array, ...]] = field(default_factory=list)  # results of each run
+    is_started: bool = False  # whether a run was submitted; needed for batches without rows
+    run_results: list[tuple[Array, ...]] = field(default_factory=list)  # outputs of each finished run
 
-    def results(self) -> tuple[Array, ...]:
-        """Return the results of all rows."""
+    def concatenate_results(self) -> tuple[Array, ...]:
+        """Return each output for all rows of the batch."""
         if len(self.run_results) == 1:
             return self.run_results[0]
         return tuple(np.concatenate(arrays) for arrays in zip(*self.run_results, strict=True))
 
 
 def make_batch(layout: BatchLayout, columns_or_arrays: Any, columns: Mapping[str, str], keep: Sequence[str]) -> Batch:
-    """Return a Batch from an array, a tuple of arrays in the order of the inputs, or a dict of columns.
+    """Make a Batch from an array, a tuple of arrays in the order of the inputs, or a dict of columns.
 
-    Raise BindingError if an input has no array, or if row counts differ.
+    columns: input name -> column name. keep: columns to return with the results. Raise BindingError for a missing column or array, or
+    different row counts.
     """
     is_named = isinstance(columns_or_arrays, Mapping)
     if not is_named:
@@ -114,7 +114,7 @@ def make_batch(layout: BatchLayout, columns_or_arrays: Any, columns: Mapping[str
 
 
 def slice_rows(layout: BatchLayout, batch: Batch, begin: int, count: int, padded: int) -> dict[str, Array]:
-    """Return the arguments of a run: `count` rows from `begin` on, padded to `padded` rows by repeating the last one."""
+    """Return the arguments of a run: rows `begin` to `begin + count`, padded to `padded` rows with copies of the last one."""
     arguments = {}
     for name, array in batch.arrays.items():
         if name not in layout.row_inputs:
@@ -131,9 +131,9 @@ def slice_rows(layout: BatchLayout, batch: Batch, begin: int, count: int, padded
 
 
 def check_result_rows(model: Model, results: Sequence[Any], rows: int, count: int) -> tuple[Array, ...]:
-    """Return the first `count` of `rows` rows of each result.
+    """Return the first `count` rows of each result.
 
-    Raise BindingError if a result's first axis is not the batch axis: such results cannot be concatenated.
+    Raise BindingError if a result does not have `rows` rows along its first axis: such results cannot be concatenated.
     """
     for value, result in zip(model.outputs, results, strict=True):
         shape = getattr(result, "shape", None)

@@ -1,4 +1,4 @@
-"""Test data stored next to a model: ONNX's test_data_set_* folders of tensor files, and .npz files."""
+"""Read test data for a model: ONNX's test_data_set_* folders, and .npz files."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..base.atomic_files import convert_read_errors
 from ..base.errors import InputError
-from .array_files import read_npz, tensor_to_array
+from .array_files import convert_tensor_to_array, read_npz
 
 if TYPE_CHECKING:
     from .model import Model
@@ -30,10 +30,10 @@ class DataSet(NamedTuple):
 
 
 def read_data_sets(model: Model, folder: str) -> list[DataSet]:
-    """Return the data sets of a folder in natural order of their names, each with every input of the model.
+    """Return the data sets of a folder, sorted naturally by name, each with values for all inputs of the model.
 
-    The folder contains `test_data_set_*` folders, or .npz files with arrays named after inputs, or is itself a set of
-    `input_*.pb`. Raise InputError if there is no data set or one is invalid, OSError if the folder or a file is unreadable.
+    The folder contains `test_data_set_*` folders or .npz files (with arrays named after inputs), or is a single data set with
+    `input_*.pb` files. Raise InputError if there is no data set or one is invalid, OSError if the folder or a file is unreadable.
     """
     path = Path(folder)
     if any(path.glob("input_*.pb")):
@@ -42,7 +42,8 @@ def read_data_sets(model: Model, folder: str) -> list[DataSet]:
         entry for entry in os.scandir(folder) if entry.name.endswith(".npz") or entry.name.startswith(_DATA_SET_PREFIX)
     ]
     data_paths = sorted(
-        (Path(entry.path) for entry in entries if entry.is_dir() or entry.name.endswith(".npz")), key=_natural_sort_key
+        (Path(entry.path) for entry in entries if entry.is_dir() or entry.name.endswith(".npz")),
+        key=_make_natural_sort_key,
     )
     if not data_paths:
         raise InputError(
@@ -59,32 +60,31 @@ def _check_complete(data: DataSet, path: Path, model: Model) -> DataSet:
 
 
 def find_data_sets(model: Path) -> list[Path]:
-    """Return the test data stored next to a model file: test_data_set_* folders and .npz files.
+    """Return the paths of the test data next to a model file: test_data_set_* folders and .npz files.
 
-    In a folder with several models, the test_data_set_* folders belong to model.onnx, and an .npz file belongs to the
-    model whose name it starts with: NAME.npz, NAME.anything.npz.
+    In a folder with several models, the test_data_set_* folders belong to model.onnx, and NAME.npz and NAME.*.npz belong to NAME.onnx.
     """
     is_only_model = len(list(model.parent.glob("*.onnx"))) == 1
     folders = [path for path in model.parent.glob(f"{_DATA_SET_PREFIX}*") if path.is_dir()]
     archives = [path for path in model.parent.glob("*.npz") if is_only_model or path.name.startswith(f"{model.stem}.")]
     return [
-        *(sorted(folders, key=_natural_sort_key) if is_only_model or model.name == "model.onnx" else ()),
-        *sorted(archives, key=_natural_sort_key),
+        *(sorted(folders, key=_make_natural_sort_key) if is_only_model or model.name == "model.onnx" else ()),
+        *sorted(archives, key=_make_natural_sort_key),
     ]
 
 
-def _natural_sort_key(path: Path) -> list[tuple[int, str]]:
-    """Sort key for natural order: numbers in a name compare by value."""
+def _make_natural_sort_key(path: Path) -> list[tuple[int, str]]:
+    """Return a sort key that compares numbers in the file name by value."""
     pieces = re.split(r"(\d+)", path.name)
     return [(int(piece), "") if piece.isdigit() else (1 << 60, piece) for piece in pieces]
 
 
 def read_data_set(path: Path, model: Model) -> DataSet:
-    """Return a data set of a model. Raise InputError naming the file if it is unreadable or does not match the model."""
-    return _read_archive(path, model) if path.suffix == ".npz" else _read_folder(path, model)
+    """Return the data set in a folder or .npz file. Raise InputError naming the file if it is invalid or does not match the model."""
+    return _read_npz_data_set(path, model) if path.suffix == ".npz" else _read_folder_data_set(path, model)
 
 
-def _read_archive(path: Path, model: Model) -> DataSet:
+def _read_npz_data_set(path: Path, model: Model) -> DataSet:
     arrays = read_npz(path)
     inputs = [value.name for value in (*model.inputs, *model.overridable)]
     outputs = [value.name for value in model.outputs]
@@ -98,13 +98,16 @@ def _read_archive(path: Path, model: Model) -> DataSet:
     )
 
 
-def _read_folder(path: Path, model: Model) -> DataSet:
+def _read_folder_data_set(path: Path, model: Model) -> DataSet:
     inputs = _read_values(path, "input", [*model.inputs, *model.overridable])
     return DataSet(path.name, inputs, _read_values(path, "output", model.outputs))
 
 
 def _read_values(folder: Path, kind: str, expected_values: Sequence[ModelValue]) -> dict[str, Any]:
-    """Return the values, keyed by the names in the files if the model knows them all, else matched by the number in the file name."""
+    """Read the `<kind>_<number>.pb` files of a folder. Return value name -> value.
+
+    The names are those in the files if they are unique names of the model, else those of the values with the files' numbers.
+    """
     paths = {
         int(match[1]): path for path in folder.glob(f"{kind}_*.pb") if (match := _NUMBER_PATTERN.search(path.name))
     }
@@ -113,7 +116,7 @@ def _read_values(folder: Path, kind: str, expected_values: Sequence[ModelValue])
             raise InputError(f"'{paths[file_index]}': the model has {len(expected_values)} {kind}s, counted from 0")
     contents = {file_index: paths[file_index].read_bytes() for file_index in sorted(paths)}
     by_name = {value.name: value for value in expected_values}
-    # TensorProto and SequenceProto use the same protobuf field for the name, so the name decides which of them it is.
+    # The type of a value is unknown before its name is known. All message types have a name field.
     names = {file_index: _read_proto_name(content) for file_index, content in contents.items()}
     if not by_name.keys() >= set(names.values()) or len(set(names.values())) < len(names):
         names = {file_index: expected_values[file_index].name for file_index in contents}
@@ -127,7 +130,7 @@ def _read_proto_name(content: bytes) -> str:
     import onnx
 
     for proto in (onnx.TensorProto, onnx.SequenceProto, onnx.OptionalProto):
-        # protobuf raises its own exception type, whose module is not part of onnx's API; _parse_value reports the error.
+        # protobuf's exception class is not part of onnx's API. _parse_value reports invalid content.
         with contextlib.suppress(Exception):
             if name := proto.FromString(content).name:
                 return str(name)
@@ -140,7 +143,7 @@ def _parse_value(content: bytes, kind: str, path: Path) -> Any:
 
     with convert_read_errors(path, kind=f"a {kind} of ONNX"):
         if kind == "tensor":
-            return tensor_to_array(onnx.TensorProto.FromString(content), path)
+            return convert_tensor_to_array(onnx.TensorProto.FromString(content), path)
         if kind == "sequence":
             return numpy_helper.to_list(onnx.SequenceProto.FromString(content))
         return numpy_helper.to_optional(onnx.OptionalProto.FromString(content))

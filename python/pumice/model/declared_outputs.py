@@ -1,4 +1,4 @@
-"""Compare the declared outputs of a file with the actual ones."""
+"""Compare a file's declarations of outputs with the actual outputs."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from ..importer.file.recipe import InputRecipe
 from .model_values import ModelValue, format_shape
 
 
-def convert_dimensions(shape: Any, names: Any) -> tuple[int | str | None, ...] | None:
-    """Convert the engine's sizes (None or negative if unknown) to numbers, names, or None for unnamed sizes."""
+def make_dimensions(shape: Any, names: Any) -> tuple[int | str | None, ...] | None:
+    """Convert a shape with unknown sizes (None or negative) to numbers for known sizes, and names or None for unknown ones."""
     if shape is None:
         return None
     padded_names = list(names) + [""] * (len(shape) - len(names))
@@ -23,10 +23,10 @@ def convert_dimensions(shape: Any, names: Any) -> tuple[int | str | None, ...] |
 
 
 def merge_declared_shape(output: ModelValue, declared: InputRecipe | None) -> ModelValue:
-    """Return the output with the file's names for sizes that the engine does not know."""
+    """Return the output with names from the file for sizes that the engine does not know."""
     if declared is None or declared.shape is None:
         return output
-    declared_sizes = convert_dimensions(declared.shape, declared.dimension_names) or ()
+    declared_sizes = make_dimensions(declared.shape, declared.dimension_names) or ()
     if output.shape is None:
         return output._replace(shape=declared_sizes)
     if len(declared_sizes) != len(output.shape):
@@ -39,36 +39,36 @@ def merge_declared_shape(output: ModelValue, declared: InputRecipe | None) -> Mo
 
 
 class DeclaredOutputs:
-    """The declared outputs of a model.
+    """The outputs as declared in a model file.
 
-    A mismatch is not an error, because the engine does not rely on declarations: `warn` is called with a description.
+    A wrong declaration is not an error, because the engine does not rely on it. It is reported with `warn`.
     """
 
     def __init__(self, declared: Sequence[InputRecipe], warn: Callable[[str], None]) -> None:
         self._declared = {value.name: value for value in declared}
         self._warn = warn
-        self._warned_outputs: set[str] = set()  # outputs with a shape warning: only the first mismatch is reported
+        self._warned_outputs: set[str] = set()  # outputs with a reported shape mismatch; it is reported once
 
-    def check(self, outputs: Sequence[ModelValue]) -> None:
-        """Compare the types and shapes that are known before any call."""
+    def check_types_and_shapes(self, outputs: Sequence[ModelValue]) -> None:
+        """Compare the types and shapes that are known before a call with the declarations."""
         for output in outputs:
             declared = self._declared.get(output.name)
             if declared is None:
                 continue
-            # The recipe declares strings as int64 indices: see importer/rewrites/strings.py.
+            # The recipe declares strings as int64 indices; see importer/rewrites/string_to_index.py.
             types = (_format_type(output), _format_type(output).replace("string", "int64"))
             if declared.dtype and declared.dtype not in types:
                 self._warn(f"output '{output.name}' is declared as {declared.dtype}, and is {_format_type(output)}")
             if output.kind == "tensor":
-                self._compare(declared, output.shape)
+                self._compare_shape(declared, output.shape)
 
     def check_shapes(self, outputs: Sequence[ModelValue], results: Sequence[Array]) -> None:
-        """Compare the shapes of a call's results with the declared shapes, for a model whose outputs are all tensors."""
+        """Compare the shapes of a call's results with the declarations. All outputs must be tensors."""
         for output, result in zip(outputs, results, strict=True):
             if (declared := self._declared.get(output.name)) is not None:
-                self._compare(declared, result.shape)
+                self._compare_shape(declared, result.shape)
 
-    def _compare(self, declared: InputRecipe, shape: Sequence[int | str | None] | None) -> None:
+    def _compare_shape(self, declared: InputRecipe, shape: Sequence[int | str | None] | None) -> None:
         if declared.shape is None or shape is None or declared.name in self._warned_outputs:
             return
         pairs = zip(declared.shape, shape, strict=False)
@@ -86,6 +86,6 @@ class DeclaredOutputs:
 
 
 def _format_type(output: ModelValue) -> str:
-    """Return the type as spelled in the file; see recipe.InputRecipe."""
+    """Return the type of an output in the syntax of ValueKind.parse()."""
     dtype = "string" if output.dtype == object else str(output.dtype)
     return str(ValueKind(dtype, "sequence" in output.kind, "optional" in output.kind))

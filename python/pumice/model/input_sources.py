@@ -1,4 +1,4 @@
-"""Inputs of a model: read from files, or generated."""
+"""Read a model's inputs from files, or generate random ones."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ import numpy as np
 
 from ..base.element_types import Array
 from ..base.errors import InputError
-from ..base.printable_text import quote_shell_word, shorten_printable
+from ..base.printable_text import quote_shell_word, shorten_and_escape
 from .array_files import read_npy, read_npz, read_tensor_file
 from .model import Model
 from .model_values import ModelValue
 
-_DEFAULT_SIZE = 224  # size of unknown dimensions, except the first (usually the batch), which gets 1
+_DEFAULT_SIZE = 224  # size chosen for unknown dimensions, except the first one (usually the batch), which gets 1
 _SEED = 0
-_MAX_GENERATED_ELEMENTS = 1 << 30  # maximum elements of a generated input
+_MAX_GENERATED_ELEMENTS = 1 << 30  # per input
 
 
 Shapes: TypeAlias = "Mapping[str, tuple[int, ...]]"
@@ -26,7 +26,7 @@ DrawFunction: TypeAlias = "Callable[[ModelValue, Shapes, np.random.Generator], t
 
 
 class GeneratedInputs(NamedTuple):
-    """Generated inputs, the sizes chosen for unknown dimensions, and a description of how each input was drawn."""
+    """Generated inputs, the sizes chosen for unknown dimensions (`made_up`), and how each input was drawn (`how`)."""
 
     arrays: dict[str, Array]
     made_up: dict[str, int]
@@ -37,17 +37,15 @@ class GeneratedInputs(NamedTuple):
         """A description of the chosen sizes and how to override them; "" if no size was chosen."""
         if not self.made_up:
             return ""
-        sizes = ", ".join(f"{shorten_printable(name)} = {size}" for name, size in self.made_up.items())
-        # Prefer a non-batch dimension as the example: its size is more likely to be wrong.
+        sizes = ", ".join(f"{shorten_and_escape(name)} = {size}" for name, size in self.made_up.items())
+        # Use a dimension other than the batch as the example if possible: its size is more likely to be wrong.
         example = next((name for name, size in self.made_up.items() if size != 1), next(iter(self.made_up)))
         quoted = quote_shell_word(f"{example}=16")
         return f"sizes made up: {sizes} (--dim {quoted} gives another)"
 
 
 def draw_values(value: ModelValue, shapes: Shapes, random: np.random.Generator) -> tuple[Array, str]:
-    """Return random values for an input, drawn by its type alone, and a description. shapes: the shapes of all inputs,
-    by name.
-    """
+    """Return random values for an input, which depend only on its dtype, and their description. shapes: shapes of all inputs."""
     shape = shapes[value.name]
     if value.dtype.kind in "biu":
         return random.integers(0, 2, shape).astype(value.dtype), "0 and 1 at random"
@@ -55,13 +53,13 @@ def draw_values(value: ModelValue, shapes: Shapes, random: np.random.Generator) 
 
 
 def draw_inputs(model: Model, sizes: Mapping[str, int], draw: DrawFunction = draw_values) -> GeneratedInputs:
-    """Return random inputs by name, the same at every call.
+    """Return random inputs by name. The seed is fixed, so every call returns the same inputs.
 
-    sizes: keyed by dimension name, or by input and axis, as in "x[1]", for an unnamed dimension. Raise InputError for
-    an unknown dimension, or if an input would be too large.
+    sizes: dimension name -> size; an unnamed dimension is called by input and axis, as in "x[1]". draw: draws each input. Raise
+    InputError for an unknown dimension, or if an input would be too large.
     """
-    _check_tensors(model)
-    known_names = list(dict.fromkeys(name for value in model.inputs for name in _unknown_size_names(value) if name))
+    _check_inputs_are_tensors(model)
+    known_names = list(dict.fromkeys(name for value in model.inputs for name in _get_unknown_size_names(value) if name))
     for name in sizes:
         if name not in known_names:
             raise InputError(f"no dimension '{name}'; the inputs have {', '.join(known_names) or 'none that is open'}")
@@ -77,14 +75,14 @@ def draw_inputs(model: Model, sizes: Mapping[str, int], draw: DrawFunction = dra
     )
 
 
-def _unknown_size_names(value: ModelValue) -> list[str]:
-    """Return the name of each axis with an unknown size; "" if the size is known."""
+def _get_unknown_size_names(value: ModelValue) -> list[str]:
+    """Return a name for each axis of unknown size, and "" for each axis of known size."""
     return [
         "" if isinstance(size, int) else size or f"{value.name}[{axis}]" for axis, size in enumerate(value.shape or ())
     ]
 
 
-def _check_tensors(model: Model) -> None:
+def _check_inputs_are_tensors(model: Model) -> None:
     for value in model.inputs:
         if value.kind != "tensor":
             raise InputError(f"input '{value}': files and generated inputs are tensors; call the model from Python")
@@ -96,7 +94,7 @@ def _choose_shape(value: ModelValue, chosen: dict[str, int]) -> tuple[int, ...]:
     if value.shape is None:
         raise InputError(f"input '{value.name}' is of unknown rank: give it with --input")
     shape = []
-    for axis, (size, name) in enumerate(zip(value.shape, _unknown_size_names(value), strict=True)):
+    for axis, (size, name) in enumerate(zip(value.shape, _get_unknown_size_names(value), strict=True)):
         shape.append(size if isinstance(size, int) else chosen.setdefault(name, _DEFAULT_SIZE if axis else 1))
     if any(size > _MAX_GENERATED_ELEMENTS for size in shape) or math.prod(shape) > _MAX_GENERATED_ELEMENTS:
         raise InputError(
@@ -106,12 +104,12 @@ def _choose_shape(value: ModelValue, chosen: dict[str, int]) -> tuple[int, ...]:
 
 
 def read_inputs(model: Model, entries: list[str], image_options: Mapping[str, Any]) -> dict[str, Array]:
-    """Read inputs from NAME=FILE, or from FILE for a single input or an .npz with all inputs.
+    """Read inputs from entries of the form NAME=FILE, or FILE for a single input or an .npz file with several inputs.
 
-    image_options: options of load_image, which require an image among the files. Raise InputError if an input is
-    missing or passed twice or if a file is invalid, OSError if a file is unreadable.
+    image_options: options of load_image; they require at least one image. Raise InputError if an input is missing or repeated
+    or a file is invalid, OSError if a file is unreadable.
     """
-    _check_tensors(model)
+    _check_inputs_are_tensors(model)
     if image_options and not any(_is_image(entry) for entry in entries):
         raise InputError(f"options of pictures ({', '.join(image_options)}), but none of the inputs is one")
     names = [value.name for value in model.inputs]
@@ -119,7 +117,7 @@ def read_inputs(model: Model, entries: list[str], image_options: Mapping[str, An
     for entry in entries:
         name, path = _split_entry(entry, names)
         new_arrays = (
-            _named_arrays(path, names)
+            _read_named_arrays(path, names)
             if name is None
             else {name: _read_file(path, _find_input(model, name), image_options)}
         )
@@ -138,7 +136,7 @@ def _find_input(model: Model, name: str) -> ModelValue:
 
 
 def _split_entry(entry: str, names: list[str]) -> tuple[str | None, str]:
-    """Split NAME=FILE into the input's name and the path; the name is "" for an .npz with several inputs."""
+    """Split an entry into the input's name and the path. The name is None for an .npz file with several inputs."""
     for name in names:
         if entry.startswith(f"{name}="):
             return name, entry[len(name) + 1 :]
@@ -152,7 +150,7 @@ def _split_entry(entry: str, names: list[str]) -> tuple[str | None, str]:
     raise InputError(f"'{entry}': expected NAME=FILE with one of {', '.join(names)}")
 
 
-def _named_arrays(path: str, names: list[str]) -> dict[str, Array]:
+def _read_named_arrays(path: str, names: list[str]) -> dict[str, Array]:
     arrays = read_npz(path)
     if unknown := [name for name in arrays if name not in names]:
         raise InputError(f"'{path}': no input {', '.join(unknown)}; the model has {', '.join(names)}")
@@ -169,15 +167,15 @@ def _read_file(path: str, value: ModelValue, image_options: Mapping[str, Any]) -
         return read_tensor_file(path)
     from ..device.image_loading import load_image
 
-    return load_image(path, dtype=value.dtype, **{**_image_defaults(value), **image_options})
+    return load_image(path, dtype=value.dtype, **{**_guess_image_options(value), **image_options})
 
 
 def _is_image(path: str) -> bool:
     return os.path.splitext(path)[1].lower() not in (".npy", ".npz", ".pb")
 
 
-def _image_defaults(value: ModelValue) -> dict[str, Any]:
-    """Return the layout, color mode and size of an image suggested by the input's shape."""
+def _guess_image_options(value: ModelValue) -> dict[str, Any]:
+    """Guess load_image's options `layout`, `mode` and `size` from the shape of an input."""
     shape = value.shape or ()
     if len(shape) not in (3, 4):
         layout = {2: "HW"}.get(len(shape), "NCHW")

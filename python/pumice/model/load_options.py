@@ -1,4 +1,4 @@
-"""Check the options for loading a model."""
+"""Check and resolve the options for loading a model."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 from .._pumice import cache_directory
 from ..base.errors import binding_error
-from ..base.log import at_terminal
+from ..base.log import is_interactive_terminal
 
 if TYPE_CHECKING:
     from .._pumice import Context
     from ..base.progress import Progress
     from ..importer.kernel_operator import KernelTable
-    from .precision_policy import Policy
+    from .precision_policy import PrecisionPolicy
     from .step_variants import StepVariants
 
 MODEL_OPTIONS = (
@@ -33,26 +33,24 @@ MODEL_OPTIONS = (
 ALL_MODEL_OPTIONS = ("context", "precision", *MODEL_OPTIONS, "overridable")
 
 
-class UniformPolicy:
-    """The policy of a model with a single precision for all nodes."""
+class UniformPrecisionPolicy:
+    """A precision policy with the same precision for all nodes. See PrecisionPolicy for the interface."""
 
     def __init__(self, precision: str) -> None:
         self.precision = precision
         self.entries = {"default": precision}
 
-    def float32_nodes(self) -> None:
-        """Return None; a per-node policy returns a collector of its float32 nodes."""
+    def make_float32_collector(self) -> None:
+        """Return None, because no node is selected for float32."""
 
     def check_all_matched(self, model: str) -> None:
-        """Do nothing; a per-node policy raises InputError if an entry matched no node."""
+        """Do nothing, because there are no entries for nodes."""
 
 
-def resolve_policy(precision_argument: Any) -> Policy | UniformPolicy:
-    """Return the policy that the argument `precision` describes, see parse_policy(). The module for per-node policies is
-    imported only if needed.
-    """
+def resolve_policy(precision_argument: Any) -> PrecisionPolicy | UniformPrecisionPolicy:
+    """Return the policy for the argument `precision`; see parse_policy(). The module for per-node policies is imported lazily."""
     if isinstance(precision_argument, str) and not precision_argument.endswith(".json"):
-        return UniformPolicy(precision_argument)
+        return UniformPrecisionPolicy(precision_argument)
     from .precision_policy import parse_policy
 
     return parse_policy(precision_argument)
@@ -63,17 +61,17 @@ def reject_unknown_options(
 ) -> None:
     """Raise BindingError (K4) for keyword arguments that are not in `allowed`.
 
-    hints: keyword -> what to use instead; None: the hints for a model on one device.
+    hints: keyword -> hint for the message; None: the hints for a model on one device.
     """
     for name, value in options.items():
         if name in allowed:
             continue
-        hint = _hint(name, value) if hints is None else hints.get(name, "")
+        hint = _make_option_hint(name, value) if hints is None else hints.get(name, "")
         expectation = f"one of {', '.join(allowed[:-1])} and {allowed[-1]}"
         raise binding_error("K4", name, expectation, f"'{name}'", hint, kind="argument")
 
 
-def _hint(name: str, value: Any) -> str:
+def _make_option_hint(name: str, value: Any) -> str:
     if name == "devices":
         return "pumice.load(model, devices=...) loads it on several devices"
     if name in ("device", "provider", "providers"):
@@ -94,10 +92,9 @@ def parse_names(value: Any, kind: str) -> bool | list[str]:
 
 
 def resolve_variants(context: Context, tuned: bool | Mapping[str, str]) -> StepVariants | None:
-    """Return the variants that the argument `tuned` selects; None for the engine's own choices. Raise the errors of
-    `resolve_step_variants`.
+    """Return the kernel variants that the argument `tuned` selects; None: the engine's own choices.
 
-    If nothing was ever measured, the module that reads measurements is not imported.
+    The module that reads measurements is imported only if there are any. Raise the errors of `resolve_step_variants`.
     """
     if tuned is True:
         cache = cache_directory()
@@ -109,8 +106,8 @@ def resolve_variants(context: Context, tuned: bool | Mapping[str, str]) -> StepV
 
 
 def make_progress_bar(label: str, enabled: bool) -> AbstractContextManager[Progress | None]:
-    """Return a progress bar for loading; None if it would not be shown, for example without a terminal."""
-    if not enabled or not (at_terminal() or "ipykernel" in sys.modules):
+    """Return a context manager that yields a progress bar, or None if it would not be shown, for example without a terminal."""
+    if not enabled or not (is_interactive_terminal() or "ipykernel" in sys.modules):
         return nullcontext()
     from ..base.progress import Progress
 
@@ -118,7 +115,7 @@ def make_progress_bar(label: str, enabled: bool) -> AbstractContextManager[Progr
     return bar if bar.visible else nullcontext()
 
 
-def kernel_table(kernels: Any) -> KernelTable:
+def make_kernel_table(kernels: Any) -> KernelTable:
     """Return the kernel table for the argument `kernels`. Raise the errors of `pumice.kernel_operator()`."""
     from ..importer.kernel_operator import KernelTable
 

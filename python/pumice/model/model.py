@@ -12,18 +12,18 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import numpy as np
 
 from .._pumice import Context, DeviceInfo, StateError
-from ..base.element_types import Array, array_from_bytes, numpy_dtype
+from ..base.element_types import Array, array_from_bytes, get_numpy_dtype
 from ..base.errors import binding_error, truncate_middle
 from ..base.host_arrays import as_array
 from ..base.log import forward_log, log_warning
-from ..base.printable_text import shorten_printable
+from ..base.printable_text import shorten_and_escape
 from ..device.context import ContextRef, make_context_ref, resolve_context_ref
-from ..importer.file.model_file import Folder, ModelFile, Source, make_portable
+from ..importer.file.model_file import Folder, ModelFile, Source, to_path_or_bytes
 from . import runs
-from .compiled import CompiledModel
-from .declared_outputs import DeclaredOutputs, convert_dimensions, merge_declared_shape
+from .compiled_model import CompiledModel
+from .declared_outputs import DeclaredOutputs, make_dimensions, merge_declared_shape
 from .load_options import reject_unknown_options
-from .model_values import ModelValue, Packing, format_shape, shape_matches, suggest_rearrangement
+from .model_values import ModelValue, ValuePacker, format_shape, shape_matches, suggest_rearrangement
 from .runs import ModelRun, Outputs, check_output_arrays, map_cases
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from onnx import ModelProto
 
     from .._pumice import Program
-    from ..base.string_indices import CallStrings, TensorStrings
+    from ..base.string_table import CallStringTable, TensorStringTable
     from ..device.kernel import Kernel
     from ..importer.expression_operator import ElementwiseOperator
     from ..importer.file.recipe import Overridable, Recipe
@@ -42,8 +42,8 @@ if TYPE_CHECKING:
 else:
     from ..base import lazy_numpy_typing as npt
 
-_CALL_OPTIONS = frozenset({"again", "loop_timeout", "out", "progress", "runs"})  # may clash with input names
-_MAX_SIGNATURES = 256  # number of validated signatures (argument shapes and dtypes) to remember
+_CALL_OPTIONS = frozenset({"again", "loop_timeout", "out", "progress", "runs"})  # an input may have the same name
+_MAX_SIGNATURES = 256  # maximum number of remembered valid signatures (shapes and dtypes of the arguments)
 
 
 class Model:
@@ -110,33 +110,33 @@ class Model:
         self._options: dict[str, Any] = {**engine, **resolved, "kernels": compiled.kernel_table}
         self.kernel_table, self.name = compiled.kernel_table, recipe.name
         self.metadata = dict(recipe.metadata)  # the file's metadata_props
-        self.precision = policy.precision  # precision of all nodes except those that the policy puts in fp32
-        self.policy = dict(policy.entries)  # the policy's entries; only "default" if the precision was a name
-        self.float32_nodes = compiled.float32_nodes  # names, as in report(), of the nodes that the policy puts in fp32
+        self.precision = policy.precision  # precision of all nodes except those in `float32_nodes`
+        self.policy = dict(policy.entries)  # its entries; only "default" if the precision was a name
+        self.float32_nodes = compiled.float32_nodes  # names, as in report(), of the nodes that the policy keeps in fp32
         self.check_indices, self.fuse, self.deterministic = check_indices, compiled.fuse, deterministic
-        # Measured variants by kind of step, used if a step supports them; None: the engine's own choices.
+        # Kind of step -> kernel variant to use if a step supports it; None: the engine's own choices.
         self.step_variants = compiled.variants
         self.context = compiled.context
         self._program: Program | None = compiled.program
         self._call: Callable[..., tuple[Array, ...]] = compiled.program.call
-        self.warnings = list(recipe.warnings)  # declarations of the file that do not hold; also logged, and in report()
+        self.warnings = list(recipe.warnings)  # wrong or ignored declarations of the file; also logged and in report()
         self._declarations = DeclaredOutputs(recipe.outputs, self.warn)
-        self._tensors = [self._make_value(value) for value in compiled.program.inputs]  # the program's inputs
-        packing = self._make_packing(recipe, compiled.program, seed)
-        num_required = len(packing.inputs) - len(recipe.defaults)
-        self.inputs, self.outputs = packing.inputs[:num_required], packing.outputs
-        self.overridable = packing.inputs[num_required:]  # initializers that a call may also pass
-        self._init_values(recipe, packing)
+        self._tensors = [self._make_value(value) for value in compiled.program.inputs]  # inputs of the program
+        packer = self._make_packer(recipe, compiled.program, seed)
+        num_required = len(packer.inputs) - len(recipe.defaults)
+        self.inputs, self.outputs = packer.inputs[:num_required], packer.outputs
+        self.overridable = packer.inputs[num_required:]  # initializers that a call may override
+        self._init_values(recipe, packer)
         forward_log()
         for warning in recipe.warnings:
             log_warning(f"model '{self.name}': {warning}")
-        self._declarations.check(self.outputs)
+        self._declarations.check_types_and_shapes(self.outputs)
 
-    def _make_packing(self, recipe: Recipe, program: Program, seed: int | None) -> Packing:
-        """Return the mapping between the caller's inputs and outputs and the program's tensors."""
+    def _make_packer(self, recipe: Recipe, program: Program, seed: int | None) -> ValuePacker:
+        """Return the packer that maps the model's inputs and outputs to the program's tensors."""
         declared = {value.name: value for value in recipe.outputs}
         results = [merge_declared_shape(self._make_value(value), declared.get(value.name)) for value in program.outputs]
-        return Packing(
+        return ValuePacker(
             ([value.name for value in recipe.inputs], self._tensors),
             ([value.name for value in recipe.outputs], results),
             seed,
@@ -144,27 +144,27 @@ class Model:
             recipe.string_values,
         )
 
-    def _init_values(self, recipe: Recipe, packing: Packing) -> None:
-        """Set the input and output data that calls look up."""
+    def _init_values(self, recipe: Recipe, packer: ValuePacker) -> None:
+        """Set the attributes that every call reads."""
         defaults = recipe.defaults.values()
         self._defaults = {value.name: array_from_bytes(value.raw, value.dtype, value.shape) for value in defaults}
         for name in set(recipe.string_values).intersection(self._defaults):
-            self._defaults[name] = packing.call_strings().decode(self._defaults[name])
+            self._defaults[name] = packer.make_call_strings().decode(self._defaults[name])
         self._constant_initializers = set(recipe.overridable).difference(self._defaults)
-        self._packing = packing if packing.is_needed else None
+        self._packer = packer if packer.is_needed else None
         self._string_values = recipe.strings, recipe.string_values
-        self._random = packing.random
-        self._input_count = len(packing.inputs)
+        self._random = packer.random
+        self._input_count = len(packer.inputs)
         self._has_one_output = len(self.outputs) == 1
-        self._inputs_named_as_options = _CALL_OPTIONS.intersection(value.name for value in packing.inputs)
+        self._inputs_named_as_options = _CALL_OPTIONS.intersection(value.name for value in packer.inputs)
         self._outputs = Outputs.named(tuple(value.name for value in self.outputs))
         self._checked_signatures: set[tuple[Any, ...]] = set()
-        self._has_new_signature = False  # whether the last arguments had a new signature
+        self._has_new_signature = False  # whether the last call's signature was new
 
     @staticmethod
     def _make_value(value: Any) -> ModelValue:
-        dtype = numpy_dtype(str(value.dtype))
-        return ModelValue(value.name, dtype, convert_dimensions(value.shape, value.dimension_names))
+        dtype = get_numpy_dtype(str(value.dtype))
+        return ModelValue(value.name, dtype, make_dimensions(value.shape, value.dimension_names))
 
     def __call__(
         self,
@@ -188,9 +188,9 @@ class Model:
         if self._inputs_named_as_options:
             out = self._resolve_option("out", out, by_name)
             loop_timeout = self._resolve_option("loop_timeout", loop_timeout, by_name)
-        targets = None if out is None else check_output_arrays(self.outputs, out, self._packing is not None)
-        if self._packing:
-            strings = self._packing.call_strings()
+        targets = None if out is None else check_output_arrays(self.outputs, out, self._packer is not None)
+        if self._packer:
+            strings = self._packer.make_call_strings()
             results = self._call(self._arguments(arrays, by_name, strings), None, loop_timeout)
             forward_log()
             return self._make_results(results, strings)
@@ -219,7 +219,7 @@ class Model:
         The arguments are those of a call.
         """
         loop_timeout = self._resolve_option("loop_timeout", loop_timeout, by_name)
-        strings = self._packing.call_strings() if self._packing else None
+        strings = self._packer.make_call_strings() if self._packer else None
         run = self.program.run_async(self._arguments(arrays, by_name, strings), loop_timeout)
         forward_log()
         return ModelRun(run, self, strings)
@@ -238,15 +238,15 @@ class Model:
         """Return output arrays in the form of a call: a single array, or several as Outputs."""
         return arrays[0] if self._has_one_output else self._outputs(arrays)
 
-    def _make_results(self, results: tuple[Array, ...], strings: CallStrings | None) -> Any:
-        if self._packing and strings:
-            results = self._packing.unpack_outputs(results, strings)
+    def _make_results(self, results: tuple[Array, ...], strings: CallStringTable | None) -> Any:
+        if self._packer and strings:
+            results = self._packer.unpack_outputs(results, strings)
         return self.outputs_of(results)
 
     # ---- arguments
 
     def _resolve_option(self, name: str, value: Any, by_name: dict[str, Any], default: Any = None) -> Any:
-        """Return an option of a call. If an input has the same name, the input receives the value and the option keeps its default."""
+        """Return the value of a call's option. If an input has its name, pass the value to the input and return the default."""
         if name not in self._inputs_named_as_options or value is default:
             return value
         by_name[name] = value
@@ -258,35 +258,35 @@ class Model:
         A sequence or optional value becomes its parts, strings become indices into a table. Raise BindingError naming
         the input, the expected and the actual value.
         """
-        return self._arguments(arrays, by_name, self._packing.call_strings() if self._packing else None)
+        return self._arguments(arrays, by_name, self._packer.make_call_strings() if self._packer else None)
 
     @cached_property
-    def _tensor_strings(self) -> TensorStrings | None:
-        """The strings in the model and in all calls to _indexed_arguments(); None for a model without strings."""
-        from ..base.string_indices import StringTable, TensorStrings
+    def _tensor_strings(self) -> TensorStringTable | None:
+        """The string table that all calls of _indexed_arguments() share; None for a model without strings."""
+        from ..base.string_table import StringTable, TensorStringTable
 
         strings, values = self._string_values
-        return TensorStrings(StringTable(strings), values) if values else None
+        return TensorStringTable(StringTable(strings), values) if values else None
 
     def _indexed_arguments(self, /, *arrays: npt.ArrayLike, **by_name: npt.ArrayLike) -> tuple[Array, ...]:
-        """Like arguments(), but return strings as indices into _tensor_strings."""
-        strings = self._tensor_strings or (self._packing.call_strings() if self._packing else None)
+        """Return the arguments like arguments(), but with strings as indices into `_tensor_strings`."""
+        strings = self._tensor_strings or (self._packer.make_call_strings() if self._packer else None)
         return self._arguments(arrays, by_name, strings)
 
     def _arguments(
-        self, positional: tuple[Any, ...], by_name: Mapping[str, Any], strings: CallStrings | None = None
+        self, positional: tuple[Any, ...], by_name: Mapping[str, Any], strings: CallStringTable | None = None
     ) -> tuple[Array, ...]:
         if by_name or len(positional) != self._input_count:
             positional = self._bind_arguments(positional, by_name)
-        if strings and self._packing:
-            positional = self._packing.pack_inputs(positional, strings)
+        if strings and self._packer:
+            positional = self._packer.pack_inputs(positional, strings)
         for value in positional:
             if type(value) is not np.ndarray:
-                positional = tuple(self._array(value, i) for i, value in enumerate(positional))
+                positional = tuple(self._convert_array(value, i) for i, value in enumerate(positional))
                 break
         signature = tuple([(array.shape, array.dtype) for array in positional])
         if signature not in self._checked_signatures:
-            self._check(positional)
+            self._check_arrays(positional)
             self._has_new_signature = True
             if len(self._checked_signatures) >= _MAX_SIGNATURES:
                 self._checked_signatures.clear()
@@ -302,7 +302,7 @@ class Model:
 
     def packed_outputs(self, values: Mapping[str, Any]) -> dict[str, Array]:
         """Return the program's tensors for values of outputs that are sequences or optional values."""
-        return self._packing.pack_outputs(values) if self._packing else {}
+        return self._packer.pack_outputs(values) if self._packer else {}
 
     def _bind_arguments(self, positional: tuple[Any, ...], by_name: Mapping[str, Any]) -> tuple[Any, ...]:
         names = [value.name for value in (*self.inputs, *self.overridable)]
@@ -323,11 +323,11 @@ class Model:
                 raise binding_error("K3", value.name, f"an array ({value})", "nothing")
         return tuple(values_by_name[name] if name in values_by_name else self._defaults[name] for name in names)
 
-    def _array(self, value: Any, index: int) -> Array:
+    def _convert_array(self, value: Any, index: int) -> Array:
         expected = self._tensors[index]
         return as_array(value, expected.name, f"an array of {expected.dtype}")
 
-    def _check(self, arrays: tuple[Array, ...]) -> None:
+    def _check_arrays(self, arrays: tuple[Array, ...]) -> None:
         sizes: dict[str, tuple[int, str]] = {}
         for array, expected in zip(arrays, self._tensors, strict=True):
             if array.dtype != expected.dtype:
@@ -337,7 +337,7 @@ class Model:
                 self._check_shape(array.shape, expected, sizes)
 
     def _check_shape(self, shape: tuple[int, ...], expected: ModelValue, sizes: dict[str, tuple[int, str]]) -> None:
-        """Raise BindingError (K10) for a wrong shape. `sizes`: value of each symbolic size so far, and the input that set it."""
+        """Raise BindingError (K10) for a wrong shape. sizes: symbolic size -> its value, and the input that determined it."""
         dims = expected.shape or ()
         if not shape_matches(shape, dims):
             hint = suggest_rearrangement(expected.name, shape, dims)
@@ -358,7 +358,7 @@ class Model:
     def program(self) -> Program:
         """The compiled graph. Raises StateError once the model is closed."""
         if self._program is None:
-            raise StateError(f"model '{shorten_printable(self.name)}' is closed")
+            raise StateError(f"model '{shorten_and_escape(self.name)}' is closed")
         return self._program
 
     @property
@@ -455,13 +455,13 @@ class Model:
         A model of the default context is restored to the default context. Raise StateError for a closed model.
         """
         _ = self.program
-        source = make_portable(self.source)
+        source = to_path_or_bytes(self.source)
         folder = None if self.folder is None else os.path.abspath(self.folder)
         return _unpickle_model, (source, make_context_ref(self.context), self.policy, folder, self._options)
 
     def __repr__(self) -> str:
         values = f"({', '.join(map(str, self.inputs))}) -> ({', '.join(map(str, self.outputs))})"
-        return f"<Model '{shorten_printable(self.name)}' {values}, {self.precision} on '{self.context.info.name}'>"
+        return f"<Model '{shorten_and_escape(self.name)}' {values}, {self.precision} on '{self.context.info.name}'>"
 
     def _repr_html_(self) -> str:
         from .report import render_model
@@ -483,7 +483,7 @@ class Model:
         forward_log()
 
     def _raise_closed(self, *_: object) -> tuple[Array, ...]:
-        raise StateError(f"model '{shorten_printable(self.name)}' is closed")
+        raise StateError(f"model '{shorten_and_escape(self.name)}' is closed")
 
     def __enter__(self) -> Model:
         return self

@@ -1,7 +1,6 @@
-"""Values that a model accepts and returns: arrays, and lists of arrays for sequences."""
+"""Inputs and outputs of a model: their descriptions, and the conversion of sequences, optional values and strings to tensors."""
 
-# No `from __future__ import annotations`: NamedTuple would compile each string, which delays the first load in a
-# process.
+# No `from __future__ import annotations`: NamedTuple would compile each string annotation, which slows down the import.
 
 from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -11,15 +10,15 @@ import numpy as np
 from ..base.element_types import Array
 from ..base.errors import binding_error, unsupported_error
 from ..base.host_arrays import as_array
-from ..base.printable_text import printable, shorten_printable
+from ..base.printable_text import escape_unprintable, shorten_and_escape
 from ..importer.build.compound_values import ValueKind, pack_arrays, unpack_arrays
 from ..importer.file.recipe import RANDOM_STATE
 
 if TYPE_CHECKING:
-    from ..base.string_indices import CallStrings, StringTable
-    from ..importer.composed.random import RandomState
+    from ..base.string_table import CallStringTable, StringTable
+    from ..importer.translators.random import RandomState
 
-_MAX_ARRAYS = 1 << 20  # maximum length of a returned sequence: each array is a Python object
+_MAX_ARRAYS = 1 << 20  # maximum length of a returned sequence, whose arrays are separate Python objects
 
 
 def format_shape(shape: Sequence[int | str | None]) -> str:
@@ -28,13 +27,13 @@ def format_shape(shape: Sequence[int | str | None]) -> str:
 
 
 def shape_matches(shape: Sequence[int], expected_shape: Sequence[int | str | None]) -> bool:
-    """Return whether a shape matches `expected_shape`; non-integer sizes in `expected_shape` match any size."""
+    """Return whether a shape matches `expected_shape`, in which names and None match any size."""
     return len(shape) == len(expected_shape) and all(
         not isinstance(size, int) or size == actual for actual, size in zip(shape, expected_shape, strict=True)
     )
 
 
-# Ways to rearrange an array: the code, and the source axis of each result axis (None: a new axis).
+# Ways to rearrange an array: (code, source axis of each result axis; None: a new axis).
 _REARRANGEMENTS: tuple[tuple[str, tuple[int | None, ...]], ...] = (
     ("[None]", (None, 0)),
     ("[None]", (None, 0, 1)),
@@ -53,7 +52,7 @@ _REARRANGEMENTS: tuple[tuple[str, tuple[int | None, ...]], ...] = (
 
 
 def suggest_rearrangement(name: str, shape: Sequence[int], expected_shape: Sequence[int | str | None]) -> str:
-    """Return a hint about a likely mistake, a missing batch axis or swapped channel order; "" if neither fits."""
+    """Return a hint with code that gives an array the expected shape (batch axis or channel order); "" if there is none."""
     for code, axes in _REARRANGEMENTS:
         drops_axis = code == "[0]"
         rank = len(axes) + 1 if drops_axis else sum(axis is not None for axis in axes)
@@ -66,10 +65,10 @@ def suggest_rearrangement(name: str, shape: Sequence[int], expected_shape: Seque
 
 
 class ModelValue(NamedTuple):
-    """An input or output. A size is a number, a symbolic name, or None if unknown; shape None: unknown rank.
+    """An input or output. shape: each size is a number, a name, or None if unknown; None in place of the shape: unknown rank.
 
-    dtype: object for strings. kind: "tensor", or a container of tensors of the dtype, without a shape: "sequence" (a
-    list of arrays), "optional" (an array or None), "optional sequence".
+    dtype: object for strings. kind: "tensor", "sequence" (a list of arrays), "optional" (an array or None) or "optional sequence".
+    Only tensors have a shape.
     """
 
     name: str
@@ -79,20 +78,22 @@ class ModelValue(NamedTuple):
 
     def __str__(self) -> str:
         dtype = "string" if self.dtype == object else str(self.dtype)
-        name = shorten_printable(self.name)
+        name = shorten_and_escape(self.name)
         if self.kind != "tensor":
             return f"{name}: {self.kind} of {dtype}"
-        return f"{name}: {dtype}{'[...]' if self.shape is None else printable(format_shape(self.shape))}"
+        return f"{name}: {dtype}{'[...]' if self.shape is None else escape_unprintable(format_shape(self.shape))}"
 
 
-NamesAndTensors = tuple[list[str], list[ModelValue]]  # the model's input or output names, and the program's tensors
+NamesAndTensors = tuple[
+    list[str], list[ModelValue]
+]  # names of the model's inputs or outputs, and the program's tensors
 
 
-class Packing:
-    """Maps sequences, optional values and strings of a model to the program's tensors; also supplies the random state,
-    a program's last input.
+class ValuePacker:
+    """Converts a model's sequences, optional values and strings to the program's tensors and back.
 
-    Inputs and outputs are pairs of the model's names and the program's tensors in the same order.
+    It also supplies the random state, the program's last input. inputs, outputs: the model's names and the program's tensors, both in
+    graph order.
     """
 
     def __init__(
@@ -104,12 +105,14 @@ class Packing:
         string_values: Collection[str],
     ) -> None:
         names, tensors = inputs
-        self.random = _random_state(seed) if any(value.name == RANDOM_STATE for value in tensors) else None
-        self._input_kinds, self.inputs = _group_tensors([name for name in names if name != RANDOM_STATE], tensors)
-        self._output_kinds, self.outputs = _group_tensors(*outputs)
+        self.random = _make_random_state(seed) if any(value.name == RANDOM_STATE for value in tensors) else None
+        self._input_kinds, self.inputs = _group_tensors_by_value(
+            [name for name in names if name != RANDOM_STATE], tensors
+        )
+        self._output_kinds, self.outputs = _group_tensors_by_value(*outputs)
         is_compound = any(kind.is_compound for kind in [*self._input_kinds, *self._output_kinds])
         self._strings = strings
-        self._table: StringTable | None = None  # created at the first call: few models have strings
+        self._table: StringTable | None = None  # created by the first call, because few models have strings
         self._string_values = {
             value.name: value for value in (*self.inputs, *self.outputs) if value.name in string_values
         }
@@ -119,16 +122,16 @@ class Packing:
             for values in (self.inputs, self.outputs)
         )
 
-    def call_strings(self) -> "CallStrings":
+    def make_call_strings(self) -> "CallStringTable":
         """Return a string table for the arguments and results of one call."""
-        from ..base.string_indices import CallStrings, StringTable
+        from ..base.string_table import CallStringTable, StringTable
 
         if self._table is None:
             self._table = StringTable(self._strings)
-        return CallStrings(self._table)
+        return CallStringTable(self._table)
 
-    def pack_inputs(self, values: Sequence[Any], strings: "CallStrings") -> tuple[Any, ...]:
-        """Return the program's tensors for the model's inputs. Raise BindingError naming the input."""
+    def pack_inputs(self, values: Sequence[Any], strings: "CallStringTable") -> tuple[Any, ...]:
+        """Convert values of the model's inputs to the program's input tensors. Raise BindingError naming an invalid input."""
         packed: list[Any] = []
         for value, kind, expected in zip(values, self._input_kinds, self.inputs, strict=True):
             if string_value := self._string_values.get(expected.name):
@@ -138,21 +141,21 @@ class Packing:
         return (*packed, self.random.next()) if self.random else tuple(packed)
 
     def pack_outputs(self, values: Mapping[str, Any]) -> dict[str, Array]:
-        """Return the program's tensors, by name, for values of outputs that are sequences or optional values."""
+        """Convert values of outputs that are sequences or optional values to the program's tensors, by name."""
         tensors_by_name: dict[str, Array] = {}
         for kind, expected in zip(self._output_kinds, self.outputs, strict=True):
             if kind.is_compound and expected.name in values:
                 tensors_by_name.update(
                     zip(
-                        kind.get_part_names(expected.name),
+                        kind.get_tensor_names(expected.name),
                         _pack_value(values[expected.name], kind, expected),
                         strict=True,
                     )
                 )
         return tensors_by_name
 
-    def unpack_outputs(self, results: tuple[Array, ...], strings: "CallStrings") -> tuple[Any, ...]:
-        """Build the model's outputs from the program's: arrays, lists for sequences, None for absent optional values."""
+    def unpack_outputs(self, results: tuple[Array, ...], strings: "CallStringTable") -> tuple[Any, ...]:
+        """Convert the program's output tensors to the model's outputs: arrays, lists for sequences, None for absent optional values."""
         remaining = iter(results)
         unpacked: list[Any] = []
         for kind, expected in zip(self._output_kinds, self.outputs, strict=True):
@@ -166,8 +169,8 @@ class Packing:
         return tuple(unpacked)
 
 
-def _random_state(seed: int | None) -> "RandomState":
-    from ..importer.composed.random import RandomState
+def _make_random_state(seed: int | None) -> "RandomState":
+    from ..importer.translators.random import RandomState
 
     return RandomState(seed)
 
@@ -178,8 +181,8 @@ def _unpack_sequence(name: str, data: Array, dims: Array, rows: Array) -> list[A
     return unpack_arrays(data, dims, rows)
 
 
-def _group_tensors(names: list[str], tensors: list[ModelValue]) -> tuple[list[ValueKind], list[ModelValue]]:
-    """Return the kind and type of each of the model's values, derived from the names of the program's tensors."""
+def _group_tensors_by_value(names: list[str], tensors: list[ModelValue]) -> tuple[list[ValueKind], list[ModelValue]]:
+    """Return the kind and the description of each value in `names`, derived from the names of the program's tensors."""
     tensors_by_name = {tensor.name: tensor for tensor in tensors}
     kinds = []
     values = []
@@ -199,12 +202,12 @@ def _group_tensors(names: list[str], tensors: list[ModelValue]) -> tuple[list[Va
 def _pack_value(value: Any, kind: ValueKind, expected: ModelValue) -> list[Any]:
     packed: list[Any] = [np.array([value is not None])] if kind.optional else []
     if kind.sequence:
-        arrays = [] if value is None and kind.optional else _check_arrays(value, expected)
+        arrays = [] if value is None and kind.optional else _check_sequence(value, expected)
         return packed + pack_arrays(arrays, expected.dtype)
     return [*packed, np.zeros(0, expected.dtype) if kind.optional and value is None else value]
 
 
-def _check_arrays(value: Any, expected: ModelValue) -> list[Array]:
+def _check_sequence(value: Any, expected: ModelValue) -> list[Array]:
     if not isinstance(value, list | tuple):
         raise binding_error("K5", expected.name, f"a list of arrays of {expected.dtype}", type(value).__name__)
     arrays = [as_array(item, expected.name, f"arrays of {expected.dtype}") for item in value]

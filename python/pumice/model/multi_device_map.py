@@ -1,4 +1,4 @@
-"""Distribute cases over devices: one thread per device, ordered results, failover for lost or slow devices."""
+"""Run cases on several devices: one thread per device, results in order, failover for lost and slow devices."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from .._pumice import DeviceLostError
-from ..base.printable_text import printable, shorten_printable
+from ..base.printable_text import escape_unprintable, shorten_and_escape
 from .model import Model
 from .runs import ModelRun, start_case
 
-_WINDOW_FACTOR = 4  # how many cases may be submitted ahead of the next result, as a multiple of the cases in flight
+_WINDOW_FACTOR = 4  # maximum number of cases submitted ahead of the next result, as a multiple of the cases in flight
 _PATIENCE_FACTOR = (
-    4  # a case is overdue after this multiple of the time that the idle device would need for a full pipeline
+    4  # a case is overdue after this multiple of the time that an idle device would need for a full pipeline
 )
-_MIN_PATIENCE_SECONDS = 0.25  # seconds; shorter delays may just be thread scheduling
-_POLL_SECONDS = 0.05  # polling interval in seconds while a device finishes earlier work
+_MIN_PATIENCE_SECONDS = 0.25  # shorter delays may be caused by thread scheduling
+_POLL_SECONDS = 0.05  # polling interval while a device finishes work of an earlier map
 
 
 class LostDevice(NamedTuple):
@@ -28,46 +28,46 @@ class LostDevice(NamedTuple):
     place: int  # index of the device's model
     name: str
     error: str
-    redone: int  # number of its cases in flight that other devices repeated
+    redone: int  # number of cases in flight that other devices repeat
 
     def __str__(self) -> str:
         cases = "1 case" if self.redone == 1 else f"{self.redone} cases"
-        device = f"device {self.place} ('{shorten_printable(self.name)}')"
-        return f"{device} was lost: {printable(self.error)}; {cases} in flight went to the others"
+        device = f"device {self.place} ('{shorten_and_escape(self.name)}')"
+        return f"{device} was lost: {escape_unprintable(self.error)}; {cases} in flight went to the others"
 
 
 @dataclass
 class _RaisedError:
-    """Placeholder in the results for an error to raise at that position."""
+    """An entry of the results that is raised instead of yielded."""
 
     error: BaseException
 
 
 @dataclass
 class _RunningCase:
-    """A case that a device has started and that has no result yet."""
+    """A case that is running on one or more devices."""
 
     case: Any
-    device_indices: set[int]  # indices of the devices working on it
+    device_indices: set[int]  # devices that run the case
     start_time: float
 
 
 @dataclass
 class _DeviceSpeed:
-    """The processing speed of a device."""
+    """The measured speed of a device: finished cases, and the time that they took."""
 
     cases: int = 0
-    seconds: float = 0.0  # time with work in flight
+    seconds: float = 0.0  # total time with work in flight
 
-    def patience(self, depth: int) -> float | None:
-        """Return how many seconds a case may be in flight on another device; None until this device has finished a case itself."""
+    def compute_patience(self, depth: int) -> float | None:
+        """Return the seconds after which a case on another device is overdue; None until this device has finished a case."""
         return max(_PATIENCE_FACTOR * depth * self.seconds / self.cases, _MIN_PATIENCE_SECONDS) if self.cases else None
 
 
 class MultiDeviceMap:
-    """One map over the devices: cases in, results out in order.
+    """One run of ParallelModel.map().
 
-    The caller's thread pulls cases and yields results; the device threads take waiting cases.
+    The caller's thread takes cases from the iterator and yields results in order; the device threads run waiting cases.
     """
 
     def __init__(
@@ -78,27 +78,25 @@ class MultiDeviceMap:
         on_overdue: Callable[[int], None],
         unfinished_threads: dict[int, threading.Thread],
     ) -> None:
-        """left: threads of earlier work that have not been joined, by device index; this work's threads are added."""
+        """unfinished_threads: device index -> thread of an earlier map that still runs; threads left by this map are added."""
         self._models, self._depth, self._on_lost, self._on_overdue = models, depth, on_lost, on_overdue
         self._unfinished_threads = unfinished_threads
         self._condition = threading.Condition()
-        self._waiting: deque[tuple[int, Any]] = deque()  # (index, case)
+        self._waiting: deque[tuple[int, Any]] = deque()  # (case index, case) of cases that no device has started
         self._running_cases: dict[int, _RunningCase] = {}
         self._results: dict[int, Any] = {}
-        self._next_result = 0  # index of the next result to yield
-        self._devices_with_repeats: set[int] = (
-            set()
-        )  # indices of devices that worked on a case together with another device
+        self._next_result = 0  # case index of the next result to yield
+        self._devices_with_repeats: set[int] = set()  # devices that ran a case that another device ran too
         self._num_alive = len(models)
         self._is_over = False
         self._last_loss: BaseException | None = None
 
     def run(self, cases: Iterable[Any]) -> Iterator[Any]:
-        """Yield the results; raise a case's error at its position, DeviceLostError if no device is left.
+        """Yield the results. Raise an error of a case at its position, DeviceLostError if no device is left.
 
-        At the end, wait for cases in flight, because later executions reuse their memory. After Ctrl-C, or if a device
-        is still busy with a case that another one has finished, do not wait: its thread continues alone and holds the
-        memory, and later work on that device starts when it has finished.
+        At the end, wait for cases in flight, because later executions reuse their memory. Do not wait after Ctrl-C, nor for a device
+        that still runs a case which another device has finished: its thread goes on and keeps the memory. Later work on that device
+        starts after it.
         """
         threads = {
             device_index: threading.Thread(
@@ -109,7 +107,7 @@ class MultiDeviceMap:
         for thread in threads.values():
             thread.start()
         try:
-            yield from self._results_in_order(iter(cases))
+            yield from self._iterate_results_in_order(iter(cases))
         except KeyboardInterrupt:
             self._devices_with_repeats |= {*threads}
             raise
@@ -123,10 +121,10 @@ class MultiDeviceMap:
                     thread.join()
                 elif thread.is_alive() and not self._has_unfinished_thread(
                     device_index
-                ):  # otherwise the thread is waiting for the earlier one and has started nothing
+                ):  # otherwise the thread still waits for an earlier one and has started nothing
                     self._unfinished_threads[device_index] = thread
 
-    def _results_in_order(self, cases: Iterator[Any]) -> Iterator[Any]:
+    def _iterate_results_in_order(self, cases: Iterator[Any]) -> Iterator[Any]:
         num_submitted, num_yielded, has_more = 0, 0, True
         window = _WINDOW_FACTOR * self._depth * len(self._models)
         while True:
@@ -155,7 +153,7 @@ class MultiDeviceMap:
     def _wait_for_result(self, case_index: int) -> Any:
         with self._condition:
             if case_index not in self._results:
-                self._condition.notify_all()  # lets an idle device notice that this case is overdue
+                self._condition.notify_all()  # wakes idle devices, which check whether this case is overdue
             while case_index not in self._results:
                 if not self._num_alive:
                     raise DeviceLostError(f"all {len(self._models)} devices were lost; the last: {self._last_loss}")
@@ -164,7 +162,7 @@ class MultiDeviceMap:
             return self._results.pop(case_index)
 
     def _store_result(self, case_index: int, result: Any) -> None:
-        """Record a result, unless another device has already finished the case."""
+        """Store the result of a case, unless another device has already finished it."""
         with self._condition:
             self._running_cases.pop(case_index, None)
             if case_index >= self._next_result:
@@ -179,7 +177,7 @@ class MultiDeviceMap:
         running: deque[tuple[int, Any, ModelRun]] = deque()
         speed = _DeviceSpeed()
         busy_since = 0.0
-        while (next_case := self._next_case(device_index, len(running), speed)) is not None or running:
+        while (next_case := self._take_next_case(device_index, len(running), speed)) is not None or running:
             try:
                 if next_case is not None:
                     busy_since = busy_since if running else time.monotonic()
@@ -205,14 +203,14 @@ class MultiDeviceMap:
             self._condition.notify_all()
 
     def _has_unfinished_thread(self, device_index: int) -> bool:
-        """Return whether the device is still finishing earlier work."""
+        """Return whether a thread of an earlier map still uses the device."""
         earlier = self._unfinished_threads.get(device_index)
         return earlier is not None and earlier.is_alive()
 
-    def _next_case(self, device_index: int, running: int, speed: _DeviceSpeed) -> tuple[int, Any] | None:
-        """Return a waiting case, or one that is overdue on another device.
+    def _take_next_case(self, device_index: int, running: int, speed: _DeviceSpeed) -> tuple[int, Any] | None:
+        """Return (index, case) of a waiting case, or of one that is overdue on another device. Wait if the device is idle.
 
-        Return None if `running` cases already keep the device busy, or if the work is over.
+        Return None if none is waiting while the device has `running` cases, if its pipeline is full, or at the end of the map.
         """
         with self._condition:
             while not self._waiting and not running and not self._is_over:
@@ -227,8 +225,8 @@ class MultiDeviceMap:
             return case_index, case
 
     def _find_overdue_case(self, device_index: int, speed: _DeviceSpeed) -> tuple[tuple[int, Any] | None, float | None]:
-        """Return the case whose result is yielded next if it is overdue on another device; else the seconds until it may be."""
-        running_case, patience = self._running_cases.get(self._next_result), speed.patience(self._depth)
+        """Return (case, None) if the case of the next result is overdue on another device, else (None, seconds until it is)."""
+        running_case, patience = self._running_cases.get(self._next_result), speed.compute_patience(self._depth)
         if (
             running_case is None
             or device_index in running_case.device_indices
@@ -251,7 +249,7 @@ class MultiDeviceMap:
             for case_index, _ in repeated:
                 if case_index in self._running_cases:
                     self._running_cases[case_index].device_indices.discard(device_index)
-            # do not repeat cases that are also in flight on another device
+            # Do not repeat cases that another device is running too.
             repeated = [
                 (case_index, case)
                 for case_index, case in repeated

@@ -1,4 +1,4 @@
-"""A model on several devices of one machine: the rows of a call, or the cases of a map, go to whichever device is free."""
+"""A model on several devices of one machine. Free devices take rows of a call, or cases of a map."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 from .._pumice import Context, DeviceLostError
 from ..base.errors import InputError
 from ..base.log import forward_log, log_warning
-from ..base.printable_text import shorten_printable
+from ..base.printable_text import shorten_and_escape
 from ..device.context import devices as listed_devices
 from ..importer.file.model_file import Source, make_rereadable
 from .batches import check_result_rows, get_batch_layout, make_batch, slice_rows
@@ -26,9 +26,9 @@ _HINTS = dict.fromkeys(("device", "provider", "providers"), "devices=[...] lists
 
 
 def open_contexts(devices: str | Sequence[str | int | Context]) -> list[Context]:
-    """Return contexts by device name: "all" means every visible device, but software drivers only if there is no other.
+    """Return a context for each device in `devices`: names, indices or contexts, or "all" for every visible device.
 
-    Otherwise `devices` is a list or tuple of names, indices and contexts. A device listed twice gets two contexts. Raise DeviceError if a
+    "all" includes software drivers only if there is no other device. A device listed twice gets two contexts. Raise DeviceError if a
     device does not exist or cannot be opened, InputError for other invalid arguments.
     """
     if isinstance(devices, str) and devices == "all":
@@ -51,7 +51,7 @@ def open_contexts(devices: str | Sequence[str | int | Context]) -> list[Context]
 
 
 def _check_seed(model: Model, seed: Any, devices: int) -> None:
-    """Raise InputError for a random seed on several devices, which would all generate the same numbers."""
+    """Raise InputError for a random seed with several devices, because all of them would generate the same numbers."""
     if seed is not None and model.seed is not None and devices > 1:
         raise InputError(
             f"seed: no seed expected for a model with random numbers on {devices} devices; given {seed!r}: each device would make the "
@@ -73,7 +73,9 @@ class ParallelModel:
     the same numbers on every device.
     """
 
-    _no_source_hint = "its .models[0] is the model on the first device"  # hint for callers who pass it as a model
+    _no_source_hint = (
+        "its .models[0] is the model on the first device"  # for the error message if it is passed as a model
+    )
 
     def __init__(
         self, source: Source, devices: str | Sequence[str | int | Context], precision: Precision, **options: Any
@@ -94,15 +96,15 @@ class ParallelModel:
             for context in self._own_contexts:
                 context.close()
             raise
-        self.models = (first_model, *other_models)  # one per device, in the order of the devices
+        self.models = (first_model, *other_models)  # one per device, in the order of `devices`
         self._lock = threading.Lock()
         self._overdue_counts: Counter[int] = (
             Counter()
-        )  # cases repeated because this device was overdue, by device index
+        )  # device index -> number of its overdue cases that other devices repeated
         self._unfinished_threads: dict[
             int, threading.Thread
-        ] = {}  # threads that still wait for a device although their result is no longer needed
-        self.lost: list[LostDevice] = []  # devices lost so far, each listed once
+        ] = {}  # device index -> thread that still waits for the device although its result is no longer needed
+        self.lost: list[LostDevice] = []  # devices lost so far
 
     def __call__(self, /, *arrays: Any, **by_name: Any) -> Any:
         """Divide the rows among the devices, run the model and return all results as a Model does.
@@ -125,7 +127,7 @@ class ParallelModel:
         for count, results in zip(counts, self.map(cases), strict=True):
             run_results = (results,) if len(model.outputs) == 1 else tuple(results)
             batch.run_results.append(check_result_rows(model, run_results, count, count))
-        return model.outputs_of(batch.results())
+        return model.outputs_of(batch.concatenate_results())
 
     def map(self, cases: Iterable[Any], depth: int = 2) -> Iterator[Any]:
         """Yield the results of the cases in order, computed on all devices.
@@ -140,7 +142,7 @@ class ParallelModel:
         return self._map_pipelined(cases, depth)
 
     def _map_pipelined(self, cases: Iterable[Any], depth: int) -> Iterator[Any]:
-        # Devices may have been lost since the generator was created.
+        # Get the devices again, because some may have been lost since the generator was created.
         yield from MultiDeviceMap(
             self._get_alive(), depth, self._record_loss, self._record_overdue, self._unfinished_threads
         ).run(cases)
@@ -155,7 +157,7 @@ class ParallelModel:
         return alive
 
     def _record_loss(self, lost: LostDevice) -> None:
-        """Record a lost device once, although each thread and each map that uses it notices."""
+        """Record and log a lost device once, although every map that uses it reports the loss."""
         with self._lock:
             if any(loss.place == lost.place for loss in self.lost):
                 return
@@ -206,7 +208,7 @@ class ParallelModel:
         raise TypeError("a model on several devices cannot be pickled; give workers a pumice.BatchPredictor")
 
     def __repr__(self) -> str:
-        return f"<ParallelModel '{shorten_printable(self.name)}' on {len(self.models)} devices, {len(self.lost)} of them lost>"
+        return f"<ParallelModel '{shorten_and_escape(self.name)}' on {len(self.models)} devices, {len(self.lost)} of them lost>"
 
     # ---- lifetime
 

@@ -1,4 +1,4 @@
-"""Per-node precision policies."""
+"""Precision policies, which select the precision of each node."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ _OPERATOR_PREFIX = "op:"
 
 
 def escape_literal(name: str) -> str:
-    """Return the policy entry that matches only nodes of exactly this name, as in "[d]efault" for "default"."""
+    """Return a policy entry that matches only nodes with exactly this name, such as "[d]efault" for "default"."""
     if name == DEFAULT or name.startswith(_OPERATOR_PREFIX):
         return f"[{name[0]}]{escape(name[1:])}"
     return escape(name)
 
 
-class Policy:
+class PrecisionPolicy:
     """The precision in which each node computes and stores floats.
 
     `entries` maps node names, patterns (`*`, `?`, `[abc]`; "op:Softmax" matches operators) and "default" to "fp32" or
@@ -64,20 +64,20 @@ class Policy:
         self._matched_entries: set[int] = set()
 
     @property
-    def is_plain(self) -> bool:
+    def is_uniform(self) -> bool:
         """Whether all nodes have the same precision."""
         return len(self.entries) == 1
 
-    def float32_nodes(self) -> Float32Nodes | None:
+    def make_float32_collector(self) -> Float32Nodes | None:
         """Return a collector of the policy's float32 nodes; None if all nodes have the same precision."""
-        if self.is_plain:
+        if self.is_uniform:
             return None
         from ..importer.build.float32_nodes import Float32Nodes
 
         return Float32Nodes(self.needs_float32)
 
     def get_precision(self, name: str, operator: str, path: str = "") -> str:
-        """Return the precision of a node; `path`: its name prefixed by the names of the enclosing graphs."""
+        """Return the precision of a node. path: its name, prefixed with the names of the enclosing graphs."""
         names = _add_origin_names(dict.fromkeys((path or name, name)))
         matches = {self._names[candidate] for candidate in names if candidate in self._names}
         for entry_index, is_operator, pattern in self._patterns:
@@ -87,7 +87,7 @@ class Policy:
         return self._entry_list[max(matches)][1] if matches else self.default
 
     def needs_float32(self, node: NodeRecipe, path: str) -> bool:
-        """Return whether a node of the file must compute in float32."""
+        """Return whether the policy selects fp32 for a node of the file."""
         return self.get_precision(node.name, node.qualified_op, path) == "fp32"
 
     def check_all_matched(self, model: str) -> None:
@@ -104,34 +104,34 @@ class Policy:
             )
 
 
-@functools.cache  # on demand: few models have a per-node policy, and compiling the patterns takes as long as importing a module
-def _derived_name_patterns() -> tuple[re.Pattern[str], ...]:
-    """Return patterns for names derived from a file's node: nodes of an expanded function or of a rewritten operator."""
+@functools.cache  # compiled on first use: few models have a per-node policy, and compiling takes as long as importing a module
+def _get_derived_name_patterns() -> tuple[re.Pattern[str], ...]:
+    """Return patterns for names that the importer derives from a node's name, when it expands a function or rewrites an operator."""
     return re.compile(r"(.+) \([^()/]+\)/[^/]+"), re.compile(r"(.+)/[A-Za-z]\w*\.\d+")
 
 
 def _add_origin_names(names: dict[str, None]) -> list[str]:
-    """Return the names, plus the names of the file's nodes from which they are derived."""
+    """Return the names, followed by the names of the file's nodes from which they are derived."""
     all_names = list(names)
     for name in all_names:
-        for name_pattern in _derived_name_patterns():
+        for name_pattern in _get_derived_name_patterns():
             if (match := name_pattern.fullmatch(name)) and match[1] not in all_names:
                 all_names.append(match[1])
     return all_names
 
 
-def parse_policy(argument: Any) -> Policy:
-    """Return the policy that `precision` describes: a name, a mapping, or the path of a JSON file that contains a mapping.
+def parse_policy(argument: Any) -> PrecisionPolicy:
+    """Return the policy for the argument `precision`: a name, a mapping, or the path of a JSON file with a mapping.
 
     Raise BindingError (K5) for another type, InputError for an invalid policy, OSError for an unreadable file.
     """
-    if isinstance(argument, Policy):
+    if isinstance(argument, PrecisionPolicy):
         return argument
     if isinstance(argument, os.PathLike) or (isinstance(argument, str) and argument.endswith(".json")):
         return _parse_entries(_read_json(argument), f"policy '{os.fspath(argument)}'")
     if isinstance(argument, Mapping):
         return _parse_entries(argument, "precision")
-    return Policy({DEFAULT: check_precision(argument)})
+    return PrecisionPolicy({DEFAULT: check_precision(argument)})
 
 
 def _read_json(path: str | os.PathLike[str]) -> Any:
@@ -144,8 +144,8 @@ def _read_json(path: str | os.PathLike[str]) -> Any:
             raise InputError(f"policy '{os.fspath(path)}': expected JSON, given text that is none: {error}") from None
 
 
-def _parse_entries(entries: Any, origin: str) -> Policy:
-    """Return the policy with these entries. Raise InputError if they are invalid."""
+def _parse_entries(entries: Any, origin: str) -> PrecisionPolicy:
+    """Return the policy with these entries. origin: its source, for messages. Raise InputError if the entries are invalid."""
     choices = ", ".join(f"'{name}'" for name in PRECISIONS)
     if not isinstance(entries, Mapping):
         raise InputError(f"{origin}: expected an object of names and precisions, given {type(entries).__name__}")
@@ -161,4 +161,4 @@ def _parse_entries(entries: Any, origin: str) -> Policy:
             f"{origin}: expected 'fp32' and one narrower precision, given {' and '.join(map(repr, low_precisions))}: a program stores its "
             f"narrow floats in one type. 'fp32' has the range of bf16 and more digits than fp16: expected it for {other_names[0]!r}"
         )
-    return Policy(entries, origin)
+    return PrecisionPolicy(entries, origin)

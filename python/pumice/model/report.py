@@ -1,4 +1,4 @@
-"""The report on a model's nodes, as text and in notebooks."""
+"""Model.report(): the kernels, precision and fusion of each node, as text and in notebooks."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ..base.printable_text import MAX_SENTENCE_CHARS, printable, shorten_printable
+from ..base.printable_text import MAX_SENTENCE_CHARS, escape_unprintable, shorten_and_escape
 
 if TYPE_CHECKING:
     from .._pumice import Context, Program
@@ -17,11 +17,10 @@ _NOTES_WITHOUT_KERNEL = ("view", "host")
 
 
 class ModelReport(list[dict[str, str]]):
-    """One row per node: node, op, kernel, precision, note, added, fusion. As text, a table below the device and node
-    counts.
+    """One row (a dict) per node: node, op, kernel, precision, note, added, fusion. str() returns a table.
 
-    warnings: declarations in the file that do not hold. Kernels, views and host computations are those of the last
-    call; before the first call, only what is independent of shapes is known.
+    warnings: wrong or ignored declarations of the file. Kernels, views and host computations are those of the last call; before the
+    first call, only those that do not depend on shapes are known.
     """
 
     def __init__(self, rows: list[dict[str, str]], device: str, warnings: Sequence[str] = ()) -> None:
@@ -31,20 +30,20 @@ class ModelReport(list[dict[str, str]]):
 
     @property
     def before(self) -> int:
-        """Number of nodes in the model, without added ones such as casts of inputs and outputs."""
+        """The number of nodes before fusion, without added nodes such as casts of inputs and outputs."""
         return sum(not row["added"] for row in self)
 
     @property
     def after(self) -> int:
-        """Number of remaining nodes: not fused into another, folded or unused. Casts of inputs and outputs count."""
-        return len(self) - sum(self.fused.values()) - self._count_notes(_DROPPED_NOTES)
+        """The number of nodes after fusion, constant folding and removal of unused nodes, including added casts."""
+        return len(self) - sum(self.fused.values()) - self._count_rows_with_note(_DROPPED_NOTES)
 
     @property
     def fused(self) -> dict[str, int]:
-        """Number of nodes merged by each fusion, keyed by the fusion's name in `pumice.fusions()`."""
+        """Name of a fusion (see `pumice.fusions()`) -> number of nodes that it merged into others."""
         return dict(Counter(row["fusion"] for row in self if row["fusion"]).most_common())
 
-    def _count_notes(self, notes: tuple[str, ...]) -> int:
+    def _count_rows_with_note(self, notes: tuple[str, ...]) -> int:
         return sum(row["note"] in notes for row in self)
 
     @property
@@ -53,39 +52,41 @@ class ModelReport(list[dict[str, str]]):
         fused = ", ".join(f"{name} {count}" for name, count in self.fused.items())
         counts = [
             f"{sum(self.fused.values())} fused ({fused})" if fused else "none fused",
-            f"{self._count_notes(_DROPPED_NOTES)} folded or not needed",
-            f"{self._count_notes(_NOTES_WITHOUT_KERNEL)} views or on the host",
+            f"{self._count_rows_with_note(_DROPPED_NOTES)} folded or not needed",
+            f"{self._count_rows_with_note(_NOTES_WITHOUT_KERNEL)} views or on the host",
         ]
         return f"{self.before} nodes before, {self.after} after: {', '.join(counts)}"
 
-    def _columns(self) -> list[str]:
+    def _get_columns(self) -> list[str]:
         return list(dict.fromkeys(key for row in self for key in row))
 
     def __str__(self) -> str:
-        columns = self._columns()
+        columns = self._get_columns()
         cells = [
             columns,
-            *([shorten_printable(row.get(column, ""), MAX_SENTENCE_CHARS) for column in columns] for row in self),
+            *([shorten_and_escape(row.get(column, ""), MAX_SENTENCE_CHARS) for column in columns] for row in self),
         ]
         widths = [max(len(line[i]) for line in cells) for i in range(len(columns))]
         lines = ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)) for line in cells]
-        warnings = [f"warning: {printable(warning)}" for warning in self.warnings]
-        return "\n".join([f"on {printable(self.device)}", self.summary, *warnings, *(line.rstrip() for line in lines)])
+        warnings = [f"warning: {escape_unprintable(warning)}" for warning in self.warnings]
+        return "\n".join(
+            [f"on {escape_unprintable(self.device)}", self.summary, *warnings, *(line.rstrip() for line in lines)]
+        )
 
     def _repr_html_(self) -> str:
-        from ..base.html import facts_table, table
+        from ..base.html import render_properties, render_table
 
-        columns = self._columns()
+        columns = self._get_columns()
         summary_rows = {"device": self.device, "nodes": self.summary}
         if self.warnings:
-            summary_rows["warnings"] = "; ".join(map(printable, self.warnings))
-        return facts_table("Report", summary_rows) + table(
-            columns, ([shorten_printable(row.get(key, ""), MAX_SENTENCE_CHARS) for key in columns] for row in self)
+            summary_rows["warnings"] = "; ".join(map(escape_unprintable, self.warnings))
+        return render_properties("Report", summary_rows) + render_table(
+            columns, ([shorten_and_escape(row.get(key, ""), MAX_SENTENCE_CHARS) for key in columns] for row in self)
         )
 
 
 def make_report(program: Program, context: Context, random: str, warnings: Sequence[str]) -> ModelReport:
-    """Return the report on a program's nodes; random: a description of its random seed, or ""."""
+    """Return the report on a program. random: a description of its random seed; "" without random numbers."""
     info = context.info
     quirks = ", ".join(quirk.name for quirk in context.driver_quirks)
     device = f"{info.name} ({info.kind}), {context.choice}; driver quirks: {quirks or 'none'}"
@@ -95,10 +96,10 @@ def make_report(program: Program, context: Context, random: str, warnings: Seque
 
 
 def render_model(model: Model) -> str:
-    """Return a model's notebook view as HTML."""
-    from ..base.html import facts_table, table
+    """Return the HTML that notebooks show for a model."""
+    from ..base.html import render_properties, render_table
 
     info = model.context.info
     pairs = {"precision": model.precision, "device": f"{info.name} ({info.kind}), {model.context.choice}"}
     values = [("input", value) for value in model.inputs] + [("output", value) for value in model.outputs]
-    return facts_table(f"Model {shorten_printable(model.name)}", pairs) + table(("", "value"), values)
+    return render_properties(f"Model {shorten_and_escape(model.name)}", pairs) + render_table(("", "value"), values)

@@ -1,4 +1,4 @@
-"""Executions of a model: results, runs in flight, mapped cases, and the calls recorded for a profile."""
+"""Runs of a model: results, asynchronous runs, Model.map(), and the recording of calls for a memory profile."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ import numpy as np
 from .._pumice import Error
 from ..base.element_types import Array
 from ..base.errors import InputError, binding_error
-from ..base.printable_text import shorten_printable
+from ..base.printable_text import shorten_and_escape
 
 if TYPE_CHECKING:
     from .._pumice import ProgramRun
-    from ..base.string_indices import CallStrings
+    from ..base.string_table import CallStringTable
     from .model import Model
     from .model_values import ModelValue
 
-MAX_IN_FLIGHT = 8  # maximum concurrent executions of a program with the same shapes
-MAX_RECORDED_CALLS = 16  # maximum recorded pairs of model and shapes
+MAX_IN_FLIGHT = 8  # maximum number of concurrent executions of a program with the same shapes
+MAX_RECORDED_CALLS = 16  # maximum number of recorded combinations of model and argument shapes
 
-# Calls whose memory a profile shows: (id of the model, argument shapes) -> (model, arguments). None: not recording.
+# Calls recorded for a memory profile: (id of the model, argument shapes) -> (model, arguments). None: not recording.
 recorded_calls: dict[tuple[Any, ...], tuple[Model, tuple[Any, ...]]] | None = None
 
 
 def record_call(model: Model, signature: tuple[Any, ...], arrays: tuple[Any, ...]) -> None:
-    """Record a model with the arguments of its first call with such shapes."""
-    calls = recorded_calls  # another thread may end the recording
+    """Record a call's arguments, unless a call of the model with these shapes is already recorded."""
+    calls = recorded_calls  # read once, because another thread may end the recording
     if calls is not None and len(calls) < MAX_RECORDED_CALLS:
         calls.setdefault((id(model), signature), (model, arrays))
 
@@ -81,7 +81,9 @@ class Outputs(tuple[Array, ...]):
         return _make_outputs, (self._fields, tuple(self))
 
     def __repr__(self) -> str:
-        return f"Outputs({', '.join(f'{shorten_printable(name)}={value!r}' for name, value in self._asdict().items())})"
+        return (
+            f"Outputs({', '.join(f'{shorten_and_escape(name)}={value!r}' for name, value in self._asdict().items())})"
+        )
 
 
 def _make_outputs(names: tuple[str, ...], values: tuple[Array, ...]) -> Outputs:
@@ -89,9 +91,9 @@ def _make_outputs(names: tuple[str, ...], values: tuple[Array, ...]) -> Outputs:
 
 
 class ModelRun:
-    """One execution in flight or finished, started by Model.run_async."""
+    """An execution started by Model.run_async, in flight or finished."""
 
-    def __init__(self, run: ProgramRun, model: Model, strings: CallStrings | None) -> None:
+    def __init__(self, run: ProgramRun, model: Model, strings: CallStringTable | None) -> None:
         self._run = run
         self._model = model
         self._strings = strings
@@ -121,7 +123,7 @@ class ModelRun:
         self._run.wait(timeout)
 
     def result(self, timeout: float | None = None) -> Any:
-        """Wait, and return what a call to the model would have returned; timeout in seconds.
+        """Wait, and return the results in the form of a call; timeout in seconds.
 
         Raise TimeoutError if the timeout expires, DeviceLostError if the device is lost.
         """
@@ -159,7 +161,7 @@ def _map_results(model: Model, cases: Iterator[Any], depth: int, loop_timeout: f
             if isinstance(run, Exception):
                 raise run
             result = run.result()
-            has_more = has_more and start()  # keeps the device busy while the caller uses the result
+            has_more = has_more and start()  # keeps the device busy while the caller processes the result
             yield result
     finally:
         for run in started:  # abandoned runs must finish before later executions reuse their memory
@@ -169,16 +171,16 @@ def _map_results(model: Model, cases: Iterator[Any], depth: int, loop_timeout: f
 
 
 def start_case(model: Model, case: Any, loop_timeout: float | None) -> ModelRun:
-    """Start one case: an array, a tuple of arguments or a dict of them by name. Raise the errors of Model.run_async."""
+    """Start a case: an array, a tuple of arguments, or a dict of arguments by name. Raise the errors of Model.run_async."""
     if isinstance(case, Mapping):
         case = tuple(model.named(**case).values())  # all keys are input names
     return model.run_async(*(case if isinstance(case, tuple) else (case,)), loop_timeout=loop_timeout)
 
 
 def check_output_arrays(values: list[ModelValue], out: Any, has_packed_values: bool) -> list[Array | None]:
-    """Return the caller's result arrays by output: one array for the only output, or arrays by name.
+    """Return the caller's output arrays in graph order, None for an output without one. out: an array, or arrays by name.
 
-    Raise BindingError if `out` has unknown names or anything but arrays, or if the model has packed values.
+    Raise BindingError if `out` has unknown names or values that are not arrays, or if the model has packed values.
     """
     names = [value.name for value in values]
     if not isinstance(out, Mapping):

@@ -1,4 +1,4 @@
-"""Models that a process keeps open for its predictors, sharing one context per device."""
+"""Models that the predictors of a process share, on one context per device."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from .._pumice import Context
 from ..base.errors import InputError, graph_error
 from ..device.context import get_existing_default_context
 from ..importer.file.model_file import Folder
-from ..importer.file.weight_files import FileState, model_digests, model_states
+from ..importer.file.weight_files import FileState, compute_model_digests, get_model_file_states
 from .model import Model
 
 Digests: TypeAlias = "tuple[tuple[str, str], ...]"  # SHA-256 by file name; "" for the model file itself
 
 
 class ModelKey(NamedTuple):
-    """Everything that determines an opened model: predictors with equal keys share one model."""
+    """Everything that identifies an opened model: predictors with equal keys share a model."""
 
     source: str | bytes  # an absolute path, or the file's bytes
-    digests: Digests  # digests of all the model's files; empty if they are not checked
-    state: tuple[FileState, ...]  # state of all the model's files when the first predictor opened it
+    digests: Digests  # expected digests of the model's files; empty: do not check
+    state: tuple[FileState, ...]  # state of the model's files when the first predictor opened the model
     folder: str | None
     device: str | int
     precision: str  # repr() of the precision
@@ -36,18 +36,18 @@ class SharedModel:
         self._key, self._precision, self._folder, self._options = key, precision, folder, options
         self._lock = threading.Lock()
         self._model: Model | None = None
-        self.process = os.getpid()  # a forked child can use neither the model nor the lock
+        self.process = os.getpid()  # a forked child must use neither the model nor the lock
 
-    def model(self) -> Model:
+    def get_model(self) -> Model:
         """Return the model, loading it if needed.
 
-        Raise whatever loading raises, GraphError if a file differs from the pickled digest, InputError if a file has changed since the
+        Raise the errors of loading, GraphError if a file differs from the expected digest, InputError if a file has changed since the
         model was opened.
         """
         with self._lock:
             if self._model is None or self._model.context.closed:
-                self._check()
-                context = shared_context(self._key.device)
+                self._check_files()
+                context = get_shared_context(self._key.device)
                 self._model = Model(
                     self._key.source,
                     context,
@@ -59,14 +59,14 @@ class SharedModel:
             return self._model
 
     def invalidate(self) -> None:
-        """Make the next use reload the model; the current one is freed once nobody uses it."""
+        """Make the next get_model() load the model again. The current model is freed when its last user drops it."""
         with self._lock:
             self._model = None
 
-    def _check(self) -> None:
+    def _check_files(self) -> None:
         if self._key.digests:
             check_model_digests(self._key.source, self._key.folder, self._key.digests)
-        recorded, current = {*self._key.state}, {*model_states(self._key.source, self._key.folder)}
+        recorded, current = {*self._key.state}, {*get_model_file_states(self._key.source, self._key.folder)}
         if changed := sorted({one.path for one in recorded ^ current}):
             raise InputError(
                 f"BatchPredictor: expected '{changed[0]}' as it was when the model was opened, so that no results of two models are "
@@ -75,8 +75,8 @@ class SharedModel:
 
 
 def check_model_digests(source: str | bytes, folder: str | None, expected: Digests) -> None:
-    """Raise GraphError naming the first file of a model that differs from the one pickled with the predictor, OSError."""
-    actual_digests = dict(model_digests(source, folder))
+    """Raise GraphError naming the first file of a model whose digest differs from the expected one, OSError if one is unreadable."""
+    actual_digests = dict(compute_model_digests(source, folder))
     for name, digest in expected:
         if actual_digests.get(name) == digest:
             continue
@@ -88,7 +88,7 @@ def check_model_digests(source: str | bytes, folder: str | None, expected: Diges
 
 
 class _ProcessState:
-    """The contexts and models that this process has open; a forked child starts with none."""
+    """The contexts and models that predictors of this process have open. A forked child starts without any."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
@@ -96,18 +96,16 @@ class _ProcessState:
         self.models: WeakValueDictionary[ModelKey, SharedModel] = WeakValueDictionary()
         self.pinned: SharedModel | None = None  # the model of the most recently unpickled predictor
 
-    def reset(self) -> None:
+    def clear(self) -> None:
         self.__init__()  # type: ignore[misc]
 
 
 _process = _ProcessState()
-os.register_at_fork(after_in_child=_process.reset)
+os.register_at_fork(after_in_child=_process.clear)
 
 
-def shared_context(device: str | int) -> Context:
-    """Return the process's shared context on a device; for "", the default context if it exists, else a context on the device that it would
-    choose.
-    """
+def get_shared_context(device: str | int) -> Context:
+    """Return the process's shared context on a device. "": the default context if it exists, else a context on the default device."""
     with _process.lock:
         if device == "" and (default := get_existing_default_context()) is not None:
             return default
@@ -118,7 +116,7 @@ def shared_context(device: str | int) -> Context:
 
 
 def get_shared_model(key: ModelKey, precision: Any, folder: Folder | None, options: dict[str, Any]) -> SharedModel:
-    """Return the process's model for a key; it is loaded on first use."""
+    """Return the process's shared model for a key. It is loaded on first use."""
     with _process.lock:
         opened = _process.models.get(key)
         if opened is None:
@@ -127,6 +125,6 @@ def get_shared_model(key: ModelKey, precision: Any, folder: Folder | None, optio
 
 
 def pin_model(opened: SharedModel | None) -> None:
-    """Keep a model open without a predictor, in place of the one kept before; None: keep none."""
+    """Keep a model open without a predictor, in place of the previously pinned one. None: pin no model."""
     with _process.lock:
         _process.pinned = opened

@@ -1,4 +1,4 @@
-"""Benchmark the kernel variants available to a model's matmuls and convolutions on its device."""
+"""Model.tune(): benchmark the kernel variants of a model's matmuls and convolutions on its device."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from .._pumice import DispatchTime, Error, OutOfMemoryError
 from ..base.element_types import Array
 from ..base.errors import InputError
-from ..base.printable_text import shorten_printable
+from ..base.printable_text import shorten_and_escape
 from ..base.progress import Progress
-from ..device.tuning_arguments import PRECISIONS, describe_difference, get_default_tolerance
 from ..device.tuning_store import TuningRecord, read_record, write_record
-from .step_variants import StepVariants, best_variants, make_empty_record
+from ..device.variant_arguments import PRECISIONS, describe_difference, get_default_tolerance
+from .step_variants import StepVariants, choose_best_variants, make_empty_record
 
 if TYPE_CHECKING:
     from .._pumice import Program
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class StepVariant(NamedTuple):
-    """A variant of a kind of step: its best device time per step in seconds, or None and why it was rejected."""
+    """A kernel variant. seconds: its best device time per step; None if it was rejected. rejected: the reason, or ""."""
 
     variant: str
     seconds: float | None
@@ -30,8 +30,9 @@ class StepVariant(NamedTuple):
 
 
 class TunedStep(NamedTuple):
-    """A kind of step (its computation and size classes), the nodes with such steps, the engine's own choice, the
-    variant chosen now, and all variants.
+    """The tuning result of a kind of step.
+
+    kind: its computation and size classes. nodes: names of the nodes with such steps. default_variant: the engine's own choice.
     """
 
     kind: str
@@ -76,8 +77,8 @@ class StepTuning:
             "steps": steps,
         }
 
-    def _rows(self) -> list[tuple[str, ...]]:
-        """Return (kind of step, nodes, own choice, chosen, own time, chosen time, gain) per kind."""
+    def _make_rows(self) -> list[tuple[str, ...]]:
+        """Return (kind of step, nodes, default variant, chosen variant, default time, chosen time, gain) for each kind."""
 
         def format_time(seconds: float | None) -> str:
             return "not known" if seconds is None else f"{seconds * 1e6:,.2f}"
@@ -103,14 +104,14 @@ class StepTuning:
         changed = sum(tuned_step.chosen != tuned_step.default_variant for tuned_step in self.steps)
         count = sum(len(tuned_step.variants) for tuned_step in self.steps)
         return (
-            f"{shorten_printable(self.model)}: {changed} of {len(self.steps)} kinds of steps take a measured variant; {self.measured} of "
+            f"{shorten_and_escape(self.model)}: {changed} of {len(self.steps)} kinds of steps take a measured variant; {self.measured} of "
             f"{count} variants measured now; {self.before * 1e6:,.1f} us on the device with the engine's own choices, "
             f"{self.after * 1e6:,.1f} us now"
         )
 
     def __repr__(self) -> str:
         head = ("step", "nodes", "default", "chosen", "default us", "chosen us", "gain")
-        cells = [head, *(tuple(map(shorten_printable, row)) for row in self._rows())]
+        cells = [head, *(tuple(map(shorten_and_escape, row)) for row in self._make_rows())]
         widths = [max(len(row[i]) for row in cells) for i in range(len(head))]
         lines = (
             "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in cells
@@ -118,40 +119,40 @@ class StepTuning:
         return "\n".join([self.summary, *(lines if self.steps else ())])
 
     def _repr_html_(self) -> str:
-        from ..base.html import table, titled_text
+        from ..base.html import render_table, render_titled_text
 
         head = ("step", "nodes", "default", "chosen", "default us", "chosen us", "gain")
-        return titled_text(self.summary, "") + table(head, self._rows(), marked=(0,))
+        return render_titled_text(self.summary, "") + render_table(head, self._make_rows(), highlighted=(0,))
 
 
 class _StepKind:
-    """A kind of step in the model being tuned: plan indices of its steps, its variants, and the known records."""
+    """A kind of step of the model being tuned. step_indices: its steps in the plan. stored: variant -> record."""
 
     def __init__(self, kind: str, default_variant: str, variants: list[str]) -> None:
         self.kind, self.default_variant, self.variants = kind, default_variant, variants
         self.step_indices: list[int] = []
         self.nodes: list[str] = []
         self.stored: dict[str, TuningRecord] = {}
-        self.is_new = False  # whether this call has measured the engine's own choice
+        self.is_new = False  # whether this call of tune() has measured the engine's own choice
 
-    def best(self) -> str:
-        return best_variants(list(self.stored.values())).get(self.kind, self.default_variant)
+    def choose_best_variant(self) -> str:
+        return choose_best_variants(list(self.stored.values())).get(self.kind, self.default_variant)
 
 
 def tune_steps(model: Model, arrays: tuple[Array, ...], runs: int, flags: tuple[bool, bool]) -> StepTuning:
-    """Measure variants without stored results and choose the best; see Model.tune. shown: (again, progress)."""
+    """Measure variants without stored results and choose the best; see Model.tune. flags: (again, progress)."""
     if operator.index(runs) < 1:
         raise InputError(f"Model.tune: runs: expected a number from 1 on, given {runs}")
     search = _StepTuningRun(model, arrays, runs)
     try:
         search.measure(*flags)
-        return search.result()
+        return search.make_result()
     finally:
         search.close()
 
 
 class _StepTuningRun:
-    """One call to Model.tune. All kinds of steps are tried together: a trial is a program in which each kind uses its next variant."""
+    """One call of Model.tune. A trial is a program in which every kind of step uses its next variant, so all kinds are measured at once."""
 
     def __init__(self, model: Model, arrays: tuple[Array, ...], runs: int) -> None:
         self._model, self._arrays, self._runs = model, arrays, runs
@@ -161,8 +162,10 @@ class _StepTuningRun:
         node_counts = Counter(node for kind in self._kinds.values() for node in kind.nodes)
         self._shared_nodes = {
             node for node, count in node_counts.items() if count > 1
-        }  # nodes with steps of several kinds
-        self._tensors: dict[str, Array] = {}  # outputs of the tuned nodes with the engine's own choices
+        }  # nodes that have steps of several kinds
+        self._tensors: dict[
+            str, Array
+        ] = {}  # reference outputs of the tuned nodes, computed with the engine's own choices
         self._before = math.inf
         self.measured = 0
 
@@ -204,23 +207,26 @@ class _StepTuningRun:
                     name: variants[round_index] for name, variants in unmeasured.items() if round_index < len(variants)
                 }
                 self._run_trial(trial_variants, empty_records)
-        if num_rounds:  # during the first measurement the device may not yet have raised its clocks
+        if num_rounds:  # the first measurement may have run at lower device clocks
             self._measure_defaults(empty_records)
 
     def _measure_defaults(self, empty_records: dict[tuple[str, str], TuningRecord]) -> None:
-        """Measure the engine's own choices before and after the trials of each call; the better times count."""
+        """Measure the engine's own choices. This is done before and after the trials, and the better times are used."""
         times = self._measure_steps(self._default_model.program, self._steps)
         self._before = min(self._before, sum(times))
         for kind in self._kinds.values():
-            seconds, stored = self._seconds_per_step(kind, self._steps, times), kind.stored.get(kind.default_variant)
+            seconds, stored = (
+                self._compute_seconds_per_step(kind, self._steps, times),
+                kind.stored.get(kind.default_variant),
+            )
             if stored is not None and (not kind.is_new or (stored.seconds or 0) <= seconds):
                 continue
             self.measured += stored is None
             kind.is_new = True
             self._store_record(kind, empty_records[kind.kind, kind.default_variant], seconds=seconds)
 
-    def _seconds_per_step(self, kind: _StepKind, steps: list[dict[str, Any]], times: list[float]) -> float:
-        """Return the time per step of a kind, including auxiliary steps of its nodes, such as layout changes."""
+    def _compute_seconds_per_step(self, kind: _StepKind, steps: list[dict[str, Any]], times: list[float]) -> float:
+        """Return the seconds per step of a kind, including auxiliary steps (layout changes) if its nodes have no other kinds."""
         if self._shared_nodes.isdisjoint(kind.nodes):
             is_kind_step = [step["label"] in kind.nodes for step in steps]
         else:
@@ -230,19 +236,19 @@ class _StepTuningRun:
         )
 
     def _measure_steps(self, program: Program, steps: list[dict[str, Any]]) -> list[float]:
-        """Return the best time of each step of the plan in seconds."""
-        runs_of_steps = [_step_seconds(program.profile(self._arrays), steps) for _ in range(self._runs)]
+        """Return the best time of each step of the plan over all runs, in seconds."""
+        runs_of_steps = [_get_step_seconds(program.profile(self._arrays), steps) for _ in range(self._runs)]
         return [min(times) for times in zip(*runs_of_steps, strict=True)]
 
     def _store_record(self, kind: _StepKind, record: TuningRecord, **changes: Any) -> None:
-        if changes.get("seconds") == 0:  # below the clock's resolution, so the time is unknown
+        if changes.get("seconds") == 0:  # below the resolution of the timestamps
             return
         new_record = record._replace(**changes)
         kind.stored[new_record.config["variant"]] = new_record
         write_record(new_record)
 
     def _run_trial(self, trial_variants: dict[str, str], empty_records: dict[tuple[str, str], TuningRecord]) -> None:
-        """Run a program with these variants; if it fails, try each variant by itself."""
+        """Measure a program with these variants (kind -> variant). Retry failed variants individually before rejecting them."""
         self.measured += len(trial_variants)
         for name, reason in self._measure_variants(trial_variants, empty_records).items():
             retry_failures = (
@@ -258,10 +264,10 @@ class _StepTuningRun:
     def _measure_variants(
         self, trial_variants: dict[str, str], empty_records: dict[tuple[str, str], TuningRecord]
     ) -> dict[str, str]:
-        """Measure the variants and store the correct ones. Return the failed kinds, each with the reason."""
+        """Measure a program with these variants and store the times of correct ones. Return failed kind -> reason."""
         try:
             model = self._model.loaded_again(tuned=StepVariants.with_listing(trial_variants))
-        except OutOfMemoryError:  # do not reject the variants: there may be enough memory another time
+        except OutOfMemoryError:  # not a reason to reject variants: there may be enough memory another time
             raise
         except Error as error:
             return dict.fromkeys(trial_variants, f"is not built: {str(error).splitlines()[0]}")
@@ -287,12 +293,15 @@ class _StepTuningRun:
                 failed[name] = mismatches[name]
             else:
                 self._store_record(
-                    kind, empty_records[name, variant], seconds=self._seconds_per_step(kind, steps, times)
+                    kind, empty_records[name, variant], seconds=self._compute_seconds_per_step(kind, steps, times)
                 )
         return failed
 
     def _find_mismatches(self, program: Program, kinds: list[_StepKind]) -> dict[str, str]:
-        """Return the kinds whose results differ from the engine's own choices, with a description. Errors propagate downstream."""
+        """Return kind -> description for kinds whose results differ from those of the engine's own choices.
+
+        A wrong result also affects later nodes, so correct kinds may be included.
+        """
         nodes: dict[str, list[str]] = {}
         for kind in kinds:
             for node in kind.nodes:
@@ -310,7 +319,7 @@ class _StepTuningRun:
             message = (
                 "" if expected is None else describe_difference(tensor, array, expected, 0.0 if exact else allowed)
             )
-            if message:  # each of the node's kinds is then tried by itself
+            if message:  # any of the node's kinds may be the cause; each is then tried by itself
                 mismatches_by_kind |= {
                     kind_name: f"is wrong: {message}"
                     for kind_name in nodes[node]
@@ -319,7 +328,7 @@ class _StepTuningRun:
         return mismatches_by_kind
 
     def _observe_tensors(self, program: Program, nodes: set[str]) -> dict[str, Array]:
-        """Return the tensors that these nodes store, keyed by node and name."""
+        """Return the tensors that these nodes store, keyed by "<node>\\0<tensor>"."""
         nodes_by_tensor = {
             observed_tensor["name"]: observed_tensor["node"]
             for observed_tensor in program.observe(self._arrays, set())["tensors"]
@@ -332,8 +341,8 @@ class _StepTuningRun:
             if observed_tensor["array"] is not None
         }
 
-    def result(self) -> StepTuning:
-        best = {kind.kind: kind.best() for kind in self._kinds.values()}
+    def make_result(self) -> StepTuning:
+        best = {kind.kind: kind.choose_best_variant() for kind in self._kinds.values()}
         with self._model.loaded_again(tuned=StepVariants(best)) as model:
             plan = model.program.plan(self._arrays)
             after = sum(self._measure_steps(model.program, plan)) if best else self._before
@@ -351,8 +360,8 @@ class _StepTuningRun:
         return StepTuning(self._model.name, steps, self.measured, (self._before, after))
 
 
-def _step_seconds(dispatches: list[DispatchTime], steps: list[dict[str, Any]]) -> list[float]:
-    """Return the seconds per step of a plan, skipping dispatches that copy to or from memory that is not host-visible."""
+def _get_step_seconds(dispatches: list[DispatchTime], steps: list[dict[str, Any]]) -> list[float]:
+    """Return the seconds of each step of a plan, skipping copies to and from memory that is not host-visible."""
     dispatch_iterator = iter(dispatches)
     return [
         next(dispatch.seconds for dispatch in dispatch_iterator if dispatch.label == step["label"]) for step in steps

@@ -1,4 +1,4 @@
-"""Measured kernel variants by kind of step, in the store of kernel.tune()."""
+"""Read the kernel variants that Model.tune() has measured for each kind of step. They are stored like results of kernel.tune()."""
 
 from __future__ import annotations
 
@@ -13,34 +13,34 @@ from ..base.errors import binding_error
 if TYPE_CHECKING:
     from ..device.tuning_store import TuningRecord
 
-# A variant must be faster than this fraction of the time of the engine's own choice; smaller gains are noise.
+# A variant replaces the engine's own choice only below this fraction of its time; smaller gains are noise.
 _MAX_TIME_RATIO = 0.98
 _CRITERIA = "compared with the engine's own choice"
 _cache: dict[str, tuple[int, dict[str, str]]] = {}  # folder -> (mtime, best variants)
 
 
 class StepVariants(dict[str, str]):
-    """Maps each kind of step to a variant. lists: whether the program's plan lists every variant of each step."""
+    """Kind of step -> variant to use. lists_variants: whether the program's plan lists all available variants of each step."""
 
     lists_variants = False
 
     @classmethod
     def with_listing(cls, variants: Mapping[str, str]) -> StepVariants:
-        """Return these variants, for a program whose plan lists all available ones."""
+        """Return these variants with `lists_variants` set."""
         variants_with_listing = cls(variants)
         variants_with_listing.lists_variants = True
         return variants_with_listing
 
 
 def make_empty_record(info: DeviceInfo, kind: str, variant: str, default_variant: str) -> TuningRecord:
-    """Return an empty record for a variant. own: the engine's choice."""
+    """Return a record without results for a variant. default_variant: the engine's own choice."""
     from .._pumice import sha256
-    from ..device.tuning_store import TuningRecord, device_name, driver_name
+    from ..device.tuning_store import TuningRecord, format_driver_version, get_device_model_name
 
     return TuningRecord(
         kernel="step of a model",
-        device=device_name(info),
-        driver=driver_name(info),
+        device=get_device_model_name(info),
+        driver=format_driver_version(info),
         text=sha256(f"steps of models, pumice {__version__}".encode()),
         demand=_CRITERIA,
         arguments=kind,
@@ -53,18 +53,18 @@ def make_empty_record(info: DeviceInfo, kind: str, variant: str, default_variant
     )
 
 
-def measured_variants(context: Context) -> dict[str, str]:
-    """Return the fastest variant of each kind of step on this device and driver, except the engine's own choices.
+def load_measured_variants(context: Context) -> dict[str, str]:
+    """Return kind of step -> fastest measured variant on this device and driver, if it is faster than the engine's own choice.
 
-    The folder is read again only if it has changed.
+    The folder with the records is read again only if it has changed.
     """
     cache = cache_directory()
     if not cache or not os.path.isdir(os.path.join(cache, "tuning")):
-        return {}  # nothing was ever measured on this machine, so the store's modules need not be imported
-    from ..device.tuning_store import read_sibling_records, store_folder
+        return {}  # nothing was ever measured on this machine; skip importing the store's modules
+    from ..device.tuning_store import get_record_folder, read_sibling_records
 
     sample_record = make_empty_record(context.info, "", "", "")
-    folder = store_folder(sample_record)
+    folder = get_record_folder(sample_record)
     try:
         mtime = os.stat(folder).st_mtime_ns if folder else 0
     except OSError:
@@ -73,12 +73,12 @@ def measured_variants(context: Context) -> dict[str, str]:
         return {}
     cached = _cache.get(folder)
     if cached is None or cached[0] != mtime:
-        cached = _cache[folder] = (mtime, best_variants(read_sibling_records(sample_record)))
+        cached = _cache[folder] = (mtime, choose_best_variants(read_sibling_records(sample_record)))
     return dict(cached[1])
 
 
-def best_variants(records: list[TuningRecord]) -> dict[str, str]:
-    """Return the fastest variant for each kind of step, if it is faster than the engine's own choice."""
+def choose_best_variants(records: list[TuningRecord]) -> dict[str, str]:
+    """Return kind of step -> fastest variant, without kinds for which the engine's own choice is as fast."""
     kinds: dict[str, list[TuningRecord]] = {}
     for record in records:
         if record.seconds is not None and isinstance(record.config.get("variant"), str):
@@ -95,14 +95,14 @@ def best_variants(records: list[TuningRecord]) -> dict[str, str]:
 
 
 def resolve_step_variants(context: Context, tuned: bool | Mapping[str, str]) -> StepVariants | None:
-    """Return the variants with which to load a model; None: the engine's own choices.
+    """Return the kernel variants that the argument `tuned` selects; None: the engine's own choices.
 
-    Raise BindingError for other types of `tuned`.
+    Raise BindingError if `tuned` has another type.
     """
     if isinstance(tuned, StepVariants):
         return tuned
     if isinstance(tuned, bool):
-        fastest_variants = measured_variants(context) if tuned else {}
+        fastest_variants = load_measured_variants(context) if tuned else {}
         return StepVariants(fastest_variants) if fastest_variants else None
     if not isinstance(tuned, Mapping) or not all(isinstance(string, str) for pair in tuned.items() for string in pair):
         expected = "True, False or a dict of kinds of steps and names of variants"

@@ -1,4 +1,4 @@
-"""The backend interface of the `onnx` package (onnx.backend.base), for its own tests and tools.
+"""The backend interface of the `onnx` package (onnx.backend.base), for the tests and tools of that package.
 
     import onnx.backend.test, pumice.onnx.backend
     tests = onnx.backend.test.BackendTest(pumice.onnx.backend, __name__)
@@ -26,18 +26,18 @@ _DEVICES = ("CPU", "VULKAN")
 _LOAD_OPTIONS = {"precision", "folder", "seed", "fuse", "overridable"}
 
 
-def _array(value: Any) -> Any:
+def _to_array(value: Any) -> Any:
     """Convert a TensorProto, used for types that NumPy lacks, to an array; return other values unchanged."""
     return onnx.numpy_helper.to_array(value) if isinstance(value, onnx.TensorProto) else value
 
 
 def _reject_unknown_options(function: str, keywords: Mapping[str, Any], known: Collection[str]) -> None:
-    """Raise UnsupportedError for unknown options, because the backend interface accepts any keyword."""
+    """Raise UnsupportedError for unknown options. The backend interface itself accepts any keyword."""
     if unknown := [f"option '{name}'; there are {', '.join(sorted(known))}" for name in keywords if name not in known]:
         raise unsupported_error(f"{function} of pumice.onnx.backend", unknown)
 
 
-def _context(device: str) -> Context:
+def _get_context(device: str) -> Context:
     """Return the context for a device name: the default one for "CPU" and "VULKAN", index 1 of devices() for "VULKAN:1"."""
     number = device.partition(":")[2]
     return Context(int(number)) if number and not device.startswith("CPU") else default_context()
@@ -59,10 +59,10 @@ class PumiceBackendRep(BackendRep):
         """
         _reject_unknown_options("run", options, {"loop_timeout"})
         if isinstance(inputs, Mapping):
-            arrays = self.model.named(**{name: _array(value) for name, value in inputs.items()})
+            arrays = self.model.named(**{name: _to_array(value) for name, value in inputs.items()})
             results = self.model(*arrays.values(), **options)
         else:
-            results = self.model(*map(_array, inputs if isinstance(inputs, (list, tuple)) else [inputs]), **options)
+            results = self.model(*map(_to_array, inputs if isinstance(inputs, (list, tuple)) else [inputs]), **options)
         names = [output.name for output in self.model.outputs]
         values = (results,) if len(names) == 1 else tuple(results)
         return namedtupledict("Outputs", names)(*values)
@@ -89,7 +89,7 @@ class PumiceBackend(Backend):
         _reject_unknown_options("prepare", options, _LOAD_OPTIONS)
         if not cls.supports_device(device):
             raise unsupported_error(f"device '{device}'", [f"devices known here: {', '.join(_DEVICES)}"])
-        return PumiceBackendRep(Model(model, _context(device), **options))
+        return PumiceBackendRep(Model(model, _get_context(device), **options))
 
     @classmethod
     def run_model(cls, model: onnx.ModelProto, inputs: Any, device: str = "CPU", **options: Any) -> tuple[Any, ...]:

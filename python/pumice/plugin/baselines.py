@@ -17,9 +17,9 @@ from ..base.element_types import Array
 from ..base.errors import InputError
 from ..device.context import tensor
 from ..device.kernel import Kernel
-from ..importer.file.model_file import make_portable
-from ..importer.file.weight_files import model_digests
-from .cells import Cell, short_name
+from ..importer.file.model_file import to_path_or_bytes
+from ..importer.file.weight_files import compute_model_digests
+from .cells import MatrixCell, shorten_device_name
 
 if TYPE_CHECKING:
     from ..model.model import Model
@@ -27,11 +27,16 @@ if TYPE_CHECKING:
 _SCHEMA = 2
 _NUM_ROUNDS = 10  # timing rounds, alternating model and reference kernel; the fastest of each counts
 _MIN_ROUNDS, _MAX_SECONDS = 3, 5.0  # a slow model gets fewer rounds, within this time limit
-_BATCH_SECONDS = 0.005  # duration of each batch, the same for model and reference, so that a busy host slows both alike
+_BATCH_SECONDS = (
+    0.005  # minimum duration of a batch of calls, equal for model and reference so that a busy host slows both alike
+)
 _NUM_TRIALS = 3  # a model counts as slower only if this many measurements agree
-# The reference kernel does constant work without the engine's operators, so changes to them do not affect it. It runs
-# long enough to reflect a GPU's clocks; on a software driver, that much work would take a second.
-_THREADS, _STEPS = {True: 1 << 14, False: 1 << 18}, {True: 256, False: 4096}  # key: whether the device is software
+# The reference kernel does constant work without the engine's operators, so that changes of these do not affect it. On a GPU it runs long
+# enough for the clocks to ramp up; on a software driver, this work would take a second.
+_THREADS, _STEPS = (
+    {True: 1 << 14, False: 1 << 18},
+    {True: 256, False: 4096},
+)  # key: whether the device is a software driver
 _REFERENCE_KERNEL = """
 layout(binding = 0) buffer X { float x[]; };
 layout(push_constant) uniform Parameters { int steps; };
@@ -53,13 +58,13 @@ def format_driver(info: DeviceInfo) -> str:
     return f"{info.driver} {info.driver_info}".strip()
 
 
-def get_baseline_path(folder: Path, test: str, model: str, cell: Cell, info: DeviceInfo) -> Path:
-    """Return the path of a test's baseline. The cell label is removed from the test id, so that single-cell runs use the same file."""
-    for part in (f"[{cell.label}]", f"{cell.label}-", f"-{cell.label}"):
-        test = test.replace(part, "")
+def get_baseline_path(folder: Path, test: str, model: str, cell: MatrixCell, info: DeviceInfo) -> Path:
+    """Return the path of a test's baseline file, without the cell label, so that runs with one and with several cells share it."""
+    for label in (f"[{cell.label}]", f"{cell.label}-", f"-{cell.label}"):
+        test = test.replace(label, "")
     digest = hashlib.sha256(f"{test}\n{model}".encode()).hexdigest()[:8]
     readable_name = re.sub(r"[^A-Za-z0-9]+", "_", test.rpartition("/")[2])[:64].strip("_")
-    return folder / short_name(info.name) / cell.precision / f"{readable_name}-{digest}.json"
+    return folder / shorten_device_name(info.name) / cell.precision / f"{readable_name}-{digest}.json"
 
 
 def summarize_outputs(record: Mapping[str, Any]) -> dict[str, dict[str, float | None]]:
@@ -76,9 +81,9 @@ def summarize_outputs(record: Mapping[str, Any]) -> dict[str, dict[str, float | 
 
 def hash_model(model: Model) -> str:
     """Return one SHA-256 over all of a model's files: the model file or bytes, and its external weights."""
-    source = make_portable(model.source)
+    source = to_path_or_bytes(model.source)
     model_hash = [] if isinstance(source, str) else [("", sha256(source))]
-    return hashlib.sha256(repr([*model_hash, *model_digests(source, model.folder)]).encode()).hexdigest()
+    return hashlib.sha256(repr([*model_hash, *compute_model_digests(source, model.folder)]).encode()).hexdigest()
 
 
 def hash_value(value: Any) -> str:
@@ -87,11 +92,13 @@ def hash_value(value: Any) -> str:
         return hashlib.sha256(repr(value and [hash_value(item) for item in value]).encode()).hexdigest()
     array = np.asarray(value)
     head = f"{array.dtype.str} {array.shape} ".encode()
-    elements = repr(array.tolist()).encode() if array.dtype.hasobject else array.tobytes()  # strings are objects
+    elements = (
+        repr(array.tolist()).encode() if array.dtype.hasobject else array.tobytes()
+    )  # string arrays have the dtype object
     return hashlib.sha256(head + elements).hexdigest()
 
 
-def hash_call(model: Model, arrays: Sequence[Any]) -> dict[str, Any]:
+def hash_model_call(model: Model, arrays: Sequence[Any]) -> dict[str, Any]:
     """Return the SHA-256 of a model's files, of the arguments of a call, and of each output."""
     result = model(*arrays)
     outputs = result if len(model.outputs) > 1 else [result]
@@ -112,7 +119,7 @@ def count_dispatches(model: Model, arrays: Sequence[Array]) -> int | None:
         return None
 
 
-def _average_seconds(call: Callable[[], Any], calls: int) -> float:
+def _measure_average_seconds(call: Callable[[], Any], calls: int) -> float:
     """Return the average seconds per call."""
     begin = time.perf_counter()
     for _ in range(calls):
@@ -137,7 +144,7 @@ class RelativeTimer:
         calls = (lambda: model(*arrays), self._run_reference)
         for call in calls:
             call()  # the first call compiles the kernels
-        warm_seconds = [_average_seconds(call, 3) for call in calls]
+        warm_seconds = [_measure_average_seconds(call, 3) for call in calls]
         batches = [max(1, round(max(*warm_seconds, _BATCH_SECONDS) / seconds)) for seconds in warm_seconds]
         pairs, best = list(zip(calls, batches, strict=True)), [float("inf")] * 2
         begin = time.perf_counter()
@@ -145,7 +152,8 @@ class RelativeTimer:
             if done >= _MIN_ROUNDS and time.perf_counter() - begin > _MAX_SECONDS:
                 break
             best = [
-                min(fastest, _average_seconds(*timed_call)) for fastest, timed_call in zip(best, pairs, strict=True)
+                min(fastest, _measure_average_seconds(*timed_call))
+                for fastest, timed_call in zip(best, pairs, strict=True)
             ]
         return {"seconds": best[0], "reference_seconds": best[1], "time_ratio": best[0] / best[1]}
 
@@ -159,7 +167,7 @@ class RelativeTimer:
         return best
 
     def measure_median(self, model: Model, arrays: Sequence[Array]) -> dict[str, float]:
-        """Return the measurement with the median ratio, as the reference for later comparisons."""
+        """Return the measurement with the median ratio out of several, to be stored as a baseline."""
         return sorted((self.measure(model, arrays) for _ in range(_NUM_TRIALS)), key=_get_time_ratio)[_NUM_TRIALS // 2]
 
 
@@ -167,7 +175,7 @@ def _get_time_ratio(times: Mapping[str, float]) -> float:
     return times["time_ratio"]
 
 
-def make_entry(
+def make_baseline_entry(
     record: Mapping[str, Any],
     info: DeviceInfo,
     dispatches: int | None,
@@ -213,9 +221,9 @@ def load_baseline(path: Path, info: DeviceInfo) -> dict[str, Any] | None:
 def find_regressions(
     current: Mapping[str, Any], baseline: Mapping[str, Any], factors: Mapping[str, float]
 ) -> list[str]:
-    """Return a sentence with both values for each measurement that exceeds its baseline by more than the allowed factor."""
+    """Return a sentence for each measurement that exceeds its baseline by more than the allowed factor, with both values."""
     messages = []
-    if current["model_sha256"] != baseline["model_sha256"] and not _same_results(current, baseline):
+    if current["model_sha256"] != baseline["model_sha256"] and not _has_same_results(current, baseline):
         current_hash, baseline_hash = current["model_sha256"][:12], baseline["model_sha256"][:12]
         messages.append(
             f"model: its files have the SHA-256 {current_hash}..., those of the baseline had {baseline_hash}...: the weights or the "
@@ -242,17 +250,17 @@ def find_regressions(
     return messages
 
 
-def _same_results(current: Mapping[str, Any], baseline: Mapping[str, Any]) -> bool:
-    """Return whether equal inputs gave bitwise equal outputs; any difference is then in names or documentation in the file."""
+def _has_same_results(current: Mapping[str, Any], baseline: Mapping[str, Any]) -> bool:
+    """Return whether inputs and outputs are bitwise equal; then the model files differ only in names or documentation."""
     return all(current[key] == baseline[key] for key in ("inputs_sha256", "outputs_sha256"))
 
 
 def find_harmless_changes(current: Mapping[str, Any], baseline: Mapping[str, Any]) -> list[str]:
-    """Return a sentence about each harmless difference from the baseline: other inputs, or other bits in an output."""
+    """Return a sentence for each harmless difference from the baseline, such as other inputs or other bits in an output."""
     if current["inputs_sha256"] != baseline["inputs_sha256"]:
         return ["the inputs are not those of the baseline, so that the bits of the outputs are not compared"]
     if current["model_sha256"] != baseline["model_sha256"]:
-        return ["the model's files changed, its outputs did not"] if _same_results(current, baseline) else []
+        return ["the model's files changed, its outputs did not"] if _has_same_results(current, baseline) else []
     before = baseline["outputs_sha256"]
     return [
         f"output '{name}' has other bits than the baseline, within its bound"
@@ -266,9 +274,9 @@ def _exceeds(number: float | None, limit: float) -> bool:
     return number is None or not number <= limit
 
 
-def merge_entries(new_entries: Iterable[Mapping[str, Any]]) -> dict[Path, str]:
-    """Return the new file contents, path -> content, for these baselines, {"path": ..., "test": ..., "entry": ...}; other drivers' entries
-    stay.
+def merge_baseline_entries(new_entries: Iterable[Mapping[str, Any]]) -> dict[Path, str]:
+    """Return path -> new file content for baselines of the form {"path": ..., "test": ..., "entry": ...}, keeping the entries of other
+    drivers.
     """
     files: dict[Path, dict[str, Any]] = {}
     for new_entry in new_entries:
@@ -282,7 +290,7 @@ def merge_entries(new_entries: Iterable[Mapping[str, Any]]) -> dict[Path, str]:
                 files[path] = {"schema": _SCHEMA, "drivers": {}}
         drivers = files[path].setdefault("drivers", {})
         key = f"{new['driver']} {new['driver_version']}".strip()
-        drivers.pop(key, None)  # keeps the latest entry last
+        drivers.pop(key, None)  # insert it again at the end, because the latest entry is last
         drivers[key] = new
         files[path]["test"] = new_entry["test"]
     return {path: json.dumps(data, indent=2) + "\n" for path, data in files.items()}

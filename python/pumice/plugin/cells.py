@@ -19,10 +19,10 @@ class MatrixDevice(NamedTuple):
 
     device: str
     info: DeviceInfo | None
-    note: str = ""  # why this device was chosen, if it is not the requested one
+    note: str = ""  # reason for the choice if the device is not the requested one
 
 
-class Cell(NamedTuple):
+class MatrixCell(NamedTuple):
     """A device and a precision. `label` names both in test ids."""
 
     matrix_device: MatrixDevice
@@ -31,11 +31,11 @@ class Cell(NamedTuple):
 
 
 def get_kind_label(info: DeviceInfo) -> str:
-    """Return the kind of a device, with an unmistakable label for software drivers."""
+    """Return the kind of a device, or SOFTWARE for a software driver."""
     return SOFTWARE if info.kind == "software" else info.kind
 
 
-def _list_devices(infos: Sequence[DeviceInfo]) -> str:
+def _format_device_list(infos: Sequence[DeviceInfo]) -> str:
     listed = ", ".join(f"[{device_info.index}] '{device_info.name}' ({device_info.kind})" for device_info in infos)
     return f"the devices are {listed}" if listed else "there is no Vulkan device"
 
@@ -53,20 +53,20 @@ def matches_device(info: DeviceInfo, device_spec: str) -> bool:
 
 
 def _make_matrix_device(info: DeviceInfo, infos: Sequence[DeviceInfo], note: str = "") -> MatrixDevice:
-    """Return a device by UUID, or by index if two drivers report the same UUID."""
+    """Return a MatrixDevice named by its UUID, or by its index if two drivers report the same UUID."""
     is_unique = [candidate.uuid for candidate in infos].count(info.uuid) == 1
     return MatrixDevice(f"uuid:{info.uuid}" if is_unique else str(info.index), info, note)
 
 
-def _select_all(infos: Sequence[DeviceInfo], software: bool) -> list[MatrixDevice]:
+def _select_all_devices(infos: Sequence[DeviceInfo], software: bool) -> list[MatrixDevice]:
     selected = [candidate for candidate in infos if software or candidate.kind != "software"]
     if not selected:
         more = "" if software else "; --pumice-allow-software takes software drivers too"
-        raise pytest.UsageError(f"--pumice-device all: no GPU; {_list_devices(infos)}{more}")
+        raise pytest.UsageError(f"--pumice-device all: no GPU; {_format_device_list(infos)}{more}")
     return [_make_matrix_device(candidate, infos) for candidate in selected]
 
 
-def _select_by_name(name: str, infos: Sequence[DeviceInfo], software: bool, is_only_name: bool) -> MatrixDevice:
+def _select_device_by_name(name: str, infos: Sequence[DeviceInfo], software: bool, is_only_name: bool) -> MatrixDevice:
     selected = next((candidate for candidate in infos if matches_device(candidate, name)), None)
     if selected is not None:
         return MatrixDevice(name, selected) if is_only_name else _make_matrix_device(selected, infos)
@@ -75,16 +75,16 @@ def _select_by_name(name: str, infos: Sequence[DeviceInfo], software: bool, is_o
         if software and software_fallback is not None:
             return _make_matrix_device(software_fallback, infos, f"in place of a device of kind '{name.lower()}'")
         more = "; --pumice-allow-software lets a software driver stand in" if software_fallback else ""
-        raise pytest.UsageError(f"--pumice-device {name}: no such GPU; {_list_devices(infos)}{more}")
+        raise pytest.UsageError(f"--pumice-device {name}: no such GPU; {_format_device_list(infos)}{more}")
     if is_only_name:
         return MatrixDevice(name, None)  # a test that opens it fails with the engine's error message
-    raise pytest.UsageError(f"--pumice-device: no Vulkan device matches '{name}'; {_list_devices(infos)}")
+    raise pytest.UsageError(f"--pumice-device: no Vulkan device matches '{name}'; {_format_device_list(infos)}")
 
 
-def matrix_devices(
+def select_devices(
     requested: str | None, software: bool, infos: Sequence[DeviceInfo] | None = None
 ) -> list[MatrixDevice]:
-    """Return the requested devices, without duplicates. `infos`: by default the system's devices. Raise UsageError for an empty name."""
+    """Return the requested devices without duplicates. infos: by default the system's devices. Raise UsageError for an unknown name."""
     if not requested:
         return [MatrixDevice("", None)]
     infos = devices() if infos is None else infos
@@ -94,29 +94,31 @@ def matrix_devices(
     selected: list[MatrixDevice] = []
     for name in names:
         if name.lower() == "all":
-            selected.extend(_select_all(infos, software))
+            selected.extend(_select_all_devices(infos, software))
         else:
-            selected.append(_select_by_name(name, infos, software, len(names) == 1))
+            selected.append(_select_device_by_name(name, infos, software, len(names) == 1))
     unique: dict[int, MatrixDevice] = {}
     for matrix_device in selected:
         unique.setdefault(matrix_device.info.index if matrix_device.info else -1, matrix_device)
     return list(unique.values())
 
 
-def short_name(name: str) -> str:
-    """Return a device name for ids and file names: letters, digits, dots and underscores, without text in parentheses."""
+def shorten_device_name(name: str) -> str:
+    """Return a device name for test ids and file names: letters, digits, dots and underscores, without text in parentheses."""
     return re.sub(r"[^A-Za-z0-9.]+", "_", name.partition("(")[0]).strip("_.") or "device"
 
 
-def make_cells(selected: Sequence[MatrixDevice], precisions: Sequence[str]) -> list[Cell]:
+def make_cells(selected: Sequence[MatrixDevice], precisions: Sequence[str]) -> list[MatrixCell]:
     """Return a cell for every combination of device and precision."""
-    names = [short_name(matrix_device.info.name) if matrix_device.info else "default" for matrix_device in selected]
+    names = [
+        shorten_device_name(matrix_device.info.name) if matrix_device.info else "default" for matrix_device in selected
+    ]
     labels = [
         name if names.count(name) == 1 else f"{name}.{matrix_device.info.index if matrix_device.info else i}"
         for i, (name, matrix_device) in enumerate(zip(names, selected, strict=True))
     ]
     return [
-        Cell(matrix_device, precision, f"{label}-{precision}")
+        MatrixCell(matrix_device, precision, f"{label}-{precision}")
         for matrix_device, label in zip(selected, labels, strict=True)
         for precision in precisions
     ]

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from .._pumice import Error
-from .cells import Cell
-from .state import CELL, get_run
+from .cells import MatrixCell
+from .run_state import CELL, get_matrix_run
 
 if TYPE_CHECKING:
     from ..validation.report import ValidationReport
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 _MODEL_FOLDERS = pytest.StashKey[frozenset[Path]]()
 
 
-def add_folders(config: pytest.Config) -> None:
+def add_model_folders(config: pytest.Config) -> None:
     """Record the model folders. Folders on the command line are searched, as are those in the configuration if the
     command line names no tests; other folders are searched only when pytest visits them. Raise UsageError for a path
     that is not a folder.
@@ -47,7 +47,7 @@ def add_folders(config: pytest.Config) -> None:
 
 def collect_model_file(path: Path, parent: pytest.Collector) -> pytest.Collector | None:
     """Return a collector for a model file in one of the folders."""
-    folder = path.parent.resolve()  # the file itself may be a link to another folder
+    folder = path.parent.resolve()  # resolve the folder only, because the file may be a link to another folder
     if path.suffix != ".onnx" or parent.config.stash[_MODEL_FOLDERS].isdisjoint((folder, *folder.parents)):
         return None
     collector: pytest.Collector = ModelFile.from_parent(parent, path=path)
@@ -59,44 +59,43 @@ class ModelFile(pytest.File):
 
     def collect(self) -> Iterator[ModelItem]:
         """Yield the tests of the file."""
-        run = get_run(self.config)
+        run = get_matrix_run(self.config)
         for cell in run.cells:
             name = f"validate[{cell.label}]" if run.is_matrix else "validate"
             yield ModelItem.from_parent(self, name=name, cell=cell)
 
 
 class StoredResultError(AssertionError):
-    """Raised if a stored result differs from the reference, against which the device's results are checked, too."""
+    """Raised if a stored result differs from the reference although the device's results agree with it."""
 
 
 class ModelItem(pytest.Item):
     """Validates a model on its stored inputs and compares the results with the stored outputs."""
 
-    def __init__(self, *, cell: Cell, **options: Any) -> None:
+    def __init__(self, *, cell: MatrixCell, **options: Any) -> None:
         super().__init__(**options)
         self.stash[CELL] = cell
         self.cell = cell
-        # Differences from stored results; they do not fail the test if the device's results are right.
+        # Differences between stored results and the reference, found although the device's results are right.
         self.lines: list[str] = []
 
     def runtest(self) -> None:
-        """Run the validation. Raise ValidationError, BaselineError, StoredResultError, and whatever loading raises."""
+        """Run the validation. Raise ValidationError, BaselineError, StoredResultError, and the errors of loading."""
         from ..base.errors import ValidationError
         from ..model.data_sets import find_data_sets, read_data_set
         from ..model.model import Model
         from ..validation.stored_outputs import STORED_OUTPUT, check_stored_outputs
-        from .validator import Validator
+        from .validator import CellValidator
 
         paths = find_data_sets(self.path)
         if not paths:
             pytest.skip("no test_data_set_* and no .npz beside it")
-        with Model(
-            self.path, get_run(self.config).context(self.cell.matrix_device), self.cell.precision, progress=False
-        ) as model:
+        context = get_matrix_run(self.config).get_context(self.cell.matrix_device)
+        with Model(self.path, context, self.cell.precision, progress=False) as model:
             cases = [read_data_set(path, model) for path in paths]
             names = self.config.getoption("--pumice-allow-unchecked")
             allowed: Any = True if "all" in names else names
-            validator = Validator(self)
+            validator = CellValidator(self)
             ill_conditioned = self.config.getoption("--pumice-allow-ill-conditioned")
             options = {
                 "allow_unchecked": allowed,

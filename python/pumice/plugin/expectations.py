@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from .._pumice import DeviceInfo
-from .cells import Cell
+from .cells import MatrixCell
 
 STATES = ("pass", "fail", "flaky")
 _KEYS = ("test", "expect", "driver", "version", "device", "precision", "reason")
@@ -31,40 +31,42 @@ class Expectation(NamedTuple):
     device: str = "*"
     precision: str = "*"
     reason: str = ""
-    where: str = ""  # the file or marker that defines the expectation
+    origin: str = ""  # file or marker that defines the expectation
 
-    def applies(self, test: str, cell: Cell, info: DeviceInfo | None) -> bool:
-        """Return whether the expectation applies to this test. Patterns match the full id, or one without folders, file or parameters."""
+    def applies_to(self, test: str, cell: MatrixCell, info: DeviceInfo | None) -> bool:
+        """Return whether the expectation applies to this test. Patterns match the full id, or that without folders, file or parameters."""
         return self.matches_name(test) and matches_cell(self, cell, info)
 
     def matches_name(self, test: str) -> bool:
         """Return whether the pattern matches this test, in any cell."""
         return any(
-            matches_pattern(name, self.test) for text in (test, test.partition("[")[0]) for name in _name_forms(text)
+            matches_pattern(name, self.test)
+            for text in (test, test.partition("[")[0])
+            for name in _get_name_forms(text)
         )
 
 
-def _name_forms(test: str) -> list[str]:
+def _get_name_forms(test: str) -> list[str]:
     path, _, test_path = test.partition("::")
     return [test, f"{path.rpartition('/')[2]}::{test_path}", test_path, test_path.rpartition("::")[2]]
 
 
 def matches_pattern(text: str, pattern: str) -> bool:
-    """Match text against a pattern, ignoring case; brackets are literal, as in test ids."""
+    """Return whether a glob pattern matches the text, ignoring case. Brackets are literal, because test ids contain them."""
     return fnmatchcase(text.lower(), pattern.lower().replace("[", "[[]"))
 
 
-def matches_cell(expectation_patterns: Any, cell: Cell, info: DeviceInfo | None) -> bool:
+def matches_cell(expectation: Any, cell: MatrixCell, info: DeviceInfo | None) -> bool:
     """Return whether the device, driver, version and precision patterns match this cell; an unknown device matches only "*"."""
-    if not matches_pattern(cell.precision, expectation_patterns.precision):
+    if not matches_pattern(cell.precision, expectation.precision):
         return False
-    patterns = (expectation_patterns.device, expectation_patterns.driver, expectation_patterns.version)
+    patterns = (expectation.device, expectation.driver, expectation.version)
     if info is None:
         return all(pattern == "*" for pattern in patterns)
     return (
-        matches_pattern(info.name, expectation_patterns.device)
-        and matches_pattern(info.driver, expectation_patterns.driver)
-        and matches_version(info, expectation_patterns.version)
+        matches_pattern(info.name, expectation.device)
+        and matches_pattern(info.driver, expectation.driver)
+        and matches_version(info, expectation.version)
     )
 
 
@@ -77,7 +79,7 @@ def _parse_version(text: str) -> tuple[int, ...]:
 
 
 def _parse_comparisons(version_spec: str) -> list[tuple[str, tuple[int, ...]]]:
-    """Parse text such as ">=22.3, <25" into operators and numbers; empty for a pattern. Raise UsageError for malformed comparisons."""
+    """Parse text such as ">=22.3, <25" to (operator, version) pairs; none for a glob pattern. Raise UsageError if it is malformed."""
     if not version_spec.strip().startswith(("<", ">", "=", "!")):
         return []
     matched = [_COMPARISON.fullmatch(component.strip()) for component in version_spec.split(",")]
@@ -87,7 +89,7 @@ def _parse_comparisons(version_spec: str) -> list[tuple[str, tuple[int, ...]]]:
 
 
 def matches_version(info: DeviceInfo, version_spec: str) -> bool:
-    """Return whether a driver matches a pattern on its info text, or comparisons with its first version number (">=22.3, <25")."""
+    """Return whether the driver matches: a glob pattern for its info text, or comparisons with its version such as ">=22.3, <25"."""
     driver_version = _parse_version(info.driver_info)
     for sign, limit in (comparisons := _parse_comparisons(version_spec)):
         outcomes = {
@@ -101,21 +103,21 @@ def matches_version(info: DeviceInfo, version_spec: str) -> bool:
     return bool(comparisons) or matches_pattern(info.driver_info, version_spec)
 
 
-def _parse_expectation(record: Any, where: str) -> Expectation:
+def _parse_expectation(record: Any, origin: str) -> Expectation:
     if not isinstance(record, Mapping) or not all(isinstance(value, str) for value in record.values()):
-        raise pytest.UsageError(f"{where}: expected a table of texts, given {record!r}")
+        raise pytest.UsageError(f"{origin}: expected a table of texts, given {record!r}")
     unknown = [key for key in record if key not in _KEYS]
     if unknown:
-        raise pytest.UsageError(f"{where}: expected the keys {', '.join(_KEYS)}, given '{unknown[0]}'")
+        raise pytest.UsageError(f"{origin}: expected the keys {', '.join(_KEYS)}, given '{unknown[0]}'")
     if missing := [key for key in ("test", "expect") if key not in record]:
-        raise pytest.UsageError(f"{where}: expected the key '{missing[0]}', given {', '.join(record) or 'none'}")
+        raise pytest.UsageError(f"{origin}: expected the key '{missing[0]}', given {', '.join(record) or 'none'}")
     if record["expect"] not in STATES:
-        raise pytest.UsageError(f"{where}: expect: expected one of {', '.join(STATES)}, given '{record['expect']}'")
+        raise pytest.UsageError(f"{origin}: expect: expected one of {', '.join(STATES)}, given '{record['expect']}'")
     try:
         _parse_comparisons(record.get("version", "*"))
     except pytest.UsageError as error:
-        raise pytest.UsageError(f"{where}: {error}") from None
-    return Expectation(**record, where=where)
+        raise pytest.UsageError(f"{origin}: {error}") from None
+    return Expectation(**record, origin=origin)
 
 
 def _load_document(path: Path) -> Any:
@@ -144,18 +146,18 @@ def get_marked_expectations(item: pytest.Item) -> list[Expectation]:
     """Return the expectations from a test's markers, the closest marker last. Raise UsageError for an invalid marker."""
     expectations = []
     for mark in reversed(list(item.iter_markers("pumice_expect"))):
-        where = f"{item.nodeid}: marker pumice_expect"
+        origin = f"{item.nodeid}: marker pumice_expect"
         if len(mark.args) != 1:
-            raise pytest.UsageError(f"{where}: expected one state of {', '.join(STATES)}, given {mark.args!r}")
-        expectations.append(_parse_expectation({"test": "*", "expect": mark.args[0], **mark.kwargs}, where))
+            raise pytest.UsageError(f"{origin}: expected one state of {', '.join(STATES)}, given {mark.args!r}")
+        expectations.append(_parse_expectation({"test": "*", "expect": mark.args[0], **mark.kwargs}, origin))
     return expectations
 
 
 def find_expectation(
-    item: pytest.Item, cell: Cell, info: DeviceInfo | None, listed: Sequence[Expectation]
+    item: pytest.Item, cell: MatrixCell, info: DeviceInfo | None, listed: Sequence[Expectation]
 ) -> Expectation | None:
-    """Return the expectation for a test: the last one that applies."""
-    applicable = [candidate for candidate in listed if candidate.applies(item.nodeid, cell, info)]
+    """Return the last expectation that applies to a test; None if there is none."""
+    applicable = [candidate for candidate in listed if candidate.applies_to(item.nodeid, cell, info)]
     return applicable[-1] if applicable else None
 
 
@@ -167,7 +169,7 @@ def apply_expectation(report: pytest.TestReport, expectation: Expectation, stric
     """
     if report.skipped or expectation.expect == "pass" or report.when == "teardown":
         return ""
-    reason = expectation.reason or f"expected by {expectation.where}"
+    reason = expectation.reason or f"expected by {expectation.origin}"
     if report.failed:
         report.outcome = "skipped"
         report.wasxfail = reason if expectation.expect == "fail" else f"flaky: {reason}"

@@ -15,13 +15,13 @@ from typing import Any
 
 import pytest
 
-from .cells import Cell
-from .outcome import add_properties
-from .state import get_cell
+from .cells import MatrixCell
+from .outcome import add_junit_properties
+from .run_state import get_cell
 
 _OPTION = "--pumice-cell-process"
-_TAIL_LINES = 40  # lines of output kept from a crashed process
-_POLL_SECONDS = 0.2  # seconds between liveness checks of a silent process: another process may hold its pipe open
+_TAIL_LINES = 40  # lines of a crashed process's output in the report
+_POLL_SECONDS = 0.2  # interval of liveness checks, because another process may hold the pipe of a dead one open
 _EXIT_TIMEOUT_SECONDS = 60.0  # seconds allowed for a process to exit after its tests
 
 _START, _REPORT, _FINISH = "start", "report", "finish"
@@ -32,8 +32,8 @@ def is_cell_process(config: pytest.Config) -> bool:
     return bool(config.getoption(_OPTION))
 
 
-def configure(config: pytest.Config) -> None:
-    """Register the plugin for this process's role: starting cell processes, sending reports, or neither."""
+def register_isolation_plugin(config: pytest.Config) -> None:
+    """Register the plugin that sends reports in a cell process, or the one that starts cell processes with --pumice-isolate."""
     if is_cell_process(config):
         config.pluginmanager.register(ReportSender(config), "pumice-sender")
     elif config.getoption("--pumice-isolate"):
@@ -89,8 +89,8 @@ class ReportSender:
 # ---- in the main process
 
 
-def _build_arguments(config: pytest.Config, cell: Cell, folder: Path) -> list[str]:
-    """Return this process's arguments for a cell process, with separate cache and temporary folders."""
+def _build_arguments(config: pytest.Config, cell: MatrixCell, folder: Path) -> list[str]:
+    """Return the arguments of a cell process: those of this process, with separate cache and temporary folders."""
     extra_arguments = [f"--rootdir={config.rootpath}", f"{_OPTION}={folder / 'tests.json'}"]
     if config.pluginmanager.has_plugin("cacheprovider"):
         extra_arguments += ["-o", f"cache_dir={folder / 'cache'}"]
@@ -104,11 +104,11 @@ def _build_arguments(config: pytest.Config, cell: Cell, folder: Path) -> list[st
 class CellProcess:
     """The process of one cell."""
 
-    def __init__(self, config: pytest.Config, cell: Cell, tests: list[str]) -> None:
+    def __init__(self, config: pytest.Config, cell: MatrixCell, tests: list[str]) -> None:
         self.cell = cell
         self._tests = tests
         self.current_test = ""  # the last test that started
-        self.exit_reason = ""  # how the process ended, if it ended before all its tests had run
+        self.exit_reason = ""  # how the process ended; "" while it runs
         self._folder = tempfile.TemporaryDirectory(prefix="pumice-cell-")
         folder = Path(self._folder.name)
         self._pipe, write_fd = os.pipe()
@@ -130,23 +130,23 @@ class CellProcess:
         self._events: dict[str, list[Any]] = {}
         self._finished: set[str] = set()
 
-    def reports(self, test: str) -> list[Any]:
-        """Wait for a test, or the process, to end, and return the test's reports."""
+    def wait_for_reports(self, test: str) -> list[Any]:
+        """Wait until a test or the process ends, and return the test's reports."""
         while test not in self._finished and not self.exit_reason:
-            self._read()
+            self._read_events()
         return self._events.pop(test, [])
 
     def is_finished(self, test: str) -> bool:
         """Return whether the test finished before the process ended."""
         return test in self._finished
 
-    def _read(self) -> None:
+    def _read_events(self) -> None:
         ready, _, _ = select.select([self._pipe], [], [], _POLL_SECONDS)
         if not ready and self._process.poll() is None:
             return
         data = os.read(self._pipe, 1 << 16) if ready else b""
         if not data:
-            self.exit_reason = self._describe_exit()
+            self.exit_reason = self._wait_and_describe_exit()
             return
         *lines, self._pending = (self._pending + data).split(b"\n")
         for line in lines:
@@ -158,7 +158,7 @@ class CellProcess:
             else:
                 self._finished.add(test)
 
-    def _describe_exit(self) -> str:
+    def _wait_and_describe_exit(self) -> str:
         code = self._process.wait()
         with contextlib.suppress(ValueError):
             if code < 0:
@@ -193,13 +193,13 @@ class CellIsolation:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> bool | None:
-        """Run a test of a cell in its process."""
+        """Run a test in the process of its cell."""
         cell = get_cell(item)
         if cell is None:
             return None
-        process = self._get_process(item, cell)
+        process = self._get_cell_process(item, cell)
         item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
-        for data in process.reports(item.nodeid):
+        for data in process.wait_for_reports(item.nodeid):
             item.ihook.pytest_runtest_logreport(report=_restore_report(item.config, data))
         if not process.is_finished(item.nodeid):
             for report in _make_crash_reports(item, process):
@@ -207,7 +207,7 @@ class CellIsolation:
         item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
         return True
 
-    def _get_process(self, item: pytest.Item, cell: Cell) -> CellProcess:
+    def _get_cell_process(self, item: pytest.Item, cell: MatrixCell) -> CellProcess:
         if self.process is None or self.process.cell is not cell:
             if self.process is not None:
                 self.process.finish()
@@ -216,13 +216,13 @@ class CellIsolation:
         return self.process
 
     def pytest_sessionfinish(self) -> None:
-        """Stop the process at the end of the session, regardless of how the session ends."""
+        """Stop the process at the end of the session."""
         if self.process is not None:
             self.process.finish()
 
 
 def _restore_report(config: pytest.Config, data: dict[str, Any]) -> pytest.TestReport:
-    """Restore a report from JSON, which has lists in place of the tuples for skip reasons, locations and properties."""
+    """Restore a report from JSON, and convert the lists of skip reasons, locations and properties back to tuples."""
     report: pytest.TestReport = config.hook.pytest_report_from_serializable(config=config, data=data)
     if isinstance(report.longrepr, list):
         path, line, reason = report.longrepr
@@ -243,7 +243,7 @@ def _make_crash_reports(item: pytest.Item, process: CellProcess) -> list[pytest.
         text = f"not run: the process of {label} {process.exit_reason} in {process.current_test}"
     else:
         text = f"not run: the process of {label} {process.exit_reason} before its first test\n{process.output_tail}"
-    add_properties(item, process.cell)
+    add_junit_properties(item, process.cell)
     outcomes = item.config.pluginmanager.get_plugin("pumice-outcomes")
     crash_reports = []
     for when, outcome, longrepr_text in (("call", "failed", text), ("teardown", "passed", None)):
@@ -257,6 +257,6 @@ def _make_crash_reports(item: pytest.Item, process: CellProcess) -> list[pytest.
             user_properties=item.user_properties,
         )
         if outcomes is not None:
-            outcomes.attach_data(item, process.cell, report, None)
+            outcomes.attach_report_data(item, process.cell, report, None)
         crash_reports.append(report)
     return crash_reports

@@ -28,10 +28,10 @@ def _count_allocations(context: Context) -> _AllocationCounts:
 
 
 @contextmanager
-def leak_check(context: Context) -> Iterator[None]:
+def check_leaks(context: Context) -> Iterator[None]:
     """Raise LeakError if more buffers or images of the context are alive at the end than at the beginning.
 
-    Garbage is collected first. Memory that the context holds in reserve is not a leak.
+    Garbage is collected before counting. Memory that the context keeps for reuse is not a leak.
     """
     before = _count_allocations(context)
     yield

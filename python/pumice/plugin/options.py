@@ -126,12 +126,12 @@ def _add_check_options(add_option: Callable[..., None]) -> None:
         help="JSON or TOML: which tests pass, fail or are flaky on which driver",
     )
     add_option("--pumice-leaks", action="store_true", help="fail tests that leave device memory allocated")
-    # Set for the processes of --pumice-isolate.
+    # Internal: set for the cell processes of --pumice-isolate.
     add_option("--pumice-cell-process", metavar="FILE", help=argparse.SUPPRESS)
 
 
-def path_option(config: pytest.Config, name: str) -> Path | None:
-    """Return a path from `--pumice-NAME`, relative to the start folder, or from `pumice_NAME`, relative to the configuration."""
+def get_path_option(config: pytest.Config, name: str) -> Path | None:
+    """Return the path in `--pumice-NAME`, relative to the start folder, or in `pumice_NAME`, relative to the configuration file."""
     option_value = config.getoption(f"--pumice-{name}")
     if option_value:
         return config.invocation_params.dir / str(option_value)

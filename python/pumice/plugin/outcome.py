@@ -1,4 +1,4 @@
-"""Outcomes of the tests in each cell: properties, expectations, and the output at the end of the run."""
+"""OutcomeHooks of the tests in each cell: properties, expectations, and the output at the end of the run."""
 
 from __future__ import annotations
 
@@ -11,30 +11,30 @@ import pytest
 
 from .._pumice import DeviceLostError
 from ..base.atomic_files import write_text_atomic
-from ..base.printable_text import printable
+from ..base.printable_text import escape_unprintable
 from . import expectations
-from .baselines import merge_entries
-from .cells import Cell
-from .options import path_option
-from .state import TestFindings, get_cell, get_findings, get_run
+from .baselines import merge_baseline_entries
+from .cells import MatrixCell
+from .options import get_path_option
+from .run_state import TestFindings, get_cell, get_findings, get_matrix_run
 
 _ONLY_KEYS = ("device", "driver", "precision")
 
 
-class Outcomes:
-    """The plugin's hooks around tests. Isolated-cell and xdist processes write nothing, because the main process
+class OutcomeHooks:
+    """The plugin's hooks for test reports and the end of the run. Cell processes and xdist workers write nothing, because the main process
     receives their reports.
     """
 
     def __init__(self, config: pytest.Config, is_subprocess: bool) -> None:
         self.config = config
         self.is_subprocess = is_subprocess
-        path = path_option(config, "expectations")
+        path = get_path_option(config, "expectations")
         self.expectations = expectations.read_expectations(path) if path else []
         self.strict = bool(config.getini("xfail_strict"))
-        self.report_data: list[dict[str, Any]] = []  # data carried by the reports, in test order
+        self.report_data: list[dict[str, Any]] = []  # the plugin's data of all reports, in test order
         self.lines: list[str] = []  # lines for the terminal summary
-        if config.getoption("--pumice-update") and path_option(config, "baseline") is None:
+        if config.getoption("--pumice-update") and get_path_option(config, "baseline") is None:
             raise pytest.UsageError(
                 "--pumice-update: --pumice-baseline DIR or the value pumice_baseline has to say where"
             )
@@ -47,7 +47,7 @@ class Outcomes:
             return
         for expectation in self.expectations:
             if not any(expectation.matches_name(item.nodeid) for item in session.items):
-                self.lines.append(f"no test is named '{expectation.test}': {expectation.where}")
+                self.lines.append(f"no test is named '{expectation.test}': {expectation.origin}")
 
     # ---- one test
 
@@ -57,51 +57,53 @@ class Outcomes:
         cell = get_cell(item)
         if cell is None:
             return
-        run = get_run(item.config)
-        if where := run.lost.get(cell.label):
+        run = get_matrix_run(item.config)
+        if where := run.lost_devices.get(cell.label):
             pytest.fail(f"the device of {cell.label} was lost in {where}", pytrace=False)
-        run.activate(cell.matrix_device)
+        run.make_default(cell.matrix_device)
         try:
             expectations.get_marked_expectations(item)
         except pytest.UsageError as error:
             pytest.fail(str(error), pytrace=False)
         for mark in item.iter_markers("pumice_only"):
-            _check_only(mark, cell, item)
+            _check_only_marker(mark, cell, item)
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_makereport(self, item: pytest.Item, call: pytest.CallInfo[None]) -> Any:
         """Add properties and findings to the test's report, and apply the expectation."""
         cell = get_cell(item)
         if cell is not None:
-            add_properties(item, cell)
+            add_junit_properties(item, cell)
         report = yield
         if cell is not None:
-            self.attach_data(item, cell, report, call.excinfo)
+            self.attach_report_data(item, cell, report, call.excinfo)
         return report
 
-    def attach_data(
+    def attach_report_data(
         self,
         item: pytest.Item,
-        cell: Cell,
+        cell: MatrixCell,
         report: pytest.TestReport,
         error: pytest.ExceptionInfo[BaseException] | None,
     ) -> None:
-        """Attach the plugin's data to a report; `error` is what the test raised."""
-        run = get_run(item.config)
+        """Attach the plugin's data to a report. error: the exception of the test, if any."""
+        run = get_matrix_run(item.config)
         if error is not None and _is_device_loss(error.value):
-            run.mark_lost(cell, item.nodeid)
+            run.mark_device_lost(cell, item.nodeid)
         failed = report.failed
         listed = list(self.expectations)
-        with contextlib.suppress(pytest.UsageError):  # an invalid marker has already failed the test in its setup
+        with contextlib.suppress(
+            pytest.UsageError
+        ):  # an invalid marker has already failed the test in pytest_runtest_setup
             listed[:0] = expectations.get_marked_expectations(item)
-        expected = expectations.find_expectation(item, cell, run.info(cell.matrix_device), listed)
+        expected = expectations.find_expectation(item, cell, run.get_info(cell.matrix_device), listed)
         state = expectations.apply_expectation(report, expected, self.strict) if expected else ""
         if state:
             item.user_properties.append(("pumice_expectation", state))
         if report.when != "call" and not failed:
             return
         findings = get_findings(item) if report.when == "call" else TestFindings()
-        reason = expected.reason or expected.where if expected else ""
+        reason = expected.reason or expected.origin if expected else ""
         summary = {"test": item.nodeid, "cell": cell.label, "outcome": report.outcome, "state": state, "reason": reason}
         # The data is JSON-compatible, because isolated cells and xdist send it to the main process.
         payload: Any = report
@@ -113,7 +115,7 @@ class Outcomes:
         }
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Collect the data carried by a report."""
+        """Collect the plugin's data of a report."""
         if payload := getattr(report, "pumice", None):
             self.report_data.append(payload)
 
@@ -132,29 +134,29 @@ class Outcomes:
         if self.is_subprocess:
             return
         try:
-            self._write()
+            self._write_page_and_baselines()
         except OSError as error:
             self.lines.append(f"error: {error.filename}: {error.strerror}")
             session.exitstatus = pytest.ExitCode.USAGE_ERROR
 
-    def _write(self) -> None:
+    def _write_page_and_baselines(self) -> None:
         if path := self.config.getoption("--pumice-report"):
             records = [record for data in self.report_data for record in data["records"]]
             file = self.config.invocation_params.dir / path
             if records:
-                from ..validation.page import make_page
+                from ..validation.html_page import make_page
 
                 _write_file(file, make_page(records, f"pumice: {len(records)} validations"))
                 self.lines.append(f"page of {len(records)} validations: {file}")
             else:
                 self.lines.append(f"no page {file}: the run has no validation")
         if self.config.getoption("--pumice-update"):
-            files = merge_entries(
+            files = merge_baseline_entries(
                 entry for data in self.report_data if data["outcome"] == "passed" for entry in data["baselines"]
             )
             for file, text in files.items():
                 _write_file(file, text)
-            self.lines.append(f"{len(files)} baselines written to {path_option(self.config, 'baseline')}")
+            self.lines.append(f"{len(files)} baselines written to {get_path_option(self.config, 'baseline')}")
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         """Print a line per cell, and the notes that pytest's counts do not show."""
@@ -167,10 +169,10 @@ class Outcomes:
         if lines:
             terminalreporter.write_sep("=", "pumice")
             for line in lines:
-                terminalreporter.write_line(printable(line))
+                terminalreporter.write_line(escape_unprintable(line))
 
     def _summarize_cells(self) -> list[str]:
-        labels = [cell.label for cell in get_run(self.config).cells]
+        labels = [cell.label for cell in get_matrix_run(self.config).cells]
         lines = []
         for label in labels:
             cell_data = [data for data in self.report_data if data["cell"] == label]
@@ -210,22 +212,22 @@ def _is_device_loss(error: BaseException | None) -> bool:
     return False
 
 
-def _check_only(mark: pytest.Mark, cell: Cell, item: pytest.Item) -> None:
+def _check_only_marker(mark: pytest.Mark, cell: MatrixCell, item: pytest.Item) -> None:
     where = f"{item.nodeid}: marker pumice_only"
     if mark.args or not mark.kwargs or not set(mark.kwargs) <= set(_ONLY_KEYS):
         pytest.fail(f"{where}: expected patterns by the names {', '.join(_ONLY_KEYS)}, given {mark!r}", pytrace=False)
-    run = get_run(item.config)
-    info = run.info(cell.matrix_device) or run.context(cell.matrix_device).info
+    run = get_matrix_run(item.config)
+    info = run.get_info(cell.matrix_device) or run.get_context(cell.matrix_device).info
     values = {"device": info.name, "driver": info.driver, "precision": cell.precision}
     for name, pattern in mark.kwargs.items():
         if not expectations.matches_pattern(values[name], pattern):
             pytest.skip(f"for {name} '{pattern}' only, this is '{values[name]}'")
 
 
-def add_properties(item: pytest.Item, cell: Cell) -> None:
+def add_junit_properties(item: pytest.Item, cell: MatrixCell) -> None:
     """Add the test properties for JUnit's XML."""
     existing_names = {name for name, _ in item.user_properties}
-    info = get_run(item.config).info(cell.matrix_device)
+    info = get_matrix_run(item.config).get_info(cell.matrix_device)
     new_properties = {"pumice_precision": cell.precision}
     if info is not None:
         new_properties |= {"pumice_device": info.name, "pumice_driver": f"{info.driver} {info.driver_info}".strip()}
@@ -234,6 +236,6 @@ def add_properties(item: pytest.Item, cell: Cell) -> None:
     )
     if records := get_findings(item).records:
         verdicts = [record["verdict"] for record in records]
-        worst = next(one for one in ("wrong", "ill-conditioned", "unproved", "right") if one in verdicts)
-        item.user_properties[:] = [one for one in item.user_properties if one[0] != "pumice_verdict"]
+        worst = next(verdict for verdict in ("wrong", "ill-conditioned", "unproved", "right") if verdict in verdicts)
+        item.user_properties[:] = [pair for pair in item.user_properties if pair[0] != "pumice_verdict"]
         item.user_properties.append(("pumice_verdict", worst))

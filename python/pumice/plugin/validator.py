@@ -1,4 +1,4 @@
-"""Validation in a test's cell."""
+"""Validate models in the cell of a test."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from ..base.errors import InputError
 from ..model.model import Model
 from ..validation.validate import Case, validate
 from . import baselines
-from .options import path_option
-from .state import get_cell, get_findings, get_run
+from .options import get_path_option
+from .run_state import get_cell, get_findings, get_matrix_run
 
 if TYPE_CHECKING:
     from ..importer.file.model_file import Source
     from ..validation.report import ValidationReport
 
 
-class Validator:
+class CellValidator:
     """The value of the fixture `pumice_validate`: validates in the cell of a test."""
 
     def __init__(self, item: pytest.Item) -> None:
@@ -44,14 +44,14 @@ class Validator:
         options: dict[str, Any],
         add_checks: Callable[[ValidationReport], None] | None = None,
     ) -> ValidationReport:
-        """Validate and record the report; `add_checks` adds to the report before that. Raise the errors of a call."""
+        """Validate and record the report. add_checks: a function that adds findings to the report. Raise the errors of a call."""
         __tracebackhide__ = True
         for name in ("context", "precision"):
             if name in options:
                 raise InputError(
                     f"pumice_validate: {name}: it is the cell's, {self.cell.label}; pumice.validate takes any"
                 )
-        context = get_run(self.item.config).context(self.cell.matrix_device)
+        context = get_matrix_run(self.item.config).get_context(self.cell.matrix_device)
         case_list = list(cases)
         report = validate(model, case_list, context=context, precision=self.cell.precision, **options)
         record = {**report.as_dict(), "pytest": {"test": self.item.nodeid, "cell": self.cell.label}}
@@ -66,7 +66,7 @@ class Validator:
     def _check_baseline(self, model: Model | Source, case: Case, record: dict[str, Any], context: Context) -> None:
         """Record the case's baseline, or compare the case with its baseline."""
         config = self.item.config
-        folder = path_option(config, "baseline")
+        folder = get_path_option(config, "baseline")
         if folder is None:
             return
         findings, info = get_findings(self.item), context.info
@@ -79,7 +79,7 @@ class Validator:
             return
         factors = config.getoption("--pumice-factors")
         target_ratio = baseline["time_ratio"] * factors["time"] if baseline else None
-        current = self._measure(model, case, record, context, target_ratio)
+        current = self._measure_baseline_entry(model, case, record, context, target_ratio)
         if baseline is None:
             findings.baselines.append({"path": str(path), "test": self.item.nodeid, "entry": current})
             return
@@ -90,7 +90,7 @@ class Validator:
             driver = f"{baseline['driver']} {baseline['driver_version']}".strip()
             raise baselines.BaselineError("\n".join([f"worse than the baseline of {driver} ({path}):", *lines]))
 
-    def _measure(
+    def _measure_baseline_entry(
         self, model: Model | Source, case: Case, record: dict[str, Any], context: Context, target_ratio: float | None
     ) -> dict[str, Any]:
         if isinstance(model, Model):
@@ -98,7 +98,7 @@ class Validator:
         else:
             loaded_model = Model(model, context, self.cell.precision, progress=False)
         with loaded_model:
-            arrays = _arguments(loaded_model, case)
+            arrays = _get_case_arguments(loaded_model, case)
             clock = baselines.RelativeTimer(context)
             times = (
                 clock.measure_median(loaded_model, arrays)
@@ -106,11 +106,11 @@ class Validator:
                 else clock.measure_min(loaded_model, arrays, target_ratio)
             )
             dispatches = baselines.count_dispatches(loaded_model, loaded_model.arguments(*arrays))
-            digests = baselines.hash_call(loaded_model, arrays)
-            return baselines.make_entry(record, context.info, dispatches, times, digests)
+            digests = baselines.hash_model_call(loaded_model, arrays)
+            return baselines.make_baseline_entry(record, context.info, dispatches, times, digests)
 
 
-def _arguments(model: Model, case: Any) -> list[Any]:
+def _get_case_arguments(model: Model, case: Any) -> list[Any]:
     """Return the arguments of a `validate` case: a sequence, a dict by name, or the only input."""
     if isinstance(case, dict):
         return list(model.named(**case).values())

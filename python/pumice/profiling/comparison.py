@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from ..base.printable_text import shorten_printable
+from ..base.printable_text import shorten_and_escape
 from .records import Row
 
 _HEADERS = ("", "us before", "us after", "after / before")
 
 
-class Change(NamedTuple):
+class RowChange(NamedTuple):
     """One row of two profiles. before, after: average seconds per span; None if the profile has no such row."""
 
     name: str
@@ -32,8 +32,8 @@ class Comparison:
 
     def __init__(self, before: Sequence[Row], after: Sequence[Row], by: str) -> None:
         self.by = by
-        old, new = _averages(before), _averages(after)
-        changes = [Change(name, old.get(name), new.get(name)) for name in dict.fromkeys([*old, *new])]
+        old, new = _get_average_seconds(before), _get_average_seconds(after)
+        changes = [RowChange(name, old.get(name), new.get(name)) for name in dict.fromkeys([*old, *new])]
         self.changes = sorted(changes, key=lambda change: -abs((change.after or 0) - (change.before or 0)))
 
     @property
@@ -52,10 +52,10 @@ class Comparison:
         """Return the table's rows as text."""
         return [
             (
-                shorten_printable(change.name),
-                _microseconds(change.before),
-                _microseconds(change.after),
-                _ratio(change.ratio),
+                shorten_and_escape(change.name),
+                _format_microseconds(change.before),
+                _format_microseconds(change.after),
+                _format_ratio(change.ratio),
             )
             for change in self.changes
         ]
@@ -64,26 +64,26 @@ class Comparison:
         cells = [_HEADERS, *self.cells()]
         width = max(len(row[0]) for row in cells)
         lines = [f"{name:<{width}}  {before:>12}  {after:>12}  {ratio:>14}" for name, before, after, ratio in cells]
-        return "\n".join([*lines, f"all that both have: {_ratio(self.ratio)}"])
+        return "\n".join([*lines, f"all that both have: {_format_ratio(self.ratio)}"])
 
     def _repr_html_(self) -> str:
-        from ..base.html import table
+        from ..base.html import render_table
 
-        return table(_HEADERS, self.cells())
+        return render_table(_HEADERS, self.cells())
 
 
-def _averages(rows: Sequence[Row]) -> dict[str, float]:
+def _get_average_seconds(rows: Sequence[Row]) -> dict[str, float]:
     seconds: dict[str, list[float]] = {}
     for row in rows:
-        total = seconds.setdefault(row.name, [0.0, 0])
+        total = seconds.setdefault(row.name, [0.0, 0])  # seconds, number of spans
         total[0] += row.seconds
         total[1] = max(total[1], row.spans)
     return {name: total_seconds / count for name, (total_seconds, count) in seconds.items()}
 
 
-def _microseconds(seconds: float | None) -> str:
+def _format_microseconds(seconds: float | None) -> str:
     return "" if seconds is None else f"{seconds * 1e6:,.2f}"
 
 
-def _ratio(ratio: float | None) -> str:
+def _format_ratio(ratio: float | None) -> str:
     return "" if ratio is None else f"{ratio:.3f}"

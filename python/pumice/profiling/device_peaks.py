@@ -41,7 +41,7 @@ void main() {
 }
 """
 
-# Values stay bounded (a * 0.5 + 1 converges to 2), and the sum is stored so that no driver eliminates the chain.
+# The values stay bounded, because a * 0.5 + 1 converges to 2. The sum is stored so that no driver eliminates the multiply-adds.
 _FMA_KERNEL = """
 #ifdef HALF
 #extension GL_EXT_shader_explicit_arithmetic_types_float16 : require
@@ -102,36 +102,36 @@ def calibrate(context: Context | None = None, again: bool = False) -> Peaks:
         return cached
     info = context.info
     peaks = Peaks(
-        info.name, info.uuid, _driver(info), _measure_bandwidth(context), _measure_flops(context), time.time()
+        info.name, info.uuid, _format_driver(info), _measure_bandwidth(context), _measure_flops(context), time.time()
     )
     if cache_directory():
-        write_cache_entry(_CACHE_KIND, _entry_name(info), json.dumps(peaks.as_dict()).encode())
+        write_cache_entry(_CACHE_KIND, _make_entry_name(info), json.dumps(peaks.as_dict()).encode())
     return peaks
 
 
 def read_cached_peaks(device: str) -> Peaks | None:
-    """Return the cached peaks of the device with this name and its current driver; nothing is measured."""
+    """Return the cached peaks of the device with this name and its current driver; None if there are none."""
     cached_peaks = (peaks for info in devices() if info.name == device and (peaks := _read_cache(info)) is not None)
     return next(cached_peaks, None)
 
 
-def _driver(info: DeviceInfo) -> str:
+def _format_driver(info: DeviceInfo) -> str:
     return f"{info.driver} {info.driver_info} {info.driver_version}"
 
 
-def _entry_name(info: DeviceInfo) -> str:
-    return sha256(f"{info.uuid}\n{_driver(info)}".encode())
+def _make_entry_name(info: DeviceInfo) -> str:
+    return sha256(f"{info.uuid}\n{_format_driver(info)}".encode())
 
 
 def _read_cache(info: DeviceInfo) -> Peaks | None:
-    entry = read_cache_entry(_CACHE_KIND, _entry_name(info)) if cache_directory() else None
+    entry = read_cache_entry(_CACHE_KIND, _make_entry_name(info)) if cache_directory() else None
     try:
         return None if entry is None else Peaks(**json.loads(entry))
     except (TypeError, ValueError):  # written by another version
         return None
 
 
-def _min_device_seconds(context: Context, record: Callable[[CommandList], None]) -> float:
+def _measure_min_device_seconds(context: Context, record: Callable[[CommandList], None]) -> float:
     """Return the minimum device time over several executions of a command list."""
     commands = CommandList(context)
     record(commands)
@@ -153,7 +153,7 @@ def _measure_bandwidth(context: Context) -> float:
     count = bytes_moved // 16
     x, y = (empty((count, 4), "float32", context=context) for _ in range(2))
     bound_kernel = Kernel(_COPY_KERNEL, context, "copy").bind(x=x, y=y, groups=(count + 255) // 256)
-    return 2 * count * 16 / _min_device_seconds(context, lambda commands: commands.dispatch(bound_kernel))
+    return 2 * count * 16 / _measure_min_device_seconds(context, lambda commands: commands.dispatch(bound_kernel))
 
 
 def _measure_flops(context: Context) -> dict[str, float]:
@@ -170,8 +170,8 @@ def _measure_flops(context: Context) -> dict[str, float]:
         kernel = Kernel(_FMA_KERNEL, context, f"multiply_add_{name}", macros=macros)
         bound_kernel = kernel.bind(y=y, factor=np.float32(0.5), term=np.float32(1), groups=invocations // 256)
         operations = 2 * width * _CHAIN_LENGTH * _NUM_ACCUMULATORS * invocations
-        speeds[name] = operations / _min_device_seconds(
+        speeds[name] = operations / _measure_min_device_seconds(
             context,
-            lambda commands, one=bound_kernel: commands.dispatch(one),  # type: ignore[misc]
+            lambda commands, kernel=bound_kernel: commands.dispatch(kernel),  # type: ignore[misc]
         )
     return speeds

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .._pumice import Error, UnsupportedError
 from ..base.errors import InputError
-from ..base.printable_text import shorten_printable
+from ..base.printable_text import shorten_and_escape
 from ..model.model import Model
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ class MemoryMap:
         self.arena_bytes: int = sizes["arena_bytes"]
         self.lower_bound_bytes: int = sizes["lower_bound_bytes"]
         self.persistent_bytes: int = sizes["persistent_bytes"]
-        kept = [_union_bytes(self.kept(wave)) for wave in range(self.waves)]
+        kept = [_count_union_bytes(self.kept(wave)) for wave in range(self.waves)]
         self.peak_bytes = max(kept, default=0)
         self.peak_wave = kept.index(self.peak_bytes) if kept else 0
 
@@ -74,7 +74,7 @@ class MemoryMap:
             "persistent_bytes": self.persistent_bytes,
             "peak_bytes": self.peak_bytes,
             "peak_wave": self.peak_wave,
-            "nodes": [list(tensor) for tensor in self.nodes],
+            "nodes": [list(names) for names in self.nodes],
             "tensors": [tensor._asdict() for tensor in self.tensors],
         }
 
@@ -106,8 +106,8 @@ class MemoryMap:
         peak = self.kept(self.peak_wave)
         return [
             (
-                shorten_printable(tensor.name),
-                shorten_printable(tensor.node),
+                shorten_and_escape(tensor.name),
+                shorten_and_escape(tensor.node),
                 f"{tensor.bytes:,}",
                 f"{tensor.first} to {tensor.last}",
             )
@@ -116,9 +116,9 @@ class MemoryMap:
 
     def summary(self) -> str:
         """Return one sentence with the sizes of the peak, the arena and the weights."""
-        nodes = ", ".join(map(shorten_printable, self.nodes[self.peak_wave])) if self.nodes else "nothing"
+        nodes = ", ".join(map(shorten_and_escape, self.nodes[self.peak_wave])) if self.nodes else "nothing"
         return (
-            f"{shorten_printable(self.name)}: {self.peak_bytes:,} bytes at the peak, in wave {self.peak_wave} of {self.waves} ({nodes}); "
+            f"{shorten_and_escape(self.name)}: {self.peak_bytes:,} bytes at the peak, in wave {self.peak_wave} of {self.waves} ({nodes}); "
             f"arena {self.arena_bytes:,} bytes, {self.lower_bound_bytes:,} at the least; weights {self.persistent_bytes:,}"
         )
 
@@ -129,13 +129,15 @@ class MemoryMap:
         return "\n".join([self.summary(), *lines])
 
     def _repr_html_(self) -> str:
-        from ..base.html import preformatted, table
+        from ..base.html import render_preformatted, render_table
 
-        return preformatted(self.summary()) + table(("tensor", "made by", "bytes", "waves"), self.peak_rows())
+        return render_preformatted(self.summary()) + render_table(
+            ("tensor", "made by", "bytes", "waves"), self.peak_rows()
+        )
 
 
-def _union_bytes(tensors: Sequence[ArenaTensor]) -> int:
-    """Return the total size of the union of the ranges in bytes."""
+def _count_union_bytes(tensors: Sequence[ArenaTensor]) -> int:
+    """Return the size in bytes of the union of the tensors' ranges."""
     total_bytes = end = 0
     for tensor in sorted(tensors, key=lambda tensor: tensor.begin):
         total_bytes += max(tensor.end - max(tensor.begin, end), 0)
@@ -151,7 +153,7 @@ def memory_map(model: Model, /, *arrays: Any, **by_name: Any) -> MemoryMap:
     """
     if not isinstance(model, Model):
         raise InputError(f"memory_map: expected a Model, given {type(model).__name__}")
-    return _build_map(model, list(model.arguments(*arrays, **by_name)))
+    return _build_memory_map(model, list(model.arguments(*arrays, **by_name)))
 
 
 def build_memory_maps(calls: Sequence[tuple[Model, tuple[Array, ...]]]) -> tuple[MemoryMap, ...]:
@@ -159,11 +161,11 @@ def build_memory_maps(calls: Sequence[tuple[Model, tuple[Array, ...]]]) -> tuple
     maps = []
     for model, input_arrays in calls:
         with contextlib.suppress(Error):
-            maps.append(_build_map(model, list(input_arrays)))
+            maps.append(_build_memory_map(model, list(input_arrays)))
     return tuple(maps)
 
 
-def _build_map(model: Model, input_arrays: list[Array]) -> MemoryMap:
+def _build_memory_map(model: Model, input_arrays: list[Array]) -> MemoryMap:
     plan = model.program.plan(input_arrays)
     tensors_by_range: dict[tuple[str, int, int], ArenaTensor] = {}
     nodes: dict[int, list[str]] = {}
@@ -183,7 +185,7 @@ def _build_map(model: Model, input_arrays: list[Array]) -> MemoryMap:
 def _record_operand(
     tensors_by_range: dict[tuple[str, int, int], ArenaTensor], operand: dict[str, Any], node: str, wave: int
 ) -> None:
-    """Record an operand of a dispatch: add a new tensor, or extend a known tensor's lifetime."""
+    """Add a dispatch's operand as a new tensor, or extend the lifetime of the tensor that is already known."""
     name, begin, end = operand["value"] or f"scratch of {node}", operand["begin"], operand["end"]
     existing = tensors_by_range.get((name, begin, end))
     tensors_by_range[name, begin, end] = (

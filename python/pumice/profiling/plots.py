@@ -16,9 +16,14 @@ _MAX_KERNELS = 15
 _LANE_COLOURS = ("tab:gray", "tab:blue", "tab:orange")  # colours of the host, execution and node lanes
 
 
-def plot(profile: Profile, kind: str, axes: Any) -> Any:
-    """Draw a "timeline", a "roofline", the top "kernels" or the "memory"; raise the errors of Profile.plot."""
-    plot_functions = {"timeline": _timeline, "roofline": _roofline, "kernels": _kernels, "memory": _memory}
+def plot_profile(profile: Profile, kind: str, axes: Any) -> Any:
+    """Draw a "timeline", a "roofline", the top "kernels" or the "memory", and return the axes. Raise the errors of Profile.plot."""
+    plot_functions = {
+        "timeline": _plot_timeline,
+        "roofline": _plot_roofline,
+        "kernels": _plot_kernels,
+        "memory": _plot_memory,
+    }
     if kind not in plot_functions:
         raise InputError(f"Profile.plot: kind: expected one of {', '.join(plot_functions)}, given {kind!r}")
     if kind == "memory" and not profile.memory:
@@ -33,7 +38,7 @@ def plot(profile: Profile, kind: str, axes: Any) -> Any:
     return axes
 
 
-def _timeline(profile: Profile, axes: Any) -> None:
+def _plot_timeline(profile: Profile, axes: Any) -> None:
     def to_bars(begins_and_ends: list[tuple[float, float]]) -> list[tuple[float, float]]:
         return [(begin * 1e6, (end - begin) * 1e6) for begin, end in begins_and_ends]
 
@@ -48,18 +53,18 @@ def _timeline(profile: Profile, axes: Any) -> None:
     axes.set_xlabel("us")
 
 
-def _kernels(profile: Profile, axes: Any) -> None:
+def _plot_kernels(profile: Profile, axes: Any) -> None:
     rows = profile.rows("kernel")[:_MAX_KERNELS][::-1]
     axes.barh([row.name for row in rows], [row.seconds * 1e6 for row in rows])
     axes.set_xlabel("us on the device")
 
 
-def _memory(profile: Profile, axes: Any) -> None:
+def _plot_memory(profile: Profile, axes: Any) -> None:
     max(profile.memory, key=lambda memory_map: memory_map.arena_bytes).plot(axes)
 
 
-def _roofline(profile: Profile, axes: Any) -> None:
-    """Plot throughput against arithmetic intensity; the roof is drawn if the device is calibrated."""
+def _plot_roofline(profile: Profile, axes: Any) -> None:
+    """Plot throughput over arithmetic intensity, with the roof if the device is calibrated."""
     rows = [row for row in profile.rows("node") if row.intensity > 0 and row.seconds > 0]
     for row in rows:
         axes.loglog(row.intensity, row.flop_per_second * 1e-9, "o", color=_LANE_COLOURS[0])

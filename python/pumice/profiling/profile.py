@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from .._pumice import StateError, _profile_event, _start_profile, _stop_profile
 from ..base.atomic_files import Path, write_text_atomic
+from ..base.deprecation import choose_renamed_argument
 from ..base.errors import InputError
-from ..base.printable_text import shorten_printable
+from ..base.printable_text import shorten_and_escape
 from ..model import runs
 from .records import DeviceSpan, Execution, HostSpan, Row, parse_executions, parse_host_spans
 from .span_weights import WeightedSpan, make_rows, weight_spans
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
 LEVELS = ("execution", "node", "dispatch")
 GROUPS = ("node", "kernel", "dispatch")
-_DEFAULT_EVERY = 32  # with this, node timestamps cost about 1/50 of stamping every execution
+_DEFAULT_EVERY = 32  # reduces the cost of node timestamps to about 1/50
 _HEADERS = ("", "count", "us", "barriers us", "share", "GB/s", "GFLOP/s", "of peak", "kernel")
 
 
@@ -119,7 +120,7 @@ class Profile:
     @property
     def barrier_seconds(self) -> float:
         """Total time in the barriers between spans, over all executions."""
-        return sum(execution.weight * execution.barrier_seconds for execution in self._weight_spans())
+        return sum(weighted.weight * weighted.barrier_seconds for weighted in self._weight_spans())
 
     @property
     def gap_seconds(self) -> float:
@@ -164,11 +165,11 @@ class Profile:
         """Return (kind, count, seconds, bytes) of the host spans; the longest first. Spans nest, so the rows do not sum to the total."""
         self._require_complete()
         kinds: dict[str, list[HostSpan]] = {}
-        for execution in self.host:
-            kinds.setdefault(execution.kind, []).append(execution)
+        for span in self.host:
+            kinds.setdefault(span.kind, []).append(span)
         rows = [
-            (kind, len(spans_of_kind), sum(s.seconds for s in spans_of_kind), sum(s.bytes for s in spans_of_kind))
-            for kind, spans_of_kind in kinds.items()
+            (kind, len(spans), sum(span.seconds for span in spans), sum(span.bytes for span in spans))
+            for kind, spans in kinds.items()
         ]
         return sorted(rows, key=lambda row: -row[2])
 
@@ -176,7 +177,7 @@ class Profile:
         """Return one sentence with the device time, barriers, gaps, and the block's host time."""
         self._require_complete()
         durations = (self.device_seconds, self.barrier_seconds, self.gap_seconds, self.seconds)
-        device, barriers, idle_seconds, host = (f"{execution * 1e6:,.1f} us" for execution in durations)
+        device, barriers, idle_seconds, host = (f"{seconds * 1e6:,.1f} us" for seconds in durations)
         return (
             f"{self._count_executions()}: {device} on the device, {barriers} of it in barriers; "
             f"{idle_seconds} between executions; {host} on the host"
@@ -193,12 +194,16 @@ class Profile:
         peaks = self.peaks
         return [_format_cells(row, peaks) for row in self.rows(by)]
 
-    def table(self, by: str = "node", most: int = 30) -> str:
-        """Return a text table: rows by "node", "kernel" or "dispatch", at most `most`, the longest first."""
-        cells = [_HEADERS, *self.cells(by)[:most]]
+    def table(self, by: str = "node", max_rows: int = 30, *, most: int | None = None) -> str:
+        """Return a text table: rows by "node", "kernel" or "dispatch", at most `max_rows`, the longest first.
+
+        `most` is the old name of `max_rows`.
+        """
+        max_rows = choose_renamed_argument("Profile.table(most)", most, max_rows, 30)
+        cells = [_HEADERS, *self.cells(by)[:max_rows]]
         widths = [max(len(row[i]) for row in cells) for i in range(len(_HEADERS))]
         lines = [_format_line(row, widths) for row in cells]
-        num_omitted = len(self.rows(by)) - most
+        num_omitted = len(self.rows(by)) - max_rows
         return "\n".join([self.summary(), *lines, *([f"... and {num_omitted} more"] if num_omitted > 0 else [])])
 
     def as_dict(self) -> dict[str, Any]:
@@ -219,8 +224,8 @@ class Profile:
             "lost": self.lost,
             "peaks": peaks and peaks.as_dict(),
             "executions": executions,
-            "host": [execution._asdict() for execution in self.host],
-            "memory": [execution.as_dict() for execution in self.memory],
+            "host": [span._asdict() for span in self.host],
+            "memory": [memory_map.as_dict() for memory_map in self.memory],
         }
 
     def save_json(self, path: Path) -> None:
@@ -236,9 +241,9 @@ class Profile:
 
     def save_html(self, path: Path, title: str = "pumice profile") -> None:
         """Write one self-contained HTML page. Raise OSError if it cannot be written."""
-        from .page import page
+        from .html_page import render_page
 
-        write_text_atomic(path, page(self, title))
+        write_text_atomic(path, render_page(self, title))
 
     def plot(self, kind: str = "timeline", axes: Any = None) -> Any:
         """Draw a "timeline", a "roofline", the top "kernels" or the "memory" with matplotlib, and return the axes.
@@ -246,10 +251,10 @@ class Profile:
         "memory" is the map in `memory` with the largest arena. axes: to draw into; None: new axes. Raise InputError for
         another kind, and for "memory" if no model was called; UnsupportedError without matplotlib.
         """
-        from .plots import plot
+        from .plots import plot_profile
 
         self._require_complete()
-        return plot(self, kind, axes)
+        return plot_profile(self, kind, axes)
 
     def compare(self, other: Profile, by: str = "node") -> Comparison:
         """Compare this profile with another one row by row. Raise InputError like `rows`."""
@@ -261,17 +266,17 @@ class Profile:
         return self.table() if self._state == "done" else f"<Profile, {self._state}>"
 
     def _repr_html_(self) -> str:
-        from ..base.html import table, titled_text
+        from ..base.html import render_table, render_titled_text
 
         if self._state != "done":
-            return titled_text("Profile", f"its block is {self._state}")
-        page_html = titled_text("Profile", self.summary()) + table(_HEADERS, self.cells())
-        return page_html + "".join(execution._repr_html_() for execution in self.memory)
+            return render_titled_text("Profile", f"its block is {self._state}")
+        page_html = render_titled_text("Profile", self.summary()) + render_table(_HEADERS, self.cells())
+        return page_html + "".join(memory_map._repr_html_() for memory_map in self.memory)
 
 
 def _format_cells(row: Row, peaks: Peaks | None) -> tuple[str, ...]:
     return (
-        shorten_printable(row.name),
+        shorten_and_escape(row.name),
         str(row.spans),
         f"{row.seconds * 1e6:,.1f}",
         f"{row.barrier_seconds * 1e6:,.1f}",
@@ -279,14 +284,14 @@ def _format_cells(row: Row, peaks: Peaks | None) -> tuple[str, ...]:
         f"{row.bytes_per_second * 1e-9:,.2f}",
         f"{row.flop_per_second * 1e-9:,.2f}" if row.flop else "",
         peaks.share_text(row) if peaks else "",
-        shorten_printable(row.kernel),
+        shorten_and_escape(row.kernel),
     )
 
 
 def _format_line(cells: tuple[str, ...], widths: list[int]) -> str:
     left_aligned = (0, len(cells) - 1)
     padded = [
-        f"{execution:<{width}}" if i in left_aligned else f"{execution:>{width}}"
-        for i, (execution, width) in enumerate(zip(cells, widths, strict=True))
+        f"{cell:<{width}}" if i in left_aligned else f"{cell:>{width}}"
+        for i, (cell, width) in enumerate(zip(cells, widths, strict=True))
     ]
     return "  ".join(padded).rstrip()

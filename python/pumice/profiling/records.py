@@ -1,4 +1,4 @@
-"""The data of a profile: device executions, host spans, and rows that sum the device's spans."""
+"""The data of a profile: executions with their device spans, host spans, and rows that sum device spans."""
 
 from __future__ import annotations
 
@@ -12,9 +12,8 @@ class HostSpan(NamedTuple):
     """A span of host time.
 
     kind: "model", "kernel", "wait", "copy in", "copy out", "upload", "download", "bind", "plan" (inside "bind"),
-    "compile", "shader from memory", "shader from disk", "pipeline", "record", "submit", or "user" (from
-    `Profile.span`). begin, end:
-    seconds since the start of the block. bytes: number of bytes moved.
+    "compile", "shader from memory", "shader from disk", "pipeline", "record", "submit", or "user" (from `Profile.span`). begin, end:
+    seconds since the start of the block. bytes: number of bytes transferred.
     """
 
     kind: str
@@ -33,13 +32,10 @@ class HostSpan(NamedTuple):
 class DeviceSpan(NamedTuple):
     """Consecutive dispatches of one execution between two timestamps.
 
-    node: the name of the node or kernel; "" for a whole execution. kernel: names of the kernels. dispatches: number of
-    dispatches.
-    before: the preceding timestamp; ready: the time after the preceding barrier, if any; end: the time when all
-    dispatches are done. All are seconds since the start of the block, see `Profile`. read_bytes, written_bytes: sizes
-    of the bound ranges, each counted once.
-    flop: floating-point operations of the node, credited to its longest span; 0 if unknown. execution: index of the
-    execution in the profile.
+    node: the name of the node or kernel; "" for a whole execution. kernel: names of the kernels. dispatches: number of dispatches. before:
+    the preceding timestamp; ready: the time after the preceding barrier, if any; end: the time at which all dispatches are done; all in
+    seconds since the start of the block, see `Profile`. read_bytes, written_bytes: sizes of the bound ranges, each counted once. flop:
+    floating-point operations of the node, credited to its longest span; 0 if unknown. execution: index of the execution in the profile.
     """
 
     node: str
@@ -67,11 +63,11 @@ class DeviceSpan(NamedTuple):
 
 
 class Execution(NamedTuple):
-    """One submission. submitted, begin, end: seconds since the start of the block. cold: whether a kernel ran for the
-    first time.
+    """One submission.
 
-    context: id of the context; device: the device's name. recording: id of the executed list. fine: whether it has
-    spans at the profile's level; an execution stamped as a whole has none, see `profile`.
+    device: the device's name. context: id of the context. submitted, begin, end: seconds since the start of the block. cold: whether a
+    kernel ran for the first time. recording: id of the executed command list. fine: whether `spans` has the profile's level; an execution
+    with timestamps only at its begin and end has no spans, see `profile`.
     """
 
     device: str
@@ -93,8 +89,8 @@ class Execution(NamedTuple):
 class Row(NamedTuple):
     """The spans of one node, kernel or dispatch, summed over all executions.
 
-    spans: number of spans; measured: how many of them were stamped; the others are estimated from these. seconds:
-    device time without barrier_seconds. share: fraction of the device time.
+    spans: number of spans; measured: the number of them with timestamps, from which the others are estimated. seconds: device time
+    without barrier_seconds. share: fraction of the total device time.
     """
 
     name: str
@@ -126,7 +122,7 @@ class Row(NamedTuple):
 
 
 def parse_host_spans(events: Sequence[Mapping[str, Any]], start: int) -> tuple[HostSpan, ...]:
-    """Return host spans by start time, outer ones first. start: the engine's clock when the block began."""
+    """Return host spans by start time, outer spans first. start: the engine's clock at the start of the block."""
     times = [
         {**event, "begin": (event["begin"] - start) * _TICK_SECONDS, "end": (event["end"] - start) * _TICK_SECONDS}
         for event in events
@@ -135,22 +131,22 @@ def parse_host_spans(events: Sequence[Mapping[str, Any]], start: int) -> tuple[H
 
 
 def parse_executions(runs: Sequence[Mapping[str, Any]], start: int) -> tuple[Execution, ...]:
-    """Return the executions with timestamps, on the host clock. start: the engine's clock when the block began.
+    """Return the executions that have timestamps, in host time. start: the engine's clock at the start of the block.
 
-    Host and device clocks are not read together. An execution starts after its submission, so the device clock is
-    aligned at the pair of submission and start that are closest.
+    Host and device clocks are not read together. Because no execution starts before its submission, the device clock is aligned at the
+    execution with the smallest delay between submission and start.
     """
     stamped = [run for run in runs if run["spans"] or run["end"] > run["begin"]]
     offsets: dict[int, float] = {}
     for run in stamped:
         clock_offset = run["submitted"] - start - run["begin"]
         offsets[run["context"]] = max(offsets.get(run["context"], clock_offset), clock_offset)
-    return tuple(_execution(i, run, offsets[run["context"]], start) for i, run in enumerate(stamped))
+    return tuple(_make_execution(i, run, offsets[run["context"]], start) for i, run in enumerate(stamped))
 
 
-def _execution(index: int, run: Mapping[str, Any], offset: float, start: int) -> Execution:
+def _make_execution(index: int, run: Mapping[str, Any], offset: float, start: int) -> Execution:
     spans_with_flops = _assign_flops(run) if run["fine"] else []
-    spans = tuple(_span(index, run["dispatches"], span, flop, offset) for span, flop in spans_with_flops)
+    spans = tuple(_make_span(index, run["dispatches"], span, flop, offset) for span, flop in spans_with_flops)
     begin, end = (run["begin"] + offset) * _TICK_SECONDS, (run["end"] + offset) * _TICK_SECONDS
     submitted = (run["submitted"] - start) * _TICK_SECONDS
     return Execution(
@@ -159,13 +155,13 @@ def _execution(index: int, run: Mapping[str, Any], offset: float, start: int) ->
 
 
 def _assign_flops(run: Mapping[str, Any]) -> list[tuple[Sequence[float], int]]:
-    """Return each span with its floating-point operations; a node's operations are credited to its longest span."""
+    """Return (span, floating-point operations) of each span; a node's operations are credited to its longest span."""
     dispatches = run["dispatches"]
     longest: dict[str, tuple[float, int]] = {}
     flops: dict[int, int] = {}
     for i, (first, last, _, ready, end) in enumerate(run["spans"]):
         nodes = {dispatches[k]["node"]: dispatches[k]["flop"] for k in range(first, last + 1)}
-        if len(nodes) > 1:  # the span is a whole execution with all its nodes
+        if len(nodes) > 1:  # the span is the whole execution
             flops[i] = sum(nodes.values())
             continue
         (node,) = nodes
@@ -176,7 +172,7 @@ def _assign_flops(run: Mapping[str, Any]) -> list[tuple[Sequence[float], int]]:
     return [(span, flops.get(i, 0)) for i, span in enumerate(run["spans"])]
 
 
-def _span(
+def _make_span(
     index: int, dispatches: Sequence[Mapping[str, Any]], span: Sequence[float], flop: int, offset: float
 ) -> DeviceSpan:
     first, last, before, ready, end = span

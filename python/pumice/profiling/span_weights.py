@@ -1,8 +1,8 @@
-"""Estimate a whole profile from the executions that were stamped at the profile's level.
+"""Estimate a whole profile from the executions with timestamps at the profile's level.
 
-A timestamp costs about 2 us on GPUs, because it waits for all earlier work: a list of 40 nodes takes 1.5 times as long
-with a timestamp around each. At level "node" a profile therefore stamps the nodes of the first and every 32nd execution
-of each recording; the others have only two timestamps, around the whole execution. Comparing the two kinds gives the cost of the
+A timestamp costs about 2 us on GPUs, because it waits for all earlier work: a list of 40 nodes takes 1.5 times as long with a timestamp
+around each. At level "node" a profile therefore stamps the nodes only in the first and every 32nd execution of each recording. These are
+called fine; the other executions are coarse, with timestamps only at begin and end. The difference between both is the cost of the
 timestamps between nodes, which is subtracted from the nodes' times.
 """
 
@@ -16,7 +16,7 @@ from .records import DeviceSpan, Execution, Row
 
 
 class WeightedSpan(NamedTuple):
-    """A span that represents `weight` spans of its recording. seconds, barrier_seconds: times of one such span, without timestamp cost."""
+    """A span that represents `weight` spans of its recording. seconds, barrier_seconds: times of one span, without timestamp cost."""
 
     span: DeviceSpan
     weight: float
@@ -25,18 +25,21 @@ class WeightedSpan(NamedTuple):
 
 
 def weight_spans(executions: Sequence[Execution]) -> list[WeightedSpan]:
-    """Return representative spans of each recording; the sum of weight * seconds is the time of all its executions.
+    """Return the spans of the fine executions with their weights: the sum of weight * seconds is the time of all executions.
 
-    An execution in which a kernel ran for the first time represents only itself, unless no other one has fine
-    timestamps.
+    A fine execution in which a kernel ran for the first time represents only itself, unless its recording has no other fine execution.
     """
     recordings: dict[int, list[Execution]] = {}
     for run in executions:
         recordings.setdefault(run.recording, []).append(run)
-    return [span for recording_executions in recordings.values() for span in _weight_recording(recording_executions)]
+    return [
+        span
+        for recording_executions in recordings.values()
+        for span in _weight_spans_of_recording(recording_executions)
+    ]
 
 
-def _weight_recording(executions: Sequence[Execution]) -> Iterable[WeightedSpan]:
+def _weight_spans_of_recording(executions: Sequence[Execution]) -> Iterable[WeightedSpan]:
     only_themselves = [run for run in executions if run.fine and run.cold]
     represented = [run for run in executions if not (run.fine and run.cold)]
     stamped = [run for run in represented if run.fine]
@@ -55,7 +58,7 @@ def _weight_recording(executions: Sequence[Execution]) -> Iterable[WeightedSpan]
     ]
     stamped_seconds = sum(seconds + barrier for _, seconds, barrier in spans)
     weight = len(represented) / len(stamped) if stamped else 0.0
-    # Part of a timestamp's cost overlaps with work, so the remaining difference between the two kinds is distributed over the nodes.
+    # Part of a timestamp's cost overlaps with work, so distribute the remaining difference to the coarse executions over the nodes.
     scale = (
         sum(run.seconds for run in represented) / (weight * stamped_seconds) if weight * stamped_seconds > 0 else 1.0
     )
@@ -65,26 +68,29 @@ def _weight_recording(executions: Sequence[Execution]) -> Iterable[WeightedSpan]
 
 
 def estimate_stamp_cost(executions: Sequence[Execution]) -> float:
-    """Return the cost of a timestamp between nodes: the extra time of finely stamped executions, per such timestamp.
+    """Return the cost in seconds of a timestamp between nodes: the extra time of fine executions, divided by their extra timestamps.
 
-    0.0 unless both kinds exist and the fine ones take longer. Uses medians over executions without cold kernels.
+    The times are medians over executions without cold kernels. Return 0 unless there are fine and coarse executions, and fine ones take
+    longer.
     """
     warm = [run for run in executions if not run.cold]
     fine, coarse = ([run for run in warm if run.fine is kind] for kind in (True, False))
     if not fine or not coarse:
         return 0.0
     extra_seconds = median(run.seconds for run in fine) - median(run.seconds for run in coarse)
-    num_stamps = sum(1 + (span.ready > span.before) for span in fine[0].spans) - 1  # both kinds have the last timestamp
+    num_stamps = (
+        sum(1 + (span.ready > span.before) for span in fine[0].spans) - 1
+    )  # coarse executions have the last timestamp, too
     return max(extra_seconds, 0.0) / num_stamps if num_stamps > 0 else 0.0
 
 
 def _subtract_stamp_cost(span: DeviceSpan, stamp_cost: float) -> tuple[float, float]:
-    """Return (seconds, barrier_seconds) without timestamp cost: a timestamp waits for earlier work, delaying what follows."""
+    """Return (seconds, barrier_seconds) without the cost of the preceding timestamps, which delay the span and its barrier."""
     return max(span.seconds - stamp_cost, 0.0), max(span.barrier_seconds - stamp_cost, 0.0)
 
 
 def make_rows(spans: Iterable[WeightedSpan], by: str, total_seconds: float) -> list[Row]:
-    """Return rows by "node", by "kernel", or one per "dispatch" of a list; the longest first. whole: total seconds."""
+    """Sum spans by "node", by "kernel", or by "dispatch" of a list, and return the rows, longest first. total_seconds: for `share`."""
     groups: dict[Any, list[WeightedSpan]] = {}
     next_positions: dict[int, int] = {}
     for weighted_span in spans:
@@ -92,16 +98,16 @@ def make_rows(spans: Iterable[WeightedSpan], by: str, total_seconds: float) -> l
         position = next_positions[span.execution] = next_positions.get(span.execution, -1) + 1
         key = {"node": span.node, "kernel": span.kernel, "dispatch": (position, span.node, span.kernel)}[by]
         groups.setdefault(key, []).append(weighted_span)
-    rows = [_row(by, members, total_seconds) for members in groups.values()]
+    rows = [_make_row(by, members, total_seconds) for members in groups.values()]
     return sorted(rows, key=lambda row: -row.seconds)
 
 
-def _row(by: str, members: Sequence[WeightedSpan], total_seconds: float) -> Row:
+def _make_row(by: str, members: Sequence[WeightedSpan], total_seconds: float) -> Row:
     spans = [weighted_span.span for weighted_span in members]
     seconds = sum(weighted_span.weight * weighted_span.seconds for weighted_span in members)
     return Row(
         name=spans[0].kernel if by == "kernel" else spans[0].node or "(whole executions)",
-        kernel=", ".join(dict.fromkeys(weighted_span.kernel for weighted_span in spans)),
+        kernel=", ".join(dict.fromkeys(span.kernel for span in spans)),
         spans=round(sum(weighted_span.weight for weighted_span in members)),
         measured=len(members),
         seconds=seconds,

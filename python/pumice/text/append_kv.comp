@@ -1,5 +1,6 @@
-// Copies the first `count` rows of [batch, heads, stride, size] into a KV cache [batch, heads, capacity, size], from row `past` on.
-// AS_UINT32: copies elements as uint32 without conversion.
+// cache[b, h, past[b] + r, :] = src[b, h, r, :] for r < count: appends rows of src [batch, heads, stride, size] to a KV cache
+// [batch, heads, capacity, size]. One invocation per element. AS_UINT32: copies uint32 without conversion (for int8 caches).
+// Selected by Decoder._record_append.
 layout(local_size_x = 64) in;
 #if AS_UINT32
 layout(binding = 0) readonly buffer Src { uint src[]; };
@@ -8,7 +9,7 @@ layout(binding = 1) writeonly buffer Cache { uint cache[]; };
 layout(binding = 0) readonly buffer Src { sfp src[]; };
 layout(binding = 1) buffer Cache { sfp cache[]; };
 #endif
-layout(binding = 2) readonly buffer Past { uvec2 past[]; };  // int64
+layout(binding = 2) readonly buffer Past { uvec2 past[]; };  // int64 [batch]: cache lengths
 layout(push_constant) uniform Parameters { uint elements, heads, count, stride, capacity, size; };
 
 void main() {

@@ -23,8 +23,9 @@ Message = Mapping[str, Any]
 
 class ChatTemplate:
     """The chat template and special tokens of a folder.
-    The template is read from chat_template.jinja, or from the field chat_template of tokenizer_config.json, which may hold several named
-    templates: "tool_use" is used for calls with tools, "default" otherwise. Without either, prompt_templates of genai_config.json is used.
+
+    The template is read from chat_template.jinja, else from the field chat_template of tokenizer_config.json, else from prompt_templates of
+    genai_config.json. chat_template may contain several named templates: "tool_use" is used for calls with tools, "default" otherwise.
     Raise FolderError if the folder has no template or an invalid one.
     """
 
@@ -44,10 +45,10 @@ class ChatTemplate:
 
     def _compile_template(self, source: str) -> Any:
         try:
-            from . import sandbox
+            from . import jinja_sandbox
         except ImportError as error:
             raise InputError(f"chat templates need the package jinja2 (pip install 'pumice[text]'): {error}") from None
-        environment = sandbox.LimitedEnvironment({"tojson": _to_json})
+        environment = jinja_sandbox.LimitedEnvironment({"tojson": _to_json})
         environment.globals |= {"raise_exception": _raise_exception, "strftime_now": _strftime_now}
         try:
             return environment.from_string(source)
@@ -55,36 +56,42 @@ class ChatTemplate:
             reason = f"expected a template in Jinja: {type(error).__name__}: {error}"
             raise FolderError(self._file, _FIELD, reason) from None
 
-    def render(self, messages: Sequence[Message], answer: bool, variables: Mapping[str, Any]) -> str:
-        """Render the messages as a prompt; answer: append the start of the assistant's turn.
+    def render(self, messages: Sequence[Message], add_generation_prompt: bool, variables: Mapping[str, Any]) -> str:
+        """Render the messages as a prompt; add_generation_prompt: append the start of the assistant's turn.
         Raise InputError for invalid messages or messages that the template rejects, FolderError if the template fails.
         """
         checked = _check_messages(messages)
         if not self._templates:
             return self._render_by_role(checked)
-        from . import sandbox
+        from . import jinja_sandbox
 
-        # Always defined, as in transformers, so that a template can test for tools or documents without `is defined`.
+        # Always define these, as transformers does: templates may test them without `is defined`.
         absent = {"tools": None, "documents": None}
-        context = {**absent, **self._special, **variables, "messages": checked, "add_generation_prompt": answer}
+        context = {
+            **absent,
+            **self._special,
+            **variables,
+            "messages": checked,
+            "add_generation_prompt": add_generation_prompt,
+        }
         try:
-            return contextvars.copy_context().run(self._render, context)
+            return contextvars.copy_context().run(self._render_template, context)
         except Error:
             raise
-        except sandbox.LimitError as error:
+        except jinja_sandbox.LimitError as error:
             raise FolderError(self._file, _FIELD, f"the template is beyond a limit: {error}") from None
         except Exception as error:  # template code can raise anything
             raise FolderError(self._file, _FIELD, f"the template failed: {type(error).__name__}: {error}") from None
 
-    def _render(self, context: Mapping[str, Any]) -> str:
-        from . import sandbox
+    def _render_template(self, context: Mapping[str, Any]) -> str:
+        from . import jinja_sandbox
 
         name = _TOOL_USE if context["tools"] is not None and _TOOL_USE in self._templates else _DEFAULT
-        sandbox.start_budget()
+        jinja_sandbox.start_budget()
         pieces, count = [], 0
         for piece in self._templates[name].generate(**context):
             count += len(piece)
-            sandbox.check_size(count)
+            jinja_sandbox.check_size(count)
             pieces.append(piece)
         return "".join(pieces)
 
@@ -121,7 +128,7 @@ def _read_template_file(path: str) -> str:
 
 
 def _read_named_templates(settings: JsonSettings | None) -> dict[str, str]:
-    """Return the templates in the settings by name; a single unnamed template is named "default"."""
+    """Return template name -> source. A single unnamed template gets the name "default"."""
     value = None if settings is None else settings.values.get(_FIELD)
     if value is None:
         return {}
@@ -140,7 +147,7 @@ def _read_named_templates(settings: JsonSettings | None) -> dict[str, str]:
 
 
 def _read_special_tokens(settings: JsonSettings | None) -> dict[str, str]:
-    """Return the special tokens as strings; the file stores each token as a string or as an object with `content`."""
+    """Return special token name -> text. The file stores a token as a string, or as an object with the field `content`."""
     special_tokens = {}
     for name, value in ({} if settings is None else settings.values).items():
         content = value.get("content") if isinstance(value, dict) else value
@@ -156,7 +163,7 @@ def _to_json(
     separators: tuple[str, str] | None = None,
     sort_keys: bool = False,
 ) -> str:
-    """Return JSON in the format on which models were trained: without HTML escapes. The arguments are those of transformers' filter."""
+    """Return JSON without HTML escapes, as in the training data of models. The arguments are those of transformers' `tojson` filter."""
     return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
 
 

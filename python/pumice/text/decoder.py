@@ -1,4 +1,4 @@
-"""The decoder's device state: KV caches, input_ids and cache lengths, and recorded command lists for decode steps and prefill chunks."""
+"""A decoder on the device: KV caches, state of a batch, and recorded command lists for decode steps and prefill chunks."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from ..base.element_types import Array
 from ..device.kernel import Kernel
 from .decoder_recipe import LOGIT_POSITIONS, PAST_LENGTHS, DecoderRecipe, KvCacheSpec
 
-RING_SLOTS = 64  # maximum tokens per sequence that the device may be ahead of the host
+RING_SLOTS = 64  # slots of the token ring buffer: maximum number of tokens that the device may be ahead of the host
 _PARAMS_DTYPE = np.dtype(
     [
         ("temperature", "<f4"),
@@ -39,14 +39,14 @@ _PARAMS_DTYPE = np.dtype(
     ]
 )
 _PREFILL_CHUNKS = (8, 32, 128, 512, 2048)  # prefill chunk sizes, in tokens
-# top-k search: maximum workgroups per sequence, minimum vocabulary entries per workgroup
+# Vocabulary chunks of the sampling kernels: maximum number per sequence, minimum size in tokens.
 _MAX_CHUNKS, _MIN_CHUNK_TOKENS = 128, 1024
-SamplingMode = Literal["greedy", "random"]  # sampling mode: argmax for every sequence, or by each sequence's parameters
-_SMALL_CHUNK = 128  # chunks below this size hardly get faster
+SamplingMode = Literal["greedy", "random"]  # argmax for all sequences, or sampling by the parameters of each sequence
+_SMALL_CHUNK = 128  # a prefill chunk of this size takes hardly longer than smaller ones
 
 
 class SamplingParams(NamedTuple):
-    """The sampling parameters of a sequence: see Generator."""
+    """The sampling parameters of a sequence; see Generator for their meaning."""
 
     temperature: float = 0.0
     top_k: int = 0
@@ -61,20 +61,20 @@ def _read_shader(name: str) -> str:
 
 
 def _make_aliased_tensors(context: Context, first: TensorDesc, second: TensorDesc) -> tuple[Tensor, Tensor]:
-    """Return two tensors that alias one new buffer: the program's view, and the kernel's view with another dtype or shape."""
+    """Return two tensors with different descriptions that alias one new buffer."""
     memory = Buffer(context, max(first.bytes, 16))
     return Tensor(first, memory), Tensor(second, memory)
 
 
 class KvCaches:
-    """The KV caches of all layers for a batch size and capacity. `users`: number of sessions that share them."""
+    """The KV caches of all layers for a batch size and a capacity. users: number of batches that share them."""
 
     def __init__(self, context: Context, caches: Sequence[KvCacheSpec], batch: int, capacity: int) -> None:
         self.batch, self.capacity = batch, capacity
         self.tensors: list[Tensor] = []
-        # The copy kernel's views: int8 caches as uint32, other caches unchanged.
+        # The caches as the append kernel binds them: int8 caches as uint32, others unchanged.
         self.copy_views: list[Tensor] = []
-        self.scales: list[Tensor] = []  # scales of the int8 caches
+        self.scales: list[Tensor] = []  # scales of the int8 caches, in the order of the caches
         for spec in caches:
             self._allocate(context, spec)
         for tensor in (*self.copy_views, *self.scales):
@@ -102,7 +102,7 @@ class KvCaches:
 
 
 class BatchState:
-    """Device tensors of a batch that persist between steps, and the ring of tokens that the host reads."""
+    """Device tensors of a batch that persist between steps, and the ring buffer from which the host reads sampled tokens."""
 
     def __init__(
         self, context: Context, batch: int, vocab_size: int, decoder_recipe: DecoderRecipe, logits: str
@@ -120,7 +120,7 @@ class BatchState:
         self.past, self.past_uint32 = _make_aliased_tensors(context, past, past_uint32)
         self.zero_positions = _pumice.empty([batch, 1], "int64", context)
         self.zero_positions.fill(0)
-        # Logits of one position per sequence, or of several positions of one sequence.
+        # The same memory as logits of one position per sequence, and of several positions of one sequence.
         batch_desc, positions_desc = (
             TensorDesc(logits, shape) for shape in ([batch, 1, vocab_size], [1, batch, vocab_size])
         )
@@ -138,18 +138,18 @@ class BatchState:
         self.ring = Tensor(TensorDesc("uint32", [RING_SLOTS, batch]), self._ring)
         self.sampled_tokens: Array = self._ring.map().view(np.uint32)[: RING_SLOTS * batch].reshape(RING_SLOTS, batch)
 
-    def arena(self, size: int) -> Buffer | None:
-        """Return scratch memory for a run that needs `size` bytes. Runs are sequential and share one buffer."""
+    def get_arena(self, size: int) -> Buffer | None:
+        """Return temporary memory of at least `size` bytes for a run; None for 0. Runs are sequential, so they share one buffer."""
         if size and (self._arena is None or self._arena.bytes < size):
             self._arena = Buffer(self.context, size)
         return self._arena if size else None
 
     def drop_arena(self) -> None:
-        """Free the arena, once no recorded run uses it."""
+        """Drop the arena. Its memory is freed when no recorded run uses it any more."""
         self._arena = None
 
-    def positions_state(self, num_positions: int) -> BatchState:
-        """Return the sampling state for `num_positions` positions of one sequence; this object itself if `num_positions` is 1."""
+    def get_positions_state(self, num_positions: int) -> BatchState:
+        """Return the state for sampling at `num_positions` positions of one sequence; `self` for one position."""
         if num_positions == 1:
             return self
         if num_positions not in self._position_states:
@@ -160,7 +160,7 @@ class BatchState:
 
 
 class RecordedRun:
-    """A recorded command list for one run of the decoder, with its bindings."""
+    """A recorded command list for a run of the decoder, with its bindings."""
 
     def __init__(self, commands: CommandList, logits: Tensor, arena: Buffer | None, bindings: Sequence[Any]) -> None:
         self.commands, self.logits, self.arena, self._bindings = commands, logits, arena, bindings
@@ -170,7 +170,7 @@ class RecordedRun:
 
 
 class Decoder:
-    """A decoder on a device: its program with weights, and the sampling and cache kernels."""
+    """A decoder on a device: its program with the weights, and the kernels for sampling and for appending to the caches."""
 
     def __init__(self, context: Context, program: Program, decoder_recipe: DecoderRecipe, vocab_size: int) -> None:
         self.context, self.program, self.decoder_recipe, self.vocab_size = context, program, decoder_recipe, vocab_size
@@ -179,12 +179,12 @@ class Decoder:
 
     @functools.cached_property
     def sampling_kernel(self) -> Kernel:
-        return self._make_sampling_kernel("sampling", self._token_macros())
+        return self._make_sampling_kernel("sampling", self._make_token_macros())
 
     @functools.cached_property
     def greedy_kernel(self) -> Kernel:
-        """The kernel that selects the argmax token in one dispatch."""
-        return self._make_sampling_kernel("logits_argmax", {"STORES_TOKEN": 1, **self._token_macros()}, "greedy")
+        """The kernel that computes the argmax token and stores it, in a single dispatch."""
+        return self._make_sampling_kernel("logits_argmax", {"STORES_TOKEN": 1, **self._make_token_macros()}, "greedy")
 
     @functools.cached_property
     def argmax_kernel(self) -> Kernel:
@@ -194,7 +194,7 @@ class Decoder:
     def candidates_kernel(self) -> Kernel:
         return self._make_sampling_kernel("sampling_candidates")
 
-    def _token_macros(self) -> dict[str, str | float]:
+    def _make_token_macros(self) -> dict[str, str | float]:
         is_int64 = self.decoder_recipe.input_ids_dtype == "int64"
         id_type, conversion = ("uvec2", "uvec2(token, 0u)") if is_int64 else ("uint", "token")
         return {"INPUT_ID": id_type, "TO_INPUT_ID(token)": conversion}
@@ -213,28 +213,28 @@ class Decoder:
     def append_uint32_kernel(self) -> Kernel:
         return Kernel(_read_shader("append_kv.comp"), self.context, "append_kv_uint32", {"AS_UINT32": 1})
 
-    def new_batch_state(self, batch: int) -> BatchState:
+    def make_batch_state(self, batch: int) -> BatchState:
         return BatchState(self.context, batch, self.vocab_size, self.decoder_recipe, self.logits_dtype)
 
-    def new_caches(self, batch: int, capacity: int) -> KvCaches:
+    def make_caches(self, batch: int, capacity: int) -> KvCaches:
         return KvCaches(self.context, self.decoder_recipe.caches, batch, capacity)
 
-    def grow(self, caches: KvCaches, capacity: int, num_used: int) -> KvCaches:
-        """Return caches with a larger capacity; the rows in use are copied once."""
-        larger = self.new_caches(caches.batch, capacity)
+    def grow_caches(self, caches: KvCaches, capacity: int, num_used: int) -> KvCaches:
+        """Return a copy of the caches with a larger capacity. Only the first `num_used` rows are copied."""
+        larger = self.make_caches(caches.batch, capacity)
         if num_used > 0:
             commands = CommandList(self.context)
             begin = _pumice.empty([caches.batch, 2], "uint32", self.context)
             begin.fill(0)
-            self._record_append_all(commands, caches, larger, num_used, begin)
+            self._record_append_caches(commands, caches, larger, num_used, begin)
             commands.commit()
             commands.exec().wait()
         return larger
 
-    def _compile_operator(self, batch: int, seq_len: int, num_logits: int, capacity: int) -> CompiledOperator:
-        return self.program.compiled(self.decoder_recipe.input_shapes(batch, seq_len, num_logits, capacity))
+    def _get_compiled_operator(self, batch: int, seq_len: int, num_logits: int, capacity: int) -> CompiledOperator:
+        return self.program.compiled(self.decoder_recipe.make_input_shapes(batch, seq_len, num_logits, capacity))
 
-    def record(
+    def record_run(
         self,
         caches: KvCaches,
         state: BatchState,
@@ -243,17 +243,15 @@ class Decoder:
         sampling_mode: SamplingMode | None,
         profile: bool = False,
     ) -> RecordedRun:
-        """Record a run of the decoder that appends its rows to the caches. inputs: tensors with the input_ids and the requested positions.
+        """Record a run that appends new rows to the caches. inputs: input_ids, and the positions whose logits to compute.
 
-        sampling_mode: how to sample the next token, or one token per requested position of a single sequence; None: do not sample. profile:
-        time each dispatch.
+        sampling_mode: how to sample the next token, or one token per position of a single sequence; None: do not sample.
         """
-        recipe = self.decoder_recipe
-        input_ids, positions = inputs
+        recipe, (input_ids, positions) = self.decoder_recipe, inputs
         batch, seq_len = input_ids.desc.shape
-        operator = self._compile_operator(batch, seq_len, positions.desc.shape[1], caches.capacity)
+        operator = self._get_compiled_operator(batch, seq_len, positions.desc.shape[1], caches.capacity)
         table, commands = BindingTable(operator), CommandList(self.context)
-        updated = self.new_caches(batch, seq_len) if recipe.outputs_new_rows else caches
+        updated = self.make_caches(batch, seq_len) if recipe.outputs_new_rows else caches
         bound = {recipe.input_ids: input_ids, recipe.logits: logits}
         bound |= {PAST_LENGTHS: state.past, LOGIT_POSITIONS: positions}
         for spec, cache, output in zip(recipe.caches, caches.tensors, updated.tensors, strict=True):
@@ -262,23 +260,25 @@ class Decoder:
             bound |= {names.name: scales, names.output: output}
         table.bind(**bound)
         needs = operator.binding_properties
-        arena = state.arena(needs.temporary_bytes)
+        arena = state.get_arena(needs.temporary_bytes)
         if arena is not None:
             table.bind_temporary(arena)
         if needs.persistent_bytes:
             table.bind_persistent(self.program.persistent)
         commands.dispatch(operator, table)
         if recipe.outputs_new_rows:
-            self._record_append_all(commands, updated, caches, seq_len, state.past_uint32)
+            self._record_append_caches(commands, updated, caches, seq_len, state.past_uint32)
         if sampling_mode:
-            self._record_sampling(commands, state.positions_state(positions.desc.shape[1]), sampling_mode, advance=1)
+            self._record_sampling(
+                commands, state.get_positions_state(positions.desc.shape[1]), sampling_mode, advance=1
+            )
         commands.commit(profile=profile)
         return RecordedRun(commands, logits, arena, (table, updated, caches, state, inputs))
 
-    def _record_append_all(
+    def _record_append_caches(
         self, commands: CommandList, src_caches: KvCaches, caches: KvCaches, count: int, past: Tensor
     ) -> None:
-        """Record a copy of the first `count` rows of all caches and scales into other caches, from row `past` on."""
+        """Record a copy of the first `count` rows of all caches and scales to row `past` of other caches."""
         pairs = [
             *zip(src_caches.copy_views, caches.copy_views, strict=True),
             *zip(src_caches.scales, caches.scales, strict=True),
@@ -287,7 +287,7 @@ class Decoder:
             self._record_append(commands, (src, dst), count, past)
 
     def _record_append(self, commands: CommandList, tensors: tuple[Tensor, Tensor], count: int, past: Tensor) -> None:
-        """Record a copy of the first `count` rows of one tensor into a cache or its scales, from row `past` on."""
+        """Record a copy of the first `count` rows of a tensor to row `past` of a cache or its scales. tensors: (source, cache)."""
         source, cache = tensors
         batch, heads, stride, size = (*source.desc.shape, 1)[:4]
         push_constants = {
@@ -330,7 +330,7 @@ class Decoder:
         )
 
     def record_sampling(self, state: BatchState, mode: SamplingMode) -> CommandList:
-        """Return a command list that samples the next token from existing logits without advancing the cache length."""
+        """Return a command list that samples the next token from the current logits without advancing the cache length."""
         commands = CommandList(self.context)
         self._record_sampling(commands, state, mode, advance=0)
         commands.commit()
@@ -338,7 +338,7 @@ class Decoder:
 
 
 def pack_sampling_params(sampling_params: Sequence[SamplingParams], prompt_lengths: Sequence[int]) -> Array:
-    """Return the sampling kernel's settings as bytes. prompt_lengths: the prompt length of each sequence."""
+    """Return the sampling parameters of all sequences as bytes, in the layout of SamplingParams in token_scores.glsl."""
     packed = np.zeros(len(sampling_params), _PARAMS_DTYPE)
     for entry, params, prompt_length in zip(packed, sampling_params, prompt_lengths, strict=True):
         entry["temperature"], entry["top_p"], entry["penalty"] = params.temperature, params.top_p, params.penalty
@@ -349,7 +349,7 @@ def pack_sampling_params(sampling_params: Sequence[SamplingParams], prompt_lengt
 
 
 def make_token_bitmask(tokens: Sequence[Sequence[int]], vocab_size: int) -> Array:
-    """Return, for each sequence, a bitmask over the vocabulary with the sequence's tokens set."""
+    """Return a bitmask of the tokens of each sequence, uint32 [batch, (vocab_size + 31) / 32]."""
     token_bitmask = np.zeros((len(tokens), (vocab_size + 31) // 32), np.uint32)
     for bitmask, sequence in zip(token_bitmask, tokens, strict=True):
         token_ids = np.unique(np.array(sequence, np.int64))
@@ -358,15 +358,13 @@ def make_token_bitmask(tokens: Sequence[Sequence[int]], vocab_size: int) -> Arra
 
 
 class TokenBitmask:
-    """The token bitmask of a text that only grows between calls; updates cost only the new tokens."""
+    """The token bitmask of a text that only grows, updated incrementally."""
 
     def __init__(self, tokens: Sequence[int], vocab_size: int) -> None:
         self._bits, self._num_tokens = make_token_bitmask([tokens], vocab_size), len(tokens)
 
-    def for_positions(self, tokens: Sequence[int], draft_tokens: Sequence[int], num_positions: int) -> Array:
-        """Return the bitmask for each of `num_positions` positions, uint32 [rows, (vocab_size + 31) / 32]: the text plus the draft tokens
-        before it.
-        """
+    def make_bitmasks(self, tokens: Sequence[int], draft_tokens: Sequence[int], num_positions: int) -> Array:
+        """Return a bitmask for each position, uint32 [num_positions, (vocab_size + 31) / 32]: the text and the draft tokens before it."""
         for token in tokens[self._num_tokens :]:
             self._bits[0, token // 32] |= np.uint32(1 << token % 32)
         self._num_tokens = len(tokens)
@@ -377,7 +375,10 @@ class TokenBitmask:
 
 
 def choose_prefill_chunk(count: int, capacity: int) -> int:
-    """Return the prefill chunk size for `count` tokens: the smallest that holds them, unless it exceeds both twice `count` and 128."""
+    """Return the prefill chunk size for `count` tokens.
+
+    It is the smallest size of at least `count`, unless that exceeds both 2 * `count` and 128; then it is the largest size below.
+    """
     if count == 1:
         return 1
     chunks = [chunk for chunk in _PREFILL_CHUNKS if chunk <= capacity] or [1]

@@ -1,4 +1,4 @@
-"""Decoding state of a batch: tokens, cache lengths and recorded steps."""
+"""Decoding of a batch of texts: tokens, cache lengths, prefill and decode steps."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ from .decoder import (
 from .errors import ContextError
 
 if TYPE_CHECKING:
-    from .speculation import Proposer
+    from .speculation import DraftProposer
 
-_STEPS_IN_FLIGHT = 4  # decode steps submitted ahead of the step that the host reads
+_STEPS_IN_FLIGHT = 4  # number of decode steps in flight while the host waits for the first of them
 _MIN_CAPACITY = 64
-_MAX_EXTRA_CAPACITY = 512  # maximum extra capacity allocated with a prompt
-_NO_TOKEN = 0xFFFFFFFF  # sampling kernel's result if no logit is finite
+_MAX_EXTRA_CAPACITY = 512  # maximum cache capacity that is allocated in advance for generated tokens
+_NO_TOKEN = 0xFFFFFFFF  # result of the sampling kernels if no logit is finite; kNoToken in token_scores.glsl
 
 ChooseToken = Callable[[Array, list[int]], int]
 
@@ -57,7 +57,7 @@ class Timing(NamedTuple):
 
 
 class DecoderRun(NamedTuple):
-    """A recorded prefill run, and its tensors for input_ids and requested positions."""
+    """A recorded run with its input tensors: input_ids, and the positions whose logits it computes."""
 
     recorded: RecordedRun
     input_ids: Any
@@ -65,24 +65,24 @@ class DecoderRun(NamedTuple):
 
 
 class DecodingBatch:
-    """The texts in a batch. `tokens`: all tokens of each text, of which the caches hold the first `cached`."""
+    """A batch of texts being decoded. tokens: all tokens of each text. cached: how many of them are in the KV caches."""
 
     def __init__(self, decoder: Decoder, batch: int, context_length: int | None, label: str | None = None) -> None:
         self.decoder, self.context_length = decoder, context_length
-        self._label = label  # what error messages call the text; None: its index
+        self._label = label  # name of the text in error messages; None: its index
         self.tokens: list[list[int]] = [[] for _ in range(batch)]
         self.cached = [0] * batch
-        self.state: BatchState = decoder.new_batch_state(batch)
+        self.state: BatchState = decoder.make_batch_state(batch)
         self.caches: KvCaches | None = None
         self.timing = Timing(0, 0.0, 0, 0.0)
         self._recorded: dict[tuple[int, int, SamplingMode | None], DecoderRun] = {}
         self._sampling_commands: dict[SamplingMode, CommandList] = {}
         self._sampling_mode: SamplingMode = "greedy"
-        self._num_runs: int | None = None  # model runs in a speculative turn
+        self._num_runs: int | None = None  # model runs of a speculative turn; None: one per token
         self.closed = False
-        # Whether all cache rows are finite; None: unknown until the logits of the last run are checked.
+        # Whether all cache rows are finite. None: unknown until the logits of the last run are checked.
         self._rows_finite: bool | None = True
-        self.revision = 0  # incremented when tokens change, so that older streams notice
+        self.revision = 0  # incremented when the texts change, to invalidate older streams
 
     # ---- memory
 
@@ -100,28 +100,28 @@ class DecodingBatch:
         self.state.drop_arena()
 
     def make_fork(self) -> DecodingBatch:
-        """Return a copy of the texts; the caches are shared until either continues."""
+        """Return a copy of the batch. The caches are shared until either batch continues."""
         fork = DecodingBatch(self.decoder, len(self.tokens), self.context_length)
         fork.tokens, fork.cached = [list(tokens) for tokens in self.tokens], list(self.cached)
         if self.caches is not None:
             self.caches.users += 1
             fork.caches = self.caches
-            fork._rows_finite = self._check_rows_finite()
+            fork._rows_finite = self._are_rows_finite()
         return fork
 
     def truncate(self, num_tokens: int) -> None:
-        """Truncate the text in a batch of one to its first `num_tokens` tokens, whose rows stay in the caches.
+        """Truncate the text of a batch of one to its first `num_tokens` tokens, and keep their cache rows if all rows are finite.
 
-        Rows computed together with non-finite ones are recomputed: a row gives later ones zero weight, and zero times NaN is NaN. If the
-        logits are finite, so are all rows, because each row attends to those before it.
+        Rows that were computed together with non-finite ones are recomputed: masked rows get weight zero, but 0 * NaN is NaN. If the
+        logits are finite, so are all rows, because the last row attends to all of them.
         """
         del self.tokens[0][num_tokens:]
         if num_tokens >= self.cached[0]:
             return
-        rows_finite = self._check_rows_finite()
+        rows_finite = self._are_rows_finite()
         self.cached[0], self._rows_finite = num_tokens if rows_finite else 0, True
 
-    def _check_rows_finite(self) -> bool:
+    def _are_rows_finite(self) -> bool:
         if self._rows_finite is None:
             self._rows_finite = not np.isnan(self.logits().astype(np.float32)).any()
         return self._rows_finite
@@ -138,7 +138,7 @@ class DecodingBatch:
             )
 
     def ensure_capacity(self, min_capacity: int) -> KvCaches:
-        """Return exclusively owned caches of at least this capacity. Raise OutOfMemoryError, with unchanged state, if they do not fit."""
+        """Return unshared caches of at least this capacity. Raise OutOfMemoryError, leaving the state unchanged, if they do not fit."""
         caches = self.caches
         if caches is not None and caches.capacity >= min_capacity and caches.users == 1:
             return caches
@@ -146,11 +146,11 @@ class DecodingBatch:
         if self.context_length is not None:
             capacity = max(min(capacity, self.context_length), min_capacity)
         if caches is None:
-            new_caches = self.decoder.new_caches(len(self.tokens), capacity)
+            new_caches = self.decoder.make_caches(len(self.tokens), capacity)
         else:
-            new_caches = self.decoder.grow(caches, max(capacity, caches.capacity), max(self.cached))
+            new_caches = self.decoder.grow_caches(caches, max(capacity, caches.capacity), max(self.cached))
         self._recorded.clear()
-        self.caches = new_caches  # set immediately, so that `cached` matches the caches even after an interruption
+        self.caches = new_caches  # set at once, so that `cached` matches the caches even if this is interrupted
         if caches is not None:
             caches.users -= 1
         return new_caches
@@ -158,7 +158,7 @@ class DecodingBatch:
     # ---- runs
 
     def _get_run(self, seq_len: int, num_logits: int, sampling_mode: SamplingMode | None) -> DecoderRun:
-        """Return the recorded run of `seq_len` tokens that computes the logits of `num_logits` positions."""
+        """Return a run of `seq_len` tokens that computes the logits of `num_logits` positions, recording it if needed."""
         assert self.caches is not None
         key = seq_len, num_logits, sampling_mode
         if key not in self._recorded:
@@ -175,27 +175,27 @@ class DecodingBatch:
             )
             logits = state.logits
             if num_logits > 1 and sampling_mode:
-                logits = state.positions_state(num_logits).position_logits
+                logits = state.get_positions_state(num_logits).position_logits
             elif num_logits > 1:
                 logits = _pumice.empty([batch, num_logits, self.decoder.vocab_size], self.decoder.logits_dtype, context)
-            recorded = self.decoder.record(self.caches, state, (input_ids, logit_positions), logits, sampling_mode)
+            recorded = self.decoder.record_run(self.caches, state, (input_ids, logit_positions), logits, sampling_mode)
             if recorded.arena is not None:
                 self._drop_stale_runs(recorded.arena)
             if (
                 logit_positions is not state.zero_positions
-            ):  # upload before storing the recording, so that an error leaves no partial one
+            ):  # upload before storing the run, so that an error leaves no incomplete one
                 logit_positions.upload(np.tile(np.arange(num_logits, dtype=np.int64), (batch, 1)))
             self._recorded[key] = DecoderRun(recorded, input_ids, logit_positions)
         return self._recorded[key]
 
     def _drop_stale_runs(self, arena: Buffer) -> None:
-        """Drop recordings that use another, smaller arena; they are recorded again when needed."""
+        """Drop recorded runs that use an older, smaller arena. They are recorded again when needed."""
         stale = [key for key, run in self._recorded.items() if run.recorded.arena not in (None, arena)]
         for key in stale:
             del self._recorded[key]
 
     def prefill(self) -> int:
-        """Prefill the tokens missing from the caches; the logits after each text's last token are then on the device.
+        """Process all tokens that are not in the caches yet, and compute the logits after the last token of each text on the device.
 
         Return the number of tokens processed.
         """
@@ -212,14 +212,14 @@ class DecodingBatch:
         return num_prefilled
 
     def _prefill_with_headroom(self, more: int) -> int:
-        """Prefill the missing tokens, with cache capacity for about `more` further tokens; the caches may still grow later."""
+        """Prefill with cache capacity for `more` further tokens, at most _MAX_EXTRA_CAPACITY of them. The caches may still grow later."""
         longest = max(map(len, self.tokens))
         needed = longest + min(more, _MAX_EXTRA_CAPACITY)
         self.ensure_capacity(needed if self.context_length is None else max(min(needed, self.context_length), longest))
         return self.prefill()
 
     def _prefill_chunk(self, chunk: int, lengths: list[int]) -> None:
-        """Run `chunk` tokens of each text: the next ones, or the last ones if fewer remain."""
+        """Run a prefill chunk: the next `chunk` tokens of each text, or its last `chunk` tokens if fewer remain."""
         starts = [min(cached, max(length - chunk, 0)) for cached, length in zip(self.cached, lengths, strict=True)]
         pairs = zip(self.tokens, starts, strict=True)
         input_ids = np.stack([self._pad_input_ids(tokens[start : start + chunk], chunk) for tokens, start in pairs])
@@ -233,20 +233,20 @@ class DecodingBatch:
         self.cached = [min(start + chunk, length) for start, length in zip(starts, lengths, strict=True)]
 
     def _pad_input_ids(self, tokens: Sequence[int], length: int) -> Array:
-        """Return the tokens as input_ids, padded by repeating the last one, because another token's keys might not be finite."""
+        """Return the tokens as input_ids, padded with copies of the last one: the keys of any other token might not be finite."""
         padded = np.zeros(length, self.decoder.decoder_recipe.input_ids_dtype)
         padded[: len(tokens)] = tokens
         padded[len(tokens) :] = tokens[-1:] or 0
         return padded
 
     def _submit_run(self, run: DecoderRun, input_ids: Array, starts: Sequence[int]) -> Submission:
-        """Run these input_ids; `starts` are the cache lengths before the run."""
+        """Submit a run of these input_ids. starts: cache lengths before the run."""
         run.input_ids.upload(input_ids)
         self.state.past.upload(np.array(starts, np.int64))
         return run.recorded.run()
 
     def compute_all_logits(self, tokens: Sequence[int]) -> Array:
-        """Return the logits after each token, [tokens, vocab_size]. Only for a batch of one without tokens."""
+        """Return the logits after each of these tokens, [tokens, vocab_size]. The batch must have one text, which must be empty."""
         caches = self.ensure_capacity(len(tokens))
         chunk = choose_prefill_chunk(len(tokens), caches.capacity)
         logits = np.empty((len(tokens), self.decoder.vocab_size), self.state.logits.desc.dtype)
@@ -267,20 +267,20 @@ class DecodingBatch:
     def generate(
         self, sampling_params: Sequence[SamplingParams], max_tokens: int, token_bitmask: Array | None = None
     ) -> Iterator[list[int]]:
-        """Generate at most `max_tokens` tokens per text; yield those of each step, a few steps behind the device.
+        """Generate up to `max_tokens` tokens per text. Yield the tokens of each step, while the device is a few steps ahead.
 
-        The caller adds tokens with `append_token`. token_bitmask: token bitmask of the texts, if known. Raise Error if a text has no
-        finite logit.
+        The caller must pass each token to `append_token`. token_bitmask: see make_token_bitmask; None: compute it if needed. Raise
+        Error if all logits of a text are NaN or infinite.
         """
         began = time.perf_counter()
-        yield from self._with_timing(
+        yield from self._yield_timed_steps(
             began,
             self._prefill_with_headroom(max_tokens),
-            self._sampling_steps(sampling_params, max_tokens, token_bitmask),
+            self._yield_sampling_steps(sampling_params, max_tokens, token_bitmask),
         )
 
-    def _with_timing(self, began: float, num_prefilled: int, steps: Iterator[list[int]]) -> Iterator[list[int]]:
-        """Yield the tokens of each step and update `timing`. Raise StateError if the texts were changed elsewhere."""
+    def _yield_timed_steps(self, began: float, num_prefilled: int, steps: Iterator[list[int]]) -> Iterator[list[int]]:
+        """Yield the tokens of each step and update `timing`. Raise StateError if the texts have been changed by another stream."""
         self.revision += 1
         self._num_runs = None
         revision, first_seconds = self.revision, 0.0
@@ -294,7 +294,7 @@ class DecodingBatch:
             if revision != self.revision:
                 raise StateError("this session has gone on with another text since this stream began")
 
-    def _sampling_steps(
+    def _yield_sampling_steps(
         self, sampling_params: Sequence[SamplingParams], max_tokens: int, token_bitmask: Array | None
     ) -> Iterator[list[int]]:
         prompt_lengths = [len(tokens) for tokens in self.tokens]
@@ -304,23 +304,23 @@ class DecodingBatch:
             while len(submissions) < _STEPS_IN_FLIGHT and step + len(submissions) < max_tokens:
                 number = step + len(submissions)
                 if number > 0 and not self._has_capacity(max(prompt_lengths) + number) and submissions:
-                    break  # pending runs must finish before the caches grow
-                submissions[number] = self._submit(
+                    break  # runs in flight must finish before the caches grow
+                submissions[number] = self._submit_step(
                     number, max(prompt_lengths) + number, min(max_tokens - number, max(prompt_lengths) + number)
                 )
             submissions.pop(step).wait()
             tokens = [int(token) for token in self.state.sampled_tokens[step % RING_SLOTS]]
             for index, token in enumerate(tokens):
-                self._check_sampled(index, token)
+                self._check_sampled_token(index, token)
             yield tokens
 
-    def _check_sampled(self, index: int, token: int) -> None:
+    def _check_sampled_token(self, index: int, token: int) -> None:
         self._rows_finite = token != _NO_TOKEN and self._rows_finite is not False
         if token == _NO_TOKEN:
             raise Error(f"{self._label or f'text {index}'}: expected a finite number among the logits, given none")
 
     def append_token(self, index: int, token: int) -> None:
-        """Append a generated token to a text; the caches hold all tokens before it."""
+        """Append a generated token to a text. All tokens before it are in the caches."""
         self.cached[index] = len(self.tokens[index])
         self.tokens[index].append(token)
 
@@ -337,19 +337,19 @@ class DecodingBatch:
     def _has_capacity(self, length: int) -> bool:
         return self.caches is not None and self.caches.users == 1 and self.caches.capacity >= length
 
-    def _submit(self, number: int, length: int, more: int) -> Submission:
-        """Submit step `number`, which needs caches of `length` rows; `more`: extra steps to allocate for if they grow."""
+    def _submit_step(self, number: int, length: int, more: int) -> Submission:
+        """Submit step `number`, which needs `length` cache rows. more: number of further rows to allocate if the caches must grow."""
         if number == 0:
             if self._sampling_mode not in self._sampling_commands:
                 self._sampling_commands[self._sampling_mode] = self.decoder.record_sampling(
                     self.state, self._sampling_mode
                 )
             return self._sampling_commands[self._sampling_mode].exec()
-        self._grow_for(length, more)
+        self._ensure_rows(length, more)
         return self._get_run(1, 1, self._sampling_mode).recorded.run()
 
-    def _grow_for(self, length: int, more: int) -> None:
-        """Grow the caches if they cannot hold `length` rows; then also allocate for `more` rows."""
+    def _ensure_rows(self, length: int, more: int) -> None:
+        """Ensure a cache capacity of `length` rows. If the caches must grow, allocate `more` further rows."""
         if not self._has_capacity(length):
             target = length + more
             self.ensure_capacity(
@@ -357,19 +357,21 @@ class DecodingBatch:
             )
 
     def generate_speculative(
-        self, params: SamplingParams, max_tokens: int, proposer: Proposer, width: int
+        self, params: SamplingParams, max_tokens: int, proposer: DraftProposer, num_draft_tokens: int
     ) -> Iterator[list[int]]:
-        """Generate tokens of one text like `generate`, verifying up to `width` draft tokens per run.
+        """Generate tokens of one text like `generate`, but verify up to `num_draft_tokens` draft tokens per run.
 
         A draft token is accepted if it equals the sampled token, which depends only on the seed, the position and the text.
         """
         began = time.perf_counter()
-        yield from self._with_timing(
-            began, self._prefill_with_headroom(max_tokens), self._speculative_steps(params, max_tokens, proposer, width)
+        yield from self._yield_timed_steps(
+            began,
+            self._prefill_with_headroom(max_tokens),
+            self._yield_speculative_steps(params, max_tokens, proposer, num_draft_tokens),
         )
 
-    def _speculative_steps(
-        self, params: SamplingParams, max_tokens: int, proposer: Proposer, width: int
+    def _yield_speculative_steps(
+        self, params: SamplingParams, max_tokens: int, proposer: DraftProposer, num_draft_tokens: int
     ) -> Iterator[list[int]]:
         prompt_length, num_generated = len(self.tokens[0]), 0
         if max_tokens <= 0:
@@ -378,45 +380,57 @@ class DecodingBatch:
         self._upload_sampling_params(
             [params],
             [prompt_length],
-            None if token_bitmask is None else token_bitmask.for_positions(self.tokens[0], [], 1),
+            None if token_bitmask is None else token_bitmask.make_bitmasks(self.tokens[0], [], 1),
         )
-        positions_state = self.state.positions_state(width + 1)
+        positions_state = self.state.get_positions_state(num_draft_tokens + 1)
         positions_state.sampling_params.upload(
-            pack_sampling_params([params] * (width + 1), [prompt_length] * (width + 1))
+            pack_sampling_params([params] * (num_draft_tokens + 1), [prompt_length] * (num_draft_tokens + 1))
         )
         self._num_runs = 0
-        self._submit(0, prompt_length, max_tokens).wait()
+        self._submit_step(0, prompt_length, max_tokens).wait()
         accepted = [int(self.state.sampled_tokens[0, 0])]
         while True:
             for token in accepted:
-                self._check_sampled(0, token)
+                self._check_sampled_token(0, token)
                 yield [token]
                 num_generated += 1
                 if num_generated >= max_tokens:
                     return
             tokens = self.tokens[0]
             draft_tokens = (
-                proposer.propose(tokens, min(width, max_tokens - num_generated - 1))
+                proposer.propose(tokens, min(num_draft_tokens, max_tokens - num_generated - 1))
                 if max_tokens - num_generated > 1
                 else []
             )
-            accepted = self._verify_draft(token_bitmask, draft_tokens, width, prompt_length, max_tokens - num_generated)
+            accepted = self._verify_draft(
+                token_bitmask, draft_tokens, num_draft_tokens, prompt_length, max_tokens - num_generated
+            )
             self._num_runs += 1
 
     def _verify_draft(
-        self, token_bitmask: TokenBitmask | None, draft_tokens: list[int], width: int, prompt_length: int, more: int
+        self,
+        token_bitmask: TokenBitmask | None,
+        draft_tokens: list[int],
+        num_draft_tokens: int,
+        prompt_length: int,
+        more: int,
     ) -> list[int]:
-        """Run the last token and the draft tokens; return the accepted tokens and the one sampled after them."""
+        """Run the last token and the draft tokens. Return the accepted draft tokens, followed by the token sampled after them."""
         tokens, count = self.tokens[0], len(self.tokens[0])
-        has_draft = bool(draft_tokens) and (self.context_length is None or count + width <= self.context_length)
-        seq_len = width + 1 if has_draft else 1
-        self._grow_for(count - 1 + seq_len, more)
-        run, positions_state = self._get_run(seq_len, seq_len, self._sampling_mode), self.state.positions_state(seq_len)
+        has_draft = bool(draft_tokens) and (
+            self.context_length is None or count + num_draft_tokens <= self.context_length
+        )
+        seq_len = num_draft_tokens + 1 if has_draft else 1
+        self._ensure_rows(count - 1 + seq_len, more)
+        run, positions_state = (
+            self._get_run(seq_len, seq_len, self._sampling_mode),
+            self.state.get_positions_state(seq_len),
+        )
         input_ids = self._pad_input_ids([tokens[-1], *draft_tokens[: seq_len - 1]], seq_len)[None]
         if has_draft:
             positions_state.past.upload(np.arange(count - 1, count - 1 + seq_len, dtype=np.int64))
         if token_bitmask is not None:
-            positions_state.token_bitmask.upload(token_bitmask.for_positions(tokens, draft_tokens, seq_len))
+            positions_state.token_bitmask.upload(token_bitmask.make_bitmasks(tokens, draft_tokens, seq_len))
         self._submit_run(run, input_ids, [count - 1]).wait()
         sampled = [
             int(positions_state.sampled_tokens[(count + i - prompt_length) % RING_SLOTS, i]) for i in range(seq_len)
@@ -424,18 +438,18 @@ class DecodingBatch:
         num_accepted = 0
         while num_accepted < len(draft_tokens) and has_draft and sampled[num_accepted] == draft_tokens[num_accepted]:
             num_accepted += 1
-        if has_draft and sampled[num_accepted] == _NO_TOKEN:  # a draft token may have caused the non-finite logits
-            return self._verify_draft(token_bitmask, [], width, prompt_length, more)
+        if has_draft and sampled[num_accepted] == _NO_TOKEN:  # retry without draft tokens, which may have caused this
+            return self._verify_draft(token_bitmask, [], num_draft_tokens, prompt_length, more)
         return sampled[: num_accepted + 1]
 
     def generate_with_callback(self, choose: ChooseToken, max_tokens: int) -> Iterator[list[int]]:
-        """Generate tokens like `generate`, each by calling `choose` with the logits and the tokens so far."""
+        """Generate tokens like `generate`, but choose each by calling `choose` with the logits and the tokens so far."""
         began = time.perf_counter()
-        yield from self._with_timing(
-            began, self._prefill_with_headroom(max_tokens), self._callback_steps(choose, max_tokens)
+        yield from self._yield_timed_steps(
+            began, self._prefill_with_headroom(max_tokens), self._yield_callback_steps(choose, max_tokens)
         )
 
-    def _callback_steps(self, choose: ChooseToken, max_tokens: int) -> Iterator[list[int]]:
+    def _yield_callback_steps(self, choose: ChooseToken, max_tokens: int) -> Iterator[list[int]]:
         for step in range(max_tokens):
             if step > 0:
                 self.prefill()

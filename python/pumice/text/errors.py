@@ -1,7 +1,8 @@
-"""Errors in a model folder, and for prompts beyond the model's context length."""
+"""Errors for invalid model folders, and for texts beyond the model's context length."""
 
 from __future__ import annotations
 
+from ..base.deprecation import renamed_attribute
 from ..base.errors import InputError
 
 
@@ -17,9 +18,13 @@ class FolderError(InputError):
 
 
 class ContextError(InputError):
-    """Raised if a prompt and the text so far exceed the model's context. `tokens`: their length; `most`: the limit."""
+    """Raised if a prompt and the text so far exceed the model's context. `tokens`: their length; `context_length`: the
+    limit.
+    """
 
-    def __init__(self, message: str, tokens: int, most: int) -> None:
+    def __init__(self, message: str, tokens: int, context_length: int) -> None:
         super().__init__(message)
         self.tokens = tokens
-        self.most = most
+        self.context_length = context_length
+
+    most = renamed_attribute("text.ContextError.most")

@@ -1,16 +1,16 @@
-"""Generate text with a model folder: Generator, and Session for multi-turn use."""
+"""Text generation from a language model folder: Generator, and Session for several turns."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
 from types import TracebackType
-from typing import Any, NamedTuple, overload
+from typing import Any, overload
 
 import numpy as np
 
 from .._pumice import Context, Program, StateError
+from ..base.deprecation import choose_renamed_argument, renamed_attribute
 from ..base.element_types import Array
 from ..base.errors import InputError
 from ..base.log import forward_log
@@ -18,106 +18,25 @@ from ..base.precision_argument import check_precision
 from ..device.context import default_context, validate_context
 from ..importer.load import build_recipe_graph, load_recipe
 from .chat import ChatTemplate, Message
-from .decoder import Decoder, SamplingParams
-from .decoder_recipe import DecoderRecipe, exported_precision
-from .decoding_batch import ChooseToken, DecodingBatch, Timing
+from .decoder import Decoder
+from .decoder_recipe import DecoderRecipe, get_exported_precision
+from .decoding_batch import DecodingBatch, Timing
 from .errors import FolderError
-from .model_folder import Path, read_folder
-from .speculation import MAX_DRAFT_TOKENS, Proposer, check_draft, check_speculation, make_proposer
+from .generation_options import GenerationOptions, ValidatedOptions, check_integer
+from .model_folder import Path, read_model_folder
+from .speculation import DraftProposer, check_draft, make_proposer
 from .static_kv_cache import CACHE_DTYPES, INT8, to_static_kv_cache
 from .tokenization import FolderTokenizer, StreamingDetokenizer
 
-_MAX_SEED = 1 << 64
-_DEFAULT_DRAFT_TOKENS = 3  # default number of draft tokens
 
-
-class ValidatedOptions(NamedTuple):
-    """Validated generation options."""
-
-    max_tokens: int
-    sampling_params: list[SamplingParams]
-    stop: tuple[str, ...]
-    choose: ChooseToken | None
-    speculate: Generator | str | None
-    width: int
-
-
-def _check_number(name: str, value: Any, min_value: float, max_value: float, expected: str) -> float:
-    is_number = isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
-    if not is_number or not min_value <= value <= max_value:  # NaN fails as well
-        raise InputError(f"{name}: expected {expected}, given {value!r:.100}")
-    return float(value)
-
-
-def _check_integer(name: str, value: Any, min_value: int, max_value: int, expected: str) -> int:
-    if isinstance(value, bool) or not isinstance(value, int | np.integer) or not min_value <= value <= max_value:
-        raise InputError(f"{name}: expected {expected}, given {value!r:.100}")
-    return int(value)
-
-
-@dataclass(frozen=True)
-class GenerationOptions:
-    """Generation options as passed by the caller; Generator describes them."""
-
-    max_tokens: int = 128
-    temperature: float = 0.0
-    top_k: int = 0
-    top_p: float = 1.0
-    repetition_penalty: float = 1.0
-    seed: int | Sequence[int] | None = None
-    stop: str | Sequence[str] = ()
-    choose: ChooseToken | None = None
-    speculate: Generator | str | None = None
-    width: int | None = None
-
-    def validate(self, batch: int) -> ValidatedOptions:
-        """Return the validated options for this many texts. Raise InputError naming the invalid one."""
-        max_tokens = _check_integer("max_tokens", self.max_tokens, 1, 1 << 31, "a number of tokens from 1 on")
-        _check_number("temperature", self.temperature, 0, 1e6, "a number from 0 on")
-        if 0 < self.temperature < 1e-4:
-            expected = "0, for the likeliest token, or at least 0.0001"
-            raise InputError(f"temperature: expected {expected}, given {self.temperature!r}")
-        top_k = _check_integer("top_k", self.top_k, 0, 1 << 31, "a number of tokens, 0 for all")
-        if not _check_number("top_p", self.top_p, 0, 1, "a share above 0 and at most 1"):
-            raise InputError("top_p: expected a share above 0 and at most 1, given 0")
-        _check_number("repetition_penalty", self.repetition_penalty, 1e-3, 1e3, "a number from 0.001 to 1000")
-        stops = (self.stop,) if isinstance(self.stop, str) else tuple(self.stop)
-        if not all(isinstance(stop, str) and stop for stop in stops):
-            raise InputError(f"stop: expected texts that are not empty, given {self.stop!r:.100}")
-        if self.choose is not None and not callable(self.choose):
-            raise InputError(f"choose: expected a callable of logits and tokens, given {self.choose!r:.100}")
-        check_speculation(self.speculate, self.width, isinstance(self.speculate, Generator))
-        width = _DEFAULT_DRAFT_TOKENS if self.width is None else self.width
-        width = _check_integer("width", width, 1, MAX_DRAFT_TOKENS, f"a number of tokens from 1 to {MAX_DRAFT_TOKENS}")
-        if self.speculate is not None and self.choose is not None:
-            raise InputError(
-                f"speculate: expected None beside choose, which is called token by token, given {self.speculate!r:.100}"
-            )
-        if self.speculate is not None and batch != 1:
-            raise InputError(f"speculate: expected one text, given {batch}")
-        params = SamplingParams(self.temperature, top_k, self.top_p, self.repetition_penalty)
-        seeds = [_resolve_seed(seed) if self.temperature > 0 else 0 for seed in self._seed_per_prompt(batch)]
-        sampling_params = [params._replace(seed=seed) for seed in seeds]
-        return ValidatedOptions(max_tokens, sampling_params, stops, self.choose, self.speculate, width)
-
-    def _seed_per_prompt(self, batch: int) -> list[int | None]:
-        if self.seed is None or isinstance(self.seed, int | np.integer):
-            return [self.seed] * batch
-        seeds: list[int | None] = [*self.seed]
-        if len(seeds) != batch:
-            expected = f"one for all texts, or one for each of {batch}"
-            raise InputError(f"seed: expected {expected}, given {len(seeds)}")
-        return seeds
-
-
-def _resolve_seed(seed: int | None) -> int:
-    if seed is None:
-        return int.from_bytes(os.urandom(8), "little")
-    return _check_integer("seed", seed, 0, _MAX_SEED - 1, "a number from 0 to 2**64 - 1")
+def _validate_options(options: Mapping[str, Any], batch: int) -> ValidatedOptions:
+    """Return the validated options of a call on `batch` texts. Raise InputError naming an invalid option."""
+    generation_options = GenerationOptions(**options)
+    return generation_options.validate(batch, isinstance(generation_options.speculate, Generator))
 
 
 def _check_cache_dtype(cache: str | None, precision: str) -> str:
-    """Return the storage dtype of the KV caches. Raise InputError if invalid."""
+    """Return the storage dtype of the KV caches. cache: the requested one; None: that of the precision. Raise InputError if invalid."""
     default_dtype = CACHE_DTYPES[precision]
     if cache not in (None, default_dtype, INT8):
         raise InputError(
@@ -126,8 +45,8 @@ def _check_cache_dtype(cache: str | None, precision: str) -> str:
     return cache or default_dtype
 
 
-def _tokens_or_bos(tokens: list[int], generator: Generator) -> list[int]:
-    """Return the tokens of a first prompt, or BOS if it is empty. Raise InputError if there is no BOS token."""
+def _get_tokens_or_bos(tokens: list[int], generator: Generator) -> list[int]:
+    """Return the tokens of a first prompt, or the BOS token if there are none. Raise InputError if the folder has no BOS token."""
     if tokens:
         return tokens
     if generator.folder.bos_token_id is None:
@@ -164,9 +83,11 @@ class Session:
         return self._decoding_batch.timing
 
     @property
-    def room(self) -> int:
+    def capacity(self) -> int:
         """The capacity of the KV caches, in tokens."""
         return 0 if self._decoding_batch.caches is None else self._decoding_batch.caches.capacity
+
+    room = renamed_attribute("text.Session.room")
 
     @property
     def cache_bytes(self) -> int:
@@ -184,13 +105,13 @@ class Session:
         stream), StateError if the session is closed or its text has changed since.
         """
         self._check_open()
-        validated = GenerationOptions(**options).validate(1)
+        validated = _validate_options(options, 1)
         batch, tokens = self._decoding_batch, self._encode_prompt(prompt)
         self._check_context(tokens)
         if validated.speculate is not None:
             check_draft(validated.speculate, batch.decoder)
         batch.tokens[0] += tokens
-        batch.revision += bool(tokens)  # invalidates streams that were started earlier
+        batch.revision += bool(tokens)  # invalidates older streams of this session
         return self._stream_pieces(validated)
 
     def _check_open(self) -> None:
@@ -207,12 +128,12 @@ class Session:
 
     def _encode_prompt(self, prompt: str | Sequence[int]) -> list[int]:
         is_first = not self._decoding_batch.tokens[0]
-        tokens = self.generator.encoded(prompt, is_first)
-        return _tokens_or_bos(tokens, self.generator) if is_first else tokens
+        tokens = self.generator.encode(prompt, is_first)
+        return _get_tokens_or_bos(tokens, self.generator) if is_first else tokens
 
     def _stream_pieces(self, options: ValidatedOptions) -> Iterator[str]:
         pieces = StreamingDetokenizer(self.generator.tokens, options.stop)
-        for steps in _generation_steps(self._decoding_batch, options):
+        for steps in _make_generation_steps(self._decoding_batch, options):
             self._decoding_batch.append_token(0, steps[0])
             if steps[0] in self.generator.folder.eos_token_ids:
                 break
@@ -239,7 +160,7 @@ class Session:
         """
         self._check_open()
         batch, count = self._decoding_batch, len(self._decoding_batch.tokens[0])
-        num_tokens = _check_integer("rewind", tokens, -count, count, f"a number of tokens from {-count} to {count}")
+        num_tokens = check_integer("rewind", tokens, -count, count, f"a number of tokens from {-count} to {count}")
         num_tokens = num_tokens if num_tokens >= 0 else count + num_tokens
         batch.revision += 1
         batch.truncate(num_tokens)
@@ -262,15 +183,15 @@ class Session:
         self.close()
 
 
-def _generation_steps(batch: DecodingBatch, options: ValidatedOptions) -> Iterator[list[int]]:
-    """Yield the tokens of each step, limited by the options and the context. Raise ContextError if there is no space for one."""
-    batch.check_context(1)  # again: an older stream may have filled the context since
+def _make_generation_steps(batch: DecodingBatch, options: ValidatedOptions) -> Iterator[list[int]]:
+    """Yield the tokens of each step, limited by the options and the context. Raise ContextError if the context is full."""
+    batch.check_context(1)  # check again, because an older stream may have filled the context
     longest = max(map(len, batch.tokens))
     max_tokens = (
         options.max_tokens if batch.context_length is None else min(options.max_tokens, batch.context_length - longest)
     )
     if options.speculate is not None:
-        return _speculative_steps(
+        return _yield_speculative_steps(
             batch, options, max_tokens, make_proposer(options.speculate, options.sampling_params[0], batch.decoder)
         )
     return (
@@ -280,12 +201,14 @@ def _generation_steps(batch: DecodingBatch, options: ValidatedOptions) -> Iterat
     )
 
 
-def _speculative_steps(
-    batch: DecodingBatch, options: ValidatedOptions, max_tokens: int, proposer: Proposer
+def _yield_speculative_steps(
+    batch: DecodingBatch, options: ValidatedOptions, max_tokens: int, proposer: DraftProposer
 ) -> Iterator[list[int]]:
-    """Yield the tokens that each verification run accepts, possibly several at once."""
+    """Yield generated tokens one at a time, with speculative decoding, and close the proposer at the end."""
     try:
-        yield from batch.generate_speculative(options.sampling_params[0], max_tokens, proposer, options.width)
+        yield from batch.generate_speculative(
+            options.sampling_params[0], max_tokens, proposer, options.num_draft_tokens
+        )
     finally:
         proposer.close()
 
@@ -308,7 +231,8 @@ class Generator:
     that receives the logits, float [vocab_size], and the tokens so far, and returns the next token; it replaces all sampling options.
     speculate: the source of draft tokens for speculative decoding, verified several per run: "ngram" (prompt lookup), or a smaller
     Generator with the same vocabulary. A draft token is accepted if it equals the token that would be sampled, so the text is the same; if
-    two logits differ only by the kernels' rounding, either may be chosen. width: maximum draft tokens per run, 1 to 15, default 3.
+    two logits differ only by the kernels' rounding, either may be chosen. num_draft_tokens: maximum draft tokens per run,
+    1 to 15, default 3.
 
     Raise FolderError naming the invalid or missing file and field, UnsupportedError or GraphError if the model cannot be loaded,
     DeviceError if there is no usable device.
@@ -318,13 +242,15 @@ class Generator:
         self, folder: Path, context: Context | None = None, precision: str | None = None, cache: str | None = None
     ) -> None:
         context = validate_context(context)
-        self.folder = read_folder(folder)
+        self.folder = read_model_folder(folder)
         self.tokens = FolderTokenizer(self.folder)
         try:
             recipe = load_recipe(self.folder.model)
         except OSError as error:
             raise FolderError(os.path.basename(self.folder.model), "", f"expected a model: {error}") from None
-        self.precision = exported_precision(recipe, self.folder) if precision is None else check_precision(precision)
+        self.precision = (
+            get_exported_precision(recipe, self.folder) if precision is None else check_precision(precision)
+        )
         if self.precision not in CACHE_DTYPES:
             raise InputError(f"precision: expected one of {', '.join(CACHE_DTYPES)}, given {self.precision!r:.100}")
         self.cache = _check_cache_dtype(cache, self.precision)
@@ -333,7 +259,7 @@ class Generator:
         graph = build_recipe_graph(decoder_recipe.recipe)
         program = graph.compile(self.context, self.precision)
         self.context_length = self.folder.context_length
-        self._device: Decoder | None = Decoder(
+        self._decoder: Decoder | None = Decoder(
             self.context, program, decoder_recipe, self._read_vocab_size(program, decoder_recipe)
         )
         self.timing = Timing(0, 0.0, 0, 0.0)  # timing of the last call
@@ -343,7 +269,7 @@ class Generator:
         """Return the model's vocabulary size. Raise FolderError if it does not match the tokenizer."""
         (shape,) = (value.shape for value in program.outputs if value.name == decoder_recipe.logits)
         if shape is None or not shape[-1]:
-            desc = program.compiled(decoder_recipe.input_shapes(1, 1, 1, 1)).outputs[0].desc
+            desc = program.compiled(decoder_recipe.make_input_shapes(1, 1, 1, 1)).outputs[0].desc
             shape = desc.shape if desc is not None else None
         vocab_size = shape[-1] if shape else None
         if vocab_size is None:
@@ -358,20 +284,24 @@ class Generator:
         return vocab_size
 
     @property
-    def device(self) -> Decoder:
-        """The program and its kernels. Raise StateError if the generator is closed."""
+    def decoder(self) -> Decoder:
+        """The decoder on the device: its program and kernels. Raise StateError if the generator is closed."""
         self.check_open()
-        assert self._device is not None
-        return self._device
+        assert self._decoder is not None
+        return self._decoder
+
+    device = renamed_attribute("text.Generator.device")
 
     def check_open(self) -> None:
         """Raise StateError if the generator is closed."""
-        if self._device is None:
+        if self._decoder is None:
             raise StateError("this generator is closed")
 
-    def encoded(self, prompt: str | Sequence[int], special: bool = True) -> list[int]:
+    encoded = renamed_attribute("text.Generator.encoded")
+
+    def encode(self, prompt: str | Sequence[int], special: bool = True) -> list[int]:
         """Return the token ids of a prompt. Raise InputError if it is neither a text nor valid token ids."""
-        vocab_size = self.device.vocab_size
+        vocab_size = self.decoder.vocab_size
         if isinstance(prompt, str):
             tokens = self.tokens.encode(prompt, special)
             if any(token >= vocab_size for token in tokens):
@@ -381,25 +311,43 @@ class Generator:
             return tokens
         try:
             return [
-                _check_integer("prompt", token, 0, vocab_size - 1, f"tokens from 0 to {vocab_size - 1}")
+                check_integer("prompt", token, 0, vocab_size - 1, f"tokens from 0 to {vocab_size - 1}")
                 for token in prompt
             ]
         except TypeError:
             raise InputError(f"prompt: expected a text or tokens, given {type(prompt).__name__}") from None
 
-    def template_text(self, messages: Sequence[Message], answer: bool = True, **variables: Any) -> str:
+    def template_text(
+        self,
+        messages: Sequence[Message],
+        add_generation_prompt: bool = True,
+        *,
+        answer: bool | None = None,
+        **variables: Any,
+    ) -> str:
         """Return a conversation rendered with the folder's chat template.
 
-        messages: the conversation, each message a mapping with strings "role" and "content". answer: append the start of the assistant's
-        turn. variables: further template variables. Jinja templates need the package jinja2. Raise FolderError if the folder has no
-        template or it fails, InputError for invalid messages or messages that the template rejects.
+        messages: the conversation, each message a mapping with strings "role" and "content". add_generation_prompt: append the start of the
+        assistant's turn; `answer` is its old name. variables: further template variables. Jinja templates need the package jinja2. Raise
+        FolderError if the folder has no template or it fails, InputError for invalid messages or messages that the template rejects.
         """
         self.check_open()
-        return ChatTemplate(self.folder).render(messages, answer, variables)
+        name = "text.Generator.template_text(answer)"
+        add_generation_prompt = choose_renamed_argument(name, answer, add_generation_prompt, True)
+        return ChatTemplate(self.folder).render(messages, add_generation_prompt, variables)
 
-    def apply_template(self, messages: Sequence[Message], answer: bool = True, **variables: Any) -> list[int]:
+    def apply_template(
+        self,
+        messages: Sequence[Message],
+        add_generation_prompt: bool = True,
+        *,
+        answer: bool | None = None,
+        **variables: Any,
+    ) -> list[int]:
         """Return the token ids of template_text(), for use as a prompt. The template itself adds the BOS token."""
-        return self.encoded(self.template_text(messages, answer, **variables), special=False)
+        name = "text.Generator.apply_template(answer)"
+        add_generation_prompt = choose_renamed_argument(name, answer, add_generation_prompt, True)
+        return self.encode(self.template_text(messages, add_generation_prompt, **variables), special=False)
 
     @overload
     def __call__(self, prompt: str, **options: Any) -> str: ...
@@ -414,7 +362,7 @@ class Generator:
     def stream(self, prompt: str | Sequence[int], **options: Any) -> Iterator[str]:
         """Yield the continuation of a text or token ids in pieces of whole characters. Raise the errors of Session.stream."""
         session = self.session()
-        pieces = session.stream(prompt, **options)  # raises errors now, not at the first piece
+        pieces = session.stream(prompt, **options)  # validates now instead of at the first piece
 
         def stream_pieces() -> Iterator[str]:
             with session:
@@ -427,15 +375,15 @@ class Generator:
 
     def session(self) -> Session:
         """Return an empty session."""
-        return Session(self, DecodingBatch(self.device, 1, self.context_length))
+        return Session(self, DecodingBatch(self.decoder, 1, self.context_length))
 
     def logits(self, text: str | Sequence[int]) -> Array:
         """Return the logits after each token of a text, float [tokens, vocab_size].
 
         Raise InputError for an invalid prompt, ContextError if it is too long.
         """
-        tokens = _tokens_or_bos(self.encoded(text), self)
-        batch = DecodingBatch(self.device, 1, self.context_length)
+        tokens = _get_tokens_or_bos(self.encode(text), self)
+        batch = DecodingBatch(self.decoder, 1, self.context_length)
         batch.tokens[0] = tokens
         batch.check_context(0)
         batch.tokens[0] = []
@@ -447,16 +395,16 @@ class Generator:
     def _generate_batch(self, prompts: Sequence[str], **options: Any) -> list[str]:
         if not prompts:
             return []
-        validated = GenerationOptions(**options).validate(len(prompts))
-        if self.device.decoder_recipe.requires_batch_one and len(prompts) > 1:
+        validated = _validate_options(options, len(prompts))
+        if self.decoder.decoder_recipe.requires_batch_one and len(prompts) > 1:
             return self._generate_sequentially(prompts, **options)
-        batch = DecodingBatch(self.device, len(prompts), self.context_length)
-        batch.tokens = [_tokens_or_bos(self.encoded(prompt), self) for prompt in prompts]
+        batch = DecodingBatch(self.decoder, len(prompts), self.context_length)
+        batch.tokens = [_get_tokens_or_bos(self.encode(prompt), self) for prompt in prompts]
         batch.check_context(1)
         detokenizers = [StreamingDetokenizer(self.tokens, validated.stop) for _ in prompts]
         results, ended = [""] * len(prompts), [False] * len(prompts)
         try:
-            for step in _generation_steps(batch, validated):
+            for step in _make_generation_steps(batch, validated):
                 for i, token in enumerate(step):
                     batch.append_token(i, token)
                     if ended[i]:
@@ -475,7 +423,7 @@ class Generator:
     def _generate_sequentially(
         self, prompts: Sequence[str], seed: int | Sequence[int] | None = None, **options: Any
     ) -> list[str]:
-        """Return the continuations of several prompts, for a decoder limited to batch size 1."""
+        """Return the continuations of several prompts one after the other, for a decoder limited to batch size 1."""
         seeds = [seed] * len(prompts) if seed is None or isinstance(seed, int | np.integer) else [*seed]
         results, timings = [], []
         for prompt, prompt_seed in zip(prompts, seeds, strict=True):
@@ -486,9 +434,9 @@ class Generator:
 
     def close(self) -> None:
         """Free the weights once no session needs them. Idempotent."""
-        if self._device is not None:
-            self._device.program.close()
-        self._device = None
+        if self._decoder is not None:
+            self._decoder.program.close()
+        self._decoder = None
 
     def __enter__(self) -> Generator:
         return self

@@ -1,5 +1,6 @@
-"""Evaluate a decoder's values that depend only on lengths (masks, biases, positions) on the host, for chosen lengths.
-Shapes come from the engine's shape inference, elements from onnx's reference implementation.
+"""Evaluate values of a decoder that depend only on lengths, such as masks, biases and positions, on the host for given lengths.
+
+Shapes are computed by the engine's shape inference, elements by onnx's reference implementation.
 """
 
 from __future__ import annotations
@@ -10,9 +11,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from ..base.element_types import Array, array_from_bytes
-from ..importer.build.builder import Builder
+from ..importer.build.builder import GraphBuilder
 from ..importer.file.recipe import ConstantRecipe, NodeRecipe, Recipe
-from ..importer.load import get_composed_builders
+from ..importer.load import get_translators
 
 if TYPE_CHECKING:
     from onnx import NodeProto
@@ -20,12 +21,12 @@ if TYPE_CHECKING:
 
     from .model_folder import IoNames
 
-PADDING_INPUT = "pumice.padding"  # name of an int64 input: the number of unused rows on the left of the caches
-_MAX_ELEMENTS = 1 << 27  # maximum elements of a value that the host evaluates
+PADDING_INPUT = "pumice.padding"  # name of a scalar int64 value: the number of unused rows on the left of the caches
+_MAX_ELEMENTS = 1 << 27  # maximum number of elements of a value that the host evaluates
 
 
 class LengthProbe(NamedTuple):
-    """A run of `rows` tokens after `past` cached tokens, on caches with `padding` unused rows on the left."""
+    """The lengths of a run: `new_tokens` tokens after `past` cached tokens, on caches with `padding` unused rows on the left."""
 
     past: int
     new_tokens: int
@@ -33,17 +34,17 @@ class LengthProbe(NamedTuple):
 
     @property
     def total(self) -> int:
-        """The number of tokens, including this run's tokens."""
+        """The number of tokens after the run."""
         return self.past + self.new_tokens
 
     @property
     def capacity(self) -> int:
-        """The capacity of the caches, in rows."""
+        """The number of cache rows, including padding and the new tokens."""
         return self.padding + self.total
 
 
 class ProbeError(Exception):
-    """Raised for a node that cannot be evaluated on the host. where: the name of the node or value."""
+    """Raised for a node that cannot be evaluated on the host. location: the name of the node or value."""
 
     def __init__(self, location: str, reason: str) -> None:
         super().__init__(reason)
@@ -51,14 +52,14 @@ class ProbeError(Exception):
 
 
 class LinearSize(NamedTuple):
-    """The size of an axis: base + per_past * past + per_token * rows."""
+    """The size of an axis: base + per_past * past + per_token * new_tokens."""
 
     base: int
     per_past: int
     per_token: int
 
     def evaluate(self, probe: LengthProbe) -> int:
-        """Return the size in a run, counting the run's padding as past."""
+        """Return the size in a run. Padding counts as past."""
         return self.base + self.per_past * (probe.past + probe.padding) + self.per_token * probe.new_tokens
 
 
@@ -66,16 +67,16 @@ Sizes = tuple[LinearSize, ...]
 
 
 class DecoderShapes:
-    """The sizes of all values of a decoder at batch size 1, as functions of the lengths."""
+    """The shapes of a decoder's values at batch size 1, as linear functions of the lengths. Values with other shapes are omitted."""
 
     def __init__(self, recipe: Recipe, names: IoNames, caches: Iterable[str], longest: LengthProbe) -> None:
         self._recipe, self._names, self._caches = recipe, names, set(caches)
         self.dtypes: dict[str, str] = {}
         past, new_tokens = (3, 2) if longest.total < 16 else (7, 4)
-        first = self._shapes(LengthProbe(past, new_tokens))
+        first = self._infer_shapes(LengthProbe(past, new_tokens))
         shapes_more_past, shapes_more_tokens = (
-            self._shapes(LengthProbe(past + 2, new_tokens)),
-            self._shapes(LengthProbe(past, new_tokens + 1)),
+            self._infer_shapes(LengthProbe(past + 2, new_tokens)),
+            self._infer_shapes(LengthProbe(past, new_tokens + 1)),
         )
         self.sizes: dict[str, Sizes] = {}
         for name, shape in first.items():
@@ -86,27 +87,27 @@ class DecoderShapes:
                 _fit_linear_size(*axis, past, new_tokens)
                 for axis in zip(shape, *others, strict=True)  # type: ignore[arg-type]
             )
-        self._drop_nonlinear(self._shapes(longest), longest)
+        self._drop_nonlinear(self._infer_shapes(longest), longest)
 
     def _drop_nonlinear(self, shapes: Mapping[str, Sequence[int] | None], probe: LengthProbe) -> None:
-        """Remove sizes that are not linear in the lengths."""
+        """Remove values whose shapes in a further run show that they are not linear in the lengths."""
         for name, sizes in [*self.sizes.items()]:
             shape = shapes.get(name)
             if shape is None or [size.evaluate(probe) for size in sizes] != [*shape]:
                 del self.sizes[name]
 
-    def _shapes(self, probe: LengthProbe) -> dict[str, Sequence[int] | None]:
+    def _infer_shapes(self, probe: LengthProbe) -> dict[str, Sequence[int] | None]:
         recipe = self._recipe
-        builder = Builder(recipe, get_composed_builders(recipe))
+        builder = GraphBuilder(recipe, get_translators(recipe))
         for value in recipe.inputs:
-            builder.add_input(value._replace(shape=self._input_shape(value.name, value.shape, probe)))
+            builder.add_input(value._replace(shape=self._get_input_shape(value.name, value.shape, probe)))
         for node in recipe.nodes:
             builder.add_node(node)
         self.dtypes |= {name: str(getattr(value, "dtype", "")) for name, value in builder.values.items()}
         shapes = {name: getattr(value, "shape", None) for name, value in builder.values.items()}
         return {name: None if shape is None or None in shape else shape for name, shape in shapes.items()}
 
-    def _input_shape(self, name: str, shape: Any, probe: LengthProbe) -> Any:
+    def _get_input_shape(self, name: str, shape: Any, probe: LengthProbe) -> Any:
         names = self._names
         known_shapes = {
             names.input_ids: [1, probe.new_tokens],
@@ -126,7 +127,7 @@ def _fit_linear_size(
 
 
 class LengthEvaluator:
-    """Evaluates values that depend only on lengths, for any run."""
+    """Evaluates values that depend only on lengths. requested: their names. token_dependent: values that depend on tokens."""
 
     def __init__(
         self,
@@ -137,14 +138,16 @@ class LengthEvaluator:
         requested: Sequence[str],
         context: int | None,
     ) -> None:
-        self._longest = longest_probe(context)
+        self._longest = find_longest_probe(context)
         self._names, self._sizes, self._requested, self._token_dependent = names, sizes, [*requested], token_dependent
-        self._shapes: list[NodeRecipe] = []  # Shape and Size nodes, which this class computes itself
+        self._shape_nodes: list[
+            NodeRecipe
+        ] = []  # Shape and Size nodes of token-dependent values, which this class computes itself
         self._dtypes = {value.name: value.dtype for value in recipe.inputs}
-        self._evaluator = self._compile(recipe)
+        self._evaluator = self._compile_reference(recipe)
         self._cached: dict[LengthProbe, dict[str, Array]] = {}
 
-    def _compile(self, recipe: Recipe) -> ReferenceEvaluator:
+    def _compile_reference(self, recipe: Recipe) -> ReferenceEvaluator:
         import onnx
         from onnx import helper, numpy_helper
         from onnx.reference import ReferenceEvaluator
@@ -154,7 +157,7 @@ class LengthEvaluator:
             if needed.isdisjoint(node.outputs):
                 continue
             if node.op in ("Shape", "Size") and node.inputs[0] in self._token_dependent:
-                self._shapes.append(node)
+                self._shape_nodes.append(node)
                 continue
             needed.update(filter(None, node.inputs))
             self._check_node(node)
@@ -162,7 +165,7 @@ class LengthEvaluator:
         self._inputs = [
             name for name in (self._names.attention_mask, self._names.position_ids, PADDING_INPUT) if name in needed
         ]
-        input_names = [*self._inputs, *(node.outputs[0] for node in self._shapes)]
+        input_names = [*self._inputs, *(node.outputs[0] for node in self._shape_nodes)]
         constants = [
             numpy_helper.from_array(np.asarray(array_from_bytes(constant.raw, constant.dtype, constant.shape)), name)
             for name, constant in recipe.constants.items()
@@ -179,7 +182,7 @@ class LengthEvaluator:
         return ReferenceEvaluator(helper.make_model(graph, opset_imports=[version]))
 
     def _check_node(self, node: NodeRecipe) -> None:
-        """Reject a node that onnx's reference does not implement, or whose results are too large for the host."""
+        """Raise ProbeError for a node that onnx's reference does not implement, or whose outputs are too large for the host."""
         if node.domain or node.subgraphs or node.unsupported:
             kind = "with a subgraph" if node.subgraphs else "that is not ONNX's own"
             raise ProbeError(node.name, f"{node.qualified_op}: a mask or position is computed by an operator {kind}")
@@ -193,23 +196,23 @@ class LengthEvaluator:
                 )
 
     def evaluate(self, probe: LengthProbe) -> dict[str, Array]:
-        """Return the values in a run, keyed by name."""
+        """Return the requested values in a run, by name."""
         if probe not in self._cached:
-            feeds = {name: self._input(name, probe) for name in self._inputs}
-            feeds |= {node.outputs[0]: self._shape(node, probe) for node in self._shapes}
+            feeds = {name: self._make_input(name, probe) for name in self._inputs}
+            feeds |= {node.outputs[0]: self._compute_shape(node, probe) for node in self._shape_nodes}
             with np.errstate(all="ignore"):
-                results = self._run(feeds, probe)
+                results = self._run_reference(feeds, probe)
             self._cached[probe] = dict(zip(self._requested, results, strict=True))
         return self._cached[probe]
 
-    def _run(self, feeds: dict[str, Array], probe: LengthProbe) -> list[Array]:
+    def _run_reference(self, feeds: dict[str, Array], probe: LengthProbe) -> list[Array]:
         try:
             return [*map(np.asarray, self._evaluator.run(None, feeds))] if self._requested else []
-        except Exception as error:  # the reference kernels do not validate, so anything can be raised
+        except Exception as error:  # the reference kernels do not validate their inputs and may raise anything
             reason = f"a mask or position for {probe.capacity} tokens fails: {error!s:.200}"
             raise ProbeError(self._requested[0], reason) from None
 
-    def _input(self, name: str, probe: LengthProbe) -> Array:
+    def _make_input(self, name: str, probe: LengthProbe) -> Array:
         if name == PADDING_INPUT:
             return np.array(probe.padding, np.int64)
         values = (
@@ -219,7 +222,7 @@ class LengthEvaluator:
         )
         return values[None].astype(self._dtypes[name])
 
-    def _shape(self, node: NodeRecipe, probe: LengthProbe) -> Array:
+    def _compute_shape(self, node: NodeRecipe, probe: LengthProbe) -> Array:
         shape = np.array([size.evaluate(probe) for size in self._sizes[node.inputs[0]]], np.int64)
         if node.op == "Size":
             return np.array(shape.prod(), np.int64)
@@ -239,7 +242,7 @@ def _make_node_proto(node: NodeRecipe) -> NodeProto:
 
 
 def make_probe_pairs(context: int | None) -> list[tuple[LengthProbe, LengthProbe]]:
-    """Return pairs (run, unpadded run that it must match): short runs, which are checked against one full prompt, and long runs."""
+    """Return pairs (padded run, unpadded run with the same results): short runs, compared with one full prompt, and long runs."""
     limit = 4096 if context is None else context
     short = min(limit, 40)
     splits = [(0, short), (0, 3), (3, 1), (4, 4), (short // 2, short // 3), (short - 1, 1), (short - 5, 5)]
@@ -260,23 +263,23 @@ def make_probe_pairs(context: int | None) -> list[tuple[LengthProbe, LengthProbe
             (LengthProbe(unpadded.total - 1, 1, padding), unpadded),
         ]
     return pairs + [
-        (last._replace(padding=capacity - short), last) for last, capacity in _single_token_probes(short, limit)
+        (last._replace(padding=capacity - short), last) for last, capacity in _make_single_token_probes(short, limit)
     ]
 
 
-def _single_token_probes(short: int, limit: int) -> list[tuple[LengthProbe, int]]:
-    """Return a one-token step after a short text for each possible cache capacity, which covers steps at any length in between."""
+def _make_single_token_probes(short: int, limit: int) -> list[tuple[LengthProbe, int]]:
+    """Return (one-token run after a short text, capacity) for each possible cache capacity above `short`."""
     capacities = [1 << power for power in range(6, limit.bit_length()) if short < 1 << power < limit]
     return [(LengthProbe(short - 1, 1), capacity) for capacity in [*capacities, limit] if capacity > short]
 
 
-def longest_probe(context: int | None) -> LengthProbe:
-    """Return the longest run of make_probe_pairs(), without padding."""
+def find_longest_probe(context: int | None) -> LengthProbe:
+    """Return the longest unpadded run of make_probe_pairs()."""
     return max((unpadded for _, unpadded in make_probe_pairs(context)), key=lambda probe: probe.total)
 
 
-def needed_nodes(nodes: Sequence[NodeRecipe], outputs: Iterable[str]) -> list[NodeRecipe]:
-    """Return the nodes on which these values depend."""
+def find_needed_nodes(nodes: Sequence[NodeRecipe], outputs: Iterable[str]) -> list[NodeRecipe]:
+    """Return the nodes on which these outputs depend, in order. `nodes` must be topologically sorted."""
     needed, result = set(outputs), []
     for node in reversed(nodes):
         if not needed.isdisjoint(node.outputs):

@@ -1,21 +1,22 @@
-// Argmax of the logits of each vocabulary chunk. Several workgroups per sequence: one could not saturate memory bandwidth for a large
-// vocabulary. Each invocation keeps kLoadsInFlight loads in flight. STORES_TOKEN (greedy decoding): the last workgroup of a sequence to finish reduces the
-// chunks and stores the next token, so no second dispatch is needed.
+// best[b, c] = argmax of the scores (logits after the repetition penalty) of sequence b in vocabulary chunk c, as (key, token).
+// Workgroup (c, b): one per chunk, because a single workgroup per sequence could not saturate memory bandwidth. Each invocation has
+// kLoadsInFlight loads in flight. STORES_TOKEN (greedy decoding): the workgroup of a sequence that finishes last reduces the chunks and
+// stores the next token, which saves a second dispatch.
 #extension GL_EXT_control_flow_attributes : require
 const uint kLoadsInFlight = 8u;
 
 layout(local_size_x = 256) in;
 layout(binding = 0) readonly buffer Logits { sfp logits[]; };  // [batch, vocab_size]
 #if STORES_TOKEN
-layout(binding = 6) coherent buffer Best { uvec2 best[]; };        // [batch, chunks]: (key, first token with that key)
-layout(binding = 7) coherent buffer FinishedGroups { uint finished_groups[]; };  // [batch]: count of finished workgroups; zero between dispatches
+layout(binding = 6) coherent buffer Best { uvec2 best[]; };                      // [batch, chunks]: (key, first token with that key)
+layout(binding = 7) coherent buffer FinishedGroups { uint finished_groups[]; };  // [batch]: finished workgroups; zero between dispatches
 layout(push_constant) uniform Parameters { uint vocab_size, batch, num_chunks, slots, advance; };
 #define READS_BEST 1
 #include "store_token.glsl"
 
 shared bool is_last;
 
-// In the last workgroup to finish: reduces the chunk maxima and stores the token.
+// In the workgroup of the sequence that finishes last, reduces the chunk maxima and stores the token.
 void store_token_in_last_group() {
   if (lane == 0u) {
     memoryBarrierBuffer();
@@ -29,8 +30,8 @@ void store_token_in_last_group() {
   if (lane == 0u) store_token(top.y, is_finite_key(top.x));
 }
 #else
-layout(binding = 1) readonly buffer TokenBitmask { uint token_bitmask[]; };    // [batch, (vocab_size + 31) / 32]: bitmask of earlier tokens
-layout(binding = 6) writeonly buffer Best { uvec2 best[]; };  // [batch, chunks]: (key, first token with that key)
+layout(binding = 1) readonly buffer TokenBitmask { uint token_bitmask[]; };  // [batch, (vocab_size + 31) / 32]: set of earlier tokens
+layout(binding = 6) writeonly buffer Best { uvec2 best[]; };                 // [batch, chunks]: (key, first token with that key)
 layout(push_constant) uniform Parameters { uint vocab_size, batch, num_chunks; };
 #include "token_scores.glsl"
 #endif

@@ -1,4 +1,4 @@
-"""Read the settings of a model folder in the format of onnxruntime-genai or optimum."""
+"""Read the settings of a language model folder in onnxruntime-genai or optimum format."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _UNSUPPORTED_FIELDS = {
 
 @dataclass(frozen=True)
 class IoNames:
-    """Names of the model's inputs and outputs. Cache names contain %d in place of the layer index."""
+    """Names of the model's inputs and outputs. Cache names are patterns with %d for the layer index."""
 
     input_ids: str = "input_ids"
     attention_mask: str = "attention_mask"
@@ -35,11 +35,11 @@ class IoNames:
 
 @dataclass(frozen=True)
 class ModelFolder:
-    """The folder's description of its model.
+    """The settings of a language model folder.
 
-    settings: name of the settings file. eos_token_ids: ids of end-of-text tokens. context: the model's context length, None if unknown.
-    search: sampling parameters that the folder suggests; they are not applied by default. templates: prompt template of each role, with
-    {Content} as the placeholder.
+    settings: name of the settings file. model, tokenizer: paths. eos_token_ids: end-of-text tokens. context_length: None if unknown.
+    search: suggested sampling parameters, which are not applied by default. templates: role -> prompt template with the placeholder
+    {Content}.
     """
 
     path: str
@@ -55,14 +55,14 @@ class ModelFolder:
 
 
 class JsonSettings:
-    """A JSON settings file with type-checked field access."""
+    """A JSON settings file. Its methods check the types of fields."""
 
     def __init__(self, folder: str, name: str) -> None:
         self.name = name
-        self.values = _read_object(folder, name)
+        self.values = _read_json_object(folder, name)
 
-    def subsection(self, name: str, required: bool = False) -> JsonSettings:
-        """Return the settings nested in a field; empty settings if the field is absent."""
+    def get_subsection(self, name: str, required: bool = False) -> JsonSettings:
+        """Return the object in a field as settings; empty settings if the field is absent."""
         result = object.__new__(JsonSettings)
         result.name, result.values = self.name, self.get(name, dict, {}, required)
         return result
@@ -72,14 +72,14 @@ class JsonSettings:
         value = self.values.get(name)
         if value is None:
             if required:
-                raise FolderError(self.name, name, f"expected {_type_name(kind)}, given nothing")
+                raise FolderError(self.name, name, f"expected {_format_type(kind)}, given nothing")
             return default
         if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
-            raise FolderError(self.name, name, f"expected {_type_name(kind)}, given {value!r:.200}")
+            raise FolderError(self.name, name, f"expected {_format_type(kind)}, given {value!r:.200}")
         return value
 
-    def positive_int(self, *names: str, limit: int = 1 << 31) -> int | None:
-        """Return the first of these fields that is present; it must be an integer from 1 to `limit`."""
+    def get_positive_int(self, *names: str, limit: int = 1 << 31) -> int | None:
+        """Return the first of these fields that is present; else None. Raise FolderError unless it is an integer from 1 to `limit`."""
         for name in names:
             if (value := self.get(name, int)) is not None:
                 if not 1 <= value <= limit:
@@ -87,8 +87,8 @@ class JsonSettings:
                 return int(value)
         return None
 
-    def token_ids(self, name: str) -> tuple[int, ...]:
-        """Return the token ids in a field, which is a token id or a list of them."""
+    def get_token_ids(self, name: str) -> tuple[int, ...]:
+        """Return the token ids of a field that contains a token id or a list of them; () if absent."""
         value = self.values.get(name)
         value_list = [] if value is None else value if isinstance(value, list) else [value]
         if not all(
@@ -98,11 +98,11 @@ class JsonSettings:
         return tuple(value_list)
 
 
-def _type_name(kind: type) -> str:
+def _format_type(kind: type) -> str:
     return {int: "a whole number", str: "a text", dict: "an object", list: "a list"}.get(kind, kind.__name__)
 
 
-def _read_object(folder: str, name: str) -> dict[str, Any]:
+def _read_json_object(folder: str, name: str) -> dict[str, Any]:
     path = os.path.join(folder, name)
     try:
         size = os.path.getsize(path)
@@ -119,8 +119,8 @@ def _read_object(folder: str, name: str) -> dict[str, Any]:
     return value
 
 
-def _check_file(folder: str, settings: str, name: str, file_name: str) -> str:
-    """Return the path of a file in the folder. Raise FolderError if it is outside the folder or missing."""
+def _resolve_file(folder: str, settings: str, name: str, file_name: str) -> str:
+    """Return the path of a file in the folder. Raise FolderError if the file is outside the folder or missing."""
     if os.path.isabs(file_name) or os.pardir in file_name.replace("\\", "/").split("/") or "\0" in file_name:
         raise FolderError(settings, name, f"expected the name of a file in the folder, given {file_name!r:.200}")
     path = os.path.join(folder, file_name)
@@ -133,22 +133,22 @@ def _check_file(folder: str, settings: str, name: str, file_name: str) -> str:
     return path
 
 
-def read_folder(folder: Path) -> ModelFolder:
+def read_model_folder(folder: Path) -> ModelFolder:
     """Read the settings of a folder. Raise FolderError naming the invalid or missing file and field."""
     path = os.fspath(folder)
     if not os.path.isdir(path):
         raise FolderError(path, "", "expected the folder of a language model, given no folder")
     if os.path.lexists(os.path.join(path, _GENAI)):
-        return _read_genai(path)
+        return _read_genai_folder(path)
     if os.path.lexists(os.path.join(path, _OPTIMUM)):
-        return _read_optimum(path)
+        return _read_optimum_folder(path)
     raise FolderError(path, "", f"expected {_GENAI} (of onnxruntime-genai) or {_OPTIMUM} (of optimum), given neither")
 
 
-def _read_genai(path: str) -> ModelFolder:
+def _read_genai_folder(path: str) -> ModelFolder:
     settings = JsonSettings(path, _GENAI)
-    model = settings.subsection("model", required=True)
-    decoder = model.subsection("decoder", required=True)
+    model = settings.get_subsection("model", required=True)
+    decoder = model.get_subsection("decoder", required=True)
     for other in ("encoder", "vision", "speech", "embedding"):
         if other in model.values:
             raise FolderError(
@@ -157,23 +157,23 @@ def _read_genai(path: str) -> ModelFolder:
     if "pipeline" in decoder.values:
         raise FolderError(_GENAI, "model.decoder.pipeline", "expected one model, given several after each other")
     file = decoder.get("filename", str, "model.onnx")
-    bos_token_ids = model.token_ids("bos_token_id")
+    bos_token_ids = model.get_token_ids("bos_token_id")
     return ModelFolder(
         path,
         _GENAI,
-        _check_file(path, _GENAI, "model.decoder.filename", file),
-        _check_file(path, _GENAI, "tokenizer", _TOKENS),
+        _resolve_file(path, _GENAI, "model.decoder.filename", file),
+        _resolve_file(path, _GENAI, "tokenizer", _TOKENS),
         _read_genai_io_names(decoder),
-        model.token_ids("eos_token_id"),
+        model.get_token_ids("eos_token_id"),
         bos_token_ids[0] if bos_token_ids else None,
-        model.positive_int("context_length"),
-        settings.subsection("search").values,
-        {role: text for role, text in model.subsection("prompt_templates").values.items() if isinstance(text, str)},
+        model.get_positive_int("context_length"),
+        settings.get_subsection("search").values,
+        {role: text for role, text in model.get_subsection("prompt_templates").values.items() if isinstance(text, str)},
     )
 
 
 def _read_genai_io_names(decoder: JsonSettings) -> IoNames:
-    inputs, outputs, defaults = decoder.subsection("inputs"), decoder.subsection("outputs"), IoNames()
+    inputs, outputs, defaults = decoder.get_subsection("inputs"), decoder.get_subsection("outputs"), IoNames()
     if "past_names" in inputs.values:
         raise FolderError(
             _GENAI, "model.decoder.inputs.past_names", "expected keys and values apart, given both in one"
@@ -203,7 +203,7 @@ def _read_genai_io_names(decoder: JsonSettings) -> IoNames:
     )
 
 
-def _read_optimum(path: str) -> ModelFolder:
+def _read_optimum_folder(path: str) -> ModelFolder:
     settings = JsonSettings(path, _OPTIMUM)
     for name, feature in _UNSUPPORTED_FIELDS.items():
         if settings.values.get(name):
@@ -220,23 +220,23 @@ def _read_optimum(path: str) -> ModelFolder:
         )
     has_sampling = os.path.lexists(os.path.join(path, _SAMPLING))
     sampling = JsonSettings(path, _SAMPLING) if has_sampling else settings
-    bos_token_ids = sampling.token_ids("bos_token_id") or settings.token_ids("bos_token_id")
+    bos_token_ids = sampling.get_token_ids("bos_token_id") or settings.get_token_ids("bos_token_id")
     return ModelFolder(
         path,
         _OPTIMUM,
-        _check_file(path, _OPTIMUM, "model", model_files[0]),
-        _check_file(path, _OPTIMUM, "tokenizer", _TOKENS),
-        eos_token_ids=sampling.token_ids("eos_token_id") or settings.token_ids("eos_token_id"),
+        _resolve_file(path, _OPTIMUM, "model", model_files[0]),
+        _resolve_file(path, _OPTIMUM, "tokenizer", _TOKENS),
+        eos_token_ids=sampling.get_token_ids("eos_token_id") or settings.get_token_ids("eos_token_id"),
         bos_token_id=bos_token_ids[0] if bos_token_ids else None,
-        context_length=settings.positive_int(
+        context_length=settings.get_positive_int(
             "max_position_embeddings", "n_positions", "n_ctx", "seq_length", "max_seq_len"
         ),
         search=sampling.values if has_sampling else {},
     )
 
 
-def cache_names_by_layer(patterns: tuple[str, ...], known_names: set[str]) -> list[tuple[str, ...]]:
-    """Return the known cache names of each layer, from layer 0 on."""
+def list_cache_names_by_layer(patterns: tuple[str, ...], known_names: set[str]) -> list[tuple[str, ...]]:
+    """Return the cache names of each layer, from layer 0 to the last layer with a name in `known_names`."""
     layers = []
     for layer in range(_MAX_LAYERS):
         names = tuple(pattern.replace("%d", str(layer)) for pattern in patterns)

@@ -1,4 +1,4 @@
-"""Plan how a decoder with Concat caches runs on fixed-capacity caches: unchanged, or with corrected positions."""
+"""Adapt a decoder with Concat caches to fixed-capacity caches with left padding, by correcting positions and masking padding."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from .length_evaluation import (
     LengthProbe,
     LinearSize,
     ProbeError,
-    longest_probe,
-    needed_nodes,
+    find_longest_probe,
+    find_needed_nodes,
 )
 from .model_folder import ModelFolder
 from .padding_comparison import AttentionAxes, find_attention_axes
 from .padding_verifier import PaddingError, PaddingVerifier
 
-CACHE_MASK = "pumice.mask"  # name of the mask of cache rows that hold tokens, bool [batch, capacity]
+CACHE_MASK = "pumice.mask"  # name of a bool mask [batch, capacity] that is true for cache rows with tokens
 _PROBES = LengthProbe(3, 2), LengthProbe(3, 2, 2), LengthProbe(3, 2, 5)
 
 
 class PaddingPlan(NamedTuple):
-    """A decoder's nodes for padded caches, and the constants they read. requires_batch_one: whether it is valid only for batch size 1."""
+    """The nodes of a decoder for padded caches, and new constants. requires_batch_one: whether they support only batch size 1."""
 
     nodes: Sequence[NodeRecipe]
     constants: Mapping[str, ConstantRecipe]
@@ -39,14 +39,14 @@ class _PaddingPlanner:
     def __init__(self, recipe: Recipe, folder: ModelFolder, concats: Mapping[str, NodeRecipe]) -> None:
         self.names, self.context_length, self.concats = folder.names, folder.context_length, concats
         outputs = [self.names.logits, *(concat.inputs[1] for concat in concats.values())]
-        self.recipe = recipe._replace(nodes=needed_nodes(recipe.nodes, outputs))
-        self.sizes = DecoderShapes(recipe, self.names, concats, longest_probe(self.context_length))
+        self.recipe = recipe._replace(nodes=find_needed_nodes(recipe.nodes, outputs))
+        self.sizes = DecoderShapes(recipe, self.names, concats, find_longest_probe(self.context_length))
         self.constants: dict[str, ConstantRecipe] = {}
 
     def plan(self) -> PaddingPlan:
-        """Try the nodes unchanged, then with padding subtracted from positions, then also with Slices replaced by Gathers."""
+        """Try three versions: unchanged nodes, padding subtracted from positions, and also Slices replaced by Gathers."""
         try:
-            return self._verify(self.recipe.nodes, False)
+            return self._verify_plan(self.recipe.nodes, False)
         except PaddingError as unclear:
             first = unclear
         for has_slices in (True, False):
@@ -55,12 +55,12 @@ class _PaddingPlanner:
             if (nodes := self._correct_positions()) is None:
                 continue
             try:
-                return self._verify(nodes, True)
+                return self._verify_plan(nodes, True)
             except PaddingError as unclear:
                 first = unclear
         raise first
 
-    def _verify(self, nodes: Sequence[NodeRecipe], requires_batch_one: bool) -> PaddingPlan:
+    def _verify_plan(self, nodes: Sequence[NodeRecipe], requires_batch_one: bool) -> PaddingPlan:
         recipe = self.recipe._replace(nodes=[*nodes], constants={**self.recipe.constants, **self.constants})
         verifier = PaddingVerifier(recipe, self.names, self.concats, self.sizes, self.context_length)
         verifier.check()
@@ -73,7 +73,7 @@ class _PaddingPlanner:
         return PaddingPlan(planned, self.constants, requires_batch_one)
 
     def _check_outputs(self, verifier: PaddingVerifier) -> None:
-        """Reject logits of only some rows, and results with a key axis."""
+        """Raise PaddingError unless logits and new cache rows are computed for each token of a run and have no key axis."""
         logits, sizes = self.names.logits, self.sizes.sizes.get(self.names.logits)
         if sizes is not None and (len(sizes) != 3 or sizes[1] != LinearSize(0, 0, 1)):
             raise PaddingError(logits, "expected logits of all tokens of a run")
@@ -81,18 +81,18 @@ class _PaddingPlanner:
             if name in verifier.attention_values or name not in verifier.token_dependent:
                 raise PaddingError(name, "expected a result for each token of a run")
 
-    def _constant(self, name: str, value: Array) -> str:
+    def _add_constant(self, name: str, value: Array) -> str:
         self.constants[name] = ConstantRecipe(name, str(value.dtype), list(value.shape), value.tobytes())
         return name
 
     def _mask_padding(self, node: NodeRecipe, is_batch: bool) -> list[NodeRecipe]:
-        """Return the node with padding masked in its first input, the scores."""
+        """Return nodes that mask padding in the node's first input (the scores), followed by the node."""
         scores, name = node.inputs[0], f"{node.outputs[0]}.visible"
         dtype = self.sizes.dtypes[scores]
         if dtype not in ("float32", "float16"):
             raise PaddingError(node, f"expected scores of float32 or float16, given {dtype}")
-        low = self._constant(f"pumice.low.{dtype}", np.array(-65504, dtype))
-        axes = self._constant("pumice.mask.axes", np.array([1, 2]))
+        low = self._add_constant(f"pumice.low.{dtype}", np.array(-65504, dtype))
+        axes = self._add_constant("pumice.mask.axes", np.array([1, 2]))
         expand = [NodeRecipe("Unsqueeze", name, [CACHE_MASK, axes], [name], {})] if is_batch else []
         masked = f"{node.outputs[0]}.hidden"
         where = NodeRecipe("Where", masked, [name if is_batch else CACHE_MASK, scores, low], [masked], {})
@@ -101,7 +101,7 @@ class _PaddingPlanner:
     # ---- positions
 
     def _replace_slices_by_gathers(self) -> list[NodeRecipe]:
-        """Return the nodes with each length-dependent Slice of a length-independent value replaced by a Gather over a Range."""
+        """Return the nodes with a Gather over a Range in place of each length-dependent Slice of a constant table."""
         verifier = PaddingVerifier(self.recipe, self.names, self.concats, self.sizes, self.context_length)
         padding_sensitive = verifier.length_dependent | verifier.token_dependent
         nodes: list[NodeRecipe] = []
@@ -113,7 +113,7 @@ class _PaddingPlanner:
             )
             replacement = self._slice_to_gather(node) if is_table else [node]
             if replacement[0] is not node:
-                padding_sensitive.difference_update(node.outputs)  # a slice of the result is also a slice of the table
+                padding_sensitive.difference_update(node.outputs)  # so that a Slice of the result is replaced too
             nodes += replacement
         return nodes
 
@@ -128,7 +128,9 @@ class _PaddingPlanner:
         first, last, rows = (f"{name}.{suffix}" for suffix in ("first", "last", "rows"))
         self.sizes.sizes[rows] = (sizes[2][axis],)
         self.sizes.dtypes[rows] = self.sizes.dtypes[start]
-        one_constant = self._constant(f"pumice.one.{self.sizes.dtypes[start]}", np.ones((), self.sizes.dtypes[start]))
+        one_constant = self._add_constant(
+            f"pumice.one.{self.sizes.dtypes[start]}", np.ones((), self.sizes.dtypes[start])
+        )
         return [
             NodeRecipe("Squeeze", first, [start], [first], {}),
             NodeRecipe("Squeeze", last, [end], [last], {}),
@@ -137,12 +139,12 @@ class _PaddingPlanner:
         ]
 
     def _correct_positions(self) -> list[NodeRecipe] | None:
-        """Return the nodes with padding subtracted from positions that count from the start of the caches; None if there are none."""
-        shifted = self._padding_dependent_positions()
+        """Return the nodes with padding subtracted from positions that count from the start of the cache; None without such positions."""
+        shifted = self._find_padding_dependent_positions()
         if not shifted:
             return None
         nodes = []
-        indices = self._mask_indices()
+        indices = self._find_mask_indices()
         for node in self.recipe.nodes:
             if node.outputs and node.outputs[0] in indices:
                 node = node._replace(inputs=[f"{name}.padded" if name in shifted else name for name in node.inputs])
@@ -154,8 +156,8 @@ class _PaddingPlanner:
             nodes += self._subtract_padding(name, multiple, unpadded)
         return nodes
 
-    def _mask_indices(self) -> set[str]:
-        """Return the values by which ScatterND, GatherND or Gather index a mask that is padded like the caches."""
+    def _find_mask_indices(self) -> set[str]:
+        """Return the values that index a mask in ScatterND, GatherND or Gather. They keep the padding, because the mask is padded too."""
         masks, index_values = {self.names.attention_mask}, set()
         for node in self.recipe.nodes:
             if not masks.isdisjoint(node.inputs):
@@ -171,8 +173,8 @@ class _PaddingPlanner:
 
     def _subtract_padding(self, name: str, multiple: int, unpadded: Array) -> list[NodeRecipe]:
         dtype = str(unpadded.dtype)
-        count = self._constant(f"pumice.times.{multiple}", np.array(multiple))
-        zero = self._constant(f"pumice.zero.{dtype}", np.zeros((), dtype))
+        count = self._add_constant(f"pumice.times.{multiple}", np.array(multiple))
+        zero = self._add_constant(f"pumice.zero.{dtype}", np.zeros((), dtype))
         padding, cast, corrected = (f"{name}.{suffix}" for suffix in ("padding", "cast", "less"))
         nodes = [
             NodeRecipe("Mul", padding, [PADDING_INPUT, count], [padding], {}),
@@ -184,16 +186,16 @@ class _PaddingPlanner:
         return [
             *nodes,
             NodeRecipe("Max", name, [corrected, zero], [name], {}),
-        ]  # positions in the padding may be out of range for other uses
+        ]  # clamp positions of padding, which would be out of range for other readers
 
-    def _padding_dependent_positions(self) -> dict[str, tuple[int, Array]]:
-        """Return the first values on each path that grow with the padding: name -> (multiple of padding, unpadded elements)."""
+    def _find_padding_dependent_positions(self) -> dict[str, tuple[int, Array]]:
+        """Return name -> (multiple of the padding, unpadded elements) for the first values on each path that grow with the padding."""
         recipe = self.recipe._replace(constants={**self.recipe.constants, **self.constants})
         verifier = PaddingVerifier(recipe, self.names, self.concats, self.sizes, self.context_length)
         length_nodes = [
             node for node in self.recipe.nodes if node.outputs and node.outputs[0] in verifier.length_dependent
         ]
-        axes_by_name = {node.outputs[0]: self._axes(node.outputs[0]) for node in length_nodes}
+        axes_by_name = {node.outputs[0]: self._find_axes(node.outputs[0]) for node in length_nodes}
         candidates = [name for name, axes in axes_by_name.items() if axes is not None]
         candidates = [
             name for name in candidates if self.sizes.dtypes[name] in ("int64", "int32", "float32", "float16")
@@ -205,13 +207,13 @@ class _PaddingPlanner:
         first: dict[str, tuple[int, Array]] = {}
         for node in length_nodes:
             name = node.outputs[0]
-            if name in candidates and (multiple := _padding_multiple(values, name, axes_by_name[name])):
+            if name in candidates and (multiple := _find_padding_multiple(values, name, axes_by_name[name])):
                 if shifted.keys().isdisjoint(node.inputs):
                     first[name] = multiple, values.evaluate(_PROBES[0])[name]
                 shifted[name] = multiple
         return first
 
-    def _axes(self, name: str) -> AttentionAxes | None:
+    def _find_axes(self, name: str) -> AttentionAxes | None:
         axes = find_attention_axes(self.sizes.sizes[name]) if name in self.sizes.sizes else None
         return axes if axes is not None and any(axes) else None
 
@@ -220,8 +222,8 @@ def _is_all_ones(steps: ConstantRecipe | None) -> bool:
     return steps is not None and bool((np.frombuffer(steps.raw, steps.dtype) == 1).all())
 
 
-def _padding_multiple(values: LengthEvaluator, name: str, axes: AttentionAxes | None) -> int:
-    """Return the integer multiple of the padding by which all elements grow; 0 if there is none."""
+def _find_padding_multiple(values: LengthEvaluator, name: str, axes: AttentionAxes | None) -> int:
+    """Return the integer multiple of the padding by which padding increases all elements of a value; 0 if there is none."""
     assert axes is not None
     unpadded, *others = _PROBES
     multiples = set()
@@ -236,9 +238,9 @@ def _padding_multiple(values: LengthEvaluator, name: str, axes: AttentionAxes | 
 
 
 def plan_padding(recipe: Recipe, folder: ModelFolder, concats: Mapping[str, NodeRecipe]) -> PaddingPlan:
-    """Plan a decoder's run on padded caches. joins: the Concat of each cache and its new rows, by cache name.
+    """Adapt a decoder to padded caches. concats: cache name -> the Concat of the cache and its new rows.
 
-    Raise Unclear for a node whose results cannot be proved independent of padding.
+    Raise PaddingError for a node whose results cannot be proved independent of padding.
     """
     try:
         return _PaddingPlanner(recipe, folder, concats).plan()

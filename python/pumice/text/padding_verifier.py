@@ -1,9 +1,9 @@
-"""Check that a decoder with Concat caches gives the same results on fixed-capacity caches with left padding.
+"""Verify that a decoder with Concat caches gives the same results on fixed-capacity caches with left padding.
 
-A run of S tokens after `past` tokens sees caches of `capacity - S` rows, of which the last `past` are in use, as in a left-padded batch.
-The model's masks, biases and positions depend only on lengths, so they are evaluated on the host for several lengths with and without
-padding (`length_probes`). Values computed from tokens are tracked node by node: attention must mask padding and later tokens. Any other
-pattern is rejected.
+In a run of S tokens after `past` tokens, the caches have `capacity - S` rows, and the last `past` of them are in use, as in a left-padded
+batch. Masks, biases and positions depend only on lengths, so they are evaluated on the host for several lengths, with and without padding
+(make_probe_pairs). Values computed from tokens are tracked node by node: attention must mask padding and later tokens. Any other pattern
+is rejected.
 """
 
 from __future__ import annotations
@@ -27,10 +27,11 @@ _MOVEMENT_OPS = ("Transpose", "Unsqueeze", "Squeeze", "Expand", "Reshape", "Spli
 
 
 class AttentionValue(NamedTuple):
-    """A value with a key axis, which a layer computes from tokens.
+    """Properties of a value with a key axis that depends on tokens.
 
-    kind: "rows" (of K or V, finite in the padding), "scores", or "weights" (zero if masked). masks_future, masks_padding: whether the
-    scores of later tokens or of padding are masked. is_shifted: scores are correct up to a constant per row, which Softmax ignores.
+    kind: "rows" (of K or V, finite in the padding), "scores", or "weights" (zero where masked). masks_future, masks_padding: whether
+    scores of later tokens, or of padding, are masked. is_shifted: whether scores are correct only up to a constant per row, which Softmax
+    ignores.
     """
 
     kind: str
@@ -41,7 +42,7 @@ class AttentionValue(NamedTuple):
 
 
 class PaddingError(Exception):
-    """Raised for a node whose results cannot be proved independent of padding. where: the node or value."""
+    """Raised for a node whose results cannot be proved independent of padding. location: the name of the node or value."""
 
     def __init__(self, node: NodeRecipe | str, reason: str) -> None:
         op = "" if isinstance(node, str) else f"{node.qualified_op}: "
@@ -50,7 +51,7 @@ class PaddingError(Exception):
 
 
 class PaddingVerifier:
-    """Tracks the values that a decoder computes from tokens. Raise Unclear for the first node that cannot be verified."""
+    """Tracks values with a key axis through a decoder. check() raises PaddingError for the first node that cannot be verified."""
 
     def __init__(
         self,
@@ -63,17 +64,21 @@ class PaddingVerifier:
         self.recipe, self.sizes, self.concats = recipe, sizes.sizes, concats
         self.nodes = recipe.nodes
         length_inputs = {names.attention_mask, names.position_ids, PADDING_INPUT}
-        self.token_dependent = self._dependents({value.name for value in recipe.inputs} - length_inputs)
-        self.length_dependent = self._length_dependents(names)
-        evaluated = {name for node in self.nodes if self._is_token_node(node) for name in self._evaluated_inputs(node)}
+        self.token_dependent = self._find_dependents({value.name for value in recipe.inputs} - length_inputs)
+        self.length_dependent = self._find_length_dependents(names)
+        evaluated = {
+            name for node in self.nodes if self._depends_on_tokens(node) for name in self._get_evaluated_inputs(node)
+        }
         values = LengthEvaluator(recipe, names, self.sizes, self.token_dependent, sorted(evaluated), context)
         self.checks = PaddingComparison(values, self.sizes, context)
         self.attention_values: dict[str, AttentionValue] = {}
-        self.unmasked: list[tuple[NodeRecipe, Sizes]] = []  # nodes whose padding scores must be masked
+        self.unmasked: list[
+            tuple[NodeRecipe, Sizes]
+        ] = []  # nodes whose first input needs a padding mask, and its sizes
 
     # ---- dependencies between values
 
-    def _dependents(self, names: set[str]) -> set[str]:
+    def _find_dependents(self, names: set[str]) -> set[str]:
         dependents = set(names)
         for node in self.nodes:
             is_size = node.op in ("Shape", "Size") and node.inputs[0] in self.sizes
@@ -81,29 +86,29 @@ class PaddingVerifier:
                 dependents.update(node.outputs)
         return dependents
 
-    def _length_dependents(self, names: IoNames) -> set[str]:
-        """Return the values that depend on the lengths of the past or of this run, but not on tokens."""
+    def _find_length_dependents(self, names: IoNames) -> set[str]:
+        """Return the values that depend on the lengths of the past or of the run, but not on tokens."""
         length_values = {names.attention_mask, PADDING_INPUT}
         for node in self.nodes:
             if node.op in ("Shape", "Size") and (sizes := self.sizes.get(node.inputs[0])) is not None:
                 if any(size.per_past or size.per_token for size in sizes):
                     length_values.update(node.outputs)
-            elif not self._is_token_node(node) and not length_values.isdisjoint(node.reads):
+            elif not self._depends_on_tokens(node) and not length_values.isdisjoint(node.reads):
                 length_values.update(node.outputs)
         return length_values
 
-    def _is_token_node(self, node: NodeRecipe) -> bool:
+    def _depends_on_tokens(self, node: NodeRecipe) -> bool:
         return any(name in self.token_dependent for name in node.outputs)
 
-    def _length_inputs(self, node: NodeRecipe) -> list[str]:
+    def _get_length_inputs(self, node: NodeRecipe) -> list[str]:
         """Return the inputs whose elements depend on lengths, except shape operands."""
         shapes = _SHAPE_OPERANDS.get(node.op, ())
         inputs = [name for i, name in enumerate(node.inputs) if i not in shapes]
         return [name for name in [*inputs, *node.reads[len(node.inputs) :]] if name in self.length_dependent]
 
-    def _evaluated_inputs(self, node: NodeRecipe) -> list[str]:
-        """Return the inputs whose elements must be evaluated: those that depend on lengths, and any that may mask scores."""
-        evaluated = self._length_inputs(node)
+    def _get_evaluated_inputs(self, node: NodeRecipe) -> list[str]:
+        """Return the inputs whose elements must be evaluated: length-dependent ones, and those that may mask scores or bound a Slice."""
+        evaluated = self._get_length_inputs(node)
         if node.op in _MASKING_OPS:
             evaluated += node.inputs
         elif node.op == "Slice":
@@ -114,7 +119,7 @@ class PaddingVerifier:
 
     def check(self) -> None:
         for node in self.nodes:
-            if self._is_token_node(node):
+            if self._depends_on_tokens(node):
                 self._check_node(node)
 
     def _check_node(self, node: NodeRecipe) -> None:
@@ -125,10 +130,10 @@ class PaddingVerifier:
             raise PaddingError(node, "it reads a cache before new rows are in it")
         operands = [self.attention_values[name] for name in node.reads if name in self.attention_values]
         if not operands and not any(self._has_key_axis(name) for name in node.outputs):
-            if any(self._may_have_key_axis(name) for name in self._length_inputs(node)):
+            if any(self._may_have_key_axis(name) for name in self._get_length_inputs(node)):
                 raise PaddingError(node, "it reads a value with an axis of keys, and its result has none")
             is_sized = all(name in self.sizes for name in filter(None, node.outputs))
-            for name in self._length_inputs(node) if is_sized else node.reads:
+            for name in self._get_length_inputs(node) if is_sized else node.reads:
                 if name in self.length_dependent:
                     self._require_invariant(node, name)
             return
@@ -138,7 +143,7 @@ class PaddingVerifier:
             self._record_outputs(
                 node,
                 self._check_elementwise(node, operands),
-                self.sizes[self._first_attention_input(node)][operands[0].axis],
+                self.sizes[self._get_first_attention_input(node)][operands[0].axis],
             )
         elif node.op in _MOVEMENT_OPS:
             self._check_movement(node, operands)
@@ -155,7 +160,7 @@ class PaddingVerifier:
         return name in self.token_dependent and sizes is not None and any(size.per_past for size in sizes)
 
     def _record_outputs(self, node: NodeRecipe, value: AttentionValue, keys: LinearSize = KEY_AXIS_SIZE) -> None:
-        """Record the properties of the outputs. Raise Unclear if their key axis differs."""
+        """Record the properties of a node's outputs. Raise PaddingError unless their key axis is `value.axis` with the size `keys`."""
         for name in filter(None, node.outputs):
             sizes = self.sizes.get(name)
             axes = [] if sizes is None else [i - len(sizes) for i, size in enumerate(sizes) if size.per_past]
@@ -169,8 +174,8 @@ class PaddingVerifier:
                 node, f"its input '{name}' depends on how many rows a cache has, or on how many tokens a run has"
             )
 
-    def _key_axis(self, node: NodeRecipe) -> int:
-        """Return the key axis of the first output. Raise Unclear if there is not exactly one."""
+    def _get_key_axis(self, node: NodeRecipe) -> int:
+        """Return the key axis of a node's first output. Raise PaddingError unless it has exactly one."""
         sizes = self.sizes.get(node.outputs[0])
         axes = [] if sizes is None else [i - len(sizes) for i, size in enumerate(sizes) if size.per_past]
         if len(axes) != 1:
@@ -188,7 +193,7 @@ class PaddingVerifier:
 
     def _check_elementwise(self, node: NodeRecipe, operands: list[AttentionValue]) -> AttentionValue:
         value = self._merge_operands(node, operands)
-        for name in self._length_inputs(node):
+        for name in self._get_length_inputs(node):
             is_bias = value.kind == "scores" and node.op in ("Add", "Sub")
             if (
                 is_bias
@@ -200,26 +205,28 @@ class PaddingVerifier:
                 self._require_invariant(node, name)
         if value.kind != "scores":
             return self._check_rows_or_weights(node, value)
-        masked = self._masked_regions(node) if node.op in (*_MASKING_OPS, "Cast", "Identity") else (False, False)
+        masked = self._find_masked_regions(node) if node.op in (*_MASKING_OPS, "Cast", "Identity") else (False, False)
         if value.is_shifted and not self._preserves_shift(node):
             raise PaddingError(node, "it changes scores that are known up to a number of each row")
         return value._replace(masks_future=masked[0], masks_padding=masked[1])
 
     def _preserves_shift(self, node: NodeRecipe) -> bool:
-        """Return whether a node keeps scores correct up to a constant per row; the other operand of Where may only mask."""
+        """Return whether a node keeps scores correct up to a constant per row. The other branch of a Where must be masked scores."""
         if node.op != "Where":
             return node.op in ("Add", "Sub", "Cast", "Identity")
         others = [name for name in node.inputs[1:] if name not in self.attention_values]
         is_constant_operand = node.inputs[0] not in self.token_dependent and self.token_dependent.isdisjoint(others)
         return is_constant_operand and all(
-            bool((self._elements(name, run) <= MASKED_SCORE).all()) for name in others for run, _ in self.checks.pairs
+            bool((self._get_elements(name, run) <= MASKED_SCORE).all())
+            for name in others
+            for run, _ in self.checks.pairs
         )
 
     def _check_rows_or_weights(self, node: NodeRecipe, value: AttentionValue) -> AttentionValue:
-        """Check that rows stay finite in the padding, and that masked weights stay zero."""
+        """Check that a node keeps rows finite in the padding, or masked weights zero."""
         if value.kind == "rows" and node.op in ("Cast", "Identity", "Neg", "Add", "Sub", "Mul", "Tanh"):
-            for name in self._length_inputs(node):
-                if not all(np.isfinite(self._elements(name, run)).all() for run, _ in self.checks.pairs):
+            for name in self._get_length_inputs(node):
+                if not all(np.isfinite(self._get_elements(name, run)).all() for run, _ in self.checks.pairs):
                     raise PaddingError(node, f"its input '{name}' is not finite for padding")
             return value
         if node.op == "Div" and node.inputs[1] not in self.length_dependent | self.token_dependent:
@@ -238,31 +245,31 @@ class PaddingVerifier:
 
     # ---- masking of scores
 
-    def _masked_regions(self, node: NodeRecipe) -> tuple[bool, bool]:
-        """Return whether a node's scores are masked for later tokens, and for padding."""
-        axis, sizes = self._key_axis(node), self.sizes[node.outputs[0]]
+    def _find_masked_regions(self, node: NodeRecipe) -> tuple[bool, bool]:
+        """Return whether a node's output scores are masked for later tokens, and for padding."""
+        axis, sizes = self._get_key_axis(node), self.sizes[node.outputs[0]]
         rows = [i - len(sizes) for i, size in enumerate(sizes) if size == QUERY_AXIS_SIZE]
         axes = AttentionAxes(rows[0] if len(rows) == 1 else 0, axis)
         if node.op == "Where":
-            return self._masked_by_where(node, axes)
+            return self._find_regions_masked_by_where(node, axes)
         regions = [
-            self._masked_by_operand(name, axes, -1.0 if node.op == "Sub" and i else 1.0)
+            self._find_regions_masked_by_operand(name, axes, -1.0 if node.op == "Sub" and i else 1.0)
             for i, name in enumerate(node.inputs)
         ]
         if node.op == "Max":
             return all(region[0] for region in regions), all(region[1] for region in regions)
         return any(region[0] for region in regions), any(region[1] for region in regions)
 
-    def _masked_by_operand(self, name: str, axes: AttentionAxes, factor: float) -> tuple[bool, bool]:
+    def _find_regions_masked_by_operand(self, name: str, axes: AttentionAxes, factor: float) -> tuple[bool, bool]:
         if name in self.attention_values:
             scores = self.attention_values[name]
             return (scores.masks_future, scores.masks_padding) if factor > 0 else (False, False)
         if name in self.token_dependent:
             return False, False
-        scores_by_run = [factor * self._elements(name, run).astype(np.float64) for run, _ in self.checks.pairs]
+        scores_by_run = [factor * self._get_elements(name, run).astype(np.float64) for run, _ in self.checks.pairs]
         return self.checks.find_masked_regions(scores_by_run, axes)
 
-    def _masked_by_where(self, node: NodeRecipe, axes: AttentionAxes) -> tuple[bool, bool]:
+    def _find_regions_masked_by_where(self, node: NodeRecipe, axes: AttentionAxes) -> tuple[bool, bool]:
         condition, *branches = node.inputs
         if condition in self.token_dependent:
             return False, False
@@ -270,21 +277,22 @@ class PaddingVerifier:
         for region in range(2):
             scores_by_run = []
             for run, _ in self.checks.pairs:
-                scores = [self._where_branch(name, region, run) for name in branches]
-                scores_by_run.append(np.where(self._elements(condition, run), *scores))
+                scores = [self._evaluate_where_branch(name, region, run) for name in branches]
+                scores_by_run.append(np.where(self._get_elements(condition, run), *scores))
             regions.append(self.checks.find_masked_regions(scores_by_run, axes)[region])
         return regions[0], regions[1]
 
-    def _where_branch(self, name: str, region: int, run: LengthProbe) -> Array:
-        """Return the elements of a Where branch; for scores from tokens, -inf if they are masked in region `region` (0: later tokens, 1:
-        padding).
+    def _evaluate_where_branch(self, name: str, region: int, run: LengthProbe) -> Array:
+        """Return the elements of a Where branch. region: 0 for later tokens, 1 for padding.
+
+        Scores that depend on tokens are represented by -inf if they are masked in this region, else by 0.
         """
         if name in self.attention_values:
             scores = self.attention_values[name]
             return np.array(-np.inf if (scores.masks_future, scores.masks_padding)[region] else 0.0)
-        return np.array(0.0) if name in self.token_dependent else self._elements(name, run).astype(np.float64)
+        return np.array(0.0) if name in self.token_dependent else self._get_elements(name, run).astype(np.float64)
 
-    def _elements(self, name: str, run: LengthProbe) -> Array:
+    def _get_elements(self, name: str, run: LengthProbe) -> Array:
         constant = self.recipe.constants.get(name)
         return (
             self.checks.values.evaluate(run)[name]
@@ -295,9 +303,9 @@ class PaddingVerifier:
     # ---- nodes that move, multiply and normalise
 
     def _check_movement(self, node: NodeRecipe, operands: list[AttentionValue]) -> None:
-        """Handle Transpose, Reshape and similar nodes that keep the key axis, and Concat that appends columns to scores."""
-        value, axis = self._merge_operands(node, operands), self._key_axis(node)
-        before, after = self.sizes[self._first_attention_input(node)], self.sizes[node.outputs[0]]
+        """Check a node that moves elements: it must keep the key axis, or be a Concat that appends columns to scores."""
+        value, axis = self._merge_operands(node, operands), self._get_key_axis(node)
+        before, after = self.sizes[self._get_first_attention_input(node)], self.sizes[node.outputs[0]]
         keys = before[value.axis]
         if value.kind != "scores":
             value = value._replace(masks_future=False, masks_padding=False)
@@ -312,32 +320,32 @@ class PaddingVerifier:
             if node.op == "Concat" and keys != before[value.axis]:
                 self._request_padding_mask(node, value)
                 value = value._replace(masks_padding=True)
-        elif node.op == "Reshape" and _element_counts(before[: value.axis]) != _element_counts(after[:axis]):
+        elif node.op == "Reshape" and _compute_element_counts(before[: value.axis]) != _compute_element_counts(
+            after[:axis]
+        ):
             raise PaddingError(node, "it moves keys to other axes")
         elif node.op == "Gather" and (
-            node.inputs[0] not in self.attention_values or self._node_axis(node, before) == value.axis
+            node.inputs[0] not in self.attention_values or self._get_negative_axis(node, before) == value.axis
         ):
             raise PaddingError(node, "it selects keys")
-        for name in self._length_inputs(node):
+        for name in self._get_length_inputs(node):
             if node.op != "Slice":
                 self._require_invariant(node, name)
         self._record_outputs(node, value._replace(axis=axis), keys)
 
-    def _first_attention_input(self, node: NodeRecipe) -> str:
+    def _get_first_attention_input(self, node: NodeRecipe) -> str:
         return next(name for name in node.inputs if name in self.attention_values)
 
     @staticmethod
-    def _node_axis(node: NodeRecipe, sizes: Sizes) -> int:
+    def _get_negative_axis(node: NodeRecipe, sizes: Sizes) -> int:
         axis = int(node.attributes.get("axis", 0))  # type: ignore[arg-type]
         return axis - len(sizes) if axis >= 0 else axis
 
     def _check_concat_or_slice(self, node: NodeRecipe, value: AttentionValue) -> None:
-        """Check that Concat only appends a constant number of columns and Slice only removes trailing columns, so that key offsets do not
-        change.
-        """
+        """Check that a Concat only appends keys and a Slice only removes trailing keys, so that the offsets of keys do not change."""
         if node.op == "Concat":
-            sizes = self.sizes[self._first_attention_input(node)]
-            if self._node_axis(node, sizes) != value.axis:
+            sizes = self.sizes[self._get_first_attention_input(node)]
+            if self._get_negative_axis(node, sizes) != value.axis:
                 if any(name not in self.attention_values for name in node.inputs):
                     raise PaddingError(node, "it joins values with and without an axis of keys")
             elif (
@@ -349,7 +357,7 @@ class PaddingVerifier:
                 raise PaddingError(node, "it joins keys with others")
             return
         for run, _ in self.checks.pairs:
-            starts, _, axes, steps = self._slice_operands(node, run)
+            starts, _, axes, steps = self._get_slice_operands(node, run)
             rank, size = len(self.sizes[node.inputs[0]]), self.sizes[node.inputs[0]][value.axis].evaluate(run)
             for start, axis, step in zip(starts, axes, steps, strict=True):
                 if (axis - rank if axis >= 0 else axis) == value.axis and (
@@ -357,20 +365,21 @@ class PaddingVerifier:
                 ):
                     raise PaddingError(node, "it selects keys")
 
-    def _slice_operands(self, node: NodeRecipe, run: LengthProbe) -> list[list[int]]:
+    def _get_slice_operands(self, node: NodeRecipe, run: LengthProbe) -> list[list[int]]:
         if any(name in self.token_dependent for name in node.inputs[1:]):
             raise PaddingError(node, "what it selects depends on tokens")
         operands = [
-            self._elements(name, run).reshape(-1).tolist() if name else [] for name in [*node.inputs[1:], "", ""][:4]
+            self._get_elements(name, run).reshape(-1).tolist() if name else []
+            for name in [*node.inputs[1:], "", ""][:4]
         ]
         count = len(operands[0])
         return [*operands[:2], operands[2] or [*range(count)], operands[3] or [1] * count]
 
     def _check_matmul(self, node: NodeRecipe) -> None:
-        """Check a MatMul of Q and K, or of weights and V."""
+        """Check a MatMul of Q and K, of weights and V, or of rows and a constant matrix."""
         operands = [self.attention_values.get(name) for name in node.inputs]
         left, right = operands
-        for name in self._length_inputs(node):
+        for name in self._get_length_inputs(node):
             self._require_invariant(node, name)
         contracts_keys = [
             operand is not None and operand.axis == axis for operand, axis in zip(operands, (-1, -2), strict=True)
@@ -409,7 +418,7 @@ class PaddingVerifier:
         self._record_outputs(node, AttentionValue("weights", scores.axis), sizes[scores.axis])
 
     def _request_padding_mask(self, node: NodeRecipe, scores: AttentionValue) -> None:
-        """Request masking of padding in a node's first input, the scores, unless a mask already does it."""
+        """Record that padding must be masked in a node's first input (the scores), unless the model's mask already does that."""
         sizes = self.sizes[node.inputs[0]]
         if scores.masks_padding:
             return
@@ -427,7 +436,7 @@ class PaddingVerifier:
             raise PaddingError(node, "its result has an axis of keys")
 
     def _check_attention(self, node: NodeRecipe) -> None:
-        """Check that ONNX's Attention has a mask for padding and later tokens."""
+        """Check that an ONNX Attention node has a mask for padding and later tokens."""
         query, keys, values, mask, *others = [*node.inputs, "", "", "", ""][:7]
         if node.attributes.get("is_causal") or any(others):
             raise PaddingError(
@@ -439,19 +448,19 @@ class PaddingVerifier:
         if not has_cache_inputs or query in self.attention_values or not mask or mask in self.token_dependent:
             raise PaddingError(node, "expected keys and values of a cache, and a mask")
         self._require_invariant(node, mask)
-        scores_by_run = [_mask_to_scores(self._elements(mask, run)) for run, _ in self.checks.pairs]
+        scores_by_run = [_convert_mask_to_scores(self._get_elements(mask, run)) for run, _ in self.checks.pairs]
         if self.checks.find_masked_regions(scores_by_run, AttentionAxes(-2, -1)) != (True, True):
             raise PaddingError(node, "its mask does not hide padding and later tokens")
         if any(self._has_key_axis(name) for name in node.outputs if name):
             raise PaddingError(node, "its result has an axis of keys")
 
 
-def _mask_to_scores(mask: Array) -> Array:
+def _convert_mask_to_scores(mask: Array) -> Array:
     return np.where(mask, 0.0, -np.inf) if mask.dtype == bool else mask
 
 
-def _element_counts(sizes: Sizes) -> tuple[int, ...]:
-    """Return the element count in each of three runs, for comparing products of sizes."""
+def _compute_element_counts(sizes: Sizes) -> tuple[int, ...]:
+    """Return the product of the sizes in three runs, to compare products of linear sizes."""
     probes = LengthProbe(5, 3), LengthProbe(11, 3), LengthProbe(5, 7)
     return tuple(int(np.prod([size.evaluate(probe) for size in sizes])) for probe in probes)
 

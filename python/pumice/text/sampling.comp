@@ -1,24 +1,24 @@
-// Samples the next token of each sequence, one workgroup per sequence: argmax, or a random candidate after top-k and top-p.
-// Sums are integers and the random number depends only on the seed and the token's position, so a token does not depend on the batch or
-// on the order of invocations.
+// Samples the next token of each sequence: the argmax, or a random candidate after top-k and top-p. One workgroup per sequence.
+// Weights are summed as integers, and the random number depends only on the seed and the token's position, so the result does not depend
+// on the rest of the batch or on the order of invocations.
 #define READS_BEST 1
 layout(local_size_x = 256) in;
-layout(binding = 0) readonly buffer Logits { sfp logits[]; };      // [batch, vocab_size]
+layout(binding = 0) readonly buffer Logits { sfp logits[]; };           // [batch, vocab_size]
 layout(binding = 6) readonly buffer Best { uvec2 best[]; };             // [batch, chunks]: results of logits_argmax.comp
 layout(binding = 7) readonly buffer Candidates { uint candidates[]; };  // [batch, chunks, tokens per chunk]: from sampling_candidates.comp
 layout(binding = 8) readonly buffer Counts { uint counts[]; };          // [batch, chunks]: number of candidates
 layout(push_constant) uniform Parameters { uint vocab_size, batch, num_chunks, slots, advance; };
 #include "store_token.glsl"
 
-const uint kBins = kInvocations;  // one bin per byte value
-const uint kCached = 1024u;         // candidates cached in shared memory
+const uint kBins = kInvocations;  // radix bins, one per byte value
+const uint kCached = 1024u;       // number of candidates that are cached in shared memory
 shared uint highs[kBins], lows[kBins];
 shared uvec2 scanned[kInvocations];
 shared uint group_result[3];
-shared uint ends[kInvocations];  // inclusive prefix sum of the candidate counts per chunk
+shared uint ends[kInvocations];  // inclusive prefix sum of the candidate counts of the chunks
 shared uint cached_tokens[kCached];
 shared float cached_scores[kCached];
-uint count;  // number of candidates in the sequence
+uint count;  // number of candidates of the sequence
 
 // Philox 2x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", 2011).
 uint random_bits(uvec2 counter, uint key) {
@@ -31,7 +31,7 @@ uint random_bits(uvec2 counter, uint key) {
   return counter.x;
 }
 
-// Arithmetic on sums of weights, which are (high, low) pairs with kLow low bits.
+// Arithmetic on sums of weights, which are stored as (high, low) with kLow bits in `low`.
 uvec2 add_sums(uvec2 a, uvec2 b) {
   const uint low = a.y + b.y;
   return uvec2(a.x + b.x + (low >> kLow), low & kLowMask);
@@ -40,9 +40,9 @@ uvec2 subtract_sums(uvec2 a, uvec2 b) { return uvec2(a.x - b.x - (a.y < b.y ? 1u
 bool is_less(uvec2 a, uvec2 b) { return a.x < b.x || (a.x == b.x && a.y < b.y); }
 float sum_to_float(uvec2 sum) { return float(sum.x) * float(1u << kLow) + float(sum.y); }
 
-// Writes the inclusive prefix sum over the invocations to `scanned`.
+// Computes the inclusive prefix sum of `value` over the invocations; scanned[i] is the sum up to invocation i.
 void prefix_sum(uvec2 value) {
-  barrier();  // earlier reads of `scanned` are done
+  barrier();  // wait for earlier reads of `scanned`
   scanned[lane] = value;
   for (uint step = 1u; step < kInvocations; step *= 2u) {
     barrier();
@@ -53,7 +53,7 @@ void prefix_sum(uvec2 value) {
   barrier();
 }
 
-// Computes the candidate offsets of the chunks; there are at most as many chunks as invocations.
+// Computes `ends` and `count`. There are at most as many chunks as invocations.
 void scan_candidate_counts() {
   const uint num_candidates = lane < num_chunks ? counts[sequence * num_chunks + lane] : 0u;
   prefix_sum(uvec2(num_candidates >> kLow, num_candidates & kLowMask));
@@ -62,9 +62,9 @@ void scan_candidate_counts() {
   count = ends[num_chunks - 1u];
 }
 
-// Returns the sequence's i-th candidate.
+// Returns the token of the sequence's i-th candidate.
 uint candidate(uint i) {
-  uint low = 0u, high = num_chunks - 1u;  // binary search for the first chunk that ends after i
+  uint low = 0u, high = num_chunks - 1u;  // binary search for the chunk that contains candidate i
   while (low < high) {
     const uint middle = (low + high) / 2u;
     if (ends[middle] > i) high = middle;
@@ -89,13 +89,14 @@ uvec2 split_weight(float score, float top) {
   return uvec2(weight >> kLow, weight & kLowMask);
 }
 
-// Radix select: returns the largest key >= `min_key` that keeps `target` candidates, or a total weight of `target` if by_weight.
+// Radix select: returns the largest key >= min_key such that at least `target` candidates (by_weight: a total weight of at least `target`)
+// have this key or a larger one. Each of the four passes determines one byte of the key, from the most significant on.
 uint select_threshold(float target, uint min_key, bool by_weight, float top) {
   uint prefix = 0u;
   uvec2 above = uvec2(0u);
   for (uint byte = 0u; byte < 4u; ++byte) {
     const uint shift = 24u - 8u * byte;
-    barrier();  // earlier reads of the bins are done
+    barrier();  // wait for earlier reads of the bins
     highs[lane] = 0u;
     lows[lane] = 0u;
     if (lane == 0u) group_result[0] = 0u;
@@ -120,13 +121,13 @@ uint select_threshold(float target, uint min_key, bool by_weight, float top) {
   return max(prefix, min_key);
 }
 
-// Returns the invocation's candidates, [x, y): consecutive ranges keep the token order across invocations.
+// Returns the range [x, y) of candidates of this invocation. Ranges are consecutive, which preserves the token order.
 uvec2 thread_candidates() {
   const uint each = (count + kInvocations - 1u) / kInvocations, first = min(lane * each, count);
   return uvec2(first, min(first + each, count));
 }
 
-// Returns the total weight of the invocation's candidates with keys >= `min_key`.
+// Returns the total weight of this invocation's candidates with keys >= min_key.
 uvec2 thread_weight(uint min_key, float top) {
   const uvec2 range = thread_candidates();
   uvec2 sum = uvec2(0u);
@@ -137,7 +138,8 @@ uvec2 thread_weight(uint min_key, float top) {
   return sum;
 }
 
-// Samples a candidate with key >= `min_key` in proportion to its weight, by inverting the cumulative sum in token order.
+// Samples a candidate with key >= min_key with probability proportional to its weight: inverts the cumulative sum of the weights in token
+// order at bits / 2^32 of the total.
 uint sample_candidate(uint min_key, float top, uint bits) {
   const uvec2 weight = thread_weight(min_key, top);
   prefix_sum(weight);
@@ -179,7 +181,7 @@ void main() {
   const bool is_valid = is_finite_key(top.x);
   if (is_valid && params.temperature > 0.0) {
     const float score = float_of(top.x);
-    uint min_key = 0x00800000u;  // excludes minus infinity
+    uint min_key = 0x00800000u;  // the smallest key of a finite float
     scan_candidate_counts();
     cache_candidates();
     if (params.top_k > 0u && params.top_k < vocab_size) min_key = select_threshold(float(params.top_k), min_key, false, score);

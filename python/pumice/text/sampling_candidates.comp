@@ -1,20 +1,21 @@
-// Collects the sampling candidates of each vocabulary chunk, in token order: tokens with a nonzero weight and, if k is at most the number
-// of chunks, at least the k-th largest chunk maximum. At least k tokens reach that bound, so no top-k token is lost.
-// One workgroup per chunk: a single workgroup could not saturate memory bandwidth.
+// Collects the candidates for random sampling of each vocabulary chunk, in token order: tokens with a nonzero softmax weight. If top_k is
+// at most the number of chunks, scores below the k-th largest chunk maximum are dropped: at least k tokens reach it, so no top-k token is
+// lost.
+// One workgroup per chunk, because a single workgroup per sequence could not saturate memory bandwidth.
 #define READS_BEST 1
 layout(local_size_x = 256) in;
-layout(binding = 0) readonly buffer Logits { sfp logits[]; };           // [batch, vocab_size]
-layout(binding = 1) readonly buffer TokenBitmask { uint token_bitmask[]; };              // [batch, (vocab_size + 31) / 32]: bitmask of earlier tokens
-layout(binding = 6) readonly buffer Best { uvec2 best[]; };             // [batch, chunks]: results of logits_argmax.comp
-layout(binding = 7) writeonly buffer Candidates { uint candidates[]; };  // [batch, chunks, tokens per chunk]
-layout(binding = 8) writeonly buffer Counts { uint counts[]; };          // [batch, chunks]
+layout(binding = 0) readonly buffer Logits { sfp logits[]; };                // [batch, vocab_size]
+layout(binding = 1) readonly buffer TokenBitmask { uint token_bitmask[]; };  // [batch, (vocab_size + 31) / 32]: set of earlier tokens
+layout(binding = 6) readonly buffer Best { uvec2 best[]; };                  // [batch, chunks]: results of logits_argmax.comp
+layout(binding = 7) writeonly buffer Candidates { uint candidates[]; };      // [batch, chunks, tokens per chunk]: token ids
+layout(binding = 8) writeonly buffer Counts { uint counts[]; };              // [batch, chunks]: number of candidates
 layout(push_constant) uniform Parameters { uint vocab_size, batch, num_chunks; };
 #include "token_scores.glsl"
 
 shared uint ends[kInvocations];
 shared uint kth_key;
 
-// Returns the k-th largest chunk maximum; 0 if top-k is off or exceeds the number of chunks.
+// Returns the k-th largest chunk maximum (a key) for k = top_k; 0 if top_k is 0 or exceeds the number of chunks.
 uint find_kth_chunk_max() {
   if (params.top_k == 0u || params.top_k > num_chunks) return 0u;
   for (uint i = lane; i < num_chunks; i += kInvocations) {
@@ -42,9 +43,9 @@ void main() {
     if (lane == 0u) counts[chunk] = 0u;
     return;
   }
-  const uint min_key = max(find_kth_chunk_max(), 0x00800000u);  // excludes minus infinity
+  const uint min_key = max(find_kth_chunk_max(), 0x00800000u);  // at least the smallest key of a finite float
   const float score = float_of(top.x);
-  // Each invocation handles consecutive tokens.
+  // Each invocation processes consecutive tokens, so that the candidates are in token order.
   const uint tokens_per_thread = (size + kInvocations - 1u) / kInvocations, first = min(begin + lane * tokens_per_thread, end), last = min(first + tokens_per_thread, end);
   uint num_kept = 0u;
   for (uint token = first; token < last; ++token) {

@@ -1,4 +1,4 @@
-"""Draft tokens for speculative decoding, from n-grams of the text or a draft model; the decoder verifies them in one run."""
+"""Draft tokens for speculative decoding: from n-grams of the text (prompt lookup), or from a draft model."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ NGRAM = "ngram"
 MAX_DRAFT_TOKENS = (
     15  # maximum draft tokens per run; with the last token, this is the row limit of the small-M GEMM kernels
 )
-_NGRAM_SIZES = (4, 3, 2)  # n-gram lengths, longest first
+_NGRAM_SIZES = (4, 3, 2)  # the longest match is used
 
 
-class Proposer(Protocol):
+class DraftProposer(Protocol):
     def propose(self, tokens: Sequence[int], count: int) -> list[int]:
-        """Return at most `count` draft tokens for a text that has only grown since the last call."""
+        """Return up to `count` draft tokens that may follow a text. Between calls, tokens are only appended to the text."""
 
     def close(self) -> None:
         """Release the proposer's resources."""
@@ -31,7 +31,7 @@ class NGramProposer:
     """Proposes the tokens that followed the most recent earlier occurrence of the text's last n-gram."""
 
     def __init__(self) -> None:
-        self._num_indexed = 1  # n-grams that end before this position are indexed
+        self._num_indexed = 1  # all n-grams that end before this position are indexed
         self._next_positions: dict[tuple[int, ...], int] = {}  # n-gram -> position after its last occurrence
 
     def propose(self, tokens: Sequence[int], count: int) -> list[int]:
@@ -43,7 +43,7 @@ class NGramProposer:
         return []
 
     def _index_ngrams(self, tokens: Sequence[int]) -> None:
-        """Index all n-grams that are followed by a token."""
+        """Add the n-grams of new tokens to the index, except the last ones, which no token follows yet."""
         for end in range(self._num_indexed, len(tokens)):
             for size in _NGRAM_SIZES:
                 if end >= size:
@@ -59,7 +59,7 @@ class DraftModelProposer:
 
     def __init__(self, batch: DecodingBatch, params: SamplingParams) -> None:
         self._batch, self._params = batch, params
-        self._num_verified = 0  # number of verified tokens at the start of the draft's tokens
+        self._num_verified = 0  # how many tokens at the start of the draft model's text are verified
         self._token_bitmask = TokenBitmask([], batch.decoder.vocab_size)
 
     def propose(self, tokens: Sequence[int], count: int) -> list[int]:
@@ -76,7 +76,7 @@ class DraftModelProposer:
         self._num_verified = len(tokens)
         num_new = count if batch.context_length is None else min(count, batch.context_length - len(tokens))
         if num_new > 0:
-            token_bitmask = None if self._params.penalty == 1 else self._token_bitmask.for_positions(tokens, [], 1)
+            token_bitmask = None if self._params.penalty == 1 else self._token_bitmask.make_bitmasks(tokens, [], 1)
             for (token,) in batch.generate([self._params], num_new, token_bitmask):
                 batch.append_token(0, token)
         return draft_tokens[len(tokens) :]
@@ -85,11 +85,11 @@ class DraftModelProposer:
         self._batch.close()
 
 
-def check_speculation(speculate: Any, width: Any, is_draft: bool) -> None:
-    """Raise InputError for an invalid `speculate`, or if `width` is passed without it. is_draft: whether speculate is a Generator."""
+def check_speculation(speculate: Any, num_draft_tokens: Any, is_draft: bool) -> None:
+    """Raise InputError if `speculate` is invalid, or None although `num_draft_tokens` is given. is_draft: whether it is a Generator."""
     if speculate is None:
-        if width is not None:
-            raise InputError(f"width: expected it beside speculate alone, given {width!r:.100}")
+        if num_draft_tokens is not None:
+            raise InputError(f"num_draft_tokens: expected only with speculate, given {num_draft_tokens!r:.100}")
         return
     if not is_draft and not (isinstance(speculate, str) and speculate == NGRAM):
         raise InputError(f"speculate: expected '{NGRAM}' or a Generator, given {speculate!r:.100}")
@@ -97,18 +97,18 @@ def check_speculation(speculate: Any, width: Any, is_draft: bool) -> None:
 
 def check_draft(speculate: Generator | str, device: Decoder) -> None:
     """Raise InputError if the draft's vocabulary size differs from the decoder's, StateError if the draft is closed."""
-    if not isinstance(speculate, str) and speculate.device.vocab_size != device.vocab_size:
+    if not isinstance(speculate, str) and speculate.decoder.vocab_size != device.vocab_size:
         raise InputError(
             f"speculate: expected a generator of {device.vocab_size} words, as the model has them, "
-            f"given one of {speculate.device.vocab_size}"
+            f"given one of {speculate.decoder.vocab_size}"
         )
 
 
-def make_proposer(speculate: Generator | str, params: SamplingParams, device: Decoder) -> Proposer:
-    """Return the source of draft tokens for a decoder. Raise the errors of check_draft."""
+def make_proposer(speculate: Generator | str, params: SamplingParams, device: Decoder) -> DraftProposer:
+    """Return the proposer of draft tokens for a decoder. Raise the errors of check_draft."""
     check_draft(speculate, device)
     if isinstance(speculate, str):
         return NGramProposer()
     return DraftModelProposer(
-        DecodingBatch(speculate.device, 1, speculate.context_length, "speculate: the draft"), params
+        DecodingBatch(speculate.decoder, 1, speculate.context_length, "speculate: the draft"), params
     )

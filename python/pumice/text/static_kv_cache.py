@@ -1,7 +1,7 @@
-"""Rewrite a decoder to static KV caches whose length is a device-side input.
+"""Rewrite a decoder to static KV caches, whose lengths are a device-side input.
 
-An exported decoder returns a longer cache each step, so its shapes change. After the rewrite each cache has a fixed capacity and `past`
-holds the used length per sequence: no shape depends on the length.
+An exported decoder returns longer caches at each step, so its shapes change. After the rewrite the caches have a fixed capacity, and
+PAST_LENGTHS contains the length of each sequence: no shape depends on the length.
 """
 
 from __future__ import annotations
@@ -12,31 +12,31 @@ from dataclasses import replace
 import numpy as np
 
 from ..base.element_types import ONNX_TYPE_CODES, Array
-from ..importer.composed.attention import INT8_CACHE, STATIC_KV_CACHE
 from ..importer.file.recipe import Attribute, ConstantRecipe, InputRecipe, NodeRecipe, Recipe
+from ..importer.translators.attention import INT8_CACHE, STATIC_KV_CACHE
 from .combined_kv_cache import add_head_axis, resolve_io_names
 from .decoder_recipe import LOGIT_POSITIONS, PAST_LENGTHS, DecoderRecipe, KvCacheSpec, KvScalesSpec
 from .errors import FolderError
-from .length_evaluation import PADDING_INPUT, needed_nodes
-from .model_folder import ModelFolder, cache_names_by_layer
+from .length_evaluation import PADDING_INPUT, find_needed_nodes
+from .model_folder import ModelFolder, list_cache_names_by_layer
 from .padding_plan import PaddingPlan, plan_padding
 from .padding_verifier import PaddingError
 
-_UNARY_ROW_OPS = ("Cast", "Identity", "Tanh")  # row-wise operators allowed between the last MatMul and the logits
+_UNARY_ROW_OPS = ("Cast", "Identity", "Tanh")  # elementwise operators allowed between the last MatMul and the logits
 _SCALAR_OPS = ("Add", "Div", "Mul", "Sub")
 _MATMUL_OPS = ("MatMul", "MatMulNBits", "Gemm")
 _NORM_OPS = ("RMSNormalization", "LayerNormalization", "SimplifiedLayerNormalization")
-CACHE_DTYPES = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}  # cache dtype of each precision
+CACHE_DTYPES = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}  # precision -> default cache dtype
 
 
-INT8 = "int8"  # values -127 to 127 times a scale per row
+INT8 = "int8"  # cache dtype: integers from -127 to 127, times a scale per row
 
 
 class _StaticCacheRewriter:
-    """The nodes, inputs and outputs of a decoder while it is rewritten."""
+    """Rewrites one decoder. It contains the nodes, constants and inputs of the result as far as they are rewritten."""
 
     position_ids = "pumice.position_ids"  # [batch, seq]
-    total_lengths = "pumice.total_lengths"  # including this run, [batch]
+    total_lengths = "pumice.total_lengths"  # sequence lengths after the run, [batch]
 
     def __init__(self, recipe: Recipe, folder: ModelFolder, precision: str, is_int8: bool) -> None:
         self.recipe, self.folder, self.names = recipe, folder, folder.names
@@ -47,7 +47,7 @@ class _StaticCacheRewriter:
         self.inputs = {value.name: value for value in recipe.inputs}
         self.producers = {name: node for node in self.nodes for name in node.outputs if name}
         self.prologue: list[NodeRecipe] = []  # nodes that compute masks and positions
-        self.renamed: dict[str, str] = {}  # replaced value -> its replacement
+        self.renamed: dict[str, str] = {}  # value -> value that replaces it as an input of nodes
         self.cache_pairs = self._match_caches()
         self.requires_batch_one = False
 
@@ -55,9 +55,11 @@ class _StaticCacheRewriter:
         return FolderError(self.file, field, message)
 
     def _match_caches(self) -> dict[str, str]:
-        """Return input cache -> output cache. Raise FolderError if there are none, or if the counts differ."""
+        """Return cache input -> cache output. Raise FolderError if there are none, or if their numbers differ."""
         outputs = {value.name for value in self.recipe.outputs}
-        past, present = (cache_names_by_layer(patterns, names) for patterns, names in self._cache_patterns(outputs))
+        past, present = (
+            list_cache_names_by_layer(patterns, names) for patterns, names in self._get_cache_patterns(outputs)
+        )
         if not past:
             raise self.make_error(self.names.past[0], "expected inputs of these names for the cache, given none")
         layers = zip(past, present, strict=False)
@@ -71,7 +73,7 @@ class _StaticCacheRewriter:
                     raise self.make_error(result.get(name, name), f"{expected}, given none")
         return result
 
-    def _cache_patterns(self, outputs: set[str]) -> Iterable[tuple[tuple[str, ...], set[str]]]:
+    def _get_cache_patterns(self, outputs: set[str]) -> Iterable[tuple[tuple[str, ...], set[str]]]:
         return (self.names.past, set(self.inputs)), (self.names.present, outputs)
 
     def add_constant(self, name: str, value: Array) -> str:
@@ -102,11 +104,11 @@ class _StaticCacheRewriter:
         return KvCacheSpec(name, output, value.dtype, heads, size)
 
     def find_gqa_nodes(self) -> list[int]:
-        """Return the indices of nodes that manage a cache themselves."""
+        """Return the indices of the GroupQueryAttention nodes, which update their caches themselves."""
         return [i for i, node in enumerate(self.nodes) if node.op == "GroupQueryAttention"]
 
     def rewrite_gqa(self) -> None:
-        """Make each GroupQueryAttention write into its cache from row PAST_LENGTHS on."""
+        """Make each GroupQueryAttention write its new rows into its caches from row PAST_LENGTHS on."""
         visited = set()
         for i in self.find_gqa_nodes():
             node = self.nodes[i]
@@ -128,7 +130,7 @@ class _StaticCacheRewriter:
             raise self.make_error(missing[0], "expected a GroupQueryAttention that takes this cache, given none")
 
     def add_int8_scales(self, node: NodeRecipe) -> NodeRecipe:
-        """Return the node with inputs and outputs for the scales of its int8 caches."""
+        """Return a GroupQueryAttention with inputs and outputs added for the scales of its int8 caches."""
         inputs = [*node.inputs, *[""] * (14 - len(node.inputs))]
         if any(inputs[12:]):
             raise self.make_error(node.name, "expected GroupQueryAttention without scales or norms, given some")
@@ -154,10 +156,10 @@ class _StaticCacheRewriter:
             raise self.make_error(producer.name, f"expected new rows on axis 2, given axis {axis}")
         return producer
 
-    def to_storage_dtype(self, cache: KvCacheSpec) -> KvCacheSpec:
-        """Return the cache as stored: in the precision's type or int8, which the program converts to the model's float type."""
+    def convert_to_storage_dtype(self, cache: KvCacheSpec) -> KvCacheSpec:
+        """Return the cache in its storage dtype, and add conversions between that and the model's float type."""
         if self.is_int8:
-            return self.to_int8(cache)
+            return self.convert_to_int8(cache)
         if not self.find_gqa_nodes():
             concat = self.find_cache_concat(cache.name)
             self.nodes[self.nodes.index(concat)] = self.make_padded_concat(concat, concat.inputs)
@@ -169,8 +171,8 @@ class _StaticCacheRewriter:
         self.nodes.append(NodeRecipe("Cast", output, [cache.output], [output], {"to": to}))
         return cache._replace(name=name, output=output, dtype=self.storage_dtype)
 
-    def to_int8(self, cache: KvCacheSpec) -> KvCacheSpec:
-        """Return the cache as int8 with scales, which GroupQueryAttention reads directly and Concat reads dequantised."""
+    def convert_to_int8(self, cache: KvCacheSpec) -> KvCacheSpec:
+        """Return the cache as int8 with scales. GroupQueryAttention reads it directly; for a Concat, dequantisation is added."""
         scales = KvScalesSpec(f"{cache.name}.scales", f"{cache.output}.scales", self.storage_dtype)
         if self.find_gqa_nodes():
             return cache._replace(dtype=INT8, scales=scales)
@@ -181,7 +183,7 @@ class _StaticCacheRewriter:
         return int8_cache
 
     def make_dequantize_nodes(self, cache: KvCacheSpec, quantized: str, scales: str) -> tuple[str, list[NodeRecipe]]:
-        """Return the dequantised values in this cache's dtype, and the nodes that compute them."""
+        """Return the name of the dequantised values in the cache's dtype, and the nodes that compute them."""
         last_axis, to = self.add_constant("behind", np.array([3])), ONNX_TYPE_CODES[cache.dtype]
         values, expanded, factors, floats = (f"{quantized}.{x}" for x in ("taken", "each", "factors", "floats"))
         return floats, [
@@ -192,9 +194,9 @@ class _StaticCacheRewriter:
         ]
 
     def quantize_new_rows(self, cache: KvCacheSpec, int8_cache: KvCacheSpec, scales: KvScalesSpec) -> None:
-        """Quantise the new rows and concatenate their dequantised values with the cache, so a run sees its rows as later runs will.
+        """Quantise new rows and concatenate their dequantised values with the cache, so that this run reads the same rows as later runs.
 
-        A GroupQueryAttention on an int8 cache of just the new rows quantises them as its keys and values.
+        The rows are quantised by writing them as keys and values into a zero int8 cache that is just long enough for them.
         """
         concat = self.find_cache_concat(cache.name)
         quantized, factors, firsts = self.add_zero_cache(cache)
@@ -213,14 +215,14 @@ class _StaticCacheRewriter:
         ]
 
     def make_padded_concat(self, concat: NodeRecipe, inputs: list[str], *scales: str) -> NodeRecipe:
-        """Return the node that replaces a Concat of a cache and new rows; its result is left-padded with zeros.
+        """Return the node that replaces a Concat of a cache and new rows. Its result is left-padded with zeros.
 
-        The mask gives padding a weight of zero, so the padding itself must be finite.
+        Masked rows get a weight of zero, and 0 * NaN is NaN, so the padding must be finite.
         """
         return NodeRecipe("JoinedRows", concat.name, [*inputs, PAST_LENGTHS, *scales], concat.outputs, {}, "pumice")
 
     def add_zero_cache(self, cache: KvCacheSpec) -> tuple[str, str, str]:
-        """Return zero-filled levels and scales for the new rows, and zero past lengths per sequence."""
+        """Return the names of a zero int8 cache for the new rows, of its scales, and of zero cache lengths [batch]."""
         name = f"none.{cache.heads}.{cache.size}"
         if not any(node.name == f"pumice.{name}.levels" for node in self.prologue):
             first, second, third = (self.add_constant(f"axis.{i}", np.array([i])) for i in range(3))
@@ -248,7 +250,7 @@ class _StaticCacheRewriter:
 
     # ---- padding
 
-    def padding_plan(self, concats: dict[str, NodeRecipe]) -> PaddingPlan:
+    def make_padding_plan(self, concats: dict[str, NodeRecipe]) -> PaddingPlan:
         try:
             return plan_padding(self.recipe, self.folder, concats)
         except PaddingError as unclear:
@@ -259,7 +261,7 @@ class _StaticCacheRewriter:
             raise self.make_error(unclear.location, reason) from None
 
     def rewrite_cache_shapes(self, caches: dict[str, str]) -> None:
-        """Make each Shape of a cache return its length without the new rows, as before its Concat."""
+        """Make each Shape of a cache input return the capacity without the new rows, as for the cache before its Concat."""
         length = self.add_axis_length("rows.new", self.names.input_ids, 1)
         third_axis = self.add_constant("third.axis", np.array([0, 0, 1, 0]))
         rows = self.add_node("Mul", "rows.of.caches", length, third_axis)
@@ -275,26 +277,26 @@ class _StaticCacheRewriter:
     # ---- masks and positions
 
     def add_axis_length(self, name: str, value: str, axis: int) -> str:
-        """Add nodes for the length of an axis, a scalar."""
+        """Add nodes that compute the length of an axis as a scalar, and return its name."""
         shape = self.add_node("Shape", f"{name}.shape", value)
         return self.add_node("Gather", name, shape, self.add_constant(f"{name}.axis", np.array(axis)))
 
-    def add_range(self, name: str, count: str) -> str:
-        """Add a Range 0, 1, ... up to a count."""
+    def add_range_node(self, name: str, count: str) -> str:
+        """Add a Range from 0 to count - 1, and return its name."""
         zero, one = self.add_constant("zero", np.array(0)), self.add_constant("one", np.array(1))
         return self.add_node("Range", name, zero, count, one)
 
-    def past_column(self) -> str:
-        """Return PAST_LENGTHS as a column [batch, 1]."""
+    def add_past_column(self) -> str:
+        """Add a node that reshapes PAST_LENGTHS to [batch, 1], and return its name."""
         return self.add_node("Unsqueeze", "past.column", PAST_LENGTHS, self.add_constant("first", np.array([1])))
 
     def add_cast(self, name: str, value: str, dtype: str) -> str:
         return self.add_node("Cast", name, value, to=ONNX_TYPE_CODES[dtype])
 
     def rewrite_positions_and_mask(self) -> None:
-        """Compute position_ids and attention_mask from PAST_LENGTHS and the length of this run."""
+        """Replace the inputs position_ids and attention_mask by values computed from PAST_LENGTHS and the length of the run."""
         rows, caches = self.add_axis_length("rows", self.names.input_ids, 1), next(iter(self.cache_pairs))
-        now, past_column = self.add_range("now", rows), self.past_column()
+        now, past_column = self.add_range_node("now", rows), self.add_past_column()
         position_ids = self.add_node("Add", self.position_ids.removeprefix("pumice."), past_column, now)
         self.add_node("Add", self.total_lengths.removeprefix("pumice."), PAST_LENGTHS, rows)
         name = self.names.position_ids
@@ -305,9 +307,9 @@ class _StaticCacheRewriter:
             self.replace_input(name, self.add_cast("mask.cast", mask, self.inputs[name].dtype))
 
     def add_cache_mask(self, caches: str, rows: str, past_column: str) -> str:
-        """Add the mask of cache rows that hold tokens, [batch, capacity]: the first rows, or the last rows after a Concat."""
+        """Add the mask of cache rows with tokens, bool [batch, capacity]: the first rows, or the last rows after a Concat."""
         capacity = self.add_axis_length("room.size", caches, 2)
-        cache_rows, used = self.add_range("room", capacity), self.add_node("Add", "used", past_column, rows)
+        cache_rows, used = self.add_range_node("room", capacity), self.add_node("Add", "used", past_column, rows)
         if self.find_gqa_nodes():
             return self.add_node("Less", "mask", cache_rows, used)
         past = self.add_node("Gather", "past.first", PAST_LENGTHS, self.add_constant("zero", np.array(0)))
@@ -321,8 +323,8 @@ class _StaticCacheRewriter:
 
     # ---- logits
 
-    def input_dependent(self) -> set[str]:
-        """Return the values that depend on the inputs."""
+    def find_input_dependent(self) -> set[str]:
+        """Return the names of the values that depend on inputs."""
         dependent = {value.name for value in self.recipe.inputs}
         for node in self.nodes:
             if dependent.intersection(node.reads):
@@ -330,8 +332,8 @@ class _StaticCacheRewriter:
         return dependent
 
     def find_logits_matmul(self) -> tuple[NodeRecipe, int] | None:
-        """Return the MatMul that computes all logits, and its activation input's index; None if not found."""
-        input_dependent, name = self.input_dependent(), self.names.logits
+        """Return the MatMul with constant weights that computes the logits, and the index of its activation input; None if not found."""
+        input_dependent, name = self.find_input_dependent(), self.names.logits
         while (node := self.producers.get(name)) is not None:
             if node.op in _MATMUL_OPS:
                 return None if node.op == "Gemm" or node.inputs[1] in input_dependent else (node, 0)
@@ -342,7 +344,7 @@ class _StaticCacheRewriter:
         return None
 
     def find_norm_before(self, matmul: NodeRecipe) -> NodeRecipe:
-        """Return the row normalisation that only the MatMul reads; the MatMul itself if there is none."""
+        """Return the normalisation whose result only this MatMul reads; the MatMul itself without such a node."""
         norm_output = matmul.inputs[0]
         norm = self.producers.get(norm_output)
         if norm is None or norm.op not in _NORM_OPS or norm.attributes.get("axis", -1) not in (-1, 2):
@@ -352,8 +354,8 @@ class _StaticCacheRewriter:
         is_only_reader = readers == 1 and norm_output not in outputs and not any(norm.outputs[1:])
         return norm if is_only_reader and norm.outputs[0] == norm_output else matmul
 
-    def select_positions(self) -> None:
-        """Limit the last MatMul to the requested positions if it is found; otherwise select the positions from the logits."""
+    def select_logit_positions(self) -> None:
+        """Compute logits only at LOGIT_POSITIONS: gather the input of the last MatMul, or the logits if that is not found."""
         indices = "pumice.logit_positions.column"
         last = self.add_constant("last", np.array([2]))
         self.prologue.append(NodeRecipe("Unsqueeze", indices, [LOGIT_POSITIONS, last], [indices], {}))
@@ -380,7 +382,7 @@ class _StaticCacheRewriter:
     # ---- result
 
     def collect_live_nodes(self, outputs: set[str]) -> list[NodeRecipe]:
-        """Return the nodes on which an output depends, with renamed inputs."""
+        """Return the nodes on which an output depends, with replaced inputs (see `renamed`)."""
         needed, live = set(outputs), []
         for node in reversed([*self.prologue, *self.nodes]):
             if not needed.intersection(node.outputs):
@@ -391,8 +393,8 @@ class _StaticCacheRewriter:
         return live[::-1]
 
     def check_no_length_reads(self, outputs: list[str]) -> None:
-        """Raise FolderError for nodes that read a mask's elements, or the length of a mask or cache, which is now the capacity."""
-        live = needed_nodes([*self.prologue, *self.nodes], outputs)
+        """Raise FolderError for a node that reads the mask's elements, or the length of the mask or a cache, which is the capacity now."""
+        live = find_needed_nodes([*self.prologue, *self.nodes], outputs)
         axes = {self.names.attention_mask: 1, **dict.fromkeys([*self.cache_pairs, *self.cache_pairs.values()], 2)}
         for node in live:
             if node in self.prologue or node.op == "GroupQueryAttention":
@@ -406,7 +408,7 @@ class _StaticCacheRewriter:
                 )
 
     def may_read_size(self, node: NodeRecipe, axis: int, live: list[NodeRecipe]) -> bool:
-        """Return whether a reader of a Shape may use the size of this axis."""
+        """Return whether a node that reads the result of a Shape may use the size of this axis."""
         start, end = (int(node.attributes.get(name, default)) for name, default in (("start", 0), ("end", 9)))  # type: ignore[arg-type]
         if axis > 3 or not start <= axis < (end if end >= 0 else 9):
             return False
@@ -427,16 +429,18 @@ class _StaticCacheRewriter:
             raise self.make_error(self.names.input_ids, "expected an input of this name, given none")
 
     def rewrite_caches(self) -> list[KvCacheSpec]:
-        """Return the caches after rewriting their readers for a fixed capacity."""
+        """Rewrite the nodes that read and write the caches for a fixed capacity, and return the caches."""
         caches = [self.make_cache_spec(*pair) for pair in self.cache_pairs.items()]
         if self.find_gqa_nodes():
             self.rewrite_gqa()
-            return [self.to_storage_dtype(cache) for cache in caches]
+            return [self.convert_to_storage_dtype(cache) for cache in caches]
         concats = {name: self.find_cache_concat(name) for name in self.cache_pairs}
-        plan = self.padding_plan(concats)
+        plan = self.make_padding_plan(concats)
         self.nodes, self.requires_batch_one = list(plan.nodes), plan.requires_batch_one
         self.constants |= plan.constants
-        result = [self.to_storage_dtype(cache._replace(output=concats[cache.name].inputs[1])) for cache in caches]
+        result = [
+            self.convert_to_storage_dtype(cache._replace(output=concats[cache.name].inputs[1])) for cache in caches
+        ]
         self.rewrite_cache_shapes({old.name: new.name for old, new in zip(caches, result, strict=True)})
         return result
 
@@ -445,7 +449,7 @@ class _StaticCacheRewriter:
         if names.input_ids not in self.inputs:
             raise self.make_error(names.input_ids, "expected an input of this name, given none")
         caches, outputs_new_rows = self.rewrite_caches(), not self.find_gqa_nodes()
-        self.select_positions()
+        self.select_logit_positions()
         self.rewrite_positions_and_mask()
         scales = [cache.scales.output for cache in caches if cache.scales is not None and cache.scales.output]
         outputs = [names.logits, *(cache.output for cache in caches), *scales]
@@ -454,7 +458,7 @@ class _StaticCacheRewriter:
         nodes = self.collect_live_nodes(set(outputs))
         self.check_inputs(nodes)
         recipe = self.recipe._replace(
-            inputs=self.make_inputs(caches),
+            inputs=self.make_input_recipes(caches),
             outputs=[InputRecipe(name, "", None, []) for name in outputs],
             nodes=nodes,
             constants=self.constants,
@@ -465,7 +469,7 @@ class _StaticCacheRewriter:
             recipe, caches, names.input_ids, dtype, names.logits, outputs_new_rows, self.requires_batch_one
         )
 
-    def make_inputs(self, caches: list[KvCacheSpec]) -> list[InputRecipe]:
+    def make_input_recipes(self, caches: list[KvCacheSpec]) -> list[InputRecipe]:
         input_ids = self.inputs[self.names.input_ids]
         inputs = [
             input_ids._replace(shape=[None, None], dimension_names=["batch", "seq_len"]),
@@ -479,10 +483,10 @@ class _StaticCacheRewriter:
 
 
 def to_static_kv_cache(recipe: Recipe, folder: ModelFolder, precision: str, is_int8: bool = False) -> DecoderRecipe:
-    """Return the decoder with static KV caches, stored in a precision, or as int8 with scales in that precision.
+    """Return the decoder with static KV caches, stored in `precision`, or as int8 with scales in `precision`.
 
-    Raise FolderError naming the unsupported input, output or node: caches must be read by GroupQueryAttention, or joined with new rows by
-    Concat.
+    Raise FolderError naming the unsupported input, output or node: caches must be read by GroupQueryAttention, or concatenated with new
+    rows by Concat.
     """
     names = resolve_io_names(recipe, folder)
     folder = replace(folder, names=names)

@@ -1,4 +1,4 @@
-"""Tokenize and detokenize with the package `tokenizers`, including streaming detokenization."""
+"""Tokenize and detokenize with the package `tokenizers`, also token by token."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from .model_folder import ModelFolder
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
-_REPLACEMENT_CHAR = "\ufffd"  # decoded in place of an incomplete character
+_REPLACEMENT_CHAR = "\ufffd"  # the tokenizer's output for an incomplete character
 _MAX_REASON_LENGTH = 500  # maximum length of the reason quoted in an error message
-_WINDOW_TOKENS = 6  # number of preceding tokens on which a token's text may depend
+_WINDOW_TOKENS = 6  # maximum number of preceding tokens on which the text of a token may depend
 
 
 def _load_tokenizer(folder: ModelFolder) -> Tokenizer:
@@ -29,7 +29,7 @@ def _load_tokenizer(folder: ModelFolder) -> Tokenizer:
 
 @contextlib.contextmanager
 def _wrap_package_errors(context: str) -> Iterator[None]:
-    """Raise FolderError in place of the package's errors, which are plain Exceptions, or BaseExceptions for a panic in its Rust code."""
+    """Convert errors of the package to FolderError. It raises plain Exceptions, and BaseExceptions for panics in its Rust code."""
     try:
         yield
     except FolderError:
@@ -41,7 +41,7 @@ def _wrap_package_errors(context: str) -> Iterator[None]:
 
 
 class FolderTokenizer:
-    """A folder's tokenizer. Raise FolderError if it is invalid or lacks the tokens that the settings name."""
+    """The tokenizer of a model folder. Raise FolderError if it is invalid or lacks an EOS or BOS token of the settings."""
 
     def __init__(self, folder: ModelFolder) -> None:
         self._tokenizer: Any = _load_tokenizer(folder)
@@ -59,19 +59,20 @@ class FolderTokenizer:
                     )
 
     def encode(self, text: str, special: bool = True) -> list[int]:
-        """Tokenize a text; special: add the tokenizer's special tokens."""
+        """Return the token ids of a text. special: whether to add the tokenizer's special tokens."""
         with _wrap_package_errors(f"the tokenizer fails on a text of {len(text)} characters"):
             return list(self._tokenizer.encode(text, add_special_tokens=special).ids)
 
     def decode(self, tokens: Sequence[int]) -> str:
-        """Detokenize, skipping special tokens."""
+        """Return the text of token ids, without special tokens."""
         with _wrap_package_errors(f"the tokenizer fails on {len(tokens)} tokens"):
             return str(self._tokenizer.decode(list(tokens), skip_special_tokens=True))
 
 
 class StreamingDetokenizer:
-    """A streaming detokenizer: pieces are whole characters and concatenate to the text.
-    stop: strings that end the text; text that may be the beginning of a stop string is withheld until that is ruled out.
+    """Converts tokens to pieces of text with only complete characters.
+
+    stop: strings that end the text. Text that may be the beginning of a stop string is withheld until that is ruled out.
     """
 
     def __init__(self, folder_tokenizer: FolderTokenizer, stop: Sequence[str] = ()) -> None:
@@ -79,13 +80,13 @@ class StreamingDetokenizer:
         self._stop = tuple(stop)
         self._token_ids: list[int] = []
         self._window_start = self._num_emitted = (
-            0  # start of the decoding window, and number of tokens whose text has been emitted
+            0  # index of the first token of the decoding window; number of tokens whose text has been returned
         )
         self._withheld = ""
         self.stopped = False  # whether a stop string was found
 
     def add(self, token: int) -> str:
-        """Add a token and return the text that is now final; "" if its last character is incomplete."""
+        """Add a token and return the text that is now final; "" while the last character is incomplete."""
         self._token_ids.append(token)
         before = self._folder_tokenizer.decode(self._token_ids[self._window_start : self._num_emitted])
         after = self._folder_tokenizer.decode(self._token_ids[self._window_start :])
@@ -96,7 +97,7 @@ class StreamingDetokenizer:
         return self._split_at_stop(after[len(before) :])
 
     def _advance_window(self) -> None:
-        """Advance the window to tokens whose text does not depend on earlier ones."""
+        """Move the start of the window forward if the remaining tokens decode to the same text without the earlier ones."""
         begin = max(self._num_emitted - _WINDOW_TOKENS, self._window_start)
         if begin == self._window_start:
             return
@@ -108,7 +109,7 @@ class StreamingDetokenizer:
             self._window_start = begin
 
     def flush(self) -> str:
-        """Return the withheld text at the end of the tokens."""
+        """Return the remaining text after the last token."""
         if self.stopped:
             return ""
         before = self._folder_tokenizer.decode(self._token_ids[self._window_start : self._num_emitted])
@@ -118,17 +119,17 @@ class StreamingDetokenizer:
         return last if self.stopped else last + withheld
 
     def _split_at_stop(self, text: str) -> str:
-        """Return the withheld and new text up to a stop string, or up to text that may begin one."""
+        """Return the withheld text plus `text`, cut at the first stop string, or before an ending that may begin one."""
         text = self._withheld + text
         stop_positions = [index for index in (text.find(stop) for stop in self._stop) if index >= 0]
         if stop_positions:
             self.stopped, self._withheld = True, ""
             return text[: min(stop_positions)]
-        num_withheld = max((_stop_prefix_length(text, stop) for stop in self._stop), default=0)
+        num_withheld = max((_count_stop_prefix_chars(text, stop) for stop in self._stop), default=0)
         self._withheld = text[len(text) - num_withheld :]
         return text[: len(text) - num_withheld]
 
 
-def _stop_prefix_length(text: str, stop: str) -> int:
-    """Return how many characters at the end of the text are a prefix of `stop`."""
+def _count_stop_prefix_chars(text: str, stop: str) -> int:
+    """Return the length of the longest proper prefix of `stop` with which the text ends."""
     return next((n for n in range(min(len(stop) - 1, len(text)), 0, -1) if text.endswith(stop[:n])), 0)

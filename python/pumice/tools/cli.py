@@ -18,17 +18,24 @@ from .._pumice import Context, DeviceInfo, Error, cache_state, precision_support
 from ..base.atomic_files import open_atomic
 from ..base.element_types import Array
 from ..base.errors import InputError
-from ..base.printable_text import printable, shorten_printable
+from ..base.printable_text import escape_unprintable, shorten_and_escape
 from ..device.context import devices as listed_devices
 from ..device.tuning_exchange import group_records
-from .cli_options import add_generator_options, add_image_options, add_model_options, get_precision, parse_positive
-from .doctor.command import add_doctor_options, doctor
-from .generate_command import add_generate_options, generate
-from .model_helpers import append_generated_sizes, describe_inputs, device_line, load_model, model_inputs, model_record
-from .reduce_command import add_reduce_options, reduce_model
-from .tune_command import add_tune_options, tune
-from .tuning_store_command import add_tuning_options, format_tuning_lines, tuning
-from .validate_command import add_validate_options, validate
+from .cli_options import add_generator_options, add_image_options, add_model_options, get_precision, parse_positive_int
+from .doctor.command import add_doctor_options, run_doctor_command
+from .generate_command import add_generate_options, run_generate_command
+from .model_helpers import (
+    append_sizes_to_errors,
+    describe_inputs,
+    format_device_line,
+    load_model,
+    make_model_record,
+    read_or_generate_inputs,
+)
+from .reduce_command import add_reduce_options, run_reduce_command
+from .tune_command import add_tune_options, run_tune_command
+from .tuning_store_command import add_tuning_options, format_tuning_lines, run_tuning_command
+from .validate_command import add_validate_options, run_validate_command
 from .version_info import collect_versions
 
 if TYPE_CHECKING:
@@ -46,7 +53,7 @@ _MAX_NAME_BYTES = 180  # maximum bytes of a file name; file systems allow 255
 # ---- info
 
 
-def _device_record(device: DeviceInfo) -> dict[str, Any]:
+def _make_device_record(device: DeviceInfo) -> dict[str, Any]:
     names = (
         "index",
         "name",
@@ -75,7 +82,7 @@ def _device_record(device: DeviceInfo) -> dict[str, Any]:
     }
 
 
-def _default_device() -> tuple[str | None, str]:
+def _find_default_device() -> tuple[str | None, str]:
     """Return the UUID of the default device, and why it was chosen."""
     try:
         with Context() as context:
@@ -84,18 +91,18 @@ def _default_device() -> tuple[str | None, str]:
         return None, str(error)
 
 
-def _info(arguments: argparse.Namespace) -> int:
+def _show_info(arguments: argparse.Namespace) -> int:
     visible_devices = listed_devices()
-    uuid, choice = _default_device()
+    uuid, choice = _find_default_device()
     if arguments.json:
         record = {
             "version": __version__,
             "default": uuid,
             "choice": choice,
-            "devices": [_device_record(d) for d in visible_devices],
-            "hidden": [_device_record(d) for d in visible_devices.hidden],
+            "devices": [_make_device_record(d) for d in visible_devices],
+            "hidden": [_make_device_record(d) for d in visible_devices.hidden],
             "hidden_because": visible_devices.note,
-            "cache": _cache_record(),
+            "cache": _make_cache_record(),
             "tuning": [tuning_group._asdict() for tuning_group in group_records()],
             "versions": collect_versions(),
         }
@@ -105,11 +112,12 @@ def _info(arguments: argparse.Namespace) -> int:
     for device in visible_devices:
         _print_device(device, device.uuid == uuid)
     if visible_devices.note:
-        print(f"hidden:  {printable(visible_devices.note)}")
-    print(f"default: {printable(choice)}")
+        print(f"hidden:  {escape_unprintable(visible_devices.note)}")
+    print(f"default: {escape_unprintable(choice)}")
     cache = cache_state()
+    folder = escape_unprintable(cache.folder) if cache else ""
     print(
-        f"cache:   {printable(cache.folder)}, {cache.files} files, {cache.bytes / 2**20:.1f} of at most {cache.limit / 2**20:.0f} MiB"
+        f"cache:   {folder}, {cache.files} files, {cache.bytes / 2**20:.1f} of at most {cache.limit / 2**20:.0f} MiB"
         if cache
         else "cache:   none"
     )
@@ -118,7 +126,7 @@ def _info(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _cache_record() -> dict[str, Any] | None:
+def _make_cache_record() -> dict[str, Any] | None:
     cache = cache_state()
     return {name: getattr(cache, name) for name in ("folder", "files", "bytes", "limit")} if cache else None
 
@@ -141,9 +149,9 @@ def _print_device(device: DeviceInfo, default: bool) -> None:
         coopmat_note = ", matrix units" if support.matrices else ""
         lacks = f" (lacks {', '.join(support.lacks)})" if support.lacks else ""
         rows[support.precision] = f"stored as {support.storage}{coopmat_note}{lacks}"
-    print(f"\n[{device.index}] {printable(device.name)}{' (default)' if default else ''}")
+    print(f"\n[{device.index}] {escape_unprintable(device.name)}{' (default)' if default else ''}")
     for name, value in rows.items():
-        print(f"    {name:9} {printable(value)}")
+        print(f"    {name:9} {escape_unprintable(value)}")
 
 
 _SHOWN_FEATURES = (
@@ -162,29 +170,28 @@ _SHOWN_FEATURES = (
 # ---- run
 
 
-def _run(arguments: argparse.Namespace) -> int:
+def _run_model(arguments: argparse.Namespace) -> int:
     if not arguments.input:
         raise InputError("run: give the model's inputs: --input NAME=FILE")
-    labels = _labels(arguments.labels)
+    labels = _read_labels(arguments.labels)
     model = load_model(arguments)
-    results = model(*model_inputs(model, arguments)[0])
+    results = model(*read_or_generate_inputs(model, arguments)[0])
     arrays = [results] if len(model.outputs) == 1 else list(results)
-    outputs = _outputs_by_name(model, arrays)
+    outputs = _name_outputs(model, arrays)
     files = _write_outputs(outputs, arguments.output) if arguments.output else {}
     if arguments.json:
-        records = [_output_record(name, array, files.get(name)) for name, array in outputs.items()]
-        print(json.dumps({**model_record(model), "outputs": records}, indent=2))
+        records = [_make_output_record(name, array, files.get(name)) for name, array in outputs.items()]
+        print(json.dumps({**make_model_record(model), "outputs": records}, indent=2))
         return 0
-    print(device_line(model))
+    print(format_device_line(model))
     for name, array in outputs.items():
         _print_output(name, array, files.get(name), labels)
     return 0
 
 
-def _outputs_by_name(model: Model, results: Sequence[Any]) -> dict[str, Array]:
-    """Return the results as arrays by name: sequence elements are numbered, absent optional values are omitted.
-
-    Strings are returned as NumPy strings.
+def _name_outputs(model: Model, results: Sequence[Any]) -> dict[str, Array]:
+    """Return the results as arrays by name. Elements of sequences are numbered, absent optional values are omitted, and strings have a
+    NumPy string dtype.
     """
     arrays: dict[str, Array] = {}
     for value, result in zip(model.outputs, results, strict=True):
@@ -204,19 +211,19 @@ def _write_outputs(outputs: dict[str, Array], folder: str) -> dict[str, str]:
             stem += "_"
         files[name] = os.path.join(folder, f"{stem}.npy")
         with open_atomic(files[name]) as file:
-            # If NumPy gets a real file, it writes with C I/O and loses the reason for a failure.
+            # Given a real file, NumPy writes with C I/O, and its error does not contain the reason of a failure.
             np.save(SimpleNamespace(write=file.write), array, allow_pickle=False)
     return files
 
 
-def _labels(path: str | None) -> list[str]:
+def _read_labels(path: str | None) -> list[str]:
     if path is None:
         return []
     with open(path, encoding="utf-8", errors="replace") as file:
         return file.read().splitlines()
 
 
-def _statistics(array: Array) -> dict[str, float | None]:
+def _compute_statistics(array: Array) -> dict[str, float | None]:
     """Return the minimum, maximum and mean; None for NaN and infinity, which JSON cannot represent."""
     if array.size == 0 or array.dtype.kind not in "biuf":
         return {}
@@ -225,42 +232,44 @@ def _statistics(array: Array) -> dict[str, float | None]:
     return {name: float(number) if np.isfinite(number) else None for name, number in numbers.items()}
 
 
-def _output_record(name: str, array: Array, file: str | None) -> dict[str, Any]:
-    record = {"name": name, "dtype": str(array.dtype), "shape": list(array.shape), **_statistics(array)}
+def _make_output_record(name: str, array: Array, file: str | None) -> dict[str, Any]:
+    record = {"name": name, "dtype": str(array.dtype), "shape": list(array.shape), **_compute_statistics(array)}
     return {**record, "file": file} if file else record
 
 
 def _print_output(name: str, array: Array, file: str | None, labels: list[str]) -> None:
-    rounded = {key: value if value is None else float(f"{value:.6g}") for key, value in _statistics(array).items()}
+    rounded = {
+        key: value if value is None else float(f"{value:.6g}") for key, value in _compute_statistics(array).items()
+    }
     numbers = ", ".join(f"{key} {value}" for key, value in rounded.items())
     print(
-        f"{shorten_printable(name)}: {array.dtype}{list(array.shape)} {numbers}{f' -> {printable(file)}' if file else ''}"
+        f"{shorten_and_escape(name)}: {array.dtype}{list(array.shape)} {numbers}{f' -> {escape_unprintable(file)}' if file else ''}"
     )
     if array.ndim != 2 or array.shape[1] < 2 or array.dtype.kind != "f":
         return
     for row in array:
         best = np.argsort(-row, kind="stable")[:_NUM_TOP_CLASSES]
-        print("  " + ", ".join(f"{shorten_printable(labels[i]) if i < len(labels) else i} {row[i]:.6g}" for i in best))
+        print("  " + ", ".join(f"{shorten_and_escape(labels[i]) if i < len(labels) else i} {row[i]:.6g}" for i in best))
 
 
 # ---- bench
 
 
-def _bench(arguments: argparse.Namespace) -> int:
+def _benchmark_model(arguments: argparse.Namespace) -> int:
     from ..base.progress import Progress
     from ..bench import measure, measure_first_results
 
     if arguments.device:
-        os.environ["PUMICE_DEVICE"] = arguments.device  # read by the --cold processes
+        os.environ["PUMICE_DEVICE"] = arguments.device  # for the processes that --cold starts
     with load_model(arguments) as model:
-        arrays, generated = model_inputs(model, arguments)
-        with append_generated_sizes(generated), Progress("runs", not arguments.json) as progress:
+        arrays, generated = read_or_generate_inputs(model, arguments)
+        with append_sizes_to_errors(generated), Progress("runs", not arguments.json) as progress:
             timing = measure(model, arrays, arguments.runs, progress)
         profile = _profile_nodes(model, arrays, arguments.runs) if arguments.profile else None
         fresh = measure_first_results(arguments.model, get_precision(arguments), arrays) if arguments.cold else ()
         if arguments.json:
             inputs = describe_inputs(arrays, model)
-            record = {**model_record(model), "inputs": inputs, "made_up": generated.made_up}
+            record = {**make_model_record(model), "inputs": inputs, "made_up": generated.made_up}
             record["timing"] = timing._asdict()
             if profile:
                 record["profile"] = profile.as_dict()
@@ -268,10 +277,10 @@ def _bench(arguments: argparse.Namespace) -> int:
                 record["first_result"] = {name: r._asdict() for name, r in zip(("cold", "warm"), fresh, strict=True)}
             print(json.dumps(record, indent=2))
             return 0
-        print(device_line(model))
+        print(format_device_line(model))
         if generated.note:
             print(generated.note)
-        print(f"{shorten_printable(model.name)}, {model.precision}, {describe_inputs(arrays, model)}; seconds:")
+        print(f"{shorten_and_escape(model.name)}, {model.precision}, {describe_inputs(arrays, model)}; seconds:")
         print(f"  first call {timing.cold_seconds:.6f}, in which kernels are made and compiled")
         median, p99 = timing.median_seconds, timing.p99_seconds
         print(f"  {timing.runs} calls: min {timing.min_seconds:.6f}, median {median:.6f}, p99 {p99:.6f}")
@@ -294,7 +303,7 @@ def _profile_nodes(model: Model, arrays: Sequence[Array], runs: int) -> Profile:
     return measured
 
 
-def _calibrate(arguments: argparse.Namespace) -> int:
+def _calibrate_device(arguments: argparse.Namespace) -> int:
     from ..profiling.device_peaks import calibrate
 
     with Context(arguments.device or "") as context:
@@ -302,7 +311,7 @@ def _calibrate(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print(json.dumps(peaks.as_dict(), indent=2))
         return 0
-    print(printable(f"{peaks.device}, {peaks.driver}"))
+    print(escape_unprintable(f"{peaks.device}, {peaks.driver}"))
     print(f"  memory {peaks.bytes_per_second * 1e-9:,.1f} GB/s, read and written by a copy")
     for name, speed in peaks.flop_per_second.items():
         print(f"  {name:6} {speed * 1e-9:,.1f} GFLOP/s of multiply-adds")
@@ -312,7 +321,7 @@ def _calibrate(arguments: argparse.Namespace) -> int:
 # ---- operators
 
 
-def _operators(arguments: argparse.Namespace) -> int:
+def _list_operators(arguments: argparse.Namespace) -> int:
     from .operator_catalogue import operators
 
     listed_schemas = [operators(name) for name in arguments.names] or operators()
@@ -334,27 +343,27 @@ def _make_parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"pumice {__version__}")
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
 
-    def command(name: str, run: Callable[[argparse.Namespace], int], text: str) -> argparse.ArgumentParser:
+    def add_command(name: str, run: Callable[[argparse.Namespace], int], text: str) -> argparse.ArgumentParser:
         added = commands.add_parser(name, help=text, description=text)
         added.set_defaults(run=run)
         return added
 
-    info = command("info", _info, "The devices of this machine, and which one is taken.")
+    info = add_command("info", _show_info, "The devices of this machine, and which one is taken.")
     info.add_argument("--json", action="store_true", help="print JSON, with all features, limits and extensions")
 
     text = "Looks at what Vulkan needs on this machine, and says what is wrong and which line mends it; exit status 1 then."
-    add_doctor_options(command("doctor", doctor, text))
+    add_doctor_options(add_command("doctor", run_doctor_command, text))
 
-    run = command("run", _run, "Runs a model once.")
+    run = add_command("run", _run_model, "Runs a model once.")
     add_model_options(run)
     run.add_argument("--output", "-o", metavar="DIR", help="write every output there, as NAME.npy")
     run.add_argument("--labels", metavar="FILE", help="names of classes, one a line")
     add_image_options(run)
 
-    bench = command("bench", _bench, "Measures a model. Inputs are generated where none are given.")
+    bench = add_command("bench", _benchmark_model, "Measures a model. Inputs are generated where none are given.")
     add_model_options(bench)
     bench.add_argument(
-        "--runs", "-n", type=parse_positive, default=100, metavar="N", help="calls to measure (default: 100)"
+        "--runs", "-n", type=parse_positive_int, default=100, metavar="N", help="calls to measure (default: 100)"
     )
     bench.add_argument(
         "--cold", action="store_true", help="time fresh processes too, from start to first result, phase by phase"
@@ -364,52 +373,52 @@ def _make_parser() -> argparse.ArgumentParser:
     add_image_options(bench)
 
     text = "Measures the peaks of a device, which profiles compare with, and keeps them in the cache."
-    peaks = command("calibrate", _calibrate, text)
+    peaks = add_command("calibrate", _calibrate_device, text)
     peaks.add_argument("--device", help="the device, as PUMICE_DEVICE has it")
     peaks.add_argument("--json", action="store_true", help="print JSON")
 
     text = "Measures the variants of kernels that a model's steps can run, and keeps the quickest for later loads."
-    add_tune_options(command("tune", tune, text))
+    add_tune_options(add_command("tune", run_tune_command, text))
 
     text = "Shows what tuning has kept on this machine, writes it to a file, or takes it from one."
-    add_tuning_options(command("tuning", tuning, text))
+    add_tuning_options(add_command("tuning", run_tuning_command, text))
 
     text = "Has a language model go on with a text."
-    add_generate_options(command("generate", generate, text))
+    add_generate_options(add_command("generate", run_generate_command, text))
 
-    catalogue = command("operators", _operators, "The operators that the engine runs.")
+    catalogue = add_command("operators", _list_operators, "The operators that the engine runs.")
     catalogue.add_argument("names", nargs="*", metavar="NAME", help="show all that is known of these")
     catalogue.add_argument("--json", action="store_true", help="print JSON, with all values and attributes")
 
     text = "Proves every tensor of a model right; exit status 1 where one is wrong or unproved."
-    add_validate_options(command("validate", validate, text))
+    add_validate_options(add_command("validate", run_validate_command, text))
 
     text = "Shrinks a model to the smallest part that is still wrong, and writes that with its inputs and expected results."
-    add_reduce_options(command("reduce", reduce_model, text))
+    add_reduce_options(add_command("reduce", run_reduce_command, text))
     return parser
 
 
-def _fail(message: str) -> int:
+def _print_error(message: str) -> int:
     """Print an error message line by line, with control characters from file names escaped."""
-    escaped = "\n".join(shorten_printable(line, _MAX_LINE_CHARS) for line in message.split("\n"))
+    escaped = "\n".join(shorten_and_escape(line, _MAX_LINE_CHARS) for line in message.split("\n"))
     print(f"pumice: error: {escaped}", file=sys.stderr)
     return _EXIT_USAGE
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command and return the exit status: 0, 1 if a validation found a divergence, 2 for usage, file and device errors."""
+    """Run a command and return the exit status: 0, 1 if a validation or check failed, 2 for usage, file and device errors."""
     parsed = _make_parser().parse_args(arguments)
     try:
         status: int = parsed.run(parsed)
         if sys.stdout is not None:  # standard output is None if it was closed
             sys.stdout.flush()
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # nothing more can be written, not even at exit
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # so that flushing at exit does not fail
         return 0
     except Error as error:
-        return _fail(str(error))
+        return _print_error(str(error))
     except OSError as error:
-        return _fail(f"{error.filename}: {error.strerror}" if error.filename and error.strerror else str(error))
+        return _print_error(f"{error.filename}: {error.strerror}" if error.filename and error.strerror else str(error))
     except KeyboardInterrupt:
         return _EXIT_INTERRUPTED
     return status

@@ -14,7 +14,7 @@ DEFAULT_PRECISION = "fp32"
 DEVICE_HELP = "uuid:..., pci:..., an index, a kind or part of a name"
 
 
-def _parse_size(text: str) -> str | tuple[int, int]:
+def _parse_image_size(text: str) -> str | tuple[int, int]:
     """Parse an image size: "224", "480x640" (height by width) or "keep"."""
     if text == "keep":
         return text
@@ -25,20 +25,20 @@ def _parse_size(text: str) -> str | tuple[int, int]:
 
 
 def _parse_policy_path(text: str) -> str:
-    """Check that a policy file's path ends in .json, and return it."""
+    """Return the path of a policy file. Raise ArgumentTypeError if it does not end in .json."""
     if not text.endswith(".json"):
         raise argparse.ArgumentTypeError(f"expected a file that ends in .json, given '{text}'")
     return text
 
 
 def get_precision(arguments: argparse.Namespace) -> Any:
-    """Return the precision or policy file that the options specify; fp32 by default. Raise InputError if both are specified."""
+    """Return the policy file or precision from the options, by default fp32. Raise InputError if both are given."""
     if arguments.policy and arguments.precision is not None:
         raise InputError("--policy says the precision of every node: --precision does not go with it")
     return arguments.policy or arguments.precision or DEFAULT_PRECISION
 
 
-def _parse_numbers(text: str) -> list[float]:
+def _parse_float_list(text: str) -> list[float]:
     try:
         return [float(number) for number in text.split(",")]
     except ValueError:
@@ -52,7 +52,7 @@ def _parse_dimension(text: str) -> tuple[str, int]:
     return name, int(size)
 
 
-def parse_positive(text: str) -> int:
+def parse_positive_int(text: str) -> int:
     """Parse a positive integer. Raise ArgumentTypeError for other text."""
     if not text.isdigit() or int(text) == 0:
         raise argparse.ArgumentTypeError(f"expected a number above 0, given '{text}'")
@@ -100,15 +100,15 @@ def add_image_options(parser: argparse.ArgumentParser) -> None:
         "pictures", "These are applied in this order. An option that is left out follows the input's shape."
     )
     group.add_argument("--image-mode", choices=COLOR_MODES, help="colours; L is grey, Y the luma of YCbCr")
-    group.add_argument("--image-size", type=_parse_size, metavar="HxW", help="N, HxW, or keep")
+    group.add_argument("--image-size", type=_parse_image_size, metavar="HxW", help="N, HxW, or keep")
     group.add_argument("--image-fit", choices=FITS, help="crop the centre to the aspect ratio (default), or stretch")
     group.add_argument("--image-resample", choices=RESAMPLES, help="default: bilinear")
     group.add_argument("--image-invert", choices=INVERTS, help="255 - v; auto: where the first pixel is bright")
     group.add_argument(
         "--image-scale", metavar="S", help="a factor, 1/N (a division), or 1/max: the picture's own maximum"
     )
-    group.add_argument("--image-mean", type=_parse_numbers, metavar="M[,M,M]", help="subtracted per colour")
-    group.add_argument("--image-std", type=_parse_numbers, metavar="S[,S,S]", help="divided by per colour")
+    group.add_argument("--image-mean", type=_parse_float_list, metavar="M[,M,M]", help="subtracted per colour")
+    group.add_argument("--image-std", type=_parse_float_list, metavar="S[,S,S]", help="divided by per colour")
     group.add_argument("--image-layout", choices=LAYOUTS)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from .._pumice import Context
 from ..base.errors import InputError
-from ..base.printable_text import shorten_printable
+from ..base.printable_text import shorten_and_escape
 
 
 def add_generate_options(command: argparse.ArgumentParser) -> None:
@@ -38,7 +38,14 @@ def add_generate_options(command: argparse.ArgumentParser) -> None:
         metavar="NAME",
         help="propose tokens and check several at once: ngram, or the folder of a smaller model of the same words",
     )
-    command.add_argument("--width", type=int, default=None, metavar="N", help="tokens proposed at once (default: 3)")
+    command.add_argument(
+        "--num-draft-tokens",
+        "--width",
+        type=int,
+        default=None,
+        metavar="N",
+        help="tokens proposed at once (default: 3)",
+    )
     command.add_argument("--device", default="", metavar="NAME", help="a device, as PUMICE_DEVICE names it")
     command.add_argument("--precision", default=None, metavar="NAME", help="fp32, fp16 or bf16 (default: the model's)")
     command.add_argument(
@@ -63,18 +70,18 @@ def _read_prompt(arguments: argparse.Namespace) -> str:
 
 
 def _strip_control_characters(piece: str) -> str:
-    """Return the piece without terminal control characters except line breaks and tabs."""
-    return "".join(c if c in "\n\t" else shorten_printable(c) for c in piece) if sys.stdout.isatty() else piece
+    """Return the piece with control characters escaped, except line breaks and tabs, if the output is a terminal."""
+    return "".join(c if c in "\n\t" else shorten_and_escape(c) for c in piece) if sys.stdout.isatty() else piece
 
 
-def generate(arguments: argparse.Namespace) -> int:
-    """Print the prompt's continuation as it is generated."""
+def run_generate_command(arguments: argparse.Namespace) -> int:
+    """Run `pumice generate`: print the generated text piece by piece. Return the exit status."""
     from ..text import Generator
     from ..text.speculation import NGRAM
 
     prompt = _read_prompt(arguments)
     context = Context(arguments.device) if arguments.device else None
-    names = ("max_tokens", "temperature", "top_k", "top_p", "repetition_penalty", "seed", "stop", "width")
+    names = ("max_tokens", "temperature", "top_k", "top_p", "repetition_penalty", "seed", "stop", "num_draft_tokens")
     options: dict[str, Any] = {name: getattr(arguments, name) for name in names}
     with contextlib.ExitStack() as stack:
         options["speculate"] = arguments.speculate

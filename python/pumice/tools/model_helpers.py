@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from .._pumice import Context, Error
 from ..base.element_types import Array
 from ..base.errors import InputError, MultilineInputError
-from ..base.printable_text import printable, shorten_printable
+from ..base.printable_text import escape_unprintable, shorten_and_escape
 from .cli_options import get_image_options, get_precision
 
 if TYPE_CHECKING:
@@ -21,18 +21,18 @@ if TYPE_CHECKING:
 
 
 def load_model(arguments: argparse.Namespace) -> Model:
-    """Load the model on the device and at the precision that the options specify."""
+    """Load the model on the device and with the precision in the options."""
     from ..model.model import Model
 
     context = Context(arguments.device) if arguments.device else None
     return Model(arguments.model, context, get_precision(arguments), progress=not arguments.json, seed=arguments.seed)
 
 
-def model_inputs(
+def read_or_generate_inputs(
     model: Model, arguments: argparse.Namespace, generate: Generate | None = None
 ) -> tuple[tuple[Array, ...], GeneratedInputs]:
-    """Return the inputs in graph order, and which of them were generated. generate: a function that creates inputs if
-    none are specified.
+    """Return the inputs in graph order, and a description of those that were generated. generate: function that creates inputs if the
+    options name no files.
     """
     from ..model.input_sources import GeneratedInputs, draw_inputs, read_inputs
 
@@ -55,7 +55,7 @@ def model_inputs(
 
 
 @contextlib.contextmanager
-def append_generated_sizes(generated_inputs: GeneratedInputs) -> Iterator[None]:
+def append_sizes_to_errors(generated_inputs: GeneratedInputs) -> Iterator[None]:
     """Append the sizes that were chosen by default to an error's message."""
     try:
         yield
@@ -66,19 +66,19 @@ def append_generated_sizes(generated_inputs: GeneratedInputs) -> Iterator[None]:
 
 
 def describe_inputs(arrays: Sequence[Array], model: Model) -> str:
-    """Return the name, dtype and shape of every input."""
+    """Return a text with the name, dtype and shape of every input."""
     pairs = zip(model.inputs, arrays, strict=True)
-    return ", ".join(f"{shorten_printable(value.name)}: {array.dtype}{list(array.shape)}" for value, array in pairs)
+    return ", ".join(f"{shorten_and_escape(value.name)}: {array.dtype}{list(array.shape)}" for value, array in pairs)
 
 
-def device_line(model: Model) -> str:
+def format_device_line(model: Model) -> str:
     """Return a line with the model's device, why it was chosen, and a warning if it is a software driver."""
     software = " (SOFTWARE DRIVER: not a GPU)" if model.device.kind == "software" else ""
     numbers = f"; {model.random_numbers}" if model.random_numbers else ""
-    return printable(f"device: {model.device.name}{software}; {model.context.choice}{numbers}")
+    return escape_unprintable(f"device: {model.device.name}{software}; {model.context.choice}{numbers}")
 
 
-def model_record(model: Model) -> dict[str, Any]:
+def make_model_record(model: Model) -> dict[str, Any]:
     """Return a JSON-compatible record of the model and its device."""
     device = {"name": model.device.name, "kind": model.device.kind, "uuid": model.device.uuid}
     record = {"model": model.name, "device": {**device, "choice": model.context.choice}, "precision": model.precision}

@@ -15,7 +15,7 @@ from IPython.core.magic_arguments import argument, magic_arguments
 from IPython.display import display
 
 from .._pumice import Error, ShaderCompileError, UnsupportedError
-from ..base.html import compile_error_html, titled_text
+from ..base.html import render_compile_error, render_titled_text
 from ..device.kernel import Kernel
 
 if TYPE_CHECKING:
@@ -32,11 +32,11 @@ class _CompileErrorDisplay:
         return f"ShaderCompileError:\n{self.error}"
 
     def _repr_html_(self) -> str:
-        return compile_error_html(self.error)
+        return render_compile_error(self.error)
 
 
 class _AssemblyDisplay:
-    """The driver's disassembly of a kernel, or else its SPIR-V below the reason why there is no disassembly."""
+    """The driver's disassembly of a kernel; if there is none, the reason and the SPIR-V disassembly."""
 
     def __init__(self, kernel: Kernel) -> None:
         try:
@@ -49,10 +49,10 @@ class _AssemblyDisplay:
         return self.text
 
     def _repr_html_(self) -> str:
-        return titled_text(self.title, self.text)
+        return render_titled_text(self.title, self.text)
 
 
-def _parse_pairs(option: str, pair_texts: list[str] | None, convert: Callable[[str], Any]) -> dict[str, Any]:
+def _parse_assignments(option: str, pair_texts: list[str] | None, convert: Callable[[str], Any]) -> dict[str, Any]:
     pairs = {}
     for pair_text in pair_texts or []:
         name, equals, value = pair_text.partition("=")
@@ -63,7 +63,7 @@ def _parse_pairs(option: str, pair_texts: list[str] | None, convert: Callable[[s
     return pairs
 
 
-def _parse_sizes(text: str | None) -> tuple[int, ...] | None:
+def _parse_local_size(text: str | None) -> tuple[int, ...] | None:
     try:
         return None if text is None else tuple(int(size_text) for size_text in text.split(","))
     except ValueError:
@@ -80,15 +80,15 @@ def _parse_number(text: str) -> float:
 _MAGIC_NAME = "%%glsl"
 
 
-def _empty_cell(lines: list[str]) -> list[str]:
-    """Turn a cell magic without a cell body into a line magic; IPython would reject it before calling the magic."""
+def _convert_empty_cell(lines: list[str]) -> list[str]:
+    """Turn a %%glsl cell without a body into a line magic, because IPython rejects a cell magic without a body."""
     has_no_body = lines and lines[0].startswith(_MAGIC_NAME) and not "".join(lines[1:]).strip()
     return [lines[0].removeprefix("%")] if has_no_body else lines
 
 
 @magics_class
 class GlslMagics(Magics):
-    """The magics that IPython registers."""
+    """The magic %%glsl."""
 
     @magic_arguments()
     @argument("name", nargs="?", default="", help="the variable that becomes the kernel")
@@ -132,17 +132,17 @@ class GlslMagics(Magics):
             raise UsageError(f"%%glsl: expected the name of a variable, given '{options.name}'")
         if options.context and options.context not in namespace:
             raise UsageError(f"%%glsl: no variable '{options.context}'")
-        macros = _parse_pairs("--macro", options.macro, str)
-        spec = _parse_pairs("--spec", options.spec, _parse_number)
+        macros = _parse_assignments("--macro", options.macro, str)
+        spec = _parse_assignments("--spec", options.spec, _parse_number)
         try:
             kernel = Kernel(
-                f"\n{cell}",  # an empty line for the magic's line, so that messages have the cell's line numbers
+                f"\n{cell}",  # the empty line replaces the magic's line, so that messages have the cell's line numbers
                 namespace[options.context] if options.context else None,
                 name=options.name,
                 macros=macros,
                 spec=spec,
                 debug=options.debug,
-                local_size=_parse_sizes(options.local_size),
+                local_size=_parse_local_size(options.local_size),
             )
         except ShaderCompileError as error:
             display(_CompileErrorDisplay(error))
@@ -155,14 +155,14 @@ class GlslMagics(Magics):
         if options.show:
             display(kernel)
         if options.time is not None:
-            display(kernel.time(**self._arguments("--time", options.time)))
+            display(kernel.time(**self._evaluate_arguments("--time", options.time)))
         if options.profile is not None:
-            display(self._profile(kernel, options.profile))
+            display(self._profile_call(kernel, options.profile))
         if options.disassemble:
             display(_AssemblyDisplay(kernel))
 
-    def _arguments(self, option: str, text: str) -> dict[str, Any]:
-        """Evaluate the text of a call's arguments with the notebook's variables."""
+    def _evaluate_arguments(self, option: str, text: str) -> dict[str, Any]:
+        """Evaluate keyword arguments, such as "x=x, threads=x.size", with the notebook's variables."""
         assert self.shell is not None
         try:
             tree = ast.parse(f"_({text})", mode="eval").body
@@ -180,22 +180,22 @@ class GlslMagics(Magics):
         return {
             str(keyword_argument.arg): eval(compile(ast.Expression(keyword_argument.value), option, "eval"), namespace)
             for keyword_argument in tree.keywords
-        }  # the text is evaluated like a cell
+        }  # eval is safe here, because the notebook's user could run the text as a cell
 
-    def _profile(self, kernel: Kernel, text: str) -> Profile:
+    def _profile_call(self, kernel: Kernel, text: str) -> Profile:
         """Profile one call, after a warm-up call."""
         from ..profiling.profile import profile
 
-        arguments = self._arguments("--profile", text)
+        arguments = self._evaluate_arguments("--profile", text)
         kernel(**arguments)
         with profile("dispatch") as call_profile:
             kernel(**arguments)
         return call_profile
 
 
-def load(shell: InteractiveShell) -> None:
+def register_magics(shell: InteractiveShell) -> None:
     """Register the magics in a shell. May be called repeatedly."""
     shell.register_magics(GlslMagics)
     cleanup = shell.input_transformers_cleanup
-    if _empty_cell not in cleanup:
-        cleanup.append(_empty_cell)
+    if _convert_empty_cell not in cleanup:
+        cleanup.append(_convert_empty_cell)

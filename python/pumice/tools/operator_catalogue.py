@@ -1,4 +1,4 @@
-"""The operator catalogue: the inputs, outputs and attributes of each operator, as objects, text, HTML and the page docs/operators.md.
+"""The operator catalogue: inputs, outputs and attributes of each operator as objects, text and HTML, and the page docs/operators.md.
 
 Element types, attributes and ranks come from the engine; versions and summaries from the installed onnx.
 """
@@ -16,11 +16,11 @@ import pumice._pumice as _pumice
 
 from .._pumice import AttributeSchema, NnapiOperand, NnapiOperation, OperatorRow, UnsupportedError, ValueRole
 from ..base.errors import unsupported_error
-from ..importer.composed.ml_operators import REJECTED_OPERATORS
-from ..importer.composed.operator_table import COMPOSED
 from ..importer.rewrites.rewrite_table import CONTRIB, CONTRIB_DOMAIN, MAX_OPSET
+from ..importer.translators.ml_operators import REJECTED_OPERATORS
+from ..importer.translators.operator_table import TRANSLATORS
 
-_CONTRIB_NAMES = [name for name in COMPOSED if name.startswith(f"{CONTRIB_DOMAIN}::")]
+_CONTRIB_NAMES = [name for name in TRANSLATORS if name.startswith(f"{CONTRIB_DOMAIN}::")]
 _DTYPE_FAMILIES = {
     "all": "float64 float32 float16 bfloat16 int64 uint64 int32 uint32 int16 uint16 int8 uint8 bool",
     "integers": "int64 uint64 int32 uint32 int16 uint16 int8 uint8",
@@ -168,12 +168,12 @@ class OperatorSchema:
         """The name with its domain: 'ai.onnx::Conv'."""
         return self.name if "::" in self.name else f"{self.domain}::{self.name}"
 
-    def _make_header(self) -> dict[str, Any]:
+    def _make_common_record(self) -> dict[str, Any]:
         return {"name": self.name, "domain": self.domain, "since": list(self.since), "doc": self.doc}
 
     def as_dict(self) -> dict[str, Any]:
         """Return the schema as plain values for JSON."""
-        return self._make_header() | {
+        return self._make_common_record() | {
             "skeleton": self.skeleton,
             "expression": self.expression,
             "inputs": [_make_role_record(role) for role in self.inputs],
@@ -229,14 +229,14 @@ class OperatorSchema:
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:
-        from ..base.html import facts_table, table
+        from ..base.html import render_properties, render_table
 
         parts = [
-            facts_table(self.qualified_name, self.facts()),
-            table(("value", "role", "element types"), self.value_rows()),
+            render_properties(self.qualified_name, self.facts()),
+            render_table(("value", "role", "element types"), self.value_rows()),
         ]
         if self.attributes:
-            parts.append(table(("attribute", "kind", "default", "choices"), self.attribute_rows()))
+            parts.append(render_table(("attribute", "kind", "default", "choices"), self.attribute_rows()))
         return "".join(parts)
 
 
@@ -294,7 +294,7 @@ class NnapiSchema(OperatorSchema):
 
     def as_dict(self) -> dict[str, Any]:
         """Return the schema as plain values for JSON."""
-        return self._make_header() | {
+        return self._make_common_record() | {
             "inputs": [_make_role_record(role) | {"kind": role.kind} for role in self.inputs],
             "implicit": [_make_role_record(role) | {"kind": role.kind} for role in self.implicit],
             "outputs": [_make_role_record(role) for role in self.outputs],
@@ -329,7 +329,7 @@ def operators(name: str | None = None) -> list[OperatorSchema] | OperatorSchema:
 
     Raise UnsupportedError with similar names if there is no such operator.
     """
-    schemas = _schemas_by_name()
+    schemas = _load_schemas()
     if name is None:
         return list(schemas.values())
     qualified = name.removeprefix("ai.onnx::")
@@ -338,7 +338,7 @@ def operators(name: str | None = None) -> list[OperatorSchema] | OperatorSchema:
     return schemas[qualified]
 
 
-def render_page() -> str:
+def render_markdown() -> str:
     """Return the text of docs/operators.md."""
     composed = [schema for schema in operators() if isinstance(schema, ComposedSchema)]
     kernels = [schema for schema in operators() if schema.domain != "nnapi" and schema not in composed]
@@ -395,10 +395,10 @@ def render_page() -> str:
 
 
 @functools.cache
-def _schemas_by_name() -> dict[str, OperatorSchema]:
+def _load_schemas() -> dict[str, OperatorSchema]:
     rows: dict[str, OperatorSchema] = {row.name: OperatorSchema(row) for row in _pumice.operators()}
     rows |= {
-        name: ComposedSchema(name) for name in COMPOSED if name not in {*rows, *REJECTED_OPERATORS, *_CONTRIB_NAMES}
+        name: ComposedSchema(name) for name in TRANSLATORS if name not in {*rows, *REJECTED_OPERATORS, *_CONTRIB_NAMES}
     }
     rows = dict(sorted(rows.items()))
     return rows | {operation.name: NnapiSchema(operation) for operation in _pumice.nnapi_operations()}
@@ -482,5 +482,5 @@ if __name__ == "__main__":
 
     target = Path("docs/operators.md")
     target.parent.mkdir(exist_ok=True)
-    write_text_atomic(target, render_page())
+    write_text_atomic(target, render_markdown())
     print(f"written: {target}")

@@ -5,13 +5,13 @@ from __future__ import annotations
 import argparse
 import json
 
-from ..base.printable_text import printable
+from ..base.printable_text import escape_unprintable
 from .cli_options import add_generator_options, add_image_options, add_model_options, parse_runs
-from .model_helpers import append_generated_sizes, load_model, model_inputs
+from .model_helpers import append_sizes_to_errors, load_model, read_or_generate_inputs
 
 
 def add_reduce_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of the command."""
+    """Add the options of `pumice reduce`."""
     add_model_options(parser)
     text = "a new or empty folder to write to (default: reduced)"
     parser.add_argument("--output", "-o", default="reduced", metavar="DIR", help=text)
@@ -21,16 +21,16 @@ def add_reduce_options(parser: argparse.ArgumentParser) -> None:
     add_image_options(parser)
 
 
-def reduce_model(arguments: argparse.Namespace) -> int:
-    """Run the command; return exit status 0. Raise InputError if the model does not fail."""
+def run_reduce_command(arguments: argparse.Namespace) -> int:
+    """Run `pumice reduce` and return exit status 0. Raise InputError if the model does not fail."""
     from ..base.progress import Progress
-    from ..validation.onnx_test_folder import check_folder
+    from ..validation.onnx_test_folder import require_empty_folder
     from ..validation.reduce import reduce
 
-    check_folder(arguments.output)
+    require_empty_folder(arguments.output)
     with load_model(arguments) as model:
-        arrays, generated_inputs = model_inputs(model, arguments)
-        with append_generated_sizes(generated_inputs), Progress("parts", not arguments.json) as progress:
+        arrays, generated_inputs = read_or_generate_inputs(model, arguments)
+        with append_sizes_to_errors(generated_inputs), Progress("parts", not arguments.json) as progress:
             reduction = reduce(model, [arrays], progress=progress, repeat=arguments.repeat)
     reduction.save(arguments.output)
     if arguments.json:
@@ -47,5 +47,5 @@ def reduce_model(arguments: argparse.Namespace) -> int:
     if generated_inputs.note:
         print(generated_inputs.note)
     print(reduction)
-    print(f"written to {printable(arguments.output)}: model.onnx, test_data_set_0")
+    print(f"written to {escape_unprintable(arguments.output)}: model.onnx, test_data_set_0")
     return 0

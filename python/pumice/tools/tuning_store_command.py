@@ -1,18 +1,18 @@
-"""The command `pumice tuning`: list stored results of kernel.tune()."""
+"""The command `pumice tuning`: list, export and import stored results of kernel.tune()."""
 
 from __future__ import annotations
 
 import argparse
 import json
 
-from ..base.printable_text import printable, shorten_printable
+from ..base.printable_text import escape_unprintable, shorten_and_escape
 from ..device.tuning_exchange import TuningGroup, export_tuning, group_records, import_tuning
 
 _MAX_NAME_CHARS = 200
 
 
 def add_tuning_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of the command."""
+    """Add the options of `pumice tuning`."""
     parser.add_argument("--export", metavar="FILE", help="write everything to this file")
     parser.add_argument(
         "--import", metavar="FILE", dest="imported", help="take what such a file has, before anything else"
@@ -20,8 +20,8 @@ def add_tuning_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print JSON")
 
 
-def tuning(arguments: argparse.Namespace) -> int:
-    """Run the command."""
+def run_tuning_command(arguments: argparse.Namespace) -> int:
+    """Run `pumice tuning` and return the exit status."""
     imported = import_tuning(arguments.imported) if arguments.imported else None
     written = export_tuning(arguments.export) if arguments.export else None
     if arguments.json:
@@ -29,21 +29,24 @@ def tuning(arguments: argparse.Namespace) -> int:
         print(json.dumps({"imported": imported, "exported": written, "kernels": tuning_groups}, indent=2))
         return 0
     if imported is not None:
-        print(f"{imported} variants imported from {printable(arguments.imported)}")
+        print(f"{imported} variants imported from {escape_unprintable(arguments.imported)}")
     if written is not None:
-        print(f"{written} variants written to {printable(arguments.export)}")
+        print(f"{written} variants written to {escape_unprintable(arguments.export)}")
     print("\n".join(format_tuning_lines()))
     return 0
 
 
 def format_tuning_lines() -> list[str]:
-    """Return a line per tuned kernel and size class, for all devices and drivers, with control characters in names escaped."""
+    """Return a line per tuned kernel, size class, device and driver, with control characters in names escaped."""
     tuning_groups = group_records()
     if not tuning_groups:
         return ["tuning:  none"]
     return [
         f"tuning:  {sum(tuned_group.variants for tuned_group in tuning_groups)} variants",
-        *(f"    {shorten_printable(_format_group(tuned_group), _MAX_NAME_CHARS * 3)}" for tuned_group in tuning_groups),
+        *(
+            f"    {shorten_and_escape(_format_group(tuned_group), _MAX_NAME_CHARS * 3)}"
+            for tuned_group in tuning_groups
+        ),
     ]
 
 

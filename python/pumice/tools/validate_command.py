@@ -1,4 +1,4 @@
-"""The command `pumice validate`."""
+"""The command `pumice validate`: compare a model with a reference node by node, and write reports."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .._pumice import Error, devices
 from ..base.atomic_files import write_text_atomic
 from ..base.element_types import PRECISIONS
 from ..base.errors import InputError
-from ..base.printable_text import MAX_SENTENCE_CHARS, shorten_printable
+from ..base.printable_text import MAX_SENTENCE_CHARS, shorten_and_escape
 from .cli_options import (
     DEVICE_HELP,
     add_generator_options,
@@ -24,7 +24,7 @@ from .cli_options import (
     get_precision,
     parse_runs,
 )
-from .model_helpers import append_generated_sizes, device_line, load_model, model_inputs
+from .model_helpers import append_sizes_to_errors, format_device_line, load_model, read_or_generate_inputs
 
 if TYPE_CHECKING:
     from ..model.data_sets import DataSet
@@ -68,7 +68,7 @@ def _parse_accuracy(text: str) -> tuple[str, float]:
 
 
 def add_validate_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of the command."""
+    """Add the options of `pumice validate`."""
     add_source_options(parser)
     parser.add_argument(
         "--data",
@@ -133,8 +133,8 @@ def _add_report_options(parser: argparse.ArgumentParser) -> None:
     files.add_argument("--json", nargs="?", const=_TO_STDOUT, metavar="F", help="JSON; without F it is printed")
 
 
-def validate(arguments: argparse.Namespace) -> int:
-    """Run the command; return exit status 1 if any result is wrong or unproved."""
+def run_validate_command(arguments: argparse.Namespace) -> int:
+    """Run `pumice validate`; return exit status 1 if any result is wrong or unproved."""
     _check_options(arguments)
     precisions = arguments.precision or [None]
     has_several = arguments.device == _ALL_DEVICES or len(precisions) > 1
@@ -147,16 +147,18 @@ def validate(arguments: argparse.Namespace) -> int:
     for device in device_names:
         for precision in precisions:
             device_arguments = argparse.Namespace(**{**vars(arguments), "device": device, "precision": precision})
-            reports.append(_validate_or_report(device_arguments) if has_several else _validate_device(device_arguments))
+            reports.append(
+                _validate_or_report(device_arguments) if has_several else _validate_on_device(device_arguments)
+            )
     _write_reports(arguments, [report.as_dict() for report in reports])
     return 0 if all(report.ok for report in reports) else _EXIT_FAILED
 
 
 def _check_options(arguments: argparse.Namespace) -> None:
-    """Check the options before any work begins. Raise InputError for options that contradict each other or name unusable files."""
+    """Raise InputError for options that contradict each other or name unusable files."""
     if arguments.data and (arguments.input or arguments.dim or get_image_options(arguments)):
         raise InputError("--data gives the inputs: neither --input, --dim nor options of pictures go with it")
-    get_precision(arguments)  # rejects both options together
+    get_precision(arguments)  # raises if both options are given
     if arguments.bisect and arguments.mode not in ("both", "bisect"):
         raise InputError(
             f"--bisect judges results from the model's inputs on: --mode {arguments.mode} does not go with it"
@@ -175,18 +177,18 @@ def _check_options(arguments: argparse.Namespace) -> None:
 
 
 def _validate_or_report(arguments: argparse.Namespace) -> ValidationReport:
-    """Validate on one of several devices; if it cannot run the model, report it as unproved and continue."""
+    """Validate on one of several devices. If this device cannot run the model, return a report of the model as unproved."""
     from ..validation.report import ValidationReport
     from ..validation.report_rows import Finding, ValidationRow
 
     try:
-        return _validate_device(arguments)
+        return _validate_on_device(arguments)
     except InputError:
         raise
     except Error as error:
         text, model = str(error), os.path.basename(arguments.model)
         if not arguments.json:
-            print(f"pumice: error: {shorten_printable(text, MAX_SENTENCE_CHARS)}", file=sys.stderr)
+            print(f"pumice: error: {shorten_and_escape(text, MAX_SENTENCE_CHARS)}", file=sys.stderr)
         device = _get_device_name(arguments.device)
         row = ValidationRow(model, "model", "", "", (), 0, None, None, text, unproved=(model,))
         return ValidationReport(model, device, get_precision(arguments), 0, [row], [Finding("unproved", model, text)])
@@ -197,7 +199,7 @@ def _get_device_name(device: str | None) -> str:
     return matching_names[0] if matching_names else device or "the default device"
 
 
-def _validate_device(arguments: argparse.Namespace) -> ValidationReport:
+def _validate_on_device(arguments: argparse.Namespace) -> ValidationReport:
     from ..base.progress import Progress
     from ..validation.stored_outputs import check_stored_outputs
     from ..validation.validate import validate as run_validation
@@ -205,7 +207,7 @@ def _validate_device(arguments: argparse.Namespace) -> ValidationReport:
     with load_model(arguments) as model:
         case_sets, generated_values = _load_cases(model, arguments)
         allowed: bool | list[str] = "*" in arguments.allow_unchecked or arguments.allow_unchecked
-        with append_generated_sizes(generated_values), Progress("nodes", not arguments.json) as progress:
+        with append_sizes_to_errors(generated_values), Progress("nodes", not arguments.json) as progress:
             report = run_validation(
                 model,
                 [case_set.inputs for case_set in case_sets],
@@ -241,28 +243,28 @@ def _get_accuracy_limits(arguments: argparse.Namespace) -> float | dict[str, flo
 
 
 def _load_cases(model: Model, arguments: argparse.Namespace) -> tuple[Sequence[DataSet], GeneratedInputs]:
-    """Return the test cases, and which inputs were generated."""
+    """Return the test cases, and a description of generated inputs."""
     from ..model.data_sets import DataSet, read_data_sets
     from ..model.input_sources import GeneratedInputs
     from ..validation.input_generation import generate_inputs
 
     if arguments.data:
         return read_data_sets(model, arguments.data), GeneratedInputs({}, {})
-    generated_values = model_inputs(model, arguments, generate_inputs)[1]
+    generated_values = read_or_generate_inputs(model, arguments, generate_inputs)[1]
     return [DataSet("", generated_values.arrays, {})], generated_values
 
 
 def _print_report(model: Model, generated_values: GeneratedInputs, report: ValidationReport) -> None:
     from rich.console import Console
 
-    print(device_line(model))
+    print(format_device_line(model))
     for name, description in generated_values.how.items():
-        print(f"input '{shorten_printable(name)}' generated: {shorten_printable(description)}")
+        print(f"input '{shorten_and_escape(name)}' generated: {shorten_and_escape(description)}")
     if generated_values.note:
-        print(shorten_printable(generated_values.note, MAX_SENTENCE_CHARS))
+        print(shorten_and_escape(generated_values.note, MAX_SENTENCE_CHARS))
     console = Console(width=None if sys.stdout.isatty() else 160)
     console.print(report.table(), markup=False)
-    for line in report.told():
+    for line in report.finding_lines():
         console.print(line, markup=False, highlight=False)
     if not report.ok:
         print(report.summary)
@@ -276,10 +278,12 @@ def _write_reports(arguments: argparse.Namespace, records: list[dict[str, Any]])
     elif arguments.json:
         write_text_atomic(arguments.json, text)
     if arguments.html:
-        from ..validation.page import make_page
+        from ..validation.html_page import make_page
 
-        write_text_atomic(arguments.html, make_page(records, f"Validation of {shorten_printable(records[0]['model'])}"))
+        write_text_atomic(
+            arguments.html, make_page(records, f"Validation of {shorten_and_escape(records[0]['model'])}")
+        )
     if arguments.junit:
-        from ..validation.junit import junit
+        from ..validation.junit import make_junit_xml
 
-        write_text_atomic(arguments.junit, junit(records))
+        write_text_atomic(arguments.junit, make_junit_xml(records))

@@ -42,10 +42,10 @@ def collect_versions() -> dict[str, Any]:
 
 
 def show_versions(file: TextIO | None = None) -> None:
-    """Print versions() for a bug report. file: the output; None: standard output. Paths are omitted."""
+    """Print the versions of pumice, Python, the system, packages and drivers, for a bug report. file: by default standard output."""
     version_info = collect_versions()
     pairs = [(name, version_info[name]) for name in ("pumice", "python", "system", "glslang")]
-    pairs += [*version_info["packages"].items(), *(("device", one) for one in version_info["devices"])]
+    pairs += [*version_info["packages"].items(), *(("device", line) for line in version_info["devices"])]
     width = max(len(name) for name, _ in pairs)
     print("\n".join(f"{name:<{width}}  {value}" for name, value in pairs), file=file)
 

@@ -11,13 +11,13 @@ from .._pumice import BindingError, GraphError, UnsupportedError
 from ..base.log import log_warning
 from ..base.torch_tensors import make_gradient_error
 from .cuda_model import CudaModel
-from .graphs import Signature, export_program, load_module, make_module, make_signature
+from .graphs import GraphSignature, export_program, load_module, make_module, make_signature
 from .host_numbers import find_host_nodes, make_host_function, make_number_key
 from .tensor_views import numpy_to_torch, torch_to_numpy
 
 _OPTIONS = ("fallback", "context", "precision", "fuse", "deterministic", "check_indices")
-_MAX_NUMBER_SETS = 32  # maximum distinct sets of int and float values for which models are kept
-_logged_reasons: set[str] = set()  # logged reasons for eager runs; each is logged once per process
+_MAX_NUMBER_SETS = 32  # maximum number of sets of int and float values whose models are kept
+_logged_reasons: set[str] = set()  # reasons for fallbacks to torch, each logged once per process
 
 
 def backend(
@@ -51,24 +51,23 @@ def backend(
 
 
 class _CompiledGraph:
-    """A captured graph and the models built from it; a new one is built if no model accepts the sizes."""
+    """A captured graph and the models built from it. If no model accepts the sizes of a call, another one is built."""
 
     def __init__(
-        self, graph: Any, signature: Signature, options: dict[str, Any], fallback: bool, on_cuda: bool
+        self, graph: Any, signature: GraphSignature, options: dict[str, Any], fallback: bool, on_cuda: bool
     ) -> None:
         self._graph = graph
         self._signature = signature
         self._options = options
         self._fallback = fallback
-        self._rejections: dict[tuple[Any, ...], str] = {}  # reason by key, for models that were rejected
+        self._rejections: dict[tuple[Any, ...], str] = {}  # key -> reason why pumice cannot run the graph
         self._models: dict[tuple[Any, ...], list[Any]] = {}
-        self._weights: list[tuple[int, int]] = []
-        self._weight_storages: list[Any] = []  # storage of the weights, so that their addresses are not reused
+        self._weight_versions: list[tuple[int, int]] = []  # (address, torch's version counter) of each weight
+        self._weight_storages: list[Any] = []  # kept alive so that their addresses are not reused
         self._has_results = any(kind in ("tensor", "number") for kind in signature.results)
         host_node_set = find_host_nodes(graph)
         self._has_no_work = all(
-            argument.op in ("placeholder", "get_attr", "output") or argument in host_node_set
-            for argument in graph.graph.nodes
+            node.op in ("placeholder", "get_attr", "output") or node in host_node_set for node in graph.graph.nodes
         )
         self._inputs = [(position, signature.parameters[position].name) for position in signature.inputs]
         self._on_cuda = on_cuda
@@ -77,11 +76,11 @@ class _CompiledGraph:
         )
         self._compute_on_host = make_host_function(graph, signature.results)
         self._first_floats: tuple[str, ...] | None = None  # floats are constants until a call passes other values
-        self._may_open_floats = not on_cuda and bool(signature.floats)
+        self._can_use_float_inputs = not on_cuda and bool(signature.floats)
 
     def __call__(self, *arguments: Any) -> Any:
         try:
-            return self._run(arguments)
+            return self._run_on_model(arguments)
         except UnsupportedError as error:
             reason = str(error)
         if not self._fallback:
@@ -93,31 +92,31 @@ class _CompiledGraph:
             log_warning(f'torch.compile(backend="pumice"): torch runs a graph: {reason}')
         return self._graph(*arguments)
 
-    def _run(self, arguments: Sequence[Any]) -> tuple[Any, ...]:
+    def _run_on_model(self, arguments: Sequence[Any]) -> tuple[Any, ...]:
         needs_gradients = torch.is_grad_enabled() or self._enables_gradients
         for argument, parameter in zip(arguments, self._signature.parameters, strict=True):
             if needs_gradients and isinstance(argument, torch.Tensor) and argument.requires_grad:
                 raise make_gradient_error(parameter.name)
             if isinstance(argument, torch.Tensor) and argument.is_complex():
                 raise UnsupportedError(f"'{parameter.name}' is of {argument.dtype}; pumice has no complex numbers")
-        key, open_floats = self._make_key(arguments)
+        key, float_inputs = self._make_key(arguments)
         if key in self._rejections:
             raise UnsupportedError(self._rejections[key])
-        positions = (*(position for position, _ in self._inputs), *open_floats)
+        positions = (*(position for position, _ in self._inputs), *float_inputs)
         if self._on_cuda:
             arrays = [arguments[position].detach() for position in positions]
         else:
             arrays = [torch_to_numpy(arguments[i], self._signature.parameters[i].name) for i in positions]
         try:
             results = (
-                self._call_model(arguments, arrays, key, open_floats)
+                self._call_model(arguments, arrays, key, float_inputs)
                 if self._has_results
-                else self._check_without_outputs(arguments)
+                else self._run_without_outputs(arguments)
             )
         except (UnsupportedError, GraphError) as error:
-            if open_floats:
-                self._may_open_floats = False
-                return self._run(arguments)
+            if float_inputs:
+                self._can_use_float_inputs = False
+                return self._run_on_model(arguments)
             self._rejections[key] = str(error)
             raise UnsupportedError(str(error)) from error
         return self._make_results(arguments, results)
@@ -128,35 +127,35 @@ class _CompiledGraph:
         Floats of a module (such as an epsilon) never vary and are folded. Floats that vary become inputs if the exporter supports that; if
         an operator has them as attributes, there is one model per value.
         """
-        ints = tuple(arguments[i] for i in self._signature.free_numbers)
+        ints = tuple(arguments[i] for i in self._signature.free_int_positions)
         floats = tuple(make_number_key(arguments[i]) for i in self._signature.floats)
         if self._first_floats is None:
             self._first_floats = floats
-        if self._may_open_floats and floats != self._first_floats:
+        if self._can_use_float_inputs and floats != self._first_floats:
             return (ints, "inputs"), self._signature.floats
         return (ints, floats), ()
 
-    def _check_without_outputs(self, arguments: Sequence[Any]) -> tuple[Any, ...]:
-        """Return the results of a graph without outputs. Raise UnsupportedError if the graph writes to its arguments."""
+    def _run_without_outputs(self, arguments: Sequence[Any]) -> tuple[Any, ...]:
+        """Return (), the results of a graph without outputs. Raise UnsupportedError if the graph writes to its arguments."""
         if not self._has_no_work:
             export_program(*self._make_module(arguments))
             self._has_no_work = True
         return ()
 
     def _make_module(
-        self, arguments: Sequence[Any], open_floats: Sequence[int] = ()
-    ) -> tuple[Any, Signature, list[Any]]:
-        module = make_module(self._graph, self._signature, arguments, open_floats)
-        return module, self._signature, [arguments[i].detach() for i in (*self._signature.inputs, *open_floats)]
+        self, arguments: Sequence[Any], float_inputs: Sequence[int] = ()
+    ) -> tuple[Any, GraphSignature, list[Any]]:
+        module = make_module(self._graph, self._signature, arguments, float_inputs)
+        return module, self._signature, [arguments[i].detach() for i in (*self._signature.inputs, *float_inputs)]
 
     def _call_model(
-        self, arguments: Sequence[Any], arrays: list[Any], key: tuple[Any, ...], open_floats: Sequence[int]
+        self, arguments: Sequence[Any], arrays: list[Any], key: tuple[Any, ...], float_inputs: Sequence[int]
     ) -> tuple[Any, ...]:
         """Call a model that accepts these arrays, building it if there is none."""
-        state = [(arguments[i].data_ptr(), arguments[i]._version) for i in self._signature.weights]
-        if state != self._weights:
-            self._close()
-            self._weights = state
+        weight_versions = [(arguments[i].data_ptr(), arguments[i]._version) for i in self._signature.weights]
+        if weight_versions != self._weight_versions:
+            self._close_models()
+            self._weight_versions = weight_versions
             self._weight_storages = [arguments[i].untyped_storage() for i in self._signature.weights]
         candidates = self._get_models(key)
         for model, input_positions in candidates:
@@ -165,7 +164,7 @@ class _CompiledGraph:
             except BindingError as error:
                 if error.rule != "K10":
                     raise
-        model, input_positions = self._build_model(arguments, open_floats)
+        model, input_positions = self._build_model(arguments, float_inputs)
         candidates.append((model, input_positions))
         return _as_tuple(model(*(arrays[position_index] for position_index in input_positions)))
 
@@ -178,10 +177,10 @@ class _CompiledGraph:
                 model.close()
         return candidates
 
-    def _build_model(self, arguments: Sequence[Any], open_floats: Sequence[int]) -> tuple[Any, list[int]]:
-        """Return a model for these arguments, and the positions of the graph's inputs that the model has, in order."""
-        names = [self._signature.parameters[i].name for i in (*self._signature.inputs, *open_floats)]
-        model = load_module(*self._make_module(arguments, open_floats), self._options)
+    def _build_model(self, arguments: Sequence[Any], float_inputs: Sequence[int]) -> tuple[Any, list[int]]:
+        """Return a model for these arguments, and for each of its inputs the position among the graph's inputs."""
+        names = [self._signature.parameters[i].name for i in (*self._signature.inputs, *float_inputs)]
+        model = load_module(*self._make_module(arguments, float_inputs), self._options)
         return CudaModel(model) if self._on_cuda else model, [names.index(argument.name) for argument in model.inputs]
 
     def _make_results(self, arguments: Sequence[Any], results: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -191,9 +190,7 @@ class _CompiledGraph:
         for kind, dtype in zip(self._signature.results, self._signature.dtypes, strict=True):
             if kind == "tensor":
                 result_tensor = next(remaining) if self._on_cuda else numpy_to_torch(next(remaining))
-                results_list.append(
-                    result_tensor.to(dtype)
-                )  # the exporter leaves some low-precision results in a wider type
+                results_list.append(result_tensor.to(dtype))  # the exporter leaves some fp16 and bf16 results in fp32
             elif kind == "number":
                 results_list.append(next(remaining).item())
             elif kind == "host":
@@ -202,7 +199,7 @@ class _CompiledGraph:
                 results_list.append(arguments[kind] if isinstance(kind, int) else kind[0])
         return tuple(results_list)
 
-    def _close(self) -> None:
+    def _close_models(self) -> None:
         for models in self._models.values():
             for model, _ in models:
                 model.close()

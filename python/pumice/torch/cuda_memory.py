@@ -17,7 +17,7 @@ from ..device.context import default_context, validate_context
 from ..device.cuda_sharing import StreamOrder, empty_shared, get_cuda_interop
 
 _ADVICE = 'torch.from_dlpack(pumice.empty(shape, dtype, share="cuda")) is a tensor in memory that both use'
-_MAX_IDLE_BYTES = 1 << 28  # limit of unused memory kept for later results
+_MAX_IDLE_BYTES = 1 << 28  # maximum free memory kept for later results
 _ALIGNMENT = 512
 
 
@@ -30,21 +30,21 @@ def ordered(stream: Any = None, context: Context | None = None) -> StreamOrder:
     nested in an order with another stream.
     """
     target_context = validate_context(context) or default_context()
-    number = get_cuda_interop(target_context).primary.number
+    device_index = get_cuda_interop(target_context).primary.device_index
     if stream is None:
-        return StreamOrder(target_context, current_stream(number))
-    if not isinstance(stream, torch.cuda.Stream) or stream.device.index != number:
+        return StreamOrder(target_context, get_current_stream(device_index))
+    if not isinstance(stream, torch.cuda.Stream) or stream.device.index != device_index:
         received = repr(stream) if isinstance(stream, torch.cuda.Stream) else type(stream).__name__
-        raise binding_error("K5", "stream", f"a torch.cuda.Stream of cuda:{number}", received, kind="argument")
+        raise binding_error("K5", "stream", f"a torch.cuda.Stream of cuda:{device_index}", received, kind="argument")
     return StreamOrder(target_context, stream.cuda_stream)
 
 
-def current_stream(number: int) -> int:
+def get_current_stream(device_index: int) -> int:
     """Return the handle of torch's current stream of a CUDA device."""
-    return int(torch.cuda.current_stream(number).cuda_stream)
+    return int(torch.cuda.current_stream(device_index).cuda_stream)
 
 
-def dtype_name(tensor: Any) -> str:
+def get_dtype_name(tensor: Any) -> str:
     """Return the name of a torch tensor's dtype, which NumPy and pumice share."""
     return str(tensor.dtype).removeprefix("torch.")
 
@@ -54,9 +54,9 @@ def find_shared_tensor(tensor: Any, context: Context) -> Tensor | None:
     if tensor.layout != torch.strided or tensor.is_quantized or tensor.is_conj() or tensor.is_neg():
         return None
     if tensor.numel() == 0:  # an empty tensor has no address
-        return empty_shared(list(tensor.shape), dtype_name(tensor), context)
+        return empty_shared(list(tensor.shape), get_dtype_name(tensor), context)
     return _pumice.shared_tensor(
-        context, tensor.data_ptr(), dtype_name(tensor), list(tensor.shape), list(tensor.stride())
+        context, tensor.data_ptr(), get_dtype_name(tensor), list(tensor.shape), list(tensor.stride())
     )
 
 
@@ -91,13 +91,13 @@ class SharedPool:
         tensor = Tensor(desc, new_buffer)
         view = make_torch_view(tensor)
         with self._lock:
-            idle = self._take_excess_idle()
+            idle = self._remove_excess_idle_buffers()
             pooled.append(new_buffer)
-        del idle  # outside the lock, because CUDA waits for its work when it frees memory
+        del idle  # free outside the lock, because CUDA waits for its work when it frees memory
         return tensor, view
 
-    def _take_excess_idle(self) -> list[Buffer]:
-        """Remove and return the idle memory if it exceeds the limit."""
+    def _remove_excess_idle_buffers(self) -> list[Buffer]:
+        """Remove all idle buffers from the pool if their total size exceeds the limit, and return them."""
         idle = [
             (key, pooled_buffer)
             for key, pool_buffers in self._buffers.items()

@@ -9,17 +9,17 @@ from typing import Any
 import numpy as np
 
 from .._pumice import BindingError, BindingTable, Buffer, CommandList, Tensor, UnsupportedError
-from ..base.element_types import numpy_dtype
+from ..base.element_types import get_numpy_dtype
 from ..base.errors import binding_error
 from ..device.cuda_sharing import StreamOrder, empty_shared, get_cuda_interop
 from ..model.model import Model
-from .cuda_memory import current_stream, dtype_name, find_shared_tensor, make_torch_view
+from .cuda_memory import find_shared_tensor, get_current_stream, get_dtype_name, make_torch_view
 
 _MAX_RECORDINGS = 16  # recordings per model; each keeps the memory of its results allocated
 
 
 class _Recording:
-    """The model's dispatches recorded for specific buffers. stages: input index -> torch view of the staging buffer, for copied inputs."""
+    """The model's dispatches recorded for specific buffers. staging_views: input index -> torch view of the buffer for a copied input."""
 
     def __init__(self, key: Any, commands: CommandList, staging_views: dict[int, Any], results: list[Tensor]) -> None:
         self.key, self.commands, self.staging_views, self.results = key, commands, staging_views, results
@@ -60,20 +60,20 @@ class CudaModel:
         Raise BindingError for an unsupported shape or dtype, UnsupportedError for a tensor on another GPU.
         """
         context = self._program.context
-        number = self._interop.primary.number
-        stream = current_stream(number)
-        self._check_devices(tensors, number)
+        device_index = self._interop.primary.device_index
+        stream = get_current_stream(device_index)
+        self._check_devices(tensors, device_index)
         shared = [find_shared_tensor(tensor, context) if tensor.is_contiguous() else None for tensor in tensors]
         buffer_keys = tuple(
-            (dtype_name(tensor), tuple(tensor.shape), None if one is None else (one.buffer.id, one.offset))
-            for tensor, one in zip(tensors, shared, strict=True)
+            (get_dtype_name(tensor), tuple(tensor.shape), None if alias is None else (alias.buffer.id, alias.offset))
+            for tensor, alias in zip(tensors, shared, strict=True)
         )
         with self._lock:
             recording = next(
-                (one for one in self._recordings if one.key == (stream, buffer_keys) and one.is_free), None
+                (free for free in self._recordings if free.key == (stream, buffer_keys) and free.is_free), None
             )
             if recording is None:
-                self._check(tensors)
+                self._check_arguments(tensors)
                 recording = self._record((stream, buffer_keys), shared)
             for input_index, staging_view in recording.staging_views.items():
                 staging_view.copy_(tensors[input_index])
@@ -81,14 +81,14 @@ class CudaModel:
                 recording.commands.exec()
             return tuple(make_torch_view(result) for result in recording.results)
 
-    def _check_devices(self, tensors: Sequence[Any], number: int) -> None:
+    def _check_devices(self, tensors: Sequence[Any], device_index: int) -> None:
         for tensor, value in zip(tensors, self._program.inputs, strict=True):
-            if tensor.device.type == "cuda" and tensor.device.index != number:
+            if tensor.device.type == "cuda" and tensor.device.index != device_index:
                 raise UnsupportedError(
-                    f"'{value.name}' lies on '{tensor.device}'; expected 'cuda:{number}', the GPU of the context"
+                    f"'{value.name}' lies on '{tensor.device}'; expected 'cuda:{device_index}', the GPU of the context"
                 )
 
-    def _check(self, tensors: Sequence[Any]) -> None:
+    def _check_arguments(self, tensors: Sequence[Any]) -> None:
         self._model.arguments(
             *(
                 _make_placeholder(tensor, value.name)
@@ -116,7 +116,7 @@ class CudaModel:
         results = [empty_shared(slot.desc.shape, slot.desc.dtype, context) for slot in compiled.outputs if slot.desc]
         table = BindingTable(compiled)
         names = [value.name for value in (*self._program.inputs, *self._program.outputs)]
-        table.bind(**dict(zip(names, (*inputs, *results), strict=True)))  # weights have data already, and are not bound
+        table.bind(**dict(zip(names, (*inputs, *results), strict=True)))  # weights are initialized already
         if compiled.binding_properties.temporary_bytes:
             table.bind_temporary(self._get_scratch_buffer(compiled.binding_properties.temporary_bytes))
         if compiled.binding_properties.persistent_bytes:
@@ -140,6 +140,6 @@ class CudaModel:
 def _make_placeholder(tensor: Any, name: str) -> Any:
     """Return a placeholder array with the tensor's shape and dtype, without its elements."""
     try:
-        return np.broadcast_to(np.empty((), numpy_dtype(dtype_name(tensor))), tuple(tensor.shape))
+        return np.broadcast_to(np.empty((), get_numpy_dtype(get_dtype_name(tensor))), tuple(tensor.shape))
     except AttributeError:
-        raise binding_error("K5", name, "a dtype that models have", dtype_name(tensor)) from None
+        raise binding_error("K5", name, "a dtype that models have", get_dtype_name(tensor)) from None

@@ -11,7 +11,7 @@ from .._pumice import Tensor, UnsupportedError
 from ..base.torch_tensors import make_gradient_error
 from ..device.cuda_sharing import StreamOrder
 from ..device.kernel import Kernel
-from .cuda_memory import current_stream, dtype_name, find_shared_tensor, get_shared_pool, make_not_shared_error
+from .cuda_memory import find_shared_tensor, get_current_stream, get_dtype_name, get_shared_pool, make_not_shared_error
 from .tensor_views import torch_to_numpy
 
 # The type of an output: the name of an input with the same shape and dtype, or a callable from the inputs to (shape, torch.dtype).
@@ -32,7 +32,7 @@ def wrap(kernel: Kernel, name: str, inputs: Sequence[str], outputs: Mapping[str,
     Raise ValueError for an output that names no input, for no outputs and for duplicate names.
     """
     _check_names(inputs, outputs)
-    operator_impl = _KernelOperator(kernel, inputs, outputs)
+    operator_impl = _TorchKernelOperator(kernel, inputs, outputs)
     parameter_schema = ", ".join(f"Tensor {input_name}" for input_name in inputs)
     result_schema = "Tensor" if len(outputs) == 1 else f"({', '.join('Tensor' for _ in outputs)})"
     operator = torch.library.custom_op(
@@ -58,7 +58,7 @@ def _check_names(inputs: Sequence[str], outputs: Mapping[str, Output]) -> None:
             raise ValueError(f"output '{output}' is like '{source_or_function}'; the inputs are {', '.join(inputs)}")
 
 
-class _KernelOperator:
+class _TorchKernelOperator:
     """A kernel with the call interface of a torch operator."""
 
     def __init__(self, kernel: Kernel, inputs: Sequence[str], outputs: Mapping[str, Output]) -> None:
@@ -100,16 +100,16 @@ class _KernelOperator:
 
     def _run_on_cuda(self, tensors: Sequence[Any]) -> Any:
         context = self._kernel._target_context
-        stream = current_stream(tensors[0].device.index)
+        stream = get_current_stream(tensors[0].device.index)
         pool = get_shared_pool(context)
         arguments: dict[str, Tensor] = {}
-        packed_copies = []  # packed copies; their memory is reused once the kernel is ordered
+        packed_copies = []  # keeps the memory of contiguous copies from being reused before the kernel is ordered
         for name, tensor in zip(self._inputs, tensors, strict=True):
             shared = find_shared_tensor(tensor, context)
             if shared is None:
                 raise make_not_shared_error(tensor, name)
             if not tensor.is_contiguous():
-                shared, view = pool.empty(tensor.shape, dtype_name(tensor), context, stream)
+                shared, view = pool.empty(tensor.shape, get_dtype_name(tensor), context, stream)
                 packed_copies.append(view.copy_(tensor))
             arguments[name] = shared
         results = []
@@ -122,7 +122,7 @@ class _KernelOperator:
 
 
 def _raise_no_gradient(ctx: Any, *gradients: Any) -> Any:
-    # normally not reached: the forward pass is rejected first
+    # not reached normally, because the forward pass is rejected first
     raise UnsupportedError("an operator of a kernel has no gradient")
 
 

@@ -13,8 +13,8 @@ from .._pumice import UnsupportedError
 Linear = tuple[Any, Any]  # weight and bias
 
 
-def _attention(x: Any, heads: int, in_projection: Linear, out_projection: Linear, attention_mask: Any) -> Any:
-    """Return the self-attention of x; masked: True where a query must not attend to a key, broadcastable to the scores."""
+def _compute_attention(x: Any, heads: int, in_projection: Linear, out_projection: Linear, attention_mask: Any) -> Any:
+    """Return the self-attention of x. attention_mask: True where a query must not attend to a key; broadcastable to the scores."""
     batch, length, width = x.shape
     qkv_parts = torch.nn.functional.linear(x, *in_projection).chunk(3, -1)
     q, k, v = (projection.reshape(batch, length, heads, width // heads).transpose(1, 2) for projection in qkv_parts)
@@ -27,7 +27,7 @@ def _attention(x: Any, heads: int, in_projection: Linear, out_projection: Linear
 
 
 def _make_mask(mask: Any, mask_type: int | None) -> Any:
-    """Return a layer's mask, True where attention is masked. torch's operator treats every mask as boolean."""
+    """Return the mask in a shape that broadcasts to the scores, True where attention is masked. torch treats every mask as boolean."""
     if mask is None:
         return None
     bool_mask = mask if mask.dtype == torch.bool else mask != 0
@@ -43,7 +43,7 @@ def _make_mask(mask: Any, mask_type: int | None) -> Any:
     )
 
 
-def _encoder_layer(
+def _decompose_encoder_layer(
     x: Any, width: int, heads: int, *operands: Any, mask: Any = None, mask_type: int | None = None
 ) -> Any:
     """Decompose a layer of nn.TransformerEncoder, which torch runs as one operator during inference."""
@@ -66,20 +66,20 @@ def _encoder_layer(
         return torch.nn.functional.linear(activation(torch.nn.functional.linear(value, *weights[4:6])), *weights[6:8])
 
     if norm_first:
-        x = x + _attention(apply_layer_norm(x, 0), heads, in_projection, out_projection, attention_mask)
+        x = x + _compute_attention(apply_layer_norm(x, 0), heads, in_projection, out_projection, attention_mask)
         return x + feed_forward(apply_layer_norm(x, 1))
-    x = apply_layer_norm(x + _attention(x, heads, in_projection, out_projection, attention_mask), 0)
+    x = apply_layer_norm(x + _compute_attention(x, heads, in_projection, out_projection, attention_mask), 0)
     return apply_layer_norm(x + feed_forward(x), 1)
 
 
-def _split(x: Any, size: Any, axis: int = 0) -> Any:
-    """Split into pieces of a symbolic size with slices: the exporter's optimiser fails on sequences of pieces of unknown size."""
+def _decompose_split(x: Any, size: Any, axis: int = 0) -> Any:
+    """Decompose a split with a symbolic size to slices, because the exporter's optimizer fails on sequences of tensors of unknown size."""
     if isinstance(size, int):
         return NotImplemented
-    return _split_with_sizes(x, [size] * int((x.shape[axis] + size - 1) // size), axis)
+    return _decompose_split_with_sizes(x, [size] * int((x.shape[axis] + size - 1) // size), axis)
 
 
-def _split_with_sizes(x: Any, sizes: Sequence[Any], axis: int = 0) -> Any:
+def _decompose_split_with_sizes(x: Any, sizes: Sequence[Any], axis: int = 0) -> Any:
     if all(isinstance(size, int) for size in sizes):
         return NotImplemented
     ends = list(accumulate(sizes))
@@ -87,8 +87,8 @@ def _split_with_sizes(x: Any, sizes: Sequence[Any], axis: int = 0) -> Any:
     return [torch.ops.aten.slice.Tensor(x, axis, *bounds) for bounds in zip(begins, ends, strict=True)]
 
 
-def _batch_norm(x: Any, weight: Any, bias: Any, *statistics: Any) -> Any:
-    """Decompose bfloat16 batch normalisation in inference: the exporter's optimiser folds it into float32 convolution weights."""
+def _decompose_batch_norm(x: Any, weight: Any, bias: Any, *statistics: Any) -> Any:
+    """Decompose bfloat16 batch normalization, because the exporter's optimizer would fold it into float32 convolution weights."""
     if x.dtype != torch.bfloat16:
         return NotImplemented
     mean, variance, _, epsilon = statistics  # the third is the momentum
@@ -104,12 +104,12 @@ def _is_low_precision(x: Any, dtype: Any) -> bool:
     return dtype is None and x.dtype in (torch.bfloat16, torch.float16)
 
 
-def _sum(x: Any, *, dtype: Any = None) -> Any:
+def _decompose_sum(x: Any, *, dtype: Any = None) -> Any:
     """Decompose an fp16 or bf16 sum, which the exporter leaves in float32."""
     return torch.ops.aten.sum.default(x.float()).to(x.dtype) if _is_low_precision(x, dtype) else NotImplemented
 
 
-def _sum_axes(x: Any, axes: Any, keep: bool = False, *, dtype: Any = None) -> Any:
+def _decompose_sum_axes(x: Any, axes: Any, keep: bool = False, *, dtype: Any = None) -> Any:
     return (
         torch.ops.aten.sum.dim_IntList(x.float(), axes, keep).to(x.dtype)
         if _is_low_precision(x, dtype)
@@ -118,10 +118,10 @@ def _sum_axes(x: Any, axes: Any, keep: bool = False, *, dtype: Any = None) -> An
 
 
 DECOMPOSITIONS = {
-    torch.ops.aten._native_batch_norm_legit_no_training.default: _batch_norm,
-    torch.ops.aten.sum.default: _sum,
-    torch.ops.aten.sum.dim_IntList: _sum_axes,
-    torch.ops.aten._transformer_encoder_layer_fwd.default: _encoder_layer,
-    torch.ops.aten.split.Tensor: _split,
-    torch.ops.aten.split_with_sizes.default: _split_with_sizes,
+    torch.ops.aten._native_batch_norm_legit_no_training.default: _decompose_batch_norm,
+    torch.ops.aten.sum.default: _decompose_sum,
+    torch.ops.aten.sum.dim_IntList: _decompose_sum_axes,
+    torch.ops.aten._transformer_encoder_layer_fwd.default: _decompose_encoder_layer,
+    torch.ops.aten.split.Tensor: _decompose_split,
+    torch.ops.aten.split_with_sizes.default: _decompose_split_with_sizes,
 }

@@ -15,34 +15,36 @@ from .._pumice import Error, UnsupportedError
 from .decompositions import DECOMPOSITIONS
 from .host_numbers import find_host_nodes, find_used_nodes, is_float_argument
 
-_MAX_INLINE_BYTES = 1 << 30  # half of protobuf's limit of 2 GiB; larger models store weights in a separate file
+_MAX_INLINE_BYTES = (
+    1 << 30
+)  # half of protobuf's limit of 2 GiB; the weights of larger models are stored in a separate file
 
 
 @dataclass
-class Parameter:
+class GraphParameter:
     """One argument of a captured graph.
 
     kind: "weight" (a parameter or buffer of the module, which becomes a constant in the model), "tensor" (an input), "number" (a size or
-    int passed along with the tensors) or "float" (passed by torch as a one-element tensor). varying: dynamic axes of a tensor. is_used:
-    whether an operator on tensors depends on it.
+    int passed along with the tensors) or "float" (passed by torch as a one-element tensor). dynamic_axes: the axes of a tensor whose size
+    is symbolic. is_used: whether an operator on tensors depends on the argument.
     """
 
     name: str
     kind: str
-    varying: tuple[int, ...] = ()
+    dynamic_axes: tuple[int, ...] = ()
     size_of: tuple[int, int] | None = None  # (position, axis) of the argument whose size this number is
     is_used: bool = True
 
 
 @dataclass
-class Signature:
+class GraphSignature:
     """The arguments and results of a captured graph.
 
     results: for each result "tensor", "number" (computed by the model), "host" (computed from sizes and numbers only), the position of an
     argument that is returned as is, or a constant in a one-element tuple. dtypes: dtypes of tensor results, else None.
     """
 
-    parameters: list[Parameter] = field(default_factory=list)
+    parameters: list[GraphParameter] = field(default_factory=list)
     results: list[Any] = field(default_factory=list)
     dtypes: list[Any] = field(default_factory=list)
 
@@ -56,22 +58,18 @@ class Signature:
         return [i for i, parameter in enumerate(self.parameters) if parameter.kind == "weight"]
 
     @property
-    def free_numbers(self) -> list[int]:
+    def free_int_positions(self) -> list[int]:
         """Positions of ints that are not a tensor's size: the model is exported once per value."""
         return [
             i
-            for i, parameter_item in enumerate(self.parameters)
-            if parameter_item.kind == "number" and parameter_item.size_of is None and parameter_item.is_used
+            for i, parameter in enumerate(self.parameters)
+            if parameter.kind == "number" and parameter.size_of is None and parameter.is_used
         ]
 
     @property
     def floats(self) -> list[int]:
         """Positions of floats on which tensor operators depend: constants or inputs of the model."""
-        return [
-            i
-            for i, parameter_item in enumerate(self.parameters)
-            if parameter_item.kind == "float" and parameter_item.is_used
-        ]
+        return [i for i, parameter in enumerate(self.parameters) if parameter.kind == "float" and parameter.is_used]
 
 
 def _is_symbolic(size: Any) -> bool:
@@ -80,27 +78,27 @@ def _is_symbolic(size: Any) -> bool:
 
 def _is_weight(example: Any) -> bool:
     if not isinstance(example, torch.Tensor) or example.is_inference():
-        return False  # inference tensors have no version counter, so read them at each call
+        return False  # inference tensors have no version counter, so they are inputs of each call
     return isinstance(example, torch.nn.Parameter) or getattr(example, "_dynamo_static_input_type", None) is not None
 
 
-def make_signature(graph: Any, examples: Sequence[Any]) -> Signature:
-    """Return the graph's arguments and results; `examples` are the arguments that torch captured it with."""
+def make_signature(graph: Any, examples: Sequence[Any]) -> GraphSignature:
+    """Return the graph's arguments and results. examples: the arguments with which torch captured the graph."""
     nodes = [node for node in graph.graph.nodes if node.op == "placeholder"]
-    signature = Signature()
+    signature = GraphSignature()
     sizes: dict[str, tuple[int, int]] = {}
     for position, (node, example) in enumerate(zip(nodes, examples, strict=True)):
         meta = node.meta.get("example_value", example)
         if not isinstance(meta, torch.Tensor):
-            signature.parameters.append(Parameter(node.name, "number"))
+            signature.parameters.append(GraphParameter(node.name, "number"))
         elif is_float_argument(node):
-            signature.parameters.append(Parameter(node.name, "float"))
+            signature.parameters.append(GraphParameter(node.name, "float"))
         elif _is_weight(example):
-            signature.parameters.append(Parameter(node.name, "weight"))
+            signature.parameters.append(GraphParameter(node.name, "weight"))
         else:
-            varying = tuple(axis for axis, size in enumerate(meta.shape) if _is_symbolic(size))
-            signature.parameters.append(Parameter(node.name, "tensor", varying))
-            for axis in varying:
+            dynamic_axes = tuple(axis for axis, size in enumerate(meta.shape) if _is_symbolic(size))
+            signature.parameters.append(GraphParameter(node.name, "tensor", dynamic_axes))
+            for axis in dynamic_axes:
                 sizes.setdefault(str(meta.shape[axis]), (position, axis))
     for node, example, parameter in zip(nodes, examples, signature.parameters, strict=True):
         if parameter.kind == "number":
@@ -109,7 +107,7 @@ def make_signature(graph: Any, examples: Sequence[Any]) -> Signature:
     for node, parameter in zip(nodes, signature.parameters, strict=True):
         parameter.is_used = node in used_by_tensors
     signature.results = _classify_results(graph, nodes)
-    signature.dtypes = _result_dtypes(graph)
+    signature.dtypes = _get_result_dtypes(graph)
     return signature
 
 
@@ -129,7 +127,7 @@ def _classify_results(graph: Any, placeholders: list[Any]) -> list[Any]:
     return results
 
 
-def _result_dtypes(graph: Any) -> list[Any]:
+def _get_result_dtypes(graph: Any) -> list[Any]:
     (output_nodes,) = next(node for node in graph.graph.nodes if node.op == "output").args
     values = [
         output_node.meta.get("example_value") if isinstance(output_node, torch.fx.Node) else None
@@ -138,13 +136,13 @@ def _result_dtypes(graph: Any) -> list[Any]:
     return [value.dtype if isinstance(value, torch.Tensor) else None for value in values]
 
 
-# ---- conversion of the graph to a module of its inputs
+# ---- conversion of the graph to a module whose only arguments are the model's inputs
 
 
 def make_module(
-    graph: Any, signature: Signature, arguments: Sequence[Any], open_floats: Sequence[int] = ()
+    graph: Any, signature: GraphSignature, arguments: Sequence[Any], float_inputs: Sequence[int] = ()
 ) -> torch.nn.Module:
-    """Return the graph as a module of its inputs and the floats at these positions; weights and other numbers become constants."""
+    """Return the graph as a module that takes the inputs and the floats in `float_inputs`; weights and other numbers become constants."""
     copied_graph = torch.fx.Graph()
     root = torch.nn.Module()
     for name, value in graph.named_parameters(remove_duplicate=False):
@@ -155,7 +153,7 @@ def make_module(
         root.add_module(name, child)
     copied_nodes: dict[Any, Any] = {}
     placeholders = [node for node in graph.graph.nodes if node.op == "placeholder"]
-    for position in (*signature.inputs, *open_floats):
+    for position in (*signature.inputs, *float_inputs):
         copied_nodes[placeholders[position]] = copied_graph.placeholder(placeholders[position].name)
     for position, (node, parameter) in enumerate(zip(placeholders, signature.parameters, strict=True)):
         if parameter.kind == "weight":
@@ -167,7 +165,7 @@ def make_module(
             copied_nodes[node] = copied_graph.call_function(torch.ops.aten.sym_size.int, (source, axis))
         elif parameter.kind == "number":
             copied_nodes[node] = arguments[position]
-        elif parameter.kind == "float" and position not in open_floats:
+        elif parameter.kind == "float" and position not in float_inputs:
             copied_nodes.update(dict.fromkeys(node.users, arguments[position].item()))
     _copy_tensor_nodes(graph, copied_graph, copied_nodes, signature)
     return torch.fx.GraphModule(root, copied_graph)
@@ -184,9 +182,9 @@ def _register_buffer(root: torch.nn.Module, name: str, value: Any) -> None:
 
 
 def _copy_tensor_nodes(
-    graph: Any, copied_graph: torch.fx.Graph, copied_nodes: dict[Any, Any], signature: Signature
+    graph: Any, copied_graph: torch.fx.Graph, copied_nodes: dict[Any, Any], signature: GraphSignature
 ) -> None:
-    """Copy the nodes that compute tensors; numbers that only the results need are computed on the host."""
+    """Copy all nodes except those that compute numbers only for the results, which the host computes."""
     skipped = find_host_nodes(graph) - find_used_nodes(graph)
     for node in graph.graph.nodes:
         if node.op == "output":
@@ -203,9 +201,9 @@ def _copy_tensor_nodes(
 # ---- the ONNX model
 
 
-def export_program(module: torch.nn.Module, signature: Signature, inputs: Sequence[Any]) -> Any:
+def export_program(module: torch.nn.Module, signature: GraphSignature, inputs: Sequence[Any]) -> Any:
     """Return the program from torch.export, decomposed to operators that ONNX can express. Raise UnsupportedError listing all problems."""
-    axes = [signature.parameters[position].varying for position in signature.inputs]
+    axes = [signature.parameters[position].dynamic_axes for position in signature.inputs]
     axes += [()] * (len(inputs) - len(axes))  # floats have no dynamic axes
     shapes = tuple(dict.fromkeys(dynamic_axes, torch.export.Dim.AUTO) for dynamic_axes in axes)
     program = torch.export.export(module, tuple(inputs), dynamic_shapes=shapes if any(shapes) else None, strict=False)
@@ -259,7 +257,7 @@ def export_onnx(program: Any, folder: str) -> Any:
 
 
 def _describe_export_error(error: BaseException) -> str:
-    """Return the unsupported operators named by an error of torch's exporter, or else its first lines."""
+    """Return a message with the unsupported operators named by an error of torch's exporter, or else with the start of the error."""
     texts = []
     current_error: BaseException | None = error
     while current_error is not None:
@@ -271,7 +269,9 @@ def _describe_export_error(error: BaseException) -> str:
     return "torch's exporter failed: " + " ".join(texts[-1].split())[:500]
 
 
-def load_module(module: torch.nn.Module, signature: Signature, inputs: Sequence[Any], options: dict[str, Any]) -> Any:
+def load_module(
+    module: torch.nn.Module, signature: GraphSignature, inputs: Sequence[Any], options: dict[str, Any]
+) -> Any:
     """Return a pumice Model of the module. Raise UnsupportedError or another pumice error naming what cannot run."""
     from ..model.loading import load
 

@@ -1,4 +1,4 @@
-"""Find the numbers in a captured graph: sizes, ints and floats, and results computed only from them."""
+"""Find the nodes of a captured graph that compute only numbers (sizes, ints and floats), which the host evaluates."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ import torch
 def is_float_argument(node: Any) -> bool:
     """Return whether an argument is a Python float, which torch passes as a one-element tensor and reads with `item`."""
     argument = node.meta.get("grapharg")
-    return bool(getattr(argument, "pass_arg_as_tensor", False)) and all(map(_is_item, node.users))
+    return bool(getattr(argument, "pass_arg_as_tensor", False)) and all(map(_is_item_call, node.users))
 
 
-def _is_item(node: Any) -> bool:
+def _is_item_call(node: Any) -> bool:
     return bool(node.op == "call_method" and node.target == "item")
 
 
@@ -46,7 +46,7 @@ def find_used_nodes(graph: Any) -> set[Any]:
 
 
 def make_host_function(graph: Any, kinds: Sequence[Any]) -> Callable[..., tuple[Any, ...]] | None:
-    """Return a function from the graph's arguments to its "host" results; None if there are none."""
+    """Return a function that computes the results of kind "host" from the graph's arguments; None if there are none."""
     if "host" not in kinds:
         return None
     host_only_nodes = find_host_nodes(graph)

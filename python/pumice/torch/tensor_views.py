@@ -8,7 +8,7 @@ import torch
 
 from .._pumice import UnsupportedError
 from ..base.element_types import Array
-from ..base.torch_tensors import TORCH_STORAGE_TYPES, convert_torch_value
+from ..base.torch_tensors import TORCH_STORAGE_TYPES, convert_torch_tensor
 
 
 def torch_to_numpy(tensor: Any, name: str) -> Array:
@@ -22,7 +22,7 @@ def torch_to_numpy(tensor: Any, name: str) -> Array:
         raise UnsupportedError(
             f"'{name}' has the layout {tensor.layout}; expected a strided tensor that is not quantized"
         )
-    array = convert_torch_value(tensor.resolve_conj().resolve_neg(), name)
+    array = convert_torch_tensor(tensor.resolve_conj().resolve_neg(), name)
     if isinstance(array, torch.Tensor):
         raise UnsupportedError(f"'{name}' has the dtype {tensor.dtype}; expected one that NumPy or ml_dtypes has")
     return array  # type: ignore[no-any-return]

@@ -1,4 +1,4 @@
-"""The accuracy limit: how far an output may be from its expected value, whatever rounding explains.
+"""Accuracy limit: how far an output may be from its expected value, even within its rounding bound.
 
 A bound limits the effect of rounding; it does not show that the result is useful. An output within its bound but above
 the limit is ill-conditioned. The limit is relative to a scale: the largest expected magnitude of the sample (first
@@ -15,11 +15,11 @@ import numpy as np
 
 from ..base.element_types import Array
 from .bounds.block_ranges import iter_blocks
-from .bounds.bounded import Bounded
+from .bounds.bounded_tensor import BoundedTensor
 from .bounds.float_types import COVERAGE_FACTOR, is_float
 from .bounds.lazy_values import iter_block_pairs
 
-# Relative to the scale. bf16 has 8 significand bits: ordinary networks err by 1% to 3% of their largest logit.
+# Limits relative to the scale. bf16 has 8 significand bits, so ordinary networks err by 1% to 3% of their largest logit.
 DEFAULT_ACCURACY = {"fp32": 0.02, "fp16": 0.02, "bf16": 0.1}
 _MIN_SAMPLE = 16  # smaller samples use the scale of the whole tensor
 
@@ -45,7 +45,9 @@ class Inaccuracy(NamedTuple):
         )
 
 
-def find_inaccuracy(actual: Array, expected: Bounded, accuracy: float, scale: Array | None = None) -> Inaccuracy | None:
+def find_inaccuracy(
+    actual: Array, expected: BoundedTensor, accuracy: float, scale: Array | None = None
+) -> Inaccuracy | None:
     """Return the worst element that is further from its expected value than accuracy * scale, or None.
 
     scale: broadcastable to the elements; by default the scale of each sample.
@@ -57,11 +59,11 @@ def find_inaccuracy(actual: Array, expected: Bounded, accuracy: float, scale: Ar
     worst: Inaccuracy | None = None
     count = 0
     for index, array, block in iter_block_pairs(actual, expected):
-        block_worst = _worst_in_block(array, block, accuracy, scales[index] if index else scales)
+        block_worst = _find_worst_in_block(array, block, accuracy, scales[index] if index else scales)
         if block_worst is None:
             continue
         count += block_worst.elements
-        if worst is None or _error_over_limit(block_worst) > _error_over_limit(worst):
+        if worst is None or _compute_error_ratio(block_worst) > _compute_error_ratio(worst):
             at = (
                 tuple(i + axis_slice.start for i, axis_slice in zip(block_worst.at, index, strict=True))
                 if index
@@ -71,14 +73,14 @@ def find_inaccuracy(actual: Array, expected: Bounded, accuracy: float, scale: Ar
     return worst and worst._replace(elements=count)
 
 
-def _error_over_limit(inaccuracy: Inaccuracy) -> float:
+def _compute_error_ratio(inaccuracy: Inaccuracy) -> float:
     return inaccuracy.error / inaccuracy.limit if inaccuracy.limit > 0 else math.inf
 
 
-def _worst_in_block(actual: Array, expected: Bounded, accuracy: float, scale: Array) -> Inaccuracy | None:
+def _find_worst_in_block(actual: Array, expected: BoundedTensor, accuracy: float, scale: Array) -> Inaccuracy | None:
     with np.errstate(all="ignore"):
         actual64 = np.asarray(actual, np.float64)
-        value = expected.nearest_alternative(actual, COVERAGE_FACTOR).value
+        value = expected.select_nearest_alternative(actual, COVERAGE_FACTOR).value
         is_equal = (actual64 == value) | (np.isnan(actual64) & np.isnan(value))
         error = np.where(is_equal, 0.0, np.abs(actual64 - value))
         limit = accuracy * np.maximum(scale, np.where(np.isfinite(value), np.abs(value), 0.0))
@@ -98,14 +100,14 @@ def _worst_in_block(actual: Array, expected: Bounded, accuracy: float, scale: Ar
     )
 
 
-def find_loosest_bound(expected: Bounded, scale: Array | None = None) -> tuple[float, float]:
-    """Return the bound of the element whose bound is largest relative to its scale, and that scale."""
+def find_loosest_bound(expected: BoundedTensor, scale: Array | None = None) -> tuple[float, float]:
+    """Return the largest bound relative to its element's scale, and that scale."""
     scales = np.broadcast_to(compute_sample_scale(expected) if scale is None else scale, expected.shape)
     worst, loosest = 0.0, (0.0, 0.0)
     for index in iter_blocks(expected.shape):
         block, size = expected.get_block(index), scales[index]
         with np.errstate(all="ignore"):
-            bound = np.where(np.isfinite(block.value), block.errors(), 0.0)
+            bound = np.where(np.isfinite(block.value), block.get_errors(), 0.0)
             relative_bound = np.where(size > 0, bound / np.where(size > 0, size, 1.0), np.where(bound > 0, np.inf, 0.0))
         at = np.unravel_index(int(np.argmax(relative_bound)), relative_bound.shape)
         if relative_bound[at] > worst:
@@ -113,21 +115,21 @@ def find_loosest_bound(expected: Bounded, scale: Array | None = None) -> tuple[f
     return loosest
 
 
-def compute_sample_scale(value: Bounded) -> Array:
+def compute_sample_scale(value: BoundedTensor) -> Array:
     """Return the largest finite magnitude of each sample (first axis), or of the whole tensor if samples are small."""
     is_sampled = value.ndim > 1 and value.size >= _MIN_SAMPLE * value.shape[0]
     scale = np.zeros((value.shape[0], *[1] * (value.ndim - 1)) if is_sampled else [1] * value.ndim)
     for index, _, block in iter_block_pairs(np.broadcast_to(np.float32(0), value.shape), value):
-        size = magnitudes(block.value)
+        size = compute_finite_magnitudes(block.value)
         if is_sampled:
-            here = index[0] if index else slice(None)
-            scale[here] = np.maximum(scale[here], size.max(tuple(range(1, value.ndim)), keepdims=True))
+            rows = index[0] if index else slice(None)
+            scale[rows] = np.maximum(scale[rows], size.max(tuple(range(1, value.ndim)), keepdims=True))
         else:
             scale = np.maximum(scale, size.max(initial=0.0))
     return scale
 
 
-def magnitudes(value: Array) -> Array:
+def compute_finite_magnitudes(value: Array) -> Array:
     """Return absolute values, 0 for infinity and NaN."""
     with np.errstate(all="ignore"):
         return np.where(np.isfinite(value), np.abs(value), 0.0)

@@ -11,37 +11,37 @@ import numpy as np
 from .._pumice import GraphError, IndexRangeError, UnsupportedError
 from ..base.element_types import Array
 from ..model.model import Model
-from .bounds.bounded import Bounded
-from .bounds.registry import Undecided, Unproved, Value
-from .bounds.rule_runner import bounded_from_device, bounded_input
+from .bounds.bounded_tensor import BoundedTensor
+from .bounds.rule_registry import UndecidedError, UnprovedError, Value
+from .bounds.rule_runner import make_bounded_device_tensor, make_bounded_input
 from .case_runs import compare_output_bits, observe_outputs
 from .deviation import ILL_CONDITIONED, UNPROVED, WRONG, compare_tensor, describe_overflow, find_overflowing_number
 from .exact_outputs import ExactOutputs
 from .live_values import adopt_device_choices, round_folded_constant
-from .loop_limits import loop_timeout
+from .loop_limits import find_loop_timeout
 from .model_splitter import ModelSplitter
 from .monte_carlo import MonteCarloSamples
-from .options import ValidationOptions, check_names
+from .options import ValidationOptions, check_option_names
 from .output_scales import OutputScales
-from .race import RacingStep, find_racing_step
-from .reference import Reference, ReferenceNode
+from .race_search import RacingStep, find_racing_step
+from .reference import ReferenceModel, ReferenceNode
 from .report import ValidationReport
 from .report_rows import RACE, Finding, ValidationRow
-from .run_comparison import OBSERVED_RUN, empty_case_rows
+from .run_comparison import OBSERVED_RUN, make_empty_case_rows
 
 _ProgressCallback = Callable[[int, int], None]
 _ChoiceReader = Callable[[int, list[str]], Mapping[str, Array]]  # (number of nodes, tensor names) -> device values
 
 
 class _PrefixValues:
-    """The reference's live values after the first nodes, from the model's inputs on.
+    """Reference values that are live after a prefix of the nodes, computed from the model's inputs.
 
-    sampled: track dependent errors by sampling.
+    sampled: track correlated errors by Monte Carlo sampling.
     """
 
     def __init__(
         self,
-        reference: Reference,
+        reference: ReferenceModel,
         splitter: ModelSplitter,
         choices: _ChoiceReader,
         case_inputs: Mapping[str, Any],
@@ -52,12 +52,12 @@ class _PrefixValues:
         self._choices = choices
         self.at = 0
         types = reference.chained.types
-        self.values_by_name: dict[str, Value] = {name: bounded_input(x, types) for name, x in case_inputs.items()}
-        self.unproved: dict[str, str] = {}  # tensor -> why it is unproved
-        self.undecided_sources: dict[str, str] = {}  # tensor -> node of the undecided choice it depends on
+        self.values_by_name: dict[str, Value] = {name: make_bounded_input(x, types) for name, x in case_inputs.items()}
+        self.unproved: dict[str, str] = {}  # tensor -> reason
+        self.undecided_sources: dict[str, str] = {}  # tensor -> node whose undecided choice it depends on
         self.from_device: set[str] = set()  # tensors computed only from device tensors
         self.faults: dict[str, str] = {}
-        # Per node: a number that overflows the storage type, and that type.
+        # Node -> (number that overflows the storage type, declared dtype).
         self.overflows: dict[str, tuple[float, str]] = {}
         self.scales = OutputScales(reference)
         self.samples = MonteCarloSamples() if sampled else None
@@ -73,7 +73,7 @@ class _PrefixValues:
         copy.scales.by_name = dict(self.scales.by_name)
         copy.samples = None if self.samples is None else self.samples.copy()
         for index in range(self.at, count):
-            copy._run(index)
+            copy._run_node(index)
         copy.at = count
         return copy
 
@@ -82,7 +82,7 @@ class _PrefixValues:
             return self.values_by_name[name]
         return self._reference.get_constant(name, self._reference.chained)
 
-    def _run(self, index: int) -> None:
+    def _run_node(self, index: int) -> None:
         node = self._reference.nodes[index]
         reason = next((self.unproved[name] for name in node.inputs if name in self.unproved), "")
         choice = next((self.undecided_sources[name] for name in node.inputs if name in self.undecided_sources), "")
@@ -93,19 +93,19 @@ class _PrefixValues:
             except IndexError as error:
                 self.faults[node.name] = f"wrong index: {error}"
                 reason = f"an index of node '{node.name}' is out of range"
-            except Undecided:
+            except UndecidedError:
                 results = dict(self._read_choices(index, node.outputs))
                 self.from_device.update(results)
                 choice = choice or node.name
                 reason = "" if results else f"rests on a choice of node '{node.name}' that rounding may turn"
-            except (Unproved, KeyError, MemoryError) as error:
+            except (UnprovedError, KeyError, MemoryError) as error:
                 reason = f"rests on node '{node.name}': {error}"
         self._track_device_values(node)
         for name in node.outputs:
             value = results.get(name)
             if value is None and not reason:
                 reason = f"rests on node '{node.name}', of which the reference has no such value"
-            if isinstance(value, Bounded):
+            if isinstance(value, BoundedTensor):
                 if not value.is_float and value.error is not None and (value.error > 0).any():
                     choice = choice or node.name
                     if np.isinf(value.error).any() and (device := self._read_choices(index, [name])):
@@ -121,12 +121,12 @@ class _PrefixValues:
             if choice:
                 self.undecided_sources[name] = choice
         self.scales.add_node(node, self)
-        self._drop_unread((*node.inputs, *node.outputs), index)
+        self._drop_unread_values((*node.inputs, *node.outputs), index)
 
-    def _drop_unread(self, names: tuple[str, ...], index: int) -> None:
+    def _drop_unread_values(self, names: tuple[str, ...], index: int) -> None:
         """Drop the values that no node after `index` reads."""
         for name in names:
-            if self._splitter.last_reader(name) <= index:
+            if self._splitter.find_last_reader(name) <= index:
                 self.values_by_name.pop(name, None)
                 if self.samples is not None:
                     self.samples.pop(name)
@@ -141,10 +141,12 @@ class _PrefixValues:
         values, runner = {name: self[name] for name in node.inputs}, self._reference.chained
         return node.run(values, runner) if self.samples is None else self.samples.run(node, values, runner)
 
-    def _read_choices(self, index: int, names: list[str]) -> dict[str, Bounded]:
-        """Return the device's results of undecided choices, from which the reference continues."""
+    def _read_choices(self, index: int, names: list[str]) -> dict[str, BoundedTensor]:
+        """Return the device's values of a node's undecided outputs; the reference continues from them."""
         types = self._reference.chained.types
-        return {name: bounded_from_device(array, types) for name, array in self._choices(index + 1, names).items()}
+        return {
+            name: make_bounded_device_tensor(array, types) for name, array in self._choices(index + 1, names).items()
+        }
 
 
 class _PrefixResult(NamedTuple):
@@ -154,20 +156,20 @@ class _PrefixResult(NamedTuple):
     rows: list[ValidationRow]
 
     @property
-    def wrong(self) -> bool:
+    def is_wrong(self) -> bool:
         return any(row.verdict == WRONG for row in self.rows)
 
     @property
-    def worst(self) -> ValidationRow:
+    def worst_row(self) -> ValidationRow:
         """The prefix's worst row: wrong, then unproved, then nearest to its bound."""
         return max(self.rows, key=lambda row: (row.verdict == WRONG, row.verdict == UNPROVED, row.severity))
 
 
 class _BisectSearch:
-    """The search for the first wrong node of a case."""
+    """Binary search for the first wrong node in one case."""
 
     def __init__(
-        self, model: Model, reference: Reference, splitter: ModelSplitter, options: ValidationOptions, case: int
+        self, model: Model, reference: ReferenceModel, splitter: ModelSplitter, options: ValidationOptions, case: int
     ) -> None:
         self.model = model
         self.reference = reference
@@ -175,28 +177,32 @@ class _BisectSearch:
         self.options = options
         self.case = case
         self.probes: list[_PrefixResult] = []
-        self.given: Mapping[str, Any] = {}
-        self.exact = ExactOutputs(reference, {})
-        self._loop_timeout = loop_timeout(model.source, model.folder)
+        self.case_inputs: Mapping[str, Any] = {}
+        self.exact_outputs = ExactOutputs(reference, {})
+        self._loop_timeout = find_loop_timeout(model.source, model.folder)
         self._full_run: tuple[dict[str, Array], dict[str, str]] | None = None
-        self.overflows: dict[str, tuple[float, str]] = {}  # numbers that overflow storage, by node
-        self.choices = 0  # device queries for undecided choices
+        self.overflows: dict[str, tuple[float, str]] = {}  # node -> (overflowing number, dtype)
+        self.choices = 0  # number of device runs for undecided choices
 
     def check_case(
         self, inputs: dict[str, Array], case_inputs: Mapping[str, Any]
     ) -> tuple[_PrefixResult, _PrefixValues]:
-        """Check the optimised program on the case. Return also the reference's values from which a search starts."""
-        self.given, self.exact = case_inputs, ExactOutputs(self.reference, case_inputs)
-        walk = _PrefixValues(self.reference, self.splitter, self.run_for_choices, case_inputs)
-        whole, _ = self.check_full_program(inputs, walk)
-        if whole.wrong:  # dependent errors may explain it
-            walk = _PrefixValues(self.reference, self.splitter, self.run_for_choices, case_inputs, sampled=True)
-            whole, _ = self.check_full_program(inputs, walk)
-        return whole, walk
+        """Check the optimised program on a case. Return the result and the reference values where a search starts."""
+        self.case_inputs, self.exact_outputs = case_inputs, ExactOutputs(self.reference, case_inputs)
+        prefix_values = _PrefixValues(self.reference, self.splitter, self.run_for_choices, case_inputs)
+        whole, _ = self.check_full_program(inputs, prefix_values)
+        if whole.is_wrong:  # correlated errors may explain the difference
+            prefix_values = _PrefixValues(
+                self.reference, self.splitter, self.run_for_choices, case_inputs, sampled=True
+            )
+            whole, _ = self.check_full_program(inputs, prefix_values)
+        return whole, prefix_values
 
-    def check_full_program(self, inputs: dict[str, Array], walk: _PrefixValues) -> tuple[_PrefixResult, _PrefixValues]:
+    def check_full_program(
+        self, inputs: dict[str, Array], prefix_values: _PrefixValues
+    ) -> tuple[_PrefixResult, _PrefixValues]:
         """Check one run of the optimised program."""
-        end = walk.advance(len(self.reference.nodes))
+        end = prefix_values.advance(len(self.reference.nodes))
         self.overflows = end.overflows
         if self._full_run is None:
             self._full_run = self._run_full_program(inputs)
@@ -204,9 +210,9 @@ class _BisectSearch:
         for node, fault in faults.items():
             end.faults.setdefault(node, fault)
         rows = [self._check_tensor(name, "output", name, array, end) for name, array in results.items()]
-        rows.extend(empty_case_rows(results, self.case, self.options))
+        rows.extend(make_empty_case_rows(results, self.case, self.options))
         for node, fault in end.faults.items():
-            op = next((one.op for one in self.reference.nodes if one.name == node), "indices")
+            op = next((other.op for other in self.reference.nodes if other.name == node), "indices")
             rows.insert(0, ValidationRow(node, op, "", "", (), self.case, None, None, "", fault))
         return _PrefixResult(len(self.reference.nodes), rows), end
 
@@ -219,9 +225,7 @@ class _BisectSearch:
             return {}, {error.node: str(error)}
 
     def find_race(self, inputs: dict[str, Array]) -> tuple[list[Finding], RacingStep | None]:
-        """Compare that run with one that copies tensors after every step. Return the differences and the first
-        differing step.
-        """
+        """Compare the plain run with one that copies tensors after each step. Return the findings and the first differing step."""
         program = self.model.program
         results, _ = self._full_run or ({}, {})
         if program.has_control_flow or not results:
@@ -244,21 +248,21 @@ class _BisectSearch:
             return {}
 
     def _run_prefix(self, count: int, names: list[str]) -> dict[str, Array]:
-        """Run the first nodes as a fused program."""
-        with self.model.loaded_again(part=self.splitter.prefix(count, names)) as prefix_model:
+        """Compile and run the first nodes as a fused program."""
+        with self.model.loaded_again(part=self.splitter.extract_prefix(count, names)) as prefix_model:
             input_names = [value.name for value in (*prefix_model.inputs, *prefix_model.overridable)]
             arrays = prefix_model._indexed_arguments(
-                **{name: self.given[name] for name in input_names if name in self.given}
+                **{name: self.case_inputs[name] for name in input_names if name in self.case_inputs}
             )
             inputs = {value.name: array for value, array in zip(prefix_model.program.inputs, arrays, strict=True)}
             results = dict(prefix_model.program(inputs, loop_timeout=self._loop_timeout, filled=True))
             return prefix_model._tensor_strings.decode_tensors(results) if prefix_model._tensor_strings else results
 
-    def check_prefix(self, count: int, walk: _PrefixValues) -> tuple[_PrefixResult, _PrefixValues]:
-        """Check the first nodes as a fused program: all tensors that later nodes read."""
-        end = walk.advance(count)
+    def check_prefix(self, count: int, prefix_values: _PrefixValues) -> tuple[_PrefixResult, _PrefixValues]:
+        """Run the first nodes as a fused program and check all tensors that later nodes read."""
+        end = prefix_values.advance(count)
         node = self.reference.nodes[count - 1]
-        names = [n for n in self.splitter.live_values(count) if not isinstance(end.values_by_name.get(n), list)]
+        names = [n for n in self.splitter.find_live_values(count) if not isinstance(end.values_by_name.get(n), list)]
         try:
             results = self._run_prefix(count, names)
         except (UnsupportedError, GraphError) as error:
@@ -270,57 +274,57 @@ class _BisectSearch:
         rows = [self._check_tensor(node.name, node.op, name, array, end) for name, array in results.items()]
         return _PrefixResult(count, rows), end
 
-    def _check_tensor(self, node: str, op: str, name: str, array: Array, walk: _PrefixValues) -> ValidationRow:
+    def _check_tensor(self, node: str, op: str, name: str, array: Array, prefix_values: _PrefixValues) -> ValidationRow:
         row = ValidationRow(node, op, name, str(array.dtype), array.shape, self.case, None, None)
         waived = self.options.allows(op, node, name)
         try:
-            expected = walk[name]
+            expected = prefix_values[name]
         except KeyError:
             expected = None
-        if name in walk.unproved or not isinstance(expected, Bounded):
-            note = walk.unproved.get(name, "the reference has no such value")
+        if name in prefix_values.unproved or not isinstance(expected, BoundedTensor):
+            note = prefix_values.unproved.get(name, "the reference has no such value")
             return row._replace(note=note, waived=waived, unproved=(node,))
-        allowed = self.options.tolerance(node, name)
-        if name in walk.from_device:  # the device's own value proves nothing
-            note = f"rests on a choice of node '{walk.undecided_sources[name]}' that rounding may turn"
+        allowed = self.options.get_tolerance(node, name)
+        if name in prefix_values.from_device:  # the expected value was taken from the device
+            note = f"rests on a choice of node '{prefix_values.undecided_sources[name]}' that rounding may turn"
             return row._replace(note=note, waived=waived, unproved=(node,))
         deviation = compare_tensor(array, expected, self.reference.chained.types, allowed)
-        if not deviation.ok and not deviation.kind and allowed is None and name in walk.undecided_sources:
-            note = f"rests on a choice of node '{walk.undecided_sources[name]}' that rounding may turn"
+        if not deviation.ok and not deviation.kind and allowed is None and name in prefix_values.undecided_sources:
+            note = f"rests on a choice of node '{prefix_values.undecided_sources[name]}' that rounding may turn"
             return row._replace(
                 accumulated=deviation._replace(allowed=math.inf), note=note, unproved=(node,), waived=waived
             )
         note = deviation.missing if deviation.verdict == UNPROVED else ""
         row = row._replace(accumulated=deviation, waived=waived, note=note)
-        limit = self.options.accuracy_limit(name, self.reference.types.precision) if op == "output" else None
-        scale, is_exact = walk.scales.by_name.get(name), name not in walk.undecided_sources
-        above = self.exact.inaccuracy(name, array, expected, limit, scale, is_exact)
+        limit = self.options.get_accuracy_limit(name, self.reference.types.precision) if op == "output" else None
+        scale, is_exact = prefix_values.scales.by_name.get(name), name not in prefix_values.undecided_sources
+        above = self.exact_outputs.find_inaccuracy(name, array, expected, limit, scale, is_exact)
         return row.with_accuracy(above, self.options.allows_ill_conditioned(name))
 
-    def search(self, walk: _PrefixValues, step: Callable[[], None]) -> tuple[int, int]:
-        """Return the longest correct prefix found, and the wrong one after it.
+    def search(self, prefix_values: _PrefixValues, step: Callable[[], None]) -> tuple[int, int]:
+        """Return the lengths of the longest correct prefix found and of the wrong prefix after it.
 
-        The whole model is wrong and the empty prefix is correct, so there is a transition in between, even if errors
-        come and go elsewhere.
+        The empty prefix is correct and the whole model is wrong, so there is a transition, even if errors disappear and
+        reappear in between.
         """
         total = len(self.reference.nodes)
         prefix_lengths = [count for count in range(1, total) if not self.reference.nodes[count - 1].is_folded]
-        prefix_lengths = [0, *(count for count in prefix_lengths if self.splitter.live_values(count)), total]
+        prefix_lengths = [0, *(count for count in prefix_lengths if self.splitter.find_live_values(count)), total]
         low, high = 0, len(prefix_lengths) - 1
         while high - low > 1:
             middle = (low + high) // 2
-            probe, end = self.check_prefix(prefix_lengths[middle], walk)
+            probe, end = self.check_prefix(prefix_lengths[middle], prefix_values)
             self.probes.append(probe)
-            if probe.wrong:
+            if probe.is_wrong:
                 high = middle
             else:
-                low, walk = middle, end
+                low, prefix_values = middle, end
             step()
         return prefix_lengths[low], prefix_lengths[high]
 
 
-def _count_steps(total: int, progress: _ProgressCallback | None) -> Callable[[], None]:
-    """Return a function that reports one more step of about `total`."""
+def _make_step_counter(total: int, progress: _ProgressCallback | None) -> Callable[[], None]:
+    """Return a function that reports the completion of one of about `total` steps."""
     done = 0
 
     def step() -> None:
@@ -348,12 +352,12 @@ def bisect_model(
     inputs: for each case, the inputs of the program and of the model. The report has a row per prefix that ran: its
     worst tensor, named by its last node.
     """
-    reference = Reference(model.source, model.folder, model.precision, model.kernel_table)
+    reference = ReferenceModel(model.source, model.folder, model.precision, model.kernel_table)
     reference.strings = model._tensor_strings
-    check_names(model, reference, options)
+    check_option_names(model, reference, options)
     splitter = ModelSplitter(model.source, model.folder, reference, [value.name for value in model.overridable])
     total = len(inputs) + max(1, len(reference.nodes)).bit_length()
-    step = _count_steps(total, progress)
+    step = _make_step_counter(total, progress)
     outputs: dict[tuple[str, str], ValidationRow] = {}
     findings: dict[tuple[str, str], Finding] = {}
     failed_search: _BisectSearch | None = None
@@ -361,18 +365,18 @@ def bisect_model(
     for case, (arrays, case_inputs) in enumerate(inputs):
         case_inputs = {name: x for name, x in case_inputs.items() if name not in reference.constants or name in arrays}
         search = _BisectSearch(model, reference, splitter, options, case)
-        whole, walk = search.check_case(arrays, case_inputs)
+        whole, prefix_values = search.check_case(arrays, case_inputs)
         _keep_worst_rows(outputs, whole.rows)
         step()
         differing, racing = search.find_race(arrays)
         for finding in differing:
             findings.setdefault((finding.kind, finding.node), finding)
-        if racing is not None and whole.wrong:
+        if racing is not None and whole.is_wrong:
             row = ValidationRow(racing.node, "kernel", racing.tensor, "", (racing.size,), case, None, None)
             outputs[racing.node, racing.tensor] = row._replace(fault=str(racing))
-        elif whole.wrong and failed_search is None and not any(row.fault for row in whole.rows):
+        elif whole.is_wrong and failed_search is None and not any(row.fault for row in whole.rows):
             failed_search = search
-            transition = search.search(walk, step)
+            transition = search.search(prefix_values, step)
             search.probes.append(whole)
     if progress:
         progress(total, total)
@@ -384,7 +388,7 @@ def bisect_model(
 
 def _make_report(
     model: Model,
-    reference: Reference,
+    reference: ReferenceModel,
     outputs: dict[tuple[str, str], ValidationRow],
     search: _BisectSearch | None,
     transition: tuple[int, int],
@@ -402,32 +406,32 @@ def _make_report(
         text = f"{state}: no prefix was searched"
         findings = [Finding("bisected", "", text, cases)]
     else:
-        findings = [_bisection_finding(reference, search, transition)]
+        findings = [_make_bisection_finding(reference, search, transition)]
         for name, (over, dtype) in search.overflows.items():
             text = describe_overflow(model.precision, over, dtype, name)
             findings.append(Finding("overflow", name, text, over, search.case))
         prefixes = sorted(search.probes[:-1], key=lambda probe: probe.nodes)
-        rows = [*(probe.worst for probe in prefixes), *rows]
-        if transition[1] == count:  # the last prefix is the program itself
-            worst = search.probes[-1].worst
+        rows = [*(probe.worst_row for probe in prefixes), *rows]
+        if transition[1] == count:  # the last prefix is the whole program, whose rows are the outputs
+            worst = search.probes[-1].worst_row
             last = reference.nodes[-1]
             rows.insert(len(prefixes), worst._replace(node=last.name, op=last.op))
-    findings.extend(finding for row in rows for finding in _row_findings(row))
+    findings.extend(finding for row in rows for finding in _iter_row_findings(row))
     return ValidationReport(model.name, model.device.name, model.precision, cases, rows, findings)
 
 
-def _row_findings(row: ValidationRow) -> Iterator[Finding]:
+def _iter_row_findings(row: ValidationRow) -> Iterator[Finding]:
     if row.fault and not row.fault.startswith(RACE):
         yield Finding("wrong index", row.node, row.fault, case=row.case)
-    if row.verdict == WRONG and row.judged is not None and row.op == "output":
-        yield Finding(row.judged.kind or "wrong value", row.node, _describe_wrong(row), row.severity, row.case)
+    if row.verdict == WRONG and row.deviation is not None and row.op == "output":
+        yield Finding(row.deviation.kind or "wrong value", row.node, _describe_wrong_row(row), row.severity, row.case)
     if row.verdict == ILL_CONDITIONED:
         yield Finding(ILL_CONDITIONED, row.node, f"output '{row.output}' is {row.note}", row.severity, row.case)
     if row.verdict == UNPROVED:
         yield Finding("unproved", row.node, f"'{row.output}': {row.note}", row.elements, row.case)
 
 
-def _bisection_finding(reference: Reference, search: _BisectSearch, transition: tuple[int, int]) -> Finding:
+def _make_bisection_finding(reference: ReferenceModel, search: _BisectSearch, transition: tuple[int, int]) -> Finding:
     low, high = transition
     probe = next(probe for probe in search.probes if probe.nodes == high)
     before = next((probe for probe in search.probes if probe.nodes == low), None)
@@ -438,12 +442,12 @@ def _bisection_finding(reference: Reference, search: _BisectSearch, transition: 
     runs = f"{len(search.probes)} probes" + (
         f" and {search.choices} runs for undecided choices" if search.choices else ""
     )
-    text = f"{start}; with node '{node.name}' ({node.op}) {_describe_wrong(probe.worst)}; {runs}"
+    text = f"{start}; with node '{node.name}' ({node.op}) {_describe_wrong_row(probe.worst_row)}; {runs}"
     return Finding("bisected", node.name, text, len(search.probes), search.case)
 
 
-def _describe_wrong(row: ValidationRow) -> str:
-    deviation = row.judged
+def _describe_wrong_row(row: ValidationRow) -> str:
+    deviation = row.deviation
     if row.fault or deviation is None:
         return row.fault
     where = f"{deviation.actual} instead of {deviation.expected} at {list(deviation.at)}"

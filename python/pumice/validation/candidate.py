@@ -1,4 +1,4 @@
-"""Validates a callable instead of a device, by the same bounds; includes ONNX Runtime as a candidate."""
+"""Validates a callable instead of a device, with the same bounds. ONNX Runtime is such a candidate."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Any, TypeAlias
 import numpy as np
 import onnx
 
-from ..base.element_types import PRECISIONS, Array, numpy_dtype
+from ..base.element_types import PRECISIONS, Array, get_numpy_dtype
 from ..base.errors import InputError, binding_error, unsupported_error
-from ..base.string_indices import TensorStrings
+from ..base.string_table import TensorStringTable
 from ..importer.file.model_file import Folder, ModelFile, Source
-from ..importer.file.recipe import STRING, InputRecipe, NotExpressible
+from ..importer.file.recipe import STRING, InputRecipe, UnrepresentableError
 from ..importer.onnx_values import read_value_info
 from ..importer.parse import parse_model
 from ..model.model import Model
@@ -21,7 +21,7 @@ from ..model.model_values import format_shape, shape_matches
 from ..model.precision_policy import Precision
 from .bounds.float_types import DeclaredTypes, ProgramTypes, is_float
 from .onnx_runtimes import add_all_tensors_as_outputs, import_onnxruntime, load_whole_model, make_session, run_session
-from .reference import Reference
+from .reference import ReferenceModel
 from .streaming import TensorMap
 from .work import NodeWork
 
@@ -39,9 +39,9 @@ class CandidateModel:
         file = ModelFile(self.source, self.folder)
         proto = parse_model(file)
         self.name = proto.graph.name or file.name
-        self.types = candidate_types(precision)
+        self.types = get_candidate_types(precision)
         self.precision = self.types.precision
-        self.device = SimpleNamespace(name=candidate_name(candidate))
+        self.device = SimpleNamespace(name=get_candidate_name(candidate))
         constants = {tensor.name for tensor in proto.graph.initializer}
         self.inputs = _parse_inputs([value for value in proto.graph.input if value.name not in constants])
         self.outputs = [SimpleNamespace(name=value.name) for value in proto.graph.output]
@@ -75,7 +75,7 @@ class CandidateTensors:
 
     from_one_run = True
     loop_timeout: float | None = None
-    strings: TensorStrings | None = None
+    strings: TensorStringTable | None = None
 
     def __init__(self, model: CandidateModel, candidate: Candidate, first: dict[str, Array]) -> None:
         self._model = model
@@ -89,7 +89,7 @@ class CandidateTensors:
         self.missing_note = "" if self.only_outputs else "not given by the candidate"
         self._last: dict[str, Array] = {}
 
-    def tensors(self, inputs: dict[str, Array]) -> dict[str, Array]:
+    def compute_tensors(self, inputs: dict[str, Array]) -> dict[str, Array]:
         """Return all tensors of the candidate."""
         if self._first_call is not None and self._first_call[0] is inputs:
             results, self._first_call = self._first_call[1], None
@@ -98,23 +98,23 @@ class CandidateTensors:
         self._last = {name: results[name] for name in self._outputs}
         return results
 
-    def stream(self, inputs: dict[str, Array], reference: Reference) -> TensorMap:
+    def stream(self, inputs: dict[str, Array], reference: ReferenceModel) -> TensorMap:
         """Return the same tensors; the candidate returns them all at once."""
-        return TensorMap(self.tensors(inputs))
+        return TensorMap(self.compute_tensors(inputs))
 
-    def work(self, inputs: dict[str, Array]) -> dict[str, NodeWork]:
+    def measure_work(self, inputs: dict[str, Array]) -> dict[str, NodeWork]:
         """Return {}: a candidate's work is unknown."""
         return {}
 
-    def results(self, inputs: dict[str, Array]) -> dict[str, Array]:
+    def compute_outputs(self, inputs: dict[str, Array]) -> dict[str, Array]:
         """Return the outputs of the last call."""
         return self._last
 
-    def additions(self, inputs: dict[str, Array]) -> dict[str, int]:
+    def find_additions(self, inputs: dict[str, Array]) -> dict[str, int]:
         """Return {}: a candidate's kernels are unknown."""
         return {}
 
-    def set_float32(self, reference: Reference) -> None:
+    def set_float32(self, reference: ReferenceModel) -> None:
         """No-op: the precision of a candidate's nodes is unknown."""
 
     def check_indices(self, inputs: dict[str, Array]) -> None:
@@ -140,9 +140,9 @@ class CandidateTensors:
             raise InputError(
                 f"validate: candidate: expected an output '{missing[0]}', given {', '.join(named) or 'none'}"
             )
-        return {name: self._array(name, value) for name, value in named.items()}
+        return {name: self._to_array(name, value) for name, value in named.items()}
 
-    def _array(self, name: str, value: Any) -> Array:
+    def _to_array(self, name: str, value: Any) -> Array:
         if name not in self._model.tensors and name not in self._outputs:
             raise InputError(f"validate: candidate: the model has no tensor '{name}'")
         if value is None or isinstance(value, list | tuple | Mapping):
@@ -158,7 +158,7 @@ class CandidateTensors:
         return array
 
 
-def candidate_types(precision: CandidatePrecision) -> ProgramTypes:
+def get_candidate_types(precision: CandidatePrecision) -> ProgramTypes:
     """Return the storage and accumulation types. precision: None for the declared types, a storage precision with
     float32 sums, or a tuple (storage, accumulation).
 
@@ -175,7 +175,7 @@ def candidate_types(precision: CandidatePrecision) -> ProgramTypes:
     return ProgramTypes(precisions[0], other_runtime=True, accumulation=precisions[1])
 
 
-def candidate_name(candidate: Any) -> str:
+def get_candidate_name(candidate: Any) -> str:
     """Return the candidate's name in a report."""
     return str(getattr(candidate, "name", None) or getattr(candidate, "__name__", None) or type(candidate).__name__)
 
@@ -185,7 +185,7 @@ def _parse_inputs(values: Sequence[onnx.ValueInfoProto]) -> list[InputRecipe]:
     for value in values:
         try:
             declared = read_value_info(value)
-        except NotExpressible:
+        except UnrepresentableError:
             declared = InputRecipe(value.name, "(", None, [])
         if "(" in declared.dtype:
             raise unsupported_error("validation of a candidate", [f"input '{value.name}', which is no tensor"])
@@ -221,7 +221,7 @@ def _check_input(value: InputRecipe, arrays: Mapping[str, Any]) -> Array:
     if value.name not in arrays:
         raise binding_error("K3", value.name, f"an array of {name}", "nothing")
     array = _strings_to_objects(arrays[value.name])
-    if not _is_string_array(array) if value.dtype == STRING else array.dtype != numpy_dtype(name):
+    if not _is_string_array(array) if value.dtype == STRING else array.dtype != get_numpy_dtype(name):
         raise binding_error("K5", value.name, f"an array of {name}", str(array.dtype), f'.astype("{name}") converts')
     if value.shape is not None and not shape_matches(array.shape, value.shape):
         expected = f"shape {format_shape(value.shape)}"

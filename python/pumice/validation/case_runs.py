@@ -1,4 +1,4 @@
-"""Runs of one case: each program runs once, and repeated checks reuse its results."""
+"""Cached results of the current case: each program runs once, and repeated checks reuse its results."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Mapping
 
 from .._pumice import Program, UnsupportedError
 from ..base.element_types import Array
-from ..base.host_arrays import bitwise_equal, element_bytes, find_bit_differences
-from .reference import Reference
+from ..base.host_arrays import bitwise_equal, find_bit_differences, view_element_bytes
+from .reference import ReferenceModel
 from .report_rows import NOT_DETERMINISTIC, Finding
 from .streaming import TensorMap, WindowedTensors
 from .tensor_sources import TensorSource
@@ -17,7 +17,7 @@ from .tensor_sources import TensorSource
 class CaseRuns:
     """Results of the programs for the current case.
 
-    differing: tensors of a streamed model whose bits differ in a later run, by checksum because tensors are not kept.
+    differing: tensors of a streamed model whose checksums differ in a later run; the tensors themselves are not kept.
     """
 
     def __init__(self, tensors: TensorSource) -> None:
@@ -31,29 +31,29 @@ class CaseRuns:
         """Start another case."""
         self._tensor_map, self._results, self._checksums, self.differing = None, None, {}, []
 
-    def stream(self, inputs: dict[str, Array], reference: Reference) -> TensorMap:
+    def stream(self, inputs: dict[str, Array], reference: ReferenceModel) -> TensorMap:
         """Return every tensor of the unfused program, from the first run of the case."""
         if self._tensor_map is not None:
             return TensorMap(self._tensor_map)
         tensors = self._tensors.stream(inputs, reference)
         if isinstance(tensors, WindowedTensors):
-            tensors.on_window_loaded = self._check
+            tensors.on_window_loaded = self._record_differences
         else:
             self._tensor_map = dict(tensors)
         return tensors
 
-    def results(self, inputs: dict[str, Array]) -> dict[str, Array]:
+    def compute_outputs(self, inputs: dict[str, Array]) -> dict[str, Array]:
         """Return the outputs of the optimised program, from the first run of the case.
 
         Raise IndexRangeError if an index is out of range.
         """
         if self._results is None:
-            self._results = self._tensors.results(inputs)
+            self._results = self._tensors.compute_outputs(inputs)
         return dict(self._results)
 
-    def _check(self, tensors: Mapping[str, Array]) -> None:
+    def _record_differences(self, tensors: Mapping[str, Array]) -> None:
         for name, array in tensors.items():
-            bits = zlib.crc32(element_bytes(array).data)
+            bits = zlib.crc32(view_element_bytes(array).data)
             if self._checksums.setdefault(name, bits) != bits:
                 self.differing.append(name)
 
@@ -70,7 +70,7 @@ def observe_outputs(program: Program, inputs: Mapping[str, Array]) -> dict[str, 
 def compare_output_bits(
     results: Mapping[str, Array], others: Mapping[str, Array], run: str, case: int
 ) -> list[Finding]:
-    """Return a finding for each output whose bits differ between two runs. run: a phrase for the run of `others`."""
+    """Return a finding for each output whose bits differ between two runs. run: a phrase that describes the run of `others`."""
     findings = []
     for name, array in results.items():
         other = others.get(name)

@@ -15,13 +15,13 @@ from .kernel_checker import KernelCheck, KernelChecker
 from .kernel_members import UNKNOWN_VALUE_NOTE
 from .options import ValidationOptions
 from .oracle import Tolerance
-from .reference import BodyReference, Reference, ReferenceNode
+from .reference import ReferenceModel, ReferenceNode, ReferenceSubgraph
 from .report_rows import NOT_DETERMINISTIC, Finding, ValidationRow
 
 if TYPE_CHECKING:
     from onnx import GraphProto
 
-MAX_CHECKED_RUNS = 2  # runs checked per region; the second checks loop bodies on results of an iteration
+MAX_CHECKED_RUNS = 2  # runs checked per region; the second one checks loop bodies on an iteration's results
 
 
 _BRANCH_NAMES = {
@@ -45,7 +45,7 @@ class ControlFlowCheck(NamedTuple):
 
     @property
     def attributed_check(self) -> KernelCheck:
-        """The check; if a body or branch is unproved, so is its owner."""
+        """The check, in which unproved nodes of a body or branch are replaced by its owner."""
         if not self.graph or not self.check.unproved:
             return self.check
         return self.check._replace(unproved=(self.owner.name,))
@@ -69,7 +69,7 @@ class _CheckedGraph(NamedTuple):
     inputs: tuple[str, ...]
     kernels: KernelChecker
 
-    def model_inputs(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
+    def get_model_inputs(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
         """Return the inputs of a region, including values that the importer derives, under the model's names."""
         named = self.kernels.reference.decode_strings(inputs)
         counter = inputs.get(f"{self.node.name}/counter") if self.node else None
@@ -77,14 +77,14 @@ class _CheckedGraph(NamedTuple):
             return named
         count = int(counter.reshape(-1)[0])
         if self.node.op == "Loop":
-            shape = [dim.dim_value for dim in _declared_dims(self.node, self.inputs[0])]
+            shape = [dim.dim_value for dim in _get_declared_dims(self.node, self.inputs[0])]
             named.setdefault(self.inputs[0], np.full(shape, count, np.int64))
             named.setdefault(self.inputs[1], np.asarray(True))
         elif self.node.op == "Scan":
-            named.update(self._slices(inputs, count))
+            named.update(self._iter_slices(inputs, count))
         return named
 
-    def _slices(self, inputs: Mapping[str, Array], count: int) -> Iterator[tuple[str, Array]]:
+    def _iter_slices(self, inputs: Mapping[str, Array], count: int) -> Iterator[tuple[str, Array]]:
         """Yield the slices of each scanned input in an iteration of Scan."""
         assert self.node is not None
         attributes = parse_attributes(self.node.proto)
@@ -100,10 +100,10 @@ class _CheckedGraph(NamedTuple):
 
 
 class ControlFlowKernels:
-    """Checks the kernels of a program with control flow, case by case. `skip_reason`: kernels never checked."""
+    """Checks the kernels of a program with control flow, case by case. `skip_reason` names kernels that were not checked."""
 
     def __init__(
-        self, program: Program, reference: Reference, tolerance: Tolerance | None = None, is_enabled: bool = True
+        self, program: Program, reference: ReferenceModel, tolerance: Tolerance | None = None, is_enabled: bool = True
     ) -> None:
         self._program = program
         self._max_runs = MAX_CHECKED_RUNS if is_enabled else 0
@@ -157,13 +157,15 @@ class ControlFlowKernels:
                 self._unchecked.add(f"graph '{run['graph']}': it is the importer's own")
             return
         is_main = graph is self._main
-        graph.kernels.set_tensors(run["tensors"], {**self._main_inputs(is_main), **graph.model_inputs(run["inputs"])})
+        graph.kernels.set_tensors(
+            run["tensors"], {**self._get_main_inputs(is_main), **graph.get_model_inputs(run["inputs"])}
+        )
         for node in graph.kernels.reference.nodes:
             if _has_subgraphs(node.proto):
                 continue  # run by the program between regions
             allowed = {name: tolerances.get(name) for name in node.outputs} if is_main else {}
             for check in graph.kernels.check_kernels(node, others if is_main else {}, None, allowed):
-                # An element of a sequence, which has a name from the importer.
+                # The tensor is an element of a sequence; the importer named it.
                 if check.deviation is None and check.note.startswith(UNKNOWN_VALUE_NOTE):
                     self._unchecked.add(
                         f"tensor '{check.name}'{f' in {graph.name}' if graph.name else ''}: {check.note}"
@@ -171,14 +173,12 @@ class ControlFlowKernels:
                 else:
                     yield ControlFlowCheck(graph.owner or node, graph.name, run["number"], node, check)
 
-    def _main_inputs(self, is_main: bool) -> dict[str, Array]:
+    def _get_main_inputs(self, is_main: bool) -> dict[str, Array]:
         """Return the main graph's inputs in the current case."""
         return self._main.kernels.reference.decode_strings(self._inputs) if is_main else {}
 
-    def differing_findings(self, case: int) -> list[Finding]:
-        """Return findings for region outputs whose bits differ without the copies after each step, which make the
-        device wait.
-        """
+    def make_difference_findings(self, case: int) -> list[Finding]:
+        """Return findings for region outputs whose bits differ in a run without the synchronising copies after each step."""
         return [
             Finding(
                 NOT_DETERMINISTIC,
@@ -191,9 +191,9 @@ class ControlFlowKernels:
             for name in names
         ]
 
-    def unrun_rows(self, options: ValidationOptions) -> Iterator[ValidationRow]:
+    def make_unrun_rows(self, options: ValidationOptions) -> Iterator[ValidationRow]:
         """Yield a row for each branch that no case took and each loop body that never ran."""
-        for name in self._unrun_graphs():
+        for name in self._list_unrun_graphs():
             graph = self._graphs.get(name)
             if graph is None or graph.owner is None:
                 continue
@@ -204,7 +204,7 @@ class ControlFlowKernels:
             waived = options.allows(owner.op, owner.operator, owner.name)
             yield row._replace(program="kernels", members=(owner.name,), unproved=(owner.name,), waived=waived)
 
-    def _unrun_graphs(self) -> list[str]:
+    def _list_unrun_graphs(self) -> list[str]:
         """Return the graphs that did not run."""
         idle = dict.fromkeys(self._names[i] for i, ran in self._has_run.items() if not ran)
         return [name for name in idle if not any(name.startswith(f"{loop}.") for loop in self._single_kernel_loops)]
@@ -215,7 +215,7 @@ class ControlFlowKernels:
         if not self._max_runs:
             return ""
         reasons = [self._reason] if self._reason else []
-        reasons += [f"graph '{name}' did not run in any case" for name in self._unrun_graphs()]
+        reasons += [f"graph '{name}' did not run in any case" for name in self._list_unrun_graphs()]
         reasons += [
             f"loop '{name}' is one kernel, judged as a node alone" for name in sorted(self._single_kernel_loops)
         ]
@@ -223,7 +223,7 @@ class ControlFlowKernels:
         return "; ".join(reasons)
 
 
-def _declared_dims(node: ReferenceNode, name: str) -> Any:
+def _get_declared_dims(node: ReferenceNode, name: str) -> Any:
     """Return the declared sizes of a body's input."""
     (body,) = (attribute.g for attribute in node.proto.attribute if attribute.type == AttributeProto.GRAPH)
     return next(value.type.tensor_type.shape.dim for value in body.input if value.name == name)
@@ -234,7 +234,7 @@ def _has_subgraphs(proto: Any) -> bool:
 
 
 def _iter_subgraphs(
-    program: Program, outer: Reference, owner: ReferenceNode | None, prefix: str
+    program: Program, outer: ReferenceModel, owner: ReferenceNode | None, prefix: str
 ) -> Iterator[tuple[str, _CheckedGraph]]:
     """Yield the subgraphs of a graph's nodes, by the importer's names."""
     for node in outer.nodes:
@@ -243,7 +243,7 @@ def _iter_subgraphs(
                 continue
             name = f"{prefix}{node.name}.{_BRANCH_NAMES.get(attribute.name, attribute.name)}"
             graph: GraphProto = attribute.g
-            reference = BodyReference(outer, graph, node, name)
+            reference = ReferenceSubgraph(outer, graph, node, name)
             root = owner or node
             inputs = tuple(value.name for value in graph.input)
             yield name, _CheckedGraph(name, node, root, inputs, KernelChecker(program, reference))

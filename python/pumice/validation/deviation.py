@@ -1,4 +1,4 @@
-"""Compares a device tensor with the reference's interval: error over bound, per element."""
+"""Compares a device tensor with the reference's interval per element, as error / bound."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..base.element_types import Array
-from .bounds.alternatives import list_alternatives
+from .bounds.alternative_values import list_alternatives
 from .bounds.block_ranges import BLOCK_ELEMENTS, iter_blocks
-from .bounds.bounded import Bounded
-from .bounds.choice_groups import SharedAlternatives
+from .bounds.bounded_tensor import BoundedTensor
+from .bounds.choice_labels import SharedAlternatives
 from .bounds.float_types import COVERAGE_FACTOR, ProgramTypes, is_float
 from .bounds.lazy_values import iter_block_pairs
 from .tensor_statistics import count_finite_ratios, count_ratios
@@ -26,7 +26,7 @@ class Deviation(NamedTuple):
     error, allowed: absolute error and bound of that element. undecided: number of elements that depend on a choice that
     rounding may change; every alternative is right. unknown: number without a bound. kind: an error other than a wrong
     number: "NaN made", "infinity made", "wrong shape or dtype", "wrong index", "wrong sign of zero". ratios: histogram
-    of error over bound, in the bins of `statistics`. nans, infinities: number of such elements for which the reference
+    of error over bound, in the bins of `count_ratios`. nans, infinities: number of such elements for which the reference
     is finite, with or without a bound; infinities from rounding to storage do not count.
     """
 
@@ -89,7 +89,9 @@ class ElementErrors(NamedTuple):
     unknown: Array
 
 
-def compare_tensor(actual: Array, expected: Bounded, types: ProgramTypes, allowed: float | None = None) -> Deviation:
+def compare_tensor(
+    actual: Array, expected: BoundedTensor, types: ProgramTypes, allowed: float | None = None
+) -> Deviation:
     """Compare a tensor with its expected value. `allowed`: the caller's absolute error, replacing the derived bounds.
 
     An undecided element is compared with its nearest alternative; elements that share a choice use the same one.
@@ -115,7 +117,7 @@ def compare_tensor(actual: Array, expected: Bounded, types: ProgramTypes, allowe
 def _merge_deviations(first: Deviation, second: Deviation) -> Deviation:
     """Merge two blocks: keep the element that `Deviation` describes, and add the counts."""
     if first.ok and second.ok:
-        worst = second if _bound_ratio(second) > _bound_ratio(first) else first
+        worst = second if _compute_bound_ratio(second) > _compute_bound_ratio(first) else first
     elif first.ok or second.ok:
         worst = second if first.ok else first
     else:
@@ -130,7 +132,7 @@ def _merge_deviations(first: Deviation, second: Deviation) -> Deviation:
     )
 
 
-def _bound_ratio(deviation: Deviation) -> float:
+def _compute_bound_ratio(deviation: Deviation) -> float:
     """Return error over bound of a right element; 0 if the bound is infinite."""
     return deviation.error / deviation.allowed if 0 < deviation.allowed < math.inf else 0.0
 
@@ -140,9 +142,9 @@ def _nan_as_infinity(error: float) -> float:
 
 
 def _choose_shared_alternatives(
-    actual: Array, expected: Bounded, types: ProgramTypes, allowed: float | None
+    actual: Array, expected: BoundedTensor, types: ProgramTypes, allowed: float | None
 ) -> SharedAlternatives | None:
-    """Return the alternatives of choices shared by several elements, possibly in several blocks."""
+    """Choose the best alternative for each choice that several elements share, also across blocks."""
     if expected.alternatives is None or not expected.alternatives.is_grouped:
         return None
     choices = SharedAlternatives()
@@ -154,19 +156,21 @@ def _choose_shared_alternatives(
         for alternative, error in zip(options.values, options.errors, strict=True):
             value_and_error = (
                 np.where(options.mask, alternative, value.value),
-                np.where(options.mask, error, value.errors()),
+                np.where(options.mask, error, value.get_errors()),
             )
             ratios.append(
-                _error_ratios(np.asarray(array), Bounded(*value_and_error, value.dtype, value.stored), types, allowed)
+                _compute_error_ratios(
+                    np.asarray(array), BoundedTensor(*value_and_error, value.dtype, value.stored), types, allowed
+                )
             )
         choices.add(options, ratios)
     return choices.choose()
 
 
-def _error_ratios(actual: Array, expected: Bounded, types: ProgramTypes, allowed: float | None) -> Array:
+def _compute_error_ratios(actual: Array, expected: BoundedTensor, types: ProgramTypes, allowed: float | None) -> Array:
     """Return error over bound; 1 for unknown elements."""
     with np.errstate(all="ignore"):
-        element_errors = _element_errors(actual, expected, types, allowed)
+        element_errors = _compute_element_errors(actual, expected, types, allowed)
         ratio = np.where(element_errors.errors <= element_errors.allowed, 0.0, np.inf)
         ratio = np.where(
             element_errors.allowed > 0,
@@ -176,7 +180,9 @@ def _error_ratios(actual: Array, expected: Bounded, types: ProgramTypes, allowed
     return np.where(element_errors.unknown, 1.0, ratio)
 
 
-def _element_errors(actual: Array, expected: Bounded, types: ProgramTypes, allowed: float | None) -> ElementErrors:
+def _compute_element_errors(
+    actual: Array, expected: BoundedTensor, types: ProgramTypes, allowed: float | None
+) -> ElementErrors:
     element_errors = (
         _compare_floats(actual, expected, types) if is_float(actual.dtype) else _compare_exactly(actual, expected)
     )
@@ -186,15 +192,15 @@ def _element_errors(actual: Array, expected: Bounded, types: ProgramTypes, allow
     return element_errors._replace(errors=element_errors.raw, allowed=bounds, unknown=unknown)
 
 
-def _compare_block(actual: Array, expected: Bounded, types: ProgramTypes, allowed: float | None) -> Deviation:
+def _compare_block(actual: Array, expected: BoundedTensor, types: ProgramTypes, allowed: float | None) -> Deviation:
     """Return the deviation of a block that is small enough for its temporaries to fit into the cache."""
     actual = np.asarray(actual)
     if (plain := _compare_block_fast(actual, expected, types, allowed)) is not None:
         return plain
     with np.errstate(all="ignore"):
         chosen = expected.alternatives.mask if expected.alternatives is not None else np.zeros(actual.shape, bool)
-        expected = expected.nearest_alternative(actual, COVERAGE_FACTOR if types.independent_errors else 1.0)
-        element_errors = _element_errors(actual, expected, types, allowed)
+        expected = expected.select_nearest_alternative(actual, COVERAGE_FACTOR if types.independent_errors else 1.0)
+        element_errors = _compute_element_errors(actual, expected, types, allowed)
         errors, bounds = element_errors.errors, element_errors.allowed
         beyond = ~(errors <= bounds)
         ratio = np.where(bounds > 0, errors / np.where(bounds > 0, bounds, 1.0), 0.0)
@@ -208,27 +214,27 @@ def _compare_block(actual: Array, expected: Bounded, types: ProgramTypes, allowe
         float(bounds[index]),
         index,
         actual[index],
-        _element_value(expected, index),
+        _get_element(expected, index),
         actual.size,
         int((element_errors.undecided | chosen).sum()),
         int(element_errors.unknown.sum()),
-        _fault_kind(actual[index], expected.value[index], errors[index], bounds[index]),
+        _classify_fault(actual[index], expected.value[index], errors[index], bounds[index]),
         count_ratios(errors, bounds),
         *_count_not_finite(actual, expected, element_errors.raw),
     )
 
 
-def _count_not_finite(actual: Array, expected: Bounded, errors: Array) -> tuple[int, int]:
-    """Return the number of NaNs and infinities where the reference is finite and the element is in error."""
-    far = np.isinf(errors) & np.isfinite(expected.value) if is_float(actual.dtype) else np.zeros(0, bool)
-    if not far.any():
+def _count_not_finite(actual: Array, expected: BoundedTensor, errors: Array) -> tuple[int, int]:
+    """Return the number of wrong elements that are NaN and infinite, respectively, although the reference is finite."""
+    is_beyond_bound = np.isinf(errors) & np.isfinite(expected.value) if is_float(actual.dtype) else np.zeros(0, bool)
+    if not is_beyond_bound.any():
         return 0, 0
-    nans = int(np.isnan(np.asarray(actual, np.float64)[far]).sum())
-    return nans, int(far.sum()) - nans
+    nans = int(np.isnan(np.asarray(actual, np.float64)[is_beyond_bound]).sum())
+    return nans, int(is_beyond_bound.sum()) - nans
 
 
 def _compare_block_fast(
-    actual: Array, expected: Bounded, types: ProgramTypes, allowed: float | None
+    actual: Array, expected: BoundedTensor, types: ProgramTypes, allowed: float | None
 ) -> Deviation | None:
     """Fast path of `_compare_block`: all elements finite, decided, far from overflow and within bounds; otherwise return None."""
     if allowed is not None or expected.alternatives is not None or not is_float(actual.dtype) or not actual.ndim:
@@ -238,12 +244,12 @@ def _compare_block_fast(
     with np.errstate(all="ignore"):
         errors = np.subtract(actual, value, dtype=np.float64)
         np.abs(errors, out=errors)
-        farthest, reach = float(errors.max()), 0.0 if error is None else float(types.expand_error(error.max()))
+        farthest, reach = float(errors.max()), 0.0 if error is None else float(types.to_max_deviation(error.max()))
         largest = max(abs(float(value.max())), abs(float(value.min())))
         # False for infinity or NaN. Below half the limit no rounding overflows.
         if not (farthest < math.inf and largest + reach < min(storage.largest, read.largest) / 2):
             return None
-        bounds = np.zeros(value.shape) if error is None else np.broadcast_to(types.expand_error(error), value.shape)
+        bounds = np.zeros(value.shape) if error is None else np.broadcast_to(types.to_max_deviation(error), value.shape)
         if read.unit > storage.unit or read.largest < storage.largest or read.normal > storage.normal:
             bounds = bounds + ((np.abs(value) + bounds) * read.unit + read.step)
         if not (errors <= bounds).all():
@@ -252,12 +258,12 @@ def _compare_block_fast(
     index = tuple(int(i) for i in np.unravel_index(int(ratio.argmax()), ratio.shape))
     counts = count_finite_ratios(errors, ratio)
     deviation = Deviation(
-        float(errors[index]), float(bounds[index]), index, actual[index], _element_value(expected, index)
+        float(errors[index]), float(bounds[index]), index, actual[index], _get_element(expected, index)
     )
     return deviation._replace(elements=actual.size, ratios=counts)
 
 
-def check_zero_signs(actual: Array, expected: Bounded, deviation: Deviation) -> Deviation:
+def check_zero_signs(actual: Array, expected: BoundedTensor, deviation: Deviation) -> Deviation:
     """Return the deviation of a node that only moves elements; a zero with the wrong sign is also wrong,
     because 1/x would differ.
     """
@@ -276,7 +282,7 @@ def check_zero_signs(actual: Array, expected: Bounded, deviation: Deviation) -> 
     return deviation
 
 
-def _find_wrong_zero_sign(actual: Array, expected: Bounded) -> tuple[tuple[int, ...], Any, Any] | None:
+def _find_wrong_zero_sign(actual: Array, expected: BoundedTensor) -> tuple[tuple[int, ...], Any, Any] | None:
     """Return the first zero with the wrong sign: its index and both values."""
     actual64 = np.asarray(actual, np.float64)
     has_wrong_sign = (actual64 == 0) & (expected.value == 0) & (np.signbit(actual64) != np.signbit(expected.value))
@@ -286,7 +292,7 @@ def _find_wrong_zero_sign(actual: Array, expected: Bounded) -> tuple[tuple[int, 
         return None
     at = np.unravel_index(int(np.argmax(has_wrong_sign)), actual64.shape) if actual64.ndim else ()
     index = tuple(int(i) for i in at)
-    return index, np.asarray(actual)[index], _element_value(expected, index)
+    return index, np.asarray(actual)[index], _get_element(expected, index)
 
 
 _DATA_MOVEMENT = (
@@ -301,21 +307,21 @@ _DATA_MOVEMENT = (
 
 
 def compare_node_output(
-    op: str, actual: Array, expected: Bounded, types: ProgramTypes, allowed: float | None, *, unfused: bool = True
+    op: str, actual: Array, expected: BoundedTensor, types: ProgramTypes, allowed: float | None, *, unfused: bool = True
 ) -> Deviation:
-    """Return the deviation of an operator's result. `unfused`: no operator is fused in front of it."""
+    """Return the deviation of an operator's result. unfused: whether no operator is fused before it."""
     deviation = compare_tensor(actual, expected, types, allowed)
     if op in _DATA_MOVEMENT and deviation.ok and unfused:
         deviation = check_zero_signs(actual, expected, deviation)
     return deviation
 
 
-def _element_value(expected: Bounded, index: tuple[int, ...]) -> Any:
+def _get_element(expected: BoundedTensor, index: tuple[int, ...]) -> Any:
     value = expected.value[index]
     return value.item() if isinstance(value, np.generic) else value
 
 
-def _fault_kind(actual: Any, expected: Any, error: float, allowed: float) -> str:
+def _classify_fault(actual: Any, expected: Any, error: float, allowed: float) -> str:
     if not error > allowed or not is_float(np.asarray(actual).dtype):
         return ""
     if np.isnan(float(actual)):
@@ -323,7 +329,7 @@ def _fault_kind(actual: Any, expected: Any, error: float, allowed: float) -> str
     return "infinity made" if np.isinf(float(actual)) and np.isfinite(expected) else ""
 
 
-def _compare_exactly(actual: Array, expected: Bounded) -> ElementErrors:
+def _compare_exactly(actual: Array, expected: BoundedTensor) -> ElementErrors:
     """Compare integers, booleans and strings, which must be equal unless undecided."""
     if actual.dtype == object:
         errors, zeros = np.where(actual == expected.value, 0.0, 1.0), np.zeros(actual.shape)
@@ -335,30 +341,32 @@ def _compare_exactly(actual: Array, expected: Bounded) -> ElementErrors:
     differ = np.asarray(actual != expected.value)
     distance = np.abs(np.asarray(actual, np.float64) - np.asarray(expected.value, np.float64))
     errors = np.where(differ, np.maximum(distance, 1.0), 0.0)
-    allowed = np.broadcast_to(np.asarray(expected.errors()), actual.shape)
+    allowed = np.broadcast_to(np.asarray(expected.get_errors()), actual.shape)
     unknown = ~(allowed < np.inf)
     return ElementErrors(errors, np.where(unknown, 0.0, errors), allowed, (allowed > 0) & ~unknown, unknown)
 
 
-def _compare_floats(actual: Array, expected: Bounded, types: ProgramTypes) -> ElementErrors:
+def _compare_floats(actual: Array, expected: BoundedTensor, types: ProgramTypes) -> ElementErrors:
     storage, read = types.storage_type(expected.dtype), types.read_back_type(expected.dtype)
     actual64, value = np.asarray(actual, np.float64), expected.value
-    bound = np.asarray(expected.errors()) * (COVERAGE_FACTOR if types.independent_errors else 1.0)
+    bound = np.asarray(expected.get_errors()) * (COVERAGE_FACTOR if types.independent_errors else 1.0)
     size = np.abs(value) + bound
     if read.unit > storage.unit or read.largest < storage.largest or read.normal > storage.normal:
         bound = bound + size * read.unit + read.step
     errors = np.abs(actual64 - value)
     is_equal = (actual64 == value) | (np.isnan(actual64) & np.isnan(value))
     errors = np.where(is_equal, 0.0, np.where(np.isnan(errors), np.inf, errors))
-    errors = np.where(_saturates_to_infinity(actual64, value, expected.errors(), types, expected.dtype), 0.0, errors)
-    unknown = ~(expected.errors() < np.inf) & ~(np.isnan(actual64) & np.isnan(value))
+    errors = np.where(
+        _mask_storage_overflow(actual64, value, expected.get_errors(), types, expected.dtype), 0.0, errors
+    )
+    unknown = ~(expected.get_errors() < np.inf) & ~(np.isnan(actual64) & np.isnan(value))
     bound = np.where(np.isfinite(value), bound, 0.0)
     none = np.zeros(actual.shape, bool)
     return ElementErrors(errors, np.where(unknown, 0.0, errors), np.where(unknown, np.inf, bound), none, unknown)
 
 
-def _saturates_to_infinity(actual64: Array, value: Array, error: Array, types: ProgramTypes, dtype: Any) -> Array:
-    """Return where the device has infinity or the largest value, for a number that storage rounds to infinity (V10).
+def _mask_storage_overflow(actual64: Array, value: Array, error: Array, types: ProgramTypes, dtype: Any) -> Array:
+    """Return a mask of infinities and largest values on the device that are right because storage overflows (V10).
 
     The limit is halfway between the largest value and the next power of two. It applies to the value before the final
     rounding, with the error so far.
@@ -366,7 +374,7 @@ def _saturates_to_infinity(actual64: Array, value: Array, error: Array, types: P
     storage, read = types.storage_type(dtype), types.read_back_type(dtype)
     smaller_type = storage if storage.largest <= read.largest else read
     size = np.abs(value)
-    # Rounding to an earlier storage type may carry the number over the limit.
+    # An earlier rounding to another storage type may push the number over the limit.
     rounding = np.where(np.isfinite(size), size, 0.0) * storage.unit if smaller_type is storage else 0.0
     error_before_rounding = (
         np.sqrt(np.maximum(error * error - rounding * rounding, 0.0))
@@ -379,12 +387,12 @@ def _saturates_to_infinity(actual64: Array, value: Array, error: Array, types: P
         if smaller_type.name == "float64"
         else smaller_type.largest * (1 - smaller_type.unit / 2) / (1 - smaller_type.unit)
     )
-    beyond = ((size + types.expand_error(error_before_rounding)) >= limit) & ~np.isnan(value)
+    beyond = ((size + types.to_max_deviation(error_before_rounding)) >= limit) & ~np.isnan(value)
     is_saturated = np.isinf(actual64) | (np.abs(actual64) >= smaller_type.largest)
     return np.asarray(beyond & is_saturated & (np.sign(actual64) == np.sign(value)))
 
 
-def find_overflowing_number(expected: Bounded, types: ProgramTypes) -> float | None:
+def find_overflowing_number(expected: BoundedTensor, types: ProgramTypes) -> float | None:
     """Return a finite number that overflows the storage type but not the declared type; None if there is none."""
     if not is_float(expected.dtype):
         return None

@@ -1,4 +1,4 @@
-"""How errors propagate through a model: where they arise, and which node amplifies them (rule V12)."""
+"""Error propagation through a model: where errors arise, and which nodes amplify them (rule V12)."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ import numpy as np
 
 from ..base.element_types import Array
 from .accuracy import find_loosest_bound
-from .bounds.bounded import Bounded
+from .bounds.bounded_tensor import BoundedTensor
 from .bounds.float_types import FloatType, ProgramTypes, is_float
 from .bounds.lazy_values import iter_block_pairs
 from .deviation import find_overflowing_number
 from .reference import ReferenceNode
 from .report_rows import Finding
 
-_MIN_AMPLIFICATION = 8.0  # reported factor on the relative error
+_MIN_AMPLIFICATION = 8.0  # smallest reported amplification of the relative error
 _ILL_CONDITIONED_SHARE = 0.1  # bounds above this share of the scale are ill-conditioned
 _MAX_CHOICES = 8  # maximum number of choices tracked per tensor
 # Operators whose integer outputs are rounded floats.
@@ -33,7 +33,7 @@ _MIN_ERROR_UNITS = 64.0  # results with a relative error above this many roundin
 
 
 class PropagatedError(NamedTuple):
-    """Relative error of a tensor from the model's inputs on, the node that computed it, and where the error came from.
+    """Relative error of a tensor that was computed from the model's inputs, its producer, and the origin of the error.
 
     amplification: ratio of this error to the error of the inputs; both are capped at 1, where all precision is lost.
     changed_choices: number of booleans, indices and integers that differ on the device. choices: this tensor and the tensors
@@ -51,7 +51,7 @@ class PropagatedError(NamedTuple):
     choices: tuple[str, ...]
 
 
-def compute_relative_error(actual: Array, expected: Bounded) -> float:
+def compute_relative_error(actual: Array, expected: BoundedTensor) -> float:
     """Return the largest error divided by the largest magnitude."""
     if actual.shape != expected.shape or not actual.size or not expected.is_float:
         return 0.0
@@ -61,7 +61,7 @@ def compute_relative_error(actual: Array, expected: Bounded) -> float:
             actual64, value = np.asarray(array, np.float64), block.value
             errors = np.abs(actual64 - value)
             farthest = float(errors.max())
-            if farthest < math.inf:  # not if any number is infinite or NaN
+            if farthest < math.inf:  # false if any error is infinite or NaN
                 scale = max(scale, abs(float(value.max())), abs(float(value.min())))
                 worst = max(worst, farthest)
                 continue
@@ -74,7 +74,7 @@ def compute_relative_error(actual: Array, expected: Bounded) -> float:
     return worst / scale if scale > 0 else math.inf
 
 
-def _count_flushed(actual: Array, expected: Bounded, storage: FloatType) -> int:
+def _count_flushed(actual: Array, expected: BoundedTensor, storage: FloatType) -> int:
     """Return how many subnormal elements are zero only on the device."""
     if np.count_nonzero(actual) == actual.size:
         return 0
@@ -82,14 +82,16 @@ def _count_flushed(actual: Array, expected: Bounded, storage: FloatType) -> int:
     return int(((np.asarray(actual, np.float64) == 0) & (size > 0) & (size < storage.normal)).sum())
 
 
-def _count_changed_choices(op: str, actual: Array, expected: Bounded) -> int:
+def _count_changed_choices(op: str, actual: Array, expected: BoundedTensor) -> int:
     """Return how many choices differ on the device. A quantisation step counts as rounding, not as a choice."""
     if actual.shape != expected.shape or actual.dtype.kind not in "biu" or op in _QUANTIZATION_OPERATORS:
         return 0
     return sum(int(np.not_equal(array, block.value).sum()) for _, array, block in iter_block_pairs(actual, expected))
 
 
-def find_overflow(node: str, actual: Array, expected: Bounded, types: ProgramTypes, precision: str) -> Finding | None:
+def find_overflow(
+    node: str, actual: Array, expected: BoundedTensor, types: ProgramTypes, precision: str
+) -> Finding | None:
     """Return the finding of a number that overflows storage, unless the program kept the tensor in a wider type."""
     over = find_overflowing_number(expected, types)
     if over is None or not is_float(actual.dtype):
@@ -103,7 +105,7 @@ def find_overflow(node: str, actual: Array, expected: Bounded, types: ProgramTyp
     return Finding("overflow", node, f"{precision} overflow: {number} in {expected.dtype} at node '{node}'", over)
 
 
-def find_ill_conditioned(output: str, expected: Bounded, scale: Array | None, case: int) -> Iterator[Finding]:
+def find_ill_conditioned(output: str, expected: BoundedTensor, scale: Array | None, case: int) -> Iterator[Finding]:
     """Yield a finding if an output's bound is a large share of its scale (by default per sample)."""
     if not expected.is_float or not expected.size:
         return
@@ -114,12 +116,14 @@ def find_ill_conditioned(output: str, expected: Bounded, scale: Array | None, ca
 
 
 class ErrorPropagation:
-    """The drift of every tensor of a case, and the findings from it."""
+    """Relative errors of all tensors of a case, and findings about them."""
 
     def __init__(self) -> None:
         self._by_tensor: dict[str, PropagatedError] = {}
 
-    def add(self, node: ReferenceNode, output: str, actual: Array, expected: Bounded, types: ProgramTypes) -> None:
+    def add(
+        self, node: ReferenceNode, output: str, actual: Array, expected: BoundedTensor, types: ProgramTypes
+    ) -> None:
         """Add a node's output, in the types of its precision."""
         relative = compute_relative_error(actual, expected)
         source, read = "", 0.0
@@ -140,7 +144,7 @@ class ErrorPropagation:
             relative, node.name, node.op, amplified, source, flushed, actual.size, changed_choices, choices
         )
 
-    def path_to_origin(self, output: str) -> list[PropagatedError]:
+    def find_path_to_origin(self, output: str) -> list[PropagatedError]:
         """Return the path from a result back to the origin of its error, along the inputs with the largest error."""
         path: list[PropagatedError] = []
         seen: set[str] = set()
@@ -150,14 +154,14 @@ class ErrorPropagation:
             output = self._by_tensor[output].source
         return path
 
-    def findings(self, output: str, case: int, unit: float) -> Iterator[Finding]:
+    def iter_findings(self, output: str, case: int, unit: float) -> Iterator[Finding]:
         """Yield the nodes that amplified a result's error, and the choices before it that differ on the device."""
         for name in self._by_tensor[output].choices if output in self._by_tensor else ():
             error = self._by_tensor[name]
             places = f"{error.changed_choices} of {error.size} places"
             text = f"node '{error.node}' ({error.op}) chooses otherwise at {places}, for {self._describe_input_error(error)}"
             yield Finding("amplified", error.node, text, error.changed_choices, case)
-        path = self.path_to_origin(output)
+        path = self.find_path_to_origin(output)
         if not path or not path[0].relative_error > _MIN_ERROR_UNITS * unit:
             return
         worst = max(path, key=lambda error: error.amplification)
@@ -166,7 +170,7 @@ class ErrorPropagation:
                 f"node '{worst.node}' makes {self._describe_input_error(worst, f' one of {worst.relative_error:.2g}')}"
             )
             yield Finding("amplified", worst.node, text, worst.amplification, case)
-        # Start where the error arose, because zeros from a flush stay zeros in later nodes.
+        # Start at the origin of the error: flushed zeros stay zero in later nodes.
         for index in range(len(path) - 1, -1, -1):
             error, is_amplified = path[index], index > 0 and path[index - 1].amplification >= _MIN_AMPLIFICATION
             if error.flushed and (error.relative_error > _MIN_ERROR_UNITS * unit or is_amplified):
@@ -175,12 +179,12 @@ class ErrorPropagation:
                 return
 
     def _describe_input_error(self, error: PropagatedError, suffix: str = "") -> str:
-        """Return a phrase about the error in a node's input, and where it came from."""
+        """Return a phrase about the error in a node's input and the origin of that error."""
         if error.source not in self._by_tensor:
             return f"what is lost where the model's inputs are rounded{suffix}"
         before = self._by_tensor[error.source]
         origin = next(
-            (entry for entry in self.path_to_origin(error.source) if not entry.source or entry.amplification > 2),
+            (entry for entry in self.find_path_to_origin(error.source) if not entry.source or entry.amplification > 2),
             before,
         )
         return f"a relative error of {before.relative_error:.2g}{suffix}; the small error is of node '{origin.node}'"

@@ -1,4 +1,4 @@
-"""A model's exact outputs: float64, from unrounded weights and inputs."""
+"""Exact outputs of a model: computed in float64 from unrounded weights and inputs."""
 
 from __future__ import annotations
 
@@ -10,29 +10,35 @@ import numpy as np
 
 from ..base.element_types import Array
 from .accuracy import Inaccuracy, find_inaccuracy
-from .bounds.bounded import Bounded
+from .bounds.bounded_tensor import BoundedTensor
 from .bounds.float_types import FLOAT32, ProgramTypes
-from .bounds.registry import Unproved, Value
+from .bounds.rule_registry import UnprovedError, Value
 from .bounds.rule_runner import SingleTypeRunner
 from .live_values import LiveValues
-from .reference import Reference
+from .reference import ReferenceModel
 
 
 class ExactOutputs:
     """Exact outputs of a case, for checking the accuracy limit of 16-bit programs.
 
-    Bounds start from the program's rounded weights. That rounding is not the device's error, but it affects the output.
+    Bounds start from the program's rounded weights. Rounding weights is not a device error, but it affects the output.
     The outputs are evaluated on first use. An fp32 program rounds no weights and needs none.
     case_inputs: inputs of the case; None if there is no memory for another evaluation.
     """
 
-    def __init__(self, reference: Reference, case_inputs: Mapping[str, Any] | None) -> None:
+    def __init__(self, reference: ReferenceModel, case_inputs: Mapping[str, Any] | None) -> None:
         self._reference = reference
         self._case_inputs = case_inputs
         self._outputs: dict[str, Value] | None = None
 
-    def inaccuracy(
-        self, name: str, actual: Array, expected: Bounded, limit: float | None, scale: Array | None, is_exact: bool
+    def find_inaccuracy(
+        self,
+        name: str,
+        actual: Array,
+        expected: BoundedTensor,
+        limit: float | None,
+        scale: Array | None,
+        is_exact: bool,
     ) -> Inaccuracy | None:
         """Return the worst element of an output above the accuracy limit; None if there is none, or no limit.
 
@@ -41,18 +47,20 @@ class ExactOutputs:
         """
         if limit is None:
             return None
-        return find_inaccuracy(actual, self._exact_or_expected(name, expected) if is_exact else expected, limit, scale)
+        return find_inaccuracy(
+            actual, self._get_exact_or_expected(name, expected) if is_exact else expected, limit, scale
+        )
 
-    def _exact_or_expected(self, name: str, expected: Bounded) -> Bounded:
+    def _get_exact_or_expected(self, name: str, expected: BoundedTensor) -> BoundedTensor:
         if self._outputs is None:
             self._outputs = self._evaluate()
         exact = self._outputs.get(name)
-        if not isinstance(exact, Bounded) or exact.shape != expected.shape or not exact.is_float:
+        if not isinstance(exact, BoundedTensor) or exact.shape != expected.shape or not exact.is_float:
             return expected
         if expected.alternatives is None:
             return exact
         value = np.where(expected.alternatives.mask, expected.materialize().value, exact.materialize().value)
-        return Bounded(value, expected.error, expected.dtype).with_alternatives(expected.alternatives)
+        return BoundedTensor(value, expected.error, expected.dtype).set_alternatives(expected.alternatives)
 
     def _evaluate(self) -> dict[str, Value]:
         reference = self._reference
@@ -61,10 +69,10 @@ class ExactOutputs:
         runner = SingleTypeRunner(reference.runner.opsets, ProgramTypes("fp32").without_errors())
         runner.custom_rules = reference.runner.custom_rules
         values = LiveValues(reference, runner, self._case_inputs)
-        readers = reference.last_readers(reference.outputs)
+        readers = reference.find_last_readers(reference.outputs)
         for index, node in enumerate(reference.nodes):
-            with suppress(Unproved, IndexError, KeyError, MemoryError):  # later nodes have no exact value either
+            with suppress(UnprovedError, IndexError, KeyError, MemoryError):  # later nodes have no exact value either
                 values.values.update(values.run(node))
             for name in readers.get(index, ()):
                 values.forget(name)
-        return values.live_values()
+        return values.get_live_values()

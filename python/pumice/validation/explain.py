@@ -11,21 +11,21 @@ from typing import TYPE_CHECKING, NamedTuple
 from .._pumice import Context, Error, another_context, devices
 from ..base.element_types import Array
 from ..base.errors import InputError
-from ..base.printable_text import printable, quote_shell_word, shorten_printable
+from ..base.printable_text import escape_unprintable, quote_shell_word, shorten_and_escape
 from ..importer.file.model_file import Folder
 from ..model.precision_policy import Precision, parse_policy
 from .load_setup import LoadSetup, ReportOrigin
 from .onnx_test_folder import (
     DATA_SET_FOLDER,
     compute_expected_results,
+    declare_outputs,
     make_test_files,
-    with_declared_outputs,
     write_folder,
 )
 from .repeatability import OPTIONAL_FEATURES, SAME_RECORDING, count_differing_runs
 from .report_rows import ValidationRow
-from .shrink import make_failure_test, make_shrinker, suspect_node_groups
-from .subgraph import Subgraph, extract_subgraph, subgraph_precision
+from .shrink import list_suspect_node_groups, make_failure_test, make_shrinker
+from .subgraph import Subgraph, extract_subgraph, make_subgraph_precision
 
 if TYPE_CHECKING:
     from .report import ValidationReport
@@ -37,10 +37,10 @@ _UNCHANGED = "as it was"
 class Explanation(NamedTuple):
     """A fault reduced to the nodes that it needs, usually one, with the device's inputs.
 
-    node, op, output, case, outcome: from the wrong row, with its verdict in words; without a wrong row, the tensor that
-    differs between runs. repeat: number of runs. part, expected: the subgraph with its inputs, and the reference's
-    results. fails: whether the subgraph fails on its own. kernels: a line per dispatch. trials: variation -> verdict.
-    setup: device, driver and precision in words.
+    node, op, output, case: of the wrong row, or of the tensor that differs between runs. said: the verdict in words.
+    repeat: number of runs. part, expected: the subgraph with its inputs, and the reference's results. fails: whether the
+    subgraph fails on its own. kernels: a line per dispatch. trials: variation -> verdict. setup: device, driver and
+    precision in words.
     """
 
     node: str
@@ -74,22 +74,17 @@ class Explanation(NamedTuple):
             if self.fails
             else f"The part {'is the same at every run' if self.repeat else 'is right'} by itself: the fault needs what stands around it."
         )
-        shapes = [
-            f"  {shorten_printable(name)}: {array.dtype}{list(array.shape)}" for name, array in self.part.inputs.items()
-        ]
+        folder = os.environ.get("PUMICE_SHADERS")
+        shapes = [f"  {shorten_and_escape(name)}: {x.dtype}{list(x.shape)}" for name, x in self.part.inputs.items()]
         nodes = [
-            f"  {shorten_printable(node.name)} ({shorten_printable(node.op_type)})"
+            f"  {shorten_and_escape(node.name)} ({shorten_and_escape(node.op_type)})"
             for node in self.part.proto.graph.node
         ]
         return "\n".join(
             [
-                printable(self.said),
-                printable(self.setup),
-                *(
-                    [f"PUMICE_SHADERS={quote_shell_word(folder)}"]
-                    if (folder := os.environ.get("PUMICE_SHADERS"))
-                    else []
-                ),
+                escape_unprintable(self.said),
+                escape_unprintable(self.setup),
+                *([f"PUMICE_SHADERS={quote_shell_word(folder)}"] if folder else []),
                 "",
                 f"The part, {self.part.bytes:,} bytes with its inputs:",
                 *nodes,
@@ -98,10 +93,13 @@ class Explanation(NamedTuple):
                 verdict,
                 "",
                 "What runs it:",
-                *(f"  {printable(line)}" for line in self.kernels),
+                *(f"  {escape_unprintable(line)}" for line in self.kernels),
                 "",
                 "What a validation says of it:",
-                *(f"  {printable(variant)}: {printable(outcome)}" for variant, outcome in self.trials.items()),
+                *(
+                    f"  {escape_unprintable(variant)}: {escape_unprintable(outcome)}"
+                    for variant, outcome in self.trials.items()
+                ),
                 "",
                 "To see it again, in this folder:",
                 f"  python -c {quote_shell_word(self.line)}",
@@ -119,7 +117,7 @@ class Explanation(NamedTuple):
         write_folder(Path(folder), files)
 
 
-class _Fault(NamedTuple):
+class _FaultLocation(NamedTuple):
     """The fault to explain. suspect_groups: groups of nodes that may fail on their own; empty for an output. repeat:
     number of runs if they differ, 0 for a wrong value.
     """
@@ -132,19 +130,21 @@ class _Fault(NamedTuple):
     repeat: int
 
 
-def _find_fault(report: ValidationReport) -> _Fault | None:
+def _find_fault(report: ValidationReport) -> _FaultLocation | None:
     row = report.first_divergence
     if row is not None:
-        return _Fault(row.node, row.op, row.output, row.case, suspect_node_groups(row), 0)
+        return _FaultLocation(row.node, row.op, row.output, row.case, list_suspect_node_groups(row), 0)
     result = next((r for r in report.repeats if not r.deterministic), None)
     if result is None:
         return None
     op = next((row.op for row in report.rows if row.node == result.node), "output")
     parts = [[result.node]] if result.node else []
-    return _Fault(result.node or result.output, op, result.output, result.case, parts, result.runs[SAME_RECORDING])
+    return _FaultLocation(
+        result.node or result.output, op, result.output, result.case, parts, result.runs[SAME_RECORDING]
+    )
 
 
-def explain(report: ValidationReport, most_bytes: int = MAX_SUBGRAPH_BYTES) -> Explanation:
+def explain(report: ValidationReport, max_bytes: int = MAX_SUBGRAPH_BYTES) -> Explanation:
     """Explain the first wrong row, or else the first tensor that differs between runs.
 
     Raise InputError if there is neither, and whatever loading a model raises.
@@ -163,9 +163,9 @@ def explain(report: ValidationReport, most_bytes: int = MAX_SUBGRAPH_BYTES) -> E
     if subgraph is None:  # nothing fails on its own: use the node unchanged, or the whole model
         names = [node.name for node in finder.reference.nodes]
         subgraph = extract_subgraph(finder.reference, [fault.node] if fault.node in names else names, finder.values)
-    elif subgraph.bytes > most_bytes:
-        subgraph = finder.shrink_tensors(subgraph, most_bytes)
-    precision = subgraph_precision(setup.precision, subgraph.proto)
+    elif subgraph.bytes > max_bytes:
+        subgraph = finder.shrink_tensors(subgraph, max_bytes)
+    precision = make_subgraph_precision(setup.precision, subgraph.proto)
     expected = compute_expected_results(subgraph, precision, setup.kernels)
     return Explanation(
         fault.node,
@@ -173,7 +173,7 @@ def explain(report: ValidationReport, most_bytes: int = MAX_SUBGRAPH_BYTES) -> E
         fault.output,
         fault.case,
         report.summary,
-        with_declared_outputs(subgraph, expected),
+        declare_outputs(subgraph, expected),
         expected,
         fails,
         _list_kernels(subgraph, setup),
@@ -215,7 +215,7 @@ def _list_kernels(subgraph: Subgraph, setup: LoadSetup) -> list[str]:
     return lines
 
 
-def _validate_in_one_line(subgraph: Subgraph, origin: ReportOrigin, repeat: int) -> str:
+def _summarize_validation(subgraph: Subgraph, origin: ReportOrigin, repeat: int) -> str:
     """Validate the subgraph and compare its runs; return the result as one line."""
     try:
         report = origin.validate_subgraph(subgraph, origin.setup)
@@ -227,7 +227,7 @@ def _validate_in_one_line(subgraph: Subgraph, origin: ReportOrigin, repeat: int)
     except Error as error:
         return f"does not run ({error})"
     first = report.first_divergence
-    deviation = first.judged if first else None
+    deviation = first.deviation if first else None
     if first is None or deviation is None:
         return f"{report.state}{f' ({first.fault})' if first else ''}{bits}"
     where = f"{deviation.actual} instead of {deviation.expected} at {list(deviation.at)}"
@@ -243,25 +243,25 @@ def _describe_tensor(row: ValidationRow) -> str:
 def _run_trials(subgraph: Subgraph, origin: ReportOrigin, repeat: int) -> Iterator[tuple[str, str]]:
     setup = origin.setup
 
-    def said(setup_variant: LoadSetup) -> str:
-        return _validate_in_one_line(subgraph, origin._replace(setup=setup_variant), repeat)
+    def run_trial(setup_variant: LoadSetup) -> str:
+        return _summarize_validation(subgraph, origin._replace(setup=setup_variant), repeat)
 
-    yield _UNCHANGED, said(setup)
-    yield "fuse=False", said(setup._replace(fuse=False))
-    yield "deterministic=True", said(setup._replace(deterministic=True))
+    yield _UNCHANGED, run_trial(setup)
+    yield "fuse=False", run_trial(setup._replace(fuse=False))
+    yield "deterministic=True", run_trial(setup._replace(deterministic=True))
     if parse_policy(setup.precision).precision != "fp32":
-        yield "fp32", said(setup._replace(precision="fp32"))
+        yield "fp32", run_trial(setup._replace(precision="fp32"))
     for name in OPTIONAL_FEATURES:
         if setup.context.feature(name):
             with another_context(setup.context, [name]) as lesser:
-                yield f"without {name}, by other kernels", said(setup._replace(context=lesser))
-    with _software_context(setup.context) as driver:
+                yield f"without {name}, by other kernels", run_trial(setup._replace(context=lesser))
+    with _open_software_context(setup.context) as driver:
         if driver is not None:
-            yield f"on {driver.info.name}", said(setup._replace(context=driver))
+            yield f"on {driver.info.name}", run_trial(setup._replace(context=driver))
 
 
 @contextmanager
-def _software_context(context: Context) -> Iterator[Context | None]:
+def _open_software_context(context: Context) -> Iterator[Context | None]:
     """Yield a context on the machine's first software driver, or None if there is no other driver."""
     software_device = next(
         (device for device in devices() if device.kind == "software" and device.uuid != context.info.uuid), None

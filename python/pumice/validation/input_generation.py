@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 _MAX_STEPS = 32  # maximum number of tensors followed from an input
 _IMAGE_CHANNELS = (1, 3)
-# Operators that pass the values of their first input on unchanged.
+# Operators that forward the values of their first input unchanged.
 _SHAPE_OPERATORS = (
     "Cast",
     "Expand",
@@ -86,7 +86,7 @@ class _InputUse(NamedTuple):
 
 
 class _InputUses:
-    """How a graph's nodes use its inputs."""
+    """The nodes of a graph that use its inputs."""
 
     def __init__(self, graph: GraphProto) -> None:
         self.shapes: dict[str, tuple[int, ...]] = {tensor.name: tuple(tensor.dims) for tensor in graph.initializer}
@@ -100,7 +100,7 @@ class _InputUses:
                 self.readers.setdefault(name, []).append((node, position))
 
     def find_uses(self, name: str) -> list[_InputUse]:
-        """Return the first nodes that use an input for more than passing it on."""
+        """Return the first nodes that use an input's values instead of forwarding them."""
         uses: list[_InputUse] = []
         seen: set[tuple[str, bool]] = set()
         pending = [(name, False)]
@@ -116,7 +116,7 @@ class _InputUses:
         return uses
 
     def find_table(self, use: _InputUse) -> tuple[str, int] | None:
-        """Return the table that the ids index into, and its number of rows."""
+        """Return the name and number of rows of the table that these ids index."""
         node, (op, position) = use.node, use.op_and_position
         axis, source = 0, 0
         if op == "EmbedLayerNormalization" and position in _EMBEDDING_TABLES:
@@ -146,24 +146,24 @@ def generate_inputs(model: Model, sizes: Mapping[str, int] | None = None) -> Gen
     sizes: values of open dimensions, by dimension name, or by input and axis as in "x[1]". Raise InputError if a name
     in `sizes` is unknown or no inputs can be generated.
     """
-    survey = _InputUses(parse_model(ModelFile(model.source, model.folder)).graph)
+    input_uses = _InputUses(parse_model(ModelFile(model.source, model.folder)).graph)
 
     def draw(value: ModelValue, shapes: Shapes, random: np.random.Generator) -> tuple[Array, str]:
-        uses = survey.find_uses(value.name)
+        uses = input_uses.find_uses(value.name)
         if value.dtype.kind in "biu":
-            return _generate_integers(value, shapes, random, survey, uses)
-        return _generate_floats(value, shapes, random, survey, uses)
+            return _generate_integers(value, shapes, random, input_uses, uses)
+        return _generate_floats(value, shapes, random, input_uses, uses)
 
     return draw_inputs(model, sizes or {}, draw)
 
 
 def _generate_integers(
-    value: ModelValue, shapes: Shapes, random: np.random.Generator, survey: _InputUses, uses: list[_InputUse]
+    value: ModelValue, shapes: Shapes, random: np.random.Generator, input_uses: _InputUses, uses: list[_InputUse]
 ) -> tuple[Array, str]:
-    """Generate integers and booleans."""
+    """Return generated integers or booleans, and a sentence on how they were generated."""
     shape, name = shapes[value.name], value.name.lower()
     ones = np.ones(shape, value.dtype)
-    tables = [(found, use.node.op_type) for use in uses if (found := survey.find_table(use))]
+    tables = [(found, use.node.op_type) for use in uses if (found := input_uses.find_table(use))]
     if "mask" in name:
         return ones, "a mask of ones, by its name"
     if tables:
@@ -177,7 +177,7 @@ def _generate_integers(
         return ones * value.dtype.type(length[0]), f"lengths of {length[0]}, {length[1]}"
     if _is_mask(uses):
         return ones, "a mask of ones, by the nodes that read it"
-    if value.dtype == np.uint8 and _is_image(shape, survey, uses):
+    if value.dtype == np.uint8 and _is_image(shape, input_uses, uses):
         return random.integers(0, 256, shape).astype(value.dtype), "an image of bytes from 0 to 255"
     if (
         value.dtype.itemsize == 1
@@ -194,16 +194,16 @@ def _generate_integers(
 
 
 def _generate_floats(
-    value: ModelValue, shapes: Shapes, random: np.random.Generator, survey: _InputUses, uses: list[_InputUse]
+    value: ModelValue, shapes: Shapes, random: np.random.Generator, input_uses: _InputUses, uses: list[_InputUse]
 ) -> tuple[Array, str]:
-    """Generate floats and complex numbers."""
+    """Return generated floats or complex numbers, and a sentence on how they were generated."""
     shape = shapes[value.name]
     ops = {use.node.op_type for use in uses}
     if "mask" in value.name.lower():
         if "Add" in ops and not ops & {"Mul", "Sub"}:
             return np.zeros(shape, value.dtype), "a mask of zeros, for it is added"
         return np.ones(shape, value.dtype), "a mask of ones, by its name"
-    if _is_image(shape, survey, uses):
+    if _is_image(shape, input_uses, uses):
         return random.random(shape).astype(value.dtype), "an image of numbers from 0 to 1"
     reader = next(
         (use.node.op_type for use in uses if use.node.op_type in _FEATURE_OPERATORS and not use.is_scaled), ""
@@ -213,16 +213,16 @@ def _generate_floats(
     return draw_values(value, shapes, random)
 
 
-def _is_image(shape: tuple[int, ...], survey: _InputUses, uses: list[_InputUse]) -> bool:
+def _is_image(shape: tuple[int, ...], input_uses: _InputUses, uses: list[_InputUse]) -> bool:
     convolutions = [use for use in uses if use.node.op_type in _CONV_OPERATORS and use.position == 0]
-    counts = [survey.count_channels(use) for use in convolutions]
+    counts = [input_uses.count_channels(use) for use in convolutions]
     if any(counts):
         return len(shape) in (3, 4) and any(count in _IMAGE_CHANNELS for count in counts)
     return bool(convolutions) and len(shape) == 4 and (shape[1] in _IMAGE_CHANNELS or shape[-1] in _IMAGE_CHANNELS)
 
 
 def _find_sequence_length(value: ModelValue, shapes: Shapes, uses: list[_InputUse]) -> tuple[int, str] | None:
-    """Return the axis size that lengths refer to, and why; None if these are not lengths."""
+    """Return the axis size that sequence lengths refer to, and the reason; None if the input is no lengths tensor."""
     for use in uses:
         op, position = use.op_and_position
         source = use.node.input[0] if use.node.input else ""
@@ -243,7 +243,7 @@ def _find_sequence_length(value: ModelValue, shapes: Shapes, uses: list[_InputUs
 
 
 def _is_mask(uses: list[_InputUse]) -> bool:
-    """Whether the input is used like a mask: subtracted from 1, or selecting between two values."""
+    """Return whether the input is used like a mask: subtracted from 1, or selecting between two values."""
     return any(
         use.op_and_position in (("Where", 0), ("Equal", 0), ("Sub", 1), ("And", 0), ("And", 1), ("Not", 0))
         for use in uses

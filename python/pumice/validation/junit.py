@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
-from ..base.printable_text import MAX_SENTENCE_CHARS, shorten_printable
+from ..base.printable_text import MAX_SENTENCE_CHARS, shorten_and_escape
 
 Record = Mapping[str, Any]
 
 
-def junit(reports: Sequence[Record]) -> str:
+def make_junit_xml(reports: Sequence[Record]) -> str:
     """Return a test suite per record, with a test case per row.
 
     Outputs of repeated runs also have a test case, which fails with "not deterministic"; so does a report that is not
@@ -31,7 +31,7 @@ def _add_suite(root: Element, report: Record) -> None:
     rows: Sequence[Record] = report["rows"]
     skipped = sum(_is_waived(row) for row in rows)
     failed = sum(row["verdict"] != "right" for row in rows) - skipped
-    name = shorten_printable(f"{report['model']}, {device['name']}, {report['precision']}")
+    name = shorten_and_escape(f"{report['model']}, {device['name']}, {report['precision']}")
     repeats: Sequence[Record] = report.get("repeats", ())
     failed += sum(not repeat["deterministic"] and not repeat["waived"] for repeat in repeats)
     has_report_failure = not report["ok"] and not failed
@@ -59,11 +59,11 @@ def _add_suite(root: Element, report: Record) -> None:
         case = SubElement(
             suite,
             "testcase",
-            classname=shorten_printable(f"{report['model']}.report"),
-            name=shorten_printable(report["model"]),
+            classname=shorten_and_escape(f"{report['model']}.report"),
+            name=shorten_and_escape(report["model"]),
         )
         SubElement(
-            case, "failure", type=report["verdict"], message=shorten_printable(report["summary"], MAX_SENTENCE_CHARS)
+            case, "failure", type=report["verdict"], message=shorten_and_escape(report["summary"], MAX_SENTENCE_CHARS)
         )
 
 
@@ -72,15 +72,15 @@ def _add_repeat_case(suite: Element, report: Record, repeat: Record) -> None:
     case = SubElement(
         suite,
         "testcase",
-        classname=shorten_printable(f"{report['model']}.repeats"),
-        name=shorten_printable(repeat["output"]),
+        classname=shorten_and_escape(f"{report['model']}.repeats"),
+        name=shorten_and_escape(repeat["output"]),
     )
     _add_properties(case, {"case": repeat["case"], "runs": sum(repeat["runs"].values()), "results": repeat["results"]})
-    message = shorten_printable(repeat["text"], MAX_SENTENCE_CHARS)
+    message = shorten_and_escape(repeat["text"], MAX_SENTENCE_CHARS)
     if repeat["waived"]:
         SubElement(case, "skipped", message=message)
     elif not repeat["deterministic"]:
-        SubElement(case, "failure", type="not deterministic", message=message).text = shorten_printable(
+        SubElement(case, "failure", type="not deterministic", message=message).text = shorten_and_escape(
             report["summary"], MAX_SENTENCE_CHARS
         )
 
@@ -90,29 +90,31 @@ def _add_properties(parent: Element, pairs: Mapping[str, Any]) -> None:
     if inside is None:
         inside = SubElement(parent, "properties")
     for name, value in pairs.items():
-        SubElement(inside, "property", name=shorten_printable(name), value=shorten_printable(value, MAX_SENTENCE_CHARS))
+        SubElement(
+            inside, "property", name=shorten_and_escape(name), value=shorten_and_escape(value, MAX_SENTENCE_CHARS)
+        )
 
 
 def _add_case(suite: Element, report: Record, row: Record) -> None:
     name = (
-        shorten_printable(row["node"])
+        shorten_and_escape(row["node"])
         if row["node"] == row["output"]
-        else f"{shorten_printable(row['node'])}: {shorten_printable(row['output'])}"
+        else f"{shorten_and_escape(row['node'])}: {shorten_and_escape(row['output'])}"
     )
     if row["program"] == "kernels":
-        name += f" in {shorten_printable(row['kernel'])}"
-    case = SubElement(suite, "testcase", classname=shorten_printable(f"{report['model']}.{row['program']}"), name=name)
+        name += f" in {shorten_and_escape(row['kernel'])}"
+    case = SubElement(suite, "testcase", classname=shorten_and_escape(f"{report['model']}.{row['program']}"), name=name)
     numbers = {key: row[key] for key in ("error", "allowed", "ratio", "accumulated") if row[key] is not None}
     _add_properties(
         case, {"op": row["op"], "dtype": row["dtype"], "shape": row["shape"], "case": row["case"], **numbers}
     )
     if row["verdict"] == "right":
         return
-    message = shorten_printable(row["fault"] or row["note"] or _describe_difference(row), MAX_SENTENCE_CHARS)
+    message = shorten_and_escape(row["fault"] or row["note"] or _describe_difference(row), MAX_SENTENCE_CHARS)
     if _is_waived(row):
         SubElement(case, "skipped", message=message)
     else:
-        SubElement(case, "failure", type=row["verdict"], message=message).text = shorten_printable(
+        SubElement(case, "failure", type=row["verdict"], message=message).text = shorten_and_escape(
             report["summary"], MAX_SENTENCE_CHARS
         )
 

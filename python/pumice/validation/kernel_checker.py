@@ -10,12 +10,12 @@ import numpy as np
 from .._pumice import Program, UnsupportedError
 from ..base.element_types import Array
 from ..base.host_arrays import bitwise_equal
-from .bounds.bounded import Bounded
-from .bounds.bounded import round_to_storage as as_stored
+from .bounds.bounded_tensor import BoundedTensor
+from .bounds.bounded_tensor import round_to_storage as as_stored
 from .bounds.float_types import SIXTEEN_BIT_FLOATS, ProgramTypes, dtype_name, is_float
 from .bounds.lazy_values import LazyDeviceTensor
-from .bounds.registry import Undecided, Unproved, Value
-from .bounds.rule_runner import REPORTS_ADDITIONS, REREADS_RESULTS, KernelFacts, Runner, bounded_from_device
+from .bounds.rule_registry import UndecidedError, UnprovedError, Value
+from .bounds.rule_runner import REPORTS_ADDITIONS, REREADS_RESULTS, KernelFacts, RuleRunner, make_bounded_device_tensor
 from .deviation import RIGHT, UNPROVED, WRONG, Deviation, compare_node_output
 from .kernel_members import (
     IsolatedResult,
@@ -26,12 +26,12 @@ from .kernel_members import (
     widen_float_array,
     with_attention_masks,
 )
-from .live_values import LiveValues, bounded_folded_constant, round_folded_constant
+from .live_values import LiveValues, make_bounded_folded_constant, round_folded_constant
 from .oracle import Oracle, Tolerance
-from .reference import GEMM_AND_CONV, SCALING_OPERATORS, Reference, ReferenceNode
-from .tensor_statistics import TensorStatistics, statistics
+from .reference import GEMM_AND_CONV, SCALING_OPERATORS, ReferenceModel, ReferenceNode
+from .tensor_statistics import TensorStatistics, compute_statistics
 
-# Concat inputs may be written in place; the other operators only read sizes.
+# Operators whose kernels do not read their inputs' data: Concat inputs may be written in place, Shape and Size read sizes.
 _IGNORES_DATA = ("Concat", "Shape", "Size")
 # Operators whose result may alias their input.
 _VIEW_OPERATORS = {"Dropout", "Flatten", "Identity", "Reshape", "Squeeze", "Unsqueeze"}
@@ -83,19 +83,24 @@ class KernelChecker:
     """
 
     def __init__(
-        self, program: Program, reference: Reference, tolerance: Tolerance | None = None, oracle: Oracle | None = None
+        self,
+        program: Program,
+        reference: ReferenceModel,
+        tolerance: Tolerance | None = None,
+        oracle: Oracle | None = None,
     ) -> None:
         self.program = program
         self._tolerance = tolerance
         self.reference = reference
-        # Only a reference with its own values.
+        # Set only if the reference has its own values.
         self._oracle = oracle if oracle is not None and oracle.has_own_values else None
         self.types: ProgramTypes = reference.types
         self.skip_reason = ""
         self._position = {node.name: i for i, node in enumerate(reference.nodes)}
         self._producer = {name: node for node in reference.nodes for name in node.outputs}
-        self._runners = self._runners_of(reference)
-        self._host_values: list[LiveValues] = []  # per runner: inputs, constants and values computed from them
+        self._runners = self._make_runners(reference)
+        # Per runner: inputs, constants, and values that the host computes from them.
+        self._host_values: list[LiveValues] = []
         self.choices: dict[str, Array] = {}  # integers and booleans of the unfused program
         # Outputs of the observed run; None for streamed models.
         self.outputs: dict[str, Array] | None = None
@@ -105,20 +110,20 @@ class KernelChecker:
         self._declared: dict[str, Any] = {}  # declared types of stored tensors, from the rules
         self._freed_names: dict[int, list[str]] = {}
         self._same_as_unfused: set[str] = set()  # tensors that are bit-identical in the unfused program
-        # Those of them that are read back in the same type, so the rules give identical results.
+        # Those that are also read back in the same type, so the rules give identical results.
         self._same_as_read: set[str] = set()
         self._load: Callable[[ReferenceNode], None] = _load_nothing  # loads a node's tensors before they are checked
         # Results of nodes inside kernels that were checked on their own, kept while a kernel may have them as members.
         self._isolated_results: dict[str, IsolatedResult] = {}
-        self._member_nodes: set[str] = set()  # names of these nodes
+        self._member_nodes: set[str] = set()  # names of nodes inside kernels
         # Member operators -> index of the rounding assumption under which such a kernel was right.
-        self._first_view: dict[tuple[str, ...], int] = {}
+        self._right_assumptions: dict[tuple[str, ...], int] = {}
 
-    def _runners_of(self, reference: Reference) -> list[Runner]:
-        """Return a runner per assumption on rounding in a kernel, common ones first, and one for Gelu with Erf."""
+    def _make_runners(self, reference: ReferenceModel) -> list[RuleRunner]:
+        """Return a runner per assumption about rounding inside a kernel, common ones first, and one for Gelu with Erf."""
         runners = [reference.runner]
         if self.types.precision != "fp32":
-            exact, rounded, scaled = (self.types.inside_fused_kernel(c) for c in ("exact", "rounded", "scaled"))
+            exact, rounded, scaled = (self.types.for_fused_kernel(c) for c in ("exact", "rounded", "scaled"))
             with_types = reference.runner.with_types
             runners = [with_types(exact), with_types(rounded), reference.runner, with_types(scaled)]
         if any(node.op == "Erf" for node in reference.nodes):
@@ -169,27 +174,29 @@ class KernelChecker:
         self._same_as_unfused = {*inputs, *self.reference.constants}
         self._same_as_read = set(self._same_as_unfused)
         self._load, self._isolated_results = _load_nothing, {}
-        internal_reads = {tensor["name"]: tensor["reads"] for tensor in tensors if not self._model_name(tensor["name"])}
+        internal_reads = {
+            tensor["name"]: tensor["reads"] for tensor in tensors if not self._get_model_name(tensor["name"])
+        }
         for tensor in tensors:
-            if name := self._model_name(tensor["name"]):
+            if name := self._get_model_name(tensor["name"]):
                 tensors_before = self._stored.setdefault(name, [])
-                reads = frozenset(self._model_reads(tensor["reads"], internal_reads))
+                reads = frozenset(self._iter_model_reads(tensor["reads"], internal_reads))
                 # Kernels that write parts of 32-bit words read their own result.
                 is_cast = bool(tensors_before) and name in reads
                 reads = reads if is_cast else (reads - {name} | self._resolve_view(name) if name in reads else reads)
                 array = _NOT_LOADED if tensor["array"] is None else self.reference.decode_string(name, tensor["array"])
                 facts = tensor["kernel"], reads, tensor["additions"], tensor["name"], tensor["bytes"]
                 tensors_before.append(StoredTensor(array, *facts))
-        self._plan_freeing()
+        self._plan_tensor_freeing()
 
-    def _model_name(self, name: str) -> str:
+    def _get_model_name(self, name: str) -> str:
         """Return the model's name of a tensor, "" for an internal one. For a boundary cast, its source's name."""
         if name in self._producer:
             return name
         source = name.rpartition(" as ")[0]
         return source if source in self._producer else ""
 
-    def _model_reads(self, names: Sequence[str], internal_reads: Mapping[str, Sequence[str]]) -> Iterator[str]:
+    def _iter_model_reads(self, names: Sequence[str], internal_reads: Mapping[str, Sequence[str]]) -> Iterator[str]:
         """Yield the model's names of a kernel's inputs; for internal tensors, the inputs of their producers."""
         visited: set[str] = set()
         pending = list(names)
@@ -198,7 +205,7 @@ class KernelChecker:
             if name in visited:
                 continue
             visited.add(name)
-            if model_name := self._model_name(name):
+            if model_name := self._get_model_name(name):
                 yield model_name
             else:
                 pending.extend(internal_reads.get(name, ()))
@@ -211,7 +218,7 @@ class KernelChecker:
                 return {name}
         return set()
 
-    def _plan_freeing(self) -> None:
+    def _plan_tensor_freeing(self) -> None:
         """Record, by node position, which tensors have no later reader, and which nodes are members of kernels."""
         last: dict[str, int] = {}
         self._member_nodes = set()
@@ -224,7 +231,7 @@ class KernelChecker:
                 last[read] = max(last.get(read, 0), self._position[node.name])
         for name, end in last.items():
             self._freed_names.setdefault(end, []).append(name)
-        # 16-bit kernels use other types, other references have other values, and streamed tensors are not kept.
+        # Isolated results are not reused: 16-bit kernels use other types, other references other values, and streaming keeps none.
         if self._runners[0] is not self.reference.runner or self._oracle is not None:
             self._member_nodes = set()
 
@@ -248,11 +255,11 @@ class KernelChecker:
                 if name in self._host_values[0].values and (not before.is_folded or name in reads):
                     continue
                 members[before.name] = before
-                # A kernel input that no kernel stored is an alias of stored values, or a concatenation of them.
+                # A kernel input that no kernel stored is an alias or a concatenation of stored tensors.
                 pending.append((before, is_viewed or name in reads))
         return sorted(members.values(), key=lambda n: self._position[n.name]), input_names
 
-    # ---- verdicts
+    # ---- checks
 
     def check_kernels(
         self,
@@ -290,12 +297,12 @@ class KernelChecker:
         return checks
 
     def reads_value(self, node: ReferenceNode, name: str) -> bool:
-        """Whether `check_kernels` reads the values of this output in `isolated`; otherwise it reads only the type."""
+        """Return whether `check_kernels` reads the values of this output in `isolated`; otherwise it reads only the type."""
         tensors = self._stored.get(name, ())
         return any(self._is_unfused(node, self._find_members(node, t.reads, self._stored_values)[0]) for t in tensors)
 
     def _is_unfused(self, node: ReferenceNode, members: Sequence[ReferenceNode]) -> bool:
-        """Whether a kernel computes the same as the unfused node, from the same inputs."""
+        """Return whether a kernel computes the same as the unfused node, from the same inputs."""
         return len(members) == 1 and self._same_as_unfused.issuperset(node.inputs)
 
     def _propagate_host_values(self, node: ReferenceNode, unfused: Mapping[str, Array]) -> None:
@@ -305,10 +312,12 @@ class KernelChecker:
         if not node.is_folded and any(name in unfused and is_float(unfused[name].dtype) for name in node.outputs):
             return
         try:
-            results = [node.run(host_values.inputs_of(node), host_values.runner) for host_values in self._host_values]
-        except (Undecided, Unproved, IndexError, KeyError, MemoryError):
-            return  # reported by the kernel with this member
-        if not node.is_folded and any(isinstance(value, Bounded) and value.is_float for value in results[0].values()):
+            results = [node.run(host_values.get_inputs(node), host_values.runner) for host_values in self._host_values]
+        except (UndecidedError, UnprovedError, IndexError, KeyError, MemoryError):
+            return  # the kernel that contains this node reports the error
+        if not node.is_folded and any(
+            isinstance(value, BoundedTensor) and value.is_float for value in results[0].values()
+        ):
             return
         for host_values, evaluated in zip(self._host_values, results, strict=True):
             for name, value in evaluated.items():
@@ -321,31 +330,31 @@ class KernelChecker:
     def _fold_constant(
         self, host_values: LiveValues, node: ReferenceNode, value: Value, unfused: Array | None
     ) -> Value:
-        """Return a folded constant; if the rules allow any rounding, return the device's own result."""
-        if not isinstance(value, Bounded) or host_values.runner.types.constant_rounding == "scaled":
+        """Return a folded constant as later nodes read it: the device's result if the rules allow either rounding."""
+        if not isinstance(value, BoundedTensor) or host_values.runner.types.constant_rounding == "scaled":
             return value
         if host_values.runner is self.reference.runner and unfused is not None:
-            return bounded_folded_constant(unfused, self.types.at_precision(node.precision))
+            return make_bounded_folded_constant(unfused, self.types.at_precision(node.precision))
         return round_folded_constant(value, self.types.at_precision(node.precision))
 
     def _keep_stored_value(self, name: str, unfused: Array | None, value: Value) -> None:
         array, types = self._stored[name][0].array, self.types.at_precision(self._producer[name].precision)
-        dtype = value.dtype if isinstance(value, Bounded) else self._declared.get(name)
+        dtype = value.dtype if isinstance(value, BoundedTensor) else self._declared.get(name)
 
-        def make_value(block: Array) -> Bounded:
-            # The program stores these values exactly; a 16-bit array is not a read-back of wider values.
+        def bound_block(block: Array) -> BoundedTensor:
+            # These arrays have the storage type; a 16-bit array does not hide wider values.
             is_16_bit = dtype_name(block.dtype) in SIXTEEN_BIT_FLOATS
             float_dtype = dtype or (np.dtype("float32") if is_16_bit else block.dtype)
-            value = bounded_from_device(widen_float_array(block, float_dtype), types)
-            return Bounded(value.value, value.error, dtype or block.dtype, stored=True)
+            value = make_bounded_device_tensor(widen_float_array(block, float_dtype), types)
+            return BoundedTensor(value.value, value.error, dtype or block.dtype, stored=True)
 
         # Read-back tensors have the declared type.
         if unfused is not None and bitwise_equal(array.astype(unfused.dtype, copy=False), unfused):
             self._same_as_unfused.add(name)
             if array.dtype == unfused.dtype:
-                array = unfused  # share one copy
+                array = unfused  # both names share one array
                 self._same_as_read.add(name)
-        value_of = LazyDeviceTensor(array, make_value)
+        value_of = LazyDeviceTensor(array, bound_block)
         self._stored_values[name] = value_of.materialize() if self._load is _load_nothing else value_of
 
     def _check_stored_tensor(
@@ -357,17 +366,19 @@ class KernelChecker:
         allowed: float | None,
     ) -> KernelCheck:
         members, _ = self._find_members(node, stored.reads, self._stored_values)
-        blank = KernelCheck(name, stored, tuple(member.name for member in members), None, "", ())
+        unchecked = KernelCheck(name, stored, tuple(member.name for member in members), None, "", ())
         if name in stored.reads:
-            return self._check_cast(blank, node, allowed)
+            return self._check_cast(unchecked, node, allowed)
         if isolated is not None and self._is_unfused(node, members):
-            return self._check(blank, node, isolated.get(name), False, allowed)
+            return self._check_value(unchecked, node, isolated.get(name), False, allowed)
         ops = tuple(member.op for member in members)
         checks: dict[int, KernelCheck] = {}
-        for i in self._candidate_views(ops):
-            check, value, is_chosen = self._check_under_view(blank, node, members, self._host_values[i], allowed)
+        for i in self._order_assumptions(ops):
+            check, value, is_chosen = self._check_under_assumption(
+                unchecked, node, members, self._host_values[i], allowed
+            )
             if check.verdict == RIGHT:
-                self._first_view[ops] = i
+                self._right_assumptions[ops] = i
                 return self._compare_with_oracle(check, members, value, is_chosen, allowed)
             checks[i] = check
             del value
@@ -375,46 +386,46 @@ class KernelChecker:
         if best.verdict == WRONG and len(members) > 1:
             # Try again, allowing float32 overflow between two members.
             host_values = self._host_values[0].with_types(self._host_values[0].runner.types.with_overflow())
-            check, _, _ = self._check_under_view(blank, node, members, host_values, allowed)
+            check, _, _ = self._check_under_assumption(unchecked, node, members, host_values, allowed)
             return check if check.verdict == RIGHT else best
         return best
 
-    def _candidate_views(self, ops: tuple[str, ...]) -> list[int]:
-        """Return the rounding assumptions for a kernel of these operators, the one that worked before first."""
+    def _order_assumptions(self, ops: tuple[str, ...]) -> list[int]:
+        """Return the rounding assumptions to try for a kernel of these operators, starting with the one that worked before."""
         is_scaled = not (SCALING_OPERATORS.isdisjoint(ops) or GEMM_AND_CONV.isdisjoint(ops))
         indices = [
             i
             for i, types in enumerate(values.runner.types for values in self._host_values)
             if (types.constant_rounding != "scaled" or is_scaled) and (not types.erf_by_cdf or "Erf" in ops)
         ]
-        first = self._first_view.get(ops, 0)
+        first = self._right_assumptions.get(ops, 0)
         return sorted(indices, key=lambda i: i != first)
 
-    def _check_under_view(
+    def _check_under_assumption(
         self,
-        blank: KernelCheck,
+        unchecked: KernelCheck,
         node: ReferenceNode,
         members: Sequence[ReferenceNode],
         host_values: LiveValues,
         allowed: float | None,
     ) -> tuple[KernelCheck, Value, bool]:
-        """Check a kernel under one rounding assumption. Return also the value, and whether it depends on a choice."""
-        facts, tolerances = self._member_facts(members, blank.stored), self._member_tolerances(members)
+        """Check a kernel under one rounding assumption. Return the check, the value, and whether it depends on a choice."""
+        facts, tolerances = self._make_member_facts(members, unchecked.stored), self._get_member_tolerances(members)
         values = with_attention_masks(host_values, members)
         kernel = KernelMembers(self.reference, self.choices, values, self._stored_values, facts, tolerances)
-        if host_values.runner is self.reference.runner:  # the runner of the unfused checks
+        if host_values.runner is self.reference.runner:  # this runner also evaluates the unfused checks
             kernel.isolated_results = self._isolated_results
         try:
-            value = kernel.evaluate_members(members, blank.name, blank.stored.array)
+            value = kernel.evaluate_members(members, unchecked.name, unchecked.stored.array)
         except MissingRuleError as error:
-            return blank._replace(note=str(error), unproved=(error.node,)), None, False
+            return unchecked._replace(note=str(error), unproved=(error.node,)), None, False
         is_chosen = kernel.depends_on_choice
-        return self._check(blank, node, value, is_chosen, allowed), value, is_chosen
+        return self._check_value(unchecked, node, value, is_chosen, allowed), value, is_chosen
 
     def _compare_with_oracle(
         self, check: KernelCheck, members: Sequence[ReferenceNode], value: Value, is_chosen: bool, allowed: float | None
     ) -> KernelCheck:
-        """Compare a tensor that is right by the rules with a reference that has its own values."""
+        """Compare a tensor that is right by the rules with the oracle's value."""
         if self._oracle is None:
             return check
         if is_chosen:
@@ -422,60 +433,62 @@ class KernelChecker:
             return check._replace(note=note)
         host_values = next(values for values in self._host_values if values.runner is self.reference.runner)
         stored_values = self._stored_values
-        expected = self._oracle.kernel_expectation(
+        expected = self._oracle.compute_kernel_expectation(
             members, check.name, value, lambda name: stored_values[name] if name in stored_values else host_values[name]
         )
-        oracle_check = self._check(check, members[-1], expected.value, False, allowed)
+        oracle_check = self._check_value(check, members[-1], expected.value, False, allowed)
         return oracle_check._replace(note=expected.note or oracle_check.note, fault=expected.fault)
 
-    def _member_tolerances(self, members: Sequence[ReferenceNode]) -> dict[str, float]:
+    def _get_member_tolerances(self, members: Sequence[ReferenceNode]) -> dict[str, float]:
         """Return the caller's absolute errors for the members, by output."""
         if self._tolerance is None:
             return {}
         tolerances = {name: self._tolerance(member.name, name) for member in members for name in member.outputs}
         return {name: allowed for name, allowed in tolerances.items() if allowed}
 
-    def _member_facts(self, members: Sequence[ReferenceNode], stored: StoredTensor) -> dict[str, KernelFacts]:
+    def _make_member_facts(self, members: Sequence[ReferenceNode], stored: StoredTensor) -> dict[str, KernelFacts]:
         """Return facts about the members: the additions if only one has a sum, and results that are read back."""
         sums = [member.name for member in members if member.operator in REPORTS_ADDITIONS and not member.is_folded]
         facts = {sums[0]: KernelFacts(stored.additions)} if len(sums) == 1 else {}
         last = members[-1]
         if last.op in REREADS_RESULTS:
             arrays = {name: self._stored[name][0].array for name in last.outputs if name in self._stored}
-            facts[last.name] = KernelFacts(0, {name: Bounded(array) for name, array in arrays.items() if array.size})
+            facts[last.name] = KernelFacts(
+                0, {name: BoundedTensor(array) for name, array in arrays.items() if array.size}
+            )
         return facts
 
-    def _check_cast(self, blank: KernelCheck, node: ReferenceNode, allowed: float | None) -> KernelCheck:
+    def _check_cast(self, unchecked: KernelCheck, node: ReferenceNode, allowed: float | None) -> KernelCheck:
         """Check a kernel that only casts a stored tensor."""
-        source = self._stored[blank.name][0].array
-        dtype = blank.stored.array.dtype
-        read = Bounded(np.asarray(source, np.float64), None, dtype)
-        return self._check(blank._replace(members=()), node, as_stored(read, self.types), False, allowed)
+        source = self._stored[unchecked.name][0].array
+        dtype = unchecked.stored.array.dtype
+        read = BoundedTensor(np.asarray(source, np.float64), None, dtype)
+        return self._check_value(unchecked._replace(members=()), node, as_stored(read, self.types), False, allowed)
 
-    def _check(
-        self, blank: KernelCheck, node: ReferenceNode, value: Value, is_chosen: bool, allowed: float | None
+    def _check_value(
+        self, unchecked: KernelCheck, node: ReferenceNode, value: Value, is_chosen: bool, allowed: float | None
     ) -> KernelCheck:
-        if not isinstance(value, Bounded):
-            return blank._replace(note="the reference has no such value", unproved=(node.name,))
-        if blank.members:
-            self._declared[blank.name] = value.dtype
+        if not isinstance(value, BoundedTensor):
+            return unchecked._replace(note="the reference has no such value", unproved=(node.name,))
+        if unchecked.members:
+            self._declared[unchecked.name] = value.dtype
         types = self.types.at_precision(node.precision)
-        if types is not self.types and str(blank.stored.array.dtype) == self.types.storage_type(value.dtype).name:
-            types = self.types  # the kernel rounds an fp32 node's result for its readers
+        if types is not self.types and str(unchecked.stored.array.dtype) == self.types.storage_type(value.dtype).name:
+            types = self.types  # the kernel rounds the result of an fp32 node for 16-bit readers
             value = as_stored(
-                Bounded(value.value, value.error, value.dtype).with_alternatives(value.alternatives), types
+                BoundedTensor(value.value, value.error, value.dtype).set_alternatives(value.alternatives), types
             )
-        array = blank.stored.array
+        array = unchecked.stored.array
         array, expected = to_common_float_type(array, round_at_subgraph_border(array, value, types))
-        is_unfused = len(blank.members) == 1
+        is_unfused = len(unchecked.members) == 1
         deviation = compare_node_output(node.op, array, expected, types, allowed, unfused=is_unfused)
-        if is_chosen and not deviation.ok and not deviation.kind:  # the kernel may have chosen differently
-            return blank._replace(note="rests on a choice that rounding may turn", unproved=(node.name,))
-        return blank._replace(deviation=deviation, statistics=statistics(array, expected))
+        if is_chosen and not deviation.ok and not deviation.kind:  # the kernel may have made another choice
+            return unchecked._replace(note="rests on a choice that rounding may turn", unproved=(node.name,))
+        return unchecked._replace(deviation=deviation, statistics=compute_statistics(array, expected))
 
 
 def _is_exact_copy(value: Value, unfused: Array | None) -> bool:
-    """Whether the reference's value is exact and equals the device's."""
-    if not isinstance(value, Bounded) or unfused is None:
+    """Return whether the reference's value is exact and equals the device's."""
+    if not isinstance(value, BoundedTensor) or unfused is None:
         return False
-    return value.exact and bool(np.array_equal(value.value, unfused))
+    return value.is_exact and bool(np.array_equal(value.value, unfused))

@@ -10,18 +10,18 @@ import numpy as np
 from ..base.element_types import Array
 from ..base.host_arrays import bitwise_equal
 from .bounds.blockwise import ELEMENTWISE, MIN_OPSET, plan_elementwise_blocks
-from .bounds.bounded import Bounded, round_to_type
+from .bounds.bounded_tensor import BoundedTensor, round_to_type
 from .bounds.float_types import SIXTEEN_BIT_FLOATS, ProgramTypes, dtype_name, find_float_type, is_float
 from .bounds.lazy_values import BlockAssembler, RetypedValue, StreamedValue
-from .bounds.registry import Undecided, Unproved, Value
-from .bounds.rule_runner import NO_KERNEL_FACTS, REREADS_RESULTS, KernelFacts, Runner, bounded_from_device
+from .bounds.rule_registry import UndecidedError, UnprovedError, Value
+from .bounds.rule_runner import NO_KERNEL_FACTS, REREADS_RESULTS, KernelFacts, RuleRunner, make_bounded_device_tensor
 from .live_values import LiveValues, adopt_device_choices, adopt_device_integers, widen_error
-from .reference import Reference, ReferenceNode
+from .reference import ReferenceModel, ReferenceNode
 
-# Begins the note of a tensor that is not checked because a kernel input is unknown.
+# Prefix of the note for a tensor that is not checked because a kernel input is unknown.
 UNKNOWN_VALUE_NOTE = "nothing is known of "
-# Errors that a member raises if no rule covers one of its inputs.
-_EVALUATION_ERRORS = (Undecided, Unproved, IndexError, KeyError, MemoryError)
+# Errors raised by a member whose inputs no rule covers.
+_EVALUATION_ERRORS = (UndecidedError, UnprovedError, IndexError, KeyError, MemoryError)
 
 
 class MissingRuleError(Exception):
@@ -40,7 +40,7 @@ class IsolatedResult(NamedTuple):
 
 
 class KernelMembers:
-    """Values of a kernel's members, computed from its inputs under one assumption on rounding.
+    """Values of a kernel's members, computed from the kernel's inputs under one rounding assumption.
 
     choices: integers and booleans of the unfused program. host_values: inputs, constants, and values that the host
     computes from them. stored_tensors: the kernel's inputs. kernel_facts: facts about each member. allowed: the
@@ -49,7 +49,7 @@ class KernelMembers:
 
     def __init__(
         self,
-        reference: Reference,
+        reference: ReferenceModel,
         choices: Mapping[str, Array],
         host_values: LiveValues,
         stored_tensors: Mapping[str, Value],
@@ -63,19 +63,18 @@ class KernelMembers:
         self._host_values = host_values
         self._results: dict[str, Value] = {}
         self._stored_tensors = stored_tensors
-        self.isolated_results: Mapping[
-            str, IsolatedResult
-        ] = {}  # results of the members, if computed with the same rounding
+        # Results of members that were checked on their own, if they were computed with the same rounding.
+        self.isolated_results: Mapping[str, IsolatedResult] = {}
         self.depends_on_choice = False  # whether a result depends on a choice of the unfused program
 
     def __getitem__(self, name: str) -> Value:
-        # A tensor stored by another kernel is recomputed here, unless this kernel reads it.
+        # Recompute a tensor that another kernel stores, unless this kernel reads it.
         if name in self._results:
             return self._results[name]
         return self._stored_tensors[name] if name in self._stored_tensors else self._host_values[name]
 
     def has_result(self, node: ReferenceNode) -> bool:
-        """Whether a member was already evaluated on the same tensors with the same number of additions."""
+        """Return whether a member was already evaluated on the same tensors with the same number of additions."""
         isolated = self.isolated_results.get(node.name)
         is_same = (
             isolated is not None and isolated.additions == self._kernel_facts.get(node.name, NO_KERNEL_FACTS).additions
@@ -85,7 +84,7 @@ class KernelMembers:
     def evaluate_members(self, members: Sequence[ReferenceNode], name: str, device_tensor: Array) -> Value:
         """Evaluate the members for the stored tensor `device_tensor`. Raise MissingRuleError if no rule covers one."""
         last = {name: i for i, member in enumerate(members) for name in [*member.inputs, *member.outputs]}
-        begin = len(members) - self._maps_at_end(members)
+        begin = len(members) - self._count_trailing_elementwise(members)
         has_matmul = 0 < begin < len(members) and members[begin - 1].op == "MatMul"
         has_matmul = has_matmul and not self.has_result(members[begin - 1])
         value: Value = None
@@ -99,7 +98,7 @@ class KernelMembers:
             self.forget(name for name in [*member.inputs, *member.outputs] if last[name] == i)
         return value
 
-    def _maps_at_end(self, members: Sequence[ReferenceNode]) -> int:
+    def _count_trailing_elementwise(self, members: Sequence[ReferenceNode]) -> int:
         """Return the number of elementwise members at the end."""
         if self._reference.opsets.get("", 1) < MIN_OPSET:
             return 0
@@ -117,17 +116,19 @@ class KernelMembers:
         choices = self._choices
         try:
             results = (
-                dict(self.isolated_results[node.name].values) if self.has_result(node) else self._evaluate(node, runner)
+                dict(self.isolated_results[node.name].values)
+                if self.has_result(node)
+                else self._evaluate_member(node, runner)
             )
-        except Undecided as error:
+        except UndecidedError as error:
             if not is_last and set(node.outputs) <= set(choices):
-                results = {name: bounded_from_device(choices[name], runner.types) for name in node.outputs}
+                results = {name: make_bounded_device_tensor(choices[name], runner.types) for name in node.outputs}
             elif (settled := self._evaluate_with_choices(node, runner)) is not None:
                 results = settled
             else:
                 raise MissingRuleError(node.name, f"undecided: {error}") from None
             self.depends_on_choice = True
-        except Unproved as error:
+        except UnprovedError as error:
             raise MissingRuleError(node.name, str(error)) from None
         except IndexError as error:
             raise MissingRuleError(node.name, f"an index is out of range: {error}") from None
@@ -141,15 +142,17 @@ class KernelMembers:
             self._results.update({name: self._adopt_choice(name, value) for name, value in results.items()})
         return results
 
-    def _evaluate(self, node: ReferenceNode, runner: Runner) -> dict[str, Value]:
+    def _evaluate_member(self, node: ReferenceNode, runner: RuleRunner) -> dict[str, Value]:
         inputs = {name: self._read_input(node, name, runner) for name in node.inputs}
         return node.run(inputs, runner, self._kernel_facts.get(node.name, NO_KERNEL_FACTS))
 
-    def _evaluate_with_choices(self, node: ReferenceNode, runner: Runner) -> dict[str, Value] | None:
+    def _evaluate_with_choices(self, node: ReferenceNode, runner: RuleRunner) -> dict[str, Value] | None:
         """Evaluate a member with the unfused program's integers instead of undecided ones; None if there are none."""
         inputs = {name: self._read_input(node, name, runner) for name in node.inputs}
         device_choices = {
-            name: bounded_from_device(self._choices[name], runner.types) for name in inputs if name in self._choices
+            name: make_bounded_device_tensor(self._choices[name], runner.types)
+            for name in inputs
+            if name in self._choices
         }
         settled = {name: adopt_device_integers(value, device_choices.get(name)) for name, value in inputs.items()}
         if all(settled[name] is value for name, value in inputs.items()):
@@ -191,11 +194,11 @@ class KernelMembers:
             with np.errstate(all="ignore"):
                 for index in streamed.iter_indices() if streamed else plan.blocks:
                     block = self._evaluate_block(nodes, dict(zip(names, plan.inputs(index), strict=True)))[name]
-                    if not isinstance(block, Bounded):
+                    if not isinstance(block, BoundedTensor):
                         return None
                     assembler.add_block(index, block)
         except _EVALUATION_ERRORS:
-            return None  # evaluation member by member reports the error
+            return None  # `evaluate` reports the error member by member
         return assembler.assemble()
 
     def _stream_blocks(self, node: ReferenceNode) -> StreamedValue | None:
@@ -203,7 +206,7 @@ class KernelMembers:
         runner = self._host_values.runner
         inputs = {name: self._read_input(node, name, runner) for name in node.inputs}
         evaluation = node.plan_blocks(inputs, runner, self._kernel_facts.get(node.name, NO_KERNEL_FACTS))
-        return evaluation and StreamedValue(evaluation.shape, evaluation.blocks, evaluation.block)
+        return evaluation and StreamedValue(evaluation.shape, evaluation.blocks, evaluation.evaluate_block)
 
     def _evaluate_block(self, nodes: Sequence[ReferenceNode], values: dict[str, Value]) -> dict[str, Value]:
         """Evaluate the chain on one block of its inputs."""
@@ -212,7 +215,7 @@ class KernelMembers:
         for node in nodes:
             node_runner = runner if node is nodes[-1] else host_values.runner
             inputs = {
-                tensor_name: self._reference.read(
+                tensor_name: self._reference.read_value(
                     node, tensor_name, values[tensor_name], node_runner.at_precision(node.precision).types
                 )
                 for tensor_name in node.inputs
@@ -228,16 +231,16 @@ class KernelMembers:
         for name in names:
             self._results.pop(name, None)
 
-    def _read_input(self, node: ReferenceNode, name: str, runner: Runner) -> Value:
-        return self._reference.read(node, name, self[name], runner.at_precision(node.precision).types)
+    def _read_input(self, node: ReferenceNode, name: str, runner: RuleRunner) -> Value:
+        return self._reference.read_value(node, name, self[name], runner.at_precision(node.precision).types)
 
     def _adopt_choice(self, name: str, value: Value) -> Value:
         """Adopt the unfused program's choice, if it is a valid alternative: any choice that explains the kernel's
         result is right.
         """
-        if not isinstance(value, Bounded) or name not in self._choices:
+        if not isinstance(value, BoundedTensor) or name not in self._choices:
             return value
-        agreed = adopt_device_choices(value, bounded_from_device(self._choices[name], self._reference.types))
+        agreed = adopt_device_choices(value, make_bounded_device_tensor(self._choices[name], self._reference.types))
         self.depends_on_choice = self.depends_on_choice or agreed is not value
         return agreed
 
@@ -250,7 +253,7 @@ def with_attention_masks(host_values: LiveValues, members: Sequence[ReferenceNod
     return host_values.with_types(host_values.runner.types.with_attention_masks())
 
 
-def to_common_float_type(array: Array, expected: Bounded) -> tuple[Array, Bounded]:
+def to_common_float_type(array: Array, expected: BoundedTensor) -> tuple[Array, BoundedTensor]:
     """Convert the device's array and the reference's value to a common float type, if storage differs from the declared
     type.
     """
@@ -260,7 +263,7 @@ def to_common_float_type(array: Array, expected: Bounded) -> tuple[Array, Bounde
     return widened, RetypedValue(expected, widened.dtype)
 
 
-def round_at_subgraph_border(array: Array, value: Bounded, types: ProgramTypes) -> Bounded:
+def round_at_subgraph_border(array: Array, value: BoundedTensor, types: ProgramTypes) -> BoundedTensor:
     """Round a float32 tensor declared as 16-bit, if a subgraph boundary has rounded it: tensors there have the declared
     type.
     """

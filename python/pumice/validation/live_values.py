@@ -1,4 +1,4 @@
-"""Values that validation carries from node to node: the reference's, the device's, and which of them are unproved."""
+"""Live values of a validation: bounded values by name, and which of them are unproved or taken from the device."""
 
 from __future__ import annotations
 
@@ -10,36 +10,36 @@ from typing import Any
 import numpy as np
 
 from ..base.element_types import Array
-from .bounds.alternatives import count_undecided, is_undecided
-from .bounds.bounded import Bounded, round_to_type
+from .bounds.alternative_values import count_undecided, is_undecided
+from .bounds.bounded_tensor import BoundedTensor, round_to_type
 from .bounds.float_types import SIXTEEN_BIT_FLOATS, ProgramTypes, find_float_type, is_float
 from .bounds.lazy_values import MIN_LAZY_SIZE, LazyDeviceTensor
-from .bounds.registry import Undecided, Value
+from .bounds.rule_registry import UndecidedError, Value
 from .bounds.rule_runner import (
     REREADS_RESULTS,
     KernelFacts,
-    Runner,
-    bounded_constant,
-    bounded_from_device,
-    bounded_input,
+    RuleRunner,
+    make_bounded_constant,
+    make_bounded_device_tensor,
+    make_bounded_input,
 )
 from .monte_carlo import MonteCarloSamples
-from .reference import Reference, ReferenceNode
+from .reference import ReferenceModel, ReferenceNode
 
 RuleResults = dict[str, Value] | None  # the rules' results of a node; None if missing or not requested
 
 
 class LiveValues:
-    """Bounded values by name; constants are created on access.
+    """BoundedTensor values by name; constants are created on access.
 
-    sampled: track dependent errors by sampling; otherwise errors are independent. lazy: keep no float64 copies of
-    the model's inputs. device: the device's values; their integers decide choices if a node cannot go on otherwise.
+    sampled: track correlated errors by sampling; otherwise errors are independent. lazy: keep no float64 copies of
+    the model's inputs. device: the device's values; their integers settle choices that a rule cannot leave undecided.
     """
 
     def __init__(
         self,
-        reference: Reference,
-        runner: Runner,
+        reference: ReferenceModel,
+        runner: RuleRunner,
         case_inputs: Mapping[str, Any],
         sampled: bool = False,
         lazy: bool = False,
@@ -51,92 +51,94 @@ class LiveValues:
         exact = runner.types.at_precision("fp32")
         types = exact if reference.has_mixed_precision else runner.types  # fp32 nodes read the inputs unrounded
         self.values: dict[str, Value] = {
-            name: _bounded_case_input(value, exact if name in reference.host_inputs else types, lazy)
+            name: _make_bounded_case_input(value, exact if name in reference.host_inputs else types, lazy)
             for name, value in case_inputs.items()
         }
         self.unproved: dict[str, tuple[str, ...]] = {}  # tensor -> unproved nodes it depends on
-        self.choice_sources: dict[str, str] = {}  # tensor -> node whose undecided choice is taken from the device
+        self.choice_sources: dict[str, str] = {}  # tensor -> node whose undecided choice the device settled
         # Tensors computed only from device tensors -> the node that no rule covers.
         self.device_sources: dict[str, str] = {}
-        # Results whose choices the device settled, as the reference left them.
-        self.undecided_values: dict[str, Bounded] = {}
-        # Set if nodes are checked on their own: the additions that each node's kernel reports.
+        # The reference's undecided results, before the device settled their choices.
+        self.undecided_values: dict[str, BoundedTensor] = {}
+        # Set if nodes are checked on their own: node -> additions that its kernel reports.
         self.additions: Mapping[str, int] = {}
-        self.device_results: Mapping[str, Array] = {}  # and the device's tensors
+        self.device_results: Mapping[str, Array] = {}  # set with `additions`: tensor -> the device's result
         self.samples = MonteCarloSamples() if sampled else None
         if self.samples is not None:
             self.samples.add_inputs(self.values, types)
 
     def with_types(self, types: ProgramTypes) -> LiveValues:
-        """Return the same values for nodes computed in other types."""
+        """Return these values for nodes that compute in other types."""
         copied = copy(self)
         copied.runner = self.runner.with_types(types)
         return copied
 
     def __getitem__(self, name: str) -> Value:
-        return self._value(name, self.runner)
+        return self._get_value(name, self.runner)
 
-    def _value(self, name: str, runner: Runner) -> Value:
+    def _get_value(self, name: str, runner: RuleRunner) -> Value:
         return self.values[name] if name in self.values else self.reference.get_constant(name, runner)
 
-    def inputs_of(self, node: ReferenceNode) -> dict[str, Value]:
+    def get_inputs(self, node: ReferenceNode) -> dict[str, Value]:
         """Return a node's inputs."""
         runner = self.runner.at_precision(node.precision)
-        values = {name: self._value(name, runner) for name in node.inputs}
-        return {name: self.reference.read(node, name, value, runner.types) for name, value in values.items()}
+        values = {name: self._get_value(name, runner) for name in node.inputs}
+        return {name: self.reference.read_value(node, name, value, runner.types) for name, value in values.items()}
 
     def run(self, node: ReferenceNode, device_tensors: Mapping[str, Array] = MappingProxyType({})) -> dict[str, Value]:
         """Evaluate a node by the rules. Raise whatever the rule raises.
 
         device_tensors: device tensors by name; large results are stored as float32 differences from them.
         """
-        values = self.inputs_of(node)
+        values = self.get_inputs(node)
         try:
-            return self._run(node, values, device_tensors)
-        except Undecided:
+            return self._run_node(node, values, device_tensors)
+        except UndecidedError:
             device_values = self.device.values if self.device is not None else {}
             settled = {name: adopt_device_integers(value, device_values.get(name)) for name, value in values.items()}
             if all(settled[name] is value for name, value in values.items()):
                 raise
-            results = self._run(node, settled, device_tensors)
+            results = self._run_node(node, settled, device_tensors)
         self.choice_sources.update(dict.fromkeys(node.outputs, node.name))
         return results
 
-    def _run(
+    def _run_node(
         self, node: ReferenceNode, values: Mapping[str, Value], device_tensors: Mapping[str, Array]
     ) -> dict[str, Value]:
         if self.samples is not None:
             return self.samples.run(node, values, self.runner)
         names = node.outputs if node.op in REREADS_RESULTS else ()
-        stored = {name: Bounded(self.device_results[name]) for name in names if name in self.device_results}
+        stored = {name: BoundedTensor(self.device_results[name]) for name in names if name in self.device_results}
         return node.run(values, self.runner, KernelFacts(self.additions.get(node.name, 0), stored, device_tensors))
 
     def store_isolated(
-        self, node: ReferenceNode, name: str, array: Array | None, device: Bounded | None, results: RuleResults
+        self, node: ReferenceNode, name: str, array: Array | None, device: BoundedTensor | None, results: RuleResults
     ) -> None:
         """Store a result for later nodes that are checked on the device's inputs: the device's value if available.
 
         array, device: the device's tensor. results: the rules' results.
         """
         value = (results or {}).get(name)
-        if node.is_folded and isinstance(value, Bounded):
-            # Folded, possibly without intermediate rounding; later nodes read a constant.
+        if node.is_folded and isinstance(value, BoundedTensor):
+            # The program folds this node, possibly without rounding intermediates; later nodes read a constant.
             types = self.reference.types.at_precision(node.precision)
-            folded = round_folded_constant(value, types) if array is None else bounded_folded_constant(array, types)
+            folded = (
+                round_folded_constant(value, types) if array is None else make_bounded_folded_constant(array, types)
+            )
             self.values[name] = folded
         elif device is not None:
             self.values[name] = device
         elif value is not None or results is not None:
             self.values[name] = value
 
-    def store_chained(self, node: ReferenceNode, name: str, device: Bounded | None, results: RuleResults) -> None:
-        """Store a result for later nodes of the chain: the reference's value if available, else the device's."""
+    def store_chained(self, node: ReferenceNode, name: str, device: BoundedTensor | None, results: RuleResults) -> None:
+        """Store a result for later nodes that are checked from the model's inputs: the reference's value, else the device's."""
         value = (results or {}).get(name)
-        if node.is_folded and isinstance(value, Bounded):
+        if node.is_folded and isinstance(value, BoundedTensor):
             value = round_folded_constant(value, self.runner.types.at_precision(node.precision))
         if source := next((self.choice_sources[x] for x in node.inputs if x in self.choice_sources), ""):
             self.choice_sources[name] = source
-        if isinstance(value, Bounded) and device is not None:
+        if isinstance(value, BoundedTensor) and device is not None:
             settled = adopt_device_choices(value, device)
             if settled is not value:
                 self.choice_sources.setdefault(name, node.name)
@@ -148,7 +150,7 @@ class LiveValues:
             self.values[name] = device
             self.device_sources[name] = node.name
 
-    def live_values(self) -> dict[str, Value]:
+    def get_live_values(self) -> dict[str, Value]:
         """Return all live values except constants."""
         return dict(self.values)
 
@@ -167,38 +169,38 @@ class LiveValues:
     def describe_choice(self, node: ReferenceNode, results: Mapping[str, Value] | None) -> str:
         """Return a sentence about the choice if the node makes an undecided choice from decided inputs, else ""."""
         inputs = [self.values.get(name) for name in node.inputs]
-        if not results or any(isinstance(value, Bounded) and is_undecided(value) for value in inputs):
+        if not results or any(isinstance(value, BoundedTensor) and is_undecided(value) for value in inputs):
             return ""
         for name in node.outputs:
             value = results.get(name)
-            if isinstance(value, Bounded) and (count := count_undecided(value)):
+            if isinstance(value, BoundedTensor) and (count := count_undecided(value)):
                 return f"{count} of {value.size} elements of '{name}' rest on a choice that rounding may turn, from the inputs on"
         return ""
 
-    def unproved_inputs(self, node: ReferenceNode) -> tuple[str, ...]:
+    def find_unproved_inputs(self, node: ReferenceNode) -> tuple[str, ...]:
         """Return the unproved nodes that a node depends on."""
         return tuple(dict.fromkeys(node_name for name in node.inputs for node_name in self.unproved.get(name, ())))
 
 
-def _bounded_case_input(value: Any, types: ProgramTypes, lazy: bool) -> Value:
+def _make_bounded_case_input(value: Any, types: ProgramTypes, lazy: bool) -> Value:
     if not lazy or not isinstance(value, np.ndarray) or not is_float(value.dtype):
-        return bounded_input(value, types)
+        return make_bounded_input(value, types)
 
-    def make(block: Array) -> Bounded:
-        value = bounded_input(block, types)
-        assert isinstance(value, Bounded)
+    def make_value(block: Array) -> BoundedTensor:
+        value = make_bounded_input(block, types)
+        assert isinstance(value, BoundedTensor)
         return value
 
-    return LazyDeviceTensor(value, make)
+    return LazyDeviceTensor(value, make_value)
 
 
-def bounded_folded_constant(array: Array, types: ProgramTypes) -> Bounded:
+def make_bounded_folded_constant(array: Array, types: ProgramTypes) -> BoundedTensor:
     """Return a constant computed by the program. A 16-bit result may hide a float32 value on the device."""
-    device_value = bounded_from_device(array, types)
-    return device_value if str(array.dtype) in SIXTEEN_BIT_FLOATS else bounded_constant(array, types)
+    device_value = make_bounded_device_tensor(array, types)
+    return device_value if str(array.dtype) in SIXTEEN_BIT_FLOATS else make_bounded_constant(array, types)
 
 
-def round_folded_constant(value: Bounded, types: ProgramTypes) -> Bounded:
+def round_folded_constant(value: BoundedTensor, types: ProgramTypes) -> BoundedTensor:
     """Return a value computed from constants. The host stores it in the declared type, which may be 16-bit in an fp32
     program.
     """
@@ -208,29 +210,30 @@ def round_folded_constant(value: Bounded, types: ProgramTypes) -> Bounded:
     return round_to_type(constant, find_float_type(str(value.dtype)), types)
 
 
-def bounded_device_tensor(array: Array, types: ProgramTypes, chained_value: Value, lazy: bool) -> Bounded:
+def make_device_value(array: Array, types: ProgramTypes, chained_value: Value, lazy: bool) -> BoundedTensor:
     """Return a device tensor as later nodes read it. lazy: convert blocks on access instead of keeping a copy."""
     if not lazy or array.size < MIN_LAZY_SIZE or (is_float(array.dtype) and np.isinf(array).any()):
-        return settle_infinities(bounded_from_device(array, types), chained_value)
-    return LazyDeviceTensor(array, lambda block: bounded_from_device(block, types))
+        return settle_infinities(make_bounded_device_tensor(array, types), chained_value)
+    return LazyDeviceTensor(array, lambda block: make_bounded_device_tensor(block, types))
 
 
-def settle_infinities(device: Bounded, chained_value: Value) -> Bounded:
-    """Settle infinities in a 16-bit result, which may be finite on the device. An infinity is exact if the reference
-    has it too.
+def settle_infinities(device: BoundedTensor, chained_value: Value) -> BoundedTensor:
+    """Return a device tensor in which infinities are exact only if the reference has them too.
+
+    An infinity that was read back in 16 bits may be finite on the device.
     """
     if (
         device.error is None
-        or not isinstance(chained_value, Bounded)
+        or not isinstance(chained_value, BoundedTensor)
         or chained_value.shape != device.shape
         or not np.isinf(device.error).any()
     ):
         return device
     error = np.where(np.isinf(device.value) & (chained_value.value == device.value), 0.0, device.error)
-    return Bounded(device.value, error, device.dtype, device.stored)
+    return BoundedTensor(device.value, error, device.dtype, device.stored)
 
 
-def adopt_device_choices(expected: Bounded, device: Bounded) -> Bounded:
+def adopt_device_choices(expected: BoundedTensor, device: BoundedTensor) -> BoundedTensor:
     """Replace undecided choices with the device's choices if these are valid alternatives.
 
     Elements without a bound stay unknown. If the device's choice is invalid, the element stays undecided, and the
@@ -243,27 +246,30 @@ def adopt_device_choices(expected: Bounded, device: Bounded) -> Bounded:
     if not is_settled.any():
         return expected
     remaining_error = np.where(is_settled, 0.0, expected.error)
-    result = Bounded(
+    result = BoundedTensor(
         np.where(is_settled, device.value, expected.value),
         remaining_error if remaining_error.any() else None,
         expected.dtype,
     )
-    return (
-        result if result.error is None else result.with_alternatives(expected.alternatives.without_decided(is_settled))
-    )
+    return result if result.error is None else result.set_alternatives(expected.alternatives.drop_decided(is_settled))
 
 
 def adopt_device_integers(value: Value, device: Value) -> Value:
     """Return the device's integers if each is a valid alternative, else the value unchanged."""
-    if not isinstance(value, Bounded) or value.dtype.kind not in "iu" or value.exact or value.alternatives is None:
+    if (
+        not isinstance(value, BoundedTensor)
+        or value.dtype.kind not in "iu"
+        or value.is_exact
+        or value.alternatives is None
+    ):
         return value
-    if not isinstance(device, Bounded) or not device.exact or device.shape != value.shape:
+    if not isinstance(device, BoundedTensor) or not device.is_exact or device.shape != value.shape:
         return value
     alternative, error = value.alternatives.find_nearest(device.value, value.value)
     has_alternatives = value.alternatives.mask & (error == 0)
     agrees = np.where(has_alternatives, alternative, value.value) == device.value
-    is_sure = np.where(has_alternatives, 0.0, value.errors()) == 0
-    return Bounded(device.value, None, value.dtype) if (agrees & is_sure).all() else value
+    is_sure = np.where(has_alternatives, 0.0, value.get_errors()) == 0
+    return BoundedTensor(device.value, None, value.dtype) if (agrees & is_sure).all() else value
 
 
 def to_declared_arrays(value: Value, errors: bool) -> Any:
@@ -272,14 +278,16 @@ def to_declared_arrays(value: Value, errors: bool) -> Any:
         return [to_declared_arrays(item, errors) for item in value]
     if value is None:
         return None
-    array = value.errors() if errors else value.value
+    array = value.get_errors() if errors else value.value
     with np.errstate(all="ignore"):
         return np.asarray(array).astype(value.dtype, order="C")
 
 
 def widen_error(value: Value, allowed: float | None, types: ProgramTypes) -> Value:
-    """Widen a value's error to the caller's tolerance; never narrow its error."""
-    if not allowed or not isinstance(value, Bounded) or not value.is_float:
+    """Return a value whose error is at least the caller's tolerance."""
+    if not allowed or not isinstance(value, BoundedTensor) or not value.is_float:
         return value
-    error = np.maximum(value.errors(), types.unexpand_error(np.asarray(allowed)))
-    return Bounded(value.value, error, value.dtype, value.stored, value.constant).with_alternatives(value.alternatives)
+    error = np.maximum(value.get_errors(), types.from_max_deviation(np.asarray(allowed)))
+    return BoundedTensor(value.value, error, value.dtype, value.stored, value.constant).set_alternatives(
+        value.alternatives
+    )

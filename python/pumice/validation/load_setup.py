@@ -1,4 +1,4 @@
-"""How a model was loaded, so that subgraphs can be loaded in the same way or with changes."""
+"""Load options of a model, to load its subgraphs in the same way or with changes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ..base.element_types import Array
 from ..importer.file.model_file import Folder, Source
 from ..model.model import Model
 from ..model.precision_policy import Precision
-from .subgraph import Subgraph, subgraph_precision
+from .subgraph import Subgraph, make_subgraph_precision
 
 if TYPE_CHECKING:
     from ..importer.kernel_operator import KernelTable
@@ -29,13 +29,15 @@ class LoadSetup(NamedTuple):
     deterministic: bool = False
     tolerances: Mapping[str, float] | None = None
     kernels: KernelTable | None = None
-    variants: StepVariants | None = None  # measured kernel variants of each step
+    variants: StepVariants | None = None  # kernel variants chosen by measurement, per step
 
     def load(self, subgraph: onnx.ModelProto) -> Model:
         """Load a subgraph with this setup. Raise whatever loading raises."""
         options: dict[str, Any] = {"fuse": self.fuse, "deterministic": self.deterministic, "kernels": self.kernels}
         options["tuned"] = self.variants or False
-        return Model(subgraph, self.context, subgraph_precision(self.precision, subgraph), progress=False, **options)
+        return Model(
+            subgraph, self.context, make_subgraph_precision(self.precision, subgraph), progress=False, **options
+        )
 
 
 class ReportOrigin(NamedTuple):
@@ -64,7 +66,7 @@ class ReportOrigin(NamedTuple):
         fusion = (model.fuse, model.deterministic)
         setup = LoadSetup(model.context, model.policy, *fusion, tolerances, model.kernel_table, model.step_variants)
         strings = model._tensor_strings
-        cases = [(strings.decode_tensors(arrays), given) for arrays, given in cases] if strings else cases
+        cases = [(strings.decode_tensors(arrays), inputs) for arrays, inputs in cases] if strings else cases
         return ReportOrigin(model.source, model.folder, names, setup, cases, validate_subgraph)
 
     def load(self) -> Model:

@@ -8,15 +8,15 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..base.element_types import Array
-from .bounds.bounded import Bounded
-from .bounds.registry import Undecided, Unproved, Value
-from .bounds.rule_runner import Runner
+from .bounds.bounded_tensor import BoundedTensor
+from .bounds.rule_registry import UndecidedError, UnprovedError, Value
+from .bounds.rule_runner import RuleRunner
 from .oracle import drop_error, to_declared_array
 from .reference import ReferenceNode
 
 
 class MemberValues(NamedTuple):
-    """By name: a runtime's results, and the rules' values with errors in the runtime's types."""
+    """Results by name: a runtime's values, and the rules' values with errors in the runtime's types."""
 
     values: Mapping[str, Any]
     bounded: Mapping[str, Value]
@@ -25,12 +25,12 @@ class MemberValues(NamedTuple):
 def evaluate_members(
     members: Sequence[ReferenceNode],
     read: Callable[[str], Value],
-    runner: Runner,
+    runner: RuleRunner,
     evaluate: Callable[[ReferenceNode, Mapping[str, Array | None]], Mapping[str, Any]],
 ) -> MemberValues:
     """Evaluate the members in order. read: returns a kernel input by name.
 
-    Raise Unproved with the reason if the runtime fails, or its result depends on a choice that it may have made
+    Raise UnprovedError with the reason if the runtime fails, or its result depends on a choice that it may have made
     differently.
     """
     values: dict[str, Any] = {}
@@ -41,18 +41,18 @@ def evaluate_members(
                 bounded[name], values[name] = _read_exact_input(name, read)
         try:
             results = evaluate(member, {name: values[name] for name in member.inputs})
-        except Exception as error:  # the runtime may raise anything
-            raise Unproved(f"it fails on node '{member.name}': {first_line(error)}") from None
+        except Exception as error:  # the runtime may raise any exception
+            raise UnprovedError(f"it fails on node '{member.name}': {get_first_line(error)}") from None
         try:
             bounds = member.run(bounded, runner)
-        except Undecided:
-            raise Unproved(f"node '{member.name}' rests on a choice that rounding may turn") from None
+        except UndecidedError:
+            raise UnprovedError(f"node '{member.name}' rests on a choice that rounding may turn") from None
         except (IndexError, KeyError, MemoryError) as error:
-            raise Unproved(f"no bound of its own at node '{member.name}': {first_line(error)}") from None
+            raise UnprovedError(f"no bound of its own at node '{member.name}': {get_first_line(error)}") from None
         for name in member.outputs:
             values[name], bounded[name] = results.get(name), bounds.get(name)
             if member is not members[-1] and _is_undecided(bounded[name]):
-                raise Unproved(f"node '{member.name}' rests on a choice that rounding may turn")
+                raise UnprovedError(f"node '{member.name}' rests on a choice that rounding may turn")
     return MemberValues(values, bounded)
 
 
@@ -60,17 +60,17 @@ def _read_exact_input(name: str, read: Callable[[str], Value]) -> tuple[Value, A
     try:
         value = drop_error(read(name))
     except KeyError as error:
-        raise Unproved(f"nothing is known of {error}") from None
+        raise UnprovedError(f"nothing is known of {error}") from None
     array = None if value is None else to_declared_array(value)
     if array is None and value is not None:
-        raise Unproved(f"'{name}' is no tensor, or has a number that its type does not hold")
+        raise UnprovedError(f"'{name}' is no tensor, or has a number that its type does not hold")
     return value, array
 
 
 def _is_undecided(value: Value) -> bool:
-    return isinstance(value, Bounded) and not value.is_float and bool(np.any(value.errors() > 0))
+    return isinstance(value, BoundedTensor) and not value.is_float and bool(np.any(value.get_errors() > 0))
 
 
-def first_line(error: BaseException) -> str:
+def get_first_line(error: BaseException) -> str:
     """Return the first line of an error's message, or its type if it is empty."""
     return (str(error).strip() or type(error).__name__).splitlines()[0][:200]

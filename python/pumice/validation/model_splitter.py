@@ -8,14 +8,14 @@ import onnx
 
 from ..importer.file.model_file import Folder, ModelFile, Source
 from ..importer.parse import parse_model
-from .reference import Reference, ReferenceNode
+from .reference import ReferenceModel, ReferenceNode
 
 
 class ModelSplitter:
     """Splits a model into subgraphs. kept_inputs: inputs that every subgraph gets, with the initializers of the same names."""
 
     def __init__(
-        self, source: Source, folder: Folder | None, reference: Reference, kept_inputs: Collection[str] = ()
+        self, source: Source, folder: Folder | None, reference: ReferenceModel, kept_inputs: Collection[str] = ()
     ) -> None:
         self._model = parse_model(ModelFile(source, folder), with_weights=True)
         graph = self._model.graph
@@ -32,8 +32,8 @@ class ModelSplitter:
         last.update(dict.fromkeys(self.outputs, len(self.nodes)))
         self._last_readers = last
 
-    def live_values(self, count: int) -> list[str]:
-        """Return the live values after the first nodes, which later nodes or the caller read, in graph order."""
+    def find_live_values(self, count: int) -> list[str]:
+        """Return the names of values after the first `count` nodes that later nodes or the caller read, in graph order."""
         return [
             name
             for node in self.nodes[:count]
@@ -42,12 +42,12 @@ class ModelSplitter:
             if self._last_readers.get(name, -1) >= count
         ]
 
-    def last_reader(self, name: str) -> int:
-        """Return the index of a value's last reader; the number of nodes for an output, -1 without readers."""
+    def find_last_reader(self, name: str) -> int:
+        """Return the index of the last node that reads a value; the number of nodes for an output, -1 without readers."""
         return self._last_readers.get(name, -1)
 
-    def prefix(self, count: int, outputs: Iterable[str]) -> onnx.ModelProto:
-        """Return the first nodes, pruned to these outputs."""
+    def extract_prefix(self, count: int, outputs: Iterable[str]) -> onnx.ModelProto:
+        """Return the first `count` nodes as a model, without nodes that these outputs do not need."""
         return self.extract(self.nodes[:count], list(outputs), {})
 
     def extract(

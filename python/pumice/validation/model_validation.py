@@ -1,4 +1,4 @@
-"""One validation: an unfused program, the fused program, and the reference."""
+"""Compares a model's unfused and fused programs with the reference, case by case."""
 
 from __future__ import annotations
 
@@ -13,32 +13,32 @@ from ..base.errors import InputError
 from ..importer.load import load_graph
 from ..model.model import Model
 from . import streaming
-from .bounds.bounded import Bounded
+from .bounds.bounded_tensor import BoundedTensor
 from .bounds.float_types import ProgramTypes, dtype_name, is_float
-from .bounds.registry import Undecided, Unproved, Value
-from .bounds.rule_runner import Runner
+from .bounds.rule_registry import UndecidedError, UnprovedError, Value
+from .bounds.rule_runner import RuleRunner
 from .case_runs import CaseRuns
 from .control_flow_kernels import ControlFlowKernels
 from .deviation import Deviation, compare_node_output, compare_tensor
 from .error_propagation import ErrorPropagation, find_ill_conditioned, find_overflow
 from .exact_outputs import ExactOutputs
 from .kernel_checker import KernelCheck, KernelChecker
-from .live_values import LiveValues, RuleResults, bounded_device_tensor, widen_error
-from .options import ValidationOptions, check_names
+from .live_values import LiveValues, RuleResults, make_device_value, widen_error
+from .options import ValidationOptions, check_option_names
 from .oracle import Oracle
 from .output_scales import OutputScales
-from .packed_outputs import packed_output_values
+from .packed_outputs import get_packed_output_values
 from .range_findings import RangeFindings
-from .reference import Reference, ReferenceNode
+from .reference import ReferenceModel, ReferenceNode
 from .report_rows import NOT_DETERMINISTIC, Finding, ValidationRow
 from .result_collector import ResultCollector, describe_unproved_nodes, make_unchecked_row
-from .run_comparison import compare_runs, empty_case_rows
+from .run_comparison import compare_runs, make_empty_case_rows
 from .streaming import TensorMap, WindowedTensors
-from .tensor_sources import DeviceTensors, Subject, TensorSource
-from .tensor_statistics import statistics
+from .tensor_sources import DeviceTensors, TensorSource, ValidationSubject
+from .tensor_statistics import compute_statistics
 
 _UNDECIDED_PREFIX = "undecided: "
-_FLOAT32_UNIT = 2.0**-24  # half an ulp
+_FLOAT32_UNIT = 2.0**-24  # unit roundoff of float32
 
 
 class _IsolatedCheck(NamedTuple):
@@ -50,17 +50,17 @@ class _IsolatedCheck(NamedTuple):
     faults: dict[str, str]
 
 
-# Of checks on the device's inputs, and from the model's inputs on: the live values, and a node's results by the rules.
+# Pairs (on the device's inputs, from the model's inputs on): live values, and a node's results by the rules.
 _ValuesPair = tuple[LiveValues, LiveValues]
 _ExpectedPair = tuple[RuleResults, RuleResults]
 
 
 class ModelValidation:
-    """Checks a model case by case; `report` has the result."""
+    """Checks a model case by case and collects rows and findings."""
 
     def __init__(
         self,
-        fused: Subject,
+        fused: ValidationSubject,
         options: ValidationOptions,
         oracle: Oracle | None = None,
         tensors: TensorSource | None = None,
@@ -69,25 +69,25 @@ class ModelValidation:
         self.options = options
         self.tensors: TensorSource = tensors or DeviceTensors(cast(Model, fused), load_graph)
         self.oracle = oracle or Oracle()
-        self.reference = Reference(fused.source, fused.folder, self.tensors.types, fused.kernel_table)
+        self.reference = ReferenceModel(fused.source, fused.folder, self.tensors.types, fused.kernel_table)
         self.reference.strings = self.tensors.strings
         self.tensors.set_float32(self.reference)
-        self.oracle.bind(self.reference, options.tolerance, self.tensors)
+        self.oracle.bind(self.reference, options.get_tolerance, self.tensors)
         self.ranges = RangeFindings(self.reference, fused)
         self.kernels, self.flow_kernels = (None, None) if tensors is not None else self._make_kernel_checkers()
         self.types: ProgramTypes = self.reference.types
         self.nodes = {node.name: node for node in self.reference.nodes}
         try:
-            check_names(fused, self.reference, options)
+            check_option_names(fused, self.reference, options)
         except InputError:
             self.close()
             raise
         self.collected = ResultCollector()
         self.runs = CaseRuns(self.tensors)
-        self._is_again = False  # whether the case is checked again, from the model's inputs on
-        self._isolated_checks: dict[str, _IsolatedCheck] = {}  # per node, from the first check
-        self.isolated = LiveValues(self.reference, self.reference.runner, {})  # values of the current case
-        self._exact = ExactOutputs(self.reference, {})  # outputs of the current case
+        self._is_recheck = False  # whether the case is checked again, from the model's inputs on
+        self._isolated_checks: dict[str, _IsolatedCheck] = {}  # by node, from the first check of the case
+        self.isolated = LiveValues(self.reference, self.reference.runner, {})  # of the current case
+        self._exact = ExactOutputs(self.reference, {})  # exact outputs of the current case
         self._chained = self.reference.chained
         # Checks other results of the fused program for the last case; None if outputs are not checked.
         self.check_results: Callable[[Mapping[str, Array]], None] | None = None
@@ -96,12 +96,12 @@ class ModelValidation:
         # Integers and booleans of the unfused program, if there is control flow.
         self.choices: dict[str, Array] = {}
         results = {value.name for value in fused.program.outputs} | {value.name for value in fused.outputs}
-        self._readers = self.reference.last_readers(results)
+        self._readers = self.reference.find_last_readers(results)
         self._read_names = {name for node in self.reference.nodes for name in node.inputs}
 
     def _make_kernel_checkers(self) -> tuple[KernelChecker | None, ControlFlowKernels | None]:
-        """Return what checks the kernels of the optimised program without control flow, and with it."""
-        program, reference, tolerance = self.fused.program, self.reference, self.options.tolerance
+        """Return the kernel checkers of a program without and with control flow; the one that does not apply is None."""
+        program, reference, tolerance = self.fused.program, self.reference, self.options.get_tolerance
         check_kernels = self.oracle.checks_kernels and self.options.mode != "chained"
         if program.has_control_flow:
             return None, ControlFlowKernels(program, reference, tolerance, check_kernels)
@@ -121,17 +121,17 @@ class ModelValidation:
     # ---- one case
 
     def run(self, inputs: dict[str, Array], case_inputs: dict[str, Any], case: int, step: Callable[[], None]) -> None:
-        """Check every node and result of a case, from one run (streamed models run several times).
+        """Check every node and output of a case, using one run (streamed models run several times).
 
-        Errors from the inputs on are first combined as independent, then in other ways if something exceeds its bound.
+        Propagated errors are first combined as independent, then by other error models if a tensor exceeds its bound.
         """
         self.runs.begin_case()
         self.collected.begin_case()
         case_inputs = {n: x for n, x in case_inputs.items() if n not in self.reference.constants or n in inputs}
         self._exact = ExactOutputs(self.reference, case_inputs)
         for number, (sampled, runner) in enumerate(self._error_models):
-            self._is_again, self._chained = number > 0, runner
-            if self._is_again:
+            self._is_recheck, self._chained = number > 0, runner
+            if self._is_recheck:
                 last = dict(self.collected.rows)
                 self.collected.restart_case()
             try:
@@ -139,22 +139,22 @@ class ModelValidation:
             except IndexRangeError as error:  # every program rejects these inputs
                 self.collected.add_fault(error.node, case, str(error))
                 return
-            step = _no_progress
+            step = lambda: None  # noqa: E731  # a repeated check reports no progress
             if differing := self.runs.differing:
                 self.collected.rows = last
                 text = f"{len(differing)} tensors have other bits when the program of single nodes runs again"
                 self._add_finding(Finding(NOT_DETERMINISTIC, differing[0], text, len(differing), case))
                 break
-            wrong = self.collected.wrong_rows()
-            contradictions = self.oracle.faults.values()  # the reference's errors may be dependent too
-            only_chained = all(r.judged is r.accumulated and (not r.fault or r.fault in contradictions) for r in wrong)
+            wrong = self.collected.get_wrong_rows()
+            faults = self.oracle.faults.values()  # the reference's errors may be correlated too
+            only_chained = all(r.deviation is r.accumulated and (not r.fault or r.fault in faults) for r in wrong)
             if not wrong or not only_chained:
                 break
         compare_runs(self, inputs, case)
 
     @property
-    def _error_models(self) -> list[tuple[bool, Runner]]:
-        """Ways to combine errors from the inputs on: whether by samples, and the runner."""
+    def _error_models(self) -> list[tuple[bool, RuleRunner]]:
+        """Error models for values from the model's inputs on: (whether to sample, runner)."""
         independent, worst_case = self.reference.chained, self.reference.runner
         models = [(False, independent), (True, independent)]
         if self.types.storage_type(np.dtype(np.float32)).unit <= _FLOAT32_UNIT:
@@ -173,15 +173,15 @@ class ModelValidation:
         self._overflow_sources, self.choices = {}, {}
         self._case = case
         self.oracle.begin_case(inputs, case_inputs, case, sampled)
-        if not self._is_again:
+        if not self._is_recheck:
             self._check_indices(inputs, case)
-        if self.kernels and not self._is_again:
+        if self.kernels and not self._is_recheck:
             self.kernels.begin_case(inputs, case_inputs, streaming.WINDOW_BYTES if lazy else None)
         step()
         for index, node in enumerate(self.reference.nodes):
             device_tensors.load(index)
             if index == 0 or lazy:
-                isolated.additions = self.tensors.additions(inputs)
+                isolated.additions = self.tensors.find_additions(inputs)
             isolated.device_results = {} if self.tensors.from_one_run else device_tensors
             self._check_node(node, device_tensors, isolated, chained, propagation, case)
             if self.options.mode != "isolated":
@@ -191,7 +191,7 @@ class ModelValidation:
                     values.forget(name)
                 device_tensors.pop(name, None)
             step()
-        if self.flow_kernels and not self._is_again:
+        if self.flow_kernels and not self._is_recheck:
             self._check_control_flow(self.flow_kernels, inputs, device_tensors, case)
         if self.options.mode != "isolated":
             self._check_outputs(inputs, chained, propagation, case)
@@ -209,9 +209,9 @@ class ModelValidation:
         """Evaluate a node by the rules; return its results, or None and the reason."""
         try:
             return values.run(node, device_tensors), ""
-        except Undecided as error:
+        except UndecidedError as error:
             return None, f"{_UNDECIDED_PREFIX}{error}"
-        except Unproved as error:
+        except UnprovedError as error:
             return None, str(error)
         except IndexError as error:
             self.collected.add_fault(node.name, case, f"wrong index: {error}")
@@ -222,15 +222,15 @@ class ModelValidation:
     def _evaluate_chained(
         self, node: ReferenceNode, chained: LiveValues, packable: dict[str, Array], case: int
     ) -> tuple[dict[str, Value] | None, str]:
-        """Evaluate a node from the model's inputs on, with the caller's tolerances, or return None and the reason."""
+        """Evaluate a node on values computed from the model's inputs. Return its results, and the reason if they are missing."""
         if self.options.mode == "isolated":
             return None, ""
         results, note = self._evaluate(node, chained, packable, case)
-        types, tolerance = self._chained.types, self.options.tolerance
+        types, tolerance = self._chained.types, self.options.get_tolerance
         results = results and {n: widen_error(x, tolerance(node.name, n), types) for n, x in results.items()}
         if not note.startswith(_UNDECIDED_PREFIX):
             return results, note
-        # The chain continues from the device's choice.
+        # Later nodes continue from the device's choice.
         chained.choice_sources.update(dict.fromkeys(node.outputs, node.name))
         return results, ""
 
@@ -243,12 +243,11 @@ class ModelValidation:
         propagation: ErrorPropagation,
         case: int,
     ) -> None:
-        # Streamed tensors are kept in compact form.
         is_packed = isinstance(device_tensors, WindowedTensors) and not self.oracle.has_own_values
-        packable = device_tensors if is_packed else {}
+        packable = device_tensors if is_packed else {}  # streamed tensors are packed to save memory
         results, kernels = self._check_isolated(node, device_tensors, isolated, packable, case)
         check = self._isolated_checks[node.name]
-        missing = chained.unproved_inputs(node)
+        missing = chained.find_unproved_inputs(node)
         chained_results, note = self._evaluate_chained(node, chained, packable, case)
         if (chained_results is None and note) or not check.is_covered:
             missing = (*missing, node.name)
@@ -263,11 +262,11 @@ class ModelValidation:
                 self._overflow_sources[name] = source
             value, tensor = (chained_results or {}).get(name), device_tensors.get(name)
             if tensor is not None:
-                expected = self.oracle.chained_expectation(name, value, name in chained.choice_sources)
+                expected = self.oracle.get_chained_expectation(name, value, name in chained.choice_sources)
                 reason = check.notes[name] or note or self.oracle.notes.get(name, "")
                 self._add_node_row(node, name, tensor, check.deviations[name], expected, reason)
                 self._compare_with_other_run(node.name, name, tensor, case)
-                if isinstance(value, Bounded):
+                if isinstance(value, BoundedTensor):
                     self._record_propagation(node, name, tensor, value, propagation, case)
                 if self.flow_kernels and not is_float(tensor.dtype):
                     self.choices[name] = tensor
@@ -278,7 +277,8 @@ class ModelValidation:
 
     def _add_missing_row(self, node: ReferenceNode, name: str, value: Value, case: int) -> None:
         """Add a row for a tensor that nodes read but the program under test does not have."""
-        if self.tensors.missing_note and not self._is_again and name in self._read_names and isinstance(value, Bounded):
+        is_missing = self.tensors.missing_note and not self._is_recheck and name in self._read_names
+        if is_missing and isinstance(value, BoundedTensor):
             row = make_unchecked_row(node, name, value.value, case)
             self._add_row(row._replace(note=self.tensors.missing_note, waived=True), fixed=True)
 
@@ -291,37 +291,38 @@ class ModelValidation:
         case: int,
     ) -> tuple[dict[str, Value] | None, list[ValidationRow]]:
         """Check a node on the device's inputs. Return the rules' results and the rows of kernels that end there."""
-        if self._is_again:
+        if self._is_recheck:
             self.oracle.follow_node(node)
             return None, []
         results, note = (None, "") if self.options.mode == "chained" else self._evaluate(node, isolated, packable, case)
-        for value in self.ranges.of_node(node, isolated, results or {}, device_tensors):
+        for value in self.ranges.iter_node_findings(node, isolated, results or {}, device_tensors):
             self._add_finding(value._replace(case=case), fixed=True)
-        inputs = isolated.inputs_of(node) if results is not None and self.oracle.has_own_values else {}
-        expected = self.oracle.node_expectation(node, inputs, results)
+        inputs = isolated.get_inputs(node) if results is not None and self.oracle.has_own_values else {}
+        expected = self.oracle.compute_node_expectation(node, inputs, results)
         names = [name for name in node.outputs if name in device_tensors]
         deviations = {n: self._compare_isolated(node, n, device_tensors[n], (expected or {}).get(n)) for n in names}
         notes = {name: note or self.oracle.notes.get(name, "") for name in deviations}
         faults = {name: self.oracle.faults[name] for name in deviations if name in self.oracle.faults}
         self._isolated_checks[node.name] = _IsolatedCheck(results is not None or not note, deviations, notes, faults)
         oracle_results = expected if self.oracle.has_own_values else None
-        del expected  # frees unread values below
+        del expected  # otherwise it keeps alive the values freed below
         if packable and results is not None and not node.is_folded:  # free unread values before creating new ones
-            results = {n: self._needed_part(node, n, x, n in device_tensors) for n, x in results.items()}
+            results = {n: self._drop_unread_elements(node, n, x, n in device_tensors) for n, x in results.items()}
         kernels = self._check_kernels(node, device_tensors, results if oracle_results is None else oracle_results, case)
         if packable and self.options.mode == "both" and results is not None and not node.is_folded:
             results = {name: None if name in device_tensors else value for name, value in results.items()}
         return results, kernels
 
-    def _needed_part(self, node: ReferenceNode, name: str, value: Value, is_checked: bool) -> Value:
-        """Return the part of a checked value that later steps read: all of it, or only its type."""
-        if not is_checked or not isinstance(value, Bounded) or (self.kernels and self.kernels.reads_value(node, name)):
+    def _drop_unread_elements(self, node: ReferenceNode, name: str, value: Value, is_checked: bool) -> Value:
+        """Return a checked value, or an empty tensor of its type if later steps read no elements."""
+        is_read = not is_checked or (self.kernels and self.kernels.reads_value(node, name))
+        if is_read or not isinstance(value, BoundedTensor):
             return value
-        return Bounded(np.zeros(0), None, value.dtype)
+        return BoundedTensor(np.zeros(0), None, value.dtype)
 
     def _compare_isolated(self, node: ReferenceNode, name: str, actual: Array, expected: Value) -> Deviation | None:
         types = self.reference.runner.types.at_precision(node.precision)
-        return self._compare(node, actual, expected, types, self.options.tolerance(node.name, name))
+        return self._compare(node, actual, expected, types, self.options.get_tolerance(node.name, name))
 
     def _check_kernels(
         self, node: ReferenceNode, device_tensors: TensorMap, isolated_results: dict[str, Value] | None, case: int
@@ -329,12 +330,12 @@ class ModelValidation:
         """Check the optimised program's stored tensors for this node's results."""
         if not self.kernels:
             return []
-        tolerances = {name: self.options.tolerance(node.name, name) for name in node.outputs}
+        tolerances = {name: self.options.get_tolerance(node.name, name) for name in node.outputs}
         additions = self.isolated.additions.get(node.name, 0)
         checks = self.kernels.check_kernels(node, device_tensors, isolated_results, tolerances, additions)
-        return [self._kernel_row(node, check, case) for check in checks]
+        return [self._make_kernel_row(node, check, case) for check in checks]
 
-    def _kernel_row(self, node: ReferenceNode, check: KernelCheck, case: int) -> ValidationRow:
+    def _make_kernel_row(self, node: ReferenceNode, check: KernelCheck, case: int) -> ValidationRow:
         row = make_unchecked_row(node, check.name, check.stored.array, case)
         waived = self._is_output_waived(check.name, check.unproved)
         note = check.note or (self.oracle.notes.get(check.name, "") if check.members == (node.name,) else "")
@@ -349,9 +350,9 @@ class ModelValidation:
         if isinstance(device_tensors, WindowedTensors):
             kernels.skip_case("the tensors are too many to be on the host at once")
         owners = [(node, name) for node in self.reference.nodes for name in node.outputs]
-        tolerances = {name: self.options.tolerance(node.name, name) for node, name in owners}
+        tolerances = {name: self.options.get_tolerance(node.name, name) for node, name in owners}
         for check in kernels.check_kernels(inputs, self.choices, tolerances, self.tensors.loop_timeout):
-            row = self._kernel_row(check.owner, check.attributed_check, case)
+            row = self._make_kernel_row(check.owner, check.attributed_check, case)
             if self.oracle.has_own_values and not row.note:
                 row = row._replace(note=f"by the rules, not by {self.oracle.name}: the program has control flow")
             waived = self.options.allows(check.owner.op, check.owner.operator, check.owner.name)
@@ -360,12 +361,12 @@ class ModelValidation:
     def _store_values(
         self, node: ReferenceNode, name: str, device_tensors: TensorMap, carried: _ValuesPair, expected: _ExpectedPair
     ) -> None:
-        """Store later nodes' inputs: alone, the device's values; in the chain, the reference's if available."""
+        """Store an output for later nodes: the device's value for isolated checks, the reference's for chained ones."""
         (isolated, chained), (isolated_results, chained_results) = carried, expected
         array, device = device_tensors.get(name), None
         if array is not None:
             types, lazy = self.types.at_precision(node.precision), isinstance(device_tensors, WindowedTensors)
-            device = bounded_device_tensor(array, types, (chained_results or {}).get(name), lazy)
+            device = make_device_value(array, types, (chained_results or {}).get(name), lazy)
         isolated.store_isolated(node, name, array, device, isolated_results)
         chained.store_chained(node, name, device, chained_results)
 
@@ -379,15 +380,15 @@ class ModelValidation:
         note: str,
     ) -> None:
         row = make_unchecked_row(node, name, actual, self._case)
-        allowed = self.options.tolerance(node.name, name)
+        allowed = self.options.get_tolerance(node.name, name)
         types = self._chained.types.at_precision(node.precision)
         accumulated = self._compare(node, actual, chained_value, types, allowed)
         if self.options.mode == "both" and isolated_deviation is None:
-            accumulated = None  # checked on its own or not at all
+            accumulated = None  # in mode "both", a node is checked on the device's inputs or not at all
             note = note or "the reference has no such value"
         source = self._overflow_sources.get(name)
         if self.options.mode == "chained" and source is not None and accumulated is not None and not accumulated.ok:
-            # Only the unfused program is sure to store that number, and no caller runs it; the outputs show its effect.
+            # Fused programs may not store the overflowing number; the outputs show whether it matters.
             accumulated = None
             note = f"rests on node '{source}', which overflows"
         waived = self.options.allows(node.op, node.operator, node.name, name)
@@ -395,7 +396,7 @@ class ModelValidation:
             row = row._replace(unproved=(node.name,))
         check = self._isolated_checks.get(node.name)
         fault = (check.faults.get(name, "") if check else "") or self.oracle.faults.get(name, "")
-        row = row._replace(note=note, fault=fault, waived=waived, statistics=statistics(actual, chained_value))
+        row = row._replace(note=note, fault=fault, waived=waived, statistics=compute_statistics(actual, chained_value))
         self._add_row(
             row._replace(local=isolated_deviation, accumulated=accumulated, has_tolerance=allowed is not None)
         )
@@ -403,20 +404,22 @@ class ModelValidation:
     def _compare(
         self, node: ReferenceNode, actual: Array, expected: Value, types: ProgramTypes, allowed: float | None
     ) -> Deviation | None:
-        return compare_node_output(node.op, actual, expected, types, allowed) if isinstance(expected, Bounded) else None
+        if not isinstance(expected, BoundedTensor):
+            return None
+        return compare_node_output(node.op, actual, expected, types, allowed)
 
     def _record_propagation(
-        self, node: ReferenceNode, name: str, actual: Array, expected: Bounded, propagation: ErrorPropagation, case: int
+        self, node: ReferenceNode, name: str, value: Array, expected: BoundedTensor, errors: ErrorPropagation, case: int
     ) -> None:
         types = self.types.at_precision(node.precision)
-        propagation.add(node, name, actual, expected, types)
-        if overflow := find_overflow(node.name, actual, expected, types, self.fused.precision):
+        errors.add(node, name, value, expected, types)
+        if overflow := find_overflow(node.name, value, expected, types, self.fused.precision):
             self._add_finding(overflow._replace(case=case))
             if not self.tensors.from_one_run:
                 self._overflow_sources.setdefault(name, node.name)
 
     def _compare_with_other_run(self, node: str, name: str, array: Array, case: int) -> None:
-        if not self._is_again and (finding := self.oracle.compare_bits(node, name, array, case)):
+        if not self._is_recheck and (finding := self.oracle.compare_bits(node, name, array, case)):
             self._add_finding(finding, fixed=True)
 
     # ---- outputs
@@ -425,25 +428,26 @@ class ModelValidation:
         self, inputs: dict[str, Array], chained: LiveValues, propagation: ErrorPropagation, case: int
     ) -> None:
         try:
-            results = self.runs.results(inputs)
+            results = self.runs.compute_outputs(inputs)
         except IndexRangeError:  # raised by a model with index checks; already recorded as a fault
             return
         decode = self.reference.decode_strings
         self.check_results = lambda rerun: self._check_results(decode(rerun), chained, propagation, case)
         self.check_results(results)
-        for row in empty_case_rows(results, case, self.options):
+        for row in make_empty_case_rows(results, case, self.options):
             self._add_row(row)
 
     def _check_results(
         self, results: Mapping[str, Array], chained: LiveValues, propagation: ErrorPropagation, case: int
     ) -> None:
-        expected = {**packed_output_values(self.fused, chained), **chained.live_values(), **chained.undecided_values}
+        packed = get_packed_output_values(self.fused, chained)
+        expected = {**packed, **chained.get_live_values(), **chained.undecided_values}
         for name, result in results.items():
             value = expected.get(name)
             if value is None and name in self.reference.constants:
                 value = chained[name]
             value = None if name in chained.device_sources else value
-            value = self.oracle.chained_expectation(name, value, name in chained.choice_sources)
+            value = self.oracle.get_chained_expectation(name, value, name in chained.choice_sources)
             self._compare_with_other_run(name, "", result, case)
             self._check_output(name, result, value, chained, propagation)
 
@@ -451,27 +455,27 @@ class ModelValidation:
         self, name: str, result: Array, expected: Value, chained: LiveValues, propagation: ErrorPropagation
     ) -> None:
         row = ValidationRow(name, "output", name, dtype_name(result.dtype), result.shape, self._case, None, None)
-        row = row._replace(program="outputs", statistics=statistics(result, expected))
+        row = row._replace(program="outputs", statistics=compute_statistics(result, expected))
         missing = chained.unproved.get(name, ())
-        if not isinstance(expected, Bounded):
+        if not isinstance(expected, BoundedTensor):
             missing = missing or tuple({chained.device_sources[name]} if name in chained.device_sources else ())
             note = describe_unproved_nodes(missing) or "the reference has no such value"
             self._add_row(row._replace(note=note, unproved=missing, waived=self._is_output_waived(name, missing)))
             return
-        allowed = self.options.tolerance(name, name)
-        deviation = compare_tensor(result, expected, self.reference.types_of(name, self._chained.types), allowed)
+        allowed = self.options.get_tolerance(name, name)
+        deviation = compare_tensor(result, expected, self.reference.get_types(name, self._chained.types), allowed)
         derived = allowed is None  # the caller's tolerance is not adjusted
         if derived and not deviation.ok and not deviation.kind and name in chained.choice_sources:
-            missing = (*missing, chained.choice_sources[name])  # the fused program may have chosen differently
+            missing = (*missing, chained.choice_sources[name])  # the fused program may have made another choice
         waived, note = self._is_output_waived(name, missing), describe_unproved_nodes(missing)
         if not deviation.ok and missing and not deviation.kind:  # unproved nodes before it may explain the error
             if name in chained.choice_sources:
                 note = f"rests on a choice of node '{chained.choice_sources[name]}' that rounding may turn"
             deviation = deviation._replace(allowed=np.inf, undecided=deviation.elements)
         row = row._replace(accumulated=deviation, note=note, unproved=missing, waived=waived)
-        limit, scale = self.options.accuracy_limit(name, self.types.precision), self.scales.by_name.get(name)
+        limit, scale = self.options.get_accuracy_limit(name, self.types.precision), self.scales.by_name.get(name)
         is_exact = not self.oracle.has_own_values and name not in chained.choice_sources
-        above = self._exact.inaccuracy(name, result, expected, limit, scale, is_exact)
+        above = self._exact.find_inaccuracy(name, result, expected, limit, scale, is_exact)
         self._add_row(row.with_accuracy(above, self.options.allows_ill_conditioned(name)))
         self._find_causes(name, expected, propagation, self._case)
 
@@ -482,10 +486,10 @@ class ModelValidation:
         node = self.nodes[name]
         return self.options.allows(node.op, node.operator, node.name, *node.outputs)
 
-    def _find_causes(self, name: str, expected: Bounded, propagation: ErrorPropagation, case: int) -> None:
+    def _find_causes(self, name: str, expected: BoundedTensor, propagation: ErrorPropagation, case: int) -> None:
         unit = self.types.storage_type(expected.dtype).unit if expected.is_float else 0.0
         ill_conditioned = find_ill_conditioned(name, expected, self.scales.by_name.get(name), case)
-        for finding in (*propagation.findings(name, case, unit), *ill_conditioned):
+        for finding in (*propagation.iter_findings(name, case, unit), *ill_conditioned):
             self._add_finding(finding)
 
     def _add_finding(self, finding: Finding, fixed: bool = False) -> None:
@@ -493,7 +497,3 @@ class ModelValidation:
 
     def _add_row(self, row: ValidationRow, fixed: bool = False) -> None:
         self.collected.add_row(row, fixed)
-
-
-def _no_progress() -> None:
-    """No-op progress step for a repeated check."""

@@ -1,4 +1,4 @@
-"""Dependent errors: Monte Carlo samples of a model's roundings, propagated next to the reference's values.
+"""Correlated errors: Monte Carlo samples of a model's roundings, propagated along with the reference's values.
 
 Rules combine element errors by root-sum-square, which is wrong if elements share inputs: a GEMM that expands few
 channels to many, followed by one that contracts them, adds up the effects of one rounding. To first order, roundings
@@ -16,17 +16,15 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..base.element_types import Array
-from .bounds.alternatives import Alternatives
-from .bounds.bounded import Bounded
+from .bounds.alternative_values import AlternativeValues
+from .bounds.bounded_tensor import BoundedTensor
 from .bounds.float_types import FloatType, ProgramTypes
-from .bounds.registry import Unproved, Value
-from .bounds.rule_runner import Runner
+from .bounds.rule_registry import UnprovedError, Value
+from .bounds.rule_runner import RuleRunner
 from .reference import ReferenceNode
 
-NUM_SAMPLES = 8  # number of samples
-_MIN_SLICE_ELEMENTS = (
-    32  # minimum elements per slice for a slice-wise deviation, which is then estimated from 256 values
-)
+NUM_SAMPLES = 8  # samples per tensor
+_MIN_SLICE_ELEMENTS = 32  # minimum elements of a slice, whose deviation is then estimated from at least 256 values
 
 
 class MonteCarloSamples:
@@ -34,10 +32,10 @@ class MonteCarloSamples:
 
     def __init__(self) -> None:
         self._by_name: dict[str, list[Array]] = {}
-        self._runners: dict[Runner, Runner] = {}
+        self._runners: dict[RuleRunner, RuleRunner] = {}
 
     def copy(self) -> MonteCarloSamples:
-        """Return a copy, to continue along another path."""
+        """Return a copy that can be advanced independently."""
         copied = MonteCarloSamples()
         copied._by_name, copied._runners = dict(self._by_name), self._runners
         return copied
@@ -45,14 +43,14 @@ class MonteCarloSamples:
     def add_inputs(self, case_inputs: Mapping[str, Value], types: ProgramTypes) -> None:
         """Add the model's inputs; a whole input is either exact or rounded to storage."""
         for name, value in case_inputs.items():
-            if isinstance(value, Bounded) and value.is_float and value.error is not None:
-                self._by_name[name] = _exact_or_rounded(name, value, types.storage_type(value.dtype))
+            if isinstance(value, BoundedTensor) and value.is_float and value.error is not None:
+                self._by_name[name] = _sample_exact_or_rounded(name, value, types.storage_type(value.dtype))
 
     def pop(self, name: str) -> None:
         """Drop a tensor after its last reader."""
         self._by_name.pop(name, None)
 
-    def run(self, node: ReferenceNode, values: Mapping[str, Value], runner: Runner) -> dict[str, Value]:
+    def run(self, node: ReferenceNode, values: Mapping[str, Value], runner: RuleRunner) -> dict[str, Value]:
         """Evaluate a node and widen its errors to those of the samples. Raise whatever the node raises.
 
         Inputs without samples (sequences, tensors taken from the device) contribute independent errors.
@@ -61,81 +59,81 @@ class MonteCarloSamples:
         differences: dict[str, list[Array]] = {
             name: []
             for name, sampled in results.items()
-            if isinstance(sampled, Bounded) and sampled.is_float and sampled.size and sampled.error is not None
+            if isinstance(sampled, BoundedTensor) and sampled.is_float and sampled.size and sampled.error is not None
         }
         types = runner.at_precision(node.precision).types
-        inputs = {name: self._inputs(name, value, types) for name, value in values.items()}
-        roundings: dict[str, _RandomRounding | None] = {}  # the node's own roundings, computed for the first sample
+        inputs = {name: self._make_input_samples(name, value, types) for name, value in values.items()}
+        roundings: dict[str, _RandomRounding | None] = {}  # by output, computed for the first sample
         for index in range(NUM_SAMPLES if differences else 0):
-            sample_runner = self._runner_without_errors(runner) if index else runner
+            sample_runner = self._make_runner_without_errors(runner) if index else runner
             try:
                 sample = node.run({name: samples[index] for name, samples in inputs.items()}, sample_runner)
-            except (Unproved, IndexError, KeyError, MemoryError):
+            except (UnprovedError, IndexError, KeyError, MemoryError):
                 return results
             for name in differences:
                 value, sampled = results[name], sample.get(name)
-                assert isinstance(value, Bounded)
-                if not isinstance(sampled, Bounded) or sampled.shape != value.shape:
+                assert isinstance(value, BoundedTensor)
+                if not isinstance(sampled, BoundedTensor) or sampled.shape != value.shape:
                     return results
                 if not index:
-                    roundings[name] = _random_rounding(name, value, sampled)
-                differences[name].append(_sample_difference(value, sampled, roundings[name], index))
+                    roundings[name] = _draw_random_rounding(name, value, sampled)
+                differences[name].append(_compute_sample_difference(value, sampled, roundings[name], index))
         for name, node_differences in differences.items():
             sampled = results[name]
-            assert isinstance(sampled, Bounded)
-            errors = _widen_errors(sampled.errors(), node_differences)
-            widened_value = Bounded(sampled.value, errors, sampled.dtype, sampled.stored, sampled.constant)
-            results[name] = widened_value.with_alternatives(_scale_alternatives(sampled, errors)).with_exact_sums(
+            assert isinstance(sampled, BoundedTensor)
+            errors = _widen_errors(sampled.get_errors(), node_differences)
+            widened_value = BoundedTensor(sampled.value, errors, sampled.dtype, sampled.stored, sampled.constant)
+            results[name] = widened_value.set_alternatives(_scale_alternatives(sampled, errors)).set_exact_sums(
                 sampled.exact_sums
             )
             with np.errstate(all="ignore"):
                 self._by_name[name] = [sampled.value + difference for difference in node_differences]
         return results
 
-    def _runner_without_errors(self, runner: Runner) -> Runner:
+    def _make_runner_without_errors(self, runner: RuleRunner) -> RuleRunner:
         if runner not in self._runners:
             self._runners[runner] = runner.with_types(runner.types.without_errors())
         return self._runners[runner]
 
-    def _inputs(self, name: str, value: Value, types: ProgramTypes) -> list[Value]:
+    def _make_input_samples(self, name: str, value: Value, types: ProgramTypes) -> list[Value]:
         """Return a node's input for each sample. Constants get an error array of zeros, so that rules round them like
         kernels.
         """
-        if not isinstance(value, Bounded) or not value.is_float or value.error is None:
+        if not isinstance(value, BoundedTensor) or not value.is_float or value.error is None:
             return [value] * NUM_SAMPLES
         arrays = self._by_name.get(name)
         if arrays is None and not value.constant:
             return [value] * NUM_SAMPLES
         if arrays is None:
-            arrays = _exact_or_rounded(name, value, types.constant_type(value.dtype))
+            arrays = _sample_exact_or_rounded(name, value, types.constant_type(value.dtype))
         error = np.zeros(value.shape) if value.constant else None
-        return [Bounded(array, error, value.dtype, value.stored, value.constant) for array in arrays]
+        return [BoundedTensor(array, error, value.dtype, value.stored, value.constant) for array in arrays]
 
 
-def _exact_or_rounded(name: str, value: Bounded, storage: FloatType) -> list[Array]:
-    """Return samples of a tensor, half exact and half rounded: a kernel does one or the other for the whole tensor."""
-    rounded = storage.rounded(value.value)
+def _sample_exact_or_rounded(name: str, value: BoundedTensor, storage: FloatType) -> list[Array]:
+    """Return samples of a tensor, half of them exact and half rounded, because a kernel rounds all elements or none."""
+    rounded = storage.round(value.value)
     rounded = np.where(np.isfinite(rounded), rounded, value.value)
     order = np.random.default_rng(zlib.crc32(name.encode())).permutation(NUM_SAMPLES)
     return [rounded if position < NUM_SAMPLES // 2 else value.value for position in order]
 
 
 class _RandomRounding(NamedTuple):
-    """A node's own roundings: their size, and random sign bits per element, one for each sample."""
+    """Rounding errors that a node adds: their size, and per element random sign bits, one per sample."""
 
     error: Array
     signs: Array
 
 
-def _random_rounding(name: str, value: Bounded, sample: Bounded) -> _RandomRounding | None:
-    """Return a node's own roundings of an output; None for constants, which are rounded on reading.
+def _draw_random_rounding(name: str, value: BoundedTensor, sample: BoundedTensor) -> _RandomRounding | None:
+    """Return the rounding errors that a node adds to an output; None for constants, which are rounded on reading.
 
-    Equal values in a tensor round alike.
+    Equal values in a tensor get equal rounding errors.
     """
     if sample.error is None or value.constant:
         return None
     bits = np.ascontiguousarray(value.value, np.float64).view(np.uint64)
-    # The low bits depend on the reference's summation order.
+    # Drop the low bits, which depend on the reference's summation order.
     mixed = (bits + np.uint64(1 << 15)) >> np.uint64(16)
     mixed = mixed ^ np.uint64(zlib.crc32(name.encode()) << 32)
     for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):  # SplitMix64 finalizer
@@ -144,8 +142,10 @@ def _random_rounding(name: str, value: Bounded, sample: Bounded) -> _RandomRound
     return _RandomRounding(np.where(np.isfinite(sample.error), sample.error, 0.0), signs)
 
 
-def _sample_difference(value: Bounded, sample: Bounded, rounding: _RandomRounding | None, index: int) -> Array:
-    """Return the sample's difference from the value, including the node's own roundings; 0 if it is not finite."""
+def _compute_sample_difference(
+    value: BoundedTensor, sample: BoundedTensor, rounding: _RandomRounding | None, index: int
+) -> Array:
+    """Return the sample's difference from the value, including the node's own rounding; 0 where it is not finite."""
     with np.errstate(all="ignore"):
         difference = sample.value - value.value
         if rounding is not None:
@@ -158,7 +158,7 @@ def _sample_difference(value: Bounded, sample: Bounded, rounding: _RandomRoundin
 def _widen_errors(error: Array, differences: list[Array]) -> Array:
     """Widen errors to the deviation of an element's samples, and to that of the slices that contain it.
 
-    An element has few samples. A slice (channel, row) has enough to estimate the factor by which dependent errors
+    An element has few samples. A slice (channel or row) has enough to estimate the factor by which correlated errors
     exceed independent ones.
     """
     with np.errstate(all="ignore"):
@@ -168,27 +168,27 @@ def _widen_errors(error: Array, differences: list[Array]) -> Array:
             np.where(is_finite, sampled, 0.0),
             np.where(is_finite, np.square(error), 0.0),
         )
-        factor = np.full((1,) * error.ndim, _error_ratio(sampled_squares.sum(), independent_squares.sum()))
+        factor = np.full((1,) * error.ndim, _compute_error_ratio(sampled_squares.sum(), independent_squares.sum()))
         for axis in range(error.ndim):
             others = tuple(i for i in range(error.ndim) if i != axis)
             if error.shape[axis] > 1 and error.size >= _MIN_SLICE_ELEMENTS * error.shape[axis]:
-                slices = _error_ratio(
+                slices = _compute_error_ratio(
                     sampled_squares.sum(others, keepdims=True), independent_squares.sum(others, keepdims=True)
                 )
                 factor = np.maximum(factor, slices)
         return np.asarray(np.maximum(error * np.sqrt(factor), np.sqrt(sampled)))
 
 
-def _scale_alternatives(value: Bounded, widened: Array) -> Alternatives | None:
+def _scale_alternatives(value: BoundedTensor, widened: Array) -> AlternativeValues | None:
     """Return the alternatives with their errors scaled like those of the tensor's decided elements."""
     if value.alternatives is None:
         return None
-    is_decided = ~value.alternatives.mask & np.isfinite(value.errors())
-    before, after = (float(np.sum(np.square(errors), where=is_decided)) for errors in (value.errors(), widened))
-    factor = float(np.sqrt(_error_ratio(after, before)))
+    is_decided = ~value.alternatives.mask & np.isfinite(value.get_errors())
+    before, after = (float(np.sum(np.square(errors), where=is_decided)) for errors in (value.get_errors(), widened))
+    factor = float(np.sqrt(_compute_error_ratio(after, before)))
     return value.alternatives.scale_errors(factor)
 
 
-def _error_ratio(sampled: Any, independent: Any) -> Array:
+def _compute_error_ratio(sampled: Any, independent: Any) -> Array:
     """Return the ratio of sampled to independent squared errors, at least 1."""
     return np.maximum(np.where(independent > 0, sampled / np.where(independent > 0, independent, 1.0), 1.0), 1.0)

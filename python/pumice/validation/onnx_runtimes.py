@@ -1,4 +1,4 @@
-"""onnx.reference and ONNX Runtime: single nodes, and every tensor of a model."""
+"""Evaluates single nodes and whole models in onnx.reference and ONNX Runtime."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ..importer.parse import parse_model
 from .reference import ReferenceNode
 
 _IR_VERSION = 10  # IR version of single-node models, which recent runtimes support
-# First opset for which onnx.reference does not mix in batch statistics.
+# First opset whose BatchNormalization uses no batch statistics in onnx.reference.
 _MIN_BATCH_NORM_OPSET = 15
 
 

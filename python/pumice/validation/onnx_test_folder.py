@@ -16,10 +16,10 @@ from ..base.element_types import Array
 from ..base.errors import InputError
 from ..importer.file.model_file import Folder
 from ..model.precision_policy import Precision
-from .bounds.bounded import Bounded
-from .bounds.registry import Undecided, Unproved, Value
-from .bounds.rule_runner import bounded_input
-from .reference import Reference
+from .bounds.bounded_tensor import BoundedTensor
+from .bounds.rule_registry import UndecidedError, UnprovedError, Value
+from .bounds.rule_runner import make_bounded_input
+from .reference import ReferenceModel
 from .subgraph import Subgraph
 
 if TYPE_CHECKING:
@@ -34,27 +34,27 @@ def compute_expected_results(
     """Return the reference's results for a subgraph by name, rounded to their types; results without a rule are
     omitted.
     """
-    reference = Reference(subgraph.proto, precision=precision, kernels=kernels)
+    reference = ReferenceModel(subgraph.proto, precision=precision, kernels=kernels)
     values: dict[str, Value] = {
-        name: bounded_input(array, reference.types) for name, array in subgraph.inputs.items() if name
+        name: make_bounded_input(array, reference.types) for name, array in subgraph.inputs.items() if name
     }
     for name in reference.constants:
         values.setdefault(name, reference.get_constant(name))
     for node in reference.nodes:
         try:
             values.update(node.run({name: values[name] for name in node.inputs}, reference.runner))
-        except (Undecided, Unproved, KeyError, IndexError):
+        except (UndecidedError, UnprovedError, KeyError, IndexError):
             continue
     outputs = {name: values[name] for name in subgraph.outputs if name in values}
     with np.errstate(all="ignore"):
         return {
             name: np.asarray(value.value).astype(value.dtype)
             for name, value in outputs.items()
-            if isinstance(value, Bounded)
+            if isinstance(value, BoundedTensor)
         }
 
 
-def with_declared_outputs(subgraph: Subgraph, results: Mapping[str, Array]) -> Subgraph:
+def declare_outputs(subgraph: Subgraph, results: Mapping[str, Array]) -> Subgraph:
     """Return the subgraph with its outputs' types and shapes declared."""
     proto = type(subgraph.proto)()
     proto.CopyFrom(subgraph.proto)
@@ -68,7 +68,7 @@ def with_declared_outputs(subgraph: Subgraph, results: Mapping[str, Array]) -> S
 
 def make_test_files(subgraph: Subgraph, results: Mapping[str, Array]) -> dict[str, bytes]:
     """Return file contents by path in the folder."""
-    files = {"model.onnx": with_declared_outputs(subgraph, results).proto.SerializeToString()}
+    files = {"model.onnx": declare_outputs(subgraph, results).proto.SerializeToString()}
     for kind, arrays in (
         ("input", subgraph.inputs),
         ("output", {n: results[n] for n in subgraph.outputs if n in results}),
@@ -79,7 +79,7 @@ def make_test_files(subgraph: Subgraph, results: Mapping[str, Array]) -> dict[st
     return files
 
 
-def check_folder(folder: Folder) -> Path:
+def require_empty_folder(folder: Folder) -> Path:
     """Return the path of a new or empty folder. Raise InputError for any other folder or a file."""
     target = Path(folder)
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
@@ -93,14 +93,14 @@ def write_folder(folder: Folder, files: Mapping[str, bytes]) -> Path:
 
     Raise InputError if the folder is not empty, or OSError.
     """
-    target = check_folder(folder)
+    target = require_empty_folder(folder)
     target.parent.mkdir(parents=True, exist_ok=True)
     temporary = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
     try:
         for path, content in files.items():
             (temporary / path).parent.mkdir(parents=True, exist_ok=True)
             (temporary / path).write_bytes(content)
-        os.chmod(temporary, 0o777 & ~_umask())
+        os.chmod(temporary, 0o777 & ~_get_umask())
         os.replace(temporary, target)
     except BaseException:
         shutil.rmtree(temporary, ignore_errors=True)
@@ -108,7 +108,7 @@ def write_folder(folder: Folder, files: Mapping[str, bytes]) -> Path:
     return target
 
 
-def _umask() -> int:
+def _get_umask() -> int:
     """Return the process's umask, which can only be read by setting it."""
     mask = os.umask(0o022)
     os.umask(mask)

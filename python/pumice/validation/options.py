@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 from ..base.errors import InputError
 from .accuracy import DEFAULT_ACCURACY
-from .reference import Reference
-from .tensor_sources import Subject
+from .reference import ReferenceModel
+from .tensor_sources import ValidationSubject
 
 
 class ValidationOptions(NamedTuple):
@@ -17,34 +17,34 @@ class ValidationOptions(NamedTuple):
     tolerances: Mapping[str, float]
     allowed: bool | frozenset[str]
     mode: str
-    repeat: int = 0  # runs of each case; 0: run once
+    repeat: int = 0  # runs per case to compare; 0: no repeated runs
     allows_differences: bool = False  # whether bits may differ between runs
-    inputs: str = "device"  # values on which nodes are checked on their own
+    inputs: str = "device"  # source of the input values in mode "isolated"
     accuracy: float | Mapping[str, float] | None = None  # relative limit on outputs; None: the precision's default
     allowed_ill_conditioned: bool | frozenset[str] = frozenset()  # outputs that may exceed the limit
 
     def allows(self, *names: str) -> bool:
-        """Whether one of the names may be unproved."""
+        """Return whether one of the names may be unproved."""
         return self.allowed if isinstance(self.allowed, bool) else any(name in self.allowed for name in names)
 
     def allows_ill_conditioned(self, output: str) -> bool:
-        """Whether an output may be ill-conditioned."""
+        """Return whether an output may be ill-conditioned."""
         return (
             self.allowed_ill_conditioned
             if isinstance(self.allowed_ill_conditioned, bool)
             else output in self.allowed_ill_conditioned
         )
 
-    def accuracy_limit(self, output: str, precision: str) -> float | None:
+    def get_accuracy_limit(self, output: str, precision: str) -> float | None:
         """Return the relative limit on an output; None if the caller's absolute tolerance replaces it."""
-        if self.tolerance(output, output) is not None:
+        if self.get_tolerance(output, output) is not None:
             return None
         default = DEFAULT_ACCURACY.get(precision, DEFAULT_ACCURACY["fp32"])
         if isinstance(self.accuracy, Mapping):
             return self.accuracy.get(output, default)
         return default if self.accuracy is None else self.accuracy
 
-    def tolerance(self, node: str, output: str) -> float | None:
+    def get_tolerance(self, node: str, output: str) -> float | None:
         """Return the caller's absolute error for a node or tensor, or None."""
         return self.tolerances.get(node, self.tolerances.get(output))
 
@@ -76,7 +76,7 @@ def check_output_limits(options: ValidationOptions) -> None:
             )
 
 
-def check_names(subject: Subject, reference: Reference, options: ValidationOptions) -> None:
+def check_option_names(subject: ValidationSubject, reference: ReferenceModel, options: ValidationOptions) -> None:
     """Check the names in the options. Raise InputError if the model has no such node or tensor."""
     known_names = {value.name for value in (*subject.program.outputs, *subject.outputs)}
     for node in reference.nodes:
@@ -98,7 +98,7 @@ def check_names(subject: Subject, reference: Reference, options: ValidationOptio
 
 
 def _is_operator(name: str) -> bool:
-    """Whether an operator of this name exists, in any domain; other domains are part of the name."""
+    """Return whether an operator exists; its name includes any domain other than ONNX's."""
     import onnx.defs
 
     return "::" in name or any(onnx.defs.has(name, domain) for domain in ("", "ai.onnx.ml"))

@@ -7,11 +7,11 @@ from typing import Protocol
 import numpy as np
 
 from ..base.element_types import Array
-from .accuracy import compute_sample_scale, magnitudes
-from .bounds.bounded import Bounded
-from .bounds.registry import Undecided, Unproved, Value
+from .accuracy import compute_finite_magnitudes, compute_sample_scale
+from .bounds.bounded_tensor import BoundedTensor
+from .bounds.rule_registry import UndecidedError, UnprovedError, Value
 from .bounds.rule_runner import parse_attributes
-from .reference import Reference, ReferenceNode
+from .reference import ReferenceModel, ReferenceNode
 
 _JOINING_OPERATORS = {"Concat", "ScatterElements", "ScatterND", "Where"}
 _DATA_MOVEMENT = {
@@ -22,18 +22,18 @@ _SCALE_PRESERVING = {"Abs", "Cast", "Clip", "Dropout", "Identity", "Neg", "Relu"
 _SCALING_OPERATORS = {"Div", "Mul"}
 
 
-class _ValuesByName(Protocol):
+class _NamedValues(Protocol):
     def __getitem__(self, name: str) -> Value: ...
 
 
 class OutputScales:
-    """Scales of output elements that differ from the sample's scale: `by_name[name]`.
+    """Scales of output elements that differ from the sample's scale, by output in `by_name`.
 
     These are softmax rows, and outputs that join tensors (Concat, Where, ScatterND) and then move, clip or scale them.
     Call `add_node` for each node in order.
     """
 
-    def __init__(self, reference: Reference) -> None:
+    def __init__(self, reference: ReferenceModel) -> None:
         self.by_name: dict[str, Array] = {}
         self._reference = reference
         self._constants = {
@@ -44,7 +44,7 @@ class OutputScales:
         self._runner = reference.runner.with_types(reference.runner.types.without_errors())
         self._sources = self._find_sources(reference)
 
-    def _find_sources(self, reference: Reference) -> set[str]:
+    def _find_sources(self, reference: ReferenceModel) -> set[str]:
         """Return the tensors that outputs are concatenated or selected from."""
         tracked = set(self._outputs)
         has_join = False
@@ -62,7 +62,7 @@ class OutputScales:
             return any(name in self._constants for name in node.inputs[-1:])
         return node.op in _JOINING_OPERATORS or node.op in _DATA_MOVEMENT or node.op in _SCALE_PRESERVING
 
-    def add_node(self, node: ReferenceNode, values: _ValuesByName) -> None:
+    def add_node(self, node: ReferenceNode, values: _NamedValues) -> None:
         """Add the scales of a node's outputs; `values` has its inputs and outputs."""
         output_names = [name for name in node.outputs if name in self._sources]
         is_softmax = node.op == "Softmax" and not node.domain
@@ -72,42 +72,42 @@ class OutputScales:
             return
         try:
             if is_softmax:
-                self.by_name[node.outputs[0]] = self._softmax_scale(node, values)
+                self.by_name[node.outputs[0]] = self._compute_softmax_scale(node, values)
             elif self._propagates_scale(node):
                 self.by_name.update(self._propagate_scales(node, values))
             else:
                 for name in output_names:
-                    if isinstance(value := values[name], Bounded) and value.is_float:
+                    if isinstance(value := values[name], BoundedTensor) and value.is_float:
                         self.by_name[name] = compute_sample_scale(value)
-        except (Unproved, Undecided, IndexError, KeyError, MemoryError, ValueError):
-            return  # the sample's scale is used instead
+        except (UnprovedError, UndecidedError, IndexError, KeyError, MemoryError, ValueError):
+            return  # these outputs use the sample's scale instead
 
-    def _softmax_scale(self, node: ReferenceNode, values: _ValuesByName) -> Array:
+    def _compute_softmax_scale(self, node: ReferenceNode, values: _NamedValues) -> Array:
         value = values[node.outputs[0]]
-        if not isinstance(value, Bounded):
-            raise Unproved("no value")
+        if not isinstance(value, BoundedTensor):
+            raise UnprovedError("no value")
         old = self._reference.opsets.get("", 1) < 13
         axis = parse_attributes(node.proto).get("axis", 1 if old else -1) % max(value.ndim, 1)
         axes = tuple(range(axis, value.ndim)) if old else axis
-        return np.asarray(magnitudes(value.materialize().value).max(axes, keepdims=True))
+        return np.asarray(compute_finite_magnitudes(value.materialize().value).max(axes, keepdims=True))
 
-    def _propagate_scales(self, node: ReferenceNode, values: _ValuesByName) -> dict[str, Array]:
-        input_scales = {name: self._scale_of(name, values[name]) for name in node.inputs}
+    def _propagate_scales(self, node: ReferenceNode, values: _NamedValues) -> dict[str, Array]:
+        input_scales = {name: self._get_scale(name, values[name]) for name in node.inputs}
         if node.op in _SCALE_PRESERVING:
             first = input_scales[node.inputs[0]]
-            return {node.outputs[0]: first.value} if isinstance(first, Bounded) else {}
+            return {node.outputs[0]: first.value} if isinstance(first, BoundedTensor) else {}
         results = node.run(input_scales, self._runner)
         return {
             name: np.abs(scale.value)
             for name, scale in results.items()
-            if isinstance(scale, Bounded) and scale.is_float
+            if isinstance(scale, BoundedTensor) and scale.is_float
         }
 
-    def _scale_of(self, name: str, value: Value) -> Value:
+    def _get_scale(self, name: str, value: Value) -> Value:
         """Return the scales of a float tensor, or the magnitudes of a constant."""
-        if not isinstance(value, Bounded) or not value.is_float:
+        if not isinstance(value, BoundedTensor) or not value.is_float:
             return value
         if name in self._constants:
-            return Bounded(magnitudes(value.value), None, value.dtype, constant=True)
+            return BoundedTensor(compute_finite_magnitudes(value.value), None, value.dtype, constant=True)
         scale = self.by_name[name] if name in self.by_name else compute_sample_scale(value)
-        return Bounded(np.broadcast_to(scale, value.shape), None, value.dtype)
+        return BoundedTensor(np.broadcast_to(scale, value.shape), None, value.dtype)

@@ -1,19 +1,19 @@
-"""The tensors in outputs that are sequences or optional values."""
+"""Reference values of the tensors inside sequence and optional outputs."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from .bounds.bounded import Bounded
+from .bounds.bounded_tensor import BoundedTensor
 from .bounds.float_types import is_float
-from .bounds.registry import Value
+from .bounds.rule_registry import Value
 from .live_values import LiveValues, to_declared_arrays
-from .tensor_sources import Subject
+from .tensor_sources import ValidationSubject
 
 
-def packed_output_values(fused: Subject, chain: LiveValues) -> dict[str, Value]:
-    """Return the reference's values for the tensors of such outputs, with their errors."""
-    live_values = chain.live_values()
+def get_packed_output_values(fused: ValidationSubject, chain: LiveValues) -> dict[str, Value]:
+    """Return bounded reference values by name for the tensors inside sequence and optional outputs."""
+    live_values = chain.get_live_values()
     tensors = {value.name for value in fused.program.outputs}
     lists = {
         value.name: live_values[value.name] for value in fused.outputs if value.name in live_values.keys() - tensors
@@ -27,5 +27,5 @@ def packed_output_values(fused: Subject, chain: LiveValues) -> dict[str, Value]:
             chain.unproved[name] = chain.unproved[source]
         has_error = errors[name].shape == value.shape and is_float(value.dtype)
         error = np.asarray(errors[name], np.float64) if has_error else None
-        expected[name] = Bounded(value, error, value.dtype, stored=True)
+        expected[name] = BoundedTensor(value, error, value.dtype, stored=True)
     return expected

@@ -17,23 +17,23 @@ from ..base.atomic_files import write_text_atomic
 from ..base.element_types import Array
 from ..base.errors import InputError, unsupported_error
 from ..base.log import forward_log
-from ..base.printable_text import MAX_SENTENCE_CHARS, shorten_printable
+from ..base.printable_text import MAX_SENTENCE_CHARS, shorten_and_escape
 from ..base.progress import Progress
 from ..importer.file.model_file import Folder, Source
 from ..importer.load import load_recipe
 from ..model.model import Model
 from ..model.precision_policy import DEFAULT, escape_literal
-from .bounds.bounded import Bounded
+from .bounds.bounded_tensor import BoundedTensor
 from .bounds.float_types import ProgramTypes, is_float
 from .error_propagation import compute_relative_error
-from .precision_causes import Float32Candidate, PrecisionCauses
+from .precision_loss import Float32Candidate, PrecisionLossAnalysis
 from .user_kernel_rules import describe_kernel_nodes
-from .validate import Case, _case_inputs
+from .validate import Case, _read_case_inputs
 
 Metric: TypeAlias = Callable[[list[Any]], float]
 
 _DEFAULT_LIMIT_UNITS = 16  # default limit, in half ulps of the low-precision type
-_MIN_ROUNDS = 7  # minimum number of rounds; the best time counts
+_MIN_ROUNDS = 7  # minimum number of rounds, of which the fastest counts
 # Minimum seconds of all rounds; an idle GPU needs about as long to raise its clocks.
 _MIN_SECONDS = 0.3
 _MAX_SINGLE_TRIALS = 24  # maximum number of candidates to try individually
@@ -100,8 +100,8 @@ class TunedPrecision(NamedTuple):
 
     def __str__(self) -> str:
         nodes = (
-            f"{shorten_printable(node.node)} ({shorten_printable(node.op)}): {shorten_printable(node.kind)}: "
-            f"{shorten_printable(node.text, MAX_SENTENCE_CHARS)}"
+            f"{shorten_and_escape(node.node)} ({shorten_and_escape(node.op)}): {shorten_and_escape(node.kind)}: "
+            f"{shorten_and_escape(node.text, MAX_SENTENCE_CHARS)}"
             for node in self.nodes
         )
         return "\n".join([self.summary, *nodes])
@@ -182,7 +182,7 @@ def _load_in_float32(model: Model | Source, context: Context | None) -> Model:
 
 
 def _flatten_arrays(results: Any) -> list[Array]:
-    """Return all arrays of a call's result: one, several, sequences, optional values."""
+    """Return all arrays in a model's result, including those in sequences and optional values."""
     if results is None:
         return []
     if isinstance(results, list | tuple):
@@ -190,7 +190,7 @@ def _flatten_arrays(results: Any) -> list[Array]:
     return [np.asarray(results)]
 
 
-def _largest_error(actual: Any, expected: Any) -> float:
+def _find_largest_error(actual: Any, expected: Any) -> float:
     """Return the largest error of the outputs; infinity if their number or shapes differ."""
     actual_arrays, expected_arrays = _flatten_arrays(actual), _flatten_arrays(expected)
     if [actual_array.shape for actual_array in actual_arrays] != [
@@ -200,16 +200,16 @@ def _largest_error(actual: Any, expected: Any) -> float:
     worst = 0.0
     for actual_array, expected_array in zip(actual_arrays, expected_arrays, strict=True):
         if is_float(actual_array.dtype):
-            worst = max(worst, compute_relative_error(actual_array, Bounded(expected_array)))
+            worst = max(worst, compute_relative_error(actual_array, BoundedTensor(expected_array)))
         elif actual_array.size:
             worst = max(worst, float(np.mean(actual_array != expected_array)))
     return worst
 
 
-def best_in_rounds(
+def measure_best_seconds(
     calls: Mapping[str, Callable[[], Any]], min_seconds: float = _MIN_SECONDS, min_rounds: int = _MIN_ROUNDS
 ) -> dict[str, float]:
-    """Return the best seconds of each call by name, in round-robin order, after one uncounted round."""
+    """Return the best seconds of each call by name. The calls run in turn, after a warm-up round."""
     best = dict.fromkeys(calls, math.inf)
     for call in calls.values():
         call()
@@ -224,27 +224,27 @@ def best_in_rounds(
 
 
 class _PrecisionSearch:
-    """The trials of a model, with cached results."""
+    """Search for the nodes that need float32, with cached trials."""
 
     def __init__(self, exact: Model, cases: list[Case], metric: Metric | None, limit: float, default: str) -> None:
         if not cases:
             raise InputError("tune_precision: expected at least one case, given none")
-        self.exact, self.metric, self.limit, self.default = exact, metric, limit, default
-        self.inputs = [_case_inputs(exact, case) for case in cases]
-        with exact.loaded_again() as fresh:  # loaded afresh as in every trial, so that random numbers match
-            self.expected = self._results(fresh)
-        self.values: dict[str, float] = {}  # results of trials, by the indices of the fp32 nodes
+        self.fp32_model, self.metric, self.limit, self.default = exact, metric, limit, default
+        self.inputs = [_read_case_inputs(exact, case) for case in cases]
+        with exact.loaded_again() as fresh:  # loaded again, as in every trial, so that random numbers match
+            self.expected = self._run_cases(fresh)
+        self.values: dict[str, float] = {}  # trial results by the indices of the fp32 nodes
         self.cache_path = ""
         self.bar: Progress | None = None
-        self.causes = PrecisionCauses(exact, default, [arrays for arrays, _ in self.inputs])
-        self.groups = self.causes.trial_groups()
+        self.causes = PrecisionLossAnalysis(exact, default, [arrays for arrays, _ in self.inputs])
+        self.groups = self.causes.make_trial_groups()
         self.names = sorted(name for group in self.groups for name in group)
         self.positions = {name: position for position, name in enumerate(self.names)}
 
     def resume(self, folder: str) -> None:
         """Load earlier trials from a folder, and store new ones there."""
         os.makedirs(folder, exist_ok=True)
-        self.cache_path = os.path.join(folder, f"trials-{self._digest()[:16]}.json")
+        self.cache_path = os.path.join(folder, f"trials-{self._compute_digest()[:16]}.json")
         try:
             with open(self.cache_path, encoding="utf-8") as file:
                 cached = json.load(file)
@@ -254,10 +254,10 @@ class _PrecisionSearch:
         except (ValueError, TypeError, AttributeError):  # not a valid trials file, so it is rewritten
             self.values = {}
 
-    def _digest(self) -> str:
-        """Return a digest of the weights, nodes, kernels, cases, and everything else that affects a trial."""
-        overridable = [value.name for value in self.exact.overridable]
-        recipe = load_recipe(self.exact.source, self.exact.folder, overridable)
+    def _compute_digest(self) -> str:
+        """Return a hash of the weights, nodes, kernels, cases and everything else that affects a trial."""
+        overridable = [value.name for value in self.fp32_model.overridable]
+        recipe = load_recipe(self.fp32_model.source, self.fp32_model.folder, overridable)
         parts: list[Any] = [constant.raw for constant in recipe.constants.values()]
         parts += [np.ascontiguousarray(array).tobytes() for arrays, _ in self.inputs for array in arrays.values()]
         nodes = [(node.qualified_op, node.name, node.inputs, node.outputs) for node in recipe.nodes]
@@ -268,90 +268,97 @@ class _PrecisionSearch:
             self.limit,
             self.default,
             metric,
-            self.exact.device.name,
-            self.exact.seed,
-            *describe_kernel_nodes(self.exact),
+            self.fp32_model.device.name,
+            self.fp32_model.seed,
+            *describe_kernel_nodes(self.fp32_model),
         ]
         return sha256(*parts, json.dumps(digest_parts).encode())
 
-    def _results(self, model: Model) -> list[Any]:
-        return [model(**dict(case_inputs)) for case_inputs in self._model_inputs(model)]
+    def _run_cases(self, model: Model) -> list[Any]:
+        return [model(**dict(case_inputs)) for case_inputs in self._make_model_inputs(model)]
 
-    def _model_inputs(self, model: Model) -> list[dict[str, Any]]:
+    def _make_model_inputs(self, model: Model) -> list[dict[str, Any]]:
         names = {value.name for value in (*model.inputs, *model.overridable)}
         return [{name: value for name, value in case_inputs.items() if name in names} for _, case_inputs in self.inputs]
 
-    def policy(self, nodes: Iterable[str]) -> dict[str, str]:
+    def make_policy(self, nodes: Iterable[str]) -> dict[str, str]:
         """Return the policy with these nodes in fp32."""
         return {DEFAULT: self.default, **{escape_literal(name): "fp32" for name in sorted(nodes)}}
 
-    def value(self, nodes: Sequence[str]) -> float:
+    def measure_value(self, nodes: Sequence[str]) -> float:
         """Return the error, or the metric, with these nodes in fp32."""
         key = " ".join(str(position) for position in sorted(self.positions[name] for name in nodes))
         if key not in self.values:
-            with self.exact.loaded_again(precision=self.policy(nodes)) as low_precision:
-                self.values[key] = self._score(self._results(low_precision))
+            with self.fp32_model.loaded_again(precision=self.make_policy(nodes)) as low_precision:
+                self.values[key] = self._compute_score(self._run_cases(low_precision))
             if self.cache_path:
                 write_text_atomic(self.cache_path, json.dumps(self.values, indent=1) + "\n")
         if self.bar:
             self.bar(len(self.values), max(2 * len(self.values), 8))
         return self.values[key]
 
-    def _score(self, results: list[Any]) -> float:
+    def _compute_score(self, results: list[Any]) -> float:
         if self.metric is not None:
             return float(self.metric(results))
         return max(
-            _largest_error(result, expected_result)
+            _find_largest_error(result, expected_result)
             for result, expected_result in zip(results, self.expected, strict=True)
         )
 
-    def passes(self, nodes: Sequence[str]) -> bool:
-        """Whether these nodes in fp32 suffice."""
-        value = self.value(nodes)
+    def is_sufficient(self, nodes: Sequence[str]) -> bool:
+        """Return whether these nodes in fp32 suffice."""
+        value = self.measure_value(nodes)
         return value >= self.limit if self.metric is not None else value <= self.limit
 
     # ---- the search
 
     def run(self) -> TunedPrecision:
         """Grow a set of nodes until it suffices, then shrink it."""
-        if self.metric is not None and not (value := self._score(self.expected)) >= self.limit:
+        if self.metric is not None and not (value := self._compute_score(self.expected)) >= self.limit:
             raise InputError(
                 f"tune_precision: limit: the metric of the program in fp32 is {value:.4g}, below {self.limit:.4g}"
             )
         sufficient = self._find_sufficient()
         minimal = self._find_single(sufficient) or self._minimize(sufficient)
-        minimal.sort(key=self._position)
-        seconds, sizes = self._measure(minimal)
-        value, default_value = self.value(minimal), self.value([])
+        minimal.sort(key=self._get_position)
+        seconds, sizes = self._measure_cost(minimal)
+        value, default_value = self.measure_value(minimal), self.measure_value([])
         nodes = tuple(self.causes.find_reason(name) for name in minimal)
         counts = (self.causes.count, len(self.values))
         return TunedPrecision(
-            self.policy(minimal), nodes, value, default_value, self.limit, *counts, seconds=seconds, device_bytes=sizes
+            self.make_policy(minimal),
+            nodes,
+            value,
+            default_value,
+            self.limit,
+            *counts,
+            seconds=seconds,
+            device_bytes=sizes,
         )
 
-    def _position(self, name: str) -> int:
-        return self.causes.position_of(name)
+    def _get_position(self, name: str) -> int:
+        return self.causes.get_position(name)
 
     def _find_sufficient(self) -> list[str]:
         """Return the first of growing sets of candidates that passes."""
         chosen: list[str] = []
-        if self.passes(chosen):
+        if self.is_sufficient(chosen):
             return chosen
         for group in self.groups[:2]:
             if group:
                 chosen = chosen + group
-                if self.passes(chosen):
+                if self.is_sufficient(chosen):
                     return chosen
         rest = [name for group in self.groups[2:] for name in group]
         count = 1
         while count < len(rest):
-            if self.passes(chosen + rest[:count]):
+            if self.is_sufficient(chosen + rest[:count]):
                 return chosen + rest[:count]
             count *= 2
         everything = chosen + rest
-        if not self.passes(everything):
+        if not self.is_sufficient(everything):
             raise InputError(
-                f"tune_precision: limit: with all nodes in fp32 it is {self.value(everything):.4g}, beyond {self.limit:.4g}"
+                f"tune_precision: limit: with all nodes in fp32 it is {self.measure_value(everything):.4g}, beyond {self.limit:.4g}"
             )
         return everything
 
@@ -359,7 +366,7 @@ class _PrecisionSearch:
         """Return a node of the set that suffices alone, or None."""
         if not 1 < len(sufficient) <= _MAX_SINGLE_TRIALS:
             return None
-        return next(([name] for name in sufficient if self.passes([name])), None)
+        return next(([name] for name in sufficient if self.is_sufficient([name])), None)
 
     def _minimize(self, sufficient: list[str]) -> list[str]:
         """Return a subset from which no node can be removed; large pieces are tried first, starting at the end."""
@@ -378,26 +385,26 @@ class _PrecisionSearch:
     def _remove_piece(self, nodes: list[str], size: int) -> list[str] | None:
         for end in range(len(nodes), 0, -size):
             rest = nodes[: max(end - size, 0)] + nodes[end:]
-            if self.passes(rest):
+            if self.is_sufficient(rest):
                 return rest
         return None
 
     # ---- cost
 
-    def _measure(self, nodes: Sequence[str]) -> tuple[dict[str, float], dict[str, int]]:
-        """Measure seconds and bytes of the three programs, in turn."""
-        policies: dict[str, Any] = {"fp32": "fp32", self.default: self.default, "policy": self.policy(nodes)}
-        models = {name: self.exact.loaded_again(precision=policy) for name, policy in policies.items()}
+    def _measure_cost(self, nodes: Sequence[str]) -> tuple[dict[str, float], dict[str, int]]:
+        """Return the best seconds and the device bytes of the three programs, measured alternately."""
+        policies: dict[str, Any] = {"fp32": "fp32", self.default: self.default, "policy": self.make_policy(nodes)}
+        models = {name: self.fp32_model.loaded_again(precision=policy) for name, policy in policies.items()}
         try:
-            case_inputs = self._model_inputs(self.exact)[0]
-            seconds = best_in_rounds({name: partial(model, **case_inputs) for name, model in models.items()})
-            sizes = {name: self._bytes(model) for name, model in models.items()}
+            case_inputs = self._make_model_inputs(self.fp32_model)[0]
+            seconds = measure_best_seconds({name: partial(model, **case_inputs) for name, model in models.items()})
+            sizes = {name: self._count_device_bytes(model) for name, model in models.items()}
         finally:
             for model in models.values():
                 model.close()
         return seconds, {name: size for name, size in sizes.items() if size is not None} if all(sizes.values()) else {}
 
-    def _bytes(self, model: Model) -> int | None:
+    def _count_device_bytes(self, model: Model) -> int | None:
         shapes = [array.shape for array in self.inputs[0][0].values()]
         try:
             sizes = model.program.arena(shapes)

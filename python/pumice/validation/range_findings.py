@@ -10,21 +10,21 @@ import numpy as np
 from ..base.element_types import Array
 from ..model.model import Model
 from .bounds.block_ranges import iter_blocks
-from .bounds.bounded import Bounded
-from .bounds.decisions import dtype_of
+from .bounds.bounded_tensor import BoundedTensor
+from .bounds.comparisons_and_casts import dtype_from_onnx
 from .bounds.float_types import FloatType, is_float
 from .bounds.lazy_values import iter_block_pairs
-from .bounds.quantized import _broadcast_parameter, integer_limits
-from .bounds.registry import Unproved, Value
-from .bounds.rule_runner import Runner, parse_attributes
+from .bounds.quantized import _broadcast_parameter, get_integer_limits
+from .bounds.rule_registry import UnprovedError, Value
+from .bounds.rule_runner import RuleRunner, parse_attributes
 from .live_values import LiveValues
-from .reference import Reference, ReferenceNode
+from .reference import ReferenceModel, ReferenceNode
 from .report_rows import Finding
-from .tensor_sources import Subject
+from .tensor_sources import ValidationSubject
 
-# Linear in their constants if the other input is fixed.
+# Operators that are linear in their constants if the other input is fixed.
 _LINEAR_OPERATORS = ("Conv", "ConvTranspose", "Gemm", "MatMul", "Mul")
-_DOMINANCE_FACTOR = 2.0  # threshold, in roundings of normal numbers
+_DOMINANCE_FACTOR = 2.0  # subnormals dominate above this multiple of the rounding errors of normal numbers
 _BIAS_INPUT = 2  # index of the bias input
 _PRECISION_NAMES = {"float16": "fp16", "bfloat16": "bf16", "float32": "fp32", "float64": "fp64"}
 
@@ -46,7 +46,7 @@ class ConversionLoss(NamedTuple):
 class RangeFindings:
     """Findings about the values of each checked node."""
 
-    def __init__(self, reference: Reference, subject: Subject) -> None:
+    def __init__(self, reference: ReferenceModel, subject: ValidationSubject) -> None:
         rows = subject.program.report() if isinstance(subject, Model) else []
         notes = ((row["node"], note) for row in rows for note in row["note"].split("; "))
         # Nodes whose constants the program keeps in float32, with the reason.
@@ -54,7 +54,7 @@ class RangeFindings:
         self._reference = reference
         self._conversion_loss: dict[tuple[str, str], ConversionLoss] = {}
 
-    def of_node(
+    def iter_node_findings(
         self,
         node: ReferenceNode,
         isolated: LiveValues,
@@ -65,16 +65,21 @@ class RangeFindings:
         types = isolated.runner.types.at_precision(node.precision)
         for name in node.outputs:
             value, tensor = rule_results.get(name), device_tensors.get(name)
-            if isinstance(value, Bounded) and value.is_float and tensor is not None and value.shape == tensor.shape:
-                yield from _flushed_subnormals(node.name, name, tensor, value, types.storage_type(value.dtype))
+            if (
+                isinstance(value, BoundedTensor)
+                and value.is_float
+                and tensor is not None
+                and value.shape == tensor.shape
+            ):
+                yield from _find_flushed_subnormals(node.name, name, tensor, value, types.storage_type(value.dtype))
         if node.op in ("Cast", "QuantizeLinear") and not node.domain:
-            yield from _saturated_integers(node, _node_inputs(isolated, node))
+            yield from _find_saturated_integers(node, _read_node_inputs(isolated, node))
         if node.name in self._fp32_notes:
             yield Finding("wide constant", node.name, f"node '{node.name}' computes in {self._fp32_notes[node.name]}")
         elif not node.is_folded:
-            yield from self._constant_findings(node, isolated)
+            yield from self._iter_constant_findings(node, isolated)
 
-    def _constant_findings(self, node: ReferenceNode, isolated: LiveValues) -> Iterator[Finding]:
+    def _iter_constant_findings(self, node: ReferenceNode, isolated: LiveValues) -> Iterator[Finding]:
         types, constants = isolated.runner.types.at_precision(node.precision), self._reference.constants
         coarse: dict[str, FloatType] = {}
         for name in node.inputs:
@@ -82,19 +87,21 @@ class RangeFindings:
                 continue
             target = types.constant_type(constants[name].dtype)
             if (name, target.name) not in self._conversion_loss:
-                self._conversion_loss[name, target.name] = _conversion_loss(constants[name], target)
-            lost = self._conversion_loss[name, target.name]
-            yield from _conversion_findings(node.name, name, lost, constants[name].size, target)
-            if lost.subnormals_dominate:
+                self._conversion_loss[name, target.name] = _measure_conversion_loss(constants[name], target)
+            loss = self._conversion_loss[name, target.name]
+            yield from _iter_conversion_findings(node.name, name, loss, constants[name].size, target)
+            if loss.subnormals_dominate:
                 coarse[name] = target
         if coarse and node.op in _LINEAR_OPERATORS and not node.domain:
-            yield from _dominating_weights(node, _node_inputs(isolated, node), coarse, constants, isolated.runner)
+            yield from _find_dominating_weights(
+                node, _read_node_inputs(isolated, node), coarse, constants, isolated.runner
+            )
 
 
-def _node_inputs(isolated: LiveValues, node: ReferenceNode) -> Mapping[str, Value]:
-    """Return a node's inputs; {} if a value is missing, which is reported elsewhere."""
+def _read_node_inputs(isolated: LiveValues, node: ReferenceNode) -> Mapping[str, Value]:
+    """Return a node's inputs by name; {} if a value is missing, which is reported elsewhere."""
     try:
-        return isolated.inputs_of(node)
+        return isolated.get_inputs(node)
     except KeyError:
         return {}
 
@@ -102,10 +109,10 @@ def _node_inputs(isolated: LiveValues, node: ReferenceNode) -> Mapping[str, Valu
 # ---- constants
 
 
-def _conversion_loss(array: Array, target: FloatType) -> ConversionLoss:
+def _measure_conversion_loss(array: Array, target: FloatType) -> ConversionLoss:
     if target.name == str(array.dtype) or str(array.dtype) not in ("float32", "float64"):
         return ConversionLoss()
-    # The smallest number that rounds to infinity.
+    # Smallest number that rounds to infinity.
     limit = target.largest + target.unit * 2.0 ** np.floor(np.log2(target.largest))
     beyond = vanished = low = 0
     largest_overflowed = largest_vanished = 0.0
@@ -123,10 +130,10 @@ def _conversion_loss(array: Array, target: FloatType) -> ConversionLoss:
 
 
 def _is_dominated_by_subnormals(array: Array, target: FloatType) -> bool:
-    """Whether rounding subnormals perturbs a slice along some axis more than rounding normal numbers does."""
+    """Return whether rounding subnormals perturbs a slice along some axis more than rounding normal numbers does."""
     low = (np.abs(array) < target.normal) & (array != 0)
     moved = np.zeros(array.shape)
-    moved[low] = np.square(array[low] - target.rounded(array[low]))
+    moved[low] = np.square(array[low] - target.round(array[low]))
     with np.errstate(all="ignore"):
         size = np.square(array, dtype=np.float64)
     for axis in range(max(array.ndim, 1)):
@@ -136,47 +143,49 @@ def _is_dominated_by_subnormals(array: Array, target: FloatType) -> bool:
     return False
 
 
-def _conversion_findings(node: str, name: str, lost: ConversionLoss, size: int, target: FloatType) -> Iterator[Finding]:
+def _iter_conversion_findings(
+    node: str, name: str, loss: ConversionLoss, size: int, target: FloatType
+) -> Iterator[Finding]:
     precision = _PRECISION_NAMES[target.name]
-    if lost.overflowed:
+    if loss.overflowed:
         text = (
-            f"{lost.overflowed} of {size} elements of constant '{name}' are held at the limit of {precision}, "
-            f"{target.largest:.5g}, or as infinity: the largest is {lost.largest_overflowed:.5g}"
+            f"{loss.overflowed} of {size} elements of constant '{name}' are held at the limit of {precision}, "
+            f"{target.largest:.5g}, or as infinity: the largest is {loss.largest_overflowed:.5g}"
         )
-        yield Finding("clamped constant", node, text, lost.largest_overflowed)
-    if lost.num_vanished:
+        yield Finding("clamped constant", node, text, loss.largest_overflowed)
+    if loss.num_vanished:
         text = (
-            f"{lost.num_vanished} of {size} elements of constant '{name}' become 0 in {precision}; "
-            f"the largest is {lost.largest_vanished:.3g}"
+            f"{loss.num_vanished} of {size} elements of constant '{name}' become 0 in {precision}; "
+            f"the largest is {loss.largest_vanished:.3g}"
         )
-        yield Finding("vanished constant", node, text, lost.num_vanished)
+        yield Finding("vanished constant", node, text, loss.num_vanished)
 
 
-def _dominating_weights(
+def _find_dominating_weights(
     node: ReferenceNode,
     values: Mapping[str, Value],
     coarse: Mapping[str, FloatType],
     constants: Mapping[str, Array],
-    runner: Runner,
+    runner: RuleRunner,
 ) -> Iterator[Finding]:
-    """Yield a finding if rounding subnormal weights moves a result by more than rounding normal weights would."""
+    """Yield a finding if rounding subnormal weights changes a result by more than rounding normal weights would."""
     perturbed, sizes = dict(values), dict(values)
     for input_index, name in enumerate(node.proto.input):
         value = values.get(name)
-        if not isinstance(value, Bounded):
+        if not isinstance(value, BoundedTensor):
             continue
         exact = constants[name].astype(np.float64) if name in constants else value.value
-        change = exact - coarse[name].rounded(exact) if name in coarse else np.zeros(exact.shape)
+        change = exact - coarse[name].round(exact) if name in coarse else np.zeros(exact.shape)
         is_data = name not in constants and input_index < _BIAS_INPUT
-        perturbed[name] = Bounded(exact if is_data else change, None, value.dtype, True, value.constant)
-        sizes[name] = Bounded(np.abs(exact), None, value.dtype, True, value.constant)
+        perturbed[name] = BoundedTensor(exact if is_data else change, None, value.dtype, True, value.constant)
+        sizes[name] = BoundedTensor(np.abs(exact), None, value.dtype, True, value.constant)
     exact_runner = runner.with_types(runner.types.without_errors())
     try:
         moved = node.run(perturbed, exact_runner)[node.outputs[0]]
         total = node.run(sizes, exact_runner)[node.outputs[0]]
-    except (Unproved, IndexError, KeyError, MemoryError):
+    except (UnprovedError, IndexError, KeyError, MemoryError):
         return
-    if not isinstance(moved, Bounded) or not isinstance(total, Bounded) or not moved.size:
+    if not isinstance(moved, BoundedTensor) or not isinstance(total, BoundedTensor) or not moved.size:
         return
     change, size = np.abs(moved.value), total.value
     unit = max(target.unit for target in coarse.values())
@@ -194,10 +203,12 @@ def _dominating_weights(
     yield Finding("rounded weights dominate", node.name, text, float(ratio[at]))
 
 
-# ---- results of a node
+# ---- results of nodes
 
 
-def _flushed_subnormals(node: str, name: str, actual: Array, value: Bounded, storage: FloatType) -> Iterator[Finding]:
+def _find_flushed_subnormals(
+    node: str, name: str, actual: Array, value: BoundedTensor, storage: FloatType
+) -> Iterator[Finding]:
     """Yield a finding for zeros on the device that should be subnormal numbers."""
     count, largest = 0, 0.0
     if np.count_nonzero(actual) == actual.size:
@@ -208,7 +219,7 @@ def _flushed_subnormals(node: str, name: str, actual: Array, value: Bounded, sto
             continue
         size = np.abs(block.value[zero])
         size = size[(size > 0) & (size < storage.normal)]
-        size = size[storage.rounded(size) != 0]
+        size = size[storage.round(size) != 0]
         count, largest = count + size.size, max(largest, float(np.max(size, initial=0.0)))
     if count:
         text = (
@@ -218,27 +229,26 @@ def _flushed_subnormals(node: str, name: str, actual: Array, value: Bounded, sto
         yield Finding("flushed denormals", node, text, count)
 
 
-def _saturated_integers(node: ReferenceNode, values: Mapping[str, Value]) -> Iterator[Finding]:
+def _find_saturated_integers(node: ReferenceNode, values: Mapping[str, Value]) -> Iterator[Finding]:
     """Yield a finding for numbers beyond the integer range of a Cast or QuantizeLinear."""
     x = values.get(node.inputs[0])
-    if not isinstance(x, Bounded) or not x.size or (node.op == "Cast" and not x.is_float):
+    if not isinstance(x, BoundedTensor) or not x.size or (node.op == "Cast" and not x.is_float):
         return
     attributes = parse_attributes(node.proto)
     if node.op == "Cast":
         scale = zero = None
-        dtype = dtype_of(attributes["to"])
+        dtype = dtype_from_onnx(attributes["to"])
         if dtype.kind == "O":
             return
     else:
         scale, zero = (_broadcast_scale(values.get(name), x, attributes) for name in [*node.proto.input[1:], ""][:2])
         number = attributes.get("output_dtype", 0)
         zero_input = values.get(node.proto.input[2]) if len(node.proto.input) > 2 else None
-        dtype = (
-            zero_input.dtype if isinstance(zero_input, Bounded) else dtype_of(number) if number else np.dtype(np.uint8)
-        )
+        default_dtype = dtype_from_onnx(number) if number else np.dtype(np.uint8)
+        dtype = zero_input.dtype if isinstance(zero_input, BoundedTensor) else default_dtype
     if not str(dtype).startswith(("int", "uint")):
         return
-    low, high = integer_limits(dtype)
+    low, high = get_integer_limits(dtype)
     count, farthest = 0, 0.0
     for index in iter_blocks(x.shape):
         with np.errstate(all="ignore"):
@@ -257,9 +267,9 @@ def _saturated_integers(node: ReferenceNode, values: Mapping[str, Value]) -> Ite
         yield Finding("saturated integers", node.name, text, count)
 
 
-def _broadcast_scale(value: Value, x: Bounded, attributes: Mapping[str, int]) -> Array | None:
+def _broadcast_scale(value: Value, x: BoundedTensor, attributes: Mapping[str, int]) -> Array | None:
     """Broadcast a scale or zero point to all elements."""
-    if not isinstance(value, Bounded):
+    if not isinstance(value, BoundedTensor):
         return None
     axis = attributes.get("axis", 1) % x.ndim if x.ndim else 0
     broadcast = _broadcast_parameter(value, x.shape, axis, attributes.get("block_size", 0))

@@ -10,16 +10,16 @@ import onnx
 from .._pumice import Context
 from ..base.element_types import Array
 from ..base.errors import InputError
-from ..base.printable_text import printable, shorten_printable
+from ..base.printable_text import escape_unprintable, shorten_and_escape
 from ..importer.file.model_file import Folder, Source
 from ..model.model import Model
 from ..model.precision_policy import Precision, parse_policy
 from .deviation import WRONG
 from .load_setup import LoadSetup
-from .onnx_test_folder import compute_expected_results, make_test_files, with_declared_outputs, write_folder
-from .report_rows import deciding_rows
-from .shrink import FailureTest, TrialCallback, make_failure_test, make_shrinker, suspect_node_groups
-from .subgraph import Subgraph, subgraph_precision
+from .onnx_test_folder import compute_expected_results, declare_outputs, make_test_files, write_folder
+from .report_rows import select_deciding_rows
+from .shrink import FailureTest, TrialCallback, list_suspect_node_groups, make_failure_test, make_shrinker
+from .subgraph import Subgraph, make_subgraph_precision
 from .validate import Case, validate
 
 
@@ -40,14 +40,14 @@ class Reduction(NamedTuple):
 
     def __str__(self) -> str:
         nodes = ", ".join(
-            f"'{shorten_printable(node.name)}' ({shorten_printable(node.op_type)})"
+            f"'{shorten_and_escape(node.name)}' ({shorten_and_escape(node.op_type)})"
             for node in self.proto.graph.node[:4]
         )
         more = f" and {self.after - 4} more" if self.after > 4 else ""
         shapes = ", ".join(
-            f"{shorten_printable(name)} {array.dtype}{list(array.shape)}" for name, array in self.inputs.items()
+            f"{shorten_and_escape(name)} {array.dtype}{list(array.shape)}" for name, array in self.inputs.items()
         )
-        which = f"{self.after} of {self.before} nodes still fail at {_precision_text(self.precision)}: {nodes}{more}"
+        which = f"{self.after} of {self.before} nodes still fail at {_format_precision(self.precision)}: {nodes}{more}"
         return f"{which}, on {shapes or 'no inputs'} ({self.tried} parts tried)"
 
     def save(self, folder: Folder) -> None:
@@ -58,8 +58,8 @@ class Reduction(NamedTuple):
         write_folder(folder, make_test_files(Subgraph(self.proto, self.inputs), self.expected))
 
 
-def _precision_text(precision: Precision) -> str:
-    return precision if isinstance(precision, str) else printable(parse_policy(precision).entries)
+def _format_precision(precision: Precision) -> str:
+    return precision if isinstance(precision, str) else escape_unprintable(parse_policy(precision).entries)
 
 
 def reduce(
@@ -87,11 +87,11 @@ def reduce(
     allowed: dict[str, Any] = {"allow_unchecked": True, "allow_ill_conditioned": True}
     report = validate(model, cases, context=context, precision=precision, repeat=repeat, **allowed)
     assert report.origin is not None
-    wrong = [row for row in deciding_rows([*report.rows, *report.kernels]) if row.verdict == WRONG]
+    wrong = [row for row in select_deciding_rows([*report.rows, *report.kernels]) if row.verdict == WRONG]
     unstable = [] if wrong else [r for r in report.repeats if not r.deterministic]
     if not fails and report.ok:
         raise InputError(f"reduce: expected a model that fails, given one that does not: {report.summary}")
-    first = [nodes for row in wrong for nodes in suspect_node_groups(row)] + [[r.node] for r in unstable if r.node]
+    first = [nodes for row in wrong for nodes in list_suspect_node_groups(row)] + [[r.node] for r in unstable if r.node]
     fails_test = fails or make_failure_test(report.origin, repeat if unstable else 0)
     tried = 0
     for case in range(len(report.origin.cases)) if fails else [(wrong or unstable)[0].case]:
@@ -104,7 +104,7 @@ def reduce(
 
 
 def _make_reduction(subgraph: Subgraph, setup: LoadSetup, before: int, tried: int) -> Reduction:
-    precision = subgraph_precision(setup.precision, subgraph.proto)
+    precision = make_subgraph_precision(setup.precision, subgraph.proto)
     expected = compute_expected_results(subgraph, precision, setup.kernels)
-    done = with_declared_outputs(subgraph, expected)
+    done = declare_outputs(subgraph, expected)
     return Reduction(done.proto, done.inputs, expected, before, len(done.nodes), tried, precision)

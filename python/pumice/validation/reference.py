@@ -11,34 +11,34 @@ from onnx import numpy_helper
 
 from ..base.element_types import Array
 from ..importer.file.model_file import Folder, ModelFile, Source
-from ..importer.file.node_names import node_names
+from ..importer.file.node_names import make_node_names
 from ..importer.file.node_order import keep_required_nodes, sort_topologically
 from ..importer.file.recipe import NodeRecipe
 from ..importer.parse import get_opsets, parse_model
-from ..model.precision_policy import Policy, Precision, parse_policy
-from .bounds.bounded import Bounded, replace_overflow, round_to_type
+from ..model.precision_policy import Precision, PrecisionPolicy, parse_policy
+from .bounds.bounded_tensor import BoundedTensor, replace_overflow, round_to_type
 from .bounds.float_types import ProgramTypes, is_float
 from .bounds.lru_cache import LruCache
-from .bounds.registry import Value
+from .bounds.rule_registry import Value
 from .bounds.rule_runner import (
     NO_KERNEL_FACTS,
     BlockEvaluation,
     KernelFacts,
-    Runner,
-    bounded_constant,
-    constant_node_value,
-    scaled_constant,
+    RuleRunner,
+    make_bounded_constant,
+    make_scaled_constant,
+    read_constant_node,
 )
 
 if TYPE_CHECKING:
     from onnx import GraphProto, NodeProto
 
-    from ..base.string_indices import TensorStrings
+    from ..base.string_table import TensorStringTable
     from ..importer.kernel_operator import KernelTable
 
 
 GEMM_AND_CONV = {"Conv", "ConvTranspose", "Gemm", "MatMul"}
-# Their constants may be folded into constants of GEMMs and convolutions.
+# Operators whose constants may be folded into the weights of a GEMM or convolution.
 SCALING_OPERATORS = {"BatchNormalization", "Div", "Mul"}
 # Operator -> indices of float inputs that only the host reads.
 _HOST_INPUT_INDICES = {"Range": (0, 1, 2), "Resize": (1, 2, 3), "Upsample": (1,)}
@@ -53,25 +53,25 @@ def _find_subgraphs(node: NodeProto) -> list[GraphProto]:
     return [attribute.g for attribute in node.attribute if attribute.type == onnx.AttributeProto.GRAPH]
 
 
-def _outer_scope_values(graph: GraphProto) -> list[str]:
+def _find_outer_scope_values(graph: GraphProto) -> list[str]:
     """Return a subgraph's outer-scope values."""
     defined = {value.name for value in [*graph.input, *graph.initializer]}.union(*(node.output for node in graph.node))
-    read = [name for node in graph.node for name in _all_inputs(node)] + [output.name for output in graph.output]
+    read = [name for node in graph.node for name in _list_all_inputs(node)] + [output.name for output in graph.output]
     return [name for name in read if name and name not in defined]
 
 
-def _all_inputs(node: NodeProto) -> list[str]:
-    return [*node.input, *(name for graph in _find_subgraphs(node) for name in _outer_scope_values(graph))]
+def _list_all_inputs(node: NodeProto) -> list[str]:
+    return [*node.input, *(name for graph in _find_subgraphs(node) for name in _find_outer_scope_values(graph))]
 
 
 class ReferenceNode:
-    """One node: its inputs, including those of subgraphs, its outputs, and how to evaluate it."""
+    """A node of the model: its outputs, its inputs including those of subgraphs, and methods to evaluate it."""
 
     def __init__(self, name: str, node: NodeProto) -> None:
         self.name = name
         self.op = node.op_type
         self.domain = "" if node.domain == "ai.onnx" else node.domain
-        self.inputs = list(dict.fromkeys(filter(None, _all_inputs(node))))
+        self.inputs = list(dict.fromkeys(filter(None, _list_all_inputs(node))))
         self.outputs = [output for output in node.output if output]
         # Whether this is a GEMM or convolution whose weights may be multiplied by the next node's constants.
         self.is_scaled = False
@@ -85,9 +85,9 @@ class ReferenceNode:
         return f"{self.domain}::{self.op}" if self.domain else self.op
 
     def run(
-        self, values: Mapping[str, Value], runner: Runner, facts: KernelFacts = NO_KERNEL_FACTS
+        self, values: Mapping[str, Value], runner: RuleRunner, facts: KernelFacts = NO_KERNEL_FACTS
     ) -> dict[str, Value]:
-        """Return the node's outputs by name. Raise Unproved without a rule, IndexError if an index is out of range.
+        """Return the node's outputs by name. Raise UnprovedError without a rule, IndexError if an index is out of range.
 
         facts: facts about the kernels under test.
         """
@@ -95,13 +95,15 @@ class ReferenceNode:
         results = runner.at_precision(self.precision).run_node(self.proto, inputs, values, facts)
         return {name: value for name, value in zip(self.proto.output, results, strict=False) if name}
 
-    def plan_blocks(self, values: Mapping[str, Value], runner: Runner, facts: KernelFacts) -> BlockEvaluation | None:
+    def plan_blocks(
+        self, values: Mapping[str, Value], runner: RuleRunner, facts: KernelFacts
+    ) -> BlockEvaluation | None:
         """Return how to evaluate the node block by block, or None to evaluate it at once."""
         inputs = [values[name] if name else None for name in self.proto.input]
         return runner.at_precision(self.precision).plan_blocks(self.proto, inputs, values, facts)
 
 
-class Reference:
+class ReferenceModel:
     """The nodes that the outputs depend on, in execution order, and the constants by name.
 
     precision: precision of the program under test, or its types. kernels: operators that run user kernels, with their
@@ -122,16 +124,16 @@ class Reference:
         model = parse_model(file, with_weights=True)
         graph = model.graph
         self._policy = policy = None if isinstance(precision, ProgramTypes) else parse_policy(precision)
-        self.has_mixed_precision = policy is not None and not policy.is_plain and policy.precision != "fp32"
+        self.has_mixed_precision = policy is not None and not policy.is_uniform and policy.precision != "fp32"
         self.rounded_reads, self.saturated_reads = set[str](), set[str]()
-        self.float32: tuple[Collection[str], Collection[str]] | None = None  # see set_float32_nodes
-        self.strings: TensorStrings | None = None
+        self.float32: tuple[Collection[str], Collection[str]] | None = None  # arguments of set_float32_nodes
+        self.strings: TensorStringTable | None = None
         self.types = (
             precision if isinstance(precision, ProgramTypes) else ProgramTypes(parse_policy(precision).precision)
         )
         self.opsets = {domain: version for domain, version in get_opsets(model).items() if domain != "ai.onnx"}
-        self.runner = Runner(self.opsets, self.types)
-        self.chained = Runner(self.opsets, self.types.with_independent_errors())
+        self.runner = RuleRunner(self.opsets, self.types)
+        self.chained = RuleRunner(self.opsets, self.types.with_independent_errors())
         if kernels:
             from .user_kernel_rules import make_kernel_rules
 
@@ -139,17 +141,17 @@ class Reference:
                 runner.custom_rules.update(make_kernel_rules(kernels.operators))
         self._constant_cache = LruCache()
         self.constants = {t.name: numpy_helper.to_array(t, os.fspath(file.folder or "")) for t in graph.initializer}
-        protos = dict(zip(node_names(graph), graph.node, strict=True))
+        protos = dict(zip(make_node_names(graph), graph.node, strict=True))
         inputs, self.outputs = ([value.name for value in values] for values in (graph.input, graph.output))
-        recipes = [NodeRecipe(p.op_type, name, _all_inputs(p), list(p.output), {}) for name, p in protos.items()]
+        recipes = [NodeRecipe(p.op_type, name, _list_all_inputs(p), list(p.output), {}) for name, p in protos.items()]
         ordered = keep_required_nodes(sort_topologically(recipes, {*self.constants, *inputs}), self.outputs)
         for node in ordered:
             if node.op == "Constant":
-                self.constants[node.outputs[0]] = constant_node_value(protos[node.name])
+                self.constants[node.outputs[0]] = read_constant_node(protos[node.name])
         self.nodes = [ReferenceNode(node.name, protos[node.name]) for node in ordered if node.op != "Constant"]
         self.host_inputs = self._find_host_inputs(inputs)
         self._mark_scaled()
-        self.precision = self._mark_policy(policy)  # a description
+        self.precision = self._mark_policy(policy)  # description for reports
 
     def decode_strings(self, tensors: Mapping[str, Array]) -> dict[str, Array]:
         """Return a program's tensors by name, with string indices replaced by strings."""
@@ -159,7 +161,7 @@ class Reference:
         """Return a tensor with string indices replaced by strings."""
         return self.decode_strings({name: tensor})[name]
 
-    def last_readers(self, results: Collection[str]) -> dict[int, list[str]]:
+    def find_last_readers(self, results: Collection[str]) -> dict[int, list[str]]:
         """Map each node index to the values that no later node reads, except `results`."""
         last: dict[str, int] = {}
         for index, node in enumerate(self.nodes):
@@ -171,8 +173,8 @@ class Reference:
                 freed.setdefault(index, []).append(name)
         return freed
 
-    def _mark_policy(self, policy: Policy | None) -> str:
-        """Set each node's precision, and return a description."""
+    def _mark_policy(self, policy: PrecisionPolicy | None) -> str:
+        """Set each node's precision, and return the policy's description."""
         if policy is None:
             for node in self.nodes:
                 node.precision = self.types.precision
@@ -193,7 +195,7 @@ class Reference:
             self.has_mixed_precision = True
             self._mark_float32(self._policy)
 
-    def _mark_float32(self, policy: Policy) -> None:
+    def _mark_float32(self, policy: PrecisionPolicy) -> None:
         """Set each node's precision; nodes that only move elements have their input's precision."""
         float32_values: set[str] = set()
         for node in self.nodes:
@@ -204,13 +206,13 @@ class Reference:
         self._mark_folded_float32()
 
     def _is_float32(self, node: ReferenceNode, name: str, float32_values: Collection[str]) -> bool:
-        """Whether a node is fp32: listed under `name` in the report, or moving a float32 result in `float32_values`."""
+        """Return whether a node is fp32: listed under `name` in the report, or moving a float32 result in `float32_values`."""
         computed, stored = self.float32 or ((), None)
         moves = node.op in _DATA_MOVEMENT and not node.domain and node.inputs[0] in float32_values
         return name in computed or (moves and (stored is None or name in stored))
 
     def _mark_folded_float32(self) -> None:
-        """Set folded results to fp32 if only fp32 nodes read them; those nodes have separate copies."""
+        """Set folded results to fp32 if only fp32 nodes read them."""
         needed = set(self.outputs)
         for node in reversed(self.nodes):
             if node.is_folded and needed.isdisjoint(node.outputs):
@@ -218,18 +220,16 @@ class Reference:
             if node.precision != "fp32":
                 needed.update(node.inputs)
 
-    def types_of(self, name: str, types: ProgramTypes) -> ProgramTypes:
+    def get_types(self, name: str, types: ProgramTypes) -> ProgramTypes:
         """Return the types of the node that computes a value."""
         precision = next((node.precision for node in self.nodes if name in node.outputs), types.precision)
         return types.at_precision(precision) if self.has_mixed_precision else types
 
-    def read(self, node: ReferenceNode, name: str, value: Value, types: ProgramTypes) -> Value:
-        """Return a value as a node reads it. Some nodes round float32 inputs; for a candidate it is unknown whether it
-        does.
-        """
-        if node.is_scaled and types.independent_errors and name in self.constants and isinstance(value, Bounded):
-            return scaled_constant(value, types)
-        if node.precision == "fp32" or not isinstance(value, Bounded) or not value.is_float:
+    def read_value(self, node: ReferenceNode, name: str, value: Value, types: ProgramTypes) -> Value:
+        """Return a value as a node reads it. Some nodes round float32 inputs; whether a candidate does is unknown."""
+        if node.is_scaled and types.independent_errors and name in self.constants and isinstance(value, BoundedTensor):
+            return make_scaled_constant(value, types)
+        if node.precision == "fp32" or not isinstance(value, BoundedTensor) or not value.is_float:
             return value
         storage = types.storage_type(value.dtype)
         if name in self.saturated_reads and not (self.float32 and node.name in self.float32[1]):
@@ -259,7 +259,10 @@ class Reference:
         }
         read = {name for node in self.nodes for name in node.proto.input}
         captured = {
-            name for node in self.nodes for graph in _find_subgraphs(node.proto) for name in _outer_scope_values(graph)
+            name
+            for node in self.nodes
+            for graph in _find_subgraphs(node.proto)
+            for name in _find_outer_scope_values(graph)
         }
         return {name for name in inputs if name in read} - on_device - captured - {*self.outputs}
 
@@ -270,23 +273,23 @@ class Reference:
             if node.is_folded:
                 known_values.update(node.outputs)
 
-    def get_constant(self, name: str, runner: Runner | None = None) -> Value:
+    def get_constant(self, name: str, runner: RuleRunner | None = None) -> Value:
         """Return a constant as the program stores it."""
         array, types = self.constants[name], (runner or self.runner).types
 
-        def build() -> Bounded:
-            value = bounded_constant(array, types)
+        def make_constant() -> BoundedTensor:
+            value = make_bounded_constant(array, types)
             value.memo = {}
             return value
 
         type_name = types.constant_type(array.dtype).name if is_float(array.dtype) else ""
-        return self._constant_cache.get_or_compute((name, type_name, types.constant_rounding), build)
+        return self._constant_cache.get_or_compute((name, type_name, types.constant_rounding), make_constant)
 
 
-class BodyReference(Reference):
+class ReferenceSubgraph(ReferenceModel):
     """The nodes of a loop body or branch, by default at the precision of the node that runs it."""
 
-    def __init__(self, outer: Reference, graph: GraphProto, node: ReferenceNode, path: str = "") -> None:
+    def __init__(self, outer: ReferenceModel, graph: GraphProto, node: ReferenceNode, path: str = "") -> None:
         """Create the reference. path: the name of the graph in reports."""
         self.has_mixed_precision, self.float32 = outer.has_mixed_precision, outer.float32
         self.types = outer.types.at_precision(node.precision)
@@ -302,10 +305,10 @@ class BodyReference(Reference):
         self.constants = {**outer.constants, **constants}
         self.outputs = [value.name for value in graph.output]
         self.nodes = []
-        float32: set[str] = set()  # float32 results
-        for name, proto in zip(node_names(graph), graph.node, strict=True):
+        float32: set[str] = set()  # names of float32 results
+        for name, proto in zip(make_node_names(graph), graph.node, strict=True):
             if proto.op_type == "Constant" and proto.domain in ("", "ai.onnx"):
-                self.constants[proto.output[0]] = constant_node_value(proto)
+                self.constants[proto.output[0]] = read_constant_node(proto)
             else:
                 self.nodes.append(ReferenceNode(name, proto))
                 is_float32 = self._is_float32(self.nodes[-1], f"{path}/{name}", float32)

@@ -1,4 +1,4 @@
-"""Checks each node on the reference's values, in a program of one node."""
+"""Checks each node on the reference's values, in a single-node program."""
 
 from __future__ import annotations
 
@@ -8,24 +8,24 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..base.element_types import Array
-from ..base.string_indices import TensorStrings
+from ..base.string_table import TensorStringTable
 from ..model.model import Model
 from ..model.precision_policy import Precision
-from .bounds.bounded import Bounded
+from .bounds.bounded_tensor import BoundedTensor
 from .bounds.float_types import FloatType, ProgramTypes, dtype_name, find_float_type, is_float
-from .bounds.registry import Unproved, Value
-from .bounds.rule_runner import bounded_constant, bounded_input
+from .bounds.rule_registry import UnprovedError, Value
+from .bounds.rule_runner import make_bounded_constant, make_bounded_input
 from .error_propagation import find_overflow
 from .live_values import LiveValues
 from .load_setup import LoadSetup
-from .loop_limits import loop_timeout
+from .loop_limits import find_loop_timeout
 from .model_validation import ModelValidation
 from .options import ValidationOptions
 from .oracle import Oracle, drop_error
-from .reference import Reference, ReferenceNode
+from .reference import ReferenceModel, ReferenceNode
 from .report_rows import ValidationRow
-from .streaming import CANNOT_RUN_ERRORS, TensorMap, reported_additions
-from .subgraph import MissingTensor, extract_subgraph
+from .streaming import CANNOT_RUN_ERRORS, TensorMap, read_reported_additions
+from .subgraph import MissingTensorError, extract_subgraph
 from .work import NodeWork
 
 OPTIMIZED_PROGRAM_NOT_RUN = (
@@ -47,23 +47,23 @@ class SingleNodePrograms:
 
     missing_note = ""
     from_one_run = True
-    strings: TensorStrings | None = None
+    strings: TensorStringTable | None = None
 
     def __init__(self, model: Model) -> None:
         self.types: Precision | ProgramTypes = model.policy
-        self.loop_timeout = loop_timeout(model.source, model.folder)
+        self.loop_timeout = find_loop_timeout(model.source, model.folder)
         self._setup = LoadSetup(model.context, model.precision, fuse=False, kernels=model.kernel_table)
 
     def run(
-        self, reference: Reference, node: ReferenceNode, inputs: Mapping[str, Any], constants: Mapping[str, Array]
+        self, reference: ReferenceModel, node: ReferenceNode, inputs: Mapping[str, Any], constants: Mapping[str, Array]
     ) -> SingleNodeResult:
-        """Run a node. given: inputs from other nodes. constants: those that depend only on constants."""
+        """Run a node. inputs: values from other nodes. constants: inputs that are computed from constants only."""
         try:
             return self._run(reference, node, inputs, constants)
-        except MissingTensor as error:
+        except MissingTensorError as error:
             return SingleNodeResult({}, {}, str(error))
         except CANNOT_RUN_ERRORS as error:
-            # As in the whole model, the engine may need sizes and indices before it runs.
+            # As in the whole model, the engine may need sizes and indices as constants.
             float_inputs = {
                 name: value for name, value in inputs.items() if isinstance(value, np.ndarray) and is_float(value.dtype)
             }
@@ -72,11 +72,15 @@ class SingleNodePrograms:
             folded_inputs = {**constants, **{name: value for name, value in inputs.items() if name not in float_inputs}}
         try:
             return self._run(reference, node, float_inputs, folded_inputs)
-        except (MissingTensor, *CANNOT_RUN_ERRORS) as error:
+        except (MissingTensorError, *CANNOT_RUN_ERRORS) as error:
             return SingleNodeResult({}, {}, _describe_failure(error))
 
     def _run(
-        self, reference: Reference, node: ReferenceNode, node_inputs: Mapping[str, Any], constants: Mapping[str, Array]
+        self,
+        reference: ReferenceModel,
+        node: ReferenceNode,
+        node_inputs: Mapping[str, Any],
+        constants: Mapping[str, Array],
     ) -> SingleNodeResult:
         subgraph = extract_subgraph(reference, [node.name], node_inputs, node.outputs, constants)
         with self._setup._replace(precision=node.precision).load(subgraph.proto) as model:
@@ -84,28 +88,28 @@ class SingleNodePrograms:
             inputs = dict(zip(names, model._indexed_arguments(**subgraph.inputs), strict=True))
             results = dict(model.program(inputs, loop_timeout=self.loop_timeout))
             results = model._tensor_strings.decode_tensors(results) if model._tensor_strings else results
-            return SingleNodeResult(results, reported_additions(model.program, inputs))
+            return SingleNodeResult(results, read_reported_additions(model.program, inputs))
 
-    def set_float32(self, reference: Reference) -> None:
+    def set_float32(self, reference: ReferenceModel) -> None:
         """No-op: a node runs at its precision in the policy."""
 
-    def tensors(self, inputs: dict[str, Array]) -> dict[str, Array]:
+    def compute_tensors(self, inputs: dict[str, Array]) -> dict[str, Array]:
         """Return {}: each node gets the reference's inputs instead."""
         return {}
 
-    def stream(self, inputs: dict[str, Array], reference: Reference) -> TensorMap:
+    def stream(self, inputs: dict[str, Array], reference: ReferenceModel) -> TensorMap:
         """Return an empty mapping: each node gets the reference's inputs instead."""
         return TensorMap()
 
-    def additions(self, inputs: dict[str, Array]) -> dict[str, int]:
+    def find_additions(self, inputs: dict[str, Array]) -> dict[str, int]:
         """Return {}: each program reports its additions."""
         return {}
 
-    def work(self, inputs: dict[str, Array]) -> dict[str, NodeWork]:
+    def measure_work(self, inputs: dict[str, Array]) -> dict[str, NodeWork]:
         """Return {}: no program has all nodes, so work is not counted."""
         return {}
 
-    def results(self, inputs: dict[str, Array]) -> dict[str, Array]:
+    def compute_outputs(self, inputs: dict[str, Array]) -> dict[str, Array]:
         """Return {}: the optimised program does not run."""
         return {}
 
@@ -121,21 +125,21 @@ def _describe_failure(error: BaseException) -> str:
 
 
 class ReferenceValues:
-    """The reference's values from the model's inputs on, in float32 or a wider declared type."""
+    """The reference's values, computed from the model's inputs, in float32 or a wider declared type."""
 
-    def __init__(self, reference: Reference, case_inputs: Mapping[str, Any]) -> None:
+    def __init__(self, reference: ReferenceModel, case_inputs: Mapping[str, Any]) -> None:
         self._reference = reference
         self._runner = reference.runner.with_types(reference.types.without_errors())
         self._values: dict[str, Any] = dict(case_inputs)
         self._dtypes: dict[str, Any] = {}
-        self._stored: dict[str, str] = {}  # precision of the node that computes the tensor
+        self._stored: dict[str, str] = {}  # tensor -> precision of its producer
         self.folded: set[str] = set()
 
     def forget(self, name: str) -> None:
         """Drop a value after its last reader."""
         self._values.pop(name, None)
 
-    def node_inputs(self, node: ReferenceNode) -> dict[str, Any]:
+    def get_node_inputs(self, node: ReferenceNode) -> dict[str, Any]:
         """Return a node's inputs, rounded to storage, in their declared types.
 
         Finite numbers beyond a type saturate: with infinite inputs, the result would not show whether the node is
@@ -147,23 +151,23 @@ class ReferenceValues:
                 continue
             value = self._values[name]
             if name not in self.folded and isinstance(value, np.ndarray) and is_float(value.dtype):
-                value = self._rounded(name, value, node)
+                value = self._round_to_declared(name, value, node)
             elif name in self.folded and isinstance(value, np.ndarray):
                 value = value.astype(self._dtypes[name], copy=False)
             inputs[name] = value
         return inputs
 
-    def _rounded(self, name: str, value: Array, node: ReferenceNode) -> Array:
+    def _round_to_declared(self, name: str, value: Array, node: ReferenceNode) -> Array:
         dtype = np.dtype(self._dtypes.get(name, value.dtype))
         precisions = (self._stored.get(name, node.precision), node.precision)
         targets = [self._reference.types.at_precision(precision).storage_type(dtype) for precision in precisions]
         return _round_to_finite(value, [*targets, find_float_type(str(dtype))]).astype(dtype)
 
     def advance(self, node: ReferenceNode, device_results: Mapping[str, Array]) -> None:
-        """Evaluate a node; if no rule covers it, continue from the device's results `device_results`."""
+        """Evaluate a node; if no rule covers it, continue from `device_results`."""
         try:
-            results = node.run({name: self._value(name) for name in node.inputs}, self._runner)
-        except (Unproved, IndexError, KeyError, MemoryError):
+            results = node.run({name: self._get_value(name) for name in node.inputs}, self._runner)
+        except (UnprovedError, IndexError, KeyError, MemoryError):
             results = {}
         for name in node.outputs:
             value = results.get(name)
@@ -171,28 +175,28 @@ class ReferenceValues:
                 continue
             self._values[name] = _to_array(value) if value is not None else device_results[name]
             self._dtypes[name] = (
-                value.dtype if isinstance(value, Bounded) else getattr(device_results.get(name), "dtype", None)
+                value.dtype if isinstance(value, BoundedTensor) else getattr(device_results.get(name), "dtype", None)
             )
             self._stored[name] = node.precision
             if node.is_folded:
                 self.folded.add(name)
 
-    def _value(self, name: str) -> Value:
-        """Return a value as an exact Bounded. Raise KeyError if there is none."""
+    def _get_value(self, name: str) -> Value:
+        """Return a value as an exact BoundedTensor. Raise KeyError if there is none."""
         if name not in self._values:
             return drop_error(self._reference.get_constant(name))
         value = self._values[name]
         if isinstance(value, np.ndarray):
-            return Bounded(value, None, self._dtypes.get(name, value.dtype), True, name in self.folded)
-        return bounded_input(value, self._runner.types)
+            return BoundedTensor(value, None, self._dtypes.get(name, value.dtype), True, name in self.folded)
+        return make_bounded_input(value, self._runner.types)
 
 
 def _to_array(value: Value) -> Any:
     """Return a value as an array, in float32 unless the declared type is wider."""
     if isinstance(value, list):
         return [_to_array(item) for item in value]
-    if not isinstance(value, Bounded) or not value.is_float:
-        return value.value if isinstance(value, Bounded) else value
+    if not isinstance(value, BoundedTensor) or not value.is_float:
+        return value.value if isinstance(value, BoundedTensor) else value
     dtype = np.dtype(np.float64 if value.dtype == np.float64 else np.float32)
     return _round_to_finite(value.value, [find_float_type(str(dtype))]).astype(dtype)
 
@@ -203,14 +207,14 @@ def _round_to_finite(value: Array, types: Iterable[FloatType]) -> Array:
     for float_format in types:
         rounded = np.where(
             np.isfinite(rounded),
-            float_format.rounded(np.clip(rounded, -float_format.largest, float_format.largest)),
+            float_format.round(np.clip(rounded, -float_format.largest, float_format.largest)),
             rounded,
         )
     return rounded
 
 
 class ReferenceInputValidation(ModelValidation):
-    """Checks nodes on their own, on the reference's values."""
+    """Checks every node in isolation, with the reference's values as inputs."""
 
     def __init__(self, fused: Model, options: ValidationOptions, oracle: Oracle) -> None:
         self._nodes = SingleNodePrograms(fused)
@@ -237,16 +241,16 @@ class ReferenceInputValidation(ModelValidation):
 
     def _check_single_node(self, node: ReferenceNode, values: ReferenceValues, case: int) -> dict[str, Array]:
         """Check a node and return the device's results."""
-        inputs = values.node_inputs(node)
+        inputs = values.get_node_inputs(node)
         constants = {name: inputs.pop(name) for name in values.folded.intersection(inputs)}
         result = self._nodes.run(self.reference, node, inputs, constants)
         types = self.reference.runner.at_precision(node.precision).types
         isolated = LiveValues(self.reference, self.reference.runner, {})
-        isolated.values = {name: bounded_input(value, types) for name, value in inputs.items()}
-        isolated.values.update((name, bounded_constant(value, types)) for name, value in constants.items())
+        isolated.values = {name: make_bounded_input(value, types) for name, value in inputs.items()}
+        isolated.values.update((name, make_bounded_constant(value, types)) for name, value in constants.items())
         isolated.additions, isolated.device_results = result.additions, result.tensors
         rule_results, note = self._evaluate(node, isolated, {}, case)
-        for value in self.ranges.of_node(node, isolated, rule_results or {}, result.tensors):
+        for value in self.ranges.iter_node_findings(node, isolated, rule_results or {}, result.tensors):
             self._add_finding(value._replace(case=case))
         for name in node.outputs:
             self._check_node_output(node, name, result, (rule_results or {}).get(name), note)
@@ -257,15 +261,15 @@ class ReferenceInputValidation(ModelValidation):
     ) -> None:
         if name not in result.tensors:
             if node.is_folded and not note:
-                return  # folded before the program runs
+                return  # the program folds this node before it runs
             row = ValidationRow(node.name, node.op, name, "", (), self._case, None, None, note or result.failure)
-            if isinstance(expected, Bounded):
+            if isinstance(expected, BoundedTensor):
                 row = row._replace(dtype=dtype_name(expected.dtype), shape=expected.shape)
             waived = self.options.allows(node.op, node.operator, node.name, name)
             self._add_row(row._replace(unproved=(node.name,), waived=waived))
             return
         actual = result.tensors[name]
-        if isinstance(expected, Bounded):
+        if isinstance(expected, BoundedTensor):
             types = self.reference.types.at_precision(node.precision)
             if overflow := find_overflow(node.name, actual, expected, types, self.fused.precision):
                 self._add_finding(overflow._replace(case=self._case))

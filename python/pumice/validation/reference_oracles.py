@@ -12,15 +12,15 @@ from .._pumice import Context
 from ..base.element_types import PRECISIONS, Array
 from ..base.errors import InputError
 from ..base.host_arrays import bitwise_equal, find_bit_differences
-from ..importer.file.model_file import ModelFile, make_portable
+from ..importer.file.model_file import ModelFile, to_path_or_bytes
 from ..importer.load import load_graph
 from ..model.array_files import read_npz
 from ..model.model import Model
-from .bounds.bounded import Bounded
+from .bounds.bounded_tensor import BoundedTensor
 from .bounds.float_types import DeclaredTypes, ProgramTypes, is_float
-from .bounds.registry import Call, Rule, Undecided, Unproved, Value, find_rule
-from .bounds.rule_runner import Runner
-from .member_evaluation import evaluate_members, first_line
+from .bounds.rule_registry import OperatorCall, Rule, UndecidedError, UnprovedError, Value, find_rule
+from .bounds.rule_runner import RuleRunner
+from .member_evaluation import evaluate_members, get_first_line
 from .onnx_runtimes import (
     add_all_tensors_as_outputs,
     evaluate_with_onnx,
@@ -31,9 +31,9 @@ from .onnx_runtimes import (
     run_session,
 )
 from .oracle import ExpectedValue, Oracle, Tolerance, ValueOracle, to_declared_array
-from .reference import Reference, ReferenceNode
+from .reference import ReferenceModel, ReferenceNode
 from .report_rows import Finding
-from .tensor_sources import DeviceTensors, Subject, TensorSource
+from .tensor_sources import DeviceTensors, TensorSource, ValidationSubject
 from .user_kernel_rules import describe_kernel_nodes
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ _Function: TypeAlias = Callable[[dict[str, Any], list[Any]], Any]
 _RUNTIME_NAMES = ("onnx", "onnxruntime")
 
 
-def make_oracle(reference: Any, subject: Subject, cases: int) -> Oracle:
+def make_oracle(reference: Any, subject: ValidationSubject, cases: int) -> Oracle:
     """Return the reference for the `reference` argument of validate. Raise InputError if the argument is not supported.
 
     Loading a model on another device may raise its own errors.
@@ -61,33 +61,35 @@ def make_oracle(reference: Any, subject: Subject, cases: int) -> Oracle:
     if isinstance(reference, list | tuple):
         return StoredTensorOracle(reference, cases)
     if isinstance(reference, Model):
-        return _oracle_of_model(reference, subject)
+        return _make_model_oracle(reference, subject)
     if isinstance(reference, str | Context):
-        return _oracle_on_other_device(reference, subject)
+        return _make_device_oracle(reference, subject)
     raise InputError(
         "validate: reference: expected 'float64', 'onnx', 'onnxruntime', 'run', a precision, a device, a Context, a Model, stored tensors "
         f"or functions by operator, given {reference!r}"
     )
 
 
-def _is_same_program(model: Model, subject: Subject) -> bool:
-    """Whether both are the same program, which would prove nothing: the same file, kernels, device and precisions."""
-    if not isinstance(subject, Model) or _precisions(model) != _precisions(subject):
+def _is_same_program(model: Model, subject: ValidationSubject) -> bool:
+    """Return whether model and subject are the same program (file, kernels, device, precisions), which would prove nothing."""
+    if not isinstance(subject, Model) or _list_precisions(model) != _list_precisions(subject):
         return False
-    files = [ModelFile(make_portable(loaded.source), loaded.folder) for loaded in (model, subject)]
-    if model.device.uuid != subject.device.uuid or bytes(files[0].skeleton) != bytes(files[1].skeleton):
+    files = [ModelFile(to_path_or_bytes(loaded.source), loaded.folder) for loaded in (model, subject)]
+    if model.device.uuid != subject.device.uuid or bytes(files[0].stripped_data) != bytes(files[1].stripped_data):
         return False
     return model.kernel_table is subject.kernel_table or describe_kernel_nodes(model) == describe_kernel_nodes(subject)
 
 
-def _precisions(model: Model) -> tuple[str, list[str]]:
+def _list_precisions(model: Model) -> tuple[str, list[str]]:
     return model.precision, sorted(model.float32_nodes)
 
 
-def _oracle_of_model(model: Model, subject: Subject) -> Oracle:
+def _make_model_oracle(model: Model, subject: ValidationSubject) -> Oracle:
     if _is_same_program(model, subject):
         return RepeatedRunOracle()
-    if model.float32_nodes and not (isinstance(subject, Model) and _precisions(model) == _precisions(subject)):
+    if model.float32_nodes and not (
+        isinstance(subject, Model) and _list_precisions(model) == _list_precisions(subject)
+    ):
         raise InputError(
             f"validate: reference: expected a model at one precision, or at those of the one that is judged, given '{model.name}' with "
             f"{len(model.float32_nodes)} nodes in fp32"
@@ -95,7 +97,7 @@ def _oracle_of_model(model: Model, subject: Subject) -> Oracle:
     return OtherProgramOracle(model)
 
 
-def _oracle_on_other_device(reference: str | Context, subject: Subject) -> Oracle:
+def _make_device_oracle(reference: str | Context, subject: ValidationSubject) -> Oracle:
     """Return the model on another device or at another precision as the reference, by default on the subject's."""
     context, precision = (subject.context if isinstance(subject, Model) else None), None
     opened_context = None
@@ -108,7 +110,7 @@ def _oracle_on_other_device(reference: str | Context, subject: Subject) -> Oracl
     owned: list[Any] = [opened_context] if opened_context else []
     try:
         if isinstance(subject, Model):
-            is_same_precision = precision is None or (precision, []) == _precisions(subject)
+            is_same_precision = precision is None or (precision, []) == _list_precisions(subject)
             if is_same_precision and context is not None and context.info.uuid == subject.context.info.uuid:
                 return RepeatedRunOracle()
             model = subject.loaded_again(context, precision)
@@ -132,37 +134,37 @@ def _oracle_on_other_device(reference: str | Context, subject: Subject) -> Oracl
 class _RuntimeOracle(ValueOracle):
     """A runtime that evaluates single nodes and keeps the results; operators without a rule use the caller's tolerance."""
 
-    checks_kernels = True  # kernels are checked by evaluating their members in order
+    checks_kernels = True  # the runtime evaluates a kernel's members in order
 
     def __init__(self, types: ProgramTypes) -> None:
         super().__init__(types)
         self._tolerances_by_name: dict[str, float] = {}
 
-    def bind(self, reference: Reference, tolerance: Tolerance, tensors: TensorSource) -> None:
-        """Bind, and add rules for operators without one if the caller gives their nodes a tolerance."""
+    def bind(self, reference: ReferenceModel, tolerance: Tolerance, tensors: TensorSource) -> None:
+        """Bind the model, and add rules for operators without one whose nodes have a tolerance from the caller."""
         super().bind(reference, tolerance, tensors)
         for node in reference.nodes:
             allowed = {name: tolerance(node.name, name) for name in node.outputs}
             if find_rule(node.op, node.domain) is None and None not in allowed.values():
                 self._tolerances_by_name.update((name, x) for name, x in allowed.items() if x is not None)
                 for runner in (reference.runner, reference.chained):
-                    runner.custom_rules[node.operator] = self._rule
+                    runner.custom_rules[node.operator] = self._evaluate_by_runtime
 
     def evaluate_isolated(self, node: ReferenceNode, arrays: Mapping[str, Array | None]) -> Mapping[str, Any] | None:
         """Evaluate the node in the runtime; add a note if that fails."""
         try:
             return self.evaluate_node(node, arrays)
-        except Exception as error:  # the runtime may raise anything
-            self._note(node, f"it fails: {first_line(error)}")
+        except Exception as error:  # the runtime may raise any exception
+            self._add_note(node, f"it fails: {get_first_line(error)}")
             return None
 
-    def kernel_expectation(
+    def compute_kernel_expectation(
         self, members: Sequence[ReferenceNode], name: str, rule_value: Value, read: Callable[[str], Value]
     ) -> ExpectedValue:
         """Evaluate a kernel's members in the runtime; if that fails, return the rules' result with a note."""
         try:
             member_values = evaluate_members(members, read, self._runner, self.evaluate_node)
-        except Unproved as error:
+        except UnprovedError as error:
             return ExpectedValue(rule_value, f"by the rules, not by {self.name}: {error}")
         value = member_values.values.get(name)
         if not isinstance(value, np.ndarray):
@@ -173,20 +175,22 @@ class _RuntimeOracle(ValueOracle):
         """Return a node's outputs by name. Raise whatever the runtime raises."""
         raise NotImplementedError
 
-    def _rule(self, call: Call) -> list[Any]:
+    def _evaluate_by_runtime(self, call: OperatorCall) -> list[Any]:
         names = [name for name in call.node.output if name]
         if any(name not in self._tolerances_by_name for name in names):
-            return Runner(call.opsets, call.types).run_node(call.node, call.inputs, call.outer or {})
+            return RuleRunner(call.opsets, call.types).run_node(call.node, call.inputs, call.outer or {})
         node = ReferenceNode(names[0], call.node)
         values = {**(call.outer or {}), **dict(zip(call.node.input, call.inputs, strict=False))}
-        arrays = {name: _exact_input(values.get(name), call.op) for name in node.inputs}
+        arrays = {name: _read_exact_input(values.get(name), call.op) for name in node.inputs}
         try:
             outputs = self.evaluate_node(node, arrays)
         except Exception as error:
-            raise Unproved(f"no rule for {node.operator}, and {self.name} fails: {first_line(error)}") from None
+            raise UnprovedError(
+                f"no rule for {node.operator}, and {self.name} fails: {get_first_line(error)}"
+            ) from None
         bounds = self._tolerances_by_name
         return [
-            Bounded(outputs[n], np.full(outputs[n].shape, bounds[n]), outputs[n].dtype, True) if n else None
+            BoundedTensor(outputs[n], np.full(outputs[n].shape, bounds[n]), outputs[n].dtype, True) if n else None
             for n in call.node.output
         ]
 
@@ -212,16 +216,16 @@ class OnnxReferenceOracle(_RuntimeOracle):
         return {}
 
     def follow_node(self, node: ReferenceNode) -> None:
-        """Also run the node on onnx's own values."""
+        """Propagate the bounds, and run the node on onnx.reference's own values."""
         known_values = {**self.reference.constants, **self._chain_values}
         if any(name not in known_values for name in node.inputs):
-            self._note(node, "it failed before")
+            self._add_note(node, "it failed before")
         else:
             try:
                 arrays = {name: known_values[name] for name in node.inputs}
                 self._chain_values.update(evaluate_with_onnx(node, arrays, self.reference.opsets))
-            except Exception as error:  # then later nodes have no values
-                self._note(node, f"it fails: {first_line(error)}")
+            except Exception as error:  # later nodes then have no values
+                self._add_note(node, f"it fails: {get_first_line(error)}")
         super().follow_node(node)
 
     def evaluate_node(self, node: ReferenceNode, arrays: Mapping[str, Array | None]) -> dict[str, Any]:
@@ -234,7 +238,7 @@ class OnnxRuntimeOracle(_RuntimeOracle):
 
     name = "onnxruntime"
 
-    def __init__(self, subject: Subject) -> None:
+    def __init__(self, subject: ValidationSubject) -> None:
         super().__init__(DeclaredTypes())
         import_onnxruntime()
         self._failure = ""
@@ -242,7 +246,7 @@ class OnnxRuntimeOracle(_RuntimeOracle):
         try:
             self._session = make_session(add_all_tensors_as_outputs(load_whole_model(subject.source, subject.folder)))
         except Exception as error:
-            self._failure = first_line(error)
+            self._failure = get_first_line(error)
         self._nodes: dict[str, Any] = {}
 
     def compute_case(self, inputs: Mapping[str, Array], case_inputs: Mapping[str, Any], case: int) -> dict[str, Array]:
@@ -252,7 +256,7 @@ class OnnxRuntimeOracle(_RuntimeOracle):
             try:
                 results = run_session(self._session, case_inputs)
             except Exception as error:
-                self._failure = first_line(error)
+                self._failure = get_first_line(error)
         if self._failure:
             self.notes.update((name, f"by the rules: {self.name} fails: {self._failure}") for name in self._producers)
         return {name: value for name, value in results.items() if isinstance(value, np.ndarray)}
@@ -295,7 +299,7 @@ class OtherProgramOracle(ValueOracle):
             )
         texts = self.reference.decode_strings({name: inputs[name] for name in input_names})
         strings = self._model._tensor_strings
-        return self._tensors.tensors(strings.encode_tensors(texts) if strings else texts)
+        return self._tensors.compute_tensors(strings.encode_tensors(texts) if strings else texts)
 
     def close(self) -> None:
         """Close the compiled programs, and the model and context unless the caller owns them."""
@@ -315,20 +319,20 @@ class RepeatedRunOracle(Oracle):
         self._other_tensors: dict[str, Array] = {}
         self._results: dict[str, Array] = {}
 
-    def bind(self, reference: Reference, tolerance: Tolerance, tensors: TensorSource) -> None:
-        """Keep the program."""
+    def bind(self, reference: ReferenceModel, tolerance: Tolerance, tensors: TensorSource) -> None:
+        """Bind the model, and keep its tensor source for the other run."""
         self._source = tensors
 
     def begin_case(
         self, inputs: Mapping[str, Array], case_inputs: Mapping[str, Any], case: int, sampled: bool = False
     ) -> None:
-        """Run the program."""
+        """Start a case, and run the program again."""
         super().begin_case(inputs, case_inputs, case, sampled)
         if case == self._case:
             return
         self._case = case
-        self._other_tensors = self._source.tensors(dict(inputs))
-        self._results = self._source.results(dict(inputs))
+        self._other_tensors = self._source.compute_tensors(dict(inputs))
+        self._results = self._source.compute_outputs(dict(inputs))
 
     def compare_bits(self, node: str, output: str, actual: Array, case: int) -> Finding | None:
         """Return a finding if the bits differ from the other run."""
@@ -358,8 +362,8 @@ class StoredTensorOracle(ValueOracle):
         precision = next((names[dtype] for dtype in names if dtype in dtypes), "fp32")
         super().__init__(ProgramTypes(precision, accumulation="fp64" if precision == "fp64" else "fp32"))
 
-    def bind(self, reference: Reference, tolerance: Tolerance, tensors: TensorSource) -> None:
-        """Bind. Raise InputError if the model has no tensor of a stored name."""
+    def bind(self, reference: ReferenceModel, tolerance: Tolerance, tensors: TensorSource) -> None:
+        """Bind the model. Raise InputError if it has no tensor of a stored name."""
         super().bind(reference, tolerance, tensors)
         for case_tensors in self._cases:
             if unknown := [name for name in case_tensors if name not in self._producers]:
@@ -400,9 +404,9 @@ class FunctionOracle(Oracle):
         super().__init__()
         self._functions = {name.removeprefix("ai.onnx::"): function for name, function in functions.items()}
 
-    def bind(self, reference: Reference, tolerance: Tolerance, tensors: TensorSource) -> None:
+    def bind(self, reference: ReferenceModel, tolerance: Tolerance, tensors: TensorSource) -> None:
         """Register the functions as rules. Raise InputError if the model has no such operator."""
-        known = set(_operator_names(node.proto for node in reference.nodes))
+        known = set(_iter_operator_names(node.proto for node in reference.nodes))
         for name, function in self._functions.items():
             if name not in known:
                 raise InputError(f"validate: reference: the model has no operator '{name}'")
@@ -411,13 +415,13 @@ class FunctionOracle(Oracle):
                 runner.custom_rules[name] = _make_function_rule(name, function, find_rule(op, domain))
 
 
-def _operator_names(nodes: Iterable[NodeProto]) -> Iterator[str]:
+def _iter_operator_names(nodes: Iterable[NodeProto]) -> Iterator[str]:
     for node in nodes:
         domain = "" if node.domain == "ai.onnx" else node.domain
         yield f"{domain}::{node.op_type}" if domain else node.op_type
         for attribute in node.attribute:
             if attribute.HasField("g"):
-                yield from _operator_names(attribute.g.node)
+                yield from _iter_operator_names(attribute.g.node)
 
 
 def _make_function_rule(name: str, function: _Function, base_rule: Rule | None) -> Rule:
@@ -425,21 +429,21 @@ def _make_function_rule(name: str, function: _Function, base_rule: Rule | None) 
     inputs.
     """
 
-    def rule(call: Call) -> list[Any]:
+    def rule(call: OperatorCall) -> list[Any]:
         rule_results: list[Any] = []
         if base_rule is not None:
             rule_results = base_rule(call)
-        inputs = [_exact_input(value, name, base_rule is None) for value in call.inputs]
+        inputs = [_read_exact_input(value, name, base_rule is None) for value in call.inputs]
         floats = [np.asarray(x, np.float64) if x is not None and is_float(x.dtype) else x for x in inputs]
         try:
             outputs = list(_pair_outputs_with_bounds(function(dict(call.attributes), floats), call.outputs))
-        except Unproved:
+        except UnprovedError:
             raise
-        except Exception as error:  # the caller's function may raise anything
-            text = f"{type(error).__name__}: {first_line(error)}"
-            raise Unproved(f"the caller's function for {name} fails: {text}") from None
+        except Exception as error:  # the caller's function may raise any exception
+            text = f"{type(error).__name__}: {get_first_line(error)}"
+            raise UnprovedError(f"the caller's function for {name} fails: {text}") from None
         dtype = next((item.dtype for item in inputs if item is not None and is_float(item.dtype)), np.dtype(np.float32))
-        bounded = [_bounded_output(value, bound, dtype) for value, bound in outputs]
+        bounded = [_make_bounded_output(value, bound, dtype) for value, bound in outputs]
         return [
             _combine_with_rule(item, rule_results[i] if i < len(rule_results) else None, call.types)
             for i, item in enumerate(bounded)
@@ -448,16 +452,16 @@ def _make_function_rule(name: str, function: _Function, base_rule: Rule | None) 
     return rule
 
 
-def _exact_input(value: Any, name: str, needed: bool = True) -> Array | None:
-    """Return an input as an array. Raise Unproved if it is not a tensor, Undecided if it has an error the function
+def _read_exact_input(value: Any, name: str, needed: bool = True) -> Array | None:
+    """Return an input as an array. Raise UnprovedError if it is not a tensor, UndecidedError if it has an error the function
     cannot propagate.
     """
     if value is None:
         return None
-    if not isinstance(value, Bounded):
-        raise Unproved(f"an input of {name} is no tensor")
+    if not isinstance(value, BoundedTensor):
+        raise UnprovedError(f"an input of {name} is no tensor")
     if needed and value.error is not None and np.any(value.error > 0):
-        raise Undecided(f"no rule says what {name} makes of its inputs' errors")
+        raise UndecidedError(f"no rule says what {name} makes of its inputs' errors")
     array = to_declared_array(value)
     return array if array is not None else np.asarray(value.value)
 
@@ -472,25 +476,25 @@ def _pair_outputs_with_bounds(result: Any, count: int) -> Iterator[tuple[Any, An
         yield output if isinstance(output, tuple) and len(output) == 2 else (output, None)
 
 
-def _bounded_output(value: Any, bound: Any, dtype: Any) -> Bounded:
+def _make_bounded_output(value: Any, bound: Any, dtype: Any) -> BoundedTensor:
     array = np.asarray(value)
     if array.dtype == object:
-        raise Unproved("the caller's function gives what is no tensor")
+        raise UnprovedError("the caller's function gives what is no tensor")
     error = None if bound is None else np.array(np.broadcast_to(np.asarray(bound, np.float64), array.shape))
     if error is not None and not (error >= 0).all():
-        raise Unproved("the caller's function gives a bound below 0")
+        raise UnprovedError("the caller's function gives a bound below 0")
     double = array.dtype == np.float64
-    return Bounded(array, error, dtype if double else array.dtype)
+    return BoundedTensor(array, error, dtype if double else array.dtype)
 
 
-def _combine_with_rule(output: Bounded, rule_value: Any, types: ProgramTypes) -> Bounded:
+def _combine_with_rule(output: BoundedTensor, rule_value: Any, types: ProgramTypes) -> BoundedTensor:
     """Return the given values with the rule's error and type."""
     if (
-        not isinstance(rule_value, Bounded)
+        not isinstance(rule_value, BoundedTensor)
         or rule_value.shape != output.shape
         or rule_value.is_float != output.is_float
     ):
         return output
     error = types.combine_errors(output.error, rule_value.error)
-    combined = Bounded(output.value, error, rule_value.dtype, rule_value.stored, rule_value.constant)
-    return combined.with_alternatives(rule_value.alternatives)
+    combined = BoundedTensor(output.value, error, rule_value.dtype, rule_value.stored, rule_value.constant)
+    return combined.set_alternatives(rule_value.alternatives)

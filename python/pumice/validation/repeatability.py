@@ -16,28 +16,31 @@ from .._pumice import Context, Error, IndexRangeError, Program, another_context,
 from ..base.element_types import Array
 from ..base.errors import InputError
 from ..base.host_arrays import bitwise_equal, find_bit_differences
-from ..base.printable_text import MAX_SENTENCE_CHARS, shorten_printable
+from ..base.printable_text import MAX_SENTENCE_CHARS, shorten_and_escape
 from ..model.model import Model
 from .case_runs import compare_output_bits
 from .model_validation import ModelValidation
 from .report_rows import Finding
-from .subgraph import extract_subgraph, subgraph_precision
+from .subgraph import extract_subgraph, make_subgraph_precision
 from .tensor_sources import DeviceTensors
 
 SAME_RECORDING, FRESH_CONTEXT, UNDER_LOAD = "one list", "fresh context", "beside load"
-_FRESH_RUN_DIVISOR = 4  # N runs use one list and N / 4 use a fresh context
-# N / 8 runs are under load; switching contexts on a GPU takes longer than small models run.
+_FRESH_RUN_DIVISOR = 4  # for N runs on one recording, N / 4 run on a fresh context
+# N / 8 runs are under load: on a GPU, switching contexts takes longer than running a small model.
 _LOADED_RUN_DIVISOR = 8
 _MAX_DISTINCT_RESULTS = 8  # distinct results kept per tensor; later ones are only counted
 _ALIGNMENTS = (128, 32, 16)  # sizes of tiles, subgroups and vector loads, in elements
 _MIN_FILL = 0.75  # share of differing elements from which a row, column or block counts as differing
-OPTIONAL_FEATURES = ("cooperativeMatrix", "subgroupShuffle")  # features that select between kernels of an operator
+OPTIONAL_FEATURES = (
+    "cooperativeMatrix",
+    "subgroupShuffle",
+)  # device features that select between kernels of an operator
 _MAX_CHANCE = 0.05
 
 Results = Mapping[str, Array]
 
 
-# ---- bits
+# ---- patterns of differing elements
 
 
 class DifferencePattern(NamedTuple):
@@ -67,18 +70,18 @@ class DifferencePattern(NamedTuple):
             "block": "a block",
             "scattered": "scattered",
         }
-        first = f"element {self.first} ({_alignment_text(self.first_aligned)})" if self.first else "element 0"
+        first = f"element {self.first} ({_format_alignment(self.first_aligned)})" if self.first else "element 0"
         return (
             f"{self.elements} of {self.of} elements, {where[self.kind]} in [{box}]; the first is {first}, with "
-            f"{self.last - self.first + 1} elements to the last ({_alignment_text(self.extent_aligned)})"
+            f"{self.last - self.first + 1} elements to the last ({_format_alignment(self.extent_aligned)})"
         )
 
 
-def _alignment_text(alignment: int) -> str:
+def _format_alignment(alignment: int) -> str:
     return f"a multiple of {alignment}" if alignment > 1 else "no multiple of 16"
 
 
-def _largest_alignment(number: int) -> int:
+def _find_largest_alignment(number: int) -> int:
     return next((step for step in _ALIGNMENTS if number % step == 0), 1)
 
 
@@ -88,11 +91,11 @@ def find_pattern(mask: Array) -> DifferencePattern:
     first, last = int(indices[0]), int(indices[-1])
     axes = [np.flatnonzero(mask.any(axis=tuple(a for a in range(mask.ndim) if a != axis))) for axis in range(mask.ndim)]
     box = tuple((int(i[0]), int(i[-1]) + 1) for i in axes)
-    alignments = _largest_alignment(first), _largest_alignment(last - first + 1)
-    return DifferencePattern(len(indices), mask.size, _pattern_kind(mask, box), box, first, last, *alignments)
+    alignments = _find_largest_alignment(first), _find_largest_alignment(last - first + 1)
+    return DifferencePattern(len(indices), mask.size, _classify_pattern(mask, box), box, first, last, *alignments)
 
 
-def _pattern_kind(mask: Array, box: tuple[tuple[int, int], ...]) -> str:
+def _classify_pattern(mask: Array, box: tuple[tuple[int, int], ...]) -> str:
     table = mask.reshape(-1, mask.shape[-1] if mask.ndim else 1)
     rows, columns = table.any(axis=1), table.any(axis=0)
     if mask.all():
@@ -111,7 +114,7 @@ def _pattern_kind(mask: Array, box: tuple[tuple[int, int], ...]) -> str:
 
 
 class ResultTally:
-    """Counts of each distinct result of a tensor, by setting. max_kinds: number of distinct results to keep."""
+    """Counts of a tensor's distinct results, by setting. max_kinds: number of distinct results to keep."""
 
     def __init__(self, max_kinds: int = _MAX_DISTINCT_RESULTS) -> None:
         self.max_kinds = max_kinds
@@ -130,7 +133,7 @@ class ResultTally:
         return True
 
     @property
-    def common(self) -> int:
+    def most_common(self) -> int:
         """The index of the most common result."""
         total: Counter[int] = Counter()
         for setting_counts in self.counts.values():
@@ -142,18 +145,18 @@ class ResultTally:
         """Whether there was more than one result."""
         return len(self.kinds) > 1
 
-    def runs(self) -> dict[str, int]:
+    def count_runs(self) -> dict[str, int]:
         """Return the number of runs per setting."""
         return {setting: counts.total() for setting, counts in self.counts.items()}
 
-    def differing(self) -> dict[str, int]:
+    def count_differing(self) -> dict[str, int]:
         """Return, per setting, the number of runs that differ from the most common result."""
-        common = min(self.common, len(self.kinds) - 1)
+        common = min(self.most_common, len(self.kinds) - 1)
         return {setting: counts.total() - counts[common] for setting, counts in self.counts.items()}
 
-    def pattern(self) -> DifferencePattern:
-        """Return where results differ from the most common one."""
-        base = self.kinds[min(self.common, len(self.kinds) - 1)]
+    def find_pattern(self) -> DifferencePattern:
+        """Return the pattern of elements that differ from the most common result."""
+        base = self.kinds[min(self.most_common, len(self.kinds) - 1)]
         masks = [find_bit_differences(base, kind) for kind in self.kinds if kind is not base]
         return find_pattern(np.logical_or.reduce(masks))
 
@@ -178,7 +181,7 @@ class ResultTallies(dict[str, ResultTally]):
     @property
     def max_differing(self) -> int:
         """Number of differing runs of the worst tensor."""
-        return max((sum(tally.differing().values()) for tally in self.values() if tally.differs), default=0)
+        return max((sum(tally.count_differing().values()) for tally in self.values() if tally.differs), default=0)
 
 
 def _make_replay(program: Program, inputs: Results) -> Callable[[], Results]:
@@ -237,20 +240,20 @@ class Repeatability(NamedTuple):
         """How many runs differ, and the first differing node."""
         total = sum(self.runs.values())
         if self.pattern is None:
-            return f"output '{shorten_printable(self.output)}' has the same bits in {total} runs"
+            return f"output '{shorten_and_escape(self.output)}' has the same bits in {total} runs"
         settings = ", ".join(f"{self.differing[s]} of {runs} {_SETTING_TEXTS[s]}" for s, runs in self.runs.items())
         where = (
-            f"first at node '{shorten_printable(self.node)}'"
+            f"first at node '{shorten_and_escape(self.node)}'"
             if self.node
             else "the fused program alone, no node of the unfused one"
         )
         num_differing = sum(self.differing.values())
-        return f"output '{shorten_printable(self.output)}' has other bits in {num_differing} of {total} runs ({settings}), {where}"
+        return f"output '{shorten_and_escape(self.output)}' has other bits in {num_differing} of {total} runs ({settings}), {where}"
 
     def __str__(self) -> str:
         if self.pattern is None:
             return self.summary
-        tried = "; ".join(f"{name}: {shorten_printable(x, MAX_SENTENCE_CHARS)}" for name, x in self.tried.items())
+        tried = "; ".join(f"{name}: {shorten_and_escape(x, MAX_SENTENCE_CHARS)}" for name, x in self.tried.items())
         return f"{self.summary}: {self.pattern}. {tried}"
 
     def as_dict(self) -> dict[str, object]:
@@ -281,7 +284,7 @@ class _StartedProgram(NamedTuple):
     run: Callable[[], Results]
 
 
-class _FreshProgram:
+class _FreshContextProgram:
     """A model's program on another context of its device. first_run: the program after its first run, or None."""
 
     def __init__(self, program: Program, first_run: _StartedProgram | None) -> None:
@@ -306,7 +309,7 @@ class RepeatedRuns:
         self.model = cast(Model, validation.fused)  # candidates are not repeated
         self.count = validation.options.repeat
         self._thread = ThreadPoolExecutor(1)
-        self._fresh_future: Future[_FreshProgram] | None = (
+        self._fresh_future: Future[_FreshContextProgram] | None = (
             self._thread.submit(self._load, first) if self.count else None
         )
         self._worst_by_output: dict[str, Repeatability] = {}
@@ -315,24 +318,25 @@ class RepeatedRuns:
         """Free the program on the second context. If it is still compiling, the thread frees it later."""
         if self._fresh_future is not None:
             self._fresh_future.cancel()
-            # Runs immediately if loading is complete.
+            # The callback runs immediately if loading is complete.
             self._fresh_future.add_done_callback(partial(_close_program, self.model.context))
         self._thread.shutdown(wait=False)
 
     @property
-    def fresh_program(self) -> _FreshProgram:
-        """The program on another context of its device. Waits for it; raises whatever loading raises."""
-        return cast("Future[_FreshProgram]", self._fresh_future).result()  # set whenever cases are repeated
+    def fresh_program(self) -> _FreshContextProgram:
+        """The program on another context of its device; waits until it is loaded and raises what loading raises."""
+        # The future is set whenever cases are repeated.
+        return cast("Future[_FreshContextProgram]", self._fresh_future).result()
 
     @property
-    def _tensors_of_device(self) -> DeviceTensors:
+    def _device_tensors(self) -> DeviceTensors:
         return cast(DeviceTensors, self.validation.tensors)  # candidates are not repeated
 
-    def _load(self, first: Results | None) -> _FreshProgram:
-        context = fresh_context(self.model.context)
+    def _load(self, first: Results | None) -> _FreshContextProgram:
+        context = get_fresh_context(self.model.context)
         try:
-            program = self._tensors_of_device.compile_optimized(context)
-            return _FreshProgram(program, None if first is None else _start_program(program, first))
+            program = self._device_tensors.compile_optimized(context)
+            return _FreshContextProgram(program, None if first is None else _start_program(program, first))
         except BaseException:
             context.close()
             raise
@@ -346,12 +350,12 @@ class RepeatedRuns:
                     distinct.append(results)
         except IndexRangeError:  # raised by a model with index checks; already recorded as a fault
             return
-        checked = self.validation.runs.results(inputs)
+        checked = self.validation.runs.compute_outputs(inputs)
         decoded = self.validation.reference.decode_strings(distinct[0])
         run = "the run that is judged, which begins on filled memory"
         others = compare_output_bits(decoded, checked, run, case)
         for finding in others:
-            if not tallies[finding.node].differs:  # otherwise Repeatability reports it
+            if not tallies[finding.node].differs:  # a tensor that differs is reported by Repeatability
                 self.validation.collected.add_finding(finding)
         for results in distinct:
             if (tallies.any_differs or others) and self.validation.check_results:
@@ -359,8 +363,8 @@ class RepeatedRuns:
         differing = {name: tally for name, tally in tallies.items() if tally.differs}
         node, outcomes = self._find_cause(inputs, tallies) if differing else ("", {})
         for name, tally in tallies.items():
-            counts, pattern = (tally.differing(), tally.pattern()) if tally.differs else ({}, None)
-            result = Repeatability(name, case, tally.runs(), counts, len(tally.kinds), node, pattern, outcomes)
+            counts, pattern = (tally.count_differing(), tally.find_pattern()) if tally.differs else ({}, None)
+            result = Repeatability(name, case, tally.count_runs(), counts, len(tally.kinds), node, pattern, outcomes)
             if name not in self._worst_by_output or result.rate > self._worst_by_output[name].rate:
                 self._worst_by_output[name] = result if tally.differs else result._replace(node="", tried={})
 
@@ -385,27 +389,27 @@ class RepeatedRuns:
         differing = {name for name, tally in tensor_tallies.items() if tally.differs}
         nodes = self.validation.reference.nodes
         node = next((n.name for n in nodes if not differing.isdisjoint(n.outputs)), "")
-        worst = max(tallies.values(), key=lambda tally: sum(tally.differing().values()))
-        rate = sum(worst.differing().values()) / sum(worst.runs().values())
-        return node, {v: self._try_variant(v, inputs, tensor_tallies, node, rate) for v in self._variants(node)}
+        worst = max(tallies.values(), key=lambda tally: sum(tally.count_differing().values()))
+        rate = sum(worst.count_differing().values()) / sum(worst.count_runs().values())
+        return node, {v: self._try_variant(v, inputs, tensor_tallies, node, rate) for v in self._list_variants(node)}
 
     def _tally_unfused_tensors(self, inputs: dict[str, Array]) -> ResultTallies:
-        """Return every tensor of the unfused program; two results are kept, to save memory."""
+        """Run the unfused program repeatedly and tally every tensor; keep two results per tensor, to save memory."""
         tensor_tallies = ResultTallies(2)
         settings = (
             (SAME_RECORDING, self.model.context, self.count),
             (FRESH_CONTEXT, self.fresh_program.program.context, math.ceil(self.count / _FRESH_RUN_DIVISOR)),
         )
         for setting, context, count in settings:
-            with self._program(context, keep_all=True, fuse=False) as program:
+            with self._compile_program(context, keep_all=True, fuse=False) as program:
                 run = _make_replay(program, inputs)
                 for _ in range(count):
                     tensor_tallies.add(setting, run())
         return tensor_tallies
 
-    # ---- remedies
+    # ---- variants that may remove a difference
 
-    def _variants(self, node: str) -> list[str]:
+    def _list_variants(self, node: str) -> list[str]:
         context = self.model.context
         families = [f"without {name}" for name in OPTIONAL_FEATURES if context.feature(name)]
         isolated_node = [f"node '{node}' alone, with waits around it"] if node else []
@@ -433,22 +437,22 @@ class RepeatedRuns:
         if variant.startswith("without "):
             with (
                 another_context(context, [variant.removeprefix("without ")]) as lesser,
-                self._program(lesser) as program,
+                self._compile_program(lesser) as program,
             ):
                 yield program, inputs
         elif variant.startswith("node "):
             values = {**inputs, **{name: tally.kinds[0] for name, tally in tensor_tallies.items()}}
             subgraph = extract_subgraph(self.validation.reference, [node], values)
-            precision, kernels = subgraph_precision(self.model.policy, subgraph.proto), self.model.kernel_table
+            precision, kernels = make_subgraph_precision(self.model.policy, subgraph.proto), self.model.kernel_table
             with Model(subgraph.proto, context, precision, progress=False, kernels=kernels) as isolated_model:
                 yield isolated_model.program, subgraph.inputs
         else:
             name, _, value = variant.partition("=")
-            with self._program(context, **{name: value == "True"}) as program:
+            with self._compile_program(context, **{name: value == "True"}) as program:
                 yield program, inputs
 
-    def _program(self, context: Context, **options: Any) -> Program:
-        return self._tensors_of_device.compile(context, **options)
+    def _compile_program(self, context: Context, **options: Any) -> Program:
+        return self._device_tensors.compile(context, **options)
 
     # ---- results
 
@@ -469,7 +473,7 @@ def _start_program(program: Program, inputs: Results) -> _StartedProgram | None:
     return _StartedProgram(inputs, run)
 
 
-def _close_program(model_context: Context, loaded: Future[_FreshProgram]) -> None:
+def _close_program(model_context: Context, loaded: Future[_FreshContextProgram]) -> None:
     """Close a program and keep its context as a spare of the model's context for the next validation."""
     if not loaded.cancelled() and loaded.exception() is None:
         program = loaded.result().program
@@ -480,12 +484,12 @@ def _close_program(model_context: Context, loaded: Future[_FreshProgram]) -> Non
             keep_spare(model_context, context)
 
 
-def fresh_context(model_context: Context) -> Context:
+def get_fresh_context(model_context: Context) -> Context:
     """Return another context of the device without the model's data: a spare one, or a new one."""
     return take_spare(model_context) or another_context(model_context)
 
 
-def repeatability_findings(repeats: list[Repeatability]) -> list[Finding]:
+def make_repeatability_findings(repeats: list[Repeatability]) -> list[Finding]:
     """Return a finding for each output that differs between runs."""
     unstable = [r for r in repeats if not r.deterministic]
     return [Finding("not deterministic", r.node or r.output, str(r), r.rate, r.case) for r in unstable]

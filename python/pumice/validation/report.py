@@ -7,12 +7,13 @@ from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ..base.atomic_files import Path, write_text_atomic
+from ..base.deprecation import renamed_attribute
 from ..base.errors import validation_error
-from ..base.printable_text import MAX_SENTENCE_CHARS, shorten_printable
+from ..base.printable_text import MAX_SENTENCE_CHARS, shorten_and_escape
 from .deviation import ILL_CONDITIONED, RIGHT, UNPROVED, WRONG
 from .report_facts import ReportFacts
 from .report_record import make_report_record
-from .report_rows import CASE_OP, NOT_DETERMINISTIC, Finding, ValidationRow, deciding_rows, describe_tensor
+from .report_rows import CASE_OP, NOT_DETERMINISTIC, Finding, ValidationRow, describe_tensor, select_deciding_rows
 from .work import NodeWork, describe_work_share, format_percent
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ class ValidationReport:
         self.cases = cases
         self.rows = [row for row in rows if row.program != "kernels"]
         self.kernels = [row for row in rows if row.program == "kernels"]
-        self._deciding = deciding_rows(rows)
+        self._deciding = select_deciding_rows(rows)
         self.findings = list(findings)
         self.reference = reference  # the reference
         self.facts = ReportFacts({"name": device}) if facts is None else facts
@@ -115,7 +116,7 @@ class ValidationReport:
         return verdict or (RIGHT if self.ok else UNPROVED)
 
     @property
-    def _difference(self) -> tuple[str, str]:
+    def _first_difference(self) -> tuple[str, str]:
         """A node or output that differs between runs, and a sentence about it."""
         if (repeat := next((repeat for repeat in self.repeats if not repeat.deterministic), None)) is not None:
             return repeat.node or repeat.output, repeat.summary
@@ -135,12 +136,12 @@ class ValidationReport:
     @property
     def undecided(self) -> int:
         """Number of elements that depend on choices that rounding may change."""
-        return sum(row.judged.undecided for row in self._deciding if row.judged)
+        return sum(row.deviation.undecided for row in self._deciding if row.deviation)
 
     @property
     def unknown(self) -> int:
         """Number of elements without a finite bound."""
-        return sum(row.judged.unknown for row in self._deciding if row.judged)
+        return sum(row.deviation.unknown for row in self._deciding if row.deviation)
 
     @property
     def verdict(self) -> str:
@@ -163,7 +164,7 @@ class ValidationReport:
             parts.append(f"{self.undecided} elements undecided")
         if self.unknown:
             parts.append(f"{self.unknown} elements without a finite bound")
-        if not_finite := sum(row.judged.not_finite for row in self._deciding if row.judged):
+        if not_finite := sum(row.deviation.not_finite for row in self._deciding if row.deviation):
             parts.append(f"{not_finite} elements NaN or infinite where the reference is finite")
         if self.repeats:
             runs = max(sum(repeat.runs.values()) for repeat in self.repeats)
@@ -194,14 +195,14 @@ class ValidationReport:
         row = next((row for row in self._deciding if row.verdict == ILL_CONDITIONED and not row.waived), None)
         row = row or next((row for row in self.unchecked if not row.waived), None)
         if first is None and row is not None:
-            where = f"; first {_full_name(row)}: {shorten_printable(row.note, MAX_SENTENCE_CHARS)}"
+            where = f"; first {_make_full_name(row)}: {shorten_and_escape(row.note, MAX_SENTENCE_CHARS)}"
         elif first is None and self._has_unwaived_differences:
-            where = f"; {NOT_DETERMINISTIC}: {shorten_printable(self._difference[1], MAX_SENTENCE_CHARS)}"
+            where = f"; {NOT_DETERMINISTIC}: {shorten_and_escape(self._first_difference[1], MAX_SENTENCE_CHARS)}"
         elif first is None and self.unchecked:
             where = f"; not checked: {_list_names(self.unchecked)}"
         against = "" if self.reference == "float64" else f" against {self.reference}"
-        precision = shorten_printable(self.precision, MAX_SENTENCE_CHARS)
-        subject = f"'{shorten_printable(self.model)}' on {shorten_printable(self.device)}, {precision}"
+        precision = shorten_and_escape(self.precision, MAX_SENTENCE_CHARS)
+        subject = f"'{shorten_and_escape(self.model)}' on {shorten_and_escape(self.device)}, {precision}"
         return f"{subject}, {cases}{against}: {self.verdict}{where}"
 
     def table(self) -> Table:
@@ -210,8 +211,8 @@ class ValidationReport:
         from rich.table import Table
         from rich.text import Text
 
-        precision = shorten_printable(self.precision, MAX_SENTENCE_CHARS)
-        title = f"'{shorten_printable(self.model)}' on {shorten_printable(self.device)}, {precision}"
+        precision = shorten_and_escape(self.precision, MAX_SENTENCE_CHARS)
+        title = f"'{shorten_and_escape(self.model)}' on {shorten_and_escape(self.device)}, {precision}"
         table = Table(title=Text(title), caption=Text(self.verdict), box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
         for column in _COLUMNS:
             if column in ("error", "allowed", "accumulated"):
@@ -219,9 +220,9 @@ class ValidationReport:
             else:
                 table.add_column(column, overflow="fold")
         styles = {RIGHT: None, WRONG: "bold red", ILL_CONDITIONED: "red", UNPROVED: "yellow"}
-        failed_kernels = [row for row in self.kernels if not row.ok]  # right kernels repeat their members' rows
+        failed_kernels = [row for row in self.kernels if not row.ok]  # right kernels repeat their nodes' rows
         for row in [*self.rows, *failed_kernels]:
-            table.add_row(*map(Text, _table_cells(row)), style=styles[row.verdict])
+            table.add_row(*map(Text, _make_table_cells(row)), style=styles[row.verdict])
         return table
 
     def __str__(self) -> str:
@@ -231,7 +232,7 @@ class ValidationReport:
 
         text = StringIO()
         Console(file=text, width=_TABLE_WIDTH, color_system=None).print(self.table(), markup=False)
-        lines = "".join(f"{line}\n" for line in self.told())
+        lines = "".join(f"{line}\n" for line in self.finding_lines())
         return f"{text.getvalue()}{lines}{self.summary}"
 
     def __repr__(self) -> str:
@@ -239,23 +240,25 @@ class ValidationReport:
         return f"<ValidationReport {state}: {self.summary}>"
 
     def _repr_html_(self) -> str:
-        from ..base.html import facts_table, table
-        from .page import make_notebook_view
+        from ..base.html import render_properties, render_table
+        from .html_page import make_notebook_view
 
         failing = [i for i, row in enumerate(self.rows) if not row.ok]
         texts = {
-            f"{shorten_printable(finding.kind)}: {shorten_printable(finding.node)}": shorten_printable(
+            f"{shorten_and_escape(finding.kind)}: {shorten_and_escape(finding.node)}": shorten_and_escape(
                 finding.text, MAX_SENTENCE_CHARS
             )
             for finding in self.findings
         }
-        html = facts_table(self.summary, texts) + make_notebook_view(self.as_dict())
-        return html + table(_COLUMNS, map(_table_cells, self.rows), failing)
+        html = render_properties(self.summary, texts) + make_notebook_view(self.as_dict())
+        return html + render_table(_COLUMNS, map(_make_table_cells, self.rows), failing)
 
-    def told(self) -> list[str]:
+    told = renamed_attribute("ValidationReport.told")
+
+    def finding_lines(self) -> list[str]:
         """Return a line per finding, safe for terminals."""
         return [
-            f"{shorten_printable(finding.kind)}: {shorten_printable(finding.text, MAX_SENTENCE_CHARS)}"
+            f"{shorten_and_escape(finding.kind)}: {shorten_and_escape(finding.text, MAX_SENTENCE_CHARS)}"
             for finding in self.findings
         ]
 
@@ -267,7 +270,7 @@ class ValidationReport:
         if first is not None:
             raise validation_error(first.node, self.summary)
         if self._has_unwaived_differences:
-            raise validation_error(self._difference[0], self.summary)
+            raise validation_error(self._first_difference[0], self.summary)
         if self._is_empty:
             raise validation_error(self.model, self.summary)
 
@@ -290,89 +293,87 @@ class ValidationReport:
 
     def to_html(self, path: Path) -> None:
         """Write the report's HTML page, a single file. Raise OSError if writing fails."""
-        from .page import make_page
+        from .html_page import make_page
 
-        write_text_atomic(path, make_page([self.as_dict()], f"Validation of {shorten_printable(self.model)}"))
+        write_text_atomic(path, make_page([self.as_dict()], f"Validation of {shorten_and_escape(self.model)}"))
 
     def to_junit(self, path: Path) -> None:
         """Write JUnit XML with a test case per row. Raise OSError if writing fails."""
-        from .junit import junit
+        from .junit import make_junit_xml
 
-        write_text_atomic(path, junit([self.as_dict()]))
+        write_text_atomic(path, make_junit_xml([self.as_dict()]))
 
     def to_json(self, path: Path) -> None:
         """Write `as_dict` as JSON. Raise OSError if writing fails."""
         write_text_atomic(path, json.dumps(self.as_dict(), indent=2) + "\n")
 
 
-def _short_name(row: ValidationRow) -> str:
+def _get_short_name(row: ValidationRow) -> str:
     if row.op == CASE_OP:
-        return shorten_printable(row.node)
+        return shorten_and_escape(row.node)
     return (
-        f"output '{shorten_printable(row.output)}'" if row.op == "output" else f"node '{shorten_printable(row.node)}'"
+        f"output '{shorten_and_escape(row.output)}'" if row.op == "output" else f"node '{shorten_and_escape(row.node)}'"
     )
 
 
-def _full_name(row: ValidationRow) -> str:
+def _make_full_name(row: ValidationRow) -> str:
     if row.program == "kernels":
         return f"tensor {describe_tensor(row)}"
     if row.op == CASE_OP:
-        return shorten_printable(row.node)
+        return shorten_and_escape(row.node)
     if row.program == "kernels" and not row.kernel:
-        return f"node '{shorten_printable(row.node)}' ({shorten_printable(row.op)})"
+        return f"node '{shorten_and_escape(row.node)}' ({shorten_and_escape(row.op)})"
     if row.op == "output" or row.program == "stored":
-        return f"{shorten_printable(row.op)} '{shorten_printable(row.output)}'"
-    return (
-        f"node '{shorten_printable(row.node)}' ({shorten_printable(row.op)}), output '{shorten_printable(row.output)}'"
-    )
+        return f"{shorten_and_escape(row.op)} '{shorten_and_escape(row.output)}'"
+    return f"node '{shorten_and_escape(row.node)}' ({shorten_and_escape(row.op)}), output '{shorten_and_escape(row.output)}'"
 
 
 def _list_names(rows: list[ValidationRow]) -> str:
     """Return the nodes and outputs of rows; only the first few if there are many."""
-    names = list(dict.fromkeys(_short_name(row) for row in rows))
+    names = list(dict.fromkeys(_get_short_name(row) for row in rows))
     more = f" and {len(names) - _MAX_LISTED} more" if len(names) > _MAX_LISTED else ""
     return ", ".join(names[:_MAX_LISTED]) + more
 
 
 def _describe_divergence(row: ValidationRow) -> str:
-    deviation = row.judged
-    name = _full_name(row)
+    deviation = row.deviation
+    name = _make_full_name(row)
     if row.fault or deviation is None:
-        return f"{name}, case {row.case}: {shorten_printable(row.fault, MAX_SENTENCE_CHARS)}"
-    values = f"{shorten_printable(deviation.actual)} instead of {shorten_printable(deviation.expected)}"
+        return f"{name}, case {row.case}: {shorten_and_escape(row.fault, MAX_SENTENCE_CHARS)}"
+    values = f"{shorten_and_escape(deviation.actual)} instead of {shorten_and_escape(deviation.expected)}"
     where = f"{deviation.error:.3g} at {list(deviation.at)} ({values})"
-    kind = f"{shorten_printable(deviation.kind)}, " if deviation.kind else ""
+    kind = f"{shorten_and_escape(deviation.kind)}, " if deviation.kind else ""
     return f"{name}, case {row.case}: {kind}error {where}, allowed {deviation.allowed:.3g}"
 
 
-def _result_text(row: ValidationRow) -> str:
+def _format_result(row: ValidationRow) -> str:
     if row.fault:
-        return shorten_printable(row.fault, MAX_SENTENCE_CHARS)
+        return shorten_and_escape(row.fault, MAX_SENTENCE_CHARS)
     if row.verdict == UNPROVED:
-        return f"unproved{' (allowed)' if row.waived else ''}: {shorten_printable(row.note, MAX_SENTENCE_CHARS)}"
+        return f"unproved{' (allowed)' if row.waived else ''}: {shorten_and_escape(row.note, MAX_SENTENCE_CHARS)}"
     if row.verdict == ILL_CONDITIONED:
         return (
-            f"{ILL_CONDITIONED}{' (allowed)' if row.waived else ''}: {shorten_printable(row.note, MAX_SENTENCE_CHARS)}"
+            f"{ILL_CONDITIONED}{' (allowed)' if row.waived else ''}: {shorten_and_escape(row.note, MAX_SENTENCE_CHARS)}"
         )
     if row.verdict == WRONG:
         return "DIVERGES"
-    undecided = row.judged.undecided if row.judged else 0
+    undecided = row.deviation.undecided if row.deviation else 0
     return f"ok, {undecided} undecided" if undecided else "ok"
 
 
-def _table_cells(row: ValidationRow) -> list[str]:
-    deviation = row.judged
+def _make_table_cells(row: ValidationRow) -> list[str]:
+    deviation = row.deviation
     shape = "x".join(map(str, row.shape))
     return [
-        shorten_printable(row.node)
+        shorten_and_escape(row.node)
         if row.output == row.node
-        else f"{shorten_printable(row.node)}: {shorten_printable(row.output)}",
-        f"{shorten_printable(row.op)} in {shorten_printable(row.kernel)}"
+        else f"{shorten_and_escape(row.node)}: {shorten_and_escape(row.output)}",
+        f"{shorten_and_escape(row.op)} in {shorten_and_escape(row.kernel)}"
         if row.program == "kernels"
-        else shorten_printable(row.op),
+        else shorten_and_escape(row.op),
         f"{row.dtype} {shape}".strip(),
         f"{deviation.error:.2e}" if deviation else "",
         f"{deviation.allowed:.2e}" if deviation else "",
         f"{row.accumulated.error:.2e}" if row.accumulated else "",
-        _result_text(row),
+        _format_result(row),
     ]

@@ -1,6 +1,4 @@
-"""Facts about a validation for its report: the graph, the device and driver, the options, and the origin of the
-inputs.
-"""
+"""Facts about a validation for its report: graph, device, driver, options, and origin of the inputs."""
 
 from __future__ import annotations
 
@@ -14,7 +12,7 @@ from .options import ValidationOptions
 _DEVICE = ("name", "kind", "uuid", "driver", "driver_info", "driver_version", "api_version")
 
 
-class _Node(Protocol):
+class _GraphNode(Protocol):
     name: str
     op: str
     inputs: list[str]
@@ -51,18 +49,18 @@ class ReportFacts(NamedTuple):
         return {**record, "policy": dict(self.policy)} if self.policy else record
 
 
-def device_facts(device: DeviceInfo) -> dict[str, Any]:
+def get_device_facts(device: DeviceInfo) -> dict[str, Any]:
     """Return name, kind, UUID and driver of a device."""
     return {name: getattr(device, name) for name in _DEVICE}
 
 
-def model_facts(model: Model, nodes: Iterable[_Node], options: Mapping[str, Any]) -> ReportFacts:
+def collect_model_facts(model: Model, nodes: Iterable[_GraphNode], options: Mapping[str, Any]) -> ReportFacts:
     """Return the facts of a model; its seed is added to the options."""
     nodes_record = (
         {"name": node.name, "op": node.op, "inputs": [*node.inputs], "outputs": [*node.outputs]} for node in nodes
     )
     return ReportFacts(
-        device_facts(model.device),
+        get_device_facts(model.device),
         tuple(value.name for value in model.inputs),
         tuple(value.name for value in model.outputs),
         tuple(nodes_record),
@@ -70,22 +68,22 @@ def model_facts(model: Model, nodes: Iterable[_Node], options: Mapping[str, Any]
     )
 
 
-def option_facts(options: ValidationOptions) -> dict[str, Any]:
+def collect_option_facts(options: ValidationOptions) -> dict[str, Any]:
     """Return the caller's options for JSON; accuracy options only if the caller set them."""
     record: dict[str, Any] = {
         "mode": options.mode,
         "inputs": options.inputs,
         "tolerances": dict(options.tolerances),
-        "allow_unchecked": _names(options.allowed),
+        "allow_unchecked": _list_names(options.allowed),
     }
     if options.accuracy is not None:
         record["accuracy"] = dict(options.accuracy) if isinstance(options.accuracy, Mapping) else options.accuracy
     return (
-        {**record, "allow_ill_conditioned": _names(options.allowed_ill_conditioned)}
+        {**record, "allow_ill_conditioned": _list_names(options.allowed_ill_conditioned)}
         if options.allowed_ill_conditioned
         else record
     )
 
 
-def _names(allowed: bool | Collection[str]) -> bool | list[str]:
+def _list_names(allowed: bool | Collection[str]) -> bool | list[str]:
     return allowed if isinstance(allowed, bool) else sorted(allowed)

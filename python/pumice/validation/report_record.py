@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from .report import ValidationReport
     from .report_rows import Finding, ValidationRow
 
-# Increment it if a field is removed or changes its meaning. Adding fields is always allowed.
+# Increment this number if a field is removed or changes its meaning. New fields need no new number.
 SCHEMA_VERSION = 1
 
 
@@ -43,8 +43,8 @@ def make_report_record(report: ValidationReport) -> dict[str, Any]:
             for repeat in report.repeats
         ],
         **report.facts.record(),
-        "findings": [_finding_record(repeat) for repeat in report.findings],
-        "rows": [_row_record(row) for row in (*report.rows, *report.kernels)],
+        "findings": [_make_finding_record(repeat) for repeat in report.findings],
+        "rows": [_make_row_record(row) for row in (*report.rows, *report.kernels)],
     }
 
 
@@ -53,11 +53,11 @@ def _finite_or_none(value: float | None) -> float | None:
     return float(value) if value is not None and math.isfinite(value) else None
 
 
-def _finding_record(finding: Finding) -> dict[str, Any]:
+def _make_finding_record(finding: Finding) -> dict[str, Any]:
     return {**finding._asdict(), "number": _finite_or_none(finding.number)}
 
 
-def _row_record(row: ValidationRow) -> dict[str, Any]:
+def _make_row_record(row: ValidationRow) -> dict[str, Any]:
     return {
         "node": row.node,
         "op": row.op,
@@ -73,14 +73,14 @@ def _row_record(row: ValidationRow) -> dict[str, Any]:
         "note": row.note,
         "fault": row.fault,
         "unproved": list(row.unproved),
-        **_deviation_record(row.judged),
+        **_make_deviation_record(row.deviation),
         "accumulated": _finite_or_none(row.accumulated.error if row.accumulated else None),
-        "inaccuracy": None if row.inaccuracy is None else _inaccuracy_record(row.inaccuracy),
+        "inaccuracy": None if row.inaccuracy is None else _make_inaccuracy_record(row.inaccuracy),
         "statistics": None if row.statistics is None else row.statistics.record(),
     }
 
 
-def _inaccuracy_record(inaccuracy: Inaccuracy) -> dict[str, Any]:
+def _make_inaccuracy_record(inaccuracy: Inaccuracy) -> dict[str, Any]:
     """Return the record of the element furthest above the accuracy limit."""
     numbers = {name: _finite_or_none(getattr(inaccuracy, name)) for name in ("error", "limit", "scale")}
     return {
@@ -92,7 +92,7 @@ def _inaccuracy_record(inaccuracy: Inaccuracy) -> dict[str, Any]:
     }
 
 
-def _deviation_record(deviation: Deviation | None) -> dict[str, Any]:
+def _make_deviation_record(deviation: Deviation | None) -> dict[str, Any]:
     """Return the deviation that decides the verdict; `compared` distinguishes an infinite error from an unknown one."""
     if deviation is None:
         nothing = dict.fromkeys(("error", "allowed", "ratio", "index", "actual", "expected"))

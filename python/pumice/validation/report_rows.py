@@ -5,14 +5,15 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-from ..base.printable_text import shorten_printable
+from ..base.deprecation import warn_renamed
+from ..base.printable_text import shorten_and_escape
 from .accuracy import Inaccuracy
 from .deviation import ILL_CONDITIONED, RIGHT, UNPROVED, WRONG, Deviation
 from .tensor_statistics import TensorStatistics
 
 NOT_DETERMINISTIC = "not deterministic"  # kind of findings about bits that differ between runs
 CASE_OP = "case"  # replaces the operator name in the row of a whole case
-# Kind of findings about steps that go wrong without the copies after each step, which make the device wait.
+# Kind of findings about steps that go wrong only without the synchronising copies after each step.
 RACE = "race"
 
 
@@ -75,16 +76,22 @@ class ValidationRow(NamedTuple):
         )
 
     @property
-    def judged(self) -> Deviation | None:
+    def deviation(self) -> Deviation | None:
         """The deviation that decides the verdict; None if nothing was compared."""
         if self.op == "output":
             return self.accumulated
         return self.local if self.local is not None else self.accumulated
 
     @property
+    def judged(self) -> Deviation | None:
+        """The old name of `deviation`."""
+        warn_renamed("ValidationRow.judged")
+        return self.deviation
+
+    @property
     def verdict(self) -> str:
         """ "right", "wrong", "unproved", or "ill-conditioned": within its bound, but above the accuracy limit."""
-        deviation = self.judged
+        deviation = self.deviation
         if self.fault or (deviation is not None and not deviation.ok):
             return WRONG
         verdict = UNPROVED if deviation is None or self.unproved else deviation.verdict
@@ -110,12 +117,12 @@ class ValidationRow(NamedTuple):
         """Error over bound; 1 for unproved rows, just above 1 for ill-conditioned ones, infinity for a fault."""
         if self.fault:
             return math.inf
-        severity = self.judged.severity if self.judged else 0.0
+        severity = self.deviation.severity if self.deviation else 0.0
         lower_bound = {UNPROVED: 1.0, ILL_CONDITIONED: math.nextafter(1.0, 2.0)}.get(self.verdict, severity)
         return max(severity, lower_bound)
 
 
-def deciding_rows(rows: list[ValidationRow]) -> list[ValidationRow]:
+def select_deciding_rows(rows: list[ValidationRow]) -> list[ValidationRow]:
     """Return all rows except nodes that are wrong only in the unfused program, which no caller runs.
 
     If the caller set a tolerance for a node and no kernel stores its result, the unfused row is the only check of the
@@ -139,9 +146,9 @@ def make_findings(rows: list[ValidationRow]) -> list[Finding]:
     """Return the findings that follow from the rows' verdicts."""
     findings = []
     unproved = {(row.node, row.output) for row in rows if row.program == "nodes" and not row.checked}
-    deciding = set(map(id, deciding_rows(rows)))
+    deciding = set(map(id, select_deciding_rows(rows)))
     for row in rows:
-        deviation, tensor = row.judged, describe_tensor(row)
+        deviation, tensor = row.deviation, describe_tensor(row)
         if row.fault:
             fault_kind = "reference apart" if "one of them is wrong" in row.fault else "wrong index"
             kind = "overflow" if "overflow" in row.fault else RACE if row.fault.startswith(RACE) else fault_kind
@@ -184,7 +191,7 @@ def _describe_not_finite(deviation: Deviation) -> str:
 def describe_tensor(row: ValidationRow) -> str:
     """Return a phrase that names the row's tensor, and for a kernel's tensor also the kernel and its nodes."""
     if row.program != "kernels" or not row.kernel:
-        return f"'{shorten_printable(row.output)}'"
-    members = ", ".join(f"'{shorten_printable(member)}'" for member in row.members[:6])
+        return f"'{shorten_and_escape(row.output)}'"
+    members = ", ".join(f"'{shorten_and_escape(member)}'" for member in row.members[:6])
     rest = f" and {len(row.members) - 6} more" if len(row.members) > 6 else ""
-    return f"'{shorten_printable(row.output)}' of {shorten_printable(row.kernel)} ({members}{rest})"
+    return f"'{shorten_and_escape(row.output)}' of {shorten_and_escape(row.kernel)} ({members}{rest})"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ..base.element_types import Array
 from .bounds.float_types import dtype_name
 from .deviation import UNPROVED, WRONG
-from .race import RacingStep
+from .race_search import RacingStep
 from .reference import ReferenceNode
 from .report_rows import Finding, ValidationRow
 
@@ -13,8 +13,8 @@ from .report_rows import Finding, ValidationRow
 class ResultCollector:
     """The worst row of each tensor over all cases, the findings, and the nodes' faults.
 
-    A case may be checked again with another error model from the inputs on. Rows and findings that do not depend on it
-    (`fixed`) come from the first check.
+    A case may be rechecked with another error model. Rows and findings that do not depend on the error model (`fixed`)
+    come from the first check.
     """
 
     def __init__(self) -> None:
@@ -50,14 +50,14 @@ class ResultCollector:
             self.findings_by_key[key] = finding
 
     def add_fault(self, node: str, case: int, text: str) -> None:
-        """Add a fault of a node, which makes it wrong whatever its results are."""
+        """Add a fault of a node; the node is then wrong regardless of its results."""
         if node not in self.faults or case < self.faults[node][0]:
             self.faults[node] = (case, text)
 
     def add_row(self, row: ValidationRow, fixed: bool = False) -> None:
         """Add a row; for each key, the worst case is kept, or the first of equal ones."""
         if row.verdict == UNPROVED and not row.note:
-            row = row._replace(note=row.judged.missing if row.judged else "the reference has no such value")
+            row = row._replace(note=row.deviation.missing if row.deviation else "the reference has no such value")
         if fixed:
             self._fixed_results[0].append(row)
         self._case_rows.append(row)
@@ -66,20 +66,20 @@ class ResultCollector:
         if key not in self.rows or (row.severity, -row.case) > (self.rows[key].severity, -self.rows[key].case):
             self.rows[key] = row
 
-    def ordered_rows(self) -> list[ValidationRow]:
+    def get_ordered_rows(self) -> list[ValidationRow]:
         """Return the rows in graph order, with the optimised program's outputs last."""
         keys = sorted(self.rows, key=lambda key: (self.rows[key].op == "output", self._positions[key]))
         return [self.rows[key] for key in keys]
 
-    def racing_row(self, step: RacingStep, case: int) -> ValidationRow:
+    def make_racing_row(self, step: RacingStep, case: int) -> ValidationRow:
         """Return the row of the tensor that a racing step stored, with the step as its fault."""
         name = step.tensor.rpartition(" as ")[0] or step.tensor
         candidates = (row for row in self._case_rows if row.program == "kernels" and row.output in (name, step.tensor))
-        blank = ValidationRow(step.node, "kernel", step.tensor, "", (step.size,), case, None, None)
-        blank = blank._replace(program="kernels", members=(step.node,), kernel=step.kernel)
-        return next(candidates, blank)._replace(fault=str(step))
+        unchecked_row = ValidationRow(step.node, "kernel", step.tensor, "", (step.size,), case, None, None)
+        unchecked_row = unchecked_row._replace(program="kernels", members=(step.node,), kernel=step.kernel)
+        return next(candidates, unchecked_row)._replace(fault=str(step))
 
-    def wrong_rows(self) -> list[ValidationRow]:
+    def get_wrong_rows(self) -> list[ValidationRow]:
         """Return the wrong rows of the current case."""
         return [row for row in self._case_rows if row.verdict == WRONG]
 

@@ -11,7 +11,7 @@ from .._pumice import IndexRangeError
 from ..base.element_types import Array
 from .case_runs import compare_output_bits, observe_outputs
 from .options import ValidationOptions
-from .race import find_racing_step
+from .race_search import find_racing_step
 from .report_rows import CASE_OP, RACE, Finding, ValidationRow
 from .tensor_sources import DeviceTensors
 
@@ -22,7 +22,7 @@ OBSERVED_RUN = "the run that is observed, with a copy after each step"
 
 
 def compare_runs(validation: ModelValidation, inputs: dict[str, Array], case: int) -> None:
-    """Compare both runs of a case bit for bit, and search for the first differing step.
+    """Compare the plain and the observed run of a case bit for bit, and search for the first differing step.
 
     Also search if an output is wrong but all kernels are right: the observed run's copies make the device wait, which
     can hide a race.
@@ -30,16 +30,16 @@ def compare_runs(validation: ModelValidation, inputs: dict[str, Array], case: in
     if not isinstance(validation.tensors, DeviceTensors):
         return
     try:
-        results = validation.runs.results(inputs)
+        results = validation.runs.compute_outputs(inputs)
     except IndexRangeError:  # raised by a model with index checks; already recorded as a fault
         return
     if validation.options.mode == "isolated":  # this mode checks no outputs
-        for row in empty_case_rows(results, case, validation.options):
+        for row in make_empty_case_rows(results, case, validation.options):
             validation.collected.add_row(row)
     differing = _find_differing_outputs(validation, inputs, results, case)
     for finding in differing:
         validation.collected.add_finding(finding)
-    wrong = validation.collected.wrong_rows()
+    wrong = validation.collected.get_wrong_rows()
     only_outputs_wrong = validation.kernels is not None and bool(wrong) and all(row.op == "output" for row in wrong)
     program = validation.fused.program
     if program.has_control_flow or not (differing or only_outputs_wrong):
@@ -48,7 +48,7 @@ def compare_runs(validation: ModelValidation, inputs: dict[str, Array], case: in
     if step is not None:
         validation.collected.add_finding(Finding(RACE, step.node, str(step), step.number, case))
         if wrong:
-            validation.collected.add_row(validation.collected.racing_row(step, case))
+            validation.collected.add_row(validation.collected.make_racing_row(step, case))
 
 
 def _find_differing_outputs(
@@ -57,7 +57,7 @@ def _find_differing_outputs(
     if validation.flow_kernels:
         return [
             *compare_output_bits(results, validation.flow_kernels.outputs, OBSERVED_RUN, case),
-            *validation.flow_kernels.differing_findings(case),
+            *validation.flow_kernels.make_difference_findings(case),
         ]
     kernels = validation.kernels
     outputs = kernels.outputs if kernels else None
@@ -66,7 +66,7 @@ def _find_differing_outputs(
     return compare_output_bits(results, outputs, OBSERVED_RUN, case)
 
 
-def empty_case_rows(results: Mapping[str, Array], case: int, options: ValidationOptions) -> list[ValidationRow]:
+def make_empty_case_rows(results: Mapping[str, Array], case: int, options: ValidationOptions) -> list[ValidationRow]:
     """Return a row for a case whose outputs are all empty, so that nothing was checked; [] otherwise."""
     if not results or any(np.size(array) for array in results.values()):
         return []

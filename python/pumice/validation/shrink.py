@@ -10,14 +10,14 @@ import onnx
 
 from .._pumice import Error, IndexRangeError, sha256
 from ..base.element_types import Array
-from ..base.host_arrays import element_bytes
+from ..base.host_arrays import view_element_bytes
 from ..importer.load import load_graph
 from .deviation import WRONG
 from .load_setup import ReportOrigin
-from .reference import Reference
+from .reference import ReferenceModel
 from .repeatability import count_differing_runs
 from .report_rows import ValidationRow
-from .subgraph import MissingTensor, Subgraph, extract_subgraph
+from .subgraph import MissingTensorError, Subgraph, extract_subgraph
 from .tensor_sources import DeviceTensors
 
 FailureTest: TypeAlias = Callable[[onnx.ModelProto, dict[str, Array]], bool]
@@ -28,7 +28,7 @@ class Shrinker:
     """Searches for small failing subgraphs. `values`: the device's tensors by name."""
 
     def __init__(
-        self, reference: Reference, values: Mapping[str, Array], fails: FailureTest, step: TrialCallback | None
+        self, reference: ReferenceModel, values: Mapping[str, Array], fails: FailureTest, step: TrialCallback | None
     ) -> None:
         self.reference = reference
         self.values = dict(values)
@@ -38,9 +38,10 @@ class Shrinker:
         self._cache: dict[str, bool] = {}
 
     def does_fail(self, subgraph: Subgraph) -> bool:
-        """Whether a subgraph fails; one that does not run does not fail."""
+        """Return whether a subgraph fails; one that does not run does not fail."""
         key = sha256(
-            subgraph.proto.SerializeToString(), *(element_bytes(array).tobytes() for array in subgraph.inputs.values())
+            subgraph.proto.SerializeToString(),
+            *(view_element_bytes(array).tobytes() for array in subgraph.inputs.values()),
         )
         if key not in self._cache:
             self.num_trials += 1
@@ -56,7 +57,7 @@ class Shrinker:
         """Return the subgraph of these nodes if it can be built and fails, else None."""
         try:
             subgraph = extract_subgraph(self.reference, nodes, self.values, outputs)
-        except MissingTensor:
+        except MissingTensorError:
             return None
         return subgraph if subgraph.outputs and self.does_fail(subgraph) else None
 
@@ -93,22 +94,22 @@ class Shrinker:
 
     # ---- sizes
 
-    def shrink_tensors(self, subgraph: Subgraph, enough: int = 0) -> Subgraph:
-        """Halve axes while the subgraph fails and has more than `enough` bytes.
+    def shrink_tensors(self, subgraph: Subgraph, max_bytes: int = 0) -> Subgraph:
+        """Halve axes while the subgraph fails and has more than `max_bytes` bytes.
 
         First the n-th axis of all inputs with equal sizes, then all axes of one size, including axes of constants.
         """
         for axis in range(max((array.ndim for array in subgraph.inputs.values()), default=0)):
             sizes = {array.shape[axis] for array in subgraph.inputs.values() if array.ndim > axis}
             for size in sorted(sizes, reverse=True):
-                subgraph = self._halve_axis(subgraph, size, axis, enough)
+                subgraph = self._halve_axis(subgraph, size, axis, max_bytes)
         sizes = {size for array in [*subgraph.inputs.values(), *subgraph.constants.values()] for size in array.shape}
         for size in sorted(sizes, reverse=True):
-            subgraph = self._halve_axis(subgraph, size, None, enough)
+            subgraph = self._halve_axis(subgraph, size, None, max_bytes)
         return subgraph
 
-    def _halve_axis(self, subgraph: Subgraph, size: int, axis: int | None, enough: int) -> Subgraph:
-        while size > 1 and subgraph.bytes > enough:
+    def _halve_axis(self, subgraph: Subgraph, size: int, axis: int | None, max_bytes: int) -> Subgraph:
+        while size > 1 and subgraph.bytes > max_bytes:
             half = (size + 1) // 2
             halves = (self._slice_axis(subgraph, size, axis, begin) for begin in (0, size - half))
             smaller = next((half_subgraph for half_subgraph in halves if half_subgraph is not None), None)
@@ -143,10 +144,10 @@ def compute_device_tensors(origin: ReportOrigin, case: int) -> dict[str, Array]:
         tensors = DeviceTensors(model, load_graph)
         inputs = origin.cases[case][0]
         try:
-            tensors_by_name = tensors.tensors(
+            tensors_by_name = tensors.compute_tensors(
                 model._tensor_strings.encode_tensors(inputs) if model._tensor_strings else inputs
             )
-        except IndexRangeError:  # the call rejects these inputs because of the node at fault
+        except IndexRangeError:  # the faulty node makes the program reject these inputs
             tensors_by_name = {}
         finally:
             tensors.close()
@@ -156,28 +157,28 @@ def compute_device_tensors(origin: ReportOrigin, case: int) -> dict[str, Array]:
 def make_failure_test(origin: ReportOrigin, repeat: int) -> FailureTest:
     """Return a predicate: validation finds the subgraph wrong, or with `repeat`, the bits of that many runs differ."""
 
-    def wrong(proto: onnx.ModelProto, inputs: dict[str, Array]) -> bool:
+    def is_wrong(proto: onnx.ModelProto, inputs: dict[str, Array]) -> bool:
         return origin.validate_subgraph(Subgraph(proto, inputs), origin.setup).state == WRONG
 
-    def differs(proto: onnx.ModelProto, inputs: dict[str, Array]) -> bool:
+    def has_differing_runs(proto: onnx.ModelProto, inputs: dict[str, Array]) -> bool:
         with origin.setup.load(proto) as model:
             return count_differing_runs(model, inputs, repeat) > 0
 
-    return differs if repeat else wrong
+    return has_differing_runs if repeat else is_wrong
 
 
 def make_shrinker(origin: ReportOrigin, case: int, fails: FailureTest, step: TrialCallback | None = None) -> Shrinker:
     """Return a Shrinker for a case."""
-    reference = Reference(origin.source, origin.folder, origin.setup.precision, origin.setup.kernels)
+    reference = ReferenceModel(origin.source, origin.folder, origin.setup.precision, origin.setup.kernels)
     return Shrinker(reference, compute_device_tensors(origin, case), fails, step)
 
 
-def suspect_node_groups(row: ValidationRow) -> list[list[str]]:
+def list_suspect_node_groups(row: ValidationRow) -> list[list[str]]:
     """Return groups of nodes that may cause a wrong row on their own: the node, then its kernel's nodes. Return no
     groups for an output.
     """
     if row.op == "output":
         return []
-    # The members are in a subgraph that the node runs.
+    # True if the members are in a subgraph that the node runs.
     is_inside = any(member.startswith(f"{row.node}.") for member in row.members)
     return [[row.node], list(row.members)] if len(row.members) > 1 and not is_inside else [[row.node]]

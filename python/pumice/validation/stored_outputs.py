@@ -9,17 +9,17 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..base.element_types import Array
-from ..base.printable_text import MAX_SENTENCE_CHARS, shorten_printable
+from ..base.printable_text import MAX_SENTENCE_CHARS, shorten_and_escape
 from ..model.data_sets import DataSet
 from ..model.model import Model
-from .bounds.alternatives import Alternatives, ValueAlternatives, list_alternatives
-from .bounds.bounded import Bounded
+from .bounds.alternative_values import AlternativeValues, EnumeratedAlternatives, list_alternatives
+from .bounds.bounded_tensor import BoundedTensor
 from .bounds.float_types import COVERAGE_FACTOR, ProgramTypes, is_float
-from .bounds.registry import Undecided, Unproved, Value
+from .bounds.rule_registry import UndecidedError, UnprovedError, Value
 from .deviation import RIGHT, UNPROVED, WRONG, Deviation, compare_tensor
 from .live_values import LiveValues, round_folded_constant
-from .loop_limits import loop_timeout
-from .reference import Reference
+from .loop_limits import find_loop_timeout
+from .reference import ReferenceModel
 from .report import ValidationReport
 from .report_rows import Finding, ValidationRow
 
@@ -30,7 +30,7 @@ Waivers = bool | Collection[str]
 STORED_OUTPUT = "stored output"  # kind of findings about stored outputs that differ from the reference
 
 
-class StoredRow(NamedTuple):
+class StoredOutputRow(NamedTuple):
     """One output: the stored value's deviation from the reference, and the device's value at the worst element."""
 
     output: str
@@ -45,14 +45,14 @@ class StoredRow(NamedTuple):
 
     def __str__(self) -> str:
         if self.deviation is None or self.verdict == UNPROVED:
-            reason = shorten_printable(self.note, MAX_SENTENCE_CHARS) or "more than half of the elements have no bound"
-            return f"output '{shorten_printable(self.output)}': unproved: {reason}"
+            reason = shorten_and_escape(self.note, MAX_SENTENCE_CHARS) or "more than half of the elements have no bound"
+            return f"output '{shorten_and_escape(self.output)}': unproved: {reason}"
         deviation = self.deviation
         if deviation.kind == _WRONG_SHAPE:
-            return f"output '{shorten_printable(self.output)}': {deviation.actual} is stored, the model makes {deviation.expected}"
+            return f"output '{shorten_and_escape(self.output)}': {deviation.actual} is stored, the model makes {deviation.expected}"
         values = f"{deviation.actual} is stored at {list(deviation.at)}, the reference has {deviation.expected}"
         difference = f"apart by {deviation.error:.3g}, allowed {deviation.allowed:.3g}"
-        return f"output '{shorten_printable(self.output)}': {values}: {difference}; the device has {self.device}"
+        return f"output '{shorten_and_escape(self.output)}': {values}: {difference}; the device has {self.device}"
 
     def as_dict(self) -> dict[str, Any]:
         """Return a record for JSON; infinity and missing comparisons become null."""
@@ -85,40 +85,40 @@ def check_stored_outputs(
 
 def compare_stored_outputs(
     model: Model, inputs: Mapping[str, Any], stored: Mapping[str, Any], tolerances: Mapping[str, float] | None = None
-) -> list[StoredRow]:
+) -> list[StoredOutputRow]:
     """Compare stored outputs of a case with the reference, which also checks the device's outputs.
 
     A stored element may differ from the float64 reference by the model's own bound at its precision, from the model's
     inputs on, plus one rounding to the stored type: |stored - reference| <= bound + u |stored|. Integers and booleans
-    are equal except for undecided choices. An output without a bound is unproved. If the device's results are proved
-    right, both are within the same bound of the same numbers, which is all that comparing them directly could show.
+    must be equal except for undecided choices. An output without a bound is unproved. If the device's results are proved
+    right too, comparing them with the stored ones would show nothing more.
 
     inputs, stored: by name; outputs that are not stored are skipped. tolerances: absolute errors by output, replacing
     the bound. Raise whatever calling the model raises.
     """
-    results = model(*model.named(**inputs).values(), loop_timeout=loop_timeout(model.source, model.folder))
+    results = model(*model.named(**inputs).values(), loop_timeout=find_loop_timeout(model.source, model.folder))
     names = [value.name for value in model.outputs]
     device_outputs = dict(zip(names, [results] if len(names) == 1 else results, strict=True))
-    reference = Reference(model.source, model.folder, model.precision, model.kernel_table)
+    reference = ReferenceModel(model.source, model.folder, model.precision, model.kernel_table)
 
-    def rows(sampled: bool) -> list[StoredRow]:
+    def compare_outputs(sampled: bool) -> list[StoredOutputRow]:
         values, notes = _compute_reference_values(reference, model.named(**inputs), sampled)
         types = reference.chained.types
         allowed = tolerances or {}
         return [
-            StoredRow(name, None, None, notes[name])
+            StoredOutputRow(name, None, None, notes[name])
             if name in notes
             else _compare_output(name, device_outputs[name], stored[name], values.get(name), types, allowed.get(name))
             for name in names
             if name in stored
         ]
 
-    stored_rows = rows(sampled=False)
-    return rows(sampled=True) if any(row.verdict == WRONG for row in stored_rows) else stored_rows
+    stored_rows = compare_outputs(sampled=False)
+    return compare_outputs(sampled=True) if any(row.verdict == WRONG for row in stored_rows) else stored_rows
 
 
 def _compute_reference_values(
-    reference: Reference, case_inputs: Mapping[str, Any], sampled: bool
+    reference: ReferenceModel, case_inputs: Mapping[str, Any], sampled: bool
 ) -> tuple[dict[str, Value], dict[str, str]]:
     """Return all values computed from the inputs, and by name why a value is missing."""
     values = LiveValues(
@@ -131,11 +131,11 @@ def _compute_reference_values(
             continue
         try:
             results = values.run(node)
-        except (Undecided, Unproved, IndexError, KeyError, MemoryError) as error:
+        except (UndecidedError, UnprovedError, IndexError, KeyError, MemoryError) as error:
             notes.update(dict.fromkeys(node.outputs, f"node '{node.name}': {error}"))
             continue
         for name, value in results.items():
-            if node.is_folded and isinstance(value, Bounded):
+            if node.is_folded and isinstance(value, BoundedTensor):
                 value = round_folded_constant(value, values.runner.types.at_precision(node.precision))
             values.values[name] = value
     return {**{name: values[name] for name in reference.constants if name in reference.outputs}, **values.values}, notes
@@ -143,37 +143,41 @@ def _compute_reference_values(
 
 def _compare_output(
     name: str, actual: Any, stored: Any, expected: Value, types: ProgramTypes, tolerance: float | None
-) -> StoredRow:
-    if not isinstance(actual, np.ndarray) or not isinstance(stored, np.ndarray) or not isinstance(expected, Bounded):
-        return StoredRow(name, None, None, "sequences and optional values are not compared with stored ones")
-    stored = stored.astype(object) if stored.dtype.kind in "UT" else stored  # strings
-    allowed = Bounded(expected.value, _bound_with_rounding(stored, expected, types), actual.dtype)
+) -> StoredOutputRow:
+    if (
+        not isinstance(actual, np.ndarray)
+        or not isinstance(stored, np.ndarray)
+        or not isinstance(expected, BoundedTensor)
+    ):
+        return StoredOutputRow(name, None, None, "sequences and optional values are not compared with stored ones")
+    stored = stored.astype(object) if stored.dtype.kind in "UT" else stored  # convert NumPy strings to objects
+    allowed = BoundedTensor(expected.value, _add_stored_rounding(stored, expected, types), actual.dtype)
     if expected.alternatives is not None and expected.shape == stored.shape:
-        allowed.with_alternatives(_widened_alternatives(stored, expected, types))
+        allowed.set_alternatives(_widen_alternatives(stored, expected, types))
     deviation = compare_tensor(stored, allowed, types, tolerance)
     device_value = actual[deviation.at] if len(deviation.at) == actual.ndim else None
-    return StoredRow(name, deviation, device_value)
+    return StoredOutputRow(name, deviation, device_value)
 
 
-def _widened_alternatives(stored: Array, expected: Bounded, types: ProgramTypes) -> Alternatives | None:
+def _widen_alternatives(stored: Array, expected: BoundedTensor, types: ProgramTypes) -> AlternativeValues | None:
     """Return the alternatives of undecided elements, with the rounding added. Intervals with many integers get no
     rounding.
     """
     alternatives = list_alternatives(expected)
-    rounding = _bound_with_rounding(stored, Bounded(expected.value, None, expected.dtype), types)
+    rounding = _add_stored_rounding(stored, BoundedTensor(expected.value, None, expected.dtype), types)
     if alternatives is None or rounding is None:
         return expected.alternatives
-    return ValueAlternatives(
+    return EnumeratedAlternatives(
         alternatives.mask, alternatives.values, [error + rounding for error in alternatives.errors], alternatives.group
     )
 
 
-def _bound_with_rounding(stored: Array, expected: Bounded, types: ProgramTypes) -> Array | None:
+def _add_stored_rounding(stored: Array, expected: BoundedTensor, types: ProgramTypes) -> Array | None:
     """Return the reference's bound plus the rounding of the stored values. `compare_tensor` multiplies independent errors by
     COVERAGE_FACTOR.
     """
     if expected.shape != stored.shape:
-        return expected.error  # elsewhere reported as a shape mismatch
+        return expected.error  # the shape mismatch is reported elsewhere
     if not is_float(stored.dtype):
         return expected.error
     stored_type = types.read_back_type(stored.dtype)
@@ -182,4 +186,4 @@ def _bound_with_rounding(stored: Array, expected: Bounded, types: ProgramTypes) 
         rounding = np.where(np.isfinite(rounding), rounding, 0.0) / (
             COVERAGE_FACTOR if types.independent_errors else 1.0
         )
-    return np.asarray(expected.errors() + rounding)
+    return np.asarray(expected.get_errors() + rounding)

@@ -1,4 +1,4 @@
-"""Runs a model in windows of nodes, as programs of subgraphs, if all tensors together are too large to keep."""
+"""Runs a model in windows of nodes, each compiled as a subgraph, if all tensors together are too large to keep."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from onnx import helper
 
 from .._pumice import GraphError, Program, UnsupportedError
 from ..base.element_types import Array
-from ..base.string_indices import StringTable, TensorStrings
+from ..base.string_table import StringTable, TensorStringTable
 from ..importer.build.float32_nodes import Float32Nodes
 from ..importer.file.model_file import ModelFile
 from ..importer.file.recipe import NodeRecipe
 from ..model.model import Model
 from ..model.precision_policy import parse_policy
-from .loop_limits import graph_loop_timeout
+from .loop_limits import find_graph_loop_timeout
 from .model_splitter import ModelSplitter
-from .reference import Reference
+from .reference import ReferenceModel
 from .subgraph import make_value_info
 
 WINDOW_BYTES = 64 << 20  # bytes of tensors on the host at once; larger models are streamed
@@ -41,9 +41,8 @@ class WindowedTensors(TensorMap):
         self._ends = ends
         self._run = run
         self._start = 0
-        self.on_window_loaded: Callable[[Mapping[str, Array]], None] = lambda tensors: (
-            None
-        )  # called with each window's tensors
+        # Callback that receives each window's tensors.
+        self.on_window_loaded: Callable[[Mapping[str, Array]], None] = lambda tensors: None
 
     def load(self, index: int) -> None:
         """Run the next window, whose inputs are among the tensors still present."""
@@ -58,11 +57,13 @@ class WindowedTensors(TensorMap):
 class NodeWindows:
     """The windows of a model and their programs: unfused, with every tensor kept."""
 
-    def __init__(self, model: Model, load: Callable[..., Any], reference: Reference, proto: onnx.ModelProto) -> None:
+    def __init__(
+        self, model: Model, load: Callable[..., Any], reference: ReferenceModel, proto: onnx.ModelProto
+    ) -> None:
         self._model = model
         self._load = load
         self._reference = reference
-        self._loop_timeout = graph_loop_timeout(proto.graph)
+        self._loop_timeout = find_graph_loop_timeout(proto.graph)
         self._proto = proto
         self._folded = [node for node in reference.nodes if node.is_folded]
         self._policy = parse_policy(model.policy)
@@ -71,9 +72,9 @@ class NodeWindows:
         }
         self._splitter: ModelSplitter | None = None
         self._ends: dict[Any, list[int]] = {}  # ends of the windows, by input shapes
-        self.additions: dict[str, int] | None = None  # longest chain by node, for the windows that ran
+        self.additions: dict[str, int] | None = None  # node -> longest chain of additions, for the windows that ran
 
-    def window_ends(self, inputs: Mapping[str, Array]) -> list[int]:
+    def get_window_ends(self, inputs: Mapping[str, Array]) -> list[int]:
         """Return the end of each window for inputs of these shapes; [] if all tensors fit into one."""
         shapes = tuple(sorted((name, array.shape) for name, array in inputs.items()))
         if shapes not in self._ends:
@@ -103,25 +104,25 @@ class NodeWindows:
             program_inputs = strings.encode_tensors(program_inputs) if strings else program_inputs
             results = dict(program(program_inputs, loop_timeout=self._loop_timeout, filled=True))
             results = strings.decode_tensors(results) if strings else results
-            self.additions = {**(self.additions or {}), **reported_additions(program, program_inputs)}
+            self.additions = {**(self.additions or {}), **read_reported_additions(program, program_inputs)}
             return results
         finally:
             program.close()  # frees the device memory of all its tensors
 
     def _is_float32(self, node: NodeRecipe, path: str) -> bool:
-        """Whether the whole program computes a node in float32, because of the policy or by its own choice."""
+        """Return whether the whole program computes a node in float32, because of the policy or the engine's choice."""
         return path in self._float32 or self._policy.needs_float32(node, path)
 
     def _compile_window(
         self, start: int, end: int, inputs: Mapping[str, Array], live_tensors: Mapping[str, Array]
-    ) -> tuple[Program, TensorStrings | None]:
+    ) -> tuple[Program, TensorStringTable | None]:
         model = self._model
         overridable = [value.name for value in model.overridable]
         if self._splitter is None:
             self._splitter = ModelSplitter(model.source, model.folder, self._reference, overridable)
         nodes = [node for node in self._reference.nodes[start:end] if not node.is_folded]
         produced = {name for node in (*nodes, *self._folded) for name in node.outputs}
-        outputs = [name for node in nodes for name in node.outputs if self._splitter.last_reader(name) >= end]
+        outputs = [name for node in nodes for name in node.outputs if self._splitter.find_last_reader(name) >= end]
         boundary_inputs = (
             {name for node in nodes for name in node.inputs} - produced - set(inputs) - set(self._reference.constants)
         )
@@ -135,14 +136,14 @@ class NodeWindows:
             model.context, model.precision, keep_all=True, fuse=False, float32_nodes=float32.names
         )
         values = recipe.string_values
-        return program, TensorStrings(StringTable(recipe.strings), values) if values else None
+        return program, TensorStringTable(StringTable(recipe.strings), values) if values else None
 
 
-def reported_additions(program: Program, inputs: Mapping[str, Array]) -> dict[str, int]:
+def read_reported_additions(program: Program, inputs: Mapping[str, Array]) -> dict[str, int]:
     """Return the longest chain of additions per node, if the program has a single plan and the kernel reports it."""
     try:
         steps = program.plan([inputs[program_input.name] for program_input in program.inputs])
-    except UnsupportedError:  # control flow
+    except UnsupportedError:  # a program with control flow has no plan
         return {}
     return {step["label"]: step["additions"] for step in steps if step["additions"] > 0}
 
@@ -153,7 +154,7 @@ CANNOT_RUN_ERRORS = (UnsupportedError, GraphError, KeyError)  # errors raised fo
 _MAX_KEPT_ELEMENTS = 1024  # maximum elements of a constant that may be a shape
 
 
-def _without_weights(source: onnx.ModelProto) -> onnx.ModelProto:
+def _replace_weights(source: onnx.ModelProto) -> onnx.ModelProto:
     """Replace large constants with inputs, so that shape inference does not copy them."""
     proto = onnx.ModelProto(ir_version=max(source.ir_version, 4), opset_import=source.opset_import)
     proto.functions.extend(source.functions)
@@ -171,8 +172,8 @@ def _without_weights(source: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def infer_tensor_bytes(model: onnx.ModelProto, inputs: Mapping[str, Array]) -> dict[str, int]:
-    """Return the tensors' sizes for inputs of these shapes, as far as onnx infers them."""
-    proto = _without_weights(model)
+    """Return the bytes of each tensor whose shape onnx infers for these inputs, by name."""
+    proto = _replace_weights(model)
     for i, value in enumerate(proto.graph.input):
         if value.name in inputs and value.type.HasField("tensor_type"):
             proto.graph.input[i].CopyFrom(make_value_info(value.name, inputs[value.name]))

@@ -12,7 +12,7 @@ from onnx import helper, numpy_helper
 from .._pumice import Error
 from ..base.element_types import Array
 from ..model.precision_policy import DEFAULT, Precision, escape_literal, parse_policy
-from .reference import Reference, ReferenceNode
+from .reference import ReferenceModel, ReferenceNode
 
 _MIN_IR_VERSION = 8  # ONNX file format version that most readers support
 
@@ -44,12 +44,12 @@ class Subgraph(NamedTuple):
         return int(self.proto.ByteSize()) + sum(array.nbytes for array in self.inputs.values())
 
 
-class MissingTensor(Error, LookupError):
+class MissingTensorError(Error, LookupError):
     """A subgraph needs a tensor that is not stored: a sequence, or one inside a fused kernel."""
 
 
 def extract_subgraph(
-    reference: Reference,
+    reference: ReferenceModel,
     nodes: Collection[str],
     values: Mapping[str, Array],
     outputs: Iterable[str] | None = None,
@@ -58,7 +58,7 @@ def extract_subgraph(
     """Return the named nodes as a model.
 
     values: tensors by name; those that the nodes read and do not compute become inputs. outputs: by default all results
-    that other nodes or the caller read. changed: new values of constants. Raise MissingTensor if an input is not in
+    that other nodes or the caller read. changed: new values of constants. Raise MissingTensorError if an input is not in
     `values`.
     """
     chosen = [node for node in reference.nodes if node.name in nodes]
@@ -68,7 +68,7 @@ def extract_subgraph(
     constants = {name: known[name] for name in read if name in known and name not in values}
     missing = [name for name in read if name not in constants and not isinstance(values.get(name), np.ndarray)]
     if missing:
-        raise MissingTensor(f"no tensor is stored for {', '.join(missing)}")
+        raise MissingTensorError(f"no tensor is stored for {', '.join(missing)}")
     inputs = {name: values[name] for name in read if name not in constants}
     results = list(outputs) if outputs is not None else _find_outputs(reference, chosen, produced)
     graph = helper.make_graph(
@@ -83,7 +83,7 @@ def extract_subgraph(
     return Subgraph(helper.make_model(graph, opset_imports=opsets, ir_version=version, producer_name="pumice"), inputs)
 
 
-def _find_outputs(reference: Reference, chosen: list[ReferenceNode], produced: set[str]) -> list[str]:
+def _find_outputs(reference: ReferenceModel, chosen: list[ReferenceNode], produced: set[str]) -> list[str]:
     """Return the results that these nodes do not read themselves or that other nodes read."""
     read_inside = {name for node in chosen for name in node.inputs}
     names = {node.name for node in chosen}
@@ -104,17 +104,17 @@ def make_value_info(name: str, array: Array) -> onnx.ValueInfoProto:
     return helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(array.dtype), array.shape)
 
 
-def subgraph_precision(precision: Precision, proto: onnx.ModelProto) -> Precision:
+def make_subgraph_precision(precision: Precision, proto: onnx.ModelProto) -> Precision:
     """Return the precision policy of a subgraph, by node name."""
     policy = parse_policy(precision)
-    if policy.is_plain:
+    if policy.is_uniform:
         return policy.precision
     nodes = {
-        escape_literal(node.name): policy.get_precision(node.name, _qualified_operator(node))
+        escape_literal(node.name): policy.get_precision(node.name, _get_qualified_operator(node))
         for node in proto.graph.node
     }
     return {DEFAULT: policy.precision, **nodes}
 
 
-def _qualified_operator(node: onnx.NodeProto) -> str:
+def _get_qualified_operator(node: onnx.NodeProto) -> str:
     return f"{node.domain}::{node.op_type}" if node.domain not in ("", "ai.onnx") else str(node.op_type)

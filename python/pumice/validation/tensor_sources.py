@@ -8,15 +8,15 @@ from typing import Any, Protocol
 
 from .._pumice import Context, Graph, IndexRangeError, Program
 from ..base.element_types import Array
-from ..base.string_indices import TensorStrings
+from ..base.string_table import TensorStringTable
 from ..importer.file.model_file import ModelFile
 from ..importer.parse import parse_model
 from ..model.model import Model
 from ..model.precision_policy import Precision
 from .bounds.float_types import ProgramTypes
-from .loop_limits import graph_loop_timeout
-from .reference import Reference
-from .streaming import CANNOT_RUN_ERRORS, NodeWindows, TensorMap, WindowedTensors, reported_additions
+from .loop_limits import find_graph_loop_timeout
+from .reference import ReferenceModel
+from .streaming import CANNOT_RUN_ERRORS, NodeWindows, TensorMap, WindowedTensors, read_reported_additions
 from .work import NodeWork, measure_work
 
 # Notes in report() about nodes that a 16-bit program computes in float32 although nobody requested it.
@@ -28,7 +28,7 @@ _FLOAT32_NOTE_PREFIXES = (
 )
 
 
-def _computes_in_float32(row: Mapping[str, Any]) -> bool:
+def _is_computed_in_float32(row: Mapping[str, Any]) -> bool:
     return any(note.startswith(_FLOAT32_NOTE_PREFIXES) for note in row["note"].split("; "))
 
 
@@ -38,7 +38,7 @@ def _find_converted_values(rows: Sequence[Mapping[str, Any]], verb: str) -> set[
     return {name[name.index(verb) + len(verb) : name.rindex("' to ")] for name in names if verb in name}
 
 
-class Subject(Protocol):
+class ValidationSubject(Protocol):
     """The subject of a validation: a loaded model or a candidate."""
 
     source: Any
@@ -68,7 +68,7 @@ class Subject(Protocol):
 
 
 class TensorSource(Protocol):
-    """A source of tensors: `tensors` for checking node by node, `results` of the optimised program.
+    """A source of tensors: `compute_tensors` for checks node by node, `compute_outputs` of the optimised program.
 
     missing_note: note for a missing tensor; "" if only outputs are checked. from_one_run: whether both come from one run, so that
     comparing them proves nothing. types: the precision or types it computes in.
@@ -78,31 +78,31 @@ class TensorSource(Protocol):
     from_one_run: bool
     types: Precision | ProgramTypes
     loop_timeout: float | None
-    strings: TensorStrings | None  # strings of a program that represents them as indices
+    strings: TensorStringTable | None  # string table of a program that represents strings as indices
 
-    def set_float32(self, reference: Reference) -> None:
-        """Set which nodes compute in float32, and which float32 values are rounded for some of their readers."""
+    def set_float32(self, reference: ReferenceModel) -> None:
+        """Set which nodes of the reference compute in float32, and which float32 values some readers round."""
         ...
 
-    def tensors(self, inputs: dict[str, Array]) -> dict[str, Array]:
+    def compute_tensors(self, inputs: dict[str, Array]) -> dict[str, Array]:
         """Return every available tensor by name."""
         ...
 
-    def stream(self, inputs: dict[str, Array], reference: Reference) -> TensorMap:
+    def stream(self, inputs: dict[str, Array], reference: ReferenceModel) -> TensorMap:
         """Return the same tensors, possibly loading those of later nodes on demand."""
         ...
 
-    def additions(self, inputs: dict[str, Array]) -> dict[str, int]:
+    def find_additions(self, inputs: dict[str, Array]) -> dict[str, int]:
         """Return the longest chain of additions in each node's kernel, in a streamed model for the nodes that ran;
         kernels that do not report it are omitted.
         """
         ...
 
-    def work(self, inputs: dict[str, Array]) -> dict[str, NodeWork]:
+    def measure_work(self, inputs: dict[str, Array]) -> dict[str, NodeWork]:
         """Return the work of each node, if known."""
         ...
 
-    def results(self, inputs: dict[str, Array]) -> dict[str, Array]:
+    def compute_outputs(self, inputs: dict[str, Array]) -> dict[str, Array]:
         """Return the outputs by name. Raise IndexRangeError if the program checks indices and finds a wrong one."""
         ...
 
@@ -129,21 +129,21 @@ class DeviceTensors:
         self.strings = model._tensor_strings
         self._load = load
         self._proto = parse_model(ModelFile(model.source, model.folder))
-        self.loop_timeout = graph_loop_timeout(self._proto.graph)
+        self.loop_timeout = find_graph_loop_timeout(self._proto.graph)
         self._graph: Graph = graph
         self._unfused: Program | None = None
         self._windows: NodeWindows | None = None
-        # Programs that also check indices. Without any indices, the first is `_unfused`. The second is for tensors too
-        # large to keep.
+        # Programs that check indices: the unfused program (`_unfused` itself if the model has no indices), and one for
+        # streamed models.
         self._unfused_checked: Program | None = None
         self._index_checker: Program | None = None
         self._checked: dict[str, Array] | None = None  # inputs with valid indices
 
-    def tensors(self, inputs: dict[str, Array]) -> dict[str, Array]:
+    def compute_tensors(self, inputs: dict[str, Array]) -> dict[str, Array]:
         """Return every tensor of the unfused program."""
         try:
             results = self._run_program(self._checked_program(), inputs)
-        except IndexRangeError:  # reported by `check_indices` too
+        except IndexRangeError:  # `check_indices` reports the error
             return self._run_program(self._unfused_program(), inputs)
         self._checked = inputs
         return results
@@ -178,55 +178,55 @@ class DeviceTensors:
         options = {"fuse": model.fuse, "check_indices": model.check_indices, "deterministic": model.deterministic}
         return self.compile(context, **options)
 
-    def additions(self, inputs: dict[str, Array]) -> dict[str, int]:
+    def find_additions(self, inputs: dict[str, Array]) -> dict[str, int]:
         """Return the additions of the unfused or streamed program; {} with control flow, which has no single plan."""
         if self._windows is not None and self._windows.additions is not None:
             return self._windows.additions
         program = self._unfused or self._unfused_checked
-        return reported_additions(program, inputs) if program is not None else {}
+        return read_reported_additions(program, inputs) if program is not None else {}
 
-    def set_float32(self, reference: Reference) -> None:
+    def set_float32(self, reference: ReferenceModel) -> None:
         """Read the nodes and values from the report of the unfused program."""
         if self._model.precision == "fp32":
             return
         rows = self._checked_program().report()
         stored = {row["node"] for row in rows if row["precision"] == "fp32"}
-        reference.set_float32_nodes({row["node"] for row in rows if _computes_in_float32(row)}, stored)
+        reference.set_float32_nodes({row["node"] for row in rows if _is_computed_in_float32(row)}, stored)
         reference.saturated_reads = _find_converted_values(rows, "saturate '")
         if reference.has_mixed_precision:
             reference.rounded_reads = _find_converted_values(rows, "cast '")
 
-    def stream(self, inputs: dict[str, Array], reference: Reference) -> TensorMap:
-        """Stream by windows of nodes if all tensors exceed WINDOW bytes."""
+    def stream(self, inputs: dict[str, Array], reference: ReferenceModel) -> TensorMap:
+        """Stream by windows of nodes if all tensors exceed WINDOW_BYTES."""
         if self._windows is None:
             self._windows = NodeWindows(self._model, self._load, reference, self._proto)
         windows = self._windows
-        windows.additions = None  # an earlier case may have had different sizes
-        ends = windows.window_ends(inputs)
+        windows.additions = None  # additions of an earlier case may be for other sizes
+        ends = windows.get_window_ends(inputs)
         if not ends:
-            return TensorMap(self.tensors(inputs))
+            return TensorMap(self.compute_tensors(inputs))
 
-        def run(start: int, end: int, live_tensors: Mapping[str, Array]) -> dict[str, Array]:
+        def run_window(start: int, end: int, live_tensors: Mapping[str, Array]) -> dict[str, Array]:
             try:
                 return windows.run_window(inputs, start, end, live_tensors)
             except CANNOT_RUN_ERRORS:  # for example a subgraph with values that are not tensors
                 node_outputs = {name for node in reference.nodes[start:end] for name in node.outputs}
-                return {name: array for name, array in self.tensors(inputs).items() if name in node_outputs}
+                return {name: array for name, array in self.compute_tensors(inputs).items() if name in node_outputs}
 
-        return WindowedTensors(ends, run)
+        return WindowedTensors(ends, run_window)
 
-    def work(self, inputs: dict[str, Array]) -> dict[str, NodeWork]:
+    def measure_work(self, inputs: dict[str, Array]) -> dict[str, NodeWork]:
         """Return the work of each node of the unfused program; {} if streamed."""
         if self._unfused is None and self._checked is None:
             return {}
         return measure_work(self._unfused_program(), inputs, self.loop_timeout)
 
-    def results(self, inputs: dict[str, Array]) -> dict[str, Array]:
+    def compute_outputs(self, inputs: dict[str, Array]) -> dict[str, Array]:
         """Return the outputs of the fused program."""
         return self._run_program(self._model.program, inputs)
 
     def run_before(self, inputs: Mapping[str, Array]) -> None:
-        """Run the fused program on a case other than the first, so that unfilled memory contains its values."""
+        """Run the fused program on another case first, so that stale memory contains that case's values."""
         with suppress(IndexRangeError):  # reported when that case is checked
             self._run_program(self._model.program, inputs)
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from ..base.element_types import Array
 from .bounds.block_ranges import BLOCK_ELEMENTS, iter_blocks
-from .bounds.bounded import Bounded
+from .bounds.bounded_tensor import BoundedTensor
 
 # Bins of magnitudes: two octaves each from 2^-40 to 2^24, so that fp16's limits 2^-24, 2^-14 and 2^16 are bin edges.
 MIN_EXPONENT, EXPONENTS_PER_BIN, NUM_MAGNITUDE_BINS = -40, 2, 32
@@ -48,56 +48,60 @@ class TensorStatistics(NamedTuple):
         }
 
 
-def statistics(actual: Array, expected: object = None) -> TensorStatistics | None:
+def compute_statistics(actual: Array, expected: object = None) -> TensorStatistics | None:
     """Return a tensor's statistics; None if it is not numeric. `expected`: the reference's tensor, used only
     for its range.
     """
-    reference = expected if isinstance(expected, Bounded) else None
+    reference = expected if isinstance(expected, BoundedTensor) else None
     if reference is not None and reference.shape != np.shape(actual):
-        merged = _block_statistics(actual, None)
-        return None if merged is None else merged._replace(reference=_reference_range(reference))
+        merged = _compute_block_statistics(actual, None)
+        return None if merged is None else merged._replace(reference=_compute_reference_range(reference))
     if np.size(actual) <= BLOCK_ELEMENTS:
-        return _block_statistics(actual, None if reference is None else reference.value)
+        return _compute_block_statistics(actual, None if reference is None else reference.value)
     merged = None
     for index in iter_blocks(np.shape(actual)):
-        block = _block_statistics(actual[index], None if reference is None else reference.get_block(index).value)
+        block = _compute_block_statistics(
+            actual[index], None if reference is None else reference.get_block(index).value
+        )
         if block is None:
             return None
         merged = block if merged is None else _merge_statistics(merged, block)
     return merged
 
 
-def _reference_range(value: Bounded) -> ValueRange | None:
-    floats = _flat_floats(value.value)
-    return None if floats is None else _finite_range(floats)
+def _compute_reference_range(value: BoundedTensor) -> ValueRange | None:
+    floats = _flatten_floats(value.value)
+    return None if floats is None else _compute_finite_range(floats)
 
 
-def _block_statistics(actual: Array, expected: Any) -> TensorStatistics | None:
-    floats = _flat_floats(actual)
+def _compute_block_statistics(actual: Array, expected: Any) -> TensorStatistics | None:
+    floats = _flatten_floats(actual)
     if floats is None:
         return None
     with np.errstate(all="ignore"):
         finite_values, nans = floats, 0
-        value_range = _value_range(finite_values)
+        value_range = _compute_value_range(finite_values)
         if not _is_finite_range(value_range):
             finite = np.isfinite(floats)
             nans = int(np.isnan(floats).sum())
             finite_values = floats[finite]
-            value_range = _value_range(finite_values)
-        reference_floats = None if expected is None else _flat_floats(expected)
-        reference = None if reference_floats is None else _finite_range(reference_floats)
+            value_range = _compute_value_range(finite_values)
+        reference_floats = None if expected is None else _flatten_floats(expected)
+        reference = None if reference_floats is None else _compute_finite_range(reference_floats)
     infinities = floats.size - finite_values.size - nans
     zeros = finite_values.size - int(np.count_nonzero(finite_values))
-    return TensorStatistics(value_range, zeros, nans, infinities, _magnitude_histogram(finite_values, zeros), reference)
+    return TensorStatistics(
+        value_range, zeros, nans, infinities, _compute_magnitude_histogram(finite_values, zeros), reference
+    )
 
 
-def _magnitude_histogram(finite: Array, zeros: int) -> tuple[int, ...]:
+def _compute_magnitude_histogram(finite: Array, zeros: int) -> tuple[int, ...]:
     """Return the histogram of nonzero magnitudes, from the exponent bits."""
     mantissa, bias = (23, 127) if finite.dtype.itemsize == 4 else (_MANTISSA_BITS, _EXPONENT_BIAS)
     bits = np.ascontiguousarray(finite).view(f"u{finite.dtype.itemsize}") >> mantissa
     bits &= 2 * bias + 1
     exponent_counts = np.bincount(bits.astype(np.intp, copy=False), minlength=2 * bias + 2)
-    exponent_counts[0] -= zeros  # leaves the subnormals in the first bin
+    exponent_counts[0] -= zeros  # zeros have exponent 0 like subnormals, which stay
     bins = np.clip(
         (np.arange(exponent_counts.size) - bias - MIN_EXPONENT) // EXPONENTS_PER_BIN, 0, NUM_MAGNITUDE_BINS - 1
     )
@@ -105,13 +109,13 @@ def _magnitude_histogram(finite: Array, zeros: int) -> tuple[int, ...]:
 
 
 def _is_finite_range(value_range: ValueRange) -> bool:
-    """Whether all numbers in the range are finite. A NaN would be its minimum and maximum."""
+    """Return whether all numbers in the range are finite. A NaN would be its minimum and maximum."""
     return value_range.least is None or (math.isfinite(value_range.least) and math.isfinite(value_range.most or 0.0))
 
 
-def _finite_range(floats: Array) -> ValueRange:
-    value_range = _value_range(floats)
-    return value_range if _is_finite_range(value_range) else _value_range(floats[np.isfinite(floats)])
+def _compute_finite_range(floats: Array) -> ValueRange:
+    value_range = _compute_value_range(floats)
+    return value_range if _is_finite_range(value_range) else _compute_value_range(floats[np.isfinite(floats)])
 
 
 def _merge_statistics(first: TensorStatistics, second: TensorStatistics) -> TensorStatistics:
@@ -129,7 +133,7 @@ def _merge_statistics(first: TensorStatistics, second: TensorStatistics) -> Tens
 
 
 def _merge_ranges(first: ValueRange, second: ValueRange) -> ValueRange:
-    def combine(pick: Any, first_value: float | None, second_value: float | None) -> float | None:
+    def combine_optional(pick: Any, first_value: float | None, second_value: float | None) -> float | None:
         return (
             second_value
             if first_value is None
@@ -139,9 +143,9 @@ def _merge_ranges(first: ValueRange, second: ValueRange) -> ValueRange:
         )
 
     return ValueRange(
-        combine(min, first.least, second.least),
-        combine(max, first.most, second.most),
-        combine(min, first.smallest, second.smallest),
+        combine_optional(min, first.least, second.least),
+        combine_optional(max, first.most, second.most),
+        combine_optional(min, first.smallest, second.smallest),
     )
 
 
@@ -158,7 +162,7 @@ def count_ratios(errors: Array, allowed: Array) -> tuple[int, ...]:
 
 def count_finite_ratios(errors: Array, ratio: Array) -> tuple[int, ...]:
     """Return the histogram of ratios, which is modified in place; zero errors have ratio 0, and all bounds are finite."""
-    # Reads the exponent bits, after subtracting 1 so that a power of two stays in the bin that it ends.
+    # The bin follows from the exponent bits. Subtract 1 first, so that a power of two stays in the bin below.
     bins = ratio.view(np.int64)
     bins -= 1
     bins >>= _MANTISSA_BITS
@@ -171,7 +175,7 @@ def count_finite_ratios(errors: Array, ratio: Array) -> tuple[int, ...]:
     return (num_zero, num_small - num_zero, *map(int, exponent_counts[first:last]), num_large)
 
 
-def _value_range(numbers: Array) -> ValueRange:
+def _compute_value_range(numbers: Array) -> ValueRange:
     if not numbers.size:
         return ValueRange()
     minimum, maximum = float(numbers.min()), float(numbers.max())
@@ -182,7 +186,7 @@ def _value_range(numbers: Array) -> ValueRange:
     return ValueRange(minimum, maximum, smallest if smallest < np.inf else None)
 
 
-def _flat_floats(values: Any) -> Array | None:
+def _flatten_floats(values: Any) -> Array | None:
     """Return a flat array in a float type that NumPy supports natively; None for strings and the like."""
     array = np.asarray(values)
     if array.dtype.kind == "f" and array.dtype.itemsize in (4, 8):

@@ -1,8 +1,8 @@
 """Rules for operators that run user kernels: their NumPy references, with bounds.
 
 Error propagation through such a function is measured: it also runs on inputs perturbed by their errors with random
-signs. The root mean square of the changes is an independent error; its reach is `COVERAGE_FACTOR` times that, as for every
-independent error.
+signs. The root mean square of the changes is an independent error, which allows `COVERAGE_FACTOR` times as much, like
+every independent error.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from typing import Any
 
 import numpy as np
 
-from ..base.element_types import Array, numpy_dtype
+from ..base.element_types import Array, get_numpy_dtype
 from ..base.errors import InputError
-from ..importer.kernel_operator import KernelOperator, RecordedKernels, node_attributes
+from ..importer.kernel_operator import KernelOperator, RecordedKernels, resolve_node_attributes
 from ..importer.load import load_graph
 from ..model.model import Model
-from .bounds.bounded import Bounded
+from .bounds.bounded_tensor import BoundedTensor
 from .bounds.float_types import COVERAGE_FACTOR, is_float
-from .bounds.registry import Call, Rule, Undecided, Unproved
+from .bounds.rule_registry import OperatorCall, Rule, UndecidedError, UnprovedError
 
-_NUM_SAMPLES = 16  # runs with random error signs
+_NUM_SAMPLES = 16  # number of runs with random error signs
 
 
 def make_kernel_rules(kernels: Mapping[str, KernelOperator]) -> dict[str, Rule]:
@@ -31,7 +31,7 @@ def make_kernel_rules(kernels: Mapping[str, KernelOperator]) -> dict[str, Rule]:
 
 
 def describe_kernel_nodes(model: Model) -> list[str]:
-    """Return, for each node that runs a user kernel, its source and the results of its rules as a string."""
+    """Return a string for each node that runs a user kernel: its source and the results of its rules."""
     if not model.kernel_table:
         return []
     recorder = RecordedKernels(model.kernel_table)
@@ -40,48 +40,50 @@ def describe_kernel_nodes(model: Model) -> list[str]:
 
 
 def _make_rule(name: str, operator: KernelOperator) -> Rule:
-    def rule(call: Call) -> list[Any]:
+    def rule(call: OperatorCall) -> list[Any]:
         if operator.reference is None:
-            raise Unproved(f"not checked: kernel '{operator.text['kernel']}' of {name} was given without a reference")
+            raise UnprovedError(
+                f"not checked: kernel '{operator.text['kernel']}' of {name} was given without a reference"
+            )
         inputs = [_require_decided_tensor(name, value) for value in call.inputs]
         arrays = [np.asarray(value.value) for value in inputs]
         try:
-            attributes = node_attributes(operator, call.attributes)
+            attributes = resolve_node_attributes(operator, call.attributes)
         except InputError as input_error:
-            raise Unproved(f"{name}: {input_error}") from None
+            raise UnprovedError(f"{name}: {input_error}") from None
         outputs = _call_reference(name, operator, arrays, attributes)[: call.outputs]
         changes = _propagate_errors(name, operator, inputs, arrays, attributes, [value for value, _ in outputs])
-        dtypes = _output_dtypes(operator, inputs)
+        dtypes = _infer_output_dtypes(operator, inputs)
         results = []
         for (value, bound), dtype, change in zip(outputs, dtypes, changes, strict=False):
-            kernel_error = _kernel_error(operator, call, value, bound, dtype)
+            kernel_error = _compute_kernel_error(operator, call, value, bound, dtype)
             error = (
                 None
                 if change is None
                 else np.asarray(change) * (1.0 if call.types.independent_errors else COVERAGE_FACTOR)
             )
-            results.append(Bounded(value, call.types.combine_errors(kernel_error, error), dtype))
+            results.append(BoundedTensor(value, call.types.combine_errors(kernel_error, error), dtype))
         return results
 
     return rule
 
 
-def _require_decided_tensor(name: str, value: Any) -> Bounded:
-    if not isinstance(value, Bounded):
-        raise Unproved(f"an input of {name} is no tensor")
+def _require_decided_tensor(name: str, value: Any) -> BoundedTensor:
+    if not isinstance(value, BoundedTensor):
+        raise UnprovedError(f"an input of {name} is no tensor")
     if not value.is_float and value.error is not None and np.any(value.error > 0):
-        raise Undecided(f"{name} of undecided numbers")
+        raise UndecidedError(f"{name} of undecided numbers")
     return value
 
 
-def _output_dtypes(operator: KernelOperator, inputs: list[Bounded]) -> list[Any]:
+def _infer_output_dtypes(operator: KernelOperator, inputs: list[BoundedTensor]) -> list[Any]:
     declared = operator.dtype if operator.dtype is not None else operator.inputs[:1] * len(operator.outputs)
     listed = [declared] * len(operator.outputs) if isinstance(declared, str) else declared
     named = [listed[name] for name in operator.outputs] if isinstance(listed, Mapping) else list(listed)
     return [
         inputs[operator.inputs.index(dtype_or_input)].dtype
         if dtype_or_input in operator.inputs
-        else numpy_dtype(dtype_or_input)
+        else get_numpy_dtype(dtype_or_input)
         for dtype_or_input in named
     ]
 
@@ -89,7 +91,7 @@ def _output_dtypes(operator: KernelOperator, inputs: list[Bounded]) -> list[Any]
 def _call_reference(
     name: str, operator: KernelOperator, arrays: list[Array], attributes: dict[str, Any]
 ) -> list[tuple[Array, Any]]:
-    """Return each output with its bound, or None. Raise Unproved if the function fails or its outputs do not match
+    """Return each output with its bound, or None. Raise UnprovedError if the function fails or its outputs do not match
     the kernel's.
     """
     assert operator.reference is not None
@@ -101,16 +103,16 @@ def _call_reference(
                 parameter.name: arguments[parameter.name] for parameter in parameters if parameter.name in arguments
             }
         result = operator.reference(**arguments)
-    except Exception as error:  # the caller's function may raise anything
-        raise Unproved(f"the reference of {name} fails: {type(error).__name__}: {error}") from None
+    except Exception as error:  # the caller's function may raise any exception
+        raise UnprovedError(f"the reference of {name} fails: {type(error).__name__}: {error}") from None
     if isinstance(result, Mapping):
         if missing := [output for output in operator.outputs if output not in result]:
-            raise Unproved(f"the reference of {name} gives no '{missing[0]}'")
+            raise UnprovedError(f"the reference of {name} gives no '{missing[0]}'")
         outputs = [result[output] for output in operator.outputs]
     else:
         outputs = [result] if len(operator.outputs) == 1 and not isinstance(result, list) else list(result)
     if len(outputs) != len(operator.outputs):
-        raise Unproved(
+        raise UnprovedError(
             f"the reference of {name} gives {len(outputs)} outputs, of which the kernel has {len(operator.outputs)}"
         )
     bounded_outputs = [
@@ -122,7 +124,7 @@ def _call_reference(
 def _propagate_errors(
     name: str,
     operator: KernelOperator,
-    inputs: list[Bounded],
+    inputs: list[BoundedTensor],
     arrays: list[Array],
     attributes: dict[str, Any],
     values: list[Array],
@@ -144,9 +146,9 @@ def _propagate_errors(
             sums, _call_reference(name, operator, perturbed, attributes), values, strict=False
         ):
             if other.shape != value.shape:
-                raise Undecided(f"the shape of what {name} makes rests on roundings")
+                raise UndecidedError(f"the shape of what {name} makes rests on roundings")
             if not is_float(value.dtype) and np.any(other != value):
-                raise Undecided(f"{name} makes whole numbers of what roundings may turn")
+                raise UndecidedError(f"{name} makes whole numbers of what roundings may turn")
             difference = np.asarray(other, np.float64) - np.asarray(value, np.float64)
             # Two equal infinities are not a change.
             total += (
@@ -158,26 +160,28 @@ def _propagate_errors(
     ]
 
 
-def _kernel_error(operator: KernelOperator, call: Call, value: Array, bound: Any, dtype: Any) -> Array | None:
+def _compute_kernel_error(
+    operator: KernelOperator, call: OperatorCall, value: Array, bound: Any, dtype: Any
+) -> Array | None:
     """Return the kernel's own error: the reference's bound, else `tolerance` times the largest magnitude."""
     if bound is not None:
         error = np.array(np.broadcast_to(np.asarray(bound, np.float64), value.shape))
         if not (error >= 0).all():
-            raise Unproved("the reference gives a bound below 0")
-        return call.types.unexpand_error(error)
+            raise UnprovedError("the reference gives a bound below 0")
+        return call.types.from_max_deviation(error)
     if not is_float(dtype):
         return (
             None
             if not operator.tolerance
-            else np.full(value.shape, float(operator.tolerance) * _largest_magnitude(value))
+            else np.full(value.shape, float(operator.tolerance) * _find_largest_magnitude(value))
         )
     relative = operator.tolerance
     if relative is None:
         relative = float(np.sqrt(2 * call.types.storage_type(dtype).unit))
-    return call.types.unexpand_error(np.full(value.shape, relative * _largest_magnitude(value)))
+    return call.types.from_max_deviation(np.full(value.shape, relative * _find_largest_magnitude(value)))
 
 
-def _largest_magnitude(value: Array) -> float:
+def _find_largest_magnitude(value: Array) -> float:
     finite = np.abs(np.asarray(value, np.float64))
     finite = finite[np.isfinite(finite)]
     return float(finite.max()) if finite.size else 0.0

@@ -1,4 +1,4 @@
-"""Validates a model node by node against float64 values with bounds: each node on its own, and the whole program."""
+"""Validates a model node by node against float64 values with bounds: every node in isolation, and the whole program."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ from .options import ValidationOptions, check_accuracy, check_output_limits
 from .oracle import Oracle
 from .reference_inputs import ReferenceInputValidation
 from .reference_oracles import FunctionOracle, make_oracle
-from .repeatability import RepeatedRuns, check_repeat_count, repeatability_findings
+from .repeatability import RepeatedRuns, check_repeat_count, make_repeatability_findings
 from .report import ValidationReport
-from .report_facts import model_facts, option_facts
+from .report_facts import collect_model_facts, collect_option_facts
 from .report_rows import Finding, ValidationRow, make_findings
 from .subgraph import Subgraph
 from .tensor_sources import DeviceTensors
@@ -39,7 +39,7 @@ MODES = ("isolated", "chained", "both", "bisect")
 INPUTS = ("device", "reference")
 
 
-def _case_inputs(model: Model, case: Case) -> tuple[dict[str, Array], dict[str, Any]]:
+def _read_case_inputs(model: Model, case: Case) -> tuple[dict[str, Array], dict[str, Any]]:
     """Check a case and return its inputs: for the program, and for the model by name. An array is the only input."""
     positional: Sequence[Any] = ()
     named: Mapping[str, Any] = {}
@@ -155,7 +155,7 @@ def validate(
 def _validate_model(
     model: Model, cases: Iterable[Case], progress: Progress | None, options: ValidationOptions, reference: Any
 ) -> ValidationReport:
-    inputs = _require_cases([_case_inputs(model, case) for case in cases])
+    inputs = _require_cases([_read_case_inputs(model, case) for case in cases])
     if options.mode == "bisect":
         if reference not in (None, "float64"):
             raise InputError(
@@ -171,7 +171,7 @@ def _validate_model(
             inputs,
             progress,
         )
-    options = _chained_options(options, "reference") if oracle.chained else options
+    options = _make_chained_options(options, "reference") if oracle.chained else options
     return _run_validation(_open_validation(oracle, lambda: ModelValidation(model, options, oracle)), inputs, progress)
 
 
@@ -195,9 +195,9 @@ def _validate_candidate(
 ) -> ValidationReport:
     arrays = _require_cases([model.case(case) for case in cases])
     tensors = CandidateTensors(model, candidate, arrays[0])
-    options = _chained_options(options, "candidate") if tensors.only_outputs else options
+    options = _make_chained_options(options, "candidate") if tensors.only_outputs else options
     oracle = make_oracle(reference, model, len(arrays))
-    options = _chained_options(options, "reference") if oracle.chained else options
+    options = _make_chained_options(options, "reference") if oracle.chained else options
     validation = _open_validation(oracle, lambda: ModelValidation(model, options, oracle, tensors))
     return _run_validation(validation, [(case_arrays, dict(case_arrays)) for case_arrays in arrays], progress)
 
@@ -208,7 +208,7 @@ def _require_cases(cases: list[Any]) -> list[Any]:
     return cases
 
 
-def _chained_options(options: ValidationOptions, source_kind: str) -> ValidationOptions:
+def _make_chained_options(options: ValidationOptions, source_kind: str) -> ValidationOptions:
     """Return the options for a reference or candidate whose values all start from the model's inputs."""
     if options.mode == "isolated":
         raise InputError(
@@ -226,7 +226,7 @@ def _open_validation(oracle: Oracle, make: Callable[[], ModelValidation]) -> Mod
 
 
 def _run_validation(validation: ModelValidation, inputs: list[Any], progress: Progress | None) -> ValidationReport:
-    order = _case_order(len(inputs))
+    order = _shuffle_cases(len(inputs))
     repeats = RepeatedRuns(validation, inputs[order[0]][0])
     total = len(inputs) * (len(validation.reference.nodes) + 1 + bool(validation.options.repeat))
     done = 0
@@ -238,7 +238,7 @@ def _run_validation(validation: ModelValidation, inputs: list[Any], progress: Pr
             progress(done, total)
 
     with ExitStack() as ends:
-        for end in (forward_log, validation.close, repeats.close):  # these run in reverse order
+        for end in (forward_log, validation.close, repeats.close):  # ExitStack runs these in reverse order
             ends.callback(end)
         if len(inputs) > 1 and isinstance(validation.tensors, DeviceTensors):
             validation.tensors.run_before(inputs[order[-1]][0])
@@ -249,18 +249,18 @@ def _run_validation(validation: ModelValidation, inputs: list[Any], progress: Pr
                 repeats.run(arrays, index)
                 step()
         unproved = any(row.verdict == UNPROVED for row in validation.collected.rows.values())
-        work = validation.tensors.work(inputs[0][0]) if unproved else {}
+        work = validation.tensors.measure_work(inputs[0][0]) if unproved else {}
     report = _make_report(validation, len(inputs))
     report.work = work
     if isinstance(validation.fused, Model):
         report.origin = ReportOrigin.from_model(
             validation.fused, inputs, validation.options.tolerances, _validate_subgraph
         )
-    report.add_repeats(repeats.results(), repeatability_findings(repeats.results()))
+    report.add_repeats(repeats.results(), make_repeatability_findings(repeats.results()))
     return report
 
 
-def _case_order(cases: int) -> list[int]:
+def _shuffle_cases(cases: int) -> list[int]:
     """Return a fixed, shuffled order of the cases, because neighbouring cases are often similar."""
     order = list(range(cases))
     Random(cases).shuffle(order)
@@ -270,14 +270,14 @@ def _case_order(cases: int) -> list[int]:
 def _make_report(validation: ModelValidation, cases: int) -> ValidationReport:
     """Return the report on all cases."""
     collected = validation.collected
-    for row in validation.flow_kernels.unrun_rows(validation.options) if validation.flow_kernels else ():
+    for row in validation.flow_kernels.make_unrun_rows(validation.options) if validation.flow_kernels else ():
         collected.add_row(row)
-    rows = collected.ordered_rows()
+    rows = collected.get_ordered_rows()
     for node, (case, fault) in collected.faults.items():
         node_rows = [i for i, row in enumerate(rows) if row.node == node and row.program == "nodes"]
         for i in node_rows:
             rows[i] = rows[i]._replace(case=case, fault=fault)
-        if not node_rows:  # inside a body or branch
+        if not node_rows:  # the node is inside a body or branch
             rows.insert(0, ValidationRow(node, "indices", "", "", (), case, None, None, "", fault))
     rows = _blame_overflow(rows, collected.findings_by_key)
     findings = make_findings(rows)
@@ -286,11 +286,11 @@ def _make_report(validation: ModelValidation, cases: int) -> ValidationReport:
     if validation.skip_reason:
         findings.append(Finding("kernels not judged", validation.fused.name, validation.skip_reason))
     name, device, precision = validation.fused.name, validation.fused.device.name, validation.reference.precision
-    option_record = option_facts(validation.options)
+    option_record = collect_option_facts(validation.options)
     facts = None
     if isinstance(validation.fused, Model):
         policy = validation.fused.policy if validation.fused.float32_nodes else {}
-        facts = model_facts(validation.fused, validation.reference.nodes, option_record)._replace(policy=policy)
+        facts = collect_model_facts(validation.fused, validation.reference.nodes, option_record)._replace(policy=policy)
     oracle = validation.oracle.name
     report = ValidationReport(name, device, precision, cases, rows, findings, oracle, facts=facts)
     report.allows_differences = validation.options.allows_differences
@@ -298,7 +298,7 @@ def _make_report(validation: ModelValidation, cases: int) -> ValidationReport:
 
 
 def _blame_overflow(rows: list[ValidationRow], findings: Mapping[tuple[str, str], Finding]) -> list[ValidationRow]:
-    """Blame the node that overflowed if only outputs are wrong."""
+    """If only outputs are wrong, mark the rows of the node that overflowed as faulty."""
     if not any(row.verdict == WRONG for row in rows) or any(
         row.verdict == WRONG and row.op != "output" for row in rows
     ):

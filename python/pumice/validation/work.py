@@ -1,4 +1,4 @@
-"""The work of a model's nodes in floating-point operations and bytes, counted like a profile."""
+"""Work of a model's nodes in floating-point operations and bytes, counted as in a profile."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def measure_work(program: Program, inputs: Mapping[str, Array], loop_timeout: fl
     for dispatch in record["runs"][0]["dispatches"] if record["runs"] else ():
         num_bytes = dispatch["read_bytes"] + dispatch["written_bytes"]
         previous = work_by_node.get(dispatch["node"], NodeWork(0, 0))
-        # Each dispatch of a node has the node's total operations.
+        # Each dispatch reports the operations of the whole node, so they are not added up.
         work_by_node[dispatch["node"]] = NodeWork(dispatch["flop"], previous.num_bytes + num_bytes)
     return work_by_node
 
@@ -45,7 +45,7 @@ def describe_work_share(nodes: Collection[str], known: Collection[str], work: Ma
 
     known: all nodes of the model. A node may have been expanded into several, named with a slash suffix.
     """
-    selected = [node_work for name, node_work in work.items() if _original_node(name, known) in nodes]
+    selected = [node_work for name, node_work in work.items() if _find_original_node(name, known) in nodes]
     flop, total_bytes = (
         sum(node_work.flop for node_work in work.values()),
         sum(node_work.num_bytes for node_work in work.values()),
@@ -60,7 +60,7 @@ def describe_work_share(nodes: Collection[str], known: Collection[str], work: Ma
     )
 
 
-def _original_node(name: str, known: Collection[str]) -> str:
+def _find_original_node(name: str, known: Collection[str]) -> str:
     while name and name not in known:
         name = name.rpartition("/")[0]
     return name

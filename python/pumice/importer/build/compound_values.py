@@ -1,8 +1,8 @@
 """Represent ONNX sequences and optional values as tensors, also across graph boundaries.
 
-A sequence whose tensors are known individually is a list of values. Otherwise it is packed: all elements concatenated
-(`data`), all shapes concatenated (`dims`), and rank and element count of each tensor (`rows`). An optional value adds a
-bool.
+A sequence is a list of values if its length is known. Otherwise it is packed into three tensors: `data` (all elements,
+concatenated), `dims` (all shapes, concatenated) and `rows` (rank and element count of each tensor). An optional value adds
+a bool.
 """
 
 from __future__ import annotations
@@ -12,27 +12,27 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from ...base.element_types import Array, numpy_dtype
+from ...base.element_types import Array, get_numpy_dtype
 from ...base.errors import graph_error
-from ..file.recipe import Fields, make_field
+from ..file.recipe import LightNamedTuple, make_tuple_field
 
 if TYPE_CHECKING:
     from ..._pumice import Value
     from ..file.recipe import NodeRecipe
-    from .builder import Builder
+    from .builder import GraphBuilder
 
 ARRAY_MINUS_1, ARRAY_0, ARRAY_1 = np.array([-1]), np.array([0]), np.array([1])
 PACKED = ("data", "dims", "rows")
 
 
-class ValueKind(Fields):
-    """The type of a value; written as "float32", "sequence(float32)", "optional(sequence(float32))"."""
+class ValueKind(LightNamedTuple):
+    """The type of a value, such as "float32", "sequence(float32)" or "optional(sequence(float32))"."""
 
     __slots__ = ()
     _fields = ("dtype", "sequence", "optional")
-    dtype: str = make_field(0)
-    sequence: bool = make_field(1)
-    optional: bool = make_field(2)
+    dtype: str = make_tuple_field(0)
+    sequence: bool = make_tuple_field(1)
+    optional: bool = make_tuple_field(2)
 
     def __new__(cls, dtype: str, sequence: bool = False, optional: bool = False) -> ValueKind:
         return tuple.__new__(cls, (dtype, sequence, optional))
@@ -47,19 +47,19 @@ class ValueKind(Fields):
 
     @property
     def is_compound(self) -> bool:
-        """Whether a value of this kind is represented by several tensors."""
+        """Whether a value of this kind consists of several tensors."""
         return self.sequence or self.optional
 
     @property
     def tensor_specs(self) -> list[tuple[str, str, list[int | None] | None]]:
-        """(name, dtype, shape) of each tensor in the packed value."""
+        """(name, dtype, shape) of each tensor that represents a value of this kind."""
         element: list[tuple[str, str, list[int | None] | None]] = [("element", self.dtype, None)]
         if self.sequence:
             element = [("data", self.dtype, [None]), ("dims", "int64", [None]), ("rows", "int64", [None, 2])]
         return [("has", "bool", [1]), *element] if self.optional else element
 
-    def get_part_names(self, name: str) -> list[str]:
-        """Return the names of the parts of a value called `name`."""
+    def get_tensor_names(self, name: str) -> list[str]:
+        """Return the names of the tensors that represent a value called `name`."""
         return (
             [f"{name}/{part_name}" if name else "" for part_name, _, _ in self.tensor_specs]
             if self.is_compound
@@ -70,15 +70,13 @@ class ValueKind(Fields):
         """Return this kind, made optional if either kind is optional."""
         return self._replace(optional=self.optional or other.optional)
 
-    def packed(self, values_iterator: Iterator[Value]) -> BuiltValue:
-        """Build the value from its parts."""
-        has = next(values_iterator) if self.optional else True
+    def make_value(self, tensors: Iterator[Value]) -> BuiltValue:
+        """Build a value of this kind from its tensors."""
+        has = next(tensors) if self.optional else True
         if not self.sequence:
-            element: Value | SequenceValue = next(values_iterator)
+            element: Value | SequenceValue = next(tensors)
         else:
-            element = SequenceValue(
-                self.dtype, None, (next(values_iterator), next(values_iterator), next(values_iterator))
-            )
+            element = SequenceValue(self.dtype, None, (next(tensors), next(tensors), next(tensors)))
         return OptionalValue(self, has, element) if self.optional else element
 
     def __str__(self) -> str:
@@ -98,7 +96,7 @@ def get_common_rank(values: list[Value]) -> int | None:
 
 
 class SequenceValue:
-    """A sequence of tensors of one dtype: `items` if they are known individually, else `packed`."""
+    """A sequence of tensors with one dtype, stored as `items` (one value per tensor) or packed."""
 
     def __init__(
         self, dtype: str, items: list[Value] | None = None, packed: tuple[Value, Value, Value] | None = None
@@ -106,14 +104,14 @@ class SequenceValue:
         self.dtype = dtype
         self.items = items
         self._packed = packed
-        self.rank = get_common_rank(items) if items else None  # common rank of the items, if known
+        self.rank = get_common_rank(items) if items else None  # rank of all items; None if unknown or different
 
-    def packed(self, builder: Builder, node: NodeRecipe) -> tuple[Value, Value, Value]:
-        """Return the packed sequence as (data, dims, rows). The first call adds the nodes that pack it."""
+    def get_packed(self, builder: GraphBuilder, node: NodeRecipe) -> tuple[Value, Value, Value]:
+        """Return the packed sequence as (data, dims, rows). The first call adds the packing nodes."""
         if self._packed is None:
             packed_items = [pack_tensor(builder, node, item) for item in self.items or ()]
             if not packed_items:
-                empty = (np.zeros(0, numpy_dtype(self.dtype)), np.zeros(0, np.int64), np.zeros((0, 2), np.int64))
+                empty = (np.zeros(0, get_numpy_dtype(self.dtype)), np.zeros(0, np.int64), np.zeros((0, 2), np.int64))
                 self._packed = tuple(builder.graph.constant(array) for array in empty)  # type: ignore[assignment]
             else:
                 self._packed = tuple(  # type: ignore[assignment]
@@ -124,7 +122,7 @@ class SequenceValue:
 
 
 class OptionalValue:
-    """An optional value. `is_present`: whether it is present, a bool[1] tensor if known only at run time; `element`: None if absent."""
+    """An optional value. `is_present`: a bool, or a bool[1] tensor if known only at run time. `element`: None if absent."""
 
     def __init__(self, kind: ValueKind, is_present: bool | Value, element: Value | SequenceValue | None) -> None:
         self.kind = kind
@@ -135,7 +133,7 @@ class OptionalValue:
 BuiltValue: TypeAlias = "Value | SequenceValue | OptionalValue"
 
 
-def pack_tensor(builder: Builder, node: NodeRecipe, item: Value) -> tuple[Value, Value, Value]:
+def pack_tensor(builder: GraphBuilder, node: NodeRecipe, item: Value) -> tuple[Value, Value, Value]:
     """Return a tensor as a packed sequence of length 1."""
     add_helper = builder.add_helper
     dims = add_helper(node, "Shape", item)
@@ -146,14 +144,14 @@ def pack_tensor(builder: Builder, node: NodeRecipe, item: Value) -> tuple[Value,
 
 
 def get_value_kind(value: BuiltValue) -> ValueKind:
-    """Return the Kind of a value."""
+    """Return the kind of a value."""
     if isinstance(value, OptionalValue):
         return value.kind
     return ValueKind(value.dtype, isinstance(value, SequenceValue))
 
 
 def get_tensors(value: BuiltValue) -> list[Value]:
-    """Return the tensors of a value in its current representation."""
+    """Return the tensors that currently represent a value, without adding nodes."""
     if isinstance(value, SequenceValue):
         return value.items if value.items is not None else list(value._packed or ())
     if isinstance(value, OptionalValue):
@@ -163,7 +161,7 @@ def get_tensors(value: BuiltValue) -> list[Value]:
 
 
 def replace_tensors(value: BuiltValue, new_tensors: Iterator[Value]) -> BuiltValue:
-    """Return a value of the same structure with other tensors."""
+    """Return a copy of a value with other tensors in place of get_tensors(value)."""
     if isinstance(value, SequenceValue):
         if value.items is not None:
             return SequenceValue(value.dtype, [next(new_tensors) for _ in value.items])
@@ -177,10 +175,10 @@ def replace_tensors(value: BuiltValue, new_tensors: Iterator[Value]) -> BuiltVal
     return next(new_tensors)
 
 
-def get_parts(builder: Builder, node: NodeRecipe, value: BuiltValue, kind: ValueKind) -> list[Value]:
-    """Return the parts (see Kind.parts) of a value passed as `kind`.
+def to_tensors(builder: GraphBuilder, node: NodeRecipe, value: BuiltValue, kind: ValueKind) -> list[Value]:
+    """Return a value as the tensors of `kind` (see ValueKind.tensor_specs), adding nodes as needed.
 
-    Raise GraphError for a tensor in place of a sequence, or vice versa.
+    Raise GraphError if one of `value` and `kind` is a sequence and the other is not.
     """
     is_present: bool | Value = True
     element: Any = value
@@ -193,17 +191,17 @@ def get_parts(builder: Builder, node: NodeRecipe, value: BuiltValue, kind: Value
         parts.append(builder.graph.constant(np.array([is_present])) if isinstance(is_present, bool) else is_present)
     if kind.sequence:
         element = SequenceValue(kind.dtype, []) if element is None else element
-        return parts + list(element.packed(builder, node))
+        return parts + list(element.get_packed(builder, node))
     if element is None:
-        element = builder.graph.constant(np.zeros(0, numpy_dtype(kind.dtype)))
+        element = builder.graph.constant(np.zeros(0, get_numpy_dtype(kind.dtype)))
     return [*parts, element]
 
 
-# ---- as arrays
+# ---- sequences of arrays
 
 
 def pack_arrays(arrays: list[Array], dtype: np.dtype[Any]) -> list[Array]:
-    """Pack a sequence of arrays: all elements, all sizes, and each array's rank and element count."""
+    """Pack a sequence of arrays into [data, dims, rows]; see the module docstring."""
     data = [np.ascontiguousarray(array).reshape(-1) for array in arrays]
     dims = [size for array in arrays for size in array.shape]
     rows = [[array.ndim, array.size] for array in arrays]

@@ -1,4 +1,4 @@
-"""Find the engine's nodes that were built from nodes in the file that must compute in float32."""
+"""Track which engine nodes must compute in float32."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ if TYPE_CHECKING:
 
 
 class Float32Nodes:
-    """Collects the names, as used in reports, of all engine nodes built from the selected nodes.
+    """Collects the report names of all engine nodes built from the selected nodes of a model file.
 
-    `is_selected` is called once per node in the file, with the node and its name, which is prefixed with the enclosing
-    graphs' names.
+    `is_selected` is called once per node of the file, with the node and its path (its name, prefixed with the names of the
+    enclosing graphs).
     """
 
     def __init__(self, is_selected: Callable[[NodeRecipe, str], bool]) -> None:
@@ -22,5 +22,5 @@ class Float32Nodes:
         self.names: list[str] = []
 
     def record_nodes(self, graph: Graph, prefix: str, first: int) -> None:
-        """Record the nodes of a graph from index `first` on."""
+        """Record the nodes of `graph` from index `first` on. prefix: path of the graph."""
         self.names.extend(prefix + name for name in graph.node_names(first))

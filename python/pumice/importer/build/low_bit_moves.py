@@ -1,7 +1,7 @@
-"""Data-movement operators on 4-bit, 2-bit and 8-bit float tensors, which the engine only quantises and dequantises.
+"""Data-movement operators on int2, int4, float4 and float8 tensors, which the engine can only quantise and dequantise.
 
-Such a tensor is cast to a wider dtype that represents it exactly, moved, and cast back. A transposed or reshaped
-constant stays packed.
+Such a tensor is cast to a wider dtype that represents it exactly, moved, and cast back. Constants are transposed and
+reshaped at import and stay packed.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from ..file.recipe import get_integers
 if TYPE_CHECKING:
     from ..._pumice import Value
     from ..file.recipe import ConstantRecipe, NodeRecipe
-    from .builder import Builder
+    from .builder import GraphBuilder
 
-# Low-bit dtype -> (its ONNX number, a wider dtype, that dtype's ONNX number). float16 represents all low-bit floats exactly.
+# Low-bit dtype -> (its ONNX type number, a wider dtype, the type number of that). float16 represents all low-bit floats exactly.
 _WIDE_TYPES = {
     "float8_e4m3fn": (17, "float16", 10),
     "float8_e4m3fnuz": (18, "float16", 10),
@@ -30,7 +30,7 @@ _WIDE_TYPES = {
     "uint2": (25, "uint8", 2),
     "int2": (26, "int8", 3),
 }
-# Operator -> indices of the inputs whose elements it moves; None: all inputs.
+# Operator -> indices of its data inputs; None: all inputs.
 _MOVED_INPUTS: dict[str, tuple[int, ...] | None] = {
     "Concat": None,
     "DepthToSpace": (0,),
@@ -60,7 +60,7 @@ _SHAPE_OPERATORS = ("Shape", "Size")
 
 
 def get_low_bit_dtype(node: NodeRecipe, inputs: list[Value | None]) -> str:
-    """Return the dtype of the elements that the node moves if it is a low-bit dtype; else ""."""
+    """Return the dtype of the node's data inputs if it is a low-bit dtype; else ""."""
     if node.domain or node.op not in _MOVED_INPUTS:
         return ""
     first = (_MOVED_INPUTS[node.op] or (0,))[0]
@@ -69,9 +69,9 @@ def get_low_bit_dtype(node: NodeRecipe, inputs: list[Value | None]) -> str:
 
 
 def add_low_bit_move(
-    builder: Builder, node: NodeRecipe, inputs: list[Value | None], names: list[str]
+    builder: GraphBuilder, node: NodeRecipe, inputs: list[Value | None], names: list[str]
 ) -> tuple[Value, ...]:
-    """Add a node that moves low-bit elements and return its outputs. Raise the errors of Graph.add."""
+    """Add a data-movement node on low-bit tensors and return its outputs. Raise the errors of Graph.add."""
     dtype = get_low_bit_dtype(node, inputs)
     dtype_code, wide_dtype, wide_code = _WIDE_TYPES[dtype]
     if (folded := _fold_constant(builder, node, dtype)) is not None:
@@ -90,12 +90,17 @@ def add_low_bit_move(
         else [builder.make_unique_name(f"{name} as {wide_dtype}") if name else "" for name in names]
     )
     engine_outputs = builder.graph.add(
-        node.op, *wide_inputs, outputs=len(names), name=node.name, output_names=wide_names, **builder.attributes(node)
+        node.op,
+        *wide_inputs,
+        outputs=len(names),
+        name=node.name,
+        output_names=wide_names,
+        **builder.get_attributes(node),
     )
     results = engine_outputs if isinstance(engine_outputs, tuple) else (engine_outputs,)
     if only_shapes:
         return results
-    # Without saturation, infinities and NaN survive the cast back.
+    # Cast back without saturation, to preserve infinities and NaN.
     cast_attributes = {"saturate": 0} if wide_dtype == "float16" and BITS[dtype] == 8 else {}
     return tuple(
         builder.add_helper(node, "Cast", result, output=name, to=dtype_code, **cast_attributes)
@@ -103,8 +108,8 @@ def add_low_bit_move(
     )
 
 
-def _cast_pad_value(builder: Builder, node: NodeRecipe, i: int, wide_dtype: str) -> Value | None:
-    """Return the constant fill value of a Pad, which the host reads; None for any other input."""
+def _cast_pad_value(builder: GraphBuilder, node: NodeRecipe, i: int, wide_dtype: str) -> Value | None:
+    """Return the constant fill value of a Pad in the wide dtype; None for any other input. It stays constant because the host reads it."""
     constant = builder.constants.get(node.inputs[i]) if node.op == "Pad" and i == 2 else None
     if constant is None:
         return None
@@ -117,8 +122,8 @@ def _cast_pad_value(builder: Builder, node: NodeRecipe, i: int, wide_dtype: str)
     )
 
 
-def _fold_constant(builder: Builder, node: NodeRecipe, dtype: str) -> Value | None:
-    """Return the transposed or reshaped constant; None for other nodes."""
+def _fold_constant(builder: GraphBuilder, node: NodeRecipe, dtype: str) -> Value | None:
+    """Return the result of a Transpose or Reshape of a constant; None for other nodes."""
     constant = builder.constants.get(node.inputs[0])
     if constant is None or BITS[dtype] == 8:
         return None
@@ -126,18 +131,18 @@ def _fold_constant(builder: Builder, node: NodeRecipe, dtype: str) -> Value | No
         codes = array_from_bytes(constant.raw, dtype, constant.shape)
         order = get_integers(node, "perm") or [*range(codes.ndim)][::-1]
         if sorted(order) != [*range(codes.ndim)]:
-            return None  # the engine rejects the node
+            return None  # invalid; the engine will reject the node
         transposed = np.ascontiguousarray(np.transpose(codes, order).view(np.uint8))
         return builder.graph.constant_bytes(
             pack_codes(transposed, BITS[dtype]), dtype, list(transposed.shape), node.outputs[0]
         )
-    shape = _infer_reshape(builder, node, constant)
+    shape = _infer_reshaped_shape(builder, node, constant)
     return None if shape is None else builder.graph.constant_bytes(constant.raw, dtype, shape, node.outputs[0])
 
 
-def _infer_reshape(builder: Builder, node: NodeRecipe, constant: ConstantRecipe) -> list[int] | None:
-    """Return the shape of a constant reshaped to a constant shape; None if the engine has to check it."""
-    target = builder.array(node.inputs[1]) if node.op == "Reshape" and len(node.inputs) > 1 else None
+def _infer_reshaped_shape(builder: GraphBuilder, node: NodeRecipe, constant: ConstantRecipe) -> list[int] | None:
+    """Return the output shape of a constant's Reshape; None if the shape is not constant or not valid."""
+    target = builder.get_constant_array(node.inputs[1]) if node.op == "Reshape" and len(node.inputs) > 1 else None
     if target is None or node.attributes.get("allowzero", 0) or (target < -1).any():
         return None
     try:

@@ -1,4 +1,4 @@
-"""Helpers for nodes with subgraphs. An outer-scope value becomes an input of the subgraph."""
+"""Helpers for nodes with subgraphs. Outer-scope values become inputs of the engine's subgraph."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ import numpy as np
 from ...base.element_types import Array
 from ...base.errors import graph_error
 from ..file.recipe import NodeRecipe, Recipe
-from .builder import Builder, NodeRejected
+from .builder import GraphBuilder, NodeRejected
 from .compound_values import BuiltValue, get_tensors, get_value_kind, replace_tensors
 
 if TYPE_CHECKING:
     from ..._pumice import Value
 
-SHAPE_1 = np.array([1])  # the shape of conditions and counts in the engine's control flow
+SHAPE_1 = np.array([1])  # shape of conditions and counts in the engine's control flow
 
 
-def get_subgraphs(builder: Builder, node: NodeRecipe, *attributes: str) -> list[Recipe]:
+def get_subgraphs(builder: GraphBuilder, node: NodeRecipe, *attributes: str) -> list[Recipe]:
     """Return the subgraphs in a node's attributes.
 
-    Raise GraphError if one is missing, Refused if one is unsupported.
+    Raise GraphError if one is missing, NodeRejected if one is unsupported.
     """
     recipes = []
     reasons = []
@@ -30,35 +30,33 @@ def get_subgraphs(builder: Builder, node: NodeRecipe, *attributes: str) -> list[
         if not isinstance(recipe, Recipe):
             raise graph_error("node", node.name, f"expected a graph as attribute '{attribute}', given none")
         recipes.append(recipe)
-        reasons += _unsupported(builder, recipe, f"{builder.path(node)}.{attribute}")
+        reasons += _find_unsupported(builder, recipe, f"{builder.get_node_path(node)}.{attribute}")
     if reasons:
         builder.unsupported.extend(reasons)
         raise NodeRejected
     return recipes
 
 
-def _unsupported(builder: Builder, recipe: Recipe, path: str) -> list[str]:
-    """Return all unsupported features in a subgraph. The subgraph is not built, because its outer-scope values may not
-    exist.
-    """
+def _find_unsupported(builder: GraphBuilder, recipe: Recipe, path: str) -> list[str]:
+    """Return all unsupported features of a subgraph without building it, because its outer-scope values may not exist."""
     reasons = [f"graph '{path}': {reason}" for reason in recipe.unsupported]
     for node in recipe.nodes:
         if reason := builder.get_unsupported_reason(node, f"{path}/{node.name}"):
             reasons.append(reason)
         for name, graph in node.subgraphs.items():
-            reasons += _unsupported(builder, graph, f"{path}/{node.name}.{name}")
+            reasons += _find_unsupported(builder, graph, f"{path}/{node.name}.{name}")
     return reasons
 
 
-def get_captured_values(builder: Builder, recipes: list[Recipe]) -> dict[str, BuiltValue]:
-    """Return the outer-scope values that subgraphs use, except constants, which each subgraph contains itself."""
+def get_captured_values(builder: GraphBuilder, recipes: list[Recipe]) -> dict[str, BuiltValue]:
+    """Return the outer-scope values that subgraphs read, except constants, which are copied into each subgraph."""
     names = dict.fromkeys(name for recipe in recipes for name in recipe.captured)
     return {name: builder.require_value(name) for name in names if name not in builder.constants}
 
 
-def make_subgraph_builder(builder: Builder, node: NodeRecipe, role: str, recipe: Recipe) -> Builder:
-    """Return a Builder for a node's subgraph. role: such as "then" or "body", for the graph's name."""
-    return Builder(recipe, builder.composed, f"{builder.path(node)}.{role}", builder)
+def make_subgraph_builder(builder: GraphBuilder, node: NodeRecipe, role: str, recipe: Recipe) -> GraphBuilder:
+    """Return a GraphBuilder for a node's subgraph. role: a suffix for the graph's name, such as "then" or "body"."""
+    return GraphBuilder(recipe, builder.translators, f"{builder.get_node_path(node)}.{role}", builder)
 
 
 def flatten_tensors(values: dict[str, BuiltValue]) -> list[Value]:
@@ -66,8 +64,8 @@ def flatten_tensors(values: dict[str, BuiltValue]) -> list[Value]:
     return [leaf for value in values.values() for leaf in get_tensors(value)]
 
 
-def add_captured(inner: Builder, values: dict[str, BuiltValue]) -> None:
-    """Add captured values as inputs of a subgraph, including those that only another branch reads."""
+def add_captured_inputs(inner: GraphBuilder, values: dict[str, BuiltValue]) -> None:
+    """Add captured values as inputs of a subgraph. All branches of a node get the same inputs, even those they do not read."""
     for name, value in values.items():
         is_read_here = name in inner.recipe.captured
         base_name = name if is_read_here else f"{inner.graph.name}/outer {name}"
@@ -83,23 +81,23 @@ def add_captured(inner: Builder, values: dict[str, BuiltValue]) -> None:
 
 
 def make_capture_signature(values: dict[str, BuiltValue]) -> tuple[Any, ...]:
-    """Return the names, kinds and shapes of captured values: a subgraph is built only once for equal signatures."""
+    """Return the names, kinds and shapes of captured values as a cache key: a subgraph is built once per signature."""
     return tuple(
         (name, str(get_value_kind(value)), *((leaf.dtype, leaf.shape) for leaf in get_tensors(value)))
         for name, value in values.items()
     )
 
 
-def get_condition(builder: Builder, node: NodeRecipe, name: str) -> Value | Array:
-    """Return a condition as bool[1] for the engine's control flow. Raise GraphError for anything but a single bool."""
-    array = builder.array(name)
+def get_condition(builder: GraphBuilder, node: NodeRecipe, name: str) -> Value | Array:
+    """Return a condition as bool[1] for the engine's control flow. Raise GraphError if it is not a single bool."""
+    array = builder.get_constant_array(name)
     if array is not None:
         if array.dtype != np.bool_ or array.size != 1:
             raise graph_error(
                 "node", node.name, f"condition '{name}': expected one bool, given {array.dtype}{array.shape}"
             )
         return array.reshape(1)
-    value = builder.tensor(name)
+    value = builder.require_tensor(name)
     if value.dtype != "bool":
         raise graph_error("node", node.name, f"condition '{name}': expected one bool, given {value.dtype}")
     return value if value.shape == (1,) else builder.add_helper(node, "Reshape", value, SHAPE_1)

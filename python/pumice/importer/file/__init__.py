@@ -1,1 +1,1 @@
-"""Read model files. A file becomes a Recipe, which does not need the onnx package."""
+"""Read model files into Recipes, which can be used without the onnx package."""

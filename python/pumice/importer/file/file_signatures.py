@@ -28,8 +28,8 @@ _SIGNATURES = (
 )
 
 
-class _Reader(io.RawIOBase):
-    """A file object over bytes that copies only the bytes that are read."""
+class _BytesReader(io.RawIOBase):
+    """A file object over a buffer. Unlike io.BytesIO, it does not copy the buffer."""
 
     def __init__(self, data: Bytes) -> None:
         self._data = memoryview(data)
@@ -56,7 +56,7 @@ class _Reader(io.RawIOBase):
 
 
 def detect_file_type(data: Bytes) -> str:
-    """Return a short description of the file type; "" if unknown."""
+    """Return a description of the file type, detected by its first bytes; "" if unknown."""
     head = bytes(data[:64])
     if not head:
         return "an empty file"
@@ -71,9 +71,9 @@ def detect_file_type(data: Bytes) -> str:
 
 
 def _detect_archive_type(data: Bytes) -> str:
-    """Return a short description of a zip file, judged by its member names."""
+    """Return a description of a zip file, detected by its member names."""
     try:
-        with zipfile.ZipFile(_Reader(data)) as archive:
+        with zipfile.ZipFile(_BytesReader(data)) as archive:
             names = archive.namelist()
     except (zipfile.BadZipFile, ValueError, NotImplementedError, OSError):
         return "a zip archive that cannot be read"

@@ -21,21 +21,21 @@ Folder: TypeAlias = "str | os.PathLike[str]"
 Source: TypeAlias = "str | os.PathLike[str] | bytes | bytearray | memoryview | BinaryIO | ModelProto"
 
 
-MODEL_FILE_LOCATION = "\0"  # external-data location that means the model file itself; no real file has such a name
-_MAX_PIPE_BYTES = 1 << 31  # byte limit for pipes and other sources without a length: protobuf's maximum message size
+MODEL_FILE_LOCATION = "\0"  # external-data location that means the model file itself; not a possible file name
+_MAX_PIPE_BYTES = 1 << 31  # size limit for pipes and other sources without a length: protobuf's maximum message size
 _CHUNK_BYTES = 1 << 24
 
 
 def make_rereadable(source: Source) -> Source:
-    """Return the source in a re-readable form: for a file object, its remaining bytes.
+    """Return a source that can be read repeatedly: a file object is replaced by its remaining bytes.
 
-    Raise TypeError for a text file object, GraphError for a device or an endless file.
+    Raise TypeError for a text file object, GraphError for a device or an endless pipe.
     """
     return _read_all(cast("BinaryIO", source), "the file object") if hasattr(source, "read") else source
 
 
 def _read_all(file: BinaryIO, source_name: str) -> bytes:
-    """Read a file object to its end. Raise TypeError for text, GraphError for a device or endless data."""
+    """Read a file object to its end. Raise TypeError for a text file object, GraphError for a device or an endless pipe."""
     if _has_file_mode(file, stat.S_ISCHR) or _has_file_mode(file, stat.S_ISBLK):
         raise graph_error("model", "model", f"expected a file, a pipe or bytes, given {source_name} of a device")
     chunks: list[bytes] = []
@@ -55,15 +55,15 @@ def _read_all(file: BinaryIO, source_name: str) -> bytes:
 
 
 def _has_file_mode(file: BinaryIO, is_kind: Callable[[int], bool], otherwise: bool = False) -> bool:
-    """Return whether a file object is an OS file of a kind; `otherwise` if it has no descriptor, such as an in-memory file."""
+    """Return whether `is_kind` holds for a file object's mode; `otherwise` if it has no descriptor, such as an in-memory file."""
     try:
         return is_kind(os.fstat(file.fileno()).st_mode)
     except (OSError, AttributeError):
         return otherwise
 
 
-def make_portable(source: Source) -> str | bytes:
-    """Return the source as an absolute path or bytes, readable by another process. Raise TypeError if it is not a model source."""
+def to_path_or_bytes(source: Source) -> str | bytes:
+    """Convert a source to an absolute path or bytes, which another process can read. Raise TypeError if it is not a model source."""
     if isinstance(source, str | os.PathLike):
         return os.path.abspath(os.fspath(source))
     if isinstance(source, bytes | bytearray | memoryview):
@@ -75,13 +75,13 @@ def make_portable(source: Source) -> str | bytes:
 
 
 def _make_source_error(received: object) -> TypeError:
-    hint = getattr(received, "_no_source_hint", "")  # set by classes that contain a model
+    hint = getattr(received, "_no_source_hint", "")  # set by classes that wrap a model
     actual = f"not {type(received).__name__}{f': {hint}' if hint else ''}"
     return TypeError(f"a model is a path, bytes, a file object or a ModelProto, {actual}")
 
 
-def get_source_bytes(source: Source) -> int:
-    """Return the model's size in bytes; 0 if unknown before reading it."""
+def get_source_size(source: Source) -> int:
+    """Return the model's size in bytes; 0 if it is unknown before reading the source."""
     if isinstance(source, str | os.PathLike):
         try:
             return os.path.getsize(source)
@@ -91,7 +91,7 @@ def get_source_bytes(source: Source) -> int:
 
 
 def map_file(path: str | os.PathLike[str]) -> Bytes:
-    """Return a file's bytes, memory-mapped; a pipe is read at once.
+    """Return the bytes of a file, memory-mapped, or of a pipe, read to its end.
 
     Raise GraphError for a device or an endless pipe, OSError for an unreadable file.
     """
@@ -104,19 +104,19 @@ def map_file(path: str | os.PathLike[str]) -> Bytes:
         return _read_all(file, f"the pipe '{os.fspath(path)}'")
 
 
-def skeleton(data: Bytes) -> Bytes:
-    """Return the ModelProto with the data of large tensors moved to external data in MODEL_FILE_LOCATION.
+def strip_tensor_data(data: Bytes) -> Bytes:
+    """Return a serialised ModelProto without the data of large tensors, which refer to MODEL_FILE_LOCATION as external data.
 
-    Bytes that are not a ModelProto are returned unchanged.
+    Return the bytes unchanged if they are not a ModelProto.
     """
     small = _pumice.onnx_skeleton(data, MODEL_FILE_LOCATION)
     return data if small is None else small
 
 
 class ModelFile:
-    """A model's source. Raise OSError for an unreadable path, GraphError if the source is not a model file.
+    """An opened model source. Raise OSError for an unreadable path, GraphError for a device or an endless pipe.
 
-    folder: folder of its external weights files; None for the model's own folder.
+    folder: the folder of its external weights files; None: the model's own folder.
     """
 
     def __init__(self, source: Source, folder: Folder | None = None) -> None:
@@ -124,7 +124,7 @@ class ModelFile:
         self.name = "model"
         self.data: Bytes | None = None
         self.proto: ModelProto | None = None
-        self.is_cacheable = True  # whether the recipe depends only on the data that the cache key covers
+        self.is_cacheable = True  # whether the recipe depends only on data that is part of the cache key
         self._external_files: dict[str, Bytes] = {}
         source = make_rereadable(source)
         if isinstance(source, str | os.PathLike):
@@ -140,12 +140,12 @@ class ModelFile:
         self.folder = os.path.dirname(self.path) or os.curdir if folder is None and self.path else folder
 
     @functools.cached_property
-    def skeleton(self) -> Bytes:
-        """The file's bytes without the data of large tensors; see skeleton()."""
-        return skeleton(self.data or b"")
+    def stripped_data(self) -> Bytes:
+        """The file's bytes without the data of large tensors; see strip_tensor_data()."""
+        return strip_tensor_data(self.data or b"")
 
     def read_external(self, location: str, tensor: str) -> Bytes:
-        """Return the bytes of an external weights file. Raise GraphError if it is outside the model's folder."""
+        """Return the bytes of an external weights file. Raise GraphError if it is missing or outside the model's folder."""
         if location not in self._external_files:
             path = self.get_external_path(location, tensor)
             try:
@@ -167,7 +167,7 @@ class ModelFile:
         if not os.path.exists(path):
             raise graph_error("tensor", tensor, f"expected its weights in the file '{path}', given no such file")
         real = os.path.realpath(path)
-        if not any(os.path.commonpath([folder, real]) == folder for folder in self._real_folders()):
+        if not any(os.path.commonpath([folder, real]) == folder for folder in self._get_allowed_folders()):
             raise graph_error(
                 "tensor",
                 tensor,
@@ -179,8 +179,8 @@ class ModelFile:
             )
         return real
 
-    def _real_folders(self) -> list[str]:
-        """Return the folders allowed for weights files: the model's, and the link target's if the model is a symlink."""
+    def _get_allowed_folders(self) -> list[str]:
+        """Return the folders in which weights files may be: the model's folder, and that of its target if the model is a symlink."""
         folders = [os.path.realpath(self.folder or os.curdir)]
         if self.path:
             folders.append(os.path.dirname(os.path.realpath(self.path)))

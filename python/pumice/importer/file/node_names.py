@@ -1,4 +1,4 @@
-"""Name the nodes in an ONNX graph."""
+"""Unique names for the nodes of an ONNX graph."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ if TYPE_CHECKING:
     from onnx import GraphProto
 
 
-def node_names(graph: GraphProto) -> list[str]:
-    """Return a unique name for each node in a graph, for reports. Names in files may be missing or repeated."""
+def make_node_names(graph: GraphProto) -> list[str]:
+    """Return a unique name for each node of a graph. Names in files may be missing or repeated."""
     used_names: set[str] = set()
     names = []
     for index, node in enumerate(graph.node):

@@ -9,7 +9,10 @@ from .recipe import NodeRecipe
 
 
 def sort_topologically(nodes: list[NodeRecipe], available: set[str]) -> list[NodeRecipe]:
-    """Sort the nodes topologically, keeping the file's order if possible. Raise GraphError if there is a cycle."""
+    """Sort the nodes topologically, keeping the file's order where possible. Raise GraphError for a cycle.
+
+    available: values that need no producer.
+    """
     producers = _find_producers(nodes, available)
     num_pending: list[int] = []  # number of unmet dependencies of each node
     consumers: dict[int, list[int]] = {}

@@ -5,29 +5,29 @@ from __future__ import annotations
 import numpy as np
 from onnx import SparseTensorProto, TensorProto
 
-from ...base.element_types import BITS, Bytes, array_from_bytes, byte_count, element_count
+from ...base.element_types import BITS, Bytes, array_from_bytes, count_bytes, count_elements
 from ...base.errors import graph_error
 from .model_file import MODEL_FILE_LOCATION, ModelFile
-from .recipe import STRING, ConstantRecipe, NotExpressible, TensorLocation, pack_strings
+from .recipe import STRING, ConstantRecipe, TensorLocation, UnrepresentableError, pack_strings
 
 _MAX_AXIS_SIZE = 1 << 40  # exclusive upper limit for the size of an axis
-_MAX_DENSE_BYTES = 1 << 28  # limit for a densified sparse tensor: a few bytes in a file can request any size
+_MAX_DENSE_BYTES = 1 << 28  # size limit for a densified sparse tensor: a few bytes in a file can request any size
 _MAX_RANK = 32  # maximum rank of a NumPy array
-# ONNX names that are not simply the dtype in upper case.
+# dtype -> ONNX type name, where that is not simply the dtype in upper case.
 _ONNX_TYPE_NAMES = {
     "float64": "DOUBLE",
     "float32": "FLOAT",
     "float8_e8m0fnu": "FLOAT8E8M0",
     "float4_e2m1fn": "FLOAT4E2M1",
 }
-# ONNX data_type number -> dtype.
+# ONNX type number -> dtype.
 DTYPES = {
     getattr(TensorProto, onnx_name): name
     for name, onnx_name in ((dtype, _ONNX_TYPE_NAMES.get(dtype, dtype.replace("_", "").upper())) for dtype in BITS)
     if hasattr(TensorProto, onnx_name)
 }
 DTYPES[TensorProto.STRING] = STRING
-# dtype -> (TensorProto field with the elements if raw_data is not used, NumPy type of their bits).
+# dtype -> (TensorProto field that stores the elements if raw_data is unused, NumPy type of their bits).
 _FIELDS = {
     "float32": ("float_data", "float32"),
     "float64": ("double_data", "float64"),
@@ -42,25 +42,25 @@ _FIELDS = {
 
 
 def get_dtype(number: int) -> str:
-    """Return the dtype for an ONNX data_type number. Raise NotExpressible if it is unsupported."""
+    """Return the dtype for an ONNX type number. Raise UnrepresentableError if it is unsupported."""
     if number in DTYPES:
         return DTYPES[number]
     known_codes = TensorProto.DataType.values()
-    raise NotExpressible(
+    raise UnrepresentableError(
         f"element type {TensorProto.DataType.Name(number).lower() if number in known_codes else number}"
     )
 
 
-def _raw_bytes(
+def _get_raw_bytes(
     tensor: TensorProto, dtype: str, shape: list[int], file: ModelFile
 ) -> tuple[Bytes, TensorLocation | None]:
     if tensor.data_location == TensorProto.EXTERNAL:
-        return _external_bytes(tensor, byte_count(dtype, shape), file)
+        return _get_external_bytes(tensor, count_bytes(dtype, shape), file)
     if tensor.HasField("raw_data"):
         return tensor.raw_data, None
     field, bits = _FIELDS[dtype]
-    elements_per_entry = max(8 // BITS[dtype], 1)  # elements per entry of the field
-    expected = -(-element_count(shape) // elements_per_entry)
+    elements_per_entry = max(8 // BITS[dtype], 1)  # the field packs several sub-byte elements into an entry
+    expected = -(-count_elements(shape) // elements_per_entry)
     values = getattr(tensor, field)
     if len(values) != expected:
         raise graph_error("tensor", tensor.name, f"expected {expected} elements in {field}, given {len(values)}")
@@ -70,7 +70,7 @@ def _raw_bytes(
     return entry_values.astype(bits).tobytes(), None
 
 
-def _external_bytes(tensor: TensorProto, expected: int, file: ModelFile) -> tuple[Bytes, TensorLocation]:
+def _get_external_bytes(tensor: TensorProto, expected: int, file: ModelFile) -> tuple[Bytes, TensorLocation]:
     entries = {entry.key: entry.value for entry in tensor.external_data}
     location = entries.get("location", "")
     is_in_model_file = location == MODEL_FILE_LOCATION and file.data is not None
@@ -91,9 +91,9 @@ def _external_bytes(tensor: TensorProto, expected: int, file: ModelFile) -> tupl
 
 def _pack_tensor_strings(tensor: TensorProto, shape: list[int]) -> bytes:
     received = tensor.string_data
-    if len(received) != element_count(shape):
+    if len(received) != count_elements(shape):
         raise graph_error(
-            "tensor", tensor.name, f"expected {element_count(shape)} elements in string_data, given {len(received)}"
+            "tensor", tensor.name, f"expected {count_elements(shape)} elements in string_data, given {len(received)}"
         )
     try:
         return pack_strings([text.decode() for text in received])
@@ -102,29 +102,29 @@ def _pack_tensor_strings(tensor: TensorProto, shape: list[int]) -> bytes:
 
 
 def make_sparse_constant(sparse: SparseTensorProto, name: str, file: ModelFile) -> ConstantRecipe:
-    """Convert a sparse tensor to a dense one. Indices are flat, or have one row per value.
+    """Convert a sparse tensor to a dense constant. Its indices are flat, or have one row per value.
 
-    Raise GraphError for invalid shapes or indices, NotExpressible for strings, sub-byte types and too large tensors.
+    Raise GraphError for invalid shapes or indices, UnrepresentableError for strings, sub-byte types and tensors that are too large.
     """
     values, indices = make_constant(sparse.values, name, file), make_constant(sparse.indices, f"{name} (indices)", file)
     file.is_cacheable &= (
         values.tensor_location is None and indices.tensor_location is None
-    )  # otherwise the recipe contains data that the cache key does not cover
-    shape, count = list(sparse.dims), element_count(values.shape)
+    )  # the cache key does not cover data in files, which the dense tensor copies
+    shape, count = list(sparse.dims), count_elements(values.shape)
     if any(not 0 <= size < _MAX_AXIS_SIZE for size in shape) or len(values.shape) != 1:
         raise graph_error(
             "tensor", name, f"expected sizes from 0 to 2**40 and a row of values, given {shape}, {values.shape}"
         )
-    if values.dtype == STRING or BITS[values.dtype] < 8 or byte_count(values.dtype, shape) > _MAX_DENSE_BYTES:
-        raise NotExpressible(f"a sparse tensor of {values.dtype}{shape}")
+    if values.dtype == STRING or BITS[values.dtype] < 8 or count_bytes(values.dtype, shape) > _MAX_DENSE_BYTES:
+        raise UnrepresentableError(f"a sparse tensor of {values.dtype}{shape}")
     if indices.dtype != "int64" or indices.shape not in ([count], [count, len(shape)]):
         expected = f"int64[{count}] or int64[{count}, {len(shape)}]"
         raise graph_error("tensor", name, f"expected indices of {expected}, given {indices.dtype}{indices.shape}")
     index_rows = array_from_bytes(indices.raw, "int64", indices.shape).reshape(count, -1)
-    index_limits = np.array(shape if len(indices.shape) == 2 else [element_count(shape)], np.int64)
+    index_limits = np.array(shape if len(indices.shape) == 2 else [count_elements(shape)], np.int64)
     if ((index_rows < 0) | (index_rows >= index_limits)).any():
         raise graph_error("tensor", name, f"expected indices below {index_limits.tolist()}, given others")
-    dense = np.zeros(element_count(shape), np.dtype(f"V{BITS[values.dtype] // 8}"))
+    dense = np.zeros(count_elements(shape), np.dtype(f"V{BITS[values.dtype] // 8}"))
     flat_indices = (
         index_rows[:, 0] if len(indices.shape) == 1 else np.ravel_multi_index(tuple(index_rows.T), tuple(shape))
     )
@@ -133,21 +133,21 @@ def make_sparse_constant(sparse: SparseTensorProto, name: str, file: ModelFile) 
 
 
 def make_constant(tensor: TensorProto, name: str, file: ModelFile) -> ConstantRecipe:
-    """Convert a TensorProto to a ConstantRecipe; large data stays in its file.
+    """Convert a TensorProto to a ConstantRecipe. Data in a file is memory-mapped, not copied.
 
-    Raise GraphError if it is invalid, NotExpressible if its type, rank or form is unsupported.
+    Raise GraphError if the tensor is invalid, UnrepresentableError if its type or rank is unsupported, or if it is segmented.
     """
     dtype, shape = get_dtype(tensor.data_type), list(tensor.dims)
     if tensor.HasField("segment"):
-        raise NotExpressible("a tensor in segments")
+        raise UnrepresentableError("a tensor in segments")
     if any(not 0 <= size < _MAX_AXIS_SIZE for size in shape):
         raise graph_error("tensor", name, f"expected sizes from 0 to 2**40, given {shape}")
     if len(shape) > _MAX_RANK:
-        raise NotExpressible(f"a tensor of rank {len(shape)}")
+        raise UnrepresentableError(f"a tensor of rank {len(shape)}")
     if dtype == STRING:
         return ConstantRecipe(name, dtype, shape, _pack_tensor_strings(tensor, shape))
-    raw, tensor_location = _raw_bytes(tensor, dtype, shape, file)
-    if len(raw) != byte_count(dtype, shape):
-        expected = f"{byte_count(dtype, shape)} bytes for {dtype}{shape}"
+    raw, tensor_location = _get_raw_bytes(tensor, dtype, shape, file)
+    if len(raw) != count_bytes(dtype, shape):
+        expected = f"{count_bytes(dtype, shape)} bytes for {dtype}{shape}"
         raise graph_error("tensor", name, f"expected {expected}, given {len(raw)}")
     return ConstantRecipe(name, dtype, shape, raw, tensor_location)

@@ -1,4 +1,4 @@
-"""The Recipe: the content of a model file, independent of the parser's package.
+"""The Recipe: an imported model, independent of the onnx package.
 
 It contains everything needed to build the engine's Graph, and can be cached on disk.
 """
@@ -13,36 +13,37 @@ from typing import Any, ClassVar, TypeAlias, TypeVar
 from ...base.element_types import Bytes
 from ...base.errors import graph_error
 
-Overridable: TypeAlias = "bool | Collection[str]"  # names of initializers; True for all, False for none
-Sizes: TypeAlias = "list[int | None] | None"  # a size is None if unknown; None in place of the list: unknown rank
+Overridable: TypeAlias = "bool | Collection[str]"  # names of initializers; True: all, False: none
+Sizes: TypeAlias = "list[int | None] | None"  # None as a size: unknown size; None as the list: unknown rank
 
 
-class NotExpressible(Exception):
+class UnrepresentableError(Exception):
     """Raised if a part of a model file cannot be represented in a Recipe."""
 
 
-try:  # like the module collections
+try:  # as in the module collections
     from _collections import _tuplegetter  # type: ignore[import-not-found]
 except ImportError:
     _tuplegetter = None
 
-_Fields = TypeVar("_Fields", bound="Fields")
+_LightNamedTuple = TypeVar("_LightNamedTuple", bound="LightNamedTuple")
 
 
-def make_field(index: int) -> Any:
-    """Return a descriptor for one tuple index: namedtuple's if available, which is twice as fast as a property."""
+def make_tuple_field(index: int) -> Any:
+    """Return a descriptor for a tuple index: that of namedtuple if available, which is twice as fast as a property."""
     return property(itemgetter(index)) if _tuplegetter is None else _tuplegetter(index, None)
 
 
-class Fields(tuple[Any, ...]):
-    """A tuple with named fields. Each NamedTuple class compiles code, which takes 0.13 ms; the first load in every
-    process would pay for five.
+class LightNamedTuple(tuple[Any, ...]):
+    """A base class for named tuples that is faster to subclass than NamedTuple.
+
+    NamedTuple compiles code for each class, which takes 0.13 ms and would delay the first load in every process by five classes.
     """
 
     __slots__ = ()
     _fields: ClassVar[tuple[str, ...]] = ()
 
-    def _replace(self: _Fields, **changed: Any) -> _Fields:
+    def _replace(self: _LightNamedTuple, **changed: Any) -> _LightNamedTuple:
         return type(self)(**{**dict(zip(self._fields, self, strict=True)), **changed})
 
     def __getnewargs__(self) -> tuple[Any, ...]:
@@ -53,13 +54,13 @@ class Fields(tuple[Any, ...]):
         return f"{type(self).__name__}({', '.join(named)})"
 
 
-class TensorLocation(Fields):
-    """The location of a tensor's bytes: offset in the model file (file "") or in an external file."""
+class TensorLocation(LightNamedTuple):
+    """The location of a tensor's bytes: an offset in the model file (file "") or in an external weights file."""
 
     __slots__ = ()
     _fields = ("file", "offset")
-    file: str = make_field(0)
-    offset: int = make_field(1)
+    file: str = make_tuple_field(0)
+    offset: int = make_tuple_field(1)
 
     def __new__(
         cls,
@@ -69,16 +70,16 @@ class TensorLocation(Fields):
         return tuple.__new__(cls, (file, offset))
 
 
-class ConstantRecipe(Fields):
-    """A constant tensor in the file, with its bytes."""
+class ConstantRecipe(LightNamedTuple):
+    """A constant tensor of the model with its bytes, and with their location if they are stored in a file."""
 
     __slots__ = ()
     _fields = ("name", "dtype", "shape", "raw", "tensor_location")
-    name: str = make_field(0)
-    dtype: str = make_field(1)
-    shape: list[int] = make_field(2)
-    raw: Bytes = make_field(3)
-    tensor_location: TensorLocation | None = make_field(4)
+    name: str = make_tuple_field(0)
+    dtype: str = make_tuple_field(1)
+    shape: list[int] = make_tuple_field(2)
+    raw: Bytes = make_tuple_field(3)
+    tensor_location: TensorLocation | None = make_tuple_field(4)
 
     def __new__(
         cls,
@@ -94,15 +95,15 @@ class ConstantRecipe(Fields):
 Attribute: TypeAlias = "int | float | str | list[int] | list[float] | list[str] | ConstantRecipe | Recipe"
 
 
-class InputRecipe(Fields):
+class InputRecipe(LightNamedTuple):
     """An input, or an output as declared in the file. In a subgraph, the dtype may be missing ("")."""
 
     __slots__ = ()
     _fields = ("name", "dtype", "shape", "dimension_names")
-    name: str = make_field(0)
-    dtype: str = make_field(1)
-    shape: Sizes = make_field(2)
-    dimension_names: list[str] = make_field(3)
+    name: str = make_tuple_field(0)
+    dtype: str = make_tuple_field(1)
+    shape: Sizes = make_tuple_field(2)
+    dimension_names: list[str] = make_tuple_field(3)
 
     def __new__(
         cls,
@@ -114,21 +115,21 @@ class InputRecipe(Fields):
         return tuple.__new__(cls, (name, dtype, shape, dimension_names))
 
 
-class NodeRecipe(Fields):
-    """A node in the form of the latest opset; "" marks omitted optional inputs and outputs.
+class NodeRecipe(LightNamedTuple):
+    """A node, upgraded to the latest opset. "" marks omitted optional inputs and outputs.
 
-    `unsupported` is the reason why a Recipe cannot represent the node.
+    unsupported: why a Recipe cannot represent the node; "" if it can.
     """
 
     __slots__ = ()
     _fields = ("op", "name", "inputs", "outputs", "attributes", "domain", "unsupported")
-    op: str = make_field(0)
-    name: str = make_field(1)
-    inputs: list[str] = make_field(2)
-    outputs: list[str] = make_field(3)
-    attributes: dict[str, Attribute] = make_field(4)
-    domain: str = make_field(5)
-    unsupported: str = make_field(6)
+    op: str = make_tuple_field(0)
+    name: str = make_tuple_field(1)
+    inputs: list[str] = make_tuple_field(2)
+    outputs: list[str] = make_tuple_field(3)
+    attributes: dict[str, Attribute] = make_tuple_field(4)
+    domain: str = make_tuple_field(5)
+    unsupported: str = make_tuple_field(6)
 
     def __new__(
         cls,
@@ -149,23 +150,23 @@ class NodeRecipe(Fields):
 
     @property
     def reads(self) -> list[str]:
-        """The values that the node reads: its inputs and the outer-scope values used by its subgraphs."""
+        """Names of the values that the node reads: its inputs, and outer-scope values that its subgraphs read."""
         return [*self.inputs, *(name for graph in self.subgraphs.values() for name in graph.captured)]
 
     @property
     def qualified_op(self) -> str:
-        """The operator, prefixed with its domain unless that is ONNX's own."""
+        """The operator name, prefixed with "<domain>::" unless the domain is ONNX's own."""
         return f"{self.domain}::{self.op}" if self.domain else self.op
 
 
-class Recipe(Fields):
-    """A whole model or a subgraph. `nodes` are topologically sorted; `unsupported` lists unsupported features, except those of nodes;
-    `captured` are the outer-scope values that a subgraph reads; `metadata` is the file's metadata.
+class Recipe(LightNamedTuple):
+    """An imported model or subgraph.
 
-    `overridable` are the initializers that are also listed as inputs. `defaults` are the initializers that the caller asked to expose as
-    inputs: they follow the other inputs, with their default values. `string_values` are the values, also in subgraphs, that are
-    indices into `strings`. `warnings`: declarations in the file that are not followed as written. `plain`: every node
-    is known to be a single engine node, so the builders of composed operators need not be imported.
+    nodes: topologically sorted. unsupported: unsupported features, except those of nodes. captured: outer-scope values that a
+    subgraph reads. metadata: the file's metadata_props. overridable: initializers that are also listed as inputs. defaults: default
+    values of the initializers that are exposed as inputs; these follow the other inputs. string_values: values, also in subgraphs, that
+    are indices into `strings`. warnings: declarations of the file that the importer ignores. plain: whether each node is known to become
+    a single engine node, so that no translators need to be imported.
     """
 
     __slots__ = ()
@@ -185,20 +186,20 @@ class Recipe(Fields):
         "plain",
         "warnings",
     )
-    name: str = make_field(0)
-    inputs: list[InputRecipe] = make_field(1)
-    constants: dict[str, ConstantRecipe] = make_field(2)
-    nodes: list[NodeRecipe] = make_field(3)
-    outputs: list[InputRecipe] = make_field(4)
-    unsupported: list[str] = make_field(5)
-    captured: Sequence[str] = make_field(6)
-    metadata: Mapping[str, str] = make_field(7)
-    overridable: Sequence[str] = make_field(8)
-    defaults: Mapping[str, ConstantRecipe] = make_field(9)
-    strings: Sequence[str] = make_field(10)
-    string_values: Sequence[str] = make_field(11)
-    plain: bool = make_field(12)
-    warnings: Sequence[str] = make_field(13)
+    name: str = make_tuple_field(0)
+    inputs: list[InputRecipe] = make_tuple_field(1)
+    constants: dict[str, ConstantRecipe] = make_tuple_field(2)
+    nodes: list[NodeRecipe] = make_tuple_field(3)
+    outputs: list[InputRecipe] = make_tuple_field(4)
+    unsupported: list[str] = make_tuple_field(5)
+    captured: Sequence[str] = make_tuple_field(6)
+    metadata: Mapping[str, str] = make_tuple_field(7)
+    overridable: Sequence[str] = make_tuple_field(8)
+    defaults: Mapping[str, ConstantRecipe] = make_tuple_field(9)
+    strings: Sequence[str] = make_tuple_field(10)
+    string_values: Sequence[str] = make_tuple_field(11)
+    plain: bool = make_tuple_field(12)
+    warnings: Sequence[str] = make_tuple_field(13)
 
     def __new__(
         cls,
@@ -237,22 +238,22 @@ class Recipe(Fields):
             ),
         )
 
-    def stored_bytes(self, precision: str) -> int:
-        """Return the approximate size in bytes of the constants on the device at a precision, without subgraphs."""
+    def estimate_device_bytes(self, precision: str) -> int:
+        """Return the approximate size in bytes of the constants on the device, without those of subgraphs."""
         float32 = 1 if precision == "fp32" else 2
         sizes = ((len(constant.raw), constant.dtype) for constant in self.constants.values())
         return sum(size // float32 if dtype == "float32" else size for size, dtype in sizes)
 
     @property
     def is_complete(self) -> bool:
-        """Whether the Recipe represents the entire model."""
+        """Whether the Recipe represents the whole model, without unsupported features."""
         return not self.unsupported and all(
             not node.unsupported and all(graph.is_complete for graph in node.subgraphs.values()) for node in self.nodes
         )
 
 
 def get_number(node: NodeRecipe, name: str, default: float) -> float:
-    """Return a numeric attribute. Raise GraphError if it is anything else."""
+    """Return a numeric attribute. Raise GraphError if it is not a number."""
     value = node.attributes.get(name, default)
     if not isinstance(value, int | float):
         raise graph_error("node", node.name, f"attribute '{name}': expected a number, given {value!r}")
@@ -260,7 +261,7 @@ def get_number(node: NodeRecipe, name: str, default: float) -> float:
 
 
 def get_integers(node: NodeRecipe, name: str) -> list[int] | None:
-    """Return an attribute that is a list of integers; None if absent. Raise GraphError if it is anything else."""
+    """Return an integer list attribute; None if absent. Raise GraphError if it is not a list of integers."""
     value = node.attributes.get(name)
     if value is None:
         return None
@@ -270,7 +271,7 @@ def get_integers(node: NodeRecipe, name: str) -> list[int] | None:
 
 
 def strip_trailing_empty(names: list[str]) -> list[str]:
-    """Drop trailing "" names."""
+    """Return the names without trailing empty ones."""
     end = len(names)
     while end and not names[end - 1]:
         end -= 1
@@ -278,7 +279,7 @@ def strip_trailing_empty(names: list[str]) -> list[str]:
 
 
 RANDOM_STATE = "pumice.random_state"  # uint32[4] input that the importer adds if nodes generate random numbers
-STRING = "string"  # dtype of a ConstantRecipe that contains strings
+STRING = "string"  # dtype of string tensors
 
 
 def pack_strings(strings_to_pack: Sequence[str]) -> bytes:

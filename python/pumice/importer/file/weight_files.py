@@ -1,4 +1,4 @@
-"""Find the files of a model: the model file, and the weights files that it references as external data."""
+"""Find a model's weights files (its external data), and identify the content of all its files."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from ..._pumice import sha256
 from ...base.errors import graph_error
 from .model_file import MODEL_FILE_LOCATION, Folder, ModelFile, map_file
 
-# The beginning of an external tensor's "location" entry as protobuf libraries serialise it: the key, then the value's length.
+# Start of an external tensor's "location" entry as protobuf libraries serialise it: the key, then the length of the value.
 _LOCATION_ENTRY = re.compile(rb"\x0a\x08location\x12([\x80-\xff]{0,4}[\x00-\x7f])")
 _LOCATION_KEY = b"location"
-_OTHER_LOCATION = "\1"  # replaces MODEL_FILE_LOCATION in the skeleton, to detect whether a model uses that name itself
+_OTHER_LOCATION = "\1"  # used instead of MODEL_FILE_LOCATION to detect models that use that name themselves
 
 
 class FileState(NamedTuple):
-    """Metadata of a file, to detect cheaply whether the file has changed."""
+    """Metadata of a file for cheap change detection."""
 
     path: str
     size: int  # bytes; -1 if the file does not exist
-    mtime: int  # mtime in nanoseconds
+    mtime: int  # in nanoseconds
     inode: int
 
 
@@ -39,40 +39,42 @@ def get_file_state(path: str) -> FileState:
     return FileState(path, status.st_size, status.st_mtime_ns, status.st_ino)
 
 
-def weight_locations(file: ModelFile, exact: bool = True) -> list[str]:
-    """Return the weights files that a model references, sorted, without duplicates; empty if it is not a model.
+def find_weight_files(file: ModelFile, exact: bool = True) -> list[str]:
+    """Return the locations of the weights files that a model references, sorted and unique; empty if it is not a model.
 
-    exact=False: faster, without the onnx package; similar-looking text in the file may be included.
+    exact=False: scan the bytes without the onnx package, which is faster but may return text that only looks like a location.
     """
     if file.data is None:
-        external = {location for _, location in external_tensors(file.proto)}
+        external = {location for _, location in iterate_external_tensors(file.proto)}
     else:
-        skeleton = bytes(file.skeleton)
-        locations_found = [] if exact else list(_scan_locations(skeleton))
-        if exact or len(locations_found) != skeleton.count(
+        stripped_data = bytes(file.stripped_data)
+        locations_found = [] if exact else list(_scan_weight_locations(stripped_data))
+        if exact or len(locations_found) != stripped_data.count(
             _LOCATION_KEY
-        ):  # a name contains the key, or the field order differs
-            locations_found = [location for _, location in external_tensors(_parse_skeleton(skeleton))]
+        ):  # some occurrences of the key are part of names, or a library serialises fields in another order
+            locations_found = [
+                location for _, location in iterate_external_tensors(_parse_stripped_data(stripped_data))
+            ]
         external = set(locations_found)
     return sorted(external - {MODEL_FILE_LOCATION})
 
 
-def _scan_locations(skeleton: bytes) -> Iterator[str]:
-    for match in _LOCATION_ENTRY.finditer(skeleton):
+def _scan_weight_locations(stripped_data: bytes) -> Iterator[str]:
+    for match in _LOCATION_ENTRY.finditer(stripped_data):
         length = sum((byte & 0x7F) << (7 * i) for i, byte in enumerate(match[1]))
-        yield skeleton[match.end() : match.end() + length].decode("utf-8", "replace")
+        yield stripped_data[match.end() : match.end() + length].decode("utf-8", "replace")
 
 
-def _parse_skeleton(skeleton: bytes) -> Any:
+def _parse_stripped_data(stripped_data: bytes) -> Any:
     import onnx
 
     model = onnx.ModelProto()
     with contextlib.suppress(Exception):  # any protobuf error; loading the file reports it properly
-        model.ParseFromString(skeleton)
+        model.ParseFromString(stripped_data)
     return model
 
 
-def external_tensors(message: Any) -> Iterator[tuple[str, str]]:
+def iterate_external_tensors(message: Any) -> Iterator[tuple[str, str]]:
     """Yield the name and location of each external tensor in a protobuf message."""
     if message.DESCRIPTOR.name == "TensorProto":
         yield from ((message.name, entry.value) for entry in message.external_data if entry.key == "location")
@@ -80,26 +82,26 @@ def external_tensors(message: Any) -> Iterator[tuple[str, str]]:
     for field, value in message.ListFields():
         if field.type == field.TYPE_MESSAGE:
             for item in [value] if hasattr(value, "ListFields") else value:
-                yield from external_tensors(item)
+                yield from iterate_external_tensors(item)
 
 
-def check_locations(file: ModelFile) -> None:
-    """Raise GraphError if a tensor's file is named MODEL_FILE_LOCATION, which is reserved for large tensors of the model file itself."""
+def check_tensor_locations(file: ModelFile) -> None:
+    """Raise GraphError if the file itself uses MODEL_FILE_LOCATION, which is reserved for strip_tensor_data()."""
     if file.data is None:
-        external = list(external_tensors(file.proto))
+        external = list(iterate_external_tensors(file.proto))
     else:
-        skeleton = bytes(_pumice.onnx_skeleton(file.data, _OTHER_LOCATION) or file.data)
-        if b"\x12\x01" + MODEL_FILE_LOCATION.encode() not in skeleton:  # field number, length and content
+        stripped_data = bytes(_pumice.onnx_skeleton(file.data, _OTHER_LOCATION) or file.data)
+        if b"\x12\x01" + MODEL_FILE_LOCATION.encode() not in stripped_data:  # field number, length and content
             return
-        external = list(external_tensors(_parse_skeleton(skeleton)))
+        external = list(iterate_external_tensors(_parse_stripped_data(stripped_data)))
     for name, location in external:
         if location == MODEL_FILE_LOCATION:
             expected = "expected the name of a weight file in the model's own folder"
             raise graph_error("tensor", name, f"{expected}, given a NUL byte ('\\0'): write its location again")
 
 
-def model_states(source: str | bytes, folder: Folder | None) -> tuple[FileState, ...]:
-    """Return the states of all of a model's files; for bytes, of its weights files only.
+def get_model_file_states(source: str | bytes, folder: Folder | None) -> tuple[FileState, ...]:
+    """Return the states of all files of a model: the model file (omitted for bytes) and its weights files.
 
     Locations with a NUL byte are skipped, because loading rejects them. Raise GraphError or OSError if the model cannot be read.
     """
@@ -112,7 +114,7 @@ def model_states(source: str | bytes, folder: Folder | None) -> tuple[FileState,
     locations = (
         _get_cached_locations(model_file_state[0])
         if model_file_state
-        else tuple(weight_locations(ModelFile(source), exact=False))
+        else tuple(find_weight_files(ModelFile(source), exact=False))
     )
     return (
         *model_file_state,
@@ -126,31 +128,31 @@ def model_states(source: str | bytes, folder: Folder | None) -> tuple[FileState,
 
 @functools.lru_cache(maxsize=64)
 def _get_cached_locations(state: FileState) -> tuple[str, ...]:
-    return tuple(weight_locations(ModelFile(state.path), exact=False))
+    return tuple(find_weight_files(ModelFile(state.path), exact=False))
 
 
-def model_digests(source: str | bytes, folder: Folder | None) -> tuple[tuple[str, str], ...]:
-    """Return (name, SHA-256) of each of a model's files: "" for the model file (omitted for bytes), then its weights files.
+def compute_model_digests(source: str | bytes, folder: Folder | None) -> tuple[tuple[str, str], ...]:
+    """Return (name, SHA-256) of each file of a model: "" for the model file (omitted for bytes), then its weights files.
 
     Raise GraphError if a weights file is missing or outside the model's folder, OSError if a file is unreadable.
     """
     file = ModelFile(source, folder)
     digests = [("", _hash_file(get_file_state(source)))] if isinstance(source, str) else []
-    for location in weight_locations(file):
+    for location in find_weight_files(file):
         digests.append((location, _hash_file(get_file_state(file.get_external_path(location, location)))))
     return tuple(digests)
 
 
 @functools.lru_cache(maxsize=256)
 def _hash_file(state: FileState) -> str:
-    """Return the SHA-256 of a file. The result is cached: a file is hashed again only if its state changes."""
+    """Return the SHA-256 of a file, cached until the state of the file changes."""
     return sha256(map_file(state.path))
 
 
-def make_states_key(file: ModelFile) -> str:
-    """Return the sizes and mtimes of a model's weights files; cached import results are valid until these change."""
+def make_weight_state_key(file: ModelFile) -> str:
+    """Return the sizes and mtimes of a model's weights files as text, which is part of the cache key of its recipe."""
     states = []
-    for location in weight_locations(file, exact=False):
+    for location in find_weight_files(file, exact=False):
         if file.folder is not None and "\0" not in location:
             state = get_file_state(os.path.join(os.fspath(file.folder), location))
             states.append(f"{location} {state.size} {state.mtime}")

@@ -1,4 +1,4 @@
-"""Rewrite the batched Scan of opset 8 as a Scan over the batch, whose body is a Scan in its current form."""
+"""Rewrite the batched Scan of opset 8 as a Scan over the batch whose body is a Scan of the latest opset."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class _BatchItemBuilder:
-    """Builds the nodes that scan one batch item, with unique value names."""
+    """Collects the nodes of the outer Scan's body, which scans one batch item, with unique value names."""
 
     def __init__(self, node: NodeRecipe, scope: RewriteScope) -> None:
         self.node = node
@@ -26,7 +26,7 @@ class _BatchItemBuilder:
     def make_name(self, role: str) -> str:
         return self.scope.make_name(self.node, role)
 
-    def constant(self, value: int) -> str:
+    def add_constant(self, value: int) -> str:
         name = self.make_name(f"constant {value}")
         self.constants[name] = ConstantRecipe(name, "int64", [1], np.array([value], np.int64).tobytes())
         return name
@@ -38,10 +38,10 @@ class _BatchItemBuilder:
 
 
 def rewrite_batched_scan(node: NodeRecipe, scope: RewriteScope) -> Nodes:
-    """Return the node as a Scan over the batch.
+    """Rewrite a Scan of opset 8 as a Scan over the batch.
 
-    The first input holds the sequence length of each batch item: later steps are not read, and their results are zero.
-    Lengths are clamped to 0 .. number of steps. Raise GraphError if constant lengths are outside this range.
+    Its first input contains the sequence length of each batch item. Steps past this length are not run, and their results are
+    zero. Lengths are clamped to 0 .. number of steps. Raise GraphError if constant lengths are outside this range.
     """
     body, num_slices = node.attributes.get("body"), node.attributes.get("num_scan_inputs")
     lengths, node_inputs = next(iter(node.inputs), ""), node.inputs[1:]
@@ -71,10 +71,10 @@ def rewrite_batched_scan(node: NodeRecipe, scope: RewriteScope) -> Nodes:
     if lengths:
         length = item_builder.make_name("length")
         inputs.append(InputRecipe(length, "int64", [], []))
-        zero, int_one, last = item_builder.constant(0), item_builder.constant(1), item_builder.constant(-1)
+        zero, int_one, last = item_builder.add_constant(0), item_builder.add_constant(1), item_builder.add_constant(-1)
         size = item_builder.add("Gather", item_builder.add("Shape", scan_inputs[0]), zero)
         count = item_builder.add("Min", item_builder.add("Max", item_builder.add("Reshape", length, last), zero), size)
-        # Run at least one step, because the scan itself determines the shapes of the results.
+        # Run at least one step, because only a run determines the shapes of the results.
         steps = item_builder.add("Max", count, int_one)
         scan_inputs = [item_builder.add("Slice", name, zero, steps, zero) for name in scan_inputs]
     results = [item_builder.make_name(f"result {i}") for i in range(len(node.outputs))]
@@ -104,7 +104,7 @@ def rewrite_batched_scan(node: NodeRecipe, scope: RewriteScope) -> Nodes:
 
 
 def _check_lengths(node: NodeRecipe, scope: RewriteScope, scan_inputs: str) -> None:
-    """Raise GraphError if constant lengths are out of range. rows: name of the first scan input."""
+    """Raise GraphError if constant lengths are out of range. scan_inputs: name of the first scan input."""
     constant, first_scan_input = scope.constants.get(node.inputs[0]), scope.constants.get(scan_inputs)
     if constant is None:
         return

@@ -1,34 +1,34 @@
-"""Rewrite operators of ONNX Runtime's com.microsoft domain, as emitted by its optimizer, as ONNX nodes."""
+"""Rewrite fused operators that ONNX Runtime's optimizer emits (com.microsoft) as ONNX nodes."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from ..file.recipe import Attribute, NodeRecipe, NotExpressible, get_number, strip_trailing_empty
+from ..file.recipe import Attribute, NodeRecipe, UnrepresentableError, get_number, strip_trailing_empty
 from .node_writer import NodeWriter
-from .rewrite_helpers import Nodes, RewriteScope, Upgrade, get_input, make_constant_like_input
+from .rewrite_helpers import NodeRewrite, Nodes, RewriteScope, get_input, make_constant_like_input
 
 
-def _gelu(node: NodeRecipe, scope: RewriteScope) -> Nodes:
+def _rewrite_gelu(node: NodeRecipe, scope: RewriteScope) -> Nodes:
     return NodeWriter(node, scope).finish_with("Gelu", node.inputs[0])
 
 
-def _fast_gelu(node: NodeRecipe, scope: RewriteScope) -> Nodes:
+def _rewrite_fast_gelu(node: NodeRecipe, scope: RewriteScope) -> Nodes:
     writer = NodeWriter(node, scope)
     biased = writer.add("Add", *node.inputs) if get_input(node, 1) else node.inputs[0]
     return writer.finish_with("Gelu", biased, approximate="tanh")
 
 
-def _bias_gelu(node: NodeRecipe, scope: RewriteScope) -> Nodes:
+def _rewrite_bias_gelu(node: NodeRecipe, scope: RewriteScope) -> Nodes:
     writer = NodeWriter(node, scope)
     return writer.finish_with("Gelu", writer.add("Add", *node.inputs))
 
 
-def _quick_gelu(node: NodeRecipe, scope: RewriteScope) -> Nodes:
+def _rewrite_quick_gelu(node: NodeRecipe, scope: RewriteScope) -> Nodes:
     return NodeWriter(node, scope).finish_with("Swish", node.inputs[0], alpha=get_number(node, "alpha", 1.702))
 
 
-def _fused_matmul(node: NodeRecipe, scope: RewriteScope) -> Nodes:
+def _rewrite_fused_matmul(node: NodeRecipe, scope: RewriteScope) -> Nodes:
     writer = NodeWriter(node, scope)
     writer.reject_attributes("transBatchA", "transBatchB")
     a = "...ji" if node.attributes.get("transA", 0) else "...ij"
@@ -43,10 +43,10 @@ def _fused_matmul(node: NodeRecipe, scope: RewriteScope) -> Nodes:
     return writer.finish_with("Mul", writer.add(op, *node.inputs, **equation), scale)
 
 
-def _add_activation(writer: NodeWriter, value: str, parameters: list[float]) -> Nodes:
-    """Append the node's activation, if any; `parameters` are in ONNX Runtime's order.
+def _finish_with_activation(writer: NodeWriter, value: str, parameters: list[float]) -> Nodes:
+    """Finish with the node's activation, or with Identity if it has none. parameters: in ONNX Runtime's order.
 
-    Raise NotExpressible if it is unsupported.
+    Raise UnrepresentableError if the activation is unsupported.
     """
     name = str(writer.node.attributes.get("activation", ""))
     if not name:
@@ -60,7 +60,7 @@ def _add_activation(writer: NodeWriter, value: str, parameters: list[float]) -> 
         return writer.finish_with("Clip", value, *bounds)
     names = {"LeakyRelu": ["alpha"], "HardSigmoid": ["alpha", "beta"], "Relu": [], "Sigmoid": [], "Tanh": []}.get(name)
     if names is None:
-        raise NotExpressible(f"activation={name}")
+        raise UnrepresentableError(f"activation={name}")
     return writer.finish_with(name, value, **dict(zip(names, parameters, strict=False)))
 
 
@@ -68,13 +68,13 @@ def _drop_activation_attributes(node: NodeRecipe) -> dict[str, Attribute]:
     return {name: value for name, value in node.attributes.items() if not name.startswith("activation")}
 
 
-def _fused_conv(node: NodeRecipe, scope: RewriteScope) -> Nodes:
+def _rewrite_fused_conv(node: NodeRecipe, scope: RewriteScope) -> Nodes:
     writer = NodeWriter(node, scope)
     activation_input = writer.add("Conv", *strip_trailing_empty(node.inputs[:3]), **_drop_activation_attributes(node))
     if residual := get_input(node, 3):
         activation_input = writer.add("Add", activation_input, residual)
     activation_parameters = node.attributes.get("activation_params", [])
-    return _add_activation(
+    return _finish_with_activation(
         writer,
         activation_input,
         [float(parameter) for parameter in activation_parameters if isinstance(parameter, float)]
@@ -83,16 +83,16 @@ def _fused_conv(node: NodeRecipe, scope: RewriteScope) -> Nodes:
     )
 
 
-def _fused_gemm(node: NodeRecipe, scope: RewriteScope) -> Nodes:
+def _rewrite_fused_gemm(node: NodeRecipe, scope: RewriteScope) -> Nodes:
     writer = NodeWriter(node, scope)
     activation_input = writer.add("Gemm", *node.inputs, **_drop_activation_attributes(node))
     names = [f"activation_{name}" for name in ("alpha", "beta", "gamma")]
-    return _add_activation(
+    return _finish_with_activation(
         writer, activation_input, [get_number(node, name, 0.0) for name in names if name in node.attributes]
     )
 
 
-def _skip_norm(node: NodeRecipe, scope: RewriteScope) -> Nodes:
+def _rewrite_skip_layer_norm(node: NodeRecipe, scope: RewriteScope) -> Nodes:
     writer = NodeWriter(node, scope)
     simplified = node.op == "SkipSimplifiedLayerNormalization"
     writer.reject_outputs(1, "mean", "inv_std_var")
@@ -106,14 +106,14 @@ def _skip_norm(node: NodeRecipe, scope: RewriteScope) -> Nodes:
     return writer.finish_with("LayerNormalization", total, node.inputs[2], beta, axis=-1, epsilon=epsilon)
 
 
-def _simplified_norm(node: NodeRecipe, scope: RewriteScope) -> Nodes:
+def _rewrite_simplified_layer_norm(node: NodeRecipe, scope: RewriteScope) -> Nodes:
     writer = NodeWriter(node, scope)
     writer.reject_outputs(1, "inv_std_var")
     axis, epsilon = int(get_number(node, "axis", -1)), get_number(node, "epsilon", 1e-5)
     return writer.finish_with("RMSNormalization", *node.inputs, axis=axis, epsilon=epsilon)
 
 
-def _embed_norm(node: NodeRecipe, scope: RewriteScope) -> Nodes:
+def _rewrite_embed_layer_norm(node: NodeRecipe, scope: RewriteScope) -> Nodes:
     writer = NodeWriter(node, scope)
     input_ids, segment_ids, word_embedding, position_embedding, segment_embedding, gamma, beta, mask, position_ids = (
         get_input(node, i) for i in range(9)
@@ -122,7 +122,7 @@ def _embed_norm(node: NodeRecipe, scope: RewriteScope) -> Nodes:
     if position_ids:
         position_vectors = writer.add("Gather", position_embedding, position_ids)
     else:
-        zero, int_one = (scope.constant(node, f"constant.{value}", np.array(value, np.int64)) for value in (0, 1))
+        zero, int_one = (scope.add_constant(node, f"constant.{value}", np.array(value, np.int64)) for value in (0, 1))
         count = writer.add("Gather", writer.add("Shape", input_ids), int_one)
         position_vectors = writer.add("Gather", position_embedding, writer.add("Range", zero, count, int_one))
     values = [writer.add("Gather", word_embedding, input_ids), position_vectors]
@@ -131,24 +131,24 @@ def _embed_norm(node: NodeRecipe, scope: RewriteScope) -> Nodes:
     total = writer.add_sum(values, embedding_sum)
     if mask_index:
         if not mask or get_number(node, "mask_index_type", 0) != 0:
-            raise NotExpressible("the output 'mask_index' without a mask")
-        axes = scope.constant(node, "axes", np.array([1], np.int64))
+            raise UnrepresentableError("the output 'mask_index' without a mask")
+        axes = scope.add_constant(node, "axes", np.array([1], np.int64))
         writer.add_named(mask_index, "ReduceSum", mask, axes, keepdims=0)
     return writer.finish_with(
         "LayerNormalization", total, gamma, beta, axis=-1, epsilon=get_number(node, "epsilon", 1e-12)
     )
 
 
-FLOAT_NODES: dict[str, Upgrade] = {
-    "BiasGelu": _bias_gelu,
-    "EmbedLayerNormalization": _embed_norm,
-    "FastGelu": _fast_gelu,
-    "FusedConv": _fused_conv,
-    "FusedGemm": _fused_gemm,
-    "FusedMatMul": _fused_matmul,
-    "Gelu": _gelu,
-    "QuickGelu": _quick_gelu,
-    "SimplifiedLayerNormalization": _simplified_norm,
-    "SkipLayerNormalization": _skip_norm,
-    "SkipSimplifiedLayerNormalization": _skip_norm,
+FLOAT_NODES: dict[str, NodeRewrite] = {
+    "BiasGelu": _rewrite_bias_gelu,
+    "EmbedLayerNormalization": _rewrite_embed_layer_norm,
+    "FastGelu": _rewrite_fast_gelu,
+    "FusedConv": _rewrite_fused_conv,
+    "FusedGemm": _rewrite_fused_gemm,
+    "FusedMatMul": _rewrite_fused_matmul,
+    "Gelu": _rewrite_gelu,
+    "QuickGelu": _rewrite_quick_gelu,
+    "SimplifiedLayerNormalization": _rewrite_simplified_layer_norm,
+    "SkipLayerNormalization": _rewrite_skip_layer_norm,
+    "SkipSimplifiedLayerNormalization": _rewrite_skip_layer_norm,
 }

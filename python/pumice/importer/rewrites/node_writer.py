@@ -1,13 +1,13 @@
-"""Write ONNX nodes in place of an ONNX Runtime contrib node."""
+"""Write the ONNX nodes that replace an ONNX Runtime contrib node."""
 
 from __future__ import annotations
 
-from ..file.recipe import Attribute, NodeRecipe, NotExpressible, strip_trailing_empty
+from ..file.recipe import Attribute, NodeRecipe, UnrepresentableError, strip_trailing_empty
 from .rewrite_helpers import Nodes, RewriteScope, get_input
 
 
 class NodeWriter:
-    """Collects the nodes that replace one node."""
+    """Collects the nodes that replace one node. Finish with finish_with() or add_named()."""
 
     def __init__(self, node: NodeRecipe, scope: RewriteScope) -> None:
         self.node = node
@@ -26,7 +26,7 @@ class NodeWriter:
         return output
 
     def add_sum(self, values: list[str], output: str) -> str:
-        """Return the sum of several values, named `output` if that is not empty."""
+        """Add nodes for the sum of several values and return its name: `output`, or a new name if that is ""."""
         total = values[0]
         for i, value in enumerate(values[1:], 2):
             name = output if output and i == len(values) else self.scope.make_name(self.node, "sum")
@@ -34,24 +34,24 @@ class NodeWriter:
         return total
 
     def finish_with(self, op: str, *inputs: str, **attributes: Attribute) -> Nodes:
-        """Finish with an operator that receives the replaced node's name and first output."""
+        """Add the last node, with the replaced node's name and first output. Return all nodes."""
         self.nodes.append(NodeRecipe(op, self.node.name, strip_trailing_empty([*inputs]), self.outputs, attributes))
         return self.nodes
 
     def reject_attributes(self, *attributes: str) -> None:
-        """Raise NotExpressible if one of these attributes is non-zero."""
+        """Raise UnrepresentableError if one of these attributes is nonzero."""
         for name in attributes:
             if self.node.attributes.get(name, 0) != 0:
-                raise NotExpressible(f"{name}={self.node.attributes[name]}")
+                raise UnrepresentableError(f"{name}={self.node.attributes[name]}")
 
     def reject_inputs(self, first: int, *names: str) -> None:
-        """Raise NotExpressible if one of these inputs, starting at index `first`, is present."""
+        """Raise UnrepresentableError if one of the inputs from index `first` on is present. names: their names for the message."""
         for index, name in enumerate(names, first):
             if get_input(self.node, index):
-                raise NotExpressible(f"the input '{name}'")
+                raise UnrepresentableError(f"the input '{name}'")
 
     def reject_outputs(self, first: int, *names: str) -> None:
-        """Raise NotExpressible if one of these outputs, starting at index `first`, is requested."""
+        """Raise UnrepresentableError if one of the outputs from index `first` on is used. names: their names for the message."""
         for name, output_name in zip(names, self.node.outputs[first:], strict=False):
             if output_name:
-                raise NotExpressible(f"the output '{name}'")
+                raise UnrepresentableError(f"the output '{name}'")

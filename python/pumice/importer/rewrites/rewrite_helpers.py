@@ -1,4 +1,4 @@
-"""Helpers for rewriting nodes: names and constants in the model, and access to a node's inputs and attributes."""
+"""Helpers for rewriting nodes: new names and constants, and access to inputs and attributes."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from typing import TypeAlias
 
 import numpy as np
 
-from ...base.element_types import Array, numpy_dtype
+from ...base.element_types import Array, get_numpy_dtype
 from ..file.recipe import Attribute, ConstantRecipe, NodeRecipe
 
 Nodes: TypeAlias = "list[NodeRecipe]"
 
 
 class RewriteScope:
-    """The values in one model: its constants, the producers of the other values, and its float types."""
+    """The graph in which nodes are rewritten: its constants, used names, producers of values, and float types in use."""
 
     def __init__(
         self,
@@ -25,25 +25,25 @@ class RewriteScope:
     ) -> None:
         self.constants = constants
         self.used_names = {*defined_names, *producers}
-        self.producers = producers  # value -> operator of the node that produces it
+        self.producers = producers  # value -> operator of its producer
         self.float_types = float_types
 
     def make_name(self, node: NodeRecipe, role: str) -> str:
-        """Return a name that is unused in the model."""
+        """Return an unused name, derived from the node's name and the value's role."""
         name = f"{node.name}/{role}"
         while name in self.used_names:
             name += "'"
         self.used_names.add(name)
         return name
 
-    def constant(self, node: NodeRecipe, role: str, value: Array) -> str:
-        """Add a constant to the model and return its name."""
+    def add_constant(self, node: NodeRecipe, role: str, value: Array) -> str:
+        """Add a constant to the graph and return its name."""
         name = self.make_name(node, role)
         self.constants[name] = ConstantRecipe(name, str(value.dtype), list(value.shape), value.tobytes())
         return name
 
 
-Upgrade: TypeAlias = "Callable[[NodeRecipe, RewriteScope], Nodes]"
+NodeRewrite: TypeAlias = "Callable[[NodeRecipe, RewriteScope], Nodes]"
 
 
 def get_input(node: NodeRecipe, index: int) -> str:
@@ -57,15 +57,15 @@ def pad_names(names: list[str], count: int) -> list[str]:
 
 
 def drop_attributes(node: NodeRecipe, *names: str) -> dict[str, Attribute]:
-    """Return the node's attributes, except the ones with these names."""
+    """Return the node's attributes without those with these names."""
     return {name: value for name, value in node.attributes.items() if name not in names}
 
 
 def make_constant_like_input(node: NodeRecipe, scope: RewriteScope, role: str, value: float) -> tuple[Nodes, str]:
-    """Return a scalar constant with input 0's dtype, with a CastLike node if the model has several float types."""
+    """Add a scalar constant with the float type of input 0. Return its name, and a CastLike node if that type is not known here."""
     if len(scope.float_types) <= 1:
         dtype = next(iter(scope.float_types), "float32")
-        return [], scope.constant(node, role, np.array(value, numpy_dtype(dtype)))
-    scalar = scope.constant(node, f"{role}.float32", np.array(value, np.float32))
+        return [], scope.add_constant(node, role, np.array(value, get_numpy_dtype(dtype)))
+    scalar = scope.add_constant(node, f"{role}.float32", np.array(value, np.float32))
     name = scope.make_name(node, role)
     return [NodeRecipe("CastLike", name, [scalar, node.inputs[0]], [name], {})], name

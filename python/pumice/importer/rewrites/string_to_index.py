@@ -1,4 +1,4 @@
-"""Replace a model's strings with indices into a table, so that operators that only move elements work on the indices.
+"""Replace strings by indices into a string table, so that data-movement operators work on integers.
 
 Operators that compute with strings are rejected. The empty string has index 0, because padding and empty loops yield 0.
 """
@@ -12,20 +12,22 @@ import numpy as np
 
 from ...base.errors import graph_error
 from ..build.compound_values import ValueKind
-from ..file.recipe import STRING, Attribute, ConstantRecipe, InputRecipe, NodeRecipe, NotExpressible, Recipe
+from ..file.recipe import STRING, Attribute, ConstantRecipe, InputRecipe, NodeRecipe, Recipe, UnrepresentableError
 
 INDEX_DTYPE = "int64"
-_UNKNOWN_KEY_DEFAULT = "_Unused"  # default output of ai.onnx.ml's encoders for unknown keys
+_UNKNOWN_KEY_DEFAULT = (
+    "_Unused"  # the default of `default_string`, the output of ai.onnx.ml's encoders for unknown keys
+)
 
 
-class _MoveRule(NamedTuple):
-    """The inputs of an operator that may be strings (all or none), and whether its outputs are then strings."""
+class _StringMoveRule(NamedTuple):
+    """Which inputs of a data-movement operator may be strings (all of them or none), and whether the outputs are then strings."""
 
-    inputs: tuple[int, ...] | None = (0,)  # None for every input
+    inputs: tuple[int, ...] | None = (0,)  # None: all inputs
     gives_strings: bool = True
 
 
-_FIRST_INPUT, _ALL_INPUTS, _ONLY_COUNTS = _MoveRule(), _MoveRule(None), _MoveRule(gives_strings=False)
+_FIRST_INPUT, _ALL_INPUTS, _ONLY_COUNTS = _StringMoveRule(), _StringMoveRule(None), _StringMoveRule(gives_strings=False)
 MOVES = {
     **dict.fromkeys(
         (
@@ -58,13 +60,13 @@ MOVES = {
     ),
     **dict.fromkeys(("Concat", "SequenceConstruct"), _ALL_INPUTS),
     **dict.fromkeys(("OptionalHasElement", "SequenceLength", "Shape", "Size"), _ONLY_COUNTS),
-    **dict.fromkeys(("Pad", "ScatterElements", "ScatterND"), _MoveRule((0, 2))),
-    "SequenceInsert": _MoveRule((0, 1)),
-    "Where": _MoveRule((1, 2)),
+    **dict.fromkeys(("Pad", "ScatterElements", "ScatterND"), _StringMoveRule((0, 2))),
+    "SequenceInsert": _StringMoveRule((0, 1)),
+    "Where": _StringMoveRule((1, 2)),
 }
-# Operators with subgraphs -> (index of the first input passed to the body, index of the body input that receives it).
+# Operator with a body -> (index of the first input passed to the body, index of the body input that receives it).
 _BODY_INPUTS = {"Loop": (2, 2), "Scan": (0, 0), "SequenceMap": (0, 0)}
-# Classifier -> integer attribute that holds its labels after the conversion.
+# Classifier -> integer attribute that contains its labels after the rewrite.
 _CLASSIFIERS = {
     "ai.onnx.ml::LinearClassifier": "classlabels_ints",
     "ai.onnx.ml::SVMClassifier": "classlabels_ints",
@@ -73,7 +75,7 @@ _CLASSIFIERS = {
 
 
 def is_string(dtype: str) -> bool:
-    """Return whether a value of this type is or contains strings."""
+    """Return whether a type (see ValueKind) is strings, or a sequence or an optional value with strings."""
     return ValueKind.parse(dtype).dtype == STRING
 
 
@@ -84,12 +86,12 @@ def _to_index_dtype(dtype: str) -> str:
 class _StringIndexTable:
     def __init__(self) -> None:
         self.indices = {"": 0}
-        self.values: dict[str, None] = {}  # names of all string values in all graphs, in order
+        self.values: dict[str, None] = {}  # names of the string values of all graphs, in order
 
     def get_index(self, text: str) -> int:
         return self.indices.setdefault(text, len(self.indices))
 
-    def constant(self, constant_recipe: ConstantRecipe) -> ConstantRecipe:
+    def encode_constant(self, constant_recipe: ConstantRecipe) -> ConstantRecipe:
         if constant_recipe.dtype != STRING:
             return constant_recipe
         indices = np.array([self.get_index(text) for text in json.loads(bytes(constant_recipe.raw))], np.int64)
@@ -97,7 +99,7 @@ class _StringIndexTable:
 
 
 class _StringRewriter:
-    """A graph being rewritten; `strings` are the names of its values that are or contain strings."""
+    """Rewrites one graph. strings: names of its values that are strings, or sequences or optional values with strings."""
 
     def __init__(self, recipe: Recipe, table: _StringIndexTable, outer_strings: set[str]) -> None:
         self.recipe = recipe
@@ -106,10 +108,9 @@ class _StringRewriter:
         self.nodes: list[NodeRecipe] = []
 
     def rewrite(self, inputs: list[bool] | None = None) -> Recipe:
-        """Rewrite the graph with indices in place of strings.
+        """Return the graph with indices in place of strings.
 
-        inputs: which inputs are strings, if the enclosing graph knows. Raise GraphError if an input's declaration
-        contradicts that.
+        inputs: for a subgraph, whether each input is strings; None: as declared. Raise GraphError if a declaration contradicts it.
         """
         recipe = self.recipe
         for i, value in enumerate(recipe.inputs):
@@ -124,16 +125,16 @@ class _StringRewriter:
             for name, constant in constants.items():
                 self._record_strings([name], constant.dtype == STRING)
         for node in recipe.nodes:
-            self._add(node)
+            self._add_node(node)
         return recipe._replace(
             inputs=[value._replace(dtype=_to_index_dtype(value.dtype)) for value in recipe.inputs],
-            outputs=[self._output(value) for value in recipe.outputs],
-            constants={name: self.table.constant(constant) for name, constant in recipe.constants.items()},
-            defaults={name: self.table.constant(constant) for name, constant in recipe.defaults.items()},
+            outputs=[self._to_index_output(value) for value in recipe.outputs],
+            constants={name: self.table.encode_constant(constant) for name, constant in recipe.constants.items()},
+            defaults={name: self.table.encode_constant(constant) for name, constant in recipe.defaults.items()},
             nodes=self.nodes,
         )
 
-    def _output(self, value: InputRecipe) -> InputRecipe:
+    def _to_index_output(self, value: InputRecipe) -> InputRecipe:
         return value._replace(dtype=_to_index_dtype(value.dtype))
 
     def _record_strings(self, names: list[str], are_strings: bool) -> None:
@@ -141,23 +142,23 @@ class _StringRewriter:
         if are_strings:
             self.table.values.update(dict.fromkeys(filter(None, names)))
 
-    def _add(self, node: NodeRecipe) -> None:
+    def _add_node(self, node: NodeRecipe) -> None:
         try:
             rewritten_node, results = self._rewrite_node(node)
-        except NotExpressible as reason:
+        except UnrepresentableError as reason:
             rewritten_node, results = node._replace(unsupported=node.unsupported or str(reason)), []
-        attributes = {name: self._attribute(value) for name, value in rewritten_node.attributes.items()}
+        attributes = {name: self._encode_attribute(value) for name, value in rewritten_node.attributes.items()}
         self.nodes.append(rewritten_node._replace(attributes=attributes))
         for i, name in enumerate(node.outputs):
             self._record_strings([name], results[i] if i < len(results) else False)
 
-    def _attribute(self, value: Attribute) -> Attribute:
-        return self.table.constant(value) if isinstance(value, ConstantRecipe) else value
+    def _encode_attribute(self, value: Attribute) -> Attribute:
+        return self.table.encode_constant(value) if isinstance(value, ConstantRecipe) else value
 
     def _rewrite_node(self, node: NodeRecipe) -> tuple[NodeRecipe, list[bool]]:
-        """Return the rewritten node, and which of its outputs are strings.
+        """Return the rewritten node, and for each output whether it is strings.
 
-        Raise NotExpressible if it computes with strings.
+        Raise UnrepresentableError if the node computes with strings.
         """
         if node.op in _BODY_INPUTS and node.subgraphs:
             return self._rewrite_body(node)
@@ -167,7 +168,7 @@ class _StringRewriter:
             return _ENCODERS[node.qualified_op](self, node)
         if node.qualified_op in _CLASSIFIERS and node.attributes.get("classlabels_strings"):
             self._reject_strings(node)
-            return self._strings_to_indices(node, classlabels_strings=_CLASSIFIERS[node.qualified_op]), [True]
+            return self._encode_string_attributes(node, classlabels_strings=_CLASSIFIERS[node.qualified_op]), [True]
         for name in ("dtype", "type"):
             declared = node.attributes.get(name)
             if node.op in ("SequenceEmpty", "Optional") and isinstance(declared, str) and is_string(declared):
@@ -189,9 +190,9 @@ class _StringRewriter:
     def _reject_strings(self, node: NodeRecipe, names: list[str] | None = None) -> None:
         for name in node.inputs if names is None else names:
             if name in self.strings:
-                raise NotExpressible(f"strings ('{name}'), which are moved, but not computed with")
+                raise UnrepresentableError(f"strings ('{name}'), which are moved, but not computed with")
 
-    def _subgraph(self, recipe: Recipe, inputs: list[bool]) -> tuple[Recipe, list[bool]]:
+    def _rewrite_subgraph(self, recipe: Recipe, inputs: list[bool]) -> tuple[Recipe, list[bool]]:
         inner = _StringRewriter(recipe, self.table, self.strings)
         rewritten_graph = inner.rewrite(inputs)
         return rewritten_graph, [output.name in inner.strings for output in recipe.outputs]
@@ -202,8 +203,8 @@ class _StringRewriter:
         body = node.attributes.get("body")
         body_strings = [False] * num_generated + [name in self.strings for name in node.inputs[first:]]
         if not isinstance(body, Recipe) or len(body.inputs) != len(body_strings):
-            return node, []  # the builder rejects the node
-        rewritten_graph, results = self._subgraph(body, body_strings)
+            return node, []  # invalid; the builder will reject the node
+        rewritten_graph, results = self._rewrite_subgraph(body, body_strings)
         if node.op == "Loop":
             results = results[1:]
             for i, name in enumerate(node.inputs[2:]):
@@ -220,16 +221,16 @@ class _StringRewriter:
         for name, graph in node.subgraphs.items():
             if graph.inputs:
                 return node, []
-            new_attributes[name], results = self._subgraph(graph, [])
+            new_attributes[name], results = self._rewrite_subgraph(graph, [])
             branch_strings.append(results[: len(node.outputs)])
         if any(results != branch_strings[0] for results in branch_strings):
             raise graph_error("node", node.name, "one branch gives strings where the other gives none")
         return node._replace(attributes=new_attributes), branch_strings[0]
 
-    def _strings_to_indices(self, node: NodeRecipe, **names: str) -> NodeRecipe:
-        """Convert string attributes to indices under other attribute names.
+    def _encode_string_attributes(self, node: NodeRecipe, **names: str) -> NodeRecipe:
+        """Replace string attributes by index attributes. names: string attribute -> index attribute.
 
-        Raise GraphError if one is not a list of strings.
+        Raise GraphError if an attribute is not a list of strings.
         """
         attributes = {name: value for name, value in node.attributes.items() if name not in names}
         for name, other in names.items():
@@ -241,10 +242,10 @@ class _StringRewriter:
 
     # ---- encoders
 
-    def _convert_role(self, node: NodeRecipe, role: str) -> tuple[NodeRecipe, bool]:
-        """Return the node with its keys or values (the role) as indices, and whether they were strings."""
+    def _encode_keys_or_values(self, node: NodeRecipe, role: str) -> tuple[NodeRecipe, bool]:
+        """Return the node with indices as its keys or values, and whether these were strings. role: "keys" or "values"."""
         if node.attributes.get(f"{role}_strings"):
-            return self._strings_to_indices(node, **{f"{role}_strings": f"{role}_int64s"}), True
+            return self._encode_string_attributes(node, **{f"{role}_strings": f"{role}_int64s"}), True
         tensor = node.attributes.get(f"{role}_tensor")
         return node, isinstance(tensor, ConstantRecipe) and tensor.dtype == STRING
 
@@ -254,30 +255,30 @@ class _StringRewriter:
                 "node", node.name, f"expected {'strings' if strings else 'numbers'}, as what it knows, given others"
             )
 
-    def label_encoder(self, node: NodeRecipe) -> tuple[NodeRecipe, list[bool]]:
+    def rewrite_label_encoder(self, node: NodeRecipe) -> tuple[NodeRecipe, list[bool]]:
         if "classes_strings" in node.attributes:
-            return self._convert_classes(node)
-        node, has_string_keys = self._convert_role(node, "keys")
+            return self._rewrite_opset1_label_encoder(node)
+        node, has_string_keys = self._encode_keys_or_values(node, "keys")
         self._check_input(node, has_string_keys)
-        node, gives_strings = self._convert_role(node, "values")
+        node, gives_strings = self._encode_keys_or_values(node, "values")
         if gives_strings:
             missing = str(node.attributes.get("default_string", _UNKNOWN_KEY_DEFAULT))
             node = node._replace(attributes={**node.attributes, "default_int64": self.table.get_index(missing)})
         return node, [gives_strings]
 
-    def _convert_classes(self, node: NodeRecipe) -> tuple[NodeRecipe, list[bool]]:
-        """Convert the LabelEncoder of opset 1, which maps a class to its position in the list."""
+    def _rewrite_opset1_label_encoder(self, node: NodeRecipe) -> tuple[NodeRecipe, list[bool]]:
+        """Rewrite a LabelEncoder of opset 1, which maps each class to its position in `classes_strings`."""
         string_list = node.attributes["classes_strings"]
         numbers = list(range(len(string_list))) if isinstance(string_list, list) else []
         attributes = {**node.attributes, "cats_strings": string_list, "cats_int64s": numbers}
         del attributes["classes_strings"]
-        return self.category_mapper(node._replace(attributes=attributes))
+        return self.rewrite_category_mapper(node._replace(attributes=attributes))
 
-    def category_mapper(self, node: NodeRecipe) -> tuple[NodeRecipe, list[bool]]:
-        """Convert CategoryMapper, which maps strings to integers or back, depending on its input."""
+    def rewrite_category_mapper(self, node: NodeRecipe) -> tuple[NodeRecipe, list[bool]]:
+        """Rewrite CategoryMapper, which maps strings to integers or integers to strings, depending on its input."""
         has_string_keys = any(name in self.strings for name in node.inputs)
         roles = ("keys", "values") if has_string_keys else ("values", "keys")
-        new_attributes = self._strings_to_indices(node, cats_strings=f"{roles[0]}_int64s").attributes
+        new_attributes = self._encode_string_attributes(node, cats_strings=f"{roles[0]}_int64s").attributes
         new_attributes = {**new_attributes, f"{roles[1]}_int64s": new_attributes.pop("cats_int64s", [])}
         if not has_string_keys:
             new_attributes["default_int64"] = self.table.get_index(
@@ -285,27 +286,27 @@ class _StringRewriter:
             )
         return node._replace(attributes=new_attributes), [not has_string_keys]
 
-    def one_hot_encoder(self, node: NodeRecipe) -> tuple[NodeRecipe, list[bool]]:
+    def rewrite_one_hot_encoder(self, node: NodeRecipe) -> tuple[NodeRecipe, list[bool]]:
         has_string_keys = bool(node.attributes.get("cats_strings"))
         self._check_input(node, has_string_keys)
-        return self._strings_to_indices(node, cats_strings="cats_int64s") if has_string_keys else node, []
+        return self._encode_string_attributes(node, cats_strings="cats_int64s") if has_string_keys else node, []
 
-    def tf_idf(self, node: NodeRecipe) -> tuple[NodeRecipe, list[bool]]:
+    def rewrite_tfidf_vectorizer(self, node: NodeRecipe) -> tuple[NodeRecipe, list[bool]]:
         has_string_keys = "pool_strings" in node.attributes
         self._check_input(node, has_string_keys)
-        return self._strings_to_indices(node, pool_strings="pool_int64s") if has_string_keys else node, []
+        return self._encode_string_attributes(node, pool_strings="pool_int64s") if has_string_keys else node, []
 
 
 _ENCODERS = {
-    "TfIdfVectorizer": _StringRewriter.tf_idf,
-    "ai.onnx.ml::CategoryMapper": _StringRewriter.category_mapper,
-    "ai.onnx.ml::LabelEncoder": _StringRewriter.label_encoder,
-    "ai.onnx.ml::OneHotEncoder": _StringRewriter.one_hot_encoder,
+    "TfIdfVectorizer": _StringRewriter.rewrite_tfidf_vectorizer,
+    "ai.onnx.ml::CategoryMapper": _StringRewriter.rewrite_category_mapper,
+    "ai.onnx.ml::LabelEncoder": _StringRewriter.rewrite_label_encoder,
+    "ai.onnx.ml::OneHotEncoder": _StringRewriter.rewrite_one_hot_encoder,
 }
 
 
 def convert_strings(recipe: Recipe) -> Recipe:
-    """Return the recipe with indices in place of strings, plus the string table and the names of string values."""
+    """Return the recipe with indices in place of strings, with the string table and the names of string values added."""
     table = _StringIndexTable()
     rewritten_recipe = _StringRewriter(recipe, table, set()).rewrite()
     return rewritten_recipe._replace(

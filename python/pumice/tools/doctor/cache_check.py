@@ -8,70 +8,74 @@ import stat
 from collections.abc import Iterator
 from pathlib import Path
 
-from .machine import Finding, Machine, note, right, wrong
+from .machine import Finding, Machine, report_note, report_ok, report_problem
 
 _MIN_FREE_BYTES = 64 << 20
 _CHOOSE_ANOTHER_FOLDER = "export PUMICE_CACHE_DIR=... (a folder that only you can write)"
 
 
 def check_cache(machine: Machine) -> Iterator[Finding]:
-    """Check the folder of compiled kernels."""
-    if machine.is_on("PUMICE_NO_CACHE"):
-        yield note("cache", "PUMICE_NO_CACHE is on: every process compiles its kernels again.")
+    """Check the cache folder: its location, owner, permissions and free space."""
+    if machine.is_variable_set("PUMICE_NO_CACHE"):
+        yield report_note("cache", "PUMICE_NO_CACHE is on: every process compiles its kernels again.")
         return
     folder = get_cache_folder(machine)
     if folder is None:
         text = "None of HOME, XDG_CACHE_HOME and PUMICE_CACHE_DIR is set, so nothing is kept between processes."
-        yield wrong("cache", text, _CHOOSE_ANOTHER_FOLDER)
+        yield report_problem("cache", text, _CHOOSE_ANOTHER_FOLDER)
         return
-    existing = machine.path(folder)
+    existing = machine.resolve_path(folder)
     while not os.path.lexists(existing) and existing != existing.parent:
         existing = existing.parent
     if problem := _check_ownership(machine, folder, existing):
         yield problem
     elif not existing.is_dir():
-        yield wrong("cache", f"The cache {folder} cannot be made: {existing} is a file.", _CHOOSE_ANOTHER_FOLDER)
-    elif not machine.may_open(existing):
+        yield report_problem(
+            "cache", f"The cache {folder} cannot be made: {existing} is a file.", _CHOOSE_ANOTHER_FOLDER
+        )
+    elif not machine.is_accessible(existing):
         text = f"The cache {folder} cannot be written, and every process compiles its kernels again."
-        yield wrong("cache", text, _CHOOSE_ANOTHER_FOLDER)
+        yield report_problem("cache", text, _CHOOSE_ANOTHER_FOLDER)
     elif (free := shutil.disk_usage(existing).free) < _MIN_FREE_BYTES:
         text = f"The cache {folder} is on a disk with {free >> 20} MiB left."
-        yield wrong("cache", text, "export PUMICE_CACHE_DIR=... on another disk")
+        yield report_problem("cache", text, "export PUMICE_CACHE_DIR=... on another disk")
     else:
-        yield right("cache", f"The cache {folder} can be written.")
+        yield report_ok("cache", f"The cache {folder} can be written.")
 
 
 def get_cache_folder(machine: Machine) -> str | None:
     """Return the cache folder that the engine uses; None if there is none."""
-    if configured := machine.value("PUMICE_CACHE_DIR") or machine.value("XDG_CACHE_HOME"):
+    if configured := machine.get_variable("PUMICE_CACHE_DIR") or machine.get_variable("XDG_CACHE_HOME"):
         return os.path.join(configured, "pumice")
-    return os.path.join(machine.value("HOME"), ".cache", "pumice") if machine.value("HOME") else None
+    return os.path.join(machine.get_variable("HOME"), ".cache", "pumice") if machine.get_variable("HOME") else None
 
 
 def _check_ownership(machine: Machine, folder: str, existing: Path) -> Finding | None:
-    """Return why the engine ignores the cache because of its owner or mode, if it does. existing: the folder or its nearest existing
+    """Return a finding if the engine ignores the cache because of an owner, mode or link. existing: the folder or its nearest existing
     parent.
     """
-    root = machine.path(folder)
+    root = machine.resolve_path(folder)
     if existing != root:
         if not existing.exists():  # a dangling link
             return None
         owner = existing.stat().st_uid
-        if machine.user != 0 or owner == 0 or machine.value("PUMICE_CACHE_DIR"):
+        if machine.user != 0 or owner == 0 or machine.get_variable("PUMICE_CACHE_DIR"):
             return None
         text = f"The cache {folder} is not made: root makes none in a folder of another user, uid {owner}."
-        return wrong("cache", text, "sudo -H ..., or " + _CHOOSE_ANOTHER_FOLDER)
+        return report_problem("cache", text, "sudo -H ..., or " + _CHOOSE_ANOTHER_FOLDER)
     for path in (root, *_iterate_folders(root)):
         status = path.lstat()
         displayed_path = folder if path == root else f"{folder}/{path.relative_to(root)}"
         if stat.S_ISLNK(status.st_mode):
-            return wrong("cache", f"The cache ignores {displayed_path}: it is a symbolic link.", _CHOOSE_ANOTHER_FOLDER)
+            return report_problem(
+                "cache", f"The cache ignores {displayed_path}: it is a symbolic link.", _CHOOSE_ANOTHER_FOLDER
+            )
         if status.st_uid != machine.user:
             text = f"The cache ignores {displayed_path}: it belongs to uid {status.st_uid}, and you are uid {machine.user}."
-            return wrong("cache", text, _CHOOSE_ANOTHER_FOLDER)
+            return report_problem("cache", text, _CHOOSE_ANOTHER_FOLDER)
         if stat.S_ISDIR(status.st_mode) and status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
             text = f"The cache ignores {displayed_path}: other users may write to it."
-            return wrong("cache", text, f"chmod -R go-w {displayed_path}, if no other user has written there")
+            return report_problem("cache", text, f"chmod -R go-w {displayed_path}, if no other user has written there")
     return None
 
 

@@ -1,4 +1,4 @@
-"""The checks of `pumice doctor`: each covers one requirement of Vulkan, in the loader's order."""
+"""The checks of `pumice doctor`, in the order in which the Vulkan loader needs each requirement."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from .cache_check import check_cache
-from .machine import Finding, Machine, note, right, wrong
+from .machine import Finding, Machine, report_note, report_ok, report_problem
 
 _VALIDATION_LAYER = "VK_LAYER_KHRONOS_validation"
-# Environment variables that pumice, its tests and its script read; tests/tools/test_doctor.py compares them with the sources.
+# Environment variables that pumice, its tests and the script `dev` read; tests/tools/test_doctor.py compares them with the sources.
 VARIABLES = (
     "PUMICE_ABANDON_SECONDS",
     "PUMICE_CACHE_DIR",
@@ -40,29 +40,38 @@ _KERNEL_MODULES = {"NVIDIA": "nvidia", "AMD": "amdgpu", "Intel": "i915"}  # vend
 _CONTAINER_FIX = "docker run --gpus all -e NVIDIA_DRIVER_CAPABILITIES=compute,utility,graphics ..."
 
 
-def examine(machine: Machine) -> list[Finding]:
+def run_checks(machine: Machine) -> list[Finding]:
     """Return all findings about a machine, in the order of the checks."""
-    checks = (loader, drivers, gpus, permissions, layers, variables, check_cache, devices)
+    checks = (
+        check_loader,
+        check_drivers,
+        check_gpus,
+        check_permissions,
+        check_layers,
+        check_environment,
+        check_cache,
+        check_devices,
+    )
     return [finding for check in checks for finding in check(machine)]
 
 
 # ---- loader and drivers
 
 
-def loader(machine: Machine) -> Iterator[Finding]:
+def check_loader(machine: Machine) -> Iterator[Finding]:
     """Check the Vulkan loader."""
-    if reason := machine.loading_error("libvulkan.so.1"):
+    if reason := machine.get_loading_error("libvulkan.so.1"):
         text = f"The Vulkan loader libvulkan.so.1 cannot be loaded: {reason}."
-        yield wrong("loader", text, "apt-get install libvulkan1")
+        yield report_problem("loader", text, "apt-get install libvulkan1")
     else:
-        yield right("loader", "The Vulkan loader libvulkan.so.1 is there.")
+        yield report_ok("loader", "The Vulkan loader libvulkan.so.1 is there.")
 
 
-def named_manifests(machine: Machine) -> tuple[str, list[Path]] | None:
-    """Return the variable that overrides the loader's driver manifests, and the manifests; None if unset."""
+def get_override_manifests(machine: Machine) -> tuple[str, list[Path]] | None:
+    """Return the environment variable that overrides the loader's driver manifests, and the manifests; None if it is not set."""
     for name in ("VK_DRIVER_FILES", "VK_ICD_FILENAMES"):
-        if variable_value := machine.value(name):
-            paths = [machine.path(entry_path) for entry_path in variable_value.split(":") if entry_path]
+        if variable_value := machine.get_variable(name):
+            paths = [machine.resolve_path(entry_path) for entry_path in variable_value.split(":") if entry_path]
             return name, [
                 file
                 for entry_path in paths
@@ -71,64 +80,69 @@ def named_manifests(machine: Machine) -> tuple[str, list[Path]] | None:
     return None
 
 
-def drivers(machine: Machine) -> Iterator[Finding]:
+def check_drivers(machine: Machine) -> Iterator[Finding]:
     """Check the driver manifests and the libraries they name."""
-    override = named_manifests(machine)
-    manifests = override[1] if override else machine.manifests("icd.d")
+    override = get_override_manifests(machine)
+    manifests = override[1] if override else machine.find_manifests("icd.d")
     for manifest in manifests:
         if override and not manifest.is_file():
-            yield wrong("drivers", f"{override[0]} names {manifest}, which is no file.", f"unset {override[0]}")
+            yield report_problem(
+                "drivers", f"{override[0]} names {manifest}, which is no file.", f"unset {override[0]}"
+            )
     driver_findings = [
-        finding for manifest_path in manifests if manifest_path.is_file() for finding in driver(machine, manifest_path)
+        finding
+        for manifest_path in manifests
+        if manifest_path.is_file()
+        for finding in check_driver_manifest(machine, manifest_path)
     ]
     yield from driver_findings
-    if not any(manifest_path.verdict == "right" for manifest_path in driver_findings):
+    if not any(finding.verdict == "right" for finding in driver_findings):
         text = "No Vulkan driver can be loaded. A GPU needs its vendor's; without a GPU, Mesa's software driver runs pumice."
-        yield wrong("drivers", text, "apt-get install mesa-vulkan-drivers")
+        yield report_problem("drivers", text, "apt-get install mesa-vulkan-drivers")
 
 
-def driver(machine: Machine, manifest: Path) -> Iterator[Finding]:
+def check_driver_manifest(machine: Machine, manifest: Path) -> Iterator[Finding]:
     """Check one driver manifest."""
     try:
         manifest_data = json.loads(manifest.read_text())["ICD"]
         library = str(manifest_data["library_path"])
     except (OSError, ValueError, KeyError, TypeError) as error:
         text = f"{manifest} is no manifest of a driver ({type(error).__name__}: {error}), and the loader leaves it out."
-        yield wrong("drivers", text, f"install the package of {manifest.name} again")
+        yield report_problem("drivers", text, f"install the package of {manifest.name} again")
         return
     if str(manifest_data.get("library_arch", "64")) != "64":
-        yield note("drivers", f"{manifest.name} is for programs of {manifest_data['library_arch']} bits.")
+        yield report_note("drivers", f"{manifest.name} is for programs of {manifest_data['library_arch']} bits.")
         return
     if "/" in library and not library.startswith("/"):
         library = str(manifest.parent / library)
-    if reason := machine.loading_error(library):
+    if reason := machine.get_loading_error(library):
         text = f"{manifest} names the driver {library}, which cannot be loaded: {reason}."
-        yield wrong("drivers", text, f"install the package of {manifest.name} again")
+        yield report_problem("drivers", text, f"install the package of {manifest.name} again")
     else:
-        yield right("drivers", f"{manifest.name}: {library} can be loaded.")
+        yield report_ok("drivers", f"{manifest.name}: {library} can be loaded.")
 
 
-def gpus(machine: Machine) -> Iterator[Finding]:
+def check_gpus(machine: Machine) -> Iterator[Finding]:
     """Check that there is a driver for each vendor with a GPU on the PCI bus or with device files."""
-    override = named_manifests(machine)
+    override = get_override_manifests(machine)
     names = [
         f"{manifest_path.name} {_read_library_path(manifest_path)}".lower()
-        for manifest_path in (override[1] if override else machine.manifests("icd.d"))
+        for manifest_path in (override[1] if override else machine.find_manifests("icd.d"))
     ]
-    vendors = machine.gpu_vendors()
-    if machine.path("/dev/nvidiactl").exists() and "NVIDIA" not in vendors:
+    vendors = machine.find_gpu_vendors()
+    if machine.resolve_path("/dev/nvidiactl").exists() and "NVIDIA" not in vendors:
         vendors.append("NVIDIA")
     for vendor in vendors:
         name_patterns, install = _DRIVER_PACKAGES.get(vendor, ((), ""))
         if not name_patterns:
-            yield note(
+            yield report_note(
                 "drivers", f"A display adapter of the vendor {vendor} is there, whose drivers are not known here."
             )
         elif any(name_pattern in name for name_pattern in name_patterns for name in names):
-            yield right("drivers", f"A GPU of {vendor} is there, and a manifest of a driver for it.")
+            yield report_ok("drivers", f"A GPU of {vendor} is there, and a manifest of a driver for it.")
         elif override:
             text = f"A GPU of {vendor} is there, and {override[0]} names no driver for it."
-            yield note("drivers", text)
+            yield report_note("drivers", text)
         else:
             is_inside = vendor == "NVIDIA" and is_container(machine)
             where = (
@@ -137,7 +151,7 @@ def gpus(machine: Machine) -> Iterator[Finding]:
                 else ""
             )
             text = f"A GPU of {vendor} is there, and no manifest of a Vulkan driver for it.{where}"
-            yield wrong("drivers", text, _CONTAINER_FIX if is_inside else install)
+            yield report_problem("drivers", text, _CONTAINER_FIX if is_inside else install)
 
 
 def _read_library_path(manifest: Path) -> str:
@@ -148,36 +162,40 @@ def _read_library_path(manifest: Path) -> str:
 
 def is_container(machine: Machine) -> bool:
     """Return whether the process runs in a container, judging by marker files."""
-    return machine.path("/.dockerenv").exists() or machine.path("/run/.containerenv").exists()
+    return machine.resolve_path("/.dockerenv").exists() or machine.resolve_path("/run/.containerenv").exists()
 
 
 # ---- permissions
 
 
-def permissions(machine: Machine) -> Iterator[Finding]:
+def check_permissions(machine: Machine) -> Iterator[Finding]:
     """Check access to the device files that drivers open."""
-    nodes = sorted(machine.path("/dev/dri").glob("renderD*"))
-    files = [*nodes, *sorted(machine.path("/dev").glob("nvidia[0-9]*")), *machine.path("/dev").glob("nvidiactl")]
+    nodes = sorted(machine.resolve_path("/dev/dri").glob("renderD*"))
+    files = [
+        *nodes,
+        *sorted(machine.resolve_path("/dev").glob("nvidia[0-9]*")),
+        *machine.resolve_path("/dev").glob("nvidiactl"),
+    ]
     for file in files:
         displayed_path = "/" + str(file.relative_to(machine.root))
-        if machine.may_open(file):
-            yield right("permissions", f"This user may open {displayed_path}.")
+        if machine.is_accessible(file):
+            yield report_ok("permissions", f"This user may open {displayed_path}.")
             continue
         status = file.stat()
         group = _get_group_name(status.st_gid) if status.st_mode & stat.S_IWGRP else ""
         owner = f", which belongs to the group {group}" if group else ""
         fix_command = f"sudo usermod -aG {group} $USER, then log in again" if group and group != "root" else ""
-        yield wrong(
+        yield report_problem(
             "permissions",
             f"This user may not open {displayed_path}{owner}.",
             fix_command or f"sudo chmod a+rw {displayed_path}",
         )
-    vendors = [vendor_name for vendor_name in machine.gpu_vendors() if vendor_name in _DRIVER_PACKAGES]
+    vendors = [vendor_name for vendor_name in machine.find_gpu_vendors() if vendor_name in _DRIVER_PACKAGES]
     if vendors and not files:
         text = f"A GPU ({', '.join(vendors)}) is on the PCI bus, and neither /dev/dri nor /dev/nvidia* is there."
         fix_command = "docker run --gpus all ..." if "NVIDIA" in vendors else "docker run --device /dev/dri ..."
         modules = " && ".join(f"sudo modprobe {_KERNEL_MODULES[vendor_name]}" for vendor_name in vendors)
-        yield wrong("permissions", text, fix_command if is_container(machine) else modules)
+        yield report_problem("permissions", text, fix_command if is_container(machine) else modules)
 
 
 def _get_group_name(number: int) -> str:
@@ -192,31 +210,31 @@ def _get_group_name(number: int) -> str:
 # ---- layers and the environment
 
 
-def layers(machine: Machine) -> Iterator[Finding]:
-    """Check the requested Vulkan layers and the implicit layers."""
+def check_layers(machine: Machine) -> Iterator[Finding]:
+    """Check the Vulkan layers that environment variables request, and the implicit layers."""
     layer_name_set = {
         name
         for kind in ("explicit_layer.d", "implicit_layer.d")
-        for manifest_file in machine.manifests(kind)
-        for name in layer_names(manifest_file)
+        for manifest_file in machine.find_manifests(kind)
+        for name in read_layer_names(manifest_file)
     }
-    if machine.is_on("PUMICE_VALIDATION"):
-        if _VALIDATION_LAYER in layer_name_set or machine.value("VK_LAYER_PATH"):
-            yield note("layers", "PUMICE_VALIDATION is on: every Vulkan call is checked, which takes time.")
+    if machine.is_variable_set("PUMICE_VALIDATION"):
+        if _VALIDATION_LAYER in layer_name_set or machine.get_variable("VK_LAYER_PATH"):
+            yield report_note("layers", "PUMICE_VALIDATION is on: every Vulkan call is checked, which takes time.")
         else:
             text = f"PUMICE_VALIDATION is on, and {_VALIDATION_LAYER} is not installed: no context can be made."
-            yield wrong("layers", text, "apt-get install vulkan-validationlayers, or unset PUMICE_VALIDATION")
+            yield report_problem("layers", text, "apt-get install vulkan-validationlayers, or unset PUMICE_VALIDATION")
     for name in ("VK_INSTANCE_LAYERS", "VK_LOADER_LAYERS_ENABLE"):
-        if variable_value := machine.value(name):
-            yield note("layers", f"{name}={variable_value} puts layers between pumice and the driver.")
-    for manifest in machine.manifests("implicit_layer.d"):
-        for name in layer_names(manifest):
-            yield note(
+        if variable_value := machine.get_variable(name):
+            yield report_note("layers", f"{name}={variable_value} puts layers between pumice and the driver.")
+    for manifest in machine.find_manifests("implicit_layer.d"):
+        for name in read_layer_names(manifest):
+            yield report_note(
                 "layers", f"The layer {name} may come between every Vulkan program and its driver ({manifest.name})."
             )
 
 
-def layer_names(manifest: Path) -> list[str]:
+def read_layer_names(manifest: Path) -> list[str]:
     """Return the names of the layers in a manifest; empty if it is unreadable."""
     try:
         manifest_data = json.loads(manifest.read_text())
@@ -229,7 +247,7 @@ def layer_names(manifest: Path) -> list[str]:
         return []
 
 
-def variables(machine: Machine) -> Iterator[Finding]:
+def check_environment(machine: Machine) -> Iterator[Finding]:
     """Check environment variables that affect pumice, and likely misspellings."""
     for name in sorted(machine.environment):
         if name.startswith("PUMICE_") and name not in VARIABLES:
@@ -237,46 +255,48 @@ def variables(machine: Machine) -> Iterator[Finding]:
             text = f"{name} is set, and pumice reads no variable of that name" + (
                 f"; {close[0]} is one." if close else "."
             )
-            yield wrong("environment", text, f"unset {name}")
+            yield report_problem("environment", text, f"unset {name}")
         elif name in VARIABLES:
-            yield note("environment", f"{name}={machine.environment[name]} is set.")
+            yield report_note("environment", f"{name}={machine.environment[name]} is set.")
     for name in ("VK_DRIVER_FILES", "VK_ICD_FILENAMES", "VK_LOADER_DRIVERS_SELECT", "VK_LOADER_DRIVERS_DISABLE"):
-        if variable_value := machine.value(name):
-            yield note("environment", f"{name}={variable_value} decides which drivers are loaded.")
+        if variable_value := machine.get_variable(name):
+            yield report_note("environment", f"{name}={variable_value} decides which drivers are loaded.")
     for name in ("CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES"):
         if name in machine.environment:
-            yield note("environment", f"{name}={machine.environment[name]} decides which GPUs are visible.")
-    if machine.is_on("PUMICE_FAULT"):
-        yield wrong("environment", "PUMICE_FAULT puts faults into plans on purpose, for tests.", "unset PUMICE_FAULT")
+            yield report_note("environment", f"{name}={machine.environment[name]} decides which GPUs are visible.")
+    if machine.is_variable_set("PUMICE_FAULT"):
+        yield report_problem(
+            "environment", "PUMICE_FAULT puts faults into plans on purpose, for tests.", "unset PUMICE_FAULT"
+        )
 
 
 # ---- devices
 
 
-def devices(machine: Machine) -> Iterator[Finding]:
-    """Check the devices that a separate process finds, and the one it chooses."""
+def check_devices(machine: Machine) -> Iterator[Finding]:
+    """Check which devices a separate process finds, and which one it chooses."""
     probe_result: dict[str, Any] = machine.probe()
     for device_record in probe_result["devices"]:
         kind = "a software driver, no GPU" if device_record["kind"] == "software" else device_record["kind"]
-        yield right("devices", f"{device_record['name']} is a Vulkan device ({kind}; {device_record['driver']}).")
+        yield report_ok("devices", f"{device_record['name']} is a Vulkan device ({kind}; {device_record['driver']}).")
     if probe_result["hidden"]:
-        yield note("devices", f"Hidden: {probe_result['hidden']}.")
+        yield report_note("devices", f"Hidden: {probe_result['hidden']}.")
     if probe_result["error"]:
         fix_command = (
             "unset CUDA_VISIBLE_DEVICES or PUMICE_DEVICE" if probe_result["hidden"] or probe_result["devices"] else ""
         )
-        yield wrong(
+        yield report_problem(
             "devices",
             f"No context can be made: {probe_result['error']}.",
             fix_command or "mend what is wrong above first",
         )
         return
-    vendors = [device_record for device_record in machine.gpu_vendors() if device_record in _DRIVER_PACKAGES]
+    vendors = [vendor for vendor in machine.find_gpu_vendors() if vendor in _DRIVER_PACKAGES]
     if (
         vendors
         and not probe_result["hidden"]
         and all(device_record["kind"] == "software" for device_record in probe_result["devices"])
     ):
         text = f"A GPU ({', '.join(vendors)}) is there, and only software drivers answer: its Vulkan driver is missing or older than 1.2."
-        yield wrong("devices", text, "mend what is wrong above first, or install the vendor's newest driver")
-    yield right("devices", f"A context takes {probe_result['choice']}.")
+        yield report_problem("devices", text, "mend what is wrong above first, or install the vendor's newest driver")
+    yield report_ok("devices", f"A context takes {probe_result['choice']}.")

@@ -1,4 +1,4 @@
-"""The system state that `pumice doctor` checks, which tests can replace."""
+"""Access to the system state that `pumice doctor` checks; tests replace it."""
 
 from __future__ import annotations
 
@@ -35,25 +35,25 @@ class Finding(NamedTuple):
     verdict: str  # "right", "note" (informational) or "wrong"
     subject: str  # "loader", "drivers", "permissions", "layers", "environment", "cache" or "devices"
     text: str  # one or more sentences
-    mend: str = ""  # command that fixes the problem; "" if nothing is wrong
+    mend: str = ""  # shell command or advice that fixes the problem; "" if nothing is wrong
 
 
-def right(subject: str, text: str) -> Finding:
+def report_ok(subject: str, text: str) -> Finding:
     """Return a finding that reports no problem."""
     return Finding("right", subject, text)
 
 
-def note(subject: str, text: str) -> Finding:
+def report_note(subject: str, text: str) -> Finding:
     """Return an informational finding."""
     return Finding("note", subject, text)
 
 
-def wrong(subject: str, text: str, mend: str) -> Finding:
+def report_problem(subject: str, text: str, mend: str) -> Finding:
     """Return a finding that needs a fix."""
     return Finding("wrong", subject, text, mend)
 
 
-def loading_error(library: str) -> str | None:
+def get_loading_error(library: str) -> str | None:
     """Return the system's reason why a shared library cannot be loaded; None if it can."""
     try:
         ctypes.CDLL(library)
@@ -94,66 +94,66 @@ def probe_devices() -> dict[str, Any]:
     }
 
 
-def may_open(path: Path) -> bool:
+def is_accessible(path: Path) -> bool:
     """Return whether this user may read and write a file."""
     return os.access(path, os.R_OK | os.W_OK)
 
 
 @dataclass(frozen=True)
 class Machine:
-    """A machine as seen by a process. The defaults describe the current one."""
+    """The machine to check. The default values describe the current machine."""
 
     root: Path = Path("/")  # folder to which absolute paths are relative
     environment: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
-    loading_error: Callable[[str], str | None] = loading_error
-    may_open: Callable[[Path], bool] = may_open
+    get_loading_error: Callable[[str], str | None] = get_loading_error
+    is_accessible: Callable[[Path], bool] = is_accessible
     probe: Callable[[], dict[str, Any]] = probe_devices
-    user: int = field(default_factory=os.geteuid)  # owner that cache files must have
+    user: int = field(default_factory=os.geteuid)  # user id that must own the cache files
 
-    def path(self, absolute: str | Path) -> Path:
+    def resolve_path(self, absolute: str | Path) -> Path:
         """Return an absolute path under the machine's root."""
         return self.root / str(absolute).lstrip("/")
 
-    def value(self, name: str) -> str:
+    def get_variable(self, name: str) -> str:
         """Return an environment variable; "" if unset."""
         return self.environment.get(name, "")
 
-    def is_on(self, name: str) -> bool:
+    def is_variable_set(self, name: str) -> bool:
         """Return whether an environment variable is set to something other than 0."""
-        return self.value(name) not in ("", "0")
+        return self.get_variable(name) not in ("", "0")
 
-    def first_line(self, absolute: str | Path) -> str:
+    def read_first_line(self, absolute: str | Path) -> str:
         """Return the first line of a small file; "" if it is unreadable."""
         try:
-            return self.path(absolute).read_text(errors="replace").partition("\n")[0].strip()
+            return self.resolve_path(absolute).read_text(errors="replace").partition("\n")[0].strip()
         except OSError:
             return ""
 
-    def gpu_vendors(self) -> list[str]:
+    def find_gpu_vendors(self) -> list[str]:
         """Return the vendors of display and compute devices on the PCI bus: "NVIDIA", "AMD", "Intel", or a PCI id."""
         vendors = []
-        for device in sorted(self.path("/sys/bus/pci/devices").glob("*")):
+        for device in sorted(self.resolve_path("/sys/bus/pci/devices").glob("*")):
             device_folder = f"/sys/bus/pci/devices/{device.name}"
-            if self.first_line(f"{device_folder}/class")[:4] in ("0x03", "0x12"):
-                vendors.append(_VENDORS.get(number := self.first_line(f"{device_folder}/vendor"), number))
+            if self.read_first_line(f"{device_folder}/class")[:4] in ("0x03", "0x12"):
+                vendors.append(_VENDORS.get(number := self.read_first_line(f"{device_folder}/vendor"), number))
         return [*dict.fromkeys(vendor for vendor in vendors if vendor not in _VENDORS_WITHOUT_VULKAN)]
 
-    def manifests(self, kind: str) -> list[Path]:
+    def find_manifests(self, kind: str) -> list[Path]:
         """Return the manifests in the Vulkan loader's folders; kind: "icd.d", "explicit_layer.d", "implicit_layer.d"."""
-        home = self.value("HOME")
-        data = self.value("XDG_DATA_DIRS") or "/usr/local/share:/usr/share"
+        home = self.get_variable("HOME")
+        data = self.get_variable("XDG_DATA_DIRS") or "/usr/local/share:/usr/share"
         folders = [
-            self.value("XDG_CONFIG_HOME") or f"{home}/.config",
-            *(self.value("XDG_CONFIG_DIRS") or "/etc/xdg").split(":"),
+            self.get_variable("XDG_CONFIG_HOME") or f"{home}/.config",
+            *(self.get_variable("XDG_CONFIG_DIRS") or "/etc/xdg").split(":"),
             "/usr/local/etc",
             "/etc",
-            self.value("XDG_DATA_HOME") or f"{home}/.local/share",
+            self.get_variable("XDG_DATA_HOME") or f"{home}/.local/share",
             *data.split(":"),
         ]
         manifest_paths = [
             manifest_path
             for folder in folders
-            for manifest_path in sorted(self.path(folder).glob(f"vulkan/{kind}/*.json"))
+            for manifest_path in sorted(self.resolve_path(folder).glob(f"vulkan/{kind}/*.json"))
         ]
         return [*dict.fromkeys(manifest_paths)]
 

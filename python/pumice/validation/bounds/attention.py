@@ -6,40 +6,40 @@ from typing import Any
 
 import numpy as np
 
-from .bounded import Arithmetic, Bounded, round_to_storage
+from .bounded_tensor import BoundedArithmetic, BoundedTensor, round_to_storage
 from .float_types import is_float
-from .gemm_conv import contract
+from .gemm_conv import evaluate_bilinear
 from .math_functions import apply_function
-from .reductions import softmax
-from .registry import Call, Unproved, rule
+from .reductions import compute_softmax
+from .rule_registry import OperatorCall, UnprovedError, rule
 
 
-def split_heads(x: Bounded, heads: int) -> Bounded:
-    """Split heads: [batch, rows, heads * size] -> [batch, heads, rows, size]."""
+def split_heads(x: BoundedTensor, heads: int) -> BoundedTensor:
+    """Split heads: [batch, tokens, heads * head_size] -> [batch, heads, tokens, head_size]."""
     n, rows = x.shape[:2]
     return x.rearrange(lambda v: v.reshape(n, rows, heads, -1).transpose(0, 2, 1, 3))
 
 
-def merge_heads(x: Bounded) -> Bounded:
-    """Merge heads: [batch, heads, rows, size] -> [batch, rows, heads * size]."""
+def merge_heads(x: BoundedTensor) -> BoundedTensor:
+    """Merge heads: [batch, heads, tokens, head_size] -> [batch, tokens, heads * head_size]."""
     return x.rearrange(lambda v: v.transpose(0, 2, 1, 3).reshape(v.shape[0], v.shape[2], -1))
 
 
-def append_to_cache(before: Bounded | None, now: Bounded) -> Bounded:
+def append_to_cache(past: BoundedTensor | None, new: BoundedTensor) -> BoundedTensor:
     """Append new keys or values to the cached ones."""
-    from .data_movement import concat
+    from .data_movement import concat_values
 
-    return now if before is None else concat([before, now], 2)
+    return new if past is None else concat_values([past, new], 2)
 
 
-class MaskedScores:
-    """Attention scores with masks: with -inf for hidden keys, whatever their score."""
+class MaskedAttentionScores:
+    """Attention scores with masks applied; hidden keys get -inf."""
 
-    def __init__(self, call: Call, m: Arithmetic, scores: Bounded) -> None:
-        self.call, self.m, self.scores = call, Arithmetic(m.types.with_attention_masks(), m.dtype), scores
+    def __init__(self, call: OperatorCall, m: BoundedArithmetic, scores: BoundedTensor) -> None:
+        self.call, self.m, self.scores = call, BoundedArithmetic(m.types.with_attention_masks(), m.dtype), scores
         self.hidden = np.zeros(scores.shape, bool)
 
-    def add_mask(self, mask: Bounded) -> None:
+    def add_mask(self, mask: BoundedTensor) -> None:
         """Add a float mask to the scores, or hide the keys where a boolean mask is false."""
         if not is_float(mask.dtype):
             self.hide_keys(
@@ -48,7 +48,7 @@ class MaskedScores:
             return
         below = np.isneginf(mask.value)
         self.hidden = self.hidden | np.broadcast_to(below, self.scores.shape)
-        finite_mask = Bounded(
+        finite_mask = BoundedTensor(
             np.where(below, 0.0, mask.value), None if mask.error is None else np.where(below, 0.0, mask.error)
         )
         self.scores = self.m.add(self.scores, finite_mask)
@@ -57,34 +57,34 @@ class MaskedScores:
         """Hide keys where the array is true."""
         self.hidden = self.hidden | where
 
-    def masked_scores(self) -> Bounded:
+    def compute_masked_scores(self) -> BoundedTensor:
         """Return the scores, -inf for hidden keys."""
         error = None if self.scores.error is None else np.where(self.hidden, 0.0, self.scores.error)
-        return Bounded(np.where(self.hidden, -np.inf, self.scores.value), error, self.scores.dtype)
+        return BoundedTensor(np.where(self.hidden, -np.inf, self.scores.value), error, self.scores.dtype)
 
 
-def attend(
-    call: Call,
-    qkv: tuple[Bounded, Bounded, Bounded],
+def compute_attention(
+    call: OperatorCall,
+    qkv: tuple[BoundedTensor, BoundedTensor, BoundedTensor],
     masks: list[Any],
     scale: float | None,
     softcap: float = 0.0,
-    sink: Bounded | None = None,
-) -> tuple[Bounded, list[Bounded]]:
-    """Compute attention of given = (q, k, v), each [batch, heads, rows, size].
+    sink: BoundedTensor | None = None,
+) -> tuple[BoundedTensor, list[BoundedTensor]]:
+    """Compute attention of qkv = (q, k, v), each [batch, heads, tokens, head_size].
 
-    masks: tensors to add, or boolean arrays that are true for hidden keys. sink: per head, the score of an extra key
-    with value zero.
+    masks: tensors to add, or boolean arrays that are true for hidden keys. sink: attention sink, the score per head of
+    an extra key whose value is zero.
     Return y and the scores, indexed by ONNX's qk_matmul_output_mode: q k^T, masked, soft-capped, after softmax.
     """
     q, k, v = qkv
     types, dtype = call.types, q.dtype
-    m = Arithmetic(types, dtype)
+    m = BoundedArithmetic(types, dtype)
     groups = q.shape[1] // k.shape[1]
     if groups > 1:
         k, v = (tensor.rearrange(lambda a: np.repeat(a, groups, axis=1)) for tensor in (k, v))
     factor = scale or 1 / np.sqrt(q.shape[-1])
-    raw_scores = contract(np.matmul, q, k.rearrange(lambda a: np.swapaxes(a, 2, 3)), q.shape[-1], types, dtype)
+    raw_scores = evaluate_bilinear(np.matmul, q, k.rearrange(lambda a: np.swapaxes(a, 2, 3)), q.shape[-1], types, dtype)
     raw_scores = m.mul(m.mul(raw_scores, m.constant(float(np.sqrt(factor)))), m.constant(float(np.sqrt(factor))))
     raw_scores = maybe_round_intermediate(call, raw_scores)
     score_stages = [raw_scores]
@@ -93,43 +93,45 @@ def attend(
         cap = m.constant(softcap)
         capped = m.mul(cap, apply_function("tanh", m.div(raw_scores, cap), m))
     score_stages.append(capped)
-    masked = MaskedScores(call, m, capped)
+    masked = MaskedAttentionScores(call, m, capped)
     for mask in masks:
-        masked.add_mask(mask) if isinstance(mask, Bounded) else masked.hide_keys(mask)
-    scores = masked.masked_scores()
+        masked.add_mask(mask) if isinstance(mask, BoundedTensor) else masked.hide_keys(mask)
+    scores = masked.compute_masked_scores()
     scores.dtype = np.dtype(dtype)
     score_stages.append(scores)
-    probabilities = _masked_softmax(call, scores, sink)
+    probabilities = _compute_masked_softmax(call, scores, sink)
     score_stages.append(probabilities)
-    y = contract(np.matmul, maybe_round_intermediate(call, probabilities), v, v.shape[2], types, dtype)
-    return Bounded(y.value, y.error, dtype), score_stages
+    y = evaluate_bilinear(np.matmul, maybe_round_intermediate(call, probabilities), v, v.shape[2], types, dtype)
+    return BoundedTensor(y.value, y.error, dtype), score_stages
 
 
-def _masked_softmax(call: Call, scores: Bounded, sink: Bounded | None) -> Bounded:
+def _compute_masked_softmax(call: OperatorCall, scores: BoundedTensor, sink: BoundedTensor | None) -> BoundedTensor:
     """Return the softmax of the scores, 0 in rows whose keys are all hidden."""
     all_hidden = np.all(np.isneginf(scores.value), axis=-1, keepdims=True)
-    probabilities = softmax(call, scores if sink is None else _append_sink(scores, sink), -1, factors=2)
+    probabilities = compute_softmax(call, scores if sink is None else _append_sink(scores, sink), -1, factors=2)
     probabilities = probabilities if sink is None else probabilities.rearrange(lambda a: a[..., :-1])
-    return Bounded(
-        np.where(all_hidden, 0.0, probabilities.value), np.where(all_hidden, 0.0, probabilities.errors()), scores.dtype
+    return BoundedTensor(
+        np.where(all_hidden, 0.0, probabilities.value),
+        np.where(all_hidden, 0.0, probabilities.get_errors()),
+        scores.dtype,
     )
 
 
-def _append_sink(scores: Bounded, sink: Bounded) -> Bounded:
+def _append_sink(scores: BoundedTensor, sink: BoundedTensor) -> BoundedTensor:
     """Append the sink's score to each row."""
-    from .data_movement import concat
+    from .data_movement import concat_values
 
     column = (*scores.shape[:-1], 1)
-    return concat([scores, sink.rearrange(lambda a: np.broadcast_to(a.reshape(1, -1, 1, 1), column))], -1)
+    return concat_values([scores, sink.rearrange(lambda a: np.broadcast_to(a.reshape(1, -1, 1, 1), column))], -1)
 
 
-def maybe_round_intermediate(call: Call, x: Bounded) -> Bounded:
-    """Return an intermediate between two GEMMs, which may be rounded to storage or stay in float32."""
-    return round_to_storage(Bounded(x.value, x.error, x.dtype), call.types)
+def maybe_round_intermediate(call: OperatorCall, x: BoundedTensor) -> BoundedTensor:
+    """Return an intermediate between two GEMMs, with a bound that allows rounding to storage and keeping float32."""
+    return round_to_storage(BoundedTensor(x.value, x.error, x.dtype), call.types)
 
 
 @rule("Attention")
-def _attention(call: Call) -> list[Any]:
+def _evaluate_attention(call: OperatorCall) -> list[Any]:
     q, k, v = (call.input(i) for i in range(3))
     mask, past_k, past_v, lengths = (call.optional_input(i) for i in range(3, 7))
     is_flat = q.ndim == 3
@@ -137,7 +139,7 @@ def _attention(call: Call) -> list[Any]:
         q = split_heads(q, call.attribute("q_num_heads"))
         k, v = (split_heads(tensor, call.attribute("kv_num_heads")) for tensor in (k, v))
     if call.attribute("softmax_precision") == 11:
-        raise Unproved("Attention with a softmax in double")
+        raise UnprovedError("Attention with a softmax in double")
     k, v = append_to_cache(past_k, k), append_to_cache(past_v, v)
     rows, keys = q.shape[2], k.shape[2]
     masks: list[Any] = []
@@ -157,18 +159,18 @@ def _attention(call: Call) -> list[Any]:
             masks.append(np.broadcast_to(outside_window, (q.shape[0], q.shape[1], rows, keys)))
     if mask is not None:
         missing = keys - mask.shape[-1]
-        if missing > 0:  # hide the keys beyond the mask
+        if missing > 0:  # keys without a mask entry are hidden
             masks.append(np.arange(keys) >= mask.shape[-1])
             width = [(0, 0)] * (mask.ndim - 1) + [(0, missing)]
             mask = mask.rearrange(lambda a: np.pad(a, width))
         masks.append(mask)
-    y, scores = attend(call, (q, k, v), masks, call.attribute("scale"), call.attribute("softcap", 0.0))
+    y, scores = compute_attention(call, (q, k, v), masks, call.attribute("scale"), call.attribute("softcap", 0.0))
     mode = call.attribute("qk_matmul_output_mode", 0)
     return [merge_heads(y) if is_flat else y, k, v, scores[mode]][: call.outputs]
 
 
 @rule("RotaryEmbedding")
-def _rotary_embedding(call: Call) -> list[Any]:
+def _evaluate_rotary_embedding(call: OperatorCall) -> list[Any]:
     x, cosines, sines, position_ids = call.input(0), call.input(1), call.input(2), call.optional_input(3)
     return [
         apply_rope(
@@ -183,11 +185,16 @@ def _rotary_embedding(call: Call) -> list[Any]:
 
 
 def apply_rope(
-    call: Call, x: Bounded, cos_sin: tuple[Bounded, Bounded], position_ids: Bounded | None, heads: int, rotary_dim: int
-) -> Bounded:
-    """Apply RoPE to x [batch, heads, rows, size] or [batch, rows, heads * size]. cos_sin: the cos and sin tables."""
+    call: OperatorCall,
+    x: BoundedTensor,
+    cos_sin: tuple[BoundedTensor, BoundedTensor],
+    position_ids: BoundedTensor | None,
+    heads: int,
+    rotary_dim: int,
+) -> BoundedTensor:
+    """Apply RoPE to x [batch, heads, tokens, head_size] or [batch, tokens, heads * head_size]. cos_sin: both tables."""
     cosines, sines = cos_sin
-    m = call.arithmetic(x.dtype)
+    m = call.make_arithmetic(x.dtype)
     flat = x.ndim == 3
     rows = split_heads(x, heads) if flat else x
     size = rows.shape[-1]
@@ -203,13 +210,13 @@ def apply_rope(
         first, second = rows.rearrange(lambda v: v[..., :half]), rows.rearrange(lambda v: v[..., half:rotary_dim])
     a = m.sub(m.mul(cosines, first), m.mul(sines, second))
     b = m.add(m.mul(sines, first), m.mul(cosines, second))
-    value, error = np.array(rows.value), np.array(rows.errors())
+    value, error = np.array(rows.value), np.array(rows.get_errors())
     for rotated_half, half_index in ((a, 0), (b, 1)):
         target: Any = (
             slice(half_index, rotary_dim, 2)
             if call.attribute("interleaved", 0)
             else slice(half_index * half, (half_index + 1) * half)
         )
-        value[..., target], error[..., target] = rotated_half.value, rotated_half.errors()
-    result = Bounded(value, error, x.dtype)
+        value[..., target], error[..., target] = rotated_half.value, rotated_half.get_errors()
+    result = BoundedTensor(value, error, x.dtype)
     return merge_heads(result) if flat else result

@@ -10,7 +10,7 @@ import numpy as np
 
 from ...base.element_types import Array
 
-BLOCK_ELEMENTS = 1 << 16  # elements of a block; its float64 arrays fit into the CPU cache
+BLOCK_ELEMENTS = 1 << 16  # elements per block, whose float64 arrays fit into the CPU cache
 
 Index = tuple[slice, ...]
 
@@ -27,18 +27,18 @@ def iter_blocks(shape: tuple[int, ...], axes: int | None = None, max_elements: i
     step = max(1, max_elements // max(inner[along], 1))
     for outer in itertools.product(*(range(size) for size in shape[:along])):
         for start in range(0, shape[along], step):
-            here = slice(start, min(start + step, shape[along]))
-            yield (*(slice(i, i + 1) for i in outer), here, *(slice(0, size) for size in shape[along + 1 :]))
+            axis_slice = slice(start, min(start + step, shape[along]))
+            yield (*(slice(i, i + 1) for i in outer), axis_slice, *(slice(0, size) for size in shape[along + 1 :]))
 
 
 def broadcast_index(index: Index, shape: tuple[int, ...]) -> Index:
-    """Return the index into a tensor of that shape that broadcasts to the indexed block."""
+    """Return the index of the part of a tensor of `shape` that broadcasts to the block at `index`."""
     last_slices = index[len(index) - len(shape) :]
     return tuple(slice(None) if size == 1 else axis_slice for axis_slice, size in zip(last_slices, shape, strict=True))
 
 
 def compute_in_blocks(shape: tuple[int, ...], make: Callable[[Index], Array | None]) -> Array | None:
-    """Concatenate the results of all blocks in float64. None means all zeros, in a block and in the result."""
+    """Evaluate `make` on every block and join the results in float64. None means all zeros, for a block and for the result."""
     result: Array | None = None
     for index in iter_blocks(shape):
         if (block := make(index)) is not None:

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .block_ranges import BLOCK_ELEMENTS, Index, broadcast_index, iter_blocks
-from .bounded import Bounded
-from .choice_groups import label_value
+from .bounded_tensor import BoundedTensor
+from .choice_labels import label_value
 
 # Elementwise operators with broadcasting.
 ELEMENTWISE = {
@@ -40,10 +40,10 @@ class BlockPlan(NamedTuple):
 def plan_blocks(
     op: str, opset: int, attributes: Mapping[str, Any], inputs: Sequence[Any], outputs: int
 ) -> BlockPlan | None:
-    """Return how to evaluate an ONNX operator by blocks, or None to evaluate it at once (small results)."""
+    """Return a plan to evaluate an ONNX operator block by block; None if that is impossible or the result is small."""
     if op not in BLOCKWISE or opset < MIN_OPSET or outputs != 1 or not inputs:
         return None
-    if any(value is not None and not isinstance(value, Bounded) for value in inputs):
+    if any(value is not None and not isinstance(value, BoundedTensor) for value in inputs):
         return None
     if op in ELEMENTWISE:
         return plan_elementwise_blocks(inputs)
@@ -57,19 +57,19 @@ def plan_blocks(
 
 
 def plan_elementwise_blocks(inputs: Iterable[Any]) -> BlockPlan | None:
-    """Return how to evaluate elementwise operators on these inputs by blocks; None if the result is small."""
+    """Return a plan to evaluate elementwise operators on these inputs block by block; None if the result is small."""
     inputs = [*inputs]
-    if any(value is not None and not isinstance(value, Bounded) for value in inputs):
+    if any(value is not None and not isinstance(value, BoundedTensor) for value in inputs):
         return None
-    shape = _broadcast_shape([value.shape for value in inputs if value is not None])
+    shape = _compute_broadcast_shape([value.shape for value in inputs if value is not None])
     if math.prod(shape) <= BLOCK_ELEMENTS:
         return None
     labelled = [None if value is None else label_value(value, shape) for value in inputs]
     return BlockPlan(shape, iter_blocks(shape), lambda index: slice_inputs(labelled, index))
 
 
-def _broadcast_shape(shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
-    """Return the broadcast shape."""
+def _compute_broadcast_shape(shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
+    """Return the shape that NumPy broadcasts these shapes to."""
     rank = max(map(len, shapes))
     padded_shapes = [(1,) * (rank - len(shape)) + shape for shape in shapes]
     return tuple(0 if 0 in sizes else max(sizes) for sizes in zip(*padded_shapes, strict=True))
@@ -105,7 +105,7 @@ def _plan_channel_blocks(inputs: Sequence[Any]) -> BlockPlan | None:
 
 
 def _plan_concat_blocks(inputs: Sequence[Any], axis: int) -> BlockPlan | None:
-    """Concatenate by blocks, each of which is within one input."""
+    """Return a plan for Concat in which each block is part of one input."""
     if len({(value.stored, value.dtype, value.ndim) for value in inputs}) > 1:
         return None
     along = axis % inputs[0].ndim
@@ -114,7 +114,7 @@ def _plan_concat_blocks(inputs: Sequence[Any], axis: int) -> BlockPlan | None:
     if math.prod(shape) <= BLOCK_ELEMENTS:
         return None
 
-    def block_inputs(index: Index) -> list[Any]:
+    def slice_block_inputs(index: Index) -> list[Any]:
         source = int(np.searchsorted(ends, index[along].start, "right"))
         return [inputs[source].get_block(_shift_index(index, along, inputs[source].shape[along] - int(ends[source])))]
 
@@ -124,12 +124,12 @@ def _plan_concat_blocks(inputs: Sequence[Any], axis: int) -> BlockPlan | None:
         for index in iter_blocks(value.shape)
         if value.size
     )
-    return BlockPlan(shape, block_indices, block_inputs)
+    return BlockPlan(shape, block_indices, slice_block_inputs)
 
 
-def _shift_index(index: Index, along: int, by: int) -> Index:
-    here = index[along]
-    return (*index[:along], slice(here.start + by, here.stop + by), *index[along + 1 :])
+def _shift_index(index: Index, axis: int, offset: int) -> Index:
+    axis_slice = index[axis]
+    return (*index[:axis], slice(axis_slice.start + offset, axis_slice.stop + offset), *index[axis + 1 :])
 
 
 def _plan_gemm_blocks(inputs: Sequence[Any]) -> BlockPlan | None:
@@ -137,17 +137,19 @@ def _plan_gemm_blocks(inputs: Sequence[Any]) -> BlockPlan | None:
     if not a.is_float or a.ndim < 2 or b.ndim < 2 or (b.ndim > 2 and a.shape[:-2] != b.shape[:-2]):
         return None
     shape = (*a.shape[:-1], b.shape[-1])
-    if math.prod(shape) <= 4 * BLOCK_ELEMENTS:  # many small GEMMs take longer than one large GEMM
+    if math.prod(shape) <= 4 * BLOCK_ELEMENTS:  # a small result is faster as one GEMM
         return None
     if b.ndim > 2:
         block_indices = iter_blocks(shape, len(shape) - 2)
-        return BlockPlan(shape, block_indices, lambda index: [_block_rows(a, index, 2), _block_rows(b, index, 2)])
+        return BlockPlan(
+            shape, block_indices, lambda index: [_slice_block_rows(a, index, 2), _slice_block_rows(b, index, 2)]
+        )
     whole = b.materialize()
     block_indices = iter_blocks(shape, len(shape) - 1, max(4 * BLOCK_ELEMENTS, MIN_BLOCK_ROWS * shape[-1]))
-    return BlockPlan(shape, block_indices, lambda index: [_block_rows(a, index, 1), whole])
+    return BlockPlan(shape, block_indices, lambda index: [_slice_block_rows(a, index, 1), whole])
 
 
-def _block_rows(value: Bounded, index: Index, last: int) -> Bounded:
-    """Return the rows of a block, each with all elements of its last axes."""
+def _slice_block_rows(value: BoundedTensor, index: Index, last: int) -> BoundedTensor:
+    """Return the rows that a block reads, with all elements of the last axes."""
     last_slices = tuple(slice(0, size) for size in value.shape[len(value.shape) - last :])
     return value.get_block((*index[: len(index) - last], *last_slices))

@@ -7,26 +7,26 @@ from typing import Any
 
 import numpy as np
 
-from .attention import append_to_cache, apply_rope, attend, merge_heads, split_heads
-from .bounded import Arithmetic, Bounded, round_to_storage
-from .data_movement import concat
+from .attention import append_to_cache, apply_rope, compute_attention, merge_heads, split_heads
+from .bounded_tensor import BoundedArithmetic, BoundedTensor, round_to_storage
+from .data_movement import concat_values
 from .elementwise import gelu
-from .gemm_conv import contract, integer_contract, subtract_zero_point, sum_axes
+from .gemm_conv import evaluate_bilinear, evaluate_integer_bilinear, subtract_zero_point, sum_axes
 from .math_functions import apply_function
-from .normalization import inverse_deviation, normalize
-from .registry import RULES, Call, Unproved, call_operator, rule
+from .normalization import compute_inverse_deviation, normalize
+from .rule_registry import RULES, OperatorCall, UnprovedError, call_operator, rule
 
 DOMAIN = "com.microsoft"
 
 
-def _round_intermediate(call: Call, x: Bounded) -> Bounded:
-    """Return an intermediate of the operator, which may be rounded to storage."""
-    return round_to_storage(Bounded(x.value, x.error, x.dtype), call.types)
+def _round_intermediate(call: OperatorCall, x: BoundedTensor) -> BoundedTensor:
+    """Return an intermediate result with a bound that allows rounding to storage."""
+    return round_to_storage(BoundedTensor(x.value, x.error, x.dtype), call.types)
 
 
 @rule("Gelu", "FastGelu", "BiasGelu", "QuickGelu", domain=DOMAIN)
-def _gelu_variants(call: Call) -> list[Any]:
-    x, m = call.input(0), call.arithmetic()
+def _evaluate_gelu_variant(call: OperatorCall) -> list[Any]:
+    x, m = call.input(0), call.make_arithmetic()
     if call.op == "QuickGelu":
         return [m.mul(x, apply_function("sigmoid", m.mul(m.constant(call.attribute("alpha", 1.702)), x), m))]
     if call.optional_input(1) is not None:
@@ -35,44 +35,44 @@ def _gelu_variants(call: Call) -> list[Any]:
 
 
 @rule("FusedMatMul", domain=DOMAIN)
-def _fused_matmul(call: Call) -> list[Any]:
-    a, b, m = call.input(0), call.input(1), call.arithmetic()
+def _evaluate_fused_matmul(call: OperatorCall) -> list[Any]:
+    a, b, m = call.input(0), call.input(1), call.make_arithmetic()
     if call.attribute("transBatchA", 0) or call.attribute("transBatchB", 0):
-        raise Unproved("FusedMatMul with its batch transposed")
+        raise UnprovedError("FusedMatMul with its batch transposed")
     if call.attribute("transA", 0):
         a = a.rearrange(lambda v: np.swapaxes(v, -1, -2) if v.ndim > 1 else v)
     if call.attribute("transB", 0):
         b = b.rearrange(lambda v: np.swapaxes(v, -1, -2) if v.ndim > 1 else v)
-    result = contract(np.matmul, a, b, a.shape[-1], call.types, a.dtype)
+    result = evaluate_bilinear(np.matmul, a, b, a.shape[-1], call.types, a.dtype)
     alpha = call.attribute("alpha", 1.0)
     return [result if alpha == 1 else m.mul(_round_intermediate(call, result), m.constant(alpha))]
 
 
-def _apply_activation(call: Call, x: Bounded, parameters: list[float]) -> Bounded:
+def _apply_activation(call: OperatorCall, x: BoundedTensor, parameters: list[float]) -> BoundedTensor:
     name = str(call.attribute("activation", ""))
     if not name:
         return x
     x = _round_intermediate(call, x)
     if name == "Clip":
-        ends = [call.arithmetic(x.dtype).constant(tensor) for tensor in parameters]
+        ends = [call.make_arithmetic(x.dtype).constant(tensor) for tensor in parameters]
         return call_operator("Clip", [x, *ends], like=call)[0]  # type: ignore[no-any-return]
     names = {"LeakyRelu": ["alpha"], "HardSigmoid": ["alpha", "beta"]}.get(name, [])
     if name not in ("LeakyRelu", "HardSigmoid", "Relu", "Sigmoid", "Tanh"):
-        raise Unproved(f"the activation {name} of {call.op}")
+        raise UnprovedError(f"the activation {name} of {call.op}")
     return call_operator(name, [x], dict(zip(names, parameters, strict=False)), call)[0]  # type: ignore[no-any-return]
 
 
 @rule("FusedConv", domain=DOMAIN)
-def _fused_conv(call: Call) -> list[Any]:
+def _evaluate_fused_conv(call: OperatorCall) -> list[Any]:
     plain = {key: value for key, value in call.attributes.items() if not key.startswith("activation")}
     result = call_operator("Conv", call.inputs[:3], plain, call)[0]
     if call.optional_input(3) is not None:
-        result = call.arithmetic().add(_round_intermediate(call, result), call.input(3))
+        result = call.make_arithmetic().add(_round_intermediate(call, result), call.input(3))
     return [_apply_activation(call, result, [float(tensor) for tensor in call.attribute("activation_params") or []])]
 
 
 @rule("FusedGemm", domain=DOMAIN)
-def _fused_gemm(call: Call) -> list[Any]:
+def _evaluate_fused_gemm(call: OperatorCall) -> list[Any]:
     plain = {key: value for key, value in call.attributes.items() if not key.startswith("activation")}
     result = call_operator("Gemm", call.inputs, plain, call)[0]
     names = [f"activation_{name}" for name in ("alpha", "beta", "gamma")]
@@ -80,9 +80,9 @@ def _fused_gemm(call: Call) -> list[Any]:
 
 
 @rule("SkipLayerNormalization", "SkipSimplifiedLayerNormalization", domain=DOMAIN)
-def _skip_layer_norm(call: Call) -> list[Any]:
+def _evaluate_skip_layer_norm(call: OperatorCall) -> list[Any]:
     simplified = call.op == "SkipSimplifiedLayerNormalization"
-    m = call.arithmetic()
+    m = call.make_arithmetic()
     bias = call.optional_input(3 if simplified else 4)
     values = [call.input(0), call.input(1), *([bias] if bias is not None else [])]
     total = _round_intermediate(call, functools.reduce(lambda a, b: _round_intermediate(call, m.add(a, b)), values))
@@ -93,67 +93,74 @@ def _skip_layer_norm(call: Call) -> list[Any]:
 
 
 def _normalize(
-    call: Call, x: Bounded, scale: Bounded, bias: Bounded | None, simplified: bool, epsilon: float
-) -> list[Bounded]:
+    call: OperatorCall,
+    x: BoundedTensor,
+    scale: BoundedTensor,
+    bias: BoundedTensor | None,
+    simplified: bool,
+    epsilon: float,
+) -> list[BoundedTensor]:
     """Return y, the mean and 1 / deviation, along the last axis."""
-    m = call.arithmetic(x.dtype)
+    m = call.make_arithmetic(x.dtype)
     node_epsilon = call.attribute("epsilon", epsilon)
     axes = (x.ndim - 1,)
     if simplified:
         squares = m.div(sum_axes(m.mul(x, x), axes, call.types), m.wrap(float(x.shape[-1])))
-        mean, inverse = m.wrap(np.zeros(squares.shape)), inverse_deviation(call, squares, node_epsilon)
+        mean, inverse = m.wrap(np.zeros(squares.shape)), compute_inverse_deviation(call, squares, node_epsilon)
         y = m.mul(x, inverse)
     else:
         y, mean, inverse = normalize(call, x, axes, node_epsilon)
     y = m.mul(y, scale)
     if bias is not None:
         y = m.add(y, bias)
-    return [Bounded(y.value, y.error, x.dtype), mean, inverse]
+    return [BoundedTensor(y.value, y.error, x.dtype), mean, inverse]
 
 
 @rule("SimplifiedLayerNormalization", domain=DOMAIN)
-def _simplified_layer_norm(call: Call) -> list[Any]:
+def _evaluate_simplified_layer_norm(call: OperatorCall) -> list[Any]:
     return RULES["RMSNormalization"](call)
 
 
 @rule("EmbedLayerNormalization", domain=DOMAIN)
-def _embed_layer_norm(call: Call) -> list[Any]:
+def _evaluate_embed_layer_norm(call: OperatorCall) -> list[Any]:
     ids, segments, word_embeddings, position_embeddings, segment_embeddings, gamma, beta, mask, position_ids = (
         call.optional_input(i) for i in range(9)
     )
-    word_ids = call.decided_input(0)
+    word_ids = call.get_decided_input(0)
     positions = (
-        call.decided_input(8) if position_ids is not None else np.broadcast_to(np.arange(ids.shape[1]), ids.shape)
+        call.get_decided_input(8) if position_ids is not None else np.broadcast_to(np.arange(ids.shape[1]), ids.shape)
     )
-    m = call.arithmetic(word_embeddings.dtype)
+    m = call.make_arithmetic(word_embeddings.dtype)
     embeddings = [
         word_embeddings.rearrange(lambda v: v[word_ids]),
         position_embeddings.rearrange(lambda v: v[positions]),
     ]
     if segments is not None:
-        segment_ids = call.decided_input(1)
+        segment_ids = call.get_decided_input(1)
         embeddings.append(segment_embeddings.rearrange(lambda v: v[segment_ids]))
     total = functools.reduce(lambda a, b: _round_intermediate(call, m.add(a, b)), embeddings)
     y = _normalize(call, total, gamma, beta, False, 1e-12)[0]
-    counts = np.zeros(ids.shape[0], np.int32) if mask is None else call.decided_input(7).sum(axis=1).astype(np.int32)
-    return [y, Bounded(counts, None, np.int32), total][: max(call.outputs, 1)]
+    counts = (
+        np.zeros(ids.shape[0], np.int32) if mask is None else call.get_decided_input(7).sum(axis=1).astype(np.int32)
+    )
+    return [y, BoundedTensor(counts, None, np.int32), total][: max(call.outputs, 1)]
 
 
 # ---- quantised operators
 
 
-def _dequantize_input(call: Call, first: int) -> Bounded:
+def _dequantize_input(call: OperatorCall, first: int) -> BoundedTensor:
     inputs = [call.optional_input(first + i) for i in range(3)]
     return _round_intermediate(call, call_operator("DequantizeLinear", inputs, like=call)[0])
 
 
-def _quantize_output(call: Call, value: Bounded, first: int) -> list[Any]:
+def _quantize_output(call: OperatorCall, value: BoundedTensor, first: int) -> list[Any]:
     inputs = [_round_intermediate(call, value), call.input(first), call.optional_input(first + 1)]
     return [call_operator("QuantizeLinear", inputs, like=call)[0]]
 
 
 @rule("QLinearAdd", "QLinearMul", domain=DOMAIN)
-def _qlinear_binary(call: Call) -> list[Any]:
+def _evaluate_qlinear_binary(call: OperatorCall) -> list[Any]:
     result = call_operator(
         call.op.removeprefix("QLinear"), [_dequantize_input(call, 0), _dequantize_input(call, 3)], like=call
     )[0]
@@ -168,11 +175,11 @@ def _qlinear_binary(call: Call) -> list[Any]:
     "QLinearSoftmax",
     domain=DOMAIN,
 )
-def _qlinear_unary(call: Call) -> list[Any]:
+def _evaluate_qlinear_unary(call: OperatorCall) -> list[Any]:
     if call.attribute("channels_last", 0):
-        raise Unproved(f"{call.op} with channels last")
+        raise UnprovedError(f"{call.op} with channels last")
     plain_attributes = {key: value for key, value in call.attributes.items() if key not in ("channels_last", "opset")}
-    inner = Call(
+    inner = OperatorCall(
         call.op.removeprefix("QLinear"),
         [_dequantize_input(call, 0)],
         plain_attributes,
@@ -183,13 +190,13 @@ def _qlinear_unary(call: Call) -> list[Any]:
 
 
 @rule("QLinearConcat", domain=DOMAIN)
-def _qlinear_concat(call: Call) -> list[Any]:
+def _evaluate_qlinear_concat(call: OperatorCall) -> list[Any]:
     operands = [_dequantize_input(call, first) for first in range(2, len(call), 3)]
-    return _quantize_output(call, concat(operands, call.attribute("axis", 0)), 0)
+    return _quantize_output(call, concat_values(operands, call.attribute("axis", 0)), 0)
 
 
 @rule("QLinearWhere", domain=DOMAIN)
-def _qlinear_where(call: Call) -> list[Any]:
+def _evaluate_qlinear_where(call: OperatorCall) -> list[Any]:
     return _quantize_output(
         call,
         call_operator("Where", [call.input(0), _dequantize_input(call, 1), _dequantize_input(call, 4)], like=call)[0],
@@ -198,61 +205,63 @@ def _qlinear_where(call: Call) -> list[Any]:
 
 
 @rule("QGemm", domain=DOMAIN)
-def _qgemm(call: Call) -> list[Any]:
+def _evaluate_qgemm(call: OperatorCall) -> list[Any]:
     plain = {key: value for key, value in call.attributes.items() if key in ("alpha", "transA", "transB")}
-    m = call.arithmetic(np.float32)
+    m = call.make_arithmetic(np.float32)
     result = call_operator("Gemm", [_dequantize_input(call, 0), _dequantize_input(call, 3)], plain, call)[0]
     if (bias := call.optional_input(6)) is not None:
         scale = _round_intermediate(call, m.mul(call.input(1), call.input(4)))
-        bias_value = m.mul(_round_intermediate(call, Bounded(bias.value.astype(np.float64), None, np.float32)), scale)
+        bias_value = m.mul(
+            _round_intermediate(call, BoundedTensor(bias.value.astype(np.float64), None, np.float32)), scale
+        )
         result = m.add(_round_intermediate(call, result), _round_intermediate(call, bias_value))
     return _quantize_output(call, result, 7) if call.optional_input(7) is not None else [result]
 
 
-def _quantized_matmul(call: Call, a: list[Any], b: list[Any], bias: Bounded | None) -> Bounded:
+def _multiply_quantized(call: OperatorCall, a: list[Any], b: list[Any], bias: BoundedTensor | None) -> BoundedTensor:
     """Return the product of quantised matrices, each with its scale and zero point."""
-    m = call.arithmetic(np.float32)
-    total = integer_contract(np.matmul, subtract_zero_point(a[0], a[2]), subtract_zero_point(b[0], b[2]))
-    whole = _round_intermediate(call, Bounded(total.value.astype(np.float64), total.error, np.float32))
+    m = call.make_arithmetic(np.float32)
+    total = evaluate_integer_bilinear(np.matmul, subtract_zero_point(a[0], a[2]), subtract_zero_point(b[0], b[2]))
+    whole = _round_intermediate(call, BoundedTensor(total.value.astype(np.float64), total.error, np.float32))
     result = m.mul(whole, _round_intermediate(call, m.mul(a[1], b[1])))
     return result if bias is None else m.add(_round_intermediate(call, result), bias)
 
 
 @rule("MatMulIntegerToFloat", domain=DOMAIN)
-def _matmul_to_float(call: Call) -> list[Any]:
+def _evaluate_matmul_integer_to_float(call: OperatorCall) -> list[Any]:
     a, b, a_scale, b_scale, a_zero, b_zero, bias = (call.optional_input(i) for i in range(7))
-    return [_quantized_matmul(call, [a, a_scale, a_zero], [b, b_scale, b_zero], bias)]
+    return [_multiply_quantized(call, [a, a_scale, a_zero], [b, b_scale, b_zero], bias)]
 
 
 @rule("DynamicQuantizeMatMul", domain=DOMAIN)
-def _dynamic_matmul(call: Call) -> list[Any]:
+def _evaluate_dynamic_quantize_matmul(call: OperatorCall) -> list[Any]:
     a, b, b_scale, b_zero, bias = (call.optional_input(i) for i in range(5))
     y, scale, zero = call_operator("DynamicQuantizeLinear", [a], like=call)
-    return [_quantized_matmul(call, [y, _round_intermediate(call, scale), zero], [b, b_scale, b_zero], bias)]
+    return [_multiply_quantized(call, [y, _round_intermediate(call, scale), zero], [b, b_scale, b_zero], bias)]
 
 
-def _unpack_codes(packed: Any, bits: int, num_rows: int) -> Any:
+def _unpack_quantized(packed: Any, bits: int, num_rows: int) -> Any:
     """Unpack 4- or 8-bit elements; the first is in the low bits."""
     flat = packed.reshape(num_rows, -1)
     return flat if bits == 8 else np.stack([flat & 15, flat >> 4], -1).reshape(num_rows, -1)
 
 
 @rule("MatMulNBits", domain=DOMAIN)
-def _matmul_n_bits(call: Call) -> list[Any]:
+def _evaluate_matmul_n_bits(call: OperatorCall) -> list[Any]:
     a, packed, scales, zeros = call.input(0), call.input(1), call.input(2), call.optional_input(3)
     n, k, block, bits = (int(call.attribute(name, 4)) for name in ("N", "K", "block_size", "bits"))
     if call.optional_input(4) is not None or bits not in (4, 8) or (zeros is not None and zeros.dtype != np.uint8):
-        raise Unproved("this form of MatMulNBits")
+        raise UnprovedError("this form of MatMulNBits")
     blocks = -(-k // block)
-    codes = _unpack_codes(packed.value.view(np.uint8), bits, n)[:, :k].astype(np.float64)
+    codes = _unpack_quantized(packed.value.view(np.uint8), bits, n)[:, :k].astype(np.float64)
     middle = np.full((n, blocks), float(1 << (bits - 1)))
-    points = middle if zeros is None else _unpack_codes(zeros.value, bits, n)[:, :blocks].astype(np.float64)
+    points = middle if zeros is None else _unpack_quantized(zeros.value, bits, n)[:, :blocks].astype(np.float64)
     point_per_element = np.repeat(points, block, 1)[:, :k]
-    m = call.arithmetic()
+    m = call.make_arithmetic()
     factor = scales.rearrange(lambda v: np.repeat(v.reshape(n, blocks), block, 1)[:, :k])
     # A kernel may multiply by the scale in float32, or read a stored dequantised matrix.
     weights = _round_intermediate(call, m.mul(m.wrap(codes - point_per_element), factor))
-    result = contract(np.matmul, a, weights.rearrange(np.transpose), k, call.types, a.dtype)
+    result = evaluate_bilinear(np.matmul, a, weights.rearrange(np.transpose), k, call.types, a.dtype)
     bias = call.optional_input(5)
     return [result if bias is None else m.add(_round_intermediate(call, result), bias)]
 
@@ -261,10 +270,10 @@ def _matmul_n_bits(call: Call) -> list[Any]:
 
 
 @rule("RotaryEmbedding", domain=DOMAIN)
-def _rotary(call: Call) -> list[Any]:
+def _evaluate_rotary_embedding(call: OperatorCall) -> list[Any]:
     x, position_ids, cosines, sines = (call.input(i) for i in range(4))
     if call.attribute("scale", 1.0) != 1 or call.attribute("is_packed_batching", 0):
-        raise Unproved("this form of RotaryEmbedding")
+        raise UnprovedError("this form of RotaryEmbedding")
     heads, flat = call.attribute("num_heads", 0), x.ndim == 3
     if flat and not heads:
         heads = x.shape[2] // (2 * cosines.shape[1])
@@ -273,11 +282,13 @@ def _rotary(call: Call) -> list[Any]:
     if ids.ndim == 1:
         ids = np.broadcast_to(ids.reshape(-1, 1) + np.arange(num_rows), (x.shape[0], num_rows))
     rotary_dim = call.attribute("rotary_embedding_dim", 0) or 2 * cosines.shape[-1]
-    return [apply_rope(call, x, (cosines, sines), Bounded(ids, None, np.int64), heads, rotary_dim)]
+    return [apply_rope(call, x, (cosines, sines), BoundedTensor(ids, None, np.int64), heads, rotary_dim)]
 
 
-def _padding_bias(call: Call, mask: Bounded, batch: int, keys: int, m: Arithmetic) -> Bounded:
-    """Return the term added to the scores. A mask has lengths, ends and starts, or nonzero values at visible keys."""
+def _make_padding_bias(
+    call: OperatorCall, mask: BoundedTensor, batch: int, keys: int, m: BoundedArithmetic
+) -> BoundedTensor:
+    """Return the bias that hides padding keys. mask: lengths, ends and starts, or nonzero values at visible keys."""
     value = call.require_decided(mask, "the mask")
     if mask.ndim == 1:
         positions = np.arange(keys)
@@ -287,17 +298,17 @@ def _padding_bias(call: Call, mask: Bounded, batch: int, keys: int, m: Arithmeti
     elif mask.ndim in (2, 3):
         is_visible = (value != 0).reshape(value.shape[0], 1, *([1] if mask.ndim == 2 else []), *value.shape[1:])
     else:
-        raise Unproved(f"a mask of rank {mask.ndim}")
+        raise UnprovedError(f"a mask of rank {mask.ndim}")
     filled = m.constant(float(np.float32(call.attribute("mask_filter_value", -10000.0))))
-    return Bounded(np.where(is_visible, 0.0, filled.value), None, np.float32)
+    return BoundedTensor(np.where(is_visible, 0.0, filled.value), None, np.float32)
 
 
 @rule("MultiHeadAttention", domain=DOMAIN)
-def _multi_head_attention(call: Call) -> list[Any]:
+def _evaluate_multi_head_attention(call: OperatorCall) -> list[Any]:
     q, k, v, bias, padding, more, past_k, past_v = (call.optional_input(i) for i in range(8))
     if call.optional_input(8) is not None or call.optional_input(9) is not None:
-        raise Unproved("MultiHeadAttention with a shared buffer")
-    heads, m = call.attribute("num_heads"), call.arithmetic()
+        raise UnprovedError("MultiHeadAttention with a shared buffer")
+    heads, m = call.attribute("num_heads"), call.make_arithmetic()
     if k is None:
         q, k, v = (_split_packed_qkv(q, i) for i in range(3))
     elif v is None:
@@ -313,40 +324,42 @@ def _multi_head_attention(call: Call) -> list[Any]:
     if not in_heads:
         k, v = split_heads(k, heads), split_heads(v, heads)
     k, v = append_to_cache(past_k, k), append_to_cache(past_v, v)
-    masks = _attention_masks(call, q, k, 0 if past_k is None else past_k.shape[2], padding, more)
-    y, scores = attend(call, (q, k, v), masks, call.attribute("scale"))
+    masks = _make_attention_masks(call, q, k, 0 if past_k is None else past_k.shape[2], padding, more)
+    y, scores = compute_attention(call, (q, k, v), masks, call.attribute("scale"))
     return [merge_heads(y), k, v, scores[1]][: call.outputs]
 
 
-def _split_packed_qkv(packed: Bounded, index: int) -> Bounded:
+def _split_packed_qkv(packed: BoundedTensor, index: int) -> BoundedTensor:
     """Return q, k or v of [batch, rows, heads, 3, size] as rows of all heads."""
     return packed.rearrange(lambda v: v[:, :, :, index].reshape(v.shape[0], v.shape[1], -1))
 
 
-def _attention_masks(call: Call, q: Bounded, k: Bounded, past: int, padding: Any, more: Any) -> list[Any]:
-    m = call.arithmetic()
+def _make_attention_masks(
+    call: OperatorCall, q: BoundedTensor, k: BoundedTensor, past: int, padding: Any, more: Any
+) -> list[Any]:
+    m = call.make_arithmetic()
     num_rows, keys = q.shape[2], k.shape[2]
     masks: list[Any] = []
     total = more
     if padding is not None:
-        hidden = _padding_bias(call, padding, q.shape[0], keys, m)
+        hidden = _make_padding_bias(call, padding, q.shape[0], keys, m)
         total = hidden if more is None else _round_intermediate(call, m.add(more, hidden))
     if total is not None:
-        masks.append(Bounded(total.value, total.error, q.dtype))
+        masks.append(BoundedTensor(total.value, total.error, q.dtype))
     if call.attribute("unidirectional", 0):
         masks.append(np.arange(keys) > np.arange(num_rows)[:, None] + past)
     return masks
 
 
 @rule("Attention", domain=DOMAIN)
-def _self_attention(call: Call) -> list[Any]:
+def _evaluate_packed_attention(call: OperatorCall) -> list[Any]:
     x, weights = call.input(0), call.input(1)
     bias, padding, past, more = (call.optional_input(i) for i in range(2, 6))
     if call.attribute("do_rotary", 0) or call.optional_input(6) is not None:
-        raise Unproved("Attention with a rotation, or with a shared buffer")
-    m, heads, width = call.arithmetic(), call.attribute("num_heads"), weights.shape[1]
+        raise UnprovedError("Attention with a rotation, or with a shared buffer")
+    m, heads, width = call.make_arithmetic(), call.attribute("num_heads"), weights.shape[1]
     sizes = call.attribute("qkv_hidden_sizes") or [width // 3] * 3
-    qkv = _round_intermediate(call, contract(np.matmul, x, weights, x.shape[-1], call.types, x.dtype))
+    qkv = _round_intermediate(call, evaluate_bilinear(np.matmul, x, weights, x.shape[-1], call.types, x.dtype))
     if bias is not None:
         qkv = _round_intermediate(call, m.add(qkv, bias))
     ends = np.cumsum([0, *sizes])
@@ -356,18 +369,21 @@ def _self_attention(call: Call) -> list[Any]:
     if padding is not None and padding.ndim == 4:
         first = k.shape[2] - q.shape[2]
         padding = padding.rearrange(lambda a: a[:, 0, first : k.shape[2], : k.shape[2]])
-    y, _ = attend(
-        call, (q, k, v), _attention_masks(call, q, k, k.shape[2] - q.shape[2], padding, more), call.attribute("scale")
+    y, _ = compute_attention(
+        call,
+        (q, k, v),
+        _make_attention_masks(call, q, k, k.shape[2] - q.shape[2], padding, more),
+        call.attribute("scale"),
     )
-    return [merge_heads(y), concat([k, v], 0, new=True)][: call.outputs]
+    return [merge_heads(y), concat_values([k, v], 0, new_axis=True)][: call.outputs]
 
 
 @rule("GroupQueryAttention", domain=DOMAIN)
-def _group_query_attention(call: Call) -> list[Any]:
+def _evaluate_group_query_attention(call: OperatorCall) -> list[Any]:
     if any(call.optional_input(i) is not None for i in range(12, 16)):
-        raise Unproved("this form of GroupQueryAttention")
+        raise UnprovedError("this form of GroupQueryAttention")
     if call.outputs > 3:
-        raise Unproved("GroupQueryAttention with its scores")
+        raise UnprovedError("GroupQueryAttention with its scores")
     heads, groups = call.attribute("num_heads"), call.attribute("kv_num_heads")
     q, k, v = call.input(0), call.optional_input(1), call.optional_input(2)
     if k is None:
@@ -378,34 +394,34 @@ def _group_query_attention(call: Call) -> list[Any]:
         )
     else:
         q, k, v = split_heads(q, heads), split_heads(k, groups), split_heads(v, groups)
-    lengths, total = call.decided_input(5).reshape(-1).astype(np.int64), int(call.decided_input(6).reshape(-1)[0])
+    lengths = call.get_decided_input(5).reshape(-1).astype(np.int64)
+    total = int(call.get_decided_input(6).reshape(-1)[0])
     num_rows = q.shape[2]
     first = np.zeros_like(lengths) if total == num_rows else lengths + 1 - num_rows
     if call.attribute("do_rotary", 0):
-        position_ids = call.optional_input(9)
-        ids = call.decided_input(9) if position_ids is not None else first[:, None] + np.arange(num_rows)
-        bounded_ids = Bounded(np.broadcast_to(ids, (q.shape[0], num_rows)).astype(np.int64), None, np.int64)
-        inner = Call("RotaryEmbedding", [q], {"interleaved": call.attribute("rotary_interleaved", 0)}, 23, call.types)
+        ids = call.get_decided_input(9) if call.optional_input(9) is not None else first[:, None] + np.arange(num_rows)
+        bounded_ids = BoundedTensor(np.broadcast_to(ids, (q.shape[0], num_rows)).astype(np.int64), None, np.int64)
+        inner = OperatorCall(
+            "RotaryEmbedding", [q], {"interleaved": call.attribute("rotary_interleaved", 0)}, 23, call.types
+        )
         size = 2 * call.input(7).shape[-1]
         q, k = (
             _round_intermediate(call, apply_rope(inner, tensor, (call.input(7), call.input(8)), bounded_ids, 0, size))
             for tensor in (q, k)
         )
-    keys, values = (
-        _update_kv_cache(call.optional_input(3), k, total, first),
-        _update_kv_cache(call.optional_input(4), v, total, first),
-    )
-    masks = _group_query_masks(call, first, num_rows, keys.shape[2])
+    keys = _update_kv_cache(call.optional_input(3), k, total, first)
+    values = _update_kv_cache(call.optional_input(4), v, total, first)
+    masks = _make_group_query_masks(call, first, num_rows, keys.shape[2])
     softcap, sink = call.attribute("softcap", 0.0), call.optional_input(11)
     if sink is None and call.attribute("smooth_softmax", 0) > 0:
-        sink = Bounded(np.zeros(heads), None, q.dtype)
-    y, _ = attend(
+        sink = BoundedTensor(np.zeros(heads), None, q.dtype)
+    y, _ = compute_attention(
         call, (q, keys, values), masks, call.attribute("scale"), softcap, sink and _round_intermediate(call, sink)
     )
     return [merge_heads(y), keys, values][: call.outputs]
 
 
-def _group_query_masks(call: Call, first: Any, num_rows: int, keys: int) -> list[Any]:
+def _make_group_query_masks(call: OperatorCall, first: Any, num_rows: int, keys: int) -> list[Any]:
     positions = (first.reshape(-1, 1, 1, 1) + np.arange(num_rows)[:, None]).astype(np.int64)
     masks: list[Any] = [np.arange(keys) >= first.reshape(-1, 1, 1, 1) + num_rows]
     if call.attribute("causal", 1):
@@ -418,14 +434,14 @@ def _group_query_masks(call: Call, first: Any, num_rows: int, keys: int) -> list
     return masks
 
 
-def _update_kv_cache(past: Bounded | None, now: Bounded, total: int, first: Any) -> Bounded:
+def _update_kv_cache(past: BoundedTensor | None, new: BoundedTensor, total: int, first: Any) -> BoundedTensor:
     """Return the KV cache with the new rows written at each sequence's length."""
     if past is None:
-        return now
+        return new
     missing = max(total - past.shape[2], 0)
     padded = past.rearrange(lambda a: np.pad(a, [(0, 0), (0, 0), (0, missing), (0, 0)]))
-    value, error = np.array(padded.value), np.array(padded.errors())
+    value, error = np.array(padded.value), np.array(padded.get_errors())
     for batch, begin in enumerate(first):
-        value[batch, :, begin : begin + now.shape[2]] = now.value[batch]
-        error[batch, :, begin : begin + now.shape[2]] = now.errors()[batch]
-    return Bounded(value, error, now.dtype, past.stored and now.stored)
+        value[batch, :, begin : begin + new.shape[2]] = new.value[batch]
+        error[batch, :, begin : begin + new.shape[2]] = new.get_errors()[batch]
+    return BoundedTensor(value, error, new.dtype, past.stored and new.stored)

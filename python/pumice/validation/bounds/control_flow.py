@@ -6,85 +6,89 @@ from typing import Any
 
 import numpy as np
 
-from .bounded import Bounded
-from .data_movement import concat
-from .registry import Call, Undecided, Unproved, rule
+from .bounded_tensor import BoundedTensor
+from .data_movement import concat_values
+from .rule_registry import OperatorCall, UndecidedError, UnprovedError, rule
 
 MAX_ITERATIONS = 10_000
 
 
-def _decided_condition(value: Any, description: str) -> bool:
+def _get_decided_condition(value: Any, description: str) -> bool:
     if value is None:
         return True
     if value.error is not None and np.any(value.error > 0):
-        raise Undecided(f"{description} is undecided")
+        raise UndecidedError(f"{description} is undecided")
     return bool(value.value.reshape(-1)[0])
 
 
 @rule("If")
-def _if(call: Call) -> list[Any]:
-    branch = "then_branch" if _decided_condition(call.input(0), "the condition") else "else_branch"
+def _evaluate_if(call: OperatorCall) -> list[Any]:
+    branch = "then_branch" if _get_decided_condition(call.input(0), "the condition") else "else_branch"
     return list(call.run_graph(call.attribute(branch), [], call.outer))[: call.outputs]
 
 
-def _empty_scan_output(body: Any, index: int, iteration_result: Any = None) -> Bounded:
-    """Return an empty scan output. iteration_result: the result of one iteration, for sizes that the body does not declare."""
-    from .decisions import dtype_of
+def _make_empty_scan_output(body: Any, index: int, iteration_result: Any = None) -> BoundedTensor:
+    """Return an empty scan output. iteration_result: the output of a trial iteration, for sizes that the body does not declare."""
+    from .comparisons_and_casts import dtype_from_onnx
 
     number = body.output[index].type.tensor_type.elem_type
-    dtype = dtype_of(number) if number else np.dtype(np.float32)
+    dtype = dtype_from_onnx(number) if number else np.dtype(np.float32)
     dims = body.output[index].type.tensor_type.shape.dim
     sizes = (
         0,
-        *(iteration_result.shape if isinstance(iteration_result, Bounded) else [value.dim_value for value in dims]),
+        *(
+            iteration_result.shape
+            if isinstance(iteration_result, BoundedTensor)
+            else [value.dim_value for value in dims]
+        ),
     )
-    value = Bounded(np.zeros(0), None, dtype)
-    return Bounded(np.zeros(sizes, np.float64 if value.is_float else dtype), None, dtype, stored=True)
+    value = BoundedTensor(np.zeros(0), None, dtype)
+    return BoundedTensor(np.zeros(sizes, np.float64 if value.is_float else dtype), None, dtype, stored=True)
 
 
 @rule("Loop")
-def _loop(call: Call) -> list[Any]:
+def _evaluate_loop(call: OperatorCall) -> list[Any]:
     body = call.attribute("body")
     limit = call.optional_input(0)
-    trips = None if limit is None else int(call.decided_input(0).reshape(-1)[0])
-    going = _decided_condition(call.optional_input(1), "the condition")
+    trips = None if limit is None else int(call.get_decided_input(0).reshape(-1)[0])
+    going = _get_decided_condition(call.optional_input(1), "the condition")
     carried = list(call.inputs[2:])
     states = len(carried)
     scanned: list[list[Any]] = [[] for _ in body.output[1 + states :]]
     count = 0
     while going and (trips is None or count < trips):
         if count >= MAX_ITERATIONS:
-            raise Unproved(f"a Loop of more than {MAX_ITERATIONS} iterations")
-        step = Bounded(np.asarray(count, np.int64), None, np.int64)
-        results = call.run_graph(body, [step, Bounded(np.asarray(True), None, bool), *carried], call.outer)
-        going = _decided_condition(results[0], f"the condition after {count + 1} iterations")
+            raise UnprovedError(f"a Loop of more than {MAX_ITERATIONS} iterations")
+        step = BoundedTensor(np.asarray(count, np.int64), None, np.int64)
+        results = call.run_graph(body, [step, BoundedTensor(np.asarray(True), None, bool), *carried], call.outer)
+        going = _get_decided_condition(results[0], f"the condition after {count + 1} iterations")
         carried = list(results[1 : 1 + states])
         for slices, value in zip(scanned, results[1 + states :], strict=True):
             slices.append(value)
         count += 1
-    trial = _trial_iteration(call, body, carried) if scanned and not count else []
+    trial = _run_trial_iteration(call, body, carried) if scanned and not count else []
     stacked = [
-        concat(slices, 0, new=True)
+        concat_values(slices, 0, new_axis=True)
         if slices
-        else _empty_scan_output(body, 1 + states + i, trial[1 + states + i] if trial else None)
+        else _make_empty_scan_output(body, 1 + states + i, trial[1 + states + i] if trial else None)
         for i, slices in enumerate(scanned)
     ]
     return [*carried, *stacked][: call.outputs]
 
 
-def _trial_iteration(call: Call, body: Any, carried: list[Any]) -> list[Any]:
+def _run_trial_iteration(call: OperatorCall, body: Any, carried: list[Any]) -> list[Any]:
     """Run one iteration to get the sizes of scan outputs; return [] if that fails."""
-    begin = [Bounded(np.asarray(0, np.int64), None, np.int64), Bounded(np.asarray(True), None, bool)]
+    begin = [BoundedTensor(np.asarray(0, np.int64), None, np.int64), BoundedTensor(np.asarray(True), None, bool)]
     try:
         return list(call.run_graph(body, [*begin, *carried], call.outer))
-    except (Undecided, Unproved, IndexError, ValueError):
+    except (UndecidedError, UnprovedError, IndexError, ValueError):
         return []
 
 
 @rule("Scan")
-def _scan(call: Call) -> list[Any]:
+def _evaluate_scan(call: OperatorCall) -> list[Any]:
     if call.opset < 9:
-        raise Unproved("Scan of operator set 8")
+        raise UnprovedError("Scan of operator set 8")
     body, slices = call.attribute("body"), call.attribute("num_scan_inputs")
     states = len(call.inputs) - slices
     outs = len(body.output) - states
@@ -108,5 +112,7 @@ def _scan(call: Call) -> list[Any]:
     stacked = []
     for i, (collected, axis, reverse) in enumerate(zip(scanned, axes_out, back_out, strict=True)):
         ordered = collected[::-1] if reverse else collected
-        stacked.append(concat(ordered, axis, new=True) if ordered else _empty_scan_output(body, states + i))
+        stacked.append(
+            concat_values(ordered, axis, new_axis=True) if ordered else _make_empty_scan_output(body, states + i)
+        )
     return [*carried, *stacked][: call.outputs]

@@ -1,4 +1,4 @@
-"""Rules of operators that only move data: values and errors move together, and nothing is rounded."""
+"""Rules of operators that only move data: values and errors are rearranged alike, and nothing is rounded."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ from typing import Any
 import numpy as np
 
 from ...base.element_types import Array
-from .alternatives import MAX_ALTERNATIVES, list_alternatives, new_labels
-from .bounded import Bounded
-from .registry import Call, Undecided, Unproved, rule
-from .undecided_choices import concat_alternatives, gather_alternatives, with_several_values
+from .alternative_values import MAX_ALTERNATIVES, list_alternatives, reserve_labels
+from .bounded_tensor import BoundedTensor
+from .rule_registry import OperatorCall, UndecidedError, UnprovedError, rule
+from .undecided_choices import add_variants, concat_alternatives, gather_alternatives
 
 
-def _int64_array(value: Any) -> Array:
+def _to_int64_array(value: Any) -> Array:
     return np.asarray(value, np.int64)
 
 
 @rule("Reshape")
-def _reshape(call: Call) -> list[Any]:
+def _evaluate_reshape(call: OperatorCall) -> list[Any]:
     x = call.input(0)
-    target_shape = call.integer_list(1) if call.attribute("shape") is None else list(call.attribute("shape"))
+    target_shape = call.get_integer_list(1) if call.attribute("shape") is None else list(call.attribute("shape"))
     assert target_shape is not None
     if not call.attribute("allowzero", 0):
         target_shape = [x.shape[i] if size == 0 else size for i, size in enumerate(target_shape)]
-    if -1 in target_shape:  # axes of size 0 on both sides cancel
+    if -1 in target_shape:  # axes of size 0 in both shapes cancel
         left, rest = (
             int(np.prod([value for value in sizes if value > 0], dtype=int)) for sizes in (x.shape, target_shape)
         )
@@ -36,7 +36,7 @@ def _reshape(call: Call) -> list[Any]:
 
 
 @rule("Flatten")
-def _flatten(call: Call) -> list[Any]:
+def _evaluate_flatten(call: OperatorCall) -> list[Any]:
     x, axis = call.input(0), call.attribute("axis", 1)
     rows = int(np.prod(x.shape[: axis + x.ndim if axis < 0 else axis], dtype=int))
     rest = int(np.prod(x.shape[axis + x.ndim if axis < 0 else axis :], dtype=int))
@@ -44,57 +44,59 @@ def _flatten(call: Call) -> list[Any]:
 
 
 @rule("Transpose")
-def _transpose(call: Call) -> list[Any]:
+def _evaluate_transpose(call: OperatorCall) -> list[Any]:
     return [call.input(0).rearrange(lambda v: np.transpose(v, call.attribute("perm")))]
 
 
 @rule("Squeeze")
-def _squeeze(call: Call) -> list[Any]:
-    axes = call.axes()
+def _evaluate_squeeze(call: OperatorCall) -> list[Any]:
+    axes = call.get_axes()
     return [call.input(0).rearrange(lambda v: np.squeeze(v, None if axes is None else tuple(axes)))]
 
 
 @rule("Unsqueeze")
-def _unsqueeze(call: Call) -> list[Any]:
-    axes = call.axes()
+def _evaluate_unsqueeze(call: OperatorCall) -> list[Any]:
+    axes = call.get_axes()
     return [call.input(0).rearrange(lambda v: np.expand_dims(v, tuple(axes or [])))]
 
 
 @rule("Expand")
-def _expand(call: Call) -> list[Any]:
-    x, target_shape = call.input(0), call.integer_list(1)
+def _evaluate_expand(call: OperatorCall) -> list[Any]:
+    x, target_shape = call.input(0), call.get_integer_list(1)
     shape = np.broadcast_shapes(x.shape, tuple(target_shape or []))
     return [x.rearrange(lambda v: np.broadcast_to(v, shape))]
 
 
 @rule("Tile")
-def _tile(call: Call) -> list[Any]:
-    x, repeats = call.input(0), call.integer_list(1) or []
-    if len(call) == 3:  # opset 1: the count and the axis
-        repeats, axis = [1] * x.ndim, int(call.decided_input(2).reshape(-1)[0])
-        repeats[axis] = int(call.decided_input(1).reshape(-1)[0])
+def _evaluate_tile(call: OperatorCall) -> list[Any]:
+    x, repeats = call.input(0), call.get_integer_list(1) or []
+    if len(call) == 3:  # opset 1 has inputs `tiles` and `axis`
+        repeats, axis = [1] * x.ndim, int(call.get_decided_input(2).reshape(-1)[0])
+        repeats[axis] = int(call.get_decided_input(1).reshape(-1)[0])
     return [x.rearrange(lambda v: np.tile(v, repeats))]
 
 
 @rule("Concat")
-def _concat(call: Call) -> list[Any]:
-    return [concat([call.input(i) for i in range(len(call))], call.attribute("axis", 1))]
+def _evaluate_concat(call: OperatorCall) -> list[Any]:
+    return [concat_values([call.input(i) for i in range(len(call))], call.attribute("axis", 1))]
 
 
-def concat(values: list[Bounded], axis: int, new: bool = False) -> Bounded:
+def concat_values(values: list[BoundedTensor], axis: int, new_axis: bool = False) -> BoundedTensor:
     """Concatenate tensors along an axis, or stack them along a new one."""
-    join = np.stack if new else np.concatenate
-    error = None if all(value.exact for value in values) else join([value.errors() for value in values], axis=axis)
+    join = np.stack if new_axis else np.concatenate
+    error = (
+        None if all(value.is_exact for value in values) else join([value.get_errors() for value in values], axis=axis)
+    )
     is_stored = all(value.stored for value in values)
-    result = Bounded(join([value.value for value in values], axis=axis), error, values[0].dtype, is_stored)
-    return result.with_alternatives(concat_alternatives(values, lambda arrays: np.asarray(join(arrays, axis=axis))))
+    result = BoundedTensor(join([value.value for value in values], axis=axis), error, values[0].dtype, is_stored)
+    return result.set_alternatives(concat_alternatives(values, lambda arrays: np.asarray(join(arrays, axis=axis))))
 
 
 @rule("Split")
-def _split(call: Call) -> list[Any]:
+def _evaluate_split(call: OperatorCall) -> list[Any]:
     x, axis = call.input(0), call.attribute("axis", 0)
     sizes_attribute = call.attribute("split")
-    sizes = list(sizes_attribute) if sizes_attribute is not None else call.integer_list(1)
+    sizes = list(sizes_attribute) if sizes_attribute is not None else call.get_integer_list(1)
     if sizes is None:
         count = call.attribute("num_outputs", call.outputs)
         each = -(-x.shape[axis] // count)
@@ -107,12 +109,12 @@ def _split(call: Call) -> list[Any]:
 
 
 @rule("Slice")
-def _slice(call: Call) -> list[Any]:
+def _evaluate_slice(call: OperatorCall) -> list[Any]:
     x = call.input(0)
     if call.attribute("starts") is not None:
         starts, ends, axes, steps = call.attribute("starts"), call.attribute("ends"), call.attribute("axes"), None
     else:
-        starts, ends, axes, steps = (call.integer_list(i) for i in range(1, 5))
+        starts, ends, axes, steps = (call.get_integer_list(i) for i in range(1, 5))
     axes = list(range(len(starts))) if axes is None else axes
     steps = [1] * len(starts) if steps is None else steps
     index: list[Any] = [slice(None)] * x.ndim
@@ -127,25 +129,27 @@ def _slice(call: Call) -> list[Any]:
 
 
 @rule("Shape", "Size")
-def _shape_or_size(call: Call) -> list[Any]:
+def _evaluate_shape_or_size(call: OperatorCall) -> list[Any]:
     value = call.inputs[0]
     shape = value.shape
     if call.op == "Size":
-        return [Bounded(_int64_array(value.size), None, np.int64)]
+        return [BoundedTensor(_to_int64_array(value.size), None, np.int64)]
     return [
-        Bounded(
-            _int64_array(list(shape)[call.attribute("start", 0) : call.attribute("end", len(shape))]), None, np.int64
+        BoundedTensor(
+            _to_int64_array(list(shape)[call.attribute("start", 0) : call.attribute("end", len(shape))]), None, np.int64
         )
     ]
 
 
 @rule("Pad")
-def _pad(call: Call) -> list[Any]:
+def _evaluate_pad(call: OperatorCall) -> list[Any]:
     x, mode = call.input(0), call.attribute("mode", "constant")
     pads_attribute = call.attribute("pads", call.attribute("paddings"))
-    pads = list(pads_attribute) if pads_attribute is not None else call.integer_list(1) or []
+    pads = list(pads_attribute) if pads_attribute is not None else call.get_integer_list(1) or []
     axes = (
-        call.integer_list(3) if pads_attribute is None and call.optional_input(3) is not None else list(range(x.ndim))
+        call.get_integer_list(3)
+        if pads_attribute is None and call.optional_input(3) is not None
+        else list(range(x.ndim))
     )
     fill = call.optional_input(2) if pads_attribute is None else None
     width = [(0, 0)] * x.ndim
@@ -164,59 +168,61 @@ def _pad(call: Call) -> list[Any]:
     )
     error = None if x.error is None else np.pad(x.error[inner], widths)
     value = np.pad(x.value[inner], widths, constant_values=number)
-    if x.is_float and (pads_attribute is not None or (fill is not None and not fill.exact)):
-        own_error = call.types.storage_type(x.dtype).storage_error(number)
+    if x.is_float and (pads_attribute is not None or (fill is not None and not fill.is_exact)):
+        own_error = call.types.storage_type(x.dtype).compute_storage_error(number)
         outside = np.pad(np.zeros(x.value[inner].shape), widths, constant_values=own_error)
         error = outside if error is None else error + outside
-    return [Bounded(value, error, x.dtype, x.stored)]
+    return [BoundedTensor(value, error, x.dtype, x.stored)]
 
 
 @rule("Gather")
-def _gather(call: Call) -> list[Any]:
+def _evaluate_gather(call: OperatorCall) -> list[Any]:
     x, axis = call.input(0), call.attribute("axis", 0)
-    indices, unsure = normalize_indices(call.input(1), x.shape[axis])
+    indices, undecided = normalize_indices(call.input(1), x.shape[axis])
 
-    def take(at: Array) -> Bounded:
-        at = normalize_indices(Bounded(at), x.shape[axis])[0]
+    def gather_at(at: Array) -> BoundedTensor:
+        at = normalize_indices(BoundedTensor(at), x.shape[axis])[0]
         return x.rearrange(lambda v: np.take(v, at, axis))
 
-    result = take(indices)
-    if unsure is None:
+    result = gather_at(indices)
+    if undecided is None:
         return [result]
 
-    def spread(v: Array) -> Array:
+    def expand_to_result(v: Array) -> Array:
         return np.broadcast_to(v.reshape(v.shape + (1,) * (x.ndim - 1 - axis % x.ndim)), result.shape)
 
-    return [gather_alternatives(call.input(1), take, result, spread, rows=x.size > x.shape[axis])]
+    return [gather_alternatives(call.input(1), gather_at, result, expand_to_result, rows=x.size > x.shape[axis])]
 
 
-def normalize_indices(indices_value: Bounded, size: int) -> tuple[Array, Array | None]:
+def normalize_indices(indices_value: BoundedTensor, size: int) -> tuple[Array, Array | None]:
     """Return non-negative indices, and which of them are undecided. Raise IndexError if one is out of range."""
     indices = indices_value.value.astype(np.int64)
-    unsure = None if indices_value.error is None or not (indices_value.error > 0).any() else indices_value.error > 0
+    undecided = None if indices_value.error is None or not (indices_value.error > 0).any() else indices_value.error > 0
     wrong = (indices < -size) | (indices >= size)
     if wrong.any():
         at = tuple(int(i) for i in np.argwhere(wrong)[0])
         raise IndexError(f"index {int(indices[at])} at {list(at)}; expected {-size} to {size - 1}")
-    return np.where(indices < 0, indices + size, indices), unsure
+    return np.where(indices < 0, indices + size, indices), undecided
 
 
 @rule("GatherElements")
-def _gather_elements(call: Call) -> list[Any]:
+def _evaluate_gather_elements(call: OperatorCall) -> list[Any]:
     x, axis = call.input(0), call.attribute("axis", 0)
-    indices, unsure = normalize_indices(call.input(1), x.shape[axis])
+    indices, undecided = normalize_indices(call.input(1), x.shape[axis])
     inner = tuple(slice(None) if i == axis % x.ndim else slice(0, n) for i, n in enumerate(indices.shape))
 
-    def take(at: Array) -> Bounded:
-        at = normalize_indices(Bounded(at), x.shape[axis])[0]
+    def gather_at(at: Array) -> BoundedTensor:
+        at = normalize_indices(BoundedTensor(at), x.shape[axis])[0]
         return x.rearrange(lambda v: np.take_along_axis(v[inner], at, axis))
 
-    result = take(indices)
-    return [result if unsure is None else gather_alternatives(call.input(1), take, result, np.asarray, rows=False)]
+    result = gather_at(indices)
+    return [
+        result if undecided is None else gather_alternatives(call.input(1), gather_at, result, np.asarray, rows=False)
+    ]
 
 
 @rule("GatherND")
-def _gather_nd(call: Call) -> list[Any]:
+def _evaluate_gather_nd(call: OperatorCall) -> list[Any]:
     x, indices_value = call.input(0), call.input(1)
     batch = call.attribute("batch_dims", 0)
     index_depth = indices_value.shape[-1]
@@ -224,13 +230,13 @@ def _gather_nd(call: Call) -> list[Any]:
     lead: Any = np.indices(indices_value.shape[:batch], sparse=True)
     batch_indices = tuple(value.reshape(*value.shape, *[1] * (indices_value.ndim - 1 - batch)) for value in lead)
 
-    def take(at: Array) -> Bounded:
+    def gather_at(at: Array) -> BoundedTensor:
         indices = _normalize_index_rows(at.astype(np.int64), limits)
         return x.rearrange(lambda v: v[(*batch_indices, *np.moveaxis(indices, -1, 0))])
 
-    if indices_value.exact or not (indices_value.errors() > 0).any():
-        return [take(indices_value.value)]
-    return [_gather_alternatives(indices_value, take, call)]
+    if indices_value.is_exact or not (indices_value.get_errors() > 0).any():
+        return [gather_at(indices_value.value)]
+    return [_gather_alternatives(indices_value, gather_at, call)]
 
 
 def _normalize_index_rows(indices: Array, limits: Array) -> Array:
@@ -242,31 +248,36 @@ def _normalize_index_rows(indices: Array, limits: Array) -> Array:
     return np.where(indices < 0, indices + limits, indices)
 
 
-def _gather_alternatives(indices_value: Bounded, take: Callable[[Array], Bounded], call: Call) -> Bounded:
-    """Run GatherND with undecided indices, for every combination of alternatives. Raise Undecided if there are too
+def _gather_alternatives(
+    indices_value: BoundedTensor, gather_at: Callable[[Array], BoundedTensor], call: OperatorCall
+) -> BoundedTensor:
+    """Run GatherND with undecided indices, for every combination of alternatives. Raise UndecidedError if there are too
     many.
     """
     options = list_alternatives(indices_value)
     open_columns = [] if options is None else [k for k in range(indices_value.shape[-1]) if options.mask[..., k].any()]
     if options is None or len(options.values) ** len(open_columns) > MAX_ALTERNATIVES:
-        raise Undecided(f"{call.op} at undecided indices")
-    result = take(indices_value.value)
+        raise UndecidedError(f"{call.op} at undecided indices")
+    result = gather_at(indices_value.value)
     gathered = []
     for combination in itertools.product(options.values, repeat=len(open_columns)):
         at = np.array(indices_value.value)
         for k, alternative in zip(open_columns, combination, strict=True):
             at[..., k] = np.where(options.mask[..., k], alternative[..., k], at[..., k])
         try:
-            gathered.append(take(at))
+            gathered.append(gather_at(at))
         except IndexError:
-            raise Undecided(f"{call.op} at undecided indices, some of which are out of range") from None
+            raise UndecidedError(f"{call.op} at undecided indices, some of which are out of range") from None
 
-    def spread(v: Array) -> Array:
+    def expand_to_result(v: Array) -> Array:
         return np.broadcast_to(v.reshape(v.shape + (1,) * (result.ndim - v.ndim)), result.shape)
 
     rows = np.asarray(options.mask.any(-1))
-    return with_several_values(
-        result, gathered, spread(rows), spread(new_labels() + np.arange(rows.size).reshape(rows.shape))
+    return add_variants(
+        result,
+        gathered,
+        expand_to_result(rows),
+        expand_to_result(reserve_labels() + np.arange(rows.size).reshape(rows.shape)),
     )
 
 
@@ -274,11 +285,11 @@ _REDUCTIONS: dict[str, Any] = {"none": None, "add": np.add, "mul": np.multiply, 
 
 
 @rule("ScatterElements", "Scatter")
-def _scatter_elements(call: Call) -> list[Any]:
+def _evaluate_scatter_elements(call: OperatorCall) -> list[Any]:
     x, updates, axis = call.input(0), call.input(2), call.attribute("axis", 0)
-    indices, unsure = normalize_indices(call.input(1), x.shape[axis])
-    if unsure is not None:
-        raise Undecided(f"{call.op} at undecided indices")
+    indices, undecided = normalize_indices(call.input(1), x.shape[axis])
+    if undecided is not None:
+        raise UndecidedError(f"{call.op} at undecided indices")
     grid: Any = np.indices(indices.shape, sparse=True)
     scatter_indices = list(grid)
     scatter_indices[axis] = indices
@@ -286,56 +297,58 @@ def _scatter_elements(call: Call) -> list[Any]:
 
 
 @rule("ScatterND")
-def _scatter_nd(call: Call) -> list[Any]:
+def _evaluate_scatter_nd(call: OperatorCall) -> list[Any]:
     x, updates = call.input(0), call.input(2)
-    indices = call.decided_input(1).astype(np.int64)
+    indices = call.get_decided_input(1).astype(np.int64)
     indices = _normalize_index_rows(indices, np.array(x.shape[: indices.shape[-1]], np.int64))
     return [_scatter_updates(call, x, tuple(np.moveaxis(indices, -1, 0)), updates)]
 
 
-def _scatter_updates(call: Call, x: Bounded, scatter_indices: Any, updates: Bounded) -> Bounded:
-    """Scatter updates: reductions in any order; without a reduction, the last update of an element wins."""
+def _scatter_updates(
+    call: OperatorCall, x: BoundedTensor, scatter_indices: Any, updates: BoundedTensor
+) -> BoundedTensor:
+    """Scatter updates into x. Reductions may run in any order; without a reduction, an element's last update wins."""
     reduction = call.attribute("reduction", "none")
     value = np.array(x.value)
-    error = None if x.exact and updates.exact else np.array(x.errors())
+    error = None if x.is_exact and updates.is_exact else np.array(x.get_errors())
     if reduction == "none":
         value[scatter_indices] = updates.value
         if error is not None:
-            error[scatter_indices] = updates.errors()
-        return Bounded(value, error, x.dtype, x.stored and updates.stored)
+            error[scatter_indices] = updates.get_errors()
+        return BoundedTensor(value, error, x.dtype, x.stored and updates.stored)
     with np.errstate(all="ignore"):
         _REDUCTIONS[reduction].at(value, scatter_indices, updates.value)
         if reduction in ("max", "min") or not x.is_float:
             if error is not None:
-                np.maximum.at(error, scatter_indices, updates.errors())
-            return Bounded(value, error, x.dtype, x.stored and updates.stored)
-        counts, sizes = np.zeros(x.shape), np.abs(x.value) + x.errors()
+                np.maximum.at(error, scatter_indices, updates.get_errors())
+            return BoundedTensor(value, error, x.dtype, x.stored and updates.stored)
+        counts, sizes = np.zeros(x.shape), np.abs(x.value) + x.get_errors()
         np.add.at(counts, scatter_indices, np.ones(updates.shape))
-        _REDUCTIONS[reduction].at(sizes, scatter_indices, np.abs(updates.value) + updates.errors())
-        # Each update may go through storage.
+        _REDUCTIONS[reduction].at(sizes, scatter_indices, np.abs(updates.value) + updates.get_errors())
+        # Each partial result may be rounded to storage.
         unit = call.types.storage_type(x.dtype).unit + call.types.accumulation_type(x.dtype).unit
         rounding_growth = counts * unit / np.maximum(1 - counts * unit, 1e-30) * sizes
         if error is None:
-            return Bounded(value, np.where(counts > 0, rounding_growth, 0.0), x.dtype)
+            return BoundedTensor(value, np.where(counts > 0, rounding_growth, 0.0), x.dtype)
         if reduction == "add":
-            np.add.at(error, scatter_indices, updates.errors())
-            return Bounded(value, np.where(counts > 0, rounding_growth + error, error), x.dtype)
-        return Bounded(value, np.where(counts > 0, rounding_growth + (sizes - np.abs(value)), error), x.dtype)
+            np.add.at(error, scatter_indices, updates.get_errors())
+            return BoundedTensor(value, np.where(counts > 0, rounding_growth + error, error), x.dtype)
+        return BoundedTensor(value, np.where(counts > 0, rounding_growth + (sizes - np.abs(value)), error), x.dtype)
 
 
 @rule("Trilu")
-def _trilu(call: Call) -> list[Any]:
-    k = int(call.decided_input(1).reshape(-1)[0]) if call.optional_input(1) is not None else 0
+def _evaluate_trilu(call: OperatorCall) -> list[Any]:
+    k = int(call.get_decided_input(1).reshape(-1)[0]) if call.optional_input(1) is not None else 0
     triangle = np.triu if call.attribute("upper", 1) else np.tril
     return [call.input(0).rearrange(lambda v: triangle(v, k))]
 
 
 @rule("DepthToSpace", "SpaceToDepth")
-def _depth_space(call: Call) -> list[Any]:
+def _evaluate_depth_space_reshuffle(call: OperatorCall) -> list[Any]:
     x, b = call.input(0), call.attribute("blocksize")
     n, c, h, w = x.shape
 
-    def move(v: Array) -> Array:
+    def permute_blocks(v: Array) -> Array:
         if call.op == "SpaceToDepth":
             order = (0, 3, 5, 1, 2, 4) if call.attribute("mode", "DCR") == "DCR" else (0, 1, 3, 5, 2, 4)
             permuted = v.reshape(n, c, h // b, b, w // b, b).transpose(order)
@@ -346,12 +359,12 @@ def _depth_space(call: Call) -> list[Any]:
             permuted = v.reshape(n, c // (b * b), b, b, h, w).transpose(0, 1, 4, 2, 5, 3)
         return permuted.reshape(n, c // (b * b), h * b, w * b)
 
-    return [x.rearrange(move)]
+    return [x.rearrange(permute_blocks)]
 
 
 @rule("ReverseSequence")
-def _reverse_sequence(call: Call) -> list[Any]:
-    x, lengths = call.input(0), call.decided_input(1)
+def _evaluate_reverse_sequence(call: OperatorCall) -> list[Any]:
+    x, lengths = call.input(0), call.get_decided_input(1)
     batch, time = call.attribute("batch_axis", 1), call.attribute("time_axis", 0)
     steps = np.arange(x.shape[time])
     source_steps = np.where(steps < lengths[:, None], lengths[:, None] - 1 - steps, steps)  # [batch, time]
@@ -362,98 +375,100 @@ def _reverse_sequence(call: Call) -> list[Any]:
 
 
 @rule("Compress")
-def _compress(call: Call) -> list[Any]:
-    axis, mask = call.attribute("axis"), call.decided_input(1).astype(bool)
+def _evaluate_compress(call: OperatorCall) -> list[Any]:
+    axis, mask = call.attribute("axis"), call.get_decided_input(1).astype(bool)
     return [call.input(0).rearrange(lambda v: np.compress(mask, v, axis))]
 
 
 @rule("ConstantOfShape")
-def _constant_of_shape(call: Call) -> list[Any]:
+def _evaluate_constant_of_shape(call: OperatorCall) -> list[Any]:
     fill_value = call.attribute("value")
     number = np.zeros(1, np.float32) if fill_value is None else np.asarray(fill_value).reshape(-1)
-    shape = call.integer_list(0) or []
-    value = Bounded(np.broadcast_to(number[0], shape), None, number.dtype)
+    shape = call.get_integer_list(0) or []
+    value = BoundedTensor(np.broadcast_to(number[0], shape), None, number.dtype)
     if not value.is_float:
         return [value]
-    own_error = call.types.storage_type(value.dtype).storage_error(value.value)
-    return [Bounded(value.value, own_error if own_error.any() else None, number.dtype)]
+    own_error = call.types.storage_type(value.dtype).compute_storage_error(value.value)
+    return [BoundedTensor(value.value, own_error if own_error.any() else None, number.dtype)]
 
 
 @rule("Range")
-def _range(call: Call) -> list[Any]:
+def _evaluate_range(call: OperatorCall) -> list[Any]:
     start, limit, delta = (call.input(i) for i in range(3))
     first, last, step = (value.value.reshape(-1)[0] for value in (start, limit, delta))
     if not start.is_float:
-        return [Bounded(np.arange(first, last, step, dtype=start.value.dtype), None, start.dtype)]
-    if not (start.exact and limit.exact and delta.exact):
+        return [BoundedTensor(np.arange(first, last, step, dtype=start.value.dtype), None, start.dtype)]
+    if not (start.is_exact and limit.is_exact and delta.is_exact):
         storage = call.types.storage_type(start.dtype)
-        if any(float(storage.rounded(value)) != float(value) for value in (first, last, step)):
-            raise Undecided("Range between numbers that are not exact")
+        if any(float(storage.round(value)) != float(value) for value in (first, last, step)):
+            raise UndecidedError("Range between numbers that are not exact")
     count = max(int(np.ceil((last - first) / step)), 0)
     steps = np.arange(count, dtype=np.float64)
     unit = call.types.accumulation_type(start.dtype).unit
     value = first + steps * step
-    exact = (call.types.accumulation_type(start.dtype).rounded(value) == value).all()
+    exact = (call.types.accumulation_type(start.dtype).round(value) == value).all()
     error = None if exact else unit * (2 * np.abs(steps * step) + np.abs(value))
-    return [Bounded(value, error, start.dtype)]
+    return [BoundedTensor(value, error, start.dtype)]
 
 
 @rule("OneHot")
-def _one_hot(call: Call) -> list[Any]:
+def _evaluate_one_hot(call: OperatorCall) -> list[Any]:
     indices = call.input(0)
-    num_classes = int(call.decided_input(1).reshape(-1)[0])
+    num_classes = int(call.get_decided_input(1).reshape(-1)[0])
     values, axis = call.input(2), call.attribute("axis", -1)
     axis += indices.ndim + 1 if axis < 0 else 0
     shape = [1] * (indices.ndim + 1)
     shape[axis] = num_classes
 
-    def take(at: Array) -> Bounded:
+    def gather_at(at: Array) -> BoundedTensor:
         class_ids = np.where(at < 0, at + num_classes, at) if call.opset >= 11 else at
         hot = np.expand_dims(class_ids, axis) == np.arange(num_classes).reshape(shape)
         return values.rearrange(lambda v: np.where(hot, v[1], v[0]))
 
-    result = take(indices.value)
-    if indices.exact or not (indices.errors() > 0).any():
+    result = gather_at(indices.value)
+    if indices.is_exact or not (indices.get_errors() > 0).any():
         return [result]
     if list_alternatives(indices) is None:
-        raise Undecided("OneHot of undecided indices")
+        raise UndecidedError("OneHot of undecided indices")
     return [
-        gather_alternatives(indices, take, result, lambda v: np.broadcast_to(np.expand_dims(v, axis), result.shape))
+        gather_alternatives(
+            indices, gather_at, result, lambda v: np.broadcast_to(np.expand_dims(v, axis), result.shape)
+        )
     ]
 
 
 @rule("EyeLike")
-def _eye_like(call: Call) -> list[Any]:
-    from .decisions import dtype_of
+def _evaluate_eye_like(call: OperatorCall) -> list[Any]:
+    from .comparisons_and_casts import dtype_from_onnx
 
     x, number = call.input(0), call.attribute("dtype")
-    dtype = x.dtype if number is None else dtype_of(number)
+    dtype = x.dtype if number is None else dtype_from_onnx(number)
     eye: Array = np.eye(x.shape[0], x.shape[1], k=call.attribute("k", 0))
-    return [Bounded(eye if Bounded(np.zeros(0), None, dtype).is_float else eye.astype(dtype), None, dtype)]
+    return [BoundedTensor(eye if BoundedTensor(np.zeros(0), None, dtype).is_float else eye.astype(dtype), None, dtype)]
 
 
 @rule("ArrayFeatureExtractor", domain="ai.onnx.ml")
-def _array_feature_extractor(call: Call) -> list[Any]:
+def _evaluate_array_feature_extractor(call: OperatorCall) -> list[Any]:
     x = call.input(0)
-    indices = call.decided_input(1).reshape(-1)
+    indices = call.get_decided_input(1).reshape(-1)
     result = x.rearrange(lambda v: np.take(v, indices, -1))
     return [result.rearrange(lambda v: v.reshape(1, -1)) if x.ndim == 1 else result]
 
 
 @rule("Dropout")
-def _dropout(call: Call) -> list[Any]:
+def _evaluate_dropout(call: OperatorCall) -> list[Any]:
     training = call.optional_input(2)
     if training is not None and bool(training.value.reshape(-1)[0]):
-        raise Unproved("random numbers, compared with none")
+        raise UnprovedError("random numbers, compared with none")
     x = call.input(0)
-    return [x, Bounded(np.ones(x.shape, bool), None, bool)][: max(call.outputs, 1)]
+    return [x, BoundedTensor(np.ones(x.shape, bool), None, bool)][: max(call.outputs, 1)]
 
 
 @rule("Unique")
-def _unique(call: Call) -> list[Any]:
+def _evaluate_unique(call: OperatorCall) -> list[Any]:
     x, axis = call.input(0), call.attribute("axis")
-    if not x.exact:
-        raise Undecided("Unique of numbers that are not exact")
+    if not x.is_exact:
+        raise UndecidedError("Unique of numbers that are not exact")
     flat = x.value if axis is not None else x.value.reshape(-1)
     values, first, inverse, counts = np.unique(
         flat, return_index=True, return_inverse=True, return_counts=True, axis=axis if axis is not None else None
@@ -464,6 +479,6 @@ def _unique(call: Call) -> list[Any]:
         values = np.take(values, order, 0 if axis is None else axis)
         first, counts = first[order], counts[order]
         inverse = np.argsort(order)[inverse]
-    result = [Bounded(values, None, x.dtype, x.stored)]
-    result += [Bounded(_int64_array(value), None, np.int64) for value in (first, inverse, counts)]
+    result = [BoundedTensor(values, None, x.dtype, x.stored)]
+    result += [BoundedTensor(_to_int64_array(value), None, np.int64) for value in (first, inverse, counts)]
     return result[: call.outputs]

@@ -6,42 +6,44 @@ from typing import Any
 
 import numpy as np
 
-from .bounded import Bounded
-from .gemm_conv import integer_contract, subtract_zero_point
-from .recurrent import RecurrentNode, recurrent_outputs
-from .registry import Call, Unproved, call_operator, rule
+from .bounded_tensor import BoundedTensor
+from .gemm_conv import evaluate_integer_bilinear, subtract_zero_point
+from .recurrent import RecurrentNode, make_recurrent_outputs
+from .rule_registry import OperatorCall, UnprovedError, call_operator, rule
 
 _W_SCALE, _R_SCALE = 8, 10  # input indices; each zero point follows its scale
 
 
 class _DynamicQuantizeLstm(RecurrentNode):
-    """LSTM steps with quantised GEMMs."""
+    """An LSTM node whose GEMMs are quantised."""
 
-    def __init__(self, call: Call) -> None:
+    def __init__(self, call: OperatorCall) -> None:
         if call.attribute("clip") is not None:
-            raise Unproved("DynamicQuantizeLSTM with clip")
-        if call.types.other_runtime:  # ONNX Runtime does not quantise all sequences in a step together
-            raise Unproved("DynamicQuantizeLSTM of a runtime that quantizes states in groups of its own")
-        super().__init__(Call("LSTM", call.inputs, call.attributes, 23, call.types))
+            raise UnprovedError("DynamicQuantizeLSTM with clip")
+        if call.types.other_runtime:  # ONNX Runtime does not quantise the sequences of a time step together
+            raise UnprovedError("DynamicQuantizeLSTM of a runtime that quantizes states in groups of its own")
+        super().__init__(OperatorCall("LSTM", call.inputs, call.attributes, 23, call.types))
         self.hidden = self.r.shape[1]
-        self._quantized = Call("LSTM", [call.input(0)], None, 23, self.types)
+        self._quantized = OperatorCall("LSTM", [call.input(0)], None, 23, self.types)
         self.x, self._scale, self._zero = self._quantize_input(self.x)
 
-    def _quantize_input(self, x: Bounded) -> list[Bounded]:
+    def _quantize_input(self, x: BoundedTensor) -> list[BoundedTensor]:
         """Return the quantised values, their scale and their zero point."""
         codes, scale, zero = call_operator("DynamicQuantizeLinear", [x], like=self._quantized)
         return [codes, self.round_state(scale), zero]
 
-    def project_gates(self, index: int, value: Bounded, direction: int) -> Bounded:
+    def project_gates(self, index: int, value: BoundedTensor, direction: int) -> BoundedTensor:
         """Return the integer GEMM times both scales."""
         codes, scale, zero = (value, self._scale, self._zero) if index == 1 else self._quantize_input(value)
         first = _W_SCALE if index == 1 else _R_SCALE
-        weights, of_weights, offset = (self.required_direction_of(i, direction) for i in (index, first, first + 1))
-        total = integer_contract(np.matmul, subtract_zero_point(codes, zero), subtract_zero_point(weights, offset))
-        whole = self.round_state(Bounded(total.value.astype(np.float64), total.error, self.dtype))
+        weights, of_weights, offset = (self.get_required_direction(i, direction) for i in (index, first, first + 1))
+        total = evaluate_integer_bilinear(
+            np.matmul, subtract_zero_point(codes, zero), subtract_zero_point(weights, offset)
+        )
+        whole = self.round_state(BoundedTensor(total.value.astype(np.float64), total.error, self.dtype))
         return self.m.mul(whole, self.round_state(self.m.mul(scale, of_weights)))
 
 
 @rule("DynamicQuantizeLSTM", domain="com.microsoft")
-def _dynamic_lstm(call: Call) -> list[Any]:
-    return recurrent_outputs(call, _DynamicQuantizeLstm(call))
+def _evaluate_dynamic_quantize_lstm(call: OperatorCall) -> list[Any]:
+    return make_recurrent_outputs(call, _DynamicQuantizeLstm(call))

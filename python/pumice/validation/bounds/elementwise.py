@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 
 from ...base.element_types import Array
-from .alternatives import IntegerAlternatives
-from .bounded import Arithmetic, Bounded
+from .alternative_values import IntegerAlternatives
+from .bounded_tensor import BoundedArithmetic, BoundedTensor
 from .float_types import is_float
 from .math_functions import apply_function
-from .registry import Call, Undecided, Unproved, rule
-from .undecided_choices import either_value, select_with_alternatives
+from .rule_registry import OperatorCall, UndecidedError, UnprovedError, rule
+from .undecided_choices import make_either_value, select_with_alternatives
 
 _UNARY_FUNCTIONS = {
     "Exp": "exp", "Log": "log", "Sqrt": "sqrt", "Erf": "erf", "Sin": "sin", "Cos": "cos", "Tan": "tan", "Asin": "asin",
@@ -23,22 +23,22 @@ _UNARY_FUNCTIONS = {
 
 
 @rule(*_UNARY_FUNCTIONS)
-def _math_function(call: Call) -> list[Any]:
-    return [apply_function(_UNARY_FUNCTIONS[call.op], call.input(0), call.arithmetic())]
+def _evaluate_math_function(call: OperatorCall) -> list[Any]:
+    return [apply_function(_UNARY_FUNCTIONS[call.op], call.input(0), call.make_arithmetic())]
 
 
 @rule("Abs", "Neg", "Sign", "Relu", "Reciprocal", "Softsign", "Mish", "HardSwish")
-def _simple_unary(call: Call) -> list[Any]:
+def _evaluate_unary(call: OperatorCall) -> list[Any]:
     x = call.input(0)
     if not x.is_float:
         table: dict[str, Any] = {"Abs": np.abs, "Neg": np.negative, "Sign": np.sign, "Relu": lambda v: np.maximum(v, 0)}
         result = table[call.op](x.value).astype(x.value.dtype)
-        error = _sign_error(x) if call.op == "Sign" else x.error
-        return [Bounded(result, wrap_integer_error(result, error), x.dtype)]
-    return [_SIMPLE_FUNCTIONS[call.op](x, call.arithmetic())]
+        error = _compute_sign_error(x) if call.op == "Sign" else x.error
+        return [BoundedTensor(result, wrap_integer_error(result, error), x.dtype)]
+    return [_SIMPLE_FUNCTIONS[call.op](x, call.make_arithmetic())]
 
 
-def _sign_error(x: Bounded) -> Array | None:
+def _compute_sign_error(x: BoundedTensor) -> Array | None:
     if x.error is None:
         return None
     value = x.value.astype(np.float64)
@@ -46,39 +46,39 @@ def _sign_error(x: Bounded) -> Array | None:
     return np.asarray(np.maximum(up, down))
 
 
-def _sign(x: Bounded, a: Arithmetic) -> Bounded:
+def _apply_sign(x: BoundedTensor, a: BoundedArithmetic) -> BoundedTensor:
     value = np.sign(x.value)
     if x.error is None:
         return a.wrap(value)
-    reach = a.types.expand_error(x.error)
+    reach = a.types.to_max_deviation(x.error)
     with np.errstate(all="ignore"):
         low, high = np.sign(x.value - reach), np.sign(x.value + reach)
-    unsure = ~(low == high) & ~np.isnan(value)
+    undecided = ~(low == high) & ~np.isnan(value)
     low, high = np.where(np.isnan(low), -1.0, low), np.where(np.isnan(high), 1.0, high)
-    sides = IntegerAlternatives(unsure, np.where(unsure, low, value), np.where(unsure, high, value))
-    return a.wrap(value, np.where(unsure, 2.0, 0.0)).with_alternatives(sides if unsure.any() else None)
+    alternatives = IntegerAlternatives(undecided, np.where(undecided, low, value), np.where(undecided, high, value))
+    return a.wrap(value, np.where(undecided, 2.0, 0.0)).set_alternatives(alternatives if undecided.any() else None)
 
 
-def _keep_stored(result: Bounded, x: Bounded) -> Bounded:
+def _mark_stored_like(result: BoundedTensor, x: BoundedTensor) -> BoundedTensor:
     """Mark the result of an exact operation as stored if its input was."""
     result.stored = x.stored
     return result
 
 
-def _hard_swish(x: Bounded, a: Arithmetic) -> Bounded:
+def _apply_hard_swish(x: BoundedTensor, a: BoundedArithmetic) -> BoundedTensor:
     gate = a.add(a.div(x, a.wrap(6.0)), a.wrap(0.5))
     return a.mul(x, a.maximum(a.wrap(0.0), a.minimum(a.wrap(1.0), gate)))
 
 
 _SIMPLE_FUNCTIONS: dict[str, Any] = {
-    "Abs": lambda x, a: _keep_stored(a.abs(x), x),
-    "Neg": lambda x, a: _keep_stored(a.neg(x), x),
-    "Sign": _sign,
-    "Relu": lambda x, a: _keep_stored(a.maximum(x, a.wrap(0.0)), x),
+    "Abs": lambda x, a: _mark_stored_like(a.abs(x), x),
+    "Neg": lambda x, a: _mark_stored_like(a.neg(x), x),
+    "Sign": _apply_sign,
+    "Relu": lambda x, a: _mark_stored_like(a.maximum(x, a.wrap(0.0)), x),
     "Reciprocal": lambda x, a: a.div(a.wrap(1.0), x),
     "Softsign": lambda x, a: a.div(x, a.add(a.wrap(1.0), a.abs(x))),
     "Mish": lambda x, a: a.mul(x, apply_function("tanh", apply_function("softplus", x, a), a)),
-    "HardSwish": _hard_swish,
+    "HardSwish": _apply_hard_swish,
 }
 
 
@@ -97,7 +97,7 @@ def wrap_integer_error(value: Array, error: Array | None) -> Array | None:
     return np.where((error > 0) & beyond, np.inf, error)
 
 
-def _integer_arithmetic(op: str, a: Bounded, b: Bounded) -> Bounded:
+def _compute_integer_arithmetic(op: str, a: BoundedTensor, b: BoundedTensor) -> BoundedTensor:
     """Compute integer arithmetic; undecided operands have errors."""
     dtype = a.value.dtype
     x, y = a.value, b.value.astype(dtype, copy=False)
@@ -112,27 +112,27 @@ def _integer_arithmetic(op: str, a: Bounded, b: Bounded) -> Bounded:
             value = {"Add": np.add, "Sub": np.subtract, "Mul": np.multiply}[op](x, y)
     error = None
     if a.error is not None or b.error is not None:
-        error = a.errors() + b.errors()
+        error = a.get_errors() + b.get_errors()
         if op == "Mul":
             sizes = np.abs(x.astype(np.float64)), np.abs(y.astype(np.float64))
-            error = a.errors() * (sizes[1] + b.errors()) + sizes[0] * b.errors()
+            error = a.get_errors() * (sizes[1] + b.get_errors()) + sizes[0] * b.get_errors()
         if op == "Div":
             error = np.where(error > 0, np.inf, 0.0)
     result = wrap_integer(value, dtype)
-    return Bounded(result, wrap_integer_error(result, error), a.dtype)
+    return BoundedTensor(result, wrap_integer_error(result, error), a.dtype)
 
 
 @rule("Add", "Sub", "Mul", "Div")
-def _binary(call: Call) -> list[Any]:
+def _evaluate_arithmetic(call: OperatorCall) -> list[Any]:
     call = align_old_broadcast(call)
     a, b = call.input(0), call.input(1)
     if not a.is_float:
-        return [_integer_arithmetic(call.op, a, b)]
-    m = call.arithmetic()
+        return [_compute_integer_arithmetic(call.op, a, b)]
+    m = call.make_arithmetic()
     return [{"Add": m.add, "Sub": m.sub, "Mul": m.mul, "Div": m.div}[call.op](a, b)]
 
 
-def align_old_broadcast(call: Call) -> Call:
+def align_old_broadcast(call: OperatorCall) -> OperatorCall:
     """Align the second operand at `axis`, as opsets below 7 broadcast."""
     if call.opset >= 7 or not call.attribute("broadcast", 0) or call.attribute("axis") is None:
         return call
@@ -144,51 +144,51 @@ def align_old_broadcast(call: Call) -> Call:
 
 
 @rule("Sum", "Mean", "Max", "Min")
-def _variadic(call: Call) -> list[Any]:
+def _evaluate_variadic(call: OperatorCall) -> list[Any]:
     values = [call.input(i) for i in range(len(call))]
     if not values[0].is_float:
-        if any(not value.exact for value in values):
-            raise Undecided(f"{call.op} of undecided integers")
+        if any(not value.is_exact for value in values):
+            raise UndecidedError(f"{call.op} of undecided integers")
         fold = {"Max": np.maximum, "Min": np.minimum}[call.op]
-        return [Bounded(functools.reduce(fold, [value.value for value in values]), None, values[0].dtype)]
-    m = call.arithmetic()
+        return [BoundedTensor(functools.reduce(fold, [value.value for value in values]), None, values[0].dtype)]
+    m = call.make_arithmetic()
     step = {"Max": m.maximum, "Min": m.minimum}.get(call.op, m.add)
     result = functools.reduce(step, values)
     if call.op in ("Max", "Min"):
-        result = Bounded(result.value, result.error, result.dtype, all(value.stored for value in values))
+        result = BoundedTensor(result.value, result.error, result.dtype, all(value.stored for value in values))
     return [m.div(result, m.wrap(float(len(values)))) if call.op == "Mean" else result]
 
 
 @rule("Pow")
-def _pow(call: Call) -> list[Any]:
+def _evaluate_pow(call: OperatorCall) -> list[Any]:
     call = align_old_broadcast(call)
     a, b = call.input(0), call.input(1)
-    m = call.arithmetic()
+    m = call.make_arithmetic()
     with np.errstate(all="ignore"):
         if not a.is_float:
-            if not a.exact or not b.exact:
-                raise Undecided("Pow of undecided integers")
-            return [_integer_pow(a, b)]
+            if not a.is_exact or not b.is_exact:
+                raise UndecidedError("Pow of undecided integers")
+            return [_evaluate_integer_pow(a, b)]
         powers = b.value.astype(np.float64)
         value = np.power(a.value, powers)
         error = None
         if a.error is not None or b.error is not None:
-            error = _power_error(a, Bounded(powers, b.error), value)
+            error = _compute_power_error(a, BoundedTensor(powers, b.error), value)
         half_ulps: Any = 0.0 if np.all(powers == 1) else 1.0 if np.all(powers == 2) else 6.0
         if m.type.name == "float64":
             half_ulps = 64.0 + 4 * np.abs(np.where(np.isfinite(powers * np.log(np.abs(a.value))), powers, 0.0))
-        result = m.rounded(value, error, half_ulps) if np.any(half_ulps) else m.wrap(value, error)
+        result = m.round(value, error, half_ulps) if np.any(half_ulps) else m.wrap(value, error)
     return [result]
 
 
-def _integer_pow(a: Bounded, b: Bounded) -> Bounded:
-    """Return the bounds of Pow with an exact integer base: whole exponents are exact, others truncate a float power."""
+def _evaluate_integer_pow(a: BoundedTensor, b: BoundedTensor) -> BoundedTensor:
+    """Evaluate Pow with an exact integer base: integer exponents give exact results, others a truncated float power."""
     whole = np.ones(b.value.shape, bool)
     if b.is_float:
         whole = (np.trunc(b.value) == b.value) & (np.abs(b.value) < 1 << 24)
-    exact = _integer_power(a.value, np.where(whole, b.value, 0).astype(np.int64))
+    exact = _compute_integer_power(a.value, np.where(whole, b.value, 0).astype(np.int64))
     if whole.all():
-        return Bounded(exact, None, a.dtype)
+        return BoundedTensor(exact, None, a.dtype)
     # For other exponents, pm_pow() computes in floats; its result is truncated and saturates.
     real = np.power(a.value.astype(np.float64), b.value)
     limits = np.iinfo(a.value.dtype)
@@ -197,90 +197,93 @@ def _integer_pow(a: Bounded, b: Bounded) -> Bounded:
     is_near = ~(np.abs(real - np.rint(real)) > slack)
     error = np.where(~whole & is_near, 1.0 + slack, 0.0)
     value = np.where(whole, exact, wrap_integer(saturated, a.value.dtype))
-    return Bounded(value, error if error.any() else None, a.dtype)
+    return BoundedTensor(value, error if error.any() else None, a.dtype)
 
 
-def _integer_power(x: Any, exponents: Any) -> Any:
+def _compute_integer_power(x: Any, exponents: Any) -> Any:
     """Return x to integer powers modulo the size of its type; 0 for a negative exponent unless x is 1 or -1."""
     value = np.power(x, np.maximum(exponents, 0).astype(x.dtype))
     negative_power = np.where(x == 1, 1, np.where(x == -1, np.where(exponents % 2 == 0, 1, -1), 0))
     return wrap_integer(np.where(exponents >= 0, value, negative_power), x.dtype)
 
 
-def _power_error(a: Bounded, b: Bounded, value: Any) -> Any:
-    """Return the error from the corners of both intervals; a power of positive numbers is monotonic in each argument."""
-    ea, eb = a.errors(), b.errors()
+def _compute_power_error(a: BoundedTensor, b: BoundedTensor, value: Any) -> Any:
+    """Return the error at the corners of both intervals; powers of positive numbers are monotonic in each argument."""
+    ea, eb = a.get_errors(), b.get_errors()
     crosses = (np.abs(a.value) <= ea) & (ea > 0)
     corners = [
         np.power(np.where(eb > 0, np.maximum(a.value + s * ea, 0), a.value + s * ea), b.value + t * eb)
         for s in (-1, 1)
         for t in (-1, 1)
     ]
-    moved = [np.where(corner == value, 0.0, np.abs(corner - value)) for corner in corners]  # infinity stays infinite
-    worst = functools.reduce(np.maximum, moved)
-    # If zero is in the interval, the error is at most the value itself.
+    # Equal infinities do not differ.
+    differences = [np.where(corner == value, 0.0, np.abs(corner - value)) for corner in corners]
+    worst = functools.reduce(np.maximum, differences)
+    # If the base's interval contains zero, an integer power may be zero: the error is at least the value.
     whole = (np.floor(b.value) == b.value) & (b.value >= 0) & (eb == 0)
     worst = np.where(crosses, np.where(whole, np.maximum(worst, np.abs(value)), np.inf), worst)
     return np.where(np.isnan(worst), np.inf, worst)
 
 
 @rule("LeakyRelu", "PRelu")
-def _leaky_relu(call: Call) -> list[Any]:
+def _evaluate_leaky_relu_or_prelu(call: OperatorCall) -> list[Any]:
     x = call.input(0)
     if not x.is_float:
-        raise Unproved(f"{call.op} of integers")
-    m = call.arithmetic()
+        raise UnprovedError(f"{call.op} of integers")
+    m = call.make_arithmetic()
     slope = m.constant(call.attribute("alpha", 0.01)) if call.op == "LeakyRelu" else call.input(1)
     if call.op == "PRelu" and slope.ndim == 1 and slope.size > 1 and call.opset < 7:
         slope = slope.rearrange(lambda v: v.reshape(-1, *[1] * (x.ndim - 2)))
     low = m.mul(x, slope)
-    negative = Bounded(x.value < 0, None if x.error is None else ((np.abs(x.value) <= x.error) & (x.error > 0)) * 1.0)
+    negative = BoundedTensor(
+        x.value < 0, None if x.error is None else ((np.abs(x.value) <= x.error) & (x.error > 0)) * 1.0
+    )
     return [m.select(negative, low, x)]
 
 
 @rule("ThresholdedRelu", "Shrink")
-def _thresholded(call: Call) -> list[Any]:
-    x, m = call.input(0), call.arithmetic()
+def _evaluate_thresholded_relu_or_shrink(call: OperatorCall) -> list[Any]:
+    x, m = call.input(0), call.make_arithmetic()
     zero = m.wrap(0.0)
     if call.op == "ThresholdedRelu":
-        return [_select(m, _is_above(x, m.constant(call.attribute("alpha", 1.0)), m), x, zero)]
+        return [_select_elements(m, _compare_greater(x, m.constant(call.attribute("alpha", 1.0)), m), x, zero)]
     edge, bias = (m.constant(call.attribute(name, default)) for name, default in (("lambd", 0.5), ("bias", 0.0)))
-    number = Bounded(np.where(np.isnan(x.value), 0.0, x.value), x.error, x.dtype)  # Shrink turns NaN into 0
-    inner = _select(m, _is_above(number, edge, m), m.sub(number, bias), zero)
-    return [_select(m, _is_above(m.neg(number), edge, m), m.add(number, bias), inner)]
+    number = BoundedTensor(np.where(np.isnan(x.value), 0.0, x.value), x.error, x.dtype)  # Shrink turns NaN into 0
+    inner = _select_elements(m, _compare_greater(number, edge, m), m.sub(number, bias), zero)
+    return [_select_elements(m, _compare_greater(m.neg(number), edge, m), m.add(number, bias), inner)]
 
 
-def _select(m: Arithmetic, mask: Bounded, a: Bounded, b: Bounded) -> Bounded:
+def _select_elements(m: BoundedArithmetic, mask: BoundedTensor, a: BoundedTensor, b: BoundedTensor) -> BoundedTensor:
     return select_with_alternatives(mask, a, b, m.select(mask, a, b))
 
 
-def _is_above(x: Bounded, edge: Bounded, m: Arithmetic) -> Bounded:
-    near = np.abs(x.value - edge.value) <= m.types.expand_error(x.errors() + edge.errors())
-    unsure = near & ((x.errors() + edge.errors()) > 0)
-    return Bounded((x.value > edge.value) | np.isnan(x.value), unsure * 1.0 if unsure.any() else None)
+def _compare_greater(x: BoundedTensor, edge: BoundedTensor, m: BoundedArithmetic) -> BoundedTensor:
+    near = np.abs(x.value - edge.value) <= m.types.to_max_deviation(x.get_errors() + edge.get_errors())
+    undecided = near & ((x.get_errors() + edge.get_errors()) > 0)
+    return BoundedTensor((x.value > edge.value) | np.isnan(x.value), undecided * 1.0 if undecided.any() else None)
 
 
 @rule("Elu", "Celu", "Selu")
-def _exponential_unit(call: Call) -> list[Any]:
-    x, m = call.input(0), call.arithmetic()
+def _evaluate_elu_variant(call: OperatorCall) -> list[Any]:
+    x, m = call.input(0), call.make_arithmetic()
     is_selu = call.op == "Selu"
     defaults = (1.6732, 1.0507) if call.opset < 6 else (1.67326319217681884765625, 1.05070102214813232421875)
     alpha = m.constant(call.attribute("alpha", defaults[0] if is_selu else 1.0))
     inner = m.div(x, alpha) if call.op == "Celu" else x
     low = m.mul(alpha, apply_function("expm1", m.minimum(inner, m.wrap(0.0)), m))
-    result = m.add(m.maximum(x, m.wrap(0.0)), low)  # one operand is exactly zero
-    result = Bounded(result.value, result.error, x.dtype)
+    result = m.add(m.maximum(x, m.wrap(0.0)), low)  # one of the two operands is exactly zero
+    result = BoundedTensor(result.value, result.error, x.dtype)
     return [m.mul(result, m.constant(call.attribute("gamma", defaults[1])))] if is_selu else [result]
 
 
 @rule("HardSigmoid")
-def _hard_sigmoid(call: Call) -> list[Any]:
-    x, m = call.input(0), call.arithmetic()
+def _evaluate_hard_sigmoid(call: OperatorCall) -> list[Any]:
+    x, m = call.input(0), call.make_arithmetic()
     line = m.add(m.mul(m.constant(call.attribute("alpha", 0.2)), x), m.constant(call.attribute("beta", 0.5)))
     return [m.maximum(m.wrap(0.0), m.minimum(m.wrap(1.0), line))]
 
 
-def gelu(x: Bounded, m: Arithmetic, approximate: str = "none") -> Bounded:
+def gelu(x: BoundedTensor, m: BoundedArithmetic, approximate: str = "none") -> BoundedTensor:
     """Return x * normal_cdf(x), or its tanh approximation."""
     if approximate != "tanh":
         return m.mul(x, apply_function("normal_cdf", x, m))
@@ -290,65 +293,67 @@ def gelu(x: Bounded, m: Arithmetic, approximate: str = "none") -> Bounded:
 
 
 @rule("Gelu")
-def _gelu(call: Call) -> list[Any]:
-    return [gelu(call.input(0), call.arithmetic(), call.attribute("approximate", "none"))]
+def _evaluate_gelu(call: OperatorCall) -> list[Any]:
+    return [gelu(call.input(0), call.make_arithmetic(), call.attribute("approximate", "none"))]
 
 
 @rule("Swish")
-def _swish(call: Call) -> list[Any]:
-    x, m = call.input(0), call.arithmetic()
+def _evaluate_swish(call: OperatorCall) -> list[Any]:
+    x, m = call.input(0), call.make_arithmetic()
     return [m.mul(x, apply_function("sigmoid", m.mul(m.constant(call.attribute("alpha", 1.0)), x), m))]
 
 
 @rule("Clip")
-def _clip(call: Call) -> list[Any]:
+def _evaluate_clip(call: OperatorCall) -> list[Any]:
     x = call.input(0)
     low, high = call.optional_input(1), call.optional_input(2)
     if not x.is_float:
         value = x.value if low is None else np.maximum(x.value, low.value)
-        return [Bounded(value if high is None else np.minimum(value, high.value), x.error, x.dtype)]
-    m = call.arithmetic()
+        return [BoundedTensor(value if high is None else np.minimum(value, high.value), x.error, x.dtype)]
+    m = call.make_arithmetic()
     ends = [low, high]
     for i, name in enumerate(("min", "max")):
         if call.opset < 11 and call.attribute(name) is not None:
             end = m.constant(call.attribute(name))
-            ends[i] = Bounded(end.value, call.types.storage_type(x.dtype).storage_error(end.value) + end.errors())
+            ends[i] = BoundedTensor(
+                end.value, call.types.storage_type(x.dtype).compute_storage_error(end.value) + end.get_errors()
+            )
     result = x
     for end, choose in zip(ends, (m.maximum, m.minimum), strict=True):
         result = result if end is None else choose(result, end)
-    return [Bounded(result.value, result.error, x.dtype, x.stored and all(value is None for value in ends))]
+    return [BoundedTensor(result.value, result.error, x.dtype, x.stored and all(value is None for value in ends))]
 
 
 @rule("Mod")
-def _mod(call: Call) -> list[Any]:
+def _evaluate_mod(call: OperatorCall) -> list[Any]:
     a, b = call.input(0), call.input(1)
     fmod = call.attribute("fmod", 0)
     with np.errstate(all="ignore"):
         value = np.fmod(a.value, b.value) if fmod else np.mod(a.value, b.value)
         if not a.is_float:
-            if not (a.exact and b.exact):
-                raise Undecided("Mod of undecided integers")
-            return [Bounded(wrap_integer(value, a.value.dtype), None, a.dtype)]
-        m = call.arithmetic()
+            if not (a.is_exact and b.is_exact):
+                raise UndecidedError("Mod of undecided integers")
+            return [BoundedTensor(wrap_integer(value, a.value.dtype), None, a.dtype)]
+        m = call.make_arithmetic()
         error = None
-        if not (a.exact and b.exact):
+        if not (a.is_exact and b.is_exact):
             quotient = np.trunc(np.abs(a.value / b.value)) + 1
-            error = a.errors() + quotient * b.errors()
+            error = a.get_errors() + quotient * b.get_errors()
             size = np.abs(b.value)
-            reach = call.types.expand_error(error)
+            reach = call.types.to_max_deviation(error)
             near = (np.minimum(np.abs(value), size - np.abs(value)) <= reach) & (error > 0)
-            result = m.rounded(value, error)
-            for away in (size, -size):  # the quotient may be off by one
-                result = either_value(near, result, m.rounded(np.where(near, value + away, value), error))
-            return [Bounded(result.value, result.error, m.dtype).with_alternatives(result.alternatives)]
-    return [m.rounded(value, error)]
+            result = m.round(value, error)
+            for away in (size, -size):  # the rounded quotient may differ by one
+                result = make_either_value(near, result, m.round(np.where(near, value + away, value), error))
+            return [BoundedTensor(result.value, result.error, m.dtype).set_alternatives(result.alternatives)]
+    return [m.round(value, error)]
 
 
 @rule("Not", "And", "Or", "Xor", "BitwiseNot", "BitwiseAnd", "BitwiseOr", "BitwiseXor", "BitShift")
-def _logic(call: Call) -> list[Any]:
+def _evaluate_logical(call: OperatorCall) -> list[Any]:
     call = align_old_broadcast(call) if len(call) == 2 else call
     values: list[Any] = [call.input(i).value for i in range(len(call))]
-    errors = [call.input(i).errors() for i in range(len(call))]
+    errors = [call.input(i).get_errors() for i in range(len(call))]
     if call.op == "BitShift":
         result = (np.left_shift if call.attribute("direction") == "LEFT" else np.right_shift)(*values)
         bits = values[0].dtype.itemsize * 8
@@ -363,52 +368,52 @@ def _logic(call: Call) -> list[Any]:
         is_bool = values[0].dtype == bool
         table: dict[str, Any] = {"Not": np.invert, "And": np.bitwise_and, "Or": np.bitwise_or, "Xor": np.bitwise_xor}
         result = (np.logical_not if name == "Not" and is_bool else table[name])(*values)
-    unsure = functools.reduce(np.logical_or, [np.broadcast_to(value, result.shape) > 0 for value in errors])
-    if unsure.any() and call.op == "And":  # false whatever the other operand is
+    undecided = functools.reduce(np.logical_or, [np.broadcast_to(value, result.shape) > 0 for value in errors])
+    if undecided.any() and call.op == "And":  # And is false if either operand is certainly false
         for value, error in zip(values, errors, strict=True):
-            unsure = unsure & ~(~value & (error == 0))
-    if unsure.any() and call.op == "Or":
+            undecided = undecided & ~(~value & (error == 0))
+    if undecided.any() and call.op == "Or":
         for value, error in zip(values, errors, strict=True):
-            unsure = unsure & ~(value & (error == 0))
+            undecided = undecided & ~(value & (error == 0))
     if call.op == "BitwiseNot":
-        return [Bounded(result, errors[0] if unsure.any() else None, result.dtype)]
-    reach = 1.0 if result.dtype == bool else np.inf  # an error of 1 may change any bit
-    return [Bounded(result, np.where(unsure, reach, 0.0) if unsure.any() else None, result.dtype)]
+        return [BoundedTensor(result, errors[0] if undecided.any() else None, result.dtype)]
+    reach = 1.0 if result.dtype == bool else np.inf  # an integer with an error may have any bits changed
+    return [BoundedTensor(result, np.where(undecided, reach, 0.0) if undecided.any() else None, result.dtype)]
 
 
 @rule("Where")
-def _where(call: Call) -> list[Any]:
+def _evaluate_where(call: OperatorCall) -> list[Any]:
     mask, a, b = call.input(0), call.input(1), call.input(2)
     if a.is_float:
-        result = call.arithmetic(a.dtype).select(mask, a, b)
-        return [Bounded(result.value, result.error, a.dtype, a.stored and b.stored)]
+        result = call.make_arithmetic(a.dtype).select(mask, a, b)
+        return [BoundedTensor(result.value, result.error, a.dtype, a.stored and b.stored)]
     value = np.where(mask.value, a.value, b.value)
     error = None
-    if not (mask.exact and a.exact and b.exact):
-        error = np.where(mask.value, a.errors(), b.errors())
-        differ = mask.errors() > 0
+    if not (mask.is_exact and a.is_exact and b.is_exact):
+        error = np.where(mask.value, a.get_errors(), b.get_errors())
+        differ = mask.get_errors() > 0
         error = np.where(differ, np.where(a.value == b.value, error, np.inf), error)
-    return [Bounded(value, error, a.dtype)]
+    return [BoundedTensor(value, error, a.dtype)]
 
 
 @rule("IsNaN", "IsInf")
-def _is_nan_or_inf(call: Call) -> list[Any]:
+def _evaluate_is_nan_or_inf(call: OperatorCall) -> list[Any]:
     x = call.input(0)
     if call.op == "IsNaN":
-        return [Bounded(np.isnan(x.value), None, bool)]
+        return [BoundedTensor(np.isnan(x.value), None, bool)]
     value = np.isinf(x.value)
     if not call.attribute("detect_positive", 1):
         value &= x.value < 0
     if not call.attribute("detect_negative", 1):
         value &= x.value > 0
-    return [Bounded(value, None, bool)]
+    return [BoundedTensor(value, None, bool)]
 
 
 @rule("Identity")
-def _identity(call: Call) -> list[Any]:
+def _evaluate_identity(call: OperatorCall) -> list[Any]:
     return [call.inputs[0]]
 
 
-def to_float_value(x: Bounded, dtype: Any) -> Bounded:
+def to_float_value(x: BoundedTensor, dtype: Any) -> BoundedTensor:
     """Convert integers to floats."""
-    return x if is_float(x.dtype) else Bounded(x.value.astype(np.float64), x.error, dtype)
+    return x if is_float(x.dtype) else BoundedTensor(x.value.astype(np.float64), x.error, dtype)

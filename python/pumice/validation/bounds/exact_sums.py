@@ -10,10 +10,10 @@ from ...base.element_types import Array
 from .float_types import BFLOAT16, FLOAT16, FLOAT64, FloatType
 
 _SIGNIFICAND_BITS = 53
-_SAMPLE_SIZE = 64  # number of sampled elements, which rule out most tensors cheaply
+_SAMPLE_SIZE = 64  # elements sampled first; they rule out most tensors cheaply
 
 
-def common_power_of_two(values: Array) -> float:
+def find_common_power_of_two(values: Array) -> float:
     """Return the largest power of two that divides all values; infinity if all are zero, 0 if any is not finite."""
     finite = np.asarray(values, np.float64)
     if not np.isfinite(finite).all():
@@ -30,16 +30,16 @@ def _sample_elements(values: Array) -> Array:
     return flat[:: max(flat.size // _SAMPLE_SIZE, 1)]
 
 
-def exact_sum_mask(sizes: Array, terms: list[Array], accumulation_type: FloatType) -> Array | None:
+def mask_exact_sums(sizes: Array, terms: list[Array], accumulation_type: FloatType) -> Array | None:
     """Return a mask of the sums that are exact in the type in any order; None if there are none.
 
-    sizes: sums of the terms' magnitudes. terms: arrays of the factors, or one array if the terms are not products.
+    sizes: sums of the terms' magnitudes. terms: the arrays of factors, or a single array if the terms are no products.
     """
     if not all(factor.size for factor in terms) or not sizes.size:
         return None
     for values in ([_sample_elements(factor) for factor in terms], terms):
-        step = float(np.prod([common_power_of_two(factor) for factor in values]))
-        if not step >= accumulation_type.normal:  # zero times infinity is NaN
+        step = float(np.prod([find_common_power_of_two(factor) for factor in values]))
+        if not step >= accumulation_type.normal:  # `not >=` because zero times infinity gives NaN
             return None
         limit = step / accumulation_type.unit
         if not float(np.min(sizes)) <= limit:
@@ -49,7 +49,7 @@ def exact_sum_mask(sizes: Array, terms: list[Array], accumulation_type: FloatTyp
 
 
 def is_exact_in_16_bits(values: Array, accumulation_type: FloatType) -> bool:
-    """Whether every GEMM reads the factors exactly: with an fp16 hi/lo split, the low part is zero."""
+    """Return whether every GEMM reads the factors exactly: with an fp16 hi/lo split, the low part is zero."""
     if accumulation_type is FLOAT64:
         return True
-    return all(np.array_equal(float_format.rounded(values), values) for float_format in (BFLOAT16, FLOAT16))
+    return all(np.array_equal(float_format.round(values), values) for float_format in (BFLOAT16, FLOAT16))

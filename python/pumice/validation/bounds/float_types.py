@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ...base.element_types import Array, numpy_dtype
+from ...base.element_types import Array, get_numpy_dtype
 
 _PRECISIONS = {"fp64": "float64", "fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}
 SIXTEEN_BIT_FLOATS = ("float16", "bfloat16")
@@ -31,23 +31,23 @@ class FloatType(NamedTuple):
         """Whether the type has 16 bits."""
         return self.name in SIXTEEN_BIT_FLOATS
 
-    def rounded(self, value: Any) -> Array:
+    def round(self, value: Any) -> Array:
         """Round to the nearest number of the type; the result is float64."""
         if self.name == "float64":
             return np.asarray(value)
         with np.errstate(all="ignore"):
-            return np.asarray(value).astype(numpy_dtype(self.name)).astype(np.float64)
+            return np.asarray(value).astype(get_numpy_dtype(self.name)).astype(np.float64)
 
     def store_constant(self, value: Any) -> Array:
         """Return constants as kernels store them: bfloat16 saturates, values beyond float16 stay float32."""
         exact = np.asarray(value, np.float64)
-        rounded = self.rounded(exact)
+        rounded = self.round(exact)
         beyond = np.isinf(rounded) & np.isfinite(exact)
         if not beyond.any():
             return rounded
         return np.where(beyond, np.copysign(self.largest, exact) if self.name == "bfloat16" else exact, rounded)
 
-    def storage_error(self, value: Any) -> Array:
+    def compute_storage_error(self, value: Any) -> Array:
         """Return the difference between constants and their stored values; 0 for infinity and NaN."""
         with np.errstate(all="ignore"):
             difference = np.abs(self.store_constant(value) - np.asarray(value, np.float64))
@@ -67,12 +67,12 @@ _MIN_SQUARE, _MAX_SQUARE = 1e-140, 1e300
 COVERAGE_FACTOR = 4.0  # a rounding error is at most 1.73 of its standard deviations, so 4 times covers 6.9 sigma
 
 
-def gamma(n: float, unit: float) -> float:
+def compute_gamma(n: float, unit: float) -> float:
     """Return the worst-case relative error of n successive roundings; infinity if all bits may be lost."""
     return n * unit / (1 - n * unit) if n * unit < 1 else math.inf
 
 
-def gamma6(n: float, unit: float) -> float:
+def compute_probabilistic_gamma(n: float, unit: float) -> float:
     """Return the relative error of n independent roundings that holds with 6-sigma probability (Higham and Mary 2019)."""
     exponent = 6 * math.sqrt(n) * unit + n * unit * unit / (1 - unit)
     return math.expm1(exponent) if exponent < 700 else math.inf
@@ -93,7 +93,7 @@ def dtype_name(dtype: Any) -> str:
 
 @cache
 def is_float(dtype: Any) -> bool:
-    """Whether the element type is a float of 16 bits or more."""
+    """Return whether the element type is a float of 16 bits or more."""
     return str(dtype) in _TYPES
 
 
@@ -122,13 +122,13 @@ class ProgramTypes:
         self.other_runtime = other_runtime
         self._stored = self._program = _TYPES[_PRECISIONS[precision]]
         self._accumulation = _TYPES[_PRECISIONS[accumulation]]
-        self.constant_rounding = "either"  # or "exact", "rounded", "scaled"; see inside_fused_kernel()
+        self.constant_rounding = "either"  # "either", "exact", "rounded" or "scaled"; see for_fused_kernel()
         self.skips_errors = False
         self.forced_fp32 = (
             False  # whether a constant of this node exceeds float16, so all its constants stay in float32
         )
         self.overflows_to_infinity = False  # whether float32 values beyond the storage type become infinite, as in ONNX
-        # Attention masks below float16's range are stored as its lowest value, which absorbs whatever is added to it.
+        # Attention masks below float16's range are stored as its lowest value, which absorbs any score added to it.
         self.absorbs_lowest = False
         self.erf_by_cdf = False  # whether a kernel may compute erf via the normal CDF (Gelu written with Erf)
         # Engine kernels never change a result that is exactly representable; stored reference results may differ.
@@ -161,7 +161,7 @@ class ProgramTypes:
         return copied
 
     def for_stored_results(self) -> ProgramTypes:
-        """Return types for results stored with a model, which were computed in an unknown way."""
+        """Return types for results stored with a model, which an unknown runtime computed."""
         copied = copy(self)
         copied.allows_exact_sums = False
         return copied
@@ -191,7 +191,7 @@ class ProgramTypes:
         copied.forced_fp32 = True
         return copied
 
-    def max_roundings(self, terms: int) -> int:
+    def count_max_roundings(self, terms: int) -> int:
         """Return how many times a term of a sum is rounded: its product plus the additions after it.
 
         If the kernel reports more additions than there are terms, it adds zeros (exact) or splits the factors, so the
@@ -199,7 +199,7 @@ class ProgramTypes:
         """
         return min(self.additions, terms + MAX_EXTRA_ADDITIONS) if self.additions else terms
 
-    def inside_fused_kernel(self, constants: str) -> ProgramTypes:
+    def for_fused_kernel(self, constants: str) -> ProgramTypes:
         """Return types for values that a fused kernel keeps in float32 between operations, without rounding to storage.
 
         constants: how the kernel reads constants: "exact" in float32, "rounded" to the storage type, or "scaled":
@@ -227,15 +227,15 @@ class ProgramTypes:
         with np.errstate(all="ignore"):
             total: Array = present[0]
             for error in present[1:]:
-                total = _fast_hypot(total, error) if self.independent_errors else total + error
+                total = _compute_hypot(total, error) if self.independent_errors else total + error
         return total
 
-    def expand_error(self, error: Array) -> Array:
-        """Return the maximum deviation for an error. It decides whether a choice is undecided."""
+    def to_max_deviation(self, error: Array) -> Array:
+        """Return the largest deviation that an error allows; it decides whether a choice is undecided."""
         return error * COVERAGE_FACTOR if self.independent_errors else error
 
-    def unexpand_error(self, reached: Array) -> Array:
-        """Return the error with this reach, for functions that are not linear within the reach of the argument."""
+    def from_max_deviation(self, reached: Array) -> Array:
+        """Return the error that allows this deviation, the inverse of `to_max_deviation`."""
         return reached / COVERAGE_FACTOR if self.independent_errors else reached
 
     def storage_type(self, dtype: Any) -> FloatType:
@@ -256,14 +256,14 @@ class ProgramTypes:
         return FLOAT64 if dtype_name(dtype) == "float64" else self._accumulation
 
     def uses_brief_functions(self, dtype: Any) -> bool:
-        """Whether the engine may use its shorter elementary functions for 16-bit results (PM_BRIEF in math.glsl)."""
+        """Return whether the engine may use its shorter elementary functions for 16-bit results (PM_BRIEF in math.glsl)."""
         return dtype_name(dtype) in SIXTEEN_BIT_FLOATS or (self._program.is_16_bit and dtype_name(dtype) != "float64")
 
-    def sum_error_factor(self, n: int, dtype: Any) -> float:
+    def compute_sum_error_factor(self, n: int, dtype: Any) -> float:
         """Return the error of a sum of n products relative to the sum of magnitudes, including the reference's own
         error.
         """
-        return _cached_sum_error_factor(max(int(n), 1), self.accumulation_type(dtype).unit, self.independent_errors)
+        return _compute_sum_error_factor(max(int(n), 1), self.accumulation_type(dtype).unit, self.independent_errors)
 
     def __repr__(self) -> str:
         return f"Types({self.precision!r})"
@@ -272,7 +272,7 @@ class ProgramTypes:
 class DeclaredTypes(ProgramTypes):
     """Types of another runtime that stores every tensor in its declared type.
 
-    low_precision: whether it also computes and accumulates in the declared type; otherwise in float32, or float64 for doubles.
+    low_precision: whether the runtime also computes and accumulates in the declared type; else in float32, or float64 for doubles.
     """
 
     def __init__(self, low_precision: bool = False) -> None:
@@ -291,17 +291,17 @@ class DeclaredTypes(ProgramTypes):
         )
 
 
-def _fast_hypot(first: Array, second: Array) -> Array:
-    """Return hypot(first, second), several times faster than np.hypot. If the squares underflow, use the larger one."""
+def _compute_hypot(first: Array, second: Array) -> Array:
+    """Return hypot(first, second), several times faster than np.hypot. If the squares underflow, return the larger magnitude."""
     total: Array = np.asarray(np.square(first) + np.square(second))
-    if not total.size or not np.max(total) < _MAX_SQUARE:  # also true for infinity and NaN
+    if not total.size or not np.max(total) < _MAX_SQUARE:  # this branch also handles infinity and NaN
         return np.asarray(np.hypot(first, second))
     root: Array = np.sqrt(total)
     return root if np.min(root) > _MIN_SQUARE else np.asarray(np.maximum(root, np.maximum(first, second)))
 
 
 @cache
-def _cached_sum_error_factor(n: int, unit: float, independent: bool) -> float:
+def _compute_sum_error_factor(n: int, unit: float, independent: bool) -> float:
     likely = independent or unit > 2.0**-20
-    factor = min(gamma(n, unit), gamma6(n, unit)) if likely else gamma(n, unit)
-    return factor + gamma(n, FLOAT64.unit)
+    factor = min(compute_gamma(n, unit), compute_probabilistic_gamma(n, unit)) if likely else compute_gamma(n, unit)
+    return factor + compute_gamma(n, FLOAT64.unit)

@@ -13,9 +13,9 @@ import numpy as np
 import onnx
 from onnx import AttributeProto, FunctionProto, GraphProto, NodeProto, helper
 
-from .bounded import Bounded
+from .bounded_tensor import BoundedTensor
 
-Schema: TypeAlias = Any  # an onnx.defs.OpSchema, whose stub lacks the function members
+Schema: TypeAlias = Any  # onnx.defs.OpSchema; its type stub lacks the function members
 
 _LATEST_OPSET = onnx.defs.onnx_opset_version()
 
@@ -39,7 +39,7 @@ def find_function_body(node: NodeProto, inputs: Sequence[Any], opset: int) -> Fu
 
 
 def has_function_body(op: str, domain: str = "") -> bool:
-    """Whether the latest version of an operator has a function body."""
+    """Return whether the latest version of an operator has a function body."""
     try:
         schema: Schema = onnx.defs.get_schema(op, domain=domain)
     except onnx.defs.SchemaError:
@@ -58,7 +58,7 @@ def _get_body(node: NodeProto, schema: Schema, inputs: Sequence[Any], opset: int
     if not schema.has_context_dependent_function or any(isinstance(input_value, list) for input_value in inputs):
         return None
     version = _pick_version(schema.context_dependent_function_opset_versions, opset)
-    types = [_type_proto(input_value).SerializeToString() for input_value in inputs]
+    types = [_make_type_proto(input_value).SerializeToString() for input_value in inputs]
     body.ParseFromString(
         schema.get_context_dependent_function_with_opset_version(version, node.SerializeToString(), types)
     )
@@ -70,8 +70,8 @@ def _pick_version(versions: Sequence[int], opset: int) -> int:
     return max((version for version in versions if version <= opset), default=min(versions))
 
 
-def _type_proto(value: Any) -> onnx.TypeProto:
-    if not isinstance(value, Bounded):
+def _make_type_proto(value: Any) -> onnx.TypeProto:
+    if not isinstance(value, BoundedTensor):
         return onnx.TypeProto()
     return helper.make_tensor_type_proto(helper.np_dtype_to_tensor_dtype(np.dtype(value.dtype)), value.shape)
 

@@ -7,29 +7,29 @@ from typing import Any
 import numpy as np
 
 from ...base.element_types import Array
-from .bounded import Bounded
+from .bounded_tensor import BoundedTensor
 from .data_movement import normalize_indices
-from .registry import Call, rule
+from .rule_registry import OperatorCall, rule
 
 
-def _unpack_elements(codes: Bounded, bits: int, last: int | None = None) -> Array:
-    """Unpack codes. A uint8 contains several, with the first in the low bits. `last`: size of the last axis."""
+def _unpack_codes(codes: BoundedTensor, bits: int, last: int | None = None) -> Array:
+    """Unpack quantised elements; a uint8 holds several, the first in the low bits. `last`: size of the last axis."""
     if codes.dtype != np.uint8:
         return np.asarray(codes.value).astype(np.float64)
     unpacked = codes.value[..., None] >> np.arange(0, 8, bits, dtype=np.uint8) & np.uint8((1 << bits) - 1)
     return unpacked.reshape(*codes.shape[:-1], -1)[..., :last].astype(np.float64)
 
 
-def _zero_points(call: Call, bits: int, shape: tuple[int, ...]) -> Array:
+def _read_zero_points(call: OperatorCall, bits: int, shape: tuple[int, ...]) -> Array:
     """Return the zero points; by default half the range for uint8, and 0 for other types."""
     zeros = call.optional_input(3)
     if zeros is not None:
-        return _unpack_elements(zeros, bits, shape[-1])
+        return _unpack_codes(zeros, bits, shape[-1])
     return np.full(shape, float(1 << (bits - 1)) if call.input(0).dtype == np.uint8 else 0.0)
 
 
 @rule("GatherBlockQuantized", domain="com.microsoft")
-def _gather_block_quantized(call: Call) -> list[Any]:
+def _evaluate_gather_block_quantized(call: OperatorCall) -> list[Any]:
     table, scales, bits = call.input(0), call.input(2), int(call.attribute("bits", 4))
     rank, codes_per_byte = table.ndim, 8 // bits if table.dtype == np.uint8 else 1
     gather_axis, quantize_axis = (
@@ -38,21 +38,21 @@ def _gather_block_quantized(call: Call) -> list[Any]:
     sizes = [*table.shape[:-1], table.shape[-1] * codes_per_byte]
     block = int(call.attribute("block_size", 128)) or sizes[quantize_axis]
     blocks = [-(-size // block) if axis == quantize_axis else size for axis, size in enumerate(sizes)]
-    points = _zero_points(call, bits, tuple(blocks))
+    points = _read_zero_points(call, bits, tuple(blocks))
     scales = scales.rearrange(lambda v: np.broadcast_to(v, blocks))
-    at = normalize_indices(Bounded(call.decided_input(1)), sizes[gather_axis])[0]
+    indices = normalize_indices(BoundedTensor(call.get_decided_input(1)), sizes[gather_axis])[0]
 
     def expand_blocks(v: Array) -> Array:
         """Gather a per-block array and expand it to elements."""
         if quantize_axis == gather_axis:
-            return np.take(v, at // block, gather_axis)
-        axis = quantize_axis if quantize_axis < gather_axis else quantize_axis + at.ndim - 1
-        return np.take(np.repeat(np.take(v, at, gather_axis), block, axis), np.arange(sizes[quantize_axis]), axis)
+            return np.take(v, indices // block, gather_axis)
+        axis = quantize_axis if quantize_axis < gather_axis else quantize_axis + indices.ndim - 1
+        return np.take(np.repeat(np.take(v, indices, gather_axis), block, axis), np.arange(sizes[quantize_axis]), axis)
 
     if gather_axis == rank - 1:
-        codes = np.take(_unpack_elements(table, bits), at, gather_axis)
+        codes = np.take(_unpack_codes(table, bits), indices, gather_axis)
     else:
-        codes = _unpack_elements(table.rearrange(lambda v: np.take(v, at, gather_axis)), bits)
-    m = call.arithmetic(scales.dtype)
+        codes = _unpack_codes(table.rearrange(lambda v: np.take(v, indices, gather_axis)), bits)
+    m = call.make_arithmetic(scales.dtype)
     result = m.mul(m.wrap(codes - expand_blocks(points)), scales.rearrange(expand_blocks))
-    return [Bounded(result.value, result.error, scales.dtype)]
+    return [BoundedTensor(result.value, result.error, scales.dtype)]

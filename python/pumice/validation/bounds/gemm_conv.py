@@ -1,4 +1,4 @@
-"""Errors of sums of products (V4): a second contraction, of the magnitudes, bounds the rounding errors of the first."""
+"""Rules of GEMM and convolution (V4): the same operation on the magnitudes bounds its rounding errors."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 from ...base.element_types import Array
-from .bounded import Bounded, round_to_storage
-from .exact_sums import exact_sum_mask, is_exact_in_16_bits
+from .bounded_tensor import BoundedTensor, round_to_storage
+from .exact_sums import is_exact_in_16_bits, mask_exact_sums
 from .float_types import FloatType, ProgramTypes, dtype_name
-from .registry import Call, rule
+from .rule_registry import OperatorCall, rule
 
 BilinearFunction = Callable[[Array, Array], Array]
 _SMALLEST_NORMAL = 2.0**-126  # products below it may be flushed to zero
@@ -22,19 +22,19 @@ def nan_to_unknown(error: Array | None) -> Array | None:
     return error if error is None or not np.isnan(error).any() else np.where(np.isnan(error), np.inf, error)
 
 
-def contract(
-    bilinear: BilinearFunction, a: Bounded, b: Bounded, terms: int, types: ProgramTypes, dtype: Any
-) -> Bounded:
+def evaluate_bilinear(
+    bilinear: BilinearFunction, a: BoundedTensor, b: BoundedTensor, terms: int, types: ProgramTypes, dtype: Any
+) -> BoundedTensor:
     """Evaluate a bilinear operation: each element sums `terms` products in the accumulation type."""
-    a, b = as_stored_matrix(a, types), as_stored_matrix(b, types)
+    a, b = round_constant_matrix(a, types), round_constant_matrix(b, types)
     with np.errstate(all="ignore"):
         value = bilinear(a.value, b.value)
         if types.skips_errors:
-            return Bounded(value, None, dtype)
-        factor = types.sum_error_factor(types.max_roundings(terms), dtype)
-        size_a, size_b = a.magnitude(), b.magnitude()
+            return BoundedTensor(value, None, dtype)
+        factor = types.compute_sum_error_factor(types.count_max_roundings(terms), dtype)
+        size_a, size_b = a.max_magnitude(), b.max_magnitude()
         if types.independent_errors:
-            error = _rss_error(bilinear, a, b, factor)
+            error = _compute_rss_error(bilinear, a, b, factor)
         else:
             weight = factor * size_a if a.error is None else factor * size_a + a.error
             error = bilinear(weight, size_b)
@@ -42,21 +42,23 @@ def contract(
                 error = error + bilinear(np.abs(a.value), b.error)
         if dtype_name(dtype) != "float64":
             error = error + np.where(error > 0, terms * _SMALLEST_NORMAL, 0.0)
-    return Bounded(value, nan_to_unknown(error), dtype)
+    return BoundedTensor(value, nan_to_unknown(error), dtype)
 
 
-def exact_product_sums(call: Call, bilinear: BilinearFunction, a: Bounded, b: Bounded) -> Array | None:
+def mask_exact_product_sums(
+    call: OperatorCall, bilinear: BilinearFunction, a: BoundedTensor, b: BoundedTensor
+) -> Array | None:
     """Return a mask of the sums of products that no kernel rounds; None if there are none."""
-    if not a.exact or not b.exact or not call.types.allows_exact_sums or call.types.skips_errors:
+    if not a.is_exact or not b.is_exact or not call.types.allows_exact_sums or call.types.skips_errors:
         return None
     accumulation = call.types.accumulation_type(a.dtype)
     samples = [factor.value.reshape(-1)[: 1 << 8] for factor in (a, b)]
     if not all(is_exact_in_16_bits(factor, accumulation) for factor in (*samples, a.value, b.value)):
         return None
-    return exact_sum_mask(bilinear(np.abs(a.value), np.abs(b.value)), [a.value, b.value], accumulation)
+    return mask_exact_sums(bilinear(np.abs(a.value), np.abs(b.value)), [a.value, b.value], accumulation)
 
 
-def as_stored_matrix(value: Bounded, types: ProgramTypes) -> Bounded:
+def round_constant_matrix(value: BoundedTensor, types: ProgramTypes) -> BoundedTensor:
     """Return a constant matrix as GEMM kernels read it: in the storage type.
 
     Values that overflow bfloat16 are unknown: some kernels saturate, others use infinity. A node with a constant beyond
@@ -65,25 +67,25 @@ def as_stored_matrix(value: Bounded, types: ProgramTypes) -> Bounded:
     if not value.constant or value.error is None or types.forced_fp32:
         return value
     storage = types.storage_type(value.dtype)
-    result: Bounded = value.memoize(storage.name, lambda: _as_stored_matrix(value, storage))
+    result: BoundedTensor = value.memoize(storage.name, lambda: _round_constant_matrix(value, storage))
     return result
 
 
-def _as_stored_matrix(value: Bounded, storage: FloatType) -> Bounded:
+def _round_constant_matrix(value: BoundedTensor, storage: FloatType) -> BoundedTensor:
     is_matrix = value.size > max(value.shape, default=1)
     with np.errstate(all="ignore"):
-        beyond = np.isinf(storage.rounded(value.value)) & np.isfinite(value.value)
+        beyond = np.isinf(storage.round(value.value)) & np.isfinite(value.value)
     if not beyond.any():
-        return Bounded(storage.rounded(value.value), None, value.dtype, True) if is_matrix else value
+        return BoundedTensor(storage.round(value.value), None, value.dtype, True) if is_matrix else value
     if storage.name != "bfloat16":
         return value
-    error = np.where(beyond, np.inf, 0.0 if is_matrix else value.errors())
-    return Bounded(storage.store_constant(value.value) if is_matrix else value.value, error, value.dtype, True)
+    error = np.where(beyond, np.inf, 0.0 if is_matrix else value.get_errors())
+    return BoundedTensor(storage.store_constant(value.value) if is_matrix else value.value, error, value.dtype, True)
 
 
-def _rss_error(bilinear: BilinearFunction, a: Bounded, b: Bounded, factor: float) -> Array:
+def _compute_rss_error(bilinear: BilinearFunction, a: BoundedTensor, b: BoundedTensor, factor: float) -> Array:
     """Return the root-sum-square error: independent product errors, and roundings as large as the partial sums."""
-    size_a, size_b = np.square(a.magnitude()), np.square(b.magnitude())
+    size_a, size_b = np.square(a.max_magnitude()), np.square(b.max_magnitude())
     weight = factor * factor * size_a if a.error is None else factor * factor * size_a + np.square(a.error)
     squares = bilinear(weight, size_b)
     if b.error is not None:
@@ -91,82 +93,84 @@ def _rss_error(bilinear: BilinearFunction, a: Bounded, b: Bounded, factor: float
     return np.sqrt(squares)
 
 
-def sum_axes(x: Bounded, axes: tuple[int, ...], types: ProgramTypes, keepdims: bool = True) -> Bounded:
+def sum_axes(x: BoundedTensor, axes: tuple[int, ...], types: ProgramTypes, keepdims: bool = True) -> BoundedTensor:
     """Sum elements along axes; the first element costs no addition."""
     terms = int(np.prod([x.shape[i] for i in axes], dtype=int))
     with np.errstate(all="ignore"):
         value = np.sum(x.value, axis=axes, keepdims=keepdims)
-        sizes = np.sum(x.magnitude(), axis=axes, keepdims=keepdims)
-        own_error = types.sum_error_factor(types.max_roundings(terms - 1), x.dtype) * sizes if terms > 1 else None
-        propagated = None if x.error is None else sum_axes_error(x.error, axes, types, keepdims)
+        sizes = np.sum(x.max_magnitude(), axis=axes, keepdims=keepdims)
+        own_error = (
+            types.compute_sum_error_factor(types.count_max_roundings(terms - 1), x.dtype) * sizes if terms > 1 else None
+        )
+        propagated = None if x.error is None else compute_sum_error(x.error, axes, types, keepdims)
         error = types.combine_errors(own_error, propagated)
-        if error is not None and np.isinf(value).any():  # one term is infinite and the others are finite
+        if error is not None and np.isinf(value).any():  # infinite terms with finite errors give an exact infinity
             error = np.where(np.isinf(value) & np.isfinite(0.0 if propagated is None else propagated), 0.0, error)
-        return Bounded(value, nan_to_unknown(error), x.dtype)
+        return BoundedTensor(value, nan_to_unknown(error), x.dtype)
 
 
-def sum_axes_error(error: Array, axes: tuple[int, ...], types: ProgramTypes, keepdims: bool = True) -> Array:
+def compute_sum_error(error: Array, axes: tuple[int, ...], types: ProgramTypes, keepdims: bool = True) -> Array:
     """Return the error of the sum of elements with these errors."""
     if types.independent_errors:
         return np.asarray(np.sqrt(np.sum(np.square(error), axis=axes, keepdims=keepdims)))
     return np.asarray(np.sum(error, axis=axes, keepdims=keepdims))
 
 
-def integer_contract(bilinear: BilinearFunction, a: Bounded, b: Bounded) -> Bounded:
+def evaluate_integer_bilinear(bilinear: BilinearFunction, a: BoundedTensor, b: BoundedTensor) -> BoundedTensor:
     """Return the exact product of integers as int64."""
     x, y = a.value.astype(np.int64), b.value.astype(np.int64)
-    # float64 has every integer up to 2^53 and a fast matmul.
+    # float64 represents every integer up to 2^53 and has a fast matmul.
     value = np.rint(bilinear(x.astype(np.float64), y.astype(np.float64))).astype(np.int64)
     if a.error is None and b.error is None:
-        return Bounded(value, None, np.int64)
-    ea, eb = a.errors(), b.errors()
+        return BoundedTensor(value, None, np.int64)
+    ea, eb = a.get_errors(), b.get_errors()
     with np.errstate(all="ignore"):
         error = bilinear(ea, np.abs(y) + eb) + bilinear(np.abs(x).astype(np.float64), np.asarray(eb))
-    return Bounded(value, nan_to_unknown(error), np.int64)
+    return BoundedTensor(value, nan_to_unknown(error), np.int64)
 
 
 @rule("MatMul")
-def _matmul(call: Call) -> list[Any]:
+def _evaluate_matmul(call: OperatorCall) -> list[Any]:
     a, b = call.input(0), call.input(1)
     if not a.is_float:
-        result = integer_contract(np.matmul, a, b)
-        return [Bounded(result.value.astype(a.value.dtype), result.error, a.dtype)]
-    result = contract(np.matmul, a, b, a.shape[-1], call.types, a.dtype)
-    return [result.with_exact_sums(exact_product_sums(call, np.matmul, a, b))]
+        result = evaluate_integer_bilinear(np.matmul, a, b)
+        return [BoundedTensor(result.value.astype(a.value.dtype), result.error, a.dtype)]
+    result = evaluate_bilinear(np.matmul, a, b, a.shape[-1], call.types, a.dtype)
+    return [result.set_exact_sums(mask_exact_product_sums(call, np.matmul, a, b))]
 
 
-def _scale_matrix(call: Call, b: Bounded, alpha: float) -> Bounded:
+def _scale_matrix(call: OperatorCall, b: BoundedTensor, alpha: float) -> BoundedTensor:
     """Scale a matrix by alpha. Kernels round it to a 16-bit storage type at once; a constant is first scaled in float32
     or float64.
     """
     if not b.constant or b.error is not None:
-        m = call.arithmetic()
+        m = call.make_arithmetic()
         return round_to_storage(m.mul(b, m.constant(alpha)), call.types)
     storage = call.types.storage_type(b.dtype)
     with np.errstate(all="ignore"):
-        result = storage.rounded((b.value.astype(np.float32) * np.float32(alpha)).astype(np.float64))
-        difference = np.abs(storage.rounded(b.value * alpha) - result)
-    return Bounded(result, nan_to_unknown(difference) if difference.any() else None, b.dtype, True)
+        result = storage.round((b.value.astype(np.float32) * np.float32(alpha)).astype(np.float64))
+        difference = np.abs(storage.round(b.value * alpha) - result)
+    return BoundedTensor(result, nan_to_unknown(difference) if difference.any() else None, b.dtype, True)
 
 
 @rule("Gemm")
-def _gemm(call: Call) -> list[Any]:
+def _evaluate_gemm(call: OperatorCall) -> list[Any]:
     a, b, c = call.input(0), call.input(1), call.optional_input(2)
     if call.attribute("transA", 0):
         a = a.rearrange(np.transpose)
     if call.attribute("transB", 0):
         b = b.rearrange(np.transpose)
-    m = call.arithmetic()
+    m = call.make_arithmetic()
     terms = a.shape[-1]
     if not a.is_float:
-        whole = integer_contract(np.matmul, a, b).value * int(call.attribute("alpha", 1.0))
+        whole = evaluate_integer_bilinear(np.matmul, a, b).value * int(call.attribute("alpha", 1.0))
         if c is not None:
             whole = whole + c.value.astype(np.int64) * int(call.attribute("beta", 1.0))
-        return [Bounded(whole.astype(a.value.dtype), None, a.dtype)]
+        return [BoundedTensor(whole.astype(a.value.dtype), None, a.dtype)]
     alpha = call.attribute("alpha", 1.0)
     if alpha != 1 and call.types.storage_type(b.dtype).unit > 2.0**-24:
         b, alpha = _scale_matrix(call, b, alpha), 1.0
-    result = contract(np.matmul, a, b, terms + (c is not None), call.types, a.dtype)
+    result = evaluate_bilinear(np.matmul, a, b, terms + (c is not None), call.types, a.dtype)
     if alpha != 1:
         result = m.mul(result, m.constant(alpha))
     if c is not None:
@@ -176,17 +180,19 @@ def _gemm(call: Call) -> list[Any]:
     return [result]
 
 
-def _add_initial_bias(call: Call, result: Bounded, bias: Bounded, terms: int) -> Bounded:
+def _add_initial_bias(call: OperatorCall, result: BoundedTensor, bias: BoundedTensor, terms: int) -> BoundedTensor:
     """Add a bias that a kernel may use to initialise its accumulator, so the rounding of each addition scales with it."""
-    result = call.arithmetic(result.dtype).add(result, bias)
+    result = call.make_arithmetic(result.dtype).add(result, bias)
     with np.errstate(all="ignore"):
-        factor = call.types.sum_error_factor(call.types.max_roundings(terms), result.dtype)
-        own_error = factor * np.broadcast_to(bias.magnitude(), result.shape)
-        return Bounded(result.value, nan_to_unknown(call.types.combine_errors(result.error, own_error)), result.dtype)
+        factor = call.types.compute_sum_error_factor(call.types.count_max_roundings(terms), result.dtype)
+        own_error = factor * np.broadcast_to(bias.max_magnitude(), result.shape)
+        return BoundedTensor(
+            result.value, nan_to_unknown(call.types.combine_errors(result.error, own_error)), result.dtype
+        )
 
 
 @rule("Einsum")
-def _einsum(call: Call) -> list[Any]:
+def _evaluate_einsum(call: OperatorCall) -> list[Any]:
     values = [call.input(i) for i in range(len(call))]
     equation = str(call.attribute("equation")).replace(" ", "")
     sizes: dict[str, int] = {}
@@ -203,36 +209,35 @@ def _einsum(call: Call) -> list[Any]:
         equation = f"{left}->{right}"
     terms = int(np.prod([size for name, size in sizes.items() if name not in right], dtype=int))
 
-    def run(*arrays: Array) -> Array:
+    def einsum(*arrays: Array) -> Array:
         return np.asarray(np.einsum(equation, *arrays, optimize=True))
 
     x = values[0]
     if not x.is_float:
-        return [Bounded(run(*[operand.value for operand in values]).astype(x.value.dtype), None, x.dtype)]
+        return [BoundedTensor(einsum(*[operand.value for operand in values]).astype(x.value.dtype), None, x.dtype)]
     if len(values) == 1:
         with np.errstate(all="ignore"):
-            own_error = call.types.sum_error_factor(terms - 1, x.dtype) * run(x.magnitude()) if terms > 1 else None
-            return [
-                Bounded(
-                    run(x.value),
-                    call.types.combine_errors(own_error, None if x.error is None else run(x.error)),
-                    x.dtype,
-                )
-            ]
+            factor = call.types.compute_sum_error_factor(terms - 1, x.dtype)
+            own_error = factor * einsum(x.max_magnitude()) if terms > 1 else None
+            error = call.types.combine_errors(own_error, None if x.error is None else einsum(x.error))
+            return [BoundedTensor(einsum(x.value), error, x.dtype)]
     if len(values) == 2:
-        return [contract(run, values[0], values[1], terms, call.types, x.dtype)]
-    with np.errstate(all="ignore"):  # the result is evaluated in steps, and each step is stored
-        total, sizes_of = run(*[operand.value for operand in values]), run(*[operand.magnitude() for operand in values])
-        steps = len(values) * (call.types.storage_type(x.dtype).unit + call.types.sum_error_factor(terms, x.dtype))
-        low = run(*[np.abs(operand.value) for operand in values])
-        return [Bounded(total, nan_to_unknown(sizes_of * steps + (sizes_of - low)), x.dtype)]
+        return [evaluate_bilinear(einsum, values[0], values[1], terms, call.types, x.dtype)]
+    with np.errstate(all="ignore"):  # the engine evaluates the result in steps and stores each step
+        total = einsum(*[operand.value for operand in values])
+        sizes_of = einsum(*[operand.max_magnitude() for operand in values])
+        steps = len(values) * (
+            call.types.storage_type(x.dtype).unit + call.types.compute_sum_error_factor(terms, x.dtype)
+        )
+        low = einsum(*[np.abs(operand.value) for operand in values])
+        return [BoundedTensor(total, nan_to_unknown(sizes_of * steps + (sizes_of - low)), x.dtype)]
 
 
-# ---- windows
+# ---- convolutions
 
 
-def window_geometry(
-    call: Call, spatial: tuple[int, ...], kernel: tuple[int, ...]
+def compute_window_geometry(
+    call: OperatorCall, spatial: tuple[int, ...], kernel: tuple[int, ...]
 ) -> tuple[Any, Any, list[int], list[int]]:
     """Return strides, dilations, begin pads and end pads of a convolution or pooling with floor rounding."""
     rank = len(spatial)
@@ -256,13 +261,13 @@ def iter_taps(shape: tuple[int, ...]) -> Any:
     return np.ndindex(*shape)
 
 
-_MAX_COLUMNS = 1 << 18  # elements in a block of im2col columns, which fits into the CPU cache
+_MAX_COLUMNS = 1 << 18  # elements per block of im2col columns, which then fits into the CPU cache
 
 
 def make_convolution(strides: Any, dilations: Any, begins: Any, ends: Any, groups: int) -> BilinearFunction:
     """Return a convolution: x [N, C, ...], w [M, C / groups, ...] -> [N, M, ...], by im2col over blocks of output rows."""
 
-    def run(x: Array, w: Array) -> Array:
+    def convolve(x: Array, w: Array) -> Array:
         if any(begins) or any(ends):
             x = np.pad(x, [(0, 0), (0, 0), *zip(begins, ends, strict=True)])
         kernel, rank = w.shape[2:], w.ndim - 2
@@ -279,29 +284,33 @@ def make_convolution(strides: Any, dilations: Any, begins: Any, ends: Any, group
         batches_per_block = max(1, rows // max(out[0], 1)) if rank else rows
         for batch in range(0, n, batches_per_block):
             for start in range(0, out[0] if rank else 1, rows):
-                here = (slice(start, start + rows),) if rank else ()
-                window_block = windows[(slice(batch, batch + batches_per_block), *[slice(None)] * (1 + rank), *here)]
+                row_slices = (slice(start, start + rows),) if rank else ()
+                window_block = windows[
+                    (slice(batch, batch + batches_per_block), *[slice(None)] * (1 + rank), *row_slices)
+                ]
                 im2col = window_block.reshape(len(window_block), groups, weight.shape[2], -1)
                 result = np.matmul(weight, im2col).reshape(len(window_block), m, *window_block.shape[2 + rank :])
-                total[(slice(batch, batch + batches_per_block), slice(None), *here)] = result
+                total[(slice(batch, batch + batches_per_block), slice(None), *row_slices)] = result
         return total
 
-    return run
+    return convolve
 
 
 @rule("Conv")
-def _conv(call: Call) -> list[Any]:
+def _evaluate_conv(call: OperatorCall) -> list[Any]:
     x, w, bias = call.input(0), call.input(1), call.optional_input(2)
-    geometry = window_geometry(call, x.shape[2:], w.shape[2:])
+    geometry = compute_window_geometry(call, x.shape[2:], w.shape[2:])
     run = make_convolution(*geometry, call.attribute("group", 1))
     terms = int(np.prod(w.shape[1:], dtype=int)) + (bias is not None)
-    result = contract(run, x, w, terms, call.types, x.dtype)
+    result = evaluate_bilinear(run, x, w, terms, call.types, x.dtype)
     if bias is None:
-        return [result.with_exact_sums(exact_product_sums(call, run, x, w))]
+        return [result.set_exact_sums(mask_exact_product_sums(call, run, x, w))]
     return [_add_channel_bias(call, result, bias, terms)]
 
 
-def _add_channel_bias(call: Call, result: Bounded, bias: Bounded | None, terms: int) -> Bounded:
+def _add_channel_bias(
+    call: OperatorCall, result: BoundedTensor, bias: BoundedTensor | None, terms: int
+) -> BoundedTensor:
     if bias is None:
         return result
     return _add_initial_bias(call, result, bias.rearrange(lambda v: v.reshape(-1, *[1] * (result.ndim - 2))), terms)
@@ -314,7 +323,7 @@ def make_transposed_convolution(
     window.
     """
 
-    def run(x: Array, w: Array) -> Array:
+    def convolve_transposed(x: Array, w: Array) -> Array:
         n, c = x.shape[:2]
         each, kernel = w.shape[1], w.shape[2:]
         full = [
@@ -333,11 +342,11 @@ def make_transposed_convolution(
             total[(slice(None), slice(None), *tap_slices)] += tap_product
         return total[(slice(None), slice(None), *[slice(b, b + o) for b, o in zip(begins, out, strict=True)])]
 
-    return run
+    return convolve_transposed
 
 
 @rule("ConvTranspose")
-def _conv_transpose(call: Call) -> list[Any]:
+def _evaluate_conv_transpose(call: OperatorCall) -> list[Any]:
     x, w, bias = call.input(0), call.input(1), call.optional_input(2)
     rank = x.ndim - 2
     kernel, groups = w.shape[2:], call.attribute("group", 1)
@@ -363,13 +372,15 @@ def _conv_transpose(call: Call) -> list[Any]:
         out = [f - a - b for f, a, b in zip(full, pads[:rank], pads[rank:], strict=True)]
     run = make_transposed_convolution(strides, dilations, begins, out, groups)
     terms = (w.shape[0] // groups) * int(np.prod(kernel, dtype=int)) + (bias is not None)
-    return [_add_channel_bias(call, contract(run, x, w, terms, call.types, x.dtype), bias, terms)]
+    return [_add_channel_bias(call, evaluate_bilinear(run, x, w, terms, call.types, x.dtype), bias, terms)]
 
 
-# ---- integers
+# ---- integer GEMM and convolution
 
 
-def subtract_zero_point(value: Bounded, zero: Bounded | None, shape: tuple[int, ...] | None = None) -> Bounded:
+def subtract_zero_point(
+    value: BoundedTensor, zero: BoundedTensor | None, shape: tuple[int, ...] | None = None
+) -> BoundedTensor:
     whole = value.value.astype(np.int64)
     error = value.error
     if zero is not None:
@@ -379,26 +390,26 @@ def subtract_zero_point(value: Bounded, zero: Bounded | None, shape: tuple[int, 
         whole = whole - z
         if ez is not None:
             error = np.broadcast_to(ez, whole.shape) if error is None else error + ez
-    return Bounded(whole, error, np.int64)
+    return BoundedTensor(whole, error, np.int64)
 
 
 @rule("MatMulInteger")
-def _matmul_integer(call: Call) -> list[Any]:
+def _evaluate_matmul_integer(call: OperatorCall) -> list[Any]:
     a, b = call.input(0), call.input(1)
     az, bz = call.optional_input(2), call.optional_input(3)
     shifted = subtract_zero_point(a, az, (*az.shape, 1) if az is not None and az.ndim == 1 else None)
-    result = integer_contract(np.matmul, shifted, subtract_zero_point(b, bz))
-    return [Bounded(result.value.astype(np.int32), result.error, np.int32)]
+    result = evaluate_integer_bilinear(np.matmul, shifted, subtract_zero_point(b, bz))
+    return [BoundedTensor(result.value.astype(np.int32), result.error, np.int32)]
 
 
-def integer_convolution(call: Call, x: Bounded, w: Bounded, xz: Any, wz: Any) -> Bounded:
+def convolve_integers(call: OperatorCall, x: BoundedTensor, w: BoundedTensor, xz: Any, wz: Any) -> BoundedTensor:
     """Return the convolution of integers minus their zero points, as int64."""
-    run = make_convolution(*window_geometry(call, x.shape[2:], w.shape[2:]), call.attribute("group", 1))
+    run = make_convolution(*compute_window_geometry(call, x.shape[2:], w.shape[2:]), call.attribute("group", 1))
     shape = (-1, *[1] * (w.ndim - 1))
-    return integer_contract(run, subtract_zero_point(x, xz), subtract_zero_point(w, wz, shape))
+    return evaluate_integer_bilinear(run, subtract_zero_point(x, xz), subtract_zero_point(w, wz, shape))
 
 
 @rule("ConvInteger")
-def _conv_integer(call: Call) -> list[Any]:
-    result = integer_convolution(call, call.input(0), call.input(1), call.optional_input(2), call.optional_input(3))
-    return [Bounded(result.value.astype(np.int32), result.error, np.int32)]
+def _evaluate_conv_integer(call: OperatorCall) -> list[Any]:
+    result = convolve_integers(call, call.input(0), call.input(1), call.optional_input(2), call.optional_input(3))
+    return [BoundedTensor(result.value.astype(np.int32), result.error, np.int32)]

@@ -1,7 +1,7 @@
-"""Values in blocks, so that temporaries of large tensors need only the memory of one block.
+"""Tensors that are evaluated block by block, so that temporaries need the memory of one block only.
 
-Validation keeps a float64 value and a float64 error for every element that is read later. If the device also
-has the tensor, float32 differences from it suffice; their rounding is known and added to the error.
+Validation keeps a float64 value and a float64 error for every element that is read later. If the device has the
+tensor too, float32 differences from it suffice; their rounding is known and added to the error.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from typing import Any
 import numpy as np
 
 from ...base.element_types import Array
-from .alternatives import Alternatives, BlockAlternatives
+from .alternative_values import AlternativeValues, BlockAlternatives
 from .block_ranges import BLOCK_ELEMENTS, Index, iter_blocks
-from .bounded import Bounded
+from .bounded_tensor import BoundedTensor
 from .float_types import is_float
 
-MIN_LAZY_SIZE = 1 << 12  # smaller tensors are kept unpacked
-_FULL_SLICE = slice(None)  # index of an axis of size 1
+MIN_LAZY_SIZE = 1 << 12  # smaller tensors stay in float64
+_FULL_SLICE = slice(None)  # indexes an axis of size 1, which broadcasts
 
 
-class LazyValue(Bounded):
+class LazyValue(BoundedTensor):
     """A value whose blocks are computed on access. `value` and `error` compute the whole tensor on every access."""
 
     __slots__ = ("_shape",)
@@ -30,20 +30,20 @@ class LazyValue(Bounded):
     def __init__(self, shape: tuple[int, ...], dtype: Any, stored: bool, constant: bool) -> None:
         self._shape = shape
         self.dtype, self.stored, self.constant = np.dtype(dtype), stored, constant
-        self.alternatives: Alternatives | None = None
+        self.alternatives: AlternativeValues | None = None
         self.memo = None
         self.exact_sums = None
 
-    def get_block(self, index: Index) -> Bounded:
+    def get_block(self, index: Index) -> BoundedTensor:
         """Return the elements that the index selects."""
         raise NotImplementedError
 
-    def materialize(self) -> Bounded:
+    def materialize(self) -> BoundedTensor:
         """Return the full tensor, computed from its blocks."""
         return self.get_block(tuple(slice(0, size) for size in self._shape))
 
     def __getattr__(self, name: str) -> Any:
-        # These slots stay unset: results for one reader are not cached.
+        # `value` and `error` stay unset, because a result with one reader is not cached.
         if name in ("value", "error"):
             return getattr(self.materialize(), name)
         raise AttributeError(name)
@@ -64,7 +64,7 @@ class LazyValue(Bounded):
         return len(self._shape)
 
 
-def iter_block_pairs(array: Array, value: Bounded) -> Iterator[tuple[Index, Array, Bounded]]:
+def iter_block_pairs(array: Array, value: BoundedTensor) -> Iterator[tuple[Index, Array, BoundedTensor]]:
     """Yield (index, device block, value block). Tensors of up to BLOCK_ELEMENTS elements are one block with index ()."""
     if array.size <= BLOCK_ELEMENTS:
         yield (), array, value.materialize()
@@ -78,12 +78,12 @@ class LazyDeviceTensor(LazyValue):
 
     __slots__ = ("_array", "_make")
 
-    def __init__(self, array: Array, make: Callable[[Array], Bounded]) -> None:
+    def __init__(self, array: Array, make: Callable[[Array], BoundedTensor]) -> None:
         like = make(array[:0] if array.ndim else array)
         super().__init__(array.shape, like.dtype, like.stored, like.constant)
         self._array, self._make = array, make
 
-    def get_block(self, index: Index) -> Bounded:
+    def get_block(self, index: Index) -> BoundedTensor:
         """Return the elements that the index selects."""
         return self._make(self._array[index])
 
@@ -93,38 +93,40 @@ class PackedValue(LazyValue):
 
     __slots__ = ("_device_tensor", "_difference", "_error")
 
-    def __init__(self, device_tensor: Array, distance: Array | None, error: Array | None, like: Bounded) -> None:
+    def __init__(self, device_tensor: Array, distance: Array | None, error: Array | None, like: BoundedTensor) -> None:
         super().__init__(device_tensor.shape, like.dtype, like.stored, like.constant)
         self._device_tensor, self._difference, self._error = device_tensor, distance, error
 
     @property
-    def exact(self) -> bool:
+    def is_exact(self) -> bool:
         """Whether all errors are zero."""
         return self._error is None
 
-    def get_block(self, index: Index) -> Bounded:
+    def get_block(self, index: Index) -> BoundedTensor:
         """Return the elements that the index selects."""
         value = self._device_tensor[index].astype(np.float64)
         if self._difference is not None:
             value += self._difference[index]
         error = None if self._error is None else self._error[index].astype(np.float64)
-        result = Bounded(value, error, self.dtype, self.stored, self.constant)
-        return result if self.alternatives is None else result.with_alternatives(self.alternatives.get_block(index))
+        result = BoundedTensor(value, error, self.dtype, self.stored, self.constant)
+        return result if self.alternatives is None else result.set_alternatives(self.alternatives.get_block(index))
 
 
 class StreamedValue(LazyValue):
-    """A value evaluated block by block for a single reader. It has only the current block of `iter_indices`."""
+    """A value evaluated block by block for a single reader; only the current block of `iter_indices` is available."""
 
     __slots__ = ("_block", "_block_index", "_evaluate", "_indices")
 
-    def __init__(self, shape: tuple[int, ...], indices: Iterator[Index], evaluate: Callable[[Index], Bounded]) -> None:
+    def __init__(
+        self, shape: tuple[int, ...], indices: Iterator[Index], evaluate: Callable[[Index], BoundedTensor]
+    ) -> None:
         self._indices, self._evaluate = indices, evaluate
         self._block_index = next(indices)
         self._block = evaluate(self._block_index)
         super().__init__(shape, self._block.dtype, self._block.stored, self._block.constant)
 
     def iter_indices(self) -> Iterator[Index]:
-        """Yield the index of each part of about BLOCK_ELEMENTS elements within the larger evaluated blocks."""
+        """Yield indices of at most about BLOCK_ELEMENTS elements, which split the larger evaluated blocks."""
         while True:
             for inner in iter_blocks(self._block.shape):
                 yield tuple(
@@ -137,7 +139,7 @@ class StreamedValue(LazyValue):
             del self._block  # freed before the next block is evaluated
             self._block_index, self._block = at, self._evaluate(at)
 
-    def get_block(self, index: Index) -> Bounded:
+    def get_block(self, index: Index) -> BoundedTensor:
         """Return the selected elements, which must be in the current block."""
         pairs_of = zip(index, self._block_index, strict=True)
         inner = (
@@ -154,37 +156,37 @@ class RetypedValue(LazyValue):
 
     __slots__ = ("_inner",)
 
-    def __init__(self, inner: Bounded, dtype: Any) -> None:
+    def __init__(self, inner: BoundedTensor, dtype: Any) -> None:
         super().__init__(inner.shape, dtype, inner.stored, inner.constant)
         self._inner = inner
         self.alternatives = inner.alternatives
 
     @property
-    def exact(self) -> bool:
+    def is_exact(self) -> bool:
         """Whether all errors are zero."""
-        return self._inner.exact
+        return self._inner.is_exact
 
-    def get_block(self, index: Index) -> Bounded:
+    def get_block(self, index: Index) -> BoundedTensor:
         """Return the elements that the index selects."""
         block = self._inner.get_block(index)
-        return Bounded(block.value, block.error, self.dtype, self.stored, self.constant).with_alternatives(
+        return BoundedTensor(block.value, block.error, self.dtype, self.stored, self.constant).set_alternatives(
             block.alternatives
         )
 
 
 class BlockAssembler:
-    """Joins the blocks of a value. device_tensor: the device's tensor, for packing values if that is lossless."""
+    """Joins blocks into a tensor. device_tensor: reference point for packing the values, if that is lossless."""
 
     def __init__(self, shape: tuple[int, ...], device_tensor: Array | None = None) -> None:
         self._shape = shape
         fits = device_tensor is not None and device_tensor.shape == shape and is_float(device_tensor.dtype)
         self._device_tensor = device_tensor if fits else None
-        self._value: Array | None = None  # the float32 difference if packed
+        self._value: Array | None = None  # float32 differences from the device's tensor if packed
         self._error: Array | None = None
-        self._first_block: Bounded | None = None
-        self._sides: list[tuple[Index, Alternatives]] = []
+        self._first_block: BoundedTensor | None = None
+        self._sides: list[tuple[Index, AlternativeValues]] = []
 
-    def add_block(self, index: Index, block: Bounded) -> None:
+    def add_block(self, index: Index, block: BoundedTensor) -> None:
         """Add a block."""
         self._first_block = self._first_block or block
         if self._device_tensor is not None and not (
@@ -196,14 +198,16 @@ class BlockAssembler:
         if block.alternatives is not None:
             self._sides.append((index, block.alternatives))
 
-    def assemble(self) -> Bounded:
+    def assemble(self) -> BoundedTensor:
         """Return the joined value."""
         like = self._first_block
         assert like is not None
-        sides = BlockAlternatives(self._shape, self._sides) if self._sides else None
+        alternatives = BlockAlternatives(self._shape, self._sides) if self._sides else None
         if self._device_tensor is not None:
-            return PackedValue(self._device_tensor, self._value, self._error, like).with_alternatives(sides)
-        return Bounded(self._value, self._error, like.dtype, like.stored, like.constant).with_alternatives(sides)
+            return PackedValue(self._device_tensor, self._value, self._error, like).set_alternatives(alternatives)
+        return BoundedTensor(self._value, self._error, like.dtype, like.stored, like.constant).set_alternatives(
+            alternatives
+        )
 
     def _store_block(self, index: Index, value: Array | None, error: Array | None, dtype: Any) -> None:
         if value is not None:
@@ -216,7 +220,7 @@ class BlockAssembler:
                 self._error = np.zeros(self._shape, dtype)
             self._error[index] = error
 
-    def _pack_block(self, index: Index, block: Bounded, device_tensor: Array) -> bool:
+    def _pack_block(self, index: Index, block: BoundedTensor, device_tensor: Array) -> bool:
         """Store a block in float32. Return False if that would change which elements are exact, finite or known."""
         with np.errstate(all="ignore"):
             device_values = device_tensor[index].astype(np.float64)
@@ -256,7 +260,7 @@ class BlockAssembler:
             self._error = None if whole is None else whole.error
 
 
-def pack_value(value: Bounded, device_tensor: Array | None) -> Bounded:
+def pack_value(value: BoundedTensor, device_tensor: Array | None) -> BoundedTensor:
     """Pack a value relative to the device's tensor if that loses no information."""
     if (
         device_tensor is None

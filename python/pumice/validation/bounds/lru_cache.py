@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable
 from typing import Any
 
-from .bounded import Bounded
+from .bounded_tensor import BoundedTensor
 
-MAX_BYTES = 64 << 20  # maximum bytes of all arrays
+MAX_BYTES = 64 << 20  # maximum total bytes of the cached arrays
 
 
 class LruCache:
@@ -16,9 +16,9 @@ class LruCache:
     def __init__(self, max_bytes: int = MAX_BYTES) -> None:
         self._max_bytes = max_bytes
         self._bytes = 0
-        self._values: dict[Hashable, tuple[Bounded, int, Any]] = {}
+        self._values: dict[Hashable, tuple[BoundedTensor, int, Any]] = {}
 
-    def get_or_compute(self, key: Hashable, make: Callable[[], Bounded], source: Any = None) -> Bounded:
+    def get_or_compute(self, key: Hashable, make: Callable[[], BoundedTensor], source: Any = None) -> BoundedTensor:
         """Return the value of a key, computed on a miss. source: kept alive with the value if the key contains its id."""
         entry = self._values.pop(key, None)
         if entry is None:
@@ -28,7 +28,7 @@ class LruCache:
                 return value
             entry = value, size, source
             self._bytes += size
-        self._values[key] = entry  # move it to the newest end
+        self._values[key] = entry  # reinsert the entry as the newest
         while self._bytes > self._max_bytes:
             self._bytes -= self._values.pop(next(iter(self._values)))[1]
         return entry[0]

@@ -2,7 +2,7 @@
 the argument.
 
 The reference values are NumPy's in float64; the error figures are from the comments of math.glsl.
-`error_units`: error in float32 ulps. `brief`: relative error of the shorter forms that the engine uses for 16-bit results
+`error_units`: error in float32 ulps. `brief_error`: relative error of the shorter forms that the engine uses for 16-bit results
 (PM_BRIEF). `absolute_error`: an additional absolute error, if math.glsl states one.
 """
 
@@ -16,15 +16,15 @@ from typing import NamedTuple
 import numpy as np
 
 from ...base.element_types import Array
-from .bounded import Arithmetic, Bounded
+from .bounded_tensor import BoundedArithmetic, BoundedTensor
 
 ArrayFunction = Callable[[Array], Array]
 _erfc_of = np.vectorize(math.erfc, otypes=[np.float64])
-# Grid points per unit, Taylor terms between them, and where erf reaches 1 in float64.
+# Grid points per unit, Taylor coefficients per point, and the x above which erf is 1 in float64.
 _POINTS_PER_UNIT, _NUM_COEFFICIENTS, _ERF_SATURATION = 64, 9, 6.0
 
 
-class Function(NamedTuple):
+class MathFunction(NamedTuple):
     """A function, its stated errors and how it propagates its argument's error.
 
     max_slope: the maximum of |f'|; None for a monotonic function, which is evaluated at both ends. domain_min, domain_max: its domain.
@@ -40,15 +40,15 @@ class Function(NamedTuple):
 
 
 @cache
-def _erf_series() -> list[Array]:
+def _compute_erf_series() -> list[Array]:
     """Return the Taylor coefficients of erf around each grid point, by power; higher ones from Hermite polynomials."""
-    at = np.arange(int(_ERF_SATURATION * _POINTS_PER_UNIT) + 1) / _POINTS_PER_UNIT
-    before, hermite = np.zeros(at.shape), np.ones(at.shape)
-    slope = 2 / math.sqrt(math.pi) * np.exp(-np.square(at))
-    coefficients_by_power = [np.array([math.erf(point_x) for point_x in at])]
+    grid = np.arange(int(_ERF_SATURATION * _POINTS_PER_UNIT) + 1) / _POINTS_PER_UNIT
+    before, hermite = np.zeros(grid.shape), np.ones(grid.shape)
+    slope = 2 / math.sqrt(math.pi) * np.exp(-np.square(grid))
+    coefficients_by_power = [np.array([math.erf(point_x) for point_x in grid])]
     for n in range(_NUM_COEFFICIENTS - 1):
         coefficients_by_power.append((-1) ** n * hermite * slope / math.factorial(n + 1))
-        before, hermite = hermite, 2 * at * hermite - 2 * n * before
+        before, hermite = hermite, 2 * grid * hermite - 2 * n * before
     return coefficients_by_power
 
 
@@ -59,7 +59,7 @@ def erf(x: Array) -> Array:
     point = np.rint(size * _POINTS_PER_UNIT)
     size -= point / _POINTS_PER_UNIT
     index = point.astype(np.intp)
-    *first, last = _erf_series()
+    *first, last = _compute_erf_series()
     total = last[index]
     for coefficients in reversed(first):
         total = total * size + coefficients[index]
@@ -83,48 +83,48 @@ def softplus(x: Array) -> Array:
 
 
 _SQRT_UNIT = 2.0**-24  # pm_sqrt is correctly rounded: half an ulp
-FUNCTIONS: dict[str, Function] = {
-    "exp": Function(np.exp, 1.5, 2.0**-17),
-    "expm1": Function(np.expm1, 2),
-    "log": Function(np.log, 1, domain_min=0.0),
-    "log1p": Function(np.log1p, 2, domain_min=-1.0),
-    "sqrt": Function(np.sqrt, 0.5, domain_min=0.0),
-    "erf": Function(erf, 2, 2.0**-20, 5e-7),
-    "normal_cdf": Function(normal_cdf, 10, 1e-5),  # see _normal_cdf_error
-    "sigmoid": Function(sigmoid, 3, 2.0**-16),
-    "softplus": Function(softplus, 3, 2.0**-17),
-    "tanh": Function(np.tanh, 3, 2.0**-16),
-    "sin": Function(np.sin, 3, max_slope=1.0),
-    "cos": Function(np.cos, 3, max_slope=1.0),
-    "tan": Function(np.tan, 5),
-    "asin": Function(np.arcsin, 3, domain_min=-1.0, domain_max=1.0),
-    "acos": Function(np.arccos, 3, domain_min=-1.0, domain_max=1.0),
-    "atan": Function(np.arctan, 3),
-    "sinh": Function(np.sinh, 3),
-    "cosh": Function(np.cosh, 3),
-    "asinh": Function(np.arcsinh, 3),
-    "acosh": Function(np.arccosh, 3, domain_min=1.0),
-    "atanh": Function(np.arctanh, 3, domain_min=-1.0, domain_max=1.0),
+FUNCTIONS: dict[str, MathFunction] = {
+    "exp": MathFunction(np.exp, 1.5, 2.0**-17),
+    "expm1": MathFunction(np.expm1, 2),
+    "log": MathFunction(np.log, 1, domain_min=0.0),
+    "log1p": MathFunction(np.log1p, 2, domain_min=-1.0),
+    "sqrt": MathFunction(np.sqrt, 0.5, domain_min=0.0),
+    "erf": MathFunction(erf, 2, 2.0**-20, 5e-7),
+    "normal_cdf": MathFunction(normal_cdf, 10, 1e-5),  # larger in the tail; see _compute_normal_cdf_error
+    "sigmoid": MathFunction(sigmoid, 3, 2.0**-16),
+    "softplus": MathFunction(softplus, 3, 2.0**-17),
+    "tanh": MathFunction(np.tanh, 3, 2.0**-16),
+    "sin": MathFunction(np.sin, 3, max_slope=1.0),
+    "cos": MathFunction(np.cos, 3, max_slope=1.0),
+    "tan": MathFunction(np.tan, 5),
+    "asin": MathFunction(np.arcsin, 3, domain_min=-1.0, domain_max=1.0),
+    "acos": MathFunction(np.arccos, 3, domain_min=-1.0, domain_max=1.0),
+    "atan": MathFunction(np.arctan, 3),
+    "sinh": MathFunction(np.sinh, 3),
+    "cosh": MathFunction(np.cosh, 3),
+    "asinh": MathFunction(np.arcsinh, 3),
+    "acosh": MathFunction(np.arccosh, 3, domain_min=1.0),
+    "atanh": MathFunction(np.arctanh, 3, domain_min=-1.0, domain_max=1.0),
 }
 _EVEN_FUNCTIONS = ("cosh",)
-_RELATIVE_ERROR_ONLY = ("exp", "log", "sqrt")  # every runtime computes these within a few ulps of the result
-# Another runtime may use 1 + erf(x), exp(x) - 1 or a polynomial around 1/2. Allow two roundings of numbers near 1, and
-# the same again for the function, in units of its accumulation type.
+_RELATIVE_ERROR_ONLY = ("exp", "log", "sqrt")  # functions that every runtime computes within a few ulps of the result
+# Another runtime may use 1 + erf(x), exp(x) - 1 or a polynomial around 1/2. Allow two roundings near 1 for the formula
+# and two for the function, in units of the accumulation type.
 _OTHER_RUNTIME_UNITS = 4.0
-_DOUBLE_UNITS = 16.0  # math_double.glsl: at most a few ulps of the result, or of 1
+_DOUBLE_UNITS = 16.0  # bound for math_double.glsl: a few ulps of the result, or of 1
 
 
-def apply_function(name: str, x: Bounded, math_type: Arithmetic) -> Bounded:
+def apply_function(name: str, x: BoundedTensor, math_type: BoundedArithmetic) -> BoundedTensor:
     """Apply a function as a kernel does in the accumulation type. Raise KeyError if it has no stated error."""
     function = FUNCTIONS[name]
     with np.errstate(all="ignore"):
         value = function.value(x.value)
         propagated = None if x.error is None else _propagate_error(function, name, x, value, x.error)
-        # Nonlinear: the error at full reach may be larger than SPREAD times the error.
+        # The function is nonlinear: its deviation at the interval's end may exceed COVERAGE_FACTOR times its error.
         if propagated is not None and math_type.types.independent_errors:
-            reach = math_type.types.expand_error(x.errors())
+            reach = math_type.types.to_max_deviation(x.get_errors())
             propagated = np.maximum(
-                propagated, math_type.types.unexpand_error(_propagate_error(function, name, x, value, reach))
+                propagated, math_type.types.from_max_deviation(_propagate_error(function, name, x, value, reach))
             )
         if math_type.type.name == "float64":
             own_error = _DOUBLE_UNITS * 2.0**-52 * np.maximum(np.abs(value), 1.0)
@@ -133,15 +133,15 @@ def apply_function(name: str, x: Bounded, math_type: Arithmetic) -> Bounded:
             )
         relative: Array | float = function.error_units * 2.0**-23 + 2.0**-50
         if math_type.types.uses_brief_functions(math_type.dtype) and function.brief_error:
-            relative = _brief_error(name, function, x)
+            relative = _compute_brief_error(name, function, x)
         if name == "normal_cdf":
-            relative = _normal_cdf_error(x, value, math_type.types.uses_brief_functions(math_type.dtype))
+            relative = _compute_normal_cdf_error(x, value, math_type.types.uses_brief_functions(math_type.dtype))
         size = np.abs(value) if propagated is None else np.abs(value) + propagated
         own_error = size * relative + function.absolute_error * bool(
             function.brief_error and math_type.types.uses_brief_functions(math_type.dtype)
         )
         if name == "erf" and math_type.types.erf_by_cdf:
-            own_error = np.maximum(own_error, _erf_error_by_cdf(x))
+            own_error = np.maximum(own_error, _compute_erf_error_by_cdf(x))
         if math_type.types.other_runtime:
             own_error = (
                 own_error * (math_type.type.unit / 2.0**-24)
@@ -149,21 +149,19 @@ def apply_function(name: str, x: Bounded, math_type: Arithmetic) -> Bounded:
             )
         own_error = np.where(size < 2.0**-126, np.maximum(own_error, size + 2.0**-126), own_error)
         own_error = np.where(np.isfinite(value), own_error, 0.0)
-        own_error = np.where(_is_device_independent(name, x.value, value) & (size == np.abs(value)), 0.0, own_error)
+        own_error = np.where(_mask_device_independent(name, x.value, value) & (size == np.abs(value)), 0.0, own_error)
     return math_type.wrap(value, math_type.types.combine_errors(propagated, own_error))
 
 
-def _brief_error(name: str, function: Function, x: Bounded) -> Array | float:
-    """Return the relative error of the brief form. Vulkan allows exp2 3 + 2 |x| ulps; its argument is a rounded
-    product.
-    """
+def _compute_brief_error(name: str, function: MathFunction, x: BoundedTensor) -> Array | float:
+    """Return the relative error of the brief form. Vulkan allows exp2(x) an error of 3 + 2 |x| ulps, and x is a rounded product."""
     if name not in ("exp", "sigmoid", "tanh"):
         return max(function.brief_error, function.error_units * 2.0**-23)
     size = np.minimum(np.abs(x.value) * 1.4426950408889634 * (2 if name == "tanh" else 1), 256.0)
     return np.asarray(function.brief_error + (3.0 + 4.0 * size) * 2.0**-23)
 
 
-def _normal_cdf_tail_error(size: Array) -> Array:
+def _compute_normal_cdf_tail_error(size: Array) -> Array:
     """Return the relative error of pm_normal_cdf below 0: 10 ulps for |x| < 3, and x^2 / 2 more beyond.
 
     The exponent, about x^2 / 2, is rounded twice, by a relative 2^-24 each.
@@ -171,15 +169,15 @@ def _normal_cdf_tail_error(size: Array) -> Array:
     return np.asarray((10.0 + np.where(size < 3.0, 0.0, np.square(np.minimum(size, 40.0)) / 2)) * 2.0**-23)
 
 
-def _normal_cdf_error(x: Bounded, value: Array, is_brief: bool) -> Array:
+def _compute_normal_cdf_error(x: BoundedTensor, value: Array, is_brief: bool) -> Array:
     """Return the relative error of pm_normal_cdf. For x >= 0 it computes 1 - cdf(-x), which adds a rounding to the
     error of cdf(-x).
 
     The brief form uses the driver's exp2, for which Vulkan allows 3 + 2 |x| ulps.
     """
-    reach = x.errors()
+    reach = x.get_errors()
     size = np.abs(x.value) + reach
-    stated_error = _normal_cdf_tail_error(size)
+    stated_error = _compute_normal_cdf_tail_error(size)
     if is_brief:
         stated_error = 1e-5 + (3.0 + 4.0 * np.minimum(np.square(size) * 0.7213475, 256.0)) * 2.0**-23
     rest = normal_cdf(reach - x.value)
@@ -192,22 +190,20 @@ def _normal_cdf_error(x: Bounded, value: Array, is_brief: bool) -> Array:
     )
 
 
-def _erf_error_by_cdf(x: Bounded) -> Array:
-    """Return the absolute error of erf(x) = 2 cdf(x sqrt(2)) - 1 in a kernel that computes the CDF, which is a Gelu
-    written with Erf.
-    """
+def _compute_erf_error_by_cdf(x: BoundedTensor) -> Array:
+    """Return the absolute error of erf(x) = 2 cdf(x sqrt(2)) - 1 in a Gelu kernel that replaces Erf with the normal CDF."""
     size = np.abs(x.value) * math.sqrt(2)
-    return np.asarray(2 * (normal_cdf(-size) * _normal_cdf_tail_error(size) + (x.value > 0) * 2.0**-24))
+    return np.asarray(2 * (normal_cdf(-size) * _compute_normal_cdf_tail_error(size) + (x.value > 0) * 2.0**-24))
 
 
-def _is_device_independent(name: str, x: Array, value: Array) -> Array:
+def _mask_device_independent(name: str, x: Array, value: Array) -> Array:
     """Return a mask of results that are the same on every device: zero at zero, NaN and infinity."""
     zero = (x == 0) & (value == 0)
     return np.asarray(zero | ~np.isfinite(value) if name not in ("erf", "tanh") else zero)
 
 
-def _propagate_error(function: Function, name: str, x: Bounded, value: Array, error: Array) -> Array:
-    """Return how far the value moves if x moves by `error`."""
+def _propagate_error(function: MathFunction, name: str, x: BoundedTensor, value: Array, error: Array) -> Array:
+    """Return the largest change of the function's value if x changes by up to `error`."""
     if function.max_slope is not None:
         return np.minimum(error * function.max_slope, 2.0)
     low = np.maximum(x.value - error, function.domain_min)

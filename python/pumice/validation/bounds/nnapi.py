@@ -1,4 +1,4 @@
-"""Rules of the engine's operators for NNAPI's hashes and detections, also available in the domain pumice."""
+"""Rules of NNAPI's LSH projection and soft-NMS, which are operators in the domain pumice."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...base.element_types import Array
-from .bounded import Bounded
+from .bounded_tensor import BoundedTensor
 from .float_types import FLOAT32
-from .registry import Call, Undecided, rule
+from .rule_registry import OperatorCall, UndecidedError, rule
 
 DOMAIN = "pumice"
 _MASK64 = 2**64 - 1
@@ -20,8 +20,8 @@ _K0, _K1, _K2 = 0xC3A5C85C97CB3127, 0xB492B66FBE98F273, 0x9AE16A3B2F90404F
 # ---- FarmHash Fingerprint64
 
 
-def _rotate_right(v: int, by: int) -> int:
-    return (v >> by | v << (64 - by)) & _MASK64
+def _rotate_right(v: int, num_bits: int) -> int:
+    return (v >> num_bits | v << (64 - num_bits)) & _MASK64
 
 
 def _shift_mix(v: int) -> int:
@@ -53,7 +53,7 @@ def _hash_33_to_64_bytes(key: _HashKey, m: int) -> int:
     return _hash_pair(first, e + _rotate_right(f + a & _MASK64, 18) + g & _MASK64, m)
 
 
-class _LongHash:
+class _LongKeyHash:
     """Hash state of a key of more than 64 bytes, processed 64 bytes at a time."""
 
     def __init__(self, key: _HashKey) -> None:
@@ -69,14 +69,14 @@ class _LongHash:
         return a + q + r + t & _MASK64, b + a & _MASK64
 
     def mix_chunk(self, i: int, m: int, scale: int) -> None:
-        at = self.key.read_integer
-        x = _rotate_right(self.x + self.y + self.v[0] + at(i + 8) & _MASK64, 37) * m & _MASK64
-        y = _rotate_right(self.y + self.v[1] + at(i + 48) & _MASK64, 42) * m & _MASK64
+        read = self.key.read_integer
+        x = _rotate_right(self.x + self.y + self.v[0] + read(i + 8) & _MASK64, 37) * m & _MASK64
+        y = _rotate_right(self.y + self.v[1] + read(i + 48) & _MASK64, 42) * m & _MASK64
         x ^= scale * self.w[1] & _MASK64
-        y = y + scale * self.v[0] + at(i + 40) & _MASK64
+        y = y + scale * self.v[0] + read(i + 40) & _MASK64
         z = _rotate_right(self.z + self.w[0] & _MASK64, 33) * m & _MASK64
         self.v = self._weak_hash(i, self.v[1] * m & _MASK64, x + self.w[0] & _MASK64)
-        self.w = self._weak_hash(i + 32, z + self.w[1] & _MASK64, y + at(i + 16) & _MASK64)
+        self.w = self._weak_hash(i + 32, z + self.w[1] & _MASK64, y + read(i + 16) & _MASK64)
         self.x, self.y, self.z = z, y, x
 
     def result(self) -> int:
@@ -93,7 +93,7 @@ class _LongHash:
 
 
 class _HashKey:
-    """Bytes to hash: at least the seed's four."""
+    """Bytes to hash; at least four, because the seed is included."""
 
     def __init__(self, data: bytes) -> None:
         self.data = data
@@ -105,7 +105,7 @@ class _HashKey:
         n = len(self.data)
         m = _K2 + 2 * n
         if n > 64:
-            return _LongHash(self).result()
+            return _LongKeyHash(self).result()
         if n > 32:
             return _hash_33_to_64_bytes(self, m)
         if n > 16:
@@ -116,7 +116,7 @@ class _HashKey:
         return _hash_pair(_rotate_right(b, 37) * m + a & _MASK64, (_rotate_right(a, 25) + b) * m & _MASK64, m)
 
 
-def _sum_of_hashes(seed: bytes, chunks: list[bytes], weights: Array | None) -> float:
+def _sum_weighted_hashes(seed: bytes, chunks: list[bytes], weights: Array | None) -> float:
     """Sum the hashes in float64; each product is rounded before it is added."""
     total = 0.0
     for k, chunk in enumerate(chunks):
@@ -127,21 +127,23 @@ def _sum_of_hashes(seed: bytes, chunks: list[bytes], weights: Array | None) -> f
 
 
 @rule("HashProjection", domain=DOMAIN)
-def _hash_projection(call: Call) -> list[Any]:
-    """Return exact bits; seeds and weights are given as float32 bit patterns."""
-    seeds, x = np.asarray(call.decided_input(0), np.uint32), call.decided_input(1)
-    weights = None if call.optional_input(2) is None else np.asarray(call.decided_input(2), np.uint32).view(np.float32)
+def _evaluate_hash_projection(call: OperatorCall) -> list[Any]:
+    """Evaluate HashProjection exactly; the hash seeds and weights are float32 bit patterns."""
+    seeds, x = np.asarray(call.get_decided_input(0), np.uint32), call.get_decided_input(1)
+    weights = (
+        None if call.optional_input(2) is None else np.asarray(call.get_decided_input(2), np.uint32).view(np.float32)
+    )
     chunks = [np.ascontiguousarray(row).tobytes() for row in x]
-    sums = [_sum_of_hashes(seed.tobytes(), chunks, weights) for seed in seeds.reshape(-1)]
+    sums = [_sum_weighted_hashes(seed.tobytes(), chunks, weights) for seed in seeds.reshape(-1)]
     bits = np.array([hash_sum > 0 for hash_sum in sums], np.int32).reshape(seeds.shape)
-    return [Bounded(bits, None, np.int32)]
+    return [BoundedTensor(bits, None, np.int32)]
 
 
 # ---- soft-NMS per class
 
 
 class _NmsParams(NamedTuple):
-    """The attributes, as the kernel reads them."""
+    """The attributes of soft-NMS as the kernel reads them."""
 
     method: str
     max_boxes: int
@@ -156,19 +158,19 @@ class _ClassCandidates:
 
     tolerance = 1e-5  # relative error of float32 areas, quotients and exponentials
 
-    def __init__(self, numbers: _NmsParams, boxes: Array, scores: Array, errors: Array) -> None:
-        self.numbers, self.boxes = numbers, boxes
+    def __init__(self, params: _NmsParams, boxes: Array, scores: Array, errors: Array) -> None:
+        self.params, self.boxes = params, boxes
         self.scores, self.errors = scores.copy(), errors.copy()
-        self._require_margin(scores - numbers.score_threshold, errors, "a score about as large as the threshold")
-        self.remaining = [i for i in range(len(scores)) if scores[i] > numbers.score_threshold]
+        self._require_margin(scores - params.score_threshold, errors, "a score about as large as the threshold")
+        self.remaining = [i for i in range(len(scores)) if scores[i] > params.score_threshold]
 
     @staticmethod
     def _require_margin(distance: Any, error: Any, description: str) -> None:
         if np.any((np.abs(distance) <= error) & (np.asarray(error) > 0)):
-            raise Undecided(f"SuppressBoxes with {description}")
+            raise UndecidedError(f"SoftNMS with {description}")
 
     def _find_best(self, first: int) -> int:
-        """Return the list position of the largest score, the first of equal ones."""
+        """Return the position of the largest score in `remaining`; the first on ties."""
         best = max(range(first, len(self.remaining)), key=lambda k: (self.scores[self.remaining[k]], -k))
         others = [self.remaining[k] for k in range(first, len(self.remaining)) if k != best]
         chosen = self.remaining[best]
@@ -178,9 +180,9 @@ class _ClassCandidates:
         )
         return best
 
-    def _score_factor(self, iou: float) -> tuple[float, float]:
-        """Return the factor by which an IoU lowers a score, and the error of the factor."""
-        method, _, _, _, iou_threshold, sigma = self.numbers
+    def _compute_score_factor(self, iou: float) -> tuple[float, float]:
+        """Return the factor that lowers a score for this IoU, and the factor's error."""
+        method, _, _, _, iou_threshold, sigma = self.params
         if method == "gaussian":
             factor = float(np.exp(-iou * iou / sigma))
             return factor, 0.0 if iou == 0 else self.tolerance * (1 + iou * iou / sigma) * factor
@@ -193,55 +195,57 @@ class _ClassCandidates:
         return (0.0, 0.0) if method == "hard" else (1.0 - iou, self.tolerance)
 
     def _lower_score(self, best: int, other: int) -> bool:
-        """Lower the score of a box by its IoU with a better box. Return whether it is dropped."""
+        """Lower a box's score by its IoU with a better box. Return whether the box is dropped."""
         a, b = self.boxes[best], self.boxes[other]
         overlap_sides = np.maximum(np.minimum(a[2:], b[2:]) - np.maximum(a[:2], b[:2]), 0)
         intersection = float(overlap_sides[0] * overlap_sides[1])
         union = float(np.prod(a[2:] - a[:2]) + np.prod(b[2:] - b[:2])) - intersection
-        factor, factor_error = self._score_factor(intersection / union if intersection > 0 and union > 0 else 0.0)
+        factor, factor_error = self._compute_score_factor(
+            intersection / union if intersection > 0 and union > 0 else 0.0
+        )
         score = self.scores[other]
         rounding = 0.0 if factor in (0.0, 1.0) else abs(score * factor) * FLOAT32.unit
         self.errors[other] = self.errors[other] * factor + abs(score) * factor_error + rounding
         self.scores[other] = score * factor
         error = self.errors[other]
-        self._require_margin(self.scores[other] - self.numbers.min_score, error, "a score about as large as the least")
-        return bool(self.scores[other] < self.numbers.min_score)
+        self._require_margin(self.scores[other] - self.params.min_score, error, "a score about as large as the least")
+        return bool(self.scores[other] < self.params.min_score)
 
     def run_nms(self) -> list[int]:
-        """Return the selected rows in order. The last candidate replaces a dropped one and is processed next."""
-        at, remaining, max_boxes = 0, self.remaining, self.numbers.max_boxes
-        while at < len(remaining) and (max_boxes < 0 or at < max_boxes):
-            best = self._find_best(at)
-            remaining[at], remaining[best] = remaining[best], remaining[at]
-            k = at + 1
+        """Return the selected box indices in order. The last candidate replaces a dropped one and is processed next."""
+        index, remaining, max_boxes = 0, self.remaining, self.params.max_boxes
+        while index < len(remaining) and (max_boxes < 0 or index < max_boxes):
+            best = self._find_best(index)
+            remaining[index], remaining[best] = remaining[best], remaining[index]
+            k = index + 1
             while k < len(remaining):
-                if self._lower_score(remaining[at], remaining[k]):
+                if self._lower_score(remaining[index], remaining[k]):
                     remaining[k] = remaining[-1]
                     remaining.pop()
                 else:
                     k += 1
-            at += 1
-        return remaining[:at]
+            index += 1
+        return remaining[:index]
 
 
-def _bit_pattern_error(scores: Array, errors: Array) -> Array:
+def _compute_bit_pattern_error(scores: Array, errors: Array) -> Array:
     """Return the error of the scores when their float32 bits are read as integers."""
     steps = np.abs(np.spacing(scores.astype(np.float32))).astype(np.float64)
     bit_error = np.where(errors > 0, np.ceil(errors / steps) + 1, 0.0)
     return np.asarray(np.where((errors >= np.abs(scores)) & (errors > 0), np.inf, bit_error))
 
 
-@rule("SuppressBoxes", domain=DOMAIN)
-def _soft_nms(call: Call) -> list[Any]:
-    """Run soft-NMS. Indices are exact; the scores, as float32 bit patterns, have the error of the IoUs."""
-    boxes, scores, batch_indices = call.input(0), call.input(1), call.decided_input(2)
+@rule("SoftNMS", domain=DOMAIN)
+def _evaluate_soft_nms(call: OperatorCall) -> list[Any]:
+    """Evaluate soft-NMS. Indices are exact; scores are float32 bit patterns with the error of the IoUs."""
+    boxes, scores, batch_indices = call.input(0), call.input(1), call.get_decided_input(2)
     if boxes.error is not None and np.any(boxes.error > 0):
-        raise Undecided("SuppressBoxes of boxes that are not known exactly")
+        raise UndecidedError("SoftNMS of boxes that are not known exactly")
     attributes = (("threshold", 0.0), ("least", 0.0), ("overlap", 0.0), ("sigma", 1.0))
     float_params = (float(np.float32(call.attribute(name, default))) for name, default in attributes)
     numbers = _NmsParams(call.attribute("method", "hard"), int(call.attribute("most", -1)), *float_params)
     rows, labels = scores.shape[0], scores.shape[1] - 1
-    errors = call.types.expand_error(scores.errors())
+    errors = call.types.to_max_deviation(scores.get_errors())
     outputs = {name: np.zeros(rows * labels, np.int32) for name in ("chosen", "lowered", "image", "class")}
     score_errors = np.zeros(rows * labels)
     edges = [i for i in range(rows) if i == 0 or batch_indices[i] != batch_indices[i - 1]] + [rows]
@@ -258,6 +262,10 @@ def _soft_nms(call: Call) -> list[Any]:
             slots = slice(base, base + len(selected))
             outputs["chosen"][slots] = [(first + i) * (labels + 1) + label + 1 for i in selected]
             outputs["lowered"][slots] = candidates.scores[selected].astype(np.float32).view(np.int32)
-            score_errors[slots] = _bit_pattern_error(candidates.scores[selected], candidates.errors[selected])
-    exact = [Bounded(outputs[name], None, np.int32) for name in ("chosen", "image", "class")]
-    return [exact[0], Bounded(outputs["lowered"], score_errors if score_errors.any() else None, np.int32), *exact[1:]]
+            score_errors[slots] = _compute_bit_pattern_error(candidates.scores[selected], candidates.errors[selected])
+    exact = [BoundedTensor(outputs[name], None, np.int32) for name in ("chosen", "image", "class")]
+    return [
+        exact[0],
+        BoundedTensor(outputs["lowered"], score_errors if score_errors.any() else None, np.int32),
+        *exact[1:],
+    ]

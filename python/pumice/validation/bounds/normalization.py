@@ -8,46 +8,50 @@ from typing import Any
 import numpy as np
 
 from ...base.element_types import Array
-from .bounded import Bounded, round_to_storage
-from .gemm_conv import nan_to_unknown, sum_axes, sum_axes_error
+from .bounded_tensor import BoundedTensor, round_to_storage
+from .gemm_conv import compute_sum_error, nan_to_unknown, sum_axes
 from .math_functions import apply_function
-from .registry import Call, Unproved, call_operator, rule
+from .rule_registry import OperatorCall, UnprovedError, call_operator, rule
 
 
-def _keep_in_kernel(call: Call, x: Bounded) -> Bounded:
+def _leave_unrounded(call: OperatorCall, x: BoundedTensor) -> BoundedTensor:
     """Return x unchanged, because the intermediate stays inside one kernel."""
     return x
 
 
-def mean_and_variance(
-    call: Call,
-    x: Bounded,
+def compute_mean_and_variance(
+    call: OperatorCall,
+    x: BoundedTensor,
     axes: tuple[int, ...],
-    round_intermediate: Callable[[Call, Bounded], Bounded] = _keep_in_kernel,
-) -> tuple[Bounded, Bounded, Bounded]:
+    round_intermediate: Callable[[OperatorCall, BoundedTensor], BoundedTensor] = _leave_unrounded,
+) -> tuple[BoundedTensor, BoundedTensor, BoundedTensor]:
     """Return the mean, the deviations and the variance. round_intermediate: applied to each intermediate.
 
-    A kernel that reports its additions reads a row once for the mean and once for the deviations: see
-    `_two_pass_mean_and_variance`. Other kernels may compute the variance in any way; the mean's error then adds
+    A kernel that reports its additions makes two passes, one for the mean and one for the deviations c (see
+    `_compute_two_pass_variance`). Other kernels may compute the variance in any way, so the mean's error adds
     2 mean(|c| e(c)).
     """
-    m = call.arithmetic(x.dtype)
+    m = call.make_arithmetic(x.dtype)
     count = int(np.prod([x.shape[i] for i in axes], dtype=int))
     mean = round_intermediate(call, m.div(sum_axes(x, axes, call.types), m.wrap(float(count))))
     distance = round_intermediate(call, m.sub(x, mean))
     if call.types.additions and not call.types.independent_errors:
-        return _two_pass_mean_and_variance(call, x, mean, axes)
+        return _compute_two_pass_variance(call, x, mean, axes)
     with np.errstate(all="ignore"):
         squares = np.mean(np.square(distance.value), axis=axes, keepdims=True)
-        squared_error = 2 * np.abs(distance.value) * distance.errors() + np.square(distance.errors())
-        propagated = sum_axes_error(squared_error, axes, call.types) / count
-        own_error = call.types.sum_error_factor(count + 2, x.dtype) * (squares + propagated)
-    return mean, distance, round_intermediate(call, Bounded(squares, nan_to_unknown(propagated + own_error), x.dtype))
+        squared_error = 2 * np.abs(distance.value) * distance.get_errors() + np.square(distance.get_errors())
+        propagated = compute_sum_error(squared_error, axes, call.types) / count
+        own_error = call.types.compute_sum_error_factor(count + 2, x.dtype) * (squares + propagated)
+    return (
+        mean,
+        distance,
+        round_intermediate(call, BoundedTensor(squares, nan_to_unknown(propagated + own_error), x.dtype)),
+    )
 
 
-def _two_pass_mean_and_variance(
-    call: Call, x: Bounded, mean: Bounded, axes: tuple[int, ...]
-) -> tuple[Bounded, Bounded, Bounded]:
+def _compute_two_pass_variance(
+    call: OperatorCall, x: BoundedTensor, mean: BoundedTensor, axes: tuple[int, ...]
+) -> tuple[BoundedTensor, BoundedTensor, BoundedTensor]:
     """Return mean and variance as layer_norm.comp and layer_norm_registers.comp compute them.
 
     Let c be the exact deviations, g the input errors, and d the error of the computed mean m'. The kernels compute v =
@@ -56,85 +60,93 @@ def _two_pass_mean_and_variance(
     r)^2) + d^2 - 2 d mean(g + r). So d affects the variance only together with the other errors.
     """
     types, count = call.types, int(np.prod([x.shape[i] for i in axes], dtype=int))
-    unit = call.arithmetic(x.dtype).unit
+    unit = call.make_arithmetic(x.dtype).unit
 
-    def average(values: Array) -> Array:
+    def compute_mean(values: Array) -> Array:
         return np.asarray(np.mean(values, axis=axes, keepdims=True))
 
     with np.errstate(all="ignore"):
-        c, d = x.value - mean.value, mean.errors()
-        g = np.broadcast_to(x.errors(), c.shape)
+        c, d = x.value - mean.value, mean.get_errors()
+        g = np.broadcast_to(x.get_errors(), c.shape)
         size = np.abs(c) + g + d
         r = unit * size
-        error, terms = g + r, types.max_roundings(count)
-        # Rounding error of the computed mean of the deviations: its sum and its division.
-        second_pass = (types.sum_error_factor(terms, x.dtype) + 2 * unit) * average(size + r)
-        rest = average(error) + second_pass  # the remainder of d after subtracting that mean
+        error, terms = g + r, types.count_max_roundings(count)
+        # Rounding error of the mean of the deviations, from its sum and its division.
+        second_pass = (types.compute_sum_error_factor(terms, x.dtype) + 2 * unit) * compute_mean(size + r)
+        rest = compute_mean(error) + second_pass  # the part of d that remains after subtracting that mean
         distance = error + rest + unit * (np.abs(c) + error + rest)
-        squares = average(np.square(c))
-        moved = average(2 * np.abs(c) * error + np.square(error)) + 2 * d * (average(error) + rest) + np.square(rest)
-        variance_error = moved + types.sum_error_factor(terms + 4, x.dtype) * (squares + moved + np.square(d))
+        squares = compute_mean(np.square(c))
+        moved = (
+            compute_mean(2 * np.abs(c) * error + np.square(error))
+            + 2 * d * (compute_mean(error) + rest)
+            + np.square(rest)
+        )
+        variance_error = moved + types.compute_sum_error_factor(terms + 4, x.dtype) * (squares + moved + np.square(d))
     return (
-        Bounded(mean.value, nan_to_unknown(rest + unit * (np.abs(mean.value) + rest)), x.dtype),
-        Bounded(c, nan_to_unknown(distance), x.dtype),
-        Bounded(squares, nan_to_unknown(variance_error), x.dtype),
+        BoundedTensor(mean.value, nan_to_unknown(rest + unit * (np.abs(mean.value) + rest)), x.dtype),
+        BoundedTensor(c, nan_to_unknown(distance), x.dtype),
+        BoundedTensor(squares, nan_to_unknown(variance_error), x.dtype),
     )
 
 
-def inverse_deviation(call: Call, variance: Bounded, epsilon: float) -> Bounded:
+def compute_inverse_deviation(call: OperatorCall, variance: BoundedTensor, epsilon: float) -> BoundedTensor:
     """Return 1 / sqrt(variance + epsilon)."""
-    m = call.arithmetic(variance.dtype)
+    m = call.make_arithmetic(variance.dtype)
     epsilon_constant = m.constant(epsilon)
     return m.div(m.wrap(1.0), apply_function("sqrt", m.add(variance, epsilon_constant), m))
 
 
-def normalize(call: Call, x: Bounded, axes: tuple[int, ...], epsilon: float) -> tuple[Bounded, Bounded, Bounded]:
+def normalize(
+    call: OperatorCall, x: BoundedTensor, axes: tuple[int, ...], epsilon: float
+) -> tuple[BoundedTensor, BoundedTensor, BoundedTensor]:
     """Return (x - mean) / sqrt(variance + epsilon), the mean, and 1 / deviation."""
-    mean, distance, variance = mean_and_variance(call, x, axes)
-    inverse = inverse_deviation(call, variance, epsilon)
-    return call.arithmetic(x.dtype).mul(distance, inverse), mean, inverse
+    mean, distance, variance = compute_mean_and_variance(call, x, axes)
+    inverse = compute_inverse_deviation(call, variance, epsilon)
+    return call.make_arithmetic(x.dtype).mul(distance, inverse), mean, inverse
 
 
-def _scale_and_shift(call: Call, y: Bounded, scale: Bounded | None, bias: Bounded | None) -> Bounded:
-    m = call.arithmetic(y.dtype)
+def _scale_and_shift(
+    call: OperatorCall, y: BoundedTensor, scale: BoundedTensor | None, bias: BoundedTensor | None
+) -> BoundedTensor:
+    m = call.make_arithmetic(y.dtype)
     if scale is not None:
         y = m.mul(y, scale)
     return y if bias is None else m.add(y, bias)
 
 
-def broadcast_channels(value: Bounded | None, rank: int) -> Bounded | None:
-    """Reshape per-channel values to broadcast over images of that rank."""
+def broadcast_channels(value: BoundedTensor | None, rank: int) -> BoundedTensor | None:
+    """Reshape per-channel values to broadcast over [N, C, ...] tensors of this rank."""
     return value if value is None else value.rearrange(lambda v: v.reshape(-1, *[1] * (rank - 2)))
 
 
 @rule("LayerNormalization")
-def _layer_norm(call: Call) -> list[Any]:
+def _evaluate_layer_norm(call: OperatorCall) -> list[Any]:
     x = call.input(0)
     axis = call.attribute("axis", -1) % x.ndim
     axes = tuple(range(axis, x.ndim))
     y, mean, inverse = normalize(call, x, axes, call.attribute("epsilon", 1e-5))
     y = _scale_and_shift(call, y, call.optional_input(1), call.optional_input(2))
     statistic = np.float32
-    result = [Bounded(y.value, y.error, x.dtype)]
+    result = [BoundedTensor(y.value, y.error, x.dtype)]
     for value in (mean, inverse):
         dtype = x.dtype if str(x.dtype) == "float64" else statistic
-        result.append(Bounded(value.value, value.error, dtype))
+        result.append(BoundedTensor(value.value, value.error, dtype))
     return result[: call.outputs]
 
 
 @rule("RMSNormalization", "SimplifiedLayerNormalization")
-def _rms_norm(call: Call) -> list[Any]:
-    x, m = call.input(0), call.arithmetic()
+def _evaluate_rms_norm(call: OperatorCall) -> list[Any]:
+    x, m = call.input(0), call.make_arithmetic()
     axes = tuple(range(call.attribute("axis", -1) % x.ndim, x.ndim))
     count = int(np.prod([x.shape[i] for i in axes], dtype=int))
     squares = m.div(sum_axes(m.mul(x, x), axes, call.types), m.wrap(float(count)))
-    y = m.mul(x, inverse_deviation(call, squares, call.attribute("epsilon", 1e-5)))
+    y = m.mul(x, compute_inverse_deviation(call, squares, call.attribute("epsilon", 1e-5)))
     y = _scale_and_shift(call, y, call.optional_input(1), None)
-    return [Bounded(y.value, y.error, x.dtype)]
+    return [BoundedTensor(y.value, y.error, x.dtype)]
 
 
 @rule("InstanceNormalization")
-def _instance_norm(call: Call) -> list[Any]:
+def _evaluate_instance_norm(call: OperatorCall) -> list[Any]:
     x = call.input(0)
     y, _, _ = normalize(call, x, tuple(range(2, x.ndim)), call.attribute("epsilon", 1e-5))
     return [
@@ -143,46 +155,48 @@ def _instance_norm(call: Call) -> list[Any]:
 
 
 @rule("GroupNormalization")
-def _group_norm(call: Call) -> list[Any]:
+def _evaluate_group_norm(call: OperatorCall) -> list[Any]:
     x, groups = call.input(0), call.attribute("num_groups")
     n, c = x.shape[:2]
     rows = x.rearrange(lambda v: v.reshape(n, groups, -1))
     y, _, _ = normalize(call, rows, (2,), call.attribute("epsilon", 1e-5))
     y = y.rearrange(lambda v: v.reshape(x.shape))
     scale, bias = call.input(1), call.input(2)
-    if call.opset < 21:  # one value per group
+    if call.opset < 21:  # scale and bias per group, not per channel
         scale, bias = (p.rearrange(lambda v: np.repeat(v, c // groups)) for p in (scale, bias))
     return [_scale_and_shift(call, y, broadcast_channels(scale, x.ndim), broadcast_channels(bias, x.ndim))]
 
 
 @rule("BatchNormalization")
-def _batch_norm(call: Call) -> list[Any]:
-    """Normalise in inference; opsets 7 to 13 signal training by the number of outputs, earlier ones by is_test."""
-    x, m = call.input(0), call.arithmetic()
+def _evaluate_batch_norm(call: OperatorCall) -> list[Any]:
+    """Evaluate inference or training. Opsets 7 to 13 indicate training by the number of outputs, earlier ones by is_test."""
+    x, m = call.input(0), call.make_arithmetic()
     training = call.attribute("training_mode", 0) or (call.opset < 7 and not call.attribute("is_test", 0))
     training = training or (7 <= call.opset < 14 and call.outputs > 1)
     scale, bias, mean, variance = (call.input(i) for i in range(1, 5))
     if training and call.opset >= 14:
-        return _batch_norm_training(call, x, scale, bias, [mean, variance])
+        return _evaluate_batch_norm_training(call, x, scale, bias, [mean, variance])
     if training:
-        raise Unproved(f"BatchNormalization in training of operator set {call.opset}")
+        raise UnprovedError(f"BatchNormalization in training of operator set {call.opset}")
     if call.opset < 9 and not call.attribute("spatial", 1):
         shaped = [p.rearrange(lambda v: v.reshape(x.shape[1:])) for p in (scale, bias, mean, variance)]
     else:
         shaped = [p for v in (scale, bias, mean, variance) if (p := broadcast_channels(v, x.ndim)) is not None]
-    scale, bias, mean, variance = (Bounded(p.value, p.error, x.dtype) for p in shaped)
-    factor = m.mul(scale, inverse_deviation(call, variance, call.attribute("epsilon", 1e-5)))
+    scale, bias, mean, variance = (BoundedTensor(p.value, p.error, x.dtype) for p in shaped)
+    factor = m.mul(scale, compute_inverse_deviation(call, variance, call.attribute("epsilon", 1e-5)))
     result = m.add(m.mul(m.sub(x, mean), factor), bias)
     if call.types.other_runtime:  # another runtime may fold the parameters into one multiply-add
         folded_form = m.add(m.mul(x, factor), m.sub(bias, m.mul(mean, factor)))
-        result = result.with_error(np.maximum(result.errors(), folded_form.errors()))
+        result = result.with_error(np.maximum(result.get_errors(), folded_form.get_errors()))
     return [result]
 
 
-def _batch_norm_training(call: Call, x: Bounded, scale: Bounded, bias: Bounded, before: list[Bounded]) -> list[Any]:
+def _evaluate_batch_norm_training(
+    call: OperatorCall, x: BoundedTensor, scale: BoundedTensor, bias: BoundedTensor, before: list[BoundedTensor]
+) -> list[Any]:
     """Normalise by batch statistics and update the running ones, in several kernels with stored intermediates."""
-    m = call.arithmetic()
-    mean, distance, variance = mean_and_variance(call, x, (0, *range(2, x.ndim)), round_between_kernels)
+    m = call.make_arithmetic()
+    mean, distance, variance = compute_mean_and_variance(call, x, (0, *range(2, x.ndim)), round_between_kernels)
     deviation = round_between_kernels(
         call,
         apply_function(
@@ -197,41 +211,41 @@ def _batch_norm_training(call: Call, x: Bounded, scale: Bounded, bias: Bounded, 
     for old, now in zip(before, (mean, variance), strict=True):
         flat = now.rearrange(lambda v: v.reshape(-1))
         total = m.add(round_between_kernels(call, m.mul(old, momentum)), round_between_kernels(call, m.mul(flat, rest)))
-        result.append(Bounded(total.value, total.error, old.dtype))
-    return [Bounded(result[0].value, result[0].error, x.dtype), *result[1:]][: call.outputs]
+        result.append(BoundedTensor(total.value, total.error, old.dtype))
+    return [BoundedTensor(result[0].value, result[0].error, x.dtype), *result[1:]][: call.outputs]
 
 
-def round_between_kernels(call: Call, x: Bounded) -> Bounded:
+def round_between_kernels(call: OperatorCall, x: BoundedTensor) -> BoundedTensor:
     """Return an intermediate as stored between two kernels."""
-    return round_to_storage(Bounded(x.value, x.error, x.dtype), call.types)
+    return round_to_storage(BoundedTensor(x.value, x.error, x.dtype), call.types)
 
 
 @rule("MeanVarianceNormalization")
-def _mean_variance_norm(call: Call) -> list[Any]:
-    """Divide by the deviation + 1e-9, as ONNX's function does."""
-    x, m = call.input(0), call.arithmetic()
+def _evaluate_mean_variance_norm(call: OperatorCall) -> list[Any]:
+    """Divide the centred values by the standard deviation + 1e-9, as ONNX's function body does."""
+    x, m = call.input(0), call.make_arithmetic()
     axes = tuple(axis % x.ndim for axis in call.attribute("axes", [0, 2, 3]))
-    _, distance, variance = mean_and_variance(call, x, axes)
+    _, distance, variance = compute_mean_and_variance(call, x, axes)
     deviation = m.add(apply_function("sqrt", variance, m), m.constant(1e-9))
     return [m.div(distance, deviation)]
 
 
 @rule("LpNormalization")
-def _lp_norm(call: Call) -> list[Any]:
+def _evaluate_lp_norm(call: OperatorCall) -> list[Any]:
     """Divide by the norm; a row of zeros stays zero."""
-    x, m = call.input(0), call.arithmetic()
+    x, m = call.input(0), call.make_arithmetic()
     axis, p = call.attribute("axis", -1) % x.ndim, call.attribute("p", 2)
     size = m.abs(x) if p == 1 else m.mul(x, x)
     norm = sum_axes(size, (axis,), call.types)
     norm = norm if p == 1 else apply_function("sqrt", norm, m)
     y = m.div(x, norm)
-    zero = np.broadcast_to((norm.value == 0) & (norm.errors() == 0), x.shape)
-    return [Bounded(np.where(zero, 0.0, y.value), np.where(zero, 0.0, y.errors()), x.dtype)]
+    zero = np.broadcast_to((norm.value == 0) & (norm.get_errors() == 0), x.shape)
+    return [BoundedTensor(np.where(zero, 0.0, y.value), np.where(zero, 0.0, y.get_errors()), x.dtype)]
 
 
 @rule("LRN")
-def _lrn(call: Call) -> list[Any]:
-    x, m = call.input(0), call.arithmetic()
+def _evaluate_lrn(call: OperatorCall) -> list[Any]:
+    x, m = call.input(0), call.make_arithmetic()
     size = call.attribute("size")
     alpha, beta, bias = (call.attribute(n, d) for n, d in (("alpha", 1e-4), ("beta", 0.75), ("bias", 1.0)))
     squares = m.mul(x, x)
@@ -239,12 +253,14 @@ def _lrn(call: Call) -> list[Any]:
     width = [(0, 0), (before, after), *[(0, 0)] * (x.ndim - 2)]
     with np.errstate(all="ignore"):
 
-        def total(v: Any) -> Any:
+        def sum_channel_window(v: Any) -> Any:
             padded = np.pad(v, width)
             return sum(padded[:, i : i + x.shape[1]] for i in range(size))
 
-        value, sizes = total(squares.value), total(squares.magnitude())
-        error = call.types.combine_errors(call.types.sum_error_factor(size, x.dtype) * sizes, total(squares.errors()))
+        value, sizes = sum_channel_window(squares.value), sum_channel_window(squares.max_magnitude())
+        error = call.types.combine_errors(
+            call.types.compute_sum_error_factor(size, x.dtype) * sizes, sum_channel_window(squares.get_errors())
+        )
     spread = m.add(m.constant(bias), m.mul(m.div(m.constant(alpha), m.wrap(float(size))), m.wrap(value, error)))
     power = call_operator("Pow", [spread, m.constant(beta)], like=call)[0]
     return [m.div(x, power)]

@@ -7,22 +7,22 @@ from typing import Any
 import numpy as np
 
 from ...base.element_types import Array
-from .alternatives import ValueAlternatives
-from .bounded import Bounded
+from .alternative_values import EnumeratedAlternatives
+from .bounded_tensor import BoundedTensor
 from .elementwise import wrap_integer
-from .gemm_conv import nan_to_unknown, window_geometry
+from .gemm_conv import compute_window_geometry, nan_to_unknown
 from .math_functions import apply_function
-from .registry import Call, rule
+from .rule_registry import OperatorCall, rule
 
 
-class _Windows:
+class _PoolingWindows:
     """Geometry of pooling windows; with ceil_mode the last ones may reach beyond the padding."""
 
-    def __init__(self, call: Call, shape: tuple[int, ...]) -> None:
+    def __init__(self, call: OperatorCall, shape: tuple[int, ...]) -> None:
         self.spatial = shape[2:]
         self.kernel = tuple(call.attribute("kernel_shape"))
         strides = call.attribute("strides") or [1] * len(self.kernel)
-        self.strides, self.dilations, self.pads_begin, ends = window_geometry(call, self.spatial, self.kernel)
+        self.strides, self.dilations, self.pads_begin, ends = compute_window_geometry(call, self.spatial, self.kernel)
         self.strides = list(strides)
         up = bool(call.attribute("ceil_mode", 0)) and str(call.attribute("auto_pad", "NOTSET")) in ("NOTSET", "")
         self.output_sizes, self.pads_end = [], []
@@ -37,11 +37,11 @@ class _Windows:
         self.declared_pads_end = list(ends)
 
     def pad_input(self, x: Array, fill: float) -> Array:
-        """Pad the images, including what windows read beyond the padding."""
+        """Pad the spatial axes, including elements that windows read beyond the padding."""
         return np.pad(x, [(0, 0), (0, 0), *zip(self.pads_begin, self.pads_end, strict=True)], constant_values=fill)
 
     def iter_taps(self, padded: Array) -> Any:
-        """Yield, for each tap, the elements that the windows read at that tap."""
+        """Yield, for each tap, the elements that all windows read at that tap."""
         for tap in np.ndindex(*self.kernel):
             yield padded[
                 (
@@ -67,7 +67,7 @@ class _Windows:
         return sum(self.iter_taps(self.pad_input(inside, 0.0)))  # type: ignore[no-any-return]
 
 
-def _window_maximum(windows: _Windows, x: Array, lowest: Any) -> Array:
+def _compute_window_maximum(windows: _PoolingWindows, x: Array, lowest: Any) -> Array:
     result: Any = None
     for tap_values in windows.iter_taps(windows.pad_input(x, lowest)):
         result = tap_values if result is None else np.maximum(result, tap_values)
@@ -75,28 +75,28 @@ def _window_maximum(windows: _Windows, x: Array, lowest: Any) -> Array:
 
 
 @rule("MaxPool")
-def _max_pool(call: Call) -> list[Any]:
+def _evaluate_max_pool(call: OperatorCall) -> list[Any]:
     x = call.input(0)
-    windows = _Windows(call, x.shape)
+    windows = _PoolingWindows(call, x.shape)
     lowest = -np.inf if x.is_float else np.iinfo(x.value.dtype).min
-    value = _window_maximum(windows, x.value, lowest)
+    value = _compute_window_maximum(windows, x.value, lowest)
     error = None
     if x.error is not None:
         with np.errstate(all="ignore"):
-            reach = call.types.expand_error(x.error)
-            high = _window_maximum(windows, x.value + reach, lowest) - value
-            low = value - _window_maximum(windows, x.value - reach, lowest)
-            error = nan_to_unknown(call.types.unexpand_error(np.maximum(high, low)))
-            missing = np.isnan(value)  # a window with NaN has the error of its NaN
+            reach = call.types.to_max_deviation(x.error)
+            high = _compute_window_maximum(windows, x.value + reach, lowest) - value
+            low = value - _compute_window_maximum(windows, x.value - reach, lowest)
+            error = nan_to_unknown(call.types.from_max_deviation(np.maximum(high, low)))
+            missing = np.isnan(value)  # a window that contains NaN gets the error of the NaN
             if missing.any():
-                nan_errors = _window_maximum(windows, np.where(np.isnan(x.value), x.errors(), 0.0), 0.0)
+                nan_errors = _compute_window_maximum(windows, np.where(np.isnan(x.value), x.get_errors(), 0.0), 0.0)
                 error = np.where(missing, nan_errors, 0.0 if error is None else error)
-    result = [Bounded(value, error, x.dtype, x.stored)]
-    return result if call.outputs < 2 else [*result, _max_indices(call, windows, x, value)]
+    result = [BoundedTensor(value, error, x.dtype, x.stored)]
+    return result if call.outputs < 2 else [*result, _find_max_indices(call, windows, x, value)]
 
 
-def _max_indices(call: Call, windows: _Windows, x: Bounded, value: Array) -> Bounded:
-    """Return the flat index in x of each maximum, the first of equal ones."""
+def _find_max_indices(call: OperatorCall, windows: _PoolingWindows, x: BoundedTensor, value: Array) -> BoundedTensor:
+    """Return the flat index in x of each maximum; the first on ties."""
     if call.attribute("storage_order", 0):
         order = np.arange(x.size).reshape(*x.shape[:2], *x.shape[2:][::-1])
         flat = order.transpose(0, 1, *range(x.ndim - 1, 1, -1))
@@ -111,91 +111,95 @@ def _max_indices(call: Call, windows: _Windows, x: Bounded, value: Array) -> Bou
     )
     for tap_values, tap_indices in taps:
         indices = np.where((indices < 0) & (tap_values == value) & (tap_indices >= 0), tap_indices, indices)
-    result = Bounded(indices, None, np.int64)
-    return result if x.error is None else _undecided_max_indices(call, windows, x, flat, result)
+    result = BoundedTensor(indices, None, np.int64)
+    return result if x.error is None else _find_undecided_max_indices(call, windows, x, flat, result)
 
 
-def _undecided_max_indices(call: Call, windows: _Windows, x: Bounded, flat: Array, result: Bounded) -> Bounded:
+def _find_undecided_max_indices(
+    call: OperatorCall, windows: _PoolingWindows, x: BoundedTensor, flat: Array, result: BoundedTensor
+) -> BoundedTensor:
     """Return the indices, undecided if several elements of a window may be its maximum."""
-    reach = np.broadcast_to(call.types.expand_error(x.errors()), x.shape)
+    reach = np.broadcast_to(call.types.to_max_deviation(x.get_errors()), x.shape)
     with np.errstate(all="ignore"):
         low, high = (np.where(reach == 0, x.value, x.value + sign * reach) for sign in (-1, 1))
-    lower_bound = _window_maximum(windows, np.where(np.isnan(low), -np.inf, low), -np.inf)
+    lower_bound = _compute_window_maximum(windows, np.where(np.isnan(low), -np.inf, low), -np.inf)
     highs = windows.iter_taps(windows.pad_input(np.where(np.isnan(high), np.inf, high), -np.inf))
     values, counts = [], np.zeros(result.shape, int)
     for tap_values, tap_indices in zip(highs, windows.iter_taps(windows.pad_input(flat, -1)), strict=True):
         may_be_max = (tap_values >= lower_bound) & (tap_indices >= 0)
         counts += may_be_max
         values.append(np.where(may_be_max, tap_indices, result.value))
-    unsure = counts > 1
-    if not unsure.any():
+    undecided = counts > 1
+    if not undecided.any():
         return result
-    sides = ValueAlternatives(unsure, values, [np.zeros(result.shape)] * len(values))
-    return Bounded(result.value, np.where(unsure, np.inf, 0.0), np.int64).with_alternatives(sides)
+    alternatives = EnumeratedAlternatives(undecided, values, [np.zeros(result.shape)] * len(values))
+    return BoundedTensor(result.value, np.where(undecided, np.inf, 0.0), np.int64).set_alternatives(alternatives)
 
 
-def _window_sum(windows: _Windows, x: Bounded, call: Call) -> Bounded:
+def _sum_windows(windows: _PoolingWindows, x: BoundedTensor, call: OperatorCall) -> BoundedTensor:
     terms = int(np.prod(windows.kernel, dtype=int))
     with np.errstate(all="ignore"):
         value = sum(windows.iter_taps(windows.pad_input(x.value, 0.0)))
-        magnitudes = sum(windows.iter_taps(windows.pad_input(x.magnitude(), 0.0)))
-        propagated = None if x.error is None else _window_error_sum(windows, x.error, call)
-        own_error = call.types.sum_error_factor(terms - 1, x.dtype) * magnitudes if terms > 1 else None
-    return Bounded(value, nan_to_unknown(call.types.combine_errors(own_error, propagated)), x.dtype)
+        magnitudes = sum(windows.iter_taps(windows.pad_input(x.max_magnitude(), 0.0)))
+        propagated = None if x.error is None else _sum_window_errors(windows, x.error, call)
+        own_error = call.types.compute_sum_error_factor(terms - 1, x.dtype) * magnitudes if terms > 1 else None
+    return BoundedTensor(value, nan_to_unknown(call.types.combine_errors(own_error, propagated)), x.dtype)
 
 
-def _window_error_sum(windows: _Windows, error: Array, call: Call) -> Array:
+def _sum_window_errors(windows: _PoolingWindows, error: Array, call: OperatorCall) -> Array:
     if call.types.independent_errors:
         return np.asarray(np.sqrt(sum(windows.iter_taps(windows.pad_input(np.square(error), 0.0)))))
     return np.asarray(sum(windows.iter_taps(windows.pad_input(error, 0.0))))
 
 
 @rule("AveragePool")
-def _average_pool(call: Call) -> list[Any]:
-    x, m = call.input(0), call.arithmetic()
-    windows = _Windows(call, x.shape)
+def _evaluate_average_pool(call: OperatorCall) -> list[Any]:
+    x, m = call.input(0), call.make_arithmetic()
+    windows = _PoolingWindows(call, x.shape)
     counts = windows.count_elements(bool(call.attribute("count_include_pad", 0)))
-    return [m.div(_window_sum(windows, x, call), m.wrap(counts))]
+    return [m.div(_sum_windows(windows, x, call), m.wrap(counts))]
 
 
 @rule("LpPool")
-def _lp_pool(call: Call) -> list[Any]:
-    x, m, p = call.input(0), call.arithmetic(), float(call.attribute("p", 2))
-    windows = _Windows(call, x.shape)
+def _evaluate_lp_pool(call: OperatorCall) -> list[Any]:
+    x, m, p = call.input(0), call.make_arithmetic(), float(call.attribute("p", 2))
+    windows = _PoolingWindows(call, x.shape)
     return [
-        nth_root(call, _window_sum(windows, power_of_magnitude(call, x, p), call), p)
+        compute_nth_root(call, _sum_windows(windows, compute_magnitude_power(call, x, p), call), p)
         if p != 1
-        else _window_sum(windows, m.abs(x), call)
+        else _sum_windows(windows, m.abs(x), call)
     ]
 
 
-def power_of_magnitude(call: Call, x: Bounded, p: float) -> Bounded:
+def compute_magnitude_power(call: OperatorCall, x: BoundedTensor, p: float) -> BoundedTensor:
     """Return |x|^p."""
-    m = call.arithmetic()
-    from .registry import call_operator
+    m = call.make_arithmetic()
+    from .rule_registry import call_operator
 
     return (
-        m.mul(x, x) if p == 2 else m.wrap(*_value_and_error(call_operator("Pow", [m.abs(x), m.wrap(p)], like=call)[0]))
+        m.mul(x, x)
+        if p == 2
+        else m.wrap(*_get_value_and_error(call_operator("Pow", [m.abs(x), m.wrap(p)], like=call)[0]))
     )
 
 
-def nth_root(call: Call, x: Bounded, p: float) -> Bounded:
+def compute_nth_root(call: OperatorCall, x: BoundedTensor, p: float) -> BoundedTensor:
     """Return the p-th root of sums of powers."""
-    m = call.arithmetic()
-    from .registry import call_operator
+    m = call.make_arithmetic()
+    from .rule_registry import call_operator
 
     if p == 2:
         return apply_function("sqrt", x, m)
     exponent = m.div(m.wrap(1.0), m.wrap(p))
-    return m.wrap(*_value_and_error(call_operator("Pow", [x, exponent], like=call)[0]))
+    return m.wrap(*_get_value_and_error(call_operator("Pow", [x, exponent], like=call)[0]))
 
 
-def _value_and_error(x: Bounded) -> tuple[Array, Array | None]:
+def _get_value_and_error(x: BoundedTensor) -> tuple[Array, Array | None]:
     return x.value, x.error
 
 
 @rule("GlobalAveragePool", "GlobalMaxPool", "GlobalLpPool")
-def _global_pool(call: Call) -> list[Any]:
+def _evaluate_global_pool(call: OperatorCall) -> list[Any]:
     x = call.input(0)
     axes = tuple(range(2, x.ndim))
     from .reductions import reduce_axes
@@ -204,13 +208,13 @@ def _global_pool(call: Call) -> list[Any]:
     if kind:
         return [reduce_axes(call, kind, x, axes, True)]
     p = float(call.attribute("p", 2))
-    return [nth_root(call, reduce_axes(call, "Sum", power_of_magnitude(call, x, p), axes, True), p)]
+    return [compute_nth_root(call, reduce_axes(call, "Sum", compute_magnitude_power(call, x, p), axes, True), p)]
 
 
 @rule("MaxUnpool")
-def _max_unpool(call: Call) -> list[Any]:
-    x, indices = call.input(0), call.decided_input(1)
-    output_shape = call.integer_list(2)
+def _evaluate_max_unpool(call: OperatorCall) -> list[Any]:
+    x, indices = call.input(0), call.get_decided_input(1)
+    output_shape = call.get_integer_list(2)
     kernel = call.attribute("kernel_shape")
     strides, pads = call.attribute("strides") or [1] * len(kernel), call.attribute("pads") or [0] * 2 * len(kernel)
     plain = [
@@ -220,16 +224,16 @@ def _max_unpool(call: Call) -> list[Any]:
     shape = (*x.shape[:2], *plain)
     value, error = (
         np.zeros(int(np.prod(shape, dtype=int))),
-        None if x.exact else np.zeros(int(np.prod(shape, dtype=int))),
+        None if x.is_exact else np.zeros(int(np.prod(shape, dtype=int))),
     )
     value[indices.reshape(-1)] = x.value.reshape(-1)
     if error is not None:
-        error[indices.reshape(-1)] = x.errors().reshape(-1)
-    result = Bounded(value.reshape(shape), None if error is None else error.reshape(shape), x.dtype, x.stored)
+        error[indices.reshape(-1)] = x.get_errors().reshape(-1)
+    result = BoundedTensor(value.reshape(shape), None if error is None else error.reshape(shape), x.dtype, x.stored)
     if output_shape is None or tuple(output_shape) == shape:
         return [result]
     rest = [(0, max(w - s, 0)) for w, s in zip(output_shape, shape, strict=True)]
     return [result.rearrange(lambda v: np.pad(v, rest))]
 
 
-__all__ = ["nth_root", "power_of_magnitude", "wrap_integer"]
+__all__ = ["compute_magnitude_power", "compute_nth_root", "wrap_integer"]

@@ -1,50 +1,59 @@
-"""Ordering of values with errors: the candidates for the largest value, and for each rank."""
+"""Ordering of values with errors: which elements may be the largest, or may have a given rank."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from ...base.element_types import Array
-from .alternatives import RankAlternatives
-from .bounded import Bounded
+from .alternative_values import RankAlternatives
+from .bounded_tensor import BoundedTensor
 from .float_types import ProgramTypes
 
 
-def find_largest(x: Bounded, axis: int, reference_choice: Bounded, types: ProgramTypes, last: bool = False) -> Bounded:
+def find_largest(
+    x: BoundedTensor, axis: int, reference_choice: BoundedTensor, types: ProgramTypes, last: bool = False
+) -> BoundedTensor:
     """Return the index of the largest value, undecided if several may be the largest.
 
-    reference_choice: the reference's choice, without the axis. last: whether ties take the last index instead of the first.
+    reference_choice: the reference's indices, without the axis. last: whether ties take the last index instead of the first.
     """
     if last:
-        flipped = Bounded(np.flip(x.value, axis), np.flip(x.errors(), axis), x.dtype)
+        flipped = BoundedTensor(np.flip(x.value, axis), np.flip(x.get_errors(), axis), x.dtype)
         flipped_ranking = find_largest(
             flipped, axis, reference_choice.rearrange(lambda v: x.shape[axis] - 1 - v), types
         )
         if not isinstance(flipped_ranking.alternatives, RankAlternatives):
             return reference_choice
-        sides = flipped_ranking.alternatives
+        alternatives = flipped_ranking.alternatives
         back = RankAlternatives(
-            sides.mask, sides.rows, sides.ranks, np.flip(sides.min_rank, 1), np.flip(sides.max_rank, 1)
+            alternatives.mask,
+            alternatives.rows,
+            alternatives.ranks,
+            np.flip(alternatives.min_rank, 1),
+            np.flip(alternatives.max_rank, 1),
         )
-        return Bounded(reference_choice.value, flipped_ranking.error, reference_choice.dtype).with_alternatives(back)
+        return BoundedTensor(reference_choice.value, flipped_ranking.error, reference_choice.dtype).set_alternatives(
+            back
+        )
     first = reference_choice.rearrange(lambda v: np.expand_dims(v, axis))
     return find_ranking(x, axis, first, types).rearrange(lambda v: np.squeeze(v, axis))
 
 
-def find_ranking(x: Bounded, axis: int, reference_choice: Bounded, types: ProgramTypes) -> Bounded:
-    """Return the indices of the largest values in descending order, undecided if rounding may change them. Ties take
-    the first.
+def find_ranking(x: BoundedTensor, axis: int, reference_choice: BoundedTensor, types: ProgramTypes) -> BoundedTensor:
+    """Return the indices of the largest values in descending order, undecided if rounding may change them.
 
-    reference_choice: the reference's choice.
+    Ties take the first index. reference_choice: the reference's indices.
     """
     count = x.shape[axis]
     rows = np.moveaxis(x.value, axis, -1).reshape(-1, count)
-    max_error = types.expand_error(np.moveaxis(np.broadcast_to(x.errors(), x.shape), axis, -1).reshape(-1, count))
+    max_error = types.to_max_deviation(
+        np.moveaxis(np.broadcast_to(x.get_errors(), x.shape), axis, -1).reshape(-1, count)
+    )
     chosen = np.moveaxis(reference_choice.value, axis, -1)
     ranks = np.arange(chosen.shape[-1])
     min_rank, max_rank = np.zeros(rows.shape, np.int32), np.zeros(rows.shape, np.int32)
     mask = np.zeros((len(rows), len(ranks)), bool)
-    for i in np.flatnonzero(_may_change_rank(rows, max_error, len(ranks))):
+    for i in np.flatnonzero(_mask_unstable_ranks(rows, max_error, len(ranks))):
         min_rank[i], max_rank[i] = _count_predecessors(rows[i], max_error[i])
         mask[i] = ((min_rank[i][:, None] <= ranks) & (ranks <= max_rank[i][:, None])).sum(0) > 1
     if not mask.any():
@@ -52,14 +61,14 @@ def find_ranking(x: Bounded, axis: int, reference_choice: Bounded, types: Progra
     row_index = np.broadcast_to(np.arange(len(rows)).reshape(*chosen.shape[:-1], 1), chosen.shape)
     all_of = (mask.reshape(chosen.shape), row_index, np.broadcast_to(ranks, chosen.shape))
     undecided, row_index, rank_grid = (np.moveaxis(grid, -1, axis) for grid in all_of)
-    sides = RankAlternatives(undecided, row_index, rank_grid, min_rank, max_rank)
-    return Bounded(reference_choice.value, np.where(undecided, np.inf, 0.0), reference_choice.dtype).with_alternatives(
-        sides
-    )
+    alternatives = RankAlternatives(undecided, row_index, rank_grid, min_rank, max_rank)
+    return BoundedTensor(
+        reference_choice.value, np.where(undecided, np.inf, 0.0), reference_choice.dtype
+    ).set_alternatives(alternatives)
 
 
-def _value_intervals(rows: Array, max_error: Array) -> tuple[Array, Array]:
-    """Return the bounds of each value; NaN sorts first."""
+def _compute_value_intervals(rows: Array, max_error: Array) -> tuple[Array, Array]:
+    """Return the lower and upper bound of each value; NaN sorts first."""
     with np.errstate(all="ignore"):
         low, high = (np.where(max_error == 0, rows, rows + sign * max_error) for sign in (-1, 1))
     missing = np.isnan(rows)
@@ -67,11 +76,11 @@ def _value_intervals(rows: Array, max_error: Array) -> tuple[Array, Array]:
     return low, np.where(missing | np.isnan(high), np.inf, high)
 
 
-def _may_change_rank(rows: Array, max_error: Array, num_ranks: int) -> Array:
+def _mask_unstable_ranks(rows: Array, max_error: Array, num_ranks: int) -> Array:
     """Return a mask of the rows in which one of the first `num_ranks` values may change its rank."""
     if not rows.shape[1]:
         return np.zeros(len(rows), bool)
-    low, high = _value_intervals(rows, max_error)
+    low, high = _compute_value_intervals(rows, max_error)
     order = np.argsort(-np.where(np.isnan(rows), np.inf, rows), axis=1, kind="stable")
     low = np.minimum.accumulate(np.take_along_axis(low, order, 1), axis=1)
     high = np.maximum.accumulate(np.take_along_axis(high, order, 1)[:, ::-1], axis=1)[:, ::-1]
@@ -80,12 +89,12 @@ def _may_change_rank(rows: Array, max_error: Array, num_ranks: int) -> Array:
 
 
 def _count_predecessors(row: Array, max_error: Array) -> tuple[Array, Array]:
-    """Return, for each value of a row, how many others certainly precede it and how many may precede it."""
-    low, high = _value_intervals(row, max_error)
+    """Return, for each value of a row, how many elements certainly precede it and how many may precede it."""
+    low, high = _compute_value_intervals(row, max_error)
     count = len(row)
     min_rank = np.asarray(count - np.searchsorted(np.sort(low), high, "right"))
     max_rank = np.asarray(count - np.searchsorted(np.sort(high), low, "left") - 1)
-    # Exact equal values keep their order.
+    # Equal exact values keep their order.
     exact = np.flatnonzero((max_error == 0) | np.isnan(row))
     if len(exact) > 1:
         _, group = np.unique(high[exact], return_inverse=True)

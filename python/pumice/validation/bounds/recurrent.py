@@ -7,14 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from .bounded import Arithmetic, Bounded, round_to_storage
-from .data_movement import concat
+from .bounded_tensor import BoundedArithmetic, BoundedTensor, round_to_storage
+from .data_movement import concat_values
 from .float_types import COVERAGE_FACTOR, ProgramTypes
-from .gemm_conv import contract
+from .gemm_conv import evaluate_bilinear
 from .math_functions import apply_function
-from .registry import Call, Unproved, call_operator, rule
+from .rule_registry import OperatorCall, UnprovedError, call_operator, rule
 
-Activation = Callable[[Bounded], Bounded]
+Activation = Callable[[BoundedTensor], BoundedTensor]
 _DEFAULT_ACTIVATIONS: dict[str, list[str]] = {
     "LSTM": ["Sigmoid", "Tanh", "Tanh"],
     "GRU": ["Sigmoid", "Tanh"],
@@ -34,21 +34,21 @@ _ACTIVATION_OPERATORS = {"relu": "Relu", "leakyrelu": "LeakyRelu", "thresholdedr
 
 
 class RecurrentNode:
-    """One recurrent node: directions, gates and per-step operations."""
+    """Evaluates a recurrent node: its directions, gates and time steps."""
 
-    def __init__(self, call: Call) -> None:
+    def __init__(self, call: OperatorCall) -> None:
         self.call = call
         self.types: ProgramTypes = call.types.with_independent_errors()
         x = call.input(0)
         self.batch_first = bool(call.attribute("layout", 0))
         self.x = x.rearrange(lambda v: np.swapaxes(v, 0, 1)) if self.batch_first else x
         self.dtype = x.dtype
-        self.m = Arithmetic(self.types, x.dtype)
+        self.m = BoundedArithmetic(self.types, x.dtype)
         self.w, self.r = call.input(1), call.input(2)
         self.hidden = self.r.shape[2]
         self.directions = self.w.shape[0]
         self.clip = call.attribute("clip")
-        self.lengths = call.decided_input(4) if call.optional_input(4) is not None else None
+        self.lengths = call.get_decided_input(4) if call.optional_input(4) is not None else None
         names = call.attribute("activations") or _DEFAULT_ACTIVATIONS[call.op] * self.directions
         self.activations = self._parse_activations([str(name) for name in names])
 
@@ -72,53 +72,55 @@ class RecurrentNode:
                 m.constant(alpha or 0.0), apply_function("tanh", m.mul(m.constant(beta or 0.0), v), m)
             )
         if name not in _ACTIVATION_OPERATORS:
-            raise Unproved(f"the activation {name} of {self.call.op}")
+            raise UnprovedError(f"the activation {name} of {self.call.op}")
         activation_attributes = {key: value for key, value in (("alpha", alpha), ("beta", beta)) if value is not None}
-        inner = Call(self.call.op, [], None, 23, self.types)
+        inner = OperatorCall(self.call.op, [], None, 23, self.types)
         return lambda v: call_operator(_ACTIVATION_OPERATORS[name], [v], activation_attributes, inner)[0]
 
-    def direction_of(self, index: int, direction: int) -> Bounded | None:
+    def get_direction(self, index: int, direction: int) -> BoundedTensor | None:
         """Return one direction of an input, or None if it is omitted."""
         value = self.call.optional_input(index)
         return None if value is None else value.rearrange(lambda v: v[direction])
 
-    def required_direction_of(self, index: int, direction: int) -> Bounded:
+    def get_required_direction(self, index: int, direction: int) -> BoundedTensor:
         """Return one direction of a required input."""
-        value = self.direction_of(index, direction)
+        value = self.get_direction(index, direction)
         assert value is not None
         return value
 
-    def project_gates(self, index: int, value: Bounded, direction: int) -> Bounded:
+    def project_gates(self, index: int, value: BoundedTensor, direction: int) -> BoundedTensor:
         """Multiply the input or a state by the weights in input `index`."""
-        return self.multiply(value, self.required_direction_of(index, direction))
+        return self.multiply(value, self.get_required_direction(index, direction))
 
-    def clip_gate(self, value: Bounded) -> Bounded:
+    def clip_gate(self, value: BoundedTensor) -> BoundedTensor:
         """Apply the node's `clip`, if it has one."""
         if self.clip is None:
             return value
         limit = self.m.constant(float(self.clip))
         return self.m.maximum(self.m.minimum(value, limit), self.m.neg(limit))
 
-    def multiply(self, a: Bounded, b: Bounded) -> Bounded:
-        """Compute a GEMM; the result may be stored before the steps begin."""
-        return self.round_state(contract(np.matmul, a, b.rearrange(np.transpose), a.shape[-1], self.types, self.dtype))
+    def multiply(self, a: BoundedTensor, b: BoundedTensor) -> BoundedTensor:
+        """Compute a GEMM whose result may be rounded to storage before the time steps."""
+        return self.round_state(
+            evaluate_bilinear(np.matmul, a, b.rearrange(np.transpose), a.shape[-1], self.types, self.dtype)
+        )
 
-    def slice_gate(self, value: Bounded, index: int) -> Bounded:
+    def slice_gate(self, value: BoundedTensor, index: int) -> BoundedTensor:
         """Return the slice of one gate."""
         return value.rearrange(lambda v: v[..., index * self.hidden : (index + 1) * self.hidden])
 
-    def initial_state(self, index: int, direction: int) -> Bounded:
+    def get_initial_state(self, index: int, direction: int) -> BoundedTensor:
         """Return the initial state; zeros if it is omitted."""
         value = self.call.optional_input(index)
         if value is None:
             return self.m.wrap(np.zeros((self.x.shape[1], self.hidden)))
         return value.rearrange(lambda v: v[:, direction] if self.batch_first else v[direction])  # type: ignore[no-any-return]
 
-    def round_state(self, value: Bounded) -> Bounded:
+    def round_state(self, value: BoundedTensor) -> BoundedTensor:
         """Return a state, which may be rounded to storage between steps."""
-        return round_to_storage(Bounded(value.value, value.error, self.dtype), self.types)
+        return round_to_storage(BoundedTensor(value.value, value.error, self.dtype), self.types)
 
-    def run(self) -> tuple[Bounded, list[Bounded]]:
+    def run(self) -> tuple[BoundedTensor, list[BoundedTensor]]:
         """Return Y [steps, directions, batch, hidden] and the last states, each [directions, batch, hidden]."""
         outputs_by_direction, last_states = [], []
         for direction in range(self.directions):
@@ -126,14 +128,15 @@ class RecurrentNode:
             outputs, states = self._run_direction(direction, reverse)
             outputs_by_direction.append(outputs)
             last_states.append(states)
-        y = concat(outputs_by_direction, 1, new=True)
+        y = concat_values(outputs_by_direction, 1, new_axis=True)
         count = len(last_states[0])
         return y, [
-            concat([states_of_direction[i] for states_of_direction in last_states], 0, new=True) for i in range(count)
+            concat_values([states_of_direction[i] for states_of_direction in last_states], 0, new_axis=True)
+            for i in range(count)
         ]
 
-    def _run_direction(self, direction: int, reverse: bool) -> tuple[Bounded, list[Bounded]]:
-        """Return all outputs and the last states. A reversed sequence starts at step 0, whatever its length."""
+    def _run_direction(self, direction: int, reverse: bool) -> tuple[BoundedTensor, list[BoundedTensor]]:
+        """Return the outputs of all steps and the last states. Reversal is within each sequence's own length."""
         steps, batch = self.x.shape[:2]
         lengths = np.full(batch, steps) if self.lengths is None else self.lengths.reshape(-1).astype(int)
         step_indices = np.arange(steps)[:, None] + np.zeros(batch, int)
@@ -143,32 +146,36 @@ class RecurrentNode:
             else step_indices[..., None]
         )
         x = self.x.rearrange(lambda v: np.take_along_axis(v, step_indices, 0))
-        states = [self.initial_state(5, direction)] + (
-            [self.initial_state(6, direction)] if self.call.op == "LSTM" else []
+        states = [self.get_initial_state(5, direction)] + (
+            [self.get_initial_state(6, direction)] if self.call.op == "LSTM" else []
         )
         outputs = []
         for step in range(steps):
             results = _CELLS[self.call.op](self, direction, x.rearrange(lambda v, step=step: v[step]), states)  # type: ignore[misc]
             is_active = (step < lengths)[:, None]
-            states = [_select_live(is_active, new, old) for new, old in zip(results, states, strict=True)]
-            outputs.append(_select_live(is_active, results[0], self.m.wrap(np.zeros(results[0].shape))))
+            states = [_select_active(is_active, new, old) for new, old in zip(results, states, strict=True)]
+            outputs.append(_select_active(is_active, results[0], self.m.wrap(np.zeros(results[0].shape))))
         if not outputs:
-            return Bounded(np.zeros((0, batch, self.hidden)), None, self.dtype, True), states
-        return concat(outputs, 0, new=True).rearrange(lambda v: np.take_along_axis(v, step_indices, 0)), states
+            return BoundedTensor(np.zeros((0, batch, self.hidden)), None, self.dtype, True), states
+        return concat_values(outputs, 0, new_axis=True).rearrange(
+            lambda v: np.take_along_axis(v, step_indices, 0)
+        ), states
 
 
-def _select_live(is_active: Any, a: Bounded, b: Bounded) -> Bounded:
-    error = None if a.exact and b.exact else np.where(is_active, a.errors(), b.errors())
-    return Bounded(np.where(is_active, a.value, b.value), error, a.dtype)
+def _select_active(is_active: Any, a: BoundedTensor, b: BoundedTensor) -> BoundedTensor:
+    error = None if a.is_exact and b.is_exact else np.where(is_active, a.get_errors(), b.get_errors())
+    return BoundedTensor(np.where(is_active, a.value, b.value), error, a.dtype)
 
 
-def _lstm(node: RecurrentNode, direction: int, x: Bounded, states: list[Bounded]) -> list[Bounded]:
+def _run_lstm_step(
+    node: RecurrentNode, direction: int, x: BoundedTensor, states: list[BoundedTensor]
+) -> list[BoundedTensor]:
     m, (h, c) = node.m, states
     f, g, o_of = node.activations[3 * direction : 3 * direction + 3]
     total = _add_biases(
         node, m.add(node.project_gates(1, x, direction), node.project_gates(2, h, direction)), direction, 4
     )
-    peepholes = node.direction_of(7, direction)
+    peepholes = node.get_direction(7, direction)
     i, o, forget, cell = (node.slice_gate(total, k) for k in range(4))
     if peepholes is not None:
         i = m.add(i, m.mul(node.slice_gate(peepholes, 0), c))
@@ -182,8 +189,8 @@ def _lstm(node: RecurrentNode, direction: int, x: Bounded, states: list[Bounded]
     return [node.round_state(h), node.round_state(c)]
 
 
-def _add_biases(node: RecurrentNode, total: Bounded, direction: int, gates: int) -> Bounded:
-    bias = node.direction_of(3, direction)
+def _add_biases(node: RecurrentNode, total: BoundedTensor, direction: int, gates: int) -> BoundedTensor:
+    bias = node.get_direction(3, direction)
     if bias is None:
         return total
     size = gates * node.hidden
@@ -191,11 +198,13 @@ def _add_biases(node: RecurrentNode, total: Bounded, direction: int, gates: int)
     return node.m.add(total, bias_sum)
 
 
-def _gru(node: RecurrentNode, direction: int, x: Bounded, states: list[Bounded]) -> list[Bounded]:
+def _run_gru_step(
+    node: RecurrentNode, direction: int, x: BoundedTensor, states: list[BoundedTensor]
+) -> list[BoundedTensor]:
     m, (h,) = node.m, states
     f, g = node.activations[2 * direction : 2 * direction + 2]
     size = 3 * node.hidden
-    bias = node.direction_of(3, direction)
+    bias = node.get_direction(3, direction)
     of_x, of_h = node.project_gates(1, x, direction), node.project_gates(2, h, direction)
     if bias is not None:
         of_x = m.add(of_x, bias.rearrange(lambda v: v[:size]))
@@ -207,7 +216,7 @@ def _gru(node: RecurrentNode, direction: int, x: Bounded, states: list[Bounded])
     if reset_after:
         new = m.add(node.slice_gate(of_x, 2), m.mul(r, node.slice_gate(of_h, 2)))
     else:
-        rows = node.required_direction_of(2, direction).rearrange(lambda v: v[2 * node.hidden :])
+        rows = node.get_required_direction(2, direction).rearrange(lambda v: v[2 * node.hidden :])
         inner = node.multiply(m.mul(r, h), rows)
         if bias is not None:
             inner = m.add(inner, bias.rearrange(lambda v: v[size + 2 * node.hidden :]))
@@ -216,22 +225,24 @@ def _gru(node: RecurrentNode, direction: int, x: Bounded, states: list[Bounded])
     return [node.round_state(m.add(m.mul(m.sub(m.wrap(1.0), z), new), m.mul(z, h)))]
 
 
-def _rnn(node: RecurrentNode, direction: int, x: Bounded, states: list[Bounded]) -> list[Bounded]:
+def _run_rnn_step(
+    node: RecurrentNode, direction: int, x: BoundedTensor, states: list[BoundedTensor]
+) -> list[BoundedTensor]:
     total = node.m.add(node.project_gates(1, x, direction), node.project_gates(2, states[0], direction))
     return [node.round_state(node.activations[direction](node.clip_gate(_add_biases(node, total, direction, 1))))]
 
 
-_CELLS: dict[str, Any] = {"LSTM": _lstm, "GRU": _gru, "RNN": _rnn}
+_CELLS: dict[str, Any] = {"LSTM": _run_lstm_step, "GRU": _run_gru_step, "RNN": _run_rnn_step}
 
 
 @rule("LSTM", "GRU", "RNN")
-def _recurrent(call: Call) -> list[Any]:
+def _evaluate_recurrent_node(call: OperatorCall) -> list[Any]:
     if call.opset < 7 and call.attribute("output_sequence", 0):
-        raise Unproved("output_sequence of the first operator sets")
-    return recurrent_outputs(call, RecurrentNode(call))
+        raise UnprovedError("output_sequence of the first operator sets")
+    return make_recurrent_outputs(call, RecurrentNode(call))
 
 
-def recurrent_outputs(call: Call, node: RecurrentNode) -> list[Any]:
+def make_recurrent_outputs(call: OperatorCall, node: RecurrentNode) -> list[Any]:
     """Return the node's outputs; root-sum-square errors are scaled by COVERAGE_FACTOR."""
     y, last_states = node.run()
     if node.batch_first:
@@ -240,5 +251,6 @@ def recurrent_outputs(call: Call, node: RecurrentNode) -> list[Any]:
     spread = 1.0 if call.types.independent_errors else COVERAGE_FACTOR
     results = [y, *last_states]
     return [
-        Bounded(tensor.value, None if tensor.error is None else tensor.error * spread, y.dtype) for tensor in results
+        BoundedTensor(tensor.value, None if tensor.error is None else tensor.error * spread, y.dtype)
+        for tensor in results
     ][: call.outputs]

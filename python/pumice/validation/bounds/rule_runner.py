@@ -13,35 +13,35 @@ import onnx
 from onnx import helper, numpy_helper
 
 from ...base.element_types import Array
-from ...importer.onnx_functions import get_node_version, strip_version
+from ...importer.onnx_functions import drop_opset_attribute, get_node_opset
 from .block_ranges import Index
 from .blockwise import ELEMENTWISE, READS_ATTRIBUTES, plan_blocks
-from .bounded import Bounded, round_to_storage, storage_distance
-from .decisions import dtype_of
+from .bounded_tensor import BoundedTensor, compute_storage_distance, round_to_storage
+from .comparisons_and_casts import dtype_from_onnx
 from .float_types import FLOAT16, FloatType, ProgramTypes, dtype_name, is_float
 from .function_bodies import find_function_body
 from .lazy_values import BlockAssembler, pack_value
-from .registry import Call, Rule, Undecided, Unproved, Value, find_rule
+from .rule_registry import OperatorCall, Rule, UndecidedError, UnprovedError, Value, find_rule
 from .undecided_choices import evaluate_alternatives
 
 if TYPE_CHECKING:
     from onnx import FunctionProto, GraphProto, NodeProto
 
 _RULE_MODULES = """
-    attention boxes contrib control_flow data_movement decisions dynamic_lstm elementwise gather_block_quantized
+    attention comparisons_and_casts contrib control_flow data_movement detection dynamic_lstm elementwise gather_block_quantized
     gemm_conv nnapi normalization onnx_ml pooling quantized recurrent reductions resampling sequences signal encoders
 """
 for _name in _RULE_MODULES.split():  # the modules register their rules on import
     importlib.import_module(f"{__package__}.{_name}")
 
-_MIN_REFERENCE_OPSET = 7  # oldest opset of onnx's reference, which runs operators without floats
+_MIN_REFERENCE_OPSET = 7  # oldest opset that onnx.reference evaluates; it runs operators without floats
 # Operators for which the engine reports the additions of every sum; see LoweredNode::additions.
 REPORTS_ADDITIONS = {
     *("Conv", "Gemm", "GlobalAveragePool", "GlobalLpPool", "GroupNormalization", "InstanceNormalization"),
     *("LayerNormalization", "LogSoftmax", "MatMul", "RMSNormalization", "ReduceL1", "ReduceL2", "ReduceLogSum"),
     *("ReduceMean", "ReduceProd", "ReduceSum", "ReduceSumSquare", "Softmax"),
 }
-REREADS_RESULTS = {"DynamicQuantizeLinear"}  # kernels that read back their own stored results
+REREADS_RESULTS = {"DynamicQuantizeLinear"}  # operators whose kernels read back their own stored results
 # Operators that compare or round their inputs, which are never folded into a preceding sum. Cast to integers is
 # not listed, but treated in the same way.
 DECISION_OPERATORS = {
@@ -73,49 +73,51 @@ def parse_attributes(node: NodeProto) -> dict[str, Any]:
     return attributes_by_name
 
 
-# Types that are subsets of a type.
-_EXACTLY_HELD_TYPES = {
+# Storage type -> the types that it represents exactly.
+_EXACTLY_REPRESENTABLE_TYPES = {
     "float32": ("float16", "bfloat16", "float32"),
     "float16": ("float16",),
     "bfloat16": ("bfloat16",),
 }
 
 
-def _storage_distance(array: Array, exact_value: Array, storage: FloatType) -> Array | None:
+def _compute_storage_distance(array: Array, exact_value: Array, storage: FloatType) -> Array | None:
     """Return the distance to the nearest number of the type; None if all are representable."""
     return (
         None
-        if dtype_name(array.dtype) in _EXACTLY_HELD_TYPES.get(storage.name, ())
-        else storage_distance(exact_value, storage)
+        if dtype_name(array.dtype) in _EXACTLY_REPRESENTABLE_TYPES.get(storage.name, ())
+        else compute_storage_distance(exact_value, storage)
     )
 
 
-def bounded_constant(array: Array, types: ProgramTypes) -> Bounded:
+def make_bounded_constant(array: Array, types: ProgramTypes) -> BoundedTensor:
     """Return a constant, which may be exact or rounded to storage (V5). Kernels keep some constants in float32 and GEMM
     operands in the storage type.
 
     A node with a constant beyond float16 computes in float32. Constants beyond bfloat16 saturate.
     """
     if not is_float(array.dtype):
-        return Bounded(array, None, array.dtype, constant=True)
+        return BoundedTensor(array, None, array.dtype, constant=True)
     exact_value = np.asarray(array, np.float64)
     storage = types.constant_type(array.dtype)
     if types.constant_rounding == "rounded":
-        return Bounded(storage.store_constant(exact_value), None, array.dtype, stored=True, constant=True)
+        return BoundedTensor(storage.store_constant(exact_value), None, array.dtype, stored=True, constant=True)
     if types.constant_rounding == "scaled":
-        return Bounded(exact_value, np.abs(exact_value) * storage.unit + storage.step, array.dtype, stored=True)
-    return Bounded(exact_value, _storage_distance(array, exact_value, storage), array.dtype, stored=True, constant=True)
+        return BoundedTensor(exact_value, np.abs(exact_value) * storage.unit + storage.step, array.dtype, stored=True)
+    return BoundedTensor(
+        exact_value, _compute_storage_distance(array, exact_value, storage), array.dtype, stored=True, constant=True
+    )
 
 
-def scaled_constant(value: Bounded, types: ProgramTypes) -> Bounded:
+def make_scaled_constant(value: BoundedTensor, types: ProgramTypes) -> BoundedTensor:
     """Return a constant whose bound allows multiplication by another constant before it is rounded to storage."""
     storage = types.storage_type(value.dtype)
     if not value.is_float or storage.unit <= 2.0**-24:
         return value
-    return Bounded(value.value, np.abs(value.value) * storage.unit + storage.step, value.dtype, stored=True)
+    return BoundedTensor(value.value, np.abs(value.value) * storage.unit + storage.step, value.dtype, stored=True)
 
 
-def constant_node_value(node: NodeProto) -> Array:
+def read_constant_node(node: NodeProto) -> Array:
     """Return the array of a Constant node."""
     (attribute,) = node.attribute
     value = parse_attributes(node)[attribute.name]
@@ -130,48 +132,49 @@ def constant_node_value(node: NodeProto) -> Array:
     return np.asarray(value, object if is_string else kinds.get(attribute.name))
 
 
-def bounded_input(array: Any, types: ProgramTypes) -> Value:
+def make_bounded_input(array: Any, types: ProgramTypes) -> Value:
     """Return a model input with the error from storing it."""
     if isinstance(array, list | tuple):
-        return [bounded_input(item, types) for item in array]
+        return [make_bounded_input(item, types) for item in array]
     if array is None:
         return None
     array = np.asarray(array)
     if not is_float(array.dtype):
-        return _exact_value(array)
+        return _make_exact_value(array)
     exact_value = np.asarray(array, np.float64)
-    return Bounded(
-        exact_value, _storage_distance(array, exact_value, types.storage_type(array.dtype)), array.dtype, stored=True
+    return BoundedTensor(
+        exact_value,
+        _compute_storage_distance(array, exact_value, types.storage_type(array.dtype)),
+        array.dtype,
+        stored=True,
     )
 
 
-def bounded_from_device(array: Array, types: ProgramTypes) -> Bounded:
-    """Return a device tensor. Read-back in 16 bits may hide a float32 value, which is then known to within one
-    rounding.
-    """
+def make_bounded_device_tensor(array: Array, types: ProgramTypes) -> BoundedTensor:
+    """Return a device tensor with its read-back error: a float32 value read back in 16 bits is rounded once."""
     if not is_float(array.dtype):
-        return Bounded(array, None, array.dtype)
+        return BoundedTensor(array, None, array.dtype)
     storage, read = types.storage_type(array.dtype), types.read_back_type(array.dtype)
     value = np.asarray(array, np.float64)
     if read.unit < storage.unit or (read == storage and not read.is_16_bit):
         # Some tensors are kept in float32, and some kernels round their inputs.
-        return Bounded(value, _storage_distance(array, value, storage), array.dtype, stored=True)
+        return BoundedTensor(value, _compute_storage_distance(array, value, storage), array.dtype, stored=True)
     error = np.abs(value) * read.unit + read.step
-    return Bounded(
+    return BoundedTensor(
         value, np.where(np.isinf(value), np.inf, np.where(np.isnan(value), 0.0, error)), array.dtype, stored=True
     )
 
 
 class KernelFacts(NamedTuple):
-    """Facts about the kernels of a node that is checked on its own.
+    """Facts about the device kernels of a node that is checked on its own.
 
-    additions: longest chain in their sums, from the program's plan; 0 if unknown. stored: their results by output name,
-    for operators in `REREADS_RESULTS`. device_tensors: device tensors by output name; large reference outputs are kept
-    as float32 differences from them.
+    additions: longest chain of additions in their sums, from the program's plan; 0 if unknown. stored_results: their
+    results by output name, for operators in `REREADS_RESULTS`. device_tensors: device tensors by output name; large
+    reference outputs are kept as float32 differences from these.
     """
 
     additions: int = 0
-    stored_results: Mapping[str, Bounded] = MappingProxyType({})
+    stored_results: Mapping[str, BoundedTensor] = MappingProxyType({})
     device_tensors: Mapping[str, Array] = MappingProxyType({})
 
 
@@ -179,37 +182,37 @@ NO_KERNEL_FACTS = KernelFacts()
 
 
 class BlockEvaluation(NamedTuple):
-    """A node whose only output is evaluated block by block: shape, block indices, and the function of a block."""
+    """A node whose only output is evaluated block by block: its shape, the block indices, and a function per block."""
 
     shape: tuple[int, ...]
     blocks: Iterator[Index]
-    block: Callable[[Index], Bounded]
+    evaluate_block: Callable[[Index], BoundedTensor]
 
 
-class Runner:
+class RuleRunner:
     """Evaluates nodes by the rules, with a model's opsets."""
 
     def __init__(self, opsets: Mapping[str, int], types: ProgramTypes) -> None:
         self.opsets = dict(opsets)
         self.types = types
-        self.custom_rules: dict[str, Rule] = {}  # the caller's rules, which override the table
-        self._others: dict[str, Runner] = {}
-        # By id(node); the node is stored to keep the id valid.
+        self.custom_rules: dict[str, Rule] = {}  # rules from the caller, which override the registry
+        self._others: dict[str, RuleRunner] = {}
+        # Cache by id(node); it stores the node to keep the id valid.
         self._attributes: dict[int, tuple[NodeProto, dict[str, Any]]] = {}
 
-    def at_precision(self, precision: str) -> Runner:
+    def at_precision(self, precision: str) -> RuleRunner:
         """Return a runner for nodes at another precision."""
         if precision == self.types.precision:
             return self
         return self._others.setdefault(precision, self.with_types(self.types.at_precision(precision)))
 
-    def with_types(self, types: ProgramTypes) -> Runner:
+    def with_types(self, types: ProgramTypes) -> RuleRunner:
         """Return a runner with the same operators and other types."""
-        runner = Runner(self.opsets, types)
+        runner = RuleRunner(self.opsets, types)
         runner.custom_rules, runner._attributes = self.custom_rules, self._attributes
         return runner
 
-    def _cached_attributes(self, node: NodeProto) -> dict[str, Any]:
+    def _get_attributes(self, node: NodeProto) -> dict[str, Any]:
         """Return the attributes of a node, parsed once."""
         if id(node) not in self._attributes:
             self._attributes[id(node)] = node, parse_attributes(node)
@@ -218,7 +221,7 @@ class Runner:
     def run_node(
         self, node: NodeProto, inputs: list[Value], outer: Mapping[str, Value], facts: KernelFacts = NO_KERNEL_FACTS
     ) -> list[Value]:
-        """Return the outputs of a node, rounded as the program stores them. Raise Unproved if no rule covers the node,
+        """Return the outputs of a node, rounded as the program stores them. Raise UnprovedError if no rule covers the node,
         or IndexError if an index is out of range.
 
         facts: facts about the kernels under test.
@@ -228,48 +231,48 @@ class Runner:
             if (block_evaluation := self.plan_blocks(node, inputs, outer, facts)) is not None:
                 assembler = BlockAssembler(block_evaluation.shape, facts.device_tensors.get(node.output[0]))
                 for index in block_evaluation.blocks:
-                    assembler.add_block(index, block_evaluation.block(index))
+                    assembler.add_block(index, block_evaluation.evaluate_block(index))
                 return [assembler.assemble()]
-            full_inputs = [item.materialize() if isinstance(item, Bounded) else item for item in inputs]
+            full_inputs = [item.materialize() if isinstance(item, BoundedTensor) else item for item in inputs]
             outputs = self._apply_rule(node, full_inputs, outer, facts)
-            outputs = [round_to_storage(item, self.types) if isinstance(item, Bounded) else item for item in outputs]
+            outputs = [
+                round_to_storage(item, self.types) if isinstance(item, BoundedTensor) else item for item in outputs
+            ]
         if not facts.device_tensors:
             return outputs
         names = [*node.output, *[""] * len(outputs)]
         return [
-            pack_value(item, facts.device_tensors.get(name)) if isinstance(item, Bounded) else item
+            pack_value(item, facts.device_tensors.get(name)) if isinstance(item, BoundedTensor) else item
             for item, name in zip(outputs, names, strict=False)
         ]
 
     def plan_blocks(
         self, node: NodeProto, inputs: list[Value], outer: Mapping[str, Value], facts: KernelFacts = NO_KERNEL_FACTS
     ) -> BlockEvaluation | None:
-        """Return how to evaluate a node block by block, or None if it is evaluated at once. A block raises the same
-        errors as `run_node`.
-        """
+        """Return a plan to evaluate a node block by block, or None. A block raises the same errors as `run_node`."""
         if node.domain not in ("", "ai.onnx") or node.op_type in self.custom_rules or not node.output[0]:
             return None
-        attributes = self._cached_attributes(node) if node.op_type in READS_ATTRIBUTES else {}
+        attributes = self._get_attributes(node) if node.op_type in READS_ATTRIBUTES else {}
         plan = plan_blocks(node.op_type, self.opsets.get("", 1), attributes, inputs, len([*filter(None, node.output)]))
         if plan is None:
             return None
 
-        def block(index: Index) -> Bounded:
+        def evaluate_block(index: Index) -> BoundedTensor:
             return round_to_storage(self._apply_rule(node, plan.inputs(index), outer, facts)[0], self.types)
 
-        return BlockEvaluation(plan.shape, plan.blocks, block)
+        return BlockEvaluation(plan.shape, plan.blocks, evaluate_block)
 
     def _apply_rule(
         self, node: NodeProto, inputs: list[Value], outer: Mapping[str, Value], facts: KernelFacts
     ) -> list[Any]:
-        if version := get_node_version(node, 0):  # inside a function that imports another opset
+        if version := get_node_opset(node, 0):  # the node is inside a function that imports another opset
             inner = self.with_types(self.types)
             inner.opsets = {**self.opsets, "": version}
-            return inner._apply_rule(strip_version(node), inputs, outer, facts)
+            return inner._apply_rule(drop_opset_attribute(node), inputs, outer, facts)
         if node.op_type in RANDOM_OPERATORS:
-            raise Unproved("random numbers, compared with none")
+            raise UnprovedError("random numbers, compared with none")
         if node.op_type == "Constant" and not node.domain:
-            return [bounded_constant(constant_node_value(node), self.types)]
+            return [make_bounded_constant(read_constant_node(node), self.types)]
         domain = "" if node.domain == "ai.onnx" else node.domain
         name = f"{domain}::{node.op_type}" if domain else node.op_type
         rule = self.custom_rules.get(name) or find_rule(node.op_type, domain)
@@ -283,28 +286,28 @@ class Runner:
         ):
             types = types.with_forced_fp32()
         if name in DECISION_OPERATORS or (
-            name == "Cast" and not is_float(dtype_of(self._cached_attributes(node)["to"]))
+            name == "Cast" and not is_float(dtype_from_onnx(self._get_attributes(node)["to"]))
         ):
-            inputs = [item.without_fused_sum() if isinstance(item, Bounded) else item for item in inputs]
-        call = Call(name, inputs, self._cached_attributes(node), opset, types, len(node.output))
+            inputs = [item.without_fused_sum() if isinstance(item, BoundedTensor) else item for item in inputs]
+        call = OperatorCall(name, inputs, self._get_attributes(node), opset, types, len(node.output))
         call.node, call.opsets, call.run_graph, call.outer = node, self.opsets, self.run_graph, outer
         call.stored = [facts.stored_results.get(output) for output in node.output]
         is_map = name in ELEMENTWISE and opset >= _MIN_REFERENCE_OPSET and name not in self.custom_rules
         try:
             outputs = rule(call)
             return evaluate_alternatives(rule, call, outputs) if is_map else outputs
-        except (Unproved, IndexError):
+        except (UnprovedError, IndexError):
             raise
         except (AssertionError, AttributeError, KeyError, NotImplementedError, TypeError, ValueError) as error:
-            raise Unproved(f"the rule for {node.op_type} fails: {type(error).__name__}: {error}") from None
+            raise UnprovedError(f"the rule for {node.op_type} fails: {type(error).__name__}: {error}") from None
 
     def _run_without_rule(self, node: NodeProto, inputs: list[Value]) -> list[Any]:
-        """Run onnx's reference if there are no floats, else the ONNX function body. Raise Unproved if there is none."""
+        """Run onnx's reference if there are no floats, else the ONNX function body. Raise UnprovedError if there is none."""
         try:
             return self._run_onnx_reference(node, inputs)
-        except Undecided:
+        except UndecidedError:
             raise
-        except Unproved:
+        except UnprovedError:
             opset = self.opsets.get("" if node.domain == "ai.onnx" else node.domain, 1)
             body = find_function_body(node, inputs, opset)
             if body is None:
@@ -312,7 +315,7 @@ class Runner:
         return self.run_function(body, inputs)
 
     def run_function(self, body: FunctionProto, inputs: list[Value]) -> list[Value]:
-        """Return the outputs of a function whose attributes are bound. Raise Unproved if a node in it has no rule."""
+        """Return the outputs of a function whose attributes are bound. Raise UnprovedError if a node in it has no rule."""
         opsets = {"" if item.domain == "ai.onnx" else item.domain: item.version for item in body.opset_import}
         inner = self.with_types(self.types)
         inner.opsets = {**self.opsets, **opsets}
@@ -329,31 +332,33 @@ class Runner:
         """Run an operator without a rule in onnx's reference; without floats, results are exact."""
         name = f"{node.domain}::{node.op_type}" if node.domain not in ("", "ai.onnx") else node.op_type
         arrays: list[Any] = []
-        unsure = any(isinstance(item, Bounded) and not item.is_float and not item.exact for item in inputs)
+        is_undecided = any(
+            isinstance(item, BoundedTensor) and not item.is_float and not item.is_exact for item in inputs
+        )
         for value in inputs:
-            if isinstance(value, Bounded) and value.is_float:
-                raise Unproved(f"no rule for {name}")
+            if isinstance(value, BoundedTensor) and value.is_float:
+                raise UnprovedError(f"no rule for {name}")
             if isinstance(value, list):
-                raise Unproved(f"no rule for {name}")
+                raise UnprovedError(f"no rule for {name}")
             arrays.append(None if value is None else value.value)
-        if unsure:
-            raise Undecided(f"{name} of undecided numbers")
+        if is_undecided:
+            raise UndecidedError(f"{name} of undecided numbers")
         if self.opsets.get("", _MIN_REFERENCE_OPSET) < _MIN_REFERENCE_OPSET:
-            raise Unproved(f"no rule for {name}")
+            raise UnprovedError(f"no rule for {name}")
         try:
             results = run_onnx_reference(node, arrays, self.opsets)
-        except Exception as error:  # the reference may raise anything
-            raise Unproved(f"no rule for {name}, and onnx's reference fails: {error}") from None
-        outputs = [_exact_value(item) if isinstance(item, np.ndarray) else item for item in results]
-        if any(not isinstance(item, Bounded) or item.is_float for item in outputs):
-            raise Unproved(f"no rule for {name}")
+        except Exception as error:  # onnx.reference may raise any exception
+            raise UnprovedError(f"no rule for {name}, and onnx's reference fails: {error}") from None
+        outputs = [_make_exact_value(item) if isinstance(item, np.ndarray) else item for item in results]
+        if any(not isinstance(item, BoundedTensor) or item.is_float for item in outputs):
+            raise UnprovedError(f"no rule for {name}")
         return outputs
 
     def run_graph(self, graph: GraphProto, inputs: list[Value], outer: Mapping[str, Value]) -> list[Value]:
         """Return the outputs of a subgraph, whose nodes may read outer-scope values."""
         values: dict[str, Value] = dict(outer)
         for tensor in graph.initializer:
-            values[tensor.name] = bounded_constant(numpy_helper.to_array(tensor), self.types)
+            values[tensor.name] = make_bounded_constant(numpy_helper.to_array(tensor), self.types)
         values.update(zip((item.name for item in graph.input), inputs, strict=False))
         for node in graph.node:
             node_inputs = [values[name] if name else None for name in node.input]
@@ -362,25 +367,25 @@ class Runner:
         return [values[item.name] for item in graph.output]
 
 
-class SingleTypeRunner(Runner):
+class SingleTypeRunner(RuleRunner):
     """Evaluates every node in this runner's types, ignoring the node's own precision."""
 
-    def at_precision(self, precision: str) -> Runner:
+    def at_precision(self, precision: str) -> RuleRunner:
         """Return self."""
         return self
 
 
-def _exact_value(array: Array) -> Bounded:
-    """Return an array without floats as a Bounded value; strings become objects."""
-    return Bounded(array.astype(object) if array.dtype.kind in "UT" else array)
+def _make_exact_value(array: Array) -> BoundedTensor:
+    """Return an array without floats as a BoundedTensor value; strings become objects."""
+    return BoundedTensor(array.astype(object) if array.dtype.kind in "UT" else array)
 
 
 _FLOAT16_OVERFLOW = 65520.0  # smallest value that rounds to infinity in float16
 
 
 def _exceeds_float16(value: Value) -> bool:
-    """Whether a constant has a finite element beyond float16."""
-    if not isinstance(value, Bounded) or not value.constant or not value.is_float:
+    """Return whether a constant has a finite element beyond float16."""
+    if not isinstance(value, BoundedTensor) or not value.constant or not value.is_float:
         return False
 
     def has_large_element() -> bool:
@@ -391,9 +396,9 @@ def _exceeds_float16(value: Value) -> bool:
 
 
 def _alpha_exceeds_float16(node: NodeProto, b: Value) -> bool:
-    """Whether the engine computes a Gemm in float32 because alpha * B overflows float16 or becomes subnormal."""
+    """Return whether the engine computes a Gemm in float32 because alpha * B overflows float16 or becomes subnormal."""
     alpha = float(parse_attributes(node).get("alpha", 1.0))
-    if not isinstance(b, Bounded) or not b.is_float or alpha == 1:
+    if not isinstance(b, BoundedTensor) or not b.is_float or alpha == 1:
         return False
     sizes = np.abs(b.value[np.isfinite(b.value)]) if b.constant else np.ones(1)
     largest = float(sizes.max(initial=0.0))

@@ -1,4 +1,4 @@
-"""Rules of Fourier transforms, determinants and other rare operators."""
+"""Rules of DFT, STFT, Det, MelWeightMatrix, TensorScatter and BitCast."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 
 from ...base.element_types import Array
-from .bounded import Bounded
-from .decisions import dtype_of
+from .bounded_tensor import BoundedTensor
+from .comparisons_and_casts import dtype_from_onnx
 from .float_types import is_float
 from .gemm_conv import nan_to_unknown
-from .registry import Call, Undecided, Unproved, rule
+from .rule_registry import OperatorCall, UndecidedError, UnprovedError, rule
 
 
-def _largest_factor(n: int) -> int:
+def _find_largest_prime_factor(n: int) -> int:
     largest, rest, factor = 1, n, 2
     while factor * factor <= rest:
         while rest % factor == 0:
@@ -24,17 +24,19 @@ def _largest_factor(n: int) -> int:
     return max(largest, rest)
 
 
-def _fft_error(call: Call, sizes: Array, points: int, dtype: Any) -> Array:
+def _compute_fft_error(call: OperatorCall, sizes: Array, points: int, dtype: Any) -> Array:
     """Return the FFT error. Each pass sums up to 16 terms (or a prime factor's) with rounded roots of unity."""
-    roundings = 20 * max(math.ceil(math.log2(max(points, 2))), 1) + 2 * _largest_factor(max(points, 1))
-    return math.sqrt(2) * sizes * call.types.sum_error_factor(roundings, dtype)
+    roundings = 20 * max(math.ceil(math.log2(max(points, 2))), 1) + 2 * _find_largest_prime_factor(max(points, 1))
+    return math.sqrt(2) * sizes * call.types.compute_sum_error_factor(roundings, dtype)
 
 
-def _compute_spectrum(call: Call, x: Bounded, points: int, axis: int, inverse: bool, onesided: bool) -> Bounded:
-    """Return the spectrum of x [.., 1 or 2] along an axis."""
+def _compute_spectrum(
+    call: OperatorCall, x: BoundedTensor, points: int, axis: int, inverse: bool, onesided: bool
+) -> BoundedTensor:
+    """Return the DFT of x [..., 1 or 2] along an axis; the last axis is (real, imaginary)."""
     with np.errstate(all="ignore"):
         signal = x.value[..., 0] + (1j * x.value[..., 1] if x.shape[-1] == 2 else 0)
-        sizes, error = (np.sum(array, axis=-1) for array in (np.abs(x.value), x.errors()))
+        sizes, error = (np.sum(array, axis=-1) for array in (np.abs(x.value), x.get_errors()))
         width = [(0, 0)] * sizes.ndim
         width[axis] = (0, max(points - sizes.shape[axis], 0))
         kept_slices = [slice(None)] * sizes.ndim
@@ -51,16 +53,16 @@ def _compute_spectrum(call: Call, x: Bounded, points: int, axis: int, inverse: b
                 spectrum = np.take(spectrum, np.arange(points // 2 + 1), axis)
             result = np.stack([spectrum.real, spectrum.imag], -1)
         scale = 1 / points if inverse else 1.0
-        bound = (_fft_error(call, total, points, x.dtype) + propagated) * scale
-        return Bounded(result, nan_to_unknown(np.broadcast_to(bound[..., None], result.shape).copy()), x.dtype)
+        bound = (_compute_fft_error(call, total, points, x.dtype) + propagated) * scale
+        return BoundedTensor(result, nan_to_unknown(np.broadcast_to(bound[..., None], result.shape).copy()), x.dtype)
 
 
 @rule("DFT")
-def _dft(call: Call) -> list[Any]:
+def _evaluate_dft(call: OperatorCall) -> list[Any]:
     x = call.input(0)
-    length_input = call.integer_list(1)
+    length_input = call.get_integer_list(1)
     axis_input = (
-        int(call.decided_input(2).reshape(-1)[0]) if call.opset >= 20 and call.optional_input(2) is not None else -2
+        int(call.get_decided_input(2).reshape(-1)[0]) if call.opset >= 20 and call.optional_input(2) is not None else -2
     )
     axis = (call.attribute("axis", 1) if call.opset < 20 else axis_input) % x.ndim
     inverse, onesided = bool(call.attribute("inverse", 0)), bool(call.attribute("onesided", 0))
@@ -69,85 +71,85 @@ def _dft(call: Call) -> list[Any]:
 
 
 @rule("STFT")
-def _stft(call: Call) -> list[Any]:
-    x, step = call.input(0), int(call.decided_input(1).reshape(-1)[0])
-    window, length_input = call.optional_input(2), call.integer_list(3)
+def _evaluate_stft(call: OperatorCall) -> list[Any]:
+    x, step = call.input(0), int(call.get_decided_input(1).reshape(-1)[0])
+    window, length_input = call.optional_input(2), call.get_integer_list(3)
     length = length_input[0] if length_input else window.shape[0]
     frames = 1 + (x.shape[1] - length) // step
-    at = np.arange(frames)[:, None] * step + np.arange(length)
+    sample_indices = np.arange(frames)[:, None] * step + np.arange(length)
     if x.ndim == 2:
         x = x.rearrange(lambda v: v[..., None])
-    frame_rows = x.rearrange(lambda v: v[:, at])  # [batch, frames, length, 1 or 2]
+    frame_rows = x.rearrange(lambda v: v[:, sample_indices])  # [batch, frames, length, 1 or 2]
     if window is not None:
-        frame_rows = call.arithmetic(x.dtype).mul(frame_rows, window.rearrange(lambda v: v[:, None]))
+        frame_rows = call.make_arithmetic(x.dtype).mul(frame_rows, window.rearrange(lambda v: v[:, None]))
     return [_compute_spectrum(call, frame_rows, length, 2, False, bool(call.attribute("onesided", 1)))]
 
 
 @rule("Det")
-def _det(call: Call) -> list[Any]:
+def _evaluate_determinant(call: OperatorCall) -> list[Any]:
     """Compute determinants. By Hadamard's inequality, no result or partial result exceeds the product of the row norms."""
     x = call.input(0)
     n = x.shape[-1]
     with np.errstate(all="ignore"):
         value = np.linalg.det(x.value)
-        row_norms = np.sqrt(np.sum(np.square(x.magnitude()), axis=-1))
+        row_norms = np.sqrt(np.sum(np.square(x.max_magnitude()), axis=-1))
         size = np.prod(row_norms, axis=-1) * 2.0 ** max(n - 2, 0)
-        error = size * call.types.sum_error_factor(3 * n * n, x.dtype)
+        error = size * call.types.compute_sum_error_factor(3 * n * n, x.dtype)
         if x.error is not None:
             relative_errors = np.sqrt(np.sum(np.square(x.error), axis=-1)) / np.where(row_norms > 0, row_norms, 1.0)
             error = error + size * np.sum(relative_errors, axis=-1) * n
-    return [Bounded(value, nan_to_unknown(error), x.dtype)]
+    return [BoundedTensor(value, nan_to_unknown(error), x.dtype)]
 
 
 _EDGE_TOLERANCE = 1e-9  # relative distance, larger than the float64 rounding of a triangle's edges
 
 
 @rule("MelWeightMatrix")
-def _mel_weights(call: Call) -> list[Any]:
+def _evaluate_mel_weight_matrix(call: OperatorCall) -> list[Any]:
     """Return triangles with edges evenly spaced on the mel scale, rounded down to frequency bins."""
-    bins, length, rate = (int(call.decided_input(i).reshape(-1)[0]) for i in range(3))
-    (low, off_low), (high, off_high) = call.scalar(3, 0.0), call.scalar(4, 0.0)
-    dtype = dtype_of(call.attribute("output_datatype", 1))
+    bins, length, rate = (int(call.get_decided_input(i).reshape(-1)[0]) for i in range(3))
+    (low, off_low), (high, off_high) = call.get_scalar(3, 0.0), call.get_scalar(4, 0.0)
+    dtype = dtype_from_onnx(call.attribute("output_datatype", 1))
     if not is_float(dtype):
-        raise Unproved(f"MelWeightMatrix of {dtype}")
+        raise UnprovedError(f"MelWeightMatrix of {dtype}")
     ends = [2595 * math.log10(1 + hertz / 700) for hertz in (low, high)]
     mels = ends[0] + np.arange(bins + 2) * (ends[1] - ends[0]) / (bins + 2)
     edges = (length + 1) * 700 * (10 ** (mels / 2595) - 1) / rate
     near = (np.abs(edges - np.rint(edges)) <= _EDGE_TOLERANCE * (np.abs(edges) + 1)) & (edges != 0)
     if off_low or off_high or near.any():
-        raise Undecided("MelWeightMatrix whose edges are between two frequencies")
+        raise UndecidedError("MelWeightMatrix whose edges are between two frequencies")
     whole = np.floor(edges)
     frequency, left, center, right = np.arange(length // 2 + 1)[:, None], whole[:-2], whole[1:-1], whole[2:]
-    m = call.arithmetic(dtype)
+    m = call.make_arithmetic(dtype)
     rising = m.div(m.wrap(np.clip(frequency - left, 0, None)), m.wrap(np.maximum(center - left, 1)))
     falling = m.div(m.wrap(np.clip(right - frequency, 0, None)), m.wrap(np.maximum(right - center, 1)))
     value = np.where(frequency < center, rising.value, np.where(frequency > center, falling.value, 1.0))
-    error = np.where(frequency < center, rising.errors(), falling.errors())
+    error = np.where(frequency < center, rising.get_errors(), falling.get_errors())
     error = np.where((value == 0) | (frequency == center), 0.0, error)
-    return [Bounded(value, error if error.any() else None, dtype)]
+    return [BoundedTensor(value, error if error.any() else None, dtype)]
 
 
 @rule("TensorScatter")
-def _tensor_scatter(call: Call) -> list[Any]:
+def _evaluate_tensor_scatter(call: OperatorCall) -> list[Any]:
     past, update, first = call.input(0), call.input(1), call.optional_input(2)
     axis = call.attribute("axis", -2) % past.ndim
-    begins = np.zeros(past.shape[0], np.int64) if first is None else call.decided_input(2).astype(np.int64)
+    begins = np.zeros(past.shape[0], np.int64) if first is None else call.get_decided_input(2).astype(np.int64)
     positions = begins[:, None] + np.arange(update.shape[axis])
     if str(call.attribute("mode", "linear")) == "circular":
         positions %= past.shape[axis]
-    value, error = np.array(past.value), np.array(past.errors())
+    value, error = np.array(past.value), np.array(past.get_errors())
     for batch in range(past.shape[0]):
         index = (*[slice(None)] * (axis - 1), positions[batch])
-        value[batch][index], error[batch][index] = update.value[batch], update.errors()[batch]
+        value[batch][index], error[batch][index] = update.value[batch], update.get_errors()[batch]
     is_stored = past.stored and update.stored
-    return [Bounded(value, error if error.any() else None, past.dtype, is_stored)]
+    return [BoundedTensor(value, error if error.any() else None, past.dtype, is_stored)]
 
 
 @rule("BitCast")
-def _bit_cast(call: Call) -> list[Any]:
-    x, dtype = call.input(0), dtype_of(call.attribute("to"))
-    if x.is_float and (not x.exact or x.dtype != np.float64):
-        x = Bounded(x.value.astype(x.dtype).view(f"u{x.dtype.itemsize}"), None) if x.exact else x
-    if x.is_float and not x.exact:
-        raise Unproved("BitCast of numbers that are not exact")
-    return [Bounded(np.ascontiguousarray(x.value).view(dtype).reshape(x.shape), None, dtype, stored=True)]
+def _evaluate_bit_cast(call: OperatorCall) -> list[Any]:
+    x, dtype = call.input(0), dtype_from_onnx(call.attribute("to"))
+    if x.is_float and (not x.is_exact or x.dtype != np.float64):
+        x = BoundedTensor(x.value.astype(x.dtype).view(f"u{x.dtype.itemsize}"), None) if x.is_exact else x
+    if x.is_float and not x.is_exact:
+        raise UnprovedError("BitCast of numbers that are not exact")
+    return [BoundedTensor(np.ascontiguousarray(x.value).view(dtype).reshape(x.shape), None, dtype, stored=True)]

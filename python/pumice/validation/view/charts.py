@@ -6,20 +6,20 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from .markup import Markup, concat_markup, element, svg_path
+from .markup import Markup, concat_markup, element, make_svg_path
 
 BLUE, RED, GREY, ORANGE = "#3b82c4", "#d9483b", "#8a8f98", "#c77d12"
 _WIDTH, _HEIGHT = 960, 280
 _LEFT, _RIGHT, _TOP, _BOTTOM = 58, 14, 16, 34
-# fp16: largest number, smallest normal, smallest subnormal.
+# Largest number, smallest normal and smallest subnormal of fp16.
 FP16_LIMITS = ((65504.0, "65504: largest"), (2.0**-14, "6.1e-5: smallest normal"), (2.0**-24, "6.0e-8: smallest"))
 _MIN_VALUE, _MAX_VALUE = 1e-45, 3.5e38
 
 Row = Mapping[str, Any]
 
 
-class _Frame(NamedTuple):
-    """Coordinates on a chart with a logarithmic axis from 10^low to 10^high, and that many rows side by side."""
+class _ChartFrame(NamedTuple):
+    """Chart coordinates: a logarithmic y axis from 10^low to 10^high, and `rows` columns on the x axis."""
 
     low: float
     high: float
@@ -35,13 +35,13 @@ class _Frame(NamedTuple):
         return _HEIGHT - _BOTTOM - fraction * (_HEIGHT - _TOP - _BOTTOM)
 
 
-def _make_frame(values: Iterable[float], count: int) -> _Frame:
+def _make_frame(values: Iterable[float], count: int) -> _ChartFrame:
     levels = [math.log10(min(max(value, _MIN_VALUE), _MAX_VALUE)) for value in values if value > 0]
     low, high = (math.floor(min(levels)), math.ceil(max(levels))) if levels else (-8, 0)
-    return _Frame(low - 1, max(high, low + 1), count)
+    return _ChartFrame(low - 1, max(high, low + 1), count)
 
 
-def _draw_axis(frame: _Frame, unit: str) -> Markup:
+def _draw_axis(frame: _ChartFrame, unit: str) -> Markup:
     step = max(1, math.ceil((frame.high - frame.low) / 8))
     levels = range(math.ceil(frame.low) + 1, math.floor(frame.high) + 1, step)
     lines = "".join(f"M{_LEFT} {frame.y(10.0**level):.1f}H{_WIDTH - _RIGHT}" for level in levels)
@@ -49,8 +49,8 @@ def _draw_axis(frame: _Frame, unit: str) -> Markup:
     ends = f"M{_LEFT} {_TOP}V{_HEIGHT - _BOTTOM}H{_WIDTH - _RIGHT}"
     return concat_markup(
         [
-            svg_path(lines, class_="grid", fill="none", stroke=GREY, stroke_opacity="0.25"),
-            svg_path(ends, class_="axis", fill="none", stroke=GREY),
+            make_svg_path(lines, class_="grid", fill="none", stroke=GREY, stroke_opacity="0.25"),
+            make_svg_path(ends, class_="axis", fill="none", stroke=GREY),
             *labels,
             _draw_text(_WIDTH - _RIGHT, _HEIGHT - 8, f"{unit} along the model, {frame.rows} tensors", "end"),
         ]
@@ -63,15 +63,15 @@ def _draw_text(x: float, y: float, text: str, anchor: str = "start", colour: str
 
 def _draw_dots(points: Iterable[tuple[float, float]], colour: str, name: str, width: float = 5) -> Markup:
     line = "".join(f"M{x:.1f} {y:.1f}h0" for x, y in points)
-    return svg_path(line, class_=name, fill="none", stroke=colour, stroke_width=width, stroke_linecap="round")
+    return make_svg_path(line, class_=name, fill="none", stroke=colour, stroke_width=width, stroke_linecap="round")
 
 
 def _draw_crosses(points: Iterable[tuple[float, float]], name: str) -> Markup:
     line = "".join(f"M{x - 5:.1f} {y - 5:.1f}l10 10m-10 0l10 -10" for x, y in points)
-    return svg_path(line, class_=name, fill="none", stroke=RED, stroke_width=2.2)
+    return make_svg_path(line, class_=name, fill="none", stroke=RED, stroke_width=2.2)
 
 
-def _make_chart(frame: _Frame, label: str, *children: object) -> Markup:
+def _make_chart(frame: _ChartFrame, label: str, *children: object) -> Markup:
     return element(
         "svg",
         *children,
@@ -87,14 +87,14 @@ def _make_chart(frame: _Frame, label: str, *children: object) -> Markup:
     )
 
 
-def error_chart(rows: Sequence[Row]) -> Markup:
+def draw_error_chart(rows: Sequence[Row]) -> Markup:
     """Return a chart of every tensor's error and bound on a logarithmic axis, and the error from the model's inputs on.
 
     Errors of 0 are drawn on the axis, infinite errors at the top.
     """
     plotted = [v for row in rows for v in (row["error"], row["allowed"], row["accumulated"]) if v]
     frame = _make_frame(plotted, len(rows))
-    bound = _step_path(frame, [row["allowed"] for row in rows])
+    bound = _make_step_path(frame, [row["allowed"] for row in rows])
     right: list[tuple[float, float]] = []
     wrong: list[tuple[float, float]] = []
     not_compared: list[tuple[float, float]] = []
@@ -109,21 +109,21 @@ def error_chart(rows: Sequence[Row]) -> Markup:
         frame,
         f"Error against bound of {len(rows)} tensors, {len(wrong)} beyond it; the table below has the numbers",
         _draw_axis(frame, "absolute error"),
-        svg_path(
-            _step_path(frame, [row["accumulated"] for row in rows]),
+        make_svg_path(
+            _make_step_path(frame, [row["accumulated"] for row in rows]),
             class_="whole",
             fill="none",
             stroke=GREY,
             stroke_width=1.4,
         ),
-        svg_path(bound, class_="bound", fill="none", stroke=ORANGE, stroke_width=1.8),
+        make_svg_path(bound, class_="bound", fill="none", stroke=ORANGE, stroke_width=1.8),
         _draw_dots(right, BLUE, "within", size),
         _draw_crosses(wrong, "beyond"),
         _draw_dots(not_compared, GREY, "open", size),
     )
 
 
-def _step_path(frame: _Frame, values: Sequence[float | None]) -> str:
+def _make_step_path(frame: _ChartFrame, values: Sequence[float | None]) -> str:
     """Return a path with a horizontal line across each row that has a value."""
     half = max((_WIDTH - _LEFT - _RIGHT) / max(frame.rows, 1) / 2, 0.8)
     segments = []
@@ -148,9 +148,9 @@ def describe_fp16_overflow(statistics: Mapping[str, Any] | None) -> str:
     return ""
 
 
-def range_chart(rows: Sequence[Row]) -> Markup:
+def draw_range_chart(rows: Sequence[Row]) -> Markup:
     """Return a chart of every tensor's range of magnitudes, with the limits of fp16."""
-    spans = [(i, *span) for i, row in enumerate(rows) if (span := _magnitude_range(row["statistics"]))]
+    spans = [(i, *span) for i, row in enumerate(rows) if (span := _get_magnitude_range(row["statistics"]))]
     limits = [limit for limit, _ in FP16_LIMITS]
     frame = _make_frame([*limits, *(v for _, low, high in spans for v in (low, high))], len(rows))
     inside: list[str] = []
@@ -163,7 +163,7 @@ def range_chart(rows: Sequence[Row]) -> Markup:
     lines = [
         concat_markup(
             [
-                svg_path(f"M{_LEFT} {frame.y(v):.1f}H{_WIDTH - _RIGHT}", stroke=ORANGE, stroke_dasharray="5 4"),
+                make_svg_path(f"M{_LEFT} {frame.y(v):.1f}H{_WIDTH - _RIGHT}", stroke=ORANGE, stroke_dasharray="5 4"),
                 _draw_text(_LEFT + 6, frame.y(v) - 4, f"fp16 {name}", "start", ORANGE),
             ]
         )
@@ -173,14 +173,14 @@ def range_chart(rows: Sequence[Row]) -> Markup:
         frame,
         f"Magnitudes of {len(spans)} tensors against the limits of fp16; {len(over)} are beyond its largest number",
         _draw_axis(frame, "magnitude"),
-        svg_path("".join(inside), class_="span", stroke=BLUE, stroke_width=width, stroke_opacity="0.75"),
-        svg_path("".join(over), class_="over", stroke=RED, stroke_width=width),
+        make_svg_path("".join(inside), class_="span", stroke=BLUE, stroke_width=width, stroke_opacity="0.75"),
+        make_svg_path("".join(over), class_="over", stroke=RED, stroke_width=width),
         *lines,
-        svg_path(marks, class_="over", fill=RED),
+        make_svg_path(marks, class_="over", fill=RED),
     )
 
 
-def _magnitude_range(statistics: Mapping[str, Any] | None) -> tuple[float, float] | None:
+def _get_magnitude_range(statistics: Mapping[str, Any] | None) -> tuple[float, float] | None:
     """Return the smallest and largest magnitude, from the reference if available, because infinity cannot be drawn."""
     if statistics is None:
         return None

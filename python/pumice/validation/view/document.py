@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from ...base.printable_text import shorten_printable
+from ...base.printable_text import shorten_and_escape
 from .markup import Markup, element
 
 _FOLDER = Path(__file__).parent
@@ -24,7 +24,7 @@ def make_document(title: str, body: Sequence[Markup]) -> str:
         element("meta", name="viewport", content="width=device-width, initial-scale=1"),
         element("meta", name="color-scheme", content="light dark"),
         element("meta", http_equiv="Content-Security-Policy", content=_CONTENT_SECURITY_POLICY),
-        element("title", shorten_printable(title)),
+        element("title", shorten_and_escape(title)),
         element("style", Markup(read_view_file("style.css"))),
     ]
     html = element("html", element("head", *head), element("body", *body), lang="en")

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from ...base.printable_text import shorten_printable
-from .markup import Markup, concat_markup, element, svg_path
+from ...base.printable_text import shorten_and_escape
+from .markup import Markup, concat_markup, element, make_svg_path
 
 WIDTH, HEIGHT = 152, 38
 _NODE_GAP, _LAYER_STEP, _MARGIN = 20, 70, 28
 _SWEEPS = 3
-# Edges across more layers than this are cut: only their ends are drawn, and the lower end names the source.
+# An edge across more layers is not drawn in full: only its ends are drawn, and the lower end names the source.
 _MAX_DRAWN_LAYERS = 12
 _SIGNS = {"right": "\u2713", "wrong": "\u2717", "unproved": "?", "ill-conditioned": "\u2248", "": "\u00b7"}
 _FILLS = {"right": "#dff2e6", "wrong": "#fbd9d4", "unproved": "#fbeccb", "ill-conditioned": "#fbd9d4", "": "#ffffff"}
@@ -28,7 +28,7 @@ class GraphBox(NamedTuple):
 
 
 class GraphLayout(NamedTuple):
-    """The boxes, and edges as pairs of box indices; sizes in pixels."""
+    """Boxes, edges as pairs of box indices, and the size in pixels."""
 
     boxes: list[GraphBox]
     edges: list[tuple[int, int]]
@@ -38,7 +38,7 @@ class GraphLayout(NamedTuple):
 
 def compute_layout(graph: Mapping[str, Any]) -> GraphLayout:
     """Return the layout of a record's graph. An edge goes from a tensor's producer to a reader."""
-    boxes, edges = boxes_and_edges(graph)
+    boxes, edges = make_boxes_and_edges(graph)
     layers = _assign_layers(boxes, edges)
     xs = _assign_columns(layers, edges, len(boxes))
     left, right = min(xs, default=0.0), max(xs, default=0.0)
@@ -51,7 +51,7 @@ def compute_layout(graph: Mapping[str, Any]) -> GraphLayout:
     return GraphLayout(positioned, edges, width, max(len(layers) - 1, 0) * _LAYER_STEP + HEIGHT + 2 * _MARGIN)
 
 
-def boxes_and_edges(graph: Mapping[str, Any]) -> tuple[list[GraphBox], list[tuple[int, int]]]:
+def make_boxes_and_edges(graph: Mapping[str, Any]) -> tuple[list[GraphBox], list[tuple[int, int]]]:
     """Return the inputs that are read, the nodes and outputs, and the edges between them; constants are omitted."""
     nodes: Sequence[Mapping[str, Any]] = graph.get("nodes", ())
     read = {name for node in nodes for name in node["inputs"]} | set(graph.get("outputs", ()))
@@ -125,7 +125,7 @@ def _spread_layer(layer: list[int], xs: list[float], neighbours: list[list[int]]
         xs[index] -= moved / len(layer)
 
 
-# ---- drawing
+# ---- SVG drawing
 
 
 def draw_graph(graph: Mapping[str, Any], verdicts: Mapping[str, str], prefix: str = "") -> Markup:
@@ -140,8 +140,8 @@ def draw_graph(graph: Mapping[str, Any], verdicts: Mapping[str, str], prefix: st
     hint = "; arrow keys walk along its edges" if prefix else ""
     return element(
         "svg",
-        svg_path(lines, class_="edge", fill="none", stroke="#888888"),
-        _far_edges(placed),
+        make_svg_path(lines, class_="edge", fill="none", stroke="#888888"),
+        _draw_far_edges(placed),
         nodes,
         width=f"{width:.0f}",
         height=f"{placed.height:.0f}",
@@ -158,7 +158,7 @@ def _is_far(source: GraphBox, target: GraphBox) -> bool:
     return target.y - source.y > _MAX_DRAWN_LAYERS * _LAYER_STEP
 
 
-def _far_edges(placed: GraphLayout) -> Markup:
+def _draw_far_edges(placed: GraphLayout) -> Markup:
     """Return the ends of edges over many layers, labelled with their sources."""
     read: dict[int, list[str]] = {}
     lines: dict[str, None] = {}
@@ -175,45 +175,45 @@ def _far_edges(placed: GraphLayout) -> Markup:
         labels.append(
             element("text", label, x=f"{x:.0f}", y=f"{y:.0f}", class_="far", fill="#888888", text_anchor="start")
         )
-    ends = svg_path("".join(lines), class_="edge far", fill="none", stroke="#888888", stroke_dasharray="3 2")
+    ends = make_svg_path("".join(lines), class_="edge far", fill="none", stroke="#888888", stroke_dasharray="3 2")
     return concat_markup([ends, *labels])
 
 
 def _draw_edges(placed: GraphLayout) -> tuple[str, float]:
     """Return edges as curves between layers, and the resulting width.
 
-    An edge over several layers goes straight down in a lane free of nodes and other such edges.
+    An edge over several layers runs straight down in a lane without nodes or other long edges.
     """
     width = placed.width
     occupied: dict[int, list[tuple[float, float]]] = {}
     for box in placed.boxes:
-        occupied.setdefault(_layer_of(box), []).append((box.x - WIDTH / 2 - 6, box.x + WIDTH / 2 + 6))
+        occupied.setdefault(_get_layer(box), []).append((box.x - WIDTH / 2 - 6, box.x + WIDTH / 2 + 6))
     lines = []
     for source, target in ((placed.boxes[a], placed.boxes[b]) for a, b in placed.edges):
         top, bottom = source.y + HEIGHT / 2, target.y - HEIGHT / 2
-        if _layer_of(target) - _layer_of(source) <= 1:
-            lines.append(f"M{source.x:.0f} {top:.0f}{_curve_path(source.x, top, target.x, bottom)}")
+        if _get_layer(target) - _get_layer(source) <= 1:
+            lines.append(f"M{source.x:.0f} {top:.0f}{_make_curve_path(source.x, top, target.x, bottom)}")
         elif not _is_far(source, target):
-            lane = _free_lane(source, target, occupied)
+            lane = _reserve_free_lane(source, target, occupied)
             width = max(width, lane + _MARGIN)
             first, last = top + _LAYER_STEP - HEIGHT, bottom - _LAYER_STEP + HEIGHT
-            down = f"{_curve_path(source.x, top, lane, first)}V{last:.0f}{_curve_path(lane, last, target.x, bottom)}"
+            down = f"{_make_curve_path(source.x, top, lane, first)}V{last:.0f}{_make_curve_path(lane, last, target.x, bottom)}"
             lines.append(f"M{source.x:.0f} {top:.0f}{down}")
     return "".join(lines), width
 
 
-def _layer_of(box: GraphBox) -> int:
+def _get_layer(box: GraphBox) -> int:
     return round((box.y - _MARGIN - HEIGHT / 2) / _LAYER_STEP)
 
 
-def _curve_path(x: float, y: float, to_x: float, to_y: float) -> str:
+def _make_curve_path(x: float, y: float, to_x: float, to_y: float) -> str:
     middle = (y + to_y) / 2
     return f"C{x:.0f} {middle:.0f} {to_x:.0f} {middle:.0f} {to_x:.0f} {to_y:.0f}"
 
 
-def _free_lane(source: GraphBox, target: GraphBox, occupied: dict[int, list[tuple[float, float]]]) -> float:
-    """Return the free x coordinate nearest to both ends in all layers between, and mark it as taken."""
-    between = range(_layer_of(source) + 1, _layer_of(target))
+def _reserve_free_lane(source: GraphBox, target: GraphBox, occupied: dict[int, list[tuple[float, float]]]) -> float:
+    """Reserve and return the x coordinate nearest to both ends that is free in all layers between them."""
+    between = range(_get_layer(source) + 1, _get_layer(target))
     spans = [span for level in between for span in occupied.get(level, ())]
     candidates = [source.x, target.x, *(end + step for low, high in spans for end, step in ((low, -1.0), (high, 1.0)))]
     free = [x for x in candidates if x > 0 and not any(low < x < high for low, high in spans)]
@@ -241,26 +241,26 @@ def _draw_node(index: int, box: GraphBox, verdicts: Mapping[str, str], prefix: s
     walked = {"id": f"{prefix}g{index}", "tabindex": -1 if index else 0, "role": "button"} if prefix else {}
     return element(
         "g",
-        element("title", shorten_printable(box.name, 400)),
+        element("title", shorten_and_escape(box.name, 400)),
         rectangle,
-        _text_line(f"{sign}{_truncate(box.op, 20)}", box.x, box.y - 3, class_="op", font_weight="bold"),
-        _text_line(_shorten_name(box.name), box.x, box.y + 12),
+        _make_text_line(f"{sign}{_truncate(box.op, 20)}", box.x, box.y - 3, class_="op", font_weight="bold"),
+        _make_text_line(_shorten_name(box.name), box.x, box.y + 12),
         class_=f"node {box.kind} {verdict or 'none'}",
         **walked,
-        aria_label=f"{shorten_printable(box.op)} {shorten_printable(box.name)}{verdict_text}" if prefix else None,
+        aria_label=f"{shorten_and_escape(box.op)} {shorten_and_escape(box.name)}{verdict_text}" if prefix else None,
     )
 
 
-def _text_line(text: str, x: float, y: float, **attributes: object) -> Markup:
+def _make_text_line(text: str, x: float, y: float, **attributes: object) -> Markup:
     return element("text", text, x=f"{x:.0f}", y=f"{y:.0f}", fill="#1d2330", **attributes)
 
 
 def _truncate(text: str, max_length: int) -> str:
-    plain_name = shorten_printable(text, 60)
+    plain_name = shorten_and_escape(text, 60)
     return plain_name if len(plain_name) <= max_length else f"{plain_name[: max_length - 1]}\u2026"
 
 
 def _shorten_name(name: str) -> str:
     """Shorten a name to its end, which is the most specific part."""
-    plain_name = shorten_printable(name, 60)
+    plain_name = shorten_and_escape(name, 60)
     return plain_name if len(plain_name) <= 22 else f"\u2026{plain_name[-21:]}"

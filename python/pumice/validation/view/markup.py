@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
-from ...base.printable_text import shorten_printable
+from ...base.printable_text import shorten_and_escape
 
 MAX_TEXT = 600  # maximum characters of a sentence on the page; records keep the full text
 _EMPTY = ("br", "col", "input", "meta", "rect")
@@ -25,7 +25,7 @@ def element(tag: str, *children: object, **attributes: object) -> Markup:
     In attribute names, a trailing "_" is dropped and other "_" become "-". None and False omit an attribute; True gives
     it no value.
     """
-    attribute_text = "".join(_attribute_markup(name, value) for name, value in attributes.items())
+    attribute_text = "".join(_format_attribute(name, value) for name, value in attributes.items())
     if tag in _EMPTY:
         return Markup(f"<{tag}{attribute_text}/>")
     return Markup(f"<{tag}{attribute_text}>{concat_markup(children)}</{tag}>")
@@ -33,16 +33,16 @@ def element(tag: str, *children: object, **attributes: object) -> Markup:
 
 def concat_markup(children: Iterable[object]) -> Markup:
     """Concatenate children, without None."""
-    return Markup("".join(_child_markup(child) for child in children if child is not None))
+    return Markup("".join(_escape_child(child) for child in children if child is not None))
 
 
-def svg_path(line: str, **attributes: object) -> Markup:
+def make_svg_path(line: str, **attributes: object) -> Markup:
     """Return an SVG path. line: trusted path data of any length."""
-    attribute_text = "".join(_attribute_markup(name, value) for name, value in attributes.items())
+    attribute_text = "".join(_format_attribute(name, value) for name, value in attributes.items())
     return Markup(f'<path d="{line}"{attribute_text}/>')
 
 
-def data_island(name: str, data: Any) -> Markup:
+def make_data_island(name: str, data: Any) -> Markup:
     """Return data for a script, escaped so that it cannot end the element."""
     text = json.dumps(data, separators=(",", ":"), allow_nan=False)
     for character in "<>&":
@@ -55,15 +55,15 @@ def format_number(value: float | None, digits: int = 3) -> str:
     return "" if value is None else f"{value:.{digits}g}"
 
 
-def _child_markup(child: object) -> str:
-    return child if isinstance(child, Markup) else html.escape(shorten_printable(child, MAX_TEXT))
+def _escape_child(child: object) -> str:
+    return child if isinstance(child, Markup) else html.escape(shorten_and_escape(child, MAX_TEXT))
 
 
-def _attribute_markup(name: str, value: object) -> str:
+def _format_attribute(name: str, value: object) -> str:
     if value is None or value is False:
         return ""
     key = name.rstrip("_").replace("_", "-")
     if value is True:
         return f" {key}"
-    text = f"{value:.6g}" if isinstance(value, float) else shorten_printable(value, MAX_TEXT)
+    text = f"{value:.6g}" if isinstance(value, float) else shorten_and_escape(value, MAX_TEXT)
     return f' {key}="{html.escape(text)}"'

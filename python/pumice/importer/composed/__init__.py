@@ -1,1 +1,0 @@
-"""Operators that expand to several engine nodes; table.py lists them."""

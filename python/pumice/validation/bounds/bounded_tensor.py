@@ -1,0 +1,419 @@
+"""Float64 tensors with error bounds, and arithmetic on them (running error analysis)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ...base.element_types import Array
+from .alternative_values import AlternativeValues
+from .block_ranges import BLOCK_ELEMENTS, compute_in_blocks
+from .float_types import FLOAT16, FLOAT32, FloatType, ProgramTypes, is_float
+
+
+class BoundedTensor:
+    """A tensor with per-element error bounds.
+
+    value: float64; integers and booleans keep their type. error: float64, >= 0; None for zeros, infinity for unknown.
+    dtype: the declared type.
+    stored: whether the value was already rounded to the storage type, so storing it again is exact.
+    constant: whether this is a constant, possibly rearranged. GEMM kernels read it in the storage type; others may not.
+    alternatives: alternative values of elements that depend on an undecided choice; `error` covers them all. None if there are
+    none or they are not tracked.
+    exact_sums: mask of sums that are exact in any order of additions, unless a following operation is folded into the
+    sum; None if unknown.
+    memo: cached results for a constant that several nodes or views read; None without caching.
+    """
+
+    __slots__ = ("alternatives", "constant", "dtype", "error", "exact_sums", "memo", "stored", "value")
+
+    def __init__(
+        self, value: Any, error: Array | None = None, dtype: Any = None, stored: bool = False, constant: bool = False
+    ) -> None:
+        array: Array = np.asarray(value)
+        self.dtype = np.dtype(array.dtype if dtype is None else dtype)
+        self.value: Array = array.astype(np.float64) if is_float(self.dtype) and array.dtype != np.float64 else array
+        self.error = error
+        self.stored = stored
+        self.constant = constant
+        self.alternatives: AlternativeValues | None = None
+        self.exact_sums: Array | None = None
+        self.memo: dict[str, Any] | None = None
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of the tensor."""
+        return self.value.shape
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        return self.value.size
+
+    @property
+    def ndim(self) -> int:
+        """Number of axes."""
+        return self.value.ndim
+
+    @property
+    def is_float(self) -> bool:
+        """Whether the declared type is a float."""
+        return is_float(self.dtype)
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether all errors are zero."""
+        return self.error is None
+
+    def get_errors(self) -> Array:
+        """Return the errors as an array, possibly read-only."""
+        return np.broadcast_to(np.float64(0), self.shape) if self.error is None else self.error
+
+    def memoize(self, key: str, make: Callable[[], Any]) -> Any:
+        """Return `make()`, cached under `key` if the value has a memo."""
+        if self.memo is None:
+            return make()
+        if key not in self.memo:
+            self.memo[key] = make()
+        return self.memo[key]
+
+    def max_magnitude(self) -> Array:
+        """Return the largest magnitude that the device's value may have."""
+        with np.errstate(all="ignore"):
+            size = np.abs(self.value.astype(np.float64, copy=False))
+        return size if self.error is None else size + self.error
+
+    def with_error(self, error: Array | None) -> BoundedTensor:
+        """Return the same value with another error."""
+        return BoundedTensor(self.value, error, self.dtype)
+
+    def set_alternatives(self, alternatives: AlternativeValues | None) -> BoundedTensor:
+        """Set the alternative values and return self."""
+        self.alternatives = alternatives
+        return self
+
+    def set_exact_sums(self, unrounded: Array | None) -> BoundedTensor:
+        """Set the mask of exact sums and return self."""
+        self.exact_sums = unrounded
+        return self
+
+    def mask_exact_stored_sums(self, storage: FloatType) -> Array | None:
+        """Return the mask of sums that are still exact after they are stored in a type."""
+        return None if self.exact_sums is None else self.exact_sums & (storage.round(self.value) == self.value)
+
+    def without_fused_sum(self) -> BoundedTensor:
+        """Return the value for an operator that no kernel folds into a sum."""
+        if self.exact_sums is None or self.error is None:
+            return self
+        error = np.where(self.exact_sums, 0.0, self.error)
+        result = BoundedTensor(self.value, error if error.any() else None, self.dtype, self.stored, self.constant)
+        return result.set_alternatives(self.alternatives)
+
+    def select_nearest_alternative(self, actual: Array, error_factor: float = 1.0) -> BoundedTensor:
+        """Return the tensor with the alternatives nearest to the device's values. error_factor: multiplies the errors."""
+        if self.alternatives is None or actual.shape != self.shape:
+            return self
+        value, error = self.alternatives.find_nearest(actual, self.value, error_factor)
+        mask = self.alternatives.mask
+        result = BoundedTensor(
+            np.where(mask, value, self.value), np.where(mask, error, self.get_errors()), self.dtype, self.stored
+        )
+        result.constant = self.constant
+        return result
+
+    def get_block(self, index: tuple[slice, ...]) -> BoundedTensor:
+        """Return a view of the elements that the index selects."""
+        error = None if self.error is None else np.broadcast_to(self.error, self.value.shape)[index]
+        result = BoundedTensor(self.value[index], error, self.dtype, self.stored, self.constant)
+        result.exact_sums = None if self.exact_sums is None else self.exact_sums[index]
+        return result if self.alternatives is None else result.set_alternatives(self.alternatives.get_block(index))
+
+    def materialize(self) -> BoundedTensor:
+        """Return self; subclasses assemble their blocks."""
+        return self
+
+    def as_constant(self) -> BoundedTensor:
+        """Return the tensor as a constant that is computed before the program runs, with the same errors."""
+        return BoundedTensor(self.value, self.error, self.dtype, True, self.constant).set_alternatives(
+            self.alternatives
+        )
+
+    def rearrange(self, move: Callable[[Array], Array]) -> BoundedTensor:
+        """Apply an operation that only moves elements."""
+        error = None if self.error is None else move(self.error)
+        result = BoundedTensor(move(self.value), error, self.dtype, self.stored, self.constant)
+        result.exact_sums = None if self.exact_sums is None else move(self.exact_sums.astype(np.float64)) == 1
+        return result if self.alternatives is None else result.set_alternatives(self.alternatives.rearrange(move))
+
+    def __repr__(self) -> str:
+        worst = 0.0 if self.error is None else float(np.max(self.error, initial=0.0))
+        return f"BoundedTensor({self.dtype}{list(self.shape)}, error <= {worst:.3g})"
+
+
+def _replace_nan_errors(error: Array | None) -> Array | None:
+    """Replace NaN errors (from infinity - infinity or 0 * infinity) with infinity."""
+    return error if error is None or not np.isnan(error).any() else np.where(np.isnan(error), np.inf, error)
+
+
+def _scale_error(error: Array | None, factor: Any) -> Array | None:
+    """Return error * factor with 0 * infinity = 0, because an exact zero stays exact."""
+    if error is None:
+        return None
+    with np.errstate(all="ignore"):
+        scaled = error * factor
+    return np.where((error == 0) | (np.asarray(factor) == 0), 0.0, scaled) if np.isnan(scaled).any() else scaled
+
+
+def _is_inexact(x: BoundedTensor) -> bool:
+    """Return whether no element is exact."""
+    return x.error is not None and bool(np.min(x.error, initial=np.inf) > 0)
+
+
+def _mask_exact_float64_sums(total: Array, a: BoundedTensor, second: Array, b: BoundedTensor) -> Array | bool:
+    """Return a mask of exact float64 sums a.value + second. second: b's value or its negative."""
+    if _is_inexact(a) or _is_inexact(b):
+        return False
+    return np.asarray((total - a.value == second) & (total - second == a.value))
+
+
+class BoundedArithmetic:
+    """Float arithmetic in an accumulation type A (rule V2): every operation adds half an ulp of its result."""
+
+    def __init__(self, types: ProgramTypes, dtype: Any) -> None:
+        self.types = types
+        self.dtype = np.dtype(dtype)
+        self.type: FloatType = types.accumulation_type(dtype)
+        # The unit roundoff, enlarged for second-order terms and the float64 rounding of the reference.
+        self.unit = self.type.unit * (1 + 2.0**-10) + 2.0**-53
+
+    def wrap(self, value: Any, error: Array | None = None) -> BoundedTensor:
+        """Return a value declared in A, without rounding it."""
+        return BoundedTensor(np.asarray(value, np.float64), error, self.dtype)
+
+    def constant(self, value: float) -> BoundedTensor:
+        """Return a constant of the kernel source, rounded to float32."""
+        float32_value = float(FLOAT32.round(value))  # ONNX attributes are float32, also for float64 operators
+        return self.wrap(value, None if float32_value == value else np.asarray(abs(float32_value - value)))
+
+    def round(
+        self, value: Array, error: Array | None, half_ulps: float = 1.0, lossless: Array | bool = False
+    ) -> BoundedTensor:
+        """Round a value to A. half_ulps: error in half ulps. lossless: whether the float64 value is exact."""
+        with np.errstate(all="ignore"):
+            size = np.abs(value) if error is None else np.abs(value) + error
+            own_error = size * (self.unit * half_ulps) + self.type.step
+            has_error = half_ulps > 1.0 or (error is not None and bool(np.min(error, initial=1.0) > 0))
+            # This comparison is false if any value is NaN.
+            if has_error and size.size and size.min() >= self.type.normal and own_error.max() < np.inf:
+                return self.wrap(value, self.types.combine_errors(error, own_error))
+            # Subnormals may be flushed to zero.
+            own_error = np.where(size < self.type.normal, size + self.type.step, own_error)
+            own_error = np.where((value == 0) & (np.asarray(0.0 if error is None else error) == 0), 0.0, own_error)
+            own_error = np.where(np.isfinite(value), own_error, 0.0)
+            if half_ulps <= 1.0:  # sums and products of exact integers are exact in any order
+                is_exact = (value == np.rint(value)) & (np.abs(value) <= 1 / self.type.unit)
+                # A can represent the result, so rounding does not change it.
+                if self.type.name != "float64" and self.types.allows_exact_sums and np.any(lossless):
+                    is_exact |= (self.type.round(value) == value) & (size >= self.type.normal) & lossless
+                own_error = np.where(is_exact & (np.asarray(0.0 if error is None else error) == 0), 0.0, own_error)
+        total = self.types.combine_errors(error, own_error)
+        return self.wrap(value, _replace_nan_errors(total) if total is not None and total.any() else None)
+
+    def add(self, a: BoundedTensor, b: BoundedTensor) -> BoundedTensor:
+        """Return the sum, rounded once."""
+        with np.errstate(all="ignore"):
+            total = a.value + b.value
+            rounded_sum = self.round(
+                total, self.types.combine_errors(a.error, b.error), 1.0, _mask_exact_float64_sums(total, a, b.value, b)
+            )
+        return _absorb_lowest(rounded_sum, a, b) if self.types.absorbs_lowest else rounded_sum
+
+    def sub(self, a: BoundedTensor, b: BoundedTensor) -> BoundedTensor:
+        """Return the difference, rounded once."""
+        with np.errstate(all="ignore"):
+            total = a.value - b.value
+            return self.round(
+                total, self.types.combine_errors(a.error, b.error), 1.0, _mask_exact_float64_sums(total, a, -b.value, b)
+            )
+
+    def mul(self, a: BoundedTensor, b: BoundedTensor) -> BoundedTensor:
+        """Return the product, rounded once."""
+        with np.errstate(all="ignore"):
+            error = self.types.combine_errors(
+                _scale_error(a.error, b.max_magnitude()), _scale_error(b.error, np.abs(a.value))
+            )
+            if error is not None and (np.isinf(a.value).any() or np.isinf(b.value).any()):
+                error = np.where(self._mask_certainly_infinite(a, b) | self._mask_certainly_infinite(b, a), 0.0, error)
+            return self.round(a.value * b.value, error, 1.0, lossless=not (_is_inexact(a) or _is_inexact(b)))
+
+    def div(self, a: BoundedTensor, b: BoundedTensor) -> BoundedTensor:
+        """Return the quotient, within one ulp in float32."""
+        with np.errstate(all="ignore"):
+            value = a.value / b.value
+            error = None
+            if a.error is not None or b.error is not None:
+                min_divisor = np.abs(b.value) - b.get_errors()
+                combined = self.types.combine_errors(a.get_errors(), np.abs(value) * b.get_errors())
+                error = np.asarray(combined) / np.where(min_divisor > 0, min_divisor, 0.0)
+                error = np.where(
+                    (a.get_errors() == 0) & (b.get_errors() == 0) | self._mask_certainly_infinite(a, b), 0.0, error
+                )
+            return self.round(value, error, 2.0 if self.type.name == "float32" else 4.0)
+
+    def _mask_certainly_infinite(self, a: BoundedTensor, b: BoundedTensor) -> Array:
+        """Return a mask: a is certainly infinite, and b is finite, nonzero and of known sign."""
+        sure = np.isinf(a.value) & (a.get_errors() == 0) & np.isfinite(b.value)
+        return np.asarray(sure & (np.abs(b.value) > self.types.to_max_deviation(b.get_errors())))
+
+    def neg(self, a: BoundedTensor) -> BoundedTensor:
+        """Return the negative; exact."""
+        return self.wrap(-a.value, a.error)
+
+    def abs(self, a: BoundedTensor) -> BoundedTensor:
+        """Return the magnitude; exact."""
+        return self.wrap(np.abs(a.value), a.error)
+
+    def scale(self, a: BoundedTensor, factor: float) -> BoundedTensor:
+        """Multiply by a power of two; exact."""
+        return self.wrap(a.value * factor, None if a.error is None else a.error * abs(factor))
+
+    def maximum(self, a: BoundedTensor, b: BoundedTensor) -> BoundedTensor:
+        """Return the larger value; exact."""
+        return self._min_or_max(np.maximum, a, b)
+
+    def minimum(self, a: BoundedTensor, b: BoundedTensor) -> BoundedTensor:
+        """Return the smaller value; exact."""
+        return self._min_or_max(np.minimum, a, b)
+
+    def _min_or_max(self, choose: Any, a: BoundedTensor, b: BoundedTensor) -> BoundedTensor:
+        """Return the elementwise minimum or maximum; its error is at most the larger error of the operands."""
+        value = choose(a.value, b.value)
+        if a.error is None and b.error is None:
+            return self.wrap(value)
+        # Evaluate at both interval ends: an operand that is not chosen at its value may be chosen at an end.
+        with np.errstate(all="ignore"):
+            reach_a, reach_b = self.types.to_max_deviation(a.get_errors()), self.types.to_max_deviation(b.get_errors())
+            low, high = choose(a.value - reach_a, b.value - reach_b), choose(a.value + reach_a, b.value + reach_b)
+            error = self.types.from_max_deviation(np.maximum(np.abs(high - value), np.abs(value - low)))
+        return self.wrap(value, np.where(np.isnan(error) & (a.get_errors() == b.get_errors()), 0.0, error))
+
+    def select(self, mask: BoundedTensor, a: BoundedTensor, b: BoundedTensor) -> BoundedTensor:
+        """Return a where the mask is true, else b. If the mask is undecided, the error covers both."""
+        value = np.where(mask.value, a.value, b.value)
+        error: Array | None = None
+        if a.error is not None or b.error is not None:
+            error = np.where(mask.value, a.get_errors(), b.get_errors())
+        if mask.error is None:
+            return self.wrap(value, error)
+        with np.errstate(all="ignore"):
+            either = np.abs(a.value - b.value) + np.maximum(a.get_errors(), b.get_errors())
+        either = np.where((a.value == b.value) & np.isnan(either), np.maximum(a.get_errors(), b.get_errors()), either)
+        error = np.where(mask.error > 0, either, 0.0 if error is None else error)
+        return self.wrap(value, error)
+
+
+def _absorb_lowest(total: BoundedTensor, a: BoundedTensor, b: BoundedTensor) -> BoundedTensor:
+    """Replace the sum with float16's lowest value if either operand has that value."""
+    lowest = -FLOAT16.largest
+    is_lowest = np.broadcast_to((a.value == lowest) | (b.value == lowest), total.shape)
+    if not is_lowest.any():
+        return total
+    error = None if total.error is None else np.where(is_lowest, 0.0, total.error)
+    return BoundedTensor(np.where(is_lowest, lowest, total.value), error, total.dtype)
+
+
+def round_to_storage(result: BoundedTensor, types: ProgramTypes) -> BoundedTensor:
+    """Round once, as a kernel does when it stores (V1). Representable exact results stay exact."""
+    if not result.is_float:
+        return result
+    storage = types.storage_type(result.dtype)
+    if types.overflows_to_infinity and str(result.dtype) != "float64":
+        result = replace_overflow(result, FLOAT32.largest, np.inf)
+    with np.errstate(all="ignore"):
+        # Storing a stored value again is exact unless its storage type was wider.
+        was_stored = result.stored
+        error = (
+            types.combine_errors(result.error, compute_storage_distance(result.value, storage))
+            if was_stored
+            else compute_error_after_rounding(result, storage, types)
+        )
+    rounded = BoundedTensor(result.value, error, result.dtype, True, result.constant)
+    rounded.exact_sums = result.mask_exact_stored_sums(storage)
+    if result.alternatives is None:
+        return rounded
+
+    def round_error(value: Array, error: Array) -> Array:
+        return np.asarray(round_to_storage(BoundedTensor(value, error, result.dtype, was_stored), types).get_errors())
+
+    return rounded.set_alternatives(result.alternatives.round_to_storage(round_error, storage))
+
+
+def round_to_type(value: BoundedTensor, storage: FloatType, types: ProgramTypes) -> BoundedTensor:
+    """Round a stored value again, to a type narrower than the program's."""
+
+    def round_once(array: Array, error: Array | None) -> Array | None:
+        with np.errstate(all="ignore"):  # rounding keeps infinities
+            return compute_error_after_rounding(BoundedTensor(array, error, value.dtype), storage, types)
+
+    rounded = BoundedTensor(value.value, round_once(value.value, value.error), value.dtype, True, value.constant)
+    rounded.exact_sums = value.mask_exact_stored_sums(storage)
+    return (
+        rounded
+        if value.alternatives is None
+        else rounded.set_alternatives(value.alternatives.round_to_storage(round_once, storage))
+    )
+
+
+def replace_overflow(bounded: BoundedTensor, largest: float, replacement: float) -> BoundedTensor:
+    """Replace finite values above `largest` in magnitude with `replacement`, keeping the sign."""
+    beyond = np.isfinite(bounded.value) & (np.abs(bounded.value) > largest)
+    if not beyond.any():
+        return bounded
+    value = np.where(beyond, np.copysign(replacement, bounded.value), bounded.value)
+    error = None if bounded.error is None else np.where(beyond, 0.0, bounded.error)
+    return BoundedTensor(value, error, bounded.dtype, bounded.stored, bounded.constant).set_alternatives(
+        bounded.alternatives
+    )
+
+
+def compute_storage_distance(value: Array, storage: FloatType) -> Array | None:
+    """Return the distance to the nearest number of the type; None if all are representable."""
+    if storage.unit <= 2.0**-53:
+        return None
+    return (
+        _compute_block_storage_distance(value, storage)
+        if value.size <= BLOCK_ELEMENTS
+        else compute_in_blocks(value.shape, lambda index: _compute_block_storage_distance(value[index], storage))
+    )
+
+
+def _compute_block_storage_distance(value: Array, storage: FloatType) -> Array | None:
+    own_error = storage.compute_storage_error(value)
+    return own_error if own_error.any() else None
+
+
+def compute_error_after_rounding(result: BoundedTensor, storage: FloatType, types: ProgramTypes) -> Array | None:
+    """Return the error of a value after rounding it to a type."""
+    if result.size <= BLOCK_ELEMENTS:
+        return _compute_block_error_after_rounding(result, storage, types)
+    return compute_in_blocks(
+        result.shape, lambda index: _compute_block_error_after_rounding(result.get_block(index), storage, types)
+    )
+
+
+def _compute_block_error_after_rounding(result: BoundedTensor, storage: FloatType, types: ProgramTypes) -> Array | None:
+    size = np.abs(result.value)
+    if result.error is not None and result.size and np.min(result.error) > 0:
+        own_error = (size + result.error) * storage.unit + storage.step
+        if np.max(own_error) < np.inf:  # this comparison is false if any value is NaN
+            return types.combine_errors(result.error, own_error)
+    exact = np.abs(storage.round(result.value) - result.value)
+    exact = np.where(size < storage.normal, np.maximum(exact, size if storage.name != "float16" else exact), exact)
+    exact = np.where(np.isfinite(exact), exact, 0.0)  # infinite values and overflow are checked in deviation.py
+    if result.error is None:
+        return exact if exact.any() else None
+    own_error = (size + result.error) * storage.unit + storage.step
+    own_error = np.where(result.error == 0, exact, np.where(np.isfinite(own_error), own_error, 0.0))
+    return types.combine_errors(result.error, own_error)
