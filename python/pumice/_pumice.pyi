@@ -361,17 +361,18 @@ class DriverQuirk:
         ...
     @property
     def answer(self) -> str:
+        ...
+    @property
+    def detected(self) -> bool:
         """
-        One sentence: how the engine works around it.
+        Whether a trial on this driver detected the quirk. If not, the driver is known to have it, or the Context was told to assume it.
         """
     @property
     def name(self) -> str:
         ...
     @property
     def shown(self) -> bool:
-        """
-        Whether a trial on this driver detected the quirk. If not, the driver is known to have it, or the Context was told to assume it.
-        """
+        ...
     @property
     def summary(self) -> str:
         """
@@ -381,6 +382,11 @@ class DriverQuirk:
     def test(self) -> str:
         """
         The test that demonstrates the quirk.
+        """
+    @property
+    def workaround(self) -> str:
+        """
+        One sentence: how the engine works around it.
         """
 class MemoryCounts:
     """
@@ -1670,11 +1676,12 @@ class Program:
         steps: stop after this many steps of plan(), without copies in between and without outputs; tensors that are then complete and in memory have an array.
         Raise UnsupportedError for control flow and host sync points, BindingError.
         """
-    def observe_runs(self, inputs: tuple[typing.Any, ...], most: typing.SupportsInt | typing.SupportsIndex = 2, loop_timeout: typing.SupportsFloat | typing.SupportsIndex | None = 2.0) -> dict[str, typing.Any]:
+    def observe_runs(self, inputs: tuple[typing.Any, ...], max_runs: typing.SupportsInt | typing.SupportsIndex = 2, loop_timeout: typing.SupportsFloat | typing.SupportsIndex | None = 2.0, *, most: typing.SupportsInt | typing.SupportsIndex | None = None) -> dict[str, typing.Any]:
         """
         Do the same as observe() for a program with control flow or host sync points, which has one list of dispatches per region.
-        Return runs: the first `most` runs of each region, with graph (its name), number, inputs by name, tensors, as in observe(), and differing, the outputs whose bits differ from the run without copies; outputs by name; regions: graph, runs and observed of each; single_loops: loops that run in one kernel.
-        The host drives all other loops and branches. Each observed run is an extra run on the same inputs.
+        Return runs: the first `max_runs` runs of each region, with graph (its name), number, inputs by name, tensors, as in observe(), and differing, the outputs whose bits differ from the run without copies; outputs by name; regions: graph, runs and observed of each; single_loops: loops that run in one kernel.
+        The host drives all other loops and branches. Each observed run is an extra run on the same inputs. `most` is the old name of
+        `max_runs`.
         Raise UnsupportedError for a program with a single list, TimeoutError.
         """
     def plan(self, shapes: collections.abc.Sequence[typing.Any]) -> list[dict[str, typing.Any]]:

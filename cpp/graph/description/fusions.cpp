@@ -10,16 +10,19 @@ namespace {
 
 constexpr std::array kFusions = {
     FusionDescription{"qlinear", "Conv and MatMul between DequantizeLinear and QuantizeLinear become int8 GEMMs."},
-    FusionDescription{"block_quant", "A MatMul reads its block-quantised 4- or 8-bit weights as stored, and applies the RMSNorm of its input."},
+    FusionDescription{"block_quant",
+                      "A MatMul reads its block-quantised 4- or 8-bit weights as stored, and applies the RMSNorm of its input."},
     FusionDescription{"batch_normalization", "BatchNormalization is folded into the weights of the convolution before it."},
     FusionDescription{"crop", "A Slice that crops the output of a ConvTranspose becomes part of its pads."},
-    FusionDescription{"attention",
-                      "MatMul, scale, mask and Softmax become one attention, including transposes; rotary embedding and KV caches one node."},
+    FusionDescription{
+        "attention",
+        "MatMul, scale, mask and Softmax become one attention, including transposes; rotary embedding and KV caches one node."},
     FusionDescription{"gelu", "Gelu written with Erf or Tanh becomes one node."},
     FusionDescription{"swish", "x * Sigmoid(alpha * x) becomes one node."},
     FusionDescription{"layer_normalization", "LayerNormalization written with primitive operators becomes one node."},
     FusionDescription{"rms_normalization", "RMSNormalization written with primitive operators becomes one node."},
-    FusionDescription{"recurrent", "Bidirectional LSTM, GRU and RNN read and write the states of each direction, separate or concatenated."},
+    FusionDescription{"recurrent",
+                      "Bidirectional LSTM, GRU and RNN read and write the states of each direction, separate or concatenated."},
     FusionDescription{"bias", "A per-column bias is added by the GEMM."},
     FusionDescription{"epilogue", "Elementwise operators on one varying operand run in the epilogue of the kernel that computes it."},
     FusionDescription{"residual",
