@@ -46,9 +46,10 @@ py::object add_operator_node(const std::shared_ptr<Graph>& self, const std::stri
   const nnapi::Operation* operation = nnapi::find_operation(op);
   for (const auto& input : inputs) ids.push_back(get_value_id(self, input, name.empty() ? op : name, operation != nullptr));
   const Attributes parsed_attributes = parse_attributes(attributes);
-  const auto results = operation ? self->add(nnapi::get_compound_operation(*operation), std::move(ids), parsed_attributes, outputs, name,
-                                             std::move(names.outputs))
-                                 : self->add(replace_old_name(op), std::move(ids), parsed_attributes, outputs, name, std::move(names.outputs));
+  const auto results =
+      operation
+          ? self->add(nnapi::get_compound_operation(*operation), std::move(ids), parsed_attributes, outputs, name, std::move(names.outputs))
+          : self->add(replace_old_name(op), std::move(ids), parsed_attributes, outputs, name, std::move(names.outputs));
   return unwrap_single(self, results);
 }
 

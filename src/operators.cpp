@@ -131,7 +131,8 @@ Operator make_operator(const std::string& name, const py::typing::Iterable<Opera
   OperatorInputs parsed = parse_inputs(inputs);
   for (auto& value : parsed.values)
     if (value) value = HostTensor::copy_of(value->desc, value->data);  // copy, so that later changes to the array have no effect
-  Operator operation(replace_old_name(name), std::move(parsed.declared_descs), std::move(outputs), parse_attributes(attributes), std::move(parsed.values));
+  Operator operation(replace_old_name(name), std::move(parsed.declared_descs), std::move(outputs), parse_attributes(attributes),
+                     std::move(parsed.values));
   if (const auto* activation_name = std::get_if<std::string>(&activation)) operation.set_activation(*activation_name, {});
   if (const auto* name_and_attributes = std::get_if<std::pair<std::string, Record>>(&activation))
     operation.set_activation(name_and_attributes->first, parse_attributes(name_and_attributes->second));

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 import warnings
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,6 +16,7 @@ import pumice
 from decoder_folders import STORY
 from onnx_models import relu
 from pumice.base.deprecation import RENAMED
+from pumice.base.errors import InputError
 
 MESSAGES = [{"role": "user", "content": "Tell me of a fox."}]
 X = np.float32([[1, -2, 3, -4]])
@@ -37,21 +41,31 @@ class Objects(NamedTuple):
 
 def _loop(context: pumice.Context) -> pumice.Program:
     condition = pumice.Graph("condition")
-    condition.output("again", condition.add("Less", condition.input("i", "float32", [1]), 3.0))
+    condition.output("again", condition.add("Less", condition.input("i", "float32", [1]), np.float32([3])))
     body = pumice.Graph("body")
-    body.output("next", body.add("Add", body.input("i", "float32", [1]), 1.0))
+    body.output("next", body.add("Add", body.input("i", "float32", [1]), np.float32([1])))
     graph = pumice.Graph("counter")
     graph.output("y", graph.while_(condition, body, [graph.input("x", "float32", [1])])[0])
     return graph.compile(context)
 
 
+def _copy_with_template(folder: Path) -> Path:
+    """Copy the example decoder and give it a chat template without jinja2."""
+    shutil.copytree(STORY, folder)
+    config = json.loads((folder / "genai_config.json").read_text())
+    config["model"]["prompt_templates"] = {"user": "[{Content}]"}
+    (folder / "genai_config.json").write_text(json.dumps(config))
+    return folder
+
+
 @pytest.fixture(scope="module")
-def objects(pumice_context: pumice.Context) -> Any:
+def objects(pumice_context: pumice.Context, tmp_path_factory: pytest.TempPathFactory) -> Any:
     model = pumice.load(relu(), pumice_context)
     report = pumice.validate(model, [(X,)])
     with pumice.profile() as profile:
         model(X)
-    with pumice.text.Generator(STORY, pumice_context) as generator:
+    folder = _copy_with_template(tmp_path_factory.mktemp("decoder") / "story")
+    with pumice.text.Generator(folder, pumice_context) as generator:
         session = generator.session()
         session("Once", max_tokens=2)
         yield Objects(pumice_context, generator, session, report, profile, _loop(pumice_context))
@@ -64,7 +78,7 @@ def _quirk(objects: Objects) -> pumice.DriverQuirk:
 
 def _error(objects: Objects) -> pumice.text.ContextError:
     with pytest.raises(pumice.text.ContextError) as caught:
-        objects.generator([5] * 600)
+        objects.session([5] * 600)
     return caught.value
 
 
@@ -144,7 +158,7 @@ def test_a_deprecated_name_warns_and_works(old: str, objects: Objects) -> None:
 
 def test_a_value_under_both_names_is_refused(objects: Objects) -> None:
     with (
-        pytest.raises(pumice.InputError, match=r"table\(most\): expected no value beside .*table\(max_rows\), given 3"),
+        pytest.raises(InputError, match=r"table\(most\): expected no value beside .*table\(max_rows\), given 3"),
         pytest.warns(DeprecationWarning),
     ):
         objects.profile.table(max_rows=2, most=3)

@@ -208,7 +208,7 @@ print(" ".join(brought))
     modules |= {f"importer.file.{name}" for name in ("model_file", "recipe", "weight_files")}
     modules |= {
         f"model.{name}"
-        for name in ("compiled", "declared_outputs", "loading", "load_options", "model", "model_values", "runs")
+        for name in ("compiled_model", "declared_outputs", "loading", "load_options", "model", "model_values", "runs")
     }
     assert brought == {f"pumice.{name}" for name in packages | modules}
 

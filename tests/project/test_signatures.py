@@ -17,6 +17,7 @@ from signature_probes.probe import Probe
 
 import pumice
 from pumice import dv
+from pumice.base.deprecation import RENAMED
 
 MODULES = ("", "dv", "testing", "onnx", "onnx.backend")
 # Public methods whose names begin with an underscore.
@@ -115,11 +116,11 @@ def public() -> Iterator[str]:
 
 
 def unalike(names: Iterator[str]) -> set[str]:
-    """Return the names without those of CompiledOperator and Initializer, which repeat other public ones."""
+    """Return the names without those of CompiledOperator and Initializer, which repeat other public ones, and deprecated ones."""
     found = set()
     for name in names:
         path, _, argument = name.rpartition(".")
-        if path.split(".")[0] in ("CompiledOperator", "Initializer"):
+        if path.split(".")[0] in ("CompiledOperator", "Initializer") or f"{path}({argument})" in RENAMED:
             continue
         found.add(f"{path}.{argument}")
     return found

@@ -101,7 +101,7 @@ class DetectionBuilder {
     const ValueId count = e_.add_ints({iou_threshold > 0 ? max_kept : 1});
     const auto order = top_k(scores, anchors_, -1);
     return e_.add("pumice::NMS", {boxes_, order[0], order[1], count, add_float(static_cast<double>(std::max(iou_limit, 0.0f))),
-                                          add_float(e_.read_real(kScoreThreshold))});
+                                  add_float(e_.read_real(kScoreThreshold))});
   }
   int64_t compute_nms_count(int64_t max_kept) { return e_.read_real(kIouThreshold) > 0 ? std::min(max_kept, anchors_) : 1; }
 

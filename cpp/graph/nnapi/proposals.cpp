@@ -139,8 +139,8 @@ class ProposalBuilder {
     const ValueId order = expand(make_range(count, DType::int64), {images_, {1}, count});
     // NMS drops boxes with IoU > limit; the NNAPI operation drops IoU >= limit.
     const double iou_limit = std::max(static_cast<double>(std::nextafter(static_cast<float>(iou_threshold), -1.0f)), 0.0);
-    const ValueId kept_boxes = e_.add("pumice::NMS", {boxes, find_valid_boxes(boxes, limit, count), order,
-                                                              e_.add_sizes({nms_count}), add_float(iou_limit), add_float(0.5)});
+    const ValueId kept_boxes = e_.add("pumice::NMS", {boxes, find_valid_boxes(boxes, limit, count), order, e_.add_sizes({nms_count}),
+                                                      add_float(iou_limit), add_float(0.5)});
     return e_.add("Squeeze", {kept_boxes, e_.add_ints({1})});
   }
 

@@ -3,7 +3,7 @@
 #include <cmath>
 #include <cstring>
 
-#include "graph/passes/recognise_subgraphs.h"
+#include "graph/passes/recognise_patterns.h"
 #include "graph/passes/use_def_chains.h"
 
 namespace pumice {

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "graph/passes/passes.h"
-#include "graph/passes/recognise_subgraphs.h"
+#include "graph/passes/recognise_patterns.h"
 #include "graph/passes/use_def_chains.h"
 
 namespace pumice {

@@ -3,7 +3,7 @@
 #include <cstring>
 
 #include "core/rounding.h"
-#include "graph/passes/recognise_subgraphs.h"
+#include "graph/passes/recognise_patterns.h"
 #include "graph/passes/use_def_chains.h"
 
 namespace pumice {

@@ -5,7 +5,7 @@
 
 #include "graph/passes/passes.h"
 #include "graph/passes/pattern.h"
-#include "graph/passes/recognise_subgraphs.h"
+#include "graph/passes/recognise_patterns.h"
 
 namespace pumice {
 namespace {

@@ -11,7 +11,7 @@
 #include "graph/passes/index_checks.h"
 #include "graph/passes/input_checks.h"
 #include "graph/passes/passes.h"
-#include "graph/passes/recognise_subgraphs.h"
+#include "graph/passes/recognise_patterns.h"
 #include "graph/passes/remove_widening_casts.h"
 
 namespace pumice {

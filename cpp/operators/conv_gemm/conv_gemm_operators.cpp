@@ -350,9 +350,9 @@ OperatorRows conv_gemm_operators() {
        .residual = matmul_supports_residual,
        .softmax_operator = "pumice::MatMulSoftmax",
        .supports_softmax = matmul_supports_softmax},
-      // MatMul with a quantised matrix [N, K]: a scale per block along K and, with has_zero_points, a zero point per block, else one for all.
-      // With a gate, the result is an expression of this product and of the product with a second matrix. With a gain, `a` is normalised by
-      // RMSNormalization first.
+      // MatMul with a quantised matrix [N, K]: a scale per block along K and, with has_zero_points, a zero point per block, else one for
+      // all. With a gate, the result is an expression of this product and of the product with a second matrix. With a gain, `a` is
+      // normalised by RMSNormalization first.
       {.name = "pumice::BlockQuantMatMul",
        .skeleton = KernelKind::contraction,
        .schema = {.inputs = {value("a", kFloats), value("w", kQuantTypes, 'W'), value("scale", kFloats),

@@ -41,7 +41,7 @@ struct GatherAddressing {
       return;
     }
     step.set("inner", inner);
-    if (has_outer()) step.set("addressing", count).set("outer_rows", outer_rows).set("outer_stride", outer_stride);
+    if (has_outer()) step.set("addresses", count).set("outer_rows", outer_rows).set("outer_stride", outer_stride);
   }
 };
 

@@ -222,7 +222,10 @@ def filled_memory(context: pumice.Context) -> None:
 
 
 @covers(
-    "Program.observe.names", "Program.observe.steps", "Program.observe_runs.most", "Program.observe_runs.loop_timeout"
+    "Program.observe.names",
+    "Program.observe.steps",
+    "Program.observe_runs.max_runs",
+    "Program.observe_runs.loop_timeout",
 )
 def observations(context: pumice.Context) -> None:
     program, given = product(context)
@@ -231,9 +234,9 @@ def observations(context: pumice.Context) -> None:
     assert not program.observe(given, steps=1)["outputs"]
     expect_error(lambda: program.observe(given, steps=0), "steps")
     steps = collatz().compile(context)
-    for most in (1, 3):
-        found = steps.observe_runs((np.array([6], np.int32),), most=most)
-        assert max(region["observed"] for region in found["regions"]) == most
+    for max_runs in (1, 3):
+        found = steps.observe_runs((np.array([6], np.int32),), max_runs=max_runs)
+        assert max(region["observed"] for region in found["regions"]) == max_runs
     endless = forever(context)
     times_out(lambda: endless.observe_runs(tuple(FOREVER.values()), loop_timeout=0.05))
     expect_error(lambda: endless.observe_runs(tuple(FOREVER.values()), loop_timeout=-1), "loop_timeout")

@@ -14,8 +14,8 @@ from signature_probes.probe import covers, differ, expect_error
 
 
 @covers(
-    "profile.level", "profile.every", "Profile.rows.by", "Profile.cells.by", "Profile.table.by", "Profile.table.most", "Profile.compare.by",
-    "Profile.plot.kind", "Profile.plot.axes", "Profile.save_html.title"
+    "profile.level", "profile.every", "Profile.rows.by", "Profile.cells.by", "Profile.table.by", "Profile.table.max_rows",
+    "Profile.compare.by", "Profile.plot.kind", "Profile.plot.axes", "Profile.save_html.title"
 )  # fmt: skip
 def profiles(context: pumice.Context) -> None:
     kernel = pumice.Kernel("layout(binding = 0) buffer X { float x[]; };\nvoid main() { x[0] = 1; }", context, "one")
@@ -47,7 +47,7 @@ def profiles(context: pumice.Context) -> None:
     differ(*(len(measured.rows(by)) for by in ("kernel", "dispatch")))
     differ(*(len(measured.cells(by)) for by in ("kernel", "dispatch")))
     differ(*(measured.table(by) for by in ("kernel", "dispatch")))
-    differ(*(measured.table("dispatch", most) for most in (1, 2)))
+    differ(*(measured.table("dispatch", rows) for rows in (1, 2)))
     differ(*(len(measured.compare(measured, by).by) for by in ("kernel", "dispatch")))
     with TemporaryDirectory() as folder:
         for title in ("one", "another"):
