@@ -1,7 +1,7 @@
-// ArgMax over channels: y[pixel] = the index of the channel with the largest value, as a byte; ties take the first, and NaN counts as the
-// largest.
+// ArgMax over channels: y[pixel] = the index of the channel with the largest value, as a byte; ties go to the first channel, and NaN counts
+// as the largest.
 //
-// x: fp16, channels blocked by 8: [channels / 8][pixels][8]. An invocation writes a word of 4 pixels.
+// x: fp16, channels blocked by 8: [channels / 8][pixels][8]. Each invocation writes one word, the indices of 4 pixels.
 // For all devices. Selected in cpp/dv/ipu_lowering.cpp for the dv command "maximizer".
 #version 450
 layout(push_constant) uniform parameter {
@@ -10,12 +10,12 @@ layout(push_constant) uniform parameter {
   uint y_offset;  // offset in bytes
 } p;
 #include "include/grid.glsl"
-#include "include/bytes.glsl"
+#include "include/byte_stores.glsl"
 layout(local_size_x = LOCAL_SIZE) in;
 layout(binding = 0) readonly buffer X { uint x[]; };
 layout(binding = 1) buffer Y { uint y[]; };
 
-// Maps fp16 bits to integers that order like the values; zeros are equal, NaN is the largest.
+// Maps fp16 bits to an integer that sorts like the value; +0 and -0 are equal, NaN is the largest.
 uint to_sort_key(uint bits) {
   const uint magnitude = bits & 0x7fffu;
   if (magnitude > 0x7c00u) return 0x10000u;

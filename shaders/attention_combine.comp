@@ -1,11 +1,11 @@
-// Merges the split-K partials of attention: y = sum_i exp(m_i - m) acc_i / sum_i exp(m_i - m) l_i, with the maximum m of all m_i.
+// Merges the split-K partials of attention: y = sum_i exp(m_i - m) acc_i / sum_i exp(m_i - m) l_i, where m is the maximum of all m_i.
 //
 // partials: float [batch, heads, rows, num_partials, size + 2]; each has the accumulated values acc_i, the score maximum m_i and the sum of
-// exponentials l_i. y: [batch, heads, rows, size], any strides except for the last axis. softmax_stats (STORES_STATS): (m, 1 / l) of each
-// row, read by attention_scores. One invocation computes four elements of a row.
+// exponentials l_i. y: [batch, heads, rows, size], any strides; only the last axis must be contiguous. softmax_stats (STORES_STATS): (m, 1
+// / l) of each row, read by attention_scores. One invocation computes four elements of a row.
 //
-// For all devices. Selected in cpp/operators/attention/attention.cpp if the keys are split and the attention kernel does not merge itself
-// (MERGES_SPLITS).
+// For all devices. Selected in cpp/operators/attention/attention.cpp if the keys are split and the attention kernel does not merge the
+// partials itself (MERGES_SPLITS).
 #version 450
 #extension GL_EXT_control_flow_attributes : require
 #include "include/grid.glsl"
@@ -14,7 +14,7 @@
 #include "include/tensor.glsl"
 layout(local_size_x = 64) in;
 layout(push_constant) uniform parameter {
-  uint results;  // batch * heads * rows * vec4s per row
+  uint results;  // number of vec4s to compute: batch * heads * rows * vec4s per row
   uint rows, heads, size, num_partials;
   uint y_batch, y_head, y_row;
 #if STORES_STATS

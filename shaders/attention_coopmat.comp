@@ -2,9 +2,9 @@
 // buffers.
 //
 // Workgroup (x, y, z) = (tile of ROWS queries, head of a batch item, split of the keys). A subgroup has 16 queries, whose fragments stay in
-// registers. All subgroups share a tile of 32 keys in shared memory: first K, then V in its place. The next tile of either is prefetched
-// into registers. The fragment layout is unknown, so scores pass through shared memory for the softmax, with LANES_PER_ROW invocations per
-// row. They write back the probabilities and, as a matrix of 16 equal columns, the factor that rescales the accumulators.
+// registers. All subgroups share a tile of 32 keys in shared memory: first K, then V in its place. The next K or V tile is prefetched into
+// registers. The fragment layout is unknown, so scores pass through shared memory for the softmax, with LANES_PER_ROW invocations per row.
+// They write back the probabilities and, as a matrix of 16 equal columns, the factor that rescales the accumulators.
 //   load Q fragments; prefetch K
 //   for each tile of 32 keys:
 //     store K to shared memory; prefetch V of this tile
@@ -12,8 +12,8 @@
 //     store V to shared memory; prefetch the next K
 //     acc = acc * factor + P V
 //
-// Requires VK_KHR_cooperative_matrix, subgroups of 32 or 64, and heads of whole, aligned vec8s. Selected in attention.cpp
-// (choose_coopmat_plan) if the device's fragment layout is not the one that attention_mma needs.
+// Requires VK_KHR_cooperative_matrix, subgroups of 32 or 64, and 16-byte-aligned heads whose size is a multiple of 8. Selected in
+// attention.cpp (choose_coopmat_plan) if the device's fragment layout is not the one that attention_mma needs.
 #version 450
 #extension GL_EXT_control_flow_attributes : require
 #if NCNN_bf16_storage
@@ -68,7 +68,7 @@ void sync_subgroup() {
   subgroupBarrier();
 }
 
-// Branch-free loads: keys past the end repeat the last key, elements past the head become zero.
+// Branch-free loads: keys past the end repeat the last key, elements past the head size become zero.
 #define DEFINE_FETCH(name, x, next, loads, vec8_per_row, size)                                                     \
   void name(uint at, uint row_stride, int key, int end) {                                             \
     [[unroll]] for (uint i = 0u; i < loads; ++i) {                                                    \
@@ -146,7 +146,7 @@ void main() {
   const int begin = max(visible_keys(batch, first_row).x, split_range.x), end = min(visible_keys(batch, last_row).y, split_range.y);
   const uint at_k = k_head_offset(batch, head), at_v = v_head_offset(batch, head);
   const uint tile_offset = gl_SubgroupID * SUBGROUP_ROWS * SCORE_ROW_STRIDE;
-  // The row that this invocation works on, and which part of the row.
+  // The score row that this invocation processes, and its index among the LANES_PER_ROW invocations of that row.
   const uint row_in_subgroup = gl_SubgroupInvocationID / LANES_PER_ROW, lane_in_row = gl_SubgroupInvocationID % LANES_PER_ROW, row_offset = tile_offset + row_in_subgroup * SCORE_ROW_STRIDE;
   const uint row = first_row + gl_SubgroupID * SUBGROUP_ROWS + row_in_subgroup;
   ivec2 visible_range = visible_keys(batch, min(row, last_row));
@@ -191,7 +191,7 @@ void main() {
       scores[i] = exp(scores[i] - shift);
       sum += (scores[i].x + scores[i].y) + (scores[i].z + scores[i].w);
     }
-    sync_subgroup();  // scores are read; P and the factor reuse the memory
+    sync_subgroup();  // all scores have been read; P and the factor reuse their memory
     [[unroll]] for (uint i = 0u; i < ROW_VEC4 / 2u; ++i) {
       const vec4 a = scores[i * 2u], b = scores[i * 2u + 1u];
       score_tiles[row_offset + lane_in_row * (ROW_VEC4 / 2u) + i] = uvec4(pack_16bit_pair(a.x, a.y), pack_16bit_pair(a.z, a.w), pack_16bit_pair(b.x, b.y), pack_16bit_pair(b.z, b.w));

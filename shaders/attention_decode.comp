@@ -4,12 +4,12 @@
 // share a key: each loads ITEMS_PER_THREAD vec4s of it and uses them for all ROWS queries. THREAD_GROUPS such groups process different
 // keys.
 //   for each 4 keys of the group:
-//     load K and V; partial dots for ROWS queries; reduce over the GROUP_THREADS invocations
+//     load K and V; partial dot products for ROWS queries; reduce over the GROUP_THREADS invocations
 //     online softmax; acc = acc * factor + P v
 //   reduce over THREAD_GROUPS in shared memory; store, write the partial result (SPLIT_KEYS), or let the last workgroup of a row merge them
 //   (MERGES_SPLITS)
 //
-// Needs no extension on GPUs. SUBGROUP uses shuffles; CPU_VARIANT, for CPU drivers, uses one subgroup of 8. Selected in attention.cpp
+// GPUs need no extension. SUBGROUP: uses subgroup shuffles. CPU_VARIANT: one subgroup of 8, for CPU drivers. Selected in attention.cpp
 // (make_decode_plan).
 #version 450
 #if CPU_VARIANT || SUBGROUP

@@ -3,9 +3,9 @@
 // buffers.
 //
 // Workgroup (x, y, z) = (ROWS queries, K/V head of a batch item, split of the keys in use). Each subgroup processes KEY_BLOCKS * 16 keys
-// per iteration; the subgroups of a workgroup process different keys. A 16-byte load is used as is: a sum over K does not depend on the
-// order, so an invocation assigns its contiguous elements to the positions of its fragment. Queries are A and keys B; probabilities are
-// then the B operand of the transposed product V^T P^T.
+// per iteration; the subgroups of a workgroup process different keys. Loads of 16 bytes need no reordering: the order of a sum over K does
+// not matter, so each invocation uses its contiguous elements as its fragment. Queries are the A operand and keys the B operand;
+// probabilities are then the B operand of the transposed product V^T P^T.
 //   load K, V; load Q fragments (QUERIES_SHARED: kept in shared memory, for long heads)
 //   for each tile of keys:
 //     S = Q K^T; prefetch the next K; mask; online softmax
@@ -13,10 +13,10 @@
 //   reduce over subgroups; store, or write the partial result; the last workgroup of a row merges them (MERGES_SPLITS)
 // partials (MERGES_SPLITS): vec4 [row tile][split][ROWS][V_SIZE / 4 + 1]; the last vec4 has the score maximum and the sum. INT8: K and V
 // are bytes with one scale per row of a head. A packed pair consists of every other byte of a word, and the queries are reordered to match;
-// K scales multiply the scores, V scales the values.
+// K scales multiply the scores; V scales multiply the values.
 //
-// Requires the fragment layout (has_or_emulates_mma) and heads of whole, aligned vec8s, up to 256 elements (128 for more than 8 queries).
-// Selected in attention.cpp (choose_decode_plan).
+// Requires cooperative matrices in that layout (has_or_emulates_mma) and 16-byte-aligned heads. The head size is a multiple of 8, up to 256
+// (128 for more than 8 queries). Selected in attention.cpp (choose_decode_plan).
 #version 450
 #extension GL_EXT_control_flow_attributes : require
 #extension GL_EXT_shader_16bit_storage : require
@@ -43,19 +43,19 @@ layout(constant_id = 4) const uint KEY_BLOCKS = 1u;       // blocks of 16 keys p
 
 const uint SUBGROUPS = INVOCATIONS / kLanes, KEYS_PER_SUBGROUP = KEY_BLOCKS * 16u;
 const uint K_LOADS = (SIZE + 31u) / 32u, V_LOADS = (V_SIZE + 63u) / 64u;  // vec8 loads; 4 lanes per K row, 8 per V row
-const uint SCORE_COMPONENTS = ROWS > 8u ? 8u : 4u;  // number of score components that belong to queries
+const uint SCORE_COMPONENTS = ROWS > 8u ? 8u : 4u;  // number of components of a score fragment that belong to queries
 const uint ROW_HALVES = SCORE_COMPONENTS / 4u;  // number of 8-row halves in use
 const uint OUTPUT_TILES = V_LOADS * 4u;  // number of output tiles of 16 columns
-// vec4s per row, and per partial result, which also has the maximum and the sum
+// vec4s per row; vec4s per partial result, which also contains the maximum and the sum
 const uint VEC4_PER_ROW = (V_SIZE + 3u) / 4u, PARTIAL_VEC4 = VEC4_PER_ROW + 1u;
-// vec4s of all rows, and of all subgroups' partial results
+// vec4s of all rows; vec4s of the partial results of all subgroups
 const uint OUTPUT_VEC4 = ROWS * VEC4_PER_ROW, SHARED_PARTIALS = SUBGROUPS * OUTPUT_VEC4;
-// number of invocations that share the splits of a vec4
+// number of invocations that together merge the splits of one output vec4
 const uint MERGE_THREADS = INVOCATIONS > OUTPUT_VEC4 ? INVOCATIONS / OUTPUT_VEC4 : 1u;
 // A subgroup covers whole rows, so it merges the splits of its rows without waiting for other subgroups.
 const bool SUBGROUP_MERGES = kLanes % VEC4_PER_ROW == 0u;
 const uint LOADS_IN_FLIGHT = 16u;  // number of split-K partials loaded at once
-const float kHeadroom = 4096.0;    // factor of the probabilities, so that small ones stay normal in fp16
+const float kHeadroom = 4096.0;    // scales the probabilities, so that small ones are not subnormal in fp16
 const float kLog2E = 1.44269504;   // log2(e)
 
 shared vec4 partial_acc[SHARED_PARTIALS > INVOCATIONS ? SHARED_PARTIALS : INVOCATIONS];
@@ -65,7 +65,7 @@ shared bool is_last;
 const uint K_REGISTERS = KEY_BLOCKS * K_LOADS * 2u, V_REGISTERS = KEY_BLOCKS * V_LOADS * 4u;  // number of K and V vec8s of one iteration
 K_TYPE k_regs[K_REGISTERS], v_regs[V_REGISTERS];
 #if INT8
-// Scales of one key and one value per lane: lane i has those of key i of the (at most two) blocks.
+// Each lane holds one K scale and one V scale: lane i has the scales of key i of the (at most two) blocks.
 float k_lane_scale, v_lane_scale;
 #endif
 float scores[KEY_BLOCKS * kComponents];  // scores, then probabilities
@@ -251,7 +251,8 @@ struct PartialVec4 {
 
 PartialVec4 empty_partial() { return PartialVec4(vec4(0.0), minus_infinity, 0.0); }
 
-// Merges `count` partial results in shared memory: from `first` on, `stride` apart, with maxima and sums from `first_stats` on.
+// Merges `count` partial results in shared memory, which start at `first` with stride `stride`; their maxima and sums start at
+// `first_stats`.
 PartialVec4 merge_shared_partials(uint first, uint first_stats, uint stride, uint stats_stride, uint count) {
   PartialVec4 merged_result = empty_partial();
   FOR(i, count) merged_result.row_max = max(merged_result.row_max, partial_stats[first_stats + i * stats_stride].x);
@@ -276,7 +277,7 @@ uint row_tile_index() { return grid_group().y * grid_size().x + grid_group().x; 
 
 uint partial_offset(uint split) { return (row_tile_index() * grid_size().z + split) * ROWS * PARTIAL_VEC4; }
 
-// Merges the splits first, first + step, ... below `count` of an item, with LOADS_IN_FLIGHT loads at a time to hide latency.
+// Merges the splits first, first + step, ... (below `count`) of an item. Issues LOADS_IN_FLIGHT loads at a time to hide latency.
 PartialVec4 merge_split_partials(uint item, uint first, uint step, uint count) {
   PartialVec4 merged_result = empty_partial();
   for (uint begin = first; begin < count; begin += step * LOADS_IN_FLIGHT) {
@@ -304,7 +305,8 @@ PartialVec4 merge_split_partials(uint item, uint first, uint step, uint count) {
   return merged_result;
 }
 
-// Like merge_splits(), for the rows of a single subgroup. With EMULATED, SHUFFLE has a workgroup barrier, so no subgroup may leave early.
+// Like merge_splits(), but merges only the rows of the calling subgroup. With EMULATED, SHUFFLE has a workgroup barrier, so no subgroup may
+// leave early.
 void merge_splits_by_subgroup(uint batch, uint kv_head, uint count) {
 #if EMULATED
   barrier();  // this subgroup's partial result has been written
@@ -355,7 +357,7 @@ void merge_splits(uint batch, uint kv_head, uint count) {
 void store_subgroup_result(vec2 row_max, vec2 sum, float exp_scale) {
   FOR(h, ROWS > 8u ? 2u : 1u) {
     const uint r = LANE / 4u + h * 8u;
-    // Convert the maximum to base e.
+    // Multiply the maximum by p.scale, unless the scores are already scaled.
     if (LANE % 4u == 0u && r < ROWS) partial_stats[SUBGROUP_ID * ROWS + r] = vec2(row_max[h] * (exp_scale / kLog2E), sum[h]);
   }
   FOR(c, SCORE_COMPONENTS / 2u) {
@@ -378,7 +380,7 @@ void store_subgroup_result(vec2 row_max, vec2 sum, float exp_scale) {
 struct KeyRanges {
   uint batch, at_k, at_v;      // at_k, at_v: start of the head's K and V
   int end;                     // end of this split
-  ivec2 all, row_a, row_b;     // visible keys of all rows, and of this lane's two rows
+  ivec2 all, row_a, row_b;     // keys visible to all rows; keys visible to each of this lane's two rows
   uvec2 query_a, query_b;
   float exp_scale;                  // scale * log2(e)
 };
@@ -434,7 +436,7 @@ void update_softmax() {
 #define PREFETCHES(next) true
 #endif
 
-// Main-loop iteration for the keys from `key` on; prefetches the keys from `next` on as soon as the registers are free.
+// Main-loop iteration for the keys starting at `key`; prefetches the keys starting at `next` as soon as the registers are free.
 void process_keys(int key, int next) {
   FOR(b, KEY_BLOCKS) multiply_keys(b);
   if (PREFETCHES(next)) load_keys(ranges.at_k, next, ranges.end);
@@ -446,7 +448,7 @@ void process_keys(int key, int next) {
 
 void main() {
   const uint kv_heads = p.heads / p.group, batch = grid_group().y / kv_heads, kv_head = grid_group().y % kv_heads;
-  // Compute the keys visible to any query, those visible to all, and this workgroup's split of them.
+  // Compute the keys visible to any query, the keys visible to all queries, and this workgroup's split of the keys.
   const ivec2 first_visible = visible_keys(batch, 0u), last_visible = visible_keys(batch, p.rows - 1u);
   const uint keys = uint(max(last_visible.y - first_visible.x, 0)), keys_per_iteration = SUBGROUPS * KEYS_PER_SUBGROUP;
   const uint split_size = max((keys + grid_size().z * keys_per_iteration - 1u) / (grid_size().z * keys_per_iteration), 1u) * keys_per_iteration;

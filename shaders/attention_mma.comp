@@ -1,7 +1,8 @@
 // Flash attention on cooperative matrices in the m16n8k16 fragment layout: fp16 operands, float accumulators. See include/attention.glsl.
 //
 // Layout of a 16 x 16 matrix: invocation l of a subgroup of 32 holds rows l / 4 and l / 4 + 8, each with columns l % 4 * 2, + 1, + 8, + 9,
-// in the same order for accumulators as for the A operand. So scores become probabilities in registers, and these are the A operand of P V.
+// in the same order for accumulators as for the A operand. So the scores become probabilities in registers, which serve directly as the A
+// operand of P V.
 //
 // Workgroup = (tile of ROWS queries, head of a batch item), and z = split of the keys (SPLIT_KEYS). A subgroup keeps QUERY_TILES row tiles
 // of 16 queries in registers; KEY_SLICES subgroups may process the same queries and split the keys of an iteration, KEY_TILE each. K and V
@@ -11,12 +12,12 @@
 //     store K and V to shared memory (double-buffered if QUERY_TILES > 1); barrier; prefetch the next tile into registers
 //     S = Q K^T; mask; online softmax: P = exp2(S - m); acc = acc * exp2(m_old - m) + P V
 //   reduce over KEY_SLICES; y = acc / l
-// KEY_LOOP: ALL_TILES_FULL if all queries see all keys and fill all tiles; FULL_TILES_FIRST runs tiles that all queries see in a
-// specialised loop without masking, up to the first other tile. Workgroups with the longest causal range start first, for p.head_group
-// neighbouring heads at a time.
+// KEY_LOOP: ALL_TILES_FULL if every query sees every key and all tiles are full; FULL_TILES_FIRST runs the leading tiles that all queries
+// see in a specialised loop without masking. Workgroups with the longest causal range start first, for p.head_group neighbouring heads at a
+// time.
 //
-// Requires VK_KHR_cooperative_matrix with the layout above (has_mma); EMULATED replaces it in tests. Heads are whole, aligned vec8s.
-// Selected in attention.cpp (choose_coopmat_plan); attention_tiling.cpp chooses the tile.
+// Requires VK_KHR_cooperative_matrix with the layout above (has_mma); EMULATED emulates it in tests. Head sizes are multiples of 8, and
+// heads are 16-byte aligned. Selected in attention.cpp (choose_coopmat_plan); attention_tiling.cpp chooses the tile.
 #version 450
 #extension GL_EXT_control_flow_attributes : require
 #extension GL_EXT_shader_explicit_arithmetic_types_float16 : require
@@ -44,7 +45,7 @@ layout(constant_id = 4) const uint QUERY_TILES = 1u;  // tiles of 16 queries per
 layout(constant_id = 5) const uint KEY_SLICES = 1u;  // subgroups that share queries and split the keys of an iteration, KEY_TILE each
 #include "include/mma.glsl"
 
-// subgroups with distinct queries; keys per iteration
+// number of subgroups with distinct queries; number of keys per iteration
 const uint QUERY_GROUPS = INVOCATIONS / kLanes / KEY_SLICES, KEYS_PER_ITERATION = KEY_SLICES * KEY_TILE;
 const uint SUBGROUP_ROWS = QUERY_TILES * 16u, ROWS = QUERY_GROUPS * SUBGROUP_ROWS;
 const uint NUM_BUFFERS = QUERY_TILES > 1u ? 2u : 1u;  // 2: double-buffered, which saves a barrier per iteration
@@ -60,7 +61,7 @@ const uint OUT_ROWS = INVOCATIONS / kLanes * 16u;
 const uint MAX_OUT_FRAGMENTS = OUT_ROWS * 17u <= STAGING_SIZE ? 4u : OUT_ROWS * 9u <= STAGING_SIZE ? 2u : 1u;
 const uint OUT_FRAGMENTS = V_FRAGMENTS % MAX_OUT_FRAGMENTS == 0u ? MAX_OUT_FRAGMENTS : V_FRAGMENTS % 2u == 0u ? 2u : 1u;
 const uint OUT_VEC4 = OUT_FRAGMENTS * 4u, OUT_ROW_STRIDE = OUT_VEC4 + 1u, OUT_SIZE = OUT_ROWS * OUT_ROW_STRIDE;
-// Partial results of split-K subgroups, which the first one reduces: accumulators, and for each row tile the maximum and the sum.
+// Partial results of split-K subgroups, which the first subgroup reduces: accumulators, and for each row tile the maximum and the sum.
 const uint PARTIAL_SIZE = QUERY_TILES * (V_FRAGMENTS * 2u + 1u) * kLanes, PARTIALS_SIZE = (KEY_SLICES - 1u) * QUERY_GROUPS * PARTIAL_SIZE;
 const uint REUSED_SIZE = PARTIALS_SIZE > OUT_SIZE ? PARTIALS_SIZE : OUT_SIZE;
 
@@ -72,7 +73,7 @@ ACCUMULATOR_ARRAY(sums, QUERY_TILES * V_FRAGMENTS);
 
 #if EMULATED
 #define FOR(i, count) for (uint i = 0u; i < (count); ++i)
-// Loads an operand whose lines (LOAD_ROW_MAJOR) or K steps (LOAD_K_MAJOR) are rows of `staged`, from index `at` on.
+// Loads an operand whose lines (LOAD_ROW_MAJOR) or K steps (LOAD_K_MAJOR) are rows of `staged`, starting at index `at`.
 #define LOAD_ROW_MAJOR(matrix, at, row)                                                                   \
   for (uint i = 0u; i < kComponents; ++i)                                                             \
     matrix[i] = load_staged_fp16((at) + ACC_ROW(i) * (row), ACC_COLUMN(i));
@@ -108,7 +109,7 @@ float load_staged_fp16(uint at, uint column) { return unpackHalf2x16(staged[at +
 #endif
 const float kLog2E = 1.44269504;  // log2(e)
 
-// Branch-free loads: keys past the end repeat the last key, elements past the head become zero.
+// Branch-free loads: keys past the end repeat the last key, elements past the head size become zero.
 #define DEFINE_FETCH(name, x, next, loads, vec8_per_row, size)                                                     \
   void name(uint at, uint row_stride, int key, int end) {                                             \
     FOR(i, loads) {                                                                                   \
@@ -141,7 +142,7 @@ DEFINE_STORE(store_second_q, next_v, LOADS_K, VEC8_PER_K_ROW, K_ROW_STRIDE)
 const bool STAGES_TWO_TILES = QUERY_TILES == 1u && V_ROW_STRIDE >= K_ROW_STRIDE;
 const uint QUERIES_PER_ROUND = STAGES_TWO_TILES ? 2u * KEYS_PER_ITERATION : KEYS_PER_ITERATION;
 
-// Loads the Q fragments, and prefetches the first K and V tiles from `begin` on.
+// Loads the Q fragments, and prefetches the first K and V tiles, starting at `begin`.
 void load_queries(uint at, uint first_row, uint at_k, uint at_v, int begin, int end) {
   for (uint first = 0u; first < ROWS; first += QUERIES_PER_ROUND) {
     fetch_q(at, p.q_row, int(first_row + first), int(p.rows));
@@ -161,7 +162,7 @@ void load_queries(uint at, uint first_row, uint at_k, uint at_v, int begin, int 
         FOR(step, QK_FRAGMENTS) LOAD_QUERIES(queries[s * QK_FRAGMENTS + step], from + step * 2u, K_ROW_STRIDE);
     }
   }
-  // zeros for opaque_zero()
+  // Store the zeros that opaque_zero() reads.
   if (gl_LocalInvocationIndex < NUM_BUFFERS) staged[gl_LocalInvocationIndex * BUFFER_SIZE + VEC8_PER_K_ROW] = uvec4(0u);
   barrier();  // Q is in registers; K reuses the buffer
 }
@@ -299,7 +300,7 @@ const bool USES_OPAQUE_ZERO = QUERY_TILES == 1u || KEY_LOOP == ALL_TILES_FULL;
 // tile then reuses the registers of the tile just stored. A hoisted prefetch needs twice the registers and copies them in every iteration.
 int opaque_zero() { return USES_OPAQUE_ZERO ? int(staged[stage + VEC8_PER_K_ROW].x) : 0; }
 
-// Main-loop iteration: processes the keys from `first` on and prefetches the next tile.
+// Main-loop iteration: processes the keys starting at `first` and prefetches the next tile.
 void process_tile(uint at_k, uint at_v, int first, bool is_limited) {
   store_k(stage);
   store_v(stage + V_BUFFER_OFFSET);
@@ -327,8 +328,8 @@ void process_tile(uint at_k, uint at_v, int first, bool is_limited) {
     stage = BUFFER_SIZE - stage;
 }
 
-// Main loop from `begin` on. FULL_TILES_FIRST runs unmasked iterations in a specialised loop, which has no branch and no register copies
-// after it. Not done with EMULATED: drivers take minutes to compile twice as many barriers.
+// Main loop, starting at key `begin`. FULL_TILES_FIRST runs unmasked iterations in a specialised loop, which has no branch and no register
+// copies after it. Not done with EMULATED: drivers take minutes to compile twice as many barriers.
 void process_keys(uint at_k, uint at_v, int begin) {
   const int end = ranges.end, step = int(KEYS_PER_ITERATION);
   int first = begin;

@@ -1,4 +1,4 @@
-// Writes attention scores, which the other kernels do not store: y[batch, heads, rows, keys], dense.
+// Writes attention scores, which the other attention kernels do not store: y[batch, heads, rows, keys], dense.
 // SCORE_STAGE 0: scale q k^T; 1: with softcap; 2: with mask; 3: probabilities exp(s - m) / l.
 //
 // See include/attention.glsl for q, k and mask. softmax_stats (SCORE_STAGE 3): (m, 1 / l) of each row, from attention_combine. One

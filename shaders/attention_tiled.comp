@@ -18,7 +18,7 @@
 #include "include/tensor.glsl"
 #include "include/attention.glsl"
 layout(local_size_x = 256) in;
-layout(constant_id = 2) const uint VEC4_PER_THREAD = 1u;  // vec4s of V per invocation; each covers 64 columns
+layout(constant_id = 2) const uint VEC4_PER_THREAD = 1u;  // vec4s of V per invocation: with one each, the 16 invocations of a row cover 64 columns
 
 const uint kRows = 64u, kKeys = 32u, kHeadChunk = 16u;
 const uint kRowQ = kHeadChunk + 1u, kRowP = kKeys + 1u, kColumns = VEC4_PER_THREAD * 64u;  // padded by one to avoid bank conflicts

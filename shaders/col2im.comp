@@ -10,7 +10,7 @@ layout(push_constant) uniform parameter {
   uint size[AXES], block[AXES], count[AXES], stride[AXES], pad[AXES], dilation[AXES];
   uint x_offset, y_offset;
 } p;
-#include "include/dense_float.glsl"
+#include "include/contiguous_float_output.glsl"
 layout(binding = 1) readonly buffer X { sfp x[]; };
 
 float element(uint id) {

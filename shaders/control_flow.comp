@@ -1,7 +1,7 @@
 // Device-side control flow: sets the words that guard dispatches, depending on a condition that a graph has computed.
 //
-// A WHILE has these words: words[first_word] = whether it continues; words[first_word + 1] = number of iterations; words[first_word + 2] =
-// number of finished rounds, whose status goes to one of two slots that the host reads alternately. An IF: words[first_word] = whether
+// Words of a WHILE: words[first_word] = whether it continues; words[first_word + 1] = number of iterations; words[first_word + 2] = number
+// of finished rounds, whose status goes to one of two slots that the host reads alternately. Words of an IF: words[first_word] = whether
 // `then` runs; words[first_word + 1] = whether `else` runs.
 // A WHILE with an inner WHILE is recorded as parts, and may need several rounds. Each part has a word; only the word of the part that runs
 // next is nonzero. MOVE and SPLIT clear it and set another one.
@@ -9,7 +9,7 @@
 // dispatch).
 // One invocation does everything.
 //
-// For all devices. Recorded by cpp/graph/control_flow/guarded_code.cpp.
+// For all devices. Recorded by cpp/graph/control_flow/predicated_code.cpp.
 #version 450
 layout(local_size_x = 1) in;
 layout(binding = 0) readonly buffer Condition { uint condition[]; };

@@ -32,7 +32,7 @@
 #include "include/conv_gemm.glsl"
 
 layout(local_size_x_id = 0) in;
-layout(constant_id = 0) const uint INVOCATIONS = 128u;  // a subgroup for each SUB_M x SUB_N
+layout(constant_id = 0) const uint INVOCATIONS = 128u;  // one subgroup per SUB_M x SUB_N tile
 layout(constant_id = 1) const uint TILE_M = 128u;
 layout(constant_id = 2) const uint TILE_N = 128u;
 layout(constant_id = 3) const uint SUB_M = 64u;
@@ -165,8 +165,8 @@ void main() {
   store_tiles();
   multiply_k_tile();
 
-  // Stage the output in shared memory, 16 rows per subgroup at a time: there, the position of each element is known for bias and epilogue,
-  // and the splits of K are reduced.
+  // Stage the output in shared memory, 16 rows per subgroup at a time: there, the position of each element is known, which bias and
+  // epilogue need, and the splits of K are reduced.
   const uint subgroup_tile = gl_SubgroupID % SUBGROUP_TILES, split = gl_SubgroupID / SUBGROUP_TILES;
   const uint row_tile = gl_SubgroupID * 16u * ROW_Y, first_row_tile = subgroup_tile * 16u * ROW_Y, column = gl_SubgroupInvocationID % N_VEC4;
   const uint channel = grid_group().y * TILE_N + subgroup_column_offset() + column * (Y_VEC4 == 1 ? 4u : 1u);
@@ -207,7 +207,7 @@ void main() {
 #endif
     }
     if (SPLIT > 1u)
-      barrier();  // wait until all invocations have read; the next rows reuse the memory
+      barrier();  // wait until all invocations have read the sums; the next rows reuse the memory
     else
       subgroupBarrier();
   }

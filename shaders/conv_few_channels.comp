@@ -11,7 +11,8 @@
 //     for each row tile: for each 16 of K: gather A from the patch; acc += A B; then bias, epilogue, store
 // K is padded to a multiple of 16; padded steps count as zero. Columns are assigned to channels so that a lane stores contiguous channels.
 //
-// Requires has_or_emulates_mma. Selected in conv_gemm_plan.cpp (make_few_channels_plan); few_channels_tiling.cpp chooses the tile.
+// Requires matrices in that layout, or their emulation (has_or_emulates_mma). Selected in conv_gemm_plan.cpp (make_few_channels_plan);
+// few_channels_tiling.cpp chooses the tile.
 #version 450
 #extension GL_EXT_control_flow_attributes : require
 #extension GL_EXT_shader_16bit_storage : require

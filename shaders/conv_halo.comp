@@ -2,7 +2,7 @@
 // loaded once per tile.
 //
 // x: channels in whole, aligned vec8s. w: packed by pack_weights.comp (FRAGMENTS) as [channels_out / 8][channels_in / 32][taps][32][8];
-// FOLD_TAPS: [columns / 8] and [rows of taps]. y: see include/conv_gemm.glsl.
+// with FOLD_TAPS as [columns / 8][channels_in / 32][kernel rows][32][8]. y: see include/conv_gemm.glsl.
 // Workgroup = TILE_H x TILE_W pixels of an image x TILE_N output channels; a subgroup computes SUB_M neighbouring pixels x SUB_N channels.
 // SPLIT subgroups split K by kernel rows of 32 channels. Weights come from memory in fragment order, without a barrier.
 //   for each PLANES * 32 input channels:
@@ -10,11 +10,12 @@
 //     for each kernel row and tap of this split:
 //       load weights (PREFETCH: for the next tap); A fragments from the patch at the tap's offset; acc += A B
 //   add bias; epilogue; store (SPLIT > 1: reduce in shared memory first)
-// A lane holds channels LANE % 4 * 8 ... + 7 of 32, for pixels LANE / 4 and LANE / 4 + 8.
+// A lane holds channels LANE % 4 * 8 to LANE % 4 * 8 + 7 of 32, for pixels LANE / 4 and LANE / 4 + 8.
 // FOLD_TAPS, for few output channels: the x taps of a kernel row are folded into N. TILE_W then counts input pixels, and the sums of
 // neighbouring pixels are added in shared memory. Strides of 1 only.
 //
-// Requires has_or_emulates_mma. Selected in conv_gemm_plan.cpp; halo_tiling.cpp chooses the tile.
+// Requires matrices in that layout, or their emulation (has_or_emulates_mma). Selected in conv_gemm_plan.cpp; halo_tiling.cpp chooses the
+// tile.
 #version 450
 #extension GL_EXT_control_flow_attributes : require
 #extension GL_EXT_shader_16bit_storage : require
@@ -32,7 +33,7 @@
 #include "include/conv_gemm.glsl"
 
 layout(local_size_x_id = 0) in;
-layout(constant_id = 0) const uint INVOCATIONS = 128u;  // a subgroup of 32 for each SUB_M x SUB_N
+layout(constant_id = 0) const uint INVOCATIONS = 128u;  // one subgroup of 32 per SUB_M x SUB_N tile
 layout(constant_id = 1) const uint TILE_H = 8u;
 layout(constant_id = 2) const uint TILE_W = 16u;  // a multiple of 8; divides SUB_M or is divided by it
 layout(constant_id = 3) const uint TILE_N = 64u;
@@ -46,7 +47,7 @@ layout(constant_id = 10) const uint STEP_W = 1u;
 layout(constant_id = 11) const uint DILATION_H = 1u;
 layout(constant_id = 12) const uint DILATION_W = 1u;
 layout(constant_id = 13) const uint PREFETCH = 0u;  // 1: prefetch the next tap's weights
-layout(constant_id = 14) const uint SPLIT = 1u;  // EMULATED: must divide the kernel rows of PLANES, and of the remainder
+layout(constant_id = 14) const uint SPLIT = 1u;  // EMULATED: divides the number of kernel rows of PLANES planes, and of the remaining planes
 #include "include/mma.glsl"
 
 layout(binding = 0) readonly buffer X { uvec4 x[]; };
@@ -82,7 +83,7 @@ const uint OPERAND_WORDS = PLANES * PLANE, OUTPUT_WORDS = SPLIT * PIXELS * PITCH
 shared uvec4 patches[OPERAND_WORDS > OUTPUT_WORDS ? OPERAND_WORDS : OUTPUT_WORDS];  // [plane][row][column][4] vec8s of channels
 
 ACCUMULATOR_ARRAY(sums, ROWS * COLUMNS);
-uint columns[COLUMNS];            // offsets, in vec8s, of this lane's lines in w
+uint columns[COLUMNS];            // offsets of this lane's columns of w, in vec8s
 uvec4 regs_w[2u * COLUMNS];       // weights of a tap for 32 channels
 uvec4 next_regs_w[2u * COLUMNS];  // PREFETCH: weights of the next tap
 
@@ -106,7 +107,7 @@ void load_patch(uint first_channel, uint first_x, ivec2 corner) {
   }
 }
 
-// Offset in shared memory of pixel line i, relative to the subgroup's first line.
+// Offset in shared memory of line i (8 pixels), relative to the subgroup's first line.
 uint line_offset(uint i) { return (i * 8u / TILE_W * STEP_H * PATCH_W + i * 8u % TILE_W * STEP_W) * 4u; }
 
 // Loads the weights of a tap at vec8 offset `at`. Columns are interleaved so that an invocation accumulates four adjacent channels.
@@ -118,7 +119,7 @@ uint line_offset(uint i) { return (i * 8u / TILE_W * STEP_H * PATCH_W + i * 8u %
     SET_FRAGMENT(matrix, UNPACK_OPERAND2(low.x), UNPACK_OPERAND2(low.y), UNPACK_OPERAND2(high.x), UNPACK_OPERAND2(high.y))                \
   }
 
-// Accumulates one filter tap; the pixels it reads start at offset `at` in shared memory.
+// Accumulates one filter tap, whose pixels start at offset `at` in shared memory.
 void multiply(uint at) {
   MATRIX_B_ARRAY(right, 2u * COLUMNS);
   FOR(j, COLUMNS) FOR(half_index, 2u) SET_FRAGMENT_LINES(right[j * 2u + half_index], regs_w[j * 2u], regs_w[j * 2u + 1u], half_index)

@@ -54,8 +54,8 @@ const uint ITEMS = CHANNELS / LOAD_CHANNELS * AREA, LOADS = (ITEMS + INVOCATIONS
 const uint OPERAND_WORDS = CHANNELS * AREA / 4u, OUTPUT_WORDS = SPLIT > 1u || POOLS == 1 ? INVOCATIONS * PIXELS : 0u;
 shared vec4 tile[OPERAND_WORDS > OUTPUT_WORDS ? OPERAND_WORDS : OUTPUT_WORDS];  // [channel][row][vec4], or partial sums
 
-// Loads the patches of the channels from `begin` on to shared memory; zero outside the input and past its channels. All loads are issued
-// before the first store.
+// Loads the patches of the channels starting at `begin` to shared memory; zero outside the input and past its channels. All loads are
+// issued before the first store.
 void load_patch(uint begin, uint first_x, ivec2 corner) {
 #if X_VEC4
   vec4 loaded[LOADS];

@@ -2,7 +2,7 @@
 //
 // See include/conv_gemm.glsl for the geometry. K runs over (tap, input channel), channels fastest. w: packed as
 // [groups][kernel_taps][channels_in][channels_out rounded up to 8].
-// Workgroup = TILE_M pixels (M) x TILE_N output channels (N), z = group. An invocation accumulates THREAD_M x THREAD_N. SPLIT parts
+// Workgroup = TILE_M pixels (M) x TILE_N output channels (N), z = group. An invocation accumulates THREAD_M x THREAD_N outputs. SPLIT parts
 // of the workgroup process every SPLIT-th K tile of 16, each in its own shared memory.
 //   prefetch the first K tile
 //   for each K tile of this part:
@@ -10,7 +10,7 @@
 //     for each k: load THREAD_M + THREAD_N values; outer product into acc
 //     barrier
 //   reduce over SPLIT; bias; epilogue; store
-// W_ZERO subtracts zero points of w afterwards, from the row sums of x.
+// W_ZERO: the zero points of w are applied afterwards, using the row sums of x.
 //
 // For GPUs, as the general case. Selected in conv_gemm_plan.cpp (make_tiled_plan); conv_gemm_tiling.cpp chooses the tile.
 #version 450
@@ -81,8 +81,7 @@ KIndex advance(KIndex from, KIndex by) {
   return to;
 }
 
-// Computes the index of load i in x. Returns false if it is out of range; the index is then some valid one, so that the load needs no
-// branch.
+// Computes the index of load i in x. Returns false if it is out of range; `at` is then some valid index, so that the load needs no branch.
 bool find_x_offset(uint i, KIndex k_pos, uint k_size, out uint at) {
   bool inside = k_pos.k_index < k_size;
   uint offset = x_channel(k_pos.channel);
@@ -128,7 +127,7 @@ uint packed_weight_row(uint k_index) {
 #endif
 }
 
-// Loads four output channels of w from vec4 `first` on.
+// Loads four output channels of w, starting at vec4 `first`.
 void prefetch_w(uint first, uint id, uint begin, uint k_size, bool in_range) {
   const uint row_vec4 = (p.channels_out + 7u) / 8u * 2u;
   [[unroll]] for (uint i = 0u; i < LOADS_W; ++i) {
@@ -143,8 +142,8 @@ void main() {
   const uint split = gl_LocalInvocationIndex / THREADS_PER_SPLIT, id = gl_LocalInvocationIndex % THREADS_PER_SPLIT;
   const uint first_pixel = grid_group().x * TILE_M, first_channel = grid_group().y * TILE_N;
   const uint k_size = TAPS_H * TAPS_W * p.channels_in;
-  // Position in the tile. The vec4s of an invocation are ROWS apart vertically and COLUMNS apart horizontally, so that adjacent invocations
-  // read adjacent words.
+  // Position of this invocation in the tile. The vec4s of an invocation are ROWS apart vertically and COLUMNS apart horizontally, so that
+  // adjacent invocations read adjacent words.
   const uint row = id / COLUMNS, column = id % COLUMNS;
   const uint split_x = split * TILE_K * ROW_X, split_w = split * VEC4_PER_W;
 

@@ -1,6 +1,6 @@
 // y[y_first + i] = x[x_first + i] for 16-bit elements at any alignment.
 //
-// An invocation writes one word. In a word that is only half written, the other half is kept, atomically.
+// An invocation writes one word. If only half of a word is written, an atomic operation preserves the other half.
 // For all devices. Used by cpp/dv/recorder.cpp.
 #version 450
 #include "include/grid.glsl"

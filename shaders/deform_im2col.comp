@@ -12,7 +12,7 @@ layout(push_constant) uniform parameter {
   int stride_y, stride_x, pad_y, pad_x, dilation_y, dilation_x;
   uint x_offset, offset_offset, mask_offset, y_offset;
 } p;
-#include "include/dense_float.glsl"
+#include "include/contiguous_float_output.glsl"
 layout(binding = 1) readonly buffer X { sfp x[]; };
 layout(binding = 2) readonly buffer O { sfp offset[]; };
 #if MASK

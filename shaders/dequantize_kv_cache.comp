@@ -1,4 +1,5 @@
-// Dequantises the rows in use of an int8 KV cache: y = x * scale of the row. Only the first `counts` rows of a batch item are written.
+// Dequantises the rows in use of an int8 KV cache: y = x * scale of the row. Only the first counts[batch item] rows of a batch item are
+// written.
 //
 // x: int8 [batch, heads, capacity, size]; scales: [batch, heads, capacity]; counts: int64 [batch]. An invocation converts four elements.
 // For all devices. Selected in cpp/operators/attention/quantized_kv_cache.cpp.

@@ -2,8 +2,8 @@
 //
 // w: [columns, k_size] integers of BITS bits, or with FRAGMENTS as packed by pack_quant_weights.comp. scale, zero: see
 // include/quant_weights.glsl. y: [columns, k_size], or with TRANSPOSED [k_size, columns], for GEMMs with unpacked weights.
-// One invocation writes 8 elements. With TRANSPOSED it writes 8 columns x 8 rows, or with FRAGMENTS 8 columns x 8 rows in each 32 of 128,
-// and four neighbouring invocations read contiguous memory.
+// One invocation writes 8 elements. With TRANSPOSED it writes 8 columns x 8 rows. With TRANSPOSED and FRAGMENTS it writes 8 x 8 for each 32
+// of 128 K elements, and four neighbouring invocations read contiguous memory.
 //
 // For all devices. Selected in cpp/operators/conv_gemm/quant_gemm.cpp.
 #version 450

@@ -21,7 +21,7 @@ layout(push_constant) uniform parameter { uint matrices, size, x_offset, y_offse
 #define SHARED shared
 #endif
 SHARED TYPE largest[ITEM_THREADS];
-SHARED uint rows[ITEM_THREADS];  // row index of each candidate
+SHARED uint rows[ITEM_THREADS];  // row index of each pivot candidate
 
 void main() {
   const uint matrix = ITEM_INDEX, id = THREAD_IN_ITEM, n = p.size;

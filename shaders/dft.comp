@@ -2,7 +2,7 @@
 //
 // After passes whose radices multiply to `transformed`, z(k, j) is the transform of elements j, j + points / transformed, ... at frequency
 // k, at index k * (points / transformed) + j. A pass combines `radix` of them. twiddles: e^(-2 pi i k / points), or their conjugates.
-// FIRST: reads x of COMPONENTS (1: real), with zeros past `size`; SYMMETRIC: elements past the middle are conjugates of those before;
+// FIRST: reads x of COMPONENTS (1: real), with zeros past `size`; SYMMETRIC: elements past the middle are conjugates of earlier ones;
 // WINDOW: multiplies by window; outer indices are frames of a batch (STFT). LAST: writes the first `num_results` results to y, of RESULT
 // components, times `scale`.
 // One invocation computes one complex element, as a sum of `radix` products.

@@ -3,10 +3,11 @@
 //
 // The lowering defines these macros:
 //   DECLARATIONS  the bindings t0, t1, ... and y;     RESULT_TYPE, RESULT  the expression over local variables, each operation rounded;
-//   APPLY_EPILOGUE(v)   the fused epilogue;                 LOADS                those variables, from the elements at[0], at[1], ...;
+//   APPLY_EPILOGUE(v)   the fused epilogue;                 LOADS                the variables, from the elements at[0], at[1], ...;
 //   STORE(i, v)   one element;                        STORE4(i, v, count)  the first `count` of four, at a multiple of four.
-// DENSE: y is dense, and an invocation computes NUM_VEC4 groups of four elements, else one element. RANK: axes to walk; 0 if every operand
-// is dense in y's order or a single element. WHOLE_VEC4: four adjacent elements share a row of the last axis and are located once:
+// DENSE: y is dense, and an invocation computes NUM_VEC4 groups of four elements, else one element. RANK: number of axes to index; 0 if
+// every operand is a single element or dense in the order of y. WHOLE_VEC4: four adjacent elements share a row of the last axis and are
+// located once:
 //   VEC4_OPERANDS    arrays with the operands of four elements, per group;  LOAD_VEC4_OPERANDS  fills group k from at[0], at[1], ...;
 //   SELECT_ELEMENT         local variables of element j of group k.
 //

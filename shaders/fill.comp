@@ -1,6 +1,6 @@
 // y = value: fills a dense tensor with one value. DIAGONAL: matrices with the value on diagonal `k` and 0 elsewhere.
 //
-// See include/dense_output.glsl for the mapping: an invocation writes PIECES words. For all devices; used for ConstantOfShape, EyeLike and
+// See include/contiguous_output.glsl for y: an invocation writes PIECES words. For all devices; used for ConstantOfShape, EyeLike and
 // sorting.
 #version 450
 layout(push_constant) uniform parameter {
@@ -12,7 +12,7 @@ layout(push_constant) uniform parameter {
 #endif
   uint y_offset;
 } p;
-#include "include/dense_output.glsl"
+#include "include/contiguous_output.glsl"
 
 ELEMENT element(uint id) {
 #if DIAGONAL

@@ -1,7 +1,7 @@
 // int8 GEMM on cooperative matrices: y = (x - x_zero) (w - w_zero), accumulated as int32 in tiles of 16 x 16 x 32.
 //
 // x: [rows][k_size], w: [columns][k_size], both bytes in 16-byte pieces. y: int32 [rows, columns]. Unsigned bytes become signed by flipping
-// the sign bit, that is, subtracting 128. Zero points and these offsets are corrected at the end, with the row sums of x and the column
+// the sign bit, that is, subtracting 128. The zero points and these offsets are applied at the end, using the row sums of x and the column
 // sums of w (x_sums, w_sums).
 // Workgroup = TILE_M rows x TILE_N columns; a subgroup computes SUB_M x SUB_N.
 //   prefetch the first K tile of TILE_K
@@ -19,7 +19,7 @@
 #include "include/grid.glsl"
 
 layout(local_size_x_id = 0) in;
-layout(constant_id = 0) const uint INVOCATIONS = 128u;  // a subgroup for each SUB_M x SUB_N
+layout(constant_id = 0) const uint INVOCATIONS = 128u;  // one subgroup per SUB_M x SUB_N tile
 layout(constant_id = 1) const uint TILE_M = 128u;
 layout(constant_id = 2) const uint TILE_N = 128u;
 layout(constant_id = 3) const uint SUB_M = 64u;

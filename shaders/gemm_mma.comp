@@ -1,16 +1,18 @@
 // fp16 GEMM of medium size on cooperative matrices in the layout of include/mma.glsl, without shared memory for the operands. Also
 // convolutions as implicit GEMM.
 //
-// x: rows, or channels, of whole vec8s. w: packed as [columns / 8][K / 32][taps][32][8], in fragment order. The order of the 32 K steps of
-// a chunk does not matter, so a lane uses 8 contiguous ones. Without MATRIX: M = pixels of all images; K = for each 32 channels, one tap
-// after another. Workgroup = TILE_M rows (M) x TILE_N columns (N); a subgroup computes SUB_M x SUB_N, and SPLIT subgroups split K.
+// x: rows, or the channels of a pixel, in whole vec8s. w: packed as [columns / 8][K / 32][taps][32][8], in fragment order. The order of the
+// 32 K steps of a chunk does not matter, so a lane uses 8 contiguous ones. Without MATRIX: M = pixels of all images; K = for each 32
+// channels, one tap after another. Workgroup = TILE_M rows (M) x TILE_N columns (N); a subgroup computes SUB_M x SUB_N, and SPLIT subgroups
+// split K.
 //   for each UNROLL chunks of 32 of this split:
 //     load 16-byte pieces of x and w (PREFETCH: for the next chunks, before the current ones are multiplied); acc += A B
 //   reduce over SPLIT in shared memory; bias, epilogue, store
 // KNOWN_K: a large GEMM specialised for its K and row stride. It loads each line of the next chunk into the registers that were just
 // consumed.
 //
-// Requires has_or_emulates_mma. Selected in cpp/operators/conv_gemm/mma_plans.cpp; conv_gemm_tiling.cpp chooses the tile.
+// Requires matrices in that layout, or their emulation (has_or_emulates_mma). Selected in cpp/operators/conv_gemm/mma_plans.cpp;
+// conv_gemm_tiling.cpp chooses the tile.
 #version 450
 #extension GL_EXT_control_flow_attributes : require
 #extension GL_EXT_shader_16bit_storage : require
@@ -27,7 +29,7 @@
 #include "include/conv_gemm.glsl"
 
 layout(local_size_x_id = 0) in;
-layout(constant_id = 0) const uint INVOCATIONS = 128u;  // a subgroup of 32 for each split of K
+layout(constant_id = 0) const uint INVOCATIONS = 128u;  // one subgroup of 32 per SUB_M x SUB_N tile and split of K
 layout(constant_id = 1) const uint TILE_M = 32u;
 layout(constant_id = 2) const uint TILE_N = 32u;
 layout(constant_id = 3) const uint SUB_M = 32u;
@@ -62,16 +64,16 @@ layout(binding = 2) buffer Y { YFP y[]; };
 const uint ROWS = SUB_M / 16u, COLUMNS = SUB_N / 16u;
 const uint ACROSS = TILE_N / SUB_N, TILES = TILE_M / SUB_M * ACROSS, SPLIT = INVOCATIONS / kLanes / TILES;
 const uint N_VEC4 = TILE_N / 4u, ROW_Y = N_VEC4 + 1u;  // padded by one to avoid bank conflicts
-// Output staging: all accumulators, to reduce split-K; or for large tiles 16 rows of each subgroup at a time.
+// Output staging: all accumulators for the split-K reduction; for large tiles, 16 rows of each subgroup at a time.
 const uint SUB_VEC4 = SUB_N / 4u, ROW_TILE_PITCH = SUB_VEC4 + 1u, STAGED_ROW_TILES = INVOCATIONS / kLanes * 16u * ROW_TILE_PITCH, ALL = SPLIT * TILE_M * ROW_Y;
 shared uvec4 staging[KNOWN_K != 0u ? STAGED_ROW_TILES : ALL];
 
 ACCUMULATOR_ARRAY(sums, ROWS * COLUMNS);
 
-uint num_vec8, chunks;                      // number of vec8s along K (of one tap), and of chunks
-uint columns[2 * COLUMNS];                  // start of this lane's lines of w, in vec8s
+uint num_vec8, chunks;                      // number of vec8s along K (of one tap); number of chunks
+uint columns[2 * COLUMNS];                  // start of this lane's columns of w, in vec8s
 #if MATRIX
-uint rows[2 * ROWS];                        // start of this lane's lines of x, in vec8s
+uint rows[2 * ROWS];                        // start of this lane's rows of x, in vec8s
 #else
 struct Pixel {
   uint first;  // start of the pixel's image, in vec8s
@@ -110,8 +112,8 @@ uvec4 load_pixel_line(Pixel pixel, uint tap, uint at_x) {
 }
 #endif
 
-// Loads UNROLL chunks from `begin` on into buffer `to`. Branch-free, so that all loads are in flight at once: past the end, the last vec8
-// is repeated and counts as zero.
+// Loads UNROLL chunks, starting at `begin`, into buffer `to`. Branch-free, so that all loads are in flight at once: past the end, the last
+// vec8 is repeated and counts as zero.
 void load_chunks(uint to, uint begin) {
   FOR(k, UNROLL) {
     const uint chunk = begin + k, vec8_index = VEC8_INDEX(chunk), at = to * UNROLL + k;

@@ -15,8 +15,8 @@
 // reduction.
 // X_IN_REGISTERS: a single row is loaded into registers together with w.
 //
-// Requires the fragment layout (has_or_emulates_mma). Selected in cpp/operators/conv_gemm/quant_gemm.cpp (make_mma_tiling) for up to 16
-// rows.
+// Requires cooperative matrices in the layout of include/mma.glsl (has_or_emulates_mma). Selected in cpp/operators/conv_gemm/quant_gemm.cpp
+// (make_mma_tiling) for up to 16 rows.
 #version 450
 #extension GL_EXT_control_flow_attributes : require
 #extension GL_EXT_shader_16bit_storage : require
@@ -63,7 +63,7 @@ const uint kPieces = uint(BITS) / 4u;  // number of 16-byte pieces of a line per
 shared float partials[SPLIT * ALL_TILES * 16u * REDUCE_PITCH];
 #if NORMED
 shared uvec4 staged[STAGED];
-// for each row and subgroup: sum of squares; factor of its partial results
+// for each row and subgroup: sum of squares of x; factor that undoes the fp16 scaling of its partial results
 shared float squares[ROWS * SPLIT], partial_scales[ROWS * SPLIT];
 uvec4 row_x[STAGED_PER_THREAD];
 vec4 row_gain[STAGED_PER_THREAD * 2u];
@@ -83,7 +83,7 @@ float sums[ALL_TILES * USED_COMPONENTS];
 
 #define FOR(i, count) [[unroll]] for (uint i = 0u; i < (count); ++i)
 
-// Returns the accumulator component of value i in `sums`.
+// Returns the accumulator component that value i of `sums` holds.
 uint acc_component(uint i) {
   return USED_COMPONENTS == 2u ? i * 4u : ROW_BLOCKS == 2u ? i : i / 2u * 4u + i % 2u;
 }
@@ -103,8 +103,8 @@ uvec4 load_vec8(uint row, uint first_row, uint vec8_index) {
 #endif
 }
 
-// Loads UNROLL chunks of this subgroup from `begin` on, without branches so that all loads are in flight at once. Past the end the last
-// chunk is repeated, and multiply() uses zeros for x.
+// Loads UNROLL chunks of this subgroup, starting at `begin`, without branches so that all loads are in flight at once. Past the end the
+// last chunk is repeated, and multiply() uses zeros for x.
 void prefetch_chunks(uint stage, uint begin, uint first_tile, uint first_row) {
   FOR(k, UNROLL) {
     const uint chunk = min(begin + k, chunks - 1u);
@@ -208,7 +208,7 @@ float inverse_rms(float sum) {
   return pm_divide(1.0, pm_sqrt(pm_divide(sum, float(p.k_size)) + p.epsilon));
 }
 
-// Index of the i-th vec8 that this invocation stages of a row, within its subgroup's chunks.
+// Index in the row of the i-th vec8 that this invocation stages.
 uint staged_index(uint i) {
   const uint n = i * 2u + LANE / 16u;
   return ((n / UNROLL * SPLIT + SUBGROUP_ID) * UNROLL + n % UNROLL) * 16u + LANE % 16u;
@@ -231,8 +231,8 @@ vec2 scaled_pair(uint i, uint pair) {
   return pm_unpack_halves(row_x[i][pair]) * (pair % 2u == 0u ? gains.xy : gains.zw);
 }
 
-// Computes the subgroup's sum of squares of row r, and the power of two that scales its elements for fp16. The butterfly adds the same pair
-// in both lanes, so all lanes get identical sums.
+// Computes the subgroup's sum of squares of row r, and the power of two that scales its elements for fp16. The butterfly reduction adds the
+// same pair in both lanes, so all lanes get identical sums.
 float fp16_scale(uint r) {
   float sum = 0.0, largest = 0.0;
   FOR(i, STAGED_PER_THREAD) FOR(pair, 4u) {

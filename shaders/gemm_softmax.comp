@@ -2,7 +2,8 @@
 //
 // x: [rows, k_size], any strides. w: packed as [k_size][columns rounded up to 8]. y and product (HAS_PRODUCT: the result before Softmax):
 // [rows, columns].
-// Workgroup = one row. THREADS_PER_ROW neighbouring invocations load a row of w, four columns each; the others load further rows.
+// Workgroup = one row. THREADS_PER_ROW neighbouring invocations load a row of w, four columns each; the other invocations load further
+// rows.
 //   for each 4 rows of w of this invocation: issue all loads; acc += x w
 //   reduce in shared memory in two steps; bias; epilogue; maximum; exponentials; sum; store
 //

@@ -8,7 +8,8 @@
 //   reduce over SPLIT in shared memory; sums + cross / 4096; scale; bias, epilogue, store
 // A row that fp16 cannot represent, or whose sum is not finite, is computed in plain float at the end.
 //
-// Requires has_or_emulates_mma. Selected in cpp/operators/conv_gemm/mma_plans.cpp (make_split_fp16_plan).
+// Requires matrices in the layout of include/mma.glsl, or their emulation (has_or_emulates_mma). Selected in
+// cpp/operators/conv_gemm/mma_plans.cpp (make_split_fp16_plan).
 #version 450
 #extension GL_EXT_control_flow_attributes : require
 #extension GL_EXT_shader_16bit_storage : require
@@ -34,7 +35,7 @@ layout(constant_id = 3) const uint SUB_M = 32u;
 layout(constant_id = 4) const uint SUB_N = 32u;
 layout(constant_id = 5) const uint UNROLL = 1u;  // chunks of 32 K steps loaded at once
 layout(constant_id = 6) const uint PREFETCH = 0u;  // 1: prefetch the next chunks
-layout(constant_id = 7) const uint NO_K_TAIL = 0u;  // 1: equal, full chunks for all subgroups
+layout(constant_id = 7) const uint NO_K_TAIL = 0u;  // 1: all subgroups have equal, full chunks
 layout(constant_id = 8) const uint LOW_FIRST = 0u;  // 1: a pass over K per pair of hi and lo; hi * hi last
 #include "include/mma.glsl"
 
@@ -54,7 +55,7 @@ const uint PARTS_OF_X = 2u;
 const uint PARTS_OF_X = 1u;
 #endif
 const uint PASSES = LOW_FIRST != 0u ? PARTS_OF_X + 1u : 1u;
-const uint LOADED_X = LOW_FIRST != 0u ? 1u : PARTS_OF_X, LOADED_W = 2u - LOW_FIRST;  // hi and lo loaded together
+const uint LOADED_X = LOW_FIRST != 0u ? 1u : PARTS_OF_X, LOADED_W = 2u - LOW_FIRST;  // number of parts (hi, lo) loaded together
 const uint ROWS = SUB_M / 16u, COLUMNS = SUB_N / 16u;
 const uint ACROSS = TILE_N / SUB_N, TILES = TILE_M / SUB_M * ACROSS, SPLIT = INVOCATIONS / kLanes / TILES;
 const uint N_VEC4 = TILE_N / 4u, ROW_Y = TILE_N + 4u;  // padded to avoid bank conflicts
@@ -65,19 +66,19 @@ shared float staging[SPLIT * TILE_M * ROW_Y];
 ACCUMULATOR_ARRAY(sums, ROWS * COLUMNS);
 ACCUMULATOR_ARRAY(cross, ROWS * COLUMNS);  // hi * lo + lo * hi
 
-uint num_vec8, chunks;                      // vec8s along K, chunks
-uint rows[2 * ROWS], columns[2 * COLUMNS];  // start of this lane's lines, in vec8s
+uint num_vec8, chunks;                      // number of vec8s along K; number of chunks
+uint rows[2 * ROWS], columns[2 * COLUMNS];  // start of this lane's rows of x and columns of w, in vec8s
 // Operand registers: UNROLL chunks of each, double-buffered with PREFETCH.
 uvec4 regs_x[(1u + PREFETCH) * UNROLL * LOADED_X * 2u * ROWS], regs_w[(1u + PREFETCH) * UNROLL * LOADED_W * 2u * COLUMNS];
 uint low_x = 0u, low_w = 0u;  // 1: this pass uses the lo parts
 #include "include/mma_main_loop.glsl"
 
-// Register index of line i; `lo` is 1 for the lo parts if both are loaded.
+// Register index of row or column i; `lo` is 1 for the lo parts if both are loaded.
 uint x_register_index(uint at, uint lo, uint i) { return (at * LOADED_X + lo) * 2u * ROWS + i; }
 uint w_register_index(uint at, uint lo, uint i) { return (at * LOADED_W + lo) * 2u * COLUMNS + i; }
 
-// Loads UNROLL chunks from `begin` on into buffer `to`. Branch-free, so that all loads are in flight at once: past the end the last vec8 is
-// repeated, and counts as zero.
+// Loads UNROLL chunks, starting at `begin`, into buffer `to`. Branch-free, so that all loads are in flight at once: past the end the last
+// vec8 is repeated, and counts as zero.
 void load_chunks(uint to, uint begin) {
   FOR(k, UNROLL) {
     const uint chunk = begin + k, vec8_index = chunk * 4u + LANE % 4u, at = to * UNROLL + k;
@@ -132,8 +133,8 @@ void add_fp32_products(uint first, uint vec8_index, uint column[4], float scale,
   }
 }
 
-// fp32 fallback for a row that starts at vec8 `first`: four sums from `channel` on. One such row delays its whole workgroup, so four vec8s
-// are unrolled to keep loads in flight.
+// fp32 fallback for a row that starts at vec8 `first`: four sums, starting at `channel`. One such row delays its whole workgroup, so four
+// vec8s are unrolled to keep loads in flight.
 vec4 compute_fp32_row(uint first, uint channel) {
   vec4 sum = vec4(0.0);
   uint column[4];

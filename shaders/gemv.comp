@@ -1,8 +1,8 @@
 // GEMV and GEMM of a few rows, memory-bound in w: y = x w.
 //
 // x: [batch][rows][K], any strides. w: packed as [batch][K][columns rounded up to 8], read in vec8s.
-// Workgroup = 32 output columns for all ROWS rows, z = batch item. Four neighbouring invocations load 32 columns of one row of w; the
-// others load further rows.
+// Workgroup = 32 output columns for all ROWS rows, z = batch item. Four neighbouring invocations load 32 columns of one row of w; the other
+// invocations load further rows.
 //   for each UNROLL rows of w of this invocation: issue all loads; acc[row] += x w
 //   reduce in shared memory in two steps: sums of 8, then the rest; bias, epilogue, store
 //

@@ -20,7 +20,7 @@
 layout(local_size_x = 256) in;
 layout(constant_id = 0) const uint ROWS = 1u;
 layout(constant_id = 1) const uint UNROLL = 8u;
-layout(constant_id = 2) const uint NO_K_TAIL = 0u;  // 1: the number of vec8s loaded at once divides those of a column
+layout(constant_id = 2) const uint NO_K_TAIL = 0u;  // 1: the number of vec8s loaded at once divides the vec8s of a column
 
 #if PM_GRAIN == 2 && !X_FLOAT && W_FLOAT
 layout(binding = 0) readonly buffer X { uvec4 x[]; };

@@ -12,10 +12,10 @@ layout(push_constant) uniform parameter {
   uint size_0, size_1, size_2;      // sizes of the AXES axes of x, outermost first
   uint x_offset, grid_offset, y_offset;
 } p;
-#include "include/dense_float.glsl"
+#include "include/contiguous_float_output.glsl"
 layout(binding = 1) readonly buffer X { sfp x[]; };
 layout(binding = 2) readonly buffer G { sfp grid[]; };
-const float FAR = 8.0;  // farther away than any tap
+const float FAR = 8.0;  // distance beyond every tap
 
 const float LOW = ALIGN != 0 ? 0.0 : -0.5;  // lower border of the axis
 
@@ -44,7 +44,7 @@ float pad_coordinate(float i, uint size) {
 #endif
 }
 
-// Maps an index to an element according to the padding mode; -1 stands for zero.
+// Maps an index to an element according to the padding mode; -1 means zero.
 int padded_index(int i, uint size) {
 #if PADDING == 0
   return i >= 0 && i < int(size) ? i : -1;

@@ -1,5 +1,5 @@
-// Finds indices that are out of range: y = {complement of the position of the first, count, low word of the first, high word}; zeros if
-// there is none.
+// Finds indices that are out of range: y = {bitwise complement of the position of the first one, their number, low word of the first one,
+// its high word}; zeros if there is none.
 //
 // indices: int32 or int64, or FLOAT_INDICES: floats (y then has their bits). Index k selects on an axis of size[k % TUPLE] elements.
 // from_end: negative indices count from the end. Positions and counts are combined atomically.

@@ -1,7 +1,7 @@
-// 64-bit integers as pairs of words, low word first, for devices without them.
+// 64-bit integers as pairs of words, low word first, for devices without 64-bit integers.
 //
-// cpp/shader/int64/int64_functions.cpp copies these functions, and those they call, into kernels by name. Parameters are `const`, so
-// that they are passed by value. Results match the SPIR-V instructions. If SPIR-V leaves them undefined: signed division by zero
+// cpp/shader/int64/int64_functions.cpp copies these functions and their callees into kernels by name. Parameters are `const`, so
+// that they are passed by value. Results match the SPIR-V instructions. If SPIR-V leaves the result undefined: signed division by zero
 // gives 0, unsigned division by zero all bits set, and a remainder by zero all bits set. Shifts use the low six bits of the count; floats
 // out of range give the smallest int64.
 // main() only keeps the compiler from removing the functions; it is never dispatched.
@@ -51,13 +51,13 @@ uvec2 pair_shift_right_signed(const uvec2 a, const uint n) {
 
 uint pair_leading_zeros(const uvec2 a) { return uint(a.y != 0u ? 31 - findMSB(a.y) : 63 - findMSB(a.x)); }
 
-// Long division in base 2^16; returns the quotient and the remainder.
-uvec4 pair_divided_by_half(const uvec2 a, const uint b) {
+// Long division by b < 2^16, in base 2^16; returns the quotient and the remainder.
+uvec4 pair_divmod_by_16bit(const uvec2 a, const uint b) {
   const uint high = a.y % b << 16 | a.x >> 16, low = high % b << 16 | (a.x & 0xffffu);
   return uvec4(high / b << 16 | low / b, a.y / b, low % b, 0u);
 }
 // Long division bit by bit, from the position where the leading bits align.
-uvec4 pair_divided_by_bits(const uvec2 a, const uvec2 b) {
+uvec4 pair_divmod_bitwise(const uvec2 a, const uvec2 b) {
   uvec2 left = a, quotient = uvec2(0u);
   const int places = int(pair_leading_zeros(b)) - int(pair_leading_zeros(a));
   uvec2 part = pair_shift_left(b, uint(max(places, 0)));
@@ -71,22 +71,22 @@ uvec4 pair_divided_by_bits(const uvec2 a, const uvec2 b) {
   }
   return uvec4(quotient, left);
 }
-uvec4 pair_divided(const uvec2 a, const uvec2 b) {
+uvec4 pair_divmod(const uvec2 a, const uvec2 b) {
   if ((b.x | b.y) == 0u) return uvec4(0xffffffffu);
   if ((a.y | b.y) == 0u) return uvec4(a.x / b.x, 0u, a.x % b.x, 0u);
-  if (b.y == 0u && b.x < 0x10000u) return pair_divided_by_half(a, b.x);
-  return pair_divided_by_bits(a, b);
+  if (b.y == 0u && b.x < 0x10000u) return pair_divmod_by_16bit(a, b.x);
+  return pair_divmod_bitwise(a, b);
 }
-uvec2 pair_divide(const uvec2 a, const uvec2 b) { return pair_divided(a, b).xy; }
-uvec2 pair_modulo(const uvec2 a, const uvec2 b) { return pair_divided(a, b).zw; }
+uvec2 pair_divide(const uvec2 a, const uvec2 b) { return pair_divmod(a, b).xy; }
+uvec2 pair_modulo(const uvec2 a, const uvec2 b) { return pair_divmod(a, b).zw; }
 uvec2 pair_divide_signed(const uvec2 a, const uvec2 b) {
   if ((b.x | b.y) == 0u) return uvec2(0u);
-  const uvec2 q = pair_divided(pair_abs(a), pair_abs(b)).xy;
+  const uvec2 q = pair_divmod(pair_abs(a), pair_abs(b)).xy;
   return int(a.y ^ b.y) < 0 ? pair_negate(q) : q;
 }
 uvec2 pair_remainder_signed(const uvec2 a, const uvec2 b) {
   if ((b.x | b.y) == 0u) return uvec2(0xffffffffu);
-  const uvec2 r = pair_divided(pair_abs(a), pair_abs(b)).zw;
+  const uvec2 r = pair_divmod(pair_abs(a), pair_abs(b)).zw;
   return int(a.y) < 0 ? pair_negate(r) : r;
 }
 uvec2 pair_modulo_signed(const uvec2 a, const uvec2 b) {
@@ -103,7 +103,7 @@ float pair_to_float(const uvec2 a) {
   return uintBitsToFloat(bits + uint(left + (bits & 1u) > 0x100u));
 }
 // Rounds to odd: rounding the result again to half the precision equals rounding the exact value once.
-float pair_to_odd_float(const uvec2 a) {
+float pair_to_float_round_odd(const uvec2 a) {
   if ((a.x | a.y) == 0u) return 0.0;
   const uint zeros = pair_leading_zeros(a);
   const uvec2 top = pair_shift_left(a, zeros);
@@ -117,29 +117,29 @@ double pair_to_double(const uvec2 a) {
   return packDouble2x32(pair_add(uvec2(whole.x, whole.y + (1085u - zeros << 20)), uvec2(up, 0u)));
 }
 float pair_to_float_signed(const uvec2 a) { return uintBitsToFloat(floatBitsToUint(pair_to_float(pair_abs(a))) | (a.y & 0x80000000u)); }
-float pair_to_odd_float_signed(const uvec2 a) {
-  return uintBitsToFloat(floatBitsToUint(pair_to_odd_float(pair_abs(a))) | (a.y & 0x80000000u));
+float pair_to_float_round_odd_signed(const uvec2 a) {
+  return uintBitsToFloat(floatBitsToUint(pair_to_float_round_odd(pair_abs(a))) | (a.y & 0x80000000u));
 }
 double pair_to_double_signed(const uvec2 a) {
   return packDouble2x32(unpackDouble2x32(pair_to_double(pair_abs(a))) | uvec2(0u, a.y & 0x80000000u));
 }
 
 // mantissa * 2^exponent, truncated, negated if the top bit of `sign` is set.
-uvec2 pair_scaled(const uvec2 mantissa, const int exponent, const uint sign) {
+uvec2 pair_scale(const uvec2 mantissa, const int exponent, const uint sign) {
   const uvec2 a = exponent < 0 ? pair_shift_right(mantissa, uint(-exponent)) : pair_shift_left(mantissa, uint(exponent));
   return int(sign) < 0 ? pair_negate(a) : a;
 }
-uvec2 pair_of_float(const float v) {
+uvec2 pair_from_float(const float v) {
   const uint bits = floatBitsToUint(v);
   const int exponent = int(bits >> 23 & 0xffu) - 150;
   if (exponent < -23) return uvec2(0u);
-  return exponent > 40 ? uvec2(0u, 0x80000000u) : pair_scaled(uvec2(bits & 0x7fffffu | 0x800000u, 0u), exponent, bits);
+  return exponent > 40 ? uvec2(0u, 0x80000000u) : pair_scale(uvec2(bits & 0x7fffffu | 0x800000u, 0u), exponent, bits);
 }
-uvec2 pair_of_double(const double v) {
+uvec2 pair_from_double(const double v) {
   const uvec2 bits = unpackDouble2x32(v);
   const int exponent = int(bits.y >> 20 & 0x7ffu) - 1075;
   if (exponent < -52) return uvec2(0u);
-  return exponent > 11 ? uvec2(0u, 0x80000000u) : pair_scaled(uvec2(bits.x, bits.y & 0xfffffu | 0x100000u), exponent, bits.y);
+  return exponent > 11 ? uvec2(0u, 0x80000000u) : pair_scale(uvec2(bits.x, bits.y & 0xfffffu | 0x100000u), exponent, bits.y);
 }
 
 // Keeps the compiler from removing the functions.
@@ -149,7 +149,7 @@ void main() {
   y[3] = pair_min(a, b) + pair_max(a, b) + pair_min_signed(a, b) + pair_max_signed(a, b);
   y[4] = pair_shift_left(a, b.x) + pair_shift_right(a, b.x) + pair_shift_right_signed(a, b.x);
   y[5] = pair_divide(a, b) + pair_modulo(a, b) + pair_divide_signed(a, b) + pair_modulo_signed(a, b);
-  y[6] = pair_of_float(f[0]) + pair_of_double(d[0]);
-  f[1] = pair_to_float_signed(a) + pair_to_odd_float_signed(a);
+  y[6] = pair_from_float(f[0]) + pair_from_double(d[0]);
+  f[1] = pair_to_float_signed(a) + pair_to_float_round_odd_signed(a);
   d[1] = pair_to_double_signed(a);
 }

@@ -58,7 +58,7 @@ void main() {
     residual_sum += delta;
   }
 #if SUBTRACT_MEAN
-  // Correct the mean by the mean of the residuals, which is its error: the sum of a long row is rounded.
+  // Correct the mean by the mean of the residuals: it is the rounding error of the mean, which matters in long rows.
   const float mean_error = pm_divide(reduce_sum(residual_sum), float(p.size));
 #else
   const float mean_error = 0.0;

@@ -111,7 +111,7 @@ void main() {
     if (HAS_VEC4(k)) sums += vec2(dot(v, v), (v.x + v.y) + (v.z + v.w));
   }
 #if SUBTRACT_MEAN
-  // Correct the mean by the mean of the residuals, which is its error: the sum is rounded.
+  // Correct the mean by the mean of the residuals, which is the rounding error of the mean.
   sums = reduce_sums(sums);
   const float mean_error = pm_divide(sums.y, float(p.vec4_per_row * 4u)), squares = sums.x;
 #else

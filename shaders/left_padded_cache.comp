@@ -49,7 +49,7 @@ layout(binding = 1) readonly buffer X { ELEMENTS x[]; };
 layout(binding = 2) readonly buffer Past { ivec2 past[]; };
 layout(binding = 3) buffer Y { ELEMENTS y[]; };
 
-// Loads elements of the cache from index `at` on; `row` is the index of their scale.
+// Loads elements of the cache, starting at index `at`; `row` is the index of their scale.
 VALUE load_cache(uint at, uint row) {
 #if INT8
   const vec4 four = vec4(pm_unpack_i8(cache[(p.cache_offset + at) >> 2])) * pm_load(scales, p.scales_offset + row);

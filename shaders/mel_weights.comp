@@ -7,7 +7,7 @@ layout(push_constant) uniform parameter {
   uint elements, bins;
   uint y_offset;
 } p;
-#include "include/dense_float.glsl"
+#include "include/contiguous_float_output.glsl"
 layout(binding = 1) readonly buffer Edge { int edge[]; };
 
 float element(uint id) {

@@ -9,7 +9,7 @@ layout(push_constant) uniform parameter {
   uint samples, classes;
   uint sums_offset, uniform__offset, y_offset;
 } p;
-#include "include/dense_output.glsl"
+#include "include/contiguous_output.glsl"
 layout(binding = 1) readonly buffer Sums { float sums[]; };
 layout(binding = 2) readonly buffer Uniform { float uniform_[]; };
 

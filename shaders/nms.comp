@@ -1,4 +1,4 @@
-// NonMaxSuppression: walks boxes in the order of their scores and drops those whose IoU with a selected box exceeds the threshold.
+// NonMaxSuppression: walks boxes in the order of their scores and drops boxes whose IoU with a selected box exceeds the threshold.
 //
 // boxes: [images, count, 4]; scores: [rows, count], sorted; order: int64 [rows, count], the boxes by score. y[row, k]: 1 + the index of the
 // k-th selected box, or 0. There is a row for each image and class.

@@ -1,7 +1,7 @@
 // NonZero in two dispatches with a prefix sum between them. One invocation walks a run of RUN elements.
 //
 // COUNTS: y[run] = number of nonzero elements of the run, and 0 after the last run. Otherwise: y = indices, int64 [rank, count];
-// starts[run] is the number of nonzero elements before the run. SIGN: the sign bit, which a zero may have.
+// starts[run] is the number of nonzero elements before the run. SIGN: mask of the sign bit, which is ignored because -0 counts as zero.
 // For all devices. Selected in cpp/operators/reduction/non_zero.cpp.
 #version 450
 layout(local_size_x = 64) in;

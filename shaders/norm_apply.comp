@@ -1,9 +1,9 @@
-// y = (x - mean) * factor + bias by (image, channel), then the epilogue: the last step of the normalisations, and BatchNormalization.
+// y = (x - mean) * factor + bias per (image, channel), then the epilogue: the last step of the normalisations, and BatchNormalization.
 //
 // The mean is subtracted first, because x * factor and mean * factor may be large compared with their difference. factors: vec4 (mean,
 // factor, bias, residual of the mean); factor_stride_n = 0 shares them among images.
-// An invocation computes one element, or VEC4: four channels. PLANES: dense planes of whole vec4s, one per invocation, or two if they have
-// 8 bytes.
+// An invocation computes one element, or VEC4: four channels. PLANES: dense planes of whole vec4s; an invocation computes one vec4, or two
+// if a vec4 has 8 bytes.
 //
 // For all devices. Selected in cpp/operators/normalization/normalization.cpp.
 #version 450

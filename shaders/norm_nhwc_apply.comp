@@ -1,4 +1,4 @@
-// InstanceNormalization of channels-last tensors, second dispatch: y = (x - mean) * factor + bias by (image, channel), then the epilogue.
+// InstanceNormalization of channels-last tensors, second dispatch: y = (x - mean) * factor + bias per (image, channel), then the epilogue.
 //
 // x, y: [images, pixels, channels], channels fastest. partials: vec2 [images][chunks][channels] (mean, sum of squared deviations), from
 // norm_nhwc_statistics.

@@ -70,7 +70,7 @@ void main() {
   vec4 sum = vec4(0.0);
   FOR_THREAD_ITEMS(k) sum += row_vec4(k);
   const vec4 mean = mean_of(reduce_sum(sum));
-  // Correct the mean by the mean of the residuals, which is its error: the sum is rounded.
+  // Correct the mean by the mean of the residuals, which is the rounding error of the mean.
   Vec4Pair deviations = Vec4Pair(vec4(0.0), vec4(0.0));  // squares, residuals
   FOR_THREAD_ITEMS(k) {
     precise vec4 v = row_vec4(k) - mean;

@@ -1,4 +1,4 @@
-// InstanceNormalization of channels-last tensors, first dispatch: mean and sum of squared deviations of chunks of pixels, by (image,
+// InstanceNormalization of channels-last tensors, first dispatch: mean and sum of squared deviations of chunks of pixels, per (image,
 // channel).
 //
 // x: [images, pixels, channels], channels fastest. y: vec2 [images][chunks][channels]. GROUP_THREADS invocations load four channels of a
@@ -42,7 +42,7 @@ void main() {
   vec4 sum = vec4(0.0);
   FOR_THREAD_ITEMS(k) sum += regs[k];
   const vec4 mean = divide_vec4(reduce_sum(sum), count);
-  // Correct the mean by the mean of the residuals, which is its error: the sum is rounded.
+  // Correct the mean by the mean of the residuals, which is the rounding error of the mean.
   Vec4Pair deviations = Vec4Pair(vec4(0.0), vec4(0.0));  // squares, residuals
   FOR_THREAD_ITEMS(k) {
     precise vec4 v = regs[k] - mean;

@@ -1,6 +1,6 @@
 // OneHot: y[outer, d, inner] = values[indices[outer, inner] == d ? 1 : 0]. An index out of range matches no d.
 //
-// See include/indices.glsl for indices and include/dense_output.glsl for y. For all devices; selected in
+// See include/indices.glsl for indices and include/contiguous_output.glsl for y. For all devices; selected in
 // cpp/operators/index/fill_operators.cpp.
 #version 450
 layout(push_constant) uniform parameter {
@@ -8,7 +8,7 @@ layout(push_constant) uniform parameter {
   uint index_words;
   uint indices_offset, values_offset, y_offset;
 } p;
-#include "include/dense_output.glsl"
+#include "include/contiguous_output.glsl"
 #include "include/indices.glsl"
 layout(binding = 2) readonly buffer V { ELEMENT values[]; };
 

@@ -1,5 +1,5 @@
-// y[i] = float(x[i]) * scale: a vector as float32, whatever its storage. Used for biases, scales and statistics, which kernels accumulate
-// in float.
+// y[i] = float(x[i]) * scale: converts a vector of any storage type to float32. Used for biases, scales and statistics, which kernels
+// accumulate in float.
 //
 // One invocation converts one element. For all devices; selected in cpp/operators/conv_gemm/weight_packing.cpp.
 #version 450

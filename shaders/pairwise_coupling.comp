@@ -1,7 +1,8 @@
-// Class probabilities from pairwise probabilities (Wu, Lin and Weng, 2004): the p of sum 1 that minimises p^T Q p.
+// Class probabilities from pairwise probabilities (Wu, Lin and Weng, 2004): finds the p with sum 1 that minimises p^T Q p.
 //
-// x: [rows, pairs], r[i][j] of the first class against the second. Q[i][i] = sum of r[j][i]^2 over j != i; Q[i][j] = -r[j][i] r[i][j]. a:
-// scratch with p, Q p and the diagonal of Q. include/work_item.glsl determines whether a workgroup or an invocation processes a row.
+// x: [rows, pairs], the probabilities r[i][j] of class i against class j. Q[i][i] = sum of r[j][i]^2 over j != i; Q[i][j] = -r[j][i]
+// r[i][j]. a: scratch with p, Q p and the diagonal of Q. include/work_item.glsl determines whether a workgroup or an invocation processes a
+// row.
 //   for each round: compute Q p; stop if max |Q p - p^T Q p| < tolerance; update p class by class
 //
 // For all devices. Selected in cpp/operators/ml/pairwise_coupling.cpp.

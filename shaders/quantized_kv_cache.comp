@@ -1,7 +1,7 @@
 // RoPE of queries and keys, and update of an int8 KV cache: like rotary_kv_cache.comp, but K and V are quantised per row.
 //
-// q, k, v: [batch, heads, rows, size], any strides except for the last axis. keys, values: int8 [batch, kv_heads, capacity, size];
-// key_scales, value_scales: [batch, kv_heads, capacity]. y: the rotated queries. APPLY_ROPE: apply RoPE.
+// q, k, v: [batch, heads, rows, size], any strides; only the last axis must be contiguous. keys, values: int8 [batch, kv_heads, capacity,
+// size]; key_scales, value_scales: [batch, kv_heads, capacity]. y: the rotated queries. APPLY_ROPE: apply RoPE.
 // A row's largest magnitude becomes 127. A row with a value that is not finite gets NaN as its scale: with an infinite scale, a score may
 // become -infinity, and attention would ignore the row.
 // Workgroup = one row of one head, GROUP_THREADS invocations with ITEMS_PER_THREAD vec4s each: load and rotate; reduce the maximum; store

@@ -1,8 +1,8 @@
-// Final states of a recurrent layer as outputs: hidden states from `first` of the state buffer, and the cells of an LSTM from `second`.
+// Final states of a recurrent layer as outputs: the hidden states start at `first` in the state buffer, the cells of an LSTM at `second`.
 //
 // The lowering defines these macros:
 //   DECLARATIONS, OFFSETS  the bindings of the tensors, and their offsets;
-//   FIRST, SECOND          statements that store `v` as the element of each for unit `unit` of sequence `b` in direction `d`.
+//   FIRST, SECOND statements that store `v` in the respective tensor, for unit `unit` of sequence `b` in direction `d`.
 // One invocation copies one element. For all devices; selected in cpp/operators/recurrent/recurrent_states.cpp.
 #version 450
 #include "include/grid.glsl"

@@ -1,8 +1,9 @@
-// Initial states of a recurrent layer: hidden states from `first`, and the cells of an LSTM from `second`, both copied from inputs or zero.
+// Initial states of a recurrent layer: hidden states, starting at `first`, and the cells of an LSTM, starting at `second`; both are copied
+// from inputs or zero.
 //
-// state: float, rows of `width` elements; those past `units` are zero. The lowering defines these macros:
+// state: float, rows of `width` elements, zero past `units`. The lowering defines these macros:
 //   DECLARATIONS, OFFSETS  the bindings of the tensors, and their offsets;
-//   FIRST, SECOND          the element of each for unit `unit` of sequence `b` in direction `d`.
+//   FIRST, SECOND the element of the respective tensor for unit `unit` of sequence `b` in direction `d`.
 // One invocation writes one element. For all devices; selected in cpp/operators/recurrent/recurrent_states.cpp.
 #version 450
 #include "include/grid.glsl"

@@ -51,7 +51,7 @@ layout(binding = 10) readonly buffer R3 { sfpvec4 r3[]; };
 shared float partials[SPLIT * ROWS * NUM_GATES * 16u];  // [split][row][gate][unit]
 #endif
 
-// Loads four K steps of R for each gate of a unit, from `at` on.
+// Loads four K steps of R for each gate of a unit, starting at `at`.
 void load_gates(uint at, uint gate_stride, out vec4 w[NUM_GATES]) {
 #if GATE_BINDINGS
   w[0] = pm_load_vec4(r, p.r_offset + at);

@@ -47,8 +47,8 @@ RESULT_TYPE finish(ACCUMULATOR s) {
   return RESULT(v);
 }
 
-// State of log-sum-exp: (maximum, sum of exponentials relative to it). An element equal to the maximum counts as 1, even if infinite; the
-// results are then infinite or NaN. Merges two states:
+// Merges two states of log-sum-exp: (maximum, sum of exponentials relative to it). An element equal to the maximum counts as 1, even if
+// infinite; the results are then infinite or NaN.
 vec2 pm_merge_exponentials(vec2 s, vec2 t) {
   const float largest = pm_max(s.x, t.x);
   precise float below_s = s.x - largest, below_t = t.x - largest;
@@ -77,7 +77,7 @@ vec2 pm_add_exponentials(vec2 s, float v[UNROLL * LOAD_ELEMENTS]) {
 }
 #endif
 
-// Arg-reduce state (key, index); ties take the first or the last. Keys are signed and order like the elements, inverted for a minimum;
+// Arg-reduce state (key, index); ties go to the first or the last. Keys are signed and order like the elements, inverted for a minimum;
 // START has the lowest key at index 0, so it loses to all elements. 64-bit keys take two words.
 #if ARG_REDUCE
 #if KEYS_64BIT
@@ -146,7 +146,7 @@ uint element_offset(uint element) {
 }
 
 #if FLOAT_ARG_REDUCE
-// Returns the best element for result j among the loaded ones, from `first` on. Past the end the last elements are repeated.
+// Returns the best element for result j among the loaded ones, which start at `first`. Past the end, the last elements are repeated.
 ACCUMULATOR best_loaded(LOAD_TYPE v[UNROLL], uint j, uint first, uint end) {
   float best_value = LOADED_ELEMENT(0u);
   [[unroll]] for (uint e = 1u; e < UNROLL * LOAD_ELEMENTS; ++e) best_value = IS_MIN == 1 ? min(best_value, LOADED_ELEMENT(e)) : max(best_value, LOADED_ELEMENT(e));

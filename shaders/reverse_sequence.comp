@@ -1,6 +1,6 @@
 // ReverseSequence: reverses the first indices[batch] elements along the time axis; time and batch are the first two axes, in either order.
 //
-// See include/dense_output.glsl for y. Lengths are clamped to the axis size. For all devices; selected in
+// See include/contiguous_output.glsl for y. Lengths are clamped to the axis size. For all devices; selected in
 // cpp/operators/index/fill_operators.cpp.
 #version 450
 layout(push_constant) uniform parameter {
@@ -11,7 +11,7 @@ layout(push_constant) uniform parameter {
   uint index_words;
   uint x_offset, y_offset, indices_offset;
 } p;
-#include "include/dense_output.glsl"
+#include "include/contiguous_output.glsl"
 layout(binding = 1) readonly buffer I { int indices[]; };
 layout(binding = 2) readonly buffer X { ELEMENT x[]; };
 

@@ -12,7 +12,7 @@ layout(push_constant) uniform parameter {
   float scale;
   uint x_offset, rois_offset, y_offset;
 } p;
-#include "include/dense_float.glsl"
+#include "include/contiguous_float_output.glsl"
 layout(binding = 1) readonly buffer X { sfp x[]; };
 layout(binding = 2) readonly buffer R { sfp rois[]; };
 

@@ -1,8 +1,8 @@
 // RoPE: rotates the first p.rotary_dim elements of each head by cos/sin tables: y1 = cos x1 - sin x2, y2 = cos x2 + sin x1.
 //
-// x, y: [batch, heads, rows, size], any strides except for the last axis. cosines, sines: [table rows, rotary_dim / 2]. Row i of batch item
-// b uses table row b * rows + i, or with HAS_POSITION_IDS row position_ids[b, i], 0 if out of range. INTERLEAVED: pairs are adjacent;
-// otherwise they are rotary_dim / 2 apart. An invocation writes two adjacent elements.
+// x, y: [batch, heads, rows, size], any strides; only the last axis must be contiguous. cosines, sines: [table rows, rotary_dim / 2]. Row i
+// of batch item b uses table row b * rows + i, or with HAS_POSITION_IDS row position_ids[b, i], or row 0 if that is out of range.
+// INTERLEAVED: pairs are adjacent; otherwise they are rotary_dim / 2 apart. An invocation writes two adjacent elements.
 // For all devices. Selected in cpp/operators/attention/rotary_embedding.cpp.
 #version 450
 #include "include/grid.glsl"

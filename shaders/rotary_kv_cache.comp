@@ -1,8 +1,8 @@
-// RoPE of queries and keys (see rotary_embedding.comp), and update of a KV cache from row write_indices[batch item] on.
+// RoPE of queries and keys (see rotary_embedding.comp), and update of a KV cache, starting at row write_indices[batch item].
 //
-// q, k, v: [batch, heads, rows, size], any strides except for the last axis. keys, values: [batch, kv_heads, capacity, size]; rows past the
-// capacity are dropped. y: the rotated queries, dense. position_ids: int64 [batch, rows]. An invocation writes two neighbouring elements.
-// For all devices. Selected in cpp/operators/attention/rotary_kv_cache.cpp.
+// q, k, v: [batch, heads, rows, size], any strides; only the last axis must be contiguous. keys, values: [batch, kv_heads, capacity, size];
+// rows past the capacity are dropped. y: the rotated queries, dense. position_ids: int64 [batch, rows]. An invocation writes two
+// neighbouring elements. For all devices. Selected in cpp/operators/attention/rotary_kv_cache.cpp.
 #version 450
 #include "include/grid.glsl"
 #include "include/math.glsl"

@@ -1,11 +1,11 @@
 // Soft-NMS per class: selects the best box, and multiplies the scores of the remaining boxes by a factor that depends on their IoU with it.
-// METHOD 0 hard: 0 from the threshold on; 1 linear: 1 - IoU from the threshold on; 2 Gaussian: exp(-IoU^2 / sigma).
+// Factors for IoU >= `overlap`: METHOD 0 (hard): 0; 1 (linear): 1 - IoU. For any IoU: 2 (Gaussian): exp(-IoU^2 / sigma).
 //
 // images: int, the image of each row; rows of an image are contiguous. An image of n rows from row r has the slots num_classes * r ... of
 // y, n per class. Slot k of a class finally holds 1 + the score index of its k-th box, or 0; until then the slots hold candidates. decayed:
 // the scores of the slots.
 // Workgroup = one row and class; only an image's first row does any work. A dispatch runs the rounds from `first` to `end`:
-//   for each round: find the best score; swap it to its slot; lower the remaining scores; remove those below `least`
+//   for each round: find the best score; swap it to its slot; lower the remaining scores; drop boxes whose scores fall below `least`
 //
 // For all devices. Selected in cpp/operators/window/nms.cpp.
 #version 450
@@ -104,7 +104,7 @@ uint collect_candidates(uint row, uint rows, uint label) {
   return end;
 }
 
-// Returns the slot of the largest score in [first, end); ties take the first, and NaN counts as -infinity.
+// Returns the slot of the largest score in [first, end); ties go to the first, and NaN counts as -infinity.
 uint find_best(uint first, uint end) {
   const float none = uintBitsToFloat(0xff800000u);
   float key = none;

@@ -33,7 +33,7 @@ void main() {
   FOR_ROW_ELEMENTS(i, size) row_max = pm_max(row_max, X_AT(from + i * p.x_step));
   row_max = reduce_max(row_max);
 #if MODE == 2
-  // Index of the first maximum or NaN, by the largest distance from the end.
+  // Finds the first maximum or NaN as the one with the largest distance from the end of the row.
   float first_distance = 0.0;
   FOR_ROW_ELEMENTS(i, size) {
     const float v = X_AT(from + i * p.x_step);

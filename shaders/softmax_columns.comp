@@ -16,7 +16,7 @@ layout(binding = 1) readonly buffer Columns { vec4 columns[]; };  // column maxi
 layout(binding = 2) writeonly buffer Y { YFP4 y[]; };
 layout(push_constant) uniform parameter {
   uint outer, size;
-  uint inner, normalizers_offset;  // in vec4s: columns, and offset of the normalizers
+  uint inner, normalizers_offset;  // number of columns, and offset of the normalizers, in vec4s
   uint x_offset, columns_offset, y_offset;
 } p;
 void main() {

@@ -133,7 +133,7 @@ void exchange(uint pairs, uint stride, bool mirrored) {
 void main() {
   const uint group = grid_group();
 #if STAGE == 0
-  // blocks_per_group: per workgroup; total_blocks: in all rows; first: first block of this workgroup
+  // Number of blocks per workgroup, number of blocks in all rows, and first block of this workgroup.
   const uint blocks_per_group = BLOCK / p.block, total_blocks = p.rows * p.blocks, first = group * blocks_per_group;
   const uint local_blocks = first < total_blocks ? min(blocks_per_group, total_blocks - first) : 0u, pairs = local_blocks * p.block;
   for (uint k = gl_LocalInvocationID.x; k < pairs; k += gl_WorkGroupSize.x) {

@@ -1,4 +1,4 @@
-// TensorScatter: writes the rows of an update to a cache, from row write_indices[batch item] on.
+// TensorScatter: writes the rows of an update to a cache, starting at row write_indices[batch item].
 //
 // x: [batch, middle, rows, inner], strides in pieces. y: [batch, middle, size, inner]. write_indices: int64 [batch]. BITS: size of a piece;
 // ELEMENT_BITS: size of the tensors' elements. CIRCULAR: row indices are modulo the size; otherwise rows past the end are dropped. One

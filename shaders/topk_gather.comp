@@ -1,7 +1,7 @@
 // TopK: gathers the first elements of sorted rows, y[outer, j, inner] = x[outer, order[row, j], inner], or WRITE_INDICES: the order as
 // int64.
 //
-// See include/dense_output.glsl for y. For all devices; selected in cpp/operators/sort/sort.cpp.
+// See include/contiguous_output.glsl for y. For all devices; selected in cpp/operators/sort/sort.cpp.
 #version 450
 layout(push_constant) uniform parameter {
   uint elements, inner;
@@ -13,7 +13,7 @@ layout(push_constant) uniform parameter {
 #endif
   uint y_offset;
 } p;
-#include "include/dense_output.glsl"
+#include "include/contiguous_output.glsl"
 layout(binding = 1) readonly buffer O { uint order[]; };
 #if !WRITE_INDICES
 layout(binding = 2) readonly buffer X { ELEMENT x[]; };

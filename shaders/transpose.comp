@@ -1,7 +1,7 @@
 // Transposes matrices: rows are contiguous in the target, columns in the source.
 //
 // BITS: size of an element, which is SCALE elements of the tensor. LANES: number of elements per load and store; all strides, offsets and
-// sizes except those of the matrices are counted in units of LANES elements. BATCH: number of batch axes.
+// sizes except the matrices' are counted in units of LANES elements. BATCH: number of batch axes.
 // Workgroup = a tile of TILE_ROWS x TILE_COLUMNS elements, through shared memory (LANES: pairs of 16 bits, or single elements of 32 or 64).
 // IN_REGISTERS: 4 x 4 blocks of 8 to 32 bits, one per invocation.
 //

@@ -9,7 +9,7 @@ layout(push_constant) uniform parameter {
   uint trees, depth, node_count, entry_count;
   uint x_offset, nodes_offset, entries_offset, roots_offset, y_offset;
 } p;
-#include "include/dense_float.glsl"
+#include "include/contiguous_float_output.glsl"
 layout(binding = 1) readonly buffer X { sfp x[]; };
 #define NUMBER float
 #define WORDS 1u

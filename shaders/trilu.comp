@@ -1,6 +1,6 @@
 // Trilu: keeps the upper or lower triangle of matrices, from diagonal `k`; everything else is 0.
 //
-// See include/dense_output.glsl for y. For all devices; selected in cpp/operators/index/fill_operators.cpp.
+// See include/contiguous_output.glsl for y. For all devices; selected in cpp/operators/index/fill_operators.cpp.
 #version 450
 layout(push_constant) uniform parameter {
   uint elements, rows, columns;
@@ -8,7 +8,7 @@ layout(push_constant) uniform parameter {
   uint upper;
   uint x_offset, y_offset;
 } p;
-#include "include/dense_output.glsl"
+#include "include/contiguous_output.glsl"
 layout(binding = 1) readonly buffer X { ELEMENT x[]; };
 
 ELEMENT element(uint id) {

@@ -43,7 +43,7 @@ void bind_errors(py::module_& module);
 void bind_core(py::module_& module);
 void bind_json(py::module_& module);
 void bind_context(py::module_& module);
-void bind_visibility(py::module_& module);  // call after bind_context()
+void bind_device_visibility(py::module_& module);  // call after bind_context()
 py::class_<Buffer, std::shared_ptr<Buffer>> bind_buffer(py::module_& module);
 void bind_memory_sharing(py::module_& module, py::class_<Buffer, std::shared_ptr<Buffer>>& buffer);  // call after bind_tensor()
 void bind_tensor(py::module_& module);
@@ -67,7 +67,8 @@ void bind_dv_layout(py::module_& module);
 void bind_program_executions(py::class_<Program, std::shared_ptr<Program>>& program);
 
 // Releases the GIL for the lifetime of this object. A daemon thread that finds the interpreter finalized blocks until the process ends,
-// because Python before 3.14 would unwind it through code that needs the GIL. A thread inside is counted as an ActiveCallGuard.
+// because Python before 3.14 would unwind it through code that needs the GIL. While the GIL is released, an ActiveCallGuard counts the
+// thread as active.
 class GilRelease {
  public:
   GilRelease() : call_(std::in_place), state_(PyEval_SaveThread()) {}
@@ -99,18 +100,19 @@ void release_with_gil(const Release& release) {
   }
 }
 
-// Parses a workgroup size: one to three numbers, or None. Throws BindingError (K2).
+// A workgroup size: one to three numbers, or None.
 using LocalSizeArgument = std::variant<std::monostate, int64_t, std::vector<int64_t>>;
+// Throws BindingError (K2) for an invalid workgroup size.
 std::optional<LocalSize> parse_local_size(const LocalSizeArgument& argument);
 
-// Returns the driver's statistics for a kernel variant as dicts and lists. find_variant() returns the variant compiled for a storage mode,
-// by default `fp32_variant`; throws BindingError (K1) if it is not compiled yet.
+// Returns the driver's statistics for a kernel variant as dicts and lists.
 Record make_driver_record(const KernelVariant& variant);
-// Returns a plan step as in Program.plan().
+// Returns a plan step in the format of Program.plan().
 Record make_step_record(const StepReport& step);
 // Copies a tensor that a program stores with strides to a packed array.
 py::array copy_to_packed_array(const ObservedTensor& tensor);
 py::typing::List<Record> make_tensor_records(const ObservedRegion& run);
+// Returns the variant compiled for a storage mode, by default `fp32_variant`. Throws BindingError (K1) if it is not compiled yet.
 std::shared_ptr<const KernelVariant> find_variant(Kernel& kernel, const std::shared_ptr<const KernelVariant>& fp32_variant,
                                                   const std::optional<std::string>& storage);
 
@@ -137,7 +139,7 @@ py::dtype get_numpy_dtype(DType dtype);
 // Returns the engine dtype of a NumPy dtype. Throws BindingError (K5), with a hint for big-endian dtypes. `label`: names the value in the
 // error.
 DType get_engine_dtype(const py::dtype& dtype, std::string_view label);
-// Accepts an engine DType, a name ("float32") or anything that numpy.dtype accepts.
+// Returns the engine dtype for a DType, a name ("float32") or anything that numpy.dtype accepts.
 DType parse_dtype(const py::object& dtype);
 
 // Quantisation scale in Python: a number, one per channel, or None.
@@ -187,10 +189,10 @@ py::object make_python_attribute(const AttributeValue& value);  // inverse of pa
 std::string get_type_name(const py::handle& value);
 // Returns the words of a SPIR-V module. Throws ShaderCompileError if the size is not a multiple of 4.
 std::vector<uint32_t> parse_spirv_words(const py::bytes& spirv);
-// Forwards the engine's log messages to the logger "pumice".
-// Returns the current name of an operator or fusion; warns if `name` is an old name of it. Needs the GIL.
-std::string replace_old_name(const std::string& name);
+// Returns the current name of an operator or fusion; warns if `name` is a deprecated name. Needs the GIL.
+std::string replace_deprecated_name(const std::string& name);
 
+// Forwards the engine's log messages to the logger "pumice".
 void forward_log();
 // Forwards messages of debugged kernels to the logger "pumice.shader".
 void log_messages(MessageLog& log);

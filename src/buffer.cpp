@@ -6,10 +6,10 @@
 namespace pumice {
 
 py::capsule make_buffer_view(const std::shared_ptr<Buffer>& self) {
-  self->count_view(1);
+  self->adjust_view_count(1);
   return {new std::shared_ptr<Buffer>(self), [](void* pointer) {
             const std::unique_ptr<std::shared_ptr<Buffer>> buffer(static_cast<std::shared_ptr<Buffer>*>(pointer));
-            (*buffer)->count_view(-1);
+            (*buffer)->adjust_view_count(-1);
           }};
 }
 

@@ -43,7 +43,7 @@ std::vector<T> make_reversed(const std::vector<T>& values) {
   return {values.rbegin(), values.rend()};
 }
 
-// Keeps the tensor of a Py_buffer alive.
+// Owns what a Py_buffer refers to: the tensor, shape and strides.
 struct ExportedBuffer {
   Tensor tensor;
   std::vector<Py_ssize_t> shape, strides;
@@ -90,14 +90,14 @@ int get_buffer(PyObject* object, Py_buffer* view, int flags) {
   if (flags & PyBUF_FORMAT) view->format = const_cast<char*>(format);
   if (flags & PyBUF_ND) view->shape = exported->shape.data();
   if (requests(PyBUF_STRIDES)) view->strides = exported->strides.data();
-  self.buffer()->count_view(1);
+  self.buffer()->adjust_view_count(1);
   view->internal = exported.release();
   return 0;
 }
 
 void release_buffer(PyObject*, Py_buffer* view) {
   const std::unique_ptr<ExportedBuffer> exported(static_cast<ExportedBuffer*>(view->internal));
-  exported->tensor.buffer()->count_view(-1);
+  exported->tensor.buffer()->adjust_view_count(-1);
 }
 
 }  // namespace

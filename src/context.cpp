@@ -76,7 +76,7 @@ std::vector<DriverQuirk> find_driver_quirks(const std::shared_ptr<Context>& cont
 
 // Returns a getter for a deprecated attribute: it warns and returns the field.
 template <typename T>
-auto renamed(const char* old_name, T DriverQuirk::* field) {
+auto make_deprecated_getter(const char* old_name, T DriverQuirk::* field) {
   return [old_name, field](const DriverQuirk& self) {
     py::module_::import("pumice.base.deprecation").attr("warn_renamed")(old_name);
     return self.*field;
@@ -90,11 +90,12 @@ void bind_driver_quirk(py::module_& module) {
       .def_readonly("summary", &DriverQuirk::summary, "One sentence: what the driver does.")
       .def_readonly("workaround", &DriverQuirk::workaround, "One sentence: how the engine works around it.")
       .def_readonly("test", &DriverQuirk::test, "The test that demonstrates the quirk.")
-      .def_readonly("detected", &DriverQuirk::detected,
-                    "Whether a trial on this driver detected the quirk. If not, the driver is known to have it, or the Context was told to "
-                    "assume it.")
-      .def_property_readonly("answer", renamed("DriverQuirk.answer", &DriverQuirk::workaround))
-      .def_property_readonly("shown", renamed("DriverQuirk.shown", &DriverQuirk::detected))
+      .def_readonly(
+          "detected", &DriverQuirk::detected,
+          "Whether a trial on this driver detected the quirk. If not, the driver is known to have it, or the `quirks` argument of "
+          "Context names it.")
+      .def_property_readonly("answer", make_deprecated_getter("DriverQuirk.answer", &DriverQuirk::workaround))
+      .def_property_readonly("shown", make_deprecated_getter("DriverQuirk.shown", &DriverQuirk::detected))
       .def("__repr__", [](const DriverQuirk& self) { return "<DriverQuirk " + self.name + ": " + self.summary + ">"; });
 }
 
@@ -217,7 +218,7 @@ void bind_memory_counts(py::module_& module) {
 
 using ContextClass = py::class_<Context, std::shared_ptr<Context>>;
 
-// Binds the device choice.
+// Binds the constructor, which chooses the device.
 void bind_context_creation(ContextClass& context) {
   context
       .def(py::init([](const std::string& device, const std::vector<std::string>& without, const LimitMask& limits,
@@ -314,7 +315,7 @@ void bind_derived_contexts(py::module_& module) {
              "both contexts are the same.");
 }
 
-// Binds functions on all devices and on the process.
+// Binds functions that list the devices, and functions on the whole process.
 void bind_devices(py::module_& module) {
   module.def(
       "device_macros", [](Context& context) { return *get_device_macros(context); }, py::arg("context").none(false),

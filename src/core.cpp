@@ -246,7 +246,7 @@ void bind_core(py::module_& module) {
              "Replace an entry atomically. Return False if the file could not be written.");
   module.def("cache_entries", &list_cache_entries, py::call_guard<GilRelease>(), py::arg("kind"), py::arg("folder") = "",
              "Return the sorted names of the entries of a kind.\n"
-             "folder: return only those in this folder of a nested kind.");
+             "folder: return only entries in this folder of a nested kind.");
   module.def("sha256", &compute_sha256, "Return the SHA-256 of the concatenated parts, as 64 hexadecimal digits.");
 }
 

@@ -1,7 +1,8 @@
+#include "device/driver/device_visibility.h"
+
 #include "bindings.h"
 #include "device/driver/device_choice.h"
 #include "device/driver/devices.h"
-#include "device/driver/visibility.h"
 
 namespace pumice {
 namespace {
@@ -19,7 +20,7 @@ VisibilitySources make_visibility_sources(const Variables& variables, const std:
 
 }  // namespace
 
-void bind_visibility(py::module_& module) {
+void bind_device_visibility(py::module_& module) {
   module.def(
       "devices",
       [] {
@@ -42,7 +43,7 @@ void bind_visibility(py::module_& module) {
       "visible_places",
       [](const Infos& infos, const Variables& variables, const std::string& nvml, const std::string& kfd) {
         std::vector<size_t> indices;
-        const Visibility visibility = resolve_visibility(infos, make_visibility_sources(variables, nvml, kfd));
+        const DeviceVisibility visibility = resolve_visibility(infos, make_visibility_sources(variables, nvml, kfd));
         for (const VisibleDevice& device : visibility.visible) indices.push_back(device.list_index);
         return std::pair(indices, describe_visibility(infos, visibility));
       },

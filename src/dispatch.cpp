@@ -16,11 +16,11 @@ struct BindingTarget {
   const Dispatchable& dispatchable;
   SlotName slot;
 
-  [[noreturn]] void throw_error(const char* rule, const char* expected, const py::handle& value) const {
+  [[noreturn]] void throw_binding_error(const char* rule, const char* expected, const py::handle& value) const {
     const auto& slots = slot.kind == SlotName::Kind::inputs ? dispatchable.inputs() : dispatchable.outputs();
     const auto index = static_cast<size_t>(slot.index);
     const bool named = slot.index >= 0 && index < slots.size();
-    throw BindingError(rule, slot.text(), named ? slots[index].name : dispatchable.name(), expected, get_type_name(value));
+    throw BindingError(rule, slot.to_string(), named ? slots[index].name : dispatchable.name(), expected, get_type_name(value));
   }
 };
 
@@ -43,14 +43,15 @@ bool is_list_or_tuple(const py::handle& value) {
 Binding parse_binding(const py::handle& value, const BindingTarget& binding_target) {
   if (value.is_none()) return std::monostate{};
   if (auto range = parse_described_range(value)) return std::move(*range);
-  if (py::isinstance<Image>(value)) binding_target.throw_error("M3", "a buffer", value);
-  if (!is_list_or_tuple(value)) binding_target.throw_error("C6", "None, a Tensor, a Buffer, a BufferRange or a list of those", value);
+  if (py::isinstance<Image>(value)) binding_target.throw_binding_error("M3", "a buffer", value);
+  if (!is_list_or_tuple(value))
+    binding_target.throw_binding_error("C6", "None, a Tensor, a Buffer, a BufferRange or a list of those", value);
   BufferArray array;
   for (const auto& entry : value.cast<py::sequence>()) {
     const BindingTarget entry_target{binding_target.dispatchable,
                                      {binding_target.slot.kind, binding_target.slot.index, static_cast<int32_t>(array.size())}};
     auto range = parse_described_range(entry);
-    if (!range && !entry.is_none()) entry_target.throw_error("C6", "None, a Tensor, a Buffer or a BufferRange", entry);
+    if (!range && !entry.is_none()) entry_target.throw_binding_error("C6", "None, a Tensor, a Buffer or a BufferRange", entry);
     array.push_back(range ? std::move(*range) : DescribedRange());
   }
   return array;
@@ -60,7 +61,7 @@ Bindings parse_bindings(const BindingTable& table, SlotName::Kind kind, const py
   Bindings bindings;
   if (list.is_none()) return bindings;
   const Dispatchable& dispatchable = *table.dispatchable();
-  if (!is_list_or_tuple(list)) BindingTarget{dispatchable, {kind}}.throw_error("C6", "a list of bindings, or None", list);
+  if (!is_list_or_tuple(list)) BindingTarget{dispatchable, {kind}}.throw_binding_error("C6", "a list of bindings, or None", list);
   const auto entries = list.cast<py::sequence>();
   bindings.reserve(entries.size());
   for (const auto& entry : entries) bindings.push_back(parse_binding(entry, {dispatchable, {kind, static_cast<int32_t>(bindings.size())}}));
@@ -105,7 +106,7 @@ void bind_by_name(BindingTable& self, const py::kwargs& kwargs) {
   self.bind(std::move(inputs), std::move(outputs));
 }
 
-// Returns the seconds from exec() to the result of each run.
+// Returns, for each run, the seconds from exec() to the result.
 std::vector<double> measure_runs(CommandList& list, size_t runs) {
   std::vector<double> seconds(runs);
   std::exception_ptr error;
@@ -117,7 +118,7 @@ std::vector<double> measure_runs(CommandList& list, size_t runs) {
       list.context()->wait(id, {}, check_signals);
       elapsed = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
       try {
-        list.recording()->collect(id);
+        list.recording()->collect_messages(id);
       } catch (const OutOfBoundsError&) {
         if (!error) error = std::current_exception();
       }
@@ -135,7 +136,8 @@ std::string format_count(size_t count, const std::string& noun, const std::strin
 
 std::string format_command_list(const CommandList& self) {
   const auto& recording = self.recording();
-  std::string text = "<CommandList of " + format_count(recording ? recording->dispatch_count() : self.recorded(), "dispatch", "dispatches");
+  std::string text =
+      "<CommandList of " + format_count(recording ? recording->dispatch_count() : self.recorded_count(), "dispatch", "dispatches");
   if (recording) text += " and " + format_count(recording->barrier_count(), "barrier", "barriers");
   if (const size_t tables = self.count_volatile_tables()) text += ", " + format_count(tables, "table", "tables") + " read by exec()";
   return text + (self.committed() ? ", committed, on '" : ", not committed, on '") + self.context()->info().name + "'>";
@@ -161,7 +163,7 @@ std::string format_bindings(const char* label, const std::vector<TensorSlot>& sl
 
 std::string format_binding_table(const BindingTable& self) {
   const Dispatchable& dispatchable = *self.dispatchable();
-  const BindingsView bound = self.bound();
+  const BindingsView bound = self.bindings();
   const auto resource = [](const char* label, const Binding& binding) {
     return get_range(binding).buffer ? std::string("; ") + label + ": " + format_binding(binding) : std::string();
   };
@@ -366,7 +368,7 @@ void bind_table_slots(TableClass& table) {
       .def("bind", &bind_by_name, "Bind all inputs and outputs by slot name; unnamed slots are unbound. Raise BindingError.");
 }
 
-// Binds bind timing, reset and properties of tables.
+// Binds the bind time, reset and properties of binding tables.
 void bind_table_operations(TableClass& table) {
   table
       .def(

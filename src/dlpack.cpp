@@ -23,7 +23,7 @@ constexpr const char *kUsedName = "used_dltensor", *kUsedVersionedName = "used_d
 // Memory of an exported array: the tensor's mapped memory or a copy of its elements.
 struct ExportedArray {
   std::shared_ptr<Buffer> shared;
-  Buffer::Use use;
+  Buffer::UseGuard use;
   std::vector<std::byte> copied;
   Shape shape;
   Strides strides;
@@ -31,7 +31,7 @@ struct ExportedArray {
   dlpack::DLManagedTensorVersioned versioned{};
 
   ~ExportedArray() {
-    if (shared) shared->count_view(-1);
+    if (shared) shared->adjust_view_count(-1);
   }
 };
 
@@ -42,9 +42,9 @@ std::unique_ptr<ExportedArray> export_array(const Tensor& self, bool share, bool
   result->strides = share ? self.desc().strides : packed_strides(self.desc().shape);
   const GilRelease release;
   if (share) {
-    result->use = self.buffer()->use();
+    result->use = self.buffer()->acquire();
     if (waits) self.buffer()->context()->wait_idle(check_signals);
-    self.buffer()->count_view(1);
+    self.buffer()->adjust_view_count(1);
     result->shared = self.buffer();
   } else {
     result->copied.resize(self.desc().element_bytes());
@@ -244,7 +244,7 @@ Tensor from_dlpack(const py::object& object, std::shared_ptr<Context> context, s
     Tensor found = find_shared_cuda_tensor(array, *context);
     if (!copy.value_or(false)) return found;
     const GilRelease release;
-    return packed_copy(found, check_signals);
+    return make_packed_copy(found, check_signals);
   }
   if (!copy.value_or(true)) {
     if (array.read_only) throw UnsupportedError("host memory without a copy: the array is read-only, and the device may write");

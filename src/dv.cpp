@@ -24,7 +24,7 @@ using DvContextHandle = ClosableReference<dv::Context>;
 using DvMemoryHandle = ClosableReference<dv::Memory>;
 using DvListHandle = ClosableReference<dv::CommandList>;
 
-// Calls without the GIL and stores error messages in the context.
+// Runs `call` without the GIL and stores its error message in the context.
 template <typename Call>
 auto call_without_gil(const std::shared_ptr<dv::Context>& context, const Call& call) {
   const GilRelease release;
@@ -75,7 +75,7 @@ struct StructField {
 };
 
 template <typename T>
-constexpr const char* get_format() {
+constexpr const char* get_struct_format() {
   if constexpr (std::is_same_v<T, dmp_dv_buf>)
     return "QQ";
   else if constexpr (std::is_same_v<T, dmp_dv_cmdraw>)
@@ -97,7 +97,7 @@ constexpr const char* get_format() {
 template <typename T>
 StructField make_field(const char* name, size_t offset) {
   using Element = std::remove_extent_t<T>;
-  return {name, offset, get_format<Element>(), std::is_array_v<T> ? sizeof(T) / sizeof(Element) : 1};
+  return {name, offset, get_struct_format<Element>(), std::is_array_v<T> ? sizeof(T) / sizeof(Element) : 1};
 }
 
 #define PUMICE_FIELD(structure, member) make_field<decltype(structure::member)>(#member, offsetof(structure, member))
@@ -201,7 +201,7 @@ py::typing::Dict<py::str, int> make_constant_table() {
   return constants_by_name;
 }
 
-py::typing::Dict<py::str, int> make_info_dict(const DvContextHandle& self) {
+py::typing::Dict<py::str, int> make_device_info_dict(const DvContextHandle& self) {
   const dmp_dv_info_v0& info = self.get()->info();
   py::dict result;
   result["ub_size"] = info.ub_size;
@@ -224,7 +224,7 @@ void bind_dv_context(py::module_& module) {
       .def_property_readonly(
           "strict", [](const DvContextHandle& self) { return self.get()->strict(); },
           "Whether lists reject commands that the vendor's hardware does not support.")
-      .def_property_readonly("info", &make_info_dict, "Properties of the device by name.")
+      .def_property_readonly("info", &make_device_info_dict, "Properties of the device by name.")
       .def_property_readonly(
           "last_error", [](const DvContextHandle& self) { return self.get()->last_error(); },
           "Text of the last error in its memories and lists; initially empty.")

@@ -1,6 +1,6 @@
 #include "bindings.h"
 #include "core/error.h"
-#include "dv/weights/layout.h"
+#include "dv/weights/whc8_layout.h"
 
 namespace pumice {
 namespace {
@@ -24,7 +24,7 @@ struct AxisLayout {
       throw BindingError("D6", "shape", "", std::to_string(layout.size()) + " axes, as '" + layout + "' has", to_string(shape));
     const auto size = [&](size_t axis) {
       const int64_t axis_size = shape[static_cast<size_t>(axes[axis])];
-      if (axis_size < 0 || axis_size > UINT32_MAX) throw BindingError("D6", "shape", "", "sizes that 32 bits hold", to_string(shape));
+      if (axis_size < 0 || axis_size > UINT32_MAX) throw BindingError("D6", "shape", "", "sizes that fit in 32 bits", to_string(shape));
       return static_cast<uint32_t>(axis_size);
     };
     if (has_batch) images = size(0);

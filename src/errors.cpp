@@ -2,19 +2,19 @@
 
 #include "bindings.h"
 #include "core/error.h"
-#include "core/printable.h"
+#include "core/escape_unprintable.h"
 
 namespace pumice {
 namespace {
 
 // The module's exception classes. Created once and never destroyed.
-struct ErrorClasses {
+struct ExceptionClasses {
   py::object error, device, device_lost, out_of_memory, shader_compile, binding, graph, unsupported, timeout, state, output_size,
       out_of_bounds, index_range;
 };
 
-ErrorClasses& get_error_classes() {
-  static auto* all = new ErrorClasses;
+ExceptionClasses& get_exception_classes() {
+  static auto* all = new ExceptionClasses;
   return *all;
 }
 
@@ -77,13 +77,13 @@ void copy_fields(py::object& instance, const StateError& error) {
 
 // Escapes line breaks, which names in the text may contain. Errors that span several lines keep them.
 std::string format_error(const Error& error) {
-  return printable(error.what());
+  return escape_unprintable(error.what());
 }
 std::string format_error(const UnsupportedError& error) {
-  return printable(error.what(), LineBreaks::keep);
+  return escape_unprintable(error.what(), LineBreaks::keep);
 }
 std::string format_error(const ShaderCompileError& error) {
-  return printable(error.what(), LineBreaks::keep);
+  return escape_unprintable(error.what(), LineBreaks::keep);
 }
 
 template <typename ThrownError>
@@ -94,7 +94,7 @@ void raise_python_error(const py::object& type, const ThrownError& error) {
 }
 
 void translate_exception(std::exception_ptr pointer) {
-  const ErrorClasses& all = get_error_classes();
+  const ExceptionClasses& all = get_exception_classes();
   try {
     if (pointer) std::rethrow_exception(pointer);
   } catch (const BindingError& error) {
@@ -127,7 +127,7 @@ void translate_exception(std::exception_ptr pointer) {
 }
 
 // Creates error classes with additional fields: sizes, positions and indices.
-void make_location_error_classes(py::module_& module, ErrorClasses& all) {
+void make_location_error_classes(py::module_& module, ExceptionClasses& all) {
   const auto builtin = [](PyObject* type) { return py::reinterpret_borrow<py::object>(type); };
   all.output_size = make_exception_class(
       module, "OutputSizeError", "The array given for an output is too small. Attributes: output (its name) and shape (the actual one).",
@@ -145,7 +145,7 @@ void make_location_error_classes(py::module_& module, ErrorClasses& all) {
 }
 
 // Sets default attributes, for errors raised by Python code.
-void set_default_attributes(const ErrorClasses& all) {
+void set_default_attributes(const ExceptionClasses& all) {
   all.output_size.attr("output") = "";
   all.output_size.attr("shape") = py::tuple();
   for (const char* attribute : {"node", "value"}) all.index_range.attr(attribute) = "";
@@ -165,7 +165,7 @@ void set_default_attributes(const ErrorClasses& all) {
 }  // namespace
 
 void bind_errors(py::module_& module) {
-  ErrorClasses& all = get_error_classes();
+  ExceptionClasses& all = get_exception_classes();
   const auto builtin = [](PyObject* type) { return py::reinterpret_borrow<py::object>(type); };
   all.error = make_exception_class(module, "Error", "Base class of all pumice errors.", py::make_tuple(builtin(PyExc_Exception)));
   all.device = make_exception_class(module, "DeviceError", "A Vulkan call failed, or there is no loader, driver or matching device.",

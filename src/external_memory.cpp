@@ -23,9 +23,9 @@ std::optional<Tensor> find_shared_tensor_by_dtype(Context& context, uint64_t add
 
 // Counts a view of the buffer while the other API's array exists, so that a pool does not reuse its memory.
 std::shared_ptr<Buffer> add_external_view(std::shared_ptr<Buffer> buffer) {
-  buffer->count_view(1);
+  buffer->adjust_view_count(1);
   Buffer* const raw_buffer = buffer.get();
-  return {raw_buffer, [buffer = std::move(buffer)](Buffer*) { buffer->count_view(-1); }};
+  return {raw_buffer, [buffer = std::move(buffer)](Buffer*) { buffer->adjust_view_count(-1); }};
 }
 
 }  // namespace
@@ -55,7 +55,7 @@ void bind_memory_sharing(py::module_& module, py::class_<Buffer, std::shared_ptr
             return std::pair(self.mapping()->address, self.mapping()->device);
           },
           "The (address, device index) of a shared buffer in the other API; None for other buffers.");
-  buffer.def_property_readonly("_views", &Buffer::views, "Number of external arrays that view the buffer's memory and keep it alive.");
+  buffer.def_property_readonly("_views", &Buffer::view_count, "Number of external arrays that view the buffer's memory and keep it alive.");
   py::class_<SharedTimeline, std::shared_ptr<SharedTimeline>>(module, "SharedTimeline",
                                                               "A timeline semaphore that another API can import by file descriptor.")
       .def(py::init<std::shared_ptr<Context>>(), py::arg("context").none(false), "Raise UnsupportedError naming the missing feature.")

@@ -24,7 +24,7 @@ std::optional<Shape> parse_optional_shape(const std::optional<std::vector<std::o
   Shape shape;
   for (const auto& size : *sizes) {
     const int64_t known = size ? parse_sizes({*size}, "shape")[0] : 0;
-    if (known < kUnknownSize) throw GraphError("shape", "a size from 0 on, or None, expected; given " + size->text(), "R8");
+    if (known < kUnknownSize) throw GraphError("shape", "a non-negative size, or None, expected; given " + size->text(), "R8");
     shape.push_back(known > 0 ? known : kUnknownSize);
   }
   return shape;
@@ -57,10 +57,10 @@ PyValue add_constant_bytes(const std::shared_ptr<Graph>& self, const py::object&
   HostTensor tensor{TensorDesc(parse_dtype(dtype), parse_sizes(shape, "shape"))};
   const auto raw = object.cast<py::buffer>();
   const py::buffer_info info = raw.request();
-  const auto given_bytes = static_cast<size_t>(info.size * info.itemsize), expected_bytes = tensor.desc.element_bytes();
-  if (given_bytes != expected_bytes || !PyBuffer_IsContiguous(info.view(), 'C'))
+  const auto actual_bytes = static_cast<size_t>(info.size * info.itemsize), expected_bytes = tensor.desc.element_bytes();
+  if (actual_bytes != expected_bytes || !PyBuffer_IsContiguous(info.view(), 'C'))
     throw GraphError(name, std::to_string(expected_bytes) + " contiguous bytes expected for " + to_string(tensor.desc) + "; given " +
-                               std::to_string(given_bytes));
+                               std::to_string(actual_bytes));
   tensor.data = static_cast<const std::byte*>(info.ptr);
   tensor.file = find_mapped_file(raw);
   tensor.owner = tensor.file ? std::shared_ptr<const void>(tensor.file) : keep_alive(raw);
@@ -107,7 +107,7 @@ std::shared_ptr<Program> compile_graph(const std::shared_ptr<Graph>& self, std::
     };
   std::vector<std::string> fusions;
   if (const auto* names = std::get_if<std::vector<std::string>>(&fuse))
-    for (const std::string& name : *names) fusions.push_back(replace_old_name(name));
+    for (const std::string& name : *names) fusions.push_back(replace_deprecated_name(name));
   const GilRelease release;
   const bool* all = std::get_if<bool>(&fuse);
   if (keep_all && !all) throw UnsupportedError("keep_all with the names of fusions: nothing is fused where all values are kept");
@@ -155,10 +155,10 @@ py::typing::Dict<py::str, py::str> make_rule_dict(std::span<const Rule> rules) {
 // Binds functions that list rules and fusions.
 void bind_graph_tables(py::module_& module) {
   module.def(
-      "graph_rules", [] { return make_rule_dict(graph_rules()); },
+      "graph_rules", [] { return make_rule_dict(get_graph_rules()); },
       "Return the rules of IF and WHILE by id; GraphError.rule contains the id.");
   module.def(
-      "nnapi_rules", [] { return make_rule_dict(nnapi_rules()); },
+      "nnapi_rules", [] { return make_rule_dict(get_nnapi_rules()); },
       "Return the rules of NNAPI operations by id; GraphError.rule contains the id.");
   module.def(
       "fusions",
@@ -344,7 +344,7 @@ void bind_graph_hints(GraphClass& graph_class) {
       .def(
           "expect",
           [](const std::shared_ptr<Graph>& self, const PyValue& value, const std::vector<std::optional<Integer>>& shape) {
-            self->expect(value.id, *parse_optional_shape(shape));
+            self->set_shape_hint(value.id, *parse_optional_shape(shape));
           },
           py::arg("value"), py::arg("shape"),
           "Suggest likely values for unknown sizes of a value (None: no suggestion). The graph still accepts other sizes at run time.");
@@ -352,7 +352,8 @@ void bind_graph_hints(GraphClass& graph_class) {
 
 // Binds properties of a graph.
 void bind_graph_properties(GraphClass& graph_class) {
-  graph_class.def_property_readonly("exact", &Graph::exact, "Whether all sizes are known and none depends on results of the device.")
+  graph_class
+      .def_property_readonly("exact", &Graph::has_static_shapes, "Whether all sizes are known and none depends on results of the device.")
       .def("finish", &Graph::finish, "Finish the graph: later changes raise StateError. Idempotent.")
       .def_property_readonly("finished", &Graph::finished)
       .def_property_readonly("inputs", [](const std::shared_ptr<Graph>& self) { return make_value_list(self, self->inputs()); })

@@ -2,14 +2,14 @@
 
 #include "core/error.h"
 #include "graph/description/graph_path.h"
-#include "graph/nnapi/compounds.h"
+#include "graph/nnapi/compound_operations.h"
 #include "graph/nnapi/operations.h"
 
 namespace pumice {
 namespace {
 
 // Converts a number or list of numbers to NNAPI's operand type: int32, bool or float32.
-HostTensor parse_numbers(const py::handle& value, const std::string& user) {
+HostTensor parse_nnapi_numbers(const py::handle& value, const std::string& user) {
   const py::array array = py::module_::import("numpy").attr("asarray")(value);
   const char kind = array.dtype().kind();
   if (kind != 'i' && kind != 'f' && kind != 'b' && array.size() != 0)
@@ -33,23 +33,23 @@ py::object unwrap_single(const std::shared_ptr<Graph>& self, const std::vector<V
   return make_value_tuple(self, results);
 }
 
-py::object add_operator_node(const std::shared_ptr<Graph>& self, const std::string& op, const py::args& inputs,
-                             const Integer& given_outputs, NodeNames names, const py::kwargs& attributes) {
+py::object add_operator_node(const std::shared_ptr<Graph>& self, const std::string& op, const py::args& inputs, const Integer& num_outputs,
+                             NodeNames names, const py::kwargs& attributes) {
   const std::string& name = names.node;
   if (op == "nnapi::IF" || op == "nnapi::WHILE") {
-    if (!attributes.empty()) throw GraphError(name.empty() ? op : name, "no keywords expected beside name, outputs and output_names");
-    const size_t count = parse_output_count(given_outputs, name.empty() ? op : name);
+    if (!attributes.empty()) throw GraphError(name.empty() ? op : name, "no keywords expected other than name, outputs and output_names");
+    const size_t count = parse_output_count(num_outputs, name.empty() ? op : name);
     return unwrap_single(self, add_nnapi_control_flow(self, op, inputs, count, name, std::move(names.outputs)));
   }
   std::vector<ValueId> ids;
-  const size_t outputs = parse_output_count(given_outputs, name.empty() ? op : name);
+  const size_t outputs = parse_output_count(num_outputs, name.empty() ? op : name);
   const nnapi::Operation* operation = nnapi::find_operation(op);
   for (const auto& input : inputs) ids.push_back(get_value_id(self, input, name.empty() ? op : name, operation != nullptr));
   const Attributes parsed_attributes = parse_attributes(attributes);
   const auto results =
       operation
           ? self->add(nnapi::get_compound_operation(*operation), std::move(ids), parsed_attributes, outputs, name, std::move(names.outputs))
-          : self->add(replace_old_name(op), std::move(ids), parsed_attributes, outputs, name, std::move(names.outputs));
+          : self->add(replace_deprecated_name(op), std::move(ids), parsed_attributes, outputs, name, std::move(names.outputs));
   return unwrap_single(self, results);
 }
 
@@ -66,7 +66,7 @@ ValueId get_value_id(const std::shared_ptr<Graph>& self, const py::handle& value
   if (py::isinstance<py::array>(value)) return self->constant(make_host_tensor(value.cast<py::array>(), "constant"));
   if (numbers && !py::isinstance<Tensor>(value) &&
       (PyNumber_Check(value.ptr()) != 0 || py::isinstance<py::list>(value) || py::isinstance<py::tuple>(value)))
-    return self->constant(parse_numbers(value, user));
+    return self->constant(parse_nnapi_numbers(value, user));
   throw GraphError(user, "a Value of this graph, an array or None expected; given " + get_type_name(value));
 }
 

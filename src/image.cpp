@@ -30,7 +30,7 @@ Shape parse_image_shape(const py::object& shape) {
     const auto integer = py::reinterpret_steal<py::object>(PyIndex_Check(size.ptr()) ? PyNumber_Index(size.ptr()) : nullptr);
     const int64_t value = integer ? PyLong_AsLongLong(integer.ptr()) : -1;
     if (PyErr_Occurred()) PyErr_Clear();
-    if (!integer || (value == -1 && !integer.equal(py::int_(-1)))) throw_invalid_argument("shape", "whole numbers of 64 bits", shape);
+    if (!integer || (value == -1 && !integer.equal(py::int_(-1)))) throw_invalid_argument("shape", "64-bit integers", shape);
     sizes.push_back(value);
   };
   Shape sizes;
@@ -38,7 +38,7 @@ Shape parse_image_shape(const py::object& shape) {
     add(sizes, shape);
     return sizes;
   }
-  if (!py::isinstance<py::sequence>(shape) || py::isinstance<py::str>(shape)) throw_invalid_argument("shape", "whole numbers", shape);
+  if (!py::isinstance<py::sequence>(shape) || py::isinstance<py::str>(shape)) throw_invalid_argument("shape", "integers", shape);
   for (const auto& size : py::reinterpret_borrow<py::sequence>(shape)) add(sizes, size);
   return sizes;
 }
@@ -51,7 +51,7 @@ std::shared_ptr<Image> make_image(std::shared_ptr<Context> context, const py::ob
   options.filter = parse_mode(parse_string_argument("filter", filter), {Filter::nearest, Filter::linear}, "filter");
   options.address =
       parse_mode(parse_string_argument("address", address), {AddressMode::clamp, AddressMode::repeat, AddressMode::border}, "address mode");
-  const size_t dimensions = sizes.size() - (channels(format) > 1 && !sizes.empty() ? 1 : 0);
+  const size_t dimensions = sizes.size() - (get_channel_count(format) > 1 && !sizes.empty() ? 1 : 0);
   if (!normalized.is_none() && !py::isinstance<py::bool_>(normalized))
     throw_invalid_argument("normalized", "True, False or None", normalized);
   options.normalized = normalized.is_none() ? !supports_unnormalized_coordinates(dimensions, options.address) : normalized.cast<bool>();
@@ -60,7 +60,7 @@ std::shared_ptr<Image> make_image(std::shared_ptr<Context> context, const py::ob
 }
 
 py::array copy_texels_to_numpy(const Image& self) {
-  py::array result = make_empty_array(channel_dtype(self.format()), self.shape());
+  py::array result = make_empty_array(get_channel_dtype(self.format()), self.shape());
   const std::span<std::byte> target(static_cast<std::byte*>(result.mutable_data()), static_cast<size_t>(result.nbytes()));
   const GilRelease release;
   download(self, target, check_signals);
@@ -69,9 +69,10 @@ py::array copy_texels_to_numpy(const Image& self) {
 
 void upload_texels(const Image& self, const py::array& array) {
   reject_masked_array(array, "array");
-  const py::dtype dtype = get_numpy_dtype(channel_dtype(self.format()));
+  const py::dtype dtype = get_numpy_dtype(get_channel_dtype(self.format()));
   if (!py::module_::import("numpy").attr("can_cast")(array.dtype(), dtype, "safe").cast<bool>() || get_shape(array) != self.shape())
-    throw BindingError("K5", "array", "", to_string(TensorDesc(channel_dtype(self.format()), self.shape())) + ", or what converts exactly",
+    throw BindingError("K5", "array", "",
+                       to_string(TensorDesc(get_channel_dtype(self.format()), self.shape())) + ", or what converts exactly",
                        py::str(array.dtype()).cast<std::string>() + " " + to_string(get_shape(array)));
   const py::array texels = make_contiguous(array.attr("astype")(dtype, py::arg("copy") = false).cast<py::array>());
   const auto bytes = get_bytes(texels);
@@ -101,7 +102,7 @@ void bind_image_properties(ImageClass& image) {
       .def_property_readonly("context", &Image::context)
       .def_property_readonly("format", [](const Image& self) { return std::string(name(self.format())); })
       .def_property_readonly("shape", [](const Image& self) { return make_size_tuple(self.shape()); })
-      .def_property_readonly("dtype", [](const Image& self) { return get_numpy_dtype(channel_dtype(self.format())); })
+      .def_property_readonly("dtype", [](const Image& self) { return get_numpy_dtype(get_channel_dtype(self.format())); })
       .def_property_readonly("dimensions", &Image::dimensions, "Number of axes without the channels, 1 to 3.")
       .def_property_readonly("filter", [](const Image& self) { return std::string(name(self.sampler_options().filter)); })
       .def_property_readonly("address", [](const Image& self) { return std::string(name(self.sampler_options().address)); })

@@ -1,4 +1,4 @@
-// Arbitrary-size Python integers as arguments: out-of-range values are rejected by the engine's rules instead of the type caster.
+// Arbitrary-size Python integers as arguments: the engine, not the type caster, rejects out-of-range values, with its rule id.
 #pragma once
 
 #include <pybind11/pybind11.h>

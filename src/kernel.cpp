@@ -6,7 +6,7 @@
 #include "device/image.h"
 #include "device/tensor.h"
 #include "dispatch/command_list.h"
-#include "dispatch/kernel/messages.h"
+#include "dispatch/kernel/debug_messages.h"
 #include "dispatch/kernel_caller.h"
 #include "kernel_options.h"
 #include "numeric_arguments.h"
@@ -29,7 +29,7 @@ struct PyKernel {
 // A NumPy argument and its elements in row-major order. They share the array's memory if it is row-major already.
 struct NumpyArgument {
   std::string name;
-  py::array given, native;  // native: row-major struct array
+  py::array original, native;  // native: row-major struct array
   HostTensor host;
   std::shared_ptr<const MemoryLayout> layout;  // struct layout; `host` then contains raw bytes
 
@@ -96,7 +96,7 @@ bool is_written(const PyKernel& self, const std::string& name) {
   return binding && binding->access != ResourceAccess::read;
 }
 
-// Views another library's array. It must not be a copy, since results are written back to its memory.
+// Returns a view of another library's array, not a copy, because results are written back to its memory.
 py::array view_foreign_array(const PyKernel& kernel, const std::string& name, const py::handle& value) {
   py::array array = convert_to_numpy(value, "argument '" + name + "'");
   if (is_written(kernel, name) && array.size() > 0 && (!array.writeable() || array.data() != convert_to_numpy(value, name).data()))
@@ -182,7 +182,7 @@ LaunchSize parse_launch_size(const PyKernel& kernel, const CallArguments& args) 
   return {groups, parse_launch_counts(key, args.by_name[key])};
 }
 
-CallArguments parse_call(const PyKernel& kernel, const py::args& positional, py::kwargs by_name) {
+CallArguments parse_call_arguments(const PyKernel& kernel, const py::args& positional, py::kwargs by_name) {
   CallArguments args{{}, std::move(by_name), {}};
   if (positional.size() > 1 || (positional.size() == 1 && !py::isinstance<py::dict>(positional[0])))
     throw BindingError("K5", "arguments", kernel.kernel->name(), "arguments by name, or one dict of them",
@@ -209,10 +209,10 @@ ConvertedArguments convert_arguments(const PyKernel& kernel, const CallArguments
 }
 
 BoundKernel bind_arguments(const PyKernel& self, const py::args& positional, py::kwargs by_name) {
-  const CallArguments given_arguments = parse_call(self, positional, std::move(by_name));
-  ConvertedArguments converted = convert_arguments(self, given_arguments);
+  const CallArguments call_arguments = parse_call_arguments(self, positional, std::move(by_name));
+  ConvertedArguments converted = convert_arguments(self, call_arguments);
   for (const auto& array : converted.arrays) {
-    const auto& [name, given, native, host, layout] = array;
+    const auto& [name, original, native, host, layout] = array;
     if (is_written(self, name))
       throw BindingError("K9", "argument '" + name + "'", name, "a Tensor: what a bound kernel writes stays on the device",
                          "a NumPy array");
@@ -223,7 +223,7 @@ BoundKernel bind_arguments(const PyKernel& self, const py::args& positional, py:
   BoundKernel bound;
   {
     const GilRelease release;
-    bound = {self.calls->bind(converted.arguments, given_arguments.size)};
+    bound = {self.calls->bind(converted.arguments, call_arguments.size)};
   }
   forward_log();
   return bound;
@@ -235,7 +235,8 @@ void reject_overlapping_outputs(const PyKernel& self, const ConvertedArguments& 
     if (!is_written(self, converted.arrays[i].name)) continue;
     for (size_t j = 0; j < i; ++j) {
       const auto &first = converted.arrays[j], &second = converted.arrays[i];
-      if (is_written(self, first.name) && py::module_::import("numpy").attr("may_share_memory")(first.given, second.given).cast<bool>())
+      if (is_written(self, first.name) &&
+          py::module_::import("numpy").attr("may_share_memory")(first.original, second.original).cast<bool>())
         throw BindingError("K9", "argument '" + second.name + "'", second.name,
                            "an array apart from '" + first.name + "': the kernel writes both", "one that may share its memory");
     }
@@ -246,15 +247,15 @@ void reject_overlapping_outputs(const PyKernel& self, const ConvertedArguments& 
 std::vector<py::array> make_result_temporaries(const ConvertedArguments& converted, std::vector<ArrayArgument>& arguments) {
   std::vector<py::array> temporaries(converted.arrays.size());
   for (size_t i = 0; i < temporaries.size(); ++i) {
-    const auto& [name, given, native, host, layout] = converted.arrays[i];
+    const auto& [name, original, native, host, layout] = converted.arrays[i];
     ArrayArgument& argument = arguments.emplace_back(name, host.desc.dtype, std::span(host.data, host.desc.element_bytes()), nullptr,
                                                      converted.arrays[i].last_axis_size(), layout.get());
-    if (!given.writeable()) continue;
-    if (host.data == static_cast<const std::byte*>(given.data())) {
+    if (!original.writeable()) continue;
+    if (host.data == static_cast<const std::byte*>(original.data())) {
       argument.target = const_cast<std::byte*>(host.data);
       continue;
     }
-    temporaries[i] = layout ? py::array(given.dtype(), std::vector<py::ssize_t>(given.shape(), given.shape() + given.ndim()))
+    temporaries[i] = layout ? py::array(original.dtype(), std::vector<py::ssize_t>(original.shape(), original.shape() + original.ndim()))
                             : make_empty_array(host.desc.dtype, host.desc.shape);
     argument.target = static_cast<std::byte*>(temporaries[i].mutable_data());
   }
@@ -300,7 +301,7 @@ std::optional<double> pop_timeout(const PyKernel& kernel, const py::args& positi
 void call_kernel(const PyKernel& kernel, const py::args& positional, py::kwargs by_name) {
   const PyKernel self = kernel;  // copy, since another thread may replace it
   const std::optional<double> timeout = pop_timeout(self, positional, by_name);
-  const CallArguments args = parse_call(self, positional, std::move(by_name));
+  const CallArguments args = parse_call_arguments(self, positional, std::move(by_name));
   const ConvertedArguments converted = convert_arguments(self, args);
   reject_overlapping_outputs(self, converted);
   std::vector<ArrayArgument> arrays;
@@ -309,7 +310,7 @@ void call_kernel(const PyKernel& kernel, const py::args& positional, py::kwargs 
   const std::exception_ptr error = run_and_log(self, converted, arrays, args.size, timeout);
   for (size_t i = 0; i < temporaries.size(); ++i)
     if (temporaries[i].size() > 0 && is_written(self, converted.arrays[i].name))
-      py::module_::import("numpy").attr("copyto")(converted.arrays[i].given, temporaries[i]);
+      py::module_::import("numpy").attr("copyto")(converted.arrays[i].original, temporaries[i]);
   if (error) std::rethrow_exception(error);
 }
 
@@ -328,18 +329,18 @@ SpecValues parse_spec_values(const py::dict& spec) {
   return values;
 }
 
-py::dtype make_element_dtype(const PyKernel& self, const std::string& given_name, std::optional<uint32_t> length) {
-  const std::string name = self.interface().resolve_argument_name(given_name);
+py::dtype make_element_dtype(const PyKernel& self, const std::string& argument_name, std::optional<uint32_t> length) {
+  const std::string name = self.interface().resolve_argument_name(argument_name);
   const auto* binding = self.interface().find_binding(name);
-  const auto throw_error = [&](const std::string& expected, const std::string& given) {
-    throw BindingError("K4", "argument '" + name + "'", name, expected, given);
+  const auto throw_error = [&](const std::string& expected, const std::string& actual) {
+    throw BindingError("K4", "argument '" + name + "'", name, expected, actual);
   };
   if (!binding || binding->name != name || is_debug_binding(name)) throw_error("the array of a buffer", "'" + name + "'");
   if (!binding->layout) throw UnsupportedError("'" + name + "' has more members than a dtype is made of");
   const auto& members = binding->layout->members;
   const bool has_length =
       binding->is_block && !members.empty() && !members.back().layout.axes.empty() && members.back().layout.axes.front() == 0;
-  if (has_length && !length) throw_error("length=, since '" + name + "' stands behind other members of its block", "no length");
+  if (has_length && !length) throw_error("length=, since '" + name + "' follows other members of its block", "no length");
   if (!has_length && length) throw_error("no length: this is the dtype of one element", "length=" + std::to_string(*length));
   return make_layout_dtype(*binding->layout, length.value_or(0));
 }

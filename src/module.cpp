@@ -7,7 +7,7 @@ PYBIND11_MODULE(_pumice, module) {
   pumice::bind_core(module);
   pumice::bind_json(module);
   pumice::bind_context(module);
-  pumice::bind_visibility(module);
+  pumice::bind_device_visibility(module);
   auto buffer = pumice::bind_buffer(module);
   pumice::bind_tensor(module);
   pumice::bind_memory_sharing(module, buffer);

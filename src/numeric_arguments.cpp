@@ -54,7 +54,7 @@ bool is_sequence(const py::handle& value) {
   return py::isinstance<py::list>(value) || py::isinstance<py::tuple>(value);
 }
 
-// A list may contain itself.
+// Limits the nesting, because a list may contain itself.
 void check_nesting_depth(const std::string& name, size_t depth) {
   constexpr size_t kMaxDepth = 32;
   if (depth > kMaxDepth)

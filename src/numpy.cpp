@@ -4,19 +4,19 @@
 
 #include "bindings.h"
 #include "core/error.h"
-#include "core/result_memory.h"
-#include "device/wait_check.h"
+#include "core/host_memory_pool.h"
+#include "device/post_wait_hook.h"
 
 namespace pumice {
 namespace {
 
-py::dtype get_ml_dtype(const char* name) {
+py::dtype get_ml_dtypes_dtype(const char* name) {
   return py::dtype::from_args(py::module_::import("ml_dtypes").attr(name));
 }
 
 py::dtype make_dtype(DType dtype) {
   const std::string known(name(dtype));
-  return dtype == DType::bfloat16 || is_low_bit(dtype) ? get_ml_dtype(known.c_str()) : py::dtype(known);
+  return dtype == DType::bfloat16 || is_low_bit(dtype) ? get_ml_dtypes_dtype(known.c_str()) : py::dtype(known);
 }
 
 std::string format_python_str(const py::handle& object) {
@@ -39,7 +39,8 @@ DType get_engine_dtype(const py::dtype& dtype, std::string_view label) {
                        dtype_name);
   for (int i = 0; i < kDTypeCount; ++i)
     if (name(static_cast<DType>(i)) == dtype_name) return static_cast<DType>(i);
-  throw BindingError("K5", std::string(label), std::string(label), "one of " + join_names(~DTypeSet{0} >> (32 - kDTypeCount)), dtype_name);
+  throw BindingError("K5", std::string(label), std::string(label), "one of " + join_dtype_names(~DTypeSet{0} >> (32 - kDTypeCount)),
+                     dtype_name);
 }
 
 DType parse_dtype(const py::object& dtype) {
@@ -146,7 +147,7 @@ py::array convert_to_numpy(const py::handle& value, std::string_view label) {
   } catch (const py::error_already_set& error) {
     if (!error.matches(PyExc_Exception) || error.matches(PyExc_MemoryError)) throw;
     throw BindingError("K5", std::string(label), std::string(label), "an array",
-                       get_type_name(value) + ", of which NumPy makes none: " + error.what());
+                       get_type_name(value) + ", which NumPy cannot convert: " + error.what());
   }
   throw BindingError("K5", std::string(label), std::string(label), "an array", get_type_name(value));
 }
@@ -188,7 +189,7 @@ void check_signals() {
 
 void wait_for_execution(Context& context, uint64_t id, std::optional<double> timeout_seconds) {
   constexpr double kPollWithGil = 20;  // microseconds; releasing and reacquiring the GIL takes longer
-  if (!(timeout_seconds && *timeout_seconds <= 0) && context.poll(id, kPollWithGil)) return run_wait_check(context, id);
+  if (!(timeout_seconds && *timeout_seconds <= 0) && context.poll(id, kPollWithGil)) return run_post_wait_hook(context, id);
   const GilRelease release;
   context.wait(id, timeout_seconds, check_signals);
 }

@@ -16,7 +16,7 @@ MemoryLayout parse_layout(const py::dtype& dtype, const std::string& context) {
   if (!element.has_fields()) {
     layout.scalar = to_scalar_type(get_engine_dtype(element, context));
     if (layout.scalar == ScalarType::other)
-      throw BindingError("K5", context, context, "a type that shaders have", py::str(element).cast<std::string>());
+      throw BindingError("K5", context, context, "a type that shaders support", py::str(element).cast<std::string>());
     return layout;
   }
   const py::object fields = element.attr("fields");

@@ -73,7 +73,7 @@ std::vector<std::pair<std::string_view, std::string_view>> find_in_place_pairs(c
 }
 
 const OperatorRow& find_operator_row(const std::string& name) {
-  const OperatorRow* row = find_operator(replace_old_name(name));
+  const OperatorRow* row = find_operator(replace_deprecated_name(name));
   return row ? *row : throw UnsupportedError("operator " + name + ": expected one that pumice.operators() lists");
 }
 
@@ -91,7 +91,7 @@ HostTensor parse_host_values(const py::object& value, const std::string& label) 
 using OperatorInput =
     py::typing::Optional<py::typing::Union<TensorDesc, py::array, int64_t, double, std::vector<int64_t>, std::vector<double>>>;
 
-// Inputs, each passed as a value, as a TensorDesc, or as None.
+// Operator inputs, each passed as a value, as a TensorDesc or as None.
 struct OperatorInputs {
   std::vector<std::optional<HostTensor>> values;
   std::vector<std::optional<TensorDesc>> declared_descs;
@@ -131,7 +131,7 @@ Operator make_operator(const std::string& name, const py::typing::Iterable<Opera
   OperatorInputs parsed = parse_inputs(inputs);
   for (auto& value : parsed.values)
     if (value) value = HostTensor::copy_of(value->desc, value->data);  // copy, so that later changes to the array have no effect
-  Operator operation(replace_old_name(name), std::move(parsed.declared_descs), std::move(outputs), parse_attributes(attributes),
+  Operator operation(replace_deprecated_name(name), std::move(parsed.declared_descs), std::move(outputs), parse_attributes(attributes),
                      std::move(parsed.values));
   if (const auto* activation_name = std::get_if<std::string>(&activation)) operation.set_activation(*activation_name, {});
   if (const auto* name_and_attributes = std::get_if<std::pair<std::string, Record>>(&activation))
@@ -140,10 +140,10 @@ Operator make_operator(const std::string& name, const py::typing::Iterable<Opera
 }
 
 std::vector<std::optional<TensorDesc>> infer_output_descs(const std::string& op, const py::typing::Iterable<OperatorInput>& args,
-                                                          const Integer& given_outputs, const py::kwargs& attributes) {
-  const size_t outputs = parse_output_count(given_outputs, op);
+                                                          const Integer& num_outputs, const py::kwargs& attributes) {
+  const size_t outputs = parse_output_count(num_outputs, op);
   const OperatorRow& row = find_operator_row(op);
-  const Attributes checked = checked_attributes(row, op, parse_attributes(attributes));
+  const Attributes checked = validate_attributes(row, op, parse_attributes(attributes));
   const OperatorInputs inputs = parse_inputs(args);
   check_inputs(row, op, inputs.tensor_descs(), outputs);
   ShapeContext context(op, checked, inputs.tensor_descs(), inputs.host_tensors(), outputs);
@@ -154,7 +154,7 @@ std::vector<std::optional<TensorDesc>> infer_output_descs(const std::string& op,
 py::typing::Optional<py::typing::List<py::array>> evaluate_node(const std::string& op, const py::typing::Iterable<OperatorInput>& args,
                                                                 size_t outputs, const py::kwargs& attributes) {
   const OperatorRow& row = find_operator_row(op);
-  const Attributes checked = checked_attributes(row, op, parse_attributes(attributes));
+  const Attributes checked = validate_attributes(row, op, parse_attributes(attributes));
   const OperatorInputs inputs = parse_inputs(args);
   check_inputs(row, op, inputs.tensor_descs(), outputs);
   const auto values = evaluate_on_host(row, op, checked, inputs.host_tensors());
@@ -189,7 +189,7 @@ py::typing::Tuple<py::str, py::str> make_expression_glsl(const Expression& self,
   for (const auto& [name, type] : types) named.emplace(name, parse_expr_type(type));
   ExprType result = ExprType::f32;
   const std::string text = self.to_glsl(named, &result);
-  return py::make_tuple(text, std::string(glsl_type_name(result)));
+  return py::make_tuple(text, std::string(get_glsl_type_name(result)));
 }
 
 // Binds operator schema classes.
@@ -203,7 +203,8 @@ void bind_schemas(py::module_& module) {
       .def_property_readonly(
           "type", [](const ValueRole& self) { return self.type == 0 ? std::string() : std::string(1, self.type); },
           "Letter shared by values of the same element type; empty if its type is independent.")
-      .def("__repr__", [](const ValueRole& self) { return "<ValueRole " + std::string(self.name) + ": " + join_names(self.dtypes) + ">"; });
+      .def("__repr__",
+           [](const ValueRole& self) { return "<ValueRole " + std::string(self.name) + ": " + join_dtype_names(self.dtypes) + ">"; });
   py::class_<AttributeSchema>(module, "AttributeSchema", "An attribute of an operator.")
       .def_property_readonly("name", [](const AttributeSchema& self) { return self.name; })
       .def_property_readonly("kind", &get_attribute_kind, "'int', 'float', 'string', 'ints', 'floats', 'strings' or 'tensor'.")
@@ -228,7 +229,8 @@ void bind_operator_row(py::module_& module) {
   py::class_<OperatorRow>(module, "OperatorRow", "A row of the operator table, for the newest version of its ONNX operator.")
       .def_readonly("name", &OperatorRow::name)
       .def_property_readonly(
-          "skeleton", [](const OperatorRow& self) { return name(self.skeleton); }, "The kind of kernel that the operator lowers to.")
+          "skeleton", [](const OperatorRow& self) { return get_kernel_kind_name(self.skeleton); },
+          "The kind of kernel that the operator lowers to.")
       .def_property_readonly("inputs", [](const OperatorRow& self) { return self.schema.inputs; })
       .def_property_readonly("outputs", [](const OperatorRow& self) { return self.schema.outputs; })
       .def_property_readonly("attributes", [](const OperatorRow& self) { return self.schema.attributes; })

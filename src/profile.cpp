@@ -29,7 +29,7 @@ Record make_record(const ProfiledDispatch& profiled) {
 }
 
 // Converts profiled runs to Python. Runs of the same recording share one list of dispatches.
-class ProfiledRunRecords {
+class ProfiledRunConverter {
  public:
   Record make_record(const ProfiledRun& run) {
     py::list spans;
@@ -60,7 +60,7 @@ class ProfiledRunRecords {
   std::map<const void*, py::list> dispatch_lists_;
 };
 
-Record make_record(const HostEvent& event) {
+Record make_record(const HostTraceEvent& event) {
   Record record;
   record["kind"] = event.kind;
   record["name"] = event.name;
@@ -72,7 +72,7 @@ Record make_record(const HostEvent& event) {
 }
 
 Record stop_profile() {
-  std::vector<HostEvent> events;
+  std::vector<HostTraceEvent> events;
   std::vector<ProfiledRun> runs;
   {
     const GilRelease release;
@@ -82,7 +82,7 @@ Record stop_profile() {
   }
   py::list host, run_records;
   for (const auto& event : events) host.append(make_record(event));
-  ProfiledRunRecords records;
+  ProfiledRunConverter records;
   for (const auto& run : runs) run_records.append(records.make_record(run));
   Record record;
   record["host"] = host;
@@ -96,7 +96,8 @@ void bind_profile(py::module_& module) {
   module.def(
       "_start_profile",
       [](const std::string& level, uint64_t every) {
-        if (!start_profiler(parse_profile_level(level), every)) throw StateError("a profile is on already; one at a time measures");
+        if (!start_profiler(parse_profile_level(level), every))
+          throw StateError("a profile is already active; only one can measure at a time");
         start_trace();
       },
       py::arg("level"), py::arg("every"),

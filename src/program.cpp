@@ -133,7 +133,7 @@ class Deadline {
     check_signals();
     const double elapsed = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin_).count();
     if (timeout_ && elapsed >= *timeout_)
-      throw TimeoutError("the results have not come after " + format_general(*timeout_) + " s; their transfer is still running", true);
+      throw TimeoutError("the results have not arrived after " + format_general(*timeout_) + " s; their transfer is still running", true);
   }
 
  private:
@@ -181,7 +181,7 @@ Submission start_run(const Program& self, Lease& lease, std::optional<double> ti
 
 Arrays call_program(Program& self, const ArrayLikes& inputs, std::optional<double> timeout, std::optional<double> loop_timeout,
                     const std::optional<MaybeArrays>& out, bool filled) {
-  const HostSpan span("model", self.name());
+  const HostTraceSpan span("model", self.name());
   const Deadline deadline(timeout);
   const OutputArrays output_arrays = out ? OutputArrays(self, *out) : OutputArrays();
   const ProgramArguments arguments(self, inputs);
@@ -290,7 +290,7 @@ py::typing::Dict<py::str, size_t> make_arena_report(Program& self, const std::ve
   ArenaReport arena;
   {
     const GilRelease release;
-    arena = self.arena(arguments.shapes(), arguments.values());
+    arena = self.report_arena(arguments.shapes(), arguments.values());
   }
   py::typing::Dict<py::str, size_t> result;
   result["arena_bytes"] = arena.arena_bytes, result["lower_bound_bytes"] = arena.lower_bound_bytes,
@@ -304,7 +304,7 @@ py::typing::List<Record> make_plan_report(Program& self, const std::vector<py::o
   std::vector<StepReport> steps;
   {
     const GilRelease release;
-    steps = self.plan(arguments.shapes(), arguments.values());
+    steps = self.report_steps(arguments.shapes(), arguments.values());
   }
   py::typing::List<Record> result;
   for (const auto& step : steps) result.append(make_step_record(step));
@@ -373,7 +373,7 @@ Record observe_region_runs(Program& self, const ArrayLikes& inputs, uint64_t max
 std::shared_ptr<CompiledOperator> compile_for_shapes(Program& self, const std::vector<py::object>& shapes) {
   const ShapeArguments arguments(self, shapes);
   const GilRelease release;
-  return self.compiled(arguments.shapes(), arguments.values());
+  return self.get_compiled_operator(arguments.shapes(), arguments.values());
 }
 
 }  // namespace

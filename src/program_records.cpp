@@ -1,4 +1,4 @@
-// Converts reports and observations of programs to Python.
+// Converts program reports and observed tensors to Python.
 #include "bindings.h"
 #include "core/strided_copy.h"
 #include "graph/region/observed_region.h"

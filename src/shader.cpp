@@ -153,7 +153,7 @@ ShaderOptions make_shader_options(const std::string& storage, bool fp16_arithmet
   return options;
 }
 
-// Returns the defaults of Python's ShaderOptions(): a device with all capabilities.
+// Returns the defaults of ShaderOptions() in Python, for a device with all capabilities.
 ShaderOptions make_default_options() {
   ShaderOptions options;
   options.int64 = options.int16 = options.int8 = options.storage_16bit = true;
@@ -233,7 +233,7 @@ void bind_compile(py::module_& module) {
       "macros: names (with parameters) -> text.\n"
       "includes: paths -> source.\n"
       "include_dirs: folders searched after `includes`.\n"
-      "profile: device macros that replace those of the options.\n"
+      "profile: device macros that replace the options' macros.\n"
       "local_size: workgroup size, one to three numbers, for a source that declares none. Excess invocations are guarded, unless the "
       "source uses shared memory, barriers or subgroup operations. A source without any local size is compiled as is, with a local size of "
       "1.\n"
@@ -276,7 +276,7 @@ void bind_shader(py::module_& module) {
         return find_included_files(source, name, {std::move(includes), std::move(include_dirs), true});
       },
       py::arg("source"), py::arg("name"), py::arg("includes"), py::arg("include_dirs"),
-      "Return the paths of all files that the shader file `name` includes, even conditionally, and of those that were not found.");
+      "Return the paths of all files that the shader file `name` includes, even conditionally, and the paths that were not found.");
   module.def("compile_counts", &get_compile_counts, "Return how many shaders this process compiled and how many it found in the caches.");
   module.def(
       "glslang_version", [] { return std::string(get_glslang_version()); },

@@ -162,7 +162,7 @@ void assign_tensor(const Tensor& view, const Tensor& value) {
   const Tensor source = value.broadcast_to(view.desc().shape);
   const GilRelease release;
   const bool is_other_memory = source.buffer()->memory() != view.buffer()->memory();
-  view.copy_from(is_other_memory && source.desc().is_packed() ? source : packed_copy(source, check_signals), check_signals);
+  view.copy_from(is_other_memory && source.desc().is_packed() ? source : make_packed_copy(source, check_signals), check_signals);
 }
 
 void assign_elements(const Tensor& self, const py::object& key, const py::object& value) {
@@ -183,7 +183,7 @@ void assign_elements(const Tensor& self, const py::object& key, const py::object
 std::shared_ptr<Tensor> to_contiguous(const std::shared_ptr<Tensor>& self) {
   if (self->is_contiguous()) return self;
   const GilRelease release;
-  return std::make_shared<Tensor>(packed_copy(*self, check_signals));
+  return std::make_shared<Tensor>(make_packed_copy(*self, check_signals));
 }
 
 std::shared_ptr<Tensor> convert_dtype(const std::shared_ptr<Tensor>& self, const py::object& dtype) {
@@ -259,8 +259,8 @@ void bind_tensor_properties(TensorClass& tensor) {
 void bind_element_access(TensorClass& tensor) {
   tensor
       .def("numpy", &copy_to_numpy, py::arg("out") = py::none(),
-           "Return the elements as a row-major NumPy array, after waiting for the work submitted so far. Types that NumPy lacks are those "
-           "of ml_dtypes.\n"
+           "Return the elements as a row-major NumPy array, after waiting for the work submitted so far. Types that NumPy lacks use "
+           "ml_dtypes.\n"
            "out: a writable C-contiguous array of the same dtype and shape; None: a new array.\n"
            "Raise BindingError (K5) if `out` does not match.")
       .def("__array__", &convert_to_array, py::arg("dtype") = py::none(), py::arg("copy") = py::none(),
@@ -288,7 +288,7 @@ void bind_element_access(TensorClass& tensor) {
           "copy",
           [](const Tensor& self) {
             const GilRelease release;
-            return packed_copy(self, check_signals);
+            return make_packed_copy(self, check_signals);
           },
           "Return a packed copy in new memory, made on the device (4-bit dtypes: via the host).")
       .def("contiguous", &to_contiguous, "Return the tensor itself if is_contiguous, otherwise a copy.")

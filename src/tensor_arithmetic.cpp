@@ -86,7 +86,7 @@ struct UfuncLoop {
   DType result;
 };
 
-UfuncLoop resolve_loop(const char* ufunc, const std::vector<Tensor>& operands) {
+UfuncLoop resolve_ufunc_loop(const char* ufunc, const std::vector<Tensor>& operands) {
   py::tuple dtypes(operands.size() + 1);
   for (size_t i = 0; i < operands.size(); ++i) dtypes[i] = get_numpy_dtype(operands[i].desc().dtype);
   dtypes[operands.size()] = py::none();
@@ -96,7 +96,7 @@ UfuncLoop resolve_loop(const char* ufunc, const std::vector<Tensor>& operands) {
   return ufunc_loop;
 }
 
-Tensor run_loop(const UfuncLoop& ufunc_loop, const std::vector<Tensor>& operands) {
+Tensor run_ufunc_loop(const UfuncLoop& ufunc_loop, const std::vector<Tensor>& operands) {
   const GilRelease release;
   return run_ufunc(ufunc_loop.ufunc, operands, ufunc_loop.types, ufunc_loop.result, check_signals);
 }
@@ -138,13 +138,13 @@ Tensor compute_ufunc(UfuncLoop ufunc_loop, std::vector<Tensor> operands, const p
       operands.pop_back();
     }
   }
-  return run_loop(ufunc_loop, operands);
+  return run_ufunc_loop(ufunc_loop, operands);
 }
 
 TensorOrNotImplemented apply_binary(const char* ufunc, const Tensor& self, const py::object& other, bool is_reflected) {
   auto operands = convert_operands(ufunc, self, other, is_reflected);
   if (!operands) return get_not_implemented();
-  UfuncLoop ufunc_loop = resolve_loop(ufunc, *operands);
+  UfuncLoop ufunc_loop = resolve_ufunc_loop(ufunc, *operands);
   return py::cast(compute_ufunc(std::move(ufunc_loop), std::move(*operands), other, is_reflected));
 }
 
@@ -153,7 +153,7 @@ py::object apply_in_place(const char* ufunc, const py::object& self, const py::o
   const auto& target = self.cast<const Tensor&>();
   auto operands = convert_operands(ufunc, target, other, false);
   if (!operands) return get_not_implemented();
-  UfuncLoop ufunc_loop = resolve_loop(ufunc, *operands);
+  UfuncLoop ufunc_loop = resolve_ufunc_loop(ufunc, *operands);
   const auto from = get_numpy_dtype(ufunc_loop.result), to = get_numpy_dtype(target.desc().dtype);
   if (!import_numpy().attr("can_cast")(from, to, "same_kind").cast<bool>())
     throw py::type_error("Cannot cast '" + std::string(ufunc) + "' output from " + std::string(name(ufunc_loop.result)) + " to " +
@@ -179,7 +179,7 @@ Tensor make_filled_bool(const Tensor& like, bool value) {
   return filled;
 }
 
-// Returns the result of comparing a tensor with an integer outside its dtype's range, equal for all elements; nullopt if in range.
+// Compares a tensor with an integer outside the range of its dtype: the result is the same for all elements. Returns nullopt if in range.
 std::optional<bool> decide_out_of_range_comparison(const std::string& ufunc, const RangeCheck& fit) {
   if (fit.fits) return {};
   if (ufunc == "equal" || ufunc == "not_equal") return ufunc == "not_equal";
@@ -194,7 +194,7 @@ py::object compare(const char* ufunc, const Tensor& self, const py::object& othe
 }
 
 Tensor apply_unary(const char* ufunc, const Tensor& self) {
-  return run_loop(resolve_loop(ufunc, {self}), {self});
+  return run_ufunc_loop(resolve_ufunc_loop(ufunc, {self}), {self});
 }
 
 py::object get_scalar_item(const Tensor& self) {

@@ -46,7 +46,7 @@ REFUSALS = (pumice.UnsupportedError, pumice.base.errors.InputError, pumice.Bindi
 
 
 class Subject(NamedTuple):
-    """A model with its cases. `fault` says why it is not known to be right; empty if it is.
+    """A model with its cases. `fault`: why it is not known to be right; empty if it is.
 
     lacking: the features for want of which the device refuses the model, which is not known to be right or wrong there.
     """

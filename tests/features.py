@@ -22,6 +22,6 @@ def lacking_features(refusal: str, context: pumice.Context) -> list[str]:
 
 
 def has_cpu_kernels(context: pumice.Context) -> bool:
-    """Whether the engine chooses its kernels for CPU drivers. With subgroups of other sizes than 8 it chooses those for GPUs."""
+    """Whether the engine chooses its kernels for CPU drivers. With subgroups of other sizes than 8 it chooses the GPU kernels."""
     is_software = context.info.kind == "software" and context.feature("subgroupShuffle")
     return is_software and context.info.limits["subgroupSize"] == 8

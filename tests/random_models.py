@@ -192,7 +192,7 @@ def noise(m: Maker, call: int) -> dict[str, float]:
 
 
 def check_whole(m: Maker, call: int, found: dict[str, Data], result: Result, way: str) -> None:
-    """Compare the model's outputs with those of its nodes run one by one, within a loose bound."""
+    """Compare the model's outputs with its nodes' outputs, run one by one, within a loose bound."""
     moved: dict[str, float] | None = None
     loose: dict[str, float] = {}
     for made in m.nodes:

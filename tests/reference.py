@@ -78,7 +78,7 @@ def file_of(module: str) -> Path:
 
 
 def statements(module: ast.Module) -> Iterator[ast.stmt]:
-    """Return the statements of a module, including those only for type checkers."""
+    """Return the statements of a module, even if only for type checkers."""
     for one in module.body:
         if isinstance(one, ast.If) and "TYPE_CHECKING" in ast.unparse(one.test):
             yield from one.body
@@ -223,7 +223,7 @@ def docstrings(nodes: list[ast.AST]) -> str:
 
 
 def with_bases(found: Found, public: set[str]) -> Iterator[Found]:
-    """Yield a class and those of its bases that have no entry on the page."""
+    """Yield a class and its bases that have no entry on the page."""
     yield found
     assert isinstance(found.node, ast.ClassDef)
     for base in found.node.bases:

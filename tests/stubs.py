@@ -15,7 +15,7 @@ STUB = Path(__file__).resolve().parents[1] / "python" / "pumice" / "_pumice.pyi"
 
 # Patterns of pybind11-stubgen's output, and replacements for mypy --strict and for readers.
 CORRECTIONS = {
-    # Our names that shadow those of the standard library or NumPy.
+    # Our names that shadow names of the standard library or NumPy.
     r"class TimeoutError\(Error, TimeoutError\)": "class TimeoutError(Error, builtins.TimeoutError)",
     r"(?:typing_extensions|collections\.abc)\.Buffer": "Buffer",
     r"\bself: Buffer\b": "self",

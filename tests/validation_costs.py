@@ -10,7 +10,7 @@ once, before the clock starts. The result is the CPU time of all threads of the 
 exclusive: "compile" builds programs, "run" calls them (on a software driver the first call compiles shaders to machine code), "evaluate" is
 the reference, "judge" and "statistics" check each element, and "rest" is everything else.
 
---record writes times and the verdict of each tensor; --compare prints times next to those of such a file, and exits with 1 if a verdict, a
+--record writes times and the verdict of each tensor; --compare prints times next to such a file's, and exits with 1 if a verdict, a
 finding or a count of elements differs.
 """
 

@@ -251,7 +251,7 @@ class Spoiler:
         places = np.flatnonzero(np.isfinite(actual) & (actual != 0))
         if not places.size:
             return
-        kept = one.types.storage_type(actual.dtype)
+        kept = one.types.get_storage_type(actual.dtype)
         units = 2 * kept.unit * 2.0 ** np.floor(np.log2(np.abs(actual.flat[places].astype(np.float64))))
         units = 8 * np.maximum(units, kept.step)
         own = np.abs(actual.flat[places].astype(np.float64) - expected.value.flat[places])

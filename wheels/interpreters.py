@@ -73,7 +73,7 @@ def find(version: str) -> Interpreter:
 
     Raises:
         ValueError: wheels are not built for this version.
-        Missing: none was found, or those found have no headers.
+        Missing: none was found, or none of the found ones has headers.
     """
     if version not in WANTED:
         raise ValueError(f"wheels are made for CPython {', '.join(WANTED)}; given {version}")

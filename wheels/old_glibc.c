@@ -10,7 +10,7 @@
 #include <sys/stat.h>
 #include <time.h>
 
-// glibc 2.32 says here whether there is one thread alone; without it counters are always atomic.
+// glibc 2.32 sets this if the process has one thread; without it counters are always atomic.
 char __libc_single_threaded = 0;
 
 // glibc 2.33 made functions of these; before, the headers called the ones with a version of the structure.

@@ -63,7 +63,7 @@ ByteExtent compute_byte_extent(const TensorDesc& desc) {
     int64_t& bound = desc.strides[axis] < 0 ? extent.first : extent.end;
     if (__builtin_mul_overflow(desc.strides[axis], desc.shape[axis] - 1, &distance) || __builtin_mul_overflow(distance, width, &distance) ||
         __builtin_add_overflow(bound, distance, &bound))
-      throw_invalid_array("strides that reach over less than 2**63 bytes",
+      throw_invalid_array("strides that span less than 2**63 bytes",
                           "strides " + pumice::to_string(desc.strides) + " for shape " + pumice::to_string(desc.shape));
   }
   return extent;
@@ -87,14 +87,14 @@ std::byte* resolve_data_pointer(const DLTensor& array, const TensorDesc& desc) {
       __builtin_sub_overflow(start, leading_bytes, &first) || __builtin_add_overflow(start, static_cast<uint64_t>(extent.end), &end))
     throw_invalid_array("elements inside the address space", description);
   if (array.device.type == kCpu && !is_mapped(first, end))
-    throw_invalid_array("elements in memory of this process", description + ", which reach over memory that is not mapped");
+    throw_invalid_array("elements in memory of this process", description + ", which extend over unmapped memory");
   return reinterpret_cast<std::byte*>(start);
 }
 
 ValidatedTensor validate_tensor(const DLTensor& array, const DLDevice& device) {
   check_device(array, device);
   ValidatedTensor result{TensorDesc(to_dtype(array.type), read_shape(array)), nullptr, array.device, false};
-  if (result.desc.elements() == 0) return result;  // strides and data are meaningless without elements
+  if (result.desc.elements() == 0) return result;  // an empty tensor may have any strides and data pointer
   if (array.strides) result.desc.strides.assign(array.strides, array.strides + array.rank);
   result.data = resolve_data_pointer(array, result.desc);
   return result;

@@ -52,7 +52,7 @@ DLDataType to_dl_data_type(DType dtype);
 // A DLPack tensor that passed validation.
 struct ValidatedTensor {
   TensorDesc desc;            // strides may be negative here
-  std::byte* data = nullptr;  // address of the element with index 0 on every axis; null only without elements
+  std::byte* data = nullptr;  // address of the element with index 0 on every axis; null only if the tensor has no elements
   DLDevice device{};
   bool read_only = false;
 };

@@ -54,7 +54,7 @@ std::string_view name(DType dtype) {
 DType dtype_from_name(std::string_view requested) {
   for (int i = 0; i < kDTypeCount; ++i)
     if (kDTypeInfos[i].name == requested) return static_cast<DType>(i);
-  throw GraphError("", "unknown dtype '" + std::string(requested) + "'; there are " + join_names((DTypeSet{1} << kDTypeCount) - 1));
+  throw GraphError("", "unknown dtype '" + std::string(requested) + "'; there are " + join_dtype_names((DTypeSet{1} << kDTypeCount) - 1));
 }
 
 bool is_float(DType dtype) {
@@ -70,7 +70,7 @@ bool is_integer(DType dtype) {
   return !is_float(dtype) && dtype != DType::bool_ && !contains(kLowBitFloats, dtype);
 }
 
-std::string join_names(DTypeSet set) {
+std::string join_dtype_names(DTypeSet set) {
   std::string text;
   for (int i = 0; i < kDTypeCount; ++i)
     if (contains(set, static_cast<DType>(i))) text += (text.empty() ? "" : ", ") + std::string(kDTypeInfos[i].name);

@@ -60,7 +60,7 @@ constexpr DTypeSet set_of(DType first, Rest... rest) {
 constexpr bool contains(DTypeSet set, DType dtype) {
   return (set & set_of(dtype)) != 0;
 }
-std::string join_names(DTypeSet set);  // e.g. "float32, float16"
+std::string join_dtype_names(DTypeSet set);  // e.g. "float32, float16"
 
 // fp8 and fp4 formats: operators convert and move them, but do no arithmetic in them.
 inline constexpr DTypeSet kLowBitFloats = set_of(DType::float8_e4m3fn, DType::float8_e4m3fnuz, DType::float8_e5m2, DType::float8_e5m2fnuz,

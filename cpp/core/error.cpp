@@ -2,22 +2,22 @@
 
 #include <utility>
 
-#include "core/printable.h"
+#include "core/escape_unprintable.h"
 
 namespace pumice {
 namespace {
 
 std::string format_unsupported_message(const std::vector<std::string>& items) {
-  if (items.size() == 1) return "not supported: " + printable(items[0]);
+  if (items.size() == 1) return "not supported: " + escape_unprintable(items[0]);
   std::string text = "not supported (" + std::to_string(items.size()) + "):";
-  for (const auto& item : items) text += "\n  " + printable(item);
+  for (const auto& item : items) text += "\n  " + escape_unprintable(item);
   return text;
 }
 
 std::string format_binding_message(const std::string& rule, const std::string& slot, const std::string& tensor, const std::string& expected,
                                    const std::string& given) {
-  std::string where = printable(slot);
-  if (!tensor.empty() && slot.find(tensor) == std::string::npos) where += " '" + printable(tensor) + "'";
+  std::string where = escape_unprintable(slot);
+  if (!tensor.empty() && slot.find(tensor) == std::string::npos) where += " '" + escape_unprintable(tensor) + "'";
   return "[" + rule + "] " + where + ": expected " + expected + "; given " + given;
 }
 
@@ -54,7 +54,7 @@ size_t find_utf8_boundary_before(const std::string& text, size_t end) {
 
 std::string truncate_message(std::string text) {
   constexpr size_t kHeadBytes = 12 << 10, kTail = 4 << 10;
-  text = printable(text, LineBreaks::keep);
+  text = escape_unprintable(text, LineBreaks::keep);
   if (text.size() <= kHeadBytes + kTail) return text;
   const size_t first = find_utf8_boundary_before(text, kHeadBytes), last = find_utf8_boundary_before(text, text.size() - kTail);
   return text.substr(0, first) + " ... (" + std::to_string(last - first) + " bytes of this message are left out) ... " + text.substr(last);
@@ -83,12 +83,14 @@ GraphError::GraphError(const std::string& location, const GraphError& inner)
     : Error(prefix_message(location, inner.what(), inner.rule)), node(inner.node), rule(inner.rule) {}
 
 GraphError::GraphError(std::string node_name, const std::string& message, std::string rule_id)
-    : Error((rule_id.empty() ? "" : "[" + rule_id + "] ") + (node_name.empty() ? "" : "'" + printable(node_name) + "': ") + message),
+    : Error((rule_id.empty() ? "" : "[" + rule_id + "] ") + (node_name.empty() ? "" : "'" + escape_unprintable(node_name) + "': ") +
+            message),
       node(std::move(node_name)),
       rule(std::move(rule_id)) {}
 
 OutputSizeError::OutputSizeError(std::string output_name, std::vector<int64_t> true_shape, uint64_t bytes, uint64_t given_bytes)
-    : Error("output '" + printable(output_name) + "': " + std::to_string(bytes) + " bytes needed, given " + std::to_string(given_bytes)),
+    : Error("output '" + escape_unprintable(output_name) + "': " + std::to_string(bytes) + " bytes needed, given " +
+            std::to_string(given_bytes)),
       output(std::move(output_name)),
       shape(std::move(true_shape)) {}
 

@@ -58,7 +58,7 @@ class BindingError : public Error {
   std::string rule, slot, tensor, expected, given;
 };
 
-// A graph or a model file breaks a rule; `node` is the node or value, `rule` the rule id ("B2.3", or empty).
+// A graph or a model file violates a rule. `node`: name of the node or value. `rule`: rule id ("B2.3"), or empty.
 class GraphError : public Error {
  public:
   GraphError(std::string node, const std::string& message, std::string rule = {});
@@ -77,7 +77,7 @@ class UnsupportedError : public Error {
   std::vector<std::string> items;
 };
 
-// A wait, loop or execution timed out; `transient`: a retry may succeed.
+// A wait, loop or execution timed out; `transient`: whether a retry may succeed.
 class TimeoutError : public Error {
  public:
   TimeoutError(const std::string& message, bool is_transient) : Error(message), transient(is_transient) {}
@@ -106,8 +106,8 @@ class StateError : public Error {
   std::string rule;
 };
 
-// A bounds-checked kernel accessed a buffer out of bounds. Describes the first of `count` such accesses. `line` is 0 if the message buffer
-// was full.
+// A bounds-checked kernel accessed a buffer out of bounds. Describes the first of `count` such accesses. `line` is 0 if the
+// message buffer was full.
 class OutOfBoundsError : public Error {
  public:
   struct Access {

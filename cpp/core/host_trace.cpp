@@ -15,7 +15,7 @@ constexpr size_t kMaxEvents = 1 << 20;  // bounds memory use if a trace is never
 struct HostTrace {
   std::atomic<bool> is_on{false};
   std::mutex mutex;
-  std::vector<HostEvent> events;
+  std::vector<HostTraceEvent> events;
 };
 
 HostTrace& get_host_trace() {
@@ -25,7 +25,7 @@ HostTrace& get_host_trace() {
 
 }  // namespace
 
-int64_t trace_clock_ns() {
+int64_t get_trace_time_ns() {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
@@ -39,22 +39,22 @@ void start_trace() {
   get_host_trace().is_on = true;
 }
 
-std::vector<HostEvent> stop_trace() {
+std::vector<HostTraceEvent> stop_trace() {
   const std::lock_guard lock(get_host_trace().mutex);
   get_host_trace().is_on = false;
   return std::exchange(get_host_trace().events, {});
 }
 
-void add_event(HostEvent event) {
+void add_event(HostTraceEvent event) {
   event.thread = std::hash<std::thread::id>{}(std::this_thread::get_id());
   const std::lock_guard lock(get_host_trace().mutex);
   if (get_host_trace().is_on && get_host_trace().events.size() < kMaxEvents) get_host_trace().events.push_back(std::move(event));
 }
 
 // Drops the span if memory is exhausted: tracing must not make the traced code fail.
-void HostSpan::close() noexcept {
+void HostTraceSpan::close() noexcept {
   try {
-    add_event({std::string(kind_), std::string(name_), begin_, trace_clock_ns(), bytes_});
+    add_event({std::string(kind_), std::string(name_), begin_, get_trace_time_ns(), bytes_});
   } catch (...) {
   }
 }

@@ -8,28 +8,28 @@
 
 namespace pumice {
 
-struct HostEvent {
+struct HostTraceEvent {
   std::string kind, name;      // kind: "wait", "upload", "compile" ...
-  int64_t begin = 0, end = 0;  // times of trace_clock_ns()
+  int64_t begin = 0, end = 0;  // times of get_trace_time_ns()
   uint64_t bytes = 0;
   uint64_t thread = 0;  // set by add_event()
 };
 
-int64_t trace_clock_ns();  // nanoseconds of the steady clock, the same as Python's perf_counter_ns()
+int64_t get_trace_time_ns();  // nanoseconds of the steady clock, the same as Python's perf_counter_ns()
 bool is_tracing() noexcept;
-void start_trace();                   // discards earlier events
-std::vector<HostEvent> stop_trace();  // sorted by end time
-void add_event(HostEvent event);      // sets the event's thread to the calling thread
+void start_trace();                        // discards earlier events
+std::vector<HostTraceEvent> stop_trace();  // sorted by end time
+void add_event(HostTraceEvent event);      // sets the event's thread to the calling thread
 
 // Traces the time until the end of the scope, if tracing is on at construction. `kind` and `name` must outlive it.
-class HostSpan {
+class HostTraceSpan {
  public:
-  explicit HostSpan(std::string_view kind, std::string_view name = {}, uint64_t bytes = 0) noexcept
-      : kind_(kind), name_(name), bytes_(bytes), begin_(is_tracing() ? trace_clock_ns() : -1) {}
-  ~HostSpan() {
+  explicit HostTraceSpan(std::string_view kind, std::string_view name = {}, uint64_t bytes = 0) noexcept
+      : kind_(kind), name_(name), bytes_(bytes), begin_(is_tracing() ? get_trace_time_ns() : -1) {}
+  ~HostTraceSpan() {
     if (begin_ >= 0) close();
   }
-  HostSpan(const HostSpan&) = delete;
+  HostTraceSpan(const HostTraceSpan&) = delete;
   void rename(std::string_view kind) noexcept { kind_ = kind; }
 
  private:

@@ -4,7 +4,7 @@
 #include <deque>
 #include <mutex>
 
-#include "core/printable.h"
+#include "core/escape_unprintable.h"
 
 namespace pumice {
 namespace {
@@ -28,7 +28,7 @@ void log(LogLevel level, std::string message) {
   auto& all = get_message_queue();
   const std::lock_guard lock(all.mutex);
   if (all.waiting.size() == kMaxWaiting) all.waiting.pop_front();
-  all.waiting.emplace_back(level, printable(message));
+  all.waiting.emplace_back(level, escape_unprintable(message));
   all.any = true;
 }
 

@@ -7,7 +7,7 @@
 
 namespace pumice {
 
-// The values are those of Python's logging levels.
+// The values equal Python's logging levels.
 enum class LogLevel : int { debug = 10, info = 20, warning = 30, error = 40 };
 
 // Thread-safe. Drops the oldest message if more than 1,000 are queued.

@@ -38,7 +38,7 @@ const LowBitFloatFormat& get_low_bit_float_format(DType dtype) {
     case DType::float4_e2m1fn:
       return e2m1fn;
     default:
-      throw Error("no format of few bits: " + std::string(name(dtype)));
+      throw Error("not an fp8 or fp4 dtype: " + std::string(name(dtype)));
   }
 }
 

@@ -20,6 +20,6 @@ struct LowBitFloatFormat {
   double decode(uint32_t code) const;
 };
 
-const LowBitFloatFormat& get_low_bit_float_format(DType dtype);  // dtype in kLowBitFloats
+const LowBitFloatFormat& get_low_bit_float_format(DType dtype);  // `dtype` must be in kLowBitFloats
 
 }  // namespace pumice

@@ -23,7 +23,7 @@ std::string format_scientific(double value, int digits) {
   return format_number(value, std::chars_format::scientific, digits);
 }
 
-std::string format_real(double value, int digits) {
+std::string format_as_float(double value, int digits) {
   const std::string text = format_general(value, digits);
   return text.find_first_of(".e") == std::string::npos ? text + ".0" : text;
 }

@@ -11,7 +11,7 @@ namespace pumice {
 std::string format_general(double value, int digits = 6);
 std::string format_scientific(double value, int digits);
 // format_general() of a finite number, always with a decimal point or an exponent so that it reads as a float.
-std::string format_real(double value, int digits);
+std::string format_as_float(double value, int digits);
 // Returns nullopt if the text is not exactly one number.
 std::optional<double> parse_number(std::string_view text);
 

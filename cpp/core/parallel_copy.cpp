@@ -12,7 +12,7 @@
 #include <thread>
 #include <vector>
 
-#include "core/blocked_signals.h"
+#include "core/signal_blocker.h"
 
 #ifdef __SSE2__
 #include <emmintrin.h>
@@ -21,7 +21,7 @@
 namespace pumice {
 namespace {
 
-constexpr size_t kMaxThreads = 8;                      // maximum, including the caller; 8 saturate memory bandwidth
+constexpr size_t kMaxThreads = 8;                      // maximum number of threads, including the caller; 8 saturate the memory bandwidth
 constexpr size_t kMinParallelBytes = size_t{1} << 20;  // smaller copies finish before the other threads wake up
 constexpr size_t kSmallBlock = size_t{256} << 10;      // 50 us on one thread
 constexpr size_t kLargeBlock = size_t{2} << 20;        // one huge page, so that a single thread first-touches it
@@ -82,10 +82,10 @@ class CopyThreadPool {
   void start_threads() {
     const size_t count = std::clamp<size_t>(std::thread::hardware_concurrency(), 1, kMaxThreads) - 1;
     try {
-      const BlockedSignals blocked;
+      const SignalBlocker blocked;
       for (size_t i = 0; i < count; ++i)
         std::thread([this] {
-          name_thread("pumice copy");
+          set_thread_name("pumice copy");
           run_worker();
         }).detach();
     } catch (const std::system_error&) {  // run with fewer threads, since the caller always copies
@@ -105,7 +105,7 @@ struct ParallelCopy::State {
   StoreMode store;
   CopyThreadPool& threads;
   std::condition_variable copied{};    // notified when a block has been copied
-  size_t allowed = 0, next = 0;        // bytes allowed; bytes claimed by threads
+  size_t allowed = 0, next = 0;        // bytes that may be copied; bytes that threads have claimed
   std::vector<size_t> block_begins{};  // start offsets of blocks being copied
 
   bool has_next_block() const { return next < allowed; }
@@ -113,8 +113,8 @@ struct ParallelCopy::State {
     return next >= end && std::ranges::all_of(block_begins, [&](size_t begin) { return begin >= end; });
   }
 
-  // End of the block at `begin`: at the next chunk boundary, the allowed limit or a block boundary of the non-ring memory, whichever is
-  // first.
+  // Returns the end of the block at `begin`: the next chunk boundary, the allowed limit or a block boundary of the non-ring memory,
+  // whichever comes first.
   size_t find_block_end(size_t begin) const {
     const bool is_ring = target.bytes < bytes;
     const auto address = is_ring ? reinterpret_cast<uintptr_t>(source.begin) : reinterpret_cast<uintptr_t>(target.begin);

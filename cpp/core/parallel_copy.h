@@ -21,7 +21,7 @@ struct CopyWindow {
 // the limit set by allow(). Not thread-safe.
 class ParallelCopy {
  public:
-  // Blocks do not cross multiples of `chunk` bytes; a ring is a whole number of chunks. Nothing is copied before allow().
+  // Blocks do not cross multiples of `chunk` bytes; the size of a ring is a multiple of `chunk`. Copying starts with the first allow().
   ParallelCopy(CopyWindow<std::byte> target, CopyWindow<const std::byte> source, size_t bytes, size_t chunk,
                StoreMode store = StoreMode::cached);
   ~ParallelCopy();  // waits for blocks being copied and skips the rest
@@ -29,7 +29,7 @@ class ParallelCopy {
 
   void allow(size_t bytes);            // permits copying the first `bytes` bytes; never decreases
   bool is_copied(size_t bytes) const;  // whether the first `bytes` bytes have been copied
-  void copy_until(size_t bytes);       // copies blocks until the first `bytes` bytes are copied; they must be allowed
+  void copy_until(size_t bytes);       // copies blocks until the first `bytes` bytes are copied; allow() must permit them
 
   struct State;
 

@@ -9,7 +9,7 @@
 
 namespace pumice {
 
-// Iterates over two strided arrays of the same shape in runs as long as possible that are contiguous in both. Offsets are in bytes.
+// Iterates over two strided arrays of the same shape, in the longest runs that are contiguous in both. Offsets are in bytes.
 class StridedRuns {
  public:
   // Strides are in bytes and may be negative or 0.

@@ -8,10 +8,10 @@
 namespace pumice {
 namespace {
 
-constexpr int64_t kMaxMarkedElements = int64_t{1} << 26;  // largest layout with interleaved strides that is checked element by element
+constexpr int64_t kMaxMarkedElements = int64_t{1} << 26;  // maximum number of elements that has_internal_overlap() checks one by one
 constexpr std::string_view kNamedAxes = "NCDHW", kLetterAxes = "abcdefgh";
 
-std::string default_axis_names(size_t rank) {
+std::string get_default_axis_names(size_t rank) {
   if (rank == 3) return "NCW";
   if (rank == 4) return "NCHW";
   return std::string(rank == 5 ? kNamedAxes : kLetterAxes.substr(0, rank));
@@ -21,7 +21,7 @@ bool is_empty(const Shape& shape) {
   return std::find(shape.begin(), shape.end(), 0) != shape.end();
 }
 
-// Returns the logical positions of a layout's axes, from outermost to innermost in memory.
+// Returns the axes of a named layout, as logical axis numbers from outermost to innermost in memory.
 std::vector<size_t> find_memory_order(std::string_view layout, size_t rank) {
   if (layout.size() != rank)
     throw GraphError("layout", "'" + std::string(layout) + "' names " + std::to_string(layout.size()) + " axes of a shape of rank " +
@@ -33,7 +33,7 @@ std::vector<size_t> find_memory_order(std::string_view layout, size_t rank) {
   };
   const bool by_letters = is_letters_of(kLetterAxes.substr(0, rank));
   if (!by_letters && !is_letters_of(kNamedAxes))
-    throw GraphError("layout", "'" + std::string(layout) + "' is no permutation of axis letters of NCDHW, nor of the first " +
+    throw GraphError("layout", "'" + std::string(layout) + "' is not a permutation of axis letters of NCDHW, nor of the first " +
                                    std::to_string(rank) + " of " + std::string(kLetterAxes));
   const std::string_view logical = by_letters ? kLetterAxes : kNamedAxes;
   std::string axes(layout);
@@ -225,7 +225,7 @@ Shape broadcast_shape(const Shape& a, const Shape& b) {
   return result;
 }
 
-// Groups old and new axes with equal element counts, outermost first. The old axes of a group must be contiguous.
+// Matches groups of old axes with groups of new axes of equal element count, outermost first. The old axes of a group must be contiguous.
 std::optional<Strides> compute_view_strides(const Shape& shape, const Strides& strides, const Shape& target) {
   if (is_empty(shape) || pumice::is_packed(shape, strides)) return packed_strides(target);
   Shape sizes;
@@ -272,7 +272,7 @@ Strides compute_layout_strides(const Shape& shape, std::string_view layout, cons
 std::optional<std::string> find_layout_name(const Shape& shape, const Strides& strides) {
   check_shape(shape);
   check_strides(shape, strides);
-  const std::string logical = default_axis_names(shape.size());
+  const std::string logical = get_default_axis_names(shape.size());
   if (is_empty(shape) || has_layout(shape, strides, logical)) return logical;
   if (shape.size() > 2 && has_layout(shape, strides, to_channels_last(logical))) return to_channels_last(logical);
   std::string permuted;

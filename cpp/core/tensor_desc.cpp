@@ -147,7 +147,7 @@ TensorDesc::TensorDesc(DType element, Shape sizes, std::optional<Strides> explic
   strides = explicit_strides ? std::move(*explicit_strides) : packed_strides(shape);
   check_strides(shape, strides);
   check_alignment(dtype, alignment);
-  (void)minimum_bytes();  // detect overflow at construction
+  (void)minimum_bytes();  // throws on overflow, so that the error occurs at construction
   if (total_bytes) padding_bytes = compute_padding_bytes(*this, *total_bytes);
 }
 
@@ -210,7 +210,7 @@ TensorDesc& TensorDesc::quantized(Quantization quantization) {
   return *this;
 }
 
-// The shortest text that round-trips the scale.
+// Formats a scale as the shortest text that parses to the same float.
 static std::string format_scale(float scale) {
   const std::string text = format_general(scale);
   const auto read = parse_number(text);

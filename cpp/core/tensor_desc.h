@@ -18,7 +18,7 @@ namespace pumice {
 
 class MappedFile;
 
-// Bytes from element 0 through the last one, rounded up to 4; 0 if a dimension is 0 (binding rules R5, R6, R8).
+// Returns the bytes from element 0 through the last one, rounded up to a multiple of 4; 0 if a dimension is 0 (binding rules R5, R6, R8).
 uint64_t buffer_size(DType dtype, const Shape& shape, const Strides* strides = nullptr);
 
 inline constexpr uint64_t kTensorAlignment = 16;  // alignment of the first bound byte (rule R3)
@@ -43,7 +43,7 @@ struct TensorDesc : Quantization {
   DType dtype = DType::float32;
   Shape shape;
   Strides strides;             // never empty; packed by default
-  bool owned = false;          // OWNED_BY_DML: bound at initialisation only
+  bool owned = false;          // bound only at initialisation, like DirectML's OWNED_BY_DML
   uint64_t alignment = 0;      // guaranteed alignment of the base offset in bytes; 0 or a power of two
   uint64_t padding_bytes = 0;  // trailing padding, included in bytes()
 
@@ -56,12 +56,12 @@ struct TensorDesc : Quantization {
   uint64_t required_alignment() const { return std::max(kTensorAlignment, alignment); }  // alignment of the first bound byte
 
   static TensorDesc with_layout(DType dtype, Shape shape, std::string_view layout, const std::vector<bool>& broadcast = {});
-  // Views of the tensor with other strides or shapes. Throw GraphError.
+  // Return descriptions with other strides or another shape. They throw GraphError for invalid arguments.
   TensorDesc packed() const;
   TensorDesc broadcast_to(const Shape& target) const;
   TensorDesc permute(const std::vector<int>& axes) const;  // negative axes count from the end
   TensorDesc pad_rows(int64_t multiple) const;             // pads rows to a multiple of this many elements; keeps the memory order
-  // Sets quantisation parameters. Throws GraphError if the number of scales does not match the channels.
+  // Sets quantisation parameters. Throws GraphError if the number of scales differs from the number of channels.
   TensorDesc& quantized(Quantization quantization);
 
   bool operator==(const TensorDesc&) const = default;
@@ -86,8 +86,8 @@ struct HostTensor {
   // Converts between fp32, fp16 and bf16, rounding to nearest even and clamping finite values to the target range. Returns the tensor
   // itself if it already has this dtype. Throws Error for other dtypes.
   HostTensor converted(DType dtype) const;
-  // Like converted(), for as many elements as fit into `target`, starting at element `first`. Bypasses a file mapping (see
-  // MappedFile::read).
+  // Like converted(), for as many elements as fit into `target`, starting at element `first`. Reads a mapped file with
+  // MappedFile::read().
   void convert_to(DType dtype, int64_t first, std::span<std::byte> target) const;
   // Returns the elements of any numeric tensor (including fp16 and bf16) as double.
   std::vector<double> as_double() const;

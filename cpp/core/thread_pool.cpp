@@ -4,7 +4,7 @@
 #include <system_error>
 #include <utility>
 
-#include "core/blocked_signals.h"
+#include "core/signal_blocker.h"
 
 namespace pumice {
 
@@ -12,10 +12,10 @@ ThreadPool::ThreadPool(size_t max_threads) {
   const size_t count = std::min<size_t>(max_threads, std::max(1u, std::thread::hardware_concurrency()));
   threads_.reserve(count);
   try {
-    const BlockedSignals blocked;
+    const SignalBlocker blocked;
     while (threads_.size() < count)
       threads_.emplace_back([this] {
-        name_thread("pumice pool");
+        set_thread_name("pumice pool");
         run_worker();
       });
   } catch (const std::system_error&) {  // run with fewer threads

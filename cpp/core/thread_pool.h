@@ -1,4 +1,4 @@
-// A thread pool, and background tasks.
+// A thread pool, and tasks that run on threads of their own.
 #pragma once
 
 #include <condition_variable>
@@ -16,7 +16,7 @@ namespace pumice {
 // Starts tasks in FIFO order. Thread-safe.
 class ThreadPool {
  public:
-  // Creates at most `max_threads` threads, and no more than there are processors. Without any thread, add() runs the task itself.
+  // Creates at most `max_threads` threads, and no more than there are processors. If no thread can be created, add() runs the task itself.
   explicit ThreadPool(size_t max_threads);
   ~ThreadPool();  // waits for running tasks and drops queued ones
   ThreadPool(const ThreadPool&) = delete;

@@ -15,7 +15,7 @@ struct Buffer::State {
   VkBuffer buffer = VK_NULL_HANDLE;
   Allocation allocation;
   std::shared_ptr<const void> owner;  // keeps imported host memory or the other API's import alive
-  std::optional<Mapping> mapping;     // shared memory only
+  std::optional<Mapping> mapping;     // set only for shared buffers
   std::atomic<bool> closed{true};     // false after construction
   std::atomic<uint32_t> uses{0};      // the buffer itself holds one use until it is closed
   bool mapped = false, sync_read = false, sync_write = false;
@@ -167,7 +167,7 @@ void check_exportable(const ContextState& owner) {
   VkExternalBufferProperties properties{VK_STRUCTURE_TYPE_EXTERNAL_BUFFER_PROPERTIES};
   vkGetPhysicalDeviceExternalBufferProperties(owner.vk->physical, &info, &properties);
   if (!(properties.externalMemoryProperties.externalMemoryFeatures & VK_EXTERNAL_MEMORY_FEATURE_EXPORTABLE_BIT))
-    throw UnsupportedError(error_prefix + "exports no memory of buffers by a file descriptor");
+    throw UnsupportedError(error_prefix + "cannot export buffer memory as a file descriptor");
 }
 
 }  // namespace
@@ -191,7 +191,7 @@ std::shared_ptr<Buffer> Buffer::create_shared(std::shared_ptr<Context> context, 
 int Buffer::export_memory() const {
   if (!state_->allocation.block || !state_->allocation.block->shared)
     throw StateError("this Buffer was not made to be mapped by another interface");
-  const auto used = use();
+  const auto used = acquire();
   auto& owner = get_usable_state(*context_);
   VkMemoryGetFdInfoKHR info{VK_STRUCTURE_TYPE_MEMORY_GET_FD_INFO_KHR};
   info.memory = state_->allocation.block->memory;
@@ -246,10 +246,10 @@ void Buffer::close() {
   end_use();
 }
 
-Buffer::Use Buffer::use() const {
+Buffer::UseGuard Buffer::acquire() const {
   uint32_t uses = state_->uses;
   while (!closed() && uses > 0)
-    if (state_->uses.compare_exchange_weak(uses, uses + 1)) return Use(this);
+    if (state_->uses.compare_exchange_weak(uses, uses + 1)) return UseGuard(this);
   throw StateError("this Buffer is closed", "L1");
 }
 

@@ -24,11 +24,11 @@ class Buffer : public std::enable_shared_from_this<Buffer> {
   static std::shared_ptr<Buffer> create(std::shared_ptr<Context> context, uint64_t bytes, Heap heap = Heap::default_);
   // Imports host memory as a buffer without a copy: `bytes` bytes at `address`, which must be a multiple of
   // limit("minImportedHostPointerAlignment"). The host must be able to write to all of its pages. `owner` keeps the memory alive until the
-  // work in flight at close() has finished. Throws UnsupportedError naming the missing feature (the extension, the alignment).
+  // work in flight at close() has finished. Throws UnsupportedError naming the missing extension or the required alignment.
   static std::shared_ptr<Buffer> import_host(std::shared_ptr<Context> context, std::byte* address, uint64_t bytes,
                                              std::shared_ptr<const void> owner);
   // Allocates dedicated device memory that another API on the same GPU (e.g. CUDA) can import by file descriptor. Throws UnsupportedError
-  // naming the missing feature (the extension, the driver's export), OutOfMemoryError.
+  // if the extension or the driver's support for exporting is missing, or OutOfMemoryError.
   static std::shared_ptr<Buffer> create_shared(std::shared_ptr<Context> context, uint64_t bytes);
   ~Buffer();
   Buffer(const Buffer&) = delete;
@@ -36,25 +36,25 @@ class Buffer : public std::enable_shared_from_this<Buffer> {
   // Closes the buffer. Idempotent; memory is freed once the work in flight has finished. Throws StateError while a view of the mapped bytes
   // is alive.
   void close();
-  // Keeps the memory and the handle valid: a concurrent close() on another thread takes effect when the last Use ends.
+  // Keeps the memory and the handle valid: a concurrent close() on another thread takes effect when the last UseGuard is destroyed.
   struct UseDeleter {
     void operator()(const Buffer* buffer) const { buffer->end_use(); }
   };
-  using Use = std::unique_ptr<const Buffer, UseDeleter>;
-  Use use() const;  // throws StateError if the buffer is closed
+  using UseGuard = std::unique_ptr<const Buffer, UseDeleter>;
+  UseGuard acquire() const;  // throws StateError if the buffer is closed
   bool closed() const;
   const std::shared_ptr<Context>& context() const { return context_; }
   uint64_t bytes() const { return bytes_; }
   Heap heap() const { return heap_; }
   uint64_t id() const { return id_; }  // never reused in this process
 
-  bool mappable() const;                             // true for upload and readback; for default only with unified memory
-  StoreMode store_mode() const;                      // fastest store mode for host writes to a mappable buffer
-  std::byte* map();                                  // maps the whole buffer; repeated calls return the same pointer
-  std::byte* host_bytes() const;                     // like map(), without marking the buffer as mapped
-  void unmap();                                      // idempotent; ends a sync
-  void count_view(int change) { views_ += change; }  // adjusts the number of live views of the mapped bytes
-  int views() const { return views_; }
+  bool mappable() const;                                    // true for upload and readback; for default only with unified memory
+  StoreMode store_mode() const;                             // fastest store mode for host writes to a mappable buffer
+  std::byte* map();                                         // maps the whole buffer; repeated calls return the same pointer
+  std::byte* host_bytes() const;                            // like map(), without marking the buffer as mapped
+  void unmap();                                             // idempotent; ends the current sync
+  void adjust_view_count(int change) { views_ += change; }  // adjusts the number of live views of the mapped bytes
+  int view_count() const { return views_; }
   bool mapped() const;
   void sync_start(bool read, bool write, const InterruptCallback& interrupted = {});  // begins host access; throws StateError if not mapped
   void sync_end();
@@ -70,7 +70,7 @@ class Buffer : public std::enable_shared_from_this<Buffer> {
   void set_mapping(const Mapping& mapping, std::shared_ptr<const void> owner);
   const std::optional<Mapping>& mapping() const;
 
-  // Identity of the underlying memory for hazard tracking: aliasing buffers return the same memory(), and their ranges overlap.
+  // Id of the underlying memory, for hazard tracking: buffers that alias return the same id, and their ranges overlap.
   uint64_t memory() const;
   uint64_t memory_offset() const;
   VkBuffer_T* handle() const;
@@ -104,12 +104,12 @@ struct BufferRegion {
   uint64_t bytes = 0;
 };
 
-// Copy host bytes to and from mapped device memory, multithreaded if large. No work in flight may use `mapped`. `store`: the buffer's
-// store_mode(). Other code calls upload() and download().
+// Copy host bytes to and from mapped device memory, with several threads if large. No work in flight may use `mapped`. `store`: the
+// buffer's store_mode(). Use upload() and download() unless the buffer is known to be idle.
 void copy_to_mapped(std::byte* mapped, std::span<const std::byte> source, StoreMode store = StoreMode::cached);
 void copy_from_mapped(const std::byte* mapped, std::span<std::byte> target);
 
-// Uploads consecutive host bytes to regions of a buffer. Blocks until the source may be reused; ordered after work already submitted.
+// Uploads consecutive host bytes to regions of a buffer. Blocks until the source may be reused. Runs after work already submitted.
 // `interrupted` is called while waiting, like in Context::wait, and may throw; bytes copied so far remain.
 void upload(const BufferRange& target, std::span<const std::byte> source, const InterruptCallback& interrupted = {});
 void upload(const std::shared_ptr<Buffer>& target, std::span<const BufferRegion> regions, std::span<const std::byte> source,

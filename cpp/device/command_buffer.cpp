@@ -17,12 +17,12 @@ constexpr size_t kCopiesPerCommand = 4096;
 constexpr uint32_t kMaxReusableSets = 4;  // command buffers with more descriptor sets are not recycled
 
 // Returns the pipeline stages that read group counts and predicates.
-VkPipelineStageFlags guard_stage_mask(const DeviceTable& vk) {
+VkPipelineStageFlags get_guard_stage_mask(const DeviceTable& vk) {
   return VK_PIPELINE_STAGE_DRAW_INDIRECT_BIT |
          (vk.has_conditional ? VkPipelineStageFlags{VK_PIPELINE_STAGE_CONDITIONAL_RENDERING_BIT_EXT} : VkPipelineStageFlags{0});
 }
 
-VkAccessFlags guard_access_mask(const DeviceTable& vk) {
+VkAccessFlags get_guard_access_mask(const DeviceTable& vk) {
   return VK_ACCESS_INDIRECT_COMMAND_READ_BIT |
          (vk.has_conditional ? VkAccessFlags{VK_ACCESS_CONDITIONAL_RENDERING_READ_BIT_EXT} : VkAccessFlags{0});
 }
@@ -123,17 +123,17 @@ void CommandBuffer::begin() {
   info.flags = VK_COMMAND_BUFFER_USAGE_SIMULTANEOUS_USE_BIT;
   check_vk_result(vk.vkBeginCommandBuffer(commands_, &info), "vkBeginCommandBuffer");
   if (queries_ && !host_resets_) vk.vkCmdResetQueryPool(commands_, queries_, 0, timestamp_count_);
-  record_barrier(vk, commands_, kWorkStages | (guards_ ? guard_stage_mask(vk) : 0u), kWrites,
-                 kWorkStages | (guards_ ? guard_stage_mask(vk) : 0u), kReads | kWrites | (guards_ ? guard_access_mask(vk) : 0u));
+  record_barrier(vk, commands_, kWorkStages | (guards_ ? get_guard_stage_mask(vk) : 0u), kWrites,
+                 kWorkStages | (guards_ ? get_guard_stage_mask(vk) : 0u), kReads | kWrites | (guards_ ? get_guard_access_mask(vk) : 0u));
 }
 
 void CommandBuffer::barrier(bool guards) {
   auto& vk = context_->vk();
   // Names only the stages involved: on an H200 a dispatch takes 1.9 us with this barrier and 4.4 us with an all-commands barrier.
   constexpr VkAccessFlags kShader = VK_ACCESS_SHADER_READ_BIT | VK_ACCESS_SHADER_WRITE_BIT | VK_ACCESS_UNIFORM_READ_BIT;
-  const VkPipelineStageFlags before = VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT | (guards_ ? guard_stage_mask(vk) : 0u);
-  const VkPipelineStageFlags after = VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT | (guards ? guard_stage_mask(vk) : 0u);
-  record_barrier(vk, commands_, before, VK_ACCESS_SHADER_WRITE_BIT, after, kShader | (guards ? guard_access_mask(vk) : 0u));
+  const VkPipelineStageFlags before = VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT | (guards_ ? get_guard_stage_mask(vk) : 0u);
+  const VkPipelineStageFlags after = VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT | (guards ? get_guard_stage_mask(vk) : 0u);
+  record_barrier(vk, commands_, before, VK_ACCESS_SHADER_WRITE_BIT, after, kShader | (guards ? get_guard_access_mask(vk) : 0u));
 }
 
 void CommandBuffer::begin_conditional(const BufferRange& word) {

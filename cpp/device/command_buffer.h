@@ -42,15 +42,15 @@ class CommandBuffer {
   ~CommandBuffer();  // its Vulkan objects are freed once the last submission has finished
   CommandBuffer(const CommandBuffer&) = delete;
 
-  // Records a barrier against all earlier submissions, so that their memory accesses come first.
+  // Begins recording with a barrier, so that the memory accesses of all earlier submissions come first.
   void begin();
   // Allocates and writes the descriptor sets of all later dispatches, in order. Batched into two Vulkan calls, which is much faster than
   // two per dispatch.
   void write_descriptor_sets(std::span<const DispatchResources> uses);
-  void barrier(bool guards);  // from compute to compute; `guards`: also to reads of predicates and group counts
+  void barrier(bool guards);  // compute to compute; with `guards`, also before reads of predicates and group counts
   // Records a dispatch with the next descriptor set from write_descriptor_sets().
   void dispatch(const Pipeline& pipeline, std::span<const std::byte> push, std::array<uint32_t, 3> groups);
-  // Like dispatch(), with three group counts read from memory. Zeros mean no workgroups.
+  // Like dispatch(), with three group counts read from device memory. If a count is 0, no workgroup runs.
   void dispatch_indirect(const Pipeline& pipeline, std::span<const std::byte> push, const BufferRange& counts);
   // Dispatches recorded before end_conditional() run only if the 32-bit word is non-zero; it must not change in between. Requires
   // conditionalRendering.

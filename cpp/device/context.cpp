@@ -54,9 +54,9 @@ uint32_t choose_queue_family(VkPhysicalDevice physical, uint32_t& timestamp_bits
 template <typename Extensions>
 void check_masked_features(const DeviceInfo& info, const Extensions& extensions, const std::set<std::string>& masked) {
   for (const auto& name : masked) {
-    if (name == "timelineSemaphore") throw UnsupportedError("a Context without timelineSemaphore: executions are waited for by it");
+    if (name == "timelineSemaphore") throw UnsupportedError("a Context without timelineSemaphore: waits need it");
     if (!info.features.contains(name) && !extensions.contains(name) && !name.starts_with("VK_"))
-      throw UnsupportedError("without '" + name + "': no feature or extension that the engine uses; pumice.devices() names them");
+      throw UnsupportedError("without '" + name + "': not a feature or extension that the engine uses; pumice.devices() lists them");
   }
 }
 
@@ -115,7 +115,7 @@ VkSemaphore create_timeline_semaphore(DeviceTable& vk) {
 
 DeviceTable::~DeviceTable() {
   // A forked child must not touch the parent's device; work on an abandoned device may still be running.
-  if (!device || generation != fork_generation() || abandoned) return;
+  if (!device || generation != get_fork_generation() || abandoned) return;
   vkDestroyPipelineCache(device, pipeline_cache, nullptr);
   vkDestroyDevice(device, nullptr);
 }
@@ -126,7 +126,7 @@ ContextState& get_usable_state(Context& context) {
   if (state.is_forked_child())
     throw StateError("this Context was made before a fork and cannot be used in the child process; make a new Context in the child");
   if (state.abandoned)
-    throw DeviceLostError("this Context was abandoned, as an execution did not end; make a new Context where the device still answers");
+    throw DeviceLostError("this Context was abandoned, as an execution did not end; make a new Context if the device still responds");
   if (state.lost) throw DeviceLostError("the device of this Context was lost; make a new Context");
   return state;
 }
@@ -149,7 +149,7 @@ std::shared_ptr<Context> Context::create(const ContextOptions& options) {
   state.options = options;
   state.assumed_quirks = find_known_quirks(state.info) | QuirkSet::from_names(options.quirks);
   auto& vk = *state.vk;
-  vk.generation = fork_generation();
+  vk.generation = get_fork_generation();
   vk.physical = physicals[choice.list_index];
   vk.family = choose_queue_family(vk.physical, vk.timestamp_bits);
   VkPhysicalDeviceProperties properties;
@@ -265,7 +265,7 @@ uint64_t Context::submit(std::span<VkCommandBuffer_T* const> commands, const std
     info.pWaitDstStageMask = &kAll;
     timeline.pWaitSemaphoreValues = &order->ready_value;
   }
-  state.submit_times[id % state.submit_times.size()].store(wait_clock_nanoseconds(), std::memory_order_relaxed);
+  state.submit_times[id % state.submit_times.size()].store(get_coarse_time_ns(), std::memory_order_relaxed);
   if (id >= state.lost_at_submission) {
     state.vk->vkQueueWaitIdle(state.vk->queue);  // the loss is simulated: wait, because memory in use is about to be freed
     state.check_device_result(VK_ERROR_DEVICE_LOST, "vkQueueSubmit");

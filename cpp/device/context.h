@@ -35,8 +35,8 @@ struct MemoryUsage {
 
 class Context : public std::enable_shared_from_this<Context> {
  public:
-  // Creates a context on the chosen device. Throws DeviceError without a loader or device, if no device matches (lists the available ones),
-  // or if a requirement is missing.
+  // Creates a context on the chosen device. Throws DeviceError if there is no loader or device, if no device matches (the error lists
+  // the available ones), or if the device does not meet the requirements.
   static std::shared_ptr<Context> create(const ContextOptions& options = {});
   ~Context();
   Context(const Context&) = delete;
@@ -61,8 +61,8 @@ class Context : public std::enable_shared_from_this<Context> {
   uint64_t limit(std::string_view name) const { return info().limit(name); }
   QuirkSet assumed_quirks() const;  // quirks from the quirk table and the options
 
-  // Submits command buffers as one batch and returns its timeline value. The caller keeps resources alive until it has finished. `check`
-  // may throw to cancel. Resources that are open during `check` are not freed by a concurrent close() before the batch has finished.
+  // Submits command buffers as one batch and returns its timeline value. The caller keeps resources alive until the batch has finished.
+  // `check` runs first and may throw to cancel. Resources that are open during `check` are not freed by a concurrent close() before then.
   uint64_t submit(std::span<VkCommandBuffer_T* const> commands, const std::function<void()>& check = {});
   uint64_t
   get_last_completed();  // id of the last finished execution. Throws StateError in a forked child, DeviceLostError if the device is lost
@@ -71,7 +71,7 @@ class Context : public std::enable_shared_from_this<Context> {
   // Waits until execution `id` has finished. `interrupted` is called about every 50 ms without locks held and may throw. Throws
   // TimeoutError, DeviceLostError. On a GPU it polls, then blocks; on a CPU driver it blocks.
   void wait(uint64_t id, std::optional<double> timeout_seconds = {}, const InterruptCallback& interrupted = {});
-  // Polls for up to `microseconds` (not at all on a CPU driver), as wait() does first. Returns true if finished.
+  // Polls execution `id` for up to `microseconds`, as wait() does first; not at all on a CPU driver. Returns whether it has finished.
   bool poll(uint64_t id, double microseconds);
   void wait_idle(const InterruptCallback& interrupted = {});
 

@@ -13,7 +13,8 @@ namespace pumice {
 class Context;
 
 struct ContextOptions {
-  // "" (PUMICE_DEVICE, else the best), "uuid:...", "pci:...", an index ("1"), a kind ("discrete", "software") or part of a name.
+  // Requested device: "" (PUMICE_DEVICE if set, else the best device), "uuid:...", "pci:...", an index ("1"), a kind ("discrete",
+  // "software") or part of a name.
   std::string device;
   std::vector<std::string> without;  // features and extensions to mask, to test fallbacks
   LimitMask limits;                  // limits to reduce, for tests

@@ -17,7 +17,7 @@ constexpr size_t kMaxIdle = 16;  // maximum number of recycled command buffers; 
 }  // namespace
 
 bool ContextState::is_forked_child() const {
-  return vk->generation != fork_generation();
+  return vk->generation != get_fork_generation();
 }
 
 uint32_t ContextState::choose_memory_type(Heap heap, uint32_t allowed) const {
@@ -107,7 +107,7 @@ void ContextState::check_device_result(VkResult result, const char* call) {
 
 // Called at every submission, so it uses the coarse clock, which avoids reading the TSC. Its resolution of a few ms suffices: the measured
 // times are seconds.
-int64_t wait_clock_nanoseconds() {
+int64_t get_coarse_time_ns() {
   timespec now{};
   clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
   return now.tv_sec * int64_t{1'000'000'000} + now.tv_nsec;
@@ -125,7 +125,7 @@ void ContextState::abandon(const std::string& why) {
 void ContextState::record_duration(uint64_t id) {
   if (submitted.load(std::memory_order_relaxed) - id >= submit_times.size()) return;  // its submission time has been overwritten
   const double seconds =
-      static_cast<double>(wait_clock_nanoseconds() - submit_times[id % submit_times.size()].load(std::memory_order_relaxed)) * 1e-9;
+      static_cast<double>(get_coarse_time_ns() - submit_times[id % submit_times.size()].load(std::memory_order_relaxed)) * 1e-9;
   double longest = longest_seconds.load();
   while (longest < seconds && !longest_seconds.compare_exchange_weak(longest, seconds)) {
   }

@@ -18,13 +18,13 @@
 #include "device/driver/driver_quirks.h"
 #include "device/driver/vulkan.h"
 #include "device/heap.h"
-#include "device/memory.h"
+#include "device/memory_pool.h"
 #include "device/sampler_options.h"
 
 namespace pumice {
 
 class Buffer;
-class WaitCheck;
+class PostWaitHook;
 
 // Leaks `object`, because the device may still use its resources.
 template <typename T>
@@ -57,7 +57,7 @@ struct ContextState {
   std::unique_ptr<MemoryPool> memory;
   VkSemaphore timeline = VK_NULL_HANDLE;
   std::atomic<bool> closed{false}, lost{false}, abandoned{false};
-  std::atomic<WaitCheck*> wait_check{nullptr};
+  std::atomic<PostWaitHook*> post_wait_hook{nullptr};
 
   std::atomic<uint64_t> lost_at_submission{~uint64_t{0}};  // test hook: simulate device loss at this submission
 
@@ -82,7 +82,7 @@ struct ContextState {
   void retire(RetiredObjects objects);                     // frees the objects once the last submission so far has finished
   void retire_after(uint64_t id, RetiredObjects objects);  // id: the last execution that uses them
   void free_retired_objects(bool all);
-  std::pair<VkCommandPool, VkCommandBuffer> take_idle_command_buffer();  // null handles if there are none; otherwise reset
+  std::pair<VkCommandPool, VkCommandBuffer> take_idle_command_buffer();  // already reset; null handles if there are none
   void abandon(const std::string& why);
   void record_duration(uint64_t id);  // records the duration of an execution that has just finished
   uint32_t choose_memory_type(Heap heap, uint32_t allowed) const;
@@ -90,6 +90,6 @@ struct ContextState {
   void check_device_result(VkResult result, const char* call);
 };
 
-int64_t wait_clock_nanoseconds();  // the clock of ContextState::submit_times
+int64_t get_coarse_time_ns();  // the clock of ContextState::submit_times
 
 }  // namespace pumice

@@ -11,7 +11,7 @@
 #include "device/context.h"
 #include "device/context_state.h"
 #include "device/driver/instance.h"
-#include "device/wait_check.h"
+#include "device/post_wait_hook.h"
 
 namespace pumice {
 namespace {
@@ -42,7 +42,7 @@ LiveContexts& get_live_contexts() {
 
 void register_live_context(const std::shared_ptr<Context>& context) {
   static const bool is_registered = [] {  // registered after the driver's exit handlers, so it runs first
-    at_exit([] {
+    register_exit_handler([] {
       finish_live_contexts();
       // A daemon thread is still calling the driver, whose exit handlers would free what it uses.
       if (has_active_calls()) skip_driver_exit_handlers();
@@ -121,7 +121,7 @@ void finish_live_contexts(const InterruptCallback& interrupted) {
 }
 
 void throw_if_interrupted() {
-  if (is_interrupted()) throw TimeoutError("the user interrupts the wait for an execution", true);
+  if (is_interrupted()) throw TimeoutError("the user interrupted the wait for an execution", true);
 }
 
 uint64_t Context::get_last_completed() {
@@ -154,11 +154,11 @@ void Context::wait(uint64_t id, std::optional<double> timeout_seconds, const Int
   if (id > get_last_submitted())
     throw StateError("execution " + std::to_string(id) + " has not been submitted; the last one is " + std::to_string(get_last_submitted()),
                      "L7");
-  const HostSpan span("wait");
+  const HostTraceSpan span("wait");
   const auto begin = Clock::now();
   const double limit = timeout_seconds.value_or(1e18);
   if (poll(id, std::min(limit * 1e6, std::chrono::duration<double, std::micro>(kPollBeforeBlocking).count())))
-    return run_wait_check(*this, id);
+    return run_post_wait_hook(*this, id);
   VkSemaphoreWaitInfo info{VK_STRUCTURE_TYPE_SEMAPHORE_WAIT_INFO};
   info.semaphoreCount = 1;
   info.pSemaphores = &state.timeline;
@@ -177,15 +177,15 @@ void Context::wait(uint64_t id, std::optional<double> timeout_seconds, const Int
   }
   state.record_duration(id);
   get_last_completed();
-  run_wait_check(*this, id);
+  run_post_wait_hook(*this, id);
 }
 
-void set_wait_check(Context& context, WaitCheck* check) {
-  context.state().wait_check.store(check, std::memory_order_release);
+void set_post_wait_hook(Context& context, PostWaitHook* hook) {
+  context.state().post_wait_hook.store(hook, std::memory_order_release);
 }
 
-void run_wait_check(Context& context, uint64_t id) {
-  if (WaitCheck* const check = context.state().wait_check.load(std::memory_order_acquire)) check->check(context, id);
+void run_post_wait_hook(Context& context, uint64_t id) {
+  if (PostWaitHook* const hook = context.state().post_wait_hook.load(std::memory_order_acquire)) hook->check(context, id);
 }
 
 void Context::wait_idle(const InterruptCallback& interrupted) {

@@ -17,11 +17,11 @@ class MacroWriter {
   // A masked feature is written as 0, a masked limit as its masked value.
   void add_macro(const std::string& name, uint32_t value) {
     const auto masked = info_.features.find(name);
-    add_text(name, std::to_string(masked != info_.features.end() && !masked->second ? 0 : masked_limit(name, value)));
+    add_text(name, std::to_string(masked != info_.features.end() && !masked->second ? 0 : get_masked_limit(name, value)));
   }
   void add_macro(const std::string& name, int32_t value) { add_text(name, std::to_string(value)); }
   void add_macro(const std::string& name, uint64_t value) {
-    value = masked_limit(name, value);
+    value = get_masked_limit(name, value);
     add_text(name, int64_ ? std::to_string(value) + "ull" : std::to_string(std::min<uint64_t>(value, UINT32_MAX)));
   }
   void add_macro(const std::string& name, float value) { add_text(name, format_scientific(value, 8)); }
@@ -35,7 +35,7 @@ class MacroWriter {
   std::map<std::string, std::string> take_macros() { return std::move(macros_); }
 
  private:
-  uint64_t masked_limit(const std::string& name, uint64_t value) const {
+  uint64_t get_masked_limit(const std::string& name, uint64_t value) const {
     const auto masked = info_.limits.find(name);
     return masked == info_.limits.end() ? value : masked->second;
   }
@@ -426,7 +426,7 @@ struct CachedMacros {
   std::shared_ptr<const std::map<std::string, std::string>> macros;
 };
 
-std::map<std::string, std::string> query_macros(Context& context) {
+std::map<std::string, std::string> query_device_macros(Context& context) {
   const DeviceInfo& info = context.info();
   const VkPhysicalDevice physical = context.vk().physical;
   MacroWriter writer(info);
@@ -448,7 +448,8 @@ std::map<std::string, std::string> query_macros(Context& context) {
 
 std::shared_ptr<const std::map<std::string, std::string>> get_device_macros(Context& context) {
   const auto known = context.attachment<CachedMacros>();
-  std::call_once(known->once, [&] { known->macros = std::make_shared<const std::map<std::string, std::string>>(query_macros(context)); });
+  std::call_once(known->once,
+                 [&] { known->macros = std::make_shared<const std::map<std::string, std::string>>(query_device_macros(context)); });
   return known->macros;
 }
 

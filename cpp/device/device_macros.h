@@ -9,7 +9,7 @@
 
 namespace pumice {
 
-// Queried once per context. Macros of masked features are 0, those of masked extensions are undefined; structs that the Vulkan headers of
+// Queried once per context. Macros of masked features are 0, masked extensions have none; structs that the Vulkan headers of
 // this build lack are omitted.
 std::shared_ptr<const std::map<std::string, std::string>> get_device_macros(Context& context);
 

@@ -6,7 +6,7 @@
 
 namespace pumice {
 
-// `written`: device memory that the host can write if available, for small data that is written once; internal only.
+// `written`: host-visible memory, preferably device-local, for small data that the host writes once; internal only.
 enum class Heap : uint8_t { default_, upload, readback, written };
 std::string_view name(Heap heap);
 

@@ -14,7 +14,7 @@ struct Image::State {
   VkImageView view = VK_NULL_HANDLE;
   VkSampler sampler = VK_NULL_HANDLE;  // owned by the context
   Allocation allocation;
-  bool can_store = false;
+  bool supports_storage = false;
   std::atomic<bool> closed{true};  // false once construction is complete
 };
 
@@ -57,7 +57,7 @@ const FormatInfo& get_format_info(ImageFormat format) {
 }
 
 // Parameters of an image to be created, for checks and error messages.
-struct ImageRequest {
+struct ImageCreateParams {
   Context& context;
   ImageFormat format;
   const Shape& shape;
@@ -71,10 +71,10 @@ struct ImageRequest {
 };
 
 size_t count_dimensions(ImageFormat format, const Shape& shape) {
-  const bool vectors = channels(format) > 1;
-  if (vectors && (shape.empty() || shape.back() != channels(format)))
+  const bool vectors = get_channel_count(format) > 1;
+  if (vectors && (shape.empty() || shape.back() != get_channel_count(format)))
     throw UnsupportedError("an image of " + to_string(shape) + " in " + std::string(name(format)) + ": the shape ends in the " +
-                           std::to_string(channels(format)) + " channels of that format");
+                           std::to_string(get_channel_count(format)) + " channels of that format");
   const size_t dimensions = shape.size() - (vectors ? 1 : 0);
   if (dimensions < 1 || dimensions > 3)
     throw UnsupportedError("an image of " + to_string(shape) + " in " + std::string(name(format)) + ": expected 1 to 3 dimensions" +
@@ -83,10 +83,10 @@ size_t count_dimensions(ImageFormat format, const Shape& shape) {
 }
 
 uint64_t compute_image_bytes(ImageFormat format, const Shape& shape) {
-  return static_cast<uint64_t>(element_count(shape)) * static_cast<uint64_t>(bits(channel_dtype(format))) / 8;
+  return static_cast<uint64_t>(element_count(shape)) * static_cast<uint64_t>(bits(get_channel_dtype(format))) / 8;
 }
 
-void check_format(ImageRequest& request, const SamplerOptions& sampling) {
+void check_format(ImageCreateParams& request, const SamplerOptions& sampling) {
   VkFormatProperties properties;
   vkGetPhysicalDeviceFormatProperties(request.context.vk().physical, get_format_info(request.format).format, &properties);
   const VkFormatFeatureFlags features = properties.optimalTilingFeatures;
@@ -97,12 +97,12 @@ void check_format(ImageRequest& request, const SamplerOptions& sampling) {
     if (!(features & bit)) request.throw_unsupported(device + " has no " + use + " of this format");
   if (sampling.filter == Filter::linear && !(features & VK_FORMAT_FEATURE_SAMPLED_IMAGE_FILTER_LINEAR_BIT))
     request.throw_unsupported(device + " has no linear filter for this format");
-  if (sampling.address == AddressMode::border && shader_dtype(request.format) != DType::float32)
+  if (sampling.address == AddressMode::border && get_shader_dtype(request.format) != DType::float32)
     request.throw_unsupported("images of whole numbers have no border");
   if (features & VK_FORMAT_FEATURE_STORAGE_IMAGE_BIT) request.usage |= VK_IMAGE_USAGE_STORAGE_BIT;
 }
 
-void check_size(const ImageRequest& request) {
+void check_size(const ImageCreateParams& request) {
   VkImageFormatProperties max_properties;
   const VkResult result =
       vkGetPhysicalDeviceImageFormatProperties(request.context.vk().physical, get_format_info(request.format).format, request.type(),
@@ -123,7 +123,7 @@ void check_size(const ImageRequest& request) {
                               std::to_string(max_properties.maxResourceSize));
 }
 
-VkImage create_image(const ImageRequest& request, const std::array<uint32_t, 3>& extent) {
+VkImage create_image(const ImageCreateParams& request, const std::array<uint32_t, 3>& extent) {
   auto& vk = request.context.vk();
   VkImageCreateInfo info{VK_STRUCTURE_TYPE_IMAGE_CREATE_INFO};
   info.imageType = request.type();
@@ -139,7 +139,7 @@ VkImage create_image(const ImageRequest& request, const std::array<uint32_t, 3>&
   return image;
 }
 
-VkImageView create_view(const ImageRequest& request, VkImage image) {
+VkImageView create_view(const ImageCreateParams& request, VkImage image) {
   auto& vk = request.context.vk();
   VkImageViewCreateInfo info{VK_STRUCTURE_TYPE_IMAGE_VIEW_CREATE_INFO};
   info.image = image;
@@ -201,14 +201,14 @@ ImageFormat image_format_from_name(std::string_view requested) {
   throw UnsupportedError("image format '" + std::string(requested) + "'; there are " + known_names);
 }
 
-DType channel_dtype(ImageFormat format) {
+DType get_channel_dtype(ImageFormat format) {
   return get_format_info(format).type;
 }
-DType shader_dtype(ImageFormat format) {
+DType get_shader_dtype(ImageFormat format) {
   const std::string_view declared = name(format);
   return declared.ends_with("ui") ? DType::uint32 : declared.ends_with('i') ? DType::int32 : DType::float32;
 }
-uint32_t channels(ImageFormat format) {
+uint32_t get_channel_count(ImageFormat format) {
   return get_format_info(format).channels;
 }
 
@@ -221,13 +221,13 @@ std::shared_ptr<Image> Image::create(std::shared_ptr<Context> context, ImageForm
   result->shape_ = std::move(shape);
   result->sampling_ = sampler;
   result->state_ = std::make_unique<State>();
-  ImageRequest request{*result->context_, format, result->shape_, count_dimensions(format, result->shape_)};
+  ImageCreateParams request{*result->context_, format, result->shape_, count_dimensions(format, result->shape_)};
   if (!sampler.normalized && !supports_unnormalized_coordinates(request.dimensions, sampler.address))
     request.throw_unsupported("coordinates in texels are of one and two dimensions, with the address modes 'clamp' and 'border'");
   check_format(request, sampler);
   check_size(request);
   State& state = *result->state_;
-  state.can_store = (request.usage & VK_IMAGE_USAGE_STORAGE_BIT) != 0;
+  state.supports_storage = (request.usage & VK_IMAGE_USAGE_STORAGE_BIT) != 0;
   try {
     state.image = create_image(request, result->extent());
     state.allocation = allocate_image_memory(*result->context_, state.image);
@@ -267,8 +267,8 @@ bool Image::closed() const {
   return state_->closed;
 }
 
-bool Image::can_store() const {
-  return state_->can_store;
+bool Image::supports_storage() const {
+  return state_->supports_storage;
 }
 
 uint64_t Image::bytes() const {

@@ -45,9 +45,9 @@ enum class ImageFormat : uint8_t {
 };
 std::string_view name(ImageFormat format);                  // GLSL format qualifier
 ImageFormat image_format_from_name(std::string_view name);  // throws UnsupportedError listing the known names
-DType channel_dtype(ImageFormat format);
-DType shader_dtype(ImageFormat format);  // channel type in shaders: float32, int32 or uint32
-uint32_t channels(ImageFormat format);
+DType get_channel_dtype(ImageFormat format);
+DType get_shader_dtype(ImageFormat format);  // channel type in shaders: float32, int32 or uint32
+uint32_t get_channel_count(ImageFormat format);
 
 // A 1D, 2D or 3D image. Command lists order its reads and writes, as for buffers.
 class Image {
@@ -65,11 +65,11 @@ class Image {
   const std::shared_ptr<Context>& context() const { return context_; }
   ImageFormat format() const { return format_; }
   const Shape& shape() const { return shape_; }
-  size_t dimensions() const { return shape_.size() - (channels(format_) > 1 ? 1 : 0); }
+  size_t dimensions() const { return shape_.size() - (get_channel_count(format_) > 1 ? 1 : 0); }
   std::array<uint32_t, 3> extent() const;  // width, height, depth; 1 for missing dimensions
   const SamplerOptions& sampler_options() const { return sampling_; }
-  bool can_store() const;  // usable as a storage image
-  uint64_t bytes() const;  // size in bytes of a packed array of the texels
+  bool supports_storage() const;  // whether shaders can store to the image
+  uint64_t bytes() const;         // size in bytes of a packed array of the texels
 
   // Memory identity for hazard tracking, like Buffer::memory().
   uint64_t memory() const;

@@ -14,8 +14,8 @@ namespace pumice {
 std::shared_ptr<Image> create_image_in_general_layout(std::shared_ptr<Context> context, ImageFormat format, Shape shape,
                                                       const SamplerOptions& sampler = {}, const InterruptCallback& interrupted = {});
 
-// Copy packed row-major host bytes to the texels and back. Both wait and are ordered after work already submitted. Throw BindingError (R2)
-// if the size differs.
+// Copy between packed row-major host bytes and the texels. Both functions run after work already submitted, and wait. They throw
+// BindingError (R2) if the size differs.
 void upload(const Image& target, std::span<const std::byte> source, const InterruptCallback& interrupted = {});
 void download(const Image& source, std::span<std::byte> target, const InterruptCallback& interrupted = {});
 

@@ -130,7 +130,7 @@ VkPipelineCreateFlags get_capture_flags(CaptureMode capture) {
 }  // namespace
 
 std::shared_ptr<const Pipeline> Pipeline::create(Context& context, const PipelineDesc& desc) {
-  const HostSpan span("pipeline", desc.name);
+  const HostTraceSpan span("pipeline", desc.name);
   auto& state = get_usable_state(context);
   auto& vk = *state.vk;
   const std::shared_ptr<Pipeline> new_pipeline(new Pipeline);
@@ -159,8 +159,8 @@ std::shared_ptr<const Pipeline> Pipeline::create(Context& context, const Pipelin
   const VkResult result = vk.vkCreateComputePipelines(vk.device, cache, 1, &info, nullptr, &new_pipeline->pipeline_);
   vk.vkDestroyShaderModule(vk.device, module, nullptr);
   if (result != VK_SUCCESS && result != VK_ERROR_DEVICE_LOST && result != VK_ERROR_OUT_OF_DEVICE_MEMORY)
-    throw DeviceError("the driver refused the pipeline of kernel '" + desc.name + "': vkCreateComputePipelines gave " +
-                      result_name(result));
+    throw DeviceError("the driver rejected the pipeline of kernel '" + desc.name + "': vkCreateComputePipelines gave " +
+                      get_vk_result_name(result));
   state.check_device_result(result, "vkCreateComputePipelines");
   if (desc.counted) {
     ++state.pipelines;
@@ -170,7 +170,7 @@ std::shared_ptr<const Pipeline> Pipeline::create(Context& context, const Pipelin
 }
 
 Pipeline::~Pipeline() {
-  if (vk_->generation != fork_generation() || vk_->abandoned) return;
+  if (vk_->generation != get_fork_generation() || vk_->abandoned) return;
   vk_->vkDestroyPipeline(vk_->device, pipeline_, nullptr);
   vk_->vkDestroyPipelineLayout(vk_->device, layout_, nullptr);
   vk_->vkDestroyDescriptorSetLayout(vk_->device, set_layout_, nullptr);

@@ -42,13 +42,13 @@ struct PipelineDesc {
   std::vector<DescriptorBinding> bindings;  // one per resource: first buffers, then images
   uint32_t push_bytes = 0;
   std::vector<SpecializationConstant> specialization;
-  bool is_robust = false;                   // out-of-bounds accesses are contained, if supported (pipelineRobustness)
+  bool is_robust = false;                   // enables robust buffer access if supported (pipelineRobustness)
   uint32_t subgroup_size = 0;               // required size, with full subgroups; 0: chosen by the driver
   bool counted = true;                      // counts in pipelines_created() and list_distinct_pipelines()
   CaptureMode capture = CaptureMode::none;  // other values need pipelineExecutableInfo and bypass the pipeline cache
 };
 
-// Keys (shader, constants, subgroup size) of the distinct pipelines that this process created, i.e. that the driver had to compile.
+// Returns the keys (shader, constants, subgroup size) of the distinct pipelines that this process created, so that the driver compiled.
 std::vector<std::string> list_distinct_pipelines();
 
 // Owns the Vulkan objects; may outlive its context.
@@ -62,7 +62,7 @@ class Pipeline {
   VkDescriptorSetLayout_T* set_layout() const { return set_layout_; }
   const std::vector<DescriptorBinding>& bindings() const { return bindings_; }
   CaptureMode capture() const { return capture_; }
-  // Whether it was ever submitted. Some drivers compile at the first dispatch, which inflates its time.
+  // Whether the pipeline was ever submitted. Some drivers compile at the first dispatch, which inflates its time.
   bool has_run() const { return has_run_; }
   bool mark_run() const { return !has_run_.exchange(true); }  // true on the first call only
 

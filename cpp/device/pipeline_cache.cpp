@@ -27,7 +27,7 @@ VkPipelineCache load_pipeline_cache(DeviceTable& vk, const DeviceInfo& info) {
   }
   VkPipelineCache cache = VK_NULL_HANDLE;
   const VkResult result = vk.vkCreatePipelineCache(vk.device, &create, nullptr, &cache);
-  if (result == VK_ERROR_UNKNOWN) check_memory_for_driver("vkCreatePipelineCache");  // NVIDIA's driver returns this if memory is short
+  if (result == VK_ERROR_UNKNOWN) check_memory_for_driver("vkCreatePipelineCache");  // NVIDIA's driver returns this if memory is low
   check_vk_result(result, "vkCreatePipelineCache");
   return cache;
 }

@@ -67,7 +67,7 @@ uint64_t get_low_32_bits(const std::variant<bool, int64_t, uint64_t, double>& va
   return number > 0 && number < 0x1p63 ? static_cast<uint64_t>(number) & 0xffffffff : 0;
 }
 
-// Returns the maximum, over all executables, of the first of these statistics that any executable has.
+// Finds the first of these statistics that any executable reports, and returns its maximum over all executables.
 std::optional<uint64_t> find_largest_statistic(const std::vector<PipelineExecutable>& executables,
                                                std::initializer_list<std::string_view> names) {
   std::optional<uint64_t> largest;
@@ -93,7 +93,7 @@ void check_executables_supported(const Context& context) {
   if (context.feature(kExecutablesFeature)) return;
   const DeviceInfo& info = context.info();
   throw UnsupportedError("the driver '" + info.driver + "' of '" + info.name +
-                         "' tells nothing of the programs that it makes: statistics need the feature " + kExecutablesFeature +
+                         "' reports no statistics of compiled pipelines: they need the feature " + kExecutablesFeature +
                          " of VK_KHR_pipeline_executable_properties");
 }
 

@@ -12,7 +12,7 @@ enum class AddressMode : uint8_t { clamp, repeat, border };  // texels outside t
 std::string_view name(Filter filter);
 std::string_view name(AddressMode mode);
 
-// For the texture functions of a shader; texelFetch and storage images ignore them.
+// Sampling options of a shader's texture functions; texelFetch and storage images ignore them.
 struct SamplerOptions {
   Filter filter = Filter::nearest;
   AddressMode address = AddressMode::clamp;

@@ -21,7 +21,7 @@ void check_timeline_exportable(const ContextState& state) {
   VkExternalSemaphoreProperties properties{VK_STRUCTURE_TYPE_EXTERNAL_SEMAPHORE_PROPERTIES};
   vkGetPhysicalDeviceExternalSemaphoreProperties(state.vk->physical, &info, &properties);
   if (!(properties.externalSemaphoreFeatures & VK_EXTERNAL_SEMAPHORE_FEATURE_EXPORTABLE_BIT))
-    throw UnsupportedError(error_prefix + "exports no timeline semaphore by a file descriptor");
+    throw UnsupportedError(error_prefix + "cannot export timeline semaphores as file descriptors");
 }
 
 }  // namespace
@@ -62,7 +62,7 @@ uint64_t SharedTimeline::value() const {
 }
 
 void begin_submission_order(std::shared_ptr<SharedTimeline> ready, uint64_t ready_value, std::shared_ptr<SharedTimeline> done) {
-  if (ready->context() != done->context()) throw StateError("the timelines of one order are of one context; given those of two");
+  if (ready->context() != done->context()) throw StateError("the timelines of an order must belong to the same context");
   SubmissionOrder order{ready->context().get(), ready->handle(), done->handle()};
   order.owners[0] = std::move(ready), order.owners[1] = std::move(done);
   order.ready_value = ready_value;

@@ -13,7 +13,7 @@ namespace pumice {
 // A timeline semaphore that another API can import by file descriptor.
 class SharedTimeline {
  public:
-  // Throws UnsupportedError naming the missing feature (the extension, or export of timelines by the driver).
+  // Throws UnsupportedError if the extension or the driver's support for exporting timelines is missing.
   explicit SharedTimeline(std::shared_ptr<Context> context);
   ~SharedTimeline();  // frees the semaphore once the work in flight has finished
   SharedTimeline(const SharedTimeline&) = delete;

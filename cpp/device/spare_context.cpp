@@ -16,7 +16,7 @@ void close_quietly(const std::shared_ptr<Context>& spare) noexcept {
   }
 }
 
-// Attached to the context that owns the spare.
+// Owns a context's spare context; attached to that context.
 struct SpareContextSlot {
   std::mutex mutex;
   std::shared_ptr<Context> idle;

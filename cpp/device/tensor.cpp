@@ -10,14 +10,15 @@
 namespace pumice {
 namespace {
 
-constexpr int64_t kSpanRatio = 4;  // a strided tensor is downloaded as one range if that is at most this many times its size
+constexpr int64_t kSpanRatio =
+    4;  // a strided tensor is downloaded as one range if the range is at most this many times as large as the elements
 
 void check_host_bytes(const TensorDesc& desc, size_t host_bytes) {
   if (host_bytes != desc.element_bytes())
     throw BindingError("R2", "tensor", "", std::to_string(desc.element_bytes()) + " bytes on the host", std::to_string(host_bytes));
 }
 
-Shape resolve_shape(const TensorDesc& desc, Shape shape) {
+Shape infer_reshape_shape(const TensorDesc& desc, Shape shape) {
   const auto free = std::find(shape.begin(), shape.end(), -1);
   if (free != shape.end()) {
     *free = 1;
@@ -26,12 +27,12 @@ Shape resolve_shape(const TensorDesc& desc, Shape shape) {
   }
   check_shape(shape);
   if (element_count(shape) != desc.elements())
-    throw GraphError("reshape", "cannot see " + to_string(desc.shape) + " as " + to_string(shape) + ": the element counts differ");
+    throw GraphError("reshape", "cannot view " + to_string(desc.shape) + " as " + to_string(shape) + ": the element counts differ");
   return shape;
 }
 
 // Per-channel scales do not apply to a view with other axes.
-void drop_channel_scales(TensorDesc& desc) {
+void remove_channel_scales(TensorDesc& desc) {
   if (desc.channel_axis) desc.quantized({});
 }
 
@@ -77,13 +78,13 @@ Tensor Tensor::transpose(const std::vector<int>& axes) const {
 }
 
 Tensor Tensor::reshape(Shape shape) const {
-  shape = resolve_shape(desc_, std::move(shape));
+  shape = infer_reshape_shape(desc_, std::move(shape));
   const auto strides = compute_view_strides(desc_.shape, desc_.strides, shape);
   if (!strides)
     throw GraphError("reshape", "a tensor of shape " + to_string(desc_.shape) + " with strides " + to_string(desc_.strides) +
                                     " needs a copy to be seen as " + to_string(shape) + ": call .contiguous() first");
   Tensor view = *this;
-  drop_channel_scales(view.desc_);
+  remove_channel_scales(view.desc_);
   view.desc_.shape = std::move(shape);
   view.desc_.strides = *strides;
   return view;
@@ -104,7 +105,7 @@ Tensor Tensor::slice(int axis, int64_t begin, int64_t count, int64_t step) const
     throw GraphError("slice", std::to_string(count) + " elements from " + std::to_string(begin) + " on, " + std::to_string(step) +
                                   " apart, of an axis of " + std::to_string(desc_.shape[at]));
   Tensor view = *this;
-  drop_channel_scales(view.desc_);
+  remove_channel_scales(view.desc_);
   view.desc_.padding_bytes = 0;
   view.desc_.shape[at] = count;
   if (view.desc_.elements() > 0) view.offset_ += begin * desc_.strides[at];  // an empty view could start past the end of the buffer
@@ -123,7 +124,7 @@ Tensor Tensor::select(int axis, int64_t index) const {
 Tensor Tensor::expand_dims(int axis) const {
   const int at = normalize_axis(axis, desc_.rank() + 1, "expand_dims");
   Tensor view = *this;
-  drop_channel_scales(view.desc_);
+  remove_channel_scales(view.desc_);
   const int64_t stride = at < desc_.rank() ? desc_.shape[static_cast<size_t>(at)] * desc_.strides[static_cast<size_t>(at)] : 1;
   view.desc_.shape.insert(view.desc_.shape.begin() + at, 1);
   view.desc_.strides.insert(view.desc_.strides.begin() + at, stride);
@@ -141,7 +142,7 @@ Tensor Tensor::squeeze(const std::vector<int>& axes) const {
     dropped[at] = true;
   }
   Tensor view = *this;
-  drop_channel_scales(view.desc_);
+  remove_channel_scales(view.desc_);
   for (size_t i = dropped.size(); i-- > 0;) {
     if (!dropped[i]) continue;
     view.desc_.shape.erase(view.desc_.shape.begin() + static_cast<std::ptrdiff_t>(i));
@@ -160,8 +161,8 @@ Tensor Tensor::reinterpret(DType dtype) const {
 }
 
 std::vector<BufferRegion> Tensor::contiguous_regions() const {
-  const StridedRuns runs(width(), desc_.shape, to_byte_strides(desc_.strides, width()),
-                         to_byte_strides(packed_strides(desc_.shape), width()));
+  const StridedRuns runs(element_size(), desc_.shape, to_byte_strides(desc_.strides, element_size()),
+                         to_byte_strides(packed_strides(desc_.shape), element_size()));
   std::vector<BufferRegion> result;
   runs.visit([&](int64_t from, int64_t) { result.push_back({byte_offset() + static_cast<uint64_t>(from), runs.run_bytes()}); });
   return result;
@@ -192,8 +193,8 @@ void Tensor::upload(std::span<const std::byte> source, const InterruptCallback& 
   if (count_span_elements(desc_.shape, desc_.strides) > desc_.elements())
     return pumice::upload(buffer_, contiguous_regions(), source, interrupted);
   std::vector<std::byte> span(source.size());  // elements in memory order
-  copy_strided(width(), desc_.shape, source.data(), to_byte_strides(packed_strides(desc_.shape), width()), span.data(),
-               to_byte_strides(desc_.strides, width()));
+  copy_strided(element_size(), desc_.shape, source.data(), to_byte_strides(packed_strides(desc_.shape), element_size()), span.data(),
+               to_byte_strides(desc_.strides, element_size()));
   pumice::upload({buffer_, byte_offset(), span.size()}, span, interrupted);
 }
 
@@ -203,13 +204,13 @@ void Tensor::download(std::span<std::byte> target, const InterruptCallback& inte
   if (desc_.is_packed()) return pumice::download({buffer_, byte_offset(), target.size()}, target, interrupted);
   const int64_t reached = count_span_elements(desc_.shape, desc_.strides);
   if (reached / kSpanRatio > desc_.elements()) return pumice::download(buffer_, contiguous_regions(), target, interrupted);
-  std::vector<std::byte> span(static_cast<size_t>(reached) * width());
+  std::vector<std::byte> span(static_cast<size_t>(reached) * element_size());
   pumice::download({buffer_, byte_offset(), span.size()}, span, interrupted);
-  copy_strided(width(), desc_.shape, span.data(), to_byte_strides(desc_.strides, width()), target.data(),
-               to_byte_strides(packed_strides(desc_.shape), width()));
+  copy_strided(element_size(), desc_.shape, span.data(), to_byte_strides(desc_.strides, element_size()), target.data(),
+               to_byte_strides(packed_strides(desc_.shape), element_size()));
 }
 
-// The last byte may also contain elements outside this tensor, so it is merged.
+// The last byte may also contain elements outside this tensor, so only the bits of this tensor are replaced.
 void Tensor::upload_sub_byte(std::span<const std::byte> source, const InterruptCallback& interrupted) const {
   const int width = bits(desc_.dtype);
   if (!desc_.is_packed()) throw UnsupportedError("writing to a strided view of a " + std::to_string(width) + "-bit tensor");
@@ -240,7 +241,7 @@ void Tensor::download_sub_byte(std::span<std::byte> target, const InterruptCallb
 }
 
 void Tensor::fill(std::span<const std::byte> element, const InterruptCallback& interrupted) const {
-  if (element.size() != std::max<size_t>(width(), 1))
+  if (element.size() != std::max<size_t>(element_size(), 1))
     throw BindingError("R2", "tensor", "", "the bytes of one " + std::string(name(desc_.dtype)), std::to_string(element.size()) + " bytes");
   std::array<std::byte, 8> pattern;
   for (size_t i = 0; i < pattern.size(); ++i) pattern[i] = element[i % element.size()];

@@ -21,25 +21,25 @@ class Tensor {
   const std::shared_ptr<Buffer>& buffer() const { return buffer_; }
   int64_t offset() const { return offset_; }
   uint64_t byte_offset() const;  // throws StateError if a view of packed sub-byte elements starts mid-byte
-  // Bytes from the first element through the last one.
+  // Returns the range from the first element through the last one.
   BufferRange range() const { return {buffer_, byte_offset(), desc_.bytes()}; }
   // Whether the tensor is row-major and its offset has the alignment required by the device and the description, so that every kernel can
   // read it.
   bool is_contiguous() const;
 
-  // Views. Negative axes count from the end. They throw GraphError if no such view exists. Only transpose and broadcast_to keep per-channel
-  // scales.
+  // Return views. Negative axes count from the end. The functions throw GraphError if no such view exists. Only transpose and broadcast_to
+  // keep per-channel scales.
   Tensor transpose(const std::vector<int>& axes) const;
   Tensor reshape(Shape shape) const;  // one size may be -1 (inferred). Throws GraphError if elements would have to be moved
   Tensor broadcast_to(const Shape& shape) const;
-  // Elements begin, begin + step, ... (`count` of them) along an axis; step > 0.
+  // Returns the elements begin, begin + step, ... (`count` of them) along an axis; step > 0.
   Tensor slice(int axis, int64_t begin, int64_t count, int64_t step = 1) const;
-  Tensor select(int axis, int64_t index) const;  // drops the axis
+  Tensor select(int axis, int64_t index) const;  // selects one index and removes the axis
   Tensor expand_dims(int axis) const;            // inserts an axis of size 1 at this position
   Tensor squeeze(const std::vector<int>& axes) const;
   Tensor reinterpret(DType dtype) const;  // reinterprets the bytes as a dtype of the same width
 
-  // Copy all elements as packed row-major host bytes. The tensor may be strided, but elements that are written must not overlap
+  // Copy all elements from or to packed row-major host bytes. The tensor may be strided, but elements that are written must not overlap
   // (GraphError). `interrupted` as in pumice::upload. Sub-byte elements can only be written to packed tensors (UnsupportedError).
   void upload(std::span<const std::byte> source, const InterruptCallback& interrupted = {}) const;
   void download(std::span<std::byte> target, const InterruptCallback& interrupted = {}) const;
@@ -54,7 +54,7 @@ class Tensor {
   void upload_sub_byte(std::span<const std::byte> source, const InterruptCallback& interrupted) const;
   void download_sub_byte(std::span<std::byte> target, const InterruptCallback& interrupted) const;
   std::vector<BufferRegion> contiguous_regions() const;  // contiguous runs of elements, row-major
-  size_t width() const { return static_cast<size_t>(bits(desc_.dtype)) / 8; }
+  size_t element_size() const { return static_cast<size_t>(bits(desc_.dtype)) / 8; }
 
   TensorDesc desc_;
   std::shared_ptr<Buffer> buffer_;

@@ -15,16 +15,16 @@ namespace {
 // Maximum number of chunks in the staging ring, which bounds its size for any transfer.
 constexpr uint64_t kMaxChunks = 8;
 
-Buffer::Use acquire_range(const BufferRange& range, size_t bytes) {
-  auto use = range.buffer->use();
+Buffer::UseGuard acquire_range(const BufferRange& range, size_t bytes) {
+  auto use = range.buffer->acquire();
   if (bytes > range.bytes || range.offset > range.buffer->bytes() || range.bytes > range.buffer->bytes() - range.offset)
     throw BindingError("R1", "range", "", "at most " + std::to_string(range.buffer->bytes()) + " bytes",
                        std::to_string(bytes) + " bytes at offset " + std::to_string(range.offset));
   return use;
 }
 
-Buffer::Use acquire_range(const Buffer& buffer, std::span<const BufferRegion> regions, size_t bytes) {
-  auto use = buffer.use();
+Buffer::UseGuard acquire_range(const Buffer& buffer, std::span<const BufferRegion> regions, size_t bytes) {
+  auto use = buffer.acquire();
   uint64_t total = 0;
   for (const auto& region : regions) {
     total += region.bytes;
@@ -47,15 +47,15 @@ class StagingRing {
   StagingRing(const std::shared_ptr<Context>& context, uint64_t bytes, Heap heap)
       : total_(bytes),
         chunk_(choose_chunk_bytes(bytes)),
-        staging_(Buffer::create(context, bytes <= chunk_ ? bytes : std::min(chunks(), kMaxChunks) * chunk_, heap)) {}
+        staging_(Buffer::create(context, bytes <= chunk_ ? bytes : std::min(num_chunks(), kMaxChunks) * chunk_, heap)) {}
 
-  uint64_t chunk() const { return chunk_; }
-  size_t chunks() const { return ceil_div(total_, chunk_); }
-  size_t slots() const { return ceil_div(staging_->bytes(), chunk_); }
-  // End offset, in the transfer, of its first `count` chunks.
+  uint64_t chunk_size() const { return chunk_; }
+  size_t num_chunks() const { return ceil_div(total_, chunk_); }
+  size_t num_slots() const { return ceil_div(staging_->bytes(), chunk_); }
+  // Returns the end offset of the first `count` chunks, from the start of the transfer.
   uint64_t chunk_end(size_t count) const { return std::min(count * chunk_, total_); }
   uint64_t chunk_bytes(size_t chunk) const { return chunk_end(chunk + 1) - chunk_end(chunk); }
-  BufferRange chunk_range(size_t chunk) const { return {staging_, chunk % slots() * chunk_, chunk_bytes(chunk)}; }
+  BufferRange chunk_range(size_t chunk) const { return {staging_, chunk % num_slots() * chunk_, chunk_bytes(chunk)}; }
   template <typename T>
   CopyWindow<T> window() const {
     return {staging_->host_bytes(), staging_->bytes()};
@@ -67,9 +67,9 @@ class StagingRing {
     commands.end();
     ids_.push_back(commands.submit());
   }
-  size_t submitted() const { return ids_.size(); }
+  size_t num_submitted() const { return ids_.size(); }
   void wait(size_t chunk, const InterruptCallback& interrupted) const { staging_->context()->wait(ids_[chunk], {}, interrupted); }
-  // Returns the number of leading chunks that the device has moved.
+  // Returns how many chunks the device has transferred, in order.
   size_t count_finished() {
     while (finished_ < ids_.size() && ids_[finished_] <= staging_->context()->get_last_completed()) ++finished_;
     return finished_;
@@ -78,11 +78,11 @@ class StagingRing {
  private:
   uint64_t total_, chunk_;
   std::shared_ptr<Buffer> staging_;
-  std::vector<uint64_t> ids_;  // executions that move the chunks
+  std::vector<uint64_t> ids_;  // executions that transfer the chunks
   size_t finished_ = 0;
 };
 
-// Iterates over the regions in portions that fit into a chunk, splitting the last region of a portion.
+// Iterates over the regions in portions that fit into a chunk; splits the last region of a portion if necessary.
 class RegionCursor {
  public:
   explicit RegionCursor(std::span<const BufferRegion> regions) : regions_(regions) {}
@@ -111,10 +111,10 @@ void upload_staged(const std::shared_ptr<Buffer>& target, std::span<const Buffer
   if (const BufferRange host = find_host_buffer(*context, source); host.buffer) return copy(host, target, regions, interrupted);
   StagingRing ring(context, source.size(), Heap::upload);
   RegionCursor cursor(regions);
-  ParallelCopy copy(ring.window<std::byte>(), {source.data(), source.size()}, source.size(), ring.chunk(), ring.store_mode());
-  for (size_t chunk = 0; chunk < ring.chunks(); ++chunk) {
-    if (chunk >= ring.slots()) ring.wait(chunk - ring.slots(), interrupted);
-    copy.allow(ring.chunk_end(ring.count_finished() + ring.slots()));
+  ParallelCopy copy(ring.window<std::byte>(), {source.data(), source.size()}, source.size(), ring.chunk_size(), ring.store_mode());
+  for (size_t chunk = 0; chunk < ring.num_chunks(); ++chunk) {
+    if (chunk >= ring.num_slots()) ring.wait(chunk - ring.num_slots(), interrupted);
+    copy.allow(ring.chunk_end(ring.count_finished() + ring.num_slots()));
     copy.copy_until(ring.chunk_end(chunk + 1));
     CommandBuffer commands(context, {});
     commands.begin();
@@ -122,7 +122,7 @@ void upload_staged(const std::shared_ptr<Buffer>& target, std::span<const Buffer
     ring.submit(commands);
     if (interrupted) interrupted();
   }
-  ring.wait(ring.chunks() - 1, interrupted);
+  ring.wait(ring.num_chunks() - 1, interrupted);
 }
 
 void download_staged(const std::shared_ptr<Buffer>& source, std::span<const BufferRegion> regions, std::span<std::byte> target,
@@ -136,12 +136,13 @@ void download_staged(const std::shared_ptr<Buffer>& source, std::span<const Buff
   }
   StagingRing ring(context, target.size(), Heap::readback);
   RegionCursor cursor(regions);
-  ParallelCopy copy({target.data(), target.size()}, ring.window<const std::byte>(), target.size(), ring.chunk());
-  for (size_t chunk = 0; chunk < ring.chunks(); ++chunk) {
+  ParallelCopy copy({target.data(), target.size()}, ring.window<const std::byte>(), target.size(), ring.chunk_size());
+  for (size_t chunk = 0; chunk < ring.num_chunks(); ++chunk) {
     // Submit as many chunks as fit in the ring, including at least this one.
-    while (ring.submitted() < ring.chunks()) {
-      const size_t next = ring.submitted();
-      if (const uint64_t reused_end = next < ring.slots() ? 0 : ring.chunk_end(next - ring.slots() + 1); !copy.is_copied(reused_end)) {
+    while (ring.num_submitted() < ring.num_chunks()) {
+      const size_t next = ring.num_submitted();
+      if (const uint64_t reused_end = next < ring.num_slots() ? 0 : ring.chunk_end(next - ring.num_slots() + 1);
+          !copy.is_copied(reused_end)) {
         if (next > chunk) break;
         copy.copy_until(reused_end);
       }
@@ -166,12 +167,12 @@ void upload(const BufferRange& target, std::span<const std::byte> source, const 
 }
 
 void copy_to_mapped(std::byte* mapped, std::span<const std::byte> source, StoreMode store) {
-  const HostSpan span("copy in", {}, source.size());
+  const HostTraceSpan span("copy in", {}, source.size());
   copy_bytes(mapped, source, store);
 }
 
 void copy_from_mapped(const std::byte* mapped, std::span<std::byte> target) {
-  const HostSpan span("copy out", {}, target.size());
+  const HostTraceSpan span("copy out", {}, target.size());
   copy_bytes(target.data(), {mapped, target.size()});
 }
 
@@ -180,7 +181,7 @@ void upload(const std::shared_ptr<Buffer>& target, std::span<const BufferRegion>
   const auto use = acquire_range(*target, regions, source.size());
   if (source.empty()) return;
   const auto& context = target->context();
-  const HostSpan span("upload", {}, source.size());
+  const HostTraceSpan span("upload", {}, source.size());
   if (!target->mappable()) return upload_staged(target, regions, source, interrupted);
   context->wait_idle(interrupted);
   // No work is in flight, so the host may write the memory directly.
@@ -203,7 +204,7 @@ void download(const std::shared_ptr<Buffer>& source, std::span<const BufferRegio
   const auto use = acquire_range(*source, regions, target.size());
   if (target.empty()) return;
   const auto& context = source->context();
-  const HostSpan span("download", {}, target.size());
+  const HostTraceSpan span("download", {}, target.size());
   if (!source->mappable()) return download_staged(source, regions, target, interrupted);
   context->wait_idle(interrupted);
   const std::byte* const mapped = source->host_bytes();
@@ -229,7 +230,7 @@ void copy(const BufferRange& source, const std::shared_ptr<Buffer>& target, std:
 void fill(const BufferRange& target, uint32_t word, const InterruptCallback& interrupted) {
   const auto use = acquire_range(target, target.bytes);
   if (target.bytes == 0) return;
-  if (target.offset % 4 || target.bytes % 4) throw Error("fill: a range of whole words expected");
+  if (target.offset % 4 || target.bytes % 4) throw Error("fill: expected a range of whole 32-bit words");
   const auto& context = target.buffer->context();
   context->wait_idle(interrupted);
   CommandBuffer commands(context, {});

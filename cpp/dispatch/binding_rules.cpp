@@ -28,7 +28,7 @@ std::string describe_binding_kind(const Binding& binding) {
 
 [[noreturn]] void throw_binding_error(std::string_view rule, const SlotName& slot, std::string_view tensor, std::string expected,
                                       std::string actual) {
-  throw BindingError(std::string(rule), slot.text(), std::string(tensor), std::move(expected), std::move(actual));
+  throw BindingError(std::string(rule), slot.to_string(), std::string(tensor), std::move(expected), std::move(actual));
 }
 
 BindingRequirement make_tensor_requirement(std::string_view tensor, const TensorDesc& desc, std::string_view rule,
@@ -94,13 +94,13 @@ const BufferRange& find_bound_range(const BindingsView& bound, const SlotName& s
 
 // Describes a slot and its range with the user's buffer offset, not the offset in the memory block.
 std::string describe_binding(const SlotName& slot, const BufferRange& range) {
-  return slot.text() + " (" + to_string(range) + ")";
+  return slot.to_string() + " (" + to_string(range) + ")";
 }
 
 template <typename MemoryExtent>
 [[noreturn]] void throw_overlap_error(std::string_view rule, const BindingsView& bound, const MemoryExtent& a, const MemoryExtent& b) {
   const std::string shared = a.buffer == b.buffer ? "" : ", buffers on the same memory";
-  throw_binding_error(rule, a.slot, a.requirement->tensor, "memory apart from that of " + b.slot.text(),
+  throw_binding_error(rule, a.slot, a.requirement->tensor, "memory apart from that of " + b.slot.to_string(),
                       describe_binding(a.slot, find_bound_range(bound, a.slot)) + " and " +
                           describe_binding(b.slot, find_bound_range(bound, b.slot)) + shared);
 }
@@ -113,7 +113,7 @@ const BufferRange& get_range(const Binding& binding) {
   return range ? *range : none;
 }
 
-std::string SlotName::text() const {
+std::string SlotName::to_string() const {
   constexpr std::string_view kinds[] = {"inputs", "outputs", "temporary", "persistent"};
   std::string text(kinds[static_cast<size_t>(kind)]);
   for (const int32_t i : {index, entry})
@@ -179,7 +179,7 @@ void BindingRules::check_persistent(const Binding& binding) {
   check_resource_binding(Kind::persistent, persistent_, binding);
 }
 
-// Collects the ranges of a call, one per slot, and checks kind, count, then the rules for every range.
+// Collects the ranges of a call, one per slot, and checks first their kinds, then their number, then the rules of each range.
 void BindingRules::check_binding_list(Kind kind, const std::vector<BindingRequirement>& slots, const Bindings& bindings,
                                       std::string_view count_rule) {
   bound_slots_.clear();
@@ -324,13 +324,13 @@ void BindingRules::collect_extents(const BindingsView& bound) {
 void BindingRules::check_in_place(const MemoryExtent& output, const MemoryExtent& input) const {
   if (!dispatchable_.supports_in_place(static_cast<size_t>(input.slot.index), static_cast<size_t>(output.slot.index)))
     throw_binding_error("H4", output.slot, output.requirement->tensor,
-                        "other memory than " + input.slot.text() + ": '" + dispatchable_.name() + "' does not run in place of it",
+                        "other memory than " + input.slot.to_string() + ": '" + dispatchable_.name() + "' does not run in place of it",
                         "the same range");
   const TensorDesc &a = *input.requirement->desc, &b = *output.requirement->desc;
   if (a.dtype != b.dtype || a.shape != b.shape || !have_same_strides(a, b) || a.bytes() != b.bytes())
     throw_binding_error(
         "H6", output.slot, output.requirement->tensor,
-        "the description of " + input.slot.text() + ", " + format_strides(a) + " in " + format_bytes(a.bytes()) + ", to run in place",
+        "the description of " + input.slot.to_string() + ", " + format_strides(a) + " in " + format_bytes(a.bytes()) + ", to run in place",
         format_strides(b) + " in " + format_bytes(b.bytes()));
 }
 
@@ -340,7 +340,8 @@ void BindingRules::check_hazards(const BindingsView& bound) {
     for (const MemoryExtent& input : input_extents_) {
       if (initializer_ && output.buffer == input.buffer)
         throw_binding_error("H11", output.slot, output.requirement->tensor,
-                            "another buffer than " + input.slot.text() + ": initialisation copies between resources", "the same buffer");
+                            "another buffer than " + input.slot.to_string() + ": initialisation copies between resources",
+                            "the same buffer");
       if (!do_extents_overlap(output, input)) continue;
       if (initializer_) throw_overlap_error("H11", bound, output, input);
       if (output.begin != input.begin || output.end != input.end) throw_overlap_error("H5", bound, output, input);

@@ -34,7 +34,7 @@ struct SlotName {
   enum class Kind : uint8_t { inputs, outputs, temporary, persistent };
   Kind kind;
   int32_t index = -1, entry = -1;
-  std::string text() const;
+  std::string to_string() const;
 };
 
 // The bindings of a table. Lists are null if nothing is bound.
@@ -58,7 +58,7 @@ struct BindingRequirement {
   bool upload_allowed = false;
 };
 
-// Checks the bindings of one dispatchable and points into its slots. Allocates nothing on success. Not thread-safe.
+// Checks the bindings of one dispatchable and keeps pointers to its slots. Allocates nothing on success. Not thread-safe.
 class BindingRules {
  public:
   explicit BindingRules(const Dispatchable& dispatchable);

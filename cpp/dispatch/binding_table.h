@@ -27,10 +27,10 @@ class BindingTable {
   void reset(std::shared_ptr<const Dispatchable> dispatchable, std::optional<uint32_t> descriptors = {});
 
   const std::shared_ptr<const Dispatchable>& dispatchable() const { return dispatchable_; }
-  BindingsView bound() const { return make_view(); }  // valid until the next call to the table
-  // Changes with every call that modifies the bindings.
+  BindingsView bindings() const { return make_view(); }  // valid until the next call to the table
+  // Returns a number that changes with every call that modifies the bindings.
   uint64_t version() const { return version_; }
-  // Returns the bound ranges. Throws BindingError unless all required bindings are present (C9, P2).
+  // Returns the bound ranges. Throws BindingError (C9, P2) if a required binding is missing.
   BoundRanges get_complete_ranges() const;
 
  private:

@@ -4,7 +4,7 @@
 
 #include "core/error.h"
 #include "dispatch/copy.h"
-#include "dispatch/debugged_recording.h"
+#include "dispatch/debug_recording.h"
 
 namespace pumice {
 
@@ -33,7 +33,7 @@ void CommandList::dispatch(std::shared_ptr<const Dispatchable> dispatchable, con
 }
 
 void CommandList::dispatch(std::shared_ptr<const Dispatchable> dispatchable, std::shared_ptr<const BindingTable> table) {
-  if (!dispatchable->descriptors_volatile()) return dispatch(std::move(dispatchable), *table);
+  if (!dispatchable->has_volatile_descriptors()) return dispatch(std::move(dispatchable), *table);
   check_uncommitted();
   check_recordable(*dispatchable, *table);
   volatile_ = true;
@@ -84,7 +84,7 @@ void CommandList::read_volatile_tables() {
   uses_ = std::move(uses);
 }
 
-// Begins the execution of all dispatchables. If one rejects it, cancels those already begun.
+// Begins the execution of all dispatchables. If one rejects it, cancels the executions already begun.
 void CommandList::begin_executions() {
   size_t num_begun = 0;
   try {
@@ -117,7 +117,7 @@ Submission CommandList::exec() {
 
 void CommandList::wait(uint64_t id, std::optional<double> timeout_seconds, const std::function<void()>& interrupted) const {
   context_->wait(id, timeout_seconds, interrupted);
-  if (recording_) recording_->collect(id);
+  if (recording_) recording_->collect_messages(id);
 }
 
 }  // namespace pumice

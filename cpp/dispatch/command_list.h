@@ -20,18 +20,18 @@ class CommandList {
   explicit CommandList(std::shared_ptr<Context> context);
   // Reads the table immediately: it may be changed or destroyed afterwards (L2).
   void dispatch(std::shared_ptr<const Dispatchable> dispatchable, const BindingTable& table);
-  // Like dispatch(), but if the dispatchable has volatile descriptors, exec() reads the table, again after every change.
+  // Like dispatch(), but if the dispatchable has volatile descriptors, exec() reads the table, and reads it again after every change.
   void dispatch(std::shared_ptr<const Dispatchable> dispatchable, std::shared_ptr<const BindingTable> table);
   void dispatch(Dispatch dispatch);
   void copy(const BufferRange& source, const BufferRange& target);
   void commit(const RecordingOptions& options = {});  // throws StateError if already committed
   bool committed() const { return committed_; }
-  size_t recorded() const { return dispatches_.size(); }  // dispatches recorded so far, without volatile tables; before commit only
+  size_t recorded_count() const { return dispatches_.size(); }  // dispatches recorded so far, without volatile tables; before commit only
   size_t count_volatile_tables() const;
   Submission exec();  // throws StateError before commit
   void wait(uint64_t id, std::optional<double> timeout_seconds = {}, const std::function<void()>& interrupted = {}) const;
   const std::shared_ptr<Context>& context() const { return context_; }
-  // Null before commit, and before the first exec of a list with volatile tables.
+  // Returns the recording; null before commit, and before the first exec of a list with volatile tables.
   const std::shared_ptr<Recording>& recording() const { return recording_; }
 
  private:
@@ -39,7 +39,7 @@ class CommandList {
     std::shared_ptr<const Dispatchable> dispatchable;
     BoundRanges ranges;
     uint64_t generation;                             // generation of the dispatchable when recorded
-    std::shared_ptr<const BindingTable> table = {};  // set if volatile
+    std::shared_ptr<const BindingTable> table = {};  // set only if the dispatchable has volatile descriptors
     size_t position = 0;                             // for volatile tables: index in dispatches_ at which the dispatches are inserted
     uint64_t version = 0;                            // version of the table when it was last read
   };

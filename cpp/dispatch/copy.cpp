@@ -5,7 +5,7 @@
 
 #include "core/error.h"
 #include "core/rounding.h"
-#include "dispatch/kernel/grid.h"
+#include "dispatch/kernel/grid_folding.h"
 
 namespace pumice {
 namespace {
@@ -22,7 +22,8 @@ void check_copy(const BufferRange& source, const BufferRange& target) {
     const char* slot = range == &source ? "source" : "target";
     if (!range->buffer) refuse(slot, "a buffer", "none");
     if (range->offset % 4 || range->bytes % 4)
-      refuse(slot, "offset and size in whole words of 4 bytes", std::to_string(range->offset) + ", " + std::to_string(range->bytes));
+      refuse(slot, "an offset and a size that are multiples of 4 bytes",
+             std::to_string(range->offset) + ", " + std::to_string(range->bytes));
     if (range->offset > range->buffer->bytes() || range->bytes > (range->buffer->bytes() + 3) / 4 * 4 - range->offset)
       refuse(slot, "a range inside the buffer's " + std::to_string(range->buffer->bytes()) + " bytes", to_string(*range));
   }

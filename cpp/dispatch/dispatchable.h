@@ -46,11 +46,11 @@ class Dispatchable {
   virtual std::vector<const Dispatchable*> targets() const { return {}; }
   // Whether `output` may alias `input` if their descriptions are equal (rules H4, H6, H14, H15).
   virtual bool supports_in_place(size_t /*input*/, size_t /*output*/) const { return false; }
-  // Whether it was compiled with DESCRIPTORS_VOLATILE: a list reads its table at execution, not at recording (C9).
-  virtual bool descriptors_volatile() const { return false; }
-  // Returns the dispatches that execute this on these ranges, in order. Recording inserts the barriers between them.
+  // Whether the dispatchable was compiled with DESCRIPTORS_VOLATILE: a list reads its table at execution, not at recording (C9).
+  virtual bool has_volatile_descriptors() const { return false; }
+  // Returns the dispatches that execute this dispatchable on these ranges, in order. Recording inserts the barriers between them.
   virtual std::vector<Dispatch> lower(const BoundRanges& ranges) const = 0;
-  // Throws BindingError (P5) unless the persistent range is valid for this dispatchable.
+  // Throws BindingError (P5) if the persistent range is invalid for this dispatchable.
   virtual void check_persistent(const BufferRange&) const {}
   // Called when a list with this dispatchable is executed. begin_execution() checks states (I5, P5) and changes them; cancel_execution()
   // undoes the change if the list is rejected; on_submitted() passes the submission's timeline value.

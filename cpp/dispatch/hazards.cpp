@@ -18,8 +18,8 @@ Barrier HazardTracker::add_accesses(std::span<const MemoryAccess> accesses) {
       return other.memory == access.memory && other.begin < access.end && access.begin < other.end;
     });
   };
-  // Interleaved lanes may be written concurrently. Reads of them still need a barrier, because the validation layer only tracks whole
-  // ranges.
+  // Disjoint interleaved ranges may be written concurrently. Reads of them still need a barrier, because the validation layer only tracks
+  // whole ranges.
   const auto overwrites = [&](const MemoryAccess& access) {
     return std::any_of(writes_.begin(), writes_.end(), [&](const Interval& other) {
       return other.memory == access.memory && other.begin < access.end && access.begin < other.end &&
@@ -45,8 +45,9 @@ Barrier HazardTracker::add_accesses(std::span<const MemoryAccess> accesses) {
 
 void append_accesses(const Dispatch& dispatch, std::vector<MemoryAccess>& accesses) {
   const auto& bindings = dispatch.kernel->interface().bindings;
-  // In packed modes, and with elements of 1 or 2 bytes, lanes may share words, which are then written with atomics. The validation layer
-  // treats atomics as reads as well and requires a barrier. Kernels declare the sub-word data that they write as read-write.
+  // In packed modes, and with elements of 1 or 2 bytes, interleaved ranges may share words, which are then written with atomics. The
+  // validation layer treats atomics as reads as well and requires a barrier. Kernels declare the sub-word data that they write as
+  // read-write.
   const StorageType storage = dispatch.kernel->shader()->options.storage;
   const bool shares_words = storage == StorageType::fp16_packed || storage == StorageType::bf16_packed;
   for (size_t i = 0; i < bindings.size(); ++i) {

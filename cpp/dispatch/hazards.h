@@ -14,7 +14,7 @@ struct MemoryAccess {
   uint64_t memory = 0;  // memory() of a Buffer or an Image
   uint64_t begin = 0, end = 0;
   bool write = false;
-  InterleavedRange interleaved;  // origin: address in the memory
+  InterleavedRange interleaved;  // its `origin` is relative to the memory, not to a buffer
   bool guard = false;            // a read of a predicate or of group counts, before the dispatch starts
 };
 

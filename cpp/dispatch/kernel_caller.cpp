@@ -7,7 +7,7 @@
 #include "core/host_trace.h"
 #include "device/submission_order.h"
 #include "dispatch/copy.h"
-#include "dispatch/debugged_recording.h"
+#include "dispatch/debug_recording.h"
 
 namespace pumice {
 namespace {
@@ -88,7 +88,7 @@ Dispatch KernelCaller::bind(const KernelArguments& arguments, const LaunchSize& 
   return bind_kernel(*kernel_, arguments, size, macros_, spec_);
 }
 
-std::shared_ptr<KernelCaller::RecordedCall> KernelCaller::take_cached(const std::string& key) {
+std::shared_ptr<KernelCaller::RecordedCall> KernelCaller::take_cached_call(const std::string& key) {
   const std::lock_guard guard(mutex_);
   const auto call_it = std::find_if(cached_.begin(), cached_.end(), [&](const auto& call) { return call->key == key; });
   if (call_it == cached_.end()) return {};
@@ -120,7 +120,7 @@ std::shared_ptr<KernelCaller::RecordedCall> KernelCaller::record_call(const Kern
   const auto add = [&](std::vector<Dispatch> more) { std::move(more.begin(), more.end(), std::back_inserter(dispatches)); };
   const auto variant = dispatch.kernel;
   for (const StagingSlot& slot : call->sources)
-    if (slot.is_copied()) add(make_copy_dispatches(slot.host_range(), slot.device_range()));
+    if (slot.needs_copy()) add(make_copy_dispatches(slot.host_range(), slot.device_range()));
   dispatches.push_back(std::move(dispatch));
   call->targets.resize(arrays.size());
   for (size_t i = 0; i < arrays.size(); ++i) {
@@ -131,7 +131,7 @@ std::shared_ptr<KernelCaller::RecordedCall> KernelCaller::record_call(const Kern
                          "a read-only one");
     const auto& device = call->sources[i].device;
     call->targets[i] = make_staging_slot(context_, device->bytes(), Heap::readback, device);
-    if (call->targets[i]->is_copied()) add(make_copy_dispatches(call->targets[i]->device_range(), call->targets[i]->host_range()));
+    if (call->targets[i]->needs_copy()) add(make_copy_dispatches(call->targets[i]->device_range(), call->targets[i]->host_range()));
   }
   call->recording = make_recording(context_, std::move(dispatches));
   return call;
@@ -139,10 +139,10 @@ std::shared_ptr<KernelCaller::RecordedCall> KernelCaller::record_call(const Kern
 
 void KernelCaller::run(const KernelArguments& arguments, std::span<const ArrayArgument> arrays, const LaunchSize& size,
                        std::optional<double> timeout_seconds, const std::function<void()>& interrupted) {
-  const HostSpan span("kernel", kernel_->name());
+  const HostTraceSpan span("kernel", kernel_->name());
   const bool keeps = are_all_numbers(arguments) && !size.counts.buffer;  // a cached recording would keep tensors and images alive
   std::string key = keeps ? make_call_key(arguments, arrays, size) : std::string();
-  auto call = keeps ? take_cached(key) : nullptr;
+  auto call = keeps ? take_cached_call(key) : nullptr;
   if (!call) {
     call = record_call(arguments, arrays, size);
     call->key = std::move(key);
@@ -159,7 +159,7 @@ void KernelCaller::run(const KernelArguments& arguments, std::span<const ArrayAr
     if (call->targets[i]) copy_from_mapped(call->targets[i]->bytes, {arrays[i].target, arrays[i].source.size()});
   if (keeps && call->bytes <= kMaxCachedBytes) cache_call(std::move(call));
   // Must be last: an out-of-bounds error is thrown after the results are copied back.
-  recording->collect(id);
+  recording->collect_messages(id);
 }
 
 }  // namespace pumice

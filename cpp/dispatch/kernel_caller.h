@@ -1,4 +1,4 @@
-// Kernel calls with host arrays: one submission per call. Recordings are cached for calls of the same kind.
+// Kernel calls with host arrays, one submission per call. Calls that differ only in their data reuse cached recordings.
 #pragma once
 
 #include <functional>
@@ -38,7 +38,7 @@ class KernelCaller {
 
  private:
   struct RecordedCall;
-  std::shared_ptr<RecordedCall> take_cached(const std::string& key);
+  std::shared_ptr<RecordedCall> take_cached_call(const std::string& key);
   void cache_call(std::shared_ptr<RecordedCall> call);
   std::shared_ptr<RecordedCall> record_call(const KernelArguments& arguments, std::span<const ArrayArgument> arrays,
                                             const LaunchSize& size) const;

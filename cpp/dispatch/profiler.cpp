@@ -49,7 +49,7 @@ void Profiler::add(std::shared_ptr<TimestampedRecording> source, ProfiledRun run
   pending_.erase(pending_.begin(), next);
 }
 
-void Profiler::collect(const TimestampedRecording& source) {
+void Profiler::read_timestamps(const TimestampedRecording& source) {
   const std::lock_guard lock(mutex_);
   for (PendingRun& pending : pending_)
     if (pending.source.get() == &source) read_pending(pending);

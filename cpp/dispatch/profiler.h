@@ -27,8 +27,8 @@ struct ProfiledDispatch {
   bool barrier = false, guarded = false;       // barrier: a barrier precedes it; guarded: runs conditionally
 };
 
-// Consecutive dispatches between two timestamps. From `ready` on, no earlier work blocks them; `ready` equals `before` if no barrier
-// precedes them.
+// Consecutive dispatches between two timestamps. `ready` is the time after the barrier that precedes them; it equals `before`
+// if there is none.
 struct ProfiledSpan {
   uint32_t first = 0, last = 0;           // indices of the first and the last dispatch
   double before = 0, ready = 0, end = 0;  // nanoseconds of the device clock since the context's first timestamp in the profile
@@ -39,7 +39,7 @@ struct ProfiledRun {
   std::shared_ptr<const std::vector<ProfiledDispatch>> dispatches;
   std::shared_ptr<Context> context;
   uint64_t id = 0;
-  int64_t submitted = 0;                    // trace_clock_ns() before the submission
+  int64_t submitted = 0;                    // get_trace_time_ns() before the submission
   bool cold = false;                        // a kernel of this run had never run before
   bool fine = false;                        // has timestamps at the profile's level; otherwise only for the whole run
   std::shared_ptr<CommandBuffer> commands;  // the executed commands; null once their timestamps are read
@@ -65,8 +65,8 @@ class Profiler {
   uint64_t every() const { return every_; }
   uint64_t serial() const { return serial_; }  // id of the profile
   void add(std::shared_ptr<TimestampedRecording> source, ProfiledRun run);
-  void collect(const TimestampedRecording& source);  // reads the source's pending runs before their timestamps are overwritten
-  std::vector<ProfiledRun> finish();                 // waits for all executions
+  void read_timestamps(const TimestampedRecording& source);  // reads the source's pending runs before their timestamps are overwritten
+  std::vector<ProfiledRun> finish();                         // waits for all executions
 
  private:
   struct PendingRun {

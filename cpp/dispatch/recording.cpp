@@ -10,7 +10,7 @@
 #include "core/host_trace.h"
 #include "device/command_buffer.h"
 #include "dispatch/hazards.h"
-#include "dispatch/kernel/loop_watch.h"
+#include "dispatch/kernel/loop_watchdog.h"
 #include "dispatch/profiler.h"
 #include "dispatch/timestamp_layout.h"
 
@@ -42,11 +42,11 @@ class PlainRecording : public Recording, public TimestampedRecording, public std
     std::erase_if(dispatches_, has_no_workgroups);
     collect_buffers();
     collect_images();
-    if (std::ranges::any_of(dispatches_, [](const Dispatch& dispatch) { return dispatch.kernel->is_watched(); }))
-      watch_ = LoopWatch::get_for_context(*context_)->get_report_buffer(context_);
+    if (std::ranges::any_of(dispatches_, [](const Dispatch& dispatch) { return dispatch.kernel->has_loop_watchdog(); }))
+      watch_ = LoopWatchdog::get_for_context(*context_)->get_report_buffer(context_);
     // Prevent another thread's close() from freeing a buffer during recording.
-    std::vector<Buffer::Use> uses;
-    for (const Buffer* buffer : buffers_) uses.push_back(buffer->use());
+    std::vector<Buffer::UseGuard> uses;
+    for (const Buffer* buffer : buffers_) uses.push_back(buffer->acquire());
     find_barriers();
     if (options_.timestamps || options_.total_time)
       stamps_ = options_.timestamps ? make_per_dispatch_layout(dispatches_.size()) : make_total_layout(dispatches_.size());
@@ -80,7 +80,7 @@ class PlainRecording : public Recording, public TimestampedRecording, public std
     const std::vector<uint64_t> ticks = commands->ticks();
     if (ticks.empty() || commands->last_submission() != run.id) return;
     if (base == 0) base = ticks[0];
-    fill_spans(*stamps, ticks, base, commands->tick_nanoseconds(), run);
+    append_profiled_spans(*stamps, ticks, base, commands->tick_nanoseconds(), run);
   }
 
   const std::shared_ptr<Context>& context() const override { return context_; }
@@ -115,7 +115,7 @@ class PlainRecording : public Recording, public TimestampedRecording, public std
   // Objects that the device may still use after the list has been destroyed.
   struct UsedObjects {
     std::vector<std::shared_ptr<const KernelVariant>> kernels;
-    std::shared_ptr<const LoopWatch::ReportBuffer> watch;
+    std::shared_ptr<const LoopWatchdog::ReportBuffer> watch;
   };
 
   void check_resources_open() const {
@@ -145,7 +145,7 @@ class PlainRecording : public Recording, public TimestampedRecording, public std
   Submission exec_profiled(Profiler& profiler) {
     const std::lock_guard lock(profile_mutex_);
     const bool has_own_timestamps = stamps_.count > 0;
-    if (has_own_timestamps) profiler.collect(*this);  // collect now: this submission overwrites its timestamps
+    if (has_own_timestamps) profiler.read_timestamps(*this);  // collect now: this submission overwrites its timestamps
     ProfiledCommands* const profiled = has_own_timestamps ? nullptr : &select_profiled_commands(profiler);
     if (!described_) described_ = describe_dispatches(dispatches_, barriers_before_);
     const auto self = shared_from_this();
@@ -155,20 +155,20 @@ class PlainRecording : public Recording, public TimestampedRecording, public std
     run.fine = has_own_timestamps || profiled == &fine_ || profiler.level() == ProfileLevel::execution;
     run.commands = has_own_timestamps ? std::shared_ptr<CommandBuffer>(self, commands_.get()) : get_or_record_commands(*profiled);
     run.stamps = has_own_timestamps ? std::shared_ptr<const TimestampLayout>(self, &stamps_) : profiled->stamps;
-    run.submitted = trace_clock_ns();
+    run.submitted = get_trace_time_ns();
     const uint64_t id = run.id = submit_with_timestamps(*run.commands);
-    add_event({"submit", "", run.submitted, trace_clock_ns()});
+    add_event({"submit", "", run.submitted, get_trace_time_ns()});
     run.cold = is_cold(id);
     if (profiled) {
       profiled->next = 1 - profiled->next;
       profiled_runs_ += !run.cold;
-      profiler.collect(*this);
+      profiler.read_timestamps(*this);
     }
     profiler.add(self, std::move(run));
     return {self, id};
   }
 
-  // The lock prevents other threads from reading timestamps while they are reset.
+  // The lock keeps other threads from reading timestamps during the reset.
   uint64_t submit_with_timestamps(CommandBuffer& commands) {
     if (commands.last_submission() != 0) context_->wait(commands.last_submission());
     const std::lock_guard lock(stamps_mutex_);
@@ -191,9 +191,9 @@ class PlainRecording : public Recording, public TimestampedRecording, public std
     if (!profiled.stamps) profiled.stamps = std::make_shared<TimestampLayout>(make_total_layout(dispatches_.size()));
     auto& commands = profiled.commands[profiled.next];
     if (!commands) {
-      const HostSpan span("record");
-      std::vector<Buffer::Use> uses;  // prevent another thread's close() from freeing a buffer during recording
-      for (const Buffer* buffer : buffers_) uses.push_back(buffer->use());
+      const HostTraceSpan span("record");
+      std::vector<Buffer::UseGuard> uses;  // prevent another thread's close() from freeing a buffer during recording
+      for (const Buffer* buffer : buffers_) uses.push_back(buffer->acquire());
       check_resources_open();
       commands = record(*profiled.stamps, true);
     }
@@ -285,7 +285,7 @@ class PlainRecording : public Recording, public TimestampedRecording, public std
     ranges.reserve(dispatches_.size()), uses.reserve(dispatches_.size());
     for (const Dispatch& dispatch : dispatches_) {
       fill_absent_bindings(ranges.emplace_back(dispatch.buffers));
-      if (dispatch.kernel->is_watched()) ranges.back().push_back(watch_->range());
+      if (dispatch.kernel->has_loop_watchdog()) ranges.back().push_back(watch_->range());
       uses.push_back({&dispatch.kernel->pipeline(), ranges.back(), dispatch.images});
     }
     commands->write_descriptor_sets(uses);
@@ -324,7 +324,7 @@ class PlainRecording : public Recording, public TimestampedRecording, public std
   std::vector<const Buffer*> buffers_;
   std::vector<const Image*> images_;
   std::shared_ptr<Buffer> placeholder_;
-  std::shared_ptr<const LoopWatch::ReportBuffer> watch_;  // null if no kernel's loops are watched
+  std::shared_ptr<const LoopWatchdog::ReportBuffer> watch_;  // null if no kernel's loops are watched
   std::unique_ptr<CommandBuffer> commands_;
   TimestampLayout stamps_;                // timestamps in commands_
   std::vector<Barrier> barriers_before_;  // the barrier before each dispatch
@@ -355,7 +355,7 @@ bool Submission::done() const {
 
 void Submission::wait(std::optional<double> timeout_seconds, const std::function<void()>& interrupted) const {
   recording_->context()->wait(id_, timeout_seconds, interrupted);
-  recording_->collect(id_);
+  recording_->collect_messages(id_);
 }
 
 std::optional<double> Submission::device_seconds() const {

@@ -64,8 +64,8 @@ class Recording {
   virtual bool has_run() = 0;             // whether every kernel has run before, in this or another recording
   // Reads the messages that debugged kernels wrote in finished executions. Throws OutOfBoundsError if execution `id` had an out-of-bounds
   // access.
-  virtual void collect(uint64_t /*id*/) {}
-  virtual std::vector<std::shared_ptr<MessageLog>> message_logs() const { return {}; }  // logs to which collect() may append
+  virtual void collect_messages(uint64_t /*id*/) {}
+  virtual std::vector<std::shared_ptr<MessageLog>> message_logs() const { return {}; }  // logs to which collect_messages() may append
 };
 
 // Records dispatches without debugging; make_recording() accepts any dispatches.

@@ -28,7 +28,7 @@ void fill(std::span<const StagingSlot> slots, uint32_t word, const InterruptCall
     const uint64_t bytes = slot.size / sizeof(word) * sizeof(word);
     if (slot.bytes)
       for (uint64_t at = 0; at < bytes; at += sizeof(word)) std::memcpy(slot.bytes + at, &word, sizeof(word));
-    if (slot.is_copied()) filled.push_back({slot.device, slot.offset, bytes});
+    if (slot.needs_copy()) filled.push_back({slot.device, slot.offset, bytes});
   }
   for (const BufferRange& range : filled) fill(range, word, interrupted);
 }
@@ -55,7 +55,7 @@ std::vector<StagingSlot> make_staging_slots(const std::shared_ptr<Context>& cont
 std::vector<std::pair<BufferRange, BufferRange>> collect_copies(std::span<const StagingSlot> slots, bool to_device) {
   std::vector<std::pair<BufferRange, BufferRange>> copies;
   for (const StagingSlot& slot : slots) {
-    if (!slot.is_copied()) continue;
+    if (!slot.needs_copy()) continue;
     const BufferRange from = to_device ? slot.host_range() : slot.device_range(), to = to_device ? slot.device_range() : slot.host_range();
     if (copies.empty() || copies.back().first.buffer != from.buffer) {
       copies.emplace_back(from, to);

@@ -17,7 +17,7 @@ struct StagingSlot {
   uint64_t offset = 0;         // offset of the slot, the same in both buffers
   uint64_t size = 0;
 
-  bool is_copied() const { return host != device && size > 0; }
+  bool needs_copy() const { return host != device && size > 0; }
   BufferRange host_range() const { return {host, offset, size}; }
   BufferRange device_range() const { return {device, offset, size}; }
 };

@@ -8,7 +8,7 @@
 #include "device/host_memory.h"
 #include "device/transfer_chunk.h"
 #include "dispatch/copy.h"
-#include "dispatch/debugged_recording.h"
+#include "dispatch/debug_recording.h"
 
 namespace pumice {
 namespace {
@@ -26,7 +26,7 @@ uint64_t submit_copy(const BufferRange& source, const BufferRange& target) {
 }  // namespace
 
 bool StagingSlotTransfer::is_worthwhile(const StagingSlot& slot) {
-  return slot.is_copied() && slot.size > choose_chunk_bytes(slot.size);
+  return slot.needs_copy() && slot.size > choose_chunk_bytes(slot.size);
 }
 
 StagingSlotTransfer::StagingSlotTransfer(const StagingSlot& slot, bool to_device) : slot_(slot), chunk_(choose_chunk_bytes(slot.size)) {

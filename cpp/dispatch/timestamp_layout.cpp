@@ -70,7 +70,8 @@ std::shared_ptr<const std::vector<ProfiledDispatch>> describe_dispatches(std::sp
   return all;
 }
 
-void fill_spans(const TimestampLayout& stamps, std::span<const uint64_t> ticks, uint64_t base, double tick_nanoseconds, ProfiledRun& run) {
+void append_profiled_spans(const TimestampLayout& stamps, std::span<const uint64_t> ticks, uint64_t base, double tick_nanoseconds,
+                           ProfiledRun& run) {
   const auto at = [&](uint32_t stamp) { return static_cast<double>(static_cast<int64_t>(ticks[stamp] - base)) * tick_nanoseconds; };
   run.begin = at(0);
   run.end = at(static_cast<uint32_t>(ticks.size()) - 1);

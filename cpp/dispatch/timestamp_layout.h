@@ -11,8 +11,8 @@
 
 namespace pumice {
 
-// Timestamp 0 precedes all dispatches. A timestamp follows each span of dispatches. If a barrier precedes the span, another one follows the
-// barrier.
+// Timestamp 0 precedes all dispatches. A timestamp follows each span of dispatches. If a barrier precedes the span, another
+// timestamp follows the barrier.
 struct TimestampLayout {
   struct Span {
     uint32_t first, last;         // indices of the first and the last dispatch
@@ -32,6 +32,7 @@ TimestampLayout plan_timestamps(std::span<const Dispatch> dispatches, std::span<
 
 std::shared_ptr<const std::vector<ProfiledDispatch>> describe_dispatches(std::span<const Dispatch> dispatches,
                                                                          std::span<const Barrier> barriers);
-void fill_spans(const TimestampLayout& stamps, std::span<const uint64_t> ticks, uint64_t base, double tick_nanoseconds, ProfiledRun& run);
+void append_profiled_spans(const TimestampLayout& stamps, std::span<const uint64_t> ticks, uint64_t base, double tick_nanoseconds,
+                           ProfiledRun& run);
 
 }  // namespace pumice

@@ -2,14 +2,14 @@
 
 #include <algorithm>
 
-#include "dv/weights/layout.h"
+#include "dv/weights/whc8_layout.h"
 
 namespace pumice::dv {
 namespace {
 
 constexpr uint32_t kGroup = kGroupChannels;
 
-// Groups of equal size: the full groups of 8 channels, or the shorter last group. Each becomes a separate tensor.
+// Channel groups of equal size that form one tensor: all full groups of 8 channels, or the shorter last group.
 struct ChannelGroups {
   uint32_t first, groups, channels;
 };
@@ -25,15 +25,15 @@ int64_t to_signed_size(uint64_t value) {
   return static_cast<int64_t>(value);
 }
 
-// Returns the range that starts at an element.
+// Returns the part of the activations' range that starts at an element.
 BufferRange make_range_from(const Activations& activations, uint64_t element) {
   const uint64_t bytes = element * static_cast<uint64_t>(bits(activations.dtype)) / 8;
   const BufferRange& range = activations.range;
   return {range.buffer, range.offset + bytes, range.bytes - bytes};
 }
 
-// Form of the x and y axes. plain: W, H. doubled: W / 2, 2, H / 2, 2. half: W, 2, H, 2 with stride 0, which repeats each pixel along both
-// axes.
+// How make_group_operands() views the x and y axes. plain: W, H. doubled: W / 2, 2, H / 2, 2. half: W, 2, H, 2, where the axes of size 2
+// have stride 0 and repeat each pixel.
 enum class SpatialAxes : uint8_t { plain, doubled, half };
 
 std::vector<Operand> make_group_operands(const Activations& a, SpatialAxes axes) {
@@ -112,14 +112,14 @@ std::vector<Operand> Activations::as_upsampled_groups() const {
   return make_group_operands(*this, SpatialAxes::half);
 }
 
-Activations scratch_activations(Recorder& recorder, DType dtype, uint32_t images, const Extent& extent, bool grouped) {
+Activations allocate_scratch_activations(Recorder& recorder, DType dtype, uint32_t images, const Extent& extent, bool grouped) {
   const uint64_t elements = images * extent.elements();
   return {
       dtype, images, extent, grouped, extent.elements(), recorder.allocate_scratch(TensorDesc(dtype, {to_signed_size(elements)}).bytes())};
 }
 
-void map_activations(Recorder& recorder, const Expression& expression, const std::vector<Activations>& inputs, const Activations& output,
-                     const std::vector<BufferRange>& channel_values, bool doubled) {
+void record_elementwise_expression(Recorder& recorder, const Expression& expression, const std::vector<Activations>& inputs,
+                                   const Activations& output, const std::vector<BufferRange>& channel_values, bool doubled) {
   if (!doubled && channel_values.empty() && have_same_layout(inputs, output)) {
     std::vector<Operand> operands;
     for (const Activations& input : inputs) operands.push_back(flatten(input));

@@ -4,7 +4,7 @@
 #include <optional>
 #include <vector>
 
-#include "dv/commands/geometry.h"
+#include "dv/commands/conv_geometry.h"
 #include "dv/recorder.h"
 
 namespace pumice::dv {
@@ -31,11 +31,11 @@ struct Activations {
 };
 
 // Returns contiguous activations in new scratch memory.
-Activations scratch_activations(Recorder& recorder, DType dtype, uint32_t images, const Extent& extent, bool grouped);
+Activations allocate_scratch_activations(Recorder& recorder, DType dtype, uint32_t images, const Extent& extent, bool grouped);
 
 // Evaluates `expression` elementwise. in0, in1, ... are the inputs, followed by per-channel float16 values. The inputs have the output's
 // size or, for upsampling (`doubled`), half of it.
-void map_activations(Recorder& recorder, const Expression& expression, const std::vector<Activations>& inputs, const Activations& output,
-                     const std::vector<BufferRange>& channel_values = {}, bool doubled = false);
+void record_elementwise_expression(Recorder& recorder, const Expression& expression, const std::vector<Activations>& inputs,
+                                   const Activations& output, const std::vector<BufferRange>& channel_values = {}, bool doubled = false);
 
 }  // namespace pumice::dv

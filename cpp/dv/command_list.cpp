@@ -28,7 +28,7 @@ std::vector<MemoryRange> merge_written_ranges(const std::vector<Command>& comman
 }
 
 struct CommandLowering {
-  Lowering& lowering;
+  LoweringState& lowering;
   void operator()(const ConvCommand& command) const { lower_conv(lowering, command); }
   void operator()(const FcCommand& command) const { lower_fc(lowering, command); }
   void operator()(const IpuCommand& command) const { lower_ipu(lowering, command); }
@@ -63,7 +63,7 @@ void CommandList::commit(const InterruptCallback& interrupted) {
 }
 
 std::shared_ptr<CommandList::PreparedCommands> CommandList::prepare(const InterruptCallback& interrupted) const {
-  const auto prepared = std::make_shared<PreparedCommands>(Lowering{context_, Recorder(context_->device()), written_});
+  const auto prepared = std::make_shared<PreparedCommands>(LoweringState{context_, Recorder(context_->device()), written_});
   auto& written = prepared->lowering.written;
   written.insert(written.end(), device_weights_.begin(), device_weights_.end());
   for (const Command& command : commands_) {
@@ -85,7 +85,7 @@ bool CommandList::have_weights_changed() {
   bool is_changed = false;
   for (TrackedWeights& weights : prepared_->lowering.weights) {
     const MemoryRange& range = weights.range;
-    if (range.memory->device_writes(range.offset, range.bytes) != weights.device_writes) {
+    if (range.memory->get_device_write_count(range.offset, range.bytes) != weights.device_writes) {
       device_weights_.push_back(range);
       is_changed = true;
     } else if (const uint64_t publish_count = range.memory->publish_count(); publish_count != weights.publish_count) {

@@ -35,7 +35,7 @@ class CommandList {
  private:
   // The result of commit(). Weights known to be written by the device are not included: each execution reads them.
   struct PreparedCommands {
-    Lowering lowering;
+    LoweringState lowering;
     std::vector<std::unique_ptr<pumice::CommandList>> lists;  // each list runs one execution at a time
     std::vector<Submission> submissions;                      // last submission of each list
   };

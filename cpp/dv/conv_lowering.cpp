@@ -6,7 +6,7 @@
 
 #include "core/half.h"
 #include "dv/weight_operands.h"
-#include "dv/weights/layout.h"
+#include "dv/weights/whc8_layout.h"
 
 namespace pumice::dv {
 namespace {
@@ -14,19 +14,19 @@ namespace {
 constexpr int64_t kTableEntriesPerChannel = 256;
 
 // Returns whether a run's activation is monotonically increasing, so that it commutes with max pooling.
-bool is_monotone(const ConvRun& run) {
+bool has_monotonic_activation(const ConvRun& run) {
   return !run.has_abs && run.activation != Activation::prelu && (run.activation != Activation::leaky_relu || run.slope >= 0);
 }
 
-// Returns whether every pooling window covers some input; an all-padding maximum would be minus infinity.
-bool windows_overlap_input(const SlidingWindow& window) {
+// Returns whether every pooling window covers some input; the maximum of a window that is all padding would be minus infinity.
+bool all_windows_overlap_input(const SlidingWindow& window) {
   return window.left < window.kx && window.right < window.kx && window.top < window.ky && window.bottom < window.ky;
 }
 
 // Returns whether activation and rounding may directly follow the convolution without changing the run's result.
 bool can_fuse_activation(const ConvRun& run) {
   if (run.has_eltwise_add || run.shape.prelu) return false;
-  if (run.shape.pool == PoolKind::maximum) return is_monotone(run) && windows_overlap_input(run.shape.pool_window);
+  if (run.shape.pool == PoolKind::maximum) return has_monotonic_activation(run) && all_windows_overlap_input(run.shape.pool_window);
   return run.shape.pool != PoolKind::average;
 }
 
@@ -66,7 +66,8 @@ Expression make_lrn_factor_expression() {
 
 class ConvLowering {
  public:
-  ConvLowering(Lowering& lowering, const ConvCommand& command) : lowering_(lowering), recorder_(lowering.recorder), command_(command) {}
+  ConvLowering(LoweringState& lowering, const ConvCommand& command)
+      : lowering_(lowering), recorder_(lowering.recorder), command_(command) {}
 
   void lower() {
     read_inputs();
@@ -74,7 +75,7 @@ class ConvLowering {
     for (const ConvRun& run : command_.runs) {
       const Activations& x = run.from_input ? input_ : last;
       if (!run.to_memory) {
-        Activations y = scratch_activations(recorder_, DType::float16, command_.images, run.output, true);
+        Activations y = allocate_scratch_activations(recorder_, DType::float16, command_.images, run.output, true);
         lower_run(run, x, y);
         last = y;
       } else {
@@ -93,7 +94,8 @@ class ConvLowering {
     const uint64_t elements = images * command_.extent.elements();
     input_ = {DType::float16, command_.images, command_.extent, true, command_.extent.elements(), {}};
     if (command_.table.memory)
-      input_.range = look_up_table(read(command_.input, elements), read(command_.table, 3 * kTableEntriesPerChannel * sizeof(uint16_t)));
+      input_.range =
+          apply_lookup_table(read(command_.input, elements), read(command_.table, 3 * kTableEntriesPerChannel * sizeof(uint16_t)));
     else
       input_.range = read(command_.input, elements * sizeof(uint16_t));
     for (const ConvRun& run : command_.runs) {
@@ -106,7 +108,7 @@ class ConvLowering {
   }
 
   // Converts input bytes to float16 by per-channel tables.
-  BufferRange look_up_table(const BufferRange& bytes, const BufferRange& table) {
+  BufferRange apply_lookup_table(const BufferRange& bytes, const BufferRange& table) {
     const int64_t channels = command_.extent.channels, pixels = to_signed(command_.images * command_.extent.elements()) / channels;
     const Operand source{TensorDesc(DType::uint8, {pixels, channels}), bytes};
     const Operand indices{TensorDesc(DType::int32, {pixels, channels}),
@@ -135,7 +137,7 @@ class ConvLowering {
     const uint64_t bytes = (command_.images - 1) * step + image_bytes;
     y.range = make_writable_range(recorder_, {first.buffer, first.offset, bytes});
     if (y.range.buffer == first.buffer) return lower_run(run, x, y);
-    y = scratch_activations(recorder_, DType::float16, command_.images, run.output, true);
+    y = allocate_scratch_activations(recorder_, DType::float16, command_.images, run.output, true);
     lower_run(run, x, y);
     for (uint64_t i = 0; i < command_.images; ++i)
       recorder_.copy_bytes({y.range.buffer, y.range.offset + i * image_bytes, image_bytes},
@@ -156,7 +158,7 @@ class ConvLowering {
   }
 
   // Applies the run's activation to x and, if enabled, takes the absolute value.
-  static Expression apply_final_stages(const ConvRun& run, const Expression& x) {
+  static Expression apply_activation_and_abs(const ConvRun& run, const Expression& x) {
     const Expression activated_x = apply_activation(x, run.activation, run.slope);
     return run.has_abs ? Expression::parse("abs(x)").substitute({{"x", activated_x}}) : activated_x;
   }
@@ -172,8 +174,8 @@ class ConvLowering {
       current = lower_convolution(run, x, y, is_activated);
     }
     if (!is_added && run.shape.pool != PoolKind::average && (has_pool || has_upsample)) {
-      const Activations sum = scratch_activations(recorder_, DType::float32, command_.images, run.conv_extent, current.grouped);
-      map_activations(recorder_, Expression::parse("in0 + in1"), {current, get_eltwise_input(run)}, sum);
+      const Activations sum = allocate_scratch_activations(recorder_, DType::float32, command_.images, run.conv_extent, current.grouped);
+      record_elementwise_expression(recorder_, Expression::parse("in0 + in1"), {current, get_eltwise_input(run)}, sum);
       current = sum;
       is_added = true;
     }
@@ -192,13 +194,13 @@ class ConvLowering {
     }
     std::vector<BufferRange> channel_values;
     if (!is_activated) {
-      result = apply_final_stages(run, result);
+      result = apply_activation_and_abs(run, result);
       if (run.shape.prelu) {
         channel_values.push_back(slopes_);
         result = result.substitute({{std::string(kSlopes), Expression::name("in" + std::to_string(operands.size()))}});
       }
     }
-    map_activations(recorder_, result, operands, y, channel_values, has_upsample);
+    record_elementwise_expression(recorder_, result, operands, y, channel_values, has_upsample);
   }
 
   static Expression scale_expression(const Expression& x, float factor) {
@@ -206,12 +208,12 @@ class ConvLowering {
   }
 
   Activations convert(const Activations& x, DType dtype, bool grouped) {
-    const Activations y = scratch_activations(recorder_, dtype, x.images, x.extent, grouped);
-    map_activations(recorder_, Expression::name("in0"), {x}, y);
+    const Activations y = allocate_scratch_activations(recorder_, dtype, x.images, x.extent, grouped);
+    record_elementwise_expression(recorder_, Expression::name("in0"), {x}, y);
     return y;
   }
 
-  // Returns `x` in this dtype, channels last or, if the operator supports it, in whole groups.
+  // Returns `x` converted to this dtype, in channels-last layout or, if the operator supports it, in whole groups.
   Activations convert_layout(const Activations& x, DType dtype, bool supports_groups) {
     const bool grouped = supports_groups && x.extent.channels % kGroupChannels == 0;
     if (x.dtype == dtype && (x.is_channels_last() || grouped)) return x;
@@ -225,16 +227,16 @@ class ConvLowering {
     Activations from = convert_layout(x, dtype, supports_groups);
     const bool outputs_groups = supports_groups && run.shape.kernels % kGroupChannels == 0;
     const bool is_last = is_fused && run.shape.pool == PoolKind::none && (outputs_groups || y.is_channels_last());
-    const Activations to = is_last ? y : scratch_activations(recorder_, dtype, command_.images, run.conv_extent, outputs_groups);
+    const Activations to = is_last ? y : allocate_scratch_activations(recorder_, dtype, command_.images, run.conv_extent, outputs_groups);
     std::optional<Expression> epilogue;
-    if (is_fused) epilogue = apply_final_stages(run, Expression::name("x"));
+    if (is_fused) epilogue = apply_activation_and_abs(run, Expression::name("x"));
     SlidingWindow window = run.shape.conv_window;
     const bool is_transposed_window = is_transposed(run.shape.conv) && can_use_conv_transpose(window);
     if (is_transposed(run.shape.conv) && !is_transposed_window) {
       from = insert_zeros(from, window);
       window.stride_x = window.stride_y = 1;
     }
-    if (is_transposed_window) window = transpose_padding(window);
+    if (is_transposed_window) window = compute_conv_transpose_padding(window);
     Attributes attributes = make_window_attributes(window, false);
     if (is_depthwise(run.shape.conv)) attributes.set("group", int64_t{run.input.channels});
     const ConvOperands operands = make_conv_operands(recorder_, run, packed_.at(&run), dtype, is_transposed_window);
@@ -249,7 +251,7 @@ class ConvLowering {
   }
 
   // Returns the padding of a transposed convolution, derived from the padding of the equivalent convolution over a zero-stuffed input.
-  static SlidingWindow transpose_padding(SlidingWindow window) {
+  static SlidingWindow compute_conv_transpose_padding(SlidingWindow window) {
     window.left = window.dilated_width() - 1 - window.left, window.right = window.dilated_width() - 1 - window.right;
     window.top = window.dilated_height() - 1 - window.top, window.bottom = window.dilated_height() - 1 - window.bottom;
     return window;
@@ -262,7 +264,7 @@ class ConvLowering {
   // Inserts stride - 1 zeros between neighbouring pixels.
   Activations insert_zeros(const Activations& x, const SlidingWindow& window) {
     const Extent extent{(x.extent.width - 1) * window.stride_x + 1, (x.extent.height - 1) * window.stride_y + 1, x.extent.channels};
-    const Activations y = scratch_activations(recorder_, x.dtype, x.images, extent, false);
+    const Activations y = allocate_scratch_activations(recorder_, x.dtype, x.images, extent, false);
     const TensorDesc number(DType::float32, {1});
     const float zero = 0;
     const Operand target = y.as_image();
@@ -281,10 +283,10 @@ class ConvLowering {
     Activations from = x.dtype == dtype ? x : convert(x, dtype, x.grouped);
     if (!from.as_planes() && !from.is_channels_last()) from = convert(from, dtype, false);
     const bool is_in_groups = from.as_planes().has_value(), is_last = is_in_groups && dtype == DType::float16 && y.as_planes();
-    const Activations to = is_last ? y : scratch_activations(recorder_, dtype, command_.images, run.output, is_in_groups);
+    const Activations to = is_last ? y : allocate_scratch_activations(recorder_, dtype, command_.images, run.output, is_in_groups);
     Expression result = Expression::name("x");
     if (averages) result = scale_expression(result, run.factor);
-    if (is_fused) result = apply_final_stages(run, result);
+    if (is_fused) result = apply_activation_and_abs(run, result);
     recorder_.record_operator(averages ? "pumice::SumPool" : "MaxPool", make_window_attributes(run.shape.pool_window, true),
                               {is_in_groups ? *from.as_planes() : from.as_image()}, is_in_groups ? *to.as_planes() : to.as_image(),
                               averages || is_fused ? std::optional(result) : std::nullopt);
@@ -292,10 +294,10 @@ class ConvLowering {
   }
 
   void lower_lrn(const ConvRun& run, const Activations& x, const Activations& y) {
-    const Activations squares = scratch_activations(recorder_, DType::float32, x.images, x.extent, false);
-    map_activations(recorder_, Expression::parse("in0 * in0"), {x}, squares);
-    const Activations factors = scratch_activations(recorder_, DType::float32, x.images, x.extent, false);
-    // Views channels as the rows of an image, so that the sum over five channels is a pooling.
+    const Activations squares = allocate_scratch_activations(recorder_, DType::float32, x.images, x.extent, false);
+    record_elementwise_expression(recorder_, Expression::parse("in0 * in0"), {x}, squares);
+    const Activations factors = allocate_scratch_activations(recorder_, DType::float32, x.images, x.extent, false);
+    // Views the channels as the rows of an image, so that pooling computes the sum over five channels.
     const auto rows = [&](const Activations& a) {
       const int64_t channels = a.extent.channels, pixels = to_signed(a.extent.elements()) / channels;
       return Operand{TensorDesc(a.dtype, {a.images, 1, channels, pixels}, Strides{to_signed(a.stride), to_signed(a.stride), 1, channels}),
@@ -309,12 +311,12 @@ class ConvLowering {
       operands.push_back(get_eltwise_input(run));
       result = Expression::parse("in0 * in1 + in2");
     }
-    map_activations(recorder_, apply_final_stages(run, result), operands, y);
+    record_elementwise_expression(recorder_, apply_activation_and_abs(run, result), operands, y);
   }
 
   static int64_t to_signed(uint64_t value) { return static_cast<int64_t>(value); }
 
-  Lowering& lowering_;
+  LoweringState& lowering_;
   Recorder& recorder_;
   const ConvCommand& command_;
   std::map<const ConvRun*, PackedWeights> packed_;  // weights of the runs that have a convolution
@@ -324,7 +326,7 @@ class ConvLowering {
 
 }  // namespace
 
-void lower_conv(Lowering& lowering, const ConvCommand& command) {
+void lower_conv(LoweringState& lowering, const ConvCommand& command) {
   ConvLowering(lowering, command).lower();
 }
 

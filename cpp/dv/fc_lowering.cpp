@@ -3,7 +3,7 @@
 
 namespace pumice::dv {
 
-void lower_fc(Lowering& lowering, const FcCommand& command) {
+void lower_fc(LoweringState& lowering, const FcCommand& command) {
   Recorder& recorder = lowering.recorder;
   const FcDims dims = make_weight_dims(command);
   const MemoryRange written = get_written_range(command), packed(command.weights, compute_packed_fc_bytes(dims));

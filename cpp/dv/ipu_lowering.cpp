@@ -66,8 +66,8 @@ uint32_t invert_channel_positions(uint32_t positions, uint32_t channels) {
   return inverse;
 }
 
-// Returns the palette as of this command, including the colours that the command itself sets.
-BufferRange update_palette(Lowering& lowering, const IpuCommand& command) {
+// Returns the palette that this command uses, including the colours that the command itself sets.
+BufferRange update_palette(LoweringState& lowering, const IpuCommand& command) {
   Recorder& recorder = lowering.recorder;
   const BufferRange palette = lowering.context->palette();
   if (const uint64_t colours = command.raw.ncolor_lut; colours > 0) {
@@ -82,7 +82,7 @@ BufferRange update_palette(Lowering& lowering, const IpuCommand& command) {
 
 }  // namespace
 
-void lower_argmax(Lowering& lowering, const ArgmaxCommand& command) {
+void lower_argmax(LoweringState& lowering, const ArgmaxCommand& command) {
   const auto& context = lowering.recorder.context();
   const uint64_t pixels = uint64_t{command.width} * command.height;
   const MemoryRange input(command.input, pixels * command.classes * sizeof(uint16_t)), output = get_written_range(command);
@@ -90,25 +90,26 @@ void lower_argmax(Lowering& lowering, const ArgmaxCommand& command) {
   const BoundByteRange y(*context, "output_buf", output, output.offset);
   StepBuilder step(context->attachment<KernelLibrary>()->get_variant(context, "argmax_channels.comp", StorageType::fp32));
   step.bind("x", {}).bind("y", {}).set("pixels", pixels).set("channels", command.classes);
-  step.set("x_offset", x.first / sizeof(uint16_t)).set("y_offset", y.first).threads(ceil_div(y.first + pixels, kWordBytes));
+  step.set("x_offset", x.first / sizeof(uint16_t)).set("y_offset", y.first).set_threads(ceil_div(y.first + pixels, kWordBytes));
   lowering.recorder.add(make_dispatch(step.build(), "maximizer", {{"x", x.range}, {"y", y.range}}));
 }
 
-// Behaviour that the interface does not specify:
+// Lowers an IPU command. Choices for behaviour that the interface does not specify:
 // - Pixel (x, y) of the rectangle samples the texture at ((x + 1/2) * tex_width / rect_width, ...), with the rectangle's x and y swapped if
 //   `transpose` is set. Nearest rounds down; bilinear interpolates between texel centres, with weights in 256ths and clamped edges.
 // - A texture has red, green, blue and alpha in this order, and so does a palette entry, from its lowest byte on; indices wrap modulo 32.
-//   ridx ... aidx are the channel positions in `rd` and `wr`; without alpha the other three close the gap.
+//   ridx ... aidx are the channel positions in `rd` and `wr`; without alpha, the other three are adjacent.
 // - Alpha is the constant if use_const_alpha is set, else the pixel's alpha, or 255 if it has none. Blending computes
 //   (tex * alpha + rd * (255 - alpha)) / 255, rounded to nearest; the result's alpha is computed with tex = 255.
-// - stride_wr = 0 means dense rows. All lists of a context share one palette, in execution order.
-void lower_ipu(Lowering& lowering, const IpuCommand& command) {
+// - stride_wr = 0 means tightly packed rows. All lists of a context share one palette, in execution order.
+void lower_ipu(LoweringState& lowering, const IpuCommand& command) {
   const auto& context = lowering.recorder.context();
   const dmp_dv_cmdraw_ipu_v0& raw = command.raw;
-  const uint64_t tex_bytes = raw.use_tex ? bytes_per_pixel(raw.fmt_tex) : 0, rd_bytes = raw.use_rd ? bytes_per_pixel(raw.fmt_rd) : 0;
-  const uint64_t wr_bytes = bytes_per_pixel(raw.fmt_wr), wr_channels = raw.fmt_wr == DMP_DV_RGBA8888 ? 4 : 3;
-  const int64_t wr_stride = command.written_stride();
-  const MemoryRange written = command.written();
+  const uint64_t tex_bytes = raw.use_tex ? get_bytes_per_pixel(raw.fmt_tex) : 0,
+                 rd_bytes = raw.use_rd ? get_bytes_per_pixel(raw.fmt_rd) : 0;
+  const uint64_t wr_bytes = get_bytes_per_pixel(raw.fmt_wr), wr_channels = raw.fmt_wr == DMP_DV_RGBA8888 ? 4 : 3;
+  const int64_t wr_stride = command.output_stride();
+  const MemoryRange written = command.output_range();
   const BoundByteRange wr(*context, "wr", written, command.wr.offset);
   std::vector<std::pair<std::string_view, BufferRange>> ranges{{"wr", wr.range}};
   uint64_t tex_first = 0, rd_first = 0;
@@ -126,7 +127,7 @@ void lower_ipu(Lowering& lowering, const IpuCommand& command) {
     ranges.emplace_back("rd", rd.range), rd_first = rd.first;
   }
   const Macros macros{{"TEX", std::to_string(tex_bytes)}, {"RD", std::to_string(rd_bytes)}, {"WR", std::to_string(wr_bytes)}};
-  StepBuilder step(context->attachment<KernelLibrary>()->get_variant(context, "ipu.comp", StorageType::fp32, macros));
+  StepBuilder step(context->attachment<KernelLibrary>()->get_variant(context, "dv_ipu.comp", StorageType::fp32, macros));
   for (const auto& [name, range] : ranges) step.bind(name, {});
   step.set("tex_width", raw.tex_width).set("tex_height", raw.tex_height).set("width", raw.rect_width).set("height", raw.rect_height);
   step.set("tex_first", tex_first).set("rd_first", rd_first).set("wr_first", wr.first);
@@ -136,8 +137,8 @@ void lower_ipu(Lowering& lowering, const IpuCommand& command) {
   step.set("rd_byte_index", encode_channel_positions(raw, rd_bytes))
       .set("wr_channel", invert_channel_positions(encode_channel_positions(raw, wr_channels), wr_channels));
   step.set("subtracted", raw.cnv_param[0] | raw.cnv_param[1] << 8 | raw.cnv_param[2] << 16);
-  const uint64_t words = ceil_div(command.written_row_bytes() + kWordBytes - 1, kWordBytes);  // maximum number of words that overlap a row
-  lowering.recorder.add(make_dispatch(step.threads(words, raw.rect_height).build(), "ipu", std::move(ranges)));
+  const uint64_t words = ceil_div(command.output_row_bytes() + kWordBytes - 1, kWordBytes);  // maximum number of words that overlap a row
+  lowering.recorder.add(make_dispatch(step.set_threads(words, raw.rect_height).build(), "ipu", std::move(ranges)));
 }
 
 }  // namespace pumice::dv

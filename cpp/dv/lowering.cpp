@@ -11,20 +11,20 @@ bool is_aligned(const BufferRange& range) {
   return range.offset % kTensorAlignment == 0;
 }
 
-// Kernels write whole elements if the device stores float16, else whole words.
+// Whether kernels write only bytes of the range. They write whole elements if the device stores float16, else whole words.
 bool is_written_exactly(const Recorder& recorder, const BufferRange& range) {
-  return range.bytes % 4 == 0 || storage_of(recorder.context()->info(), DType::float16) == StorageType::fp16;
+  return range.bytes % 4 == 0 || get_storage_type(recorder.context()->info(), DType::float16) == StorageType::fp16;
 }
 
 }  // namespace
 
-bool Lowering::may_be_written(const MemoryRange& range) const {
+bool LoweringState::may_be_written(const MemoryRange& range) const {
   return std::ranges::any_of(written, [&](const MemoryRange& written_range) { return written_range.overlaps(range); });
 }
 
-std::span<const std::byte> Lowering::read_tracked_weights(const MemoryRange& range) {
+std::span<const std::byte> LoweringState::read_tracked_weights(const MemoryRange& range) {
   const Memory& memory = *range.memory;
-  const uint64_t publish_count = memory.publish_count(), device_writes = memory.device_writes(range.offset, range.bytes);
+  const uint64_t publish_count = memory.publish_count(), device_writes = memory.get_device_write_count(range.offset, range.bytes);
   return weights.emplace_back(range, memory.read(range.offset, range.bytes), publish_count, device_writes).packed;
 }
 

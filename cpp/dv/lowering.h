@@ -17,10 +17,10 @@ struct TrackedWeights {
 };
 
 // State of the lowering of one command list.
-struct Lowering {
+struct LoweringState {
   std::shared_ptr<const Context> context;
   Recorder recorder;
-  std::vector<MemoryRange> written;          // ranges that the device writes in commands of this or another list
+  std::vector<MemoryRange> written;          // ranges that commands of this or another list write on the device
   std::vector<TrackedWeights> weights = {};  // weights that may change before a later execution
 
   // Returns whether the device may write to the range before or while this list is executed.
@@ -29,10 +29,10 @@ struct Lowering {
   std::span<const std::byte> read_tracked_weights(const MemoryRange& range);
 };
 
-void lower_conv(Lowering& lowering, const ConvCommand& command);
-void lower_fc(Lowering& lowering, const FcCommand& command);
-void lower_ipu(Lowering& lowering, const IpuCommand& command);
-void lower_argmax(Lowering& lowering, const ArgmaxCommand& command);
+void lower_conv(LoweringState& lowering, const ConvCommand& command);
+void lower_fc(LoweringState& lowering, const FcCommand& command);
+void lower_ipu(LoweringState& lowering, const IpuCommand& command);
+void lower_argmax(LoweringState& lowering, const ArgmaxCommand& command);
 
 // Returns the unrounded activation of `x`. `slope`: slope of leaky ReLU; the expression refers to PReLU's slopes as kSlopes.
 Expression apply_activation(const Expression& x, Activation activation, float slope);

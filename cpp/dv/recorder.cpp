@@ -9,7 +9,7 @@ namespace {
 
 constexpr uint64_t kScratchGranularity = 256;  // sizes of scratch buffers are multiples of this
 
-// Returns the range bound to a slot.
+// Returns the binding of an operand.
 DescribedRange make_bound_range(const Operand& operand) {
   return BufferRange{operand.range.buffer, operand.range.offset, operand.desc.bytes()};
 }
@@ -94,7 +94,7 @@ void Recorder::copy_bytes(const BufferRange& source, const BufferRange& target) 
                           .set("x_first", from_slack / 2)
                           .set("y_first", to_slack / 2)
                           .set("count", ceil_div(bytes, 2))
-                          .threads(ceil_div(to_slack + bytes, 4))
+                          .set_threads(ceil_div(to_slack + bytes, 4))
                           .build();
     const auto aligned = [&](const BufferRange& range, uint64_t offset, uint64_t slack) {
       return BufferRange{range.buffer, offset - slack,

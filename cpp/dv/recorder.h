@@ -33,7 +33,7 @@ class Recorder {
                        const std::optional<Expression>& epilogue = {});
   // Records an elementwise expression of the inputs in0, in1, ...
   void record_expression(const Expression& expression, const std::vector<Operand>& inputs, const Operand& output);
-  // Records a byte copy between any even offsets; adjacent bytes are not written.
+  // Records a byte copy; offsets may be any even numbers. Bytes next to the target range are not written.
   void copy_bytes(const BufferRange& source, const BufferRange& target);
   void add(Dispatch dispatch) { items_.push_back({{}, {}, std::move(dispatch)}); }
 

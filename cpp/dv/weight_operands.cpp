@@ -9,7 +9,7 @@ int64_t to_signed(uint64_t value) {
   return static_cast<int64_t>(value);
 }
 
-// Allocates a dense tensor in scratch memory.
+// Allocates a packed tensor in scratch memory.
 Operand allocate_scratch_operand(Recorder& recorder, DType dtype, Shape shape) {
   const TensorDesc desc(dtype, std::move(shape));
   return {desc, recorder.allocate_scratch(desc.bytes())};
@@ -21,7 +21,7 @@ Operand make_vector_view(const BufferRange& range, uint64_t offset, DType dtype,
   return {desc, {range.buffer, range.offset + offset, desc.bytes()}};
 }
 
-// Returns values that operators read when the list is prepared.
+// Returns a constant tensor, which operators read when the list is prepared.
 Operand make_constant_operand(Recorder& recorder, DType dtype, Shape shape, const std::vector<uint16_t>& fp16_values) {
   const HostTensor stored = HostTensor::copy_of(TensorDesc(DType::float16, shape), fp16_values.data()).converted(dtype);
   return {TensorDesc(dtype, std::move(shape), {}, true), recorder.upload_constant(stored)};
@@ -39,7 +39,7 @@ Operand gather(Recorder& recorder, const Operand& source, const std::vector<int3
   return gather(recorder, source, {desc, recorder.upload_constant(HostTensor::copy_of(desc, indices.data()))}, shape);
 }
 
-// Dequantizes bytes to float16 by the layer's table.
+// Dequantizes bytes to float16 with the layer's lookup table.
 Operand dequantize(Recorder& recorder, const Operand& bytes, const BufferRange& table) {
   const Operand indices = allocate_scratch_operand(recorder, DType::int32, bytes.desc.shape);
   recorder.record_expression(Expression::parse("i32(in0)"), {bytes}, indices);
@@ -122,7 +122,7 @@ ConvOperands make_device_operands(Recorder& recorder, const ConvRun& run, const 
 
 }  // namespace
 
-PackedWeights::PackedWeights(Lowering& lowering, const MemoryRange& range, bool snapshot) {
+PackedWeights::PackedWeights(LoweringState& lowering, const MemoryRange& range, bool snapshot) {
   if (lowering.may_be_written(range))
     on_device_ = make_readable_range(lowering.recorder, {range.memory, range.offset}, range.bytes, snapshot);
   else

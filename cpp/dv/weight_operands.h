@@ -9,11 +9,11 @@ namespace pumice::dv {
 // The packed weights of one command or run: on the device if it may write them, else on the host.
 class PackedWeights {
  public:
-  // `snapshot`: the command overwrites the weights before it reads them.
-  PackedWeights(Lowering& lowering, const MemoryRange& range, bool snapshot);
+  // `snapshot`: copies the weights first, because the command may overwrite them before it reads them.
+  PackedWeights(LoweringState& lowering, const MemoryRange& range, bool snapshot);
   bool on_device() const { return on_device_.has_value(); }
-  const BufferRange& device() const { return *on_device_; }      // at an offset that operators accept
-  std::span<const std::byte> host() const { return *on_host_; }  // valid as long as the Lowering
+  const BufferRange& device() const { return *on_device_; }      // its offset has the alignment that operators require
+  std::span<const std::byte> host() const { return *on_host_; }  // valid as long as the LoweringState
 
  private:
   std::optional<BufferRange> on_device_;
@@ -22,7 +22,7 @@ class PackedWeights {
 
 struct ConvOperands {
   Operand weights;     // [out, in, x, y]; for a transposed convolution [in, out, x, y], rotated by 180 degrees
-  Operand bias;        // per output channel
+  Operand bias;        // one value per output channel
   BufferRange slopes;  // float16 PReLU slopes per output channel
 };
 

@@ -15,13 +15,13 @@ namespace pumice {
 namespace {
 
 // The shader cache of this process, and counts of compilations and cache hits.
-struct CompileState {
+struct ShaderCacheState {
   ShaderMemoryCache cache;
   std::atomic<uint64_t> compiled{0}, from_memory{0}, from_disk{0};
 };
 
-CompileState& get_compile_state() {
-  static auto* const instance = new CompileState;  // never destroyed: a thread may still compile at exit
+ShaderCacheState& get_shader_cache_state() {
+  static auto* const instance = new ShaderCacheState;  // never destroyed: a thread may still compile at exit
   return *instance;
 }
 
@@ -44,7 +44,7 @@ std::shared_ptr<const Shader> make_shader(const std::string& key, const std::str
   return shader;
 }
 
-// Returns a shader with these options. Sources that ignore an option share the compiled shader; only its recorded options differ.
+// Returns the shader with these options recorded. An option that the source ignores does not change the compiled code, so it is shared.
 std::shared_ptr<const Shader> copy_with_options(std::shared_ptr<const Shader> shader, const ShaderOptions& options) {
   if (shader->options == options) return shader;
   auto copy = std::make_shared<Shader>(*shader);
@@ -66,28 +66,28 @@ std::shared_ptr<const Shader> load_shader_from_disk(const std::string& key, cons
 
 std::shared_ptr<const Shader> compile(const std::string& source, const std::string& name, const ShaderOptions& options,
                                       const Macros& macros, const IncludeSearchPath& includes, const std::optional<LocalSize>& local_size) {
-  HostSpan span("compile", name);
+  HostTraceSpan span("compile", name);
   check_options(options);
   if (local_size && std::ranges::find(*local_size, 0u) != local_size->end())
-    throw BindingError("K2", "local_size", "", "one to three whole numbers from 1 on", "0");
+    throw BindingError("K2", "local_size", "", "one to three positive integers", "0");
   const SourceSet sources(name, source, includes);
   const ShaderPrefix prefix = make_shader_prefix(sources, options, macros);
   const std::string key = compute_shader_key(sources, prefix, options, local_size);
-  if (auto shader = get_compile_state().cache.find(key)) {
-    ++get_compile_state().from_memory;
+  if (auto shader = get_shader_cache_state().cache.find(key)) {
+    ++get_shader_cache_state().from_memory;
     span.rename("shader from memory");
     return copy_with_options(std::move(shader), options);
   }
   if (auto shader = load_shader_from_disk(key, name, options, prefix, local_size)) {
-    ++get_compile_state().from_disk;
+    ++get_shader_cache_state().from_disk;
     span.rename("shader from disk");
-    return copy_with_options(get_compile_state().cache.insert(key, std::move(shader)), options);
+    return copy_with_options(get_shader_cache_state().cache.insert(key, std::move(shader)), options);
   }
   CompiledShader compiled = compile_to_spirv(sources, prefix, options, local_size);
-  ++get_compile_state().compiled;
+  ++get_shader_cache_state().compiled;
   write_cached_shader(key, compiled);
-  return copy_with_options(get_compile_state().cache.insert(key, make_shader(key, name, options, prefix, local_size, std::move(compiled))),
-                           options);
+  return copy_with_options(
+      get_shader_cache_state().cache.insert(key, make_shader(key, name, options, prefix, local_size, std::move(compiled))), options);
 }
 
 std::shared_ptr<const Shader> shader_from_spirv(const std::vector<uint32_t>& spirv, const std::string& name, const ShaderOptions& options) {
@@ -98,7 +98,8 @@ std::shared_ptr<const Shader> shader_from_spirv(const std::vector<uint32_t>& spi
   shader->spirv = spirv;
   flatten_descriptor_sets(shader->spirv);
   shader->interface = reflect(shader->spirv);
-  shader->interface.local_size_must_divide = true;  // a foreign module may write out of bounds in extra invocations
+  shader->interface.local_size_must_divide =
+      true;  // a module of another compiler has no guard, so extra invocations may write out of bounds
   return shader;
 }
 
@@ -124,7 +125,7 @@ std::string Shader::disassemble() const {
 }
 
 CompileCounts get_compile_counts() {
-  return {get_compile_state().compiled, get_compile_state().from_memory, get_compile_state().from_disk};
+  return {get_shader_cache_state().compiled, get_shader_cache_state().from_memory, get_shader_cache_state().from_disk};
 }
 
 }  // namespace pumice

@@ -29,7 +29,7 @@ std::string make_version_directive(const SourceSet& sources) {
     return std::ranges::find(versions, number) != versions.end();
   };
   const bool is_core = profile.empty() || profile == "core";
-  // Versions with compute shaders. Source for an older version, or for OpenGL ES, also compiles as 450.
+  // These versions have compute shaders. Source for an older version, or for OpenGL ES, also compiles as 450.
   if ((is_core && is_one_of({"430", "440", "450"})) || (profile == "es" && is_one_of({"310", "320"})))
     return "#version " + std::string(kVersion) + "\n";
   if (is_core && number == "460") return "#version 460\n";
@@ -39,7 +39,7 @@ std::string make_version_directive(const SourceSet& sources) {
 }
 
 // Returns the user's source with its #version line blanked out; that line now precedes the preamble.
-std::string blank_version_directive(const SourceFile& file) {
+std::string blank_out_version_directive(const SourceFile& file) {
   std::string text = file.text;
   if (!text.ends_with('\n')) text += '\n';  // glslang's preprocessor fails on a string that ends mid-line
   const auto& line = file.scan->version;
@@ -103,7 +103,7 @@ bool find_include(void* user, const char* path, const char* includer, PumiceStri
 // Runs glslang on the sources of one shader. Throws ShaderCompileError with its messages.
 class GlslangCompiler {
  public:
-  // `debug`: provides the sources to compile if debugging is on; messages refer to the original ones. `depth`: upper bound on nesting.
+  // `debug`: provides the instrumented sources if debugging is on; messages refer to the original sources. `depth`: upper bound on nesting.
   GlslangCompiler(const SourceSet& sources, const DebugInstrumentation& debug, const ShaderOptions& options, size_t depth)
       : sources_(sources), debug_(debug), options_(options), search_{debug.sources(), {}}, stack_bytes_(estimate_stack_bytes(depth)) {}
 
@@ -131,7 +131,7 @@ class GlslangCompiler {
 
   Diagnostics parse_diagnostics(const PumiceGlslangResult& result) const {
     const std::string_view log(result.log.text, result.log.bytes);
-    return parse_compiler_log(debug_.is_enabled() ? debug_.translate_log(log) : std::string(log), sources_);
+    return parse_compiler_log(debug_.is_enabled() ? debug_.translate_compiler_log(log) : std::string(log), sources_);
   }
 
   GlslangResult run_glslang(const std::vector<SourceString>& source_strings, bool preprocess) {
@@ -216,7 +216,7 @@ class ShaderCompilation {
         first_line_("#line 1 \"" + user_file_.alias + "\"\n"),
         preamble_{"<preamble>", prefix.version_and_preamble},
         macros_{"<macros>", debug_.macros()},
-        user_source_{user_file_.alias, blank_version_directive(user_file_)} {}
+        user_source_{user_file_.alias, blank_out_version_directive(user_file_)} {}
 
   CompiledShader run() {
     if (size_.may_be_deep) check_nesting(compiler_.preprocess({preamble_, macros_, {"<limits>", first_line_}, user_source_}), sources_);

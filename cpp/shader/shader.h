@@ -38,7 +38,7 @@ std::shared_ptr<const Shader> compile(const std::string& source, const std::stri
                                       const Macros& macros = {}, const IncludeSearchPath& includes = {},
                                       const std::optional<LocalSize>& local_size = {});
 
-// Returns the shader of a module that another compiler produced. Throws ShaderCompileError if it is malformed or lacks argument names.
+// Makes a shader from a SPIR-V module that another compiler produced. Throws ShaderCompileError if it is malformed or lacks argument names.
 std::shared_ptr<const Shader> shader_from_spirv(const std::vector<uint32_t>& spirv, const std::string& name, const ShaderOptions& options);
 
 // Returns the locations of a shader's loops, "kernel:6, kernel:9"; empty if unknown.

@@ -14,7 +14,7 @@ namespace pumice {
 namespace {
 
 // Format version of entries. Increase it to invalidate the entries of earlier builds.
-constexpr uint64_t kFormat = 8;
+constexpr uint64_t kFormat = 9;
 constexpr std::string_view kKind = "spirv";
 constexpr size_t kMaxEntries = 2048;
 
@@ -41,7 +41,7 @@ class StringReader {
 
   std::string read_string() {
     const size_t end = strings_.find('\0');
-    if (end == std::string_view::npos) throw Error("a cached shader lacks a text");
+    if (end == std::string_view::npos) throw Error("a cached shader lacks a string");
     const std::string found(strings_.substr(0, end));
     strings_.remove_prefix(end + 1);
     return found;

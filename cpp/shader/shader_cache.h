@@ -34,11 +34,11 @@ class ShaderMemoryCache {
   std::unordered_map<std::string, std::list<Entry>::iterator> by_key_;
 };
 
-// Serialize a shader for the disk cache, and parse it. Parsing returns nullopt if the payload is invalid.
+// Convert a shader to and from the format of the disk cache. parse_shader() returns nullopt if the payload is invalid.
 std::vector<std::byte> serialize_shader(const CompiledShader& shader);
 std::optional<CompiledShader> parse_shader(std::span<const std::byte> payload);
 
-// Read and write entries of the disk cache. Reading returns nullopt if the cache is off or the entry is missing or damaged.
+// Read and write an entry of the disk cache. read_cached_shader() returns nullopt if the cache is off or the entry is missing or damaged.
 std::optional<CompiledShader> read_cached_shader(const std::string& key);
 void write_cached_shader(const std::string& key, const CompiledShader& shader);
 

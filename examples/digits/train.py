@@ -34,7 +34,7 @@ SAMPLE_SCALE = 8  # a sample's PNG shows each of the 8x8 values as a square of t
 
 
 def split() -> tuple[Array, Array, Array, Array]:
-    """Training images and labels, then those held back: a fifth, chosen by the seed. Values 0..16, uint8."""
+    """Training images and labels, then the held-back pairs: a fifth, chosen by the seed. Values 0..16, uint8."""
     digits = load_digits()
     images, labels = digits.images.astype(np.uint8), digits.target.astype(np.uint8)
     order = np.random.default_rng(SEED).permutation(len(images))

@@ -13,7 +13,7 @@ EPSILON = 1e-5
 
 
 class Sizes(NamedTuple):
-    """The sizes of the decoder. `heads` are those of queries, `groups` those of keys and values."""
+    """The sizes of the decoder. `heads` counts query heads, `groups` key and value heads."""
 
     words: int = 512
     width: int = 128

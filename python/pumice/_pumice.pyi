@@ -365,7 +365,7 @@ class DriverQuirk:
     @property
     def detected(self) -> bool:
         """
-        Whether a trial on this driver detected the quirk. If not, the driver is known to have it, or the Context was told to assume it.
+        Whether a trial on this driver detected the quirk. If not, the driver is known to have it, or the `quirks` argument of Context names it.
         """
     @property
     def name(self) -> str:
@@ -793,7 +793,7 @@ class Tensor:
         """
     def numpy(self, out: np.typing.NDArray[typing.Any] | None = None) -> np.typing.NDArray[typing.Any]:
         """
-        Return the elements as a row-major NumPy array, after waiting for the work submitted so far. Types that NumPy lacks are those of ml_dtypes.
+        Return the elements as a row-major NumPy array, after waiting for the work submitted so far. Types that NumPy lacks use ml_dtypes.
         out: a writable C-contiguous array of the same dtype and shape; None: a new array.
         Raise BindingError (K5) if `out` does not match.
         """
@@ -2285,7 +2285,7 @@ def cache_directory() -> str | None:
 def cache_entries(kind: str, folder: str = '') -> list[str]:
     """
     Return the sorted names of the entries of a kind.
-    folder: return only those in this folder of a nested kind.
+    folder: return only entries in this folder of a nested kind.
     """
 def cache_state() -> CacheState | None:
     """
@@ -2303,7 +2303,7 @@ def compile(source: str, options: ShaderOptions = ..., macros: collections.abc.M
     macros: names (with parameters) -> text.
     includes: paths -> source.
     include_dirs: folders searched after `includes`.
-    profile: device macros that replace those of the options.
+    profile: device macros that replace the options' macros.
     local_size: workgroup size, one to three numbers, for a source that declares none. Excess invocations are guarded, unless the source uses shared memory, barriers or subgroup operations. A source without any local size is compiled as is, with a local size of 1.
     Raise ShaderCompileError, UnsupportedError, BindingError (K2: local_size).
     """
@@ -2407,7 +2407,7 @@ def has_operator(name: str, domain: str = '') -> bool:
     """
 def included_files(source: str, name: str, includes: collections.abc.Mapping[str, str], include_dirs: collections.abc.Sequence[str]) -> list[str]:
     """
-    Return the paths of all files that the shader file `name` includes, even conditionally, and of those that were not found.
+    Return the paths of all files that the shader file `name` includes, even conditionally, and the paths that were not found.
     """
 def json_text(value: typing.Any, *, sort_keys: bool = False) -> str:
     """

@@ -20,10 +20,10 @@ from .model.model import Model
 _WARM_UP_RUNS = 3
 
 
-class Timing(NamedTuple):
+class ModelTiming(NamedTuple):
     """Times of a model's calls."""
 
-    # First call: binds shapes, creates kernels, and compiles them if the driver does so on first dispatch.
+    # Time of the first call, which binds shapes, creates kernels, and compiles them if the driver compiles at the first dispatch.
     cold_seconds: float
     min_seconds: float
     median_seconds: float
@@ -39,7 +39,7 @@ def measure(
     runs: int,
     progress: Callable[[int, int], None] | None = None,
     warm_up: int = _WARM_UP_RUNS,
-) -> Timing:
+) -> ModelTiming:
     """Time a model that has not been called yet.
 
     arrays: its inputs in graph order. runs: measured calls. progress: called with the number of finished calls and `runs`. warm_up:
@@ -56,7 +56,7 @@ def measure(
     on_device = _measure_device_seconds(model, arrays)
     sorted_seconds = np.sort(times)
     p99 = float(np.quantile(sorted_seconds, 0.99, method="higher"))
-    return Timing(
+    return ModelTiming(
         first_call,
         float(sorted_seconds[0]),
         float(np.median(sorted_seconds)),
@@ -68,7 +68,7 @@ def measure(
 
 
 def _measure_device_seconds(model: Model, arrays: Sequence[Array]) -> float:
-    """Return the device seconds of one call: the sum over the dispatches of a single command list, else the time of the execution."""
+    """Return the device time of one call in seconds: the sum over its dispatches, or the whole execution if they cannot be timed."""
     program = model.program
     arrays = model.arguments(*arrays)
     try:
@@ -115,7 +115,7 @@ print(json.dumps({"phase_seconds": phases, "total_seconds": before - float(start
 """
 
 
-class FirstResultTiming(NamedTuple):
+class TimeToFirstResult(NamedTuple):
     """Seconds from process start to the first result, per phase and in total."""
 
     phase_seconds: dict[str, float]
@@ -123,10 +123,10 @@ class FirstResultTiming(NamedTuple):
     onnx: bool  # whether the onnx package was imported
 
 
-def measure_first_results(
+def measure_time_to_first_result(
     path: str, precision: str, inputs: Sequence[Array]
-) -> tuple[FirstResultTiming, FirstResultTiming]:
-    """Time two fresh processes: one with empty caches, then one with the first one's caches. Raise Error if a process fails."""
+) -> tuple[TimeToFirstResult, TimeToFirstResult]:
+    """Time two fresh processes: one with empty caches, then one that reuses the caches of the first. Raise Error if a process fails."""
     with tempfile.TemporaryDirectory() as folder:
         archive = os.path.join(folder, "inputs.npz")
         np.savez(archive, *inputs)
@@ -136,14 +136,14 @@ def measure_first_results(
             "__GL_SHADER_DISK_CACHE_PATH": folder,
         }
         arguments = (path, precision, archive)
-        return _measure_first_result(arguments, caches), _measure_first_result(arguments, caches)
+        return _measure_in_fresh_process(arguments, caches), _measure_in_fresh_process(arguments, caches)
 
 
-def _measure_first_result(arguments: tuple[str, ...], caches: dict[str, str]) -> FirstResultTiming:
+def _measure_in_fresh_process(arguments: tuple[str, ...], caches: dict[str, str]) -> TimeToFirstResult:
     environment = {**os.environ, **caches}
     environment.pop("PUMICE_NO_CACHE", None)
     command = [sys.executable, "-c", _FIRST_RESULT_SCRIPT, *arguments, repr(time.monotonic())]
     process = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     if process.returncode != 0:
         raise Error(f"a fresh process did not reach its first result:\n{process.stderr}")
-    return FirstResultTiming(**json.loads(process.stdout.splitlines()[-1]))
+    return TimeToFirstResult(**json.loads(process.stdout.splitlines()[-1]))

@@ -51,7 +51,7 @@ def sample_images() -> Array:
     return np.concatenate([pumice.load_image(path, mode="L", size=8, resample="box", scale="1/255") for path in paths])
 
 
-def draw_image(image: Array) -> str:
+def render_image_as_text(image: Array) -> str:
     """Draw the image as text, two characters per pixel."""
     levels = np.rint(image * (len(SHADES) - 1)).astype(int)
     return "\n".join("".join(SHADES[level] * 2 for level in row) for row in levels)
@@ -69,7 +69,7 @@ def classify_samples(console: Console, model: pumice.Model, images: Array) -> No
     panels = []
     for (image,), probabilities in zip(images, model(images), strict=True):
         content = Table.grid(padding=(0, 1))
-        content.add_row(Text(draw_image(image)), Text(format_bars(probabilities)))
+        content.add_row(Text(render_image_as_text(image)), Text(format_bars(probabilities)))
         panels.append(Panel(content, title=f"it is a {probabilities.argmax()}", expand=False))
     console.print(Columns(panels))
 
@@ -85,7 +85,7 @@ def print_accuracy(console: Console, model: pumice.Model) -> None:
     )
 
 
-def check_nodes(console: Console, model: pumice.Model, images: Array) -> bool:
+def validate_nodes(console: Console, model: pumice.Model, images: Array) -> bool:
     """Compare every node with a reference on the CPU; return whether all agree."""
     report = pumice.validate(model, [(images,)])
     console.print(report.table())
@@ -117,7 +117,7 @@ def run_demo(console: Console) -> bool:
             classify_samples(console, model, images)
             print_accuracy(console, model)
             console.print()
-            nodes_ok = check_nodes(console, model, images)
+            nodes_ok = validate_nodes(console, model, images)
         console.print()
         return run_kernel(console, context) and nodes_ok
 

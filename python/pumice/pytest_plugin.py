@@ -12,8 +12,8 @@ import pytest
 import pumice
 
 from .plugin import collection, isolation, leaks, options
-from .plugin.cells import MatrixCell, get_kind_label
-from .plugin.outcome import OutcomeHooks
+from .plugin.cells import MatrixCell, get_device_type_label
+from .plugin.outcome_hooks import OutcomeHooks
 from .plugin.run_state import FIXTURES, RUN, MatrixRun, get_cell, get_matrix_run
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 pytest_addoption = options.add_options
 
-# ---- the run
+# ---- configuration and header of the run
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -49,23 +49,23 @@ def _format_device_lines(run: MatrixRun) -> list[str]:
     """Return a line per device. Open a context only if there is a single device and its tests run in this process."""
     begin = f"pumice {pumice.__version__}:"
     precisions = ", ".join(dict.fromkeys(cell.precision for cell in run.cells))
-    if run.is_matrix or run.isolated:
+    if run.has_several_cells or run.isolated:
         lines = []
-        for matrix_device in run.matrix_devices:
+        for device_under_test in run.devices_under_test:
             name = (
-                f"{matrix_device.info.name} ({get_kind_label(matrix_device.info)})"
-                if matrix_device.info
+                f"{device_under_test.info.name} ({get_device_type_label(device_under_test.info)})"
+                if device_under_test.info
                 else "the default device"
             )
-            lines.append(f"{begin} {name}, {precisions}{matrix_device.note and '; ' + matrix_device.note}")
+            lines.append(f"{begin} {name}, {precisions}{device_under_test.note and '; ' + device_under_test.note}")
         return lines
-    (matrix_device,) = run.matrix_devices
+    (device_under_test,) = run.devices_under_test
     try:
-        context = run.get_context(matrix_device)
+        context = run.get_context(device_under_test)
     except pumice.Error as error:
         return [f"{begin} no device: {error}"]
-    choice = f"{context.choice}{matrix_device.note and ', ' + matrix_device.note}"
-    return [f"{begin} {context.info.name} ({get_kind_label(context.info)}), {precisions}; {choice}"]
+    choice = f"{context.choice}{device_under_test.note and ', ' + device_under_test.note}"
+    return [f"{begin} {context.info.name} ({get_device_type_label(context.info)}), {precisions}; {choice}"]
 
 
 def pytest_report_header(config: pytest.Config) -> list[str] | None:
@@ -79,12 +79,12 @@ def pytest_report_collectionfinish(config: pytest.Config, items: list[pytest.Ite
     return _format_device_lines(get_matrix_run(config))
 
 
-# ---- tests
+# ---- test collection and calls
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     run = get_matrix_run(metafunc.config)
-    if run.is_matrix and not FIXTURES.isdisjoint(metafunc.fixturenames):
+    if run.has_several_cells and not FIXTURES.isdisjoint(metafunc.fixturenames):
         labels = [cell.label for cell in run.cells]
         metafunc.parametrize("pumice_cell", run.cells, ids=labels, indirect=True, scope="session")
 
@@ -95,9 +95,9 @@ def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Col
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Sort the tests by cell, those without a cell first."""
+    """Sort the tests by cell, tests without a cell first."""
     run = get_matrix_run(config)
-    if run.is_matrix or run.isolated:
+    if run.has_several_cells or run.isolated:
         items.sort(key=lambda item: run.cells.index(cell) if (cell := get_cell(item)) else -1)
 
 
@@ -106,7 +106,7 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
     cell = get_cell(item)
     leak_check = cell and (item.config.getoption("--pumice-leaks") or item.get_closest_marker("pumice_leaks"))
     with (
-        leaks.check_leaks(get_matrix_run(item.config).get_context(cell.matrix_device))
+        leaks.check_leaks(get_matrix_run(item.config).get_context(cell.device_under_test))
         if cell and leak_check
         else nullcontext()
     ):
@@ -118,7 +118,7 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
 
 @pytest.fixture(scope="session")
 def pumice_cell(request: pytest.FixtureRequest) -> MatrixCell:
-    """The matrix cell: a device and a precision."""
+    """The cell of the test matrix: a device and a precision."""
     current_cell: MatrixCell = getattr(request, "param", None) or get_matrix_run(request.config).cells[0]
     return current_cell
 
@@ -126,7 +126,7 @@ def pumice_cell(request: pytest.FixtureRequest) -> MatrixCell:
 @pytest.fixture(scope="session")
 def pumice_context(request: pytest.FixtureRequest, pumice_cell: MatrixCell) -> pumice.Context:
     """The context of the device under test, shared by the whole run; the default context during its tests."""
-    return get_matrix_run(request.config).get_context(pumice_cell.matrix_device)
+    return get_matrix_run(request.config).get_context(pumice_cell.device_under_test)
 
 
 @pytest.fixture(scope="session")

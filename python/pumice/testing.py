@@ -118,7 +118,7 @@ def compare(
 ) -> Difference:
     """Compare element by element: close if |actual - expected| <= atol + rtol * |expected|; NaN is close only to NaN.
 
-    The default tolerances are those of the less precise element type. Raise AssertionError if the shapes differ, BindingError if an array
+    The default tolerances follow the less precise element type. Raise AssertionError if the shapes differ, BindingError if an array
     is masked.
     """
     a, b = (
@@ -199,7 +199,7 @@ class Accuracy(NamedTuple):
 
 
 def _to_class_indices(predictions: npt.ArrayLike, name: str, count: int | None = None) -> tuple[Array, Array]:
-    """Return class indices: integers [N] as they are, or the argmax of scores [N, classes]; ties take the first class.
+    """Return class indices: integers [N] as they are, or the argmax of scores [N, classes]; ties go to the first class.
 
     Also return a mask of the rows with a prediction: a row with NaN among its scores has none.
     """

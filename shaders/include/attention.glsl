@@ -1,11 +1,12 @@
-// Shared by the attention kernels: y = softmax(scale q k^T + mask) v, all [batch, heads, seq, size], with any strides except on the last
-// axis. Online softmax: one pass over the keys with a running maximum and sum; scores are never stored.
+// Shared by the attention kernels: y = softmax(scale q k^T + mask) v, all [batch, heads, seq, size], with any strides; only the last axis
+// must be contiguous. Online softmax: one pass over the keys with a running maximum and sum; scores are never stored.
 // MASKED 1: bool mask; a key is visible if its mask element is MASK_VISIBLE; otherwise its score is MASKED_SCORE. 2: additive mask.
 // HAS_KV_LENGTHS: kv_len per batch item; query positions are counted from its end. ZERO_EMPTY: queries with no visible key give 0,
 // otherwise NaN.
 // SPLIT_KEYS: split-K into chunks of p.split_size keys, merged by attention_combine. MERGES_SPLITS: the last workgroup of a row tile to
 // finish merges them.
-// VEC4, Y_VEC4: heads are aligned vec4s. VEC8: 16-byte loads of eight 16-bit elements, unpacked by the kernel.
+// VEC4, Y_VEC4: head sizes are multiples of 4, and heads are aligned to vec4s. VEC8: 16-byte loads of eight 16-bit elements, unpacked by
+// the kernel.
 // INT8: int8 K and V with a scale per cache row and head; no mask. SCALE_FIRST: scores are scaled before the softmax, because of softcap,
 // or because the scale is negative or too small.
 #include "include/attention_softmax.glsl"
@@ -95,7 +96,7 @@ layout(binding = 5) readonly buffer KvLengths { uvec2 kv_lengths[]; };
 #include "include/epilogue.glsl"
 
 #if INT8
-// Scale of the cache row that starts at element `at`; rows are dense.
+// Returns the scale of the cache row that starts at element `at`; rows are contiguous.
 float load_k_scale(uint at) { return pm_load(k_scales, p.k_scales_offset + (at - p.k_offset) / SIZE); }
 float load_v_scale(uint at) { return pm_load(v_scales, p.v_scales_offset + (at - p.v_offset) / V_SIZE); }
 #endif
@@ -167,7 +168,7 @@ uint mask_index(uint batch, uint head, uint row, uint key) {
 // Index of the last key with a mask element. Keys past it read this element, so that the load needs no branch.
 uint last_masked() { return max(p.mask_keys, 1u) - 1u; }
 
-// Load a mask element, and apply it to a score.
+// Functions that load a mask element, and that apply it to a score.
 #if MASKED == 1
 float load_mask(uint at) { return pm_load_bool(mask, at) == MASK_VISIBLE ? 1.0 : 0.0; }
 float apply_mask(float score, float mask_value) { return mask_value != 0.0 ? score : MASKED_SCORE; }

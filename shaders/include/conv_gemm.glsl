@@ -2,11 +2,11 @@
 //   ih = i * in_step_h + th * tap_step_h + base_h, and likewise iw; zero outside the input.
 // Pixels are numbered across the batch; grid_group().z is the group. X_GROUPED, Y_GROUPED: channels in blocks of 8, one group only.
 // MATRIX: a GEMM as a 1x1 convolution: pixels are M, output channels N, input channels K, groups the batch.
-// INTEGER: int8 or uint8 (X_SIGNED, W_SIGNED) in arrays of words, with int32 accumulation. X_ZERO, W_ZERO: zero points: for x per row (one
-// for a convolution), for w per channel.
+// INTEGER: int8 or uint8 (X_SIGNED, W_SIGNED) in arrays of words, with int32 accumulation. X_ZERO, W_ZERO: x and w have zero points: for x
+// one per row (a single one for a convolution), for w one per channel.
 #include "include/mixed_precision.glsl"
 layout(push_constant) uniform parameter {
-  uint pixels;                      // images * out_h * out_w
+  uint pixels;                      // number of output pixels: images * out_h * out_w
   uint out_h, out_w;                // output size of this dispatch
 #if MATRIX
 #if INTEGER
@@ -66,7 +66,7 @@ layout(push_constant) uniform parameter {
 #else
 #define KERNEL_TAPS p.kernel_taps
 #endif
-// Packed weights per group in elements; channels of consecutive groups are adjacent.
+// Number of packed weights per group; the channels of consecutive groups are adjacent.
 #ifndef PACKED_GROUP
 #define PACKED_GROUP (KERNEL_TAPS * p.channels_in * ((p.channels_out + 7u) / 8u * 8u))
 #endif

@@ -1,5 +1,5 @@
 // Buffers, loads and stores of the GEMM and convolution kernels for floats and integers. X_VEC4, Y_VEC4: adjacent channels in aligned
-// vec4s. Weights are packed as vec4s; with W_STRIDED only if W_VEC4.
+// vec4s. Packed weights are vec4s; unpacked weights (W_STRIDED) are vec4s only with W_VEC4.
 #if INTEGER
 layout(binding = 0) readonly buffer X { uint x[]; };
 layout(binding = 1) readonly buffer W { uint w[]; };

@@ -1,5 +1,5 @@
-// Fused epilogue EPILOGUE(x). With RESIDUAL it also reads `residual`, an element of a second tensor. It is expanded only here, so that it
-// cannot combine with surrounding expressions, and `precise`, so that every operation rounds. Include after include/math.glsl.
+// Fused epilogue EPILOGUE(x). With RESIDUAL it also reads `residual`, an element of a second tensor. The macro is expanded only here, so
+// that compilers cannot combine it with surrounding expressions; `precise` makes every operation round. Include after include/math.glsl.
 #ifndef PM_EPILOGUE_GLSL
 #define PM_EPILOGUE_GLSL
 #ifndef EPILOGUE

@@ -10,7 +10,7 @@ layout(push_constant) uniform parameter {
 #else
   uint inner;
 #if OUTER
-  uint addresses;     // number of index tuples; later rows reuse them from the first on
+  uint addresses;     // number of index tuples; rows after the last tuple start over at the first
   uint outer_rows;    // number of rows per slice of x
   uint outer_stride;
 #endif
@@ -18,7 +18,7 @@ layout(push_constant) uniform parameter {
   uint index_size[TUPLE], index_stride[TUPLE];
 #if PARTS
   uint first_output;                  // first element that this dispatch computes
-  uint first_offset, num_offsets;     // bound range of the addressed tensor
+  uint first_offset, num_offsets;     // range of the indexed tensor that is bound
 #endif
   uint x_offset, y_offset, indices_offset;
 } p;

@@ -2,8 +2,8 @@
 // ulp, measured over all binades against double precision with and without fma; subnormal results may be flushed to zero if the device
 // does. Functions that a shader does not call cost nothing.
 //
-// Functions return only at their end and select between values computed before. Early returns and calls inside ?: become branches, and
-// lavapipe (Mesa 22.3.6) mixes up result bits when branches of several functions merge in a kernel or follow a loop.
+// Functions return only at their end and select between values that are already computed. Early returns and calls inside ?: become
+// branches, and lavapipe (Mesa 22.3.6) mixes up result bits when branches of several functions merge in a kernel or follow a loop.
 // tests/device/test_math_functions.py checks this.
 #ifndef PM_MATH_GLSL
 #define PM_MATH_GLSL
@@ -247,7 +247,7 @@ float pm_normal_cdf(float x) {
 
 bool pm_is_finite(float x) { return (floatBitsToUint(x) & 0x7fffffffu) < 0x7f800000u; }
 
-#include "include/math_exact.glsl"
+#include "include/math_correctly_rounded.glsl"
 #include "include/math_trigonometry.glsl"
 
 // e^t / 2; 3 ulp, without premature overflow.
@@ -417,7 +417,7 @@ int pm_pow(int x, int y) {
   result name(real x) { return x >= end ? highest : x > low ? result(x) : x <= low ? lowest : result(0); }
 PM_DEFINE_TO_INTEGER(pm_to_int, int, float, -2147483648.0, 2147483648.0, (-2147483647 - 1), 2147483647)
 PM_DEFINE_TO_INTEGER(pm_to_uint, uint, float, 0.0, 4294967296.0, 0u, 0xffffffffu)
-// Integers to float powers: exact modulo 2^32 for a whole exponent below 2^24 in size, else the truncated float power.
+// Integer to a float power: exact modulo 2^32 if the exponent is a whole number below 2^24 in magnitude; else the float power, truncated.
 int pm_pow(int x, float y) { return pm_trunc(y) == y && abs(y) < 16777216.0 ? pm_pow(x, int(y)) : pm_to_int(pm_pow(float(x), y)); }
 uint pm_pow(uint x, float y) {
   const bool is_whole = pm_trunc(y) == y && abs(y) < 16777216.0;

@@ -59,11 +59,11 @@ double pm_double_exp_tail(double r) {
 }
 // 2 ulp.
 double pm_exp(double x) {
-  const double held = x > 710.0LF ? 710.0LF : x < -746.0LF ? -746.0LF : x;  // outside, the result is infinity or 0
-  const double k = pm_floor(held * 1.44269504088896340736LF + 0.5LF);
+  const double clamped = x > 710.0LF ? 710.0LF : x < -746.0LF ? -746.0LF : x;  // outside, the result is infinity or 0
+  const double k = pm_floor(clamped * 1.44269504088896340736LF + 0.5LF);
   const bool is_nan = pm_isnan(x);
   const int n = is_nan ? 0 : int(k);
-  precise double r = (held - k * 0.693147180369123816490LF) - k * 1.90821492927058770002e-10LF;
+  precise double r = (clamped - k * 0.693147180369123816490LF) - k * 1.90821492927058770002e-10LF;
   const double y = (1.0LF + pm_double_exp_tail(r)) * pm_double_exp2i(n >> 1) * pm_double_exp2i(n - (n >> 1));
   return is_nan ? x : y;
 }
@@ -95,9 +95,9 @@ double pm_double_sine(double r, int quadrant) {
 // 4 ulp of 1 for |x| < 2^20 pi / 2; above, the argument reduction loses precision.
 double pm_sine(double x, int shift) {
   const bool is_nan = pm_isnan(x) || pm_isinf(x);
-  const double held = is_nan ? 0.0LF : x;
-  const double k = pm_floor(held * 0.63661977236758134308LF + 0.5LF);
-  precise double r = ((held - k * 1.57079632673412561417LF) - k * 6.07710050630396597660e-11LF) - k * 2.02226624879595063154e-21LF;
+  const double x_or_zero = is_nan ? 0.0LF : x;
+  const double k = pm_floor(x_or_zero * 0.63661977236758134308LF + 0.5LF);
+  precise double r = ((x_or_zero - k * 1.57079632673412561417LF) - k * 6.07710050630396597660e-11LF) - k * 2.02226624879595063154e-21LF;
   const double y = pm_double_sine(r, int(k - pm_floor(k * 0.25LF) * 4.0LF) + shift);
   return is_nan ? double(pm_nan) : y;
 }

@@ -1,8 +1,8 @@
-// Main loop over K in chunks of 32, with operands in registers; SPLIT subgroups share K. Define UNROLL, PREFETCH, SPLIT and `chunks` (the
-// number of chunks), and include mma.glsl before. The shader defines load_chunks() and multiply_chunks().
+// Main loop over K in chunks of 32, with operands in registers; SPLIT subgroups divide K among themselves. Define UNROLL, PREFETCH, SPLIT
+// and `chunks` (the number of chunks), and include mma.glsl before. The shader defines load_chunks() and multiply_chunks().
 #ifndef PM_MMA_MAIN_LOOP_GLSL
 #define PM_MMA_MAIN_LOOP_GLSL
-void load_chunks(uint to, uint begin);  // loads UNROLL chunks, from chunk `begin` on, into buffer `to`; zeros past K
+void load_chunks(uint to, uint begin);  // loads UNROLL chunks, starting at chunk `begin`, into buffer `to`; zeros past K
 void multiply_chunks(uint from);        // accumulates the chunks in buffer `from`
 
 // Fills an operand fragment with 4 K elements each of the lines in regs[index] and regs[index + 1]; k_half selects the half of each vec8.

@@ -1,11 +1,10 @@
 // Shared by the GEMM kernels with block-quantised weights:
 // y[m, n] = sum over k of x[m, k] * (w[n, k] - zero[n, k / block]) * scale[n, k / block].
-// w is N x K in BITS-bit integers, packed in words along K. ZERO: a zero point per block; otherwise POINT for all. ROWS: rows of x per
-// workgroup.
+// w is N x K in BITS-bit integers, packed in words along K. ZERO: one zero point per block; otherwise all blocks have the zero point POINT.
+// ROWS: rows of x per workgroup.
 // X_VEC8: loads 8 elements of x at once. W_UVEC4: loads 16 bytes of w at once.
 // GATED: GATE(x * second matrix) is the `residual` of the epilogue.
-// NORMED: fused RMSNorm: x * gain is multiplied and the sum scaled by 1 / rms of the row; gemm_quant_mma multiplies normalised rows
-// instead.
+// NORMED: fused RMSNorm: x * gain is multiplied by the weights, and the sum is scaled by 1 / rms of the row.
 layout(constant_id = 0) const uint ROWS = 1u;
 #include "include/sign_flip.glsl"
 
@@ -112,7 +111,7 @@ float extract_integer(uint word, uint k) {
 }
 
 #if X_VEC8
-// Loads 8 elements of x; their index is 16-byte aligned.
+// Loads 8 elements of x, 16-byte aligned.
 void load_x_pair(uint at, out vec4 low, out vec4 high) {
 #if PM_GRAIN == 2
   const uvec4 packed = x[at / 8u];

@@ -1,7 +1,8 @@
 // Shared by the kernels of recurrent layers.
 //
 // CELL: kRnn, kLstm (gates i, o, f, c), kGru (z, r, h) with the reset gate before the recurrent matmul, or kGruLinear with it after. F, G
-// and H are the activations of x in direction d. After its last step, a sequence keeps its state and outputs zero.
+// and H are macros that apply the activation functions of direction d to x. After its last step, a sequence keeps its state and outputs
+// zero.
 //
 // State, in fp32, rows of `width` (units rounded up to a multiple of 4, zero-padded): hidden states at h_from and h_to, cells at `cells`.
 // Recurrent weights: [direction][gate][unit / 16][K / 4][16][4].

@@ -1,5 +1,5 @@
 // Row-wise reductions and loops: one row per workgroup, or with SHORT_ROWS one row per 16 invocations. All invocations call the reductions,
-// including those past the last row.
+// even past the last row.
 #if SHORT_ROWS
 #define GROUP_THREADS 16u
 #else

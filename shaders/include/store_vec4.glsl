@@ -1,4 +1,4 @@
-// Four adjacent output channels of a GEMM or convolution. Include after conv_gemm.glsl and buffer Y.
+// Bias and stores of four adjacent output channels of a GEMM or convolution. Include after conv_gemm.glsl and buffer Y.
 #ifndef PM_STORE_VEC4_GLSL
 #define PM_STORE_VEC4_GLSL
 vec4 bias_vec4(uint channel) {

@@ -39,7 +39,7 @@ uint pm_reduce_offset = 0u;
 // Reduces in shared memory: `array` has workgroup size + 16 elements. GROUP_THREADS is a power of two, at least 16.
 #define THREAD_GROUP_INDEX (gl_LocalInvocationID.x / GROUP_THREADS)
 #define THREAD_IN_GROUP (gl_LocalInvocationID.x % GROUP_THREADS)
-// Two steps of 16 values need fewer barriers than a tree. Groups larger than 16 fill their workgroup.
+// Two steps of 16 values need fewer barriers than a tree. A group of more than 16 is the whole workgroup.
 #define PM_DEFINE_GROUP_REDUCE(name, type, array, merge)                                               \
   type name(type v) {                                                                     \
     if (GROUP_THREADS <= 16u) barrier(); /* array is reused; larger groups wait below */           \

@@ -1,8 +1,8 @@
 // Evaluates decision trees for a row of x: folds the leaf values for one of `targets` targets by FOLD: 0 sum, 1 mean over trees, 2 min, 3
 // max. NUMBER: float or double, of WORDS words each.
 // A node is: feature; comparison (0 leaf, 1 <=, 2 <, 3 >=, 4 >, 5 ==, 6 !=; + 8 if NaN counts as true); true child; false child; threshold.
-// A leaf stores its first entry and the number of entries as the children. An entry is a target and its weight. `depth` limits the path
-// length.
+// A leaf stores the index of its first entry and the number of entries in place of the children. An entry is a target and its weight.
+// `depth` limits the path length.
 layout(binding = 2) readonly buffer N { uint nodes[]; };
 layout(binding = 3) readonly buffer E { uint entries[]; };
 layout(binding = 4) readonly buffer R { uint roots[]; };

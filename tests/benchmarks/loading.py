@@ -29,7 +29,7 @@ BASE = 64 << 20  # bytes that loading any model needs: the importer, kernels
 LOAD = """
 import json, resource, sys, time
 import numpy, pumice
-def peak():  # what getrusage says begins with that of the process before this one
+def peak():  # getrusage's value begins with the peak of the process before this one
     with open("/proc/self/status") as status:
         return next(int(line.split()[1]) << 10 for line in status if line.startswith("VmHWM"))
 context = pumice.Context()

@@ -1,4 +1,4 @@
-"""Memory plans compared with their lower bound, device weights with those in the file, and the installed size."""
+"""Memory plans compared with their lower bound, device weights with the file's, and the installed size."""
 
 from __future__ import annotations
 

@@ -342,7 +342,7 @@ def recurrent_row(session: Session, pair: Pair, sizes: Sizes, precision: str) ->
 
 
 def network_rows(session: Session, size: int) -> Iterator[Row]:
-    """Yield the device times, and those of calls from NumPy to NumPy."""
+    """Yield the times on the device, and of calls from NumPy to NumPy."""
     image = np.random.default_rng(0).integers(0, 256, (1, size, size, 3)).astype("uint8")
     planes = np.ascontiguousarray(image.transpose(0, 3, 1, 2))
     program = nnapi_program(size).compile(session.context)

@@ -29,7 +29,7 @@ WARM_SECONDS, ROUNDS, RUNS, BEST = 2.0, 4, 40, 4
 
 
 def warm(session: Session) -> None:
-    """Run products until the device's clocks are those of a busy device."""
+    """Run products until the device's clocks are as on a busy device."""
     program, given = program_of(64 if session.software else 4096, "float32", True, session.context)
     products, _ = sampled(program, given)
     end = time.perf_counter() + (0 if session.software else WARM_SECONDS)

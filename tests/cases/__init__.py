@@ -1,5 +1,5 @@
 """The operators' test table, one case per row. Cases are compared with onnx's reference; `./dev bench operators`
-times those of `timed`, at larger sizes."""
+times the cases of `timed`, at larger sizes."""
 
 from __future__ import annotations
 

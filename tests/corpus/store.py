@@ -77,7 +77,7 @@ def compact(stored: Stored) -> onnx.ModelProto:
 
 
 def tensors(graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:
-    """Yield the initializers, including those of subgraphs."""
+    """Yield the initializers, also of subgraphs."""
     yield from graph.initializer
     for node in graph.node:
         for attribute in node.attribute:

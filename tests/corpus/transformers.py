@@ -91,7 +91,7 @@ class Gpt2Block(nn.Module):
 
 
 class Gpt2(nn.Module):
-    """Next tokens after those of a KV cache, which may be empty -> logits and the new KV cache."""
+    """Next tokens after a KV cache, which may be empty -> logits and the new KV cache."""
 
     def __init__(self, width: int = 32, heads: int = 4, longest: int = 48) -> None:
         super().__init__()

@@ -41,9 +41,9 @@ def attention(graph, x):
     scores = graph.add("Mul", graph.add("MatMul", x, graph.add("Transpose", x, perm=[1, 0])), number(0.375))
     return graph.add("MatMul", graph.add("Softmax", scores), x)
 run(attention)
-says = pumice.Kernel('layout(binding = 0) buffer Y { float y[]; }; void main() { printf("%.3f", 1.5); }')
-says(y=np.zeros(1, "float32"), threads=1)
-print([message.text for message in says.messages])
+printer = pumice.Kernel('layout(binding = 0) buffer Y { float y[]; }; void main() { printf("%.3f", 1.5); }')
+printer(y=np.zeros(1, "float32"), threads=1)
+print([message.text for message in printer.messages])
 try:
     pumice.Graph().input("x", "bool", [2], scale=0.5)
 except pumice.GraphError as error:

@@ -147,7 +147,8 @@ FUNCTION = re.compile(
 
 
 @pytest.mark.parametrize(
-    "file", ["math.glsl", "math_trigonometry.glsl", "math_exact.glsl", "math_double.glsl", "math_64bit.glsl"]
+    "file",
+    ["math.glsl", "math_trigonometry.glsl", "math_correctly_rounded.glsl", "math_double.glsl", "math_64bit.glsl"],
 )
 def test_functions_end_at_their_end_alone(file: str) -> None:
     """Functions return only at their end, because lavapipe mixed up results after an early return."""

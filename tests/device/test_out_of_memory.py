@@ -1,4 +1,4 @@
-"""A process short of memory: the error says so, and does not claim that there is no driver."""
+"""A process short of memory: the error names it, and does not claim that there is no driver."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ import pytest
 
 import pumice
 from onnx_models import model, node
-from pumice.bench import FirstResultTiming, Timing, measure
+from pumice.bench import ModelTiming, TimeToFirstResult, measure
 
 ROOT = Path(__file__).resolve().parents[2]
 SCALE = """layout(binding = 0) buffer Y {{ float y[]; }};
@@ -124,7 +124,7 @@ def test_a_models_first_run_is_measured_separately(context: pumice.Context) -> N
 
 
 def test_every_name_of_a_time_says_its_unit() -> None:
-    for record in (Timing, FirstResultTiming):
+    for record in (ModelTiming, TimeToFirstResult):
         for name, kind in inspect.get_annotations(record).items():
             if "float" in str(kind):
                 assert name.endswith("_seconds"), name

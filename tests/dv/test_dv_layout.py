@@ -100,7 +100,7 @@ def test_what_has_no_whc8_is_rejected_by_name() -> None:
         r"values: expected one axis of 24 elements, .*; given shape \[25\]": lambda: dv.from_whc8(
             np.zeros(25), image.shape
         ),
-        r"shape: expected sizes that 32 bits hold": lambda: dv.from_whc8(np.zeros(1), (-1, 1, -1)),
+        r"shape: expected sizes that fit in 32 bits": lambda: dv.from_whc8(np.zeros(1), (-1, 1, -1)),
         r"array: expected an array without a mask": lambda: dv.to_whc8(np.ma.masked_array(image, image == 0)),
     }
     for message, refused in refusals.items():

@@ -188,7 +188,7 @@ def every_call(c: Calls, kind: str, handle: Any) -> dict[str, Any]:
     for name, arguments in calls[kind].items():
         c.set_last_error_message(b"nothing")
         results[name] = getattr(c, name)(handle, *arguments)
-        assert "a handle that is none" in c.error, name
+        assert "an invalid handle" in c.error, name
     return results
 
 

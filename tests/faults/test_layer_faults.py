@@ -34,7 +34,7 @@ def worker(layer_folder: Path) -> Iterator[Worker]:
 
 @pytest.fixture(scope="module")
 def tried(worker: Worker) -> list[dict[str, Any]]:
-    """Return the results of FAULTS faults per model, among those that have an effect."""
+    """Return the results of FAULTS faults per model, among faults that have an effect."""
     random = np.random.default_rng(int(os.environ.get("PUMICE_FAULT_SEED", "0")))
     found: list[dict[str, Any]] = []
     for model, precision in SUBJECTS:

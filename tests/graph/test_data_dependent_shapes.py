@@ -195,7 +195,7 @@ def test_what_several_nodes_need_is_read_at_once(context: pumice.Context) -> Non
 
 
 def test_consecutive_sync_points(context: pumice.Context) -> None:
-    """Select the positive elements, then those above their mean, and return as many twos as the maximum says."""
+    """Select the positive elements, then the elements above their mean, and return as many twos as the maximum."""
     nodes = [
         node("Relu", ["x"], ["r"]),
         node("NonZero", ["r"], ["i"], name="first"),

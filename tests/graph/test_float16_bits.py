@@ -1,4 +1,4 @@
-"""BitCast of values that a program stores in another dtype than declared: the bits are those of the declared dtype."""
+"""BitCast of values that a program stores in another dtype than declared: the bits are the declared dtype's."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Constants beyond float16's range in fp16 programs: they and their readers stay float32, and the report says so."""
+"""Constants beyond float16's range in fp16 programs: they and their readers stay float32, and the report lists them."""
 
 from __future__ import annotations
 

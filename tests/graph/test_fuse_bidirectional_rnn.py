@@ -135,7 +135,7 @@ def test_states_and_results_of_each_direction_are_read_and_made_apart(
     counts = kernels(layer, context, precision)
     assert counts["recurrent_initial_states.comp"] == counts["recurrent_final_states.comp"] == 1
     assert counts["elementwise.comp"] == (precision != "fp32")  # casts x to 16 bits
-    assert not counts.keys() & {"transpose.comp", "index_map.comp", "copy_words.comp"}
+    assert not counts.keys() & {"transpose.comp", "strided_copy.comp", "copy_words.comp"}
 
 
 @pytest.mark.parametrize("precision", ["fp32", *PRECISIONS_16_BIT])
@@ -156,8 +156,8 @@ def test_results_are_made_side_by_side(
     same(layer, context, precision)
     rows_of = {row["node"]: row["note"] for row in layer.graph.compile(context, precision).report()}
     assert rows_of["turned"] == "fused into layer"
-    assert not kernels(layer, context, precision).keys() & {"transpose.comp", "index_map.comp"}
-    assert kernels(layer, context, precision, False).keys() & {"transpose.comp", "index_map.comp"}
+    assert not kernels(layer, context, precision).keys() & {"transpose.comp", "strided_copy.comp"}
+    assert kernels(layer, context, precision, False).keys() & {"transpose.comp", "strided_copy.comp"}
 
 
 @pytest.mark.parametrize("wanted", [0, 1, 2, 3, 4, 5])
@@ -167,7 +167,7 @@ def test_one_result_alone(context: pumice.Context, units: int, wanted: int) -> N
     made = layer.add(*(layer.joined(layer.state(f"{k}0"), layer.state(f"{k}1")) for k in "hc"))
     layer.output([part for i, one in enumerate(made) for part in layer.split(one, int(i == 0))][wanted])
     same(layer, context, "fp32")
-    assert "index_map.comp" not in kernels(layer, context, "fp32")
+    assert "strided_copy.comp" not in kernels(layer, context, "fp32")
 
 
 def test_states_read_by_other_nodes_are_concatenated(context: pumice.Context) -> None:

@@ -37,7 +37,7 @@ def is_joined(program: pumice.Program) -> bool:
 
 
 def same(context: pumice.Context, *crop: list[int], **given: Any) -> bool:
-    """Return whether the Slice was fused. Results are compared with those of the unfused program, at several sizes."""
+    """Return whether the Slice was fused. Results are compared with the unfused program's, at several sizes."""
     fused, plain = (program_of(context, fuse, *crop, **dict(given)) for fuse in (True, False))
     assert not is_joined(plain)
     for shape in ((2, 8, 7, 9), (1, 8, 1, 1), (1, 8, 16, 5)):

@@ -1,4 +1,4 @@
-"""Fusions by name: each alone, and all but one, match the unfused program; what `residual` reads; what the report says."""
+"""Fusions by name: each alone, and all but one, match the unfused program; what `residual` reads; the report."""
 
 from __future__ import annotations
 

@@ -243,7 +243,7 @@ def test_references_and_arguments_that_cannot_be_are_rejected(scale: pumice.Kern
         tune(lambda x, y: {})
     with pytest.raises(pumice.Error, match="runs: expected a number from 1 on, given 0"):
         tune(runs=0)
-    with pytest.raises(pumice.Error, match="tolerance: expected a number from 0 on, given -1"):
+    with pytest.raises(pumice.Error, match="tolerance: expected a non-negative number, given -1"):
         tune(tolerance=-1)
     with pytest.raises(pumice.Error, match="arguments: expected a dict"):
         tune(arguments=3)

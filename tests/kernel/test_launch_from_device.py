@@ -80,7 +80,7 @@ def test_a_list_runs_what_an_earlier_kernel_counts(
 
 
 def test_counts_change_between_two_kernels_of_a_list(context: pumice.Context, mark: pumice.Kernel) -> None:
-    """Each kernel reads the counts of the kernel before it, never those of a later one."""
+    """Each kernel reads the counts of the kernel before it, never a later kernel's."""
     count = pumice.Kernel(COUNT, context)
     counts = tensor(context, 9, 9, 9)
     results = [pumice.tensor(np.zeros(64, "uint32"), context) for _ in range(6)]

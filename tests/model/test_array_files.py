@@ -17,7 +17,7 @@ from onnx import TensorProto, numpy_helper
 import pumice
 from onnx_models import model, node, value
 from pumice.base.errors import InputError
-from pumice.model.data_sets import read_data_sets
+from pumice.model.datasets import read_datasets
 from pumice.model.input_sources import read_inputs
 
 
@@ -101,10 +101,10 @@ def readers(relu: pumice.Model, path: Path) -> dict[str, Callable[[], Any]]:
     case = {"x": np.zeros((2, 4), np.float32)}
     found: dict[str, Callable[[], Any]] = {"--input": lambda: read_inputs(relu, [f"x={path}"], {})}
     if path.suffix == ".npz":
-        found["a folder of cases"] = lambda: read_data_sets(relu, str(path.parent))
+        found["a folder of cases"] = lambda: read_datasets(relu, str(path.parent))
         found["reference="] = lambda: pumice.validate(relu, [case], reference=str(path))
     if path.suffix == ".pb":
-        found["a folder of tensors"] = lambda: read_data_sets(relu, str(path.parent))
+        found["a folder of tensors"] = lambda: read_datasets(relu, str(path.parent))
     return found
 
 
@@ -155,7 +155,7 @@ def test_external_data_of_a_tensor_is_looked_up_beside_its_file(
     (folder / "x.bin").write_bytes(b"\xff" * 4 + expected.tobytes())
     for path in ("set/input_0.pb", str(folder / "input_0.pb")):
         np.testing.assert_array_equal(read_inputs(relu, [f"x={path}"], {})["x"], expected)
-    np.testing.assert_array_equal(read_data_sets(relu, str(folder))[0].inputs["x"], expected)
+    np.testing.assert_array_equal(read_datasets(relu, str(folder))[0].inputs["x"], expected)
 
 
 @pytest.mark.parametrize(

@@ -292,7 +292,7 @@ def test_an_operator_runs_on_shared_memory(shared: pumice.Context, operator) -> 
 
 def test_an_operator_rejects_memory_of_torch_alone(shared: pumice.Context, operator) -> None:  # type: ignore[no-untyped-def]
     _, x = both(5, "float32", shared)
-    with pytest.raises(pumice.UnsupportedError, match=r"'y' lies on 'cuda:0' in memory that pumice does not share"):
+    with pytest.raises(pumice.UnsupportedError, match=r"'y' is on 'cuda:0' in memory that pumice does not share"):
         operator(x, torch.ones(5, device="cuda"))
 
 

@@ -138,7 +138,7 @@ def test_a_domain_that_is_imported_twice_is_a_warning(
 
 
 def test_operators_of_the_engines_own_domain_are_imported(context: pumice.Context) -> None:
-    """A file may use every operator of the table, including those that ONNX lacks, such as FloorDivide."""
+    """A file may use every operator of the table, even operators that ONNX lacks, such as FloorDivide."""
     x = np.arange(-4, 4, dtype="int32").reshape(2, 4)
     inputs = [value("x", ["N", 4], TensorProto.INT32)]
     proto = model([node("FloorDivide", ["x", "d"], domain="pumice")], inputs, constants={"d": np.full(4, 3, "int32")})

@@ -27,7 +27,7 @@ import numpy as np, pumice
 def status_bytes(name):
     with open("/proc/self/status") as status:
         return next(int(line.split()[1]) << 10 for line in status if line.startswith(name))
-def peak():  # what getrusage says begins with that of the process before this one
+def peak():  # getrusage's value begins with the peak of the process before this one
     return status_bytes("VmHWM")
 context = pumice.Context()
 source = open(sys.argv[1], "rb").read() if sys.argv[3] == "bytes" else sys.argv[1]

@@ -51,7 +51,7 @@ def test_cases_come_in_their_order(twice: pumice.ParallelModel, images: Array, e
 
 
 def forgotten(model: pumice.ParallelModel) -> list[threading.Thread]:
-    """Return device threads still running, except those whose case a faster device repeated (normal on a busy machine)."""
+    """Return device threads still running, except threads whose case a faster device repeated (normal on a busy machine)."""
     return [
         thread
         for thread in threading.enumerate()
@@ -132,7 +132,7 @@ def test_cases_that_another_device_has_too_are_not_counted_as_done_again(twice: 
     noted: list[LostDevice] = []
     work = MultiDeviceMap([*enumerate(twice.models)], 2, noted.append, lambda _: None, {})
     work._running_cases = {3: _RunningCase("a", {0, 1}, 0.0), 4: _RunningCase("b", {1}, 0.0)}
-    work._handle_loss(1, twice.models[1], DeviceLostError("gone"), [(3, "a"), (4, "b"), (5, "already given")])
+    work._handle_device_loss(1, twice.models[1], DeviceLostError("gone"), [(3, "a"), (4, "b"), (5, "already given")])
     assert [event.redone for event in noted] == [1]
     assert [*work._waiting] == [(4, "b")]
     assert work._running_cases[3].device_indices == {0}
@@ -145,7 +145,7 @@ def test_a_lost_device_is_noted_once(
     earlier = [twice.map([images[:1]] * 16) for _ in range(3)]
     loss = LostDevice(1, "it", "gone", 1)
     with caplog.at_level(logging.WARNING, "pumice"), concurrent.futures.ThreadPoolExecutor(4) as pool:
-        assert [*pool.map(twice._record_loss, [loss] * 8)] == [None] * 8
+        assert [*pool.map(twice._record_device_loss, [loss] * 8)] == [None] * 8
         assert twice.lost == [loss]
         lose_device_after(twice.models[1].context, 0)
         for results in earlier:  # created while there were two devices

@@ -70,14 +70,14 @@ ray.init(num_cpus=2, num_gpus=2, include_dashboard=False, log_to_driver=False)
 
 @ray.remote(num_gpus=1, num_cpus=1)
 class Probe:
-    def told(self):
+    def report(self):
         import pumice
         with pumice.Context() as context:
             return os.environ["CUDA_VISIBLE_DEVICES"], context.info.uuid, len(pumice.devices()), context.choice
 
 actors = [Probe.remote() for _ in range(2)]
-for told in sorted(ray.get([actor.told.remote() for actor in actors])):
-    print(*told[:3], told[3], sep="|")
+for report in sorted(ray.get([actor.report.remote() for actor in actors])):
+    print(*report[:3], report[3], sep="|")
 ray.shutdown()
 """
 
@@ -165,7 +165,7 @@ from ray.cluster_utils import Cluster
 path, marks, count = sys.argv[1], Path(sys.argv[2]), int(sys.argv[3])
 
 class Placed(pumice.BatchPredictor):
-    # Says where each batch was begun, and waits on the second node's at the tenth until that node is gone.
+    # Prints where each batch began, and waits on the second node's at the tenth until that node is gone.
     def __call__(self, batch):
         number = int(batch["n"][0]) // len(batch["n"])
         node = ray.get_runtime_context().get_node_id()

@@ -60,7 +60,7 @@ def device(request: pytest.FixtureRequest, context: pumice.Context) -> Iterator[
 
 
 def listed(make: Any, x: Any, context: pumice.Context, taken: dict[str, str] | None = None) -> dict[str, Any]:
-    with pumice.load(make(), context, tuned=StepVariants.with_listing(taken or {})) as model:
+    with pumice.load(make(), context, tuned=StepVariants.with_variant_listing(taken or {})) as model:
         model(x)
         return choice_of(model, x)
 
@@ -94,11 +94,13 @@ def test_every_variant_of_a_matmul_with_a_constant_is_right(device: pumice.Conte
     graph = helper.make_graph([node], "one_product", inputs, outputs, [numpy_helper.from_array(b, "b")])
     proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
     expected = x.astype("float64") @ b
-    with pumice.load(proto, device, precision, tuned=StepVariants.with_listing({})) as model:
+    with pumice.load(proto, device, precision, tuned=StepVariants.with_variant_listing({})) as model:
         choice = choice_of(model, x)
     assert choice["own"] in choice["variants"]
     for variant in choice["variants"]:
-        with pumice.load(proto, device, precision, tuned=StepVariants.with_listing({choice["kind"]: variant})) as model:
+        with pumice.load(
+            proto, device, precision, tuned=StepVariants.with_variant_listing({choice["kind"]: variant})
+        ) as model:
             error = np.abs(model(x) - expected).max() / np.abs(expected).max()
             taken = choice_of(model, x)
         assert error < {"fp32": 1e-5, "fp16": 4e-3}[precision], variant

@@ -17,7 +17,7 @@ from torch.nn import functional as F  # noqa: E402
 import pumice  # noqa: E402
 import pumice.torch.compile_backend as torch_backend  # noqa: E402
 from model.torch_models import fresh  # noqa: E402, F401
-from pumice.torch.host_numbers import make_number_key  # noqa: E402
+from pumice.torch.host_scalars import make_scalar_key  # noqa: E402
 
 # torch's exporter warns about its own deprecated APIs.
 pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.usefixtures("fresh", "no_encoder_fast_path")]
@@ -231,7 +231,7 @@ def test_floats_are_distinguished_by_their_bits(made: list[Any]) -> None:
     for epsilon in (1e-5, nan, float("nan")):
         assert_same(fast(x, epsilon).isnan(), F.layer_norm(x, (8,), eps=epsilon).isnan())
     assert len(made) == 2
-    assert make_number_key(torch.tensor(-0.0)) != make_number_key(torch.tensor(0.0))
+    assert make_scalar_key(torch.tensor(-0.0)) != make_scalar_key(torch.tensor(0.0))
 
 
 def test_models_of_many_numbers_are_dropped(made: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -140,7 +140,7 @@ def test_a_model_that_the_host_drives_is_rejected(context: pumice.Context) -> No
 
 
 def test_the_pool_gives_memory_once(context: pumice.Context) -> None:
-    pool = cuda_memory.SharedPool()
+    pool = cuda_memory.SharedMemoryPool()
     first, view = pool.empty([3, 4], "float32", context, STREAM)
     second, other = pool.empty([12], "int32", context, STREAM)
     assert first.buffer.id != second.buffer.id and view.shape == (3, 4) and other.dtype == torch.int32
@@ -152,7 +152,7 @@ def test_the_pool_gives_memory_once(context: pumice.Context) -> None:
 
 def test_the_pool_keeps_little_idle_memory(context: pumice.Context, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cuda_memory, "_MAX_IDLE_BYTES", 4096)
-    pool = cuda_memory.SharedPool()
+    pool = cuda_memory.SharedMemoryPool()
     for size in range(1, 20):
         pool.empty([size * 1024], "uint8", context, STREAM)
     assert sum(len(every) for every in pool._buffers.values()) <= 3
@@ -166,7 +166,7 @@ def test_an_operator_packs_and_rejects(context: pumice.Context, on_the_cpu: dict
     assert torch.equal(y, 2 * x) and y.data_ptr() in on_the_cpu
     assert torch.equal(operator._run_on_cuda([y]), 4 * x)
     assert torch.equal(operator._run_on_cuda([x.t()]), 2 * x.t())
-    with pytest.raises(pumice.UnsupportedError, match=r"'x' lies on 'cpu' in memory that pumice does not share"):
+    with pytest.raises(pumice.UnsupportedError, match=r"'x' is on 'cpu' in memory that pumice does not share"):
         operator._run_on_cuda([torch.ones(3)])
 
 

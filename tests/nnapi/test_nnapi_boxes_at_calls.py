@@ -179,7 +179,7 @@ def test_D1_boxes_that_the_host_makes_of_a_call(context: pumice.Context) -> None
 
 
 def test_boxes_that_only_the_device_has_are_not_looked_at(context: pumice.Context) -> None:
-    """Neither boxes computed on the device nor those of a Tensor bound to a command list are checked."""
+    """Neither boxes computed on the device nor boxes in a Tensor bound to a command list are checked."""
     graph = pumice.Graph()
     boxes, weights = graph.input("boxes", "float32", [3, 4]), np.eye(4, dtype="float32")
     made = graph.add("nnapi::FULLY_CONNECTED", boxes, weights, np.zeros(4, "float32"), 0)

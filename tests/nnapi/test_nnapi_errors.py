@@ -73,7 +73,7 @@ SHARED = [
             op,
             (ANY, *lists),
             {},
-            "operand 0, 'x': a rank of 9 expected, as the other operands tell; the highest rank is 8",
+            "operand 0, 'x': a rank of 9 expected, implied by the other operands; the highest rank is 8",
         )
         for op, lists in {
             "MIRROR_PAD": ([[1, 1]] * 9, 0),
@@ -98,8 +98,8 @@ PLAIN = [
         {2: [0, -5, 4]},
         "operand 6, .*: a range of one element expected on axis 0, which goes; given one of 0",
     ),
-    case("GATHER", {2: Constant(whole(0, 3))}, "operand 2, 'indices': indices from 0 on, below 3, expected; given 3"),
-    case("GATHER", {2: Constant(whole(-1))}, "operand 2, 'indices': indices from 0 on, below 3, expected; given -1"),
+    case("GATHER", {2: Constant(whole(0, 3))}, "operand 2, 'indices': non-negative indices below 3 expected; given 3"),
+    case("GATHER", {2: Constant(whole(-1))}, "operand 2, 'indices': non-negative indices below 3 expected; given -1"),
     Case(
         "GATHER",
         (Input("float32", [0, 2]), 0, Constant(whole(-1))),
@@ -109,7 +109,7 @@ PLAIN = [
     case(
         "EMBEDDING_LOOKUP",
         {0: Constant(whole(2))},
-        "operand 0, 'lookups': indices from 0 on, below 2, expected; given 2",
+        "operand 0, 'lookups': non-negative indices below 2 expected; given 2",
     ),
     case(
         "RESHAPE",
@@ -118,8 +118,8 @@ PLAIN = [
     ),
     case("SQUEEZE", {1: [3]}, r"operand 1, 'axes': axes of \[1, 3, 1\] expected; given 3", call=1),
     case("PAD", {1: [[0, -1], [0, 0], [0, 0]]}, "operand 1, 'paddings': numbers of at least 0 expected; given -1"),
-    case("PAD_V2", {2: 7}, "operand 2, 'value': float.* expected beside float32; given int32"),
-    case("PAD_V2", {2: 1.5}, "operand 2, 'value': int32 expected beside uint8; given float32", call=1),
+    case("PAD_V2", {2: 7}, "operand 2, 'value': float.* expected with float32; given int32"),
+    case("PAD_V2", {2: 1.5}, "operand 2, 'value': int32 expected with uint8; given float32", call=1),
     case("RESIZE_BILINEAR", {1: 0}, "operand 1, 'width': a number above 0 expected; given 0.0"),
     case("DEPTH_TO_SPACE", {1: 0}, "operand 1, 'block_size': a number above 0 expected; given 0"),
     case("CHANNEL_SHUFFLE", {1: 0}, "operand 1, 'groups': a number above 0 expected; given 0"),
@@ -150,7 +150,7 @@ PRODUCTS = [
         "operand 2, 'bias': a scale of 0.03125 expected, the product .*; given 0.5",
         call=1,
     ),
-    case("CONV_2D", {2: zeros(5)}, "operand 2, 'bias': int32 expected beside uint8; given float32", call=1),
+    case("CONV_2D", {2: zeros(5)}, "operand 2, 'bias': int32 expected with uint8; given float32", call=1),
     case("CONV_2D", {1: SIGNED}, "operand 1, 'filter': scales on axis 0 expected; given those on axis 3", call=1),
     case(
         "DEPTHWISE_CONV_2D",
@@ -170,7 +170,7 @@ PRODUCTS = [
     case(
         "TRANSPOSE_CONV_2D",
         {0: Constant(zeros(2, 0, 4, 3))},
-        r"operand 0, 'x': N1.7: sizes above 0 expected behind the batch; given \[2, 0, 4, 3\]",
+        r"operand 0, 'x': N1.7: sizes above 0 expected after the batch axis; given \[2, 0, 4, 3\]",
     ),
     case(
         "TRANSPOSE_CONV_2D",
@@ -243,9 +243,9 @@ CELLS = [
         "operand 8, .*: NL1: 4 elements expected on axis 1, as operand 4, ",
     ),
     bi_lstm(
-        AUX | WEIGHTS | BACKWARD | {41: None}, "operand 41, .*: N6.4: weights of all gates expected beside operand 43"
+        AUX | WEIGHTS | BACKWARD | {41: None}, "operand 41, .*: N6.4: weights of all gates expected with operand 43"
     ),
-    bi_lstm(AUX | {44: zeros(4, 3)}, "operand 44, .*: N6.4: none expected beside operand 47"),
+    bi_lstm(AUX | {44: zeros(4, 3)}, "operand 44, .*: N6.4: none expected with operand 47"),
     bi_lstm(AUX | WEIGHTS, "operand 47, .*: N6.4: weights of both directions expected, or of none"),
     bi_lstm(WEIGHTS | BACKWARD, "operand 39, .*: N6.4: an input for its weights expected; it is left out"),
     bi_lstm({18: None, 22: None, 29: None}, "operand 18, .*: N6.5: it has to be given as operand 1, .* is"),
@@ -305,22 +305,22 @@ DETECTION = [
     case(
         "AXIS_ALIGNED_BBOX_TRANSFORM",
         {2: Constant(whole(0, 2))},
-        "operand 2, .*: N13.2: indices of images from 0 on expected, below 2; given 2",
+        "operand 2, .*: N13.2: non-negative image indices expected, below 2; given 2",
     ),
     case(
         "AXIS_ALIGNED_BBOX_TRANSFORM",
         {2: Constant(whole(0, -1)), 3: Input("float32", [0, 2])},
-        r"operand 2, .*: N13.2: indices of images from 0 on expected, below \?; given -1",
+        r"operand 2, .*: N13.2: non-negative image indices expected, below \?; given -1",
     ),
     case(
         "ROI_ALIGN",
         {2: Constant(whole(-1, 0))},
-        "operand 2, .*: N11.2: indices of images from 0 on expected, below 2; given -1",
+        "operand 2, .*: N11.2: non-negative image indices expected, below 2; given -1",
     ),
     case(
         "ROI_POOLING",
         {2: Constant(whole(0, 2))},
-        "operand 2, .*: N11.2: indices of images from 0 on expected, below 2; given 2",
+        "operand 2, .*: N11.2: non-negative image indices expected, below 2; given 2",
     ),
     case(
         "ROI_POOLING", {1: EIGHTHS}, "operand 1, .*: N11.1: float32 expected, as operand 0 is of float32; given uint16"
@@ -349,7 +349,7 @@ DETECTION = [
     case(
         "BOX_WITH_NMS_LIMIT",
         {2: Constant(whole(-1, 0))},
-        "operand 2, 'batch_index': N14.3: indices of images from 0 on expected; given -1",
+        "operand 2, 'batch_index': N14.3: non-negative image indices expected; given -1",
     ),
     case(
         "BOX_WITH_NMS_LIMIT",
@@ -410,7 +410,7 @@ LOOKUPS = [
     ),
     case("LSH_PROJECTION", {3: 2}, "operand 2, .*: N18.1: weights expected, as the form is dense; left out"),
     case(
-        "LSH_PROJECTION", {3: 3}, "operand 2, .*: N18.1: no weights expected, as the form is sparse; given some", call=1
+        "LSH_PROJECTION", {3: 3}, "operand 2, .*: N18.1: no weights expected in the sparse form; weights given", call=1
     ),
     case(
         "LSH_PROJECTION",

@@ -32,19 +32,17 @@ class Indexed(NamedTuple):
 
 
 INDEXED = {
-    "GATHER": Indexed(TABLE, lambda x, i: (x, 0, i), "indices from 0 on, below", True),
-    "EMBEDDING_LOOKUP": Indexed(TABLE, lambda x, i: (i, x), "indices from 0 on, below", True),
+    "GATHER": Indexed(TABLE, lambda x, i: (x, 0, i), "non-negative indices below", True),
+    "EMBEDDING_LOOKUP": Indexed(TABLE, lambda x, i: (i, x), "non-negative indices below", True),
     "AXIS_ALIGNED_BBOX_TRANSFORM": Indexed(
-        SIZES, lambda x, i: (BOXES, np.zeros((2, 4), "float32"), i, x), "indices of images from 0 on", True
+        SIZES, lambda x, i: (BOXES, np.zeros((2, 4), "float32"), i, x), "non-negative image indices", True
     ),
-    "ROI_ALIGN": Indexed(
-        IMAGES, lambda x, i: (x, BOXES, i, 2, 2, 1.0, 1.0, 2, 2, False), "indices of images from 0 on"
-    ),
-    "ROI_POOLING": Indexed(IMAGES, lambda x, i: (x, BOXES, i, 2, 2, 1.0, 1.0, False), "indices of images from 0 on"),
+    "ROI_ALIGN": Indexed(IMAGES, lambda x, i: (x, BOXES, i, 2, 2, 1.0, 1.0, 2, 2, False), "non-negative image indices"),
+    "ROI_POOLING": Indexed(IMAGES, lambda x, i: (x, BOXES, i, 2, 2, 1.0, 1.0, False), "non-negative image indices"),
     "BOX_WITH_NMS_LIMIT": Indexed(
         SCORES,
         lambda x, i: (x, np.tile(BOXES, 2), i, 0.0, -1, 0, 0.5, 0.5, 0.0),
-        "indices of images from 0 on",
+        "non-negative image indices",
         unlimited=True,
     ),
 }

@@ -42,7 +42,7 @@ REFUSED: list[tuple[str, tuple[Any, ...], dict[str, Any], str]] = [
     ("SELECT", (integers(2), integers(2), integers(2)), {}, "'condition': bool expected; given int32"),
     ("REDUCE_SUM", (floats(2), [0], 1), {}, "operand 2, 'keep_dims': bool expected; given int32"),
     ("MEAN", (floats(2), [0], True), {}, "operand 2, 'keep_dims': int32 expected; given bool"),
-    ("FULLY_CONNECTED", (Q, Q, floats(2), 0), {"scale": 1.0}, "'bias': int32 expected beside uint8; given float32"),
+    ("FULLY_CONNECTED", (Q, Q, floats(2), 0), {"scale": 1.0}, "'bias': int32 expected with uint8; given float32"),
     ("FULLY_CONNECTED", (floats(2, 3), Q, floats(2), 0), {}, "'weights': float32 expected, as operand 0; given uint8"),
     # operations that are not defined for INT32
     *(

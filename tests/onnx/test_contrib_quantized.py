@@ -28,7 +28,7 @@ def scale(value: float) -> Array:
 def run(
     context: pumice.Context, op: str, inputs: dict[str, Array | None], dtype: str, constants: int = 0, **attributes: Any
 ) -> tuple[Array, Array]:
-    """Return our results and ONNX Runtime's. The last inputs are constants; those of None are omitted."""
+    """Return our results and ONNX Runtime's. The last inputs are constants; inputs of None are omitted."""
     pytest.importorskip("onnxruntime")
     names = list(inputs)
     made = helper.make_node(

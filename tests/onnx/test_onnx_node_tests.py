@@ -1,4 +1,4 @@
-"""The `onnx` package's own node tests through pumice.onnx.backend: no failures, and the docs page lists those rejected."""
+"""The `onnx` package's own node tests through pumice.onnx.backend: no failures, and the docs page lists the rejected tests."""
 
 from __future__ import annotations
 

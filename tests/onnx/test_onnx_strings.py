@@ -12,7 +12,7 @@ from onnx import TensorProto, helper
 
 import pumice
 from onnx_models import model, node, subgraph, value
-from pumice.base.string_table import CallStringTable, StringTable
+from pumice.base.string_table import PerCallStringTable, StringTable
 from pumice.onnx import import_graph
 from pumice.tools.cli import main
 from string_models import string_loop_body
@@ -288,7 +288,7 @@ def test_a_nul_at_the_end_is_kept(context: pumice.Context) -> None:
 
 
 def test_strings_of_the_model_and_of_the_call_are_distinguished() -> None:
-    strings = CallStringTable(StringTable(["a", "b"]))
+    strings = PerCallStringTable(StringTable(["a", "b"]))
     places = strings.encode(np.array([["b", "x"], ["y", "a"]], object), "x")
     assert strings.decode(places).tolist() == [["b", "x"], ["y", "a"]]
     for place, text in enumerate(["a", "b", "x", "y"]):

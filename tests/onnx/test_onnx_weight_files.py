@@ -163,7 +163,7 @@ def test_a_checksum_is_not_read(outside: Path) -> None:
 SPARSE = """
 import sys
 import numpy as np, pumice
-def peak():  # what getrusage says begins with that of the process before this one
+def peak():  # getrusage's value begins with the peak of the process before this one
     with open("/proc/self/status") as status:
         return next(int(line.split()[1]) for line in status if line.startswith("VmHWM"))
 pumice.Context()  # the driver's own memory

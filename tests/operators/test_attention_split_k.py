@@ -20,7 +20,7 @@ SIZE, RUNS = 8, 6
 
 @pytest.fixture(scope="module", params=["lanes", "teams"])
 def either(request: pytest.FixtureRequest, pumice_context: pumice.Context) -> Iterator[pumice.Context]:
-    """A device with its default kernels, and with those of GPUs: software devices without shuffles select the GPU form."""
+    """A device with its default kernels, and with GPU kernels: software devices without shuffles select the GPU form."""
     without = [] if request.param == "lanes" else ["subgroupShuffle"]
     with pumice.Context(f"uuid:{pumice_context.info.uuid}", without=without) as made:
         yield made

@@ -105,7 +105,7 @@ def test_each_of_these_cases_has_a_tensor_larger_than_the_range(case: Case, cont
 
 
 def by_operator() -> dict[str, list[Case]]:
-    """Group the cases of the operator test table and those with large workloads."""
+    """Group the cases of the operator test table and the cases with large workloads."""
     cases: dict[str, list[Case]] = {}
     for case in (*CASES, *grids.grids()):
         if not case.large:

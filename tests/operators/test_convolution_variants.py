@@ -105,7 +105,7 @@ def test_variants_of_a_convolution_are_right(device: pumice.Context, name: str, 
     skip = RANDOM.normal(size=sums.shape).astype("float32") if precision == "fp16" else None
     wanted = (sums if skip is None else sums + skip).clip(min=0)
     given = [x] if skip is None else [x, skip]
-    with pumice.load(conv.model(w, b, skip), device, precision, tuned=StepVariants.with_listing({})) as model:
+    with pumice.load(conv.model(w, b, skip), device, precision, tuned=StepVariants.with_variant_listing({})) as model:
         choice = choice_of(model, given)
         notes = {row["node"]: row["note"] for row in model.report()}
     assert skip is None or conv.groups > 1 or notes["sum"] == notes["relu"] == "fused into conv"
@@ -114,7 +114,7 @@ def test_variants_of_a_convolution_are_right(device: pumice.Context, name: str, 
     first = [*CONVS].index(name) * 2 + (precision == "fp16")
     step = 1 if every else max(len(choice["variants"]) // AT_ONCE, 1)
     for variant in [choice["own"], *choice["variants"][first % step :: step]]:
-        tuned = StepVariants.with_listing({choice["kind"]: variant})
+        tuned = StepVariants.with_variant_listing({choice["kind"]: variant})
         with pumice.load(conv.model(w, b, skip), device, precision, tuned=tuned) as model:
             error = np.abs(model(*given) - wanted).max() / np.abs(wanted).max()
             taken = choice_of(model, given)["taken"]

@@ -127,7 +127,7 @@ def apart(device: pumice.Context, case: Pooled, precision: str, x: Array) -> Arr
 def test_pooled_is_what_two_dispatches_make(device: pumice.Context, name: str, precision: str, every: bool) -> None:
     case = CASES[name]
     x = with_specials(case.image())
-    with pumice.load(case.model(), device, precision, tuned=StepVariants.with_listing({})) as model:
+    with pumice.load(case.model(), device, precision, tuned=StepVariants.with_variant_listing({})) as model:
         choice = choice_of(model, x)
         notes = {row["node"]: row["note"] for row in model.report()}
         assert precision != "fp32" or kernels_of(model, x) == ["conv_patch.comp"]
@@ -136,7 +136,7 @@ def test_pooled_is_what_two_dispatches_make(device: pumice.Context, name: str, p
     step = 1 if every else max(len(choice["variants"]) // AT_ONCE, 1)
     wanted = apart(device, case, precision, x)
     for variant in dict.fromkeys([choice["own"], *choice["variants"][[*CASES].index(name) % step :: step]]):
-        tuned = StepVariants.with_listing({choice["kind"]: variant})
+        tuned = StepVariants.with_variant_listing({choice["kind"]: variant})
         with pumice.load(case.model(), device, precision, tuned=tuned) as model:
             found = model(x)
             assert choice_of(model, x)["taken"] == variant
@@ -145,7 +145,7 @@ def test_pooled_is_what_two_dispatches_make(device: pumice.Context, name: str, p
 
 def test_tiles_have_whole_windows(device: pumice.Context) -> None:
     for case in CASES.values():
-        with pumice.load(case.model(), device, tuned=StepVariants.with_listing({})) as model:
+        with pumice.load(case.model(), device, tuned=StepVariants.with_variant_listing({})) as model:
             for variant in choice_of(model, case.image())["variants"]:
                 rows, columns = (int(side) for side in variant.split()[1].split("x")[:2])
                 assert (rows % case.pool[0], columns % case.pool[1]) == (0, 0), variant

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import pumice
 from pumice.profiling.records import DeviceSpan, Execution
-from pumice.profiling.span_weights import estimate_stamp_cost, make_rows, weight_spans
+from pumice.profiling.span_weights import compute_span_weights, estimate_timestamp_cost, make_rows
 
 SCALE = """
 layout(binding = 0) readonly  buffer X { float x[]; };
@@ -45,8 +45,8 @@ def device_seconds(executions: list[Execution]) -> float:
 
 def test_the_stamps_cost_is_taken_off() -> None:
     executions = [execution(i, 2e-6, fine=i % 4 == 0) for i in range(8)]
-    assert estimate_stamp_cost(executions) == pytest.approx(2e-6)
-    rows = {row.name: row for row in make_rows(weight_spans(executions), "node", device_seconds(executions))}
+    assert estimate_timestamp_cost(executions) == pytest.approx(2e-6)
+    rows = {row.name: row for row in make_rows(compute_span_weights(executions), "node", device_seconds(executions))}
     whole = sum(NODES) + 2 * BARRIER
     scale = device_seconds(executions) / (8 * whole)  # two of the executions did take longer
     for name, seconds in zip(("n0", "n1", "n2"), NODES, strict=True):
@@ -57,15 +57,15 @@ def test_the_stamps_cost_is_taken_off() -> None:
 
 def test_cold_executions_stand_for_themselves() -> None:
     cold = execution(0, 0.0, fine=True, cold=True)
-    (row,) = [one for one in make_rows(weight_spans([cold]), "node", 1.0) if one.name == "n1"]
+    (row,) = [one for one in make_rows(compute_span_weights([cold]), "node", 1.0) if one.name == "n1"]
     assert row.seconds == pytest.approx(100 * NODES[1])
     executions = [cold, execution(1, 0.0, fine=True), *(execution(i, 0.0, fine=False) for i in range(2, 6))]
-    assert {(one.span.execution, one.weight) for one in weight_spans(executions)} == {(0, 1.0), (1, 5.0)}
-    rows = {row.name: row for row in make_rows(weight_spans(executions), "node", device_seconds(executions))}
+    assert {(one.span.execution, one.weight) for one in compute_span_weights(executions)} == {(0, 1.0), (1, 5.0)}
+    rows = {row.name: row for row in make_rows(compute_span_weights(executions), "node", device_seconds(executions))}
     for name, seconds in zip(("n0", "n1", "n2"), NODES, strict=True):
         assert rows[name].seconds == pytest.approx(105 * seconds)
         assert (rows[name].spans, rows[name].measured) == (6, 2)
-    assert estimate_stamp_cost(executions) == pytest.approx(0.0, abs=1e-12)
+    assert estimate_timestamp_cost(executions) == pytest.approx(0.0, abs=1e-12)
 
 
 @given(
@@ -77,7 +77,7 @@ def test_rows_and_barriers_add_up_to_all_executions(kinds: list[tuple[bool, bool
     known = {one.recording for one in executions if one.fine}
     expected = sum(one.seconds for one in executions if one.recording in known)
     for by in ("node", "kernel", "dispatch"):
-        rows = make_rows(weight_spans(executions), by, expected)
+        rows = make_rows(compute_span_weights(executions), by, expected)
         assert sum(row.seconds + row.barrier_seconds for row in rows) == pytest.approx(expected)
         assert all(row.seconds >= 0 and row.barrier_seconds >= 0 for row in rows)
         if known:

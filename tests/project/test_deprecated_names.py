@@ -158,7 +158,9 @@ def test_a_deprecated_name_warns_and_works(old: str, objects: Objects) -> None:
 
 def test_a_value_under_both_names_is_refused(objects: Objects) -> None:
     with (
-        pytest.raises(InputError, match=r"table\(most\): expected no value beside .*table\(max_rows\), given 3"),
+        pytest.raises(
+            InputError, match=r"table\(most\): expected no value in addition to .*table\(max_rows\), given 3"
+        ),
         pytest.warns(DeprecationWarning),
     ):
         objects.profile.table(max_rows=2, most=3)

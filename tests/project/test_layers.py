@@ -21,7 +21,7 @@ LAYERS = ["core", "device", "shader", "dispatch", "operators", "graph"]
 MAY_INCLUDE = {layer: {*LAYERS[: position + 1]} for position, layer in enumerate(LAYERS)}
 MAY_INCLUDE["dv"] = {*LAYERS[: LAYERS.index("operators") + 1], "dv"}
 
-# The folders of each layer, lowest first; "" is the layer's top folder. A folder includes only those before it. New
+# The folders of each layer, lowest first; "" is the layer's top folder. A folder includes only earlier folders. New
 # folders must be added here.
 ORDER = {
     "core": ["", "files"],

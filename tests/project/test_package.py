@@ -204,7 +204,7 @@ print(" ".join(brought))
     brought = {*output_of("-c", code, **environment).split()}
     packages = {"importer", "importer.build", "importer.file", "model"}
     modules = {"importer.load"}
-    modules |= {f"importer.build.{name}" for name in ("builder", "compound_values")}
+    modules |= {f"importer.build.{name}" for name in ("builder", "non_tensor_values")}
     modules |= {f"importer.file.{name}" for name in ("model_file", "recipe", "weight_files")}
     modules |= {
         f"model.{name}"

@@ -116,7 +116,7 @@ def public() -> Iterator[str]:
 
 
 def unalike(names: Iterator[str]) -> set[str]:
-    """Return the names without those of CompiledOperator and Initializer, which repeat other public ones, and deprecated ones."""
+    """Return the names except in CompiledOperator and Initializer, which repeat other public ones, and deprecated ones."""
     found = set()
     for name in names:
         path, _, argument = name.rpartition(".")

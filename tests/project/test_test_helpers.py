@@ -21,7 +21,7 @@ def without_its_text(function: ast.FunctionDef | ast.AsyncFunctionDef) -> list[a
 
 
 def length(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
-    """Return the number of lines: the name's and those of the statements."""
+    """Return the number of lines: the name's and the statements'."""
     body = without_its_text(function)
     return 1 + (body[-1].end_lineno or 0) - body[0].lineno + 1 if body else 1
 

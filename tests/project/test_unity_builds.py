@@ -8,7 +8,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 CONSTANT = re.compile(r"^(?:static |inline )*constexpr [\w:<>,&* ]+?\b(k[A-Z]\w*)\b")
-# Several constants in one declaration, possibly over several lines, and those of an unscoped enum.
+# Several constants in one declaration, possibly over several lines, and the constants of an unscoped enum.
 SEVERAL = re.compile(r"^constexpr [^;]*;|^enum \w*(?: : \w+)? \{[^}]*\}", re.MULTILINE)
 ANOTHER = re.compile(r"[,{]\s*(k[A-Z]\w*)(?=[{\[ =,}])(?! \?)")
 TYPE = re.compile(r"^(?:struct|class|enum class|enum) (\w+)\b(?!.*;$)")

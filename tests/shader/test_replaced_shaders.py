@@ -46,7 +46,7 @@ def test_an_included_file_is_replaced_as_well(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("file", "message"),
-    [("mop.comp", "'mop.comp', which is the path of no embedded shader"), (None, "holds no file")],
+    [("mop.comp", "'mop.comp', which is not the path of an embedded shader"), (None, "contains no files")],
 )
 def test_a_folder_that_replaces_nothing_is_rejected(tmp_path: Path, file: str | None, message: str) -> None:
     if file:
@@ -56,4 +56,4 @@ def test_a_folder_that_replaces_nothing_is_rejected(tmp_path: Path, file: str | 
 
 
 def test_a_folder_that_is_none_is_rejected(tmp_path: Path) -> None:
-    assert "PUMICE_SHADERS: a folder expected" in run(tmp_path / "missing")
+    assert "PUMICE_SHADERS: expected a folder" in run(tmp_path / "missing")

@@ -100,7 +100,7 @@ def test_a_wish_to_unroll_without_end_is_dropped_and_said(
     with caplog.at_level("INFO", logger="pumice"):
         pumice.Kernel(text, context=context, name="long")(x=x, threads=1, timeout=60)
     assert x[4] == 100_000
-    assert "kernel 'long': the wish to unroll a loop" in caplog.text
+    assert "kernel 'long': the unroll hint of a loop" in caplog.text
 
 
 def test_a_modest_wish_to_unroll_stays(context: pumice.Context, caplog: pytest.LogCaptureFixture) -> None:

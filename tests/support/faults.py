@@ -112,7 +112,7 @@ FAULTS = [
     Fault(
         8,
         "wrong sign of zero padding",
-        "index_map.comp",
+        "strided_copy.comp",
         "return bitfieldExtract(p.value[0], 0, BITS);",
         "return bitfieldExtract(p.value[0] ^ 0x80000000u, 0, BITS);",
         "padded",
@@ -225,7 +225,7 @@ FAULTS = [
     Fault(
         20,
         "swapped halves of a word",
-        "index_map.comp",
+        "strided_copy.comp",
         "return pm_load_u16(x, i);",
         "return pm_load_u16(x, i ^ 1u);",
         "sliced words",
@@ -235,7 +235,7 @@ FAULTS = [
     Fault(
         21,
         "offset of a view ignored",
-        "index_map.comp",
+        "strided_copy.comp",
         "int source = p.x_first;",
         "int source = 0;",
         "sliced words",

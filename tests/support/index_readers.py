@@ -174,7 +174,7 @@ OF_NNAPI = (nnapi_gather, embedding_lookup, nnapi_roi_pooling, nnapi_roi_align, 
 
 def told(reader: Reader, indices: Array, position: int, constant: bool = False) -> str:
     if constant and reader.add in OF_NNAPI:
-        return r"indices (of images )?from 0 on.* expected.*; given -?\d+"
+        return r"non-negative (image )?indices.* expected.*; given -?\d+"
     size = reader.sizes[position % len(reader.sizes)]
     element = [int(i) for i in np.unravel_index(position, reader.shape)] if reader.shape else []
     expected = f"expected {-size if reader.from_end else 0} to {size - 1}"

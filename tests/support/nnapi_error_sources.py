@@ -23,7 +23,7 @@ _STRING = re.compile(r'"(?:\\.|[^"\\])*"')
 
 
 class OperationError(NamedTuple):
-    """One error site in the sources. `operations`: those of its file; empty if any operation can reach it. Patterns begin with the rule's
+    """One error site in the sources. `operations`: its file's; empty if any operation can reach it. Patterns begin with the rule's
     id in brackets if the called function puts it before its text.
     """
 

@@ -15,12 +15,12 @@ typedef unsigned long long u64;
 static char calls[1 << 16], failing[64];
 static int code, current;
 static const unsigned char uuids[][16] = {%(uuids)s};
-static int told(const char* name, const char* what) {
+static int log_call(const char* name, const char* what) {
   size_t used = strlen(calls);
   snprintf(calls + used, sizeof calls - used, "%%s%%s%%s\\n", name, *what ? " " : "", what);
   return strcmp(name, failing) ? 0 : code;
 }
-#define TOLD(...) char what[128]; snprintf(what, sizeof what, __VA_ARGS__); int failed = told(__func__, what); if (failed) return failed
+#define LOG(...) char what[128]; snprintf(what, sizeof what, __VA_ARGS__); int failed = log_call(__func__, what); if (failed) return failed
 const char* stand_in_calls(void) { return calls; }
 void stand_in_reset(const char* name, int number) { *calls = 0; snprintf(failing, sizeof failing, "%%s", name); code = number; }
 struct Memory { int fd; u64 size; };
@@ -35,44 +35,44 @@ int cuGetErrorString(int given, const char** text) { *text = "a failure on purpo
 int cuDeviceGetCount(int* devices) { *devices = sizeof uuids / sizeof *uuids; return 0; }
 int cuDeviceGet(int* device, int number) { *device = 40 + number; return 0; }
 int cuDeviceGetUuid(void* uuid, int device) { memcpy(uuid, uuids[device - 40], 16); return 0; }
-int cuDevicePrimaryCtxRetain(void** context, int device) { TOLD("%%d", device); *context = (void*)0x51; return 0; }
-int cuDevicePrimaryCtxRelease_v2(int device) { TOLD("%%d", device); return 0; }
+int cuDevicePrimaryCtxRetain(void** context, int device) { LOG("%%d", device); *context = (void*)0x51; return 0; }
+int cuDevicePrimaryCtxRelease_v2(int device) { LOG("%%d", device); return 0; }
 int cuCtxGetCurrent(void** context) { *context = current ? (void*)0x51 : 0; return 0; }
 int cuCtxPushCurrent_v2(void* context) { if (context != (void*)0x51) return 201; ++current; return 0; }
 int cuCtxPopCurrent_v2(void** context) { if (!current) return 201; --current; return 0; }
-int cuCtxSynchronize(void) { TOLD(""); return current ? 0 : 201; }
+int cuCtxSynchronize(void) { LOG(""); return current ? 0 : 201; }
 int cuStreamGetId(void* stream, u64* number) { *number = 1000 + (u64)stream; return 0; }
 int cuImportExternalMemory(void** memory, const struct ExternalMemoryHandleDesc* given) {
-  TOLD("type %%d size %%llu flags %%u", given->type, given->size, given->flags);
+  LOG("type %%d size %%llu flags %%u", given->type, given->size, given->flags);
   if (!current) return 201;
   kept[count].fd = given->handle.fd, kept[count].size = given->size;
   *memory = &kept[count++];
   return 0;
 }
 int cuExternalMemoryGetMappedBuffer(u64* address, struct Memory* memory, const struct Range* range) {
-  TOLD("offset %%llu size %%llu", range->offset, range->size);
+  LOG("offset %%llu size %%llu", range->offset, range->size);
   *address = 0x7f0000000000ull + ((u64)(memory - kept) << 32);
   return 0;
 }
-int cuMemFree_v2(u64 address) { TOLD(""); return 0; }
-int cuDestroyExternalMemory(struct Memory* memory) { TOLD(""); return close(memory->fd); }
+int cuMemFree_v2(u64 address) { LOG(""); return 0; }
+int cuDestroyExternalMemory(struct Memory* memory) { LOG(""); return close(memory->fd); }
 int cuImportExternalSemaphore(void** semaphore, const struct ExternalSemaphoreHandleDesc* given) {
-  TOLD("type %%d flags %%u", given->type, given->flags);
+  LOG("type %%d flags %%u", given->type, given->flags);
   kept[count].fd = given->handle.fd;
   *semaphore = &kept[count++];
   return 0;
 }
-int cuDestroyExternalSemaphore(struct Memory* semaphore) { TOLD(""); return close(semaphore->fd); }
+int cuDestroyExternalSemaphore(struct Memory* semaphore) { LOG(""); return close(semaphore->fd); }
 int cuStreamIsCapturing(void* stream, int* status) {
   *status = (size_t)stream == 99;
   return current ? 0 : 201;
 }
 int cuSignalExternalSemaphoresAsync(void* const* semaphores, const u64* value, unsigned number, void* stream) {
-  TOLD("%%llu of %%u on %%zu", *value, number, (size_t)stream);
+  LOG("%%llu of %%u on %%zu", *value, number, (size_t)stream);
   return current ? 0 : 201;
 }
 int cuWaitExternalSemaphoresAsync(void* const* semaphores, const u64* value, unsigned number, void* stream) {
-  TOLD("%%llu of %%u on %%zu", *value, number, (size_t)stream);
+  LOG("%%llu of %%u on %%zu", *value, number, (size_t)stream);
   return current ? 0 : 201;
 }
 """

@@ -79,19 +79,19 @@ _DRIVER = """
 static void* lavapipe(void) { static void* library; return library ? library : (library = dlopen("%(library)s", RTLD_NOW | RTLD_LOCAL)); }
 static PFN_vkGetPhysicalDeviceProperties properties;
 static PFN_vkGetPhysicalDeviceProperties2 properties2;
-static void rename_device(VkPhysicalDeviceProperties* told) {
-  told->vendorID = %(vendor)d, told->deviceType = VK_PHYSICAL_DEVICE_TYPE_DISCRETE_GPU;
-  snprintf(told->deviceName, sizeof told->deviceName, "%%s", "%(model)s");
+static void rename_device(VkPhysicalDeviceProperties* reported) {
+  reported->vendorID = %(vendor)d, reported->deviceType = VK_PHYSICAL_DEVICE_TYPE_DISCRETE_GPU;
+  snprintf(reported->deviceName, sizeof reported->deviceName, "%%s", "%(model)s");
 }
-static void stand_in_properties(VkPhysicalDevice device, VkPhysicalDeviceProperties* told) {
-  properties(device, told);
-  rename_device(told);
+static void stand_in_properties(VkPhysicalDevice device, VkPhysicalDeviceProperties* reported) {
+  properties(device, reported);
+  rename_device(reported);
 }
-static void stand_in_properties2(VkPhysicalDevice device, VkPhysicalDeviceProperties2* told) {
+static void stand_in_properties2(VkPhysicalDevice device, VkPhysicalDeviceProperties2* reported) {
   static const unsigned char uuid[VK_UUID_SIZE] = {%(uuid)s};
-  properties2(device, told);
-  rename_device(&told->properties);
-  for (VkBaseOutStructure* next = told->pNext; next; next = next->pNext) {
+  properties2(device, reported);
+  rename_device(&reported->properties);
+  for (VkBaseOutStructure* next = reported->pNext; next; next = next->pNext) {
     if (next->sType == VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_VULKAN_1_1_PROPERTIES)
       memcpy(((VkPhysicalDeviceVulkan11Properties*)next)->deviceUUID, uuid, sizeof uuid);
     if (next->sType == VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_ID_PROPERTIES)
@@ -102,7 +102,7 @@ typedef VkResult (*Negotiate)(unsigned*);
 VkResult vk_icdNegotiateLoaderICDInterfaceVersion(unsigned* version) {
   return ((Negotiate)dlsym(lavapipe(), "vk_icdNegotiateLoaderICDInterfaceVersion"))(version);
 }
-static PFN_vkVoidFunction told(PFN_vkVoidFunction found, const char* name) {
+static PFN_vkVoidFunction replace_function(PFN_vkVoidFunction found, const char* name) {
   if (found && !strcmp(name, "vkGetPhysicalDeviceProperties")) {
     properties = (PFN_vkGetPhysicalDeviceProperties)found;
     return (PFN_vkVoidFunction)stand_in_properties;
@@ -114,10 +114,10 @@ static PFN_vkVoidFunction told(PFN_vkVoidFunction found, const char* name) {
   return found;
 }
 PFN_vkVoidFunction vk_icdGetInstanceProcAddr(VkInstance instance, const char* name) {
-  return told(((PFN_vkGetInstanceProcAddr)dlsym(lavapipe(), "vk_icdGetInstanceProcAddr"))(instance, name), name);
+  return replace_function(((PFN_vkGetInstanceProcAddr)dlsym(lavapipe(), "vk_icdGetInstanceProcAddr"))(instance, name), name);
 }
 PFN_vkVoidFunction vk_icdGetPhysicalDeviceProcAddr(VkInstance instance, const char* name) {
-  return told(((PFN_vkGetInstanceProcAddr)dlsym(lavapipe(), "vk_icdGetPhysicalDeviceProcAddr"))(instance, name), name);
+  return replace_function(((PFN_vkGetInstanceProcAddr)dlsym(lavapipe(), "vk_icdGetPhysicalDeviceProcAddr"))(instance, name), name);
 }
 """
 

@@ -1,4 +1,4 @@
-"""Messages of the Khronos validation layer, without those that the engine causes on purpose."""
+"""Messages of the Khronos validation layer, without messages that the engine causes on purpose."""
 
 from __future__ import annotations
 

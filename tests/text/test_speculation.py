@@ -330,7 +330,7 @@ def test_models_that_concatenate_their_caches(
 
 @pytest.mark.parametrize("name", JOINING)
 def test_tokens_of_a_run_attend_to_rounded_rows(name: str, tmp_path: Path, context: pumice.Context) -> None:
-    """The caches equal those of token-by-token reading, except for the rounding of single- and multi-row kernels."""
+    """The caches match token-by-token reading, except for the rounding of single- and multi-row kernels."""
     folder = write_folder(tmp_path, load(name).model, WORDS)
     with Generator(folder, context, cache="int8") as generator:
         result = []
@@ -363,7 +363,7 @@ def test_what_cannot_be_is_rejected_by_name(generator: Generator, numbers: Gener
         ({"speculate": "magic"}, "speculate: expected 'ngram' or a Generator, given 'magic'"),
         ({"speculate": 3}, "speculate: expected 'ngram' or a Generator, given 3"),
         ({"speculate": numbers}, "speculate: expected a generator of 512 words"),
-        ({"speculate": "ngram", "choose": lambda logits, tokens: 0}, "speculate: expected None beside choose"),
+        ({"speculate": "ngram", "choose": lambda logits, tokens: 0}, "speculate: expected None together with choose"),
         (
             {"speculate": "ngram", "num_draft_tokens": 0},
             "num_draft_tokens: expected a number of tokens from 1 to 15, given 0",

@@ -14,7 +14,7 @@ Change = Callable[[dict[str, Any]], None]
 
 
 class Faulty:
-    """A program with corrupted results: those of a call or, with `observed`, the tensors its kernels store."""
+    """A program with corrupted results: the results of a call or, with `observed`, the tensors its kernels store."""
 
     def __init__(self, program: pumice.Program, change: Change, observed: bool) -> None:
         self._program = program

@@ -12,7 +12,7 @@ import pumice
 from onnx_models import model, node, value
 from precision_models import precision_model
 from pumice.base.errors import InputError
-from pumice.validation.accuracy import compute_sample_scale, find_inaccuracy, find_loosest_bound
+from pumice.validation.accuracy import compute_sample_scale, find_accuracy_violation, find_loosest_bound
 from pumice.validation.bounds.bounded_tensor import BoundedTensor
 
 Array = np.ndarray[Any, Any]
@@ -92,7 +92,7 @@ def test_a_caller_may_accept_it(context: pumice.Context) -> None:
 @pytest.mark.parametrize(
     ("options", "text"),
     [
-        ({"accuracy": -1}, "accuracy: expected a number of at least 0"),
+        ({"accuracy": -1}, "accuracy: expected a non-negative number"),
         ({"accuracy": {"y": "2%"}}, r"accuracy\['y'\]: expected a number"),
         ({"accuracy": {"boxes": 1}}, "accuracy: expected outputs of the model, given 'boxes'"),
         ({"allow_ill_conditioned": "y"}, "allow_ill_conditioned: expected True or a list"),
@@ -136,9 +136,9 @@ def test_a_scale_is_that_of_the_sample_and_not_of_an_element() -> None:
     assert compute_sample_scale(logits).shape == (2, 1)
     actual = logits.value.astype(FLOAT)
     actual[0, 31] += 0.3
-    assert find_inaccuracy(actual, logits, 0.02) is None
+    assert find_accuracy_violation(actual, logits, 0.02) is None
     actual[1, 0] += 0.5
-    found = find_inaccuracy(actual, logits, 0.02)
+    found = find_accuracy_violation(actual, logits, 0.02)
     assert found is not None and (found.at, found.elements) == ((1, 0), 1)
     assert found.error == pytest.approx(0.5, abs=1e-5) and found.scale == pytest.approx(20.01)
     assert find_loosest_bound(logits)[0] == 9
@@ -146,7 +146,7 @@ def test_a_scale_is_that_of_the_sample_and_not_of_an_element() -> None:
 
 def test_infinity_instead_of_a_number_is_above_every_limit() -> None:
     expected = BoundedTensor(np.array([1.0, 70000.0]), np.array([0.0, 40.0]), FLOAT)
-    found = find_inaccuracy(np.array([1, np.inf], FLOAT), expected, 0.02)
+    found = find_accuracy_violation(np.array([1, np.inf], FLOAT), expected, 0.02)
     assert found is not None and found.at == (1,) and np.isinf(found.error)
     same = BoundedTensor(np.array([np.inf, np.nan]), None, FLOAT)
-    assert find_inaccuracy(np.array([np.inf, np.nan], FLOAT), same, 0.0) is None
+    assert find_accuracy_violation(np.array([np.inf, np.nan], FLOAT), same, 0.0) is None

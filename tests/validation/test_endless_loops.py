@@ -13,7 +13,7 @@ import pumice
 from corpus import store
 from corpus.case import arrays
 from onnx_models import model, node, value
-from pumice.validation import loop_limits
+from pumice.validation import loop_timeouts
 
 LONG = np.array(2**63 - 1)
 
@@ -36,9 +36,9 @@ def counting(limit: str, constants: dict[str, Any], as_node: bool = False) -> on
 @pytest.mark.parametrize(
     ("limit", "constants", "expected"),
     [
-        ("", {}, loop_limits.MAX_LOOP_SECONDS),
-        ("m", {"m": LONG}, loop_limits.MAX_LOOP_SECONDS),
-        ("m", {"m": np.array([20_000])}, loop_limits.MAX_LOOP_SECONDS),
+        ("", {}, loop_timeouts.MAX_LOOP_SECONDS),
+        ("m", {"m": LONG}, loop_timeouts.MAX_LOOP_SECONDS),
+        ("m", {"m": np.array([20_000])}, loop_timeouts.MAX_LOOP_SECONDS),
         ("m", {"m": np.array(3)}, None),
     ],
 )
@@ -46,23 +46,23 @@ def counting(limit: str, constants: dict[str, Any], as_node: bool = False) -> on
 def test_loops_without_a_count_have_a_limit(
     limit: str, constants: dict[str, Any], expected: float | None, as_node: bool
 ) -> None:
-    assert loop_limits.find_loop_timeout(counting(limit, dict(constants), as_node and bool(limit)), None) == expected
+    assert loop_timeouts.get_loop_timeout(counting(limit, dict(constants), as_node and bool(limit)), None) == expected
 
 
 def test_a_loop_inside_another_one_is_found() -> None:
     inner = counting("m", {})
     outside = helper.make_graph([*inner.graph.node], "branch", [], [value("y", (4,))])
     choice = node("If", ["c"], ["z"], then_branch=outside, else_branch=outside)
-    for limit, expected in ((np.array(3), None), (LONG, loop_limits.MAX_LOOP_SECONDS)):
+    for limit, expected in ((np.array(3), None), (LONG, loop_timeouts.MAX_LOOP_SECONDS)):
         inputs = [value("x", (4,)), value("c", (), TensorProto.BOOL)]
-        assert loop_limits.find_loop_timeout(model([choice], inputs, ("z",), {"m": limit}), None) == expected
+        assert loop_timeouts.get_loop_timeout(model([choice], inputs, ("z",), {"m": limit}), None) == expected
 
 
 @pytest.mark.parametrize("mode", ["both", "chained", "bisect"])
 def test_a_loop_that_does_not_end_is_rejected(
     mode: str, context: pumice.Context, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(loop_limits, "MAX_LOOP_SECONDS", 0.5)
+    monkeypatch.setattr(loop_timeouts, "MAX_LOOP_SECONDS", 0.5)
     with pytest.raises(pumice.TimeoutError, match=r"loop '[^']+' of 'small' ran longer than 0\.5 s"):
         pumice.validate(counting("", {}), [np.zeros(4, np.float32)], context=context, precision="fp16", mode=mode)
 

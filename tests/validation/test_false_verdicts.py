@@ -184,7 +184,7 @@ def test_what_is_no_number_is_wrong_where_the_bound_is_finite(number: float, dty
 def test_infinity_stands_for_numbers_that_round_to_it(reference: float, error: float, is_right: bool) -> None:
     """The kernel's store adds half a ULP to the error, which must not push a number over the limit."""
     for types in (DeclaredTypes(), ProgramTypes("fp16"), ProgramTypes("fp16").with_independent_errors()):
-        kept = types.storage_type(HALF).unit * abs(reference)
+        kept = types.get_storage_type(HALF).unit * abs(reference)
         whole = np.hypot(error, kept) if types.independent_errors else error + kept
         expected = BoundedTensor(np.float64([reference, 1.0]), np.float64([whole, 0.0]), HALF)
         assert compare_tensor(HALF([np.inf, 1.0]), expected, types).ok == is_right, types

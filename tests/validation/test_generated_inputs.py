@@ -59,7 +59,7 @@ def test_inputs_of_a_transformer(context: pumice.Context) -> None:
         assert (found.arrays["attended"] == 1).all()
         assert found.how == {
             "ids": "ids within the 7 rows of 'words', which Gather reads",
-            "position_ids": "positions from 0 on, within the 16 rows of 'places', which Gather reads",
+            "position_ids": "positions counting from 0, within the 16 rows of 'places', which Gather reads",
             "attended": "a mask of ones, by the nodes that read it",
         }
         assert pumice.validate(loaded, [found.arrays]).ok

@@ -79,7 +79,7 @@ def test_eight_units_in_one_element_are_found_in_95_of_100_nodes(
         if isinstance(expected, BoundedTensor) and expected.is_float and actual.dtype == np.float32:
             places = np.flatnonzero(np.isfinite(actual) & (actual != 0))
             if places.size:
-                kept = self.types.storage_type(actual.dtype)
+                kept = self.types.get_storage_type(actual.dtype)
                 changed, at = actual.copy(), random.choice(places)
                 unit = 2 * kept.unit * 2.0 ** np.floor(np.log2(abs(float(changed.flat[at]))))
                 changed.flat[at] += 8 * max(unit, kept.step)

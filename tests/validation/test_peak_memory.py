@@ -14,7 +14,7 @@ import pytest
 import pumice
 from onnx_models import model, node, value
 from pumice.validation import streaming
-from pumice.validation.bounds import block_ranges, blockwise, bounded_tensor, lazy_values
+from pumice.validation.bounds import block_plans, block_ranges, bounded_tensor, lazy_values
 from pumice.validation.bounds.bounded_tensor import BoundedTensor
 from pumice.validation.bounds.float_types import ProgramTypes
 from pumice.validation.bounds.lazy_values import BlockAssembler, PackedValue, pack_value
@@ -107,9 +107,9 @@ def peak(context: pumice.Context, proto: onnx.ModelProto, precision: str, mode: 
 
 @pytest.fixture
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (block_ranges, lazy_values, blockwise, bounded_tensor):
+    for module in (block_ranges, lazy_values, block_plans, bounded_tensor):
         monkeypatch.setattr(module, "BLOCK_ELEMENTS", SMALL)
-    monkeypatch.setattr(blockwise, "MIN_BLOCK_ROWS", 16)
+    monkeypatch.setattr(block_plans, "MIN_BLOCK_ROWS", 16)
 
 
 @pytest.mark.parametrize("mode", ["isolated", "both"])
@@ -238,7 +238,7 @@ def inputs_of(op: str) -> list[BoundedTensor]:
 
 
 @pytest.mark.parametrize("precision", ["fp32", "fp16"])
-@pytest.mark.parametrize("op", sorted(blockwise.BLOCKWISE))
+@pytest.mark.parametrize("op", sorted(block_plans.BLOCKWISE))
 def test_blocks_are_evaluated_as_the_whole(monkeypatch: pytest.MonkeyPatch, op: str, precision: str) -> None:
     types = ProgramTypes(precision)
     inputs = inputs_of(op)
@@ -246,9 +246,9 @@ def test_blocks_are_evaluated_as_the_whole(monkeypatch: pytest.MonkeyPatch, op: 
     runner = RuleRunner({"": 23}, types)
     made = []
     for most in (1 << 40, 64):
-        for module in (block_ranges, lazy_values, blockwise, bounded_tensor):
+        for module in (block_ranges, lazy_values, block_plans, bounded_tensor):
             monkeypatch.setattr(module, "BLOCK_ELEMENTS", most)
-        plan = blockwise.plan_blocks(op, 23, ATTRIBUTES.get(op, {}), inputs, 1)
+        plan = block_plans.plan_blocks(op, 23, ATTRIBUTES.get(op, {}), inputs, 1)
         assert (plan is None) == (most > 64)
         made.append(runner.run_node(proto, list(inputs), {})[0])
     whole, joined = made

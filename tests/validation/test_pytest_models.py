@@ -81,7 +81,7 @@ def test_a_model_without_data_is_skipped_in_words(plugin_project: PluginProject)
     plugin_project.model("models/model.onnx")
     result = plugin_project.run("--pumice-models=models", "-rs")
     result.assert_outcomes(skipped=1)
-    result.stdout.fnmatch_lines(["*no test_data_set_* and no .npz beside it*"])
+    result.stdout.fnmatch_lines(["*no test_data_set_* and no .npz next to it*"])
 
 
 def test_archives_are_of_the_model_whose_name_they_begin_with(plugin_project: PluginProject) -> None:

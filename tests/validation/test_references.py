@@ -275,7 +275,7 @@ def test_a_runtime_judges_what_has_no_rule_by_a_tolerance_alone(context: pumice.
 
 
 def test_a_node_that_onnx_cannot_run_is_checked_by_the_rules(context: pumice.Context) -> None:
-    """onnx's reference lacks operators of other domains, and the report says so."""
+    """onnx's reference lacks operators of other domains, and the report names them."""
     made = model([helper.make_node("QuickGelu", ["x"], ["y"], name="gelu", domain="com.microsoft")])
     made.opset_import.append(helper.make_opsetid("com.microsoft", 1))
     report = pumice.validate(made, [X], context=context, reference="onnx")
@@ -334,19 +334,19 @@ def test_onnx_runtime_is_asked_for_by_name(context: pumice.Context, monkeypatch:
 
 def test_declared_types_store_what_is_declared() -> None:
     declared, narrow = DeclaredTypes(), DeclaredTypes(low_precision=True).with_independent_errors()
-    assert [declared.storage_type(name).name for name in ("float16", "float32", "float64")] == [
+    assert [declared.get_storage_type(name).name for name in ("float16", "float32", "float64")] == [
         "float16",
         "float32",
         "float64",
     ]
-    assert (declared.accumulation_type("float16").name, narrow.accumulation_type("float16").name) == (
+    assert (declared.get_accumulation_type("float16").name, narrow.get_accumulation_type("float16").name) == (
         "float32",
         "float16",
     )
     assert narrow.independent_errors
     assert not declared.independent_errors
     assert (
-        ProgramTypes("fp16", accumulation="fp16").with_independent_errors().accumulation_type("float32").name
+        ProgramTypes("fp16", accumulation="fp16").with_independent_errors().get_accumulation_type("float32").name
         == "float16"
     )
 

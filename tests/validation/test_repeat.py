@@ -128,7 +128,7 @@ def test_the_same_bits_are_reported_too(context: pumice.Context) -> None:
 def test_a_value_that_is_wrong_in_some_runs_alone_is_wrong(
     context: pumice.Context, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The results of all runs are checked, not only those of the first."""
+    """The results of all runs are checked, not only the first run's."""
     real = repeatability._make_replay
 
     def spoiled(program: pumice.Program, inputs: Any) -> Any:

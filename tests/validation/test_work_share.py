@@ -9,7 +9,7 @@ import onnx
 
 import pumice
 from onnx_models import model, node, value
-from pumice.validation.work import NodeWork, describe_work_share, format_percent
+from pumice.validation.node_costs import NodeCost, describe_cost_share, format_percent
 
 FLOAT = np.float32
 RANDOM = np.random.default_rng(1)
@@ -36,7 +36,7 @@ def test_the_unproved_share_is_that_of_the_work(context: pumice.Context) -> None
         loaded(x)
     spans = [span for run in profile.executions for span in run.spans]
     product = next(span for span in spans if span.node == "product")
-    assert report.work["product"] == NodeWork(product.flop, product.read_bytes + product.written_bytes)
+    assert report.work["product"] == NodeCost(product.flop, product.read_bytes + product.written_bytes)
     assert product.flop == 2 * 4 * 16 * 256
     noise = sum(
         one.num_bytes for name, one in report.work.items() if name.startswith("noise")
@@ -61,10 +61,10 @@ def test_where_nothing_is_known_of_the_work_the_elements_are_counted(context: pu
 
 
 def test_shares_in_words() -> None:
-    work = {"a": NodeWork(30, 100), "b/Mul": NodeWork(10, 100), "b/c": NodeWork(0, 200), "/d/e": NodeWork(60, 0)}
+    work = {"a": NodeCost(30, 100), "b/Mul": NodeCost(10, 100), "b/c": NodeCost(0, 200), "/d/e": NodeCost(60, 0)}
     known = {"a", "b", "b/c", "/d/e"}
-    assert describe_work_share({"b"}, known, work) == "10% of the operations and 25% of the bytes that are moved"
-    assert describe_work_share({"b/c"}, known, work) == "0% of the operations and 50% of the bytes that are moved"
-    assert describe_work_share({"a"}, {"a"}, {"a": NodeWork(0, 5)}) == "100% of the bytes that are moved"
-    assert describe_work_share({"a"}, known, {}) == ""
+    assert describe_cost_share({"b"}, known, work) == "10% of the operations and 25% of the bytes that are moved"
+    assert describe_cost_share({"b/c"}, known, work) == "0% of the operations and 50% of the bytes that are moved"
+    assert describe_cost_share({"a"}, {"a"}, {"a": NodeCost(0, 5)}) == "100% of the bytes that are moved"
+    assert describe_cost_share({"a"}, known, {}) == ""
     assert (format_percent(0), format_percent(0.001), format_percent(0.5)) == ("0%", "under 1%", "50%")

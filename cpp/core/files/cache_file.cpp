@@ -40,7 +40,7 @@ EntryLocation locate_entry(std::string_view kind_name, const std::string& name) 
   return {std::string(kind.name) + (kind.is_nested ? "/" + folder : ""), stem + std::string(kind.suffix)};
 }
 
-// Returns 0, or an errno if the file is shorter than `bytes` or cannot be read.
+// Fills `bytes` from the file. Returns 0, or an errno if the file is too short or cannot be read.
 int read_all(int file, std::span<std::byte> bytes) {
   while (!bytes.empty()) {
     const ssize_t count = ::read(file, bytes.data(), bytes.size());
@@ -67,7 +67,7 @@ void touch_entry(const OpenedFile& entry) {
   if (std::chrono::system_clock::now() - used > kUseInterval) ::futimens(entry.file.get(), nullptr);
 }
 
-// Whether a write failed because the disk is full or faulty, which also affects later processes.
+// Whether a write failed because the disk is full or faulty, so that later writes will fail as well.
 bool is_disk_full(int failure) {
   return failure == ENOSPC || failure == EDQUOT || failure == EFBIG || failure == EIO;
 }
@@ -84,13 +84,13 @@ void warn_of_full_disk(const std::string& path, int failure) {
 // Returns a random name, so that nobody can create the file in advance. prune_cache() recognizes the pattern.
 std::string make_temporary_name(const std::string& file) {
   uint64_t number = 0;
-  if (::getrandom(&number, sizeof number, 0) != sizeof number) throw Error("the system gives no random numbers");
+  if (::getrandom(&number, sizeof number, 0) != sizeof number) throw Error("getrandom() returned no random numbers");
   std::array<char, 17> hex_digits;
   std::snprintf(hex_digits.data(), hex_digits.size(), "%016llx", static_cast<unsigned long long>(number));
   return file + "." + hex_digits.data() + ".tmp";
 }
 
-// Writes a temporary file and renames it. Returns 0 or errno.
+// Replaces a file atomically: writes a temporary file and renames it. Returns 0 or an errno.
 int replace_file(const FileDescriptor& folder, const std::string& name, const CacheHeader& header, std::span<const std::byte> payload) {
   const std::string temporary = make_temporary_name(name);
   FileDescriptor file(::openat(folder.get(), temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));

@@ -37,7 +37,7 @@ bool write_cache_entry(std::string_view kind, const std::string& name, std::span
 // Returns the sorted entry names of a kind. `folder`: restricts a nested kind to the entries in this folder.
 std::vector<std::string> list_cache_entries(std::string_view kind, const std::string& folder = {});
 
-// Entries in the cache folder, including those of other versions. Other files are neither counted nor removed.
+// Entries in the cache folder, including other versions' entries. Other files are neither counted nor removed.
 struct CacheUsage {
   std::filesystem::path folder;
   uint64_t files = 0;

@@ -170,7 +170,7 @@ FileDescriptor open_cache_folder(const FileDescriptor& cache, const std::string&
 
 std::vector<std::string> list_folder(const FileDescriptor& folder) {
   std::vector<std::string> names;
-  const int copy = ::openat(folder.get(), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);  // closed by closedir()
+  const int copy = ::openat(folder.get(), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);  // closedir() closes this descriptor
   if (copy < 0) return names;
   const std::unique_ptr<DIR, int (*)(DIR*)> stream(::fdopendir(copy), &::closedir);
   if (!stream) {

@@ -17,7 +17,7 @@ namespace pumice {
 // not "0") or there is no home.
 std::optional<std::filesystem::path> get_cache_directory();
 
-// An owned file descriptor, or the errno of the call that failed to open it.
+// Owns a file descriptor, or stores the errno of the call that failed to open it.
 class FileDescriptor {
  public:
   explicit FileDescriptor(int result);  // `result` of open() or similar; reads errno if it failed

@@ -173,7 +173,7 @@ void prune_cache() noexcept {
     std::vector<PruneCandidate> candidates = list_all_candidates(cache);
     remove_abandoned_temporaries(cache, candidates);
     const uint64_t limit = read_size_limit();
-    if (sum_bytes(candidates) <= limit) return;  // names and owners give an upper bound without reading every file
+    if (sum_bytes(candidates) <= limit) return;  // an upper bound from names and owners, so that no file has to be read
     std::vector<PruneCandidate> entries;
     for_each_cache_file(cache, candidates, [&](const FileDescriptor&, const PruneCandidate& candidate) { entries.push_back(candidate); });
     uint64_t total = sum_bytes(entries);

@@ -113,7 +113,7 @@ Sha256& Sha256::add_field(uint64_t value) {
 
 std::array<uint8_t, 32> Sha256::digest() {
   const uint64_t bits = total_ * 8;
-  std::array<std::byte, 72> tail{std::byte{0x80}};  // a 1 bit, zeros up to 8 bytes before the end of a block, then the length
+  std::array<std::byte, 72> tail{std::byte{0x80}};  // padding: a 1 bit, zeros, then the length in the last 8 bytes of a block
   const size_t zeros = (119 - total_ % 64) % 64;
   for (int i = 0; i < 8; ++i) tail[1 + zeros + i] = std::byte(bits >> (56 - 8 * i));
   add_bytes(std::span(tail).first(9 + zeros));

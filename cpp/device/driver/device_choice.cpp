@@ -54,7 +54,7 @@ int get_kind_rank(DeviceKind kind) {
 
 class DeviceSelector {
  public:
-  DeviceSelector(const std::vector<DeviceInfo>& devices, const Visibility& visibility) : devices_(devices), visibility_(visibility) {}
+  DeviceSelector(const std::vector<DeviceInfo>& devices, const DeviceVisibility& visibility) : devices_(devices), visibility_(visibility) {}
 
   DeviceChoice choose_named(const std::string& requested, const std::string& source) const {
     std::vector<int> matching;
@@ -119,12 +119,12 @@ class DeviceSelector {
   }
 
   const std::vector<DeviceInfo>& devices_;
-  const Visibility& visibility_;
+  const DeviceVisibility& visibility_;
 };
 
 }  // namespace
 
-DeviceChoice choose_device(const std::vector<DeviceInfo>& devices, const Visibility& visibility, const std::string& requested,
+DeviceChoice choose_device(const std::vector<DeviceInfo>& devices, const DeviceVisibility& visibility, const std::string& requested,
                            const std::string& environment) {
   const DeviceSelector chooser(devices, visibility);
   if (!requested.empty()) return chooser.choose_named(requested, "asked for as '" + requested + "'");
@@ -132,7 +132,7 @@ DeviceChoice choose_device(const std::vector<DeviceInfo>& devices, const Visibil
   return chooser.choose_best();
 }
 
-std::string describe_visibility(const std::vector<DeviceInfo>& devices, const Visibility& visibility) {
+std::string describe_visibility(const std::vector<DeviceInfo>& devices, const DeviceVisibility& visibility) {
   return DeviceSelector(devices, visibility).describe_hidden_devices();
 }
 

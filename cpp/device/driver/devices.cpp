@@ -147,7 +147,7 @@ uint64_t query_largest_local_heap(VkPhysicalDevice physical) {
   return largest;
 }
 
-void add_identity(DeviceInfo& info, const VkPhysicalDeviceProperties& base, const VkPhysicalDeviceVulkan11Properties& v11,
+void set_identity(DeviceInfo& info, const VkPhysicalDeviceProperties& base, const VkPhysicalDeviceVulkan11Properties& v11,
                   const VkPhysicalDeviceVulkan12Properties& v12) {
   info.name = base.deviceName;
   info.kind = to_device_kind(base.deviceType);
@@ -185,7 +185,7 @@ DeviceInfo query_device_info(VkPhysicalDevice_T* physical, int index) {
   FeatureChain chain(base.apiVersion, extensions);
   vkGetPhysicalDeviceFeatures2(physical, chain.head());
   info.index = index;
-  add_identity(info, base, v11, v12);
+  set_identity(info, base, v11, v12);
   info.pci = query_pci_address(physical, extensions);
   info.memory_bytes = query_largest_local_heap(physical);
   info.features = chain.values();
@@ -208,7 +208,7 @@ DeviceList list_devices() {
   }
   std::vector<DeviceInfo> all;
   for (size_t i = 0; i < physicals.size(); ++i) all.push_back(query_device_info(physicals[i], static_cast<int>(i)));
-  const Visibility visibility = resolve_visibility(all, VisibilitySources::from_process());
+  const DeviceVisibility visibility = resolve_visibility(all, VisibilitySources::from_process());
   DeviceList list{{}, {}, describe_visibility(all, visibility)};
   for (const VisibleDevice& device : visibility.visible) {
     list.visible.push_back(all[device.list_index]);

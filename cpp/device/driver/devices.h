@@ -16,7 +16,7 @@ struct DeviceList {
   std::string text;                // describe_visibility(): which devices are hidden, and why
 };
 
-// Returns every Vulkan 1.2+ device with a compute queue and timeline semaphores; empty without a loader or driver.
+// Returns every Vulkan 1.2+ device with a compute queue and timeline semaphores; empty if there is no loader or driver.
 DeviceList list_devices();
 
 DeviceInfo query_device_info(VkPhysicalDevice_T* physical, int index);

@@ -52,7 +52,7 @@ class QuirkSet {
   uint32_t bits_ = 0;
 };
 
-// Looks up a driver's quirks by VkDriverId and version. A driver trial may detect more; the caller adds those.
+// Looks up a driver's quirks by VkDriverId and version. A driver trial may detect more quirks; the caller adds them.
 QuirkSet find_known_quirks(const DeviceInfo& device);
 
 }  // namespace pumice

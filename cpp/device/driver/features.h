@@ -1,4 +1,4 @@
-// Vulkan features by name, for .cpp files of the device layer only. A single list serves querying, masking and enabling.
+// Vulkan features by name, for .cpp files of the device layer only. Querying, masking and enabling use the same list.
 #pragma once
 
 #include <map>

@@ -90,8 +90,8 @@ class NvmlLibrary {
 
 // ---- AMD: the KFD topology in sysfs
 
-// Reads a node's properties, lines of a name and a number. Returns nullopt if the node does not exist, and no properties if it is not
-// readable: the kernel denies access to GPUs outside the process's cgroup. Does not parse numbers with streams, which depend on the locale.
+// Reads a node's properties file; each line is a name and a number. Returns nullopt if the file does not exist, and no properties if it is
+// not readable: the kernel denies access to GPUs outside the process's cgroup. Parses without streams, which depend on the locale.
 std::optional<std::map<std::string, uint64_t>> read_node_properties(const std::string& file) {
   const std::unique_ptr<std::FILE, int (*)(std::FILE*)> stream(std::fopen(file.c_str(), "rb"), &std::fclose);
   if (!stream) return {};

@@ -138,11 +138,11 @@ void skip_driver_exit_handlers() {
 #endif
 }
 
-void at_exit(void (*handler)()) {
+void register_exit_handler(void (*handler)()) {
   std::atexit(handler);
 }
 
-uint32_t fork_generation() {
+uint32_t get_fork_generation() {
   static const int registered = pthread_atfork(nullptr, nullptr, on_fork_in_child);
   (void)registered;
   return forks.load(std::memory_order_relaxed);
@@ -154,7 +154,7 @@ const Instance& get_instance() {
       new std::deque<Instance>;  // back() belongs to this process; earlier instances belong to parent processes and are never used
   static uint32_t generation = 0;
   const std::lock_guard lock(mutex);
-  const bool forked = generation != fork_generation();
+  const bool forked = generation != get_fork_generation();
   if (!instances->empty() && forked && breaks_after_fork)
     throw StateError(
         "this process was forked from one that used Vulkan, and no driver but Mesa's llvmpipe survives a fork: use Vulkan in one of the "
@@ -162,7 +162,7 @@ const Instance& get_instance() {
         "alone, or start processes by 'spawn'");
   if (instances->empty() || forked) {
     instances->push_back(make_instance());
-    generation = fork_generation();
+    generation = get_fork_generation();
   }
   return instances->back();
 }

@@ -33,7 +33,7 @@ std::string list_maskable_limits() {
   return text;
 }
 
-// Expands an array name to its elements.
+// Expands the name of an array limit to the names of its elements.
 std::vector<std::string> expand_limit_name(const DeviceInfo& info, const std::string& name) {
   const bool is_element = name.size() > 2 && name[name.size() - 2] == '_' && name.back() >= '0' && name.back() <= '2';
   const std::string base = is_element ? name.substr(0, name.size() - 2) : name;
@@ -45,7 +45,7 @@ std::vector<std::string> expand_limit_name(const DeviceInfo& info, const std::st
       if (!is_element && info.limits.contains(name + element)) names.push_back(name + element);
   }
   if (names.empty())
-    throw UnsupportedError("limits '" + name + "': no limit that the engine decides by; it does by " + list_maskable_limits());
+    throw UnsupportedError("limits '" + name + "': not a limit that affects the engine's decisions; these do: " + list_maskable_limits());
   return names;
 }
 
@@ -63,9 +63,9 @@ void mask_limits(DeviceInfo& info, const LimitMask& mask) {
       };
       if (value < 1) refuse("is below 1");
       if (is_alignment && (masked_value < limit_value || !std::has_single_bit(masked_value)))
-        refuse("is no power of two, or less than '" + info.name + "' has: " + limit + " is " + std::to_string(limit_value));
+        refuse("is not a power of two, or is less than '" + info.name + "' requires: " + limit + " is " + std::to_string(limit_value));
       if (!is_alignment && masked_value > limit_value)
-        refuse("is more than '" + info.name + "' has: " + limit + " is " + std::to_string(limit_value));
+        refuse("is more than '" + info.name + "' supports: " + limit + " is " + std::to_string(limit_value));
       limit_value = masked_value;
     }
 }

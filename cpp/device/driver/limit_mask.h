@@ -1,4 +1,4 @@
-// Reduces the limits of a Context below those of its device, to test the engine on less capable devices.
+// Reduces the limits of a Context below its device's limits, to test the engine on less capable devices.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@ namespace pumice {
 using LimitMask = std::map<std::string, int64_t>;
 
 // Lowers limits of `info`, or raises alignments. Throws UnsupportedError for a limit that the engine does not use (the error lists the
-// supported ones), for a value below 1 or that the device does not support, and for an alignment that is not a power of two.
+// supported ones), for a value that is below 1 or that the device does not support, and for an alignment that is not a power of two.
 void mask_limits(DeviceInfo& info, const LimitMask& mask);
 
 }  // namespace pumice

@@ -9,7 +9,7 @@
 #include <atomic>
 #include <string>
 
-// Declarations missing from older headers; values are those of the Vulkan registry.
+// Declarations missing from older headers; values are from the Vulkan registry.
 #ifndef VK_KHR_cooperative_matrix
 #define VK_KHR_cooperative_matrix 1
 #define VK_KHR_COOPERATIVE_MATRIX_EXTENSION_NAME "VK_KHR_cooperative_matrix"
@@ -98,7 +98,7 @@ struct DeviceTable : VolkDeviceTable {
   VkQueue queue = VK_NULL_HANDLE;
   VkPipelineCache pipeline_cache = VK_NULL_HANDLE;
   uint32_t family = 0;
-  uint32_t generation = 0;             // fork_generation() at creation
+  uint32_t generation = 0;             // get_fork_generation() at creation
   std::atomic<bool> abandoned{false};  // set with ContextState::abandoned; the device is then never destroyed
   uint32_t timestamp_bits = 0;
   double timestamp_period = 1;   // nanoseconds per tick
@@ -109,7 +109,7 @@ struct DeviceTable : VolkDeviceTable {
 enum class DescriptorKind : uint8_t;
 VkDescriptorType to_descriptor_type(DescriptorKind kind);
 
-std::string result_name(VkResult result);
+std::string get_vk_result_name(VkResult result);
 
 // Throws the matching engine error unless the result is VK_SUCCESS; `call` names the Vulkan function.
 void check_vk_result(VkResult result, const char* call);

@@ -15,7 +15,7 @@ inline constexpr std::array<std::string_view, 4> kCoopmatFeatures{"cooperativeMa
 
 // Whether the device supports cooperative matrices of shape 16 x 16 x `k` with these operand and accumulator types.
 bool has_coopmat_shape(const DeviceInfo& device, uint32_t k, DType operands, DType accumulators);
-// Like has_coopmat_shape(), and kCoopmatFeatures are available.
+// Like has_coopmat_shape(), but also requires all of kCoopmatFeatures.
 bool supports_coopmat(const DeviceInfo& device, uint32_t k, DType operands, DType accumulators);
 
 }  // namespace pumice

@@ -27,7 +27,7 @@
 namespace pumice {
 namespace {
 
-constexpr std::string_view kShader = "driver_trial.comp", kMatrixShader = "coopmat_layout_test.comp", kKind = "trials";
+constexpr std::string_view kShader = "driver_test.comp", kMatrixShader = "coopmat_layout_test.comp", kKind = "trials";
 constexpr uint32_t kPoints = 1024, kSmall = 0x00012345;
 constexpr uint32_t kIterations = 70000;  // exceeds the limit of drivers that truncate long loops
 constexpr size_t kTrials = 17;
@@ -165,18 +165,18 @@ std::vector<float> run_trial(const std::shared_ptr<Context>& context, const Shad
 }
 
 // Element index (in a 16x16 matrix) of a component of an invocation's fragment, as assumed by attention_mma.comp and gemm_mma.comp.
-size_t mma_element_index(size_t invocation, size_t component) {
+size_t get_mma_element_index(size_t invocation, size_t component) {
   const size_t row = invocation / 4 + component / 4 * 8, column = invocation % 4 * 2 + component % 2 + component / 2 % 2 * 8;
   return row * 16 + column;
 }
 
 // Whether the device has fp16 cooperative matrices of 16x16x16 with subgroups of 32, whose layout can be tested.
 bool has_fp16_coopmat(const DeviceInfo& device) {
-  return device.feature("shaderFloat16") && device.limit("subgroupSize") == 32 && storage_of(device, DType::float16) == StorageType::fp16 &&
-         supports_coopmat(device, 16, DType::float16, DType::float32);
+  return device.feature("shaderFloat16") && device.limit("subgroupSize") == 32 &&
+         get_storage_type(device, DType::float16) == StorageType::fp16 && supports_coopmat(device, 16, DType::float16, DType::float32);
 }
 
-// Whether cooperative matrices have the fragment layout of mma_element_index().
+// Whether cooperative matrices have the fragment layout of get_mma_element_index().
 bool has_mma_fragment_layout(const std::shared_ptr<Context>& context) {
   constexpr size_t kElements = 256;
   std::vector<float> numbers(kElements);
@@ -196,7 +196,7 @@ bool has_mma_fragment_layout(const std::shared_ptr<Context>& context) {
     return false;
   }
   for (size_t i = 0; i < 2 * kElements; ++i)
-    if (y[i] != static_cast<float>(mma_element_index(i % kElements / 8, i % 8))) return false;
+    if (y[i] != static_cast<float>(get_mma_element_index(i % kElements / 8, i % 8))) return false;
   return true;
 }
 

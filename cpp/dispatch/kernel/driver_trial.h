@@ -7,7 +7,7 @@
 
 namespace pumice {
 
-// Returns the quirks of the context's driver: those in the table of known quirks, those detected by the trial, and those assumed by the
+// Returns the quirks of the context's driver: listed in the table of known quirks, detected by the trial, or assumed by the
 // context's options. Trial results are cached on disk; for software drivers the key includes the host CPU. Findings are logged.
 QuirkSet get_driver_quirks(const std::shared_ptr<Context>& context);
 

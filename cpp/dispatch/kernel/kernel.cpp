@@ -8,10 +8,10 @@
 #include "core/error.h"
 #include "core/interrupts.h"
 #include "core/log.h"
+#include "dispatch/kernel/debug_messages.h"
 #include "dispatch/kernel/driver_trial.h"
 #include "dispatch/kernel/kernel_limits.h"
-#include "dispatch/kernel/loop_watch.h"
-#include "dispatch/kernel/messages.h"
+#include "dispatch/kernel/loop_watchdog.h"
 #include "shader/debug/invocation_guard.h"
 #include "shader/int64/int64_emulation.h"
 #include "shader/source/diagnostics.h"
@@ -59,7 +59,7 @@ std::optional<LocalSize> find_local_size(const SpecValues& spec) {
 }
 
 // Returns the name of the specialization constant that enables grid folding.
-std::string folding_constant_name(uint32_t axes) {
+std::string get_folding_constant_name(uint32_t axes) {
   return "GRID_FOLDED_" + std::to_string(axes);
 }
 
@@ -147,12 +147,12 @@ KernelVariant::KernelVariant(const std::shared_ptr<Context>& context, std::share
   }
   const std::set<std::string> unsupported_int64 = emulate_int64(*context);
   if (origin == KernelOrigin::user && get_driver_quirks(context).has(Quirk::loop_limit) &&
-      may_exceed_iterations(this->spirv(), kUnwatchedIterations))
-    watch_number_ = static_cast<uint32_t>(std::stoul(shader_->key.substr(0, 8), nullptr, 16)) | 1;
+      may_exceed_iterations(this->spirv(), kMaxUnmonitoredIterations))
+    watchdog_id_ = static_cast<uint32_t>(std::stoul(shader_->key.substr(0, 8), nullptr, 16)) | 1;
   check_device_requirements(*context, *shader_, specialization_, local_size_, unsupported_int64);
   for (size_t axis = 0; axis < 3; ++axis) max_groups_[axis] = context->limit("maxComputeWorkGroupCount_" + std::to_string(axis));
   for (const uint32_t axes : {1u, 3u})
-    if (interface().find_spec_constant(folding_constant_name(axes))) grid_axes_ = axes;
+    if (interface().find_spec_constant(get_folding_constant_name(axes))) foldable_grid_axes_ = axes;
 }
 
 KernelVariant::KernelVariant(const KernelVariant& base, FoldedTag)
@@ -164,13 +164,13 @@ KernelVariant::KernelVariant(const KernelVariant& base, FoldedTag)
       max_groups_(base.max_groups_),
       is_folded_(true),
       origin_(base.origin_),
-      watch_number_(base.watch_number_) {
-  const SpecConstant* constant = interface().find_spec_constant(folding_constant_name(base.grid_axes_));
+      watchdog_id_(base.watchdog_id_) {
+  const SpecConstant* constant = interface().find_spec_constant(get_folding_constant_name(base.foldable_grid_axes_));
   if (!constant) throw Error("kernel '" + name() + "' has no form for folded grids");
   specialization_.push_back(make_specialization(*constant, uint64_t{1}));
 }
 
-std::shared_ptr<const KernelVariant> KernelVariant::get_folded() const {
+std::shared_ptr<const KernelVariant> KernelVariant::get_folded_variant() const {
   std::call_once(folded_once_, [&] { folded_ = std::make_shared<const KernelVariant>(*this, FoldedTag{}); });
   return folded_;
 }
@@ -197,7 +197,7 @@ std::vector<uint32_t> KernelVariant::make_sandboxed_spirv() const {
   return context()->info().kind == DeviceKind::software ? clamp_local_indices(spirv) : spirv;
 }
 
-uint32_t KernelVariant::find_watch_binding() const {
+uint32_t KernelVariant::find_loop_watchdog_binding() const {
   uint32_t next = 0;
   for (const auto& binding : interface().bindings) next = std::max(next, binding.binding + 1);
   for (const auto& image : interface().images) next = std::max(next, image.binding + 1);
@@ -206,7 +206,7 @@ uint32_t KernelVariant::find_watch_binding() const {
 
 std::vector<uint32_t> KernelVariant::make_driver_spirv() const {
   std::vector<uint32_t> module = origin_ == KernelOrigin::user ? make_sandboxed_spirv() : spirv();
-  if (is_watched()) module = add_loop_watch(module, find_watch_binding(), watch_number_);
+  if (has_loop_watchdog()) module = add_loop_watchdog(module, find_loop_watchdog_binding(), watchdog_id_);
   const QuirkSet quirks = get_driver_quirks(context());
   if (quirks.has(Quirk::int64_comparison)) module = spirv::complement_int64_comparisons(module);
   return quirks.has(Quirk::unrolled_contraction) ? spirv::remove_unroll_hints(module) : module;
@@ -220,7 +220,7 @@ PipelineDesc KernelVariant::make_pipeline_desc(const std::vector<uint32_t>& modu
   desc.is_robust = origin_ == KernelOrigin::user;
   for (const auto& binding : interface().bindings)
     desc.bindings.push_back({binding.binding, get_descriptor_kind(binding), binding.element});
-  if (is_watched()) desc.bindings.push_back({find_watch_binding(), DescriptorKind::storage_buffer});
+  if (has_loop_watchdog()) desc.bindings.push_back({find_loop_watchdog_binding(), DescriptorKind::storage_buffer});
   for (const auto& image : interface().images) desc.bindings.push_back({image.binding, get_descriptor_kind(image)});
   desc.push_bytes = interface().push_bytes;
   desc.specialization = specialization_;
@@ -343,18 +343,18 @@ std::shared_ptr<const KernelVariant> Kernel::get_variant(StorageType storage, co
   if (origin_ == KernelOrigin::user) check_argument_names(shader->interface);
   auto new_variant = std::make_shared<const KernelVariant>(context, std::move(shader), spec, origin_);
   if (new_variant->emulates_int64() && origin_ == KernelOrigin::user) log_int64_emulation();
-  if (new_variant->is_watched()) watch_loops(*context, *new_variant, macros);
+  if (new_variant->has_loop_watchdog()) register_with_loop_watchdog(*context, *new_variant, macros);
   const std::lock_guard guard(mutex_);
   return variants_.emplace(key, std::move(new_variant)).first->second;  // if another thread compiled it first, its variant is kept
 }
 
 // Recompiles the source to locate its loops only if an error message needs the locations.
-void Kernel::watch_loops(Context& context, const KernelVariant& variant, const Macros& macros) const {
+void Kernel::register_with_loop_watchdog(Context& context, const KernelVariant& variant, const Macros& macros) const {
   const Shader& shader = *variant.shader();
   std::optional<LocalSize> local_size = local_size_;
   if (shader.interface.has_requested_local_size) local_size = variant.local_size();
-  LoopWatch::get_for_context(context)->add_kernel(
-      variant.watch_number(), name_,
+  LoopWatchdog::get_for_context(context)->add_kernel(
+      variant.watchdog_id(), name_,
       [source = source_, name = path_.empty() ? name_ : path_, options = shader.options, macros, includes = includes_, local_size] {
         return source.empty() ? std::string() : find_loop_locations(source, name, options, macros, includes, local_size);
       });
@@ -366,7 +366,7 @@ void Kernel::log_int64_emulation() {
 }
 
 void Kernel::log_packed_storage(const DeviceInfo& device, DType dtype) {
-  const StorageType storage = storage_of(device, dtype);
+  const StorageType storage = get_storage_type(device, dtype);
   if ((storage != StorageType::fp16_packed && storage != StorageType::bf16_packed) || logged_packed_.exchange(true)) return;
   std::string why;
   const auto add = [&](const std::string& reason) { why += (why.empty() ? ": " : ", ") + reason; };
@@ -388,7 +388,7 @@ std::vector<std::shared_ptr<const KernelVariant>> Kernel::list_variants() {
 
 namespace {
 
-// Options for kernels without printf: a message ring that the device can bind.
+// Returns the debug options of library kernels, which do not use printf: a message ring no larger than the device can bind.
 DebugOptions make_library_debug_options(const Context& context) {
   DebugOptions debug;
   debug.ring_bytes = std::min(debug.ring_bytes, context.limit("maxStorageBufferRange") / 4 * 4);

@@ -60,15 +60,15 @@ class KernelVariant {
   const std::array<uint64_t, 3>& max_groups() const { return max_groups_; }  // the device's maximum group count on each axis
   // Number of grid axes that the shader can fold if the grid exceeds the device's limits (shaders/include/grid.glsl): 1 for one-dimensional
   // grids, 3 for up to three axes, 0 if it cannot fold. User kernels: 1 if they only use their global invocation id.
-  uint32_t grid_axes() const { return grid_axes_; }
-  // Returns the variant that computes its position in a folded grid; created on first use. Throws Error if grid_axes() is 0.
-  std::shared_ptr<const KernelVariant> get_folded() const;
+  uint32_t foldable_grid_axes() const { return foldable_grid_axes_; }
+  // Returns the variant that computes its position in a folded grid; created on first use. Throws Error if foldable_grid_axes() is 0.
+  std::shared_ptr<const KernelVariant> get_folded_variant() const;
   bool is_folded() const { return is_folded_; }
   // Whether 64-bit integers are emulated with pairs of 32-bit words because the device lacks them.
   bool emulates_int64() const { return emulated_spirv_ != nullptr; }
-  // Whether its loops are monitored (LoopWatch). The pipeline then has an extra buffer, bound after those of the interface.
-  bool is_watched() const { return watch_number_ != 0; }
-  uint32_t watch_number() const { return watch_number_; }
+  // Whether the kernel's loops are monitored (LoopWatchdog). The pipeline then has an extra buffer, bound after the interface's buffers.
+  bool has_loop_watchdog() const { return watchdog_id_ != 0; }
+  uint32_t watchdog_id() const { return watchdog_id_; }
   // Recompiles the kernel and returns the driver's statistics of its executables. Throws UnsupportedError if the driver does not report
   // them (pipelineExecutableInfo).
   std::vector<PipelineExecutable> query_executables(CaptureMode capture = CaptureMode::all) const;
@@ -76,8 +76,8 @@ class KernelVariant {
   // Register spills as reported by the driver; 0 if there are none or the driver does not report them. Queried once, by recompiling the
   // kernel; the result is cached on disk.
   uint64_t query_spills() const;
-  std::optional<uint64_t> cached_spills() const;                       // nullopt if the driver has to be queried
-  void query_spills_with_pipeline() const { queries_spills_ = true; }  // queries the spills when the pipeline is created
+  std::optional<uint64_t> get_cached_spills() const;                          // nullopt if the driver has to be queried
+  void query_spills_at_pipeline_creation() const { queries_spills_ = true; }  // queries the spills when the pipeline is created
 
  private:
   std::weak_ptr<Context> context_;  // weak: the context's cache owns the kernels
@@ -86,10 +86,10 @@ class KernelVariant {
   std::vector<SpecializationConstant> specialization_;
   std::array<uint32_t, 3> local_size_;
   std::array<uint64_t, 3> max_groups_{};
-  uint32_t grid_axes_ = 0;
+  uint32_t foldable_grid_axes_ = 0;
   bool is_folded_ = false;
   KernelOrigin origin_;
-  uint32_t find_watch_binding() const;
+  uint32_t find_loop_watchdog_binding() const;
   std::set<std::string> emulate_int64(const Context& context);  // returns the operations that cannot be emulated
   const std::vector<uint32_t>& spirv() const { return emulated_spirv_ ? *emulated_spirv_ : shader_->spirv; }
   std::vector<uint32_t> make_sandboxed_spirv() const;  // a user shader's module as it is passed to the driver
@@ -103,7 +103,7 @@ class KernelVariant {
   mutable std::atomic<bool> has_pipeline_{false};
   mutable std::shared_ptr<const Pipeline> pipeline_;
   mutable std::shared_ptr<const KernelVariant> folded_;
-  uint32_t watch_number_ = 0;  // id reported to the LoopWatch; 0: not monitored
+  uint32_t watchdog_id_ = 0;  // id reported to the LoopWatchdog; 0: not monitored
 };
 
 // Device limits of a launch.
@@ -112,11 +112,12 @@ struct LaunchLimits {
   std::array<uint64_t, 3> groups{};
 };
 
-// Derives the compile options of a kernel from the defaults for the device and requested storage. If empty, the defaults are used.
+// Derives the compile options of a kernel from the defaults for the device and requested storage. If there is no callback, the defaults are
+// used.
 using OptionsCallback = std::function<ShaderOptions(const ShaderOptions&)>;
 
-// Kernel source with everything needed to compile it except options, macros and constants. path: source file, which #include paths are
-// relative to; "" if none.
+// Kernel source with everything needed to compile it except options, macros and constants. `path`: source file, to which #include paths
+// are relative; "" if none.
 struct KernelSource {
   std::string source, name, path = {};
   IncludeSearchPath includes = {};
@@ -143,7 +144,7 @@ class Kernel {
 
  private:
   std::shared_ptr<const Shader> compile_shader(const ShaderOptions& options, const Macros& macros, const SpecValues& spec) const;
-  void watch_loops(Context& context, const KernelVariant& variant, const Macros& macros) const;
+  void register_with_loop_watchdog(Context& context, const KernelVariant& variant, const Macros& macros) const;
 
   std::weak_ptr<Context> context_;
   std::string source_, name_, path_;  // path: source file, or empty
@@ -182,7 +183,7 @@ class KernelLibrary {
 // [begin, end). Distinguishes slices of a tensor that are interleaved in memory. Period 0: the whole range.
 struct InterleavedRange {
   uint64_t origin = 0, period = 0, begin = 0, end = 0;
-  uint64_t writer = 0;  // unique id of the producer; its ranges with different `part` are disjoint. 0: none
+  uint64_t writer = 0;  // unique id of the node that writes; ranges of one writer with different `part` are disjoint. 0: none
   uint32_t part = 0;
 };
 

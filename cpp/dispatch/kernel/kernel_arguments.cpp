@@ -5,7 +5,7 @@
 #include <span>
 
 #include "core/error.h"
-#include "dispatch/kernel/grid.h"
+#include "dispatch/kernel/grid_folding.h"
 #include "dispatch/kernel/struct_layout_check.h"
 #include "shader/debug/invocation_guard.h"
 
@@ -39,7 +39,7 @@ std::string_view get_scalar_name(ScalarType scalar) {
 StorageType choose_storage(const Context& context, const KernelArguments& arguments) {
   for (const auto& [name, argument] : arguments) {
     const auto* tensor = std::get_if<TensorArgument>(&argument);
-    if (tensor && !tensor->layout && is_16bit_float(tensor->dtype)) return storage_of(context.info(), tensor->dtype);
+    if (tensor && !tensor->layout && is_16bit_float(tensor->dtype)) return get_storage_type(context.info(), tensor->dtype);
   }
   return StorageType::fp32;
 }
@@ -151,9 +151,9 @@ std::shared_ptr<Image> bind_image(const Context& context, const ImageInterface& 
   const Image& image = **image_argument;
   if (image.closed()) throw StateError("the Image given as '" + declared.name + "' is closed", "L1");
   if (image.context().get() != &context) refuse("M3", "an image of this context", "one of another");
-  if (!is_scalar_type_of(declared.scalar, shader_dtype(image.format())))
+  if (!is_scalar_type_of(declared.scalar, get_shader_dtype(image.format())))
     refuse("K11", "an Image whose texels are " + std::string(get_scalar_name(declared.scalar)) + " in the shader",
-           "one of " + std::string(name(image.format())) + ", whose texels are " + std::string(name(shader_dtype(image.format()))));
+           "one of " + std::string(name(image.format())) + ", whose texels are " + std::string(name(get_shader_dtype(image.format()))));
   if (image.dimensions() != declared.dimensions || (!declared.format.empty() && declared.format != name(image.format())))
     refuse("K11", describe_image(declared),
            "one of " + std::string(name(image.format())) + " with " + format_dimensions(image.dimensions()));
@@ -162,14 +162,15 @@ std::shared_ptr<Image> bind_image(const Context& context, const ImageInterface& 
            "an Image with normalized coordinates (normalized=True), since the shader samples '" + declared.name + "' with " +
                declared.normalized_for,
            "one with coordinates in texels");
-  if (!declared.sampled && !image.can_store())
-    throw UnsupportedError("'" + declared.name + "' is a storage image, and '" + context.info().name + "' has no such images of " +
-                           std::string(name(image.format())));
+  if (!declared.sampled && !image.supports_storage())
+    throw UnsupportedError("'" + declared.name + "' is a storage image, and '" + context.info().name +
+                           "' does not support storage images of " + std::string(name(image.format())));
   return *image_argument;
 }
 
 void write_push_constant(const PushConstant& member, const Number& number, std::byte* target) {
-  if (member.scalar == ScalarType::other) throw UnsupportedError("push constant '" + member.name + "' has a type that takes no number");
+  if (member.scalar == ScalarType::other)
+    throw UnsupportedError("push constant '" + member.name + "' has a type to which no number can be converted");
   const auto bits = encode_number(member.scalar, number);
   if (!bits)
     throw BindingError("K6", "argument '" + member.name + "'", member.name,
@@ -242,7 +243,8 @@ SpecValues choose_local_size(const SpecValues& spec, const LaunchSize& size, boo
   return chosen;
 }
 
-// Returns the number of workgroups on an axis. Throws if a kernel without a guard for excess invocations needs a partial workgroup.
+// Returns the number of workgroups on an axis. Throws if the last workgroup would be partial and the kernel does not skip excess
+// invocations.
 uint64_t count_groups_on_axis(const KernelVariant& variant, const LaunchSize& size, size_t axis) {
   const uint64_t count = size.count[axis], local = size.in_groups ? 1 : variant.local_size()[axis];
   if (variant.interface().local_size_must_divide && count % local != 0)
@@ -255,12 +257,12 @@ uint64_t count_groups_on_axis(const KernelVariant& variant, const LaunchSize& si
 }
 
 // Sets the group counts, folding a one-dimensional grid that exceeds the device's limit if the shader supports it.
-void set_grid(Dispatch& dispatch, const LaunchSize& size, const LaunchLimits& limits) {
+void set_group_counts(Dispatch& dispatch, const LaunchSize& size, const LaunchLimits& limits) {
   std::array<uint64_t, 3> groups{};
   for (size_t axis = 0; axis < 3; ++axis) groups[axis] = count_groups_on_axis(*dispatch.kernel, size, axis);
   const bool is_line = groups[1] == 1 && groups[2] == 1;
   for (size_t axis = 0; axis < 3; ++axis)
-    if (const uint64_t limit = limits.groups[axis]; groups[axis] > limit && !(is_line && dispatch.kernel->grid_axes() == 1))
+    if (const uint64_t limit = limits.groups[axis]; groups[axis] > limit && !(is_line && dispatch.kernel->foldable_grid_axes() == 1))
       throw BindingError("K8", size.in_groups ? "groups" : "threads", dispatch.kernel->name(),
                          "at most " + std::to_string(limit) + " workgroups on axis " + std::to_string(axis), std::to_string(groups[axis]));
   if (!is_line || groups[0] <= limits.groups[0]) {
@@ -287,7 +289,8 @@ void set_indirect_counts(Dispatch& dispatch, const BufferRange& counts) {
 
 }  // namespace
 
-bool follows_storage(Kernel& kernel, std::string_view array, StorageType storage, const Macros& macros, const SpecValues& spec) {
+bool uses_storage_type_for_array(Kernel& kernel, std::string_view array, StorageType storage, const Macros& macros,
+                                 const SpecValues& spec) {
   const StorageType other = storage == StorageType::fp32 ? StorageType::fp16_packed : storage;  // any 16-bit mode serves for the comparison
   const auto fp32_variant = kernel.get_variant(StorageType::fp32, macros, spec), packed_variant = kernel.get_variant(other, macros, spec);
   const BindingInterface *fp32_binding = fp32_variant->interface().find_binding(array),
@@ -314,7 +317,7 @@ Dispatch bind_kernel(Kernel& kernel, const KernelArguments& arguments, const Lau
   for (size_t i = 0; i < interface.bindings.size(); ++i) {
     const auto& binding = interface.bindings[i];
     if (is_debug_binding(binding.name)) {
-      dispatch.buffers.emplace_back();  // the recording binds it
+      dispatch.buffers.emplace_back();  // the recording binds this buffer
       dispatch.debug = kernel.debug();
       continue;
     }
@@ -352,7 +355,7 @@ Dispatch bind_kernel(Kernel& kernel, const KernelArguments& arguments, const Lau
   if (size.counts.buffer)
     set_indirect_counts(dispatch, size.counts);
   else
-    set_grid(dispatch, size, kernel.limits());
+    set_group_counts(dispatch, size, kernel.limits());
   return dispatch;
 }
 

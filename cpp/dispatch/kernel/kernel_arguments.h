@@ -21,7 +21,7 @@ struct PushConstantValues {
   std::vector<Number> values;
   std::vector<uint32_t> shape;  // empty if it is a scalar
 };
-// No binding; allowed only if the variant does not use the buffer.
+// Argument that leaves a buffer unbound; allowed only if the variant does not use the buffer.
 struct NoBinding {};
 using KernelArgument = std::variant<TensorArgument, PushConstantValues, std::shared_ptr<Image>, NoBinding>;
 using KernelArguments = std::vector<std::pair<std::string, KernelArgument>>;
@@ -43,6 +43,7 @@ Dispatch bind_kernel(Kernel& kernel, const KernelArguments& arguments, const Lau
 
 // Whether an array of the kernel is declared with the storage type, based on its type in that storage mode. Returns false if there is no
 // such array.
-bool follows_storage(Kernel& kernel, std::string_view array, StorageType storage, const Macros& macros = {}, const SpecValues& spec = {});
+bool uses_storage_type_for_array(Kernel& kernel, std::string_view array, StorageType storage, const Macros& macros = {},
+                                 const SpecValues& spec = {});
 
 }  // namespace pumice

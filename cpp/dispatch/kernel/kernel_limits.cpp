@@ -8,8 +8,8 @@
 namespace pumice {
 namespace {
 
-// Limit on variables per invocation. Vulkan has none, but larger arrays crash drivers or take minutes to compile. At this size, lavapipe
-// takes 9 s.
+// Maximum bytes of variables per invocation. Vulkan has no such limit, but larger arrays crash drivers or take minutes to compile. At this
+// size, lavapipe takes 9 s.
 constexpr uint64_t kMaxInvocationBytes = 1 << 16;
 
 // Collects missing features and exceeded limits for the error message.
@@ -49,7 +49,7 @@ class RequirementChecker {
   std::vector<std::string> lacks_;
 };
 
-// Buffers may share a binding number, but an image must not share its number.
+// Several buffers may have the same binding number, but the number of an image must be unique.
 void check_binding_numbers(const Shader& shader) {
   std::set<uint32_t> used_bindings;
   for (const auto& binding : shader.interface.bindings) used_bindings.insert(binding.binding);

@@ -13,18 +13,18 @@ namespace pumice {
 namespace {
 
 // Macros of a context's device, queried on first use.
-struct DeviceProfile {
+struct CachedDeviceProfile {
   std::once_flag once;
   MacroProfile profile;
 };
 
 // Types that make_shader_options() declares if the device has either feature.
-struct SmallTypes {
+struct SmallTypeFeatures {
   std::array<std::string_view, 4> prefixes;  // prefixes of the names of the scalar and its vectors
   std::array<std::string_view, 2> features;
 };
 
-constexpr SmallTypes kSmallTypes[] = {
+constexpr SmallTypeFeatures kSmallTypes[] = {
     {{"int8_t", "uint8_t", "i8vec", "u8vec"}, {"shaderInt8", "storageBuffer8BitAccess"}},
     {{"int16_t", "uint16_t", "i16vec", "u16vec"}, {"shaderInt16", k16bitStorage}},
     {{"float16_t", "float16_t", "f16vec", "f16mat"}, {k16bitStorage, k16bitStorage}},
@@ -50,11 +50,11 @@ std::vector<std::string> describe_undeclared_types(const DeviceInfo& device, std
   return sentences;
 }
 
-StorageType packed_storage_of(DType dtype) {
+StorageType get_packed_storage_type(DType dtype) {
   return dtype == DType::float16 ? StorageType::fp16_packed : dtype == DType::bfloat16 ? StorageType::bf16_packed : StorageType::fp32;
 }
 
-StorageType storage_of(const DeviceInfo& device, DType dtype) {
+StorageType get_storage_type(const DeviceInfo& device, DType dtype) {
   const bool is_packed = !device.feature(k16bitStorage);
   if (dtype == DType::float16) return is_packed ? StorageType::fp16_packed : StorageType::fp16;
   if (dtype != DType::bfloat16) return StorageType::fp32;
@@ -79,7 +79,7 @@ ShaderOptions make_shader_options(const Context& context, StorageType storage) {
 }
 
 MacroProfile get_device_profile(Context& context) {
-  const auto cached = context.attachment<DeviceProfile>();
+  const auto cached = context.attachment<CachedDeviceProfile>();
   std::call_once(cached->once, [&] { cached->profile = MacroProfile(*get_device_macros(context)); });
   return cached->profile;
 }

@@ -16,9 +16,9 @@ inline constexpr std::string_view k16bitStorage = "storageBuffer16BitAccess", kB
 
 // Returns the storage mode of kernels with elements of this dtype. float16: fp16 if the device has 16-bit storage, else fp16_packed.
 // bfloat16: bf16 if the device has 16-bit storage and it and this glslang support the type, else bf16_packed. All other dtypes: fp32.
-StorageType storage_of(const DeviceInfo& device, DType dtype);
+StorageType get_storage_type(const DeviceInfo& device, DType dtype);
 // Returns the packed storage mode (two values per word) of a 16-bit float dtype; fp32 for other dtypes.
-StorageType packed_storage_of(DType dtype);
+StorageType get_packed_storage_type(DType dtype);
 // Returns a sentence for each 8-bit or 16-bit type in the source that the device does not support, naming the missing features.
 std::vector<std::string> describe_undeclared_types(const DeviceInfo& device, std::string_view source);
 // Returns the compile options for this device, without its macros.

@@ -38,7 +38,7 @@ std::optional<std::string> make_spills_entry_name(const std::shared_ptr<Context>
 
 }  // namespace
 
-std::optional<uint64_t> KernelVariant::cached_spills() const {
+std::optional<uint64_t> KernelVariant::get_cached_spills() const {
   const std::lock_guard lock(spills_mutex_);
   if (spills_) return spills_;
   const auto owner = context();
@@ -52,7 +52,7 @@ std::optional<uint64_t> KernelVariant::cached_spills() const {
 }
 
 uint64_t KernelVariant::query_spills() const {
-  if (const auto cached = cached_spills()) return *cached;
+  if (const auto cached = get_cached_spills()) return *cached;
   const auto owner = context();
   const auto entry = make_spills_entry_name(owner, *shader_, specialization_);
   uint64_t spills = 0;
@@ -66,10 +66,10 @@ uint64_t KernelVariant::query_spills() const {
       spills = find_register_spills(query_executables(CaptureMode::statistics)).amount().value_or(0);
     } catch (const Error& error) {  // the kernel still works; do not query again in this process
       is_reported = false;
-      log(LogLevel::warning, "kernel '" + name() + "': the driver does not tell whether it spills: " + error.what());
+      log(LogLevel::warning, "kernel '" + name() + "': the driver does not report register spills: " + error.what());
     }
   }
-  if (spills > 0) log(LogLevel::info, "kernel '" + name() + "': the driver tells that it spills (" + std::to_string(spills) + ")");
+  if (spills > 0) log(LogLevel::info, "kernel '" + name() + "': the driver reports register spills (" + std::to_string(spills) + ")");
   if (entry && is_reported) write_cache_entry(kSpillsKind, *entry, std::as_bytes(std::span(&spills, 1)));
   const std::lock_guard lock(spills_mutex_);
   spills_ = spills;

@@ -14,7 +14,8 @@ double to_double(const Number& number) {
   return std::visit([](auto value) { return static_cast<double>(value); }, number.value());
 }
 
-// Encodes as an integer type. Returns nullopt for a fraction, a value out of range, or a double above 2^53, which may already be rounded.
+// Encodes a number as an integer type T. Returns nullopt for a fraction, a value out of range, or a double above 2^53, which may already be
+// rounded.
 template <typename T>
 std::optional<uint64_t> encode_integer(const Number& number) {
   if (const double* real = std::get_if<double>(&number.value())) {
@@ -29,7 +30,7 @@ std::optional<uint64_t> encode_integer(const Number& number) {
   return bits & (~uint64_t{0} >> (64 - 8 * sizeof(T)));
 }
 
-// Rounds to odd, so that rounding again to 16 bits gives the correctly rounded result.
+// Rounds a double to float32 with round-to-odd, so that rounding the result to 16 bits gives the correctly rounded value.
 float round_to_odd(double real) {
   const float nearest = static_cast<float>(real);
   if (!std::isfinite(real) || static_cast<double>(nearest) == real) return nearest;

@@ -27,9 +27,9 @@ std::string make_dtype_hint(const BindingInterface& binding) {
 }
 
 // Compares the fields of two structs.
-class StructComparison {
+class StructLayoutComparer {
  public:
-  explicit StructComparison(const BindingInterface& binding) : binding_(binding) {}
+  explicit StructLayoutComparer(const BindingInterface& binding) : binding_(binding) {}
 
   void compare_structs(const MemoryLayout& expected, const MemoryLayout& actual, const std::string& path) const {
     for (const auto& member : expected.members) {
@@ -50,7 +50,8 @@ class StructComparison {
   }
 
  private:
-  // Axes may be grouped differently: a mat4 matches 16 numbers. An unsized array accepts any whole number of elements.
+  // Whether the layouts match. Axes may be grouped differently: a mat4 matches 16 numbers. An unsized array matches any number of whole
+  // elements.
   static bool layouts_agree(const MemoryLayout& expected, const MemoryLayout& actual) {
     if (expected.scalar != actual.scalar) return false;
     const bool any_length = !expected.axes.empty() && expected.axes.front() == 0;
@@ -106,7 +107,7 @@ uint64_t count_scalars(const MemoryLayout& layout, ScalarType scalar) {
 void check_struct_layout(const BindingInterface& binding, const TensorArgument& tensor) {
   const MemoryLayout& layout = *tensor.layout;
   if (!binding.layout) throw UnsupportedError("'" + binding.name + "' has more members than an array of structures can be checked against");
-  const StructComparison comparison(binding);
+  const StructLayoutComparer comparison(binding);
   const MemoryLayout& expected = *binding.layout;
   if (!is_struct(expected)) {
     if (layout.bytes != count_bytes(expected) || !are_vector_components(expected, layout))
@@ -143,7 +144,7 @@ void check_array_stride(const BindingInterface& binding, const TensorArgument& t
     return;
   }
   const uint64_t whole = expected.element_count();
-  if (whole * expected.bytes == uint64_t{binding.components} * bytes(binding.scalar)) return;  // no padding
+  if (whole * expected.bytes == uint64_t{binding.components} * bytes(binding.scalar)) return;  // the shader's elements have no padding
   if (tensor.last_axis != expected.axes.back() && tensor.last_axis != whole)
     throw_mismatch("elements that lie " + std::to_string(whole * expected.bytes) + " bytes apart (the stride of '" + binding.name +
                        "'): the last axis is " + std::to_string(expected.axes.back()) + ", shape (n, " +
@@ -155,7 +156,7 @@ void check_storage_stride(const BindingInterface& binding, const TensorArgument&
   if (binding.is_block || !binding.layout || is_struct(*binding.layout)) return;
   const MemoryLayout& expected = *binding.layout;
   const uint64_t whole = expected.element_count();
-  if (whole * expected.bytes == uint64_t{binding.components} * bytes(binding.scalar)) return;  // no padding
+  if (whole * expected.bytes == uint64_t{binding.components} * bytes(binding.scalar)) return;  // the shader's elements have no padding
   const auto throw_mismatch = [&](const std::string& expected_text, const std::string& actual) {
     throw BindingError("K5", "argument '" + binding.name + "'", binding.name, expected_text, actual);
   };

@@ -9,7 +9,7 @@ using namespace pumice::dv;
 namespace pumice::dv {
 
 uintptr_t next_handle_number() {
-  constexpr uintptr_t kFirst = 0x1000, kStep = 0x10;  // address-like, and never 0
+  constexpr uintptr_t kFirst = 0x1000, kStep = 0x10;  // handles look like addresses and are never 0
   static std::atomic<uintptr_t> next{kFirst};
   return next.fetch_add(kStep);
 }
@@ -65,11 +65,11 @@ bool is_strict() {
   return value && std::string_view(value) == "1";
 }
 
-// "ctx: expected a context; given NULL"
+// Formats an error message such as "ctx: expected a context; given NULL".
 template <typename Handle>
 std::string format_invalid_handle(const char* name, const char* kind, Handle handle) {
   return std::string(name) + ": expected a " + kind + "; given " +
-         (handle ? "a handle that is none: it was released, or never made, or is of another kind" : "NULL");
+         (handle ? "an invalid handle: it was released, was never created, or is of another kind" : "NULL");
 }
 
 std::string format_invalid_handle(dmp_dv_context handle) {
@@ -82,7 +82,7 @@ std::string format_invalid_handle(dmp_dv_cmdlist handle) {
   return format_invalid_handle("cmdlist", "command list", handle);
 }
 
-// Returns the new reference count; 0 for NULL, -1 for a dead handle.
+// Returns the new reference count; 0 for NULL, -1 for an invalid handle.
 template <typename Handle, typename Count>
 int change_ref_count(Handle handle, const Count& count) {
   if (!handle) return 0;
@@ -92,7 +92,7 @@ int change_ref_count(Handle handle, const Count& count) {
 
 constexpr auto kReturnNull = [](int) { return nullptr; };
 
-// Calls `call` with a memory.
+// Calls `call` with the memory of a handle. Returns 0 or an error code.
 template <typename Call>
 int call_with_memory(dmp_dv_mem handle, const Call& call) {
   const auto object = get_memory_handles().find(handle);

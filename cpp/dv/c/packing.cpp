@@ -9,7 +9,8 @@ namespace {
 
 constexpr uintptr_t kAlignment = 16;
 
-// Calls `pack` with the weights and the target. `error_code`: error code to return for invalid arguments.
+// Calls `pack` with the weights and the target, or only stores the required size if `*size` is 0. Returns 0 or an error code;
+// `error_code` is the code for missing arguments.
 template <typename Pack>
 int pack_or_get_size(size_t required, const Weights& weights, uint8_t* target, size_t* size, int error_code, const Pack& pack) {
   const size_t capacity = *size;

@@ -14,7 +14,7 @@ int get_device_type(const Command& command) {
 MemoryRange get_written_range(const Command& command) {
   if (const auto* conv = std::get_if<ConvCommand>(&command)) return {conv->output, conv->images * conv->output_elements * sizeof(uint16_t)};
   if (const auto* fc = std::get_if<FcCommand>(&command)) return {fc->output, fc->outputs * sizeof(uint16_t)};
-  if (const auto* ipu = std::get_if<IpuCommand>(&command)) return ipu->written();
+  if (const auto* ipu = std::get_if<IpuCommand>(&command)) return ipu->output_range();
   const auto& maximizer = std::get<ArgmaxCommand>(command);
   return {maximizer.output, uint64_t{maximizer.width} * maximizer.height};
 }

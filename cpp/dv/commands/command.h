@@ -11,7 +11,7 @@
 #include <variant>
 #include <vector>
 
-#include "dv/commands/geometry.h"
+#include "dv/commands/conv_geometry.h"
 #include "dv/include/dmp_dv_cmdraw_v1.h"
 #include "dv/memory/memory.h"
 
@@ -44,7 +44,7 @@ struct ConvRun {
 
 // A command with x innermost ("weights transposed") is stored as the equivalent plain command, with x and y swapped in tensors and kernels.
 struct ConvCommand {
-  MemoryAddress input, output, eltwise;  // if `eltwise` has no memory, the input is added
+  MemoryAddress input, output, eltwise;  // if `eltwise` has no memory, the elementwise addition adds the input
   bool is_transposed = false;
   uint32_t images = 1;
   Extent extent;  // size of an input image
@@ -71,12 +71,12 @@ struct IpuCommand {
   MemoryAddress tex, rd, wr;
   dmp_dv_cmdraw_ipu_v0 raw{};
 
-  uint64_t written_row_bytes() const;
-  int64_t written_stride() const;  // bytes between rows; 0 in the structure means dense rows
-  MemoryRange written() const { return {wr, written_row_bytes(), raw.rect_height, written_stride()}; }
+  uint64_t output_row_bytes() const;
+  int64_t output_stride() const;  // row stride in bytes; 0 in the struct means tightly packed
+  MemoryRange output_range() const { return {wr, output_row_bytes(), raw.rect_height, output_stride()}; }
 };
 
-uint64_t bytes_per_pixel(uint8_t format);  // bytes per pixel of DMP_DV_RGBA8888, DMP_DV_RGB888, DMP_DV_RGBFP16 or DMP_DV_LUT
+uint64_t get_bytes_per_pixel(uint8_t format);  // bytes per pixel of DMP_DV_RGBA8888, DMP_DV_RGB888, DMP_DV_RGBFP16 or DMP_DV_LUT
 
 using Command = std::variant<ConvCommand, FcCommand, IpuCommand, ArgmaxCommand>;
 int get_device_type(const Command& command);

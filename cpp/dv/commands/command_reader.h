@@ -28,22 +28,22 @@ class CommandReader {
     return value;
   }
 
-  // Returns the memory and offset of a field; without a memory if the structure has none. Throws DvError (EINVAL) for an invalid handle.
+  // Returns the memory and offset of a field; the memory is null if the field is unset. Throws DvError (EINVAL) for an invalid handle.
   MemoryAddress read_address(const dmp_dv_buf& buffer, const std::string& slot) const {
     if (buffer.rsvd == 0 || field_bytes_) return {nullptr, buffer.offs};
     auto memory = resolve_(buffer.rsvd);
     require(memory != nullptr, slot + ".mem", "the handle of a live Memory of this device", std::to_string(buffer.rsvd), EINVAL);
     return {std::move(memory), buffer.offs};
   }
-  // Throws DvError unless the command sets this memory field.
+  // Throws DvError if the command does not set this memory field.
   void require_memory(const dmp_dv_buf& field, const std::string& slot, int code = kRejected) const {
     require(field.rsvd != 0 || field_bytes_, slot + ".mem", "a memory", "none", code);
   }
 
-  // Throws DvError (EINVAL) unless the memory has that many bytes from the offset, a multiple of `alignment`.
+  // Throws DvError (EINVAL) if the offset is not a multiple of `alignment`, or if fewer than `bytes` bytes follow it in the memory.
   void check_address(const std::string& slot, const MemoryAddress& address, uint64_t bytes, uint64_t alignment = 2) const;
 
-  // Throw DvError unless `holds`; require_strict() does so only for strict lists.
+  // Throw DvError if `holds` is false; require_strict() throws only for strict lists.
   template <typename Value>
   void require(bool holds, const std::string& slot, const std::string& expected, const Value& actual, int code = kRejected) const {
     if (!holds) throw DvError(slot, expected, to_text(actual), code);

@@ -1,4 +1,4 @@
-// Parses convolution commands: checks in the order of the fields, and sizes of every run.
+// Parses convolution commands, checks their fields in order, and computes the sizes of every run.
 #include <bit>
 
 #include "core/half.h"
@@ -17,7 +17,7 @@ std::string format_size(uint32_t x, uint32_t y) {
   return std::to_string(x) + " x " + std::to_string(y);
 }
 
-// Parses one command. Each side has 16 bits, so a product of three is exact; the bytes of a batch are bounded before the multiplication.
+// Parses one command. Sizes have 16 bits, so the product of three fits in 64 bits; check_batch() prevents overflow for a batch.
 class ConvParser {
  public:
   ConvParser(const CommandReader& reader, const dmp_dv_cmdraw_conv_v0& raw) : reader_(reader), raw_(raw) {}
@@ -93,7 +93,7 @@ class ConvParser {
     run.shape.conv = static_cast<ConvKind>(raw.conv_enable);
     if (run.has_conv()) {
       reader_.require(raw.pz == 1, field_name(i, "pz"), "1", raw.pz);
-      reader_.require_strict(raw.pool_enable <= 1, field_name(i, "pool_enable"), "0 or 1 beside a convolution", raw.pool_enable);
+      reader_.require_strict(raw.pool_enable <= 1, field_name(i, "pool_enable"), "0 or 1 with a convolution", raw.pool_enable);
     }
     run.has_lrn = (raw.lrn & 1) != 0;
     reader_.require(run.has_conv() || raw.pool_enable != 0 || raw.actfunc != 0 || run.has_lrn,
@@ -167,8 +167,8 @@ class ConvParser {
 
   void check_lrn(int i, const RawRun& raw, const ConvRun& run) {
     reader_.require_strict(run.input.channels % 16 == 0, field_name(i, "lrn"), "a multiple of 16 channels", run.input.channels);
-    reader_.require(!run.has_conv(), field_name(i, "conv_enable"), "0 beside lrn", raw.conv_enable);
-    reader_.require(run.shape.pool == PoolKind::none, field_name(i, "pool_enable"), "0 beside lrn", raw.pool_enable);
+    reader_.require(!run.has_conv(), field_name(i, "conv_enable"), "0 with lrn", raw.conv_enable);
+    reader_.require(run.shape.pool == PoolKind::none, field_name(i, "pool_enable"), "0 with lrn", raw.pool_enable);
     reader_.require_strict(raw_.topo == 1, field_name(i, "lrn"), "a single run", "topo " + std::to_string(raw_.topo));
     reader_.require((raw.lrn & 2) != 0, field_name(i, "lrn"), "bit 1, the power function, which alone is specified", raw.lrn);
   }
@@ -196,7 +196,7 @@ class ConvParser {
     }
   }
 
-  // Checks one image first, so that the size of the batch cannot overflow 64 bits.
+  // Checks that one image fits into the memory before the whole batch, so that the batch size cannot overflow 64 bits.
   void check_batch(const char* name, const MemoryAddress& address, uint64_t image_bytes) {
     if (command_.images > 1) reader_.check_address(name, address, image_bytes);
     reader_.check_address(name, address, image_bytes * command_.images);

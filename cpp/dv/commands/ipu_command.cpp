@@ -26,7 +26,7 @@ class IpuParser {
     if (raw_.use_tex != 0) check_texture(command);
     if (raw_.use_rd != 0) check_input_image(command);
     reader_.require(raw_.fmt_wr != DMP_DV_RGBFP16 || raw_.cnv_type <= DMP_DV_CNV_FP16_DIV_255, "cnv_type", "0 or 1", raw_.cnv_type);
-    const auto row = static_cast<int64_t>(raw_.rect_width * bytes_per_pixel(raw_.fmt_wr)), pitch = std::abs(int64_t{raw_.stride_wr});
+    const auto row = static_cast<int64_t>(raw_.rect_width * get_bytes_per_pixel(raw_.fmt_wr)), pitch = std::abs(int64_t{raw_.stride_wr});
     reader_.require(pitch == 0 || pitch >= row || raw_.rect_height == 1, "stride_wr",
                     "rows that do not overlap, of " + std::to_string(row) + " bytes", raw_.stride_wr);
     check_rows("wr", command.wr, raw_.fmt_wr, raw_.rect_width, raw_.rect_height, raw_.stride_wr);
@@ -75,10 +75,10 @@ class IpuParser {
     check_rows("rd", command.rd, raw_.fmt_rd, raw_.rect_width, raw_.rect_height, raw_.stride_rd);
   }
 
-  // Checks that all rows are within the memory. `step`: bytes between rows; 0: dense.
+  // Checks that all rows are within the memory. `step`: row stride in bytes; 0 means tightly packed.
   void check_rows(const char* name, const MemoryAddress& address, uint8_t image_format, uint32_t width, uint32_t height,
                   int64_t step) const {
-    const auto row = static_cast<int64_t>(width * bytes_per_pixel(image_format));
+    const auto row = static_cast<int64_t>(width * get_bytes_per_pixel(image_format));
     const int64_t pitch = step == 0 ? row : step, last = (static_cast<int64_t>(height) - 1) * pitch;
     const std::string slot(name);
     reader_.check_address(slot, address, static_cast<uint64_t>(std::max(last, int64_t{0}) + row), kVendorAlignment);
@@ -93,7 +93,7 @@ class IpuParser {
 
 }  // namespace
 
-uint64_t bytes_per_pixel(uint8_t format) {
+uint64_t get_bytes_per_pixel(uint8_t format) {
   switch (format) {
     case DMP_DV_RGBA8888:
       return 4;
@@ -106,12 +106,12 @@ uint64_t bytes_per_pixel(uint8_t format) {
   }
 }
 
-uint64_t IpuCommand::written_row_bytes() const {
-  return raw.rect_width * bytes_per_pixel(raw.fmt_wr);
+uint64_t IpuCommand::output_row_bytes() const {
+  return raw.rect_width * get_bytes_per_pixel(raw.fmt_wr);
 }
 
-int64_t IpuCommand::written_stride() const {
-  return raw.stride_wr == 0 ? static_cast<int64_t>(written_row_bytes()) : raw.stride_wr;
+int64_t IpuCommand::output_stride() const {
+  return raw.stride_wr == 0 ? static_cast<int64_t>(output_row_bytes()) : raw.stride_wr;
 }
 
 IpuCommand parse_ipu(const CommandReader& reader, const dmp_dv_cmdraw_ipu_v0& raw) {

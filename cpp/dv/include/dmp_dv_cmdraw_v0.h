@@ -18,10 +18,10 @@ struct dmp_dv_cmdraw_conv_v0_run {
   uint32_t pool_pad; /* left, right, top, bottom: one byte each */
   uint16_t m;        /* output channels */
   uint16_t conv_enable;    /* 0 none, 1 convolution, 3 depthwise, 5 deconvolution, 7 depthwise deconvolution */
-  uint16_t p;              /* kernel size (x, y); y = 0: as x */
+  uint16_t p;              /* kernel size (x, y); y = 0: same as x */
   uint16_t pz;             /* kernel depth: 1 */
   uint16_t conv_stride;    /* (x, y) */
-  uint16_t conv_dilation;  /* (x, y); 0: 1 */
+  uint16_t conv_dilation;  /* (x, y); 0 means 1 */
   uint16_t weight_fmt;     /* 0 or 1 float16, 3 8-bit indices and a table */
   uint16_t pool_enable;    /* 0 none, 1 max, 2 average, 4 upsampling by 2 */
   uint16_t pool_avg_param; /* float16: factor of the sum in average pooling */
@@ -38,13 +38,13 @@ struct dmp_dv_cmdraw_conv_v0 {
   struct dmp_dv_cmdraw header;
   struct dmp_dv_buf input_buf;
   struct dmp_dv_buf output_buf;
-  struct dmp_dv_buf eltwise_buf; /* used if output_mode is 1; no mem: the input */
+  struct dmp_dv_buf eltwise_buf; /* used if output_mode is 1; if it has no memory, the input is added */
   uint32_t topo;                 /* bit i: run i writes output_buf; else it feeds run i + 1 */
   uint16_t w;                    /* input width */
   uint16_t h;
   uint16_t z; /* depth: 1 */
   uint16_t c;
-  uint16_t input_circular_offset; /* batch size, 0: 1; 0x8000: "weights transposed", x innermost in tensors */
+  uint16_t input_circular_offset; /* batch size, 0 means 1; 0x8000: "weights transposed", x innermost in tensors */
   uint16_t output_mode;           /* 1: elementwise addition */
   struct dmp_dv_cmdraw_conv_v0_run run[32];
 };
@@ -75,7 +75,7 @@ struct dmp_dv_cmdraw_ipu_v0 {
   uint16_t tex_height;
   uint16_t rect_width; /* output size */
   uint16_t rect_height;
-  int32_t stride_rd; /* bytes between rows */
+  int32_t stride_rd; /* row stride in bytes */
   int32_t stride_wr;
   uint32_t lut[32];        /* palette of DMP_DV_LUT */
   uint8_t ncolor_lut;      /* 0: keep the previous palette */

@@ -60,19 +60,19 @@ int64_t Memory::total_bytes() {
   return total_memory_bytes;
 }
 
-bool Memory::is_copied() const {
+bool Memory::needs_copy() const {
   return context_->separate() || !buffer_->mappable();
 }
 
 std::byte* Memory::host_bytes() const {
-  return is_copied() ? copy_.get() : buffer_->host_bytes();
+  return needs_copy() ? copy_.get() : buffer_->host_bytes();
 }
 
 std::byte* Memory::map() {
   const std::lock_guard lock(mutex_);
   if (mapped_) return host_bytes();
-  const auto use = buffer_->use();
-  if (is_copied() && !copy_) {
+  const auto use = buffer_->acquire();
+  if (needs_copy() && !copy_) {
     copy_ = {static_cast<std::byte*>(std::aligned_alloc(kPage, bytes())), std::free};
     if (!copy_) throw OutOfMemoryError("no host memory for the copy of a memory of " + std::to_string(bytes()) + " bytes");
   }
@@ -149,7 +149,7 @@ void Memory::announce_device_write(uint64_t offset, uint64_t count) {
   writes_ = {all};
 }
 
-uint64_t Memory::device_writes(uint64_t offset, uint64_t count) const {
+uint64_t Memory::get_device_write_count(uint64_t offset, uint64_t count) const {
   const std::lock_guard lock(writes_mutex_);
   uint64_t last = 0;
   for (const DeviceWrite& write : writes_)

@@ -32,12 +32,12 @@ class Memory {
 
   // Maps the memory. Returns the same address until unmap(). The contents survive unmap().
   std::byte* map();
-  void unmap();  // idempotent; ends a sync
+  void unmap();  // idempotent; ends the current sync
   bool mapped() const { return mapped_; }
   // Begins host access. Throws DvError (EINVAL) if the memory is not mapped, or if neither read nor write is requested.
   void sync_start(bool read, bool write);
   void sync_end();
-  // Synchronizes one range immediately. Throw DvError (EINVAL) if the range exceeds the memory or it is not mapped.
+  // Synchronize one range immediately. They throw DvError (EINVAL) if the range exceeds the memory, or if the memory is not mapped.
   void to_device(uint64_t offset, uint64_t bytes);
   void to_cpu(uint64_t offset, uint64_t bytes);
 
@@ -45,16 +45,16 @@ class Memory {
   // Lists call announce_device_write() before submitting work that writes these bytes, and record_device_write() after.
   void announce_device_write(uint64_t offset, uint64_t count);
   void record_device_write() { is_stale_ = true; }
-  // Increases with every announced device write to any of these bytes; 0 before the first.
-  uint64_t device_writes(uint64_t offset, uint64_t count) const;
-  // Returns whether the published bytes at that offset equal these.
+  // Returns a counter that increases with every announced device write to any of these bytes; 0 before the first.
+  uint64_t get_device_write_count(uint64_t offset, uint64_t count) const;
+  // Returns whether the published bytes at that offset equal `expected`.
   bool equals(uint64_t offset, std::span<const std::byte> expected) const;
   std::vector<std::byte> read(uint64_t offset, uint64_t bytes) const;  // downloads bytes of the device memory
 
  private:
   struct LiveMemories;
   Memory() = default;
-  bool is_copied() const;
+  bool needs_copy() const;
   std::byte* host_bytes() const;
   bool begin_transfer(uint64_t offset, uint64_t bytes) const;
   void finish_sync();

@@ -8,7 +8,7 @@
 
 #include "core/error.h"
 #include "core/rounding.h"
-#include "dv/weights/layout.h"
+#include "dv/weights/whc8_layout.h"
 
 namespace pumice::dv {
 namespace {
@@ -38,8 +38,8 @@ const ConvDims& check_conv_dims(const ConvDims& dims) {
 }
 
 // Returns the index in a block of the weight at tap (x, y) of a side x side kernel. `channel` is relative to the block's first channel.
-size_t get_cell_index(int side, int channel, int y, int x) {
-  constexpr std::array<uint8_t, 7> kLastColumn = {17, 3, 9, 15, 0, 6, 12};  // 7 x 7: row-major cells of the last column's taps
+size_t get_weight_index_in_block(int side, int channel, int y, int x) {
+  constexpr std::array<uint8_t, 7> kLastColumn = {17, 3, 9, 15, 0, 6, 12};  // for 7 x 7: index in the block of each tap of the last column
   const auto at = [](int row, int column) { return static_cast<size_t>(row) * kColumns + static_cast<size_t>(column); };
   const int in_group = channel % 8, half = in_group / 2, odd = in_group % 2, group = channel / 8;
   switch (side) {
@@ -74,7 +74,7 @@ struct WeightStream {
     auto* cell = cells.data();
     for (int channel = 0; channel < static_cast<int>(block_channels); ++channel)
       for (int y = side - ky; y < side; ++y)
-        for (int x = 0; x < kx; ++x) *cell++ = static_cast<uint8_t>(get_cell_index(side, channel, y, x));
+        for (int x = 0; x < kx; ++x) *cell++ = static_cast<uint8_t>(get_weight_index_in_block(side, channel, y, x));
   }
 
   // Calls visit(offset, first kernel, kernels) for each group.

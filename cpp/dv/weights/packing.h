@@ -48,27 +48,27 @@ struct UnpackedWeights {
   uint16_t* prelu = nullptr;
 };
 
-// Return the size of packed weights. Throw BindingError (D1) naming the dimension that is out of range: dimensions must be at least 1,
-// kernel sides at most 7, and total sizes must fit in 63 bits.
+// Return the size of packed weights. They throw BindingError (D1) naming the dimension that is out of range: dimensions must be at least
+// 1, kernel sides at most 7, and total sizes must fit in 63 bits.
 size_t compute_packed_conv_bytes(const ConvDims& dims);
 size_t compute_packed_dil_bytes(const ConvDims& dims);
 size_t compute_packed_fc_bytes(const FcDims& dims);
 
-// Return the size of the packed weights. If the target is shorter, they write as much as fits; if it is longer, they zero the rest (except
-// pack_fc_weights).
+// Pack weights and return their packed size. If the target is shorter, they write as much as fits; if it is longer, all but
+// pack_fc_weights() zero the rest.
 size_t pack_conv_weights(const ConvDims& dims, const Weights& weights, std::span<std::byte> target);
 size_t pack_dil_weights(const ConvDims& dims, const Weights& weights, std::span<std::byte> target);
 // The format reorders the outputs of the weights (if w_output or h_output exceeds 1), but not of the bias.
 size_t pack_fc_weights(const FcDims& dims, const Weights& weights, std::span<std::byte> target);
 
-// Throws BindingError (D2) if the packed weights are too short, as the unpacking functions do.
+// Throws BindingError (D2) if the packed weights are too short. The unpacking functions make the same check.
 void check_packed_size(size_t expected, size_t actual);
 void unpack_conv_weights(const ConvDims& dims, std::span<const std::byte> packed, const UnpackedWeights& target);
 void unpack_dil_weights(const ConvDims& dims, std::span<const std::byte> packed, const UnpackedWeights& target);
 void unpack_fc_weights(const FcDims& dims, std::span<const std::byte> packed, const UnpackedWeights& target);
 
-// The offset of each unpacked value in the packed data, in elements: of the weight type for weights, else of float16. Throw
-// UnsupportedError if an offset does not fit in 31 bits.
+// Offset of each unpacked value in the packed data: in elements of the weight type for `values`, in float16 elements for `bias` and
+// `prelu`. The functions below throw UnsupportedError if an offset does not fit in 31 bits.
 struct PackedOffsets {
   std::vector<int32_t> values, bias, prelu;
 };

@@ -14,7 +14,7 @@ namespace {
 constexpr size_t kCentroids = kTableEntries - 1;
 constexpr uint32_t kInfinity = 0x7c00;
 
-// Map float16 bits to unsigned integers in the order of their values, and back.
+// Map float16 bits to unsigned integers that sort like the values, and back.
 uint32_t to_ordered_bits(uint16_t bits) {
   return bits & 0x8000 ? 0xffffu - bits : bits + 0x8000u;
 }

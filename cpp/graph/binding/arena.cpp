@@ -55,7 +55,7 @@ class PlacedIntervalIndex {
   uint32_t round_ = 0;
 };
 
-// Returns the offset of the smallest gap of at least `bytes` bytes, or the end of the last placed interval.
+// Returns the offset of the smallest gap of at least `bytes` bytes, or the end of the last interval if no gap is large enough.
 uint64_t find_tightest_gap(const std::vector<PlacedInterval>& placed, uint64_t bytes) {
   uint64_t reached = 0, best = 0, tightest = UINT64_MAX;
   for (const auto& other : placed) {

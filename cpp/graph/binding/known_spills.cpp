@@ -7,7 +7,7 @@ namespace pumice {
 bool add_known_spills(const std::string& node, const std::vector<Step>& steps, SpilledVariants& spilled) {
   bool is_new = false;
   for (const Step& step : steps)
-    if (!step.variant.empty() && step.kernel->cached_spills().value_or(0) > 0) is_new |= spilled.add(node, step.variant);
+    if (!step.variant.empty() && step.kernel->get_cached_spills().value_or(0) > 0) is_new |= spilled.add(node, step.variant);
   return is_new;
 }
 

@@ -9,7 +9,7 @@
 
 namespace pumice {
 
-// Adds the variants of a node's steps whose kernels are known to spill registers, from this process or the cache. Does not query the
+// Adds the variants of a node's steps whose kernels spilled registers in this process or according to the cache. Does not query the
 // driver. Returns whether any was added.
 bool add_known_spills(const std::string& node, const std::vector<Step>& steps, SpilledVariants& spilled);
 

@@ -11,11 +11,11 @@
 #include <system_error>
 #include <thread>
 
-#include "core/blocked_signals.h"
 #include "core/error.h"
 #include "core/interrupts.h"
 #include "core/log.h"
 #include "core/number_format.h"
+#include "core/signal_blocker.h"
 #include "dispatch/kernel/kernel.h"
 
 namespace pumice {
@@ -64,10 +64,10 @@ class PipelineBuilder {
  private:
   void start_threads(std::vector<std::jthread>& threads) {
     try {
-      const BlockedSignals blocked;
+      const SignalBlocker blocked;
       while (threads.size() < threads.capacity())
         threads.emplace_back([this] {
-          name_thread("pumice compile");
+          set_thread_name("pumice compile");
           build_pipelines();
         });
     } catch (const std::system_error&) {  // use the threads that could be created

@@ -10,8 +10,8 @@ namespace pumice {
 
 class KernelVariant;
 
-// Builds the missing pipelines. If the driver compiles a kernel for more than a second, this is logged during the build, and the duration
-// afterwards. `progress` (may be empty) is called with the kernel being compiled. An interrupt throws after the running builds have
+// Builds the missing pipelines. Logs each kernel that the driver has been compiling for more than a second, and its compile time once
+// it is built. `progress` (may be empty) is called with the kernel being compiled. After an interrupt, throws once the running builds have
 // finished.
 void create_pipelines(const std::vector<const KernelVariant*>& kernels, const CompileProgress& progress = {});
 

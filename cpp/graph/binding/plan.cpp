@@ -9,7 +9,7 @@
 #include "graph/binding/arena.h"
 #include "graph/binding/in_place_updates.h"
 #include "graph/binding/known_spills.h"
-#include "graph/binding/placement.h"
+#include "graph/binding/memory_plan.h"
 #include "graph/binding/step_order.h"
 #include "graph/description/shape_inference.h"
 #include "operators/common/composite_lowering.h"
@@ -23,7 +23,7 @@ namespace {
 // Builds one plan. Until order_steps(), `index` of a MemoryKind::temporary operand is the index of its StorageRoot.
 class PlanBuilder {
  public:
-  PlanBuilder(const std::shared_ptr<Context>& context, const ProgramGraph& graph, const Weights& weights, BindMemo* memo)
+  PlanBuilder(const std::shared_ptr<Context>& context, const ProgramGraph& graph, const Weights& weights, BindCache* memo)
       : graph_(graph), weights_(weights), memo_(memo), context_(context), library_(context->attachment<KernelLibrary>()) {
     lowering_.context = context;
     lowering_.library = library_.get();
@@ -36,7 +36,7 @@ class PlanBuilder {
     result_.choices.resize(graph_.report.size()), result_.spills.resize(graph_.report.size());
     host_offsets_.assign(graph_.values.size(), kNoOffset);
     infer_values(inputs);
-    placement_ = place_values(graph_, weights_, shapes_);
+    memory_plan_ = plan_memory(graph_, weights_, shapes_);
     steps_.reserve(graph_.nodes.size() * 2);
     for (size_t i = 0; i < graph_.nodes.size(); ++i) lower_node(i);
     if (!rejected_.empty()) throw UnsupportedError(rejected_);
@@ -44,7 +44,7 @@ class PlanBuilder {
     add_plan_slots();
     result_.index_checks = bind_index_checks(graph_, shapes_);
     if (list_values) find_stored_values();
-    OrderedSteps ordered = order_steps(std::move(steps_), placement_, result_.stored);
+    OrderedSteps ordered = order_steps(std::move(steps_), memory_plan_, result_.stored);
     result_.plan.steps = std::move(ordered.steps);
     result_.plan.temporary_bytes = ordered.temporary_bytes;
     result_.lower_bound_bytes = ordered.sequential_peak_bytes;
@@ -126,11 +126,11 @@ class PlanBuilder {
     if (!shapes_.infer_node(node)) throw GraphError(node.name, "an input's shape is not known");
     check_known_indices(node);
     if (node.has_residual) shapes_.broadcast_residual(node, node.inputs[kResidualInput], graph_.value(node.inputs[kResidualInput]).name);
-    restore_dtypes(node);
+    restore_output_dtypes(node);
     if (!node.on_host) return;
     const int64_t max_elements = node.host_required ? kMaxRequiredHostElements : kMaxHostElements;
     const bool evaluated = shapes_.evaluate_node(node, max_elements);
-    restore_dtypes(node);
+    restore_output_dtypes(node);
     if (!evaluated && !node.row->lower)
       throw UnsupportedError("node '" + node.name + "': " + std::string(node.row->name) +
                              " of values that only the device knows, or of more than " + std::to_string(max_elements) + " elements");
@@ -146,14 +146,14 @@ class PlanBuilder {
   }
 
   // Restores the output dtypes that graph passes chose. Shape rules do not know the internal float dtype.
-  void restore_dtypes(const ProgramNode& node) {
+  void restore_output_dtypes(const ProgramNode& node) {
     for (const ValueId output : node.outputs)
       if (output != kAbsent) shapes_.mutable_desc(output)->dtype = graph_.value(output).dtype;
   }
 
   void lower_node(size_t i) {
     const ProgramNode& node = graph_.nodes[i];
-    if (placement_.views[i]) {
+    if (memory_plan_.views[i]) {
       result_.kernels[node.report] = "view";
       return;
     }
@@ -166,7 +166,7 @@ class PlanBuilder {
       return;
     }
     try {
-      if (!placement_.concat_slices[i].empty())
+      if (!memory_plan_.concat_slices[i].empty())
         lower_concat(node, i);
       else
         lower_operator(node, i);
@@ -183,18 +183,18 @@ class PlanBuilder {
     inputs_.clear(), outputs_.clear();
     for (size_t k = 0; k < node.inputs.size(); ++k) inputs_.push_back(make_input_operand(node, i, k));
     for (const ValueId output : node.outputs) outputs_.push_back(needs_memory(output) ? make_operand(output) : PlannedOperand{});
-    NodeMemo* memo = memo_ ? &memo_->nodes[i] : nullptr;
+    CachedLowering* memo = memo_ ? &memo_->nodes[i] : nullptr;
     const bool is_bound = memo && memo->inputs.size() == node.inputs.size() && !memo->inputs.empty();
     const bool is_unchanged =
         memo && is_unchanged_since(node, *memo) && !uses_spilled_variant(memo->lowered.steps, graph_.spilled->find(node.name));
     if ((is_bound && is_fault_injected("steps")) || is_unchanged) return add_steps(node, memo->lowered);
     do lower_steps(node, i, memo);
     while (add_known_spills(node.name, lowering_.steps, *graph_.spilled));
-    if (is_bound && is_fault_injected("push")) keep_push_constants(memo->lowered.steps);
+    if (is_bound && is_fault_injected("push")) inject_stale_push_constants(memo->lowered.steps);
     add_steps(node, memo ? save_lowering(node, *memo) : lowering_);
   }
 
-  void lower_steps(const ProgramNode& node, size_t i, NodeMemo* memo) {
+  void lower_steps(const ProgramNode& node, size_t i, CachedLowering* memo) {
     reset_lowering(node);
     lowering_.epilogue_source = node.epilogue, lowering_.exact_epilogue = node.exact_epilogue;
     for (size_t k = 0; k < node.inputs.size(); ++k) add_lowering_input(node, i, k);
@@ -205,11 +205,11 @@ class PlanBuilder {
     lower_with_splits(lowering_, node.has_residual ? lower_with_residual : node.row->lower);
     const bool all_read = lowering_.epilogue_read && (lowering_.residual_read || !node.has_residual);
     if (node.epilogue != "x" && !lowering_.steps.empty() && !all_read)
-      throw Error("the lowering of '" + node.name + "' left out what is fused into it");
+      throw Error("the lowering of '" + node.name + "' ignored the nodes fused into it");
   }
 
-  // Injected fault "push": reuses the push constants of the last binding.
-  void keep_push_constants(const std::vector<Step>& last_steps) {
+  // For fault injection ("push"): reuses the push constants of the last binding.
+  void inject_stale_push_constants(const std::vector<Step>& last_steps) {
     for (size_t k = 0; k < std::min(last_steps.size(), lowering_.steps.size()); ++k)
       if (last_steps[k].push.size() == lowering_.steps[k].push.size()) lowering_.steps[k].push = last_steps[k].push;
   }
@@ -222,7 +222,7 @@ class PlanBuilder {
   }
 
   // Returns whether all inputs of the last lowering are unchanged.
-  bool is_unchanged_since(const ProgramNode& node, const NodeMemo& memo) const {
+  bool is_unchanged_since(const ProgramNode& node, const CachedLowering& memo) const {
     if (memo.inputs.size() != node.inputs.size() || memo.outputs.size() != node.outputs.size()) return false;
     const auto is_unchanged = [](const std::optional<TensorDesc>& known, const TensorDesc* now) {
       return known ? now && *known == *now : !now;
@@ -238,7 +238,7 @@ class PlanBuilder {
     return true;
   }
 
-  const LoweredNode& save_lowering(const ProgramNode& node, NodeMemo& memo) {
+  const LoweredNode& save_lowering(const ProgramNode& node, CachedLowering& memo) {
     memo.inputs = lowering_.inputs, memo.outputs = lowering_.outputs, memo.input_misalignments = lowering_.input_misalignments;
     memo.hosts.clear();
     for (const ValueId input : node.inputs) {
@@ -253,7 +253,7 @@ class PlanBuilder {
     result_.kernels[node.report] = "joined";
     const TensorDesc& whole = *shapes_.desc(node.outputs[0]);
     for (size_t k = 0; k < node.inputs.size(); ++k) {
-      const ConcatSlice& slice = placement_.concat_slices[i][k];
+      const ConcatSlice& slice = memory_plan_.concat_slices[i][k];
       if (slice.root < 0 || slice.written_in_place) continue;
       reset_lowering(node);
       inputs_.assign(1, make_input_operand(node, i, k));
@@ -263,14 +263,14 @@ class PlanBuilder {
       outputs_.assign(1, {MemoryKind::temporary,
                           static_cast<uint32_t>(slice.root),
                           0,
-                          placement_.roots[static_cast<size_t>(slice.root)].bytes,
+                          memory_plan_.roots[static_cast<size_t>(slice.root)].bytes,
                           static_cast<uint32_t>(bits(whole.dtype)),
                           {},
                           node.outputs[0]});
-      add_strided_copy(lowering_, whole.dtype, {x.shape, {x.strides, whole.strides}}, {lowering_.in(0)},
-                       {.operand = lowering_.out(0),
+      add_strided_copy(lowering_, whole.dtype, {x.shape, {x.strides, whole.strides}}, {lowering_.input_operand(0)},
+                       {.operand = lowering_.output_operand(0),
                         .owns_words = slice.whole_words,
-                        .misalignment = placement_.roots[static_cast<size_t>(slice.root)].offset % kTensorSizeAlignment});
+                        .misalignment = memory_plan_.roots[static_cast<size_t>(slice.root)].offset % kTensorSizeAlignment});
       add_steps(node, lowering_);
     }
   }
@@ -292,7 +292,7 @@ class PlanBuilder {
 
   // Returns the operand from which node i reads input k.
   PlannedOperand make_input_operand(const ProgramNode& node, size_t i, size_t k) {
-    if (k >= node.read().size()) return {};
+    if (k >= node.get_data_inputs().size()) return {};
     const ValueId input = node.inputs[k];
     const TensorDesc* desc = shapes_.desc(input);
     if (const PlacedWeight* weight = find_weight(i, k))
@@ -308,7 +308,7 @@ class PlanBuilder {
 
   // Returns the byte offset of an operand modulo 16.
   uint64_t compute_misalignment(const PlannedOperand& operand) const {
-    const uint64_t root_offset = operand.place == MemoryKind::temporary ? find_outermost_storage(placement_, operand.index).second : 0;
+    const uint64_t root_offset = operand.place == MemoryKind::temporary ? find_outermost_storage(memory_plan_, operand.index).second : 0;
     return (root_offset + operand.byte_offset) % kTensorSizeAlignment;
   }
 
@@ -328,9 +328,9 @@ class PlanBuilder {
   PlannedOperand make_operand(ValueId value) {
     const TensorDesc& desc = *shapes_.desc(value);
     const auto element_bits = static_cast<uint32_t>(bits(desc.dtype));
-    const ValueLocation& location = placement_.values[to_index(value)];
+    const ValueLocation& location = memory_plan_.values[to_index(value)];
     if (location.place == MemoryKind::temporary) {
-      const uint64_t remaining_bytes = placement_.roots[location.index].bytes - location.offset;
+      const uint64_t remaining_bytes = memory_plan_.roots[location.index].bytes - location.offset;
       return {MemoryKind::temporary, location.index, location.offset, remaining_bytes, element_bits, {}, value};
     }
     const uint64_t bytes = round_up(desc.bytes(), kTensorSizeAlignment);
@@ -341,7 +341,7 @@ class PlanBuilder {
   // Host values that kernels read are packed into one block. Returns the byte offset of the value in it.
   uint64_t get_host_offset(ValueId value) {
     const HostTensor* host = shapes_.host_elements(value);
-    if (!host) throw Error("value '" + graph_.value(value).name + "': expected a place in memory or on the host, given none");
+    if (!host) throw Error("value '" + graph_.value(value).name + "': expected a memory location or host elements, given neither");
     uint64_t& offset = host_offsets_[to_index(value)];
     if (offset != kNoOffset) return offset;
     const DType dtype = shapes_.desc(value)->dtype;
@@ -358,8 +358,8 @@ class PlanBuilder {
   }
 
   void add_steps(const ProgramNode& node, const LoweredNode& lowered) {
-    const auto first_temporary = static_cast<uint32_t>(placement_.roots.size());
-    for (const uint64_t bytes : lowered.temporaries) placement_.roots.push_back({round_up(bytes, kTensorSizeAlignment)});
+    const auto first_temporary = static_cast<uint32_t>(memory_plan_.roots.size());
+    for (const uint64_t bytes : lowered.temporaries) memory_plan_.roots.push_back({round_up(bytes, kTensorSizeAlignment)});
     static std::atomic<uint64_t> writers = 0;
     const uint64_t writer = ++writers;
     blocks_.clear();
@@ -406,14 +406,14 @@ class PlanBuilder {
       case MemoryKind::temporary: {
         const uint32_t root = first_temporary + operand.index;
         const uint32_t declared = binding.element_bytes * 8 / std::max(binding.components, 1u);
-        result = {MemoryKind::temporary, root, 0, placement_.roots[root].bytes, operand.element_bits ? operand.element_bits : declared};
+        result = {MemoryKind::temporary, root, 0, memory_plan_.roots[root].bytes, operand.element_bits ? operand.element_bits : declared};
         break;
       }
       case MemoryKind::host:
         result = {MemoryKind::host, 0, blocks_.at(operand.index).first, blocks_.at(operand.index).second};
         break;
       default:
-        throw Error("a step has an operand that is nowhere");
+        throw Error("a step has an operand without a memory location");
     }
     result.byte_offset += operand.byte_offset;
     result.accessed_bytes = operand.bytes, result.is_exact = operand.is_exact;
@@ -426,8 +426,8 @@ class PlanBuilder {
   void add_output_copy(size_t j) {
     const auto& [name, value] = graph_.outputs[j];
     const TensorDesc& desc = *shapes_.desc(value);
-    const ValueLocation& location = placement_.values[to_index(value)];
-    if (location.place == MemoryKind::temporary && placement_.roots[location.index].output == static_cast<int32_t>(j)) return;
+    const ValueLocation& location = memory_plan_.values[to_index(value)];
+    if (location.place == MemoryKind::temporary && memory_plan_.roots[location.index].output == static_cast<int32_t>(j)) return;
     const auto& weight = weights_.by_output[j];
     const PlannedOperand source =
         weight ? PlannedOperand{MemoryKind::persistent, 0, weight->offset, weight->bytes, 32, {}, value} : make_operand(value);
@@ -472,13 +472,13 @@ class PlanBuilder {
 
   const ProgramGraph& graph_;
   const Weights& weights_;
-  BindMemo* memo_;
+  BindCache* memo_;
   std::shared_ptr<Context> context_;
   std::shared_ptr<KernelLibrary> library_;
   ShapeInference shapes_;
   std::vector<bool> changed_;                                 // for each value: whether it changed since the last binding
   std::vector<ShapeInference::ValueFacts> previous_outputs_;  // outputs of the current node in the last binding
-  Placement placement_;
+  MemoryPlan memory_plan_;
   LowerContext lowering_;                         // context of the current node
   std::vector<PlannedOperand> inputs_, outputs_;  // operands of the current node
   std::vector<PlannedStep> steps_;
@@ -491,7 +491,7 @@ class PlanBuilder {
 }  // namespace
 
 BoundPlan bind_plan(const std::shared_ptr<Context>& context, const ProgramGraph& graph, const Weights& weights, const BindInputs& inputs,
-                    BindMemo* memo, bool list_values) {
+                    BindCache* memo, bool list_values) {
   return PlanBuilder(context, graph, weights, memo).build(inputs, list_values);
 }
 

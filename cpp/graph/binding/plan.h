@@ -22,7 +22,7 @@ struct BindInputs {
 };
 
 // The last lowering of a node and everything it depended on. Most nodes do not change between bindings, so their lowering is reused.
-struct NodeMemo {
+struct CachedLowering {
   KernelCache kernels;
   std::vector<std::optional<TensorDesc>> inputs, outputs;
   std::vector<std::optional<HostTensor>> hosts;  // elements of inputs that may differ between bindings
@@ -31,8 +31,8 @@ struct NodeMemo {
 };
 
 // Results of the last binding, so that the next binding recomputes only nodes that changed.
-struct BindMemo {
-  std::vector<NodeMemo> nodes;
+struct BindCache {
+  std::vector<CachedLowering> nodes;
   std::optional<ShapeInference> shapes;  // nullopt if the last binding failed
 };
 
@@ -49,10 +49,10 @@ struct BoundPlan {
   std::vector<StoredValue> stored;  // values that kernels write to memory, if requested
 };
 
-// Plans the program for these inputs. `memo` is kept between calls for the same graph and does not affect the result. `list_values`: also
-// list the values that kernels write to memory. Throws GraphError if a shape rule is violated, UnsupportedError listing everything that
-// cannot be lowered.
+// Plans the program for these inputs. `memo` is kept between calls for the same graph and does not affect the result. With `list_values`,
+// also lists the values that kernels write to memory. Throws GraphError if a shape rule is violated, UnsupportedError listing everything
+// that cannot be lowered.
 BoundPlan bind_plan(const std::shared_ptr<Context>& context, const ProgramGraph& graph, const Weights& weights, const BindInputs& inputs,
-                    BindMemo* memo = nullptr, bool list_values = false);
+                    BindCache* memo = nullptr, bool list_values = false);
 
 }  // namespace pumice

@@ -10,8 +10,8 @@ namespace pumice {
 namespace {
 
 constexpr double kMaxPeakRatio = 1.2;  // maximum memory peak, as a multiple of the sequential peak
-// Bytes that a wave may use in any case. A single-token decode step has little live memory: a limit of 1.2 times that would serialise its
-// steps, at 1.9 us each on an H200.
+// Bytes that a wave may always use. A single-token decode step has little live memory, so a limit of 1.2 times its peak would serialise
+// its steps, at 1.9 us each on an H200.
 constexpr double kFreeBytes = 1 << 20;
 // Memory budgets of a wave, as multiples of the sequential peak, tried in this order. A wave always includes its first step, so a schedule
 // may exceed its budget. The last resort is the original order.
@@ -54,7 +54,7 @@ struct WriterGroup {
   std::vector<Index> steps, prerequisites;  // prerequisites: steps that all steps of the group depend on
   uint64_t writer = 0;
 
-  // Whether a write with this id joins the group. It does not once a step has read the storage.
+  // Whether a write with this id joins the group. Once a step has read the storage, no further write does.
   bool accepts_write(uint64_t writer_id, const std::vector<Index>& readers) const {
     return writer_id != 0 && writer_id == writer && readers.empty();
   }
@@ -125,9 +125,9 @@ class DependencyGraph {
 };
 
 // Tracks the arena bytes that are live while steps run.
-class Liveness {
+class LivenessTracker {
  public:
-  Liveness(const ScheduleProblem& problem, const StorageTree& storage_tree)
+  LivenessTracker(const ScheduleProblem& problem, const StorageTree& storage_tree)
       : problem_(problem),
         storage_tree_(storage_tree),
         accesses_left_(problem.storages.size(), 0),
@@ -177,7 +177,7 @@ Schedule schedule_sequentially(const ScheduleProblem& problem, const StorageTree
   result.waves.resize(problem.steps());
   std::iota(result.waves.begin(), result.waves.end(), 0u);
   result.wave_count = static_cast<uint32_t>(problem.steps());
-  Liveness live(problem, storage_tree);
+  LivenessTracker live(problem, storage_tree);
   for (Index step = 0; step < problem.steps(); ++step) {
     live.begin_step(step);
     result.peak_bytes = std::max(result.peak_bytes, live.bytes());
@@ -194,7 +194,7 @@ Schedule fill_waves(const ScheduleProblem& problem, const StorageTree& storage_t
   std::priority_queue<Index, std::vector<Index>, std::greater<>> ready;
   for (Index step = 0; step < problem.steps(); ++step)
     if (dependency_counts[step] == 0) ready.push(step);
-  Liveness live(problem, storage_tree);
+  LivenessTracker live(problem, storage_tree);
   std::vector<Index> wave, skipped;
   for (; !ready.empty(); ++result.wave_count) {
     wave.clear();

@@ -10,9 +10,9 @@
 namespace pumice {
 namespace {
 
-class StepOrderer {
+class StepScheduler {
  public:
-  StepOrderer(std::vector<PlannedStep> steps, const Placement& placement) : steps_(std::move(steps)), placement_(placement) {}
+  StepScheduler(std::vector<PlannedStep> steps, const MemoryPlan& memory_plan) : steps_(std::move(steps)), memory_plan_(memory_plan) {}
 
   OrderedSteps run(std::span<StoredValue> stored) {
     if (is_fault_injected("in place")) inject_input_overwrite(stored);
@@ -20,14 +20,14 @@ class StepOrderer {
     Schedule order = schedule_steps(schedule_problem);
     if (is_fault_injected("order")) swap_dependent_steps(order.order);
     if (is_fault_injected("reversed")) reverse_waves(order);
-    std::vector<ArenaInterval> intervals(placement_.roots.size(), {0, UINT32_MAX, 0});
+    std::vector<ArenaInterval> intervals(memory_plan_.roots.size(), {0, UINT32_MAX, 0});
     for (uint32_t i = 0; i < steps_.size(); ++i) {
       steps_[i].wave = order.waves[i];
       for (const PlannedOperand& operand : steps_[i].operands) {
         if (operand.place != MemoryKind::temporary) continue;
-        const uint32_t root = find_outermost_storage(placement_, operand.index).first;
+        const uint32_t root = find_outermost_storage(memory_plan_, operand.index).first;
         ArenaInterval& interval = intervals[root];
-        if (placement_.roots[root].output < 0) interval.bytes = placement_.roots[root].bytes;
+        if (memory_plan_.roots[root].output < 0) interval.bytes = memory_plan_.roots[root].bytes;
         interval.first = std::min(interval.first, order.waves[i]);
         interval.last = std::max(interval.last, order.waves[i]);
       }
@@ -40,7 +40,7 @@ class StepOrderer {
     result.steps.reserve(steps_.size());
     const std::vector<size_t> last_write = stored.empty() ? std::vector<size_t>() : find_last_writes(order.order);
     for (StoredValue& value : stored) {
-      value.last_write = last_write[find_outermost_storage(placement_, value.place.index).first];
+      value.last_write = last_write[find_outermost_storage(memory_plan_, value.place.index).first];
       resolve_location(value.place, intervals);
     }
     for (const uint32_t i : order.order) {
@@ -53,8 +53,8 @@ class StepOrderer {
  private:
   ScheduleProblem make_schedule_problem() const {
     ScheduleProblem problem;
-    problem.storages.reserve(placement_.roots.size());
-    for (const StorageRoot& root : placement_.roots)
+    problem.storages.reserve(memory_plan_.roots.size());
+    for (const StorageRoot& root : memory_plan_.roots)
       problem.storages.push_back({root.output < 0 && root.parent < 0 ? round_up(root.bytes, kArenaAlignment) : 0, root.parent});
     for (const PlannedStep& step : steps_) {
       for (size_t k = 0; k < step.operands.size(); ++k)
@@ -76,13 +76,13 @@ class StepOrderer {
     return -1;
   }
 
-  // Injected fault "in place": the last convolution whose input and output have the same size overwrites its input.
+  // For fault injection ("in place"): the last convolution whose input and output have the same size overwrites its input.
   void inject_input_overwrite(std::span<StoredValue> stored) {
     for (size_t i = steps_.size(); i-- > 0;) {
       const int64_t from = find_first_storage(steps_[i], false), to = find_first_storage(steps_[i], true);
       if (!steps_[i].kernel->name().starts_with("conv") || from < 0 || to < 0) continue;
       const auto read = static_cast<uint32_t>(from), written = static_cast<uint32_t>(to);
-      if (placement_.roots[read].bytes != placement_.roots[written].bytes || placement_.roots[written].output >= 0) continue;
+      if (memory_plan_.roots[read].bytes != memory_plan_.roots[written].bytes || memory_plan_.roots[written].output >= 0) continue;
       const auto move = [&](PlannedOperand& operand) {
         if (operand.place == MemoryKind::temporary && operand.index == written) operand.index = read;
       };
@@ -92,7 +92,7 @@ class StepOrderer {
     }
   }
 
-  // Injected fault "order": swaps the last pair of consecutive steps of which the second reads the output of the first.
+  // For fault injection ("order"): swaps the last two consecutive steps where the second reads the output of the first.
   void swap_dependent_steps(std::vector<uint32_t>& order) const {
     for (size_t i = order.size(); i-- > 1;) {
       const int64_t written_storage = find_first_storage(steps_[order[i - 1]], true);
@@ -102,7 +102,7 @@ class StepOrderer {
     }
   }
 
-  // Injected order "reversed": the steps of a wave are independent, so results stay bit-identical.
+  // For test runs in "reversed" order: the steps of a wave are independent, so results stay bit-identical.
   static void reverse_waves(Schedule& schedule) {
     std::ranges::reverse(schedule.order);
     std::ranges::stable_sort(schedule.order, {}, [&](uint32_t step) { return schedule.waves[step]; });
@@ -110,21 +110,21 @@ class StepOrderer {
 
   // Returns, for each outermost StorageRoot, the position in `order` of the last step that writes it.
   std::vector<size_t> find_last_writes(const std::vector<uint32_t>& order) const {
-    std::vector<size_t> last_write(placement_.roots.size(), 0);
+    std::vector<size_t> last_write(memory_plan_.roots.size(), 0);
     for (size_t position = 0; position < order.size(); ++position) {
       const PlannedStep& step = steps_[order[position]];
       for (size_t k = 0; k < step.operands.size(); ++k)
         if (step.operands[k].place == MemoryKind::temporary && writes(step, k))
-          last_write[find_outermost_storage(placement_, step.operands[k].index).first] = position;
+          last_write[find_outermost_storage(memory_plan_, step.operands[k].index).first] = position;
     }
     return last_write;
   }
 
   void resolve_location(PlannedOperand& operand, const std::vector<ArenaInterval>& intervals) const {
     if (operand.place != MemoryKind::temporary) return;
-    const StorageRoot& storage = placement_.roots[operand.index];
-    const auto [root, offset] = find_outermost_storage(placement_, operand.index);
-    const int32_t output = placement_.roots[root].output;
+    const StorageRoot& storage = memory_plan_.roots[operand.index];
+    const auto [root, offset] = find_outermost_storage(memory_plan_, operand.index);
+    const int32_t output = memory_plan_.roots[root].output;
     const uint64_t base = offset + (output >= 0 ? 0 : intervals[root].offset);
     operand.place = output >= 0 ? MemoryKind::output : MemoryKind::temporary;
     operand.index = output >= 0 ? static_cast<uint32_t>(output) : 0;
@@ -135,13 +135,13 @@ class StepOrderer {
   }
 
   std::vector<PlannedStep> steps_;
-  const Placement& placement_;
+  const MemoryPlan& memory_plan_;
 };
 
 }  // namespace
 
-OrderedSteps order_steps(std::vector<PlannedStep> steps, const Placement& placement, std::span<StoredValue> stored) {
-  return StepOrderer(std::move(steps), placement).run(stored);
+OrderedSteps order_steps(std::vector<PlannedStep> steps, const MemoryPlan& memory_plan, std::span<StoredValue> stored) {
+  return StepScheduler(std::move(steps), memory_plan).run(stored);
 }
 
 }  // namespace pumice

@@ -5,7 +5,7 @@
 #include <span>
 #include <vector>
 
-#include "graph/binding/placement.h"
+#include "graph/binding/memory_plan.h"
 #include "graph/binding/stored_value.h"
 
 namespace pumice {
@@ -19,6 +19,6 @@ struct OrderedSteps {
 
 // Schedules the steps in waves, assigns arena offsets by lifetime, and resolves the StorageRoot of each operand to a memory kind and
 // offset. Resolves the stored values in the same way and sets their `last_write`.
-OrderedSteps order_steps(std::vector<PlannedStep> steps, const Placement& placement, std::span<StoredValue> stored = {});
+OrderedSteps order_steps(std::vector<PlannedStep> steps, const MemoryPlan& memory_plan, std::span<StoredValue> stored = {});
 
 }  // namespace pumice

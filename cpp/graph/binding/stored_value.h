@@ -1,4 +1,4 @@
-// Memory locations of the values that a plan stores, for observers.
+// Memory locations of the values that a plan stores, for observed runs.
 #pragma once
 
 #include "graph/description/graph.h"

@@ -22,9 +22,10 @@ class WeightPlacer {
     weights_.by_node.resize(graph_.nodes.size());
     for (size_t i = 0; i < graph_.nodes.size(); ++i) place_node_weights(graph_.nodes[i], weights_.by_node[i]);
     for (const auto& [name, value] : graph_.outputs)
-      weights_.by_output.push_back(is_weight(value) ? std::optional(place_unpacked(value, get_desc(value).dtype, name)) : std::nullopt);
+      weights_.by_output.push_back(is_weight(value) ? std::optional(place_unpacked_weight(value, get_desc(value).dtype, name))
+                                                    : std::nullopt);
     for (const ValueId input : graph_.inputs) {
-      const auto copy = copies_.find({input, unpacked_dtype(input)});
+      const auto copy = copies_.find({input, get_unpacked_dtype(input)});
       weights_.by_input.push_back(copy != copies_.end() ? std::optional(copy->second) : std::nullopt);
     }
     plan_->persistent_bytes = bytes_;
@@ -57,7 +58,7 @@ class WeightPlacer {
       const bool weight = input != kAbsent && is_weight(input);
       pack.shapes.push_back(graph_.known_shape(input));
       pack.inputs.push_back(weight ? std::optional(get_desc(input)) : std::nullopt);
-      if (weight) pack.inputs.back()->dtype = pack_input_dtype(input);
+      if (weight) pack.inputs.back()->dtype = get_pack_input_dtype(input);
     }
     return pack;
   }
@@ -70,21 +71,21 @@ class WeightPlacer {
   }
 
   // Returns the dtype in which nodes read an unpacked weight.
-  DType unpacked_dtype(ValueId value) const { return graph_.stored_dtype(graph_.value(value)); }
+  DType get_unpacked_dtype(ValueId value) const { return graph_.stored_dtype(graph_.value(value)); }
 
   // Returns the dtype of the source that packing kernels read: float32, or the internal float dtype of the program.
-  DType pack_input_dtype(ValueId value) const {
+  DType get_pack_input_dtype(ValueId value) const {
     const DType dtype = get_desc(value).dtype;
-    return is_operator_float(dtype) && dtype != DType::float32 ? unpacked_dtype(value) : dtype;
+    return is_operator_float(dtype) && dtype != DType::float32 ? get_unpacked_dtype(value) : dtype;
   }
 
   PlacedWeight place_weight(const ProgramNode& node, size_t input, const PackContext& pack) {
     const ValueId value = node.inputs[input];
     PackedWeight packed;
     if (!node.row->pack || !has_inferred_shapes(node) || !node.row->pack(pack, input, packed))
-      return place_unpacked(value, unpacked_dtype(value), node.name);
+      return place_unpacked_weight(value, get_unpacked_dtype(value), node.name);
     const PlacedWeight use = reserve_bytes(packed.desc.bytes(), true);
-    const PlannedOperand source = get_source_operand(value, pack_input_dtype(value));
+    const PlannedOperand source = get_source_operand(value, get_pack_input_dtype(value));
     std::vector<Step> steps;
     packed.steps(steps, {MemoryKind::input, 0, 0}, {MemoryKind::persistent, 0, 0});
     add_steps(std::move(steps), source, make_target_operand(use), node.name);
@@ -98,20 +99,20 @@ class WeightPlacer {
   }
 
   // All nodes that read the weight in this dtype share one copy.
-  PlacedWeight place_unpacked(ValueId value, DType dtype, const std::string& label) {
+  PlacedWeight place_unpacked_weight(ValueId value, DType dtype, const std::string& label) {
     const auto [found, added] = copies_.try_emplace({value, dtype});
     if (!added) return found->second;
     const uint64_t bytes = TensorDesc(dtype, get_desc(value).shape).bytes();
     const PlacedWeight use = found->second = reserve_bytes(bytes, false);
     if (graph_.value(value).constant && bytes > kStagingChunkBytes)
-      copy_in_chunks(value, dtype, use, label);
+      copy_weight_in_chunks(value, dtype, use, label);
     else
       append_word_copies(context_, get_source_operand(value, dtype), make_target_operand(use), bytes, label, plan_->steps);
     return use;
   }
 
   // Creates one source per chunk, so that the staging buffer need not hold the whole weight.
-  void copy_in_chunks(ValueId value, DType dtype, const PlacedWeight& use, const std::string& label) {
+  void copy_weight_in_chunks(ValueId value, DType dtype, const PlacedWeight& use, const std::string& label) {
     const int64_t elements = get_desc(value).elements(), chunk_elements = static_cast<int64_t>(kStagingChunkBytes * 8) / bits(dtype);
     for (int64_t first = 0; first < elements; first += chunk_elements) {
       const PlannedOperand source = add_constant_source(value, dtype, first, std::min(chunk_elements, elements - first));

@@ -12,8 +12,8 @@ constexpr size_t kMaxCachedBranches = 32, kMaxBranchRecordings = 16;
 
 }  // namespace
 
-std::unique_ptr<GuardedCode> BranchDriver::compile_branches(const RoutineStep& step, std::span<const RoutineValue> operands,
-                                                            std::vector<TensorDesc>& results) const {
+std::unique_ptr<PredicatedCode> BranchDriver::compile_branches(const RoutineStep& step, std::span<const RoutineValue> operands,
+                                                               std::vector<TensorDesc>& results) const {
   std::vector<TensorDesc> inputs;
   for (const RoutineValue& value : operands.subspan(1)) inputs.push_back(value.desc);
   RoutineAnalysis analysis(program_);
@@ -26,7 +26,7 @@ std::unique_ptr<GuardedCode> BranchDriver::compile_branches(const RoutineStep& s
   } catch (const UnsupportedError&) {
     return {};
   }
-  return std::make_unique<GuardedCode>(program_, analysis, session_.recordings().options());
+  return std::make_unique<PredicatedCode>(program_, analysis, execution_.recordings().options());
 }
 
 BranchDriver::CachedBranch& BranchDriver::find_or_compile(const RoutineStep& step, std::span<const RoutineValue> operands) {
@@ -42,25 +42,25 @@ BranchDriver::CachedBranch& BranchDriver::find_or_compile(const RoutineStep& ste
   CachedBranch& added = cache_.emplace_front();
   added.step = &step;
   for (const RoutineValue& value : operands) added.shapes.push_back(value.desc.shape);
-  added.code = session_.with_loop_clock_paused([&] { return compile_branches(step, operands, added.results); });
+  added.code = execution_.with_loop_clock_paused([&] { return compile_branches(step, operands, added.results); });
   if (cache_.size() > kMaxCachedBranches) cache_.pop_back();
   return cache_.front();
 }
 
-CommandList BranchDriver::record_branches(const RoutineStep& step, GuardedCode& code, std::span<const RoutineValue> operands,
+CommandList BranchDriver::record_branches(const RoutineStep& step, PredicatedCode& code, std::span<const RoutineValue> operands,
                                           std::span<const RoutineValue> outputs) {
   const auto build = [&](StagingSlotPool* pool) {
-    GuardedCodeBuilder builder(code, pool);
+    PredicatedCodeBuilder builder(code, pool);
     uint32_t word = kNoWord;
     builder.add_branches(step, operands, outputs, word);
     for (const RoutineValue& result : outputs)
-      if (result.slot->is_copied() && result.is_host_visible())
+      if (result.slot->needs_copy() && result.is_host_visible())
         builder.add_copy(result.range, {result.slot->host, 0, result.range.bytes}, kNoWord);
     return builder;
   };
   if (!code.words()) {
-    const GuardedCodeBuilder first = build(&session_.pool());
-    code.allocate_guards(first.items, first.words_used(), {});
+    const PredicatedCodeBuilder first = build(&execution_.pool());
+    code.allocate_predicates(first.items, first.words_used(), {});
   }
   return code.record(build(nullptr).items);
 }
@@ -72,7 +72,7 @@ std::optional<std::vector<RoutineValue>> BranchDriver::run(const RoutineStep& st
   std::vector<RoutineValue> outputs;
   std::vector<uint64_t> key;
   for (size_t j = 0; j < cached.results.size(); ++j)
-    outputs.push_back(session_.allocate_value(cached.results[j], read_by_host[j] ? StagingSlotUse::readback : StagingSlotUse::device));
+    outputs.push_back(execution_.allocate_value(cached.results[j], read_by_host[j] ? StagingSlotUse::readback : StagingSlotUse::device));
   for (const auto values : {operands, std::span<const RoutineValue>(outputs)})
     for (const RoutineValue& value : values) key.push_back(value.range.buffer->id());
   auto found = cached.recorded.find(key);
@@ -80,7 +80,7 @@ std::optional<std::vector<RoutineValue>> BranchDriver::run(const RoutineStep& st
     if (cached.recorded.size() >= kMaxBranchRecordings) cached.recorded.clear();
     found = cached.recorded.try_emplace(std::move(key), record_branches(step, *cached.code, operands, outputs)).first;
   }
-  session_.submit(found->second);
+  execution_.submit(found->second);
   return outputs;
 }
 

@@ -6,7 +6,7 @@
 
 #include "core/error.h"
 #include "graph/control_flow/branch_driver.h"
-#include "graph/control_flow/control_flow_session.h"
+#include "graph/control_flow/control_flow_execution.h"
 #include "graph/control_flow/loop_driver.h"
 #include "graph/control_flow/scalar_loop.h"
 #include "graph/description/graph_path.h"
@@ -15,9 +15,9 @@ namespace pumice {
 namespace {
 
 // State of a WHILE driven by the host.
-struct HostLoop {
+struct HostLoopState {
   LoopReport* report = nullptr;
-  ControlFlowSession::Clock::time_point entered;
+  ControlFlowExecution::Clock::time_point entered;
   uint64_t trips = 0;
   bool in_body = false;
   std::vector<RoutineValue> values;  // inputs of the condition or body that runs next
@@ -29,17 +29,17 @@ struct CallFrame {
   std::string_view role;  // role of the routine in its node: "then", "body"
   size_t step = 0;
   std::vector<RoutineValue> values;  // indexed by value of the graph
-  HostLoop loop;                     // used if the current step is a WHILE
+  HostLoopState loop;                // used if the current step is a WHILE
 };
 
-class RoutineLease : public ControlFlowLease {
+class ControlFlowLeaseImpl : public ControlFlowLease {
  public:
-  RoutineLease(std::shared_ptr<const ControlFlowProgram> program, const RecordingOptions& options)
+  ControlFlowLeaseImpl(std::shared_ptr<const ControlFlowProgram> program, const RecordingOptions& options)
       : program_(std::move(program)),
         checks_indices_(program_->checks_indices()),
-        session_(program_->context, program_->name, options),
-        loop_driver_(*program_, session_),
-        branch_driver_(*program_, session_) {}
+        execution_(program_->context, program_->name, options),
+        loop_driver_(*program_, execution_),
+        branch_driver_(*program_, execution_) {}
 
   const TensorDesc& input_desc(size_t i) const override { return inputs_.at(i).desc; }
   const TensorDesc& output_desc(size_t j) const override { return results_.at(j).desc; }
@@ -48,17 +48,17 @@ class RoutineLease : public ControlFlowLease {
     const RoutineValue& result = results_.at(j);
     return result.host ? result.host->data : result.slot->bytes;
   }
-  uint64_t last_submission() const override { return session_.last_submission() ? session_.last_submission()->id() : 0; }
-  RunReport report() const override { return session_.report; }
-  std::optional<double> device_seconds() const override { return session_.device_seconds(); }
+  uint64_t last_submission() const override { return execution_.last_submission() ? execution_.last_submission()->id() : 0; }
+  RunReport report() const override { return execution_.report; }
+  std::optional<double> device_seconds() const override { return execution_.device_seconds(); }
 
   void fill_memory(uint32_t word, const InterruptCallback& interrupted = {}) override {
     results_.clear();  // returns the memory of the results to the pool
-    session_.pool().fill_free_slots(word, interrupted);
-    session_.recordings().fill_arena(word, interrupted);
+    execution_.pool().fill_free_slots(word, interrupted);
+    execution_.recordings().fill_arena(word, interrupted);
   }
 
-  void make_inputs(std::span<const ShapeView> shapes) override {
+  void allocate_inputs(std::span<const ShapeView> shapes) override {
     const Routine& main = program_->routines[0];
     check_shapes(program_->name, main.input_values, shapes);
     results_.clear();
@@ -68,7 +68,8 @@ class RoutineLease : public ControlFlowLease {
       input.host.reset();
       if (input.slot && input.desc.shape.size() == shapes[i].size() && std::ranges::equal(input.desc.shape, shapes[i])) continue;
       input = {};
-      input = session_.allocate_value(TensorDesc(main.input_values[i].dtype, {shapes[i].begin(), shapes[i].end()}), StagingSlotUse::upload);
+      input =
+          execution_.allocate_value(TensorDesc(main.input_values[i].dtype, {shapes[i].begin(), shapes[i].end()}), StagingSlotUse::upload);
     }
   }
 
@@ -85,7 +86,7 @@ class RoutineLease : public ControlFlowLease {
   }
 
   Submission start(const RunLimits& limits, std::span<std::byte* const> /*targets*/ = {}) override {
-    session_.begin(limits);
+    execution_.begin(limits);
     loops_.clear();
     depth_ = 0;
     try {
@@ -97,28 +98,28 @@ class RoutineLease : public ControlFlowLease {
                       });
       copy_results_to_host();
       // start() must return a submission, so an execution without work submits an empty list.
-      if (session_.report.submissions == 0) session_.submit(session_.recordings().get_copy_recording({}));
-      session_.wait();
+      if (execution_.report.submissions == 0) execution_.submit(execution_.recordings().get_copy_recording({}));
+      execution_.wait();
     } catch (...) {
       for (CallFrame& frame : frames_) frame = {};
       depth_ = 0;
       observer_.reset();
       throw;
     }
-    for (const auto& [step, loop] : loops_) session_.report.loops.push_back(loop);
-    return *session_.last_submission();
+    for (const auto& [step, loop] : loops_) execution_.report.loops.push_back(loop);
+    return *execution_.last_submission();
   }
 
  private:
   // Returns the elements of a value, waiting for the device if necessary.
   const std::byte* read_elements(RoutineValue& value) {
     if (value.host) return value.host->data;
-    session_.wait();
+    execution_.wait();
     if (value.is_host_visible()) {
       value.host = std::make_shared<const HostTensor>(HostTensor::copy_of(value.desc, value.slot->bytes));
     } else {
       std::vector<std::byte> bytes(value.range.bytes);
-      if (!bytes.empty()) download(value.range, bytes, session_.limits().interrupted);
+      if (!bytes.empty()) download(value.range, bytes, execution_.limits().interrupted);
       value.host = std::make_shared<const HostTensor>(HostTensor::copy_of(value.desc, bytes.data()));
     }
     return value.host->data;
@@ -127,10 +128,10 @@ class RoutineLease : public ControlFlowLease {
   void copy_inputs_to_device() {
     std::vector<std::pair<BufferRange, BufferRange>> ranges;
     for (RoutineValue& input : inputs_) {
-      if (input.slot->is_copied()) ranges.push_back({{input.slot->host, 0, input.range.bytes}, input.range});
+      if (input.slot->needs_copy()) ranges.push_back({{input.slot->host, 0, input.range.bytes}, input.range});
       input.host = std::make_shared<const HostTensor>(HostTensor{input.desc, input.slot, input.slot->bytes});
     }
-    if (!ranges.empty()) session_.submit(session_.recordings().get_copy_recording(ranges));
+    if (!ranges.empty()) execution_.submit(execution_.recordings().get_copy_recording(ranges));
   }
 
   // Returns the path from the outermost graph to the current one, for errors; empty in the outermost graph.
@@ -185,7 +186,7 @@ class RoutineLease : public ControlFlowLease {
     CallFrame& frame = top_frame();
     if (frame.step == frame.routine->steps.size()) return exit_routine(frame);
     const RoutineStep& step = frame.routine->steps[frame.step];
-    session_.check_timeout(step.kind == RoutineStep::Kind::region ? frame.routine->name : step.node);
+    execution_.check_timeout(step.kind == RoutineStep::Kind::region ? frame.routine->name : step.node);
     switch (step.kind) {
       case RoutineStep::Kind::region:
         return run_region(frame, step);
@@ -209,21 +210,21 @@ class RoutineLease : public ControlFlowLease {
       if (passes_elements) elements_.push_back(input.host ? input.host->data : nullptr);
       read_.push_back(input);
     }
-    if (reads) count_read_back();
+    if (reads) count_host_readback();
     for (const RoutineValue& input : read_) shapes_.emplace_back(input.desc.shape);
-    const auto bound = session_.with_loop_clock_paused([&] { return step.region->bind(shapes_, elements_); });
-    ObservedRun* const observed = observer_ ? session_.with_loop_clock_paused([&] { return observe_run(frame, step); }) : nullptr;
+    const auto bound = execution_.with_loop_clock_paused([&] { return step.region->bind(shapes_, elements_); });
+    ObservedRun* const observed = observer_ ? execution_.with_loop_clock_paused([&] { return observe_run(frame, step); }) : nullptr;
     for (size_t j = 0; j < step.outputs.size(); ++j) {
       const bool is_read_by_host = frame.routine->read_by_host[static_cast<size_t>(step.outputs[j])];
-      RoutineValue& output = outputs_.emplace_back(session_.allocate_value(
+      RoutineValue& output = outputs_.emplace_back(execution_.allocate_value(
           *bound->compiled()->outputs()[j].desc, is_read_by_host ? StagingSlotUse::readback : StagingSlotUse::device));
       if (const auto& host = bound->output_host(j)) output.host = std::make_shared<const HostTensor>(*host);
     }
     for (size_t k = 0; k < bound->index_checks().size(); ++k)
-      outputs_.push_back(session_.allocate_value(*bound->compiled()->outputs()[step.outputs.size() + k].desc, StagingSlotUse::readback));
-    session_.submit(session_.with_loop_clock_paused(
-        [&]() -> CommandList& { return session_.recordings().get_region_recording(bound, read_, outputs_); }));
-    if (observed) session_.with_loop_clock_paused([&] { compare_run(*observed, step); });
+      outputs_.push_back(execution_.allocate_value(*bound->compiled()->outputs()[step.outputs.size() + k].desc, StagingSlotUse::readback));
+    execution_.submit(execution_.with_loop_clock_paused(
+        [&]() -> CommandList& { return execution_.recordings().get_region_recording(bound, read_, outputs_); }));
+    if (observed) execution_.with_loop_clock_paused([&] { compare_run(*observed, step); });
     if (!bound->index_checks().empty())
       throw_failed_checks(bound->index_checks(), [&](size_t k) { return read_elements(outputs_[step.outputs.size() + k]); });
     for (size_t j = 0; j < step.outputs.size(); ++j) get_value(frame, step.outputs[j]) = std::move(outputs_[j]);
@@ -241,12 +242,12 @@ class RoutineLease : public ControlFlowLease {
       run.observed->write_input(i, read_elements(input));
       run.inputs.emplace_back(step.region->inputs()[i].name, *input.host);
     }
-    program_->context->wait(run.observed->start(session_.limits().interrupted).id(), {}, session_.limits().interrupted);
+    program_->context->wait(run.observed->start(execution_.limits().interrupted).id(), {}, execution_.limits().interrupted);
     observer_->observation.runs.push_back(std::move(run));
     return &observer_->observation.runs.back();
   }
 
-  // Records the outputs of a region that differ bitwise from those of the observed run.
+  // Records the outputs of a region that differ bitwise from the observed run.
   void compare_run(ObservedRun& run, const RoutineStep& step) {
     for (size_t j = 0; j < step.outputs.size(); ++j) {
       if (outputs_[j].host) continue;  // elements known at binding are the same in both runs
@@ -256,18 +257,18 @@ class RoutineLease : public ControlFlowLease {
     }
   }
 
-  // Whether the device may run a loop without the host. While kernels are observed, only if a single kernel runs the loop.
+  // Whether the device may run a loop without the host. While kernels are observed, it may only if a single kernel runs the loop.
   bool may_run_on_device(const RoutineStep& step, std::span<const RoutineValue> values) {
     if (checks_indices_) return false;
     if (!observer_) return true;
-    if (!step.scalar || !ScalarLoop::create(*program_, step, values, session_.recordings().options())) return false;
+    if (!step.scalar || !ScalarLoop::create(*program_, step, values, execution_.recordings().options())) return false;
     observer_->observation.single_loops.push_back(step.node);
     return true;
   }
 
-  // Counts a host sync to read elements that shapes depend on, for the execution and for the innermost loop driven by the host.
-  void count_read_back() {
-    ++session_.report.host_syncs, ++session_.report.read_backs;
+  // Counts a host readback of elements that shapes depend on, for the execution and for the innermost loop driven by the host.
+  void count_host_readback() {
+    ++execution_.report.host_syncs, ++execution_.report.read_backs;
     for (size_t depth = depth_; depth-- > 0;)
       if (LoopReport* report = frames_[depth].loop.report) {
         ++report->host_syncs;
@@ -293,8 +294,8 @@ class RoutineLease : public ControlFlowLease {
   }
 
   void run_while(CallFrame& frame, const RoutineStep& step) {
-    HostLoop& loop = frame.loop;
-    loop = {&loops_[&step], session_.loop_clock(), 0, false, {}};
+    HostLoopState& loop = frame.loop;
+    loop = {&loops_[&step], execution_.loop_clock(), 0, false, {}};
     loop.report->node = step.node, loop.report->kind = "host";
     ++loop.report->entries;
     for (const ValueId input : step.inputs) loop.values.push_back(get_value(frame, input));
@@ -321,28 +322,28 @@ class RoutineLease : public ControlFlowLease {
   void receive_results(CallFrame& frame, std::vector<RoutineValue> results) {
     const RoutineStep& step = frame.routine->steps[frame.step];
     if (step.kind == RoutineStep::Kind::if_) return end_step(frame, step, results);
-    HostLoop& loop = frame.loop;
+    HostLoopState& loop = frame.loop;
     if (loop.in_body) {
       std::ranges::move(results, loop.values.begin());
       ++loop.trips, ++loop.report->trips;
       loop.in_body = false;
       return enter_routine(step.first, loop.values, step.node, "condition");
     }
-    const uint64_t syncs_before = session_.report.host_syncs;
+    const uint64_t syncs_before = execution_.report.host_syncs;
     const bool continues = read_condition(results[0]);
-    loop.report->host_syncs += session_.report.host_syncs - syncs_before;
+    loop.report->host_syncs += execution_.report.host_syncs - syncs_before;
     if (!continues) {
       results = std::move(loop.values);
       loop = {};
       return end_step(frame, step, results);
     }
-    if (session_.is_loop_timed_out(loop.entered)) session_.throw_loop_timeout(step.node, loop.trips);
+    if (execution_.is_loop_timed_out(loop.entered)) execution_.throw_loop_timeout(step.node, loop.trips);
     loop.in_body = true;
     enter_routine(step.second, loop.values, step.node, "body");
   }
 
   bool read_condition(RoutineValue& condition) {
-    if (!condition.host) ++session_.report.host_syncs;
+    if (!condition.host) ++execution_.report.host_syncs;
     return read_elements(condition)[0] != std::byte{0};
   }
 
@@ -357,11 +358,11 @@ class RoutineLease : public ControlFlowLease {
     std::vector<std::pair<BufferRange, BufferRange>> ranges;
     for (RoutineValue& result : results_) {
       if (result.host || result.is_host_visible()) continue;
-      const RoutineValue host_copy = session_.allocate_value(result.desc, StagingSlotUse::readback);
+      const RoutineValue host_copy = execution_.allocate_value(result.desc, StagingSlotUse::readback);
       ranges.push_back({result.range, {host_copy.slot->host, 0, result.range.bytes}});
       result.slot = host_copy.slot;
     }
-    if (!ranges.empty()) session_.submit(session_.recordings().get_copy_recording(ranges));
+    if (!ranges.empty()) execution_.submit(execution_.recordings().get_copy_recording(ranges));
   }
 
   // State of an observation in progress.
@@ -374,7 +375,7 @@ class RoutineLease : public ControlFlowLease {
   std::shared_ptr<const ControlFlowProgram> program_;
   bool checks_indices_;
   std::optional<RegionObserver> observer_;  // nullopt unless kernels are observed
-  ControlFlowSession session_;
+  ControlFlowExecution execution_;
   LoopDriver loop_driver_;
   BranchDriver branch_driver_;
   std::vector<RoutineValue> inputs_, results_;
@@ -391,7 +392,7 @@ class RoutineLease : public ControlFlowLease {
 
 std::shared_ptr<ControlFlowLease> ControlFlowLease::create(std::shared_ptr<const ControlFlowProgram> program,
                                                            const RecordingOptions& options) {
-  return std::make_shared<RoutineLease>(std::move(program), options);
+  return std::make_shared<ControlFlowLeaseImpl>(std::move(program), options);
 }
 
 }  // namespace pumice

@@ -1,4 +1,4 @@
-// Executes programs with control flow: runs their routines step by step, and the host decides what the device cannot.
+// Executes programs with control flow: runs their routines step by step. The host decides the branches and loops that the device cannot.
 #pragma once
 
 #include <memory>
@@ -11,12 +11,12 @@
 
 namespace pumice {
 
-// A lease of a program with control flow: its inputs, with the shapes of the last make_inputs() call, and the state of its execution.
+// A lease of a program with control flow: its inputs, with the shapes of the last allocate_inputs() call, and the state of its execution.
 class ControlFlowLease : public Lease {
  public:
   static std::shared_ptr<ControlFlowLease> create(std::shared_ptr<const ControlFlowProgram> program, const RecordingOptions& options);
-  virtual void make_inputs(std::span<const ShapeView> shapes) = 0;
-  // Like start(), but the host drives all control flow, and up to `max_runs` runs of each region are observed. Regions use the same plans
+  virtual void allocate_inputs(std::span<const ShapeView> shapes) = 0;
+  // Like start(), but the host drives all control flow, and up to `max_runs` runs of each region are observed. Uses the same plans
   // and kernels. Throws as start() does.
   virtual ControlFlowObservation observe(const RunLimits& limits, uint64_t max_runs) = 0;
 };

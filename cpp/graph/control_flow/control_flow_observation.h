@@ -18,19 +18,19 @@ struct ObservedRun {
   uint64_t number = 0;  // run index of this region
   std::vector<std::pair<std::string, HostTensor>> inputs;
   std::shared_ptr<ObservedRegion> observed;
-  std::vector<std::string> differing;  // names of the outputs that differ bitwise from those of the normal run
+  std::vector<std::string> differing;  // names of the outputs that differ bitwise from the normal run
 };
 
 struct ControlFlowObservation {
   // How often a region ran, and how many of its runs were observed.
-  struct RunCount {
+  struct RegionRunCount {
     std::string graph;
     uint64_t runs = 0, observed = 0;
   };
 
   std::vector<ObservedRun> runs;
   std::vector<HostTensor> outputs;        // outputs of the program
-  std::vector<RunCount> regions;          // all regions of the program
+  std::vector<RegionRunCount> regions;    // all regions of the program
   std::vector<std::string> single_loops;  // names of loops that run as a single kernel and store nothing per iteration
 };
 

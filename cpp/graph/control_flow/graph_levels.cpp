@@ -18,7 +18,7 @@ bool is_host_input(const GraphNode& node, size_t i) {
 }
 
 // Whether a value has few enough elements to be read by the host, and may hold sizes. Integer vectors of unknown length count as small.
-bool is_small(const GraphValue& value) {
+bool may_hold_sizes(const GraphValue& value) {
   if (value.is_known()) return element_count(*value.shape) <= kMaxFollowedElements;
   return value.shape && value.shape->size() == 1 && !is_float(value.dtype);
 }
@@ -40,7 +40,7 @@ class LevelBuilder {
     for (size_t i = 0; i < graph_.values().size(); ++i)
       if (graph_.values()[i].constant) host_level_[i] = 0, is_shape_derived_[i] = true;
     for (const ValueId input : graph_.inputs())
-      if (is_small(graph_.value(input))) host_level_[to_index(input)] = 0;
+      if (may_hold_sizes(graph_.value(input))) host_level_[to_index(input)] = 0;
     for (size_t i = 0; i < graph_.nodes().size(); ++i)
       if (is_needed(graph_.nodes()[i], needed_)) assign_level(i);
     find_host_outputs();
@@ -84,16 +84,17 @@ class LevelBuilder {
   void assign_value_level(const GraphNode& node, ValueId output, size_t level) {
     value_levels_[to_index(output)] = level + (node.control ? 1 : 0);
     if (node.control) {
-      if (is_small(graph_.value(output))) host_level_[to_index(output)] = level + 1;
+      if (may_hold_sizes(graph_.value(output))) host_level_[to_index(output)] = level + 1;
       return;
     }
     const auto from_shapes = [&](ValueId input) { return input == kAbsent || is_shape_derived_[to_index(input)]; };
     is_shape_derived_[to_index(output)] =
-        node.row->reads_only_shapes || (host_can_compute(node, output) && std::ranges::all_of(node.read(), from_shapes));
+        node.row->reads_only_shapes || (host_can_compute(node, output) && std::ranges::all_of(node.get_data_inputs(), from_shapes));
     const auto is_on_host = [&](ValueId input) { return input == kAbsent || host_level_[to_index(input)] <= level; };
     // CountNonZero runs on the device, unless its input follows from shapes alone.
     const bool counts = node.row->name == kCountNonZero;
-    if (is_shape_derived_[to_index(output)] || (!counts && host_can_compute(node, output) && std::ranges::all_of(node.read(), is_on_host)))
+    if (is_shape_derived_[to_index(output)] ||
+        (!counts && host_can_compute(node, output) && std::ranges::all_of(node.get_data_inputs(), is_on_host)))
       host_level_[to_index(output)] = level;
   }
 
@@ -114,7 +115,7 @@ class LevelBuilder {
       for (size_t k = 0; k < node.inputs.size(); ++k) {
         const ValueId input = node.inputs[k];
         if (input == kAbsent || host_level_[to_index(input)] > node_levels_[i]) continue;
-        if (!is_host_input(node, k) && !(elements_needed && k < node.read().size() && !node.row->reads_only_shapes)) continue;
+        if (!is_host_input(node, k) && !(elements_needed && k < node.get_data_inputs().size() && !node.row->reads_only_shapes)) continue;
         read[to_index(input)] = true;
         if (host_level_[to_index(input)] == value_levels_[to_index(input)] && value_levels_[to_index(input)] < node_levels_[i])
           result_.on_host[to_index(input)] = true;
@@ -149,7 +150,7 @@ bool is_needed(const GraphNode& node, const std::vector<bool>& needed) {
   return std::ranges::any_of(node.outputs, [&](ValueId output) { return output != kAbsent && needed[to_index(output)]; });
 }
 
-std::string describe_read_backs(const Graph& graph, const Level& level) {
+std::string describe_read_backs(const Graph& graph, const GraphLevel& level) {
   std::string text;
   for (const auto& [node, value] : level.read_backs) {
     const GraphNode& producer = graph.nodes()[static_cast<size_t>(graph.value(value).producer)];

@@ -5,7 +5,7 @@
 #include <cstring>
 
 #include "core/error.h"
-#include "graph/control_flow/guarded_loop.h"
+#include "graph/control_flow/predicated_loop.h"
 #include "graph/control_flow/scalar_loop.h"
 
 namespace pumice {
@@ -23,7 +23,7 @@ std::unique_ptr<DeviceLoop> make_device_loop(const ControlFlowProgram& program, 
                                              std::span<const RoutineValue> values, StagingSlotPool& pool, const RecordingOptions& options) {
   try {
     if (auto loop = ScalarLoop::create(program, step, values, options)) return loop;
-    return GuardedLoop::create(program, step, values, pool, options);
+    return PredicatedLoop::create(program, step, values, pool, options);
   } catch (const GraphError&) {  // the body may never run; if it does, the host reports the error
   } catch (const BindingError&) {
   } catch (const UnsupportedError&) {
@@ -77,23 +77,23 @@ DeviceLoop* LoopDriver::find_or_create_loop(const RoutineStep& step, std::span<c
     added.shapes.push_back(values[i].desc.shape);
     if (i >= num_state) added.memory.push_back(values[i].range.buffer->id());
   }
-  added.loop = session_.with_loop_clock_paused(
-      [&] { return make_device_loop(program_, step, values, session_.pool(), session_.recordings().options()); });
+  added.loop = execution_.with_loop_clock_paused(
+      [&] { return make_device_loop(program_, step, values, execution_.pool(), execution_.recordings().options()); });
   if (cache_.size() > kMaxCachedLoops) cache_.pop_back();
   return cache_.front().loop.get();
 }
 
 void LoopDriver::submit_round(CommandList& list, size_t iterations) {
-  session_.submit(list);
-  rounds_.push_back({session_.last_submission()->id(), iterations, Clock::now()});
+  execution_.submit(list);
+  rounds_.push_back({execution_.last_submission()->id(), iterations, Clock::now()});
 }
 
 // Waits for the oldest round and measures its time: it began after its submission and the end of the previous round.
 void LoopDriver::wait_for_oldest_round(DeviceLoop& device) {
   const InFlightRound round = rounds_.front();
   rounds_.pop_front();
-  session_.wait_for(round.id);
-  ++session_.report.host_syncs;
+  execution_.wait_for(round.id);
+  ++execution_.report.host_syncs;
   const auto now = Clock::now();
   const double seconds_each = seconds_between(std::max(ended_, round.submitted), now) / static_cast<double>(round.iterations);
   ended_ = now;
@@ -106,31 +106,31 @@ std::optional<std::vector<RoutineValue>> LoopDriver::run(const RoutineStep& step
   if (!device) return {};
   const auto known = compute_known_trips(step, values);
   const bool counted = known && device->has_counted_rounds();
-  const uint64_t syncs_before = session_.report.host_syncs;
+  const uint64_t syncs_before = execution_.report.host_syncs;
   LoopReport& report = reports[&step];
   report.kind = counted ? "counted" : device->kind();
   rounds_.clear();
   ended_ = Clock::now();
-  entered_ = session_.loop_clock();
+  entered_ = execution_.loop_clock();
   if (known == 0u) return std::vector<RoutineValue>(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(step.carried));
   std::vector<std::pair<BufferRange, BufferRange>> entry, exit;
   const auto targets = device->input_ranges();
   for (size_t i = 0; i < targets.size(); ++i) entry.push_back({values[i].range, targets[i]});
-  session_.submit(session_.recordings().get_copy_recording(entry));
+  execution_.submit(execution_.recordings().get_copy_recording(entry));
   const uint64_t trips = counted ? run_counted(step, *device, *known) : run_until_done(step, *device, reports);
   device->last_trips = trips;
   report.trips += trips;
-  report.host_syncs += session_.report.host_syncs - syncs_before;
+  report.host_syncs += execution_.report.host_syncs - syncs_before;
   if (trips == 0) return std::vector<RoutineValue>(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(step.carried));
   std::vector<RoutineValue> results;
   for (size_t i = 0; i < step.carried; ++i) {
     const BufferRange last = device->result(i, trips);
-    const RoutineValue& result =
-        results.emplace_back(session_.allocate_value(values[i].desc, read_by_host[i] ? StagingSlotUse::readback : StagingSlotUse::device));
+    const RoutineValue& result = results.emplace_back(
+        execution_.allocate_value(values[i].desc, read_by_host[i] ? StagingSlotUse::readback : StagingSlotUse::device));
     exit.push_back({last, result.range});
-    if (read_by_host[i] && result.slot->is_copied()) exit.push_back({last, {result.slot->host, 0, last.bytes}});
+    if (read_by_host[i] && result.slot->needs_copy()) exit.push_back({last, {result.slot->host, 0, last.bytes}});
   }
-  session_.submit(session_.recordings().get_copy_recording(exit));
+  execution_.submit(execution_.recordings().get_copy_recording(exit));
   return results;
 }
 
@@ -138,11 +138,12 @@ std::optional<std::vector<RoutineValue>> LoopDriver::run(const RoutineStep& step
 uint64_t LoopDriver::run_counted(const RoutineStep& step, DeviceLoop& device, uint64_t trips) {
   size_t requested = device.last_trips > 0 ? device.max_iterations() : device.min_iterations();
   for (uint64_t done = 0; done < trips; requested = std::min(requested * 2, device.max_iterations())) {
-    if (session_.is_loop_timed_out(entered_)) session_.throw_loop_timeout(step.node, done);
-    session_.check_timeout(step.node);
+    if (execution_.is_loop_timed_out(entered_)) execution_.throw_loop_timeout(step.node, done);
+    execution_.check_timeout(step.node);
     size_t iterations = limit_iterations(device, requested);
     while (iterations > trips - done) iterations /= 2;
-    submit_round(session_.with_loop_clock_paused([&]() -> CommandList& { return device.get_counted_round_list(iterations); }), iterations);
+    submit_round(execution_.with_loop_clock_paused([&]() -> CommandList& { return device.get_counted_round_command_list(iterations); }),
+                 iterations);
     done += iterations;
     if (rounds_.size() > 2) wait_for_oldest_round(device);
   }
@@ -150,7 +151,7 @@ uint64_t LoopDriver::run_counted(const RoutineStep& step, DeviceLoop& device, ui
 }
 
 uint64_t LoopDriver::run_until_done(const RoutineStep& step, DeviceLoop& device, LoopReports& reports) {
-  session_.submit(device.get_begin_list());
+  execution_.submit(device.get_begin_command_list());
   uint64_t ended = 0, trips = 0, recorded = 0;  // finished rounds, their iterations, and the iterations of all submitted rounds
   // If the loop has run before, start with a round long enough for its last trip count.
   size_t requested = std::bit_ceil(std::min<uint64_t>(device.last_trips + 1, device.max_iterations()));
@@ -159,15 +160,16 @@ uint64_t LoopDriver::run_until_done(const RoutineStep& step, DeviceLoop& device,
     while (rounds_.size() < (ended > 0 ? 2 : 1)) {
       const size_t iterations = limit_iterations(device, requested);
       requested = iterations * 2;
-      submit_round(session_.with_loop_clock_paused([&]() -> CommandList& { return device.get_round_list(iterations); }), iterations);
+      submit_round(execution_.with_loop_clock_paused([&]() -> CommandList& { return device.get_round_command_list(iterations); }),
+                   iterations);
       recorded += iterations;
     }
     wait_for_oldest_round(device);
     // The device counts modulo 2^32; the difference is correct across an overflow.
-    trips += static_cast<uint32_t>(device.trips(ended) - static_cast<uint32_t>(trips));
+    trips += static_cast<uint32_t>(device.get_trip_count(ended) - static_cast<uint32_t>(trips));
     const bool continues = device.continues_after(ended++);
-    if (session_.is_loop_timed_out(entered_) && (continues || (*session_.limits().loop_seconds == 0 && trips > 0)))
-      session_.throw_loop_timeout(step.node, trips);
+    if (execution_.is_loop_timed_out(entered_) && (continues || (*execution_.limits().loop_seconds == 0 && trips > 0)))
+      execution_.throw_loop_timeout(step.node, trips);
     if (!continues) {
       if (device.kind() == "device") reports[&step].wasted += recorded - trips;
       for (const DeviceLoop::InnerLoopStatus& inner : device.get_inner_loop_status(ended - 1)) {
@@ -177,7 +179,7 @@ uint64_t LoopDriver::run_until_done(const RoutineStep& step, DeviceLoop& device,
       }
       return trips;
     }
-    session_.check_timeout(step.node);
+    execution_.check_timeout(step.node);
   }
 }
 

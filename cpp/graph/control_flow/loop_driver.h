@@ -9,7 +9,7 @@
 #include <span>
 #include <vector>
 
-#include "graph/control_flow/control_flow_session.h"
+#include "graph/control_flow/control_flow_execution.h"
 #include "graph/control_flow/device_loop.h"
 
 namespace pumice {
@@ -19,14 +19,14 @@ using LoopReports = std::map<const RoutineStep*, LoopReport>;
 // Caches its loops between executions. Not thread-safe.
 class LoopDriver {
  public:
-  LoopDriver(const ControlFlowProgram& program, ControlFlowSession& session) : program_(program), session_(session) {}
+  LoopDriver(const ControlFlowProgram& program, ControlFlowExecution& session) : program_(program), execution_(session) {}
   // Runs the loop and returns the carried values in new memory, or nullopt if the host has to drive it. `values`: initial values;
   // `read_by_host`: for each carried value, whether the host will read it.
   std::optional<std::vector<RoutineValue>> run(const RoutineStep& step, std::span<const RoutineValue> values,
                                                const std::vector<bool>& read_by_host, LoopReports& reports);
 
  private:
-  using Clock = ControlFlowSession::Clock;
+  using Clock = ControlFlowExecution::Clock;
   // A submitted round. One runs on the device while the host checks the previous one.
   struct InFlightRound {
     uint64_t id;
@@ -46,7 +46,7 @@ class LoopDriver {
   void wait_for_oldest_round(DeviceLoop& device);
 
   const ControlFlowProgram& program_;
-  ControlFlowSession& session_;
+  ControlFlowExecution& execution_;
   std::list<CachedLoop> cache_;  // most recently used first
   std::deque<InFlightRound> rounds_;
   Clock::time_point entered_, ended_;  // start of the current loop; end of its last awaited round

@@ -98,7 +98,7 @@ class RoutineBuilder {
     const std::vector<bool> needed = find_needed_values(graph, keep_all);
     if (keep_all) add_all_outputs(graph);
     levels_ = compute_levels(graph, needed, routine_.outputs);
-    for (const Level& level : levels_.levels) {
+    for (const GraphLevel& level : levels_.levels) {
       if (!level.plain.empty()) add_region(graph, level, outermost);
       for (const size_t node : level.control) add_control_node(graph, graph.nodes()[node], outermost);
     }
@@ -131,7 +131,7 @@ class RoutineBuilder {
     for (const ValueId output : subgraph.outputs) subgraph.boundary_outputs.push_back(is_read[to_index(output)]);
   }
 
-  void add_region(const Graph& graph, const Level& level, bool outermost) {
+  void add_region(const Graph& graph, const GraphLevel& level, bool outermost) {
     const std::vector<size_t>& nodes = level.plain;
     Subgraph subgraph{graph.name(), nodes, {}, {}, {}, qualify_name(graph, {}, outermost)};
     std::vector<bool> is_produced(graph.values().size(), false), read = is_produced;

@@ -25,7 +25,7 @@ bool RoutineAnalysis::analyze(size_t routine_index, const std::vector<TensorDesc
   for (const RoutineStep& step : routine.steps) {
     std::vector<TensorDesc> operands, results;
     for (const ValueId input : step.inputs) operands.push_back(input == kAbsent ? TensorDesc() : descs[to_index(input)]);
-    if (depth > kMaxNesting || !is_small()) return false;
+    if (depth > kMaxNesting || !fits_in_recording()) return false;
     if (step.kind == RoutineStep::Kind::region) {
       if (!bind_region(*step.region, operands, results)) return false;
     } else if (step.kind == RoutineStep::Kind::while_) {

@@ -16,12 +16,12 @@ class RoutineAnalysis {
   // Infers the output descriptions of a routine. Returns false if the host has to read a value or the recording would be too large. Throws
   // GraphError, BindingError or UnsupportedError if a region cannot be bound.
   bool analyze(size_t routine_index, const std::vector<TensorDesc>& inputs, std::vector<TensorDesc>& outputs, size_t depth = 0);
-  // Analyses a WHILE with these initial values. Returns false also if their shapes change.
+  // Analyses a WHILE with these initial values. Also returns false if their shapes change between iterations.
   bool analyze_loop(const RoutineStep& step, const std::vector<TensorDesc>& operands, size_t depth = 0);
   // Analyses an IF. `operands` excludes the condition.
   bool analyze_if(const RoutineStep& step, const std::vector<TensorDesc>& operands, std::vector<TensorDesc>& outputs, size_t depth = 0);
 
-  bool is_small() const { return dispatches <= 512; }  // whether it fits in one recording
+  bool fits_in_recording() const { return dispatches <= 512; }  // whether it fits in one recording
   size_t dispatches = 0;
   uint64_t arena_bytes = 0;
   std::vector<const RoutineStep*> inner;  // inner loops, in recording order

@@ -45,10 +45,10 @@ std::vector<BufferRange> ScalarLoop::input_ranges() const {
   return ranges;
 }
 
-CommandList& ScalarLoop::get_round_list(size_t iterations) {
+CommandList& ScalarLoop::get_round_command_list(size_t iterations) {
   const auto found = rounds_.find(iterations);
   if (found != rounds_.end()) return found->second;
-  Step step = StepBuilder(kernel_).bind("words", {}).bind("status", {}).set("steps", iterations).groups(1).build();
+  Step step = StepBuilder(kernel_).bind("words", {}).bind("status", {}).set("steps", iterations).set_workgroups(1).build();
   Dispatch dispatch;
   dispatch.kernel = kernel_;
   dispatch.push = std::move(step.push);

@@ -17,8 +17,8 @@ class ScalarLoop : public DeviceLoop {
                                             std::span<const RoutineValue> values, const RecordingOptions& options);
   std::string_view kind() const override { return "kernel"; }
   std::vector<BufferRange> input_ranges() const override;
-  CommandList& get_begin_list() override { return begin_; }
-  CommandList& get_round_list(size_t iterations) override;
+  CommandList& get_begin_command_list() override { return begin_; }
+  CommandList& get_round_command_list(size_t iterations) override;
   size_t min_iterations() const override;
   size_t max_iterations() const override;
   BufferRange result(size_t i, uint64_t) const override { return get_word_range(i); }
@@ -32,7 +32,7 @@ class ScalarLoop : public DeviceLoop {
   size_t values_;
   RecordingOptions options_;
   std::shared_ptr<const KernelVariant> kernel_;
-  std::shared_ptr<Buffer> words_, zeros_;  // words_: the values, trips, rounds
+  std::shared_ptr<Buffer> words_, zeros_;  // words_: values of the loop, trip count, round count
   CommandList begin_;
   std::map<size_t, CommandList> rounds_;  // keyed by number of iterations
 };

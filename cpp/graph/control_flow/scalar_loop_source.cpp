@@ -75,7 +75,7 @@ class ScalarCodeGenerator {
     std::string variable = prefix_ + std::to_string(next_++);
     const std::string qualifier =
         dtype == DType::float32 ? "precise " : "const ";  // `precise`: each operation rounds separately, without fused multiply-add
-    statements += qualifier + std::string(glsl_type_name(to_expr_type(dtype))) + " " + variable + " = " + value + "; ";
+    statements += qualifier + std::string(get_glsl_type_name(to_expr_type(dtype))) + " " + variable + " = " + value + "; ";
     return variable;
   }
 
@@ -133,12 +133,12 @@ std::optional<Macros> make_scalar_loop_macros(const ControlFlow& flow) {
   for (size_t i = 0; i < names.size(); ++i) {
     const DType dtype = body.value(body.inputs()[i]).dtype;
     const std::string word = "words[" + std::to_string(i) + "]";
-    load.push_back(std::string(glsl_type_name(to_expr_type(dtype))) + " " + names[i] + " = " + decode_word(word, dtype) + "; ");
+    load.push_back(std::string(get_glsl_type_name(to_expr_type(dtype))) + " " + names[i] + " = " + decode_word(word, dtype) + "; ");
     if (i >= flow.carried + flow.state) continue;
     // Computes all next values before assigning any, because a next value may depend on the current value of another variable.
     const std::string temporary = "h" + std::to_string(i);
-    next.push_back("const " + std::string(glsl_type_name(to_expr_type(dtype))) + " " + temporary + " = " + steps.get_output_variable(i) +
-                   "; ");
+    next.push_back("const " + std::string(get_glsl_type_name(to_expr_type(dtype))) + " " + temporary + " = " +
+                   steps.get_output_variable(i) + "; ");
     store.push_back(word + " = " + encode_word(names[i], dtype) + "; ");
   }
   for (size_t i = 0; i < store.size(); ++i) next.push_back(names[i] + " = h" + std::to_string(i) + "; ");

@@ -1,4 +1,4 @@
-// IF and WHILE nodes: checks (graph_rules()) and shape inference.
+// IF and WHILE nodes: checks (get_graph_rules()) and shape inference.
 #include <algorithm>
 #include <functional>
 
@@ -58,7 +58,7 @@ void check_condition(const GraphValue& condition, const std::string& user, const
     throw GraphError(user, role + ": bool[1] expected, given '" + condition.name + "' " + to_string(condition), "B2.1");
 }
 
-// Checks the rules of an IF or WHILE node, which messages name.
+// Checks the rules of an IF or WHILE node. Error messages name the node.
 struct ControlFlowChecker {
   const std::string& node;
 
@@ -147,7 +147,7 @@ void infer_graph(const Graph& graph, bool exact, size_t trial, ShapeInference& k
       if (output == kAbsent) continue;
       const GraphValue& value = graph.value(output);
       if (node.control && value.shape)
-        set_trial_desc(known, output, value.dtype, *value.shape, trial);  // the shape that does not depend on these inputs
+        set_trial_desc(known, output, value.dtype, *value.shape, trial);  // this shape is known whatever the input shapes are
       is_trial[static_cast<size_t>(output)] = !inferred && !(node.control && exact && value.is_known());
     }
   }
@@ -217,7 +217,7 @@ Shapes infer_loop_shapes(const std::string& node, const Graph& body, const Shape
 
 void Graph::check_required_values(const std::vector<ValueId>& values, const std::string& user) const {
   for (const ValueId operand : values) {
-    if (operand == kAbsent) throw GraphError(user, "a value is expected, given None: nothing of what a graph runs on is optional", "B2.13");
+    if (operand == kAbsent) throw GraphError(user, "a value is expected, given None: inputs of a graph are not optional", "B2.13");
     check_value(operand, user);
   }
 }

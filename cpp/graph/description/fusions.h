@@ -9,7 +9,7 @@
 
 namespace pumice {
 
-// In the order of list_fusions().
+// All fusions, in the order of list_fusions().
 enum class Fusion : uint8_t {
   qlinear,
   block_quant,

@@ -350,12 +350,12 @@ std::vector<ValueId> Graph::add(std::string_view op, std::vector<ValueId> inputs
     descs[i] = make_schema_desc(value(inputs[i]), i == 0 ? node.row->schema.min_rank : 0);
     input_descs[i] = &descs[i];
   }
-  node.attributes = checked_attributes(*node.row, node.name, attributes);
+  node.attributes = validate_attributes(*node.row, node.name, attributes);
   check_inputs(*node.row, node.name, input_descs, outputs);
   node.inputs = std::move(inputs);
   node.origin = origin_;
   if (!node.row->counted_operator.empty() && !value(node.inputs[get_counted_input(*node.row)]).constant)
-    return add_data_dependent(std::move(node), output_names);
+    return add_data_dependent_node(std::move(node), output_names);
   check_constant_indices(node);
   std::vector<GraphValue> output_values = name_outputs(node, outputs, output_names);
   infer_node_outputs(node, output_values);
@@ -377,7 +377,7 @@ void Graph::check_constant_indices(const GraphNode& node) const {
 
 // Adds a node whose output size is a count of nonzero elements. The count becomes a separate value, which the host reads if the device
 // computes the elements.
-std::vector<ValueId> Graph::add_data_dependent(GraphNode node, std::vector<std::string> output_names) {
+std::vector<ValueId> Graph::add_data_dependent_node(GraphNode node, std::vector<std::string> output_names) {
   const size_t nodes = nodes_.size(), values = values_.size();
   const bool exact = exact_;
   try {
@@ -406,7 +406,7 @@ std::vector<ValueId> Graph::add_data_dependent(GraphNode node, std::vector<std::
   }
 }
 
-void Graph::expect(ValueId id, const Shape& shape) {
+void Graph::set_shape_hint(ValueId id, const Shape& shape) {
   check_not_finished();
   check_value(id, "expect()");
   GraphValue& value = values_[static_cast<size_t>(id)];

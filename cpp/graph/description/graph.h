@@ -53,8 +53,8 @@ class Graph {
   std::vector<ValueId> add(const CompoundOperation& operation, std::vector<ValueId> inputs, const Attributes& attributes = {},
                            size_t outputs = 1, std::string name = {}, std::vector<std::string> output_names = {});
   // Adds a node that runs `then` on the inputs if the condition (bool[1]) is true, else `orelse`. Finishes both graphs. Throws GraphError
-  // with the id of the violated rule (graph_rules()), StateError if a graph cannot be finished. A missing condition (kAbsent) is an error
-  // only when the node runs (B2.13).
+  // with the id of the violated rule (get_graph_rules()), StateError if a graph cannot be finished. A missing condition (kAbsent) is an
+  // error only when the node runs (B2.13).
   std::vector<ValueId> if_(ValueId condition, const std::shared_ptr<Graph>& then, const std::shared_ptr<Graph>& orelse,
                            std::vector<ValueId> inputs, std::string name = {}, std::vector<std::string> output_names = {});
   // Adds a loop: while condition(carried, state, invariant): carried, state = body(carried, state, invariant). Returns the carried values.
@@ -68,7 +68,7 @@ class Graph {
   void set_relaxed_precision(bool relaxed) { relaxed_precision_ = relaxed; }
   bool relaxed_precision() const { return relaxed_precision_; }
   // Sets likely sizes for the unknown sizes of a value (kUnknownSize: no guess). Later nodes are checked with them as with trial sizes.
-  void expect(ValueId value, const Shape& shape);
+  void set_shape_hint(ValueId value, const Shape& shape);
   void output(std::string name, ValueId value);
   // Adds a check for a compound operation: a node that returns its first input and runs the check at binding.
   ValueId add_check(std::shared_ptr<const NodeCheck> requirement, std::vector<ValueId> inputs, std::string name);
@@ -80,7 +80,7 @@ class Graph {
   bool finished() const { return finished_; }
 
   // Whether all sizes are known and none depends on elements that the device computes.
-  bool exact() const { return exact_; }
+  bool has_static_shapes() const { return exact_; }
   const std::string& name() const { return name_; }
   const std::vector<GraphValue>& values() const { return values_; }
   const GraphValue& value(ValueId id) const { return values_[static_cast<size_t>(id)]; }
@@ -91,11 +91,11 @@ class Graph {
   const std::vector<std::pair<std::string, ValueId>>& outputs() const { return outputs_; }
 
  private:
-  std::vector<ValueId> add_expanded(const CompoundOperation& operation, const std::string& name, std::vector<ValueId> inputs,
-                                    const Attributes& attributes, size_t outputs, const std::vector<std::string>& output_names);
-  std::vector<ValueId> add_deferred(const CompoundOperation& operation, const std::string& name, std::vector<ValueId> inputs,
-                                    const Attributes& attributes, size_t outputs, const std::vector<std::string>& output_names);
-  std::vector<ValueId> add_data_dependent(GraphNode node, std::vector<std::string> output_names);
+  std::vector<ValueId> add_expanded_operation(const CompoundOperation& operation, const std::string& name, std::vector<ValueId> inputs,
+                                              const Attributes& attributes, size_t outputs, const std::vector<std::string>& output_names);
+  std::vector<ValueId> add_deferred_operation(const CompoundOperation& operation, const std::string& name, std::vector<ValueId> inputs,
+                                              const Attributes& attributes, size_t outputs, const std::vector<std::string>& output_names);
+  std::vector<ValueId> add_data_dependent_node(GraphNode node, std::vector<std::string> output_names);
   void name_output(size_t i, ValueId output, const std::string& name, std::string output_name);
   void truncate_to(size_t nodes, size_t values);  // removes nodes and values from these indices to the end
   ValueId add_value(GraphValue value);

@@ -58,7 +58,7 @@ struct ControlFlow {
 // the dtype or shape.
 Quantization validate_quantization(const std::string& user, DType dtype, const std::optional<Shape>& shape, Quantization parameters);
 
-// The node and operation of the caller that was expanded, for error messages.
+// The caller's node and operation that was expanded into a node, for error messages.
 struct NodeOrigin {
   std::string node;
   std::string_view op;
@@ -76,8 +76,8 @@ struct GraphNode {
   const CompoundOperation* compound = nullptr;  // set for a deferred node, which represents a whole operation until shapes are known
 
   std::string_view op() const { return control ? control->op() : row->name; }
-  // The inputs that output 0 is computed from: a check node only returns its first input.
-  std::span<const ValueId> read() const { return std::span(inputs).first(requirement ? 1 : inputs.size()); }
+  // Returns the inputs that output 0 is computed from; for a check node, only the first input.
+  std::span<const ValueId> get_data_inputs() const { return std::span(inputs).first(requirement ? 1 : inputs.size()); }
 };
 
 // Whether the node is expanded only once its input shapes are known.

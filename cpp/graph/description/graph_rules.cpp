@@ -22,7 +22,7 @@ constexpr Rule kRules[] = {
 
 }  // namespace
 
-std::span<const Rule> graph_rules() {
+std::span<const Rule> get_graph_rules() {
   return kRules;
 }
 

@@ -62,7 +62,7 @@ constexpr Rule kNnapiRules[] = {
 
 }  // namespace
 
-std::span<const Rule> nnapi_rules() {
+std::span<const Rule> get_nnapi_rules() {
   return kNnapiRules;
 }
 

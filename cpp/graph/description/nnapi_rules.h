@@ -5,7 +5,7 @@
 
 namespace pumice {
 
-// Returns the rules for NNAPI operations: first the shared ones (NG: all, NL: LSTMs, ND: boxes), then those of each family, N1 to N21.
-std::span<const Rule> nnapi_rules();
+// Returns the rules for NNAPI operations: first the shared ones (NG: all, NL: LSTMs, ND: boxes), then each family's, N1 to N21.
+std::span<const Rule> get_nnapi_rules();
 
 }  // namespace pumice

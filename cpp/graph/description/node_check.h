@@ -1,4 +1,4 @@
-// Checks of a node's inputs in addition to those of its operator.
+// Checks of a node's inputs in addition to its operator's checks.
 #pragma once
 
 #include <cstddef>

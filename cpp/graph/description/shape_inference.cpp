@@ -216,7 +216,7 @@ void ShapeInference::broadcast_residual(const GraphNode& node, ValueId residual,
     result = TensorDesc(result.dtype, broadcast_shape(result.shape, other));
   } catch (const GraphError&) {
     throw GraphError(node.name, "its result " + to_string(result.shape) + " and '" + residual_name + "' " + to_string(other) +
-                                    ", which it is combined with, do not broadcast together");
+                                    ", which is combined with it, do not broadcast together");
   }
 }
 
@@ -261,7 +261,7 @@ bool ShapeInference::evaluate_node(const GraphNode& node, int64_t max_elements) 
     inputs[i] = &shape_only[i];
   }
   std::vector<TensorDesc> descs;
-  if (uses_trial_sizes_)  // infer_node() has checked the rule; with known sizes, passes may have changed the float dtypes since
+  if (uses_trial_sizes_)  // infer_node() has checked the rule; for known sizes, passes may have changed the float dtypes since then
     for (const ValueId output : node.outputs)
       if (const TensorDesc* known = desc(output)) descs.emplace_back(known->dtype, known->shape);
   if (descs.size() != node.outputs.size()) descs.clear();

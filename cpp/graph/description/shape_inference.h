@@ -75,7 +75,7 @@ class ShapeInference {
   void set_uses_trial_sizes(bool uses_trial_sizes) { uses_trial_sizes_ = uses_trial_sizes; }
   void set(ValueId value, TensorDesc desc);
   void set_host_elements(ValueId value, HostTensor host);
-  // Sets the elements, and the description unless set() did. `host` must outlive this object.
+  // Sets the elements, and the description unless set() has already set it. `host` must outlive this object.
   void set_constant(ValueId value, const HostTensor& host);
   void reserve(size_t values);  // `values`: number of values in the graph
   void forget(ValueId value);
@@ -92,8 +92,8 @@ class ShapeInference {
   // Broadcasts the first output of a node with the residual of its epilogue, after infer_node(). Throws GraphError naming the residual if
   // they do not broadcast.
   void broadcast_residual(const GraphNode& node, ValueId residual, const std::string& residual_name);
-  // For a node whose rule could not run: sets an output shape from the facts that are known. If input 1 is the shape
-  // (AssumedHostValues::shape), its known sizes are used, and trial sizes for the others. Returns false if nothing is known.
+  // Sets an output shape from known facts, for a node whose shape rule could not run. If input 1 is the output shape
+  // (AssumedHostValues::shape), uses its known sizes, and trial sizes for unknown ones. Returns false if nothing is known.
   bool assume_output_shape(const GraphNode& node, DType dtype, size_t trial);
   // Computes the outputs on the host, after infer_node(). Returns false if the elements of an input are unknown, an output has more than
   // `max_elements` elements, or the operator cannot be evaluated on the host.

@@ -43,7 +43,7 @@ void check_image_indices(Operands& o, size_t i, size_t images, std::string_view 
   for (const int64_t index : elements->as_int64())
     if (index < 0 || (size && index >= *size))
       o.fail(i, rule,
-             "indices of images from 0 on expected, below " + (size ? std::to_string(*size) : std::string("?")) + "; given " +
+             "non-negative image indices expected, below " + (size ? std::to_string(*size) : std::string("?")) + "; given " +
                  std::to_string(index));
 }
 

@@ -7,7 +7,7 @@ namespace pumice::nnapi {
 namespace {
 
 void reject_expansion(Expansion&) {
-  throw Error("IF and WHILE run graphs, which no values stand for");  // callers cannot reach this
+  throw Error("IF and WHILE run graphs, which values cannot represent");  // callers cannot reach this
 }
 
 }  // namespace

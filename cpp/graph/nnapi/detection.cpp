@@ -27,24 +27,24 @@ void check_box_transform(Operands& o) {
 
 // Returns elements `first` and `first` + 1 of an axis.
 ValueId slice_pair(Expansion& e, ValueId id, int64_t first, int64_t axis) {
-  return e.add("Slice", {id, e.add_ints({first}), e.add_ints({first + 2}), e.add_ints({axis})});
+  return e.add("Slice", {id, e.add_int64_vector({first}), e.add_int64_vector({first + 2}), e.add_int64_vector({axis})});
 }
 
 void expand_box_transform(Expansion& e) {
   for (const size_t i : {0, 3}) expect_box_type(e, i, 1, "N13.1"), expect_box_scale(e, i);
   const Length boxes = e.length(0, 0), width = e.length(1, 1), classes = e.div_lengths(width, {4});
   const auto constant_of = [&](double number) { return e.add_scalar(number, DType::float32); };
-  const ValueId rois = e.add("Unsqueeze", {as_float32(e, 0), e.add_ints({1})});
+  const ValueId rois = e.add("Unsqueeze", {as_float32(e, 0), e.add_int64_vector({1})});
   const ValueId deltas = e.reshape(as_float32(e, 1), {boxes, classes, {4}});
   const ValueId start = slice_pair(e, rois, 0, 2), end = slice_pair(e, rois, 2, 2);
   const ValueId size = e.add("Sub", {end, start});
   const ValueId center = e.add("Mul", {e.add("Add", {start, end}), constant_of(0.5)});
   const ValueId shifted = e.add("Add", {center, e.add("Mul", {slice_pair(e, deltas, 0, 2), size})});
   const ValueId half = e.add("Mul", {e.add("Mul", {size, e.add("Exp", {slice_pair(e, deltas, 2, 2)})}), constant_of(0.5)});
-  // Image sizes are [height, width]; corners [x, y].
+  // Image sizes are [height, width]; corners are [x, y].
   const ValueId image = e.add("Gather", {as_float32(e, 3), e.add_index_check(e[2], e[3], 0)}, make_attrs({{"axis", int64_t{0}}}));
-  const ValueId width_height = e.add("Gather", {image, e.add_ints({1, 0})}, make_attrs({{"axis", int64_t{1}}}));
-  const ValueId limit = e.add("Unsqueeze", {width_height, e.add_ints({1})});
+  const ValueId width_height = e.add("Gather", {image, e.add_int64_vector({1, 0})}, make_attrs({{"axis", int64_t{1}}}));
+  const ValueId limit = e.add("Unsqueeze", {width_height, e.add_int64_vector({1})});
   const auto clip = [&](ValueId id) { return e.add("Min", {e.add("Max", {id, constant_of(0)}), limit}); };
   const ValueId corners =
       e.add("Concat", {clip(e.add("Sub", {shifted, half})), clip(e.add("Add", {shifted, half}))}, make_attrs({{"axis", int64_t{2}}}));
@@ -68,7 +68,7 @@ void check_keypoints(Operands& o) {
 }
 
 // Shorthands for adding float32 arithmetic nodes.
-struct FloatOps {
+struct Float32NodeBuilder {
   Expansion& e;
 
   ValueId add_float(double value) { return e.add_scalar(value, DType::float32); }
@@ -82,19 +82,19 @@ struct FloatOps {
 };
 
 // Returns the 3 x 3 neighbourhood of the maximum of each map as nine values [boxes, points, 1], mirrored at the borders.
-std::vector<ValueId> gather_neighbourhood(FloatOps& t, ValueId flat, ValueId x, ValueId y, ValueId size) {
+std::vector<ValueId> gather_neighbourhood(Float32NodeBuilder& t, ValueId flat, ValueId x, ValueId y, ValueId size) {
   Expansion& e = t.e;
-  const ValueId one = e.add_ints({1}), last = e.add("Sub", {size, one});
+  const ValueId one = e.add_int64_vector({1}), last = e.add("Sub", {size, one});
   const auto mirrored = [&](ValueId at, int64_t by) {
-    const ValueId shifted = e.add("Abs", {e.add("Add", {at, e.add_ints({by})})});
+    const ValueId shifted = e.add("Abs", {e.add("Add", {at, e.add_int64_vector({by})})});
     return e.add("Sub", {last, e.add("Abs", {e.add("Sub", {last, shifted})})});
   };
   std::vector<ValueId> positions;
   for (const int64_t down : {-1, 0, 1})
     for (const int64_t across : {-1, 0, 1}) positions.push_back(t.add(t.mul(mirrored(y, down), size), mirrored(x, across)));
   const ValueId all = e.add("Concat", positions, make_attrs({{"axis", int64_t{2}}}));
-  return e.add_many("Split", {e.add("GatherElements", {flat, all}, make_attrs({{"axis", int64_t{2}}}))}, 9,
-                    make_attrs({{"axis", int64_t{2}}, {"num_outputs", int64_t{9}}}));
+  return e.add_multi_output("Split", {e.add("GatherElements", {flat, all}, make_attrs({{"axis", int64_t{2}}}))}, 9,
+                            make_attrs({{"axis", int64_t{2}}, {"num_outputs", int64_t{9}}}));
 }
 
 struct PeakFit {
@@ -102,7 +102,7 @@ struct PeakFit {
 };
 
 // Returns the vertex of the quadratic fit through a 3 x 3 neighbourhood, with an offset of at most 1.5; the centre if the fit is flat.
-PeakFit fit_peak(FloatOps& t, const std::vector<ValueId>& g, double tolerance) {
+PeakFit fit_peak(Float32NodeBuilder& t, const std::vector<ValueId>& g, double tolerance) {
   const ValueId middle = g[4], twice = t.scale(middle, 2);
   const ValueId bx = t.scale(t.sub(g[5], g[3]), -0.5), by = t.scale(t.sub(g[7], g[1]), -0.5);
   const ValueId xx = t.add(t.sub(g[3], twice), g[5]), yy = t.add(t.sub(g[1], twice), g[7]);
@@ -123,7 +123,7 @@ PeakFit fit_peak(FloatOps& t, const std::vector<ValueId>& g, double tolerance) {
 void expand_heatmap_keypoints(Expansion& e) {
   expect_box_type(e, 1, 0, "N17.1");
   expect_box_scale(e, 1);
-  FloatOps t{e};
+  Float32NodeBuilder t{e};
   const bool is_nchw = read_nchw_flag(e, 2);
   const Length boxes = e.length(0, 0), points = e.length(0, is_nchw ? 1 : 3), size = e.length(0, is_nchw ? 2 : 1);
   const ValueId maps = to_nchw(e, as_float32(e, 0), is_nchw), sizes = e.add_sizes({size});
@@ -133,7 +133,7 @@ void expand_heatmap_keypoints(Expansion& e) {
   const PeakFit peak = fit_peak(t, gather_neighbourhood(t, flat, x, y, sizes), e.dtype(0) == DType::float16 ? 1e-3 : 1e-5);
   const ValueId score = e.reshape(peak.score, {boxes, points});
   e.add_real_output(e.is_quantized(0) ? score : e.cast(score, e.dtype(0)), 0);
-  const ValueId rois = e.add("Unsqueeze", {as_float32(e, 1), e.add_ints({1})});
+  const ValueId rois = e.add("Unsqueeze", {as_float32(e, 1), e.add_int64_vector({1})});
   const ValueId start = slice_pair(e, rois, 0, 2), end = slice_pair(e, rois, 2, 2);
   const auto real = [&](ValueId id) { return e.cast(id, DType::float32); };
   const ValueId at = e.add("Concat", {t.add(real(x), peak.x), t.add(real(y), peak.y)}, make_attrs({{"axis", int64_t{2}}}));

@@ -54,8 +54,8 @@ class DetectionBuilder {
   explicit DetectionBuilder(Expansion& e)
       : e_(e), images_(e.size(kScores, 0)), anchors_(e.size(kScores, 1)), classes_(e.size(kScores, 2) - 1) {
     const ValueId scores = as_float32(e, kScores);
-    const ValueId all = e.add_ints({classes_ + 1});
-    scores_ = e.add("Slice", {scores, e.add_ints({1}), all, e.add_ints({2})});
+    const ValueId all = e.add_int64_vector({classes_ + 1});
+    scores_ = e.add("Slice", {scores, e.add_int64_vector({1}), all, e.add_int64_vector({2})});
     boxes_ = decode_boxes();
   }
 
@@ -68,16 +68,16 @@ class DetectionBuilder {
 
  private:
   ValueId add_float(double value) { return e_.add_scalar(value, DType::float32); }
-  ValueId reshape(ValueId id, const std::vector<int64_t>& shape) { return e_.add("Reshape", {id, e_.add_ints(shape)}); }
-  ValueId expand(ValueId id, const std::vector<int64_t>& shape) { return e_.add("Expand", {id, e_.add_ints(shape)}); }
+  ValueId reshape(ValueId id, const std::vector<int64_t>& shape) { return e_.add("Reshape", {id, e_.add_int64_vector(shape)}); }
+  ValueId expand(ValueId id, const std::vector<int64_t>& shape) { return e_.add("Expand", {id, e_.add_int64_vector(shape)}); }
   ValueId slice(ValueId id, int64_t first, int64_t end, int64_t axis) {
-    return e_.add("Slice", {id, e_.add_ints({first}), e_.add_ints({end}), e_.add_ints({axis})});
+    return e_.add("Slice", {id, e_.add_int64_vector({first}), e_.add_int64_vector({end}), e_.add_int64_vector({axis})});
   }
   ValueId gather_elements(ValueId id, ValueId indices, int64_t axis) {
     return e_.add("GatherElements", {id, indices}, make_attrs({{"axis", axis}}));
   }
   std::vector<ValueId> top_k(ValueId id, int64_t count, int64_t axis) {
-    return e_.add_many("TopK", {id, e_.add_ints({count})}, 2, make_attrs({{"axis", axis}}));
+    return e_.add_multi_output("TopK", {id, e_.add_int64_vector({count})}, 2, make_attrs({{"axis", axis}}));
   }
   // Returns the corners of the boxes, [images, anchors, 4], as (y, x, y, x).
   ValueId decode_boxes() {
@@ -98,7 +98,7 @@ class DetectionBuilder {
     const double iou_threshold = e_.read_real(kIouThreshold);
     // NMS drops boxes with IoU > limit; the NNAPI operation drops IoU >= limit. With limit 0 only one box remains.
     const float iou_limit = std::nextafter(static_cast<float>(iou_threshold), -1.0f);
-    const ValueId count = e_.add_ints({iou_threshold > 0 ? max_kept : 1});
+    const ValueId count = e_.add_int64_vector({iou_threshold > 0 ? max_kept : 1});
     const auto order = top_k(scores, anchors_, -1);
     return e_.add("pumice::NMS", {boxes_, order[0], order[1], count, add_float(static_cast<double>(std::max(iou_limit, 0.0f))),
                                   add_float(e_.read_real(kScoreThreshold))});
@@ -106,7 +106,7 @@ class DetectionBuilder {
   int64_t compute_nms_count(int64_t max_kept) { return e_.read_real(kIouThreshold) > 0 ? std::min(max_kept, anchors_) : 1; }
 
   ValueId get_kept_indices(ValueId nms_result) {
-    return e_.add("Max", {e_.add("Sub", {e_.cast(nms_result, DType::int64), e_.add_ints({1})}), e_.add_ints({0})});
+    return e_.add("Max", {e_.add("Sub", {e_.cast(nms_result, DType::int64), e_.add_int64_vector({1})}), e_.add_int64_vector({0})});
   }
 
   DetectionCandidates make_per_class_candidates() {
@@ -123,7 +123,8 @@ class DetectionBuilder {
 
   // Returns the best classes of each anchor that NMS keeps. NMS uses the highest class score of each anchor.
   DetectionCandidates make_per_anchor_candidates() {
-    const auto top = e_.add("ReduceMax", {e_.transpose(scores_, {0, 2, 1}), e_.add_ints({1})}, make_attrs({{"keepdims", int64_t{1}}}));
+    const auto top =
+        e_.add("ReduceMax", {e_.transpose(scores_, {0, 2, 1}), e_.add_int64_vector({1})}, make_attrs({{"keepdims", int64_t{1}}}));
     const int64_t max_kept = e_.read_int(kMaxDetections), count = compute_nms_count(max_kept),
                   each = std::min(classes_, e_.read_int(kMaxClasses));
     const ValueId kept_boxes = reshape(run_nms(top, max_kept), {images_, count, 1}), box_index = get_kept_indices(kept_boxes);
@@ -157,15 +158,16 @@ class DetectionBuilder {
   }
 
   void add_output(const DetectionCandidates& c) {
-    const ValueId box_index = e_.add("Unsqueeze", {c.box, e_.add_ints({2})}),
-                  is_found = e_.add("Unsqueeze", {c.is_found, e_.add_ints({2})});
+    const ValueId box_index = e_.add("Unsqueeze", {c.box, e_.add_int64_vector({2})}),
+                  is_found = e_.add("Unsqueeze", {c.is_found, e_.add_int64_vector({2})});
     const ValueId boxes = gather_elements(boxes_, expand(box_index, {images_, rows_, 4}), 1);
     const ValueId first = e_.add_scalar(e_.read_int(kBackground) != 0 ? 1 : 0, DType::int32);
     const ValueId label = e_.add("Add", {e_.cast(c.label, DType::int32), first});
     e_.add_output(e_.cast(e_.add("Where", {c.is_found, c.score, add_float(0)}), e_.dtype(kScores)));
     e_.add_output(e_.cast(e_.add("Where", {is_found, boxes, add_float(0)}), e_.dtype(kScores)));
     e_.add_output(e_.add("Where", {c.is_found, label, e_.add_scalar(0, DType::int32)}));
-    e_.add_output(e_.add("ReduceSum", {e_.cast(c.is_found, DType::int32), e_.add_ints({1})}, make_attrs({{"keepdims", int64_t{0}}})));
+    e_.add_output(
+        e_.add("ReduceSum", {e_.cast(c.is_found, DType::int32), e_.add_int64_vector({1})}, make_attrs({{"keepdims", int64_t{0}}})));
   }
 
   Expansion& e_;

@@ -20,7 +20,7 @@ void expand_unary(Expansion& e) {
 // Adds the output of a broadcasting binary operation. Operand 2, if given, is the fused activation.
 void add_binary_output(Expansion& e, std::string_view op) {
   const Activation activation = e.has(2) ? e.read_activation(2) : Activation::none;
-  e.add_real_output(e.activate(e.add(op, {e.to_real(0), e.to_real(1)}), activation), 0);
+  e.add_real_output(e.apply_activation(e.add(op, {e.to_real(0), e.to_real(1)}), activation), 0);
 }
 
 template <const char* op>
@@ -35,7 +35,7 @@ void expand_logical(Expansion& e) {
 
 // Expands an ordering comparison. ONNX does not order bools, so they are cast to int32.
 template <const char* op>
-void expand_ordering(Expansion& e) {
+void expand_ordered_comparison(Expansion& e) {
   if (e.dtype(0) != DType::bool_) return expand_logical<op>(e);
   e.add_output(e.add(op, {e.cast(e[0], DType::int32), e.cast(e[1], DType::int32)}));
 }
@@ -52,7 +52,7 @@ void expand_multiply(Expansion& e) {
       e.fail("'scale' of the output has to exceed the product of the operands' scales, " + format_general(product_scale) + "; given " +
              format_general(y.scale[0]));
   }
-  e.add_real_output(e.activate(e.add("Mul", {e.to_real(0), e.to_real(1)}), activation), 0);
+  e.add_real_output(e.apply_activation(e.add("Mul", {e.to_real(0), e.to_real(1)}), activation), 0);
 }
 
 void expand_divide(Expansion& e) {
@@ -78,8 +78,8 @@ void expand_select(Expansion& e) {
 // Clips a tensor. A quantized tensor is clipped as integers, with unchanged quantization parameters.
 void add_clip_output(Expansion& e, Activation activation) {
   const Quantization quantization = e.operand_quantization(0);
-  if (e.is_quantized(0)) return e.add_output(e.activate(e[0], activation, quantization), quantization);
-  e.add_output(e.activate(e[0], activation));
+  if (e.is_quantized(0)) return e.add_output(e.apply_activation(e[0], activation, quantization), quantization);
+  e.add_output(e.apply_activation(e[0], activation));
 }
 
 template <Activation activation>
@@ -115,14 +115,16 @@ void expand_elu(Expansion& e) {
 
 void expand_quantize(Expansion& e) {
   const DType dtype = e.declared_dtype().value_or(DType::uint8);
-  if (!contains(kQuant, dtype)) e.fail("'dtype' of the output: " + join_names(kQuant) + " expected; given " + std::string(name(dtype)));
+  if (!contains(kQuant, dtype))
+    e.fail("'dtype' of the output: " + join_dtype_names(kQuant) + " expected; given " + std::string(name(dtype)));
   const Quantization quantization = e.declared_quantization();
   e.add_output(e.quantize(e[0], quantization, dtype), quantization);
 }
 
 void expand_dequantize(Expansion& e) {
   const DType dtype = e.declared_dtype().value_or(DType::float32);
-  if (!contains(kFloat, dtype)) e.fail("'dtype' of the output: " + join_names(kFloat) + " expected; given " + std::string(name(dtype)));
+  if (!contains(kFloat, dtype))
+    e.fail("'dtype' of the output: " + join_dtype_names(kFloat) + " expected; given " + std::string(name(dtype)));
   e.add_output(e.cast(e.dequantize(e[0], e.quantization(0)), dtype));
 }
 
@@ -134,7 +136,7 @@ void expand_cast(Expansion& e) {
   const DType from = e.dtype(0), to = *declared;
   if (from != to && !(contains(numbers, from) && contains(numbers, to)))
     e.fail(0, std::string(name(from)) + " becomes no " + std::string(name(to)) + "; feature level 3 has casts among " +
-                  join_names(numbers) + ", and feature level 4 those of each type to itself");
+                  join_dtype_names(numbers) + ", and feature level 4 those of each type to itself");
   ValueId x = e[0];
   if (from == DType::int32 && to == DType::uint8) x = e.add("Clip", {x, e.add_scalar(0, from), e.add_scalar(255, from)});
   Quantization quantization;
@@ -207,10 +209,10 @@ Operations make_elementwise_operations() {
        expand_elu},
       comparison("nnapi::EQUAL", "a == b.", expand_logical<kEqual>),
       comparison("nnapi::NOT_EQUAL", "a != b.", expand_not_equal),
-      comparison("nnapi::LESS", "a < b.", expand_ordering<kLess>),
-      comparison("nnapi::LESS_EQUAL", "a <= b.", expand_ordering<kLessOrEqual>),
-      comparison("nnapi::GREATER", "a > b.", expand_ordering<kGreater>),
-      comparison("nnapi::GREATER_EQUAL", "a >= b.", expand_ordering<kGreaterOrEqual>),
+      comparison("nnapi::LESS", "a < b.", expand_ordered_comparison<kLess>),
+      comparison("nnapi::LESS_EQUAL", "a <= b.", expand_ordered_comparison<kLessOrEqual>),
+      comparison("nnapi::GREATER", "a > b.", expand_ordered_comparison<kGreater>),
+      comparison("nnapi::GREATER_EQUAL", "a >= b.", expand_ordered_comparison<kGreaterOrEqual>),
       binary_operation("nnapi::LOGICAL_AND", 3, "a and b.", kTruth, expand_logical<kAnd>),
       binary_operation("nnapi::LOGICAL_OR", 3, "a or b.", kTruth, expand_logical<kOr>),
       unary_operation("nnapi::LOGICAL_NOT", 3, "not x.", kTruth, expand_unary<kNot>),

@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "core/error.h"
-#include "graph/nnapi/requirement.h"
+#include "graph/nnapi/deferred_operand_check.h"
 #include "operators/table/host_elements.h"
 #include "operators/table/onnx_dtype.h"
 
@@ -99,12 +99,12 @@ void Expansion::check_rules() {
   if (operation_.check) operation_.check(rules_);
   if (!rules_.is_undetermined()) return;
   const auto unread = operation_.unread ? operation_.unread(rules_) : std::nullopt;
-  const auto requirement = std::make_shared<Requirement>(before);
-  const auto is_tensor = [&](size_t i) { return rules_.role(i).kind == OperandKind::tensor; };
+  const auto requirement = std::make_shared<DeferredOperandCheck>(before);
+  const auto is_tensor = [&](size_t i) { return rules_.get_operand_role(i).kind == OperandKind::tensor; };
   std::vector<size_t> checked_operands, passed_operands;  // operands with unknown facts, and operands that pass through a check node
   for (size_t i = 0; i < operands_.size(); ++i) {
     if (!has(i)) continue;
-    const bool is_unread = rules_.is_checked_at_calls(i) || (!is_tensor(i) && !before.facts()[i].elements);
+    const bool is_unread = rules_.is_checked_per_call(i) || (!is_tensor(i) && !before.facts()[i].elements);
     if (!value(i).is_known() || is_unread) checked_operands.push_back(i);
     if (is_tensor(i) && rules_.is_assumed(i)) passed_operands.push_back(i);
   }
@@ -123,34 +123,34 @@ void Expansion::check_rules() {
 }
 
 // Adds a check node that returns operand `passed_operand` and checks the rules on `checked_operands`.
-ValueId Expansion::add_check_node(size_t passed_operand, const std::shared_ptr<const Requirement>& requirement,
+ValueId Expansion::add_check_node(size_t passed_operand, const std::shared_ptr<const DeferredOperandCheck>& requirement,
                                   const std::vector<size_t>& checked_operands, std::optional<size_t> unread) {
-  Requirement node_requirement = *requirement;
+  DeferredOperandCheck node_requirement = *requirement;
   std::vector<ValueId> inputs(kFirstRequiredTensor, kAbsent);
   node_requirement.operand_of.assign(kFirstRequiredTensor, std::nullopt);
   inputs[0] = operands_[passed_operand];
   node_requirement.operand_of[0] = passed_operand;
   size_t list = kFirstRequiredList;
   for (const size_t i : checked_operands) {
-    if (i == passed_operand && !rules_.is_checked_at_calls(i)) continue;
-    if (rules_.is_checked_at_calls(i)) node_requirement.checked_at_calls.push_back(inputs.size());
-    const bool is_read = rules_.role(i).kind != OperandKind::tensor && i != unread;
+    if (i == passed_operand && !rules_.is_checked_per_call(i)) continue;
+    if (rules_.is_checked_per_call(i)) node_requirement.checked_at_calls.push_back(inputs.size());
+    const bool is_read = rules_.get_operand_role(i).kind != OperandKind::tensor && i != unread;
     const size_t at = is_read ? list++ : inputs.size();
     if (at >= inputs.size()) inputs.push_back(kAbsent), node_requirement.operand_of.emplace_back();
     inputs[at] = operands_[i];
     node_requirement.operand_of[at] = i;
   }
   while (inputs.back() == kAbsent) inputs.pop_back();
-  return graph_.add_check(std::make_shared<const Requirement>(std::move(node_requirement)), std::move(inputs),
+  return graph_.add_check(std::make_shared<const DeferredOperandCheck>(std::move(node_requirement)), std::move(inputs),
                           node_ + "/" + std::to_string(graph_.nodes().size()) + "/Require");
 }
 
 // ---- errors
 
 void Expansion::check_operand_count() const {
-  const bool variadic = std::ranges::any_of(rules_.roles(), &Operand::variadic);
-  const auto& roles = rules_.roles();
-  // Optional operands come last, or are followed by required ones, in which case kAbsent takes their place.
+  const bool variadic = std::ranges::any_of(rules_.get_operand_roles(), &Operand::variadic);
+  const auto& roles = rules_.get_operand_roles();
+  // Optional operands come last. If required operands follow them, an omitted operand is kAbsent.
   size_t required = roles.size();
   while (!variadic && required > 0 && roles[required - 1].optional) --required;
   if (variadic) required = static_cast<size_t>(std::ranges::count(roles, false, &Operand::optional));
@@ -164,7 +164,7 @@ void Expansion::check_operand_count() const {
 }
 
 void Expansion::check_operand(size_t i) const {
-  const Operand& expected = rules_.role(i);
+  const Operand& expected = rules_.get_operand_role(i);
   if (!has(i)) {
     if (!expected.optional)
       throw GraphError(node_, std::string(operation_.name) + ": " + rules_.describe_operand(i) + ": it cannot be left out", "G1");
@@ -172,7 +172,7 @@ void Expansion::check_operand(size_t i) const {
   }
   const GraphValue& actual = value(i);
   if (!contains(expected.dtypes, actual.dtype))
-    fail(i, join_names(expected.dtypes) + " expected; given " + std::string(pumice::name(actual.dtype)));
+    fail(i, join_dtype_names(expected.dtypes) + " expected; given " + std::string(pumice::name(actual.dtype)));
   const bool channels = actual.quantization.channel_axis.has_value();
   if (contains(kQuant | kQuant16, actual.dtype) && actual.quantization.scale.empty())
     fail(i, "a scale is needed of " + std::string(pumice::name(actual.dtype)) + "; given none");
@@ -187,7 +187,7 @@ void Expansion::check_operand(size_t i) const {
 void Expansion::check_type_letters() const {
   std::map<char, size_t> known;
   for (size_t i = 0; i < operands_.size(); ++i) {
-    const char letter = rules_.role(i).type;
+    const char letter = rules_.get_operand_role(i).type;
     if (!has(i) || letter == 0) continue;
     const size_t first = known.emplace(letter, i).first->second;
     if (dtype(first) != dtype(i))
@@ -254,16 +254,17 @@ Attributes make_attrs(std::initializer_list<std::pair<std::string, AttributeValu
   return result_attributes;
 }
 
-std::vector<ValueId> Expansion::add_many(std::string_view op, std::vector<ValueId> inputs, size_t outputs, const Attributes& attributes) {
+std::vector<ValueId> Expansion::add_multi_output(std::string_view op, std::vector<ValueId> inputs, size_t outputs,
+                                                 const Attributes& attributes) {
   return graph_.add(op, std::move(inputs), attributes, outputs,
                     node_ + "/" + std::to_string(graph_.nodes().size()) + "/" + std::string(op));
 }
 
 ValueId Expansion::add(std::string_view op, std::vector<ValueId> inputs, const Attributes& attributes) {
-  return add_many(op, std::move(inputs), 1, attributes)[0];
+  return add_multi_output(op, std::move(inputs), 1, attributes)[0];
 }
 
-ValueId Expansion::add_ints(const std::vector<int64_t>& values) {
+ValueId Expansion::add_int64_vector(const std::vector<int64_t>& values) {
   HostTensorWriter writer(TensorDesc(DType::int64, {static_cast<int64_t>(values.size())}));
   for (size_t i = 0; i < values.size(); ++i) writer.store(static_cast<int64_t>(i), values[i]);
   return graph_.constant(writer.take());
@@ -278,7 +279,7 @@ ValueId Expansion::add_vector(const std::vector<double>& values, DType dtype) {
 }
 
 ValueId Expansion::cast_to_int64(size_t i) {
-  if (const auto values = known_ints(i); values && rank(i) == 1) return add_ints(*values);
+  if (const auto values = known_ints(i); values && rank(i) == 1) return add_int64_vector(*values);
   return cast(operands_[i], DType::int64);
 }
 
@@ -320,18 +321,18 @@ Length Expansion::min_lengths(const Length& a, const Length& b) {
 }
 
 Length Expansion::get_element(ValueId list, int64_t position) {
-  return {kUnknownSize, add("Slice", {list, add_ints({position}), add_ints({position + 1}), add_ints({0})})};
+  return {kUnknownSize, add("Slice", {list, add_int64_vector({position}), add_int64_vector({position + 1}), add_int64_vector({0})})};
 }
 
 ValueId Expansion::add_sizes(const std::vector<Length>& lengths) {
   if (std::ranges::all_of(lengths, &Length::is_known)) {
     std::vector<int64_t> numbers;
     for (const Length& entry : lengths) numbers.push_back(entry.number);
-    return add_ints(numbers);
+    return add_int64_vector(numbers);
   }
   if (lengths.size() == 1) return lengths[0].value;
   std::vector<ValueId> parts;
-  for (const Length& entry : lengths) parts.push_back(entry.is_known() ? add_ints({entry.number}) : entry.value);
+  for (const Length& entry : lengths) parts.push_back(entry.is_known() ? add_int64_vector({entry.number}) : entry.value);
   return add("Concat", parts, make_attrs({{"axis", int64_t{0}}}));
 }
 
@@ -344,7 +345,7 @@ ValueId Expansion::reshape(ValueId id, const std::vector<Length>& lengths) {
 }
 
 ValueId Expansion::ensure_vector(ValueId id) {
-  const ValueId sizes = add("Shape", {id}), one_size = add_ints({1}), none = add_ints({0});
+  const ValueId sizes = add("Shape", {id}), one_size = add_int64_vector({1}), none = add_int64_vector({0});
   const ValueId missing = add("Max", {add("Sub", {one_size, add("Shape", {sizes})}), none});
   const ValueId before = add("Slice", {one_size, none, missing, none});
   return add("Reshape", {id, add("Concat", {before, sizes}, make_attrs({{"axis", int64_t{0}}}))}, make_attrs({{"allowzero", int64_t{1}}}));
@@ -390,7 +391,7 @@ ValueId Expansion::quantize(ValueId id, const Quantization& quantization, DType 
   return add("QuantizeLinear", {id, add_scales(quantization), add_scalar(quantization.zero_point.value_or(0), dtype)});
 }
 
-ValueId Expansion::activate(ValueId id, Activation activation) {
+ValueId Expansion::apply_activation(ValueId id, Activation activation) {
   const DType dtype = value_of(id).dtype;
   if (activation == Activation::none) return id;
   if (activation == Activation::relu) return add("Relu", {id});
@@ -398,7 +399,7 @@ ValueId Expansion::activate(ValueId id, Activation activation) {
   return add("Clip", {id, add_scalar(six ? 0 : -1, dtype), add_scalar(six ? 6 : 1, dtype)});
 }
 
-ValueId Expansion::activate(ValueId id, Activation activation, const Quantization& quantization) {
+ValueId Expansion::apply_activation(ValueId id, Activation activation, const Quantization& quantization) {
   if (activation == Activation::none) return id;
   const DType dtype = value_of(id).dtype;
   const double min_integer = dtype == DType::int8 ? -128 : 0, max_integer = dtype == DType::int8 ? 127 : 255;
@@ -421,9 +422,9 @@ Quantization Expansion::declared_quantization() {
   return {{*declared_scale_}, declared_zero_.value_or(0), {}};
 }
 
-Quantization Expansion::declared_quantization_or(const Quantization& otherwise) {
+Quantization Expansion::declared_quantization_or(const Quantization& fallback) {
   takes_quantization_ = true;
-  return declared_scale_ || declared_zero_ ? declared_quantization() : otherwise;
+  return declared_scale_ || declared_zero_ ? declared_quantization() : fallback;
 }
 
 bool Expansion::is_declared(const Quantization& expected) const {
@@ -446,7 +447,7 @@ Quantization Expansion::fixed_quantization(float scale, int32_t zero_point) {
   return require_quantization({{scale}, zero_point, {}}, "");
 }
 
-void Expansion::expect_quantization_in(const std::vector<Quantization>& outputs) {
+void Expansion::expect_one_of_quantizations(const std::vector<Quantization>& outputs) {
   const auto found = std::ranges::find_if(outputs, [this](const Quantization& entry) { return is_declared(entry); });
   require_quantization(found == outputs.end() ? outputs[0] : *found, "");
 }

@@ -25,11 +25,11 @@ struct Length {
 };
 
 using Output = CompoundOutput;
-struct Requirement;
+struct DeferredOperandCheck;
 
-// Throws UnknownShapeError if a required rank or size is unknown; with `infers_types_only`, an arbitrary number replaces an unknown size.
-// `declared`: scale, zero_point and dtype of the output. Throws GraphError naming the operation, the operand and the expected facts;
-// UnsupportedError if an operand is not supported.
+// Expands one operation. Throws UnknownShapeError if a required rank or size is unknown; with `infers_types_only`, an arbitrary number
+// replaces an unknown size. `declared`: scale, zero_point and dtype of the output. Throws GraphError naming the operation, the operand and
+// the expected facts; UnsupportedError if an operand is not supported.
 class Expansion {
  public:
   Expansion(Graph& graph, const Operation& operation, std::string node, std::vector<ValueId> operands, const Attributes& declared,
@@ -69,8 +69,8 @@ class Expansion {
 
   // ---- nodes
   ValueId add(std::string_view op, std::vector<ValueId> inputs, const Attributes& attributes = {});
-  std::vector<ValueId> add_many(std::string_view op, std::vector<ValueId> inputs, size_t outputs, const Attributes& attributes);
-  ValueId add_ints(const std::vector<int64_t>& values);                // adds a constant int64 vector
+  std::vector<ValueId> add_multi_output(std::string_view op, std::vector<ValueId> inputs, size_t outputs, const Attributes& attributes);
+  ValueId add_int64_vector(const std::vector<int64_t>& values);        // adds a constant int64 vector
   ValueId add_scalar(double value, DType dtype);                       // adds a constant of rank 0
   ValueId add_vector(const std::vector<double>& values, DType dtype);  // adds a constant vector
   ValueId add_scales(const Quantization& quantization);                // adds the scales: a scalar, or a vector with one scale per channel
@@ -78,7 +78,7 @@ class Expansion {
   ValueId add_runtime_axes(size_t i, ValueId x);  // returns operand i, a list known only at run time, as distinct axes of x
   ValueId cast(ValueId id, DType dtype);
   ValueId bit_cast_to(ValueId id, DType dtype);  // bit cast to a dtype of the same size
-  // Sizes of operands, and of values with known rank, and arithmetic on sizes.
+  // Sizes of operands and of values with known rank, and arithmetic on these sizes.
   Length length(size_t i, size_t axis) { return shape(i), get_length(operands_[i], axis); }
   Length get_length(ValueId id, size_t axis);
   Length mul_lengths(const Length& a, const Length& b);
@@ -92,7 +92,7 @@ class Expansion {
   ValueId ensure_vector(ValueId id);
   // Sets unknown sizes of the shape of a value.
   void refine_shape(ValueId id, const Shape& shape) { graph_.refine_shape(id, shape); }
-  // Returns indices on an axis of `x` that are checked at run time: NNAPI allows no negative ones. Constant indices have already been
+  // Returns `indices` with a run-time check that they are non-negative and within the axis of `x`. Constant indices have already been
   // checked.
   ValueId add_index_check(ValueId indices, ValueId x, int64_t axis);
   ValueId transpose(ValueId id, const std::vector<int64_t>& permutation);
@@ -100,19 +100,20 @@ class Expansion {
   ValueId to_real(size_t i);
   ValueId dequantize(ValueId id, const Quantization& quantization);
   ValueId quantize(ValueId id, const Quantization& quantization, DType dtype);
-  ValueId activate(ValueId id, Activation activation);
+  ValueId apply_activation(ValueId id, Activation activation);
   // Applies the activation to the integers of a quantized tensor.
-  ValueId activate(ValueId id, Activation activation, const Quantization& quantization);
+  ValueId apply_activation(ValueId id, Activation activation, const Quantization& quantization);
 
   // ---- outputs
+
   // Returns the declared parameters of the output; required if nothing else determines them.
   Quantization declared_quantization();
-  Quantization declared_quantization_or(const Quantization& otherwise);
-  // Return the quantization parameters of the output: those of operand i, or fixed ones. Throw GraphError if other parameters were
+  Quantization declared_quantization_or(const Quantization& fallback);
+  // Return the quantization parameters of the output: operand i's, or fixed ones. Throw GraphError if other parameters were
   // declared.
   Quantization operand_quantization(size_t i);
   Quantization fixed_quantization(float scale, int32_t zero_point);
-  void expect_quantization_in(
+  void expect_one_of_quantizations(
       const std::vector<Quantization>& outputs);  // throws GraphError unless the declared parameters match one of several outputs
   std::optional<DType> declared_dtype();
   void add_output(ValueId id, Quantization quantization = {});
@@ -124,7 +125,7 @@ class Expansion {
   void check_operand(size_t i) const;
   void check_type_letters() const;
   void check_rules();
-  ValueId add_check_node(size_t passed_operand, const std::shared_ptr<const Requirement>& requirement,
+  ValueId add_check_node(size_t passed_operand, const std::shared_ptr<const DeferredOperandCheck>& requirement,
                          const std::vector<size_t>& checked_operands, std::optional<size_t> unread);
   bool is_declared(const Quantization& expected) const;  // also true if nothing is declared
   Quantization require_quantization(const Quantization& expected, const std::string& why);

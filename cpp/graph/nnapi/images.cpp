@@ -22,7 +22,7 @@ std::vector<Operand> make_window_operands(bool implicit, bool sized) {
 }
 
 // Returns a positive scalar operand; 1 if it is omitted.
-static int64_t read_positive(const Expansion& e, size_t i) {
+static int64_t read_positive_int(const Expansion& e, size_t i) {
   const int64_t actual = e.read_int(i, 1);
   if (actual < 1) e.fail(i, "a number above 0 expected; given " + std::to_string(actual));
   return actual;
@@ -45,13 +45,13 @@ WindowParams read_window(const Expansion& e, size_t first, size_t numbers, bool 
     window.next += 4;
   }
   const auto pair = [&](const std::string& name) {
-    window.attributes.set(name, std::vector{read_positive(e, window.next + 1), read_positive(e, window.next)});
+    window.attributes.set(name, std::vector{read_positive_int(e, window.next + 1), read_positive_int(e, window.next)});
     window.next += 2;
   };
   pair("strides");
   if (sized) return pair("kernel_shape"), window;
   const size_t dilations = window.next + numbers + 2;
-  window.attributes.set("dilations", std::vector{read_positive(e, dilations + 1), read_positive(e, dilations)});
+  window.attributes.set("dilations", std::vector{read_positive_int(e, dilations + 1), read_positive_int(e, dilations)});
   return window;
 }
 
@@ -85,17 +85,19 @@ void expand_pool(Expansion& e) {
   const Quantization quantization = e.operand_quantization(0), identity_quantization{{1}, 0, {}};
   if constexpr (pool == PoolKind::largest) {
     const ValueId y = e.add("MaxPool", {x}, window.attributes);
-    return e.add_output(from_nchw(e, e.is_quantized(0) ? e.activate(y, activation, quantization) : e.activate(y, activation), is_nchw),
-                        quantization);
+    return e.add_output(
+        from_nchw(e, e.is_quantized(0) ? e.apply_activation(y, activation, quantization) : e.apply_activation(y, activation), is_nchw),
+        quantization);
   }
   if constexpr (pool == PoolKind::l2) {
     const ValueId y = e.add("Sqrt", {e.add("AveragePool", {e.add("Mul", {x, x})}, window.attributes)});
-    return e.add_output(from_nchw(e, e.activate(y, activation), is_nchw));
+    return e.add_output(from_nchw(e, e.apply_activation(y, activation), is_nchw));
   }
-  if (!e.is_quantized(0)) return e.add_output(from_nchw(e, e.activate(e.add("AveragePool", {x}, window.attributes), activation), is_nchw));
+  if (!e.is_quantized(0))
+    return e.add_output(from_nchw(e, e.apply_activation(e.add("AveragePool", {x}, window.attributes), activation), is_nchw));
   const ValueId y =
       e.quantize(e.add("AveragePool", {e.dequantize(x, identity_quantization)}, window.attributes), identity_quantization, e.dtype(0));
-  e.add_output(from_nchw(e, e.activate(y, activation, quantization), is_nchw), quantization);
+  e.add_output(from_nchw(e, e.apply_activation(y, activation, quantization), is_nchw), quantization);
 }
 
 // Returns the height and width of the result, which operands give as sizes or as scale factors.
@@ -122,7 +124,7 @@ void add_resize_output(Expansion& e, bool linear) {
   attributes.set("axes", std::vector<int64_t>{2, 3});
   attributes.set("coordinate_transformation_mode", corners ? "align_corners" : half_pixel ? "half_pixel" : "asymmetric");
   if (!linear) attributes.set("nearest_mode", corners || half_pixel ? "round_prefer_ceil" : "floor");
-  const ValueId sizes = e.add_ints(read_output_sizes(e, is_nchw));
+  const ValueId sizes = e.add_int64_vector(read_output_sizes(e, is_nchw));
   const Quantization quantization = e.operand_quantization(0), identity_quantization{{1}, 0, {}};
   ValueId x = to_nchw(e, e[0], is_nchw);
   const bool between = linear && e.is_quantized(0);
@@ -142,7 +144,7 @@ void expand_resize_nearest(Expansion& e) {
 
 void add_block_output(Expansion& e, std::string_view op) {
   const bool is_nchw = read_nchw_flag(e, 2);
-  const ValueId y = e.add(op, {to_nchw(e, e[0], is_nchw)}, make_attrs({{"blocksize", read_positive(e, 1)}}));
+  const ValueId y = e.add(op, {to_nchw(e, e[0], is_nchw)}, make_attrs({{"blocksize", read_positive_int(e, 1)}}));
   e.add_output(from_nchw(e, y, is_nchw), e.operand_quantization(0));
 }
 
@@ -211,9 +213,12 @@ void check_space_to_batch(Operands& o) {
 // Returns operand 2 as ONNX pads of an NCHW image: begins, then ends.
 ValueId read_block_pads(Expansion& e) {
   if (const auto paddings = e.known_ints(2))
-    return e.add_ints({0, 0, (*paddings)[0], (*paddings)[2], 0, 0, (*paddings)[1], (*paddings)[3]});
-  const ValueId none = e.add_ints({0, 0}), list = e.cast(e.add("Reshape", {e.add("Transpose", {e[2]}), e.add_ints({4})}), DType::int64);
-  const auto padding_pair = [&](int64_t first) { return e.add("Slice", {list, e.add_ints({first}), e.add_ints({first + 2})}); };
+    return e.add_int64_vector({0, 0, (*paddings)[0], (*paddings)[2], 0, 0, (*paddings)[1], (*paddings)[3]});
+  const ValueId none = e.add_int64_vector({0, 0}),
+                list = e.cast(e.add("Reshape", {e.add("Transpose", {e[2]}), e.add_int64_vector({4})}), DType::int64);
+  const auto padding_pair = [&](int64_t first) {
+    return e.add("Slice", {list, e.add_int64_vector({first}), e.add_int64_vector({first + 2})});
+  };
   return e.add("Concat", {none, padding_pair(0), none, padding_pair(2)}, make_attrs({{"axis", int64_t{0}}}));
 }
 
@@ -272,8 +277,8 @@ Attributes make_lrn_attributes(const Expansion& e, int64_t size) {
 }
 
 ValueId add_vector_lrn(Expansion& e, int64_t size) {
-  const ValueId as_image = e.add("Unsqueeze", {e[0], e.add_ints({0, 2})});
-  return e.add("Squeeze", {e.add("LRN", {as_image}, make_lrn_attributes(e, size)), e.add_ints({0, 2})});
+  const ValueId as_image = e.add("Unsqueeze", {e[0], e.add_int64_vector({0, 2})});
+  return e.add("Squeeze", {e.add("LRN", {as_image}, make_lrn_attributes(e, size)), e.add_int64_vector({0, 2})});
 }
 
 void expand_lrn(Expansion& e) {

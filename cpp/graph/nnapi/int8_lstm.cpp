@@ -62,7 +62,7 @@ struct Int8LstmStep {
   ValueId div(ValueId a, ValueId b) { return e.add("Div", {a, b}); }
   ValueId sub(ValueId a, ValueId b) { return e.add("Sub", {a, b}); }
   ValueId as_int32(ValueId id) { return e.cast(id, DType::int32); }
-  float gate_scale(size_t gate) const { return static_cast<float>(e.read_real(kGateScales + gate)); }
+  float get_gate_scale(size_t gate) const { return static_cast<float>(e.read_real(kGateScales + gate)); }
 };
 
 // Returns the int32 matrix product of operand `i`, minus its zero point, with the weights of all gates, which begin at operand `weights`;
@@ -121,7 +121,7 @@ InverseSqrt compute_inverse_sqrt(Int8LstmStep& s, ValueId variance) {
 ValueId layer_normalise(Int8LstmStep& s, ValueId z, size_t gate) {
   Expansion& e = s.e;
   const size_t norm = kOperands.norms + gate;
-  const ValueId v = e.cast(z, DType::int64), axis = e.add_ints({1});
+  const ValueId v = e.cast(z, DType::int64), axis = e.add_int64_vector({1});
   const ValueId units = e.add_sizes({e.length(kOperands.c, 1)});
   const auto sum = [&](ValueId id) { return e.add("ReduceSum", {id, axis}); };
   const ValueId mean = s.div(s.mul(sum(v), s.add_int64(1024)), units);
@@ -143,7 +143,7 @@ ValueId layer_normalise(Int8LstmStep& s, ValueId z, size_t gate) {
 
 // Returns the contribution of a peephole from the cell state `c` to a gate.
 ValueId add_peephole(Int8LstmStep& s, ValueId c, size_t operand, size_t gate) {
-  const float factor = std::ldexp(1.0f, s.exponent) * get_scale(s.e, operand) / s.gate_scale(gate);
+  const float factor = std::ldexp(1.0f, s.exponent) * get_scale(s.e, operand) / s.get_gate_scale(gate);
   return s.f.apply_multiplier(s.mul(s.as_int32(s.e[operand]), c), make_multiplier(static_cast<double>(factor)));
 }
 
@@ -153,7 +153,8 @@ ValueId compute_gate_sums(Int8LstmStep& s) {
   const auto scaled = [&](size_t weights, size_t input) {
     std::vector<Multiplier> factors;
     for (const size_t gate : s.gates)
-      factors.push_back(make_multiplier(static_cast<double>(get_scale(s.e, weights + gate) * get_scale(s.e, input) / s.gate_scale(gate))));
+      factors.push_back(
+          make_multiplier(static_cast<double>(get_scale(s.e, weights + gate) * get_scale(s.e, input) / s.get_gate_scale(gate))));
     return s.f.scale_gates(accumulate_input(s, input, weights), factors, units);
   };
   const ValueId input_sums = s.f.clamp_int16(scaled(kOperands.x_weights, 0));
@@ -199,7 +200,7 @@ ValueId project_hidden(Int8LstmStep& s, ValueId hidden, int hidden_zero) {
   if (!e.has(w)) return hidden;
   const float factor = get_scale(e, w) * static_cast<float>(e.read_real(kHiddenScale)) / get_scale(e, kOperands.h);
   const ValueId products = e.add("MatMulInteger", {e.cast(hidden, DType::int8), e.transpose(e[w], {1, 0})});
-  const ValueId rows = e.add("ReduceSum", {s.as_int32(e[w]), e.add_ints({1})}, make_attrs({{"keepdims", int64_t{0}}}));
+  const ValueId rows = e.add("ReduceSum", {s.as_int32(e[w]), e.add_int64_vector({1})}, make_attrs({{"keepdims", int64_t{0}}}));
   ValueId sum = s.f.add(products, s.mul(rows, s.f.constant(hidden_zero, DType::int32)));
   if (e.has(kOperands.projection_bias())) sum = s.f.add(sum, e[kOperands.projection_bias()]);
   const ValueId zero = s.add_int64(e.quantization(kOperands.h).zero_point.value_or(0));
@@ -215,7 +216,8 @@ void expand_int8_lstm(Expansion& e) {
   const size_t count = s.gates.size();
   ValueId sums = compute_gate_sums(s);
   if (uses_plain_gates(s)) sums = s.f.apply_gate_functions(sums, kGateBits, count, count - 2, e.length(kOperands.c, 1));
-  const auto z = e.add_many("Split", {sums}, count, make_attrs({{"axis", int64_t{1}}, {"num_outputs", static_cast<int64_t>(count)}}));
+  const auto z =
+      e.add_multi_output("Split", {sums}, count, make_attrs({{"axis", int64_t{1}}, {"num_outputs", static_cast<int64_t>(count)}}));
   const ValueId c = compute_next_cell(s, z), o = activate_gate(s, z.back(), kOutputGate, c);
   const auto hidden_zero = static_cast<int8_t>(e.read_int(kHiddenZero));
   const auto factor = std::ldexp(1.0f, -30) / static_cast<float>(e.read_real(kHiddenScale));

@@ -13,7 +13,7 @@ void check_lsh_projection(Operands& o) {
   if (form < kOldSparseHash || form > kSparseHash)
     o.fail(kHashForm, "N18.1", "1 (sparse, as it was), 2 (dense) or 3 (sparse) expected; given " + std::to_string(form));
   if (form == kDenseHash && !o.has(kHashWeights)) o.fail(kHashWeights, "N18.1", "weights expected, as the form is dense; left out");
-  if (form != kDenseHash && o.has(kHashWeights)) o.fail(kHashWeights, "N18.1", "no weights expected, as the form is sparse; given some");
+  if (form != kDenseHash && o.has(kHashWeights)) o.fail(kHashWeights, "N18.1", "no weights expected in the sparse form; weights given");
   o.expect_rank(kSeeds, 2);
   o.expect_min_rank(kHashedInput, 1);
   if (o.has(kHashWeights)) {
@@ -25,23 +25,23 @@ void check_lsh_projection(Operands& o) {
   reject_empty(o, "NG2");
 }
 
-// Returns the bits of operand i as float32.
+// Casts operand i to float32 and returns its bit patterns as uint32.
 ValueId get_float_bits(Expansion& e, size_t i) {
   return e.bit_cast_to(e.cast(e[i], DType::float32), DType::uint32);
 }
 
-// Returns the bit patterns of operand i as integers; these are hashed.
+// Returns the bit patterns of operand i as integers, which are the hash input.
 ValueId get_element_bits(Expansion& e, size_t i) {
   const DType actual = e.dtype(i);
   if (actual == DType::float32) return get_float_bits(e, i);
   return actual == DType::float16 ? e.bit_cast_to(e[i], DType::uint16) : e[i];
 }
 
-// Packs the bits of each hash function into a signature, the first bit highest. The newer form adds the index of the function above its
-// bits. 32-bit arithmetic wraps around.
+// Packs the bits of each hash function into an int32 signature, most significant bit first. The newer sparse form (`is_new`) adds the
+// function index, shifted left by the number of bits per function. 32-bit arithmetic wraps around.
 ValueId pack_signatures(Expansion& e, ValueId bits, bool is_new) {
   const auto number = [&](int64_t value) { return e.add_scalar(static_cast<double>(value), DType::int64); };
-  const auto size = [&](size_t axis) { return e.add("Squeeze", {e.add_sizes({e.length(kSeeds, axis)}), e.add_ints({0})}); };
+  const auto size = [&](size_t axis) { return e.add("Squeeze", {e.add_sizes({e.length(kSeeds, axis)}), e.add_int64_vector({0})}); };
   const auto shifted = [&](ValueId value, ValueId by) {
     const ValueId shifted_words =
         e.add("BitShift", {e.cast(value, DType::uint32), e.cast(by, DType::uint32)}, make_attrs({{"direction", "LEFT"}}));
@@ -49,7 +49,8 @@ ValueId pack_signatures(Expansion& e, ValueId bits, bool is_new) {
   };
   const ValueId count = size(1), last = e.add("Sub", {count, number(1)});
   const ValueId bit_values = shifted(number(1), e.add("Range", {last, number(-1), number(-1)}));
-  const ValueId sums = e.add("ReduceSum", {e.add("Mul", {bits, bit_values}), e.add_ints({1})}, make_attrs({{"keepdims", int64_t{0}}}));
+  const ValueId sums =
+      e.add("ReduceSum", {e.add("Mul", {bits, bit_values}), e.add_int64_vector({1})}, make_attrs({{"keepdims", int64_t{0}}}));
   if (!is_new) return sums;
   return e.add("Add", {sums, shifted(e.add("Range", {number(0), size(0), number(1)}), count)});
 }
@@ -62,7 +63,7 @@ void expand_lsh_projection(Expansion& e) {
   if (e.has(kHashWeights)) inputs.push_back(get_float_bits(e, kHashWeights));
   const ValueId bits = e.add("pumice::HashProjection", inputs);
   const int64_t form = e.read_int(kHashForm);
-  e.add_output(form == kDenseHash ? e.add("Reshape", {bits, e.add_ints({-1})}) : pack_signatures(e, bits, form == kSparseHash));
+  e.add_output(form == kDenseHash ? e.add("Reshape", {bits, e.add_int64_vector({-1})}) : pack_signatures(e, bits, form == kSparseHash));
 }
 
 }  // namespace

@@ -21,7 +21,7 @@ void expect_presence(const Operands& o, size_t i, bool expected, const std::stri
 
 }  // namespace
 
-void check_optional_operands(Operands& o, const LstmCell& cell, bool takes_loose_bias) {
+void check_optional_operands(Operands& o, const LstmCell& cell, bool allows_unused_projection_bias) {
   const bool coupled = has_coupled_gate(o, cell);
   const std::string gate = coupled ? "where the input gate has no weights" : "where the input gate has weights";
   expect_presence(o, cell.h_weights, !coupled, gate);
@@ -30,12 +30,13 @@ void check_optional_operands(Operands& o, const LstmCell& cell, bool takes_loose
   expect_presence(o, cell.peepholes + 1, has_peepholes,
                   "as operand " + std::to_string(cell.peepholes + 2) + (has_peepholes ? " is given" : " is left out"));
   // With a coupled gate and the other two peepholes, an input-gate peephole is ignored.
-  if (!has_peepholes || !coupled) expect_presence(o, cell.peepholes, has_peepholes, "beside those of the other gates");
-  if (!takes_loose_bias && o.has(cell.projection_bias())) expect_presence(o, cell.projection, true, "where its bias is given");
+  if (!has_peepholes || !coupled) expect_presence(o, cell.peepholes, has_peepholes, "with those of the other gates");
+  if (!allows_unused_projection_bias && o.has(cell.projection_bias()))
+    expect_presence(o, cell.projection, true, "because its bias is given");
   const bool has_layer_norm = has_norm_weights(o, cell);
   for (const size_t gate_index : {kCell, kOutput})
-    expect_presence(o, cell.norms + gate_index, has_layer_norm, "beside that of the forget gate");
-  expect_presence(o, cell.norms, has_layer_norm && !coupled, "beside that of the forget gate and " + gate);
+    expect_presence(o, cell.norms + gate_index, has_layer_norm, "with that of the forget gate");
+  expect_presence(o, cell.norms, has_layer_norm && !coupled, "with that of the forget gate and " + gate);
 }
 
 void check_lstm_sizes(Operands& o, const LstmCell& cell, std::string_view rule) {
@@ -70,12 +71,12 @@ struct LstmLayerContext {
   ValueId concat(const std::vector<ValueId>& values, int64_t axis) {
     return values.size() == 1 ? values[0] : e.add("Concat", values, make_attrs({{"axis", axis}}));
   }
-  ValueId unsqueeze(ValueId id, int64_t axis) { return e.add("Unsqueeze", {id, e.add_ints({axis})}); }
+  ValueId unsqueeze(ValueId id, int64_t axis) { return e.add("Unsqueeze", {id, e.add_int64_vector({axis})}); }
   // Steps compute in float32, so that results are rounded to float16 only once.
   ValueId as_float(ValueId id) { return e.cast(id, DType::float32); }
 };
 
-// Returns the input weights of a gate; those of the auxiliary input follow those of x.
+// Returns the input weights of a gate: for x, then for the auxiliary input.
 ValueId get_input_weights(LstmLayerContext& layer, bool has_aux, size_t gate) {
   Expansion& e = layer.e;
   const ValueId w = e[layer.cell.x_weights + gate];
@@ -116,7 +117,7 @@ std::vector<ValueId> add_lstm_node(LstmLayerContext& layer, ValueId x, const Lst
   const std::string& activation = layer.options.activation;
   std::vector<std::string> activations{"Sigmoid", activation, activation};
   if (direction == "bidirectional") activations.insert(activations.end(), {"Sigmoid", activation, activation});
-  return layer.e.add_many(
+  return layer.e.add_multi_output(
       "LSTM", inputs, 3,
       make_attrs({{"activations", activations}, {"direction", direction}, {"layout", int64_t{!layer.options.time_major}}}));
 }
@@ -129,7 +130,7 @@ LayerOutputs expand_as_node(LstmLayerContext& layer, ValueId x, bool has_aux, bo
     if (*operand != kAbsent) *operand = layer.unsqueeze(*operand, 0);
   const ValueId h = layer.unsqueeze(e[layer.cell.h], direction), c = layer.unsqueeze(e[layer.cell.c], direction);
   const auto node_outputs = add_lstm_node(layer, x, operands, h, c, backward ? "reverse" : "forward");
-  const auto squeeze = [&](ValueId id, int64_t axis) { return e.add("Squeeze", {id, e.add_ints({axis})}); };
+  const auto squeeze = [&](ValueId id, int64_t axis) { return e.add("Squeeze", {id, e.add_int64_vector({axis})}); };
   return {squeeze(node_outputs[0], direction + 1), {squeeze(node_outputs[1], direction), squeeze(node_outputs[2], direction)}};
 }
 
@@ -166,7 +167,7 @@ LstmState add_lstm_step(LstmLayerContext& layer, ValueId from_input, ValueId rec
   Expansion& e = layer.e;
   const ValueId z = e.add("Gemm", {before.h, recurrent_weights, from_input}, make_attrs({{"transB", int64_t{1}}}));
   const auto count = static_cast<int64_t>(layer.gates.size());
-  const auto split = e.add_many("Split", {z}, layer.gates.size(), make_attrs({{"axis", int64_t{1}}, {"num_outputs", count}}));
+  const auto split = e.add_multi_output("Split", {z}, layer.gates.size(), make_attrs({{"axis", int64_t{1}}, {"num_outputs", count}}));
   const auto of = [&](size_t gate, ValueId c) {
     const auto at = static_cast<size_t>(std::ranges::find(layer.gates, gate) - layer.gates.begin());
     return compute_pre_activation(layer, split[at], gate, c);
@@ -197,11 +198,11 @@ LayerOutputs unroll_steps(LstmLayerContext& layer, ValueId x, bool has_aux, bool
   ValueId all = e.add("MatMul", {layer.as_float(x), transposed_weights});
   if (!layer.has_layer_norm) all = e.add("Add", {all, layer.concat(b, 0)});
   LstmState state{layer.as_float(e[cell.h]), layer.as_float(e[cell.c])};
-  const auto each = e.add_many("Split", {all}, static_cast<size_t>(steps), make_attrs({{"axis", axis}, {"num_outputs", steps}}));
+  const auto each = e.add_multi_output("Split", {all}, static_cast<size_t>(steps), make_attrs({{"axis", axis}, {"num_outputs", steps}}));
   std::vector<ValueId> step_outputs(static_cast<size_t>(steps));
   for (int64_t k = 0; k < steps; ++k) {
     const int64_t t = backward ? steps - 1 - k : k;
-    const ValueId step_input = e.add("Squeeze", {each[static_cast<size_t>(t)], e.add_ints({axis})});
+    const ValueId step_input = e.add("Squeeze", {each[static_cast<size_t>(t)], e.add_int64_vector({axis})});
     state = add_lstm_step(layer, step_input, recurrent, state);
     step_outputs[static_cast<size_t>(t)] = layer.unsqueeze(state.h, axis);
   }

@@ -21,9 +21,9 @@ struct LstmOptions {
   bool time_major;
 };
 
-// Check one direction: which operands are present (`takes_loose_bias`: allow a projection bias without projection weights), and their
-// sizes.
-void check_optional_operands(Operands& o, const LstmCell& cell, bool takes_loose_bias);
+// Check the presence and sizes of the operands of one direction. `allows_unused_projection_bias`: accept a projection bias without
+// projection weights.
+void check_optional_operands(Operands& o, const LstmCell& cell, bool allows_unused_projection_bias);
 void check_lstm_sizes(Operands& o, const LstmCell& cell, std::string_view rule);
 // Adds one direction over a sequence of rank 3. Its final states are the last hidden state and the last cell state.
 LayerOutputs add_lstm_layer(Expansion& e, ValueId x, ValueId aux, const LstmCell& cell, const LstmOptions& options, bool backward);

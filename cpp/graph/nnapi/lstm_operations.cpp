@@ -50,7 +50,7 @@ AuxInputMode find_lstm_aux_mode(const Operands& o) {
       const bool expected = has_weights && (gate != 0 || o.has(cell.x_weights));
       if (o.has(cell.aux_weights + gate) != expected)
         o.fail(cell.aux_weights + gate, "N6.4",
-               std::string(expected ? "weights of all gates expected" : "none expected") + " beside operand " +
+               std::string(expected ? "weights of all gates expected" : "none expected") + " with operand " +
                    std::to_string(cell.aux_weights + 3));
     }
     return has_weights;
@@ -105,12 +105,12 @@ LstmOptions read_lstm_options(const Expansion& e, size_t activation, bool time_m
 }
 
 void expand_lstm_step(Expansion& e) {
-  const ValueId x = e.add("Unsqueeze", {e[0], e.add_ints({0})});
+  const ValueId x = e.add("Unsqueeze", {e[0], e.add_int64_vector({0})});
   const LayerOutputs layer = add_lstm_layer(e, x, kAbsent, kStep, read_lstm_options(e, 20, true), false);
   const Length units = e.length(kStep.biases + 3, 0), gates{e.has(kStep.x_weights) ? 4 : 3};
   e.add_output(e.add("Expand", {e.add_scalar(0, e.dtype(0)), e.add_sizes({e.length(0, 0), e.mul_lengths(units, gates)})}));
   for (const ValueId state : layer.states) e.add_output(state);
-  e.add_output(e.add("Squeeze", {layer.y, e.add_ints({0})}));
+  e.add_output(e.add("Squeeze", {layer.y, e.add_int64_vector({0})}));
 }
 
 void expand_lstm_sequence(Expansion& e) {
@@ -129,7 +129,7 @@ void expand_lstm_bidirectional(Expansion& e) {
                                      e.read_int(51) != 0);
   const LayerOutputs forward = add_lstm_layer(e, e[0], aux, kForward, options, false);
   const LayerOutputs backward = add_lstm_layer(e, aux_mode == AuxInputMode::parallel ? e[kAux] : e[0], aux, kBackward, options, true);
-  add_both_outputs(e, forward, backward, e.read_int(51) != 0);
+  add_separate_direction_outputs(e, forward, backward, e.read_int(51) != 0);
 }
 
 // ---- operands

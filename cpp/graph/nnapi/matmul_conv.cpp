@@ -31,8 +31,7 @@ void check_bias(const Expansion& e) {
   const GraphValue& bias = e.value(2);
   const DType expected = e.is_quantized(0) ? DType::int32 : e.dtype(0);
   if (bias.dtype != expected)
-    e.fail(2,
-           std::string(name(expected)) + " expected beside " + std::string(name(e.dtype(0))) + "; given " + std::string(name(bias.dtype)));
+    e.fail(2, std::string(name(expected)) + " expected with " + std::string(name(e.dtype(0))) + "; given " + std::string(name(bias.dtype)));
   const Quantization &x = e.quantization(0), &w = e.quantization(1), &actual = bias.quantization;
   if (actual.scale.empty()) return;
   if (actual.zero_point.value_or(0) != 0) e.fail(2, "a zero point of 0 expected; given " + std::to_string(*actual.zero_point));
@@ -63,7 +62,7 @@ ValueId add_quantized_conv(Expansion& e, ValueId x, ValueId w, Activation activa
   append(make_quantization_inputs(e, e.quantization(1), e.dtype(1)));
   append(make_quantization_inputs(e, y, e.dtype(0)));
   append({e[2]});
-  return e.activate(e.add("QLinearConv", inputs, attributes), activation, y);
+  return e.apply_activation(e.add("QLinearConv", inputs, attributes), activation, y);
 }
 
 namespace {
@@ -80,7 +79,7 @@ void check_fully_connected(Operands& o) {
   if (*size != 0 && known % *size == 0) return;
   if (*size == 0 || std::ranges::find(*shape, kUnknownSize) == shape->end())
     o.fail(0, "rows of " + std::to_string(*size) + " elements expected; given " + o.format_shape(0));
-  o.leave_undetermined();
+  o.mark_undetermined();
 }
 
 void expand_fully_connected(Expansion& e) {
@@ -91,7 +90,7 @@ void expand_fully_connected(Expansion& e) {
   if (!e.is_quantized(0)) {
     const bool is_matrix = e.value(0).shape && e.rank(0) == 2 && size.is_known() && e.shape(0)[1] == size.number;
     const ValueId x = is_matrix ? e[0] : e.reshape(e[0], {{}, size});
-    return e.add_output(e.activate(e.add("Gemm", {x, e[1], e[2]}, make_attrs({{"transB", int64_t{1}}})), activation));
+    return e.add_output(e.apply_activation(e.add("Gemm", {x, e[1], e[2]}, make_attrs({{"transB", int64_t{1}}})), activation));
   }
   // Quantized: a 1x1 convolution, which adds the bias before rounding.
   const Quantization quantization = e.declared_quantization();
@@ -130,12 +129,12 @@ enum class GroupMode : uint8_t { one, by_channel, explicit_count };
 
 // Number of operands before the padding, and of the operands between strides and activation (the group count, if any).
 constexpr size_t kBeforeWindow = 3;
-constexpr size_t num_group_operands(GroupMode groups) {
+constexpr size_t count_group_operands(GroupMode groups) {
   return groups == GroupMode::one ? 0 : 1;
 }
 
 // Infers unknown channel counts of image and filter from each other. Conv checks that they match.
-void infer_channels(Operands& o, size_t image_axis, int64_t group) {
+void infer_channel_counts(Operands& o, size_t image_axis, int64_t group) {
   const auto in = o.size(0, image_axis), each = o.size(1, 3);
   if (each) o.assume_size(0, image_axis, checked_mul(*each, group, "channels"));
   if (in && *in % group == 0) o.assume_size(1, 3, *in / group);
@@ -158,7 +157,7 @@ template <GroupMode groups>
 void check_conv(Operands& o) {
   const size_t next_operand = kBeforeWindow + (o.is_implicit() ? 3 : 6);
   for (const size_t i : {0, 1}) o.expect_rank(i, 4);
-  const size_t image_axis = o.read_int(next_operand + num_group_operands(groups) + 1) != 0 ? 1 : 3;
+  const size_t image_axis = o.read_int(next_operand + count_group_operands(groups) + 1) != 0 ? 1 : 3;
   if constexpr (groups == GroupMode::by_channel) {
     check_depthwise(o, image_axis, next_operand);
     return check_bias_length(o, 3);
@@ -169,12 +168,12 @@ void check_conv(Operands& o) {
   if (group < 1 || (channels && *channels % group != 0))
     o.fail(next_operand,
            "a number that divides " + std::to_string(channels.value_or(0)) + " channels expected; given " + std::to_string(group));
-  infer_channels(o, image_axis, group);
+  infer_channel_counts(o, image_axis, group);
 }
 
 template <GroupMode groups>
 void expand_conv(Expansion& e) {
-  constexpr size_t numbers = num_group_operands(groups);
+  constexpr size_t numbers = count_group_operands(groups);
   const WindowParams window = read_window(e, kBeforeWindow, numbers, false);
   const size_t next_operand = window.next;  // index of the group count, if any; then activation, layout, dilations
   const Activation activation = e.read_activation(next_operand + numbers);
@@ -191,7 +190,7 @@ void expand_conv(Expansion& e) {
   const ValueId w =
       e.add("Transpose", {e[1]}, make_attrs({{"perm", depthwise ? std::vector<int64_t>{3, 0, 1, 2} : std::vector<int64_t>{0, 3, 1, 2}}}));
   if (!e.is_quantized(0)) {
-    const ValueId y = e.activate(e.add("Conv", {x, w, e[2]}, attributes), activation);
+    const ValueId y = e.apply_activation(e.add("Conv", {x, w, e[2]}, attributes), activation);
     return e.add_output(from_nchw(e, y, is_nchw));
   }
   const Quantization quantization = e.declared_quantization();

@@ -24,8 +24,8 @@ const std::vector<Operand>& Operands::select_form() const {
   return implicit ? shorter : longer;
 }
 
-// Returns the description of operand i; those after a variadic operand apply to the last operands.
-const Operand& Operands::role(size_t i) const {
+// Returns the description of operand i; descriptions after a variadic operand apply to the last operands.
+const Operand& Operands::get_operand_role(size_t i) const {
   const auto variadic = std::ranges::find(*roles_, true, &Operand::variadic);
   const auto first = static_cast<size_t>(variadic - roles_->begin());
   if (variadic == roles_->end() || i < first) return roles_->at(i);
@@ -36,7 +36,7 @@ const Operand& Operands::role(size_t i) const {
 // ---- errors
 
 std::string Operands::describe_operand(size_t i) const {
-  return "operand " + std::to_string(i) + ", '" + std::string(role(i).name) + "'";
+  return "operand " + std::to_string(i) + ", '" + std::string(get_operand_role(i).name) + "'";
 }
 
 void Operands::fail(std::string_view rule, const std::string& message) const {
@@ -55,7 +55,7 @@ void Operands::reject(size_t i, const std::string& message) const {
 void Operands::reject_rank(size_t i, size_t rank) const {
   throw GraphError(node_,
                    std::string(operation_->name) + ": " + describe_operand(i) + ": a rank of " + std::to_string(rank) +
-                       " expected, as the other operands tell; the highest rank is " + std::to_string(kMaxRank),
+                       " expected, implied by the other operands; the highest rank is " + std::to_string(kMaxRank),
                    "R8");
 }
 

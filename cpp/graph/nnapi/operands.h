@@ -30,8 +30,8 @@ class Operands {
   bool has(size_t i) const { return i < facts_.size() && facts_[i].is_present; }
   bool is_implicit() const { return roles_ == &operation_->implicit; }  // whether it is the form with implicit padding
   DType dtype(size_t i) const { return facts_.at(i).dtype; }
-  const Operand& role(size_t i) const;
-  const std::vector<Operand>& roles() const { return *roles_; }
+  const Operand& get_operand_role(size_t i) const;
+  const std::vector<Operand>& get_operand_roles() const { return *roles_; }
 
   // Return a rank or size; nullopt if it is unknown, which marks the rules as undetermined.
   std::optional<size_t> rank(size_t i) const;
@@ -39,9 +39,9 @@ class Operands {
   std::optional<std::vector<int64_t>> known_ints(size_t i) const;  // the elements of an integer operand, if known
   // Returns the elements of a tensor; null if they are unknown, in which case the rules run again at calls that provide them.
   const HostTensor* known_elements(size_t i) const;
-  bool is_checked_at_calls(size_t i) const { return checked_at_calls_[i]; }
+  bool is_checked_per_call(size_t i) const { return checked_at_calls_[i]; }
   bool is_undetermined() const { return is_undetermined_; }  // whether a rule used an unknown fact
-  void leave_undetermined() const { is_undetermined_ = true; }
+  void mark_undetermined() const { is_undetermined_ = true; }
   // Return the value of a scalar operand. Throw UnsupportedError if it is not constant.
   int64_t read_int(size_t i, int64_t fallback = 0) const;               // `fallback` if the operand is omitted
   size_t read_axis(size_t i, size_t rank, int64_t fallback = 0) const;  // normalised to 0 .. rank - 1
@@ -56,8 +56,8 @@ class Operands {
   void assume_size(size_t i, size_t axis, int64_t size);
   bool is_assumed(size_t i) const { return assumed_[i]; }
 
-  // Throw GraphError, about operand i if given. `rule`: id of the violated rule in nnapi_rules(); "" for the general rules on counts, types
-  // and ranks.
+  // Throw GraphError, about operand i if given. `rule`: id of the violated rule in get_nnapi_rules(); "" for the general rules on counts,
+  // types and ranks.
   [[noreturn]] void fail(size_t i, std::string_view rule, const std::string& message) const;
   [[noreturn]] void fail(std::string_view rule, const std::string& message) const;
   [[noreturn]] void fail(size_t i, const std::string& message) const { fail(i, "", message); }

@@ -51,7 +51,7 @@ inline constexpr DTypeSet kTruth = set_of(DType::bool_);
 inline Operand tensor_arg(std::string_view name, DTypeSet dtypes, char type = 0) {
   return {{name, dtypes, false, false, type}, OperandKind::tensor};
 }
-inline Operand tensors_arg(std::string_view name, DTypeSet dtypes, char type = 0) {
+inline Operand variadic_tensor_arg(std::string_view name, DTypeSet dtypes, char type = 0) {
   return {{name, dtypes, false, true, type}, OperandKind::tensor};
 }
 inline Operand list_arg(std::string_view name, bool optional = false) {

@@ -8,7 +8,7 @@ namespace {
 Operations collect_operations() {
   Operations operations;
   for (const auto make : {make_elementwise_operations,
-                          make_movement_operations,
+                          make_data_movement_operations,
                           make_reverse_transpose_operations,
                           make_reduction_operations,
                           make_matmul_conv_operations,
@@ -25,7 +25,7 @@ Operations collect_operations() {
                           make_roi_operations,
                           make_random_operations,
                           make_lsh_projection_operations,
-                          make_box_limit_operations,
+                          make_box_with_nms_limit_operations,
                           make_control_flow_operations})
     for (Operation& operation : make()) operations.push_back(std::move(operation));
   std::ranges::sort(operations, {}, &Operation::name);

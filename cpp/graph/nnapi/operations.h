@@ -12,7 +12,7 @@ std::span<const Operation> get_operations();             // sorted by name
 const Operation* find_operation(std::string_view name);  // null if there is no such operation
 
 Operations make_elementwise_operations();
-Operations make_movement_operations();
+Operations make_data_movement_operations();
 Operations make_reverse_transpose_operations();
 Operations make_reduction_operations();
 Operations make_matmul_conv_operations();
@@ -29,7 +29,7 @@ Operations make_proposal_operations();
 Operations make_roi_operations();
 Operations make_random_operations();
 Operations make_lsh_projection_operations();
-Operations make_box_limit_operations();
+Operations make_box_with_nms_limit_operations();
 Operations make_control_flow_operations();  // IF and WHILE; Graph::if_ and Graph::while_ add their nodes
 
 }  // namespace pumice::nnapi

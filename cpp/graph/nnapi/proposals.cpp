@@ -66,8 +66,8 @@ class ProposalBuilder {
     const int64_t before = e_.read_int(kMaxBeforeNms);
     const Length count = before > 0 ? e_.min_lengths({before}, num_anchors_) : num_anchors_;
     const ValueId scores = e_.cast(flatten_map(as_float32(e_, kProposalScores), {images_, num_anchors_}), DType::float32);
-    const ValueId order = e_.add_many("TopK", {scores, e_.add_sizes({count})}, 2, make_attrs({{"axis", int64_t{1}}}))[1];
-    const ValueId anchor_indices = expand(e_.add("Unsqueeze", {order, e_.add_ints({2})}), {images_, count, {4}});
+    const ValueId order = e_.add_multi_output("TopK", {scores, e_.add_sizes({count})}, 2, make_attrs({{"axis", int64_t{1}}}))[1];
+    const ValueId anchor_indices = expand(e_.add("Unsqueeze", {order, e_.add_int64_vector({2})}), {images_, count, {4}});
     const ValueId limit = get_image_limits(), boxes = gather_elements(decode_boxes(limit), anchor_indices);
     add_output(run_nms(boxes, limit, count), boxes, gather_elements(flatten_map(e_[kProposalScores], {images_, num_anchors_}), order));
   }
@@ -84,17 +84,18 @@ class ProposalBuilder {
   }
   // Returns elements `first` and `first` + 1 of the last axis of a value of rank 3.
   ValueId slice_pair(ValueId id, int64_t first) {
-    return e_.add("Slice", {id, e_.add_ints({first}), e_.add_ints({first + 2}), e_.add_ints({2})});
+    return e_.add("Slice", {id, e_.add_int64_vector({first}), e_.add_int64_vector({first + 2}), e_.add_int64_vector({2})});
   }
   // Returns the vector 0, 1, ... length - 1.
   ValueId make_range(const Length& length, DType dtype) {
-    const ValueId end = e_.add("Squeeze", {e_.add_sizes({length}), e_.add_ints({0})});
+    const ValueId end = e_.add("Squeeze", {e_.add_sizes({length}), e_.add_int64_vector({0})});
     return e_.cast(e_.add("Range", {e_.add_scalar(0, DType::int64), end, e_.add_scalar(1, DType::int64)}), dtype);
   }
   // Returns the width and height of each image, [images, 1, 2].
   ValueId get_image_limits() {
-    const ValueId width_height = e_.add("Gather", {as_float32(e_, kImages), e_.add_ints({1, 0})}, make_attrs({{"axis", int64_t{1}}}));
-    return e_.add("Unsqueeze", {width_height, e_.add_ints({1})});
+    const ValueId width_height =
+        e_.add("Gather", {as_float32(e_, kImages), e_.add_int64_vector({1, 0})}, make_attrs({{"axis", int64_t{1}}}));
+    return e_.add("Unsqueeze", {width_height, e_.add_int64_vector({1})});
   }
 
   // Returns the offset of the anchors at each position, [positions, 1, 4].
@@ -125,7 +126,8 @@ class ProposalBuilder {
     const ValueId start = slice_pair(boxes, 0), size = e_.add("Sub", {slice_pair(boxes, 2), start});
     const ValueId middle = e_.add("Add", {start, e_.add("Mul", {size, add_float(0.5)})});
     const ValueId fits = e_.add("And", {e_.add("Greater", {size, add_float(e_.read_real(kMinSize))}), e_.add("Less", {middle, limit})});
-    const ValueId is_valid = e_.add("ReduceMin", {e_.cast(fits, DType::float32), e_.add_ints({2})}, make_attrs({{"keepdims", int64_t{0}}}));
+    const ValueId is_valid =
+        e_.add("ReduceMin", {e_.cast(fits, DType::float32), e_.add_int64_vector({2})}, make_attrs({{"keepdims", int64_t{0}}}));
     return e_.reshape(is_valid, {images_, {1}, count});
   }
 
@@ -141,18 +143,18 @@ class ProposalBuilder {
     const double iou_limit = std::max(static_cast<double>(std::nextafter(static_cast<float>(iou_threshold), -1.0f)), 0.0);
     const ValueId kept_boxes = e_.add("pumice::NMS", {boxes, find_valid_boxes(boxes, limit, count), order, e_.add_sizes({nms_count}),
                                                       add_float(iou_limit), add_float(0.5)});
-    return e_.add("Squeeze", {kept_boxes, e_.add_ints({1})});
+    return e_.add("Squeeze", {kept_boxes, e_.add_int64_vector({1})});
   }
 
   void add_output(ValueId kept_boxes, ValueId boxes, ValueId scores) {
     const ValueId kept_positions = e_.add("NonZero", {kept_boxes}), at = e_.transpose(kept_positions, {1, 0});
     const ValueId number = e_.add("Sub", {e_.add("GatherND", {kept_boxes, at}), e_.add_scalar(1, DType::int32)});
-    const ValueId image = e_.add("Slice", {kept_positions, e_.add_ints({0}), e_.add_ints({1}), e_.add_ints({0})});
-    const ValueId row = e_.add("Unsqueeze", {e_.cast(number, DType::int64), e_.add_ints({0})});
+    const ValueId image = e_.add("Slice", {kept_positions, e_.add_int64_vector({0}), e_.add_int64_vector({1}), e_.add_int64_vector({0})});
+    const ValueId row = e_.add("Unsqueeze", {e_.cast(number, DType::int64), e_.add_int64_vector({0})});
     const ValueId row_indices = e_.transpose(e_.add("Concat", {image, row}, make_attrs({{"axis", int64_t{0}}})), {1, 0});
     e_.add_output(e_.add("GatherND", {scores, row_indices}), e_.operand_quantization(kProposalScores));
     add_box_output(e_, e_.add("GatherND", {boxes, row_indices}), kProposalScores);
-    e_.add_output(e_.cast(e_.add("Squeeze", {image, e_.add_ints({0})}), DType::int32));
+    e_.add_output(e_.cast(e_.add("Squeeze", {image, e_.add_int64_vector({0})}), DType::int32));
   }
 
   Expansion& e_;

@@ -83,11 +83,11 @@ ValueId accumulate_gates(Expansion& e) {
 
 void expand_lstm_16bit(Expansion& e) {
   const float scale = check_scales(e);
-  e.expect_quantization_in({{e.quantization(kCellState).scale, 0, {}}, {{kOperandScale}, kOperandZero, {}}});
+  e.expect_one_of_quantizations({{e.quantization(kCellState).scale, 0, {}}, {{kOperandScale}, kOperandZero, {}}});
   FixedPoint f(e);
   const ValueId z = f.clamp_int16(f.apply_multiplier(accumulate_gates(e), make_multiplier(4096.0 * static_cast<double>(scale))));
   const ValueId gate_values = f.apply_gate_functions(e.cast(z, DType::int32), kIntegerBits, 4, 2, e.length(kBiases, 0));
-  const auto gates = e.add_many("Split", {gate_values}, 4, make_attrs({{"axis", int64_t{1}}, {"num_outputs", int64_t{4}}}));
+  const auto gates = e.add_multi_output("Split", {gate_values}, 4, make_attrs({{"axis", int64_t{1}}, {"num_outputs", int64_t{4}}}));
   const auto tanh = make_tanh_table(kIntegerBits);
   // The cell state has one more integer bit: its tanh is that of the doubled value, saturated to 16 bits.
   std::vector<double> cell_tanh;

@@ -15,7 +15,7 @@ class Philox {
  public:
   Philox(int32_t key, int32_t stream) : key_{low_word(key), high_word(key)}, counter_{0, 0, low_word(stream), high_word(stream)} {}
 
-  // Returns the next number in [0, 1), from 52 random bits of two of the four words of a block.
+  // Returns the next number in [0, 1), made from 52 random bits of two words of a Philox block.
   double next_uniform() {
     if (next_word_ == kWords) block_ = generate_block(), next_word_ = 0, advance_counter();
     const uint64_t first = block_[next_word_] & 0xFFFFFu, second = block_[next_word_ + 1];
@@ -75,7 +75,7 @@ void expand_multinomial(Expansion& e) {
   for (double& uniform : uniforms) uniform = generator.next_uniform();
   const auto number = [&](double value) { return e.add_scalar(value, DType::float32); };
   const auto reduce_last = [&](ValueId id, std::string_view op, int64_t axis) {
-    return e.add(op, {id, e.add_ints({axis})}, make_attrs({{"keepdims", int64_t{1}}}));
+    return e.add(op, {id, e.add_int64_vector({axis})}, make_attrs({{"keepdims", int64_t{1}}}));
   };
   const ValueId x = e.cast(e[0], DType::float32);
   const ValueId is_not_finite = e.add("Or", {e.add("IsNaN", {x}), e.add("IsInf", {x})});
@@ -84,11 +84,11 @@ void expand_multinomial(Expansion& e) {
   const ValueId sums = e.add("CumSum", {exp_values, e.add_scalar(1, DType::int64)});
   const ValueId whole = reduce_last(sums, "ReduceMax", 1);
   const ValueId targets = e.add("Mul", {e.reshape(e.add_vector(uniforms, DType::float32), {{rows}, {count}}), whole});
-  const auto unsqueeze = [&](ValueId id, int64_t axis) { return e.add("Unsqueeze", {id, e.add_ints({axis})}); };
+  const auto unsqueeze = [&](ValueId id, int64_t axis) { return e.add("Unsqueeze", {id, e.add_int64_vector({axis})}); };
   const ValueId before = e.cast(e.add("LessOrEqual", {unsqueeze(sums, 1), unsqueeze(targets, 2)}), DType::int32);
-  const ValueId class_indices = e.add("ReduceSum", {before, e.add_ints({2})}, make_attrs({{"keepdims", int64_t{0}}}));
+  const ValueId class_indices = e.add("ReduceSum", {before, e.add_int64_vector({2})}, make_attrs({{"keepdims", int64_t{0}}}));
   // Rows without a finite number give class 0. The class is clamped, because rounding could exceed the last class.
-  const ValueId classes = e.cast(e.add("Sub", {e.add_sizes({e.length(0, 1)}), e.add_ints({1})}), DType::int32);
+  const ValueId classes = e.cast(e.add("Sub", {e.add_sizes({e.length(0, 1)}), e.add_int64_vector({1})}), DType::int32);
   e.add_output(
       e.add("Where", {e.add("Greater", {whole, number(0)}), e.add("Min", {class_indices, classes}), e.add_scalar(0, DType::int32)}));
 }

@@ -87,7 +87,7 @@ ValueId concat_inputs(Expansion& e, ValueId x, ValueId aux) {
 
 // Adds an ONNX RNN node; `operands` and the state have a direction axis.
 std::vector<ValueId> add_rnn_node(Expansion& e, ValueId x, const RnnOperands& operands, ValueId h, const Attributes& attributes) {
-  return e.add_many("RNN", {x, operands.w, operands.r, operands.b, kAbsent, h}, 2, attributes);
+  return e.add_multi_output("RNN", {x, operands.w, operands.r, operands.b, kAbsent, h}, 2, attributes);
 }
 
 struct RnnOptions {
@@ -98,7 +98,7 @@ struct RnnOptions {
 // Adds one direction over a sequence as an RNN node.
 LayerOutputs add_rnn_layer(Expansion& e, ValueId x, ValueId aux, const RnnCell& cell, const RnnOptions& options, bool backward) {
   const auto& [activation, time_major] = options;
-  const auto unsqueeze = [&](ValueId id, int64_t axis) { return e.add("Unsqueeze", {id, e.add_ints({axis})}); };
+  const auto unsqueeze = [&](ValueId id, int64_t axis) { return e.add("Unsqueeze", {id, e.add_int64_vector({axis})}); };
   const RnnOperands node_operands = make_rnn_node_operands(e, cell, aux != kAbsent);
   const int64_t direction = time_major ? 0 : 1;
   const auto node_outputs = add_rnn_node(e, concat_inputs(e, x, aux),
@@ -107,8 +107,8 @@ LayerOutputs add_rnn_layer(Expansion& e, ValueId x, ValueId aux, const RnnCell& 
                                          make_attrs({{"activations", std::vector<std::string>{activation}},
                                                      {"direction", std::string(backward ? "reverse" : "forward")},
                                                      {"layout", int64_t{!time_major}}}));
-  return {e.add("Squeeze", {node_outputs[0], e.add_ints({time_major ? 1 : 2})}),
-          {e.add("Squeeze", {node_outputs[1], e.add_ints({direction})})}};
+  return {e.add("Squeeze", {node_outputs[0], e.add_int64_vector({time_major ? 1 : 2})}),
+          {e.add("Squeeze", {node_outputs[1], e.add_int64_vector({direction})})}};
 }
 
 // Adds both directions over the same input as one RNN node, and returns its outputs.
@@ -126,10 +126,10 @@ std::vector<ValueId> add_bidirectional_rnn(Expansion& e, ValueId aux, const std:
 
 void expand_rnn(Expansion& e) {
   const std::string activation = read_cell_activation(e, 5, "NG7");
-  const ValueId x = e.add("Unsqueeze", {e[0], e.add_ints({0})});
+  const ValueId x = e.add("Unsqueeze", {e[0], e.add_int64_vector({0})});
   const LayerOutputs layer = add_rnn_layer(e, x, kAbsent, kSingleCell, {activation, true}, false);
   e.add_output(layer.states[0]);
-  e.add_output(e.add("Squeeze", {layer.y, e.add_ints({0})}));
+  e.add_output(e.add("Squeeze", {layer.y, e.add_int64_vector({0})}));
 }
 
 void expand_rnn_sequence(Expansion& e) {
@@ -148,7 +148,7 @@ void expand_rnn_bidirectional(Expansion& e) {
   const LayerOutputs forward = add_rnn_layer(e, e[0], aux, kForwardCell, {activation, time_major}, false);
   const LayerOutputs backward =
       add_rnn_layer(e, aux_mode == AuxInputMode::parallel ? e[kAuxInput] : e[0], aux, kBackwardCell, {activation, time_major}, true);
-  add_both_outputs(e, forward, backward, e.read_int(14) != 0);
+  add_separate_direction_outputs(e, forward, backward, e.read_int(14) != 0);
 }
 
 // ---- SVDF
@@ -172,23 +172,26 @@ void check_svdf(Operands& o) {
 
 ValueId apply_svdf_activation(Expansion& e, ValueId y) {
   const int64_t code = e.read_int(6);
-  return code == 2 ? e.activate(y, Activation::relu1) : apply_cell_activation(e, y, read_cell_activation(e, 6, "N10.3"));
+  return code == 2 ? e.apply_activation(y, Activation::relu1) : apply_cell_activation(e, y, read_cell_activation(e, 6, "N10.3"));
 }
 
 void expand_svdf(Expansion& e) {
   const Length batch = e.length(0, 0), filters = e.length(1, 0), memory = e.length(2, 1);
   const int64_t rank = e.read_int(5);
   const ValueId before = e.reshape(e[4], {batch, filters, memory});
-  const auto from = [&](int64_t first, ValueId end) { return e.add("Slice", {before, e.add_ints({first}), end, e.add_ints({2})}); };
+  const auto from = [&](int64_t first, ValueId end) {
+    return e.add("Slice", {before, e.add_int64_vector({first}), end, e.add_int64_vector({2})});
+  };
   // Replaces the last memory slot, whatever its content, by the newest activation.
-  const ValueId newest = e.add("Unsqueeze", {e.add("Gemm", {e[0], e[1]}, make_attrs({{"transB", int64_t{1}}})), e.add_ints({2})});
-  const ValueId state = e.add("Concat", {from(0, e.add_ints({-1})), newest}, make_attrs({{"axis", int64_t{2}}}));
-  const ValueId filtered = e.add("ReduceSum", {e.add("Mul", {state, e[2]}), e.add_ints({2})}, make_attrs({{"keepdims", int64_t{0}}}));
+  const ValueId newest = e.add("Unsqueeze", {e.add("Gemm", {e[0], e[1]}, make_attrs({{"transB", int64_t{1}}})), e.add_int64_vector({2})});
+  const ValueId state = e.add("Concat", {from(0, e.add_int64_vector({-1})), newest}, make_attrs({{"axis", int64_t{2}}}));
+  const ValueId filtered =
+      e.add("ReduceSum", {e.add("Mul", {state, e[2]}), e.add_int64_vector({2})}, make_attrs({{"keepdims", int64_t{0}}}));
   const ValueId rank_groups = e.reshape(filtered, {batch, e.div_lengths(filters, {rank}), {rank}});
-  ValueId y = e.add("ReduceSum", {rank_groups, e.add_ints({2})}, make_attrs({{"keepdims", int64_t{0}}}));
+  ValueId y = e.add("ReduceSum", {rank_groups, e.add_int64_vector({2})}, make_attrs({{"keepdims", int64_t{0}}}));
   if (e.has(3)) y = e.add("Add", {y, e[3]});
-  const ValueId kept_state = e.add("Slice", {state, e.add_ints({1}), e.add_sizes({memory}), e.add_ints({2})});
-  const ValueId moved = e.add("Pad", {kept_state, e.add_ints({0, 0, 0, 0, 0, 1})});
+  const ValueId kept_state = e.add("Slice", {state, e.add_int64_vector({1}), e.add_sizes({memory}), e.add_int64_vector({2})});
+  const ValueId moved = e.add("Pad", {kept_state, e.add_int64_vector({0, 0, 0, 0, 0, 1})});
   e.add_output(e.reshape(moved, {batch, e.mul_lengths(filters, memory)}));
   e.add_output(apply_svdf_activation(e, y));
 }

@@ -22,7 +22,7 @@ void expect_equal_sizes(Operands& o, std::initializer_list<OperandAxis> axes, st
 
 void reject_empty(Operands& o, std::string_view rule) {
   for (size_t i = 0; i < o.count(); ++i) {
-    if (!o.has(i) || o.role(i).kind != OperandKind::tensor) continue;
+    if (!o.has(i) || o.get_operand_role(i).kind != OperandKind::tensor) continue;
     const auto rank = o.rank(i);
     for (size_t axis = 0; rank && axis < *rank; ++axis)
       if (o.size(i, axis) == 0) o.fail(i, rule, "sizes above 0 expected; given " + o.format_shape(i));
@@ -53,7 +53,7 @@ std::string read_cell_activation(const Expansion& e, size_t i, std::string_view 
 
 ValueId apply_cell_activation(Expansion& e, ValueId id, const std::string& activation) {
   if (activation == "Affine") return id;
-  if (activation == "pumice::Relu6") return e.activate(id, Activation::relu6);
+  if (activation == "pumice::Relu6") return e.apply_activation(id, Activation::relu6);
   return e.add(activation, {id});
 }
 
@@ -63,20 +63,20 @@ bool runs_as_single_node(const Operands& o, AuxInputMode aux_mode, size_t forwar
 }
 
 ValueId stack_directions(Expansion& e, ValueId forward, ValueId backward, int64_t axis) {
-  const auto unsqueeze = [&](ValueId id) { return e.add("Unsqueeze", {id, e.add_ints({axis})}); };
+  const auto unsqueeze = [&](ValueId id) { return e.add("Unsqueeze", {id, e.add_int64_vector({axis})}); };
   return e.add("Concat", {unsqueeze(forward), unsqueeze(backward)}, make_attrs({{"axis", axis}}));
 }
 
 void add_bidirectional_outputs(Expansion& e, const std::vector<ValueId>& outputs, bool time_major, bool concat_results) {
   const auto split_directions = [&](ValueId id, int64_t axis) {
-    std::vector<ValueId> each = e.add_many("Split", {id}, 2, make_attrs({{"axis", axis}, {"num_outputs", int64_t{2}}}));
-    for (ValueId& state_value : each) state_value = e.add("Squeeze", {state_value, e.add_ints({axis})});
+    std::vector<ValueId> each = e.add_multi_output("Split", {id}, 2, make_attrs({{"axis", axis}, {"num_outputs", int64_t{2}}}));
+    for (ValueId& state_value : each) state_value = e.add("Squeeze", {state_value, e.add_int64_vector({axis})});
     return each;
   };
   const int64_t direction = time_major ? 0 : 1;
   if (concat_results) {
     const ValueId y = time_major ? e.transpose(outputs[0], {0, 2, 1, 3}) : outputs[0];
-    e.add_output(e.add("Reshape", {y, e.add_ints({0, 0, -1})}));
+    e.add_output(e.add("Reshape", {y, e.add_int64_vector({0, 0, -1})}));
   } else {
     for (const ValueId state_value : split_directions(outputs[0], direction + 1)) e.add_output(state_value);
   }
@@ -86,7 +86,7 @@ void add_bidirectional_outputs(Expansion& e, const std::vector<ValueId>& outputs
     for (const auto& state_value : states) e.add_output(state_value[direction_index]);
 }
 
-void add_both_outputs(Expansion& e, const LayerOutputs& forward, const LayerOutputs& backward, bool concat_results) {
+void add_separate_direction_outputs(Expansion& e, const LayerOutputs& forward, const LayerOutputs& backward, bool concat_results) {
   if (concat_results) {
     e.add_output(e.add("Concat", {forward.y, backward.y}, make_attrs({{"axis", int64_t{-1}}})));
   } else {

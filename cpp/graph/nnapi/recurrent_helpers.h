@@ -34,11 +34,11 @@ struct LayerOutputs {
   ValueId y = kAbsent;
   std::vector<ValueId> states;
 };
-void add_both_outputs(Expansion& e, const LayerOutputs& forward, const LayerOutputs& backward, bool concat_results);
+void add_separate_direction_outputs(Expansion& e, const LayerOutputs& forward, const LayerOutputs& backward, bool concat_results);
 
 // Whether one node can compute both directions concurrently: they share the input and the number of units.
 bool runs_as_single_node(const Operands& o, AuxInputMode aux_mode, size_t forward_biases, size_t backward_biases);
-// Stacks the operands of both directions on a new direction axis: the first axis, except that for states that are not time-major it follows
+// Stacks the operands of both directions on a new direction axis: the first axis or, for states that are not time-major, the axis after
 // the batch axis.
 ValueId stack_directions(Expansion& e, ValueId forward, ValueId backward, int64_t axis = 0);
 // Adds the outputs of a bidirectional node.

@@ -33,11 +33,12 @@ ValueId reduce_axes(Expansion& e, std::string_view op, ValueId x) {
   const auto axes = read_distinct_axes(e);
   const bool keep = e.read_int(2) != 0, all = axes.size() == e.rank(0);
   const ValueId y =
-      e.add(op, {x, e.add_ints(axes)}, make_attrs({{"keepdims", int64_t{keep || all}}, {"noop_with_empty_axes", int64_t{1}}}));
-  return all && !keep ? e.add("Reshape", {y, e.add_ints({1})}) : y;
+      e.add(op, {x, e.add_int64_vector(axes)}, make_attrs({{"keepdims", int64_t{keep || all}}, {"noop_with_empty_axes", int64_t{1}}}));
+  return all && !keep ? e.add("Reshape", {y, e.add_int64_vector({1})}) : y;
 }
 
-// Adds a reduction output. The integers of a quantized tensor have the order of its numbers, so they are reduced directly.
+// Adds a reduction output. The integers of a quantized tensor have the same order as the values they represent, so they are reduced
+// directly.
 void add_reduce_output(Expansion& e, std::string_view op) {
   e.add_output(reduce_axes(e, op, e[0]), e.operand_quantization(0));
 }

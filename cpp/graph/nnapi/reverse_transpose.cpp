@@ -10,7 +10,7 @@ namespace {
 constexpr int64_t kBeforeFirst = std::numeric_limits<int64_t>::min();
 
 // Adds an output with the quantization of operand 0.
-void add_reordered_output(Expansion& e, ValueId id) {
+void add_output_quantized_like_input(Expansion& e, ValueId id) {
   e.add_output(id, e.operand_quantization(0));
 }
 
@@ -23,25 +23,25 @@ void check_reverse(Operands& o) {
 
 void expand_reverse(Expansion& e) {
   const auto reversed = [&](ValueId axis) {
-    return e.add("Slice", {e[0], e.add_ints({-1}), e.add_ints({kBeforeFirst}), axis, e.add_ints({-1})});
+    return e.add("Slice", {e[0], e.add_int64_vector({-1}), e.add_int64_vector({kBeforeFirst}), axis, e.add_int64_vector({-1})});
   };
   if (!e.known_ints(1)) {
     const ValueId y = reversed(e.cast_to_int64(1));
     if (const auto& shape = e.value(0).shape) e.refine_shape(y, *shape);
-    return add_reordered_output(e, y);
+    return add_output_quantized_like_input(e, y);
   }
-  add_reordered_output(e, reversed(e.add_ints({e.read_onnx_axis(1, 0)})));
+  add_output_quantized_like_input(e, reversed(e.add_int64_vector({e.read_onnx_axis(1, 0)})));
 }
 
 void expand_transpose(Expansion& e) {
   const bool reverses = !e.has(1) || (e.rules().facts()[1].shape && e.rules().facts()[1].shape == Shape{0});
-  if (reverses) return add_reordered_output(e, e.add("Transpose", {e[0]}));
+  if (reverses) return add_output_quantized_like_input(e, e.add("Transpose", {e[0]}));
   if (!e.known_ints(1)) {  // the permutation is known only at run time
     const ValueId y = e.add("pumice::TransposeBy", {e[0], e[1]});
     if (const auto& shape = e.value(0).shape) e.refine_shape(y, Shape(shape->size(), kUnknownSize));
-    return add_reordered_output(e, y);
+    return add_output_quantized_like_input(e, y);
   }
-  add_reordered_output(e, e.add("Transpose", {e[0]}, make_attrs({{"perm", e.read_list(1)}})));
+  add_output_quantized_like_input(e, e.add("Transpose", {e[0]}, make_attrs({{"perm", e.read_list(1)}})));
 }
 
 }  // namespace

@@ -95,7 +95,7 @@ void expand_roi_pooling(Expansion& e) {
   const bool is_nchw = read_nchw_flag(e, 7);
   const ValueId corners = e.add("Floor", {e.add("Add", {scale_corners(e), e.add_scalar(0.5, DType::float32)})});
   const ValueId image_indices = e.add_index_check(e[2], e[0], 0);  // checked as integers, then cast, because MaxRoiPool reads floats
-  const ValueId images = e.add("Unsqueeze", {e.cast(image_indices, DType::float32), e.add_ints({1})});
+  const ValueId images = e.add("Unsqueeze", {e.cast(image_indices, DType::float32), e.add_int64_vector({1})});
   const ValueId boxes = e.add("Concat", {images, corners}, make_attrs({{"axis", int64_t{1}}}));
   const ValueId y = e.add("MaxRoiPool", {convert_features(e, is_nchw), boxes},
                           make_attrs({{"pooled_shape", std::vector{e.read_int(kHeight), e.read_int(kWidth)}}}));

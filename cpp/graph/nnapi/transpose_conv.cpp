@@ -57,7 +57,7 @@ std::optional<AxisPadding> read_axis_padding(const Operands& o, size_t k, const 
 // Checks that no size is 0, except the batch.
 void expect_nonempty(Operands& o) {
   for (size_t axis = 1; axis < 4; ++axis)
-    if (o.size(0, axis) == 0) o.fail(0, "N1.7", "sizes above 0 expected behind the batch; given " + o.format_shape(0));
+    if (o.size(0, axis) == 0) o.fail(0, "N1.7", "sizes above 0 expected after the batch axis; given " + o.format_shape(0));
   for (size_t axis = 0; axis < 4; ++axis)
     if (o.size(1, axis) == 0) o.fail(1, "N1.7", "sizes above 0 expected; given " + o.format_shape(1));
 }
@@ -83,7 +83,8 @@ void check_transpose_conv(Operands& o) {
 
 // Applies the activation. Without an upper bound, clamps float32 infinities to the largest finite numbers.
 ValueId clamp_activation(Expansion& e, ValueId y, Activation activation) {
-  if (e.dtype(0) != DType::float32 || (activation != Activation::none && activation != Activation::relu)) return e.activate(y, activation);
+  if (e.dtype(0) != DType::float32 || (activation != Activation::none && activation != Activation::relu))
+    return e.apply_activation(y, activation);
   constexpr double kMaxFloat = std::numeric_limits<float>::max();
   return e.add("Clip",
                {y, e.add_scalar(activation == Activation::relu ? 0 : -kMaxFloat, DType::float32), e.add_scalar(kMaxFloat, DType::float32)});
@@ -111,8 +112,8 @@ ValueId apply_padding(Expansion& e, ValueId x, const std::vector<int64_t>& pads)
   const auto any = [](const std::vector<int64_t>& numbers) {
     return std::ranges::any_of(numbers, [](int64_t number) { return number != 0; });
   };
-  if (any(more)) x = e.add("Pad", {x, e.add_ints(more), zero});
-  return any(fewer) ? e.add("Pad", {x, e.add_ints(fewer), zero}) : x;
+  if (any(more)) x = e.add("Pad", {x, e.add_int64_vector(more), zero});
+  return any(fewer) ? e.add("Pad", {x, e.add_int64_vector(fewer), zero}) : x;
 }
 
 ValueId add_quantized_conv_transpose(Expansion& e, ValueId x, std::span<const AxisPadding> axes, Activation activation) {
@@ -131,8 +132,8 @@ ValueId add_quantized_conv_transpose(Expansion& e, ValueId x, std::span<const Ax
   }
   x = apply_padding(e, x, pads);
   constexpr int64_t kBefore = std::numeric_limits<int64_t>::min();
-  const ValueId flipped =
-      e.add("Slice", {e[1], e.add_ints({-1, -1}), e.add_ints({kBefore, kBefore}), e.add_ints({1, 2}), e.add_ints({-1, -1})});
+  const ValueId flipped = e.add("Slice", {e[1], e.add_int64_vector({-1, -1}), e.add_int64_vector({kBefore, kBefore}),
+                                          e.add_int64_vector({1, 2}), e.add_int64_vector({-1, -1})});
   const ValueId w = e.add("Transpose", {flipped}, make_attrs({{"perm", std::vector<int64_t>{0, 3, 1, 2}}}));
   return add_quantized_conv(e, x, w, activation, e.declared_quantization(), {});
 }

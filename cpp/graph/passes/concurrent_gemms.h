@@ -1,4 +1,4 @@
-// Counts matmuls that can run concurrently, such as Q, K and V projections, since each gets only part of the device.
+// Counts matmuls that can run concurrently, such as Q, K and V projections. Each then gets only part of the device.
 #pragma once
 
 #include "graph/passes/program_graph.h"

@@ -13,8 +13,9 @@ std::optional<double> find_unrepresentable_fp16(const HostTensor& constant);
 // Whether the input is a bound (e.g. of Clip) outside the float16 range, which has no effect and does not require float32.
 bool is_inactive_bound(const ProgramGraph& graph, const ProgramNode& node, size_t input);
 
-// Marks these constants of a float16 program and the nodes that read them as float32, records the reason in the report and logs a warning.
-// Operators that accept mixed precision, such as elementwise operators and reductions, compute in float32 anyway if an input is float32.
+// Marks constants that float16 cannot represent, and the nodes that read them, as float32 in a float16 program, records the reason in the
+// report and logs a warning. Operators that accept mixed precision, such as elementwise operators and reductions, compute in float32 anyway
+// if an input is float32.
 void keep_fp32_constants(ProgramGraph& graph);
 
 }  // namespace pumice

@@ -26,7 +26,7 @@ constexpr std::array<std::string_view, 12> kSteps = {"Floor",       "Ceil",    "
 // earlier loop iteration may be positions.
 enum class ValueOrigin : uint8_t { constants, input, scaled_input, integers, other };
 
-bool only_moves_elements(const ProgramNode& node) {
+bool is_data_movement(const ProgramNode& node) {
   return moves_elements_unchanged(*node.row) || node.op() == "Where";
 }
 
@@ -63,25 +63,25 @@ class PositionAnalysis {
   bool is_integer_value(ValueId id) const { return id != kAbsent && pumice::is_integer(graph_.value(id).dtype); }
 
   // Returns the highest origin among the float inputs of a node.
-  ValueOrigin max_input_origin(const ProgramNode& node) const {
+  ValueOrigin get_max_input_origin(const ProgramNode& node) const {
     ValueOrigin max_origin = ValueOrigin::constants;
-    for (size_t k = 0; k < node.read().size(); ++k)
+    for (size_t k = 0; k < node.get_data_inputs().size(); ++k)
       if (is_float_value(node.inputs[k])) max_origin = std::max(max_origin, origins_[to_index(node.inputs[k])]);
     return max_origin;
   }
 
   ValueOrigin compute_result_origin(const ProgramNode& node) const {
     if (node.op() == "Range") return ValueOrigin::integers;
-    if (node.row->casts) return is_integer_value(node.inputs[0]) ? ValueOrigin::integers : max_input_origin(node);
-    if (only_moves_elements(node)) return max_input_origin(node);
+    if (node.row->casts) return is_integer_value(node.inputs[0]) ? ValueOrigin::integers : get_max_input_origin(node);
+    if (is_data_movement(node)) return get_max_input_origin(node);
     if (!contains_name(kArithmetic, node.op()) && !is_outer_product(node)) return ValueOrigin::other;
-    const ValueOrigin read = max_input_origin(node);
+    const ValueOrigin read = get_max_input_origin(node);
     return read == ValueOrigin::input ? ValueOrigin::scaled_input : read;
   }
 
   // Whether the node is an outer product (K = 1), such as frequencies x positions.
   bool is_outer_product(const ProgramNode& node) const {
-    if (node.op() == "Einsum") return is_sum_free_einsum(node.attributes.text("equation"));
+    if (node.op() == "Einsum") return is_contraction_free_einsum(node.attributes.text("equation"));
     const bool is_gemm = node.op() == "Gemm";
     if (!is_gemm && node.op() != "MatMul" && node.op() != "pumice::MatMul") return false;  // pumice::MatMul is a MatMul with bias
     const auto is_one = [&](size_t input, bool last) {
@@ -92,7 +92,7 @@ class PositionAnalysis {
            is_one(1, is_gemm && node.attributes.integer("transB", 0) != 0);
   }
 
-  static bool is_sum_free_einsum(const std::string& equation) {
+  static bool is_contraction_free_einsum(const std::string& equation) {
     const size_t arrow = equation.find("->");
     if (arrow == std::string::npos) return false;
     const std::string result_axes = equation.substr(arrow);
@@ -102,7 +102,7 @@ class PositionAnalysis {
 
   // Whether 16-bit rounding errors in the inputs can change the result completely.
   bool is_precision_sensitive(const ProgramNode& node) const {
-    const ValueOrigin read = max_input_origin(node);
+    const ValueOrigin read = get_max_input_origin(node);
     if (contains_name(kPeriodic, node.op())) return read == ValueOrigin::integers || read == ValueOrigin::scaled_input;
     const bool makes_integers = node.row->casts && !is_float_value(node.outputs[0]) && is_float_value(node.inputs[0]);
     if (makes_integers)
@@ -115,18 +115,18 @@ class PositionAnalysis {
   }
 
   void visit(const ProgramNode& node) {
-    keep_host_inputs(node);
+    keep_host_inputs_fp32(node);
     const bool is_required = std::ranges::any_of(node.outputs, [&](ValueId id) { return id != kAbsent && requires_fp32_[to_index(id)]; });
     if (!is_required && !is_precision_sensitive(node)) {
       if (casts_large_integers(node)) request_fp32(node, "float32: integers");
       return;
     }
     request_fp32(node, is_required ? "float32: computes positions" : "float32: reads positions");
-    std::ranges::for_each(node.read(), [&](ValueId input) { require_fp32(input); });
+    std::ranges::for_each(node.get_data_inputs(), [&](ValueId input) { require_fp32(input); });
   }
 
   // The host reads inputs such as scales and limits. Rounding them to 16 bits could change output sizes.
-  void keep_host_inputs(const ProgramNode& node) {
+  void keep_host_inputs_fp32(const ProgramNode& node) {
     for (size_t k = 0; k < node.inputs.size(); ++k) {
       const ValueId input = node.inputs[k];
       if (is_host_input(node, k) && is_operator_float_value(input)) require_fp32(input);
@@ -137,13 +137,13 @@ class PositionAnalysis {
   bool casts_large_integers(const ProgramNode& node) const {
     if (!node.row->casts || !is_operator_float_value(node.outputs[0]) || !is_integer_value(node.inputs[0])) return false;
     const DType from = graph_.value(node.inputs[0]).dtype;
-    const auto scales = [](const ProgramNode* reader) { return reader->row->mixed_precision || only_moves_elements(*reader); };
+    const auto scales = [](const ProgramNode* reader) { return reader->row->mixed_precision || is_data_movement(*reader); };
     return bits(from) >= 16 && from != DType::int16 && std::ranges::any_of(use_def_.readers(node.outputs[0]), scales);
   }
 
   void request_fp32(const ProgramNode& node, const char* reason) {
     const auto is_working = [&](ValueId id) { return is_operator_float_value(id); };
-    if (std::ranges::none_of(node.outputs, is_working) && std::ranges::none_of(node.read(), is_working)) return;
+    if (std::ranges::none_of(node.outputs, is_working) && std::ranges::none_of(node.get_data_inputs(), is_working)) return;
     ReportRow& row = graph_.report[node.report];
     if (!row.fp32_requested) row.fp32 = reason;
     row.fp32_requested = true;

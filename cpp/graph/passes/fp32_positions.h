@@ -11,7 +11,7 @@ namespace pumice {
 // model. A Cast from 32-bit integers yields float32 if elementwise operators or data movement read it: a sum of int8 products exceeds
 // float16 before it is scaled. In a graph with If, Loop or Scan, values between regions are stored as float32: inputs of a region count as
 // integers, and outputs computed from them by such arithmetic, such as loop counters, are float32. The float32_nodes of the caller use the
-// same marks; see float32_nodes.h.
+// same marks; see force_fp32_nodes.h.
 void keep_positions_fp32(ProgramGraph& graph);
 
 }  // namespace pumice

@@ -36,7 +36,7 @@ class BidirectionalRnnFusion {
   }
 
   static size_t get_direction_axis(const ProgramNode& node, bool is_y) {
-    return direction_axis(node.attributes.integer("layout", 0) != 0, is_y);
+    return find_direction_axis(node.attributes.integer("layout", 0) != 0, is_y);
   }
 
   // Whether the axis attribute of a node selects `axis`, for a value with `rank` axes.

@@ -21,7 +21,7 @@ bool computes_in_stored_type(DType dtype) {
 }
 
 // The expression of an elementwise node, and its operands.
-struct ElementwiseForm {
+struct ElementwiseExpr {
   Expression expression;
   std::vector<ValueId> operands;
   std::vector<std::string> names;  // name of each operand in the expression
@@ -63,8 +63,8 @@ class ElementwiseFusion {
       if (id != kAbsent) consumers_[static_cast<size_t>(id)] = static_cast<int32_t>(i);
   }
 
-  // Returns the index of the only node that reads the value, or -1.
-  int32_t only_consumer(ValueId id) const { return uses_[static_cast<size_t>(id)] == 1 ? consumers_[static_cast<size_t>(id)] : -1; }
+  // Returns the index of the only node that reads the value; -1 if there is none or several.
+  int32_t find_only_consumer(ValueId id) const { return uses_[static_cast<size_t>(id)] == 1 ? consumers_[static_cast<size_t>(id)] : -1; }
 
   // Returns the element of a constant with one element; nullopt for other values.
   std::optional<double> get_scalar_constant(ValueId id) const {
@@ -73,37 +73,37 @@ class ElementwiseFusion {
     return constant->as_double()[0];
   }
 
-  // Returns the form of a QuantizeLinear or DequantizeLinear with one constant scale. Integers saturate when stored.
-  std::optional<ElementwiseForm> make_quantization_form(const ProgramNode& map) const {
+  // Returns the expression of a QuantizeLinear or DequantizeLinear with one constant scale. Integers saturate when stored.
+  std::optional<ElementwiseExpr> make_quantization_expr(const ProgramNode& map) const {
     const ValueId x = map.inputs[0], zero = map.inputs.size() > 2 ? map.inputs[2] : kAbsent;
     const auto scale = get_scalar_constant(map.inputs[1]), from = zero == kAbsent ? 0 : get_scalar_constant(zero);
     if (map.on_host || map.outputs.size() != 1 || !scale || !from || map.attributes.integer("block_size", 0) != 0) return {};
     if (is_low_bit(value(x).dtype) || is_low_bit(value(map.outputs[0]).dtype)) return {};
     const Replacements parameters{{"s", Expression::literal(*scale)}, {"zero", Expression::literal(*from)}};
-    return ElementwiseForm{Expression::parse(map.row->scaled_expression).substitute(parameters), {x}, {"x"}, true};
+    return ElementwiseExpr{Expression::parse(map.row->scaled_expression).substitute(parameters), {x}, {"x"}, true};
   }
 
-  std::optional<ElementwiseForm> make_elementwise_form(const ProgramNode& map) const {
-    if (!map.row->scaled_expression.empty() && !map.expression) return make_quantization_form(map);
+  std::optional<ElementwiseExpr> make_elementwise_expr(const ProgramNode& map) const {
+    if (!map.row->scaled_expression.empty() && !map.expression) return make_quantization_expr(map);
     const OperatorRow& row = *map.row;
     const bool casts = row.casts;
     if (casts && (is_low_bit(value(map.inputs[0]).dtype) || is_low_bit(value(map.outputs[0]).dtype))) return {};
     if (map.on_host || row.skeleton != KernelKind::map || map.outputs.size() != 1 || (!map.expression && !casts && row.expression.empty()))
       return {};
     std::vector<bool> present;
-    ElementwiseForm form{Expression::literal(0), {}, {}, scaled_maps_.contains(&map)};
+    ElementwiseExpr expr{Expression::literal(0), {}, {}, scaled_maps_.contains(&map)};
     const size_t count = casts ? 1 : map.inputs.size();  // CastLike uses only the dtype of its second operand
     const auto names = get_elementwise_input_names(row, count);
     for (size_t i = 0; i < count; ++i) {
       present.push_back(map.inputs[i] != kAbsent);
       if (!present[i]) continue;
-      form.operands.push_back(map.inputs[i]);
-      form.names.push_back(names[i]);
+      expr.operands.push_back(map.inputs[i]);
+      expr.names.push_back(names[i]);
     }
-    form.expression = map.expression ? *map.expression
+    expr.expression = map.expression ? *map.expression
                       : casts        ? Expression::name(names[0])
                                      : make_elementwise_expression(row, map.attributes, present);
-    return form;
+    return expr;
   }
 
   // Returns the literal for a constant with one element whose rank does not exceed `rank`, so that broadcasting does not change the shape.
@@ -137,20 +137,20 @@ class ElementwiseFusion {
   }
 
   // Returns the expression of the consumer applied to `chain`, which uses "x" and "residual"; nullopt if it has other varying operands.
-  std::optional<Expression> append_consumer(const ElementwiseForm& form, ValueId varying, ValueId residual, const Expression& chain,
+  std::optional<Expression> append_consumer(const ElementwiseExpr& expr, ValueId varying, ValueId residual, const Expression& chain,
                                             bool& scaled) const {
     Replacements replacements;
-    for (size_t k = 0; k < form.operands.size(); ++k) {
-      if (form.operands[k] == varying || form.operands[k] == residual) {
-        replacements.emplace(form.names[k], form.operands[k] == varying ? chain : Expression::name("residual"));
+    for (size_t k = 0; k < expr.operands.size(); ++k) {
+      if (expr.operands[k] == varying || expr.operands[k] == residual) {
+        replacements.emplace(expr.names[k], expr.operands[k] == varying ? chain : Expression::name("residual"));
         continue;
       }
-      auto literal = make_literal(form.operands[k], rank_of(varying));
+      auto literal = make_literal(expr.operands[k], rank_of(varying));
       if (!literal) return {};
       scaled = true;
-      replacements.emplace(form.names[k], std::move(*literal));
+      replacements.emplace(expr.names[k], std::move(*literal));
     }
-    return form.expression.substitute(replacements);
+    return expr.expression.substitute(replacements);
   }
 
   // Whether the epilogue of the producer can read a residual: its weights are constant and its operator allows it.
@@ -179,12 +179,12 @@ class ElementwiseFusion {
   // Whether the producer of a value can absorb its only reader: it is elementwise, or a matmul that reads the other operand as residual.
   bool can_absorb_reader(ValueId id) const {
     const ProgramNode& producer_node = graph_.nodes[static_cast<size_t>(producers_[static_cast<size_t>(id)])];
-    return only_consumer(id) >= 0 && (accepts_residual(producer_node) || make_elementwise_form(producer_node));
+    return find_only_consumer(id) >= 0 && (accepts_residual(producer_node) || make_elementwise_expr(producer_node));
   }
 
   // Returns the first operand other than `result` with the same shape, if known; else kAbsent. If it is computed after the producer, the
   // producer can be moved, since only the elementwise node reads its result.
-  ValueId find_residual(size_t at, const ElementwiseForm& form, ValueId result) const {
+  ValueId find_residual(size_t at, const ElementwiseExpr& expr, ValueId result) const {
     if (!accepts_residual(graph_.nodes[at])) return kAbsent;
     const bool accepts_either_width = graph_.nodes[at].row->stores_fp32_or_half;
     const auto fits = [&](ValueId id) {
@@ -196,19 +196,19 @@ class ElementwiseFusion {
       return id != result && is_available && (dtype == value(result).dtype || (accepts_either_width && is_operator_float(dtype))) &&
              other.shape && other.shape == value(result).shape && !make_literal(id, rank_of(result));
     };
-    const auto found = std::ranges::find_if(form.operands, fits);
-    return found == form.operands.end() ? kAbsent : *found;
+    const auto found = std::ranges::find_if(expr.operands, fits);
+    return found == expr.operands.end() ? kAbsent : *found;
   }
 
   // Whether the chain of elementwise nodes after a value fits into an epilogue: none of them has other varying operands. A node with such
   // operands would absorb the chain before it without rounding in between.
   bool ends_in_epilogue(ValueId result) const {
-    for (int32_t next = only_consumer(result); next >= 0; next = only_consumer(result)) {
+    for (int32_t next = find_only_consumer(result); next >= 0; next = find_only_consumer(result)) {
       const ProgramNode& reader = graph_.nodes[static_cast<size_t>(next)];
-      const auto form = make_elementwise_form(reader);
-      if (!form || !value(result).shape || value(result).shape != value(reader.outputs[0]).shape) return true;
+      const auto expr = make_elementwise_expr(reader);
+      if (!expr || !value(result).shape || value(result).shape != value(reader.outputs[0]).shape) return true;
       bool scaled = false;
-      if (!append_consumer(*form, result, kAbsent, Expression::name("x"), scaled)) return false;
+      if (!append_consumer(*expr, result, kAbsent, Expression::name("x"), scaled)) return false;
       result = reader.outputs[0];
     }
     return true;
@@ -217,13 +217,13 @@ class ElementwiseFusion {
   // Whether the node is a Cast that a pass added and whose only reader is elementwise; elementwise kernels read both float widths.
   bool feeds_elementwise_node(const ProgramNode& node) const {
     if (!node.row->casts || !graph_.report[node.report].added) return false;
-    const int32_t next = only_consumer(node.outputs[0]);
-    return next >= 0 && make_elementwise_form(graph_.nodes[static_cast<size_t>(next)]).has_value();
+    const int32_t next = find_only_consumer(node.outputs[0]);
+    return next >= 0 && make_elementwise_expr(graph_.nodes[static_cast<size_t>(next)]).has_value();
   }
 
   // Whether the kernel of the producer can store the result of the consumer. `dtype`: float dtype of the producer. A Cast from 16 bits in
   // the model requests rounding, which an epilogue would skip.
-  bool can_store(const ProgramNode& producer, const ProgramNode& consumer, DType dtype) const {
+  bool supports_storage(const ProgramNode& producer, const ProgramNode& consumer, DType dtype) const {
     const DType consumer_dtype = value(consumer.outputs[0]).dtype;
     if (consumer_dtype == dtype) return true;
     if (!producer.row->stores_fp32_or_half || !is_operator_float(consumer_dtype)) return false;
@@ -255,16 +255,16 @@ class ElementwiseFusion {
       ProgramNode& producer = node(at);
       const ValueId result = producer.outputs[0];
       const DType dtype = value(result).dtype;
-      const int32_t next = only_consumer(result);
+      const int32_t next = find_only_consumer(result);
       if (next < 0 || !is_operator_float(dtype)) return;
-      const auto form = make_elementwise_form(node(static_cast<size_t>(next)));
-      // CastLike may read only the dtype of this value.
-      if (!form || std::ranges::find(form->operands, result) == form->operands.end()) return;
-      if (!can_store(producer, node(static_cast<size_t>(next)), dtype)) return;
-      const ValueId residual_candidate = residual == kAbsent ? find_residual(at, *form, result) : residual;
-      const bool reads_it = std::ranges::find(form->operands, residual_candidate) != form->operands.end();
+      const auto expr = make_elementwise_expr(node(static_cast<size_t>(next)));
+      // The node may be a CastLike that reads only this value's dtype, not its elements.
+      if (!expr || std::ranges::find(expr->operands, result) == expr->operands.end()) return;
+      if (!supports_storage(producer, node(static_cast<size_t>(next)), dtype)) return;
+      const ValueId residual_candidate = residual == kAbsent ? find_residual(at, *expr, result) : residual;
+      const bool reads_it = std::ranges::find(expr->operands, residual_candidate) != expr->operands.end();
       const Fusion fusion = reads_it ? Fusion::residual : Fusion::epilogue;
-      const auto longer = fusions_.has(fusion) ? append_consumer(*form, result, residual_candidate, chain, scaled) : std::nullopt;
+      const auto longer = fusions_.has(fusion) ? append_consumer(*expr, result, residual_candidate, chain, scaled) : std::nullopt;
       ExprType type = ExprType::boolean;
       const auto text =
           longer ? to_glsl(*longer, {{"x", ExprType::f32}, {"residual", ExprType::f32}}, kEpilogueCopies, type) : std::nullopt;
@@ -305,9 +305,9 @@ class ElementwiseFusion {
     graph_.mark_fused(node(i).report, into.report, fusion);
   }
 
-  std::map<std::string, ExprType> get_operand_types(const ElementwiseForm& form) const {
+  std::map<std::string, ExprType> get_operand_types(const ElementwiseExpr& expr) const {
     std::map<std::string, ExprType> types;
-    for (size_t k = 0; k < form.operands.size(); ++k) types[form.names[k]] = to_expr_type(value(form.operands[k]).dtype);
+    for (size_t k = 0; k < expr.operands.size(); ++k) types[expr.names[k]] = to_expr_type(value(expr.operands[k]).dtype);
     return types;
   }
 
@@ -322,7 +322,7 @@ class ElementwiseFusion {
   // Returns the index of the producer of an operand if it can be fused: it has the same shape and no other reader.
   std::optional<size_t> find_fusable_producer(ValueId operand, const ProgramNode& map) const {
     const int32_t producer = producers_[static_cast<size_t>(operand)];
-    if (producer < 0 || removed_[static_cast<size_t>(producer)] || only_consumer(operand) < 0) return {};
+    if (producer < 0 || removed_[static_cast<size_t>(producer)] || find_only_consumer(operand) < 0) return {};
     const GraphValue &inner = value(operand), &outer = value(map.outputs[0]);
     if (is_16bit_float(inner.dtype) && graph_.float_dtype != inner.dtype) return {};  // the cast requests rounding
     if (!inner.shape || inner.shape != outer.shape) return {};
@@ -330,7 +330,7 @@ class ElementwiseFusion {
   }
 
   // A fused elementwise node under construction: its operands are named in0, in1, ... in order of use.
-  struct MergedMap {
+  struct FusedElementwise {
     std::vector<ValueId> operands;
 
     Expression name_operand(ValueId id) {
@@ -339,21 +339,21 @@ class ElementwiseFusion {
       if (found == operands.end()) operands.push_back(id);
       return Expression::name("in" + std::to_string(at));
     }
-    Expression rename_operands(const ElementwiseForm& form) {
+    Expression rename_operands(const ElementwiseExpr& expr) {
       Replacements replacements;
-      for (size_t k = 0; k < form.operands.size(); ++k) replacements.emplace(form.names[k], name_operand(form.operands[k]));
-      return form.expression.substitute(replacements);
+      for (size_t k = 0; k < expr.operands.size(); ++k) replacements.emplace(expr.names[k], name_operand(expr.operands[k]));
+      return expr.expression.substitute(replacements);
     }
   };
 
   // Adds the fused kernel, which replaces the kernels of both nodes, to the budget. Returns false if it exceeds the budget.
-  bool add_fused_map(const ProgramNode& map, const ProgramNode& producer, const Expression& whole,
-                     const std::map<std::string, ExprType>& types, const std::string& text) {
+  bool add_fused_elementwise(const ProgramNode& map, const ProgramNode& producer, const Expression& whole,
+                             const std::map<std::string, ExprType>& types, const std::string& text) {
     const DType stored = value(map.outputs[0]).dtype;
     FusedKernel kernel{text, 0};
     for (const auto& [name, operand_type] : types) kernel.key += '\n' + std::to_string(static_cast<int>(operand_type));
     kernel.key += '\n' + std::string(pumice::name(stored));
-    kernel.weight = whole.estimate_compile_cost(has_doubles(types)) * count_map_copies(stored);
+    kernel.weight = whole.estimate_compile_cost(has_doubles(types)) * count_elementwise_copies(stored);
     const FusedKernel inner = find_fused_kernel(producer);
     budget_.remove(inner);
     if (!budget_.replace(find_fused_kernel(map), kernel)) {
@@ -366,28 +366,28 @@ class ElementwiseFusion {
   }
 
   // Replaces an operand of an elementwise node by the expression of its producer.
-  bool fuse_operand(ProgramNode& map, const ElementwiseForm& form, size_t position) {
-    const ValueId operand = form.operands[position];
+  bool fuse_operand(ProgramNode& map, const ElementwiseExpr& expr, size_t position) {
+    const ValueId operand = expr.operands[position];
     const auto producer = find_fusable_producer(operand, map);
-    const auto inner = producer && computes_in_stored_type(value(operand).dtype) ? make_elementwise_form(node(*producer)) : std::nullopt;
+    const auto inner = producer && computes_in_stored_type(value(operand).dtype) ? make_elementwise_expr(node(*producer)) : std::nullopt;
     if (!inner) return false;
     ExprType type = ExprType::f32;
     const DType stored = value(map.outputs[0]).dtype;
-    if (!to_glsl(inner->expression, get_operand_types(*inner), count_map_copies(stored), type)) return false;
-    MergedMap merged;
+    if (!to_glsl(inner->expression, get_operand_types(*inner), count_elementwise_copies(stored), type)) return false;
+    FusedElementwise merged;
     Replacements replacements;
-    for (size_t k = 0; k < form.operands.size(); ++k)
-      replacements.emplace(form.names[k], k == position ? convert_to_stored(merged.rename_operands(*inner), type, value(operand).dtype)
-                                                        : merged.name_operand(form.operands[k]));
+    for (size_t k = 0; k < expr.operands.size(); ++k)
+      replacements.emplace(expr.names[k], k == position ? convert_to_stored(merged.rename_operands(*inner), type, value(operand).dtype)
+                                                        : merged.name_operand(expr.operands[k]));
     if (merged.operands.empty() || merged.operands.size() > kMaxCustomInputs) return false;
-    const bool scaled = form.scaled || inner->scaled;
+    const bool scaled = expr.scaled || inner->scaled;
     const size_t others = scaled_maps_.size() - scaled_maps_.count(&map) - scaled_maps_.count(&node(*producer));
     if (scaled && others >= kMaxScaledMaps) return false;
-    ElementwiseForm whole{form.expression.substitute(replacements), merged.operands, {}};
+    ElementwiseExpr whole{expr.expression.substitute(replacements), merged.operands, {}};
     for (size_t k = 0; k < whole.operands.size(); ++k) whole.names.push_back("in" + std::to_string(k));
     const auto types = get_operand_types(whole);
-    const auto text = to_glsl(whole.expression, types, count_map_copies(stored), type);
-    if (!text || !add_fused_map(map, node(*producer), whole.expression, types, *text)) return false;
+    const auto text = to_glsl(whole.expression, types, count_elementwise_copies(stored), type);
+    if (!text || !add_fused_elementwise(map, node(*producer), whole.expression, types, *text)) return false;
     const auto dtype = static_cast<int64_t>(stored);
     const ProgramNode& producer_node = node(*producer);
     const bool has_exact = producer_node.fp32 || has_exact_functions(map.attributes) || has_exact_functions(producer_node.attributes);
@@ -406,8 +406,8 @@ class ElementwiseFusion {
   void fuse_operands(size_t at) {
     for (bool changed = true; changed;) {
       changed = false;
-      const auto form = make_elementwise_form(node(at));
-      for (size_t k = 0; form && k < form->operands.size() && !changed; ++k) changed = fuse_operand(node(at), *form, k);
+      const auto expr = make_elementwise_expr(node(at));
+      for (size_t k = 0; expr && k < expr->operands.size() && !changed; ++k) changed = fuse_operand(node(at), *expr, k);
     }
     index_node(at);
   }

@@ -37,8 +37,8 @@ class RotaryCacheMatcher {
     return is_fusable(whole) && can_move(whole) ? std::optional(whole) : std::nullopt;
   }
 
-  // Returns the index of the last of these nodes: there, all inputs have been computed.
-  size_t find_last(const RotaryCacheMatch& match) const {
+  // Returns the index of the last node of the match, where the inputs of all nodes have been computed.
+  size_t find_last_node(const RotaryCacheMatch& match) const {
     size_t last = 0;
     for (const ProgramNode* node : match.nodes()) last = std::max(last, index_of(*node));
     return last;
@@ -84,9 +84,9 @@ class RotaryCacheMatcher {
            is_same(match.k->inputs[kRotaryInput]) && is_same(match.q->inputs[kRotaryInput]);
   }
 
-  // Whether no node reads one of the results before the last of these nodes.
+  // Whether no node before the last node of the match reads a result of the match.
   bool can_move(const RotaryCacheMatch& match) const {
-    const size_t last = find_last(match);
+    const size_t last = find_last_node(match);
     for (const ProgramNode* node : {match.q, match.keys, match.values})
       for (const ProgramNode* reader : use_def_.readers(node->outputs[0]))
         if (index_of(*reader) <= last) return false;
@@ -102,7 +102,7 @@ ProgramNode make_rotary_caches(const RotaryCacheMatch& match) {
   node.row = find_operator("pumice::RotaryCaches");
   Attributes attributes;
   for (const char* name : {"interleaved", "rotary_embedding_dim"}) attributes.set(name, match.q->attributes.integer(name, 0));
-  node.attributes = checked_attributes(*node.row, node.name, attributes);
+  node.attributes = validate_attributes(*node.row, node.name, attributes);
   node.inputs = {match.q->inputs[kRotaryInput], match.k->inputs[kRotaryInput], match.values->inputs[kUpdate],
                  match.q->inputs[kCosines],     match.q->inputs[kSines],       match.q->inputs[kPositionIds],
                  match.keys->inputs[kPast],     match.values->inputs[kPast],   match.keys->inputs[kWriteIndices]};
@@ -127,7 +127,7 @@ void fuse_rotary_caches(ProgramGraph& graph, const FusionSet& fusions) {
       removed[index_of(member)] = true;
       if (member != match->keys) graph.mark_fused(member->report, match->keys->report, Fusion::attention);
     }
-    fused.emplace(matcher.find_last(*match), make_rotary_caches(*match));
+    fused.emplace(matcher.find_last_node(*match), make_rotary_caches(*match));
   }
   for (auto& [at, node] : fused) {
     graph.nodes[at] = std::move(node);

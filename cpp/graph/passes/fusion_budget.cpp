@@ -5,7 +5,7 @@
 namespace pumice {
 namespace {
 
-// Half a second of compilation on a slow CPU with a CPU driver: lavapipe needs 0.35 ms for eight copies of a unit of cost.
+// Limits the compile time to half a second on a slow CPU with a CPU driver: lavapipe needs 0.35 ms for eight units of weight.
 constexpr uint64_t kMaxKernelWeight = 11200;
 constexpr uint64_t kPipelineWeight = 1200;  // fixed cost of a pipeline, in the same unit
 // In a program with thousands of different elementwise expressions, the first ones are fused and the others use the kernels of their
@@ -14,7 +14,7 @@ constexpr uint64_t kMaxProgramWeight = 40 * kMaxKernelWeight;
 
 }  // namespace
 
-uint64_t count_map_copies(DType stored) {
+uint64_t count_elementwise_copies(DType stored) {
   return 4 * static_cast<uint64_t>(32 / std::clamp<int64_t>(bits(stored), 8, 32)) + 4;
 }
 

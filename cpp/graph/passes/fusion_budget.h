@@ -16,9 +16,9 @@ struct FusedKernel {
   uint64_t weight = 0;
 };
 
-// Returns how often an elementwise kernel contains its expression, for this stored type: once per element of the vector of an invocation,
-// and four more times for the tail.
-uint64_t count_map_copies(DType stored);
+// Returns the number of copies of the expression in an elementwise kernel for this stored type: one for each vector element of an
+// invocation, and four for the tail.
+uint64_t count_elementwise_copies(DType stored);
 inline constexpr uint64_t kEpilogueCopies = 8;  // copies of an epilogue expression in most kernels, for their tiles and rows
 
 class FusionBudget {

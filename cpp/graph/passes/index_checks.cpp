@@ -19,7 +19,7 @@ bool has_unchecked_indices(const ProgramGraph& graph, const ProgramNode& node) {
 ProgramNode make_check_node(ProgramGraph& graph, const ProgramNode& node) {
   GraphNode check;
   check.name = "indices of '" + node.name + "'";
-  check.row = &index_check_row();
+  check.row = &get_index_check_row();
   check.attributes = node.attributes;
   check.attributes.set(std::string(kCheckedOperator), std::string(node.row->name));
   check.inputs = node.inputs;
@@ -47,7 +47,7 @@ void add_index_checks(ProgramGraph& graph) {
 std::vector<IndexCheck> bind_index_checks(const ProgramGraph& graph, const ShapeInference& shapes) {
   std::vector<IndexCheck> checks;
   for (size_t i = 0; i + 1 < graph.nodes.size(); ++i) {
-    if (graph.nodes[i].row != &index_check_row()) continue;
+    if (graph.nodes[i].row != &get_index_check_row()) continue;
     const ProgramNode& node = graph.nodes[i + 1];  // the node after a check is the one it checks
     std::vector<Shape> sizes;
     for (const ValueId input : node.inputs) sizes.push_back(input == kAbsent ? Shape{} : shapes.desc(input)->shape);

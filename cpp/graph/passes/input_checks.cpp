@@ -12,7 +12,7 @@ namespace {
 constexpr size_t kMaxChainNodes = 32;  // maximum number of nodes that the host evaluates at every call
 
 // Whether the node only moves or casts elements, which the host can do cheaply.
-bool only_moves_or_casts(const ProgramNode& node) {
+bool is_data_movement_or_cast(const ProgramNode& node) {
   return node.row->casts || node.row->skeleton == KernelKind::view;
 }
 
@@ -27,10 +27,10 @@ bool collect_host_chain(const ProgramGraph& graph, const std::vector<const Progr
     return true;
   }
   const ProgramNode* node = producers[to_index(value)];
-  if (!node || !node->row->evaluate || check.chain.size() >= kMaxChainNodes || (moves && !only_moves_or_casts(*node))) return false;
+  if (!node || !node->row->evaluate || check.chain.size() >= kMaxChainNodes || (moves && !is_data_movement_or_cast(*node))) return false;
   const auto is_node = [&](const GraphNode& candidate) { return candidate.name == node->name; };
   if (std::ranges::any_of(check.chain, is_node)) return true;
-  for (const ValueId input : node->read())
+  for (const ValueId input : node->get_data_inputs())
     if (!collect_host_chain(graph, producers, input, moves, check)) return false;
   check.chain.push_back(*node);
   return true;
@@ -65,7 +65,7 @@ std::vector<InputCheck> find_input_checks(const ProgramGraph& graph) {
     if (!collect_host_chain(graph, producers, node.inputs[list], moves, check) || check.inputs.empty()) return nullptr;
     return &checks.emplace_back(std::move(check));
   };
-  // Requirements come first, because their messages use the terms of the operator of the caller.
+  // Check nodes come first, because their messages use the terms of the caller's operation.
   for (const ProgramNode& node : graph.nodes)
     if (node.requirement)
       for (const size_t i : node.requirement->find_inputs_checked_per_call(node.inputs.size())) add(node, i, false);

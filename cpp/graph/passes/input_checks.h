@@ -1,5 +1,5 @@
-// Checks on the host at each call: of lists that binding does not need (such as Slice starts given as an input), and of indices that are
-// inputs of a call, if their operator rejects out-of-range indices.
+// Checks that the host runs on every call: of lists that binding does not need, such as Slice starts passed as an input, and of input
+// indices whose operator rejects out-of-range values.
 #pragma once
 
 #include <cstddef>

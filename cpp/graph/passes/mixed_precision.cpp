@@ -48,7 +48,7 @@ void MixedPrecisionAnalysis::visit(const ProgramNode& node) {
 
 bool MixedPrecisionAnalysis::accepts_fp32(const ProgramNode& node, size_t input) const {
   if (computes_fp32(graph_, node)) return false;
-  if (has_bit(node.row->fp32_inputs, input) || node.row->reads_only_shapes || input >= node.read().size()) return true;
+  if (has_bit(node.row->fp32_inputs, input) || node.row->reads_only_shapes || input >= node.get_data_inputs().size()) return true;
   return is_view(node) && input == 0 &&
          std::ranges::all_of(node.outputs, [&](ValueId output) { return output == kAbsent || readable_as_fp32_[to_index(output)]; });
 }

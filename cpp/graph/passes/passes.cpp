@@ -6,8 +6,8 @@
 
 #include "core/error.h"
 #include "graph/description/shape_inference.h"
-#include "graph/passes/finite_scores.h"
-#include "graph/passes/float32_nodes.h"
+#include "graph/passes/finite_attention_scores.h"
+#include "graph/passes/force_fp32_nodes.h"
 #include "graph/passes/fp32_constants.h"
 #include "graph/passes/fp32_positions.h"
 #include "graph/passes/mixed_precision.h"
@@ -98,7 +98,7 @@ ProgramNode make_conversion(ProgramGraph& graph, std::string_view op, const std:
   GraphNode node;
   node.name = verb + " '" + graph.value(from).name + "' to " + std::string(name(graph.value(to).dtype));
   node.row = find_operator(op);
-  node.attributes = checked_attributes(*node.row, node.name, attributes);
+  node.attributes = validate_attributes(*node.row, node.name, attributes);
   node.inputs = {from};
   node.outputs = {to};
   graph.report.push_back(
@@ -176,10 +176,10 @@ DType choose_float_dtype(const ProgramGraph& graph, const ProgramNode& node, con
     any = true;
     spreads = spreads || !requested_fp32.contains(node.inputs[i]);
   }
-  if (node.row->mixed_precision) return spreads ? DType::float32 : result_float_dtype(*node.row, internal_dtype);
+  if (node.row->mixed_precision) return spreads ? DType::float32 : get_result_float_dtype(*node.row, internal_dtype);
   // Constants and owned inputs have the internal dtype.
   bool all = any;
-  for (size_t k = 0; k < node.read().size(); ++k) {
+  for (size_t k = 0; k < node.get_data_inputs().size(); ++k) {
     const ValueId input = node.inputs[k];
     const bool read = input != kAbsent && !is_host_input(node, k) && is_operator_float(graph.value(input).dtype);
     all = all && (!read || is_fp32(input));
@@ -187,18 +187,18 @@ DType choose_float_dtype(const ProgramGraph& graph, const ProgramNode& node, con
   return all && moves_elements_unchanged(*node.row) ? DType::float32 : internal_dtype;
 }
 
-// Whether the caller requested float32 for the node, or the node moves elements of such a node.
+// Whether the caller requested float32 for the node, or the node moves elements of a node with such a request.
 bool keeps_requested_fp32(const ProgramGraph& graph, const ProgramNode& node, const std::set<ValueId>& requested_fp32) {
   if (graph.report[node.report].fp32_requested) return true;
   return moves_elements_unchanged(*node.row) &&
-         std::ranges::any_of(node.read(), [&](ValueId input) { return requested_fp32.contains(input); });
+         std::ranges::any_of(node.get_data_inputs(), [&](ValueId input) { return requested_fp32.contains(input); });
 }
 
 // Converts each input for which `fits` is false, with a node that `convert` adds. Each value is converted once.
 template <typename Fits, typename Convert>
 void cast_inputs(const ProgramGraph& graph, ProgramNode& node, const Fits& fits, std::map<ValueId, ValueId>& converted,
                  const Convert& convert) {
-  for (size_t k = 0; k < node.read().size(); ++k) {
+  for (size_t k = 0; k < node.get_data_inputs().size(); ++k) {
     ValueId& input = node.inputs[k];
     if (input == kAbsent || is_host_input(node, k) || !is_operator_float(graph.value(input).dtype) || fits(input, k)) continue;
     const auto [found, added] = converted.try_emplace(input, kAbsent);
@@ -249,7 +249,7 @@ class PrecisionPass {
  private:
   bool needs_conversion(DType dtype) const { return is_operator_float(dtype) && dtype != internal_dtype_; }
 
-  ValueId add_copy_as(ValueId value, DType dtype) {
+  ValueId add_value_copy(ValueId value, DType dtype) {
     GraphValue copy = graph_.value(value);
     copy.name += " as " + std::string(name(dtype));
     copy.dtype = dtype;
@@ -268,7 +268,7 @@ class PrecisionPass {
       is_graph_input_[static_cast<size_t>(input)] = true;
       if (graph_.value(input).owned || !needs_conversion(graph_.value(input).dtype))
         continue;  // owned inputs are converted at initialisation
-      const ValueId inner = add_copy_as(input, internal_dtype_);
+      const ValueId inner = add_value_copy(input, internal_dtype_);
       input_casts_.push_back(make_narrowing_cast(input, inner));
       replaced_[input] = inner;
     }
@@ -278,14 +278,14 @@ class PrecisionPass {
   void keep_bit_patterns(ProgramNode& node) {
     ValueId &input = node.inputs[0], &output = node.outputs[0];
     if (const DType declared = declared_[static_cast<size_t>(input)]; graph_.value(input).dtype != declared) {
-      const ValueId copy = add_copy_as(input, declared);
+      const ValueId copy = add_value_copy(input, declared);
       nodes_.push_back(make_cast(graph_, input, copy));
       input = copy;
     }
     graph_.report[node.report].dtype = graph_.value(output).dtype;
     if (!needs_conversion(graph_.value(output).dtype)) return nodes_.push_back(std::move(node));
     const ValueId result = output;
-    output = add_copy_as(result, declared_[static_cast<size_t>(result)]);
+    output = add_value_copy(result, declared_[static_cast<size_t>(result)]);
     graph_.value(result).dtype = internal_dtype_;
     const ValueId bits = output;
     nodes_.push_back(std::move(node));
@@ -319,19 +319,19 @@ class PrecisionPass {
     nodes_.push_back(std::move(node));
   }
 
-  // Casts the inputs of a float32 node to float32, and those of a node that needs a single dtype to the internal dtype.
+  // Casts the inputs of a float32 node to float32, and the inputs of a node that needs a single dtype to the internal dtype.
   void cast_node_inputs(ProgramNode& node, DType result_dtype) {
     const auto is_fp32_input = [&](ValueId value, size_t) { return is_fp32_value(graph_, value); };
     const auto is_convertible_input = [&](ValueId value, size_t k) {
       return !is_fp32_value(graph_, value) || mixed_.accepts_fp32(node, k);
     };
     const auto narrow = [&](ValueId value) {
-      const ValueId copy = add_copy_as(value, internal_dtype_);
+      const ValueId copy = add_value_copy(value, internal_dtype_);
       nodes_.push_back(make_narrowing_cast(value, copy));
       return copy;
     };
     const auto widen = [&](ValueId value) {
-      const ValueId copy = add_copy_as(value, DType::float32);
+      const ValueId copy = add_value_copy(value, DType::float32);
       nodes_.push_back(make_cast(graph_, value, copy));
       return copy;
     };
@@ -345,17 +345,17 @@ class PrecisionPass {
   bool has_number_beyond_fp16(const ProgramNode& node) const {
     const ReportRow& row = graph_.report[node.report];
     if (!row.fp32_requested) return node.fp32 || !row.fp32.empty();
-    return std::ranges::any_of(node.read(), [&](ValueId input) {
+    return std::ranges::any_of(node.get_data_inputs(), [&](ValueId input) {
       return input != kAbsent && graph_.value(input).constant && find_unrepresentable_fp16(*graph_.value(input).constant);
     });
   }
 
-  // Records results that may be finite but overflow float16: results of such nodes, and of float32 elementwise nodes and views that read
-  // them.
+  // Records results that may be finite but overflow float16: results of nodes with such numbers, and of float32 elementwise nodes and views
+  // that read them.
   void record_fp16_overflow(const ProgramNode& node, DType result_dtype) {
     const auto exceeds_fp16 = [&](ValueId input) { return input != kAbsent && exceeds_fp16_.contains(input); };
     if (internal_dtype_ != DType::float16 || result_dtype != DType::float32) return;
-    if (!has_number_beyond_fp16(node) && std::ranges::none_of(node.read(), exceeds_fp16)) return;
+    if (!has_number_beyond_fp16(node) && std::ranges::none_of(node.get_data_inputs(), exceeds_fp16)) return;
     for (const ValueId output : node.outputs)
       if (output != kAbsent) exceeds_fp16_.insert(output);
   }
@@ -373,7 +373,7 @@ class PrecisionPass {
         continue;
       const auto [found, added] = outer.try_emplace(value, kAbsent);
       if (added) {
-        found->second = add_copy_as(value, declared_outputs_[j]);
+        found->second = add_value_copy(value, declared_outputs_[j]);
         output_casts_.push_back(make_narrowing_cast(value, found->second));
       }
       value = found->second;
@@ -397,8 +397,8 @@ class PrecisionPass {
 
 void set_precision(ProgramGraph& graph) {
   keep_positions_fp32(graph);
-  std::set<ValueId> scores = keep_scores_finite(graph);
-  mark_float32_nodes(graph);
+  std::set<ValueId> scores = keep_attention_scores_finite(graph);
+  force_fp32_nodes(graph);
   keep_fp32_constants(graph);
   PrecisionPass(graph, std::move(scores)).run();
 }
@@ -428,7 +428,7 @@ void remove_redundant_casts(ProgramGraph& graph) {
   for (auto& [name, value] : graph.outputs) replace(value);
 }
 
-// Marks nodes of whose outputs only the shapes are used.
+// Marks nodes whose output shapes are used, but not the output elements.
 static void find_shape_only_nodes(ProgramGraph& graph) {
   std::vector<bool> read(graph.values.size(), false);
   for (const auto& [name, output] : graph.outputs) read[static_cast<size_t>(output)] = true;
@@ -437,7 +437,7 @@ static void find_shape_only_nodes(ProgramGraph& graph) {
     node.only_shape =
         std::ranges::none_of(node.outputs, [&](ValueId output) { return output != kAbsent && read[static_cast<size_t>(output)]; });
     if (node.only_shape || node.row->reads_only_shapes) continue;
-    for (const ValueId input : node.read())
+    for (const ValueId input : node.get_data_inputs())
       if (input != kAbsent) read[static_cast<size_t>(input)] = true;
   }
 }
@@ -453,7 +453,8 @@ void find_host_nodes(ProgramGraph& graph) {
     });
     node.on_host = node.host_required = required;
     for (size_t k = 0; k < node.inputs.size(); ++k)
-      if (node.inputs[k] != kAbsent && (is_host_input(node, k) || (required && k < node.read().size() && !node.row->reads_only_shapes)))
+      if (node.inputs[k] != kAbsent &&
+          (is_host_input(node, k) || (required && k < node.get_data_inputs().size() && !node.row->reads_only_shapes)))
         host_required[static_cast<size_t>(node.inputs[k])] = true;
   }
   for (size_t i = 0; i < graph.values.size(); ++i) known[i] = graph.values[i].constant.has_value();
@@ -463,7 +464,7 @@ void find_host_nodes(ProgramGraph& graph) {
   }
   // Walks forwards: nodes that depend only on host values also run on the host.
   for (ProgramNode& node : graph.nodes) {
-    const auto read = node.read();
+    const auto read = node.get_data_inputs();
     const bool follows =
         std::all_of(read.begin(), read.end(), [&](ValueId input) { return input == kAbsent || known[static_cast<size_t>(input)]; });
     node.on_host = node.on_host || follows;

@@ -11,9 +11,9 @@
 
 namespace pumice {
 
-// Op(..) matches a node with that operator; operands of Add and Mul match in any order. Mean(x) is ReduceMean over the last axis with
-// keepdims. A number matches a scalar constant close to it. A name matches any value, the same at each occurrence. #name matches a scalar
-// constant. Float casts are skipped.
+// Syntax: Op(..) matches a node with that operator; operands of Add and Mul match in any order. Mean(x) is ReduceMean over the last axis
+// with keepdims. A number matches a scalar constant close to it. A name matches any value, the same at each occurrence. #name matches a
+// scalar constant. Float casts are skipped.
 class Pattern {
  public:
   static Pattern parse(std::string_view text);

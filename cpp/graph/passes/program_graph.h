@@ -54,9 +54,9 @@ struct Subgraph {
 };
 Subgraph make_whole_subgraph(const Graph& graph);
 
-// A list, or indices, that the host checks at each call; see input_checks.h.
+// An input that the host checks on every call: indices, or a list such as axes or sizes. See input_checks.h.
 struct InputCheck {
-  GraphNode node;                // the node that has the requirement or the indices; an indexing node has its name in reports
+  GraphNode node;                // the check node, or the node with the indices, named as in reports
   size_t list = 0;               // index of the input with the list or indices
   std::vector<GraphNode> chain;  // nodes that compute this input, in execution order
   std::vector<size_t> inputs;    // indices of the graph inputs that the chain reads

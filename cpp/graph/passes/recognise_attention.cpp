@@ -65,10 +65,10 @@ class AttentionMatcher {
 
   std::optional<AttentionMatch> match(const ProgramNode& softmax) {
     allow_repeated_heads_ = true;
-    const auto found = match_primitives(softmax);
+    const auto found = match_decomposed_attention(softmax);
     allow_repeated_heads_ = false;
-    // The heads of k and v must be repeated for both or for neither.
-    return found && (found->k.sizes == kAbsent) != (found->v.sizes == kAbsent) ? match_primitives(softmax) : found;
+    // The heads must be repeated for both k and v or for neither.
+    return found && (found->k.sizes == kAbsent) != (found->v.sizes == kAbsent) ? match_decomposed_attention(softmax) : found;
   }
 
   // Matches an ONNX Attention node with Transposes before or after it.
@@ -91,7 +91,7 @@ class AttentionMatcher {
   }
 
  private:
-  std::optional<AttentionMatch> match_primitives(const ProgramNode& softmax) {
+  std::optional<AttentionMatch> match_decomposed_attention(const ProgramNode& softmax) {
     match_ = {};
     const size_t rank = rank_of(softmax.inputs[0]);
     const int64_t axis = softmax.attributes.integer("axis", -1);
@@ -369,7 +369,7 @@ Attributes make_attention_attributes(const AttentionMatch& match, size_t rank) {
 ProgramNode make_attention_node(const AttentionMatch& match) {
   ProgramNode node = *match.product;
   node.row = find_operator("pumice::Attention");
-  node.attributes = checked_attributes(*node.row, node.name, make_attention_attributes(match, match.q.axes.size()));
+  node.attributes = validate_attributes(*node.row, node.name, make_attention_attributes(match, match.q.axes.size()));
   node.inputs = {match.q.value, match.k.value, match.v.value, match.mask, match.k.sizes, match.v.sizes};
   for (const auto* numbers : {&match.scale.divisors, &match.scale.factors})
     node.inputs.insert(node.inputs.end(), numbers->begin(), numbers->end());
@@ -397,7 +397,7 @@ void ReplacedNodes::erase_unread() {
 void recognise_attention(ProgramGraph& graph) {
   const auto is_root = [](const ProgramNode& node) { return node.row->name == "Softmax" || node.row->name == "Attention"; };
   ReplacedNodes replaced(graph);
-  // An attention may hide the inputs of another, so repeat until no more are found.
+  // A match may need the result of another match of this round as its input, so repeat until no more are found.
   for (bool again = std::ranges::any_of(graph.nodes, is_root); again;) {
     AttentionMatcher matcher(graph);
     std::vector<std::pair<size_t, ProgramNode>> replacements;

@@ -84,7 +84,7 @@ class BlockQuantMatcher {
     const std::optional<int64_t> point = matrix.zero == kAbsent ? 0 : find_common_element(*graph_.value(matrix.zero).constant);
     attributes.set("zero_point", point.value_or(0));
     attributes.set("has_zero_points", int64_t{point ? 0 : 1});
-    node.attributes = checked_attributes(*node.row, node.name, attributes);
+    node.attributes = validate_attributes(*node.row, node.name, attributes);
     const int64_t columns = graph_.value(matrix.w).constant->desc.shape[matrix.is_transposed ? 0 : 1];
     node.inputs = {product.inputs[0], add_transposed_constant(matrix.w, matrix, columns),
                    add_transposed_constant(matrix.scale, matrix, columns)};

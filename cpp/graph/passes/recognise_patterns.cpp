@@ -1,11 +1,12 @@
 // Matches subgraphs with patterns written as text.
+#include "graph/passes/recognise_patterns.h"
+
 #include <algorithm>
 #include <array>
 #include <set>
 
 #include "graph/passes/passes.h"
 #include "graph/passes/pattern.h"
-#include "graph/passes/recognise_patterns.h"
 
 namespace pumice {
 namespace {
@@ -147,7 +148,7 @@ ProgramNode apply_rule(const RewriteRule& rule, const ProgramNode& root, const P
   node.row = find_operator(rule.op);
   Attributes attributes = rule.attributes;
   for (const auto& [attribute, number] : rule.numbers) attributes.set(attribute, match_result.numbers.at(number));
-  node.attributes = checked_attributes(*node.row, node.name, attributes);
+  node.attributes = validate_attributes(*node.row, node.name, attributes);
   node.inputs.clear();
   for (const std::string& input : rule.inputs) node.inputs.push_back(match_result.values.at(input));
   return node;

@@ -12,7 +12,7 @@ class ReplacedNodes {
  public:
   explicit ReplacedNodes(ProgramGraph& graph) : graph_(graph) {}
   void add_match(const std::vector<uint32_t>& rows, const ProgramNode& into, Fusion fusion);
-  void erase_unread();  // removes the replaced nodes, except those with other readers
+  void erase_unread();  // removes the replaced nodes that have no other readers
 
  private:
   ProgramGraph& graph_;
@@ -21,7 +21,7 @@ class ReplacedNodes {
 
 // Matches Gelu, Swish, LayerNormalization, RMSNormalization, and the bias of a MatMul with constant weights.
 void recognise_patterns(ProgramGraph& graph, const FusionSet& fusions);
-// Matches DequantizeLinear, Conv or MatMul, QuantizeLinear, which becomes QLinearConv or QLinearMatMul. Must run before constant folding,
+// Replaces DequantizeLinear -> Conv or MatMul -> QuantizeLinear by QLinearConv or QLinearMatMul. Must run before constant folding,
 // which would turn the weights into floats.
 void recognise_qlinear(ProgramGraph& graph);
 // Matches MatMuls with constant block-quantized weights. Must also run before constant folding.

@@ -145,7 +145,7 @@ ProgramNode make_qlinear_node(ProgramGraph& graph, const QLinearMatch& match) {
   ProgramNode node = *match.product;
   const bool is_conv = node.row->name == "Conv";
   node.row = find_operator(is_conv ? "QLinearConv" : "QLinearMatMul");
-  node.attributes = checked_attributes(*node.row, node.name, match.product->attributes);
+  node.attributes = validate_attributes(*node.row, node.name, match.product->attributes);
   node.inputs.clear();
   for (const QuantizedValue* quantized : {&match.x, &match.w}) {
     const ValueId zero = get_or_add_zero_point(graph, *quantized);

@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <cstring>
 
-#include "core/blocked_signals.h"
 #include "core/error.h"
 #include "core/number_format.h"
+#include "core/signal_blocker.h"
 
 namespace pumice {
 namespace {
@@ -182,9 +182,9 @@ std::shared_ptr<const Event> Execution::start(std::vector<std::shared_ptr<const 
     event->finish(error);
   };
   try {
-    const BlockedSignals blocked;
+    const SignalBlocker blocked;
     thread_ = std::thread([work] {
-      name_thread("pumice run");
+      set_thread_name("pumice run");
       work();
     });
   } catch (const std::system_error& error) {
@@ -205,7 +205,7 @@ void Execution::run(const std::vector<std::shared_ptr<const Event>>& wait_for, c
   const auto left = [&] {
     return min_timeout(remaining(settings.timeout_seconds, call_time), remaining(settings.duration_seconds, fence));
   };
-  if (left() == 0.0) throw TimeoutError("execution of '" + program_->name() + "': its time was over before it began", false);
+  if (left() == 0.0) throw TimeoutError("execution of '" + program_->name() + "': the time limit passed before it began", false);
   std::vector<ShapeView> shapes;
   std::vector<const std::byte*> values;
   for (const auto& input : inputs_) shapes.emplace_back(input->desc.shape), values.push_back(input->data);
@@ -217,7 +217,8 @@ void Execution::run(const std::vector<std::shared_ptr<const Event>>& wait_for, c
   const auto ended = Clock::now();
   read_results(*lease, [&] {
     if (interrupted) interrupted();
-    if (left() == 0.0) throw TimeoutError("execution of '" + program_->name() + "': its results have not come in its time", true);
+    if (left() == 0.0)
+      throw TimeoutError("execution of '" + program_->name() + "': the results did not arrive within the time limit", true);
   });
   const double device = lease->device_seconds().value_or(0);
   const std::lock_guard lock(mutex_);
@@ -261,7 +262,7 @@ const Shape& Execution::output_shape(size_t j) const {
 
 const HostTensor& Execution::output(size_t j) const {
   const std::lock_guard lock(mutex_);
-  if (state_ != State::completed || !succeeded_) throw StateError("outputs are there once an execution has completed without an error");
+  if (state_ != State::completed || !succeeded_) throw StateError("outputs are available once an execution has completed without an error");
   return outputs_[j];
 }
 
@@ -271,7 +272,8 @@ bool Execution::has_buffer(size_t j) const {
 
 RunReport Execution::report() const {
   const std::lock_guard lock(mutex_);
-  if (state_ != State::completed || !succeeded_) throw StateError("there is a report once an execution has completed without an error");
+  if (state_ != State::completed || !succeeded_)
+    throw StateError("the report is available once an execution has completed without an error");
   return report_;
 }
 

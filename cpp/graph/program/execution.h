@@ -36,9 +36,9 @@ class Event {
 };
 
 struct ExecutionSettings {
-  std::optional<double> timeout_seconds;                     // from the call of compute() or start()
-  std::optional<double> duration_seconds;                    // from the end of the last awaited event
-  std::optional<double> loop_seconds = kDefaultLoopSeconds;  // from validate_loop_timeout()
+  std::optional<double> timeout_seconds;                     // time limit from the call of compute() or start()
+  std::optional<double> duration_seconds;                    // time limit from the end of the last awaited event
+  std::optional<double> loop_seconds = kDefaultLoopSeconds;  // time limit of each loop, from validate_loop_timeout()
 };
 
 // Times of an execution in seconds: on the device, and in the driver (including the device); `after_fence` times begin at the end of the

@@ -6,7 +6,7 @@
 #include "graph/binding/arena.h"
 #include "graph/binding/pipeline_builder.h"
 #include "graph/binding/plan.h"
-#include "graph/binding/spills.h"
+#include "graph/binding/plan_without_spills.h"
 #include "graph/binding/weights.h"
 #include "graph/control_flow/graph_levels.h"
 #include "graph/passes/deferred_nodes.h"
@@ -36,7 +36,7 @@ void reject_control_flow(const Graph& graph) {
 // Throws if shapes depend on elements that the host would have to read during execution, because a command list cannot wait.
 void reject_host_reads(const Graph& graph) {
   std::vector<std::string> rejected;
-  for (const Level& level : compute_levels(graph, find_needed_values(graph, false), {}).levels)
+  for (const GraphLevel& level : compute_levels(graph, find_needed_values(graph, false), {}).levels)
     if (const std::string text = describe_read_backs(graph, level); !text.empty())
       rejected.push_back(text + ", in a compiled operator; compile() it into a Program");
   if (!rejected.empty()) throw UnsupportedError(rejected);
@@ -115,7 +115,7 @@ std::shared_ptr<CompiledOperator> compile_operator(Graph& whole_graph, std::shar
   const auto plan_steps = [&] { return bind_plan(context, graph, weights, key); };
   ExecutionPlan plan =
       plan_without_spills(plan_steps, [](const ExecutionPlan& new_plan) { create_step_pipelines(new_plan.steps); }, *graph.spilled).plan;
-  plan.descriptors_volatile = options.descriptors_volatile;
+  plan.has_volatile_descriptors = options.has_volatile_descriptors;
   move_constants_to_plan(weights, key.shapes.size(), plan);
   create_step_pipelines(plan.initialization->steps);
   return std::make_shared<CompiledOperator>(std::move(context), std::move(plan));

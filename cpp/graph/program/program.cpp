@@ -7,7 +7,7 @@
 #include "core/error.h"
 #include "graph/control_flow/control_flow_lease.h"
 #include "graph/control_flow/graph_levels.h"
-#include "graph/passes/float32_nodes.h"
+#include "graph/passes/force_fp32_nodes.h"
 #include "graph/passes/passes.h"
 #include "graph/region/lease_pool.h"
 #include "graph/region/observed_region.h"
@@ -17,7 +17,7 @@ namespace pumice {
 namespace {
 
 // Whether one command list can run the whole graph: it has no control flow and no host sync points.
-bool runs_as_single_list(const Graph& graph, bool keep_all) {
+bool runs_as_single_command_list(const Graph& graph, bool keep_all) {
   if (std::ranges::any_of(graph.nodes(), [](const GraphNode& node) { return node.control != nullptr; })) return false;
   return compute_levels(graph, find_needed_values(graph, keep_all), {}).levels.size() <= 1;
 }
@@ -28,7 +28,7 @@ bool runs_as_single_list(const Graph& graph, bool keep_all) {
 struct Program::Impl {
   Impl(std::shared_ptr<Context> owner, const Graph& graph, const ProgramOptions& options)
       : context(std::move(owner)), name(graph.name()), control_flow_pool("'" + graph.name() + "'") {
-    if (runs_as_single_list(graph, options.keep_all))
+    if (runs_as_single_command_list(graph, options.keep_all))
       compile_region(graph, options);
     else
       compile_routines(graph, options);
@@ -136,7 +136,7 @@ std::shared_ptr<Lease> Program::lease(std::span<const ShapeView> shapes, std::sp
   if (impl_->region) return impl_->region->bind(shapes, values)->lease(wait, timeout_seconds, interrupted);
   const auto make = [this] { return ControlFlowLease::create(impl_->control_flow, {}); };
   auto leased = impl_->control_flow_pool.lease(*impl_->context, make, wait, timeout_seconds, interrupted);
-  static_cast<ControlFlowLease&>(*leased).make_inputs(shapes);
+  static_cast<ControlFlowLease&>(*leased).allocate_inputs(shapes);
   return leased;
 }
 
@@ -146,13 +146,14 @@ std::shared_ptr<Lease> Program::make_timed_lease(std::span<const ShapeView> shap
   options.total_time = true;
   if (impl_->region) return impl_->region->bind(shapes, values)->make_lease(options);
   auto flow_lease = ControlFlowLease::create(impl_->control_flow, options);
-  flow_lease->make_inputs(shapes);
+  flow_lease->allocate_inputs(shapes);
   return flow_lease;
 }
 
-std::shared_ptr<CompiledOperator> Program::compiled(std::span<const ShapeView> shapes, std::span<const std::byte* const> values) {
+std::shared_ptr<CompiledOperator> Program::get_compiled_operator(std::span<const ShapeView> shapes,
+                                                                 std::span<const std::byte* const> values) {
   if (checks_indices())
-    throw UnsupportedError("program '" + name() + "' checks its indices as the host drives it; compiled() is of programs that do not");
+    throw UnsupportedError("program '" + name() + "' checks its indices on the host; compiled() supports only programs that do not");
   Region& region = impl_->get_single_region("compiled()");
   if (region.is_deferred())
     throw UnsupportedError("compiled() of '" + name() +
@@ -177,13 +178,13 @@ std::vector<ReportRow> Program::report() const {
   return rows;
 }
 
-ArenaReport Program::arena(std::span<const ShapeView> shapes, std::span<const std::byte* const> values) {
+ArenaReport Program::report_arena(std::span<const ShapeView> shapes, std::span<const std::byte* const> values) {
   const auto arena_of = [&](Region& target) { return target.bind(shapes, values)->report_arena(target.graph()); };
   Region& region = impl_->get_single_region("arena()");
   return arena_of(region.is_deferred() ? *region.get_expanded_region(shapes, values) : region);
 }
 
-std::vector<StepReport> Program::plan(std::span<const ShapeView> shapes, std::span<const std::byte* const> values) {
+std::vector<StepReport> Program::report_steps(std::span<const ShapeView> shapes, std::span<const std::byte* const> values) {
   const auto steps_of = [&](Region& target) { return target.bind(shapes, values)->report_steps(target.graph()); };
   Region& region = impl_->get_single_region("plan()");
   return steps_of(region.is_deferred() ? *region.get_expanded_region(shapes, values) : region);
@@ -213,7 +214,7 @@ ControlFlowObservation Program::observe_runs(std::span<const ShapeView> shapes, 
   impl_->check_open();
   if (!impl_->control_flow) throw UnsupportedError("observe_runs() of '" + name() + "', which is one list of dispatches: observe()");
   const auto lease = ControlFlowLease::create(impl_->control_flow, {});
-  lease->make_inputs(shapes);
+  lease->allocate_inputs(shapes);
   for (size_t i = 0; i < inputs.size(); ++i) lease->write_input(i, inputs[i]);
   return lease->observe(limits, max_runs);
 }
@@ -234,7 +235,7 @@ std::shared_ptr<Program> compile(Graph& graph, std::shared_ptr<Context> context,
     if (const GraphValue& value = graph.value(input); value.owned)
       throw GraphError(value.name, "an owned input is bound to an initializer, which programs do not have: compile_operator()", "O6");
   ProgramOptions complete = options;
-  complete.float32_nodes = find_float32_nodes(graph, options.float32_nodes);
+  complete.float32_nodes = expand_fp32_node_names(graph, options.float32_nodes);
   return std::make_shared<Program>(std::move(context), graph, complete);
 }
 

@@ -45,11 +45,11 @@ class Program : public std::enable_shared_from_this<Program> {
   bool reads_values(size_t i) const;
   // Returns the compiled operator for these shapes, to be used with binding tables and command lists of the caller. Its owned inputs are
   // the constants of the program; its persistent resource is that of the program, which is already initialised.
-  std::shared_ptr<CompiledOperator> compiled(std::span<const ShapeView> shapes, std::span<const std::byte* const> values = {});
+  std::shared_ptr<CompiledOperator> get_compiled_operator(std::span<const ShapeView> shapes, std::span<const std::byte* const> values = {});
 
   std::vector<ReportRow> report() const;  // names the kernels of the last binding
-  ArenaReport arena(std::span<const ShapeView> shapes, std::span<const std::byte* const> values = {});
-  std::vector<StepReport> plan(std::span<const ShapeView> shapes, std::span<const std::byte* const> values = {});
+  ArenaReport report_arena(std::span<const ShapeView> shapes, std::span<const std::byte* const> values = {});
+  std::vector<StepReport> report_steps(std::span<const ShapeView> shapes, std::span<const std::byte* const> values = {});
   // Runs the program twice, with timestamps, and returns the device time of each dispatch in the second run.
   std::vector<DispatchTime> profile(std::span<const ShapeView> shapes, std::span<const std::byte* const> inputs,
                                     const std::function<void()>& interrupted = {});

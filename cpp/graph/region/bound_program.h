@@ -95,7 +95,7 @@ std::vector<Dispatch> make_dispatches(const std::shared_ptr<CompiledOperator>& c
                                       std::span<const BufferRange> inputs, std::span<const BufferRange> outputs,
                                       const std::shared_ptr<Buffer>& arena);
 
-// Injected fault "race": swaps the last pair of consecutive dispatches of which the second reads the output of the first. `dispatches`: the
+// For fault injection ("race"): swaps the last two consecutive dispatches where the second reads the output of the first. `dispatches`: the
 // first dispatches of the plan.
 void swap_dependent_dispatches(std::vector<Dispatch>& dispatches, const CompiledOperator& compiled);
 

@@ -13,7 +13,7 @@
 
 namespace pumice {
 
-// The facts that an expansion depends on: ranks; sizes; or sizes and elements.
+// The facts that an expansion depends on: only the ranks of the inputs, their sizes, or their sizes and elements.
 struct ExpansionKey {
   enum class Kind : uint8_t { ranks, sizes, elements };
 

@@ -10,8 +10,8 @@
 namespace pumice {
 namespace {
 
-constexpr size_t kPreferredLeases = 2,
-                 kMaxPooledLeases = 8;  // with kPreferredLeases or more leases, callers wait for one in flight; maximum number of leases
+constexpr size_t kPreferredLeases = 2;  // with this many leases, callers wait for a lease in flight instead of creating a new one
+constexpr size_t kMaxPooledLeases = 8;  // maximum number of leases
 // Waiting callers poll, because the pool is not notified when a lease is dropped.
 constexpr auto kLeasePoll = std::chrono::microseconds(200);
 constexpr auto kSignalPeriod = std::chrono::milliseconds(50);

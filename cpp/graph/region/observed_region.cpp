@@ -83,7 +83,7 @@ void ObservedRegion::record(const BufferRange& persistent, const std::vector<Sto
   for (const StagingSlot& slot : outputs_) written_ranges.push_back(slot.device_range());
   for (const auto& [from, to] : collect_copies(inputs_, true)) list_.copy(from, to);
   std::vector<Dispatch> dispatches = make_dispatches(compiled_, persistent, read, written_ranges, arena_);
-  if (dispatches.size() != compiled_->plan().steps.size()) throw Error("a program that is observed has steps of no dispatch");
+  if (dispatches.size() != compiled_->plan().steps.size()) throw Error("an observed program has steps without a dispatch");
   const std::vector<std::vector<size_t>> last_write = group_copies_by_step(stored, observe_options);
   if (observe_options.steps) {
     dispatches.resize(*observe_options.steps);
@@ -118,7 +118,7 @@ BufferRange ObservedRegion::get_range(const PlannedOperand& operand) const {
     range.offset += operand.byte_offset;
     return range;
   }
-  if (operand.place != MemoryKind::temporary) throw Error("a value that is stored lies neither in the arena nor in an output");
+  if (operand.place != MemoryKind::temporary) throw Error("a stored value is neither in the arena nor in an output");
   return {arena_, operand.byte_offset, 0};
 }
 

@@ -8,7 +8,7 @@
 #include "core/host_trace.h"
 #include "graph/binding/pipeline_builder.h"
 #include "graph/binding/plan.h"
-#include "graph/binding/spills.h"
+#include "graph/binding/plan_without_spills.h"
 #include "graph/binding/weight_upload.h"
 #include "graph/passes/deferred_nodes.h"
 #include "graph/passes/passes.h"
@@ -162,7 +162,7 @@ void Region::initialise_weights(const ProgramOptions& options) {
   release_constants();
 }
 
-// Releases constants after the upload, except those that the host computes with.
+// After the upload, releases the constants that the host does not compute with.
 void Region::release_constants() {
   std::vector<bool> needed(graph_.values.size(), false);
   for (const ProgramNode& node : graph_.nodes)
@@ -209,7 +209,7 @@ std::shared_ptr<BoundProgram> Region::bind(std::span<const ShapeView> shapes, st
       bindings_.splice(bindings_.begin(), bindings_, binding);
       return check_latest_binding(values);
     }
-  const HostSpan span("bind", graph_.name);
+  const HostTraceSpan span("bind", graph_.name);
   check_shapes(graph_.name, inputs_, shapes);
   if (reads_values_ && values.size() != inputs_.size())
     throw BindingError("K3", "inputs", graph_.name, "the elements of the inputs: shapes depend on them", "their shapes alone");
@@ -222,7 +222,7 @@ std::shared_ptr<BoundProgram> Region::bind(std::span<const ShapeView> shapes, st
                                : std::nullopt);
   }
   const auto plan_steps = [&] {
-    const HostSpan span_plan("plan", graph_.name);
+    const HostTraceSpan span_plan("plan", graph_.name);
     return bind_plan(context_, graph_, weights_, key, &memo_);
   };
   BoundPlan plan = plan_without_spills(
@@ -247,7 +247,7 @@ std::shared_ptr<ObservedRegion> Region::make_observed_region(std::span<const Sha
   return std::make_shared<ObservedRegion>(compiled, persistent_, inputs_.size(), graph_, plan.stored, observe_options);
 }
 
-// Returns the most recently used binding, after checking these input elements.
+// Checks these input elements and returns the most recently used binding.
 std::shared_ptr<BoundProgram> Region::check_latest_binding(std::span<const std::byte* const> values) const {
   const auto& bound = bindings_.front();
   for (size_t i = 0; i < graph_.checks.size(); ++i)
@@ -271,7 +271,7 @@ std::vector<ReportRow> Region::report() const {
   const bool has_mma = has_or_emulates_mma();
   for (size_t i = 0; i < rows.size(); ++i) {
     if (const auto dtype = rows[i].dtype)
-      rows[i].precision = is_operator_float(*dtype) ? pumice::name(storage_of(context_->info(), *dtype)) : pumice::name(*dtype);
+      rows[i].precision = is_operator_float(*dtype) ? pumice::name(get_storage_type(context_->info(), *dtype)) : pumice::name(*dtype);
     const std::string& kernel = kernels_[i];
     if (kernel == "view" || kernel == "host")
       rows[i].note = kernel;

@@ -38,7 +38,7 @@ class Region {
   const std::vector<ProgramValue>& outputs() const { return outputs_; }  // without the outputs of index checks
   const BufferRange& persistent() const { return persistent_; }
   bool is_deferred() const { return deferred_ != nullptr; }  // whether it is compiled separately for each set of shapes
-  // For a deferred region: returns the region compiled for these shapes.
+  // Returns the region that a deferred region compiled for these shapes; compiles it on first use.
   std::shared_ptr<Region> get_expanded_region(std::span<const ShapeView> shapes, std::span<const std::byte* const> values);
   // Whether shapes depend on the elements of any input, or of input i.
   bool reads_values() const { return reads_values_; }
@@ -50,7 +50,7 @@ class Region {
   // BindingError for wrong inputs, GraphError if a shape rule is violated, UnsupportedError.
   std::shared_ptr<BoundProgram> bind(std::span<const ShapeView> shapes, std::span<const std::byte* const> values,
                                      const CompileProgress& progress = {});
-  // Creates a run for these shapes that copies all tensors that its kernels store.
+  // Creates a run for these shapes that copies every tensor that a kernel stores.
   std::shared_ptr<ObservedRegion> make_observed_region(std::span<const ShapeView> shapes, std::span<const std::byte* const> values,
                                                        const ObserveOptions& observe_options);
   std::vector<ReportRow> report() const;  // names the kernels of the last binding
@@ -80,7 +80,7 @@ class Region {
   std::list<std::shared_ptr<BoundProgram>> bindings_;       // most recently used first
   std::unordered_set<const KernelVariant*> built_kernels_;  // kernels whose pipelines are built
   std::vector<std::string> kernels_, choices_, spills_;     // indexed by row of the report
-  BindMemo memo_;
+  BindCache memo_;
 };
 
 }  // namespace pumice

@@ -25,23 +25,23 @@ struct AttentionPlan {
   SpecValues spec = {};
   std::shared_ptr<const StepChoice> choice = nullptr;
   uint64_t groups_x = 0, groups_y = 0, groups_z = 1;
-  int64_t splits = 1, split_size = 0;  // number of key splits; keys per split (0: the kernel splits the keys)
-  int64_t partial_floats = 0;  // floats for the partial results of all rows, if they differ from the layout of attention_partials.glsl
-  int64_t counters = 1;        // counters of finished splits per workgroup along x and y
-  int64_t head_group = 0;      // heads in a group whose workgroups are ordered by descending key count; 0: not supported by the kernel
-  std::string name = {};       // variant name; empty: name of the shader
-  std::string spilled = {};    // the plan that this one replaces because its kernel spills
+  int64_t splits = 1, split_size = 0;  // number of key splits; keys per split (0: the kernel computes it)
+  int64_t partial_floats = 0;          // scratch floats for all partial results; 0: the size of the layout in attention_partials.glsl
+  int64_t counters = 1;                // counters of finished splits per workgroup along x and y
+  int64_t head_group = 0;    // heads in a group whose workgroups are ordered by descending key count; 0: not supported by the kernel
+  std::string name = {};     // variant name; empty: name of the shader
+  std::string spilled = {};  // variant that this plan replaces because its kernel spills registers
 };
 
-std::string bool_macro(bool set) {
+std::string format_bool_macro(bool set) {
   return set ? "1" : "0";
 }
 
-std::string uint_literal(int64_t value) {
+std::string format_uint_literal(int64_t value) {
   return std::to_string(value) + "u";
 }
 
-// Workgroups that occupy a device: two for each of an H200's 132 multiprocessors.
+// Number of workgroups that occupy a device fully: two for each of the 132 multiprocessors of an H200.
 constexpr int64_t kSaturatingGroups = 264;
 
 void split_keys(AttentionPlan& plan, int64_t keys, int64_t splits) {
@@ -49,7 +49,7 @@ void split_keys(AttentionPlan& plan, int64_t keys, int64_t splits) {
   plan.splits = std::max<int64_t>(ceil_div(keys, plan.split_size), 1);
 }
 
-// Plan for few queries (decode): a thread group reads each key and scores it against several queries.
+// Plan for few queries (decode): a thread group loads a key once and computes its scores for several queries.
 AttentionPlan make_decode_plan(const LowerContext& node, const AttentionParams& a) {
   constexpr int64_t kMaxQueries = 4, kCpuIterations = 9, kMaxIterations = 60000;
   const bool is_cpu = node.prefers_cpu_kernels();
@@ -65,11 +65,11 @@ AttentionPlan make_decode_plan(const LowerContext& node, const AttentionParams& 
   int64_t thread_groups = !is_cpu && group_threads == 16 ? 16 : 1;
   while (thread_groups > 1 && !fits(thread_groups)) thread_groups /= 2;
   AttentionPlan plan{kDecodeShader};
-  plan.macros = {{"GROUP_THREADS", uint_literal(group_threads)},
+  plan.macros = {{"GROUP_THREADS", format_uint_literal(group_threads)},
                  {"THREAD_GROUPS", std::to_string(thread_groups)},
-                 {"ITEMS_PER_THREAD", uint_literal(vec4_per_thread)},
-                 {"ROWS", uint_literal(rows)},
-                 {"CPU_VARIANT", bool_macro(is_cpu)},
+                 {"ITEMS_PER_THREAD", format_uint_literal(vec4_per_thread)},
+                 {"ROWS", format_uint_literal(rows)},
+                 {"CPU_VARIANT", format_bool_macro(is_cpu)},
                  {"SUBGROUP", std::to_string(node.subgroup_size())}};
   plan.groups_x = static_cast<uint64_t>(ceil_div(queries_per_kv_head, rows));
   plan.groups_y = static_cast<uint64_t>(a.k.batch() * a.k.heads());
@@ -98,11 +98,11 @@ AttentionPlan make_cpu_plan(const AttentionParams& a) {
 }
 
 // Whether the device supports a workgroup of attention_tiled.
-bool supports_tiled(const NodeContext& node) {
+bool supports_attention_tiled(const NodeContext& node) {
   constexpr int64_t kInvocations = 256, kQueriesAndKeys = 64 * 17 + 32 * 17,
                     kValues = 16 * 128;  // tile of V, which reuses the memory of Q and K
   constexpr int64_t kFloats =
-      std::max(kQueriesAndKeys, kValues) + 64 * 33 + 64 * 4 + 2 * 64;  // size of these, plus scores, reductions, maximum and sum
+      std::max(kQueriesAndKeys, kValues) + 64 * 33 + 64 * 4 + 2 * 64;  // floats for Q, K and V, scores, reductions, maximum and sum
   return node.max_invocations() >= kInvocations && node.context->limit("maxComputeSharedMemorySize") >= kFloats * 4;
 }
 
@@ -118,9 +118,9 @@ AttentionPlan make_tiled_plan(const LowerContext& node, const AttentionParams& a
   return plan;
 }
 
-// Returns the macro KEY_LOOP, which specialises the main loop of attention_mma. Heads of more than 64 elements leave no registers for the
-// code of FULL_TILES_FIRST.
-std::string choose_key_loop(const AttentionParams& a, const AttentionTile& tile, const AttentionPlan& plan) {
+// Returns the value of macro KEY_LOOP, which specialises the main loop of attention_mma. With more than 64 elements per head, the variant
+// FULL_TILES_FIRST would not have enough registers.
+std::string choose_key_loop_macro(const AttentionParams& a, const AttentionTile& tile, const AttentionPlan& plan) {
   constexpr int64_t kMaxFullFirstSize = 64;
   const int64_t keys = a.k.rows(), keys_per_iteration = tile.keys * tile.key_slices;
   const bool all_visible = !a.kv_lengths && a.first <= 1 - a.q.rows() && a.last >= keys - 1 && (!a.mask || a.mask->keys >= keys);
@@ -129,7 +129,7 @@ std::string choose_key_loop(const AttentionParams& a, const AttentionTile& tile,
   return std::max(a.k.size(), a.v.size()) <= kMaxFullFirstSize ? "FULL_TILES_FIRST" : "MIXED_TILES";
 }
 
-// Plan for cooperative matrices with this tile.
+// Plan for a cooperative-matrix kernel with this tile.
 AttentionPlan make_coopmat_plan(const LowerContext& node, const AttentionParams& a, const AttentionTile& tile, bool is_mma) {
   AttentionPlan plan{is_mma ? "attention_mma.comp" : "attention_coopmat.comp"};
   plan.name = tile.variant_name(is_mma), plan.spilled = tile.spilled;
@@ -138,19 +138,20 @@ AttentionPlan make_coopmat_plan(const LowerContext& node, const AttentionParams&
     plan.spec.insert(plan.spec.end(), {{"KEY_TILE", tile.keys}, {"QUERY_TILES", tile.query_tiles}, {"KEY_SLICES", tile.key_slices}});
     plan.head_group = tile.head_group;
     const bool by_row = a.mask && a.mask->strides[2] != 0;
-    plan.macros = {{"EMULATED", bool_macro(!node.has_mma())}, {"MASK_BY_ROW", bool_macro(by_row)}};
+    plan.macros = {{"EMULATED", format_bool_macro(!node.has_mma())}, {"MASK_BY_ROW", format_bool_macro(by_row)}};
   } else {
-    plan.macros = {{"SUBGROUP", uint_literal(node.subgroup_size())}};
+    plan.macros = {{"SUBGROUP", format_uint_literal(node.subgroup_size())}};
   }
   plan.groups_x = static_cast<uint64_t>(ceil_div(a.q.rows(), tile.rows()));
   plan.groups_y = static_cast<uint64_t>(a.q.batch() * a.q.heads());
   split_keys(plan, a.k.rows(), tile.splits);
   plan.groups_z = static_cast<uint64_t>(plan.splits);
-  if (is_mma) plan.macros.emplace_back("KEY_LOOP", choose_key_loop(a, tile, plan));
+  if (is_mma) plan.macros.emplace_back("KEY_LOOP", choose_key_loop_macro(a, tile, plan));
   return plan;
 }
 
-// Plan for cooperative matrices. Returns nullopt if the device has none, or if heads are too long or not aligned vec8s.
+// Chooses a cooperative-matrix plan. Returns nullopt if the device has no cooperative matrices, or if heads are too long or not aligned
+// vec8s.
 std::optional<AttentionPlan> choose_coopmat_plan(const LowerContext& node, const AttentionParams& a) {
   const int64_t subgroup = node.subgroup_size();
   if (!node.has_coopmat() || (subgroup != 32 && subgroup != 64) || !supports_coopmat(node, a)) return {};
@@ -185,7 +186,7 @@ std::optional<AttentionPlan> make_decode_mma_plan(const LowerContext& node, cons
   const bool queries_in_shared = size > kMaxRegisterSize;
   const auto bytes = [&](int64_t subgroups) {
     return std::max(subgroups * rows * num_vec4, subgroups * kSubgroup) * 16 + subgroups * kSubgroup * 8 +
-           node.emulation_shared_bytes(subgroups * kSubgroup) + 16 +
+           node.count_emulation_shared_bytes(subgroups * kSubgroup) + 16 +
            (queries_in_shared ? round_up(a.k.size(), 32) / 32 * kSubgroup * 16 : 0);
   };
   int64_t subgroups = std::min(kMaxSubgroups, node.max_invocations() / kSubgroup);
@@ -193,7 +194,7 @@ std::optional<AttentionPlan> make_decode_mma_plan(const LowerContext& node, cons
   AttentionPlan plan{kDecodeMmaShader};
   plan.spec = {{"INVOCATIONS", subgroups * kSubgroup}, {"ROWS", rows}, {"KEY_BLOCKS", a.has_int8_kv() ? 2 : 1}};
   plan.counters = subgroups;
-  plan.macros = {{"EMULATED", bool_macro(node.emulates_mma())}, {"QUERIES_SHARED", bool_macro(queries_in_shared)}};
+  plan.macros = {{"EMULATED", format_bool_macro(node.emulates_mma())}, {"QUERIES_SHARED", format_bool_macro(queries_in_shared)}};
   plan.groups_x = static_cast<uint64_t>(ceil_div(queries_per_kv_head, rows));
   plan.groups_y = static_cast<uint64_t>(a.k.batch() * a.k.heads());
   const auto groups = static_cast<int64_t>(plan.groups_x * plan.groups_y),
@@ -225,7 +226,7 @@ AttentionPlan choose_default_plan(const LowerContext& node, const AttentionParam
   if (!node.prefers_cpu_kernels()) {
     if (queries_per_kv_head <= kMaxDecodeQueries || a.has_int8_kv()) return make_decode_plan(node, a);
     const auto plan = choose_coopmat_plan(node, a);
-    return plan ? *plan : supports_tiled(node) ? make_tiled_plan(node, a) : make_decode_plan(node, a);
+    return plan ? *plan : supports_attention_tiled(node) ? make_tiled_plan(node, a) : make_decode_plan(node, a);
   }
   const auto shared = static_cast<int64_t>(node.context->limit("maxComputeSharedMemorySize"));
   return a.q.rows() * 2 > kMaxDecodeQueries && a.v.size() * kBytesPerColumn <= shared ? make_cpu_plan(a) : make_decode_plan(node, a);
@@ -251,12 +252,12 @@ AttentionPlan choose_plan(const LowerContext& node, const AttentionParams& a, bo
 }
 
 // Formats a float as a GLSL literal.
-std::string float_literal(double value) {
+std::string format_float32_literal(double value) {
   if (std::isinf(value)) return value < 0 ? "minus_infinity" : "pm_infinity";
   return "float(" + format_general(value, 9) + ")";
 }
 
-// Returns the number of mask elements from the first to the last that is read.
+// Returns the number of mask elements from the first to the last one that the kernel reads.
 int64_t count_mask_elements(const AttentionMask& mask, const AttentionParams& a) {
   const std::array<int64_t, 4> sizes{a.q.batch(), a.q.heads(), a.q.rows(), std::min(mask.keys, a.k.rows())};
   int64_t span = 1;
@@ -270,23 +271,23 @@ void bind_scales(StepBuilder& step, const AttentionParams& a, DType dtype) {
   step.bind("v_scales", *a.v_scales, a.v.first / a.v.size(), ceil_div(a.v.span(), a.v.size()), bits(dtype));
 }
 
-constexpr double kMinScale = 1e-30;  // smallest scale that the softmax applies; smaller ones are applied before it
+constexpr double kMinScale = 1e-30;  // scales up to this are applied to the scores before the softmax, not inside it
 
-// Sets up a kernel that uses include/attention.glsl, except for its output bindings.
+// Builds the step of a kernel that uses include/attention.glsl. The caller binds the outputs.
 StepBuilder make_attention_step(const LowerContext& node, const AttentionParams& a, std::string_view shader, Macros macros,
                                 SpecValues spec) {
   const DType dtype = node.float_dtype, stored = a.has_int8_kv() ? DType::int8 : dtype;
-  const auto more = {
-      std::pair<std::string, std::string>{"MASKED", a.mask ? a.mask->is_bool ? "1" : "2" : "0"},
-      {"HAS_KV_LENGTHS", bool_macro(a.kv_lengths.has_value())},
-      {"ZERO_EMPTY", bool_macro(a.zero_empty)},
-      {"SCALE_FIRST", bool_macro(a.softcap != 0 || !(a.scale > kMinScale))},
-      {"INT8", bool_macro(a.has_int8_kv())},
-      {"VEC4", bool_macro(a.q.has_aligned_vectors(dtype, 4) && a.k.has_aligned_vectors(stored, 4) && a.v.has_aligned_vectors(stored, 4))}};
+  const auto more = {std::pair<std::string, std::string>{"MASKED", a.mask ? a.mask->is_bool ? "1" : "2" : "0"},
+                     {"HAS_KV_LENGTHS", format_bool_macro(a.kv_lengths.has_value())},
+                     {"ZERO_EMPTY", format_bool_macro(a.zero_empty)},
+                     {"SCALE_FIRST", format_bool_macro(a.softcap != 0 || !(a.scale > kMinScale))},
+                     {"INT8", format_bool_macro(a.has_int8_kv())},
+                     {"VEC4", format_bool_macro(a.q.has_aligned_vectors(dtype, 4) && a.k.has_aligned_vectors(stored, 4) &&
+                                                a.v.has_aligned_vectors(stored, 4))}};
   macros.insert(macros.end(), more.begin(), more.end());
   if (a.mask && a.mask->is_bool) {
     macros.emplace_back("MASK_VISIBLE", a.mask->true_is_masked ? "false" : "true");
-    macros.emplace_back("MASKED_SCORE", float_literal(a.mask->masked_score));
+    macros.emplace_back("MASKED_SCORE", format_float32_literal(a.mask->masked_score));
   }
   spec.emplace_back("SIZE", a.k.size());
   spec.emplace_back("V_SIZE", a.v.size());
@@ -312,7 +313,7 @@ StepBuilder make_attention_step(const LowerContext& node, const AttentionParams&
   return step.set("first", bounded(a.first)).set("last", bounded(a.last));
 }
 
-// Splits an attention whose grid exceeds the device's limits. With `has_softmax_stats`, the rows of a slice stay contiguous.
+// Splits an attention whose grid exceeds the device's limits. With `has_softmax_stats`, each slice is a contiguous range of rows.
 std::vector<AttentionSlice> split_for_grid_limits(const LowerContext& node, const AttentionParams& a, const AttentionPlan& plan,
                                                   bool has_softmax_stats) {
   const auto exceeds_limit = [&](uint64_t groups, const char* axis) {
@@ -335,7 +336,7 @@ void set_launch_parameters(StepBuilder& step, const AttentionParams& a, const At
     step.set("head_group", plan.head_group);
   else
     step.set("split_size", std::max<int64_t>(plan.split_size, a.k.rows() * (plan.split_size == 0)));
-  step.groups(plan.groups_x, plan.groups_y, plan.groups_z);
+  step.set_workgroups(plan.groups_x, plan.groups_y, plan.groups_z);
 }
 
 // Adds the steps of an attention. `softmax_stats` receives the softmax maximum and 1/sum of each row, from row `first_stats_row` on.
@@ -345,7 +346,7 @@ void add_attention_steps(LowerContext& node, const AttentionParams& a, const std
   AttentionPlan plan = choose_plan(node, a, softmax_stats.has_value());
   const bool is_decode_mma = plan.shader == kDecodeMmaShader;
   const bool has_splits = plan.splits > 1 || softmax_stats;
-  if (has_splits && plan.split_size == 0 && !is_decode_mma) plan = make_decode_plan(node, a);  // the other kernels cannot split keys
+  if (has_splits && plan.split_size == 0 && !is_decode_mma) plan = make_decode_plan(node, a);  // the kernel of this plan cannot split keys
   if (const auto slices = split_for_grid_limits(node, a, plan, softmax_stats.has_value()); !slices.empty()) {
     for (const AttentionSlice& slice : slices) add_attention_steps(node, slice.attention, softmax_stats, first_stats_row + slice.first);
     return;
@@ -353,9 +354,9 @@ void add_attention_steps(LowerContext& node, const AttentionParams& a, const std
   const bool y_vec4 = a.y.has_aligned_vectors(node.float_dtype, 4),
              merges_splits = has_splits && !softmax_stats && (is_decode_mma || plan.shader == kDecodeShader);
   const int64_t rows = a.y.batch() * a.y.heads() * a.y.rows();
-  plan.macros.insert(plan.macros.end(),
-                     {{"SPLIT_KEYS", bool_macro(has_splits && !is_decode_mma)}, {"MERGES_SPLITS", bool_macro(merges_splits)}});
-  plan.macros.emplace_back("Y_VEC4", bool_macro(y_vec4 && (!has_splits || merges_splits)));
+  plan.macros.insert(plan.macros.end(), {{"SPLIT_KEYS", format_bool_macro(has_splits && !is_decode_mma)},
+                                         {"MERGES_SPLITS", format_bool_macro(merges_splits)}});
+  plan.macros.emplace_back("Y_VEC4", format_bool_macro(y_vec4 && (!has_splits || merges_splits)));
   if (!has_splits || merges_splits) plan.macros.emplace_back("EPILOGUE(x)", node.epilogue());
   StepBuilder step = make_attention_step(node, a, plan.shader, std::move(plan.macros), std::move(plan.spec));
   set_launch_parameters(step, a, plan, has_splits);
@@ -372,9 +373,9 @@ void add_attention_steps(LowerContext& node, const AttentionParams& a, const std
   if (merges_splits) step.bind("finished", node.add_host_block(std::vector<std::byte>(counters * 4)));
   node.add(with_choice(step.bind("partials", splits).build()));
   if (merges_splits) return;
-  const Macros macros = {{"Y_VEC4", bool_macro(y_vec4)},
-                         {"STORES_STATS", bool_macro(softmax_stats.has_value())},
-                         {"ZERO_EMPTY", bool_macro(a.zero_empty)},
+  const Macros macros = {{"Y_VEC4", format_bool_macro(y_vec4)},
+                         {"STORES_STATS", format_bool_macro(softmax_stats.has_value())},
+                         {"ZERO_EMPTY", format_bool_macro(a.zero_empty)},
                          {"EPILOGUE(x)", node.epilogue()}};
   StepBuilder combine(node.kernel("attention_combine.comp", node.float_dtype, macros));
   combine.bind("partials", splits).bind("y", a.y.operand, a.y.first, a.y.span(), bits(node.float_dtype));
@@ -386,7 +387,7 @@ void add_attention_steps(LowerContext& node, const AttentionParams& a, const std
       .set("size", a.v.size())
       .set("num_partials", plan.splits);
   set_strides(combine, "y", a.y);
-  node.add(combine.threads(static_cast<uint64_t>(results)).build());
+  node.add(combine.set_threads(static_cast<uint64_t>(results)).build());
 }
 
 }  // namespace
@@ -448,7 +449,7 @@ void add_attention(LowerContext& node, const AttentionParams& a, ScoreStage stag
   const int64_t planes = a.q.batch() * a.q.heads();
   step.bind("y", scores)
       .set("planes", planes)
-      .threads(static_cast<uint64_t>(a.k.rows()), static_cast<uint64_t>(a.q.rows()), static_cast<uint64_t>(planes));
+      .set_threads(static_cast<uint64_t>(a.k.rows()), static_cast<uint64_t>(a.q.rows()), static_cast<uint64_t>(planes));
   node.add(step.build());
 }
 

@@ -1,5 +1,5 @@
-// softmax(scale q k^T + mask) v in one pass over the keys (flash attention), for the operator Attention and for attention recognised in
-// graphs.
+// Flash attention, softmax(scale * q k^T + mask) v in one pass over the keys. Lowers ONNX Attention and attention subgraphs found by
+// fusion.
 #pragma once
 
 #include <string>
@@ -18,16 +18,16 @@ TensorDesc split_into_heads(const TensorDesc& desc, int64_t heads);
 // Sets the push constants name_batch, name_head and name_row.
 void set_strides(StepBuilder& step, const std::string& name, const HeadTensor& heads);
 
-// Copies a KV cache from input `from` to output `to`. No copy if the output aliases the input.
+// Copies a KV cache from input `from` to output `to`. Does nothing if the output aliases the input.
 void add_cache_copy(LowerContext& node, size_t from, size_t to);
 
-// The stage at which scores are returned in addition to the output.
+// The processing stage of the scores that an attention node returns as a second output (qk_matmul_output).
 enum class ScoreStage : uint8_t { raw, softcapped, masked, probabilities };
 
-// Whether attention reads int8 keys and values directly, which it does if there are few queries.
+// Whether the attention kernel reads int8 keys and values directly. It does so only for few queries.
 bool reads_int8_kv(const LowerContext& node, const AttentionParams& attention);
 
-// Adds the steps that compute y.
+// Adds the steps that compute the attention output `attention.y`.
 void add_attention(LowerContext& node, const AttentionParams& attention);
 // Adds the steps that compute y and write the scores, [batch, heads, queries, keys], to `scores`.
 void add_attention(LowerContext& node, const AttentionParams& attention, ScoreStage stage, const Operand& scores);

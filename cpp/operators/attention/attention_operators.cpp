@@ -33,8 +33,7 @@ HeadSizes parse_head_sizes(const Shape& shape, const Attributes& attributes, std
 void check_heads(const ShapeContext& node, AttentionInput input, std::string_view num_heads_attribute) {
   const Shape& shape = node.input(input).shape;
   const std::string description = "input " + std::to_string(input) + " of shape " + to_string(shape);
-  if (shape.size() != node.input(kQ).shape.size())
-    node.fail(description + " beside an input 0 of shape " + to_string(node.input(kQ).shape));
+  if (shape.size() != node.input(kQ).shape.size()) node.fail(description + " with an input 0 of shape " + to_string(node.input(kQ).shape));
   if (shape.size() == 4) return;
   const int64_t heads = node.attributes().integer(num_heads_attribute, 0);
   if (heads < 1 || shape[2] % heads != 0)
@@ -55,7 +54,7 @@ int64_t get_past_length(const ShapeContext& node) {
   return node.input(kPastKey).shape[2];
 }
 
-// A mask broadcasts except along its last axis; keys past its end are masked out.
+// The mask must broadcast to the scores, but its last axis may be shorter: keys past its end are masked out.
 void check_mask(const ShapeContext& node, const Shape& scores) {
   if (!node.has(kMask)) return;
   const Shape& mask = node.input(kMask).shape;
@@ -70,7 +69,7 @@ void check_mask(const ShapeContext& node, const Shape& scores) {
   if (!fits()) node.fail("a mask of shape " + to_string(mask) + " for scores of shape " + to_string(scores));
 }
 
-void shape_of_attention(ShapeContext& node) {
+void infer_attention_shape(ShapeContext& node) {
   check_heads(node, kQ, "q_num_heads");
   check_heads(node, kK, "kv_num_heads");
   check_heads(node, kV, "kv_num_heads");
@@ -97,34 +96,34 @@ void shape_of_attention(ShapeContext& node) {
   node.output(kScores, node.input(kQ).dtype, scores);
 }
 
-// Concatenates past and new keys or values, into the output `present` if that is requested.
-HeadTensor concat_past(LowerContext& node, AttentionInput input, AttentionInput past, AttentionOutput present) {
+// Concatenates past and new keys (or values). Writes the result to output `present` if the node has that output.
+HeadTensor concat_past_kv(LowerContext& node, AttentionInput input, AttentionInput past, AttentionOutput present) {
   const TensorDesc new_desc = split_into_heads(node.input(input), node.attributes->integer("kv_num_heads"));
-  if (!node.has_input(past) && !node.has_output(present)) return view_heads(node, new_desc, node.in(input));
+  if (!node.has_input(past) && !node.has_output(present)) return view_heads(node, new_desc, node.input_operand(input));
   Shape shape = new_desc.shape;
   const int64_t before = node.has_input(past) ? node.input(past).shape[2] : 0;
   shape[2] += before;
   const TensorDesc whole(new_desc.dtype, shape);
-  const Operand target = node.has_output(present) ? node.out(present) : node.add_temporary(whole.bytes());
+  const Operand target = node.has_output(present) ? node.output_operand(present) : node.add_temporary(whole.bytes());
   const bool owns_words = shape[3] * bits(whole.dtype) % 32 == 0;
   if (before > 0)
-    add_strided_copy(node, whole.dtype, {node.input(past).shape, {node.input(past).strides, whole.strides}}, {node.in(past)},
+    add_strided_copy(node, whole.dtype, {node.input(past).shape, {node.input(past).strides, whole.strides}}, {node.input_operand(past)},
                      {.operand = target, .owns_words = owns_words});
-  add_strided_copy(node, whole.dtype, {new_desc.shape, {new_desc.strides, whole.strides}}, {node.in(input)},
+  add_strided_copy(node, whole.dtype, {new_desc.shape, {new_desc.strides, whole.strides}}, {node.input_operand(input)},
                    {.operand = target, .first = before * shape[3], .owns_words = owns_words});
   return view_heads(node, whole, target);
 }
 
 AttentionMask make_mask(const LowerContext& node, const TensorDesc& desc) {
-  AttentionMask mask{node.in(kMask), desc.dtype == DType::bool_};
+  AttentionMask mask{node.input_operand(kMask), desc.dtype == DType::bool_};
   mask.keys = desc.shape.back();
   const size_t rank = desc.shape.size();
   for (size_t i = 0; i < rank; ++i) mask.strides[4 - rank + i] = desc.shape[i] == 1 ? 0 : desc.strides[i];
   return mask;
 }
 
-// Sets the range of visible keys, relative to the position after the past keys.
-void set_visible_range(AttentionParams& a, const Attributes& attributes, int64_t past) {
+// Sets the range of keys that a query attends to, relative to the index of the query. `past`: number of past keys.
+void set_visible_key_range(AttentionParams& a, const Attributes& attributes, int64_t past) {
   const int64_t before = attributes.integer("left_window_size", -1),
                 after = attributes.integer("is_causal", 0) != 0 ? 0 : attributes.integer("right_window_size", -1);
   if (before >= 0) a.first = past - before;
@@ -135,21 +134,21 @@ void set_visible_range(AttentionParams& a, const Attributes& attributes, int64_t
 
 void lower_attention(LowerContext& node) {
   const Attributes& attributes = *node.attributes;
-  AttentionParams a{view_heads(node, split_into_heads(node.input(kQ), attributes.integer("q_num_heads")), node.in(kQ)),
-                    concat_past(node, kK, kPastKey, kPresentKey), concat_past(node, kV, kPastValue, kPresentValue),
-                    view_heads(node, split_into_heads(node.output(kY), attributes.integer("q_num_heads")), node.out(kY))};
+  AttentionParams a{view_heads(node, split_into_heads(node.input(kQ), attributes.integer("q_num_heads")), node.input_operand(kQ)),
+                    concat_past_kv(node, kK, kPastKey, kPresentKey), concat_past_kv(node, kV, kPastValue, kPresentValue),
+                    view_heads(node, split_into_heads(node.output(kY), attributes.integer("q_num_heads")), node.output_operand(kY))};
   if (node.has_input(kMask)) a.mask = make_mask(node, node.input(kMask));
-  if (node.has_input(kKvLengths)) a.kv_lengths = dense_input(node, kKvLengths);
+  if (node.has_input(kKvLengths)) a.kv_lengths = get_contiguous_input(node, kKvLengths);
   a.scale = attributes.real("scale", 1 / std::sqrt(static_cast<double>(a.q.size())));
   a.softcap = attributes.real("softcap", 0);
-  set_visible_range(a, attributes, node.has_input(kPastKey) ? node.input(kPastKey).shape[2] : 0);
+  set_visible_key_range(a, attributes, node.has_input(kPastKey) ? node.input(kPastKey).shape[2] : 0);
   if (!node.has_output(kScores)) return add_attention(node, a);
-  add_attention(node, a, static_cast<ScoreStage>(attributes.integer("qk_matmul_output_mode", 0)), node.out(kScores));
+  add_attention(node, a, static_cast<ScoreStage>(attributes.integer("qk_matmul_output_mode", 0)), node.output_operand(kScores));
 }
 
 namespace {
 
-void shape_of_rotary_embedding(ShapeContext& node) {
+void infer_rotary_embedding_shape(ShapeContext& node) {
   const Shape& x = node.input(0).shape;
   const int64_t count = node.attributes().integer("num_heads"), requested_dim = node.attributes().integer("rotary_embedding_dim");
   const bool flat = x.size() == 3;
@@ -168,7 +167,7 @@ void shape_of_rotary_embedding(ShapeContext& node) {
       node.fail("input " + std::to_string(i) + " of shape " + to_string(table) + " for " + std::to_string(rotary_dim) +
                 " elements to turn in " + to_string(x));
   }
-  shape_like_input(node);
+  infer_shape_like_input(node);
 }
 
 // Inputs of pumice::Attention after the mask.
@@ -187,11 +186,11 @@ std::vector<int64_t> get_permutation(const ShapeContext& node, std::string_view 
   return axes;
 }
 
-// Heads must be repeated to q's number of heads, with all other sizes unchanged.
+// Checks that the heads of k or v are repeated to match the number of heads of q, with all other sizes unchanged.
 void check_repeated_heads(const ShapeContext& node, size_t input, Shape shape, int64_t heads) {
   if (!node.has(input)) return;
   shape[1] = heads;
-  const auto repeats = node.host_integers(input);
+  const auto repeats = node.get_host_integers(input);
   const bool fits = repeats.size() == shape.size() &&
                     std::ranges::equal(repeats, shape, [](int64_t a, int64_t b) { return a == b || a == -1 || a == 0; });
   if (!fits || std::ranges::count(repeats, -1) > 1)
@@ -199,8 +198,8 @@ void check_repeated_heads(const ShapeContext& node, size_t input, Shape shape, i
               " is expected; without fusion that is run as it is written");
 }
 
-// Leading axes of q, k, v and the mask broadcast; with `grouped` they follow the rules of ONNX Attention.
-void shape_of_fused_attention(ShapeContext& node) {
+// The leading axes of q, k, v and the mask broadcast. With attribute `grouped`, they follow the rules of ONNX Attention instead.
+void infer_fused_attention_shape(ShapeContext& node) {
   const size_t rank = node.input(kQ).shape.size();
   const auto permuted_shape = [&](AttentionInput input, std::string_view axes) {
     return permute_shape(node.input(input).shape, get_permutation(node, axes, rank));
@@ -247,17 +246,17 @@ void expand_axis(HeadTensor& heads, size_t axis, int64_t size) {
   heads.sizes[axis] = size, heads.strides[axis] = 0;
 }
 
-// Splits by batch and by heads, unless KV heads are shared.
-void split_attention(const LowerContext& node, std::vector<SplitAxis>& axes) {
+// Attention can be split along the batch and, unless query heads share KV heads, along the heads.
+void append_attention_split_axes(const LowerContext& node, std::vector<SplitAxis>& axes) {
   constexpr size_t kMask = 3, kPastKey = 4, kKvLengths = 6;
   const bool has_heads = node.input(kData).rank() == 4 && node.input(1).rank() == 4 && node.input(kData).shape[1] == node.input(1).shape[1];
   for (int axis = 0; axis < (has_heads ? 2 : 1); ++axis) {
     SplitAxis& split = axes.emplace_back(make_split_axis(node, axis));
     for (size_t i = 1; i < node.inputs.size(); ++i)
       if (node.has_input(i))
-        split.inputs[i] = i == kMask ? broadcast_axis(node.input(i), axis, 4) : i == kKvLengths && axis != 0 ? kNotSplit : axis;
+        split.inputs[i] = i == kMask ? find_broadcast_axis(node.input(i), axis, 4) : i == kKvLengths && axis != 0 ? kNotSplit : axis;
   }
-  // Splits the queries if all attend to the same keys.
+  // The queries can be split if all of them attend to the same keys.
   const Attributes& attributes = *node.attributes;
   const bool limits = attributes.integer("is_causal", 0) != 0 || attributes.integer("left_window_size", -1) >= 0 ||
                       attributes.integer("right_window_size", -1) >= 0;
@@ -265,21 +264,21 @@ void split_attention(const LowerContext& node, std::vector<SplitAxis>& axes) {
   const int row_axis = node.input(kData).rank() - 2;
   SplitAxis& split = axes.emplace_back(make_split_axis(node, row_axis));
   if (node.has_output(3)) split.outputs[3] = 2;
-  if (node.has_input(kMask)) split.inputs[kMask] = broadcast_axis(node.input(kMask), 2, 4);
+  if (node.has_input(kMask)) split.inputs[kMask] = find_broadcast_axis(node.input(kMask), 2, 4);
 }
 
-uint64_t onnx_attention_flop(const LowerContext& node) {
+uint64_t count_onnx_attention_flops(const LowerContext& node) {
   const Shape& keys = node.input(kK).shape;
-  return attention_flop(node, keys[keys.size() - 2] + (node.has_input(kPastKey) ? node.input(kPastKey).shape[2] : 0));
+  return count_attention_flops(node, keys[keys.size() - 2] + (node.has_input(kPastKey) ? node.input(kPastKey).shape[2] : 0));
 }
 
-uint64_t fused_attention_flop(const LowerContext& node) {
+uint64_t count_fused_attention_flops(const LowerContext& node) {
   const std::vector<int64_t> axes = node.attributes->integers("k_axes");
-  return attention_flop(node, node.input(kK).shape[static_cast<size_t>(axes[axes.size() - 2])]);
+  return count_attention_flops(node, node.input(kK).shape[static_cast<size_t>(axes[axes.size() - 2])]);
 }
 
-// Splits along the axes before rows and elements.
-void split_fused_attention(const LowerContext& node, std::vector<SplitAxis>& axes) {
+// Fused attention can be split along all axes except the last two (rows and elements).
+void append_fused_attention_split_axes(const LowerContext& node, std::vector<SplitAxis>& axes) {
   const Attributes& attributes = *node.attributes;
   if (attributes.integer("grouped") != 0 || attributes.integer("short_mask") != 0) return;
   const std::vector<int64_t> q = attributes.integers("q_axes"), k = attributes.integers("k_axes"), v = attributes.integers("v_axes"),
@@ -290,7 +289,7 @@ void split_fused_attention(const LowerContext& node, std::vector<SplitAxis>& axe
     SplitAxis& split = axes.emplace_back(make_split_axis(node, axis_of(q, position)));
     split.inputs[1] = axis_of(k, position), split.inputs[2] = axis_of(v, position);
     split.outputs = {axis_of(y, position)};
-    if (node.has_input(3)) split.inputs[3] = broadcast_axis(node.input(3), static_cast<int>(position), static_cast<int>(q.size()));
+    if (node.has_input(3)) split.inputs[3] = find_broadcast_axis(node.input(3), static_cast<int>(position), static_cast<int>(q.size()));
   }
 }
 
@@ -299,12 +298,13 @@ void split_fused_attention(const LowerContext& node, std::vector<SplitAxis>& axe
 void lower_fused_attention(LowerContext& node) {
   const Attributes& attributes = *node.attributes;
   const auto view = [&](AttentionInput input, std::string_view axes) {
-    return view_heads(node, node.input(input), node.in(input), attributes.integers(axes));
+    return view_heads(node, node.input(input), node.input_operand(input), attributes.integers(axes));
   };
   const auto y_axes = attributes.integers("y_axes");
   std::vector<int64_t> y_perm(y_axes.size());
   for (size_t i = 0; i < y_axes.size(); ++i) y_perm[static_cast<size_t>(y_axes[i])] = static_cast<int64_t>(i);
-  AttentionParams a{view(kQ, "q_axes"), view(kK, "k_axes"), view(kV, "v_axes"), view_heads(node, node.output(kY), node.out(kY), y_perm)};
+  AttentionParams a{view(kQ, "q_axes"), view(kK, "k_axes"), view(kV, "v_axes"),
+                    view_heads(node, node.output(kY), node.output_operand(kY), y_perm)};
   const bool grouped = attributes.integer("grouped", 0) != 0;
   for (HeadTensor* heads : {&a.q, &a.k, &a.v}) expand_axis(*heads, 0, a.y.batch());
   expand_axis(a.q, 1, a.y.heads());
@@ -317,98 +317,101 @@ void lower_fused_attention(LowerContext& node) {
     a.mask->masked_score = attributes.real("hidden");
   }
   a.softcap = attributes.real("softcap", 0);
-  set_visible_range(a, attributes, 0);
+  set_visible_key_range(a, attributes, 0);
   a.scale = attributes.real("scale");
   a.zero_empty = attributes.integer("zero_empty") != 0;
   const auto divisors = static_cast<size_t>(attributes.integer("divisors"));
   for (size_t i = kValueSizes + 1; i < node.inputs.size(); ++i) {
-    const double number = node.host(i)->as_double()[0];
+    const double number = node.host_tensor(i)->as_double()[0];
     a.scale = i <= kValueSizes + divisors ? a.scale / number : a.scale * number;
   }
   add_attention(node, a);
 }
 
-OperatorRows attention_operators() {
-  const auto floats = [](std::string_view name) { return value(name, kFloats); };
-  const auto optional_floats = [](std::string_view name) { return optional_value(name, kFloats); };
+OperatorRows define_attention_operators() {
+  const auto floats = [](std::string_view name) { return value_role(name, kFloats); };
+  const auto optional_floats = [](std::string_view name) { return optional_role(name, kFloats); };
   return {
       {.name = "Attention",
        .skeleton = KernelKind::contraction,
        .schema =
-           {.inputs = {floats("q"), floats("k"), floats("v"), optional_value("attn_mask", kFloats | kBool), optional_floats("past_key"),
-                       optional_floats("past_value"), optional_value("nonpad_kv_seqlen", kInt64)},
+           {.inputs = {floats("q"), floats("k"), floats("v"), optional_role("attn_mask", kFloats | kBool), optional_floats("past_key"),
+                       optional_floats("past_value"), optional_role("nonpad_kv_seqlen", kInt64)},
             .outputs = {floats("y"), optional_floats("present_key"), optional_floats("present_value"), optional_floats("qk_matmul_output")},
             .attributes =
-                {integer("is_causal", 0),
-                 optional("kv_num_heads", AttributeKind::integer),
-                 integer("left_window_size", -1),
-                 optional("q_num_heads", AttributeKind::integer),
+                {integer_attribute("is_causal", 0),
+                 optional_attribute("kv_num_heads", AttributeKind::integer),
+                 integer_attribute("left_window_size", -1),
+                 optional_attribute("q_num_heads", AttributeKind::integer),
                  {"qk_matmul_output_mode", AttributeKind::integer, int64_t{0}, false, {int64_t{0}, int64_t{1}, int64_t{2}, int64_t{3}}},
-                 integer("right_window_size", -1),
-                 optional("scale", AttributeKind::real),
-                 real("softcap", 0),
-                 optional("softmax_precision", AttributeKind::integer)},
+                 integer_attribute("right_window_size", -1),
+                 optional_attribute("scale", AttributeKind::real),
+                 real_attribute("softcap", 0),
+                 optional_attribute("softmax_precision", AttributeKind::integer)},
             .min_rank = 3,
             .max_rank = 4},
-       .shape = shape_of_attention,
+       .shape = infer_attention_shape,
        .lower = lower_attention,
-       .flop = onnx_attention_flop,
-       .indices = key_length_bounds,
+       .flop = count_onnx_attention_flops,
+       .indices = get_key_length_bounds,
        .strides = StrideSupport::any_in,
-       .split = split_attention,
+       .split = append_attention_split_axes,
        .epilogue = true},
       {.name = "RotaryEmbedding",
        .skeleton = KernelKind::index_map,
-       .schema = {.inputs = {floats("x"), floats("cos_cache"), floats("sin_cache"), optional_value("position_ids", kInt64)},
+       .schema = {.inputs = {floats("x"), floats("cos_cache"), floats("sin_cache"), optional_role("position_ids", kInt64)},
                   .outputs = {floats("y")},
-                  .attributes = {integer("interleaved", 0), integer("num_heads", 0), integer("rotary_embedding_dim", 0)},
+                  .attributes = {integer_attribute("interleaved", 0), integer_attribute("num_heads", 0),
+                                 integer_attribute("rotary_embedding_dim", 0)},
                   .min_rank = 3,
                   .max_rank = 4},
-       .shape = shape_of_rotary_embedding,
+       .shape = infer_rotary_embedding_shape,
        .lower = lower_rotary_embedding,
-       .indices = position_id_bounds,
+       .indices = get_position_id_bounds,
        .strides = StrideSupport::any_in,
-       .permuted_inputs = input_bits(0)},
+       .permuted_inputs = make_input_mask(0)},
       // Fuses RotaryEmbedding of queries and keys with TensorScatter of keys and values into the KV caches.
       {.name = "pumice::RotaryCaches",
        .skeleton = KernelKind::index_map,
-       .schema = {.inputs = {floats("q"), floats("k"), floats("v"), floats("cos_cache"), floats("sin_cache"), value("position_ids", kInt64),
-                             floats("past_keys"), floats("past_values"), value("write_indices", kInt64)},
+       .schema = {.inputs = {floats("q"), floats("k"), floats("v"), floats("cos_cache"), floats("sin_cache"),
+                             value_role("position_ids", kInt64), floats("past_keys"), floats("past_values"),
+                             value_role("write_indices", kInt64)},
                   .outputs = {floats("y"), floats("present_keys"), floats("present_values")},
-                  .attributes = {integer("interleaved", 0), integer("rotary_embedding_dim", 0)},
+                  .attributes = {integer_attribute("interleaved", 0), integer_attribute("rotary_embedding_dim", 0)},
                   .min_rank = 4,
                   .max_rank = 4},
-       .shape = shape_of_rotary_kv_cache,
+       .shape = infer_rotary_kv_cache_shape,
        .lower = lower_rotary_kv_cache,
        .strides = StrideSupport::any_in,
-       .permuted_inputs = input_bits(0, 1, 2)},
-      // Attention recognised in a graph of primitive operators. Attributes: the axis order that gives q, k and v as [.., rows, size], and
-      // the axis order of the output.
+       .permuted_inputs = make_input_mask(0, 1, 2)},
+      // Attention fused from primitive operators. Attributes: the permutations that bring q, k and v to [.., rows, size], and the
+      // permutation of the output.
       {.name = "pumice::Attention",
        .skeleton = KernelKind::contraction,
        .schema = {.inputs = {floats("q"),
                              floats("k"),
                              floats("v"),
-                             optional_value("mask", kFloats | kBool),
-                             optional_value("key_sizes", kInt64),
-                             optional_value("value_sizes", kInt64),
+                             optional_role("mask", kFloats | kBool),
+                             optional_role("key_sizes", kInt64),
+                             optional_role("value_sizes", kInt64),
                              {"scales", kFloats, true, true}},
                   .outputs = {floats("y")},
-                  .attributes = {integer("divisors", 0), integer("grouped", 0), real("hidden", -std::numeric_limits<double>::infinity()),
-                                 integer("is_causal", 0), required("k_axes", AttributeKind::integers), integer("left_window_size", -1),
-                                 integer("mask_hides", 0), required("q_axes", AttributeKind::integers), integer("right_window_size", -1),
-                                 real("scale", 1), integer("short_mask", 0), real("softcap", 0),
-                                 required("v_axes", AttributeKind::integers), required("y_axes", AttributeKind::integers),
-                                 integer("zero_empty", 0)},
+                  .attributes = {integer_attribute("divisors", 0), integer_attribute("grouped", 0),
+                                 real_attribute("hidden", -std::numeric_limits<double>::infinity()), integer_attribute("is_causal", 0),
+                                 required_attribute("k_axes", AttributeKind::integers), integer_attribute("left_window_size", -1),
+                                 integer_attribute("mask_hides", 0), required_attribute("q_axes", AttributeKind::integers),
+                                 integer_attribute("right_window_size", -1), real_attribute("scale", 1), integer_attribute("short_mask", 0),
+                                 real_attribute("softcap", 0), required_attribute("v_axes", AttributeKind::integers),
+                                 required_attribute("y_axes", AttributeKind::integers), integer_attribute("zero_empty", 0)},
                   .min_rank = 2,
                   .max_rank = 4},
-       .shape = shape_of_fused_attention,
+       .shape = infer_fused_attention_shape,
        .lower = lower_fused_attention,
-       .flop = fused_attention_flop,
-       .host_inputs = ~input_bits(kQ, kK, kV, kMask),
+       .flop = count_fused_attention_flops,
+       .host_inputs = ~make_input_mask(kQ, kK, kV, kMask),
        .strides = StrideSupport::any_in,
-       .permuted_inputs = input_bits(kQ, kK, kV),
-       .split = split_fused_attention,
+       .permuted_inputs = make_input_mask(kQ, kK, kV),
+       .split = append_fused_attention_split_axes,
        .epilogue = true}};
 }
 

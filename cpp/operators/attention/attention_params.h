@@ -16,7 +16,7 @@ struct HeadTensor {
   std::array<int64_t, 4> sizes;
   std::array<int64_t, 3> strides;  // strides of the first three axes, in elements
   uint64_t misalignment = 0;       // byte distance of its start from the preceding 16-byte boundary
-  int64_t first = 0;               // index of the first element, if this is a slice of a tensor
+  int64_t first = 0;               // index of the view's first element in the tensor, in elements
 
   int64_t batch() const { return sizes[0]; }
   int64_t heads() const { return sizes[1]; }
@@ -28,21 +28,21 @@ struct HeadTensor {
 
 struct AttentionMask {
   Operand operand;
-  bool is_bool = false, true_is_masked = false;                    // true_is_masked: true means masked out, else visible
+  bool is_bool = false, true_is_masked = false;                    // true_is_masked: true means masked out instead of visible
   double masked_score = -std::numeric_limits<double>::infinity();  // score of masked keys, for bool masks
   std::array<int64_t, 4> strides{};                                // stride is 0 on broadcast axes
-  int64_t keys = 0;                                                // keys from this index on are masked out
-  int64_t first = 0;                                               // index of the first element
+  int64_t keys = 0;                                                // number of keys that the mask covers; later keys are masked out
+  int64_t first = 0;                                               // index of the mask's first element in its tensor
 };
 
 struct AttentionParams {
   HeadTensor q, k, v, y;  // the number of query heads is a multiple of the number of KV heads
   std::optional<AttentionMask> mask = {};
-  std::optional<Operand> kv_lengths = {};          // int64 kv_len of each batch item; query positions then count back from its end
+  std::optional<Operand> kv_lengths = {};          // int64 kv_len per batch item; the last query is at position kv_len - 1
   int64_t first_kv_length = 0;                     // index in kv_lengths of the first batch item
-  double scale = 1, softcap = 0;                   // softcap = 0: none
+  double scale = 1, softcap = 0;                   // softcap 0: no soft capping
   int64_t first = -kUnbounded, last = kUnbounded;  // query i attends to keys i + first .. i + last
-  // int8 keys and values, with a scale per row of a head; rows are contiguous.
+  // Scales of int8 keys and values, one per row of a head; set only if k and v are int8, whose rows are then contiguous.
   std::optional<Operand> k_scales = {}, v_scales = {};
   bool zero_empty = true;  // if true, a query without visible keys produces zeros; if false, NaN
 

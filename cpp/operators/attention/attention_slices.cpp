@@ -42,13 +42,13 @@ AttentionSlice slice_queries(const AttentionParams& whole, int64_t first, int64_
   AttentionParams& a = slice.attention;
   for (HeadTensor* heads : {&a.q, &a.y}) slice_axis(*heads, kQueryAxis, first, count);
   offset_mask(a.mask, kQueryAxis, first);
-  // A query's position is its index or, with kv_len, its index from the end of all queries.
+  // The position of a query is its index or, with kv_len, its distance from the last query.
   const int64_t position_shift = a.kv_lengths ? first + count - whole.q.rows() : first;
   a.first += position_shift, a.last += position_shift;
   return slice;
 }
 
-// Splits `count` in half; the first half is a multiple of `step`.
+// Splits the range 0 .. count - 1 in half. The size of the first half is a multiple of `step`.
 template <typename MakeSlice>
 std::vector<AttentionSlice> split_in_half(int64_t count, int64_t step, const MakeSlice& make_slice) {
   const int64_t half = round_up(ceil_div(count, 2), step);

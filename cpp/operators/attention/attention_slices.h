@@ -7,8 +7,8 @@
 
 namespace pumice {
 
-// A slice of an attention: some batch items, heads or queries. Its rows are contiguous in the dense [batch, heads, queries] of the whole
-// attention, starting at row `first`, unless it has only some of the queries of several heads.
+// A slice of an attention: a range of batch items, heads or queries. Rows of the whole attention are numbered in [batch, heads, queries]
+// order. The slice starts at row `first`. Its rows are contiguous, unless it contains only a part of the queries of several heads.
 struct AttentionSlice {
   AttentionParams attention;
   int64_t first = 0;
@@ -16,7 +16,7 @@ struct AttentionSlice {
 
 // Splits the queries of an attention in half.
 std::vector<AttentionSlice> split_queries(const AttentionParams& whole);
-// Splits the batch in half, or the heads if there is one batch item, or the queries if there is one head. Empty for a single query.
+// Splits the batch in half, or the heads of a single batch item, or the queries of a single head. Returns no slices for a single query.
 std::vector<AttentionSlice> split_batch_or_heads(const AttentionParams& whole);
 
 }  // namespace pumice

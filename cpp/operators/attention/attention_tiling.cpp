@@ -12,21 +12,23 @@ constexpr int64_t kMaxHeadSize = 256, kMinKeysPerSplit = 128;  // maximum number
 
 // A tile configuration for cooperative matrices with its cost, measured on an H200 with a head size of 64.
 struct TileConfig {
-  int64_t subgroups, keys, resident = 1;            // keys per iteration; resident workgroups per multiprocessor
-  double iteration_latency = 0, subgroup_cost = 0;  // microseconds: latency of an iteration, and throughput cost of a subgroup's iteration
-  int64_t min_head_size = 0, max_head_size = 0;     // range of head sizes
+  int64_t subgroups, keys, resident = 1;  // keys per iteration; resident workgroups per multiprocessor
+  double iteration_latency = 0,
+         subgroup_cost = 0;  // microseconds: latency of one iteration; cost of one subgroup's iteration on a full device
+  int64_t min_head_size = 0, max_head_size = 0;  // range of head sizes
   int64_t query_tiles = 1, key_slices = 1;
 };
 // attention_coopmat: K and V tiles share the same shared memory, and scores pass through it.
 constexpr TileConfig kCoopmatTiles[] = {
     {2, 32, 8, 1.5, 0.2, 0, kMaxHeadSize}, {4, 32, 4, 1.65, 0.19, 0, kMaxHeadSize}, {8, 32, 2, 2.2, 0.165, 0, kMaxHeadSize}};
-// attention_mma: scores stay in registers, which are scarce for heads of more than 128. Configurations with two query tiles were measured
-// with a fully occupied device: the latency of a single workgroup is assumed to equal that of two per multiprocessor.
+// attention_mma: scores stay in registers, which are scarce for heads of more than 128 elements. Configurations with two query tiles were
+// measured only on a fully occupied device. A lone workgroup is assumed to be as slow as two workgroups that share a multiprocessor.
 constexpr TileConfig kMmaTiles[] = {
     {2, 32, 6, 0.85, 0.117, 0, 128},  {4, 32, 4, 0.85, 0.096, 0, 128},      {8, 32, 2, 0.8, 0.084, 65, 128},
     {4, 64, 2, 1.4, 0.185, 0, 64},    {8, 64, 1, 1.6, 0.155, 65, 128},      {4, 16, 2, 0.8, 0.06, 129, kMaxHeadSize},
     {4, 64, 2, 2.5, 0.31, 64, 64, 2}, {4, 32, 2, 1.25, 0.185, 0, 64, 1, 2}, {4, 16, 2, 0.8, 0.1, 65, 128, 1, 2}};
-// Two query tiles with double buffering that fit software devices, where tests emulate fragments. Only used if requested explicitly.
+// A configuration with two query tiles and double buffering that fits software devices, where tests emulate cooperative matrices. It is
+// used only on explicit request.
 constexpr TileConfig kTestTile{.subgroups = 1, .keys = 16, .query_tiles = 2};
 
 // Returns the bytes of shared memory of a workgroup.
@@ -41,7 +43,7 @@ int64_t count_shared_bytes(const LowerContext& node, const AttentionParams& a, c
   const int64_t partial_vectors =
       (tile.subgroups - tile.subgroups / tile.key_slices) * tile.query_tiles * (ceil_div(a.v.size(), 16) * 2 + 1) * kMmaSubgroup;
   return std::max({staging_vectors, partial_vectors, tile.subgroups * kMinOutputStaging}) * 16 +
-         node.emulation_shared_bytes(tile.subgroups * kMmaSubgroup);
+         node.count_emulation_shared_bytes(tile.subgroups * kMmaSubgroup);
 }
 
 bool fits_device(const LowerContext& node, const AttentionParams& a, const AttentionTile& tile, bool is_mma) {
@@ -50,9 +52,9 @@ bool fits_device(const LowerContext& node, const AttentionParams& a, const Atten
          tile.subgroups * subgroup <= static_cast<int64_t>(node.context->limit("maxComputeWorkGroupInvocations"));
 }
 
-// Returns the number of heads whose workgroups are ordered together by descending key count. Without causal masking it is one, so that
-// concurrent workgroups share its keys. With causal masking it is the number of heads whose K and V fit into the cache.
-int64_t choose_head_group(const AttentionParams& a) {
+// Returns the number of heads whose workgroups are scheduled together, in order of descending key count. Without causal masking it is one,
+// so that concurrent workgroups read the same keys. With causal masking it is the number of heads whose K and V fit into the L2 cache.
+int64_t choose_heads_per_group(const AttentionParams& a) {
   constexpr int64_t kCacheBytes = 32 << 20;  // bytes; an H200 has 50 MB of L2 cache
   const int64_t heads = a.q.batch() * a.q.heads(), group = a.q.heads() / a.k.heads();
   if (a.last >= a.k.rows()) return 1;
@@ -78,9 +80,9 @@ bool supports_coopmat(const LowerContext& node, const AttentionParams& a) {
 
 namespace {
 
-// Returns the fastest configuration; `avoid_spills`: only considers kernels that are not known to spill. A single workgroup needs its
-// latency per iteration; on a full multiprocessor the subgroups alternate, and large workgroups share more loads. Merging key splits costs
-// a dispatch and the traffic of the partial results.
+// Returns the fastest configuration by the cost model. `avoid_spills`: skip kernels that are known to spill. A lone workgroup is bound by
+// the latency of its iterations. On a full multiprocessor, subgroups hide each other's latency, and large workgroups share more loads.
+// Merging key splits costs a dispatch and the traffic of the partial results.
 std::optional<AttentionTile> find_fastest_tile(const LowerContext& node, const AttentionParams& a, bool is_mma, bool avoid_spills) {
   constexpr int64_t kMaxSplits = 8;
   const int64_t multiprocessors = node.num_multiprocessors();
@@ -91,7 +93,7 @@ std::optional<AttentionTile> find_fastest_tile(const LowerContext& node, const A
   for (const TileConfig& kind : is_mma ? std::span<const TileConfig>(kMmaTiles) : std::span<const TileConfig>(kCoopmatTiles)) {
     AttentionTile tile{.subgroups = kind.subgroups, .keys = kind.keys, .query_tiles = kind.query_tiles, .key_slices = kind.key_slices};
     if (size < kind.min_head_size || size > kind.max_head_size || !fits_device(node, a, tile, is_mma)) continue;
-    tile.head_group = choose_head_group(a);
+    tile.head_group = choose_heads_per_group(a);
     if (avoid_spills && node.is_spilled(tile.variant_name(is_mma))) continue;
     const int64_t tiles = ceil_div(a.q.rows(), tile.rows()) * a.q.batch() * a.q.heads();
     const int64_t max_splits = kind.query_tiles > 1 ? 1 : std::clamp<int64_t>(keys / kMinKeysPerSplit, 1, kMaxSplits);

@@ -1,4 +1,4 @@
-// Chooses the tile and the key split of attention on cooperative matrices.
+// Chooses the tile and the key split of the cooperative-matrix attention kernels.
 #pragma once
 
 #include <cstdint>
@@ -17,10 +17,10 @@ struct AttentionTile {
   int64_t query_tiles = 1;          // 16-row query tiles per subgroup; with two, K and V are double-buffered in shared memory
   int64_t head_group = 1;           // heads in a group whose workgroups are ordered by descending key count
   int64_t splits = 1;               // number of workgroups that the keys are split over
-  int64_t key_slices = 1;           // subgroups of a workgroup that have the same queries and split the keys of an iteration
+  int64_t key_slices = 1;           // subgroups that process the same queries and split the keys of an iteration
   double microseconds = 0;          // estimated by the cost model
 
-  std::string spilled = {};  // the faster variant that this one replaces because its kernel spills
+  std::string spilled = {};  // the faster variant that was rejected because its kernel spills registers
 
   int64_t rows() const { return subgroups / key_slices * query_tiles * 16; }
   std::string variant_name(bool is_mma) const;
@@ -29,12 +29,12 @@ struct AttentionTile {
 // Whether heads are aligned vec8s and short enough for the cooperative-matrix kernels.
 bool supports_coopmat(const LowerContext& node, const AttentionParams& a);
 
-// Returns the fastest configuration by a cost model fitted on an H200; nullopt if the device supports none. A configuration whose kernel
-// spills is used only if all others spill too.
+// Returns the fastest configuration by a cost model fitted on an H200; nullopt if the device supports none. A kernel that spills registers
+// is used only if all kernels spill.
 std::optional<AttentionTile> choose_attention_tile(const LowerContext& node, const AttentionParams& a, bool is_mma);
 
-// Returns all configurations of attention_mma, if the device has fragments or tests emulate them: those selected for any head size, and a
-// small one for tests.
+// Returns all configurations of attention_mma, including a small one for tests. Empty if the device has no cooperative matrices and does
+// not emulate them.
 std::vector<AttentionTile> list_mma_attention_tiles(const LowerContext& node, const AttentionParams& a);
 
 }  // namespace pumice

@@ -10,6 +10,6 @@ void lower_attention(LowerContext& node);
 void lower_fused_attention(LowerContext& node);
 void lower_rotary_embedding(LowerContext& node);
 void lower_rotary_kv_cache(LowerContext& node);
-void shape_of_rotary_kv_cache(ShapeContext& node);
+void infer_rotary_kv_cache_shape(ShapeContext& node);
 
 }  // namespace pumice

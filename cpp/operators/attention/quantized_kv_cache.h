@@ -1,5 +1,5 @@
-// int8 KV caches and their readers: the operators "pumice::QuantizedCaches", "pumice::QuantizedAttention" and "pumice::JoinedRows", which
-// also accept float caches.
+// Operators on int8 KV caches: pumice::QuantizedCaches, pumice::QuantizedAttention and pumice::JoinedRows. JoinedRows also accepts float
+// caches.
 #pragma once
 
 #include "operators/attention/attention_params.h"
@@ -12,14 +12,14 @@ namespace pumice {
 // capacity].
 void check_int8_cache(const ShapeContext& node, size_t cache);
 void check_scales(const ShapeContext& node, size_t cache, size_t scales);
-// Returns int8 keys or values, which start at a 16-byte boundary.
+// Returns the int8 keys or values in input `i`, copied to a 16-byte boundary if needed.
 HeadTensor get_aligned_int8_cache(LowerContext& node, size_t i);
 
-void shape_of_quantized_kv_cache(ShapeContext& node);
+void infer_quantized_kv_cache_shape(ShapeContext& node);
 void lower_quantized_kv_cache(LowerContext& node);
-void shape_of_quantized_attention(ShapeContext& node);
+void infer_quantized_attention_shape(ShapeContext& node);
 void lower_quantized_attention(LowerContext& node);
-void shape_of_left_padded_cache(ShapeContext& node);
+void infer_left_padded_cache_shape(ShapeContext& node);
 void lower_left_padded_cache(LowerContext& node);
 
 }  // namespace pumice

@@ -20,8 +20,8 @@ void add_cache_copy(LowerContext& node, size_t from, size_t to) {
   const TensorDesc& cache = node.output(to);
   const auto words = static_cast<int64_t>((cache.bytes() + 3) / 4);
   StepBuilder copy(node.kernel("copy_words.comp", DType::float32, {{"ELEMENT_BITS", std::to_string(bits(cache.dtype)) + "u"}}));
-  copy.bind("x", dense_input(node, from)).bind("y", node.out(to)).set("words", words);
-  node.add(copy.threads(static_cast<uint64_t>((words + 3) / 4)).build());
+  copy.bind("x", get_contiguous_input(node, from)).bind("y", node.output_operand(to)).set("words", words);
+  node.add(copy.set_threads(static_cast<uint64_t>((words + 3) / 4)).build());
 }
 
 // Inputs: queries, keys and values [batch, heads, seq, size], cos and sin tables, position_ids, both caches, and, for each batch item, the
@@ -30,9 +30,9 @@ void lower_rotary_kv_cache(LowerContext& node) {
   if (node.output(kKeys).elements() == 0) return;
   add_cache_copy(node, kPastKeys, kKeys);
   add_cache_copy(node, kPastValues, kValues);
-  const HeadTensor q = view_heads(node, node.input(kNewQueries), node.in(kNewQueries)),
-                   k = view_heads(node, node.input(kNewKeys), node.in(kNewKeys)),
-                   v = view_heads(node, node.input(kNewValues), node.in(kNewValues));
+  const HeadTensor q = view_heads(node, node.input(kNewQueries), node.input_operand(kNewQueries)),
+                   k = view_heads(node, node.input(kNewKeys), node.input_operand(kNewKeys)),
+                   v = view_heads(node, node.input(kNewValues), node.input_operand(kNewValues));
   const int64_t requested_dim = node.attributes->integer("rotary_embedding_dim"),
                 rotary_dim = requested_dim == 0 ? q.size() : requested_dim;
   StepBuilder step(
@@ -41,16 +41,18 @@ void lower_rotary_kv_cache(LowerContext& node) {
     step.bind(name, heads->operand);
     set_strides(step, name, *heads);
   }
-  step.bind("cosines", dense_input(node, kCosines)).bind("sines", dense_input(node, kSines));
-  step.bind("position_ids", dense_input(node, kPositionIds)).bind("write_indices", dense_input(node, kWriteIndices));
-  step.bind("y", node.out(kRotatedQueries)).bind("keys", node.out(kKeys)).bind("values", node.out(kValues));
+  step.bind("cosines", get_contiguous_input(node, kCosines)).bind("sines", get_contiguous_input(node, kSines));
+  step.bind("position_ids", get_contiguous_input(node, kPositionIds)).bind("write_indices", get_contiguous_input(node, kWriteIndices));
+  step.bind("y", node.output_operand(kRotatedQueries))
+      .bind("keys", node.output_operand(kKeys))
+      .bind("values", node.output_operand(kValues));
   const int64_t pairs = q.batch() * (q.heads() + 2 * k.heads()) * q.rows() * (q.size() / 2);
   step.set("pairs", pairs).set("heads", q.heads()).set("kv_heads", k.heads()).set("rows", q.rows()).set("size", q.size());
   step.set("rotary_dim", rotary_dim).set("table_rows", node.input(kCosines).shape[0]).set("capacity", node.output(kKeys).shape[2]);
-  if (pairs > 0) node.add(step.threads(static_cast<uint64_t>(pairs)).build());
+  if (pairs > 0) node.add(step.set_threads(static_cast<uint64_t>(pairs)).build());
 }
 
-void shape_of_rotary_kv_cache(ShapeContext& node) {
+void infer_rotary_kv_cache_shape(ShapeContext& node) {
   const Shape &q = node.input(kNewQueries).shape, &k = node.input(kNewKeys).shape, &keys = node.input(kPastKeys).shape;
   const auto shapes = [&] { return to_string(q) + ", " + to_string(k) + " and " + to_string(node.input(kNewValues).shape); };
   if (q.size() != 4 || k.size() != 4 || node.input(kNewValues).shape != k || q[0] != k[0] || q[2] != k[2] || q[3] != k[3])

@@ -10,12 +10,12 @@
 namespace pumice {
 namespace {
 
-constexpr uint64_t kAlignment = 16;  // modulus of LowerContext::input_misalignment
+constexpr uint64_t kAlignment = 16;  // alignment, in bytes, that LowerContext::input_misalignment refers to
 const std::string kNoEpilogue = "x";
 
 }  // namespace
 
-void append_steps(LowerContext& node, LowerContext& inner, const std::vector<Operand>& inputs, const std::vector<Operand>& outputs) {
+void append_inner_steps(LowerContext& node, LowerContext& inner, const std::vector<Operand>& inputs, const std::vector<Operand>& outputs) {
   std::vector<Operand> temporaries, blocks;
   for (const uint64_t bytes : inner.temporaries) temporaries.push_back(node.add_temporary(bytes));
   for (auto& block : inner.host_blocks) blocks.push_back(node.add_host_block(std::move(block)));
@@ -55,47 +55,48 @@ TensorOperand CompositeLowering::require_packed(const TensorDesc& desc, Operand 
 }
 
 TensorOperand CompositeLowering::input(size_t i) const {
-  return require_packed(node_.input(i), node_.in(i));
+  return require_packed(node_.input(i), node_.input_operand(i));
 }
 
 TensorOperand CompositeLowering::output(size_t i) const {
-  return require_packed(node_.output(i), node_.out(i));
+  return require_packed(node_.output(i), node_.output_operand(i));
 }
 
-TensorOperand CompositeLowering::scratch(DType dtype, Shape shape) {
+TensorOperand CompositeLowering::allocate_scratch(DType dtype, Shape shape) {
   TensorDesc desc(dtype, std::move(shape));
   Operand operand = node_.add_temporary(desc.bytes());
   operand.element_bits = static_cast<uint32_t>(bits(desc.dtype));
   return {std::move(desc), operand};
 }
 
-void CompositeLowering::add(std::string_view op, const Attributes& attributes, const std::vector<TensorOperand>& inputs,
-                            const TensorOperand& output, bool last) {
-  add(op, attributes, inputs, output, last ? node_.epilogue() : kNoEpilogue);
+void CompositeLowering::add_operator(std::string_view op, const Attributes& attributes, const std::vector<TensorOperand>& inputs,
+                                     const TensorOperand& output, bool last) {
+  add_operator(op, attributes, inputs, output, last ? node_.epilogue() : kNoEpilogue);
 }
 
-void CompositeLowering::add(std::string_view op, const Attributes& attributes, const std::vector<TensorOperand>& inputs,
-                            const TensorOperand& output, const std::string& epilogue) {
+void CompositeLowering::add_operator(std::string_view op, const Attributes& attributes, const std::vector<TensorOperand>& inputs,
+                                     const TensorOperand& output, const std::string& epilogue) {
   const OperatorRow& row = *find_operator(op);
-  lower_operator(row, checked_attributes(row, node_.node, attributes), inputs, output, nullptr, epilogue);
+  lower_operator(row, validate_attributes(row, node_.node, attributes), inputs, output, nullptr, epilogue);
 }
 
-void CompositeLowering::map(std::string_view expression, const std::vector<TensorOperand>& inputs, const TensorOperand& output, bool last) {
-  map(Expression::parse(expression), inputs, output, last);
+void CompositeLowering::add_elementwise(std::string_view expression, const std::vector<TensorOperand>& inputs, const TensorOperand& output,
+                                        bool last) {
+  add_elementwise(Expression::parse(expression), inputs, output, last);
 }
 
-void CompositeLowering::map(const Expression& expression, const std::vector<TensorOperand>& inputs, const TensorOperand& output,
-                            bool last) {
+void CompositeLowering::add_elementwise(const Expression& expression, const std::vector<TensorOperand>& inputs, const TensorOperand& output,
+                                        bool last) {
   lower_operator(*find_operator("Sum"), {}, inputs, output, &expression, last ? node_.epilogue() : kNoEpilogue);
 }
 
-TensorOperand CompositeLowering::reduce(std::string_view op, const TensorOperand& x, const std::vector<int64_t>& axes) {
+TensorOperand CompositeLowering::add_reduction(std::string_view op, const TensorOperand& x, const std::vector<int64_t>& axes) {
   Shape shape = x.desc.shape;
   for (const int64_t axis : axes) shape[static_cast<size_t>(axis)] = 1;
-  const TensorOperand y = scratch(DType::float32, shape);
+  const TensorOperand y = allocate_scratch(DType::float32, shape);
   Attributes attributes;
   attributes.set("axes", axes);
-  add(op, attributes, {x}, y);
+  add_operator(op, attributes, {x}, y);
   return y;
 }
 
@@ -119,7 +120,7 @@ void CompositeLowering::lower_operator(const OperatorRow& row, const Attributes&
   lower_operator_row(inner);
   std::vector<Operand> sources;
   for (const TensorOperand& input : inputs) sources.push_back(input.operand);
-  append_steps(node_, inner, sources, {output.operand});
+  append_inner_steps(node_, inner, sources, {output.operand});
 }
 
 namespace {
@@ -132,22 +133,24 @@ Shape infer_unfused_shape(const LowerContext& node) {
   return context.take_outputs()[0]->shape;
 }
 
-// Lowers the operator without its fused epilogue, into scratch memory; an elementwise kernel then combines the result with the residual.
+// Lowers the operator without its fused epilogue, into scratch memory. An elementwise kernel then applies the epilogue to the result and
+// the residual.
 void lower_unfused(LowerContext& node, Shape shape) {
   LowerContext inner = node;
   inner.epilogue_source = "x";
   inner.expression = nullptr;
-  // An fp32 node keeps fp32 until the elementwise kernel rounds its result to 16 bits.
+  // In an fp32 node, the result stays fp32 until the elementwise kernel rounds it to a 16-bit output dtype.
   const DType dtype = node.float_dtype == DType::float32 ? DType::float32 : node.output(0).dtype;
-  const TensorOperand unfused = CompositeLowering(node).scratch(dtype, std::move(shape));
+  const TensorOperand unfused = CompositeLowering(node).allocate_scratch(dtype, std::move(shape));
   inner.outputs[0] = unfused.desc;
   lower_operator_row(inner);
   std::vector<Operand> inputs;
-  for (size_t i = 0; i < node.inputs.size(); ++i) inputs.push_back(node.in(i));
-  append_steps(node, inner, inputs, {unfused.operand});
+  for (size_t i = 0; i < node.inputs.size(); ++i) inputs.push_back(node.input_operand(i));
+  append_inner_steps(node, inner, inputs, {unfused.operand});
   node.additions = inner.additions;
   const Expression whole = node.expression->substitute({{"x", Expression::name("a0")}, {"residual", Expression::name("a1")}});
-  CompositeLowering(node).map(whole, {unfused, {node.input(kResidualInput), node.in(kResidualInput)}}, {node.output(0), node.out(0)});
+  CompositeLowering(node).add_elementwise(whole, {unfused, {node.input(kResidualInput), node.input_operand(kResidualInput)}},
+                                          {node.output(0), node.output_operand(0)});
   node.epilogue_read = node.residual_read = true;
 }
 
@@ -156,11 +159,11 @@ void lower_unfused(LowerContext& node, Shape shape) {
 void lower_with_residual(LowerContext& node) {
   const TensorDesc &residual = node.input(kResidualInput), &y = node.output(0);
   if (Shape shape = infer_unfused_shape(node); shape != y.shape) return lower_unfused(node, std::move(shape));
-  node.residual_operand = node.in(kResidualInput);
+  node.residual_operand = node.input_operand(kResidualInput);
   if (residual.shape != y.shape || residual.strides != y.strides || node.input_misalignment(kResidualInput) != 0) {
     const Operand copy = node.add_temporary(buffer_size(residual.dtype, y.shape, &y.strides));
     add_strided_copy(node, residual.dtype, {y.shape, {compute_broadcast_strides(residual.shape, residual.strides, y.shape), y.strides}},
-                     {node.in(kResidualInput)}, {copy});
+                     {node.input_operand(kResidualInput)}, {copy});
     node.residual_operand = copy;
   }
   node.row->lower(node);
@@ -171,28 +174,28 @@ void lower_strided(LowerContext& node) {
   std::vector<Operand> inputs, outputs;
   bool copies = false;
   for (size_t i = 0; i < node.inputs.size(); ++i) {
-    inputs.push_back(node.in(i));
-    const bool is_read = node.has_input(i) && !node.host(i) && !(i < node.constant_packed.size() && node.constant_packed[i]);
+    inputs.push_back(node.input_operand(i));
+    const bool is_read = node.has_input(i) && !node.host_tensor(i) && !(i < node.constant_packed.size() && node.constant_packed[i]);
     if (!is_read || node.input(i).is_packed() || accepts_strided_input(*node.row, i)) continue;
-    inputs[i] = dense_input(node, i);
+    inputs[i] = get_contiguous_input(node, i);
     inner.inputs[i] = node.input(i).packed();
     if (i < inner.input_misalignments.size()) inner.input_misalignments[i] = 0;
     copies = true;
   }
   for (size_t j = 0; j < node.outputs.size(); ++j) {
-    outputs.push_back(node.out(j));
+    outputs.push_back(node.output_operand(j));
     if (!node.has_output(j) || node.output(j).is_packed() || writes_strided_output(*node.row, j)) continue;
-    outputs[j] = dense_output(node, j);
+    outputs[j] = get_contiguous_output(node, j);
     inner.outputs[j] = node.output(j).packed();
     copies = true;
   }
   if (!copies) return lower_operator_row(node);
   lower_operator_row(inner);
   node.epilogue_read = inner.epilogue_read;
-  append_steps(node, inner, inputs, outputs);
+  append_inner_steps(node, inner, inputs, outputs);
   node.additions = inner.additions;
   for (size_t j = 0; j < outputs.size(); ++j)
-    if (outputs[j].place != MemoryKind::output) copy_dense_output(node, j, outputs[j]);
+    if (outputs[j].place != MemoryKind::output) copy_contiguous_output(node, j, outputs[j]);
 }
 
 void lower_in_dtype(LowerContext& node, DType compute_dtype) {
@@ -201,32 +204,33 @@ void lower_in_dtype(LowerContext& node, DType compute_dtype) {
   CompositeLowering composition(node);
   std::vector<Operand> inputs, outputs;
   for (size_t i = 0; i < node.inputs.size(); ++i) {
-    inputs.push_back(node.in(i));
-    const bool is_read = node.has_input(i) && !node.host(i) && !(i < node.constant_packed.size() && node.constant_packed[i]);
+    inputs.push_back(node.input_operand(i));
+    const bool is_read = node.has_input(i) && !node.host_tensor(i) && !(i < node.constant_packed.size() && node.constant_packed[i]);
     if (!is_read || !is_operator_float(node.input(i).dtype) || node.input(i).dtype == compute_dtype) continue;
     if (node.input(i).dtype == DType::float32 && has_bit(node.row->fp32_inputs, i)) continue;
     if (compute_dtype == DType::float32 && has_bit(node.row->half_inputs, i)) continue;  // no kernel mixes fp16 and bf16
-    const TensorOperand converted = composition.scratch(compute_dtype, node.input(i).shape);
-    composition.map("a0", {{node.input(i), node.in(i)}}, converted);
+    const TensorOperand converted = composition.allocate_scratch(compute_dtype, node.input(i).shape);
+    composition.add_elementwise("a0", {{node.input(i), node.input_operand(i)}}, converted);
     inputs[i] = converted.operand;
     inner.inputs[i] = converted.desc;
     if (i < inner.input_misalignments.size()) inner.input_misalignments[i] = 0;
   }
-  const DType result_dtype = result_float_dtype(*node.row, compute_dtype);
+  const DType result_dtype = get_result_float_dtype(*node.row, compute_dtype);
   for (size_t j = 0; j < node.outputs.size(); ++j) {
-    outputs.push_back(node.out(j));
+    outputs.push_back(node.output_operand(j));
     if (!node.has_output(j) || !is_operator_float(node.output(j).dtype) || node.output(j).dtype == result_dtype) continue;
     if (node.output(j).dtype == DType::float32 && has_bit(node.row->fp32_outputs, j)) continue;
-    const TensorOperand converted = composition.scratch(result_dtype, node.output(j).shape);
+    const TensorOperand converted = composition.allocate_scratch(result_dtype, node.output(j).shape);
     outputs[j] = converted.operand;
     inner.outputs[j] = converted.desc;
   }
   lower_strided(inner);
-  append_steps(node, inner, inputs, outputs);
+  append_inner_steps(node, inner, inputs, outputs);
   node.additions = inner.additions;
   node.epilogue_read = inner.epilogue_read;
   for (size_t j = 0; j < outputs.size(); ++j)
-    if (outputs[j].place != MemoryKind::output) composition.map("a0", {{*inner.outputs[j], outputs[j]}}, {node.output(j), node.out(j)});
+    if (outputs[j].place != MemoryKind::output)
+      composition.add_elementwise("a0", {{*inner.outputs[j], outputs[j]}}, {node.output(j), node.output_operand(j)});
 }
 
 }  // namespace pumice

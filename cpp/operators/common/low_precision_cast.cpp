@@ -1,4 +1,4 @@
-// Casts from and to 2-bit, 4-bit and 8-bit elements, via float32 or, between integers, via int32.
+// Casts from and to 2-bit, 4-bit and 8-bit elements. Casts between integers go through int32, all other casts through float32.
 #include "operators/common/low_precision_cast.h"
 
 #include "core/low_bit_float.h"
@@ -31,7 +31,7 @@ void add_cast_step(LowerContext& node, const TensorOperand& x, const TensorOpera
                                                                                : "1"}});
   StepBuilder step(node.kernel("cast_low_precision.comp", DType::float32, macros));
   step.bind("x", x.operand).bind("y", y.operand).set("elements", elements);
-  node.add(step.threads(static_cast<uint64_t>(encodes ? ceil_div(elements, elements_per_word) : elements)).build());
+  node.add(step.set_threads(static_cast<uint64_t>(encodes ? ceil_div(elements, elements_per_word) : elements)).build());
 }
 
 }  // namespace
@@ -52,23 +52,23 @@ Macros make_low_precision_macros(DType dtype) {
 void lower_low_precision_cast(LowerContext& node) {
   if (node.output(0).elements() == 0) return;
   CompositeLowering composition(node);
-  const TensorOperand x{node.input(0).packed(), dense_input(node, 0)}, y{node.output(0).packed(), dense_output(node, 0)};
+  const TensorOperand x{node.input(0).packed(), get_contiguous_input(node, 0)}, y{node.output(0).packed(), get_contiguous_output(node, 0)};
   const DType from = x.desc.dtype, to = y.desc.dtype, between = is_integer_cast(from, to) ? DType::int32 : DType::float32;
   const bool decodes = is_low_bit(from), encodes = is_low_bit(to);
   TensorOperand unpacked = x;
   if (decodes) {
-    unpacked = !encodes && to == between ? y : composition.scratch(between, x.desc.shape);
+    unpacked = !encodes && to == between ? y : composition.allocate_scratch(between, x.desc.shape);
     add_cast_step(node, x, unpacked);
   }
   if (!decodes && from != between) {
-    unpacked = composition.scratch(between, x.desc.shape);
-    composition.map("a0", {x}, unpacked);
+    unpacked = composition.allocate_scratch(between, x.desc.shape);
+    composition.add_elementwise("a0", {x}, unpacked);
   }
   if (encodes)
     add_cast_step(node, unpacked, y);
   else if (to != between)
-    composition.map(to == DType::bool_ ? "a0 != 0" : "a0", {unpacked}, y);
-  copy_dense_output(node, 0, y.operand);
+    composition.add_elementwise(to == DType::bool_ ? "a0 != 0" : "a0", {unpacked}, y);
+  copy_contiguous_output(node, 0, y.operand);
 }
 
 }  // namespace pumice

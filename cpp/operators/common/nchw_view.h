@@ -6,11 +6,11 @@
 
 namespace pumice {
 
-// Sizes and strides in elements; a tensor of rank 3 has h = 1.
+// A tensor viewed as [N, C, H, W]: sizes, and strides in elements. A tensor of rank 3 has h = 1.
 struct NchwView {
   int64_t n, c, h, w;
   int64_t sn, sc, sh, sw;
-  bool grouped = false;  // channels are blocked by 8; sc is the stride of a block
+  bool grouped = false;  // channels are stored in blocks of 8; sc is the stride of a block
 
   int64_t elements() const { return n * c * h * w; }
   // Whether adjacent channels form aligned vectors of `width` elements, at most 8.
@@ -19,8 +19,8 @@ struct NchwView {
   }
 };
 
-// Views a tensor of rank 2 or more as [N, C, H, W]. From rank 5 on, all spatial axes are folded into W; throws UnsupportedError if these
-// are not dense.
+// Views a tensor of rank 2 or more as [N, C, H, W]. From rank 5, all spatial axes are merged into W. Throws UnsupportedError if they are
+// not contiguous.
 NchwView make_nchw_view(const NodeContext& node, const TensorDesc& desc);
 
 // Sets the push constants x_stride_n .. x_stride_c (prefix "x") of a kernel.

@@ -10,13 +10,13 @@
 namespace pumice {
 namespace {
 
-// Thread groups by increasing size. Each is for rows of up to `max_vec4` vec4s.
+// A group of threads that processes rows of up to `max_vec4` vec4s.
 struct ThreadGroup {
   int64_t threads, rows_per_group, max_vec4;
 };
 constexpr ThreadGroup kThreadGroups[] = {{16, 16, 64}, {32, 4, 256}, {128, 1, 512}, {256, 1, 2048}, {512, 1, 4096}, {1024, 1, 8192}};
 constexpr int64_t kShortRowThreads = 16,
-                  kMaxShortRow = 512;  // number of invocations that share an uncached row, and maximum size of the row
+                  kMaxShortRow = 512;  // number of invocations that share a short row, and maximum size of a short row
 constexpr ThreadGroup kFp16ThreadGroups[] = {{16, 16, 64}, {32, 4, 256}, {128, 1, 512}, {256, 1, 8192}};
 
 }  // namespace
@@ -37,7 +37,7 @@ std::optional<RowRegisterPlan> plan_row_registers(const LowerContext& node, int6
   if (node.prefers_cpu_kernels() || size % 4 != 0 || !is_vec4_aligned(node)) return {};
   const auto largest = static_cast<int64_t>(node.context->info().limit("maxComputeWorkGroupInvocations"));
   const bool fp16 = is_read_only && is_16bit_float(node.input(0).dtype);
-  // Without subgroup operations, a large thread group must be a whole workgroup: see include/thread_group.glsl.
+  // Without subgroup operations, a thread group of more than 16 threads must be a whole workgroup: see include/thread_group.glsl.
   const auto can_reduce = [&](const ThreadGroup& threads) {
     return node.subgroup_size() > 0 || threads.threads <= 16 || threads.rows_per_group == 1;
   };
@@ -81,11 +81,11 @@ StepBuilder make_row_register_step(const LowerContext& node, const RowRegisterPl
   macros.emplace_back("SUBGROUP", std::to_string(node.subgroup_size()));
   const DType dtype = node.input(0).dtype;
   const MixedPrecisionArrays arrays =
-      make_mixed_precision_arrays({{"X", dtype}, {"Y", node.output(0).dtype}, {"R", node.residual_dtype(dtype)}});
+      make_mixed_precision_arrays({{"X", dtype}, {"Y", node.output(0).dtype}, {"R", node.get_residual_dtype(dtype)}});
   arrays.append_to(macros);
   StepBuilder step(node.kernel(shader, arrays.storage, macros));
-  step.bind("x", node.in(0)).bind("y", node.out(0)).set("rows", rows).set("vec4_per_row", size / 4);
-  step.groups(static_cast<uint64_t>(ceil_div(rows, plan.rows_per_group)));
+  step.bind("x", node.input_operand(0)).bind("y", node.output_operand(0)).set("rows", rows).set("vec4_per_row", size / 4);
+  step.set_workgroups(static_cast<uint64_t>(ceil_div(rows, plan.rows_per_group)));
   return step;
 }
 

@@ -5,12 +5,12 @@
 
 namespace pumice {
 
-// Lowers the node with `lower`: its operator's function, or lower_with_residual(). If a step accesses more of a tensor than the device can
-// bind (maxStorageBufferRange), the node is split along an axis of find_split_axes() into chunks that fit. If no split suffices, the chunks
-// are as small as possible and binding fails later.
+// Lowers the node with `lower`, which is OperatorRow::lower or lower_with_residual(). If a step accesses more of a tensor than the device
+// can bind (maxStorageBufferRange), the node is split along an axis from find_split_axes() into chunks that fit. If no split suffices, the
+// chunks are as small as possible, and binding fails later.
 void lower_with_splits(LowerContext& node, void (*lower)(LowerContext&));
 
-// Calls lower_with_splits() with the operator's own function.
+// Calls lower_with_splits() with OperatorRow::lower.
 void lower_operator_row(LowerContext& node);
 
 }  // namespace pumice

@@ -15,10 +15,10 @@ namespace {
 constexpr size_t kKernelRanks[] = {1, 2, 3, 4, 6, 8};  // ranks that the kernel supports
 constexpr size_t kPushWords = 32;
 constexpr int64_t kVectorBits = 128;  // number of bits that an invocation loads or stores at once
-constexpr size_t kBatchAxes = 4;      // maximum number of axes around transposed matrices
-constexpr int64_t kTileSide = 16;     // smaller matrices are not tiled
+constexpr size_t kBatchAxes = 4;      // maximum number of batch axes of a tiled transpose
+constexpr int64_t kTileSide = 16;     // minimum side of a matrix for tiling, in elements
 
-// A copy in the units of its kernels. An element may be several tensor elements.
+// A copy in units of the copy kernel: one copied element may consist of several adjacent tensor elements.
 struct StridedCopy {
   IndexSpace space;  // axes with strides of x and y
   int64_t x_first, y_first;
@@ -72,8 +72,7 @@ void vectorize(StridedCopy& copy) {
   }
 }
 
-// Returns the number of elements per axis in a group of m elements that is contiguous and aligned in the destination; empty if there is no
-// such group.
+// Finds a group of m elements that is contiguous and aligned in the destination. Returns its extent on each axis; empty if there is none.
 std::vector<int64_t> find_store_group(const StridedCopy& copy, int64_t m) {
   if (copy.y_first % m != 0 || copy.y_phase % static_cast<uint64_t>(m * copy.bits / 8) != 0) return {};
   const auto& sizes = copy.space.sizes;
@@ -91,7 +90,7 @@ std::vector<int64_t> find_store_group(const StridedCopy& copy, int64_t m) {
   return counts;
 }
 
-// Returns the smallest rank that the kernel supports for this many axes.
+// Returns the smallest rank for which there is a kernel and that is at least `rank`.
 size_t round_up_rank(size_t rank) {
   for (const size_t supported : kKernelRanks)
     if (rank <= supported) return supported;
@@ -102,8 +101,8 @@ size_t count_push_words(size_t rank) {
   return 5 + 3 * round_up_rank(rank);
 }
 
-// Lets an invocation write several adjacent destination elements, whose sources may be anywhere. Returns the source stride for each bit of
-// an element's index within its group. Afterwards, sizes and destination strides count groups.
+// Groups adjacent destination elements, so that one invocation writes a group with a single store. Sizes and destination strides of `copy`
+// are then in groups. Returns a source stride for each bit of an element's index within its group.
 std::vector<int64_t> group_stores(StridedCopy& copy) {
   for (int64_t m = kVectorBits / copy.bits; m > 1 && m * copy.bits >= 32; m /= 2) {
     const auto counts = find_store_group(copy, m);
@@ -123,7 +122,7 @@ std::vector<int64_t> group_stores(StridedCopy& copy) {
   return {};
 }
 
-// Tile of transpose.comp for an element size (docs/tuning.md).
+// Tile sizes of transpose.comp for an element width (docs/tuning.md).
 struct TransposeTile {
   bool in_registers;
   int64_t elements_per_lane, rows, columns;
@@ -143,7 +142,8 @@ std::optional<TransposeTile> choose_transpose_tile(const NodeContext& node, int6
   }
 }
 
-// Returns the axis along which the source is contiguous, if it differs from the destination's and both can be tiled; else -1.
+// Returns the axis along which the source is contiguous, if the destination is contiguous along another axis and both can be tiled. Returns
+// -1 otherwise.
 std::ptrdiff_t find_transposed_axis(const StridedCopy& copy, int64_t elements_per_lane) {
   const auto& sizes = copy.space.sizes;
   const size_t inner = sizes.size() - 1;
@@ -201,11 +201,11 @@ void add_transpose(LowerContext& node, const StridedCopy& copy, const TransposeT
                .set("y_batch", y_batch)
                .set("x_first", copy.x_first / tiles.elements_per_lane)
                .set("y_first", copy.y_first / tiles.elements_per_lane)
-               .groups(static_cast<uint64_t>(count))
+               .set_workgroups(static_cast<uint64_t>(count))
                .build());
 }
 
-// The range of a tensor that a copy accesses: its lowest element relative to the tensor's start, and the number of elements up to the last.
+// The range of a tensor that a copy accesses: the index of its first element, and its length in elements.
 struct ElementRange {
   int64_t lowest, span;
 };
@@ -220,8 +220,8 @@ ElementRange find_element_range(const IndexSpace& space, size_t tensor, int64_t 
   return range;
 }
 
-// Returns the operand limited to the accessed range. Its start moves, to the preceding 256-byte boundary, only if the range from its
-// original start exceeds a binding. Adjusts `first`.
+// Returns the operand limited to the accessed range. If the range from the operand's start to the last accessed element exceeds a binding,
+// the start moves to the 256-byte boundary before the first accessed element, and `first` is adjusted.
 Operand restrict_to_range(const LowerContext& node, Operand operand, DType dtype, const ElementRange& range, int64_t& first) {
   constexpr int64_t kBoundary = 256;
   const auto element_bits = static_cast<int64_t>(bits(dtype));
@@ -233,7 +233,7 @@ Operand restrict_to_range(const LowerContext& node, Operand operand, DType dtype
   return operand;
 }
 
-// Returns the axis to halve for a tensor whose range exceeds a binding; nullopt if all fit.
+// Returns the axis along which to halve the copy because a tensor's range exceeds a binding; nullopt if both ranges fit.
 std::optional<size_t> find_axis_to_halve(const LowerContext& node, DType dtype, const IndexSpace& space) {
   const int64_t max_elements = max_binding_bytes(*node.context) * 8 / static_cast<int64_t>(bits(dtype));
   for (size_t tensor = 0; tensor < 2; ++tensor) {
@@ -247,7 +247,7 @@ std::optional<size_t> find_axis_to_halve(const LowerContext& node, DType dtype, 
   return {};
 }
 
-int64_t pieces_per_thread(int64_t piece_bits) {
+int64_t choose_pieces_per_thread(int64_t piece_bits) {
   return std::clamp<int64_t>(kVectorBits / piece_bits, 1, 4);
 }
 
@@ -272,7 +272,7 @@ int64_t IndexSpace::num_runs() const {
   return element_count({sizes.begin(), sizes.end() - 1});
 }
 
-int64_t IndexSpace::run_offset(size_t tensor, int64_t run) const {
+int64_t IndexSpace::get_run_offset(size_t tensor, int64_t run) const {
   int64_t first = 0;
   for (size_t axis = sizes.size() - 1; axis-- > 0; run /= sizes[axis]) first += run % sizes[axis] * strides[tensor][axis];
   return first;
@@ -317,11 +317,11 @@ uint64_t get_misalignment(const LowerContext& node, const Operand& operand) {
 }
 
 Macros make_copy_macros(int64_t piece_bits) {
-  return {{"PIECES", std::to_string(pieces_per_thread(piece_bits)) + "u"}};
+  return {{"PIECES", std::to_string(choose_pieces_per_thread(piece_bits)) + "u"}};
 }
 
 uint64_t count_copy_threads(int64_t pieces, int64_t piece_bits) {
-  return static_cast<uint64_t>(ceil_div(pieces, pieces_per_thread(piece_bits)));
+  return static_cast<uint64_t>(ceil_div(pieces, choose_pieces_per_thread(piece_bits)));
 }
 
 void add_strided_copy(LowerContext& node, DType dtype, IndexSpace space, const CopySource& from, const CopyTarget& to) {
@@ -352,7 +352,7 @@ void add_strided_copy(LowerContext& node, DType dtype, IndexSpace space, const C
       return add_transpose(node, copy, *tiles, static_cast<size_t>(axis), x, y);
   const std::vector<int64_t> steps = group_stores(copy);
   const int64_t group_size = int64_t{1} << steps.size(), elements_per_word = std::max<int64_t>(32 / copy.bits, 1);
-  // Sub-word elements are stored as whole words if nothing else shares them; otherwise each is merged into its word atomically.
+  // Elements smaller than a word are stored as whole words if no other data shares these words; otherwise each is merged atomically.
   const bool whole_words = group_size * copy.bits < 32 && to.owns_words && is_dense(copy.space.sizes, copy.y_strides()) &&
                            copy.y_first % elements_per_word == 0 && copy.y_phase % 4 == 0;
   const int64_t elements = copy.space.elements(), piece_bits = whole_words ? 32 : group_size * copy.bits;
@@ -366,39 +366,39 @@ void add_strided_copy(LowerContext& node, DType dtype, IndexSpace space, const C
                                {"WORDS", whole_words ? "1" : "0"},
                                {"RANK", std::to_string(rank)},
                                {"PAD", "0"}});
-  StepBuilder step(node.kernel("index_map.comp", DType::float32, macros));
+  StepBuilder step(node.kernel("strided_copy.comp", DType::float32, macros));
   step.bind("x", x).bind("y", y).set("elements", elements).set("size", copy.space.sizes).set("x_stride", copy.x_strides());
   step.set("y_stride", copy.y_strides()).set("x_first", copy.x_first).set("y_first", copy.y_first);
   if (!steps.empty()) step.set("step", steps);
-  node.add(step.threads(count_copy_threads(whole_words ? ceil_div(elements, elements_per_word) : elements, piece_bits)).build());
+  node.add(step.set_threads(count_copy_threads(whole_words ? ceil_div(elements, elements_per_word) : elements, piece_bits)).build());
 }
 
-Operand dense_input(LowerContext& node, size_t i) {
+Operand get_contiguous_input(LowerContext& node, size_t i) {
   const TensorDesc& x = node.input(i);
-  if (x.is_packed()) return node.in(i);
+  if (x.is_packed()) return node.input_operand(i);
   Operand copy = node.add_temporary(buffer_size(x.dtype, x.shape));
   copy.element_bits = static_cast<uint32_t>(bits(x.dtype));
-  add_strided_copy(node, x.dtype, {x.shape, {x.strides, packed_strides(x.shape)}}, {node.in(i)}, {copy});
+  add_strided_copy(node, x.dtype, {x.shape, {x.strides, packed_strides(x.shape)}}, {node.input_operand(i)}, {copy});
   return copy;
 }
 
-Operand dense_output(LowerContext& node, size_t i) {
+Operand get_contiguous_output(LowerContext& node, size_t i) {
   const TensorDesc& y = node.output(i);
-  if (y.is_packed()) return node.out(i);
+  if (y.is_packed()) return node.output_operand(i);
   Operand dense = node.add_temporary(buffer_size(y.dtype, y.shape));
   dense.element_bits = static_cast<uint32_t>(bits(y.dtype));
   return dense;
 }
 
-void copy_dense_output(LowerContext& node, size_t i, const Operand& dense) {
+void copy_contiguous_output(LowerContext& node, size_t i, const Operand& dense) {
   const TensorDesc& y = node.output(i);
   if (dense.place != MemoryKind::output)
     add_strided_copy(node, y.dtype, {y.shape, {packed_strides(y.shape), y.strides}}, {dense},
-                     {.operand = node.out(i), .owns_words = false});
+                     {.operand = node.output_operand(i), .owns_words = false});
 }
 
-void add_dense_output(LowerContext& node, size_t i, std::string_view shader, Macros macros, const std::function<void(StepBuilder&)>& set,
-                      int64_t scale) {
+void add_contiguous_output(LowerContext& node, size_t i, std::string_view shader, Macros macros,
+                           const std::function<void(StepBuilder&)>& set, int64_t scale) {
   const TensorDesc& y = node.output(i);
   const int64_t element_bits = bits(y.dtype) * scale, elements = y.elements() / scale,
                 elements_per_word = std::max<int64_t>(32 / element_bits, 1);
@@ -407,24 +407,24 @@ void add_dense_output(LowerContext& node, size_t i, std::string_view shader, Mac
   macros.emplace_back("BITS", std::to_string(element_bits));
   macros.emplace_back("SCALE", std::to_string(scale) + "u");
   StepBuilder step(node.kernel(shader, DType::float32, macros));
-  const Operand dense = dense_output(node, i);
+  const Operand dense = get_contiguous_output(node, i);
   set(step.bind("y", dense)
           .set("elements", elements)
-          .threads(count_copy_threads(ceil_div(elements, elements_per_word), elements_per_word * element_bits)));
+          .set_threads(count_copy_threads(ceil_div(elements, elements_per_word), elements_per_word * element_bits)));
   node.add(step.build());
-  copy_dense_output(node, i, dense);
+  copy_contiguous_output(node, i, dense);
 }
 
-void add_dense_float_output(LowerContext& node, size_t i, std::string_view shader, Macros macros,
-                            const std::function<void(StepBuilder&)>& set) {
+void add_contiguous_float_output(LowerContext& node, size_t i, std::string_view shader, Macros macros,
+                                 const std::function<void(StepBuilder&)>& set) {
   const TensorDesc& y = node.output(i);
   macros.emplace_back("EPILOGUE(x)", node.epilogue());
   if (y.elements() == 0) return;
   StepBuilder step(node.kernel(shader, y.dtype, macros));
-  const Operand dense = dense_output(node, i);
+  const Operand dense = get_contiguous_output(node, i);
   set(step.bind("y", dense).set("elements", y.elements()));
-  node.add(step.threads(static_cast<uint64_t>(ceil_div(y.elements(), is_16bit_float(y.dtype) ? 2 : 1))).build());
-  copy_dense_output(node, i, dense);
+  node.add(step.set_threads(static_cast<uint64_t>(ceil_div(y.elements(), is_16bit_float(y.dtype) ? 2 : 1))).build());
+  copy_contiguous_output(node, i, dense);
 }
 
 }  // namespace pumice

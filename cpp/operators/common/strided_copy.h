@@ -1,4 +1,4 @@
-// Strided index spaces for kernels that loop over a few axes: coalescing, and copies between strided tensors.
+// Strided index spaces, and copies between strided tensors.
 #pragma once
 
 #include <cstdint>
@@ -9,32 +9,32 @@
 
 namespace pumice {
 
-// Axes of an index space, with strides for each tensor; strides may be negative.
+// A multi-dimensional index space, with one list of strides per tensor. Strides may be negative.
 struct IndexSpace {
   std::vector<int64_t> sizes;
   std::vector<std::vector<int64_t>> strides;  // strides of each tensor, by axis
 
   int64_t elements() const;
-  // A run is a row along the last axis. Return the number of runs, and the element offset of a run in a tensor.
+  // Return the number of runs (rows along the last axis), and the offset of a run in a tensor, in elements.
   int64_t num_runs() const;
-  int64_t run_offset(size_t tensor, int64_t run) const;
-  // Drops axes of size 1 and merges adjacent axes that are contiguous in every tensor. Keeps at least one axis.
+  int64_t get_run_offset(size_t tensor, int64_t run) const;
+  // Removes axes of size 1, and merges adjacent axes that are contiguous in every tensor. Keeps at least one axis.
   void coalesce();
-  // Adds leading axes of size 1 up to `rank`. Throws UnsupportedError naming `subject` if there are more.
+  // Prepends axes of size 1 until there are `rank` axes. Throws an UnsupportedError that names `subject` if there are more than that.
   void pad_to(size_t rank, std::string_view subject);
 };
 
-// Whether the strides are those of a row-major tensor.
+// Whether the strides describe a row-major tensor.
 bool is_dense(const std::vector<int64_t>& sizes, const std::vector<int64_t>& strides);
 
-// Source of a copy; elements are relative to `first`.
+// Source of a copy. Offsets count from element `first`.
 struct CopySource {
   Operand operand;
   int64_t first = 0;
 };
 
-// Destination of a copy; elements are relative to `first`. `owns_words`: no other data shares its 32-bit words, so whole words may be
-// written. `misalignment`: byte distance of the operand from the preceding 16-byte boundary.
+// Destination of a copy. Offsets count from element `first`. `owns_words`: no other data shares its 32-bit words, so the kernel may write
+// whole words. `misalignment`: byte distance of the operand from the preceding 16-byte boundary.
 struct CopyTarget {
   Operand operand;
   int64_t first = 0;
@@ -42,30 +42,31 @@ struct CopyTarget {
   uint64_t misalignment = 0;
 };
 
-// Adds the copy y[i] = x[i] over a space of two tensors, x first.
+// Adds the copy y[i] = x[i] over `space`, whose tensors are x and y, in this order.
 void add_strided_copy(LowerContext& node, DType dtype, IndexSpace space, const CopySource& x, const CopyTarget& y);
 
-// Byte distance of an operand's start from the preceding 16-byte boundary.
+// Returns the byte distance of an operand's start from the preceding 16-byte boundary.
 uint64_t get_misalignment(const LowerContext& node, const Operand& operand);
 
 // Returns the macro PIECES: the number of pieces of `piece_bits` bits that an invocation copies.
 Macros make_copy_macros(int64_t piece_bits);
 uint64_t count_copy_threads(int64_t pieces, int64_t piece_bits);  // number of invocations that copy `pieces` pieces
 
-// Returns input i as a dense row-major tensor, copied if it is strided.
-Operand dense_input(LowerContext& node, size_t i);
-// Returns the destination for kernels that write output i dense and row-major: the output itself, or a temporary that copy_dense_output()
-// copies to it.
-Operand dense_output(LowerContext& node, size_t i);
-void copy_dense_output(LowerContext& node, size_t i, const Operand& dense);
+// Returns input i as a contiguous row-major tensor. Copies it if it is strided.
+Operand get_contiguous_input(LowerContext& node, size_t i);
+// Returns the destination for a kernel that writes output i contiguously: the output itself, or scratch memory if the output is strided.
+// copy_contiguous_output() copies the scratch memory to the output.
+Operand get_contiguous_output(LowerContext& node, size_t i);
+void copy_contiguous_output(LowerContext& node, size_t i, const Operand& dense);
 
-// Computes output `i` with a kernel based on include/dense_output.glsl; `set` binds its inputs and parameters. `scale`: number of elements
-// treated as one.
-void add_dense_output(LowerContext& node, size_t i, std::string_view shader, Macros macros, const std::function<void(StepBuilder&)>& set,
-                      int64_t scale = 1);
+// Computes output `i` with a kernel that uses include/contiguous_output.glsl. `set` binds its inputs and parameters. `scale`: number of
+// tensor elements that the kernel treats as one element.
+void add_contiguous_output(LowerContext& node, size_t i, std::string_view shader, Macros macros,
+                           const std::function<void(StepBuilder&)>& set, int64_t scale = 1);
 
-// Computes the floats of output `i` one by one with a kernel based on include/dense_float.glsl; `set` binds its inputs and parameters.
-void add_dense_float_output(LowerContext& node, size_t i, std::string_view shader, Macros macros,
-                            const std::function<void(StepBuilder&)>& set);
+// Computes the float output `i`, one element per invocation, with a kernel that uses include/contiguous_float_output.glsl. `set` binds its
+// inputs and parameters.
+void add_contiguous_float_output(LowerContext& node, size_t i, std::string_view shader, Macros macros,
+                                 const std::function<void(StepBuilder&)>& set);
 
 }  // namespace pumice

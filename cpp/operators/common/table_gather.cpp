@@ -16,9 +16,9 @@ void add_table_gather(LowerContext& node, const Shape& x, const Shape& y, const 
   }
   space.pad_to(kLookupRank, "'" + std::string(node.node) + "'");
   first.insert(first.begin(), kLookupRank - first.size(), -1);
-  const auto words = first_element_bits(outside);
-  add_dense_output(node, 0, "table_gather.comp", {{"RANK", std::to_string(kLookupRank)}}, [&](StepBuilder& step) {
-    step.bind("x", dense_input(node, 0))
+  const auto words = get_first_element_bits(outside);
+  add_contiguous_output(node, 0, "table_gather.comp", {{"RANK", std::to_string(kLookupRank)}}, [&](StepBuilder& step) {
+    step.bind("x", get_contiguous_input(node, 0))
         .bind("tables", add_host_array(node, entries))
         .set("value", std::vector<int64_t>{words[0], words[1]});
     step.set("size", space.sizes).set("stride", space.strides[0]).set("table", first);

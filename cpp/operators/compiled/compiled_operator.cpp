@@ -37,7 +37,7 @@ const BufferRange& find_base_range(const PlannedOperand& operand, const BoundRan
   }
 }
 
-// Adds the distance between binding start and operand to the push constant `<binding>_offset`, in elements.
+// Adds the distance from the start of the binding to the operand, in elements, to the push constant `<binding>_offset`.
 void add_binding_offset(const PlannedStep& step, const BindingInterface& binding, uint64_t slack_bytes, uint32_t element_bits,
                         std::vector<std::byte>& push) {
   const auto* member = step.kernel->interface().find_push_constant(binding.name + "_offset");
@@ -53,7 +53,7 @@ void add_binding_offset(const PlannedStep& step, const BindingInterface& binding
   std::memcpy(push.data() + member->offset, &offset, sizeof offset);
 }
 
-// Returns the range to bind for an operand. It starts at an aligned offset.
+// Returns the range to bind for an operand. Its offset is aligned as the device requires.
 BufferRange resolve_range(const PlannedStep& step, size_t position, const BufferRange& base, const BindingLimits& limits,
                           std::vector<std::byte>& push) {
   const PlannedOperand& operand = step.operands[position];
@@ -66,7 +66,7 @@ BufferRange resolve_range(const PlannedStep& step, size_t position, const Buffer
                        "one that starts at byte " + std::to_string(begin));
   if (slack != 0) add_binding_offset(step, step.kernel->interface().bindings[position], slack, operand.element_bits, push);
   uint64_t bytes = std::min(operand.bytes, base.bytes - operand.byte_offset) + slack;
-  // An operand too large to bind is bound only up to the vec4 of its last accessed element.
+  // An operand that is too large to bind is bound only up to the vec4 that contains its last accessed element.
   if (operand.is_exact) bytes = std::min(bytes, operand.accessed_bytes);
   if (bytes > limits.largest && operand.accessed_bytes > 0) bytes = std::min(bytes, round_up(operand.accessed_bytes + slack, kVectorBytes));
   if (bytes > limits.largest)
@@ -79,7 +79,7 @@ bool is_same_range(const BufferRange& a, const BufferRange& b) {
   return a.buffer == b.buffer && a.offset == b.offset;
 }
 
-// Uploads bytes. Small arrays go to host-writable memory, because a device copy requires a wait.
+// Uploads bytes to a new buffer. Small arrays are written directly to device memory, because a staged copy requires a wait.
 std::shared_ptr<Buffer> upload_array(const std::shared_ptr<Context>& context, const std::vector<std::byte>& bytes) {
   if (bytes.empty()) return {};
   auto buffer = Buffer::create(context, bytes.size(), bytes.size() <= kMaxHostWriteBytes ? Heap::written : Heap::default_);
@@ -122,7 +122,7 @@ void append_dispatches(const Context& context, const std::vector<PlannedStep>& s
       dispatch.interleaved[i] = step.operands[i].lane;
       dispatch.interleaved[i].origin += base.offset;
     }
-    // Input and output are bound to the same range: no copy needed.
+    // If input and output are bound to the same range, no copy is needed.
     if (is_word_copy(step) && is_same_range(dispatch.buffers[0], dispatch.buffers[1])) dispatches.pop_back();
   }
 }
@@ -146,7 +146,7 @@ void append_word_copies(const std::shared_ptr<Context>& context, const PlannedOp
     Step step = builder.bind("x", {source.place, 0, 0})
                     .bind("y", {target.place, 0, 0})
                     .set("words", words)
-                    .groups((words + per_group - 1) / per_group)
+                    .set_workgroups((words + per_group - 1) / per_group)
                     .build();
     steps.push_back({std::move(step.kernel), {at(source), at(target)}, std::move(step.push), step.groups, std::string(label)});
   }

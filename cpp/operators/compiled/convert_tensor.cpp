@@ -19,7 +19,7 @@ void copy_bytes(const BufferRange& source, const Tensor& target, const Interrupt
 }
 
 // Returns the integer dtype of the same width, for bitwise copies.
-DType same_width_integer(DType dtype) {
+DType get_same_width_integer_dtype(DType dtype) {
   switch (bits(dtype)) {
     case 64:
       return DType::int64;
@@ -34,7 +34,7 @@ DType same_width_integer(DType dtype) {
 
 }  // namespace
 
-Tensor packed_copy(const Tensor& source, const InterruptCallback& interrupted) {
+Tensor make_packed_copy(const Tensor& source, const InterruptCallback& interrupted) {
   const TensorDesc& desc = source.desc();
   const Tensor target = Tensor::empty(source.buffer()->context(), desc.dtype, desc.shape);
   if (desc.elements() == 0) return target;
@@ -45,14 +45,14 @@ Tensor packed_copy(const Tensor& source, const InterruptCallback& interrupted) {
   } else if (desc.is_packed()) {
     copy_bytes({source.buffer(), source.byte_offset(), desc.element_bytes()}, target, interrupted);
   } else {
-    const DType word = same_width_integer(desc.dtype);
+    const DType word = get_same_width_integer_dtype(desc.dtype);
     run_operator("Identity", {}, ensure_aligned(source, interrupted).reinterpret(word), target.reinterpret(word), interrupted);
   }
   return target;
 }
 
 Tensor convert_dtype(const Tensor& source, DType dtype, const InterruptCallback& interrupted) {
-  if (dtype == source.desc().dtype) return packed_copy(source, interrupted);
+  if (dtype == source.desc().dtype) return make_packed_copy(source, interrupted);
   const Tensor target = Tensor::empty(source.buffer()->context(), dtype, source.desc().shape);
   Attributes attributes;
   attributes.set("to", to_onnx_dtype(dtype));

@@ -5,9 +5,10 @@
 
 namespace pumice {
 
-// Returns a packed copy with its own memory.
-Tensor packed_copy(const Tensor& source, const InterruptCallback& interrupted = {});
-// Returns a packed copy converted by the operator Cast. Throws UnsupportedError naming a dtype that Cast does not support.
+// Returns a packed copy of the tensor in newly allocated memory.
+Tensor make_packed_copy(const Tensor& source, const InterruptCallback& interrupted = {});
+// Returns a packed copy converted to `dtype` by the operator Cast. Throws an UnsupportedError that names a dtype that Cast does not
+// support.
 Tensor convert_dtype(const Tensor& source, DType dtype, const InterruptCallback& interrupted = {});
 
 }  // namespace pumice

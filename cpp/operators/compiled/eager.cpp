@@ -6,12 +6,12 @@
 #include <utility>
 
 #include "dispatch/command_list.h"
-#include "dispatch/debugged_recording.h"
+#include "dispatch/debug_recording.h"
 
 namespace pumice {
 namespace {
 
-// LRU cache of a context's plans. It stores no compiled operators, because these own the context.
+// LRU cache of a context's execution plans. It stores no compiled operators, because they own the context.
 class PlanCache {
  public:
   // Returns the plan for `key`, compiling it on a miss.
@@ -20,7 +20,7 @@ class PlanCache {
     if (auto cached = lookup(key)) return cached;
     auto plan = std::make_shared<const ExecutionPlan>(make_operator().compile(context)->plan());
     const std::lock_guard lock(mutex_);
-    if (const auto at = entries_.find(key); at != entries_.end()) return at->second->second;  // another thread added it meanwhile
+    if (const auto at = entries_.find(key); at != entries_.end()) return at->second->second;  // another thread has added the plan meanwhile
     plans_.emplace_front(key, plan);
     entries_.emplace(key, plans_.begin());
     if (plans_.size() > kMaxCachedPlans) {

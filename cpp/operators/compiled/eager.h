@@ -1,4 +1,4 @@
-// Eager execution: compiles an operator unless its plan is cached, runs it and waits.
+// Eager execution: compiles an operator unless its plan is cached, runs it, and waits for the result.
 #pragma once
 
 #include <functional>
@@ -10,12 +10,12 @@
 
 namespace pumice {
 
-// Runs the operator returned by `make_operator` on these tensors. `key` must identify the operator and its descriptions. Each context
-// caches recently used plans. `interrupted` as in pumice::upload.
+// Runs the operator returned by `make_operator` on these tensors. `key` must identify the operator, its attributes and its tensor
+// descriptions: each context caches recently used plans by key. `interrupted`: see pumice::upload.
 void run_eagerly(const std::string& key, const std::function<Operator()>& make_operator, const std::vector<Tensor>& inputs,
                  const Tensor& output, const InterruptCallback& interrupted);
 
-// Returns the tensor, or a copy if operators cannot read it at its offset.
+// Returns the tensor, or a copy if its offset is not aligned for operators.
 Tensor ensure_aligned(const Tensor& source, const InterruptCallback& interrupted);
 
 }  // namespace pumice

@@ -16,7 +16,7 @@ namespace {
 
 constexpr int64_t kUnlimitedWord = 0xffffffff, kNoIndexWord = 0xfffffffe;  // kUnlimited and kNotAnIndex in the kernel
 
-void shape_of_index_check(ShapeContext& node) {
+void infer_index_check_shape(ShapeContext& node) {
   node.output(0, DType::int32, {4});
 }
 
@@ -26,11 +26,11 @@ void lower_index_check(LowerContext& node) {
   const IndexBounds bounds = find_operator(node.attributes->text(kCheckedOperator))->indices(*node.attributes, shapes);
   CompositeLowering parts(node);
   const TensorOperand y = parts.output(0);
-  parts.add("ConstantOfShape", {}, {y}, y);
-  if (!bounds.has_limits() || node.host(bounds.input)) return;  // none is out of range, or the host has checked them
+  parts.add_operator("ConstantOfShape", {}, {y}, y);
+  if (!bounds.has_limits() || node.host_tensor(bounds.input)) return;  // no index can be out of range, or the host has checked the indices
   const TensorDesc& indices = node.input(bounds.input);
   if (indices.elements() == 0) return;
-  const Operand index_operand = dense_input(node, bounds.input);
+  const Operand index_operand = get_contiguous_input(node, bounds.input);
   const bool is_real = is_float(indices.dtype);
   std::vector<int64_t> sizes;
   for (const int64_t size : bounds.sizes) sizes.push_back(size == kUnlimited ? kUnlimitedWord : size < 0 ? kNoIndexWord : size);
@@ -44,18 +44,18 @@ void lower_index_check(LowerContext& node) {
         .set("elements", indices.elements())
         .set("index_words", bits(indices.dtype) / 32);
     step.set("from_end", bounds.from_end ? 1 : 0).set("size", sizes);
-    node.add(step.threads(stores_index ? 1 : static_cast<uint64_t>(indices.elements())).build());
+    node.add(step.set_threads(stores_index ? 1 : static_cast<uint64_t>(indices.elements())).build());
   }
 }
 
 }  // namespace
 
-const OperatorRow& index_check_row() {
+const OperatorRow& get_index_check_row() {
   static const OperatorRow row = [] {
     OperatorRow check_row;
     check_row.name = "IndexCheck";
     check_row.skeleton = KernelKind::scan;
-    check_row.shape = shape_of_index_check;
+    check_row.shape = infer_index_check_shape;
     check_row.lower = lower_index_check;
     return check_row;
   }();
@@ -69,7 +69,7 @@ IndexCheckResult decode_index_check(const std::byte* result_bytes, bool is_real)
   result.text = std::to_string(result.index);
   if (!is_real) return result;
   const auto value = static_cast<double>(std::bit_cast<float>(words[2]));
-  constexpr double kMin = -9.2e18, kMax = 9.2e18;  // within int64
+  constexpr double kMin = -9.2e18, kMax = 9.2e18;  // range of int64
   result.index = std::isnan(value) ? std::numeric_limits<int64_t>::min() : static_cast<int64_t>(std::clamp(value, kMin, kMax));
   result.text = format_general(value);
   return result;

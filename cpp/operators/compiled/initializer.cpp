@@ -85,7 +85,7 @@ void Initializer::cancel_execution() const {
   revoke(operators_.size());
 }
 
-// Resets the first `count` operators to uninitialised.
+// Marks the first `count` operators as uninitialised.
 void Initializer::revoke(size_t count) const {
   for (size_t i = 0; i < count; ++i) {
     const auto& state = operators_[i]->state();

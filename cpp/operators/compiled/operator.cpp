@@ -12,10 +12,10 @@
 namespace pumice {
 namespace {
 
-constexpr uint64_t kGrain = 16;       // size granularity of tensors in memory
-constexpr uint64_t kAlignment = 256;  // offset alignment in temporary and persistent resources
+constexpr uint64_t kGrain = 16;       // tensor sizes in memory are multiples of this, in bytes
+constexpr uint64_t kAlignment = 256;  // alignment of offsets in the temporary and persistent resources, in bytes
 
-// Returns the dtype in which floats are stored: the dtype of the first float tensor, outputs before inputs.
+// Returns the dtype in which the operator stores floats: the dtype of the first float output or, without one, of the first float input.
 DType find_float_dtype(const std::vector<std::optional<TensorDesc>>& outputs, const std::vector<std::optional<TensorDesc>>& inputs) {
   for (const auto* descs : {&outputs, &inputs})
     for (const auto& desc : *descs)
@@ -93,8 +93,8 @@ class OperatorPlanBuilder {
     bool owned = false;
   };
 
-  // Returns the TensorDesc of an owned tensor in the persistent resource, if its operator does not pack it. Other tensors keep their
-  // description.
+  // Returns the description of a tensor as it is stored in the persistent resource. It differs from `desc` only for owned tensors that the
+  // operator does not pack.
   TensorDesc get_stored_desc(const TensorDesc& desc) const {
     const bool converted = desc.owned && working_dtype_ && is_operator_float(desc.dtype) && desc.dtype != *working_dtype_;
     return converted ? TensorDesc(*working_dtype_, desc.shape, {}, true) : desc;
@@ -107,7 +107,7 @@ class OperatorPlanBuilder {
     pack.inputs = node_.inputs;
     for (size_t i = 0; i < op_.inputs().size(); ++i)
       if (op_.inputs()[i] && op_.inputs()[i]->owned && op_.inputs()[i]->dtype == DType::float32 && op_.inputs()[i]->is_packed())
-        pack.inputs[i] = op_.inputs()[i];  // packing kernels read fp32 regardless of their output dtype
+        pack.inputs[i] = op_.inputs()[i];  // packing kernels read fp32 sources for any output dtype
     for (size_t i = 0; i < op_.inputs().size(); ++i) {
       if (!op_.inputs()[i] || !op_.inputs()[i]->owned) continue;
       PackedWeight weight;
@@ -175,7 +175,7 @@ class OperatorPlanBuilder {
     }
   }
 
-  // Maps a step's operands. `execution`: the step runs at execution, when owned inputs are in the persistent resource.
+  // Assigns memory to a step's operands. `execution`: the step runs during execution, when owned inputs are in the persistent resource.
   PlannedStep plan_step(Step step, bool execution) const {
     PlannedStep planned{std::move(step.kernel), {}, std::move(step.push), step.groups, std::string(op_.row().name)};
     for (size_t i = 0; i < step.operands.size(); ++i)
@@ -216,10 +216,10 @@ class OperatorPlanBuilder {
   }
 
   const Operator& op_;
-  std::optional<DType> working_dtype_;  // nullopt: floats keep their declared dtypes
+  std::optional<DType> working_dtype_;  // dtype of intermediate floats; nullopt: floats keep their declared dtypes
   std::shared_ptr<KernelLibrary> library_;
   LowerContext node_;
-  std::vector<PersistentRange> persistent_;   // indexed by input
+  std::vector<PersistentRange> persistent_;   // ranges of owned inputs, indexed by input
   std::vector<uint64_t> temporary_offsets_;   // offsets of the temporaries
   std::vector<uint64_t> host_block_offsets_;  // offsets of host blocks
 };
@@ -239,7 +239,7 @@ Operator::Operator(std::string_view name, std::vector<std::optional<TensorDesc>>
   constants_.resize(inputs_.size());
   if (!row_) throw UnsupportedError("operator " + std::string(name) + ": expected one that pumice.operators() lists");
   if (!row_->lower) throw UnsupportedError("operator " + std::string(name) + " outside of a graph: its result is the host's");
-  attributes_ = checked_attributes(*row_, name, attributes);
+  attributes_ = validate_attributes(*row_, name, attributes);
   const auto last = std::find_if(outputs_.rbegin(), outputs_.rend(), [](const auto& output) { return output.has_value(); });
   check_inputs(*row_, name, operands(), static_cast<size_t>(outputs_.rend() - last));  // omitted outputs are nullopt
   check_constants();
@@ -268,7 +268,7 @@ std::vector<const TensorDesc*> Operator::operands() const {
   return descs;
 }
 
-// Checks that exactly the host-read inputs have constants.
+// Checks that the inputs that the operator reads on the host have constants, and that no other inputs have any.
 void Operator::check_constants() const {
   for (size_t i = 0; i < inputs_.size(); ++i) {
     const bool is_read = has_bit(row_->host_inputs, i);
@@ -312,7 +312,7 @@ ExecutionOptions parse_execution_options(const std::optional<std::string>& preci
     if (flag == "ALLOW_HALF_PRECISION_COMPUTATION")
       options.precision = options.precision.value_or("fp32") == "fp32" ? "fp16" : options.precision;
     else if (flag == "DESCRIPTORS_VOLATILE")
-      options.descriptors_volatile = true;
+      options.has_volatile_descriptors = true;
     else if (flag == "DETERMINISTIC")
       options.deterministic = true;
     else if (flag != "DISABLE_META_COMMANDS")
@@ -330,7 +330,7 @@ void Operator::set_activation(std::string_view name, const Attributes& attribute
   if (outputs_.size() != 1 || !outputs_[0] || !is_float(outputs_[0]->dtype))
     throw UnsupportedError("operator " + std::string(row_->name) + " with an activation: it has no single output of floats");
   const Expression x = Expression::name("x");
-  activation_ = make_elementwise_expression(*row, checked_attributes(*row, name, attributes), {true})
+  activation_ = make_elementwise_expression(*row, validate_attributes(*row, name, attributes), {true})
                     .substitute({{std::string(row->schema.inputs[0].name), x}});
 }
 
@@ -338,7 +338,7 @@ std::shared_ptr<CompiledOperator> Operator::compile(std::shared_ptr<Context> con
   ExecutionOptions activated = options;
   if (activation_) activated.epilogue = options.epilogue ? options.epilogue->substitute({{"x", *activation_}}) : activation_;
   ExecutionPlan plan = OperatorPlanBuilder(*this, attributes_, context, activated).build();
-  plan.descriptors_volatile = options.descriptors_volatile;
+  plan.has_volatile_descriptors = options.has_volatile_descriptors;
   return std::make_shared<CompiledOperator>(std::move(context), std::move(plan));
 }
 

@@ -11,7 +11,8 @@
 namespace pumice {
 namespace {
 
-// Expressions over "a", or "a" and "b", for bool, signed, unsigned and float types; empty if NumPy has no such loop.
+// The loops of a NumPy ufunc: expressions of "a", or of "a" and "b", for bool, signed, unsigned and float types. A loop that NumPy does not
+// have is empty.
 struct UfuncLoops {
   std::string_view name;
   std::string_view boolean, signed_, unsigned_, real;
@@ -85,19 +86,20 @@ std::string_view require_loop(std::string_view operation, const std::vector<DTyp
   throw UnsupportedError("elementwise '" + std::string(operation) + "' of " + type_names);
 }
 
-// Returns an operand, by its name in the kernel, cast to the computation type.
-Expression cast_operand(const std::string& parameter, DType operand_type, DType type) {
+// Returns an expression that casts the operand named `parameter` to the computation type `type`.
+Expression make_operand_cast(const std::string& parameter, DType operand_type, DType type) {
   constexpr std::string_view casts[] = {"bool", "i32", "u32", "i64", "u64", "f32", "f64"};
   if (to_expr_type(operand_type) == to_expr_type(type)) return Expression::name(parameter);
   return Expression::parse(std::string(casts[static_cast<size_t>(to_expr_type(type))]) + "(" + parameter + ")");
 }
 
-// Whether an fp32 computation for a 16-bit float type uses the operand's exact value. If not, the operand is rounded first.
+// Whether a computation in fp32 may use the operand's exact value although the loop has a 16-bit float type. Otherwise the operand is first
+// rounded to that type.
 bool computes_exactly(DType operand_type, DType type) {
   return !is_16bit_float(type) || operand_type == type || bits(operand_type) <= 8;
 }
 
-// Returns the minimum or maximum over the elements as bool.
+// Reduces all elements, converted to bool, by ReduceMin (all) or ReduceMax (any).
 bool reduce_to_bool(std::string_view op, const Tensor& tensor, const InterruptCallback& interrupted) {
   const Tensor truth =
       ensure_aligned(tensor.desc().dtype == DType::bool_ ? tensor : convert_dtype(tensor, DType::bool_, interrupted), interrupted);
@@ -126,7 +128,7 @@ Tensor run_ufunc(std::string_view operation, const std::vector<Tensor>& operands
       throw BindingError("M3", "operand", "", "a tensor of this context", "one of another");
     shape = i == 0 ? shape : broadcast_shape(shape, operand.desc().shape);
     if (!computes_exactly(operand.desc().dtype, types[i])) operand = convert_dtype(operand, types[i], interrupted);
-    substitutions.emplace(i == 0 ? "a" : "b", cast_operand("in" + std::to_string(i), operand.desc().dtype, types[i]));
+    substitutions.emplace(i == 0 ? "a" : "b", make_operand_cast("in" + std::to_string(i), operand.desc().dtype, types[i]));
     key += " " + std::string(name(types[i]));
     descs.push_back(operand.desc());
     inputs.push_back(operand);

@@ -55,14 +55,14 @@ void add_conv3d(LowerContext& node, const Conv3d& conv, const Operand& weights, 
       integers ? MixedPrecisionArrays{y.dtype} : make_mixed_precision_arrays({{"X", x.dtype}, {"W", w.dtype}, {"Y", y.dtype}});
   arrays.append_to(macros);
   StepBuilder step(node.kernel("conv3d.comp", arrays.storage, macros, make_window_3d_constants(window)));
-  step.bind("x", node.in(0)).bind("w", weights).bind("y", result);
+  step.bind("x", node.input_operand(0)).bind("w", weights).bind("y", result);
   if (has_bias) step.bind("b", bias.operand);
   if (integers) bind_zero_points(step, *integers);
   step.set("elements", y.elements()).set("channels_in", channels_in).set("channels_out", y.shape[1] / groups).set("groups", groups);
   step.set("out_size", pad_to_3d({y.shape.begin() + 2, y.shape.end()}, 1))
       .set("in_size", pad_to_3d({x.shape.begin() + 2, x.shape.end()}, 1));
   step.set("x_stride", pad_strides_to_3d(x)).set("y_stride", pad_strides_to_3d(y));
-  node.add(step.threads(static_cast<uint64_t>(y.elements())).build());
+  node.add(step.set_threads(static_cast<uint64_t>(y.elements())).build());
 }
 
 }  // namespace pumice

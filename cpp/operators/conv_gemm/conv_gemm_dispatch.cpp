@@ -12,21 +12,21 @@
 namespace pumice {
 namespace {
 
-int64_t max_workgroups(const NodeContext& node, const char* axis) {
+int64_t get_max_workgroups(const NodeContext& node, const char* axis) {
   return static_cast<int64_t>(std::min<uint64_t>(node.context->limit("maxComputeWorkGroupCount_" + std::string(axis)), INT32_MAX));
 }
 
-// Returns the maximum columns per dispatch for a matrix that is not packed in blocks; 0 if it is.
-int64_t max_dispatch_columns(const NodeContext& node, const ConvGemmParams& c) {
-  if (c.order == WeightOrder::strides) return max_workgroups(node, "1") * kCpuChannels;
+// Returns the maximum number of columns per dispatch for a matrix that is not packed in blocks; 0 for a matrix that is.
+int64_t get_max_dispatch_columns(const NodeContext& node, const ConvGemmParams& c) {
+  if (c.order == WeightOrder::strides) return get_max_workgroups(node, "1") * kCpuChannels;
   if (c.order == WeightOrder::fragments)
-    return std::min(max_workgroups(node, "1") * kMinMmaColumns, columns_per_binding(node, c.weights, bits(node.float_dtype)));
+    return std::min(get_max_workgroups(node, "1") * kMinMmaColumns, get_columns_per_binding(node, c.weights, bits(node.float_dtype)));
   if (c.order == WeightOrder::split_fp16)
-    return std::min(max_workgroups(node, "1") * kMinMmaColumns, columns_per_binding(node, c.weights, kSplitFp16Bits));
-  return c.order == WeightOrder::col_major ? max_col_major_columns(node, c.weights.channels_in) : 0;
+    return std::min(get_max_workgroups(node, "1") * kMinMmaColumns, get_columns_per_binding(node, c.weights, kSplitFp16Bits));
+  return c.order == WeightOrder::col_major ? get_max_col_major_columns(node, c.weights.channels_in) : 0;
 }
 
-// `all`: the dispatch has all filter taps, so its kernel has no push constant `kernel_taps`.
+// Sets the push constants of the filter taps. `all`: the dispatch computes all taps, so its kernel has no push constant `kernel_taps`.
 void set_filter_taps(StepBuilder& step, const ConvGemmParams& c, bool all) {
   step.set("in_h", c.x.h).set("in_w", c.x.w);
   step.set("in_step_h", c.in_step_h).set("in_step_w", c.in_step_w).set("tap_step_h", c.tap_step_h).set("tap_step_w", c.tap_step_w);
@@ -35,7 +35,7 @@ void set_filter_taps(StepBuilder& step, const ConvGemmParams& c, bool all) {
   if (!all) step.set("kernel_taps", c.weights.taps);
 }
 
-// Returns the float dtype of an operand: the dtype of the node's tensor, or else the internal dtype.
+// Returns the float dtype of an operand: for an input or output of the node its dtype, for scratch memory the dtype of intermediate floats.
 DType get_float_dtype(const LowerContext& node, const Operand& operand) {
   const bool is_input = operand.place == MemoryKind::input, is_output = operand.place == MemoryKind::output;
   if (!is_input && !is_output) return node.float_dtype;
@@ -49,7 +49,7 @@ MixedPrecisionArrays choose_float_array_types(const LowerContext& node, const Co
   return make_mixed_precision_arrays({{"X", dispatch.c.x_dtype},
                                       {"W", node.float_dtype},
                                       {"B", adds ? get_float_dtype(node, dispatch.bias.operand) : node.float_dtype},
-                                      {"R", node.residual_dtype(node.float_dtype)},
+                                      {"R", node.get_residual_dtype(node.float_dtype)},
                                       {"Y", dispatch.c.y_dtype}});
 }
 
@@ -65,7 +65,7 @@ void add_single_dispatch(LowerContext& node, const ConvGemmDispatch& dispatch, C
   if (c.integers) {
     for (auto& macro : make_int8_macros(*c.integers)) macros.push_back(std::move(macro));
   } else {
-    for (auto& macro : node.epilogue_macros()) macros.push_back(std::move(macro));
+    for (auto& macro : node.make_epilogue_macros()) macros.push_back(std::move(macro));
   }
   if (has_pool(c)) macros.emplace_back("POOL_EPILOGUE(x)", node.attributes->text("pool_epilogue", "x"));
   const Operand* residual = c.integers ? nullptr : node.residual();
@@ -106,8 +106,8 @@ void add_single_dispatch(LowerContext& node, const ConvGemmDispatch& dispatch, C
   step.set("channels_in", c.weights.channels_in).set("channels_out", c.weights.channels_out);
   set_strides(step, 'x', c.x);
   set_strides(step, 'y', c.y);
-  step.groups(static_cast<uint64_t>(plan.tiles > 0 ? plan.tiles : ceil_div(dispatch.pixels(), plan.tile_pixels)),
-              static_cast<uint64_t>(ceil_div(c.weights.channels_out, plan.tile_channels)), static_cast<uint64_t>(c.weights.groups));
+  step.set_workgroups(static_cast<uint64_t>(plan.tiles > 0 ? plan.tiles : ceil_div(dispatch.pixels(), plan.tile_pixels)),
+                      static_cast<uint64_t>(ceil_div(c.weights.channels_out, plan.tile_channels)), static_cast<uint64_t>(c.weights.groups));
   node.report_additions(plan.additions);
   Step built = step.build();
   built.choice = std::move(plan.choice);
@@ -117,14 +117,14 @@ void add_single_dispatch(LowerContext& node, const ConvGemmDispatch& dispatch, C
 // Returns the limits of one dispatch of this plan.
 DispatchLimits get_dispatch_limits(const LowerContext& node, const ConvGemmParams& c, const ConvGemmPlan& plan) {
   const int64_t bytes = max_binding_bytes(*node.context), group = c.w_stride_group * static_cast<int64_t>(bits(node.float_dtype)) / 8;
-  // gemv_cpu processes all rows of a dispatch at once. Only packed matrices have other kernels for more rows.
-  return {c.order == WeightOrder::strides ? kMaxCpuRows : max_workgroups(node, "0") * plan.tile_pixels,
-          std::min(max_workgroups(node, "2"), group > 0 ? std::max<int64_t>(bytes / group, 1) : INT32_MAX), bytes};
+  // gemv_cpu processes all rows of a dispatch at once. For more rows, other kernels exist only for packed matrices.
+  return {c.order == WeightOrder::strides ? kMaxCpuRows : get_max_workgroups(node, "0") * plan.tile_pixels,
+          std::min(get_max_workgroups(node, "2"), group > 0 ? std::max<int64_t>(bytes / group, 1) : INT32_MAX), bytes};
 }
 
 void add_dispatches(LowerContext& node, const ConvGemmDispatch& dispatch) {
   const ConvGemmParams& c = dispatch.c;
-  if (const ConvGemmDispatches chunks = split_by_channels(node, dispatch, max_dispatch_columns(node, c)); !chunks.empty()) {
+  if (const ConvGemmDispatches chunks = split_by_channels(node, dispatch, get_max_dispatch_columns(node, c)); !chunks.empty()) {
     for (const ConvGemmDispatch& chunk : chunks) add_dispatches(node, chunk);
     return;
   }
@@ -167,7 +167,7 @@ bool add_pooled_conv(LowerContext& node, const ConvGemmParams& c, const Operand&
 
 ConvGemmBias get_packed_bias(LowerContext& node) {
   if (!node.has_input(2)) return {};
-  return {ConvGemmBias::Kind::channels, node.packed_input(2)};
+  return {ConvGemmBias::Kind::channels, node.get_packed_input(2)};
 }
 
 }  // namespace pumice

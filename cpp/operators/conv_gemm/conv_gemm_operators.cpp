@@ -17,13 +17,13 @@ namespace {
 constexpr DTypeSet kGemmTypes = kReals | set_of(DType::int32, DType::uint32, DType::int64, DType::uint64);  // dtypes of matrix products
 constexpr DTypeSet kQuantTypes = set_of(DType::int4, DType::uint4, DType::int8, DType::uint8);
 
-void shape_of_conv(ShapeContext& node) {
-  const Shape shape = infer_conv_shape(node, 1);
+void infer_conv_shape(ShapeContext& node) {
+  const Shape shape = compute_conv_shape(node, 1);
   check_vector(node, 2, node.input(1).shape[0], "bias");
   node.output(0, node.input(0).dtype, shape);
 }
 
-// Checks that an input is a scalar for all output channels or has one value per channel.
+// Checks that an input is a scalar or has one value per output channel.
 void check_per_channel(const ShapeContext& node, size_t input, int64_t channels, std::string_view label) {
   if (node.has(input) && element_count(node.input(input).shape) != 1) check_vector(node, input, channels, label);
 }
@@ -34,8 +34,9 @@ void check_scalar(const ShapeContext& node, size_t input, std::string_view label
     node.fail(std::string(label) + ": one number expected; given " + to_string(node.input(input).shape));
 }
 
-// Channels are in groups of 8, [N, groups, 8, ..], or plain, [N, C, ..]. The output is grouped if its channels are a multiple of 8.
-void shape_of_grouped_conv(ShapeContext& node) {
+// Images have their channels in blocks of 8, [N, C / 8, 8, ..], or plain, [N, C, ..]. The output is blocked if its number of channels is a
+// multiple of 8.
+void infer_grouped_conv_shape(ShapeContext& node) {
   constexpr int64_t kGroup = 8;
   Shape x = node.input(0).shape;
   const Shape& w = node.input(1).shape;
@@ -51,15 +52,15 @@ void shape_of_grouped_conv(ShapeContext& node) {
   node.output(0, node.input(0).dtype, y);
 }
 
-void shape_of_conv_integer(ShapeContext& node) {
-  const Shape shape = infer_conv_shape(node, 1);
+void infer_conv_integer_shape(ShapeContext& node) {
+  const Shape shape = compute_conv_shape(node, 1);
   check_scalar(node, 2, "zero point of x");
   check_per_channel(node, 3, node.input(1).shape[0], "zero points of w");
   node.output(0, DType::int32, shape);
 }
 
-void shape_of_qlinear_conv(ShapeContext& node) {
-  const Shape shape = infer_conv_shape(node, 3);
+void infer_qlinear_conv_shape(ShapeContext& node) {
+  const Shape shape = compute_conv_shape(node, 3);
   const int64_t channels = node.input(3).shape[0];
   check_scalar(node, 1, "scale of x");
   check_scalar(node, 2, "zero point of x");
@@ -71,7 +72,7 @@ void shape_of_qlinear_conv(ShapeContext& node) {
   node.output(0, node.input(7).dtype, shape);
 }
 
-void shape_of_conv_transpose(ShapeContext& node) {
+void infer_conv_transpose_shape(ShapeContext& node) {
   const Shape &x = node.input(0).shape, &w = node.input(1).shape;
   const WindowGeometry geometry = compute_conv_transpose_geometry(node.attributes(), node.node(), x, w);
   check_groups(node, w[0], "input channels");
@@ -81,7 +82,7 @@ void shape_of_conv_transpose(ShapeContext& node) {
   node.output(0, node.input(0).dtype, make_image_shape(x[0], channels, geometry.output));
 }
 
-void shape_of_gemm(ShapeContext& node) {
+void infer_gemm_shape(ShapeContext& node) {
   const auto size = [&](size_t input, std::string_view transposed, size_t axis) {
     if (node.input(input).rank() != 2)
       node.fail("input " + std::to_string(input) + " must be a matrix; given " + to_string(node.input(input).shape));
@@ -99,12 +100,12 @@ void shape_of_gemm(ShapeContext& node) {
   node.output(0, node.input(0).dtype, y);
 }
 
-// Shape of NumPy's matmul for inputs 0 and `right`: a vector is a row on the left and a column on the right.
+// Shapes of a matrix product as in NumPy's matmul: a vector is a row on the left and a column on the right.
 struct MatMulShape {
   Shape matrices;  // [batch.., M, N]
   bool row, column;
 
-  Shape result() const {  // without the axes added for vectors
+  Shape result() const {  // shape of the output, without the axes added for vectors
     Shape shape = matrices;
     if (column) shape.pop_back();
     if (row) shape.erase(shape.end() - (column ? 1 : 2));
@@ -112,7 +113,7 @@ struct MatMulShape {
   }
 };
 
-MatMulShape infer_matmul_shape(ShapeContext& node, size_t right) {
+MatMulShape compute_matmul_shape(ShapeContext& node, size_t right) {
   Shape a = node.input(0).shape, b = node.input(right).shape;
   if (a.empty() || b.empty()) node.fail("scalars have no matrix product: " + to_string(a) + " by " + to_string(b));
   const bool row = a.size() == 1, column = b.size() == 1;
@@ -131,26 +132,26 @@ MatMulShape infer_matmul_shape(ShapeContext& node, size_t right) {
   return {y, row, column};
 }
 
-void shape_of_matmul(ShapeContext& node) {
-  node.output(0, node.input(0).dtype, infer_matmul_shape(node, 1).result());
+void infer_matmul_shape(ShapeContext& node) {
+  node.output(0, node.input(0).dtype, compute_matmul_shape(node, 1).result());
 }
 
-// Checks scales or zero points per row or, with `columns`, per column.
+// Checks the shape of scales or zero points: a scalar, or one value per row (per column if `columns`).
 void check_quant_params(const ShapeContext& node, size_t input, const MatMulShape& matmul, bool columns, std::string_view label) {
   if (!node.has(input) || compute_quant_param_strides(node.input(input), matmul.matrices, columns)) return;
   node.fail(std::string(label) + ": one number or one for each " + (columns ? "column" : "row") + " of " + to_string(matmul.matrices) +
             " expected; given " + to_string(node.input(input).shape));
 }
 
-void shape_of_matmul_integer(ShapeContext& node) {
-  const MatMulShape matmul = infer_matmul_shape(node, 1);
+void infer_matmul_integer_shape(ShapeContext& node) {
+  const MatMulShape matmul = compute_matmul_shape(node, 1);
   check_quant_params(node, 2, matmul, false, "zero points of a");
   check_quant_params(node, 3, matmul, true, "zero points of b");
   node.output(0, DType::int32, matmul.result());
 }
 
-void shape_of_qlinear_matmul(ShapeContext& node) {
-  const MatMulShape matmul = infer_matmul_shape(node, 3);
+void infer_qlinear_matmul_shape(ShapeContext& node) {
+  const MatMulShape matmul = compute_matmul_shape(node, 3);
   check_quant_params(node, 1, matmul, false, "scales of a");
   check_quant_params(node, 2, matmul, false, "zero points of a");
   check_quant_params(node, 4, matmul, true, "scales of b");
@@ -163,14 +164,14 @@ void shape_of_qlinear_matmul(ShapeContext& node) {
   node.output(0, node.input(7).dtype, matmul.result());
 }
 
-void shape_of_einsum(ShapeContext& node) {
+void infer_einsum_shape(ShapeContext& node) {
   std::vector<Shape> shapes;
   for (size_t i = 0; i < node.input_count(); ++i) shapes.push_back(node.input(i).shape);
   const EinsumLabels labels = parse_einsum(node.node(), node.attributes().text("equation"), shapes);
-  node.output(0, node.input(0).dtype, labels.shape_of(labels.output));
+  node.output(0, node.input(0).dtype, labels.get_shape(labels.output));
 }
 
-void shape_of_determinant(ShapeContext& node) {
+void infer_determinant_shape(ShapeContext& node) {
   const Shape& x = node.input(0).shape;
   if (x.back() != x[x.size() - 2]) node.fail("square matrices expected; given " + to_string(x));
   node.output(0, node.input(0).dtype, {x.begin(), x.end() - 2});
@@ -179,42 +180,42 @@ void shape_of_determinant(ShapeContext& node) {
 constexpr DTypeSet kInt8Types = set_of(DType::int8, DType::uint8), kInt32Type = set_of(DType::int32);  // dtypes of quantised products
 
 template <size_t kWeights>
-void split_conv_axes(const LowerContext& node, std::vector<SplitAxis>& axes) {
-  split_batch(node, axes);
-  split_windows(node, compute_conv_geometry(*node.attributes, node.node, node.input(kData).shape, node.input(kWeights).shape), axes);
+void append_conv_split_axes(const LowerContext& node, std::vector<SplitAxis>& axes) {
+  append_batch_axis(node, axes);
+  append_window_axes(node, compute_conv_geometry(*node.attributes, node.node, node.input(kData).shape, node.input(kWeights).shape), axes);
 }
 
-void split_conv_transpose_axes(const LowerContext& node, std::vector<SplitAxis>& axes) {
-  split_batch(node, axes);
+void append_conv_transpose_split_axes(const LowerContext& node, std::vector<SplitAxis>& axes) {
+  append_batch_axis(node, axes);
   if (!node.attributes->integers("output_shape").empty()) return;
-  split_windows(node, compute_conv_transpose_geometry(*node.attributes, node.node, node.input(kData).shape, node.input(1).shape), axes,
-                true);
+  append_window_axes(node, compute_conv_transpose_geometry(*node.attributes, node.node, node.input(kData).shape, node.input(1).shape), axes,
+                     true);
 }
 
-// Rows of the left operand and columns of the right one.
-void split_gemm_axes(const LowerContext& node, std::vector<SplitAxis>& axes) {
+// A GEMM can be split along the rows of the left operand and along the columns of the right operand.
+void append_gemm_split_axes(const LowerContext& node, std::vector<SplitAxis>& axes) {
   const bool transposed[] = {node.attributes->integer("transA", 0) != 0, node.attributes->integer("transB", 0) != 0};
   for (const int axis : {0, 1}) {
     SplitAxis& split = axes.emplace_back(node.output(0).shape[static_cast<size_t>(axis)], std::vector<int>(node.inputs.size(), kNotSplit),
                                          std::vector{axis});
     split.inputs[static_cast<size_t>(axis)] = transposed[axis] ? 1 - axis : axis;
-    if (node.has_input(2)) split.inputs[2] = broadcast_axis(node.input(2), axis, 2);
+    if (node.has_input(2)) split.inputs[2] = find_broadcast_axis(node.input(2), axis, 2);
   }
 }
 
-// The gate is a second GEMM.
-uint64_t quant_gemm_flop(const LowerContext& node) {
+// Counts the FLOPs of one GEMM, or of two for a gated product.
+uint64_t count_quant_gemm_flops(const LowerContext& node) {
   constexpr size_t kGate = 5;
-  return gemm_flop(node) * (node.has_input(kGate) ? 2 : 1);
+  return count_gemm_flops(node) * (node.has_input(kGate) ? 2 : 1);
 }
 
-// Elimination needs one multiply-add for each pivot, row below it and column right of it.
-uint64_t determinant_flop(const LowerContext& node) {
+// Gaussian elimination needs one multiply-add for each element to the lower right of each pivot.
+uint64_t count_determinant_flops(const LowerContext& node) {
   const Shape& x = node.input(0).shape;
   return 2 * static_cast<uint64_t>(node.input(0).elements()) * static_cast<uint64_t>(x.back()) / 3;
 }
 
-// Epilogues read a residual if the weights are constant and have one group.
+// The epilogue can read a residual if the weights are constant and the convolution has one group.
 bool conv_supports_residual(const Attributes& attributes, const TensorDesc& weights) {
   return weights.rank() <= 4 && attributes.integer("group", 1) == 1;
 }
@@ -227,7 +228,7 @@ bool matmul_supports_residual(const Attributes&, const TensorDesc& weights) {
   return weights.rank() == 2;
 }
 
-// The operator reserves an input for the residual.
+// For operators that reserve an input for the residual.
 bool always_supports_residual(const Attributes&, const TensorDesc&) {
   return true;
 }
@@ -235,7 +236,7 @@ bool always_supports_residual(const Attributes&, const TensorDesc&) {
 // Adds the properties common to int8 GEMMs and convolutions, which produce integer sums.
 OperatorRow make_int8_row(OperatorRow row) {
   row.skeleton = KernelKind::contraction;
-  row.schema.outputs = {value("y", kInt32Type)};
+  row.schema.outputs = {value_role("y", kInt32Type)};
   row.strides = StrideSupport::packed;
   row.epilogue = true;
   return row;
@@ -243,25 +244,26 @@ OperatorRow make_int8_row(OperatorRow row) {
 
 }  // namespace
 
-OperatorRows conv_gemm_operators() {
-  const std::vector<ValueRole> conv_inputs{value("x", kFloats, 'T'), value("w", kFloats, 'T'), optional_value("b", kFloats, 'T')},
-      y{value("y", kFloats)};
+OperatorRows define_conv_gemm_operators() {
+  const std::vector<ValueRole> conv_inputs{value_role("x", kFloats, 'T'), value_role("w", kFloats, 'T'), optional_role("b", kFloats, 'T')},
+      y{value_role("y", kFloats)};
   auto transpose_attributes = make_conv_attributes(), window_attributes = make_conv_attributes();
   std::erase_if(window_attributes, [](const AttributeSchema& attribute) { return attribute.name == "group"; });
-  transpose_attributes.push_back(optional("output_padding", AttributeKind::integers));
-  transpose_attributes.push_back(optional("output_shape", AttributeKind::integers));
-  const std::vector<AttributeSchema> gemm_attributes{real("alpha", 1), real("beta", 1), integer("transA", 0), integer("transB", 0)};
+  transpose_attributes.push_back(optional_attribute("output_padding", AttributeKind::integers));
+  transpose_attributes.push_back(optional_attribute("output_shape", AttributeKind::integers));
+  const std::vector<AttributeSchema> gemm_attributes{real_attribute("alpha", 1), real_attribute("beta", 1), integer_attribute("transA", 0),
+                                                     integer_attribute("transB", 0)};
   return {
       {.name = "Conv",
        .skeleton = KernelKind::contraction,
        .schema = {.inputs = conv_inputs, .outputs = y, .attributes = make_conv_attributes(), .min_rank = 3},
-       .shape = shape_of_conv,
+       .shape = infer_conv_shape,
        .lower = lower_conv,
-       .flop = convolution_flop<>,
+       .flop = count_convolution_flops<>,
        .pack = pack_conv,
        .strides = StrideSupport::image,
        .prefers_channels_last = true,
-       .split = split_conv_axes<1>,
+       .split = append_conv_split_axes<1>,
        .half_inputs = 1,
        .gemm_inputs = 1 | 1 << 1,
        .stores_fp32_or_half = true,
@@ -269,13 +271,13 @@ OperatorRows conv_gemm_operators() {
        .residual = conv_supports_residual,
        .pooled_operator = "pumice::PooledConv",
        .supports_pool = conv_supports_pool},
-      // A 2D convolution on images whose channels may be blocked by 8.
+      // A 2D convolution on images whose channels may be stored in blocks of 8.
       {.name = "pumice::GroupedConv",
        .skeleton = KernelKind::contraction,
        .schema = {.inputs = conv_inputs, .outputs = y, .attributes = window_attributes, .min_rank = 4, .max_rank = 5},
-       .shape = shape_of_grouped_conv,
+       .shape = infer_grouped_conv_shape,
        .lower = lower_grouped_conv,
-       .flop = convolution_flop<>,
+       .flop = count_convolution_flops<>,
        .pack = pack_grouped_conv,
        .half_inputs = 1,
        .gemm_inputs = 1 | 1 << 1,
@@ -284,29 +286,29 @@ OperatorRows conv_gemm_operators() {
       {.name = "ConvTranspose",
        .skeleton = KernelKind::contraction,
        .schema = {.inputs = conv_inputs, .outputs = y, .attributes = transpose_attributes, .min_rank = 3},
-       .shape = shape_of_conv_transpose,
+       .shape = infer_conv_transpose_shape,
        .lower = lower_conv_transpose,
-       .flop = convolution_flop<1, true>,
+       .flop = count_convolution_flops<1, true>,
        .pack = pack_conv_transpose,
        .strides = StrideSupport::image,
-       .split = split_conv_transpose_axes,
+       .split = append_conv_transpose_split_axes,
        .half_inputs = 1,
        .gemm_inputs = 1 | 1 << 1,
        .stores_fp32_or_half = true,
        .epilogue = true},
       {.name = "Gemm",
        .skeleton = KernelKind::contraction,
-       .schema = {.inputs = {value("a", kGemmTypes, 'T'), value("b", kGemmTypes, 'T'), optional_value("c", kGemmTypes, 'T')},
-                  .outputs = {value("y", kGemmTypes)},
+       .schema = {.inputs = {value_role("a", kGemmTypes, 'T'), value_role("b", kGemmTypes, 'T'), optional_role("c", kGemmTypes, 'T')},
+                  .outputs = {value_role("y", kGemmTypes)},
                   .attributes = gemm_attributes,
                   .min_rank = 2,
                   .max_rank = 2},
-       .shape = shape_of_gemm,
+       .shape = infer_gemm_shape,
        .lower = lower_gemm,
-       .flop = gemm_flop,
+       .flop = count_gemm_flops,
        .scales = "alpha",
        .pack = pack_gemm,
-       .split = split_gemm_axes,
+       .split = append_gemm_split_axes,
        .half_inputs = 1,
        .gemm_inputs = 1 | 1 << 1,
        .splits_into_fp16 = true,
@@ -317,10 +319,12 @@ OperatorRows conv_gemm_operators() {
        .supports_softmax = gemm_supports_softmax},
       {.name = "MatMul",
        .skeleton = KernelKind::contraction,
-       .schema = {.inputs = {value("a", kGemmTypes, 'T'), value("b", kGemmTypes, 'T')}, .outputs = {value("y", kGemmTypes)}, .min_rank = 1},
-       .shape = shape_of_matmul,
+       .schema = {.inputs = {value_role("a", kGemmTypes, 'T'), value_role("b", kGemmTypes, 'T')},
+                  .outputs = {value_role("y", kGemmTypes)},
+                  .min_rank = 1},
+       .shape = infer_matmul_shape,
        .lower = lower_matmul,
-       .flop = gemm_flop,
+       .flop = count_gemm_flops,
        .pack = pack_matmul,
        .strided_weights = true,
        .half_inputs = 1,
@@ -334,12 +338,12 @@ OperatorRows conv_gemm_operators() {
       // MatMul with a constant matrix and a bias per column.
       {.name = "pumice::MatMul",
        .skeleton = KernelKind::contraction,
-       .schema = {.inputs = {value("a", kFloats), value("b", kFloats), value("bias", kFloats)},
-                  .outputs = {value("y", kFloats)},
+       .schema = {.inputs = {value_role("a", kFloats), value_role("b", kFloats), value_role("bias", kFloats)},
+                  .outputs = {value_role("y", kFloats)},
                   .min_rank = 1},
-       .shape = shape_of_matmul,
+       .shape = infer_matmul_shape,
        .lower = lower_matmul,
-       .flop = gemm_flop,
+       .flop = count_gemm_flops,
        .pack = pack_matmul,
        .strided_weights = true,
        .half_inputs = 1,
@@ -350,90 +354,89 @@ OperatorRows conv_gemm_operators() {
        .residual = matmul_supports_residual,
        .softmax_operator = "pumice::MatMulSoftmax",
        .supports_softmax = matmul_supports_softmax},
-      // MatMul with a quantised matrix [N, K]: a scale per block along K and, with has_zero_points, a zero point per block, else one for
-      // all. With a gate, the result is an expression of this product and of the product with a second matrix. With a gain, `a` is
-      // normalised by RMSNormalization first.
+      // MatMul with a block-quantised matrix [N, K]. Each block along K has a scale and, with has_zero_points, a zero point; otherwise all
+      // blocks have the same zero point. With a gate, the result is an expression of this product and the product with a second matrix.
+      // With a gain, `a` is first normalised by RMSNormalization.
       {.name = "pumice::BlockQuantMatMul",
        .skeleton = KernelKind::contraction,
-       .schema = {.inputs = {value("a", kFloats), value("w", kQuantTypes, 'W'), value("scale", kFloats),
-                             optional_value("residual", kFloats), optional_value("zero", kQuantTypes, 'W'),
-                             optional_value("gate_w", kQuantTypes, 'W'), optional_value("gate_scale", kFloats),
-                             optional_value("gate_zero", kQuantTypes, 'W'), optional_value("gain", kFloats)},
-                  .outputs = {value("y", kFloats)},
-                  .attributes = {required("block_size", AttributeKind::integer), real("epsilon", 0), text("gate_epilogue", "x"),
-                                 integer("fp16_scales", 0), integer("has_zero_points", 0), integer("zero_point", 0)},
+       .schema = {.inputs = {value_role("a", kFloats), value_role("w", kQuantTypes, 'W'), value_role("scale", kFloats),
+                             optional_role("residual", kFloats), optional_role("zero", kQuantTypes, 'W'),
+                             optional_role("gate_w", kQuantTypes, 'W'), optional_role("gate_scale", kFloats),
+                             optional_role("gate_zero", kQuantTypes, 'W'), optional_role("gain", kFloats)},
+                  .outputs = {value_role("y", kFloats)},
+                  .attributes = {required_attribute("block_size", AttributeKind::integer), real_attribute("epsilon", 0),
+                                 text_attribute("gate_epilogue", "x"), integer_attribute("fp16_scales", 0),
+                                 integer_attribute("has_zero_points", 0), integer_attribute("zero_point", 0)},
                   .min_rank = 1},
-       .shape = shape_of_block_matmul,
-       .lower = lower_block_matmul,
-       .flop = quant_gemm_flop,
-       .pack = pack_block_matmul,
+       .shape = infer_block_quant_matmul_shape,
+       .lower = lower_block_quant_matmul,
+       .flop = count_quant_gemm_flops,
+       .pack = pack_block_quant_matmul,
        .epilogue = true,
        .residual = always_supports_residual},
-      make_int8_row(
-          {.name = "MatMulInteger",
-           .schema = {.inputs = {value("a", kInt8Types, 'A'), value("b", kInt8Types, 'B'), optional_value("a_zero_point", kInt8Types, 'A'),
-                                 optional_value("b_zero_point", kInt8Types, 'B')},
-                      .min_rank = 1},
-           .shape = shape_of_matmul_integer,
-           .lower = lower_matmul_integer,
-           .flop = gemm_flop,
-           .pack = pack_matmul_integer}),
-      make_int8_row(
-          {.name = "ConvInteger",
-           .schema = {.inputs = {value("x", kInt8Types, 'T'), value("w", kInt8Types, 'W'), optional_value("x_zero_point", kInt8Types, 'T'),
-                                 optional_value("w_zero_point", kInt8Types, 'W')},
-                      .attributes = make_conv_attributes(),
-                      .min_rank = 3},
-           .shape = shape_of_conv_integer,
-           .lower = lower_conv_integer,
-           .flop = convolution_flop<>,
-           .pack = pack_conv_integer,
-           .split = split_conv_axes<1>}),
+      make_int8_row({.name = "MatMulInteger",
+                     .schema = {.inputs = {value_role("a", kInt8Types, 'A'), value_role("b", kInt8Types, 'B'),
+                                           optional_role("a_zero_point", kInt8Types, 'A'), optional_role("b_zero_point", kInt8Types, 'B')},
+                                .min_rank = 1},
+                     .shape = infer_matmul_integer_shape,
+                     .lower = lower_matmul_integer,
+                     .flop = count_gemm_flops,
+                     .pack = pack_matmul_integer}),
+      make_int8_row({.name = "ConvInteger",
+                     .schema = {.inputs = {value_role("x", kInt8Types, 'T'), value_role("w", kInt8Types, 'W'),
+                                           optional_role("x_zero_point", kInt8Types, 'T'), optional_role("w_zero_point", kInt8Types, 'W')},
+                                .attributes = make_conv_attributes(),
+                                .min_rank = 3},
+                     .shape = infer_conv_integer_shape,
+                     .lower = lower_conv_integer,
+                     .flop = count_convolution_flops<>,
+                     .pack = pack_conv_integer,
+                     .split = append_conv_split_axes<1>}),
       {.name = "QLinearMatMul",
        .skeleton = KernelKind::contraction,
-       .schema = {.inputs = {value("a", kInt8Types, 'A'), value("a_scale", kFloats), value("a_zero_point", kInt8Types, 'A'),
-                             value("b", kInt8Types, 'B'), value("b_scale", kFloats), value("b_zero_point", kInt8Types, 'B'),
-                             value("y_scale", kFloats), value("y_zero_point", kInt8Types)},
-                  .outputs = {value("y", kInt8Types)},
+       .schema = {.inputs = {value_role("a", kInt8Types, 'A'), value_role("a_scale", kFloats), value_role("a_zero_point", kInt8Types, 'A'),
+                             value_role("b", kInt8Types, 'B'), value_role("b_scale", kFloats), value_role("b_zero_point", kInt8Types, 'B'),
+                             value_role("y_scale", kFloats), value_role("y_zero_point", kInt8Types)},
+                  .outputs = {value_role("y", kInt8Types)},
                   .min_rank = 1},
-       .shape = shape_of_qlinear_matmul,
+       .shape = infer_qlinear_matmul_shape,
        .lower = lower_qlinear_matmul,
-       .flop = gemm_flop,
+       .flop = count_gemm_flops,
        .pack = pack_qlinear_matmul,
        .strides = StrideSupport::packed,
        .epilogue = true},
       {.name = "QLinearConv",
        .skeleton = KernelKind::contraction,
-       .schema = {.inputs = {value("x", kInt8Types, 'X'), value("x_scale", kFloats), value("x_zero_point", kInt8Types, 'X'),
-                             value("w", kInt8Types, 'W'), value("w_scale", kFloats), value("w_zero_point", kInt8Types, 'W'),
-                             value("y_scale", kFloats), value("y_zero_point", kInt8Types), optional_value("b", kInt32Type)},
-                  .outputs = {value("y", kInt8Types)},
+       .schema = {.inputs = {value_role("x", kInt8Types, 'X'), value_role("x_scale", kFloats), value_role("x_zero_point", kInt8Types, 'X'),
+                             value_role("w", kInt8Types, 'W'), value_role("w_scale", kFloats), value_role("w_zero_point", kInt8Types, 'W'),
+                             value_role("y_scale", kFloats), value_role("y_zero_point", kInt8Types), optional_role("b", kInt32Type)},
+                  .outputs = {value_role("y", kInt8Types)},
                   .attributes = make_conv_attributes(),
                   .min_rank = 3},
-       .shape = shape_of_qlinear_conv,
+       .shape = infer_qlinear_conv_shape,
        .lower = lower_qlinear_conv,
-       .flop = convolution_flop<3>,
+       .flop = count_convolution_flops<3>,
        .pack = pack_qlinear_conv,
        .strides = StrideSupport::packed,
-       .split = split_conv_axes<3>,
+       .split = append_conv_split_axes<3>,
        .epilogue = true},
       {.name = "Einsum",
        .skeleton = KernelKind::contraction,
-       .schema = {.inputs = {variadic_value("x", kGemmTypes, 'T')},
-                  .outputs = {value("y", kGemmTypes)},
-                  .attributes = {required("equation", AttributeKind::text)}},
-       .shape = shape_of_einsum,
+       .schema = {.inputs = {variadic_role("x", kGemmTypes, 'T')},
+                  .outputs = {value_role("y", kGemmTypes)},
+                  .attributes = {required_attribute("equation", AttributeKind::text)}},
+       .shape = infer_einsum_shape,
        .lower = lower_einsum,
-       .flop = einsum_flop,
+       .flop = count_einsum_flops,
        .epilogue = true},
       {.name = "Det",
        .skeleton = KernelKind::scan,
-       .schema = {.inputs = {value("x", kReals)}, .outputs = {value("y", kReals)}, .min_rank = 2},
-       .shape = shape_of_determinant,
+       .schema = {.inputs = {value_role("x", kReals)}, .outputs = {value_role("y", kReals)}, .min_rank = 2},
+       .shape = infer_determinant_shape,
        .lower = lower_determinant,
-       .flop = determinant_flop,
+       .flop = count_determinant_flops,
        .strides = StrideSupport::packed,
-       .split = split_all_but_last_two}};
+       .split = append_axes_except_last_two}};
 }
 
 }  // namespace pumice

@@ -9,7 +9,7 @@ std::vector<AttributeSchema> make_conv_attributes();
 
 Shape make_image_shape(int64_t batch, int64_t channels, const std::vector<int64_t>& spatial);
 // Returns the output shape for input 0 and the weights in input `weights`. Throws GraphError if they do not match.
-Shape infer_conv_shape(ShapeContext& node, size_t weights);
+Shape compute_conv_shape(ShapeContext& node, size_t weights);
 // Checks that `channels` is divisible by the number of groups.
 void check_groups(const ShapeContext& node, int64_t channels, std::string_view label);
 

@@ -18,24 +18,24 @@ struct WeightView {
   int64_t stride_group, stride_out, stride_in, stride_tap;
 };
 
-// int32 zero points subtracted from 8-bit integers. Matrices have one per row of x and one per column of w, addressed by `first` and the
-// strides. A convolution has a single zero point for x, and for w one per channel of all groups, starting at `first`.
+// int32 zero points, which are subtracted from 8-bit integers. A GEMM has one zero point per row of x and one per column of w, at `first`
+// and the strides. A convolution has one zero point for x, and one per output channel for w, starting at `first`.
 struct ZeroPoints {
   Operand operand;
   int64_t first = 0, stride = 0, stride_group = 0;
 };
 
-// An int8 GEMM or convolution with int32 accumulation. Absent zero points are zero.
+// Parameters of an int8 GEMM or convolution with int32 accumulation. Absent zero points are zero.
 struct Int8Params {
   DType x, w;
   std::optional<ZeroPoints> x_zero = {}, w_zero = {};
 };
 
-// Layout of the weights: blocks from pack_weights(). Matrices may also be column-major, in fragments from pack_fragments(), in fragments of
-// elements split into two fp16 values, or have the arbitrary strides of the WeightView.
+// Memory order of the weights: `blocks` is the layout of pack_weights(). Matrices may also be column-major, in fragments from
+// pack_fragments(), in fragments of elements that are split into two fp16 values, or unpacked with the strides of their WeightView.
 enum class WeightOrder : uint8_t { blocks, col_major, fragments, split_fp16, strides };
 
-// Whether kernels for this order read x in vec8s.
+// Whether the kernels for this weight order load x as vec8s.
 inline bool reads_vec8(WeightOrder order) {
   return order == WeightOrder::col_major || order == WeightOrder::fragments || order == WeightOrder::split_fp16;
 }
@@ -48,16 +48,16 @@ struct ConvGemmParams {
   int64_t in_step_h = 1, in_step_w = 1, tap_step_h = 1, tap_step_w = 1, base_h = 0, base_w = 0;
   int64_t taps_h = 1, taps_w = 1, tap_first = 0, tap_row = 0, tap_column = 0;
   int64_t x_stride_group = 0, y_stride_group = 0, w_stride_group = 0;
-  int64_t x_first = 0, w_first = 0, y_first = 0;  // first element of this dispatch in each tensor
-  bool is_gemm = false;                           // without filter taps
-  std::optional<Int8Params> integers = {};        // none: floats
-  WeightOrder order = WeightOrder::blocks;        // order of the weights
-  std::vector<WeightOrder> orders = {};           // possible orders of a constant matrix, preferred first; empty: only `order`
+  int64_t x_first = 0, w_first = 0, y_first = 0;  // index of the first element of this dispatch in each tensor
+  bool is_gemm = false;                           // a GEMM, which has no filter taps
+  std::optional<Int8Params> integers = {};        // set for int8
+  WeightOrder order = WeightOrder::blocks;        // memory order of the weights
+  std::vector<WeightOrder> orders = {};           // orders in which a constant matrix can be packed, preferred first; empty: only `order`
   bool padded = false;                            // the channels of x are zero-padded to a multiple of 8
-  bool x_is_split = false;                        // rows of x are sums of two fp16 values, from split_fp16_rows.comp
+  bool x_is_split = false;                        // the elements of x are split into two fp16 values by split_fp16_rows.comp
   int64_t fragments = 0;                          // offset of a second copy of the weights, packed by pack_fragments(); 0: none
-  int64_t folded_taps = 0;                        // offset of a copy packed with the x taps folded into N; 0: none
-  // Max-pooling windows fused into a convolution: y holds their maxima. Only conv_patch supports this.
+  int64_t folded_taps = 0;                        // offset of a copy of the weights whose horizontal taps are folded into N; 0: none
+  // Window of a max pooling that is fused into the convolution: y contains the pooled results. Only conv_patch supports this.
   PoolWindow pool = {};
   // Float dtypes of x and y; the weights have the node's float dtype. See choose_float_array_types().
   DType x_dtype = DType::float32, y_dtype = DType::float32;
@@ -67,7 +67,7 @@ inline bool has_pool(const ConvGemmParams& c) {
   return c.pool != PoolWindow{};
 }
 
-// A bias packed per channel (int32 for integers), starting at element `first`, or a matrix to add.
+// The bias of a GEMM or convolution: one value per channel (int32 for integers), from element `first`, or a matrix.
 struct ConvGemmBias {
   enum class Kind { none, channels, matrix } kind = Kind::none;
   Operand operand;

@@ -31,13 +31,13 @@ std::string format_variant_name(const CoopmatTiling& candidate) {
          std::to_string(candidate.split);
 }
 
-// Macros for vector loads of x and vector stores of y.
+// Macros that select vector loads of x and vector stores of y.
 struct Vec4Macros {
   Macros y, x_and_y;
 };
 
 Vec4Macros choose_vec4_macros(const LowerContext& node, const ConvGemmParams& c, bool is_gemv) {
-  const int64_t kv = cpu_step_channels(c.weights.channels_in);
+  const int64_t kv = get_cpu_step_channels(c.weights.channels_in);
   const bool x_vec4 = kv == 4 && has_vector_channels(c.x, c.weights.channels_in, c.x_stride_group, 4) && c.x_first % 4 == 0 &&
                       (!c.integers || node.input_misalignment(0) % 4 == 0);
   const bool y_vec4 = has_vector_channels(c.y, c.weights.channels_out, c.y_stride_group, 4) && c.y_first % 4 == 0;
@@ -45,7 +45,7 @@ Vec4Macros choose_vec4_macros(const LowerContext& node, const ConvGemmParams& c,
   return {y_vectors, {y_vectors[0], {"X_VEC4", x_vec4 ? "1" : "0"}}};
 }
 
-// Plan for cooperative matrices.
+// Makes the plan for conv_coopmat.
 ConvGemmPlan make_coopmat_plan(const LowerContext& node, const CoopmatTiling& coopmat, const Macros& y_vectors, int64_t k) {
   return {"conv_coopmat.comp",
           y_vectors,
@@ -70,13 +70,13 @@ ConvGemmPlan make_gemv_col_major_plan(const LowerContext& node, int64_t pixels, 
           {y_vectors[0], {"SUBGROUP", std::to_string(subgroup) + "u"}},
           make_spec_constants({{"ROWS", pixels}, {"UNROLL", unroll}, {"NO_K_TAIL", k / 8 % (subgroup * unroll) == 0 ? 1 : 0}}),
           kMaxColMajorRows,
-          columns_per_group(node),
+          get_gemv_columns_per_group(node),
           ceil_div(k / 8, subgroup) + 5 + count_reduction_additions(subgroup, subgroup, false) + kEpilogueAdditions,
           0,
           "gemv_col_major"};
 }
 
-// Plan for GEMM with few rows (small M).
+// Makes the plan for a GEMM with few rows (small M).
 ConvGemmPlan make_gemv_plan(const GemvTiling& gemv, const Macros& y_vectors, int64_t k) {
   return {"gemv.comp", y_vectors,
           make_spec_constants({{"INVOCATIONS", gemv.invocations},
@@ -84,15 +84,16 @@ ConvGemmPlan make_gemv_plan(const GemvTiling& gemv, const Macros& y_vectors, int
                                {"UNROLL", kGemvUnroll},
                                {"NO_K_TAIL", k % (gemv.invocations / (kGemvColumns / 8) * kGemvUnroll) == 0 ? 1 : 0}}),
           kMaxGemvRows, kGemvColumns,
-          // Rows of w that an invocation reads, their eight sums, and the final reduction.
+          // Additions for the rows of w that an invocation reads, for its eight partial sums, and for the final reduction.
           ceil_div(k, gemv.invocations / 4) + 8 + gemv.invocations / kGemvColumns + kEpilogueAdditions, gemv.iterations(k),
           "gemv " + std::to_string(gemv.invocations * gemv.m)};
 }
 
-// Plan for CPU drivers, with a kernel without barriers: up to kMaxCpuRows pixels, or any number that fits registers.
+// Makes the plan for gemv_cpu, a kernel without barriers for CPU drivers. A workgroup processes up to
+// kMaxCpuRows pixels, or all pixels if the weights are packed.
 ConvGemmPlan make_gemv_cpu_plan(const LowerContext& node, const ConvGemmParams& c, int64_t pixels, Macros macros, int64_t k) {
   const bool has_strides = c.order == WeightOrder::strides;
-  macros.emplace_back("KV", std::to_string(cpu_step_channels(c.weights.channels_in)));
+  macros.emplace_back("KV", std::to_string(get_cpu_step_channels(c.weights.channels_in)));
   macros.emplace_back("W_STRIDED", has_strides ? "1" : "0");
   macros.emplace_back("W_VEC4", has_strides && has_vec4_columns(node, c, node.input_misalignment(1)) ? "1" : "0");
   return {"gemv_cpu.comp",
@@ -105,7 +106,7 @@ ConvGemmPlan make_gemv_cpu_plan(const LowerContext& node, const ConvGemmParams& 
           "gemv_cpu"};
 }
 
-// Whether conv_cpu can unroll the taps of a row, which requires a single step of input channels.
+// Whether conv_cpu can unroll the taps of a kernel row. All input channels must fit into one step.
 bool can_unroll_row_taps(const ConvGemmParams& c) {
   constexpr int64_t kMaxRowTaps = 9;
   return c.weights.channels_in > 0 && c.weights.channels_in <= 4 && c.taps_w <= kMaxRowTaps;
@@ -113,7 +114,7 @@ bool can_unroll_row_taps(const ConvGemmParams& c) {
 
 ConvGemmPlan make_conv_cpu_plan(const ConvGemmParams& c, bool unrolled, Macros macros, int64_t k) {
   constexpr int64_t kCpuPixels = 16;  // pixels per subgroup
-  macros.emplace_back("KV", std::to_string(cpu_step_channels(c.weights.channels_in)));
+  macros.emplace_back("KV", std::to_string(get_cpu_step_channels(c.weights.channels_in)));
   macros.emplace_back("ROW_TAPS", std::to_string(unrolled ? c.taps_w : 0));
   return {"conv_cpu.comp",
           std::move(macros),
@@ -125,7 +126,7 @@ ConvGemmPlan make_conv_cpu_plan(const ConvGemmParams& c, bool unrolled, Macros m
           unrolled ? "conv_cpu unrolled" : "conv_cpu"};
 }
 
-// Plan for tiles in shared memory.
+// Makes the plan for a kernel with tiles in shared memory.
 ConvGemmPlan make_tiled_plan(const SharedMemoryTiling& tiling, const Macros& vectors, int64_t k) {
   return {"conv_tiled.comp",
           vectors,
@@ -147,7 +148,7 @@ std::string format_variant_name(const PatchTiling& candidate) {
          std::to_string(candidate.pixels) + " split " + std::to_string(candidate.split);
 }
 
-// Plan for input patches in shared memory.
+// Makes the plan for a kernel with input patches in shared memory.
 ConvGemmPlan make_patch_plan(const PatchTiling& tiling, const ConvGemmParams& c, Macros vectors) {
   if (tiling.split * tiling.chunk % 4 != 0) vectors[1] = {"X_VEC4", "0"};
   if (has_pool(c)) vectors.emplace_back("POOLS", "1");
@@ -164,7 +165,7 @@ ConvGemmPlan make_patch_plan(const PatchTiling& tiling, const ConvGemmParams& c,
                                     {"POOL_W", c.pool.columns}}),
           tiling.rows * tiling.columns,
           tiling.channels,
-          c.taps_h * c.taps_w * tiling.chunk * tiling.channel_rounds(c) + tiling.split + kEpilogueAdditions,
+          c.taps_h * c.taps_w * tiling.chunk * tiling.count_channel_rounds(c) + tiling.split + kEpilogueAdditions,
           tiling.iterations(c),
           format_variant_name(tiling),
           {},
@@ -177,7 +178,7 @@ std::string format_variant_name(const FewChannelsTiling& candidate) {
          std::to_string(candidate.sub_channels);
 }
 
-// Plan for cooperative matrices with K over all taps of few channels.
+// Makes the plan for conv_few_channels: cooperative matrices whose K covers all taps of a few input channels.
 ConvGemmPlan make_few_channels_plan(const LowerContext& node, const FewChannelsTiling& tiling, const ConvGemmParams& c, Macros y_vectors) {
   y_vectors.emplace_back("EMULATED", node.emulates_mma() ? "1" : "0");
   y_vectors.emplace_back("Y_VEC8", stores_vec8(tiling, c) ? "1" : "0");
@@ -193,7 +194,7 @@ ConvGemmPlan make_few_channels_plan(const LowerContext& node, const FewChannelsT
                                     {"INTERLEAVED", c.x.sc == 1 && !c.x.grouped ? 1 : 0}}),
           tiling.rows * tiling.columns,
           tiling.channels,
-          kCoopmatRoundings * padded_few_channels_k(c) + kEpilogueAdditions,
+          kCoopmatRoundings * compute_padded_few_channels_k(c) + kEpilogueAdditions,
           0,
           format_variant_name(tiling),
           {},
@@ -201,9 +202,9 @@ ConvGemmPlan make_few_channels_plan(const LowerContext& node, const FewChannelsT
           tiling.workgroups(node, c)};
 }
 
-constexpr int64_t kMaxVariantCpuRows = 16;  // maximum pixels for gemv_cpu as a measured variant
+constexpr int64_t kMaxVariantCpuRows = 16;  // maximum number of pixels for which gemv_cpu is offered as a variant
 
-// Returns all plans for this GEMM or convolution, in addition to the engine's default.
+// Returns all plans that can run this GEMM or convolution, except the engine's default.
 std::vector<ConvGemmPlan> list_plans(const LowerContext& node, const ConvGemmParams& c, int64_t pixels) {
   std::vector<ConvGemmPlan> plans;
   const int64_t k = count_reduction_terms(c);
@@ -249,8 +250,8 @@ bool fits_loop_limit(const NodeContext& node, const ConvGemmPlan& plan) {
   return plan.iterations <= node.loop_limit().value_or(INT64_MAX);
 }
 
-// Chooses the kernel: first the kernels for few rows, then cooperative matrices. CPU drivers use gemv_cpu or conv_cpu, which have no
-// barriers, because a barrier makes a CPU driver switch between all invocations. Other devices use patches or tiles in shared memory.
+// Chooses the kernel. Kernels for few rows come first, then cooperative matrices, then patches or tiles in shared memory. CPU drivers use
+// gemv_cpu or conv_cpu, which have no barriers: at a barrier, a CPU driver has to switch between all invocations.
 ConvGemmPlan choose_default_plan(const LowerContext& node, const ConvGemmParams& c, int64_t pixels) {
   const int64_t k = count_reduction_terms(c);
   if (has_pool(c)) return make_patch_plan(select_patch_tiling(node, c).value(), c, choose_vec4_macros(node, c, false).x_and_y);
@@ -264,7 +265,7 @@ ConvGemmPlan choose_default_plan(const LowerContext& node, const ConvGemmParams&
   if (const auto halo = select_halo_tiling(node, c)) return make_conv_halo_plan(node, *halo, c, y_vectors);
   if (const auto mma = select_conv_mma_tiling(node, c))
     if (ConvGemmPlan plan = make_conv_mma_plan(node, c, *mma, y_vectors); fits_loop_limit(node, plan)) return plan;
-  // Up to four output channels would leave most of a cooperative matrix empty.
+  // With up to four output channels, most of a cooperative matrix would be empty.
   const auto patch = select_patch_tiling(node, c);
   if (patch && (!coopmat || c.weights.channels_out <= 4)) return make_patch_plan(*patch, c, vectors);
   if (coopmat) return make_coopmat_plan(node, *coopmat, y_vectors, k);
@@ -291,9 +292,9 @@ double to_double(const Number& number) {
   return std::visit([](auto value) { return static_cast<double>(value); }, number.value());
 }
 
-// Distance of two plans for the same kernel, in doublings of tile sizes, register tiles and splits. The number of invocations follows from
-// these.
-double tile_distance(const ConvGemmPlan& a, const ConvGemmPlan& b) {
+// Returns the distance of two plans for the same kernel: the number of doublings between their tile sizes, register tiles and splits. The
+// workgroup size is ignored, because it follows from these.
+double compute_tile_distance(const ConvGemmPlan& a, const ConvGemmPlan& b) {
   const auto doublings = [](double x, double y) { return x == y ? 0.0 : x > 0 && y > 0 ? std::abs(std::log2(x / y)) : 1.0; };
   double sum = 0;
   for (const auto& [name, number] : a.spec) {
@@ -303,16 +304,17 @@ double tile_distance(const ConvGemmPlan& a, const ConvGemmPlan& b) {
   return sum;
 }
 
-// Replaces a plan whose kernel spills. Prefers the nearest variant of the same kernel, so that a large tile is followed by the next smaller
-// one instead of the smallest (fp32 GEMM of 2048 and more: 18 vs. 44 TFLOP/s on an H200), then any other variant. Returns the plan itself
-// if all others spill as well.
+// Replaces a plan whose kernel spills registers. Prefers the nearest variant of the same kernel, so that a large tile is replaced by the
+// next smaller one and not by the smallest (44 vs. 18 TFLOP/s for fp32 GEMMs of size 2048 and more on an H200). The second choice is any
+// other variant. Returns the plan itself if all other variants spill too.
 ConvGemmPlan replace_spilling_plan(const LowerContext& node, const ConvGemmParams& c, int64_t pixels, ConvGemmPlan plan) {
   if (!node.is_spilled(plan.variant)) return plan;
   std::vector<ConvGemmPlan> others = list_plans(node, c, pixels);
   const auto current = std::ranges::find(others, plan.variant, &ConvGemmPlan::variant);
   if (current != others.end()) std::rotate(others.begin(), current, others.end());
   const auto rest = std::ranges::stable_partition(others, [&](const ConvGemmPlan& candidate) { return candidate.shader == plan.shader; });
-  std::ranges::stable_sort(others.begin(), rest.begin(), {}, [&](const ConvGemmPlan& candidate) { return tile_distance(candidate, plan); });
+  std::ranges::stable_sort(others.begin(), rest.begin(), {},
+                           [&](const ConvGemmPlan& candidate) { return compute_tile_distance(candidate, plan); });
   const auto replacement = std::ranges::find_if(
       others, [&](const ConvGemmPlan& candidate) { return fits_loop_limit(node, candidate) && !node.is_spilled(candidate.variant); });
   if (replacement == others.end()) return plan;
@@ -345,18 +347,18 @@ ConvGemmParams with_weight_order(const ConvGemmParams& c, WeightOrder order) {
   return other;
 }
 
-// Returns a copy of the node for weights in this order. Split weights are computed in fp16, regardless of the node's dtype.
-LowerContext node_for_order(const LowerContext& node, WeightOrder order) {
+// Returns a copy of the node for weights in this order. With split_fp16, the copy computes in fp16, regardless of the node's dtype.
+LowerContext make_node_for_order(const LowerContext& node, WeightOrder order) {
   LowerContext other = node;
   if (node.split_fp16) other.float_dtype = order == WeightOrder::split_fp16 ? DType::float16 : DType::float32;
   return other;
 }
 
-// Returns the names of all variants, including those with a differently packed matrix.
+// Returns the names of all variants, including variants that need a different packing of a constant matrix.
 std::vector<std::string> list_variant_names(const LowerContext& node, const ConvGemmParams& c, int64_t pixels) {
   std::vector<std::string> names;
   for (const WeightOrder order : c.orders.empty() ? std::vector{c.order} : c.orders)
-    for (const ConvGemmPlan& plan : list_plans(node_for_order(node, order), with_weight_order(c, order), pixels))
+    for (const ConvGemmPlan& plan : list_plans(make_node_for_order(node, order), with_weight_order(c, order), pixels))
       if (fits_loop_limit(node, plan) && std::ranges::find(names, plan.variant) == names.end()) names.push_back(plan.variant);
   return names;
 }
@@ -369,7 +371,7 @@ std::string format_gemm_kind(const NodeContext& node, int64_t m, int64_t k, int6
 }
 
 bool prefers_fused_pool(const LowerContext& node, const ConvGemmParams& c, int64_t pixels) {
-  // An extra dispatch with its barrier costs a GPU about two microseconds. This many multiply-adds take less than that with any tile.
+  // A separate dispatch and its barrier cost a GPU about two microseconds. This many multiply-adds take less time than that with any tile.
   constexpr int64_t kMaxFusedMultiplyAdds = 10'000'000;
   if (!select_patch_tiling(node, c)) return false;
   if (pixels * c.weights.groups * c.weights.channels_out * count_reduction_terms(c) <= kMaxFusedMultiplyAdds) return true;
@@ -387,7 +389,7 @@ ConvGemmPlan select_conv_gemm_plan(const LowerContext& node, const ConvGemmParam
   if (!is_known && !node.measured->lists_all) return default_plan;
   StepChoice choice{.kind = kind, .default_variant = default_plan.variant, .selected = default_plan.variant};
   if (!c.orders.empty() && c.orders[0] != c.order) {
-    const LowerContext ordered = node_for_order(node, c.orders[0]);
+    const LowerContext ordered = make_node_for_order(node, c.orders[0]);
     const ConvGemmParams first = with_weight_order(c, c.orders[0]);
     choice.default_variant = replace_spilling_plan(ordered, first, pixels, choose_default_plan(ordered, first, pixels)).variant;
   }

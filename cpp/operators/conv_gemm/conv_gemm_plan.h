@@ -10,10 +10,11 @@ namespace pumice {
 
 ConvGemmPlan select_conv_gemm_plan(const LowerContext& node, const ConvGemmParams& c, int64_t pixels);
 
-// Whether to fuse a convolution with its max pooling: a kernel supports it, and no other kernel followed by a pooling is faster.
+// Whether to fuse a convolution with its max pooling: a kernel supports the fusion, and separate kernels are not faster.
 bool prefers_fused_pool(const LowerContext& node, const ConvGemmParams& c, int64_t pixels);
 
-// Return the step kind of a GEMM with a constant matrix that can be packed in several orders, and the order that a variant's name implies.
+// format_gemm_kind() returns the step kind, for tuning, of a GEMM whose constant matrix can be packed in several orders.
+// parse_weight_order() returns the order that a variant's name implies.
 std::string format_gemm_kind(const NodeContext& node, int64_t m, int64_t k, int64_t n);
 inline WeightOrder parse_weight_order(std::string_view variant) {
   if (variant.starts_with("gemm_mma ")) return WeightOrder::fragments;

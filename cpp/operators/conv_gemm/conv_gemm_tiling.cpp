@@ -18,8 +18,8 @@ static bool fits_device(const NodeContext& node, const SharedMemoryTiling& tilin
          tiling.shared_bytes() <= static_cast<int64_t>(node.context->limit("maxComputeSharedMemorySize"));
 }
 
-// Whether K can be split this many times. Splits stay within kSharedBytes: on an H200, a workgroup with more than 24 KB of shared memory
-// occupies a whole multiprocessor.
+// Whether K can be split as in `next`. The shared memory stays within kSharedBytes: on an H200, a workgroup with more than 24 KB occupies a
+// whole multiprocessor.
 static bool can_split_k(const NodeContext& node, const SharedMemoryTiling& next, int64_t k) {
   constexpr int64_t kMaxSplitK = 8, kMaxInvocations = 512, kSharedBytes = 24576;
   return next.split <= kMaxSplitK && next.invocations() <= kMaxInvocations && next.shared_bytes() <= kSharedBytes &&
@@ -45,8 +45,8 @@ static int64_t count_tiles(const SharedMemoryTiling& tiling, int64_t pixels, int
   return ceil_div(pixels, tiling.pixels) * ceil_div(channels, tiling.channels);
 }
 
-// Returns the tile without split-K. Register tiles have eight pixels, and eight channels if they fill the tile, if this leaves at least two
-// tiles per multiprocessor of a large device.
+// Returns the tile without split-K. Register tiles have eight pixels (and eight channels, if there are enough of them) if at least two
+// tiles per multiprocessor of a large device remain.
 static SharedMemoryTiling select_unsplit_tiling(const NodeContext& node, int64_t pixels, int64_t channels, int64_t groups) {
   constexpr int64_t kFewTiles = 16, kManyTiles = 128, kTwiceTiles = 256;
   constexpr SharedMemoryTiling kNarrow{64, 16}, kTall{128, 32, 1, 8, 4}, kSquare{64, 64}, kDeep{128, 64, 1, 8, 8}, kWide{128, 128, 1, 8, 8};
@@ -63,7 +63,7 @@ static SharedMemoryTiling select_unsplit_tiling(const NodeContext& node, int64_t
 }
 
 SharedMemoryTiling select_shared_memory_tiling(const NodeContext& node, int64_t pixels, int64_t channels, int64_t groups, int64_t k) {
-  // Small outputs use split-K until kBusyInvocations occupy the device.
+  // Small outputs double split-K until kBusyInvocations invocations occupy the device.
   constexpr int64_t kBusyInvocations = 65536;
   const auto tiles_of = [&](const SharedMemoryTiling& tiling) { return count_tiles(tiling, pixels, channels) * groups; };
   SharedMemoryTiling tiling = select_unsplit_tiling(node, pixels, channels, groups);
@@ -77,7 +77,7 @@ SharedMemoryTiling select_shared_memory_tiling(const NodeContext& node, int64_t 
     return candidate.iterations(k) > node.loop_limit().value_or(INT64_MAX);
   };
   if (!is_too_long(tiling)) return tiling;
-  // Drivers with loop limits get the smallest tile with the largest split-K.
+  // Drivers with loop limits use the smallest tile and the largest split-K, because it has the shortest loops.
   SharedMemoryTiling small{16, 16};
   for (SharedMemoryTiling next = small; is_too_long(small) && fits_device(node, next); next.split *= 2) small = next;
   return small;
@@ -89,11 +89,11 @@ constexpr int64_t kNarrowTile = 16;
 constexpr CoopmatTiling kCoopmatTilings[] = {
     {128, 128, 64, 64, 32}, {128, 64, 32, 32, 64}, {128, 32, 32, 32, 32}, {128, kNarrowTile, 32, kNarrowTile, 64},
     {64, 64, 32, 32, 64},   {32, 64, 16, 32, 64},  {16, 64, 16, 16, 64}};
-// For GEMM (docs/tuning.md). kFew and kTinyM have K tiles large enough for split-K over subgroups if there are few rows.
+// Tilings for GEMM (docs/tuning.md). The K tiles of kFew and kTinyM are large enough for split-K over subgroups if there are few rows.
 constexpr CoopmatTiling kWide{128, 128, 64, 64, 64}, kFew{64, 32, 32, 32, 128, 8}, kTinyM{16, 32, 16, 16, 384, 6};
-// Used for up to kMaxSplitKTiles tiles, one wave of the GPU; subgroups split the K of a tile.
+// Tilings whose subgroups split the K of a tile. They are used for up to kMaxSplitKTiles tiles, which is one wave of the GPU.
 constexpr CoopmatTiling kSplitKTilings[] = {{32, 32, 32, 32, 128, 8}, {32, 64, 32, 32, 128, 8}, {64, 64, 32, 32, 128, 4}};
-// For convolutions: with few pixels, and with many pixels but few channels.
+// Tilings for convolutions with few pixels, and with many pixels but few channels.
 constexpr CoopmatTiling kConvTilings[] = {
     {16, 64, 16, 32, 128, 4}, {16, 64, 16, 16, 128, 2}, {128, 64, 64, 32, 32}, {256, 64, 64, 64, 32}, {256, 32, 64, 32, 32}};
 
@@ -150,8 +150,8 @@ std::optional<CoopmatTiling> select_coopmat_tiling(const LowerContext& node, con
     for (const CoopmatTiling& tiling : kSplitKTilings)
       if (tiles_of(tiling) <= kMaxSplitKTiles && fits(tiling)) return tiling;
   for (const CoopmatTiling& tiling : kCoopmatTilings) {
-    // For GEMM, slightly more than one wave of tiles wastes most of the second wave; the next smaller tile is better. Tiles of 32 columns
-    // are only used for N <= 32.
+    // If a GEMM has slightly more tiles than one wave, most of the second wave is idle, and the next smaller tile is better. Tiles of 32
+    // columns are used only for N <= 32.
     const bool suits = !c.is_gemm || tiling.pixels < 128 || (tiling.channels == 64 ? tiles_of(tiling) >= 2 * kBusyTiles : channels <= 32);
     if (suits && fits(tiling) && tiles_of(tiling) >= kBusyTiles && (tiling.channels == kNarrowTile || tiling.channels < 2 * channels))
       return tiling;
@@ -174,14 +174,14 @@ bool supports_gemv_col_major(const NodeContext& node, const WeightView& weights)
          weights.channels_in % 8 == 0 && weights.channels_in >= kMinK;
 }
 
-int64_t columns_per_group(const NodeContext& node) {
+int64_t get_gemv_columns_per_group(const NodeContext& node) {
   return kColMajorThreads / node.subgroup_size();
 }
 
-int64_t max_col_major_columns(const NodeContext& node, int64_t k) {
+int64_t get_max_col_major_columns(const NodeContext& node, int64_t k) {
   const int64_t groups = static_cast<int64_t>(std::min<uint64_t>(node.context->limit("maxComputeWorkGroupCount_1"), INT32_MAX));
   const int64_t column_bytes = k * static_cast<int64_t>(bits(node.float_dtype)) / 8;
-  return std::max<int64_t>(std::min(groups * columns_per_group(node), max_binding_bytes(*node.context) / column_bytes), 1);
+  return std::max<int64_t>(std::min(groups * get_gemv_columns_per_group(node), max_binding_bytes(*node.context) / column_bytes), 1);
 }
 
 bool has_vec4_columns(const NodeContext& node, const ConvGemmParams& c, uint64_t phase) {
@@ -193,9 +193,12 @@ bool has_vec4_columns(const NodeContext& node, const ConvGemmParams& c, uint64_t
 
 namespace {
 
-// Cost model of a gemm_mma tile, in microseconds. resident: resident workgroups per multiprocessor. launch: fixed cost. wave: per wave of
-// resident workgroups. wave_per_k: per wave and 1,000 of K. busiest_per_k: per tile of the busiest multiprocessor and 1,000 of K.
-// average_per_k: per average number of tiles per multiprocessor and 1,000 of K. Fitted to measurements (docs/tuning.md).
+// Cost model of a gemm_mma tile, in microseconds, fitted to measurements (docs/tuning.md).
+// resident: number of resident workgroups per multiprocessor.
+// launch: fixed cost.
+// wave: cost of a wave of resident workgroups. wave_per_k: additional cost of a wave per 1,000 elements of K.
+// busiest_per_k: cost of a tile on the busiest multiprocessor per 1,000 elements of K.
+// average_per_k: cost of a tile per 1,000 elements of K, times the average number of tiles per multiprocessor.
 struct MmaCost {
   MmaTiling tiling;
   double resident, launch, wave, wave_per_k, busiest_per_k, average_per_k;
@@ -215,7 +218,7 @@ constexpr MmaCost kMmaCosts[] = {
     {{32, 64, 32, 32, 4, 1, true}, 2, 2.25, 1.07, 1.49, 1.45, 0.1},  {{32, 64, 32, 32, 4, 2, true}, 1, 1.91, 1.5, 2.3, 0, 0.21},
     {{64, 96, 32, 48, 1, 1, true}, 3, 0.99, 2.25, 9.54, 0.72, 1.84}, {{64, 96, 32, 48, 1, 1}, 4, 2.29, 0, 13.85, 0, 2.82}};
 
-// A large GEMM uses the faster of gemm_mma with in-place loads and conv_coopmat with its largest tile.
+// For large GEMMs, the engine chooses between gemm_mma with in-place loads and conv_coopmat with its largest tile.
 constexpr MmaTiling kInPlaceTiling{.m = 128, .n = 64, .sub_m = 64, .sub_n = 64, .split = 1, .unroll = 1, .in_place = true};
 constexpr MmaCost kInPlaceCost{kInPlaceTiling, 4, 2.6, 2.6, 23.2, 0, 0};
 constexpr MmaCost kCoopmatCost{{128, 128, 64, 64, 1, 1}, 2, 3.35, 3.16, 3.19, 9.93, 0.87};
@@ -223,7 +226,7 @@ constexpr MmaCost kCoopmatCost{{128, 128, 64, 64, 1, 1}, 2, 3.35, 3.16, 3.19, 9.
 constexpr MmaTiling kSmallMTiling{16, 32, 16, 32, 16, 2};
 
 bool fits_device(const NodeContext& node, const MmaTiling& tiling) {
-  const auto emulated = static_cast<uint64_t>(node.emulation_shared_bytes(tiling.subgroups() * 32));
+  const auto emulated = static_cast<uint64_t>(node.count_emulation_shared_bytes(tiling.subgroups() * 32));
   return tiling.shared_bytes() + emulated <= node.context->limit("maxComputeSharedMemorySize") &&
          tiling.subgroups() * 32 <= node.max_invocations();
 }
@@ -243,8 +246,8 @@ std::optional<MmaTiling> select_in_place_tiling(const NodeContext& node, int64_t
   return is_whole && node.has_or_emulates_mma() && fits_device(node, kInPlaceTiling) ? std::optional(kInPlaceTiling) : std::nullopt;
 }
 
-// Returns the tile for a GEMM with very many outputs, if it is faster than kernels with shared memory. Operands that exceed the cache are
-// read from memory, and one prefetched chunk does not hide that latency.
+// Returns the gemm_mma tile for a GEMM with very many outputs, if it is faster than the kernels with shared memory. It is not if the
+// operands exceed the L2 cache, because one prefetched chunk does not hide the latency of device memory.
 static std::optional<MmaTiling> select_large_tiling(const NodeContext& node, int64_t m, int64_t n, int64_t k) {
   constexpr int64_t kCached = 48 << 20;  // bytes; an H200 has 50 MB of L2 cache
   if ((m + n) * k * 2 > kCached) return {};
@@ -254,7 +257,8 @@ static std::optional<MmaTiling> select_large_tiling(const NodeContext& node, int
 }
 
 std::optional<MmaTiling> select_mma_tiling(const NodeContext& node, int64_t m, int64_t n, int64_t k, bool is_gemm) {
-  // Other GEMMs with more than kMaxResults outputs are faster through shared memory, except with few rows, which are bound by reading w.
+  // All other GEMMs with more than kMaxResults outputs are faster through shared memory, except GEMMs with few rows, whose time is bound by
+  // reading w.
   constexpr int64_t kMinK = 256, kMinColumns = 64, kMaxResults = 3 << 20, kFewRows = 64;
   if (!node.has_or_emulates_mma() || k % 8 != 0 || k < kMinK || n < kMinColumns) return {};
   if (m > kFewRows && m * n > kMaxResults) return is_gemm ? select_large_tiling(node, m, n, k) : std::nullopt;
@@ -270,8 +274,8 @@ std::optional<MmaTiling> select_mma_tiling(const NodeContext& node, int64_t m, i
 
 namespace {
 
-// Two sets of accumulators leave registers for subgroup tiles of 32x32, and for 64x32 with one chunk at a time. The first tile has the
-// lowest requirements.
+// Each subgroup needs two sets of accumulators. The remaining registers suffice for subgroup tiles of 32x32, and for 64x32 with one chunk
+// at a time. The first tile has the lowest requirements.
 constexpr MmaTiling kSplitFp16Tilings[] = {
     {32, 32, 32, 32, 1, 1},       {32, 32, 32, 32, 4, 1}, {32, 32, 32, 32, 8, 1}, {32, 64, 32, 32, 2, 1, true},
     {64, 64, 32, 32, 2, 1, true}, {64, 64, 32, 32, 1, 2}, {64, 64, 64, 32, 1, 1}, {64, 64, 32, 32, 1, 2, false, true}};
@@ -280,7 +284,8 @@ constexpr MmaTiling kSplitFp16Tilings[] = {
 
 bool can_split_fp16(const NodeContext& node, int64_t m, int64_t n, int64_t k) {
   constexpr int64_t kMinK = 32, kMinColumns = 16;
-  if (!node.split_fp16 || (!node.split_fp16->exact_left && m * split_row_elements(k) * 2 > max_binding_bytes(*node.context))) return false;
+  if (!node.split_fp16 || (!node.split_fp16->exact_left && m * count_split_row_elements(k) * 2 > max_binding_bytes(*node.context)))
+    return false;
   return node.supports_split_fp16() && m > kMaxGemvRows && k % 8 == 0 && k >= kMinK && n >= kMinColumns &&
          fits_device(node, kSplitFp16Tilings[0]);
 }
@@ -308,7 +313,7 @@ MmaTiling select_split_fp16_tiling(const NodeContext& node, int64_t m, int64_t n
   const auto suits = [&](const MmaTiling& candidate, int64_t min_tiles) {
     return tiles_of(candidate) >= min_tiles && fits_device(node, candidate) && k >= 32 * candidate.split;
   };
-  // The low-first order reads fp16 rows twice, which is worthwhile for large K; split rows would be read three times.
+  // The low-first order reads fp16 rows twice, which is worthwhile for large K. Rows that are themselves split would be read three times.
   if (k > kDeepest && node.split_fp16->exact_left && suits(kLowFirst, 2 * cores)) return kLowFirst;
   if (suits(kWhole, 2 * cores)) return kWhole;
   if (suits(kLarge, cores)) return kLarge;

@@ -30,7 +30,7 @@ WeightView view_transposed_weights(const TensorDesc& desc, int64_t groups) {
   return {groups, out, in, taps, in * out * taps, taps, out * taps, 1};
 }
 
-// Values for the two spatial axes; a single axis is the width.
+// One value per spatial axis (height and width). With a single spatial axis, that axis is the width.
 struct SpatialAxes {
   int64_t h, w;
 };
@@ -45,13 +45,13 @@ int64_t get_num_groups(const NodeContext& node) {
 void set_group_strides(const NodeContext& node, ConvGemmParams& c) {
   c.x_stride_group = c.weights.channels_in * c.x.sc;
   c.y_stride_group = c.weights.channels_out * c.y.sc;
-  c.w_stride_group = packed_group_elements(node, c.weights);
+  c.w_stride_group = count_packed_elements_per_group(node, c.weights);
 }
 
 }  // namespace
 
-// Whether a convolution extracts non-overlapping patches (as in a ViT) and its channel count is not a multiple of 8. The patches are then
-// copied to matrix rows for cooperative matrices.
+// Whether a convolution is a patch embedding (non-overlapping patches, as in a ViT) with a channel count that is not a multiple of 8. The
+// patches are then copied to matrix rows, which cooperative matrices can read.
 static bool is_patch_embedding(const NodeContext& node, const TensorDesc& w) {
   constexpr int64_t kMinK = 64;
   if (!node.has_coopmat() || w.rank() != 4 || get_num_groups(node) != 1 || w.shape[1] % 8 == 0) return false;
@@ -65,21 +65,21 @@ static bool is_patch_embedding(const NodeContext& node, const TensorDesc& w) {
          all("dilations", 1) && all("pads", 0) && (padding == "NOTSET" || padding == "VALID");
 }
 
-// Views patch embedding weights as a convolution with one tap.
+// Views the weights of a patch embedding as the weights of a convolution with one tap.
 static WeightView view_patch_weights(const TensorDesc& w) {
   const int64_t out = w.shape[0], patch_k = w.shape[1] * w.shape[2] * w.shape[3];
   return {1, out, patch_k, 1, out * patch_k, patch_k, 1, 1};
 }
 
-// Whether patch weights are packed only as fragments: the input shape is known and gemm_mma is fastest. Used by packing and lowering,
-// which must agree.
+// Whether the weights of a patch embedding are packed only in fragment order: the input shape is known, and gemm_mma is the fastest kernel.
+// Packing and lowering both call this, because they must agree.
 static bool has_patch_fragments(const NodeContext& node, const TensorDesc& w) {
   if (node.shapes.empty() || !node.shapes[0] || !node.has_mma()) return false;
   const WindowGeometry window = compute_conv_geometry(*node.attributes, node.node, *node.shapes[0], w.shape);
   const WeightView weights = view_patch_weights(w);
   const int64_t patches = node.shapes[0]->front() * window.output[0] * window.output[1];
   return select_mma_tiling(node, patches, weights.channels_out, weights.channels_in).has_value() &&
-         columns_per_binding(node, weights, bits(node.float_dtype)) >= weights.channels_out;
+         get_columns_per_binding(node, weights, bits(node.float_dtype)) >= weights.channels_out;
 }
 
 // Whether weights are packed. 3D and depthwise convolutions read them unpacked.
@@ -94,13 +94,15 @@ static bool pack_conv(const PackContext& node, size_t input, bool patches, Packe
   else if (input == 1)
     pack_weights(node, input, patches ? view_patch_weights(node.input(1)) : view_conv_weights(node.input(1), get_num_groups(node)), 1,
                  packed);
-  if (input == 2) pack_floats(node, input, 1, packed);
+  if (input == 2) pack_as_float32(node, input, 1, packed);
   return input == 1 || input == 2;
 }
 
-// Whether a second copy of the weights in fragment order follows the packed weights, for conv_halo and gemm_mma: if such a kernel is
-// the fastest, if the input shape is unknown, if variants are being measured, or if such a variant was measured to be the fastest. Used by
-// packing and lowering, which must agree.
+// Whether a second copy of the weights, in fragment order for conv_halo and gemm_mma, follows the packed weights. This is so if
+// - one of these kernels is the fastest by default or was measured to be the fastest,
+// - the input shape is unknown, or
+// - variants are being measured.
+// Packing and lowering both call this, because they must agree.
 static bool has_fragment_copy(const NodeContext& node, const TensorDesc& w) {
   if (node.shapes.empty() || !fits_fragment_copy(node, view_conv_weights(w, get_num_groups(node)))) return false;
   const auto uses_fragments = [](const auto& entry) {
@@ -114,10 +116,10 @@ static bool has_fragment_copy(const NodeContext& node, const TensorDesc& w) {
   return choose_fastest_halo_tiling(out_size) || choose_fastest_mma_tiling(node, out_size, view_conv_weights(w, get_num_groups(node)).taps);
 }
 
-// Sets the offsets of the second copy in fragment order.
+// Sets the offsets of the second copy of the weights, which is in fragment order.
 static void set_fragment_offsets(const NodeContext& node, ConvGemmParams& c) {
-  c.fragments = fragment_copy_offset(node, c.weights);
-  if (can_fold_taps(c.weights, c.taps_w)) c.folded_taps = round_up(c.fragments + fragment_elements(c.weights), kFragmentAlignment);
+  c.fragments = get_fragment_copy_offset(node, c.weights);
+  if (can_fold_taps(c.weights, c.taps_w)) c.folded_taps = round_up(c.fragments + count_fragment_elements(c.weights), kFragmentAlignment);
 }
 
 // Appends a copy of the weights in fragment order to the packed weights.
@@ -128,7 +130,8 @@ static void append_fragment_copy(const PackContext& node, const WeightView& weig
   PackedWeight fragments, folded_taps;
   pack_fragments(node, node.input(1), weights, 1, fragments);
   if (c.folded_taps > 0) pack_folded_taps(node, node.input(1), weights, width, folded_taps);
-  const int64_t end = c.folded_taps > 0 ? c.folded_taps + folded_tap_elements(weights, width) : c.fragments + fragment_elements(weights);
+  const int64_t end =
+      c.folded_taps > 0 ? c.folded_taps + count_folded_tap_elements(weights, width) : c.fragments + count_fragment_elements(weights);
   packed.desc = TensorDesc(packed.desc.dtype, {end});
   packed.steps = [c, rows = packed.steps, fragments = fragments.steps, folded_taps = folded_taps.steps](
                      std::vector<Step>& steps, const Operand& source, const Operand& target) {
@@ -165,12 +168,12 @@ static void add_patch_embedding(LowerContext& node) {
   const Operand rows = node.add_temporary(buffer_size(x.dtype, shape));
   add_strided_copy(node, x.dtype,
                    {shape, {{from.sn, from.sh * w.shape[2], from.sw * w.shape[3], from.sc, from.sh, from.sw}, packed_strides(shape)}},
-                   {node.in(0)}, {rows});
+                   {node.input_operand(0)}, {rows});
   ConvGemmParams c{patches, y, view_patch_weights(w), y.h, y.w};
   c.tap_row = c.tap_column = 1;
   c.padded = true;  // rows start at 16-byte boundaries; patch_k is a multiple of 8
   if (has_packed_weights(node) && has_patch_fragments(node, w)) c.order = WeightOrder::fragments;
-  add_conv_gemm(node, c, rows, node.packed_input(1), get_packed_bias(node), node.out(0));
+  add_conv_gemm(node, c, rows, node.get_packed_input(1), get_packed_bias(node), node.output_operand(0));
 }
 
 // Returns the parameters of a 1D or 2D convolution.
@@ -191,14 +194,14 @@ void lower_conv(LowerContext& node) {
   check_spatial_rank(node);
   const WindowGeometry window = compute_conv_geometry(*node.attributes, node.node, node.input(0).shape, node.input(1).shape);
   if (node.input(0).rank() == 5)
-    return add_conv3d(node, {window, node.input(0), node.input(1), node.output(0), false, {}}, node.in(1), get_packed_bias(node),
-                      node.out(0));
+    return add_conv3d(node, {window, node.input(0), node.input(1), node.output(0), false, {}}, node.input_operand(1), get_packed_bias(node),
+                      node.output_operand(0));
   if (is_depthwise(*node.attributes, node.input(1))) return add_depthwise(node, window, get_packed_bias(node));
   if (is_patch_embedding(node, node.input(1))) return add_patch_embedding(node);
   ConvGemmParams c = make_conv_gemm(node, window, make_nchw_view(node, node.input(0)), make_nchw_view(node, node.output(0)), node.input(1));
   if (has_packed_weights(node) && has_fragment_copy(node, node.input(1))) set_fragment_offsets(node, c);
-  const Operand weights = node.packed_input(1);
-  add_conv_gemm(node, c, node.in(0), weights, get_packed_bias(node), node.out(0));
+  const Operand weights = node.get_packed_input(1);
+  add_conv_gemm(node, c, node.input_operand(0), weights, get_packed_bias(node), node.output_operand(0));
 }
 
 Attributes make_pool_attributes(const Attributes& attributes) {
@@ -215,20 +218,20 @@ void lower_pooled_conv(LowerContext& node) {
   ConvGemmParams c = make_conv_gemm(node, window, make_nchw_view(node, x), make_nchw_view(node, y), w);
   c.pool = {sizes[0], sizes[1]};
   c.out_h *= c.pool.rows, c.out_w *= c.pool.columns;  // computes only the pooled area
-  const Operand weights = node.packed_input(1);
+  const Operand weights = node.get_packed_input(1);
   const ConvGemmBias bias = get_packed_bias(node);
-  if (add_pooled_conv(node, c, node.in(0), weights, bias, node.out(0))) return;
+  if (add_pooled_conv(node, c, node.input_operand(0), weights, bias, node.output_operand(0))) return;
   TensorDesc conv_desc(y.dtype, {y.shape[0], y.shape[1], window.output[0], window.output[1]});
-  if (fits_channels_last(conv_desc.dtype, conv_desc.shape)) conv_desc.strides = channels_last_strides(conv_desc.shape);
+  if (fits_channels_last(conv_desc.dtype, conv_desc.shape)) conv_desc.strides = make_channels_last_strides(conv_desc.shape);
   Operand conv_out = node.add_temporary(conv_desc.bytes());
   conv_out.element_bits = static_cast<uint32_t>(bits(conv_desc.dtype));
-  add_conv_gemm(node, make_conv_gemm(node, window, make_nchw_view(node, x), make_nchw_view(node, conv_desc), w), node.in(0), weights, bias,
-                conv_out);
-  CompositeLowering(node).add("MaxPool", make_pool_attributes(*node.attributes), {{conv_desc, conv_out}}, {y, node.out(0)},
-                              node.attributes->text("pool_epilogue", "x"));
+  add_conv_gemm(node, make_conv_gemm(node, window, make_nchw_view(node, x), make_nchw_view(node, conv_desc), w), node.input_operand(0),
+                weights, bias, conv_out);
+  CompositeLowering(node).add_operator("MaxPool", make_pool_attributes(*node.attributes), {{conv_desc, conv_out}},
+                                       {y, node.output_operand(0)}, node.attributes->text("pool_epilogue", "x"));
 }
 
-// Returns the planes of a tensor with channels blocked by 8, [N, C/8, 8, ..], or plain, [N, C, ..].
+// Views a tensor whose channels are in blocks of 8, [N, C / 8, 8, ..], or plain, [N, C, ..], as NCHW.
 static NchwView make_blocked_view(const LowerContext& node, const TensorDesc& desc) {
   if (desc.rank() == 4) return make_nchw_view(node, desc);
   const auto &shape = desc.shape, &strides = desc.strides;
@@ -242,11 +245,11 @@ void lower_grouped_conv(LowerContext& node) {
   const TensorDesc& w = node.input(1);
   const WindowGeometry window = compute_conv_geometry(*node.attributes, node.node, {x.n, x.c, x.h, x.w}, w.shape);
   const ConvGemmParams c = make_conv_gemm(node, window, x, y, w);
-  const Operand weights = node.packed_input(1);
-  add_conv_gemm(node, c, node.in(0), weights, get_packed_bias(node), node.out(0));
+  const Operand weights = node.get_packed_input(1);
+  add_conv_gemm(node, c, node.input_operand(0), weights, get_packed_bias(node), node.output_operand(0));
 }
 
-// Input indices of an integer convolution, except x, which is input 0. 0: absent.
+// Input indices of an integer convolution; 0: absent. x is always input 0.
 struct Int8ConvInputs {
   size_t w, x_zero, w_zero, bias;
 };
@@ -283,16 +286,16 @@ static void add_int8_conv(LowerContext& node, const Int8ConvInputs& inputs, cons
   const WindowGeometry window = compute_conv_geometry(*node.attributes, node.node, x.shape, w.shape);
   Int8Params integers{x.dtype, w.dtype, get_zero_points(node, inputs.x_zero), get_zero_points(node, inputs.w_zero)};
   ConvGemmBias bias;
-  if (inputs.bias != 0 && node.has_input(inputs.bias)) bias = {ConvGemmBias::Kind::channels, node.packed_input(inputs.bias)};
-  const Operand weights = node.packed_input(inputs.w);
+  if (inputs.bias != 0 && node.has_input(inputs.bias)) bias = {ConvGemmBias::Kind::channels, node.get_packed_input(inputs.bias)};
+  const Operand weights = node.get_packed_input(inputs.w);
   if (x.rank() == 5) return add_conv3d(node, {window, x, w, y_desc, false, integers}, weights, bias, y);
   ConvGemmParams c = make_conv_gemm(node, window, make_nchw_view(node, x), make_nchw_view(node, y_desc), w);
   c.integers = std::move(integers);
-  add_conv_gemm(node, c, node.in(0), weights, bias, y);
+  add_conv_gemm(node, c, node.input_operand(0), weights, bias, y);
 }
 
 void lower_conv_integer(LowerContext& node) {
-  add_int8_conv(node, kConvInteger, node.output(0), node.out(0));
+  add_int8_conv(node, kConvInteger, node.output(0), node.output_operand(0));
 }
 
 void lower_qlinear_conv(LowerContext& node) {
@@ -305,8 +308,8 @@ void lower_qlinear_conv(LowerContext& node) {
   add_requantize(node, accumulators, sums.shape, all, channel, all);
 }
 
-// Whether a transposed convolution is split into phases: one convolution for each output position modulo the strides. Otherwise, with three
-// axes or very many phases, each output finds its taps, and the weights stay unpacked.
+// Whether a transposed convolution is split into phases: one convolution for each output position modulo the strides. With three spatial
+// axes or very many phases it is not; each output then searches for its taps, and the weights stay unpacked.
 static bool splits_into_phases(const NodeContext& node, const TensorDesc& w) {
   constexpr int64_t kMaxPhases = 4096;
   if (w.rank() > 4) return false;
@@ -319,16 +322,16 @@ static bool splits_into_phases(const NodeContext& node, const TensorDesc& w) {
 bool pack_conv_transpose(const PackContext& node, size_t input, PackedWeight& packed) {
   if (input == 1 && !splits_into_phases(node, node.input(1))) return false;
   if (input == 1) pack_weights(node, input, view_transposed_weights(node.input(1), get_num_groups(node)), 1, packed);
-  if (input == 2) pack_floats(node, input, 1, packed);
+  if (input == 2) pack_as_float32(node, input, 1, packed);
   return input == 1 || input == 2;
 }
 
-// One axis of a phase. Outputs first, first + stride, .. use the taps tap, tap + tap_step, ..
+// A phase of a transposed convolution along one axis. Outputs first, first + stride, .. use the taps tap, tap + tap_step, ..
 struct ConvTransposePhase {
   int64_t outputs, taps, tap, tap_step, in_step, base;
 };
 
-// Output o = phase + stride * i uses tap k if (o + pad - k * dilation) is a multiple of the stride; the quotient is the input index.
+// Output o = phase + stride * i uses tap k if o + pad - k * dilation is a multiple of the stride. The quotient is the input index.
 static ConvTransposePhase make_conv_transpose_phase(int64_t phase, int64_t output, int64_t stride, int64_t dilation, int64_t pad,
                                                     int64_t kernel) {
   ConvTransposePhase result{output > phase ? (output - phase + stride - 1) / stride : 0, 0, 0, 1, 0, 0};
@@ -350,14 +353,14 @@ void lower_conv_transpose(LowerContext& node) {
   check_spatial_rank(node);
   const WindowGeometry window = compute_conv_transpose_geometry(*node.attributes, node.node, node.input(0).shape, node.input(1).shape);
   if (!splits_into_phases(node, node.input(1)))
-    return add_conv3d(node, {window, node.input(0), node.input(1), node.output(0), true, {}}, node.in(1), get_packed_bias(node),
-                      node.out(0));
+    return add_conv3d(node, {window, node.input(0), node.input(1), node.output(0), true, {}}, node.input_operand(1), get_packed_bias(node),
+                      node.output_operand(0));
   ConvGemmParams c{make_nchw_view(node, node.input(0)), make_nchw_view(node, node.output(0)),
                    view_transposed_weights(node.input(1), get_num_groups(node)), 0, 0};
   const SpatialAxes kernel = get_spatial_axes(window.kernel, 1), steps = get_spatial_axes(window.strides, 1),
                     dilations = get_spatial_axes(window.dilations, 1), pads = get_spatial_axes(window.pads_begin, 0);
   set_group_strides(node, c);
-  const Operand weights = node.packed_input(1);
+  const Operand weights = node.get_packed_input(1);
   const ConvGemmBias bias = get_packed_bias(node);
   for (int64_t h = 0; h < steps.h; ++h) {
     for (int64_t w = 0; w < steps.w; ++w) {
@@ -372,9 +375,9 @@ void lower_conv_transpose(LowerContext& node) {
       phase_conv.tap_column = columns.tap_step;
       phase_conv.y_first = h * c.y.sh + w * c.y.sw;
       phase_conv.y.sh *= steps.h, phase_conv.y.sw *= steps.w;
-      Operand y = node.out(0);
+      Operand y = node.output_operand(0);
       y.part = static_cast<uint32_t>(h * steps.w + w + 1);
-      add_conv_gemm(node, phase_conv, node.in(0), weights, bias, y);
+      add_conv_gemm(node, phase_conv, node.input_operand(0), weights, bias, y);
     }
   }
 }

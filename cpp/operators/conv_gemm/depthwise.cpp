@@ -24,7 +24,8 @@ bool has_vec4_rows(const LowerContext& node, const NchwView& y) {
 }  // namespace
 
 bool is_depthwise(const Attributes& attributes, const TensorDesc& w) {
-  constexpr int64_t kMaxTaps = 49, kMaxSpan = 24;  // maximum unrolled taps; maximum input elements of a row in registers
+  constexpr int64_t kMaxTaps = 49,
+                    kMaxSpan = 24;  // maximum number of unrolled taps, and of input elements of a row that are kept in registers
   if (w.rank() < 3 || w.rank() > 4 || w.shape[1] != 1 || !w.is_packed() || w.shape[0] < 2) return false;
   if (attributes.integer("group", 1) != w.shape[0]) return false;
   const int64_t height = w.rank() == 4 ? w.shape[2] : 1, width = w.shape.back();
@@ -37,7 +38,7 @@ void add_depthwise(LowerContext& node, const WindowGeometry& window, const ConvG
   if (y.elements() == 0) return;
   const bool vec4 = x.has_vector_channels(4) && y.has_vector_channels(4) && is_vec4_aligned(node), rows = !vec4 && has_vec4_rows(node, y);
   const bool has_bias = bias.kind != ConvGemmBias::Kind::none;
-  Macros macros = node.epilogue_macros();
+  Macros macros = node.make_epilogue_macros();
   macros.insert(macros.end(), {{"VEC4", vec4 ? "1" : "0"}, {"Y_ROW_VEC4", rows ? "1" : "0"}, {"HAS_BIAS", has_bias ? "1" : "0"}});
   const SpecValues spec = {{"KERNEL_H", height_or(window.kernel, 1)},
                            {"KERNEL_W", window.kernel.back()},
@@ -47,7 +48,7 @@ void add_depthwise(LowerContext& node, const WindowGeometry& window, const ConvG
       make_mixed_precision_arrays({{"X", node.input(0).dtype}, {"W", node.input(1).dtype}, {"Y", node.output(0).dtype}});
   arrays.append_to(macros);
   StepBuilder step(node.kernel("conv_depthwise.comp", arrays.storage, macros, spec));
-  step.bind("x", node.in(0)).bind("w", node.in(1)).bind("y", node.out(0));
+  step.bind("x", node.input_operand(0)).bind("w", node.input_operand(1)).bind("y", node.output_operand(0));
   if (has_bias) step.bind("b", bias.operand);
   const int64_t channels = vec4 ? y.c / 4 : y.c, row_vec4s = ceil_div(y.w, 4);
   step.set("images", y.n).set("channels", channels).set("out_h", y.h).set("out_w", y.w).set("row_vec4s", row_vec4s);
@@ -56,7 +57,7 @@ void add_depthwise(LowerContext& node, const WindowGeometry& window, const ConvG
   step.set("base_h", -height_or(window.pads_begin, 0)).set("base_w", -window.pads_begin.back());
   set_strides(step, 'x', x);
   set_strides(step, 'y', y);
-  node.add(step.threads(static_cast<uint64_t>(y.n * y.h * channels * row_vec4s)).build());
+  node.add(step.set_threads(static_cast<uint64_t>(y.n * y.h * channels * row_vec4s)).build());
 }
 
 }  // namespace pumice

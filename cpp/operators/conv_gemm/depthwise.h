@@ -6,8 +6,8 @@
 
 namespace pumice {
 
-// Whether conv_depthwise supports these weights [channels, 1, kernel..], which it reads unpacked. Used by packing, lowering and pooling
-// fusion, which must agree.
+// Whether conv_depthwise supports these weights [channels, 1, kernel..], which it reads unpacked. Packing, lowering and pooling fusion all
+// call this, because they must agree.
 bool is_depthwise(const Attributes& attributes, const TensorDesc& w);
 
 void add_depthwise(LowerContext& node, const WindowGeometry& window, const ConvGemmBias& bias);

@@ -11,21 +11,21 @@ namespace {
 // Returns the number of elements of one packed group.
 int64_t count_packed_group_elements(const NodeContext& node, const WeightView& weights, WeightOrder order) {
   if (order == WeightOrder::col_major) return weights.channels_out * weights.channels_in;
-  if (order == WeightOrder::split_fp16) return 2 * fragment_elements(weights);
-  return order == WeightOrder::fragments ? fragment_elements(weights) : packed_group_elements(node, weights);
+  if (order == WeightOrder::split_fp16) return 2 * count_fragment_elements(weights);
+  return order == WeightOrder::fragments ? count_fragment_elements(weights) : count_packed_elements_per_group(node, weights);
 }
 
-// Returns the offset of the last of `channels` channels from the first.
-int64_t channel_span(const NchwView& planes, int64_t channels) {
+// Returns the distance from the first to the last of `channels` channels, in elements.
+int64_t compute_channel_span(const NchwView& planes, int64_t channels) {
   if (channels == 0) return 0;
   return planes.grouped ? (ceil_div(channels, 8) - 1) * planes.sc + 7 : (channels - 1) * planes.sc;
 }
 
-int64_t axis_span(int64_t count, int64_t stride) {
+int64_t compute_axis_span(int64_t count, int64_t stride) {
   return std::max<int64_t>(count - 1, 0) * stride;
 }
 
-// Restricts a chunk to `count` groups from `first` on.
+// Restricts a chunk to `count` groups, starting at group `first`.
 void slice_groups(ConvGemmDispatch& chunk, int64_t first, int64_t count) {
   ConvGemmParams& c = chunk.c;
   c.x_first += first * c.x_stride_group;
@@ -65,13 +65,13 @@ void slice_batch(ConvGemmDispatch& chunk, int64_t first, int64_t count) {
   chunk.c.x.n = chunk.c.y.n = count;
 }
 
-// An input axis of a convolution, with its output axis.
+// A spatial input axis of a convolution, with the windows of its output axis.
 struct InputAxis {
   int64_t &size, &base, &outputs;
   int64_t stride, in_step, tap_step, taps;
 };
 
-// Restricts the input axis to the range that outputs `first` .. `first + count - 1` read. Returns the offset of its start.
+// Restricts an input axis to the range that outputs first .. first + count - 1 read. Returns the offset of that range.
 int64_t restrict_input_axis(InputAxis axis, int64_t first, int64_t count) {
   const int64_t from = first * axis.in_step + axis.base, to = (first + count - 1) * axis.in_step + axis.base;
   const int64_t taps = (axis.taps - 1) * axis.tap_step;
@@ -104,7 +104,7 @@ void slice_columns(ConvGemmDispatch& chunk, int64_t first, int64_t count) {
 
 using SliceAxis = void (*)(ConvGemmDispatch& chunk, int64_t first, int64_t count);
 
-// An output axis: its size, pixels per index, and the function that restricts a chunk to a range.
+// An output axis: its size, the number of pixels per index, and the function that restricts a chunk to a range of the axis.
 struct OutputAxis {
   int64_t count, pixels;
   SliceAxis slice;
@@ -119,7 +119,7 @@ ConvGemmDispatches split_axis(const ConvGemmDispatch& whole, const OutputAxis& a
   return chunks;
 }
 
-// Bytes of the larger of x and y, for the whole dispatch and for a single output.
+// Size, in bytes, of the larger of x and y, for the whole dispatch and for a chunk with a single output.
 struct LargestTensorBytes {
   int64_t whole, make_single_output;
 };
@@ -138,26 +138,27 @@ LargestTensorBytes find_largest_tensor(const ConvGemmDispatch& whole, const std:
 
 int64_t count_x_elements(const ConvGemmParams& c) {
   const int64_t channels = c.x_is_split ? c.x.sw : c.padded ? round_up(c.weights.channels_in, 8) : c.weights.channels_in;
-  return axis_span(c.x.n, c.x.sn) + axis_span(c.x.h, c.x.sh) + axis_span(c.x.w, c.x.sw) + channel_span(c.x, channels) +
-         axis_span(c.weights.groups, c.x_stride_group) + 1;
+  return compute_axis_span(c.x.n, c.x.sn) + compute_axis_span(c.x.h, c.x.sh) + compute_axis_span(c.x.w, c.x.sw) +
+         compute_channel_span(c.x, channels) + compute_axis_span(c.weights.groups, c.x_stride_group) + 1;
 }
 
 int64_t count_y_elements(const ConvGemmParams& c) {
-  return axis_span(c.x.n, c.y.sn) + axis_span(c.out_h / c.pool.rows, c.y.sh) + axis_span(c.out_w / c.pool.columns, c.y.sw) +
-         channel_span(c.y, c.weights.channels_out) + axis_span(c.weights.groups, c.y_stride_group) + 1;
+  return compute_axis_span(c.x.n, c.y.sn) + compute_axis_span(c.out_h / c.pool.rows, c.y.sh) +
+         compute_axis_span(c.out_w / c.pool.columns, c.y.sw) + compute_channel_span(c.y, c.weights.channels_out) +
+         compute_axis_span(c.weights.groups, c.y_stride_group) + 1;
 }
 
 int64_t count_w_elements(const NodeContext& node, const ConvGemmParams& c) {
   const int64_t unpacked =
-      axis_span(c.weights.channels_out, c.weights.stride_out) + axis_span(c.weights.channels_in, c.weights.stride_in) + 1;
+      compute_axis_span(c.weights.channels_out, c.weights.stride_out) + compute_axis_span(c.weights.channels_in, c.weights.stride_in) + 1;
   const int64_t group = c.order == WeightOrder::strides ? unpacked : count_packed_group_elements(node, c.weights, c.order);
-  return axis_span(c.weights.groups, c.w_stride_group) + group;
+  return compute_axis_span(c.weights.groups, c.w_stride_group) + group;
 }
 
 ConvGemmDispatches split_by_channels(const NodeContext& node, const ConvGemmDispatch& whole, int64_t columns) {
   const ConvGemmParams& c = whole.c;
   const DType weight_dtype = c.integers ? c.integers->w : node.float_dtype;
-  const int64_t channels = c.weights.channels_out, block = columns > 0 ? columns : channels_per_block(node, c.weights, weight_dtype);
+  const int64_t channels = c.weights.channels_out, block = columns > 0 ? columns : get_channels_per_block(node, c.weights, weight_dtype);
   ConvGemmDispatches chunks;
   if (block >= channels) return chunks;
   for (int64_t group = 0; group < c.weights.groups; ++group)
@@ -171,7 +172,7 @@ ConvGemmDispatches split_by_channels(const NodeContext& node, const ConvGemmDisp
 
 ConvGemmDispatches split_by_pixels(const ConvGemmDispatch& whole, const DispatchLimits& limits) {
   const ConvGemmParams& c = whole.c;
-  // Axes by decreasing stride.
+  // The output axes, by decreasing stride.
   std::vector<OutputAxis> axes{{c.x.n, c.out_h * c.out_w, slice_batch}, {c.weights.groups, 0, slice_groups}};
   if (!c.is_gemm) axes.push_back({c.out_h, c.out_w, slice_rows});
   axes.push_back({c.out_w, 1, slice_columns});

@@ -1,5 +1,5 @@
-// Splits a GEMM or convolution that is too large for one dispatch: it has more workgroups than the grid allows, or a tensor larger than a
-// binding.
+// Splits a GEMM or convolution that is too large for one dispatch, because it needs more workgroups than the grid allows or a tensor is
+// larger than a binding.
 #pragma once
 
 #include <functional>
@@ -18,13 +18,13 @@ struct ConvGemmDispatch {
   int64_t pixels() const { return c.x.n * c.out_h * c.out_w; }
 };
 
-// Return the number of elements, from the first to the last, that a dispatch reads in x or writes in y.
+// Return the number of elements, from first to last, of the ranges that a dispatch reads in x and writes in y.
 int64_t count_x_elements(const ConvGemmParams& c);
 int64_t count_y_elements(const ConvGemmParams& c);
 // Returns the number of weight elements that a dispatch reads.
 int64_t count_w_elements(const NodeContext& node, const ConvGemmParams& c);
 
-// Limits of one dispatch.
+// Device limits of a single dispatch.
 struct DispatchLimits {
   int64_t pixels, groups;
   int64_t bytes;  // maximum size of a tensor
@@ -32,11 +32,11 @@ struct DispatchLimits {
 
 using ConvGemmDispatches = std::vector<ConvGemmDispatch>;
 
-// Splits into blocks of output channels, each of a single group; empty if no split is needed. `columns`: channels per dispatch for a matrix
-// that is not packed in blocks, else 0.
+// Splits into blocks of output channels of a single group. Returns no dispatches if no split is needed. `columns`: maximum number of
+// channels per dispatch for a matrix that is not packed in blocks; otherwise 0.
 ConvGemmDispatches split_by_channels(const NodeContext& node, const ConvGemmDispatch& whole, int64_t columns);
-// Splits by batch, groups, rows or pixels; empty if everything fits, or if no split makes a tensor small enough. Chunks may need further
-// splits.
+// Splits by batch, groups, rows or pixels. Returns no dispatches if everything fits, or if no split makes a tensor small enough. The
+// returned dispatches may need further splits.
 ConvGemmDispatches split_by_pixels(const ConvGemmDispatch& whole, const DispatchLimits& limits);
 
 }  // namespace pumice

@@ -32,7 +32,7 @@ class EinsumEquation {
       if (comma == std::string_view::npos) break;
       rest.remove_prefix(comma + 1);
     }
-    output = arrow == std::string_view::npos ? implicit_output() : parse_term(text.substr(arrow + 2));
+    output = arrow == std::string_view::npos ? get_implicit_output() : parse_term(text.substr(arrow + 2));
   }
 
   [[noreturn]] void fail(const std::string& message) const {
@@ -60,8 +60,8 @@ class EinsumEquation {
     return labels;
   }
 
-  // Returns the ellipsis, then the letters that appear once, in alphabetical order.
-  Labels implicit_output() const {
+  // Returns the output labels of an equation without "->": the ellipsis, then the letters that occur only once, in alphabetical order.
+  Labels get_implicit_output() const {
     std::map<int, int> counts;
     for (const Labels& labels : inputs)
       for (const int label : labels) ++counts[label];
@@ -95,26 +95,27 @@ class EinsumLowering {
 
   void run() {
     std::vector<EinsumTerm> terms;
-    for (size_t i = 0; i < node_.inputs.size(); ++i) terms.push_back(take_diagonals({{node_.input(i), node_.in(i)}, labels_.inputs[i]}));
-    EinsumTerm result = sum_labels(terms[0], remaining_labels(terms, 1));
+    for (size_t i = 0; i < node_.inputs.size(); ++i)
+      terms.push_back(take_diagonals({{node_.input(i), node_.input_operand(i)}, labels_.inputs[i]}));
+    EinsumTerm result = sum_labels(terms[0], find_remaining_labels(terms, 1));
     for (size_t i = 1; i < terms.size(); ++i) {
-      const EinsumTerm next = sum_labels(terms[i], remaining_labels(terms, i + 1, result.labels));
+      const EinsumTerm next = sum_labels(terms[i], find_remaining_labels(terms, i + 1, result.labels));
       const bool last = i + 1 == terms.size();
-      if (multiply(result, next, remaining_labels(terms, i + 1), last)) return;
+      if (multiply(result, next, find_remaining_labels(terms, i + 1), last)) return;
     }
-    composition_.map("a0", {view_with_axes(result, labels_.output)}, {node_.output(0), node_.out(0)}, true);
+    composition_.add_elementwise("a0", {view_with_axes(result, labels_.output)}, {node_.output(0), node_.output_operand(0)}, true);
   }
 
  private:
-  // Returns the labels that are still needed: those of the output, of the terms from `first` on, and of `others`.
-  std::set<int> remaining_labels(const std::vector<EinsumTerm>& terms, size_t first, const Labels& others = {}) const {
+  // Returns the labels that are still needed by the output, the terms from `first` on, or `others`.
+  std::set<int> find_remaining_labels(const std::vector<EinsumTerm>& terms, size_t first, const Labels& others = {}) const {
     std::set<int> labels(labels_.output.begin(), labels_.output.end());
     for (size_t i = first; i < terms.size(); ++i) labels.insert(terms[i].labels.begin(), terms[i].labels.end());
     labels.insert(others.begin(), others.end());
     return labels;
   }
 
-  // Views repeated labels as diagonals, whose stride is the sum of the strides of their axes. Drops broadcast axes.
+  // Views the axes of a repeated label as one diagonal axis, whose stride is the sum of their strides. Drops broadcast axes.
   EinsumTerm take_diagonals(const EinsumTerm& term) const {
     Labels labels;
     Shape shape;
@@ -144,41 +145,42 @@ class EinsumLowering {
         axes.push_back(static_cast<int64_t>(i));
     }
     if (axes.empty()) return term;
-    const TensorOperand y = composition_.scratch(term.tensor.desc.dtype, labels_.shape_of(labels));
+    const TensorOperand y = composition_.allocate_scratch(term.tensor.desc.dtype, labels_.get_shape(labels));
     Attributes attributes;
     attributes.set("axes", axes);
     attributes.set("keepdims", int64_t{0});
-    composition_.add("ReduceSum", attributes, {term.tensor}, y);
+    composition_.add_operator("ReduceSum", attributes, {term.tensor}, y);
     return {y, labels};
   }
 
-  // Views the term with axes in this order; missing axes are broadcast.
+  // Views the term with its axes in this order. Labels that the term does not have become broadcast axes.
   TensorOperand view_with_axes(const EinsumTerm& term, const Labels& order) const {
     Strides strides;
     for (const int label : order) {
       const auto found = std::find(term.labels.begin(), term.labels.end(), label);
       strides.push_back(found == term.labels.end() ? 0 : term.tensor.desc.strides[static_cast<size_t>(found - term.labels.begin())]);
     }
-    return {TensorDesc(term.tensor.desc.dtype, labels_.shape_of(order), strides), term.tensor.operand};
+    return {TensorDesc(term.tensor.desc.dtype, labels_.get_shape(order), strides), term.tensor.operand};
   }
 
-  // Returns the term as dense matrices, one per batch index.
+  // Returns the term as contiguous matrices, one per batch index.
   TensorOperand to_matrices(const EinsumTerm& term, const Labels& batch, const Labels& rows, const Labels& columns) {
     Labels order = batch;
     order.insert(order.end(), rows.begin(), rows.end());
     order.insert(order.end(), columns.begin(), columns.end());
     TensorOperand tensor = view_with_axes(term, order);
     if (!tensor.desc.is_packed()) {
-      const TensorOperand copy = composition_.scratch(tensor.desc.dtype, tensor.desc.shape);
-      composition_.map("a0", {tensor}, copy);
+      const TensorOperand copy = composition_.allocate_scratch(tensor.desc.dtype, tensor.desc.shape);
+      composition_.add_elementwise("a0", {tensor}, copy);
       tensor = copy;
     }
     return tensor.reshaped({count_elements(batch), count_elements(rows), count_elements(columns)});
   }
 
-  int64_t count_elements(const Labels& labels) const { return element_count(labels_.shape_of(labels)); }
+  int64_t count_elements(const Labels& labels) const { return element_count(labels_.get_shape(labels)); }
 
-  // Multiplies `left` by `right`, summing over labels that are no longer needed. Returns true if this writes the output.
+  // Replaces `left` by its product with `right`, summed over the labels that are not in `keep`. Returns true if this wrote the node's
+  // output.
   bool multiply(EinsumTerm& left, const EinsumTerm& right, const std::set<int>& keep, bool last) {
     Labels batch, rows, columns, inner;
     for (const int label : left.labels) (!has_label(right.labels, label) ? rows : keep.contains(label) ? batch : inner).push_back(label);
@@ -190,8 +192,8 @@ class EinsumLowering {
     result_labels.insert(result_labels.end(), columns.begin(), columns.end());
     const Shape shape{count_elements(batch), count_elements(rows), count_elements(columns)};
     const bool final = last && result_labels == labels_.output && node_.output(0).is_packed();
-    const TensorOperand y = final ? composition_.output(0) : composition_.scratch(a.desc.dtype, labels_.shape_of(result_labels));
-    composition_.add("MatMul", {}, {a, b}, y.reshaped(shape), final);
+    const TensorOperand y = final ? composition_.output(0) : composition_.allocate_scratch(a.desc.dtype, labels_.get_shape(result_labels));
+    composition_.add_operator("MatMul", {}, {a, b}, y.reshaped(shape), final);
     left = {y, result_labels};
     return final;
   }
@@ -203,7 +205,7 @@ class EinsumLowering {
 
 }  // namespace
 
-Shape EinsumLabels::shape_of(const std::vector<int>& labels) const {
+Shape EinsumLabels::get_shape(const std::vector<int>& labels) const {
   Shape shape;
   for (const int label : labels) shape.push_back(sizes.at(label));
   return shape;
@@ -224,7 +226,7 @@ EinsumLabels parse_einsum(std::string_view node, std::string_view text, const st
                     to_string(shapes[i]));
     max_ellipsis_rank = std::max(max_ellipsis_rank, rank - letters);
     result.inputs.push_back(expand_ellipsis(labels, rank - letters));
-    std::map<int, int64_t> term_sizes;  // a letter repeated in one term is a diagonal, without broadcasting
+    std::map<int, int64_t> term_sizes;  // a letter that is repeated in one term is a diagonal: its axes must have equal sizes
     for (size_t axis = 0; axis < shapes[i].size(); ++axis) {
       const int64_t first = term_sizes.emplace(result.inputs[i][axis], shapes[i][axis]).first->second;
       if (first != shapes[i][axis])
@@ -251,7 +253,7 @@ static EinsumLabels parse_node_equation(const LowerContext& node) {
   return parse_einsum(node.node, node.attributes->text("equation"), shapes);
 }
 
-uint64_t einsum_flop(const LowerContext& node) {
+uint64_t count_einsum_flops(const LowerContext& node) {
   const EinsumLabels labels = parse_node_equation(node);
   const auto count_indices = [&](const std::set<int>& subset) {
     uint64_t count = 1;

@@ -11,19 +11,19 @@ namespace pumice {
 
 class LowerContext;
 
-// Axis labels: letters are themselves, ellipsis axes are negative, with -1 the last.
+// Axis labels of an equation. A letter is its character code. The ellipsis axes are negative; -1 is the last of them.
 struct EinsumLabels {
   std::vector<std::vector<int>> inputs;
   std::vector<int> output;
   std::map<int, int64_t> sizes;
 
-  Shape shape_of(const std::vector<int>& labels) const;
+  Shape get_shape(const std::vector<int>& labels) const;
 };
 
-// Parses an equation. Throws GraphError naming `node`.
+// Parses an equation. Throws a GraphError that names `node` if it is invalid or does not match the shapes.
 EinsumLabels parse_einsum(std::string_view node, std::string_view equation, const std::vector<Shape>& shapes);
 
-// FLOPs of the reductions of single operands and the pairwise matrix products.
-uint64_t einsum_flop(const LowerContext& node);
+// Counts the FLOPs of the pairwise matrix products and of the reductions of single operands.
+uint64_t count_einsum_flops(const LowerContext& node);
 
 }  // namespace pumice

@@ -7,12 +7,12 @@
 namespace pumice {
 namespace {
 
-// Whether the kernel supports the convolution: fp16, few channels with several taps, and forward windows.
+// Whether conv_few_channels supports the convolution: fp16, few input channels, several taps, and positive strides and dilations.
 bool supports_few_channels(const NodeContext& node, const ConvGemmParams& c) {
   constexpr int64_t kMaxK = 256;
   if (!node.has_or_emulates_mma() || node.prefers_cpu_kernels() || c.x_dtype != DType::float16) return false;
   if (c.is_gemm || c.integers || has_pool(c) || c.order != WeightOrder::blocks || c.weights.groups != 1) return false;
-  if (c.weights.channels_in == 0 || c.x.h * c.x.w == 0 || c.taps_h * c.taps_w < 2 || padded_few_channels_k(c) > kMaxK) return false;
+  if (c.weights.channels_in == 0 || c.x.h * c.x.w == 0 || c.taps_h * c.taps_w < 2 || compute_padded_few_channels_k(c) > kMaxK) return false;
   if (c.w_first % 8 != 0) return false;
   return has_small_windows(c);
 }
@@ -20,17 +20,18 @@ bool supports_few_channels(const NodeContext& node, const ConvGemmParams& c) {
 // Whether the tile fits into shared memory, and its weights into registers.
 bool fits_device(const NodeContext& node, const ConvGemmParams& c, const FewChannelsTiling& tiling) {
   constexpr int64_t kSharedBytes = 24576, kMaxLoads = 32, kMaxInvocations = 512, kMaxWeights = 8 * 4;
-  constexpr int64_t kOffsetsBytes = 512;  // for the patch offsets of all K steps
+  constexpr int64_t kOffsetsBytes = 512;  // bytes for the patch offsets of all K steps
   const auto limit = static_cast<int64_t>(node.context->limit("maxComputeSharedMemorySize"));
   const auto max_groups = static_cast<int64_t>(std::min<uint64_t>(node.context->limit("maxComputeWorkGroupCount_0"), INT32_MAX));
   const int64_t bytes = 2 * tiling.patch_elements(c) + kOffsetsBytes;
-  const int64_t shared = bytes * (node.emulates_mma() ? 2 : 1) + node.emulation_shared_bytes(tiling.invocations());
-  return padded_few_channels_k(c) / 16 * (tiling.sub_channels / 16) <= kMaxWeights &&
+  const int64_t shared = bytes * (node.emulates_mma() ? 2 : 1) + node.count_emulation_shared_bytes(tiling.invocations());
+  return compute_padded_few_channels_k(c) / 16 * (tiling.sub_channels / 16) <= kMaxWeights &&
          tiling.invocations() <= std::min(kMaxInvocations, node.max_invocations()) && bytes <= kSharedBytes && shared <= limit &&
          tiling.loads(c) <= kMaxLoads && tiling.tiles(c) <= INT32_MAX && tiling.workgroups(node, c) <= max_groups;
 }
 
-// Returns a tile of this shape with `sub_channels` per subgroup and as many subgroups as the channels need, up to three.
+// Returns a tile of this shape with `sub_channels` output channels per subgroup and as many subgroups as the output channels need, up to
+// three.
 FewChannelsTiling set_tile_channels(FewChannelsTiling shape, const ConvGemmParams& c, int64_t sub_channels) {
   constexpr int64_t kMaxAcross = 3;
   shape.sub_channels = sub_channels;
@@ -43,30 +44,30 @@ constexpr int64_t kSubChannels[] = {64, 32, 16};
 
 }  // namespace
 
-int64_t padded_few_channels_k(const ConvGemmParams& c) {
+int64_t compute_padded_few_channels_k(const ConvGemmParams& c) {
   return round_up(c.taps_h * c.taps_w * c.weights.channels_in, 16);
 }
 
 int64_t FewChannelsTiling::workgroups(const NodeContext& node, const ConvGemmParams& c) const {
-  constexpr int64_t kGroupsPerSm = 8;  // workgroups per multiprocessor; more would not amortise loading the weights
+  constexpr int64_t kGroupsPerSm = 8;  // workgroups per multiprocessor; with more, loading the weights would not pay off
   const int64_t rounds = ceil_div(tiles(c), node.num_multiprocessors() * kGroupsPerSm);
   return ceil_div(tiles(c), std::max<int64_t>(rounds, 1));
 }
 
 int64_t FewChannelsTiling::loads(const ConvGemmParams& c) const {
-  const int64_t high = input_span(rows, c.in_step_h, c.taps_h, c.tap_step_h),
-                wide = input_span(columns, c.in_step_w, c.taps_w, c.tap_step_w);
+  const int64_t high = compute_input_span(rows, c.in_step_h, c.taps_h, c.tap_step_h),
+                wide = compute_input_span(columns, c.in_step_w, c.taps_w, c.tap_step_w);
   return ceil_div(c.weights.channels_in * high * wide, invocations());
 }
 
 int64_t FewChannelsTiling::pitch(const ConvGemmParams& c) const {
-  // Four consecutive rows start a quarter of the shared memory banks apart.
-  const int64_t read = input_span(columns, c.in_step_w, c.taps_w, c.tap_step_w);
+  // Choose the pitch so that four consecutive rows start in different quarters of the shared memory banks.
+  const int64_t read = compute_input_span(columns, c.in_step_w, c.taps_w, c.tap_step_w);
   return round_up(std::max<int64_t>(read - 16, 0), 32) + 16;
 }
 
 int64_t FewChannelsTiling::patch_elements(const ConvGemmParams& c) const {
-  return c.weights.channels_in * input_span(rows, c.in_step_h, c.taps_h, c.tap_step_h) * pitch(c);
+  return c.weights.channels_in * compute_input_span(rows, c.in_step_h, c.taps_h, c.tap_step_h) * pitch(c);
 }
 
 bool stores_vec8(const FewChannelsTiling& tiling, const ConvGemmParams& c) {
@@ -96,8 +97,9 @@ std::optional<FewChannelsTiling> select_few_channels_tiling(const NodeContext& n
   const int64_t pixels = c.x.n * c.out_h * c.out_w;
   if (!supports_few_channels(node, c) || pixels < kMinPixels || c.weights.channels_out < kMinChannels) return {};
   std::optional<FewChannelsTiling> best;
-  for (const FewChannelsTiling& candidate : list_few_channels_tilings(node, c)) {        // larger tiles first, then wider subgroups
-    if (candidate.tiles(c) * candidate.rows * candidate.columns > 2 * pixels) continue;  // e.g. images of one row
+  for (const FewChannelsTiling& candidate : list_few_channels_tilings(node, c)) {  // larger tiles first, then wider subgroups
+    if (candidate.tiles(c) * candidate.rows * candidate.columns > 2 * pixels)
+      continue;  // tiles would be less than half full, as for images of one row
     const bool is_smaller = best && candidate.rows * candidate.columns < best->rows * best->columns;
     if (!best || (is_smaller && best->tiles(c) < kMinTilesPerSm * node.num_multiprocessors())) best = candidate;
   }

@@ -1,4 +1,4 @@
-// Chooses tiles for conv_few_channels, a convolution with few input channels on cooperative matrices, with K running over all taps.
+// Chooses tiles for conv_few_channels, a convolution with few input channels on cooperative matrices whose K covers all taps.
 #pragma once
 
 #include <optional>
@@ -9,7 +9,7 @@
 
 namespace pumice {
 
-// Tile of conv_few_channels: pixels and output channels of a workgroup, and channels of a subgroup.
+// Tile of conv_few_channels: the pixels and output channels of a workgroup, and the output channels of a subgroup.
 struct FewChannelsTiling {
   int64_t rows, columns, channels, sub_channels;
 
@@ -17,23 +17,23 @@ struct FewChannelsTiling {
 
   int64_t invocations() const { return kLanes * kPixelGroups * (channels / sub_channels); }
   int64_t tiles(const ConvGemmParams& c) const { return c.x.n * ceil_div(c.out_h, rows) * ceil_div(c.out_w, columns); }
-  // Returns the number of persistent workgroups on the first grid axis; their tile counts differ by at most one.
+  // Returns the number of persistent workgroups along the first grid axis. The tiles are distributed evenly over them.
   int64_t workgroups(const NodeContext& node, const ConvGemmParams& c) const;
   int64_t pitch(const ConvGemmParams& c) const;           // row pitch of the patch, in elements
   int64_t patch_elements(const ConvGemmParams& c) const;  // elements of the patch
-  int64_t loads(const ConvGemmParams& c) const;           // global loads of one invocation per tile
+  int64_t loads(const ConvGemmParams& c) const;           // number of global loads per invocation and tile
 };
 
 // Returns K (taps times input channels), rounded up to whole cooperative matrices.
-int64_t padded_few_channels_k(const ConvGemmParams& c);
+int64_t compute_padded_few_channels_k(const ConvGemmParams& c);
 
 // Returns the tiles that the device supports; empty unless this is an fp16 convolution with few channels and several taps.
 std::vector<FewChannelsTiling> list_few_channels_tilings(const NodeContext& node, const ConvGemmParams& c);
 
-// Returns the tile for a convolution where this kernel is fastest.
+// Returns the tile for a convolution that conv_few_channels computes fastest; nullopt for all others.
 std::optional<FewChannelsTiling> select_few_channels_tiling(const NodeContext& node, const ConvGemmParams& c);
 
-// Whether an invocation stores its sums as fp16 vec8s.
+// Whether an invocation stores its results as fp16 vec8s.
 bool stores_vec8(const FewChannelsTiling& tiling, const ConvGemmParams& c);
 
 }  // namespace pumice

@@ -9,12 +9,12 @@
 namespace pumice {
 
 std::vector<AttributeSchema> make_conv_attributes() {
-  return {text("auto_pad", "NOTSET"),
-          optional("dilations", AttributeKind::integers),
-          integer("group", 1),
-          optional("kernel_shape", AttributeKind::integers),
-          optional("pads", AttributeKind::integers),
-          optional("strides", AttributeKind::integers)};
+  return {text_attribute("auto_pad", "NOTSET"),
+          optional_attribute("dilations", AttributeKind::integers),
+          integer_attribute("group", 1),
+          optional_attribute("kernel_shape", AttributeKind::integers),
+          optional_attribute("pads", AttributeKind::integers),
+          optional_attribute("strides", AttributeKind::integers)};
 }
 
 Shape make_image_shape(int64_t batch, int64_t channels, const std::vector<int64_t>& spatial) {
@@ -29,7 +29,7 @@ void check_groups(const ShapeContext& node, int64_t channels, std::string_view l
     node.fail(std::to_string(channels) + " " + std::string(label) + " in " + std::to_string(groups) + " groups");
 }
 
-Shape infer_conv_shape(ShapeContext& node, size_t weights) {
+Shape compute_conv_shape(ShapeContext& node, size_t weights) {
   const Shape &x = node.input(0).shape, &w = node.input(weights).shape;
   const WindowGeometry geometry = compute_conv_geometry(node.attributes(), node.node(), x, w);
   check_groups(node, w[0], "output channels");
@@ -40,7 +40,7 @@ Shape infer_conv_shape(ShapeContext& node, size_t weights) {
   return make_image_shape(x[0], w[0], geometry.output);
 }
 
-// Fused pooling supports convolutions with few channels and several taps, and small windows that fit entirely into a tile.
+// Fused pooling supports convolutions with few channels and several taps. The pooling windows must be small enough to fit into a tile.
 bool conv_supports_pool(const Attributes& attributes, const TensorDesc& weights, const PoolWindow& pool) {
   constexpr int64_t kMaxChannels = 512, kMaxSize = 8;  // maximum of input channels times output channels; maximum side of a window
   if (weights.rank() != 4 || weights.shape[2] * weights.shape[3] < 2) return false;
@@ -51,7 +51,7 @@ bool conv_supports_pool(const Attributes& attributes, const TensorDesc& weights,
 
 namespace {
 
-// One workgroup multiplies a row by all columns, so the matrix must be small enough for one workgroup to read.
+// A workgroup multiplies a row by all columns, so the matrix must be small enough to be read by every workgroup.
 bool fits_softmax_kernel(const TensorDesc& weights, bool transposed, const Shape* bias) {
   constexpr int64_t kMaxColumns = 32, kMaxElements = 1 << 14;
   if (weights.rank() != 2 || weights.elements() == 0 || weights.elements() > kMaxElements) return false;
@@ -72,8 +72,8 @@ bool matmul_supports_softmax(const Attributes&, const TensorDesc& weights, const
 
 namespace {
 
-void shape_of_pooled_conv(ShapeContext& node) {
-  const Shape conv_output = infer_conv_shape(node, 1);
+void infer_pooled_conv_shape(ShapeContext& node) {
+  const Shape conv_output = compute_conv_shape(node, 1);
   check_vector(node, 2, node.input(1).shape[0], "bias");
   const auto sizes = node.attributes().integers("pool_shape");
   if (sizes.size() != 2 || sizes[0] < 1 || sizes[1] < 1) node.fail("'pool_shape' of two sizes expected, of one element and more");
@@ -82,19 +82,19 @@ void shape_of_pooled_conv(ShapeContext& node) {
                                compute_pool_geometry(make_pool_attributes(node.attributes()), node.node(), conv_output).output));
 }
 
-// Can be split along the batch and both spatial axes: the input area of a pooled element is a window too.
-void split_pooled_conv_axes(const LowerContext& node, std::vector<SplitAxis>& axes) {
-  split_batch(node, axes);
+// A pooled convolution can be split along the batch and both spatial axes, because the input area of a pooled element is a window too.
+void append_pooled_conv_split_axes(const LowerContext& node, std::vector<SplitAxis>& axes) {
+  append_batch_axis(node, axes);
   WindowGeometry window = compute_conv_geometry(*node.attributes, node.node, node.input(kData).shape, node.input(1).shape);
   const auto sizes = node.attributes->integers("pool_shape");
   for (size_t i = 0; i < sizes.size(); ++i) {
     window.kernel[i] = (sizes[i] - 1) * window.strides[i] + (window.kernel[i] - 1) * window.dilations[i] + 1;
     window.strides[i] *= sizes[i], window.dilations[i] = 1;
   }
-  split_windows(node, window, axes);
+  append_window_axes(node, window, axes);
 }
 
-// Checks that an input has one value per column; leading axes must have size 1.
+// Checks that an input has one value per column, and that all its other axes have size 1.
 void check_last_axis(const ShapeContext& node, size_t input, int64_t columns) {
   if (!node.has(input)) return;
   const Shape& shape = node.input(input).shape;
@@ -102,7 +102,7 @@ void check_last_axis(const ShapeContext& node, size_t input, int64_t columns) {
     node.fail("numbers for " + std::to_string(columns) + " columns expected; given " + to_string(shape));
 }
 
-void shape_of_product_softmax(ShapeContext& node) {
+void infer_matmul_softmax_shape(ShapeContext& node) {
   const Shape &a = node.input(0).shape, &b = node.input(1).shape;
   const bool transposed = node.attributes().integer("transB", 0) != 0;
   if (b.size() != 2 || a[1] != b[transposed ? 1 : 0]) node.fail("inner sizes differ: " + to_string(a) + " by " + to_string(b));
@@ -111,53 +111,53 @@ void shape_of_product_softmax(ShapeContext& node) {
   for (const size_t i : {0, 1}) node.output(i, node.input(0).dtype, y);
 }
 
-// The convolution computes all elements of a pooling window; the output keeps one.
-uint64_t pooled_conv_flop(const LowerContext& node) {
-  uint64_t flop = convolution_flop<>(node);
+// Counts the FLOPs of the convolution at every position of the pooling windows, not only at the pooled outputs.
+uint64_t count_pooled_conv_flops(const LowerContext& node) {
+  uint64_t flop = count_convolution_flops<>(node);
   for (const int64_t size : node.attributes->integers("pool_shape")) flop *= static_cast<uint64_t>(size);
   return flop;
 }
 
-void split_row_axis(const LowerContext& node, std::vector<SplitAxis>& axes) {
+void append_row_split_axis(const LowerContext& node, std::vector<SplitAxis>& axes) {
   axes.push_back(make_split_axis(node, 0));
 }
 
 }  // namespace
 
-OperatorRows fused_conv_gemm_operators() {
+OperatorRows define_fused_conv_gemm_operators() {
   auto pooled_attributes = make_conv_attributes();
-  pooled_attributes.push_back(text("pool_epilogue", "x"));
-  pooled_attributes.push_back(required("pool_shape", AttributeKind::integers));
-  const std::vector<ValueRole> conv_inputs{value("x", kFloats, 'T'), value("w", kFloats, 'T'), optional_value("b", kFloats, 'T')},
-      y{value("y", kFloats)};
+  pooled_attributes.push_back(text_attribute("pool_epilogue", "x"));
+  pooled_attributes.push_back(required_attribute("pool_shape", AttributeKind::integers));
+  const std::vector<ValueRole> conv_inputs{value_role("x", kFloats, 'T'), value_role("w", kFloats, 'T'), optional_role("b", kFloats, 'T')},
+      y{value_role("y", kFloats)};
   return {// 2D convolution with max pooling over adjacent windows.
           {.name = "pumice::PooledConv",
            .skeleton = KernelKind::contraction,
            .schema = {.inputs = conv_inputs, .outputs = y, .attributes = pooled_attributes, .min_rank = 4, .max_rank = 4},
-           .shape = shape_of_pooled_conv,
+           .shape = infer_pooled_conv_shape,
            .lower = lower_pooled_conv,
-           .flop = pooled_conv_flop,
+           .flop = count_pooled_conv_flops,
            .pack = pack_grouped_conv,
            .strides = StrideSupport::image,
            .prefers_channels_last = true,
-           .split = split_pooled_conv_axes,
+           .split = append_pooled_conv_split_axes,
            .half_inputs = 1,
            .gemm_inputs = 1 | 1 << 1,
            .epilogue = true},
-          // GEMM with small N and a row-wise Softmax; also outputs the product.
+          // A GEMM with small N, followed by a row-wise Softmax. The second output is the matrix product.
           {.name = "pumice::MatMulSoftmax",
            .skeleton = KernelKind::contraction,
-           .schema = {.inputs = {value("a", kFloats, 'T'), value("b", kFloats, 'T'), optional_value("c", kFloats, 'T')},
-                      .outputs = {value("y", kFloats), optional_value("product", kFloats)},
-                      .attributes = {integer("transB", 0)},
+           .schema = {.inputs = {value_role("a", kFloats, 'T'), value_role("b", kFloats, 'T'), optional_role("c", kFloats, 'T')},
+                      .outputs = {value_role("y", kFloats), optional_role("product", kFloats)},
+                      .attributes = {integer_attribute("transB", 0)},
                       .min_rank = 2,
                       .max_rank = 2},
-           .shape = shape_of_product_softmax,
-           .lower = lower_product_softmax,
-           .flop = gemm_flop,
-           .pack = pack_product_softmax,
+           .shape = infer_matmul_softmax_shape,
+           .lower = lower_matmul_softmax,
+           .flop = count_gemm_flops,
+           .pack = pack_matmul_softmax,
            .strides = StrideSupport::any_in,
-           .split = split_row_axis,
+           .split = append_row_split_axis,
            .half_inputs = 1,
            .gemm_inputs = 1 | 1 << 1,
            .epilogue = true}};

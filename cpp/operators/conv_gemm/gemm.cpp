@@ -24,7 +24,7 @@ static WeightView view_matrix_weights(const TensorDesc& b, bool transposed) {
   return {batch, n, k, 1, k * n, transposed ? k : 1, transposed ? 1 : n, 1};
 }
 
-// Whether Gemm's C has one value per column, which is packed as float32. Any other C is added as a matrix.
+// Whether C of Gemm has one value per column. It is then packed as float32; any other C is added as a matrix.
 static bool is_row_bias(const TensorDesc& c, int64_t columns) {
   return c.rank() > 0 && c.shape.back() == columns && c.elements() == columns;
 }
@@ -32,17 +32,17 @@ static bool is_row_bias(const TensorDesc& c, int64_t columns) {
 // Whether B already has the packed layout: rows padded to multiples of 8.
 static bool is_already_packed(const NodeContext& node, const TensorDesc& b, const WeightView& weights, double scale) {
   return !node.prefers_cpu_kernels() && scale == 1 && b.dtype == node.float_dtype && b.is_packed() && weights.stride_out == 1 &&
-         weights.channels_out % 8 == 0 && channels_per_block(node, weights, node.float_dtype) >= weights.channels_out;
+         weights.channels_out % 8 == 0 && get_channels_per_block(node, weights, node.float_dtype) >= weights.channels_out;
 }
 
-// Returns M, if it is known at compile time; nullopt if input 0 is transposed.
+// Returns M, the number of rows of input 0. Returns nullopt if it is not known at compile time or if input 0 is transposed.
 static std::optional<int64_t> find_known_m(const NodeContext& node) {
   if (node.shapes.empty() || !node.shapes[0] || node.shapes[0]->size() < 2 || node.attributes->integer("transA", 0) != 0) return {};
   return element_count({node.shapes[0]->begin(), node.shapes[0]->end() - 1});
 }
 
-// Returns the possible orders of a constant B, preferred first: fragments if gemm_mma is fastest for this size, columns for other
-// GEMMs with few rows, and two fp16 values per element if an fp32 GEMM can use them.
+// Returns the orders in which a constant B can be packed, preferred first. Fragments are preferred if gemm_mma is fastest for this size,
+// split_fp16 if an fp32 GEMM can use it, and column-major for other GEMMs with few rows.
 static std::vector<WeightOrder> list_weight_orders(const NodeContext& node, const TensorDesc& b, const WeightView& weights) {
   const std::optional<int64_t> rows = find_known_m(node);
   if (!rows || b.rank() != 2 || !b.is_packed()) return {WeightOrder::blocks};
@@ -52,11 +52,12 @@ static std::vector<WeightOrder> list_weight_orders(const NodeContext& node, cons
   }
   const bool has_columns =
       *rows <= kMaxColMajorRows && supports_gemv_col_major(node, weights) && weights.stride_out == 1 && node.shapes[0]->size() == 2;
-  // With few columns, one column per subgroup occupies more of the device than one tile per workgroup (docs/tuning.md).
+  // With few columns, a kernel with one column per subgroup occupies more of the device than one with a tile per workgroup
+  // (docs/tuning.md).
   constexpr int64_t kMinColumnsPerSm = 16;
   const bool has_few_columns = has_columns && weights.channels_out < kMinColumnsPerSm * node.num_multiprocessors();
   const bool has_fragments = select_mma_tiling(node, *rows, weights.channels_out, weights.channels_in).has_value();
-  // Emulated fragments are for tests, and tests select a tile explicitly.
+  // Emulated cooperative matrices are only for tests, and tests request a tile explicitly.
   const bool prefers_fragments = has_fragments && node.has_mma() && !has_few_columns;
   std::vector<WeightOrder> orders;
   if (prefers_fragments) orders.push_back(WeightOrder::fragments);
@@ -66,7 +67,7 @@ static std::vector<WeightOrder> list_weight_orders(const NodeContext& node, cons
   return orders;
 }
 
-// Returns the selected order of a constant B. Used by packing and lowering, which must agree.
+// Returns the selected order of a constant B. Packing and lowering both call this, because they must agree.
 static WeightOrder select_weight_order(const NodeContext& node, const std::vector<WeightOrder>& orders, const WeightView& weights) {
   if (!node.measured || orders.size() < 2) return orders[0];
   const auto found = node.measured->fastest.find(format_gemm_kind(node, *find_known_m(node), weights.channels_in, weights.channels_out));
@@ -75,8 +76,8 @@ static WeightOrder select_weight_order(const NodeContext& node, const std::vecto
   return std::ranges::find(orders, measured_order) == orders.end() ? orders[0] : measured_order;
 }
 
-// Returns the possible orders of input 1; empty if it is not constant. With measured variants this includes unpacked weights, because the
-// measured order may be the original order of B.
+// Returns the possible orders of input 1; empty if it is not constant. With measured variants, the list includes the original order of B,
+// which may have been measured to be the fastest.
 static std::vector<WeightOrder> list_constant_weight_orders(const LowerContext& node, const WeightView& weights) {
   const std::vector<bool>& constant = node.measured ? node.constant : node.constant_packed;
   const bool is_constant = constant.size() > 1 && constant[1];
@@ -110,21 +111,20 @@ static bool pack_gemm_weights(const PackContext& node, const WeightView& weights
   return true;
 }
 
-// Returns input 1 as GEMM weights; sets their order in `c`. A matrix with the packed layout that does not start at a boundary is copied to
-// one.
+// Returns input 1 as GEMM weights, and sets their order in `c`. A matrix that already has the packed layout is copied if it is not aligned.
 static Operand get_gemm_weights(LowerContext& node, ConvGemmParams& c, int64_t rows, double scale) {
   const WeightView& weights = c.weights;
   if (reads_unpacked_weights(node, node.input(1), rows, scale)) {
     c.order = WeightOrder::strides;
-    return node.in(1);
+    return node.input_operand(1);
   }
   if (choose_constant_weight_order(node, weights) != WeightOrder::blocks || !is_already_packed(node, node.input(1), weights, scale) ||
       node.input_misalignment(1) == 0)
-    return node.packed_input(1);
+    return node.get_packed_input(1);
   PackedWeight packed;
   pack_weights(node, node.input(1), weights, scale, packed);
   const Operand target = node.add_temporary(packed.desc.bytes());
-  packed.steps(node.steps, node.in(1), target);
+  packed.steps(node.steps, node.input_operand(1), target);
   return target;
 }
 
@@ -134,7 +134,7 @@ bool pack_gemm(const PackContext& node, size_t input, PackedWeight& packed) {
   if (input == 1) return pack_gemm_weights(node, view_matrix_weights(node.input(1), transposed), node.attributes->real("alpha", 1), packed);
   if (input != 2 || !node.inputs[1]) return false;
   if (!is_row_bias(node.input(2), node.input(1).shape[transposed ? 0 : 1])) return false;
-  pack_floats(node, input, node.attributes->real("beta", 1), packed);
+  pack_as_float32(node, input, node.attributes->real("beta", 1), packed);
   return true;
 }
 
@@ -153,42 +153,43 @@ static TensorDesc maybe_transpose(const TensorDesc& matrix, bool transposed) {
   return TensorDesc(matrix.dtype, {matrix.shape[1], matrix.shape[0]}, Strides{matrix.strides[1], matrix.strides[0]});
 }
 
-// Cooperative matrices need aligned rows padded to multiples of 8. Other rows are copied first if the GEMM is large enough to amortise the
-// copy.
-Operand layout_gemm_input(LowerContext& node, ConvGemmParams& c) {
+// Cooperative matrices need aligned rows whose size is padded to a multiple of 8. Other rows are first copied if the GEMM is large enough
+// for the copy to pay off.
+Operand prepare_gemm_input(LowerContext& node, ConvGemmParams& c) {
   constexpr int64_t kEight = 8, kLeast = 64;
   const int64_t rows = c.x.w, k_size = c.weights.channels_in;
   const bool ready = node.input_misalignment(0) == 0 && c.x.sc == 1 && k_size % kEight == 0 && c.x.sw % kEight == 0;
-  if (ready) return node.in(0);
-  if (!reads_vec8(c.order) && (!node.has_coopmat() || std::min({rows, k_size, c.weights.channels_out}) < kLeast)) return node.in(0);
+  if (ready) return node.input_operand(0);
+  if (!reads_vec8(c.order) && (!node.has_coopmat() || std::min({rows, k_size, c.weights.channels_out}) < kLeast))
+    return node.input_operand(0);
   PackedWeight packed;
   pack_rows(node, node.input(0), {1, k_size, rows, 1, 0, c.x.sc, c.x.sw, 0}, 1, packed);
   const Operand target = node.add_temporary(packed.desc.bytes());
-  packed.steps(node.steps, node.in(0), target);
+  packed.steps(node.steps, node.input_operand(0), target);
   c.x = make_matrix_view(rows, k_size, round_up(k_size, kEight), 1);
   c.padded = true;
   return target;
 }
 
-// Returns the fp32 rows of input 0 as sums of two fp16 values.
+// Returns the fp32 rows of input 0 with each element split into two fp16 values.
 static Operand split_fp16_rows(LowerContext& node, ConvGemmParams& c) {
-  const int64_t rows = c.x.w, k_size = c.weights.channels_in, row_elements = split_row_elements(k_size);
+  const int64_t rows = c.x.w, k_size = c.weights.channels_in, row_elements = count_split_row_elements(k_size);
   const bool has_vec4 = node.input_misalignment(0) == 0 && c.x.sc == 1 && c.x.sw % 4 == 0;
   const Operand target = node.add_temporary(static_cast<uint64_t>(rows * row_elements) * 2);
   StepBuilder step(node.kernel("split_fp16_rows.comp", DType::int32, {{"X_VEC4", has_vec4 ? "1" : "0"}}));
-  step.bind("x", node.in(0)).bind("y", target).set("rows", rows).set("k_size", k_size);
+  step.bind("x", node.input_operand(0)).bind("y", target).set("rows", rows).set("k_size", k_size);
   step.set("x_stride_row", c.x.sw).set("x_stride_column", c.x.sc);
-  node.add(step.groups(static_cast<uint64_t>(rows)).build());
+  node.add(step.set_workgroups(static_cast<uint64_t>(rows)).build());
   c.x = make_matrix_view(rows, k_size, row_elements, 1);
   c.x_is_split = true;
   return target;
 }
 
 // Returns the rows of input 0 in the layout required by the weights' order. With split weights, this switches the node to fp16.
-static Operand layout_ordered_input(LowerContext& node, ConvGemmParams& c) {
-  if (c.order != WeightOrder::split_fp16) return layout_gemm_input(node, c);
+static Operand prepare_ordered_input(LowerContext& node, ConvGemmParams& c) {
+  if (c.order != WeightOrder::split_fp16) return prepare_gemm_input(node, c);
   node.float_dtype = DType::float16;
-  return node.split_fp16->exact_left ? layout_gemm_input(node, c) : split_fp16_rows(node, c);
+  return node.split_fp16->exact_left ? prepare_gemm_input(node, c) : split_fp16_rows(node, c);
 }
 
 void lower_gemm(LowerContext& node) {
@@ -208,14 +209,14 @@ void lower_gemm(LowerContext& node) {
                                       make_matrix_view(y.shape[0], y.shape[1], y.strides[0], y.strides[1]));
   c.order = choose_constant_weight_order(node, c.weights);
   c.orders = list_constant_weight_orders(node, c.weights);
-  const Operand left = layout_ordered_input(node, c);
+  const Operand left = prepare_ordered_input(node, c);
   const Operand weights = get_gemm_weights(node, c, y.shape[0], node.attributes->real("alpha", 1));
   ConvGemmBias bias = adds ? get_packed_bias(node) : ConvGemmBias{};
   if (adds && !is_row_bias(node.input(2), y.shape[1])) {
     const Strides strides = c_strides();
-    bias = {ConvGemmBias::Kind::matrix, node.in(2), strides[0], strides[1], node.attributes->real("beta", 1)};
+    bias = {ConvGemmBias::Kind::matrix, node.input_operand(2), strides[0], strides[1], node.attributes->real("beta", 1)};
   }
-  add_conv_gemm(node, c, left, weights, bias, node.out(0));
+  add_conv_gemm(node, c, left, weights, bias, node.output_operand(0));
 }
 
 // Views a MatMul operand as matrices: a vector is a row on the left, a column on the right.
@@ -228,14 +229,14 @@ static TensorDesc view_as_matrices(const TensorDesc& desc, bool is_right) {
 
 bool pack_matmul(const PackContext& node, size_t input, PackedWeight& packed) {
   if (input == 2) {
-    pack_floats(node, input, 1, packed);
+    pack_as_float32(node, input, 1, packed);
     return true;
   }
   if (input != 1 || !is_operator_float(node.input(1).dtype)) return false;
   return pack_gemm_weights(node, view_matrix_weights(view_as_matrices(node.input(1), true), false), 1, packed);
 }
 
-// Returns the batch axes of both operands and the result as one index space, in units of matrices.
+// Returns the index space of the broadcast batch axes. Its tensors are both operands and the result, with strides in matrices.
 static IndexSpace make_batch_space(const TensorDesc& a, const TensorDesc& b) {
   const auto batch_of = [](const TensorDesc& desc) { return Shape(desc.shape.begin(), desc.shape.end() - 2); };
   const Shape a_batch = batch_of(a), b_batch = batch_of(b), batch = broadcast_shape(a_batch, b_batch);
@@ -254,15 +255,15 @@ void lower_matmul(LowerContext& node) {
   const WeightView all = view_matrix_weights(b, false);
   if (const WeightOrder order = choose_constant_weight_order(node, all); is_operator_float(y.dtype) && order != WeightOrder::blocks) {
     if (a.rank() > 2 && is_strided) throw UnsupportedError("node '" + std::string(node.node) + kStridedLeft);
-    // The batch of A becomes more rows.
+    // The batch of A is treated as additional rows.
     const size_t row = a.rank() - 2, column = a.rank() - 1;
     const int64_t rows = element_count({a.shape.begin(), a.shape.end() - 1});
     ConvGemmParams c = make_gemm_params(make_matrix_view(rows, a.shape[column], a.strides[row], a.strides[column]), all,
                                         make_matrix_view(rows, y.shape[column], y.strides[row], y.strides[column]));
     c.order = order;
     c.orders = list_constant_weight_orders(node, all);
-    const Operand left = layout_ordered_input(node, c);
-    return add_conv_gemm(node, c, left, node.packed_input(1), get_packed_bias(node), node.out(0));
+    const Operand left = prepare_ordered_input(node, c);
+    return add_conv_gemm(node, c, left, node.get_packed_input(1), get_packed_bias(node), node.output_operand(0));
   }
   if (node.has_input(2) && (is_strided || b.rank() != 2))
     throw UnsupportedError("node '" + std::string(node.node) + "': a bias of a product of strided tensors or of several matrices");
@@ -279,31 +280,31 @@ void lower_matmul(LowerContext& node) {
   if (is_strided) throw UnsupportedError("node '" + std::string(node.node) + kStridedLeft);
   const auto planes = [](int64_t rows, int64_t columns) { return make_matrix_view(rows, columns, columns, 1); };
   const int64_t k = all.channels_in, n = all.channels_out;
-  if (all.groups == 1) {  // all matrices share one B: the batch of A becomes more rows
+  if (all.groups == 1) {  // all batch items share one B: the batch of A is treated as additional rows
     const int64_t rows = element_count({a.shape.begin(), a.shape.end() - 1});
     ConvGemmParams c = make_gemm_params(planes(rows, k), all, planes(rows, n));
     c.orders = list_constant_weight_orders(node, all);
     const Operand weights = get_gemm_weights(node, c, rows, 1);
-    const Operand left = layout_gemm_input(node, c);
-    return add_conv_gemm(node, c, left, weights, get_packed_bias(node), node.out(0));
+    const Operand left = prepare_gemm_input(node, c);
+    return add_conv_gemm(node, c, left, weights, get_packed_bias(node), node.output_operand(0));
   }
   const int64_t m = a.shape[a.shape.size() - 2];
-  // The last batch axis maps to the grid; the others are separate dispatches.
+  // The last batch axis maps to the grid. Each index on the other batch axes is a separate dispatch.
   IndexSpace space = make_batch_space(a, b);
   ConvGemmParams c = make_gemm_params(planes(m, k), all, planes(m, n));
   const Operand weights = get_gemm_weights(node, c, m, 1);
-  const int64_t group = c.order == WeightOrder::strides ? k * n : packed_group_elements(node, all);
+  const int64_t group = c.order == WeightOrder::strides ? k * n : count_packed_elements_per_group(node, all);
   c.weights.groups = space.sizes.back();
   c.x_stride_group = space.strides[0].back() * m * k, c.w_stride_group = space.strides[1].back() * group,
   c.y_stride_group = space.strides[2].back() * m * n;
   for (int64_t run = 0; run < space.num_runs(); ++run) {
-    c.x_first = space.run_offset(0, run) * m * k, c.w_first = space.run_offset(1, run) * group,
-    c.y_first = space.run_offset(2, run) * m * n;
-    add_conv_gemm(node, c, node.in(0), weights, {}, node.out(0));
+    c.x_first = space.get_run_offset(0, run) * m * k, c.w_first = space.get_run_offset(1, run) * group,
+    c.y_first = space.get_run_offset(2, run) * m * n;
+    add_conv_gemm(node, c, node.input_operand(0), weights, {}, node.output_operand(0));
   }
 }
 
-// Inputs of an integer GEMM other than a, which is input 0.
+// Input indices of an integer GEMM. `a` is always input 0.
 struct Int8MatMulInputs {
   size_t b, a_zero, b_zero;
 };
@@ -339,7 +340,7 @@ static TensorDesc make_int32_result_desc(const TensorDesc& a, const TensorDesc& 
   return TensorDesc(DType::int32, shape);
 }
 
-// Adds int8 GEMMs on cooperative matrices: a single B for all rows of A, and one GEMM per run of rows with a uniform zero-point stride.
+// Adds int8 GEMMs on cooperative matrices. All rows of A share one B. Each range of rows with a uniform zero-point stride is one GEMM.
 static void add_int8_row_gemms(LowerContext& node, const ConvGemmParams& c, const TensorDesc& a, const PackedInt8Columns& right,
                                const IndexSpace& all_rows, const Operand& y) {
   if (all_rows.elements() == 0) return;
@@ -348,19 +349,19 @@ static void add_int8_row_gemms(LowerContext& node, const ConvGemmParams& c, cons
   if (terms.x_zero) terms.x_zero->stride = all_rows.strides[0].back();
   const PackedInt8Rows left = pack_int8_rows(node, a, rows * runs, terms);
   for (int64_t run = 0; run < runs; ++run) {
-    if (terms.x_zero) terms.x_zero->first = all_rows.run_offset(0, run);
-    if (terms.w_zero) terms.w_zero->first = all_rows.run_offset(1, run);
+    if (terms.x_zero) terms.x_zero->first = all_rows.get_run_offset(0, run);
+    if (terms.w_zero) terms.w_zero->first = all_rows.get_run_offset(1, run);
     add_int8_gemm(node, left, {run * rows, rows}, right, terms, y);
   }
 }
 
-// Adds integer GEMMs. `y` receives row-major int32 sums. Each matrix of the batch is a separate GEMM, except rows that share B and have a
-// uniform stride.
+// Adds integer GEMMs that write row-major int32 sums to `y`. Each batch item is a separate GEMM, unless all batch items share B and their
+// rows have a uniform stride.
 static void add_int8_matmul(LowerContext& node, const Int8MatMulInputs& inputs, const Operand& y) {
   const TensorDesc a = view_as_matrices(node.input(0), false), b = view_as_matrices(node.input(inputs.b), true),
                    accumulators = make_int32_result_desc(a, b);
   const WeightView all = view_matrix_weights(b, false);
-  const Operand weights = node.packed_input(inputs.b);
+  const Operand weights = node.get_packed_input(inputs.b);
   const auto strides_of = [&](size_t input, bool columns) {
     return node.has_input(input) ? compute_quant_param_strides(node.input(input), accumulators.shape, columns).value()
                                  : Strides(accumulators.shape.size(), 0);
@@ -369,7 +370,8 @@ static void add_int8_matmul(LowerContext& node, const Int8MatMulInputs& inputs, 
   const auto front = [](const std::vector<int64_t>& values, size_t back) {
     return std::vector<int64_t>(values.begin(), values.end() - static_cast<std::ptrdiff_t>(back));
   };
-  const int64_t k = all.channels_in, n = all.channels_out, rows = a.shape[a.shape.size() - 2], group = packed_group_elements(node, all);
+  const int64_t k = all.channels_in, n = all.channels_out, rows = a.shape[a.shape.size() - 2],
+                group = count_packed_elements_per_group(node, all);
   const auto planes = [](int64_t count, int64_t columns) { return make_matrix_view(count, columns, columns, 1); };
   ConvGemmParams c = make_gemm_params(planes(rows, k), all, planes(rows, n));
   c.integers = Int8Params{a.dtype, b.dtype, get_zero_points(node, inputs.a_zero), get_zero_points(node, inputs.b_zero)};
@@ -381,7 +383,7 @@ static void add_int8_matmul(LowerContext& node, const Int8MatMulInputs& inputs, 
   if (all.groups == 1 && all_rows.sizes.size() == 1 && all_rows.strides[1][0] == 0) {
     c.x = planes(all_rows.sizes[0], k), c.y = planes(all_rows.sizes[0], n), c.out_w = all_rows.sizes[0];
     if (c.integers->x_zero) c.integers->x_zero->stride = all_rows.strides[0][0];
-    return add_conv_gemm(node, c, node.in(0), weights, {}, y);
+    return add_conv_gemm(node, c, node.input_operand(0), weights, {}, y);
   }
   const Shape a_batch = front(a.shape, 2), b_batch = front(b.shape, 2), batch = front(accumulators.shape, 2);
   IndexSpace space{
@@ -395,16 +397,16 @@ static void add_int8_matmul(LowerContext& node, const Int8MatMulInputs& inputs, 
   if (c.integers->x_zero) c.integers->x_zero->stride_group = space.strides[3].back();
   if (c.integers->w_zero) c.integers->w_zero->stride_group = space.strides[4].back();
   for (int64_t run = 0; run < space.num_runs(); ++run) {
-    c.x_first = space.run_offset(0, run) * rows * k, c.w_first = space.run_offset(1, run) * group;
-    c.y_first = space.run_offset(2, run) * rows * n;
-    if (c.integers->x_zero) c.integers->x_zero->first = space.run_offset(3, run);
-    if (c.integers->w_zero) c.integers->w_zero->first = space.run_offset(4, run);
-    add_conv_gemm(node, c, node.in(0), weights, {}, y);
+    c.x_first = space.get_run_offset(0, run) * rows * k, c.w_first = space.get_run_offset(1, run) * group;
+    c.y_first = space.get_run_offset(2, run) * rows * n;
+    if (c.integers->x_zero) c.integers->x_zero->first = space.get_run_offset(3, run);
+    if (c.integers->w_zero) c.integers->w_zero->first = space.get_run_offset(4, run);
+    add_conv_gemm(node, c, node.input_operand(0), weights, {}, y);
   }
 }
 
 void lower_matmul_integer(LowerContext& node) {
-  add_int8_matmul(node, kMatMulInteger, node.out(0));
+  add_int8_matmul(node, kMatMulInteger, node.output_operand(0));
 }
 
 void lower_qlinear_matmul(LowerContext& node) {

@@ -26,10 +26,10 @@ WeightView view_weights(const NodeContext& node, const TensorDesc& b) {
   return {1, n, k, 1, k * n, transposed ? k : 1, transposed ? 1 : n, 1};
 }
 
-// Whether to use the fused kernel: barriers are cheap, and re-reading the matrix in the workgroup of each row costs less than the saved
+// Whether to use the fused kernel: barriers are cheap on this device, and reading the matrix again for every row costs less than a second
 // dispatch.
 bool prefers_fused(const LowerContext& node) {
-  constexpr int64_t kMaxRead = 1 << 22;  // maximum number of matrix elements that all workgroups together read
+  constexpr int64_t kMaxRead = 1 << 22;  // maximum number of matrix elements that all workgroups read in total
   const int64_t read = node.input(kA).shape[0] * node.input(kB).elements();
   return !node.prefers_cpu_kernels() && node.max_invocations() >= kSoftmaxGroup && read <= kMaxRead;
 }
@@ -37,26 +37,26 @@ bool prefers_fused(const LowerContext& node) {
 // Lowers to separate GEMM and Softmax kernels.
 void lower_gemm_and_softmax(LowerContext& node) {
   const TensorDesc &x = node.input(kA), &y = node.output(kProbabilities);
-  Operand logits = node.has_output(kProduct) ? node.out(kProduct) : node.add_temporary(y.bytes());
+  Operand logits = node.has_output(kProduct) ? node.output_operand(kProduct) : node.add_temporary(y.bytes());
   logits.element_bits = static_cast<uint32_t>(bits(y.dtype));
   ConvGemmParams c = make_gemm_params(make_matrix_view(x.shape[0], x.shape[1], x.strides[0], x.strides[1]),
                                       view_weights(node, node.input(kB)), make_matrix_view(y.shape[0], y.shape[1], y.shape[1], 1));
-  const Operand left = layout_gemm_input(node, c);
-  add_conv_gemm(node, c, left, node.packed_input(kB), get_packed_bias(node), logits);
+  const Operand left = prepare_gemm_input(node, c);
+  add_conv_gemm(node, c, left, node.get_packed_input(kB), get_packed_bias(node), logits);
   Attributes along_rows;
   along_rows.set("axis", int64_t{-1});
-  CompositeLowering(node).add("Softmax", along_rows, {{y, logits}}, {y, node.out(kProbabilities)});
+  CompositeLowering(node).add_operator("Softmax", along_rows, {{y, logits}}, {y, node.output_operand(kProbabilities)});
 }
 
 }  // namespace
 
-bool pack_product_softmax(const PackContext& node, size_t input, PackedWeight& packed) {
+bool pack_matmul_softmax(const PackContext& node, size_t input, PackedWeight& packed) {
   if (input == kB) pack_weights(node, input, view_weights(node, node.input(input)), 1, packed);
-  if (input == kBias) pack_floats(node, input, 1, packed);
+  if (input == kBias) pack_as_float32(node, input, 1, packed);
   return input == kB || input == kBias;
 }
 
-void lower_product_softmax(LowerContext& node) {
+void lower_matmul_softmax(LowerContext& node) {
   const TensorDesc &x = node.input(kA), &y = node.output(kProbabilities);
   if (y.elements() == 0) return;
   if (!prefers_fused(node)) return lower_gemm_and_softmax(node);
@@ -70,13 +70,13 @@ void lower_product_softmax(LowerContext& node) {
                    {"EPILOGUE(x)", node.epilogue()}};
   arrays.append_to(macros);
   StepBuilder step(node.kernel("gemm_softmax.comp", arrays.storage, macros, {{"INVOCATIONS", kSoftmaxGroup}, {"THREADS_PER_ROW", across}}));
-  step.bind("x", node.in(kA)).bind("w", node.packed_input(kB)).bind("y", node.out(kProbabilities));
-  if (node.has_input(kBias)) step.bind("b", node.packed_input(kBias));
-  if (node.has_output(kProduct)) step.bind("product", node.out(kProduct));
+  step.bind("x", node.input_operand(kA)).bind("w", node.get_packed_input(kB)).bind("y", node.output_operand(kProbabilities));
+  if (node.has_input(kBias)) step.bind("b", node.get_packed_input(kBias));
+  if (node.has_output(kProduct)) step.bind("product", node.output_operand(kProduct));
   step.set("rows", rows).set("k_size", k_size).set("columns", columns);
   step.set("x_stride_row", x.strides[0]).set("x_stride_column", x.strides[1]);
   node.report_additions(std::max(ceil_div(k_size, k_threads) + k_threads / partial_sums + partial_sums + 2, columns));
-  node.add(step.groups(static_cast<uint64_t>(rows)).build());
+  node.add(step.set_workgroups(static_cast<uint64_t>(rows)).build());
 }
 
 }  // namespace pumice

@@ -14,7 +14,7 @@ struct GlslElement {
   std::string type, element, load, store, number;
 };
 
-// storage: the kernel's float type; single arrays may be float32 instead.
+// Returns the GLSL of an array element. `storage`: the kernel's float storage type, from which single arrays may differ as float32.
 GlslElement describe_glsl_element(const NodeContext& node, DType dtype, DType storage) {
   node.check_arithmetic(dtype);
   const auto plain = [](const std::string& type, const std::string& number) {
@@ -82,12 +82,16 @@ void add_generic_gemm(LowerContext& node, const TensorDesc& a, const TensorDesc&
   macros.emplace_back("RESULT(v)", is_operator_float(y.dtype) ? "epilogue(v)" : "(v)");
   if (is_operator_float(y.dtype)) macros.emplace_back("EPILOGUE(x)", node.epilogue());
   StepBuilder step(node.kernel("gemm_generic.comp", storage, macros));
-  step.bind("a", node.in(0)).bind("b", node.in(1)).bind("y", node.out(0)).set("elements", y.elements()).set("k_size", k);
+  step.bind("a", node.input_operand(0))
+      .bind("b", node.input_operand(1))
+      .bind("y", node.output_operand(0))
+      .set("elements", y.elements())
+      .set("k_size", k);
   step.set("size", size).set("a_stride", a_stride).set("b_stride", b_stride).set("y_stride", y_stride);
   step.set("a_step", last(a.strides, 1)).set("b_step", last(b.strides, 2));
-  if (c) step.bind("c", node.in(2)).set("c_stride", *c);
+  if (c) step.bind("c", node.input_operand(2)).set("c_stride", *c);
   step.set("alpha", encode_scalar(node, y.dtype, scalars.alpha)).set("beta", encode_scalar(node, y.dtype, scalars.beta));
-  node.add(step.threads(static_cast<uint64_t>(y.elements())).build());
+  node.add(step.set_threads(static_cast<uint64_t>(y.elements())).build());
 }
 
 }  // namespace pumice

@@ -9,8 +9,8 @@ namespace pumice {
 namespace {
 
 constexpr int64_t kPlaneChannels = 32;     // input channels per plane
-constexpr int64_t kMaxFoldedColumns = 32;  // maximum number of x taps times output channels
-constexpr int64_t kFewChannels = 16;       // output channels of one cooperative matrix
+constexpr int64_t kMaxFoldedColumns = 32;  // maximum number of horizontal taps times output channels
+constexpr int64_t kFewChannels = 16;       // number of output channels of one cooperative matrix
 
 // Whether kernels with weights in fragment order support the convolution: one group, several taps, and aligned fp16 vec8s of channels.
 bool supports_mma_conv(const LowerContext& node, const ConvGemmParams& c) {
@@ -24,7 +24,7 @@ bool supports_mma_conv(const LowerContext& node, const ConvGemmParams& c) {
 
 bool fits_device(const LowerContext& node, const ConvGemmParams& c, const HaloTiling& tiling) {
   const auto limit = [&](const char* name) { return static_cast<int64_t>(std::min<uint64_t>(node.context->limit(name), INT32_MAX)); };
-  return tiling.shared_bytes(c) + node.emulation_shared_bytes(tiling.invocations()) <= limit("maxComputeSharedMemorySize") &&
+  return tiling.shared_bytes(c) + node.count_emulation_shared_bytes(tiling.invocations()) <= limit("maxComputeSharedMemorySize") &&
          tiling.invocations() <= node.max_invocations() && tiling.tiles(c) <= limit("maxComputeWorkGroupCount_0") &&
          ceil_div(c.weights.channels_out, tiling.channels) <= limit("maxComputeWorkGroupCount_1");
 }
@@ -38,20 +38,20 @@ bool fills_channels(const ConvGemmParams& c, const HaloTiling& tiling) {
 
 }  // namespace
 
-int64_t HaloTiling::patch_pixels(const ConvGemmParams& c) const {
-  return input_span(rows, c.in_step_h, c.taps_h, c.tap_step_h) *
-         (folded_taps ? columns : input_span(columns, c.in_step_w, c.taps_w, c.tap_step_w));
+int64_t HaloTiling::count_patch_pixels(const ConvGemmParams& c) const {
+  return compute_input_span(rows, c.in_step_h, c.taps_h, c.tap_step_h) *
+         (folded_taps ? columns : compute_input_span(columns, c.in_step_w, c.taps_w, c.tap_step_w));
 }
 
 int64_t HaloTiling::shared_bytes(const ConvGemmParams& c) const {
   const int64_t pitch = folded_taps ? channels + 1 : split > 1 ? channels + 4 : 0;
-  return std::max(planes * (patch_pixels(c) | 1) * 64, split * rows * columns * pitch * 4);
+  return std::max(planes * (count_patch_pixels(c) | 1) * 64, split * rows * columns * pitch * 4);
 }
 
-int64_t HaloTiling::emulated_iterations(const ConvGemmParams& c) const {
+int64_t HaloTiling::count_emulated_iterations(const ConvGemmParams& c) const {
   constexpr int64_t kLine = 32;  // loop iterations to load or store one emulated matrix
   const int64_t matrices = sub_pixels / 16 + sub_channels / 16, products = sub_pixels / 16 * (sub_channels / 16);
-  const int64_t fetching = ceil_div(c.weights.channels_in, kPlaneChannels) * (4 + 3 * ceil_div(patch_pixels(c) * 4, invocations()));
+  const int64_t fetching = ceil_div(c.weights.channels_in, kPlaneChannels) * (4 + 3 * ceil_div(count_patch_pixels(c) * 4, invocations()));
   const int64_t results = folded_taps ? ceil_div(rows * columns, invocations()) * (c.weights.channels_out + 4) * (c.taps_w + 2) : 0;
   return k_size(c) / kPlaneChannels / split * (2 * products * kEmulatedMmaIterations + matrices * kLine) + fetching + products * kLine +
          results;
@@ -64,7 +64,7 @@ std::optional<HaloTiling> choose_fastest_halo_tiling(const ConvOutputSize& outpu
   const int64_t tiles = output.count * ceil_div(output.rows, tiling.rows) * ceil_div(output.columns, tiling.columns);
   if (output.channels_in < kMinK || tiles * ceil_div(output.channels, tiling.channels) < kBusyTiles) return {};
   const bool is_filled =
-      output.count * output.rows * output.columns * 2 >= tiles * tiling.rows * tiling.columns;  // tiles are at least half filled
+      output.count * output.rows * output.columns * 2 >= tiles * tiling.rows * tiling.columns;  // tiles are on average at least half full
   return is_filled ? std::optional(tiling) : std::nullopt;
 }
 
@@ -78,20 +78,20 @@ std::optional<MmaTiling> choose_fastest_mma_tiling(const NodeContext& node, cons
 bool fits_fragment_copy(const NodeContext& node, const WeightView& weights) {
   constexpr int64_t kMaxBytes = 1 << 23;  // maximum size of the second copy of the weights
   return node.has_or_emulates_mma() && weights.groups == 1 && weights.taps > 1 && weights.channels_in % 8 == 0 && weights.channels_in > 0 &&
-         weights.channels_out > 0 && fragment_elements(weights) * 2 <= std::min(kMaxBytes, max_binding_bytes(*node.context));
+         weights.channels_out > 0 && count_fragment_elements(weights) * 2 <= std::min(kMaxBytes, max_binding_bytes(*node.context));
 }
 
 bool can_fold_taps(const WeightView& weights, int64_t taps_w) {
   return taps_w > 1 && weights.channels_out * taps_w <= kMaxFoldedColumns;
 }
 
-int64_t fragment_copy_offset(const NodeContext& node, const WeightView& weights) {
-  return round_up(packed_group_elements(node, weights), kFragmentAlignment);
+int64_t get_fragment_copy_offset(const NodeContext& node, const WeightView& weights) {
+  return round_up(count_packed_elements_per_group(node, weights), kFragmentAlignment);
 }
 
 namespace {
 
-// Returns tiles with the x taps folded into N; empty if there are too many taps, or strides.
+// Returns tiles with the horizontal taps folded into N. Empty if there are too many taps, or if a stride is not 1.
 std::vector<HaloTiling> list_folded_tap_tilings(const ConvGemmParams& c) {
   std::vector<HaloTiling> result;
   if (c.folded_taps == 0 || c.in_step_h != 1 || c.in_step_w != 1) return result;
@@ -103,9 +103,9 @@ std::vector<HaloTiling> list_folded_tap_tilings(const ConvGemmParams& c) {
   return result;
 }
 
-// Returns tiles for small images, with split-K over subgroups and as many planes as fit. The unit of K is a kernel row of one plane, so
-// there must be at least as many units as subgroups. With emulation, all invocations multiply together, so all subgroups need equally many
-// units.
+// Returns tiles for small images, with split-K over subgroups and as many planes as fit. Subgroups split K in units of one kernel row of
+// one plane, so there must be at least as many units as subgroups. If cooperative matrices are emulated, all invocations multiply together,
+// so all subgroups need the same number of units.
 std::vector<HaloTiling> list_split_k_tilings(const LowerContext& node, const ConvGemmParams& c) {
   constexpr HaloTiling kShapes[] = {{8, 8, 16, 64, 16}, {8, 8, 32, 64, 32}, {8, 8, 32, 32, 32}};
   const int64_t all_planes = ceil_div(c.weights.channels_in, kPlaneChannels);

@@ -14,12 +14,12 @@ int64_t round_up_k(int64_t k) {
   return round_up(k, kLoadBytes);
 }
 
-// Whether unsigned bytes are converted to signed by flipping the highest bit. Padding is zero after the conversion.
+// Whether elements of this dtype are converted to int8 by flipping the highest bit. Padding is zero after the conversion.
 bool flips_sign(DType dtype) {
   return dtype == DType::uint8;
 }
 
-// Units of `x_offset` per 16-byte piece: bytes for an input, words for a scratch tensor.
+// Returns the number of `x_offset` units per 16 bytes as GLSL: an input is addressed in bytes, a scratch tensor in words.
 std::string format_x_offset_unit(bool is_input) {
   return std::to_string(is_input ? kLoadBytes : kLoadBytes / 4) + "u";
 }
@@ -37,7 +37,7 @@ Step make_row_padding_step(const std::shared_ptr<const KernelVariant>& kernel, c
   StepBuilder step(kernel);
   step.bind("x", x).bind("y", y).set("rows", rows.count).set("k_size", rows.k).set("words", words);
   step.set("x_row", rows.stride).set("x_stride_k", x_stride_k);
-  step.threads(static_cast<uint64_t>(rows.count * words));
+  step.set_threads(static_cast<uint64_t>(rows.count * words));
   return step.build();
 }
 
@@ -49,7 +49,7 @@ std::shared_ptr<const KernelVariant> make_row_sums_kernel(const NodeContext& nod
 StepBuilder make_row_sums_step(const std::shared_ptr<const KernelVariant>& kernel, const Operand& x, const Operand& y, int64_t rows,
                                int64_t k) {
   StepBuilder step(kernel);
-  step.bind("x", x).bind("y", y).set("rows", rows).set("pad_rows", round_up_k(k) / kLoadBytes).groups(static_cast<uint64_t>(rows));
+  step.bind("x", x).bind("y", y).set("rows", rows).set("pad_rows", round_up_k(k) / kLoadBytes).set_workgroups(static_cast<uint64_t>(rows));
   return step;
 }
 
@@ -73,7 +73,7 @@ bool fits_device(const NodeContext& node, const Int8Tiling& tiling) {
          tiling.subgroups() * subgroup <= node.max_invocations();
 }
 
-// Chooses the largest tile that occupies the device, else the one for few rows or the medium one (docs/tuning.md).
+// Selects the largest tile with which the grid fills the device, else the tile for few rows or the medium tile (docs/tuning.md).
 Int8Tiling select_int8_tiling(const NodeContext& node, int64_t rows, int64_t columns) {
   constexpr int64_t kBusyTiles = 100;
   const auto tiles_of = [&](const Int8Tiling& tiling) { return ceil_div(rows, tiling.rows) * ceil_div(columns, tiling.columns); };
@@ -84,13 +84,13 @@ Int8Tiling select_int8_tiling(const NodeContext& node, int64_t rows, int64_t col
   return kSmallestTiling;
 }
 
-// Returns the bytes of the packed columns, padded so that the sums start at a boundary. No device requires a larger alignment.
+// Returns the size of the packed columns in bytes, padded so that the column sums behind them are aligned for any device.
 int64_t count_packed_column_bytes(const TensorDesc& b) {
   constexpr int64_t kLargestBoundary = 256;
   return round_up(b.shape[1] * round_up_k(b.shape[0]), kLargestBoundary);
 }
 
-// Whether row sums are needed: they are multiplied by the other side's zero point or sign flip.
+// Whether row sums are needed, because the columns have a zero point or their sign bit is flipped.
 bool needs_row_sums(const Int8Params& params) {
   return params.w_zero || flips_sign(params.w);
 }
@@ -122,10 +122,10 @@ void pack_int8_columns(const NodeContext& node, const TensorDesc& b, PackedWeigh
 
 PackedInt8Rows pack_int8_rows(LowerContext& node, const TensorDesc& a, int64_t rows, const Int8Params& params) {
   const int64_t k = a.shape.back();
-  PackedInt8Rows left{node.in(0), {}, k % kLoadBytes != 0 || node.input_misalignment(0) != 0};
+  PackedInt8Rows left{node.input_operand(0), {}, k % kLoadBytes != 0 || node.input_misalignment(0) != 0};
   if (left.copied) {
     left.rows = node.add_temporary(static_cast<uint64_t>(rows * round_up_k(k)));
-    node.add(make_row_padding_step(make_row_padding_kernel(node, a.dtype, 1), node.in(0), left.rows, {rows, k, k}, 1));
+    node.add(make_row_padding_step(make_row_padding_kernel(node, a.dtype, 1), node.input_operand(0), left.rows, {rows, k, k}, 1));
   }
   if (needs_row_sums(params)) {
     left.sums = node.add_temporary(static_cast<uint64_t>(rows) * 4);
@@ -161,7 +161,7 @@ void add_int8_gemm(LowerContext& node, const PackedInt8Rows& left, const RowRang
   }
   bind_zero_points(step, params);
   set_zero_points(step, params);
-  step.groups(static_cast<uint64_t>(ceil_div(rows, tiling.rows)), static_cast<uint64_t>(ceil_div(columns, tiling.columns)));
+  step.set_workgroups(static_cast<uint64_t>(ceil_div(rows, tiling.rows)), static_cast<uint64_t>(ceil_div(columns, tiling.columns)));
   node.add(step.build());
 }
 

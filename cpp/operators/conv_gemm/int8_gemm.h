@@ -5,14 +5,14 @@
 
 namespace pumice {
 
-// Whether a GEMM with right-hand side [K, N] runs on int8 cooperative matrices (16x16x32), regardless of the left-hand side. Used by
-// packing and lowering, which must agree.
+// Whether a GEMM with right-hand side `b` [K, N] runs on int8 cooperative matrices (16x16x32), regardless of the left-hand side. Packing
+// and lowering both call this, because they must agree.
 bool supports_int8_coopmat(const NodeContext& node, const TensorDesc& b);
 
 // Packs the right-hand side by columns, padded to multiples of 16, followed by the column sums.
 void pack_int8_columns(const NodeContext& node, const TensorDesc& b, PackedWeight& packed);
 
-// Left-hand side [rows, K] of several GEMMs, in rows padded to multiples of 16, with row sums if these are needed.
+// Left-hand side [rows, K] of several GEMMs: rows padded to multiples of 16 bytes and, if needed, row sums.
 struct PackedInt8Rows {
   Operand rows, sums;
   bool copied = false;

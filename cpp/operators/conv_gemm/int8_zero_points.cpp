@@ -46,11 +46,11 @@ void pack_as_int32(const PackContext& node, size_t input, int64_t count, PackedW
 
 std::optional<ZeroPoints> get_zero_points(LowerContext& node, size_t input) {
   if (!node.has_input(input)) return {};
-  if (const HostTensor* host = node.host(input)) {
+  if (const HostTensor* host = node.host_tensor(input)) {
     const auto values = host->as_int64();
     if (std::all_of(values.begin(), values.end(), [](int64_t value) { return value == 0; })) return {};
   }
-  return ZeroPoints{node.packed_input(input)};
+  return ZeroPoints{node.get_packed_input(input)};
 }
 
 }  // namespace pumice

@@ -19,11 +19,11 @@ struct ConvGemmPlan {
   SpecValues spec;
   int64_t tile_pixels, tile_channels;
   int64_t additions;         // see LoweredNode
-  int64_t iterations;        // 0: cooperative matrix or subgroup kernel, which drivers with loop limits do not run
+  int64_t iterations;        // 0 for kernels that drivers with loop limits do not run (cooperative matrices, subgroup operations)
   std::string variant;       // name of this kernel variant
-  std::string spilled = {};  // the variant that this one replaces because its kernel spills
+  std::string spilled = {};  // the variant that was rejected because its kernel spills registers
   std::shared_ptr<const StepChoice> choice = nullptr;
-  int64_t tiles = 0;                             // number of workgroups for all pixels; 0: tiles are runs of tile_pixels pixels
+  int64_t tiles = 0;                             // number of workgroups for all pixels; 0: one per tile_pixels pixels
   int64_t weights_first = 0, weights_count = 0;  // range of the weights that the kernel reads, if it does not read all
 };
 
@@ -33,7 +33,7 @@ inline SpecValues make_spec_constants(std::initializer_list<std::pair<std::strin
   return spec;
 }
 
-// Like make_spec_constants(), plus the taps, strides and dilations of a convolution.
+// Like make_spec_constants(), but adds the taps, strides and dilations of a convolution.
 inline SpecValues make_window_constants(const ConvGemmParams& c, std::initializer_list<std::pair<std::string_view, int64_t>> values) {
   SpecValues spec = make_spec_constants(values);
   const SpecValues window = make_spec_constants({{"KERNEL_H", c.taps_h},
@@ -50,7 +50,7 @@ inline int64_t count_reduction_terms(const ConvGemmParams& c) {
   return c.taps_h * c.taps_w * c.weights.channels_in;
 }
 
-// Format used in variant names.
+// Formats a tile size as in variant names.
 inline std::string format_size(int64_t pixels, int64_t channels) {
   return std::to_string(pixels) + "x" + std::to_string(channels);
 }

@@ -12,7 +12,7 @@ std::string format_variant_name(const MmaTiling& candidate) {
          (candidate.low_first ? " low first" : "") + (candidate.in_place ? " in place" : "");
 }
 
-// `filled`: whether the K of each tap is a multiple of 32.
+// Makes the plan for gemm_mma. `filled`: whether K of each tap is a multiple of 32, so that no chunk is partial.
 ConvGemmPlan make_mma_plan(const LowerContext& node, const MmaTiling& mma, const Macros& y_vectors, int64_t k, bool filled = true) {
   return {"gemm_mma.comp",
           {y_vectors[0], {"EMULATED", node.emulates_mma() ? "1" : "0"}},
@@ -40,25 +40,25 @@ std::string format_variant_name(const HaloTiling& candidate) {
 
 }  // namespace
 
-// Plan for a GEMM with a matrix in fragment order. The in-place kernel is specialised for the problem size: constant addresses leave
-// registers for the accumulators.
+// Makes the plan for a GEMM with a matrix in fragment order. The in-place kernel is specialised for the problem size, because constant
+// addresses save registers for the accumulators.
 ConvGemmPlan make_gemm_mma_plan(const LowerContext& node, const ConvGemmParams& c, const MmaTiling& tiling, const Macros& y_vectors) {
   ConvGemmPlan plan = make_mma_plan(node, tiling, y_vectors, count_reduction_terms(c));
-  if (node.emulates_mma()) plan.iterations = tiling.emulated_iterations(count_reduction_terms(c));
+  if (node.emulates_mma()) plan.iterations = tiling.count_emulated_iterations(count_reduction_terms(c));
   if (tiling.in_place)
     for (auto& constant : make_spec_constants({{"KNOWN_K", count_reduction_terms(c)}, {"KNOWN_STRIDE", c.x.sw}}))
       plan.spec.push_back(std::move(constant));
   return plan;
 }
 
-// Plan for convolutions with weights in fragment order.
+// Makes the plan for a convolution with weights in fragment order.
 ConvGemmPlan make_conv_mma_plan(const LowerContext& node, const ConvGemmParams& c, const MmaTiling& tiling, const Macros& y_vectors) {
   constexpr int64_t kStep = 32;  // K elements per chunk
   const int64_t k_size = c.taps_h * c.taps_w * round_up(c.weights.channels_in, kStep);
   ConvGemmPlan plan = make_mma_plan(node, tiling, y_vectors, k_size, c.weights.channels_in % kStep == 0);
   for (auto& constant : make_window_constants(c, {})) plan.spec.push_back(std::move(constant));
-  if (node.emulates_mma()) plan.iterations = tiling.emulated_iterations(k_size);
-  if (c.order != WeightOrder::fragments) plan.weights_first = c.fragments, plan.weights_count = fragment_elements(c.weights);
+  if (node.emulates_mma()) plan.iterations = tiling.count_emulated_iterations(k_size);
+  if (c.order != WeightOrder::fragments) plan.weights_first = c.fragments, plan.weights_count = count_fragment_elements(c.weights);
   plan.variant = "conv_mma" + plan.variant.substr(plan.variant.find(' '));
   return plan;
 }
@@ -75,7 +75,7 @@ ConvGemmPlan make_split_fp16_plan(const LowerContext& node, const ConvGemmParams
   return plan;
 }
 
-// Plan for input patches in shared memory, multiplied by cooperative matrices.
+// Makes the plan for conv_halo: input patches in shared memory, multiplied with cooperative matrices.
 ConvGemmPlan make_conv_halo_plan(const LowerContext& node, const HaloTiling& tiling, const ConvGemmParams& c, const Macros& y_vectors) {
   ConvGemmPlan plan{"conv_halo.comp",
                     y_vectors,
@@ -90,14 +90,14 @@ ConvGemmPlan make_conv_halo_plan(const LowerContext& node, const HaloTiling& til
                                               {"SPLIT", tiling.split}}),
                     tiling.rows * tiling.columns,
                     tiling.channels,
-                    kCoopmatRoundings * tiling.k_size(c) + tiling.partial_sums(c) + kEpilogueAdditions,
-                    node.emulates_mma() ? tiling.emulated_iterations(c) : 0,
+                    kCoopmatRoundings * tiling.k_size(c) + tiling.count_partial_sums(c) + kEpilogueAdditions,
+                    node.emulates_mma() ? tiling.count_emulated_iterations(c) : 0,
                     format_variant_name(tiling)};
   plan.macros.emplace_back("EMULATED", node.emulates_mma() ? "1" : "0");
   plan.macros.emplace_back("FOLD_TAPS", tiling.folded_taps ? "1" : "0");
   plan.tiles = tiling.tiles(c);
   plan.weights_first = tiling.folded_taps ? c.folded_taps : c.fragments;
-  plan.weights_count = tiling.folded_taps ? folded_tap_elements(c.weights, c.taps_w) : fragment_elements(c.weights);
+  plan.weights_count = tiling.folded_taps ? count_folded_tap_elements(c.weights, c.taps_w) : count_fragment_elements(c.weights);
   return plan;
 }
 

@@ -11,17 +11,17 @@ namespace {
 
 constexpr int64_t kMinInvocations = 32;  // minimum per workgroup
 
-// Whether the kernel supports the convolution: few channels, several taps, and a row that fits into registers.
+// Whether conv_patch supports the convolution: few channels, several taps, and an input row that fits into registers.
 bool supports_patch(const NodeContext& node, const ConvGemmParams& c, int64_t pixels) {
   constexpr int64_t kMaxChannels = 512,
                     kMaxSpan = 32;  // maximum input channels times output channels; maximum row elements in registers
   const bool is_candidate = !c.is_gemm && !c.integers && c.order == WeightOrder::blocks && c.weights.channels_in > 0;
   if (!is_candidate || node.prefers_cpu_kernels() || c.taps_h * c.taps_w < 2 || c.x.h * c.x.w == 0) return false;
   if (c.weights.channels_in * c.weights.channels_out > kMaxChannels) return false;
-  return has_small_windows(c) && input_span(pixels, c.in_step_w, c.taps_w, c.tap_step_w) <= kMaxSpan;
+  return has_small_windows(c) && compute_input_span(pixels, c.in_step_w, c.taps_w, c.tap_step_w) <= kMaxSpan;
 }
 
-// Returns the tile with as many channels as fit into shared memory; nullopt if not even one per split fits, or the kernel does not apply.
+// Returns the tile with as many channels as fit into shared memory. Returns nullopt if less than one channel per split fits.
 std::optional<PatchTiling> fit_channels(const NodeContext& node, const ConvGemmParams& c, PatchTiling tiling) {
   constexpr int64_t kSharedBytes = 24576, kMaxLoads = 16, kMaxInvocations = 512;
   const auto limit = static_cast<int64_t>(node.context->limit("maxComputeSharedMemorySize"));
@@ -36,7 +36,7 @@ std::optional<PatchTiling> fit_channels(const NodeContext& node, const ConvGemmP
   return tiling;
 }
 
-// Rounds the tile down to whole windows, at least one.
+// Rounds the tile size down to a multiple of the pooling window, but to at least one window.
 PatchTiling round_to_windows(PatchTiling tiling, const PoolWindow& pool) {
   const auto whole = [](int64_t size, int64_t unit) { return std::max<int64_t>(size / unit, 1) * unit; };
   tiling.rows = whole(tiling.rows, pool.rows);
@@ -44,7 +44,7 @@ PatchTiling round_to_windows(PatchTiling tiling, const PoolWindow& pool) {
   return tiling;
 }
 
-// Returns the channels per tile: all of them, but at most `max_channels`.
+// Returns the number of output channels per tile: all of them, but at most `max_channels`.
 int64_t limit_tile_channels(const ConvGemmParams& c, int64_t max_channels) {
   return std::min(round_up(c.weights.channels_out, 4), max_channels);
 }
@@ -52,8 +52,8 @@ int64_t limit_tile_channels(const ConvGemmParams& c, int64_t max_channels) {
 }  // namespace
 
 int64_t PatchTiling::patch_elements(const ConvGemmParams& c) const {
-  const int64_t read = round_up(input_span(pixels, c.in_step_w, c.taps_w, c.tap_step_w), 4);
-  return input_span(rows, c.in_step_h, c.taps_h, c.tap_step_h) * ((columns / pixels - 1) * pixels * c.in_step_w + read);
+  const int64_t read = round_up(compute_input_span(pixels, c.in_step_w, c.taps_w, c.tap_step_w), 4);
+  return compute_input_span(rows, c.in_step_h, c.taps_h, c.tap_step_h) * ((columns / pixels - 1) * pixels * c.in_step_w + read);
 }
 
 int64_t PatchTiling::loads(const ConvGemmParams& c) const {
@@ -84,13 +84,13 @@ std::optional<PatchTiling> choose_fastest_patch_tiling(const NodeContext& node, 
   constexpr int64_t kManyTaps = 25, kSomeTaps = 9, kFewIn = 8, kFewOut = 8, kNarrowOut = 12, kWideOut = 64, kManyPixels = 1 << 14;
   const int64_t taps = c.taps_h * c.taps_w, pixels = c.x.n * c.out_h * c.out_w, out = c.weights.channels_out;
   const bool is_large = pixels >= kManyPixels;
-  // Tiles of 16 channels would be at least a quarter empty.
+  // With so few output channels, tiles of 16 channels would be at least a quarter empty.
   const bool is_narrow = taps >= kSomeTaps && is_large && out <= kNarrowOut;
   if (!is_narrow && (taps < kManyTaps || (c.weights.channels_in > kFewIn && out > kFewOut))) return {};
   if (is_16bit_float(node.float_dtype) && out >= kWideOut)
     return {};  // conv_tiled loads these weights equally fast, and loads fewer pixels
   PatchTiling tiling{8, 16, limit_tile_channels(c, 16), 4};
-  if (is_narrow)  // nine or more channels use a single tile, fewer use a larger split of the input channels
+  if (is_narrow)  // nine or more output channels use one tile; with fewer, the input channels are split more
     tiling.channels = limit_tile_channels(c, out > 8 ? kNarrowOut : 8),
     tiling.split = std::min<int64_t>(out > 8 ? 2 : 4, c.weights.channels_in);
   else if (!is_16bit_float(node.float_dtype) && (is_large || out > kFewOut))
@@ -98,7 +98,7 @@ std::optional<PatchTiling> choose_fastest_patch_tiling(const NodeContext& node, 
   return tiling;
 }
 
-// Returns the tile for a convolution with fused pooling: whole windows, and at least one subgroup of invocations.
+// Returns the tile for a convolution with fused pooling. It consists of whole windows and has at least one subgroup of invocations.
 PatchTiling choose_pooled_patch_tiling(const NodeContext& node, const ConvGemmParams& c) {
   const PatchTiling default_shape{4, 16, limit_tile_channels(c, 8), 4};
   PatchTiling tiling = round_to_windows(choose_fastest_patch_tiling(node, c).value_or(default_shape), c.pool);
@@ -115,7 +115,8 @@ std::optional<PatchTiling> select_patch_tiling(const NodeContext& node, const Co
   const auto shape = has_pool(c) ? std::optional(choose_pooled_patch_tiling(node, c)) : choose_fastest_patch_tiling(node, c);
   if (!shape) return {};
   PatchTiling tiling = *shape;
-  if (!has_pool(c) && tiling.tiles(c) * tiling.rows * tiling.columns > 2 * pixels) return {};  // e.g. images of one row
+  if (!has_pool(c) && tiling.tiles(c) * tiling.rows * tiling.columns > 2 * pixels)
+    return {};  // tiles would be less than half full, as for images of one row
   const int64_t groups = ceil_div(c.weights.channels_out, tiling.channels) * c.weights.groups;
   std::optional<PatchTiling> result = fit_channels(node, c, tiling);
   while (result && tiling.tiles(c) * groups * tiling.invocations() < kBusyInvocations && tiling.invocations() * 2 <= kMaxInvocations) {

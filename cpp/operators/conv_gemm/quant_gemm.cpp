@@ -24,7 +24,7 @@ bool has_zero_points(const NodeContext& node) {
   return node.attributes->integer("has_zero_points", 0) != 0;
 }
 
-// K elements of a chunk in pack_quant_weights.comp's layout, and columns of a tile.
+// Chunk size along K in the layout of pack_quant_weights.comp, and number of columns per tile.
 constexpr int64_t kChunkK = 128, kTileN = 16;
 
 // Returns the number of scales per column and chunk.
@@ -32,9 +32,9 @@ int64_t count_scales_per_chunk(const NodeContext& node) {
   return std::max<int64_t>(kChunkK / node.attributes->integer("block_size"), 1);
 }
 
-// Whether the node's matrices are packed for gemm_quant_mma: fp16 computation and 4-bit or 8-bit integers with fp16 or near-fp16 scales.
-// Quantised values, scales and zero points are packed together at load. If one of them is not constant, or without shapes (packing in each
-// call), all keep the file's layout.
+// Whether the node's matrices are packed for gemm_quant_mma. This requires fp16 computation, and 4-bit or 8-bit integers with scales that
+// are fp16 or close to fp16 values. Quantised values, scales and zero points are packed together when the program is loaded. If one of them
+// is not constant, or if the input shapes are unknown, all keep the layout of the model file.
 bool packs_fragments(const PackContext& node) {
   const auto is_given = [&](size_t input) { return input < node.inputs.size() && node.inputs[input]; };
   if (node.shapes.empty() || (has_zero_points(node) && !is_given(kZero))) return false;
@@ -57,34 +57,34 @@ bool is_packed_at_load(const LowerContext& node, size_t input) {
   return input < node.constant_packed.size() && node.constant_packed[input];
 }
 
-// Quantised values are packed only for gemm_quant_mma.
+// Whether the quantised matrix is in fragment order. It is if it was packed, because only gemm_quant_mma packs.
 bool is_in_fragment_order(const LowerContext& node) {
   return is_packed_at_load(node, kW);
 }
 
-// Returns an input in fragment order, for nodes whose quantised matrix is in that order. Throws Error if the input is not, because the
-// kernel would read it in the wrong layout.
+// Returns an input of a node whose quantised matrix is in fragment order. Throws Error if this input is not in that order too, because the
+// kernel would then read it in the wrong layout.
 Operand get_fragment_operand(LowerContext& node, size_t input) {
   if (!is_packed_at_load(node, input))
     throw Error("node '" + std::string(node.node) + "': input " + std::to_string(input) + " is not packed as input 1 is");
-  return node.in(input);
+  return node.input_operand(input);
 }
 
 constexpr int64_t kMaxRows = 16,
                   kMaxRowsOnCpu =
                       128;  // maximum M of the kernels that read the quantised matrix; for larger M the whole matrix is dequantised first
-constexpr int64_t kMaxRowsByWord = 4;  // maximum M of kernels that read the matrix word by word
+constexpr int64_t kMaxRowsByWord = 4;  // maximum M of the kernels that read the matrix word by word
 
-// Tile and compile-time parameters of a kernel.
+// Tile and compile-time parameters of a block-quantised GEMM kernel.
 struct QuantGemmTiling {
   std::string_view shader;
   int64_t rows, columns;
   SpecValues spec;
   Macros macros = {};
-  bool has_gate = false, has_norm = false;  // the kernel has the gate, or the RMSNormalization of x, fused
+  bool has_gate = false, has_norm = false;  // the gate (or the RMSNormalization of x) is fused into the kernel
 };
 
-// CPU drivers use gemv_quant_cpu. Each lane loads as many words of a block as possible, up to kMaxUnroll elements.
+// Makes the tiling of gemv_quant_cpu, for CPU drivers. Each lane loads as many words of a block as possible, up to kMaxUnroll elements.
 QuantGemmTiling make_cpu_tiling(int64_t rows, int64_t block, int64_t per_word) {
   constexpr int64_t kMaxUnroll = 32, kTileRows = 8;
   int64_t unroll = 1;
@@ -93,9 +93,9 @@ QuantGemmTiling make_cpu_tiling(int64_t rows, int64_t block, int64_t per_word) {
   return {"gemv_quant_cpu.comp", tile_rows, 16, {{"ROWS", tile_rows}, {"UNROLL", unroll}}};
 }
 
-// GPUs use gemv_quant. A thread group reads four columns at once, or two if there are few (docs/tuning.md). It has all subgroups of a
-// workgroup if K has enough 16-byte pieces, else one subgroup, or the workgroup on devices without subgroup operations. For a gated
-// product, it computes a column of each matrix.
+// Makes the tiling of gemv_quant, for GPUs. A thread group reads four columns at once, or two if there are few columns (docs/tuning.md). It
+// is the whole workgroup if K has enough 16-byte pieces or if the device has no subgroup operations; otherwise it is one subgroup. For a
+// gated product, a thread group computes the same column of both matrices.
 QuantGemmTiling make_gemv_tiling(const LowerContext& node, int64_t rows, int64_t columns, int64_t pieces) {
   constexpr int64_t kGroupThreads = 32, kSubgroups = 4, kTileRows = 8, kLargeN = 4096;
   const int64_t matrices = is_gated(node) ? 2 : 1, across = columns * matrices >= kLargeN ? 4 : 2;
@@ -119,11 +119,12 @@ QuantGemmTiling make_gemv_tiling(const LowerContext& node, int64_t rows, int64_t
           true};
 }
 
-// Devices with fragments use gemm_quant_mma. K is split over enough subgroups for several per multiprocessor: at least four, at most one
-// per chunk, and half as many with a gate (two matrices). With fused normalisation, which every workgroup repeats, at most eight subgroups
-// are used. A workgroup has two tiles, prefetched together, if there are many tiles per multiprocessor. NO_K_TAIL: a single row needs no
-// bounds checks, because all subgroups have equally many full chunks. REGISTER_STAGES: the maximum number of subgroups leaves registers for
-// double buffering if each has one chunk. SKIP_LAST_PREFETCH: with two tiles, nothing is prefetched past the end (docs/tuning.md).
+// Makes the tiling of gemm_quant_mma, for devices with cooperative matrices (docs/tuning.md). K is split over so many subgroups that each
+// multiprocessor runs several: at least four per workgroup, at most one per chunk, and half as many with a gate (two matrices). With fused
+// normalisation, which every workgroup repeats, a workgroup has at most eight subgroups. It has two tiles, which are prefetched together,
+// if there are many tiles per multiprocessor. NO_K_TAIL: a single row needs no bounds checks, because all subgroups have the same number of
+// full chunks. REGISTER_STAGES: if each subgroup has one chunk, registers suffice for double buffering even with the maximum number of
+// subgroups. SKIP_LAST_PREFETCH: with two tiles, nothing is prefetched past the end.
 QuantGemmTiling make_mma_tiling(const LowerContext& node, int64_t rows, int64_t columns, int64_t k) {
   constexpr int64_t kLanes = 32, kSubgroupsPerSm = 16, kMinSubgroups = 4, kMaxSubgroups = 16, kMaxNormSubgroups = 8, kTilesPerSm = 48;
   constexpr int64_t kMaxVec8PerThread = 8;  // maximum number of vec8s of a row that an invocation keeps in registers while normalising
@@ -135,7 +136,8 @@ QuantGemmTiling make_mma_tiling(const LowerContext& node, int64_t rows, int64_t 
   int64_t subgroups = 1;
   while (subgroups * 2 <= max_subgroups && subgroups < target_subgroups) subgroups *= 2;
   const int64_t tile_m = std::min(rows, kMaxRows), staged = tile_m * (chunks * 16 + 1);
-  const int64_t bytes_per_subgroup = tiles_per_group * sets * kTileN * (tile_m > 8 ? 17 : 9) * 4 + node.emulation_shared_bytes(kLanes);
+  const int64_t bytes_per_subgroup =
+      tiles_per_group * sets * kTileN * (tile_m > 8 ? 17 : 9) * 4 + node.count_emulation_shared_bytes(kLanes);
   const int64_t limit = static_cast<int64_t>(node.context->limit("maxComputeSharedMemorySize"));
   while (subgroups > 1 && subgroups * bytes_per_subgroup > limit) subgroups /= 2;
   const int64_t vec8_per_thread = ceil_div(ceil_div(chunks, subgroups) * kChunkK, 8 * kLanes);
@@ -162,7 +164,7 @@ std::optional<QuantGemmTiling> select_quant_tiling(const LowerContext& node, con
   return {};
 }
 
-// Inputs for one of the operator's matrices.
+// Input indices of one of the operator's quantised matrices.
 struct QuantMatrixInputs {
   size_t w, scale, zero;
 };
@@ -178,12 +180,12 @@ Macros make_quant_macros(const NodeContext& node, const TensorDesc& w) {
 
 // Returns the quantised matrix or the zero points in the layout of the selected kernel.
 Operand get_quantized_operand(LowerContext& node, size_t input) {
-  return is_in_fragment_order(node) ? get_fragment_operand(node, input) : node.in(input);
+  return is_in_fragment_order(node) ? get_fragment_operand(node, input) : node.input_operand(input);
 }
 
 // Returns the scales of a matrix in the layout of the selected kernel.
 Operand get_scale_operand(LowerContext& node, size_t input) {
-  return is_in_fragment_order(node) ? get_fragment_operand(node, input) : node.packed_input(input);
+  return is_in_fragment_order(node) ? get_fragment_operand(node, input) : node.get_packed_input(input);
 }
 
 // Binds a matrix with its scales and zero points.
@@ -195,7 +197,7 @@ StepBuilder& bind_quant_matrix(LowerContext& node, StepBuilder& step, const Quan
   return step.set("k_size", k).set("columns", w.shape[0]).set("block", block).set("blocks", ceil_div(k, block));
 }
 
-// A GEMM of the node: operands and epilogue.
+// A GEMM with a quantised matrix: its operands and epilogue.
 struct QuantGemm {
   QuantMatrixInputs matrix;
   TensorOperand x, y;
@@ -221,10 +223,10 @@ void add_quant_kernel(LowerContext& node, const QuantGemmTiling& tiling, const Q
     step.bind("gate_w", get_quantized_operand(node, kGateW)).bind("gate_scale", get_scale_operand(node, kGateScale));
     if (has_zero_points(node)) step.bind("gate_zero", get_quantized_operand(node, kGateZero));
   }
-  if (normed) step.bind("gain", node.packed_input(kGain)).set("epsilon", node.attributes->real("epsilon", 0));
+  if (normed) step.bind("gain", node.get_packed_input(kGain)).set("epsilon", node.attributes->real("epsilon", 0));
   const int64_t columns = node.input(kW).shape[0], rows = gemm.y.desc.elements() / columns;
   bind_quant_matrix(node, step, gemm.matrix).set("rows", rows);
-  step.groups(static_cast<uint64_t>(ceil_div(columns, tiling.columns)), static_cast<uint64_t>(ceil_div(rows, tiling.rows)));
+  step.set_workgroups(static_cast<uint64_t>(ceil_div(columns, tiling.columns)), static_cast<uint64_t>(ceil_div(rows, tiling.rows)));
   Step built = step.build();
   built.choice = gemm.choice;
   node.add(std::move(built));
@@ -232,17 +234,18 @@ void add_quant_kernel(LowerContext& node, const QuantGemmTiling& tiling, const Q
 
 constexpr int64_t kDequantColumns = 8;  // number of columns per invocation of dequantize_weights when it writes [K, N]
 
-// Whether the GEMM reads [K, N] unpacked. Writing [N, K] and then packing it took half of the time of a long prefill.
+// Whether the float GEMM can read the dequantised matrix as [K, N] without packing. (Packing [N, K] took half of the time of a long
+// prefill.)
 bool gemm_reads_unpacked(const NodeContext& node, int64_t columns) {
   return !node.prefers_cpu_kernels() && columns % kDequantColumns == 0;
 }
 
 // Returns the dequantised matrix: [K, N] if the GEMM reads that directly, else [N, K].
 TensorOperand dequantize_matrix(LowerContext& node, CompositeLowering& composition, const QuantMatrixInputs& matrix, DType dtype) {
-  constexpr int64_t kStepsK = 32;  // K elements per four invocations that write [K, N], without fragments
+  constexpr int64_t kStepsK = 32;  // K elements per four invocations that write [K, N] from a matrix that is not in fragment order
   const int64_t columns = node.input(kW).shape[0], k = node.input(kW).shape[1];
   const bool fragments = is_in_fragment_order(node), transposed = gemm_reads_unpacked(node, columns);
-  const TensorOperand floats = composition.scratch(dtype, transposed ? Shape{k, columns} : Shape{columns, k});
+  const TensorOperand floats = composition.allocate_scratch(dtype, transposed ? Shape{k, columns} : Shape{columns, k});
   Macros macros = make_quant_macros(node, node.input(kW));
   if (fragments) macros.insert(macros.end(), {{"FRAGMENTS", "1"}, {"SCALES", std::to_string(count_scales_per_chunk(node))}});
   if (fragments && transposed) macros.emplace_back("W_UVEC4", "1");
@@ -251,7 +254,8 @@ TensorOperand dequantize_matrix(LowerContext& node, CompositeLowering& compositi
   step.bind("y", floats.operand);
   bind_quant_matrix(node, step, matrix).set("elements", columns * k);
   const int64_t k_tiles = ceil_div(k, fragments ? kChunkK : kStepsK);
-  node.add(step.threads(static_cast<uint64_t>(transposed ? columns / kDequantColumns * k_tiles * 4 : ceil_div(columns * k, 8))).build());
+  node.add(
+      step.set_threads(static_cast<uint64_t>(transposed ? columns / kDequantColumns * k_tiles * 4 : ceil_div(columns * k, 8))).build());
   return floats;
 }
 
@@ -262,14 +266,14 @@ void add_dequantized_gemm(LowerContext& node, CompositeLowering& composition, co
   Attributes attributes;
   attributes.set("transB", int64_t{!gemm_reads_unpacked(node, columns)});
   const TensorOperand x = gemm.x.reshaped({rows, k}), result = gemm.y.reshaped({rows, columns});
-  if (!gemm.residual) return composition.add("Gemm", attributes, {x, floats}, result, gemm.epilogue);
-  const TensorOperand unfused = composition.scratch(gemm.y.desc.dtype, {rows, columns});
-  composition.add("Gemm", attributes, {x, floats}, unfused);
+  if (!gemm.residual) return composition.add_operator("Gemm", attributes, {x, floats}, result, gemm.epilogue);
+  const TensorOperand unfused = composition.allocate_scratch(gemm.y.desc.dtype, {rows, columns});
+  composition.add_operator("Gemm", attributes, {x, floats}, unfused);
   const Expression whole = node.expression->substitute({{"x", Expression::name("a0")}, {"residual", Expression::name("a1")}});
-  composition.map(whole, {unfused, {result.desc, *gemm.residual}}, result);
+  composition.add_elementwise(whole, {unfused, {result.desc, *gemm.residual}}, result);
 }
 
-// Returns x, copied if needed, so that it starts at a 16-byte boundary for gemm_quant_mma.
+// Returns x for gemm_quant_mma. Copies x if it does not start at a 16-byte boundary.
 TensorOperand align_to_16_bytes(LowerContext& node, const TensorOperand& x) {
   if (get_misalignment(node, x.operand) == 0) return x;
   TensorOperand copy = x;
@@ -287,20 +291,21 @@ void add_quant_gemm(LowerContext& node, CompositeLowering& composition, const Qu
   add_quant_kernel(node, *tiling, aligned);
 }
 
-// Returns the rows to multiply, after RMSNormalization if the node has one.
+// Returns the rows to multiply: x, normalised by RMSNormalization if the node has a gain.
 TensorOperand apply_rms_norm(LowerContext& node, CompositeLowering& composition) {
   const TensorOperand x = composition.input(kX);
   if (!node.has_input(kGain)) return x;
   Attributes attributes;
   attributes.set("epsilon", round_to_float32(node.attributes->real("epsilon", 0)));
-  const TensorOperand normalized = composition.scratch(x.desc.dtype, x.desc.shape);
-  const TensorOperand gain{TensorDesc(DType::float32, node.input(kGain).shape), node.packed_input(kGain), true};
-  composition.add("RMSNormalization", attributes, {x, gain}, normalized);
+  const TensorOperand normalized = composition.allocate_scratch(x.desc.dtype, x.desc.shape);
+  const TensorOperand gain{TensorDesc(DType::float32, node.input(kGain).shape), node.get_packed_input(kGain), true};
+  composition.add_operator("RMSNormalization", attributes, {x, gain}, normalized);
   return normalized;
 }
 
-// RMSNormalization is fused into the kernel or runs before it. With fragments, a separate kernel is faster for more than kMaxFusedNormRows
-// rows, because every workgroup would normalise all rows. A measured variant overrides the choice (docs/tuning.md).
+// The RMSNormalization is fused into the GEMM kernel or runs before it. With cooperative matrices, a separate kernel is faster for more
+// than kMaxFusedNormRows rows, because every workgroup of a fused kernel normalises all rows. A measured variant overrides this
+// (docs/tuning.md).
 constexpr std::string_view kFusedNorm = "normalised inside", kSeparateNorm = "normalised before";
 constexpr int64_t kMaxFusedNormRows = 1;
 
@@ -313,9 +318,9 @@ void choose_norm_fusion(const LowerContext& node, int64_t rows, QuantGemm& gemm)
 
 }  // namespace
 
-// Inputs: a [.., K], w [N, K], scale [N, blocks], zero points [N, blocks]; the same three for the gate's matrix; the gain [K] of the
-// normalisation of a.
-void shape_of_block_matmul(ShapeContext& node) {
+// Inputs: a [.., K]; w [N, K], its scales [N, blocks] and zero points [N, blocks]; the same three for the matrix of the gate; the gain [K]
+// of the normalisation of a.
+void infer_block_quant_matmul_shape(ShapeContext& node) {
   const TensorDesc &a = node.input(kX), &w = node.input(kW);
   const int64_t block = node.attributes().integer("block_size");
   if (w.rank() != 2 || block < 1 || a.shape.back() != w.shape[1])
@@ -333,13 +338,13 @@ void shape_of_block_matmul(ShapeContext& node) {
   node.output(0, a.dtype, shape);
 }
 
-bool pack_block_matmul(const PackContext& node, size_t input, PackedWeight& packed) {
+bool pack_block_quant_matmul(const PackContext& node, size_t input, PackedWeight& packed) {
   const bool is_matrix = input == kW || input == kGateW, is_zero_points = input == kZero || input == kGateZero;
   const bool is_scale = input == kScale || input == kGateScale;
   if (!is_matrix && !is_zero_points && !is_scale && input != kGain) return false;
   if (input == kGain || !packs_fragments(node)) {
     if (is_matrix || is_zero_points) return false;
-    pack_floats(node, input, 1, packed);
+    pack_as_float32(node, input, 1, packed);
     return true;
   }
   const TensorDesc& w = node.input(kW);
@@ -357,7 +362,7 @@ bool pack_block_matmul(const PackContext& node, size_t input, PackedWeight& pack
   return true;
 }
 
-void lower_block_matmul(LowerContext& node) {
+void lower_block_quant_matmul(LowerContext& node) {
   if (node.output(0).elements() == 0) return;
   CompositeLowering composition(node);
   QuantGemm gemm{kMatrix, composition.input(kX), composition.output(0), node.epilogue(), node.residual()};
@@ -370,7 +375,7 @@ void lower_block_matmul(LowerContext& node) {
   }
   gemm.is_gated = is_gated(node) && tiling && tiling->has_gate;
   if (!is_gated(node) || gemm.is_gated) return add_quant_gemm(node, composition, gemm, tiling);
-  const TensorOperand gate = composition.scratch(gemm.y.desc.dtype, gemm.y.desc.shape);
+  const TensorOperand gate = composition.allocate_scratch(gemm.y.desc.dtype, gemm.y.desc.shape);
   add_quant_gemm(node, composition, {kGate, gemm.x, gate, node.attributes->text("gate_epilogue", "x")}, tiling);
   gemm.residual = &gate.operand;
   add_quant_gemm(node, composition, gemm, tiling);

@@ -5,8 +5,8 @@
 
 namespace pumice {
 
-void shape_of_block_matmul(ShapeContext& node);
-bool pack_block_matmul(const PackContext& node, size_t input, PackedWeight& packed);
-void lower_block_matmul(LowerContext& node);
+void infer_block_quant_matmul_shape(ShapeContext& node);
+bool pack_block_quant_matmul(const PackContext& node, size_t input, PackedWeight& packed);
+void lower_block_quant_matmul(LowerContext& node);
 
 }  // namespace pumice

@@ -18,7 +18,7 @@ std::optional<Strides> compute_quant_param_strides(const TensorDesc& quantities,
 
 bool pack_requantize_params(const PackContext& node, size_t input, PackedWeight& packed) {
   if (input == 1 || input == 4 || input == 6)
-    pack_floats(node, input, 1, packed);
+    pack_as_float32(node, input, 1, packed);
   else if (input == 7)
     pack_as_int32(node, input, node.input(input).elements(), packed);
   else
@@ -35,12 +35,15 @@ void add_requantize(LowerContext& node, const Operand& sums, const Shape& shape,
   space.pad_to(4, "node '" + std::string(node.node) + "'");
   const bool is_signed = is_signed_integer(node.output(0).dtype);
   StepBuilder step(node.kernel("requantize.comp", DType::int32));
-  step.bind("x", sums).bind("a_scale", node.packed_input(1)).bind("b_scale", node.packed_input(4)).bind("y_scale", node.packed_input(6));
-  step.bind("y_zero", node.packed_input(7)).bind("y", node.out(0));
+  step.bind("x", sums)
+      .bind("a_scale", node.get_packed_input(1))
+      .bind("b_scale", node.get_packed_input(4))
+      .bind("y_scale", node.get_packed_input(6));
+  step.bind("y_zero", node.get_packed_input(7)).bind("y", node.output_operand(0));
   step.set("elements", elements).set("size", space.sizes);
   step.set("a_stride", space.strides[0]).set("b_stride", space.strides[1]).set("y_stride", space.strides[2]);
   step.set("lowest", is_signed ? -128 : 0).set("highest", is_signed ? 127 : 255);
-  node.add(step.threads(static_cast<uint64_t>((elements + kLanes - 1) / kLanes)).build());
+  node.add(step.set_threads(static_cast<uint64_t>((elements + kLanes - 1) / kLanes)).build());
 }
 
 }  // namespace pumice

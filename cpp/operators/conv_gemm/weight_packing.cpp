@@ -9,7 +9,7 @@
 
 namespace pumice {
 
-// Checks that the source is row-major, because packing reads it row by row.
+// Checks that the input is row-major, because packing reads it row by row.
 static void check_row_major(const PackContext& node, size_t input) {
   if (!node.input(input).is_packed())
     throw UnsupportedError("node '" + std::string(node.node) + "': input " + std::to_string(input) + " is repacked and has strides, " +
@@ -18,12 +18,12 @@ static void check_row_major(const PackContext& node, size_t input) {
 
 namespace {
 
-// Layout that pack_weights writes: rows padded to a multiple of 8, steps of input channels for conv_cpu, or fragments (with the K of one
-// step) for gemm_mma or gemm_split_fp16.
+// Layout of packed weights: rows padded to a multiple of 8, steps of input channels for conv_cpu, or fragments (with the K of one step) for
+// gemm_mma or gemm_split_fp16.
 struct PackLayout {
   enum class Kind : uint8_t { rows, cpu, fragments, split_fp16 } kind;
   int64_t step;
-  int64_t folded_taps = 0;  // number of x taps of fragments that are folded into N; 0: none
+  int64_t folded_taps = 0;  // fragments: number of horizontal taps that are folded into N; 0: none
 
   bool has_rows() const { return kind == Kind::rows; }
   bool is_cpu_layout() const { return kind == Kind::cpu; }
@@ -31,8 +31,8 @@ struct PackLayout {
 
   // Returns the number of elements of one group of `weights`.
   int64_t group_elements(const WeightView& weights) const {
-    if (folded_taps > 0) return folded_tap_elements(weights, folded_taps);
-    if (kind == Kind::fragments || is_split_fp16()) return fragment_elements(weights) * (is_split_fp16() ? 2 : 1);
+    if (folded_taps > 0) return count_folded_tap_elements(weights, folded_taps);
+    if (kind == Kind::fragments || is_split_fp16()) return count_fragment_elements(weights) * (is_split_fp16() ? 2 : 1);
     if (!is_cpu_layout()) return weights.taps * weights.channels_in * round_up(weights.channels_out, 8);
     return round_up(weights.channels_out, kCpuChannels) * weights.taps * ceil_div(weights.channels_in, step) * 4;
   }
@@ -54,23 +54,23 @@ struct PackLayout {
 };
 
 PackLayout choose_layout(const NodeContext& node, const WeightView& weights) {
-  return {node.prefers_cpu_kernels() ? PackLayout::Kind::cpu : PackLayout::Kind::rows, cpu_step_channels(weights.channels_in)};
+  return {node.prefers_cpu_kernels() ? PackLayout::Kind::cpu : PackLayout::Kind::rows, get_cpu_step_channels(weights.channels_in)};
 }
 
 }  // namespace
 
-int64_t packed_group_elements(const NodeContext& node, const WeightView& weights) {
+int64_t count_packed_elements_per_group(const NodeContext& node, const WeightView& weights) {
   return choose_layout(node, weights).group_elements(weights);
 }
 
-int64_t channels_per_block(const NodeContext& node, const WeightView& weights, DType weight_dtype) {
+int64_t get_channels_per_block(const NodeContext& node, const WeightView& weights, DType weight_dtype) {
   constexpr int64_t kMinTile = 8;  // smallest workgroup tile of any kernel, in channels
   const auto max_channels =
       static_cast<int64_t>(std::min<uint64_t>(node.context->limit("maxComputeWorkGroupCount_1"), INT32_MAX)) * kMinTile;
   WeightView smallest = weights;
   smallest.channels_out = kCpuChannels;
   // Floats may be packed from float32 sources.
-  const int64_t bytes = packed_group_elements(node, smallest) * (is_float(weight_dtype) ? 4 : 1);
+  const int64_t bytes = count_packed_elements_per_group(node, smallest) * (is_float(weight_dtype) ? 4 : 1);
   const int64_t fit = bytes == 0 ? weights.channels_out : max_binding_bytes(*node.context) / bytes * kCpuChannels;
   const int64_t block = std::min(max_channels, fit) / kCpuChannels * kCpuChannels;
   return std::min(std::max(block, kCpuChannels), weights.channels_out);
@@ -84,11 +84,11 @@ Step make_pad_rows_step(const std::shared_ptr<const KernelVariant>& kernel, DTyp
                         const MatrixRows& rows) {
   StepBuilder step(kernel);
   step.bind("x", x).bind("y", y).set("rows", rows.count).set("k_size", rows.k).set("x_row", rows.stride);
-  step.threads(static_cast<uint64_t>(rows.count * ceil_div(rows.k * static_cast<int64_t>(bits(dtype)) / 8, 16)));
+  step.set_threads(static_cast<uint64_t>(rows.count * ceil_div(rows.k * static_cast<int64_t>(bits(dtype)) / 8, 16)));
   return step.build();
 }
 
-// Whether packing only changes the row pitch: 16-bit elements keep their values and order.
+// Whether packing only changes the row pitch, because 16-bit elements keep their values and order.
 static bool only_pads_rows(const NodeContext& node, const TensorDesc& source, const WeightView& weights, double scale) {
   return !node.prefers_cpu_kernels() && scale == 1 && source.dtype == node.float_dtype && bits(source.dtype) == 16 && weights.taps == 1 &&
          weights.stride_out == 1 && (weights.groups == 1 || weights.stride_group == weights.channels_in * weights.stride_in);
@@ -117,8 +117,8 @@ int64_t count_source_elements(const WeightView& slice) {
          last(slice.taps, slice.stride_tap) + 1;
 }
 
-// A slice of the weights: some output channels, and input channels from `first_in` on, out of `all_in` in the packed layout.
-// `source_first`, `target_first`: its first elements in source and target.
+// A slice of the weights: some output channels, and the input channels that start at `first_in`, of `all_in` in the packed layout.
+// `source_first`, `target_first`: indices of the slice's first elements in source and target.
 struct PackSlice {
   WeightView weights;
   int64_t first_in, all_in, source_first, target_first;
@@ -139,16 +139,17 @@ Step make_pack_step(const PackJob& packing, const PackSlice& slice, const Operan
   step.set("x_stride_group", all.stride_group).set("x_stride_out", all.stride_out);
   step.set("x_stride_in", all.stride_in).set("x_stride_tap", all.stride_tap);
   if (packing.scale) step.set("scale", *packing.scale);
-  return step.threads(static_cast<uint64_t>(packing.layout.invocations(slice.weights))).build();
+  return step.set_threads(static_cast<uint64_t>(packing.layout.invocations(slice.weights))).build();
 }
 
-// Whether the target's rows are contiguous, so that a range of input channels is contiguous in the target.
+// Whether the rows of the packed layout are contiguous, so that a range of input channels is contiguous too.
 bool has_rows(const PackJob& packing) {
   return packing.layout.has_rows() && packing.weights.taps == 1;
 }
 
-// Returns the number of input channels of `block` whose source and target fit into bindings: whole steps, or all channels if they fit.
-int64_t channels_per_binding(const PackJob& packing, const WeightView& block) {
+// Returns the number of input channels of `block` whose source and packed elements fit into bindings: all channels, or a multiple of a
+// step.
+int64_t get_channels_per_binding(const PackJob& packing, const WeightView& block) {
   WeightView single = block;
   single.channels_in = 1;
   int64_t max_channels = block.channels_in;
@@ -161,7 +162,7 @@ int64_t channels_per_binding(const PackJob& packing, const WeightView& block) {
   return std::max<int64_t>(max_channels / packing.layout.step, 1) * packing.layout.step;
 }
 
-// Packs everything in one step if it fits into a binding, else block by block for each group.
+// Packs all weights in one step if they fit into a binding. Otherwise packs each group block by block.
 void add_pack_steps(std::vector<Step>& steps, const PackJob& packing, const Operand& source, const Operand& target) {
   const WeightView& weights = packing.weights;
   const int64_t group_elements = packing.layout.group_elements(weights);
@@ -176,7 +177,7 @@ void add_pack_steps(std::vector<Step>& steps, const PackJob& packing, const Oper
       WeightView before = weights, block = weights;
       before.channels_out = first;
       block.groups = 1, block.channels_out = std::min(packing.block, weights.channels_out - first);
-      const int64_t each = channels_per_binding(packing, block), from = group * weights.stride_group + first * weights.stride_out;
+      const int64_t each = get_channels_per_binding(packing, block), from = group * weights.stride_group + first * weights.stride_out;
       const int64_t to = group * group_elements + packing.layout.group_elements(before);
       for (int64_t first_in = 0; first_in < weights.channels_in; first_in += each) {
         WeightView slice = block;
@@ -191,7 +192,7 @@ void add_pack_steps(std::vector<Step>& steps, const PackJob& packing, const Oper
     }
 }
 
-// Scale for floats (none for integers), and number of channels per block.
+// Packing options: the scale factor of floats (nullopt for integers), and the number of channels per block.
 struct PackOptions {
   std::optional<double> scale;
   int64_t channels;
@@ -233,22 +234,22 @@ void pack_float_weights(const NodeContext& node, const TensorDesc& source_desc, 
 }  // namespace
 
 void pack_weights(const NodeContext& node, const TensorDesc& source_desc, const WeightView& weights, double scale, PackedWeight& packed) {
-  pack_float_weights(node, source_desc, weights, scale, channels_per_block(node, weights, node.float_dtype), packed);
+  pack_float_weights(node, source_desc, weights, scale, get_channels_per_block(node, weights, node.float_dtype), packed);
 }
 
 void pack_rows(const NodeContext& node, const TensorDesc& source_desc, const WeightView& rows, double scale, PackedWeight& packed) {
   pack_float_weights(node, source_desc, rows, scale, rows.channels_out, packed);
 }
 
-int64_t columns_per_binding(const NodeContext& node, const WeightView& weights, uint32_t element_bits) {
+int64_t get_columns_per_binding(const NodeContext& node, const WeightView& weights, uint32_t element_bits) {
   WeightView eight_columns = weights;
   eight_columns.channels_out = 8;
-  const int64_t bytes = fragment_elements(eight_columns) * static_cast<int64_t>(element_bits) / 8;
+  const int64_t bytes = count_fragment_elements(eight_columns) * static_cast<int64_t>(element_bits) / 8;
   return std::min(std::max<int64_t>(max_binding_bytes(*node.context) / bytes, 1) * 8, weights.channels_out);
 }
 
 void pack_fragments(const NodeContext& node, const TensorDesc& source_desc, const WeightView& weights, double scale, PackedWeight& packed) {
-  const int64_t block = columns_per_binding(node, weights, bits(node.float_dtype));
+  const int64_t block = get_columns_per_binding(node, weights, bits(node.float_dtype));
   pack_with_layout(node, source_desc.dtype, weights, {PackLayout::Kind::fragments, 32}, {scale, block}, packed);
 }
 
@@ -261,7 +262,7 @@ void pack_split_fp16(const NodeContext& node, const TensorDesc& source_desc, con
                      PackedWeight& packed) {
   NodeContext split_fp16 = node;
   split_fp16.float_dtype = DType::float16;
-  const int64_t block = columns_per_binding(node, weights, kSplitFp16Bits);
+  const int64_t block = get_columns_per_binding(node, weights, kSplitFp16Bits);
   pack_with_layout(split_fp16, source_desc.dtype, weights, {PackLayout::Kind::split_fp16, 32}, {std::ldexp(1.0, -exponent), block}, packed);
 }
 
@@ -274,7 +275,7 @@ void pack_cpu_weights(const NodeContext& node, const TensorDesc& source_desc, co
 
 void pack_integer_weights(const NodeContext& node, const TensorDesc& source_desc, const WeightView& weights, PackedWeight& packed) {
   pack_with_layout(node, source_desc.dtype, weights, choose_layout(node, weights),
-                   {{}, channels_per_block(node, weights, source_desc.dtype)}, packed);
+                   {{}, get_channels_per_block(node, weights, source_desc.dtype)}, packed);
 }
 
 void pack_weights(const PackContext& node, size_t input, const WeightView& weights, double scale, PackedWeight& packed) {
@@ -282,7 +283,7 @@ void pack_weights(const PackContext& node, size_t input, const WeightView& weigh
   pack_weights(node, node.input(input), weights, scale, packed);
 }
 
-void pack_floats(const PackContext& node, size_t input, double scale, PackedWeight& packed) {
+void pack_as_float32(const PackContext& node, size_t input, double scale, PackedWeight& packed) {
   check_row_major(node, input);
   const TensorDesc& source_desc = node.input(input);
   packed.desc = TensorDesc(DType::float32, {source_desc.elements()});

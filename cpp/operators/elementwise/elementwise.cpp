@@ -1,4 +1,4 @@
-// Lowers elementwise operators: a scalar expression over broadcast operands.
+// Lowers elementwise operators, which apply a scalar expression to broadcast operands.
 #include <algorithm>
 #include <map>
 #include <optional>
@@ -8,7 +8,7 @@
 #include "operators/common/composite_lowering.h"
 #include "operators/common/low_precision_cast.h"
 #include "operators/common/strided_copy.h"
-#include "operators/elementwise/element_glsl.h"
+#include "operators/elementwise/elementwise_codegen.h"
 #include "operators/elementwise/elementwise_expression.h"
 #include "operators/elementwise/lowerings.h"
 #include "operators/table/operator_table.h"
@@ -16,11 +16,11 @@
 namespace pumice {
 namespace {
 
-constexpr size_t kDefaultRank = 4;        // minimum number of axes of a strided kernel; lower ranks share it
+constexpr size_t kDefaultRank = 4;        // minimum number of axes of a strided kernel; lower ranks use the same kernel
 constexpr size_t kMaxInputs = 8;          // maximum number of inputs of a kernel
-constexpr size_t kMaxInputsHighRank = 3;  // inputs per variadic fold if more axes are needed
+constexpr size_t kMaxInputsHighRank = 3;  // maximum number of inputs per kernel of a variadic operator if it needs more axes
 
-// Inputs of a node that are present, and their names in the expression.
+// The inputs that a node has, and their names in the expression.
 struct ElementwiseInputs {
   std::vector<std::string> names;
   std::vector<size_t> input_indices;  // indices of the node's inputs
@@ -69,19 +69,19 @@ IndexSpace make_index_space(const LowerContext& node, const ElementwiseInputs& i
 }
 
 // Returns the maximum number of axes whose strides fit into 128 bytes of push constants.
-size_t max_kernel_rank(size_t inputs) {
+size_t get_max_kernel_rank(size_t inputs) {
   constexpr size_t kPushWords = 32;
   return (kPushWords - 2 - inputs) / (inputs + 2);
 }
 
 // Returns the number of axes that the kernel iterates over.
 size_t choose_kernel_rank(const IndexSpace& space, size_t inputs) {
-  const size_t max_rank = max_kernel_rank(inputs);
+  const size_t max_rank = get_max_kernel_rank(inputs);
   return std::clamp(space.sizes.size(), std::min(kDefaultRank, max_rank), max_rank);
 }
 
-// Returns how many vec4s an invocation writes to a dense output: 16 bytes, or 32 bytes of 64-bit elements.
-int64_t num_vec4_per_invocation(DType dtype) {
+// Returns how many vec4s an invocation writes to a contiguous output: 16 bytes, or 32 bytes for 64-bit elements.
+int64_t get_num_vec4_per_invocation(DType dtype) {
   return 32 / std::clamp(bits(dtype), 8, 32);
 }
 
@@ -91,10 +91,10 @@ enum class OperandAccess : uint8_t { vec4, scalar, strided };
 struct ElementwiseSource {
   Macros macros;
   DType storage = DType::float32;
-  bool native = false;  // float16 storage supported by the device
+  bool native = false;  // float16 storage that the device supports natively
 };
 
-// Returns the kernel's storage type: the output's 16-bit float type, else that of the first operand with one, else float32.
+// Returns the kernel's storage type: the 16-bit float type of the output or, without one, of the first operand that has one; else float32.
 DType choose_storage_dtype(const LowerContext& node, const ElementwiseInputs& inputs) {
   if (is_16bit_float(node.output(0).dtype)) return node.output(0).dtype;
   for (const size_t i : inputs.input_indices)
@@ -102,10 +102,10 @@ DType choose_storage_dtype(const LowerContext& node, const ElementwiseInputs& in
   return DType::float32;
 }
 
-// Kernel variant: the macros DENSE, WHOLE_VEC4 and RANK of elementwise.comp, and the access to each operand.
+// Memory layout that an elementwise kernel is generated for: the macros DENSE, WHOLE_VEC4 and RANK, and the access to each operand.
 struct ElementwiseLayout {
   bool dense = false, whole = false;
-  size_t rank = 0;                    // 0: no axes, because all operands are dense or scalar
+  size_t rank = 0;                    // number of axes; 0: all operands are contiguous or scalar
   std::vector<OperandAccess> access;  // one per operand
 };
 
@@ -135,7 +135,7 @@ class ElementwiseEmitter {
   ElementwiseEmitter(const LowerContext& node, const ElementwiseInputs& inputs, const ElementwiseLayout& layout)
       : node_(node), inputs_(inputs), layout_(layout) {
     source_.storage = choose_storage_dtype(node, inputs);
-    source_.native = storage_of(node.context->info(), source_.storage) == StorageType::fp16;
+    source_.native = get_storage_type(node.context->info(), source_.storage) == StorageType::fp16;
   }
 
   ElementwiseSource emit(const Expression& expression) {
@@ -175,17 +175,17 @@ class ElementwiseEmitter {
     add_vec4_load(k, first, element, vec4);
   }
 
-  // Emits a local variable with the input's name that contains its element.
+  // Returns GLSL that declares a variable with the input's name and assigns the input's element to it.
   std::string emit_operand_variable(size_t k, const std::string& index, const std::string& value) const {
     const std::string& name = inputs_.names[k];
-    return std::string(glsl_type(types_.at(name))) + " " + name + "; { const uint i = " + index + " + p.t" + std::to_string(k) +
+    return std::string(get_glsl_type(types_.at(name))) + " " + name + "; { const uint i = " + index + " + p.t" + std::to_string(k) +
            "_offset; " + name + " = " + value + "; } ";
   }
 
-  // Adds the vec4 loads of an input, and the code that selects one element of them.
+  // Adds the GLSL that loads vec4s of an input and selects an element of them.
   void add_vec4_load(size_t k, const std::string& first, const ElementGlsl& element, const std::optional<Vec4Glsl>& vec4) {
     const std::string n = std::to_string(k), t = "t" + n, q = "q" + n, &name = inputs_.names[k];
-    const std::string type(glsl_type(types_.at(name)));
+    const std::string type(get_glsl_type(types_.at(name)));
     if (vec4) {
       vec4_operands_ += vec4->input_type + " " + q + "[NUM_VEC4]; ";
       load_vec4s_ += q + "[k] = " + t + "[(" + first + " + p." + t + "_offset) >> 2]; ";
@@ -202,14 +202,14 @@ class ElementwiseEmitter {
     }
   }
 
-  // Returns the expression in GLSL, converted to the result's type.
+  // Returns GLSL for the expression, converted to the type of the result.
   std::string emit_result(const Expression& expression, DType dtype) const {
     ExprType type = ExprType::f32;
     const std::string glsl = expression.to_glsl(types_, &type);
     const ExprType target = to_expr_type(dtype);
     if (is_real(type) && is_integer(dtype)) return emit_saturating_cast(glsl, dtype);
     if (type == target) return glsl;
-    return (type == ExprType::u32 && target == ExprType::f32 ? "pm_" : "") + std::string(glsl_type(target)) + "(" + glsl + ")";
+    return (type == ExprType::u32 && target == ExprType::f32 ? "pm_" : "") + std::string(get_glsl_type(target)) + "(" + glsl + ")";
   }
 
   void add_macros(const std::string& glsl, DType dtype) {
@@ -221,8 +221,8 @@ class ElementwiseEmitter {
                       {"RANK", std::to_string(layout_.rank)},
                       {"DENSE", layout_.dense ? "1" : "0"},
                       {"WHOLE_VEC4", layout_.whole ? "1" : "0"},
-                      {"NUM_VEC4", std::to_string(static_cast<size_t>(num_vec4_per_invocation(dtype)))},
-                      {"RESULT_TYPE", std::string(glsl_type(type))},
+                      {"NUM_VEC4", std::to_string(static_cast<size_t>(get_num_vec4_per_invocation(dtype)))},
+                      {"RESULT_TYPE", std::string(get_glsl_type(type))},
                       {"RESULT", glsl},
                       {"APPLY_EPILOGUE(v)", type == ExprType::f32 ? "epilogue(v)" : "(v)"}};
   }
@@ -263,7 +263,8 @@ ElementwiseSource emit_elementwise(const LowerContext& node, const ElementwiseIn
   return ElementwiseEmitter(node, inputs, layout).emit(expression);
 }
 
-// Copies all operands to packed tensors of the output's shape, so that the elementwise kernel needs only one axis.
+// Copies all operands to packed tensors of the output's shape, so that the elementwise kernel needs only one axis. Used if there are too
+// many axes for a kernel.
 void add_elementwise_on_packed(LowerContext& node, const Expression& expression, const ElementwiseInputs& inputs, const IndexSpace& space) {
   const TensorDesc& y = node.output(0);
   CompositeLowering composition(node);
@@ -271,18 +272,18 @@ void add_elementwise_on_packed(LowerContext& node, const Expression& expression,
   std::map<std::string, Expression> renamed;
   IndexSpace copy_space{space.sizes, {{}, packed_strides(space.sizes)}};
   for (size_t k = 0; k < inputs.input_indices.size(); ++k) {
-    operands.push_back(composition.scratch(node.input(inputs.input_indices[k]).dtype, space.sizes));
+    operands.push_back(composition.allocate_scratch(node.input(inputs.input_indices[k]).dtype, space.sizes));
     copy_space.strides[0] = space.strides[k];
-    add_strided_copy(node, operands[k].desc.dtype, copy_space, {node.in(inputs.input_indices[k])}, {operands[k].operand});
+    add_strided_copy(node, operands[k].desc.dtype, copy_space, {node.input_operand(inputs.input_indices[k])}, {operands[k].operand});
     renamed.emplace(inputs.names[k], Expression::name("a" + std::to_string(k)));
   }
-  const TensorOperand packed_output = composition.scratch(y.dtype, space.sizes);
-  composition.map(expression.substitute(renamed), operands, packed_output, true);
+  const TensorOperand packed_output = composition.allocate_scratch(y.dtype, space.sizes);
+  composition.add_elementwise(expression.substitute(renamed), operands, packed_output, true);
   add_strided_copy(node, y.dtype, {space.sizes, {packed_strides(space.sizes), space.strides.back()}}, {packed_output.operand},
-                   {node.out(0)});
+                   {node.output_operand(0)});
 }
 
-// Returns the cache key of the kernel: all properties that can change between two lowerings of the node.
+// Returns the cache key of the kernel. It contains all properties that can differ between two lowerings of the node.
 std::string make_kernel_key(const LowerContext& node, const ElementwiseInputs& inputs, const ElementwiseLayout& layout) {
   std::string key{static_cast<char>(layout.rank), static_cast<char>(2 * layout.dense + layout.whole),
                   static_cast<char>(node.output(0).dtype)};
@@ -298,18 +299,19 @@ std::shared_ptr<const KernelVariant> get_elementwise_kernel(LowerContext& node, 
   const ElementwiseSource source = emit_elementwise(node, inputs, expression, layout);
   // Dense 16-bit results are stored as packed words, unless the device stores fp16 natively.
   const StorageType storage =
-      layout.dense && !source.native ? packed_storage_of(source.storage) : storage_of(node.context->info(), source.storage);
+      layout.dense && !source.native ? get_packed_storage_type(source.storage) : get_storage_type(node.context->info(), source.storage);
   return node.library->get_variant(node.context, "elementwise.comp", storage, source.macros);
 }
 
-// `count`: number of inputs to use as operands. `expression()` must depend only on the node and its dtypes.
+// Adds an elementwise kernel whose operands are the first `count` inputs. `expression()` returns its expression, which must depend only on
+// the node and its dtypes.
 template <class MakeExpression>
 void add_elementwise(LowerContext& node, const MakeExpression& expression, size_t count) {
   const ElementwiseInputs inputs = collect_inputs(node, count);
   const int64_t elements = node.output(0).elements();
   if (elements == 0) return;
   IndexSpace space = make_index_space(node, inputs);
-  if (space.sizes.size() > max_kernel_rank(inputs.names.size())) return add_elementwise_on_packed(node, expression(), inputs, space);
+  if (space.sizes.size() > get_max_kernel_rank(inputs.names.size())) return add_elementwise_on_packed(node, expression(), inputs, space);
   const ElementwiseLayout layout = plan_layout(node, inputs, space);
   std::shared_ptr<const KernelVariant> kernel;
   std::string key = node.kernel_cache ? make_kernel_key(node, inputs, layout) : "";
@@ -321,8 +323,8 @@ void add_elementwise(LowerContext& node, const MakeExpression& expression, size_
     if (node.kernel_cache) node.kernel_cache->add(std::move(key), kernel);
   }
   StepBuilder step(kernel);
-  for (size_t k = 0; k < inputs.names.size(); ++k) step.bind("t" + std::to_string(k), node.in(inputs.input_indices[k]));
-  step.bind("y", node.out(0)).set("elements", elements);
+  for (size_t k = 0; k < inputs.names.size(); ++k) step.bind("t" + std::to_string(k), node.input_operand(inputs.input_indices[k]));
+  step.bind("y", node.output_operand(0)).set("elements", elements);
   if (layout.rank > 0) {
     space.pad_to(layout.rank, "node '" + std::string(node.node) + "'");
     std::vector<int64_t> strides;
@@ -330,8 +332,8 @@ void add_elementwise(LowerContext& node, const MakeExpression& expression, size_
     step.set("size", space.sizes).set("t_stride", strides);
     if (!layout.dense) step.set("y_stride", space.strides.back());
   }
-  const int64_t each = layout.dense ? 4 * num_vec4_per_invocation(node.output(0).dtype) : 1;
-  node.add(step.threads(static_cast<uint64_t>(ceil_div(elements, each))).build());
+  const int64_t each = layout.dense ? 4 * get_num_vec4_per_invocation(node.output(0).dtype) : 1;
+  node.add(step.set_threads(static_cast<uint64_t>(ceil_div(elements, each))).build());
 }
 
 // Folds the operands of a variadic operator, `max_inputs` at a time, with intermediate results in scratch memory.
@@ -339,16 +341,16 @@ void add_variadic_folds(LowerContext& node, size_t max_inputs) {
   const TensorDesc& y = node.output(0);
   const size_t count = node.inputs.size();
   CompositeLowering composition(node);
-  const TensorOperand accumulator = composition.scratch(is_16bit_float(y.dtype) ? DType::float32 : y.dtype, y.shape);
+  const TensorOperand accumulator = composition.allocate_scratch(is_16bit_float(y.dtype) ? DType::float32 : y.dtype, y.shape);
   for (size_t next = 0; next < count;) {
     std::vector<TensorOperand> operands;
     if (next > 0) operands.push_back(accumulator);
-    for (; operands.size() < max_inputs && next < count; ++next) operands.push_back({node.input(next), node.in(next)});
+    for (; operands.size() < max_inputs && next < count; ++next) operands.push_back({node.input(next), node.input_operand(next)});
     const bool last = next == count;
     std::vector<std::string> names;
     for (size_t k = 0; k < operands.size(); ++k) names.push_back("a" + std::to_string(k));
-    composition.map(make_fold_expression(node.row->expression, names, last ? count : 0), operands,
-                    last ? TensorOperand{y, node.out(0)} : accumulator, last);
+    composition.add_elementwise(make_fold_expression(node.row->expression, names, last ? count : 0), operands,
+                                last ? TensorOperand{y, node.output_operand(0)} : accumulator, last);
   }
 }
 
@@ -358,7 +360,7 @@ void lower_elementwise(LowerContext& node) {
   if (node.expression) return add_elementwise(node, [&]() -> const Expression& { return *node.expression; }, node.inputs.size());
   if (const size_t count = node.inputs.size(); count > kMaxInputsHighRank && node.row->schema.inputs.back().variadic) {
     const size_t axes = make_index_space(node, collect_inputs(node, count)).sizes.size();
-    if (axes > max_kernel_rank(std::min(count, kMaxInputs))) return add_variadic_folds(node, kMaxInputsHighRank);
+    if (axes > get_max_kernel_rank(std::min(count, kMaxInputs))) return add_variadic_folds(node, kMaxInputsHighRank);
     if (count > kMaxInputs) return add_variadic_folds(node, kMaxInputs);
   }
   std::vector<bool> present;

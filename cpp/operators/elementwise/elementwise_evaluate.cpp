@@ -10,7 +10,7 @@
 namespace pumice {
 namespace {
 
-// A broadcast operand: its elements, and the index of the element that each output element reads.
+// A broadcast operand: its elements and, for each output element, the index of the element to read.
 template <typename T>
 struct BroadcastOperand {
   std::vector<T> elements;

@@ -21,7 +21,7 @@ void add_attribute_literals(const Attributes& attributes, std::map<std::string, 
   }
 }
 
-void shape_of_custom_elementwise(ShapeContext& node) {
+void infer_custom_elementwise_shape(ShapeContext& node) {
   node.output(0, static_cast<DType>(node.attributes().integer(kOutputDtype)), broadcast_inputs(node));
 }
 
@@ -36,7 +36,7 @@ const OperatorRow& get_custom_elementwise_row(size_t operands) {
       row.name = "Map";
       for (size_t i = 0; i < count; ++i) row.schema.inputs.push_back({names[i], kAny});
       row.schema.outputs.push_back({"y", kAny});
-      row.shape = shape_of_custom_elementwise;
+      row.shape = infer_custom_elementwise_shape;
       set_elementwise_properties(row);
     }
     return custom_rows;

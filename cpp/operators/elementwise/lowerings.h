@@ -9,10 +9,10 @@ namespace pumice {
 void lower_elementwise(LowerContext& node);
 void lower_cast(LowerContext& node);
 
-// Sets the properties common to operators with a scalar expression, except the expression and host evaluation.
+// Sets the properties that all operators with a scalar expression have, except the expression and the host evaluation.
 void set_elementwise_properties(OperatorRow& row);
 
-// Host evaluations.
+// Evaluate elementwise operators on the host.
 HostResults evaluate_elementwise(const HostNode& node);
 HostResults evaluate_cast(const HostNode& node);
 

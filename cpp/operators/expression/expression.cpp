@@ -28,7 +28,7 @@ std::optional<bool> fold_comparison(const ExprNode& node) {
   return evaluate_comparison(node.text, a.value, b.value);
 }
 
-// Simplifies `true && x` and the like, with the constant on either side.
+// Simplifies && and || if one side, left or right, is a constant.
 ExprPtr simplify_logical(const ExprNode& node) {
   const bool neutral = node.text == "&&";
   if (!neutral && node.text != "||") return nullptr;
@@ -39,7 +39,7 @@ ExprPtr simplify_logical(const ExprNode& node) {
   return nullptr;
 }
 
-// Returns the remaining operand of a min, max or sum whose other operand is absent.
+// Simplifies a min, max or sum with an absent operand to its other operand.
 ExprPtr drop_absent_operand(const ExprNode& node) {
   if (node.text != "min" && node.text != "max" && node.text != "+") return nullptr;
   if (node.children[0]->kind == ExprKind::absent) return node.children[1];
@@ -73,7 +73,7 @@ void collect_names(const ExprNode& node, std::unordered_set<const ExprNode*>& se
 
 using RebuiltNodes = std::unordered_map<const ExprNode*, ExprPtr>;
 
-// Returns the tree with names replaced; each shared node is rebuilt once.
+// Returns a copy of the tree in which names are replaced. Rebuilds each shared node only once.
 ExprPtr substitute_names(const ExprPtr& node, const std::map<std::string, ExprPtr>& replacements, RebuiltNodes& rebuilt) {
   if (const auto found = rebuilt.find(node.get()); found != rebuilt.end()) return found->second;
   ExprPtr result = node;
@@ -113,7 +113,7 @@ ExprType to_expr_type(DType dtype) {
   }
 }
 
-std::string_view glsl_type_name(ExprType type) {
+std::string_view get_glsl_type_name(ExprType type) {
   constexpr std::string_view names[] = {"bool", "int", "uint", "int64_t", "uint64_t", "float", "double"};
   return names[static_cast<size_t>(type)];
 }

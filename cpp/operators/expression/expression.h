@@ -1,4 +1,4 @@
-// Typed scalar expression trees, parsed from the operator table. The same tree is used for GLSL, host evaluation and fusion.
+// Typed scalar expression trees, parsed from the operator table. GLSL generation, host evaluation and fusion use the same trees.
 #pragma once
 
 #include <cstdint>
@@ -13,10 +13,10 @@
 
 namespace pumice {
 
-// Computation types: f64 for float64, f32 for other floats (f64 on the host), exact types for integers.
+// Types in which expressions are computed: f64 for float64, f32 for all other floats (f64 on the host), and exact integer types.
 enum class ExprType : uint8_t { boolean, i32, u32, i64, u64, f32, f64 };
 ExprType to_expr_type(DType dtype);
-std::string_view glsl_type_name(ExprType type);  // "float"
+std::string_view get_glsl_type_name(ExprType type);  // "float"
 
 struct ExprNode;
 
@@ -32,23 +32,25 @@ class Expression {
   static Expression literal(double value);
   static Expression name(std::string_view name);
   static Expression text(std::string_view text);
-  // An omitted operand: min, max and + return their other operand; in any other position, to_glsl() and evaluate() throw Error.
+  // Stands for an omitted optional operand. min, max and + with it return their other operand. Anywhere else, to_glsl() and evaluate()
+  // throw Error.
   static Expression absent();
 
   const std::vector<std::string>& names() const { return names_; }  // free names, in order of first use
-  // Replaces names with expressions: attributes with literals, or with the producer's expression in a fusion. Shared subtrees stay shared.
+  // Replaces names by expressions: attributes by literals, or, in a fusion, inputs by their producer's expression. Shared subtrees stay
+  // shared.
   Expression substitute(const std::map<std::string, Expression>& replacements) const;
 
-  // Returns GLSL for the given parameter types; `type` receives the result type. Throws Error on a type mismatch. Calls functions of
-  // include/math.glsl. Shared subtrees are repeated.
+  // Returns GLSL for the given parameter types, and the type of the result in `type`. Throws Error on a type mismatch. The GLSL calls
+  // functions of include/math.glsl and repeats shared subtrees.
   std::string to_glsl(const std::map<std::string, ExprType>& types, ExprType* type = nullptr) const;
 
-  // Returns the estimated compile cost of the GLSL, roughly the number of instructions after inlining. A shared subtree counts each time it
-  // occurs. `has_doubles`: use fp64 functions.
+  // Estimates how expensive the GLSL is to compile: roughly the number of instructions after inlining. A shared subtree counts each time it
+  // occurs. `has_doubles`: the GLSL uses fp64 functions.
   uint64_t estimate_compile_cost(bool has_doubles = false) const;
 
   // Evaluates one element on the host. Integers are exact; bool is 0 or 1. `rounds_to_fp32`: round the result of each operation to fp32.
-  // Throws Error for an unbound name and for integer division by zero; the integer overload also for real functions.
+  // Throws Error for an unbound name and for an integer division by zero. The integer overload also throws for functions of real numbers.
   double evaluate(const std::map<std::string, double>& values, bool rounds_to_fp32 = false) const;
   int64_t evaluate(const std::map<std::string, int64_t>& values) const;
 

@@ -13,7 +13,7 @@ constexpr uint64_t kOperationCost = 4;  // cost of an operator: one instruction,
 constexpr uint64_t kBranchCost = 8;     // extra cost of a conditional: CPU drivers execute both branches under masks
 constexpr uint64_t kMaxCost = std::numeric_limits<uint64_t>::max() / 8;
 
-// Whether pow has a constant exponent of 0, 1 or 2, so that pm_pow folds to a multiplication.
+// Whether the node is a pow with a constant exponent of 0, 1 or 2, which the compiler folds to at most one multiplication.
 bool is_small_constant_power(const ExprNode& node) {
   const ExprNode& exponent = *node.children[1];
   return exponent.kind == ExprKind::literal && (exponent.value == 0 || exponent.value == 1 || exponent.value == 2);

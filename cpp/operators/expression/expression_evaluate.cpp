@@ -39,7 +39,7 @@ double evaluate_real_binary(std::string_view symbol, double a, double b) {
   throw Error("'" + std::string(symbol) + "' takes integers, given real numbers");
 }
 
-// Evaluates a tree for one element.
+// Evaluates an expression tree for one element.
 template <typename T>
 class ExpressionEvaluator {
  public:

@@ -59,7 +59,8 @@ int64_t floor_divide(int64_t a, int64_t b) {
   return q * b != a && (a < 0) != (b < 0) ? q - 1 : q;
 }
 
-// Shift counts below 0 or above 63 yield 0, or -1 when a negative number is shifted right. Callers pass unsigned values below 2^63.
+// Shifts an integer. Counts below 0 or above 63 yield 0, or -1 if a negative number is shifted right. Callers pass only unsigned values
+// below 2^63.
 int64_t shift_integer(int64_t x, int64_t count, bool left) {
   if (count < 0 || count > 63) return left || x >= 0 ? 0 : -1;
   return left ? wrap_to_signed(static_cast<uint64_t>(x) << count) : x >> count;

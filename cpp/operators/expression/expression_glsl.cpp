@@ -31,7 +31,7 @@ bool is_integer(ExprType type) {
 std::string format_double_literal(double value) {
   if (std::isnan(value)) return "double(pm_nan)";
   if (std::isinf(value)) return value > 0 ? "double(pm_infinity)" : "double(-pm_infinity)";
-  const std::string text = format_real(value, 17) + "LF";
+  const std::string text = format_as_float(value, 17) + "LF";
   return std::signbit(value) ? "(" + text + ")" : text;
 }
 
@@ -39,7 +39,7 @@ std::string format_float_literal(double value) {
   const auto rounded = static_cast<float>(value);
   if (std::isnan(rounded)) return "pm_nan";
   if (std::isinf(rounded)) return rounded > 0 ? "pm_infinity" : "(-pm_infinity)";
-  const std::string text = format_real(rounded, 9);
+  const std::string text = format_as_float(rounded, 9);
   return std::signbit(rounded) ? "(" + text + ")" : text;
 }
 
@@ -84,7 +84,7 @@ ExprType parse_cast_type(std::string_view name) {
 // Type of a node; nullopt for a literal, which adopts the type of the other operand.
 using InferredType = std::optional<ExprType>;
 
-// Type inference with a cache per node.
+// Infers the types of the nodes of a tree, and caches the type of each node.
 class TypeInference {
  public:
   explicit TypeInference(const std::map<std::string, ExprType>& names)
@@ -100,11 +100,11 @@ class TypeInference {
 
   ExprType infer_type_or_float(const ExprNode& node) { return infer_type(node).value_or(ExprType::f32); }
 
-  // Returns the common type of both operands.
+  // Returns the common type of operands `a` and `b`; a literal adopts the type of the other operand.
   InferredType infer_common_type(const ExprNode& node, const ExprNode& a, const ExprNode& b) {
     const InferredType left = infer_type(a), right = infer_type(b);
     if (left && right && *left != *right)
-      fail(node, std::string(glsl_type_name(*left)) + " and " + std::string(glsl_type_name(*right)) + " do not combine");
+      fail(node, std::string(get_glsl_type_name(*left)) + " and " + std::string(get_glsl_type_name(*right)) + " do not combine");
     return left ? left : right;
   }
 
@@ -114,7 +114,8 @@ class TypeInference {
   }
 
   static void require(const ExprNode& node, bool condition, std::string_view expected, InferredType actual) {
-    if (!condition) fail(node, std::string(expected) + " expected; given " + std::string(actual ? glsl_type_name(*actual) : "a number"));
+    if (!condition)
+      fail(node, std::string(expected) + " expected; given " + std::string(actual ? get_glsl_type_name(*actual) : "a number"));
   }
 
   InferredType infer_uncached(const ExprNode& node) {
@@ -195,16 +196,16 @@ class TypeInference {
   std::unordered_map<const ExprNode*, InferredType> types_by_node_;
 };
 
-// Emits the GLSL of a tree.
+// Generates GLSL for an expression tree.
 class GlslEmitter {
  public:
   explicit GlslEmitter(const std::map<std::string, ExprType>& names) : types_(names) {}
 
-  ExprType result_type(const ExprNode& root) { return types_.infer_type_or_float(root); }
-  std::string emit_root(const ExprNode& node) { return emit(node, result_type(node)); }
+  ExprType infer_result_type(const ExprNode& root) { return types_.infer_type_or_float(root); }
+  std::string emit_root(const ExprNode& node) { return emit(node, infer_result_type(node)); }
 
  private:
-  // `type`: the node's type, or for a literal the type that its context requires.
+  // Returns GLSL for a node. `type`: type of the node; for a literal, the type that its context requires.
   std::string emit(const ExprNode& node, ExprType type) {
     std::string code = node.kind == ExprKind::literal ? format_literal(node, type) : emit_operation(node, type);
     if (code.size() > kMaxExpressionChars) throw Error("an expression of over " + std::to_string(kMaxExpressionChars) + " characters");
@@ -228,15 +229,15 @@ class GlslEmitter {
     }
   }
 
-  // pm_flush_subnormals keeps a comparison and its result consistent: a number that compared equal to zero is replaced by zero.
+  // pm_flush_subnormals flushes the result, so that a subnormal that the condition compared as zero is not returned as a nonzero number.
   std::string emit_conditional(const ExprNode& node, ExprType type) {
     const std::string chosen = "(" + emit(*node.children[0], ExprType::boolean) + " ? " + emit(*node.children[1], type) + " : " +
                                emit(*node.children[2], type) + ")";
     return type == ExprType::f32 && node.children[0]->kind != ExprKind::name ? "pm_flush_subnormals" + chosen : chosen;
   }
 
-  // Emits an operand of an arithmetic operation. Hides literal zeros from the driver, because some drivers (lavapipe) simplify x + 0 to x,
-  // and x * 0 and x / 0 to 0.
+  // Returns GLSL for an operand of an arithmetic operation. Hides literal zeros from the driver's compiler, because some (lavapipe)
+  // simplify x + 0 to x, and x * 0 and x / 0 to 0.
   std::string emit_operand(const ExprNode& node, ExprType type) {
     const bool negated = node.kind == ExprKind::unary && node.text == "-" && node.children[0]->kind == ExprKind::literal;
     const ExprNode& number = negated ? *node.children[0] : node;
@@ -247,7 +248,7 @@ class GlslEmitter {
 
   std::string emit_binary(const ExprNode& node) {
     const ExprNode &a = *node.children[0], &b = *node.children[1];
-    const ExprType type = operand_type(node);
+    const ExprType type = infer_operand_type(node);
     std::string symbol = node.text;
     if (type == ExprType::boolean && is_one_of(symbol, {"&", "|", "^"})) symbol += symbol;
     if (is_real(type) && is_one_of(symbol, {"+", "-", "*", "/"})) {
@@ -258,8 +259,8 @@ class GlslEmitter {
     return "(" + emit(a, type) + " " + symbol + " " + emit(b, type) + ")";
   }
 
-  // Returns the type of an operation on literals only: float, or int if the operator needs integers.
-  ExprType operand_type(const ExprNode& node) {
+  // Returns the type of a node's operands. If all are literals, it is float, or int if the operator needs integers.
+  ExprType infer_operand_type(const ExprNode& node) {
     const InferredType type = types_.infer_common_type(node, *node.children[0], *node.children[1]);
     const ExprType fallback = is_one_of(node.text, {"<<", ">>", "%", "&", "|", "^"}) ? ExprType::i32 : ExprType::f32;
     return type.value_or(types_.infer_type(node).value_or(fallback) == ExprType::boolean ? ExprType::f32 : fallback);
@@ -289,7 +290,7 @@ class GlslEmitter {
     const ExprType exponent = types_.infer_type(*node.children[1]).value_or(node.children[1]->real ? ExprType::f32 : base);
     std::string value = emit(*node.children[1], exponent);
     if (exponent != base && (exponent != ExprType::f32 || base == ExprType::f64))
-      value = std::string(glsl_type_name(base)) + "(" + value + ")";
+      value = std::string(get_glsl_type_name(base)) + "(" + value + ")";
     return "pm_pow(" + emit(*node.children[0], base) + ", " + value + ")";
   }
 
@@ -336,7 +337,7 @@ std::string format_expression(const ExprNode& node) {
 std::string Expression::to_glsl(const std::map<std::string, ExprType>& types, ExprType* type) const {
   GlslEmitter emitter(types);
   std::string text = emitter.emit_root(*root_);
-  if (type) *type = emitter.result_type(*root_);
+  if (type) *type = emitter.infer_result_type(*root_);
   return text;
 }
 

@@ -1,4 +1,4 @@
-// Nodes of expression trees, internal to the parser, emitter and evaluator.
+// Nodes of expression trees. Used only inside operators/expression.
 #pragma once
 
 #include <cstdint>
@@ -25,16 +25,16 @@ struct ExprNode {
   std::vector<ExprPtr> children;
 };
 
-// Type rule of a function. real: float to float. real_test: float to bool. same: one type for operands and result. cast: any type to the
-// named one.
+// Types of a function's operands and result. real: float to float. real_test: float to bool. same: all have the same type. cast: any type
+// to the type that the function is named after.
 enum class Signature : uint8_t { real, real_test, same, cast };
 
-// Compile cost of a function: SPIR-V instructions including its callees; each conditional branch adds eight.
+// Compile cost of a function: its SPIR-V instructions, including those of its callees, plus eight per conditional branch.
 struct FunctionCost {
   uint64_t fp32_cost, fp64_cost;
 };
 
-// A function of the grammar, its GLSL name and its host implementation; `integer` is null if it has no integer form.
+// A function of the expression grammar, its GLSL name and its host implementations. `integer` is null if it has no integer form.
 struct ExprFunction {
   std::string_view name;
   Signature signature;
@@ -43,17 +43,17 @@ struct ExprFunction {
   FunctionCost cost;
   double (*evaluate)(double, double);
   int64_t (*integer)(int64_t, int64_t) = nullptr;
-  bool has_double = false;  // whether the GLSL function has a double overload
+  bool has_double = false;  // the GLSL function has an overload for double
 };
 
 // Returns the function with that name; null if unknown.
 const ExprFunction* find_expr_function(std::string_view name);
 
-// Creates a node, simplified: conditions on literals are folded, absent operands are dropped.
+// Creates a node and simplifies it: folds conditions on literals and drops absent operands.
 ExprPtr make_node(ExprNode node);
 ExprPtr make_literal(double value);
 ExprPtr parse_expression(std::string_view text);
-// Formats an expression for a message; truncates long ones.
+// Formats an expression for an error message. Truncates long expressions.
 std::string format_expression(const ExprNode& node);
 
 // Evaluates a comparison operator; nullopt if the symbol is not one.

@@ -24,7 +24,7 @@ constexpr std::array<std::array<std::string_view, 4>, 10> kPrecedenceLevels{{
 }};
 constexpr int kMaxDepth = 200;
 
-// Recursive descent parser.
+// Recursive-descent parser for expressions.
 class ExpressionParser {
  public:
   explicit ExpressionParser(std::string_view text) : text_(text) {}
@@ -44,7 +44,8 @@ class ExpressionParser {
     while (position_ < text_.size() && std::isspace(static_cast<unsigned char>(text_[position_]))) ++position_;
   }
 
-  // Consumes an operator unless it is the prefix of a longer one ("<" of "<<", "&" of "&&", "=" of "==").
+  // Consumes `symbol` if it is next and not the prefix of a longer operator ("<" of "<<", "&" of "&&", "=" of "=="). Returns whether it
+  // did.
   bool consume(std::string_view symbol) {
     skip_space();
     if (text_.substr(position_, symbol.size()) != symbol) return false;

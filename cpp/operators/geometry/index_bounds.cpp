@@ -10,7 +10,8 @@
 namespace pumice {
 namespace {
 
-// Returns the size of an axis; negative axes count from the end. kUnknownSize if there is no such axis, which the shape function reports.
+// Returns the size of an axis; negative axes count from the end. Returns kUnknownSize if the axis does not exist: shape inference reports
+// that.
 int64_t get_axis_size(const Shape& shape, int64_t axis) {
   const auto rank = static_cast<int64_t>(shape.size());
   if (axis < 0) axis += rank;
@@ -22,7 +23,7 @@ const Shape& get_input_shape(const std::vector<Shape>& inputs, size_t i) {
   return i < inputs.size() ? inputs[i] : absent;
 }
 
-// Returns the bounds of sequence lengths: 0 to `size`.
+// Returns the bounds of an input with sequence lengths: 0 to `size`, inclusive.
 IndexBounds make_length_bounds(size_t input, int64_t size) {
   return {input, {size < 0 ? kUnknownSize : size + 1}, false};
 }
@@ -45,7 +46,7 @@ std::string describe_index_error(const IndexBounds& bounds, const Shape& shape, 
 
 namespace {
 
-// Throws for the first out-of-range index; NaN is never in range.
+// Throws GraphError for the first out-of-range index. NaN is always out of range.
 template <typename T>
 void check_index_values(std::string_view node, const IndexBounds& bounds, const Shape& shape, const std::vector<T>& values) {
   for (size_t i = 0; i < values.size(); ++i) {
@@ -87,11 +88,11 @@ void check_indices(std::string_view node, const IndexBounds& bounds, const HostT
   check_index_values(node, bounds, indices.desc.shape, indices.as_int64());
 }
 
-IndexBounds axis_index_bounds(const Attributes& attributes, const std::vector<Shape>& inputs) {
+IndexBounds get_axis_index_bounds(const Attributes& attributes, const std::vector<Shape>& inputs) {
   return {1, {get_axis_size(get_input_shape(inputs, 0), attributes.integer("axis", 0))}};
 }
 
-IndexBounds index_tuple_bounds(const Attributes& attributes, const std::vector<Shape>& inputs) {
+IndexBounds get_index_tuple_bounds(const Attributes& attributes, const std::vector<Shape>& inputs) {
   const Shape &x = get_input_shape(inputs, 0), &indices = get_input_shape(inputs, 1);
   IndexBounds bounds{1, {}};
   const int64_t batch = attributes.integer("batch_dims", 0), length = indices.empty() ? 0 : indices.back();
@@ -100,34 +101,34 @@ IndexBounds index_tuple_bounds(const Attributes& attributes, const std::vector<S
   return bounds;
 }
 
-IndexBounds cache_index_bounds(const Attributes& attributes, const std::vector<Shape>& inputs) {
+IndexBounds get_cache_index_bounds(const Attributes& attributes, const std::vector<Shape>& inputs) {
   if (attributes.text("mode", "linear") != "linear") return {2, {}, false};  // circular mode wraps around
   const int64_t axis = attributes.integer("axis", -2), size = get_axis_size(get_input_shape(inputs, 0), axis),
                 rows = get_axis_size(get_input_shape(inputs, 1), axis);
   return {2, {size < 0 || rows < 0 ? kUnknownSize : std::max<int64_t>(size - rows, 0) + 1}, false};
 }
 
-IndexBounds leading_index_bounds(const Attributes& attributes, const std::vector<Shape>& inputs) {
+IndexBounds get_leading_index_bounds(const Attributes& attributes, const std::vector<Shape>& inputs) {
   return {0, {get_axis_size(get_input_shape(inputs, 1), attributes.integer("axis", 0))}, false};
 }
 
-IndexBounds position_id_bounds(const Attributes&, const std::vector<Shape>& inputs) {
+IndexBounds get_position_id_bounds(const Attributes&, const std::vector<Shape>& inputs) {
   return {3, {get_axis_size(get_input_shape(inputs, 1), 0)}, false};
 }
 
-IndexBounds batch_index_bounds(const Attributes&, const std::vector<Shape>& inputs) {
+IndexBounds get_batch_index_bounds(const Attributes&, const std::vector<Shape>& inputs) {
   return {2, {get_axis_size(get_input_shape(inputs, 0), 0)}, false};
 }
 
-IndexBounds roi_batch_index_bounds(const Attributes&, const std::vector<Shape>& inputs) {
+IndexBounds get_roi_batch_index_bounds(const Attributes&, const std::vector<Shape>& inputs) {
   return {1, {get_axis_size(get_input_shape(inputs, 0), 0), kNotAnIndex, kNotAnIndex, kNotAnIndex, kNotAnIndex}, false};
 }
 
-IndexBounds nonnegative_index_bounds(const Attributes&, const std::vector<Shape>&) {
+IndexBounds get_nonnegative_index_bounds(const Attributes&, const std::vector<Shape>&) {
   return {2, {kUnlimited}, false};
 }
 
-IndexBounds unpool_index_bounds(const Attributes& attributes, const std::vector<Shape>& inputs) {
+IndexBounds get_unpool_index_bounds(const Attributes& attributes, const std::vector<Shape>& inputs) {
   Shape pooled = get_input_shape(inputs, 0);
   if (pooled.size() < 3 || std::ranges::any_of(pooled, [](int64_t size) { return size < 0; })) return {1, {kUnknownSize}, false};
   const auto sizes = compute_unpool_geometry(attributes, "", pooled).output;
@@ -135,7 +136,7 @@ IndexBounds unpool_index_bounds(const Attributes& attributes, const std::vector<
   return {1, {element_count(pooled)}, false};
 }
 
-IndexBounds slice_begin_bounds(const Attributes& attributes, const std::vector<Shape>& inputs) {
+IndexBounds get_slice_begin_bounds(const Attributes& attributes, const std::vector<Shape>& inputs) {
   const Shape& x = get_input_shape(inputs, 1);
   const auto slice_sizes = attributes.integers("size");
   if (x.size() != slice_sizes.size() || x.empty()) return {0, {kUnknownSize}, false};
@@ -145,15 +146,15 @@ IndexBounds slice_begin_bounds(const Attributes& attributes, const std::vector<S
   return bounds;
 }
 
-IndexBounds sequence_length_bounds(const Attributes& attributes, const std::vector<Shape>& inputs) {
+IndexBounds get_sequence_length_bounds(const Attributes& attributes, const std::vector<Shape>& inputs) {
   return make_length_bounds(1, get_axis_size(get_input_shape(inputs, 0), attributes.integer("time_axis", 0)));
 }
 
-IndexBounds key_length_bounds(const Attributes&, const std::vector<Shape>& inputs) {
+IndexBounds get_key_length_bounds(const Attributes&, const std::vector<Shape>& inputs) {
   return make_length_bounds(6, get_axis_size(get_input_shape(inputs, 1), -2));
 }
 
-IndexBounds rnn_length_bounds(const Attributes& attributes, const std::vector<Shape>& inputs) {
+IndexBounds get_rnn_length_bounds(const Attributes& attributes, const std::vector<Shape>& inputs) {
   return make_length_bounds(4, get_axis_size(get_input_shape(inputs, 0), attributes.integer("layout", 0) != 0 ? 1 : 0));
 }
 

@@ -22,8 +22,8 @@ std::vector<size_t> resolve_resize_axes(std::string_view node, const Attributes&
   return axes;
 }
 
-// Returns the coordinate in x of an output index, in elements. Divides only once, so that coordinates on an element or halfway between two
-// elements are exact.
+// Returns the coordinate in x, in elements, of an output index. Divides only once, so that a coordinate exactly on an element or halfway
+// between two elements has no rounding error.
 double compute_source_coordinate(const ResizeAxis& axis, const std::string& mode, int64_t index) {
   const double num = axis.scale_num, den = axis.scale_den;
   const auto y = static_cast<double>(index), x_size = static_cast<double>(axis.x_size), exact_size = num * x_size / den;
@@ -57,14 +57,14 @@ int64_t round_to_nearest(double coordinate, const std::string& mode) {
 
 }  // namespace
 
-// Computes in fp32, like ONNX shape inference and ONNX Runtime: exporters compute a scale such as 7 / 5 in fp32, where it may be slightly
-// below the ratio.
+// Returns the output size for a scale. Multiplies in fp32, like ONNX shape inference and ONNX Runtime: exporters compute a scale such as 7
+// / 5 in fp32, and the rounded scale may be slightly smaller than the ratio.
 static int64_t compute_scaled_size(int64_t size, double scale) {
   return scale == 1 ? size : static_cast<int64_t>(static_cast<float>(scale) * static_cast<float>(size));
 }
 
-// Sets the scale to `requested`, or to the size ratio if that is 0. A requested scale below the size ratio is a rounded ratio, so the exact
-// ratio is used.
+// Sets the scale to `requested`, or to the ratio of the sizes if `requested` is 0. A requested scale that is smaller than the ratio is a
+// rounded ratio, so the exact ratio is used instead.
 static void set_scale(ResizeAxis& axis, double requested) {
   const auto size = static_cast<double>(axis.size), x_size = static_cast<double>(axis.x_size);
   const bool is_ratio = axis.x_size > 0 && (requested == 0 || size > requested * x_size);
@@ -119,7 +119,7 @@ ResizeTable make_resize_table(const ResizeAxis& axis, const Attributes& attribut
   const bool excludes = attributes.integer("exclude_outside") != 0;
   const double a = attributes.real("cubic_coeff_a"), filter_scale = antialias ? std::min(axis.scale, 1.0) : 1.0;
   const auto last = axis.x_size - 1;
-  // Number of taps on each side of the two elements around the coordinate.
+  // Number of additional taps on each side of the two elements around the coordinate.
   const auto reach = static_cast<int64_t>(-std::floor((is_cubic ? -2 : -1) / filter_scale) - 1);
   ResizeTable table;
   if (mode != "nearest") table.taps = static_cast<size_t>(2 + 2 * reach);
@@ -131,7 +131,7 @@ ResizeTable make_resize_table(const ResizeAxis& axis, const Attributes& attribut
       table.indices.push_back(outside ? -1 : static_cast<int32_t>(std::clamp<int64_t>(index, 0, last)));
       continue;
     }
-    // If the coordinate is exactly on an element, that element is the upper one of the two.
+    // If the coordinate is exactly on an element, that element is the upper one of the two elements around the coordinate.
     const double below = std::floor(coordinate) - (coordinate == std::floor(coordinate) ? 1 : 0), fraction = coordinate - below;
     std::vector<double> weights;
     double sum = 0;

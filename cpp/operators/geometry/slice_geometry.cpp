@@ -8,7 +8,7 @@
 namespace pumice {
 namespace {
 
-// Returns the number of elements from start to end. Both are already clamped to the axis.
+// Returns the number of elements that a slice selects. `start` and `end` are already clamped to the axis.
 int64_t count_slice_elements(int64_t start, int64_t end, int64_t step) {
   const int64_t distance = step > 0 ? end - start : start - end;
   if (distance <= 0) return 0;

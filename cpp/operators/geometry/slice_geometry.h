@@ -1,4 +1,4 @@
-// Ranges that Slice and Split select along an axis, shared by the shape rule, host evaluation and lowering.
+// Computes the ranges that Slice and Split select along an axis, for shape inference, host evaluation and lowering.
 #pragma once
 
 #include <cstdint>
@@ -13,8 +13,9 @@ struct SliceAxis {
   int64_t start = 0, step = 1, length = 0;
 };
 
-// One entry per axis of `shape`. Empty `axes` means the first axes, empty `steps` means 1. Negative bounds count from the end; bounds are
-// clamped. Throws GraphError naming `node` for a step of 0, an unknown or repeated axis, or lists of different lengths.
+// Returns one SliceAxis per axis of `shape`. Empty `axes` means the first axes; empty `steps` means steps of 1. Negative starts and ends
+// count from the end, and all are clamped to the axis. Throws a GraphError that names `node` for a step of 0, an unknown or repeated axis,
+// or lists of different lengths.
 std::vector<SliceAxis> compute_slice_axes(std::string_view node, const Shape& shape, const std::vector<int64_t>& starts,
                                           const std::vector<int64_t>& ends, std::vector<int64_t> axes, std::vector<int64_t> steps);
 

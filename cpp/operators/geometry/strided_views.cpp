@@ -3,7 +3,7 @@
 namespace pumice {
 namespace {
 
-// Returns strides that view x with another shape; nullopt unless each run of contiguous axes of x maps to whole axes of the new shape.
+// Returns strides that view x with another shape; nullopt if that is impossible without a copy.
 std::optional<Strides> compute_reshape_strides(const TensorDesc& x, const Shape& shape) {
   Strides strides(shape.size(), 1);
   size_t out = shape.size();
@@ -45,7 +45,7 @@ StridedViews make_split_views(const Attributes& attributes, const TensorDesc& x,
   std::vector<StridedView> views;
   int64_t begin = 0;
   for (const TensorDesc* y : outputs) {
-    if (!y) return {};  // the size of an omitted output is unknown
+    if (!y) return {};  // the split sizes are unknown if an output is omitted
     views.push_back({x.strides, begin * x.strides[axis]});
     begin += y->shape[axis];
   }

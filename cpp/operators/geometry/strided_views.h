@@ -9,7 +9,7 @@
 
 namespace pumice {
 
-// Strides and first element of a view, counted in elements of the viewed tensor.
+// A view: its strides and the index of its first element, both in elements of the viewed tensor.
 struct StridedView {
   Strides strides;
   int64_t first = 0;
@@ -22,9 +22,9 @@ StridedViews make_reshape_view(const Attributes& attributes, const TensorDesc& x
 StridedViews make_transpose_view(const Attributes& attributes, const TensorDesc& x, const std::vector<const TensorDesc*>& outputs);
 StridedViews make_split_views(const Attributes& attributes, const TensorDesc& x, const std::vector<const TensorDesc*>& outputs);
 
-// Returns the strides of x with axes ordered by attribute `perm` of `transpose`, or reversed if it is absent.
+// Returns the strides of x after a Transpose with the attributes `transpose`. Without the attribute "perm", the axes are reversed.
 Strides compute_transpose_strides(const Attributes& transpose, const TensorDesc& x);
-// Whether both strides address the same elements. Axes of size 1 are ignored.
+// Whether strides `a` and `b` address the same elements. Axes of size 1 are ignored.
 bool have_same_strides(const Shape& shape, const Strides& a, const Strides& b);
 
 }  // namespace pumice

@@ -23,7 +23,7 @@ class WindowAttributeReader {
   const Integers& spatial_sizes() const { return spatial_; }
   size_t num_axes() const { return spatial_.size(); }
 
-  // Returns the attribute's `count` values, each at least `min_value`; `fallback` repeated if it is not set.
+  // Returns the `count` values of an attribute, each at least `min_value`. If it is not set, each value is `fallback`.
   Integers read_integers(std::string_view name, size_t count, int64_t fallback, int64_t min_value) const {
     const Integers values = attributes_.integers(name);
     if (values.empty()) return Integers(count, fallback);
@@ -42,7 +42,7 @@ class WindowAttributeReader {
     fail("'auto_pad' is NOTSET, VALID, SAME_UPPER or SAME_LOWER; given '" + text + "'");
   }
 
-  // Returns kernel, strides, dilations and, unless `auto_pad` determines them, pads.
+  // Returns the window with its strides, dilations and explicit pads. With `auto_pad`, the pads are set later.
   WindowGeometry read_window(Integers kernel) const {
     WindowGeometry window;
     if (std::any_of(kernel.begin(), kernel.end(), [](int64_t size) { return size < 1; }))
@@ -69,14 +69,14 @@ int64_t get_dilated_kernel_size(const WindowGeometry& window, size_t i) {
   return checked_add(checked_mul(window.kernel[i] - 1, window.dilations[i], "kernel"), 1, "kernel");
 }
 
-// Distributes the padding of `auto_pad`; SAME_UPPER puts the odd element at the end.
+// Distributes the total padding of `auto_pad` to both ends. An odd element goes to the end with SAME_UPPER, else to the start.
 void set_same_padding(WindowGeometry& window, size_t i, int64_t total, bool upper) {
   const int64_t padding = std::max<int64_t>(total, 0), smaller_half = padding / 2;
   window.pads_begin[i] = upper ? smaller_half : padding - smaller_half;
   window.pads_end[i] = padding - window.pads_begin[i];
 }
 
-// Floor and ceiling division by a positive divisor.
+// Divide by a positive divisor and round down (or up).
 int64_t floor_div_signed(int64_t a, int64_t b) {
   return a >= 0 ? a / b : -((b - 1 - a) / b);
 }
@@ -84,7 +84,8 @@ int64_t ceil_div_signed(int64_t a, int64_t b) {
   return -floor_div_signed(-a, b);
 }
 
-// Returns the number of windows on a padded axis. `ceil` adds a window past the end if it starts inside the input or its front padding.
+// Returns the number of windows on a padded axis. `ceil`: also count a partial last window, if it starts inside the input or its front
+// padding.
 int64_t count_windows(const WindowGeometry& window, size_t i, int64_t size, bool ceil) {
   const int64_t from_front = checked_add(size, window.pads_begin[i], "pads"), stride = window.strides[i];
   const int64_t span = checked_add(from_front, window.pads_end[i], "pads") - get_dilated_kernel_size(window, i);
@@ -104,7 +105,7 @@ void compute_output_sizes(const WindowAttributeReader& reader, WindowGeometry& w
     } else {
       window.output.push_back(count_windows(window, i, size, ceil && mode == AutoPad::notset));
     }
-    // With SAME_UPPER and SAME_LOWER an empty axis has no windows, and no window is too large.
+    // With SAME_UPPER and SAME_LOWER, an empty axis has no windows, and any window size is valid.
     if (window.output[i] <= 0 && (size > 0 || mode == AutoPad::notset || mode == AutoPad::valid))
       reader.fail("a window of at most the padded size of spatial axis " + std::to_string(i) + ", " +
                   std::to_string(size + window.pads_begin[i] + window.pads_end[i]) + "; given " +
@@ -113,7 +114,7 @@ void compute_output_sizes(const WindowAttributeReader& reader, WindowGeometry& w
   }
 }
 
-// Returns the kernel sizes, which are the trailing sizes of the weights. 'kernel_shape' must equal them.
+// Returns the kernel sizes, which are the trailing sizes of the weights. The attribute 'kernel_shape' must equal them if it is set.
 Integers get_kernel_sizes(const WindowAttributeReader& reader, const Shape& w) {
   if (w.size() != reader.num_axes() + 2)
     reader.fail("weights of rank " + std::to_string(reader.num_axes() + 2) + "; given " + to_string(w));

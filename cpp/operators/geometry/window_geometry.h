@@ -1,4 +1,4 @@
-// Window parameters of convolutions and pooling, computed from attributes and shapes.
+// Computes the window parameters of convolutions and pooling from attributes and shapes.
 #pragma once
 
 #include <cstdint>
@@ -15,13 +15,13 @@ struct WindowGeometry {
   std::vector<int64_t> kernel, strides, dilations, pads_begin, pads_end, output;
 };
 
-// Compute the window of a node. `x`: [N, C, spatial..]. `w`: shape of the weights, [.., .., kernel sizes..]. Throw GraphError naming `node`
-// if an attribute or a shape is invalid.
+// Compute the window parameters of a convolution or pooling. `x`: shape [N, C, spatial..]. `w`: shape of the weights,
+// [.., .., kernel sizes..]. They throw a GraphError that names `node` if an attribute or a shape is invalid.
 WindowGeometry compute_conv_geometry(const Attributes& attributes, std::string_view node, const Shape& x, const Shape& w);
 WindowGeometry compute_conv_transpose_geometry(const Attributes& attributes, std::string_view node, const Shape& x, const Shape& w);
-// Computes the window of MaxUnpool. `output` contains the spatial sizes before pooling.
+// Computes the window parameters of MaxUnpool. WindowGeometry::output contains the spatial sizes before pooling.
 WindowGeometry compute_unpool_geometry(const Attributes& attributes, std::string_view node, const Shape& x);
-void check_pool_input(std::string_view node, const Shape& x);  // throws GraphError for empty images, unless the batch is empty
+void check_pool_input(std::string_view node, const Shape& x);  // throws GraphError if images are empty and the batch is not
 WindowGeometry compute_pool_geometry(const Attributes& attributes, std::string_view node, const Shape& x);
 
 }  // namespace pumice

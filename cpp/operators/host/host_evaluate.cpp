@@ -11,14 +11,15 @@ namespace {
 
 using Inputs = std::span<const HostTensor* const>;
 
-// Whether the tensor has values that int64 cannot represent; the host computes in int64.
+// Whether the tensor has values that int64, in which the host computes, cannot represent.
 bool exceeds_int64(const HostTensor& tensor) {
   if (tensor.desc.dtype != DType::uint64) return false;
   const auto values = tensor.as_int64();
   return std::any_of(values.begin(), values.end(), [](int64_t value) { return value < 0; });
 }
 
-// Returns the number of required outputs, or of a Split's outputs; 0 if it is unspecified.
+// Returns the number of outputs of a node. For a Split it comes from its sizes (0 if they are not specified); optional outputs do not
+// count.
 size_t count_outputs(const OperatorRow& row, const Attributes& attributes, Inputs inputs) {
   const auto& roles = row.schema.outputs;
   if (!roles.back().variadic)
@@ -27,7 +28,7 @@ size_t count_outputs(const OperatorRow& row, const Attributes& attributes, Input
   return static_cast<size_t>(std::clamp<int64_t>(attributes.integer("num_outputs", 0), 0, inputs[0]->desc.elements()));
 }
 
-// Returns the output descriptions from the operator's shape rule.
+// Runs shape inference. Returns the descriptions of the outputs.
 std::vector<TensorDesc> infer_output_descs(const OperatorRow& row, std::string_view node, const Attributes& attributes, Inputs inputs,
                                            size_t count) {
   std::vector<const TensorDesc*> descs;
@@ -60,7 +61,7 @@ std::optional<std::vector<HostTensor>> evaluate_on_host(const OperatorRow& row, 
   } catch (const GraphError&) {
     throw;
   } catch (const Error&) {
-    return {};  // undefined result, such as an integer divided by zero
+    return {};  // the result is undefined, as for an integer division by zero
   }
 }
 

@@ -1,4 +1,4 @@
-// Lowers operators that only move elements to strided copies.
+// Lowers operators that only move elements, such as Concat and Pad, to strided copies.
 #include <algorithm>
 #include <map>
 
@@ -21,13 +21,13 @@ size_t get_axis(const LowerContext& node, int64_t fallback, int rank) {
   return static_cast<size_t>(axis < 0 ? axis + rank : axis);
 }
 
-// Whether a dense range starts and ends at word boundaries, so that it shares no word with other elements.
+// Whether a contiguous range starts and ends at word boundaries, so that it shares no word with other elements.
 bool is_whole_words(DType dtype, int64_t first, int64_t elements) {
   return first * bits(dtype) % 32 == 0 && elements * bits(dtype) % 32 == 0;
 }
 
 std::vector<int64_t> require_host_integers(const LowerContext& node, size_t i) {
-  const HostTensor* host = node.host(i);
+  const HostTensor* host = node.host_tensor(i);
   if (!host)
     throw UnsupportedError("node '" + std::string(node.node) + "': input " + std::to_string(i) + " of " + std::string(node.row->name) +
                            " has to be known on the host");
@@ -47,8 +47,8 @@ void lower_concat(LowerContext& node) {
     const TensorDesc& x = node.input(i);
     const int64_t first = begin * y.strides[axis];
     begin += x.shape[axis];
-    add_strided_copy(node, y.dtype, {x.shape, {x.strides, y.strides}}, {node.in(i)},
-                     {.operand = node.out(0), .first = first, .owns_words = is_whole_words(y.dtype, first, x.elements())});
+    add_strided_copy(node, y.dtype, {x.shape, {x.strides, y.strides}}, {node.input_operand(i)},
+                     {.operand = node.output_operand(0), .first = first, .owns_words = is_whole_words(y.dtype, first, x.elements())});
   }
 }
 
@@ -60,20 +60,23 @@ void lower_split(LowerContext& node) {
   for (size_t i = 0; i < node.outputs.size(); begin += parts.at(i++)) {
     if (!node.has_output(i)) continue;
     const TensorDesc& y = node.output(i);
-    add_strided_copy(node, y.dtype, {y.shape, {x.strides, y.strides}}, {node.in(0), begin * x.strides[axis]}, {node.out(i)});
+    add_strided_copy(node, y.dtype, {y.shape, {x.strides, y.strides}}, {node.input_operand(0), begin * x.strides[axis]},
+                     {node.output_operand(i)});
   }
 }
 
 void lower_transpose(LowerContext& node) {
   const TensorDesc &x = node.input(0), &y = node.output(0);
-  add_strided_copy(node, y.dtype, {y.shape, {compute_transpose_strides(*node.attributes, x), y.strides}}, {node.in(0)}, {node.out(0)});
+  add_strided_copy(node, y.dtype, {y.shape, {compute_transpose_strides(*node.attributes, x), y.strides}}, {node.input_operand(0)},
+                   {node.output_operand(0)});
 }
 
 void lower_transpose_by(LowerContext& node) {
   const TensorDesc &x = node.input(0), &y = node.output(0);
   Attributes order;
   if (const auto perm = require_host_integers(node, 1); !perm.empty()) order.set("perm", perm);
-  add_strided_copy(node, y.dtype, {y.shape, {compute_transpose_strides(order, x), y.strides}}, {node.in(0)}, {node.out(0)});
+  add_strided_copy(node, y.dtype, {y.shape, {compute_transpose_strides(order, x), y.strides}}, {node.input_operand(0)},
+                   {node.output_operand(0)});
 }
 
 void lower_expand(LowerContext& node) {
@@ -81,17 +84,17 @@ void lower_expand(LowerContext& node) {
   Strides strides = compute_broadcast_strides(x.shape, x.strides, y.shape);
   for (size_t i = 0; i < x.shape.size(); ++i)
     if (x.shape[i] == 1) strides[y.shape.size() - x.shape.size() + i] = 0;
-  add_strided_copy(node, y.dtype, {y.shape, {strides, y.strides}}, {node.in(0)}, {node.out(0)});
+  add_strided_copy(node, y.dtype, {y.shape, {strides, y.strides}}, {node.input_operand(0)}, {node.output_operand(0)});
 }
 
-// Lowers Tile to copies: an axis of n elements repeated r times becomes an axis of r with source stride 0, and one of n. Each copy tiles at
-// most kMaxTiledAxes axes, the last ones first.
+// Lowers Tile to strided copies. An axis of n elements that is repeated r times becomes two axes: one of size r with source stride 0, and
+// one of size n. Each copy tiles at most kMaxTiledAxes axes, starting with the last axes.
 void lower_tile(LowerContext& node) {
   const TensorDesc &x = node.input(0), &y = node.output(0);
   if (y.elements() == 0) return;
   TensorDesc source = x;
-  Operand from = node.in(0);
-  const Operand result = x.rank() > 4 ? dense_output(node, 0) : node.out(0);  // packed, so that its axes merge
+  Operand from = node.input_operand(0);
+  const Operand result = x.rank() > 4 ? get_contiguous_output(node, 0) : node.output_operand(0);  // packed, so that its axes merge
   for (size_t end = x.shape.size(); end > 0;) {
     const size_t first = end > kMaxTiledAxes ? end - kMaxTiledAxes : 0;
     Shape tiled_shape = source.shape;
@@ -112,16 +115,20 @@ void lower_tile(LowerContext& node) {
     end = first;
   }
   if (x.shape.empty()) return lower_copy(node);
-  copy_dense_output(node, 0, result);
+  copy_contiguous_output(node, 0, result);
 }
 
 void lower_copy(LowerContext& node) {
   const TensorDesc &x = node.input(0), &y = node.output(0);
-  if (x.shape == y.shape) return add_strided_copy(node, y.dtype, {y.shape, {x.strides, y.strides}}, {node.in(0)}, {node.out(0)});
-  // Reshape preserves row-major order: a copy may use the source's axes if the destination is packed, else the destination's axes over a
-  // packed source.
-  if (y.is_packed()) return add_strided_copy(node, y.dtype, {x.shape, {x.strides, packed_strides(x.shape)}}, {node.in(0)}, {node.out(0)});
-  add_strided_copy(node, y.dtype, {y.shape, {packed_strides(y.shape), y.strides}}, {dense_input(node, 0)}, {node.out(0)});
+  if (x.shape == y.shape)
+    return add_strided_copy(node, y.dtype, {y.shape, {x.strides, y.strides}}, {node.input_operand(0)}, {node.output_operand(0)});
+  // A reshape preserves row-major order. If the destination is packed, the copy uses the axes of the source; otherwise it uses the axes of
+  // the destination and a packed source.
+  if (y.is_packed())
+    return add_strided_copy(node, y.dtype, {x.shape, {x.strides, packed_strides(x.shape)}}, {node.input_operand(0)},
+                            {node.output_operand(0)});
+  add_strided_copy(node, y.dtype, {y.shape, {packed_strides(y.shape), y.strides}}, {get_contiguous_input(node, 0)},
+                   {node.output_operand(0)});
 }
 
 void lower_slice(LowerContext& node) {
@@ -135,7 +142,7 @@ void lower_slice(LowerContext& node) {
     if (axes[axis].length > 0) first += axes[axis].start * x.strides[axis];
     strides[axis] *= axes[axis].step;
   }
-  add_strided_copy(node, y.dtype, {y.shape, {strides, y.strides}}, {node.in(0), first}, {node.out(0)});
+  add_strided_copy(node, y.dtype, {y.shape, {strides, y.strides}}, {node.input_operand(0), first}, {node.output_operand(0)});
 }
 
 // Permutes blocks of b x b pixels and channels: [n, c * b * b, h, w] <-> [n, c, h * b, w * b].
@@ -148,7 +155,7 @@ static void add_block_permutation(LowerContext& node, const NchwView& deep, cons
   const std::vector<int64_t> deep_strides = {deep.sn, channel * deep.sc, deep.sh, block_row * deep.sc, deep.sw, block_column * deep.sc};
   const std::vector<int64_t> spatial_strides = {spatial.sn, spatial.sc, spatial.sh * b, spatial.sh, spatial.sw * b, spatial.sw};
   const IndexSpace space{sizes, {to_space ? deep_strides : spatial_strides, to_space ? spatial_strides : deep_strides}};
-  add_strided_copy(node, node.output(0).dtype, space, {node.in(0)}, {node.out(0)});
+  add_strided_copy(node, node.output(0).dtype, space, {node.input_operand(0)}, {node.output_operand(0)});
 }
 
 void lower_depth_to_space(LowerContext& node) {
@@ -159,14 +166,14 @@ void lower_space_to_depth(LowerContext& node) {
   add_block_permutation(node, make_nchw_view(node, node.output(0)), make_nchw_view(node, node.input(0)), false);
 }
 
-// One axis of a Pad.
+// One axis of a Pad: its sizes and strides.
 struct PadAxis {
   int64_t size, x_size, before, x_stride, y_stride;
 
   bool is_padded() const { return before != 0 || size != x_size; }
 };
 
-// Returns the axes sorted by decreasing stride in the output.
+// Returns the axes of a Pad, sorted by decreasing output stride.
 static std::vector<PadAxis> make_pad_axes(LowerContext& node) {
   const TensorDesc &x = node.input(0), &y = node.output(0);
   const auto pads = require_host_integers(node, 1);
@@ -199,10 +206,10 @@ static std::vector<PadAxis> merge_pad_axes(const std::vector<PadAxis>& axes) {
 // Returns the bits of the padding value in the stored dtype, repeated to 64 bits.
 static std::array<uint32_t, 2> get_pad_value_bits(const LowerContext& node) {
   if (!node.has_input(2)) return {};
-  const HostTensor* host = node.host(2);
+  const HostTensor* host = node.host_tensor(2);
   if (!host) throw UnsupportedError("node '" + std::string(node.node) + "': a padding value that is not known on the host");
   if (host->desc.elements() == 0) return {};
-  const auto value = first_element_bits(host->converted(node.input(0).dtype));
+  const auto value = get_first_element_bits(host->converted(node.input(0).dtype));
   switch (bits(node.input(0).dtype)) {
     case 8:
       return {value[0] * 0x01010101u, value[0] * 0x01010101u};
@@ -218,7 +225,7 @@ static std::array<uint32_t, 2> get_pad_value_bits(const LowerContext& node) {
 constexpr size_t kPadRank = 5;  // maximum number of axes in the kernel
 constexpr size_t kPadRanks[] = {2, 3, kPadRank};
 
-// Returns how many adjacent elements one load can move (up to 128 bits), so that no load mixes source and padding.
+// Returns how many adjacent elements one load moves (up to 128 bits), such that no load contains both source elements and padding.
 static int64_t choose_pad_load_width(const LowerContext& node, const std::vector<PadAxis>& axes, const Operand& x, bool constant) {
   const int64_t element_bits = bits(node.input(0).dtype);
   const PadAxis& inner = axes.back();
@@ -275,15 +282,15 @@ static void add_pad(LowerContext& node, std::vector<PadAxis> axes, const Operand
                                {"WORDS", words ? "1" : "0"},
                                {"RANK", std::to_string(rank)},
                                {"PAD", mode}});
-  StepBuilder step(node.kernel("index_map.comp", DType::float32, macros));
+  StepBuilder step(node.kernel("strided_copy.comp", DType::float32, macros));
   step.bind("x", x).bind("y", y).set("elements", elements).set("size", each(&PadAxis::size)).set("x_size", each(&PadAxis::x_size));
   step.set("before", each(&PadAxis::before)).set("x_stride", each(&PadAxis::x_stride)).set("y_stride", each(&PadAxis::y_stride));
   step.set("value", std::vector<int64_t>{value[0], value[1]});
-  node.add(step.threads(count_copy_threads(ceil_div(elements, elements_per_word), piece_bits)).build());
+  node.add(step.set_threads(count_copy_threads(ceil_div(elements, elements_per_word), piece_bits)).build());
 }
 
-// Returns the operand if it is packed, else packed scratch memory. Adds the copy from a source into it. For a destination, `space`
-// describes the copy that the caller has to add.
+// Returns the operand if it is packed; otherwise returns packed scratch memory. A source is copied into the scratch memory here. For a
+// destination, `space` describes the copy from scratch memory that the caller must add.
 static Operand make_packed_operand(LowerContext& node, std::vector<PadAxis>& axes, const Operand& operand, bool is_source,
                                    IndexSpace& space) {
   int64_t PadAxis::* const size = is_source ? &PadAxis::x_size : &PadAxis::size;
@@ -305,13 +312,13 @@ void lower_pad(LowerContext& node) {
   if (node.output(0).elements() == 0) return;
   if (bits(dtype) < 8) throw UnsupportedError("node '" + std::string(node.node) + "': Pad of " + std::string(name(dtype)));
   auto axes = merge_pad_axes(make_pad_axes(node));
-  Operand from = node.in(0), to = node.out(0);
+  Operand from = node.input_operand(0), to = node.output_operand(0);
   IndexSpace moved;
   if (axes.size() > kPadRank) {
     // Pack source and destination, so that adjacent unpadded axes merge.
     from = make_packed_operand(node, axes, from, true, moved);
     to = make_packed_operand(node, axes, to, false, moved);
-    // Pads the inner axes first, into a packed tensor in which they form a single axis.
+    // There are too many axes for one kernel: pad the inner axes first, into a packed tensor in which they merge into one axis.
     auto inner = axes;
     int64_t stride = 1;
     for (size_t i = inner.size(); i-- > 0;) {
@@ -329,7 +336,7 @@ void lower_pad(LowerContext& node) {
     from = inner_padded;
   }
   add_pad(node, std::move(axes), from, to);
-  if (to.place != MemoryKind::output) add_strided_copy(node, dtype, moved, {to}, {node.out(0)});
+  if (to.place != MemoryKind::output) add_strided_copy(node, dtype, moved, {to}, {node.output_operand(0)});
 }
 
 void lower_bit_cast(LowerContext& node) {
@@ -337,7 +344,7 @@ void lower_bit_cast(LowerContext& node) {
   if (bits(x.dtype) != bits(y.dtype))
     throw UnsupportedError("node '" + std::string(node.node) + "': BitCast where " + std::string(name(x.dtype)) + " becomes " +
                            std::string(name(y.dtype)) + " at the precision of the program");
-  add_strided_copy(node, y.dtype, {y.shape, {x.strides, y.strides}}, {node.in(0)}, {node.out(0)});
+  add_strided_copy(node, y.dtype, {y.shape, {x.strides, y.strides}}, {node.input_operand(0)}, {node.output_operand(0)});
 }
 
 }  // namespace pumice

@@ -1,4 +1,4 @@
-// Gather and scatter with indices known only on the device.
+// Lowers gather and scatter operators, whose indices may be known only on the device.
 #include <algorithm>
 #include <map>
 
@@ -21,9 +21,9 @@ constexpr size_t kMaxAxes = 8;
 // Addressing parameters of include/gather_scatter.glsl for a dense tensor.
 struct GatherAddressing {
   int64_t elements = 0;                           // number of elements to gather or scatter
-  std::vector<int64_t> index_size, index_stride;  // one value per index of a tuple
+  std::vector<int64_t> index_size, index_stride;  // one value per element of an index tuple
   int64_t inner = 1, count = 1, outer_rows = 1, outer_stride = 0;
-  std::optional<IndexSpace> space;  // set if each element has its own index: its position on the other axes
+  std::optional<IndexSpace> space;  // set if each element has its own index: describes the element's offset on all other axes
 
   bool has_outer() const { return !space && elements > outer_rows * inner; }
 
@@ -45,7 +45,7 @@ struct GatherAddressing {
   }
 };
 
-// Returns the addressing of GatherElements: each element of the indices' shape has its own index on `axis` of x.
+// Returns the addressing of GatherElements: each output element has its own index along `axis` of x.
 GatherAddressing make_element_addressing(const LowerContext& node) {
   const Shape &x = node.input(0).shape, &indices = node.input(1).shape;
   const int64_t declared_axis = node.attributes->integer("axis", 0);
@@ -78,7 +78,7 @@ GatherAddressing make_tuple_addressing(const LowerContext& node, size_t batch) {
   return result;
 }
 
-// Returns how many adjacent elements one load can gather (up to 128 bits).
+// Returns how many adjacent elements one load gathers (up to 128 bits).
 int64_t choose_gather_load_width(const LowerContext& node, const GatherAddressing& addressing, const Operand& x) {
   const int64_t element_bits = bits(node.input(0).dtype);
   for (int64_t n = 128 / element_bits; n > 1 && n * element_bits >= 32; n /= 2)
@@ -88,17 +88,17 @@ int64_t choose_gather_load_width(const LowerContext& node, const GatherAddressin
 }
 
 // Returns the maximum number of elements per binding, rounded down to a multiple of the binding alignment.
-int64_t max_elements_per_binding(const LowerContext& node, int64_t element_bits) {
+int64_t get_max_elements_per_binding(const LowerContext& node, int64_t element_bits) {
   constexpr int64_t kBoundary = 256 * 8;  // in bits
   return max_binding_bytes(*node.context) * 8 / kBoundary * kBoundary / element_bits;
 }
 
-// Gathers in several dispatches, each of which binds a range of x and of y. A dispatch writes the elements whose source is in its range;
-// the first one writes zeros for all others.
+// Gathers in several dispatches, each of which binds a range of x and a range of y. A dispatch writes the elements whose source is in its
+// range of x. The first dispatch for a range of y writes zeros to all other elements.
 void add_split_gather(LowerContext& node, const GatherAddressing& addressing, const Operand& x, const Operand& indices, int64_t n) {
-  const int64_t element_bits = bits(node.output(0).dtype) * n, each = max_elements_per_binding(node, element_bits);
+  const int64_t element_bits = bits(node.output(0).dtype) * n, each = get_max_elements_per_binding(node, element_bits);
   const int64_t x_elements = node.input(0).elements() / n, lanes = std::max<int64_t>(32 / element_bits, 1);
-  const Operand y = dense_output(node, 0);
+  const Operand y = get_contiguous_output(node, 0);
   for (int64_t y_begin = 0; y_begin < addressing.elements; y_begin += each)
     for (int64_t x_begin = 0; x_begin < x_elements; x_begin += each) {
       Macros macros = addressing.make_macros();
@@ -115,28 +115,28 @@ void add_split_gather(LowerContext& node, const GatherAddressing& addressing, co
           .set("first_offset", x_begin)
           .set("num_offsets", bound_elements);
       addressing.set_push_constants(step, node.input(1));
-      node.add(step.threads(count_copy_threads(ceil_div(elements, lanes), lanes * element_bits)).build());
+      node.add(step.set_threads(count_copy_threads(ceil_div(elements, lanes), lanes * element_bits)).build());
     }
-  copy_dense_output(node, 0, y);
+  copy_contiguous_output(node, 0, y);
 }
 
 void add_gather(LowerContext& node, GatherAddressing addressing) {
-  const Operand x = dense_input(node, 0), indices = dense_input(node, 1);
+  const Operand x = get_contiguous_input(node, 0), indices = get_contiguous_input(node, 1);
   const int64_t n = choose_gather_load_width(node, addressing, x);
   addressing.elements /= n;
   addressing.inner /= n;
   addressing.outer_stride /= n;
   for (int64_t& stride : addressing.index_stride) stride /= n;
-  if (std::max(node.input(0).elements(), node.output(0).elements()) > max_elements_per_binding(node, bits(node.input(0).dtype)))
+  if (std::max(node.input(0).elements(), node.output(0).elements()) > get_max_elements_per_binding(node, bits(node.input(0).dtype)))
     return add_split_gather(node, addressing, x, indices, n);
   const auto set = [&](StepBuilder& step) {
     step.bind("x", x).bind("indices", indices);
     addressing.set_push_constants(step, node.input(1));
   };
-  add_dense_output(node, 0, "gather.comp", addressing.make_macros(), set, n);
+  add_contiguous_output(node, 0, "gather.comp", addressing.make_macros(), set, n);
 }
 
-// GLSL that converts between an element's bits and the value to reduce.
+// GLSL that converts between the stored bits of an element and the value that a scatter reduction uses.
 struct ValueConversions {
   std::string type, from, to;
 };
@@ -144,8 +144,8 @@ struct ValueConversions {
 ValueConversions get_value_conversions(const LowerContext& node, DType dtype) {
   static const std::map<DType, ValueConversions> table = {
       {DType::float32, {"float", "uintBitsToFloat(b)", "floatBitsToUint(v)"}},
-      {DType::float16, {"float", "pm_half_unpack2(b).x", "pm_half_bits2(vec2(v, 0.0)).x"}},
-      {DType::bfloat16, {"float", "pm_bfloat_unpack2(b).x", "pm_bfloat_bits2(vec2(v, 0.0)).x"}},
+      {DType::float16, {"float", "pm_fp16_unpack2(b).x", "pm_fp16_bits2(vec2(v, 0.0)).x"}},
+      {DType::bfloat16, {"float", "pm_bf16_unpack2(b).x", "pm_bf16_bits2(vec2(v, 0.0)).x"}},
       {DType::int64, {"int64_t", "int64_t(b)", "uint64_t(v)"}},
       {DType::uint64, {"uint64_t", "(b)", "(v)"}},
       {DType::int32, {"int", "int(b)", "uint(v)"}},
@@ -177,8 +177,8 @@ Macros make_reduction_macros(const LowerContext& node, DType dtype) {
   return macros;
 }
 
-// Adds scatter updates deterministically: sorts them by destination, then combines the updates of each destination in order, or keeps the
-// last one. The loop limit also limits the number of updates per dispatch, because all may have the same destination.
+// Adds a deterministic scatter: sorts the updates by destination, then reduces the updates of each destination in order, or keeps the last
+// one. The driver's loop limit also limits the number of updates per dispatch, because all updates may have the same destination.
 void add_sorted_scatter(LowerContext& node, const GatherAddressing& addressing, const Operand& indices, const Operand& updates,
                         const Operand& y) {
   const DType dtype = node.input(0).dtype;
@@ -190,7 +190,7 @@ void add_sorted_scatter(LowerContext& node, const GatherAddressing& addressing, 
   StepBuilder target_step(node.kernel("scatter_targets.comp", DType::float32, macros));
   target_step.bind("indices", indices).bind("y", targets).set("elements", count);
   addressing.set_push_constants(target_step, node.input(1));
-  node.add(target_step.threads(static_cast<uint64_t>(count)).build());
+  node.add(target_step.set_threads(static_cast<uint64_t>(count)).build());
   Macros combine_macros = make_reduction_macros(node, dtype);
   for (auto& [macro, glsl] : combine_macros) {  // 64-bit elements are two words
     if (macro == "FROM(b)" && bits(dtype) == 64) glsl = dtype == DType::int64 ? "packInt2x32(ivec2(b))" : "packUint2x32(b)";
@@ -205,12 +205,12 @@ void add_sorted_scatter(LowerContext& node, const GatherAddressing& addressing, 
     const int64_t end = std::min(count, first + max_updates);
     StepBuilder step(node.kernel("scatter_sorted.comp", DType::float32, combine_macros));
     step.bind("x", updates).bind("y", y).bind("targets", targets).bind("order", order).set("first", first).set("end", end);
-    node.add(step.threads(static_cast<uint64_t>(end - first)).build());
+    node.add(step.set_threads(static_cast<uint64_t>(end - first)).build());
   }
 }
 
-// Whether updates must be applied in order. The result of several updates to one element depends on their order, unless they combine
-// integers. 64-bit integers use atomics, or sorting if the device lacks them.
+// Whether several updates to the same element must be applied in order. Their order matters, except in reductions of integers. 64-bit
+// integers need sorting only if the device has no 64-bit atomics.
 bool needs_ordered_updates(const LowerContext& node) {
   const DType dtype = node.input(0).dtype;
   const bool combines = node.attributes->text("reduction", "none") != "none";
@@ -219,7 +219,7 @@ bool needs_ordered_updates(const LowerContext& node) {
   return node.deterministic && (is_float(dtype) || !combines);
 }
 
-// Scatters the elements of `updates` into y at the indices in input 1. y has input 0's dtype.
+// Scatters `updates` into y at the indices in input 1. y has the dtype of input 0.
 void add_scatter_updates(LowerContext& node, const GatherAddressing& addressing, const Operand& indices, const Operand& updates,
                          const Operand& y) {
   const DType dtype = node.input(0).dtype;
@@ -230,16 +230,16 @@ void add_scatter_updates(LowerContext& node, const GatherAddressing& addressing,
   StepBuilder step(node.kernel("scatter.comp", DType::float32, macros));
   step.bind("x", updates).bind("indices", indices).bind("y", y).set("elements", addressing.elements);
   addressing.set_push_constants(step, node.input(1));
-  node.add(step.threads(static_cast<uint64_t>(addressing.elements)).build());
+  node.add(step.set_threads(static_cast<uint64_t>(addressing.elements)).build());
 }
 
 void add_scatter(LowerContext& node, const GatherAddressing& addressing) {
   const TensorDesc& x = node.input(0);
   if (x.elements() == 0) return;
-  const Operand y = dense_output(node, 0);
-  add_strided_copy(node, x.dtype, {x.shape, {x.strides, packed_strides(x.shape)}}, {node.in(0)}, {y});
-  if (addressing.elements > 0) add_scatter_updates(node, addressing, dense_input(node, 1), dense_input(node, 2), y);
-  copy_dense_output(node, 0, y);
+  const Operand y = get_contiguous_output(node, 0);
+  add_strided_copy(node, x.dtype, {x.shape, {x.strides, packed_strides(x.shape)}}, {node.input_operand(0)}, {y});
+  if (addressing.elements > 0) add_scatter_updates(node, addressing, get_contiguous_input(node, 1), get_contiguous_input(node, 2), y);
+  copy_contiguous_output(node, 0, y);
 }
 
 }  // namespace
@@ -262,7 +262,7 @@ void lower_compress(LowerContext& node) {
   const auto axis = static_cast<size_t>(declared_axis < 0 ? declared_axis + x.rank() : declared_axis);
   IndexTables tables(flat ? 1 : x.shape.size());
   std::vector<int32_t>& selected = tables[axis].emplace();
-  const auto condition = node.host(1)->as_int64();
+  const auto condition = node.host_tensor(1)->as_int64();
   for (size_t i = 0; i < condition.size(); ++i)
     if (condition[i] != 0) selected.push_back(static_cast<int32_t>(i));
   add_table_gather(node, flat ? Shape{x.elements()} : x.shape, node.output(0).shape, tables,
@@ -285,7 +285,7 @@ void lower_scatter_nd(LowerContext& node) {
   add_scatter(node, make_tuple_addressing(node, 0));
 }
 
-// Indices refer to the tensor before pooling. A larger output contains that tensor at its origin, and zeros elsewhere.
+// The indices refer to the tensor before pooling. An output that is larger than this tensor contains it at its origin, and zeros elsewhere.
 void lower_max_unpool(LowerContext& node) {
   CompositeLowering composition(node);
   const TensorOperand y = composition.output(0);
@@ -293,14 +293,14 @@ void lower_max_unpool(LowerContext& node) {
   const auto sizes = compute_unpool_geometry(*node.attributes, node.node, pooled).output;
   std::copy(sizes.begin(), sizes.end(), pooled.begin() + 2);
   const bool whole = pooled == y.desc.shape;
-  const TensorOperand unpooled = whole ? y : composition.scratch(y.desc.dtype, pooled);
-  composition.add("ConstantOfShape", {}, {composition.input(0)}, unpooled);
+  const TensorOperand unpooled = whole ? y : composition.allocate_scratch(y.desc.dtype, pooled);
+  composition.add_operator("ConstantOfShape", {}, {composition.input(0)}, unpooled);
   const int64_t total = element_count(pooled), count = node.input(1).elements();
   GatherAddressing addressing{count, {total}, {1}};
   addressing.count = addressing.outer_rows = count;
-  if (count > 0 && total > 0) add_scatter_updates(node, addressing, node.in(1), node.in(0), unpooled.operand);
+  if (count > 0 && total > 0) add_scatter_updates(node, addressing, node.input_operand(1), node.input_operand(0), unpooled.operand);
   if (whole) return;
-  composition.add("ConstantOfShape", {}, {composition.input(0)}, y);
+  composition.add_operator("ConstantOfShape", {}, {composition.input(0)}, y);
   if (total > 0)
     add_strided_copy(node, y.desc.dtype, {pooled, {packed_strides(pooled), y.desc.strides}}, {unpooled.operand},
                      {.operand = y.operand, .owns_words = false});

@@ -19,16 +19,16 @@ int64_t normalize_index(const HostNode& node, int64_t index_value, int64_t size)
   return index;
 }
 
-// Element offsets selected by the indices, in row-major order.
+// Offsets of the elements that the indices select, in row-major order of the indices.
 using Offsets = std::vector<int64_t>;
 
 Offsets compute_element_offsets(const HostNode& node) {
   const Shape& shape = node.input(0).desc.shape;
-  const size_t axis = node.axis(0, shape);
+  const size_t axis = node.get_axis(0, shape);
   Strides strides = packed_strides(shape);
   const int64_t stride = strides[axis];
   strides[axis] = 0;
-  const auto indices = node.integers(1);
+  const auto indices = node.get_integers(1);
   Offsets offsets(indices.size());
   for_each_index(node.input(1).desc.shape, strides, [&](int64_t i, int64_t offset) {
     const auto at = static_cast<size_t>(i);
@@ -37,12 +37,12 @@ Offsets compute_element_offsets(const HostNode& node) {
   return offsets;
 }
 
-// Returns the first element of the slice selected by each index tuple, and the length of the slices.
+// Returns the offset of the slice that each index tuple selects, and the number of elements per slice.
 std::pair<Offsets, int64_t> compute_slice_offsets(const HostNode& node, size_t batch) {
   const Shape &shape = node.input(0).desc.shape, &index_shape = node.input(1).desc.shape;
   const auto length = static_cast<size_t>(index_shape.back());
   const Strides strides = packed_strides(shape);
-  const auto indices = node.integers(1);
+  const auto indices = node.get_integers(1);
   const int64_t in_batch = element_count(index_shape, batch, index_shape.size() - 1), stride = element_count(shape, batch, shape.size());
   Offsets offsets(indices.size() / length);
   for (size_t i = 0; i < offsets.size(); ++i) {
@@ -92,8 +92,8 @@ HostResults scatter_at_offsets(const HostNode& node, const Offsets& offsets, int
 
 HostResults evaluate_gather(const HostNode& node) {
   const Shape& shape = node.input(0).desc.shape;
-  const size_t axis = node.axis(0, shape);
-  const auto indices = node.integers(1);
+  const size_t axis = node.get_axis(0, shape);
+  const auto indices = node.get_integers(1);
   const int64_t outer = element_count(shape, 0, axis), inner = element_count(shape, axis + 1, shape.size());
   Offsets offsets;
   for (int64_t i = 0; i < outer; ++i)
@@ -129,9 +129,9 @@ HostResults evaluate_constant_of_shape(const HostNode& node) {
 
 HostResults evaluate_one_hot(const HostNode& node) {
   const Shape& shape = node.outputs[0].shape;
-  const size_t axis = node.axis(-1, shape);
+  const size_t axis = node.get_axis(-1, shape);
   const int64_t inner = packed_strides(shape)[axis], depth = shape[axis];
-  const auto indices = node.integers(0);
+  const auto indices = node.get_integers(0);
   HostTensorWriter writer(node.outputs[0]);
   const size_t size = writer.element_bytes();
   for (int64_t i = 0; i < node.outputs[0].elements(); ++i) {
@@ -144,7 +144,7 @@ HostResults evaluate_one_hot(const HostNode& node) {
 
 HostResults evaluate_trilu(const HostNode& node) {
   const Shape& shape = node.outputs[0].shape;
-  const int64_t columns = shape.back(), rows = shape[shape.size() - 2], k = node.has(1) ? node.integers(1)[0] : 0;
+  const int64_t columns = shape.back(), rows = shape[shape.size() - 2], k = node.has(1) ? node.get_integers(1)[0] : 0;
   const bool upper = node.attributes.integer("upper") != 0;
   HostTensorWriter writer(node.outputs[0]);
   const size_t size = writer.element_bytes();
@@ -175,7 +175,7 @@ HostResults evaluate_non_zero(const HostNode& node) {
   const auto elements = node.input(0).as_double();
   const int64_t count = node.outputs[0].shape[1];
   if (std::ranges::count_if(elements, [](double element) { return element != 0; }) != count)
-    return {};  // the count does not match these elements
+    return {};  // the assumed count differs from the number of nonzero elements
   const Strides strides = packed_strides(shape);
   HostTensorWriter writer(node.outputs[0]);
   int64_t column = 0;
@@ -207,14 +207,15 @@ HostResults evaluate_count_non_zero(const HostNode& node) {
 HostResults evaluate_compress(const HostNode& node) {
   const Shape& shape = node.input(0).desc.shape;
   const bool flat = !node.attributes.has("axis");
-  const size_t axis = flat ? 0 : node.axis(0, shape);
+  const size_t axis = flat ? 0 : node.get_axis(0, shape);
   const int64_t size = flat ? node.input(0).desc.elements() : shape[axis], inner = flat ? 1 : packed_strides(shape)[axis];
-  const auto condition = node.integers(1);
+  const auto condition = node.get_integers(1);
   Offsets offsets;
   for (int64_t i = 0; i < node.input(0).desc.elements() / std::max<int64_t>(size * inner, 1); ++i)
     for (size_t k = 0; k < condition.size(); ++k)
       if (condition[k] != 0) offsets.push_back((i * size + static_cast<int64_t>(k)) * inner);
-  if (static_cast<int64_t>(offsets.size()) * inner != node.outputs[0].elements()) return {};  // the count does not match this condition
+  if (static_cast<int64_t>(offsets.size()) * inner != node.outputs[0].elements())
+    return {};  // the assumed count differs from the number of true conditions
   return gather_at_offsets(node, offsets, inner);
 }
 

@@ -12,7 +12,7 @@
 namespace pumice {
 namespace {
 
-void shape_of_gather(ShapeContext& node) {
+void infer_gather_shape(ShapeContext& node) {
   const Shape &x = node.input(0).shape, &indices = node.input(1).shape;
   const auto axis = x.begin() + static_cast<std::ptrdiff_t>(normalize_axis(node, node.attributes().integer("axis", 0), x.size()));
   if (*axis == 0 && node.input(1).elements() > 0) node.fail("indices are given, but the axis that they count on has no elements");
@@ -22,7 +22,7 @@ void shape_of_gather(ShapeContext& node) {
   node.output(0, node.input(0).dtype, y);
 }
 
-// One index per element along `axis`; the other axes are at most as long as those of x.
+// Checks the indices of GatherElements and ScatterElements: same rank as x, and at most as long as x on all axes except `axis`.
 void check_element_indices(const ShapeContext& node) {
   const Shape &x = node.input(0).shape, &indices = node.input(1).shape;
   const size_t axis = normalize_axis(node, node.attributes().integer("axis", 0), x.size());
@@ -34,20 +34,20 @@ void check_element_indices(const ShapeContext& node) {
   if (x[axis] == 0 && node.input(1).elements() > 0) node.fail("indices are given, but the axis that they count on has no elements");
 }
 
-void shape_of_gather_elements(ShapeContext& node) {
+void infer_gather_elements_shape(ShapeContext& node) {
   check_element_indices(node);
   node.output(0, node.input(0).dtype, node.input(1).shape);
 }
 
-void shape_of_scatter_elements(ShapeContext& node) {
+void infer_scatter_elements_shape(ShapeContext& node) {
   check_element_indices(node);
   if (node.input(2).shape != node.input(1).shape)
     node.fail("updates of shape " + to_string(node.input(2).shape) + " for indices of shape " + to_string(node.input(1).shape));
-  shape_like_input(node);
+  infer_shape_like_input(node);
 }
 
 // Returns the GatherND output shape: the indices' shape without the tuple axis, then the axes of x that a tuple does not index.
-Shape infer_gather_nd_shape(const ShapeContext& node, size_t batch) {
+Shape compute_gather_nd_shape(const ShapeContext& node, size_t batch) {
   const Shape &x = node.input(0).shape, &indices = node.input(1).shape;
   if (indices.empty()) node.fail("indices of at least one axis, whose last holds an address, expected; given a scalar");
   if (batch >= std::min(x.size(), indices.size()))
@@ -67,19 +67,19 @@ Shape infer_gather_nd_shape(const ShapeContext& node, size_t batch) {
   return y;
 }
 
-void shape_of_gather_nd(ShapeContext& node) {
+void infer_gather_nd_shape(ShapeContext& node) {
   const int64_t batch = node.attributes().integer("batch_dims", 0);
   if (batch < 0) node.fail("batch_dims of at least 0 expected; given " + std::to_string(batch));
-  node.output(0, node.input(0).dtype, infer_gather_nd_shape(node, static_cast<size_t>(batch)));
+  node.output(0, node.input(0).dtype, compute_gather_nd_shape(node, static_cast<size_t>(batch)));
 }
 
-// On an axis of size 1, every index selects index 0, even if it is out of range.
+// Whether a Gather returns x unchanged: its axis has size 1, on which every index selects element 0.
 bool is_identity_gather(const Attributes& attributes, const TensorDesc& x, const TensorDesc&) {
   const int64_t axis = attributes.integer("axis", 0);
   return x.shape[static_cast<size_t>(axis < 0 ? axis + x.rank() : axis)] == 1;
 }
 
-// With a different shape, the indices would repeat or omit rows.
+// Whether a GatherElements returns x unchanged. The shapes must be equal, because otherwise the indices repeat or omit rows.
 bool is_identity_gather_elements(const Attributes& attributes, const TensorDesc& x, const TensorDesc& indices) {
   return x.shape == indices.shape && is_identity_gather(attributes, x, indices);
 }
@@ -89,20 +89,20 @@ bool is_identity_gather_nd(const Attributes& attributes, const TensorDesc& x, co
   return element_count({first, first + indices.shape.back()}) == 1;
 }
 
-void shape_of_scatter_nd(ShapeContext& node) {
-  const Shape expected = infer_gather_nd_shape(node, 0);
+void infer_scatter_nd_shape(ShapeContext& node) {
+  const Shape expected = compute_gather_nd_shape(node, 0);
   if (node.input(2).shape != expected)
     node.fail("updates of shape " + to_string(node.input(2).shape) + "; " + to_string(expected) + " expected");
-  shape_like_input(node);
+  infer_shape_like_input(node);
 }
 
-void shape_of_non_zero(ShapeContext& node) {
-  const auto elements = node.host_values(0).as_double();
+void infer_non_zero_shape(ShapeContext& node) {
+  const auto elements = node.get_host_values(0).as_double();
   const auto zeros = std::count(elements.begin(), elements.end(), 0.0);
   node.output(0, DType::int64, {node.input(0).rank(), static_cast<int64_t>(elements.size()) - zeros});
 }
 
-// The result has the elements of input 0 for which the condition is true, `count` along the axis.
+// Sets the output shape of Compress, which has `count` selected elements along the axis.
 void set_compressed_shape(ShapeContext& node, int64_t count) {
   const bool flat = !node.attributes().has("axis");
   Shape y = flat ? Shape{node.input(0).elements()} : node.input(0).shape;
@@ -113,27 +113,27 @@ void set_compressed_shape(ShapeContext& node, int64_t count) {
   node.output(0, node.input(0).dtype, y);
 }
 
-void shape_of_compress(ShapeContext& node) {
-  const auto condition = node.host_integers(1);
+void infer_compress_shape(ShapeContext& node) {
+  const auto condition = node.get_host_integers(1);
   set_compressed_shape(node, static_cast<int64_t>(condition.size()) - std::count(condition.begin(), condition.end(), 0));
 }
 
-void shape_of_count_non_zero(ShapeContext& node) {
+void infer_count_non_zero_shape(ShapeContext& node) {
   node.output(0, DType::int32, {1});
   if (node.output_count() > 1) node.output(1, DType::int32, {count_non_zero_runs(node.input(0).elements()) + 1});
 }
 
-// The device has computed the count, which is input 1.
-void shape_of_device_non_zero(ShapeContext& node) {
-  node.output(0, DType::int64, {node.input(0).rank(), node.host_integer(1)});
+// Input 1 is the count of nonzero elements, which the device has computed.
+void infer_device_non_zero_shape(ShapeContext& node) {
+  node.output(0, DType::int64, {node.input(0).rank(), node.get_host_integer(1)});
 }
 
-void shape_of_device_compress(ShapeContext& node) {
-  set_compressed_shape(node, node.host_integer(2));
+void infer_device_compress_shape(ShapeContext& node) {
+  set_compressed_shape(node, node.get_host_integer(2));
 }
 
-// The update has the cache's shape, except for fewer rows on the axis.
-void shape_of_tensor_scatter(ShapeContext& node) {
+// The update must have the cache's shape, except that it may have fewer rows along the axis.
+void infer_tensor_scatter_shape(ShapeContext& node) {
   const Shape& cache = node.input(0).shape;
   Shape update = node.input(1).shape;
   const size_t axis = normalize_axis(node, node.attributes().integer("axis", -2), cache.size());
@@ -144,18 +144,18 @@ void shape_of_tensor_scatter(ShapeContext& node) {
     node.fail("an update of shape " + to_string(node.input(1).shape) + " for a cache of shape " + to_string(cache) + " on axis " +
               std::to_string(axis));
   check_vector(node, 2, cache[0], "write_indices");
-  shape_like_input(node);
+  infer_shape_like_input(node);
 }
 
-// x is not split along the indexed axis. On other axes it may be longer than the indices.
-void split_gather_elements(const LowerContext& node, std::vector<SplitAxis>& axes) {
+// GatherElements can be split along all axes except the indexed one. On these axes, x may be longer than the indices.
+void append_gather_elements_split_axes(const LowerContext& node, std::vector<SplitAxis>& axes) {
   const TensorDesc& indices = node.input(1);
   const int indexed_axis = normalize_axis(node.attributes->integer("axis", 0), indices.rank());
   for (int axis = 0; axis < indices.rank(); ++axis)
     axes.push_back({indices.shape[static_cast<size_t>(axis)], {axis == indexed_axis ? kNotSplit : axis, axis}, {axis}, {}});
 }
 
-void split_gather_nd(const LowerContext& node, std::vector<SplitAxis>& axes) {
+void append_gather_nd_split_axes(const LowerContext& node, std::vector<SplitAxis>& axes) {
   const TensorDesc &x = node.input(kData), &indices = node.input(1);
   const int batch = static_cast<int>(node.attributes->integer("batch_dims", 0)), index_rank = indices.rank() - 1;
   const int num_indexed_axes = batch + static_cast<int>(indices.shape.back());
@@ -166,27 +166,27 @@ void split_gather_nd(const LowerContext& node, std::vector<SplitAxis>& axes) {
 }
 
 // ScatterElements can be split along axes on which the updates are as long as the destination.
-void split_scatter_elements(const LowerContext& node, std::vector<SplitAxis>& axes) {
+void append_scatter_elements_split_axes(const LowerContext& node, std::vector<SplitAxis>& axes) {
   const TensorDesc &x = node.input(kData), &indices = node.input(1);
   const int indexed_axis = normalize_axis(node.attributes->integer("axis", 0), x.rank());
-  split_all_but(node, axes, [&](int axis) {
+  append_axes_except(node, axes, [&](int axis) {
     return axis == indexed_axis || x.shape[static_cast<size_t>(axis)] != indices.shape[static_cast<size_t>(axis)];
   });
   for (SplitAxis& split : axes) split.inputs[1] = split.inputs[2] = split.inputs[kData];
 }
 
-// ScatterND can be split along axes that an index tuple does not index.
-void split_scatter_nd(const LowerContext& node, std::vector<SplitAxis>& axes) {
+// ScatterND can be split along the axes that the index tuples do not index.
+void append_scatter_nd_split_axes(const LowerContext& node, std::vector<SplitAxis>& axes) {
   const TensorDesc& indices = node.input(1);
   const int num_indexed_axes = static_cast<int>(indices.shape.back()), index_rank = indices.rank() - 1;
-  split_all_but(node, axes, [&](int axis) { return axis < num_indexed_axes; });
+  append_axes_except(node, axes, [&](int axis) { return axis < num_indexed_axes; });
   for (SplitAxis& split : axes) split.inputs[2] = index_rank + split.inputs[kData] - num_indexed_axes;
 }
 
-// Splits caches, updates and write indices.
-void split_tensor_scatter(const LowerContext& node, std::vector<SplitAxis>& axes) {
+// TensorScatter can be split along axes that cache and update share; the write indices are split with the batch.
+void append_tensor_scatter_split_axes(const LowerContext& node, std::vector<SplitAxis>& axes) {
   const int indexed_axis = normalize_axis(node.attributes->integer("axis", -2), node.input(kData).rank());
-  split_all_but(node, axes, [&](int axis) { return axis == indexed_axis; });
+  append_axes_except(node, axes, [&](int axis) { return axis == indexed_axis; });
   for (SplitAxis& split : axes) {
     split.inputs[1] = split.inputs[kData];
     if (split.inputs[kData] == 0 && node.has_input(2)) split.inputs[2] = 0;
@@ -195,106 +195,110 @@ void split_tensor_scatter(const LowerContext& node, std::vector<SplitAxis>& axes
 
 }  // namespace
 
-OperatorRows gather_scatter_operators() {
-  const ValueRole x = value("x", kAny, 'T'), indices = value("indices", kIndices), updates = value("updates", kAny, 'T');
-  const std::vector<ValueRole> y{value("y", kAny)};
-  const AttributeSchema axis = integer("axis", 0), reduction = choice("reduction", "none", {"none", "add", "mul", "max", "min"});
-  return {{.name = "Gather",
-           .skeleton = KernelKind::index_map,
-           .schema = {.inputs = {x, indices}, .outputs = y, .attributes = {axis}, .min_rank = 1},
-           .shape = shape_of_gather,
-           .lower = lower_gather,
-           .indices = axis_index_bounds,
-           .is_identity = is_identity_gather,
-           .evaluate = evaluate_gather},
-          {.name = "GatherElements",
-           .skeleton = KernelKind::index_map,
-           .schema = {.inputs = {x, indices}, .outputs = y, .attributes = {axis}, .min_rank = 1},
-           .shape = shape_of_gather_elements,
-           .lower = lower_gather_elements,
-           .indices = axis_index_bounds,
-           .is_identity = is_identity_gather_elements,
-           .split = split_gather_elements,
-           .evaluate = evaluate_gather_elements},
-          {.name = "GatherND",
-           .skeleton = KernelKind::index_map,
-           .schema = {.inputs = {x, indices}, .outputs = y, .attributes = {integer("batch_dims", 0)}, .min_rank = 1},
-           .shape = shape_of_gather_nd,
-           .lower = lower_gather_nd,
-           .indices = index_tuple_bounds,
-           .is_identity = is_identity_gather_nd,
-           .split = split_gather_nd,
-           .evaluate = evaluate_gather_nd},
-          {.name = "ScatterElements",
-           .skeleton = KernelKind::scatter,
-           .schema = {.inputs = {x, indices, updates}, .outputs = y, .attributes = {axis, reduction}, .min_rank = 1},
-           .shape = shape_of_scatter_elements,
-           .lower = lower_scatter_elements,
-           .indices = axis_index_bounds,
-           .split = split_scatter_elements,
-           .evaluate = evaluate_scatter_elements},
-          {.name = "ScatterND",
-           .skeleton = KernelKind::scatter,
-           .schema = {.inputs = {x, indices, updates}, .outputs = y, .attributes = {reduction}, .min_rank = 1},
-           .shape = shape_of_scatter_nd,
-           .lower = lower_scatter_nd,
-           .indices = index_tuple_bounds,
-           .split = split_scatter_nd,
-           .evaluate = evaluate_scatter_nd},
-          {.name = "TensorScatter",
-           .skeleton = KernelKind::scatter,
-           .schema = {.inputs = {value("past_cache", kAny, 'T'), value("update", kAny, 'T'), optional_value("write_indices", kInt64)},
-                      .outputs = {value("present_cache", kAny)},
-                      .attributes = {integer("axis", -2), choice("mode", "linear", {"linear", "circular"})},
-                      .min_rank = 2},
-           .shape = shape_of_tensor_scatter,
-           .lower = lower_tensor_scatter,
-           .indices = cache_index_bounds,
-           .strides = StrideSupport::any_in,
-           .permuted_inputs = input_bits(1),
-           .split = split_tensor_scatter},
-          {.name = "Compress",
-           .skeleton = KernelKind::index_map,
-           .schema = {.inputs = {value("x", kAny), value("condition", kBool)},
-                      .outputs = y,
-                      .attributes = {optional("axis", AttributeKind::integer)},
-                      .min_rank = 1},
-           .shape = shape_of_compress,
-           .lower = lower_compress,
-           .host_inputs = input_bits(1),
-           .counted_operator = "pumice::Compress",
-           .evaluate = evaluate_compress},
-          // No lowering: the output shape depends on values, so the host evaluates it. A scalar has no axes: its result is [0, count].
-          {.name = "NonZero",
-           .skeleton = KernelKind::copy,
-           .schema = {.inputs = {value("x", kAny)}, .outputs = {value("y", kInt64)}},
-           .shape = shape_of_non_zero,
-           .host_inputs = input_bits(0),
-           .counted_operator = "pumice::NonZero",
-           .evaluate = evaluate_non_zero},
-          {.name = kCountNonZero,
-           .skeleton = KernelKind::scan,
-           .schema = {.inputs = {value("x", kAny)}, .outputs = {value("count", kInt32), value("starts", kInt32)}},
-           .shape = shape_of_count_non_zero,
-           .lower = lower_count_non_zero,
-           .evaluate = evaluate_count_non_zero},
-          {.name = "pumice::Compress",
-           .skeleton = KernelKind::index_map,
-           .schema = {.inputs = {value("x", kAny), value("condition", kBool), value("count", kInt32), value("starts", kInt32)},
-                      .outputs = y,
-                      .attributes = {optional("axis", AttributeKind::integer)},
-                      .min_rank = 1},
-           .shape = shape_of_device_compress,
-           .lower = lower_device_compress,
-           .host_inputs = input_bits(2),
-           .evaluate = evaluate_compress},
-          {.name = "pumice::NonZero",
-           .skeleton = KernelKind::index_map,
-           .schema = {.inputs = {value("x", kAny), value("count", kInt32), value("starts", kInt32)}, .outputs = {value("y", kInt64)}},
-           .shape = shape_of_device_non_zero,
-           .lower = lower_non_zero,
-           .host_inputs = input_bits(1),
-           .evaluate = evaluate_non_zero}};
+OperatorRows define_gather_scatter_operators() {
+  const ValueRole x = value_role("x", kAny, 'T'), indices = value_role("indices", kIndices), updates = value_role("updates", kAny, 'T');
+  const std::vector<ValueRole> y{value_role("y", kAny)};
+  const AttributeSchema axis = integer_attribute("axis", 0),
+                        reduction = choice_attribute("reduction", "none", {"none", "add", "mul", "max", "min"});
+  return {
+      {.name = "Gather",
+       .skeleton = KernelKind::index_map,
+       .schema = {.inputs = {x, indices}, .outputs = y, .attributes = {axis}, .min_rank = 1},
+       .shape = infer_gather_shape,
+       .lower = lower_gather,
+       .indices = get_axis_index_bounds,
+       .is_identity = is_identity_gather,
+       .evaluate = evaluate_gather},
+      {.name = "GatherElements",
+       .skeleton = KernelKind::index_map,
+       .schema = {.inputs = {x, indices}, .outputs = y, .attributes = {axis}, .min_rank = 1},
+       .shape = infer_gather_elements_shape,
+       .lower = lower_gather_elements,
+       .indices = get_axis_index_bounds,
+       .is_identity = is_identity_gather_elements,
+       .split = append_gather_elements_split_axes,
+       .evaluate = evaluate_gather_elements},
+      {.name = "GatherND",
+       .skeleton = KernelKind::index_map,
+       .schema = {.inputs = {x, indices}, .outputs = y, .attributes = {integer_attribute("batch_dims", 0)}, .min_rank = 1},
+       .shape = infer_gather_nd_shape,
+       .lower = lower_gather_nd,
+       .indices = get_index_tuple_bounds,
+       .is_identity = is_identity_gather_nd,
+       .split = append_gather_nd_split_axes,
+       .evaluate = evaluate_gather_nd},
+      {.name = "ScatterElements",
+       .skeleton = KernelKind::scatter,
+       .schema = {.inputs = {x, indices, updates}, .outputs = y, .attributes = {axis, reduction}, .min_rank = 1},
+       .shape = infer_scatter_elements_shape,
+       .lower = lower_scatter_elements,
+       .indices = get_axis_index_bounds,
+       .split = append_scatter_elements_split_axes,
+       .evaluate = evaluate_scatter_elements},
+      {.name = "ScatterND",
+       .skeleton = KernelKind::scatter,
+       .schema = {.inputs = {x, indices, updates}, .outputs = y, .attributes = {reduction}, .min_rank = 1},
+       .shape = infer_scatter_nd_shape,
+       .lower = lower_scatter_nd,
+       .indices = get_index_tuple_bounds,
+       .split = append_scatter_nd_split_axes,
+       .evaluate = evaluate_scatter_nd},
+      {.name = "TensorScatter",
+       .skeleton = KernelKind::scatter,
+       .schema = {.inputs = {value_role("past_cache", kAny, 'T'), value_role("update", kAny, 'T'), optional_role("write_indices", kInt64)},
+                  .outputs = {value_role("present_cache", kAny)},
+                  .attributes = {integer_attribute("axis", -2), choice_attribute("mode", "linear", {"linear", "circular"})},
+                  .min_rank = 2},
+       .shape = infer_tensor_scatter_shape,
+       .lower = lower_tensor_scatter,
+       .indices = get_cache_index_bounds,
+       .strides = StrideSupport::any_in,
+       .permuted_inputs = make_input_mask(1),
+       .split = append_tensor_scatter_split_axes},
+      {.name = "Compress",
+       .skeleton = KernelKind::index_map,
+       .schema = {.inputs = {value_role("x", kAny), value_role("condition", kBool)},
+                  .outputs = y,
+                  .attributes = {optional_attribute("axis", AttributeKind::integer)},
+                  .min_rank = 1},
+       .shape = infer_compress_shape,
+       .lower = lower_compress,
+       .host_inputs = make_input_mask(1),
+       .counted_operator = "pumice::Compress",
+       .evaluate = evaluate_compress},
+      // NonZero has no lowering: its output shape depends on values, so the host evaluates it. For a scalar, the result is [0, count].
+      {.name = "NonZero",
+       .skeleton = KernelKind::copy,
+       .schema = {.inputs = {value_role("x", kAny)}, .outputs = {value_role("y", kInt64)}},
+       .shape = infer_non_zero_shape,
+       .host_inputs = make_input_mask(0),
+       .counted_operator = "pumice::NonZero",
+       .evaluate = evaluate_non_zero},
+      {.name = kCountNonZero,
+       .skeleton = KernelKind::scan,
+       .schema = {.inputs = {value_role("x", kAny)}, .outputs = {value_role("count", kInt32), value_role("starts", kInt32)}},
+       .shape = infer_count_non_zero_shape,
+       .lower = lower_count_non_zero,
+       .evaluate = evaluate_count_non_zero},
+      {.name = "pumice::Compress",
+       .skeleton = KernelKind::index_map,
+       .schema = {.inputs = {value_role("x", kAny), value_role("condition", kBool), value_role("count", kInt32),
+                             value_role("starts", kInt32)},
+                  .outputs = y,
+                  .attributes = {optional_attribute("axis", AttributeKind::integer)},
+                  .min_rank = 1},
+       .shape = infer_device_compress_shape,
+       .lower = lower_device_compress,
+       .host_inputs = make_input_mask(2),
+       .evaluate = evaluate_compress},
+      {.name = "pumice::NonZero",
+       .skeleton = KernelKind::index_map,
+       .schema = {.inputs = {value_role("x", kAny), value_role("count", kInt32), value_role("starts", kInt32)},
+                  .outputs = {value_role("y", kInt64)}},
+       .shape = infer_device_non_zero_shape,
+       .lower = lower_non_zero,
+       .host_inputs = make_input_mask(1),
+       .evaluate = evaluate_non_zero}};
 }
 
 }  // namespace pumice

@@ -12,7 +12,7 @@
 namespace pumice {
 namespace {
 
-void shape_of_concat(ShapeContext& node) {
+void infer_concat_shape(ShapeContext& node) {
   Shape y = node.input(0).shape;
   const size_t axis = normalize_axis(node, node.attributes().integer("axis"), y.size());
   for (size_t i = 1; i < node.input_count(); ++i) {
@@ -27,14 +27,14 @@ void shape_of_concat(ShapeContext& node) {
   node.output(0, node.input(0).dtype, y);
 }
 
-void shape_of_split(ShapeContext& node) {
+void infer_split_shape(ShapeContext& node) {
   Shape y = node.input(0).shape;
   const size_t axis = normalize_axis(node, node.attributes().integer("axis", 0), y.size());
   const size_t count = node.output_count();
   const int64_t num_outputs = node.attributes().integer("num_outputs", static_cast<int64_t>(count)), size = y[axis];
   if (!node.has(1) && num_outputs != static_cast<int64_t>(count))
     node.fail("num_outputs is " + std::to_string(num_outputs) + " and there are " + std::to_string(count) + " outputs");
-  const auto sizes = node.has(1) ? node.host_integers(1) : compute_even_split_sizes(size, count);
+  const auto sizes = node.has(1) ? node.get_host_integers(1) : compute_even_split_sizes(size, count);
   int64_t total = 0;
   for (const int64_t part_size : sizes)
     total = part_size < 0 ? node.fail("a part of " + std::to_string(part_size) + " elements"),
@@ -47,14 +47,14 @@ void shape_of_split(ShapeContext& node) {
   }
 }
 
-void shape_of_pad(ShapeContext& node) {
+void infer_pad_shape(ShapeContext& node) {
   const Shape& x = node.input(0).shape;
   const std::string mode = node.attributes().text("mode", "constant");
   if (node.has(2) && node.input(2).elements() > 1) node.fail("the padding value must be a scalar; given " + to_string(node.input(2).shape));
-  const auto pads = node.host_integers(1);
+  const auto pads = node.get_host_integers(1);
   std::vector<size_t> axes;
   if (node.has(3))
-    axes = normalize_axes(node, node.host_integers(3), x.size());
+    axes = normalize_axes(node, node.get_host_integers(3), x.size());
   else
     for (size_t axis = 0; axis < x.size(); ++axis) axes.push_back(axis);
   if (pads.size() != 2 * axes.size())
@@ -71,9 +71,9 @@ void shape_of_pad(ShapeContext& node) {
   node.output(0, node.input(0).dtype, y);
 }
 
-void shape_of_slice(ShapeContext& node) {
+void infer_slice_shape(ShapeContext& node) {
   Shape y = node.input(0).shape;
-  const auto list = [&](size_t i) { return node.has(i) ? node.host_integers(i) : std::vector<int64_t>(); };
+  const auto list = [&](size_t i) { return node.has(i) ? node.get_host_integers(i) : std::vector<int64_t>(); };
   const auto slices = compute_slice_axes(node.node(), y, list(1), list(2), list(3), list(4));
   for (size_t axis = 0; axis < y.size(); ++axis) y[axis] = slices[axis].length;
   node.output(0, node.input(0).dtype, y);
@@ -90,14 +90,14 @@ void set_permuted_shape(ShapeContext& node, bool reverses, const std::vector<int
   node.output(0, node.input(0).dtype, y);
 }
 
-void shape_of_transpose(ShapeContext& node) {
+void infer_transpose_shape(ShapeContext& node) {
   set_permuted_shape(node, !node.attributes().has("perm"), node.attributes().integers("perm"));
 }
 
-// An empty `perm` reverses the axes.
-void shape_of_transpose_by(ShapeContext& node) {
+// Input 1 is the permutation of the axes. If it is empty, the axes are reversed.
+void infer_transpose_by_shape(ShapeContext& node) {
   check_vector(node, 1, node.input(1).elements(), "axes");
-  const auto perm = node.host_integers(1);
+  const auto perm = node.get_host_integers(1);
   set_permuted_shape(node, perm.empty(), perm);
 }
 
@@ -107,7 +107,7 @@ int64_t check_blocksize(const ShapeContext& node) {
   return block;
 }
 
-void shape_of_depth_to_space(ShapeContext& node) {
+void infer_depth_to_space_shape(ShapeContext& node) {
   const Shape& x = node.input(0).shape;
   const int64_t b = check_blocksize(node);
   const std::string mode = node.attributes().text("mode", "DCR");
@@ -116,7 +116,7 @@ void shape_of_depth_to_space(ShapeContext& node) {
   node.output(0, node.input(0).dtype, {x[0], x[1] / (b * b), checked_mul(x[2], b, "height"), checked_mul(x[3], b, "width")});
 }
 
-void shape_of_space_to_depth(ShapeContext& node) {
+void infer_space_to_depth_shape(ShapeContext& node) {
   const Shape& x = node.input(0).shape;
   const int64_t b = check_blocksize(node);
   if (x[2] % b != 0 || x[3] % b != 0)
@@ -124,9 +124,9 @@ void shape_of_space_to_depth(ShapeContext& node) {
   node.output(0, node.input(0).dtype, {x[0], checked_mul(x[1], b * b, "channels"), x[2] / b, x[3] / b});
 }
 
-void shape_of_expand(ShapeContext& node) {
+void infer_expand_shape(ShapeContext& node) {
   const Shape& x = node.input(0).shape;
-  const Shape target_shape = node.host_integers(1);
+  const Shape target_shape = node.get_host_integers(1);
   Shape y;
   try {
     y = broadcast_shape(x, target_shape);
@@ -136,9 +136,9 @@ void shape_of_expand(ShapeContext& node) {
   node.output(0, node.input(0).dtype, y);
 }
 
-void shape_of_tile(ShapeContext& node) {
+void infer_tile_shape(ShapeContext& node) {
   Shape y = node.input(0).shape;
-  const auto repeats = node.host_integers(1);
+  const auto repeats = node.get_host_integers(1);
   if (repeats.size() != y.size()) node.fail(std::to_string(repeats.size()) + " repeats for a tensor of rank " + std::to_string(y.size()));
   for (size_t axis = 0; axis < y.size(); ++axis) {
     if (repeats[axis] < 0) node.fail(std::to_string(repeats[axis]) + " repeats of axis " + std::to_string(axis));
@@ -148,131 +148,131 @@ void shape_of_tile(ShapeContext& node) {
 }
 
 // Pad can be split along axes without padding.
-void split_pad(const LowerContext& node, std::vector<SplitAxis>& axes) {
+void append_pad_split_axes(const LowerContext& node, std::vector<SplitAxis>& axes) {
   const int rank = node.input(kData).rank();
-  if (node.has_input(3) || !node.host(1)) return;
-  const std::vector<int64_t> pads = node.host(1)->as_int64();
+  if (node.has_input(3) || !node.host_tensor(1)) return;
+  const std::vector<int64_t> pads = node.host_tensor(1)->as_int64();
   const auto padding = [&](int axis) { return pads.at(static_cast<size_t>(axis)); };
-  split_all_but(node, axes, [&](int axis) { return padding(axis) != 0 || padding(axis + rank) != 0; });
+  append_axes_except(node, axes, [&](int axis) { return padding(axis) != 0 || padding(axis + rank) != 0; });
 }
 
 }  // namespace
 
-OperatorRows index_operators() {
-  const std::vector<ValueRole> x{value("x", kAny)}, y{value("y", kAny)};
+OperatorRows define_index_operators() {
+  const std::vector<ValueRole> x{value_role("x", kAny)}, y{value_role("y", kAny)};
   const auto with_int64 = [](std::initializer_list<ValueRole> more) {
-    std::vector<ValueRole> roles{value("x", kAny)};
+    std::vector<ValueRole> roles{value_role("x", kAny)};
     roles.insert(roles.end(), more);
     return roles;
   };
   return {{.name = "Concat",
            .skeleton = KernelKind::index_map,
-           .schema = {.inputs = {variadic_value("x", kAny, 'T')},
+           .schema = {.inputs = {variadic_role("x", kAny, 'T')},
                       .outputs = y,
-                      .attributes = {required("axis", AttributeKind::integer)},
+                      .attributes = {required_attribute("axis", AttributeKind::integer)},
                       .min_rank = 1},
-           .shape = shape_of_concat,
+           .shape = infer_concat_shape,
            .lower = lower_concat,
            .strides = StrideSupport::image,
            .concatenates = true,
            .evaluate = evaluate_concat},
           {.name = "Split",
            .skeleton = KernelKind::index_map,
-           .schema = {.inputs = with_int64({optional_value("split", kInt64)}),
-                      .outputs = {variadic_value("y", kAny)},
-                      .attributes = {integer("axis", 0), optional("num_outputs", AttributeKind::integer)},
+           .schema = {.inputs = with_int64({optional_role("split", kInt64)}),
+                      .outputs = {variadic_role("y", kAny)},
+                      .attributes = {integer_attribute("axis", 0), optional_attribute("num_outputs", AttributeKind::integer)},
                       .min_rank = 1},
-           .shape = shape_of_split,
+           .shape = infer_split_shape,
            .lower = lower_split,
-           .host_inputs = input_bits(1),
+           .host_inputs = make_input_mask(1),
            .assumed_values = AssumedHostValues::parts,
            .strides = StrideSupport::image,
            .views = make_split_views,
            .evaluate = evaluate_split},
           {.name = "Pad",
            .skeleton = KernelKind::index_map,
-           .schema = {.inputs = {value("x", kAny, 'T'), value("pads", kInt64), optional_value("value", kAny, 'T'),
-                                 optional_value("axes", kIndices)},
+           .schema = {.inputs = {value_role("x", kAny, 'T'), value_role("pads", kInt64), optional_role("value", kAny, 'T'),
+                                 optional_role("axes", kIndices)},
                       .outputs = y,
-                      .attributes = {choice("mode", "constant", {"constant", "reflect", "edge", "wrap"})}},
-           .shape = shape_of_pad,
+                      .attributes = {choice_attribute("mode", "constant", {"constant", "reflect", "edge", "wrap"})}},
+           .shape = infer_pad_shape,
            .lower = lower_pad,
-           .host_inputs = input_bits(1, 2, 3),
-           .host_elements = input_bits(2),
+           .host_inputs = make_input_mask(1, 2, 3),
+           .host_elements = make_input_mask(2),
            .strides = StrideSupport::image,
-           .split = split_pad},
-          // Pads with mirrored elements including the edge, a mode that ONNX Pad does not have.
+           .split = append_pad_split_axes},
+          // Pads with mirrored elements, including the edge element. ONNX Pad has no such mode.
           {.name = "pumice::SymmetricPad",
            .skeleton = KernelKind::index_map,
-           .schema = {.inputs = {value("x", kAny), value("pads", kInt64)},
+           .schema = {.inputs = {value_role("x", kAny), value_role("pads", kInt64)},
                       .outputs = y,
-                      .attributes = {choice("mode", "symmetric", {"symmetric"})}},
-           .shape = shape_of_pad,
+                      .attributes = {choice_attribute("mode", "symmetric", {"symmetric"})}},
+           .shape = infer_pad_shape,
            .lower = lower_pad,
-           .host_inputs = input_bits(1),
+           .host_inputs = make_input_mask(1),
            .strides = StrideSupport::image,
-           .split = split_pad},
+           .split = append_pad_split_axes},
           {.name = "Slice",
            .skeleton = KernelKind::index_map,
-           .schema = {.inputs = with_int64({value("starts", kIndices), value("ends", kIndices), optional_value("axes", kIndices),
-                                            optional_value("steps", kIndices)}),
+           .schema = {.inputs = with_int64({value_role("starts", kIndices), value_role("ends", kIndices), optional_role("axes", kIndices),
+                                            optional_role("steps", kIndices)}),
                       .outputs = y,
                       .min_rank = 1},
-           .shape = shape_of_slice,
+           .shape = infer_slice_shape,
            .lower = lower_slice,
-           .host_inputs = input_bits(1, 2, 3, 4),
+           .host_inputs = make_input_mask(1, 2, 3, 4),
            .strides = StrideSupport::image,
            .evaluate = evaluate_slice},
           {.name = "Transpose",
            .skeleton = KernelKind::index_map,
-           .schema = {.inputs = x, .outputs = y, .attributes = {optional("perm", AttributeKind::integers)}},
-           .shape = shape_of_transpose,
+           .schema = {.inputs = x, .outputs = y, .attributes = {optional_attribute("perm", AttributeKind::integers)}},
+           .shape = infer_transpose_shape,
            .lower = lower_transpose,
            .strides = StrideSupport::image,
            .views = make_transpose_view,
            .evaluate = evaluate_transpose},
           {.name = "pumice::TransposeBy",
            .skeleton = KernelKind::index_map,
-           .schema = {.inputs = {value("x", kAny), value("perm", kIndices)}, .outputs = y},
-           .shape = shape_of_transpose_by,
+           .schema = {.inputs = {value_role("x", kAny), value_role("perm", kIndices)}, .outputs = y},
+           .shape = infer_transpose_by_shape,
            .lower = lower_transpose_by,
-           .host_inputs = input_bits(1),
+           .host_inputs = make_input_mask(1),
            .strides = StrideSupport::image,
            .evaluate = evaluate_transpose_by},
           {.name = "DepthToSpace",
            .skeleton = KernelKind::index_map,
            .schema = {.inputs = x,
                       .outputs = y,
-                      .attributes = {required("blocksize", AttributeKind::integer), text("mode", "DCR")},
+                      .attributes = {required_attribute("blocksize", AttributeKind::integer), text_attribute("mode", "DCR")},
                       .min_rank = 4,
                       .max_rank = 4},
-           .shape = shape_of_depth_to_space,
+           .shape = infer_depth_to_space_shape,
            .lower = lower_depth_to_space,
            .strides = StrideSupport::image},
           {.name = "SpaceToDepth",
            .skeleton = KernelKind::index_map,
            .schema = {.inputs = x,
                       .outputs = y,
-                      .attributes = {required("blocksize", AttributeKind::integer), text("mode", "DCR")},
+                      .attributes = {required_attribute("blocksize", AttributeKind::integer), text_attribute("mode", "DCR")},
                       .min_rank = 4,
                       .max_rank = 4},
-           .shape = shape_of_space_to_depth,
+           .shape = infer_space_to_depth_shape,
            .lower = lower_space_to_depth,
            .strides = StrideSupport::image},
           {.name = "Expand",
            .skeleton = KernelKind::index_map,
-           .schema = {.inputs = with_int64({value("shape", kInt64)}), .outputs = y},
-           .shape = shape_of_expand,
+           .schema = {.inputs = with_int64({value_role("shape", kInt64)}), .outputs = y},
+           .shape = infer_expand_shape,
            .rank_from = [](const Attributes&, bool lists) { return lists ? std::optional<size_t>(1) : std::nullopt; },
            .lower = lower_expand,
-           .host_inputs = input_bits(1),
+           .host_inputs = make_input_mask(1),
            .evaluate = evaluate_expand},
           {.name = "Tile",
            .skeleton = KernelKind::index_map,
-           .schema = {.inputs = with_int64({value("repeats", kInt64)}), .outputs = y},
-           .shape = shape_of_tile,
+           .schema = {.inputs = with_int64({value_role("repeats", kInt64)}), .outputs = y},
+           .shape = infer_tile_shape,
            .lower = lower_tile,
-           .host_inputs = input_bits(1),
+           .host_inputs = make_input_mask(1),
            .evaluate = evaluate_tile}};
 }
 

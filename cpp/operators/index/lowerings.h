@@ -26,9 +26,9 @@ void lower_tile(LowerContext& node);
 void lower_tensor_scatter(LowerContext& node);
 void lower_bit_cast(LowerContext& node);
 void lower_expand(LowerContext& node);
-void lower_copy(LowerContext& node);  // also for operators with `views` whose output cannot alias the input
+void lower_copy(LowerContext& node);  // copies input 0; for operators with `views`, if the output cannot alias the input
 
-// Host evaluations. Throw GraphError naming the node for indices out of range.
+// Evaluate operators on the host. They throw a GraphError that names the node if an index is out of range.
 HostResults evaluate_range(const HostNode& node);
 HostResults evaluate_view(const HostNode& node);
 HostResults evaluate_shape(const HostNode& node);

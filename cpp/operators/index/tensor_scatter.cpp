@@ -1,4 +1,4 @@
-// TensorScatter: overwrites rows of a KV cache.
+// Lowers TensorScatter, which overwrites rows of a KV cache.
 #include <algorithm>
 
 #include "core/error.h"
@@ -15,12 +15,13 @@ struct CacheUpdate {
   int64_t batch_stride, middle_stride, row_stride;
 };
 
-// Rows of a cache [batch, heads, rows, size] are read in place, because keys and values may be slices of a fused QKV projection.
+// Returns the update as a strided view. For a cache [batch, heads, rows, size] it is read in place, because new keys and values are often
+// slices of a fused QKV projection.
 CacheUpdate get_cache_update(LowerContext& node, size_t axis) {
   const TensorDesc& update = node.input(1);
   if (update.rank() == 4 && axis == 2 && (update.strides[3] == 1 || update.shape[3] == 1))
-    return {node.in(1), update.strides[0], update.strides[1], update.strides[2]};
-  const Operand operand = dense_input(node, 1);
+    return {node.input_operand(1), update.strides[0], update.strides[1], update.strides[2]};
+  const Operand operand = get_contiguous_input(node, 1);
   const Shape& shape = update.shape;
   const auto from = shape.begin() + static_cast<std::ptrdiff_t>(axis);
   const int64_t inner = element_count({from + 1, shape.end()}), head_elements = update.shape[axis] * inner;
@@ -35,8 +36,8 @@ void lower_tensor_scatter(LowerContext& node) {
   // Copy the cache word by word. This step is omitted if the output aliases the input.
   const auto words = static_cast<int64_t>((cache.element_bytes() + 3) / 4);
   StepBuilder copy(node.kernel("copy_words.comp", DType::float32, {{"ELEMENT_BITS", std::to_string(bits(cache.dtype)) + "u"}}));
-  copy.bind("x", dense_input(node, 0)).bind("y", node.out(0)).set("words", words);
-  node.add(copy.threads(static_cast<uint64_t>((words + 3) / 4)).build());
+  copy.bind("x", get_contiguous_input(node, 0)).bind("y", node.output_operand(0)).set("words", words);
+  node.add(copy.set_threads(static_cast<uint64_t>((words + 3) / 4)).build());
   if (update.elements() == 0) return;
   const int64_t declared_axis = node.attributes->integer("axis", -2);
   const auto axis = static_cast<size_t>(declared_axis < 0 ? declared_axis + cache.rank() : declared_axis);
@@ -58,14 +59,14 @@ void lower_tensor_scatter(LowerContext& node) {
                                 {"ELEMENT_BITS", std::to_string(element_bits) + "u"},
                                 {"HAS_WRITE_INDICES", has_indices ? "1" : "0"},
                                 {"CIRCULAR", node.attributes->text("mode", "linear") == "circular" ? "1" : "0"}}));
-  step.bind("x", from.operand).bind("y", node.out(0));
-  if (has_indices) step.bind("write_indices", dense_input(node, 2));
+  step.bind("x", from.operand).bind("y", node.output_operand(0));
+  if (has_indices) step.bind("write_indices", get_contiguous_input(node, 2));
   step.set("pieces", pieces).set("middle", count_elements(1, axis)).set("rows", update.shape[axis]).set("inner", inner);
   const auto in_pieces = [&](int64_t elements) { return elements * element_bits / piece_bits; };
   step.set("x_batch_stride", in_pieces(from.batch_stride))
       .set("x_middle_stride", in_pieces(from.middle_stride))
       .set("x_row_stride", in_pieces(from.row_stride));
-  node.add(step.set("size", cache.shape[axis]).threads(static_cast<uint64_t>(pieces)).build());
+  node.add(step.set("size", cache.shape[axis]).set_threads(static_cast<uint64_t>(pieces)).build());
 }
 
 }  // namespace pumice

@@ -26,7 +26,7 @@ double compute_range_element(double first, double step, int64_t i, bool rounds_t
   return rounded(first + rounded(static_cast<double>(i) * step));
 }
 
-// At load, models with unknown sizes are tried with shapes of up to a thousand elements, so each element must be cheap.
+// Evaluates Range. It must be fast per element: at load, models with unknown sizes are evaluated with assumed sizes of up to a thousand.
 template <typename T>
 HostTensor evaluate_range_elements(const HostNode& node) {
   const T first = read_elements<T>(node.input(0)).at(0), step = read_elements<T>(node.input(2)).at(0);
@@ -56,7 +56,7 @@ HostResults evaluate_size(const HostNode& node) {
 }
 
 HostResults evaluate_position(const HostNode& node) {
-  const int64_t requested = node.integers(0).at(0), length = node.integers(1).at(0);
+  const int64_t requested = node.get_integers(0).at(0), length = node.get_integers(1).at(0);
   const int64_t max_position = length - (node.attributes.integer("past") != 0 ? 0 : 1);
   if ((requested < -length || requested > max_position) && !node.sizes_assumed)
     throw GraphError(std::string(node.name),
@@ -67,8 +67,8 @@ HostResults evaluate_position(const HostNode& node) {
 
 HostResults evaluate_distinct_axes(const HostNode& node) {
   std::vector<int64_t> axes;
-  const int64_t rank = node.integers(1).at(0);
-  for (const int64_t declared_axis : node.integers(0)) {
+  const int64_t rank = node.get_integers(1).at(0);
+  for (const int64_t declared_axis : node.get_integers(0)) {
     const int64_t axis = declared_axis < 0 ? declared_axis + rank : declared_axis;
     if (std::ranges::find(axes, axis) == axes.end()) axes.push_back(axis);
   }
@@ -100,12 +100,13 @@ HostResults evaluate_transpose(const HostNode& node) {
 }
 
 HostResults evaluate_transpose_by(const HostNode& node) {
-  return transpose_elements(node, node.integers(1));
+  return transpose_elements(node, node.get_integers(1));
 }
 
 HostResults evaluate_slice(const HostNode& node) {
   const Shape& shape = node.input(0).desc.shape;
-  const auto slices = compute_slice_axes(node.name, shape, node.integers(1), node.integers(2), node.integers(3), node.integers(4));
+  const auto slices =
+      compute_slice_axes(node.name, shape, node.get_integers(1), node.get_integers(2), node.get_integers(3), node.get_integers(4));
   Strides strides = packed_strides(shape);
   int64_t first = 0;
   for (size_t axis = 0; axis < shape.size(); ++axis) {
@@ -124,7 +125,7 @@ HostResults evaluate_expand(const HostNode& node) {
 HostResults evaluate_split(const HostNode& node) {
   const Shape& shape = node.input(0).desc.shape;
   const Strides strides = packed_strides(shape);
-  const size_t axis = node.axis(0, shape);
+  const size_t axis = node.get_axis(0, shape);
   std::vector<HostTensor> pieces;
   int64_t first = 0;
   for (const TensorDesc& desc : node.outputs) {
@@ -136,7 +137,7 @@ HostResults evaluate_split(const HostNode& node) {
 
 HostResults evaluate_concat(const HostNode& node) {
   const Shape& shape = node.outputs[0].shape;
-  const size_t axis = node.axis(0, shape);
+  const size_t axis = node.get_axis(0, shape);
   const int64_t outer = element_count(shape, 0, axis), row = element_count(shape, axis, shape.size());
   HostTensorWriter writer(node.outputs[0]);
   int64_t begin = 0;

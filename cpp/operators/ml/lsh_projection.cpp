@@ -1,4 +1,4 @@
-// LSH projection: one sign of a weighted hash sum per seed. Most signs agree for similar tensors.
+// LSH projection (locality-sensitive hashing): for each seed, the sign of a weighted sum of hashes. Most signs of similar tensors agree.
 #include "core/rounding.h"
 #include "operators/common/strided_copy.h"
 #include "operators/ml/lowerings.h"
@@ -16,10 +16,10 @@ void lower_lsh_projection(LowerContext& node) {
   node.check_loop_limit(ceil_div(num_rows, kRowsPerStep) * (kRowsPerStep + row_bytes / kBlock + 2));
   const Macros macros = {{"ELEMENT_BYTES", std::to_string(element_bytes) + "u"}, {"WEIGHTED", is_weighted ? "1" : "0"}};
   StepBuilder step(node.kernel("lsh_projection.comp", DType::float32, macros));
-  step.bind("seeds", dense_input(node, 0)).bind("x", dense_input(node, 1)).bind("y", node.out(0));
-  if (is_weighted) step.bind("weights", dense_input(node, 2));
+  step.bind("seeds", get_contiguous_input(node, 0)).bind("x", get_contiguous_input(node, 1)).bind("y", node.output_operand(0));
+  if (is_weighted) step.bind("weights", get_contiguous_input(node, 2));
   step.set("num_seeds", seeds.elements()).set("rows", num_rows).set("row_bytes", row_bytes);
-  node.add(step.groups(static_cast<uint64_t>(seeds.elements())).build());
+  node.add(step.set_workgroups(static_cast<uint64_t>(seeds.elements())).build());
 }
 
 }  // namespace pumice

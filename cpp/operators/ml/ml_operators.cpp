@@ -7,7 +7,7 @@
 namespace pumice {
 namespace {
 
-void shape_of_tree_ensemble(ShapeContext& node) {
+void infer_tree_ensemble_shape(ShapeContext& node) {
   const Shape &x = node.input(0).shape, &nodes = node.input(1).shape, &entries = node.input(2).shape;
   const int64_t targets = node.attributes().integer("targets");
   if (x.size() != 2 || x[1] < 1) node.fail("[rows, features] expected; given " + to_string(x));
@@ -21,7 +21,7 @@ void shape_of_tree_ensemble(ShapeContext& node) {
   node.output(0, node.input(0).dtype, {x[0], targets});
 }
 
-void shape_of_pairwise_coupling(ShapeContext& node) {
+void infer_pairwise_coupling_shape(ShapeContext& node) {
   const Shape& x = node.input(0).shape;
   const int64_t classes = node.attributes().integer("classes");
   if (classes < 2 || x[1] != classes * (classes - 1) / 2)
@@ -29,8 +29,8 @@ void shape_of_pairwise_coupling(ShapeContext& node) {
   node.output(0, node.input(0).dtype, {x[0], classes});
 }
 
-// Seeds and weights contain float32 bits. Each index of x's first axis is hashed separately.
-void shape_of_lsh_projection(ShapeContext& node) {
+// The seeds and weights contain the bits of float32 numbers. Each slice along the first axis of x is hashed separately.
+void infer_lsh_projection_shape(ShapeContext& node) {
   const Shape &seeds = node.input(0).shape, &x = node.input(1).shape;
   if (x.empty() || element_count(x) == 0) node.fail("at least one axis, and sizes above 0, expected; given " + to_string(x));
   if (node.has(2) && node.input(2).shape != Shape{x[0]})
@@ -40,45 +40,46 @@ void shape_of_lsh_projection(ShapeContext& node) {
 
 }  // namespace
 
-OperatorRows ml_operators() {
-  const std::vector<AttributeSchema> tree_attributes{choice("aggregate_function", "SUM", {"SUM", "AVERAGE", "MIN", "MAX"}),
-                                                     required("depth", AttributeKind::integer),
-                                                     required("targets", AttributeKind::integer)};
-  return {
-      {.name = "pumice::TreeEnsemble",
-       .skeleton = KernelKind::reduce,
-       .schema = {.inputs = {value("x", kFloats), value("nodes", kInt32), value("entries", kInt32), value("roots", kInt32)},
-                  .outputs = {value("y", kFloats)},
-                  .attributes = tree_attributes},
-       .shape = shape_of_tree_ensemble,
-       .lower = lower_tree_ensemble,
-       .split = split_batch,
-       .epilogue = true},
-      {.name = "pumice::TreeEnsemble64",
-       .skeleton = KernelKind::reduce,
-       .schema = {.inputs = {value("x", set_of(DType::float64)), value("nodes", kInt32), value("entries", kInt32), value("roots", kInt32)},
-                  .outputs = {value("y", set_of(DType::float64))},
-                  .attributes = tree_attributes},
-       .shape = shape_of_tree_ensemble,
-       .lower = lower_tree_ensemble_fp64,
-       .split = split_batch},
-      {.name = "pumice::PairwiseCoupling",
-       .skeleton = KernelKind::scan,
-       .schema = {.inputs = {value("pairs", kFloats)},
-                  .outputs = {value("y", kFloats)},
-                  .attributes = {required("classes", AttributeKind::integer)},
-                  .min_rank = 2},
-       .shape = shape_of_pairwise_coupling,
-       .lower = lower_pairwise_coupling,
-       .split = split_batch},
-      {.name = "pumice::HashProjection",
-       .skeleton = KernelKind::scan,
-       .schema = {.inputs = {value("seeds", set_of(DType::uint32)), value("x", kIntegers),
-                             optional_value("weights", set_of(DType::uint32))},
-                  .outputs = {value("bits", kInt32)}},
-       .shape = shape_of_lsh_projection,
-       .lower = lower_lsh_projection,
-       .strides = StrideSupport::any_in}};
+OperatorRows define_ml_operators() {
+  const std::vector<AttributeSchema> tree_attributes{choice_attribute("aggregate_function", "SUM", {"SUM", "AVERAGE", "MIN", "MAX"}),
+                                                     required_attribute("depth", AttributeKind::integer),
+                                                     required_attribute("targets", AttributeKind::integer)};
+  return {{.name = "pumice::TreeEnsemble",
+           .skeleton = KernelKind::reduce,
+           .schema = {.inputs = {value_role("x", kFloats), value_role("nodes", kInt32), value_role("entries", kInt32),
+                                 value_role("roots", kInt32)},
+                      .outputs = {value_role("y", kFloats)},
+                      .attributes = tree_attributes},
+           .shape = infer_tree_ensemble_shape,
+           .lower = lower_tree_ensemble,
+           .split = append_batch_axis,
+           .epilogue = true},
+          {.name = "pumice::TreeEnsemble64",
+           .skeleton = KernelKind::reduce,
+           .schema = {.inputs = {value_role("x", set_of(DType::float64)), value_role("nodes", kInt32), value_role("entries", kInt32),
+                                 value_role("roots", kInt32)},
+                      .outputs = {value_role("y", set_of(DType::float64))},
+                      .attributes = tree_attributes},
+           .shape = infer_tree_ensemble_shape,
+           .lower = lower_tree_ensemble_fp64,
+           .split = append_batch_axis},
+          {.name = "pumice::PairwiseCoupling",
+           .skeleton = KernelKind::scan,
+           .schema = {.inputs = {value_role("pairs", kFloats)},
+                      .outputs = {value_role("y", kFloats)},
+                      .attributes = {required_attribute("classes", AttributeKind::integer)},
+                      .min_rank = 2},
+           .shape = infer_pairwise_coupling_shape,
+           .lower = lower_pairwise_coupling,
+           .split = append_batch_axis},
+          {.name = "pumice::HashProjection",
+           .skeleton = KernelKind::scan,
+           .schema = {.inputs = {value_role("seeds", set_of(DType::uint32)), value_role("x", kIntegers),
+                                 optional_role("weights", set_of(DType::uint32))},
+                      .outputs = {value_role("bits", kInt32)}},
+           .shape = infer_lsh_projection_shape,
+           .lower = lower_lsh_projection,
+           .strides = StrideSupport::any_in}};
 }
 
 }  // namespace pumice

@@ -1,4 +1,4 @@
-// Class probabilities from pairwise probabilities.
+// Computes class probabilities from the probabilities of pairs of classes, as for SVM classifiers.
 #include <algorithm>
 
 #include "core/rounding.h"
@@ -22,10 +22,10 @@ void lower_pairwise_coupling(LowerContext& node) {
   append(make_element_macros("y", y.dtype));
   append(make_64bit_macros("float"));
   StepBuilder step(node.kernel("pairwise_coupling.comp", x.dtype, macros));
-  step.bind("x", dense_input(node, 0)).bind("y", node.out(0));
+  step.bind("x", get_contiguous_input(node, 0)).bind("y", node.output_operand(0));
   step.bind("a", node.add_temporary(TensorDesc(DType::float32, {rows, 3, classes}).bytes()));
   step.set("rows", rows).set("classes", classes).set("rounds", kMaxIterations).set("tolerance", kTolerance / static_cast<double>(classes));
-  node.add((members == 1 ? step.threads(static_cast<uint64_t>(rows)) : step.groups(static_cast<uint64_t>(rows))).build());
+  node.add((members == 1 ? step.set_threads(static_cast<uint64_t>(rows)) : step.set_workgroups(static_cast<uint64_t>(rows))).build());
 }
 
 }  // namespace pumice

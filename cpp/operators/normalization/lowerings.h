@@ -5,7 +5,7 @@
 
 namespace pumice {
 
-// Values of OperatorRow::form for lower_softmax(), numbered as MODE in softmax.comp, and for lower_layer_norm().
+// Values of OperatorRow::form for lower_softmax() (the macro MODE of softmax.comp) and for lower_layer_norm().
 enum SoftmaxMode : uint8_t { kSoftmax, kLogSoftmax, kHardmax };
 enum LayerNormMode : uint8_t { kRmsNorm, kLayerNorm };
 

@@ -1,4 +1,4 @@
-// Lowers normalisations.
+// Lowers normalisation operators.
 #include <algorithm>
 #include <bit>
 
@@ -19,23 +19,23 @@ namespace {
 constexpr int64_t kMaxChunks = 256;
 constexpr int64_t kMaxGroupChannels = 128;   // maximum number of channels per group
 constexpr int64_t kMinChunkElements = 4096;  // minimum number of elements per workgroup
-constexpr int64_t kMinPixels = 32;           // minimum number of pixels per invocation, if many run in parallel
+constexpr int64_t kMinPixels = 32;           // minimum number of pixels per invocation if many invocations run in parallel
 
 int64_t get_normalized_axis(const LowerContext& node, int64_t fallback) {
   const int64_t axis = node.attributes->integer("axis", fallback);
   return axis < 0 ? axis + node.input(0).rank() : axis;
 }
 
-std::string bool_macro(bool set) {
+std::string format_bool_macro(bool set) {
   return set ? "1" : "0";
 }
 
-// Whether all planes are dense, aligned, and consist of whole vec4s.
+// Whether all planes are contiguous, aligned, and consist of whole vec4s.
 bool has_vec4_planes(const LowerContext& node, const NchwView& x) {
   return node.input(0).is_packed() && node.output(0).is_packed() && x.h * x.w % 4 == 0 && is_vec4_aligned(node);
 }
 
-// Adds the macro for the epilogue's residual, if there is one.
+// Adds the macro for the residual that the epilogue reads, if there is one.
 void add_residual_macro(const LowerContext& node, Macros& macros) {
   if (node.residual()) macros.emplace_back("RESIDUAL", "1");
 }
@@ -43,19 +43,22 @@ void bind_residual(const LowerContext& node, StepBuilder& step) {
   if (const Operand* residual = node.residual()) step.bind("residual", *residual);
 }
 
-// Adds y = (x - mean) * factor + bias per channel; factors are vec4s of [batch, channels] or [channels].
+// Adds the step y = (x - mean) * factor + bias. `factors` contains one vec4 per channel, or per batch item and channel.
 void add_norm_apply(LowerContext& node, const NchwView& x, const NchwView& y, const Operand& factors, int64_t factor_stride_n) {
   const bool planes = has_vec4_planes(node, x), vec4 = !planes && x.has_vector_channels(4) && y.has_vector_channels(4);
   const int64_t elements_per_item = planes || vec4 ? 4 : 1;
   const DType dtype = node.input(0).dtype;
   const MixedPrecisionArrays arrays =
-      make_mixed_precision_arrays({{"X", dtype}, {"Y", node.output(0).dtype}, {"R", node.residual_dtype(dtype)}});
-  Macros macros = {{"PLANES", bool_macro(planes)}, {"VEC4", bool_macro(vec4)}, {"EPILOGUE(x)", node.epilogue()}};
+      make_mixed_precision_arrays({{"X", dtype}, {"Y", node.output(0).dtype}, {"R", node.get_residual_dtype(dtype)}});
+  Macros macros = {{"PLANES", format_bool_macro(planes)}, {"VEC4", format_bool_macro(vec4)}, {"EPILOGUE(x)", node.epilogue()}};
   arrays.append_to(macros);
   add_residual_macro(node, macros);
   StepBuilder step(node.kernel("norm_apply.comp", arrays.storage, macros));
   bind_residual(node, step);
-  step.bind("x", node.in(0)).bind("factors", factors).bind("y", node.out(0)).set("elements", y.elements() / elements_per_item);
+  step.bind("x", node.input_operand(0))
+      .bind("factors", factors)
+      .bind("y", node.output_operand(0))
+      .set("elements", y.elements() / elements_per_item);
   step.set("channels", vec4 ? y.c / 4 : y.c).set("factor_stride_n", factor_stride_n);
   if (planes) {
     step.set("vec4_per_plane", y.h * y.w / 4);
@@ -65,20 +68,20 @@ void add_norm_apply(LowerContext& node, const NchwView& x, const NchwView& y, co
     set_strides(step, 'y', y);
   }
   const int64_t each = planes && is_16bit_float(arrays.storage) ? 2 : 1;
-  node.add(step.threads(static_cast<uint64_t>(ceil_div(y.elements() / elements_per_item, each))).build());
+  node.add(step.set_threads(static_cast<uint64_t>(ceil_div(y.elements() / elements_per_item, each))).build());
 }
 
 }  // namespace
 
 bool pack_instance_norm(const PackContext& node, size_t input, PackedWeight& packed) {
   if (input != 1 && input != 2) return false;
-  pack_floats(node, input, 1, packed);
+  pack_as_float32(node, input, 1, packed);
   return true;
 }
 
 namespace {
 
-// Plan for NHWC kernels that keep pixels in registers: a thread group processes four channels of a batch item.
+// Plan for NHWC kernels that keep pixels in registers. A thread group processes four channels of a batch item.
 struct ChannelRegisterPlan {
   int64_t group_threads, thread_groups, items_per_thread;
   bool fp16;
@@ -91,7 +94,7 @@ constexpr int64_t kChunkPixels = 1024;  // pixels per chunk, which kMinGroupThre
 bool supports_nhwc_kernels(const LowerContext& node, const NchwView& x, const NchwView& y) {
   const bool is_dense = x.sh == x.w * x.sw && y.sh == y.w * y.sw;
   const DType dtype = node.input(0).dtype;
-  if (node.output(0).dtype != dtype || node.residual_dtype(dtype) != dtype) return false;
+  if (node.output(0).dtype != dtype || node.get_residual_dtype(dtype) != dtype) return false;
   return !node.prefers_cpu_kernels() && is_dense && x.has_vector_channels(4) && y.has_vector_channels(4) && is_vec4_aligned(node);
 }
 
@@ -100,8 +103,8 @@ std::optional<ChannelRegisterPlan> plan_channel_registers(const LowerContext& no
   const bool fp16 = is_16bit_float(node.input(0).dtype);
   const int64_t pixels = x.h * x.w, num_channel_vec4 = x.c / 4, max_per_thread = fp16 ? kMaxFp16PerThread : kMaxPerThread,
                 max_threads = node.max_invocations();
-  // Thread groups of a workgroup read adjacent channels, and so share memory sectors. Use several only if enough workgroups remain to fill
-  // the device.
+  // The thread groups of a workgroup read adjacent channels and so share memory sectors. Use several only if enough workgroups remain to
+  // fill the device.
   for (int64_t thread_groups = node.subgroup_size() > 0 ? kMaxThreadGroups : 1; thread_groups >= 1; thread_groups /= 2) {
     if (thread_groups > 1 && (num_channel_vec4 % thread_groups != 0 || x.n * num_channel_vec4 / thread_groups < node.num_multiprocessors()))
       continue;
@@ -117,56 +120,60 @@ std::optional<ChannelRegisterPlan> plan_channel_registers(const LowerContext& no
 // Normalises each channel of a batch item in one dispatch.
 void add_nhwc_norm_in_registers(LowerContext& node, const NchwView& x, const NchwView& y, const ChannelRegisterPlan& registers,
                                 double epsilon) {
-  const auto uint_literal = [](int64_t value) { return std::to_string(value) + "u"; };
-  Macros macros = {{"GROUP_THREADS", uint_literal(registers.group_threads)},
-                   {"THREAD_GROUPS", uint_literal(registers.thread_groups)},
-                   {"ITEMS_PER_THREAD", uint_literal(registers.items_per_thread)},
-                   {"HOLDS_FP16", bool_macro(registers.fp16)},
+  const auto format_uint_literal = [](int64_t value) { return std::to_string(value) + "u"; };
+  Macros macros = {{"GROUP_THREADS", format_uint_literal(registers.group_threads)},
+                   {"THREAD_GROUPS", format_uint_literal(registers.thread_groups)},
+                   {"ITEMS_PER_THREAD", format_uint_literal(registers.items_per_thread)},
+                   {"HOLDS_FP16", format_bool_macro(registers.fp16)},
                    {"SUBGROUP", std::to_string(node.subgroup_size())},
                    {"EPILOGUE(x)", node.epilogue()}};
   add_residual_macro(node, macros);
   StepBuilder step(node.kernel("norm_nhwc_registers.comp", node.input(0).dtype, macros));
   bind_residual(node, step);
-  step.bind("x", node.in(0)).bind("y", node.out(0)).bind("scale", node.packed_input(1)).bind("bias", node.packed_input(2));
+  step.bind("x", node.input_operand(0))
+      .bind("y", node.output_operand(0))
+      .bind("scale", node.get_packed_input(1))
+      .bind("bias", node.get_packed_input(2));
   step.set("images", x.n).set("num_channel_vec4", x.c / 4).set("pixels", x.h * x.w).set("epsilon", epsilon);
   step.set("x_stride_n", x.sn).set("x_stride_w", x.sw).set("y_stride_n", y.sn).set("y_stride_w", y.sw);
   node.report_additions(registers.items_per_thread + count_reduction_additions(registers.group_threads, node.subgroup_size(), false));
-  node.add(step.groups(static_cast<uint64_t>(ceil_div(x.n * x.c / 4, registers.thread_groups))).build());
+  node.add(step.set_workgroups(static_cast<uint64_t>(ceil_div(x.n * x.c / 4, registers.thread_groups))).build());
 }
 
-// Partial statistics over chunks of pixels: vec2s of [batch][chunks][channels or groups].
+// Partial statistics over chunks of pixels: a vec2 for each [batch][chunk][channel or group].
 struct ChunkStatistics {
   Operand partials;
-  int64_t pixels, count;  // pixels per chunk, and chunks per image
+  int64_t pixels, count;  // pixels per chunk; chunks per image
 };
 
 // Adds partial statistics of NHWC tensors: a thread group keeps four channels of a chunk's pixels in registers.
 ChunkStatistics add_nhwc_statistics(LowerContext& node, const NchwView& x) {
   const int64_t num_channel_vec4 = x.c / 4, pixels = x.h * x.w, chunk_size = kChunkPixels, count = ceil_div(pixels, chunk_size),
                 units = x.n * count * num_channel_vec4;
-  int64_t thread_groups = node.subgroup_size() > 0 ? kMaxThreadGroups : 1;  // per workgroup; they share memory sectors
+  int64_t thread_groups =
+      node.subgroup_size() > 0 ? kMaxThreadGroups : 1;  // number of thread groups per workgroup, which share memory sectors
   while (thread_groups > 1 && (num_channel_vec4 % thread_groups != 0 || units / thread_groups < node.num_multiprocessors() ||
                                thread_groups * kMinGroupThreads > node.max_invocations()))
     thread_groups /= 2;
-  const auto uint_literal = [](int64_t value) { return std::to_string(value) + "u"; };
+  const auto format_uint_literal = [](int64_t value) { return std::to_string(value) + "u"; };
   const Operand partials = node.add_temporary(static_cast<uint64_t>(x.n * count * x.c) * 8);
   StepBuilder step(node.kernel("norm_nhwc_statistics.comp", node.input(0).dtype,
-                               {{"GROUP_THREADS", uint_literal(kMinGroupThreads)},
-                                {"THREAD_GROUPS", uint_literal(thread_groups)},
-                                {"ITEMS_PER_THREAD", uint_literal(kChunkPixels / kMinGroupThreads)},
+                               {{"GROUP_THREADS", format_uint_literal(kMinGroupThreads)},
+                                {"THREAD_GROUPS", format_uint_literal(thread_groups)},
+                                {"ITEMS_PER_THREAD", format_uint_literal(kChunkPixels / kMinGroupThreads)},
                                 {"SUBGROUP", std::to_string(node.subgroup_size())}}));
-  step.bind("x", node.in(0))
+  step.bind("x", node.input_operand(0))
       .bind("y", partials)
       .set("images", x.n)
       .set("num_channel_vec4", num_channel_vec4)
       .set("pixels", pixels)
       .set("chunks", count);
   step.set("x_stride_n", x.sn).set("x_stride_w", x.sw);
-  node.add(step.groups(static_cast<uint64_t>(ceil_div(units, thread_groups))).build());
+  node.add(step.set_workgroups(static_cast<uint64_t>(ceil_div(units, thread_groups))).build());
   return {partials, chunk_size, count};
 }
 
-// Normalises NHWC tensors with partial statistics, which each workgroup merges for its channels.
+// Normalises NHWC tensors from partial statistics. Each workgroup merges the statistics of its channels.
 void add_nhwc_norm_from_statistics(LowerContext& node, const NchwView& x, const NchwView& y, const ChunkStatistics& chunks,
                                    double epsilon) {
   constexpr int64_t kPixelsPerThread = 4, kPixels = 64 * kPixelsPerThread,
@@ -177,18 +184,25 @@ void add_nhwc_norm_from_statistics(LowerContext& node, const NchwView& x, const 
   add_residual_macro(node, macros);
   StepBuilder step(node.kernel("norm_nhwc_apply.comp", node.input(0).dtype, macros));
   bind_residual(node, step);
-  step.bind("x", node.in(0)).bind("partials", chunks.partials).bind("scale", node.packed_input(1)).bind("bias", node.packed_input(2));
-  step.bind("y", node.out(0)).set("images", x.n).set("num_channel_vec4", x.c / 4).set("pixels", x.h * x.w).set("epsilon", epsilon);
+  step.bind("x", node.input_operand(0))
+      .bind("partials", chunks.partials)
+      .bind("scale", node.get_packed_input(1))
+      .bind("bias", node.get_packed_input(2));
+  step.bind("y", node.output_operand(0))
+      .set("images", x.n)
+      .set("num_channel_vec4", x.c / 4)
+      .set("pixels", x.h * x.w)
+      .set("epsilon", epsilon);
   step.set("chunk_size", chunks.pixels).set("chunks", chunks.count);
   step.set("x_stride_n", x.sn).set("x_stride_w", x.sw).set("y_stride_n", y.sn).set("y_stride_w", y.sw);
-  node.add(step.groups(static_cast<uint64_t>(x.n * ceil_div(x.h * x.w, kPixels) * ceil_div(x.c / 4, kVec4))).build());
+  node.add(step.set_workgroups(static_cast<uint64_t>(x.n * ceil_div(x.h * x.w, kPixels) * ceil_div(x.c / 4, kVec4))).build());
 }
 
-// Normalises each of `groups` channel groups of a batch item; groups of several channels are dense.
+// Normalises each of the `groups` channel groups of a batch item. The memory of a group with several channels must be contiguous.
 void add_group_norm(LowerContext& node, const NchwView& x, const NchwView& y, int64_t groups) {
   const int64_t channels = x.c / groups, pixels = channels * x.h * x.w;
   const double epsilon = node.attributes->real("epsilon", 1e-5);
-  const Operand scale = node.packed_input(1), bias = node.packed_input(2);
+  const Operand scale = node.get_packed_input(1), bias = node.get_packed_input(2);
   const bool is_vec4 = has_vec4_planes(node, x) && !node.prefers_cpu_kernels();
   if (const auto registers = is_vec4 && channels <= kMaxGroupChannels ? plan_row_registers(node, pixels, true) : std::nullopt) {
     Macros macros = {{"CHANNELS", channels == 1 ? "1" : "2"},
@@ -206,7 +220,7 @@ void add_group_norm(LowerContext& node, const NchwView& x, const NchwView& y, in
   }
   if (groups == x.c && supports_nhwc_kernels(node, x, y)) {
     constexpr int64_t kMaxMergedChunks = 64,
-                      kFewChunks = 8;  // maximum chunks that every workgroup merges; chunks that one thread group can process alone
+                      kFewChunks = 8;  // maximum number of chunks that every workgroup merges, and that one thread group processes alone
     const bool has_few = ceil_div(x.h * x.w, kChunkPixels) <= kMaxMergedChunks && node.max_invocations() >= 256;
     // A few thread groups with large images would leave most of the device idle.
     const bool is_idle = x.h * x.w > kFewChunks * kChunkPixels && x.n * x.c < node.num_multiprocessors();
@@ -214,8 +228,8 @@ void add_group_norm(LowerContext& node, const NchwView& x, const NchwView& y, in
     if (registers) return add_nhwc_norm_in_registers(node, x, y, *registers, epsilon);
     if (has_few) return add_nhwc_norm_from_statistics(node, x, y, add_nhwc_statistics(node, x), epsilon);
   }
-  // Planes are split into chunks, so that one large plane still occupies many invocations; partial statistics are merged afterwards. Chunks
-  // of 60,000 stay below the 65,535 iterations after which lavapipe ends a loop.
+  // Planes are split into chunks, so that even one large plane occupies many invocations. Their partial statistics are merged afterwards.
+  // Chunks of 60,000 elements stay below the 65,535 iterations after which lavapipe ends a loop.
   const int64_t min_chunk = is_vec4 ? kMinChunkElements : node.prefers_cpu_kernels() ? 64 : kMinPixels;
   const int64_t max_chunks = node.prefers_cpu_kernels() || is_vec4 ? kMaxChunks : kMaxChunks * 4;
   const int64_t chunk_size = round_up(std::clamp<int64_t>(ceil_div(pixels, max_chunks), std::min(pixels, min_chunk), 60000), 4);
@@ -223,8 +237,8 @@ void add_group_norm(LowerContext& node, const NchwView& x, const NchwView& y, in
   const Operand partials = node.add_temporary(static_cast<uint64_t>(x.n * chunks * groups) * 8),
                 factors = node.add_temporary(static_cast<uint64_t>(x.n * x.c) * 16);
   StepBuilder statistics(node.kernel("norm_statistics.comp", node.input(0).dtype,
-                                     {{"PLANES", bool_macro(is_vec4)}, {"SUBGROUP", std::to_string(node.subgroup_size())}}));
-  statistics.bind("x", node.in(0))
+                                     {{"PLANES", format_bool_macro(is_vec4)}, {"SUBGROUP", std::to_string(node.subgroup_size())}}));
+  statistics.bind("x", node.input_operand(0))
       .bind("y", partials)
       .set("images", x.n)
       .set("channels", groups)
@@ -237,8 +251,9 @@ void add_group_norm(LowerContext& node, const NchwView& x, const NchwView& y, in
     set_strides(statistics, 'x', rows);
   }
   const auto units = static_cast<uint64_t>(x.n * chunks * groups);
-  node.add((is_vec4 ? statistics.groups(units) : statistics.threads(units)).build());
-  constexpr int64_t kWorkgroupSize = 64, kMinSharedThreads = 16;  // workgroup size; minimum threads that share a channel's chunks
+  node.add((is_vec4 ? statistics.set_workgroups(units) : statistics.set_threads(units)).build());
+  constexpr int64_t kWorkgroupSize = 64,
+                    kMinSharedThreads = 16;  // workgroup size; minimum number of threads that merge the chunks of a channel
   const int64_t group_threads = node.prefers_cpu_kernels() || chunks <= kMinSharedThreads ? 1
                                 : chunks <= kWorkgroupSize                                ? kMinSharedThreads
                                                                                           : kWorkgroupSize;
@@ -250,9 +265,9 @@ void add_group_norm(LowerContext& node, const NchwView& x, const NchwView& y, in
   combine.set("epsilon", epsilon);
   const auto num_factors = static_cast<uint64_t>(x.n * x.c);
   if (group_threads == 1)
-    node.add(combine.threads(num_factors).build());
+    node.add(combine.set_threads(num_factors).build());
   else
-    node.add(combine.groups(ceil_div(num_factors, static_cast<uint64_t>(kWorkgroupSize / group_threads))).build());
+    node.add(combine.set_workgroups(ceil_div(num_factors, static_cast<uint64_t>(kWorkgroupSize / group_threads))).build());
   add_norm_apply(node, x, y, factors, x.c);
 }
 
@@ -265,7 +280,7 @@ void lower_instance_norm(LowerContext& node) {
 
 bool pack_batch_norm(const PackContext& node, size_t input, PackedWeight& packed) {
   if (input == 0) return false;
-  pack_floats(node, input, 1, packed);
+  pack_as_float32(node, input, 1, packed);
   return true;
 }
 
@@ -274,17 +289,19 @@ void lower_batch_norm(LowerContext& node) {
   if (x.elements() == 0) return;
   const Operand factors = node.add_temporary(static_cast<uint64_t>(x.c) * 16);
   StepBuilder step(node.kernel("batch_norm_factors.comp", DType::float32));
-  step.bind("scale", node.packed_input(1))
-      .bind("bias", node.packed_input(2))
-      .bind("mean", node.packed_input(3))
-      .bind("variance", node.packed_input(4))
+  step.bind("scale", node.get_packed_input(1))
+      .bind("bias", node.get_packed_input(2))
+      .bind("mean", node.get_packed_input(3))
+      .bind("variance", node.get_packed_input(4))
       .bind("y", factors);
-  node.add(step.set("channels", x.c).set("epsilon", node.attributes->real("epsilon", 1e-5)).threads(static_cast<uint64_t>(x.c)).build());
+  node.add(
+      step.set("channels", x.c).set("epsilon", node.attributes->real("epsilon", 1e-5)).set_threads(static_cast<uint64_t>(x.c)).build());
   add_norm_apply(node, x, y, factors, 0);
 }
 
-// Lowers layer normalisation to several passes, if scale or bias are broadcast or a row exceeds the kernel's limit.
-static void lower_composed_layer_norm(LowerContext& node, bool subtracts_mean) {
+// Lowers layer normalisation to a sequence of simpler operators, for broadcast scales or biases and for rows that exceed the kernel's
+// limit.
+static void lower_decomposed_layer_norm(LowerContext& node, bool subtracts_mean) {
   CompositeLowering composition(node);
   TensorOperand source = composition.input(0);
   std::vector<int64_t> axes;
@@ -294,26 +311,26 @@ static void lower_composed_layer_norm(LowerContext& node, bool subtracts_mean) {
     count *= source.desc.shape[static_cast<size_t>(axis)];
   }
   if (subtracts_mean) {
-    const TensorOperand deviation = composition.scratch(DType::float32, source.desc.shape),
-                        mean = composition.reduce("ReduceMean", source, axes);
-    composition.map("a0 - a1", {source, mean}, deviation);
-    if (node.has_output(1)) composition.map("a0", {mean}, composition.output(1));
+    const TensorOperand deviation = composition.allocate_scratch(DType::float32, source.desc.shape),
+                        mean = composition.add_reduction("ReduceMean", source, axes);
+    composition.add_elementwise("a0 - a1", {source, mean}, deviation);
+    if (node.has_output(1)) composition.add_elementwise("a0", {mean}, composition.output(1));
     source = deviation;
   }
-  const TensorOperand squares = composition.reduce("ReduceSumSquare", source, axes);
+  const TensorOperand squares = composition.add_reduction("ReduceSumSquare", source, axes);
   const auto root = [&](const std::string& sum) {
-    return "sqrt(" + sum + " / " + std::to_string(count) + ".0 + " + format_real(node.attributes->real("epsilon", 1e-5), 17) + ")";
+    return "sqrt(" + sum + " / " + std::to_string(count) + ".0 + " + format_as_float(node.attributes->real("epsilon", 1e-5), 17) + ")";
   };
-  if (node.has_output(2)) composition.map("1 / " + root("a0"), {squares}, composition.output(2));
-  const auto packed = [&](size_t i) { return TensorOperand{TensorDesc(DType::float32, node.input(i).shape), node.packed_input(i)}; };
+  if (node.has_output(2)) composition.add_elementwise("1 / " + root("a0"), {squares}, composition.output(2));
+  const auto packed = [&](size_t i) { return TensorOperand{TensorDesc(DType::float32, node.input(i).shape), node.get_packed_input(i)}; };
   std::vector<TensorOperand> operands{source, squares, packed(1)};
   if (node.has_input(2)) operands.push_back(packed(2));
-  composition.map("a0 / " + root("a1") + (node.has_input(2) ? " * a2 + a3" : " * a2"), operands, composition.output(0), true);
+  composition.add_elementwise("a0 / " + root("a1") + (node.has_input(2) ? " * a2 + a3" : " * a2"), operands, composition.output(0), true);
 }
 
 bool pack_layer_norm(const PackContext& node, size_t input, PackedWeight& packed) {
   if (input != 1 && input != 2) return false;
-  pack_floats(node, input, 1, packed);
+  pack_as_float32(node, input, 1, packed);
   return true;
 }
 
@@ -328,11 +345,11 @@ void lower_layer_norm(LowerContext& node) {
   const int64_t iterations = size / 8 * 3 + 16, row_bytes = size * static_cast<int64_t>(bits(x.dtype)) / 8;
   const bool is_long = iterations > node.loop_limit().value_or(iterations) || row_bytes > max_binding_bytes(*node.context);
   const bool broadcasts = node.input(1).elements() != size || (has_bias && node.input(2).elements() != size);
-  if (broadcasts || (is_long && !node.has_output(1) && !node.has_output(2))) return lower_composed_layer_norm(node, subtracts_mean);
-  Macros macros = {{"HAS_BIAS", bool_macro(has_bias)},
-                   {"SUBTRACT_MEAN", bool_macro(subtracts_mean)},
-                   {"HAS_MEAN", bool_macro(node.has_output(1))},
-                   {"HAS_DEVIATION", bool_macro(node.has_output(2))},
+  if (broadcasts || (is_long && !node.has_output(1) && !node.has_output(2))) return lower_decomposed_layer_norm(node, subtracts_mean);
+  Macros macros = {{"HAS_BIAS", format_bool_macro(has_bias)},
+                   {"SUBTRACT_MEAN", format_bool_macro(subtracts_mean)},
+                   {"HAS_MEAN", format_bool_macro(node.has_output(1))},
+                   {"HAS_DEVIATION", format_bool_macro(node.has_output(2))},
                    {"EPILOGUE(x)", node.epilogue()}};
   for (const size_t i : {1, 2}) {
     if (!node.has_output(i)) continue;
@@ -343,10 +360,10 @@ void lower_layer_norm(LowerContext& node) {
   }
   const int64_t rows = x.elements() / size;
   const auto finish = [&](StepBuilder step) {
-    step.bind("scale", node.packed_input(1)).set("epsilon", node.attributes->real("epsilon", 1e-5));
-    if (has_bias) step.bind("bias", node.packed_input(2));
-    if (node.has_output(1)) step.bind("mean_of", node.out(1));
-    if (node.has_output(2)) step.bind("deviation_of", node.out(2));
+    step.bind("scale", node.get_packed_input(1)).set("epsilon", node.attributes->real("epsilon", 1e-5));
+    if (has_bias) step.bind("bias", node.get_packed_input(2));
+    if (node.has_output(1)) step.bind("mean_of", node.output_operand(1));
+    if (node.has_output(2)) step.bind("deviation_of", node.output_operand(2));
     node.add(step.build());
   };
   if (const auto registers = plan_row_registers(node, size, true)) {
@@ -354,24 +371,24 @@ void lower_layer_norm(LowerContext& node) {
                       kFewElements =
                           1 << 21;  // maximum number of vec4s per invocation; number of elements below which much of the device is idle
     macros.emplace_back("CHANNELS", "0");
-    macros.emplace_back("PREFETCH_FACTORS", bool_macro(registers->registers <= kMaxPerThread && x.elements() <= kFewElements));
+    macros.emplace_back("PREFETCH_FACTORS", format_bool_macro(registers->registers <= kMaxPerThread && x.elements() <= kFewElements));
     node.report_additions(count_register_row_additions(node, *registers));
     return finish(make_row_register_step(node, *registers, "layer_norm_registers.comp", macros, rows, size));
   }
   node.check_loop_limit(iterations);
-  macros.emplace_back("CPU_VARIANT", bool_macro(node.prefers_cpu_kernels()));
+  macros.emplace_back("CPU_VARIANT", format_bool_macro(node.prefers_cpu_kernels()));
   const bool is_short = has_short_rows(node, size);
-  macros.emplace_back("SHORT_ROWS", bool_macro(is_short));
+  macros.emplace_back("SHORT_ROWS", format_bool_macro(is_short));
   const MixedPrecisionArrays arrays = make_mixed_precision_arrays({{"X", x.dtype}, {"Y", y.dtype}});
   arrays.append_to(macros);
   const auto kernel = node.kernel("layer_norm.comp", arrays.storage, macros);
   node.report_additions(count_loop_row_additions(node, *kernel, is_short, size));
   StepBuilder step(kernel);
-  step.bind("x", node.in(0))
-      .bind("y", node.out(0))
+  step.bind("x", node.input_operand(0))
+      .bind("y", node.output_operand(0))
       .set("rows", rows)
       .set("size", size)
-      .groups(count_row_workgroups(*kernel, is_short, rows));
+      .set_workgroups(count_row_workgroups(*kernel, is_short, rows));
   finish(std::move(step));
 }
 
@@ -394,11 +411,12 @@ void lower_mean_variance_norm(LowerContext& node) {
     if (axis < 0) axis += source.desc.rank();
     count *= source.desc.shape[static_cast<size_t>(axis)];
   }
-  const TensorOperand mean = composition.reduce("ReduceMean", source, axes),
-                      deviation = composition.scratch(DType::float32, source.desc.shape);
-  composition.map("a0 - a1", {source, mean}, deviation);
-  const TensorOperand power = composition.reduce("ReduceSumSquare", deviation, axes);
-  composition.map("a0 / (sqrt(a1 / " + std::to_string(count) + ".0) + 0.000000001)", {deviation, power}, composition.output(0), true);
+  const TensorOperand mean = composition.add_reduction("ReduceMean", source, axes),
+                      deviation = composition.allocate_scratch(DType::float32, source.desc.shape);
+  composition.add_elementwise("a0 - a1", {source, mean}, deviation);
+  const TensorOperand power = composition.add_reduction("ReduceSumSquare", deviation, axes);
+  composition.add_elementwise("a0 / (sqrt(a1 / " + std::to_string(count) + ".0) + 0.000000001)", {deviation, power}, composition.output(0),
+                              true);
 }
 
 void lower_lp_norm(LowerContext& node) {
@@ -406,28 +424,28 @@ void lower_lp_norm(LowerContext& node) {
   CompositeLowering composition(node);
   const TensorOperand source = composition.input(0);
   const TensorOperand norm =
-      composition.reduce(node.attributes->integer("p", 2) == 1 ? "ReduceL1" : "ReduceL2", source, {get_normalized_axis(node, -1)});
-  composition.map("a1 == 0 ? 0 : a0 / a1", {source, norm}, composition.output(0), true);
+      composition.add_reduction(node.attributes->integer("p", 2) == 1 ? "ReduceL1" : "ReduceL2", source, {get_normalized_axis(node, -1)});
+  composition.add_elementwise("a1 == 0 ? 0 : a0 / a1", {source, norm}, composition.output(0), true);
 }
 
-// The mean of squares over adjacent channels is an average pooling that treats channels as rows.
+// Lowers LRN. The mean of squares over adjacent channels is computed as an average pooling, with channels as rows.
 void lower_lrn(LowerContext& node) {
   const TensorDesc& x = node.input(0);
   if (x.elements() == 0) return;
   CompositeLowering composition(node);
   const int64_t size = node.attributes->integer("size"), channels = x.shape[1];
   const Shape rows{x.shape[0], 1, channels, x.elements() / x.shape[0] / channels};
-  const TensorOperand source = composition.input(0).reshaped(rows), squares = composition.scratch(DType::float32, rows),
-                      means = composition.scratch(DType::float32, rows);
-  composition.map("a0 * a0", {source}, squares);
+  const TensorOperand source = composition.input(0).reshaped(rows), squares = composition.allocate_scratch(DType::float32, rows),
+                      means = composition.allocate_scratch(DType::float32, rows);
+  composition.add_elementwise("a0 * a0", {source}, squares);
   Attributes window;
   window.set("kernel_shape", std::vector<int64_t>{size, 1});
   window.set("pads", std::vector<int64_t>{(size - 1) / 2, 0, size / 2, 0});
   window.set("count_include_pad", int64_t{1});
-  composition.add("AveragePool", window, {squares}, means);
-  const auto number = [&](std::string_view name) { return format_real(node.attributes->real(name), 17); };
-  composition.map("a0 / pow(" + number("bias") + " + " + number("alpha") + " * a1, " + number("beta") + ")", {source, means},
-                  composition.output(0).reshaped(rows), true);
+  composition.add_operator("AveragePool", window, {squares}, means);
+  const auto number = [&](std::string_view name) { return format_as_float(node.attributes->real(name), 17); };
+  composition.add_elementwise("a0 / pow(" + number("bias") + " + " + number("alpha") + " * a1, " + number("beta") + ")", {source, means},
+                              composition.output(0).reshaped(rows), true);
 }
 
 }  // namespace pumice

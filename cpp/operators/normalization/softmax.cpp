@@ -22,7 +22,7 @@ void add_middle_axis_softmax(LowerContext& node, int64_t size, int64_t inner) {
   fold.finish = "(s)";
   fold.y_type = "float";
   fold.result = "vec2";
-  // All results of a column with an infinite maximum become NaN.
+  // If the maximum of a column is infinite, all results of the column become NaN.
   fold.store = "{ y[i] = (v).x; y[(p.results + 3u & ~3u) + i] = pm_isinf((v).x) ? pm_nan : " +
                std::string(is_log ? "pm_log((v).y); }" : "1.0 / (v).y; }");
   add_fold(node, fold, {{outer, inner}, {{size * inner, 1}, {inner, 1}}}, {{size}, {{inner}}}, column_stats);
@@ -33,35 +33,37 @@ void add_middle_axis_softmax(LowerContext& node, int64_t size, int64_t inner) {
     Macros macros = {{"LOGARITHM", is_log ? "1" : "0"}, {"ROWS", std::to_string(kRows) + "u"}};
     arrays.append_to(macros);
     StepBuilder step(node.kernel("softmax_columns.comp", arrays.storage, macros));
-    step.bind("x", node.in(0)).bind("columns", column_stats).bind("y", node.out(0));
+    step.bind("x", node.input_operand(0)).bind("columns", column_stats).bind("y", node.output_operand(0));
     step.set("outer", outer).set("size", size).set("inner", inner / 4).set("normalizers_offset", stats_offset / 4);
-    return node.add(step.threads(static_cast<uint64_t>(outer * ceil_div(size, kRows) * inner / 4)).build());
+    return node.add(step.set_threads(static_cast<uint64_t>(outer * ceil_div(size, kRows) * inner / 4)).build());
   }
   Operand normalizers = column_stats;
   normalizers.byte_offset += static_cast<uint64_t>(stats_offset) * 4;
   CompositeLowering composition(node);
   const TensorOperand source = composition.input(0).reshaped({outer, size, inner});
   const TensorDesc column_desc(DType::float32, {outer, 1, inner});
-  composition.map(is_log ? "a0 - a1 - a2" : "exp(a0 - a1) * a2", {source, {column_desc, column_stats}, {column_desc, normalizers}},
-                  composition.output(0).reshaped(source.desc.shape));
+  composition.add_elementwise(is_log ? "a0 - a1 - a2" : "exp(a0 - a1) * a2",
+                              {source, {column_desc, column_stats}, {column_desc, normalizers}},
+                              composition.output(0).reshaped(source.desc.shape));
 }
 
-// fp64 Softmax on [outer, size, inner], with a separate pass per step.
+// Lowers an fp64 Softmax on [outer, size, inner] to separate reductions and elementwise steps.
 void add_fp64_softmax(LowerContext& node, int64_t size, int64_t inner) {
   const Shape whole{node.input(0).elements() / size / inner, size, inner}, columns{whole[0], 1, inner};
   CompositeLowering composition(node);
   const TensorOperand x = composition.input(0).reshaped(whole), y = composition.output(0).reshaped(whole),
-                      exponentials = composition.scratch(DType::float64, whole), maxima = composition.scratch(DType::float64, columns),
-                      sums = composition.scratch(DType::float64, columns);
+                      exponentials = composition.allocate_scratch(DType::float64, whole),
+                      maxima = composition.allocate_scratch(DType::float64, columns),
+                      sums = composition.allocate_scratch(DType::float64, columns);
   Attributes middle_axis;
   middle_axis.set("axes", std::vector<int64_t>{1});
-  composition.add("ReduceMax", middle_axis, {x}, maxima);
-  composition.map("exp(a0 - a1)", {x, maxima}, exponentials);
-  composition.add("ReduceSum", middle_axis, {exponentials}, sums);
+  composition.add_operator("ReduceMax", middle_axis, {x}, maxima);
+  composition.add_elementwise("exp(a0 - a1)", {x, maxima}, exponentials);
+  composition.add_operator("ReduceSum", middle_axis, {exponentials}, sums);
   if (node.row->form == kLogSoftmax)
-    composition.map("a0 - a1 - log(a2)", {x, maxima, sums}, y);
+    composition.add_elementwise("a0 - a1 - log(a2)", {x, maxima, sums}, y);
   else
-    composition.map("a0 / a1", {exponentials, sums}, y);
+    composition.add_elementwise("a0 / a1", {exponentials, sums}, y);
 }
 
 }  // namespace
@@ -100,14 +102,14 @@ void lower_softmax(LowerContext& node) {
   arrays.append_to(macros);
   const auto kernel = node.kernel("softmax.comp", arrays.storage, macros);
   StepBuilder step(kernel);
-  step.bind("x", node.in(0)).bind("y", node.out(0)).set("rows", rows).set("inner", inner).set("size", size);
+  step.bind("x", node.input_operand(0)).bind("y", node.output_operand(0)).set("rows", rows).set("inner", inner).set("size", size);
   step.set("x_outer", size * inner)
       .set("x_inner", 1)
       .set("x_step", inner)
       .set("y_outer", size * inner)
       .set("y_inner", 1)
       .set("y_step", inner);
-  step.groups(count_row_workgroups(*kernel, is_short, rows));
+  step.set_workgroups(count_row_workgroups(*kernel, is_short, rows));
   node.report_additions(count_loop_row_additions(node, *kernel, is_short, size));
   node.add(step.build());
 }

@@ -27,13 +27,14 @@ std::pair<std::string, std::string> make_quantized_load(DType dtype, const std::
 
 bool pack_quantize(const PackContext& node, size_t input, PackedWeight& packed) {
   if (input != 1) return false;
-  pack_floats(node, input, 1, packed);
+  pack_as_float32(node, input, 1, packed);
   return true;
 }
 
 namespace {
 
-// Scale addressing: axis size, inner elements per index, block length along the axis, and strides of the scale.
+// How an element finds its scale: the axis size, the number of inner elements per axis index, the block length along the axis, and the
+// strides of the scale.
 struct ScaleIndexing {
   int64_t size, inner = 1, block, outer_stride = 0, block_stride = 0, inner_stride = 0;
 };
@@ -79,8 +80,8 @@ void lower_quantize(LowerContext& node) {
   if (is_low_bit(quantized_dtype)) append(make_low_precision_macros(quantized_dtype));
   append(quantizes ? Macros{{"Y_TYPE", "uint"}} : make_element_macros("y", y.dtype));
   StepBuilder step(node.kernel("quantize.comp", quantizes ? x.dtype : y.dtype, macros));
-  step.bind("x", node.in(0)).bind("scale", node.packed_input(1)).bind("y", node.out(0));
-  if (has_zero) step.bind("zero", node.in(2));
+  step.bind("x", node.input_operand(0)).bind("scale", node.get_packed_input(1)).bind("y", node.output_operand(0));
+  if (has_zero) step.bind("zero", node.input_operand(2));
   const int width = bits(quantized_dtype);
   const bool is_signed = is_signed_integer(quantized_dtype);
   const int64_t highest = (int64_t{1} << (is_signed ? width - 1 : width)) - 1;
@@ -88,17 +89,17 @@ void lower_quantize(LowerContext& node) {
   step.set("lowest", quantizes && is_signed ? -highest - 1 : 0).set("highest", quantizes ? highest : 0);
   step.set("elements", x.elements()).set("size", indexing.size).set("inner", indexing.inner).set("block", indexing.block);
   step.set("s_outer", indexing.outer_stride).set("s_block", indexing.block_stride).set("s_inner", indexing.inner_stride);
-  node.add(step.threads(static_cast<uint64_t>((x.elements() + elements_per_word - 1) / elements_per_word)).build());
+  node.add(step.set_threads(static_cast<uint64_t>((x.elements() + elements_per_word - 1) / elements_per_word)).build());
 }
 
-// Computes scale and zero point from the minimum and maximum of x, then quantises like QuantizeLinear. The scale is rounded to its dtype
-// first, so that the integers match the returned scale.
+// Computes scale and zero point from the minimum and maximum of x, and then quantises x like QuantizeLinear. The scale is first rounded to
+// its dtype, so that the quantised values match the scale that is returned.
 void lower_dynamic_quantize(LowerContext& node) {
   CompositeLowering composition(node);
   const TensorOperand x = composition.input(0).reshaped({node.input(0).elements()});
-  const TensorOperand x_min = composition.reduce("ReduceMin", x, {0}), x_max = composition.reduce("ReduceMax", x, {0});
+  const TensorOperand x_min = composition.add_reduction("ReduceMin", x, {0}), x_max = composition.add_reduction("ReduceMax", x, {0});
   const auto output_or_scratch = [&](size_t i, DType dtype) {
-    return node.has_output(i) ? composition.output(i) : composition.scratch(dtype, {});
+    return node.has_output(i) ? composition.output(i) : composition.allocate_scratch(dtype, {});
   };
   const TensorOperand scale = output_or_scratch(1, DType::float32), zero = output_or_scratch(2, DType::uint8);
   node.add(StepBuilder(node.kernel("dynamic_quantize_scale.comp", scale.desc.dtype))
@@ -108,7 +109,7 @@ void lower_dynamic_quantize(LowerContext& node) {
                .bind("zero", zero.operand)
                .build());
   if (node.has_output(0))
-    composition.add("QuantizeLinear", {}, {x, scale, zero}, composition.output(0).reshaped({node.input(0).elements()}));
+    composition.add_operator("QuantizeLinear", {}, {x, scale, zero}, composition.output(0).reshaped({node.input(0).elements()}));
 }
 
 }  // namespace pumice

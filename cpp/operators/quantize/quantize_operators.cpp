@@ -11,7 +11,7 @@ namespace {
 constexpr DTypeSet kQuantized = set_of(DType::int8, DType::uint8, DType::int16, DType::uint16) | (kLowBit & ~set_of(DType::float8_e8m0fnu));
 constexpr DTypeSet kDequantized = kQuantized | set_of(DType::int32);
 
-// Scale and zero point are scalars, vectors along the axis, or per block of `block_size` along it.
+// Checks scale and zero point: they are scalars, or have one value per index of the axis or per block of `block_size` indices.
 void check_scales(const ShapeContext& node) {
   const Shape &x = node.input(0).shape, &scale = node.input(1).shape;
   const int64_t block = node.attributes().integer("block_size", 0);
@@ -30,15 +30,15 @@ void check_scales(const ShapeContext& node) {
     node.fail("zero points of shape " + to_string(scale) + " expected, as the scale; given " + to_string(node.input(2).shape));
 }
 
-// Returns the dtype of attribute 'output_dtype'; nullopt if it is 0.
+// Returns the dtype in attribute 'output_dtype'; nullopt if the attribute is 0.
 std::optional<DType> get_declared_dtype(const ShapeContext& node) {
   const int64_t number = node.attributes().integer("output_dtype", 0);
   if (number == 0) return {};
-  if (const auto dtype = dtype_from_onnx(number)) return dtype;
+  if (const auto dtype = from_onnx_dtype(number)) return dtype;
   throw UnsupportedError("node '" + std::string(node.node()) + "': results of ONNX element type " + std::to_string(number));
 }
 
-void shape_of_quantize(ShapeContext& node) {
+void infer_quantize_shape(ShapeContext& node) {
   check_scales(node);
   const auto declared = get_declared_dtype(node);
   const DType dtype = node.has(2) ? node.input(2).dtype : declared.value_or(DType::uint8);
@@ -46,31 +46,31 @@ void shape_of_quantize(ShapeContext& node) {
     node.fail("'output_dtype' is " + std::string(name(*declared)) + " and the zero point is " + std::string(name(dtype)));
   if (!contains(kQuantized, dtype))
     throw UnsupportedError("node '" + std::string(node.node()) + "': QuantizeLinear to " + std::string(name(dtype)) + "; it can be " +
-                           join_names(kQuantized));
+                           join_dtype_names(kQuantized));
   node.output(0, dtype, node.input(0).shape);
 }
 
-void shape_of_dequantize(ShapeContext& node) {
+void infer_dequantize_shape(ShapeContext& node) {
   check_scales(node);
   const DType dtype = get_declared_dtype(node).value_or(node.input(1).dtype);
   if (!contains(kFloats, dtype))
     throw UnsupportedError("node '" + std::string(node.node()) + "': DequantizeLinear to " + std::string(name(dtype)) + "; it can be " +
-                           join_names(kFloats));
+                           join_dtype_names(kFloats));
   node.output(0, dtype, node.input(0).shape);
 }
 
-void shape_of_dynamic_quantize(ShapeContext& node) {
+void infer_dynamic_quantize_shape(ShapeContext& node) {
   node.output(0, DType::uint8, node.input(0).shape);
   node.output(1, DType::float32, {});
   node.output(2, DType::uint8, {});
 }
 
-// Scale and zero point are scalars or follow one axis, possibly in blocks.
-void split_quantize(const LowerContext& node, std::vector<SplitAxis>& axes) {
+// Quantisation can be split along all axes. Scale and zero point are split with their axis, in whole blocks.
+void append_quantize_split_axes(const LowerContext& node, std::vector<SplitAxis>& axes) {
   const TensorDesc& x = node.input(kData);
   const bool is_scalar = node.input(1).elements() == 1, blocks = node.attributes->integer("block_size", 0) != 0;
   const int along = normalize_axis(node.attributes->integer("axis", 1), x.rank());
-  split_all_but(node, axes, [&](int axis) { return blocks && axis == along; });
+  append_axes_except(node, axes, [&](int axis) { return blocks && axis == along; });
   for (SplitAxis& split : axes)
     for (size_t i = 1; i < node.inputs.size() && !is_scalar; ++i) {
       if (!node.has_input(i)) continue;
@@ -81,41 +81,44 @@ void split_quantize(const LowerContext& node, std::vector<SplitAxis>& axes) {
 
 }  // namespace
 
-OperatorRows quantize_operators() {
-  const std::vector<AttributeSchema> attributes{integer("axis", 1), integer("block_size", 0), integer("output_dtype", 0)};
+OperatorRows define_quantize_operators() {
+  const std::vector<AttributeSchema> attributes{integer_attribute("axis", 1), integer_attribute("block_size", 0),
+                                                integer_attribute("output_dtype", 0)};
   auto quantize_attributes = attributes;
-  quantize_attributes.push_back(integer("saturate", 1));
+  quantize_attributes.push_back(integer_attribute("saturate", 1));
   quantize_attributes.push_back({"precision", AttributeKind::integer, int64_t{0}, false, {int64_t{0}, int64_t{1}}});
   return {
       {.name = "QuantizeLinear",
        .skeleton = KernelKind::map,
-       .schema = {.inputs = {value("x", kFloats | set_of(DType::int32)), value("scale", kFloats), optional_value("zero", kQuantized)},
-                  .outputs = {value("y", kQuantized)},
+       .schema = {.inputs = {value_role("x", kFloats | set_of(DType::int32)), value_role("scale", kFloats),
+                             optional_role("zero", kQuantized)},
+                  .outputs = {value_role("y", kQuantized)},
                   .attributes = quantize_attributes},
-       .shape = shape_of_quantize,
+       .shape = infer_quantize_shape,
        .lower = lower_quantize,
        .form = kQuantize,
        .scaled_expression = "round_even(divide(f32(x), s)) + zero",
        .pack = pack_quantize,
        .strides = StrideSupport::packed,
-       .split = split_quantize},
+       .split = append_quantize_split_axes},
       {.name = "DequantizeLinear",
        .skeleton = KernelKind::map,
-       .schema = {.inputs = {value("x", kDequantized, 'T'), value("scale", kFloats), optional_value("zero", kDequantized, 'T')},
-                  .outputs = {value("y", kFloats)},
+       .schema = {.inputs = {value_role("x", kDequantized, 'T'), value_role("scale", kFloats), optional_role("zero", kDequantized, 'T')},
+                  .outputs = {value_role("y", kFloats)},
                   .attributes = attributes},
-       .shape = shape_of_dequantize,
+       .shape = infer_dequantize_shape,
        .lower = lower_quantize,
        .form = kDequantize,
        .scaled_expression = "f32(i32(x) - zero) * s",
        .pack = pack_quantize,
        .strides = StrideSupport::packed,
-       .split = split_quantize},
+       .split = append_quantize_split_axes},
       {.name = "DynamicQuantizeLinear",
        .skeleton = KernelKind::map,
-       .schema = {.inputs = {value("x", kFloats)},
-                  .outputs = {value("y", set_of(DType::uint8)), value("y_scale", kFloats), value("y_zero_point", set_of(DType::uint8))}},
-       .shape = shape_of_dynamic_quantize,
+       .schema = {.inputs = {value_role("x", kFloats)},
+                  .outputs = {value_role("y", set_of(DType::uint8)), value_role("y_scale", kFloats),
+                              value_role("y_zero_point", set_of(DType::uint8))}},
+       .shape = infer_dynamic_quantize_shape,
        .lower = lower_dynamic_quantize,
        .strides = StrideSupport::packed,
        .overflows = true,

@@ -1,4 +1,4 @@
-// Activations of LSTM, GRU and RNN; most are operators with the same name.
+// Activations of LSTM, GRU and RNN. Most use the expression of the operator with the same name.
 #include <algorithm>
 #include <map>
 #include <optional>
@@ -13,7 +13,7 @@ namespace {
 
 struct Activation {
   std::string_view expression;
-  std::optional<double> alpha, beta;  // defaults; nullopt: no such parameter
+  std::optional<double> alpha, beta;  // default values; nullopt: the activation does not have this parameter
 };
 
 Activation find_activation(std::string_view node, const std::string& name) {
@@ -39,7 +39,7 @@ Activation find_activation(std::string_view node, const std::string& name) {
   return activation;
 }
 
-// Assigns parameters, in order, to those activations that have them.
+// Assigns the values of activation_alpha or activation_beta, in order, to the activations that have this parameter.
 class ActivationParameters {
  public:
   explicit ActivationParameters(std::vector<double> values) : values_(std::move(values)) {}
@@ -58,7 +58,7 @@ class ActivationParameters {
 
 const RecurrentCell& find_recurrent_cell(int form) {
   static const RecurrentCell cells[] = {
-      {4, {"Sigmoid", "Tanh", "Tanh"}}, {3, {"Sigmoid", "Tanh"}}, {1, {"Tanh"}}};  // indexed by RecurrentForm
+      {4, {"Sigmoid", "Tanh", "Tanh"}}, {3, {"Sigmoid", "Tanh"}}, {1, {"Tanh"}}};  // indexed by RecurrentCellKind
   return cells[form];
 }
 

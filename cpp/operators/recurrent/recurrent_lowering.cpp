@@ -1,5 +1,5 @@
-// LSTM, GRU and RNN: one GEMM for the input of all time steps, then one dispatch per time step for all sequences and directions (two for a
-// GRU with linear_before_reset = 0).
+// Lowers LSTM, GRU and RNN: one GEMM for the inputs of all time steps, then one dispatch per time step (two for a GRU with
+// linear_before_reset = 0) for all sequences and directions.
 #include <algorithm>
 
 #include "core/rounding.h"
@@ -14,7 +14,7 @@ namespace {
 enum RecurrentInput : size_t { kX, kW, kR, kB, kLengths, kPeepholes = 7 };
 constexpr int64_t kUnits = 16;  // number of units per workgroup
 
-// Sizes of a layer. ONNX tensors are time-major, or batch-major with layout 1.
+// Sizes of a recurrent layer. Its ONNX tensors are time-major, or batch-major with layout 1.
 struct LayerSizes {
   int64_t steps, batch, inputs, directions, gates, units, width;
   bool batch_first;
@@ -62,20 +62,20 @@ void pack_biases(const PackContext& node, PackedWeight& packed) {
       kernel, count, [=](StepBuilder& step) { step.set("directions", directions).set("gates", gates).set("units", units); });
 }
 
-// Adds the GEMM of the input at all time steps with the weights of all gates, plus biases.
+// Adds the GEMM of the inputs of all time steps with the weights of all gates, plus biases. Returns its result.
 Operand add_input_gemm(LowerContext& node, const LayerSizes& layer, const std::optional<Operand>& biases) {
   const int64_t rows = layer.steps * layer.batch, columns = layer.directions * layer.gates * layer.units;
   const Operand gate_memory = node.add_temporary(TensorDesc(node.float_dtype, {rows, columns}).bytes());
   ConvGemmParams c = make_gemm_params(make_matrix_view(rows, layer.inputs, layer.inputs, 1), view_input_weights(node.input(kW)),
                                       make_matrix_view(rows, columns, columns, 1));
-  const Operand left = layout_gemm_input(node, c), weights = node.packed_input(kW);
+  const Operand left = prepare_gemm_input(node, c), weights = node.get_packed_input(kW);
   ConvGemmBias bias;
   if (biases) bias = {ConvGemmBias::Kind::channels, *biases};
   add_conv_gemm(node, c, left, weights, bias, gate_memory);
   return gate_memory;
 }
 
-// Kernel for one time step, or for many time steps of a small layer.
+// Builds the dispatches of the time steps. A kernel computes one time step, or many time steps of a small layer.
 class RecurrentKernel {
  public:
   RecurrentKernel(LowerContext& node, const LayerSizes& layer, const Operand& gate_inputs, const Operand& state,
@@ -91,10 +91,10 @@ class RecurrentKernel {
     if (!is_split_by_gate_) bind("r", weights_);
     bind("state", state);
     const bool hidden_bias = is_linear_before_reset(node) && biases;
-    if (node.has_output(0)) bind("y", node.out(0));
-    if (separate_outputs_ && node.has_output(kBackward)) bind("back", node.out(kBackward));
-    if (node.has_input(kLengths)) bind("lengths", node.in(kLengths));
-    if (node.has_input(kPeepholes)) bind("peepholes", node.packed_input(kPeepholes));
+    if (node.has_output(0)) bind("y", node.output_operand(0));
+    if (separate_outputs_ && node.has_output(kBackward)) bind("back", node.output_operand(kBackward));
+    if (node.has_input(kLengths)) bind("lengths", node.input_operand(kLengths));
+    if (node.has_input(kPeepholes)) bind("peepholes", node.get_packed_input(kPeepholes));
     if (hidden_bias) bind("bias", *biases);
     const Macros macros = make_cell_macros(form, hidden_bias);
     if (steps_per_dispatch_ > 0) {
@@ -107,12 +107,12 @@ class RecurrentKernel {
     build_step_kernels(macros);
   }
 
-  // Adds all time steps, starting from the hidden state at 0; returns the offset of the last state.
+  // Adds all time steps. The initial hidden state is at offset 0. Returns the offset of the final hidden state.
   int64_t add_time_steps() {
     int64_t from = 0;
     for (int64_t step = 0; step < layer_.steps; step += std::max<int64_t>(steps_per_dispatch_, 1)) {
-      // The units of a step read each other's old states, so states are double-buffered. Two cases need no second buffer: with two
-      // dispatches per step, only the first reads old states of other units; the multi-step kernel keeps states in shared memory.
+      // A unit reads the old states of all units, so states are double-buffered. Two cases need no second buffer: with two dispatches per
+      // step, only the first one reads old states of other units; and the multi-step kernel keeps states in shared memory.
       const int64_t to = is_two_dispatches_ || steps_per_dispatch_ > 0 ? from : layer_.state_elements() - from;
       for (size_t phase = 0; phase < kernels_.size(); ++phase)
         for (int64_t direction = 0; direction < (is_split_by_gate_ ? layer_.directions : 1); ++direction)
@@ -123,7 +123,7 @@ class RecurrentKernel {
   }
 
  private:
-  static std::string bool_macro(bool value) { return value ? "1" : "0"; }
+  static std::string format_bool_macro(bool value) { return value ? "1" : "0"; }
 
   // Macros shared by the single-step and multi-step kernels.
   Macros make_cell_macros(int form, bool hidden_bias) const {
@@ -132,14 +132,14 @@ class RecurrentKernel {
                               : is_two_dispatches_ ? "kGru"
                                                    : "kGruLinear"},
                      {"ROWS", std::to_string(rows_per_group_)},
-                     {"SEPARATE_OUTPUTS", bool_macro(separate_outputs_)},
-                     {"HAS_Y", bool_macro(node_.has_output(0))},
-                     {"HAS_BACK", bool_macro(separate_outputs_ && node_.has_output(kBackward))},
-                     {"HAS_LENGTHS", bool_macro(node_.has_input(kLengths))},
-                     {"HAS_PEEPHOLES", bool_macro(node_.has_input(kPeepholes))},
-                     {"HAS_HIDDEN_BIAS", bool_macro(hidden_bias)},
-                     {"COUPLED", bool_macro(node_.attributes->integer("input_forget", 0) != 0)},
-                     {"CLIPS", bool_macro(node_.attributes->has("clip"))}};
+                     {"SEPARATE_OUTPUTS", format_bool_macro(separate_outputs_)},
+                     {"HAS_Y", format_bool_macro(node_.has_output(0))},
+                     {"HAS_BACK", format_bool_macro(separate_outputs_ && node_.has_output(kBackward))},
+                     {"HAS_LENGTHS", format_bool_macro(node_.has_input(kLengths))},
+                     {"HAS_PEEPHOLES", format_bool_macro(node_.has_input(kPeepholes))},
+                     {"HAS_HIDDEN_BIAS", format_bool_macro(hidden_bias)},
+                     {"COUPLED", format_bool_macro(node_.attributes->integer("input_forget", 0) != 0)},
+                     {"CLIPS", format_bool_macro(node_.attributes->has("clip"))}};
     add_store_macros("Y", "y", 0, macros);
     add_store_macros("BACK", "back", kBackward, macros);
     const auto activations = make_activation_glsl(form, node_.node, *node_.attributes);
@@ -159,7 +159,7 @@ class RecurrentKernel {
 
   // Packs the recurrent weights. If they exceed a binding, each gate has its own binding, and the multi-step kernel is not used.
   void pack_recurrent_weights() {
-    weights_ = node_.packed_input(kR);
+    weights_ = node_.get_packed_input(kR);
     blocks_ = ceil_div(layer_.units, kUnits);
     block_bytes_ = kUnits * layer_.width * static_cast<int64_t>(bits(node_.float_dtype)) / 8;
     is_split_by_gate_ = layer_.directions * layer_.gates * blocks_ * block_bytes_ > max_binding_bytes(*node_.context);
@@ -171,9 +171,9 @@ class RecurrentKernel {
 
   void build_step_kernels(Macros macros) {
     const int64_t split = choose_split();
-    macros.emplace_back("REDUCES_SPLIT", bool_macro(split > 1));
-    macros.emplace_back("GATE_BINDINGS", bool_macro(is_split_by_gate_));
-    macros.emplace_back("CPU_VARIANT", bool_macro(node_.prefers_cpu_kernels()));
+    macros.emplace_back("REDUCES_SPLIT", format_bool_macro(split > 1));
+    macros.emplace_back("GATE_BINDINGS", format_bool_macro(is_split_by_gate_));
+    macros.emplace_back("CPU_VARIANT", format_bool_macro(node_.prefers_cpu_kernels()));
     macros.emplace_back("PHASE", "0");
     for (const char* phase : {"0", "1"}) {
       if (*phase == '1' && !is_two_dispatches_) break;
@@ -184,7 +184,7 @@ class RecurrentKernel {
 
   void bind(std::string_view name, const Operand& operand) { operands_.emplace_back(name, operand); }
 
-  // Binds the recurrent weights per gate, for some blocks of units, if all together exceed a binding.
+  // Binds the recurrent weights of each gate separately, for a range of unit blocks. Used if all weights together exceed a binding.
   void bind_gates(StepBuilder& builder, size_t phase, int64_t direction, int64_t first_block) const {
     constexpr std::string_view kNames[] = {"r", "r1", "r2", "r3"};
     const int64_t first = phase == 1 ? 2 : 0, count = !is_two_dispatches_ ? layer_.gates : phase == 1 ? 1 : 2;
@@ -211,8 +211,9 @@ class RecurrentKernel {
     builder.set("hidden_bias", directions * gates * units).set("clip", node_.attributes->real("clip", 0));
     builder.set("reversed", node_.attributes->text("direction", "forward") == "reverse" ? 1 : 0);
     if (steps_per_dispatch_ > 0) builder.set("count", std::min(steps_per_dispatch_, steps - step));
-    builder.groups(static_cast<uint64_t>(steps_per_dispatch_ > 0 ? 1 : std::min(blocks_per_dispatch_, blocks_ - block)),
-                   static_cast<uint64_t>(ceil_div(batch, rows_per_group_)), static_cast<uint64_t>(is_split_by_gate_ ? 1 : directions));
+    builder.set_workgroups(static_cast<uint64_t>(steps_per_dispatch_ > 0 ? 1 : std::min(blocks_per_dispatch_, blocks_ - block)),
+                           static_cast<uint64_t>(ceil_div(batch, rows_per_group_)),
+                           static_cast<uint64_t>(is_split_by_gate_ ? 1 : directions));
     node_.add(builder.build());
   }
 
@@ -250,11 +251,11 @@ class RecurrentKernel {
   const LayerSizes& layer_;
   int64_t rows_per_group_, steps_per_dispatch_;
   bool is_two_dispatches_;
-  bool separate_outputs_ = false;         // whether each direction has its own outputs
-  Operand weights_;                       // recurrent weights
-  int64_t blocks_ = 0, block_bytes_ = 0;  // blocks of units per gate, and bytes per block
-  int64_t blocks_per_dispatch_ = 0;       // number of blocks per dispatch
-  bool is_split_by_gate_ = false;         // whether each gate has its own binding and each direction its own dispatches
+  bool separate_outputs_ = false;                              // whether each direction has its own outputs
+  Operand weights_;                                            // recurrent weights
+  int64_t blocks_ = 0, block_bytes_ = 0;                       // blocks of units per gate, and bytes per block
+  int64_t blocks_per_dispatch_ = 0;                            // number of blocks per dispatch
+  bool is_split_by_gate_ = false;                              // each gate has its own binding, and each direction its own dispatches
   std::vector<std::shared_ptr<const KernelVariant>> kernels_;  // kernels of a time step
   std::vector<std::pair<std::string_view, Operand>> operands_;
 };
@@ -269,7 +270,7 @@ bool pack_recurrent(const PackContext& node, size_t input, PackedWeight& packed)
   else if (input == kB && node.inputs[kR])
     pack_biases(node, packed);
   else if (input == kPeepholes)
-    pack_floats(node, input, 1, packed);
+    pack_as_float32(node, input, 1, packed);
   else
     return false;
   return true;
@@ -287,7 +288,7 @@ void lower_recurrent(LowerContext& node) {
   add_initial_states(node, sizes, state, cells);
   int64_t last = 0;
   if (layer.steps > 0) {
-    const std::optional<Operand> biases = node.has_input(kB) ? std::optional(node.packed_input(kB)) : std::nullopt;
+    const std::optional<Operand> biases = node.has_input(kB) ? std::optional(node.get_packed_input(kB)) : std::nullopt;
     const Operand gate_inputs = add_input_gemm(node, layer, biases);
     last = RecurrentKernel(node, layer, gate_inputs, state, biases).add_time_steps();
   }

@@ -13,16 +13,16 @@ void check_input_shape(const ShapeContext& node, size_t input, const Shape& expe
     node.fail(std::string(description) + " of shape " + to_string(expected) + " expected; given " + to_string(node.input(input).shape));
 }
 
-// Checks the states of both directions, which are in one tensor or in separate ones.
+// Checks the initial states of both directions, which are in one tensor or in one tensor per direction.
 void check_states(const ShapeContext& node, size_t input, Shape expected, std::string_view description) {
   if (node.has(input + kBackward)) {
-    expected[direction_axis(node.attributes().integer("layout", 0) != 0, false)] = 1;
+    expected[find_direction_axis(node.attributes().integer("layout", 0) != 0, false)] = 1;
     check_input_shape(node, input + kBackward, expected, std::string(description) + " of the second direction");
   }
   check_input_shape(node, input, expected, description);
 }
 
-void shape_of_recurrent(ShapeContext& node, RecurrentForm form, size_t outputs) {
+void infer_recurrent_shape(ShapeContext& node, RecurrentCellKind form, size_t outputs) {
   const Attributes& attributes = node.attributes();
   const Shape &x = node.input(0).shape, &w = node.input(1).shape, &r = node.input(2).shape;
   if (w.size() != 3 || r.size() != 3) node.fail("weights of three axes expected; given " + to_string(w) + " and " + to_string(r));
@@ -47,7 +47,7 @@ void shape_of_recurrent(ShapeContext& node, RecurrentForm form, size_t outputs) 
   const bool batch_before_directions = attributes.integer(kBatchBeforeDirections, 0) != 0;
   const auto set_output = [&](size_t i, Shape shape) {
     if (has_separate_output(attributes, i)) {
-      shape[direction_axis(batch_first, i == 0)] = 1;
+      shape[find_direction_axis(batch_first, i == 0)] = 1;
       node.output(i + kBackward, dtype, shape);
     }
     node.output(i, dtype, std::move(shape));
@@ -58,24 +58,24 @@ void shape_of_recurrent(ShapeContext& node, RecurrentForm form, size_t outputs) 
   for (size_t i = 1; i < outputs; ++i) set_output(i, state);
 }
 
-void shape_of_lstm(ShapeContext& node) {
-  shape_of_recurrent(node, kLstmCell, 3);
+void infer_lstm_shape(ShapeContext& node) {
+  infer_recurrent_shape(node, kLstmCell, 3);
 }
-void shape_of_gru(ShapeContext& node) {
-  shape_of_recurrent(node, kGruCell, 2);
+void infer_gru_shape(ShapeContext& node) {
+  infer_recurrent_shape(node, kGruCell, 2);
 }
-void shape_of_rnn(ShapeContext& node) {
-  shape_of_recurrent(node, kRnnCell, 2);
+void infer_rnn_shape(ShapeContext& node) {
+  infer_recurrent_shape(node, kRnnCell, 2);
 }
 
-// Counts the FLOPs of the GEMMs of each step's input and previous state with the weights of all gates.
-uint64_t recurrent_flop(const LowerContext& node) {
+// Counts the FLOPs of the GEMMs, in which each step's input and previous state are multiplied by the weights of all gates.
+uint64_t count_recurrent_flops(const LowerContext& node) {
   const Shape& x = node.input(kData).shape;
   return 2 * static_cast<uint64_t>(x[0] * x[1]) * static_cast<uint64_t>(node.input(1).elements() + node.input(2).elements());
 }
 
-// Sequences of a batch are independent.
-void split_recurrent(const LowerContext& node, std::vector<SplitAxis>& axes) {
+// Recurrent layers can be split along the batch, because its sequences are independent.
+void append_recurrent_split_axes(const LowerContext& node, std::vector<SplitAxis>& axes) {
   const bool batch_first = node.attributes->integer("layout", 0) != 0;
   const int in = batch_first ? 0 : 1;
   SplitAxis& split = axes.emplace_back(node.input(kData).shape[static_cast<size_t>(in)], std::vector<int>(node.inputs.size(), kNotSplit));
@@ -89,16 +89,16 @@ void split_recurrent(const LowerContext& node, std::vector<SplitAxis>& axes) {
     split.outputs.push_back(!node.has_output(j) ? kNotSplit : batch_first ? 0 : j % kBackward == 0 ? in_results : 1);
 }
 
-// Adds the properties common to all recurrent layers.
+// Adds the properties that all recurrent operators have.
 OperatorRow make_recurrent_row(OperatorRow row) {
   row.skeleton = KernelKind::scan;
   row.schema.min_rank = row.schema.max_rank = 3;
   row.lower = lower_recurrent;
-  row.flop = recurrent_flop;
+  row.flop = count_recurrent_flops;
   row.pack = pack_recurrent;
-  row.indices = rnn_length_bounds;
+  row.indices = get_rnn_length_bounds;
   row.strides = StrideSupport::packed;
-  row.split = split_recurrent;
+  row.split = append_recurrent_split_axes;
   row.fp32_inputs = 1 << 5 | 1 << 6 | 1 << 8 | 1 << 9;
   row.fp32_outputs = (1 << 2 * kBackward) - 1;
   return row;
@@ -106,39 +106,39 @@ OperatorRow make_recurrent_row(OperatorRow row) {
 
 }  // namespace
 
-OperatorRows recurrent_operators() {
-  const auto floats = [](std::string_view name) { return optional_value(name, kFloats, 'T'); };
-  const std::vector<ValueRole> inputs{value("x", kFloats, 'T'),
-                                      value("w", kFloats, 'T'),
-                                      value("r", kFloats, 'T'),
+OperatorRows define_recurrent_operators() {
+  const auto floats = [](std::string_view name) { return optional_role(name, kFloats, 'T'); };
+  const std::vector<ValueRole> inputs{value_role("x", kFloats, 'T'),
+                                      value_role("w", kFloats, 'T'),
+                                      value_role("r", kFloats, 'T'),
                                       floats("b"),
-                                      optional_value("sequence_lens", set_of(DType::int32)),
+                                      optional_role("sequence_lens", set_of(DType::int32)),
                                       floats("initial_h")},
       outputs{floats("y"), floats("y_h")};
   auto lstm_inputs = inputs, lstm_outputs = outputs;
   lstm_inputs.insert(lstm_inputs.end(), {floats("initial_c"), floats("p")});
   lstm_outputs.push_back(floats("y_c"));
-  const std::vector<AttributeSchema> attributes{optional("activation_alpha", AttributeKind::reals),
-                                                optional("activation_beta", AttributeKind::reals),
-                                                optional("activations", AttributeKind::texts),
-                                                optional("clip", AttributeKind::real),
-                                                choice("direction", "forward", {"forward", "reverse", "bidirectional"}),
-                                                optional("hidden_size", AttributeKind::integer),
+  const std::vector<AttributeSchema> attributes{optional_attribute("activation_alpha", AttributeKind::reals),
+                                                optional_attribute("activation_beta", AttributeKind::reals),
+                                                optional_attribute("activations", AttributeKind::texts),
+                                                optional_attribute("clip", AttributeKind::real),
+                                                choice_attribute("direction", "forward", {"forward", "reverse", "bidirectional"}),
+                                                optional_attribute("hidden_size", AttributeKind::integer),
                                                 {"layout", AttributeKind::integer, int64_t{0}, false, {int64_t{0}, int64_t{1}}}};
   auto lstm_attributes = attributes, gru_attributes = attributes;
-  lstm_attributes.push_back(integer("input_forget", 0));
-  gru_attributes.push_back(integer("linear_before_reset", 0));
+  lstm_attributes.push_back(integer_attribute("input_forget", 0));
+  gru_attributes.push_back(integer_attribute("linear_before_reset", 0));
   return {make_recurrent_row({.name = "LSTM",
                               .schema = {.inputs = lstm_inputs, .outputs = lstm_outputs, .attributes = lstm_attributes},
-                              .shape = shape_of_lstm,
+                              .shape = infer_lstm_shape,
                               .form = kLstmCell}),
           make_recurrent_row({.name = "GRU",
                               .schema = {.inputs = inputs, .outputs = outputs, .attributes = gru_attributes},
-                              .shape = shape_of_gru,
+                              .shape = infer_gru_shape,
                               .form = kGruCell}),
           make_recurrent_row({.name = "RNN",
                               .schema = {.inputs = inputs, .outputs = outputs, .attributes = attributes},
-                              .shape = shape_of_rnn,
+                              .shape = infer_rnn_shape,
                               .form = kRnnCell})};
 }
 

@@ -15,8 +15,8 @@ class StateCopy {
  public:
   StateCopy(LowerContext& node, const StateSizes& sizes) : node_(node), sizes_(sizes) {}
 
-  // Adds an input or output of the node. Returns the GLSL index of its element; the tensor has both directions, or one of them if
-  // `is_separate`.
+  // Adds an input or output of the node as array `array`. Returns the GLSL index of the element to copy. The tensor has both directions, or
+  // only one if `is_separate`.
   std::string add_tensor(const std::string& array, const TensorDesc& desc, const Operand& operand, bool is_separate) {
     const std::string binding = std::to_string(1 + bound_.size()), access = operand.place == MemoryKind::input ? "readonly " : "";
     declarations_ +=
@@ -28,7 +28,8 @@ class StateCopy {
 
   bool is_empty() const { return bound_.empty(); }
 
-  // Adds the dispatch; `elements`: number of elements per kind of state. `second`: offset of the second kind, or kNone.
+  // Adds the dispatch. `elements`: number of elements per kind of state. `first`, `second`: offsets of the hidden and the cell states, or
+  // kNone.
   void add_dispatch(std::string_view shader, const Operand& state, const std::array<std::string, 2>& statements, int64_t elements,
                     int64_t first, int64_t second) {
     const auto& [directions, batch, units, width, batch_first] = sizes_;
@@ -41,7 +42,7 @@ class StateCopy {
     step.set("elements", all).set("elements_per_state", elements).set("first", first).set("second", std::max<int64_t>(second, 0));
     step.set("width", width).set("units", units).set("batch", batch);
     step.set("stride_d", batch_first ? units : batch * units).set("stride_b", batch_first ? directions * units : units);
-    node_.add(step.threads(static_cast<uint64_t>(all)).build());
+    node_.add(step.set_threads(static_cast<uint64_t>(all)).build());
   }
 
  private:
@@ -60,7 +61,7 @@ std::string make_initial_state_glsl(LowerContext& node, StateCopy& state_copy, s
   const auto read = [&](size_t i, const char* array) {
     if (!node.has_input(i)) return std::string("0.0");
     const TensorDesc& desc = node.input(i);
-    const std::string at = state_copy.add_tensor(array, desc, node.in(i), is_separate);
+    const std::string at = state_copy.add_tensor(array, desc, node.input_operand(i), is_separate);
     return desc.dtype == DType::float32 ? std::string(array) + "[" + at + "]" : "pm_load(" + std::string(array) + ", " + at + ")";
   };
   const std::string forward = read(input, kArrays[kind][0]);
@@ -73,7 +74,7 @@ std::string make_final_state_glsl(LowerContext& node, StateCopy& state_copy, siz
   const bool is_separate = has_separate_output(*node.attributes, output);
   const auto write = [&](size_t j, const char* array) {
     if (!node.has_output(j)) return std::string();
-    const std::string at = state_copy.add_tensor(array, node.output(j), node.out(j), is_separate);
+    const std::string at = state_copy.add_tensor(array, node.output(j), node.output_operand(j), is_separate);
     return make_store_glsl(node.output(j), array, at, "v");
   };
   const std::string forward = write(output, kArrays[kind][0]);

@@ -13,7 +13,7 @@ void lower_count_non_zero(LowerContext& node);
 void lower_non_zero(LowerContext& node);
 void lower_device_compress(LowerContext& node);
 
-// Host evaluations.
+// Evaluate reductions and running sums on the host.
 HostResults evaluate_reduce(const HostNode& node);
 HostResults evaluate_scan(const HostNode& node);
 

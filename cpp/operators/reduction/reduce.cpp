@@ -1,4 +1,4 @@
-// Reductions over axes.
+// Lowers reductions over axes.
 #include "operators/reduction/reduce.h"
 
 #include <algorithm>
@@ -18,10 +18,10 @@ namespace {
 
 constexpr size_t kFoldRank = 4;
 constexpr int64_t kMaxPerThread =
-    4096;  // maximum number of elements per invocation; hierarchical sums have smaller errors than one long sum
+    4096;  // maximum number of elements per invocation; hierarchical sums have smaller rounding errors than one long sum
 constexpr int64_t kMaxPerGroup = 65536;  // maximum number of elements per workgroup
 constexpr int64_t kWorkgroupSize = 256;  // workgroup size, if the device supports it
-constexpr int64_t kSmallGroup = 16;      // invocations that share a short row or a column
+constexpr int64_t kSmallGroup = 16;      // number of invocations that share a short row or a column
 constexpr int64_t kFp16Group = 64, kMinForFp16Workgroup = 16384;
 constexpr int64_t kMinForSmallGroup = 32, kMinForWorkgroup = 1024;  // minimum row size for kSmallGroup threads, and for a whole workgroup
 constexpr int64_t kManyInvocations = 262144;                        // number of invocations that fill a large GPU
@@ -48,7 +48,7 @@ const GlslInteger& get_glsl_integer(DType dtype) {
 
 constexpr char kLogSumExpStart[] = "vec2(uintBitsToFloat(0xff800000u), 0.0)";  // initial state of log-sum-exp
 
-// Returns the fold of log-sum-exp, whose accumulator is the running maximum and the sum of exponentials relative to it.
+// Returns the fold of log-sum-exp. Its accumulator consists of the running maximum and the sum of exponentials relative to the maximum.
 FoldGlsl make_log_sum_exp_fold(bool is_fp64) {
   const std::string accumulator = is_fp64 ? "dvec2" : "vec2", start = is_fp64 ? "dvec2(double(-pm_infinity), 0.0LF)" : kLogSumExpStart;
   return {accumulator, start, "pm_add_exponential(s, v)", "pm_merge_exponentials(s, t)", "((s).x + pm_log((s).y))"};
@@ -64,11 +64,12 @@ std::string emit_initial_value(FoldInitialValue start, DType dtype, const std::s
   return lowest ? get_glsl_integer(dtype).lowest : get_glsl_integer(dtype).highest;
 }
 
-// The GLSL becomes macros over s, v, t and n. Macro arguments are expressions, so they need parentheses.
+// Returns the GLSL of a fold. It becomes the bodies of macros with arguments s, v, t and n, which may be expressions and so need
+// parentheses.
 FoldGlsl emit_fold_glsl(const ReductionFold& fold, DType dtype) {
   if (fold.log_sum_exp) return make_log_sum_exp_fold(dtype == DType::float64);
   const ExprType type = to_expr_type(dtype == DType::bool_ ? DType::uint8 : dtype);
-  const std::string accumulator(glsl_type_name(type)), count = accumulator + "(n)";
+  const std::string accumulator(get_glsl_type_name(type)), count = accumulator + "(n)";
   const std::map<std::string, Expression> names{
       {"s", Expression::name("(s)")}, {"v", Expression::name("(v)")}, {"t", Expression::name("(t)")}, {"n", Expression::name(count)}};
   const std::map<std::string, ExprType> types{{"(s)", type}, {"(v)", type}, {"(t)", type}, {count, type}};
@@ -87,13 +88,13 @@ uint64_t get_accumulator_bytes(const FoldGlsl& fold) {
 
 namespace {
 
-// Returns the GLSL type of `finish`'s result.
+// Returns the GLSL type of the expression FoldGlsl::finish.
 std::string get_result_type(const FoldGlsl& fold) {
   if (!fold.result.empty()) return fold.result;
   return fold.accumulator == "vec2" ? "float" : fold.accumulator == "dvec2" ? "double" : fold.accumulator;
 }
 
-// Returns GLSL for the arg-reduce key of element v. The order of keys is inverted for a minimum.
+// Returns GLSL for the integer key by which ArgMax and ArgMin compare an element v. ArgMin inverts the order of the keys.
 std::string emit_sort_key(DType dtype, bool is_min) {
   if (is_float(dtype)) return "pm_key(v)";
   const bool is_64bit = bits(dtype) == 64, is_signed = is_signed_integer(dtype) || bits(dtype) < 32;
@@ -130,13 +131,13 @@ Macros make_64bit_macros(std::string_view accumulator) {
 
 namespace {
 
-// GLSL of a vector load: the type of the array's elements, the load, and the access to element j of the loaded vector `h`.
+// GLSL of a vector load: the type of the array's elements, the load, and the expression for element j of the loaded vector `h`.
 struct VectorLoad {
   int64_t elements;
   std::string declared, load, element_access;
 };
 
-// Returns the vector loads that are possible at aligned offsets, widest first.
+// Returns the vector loads that the fold supports for aligned rows, widest first.
 std::vector<VectorLoad> list_vector_loads(const LowerContext& node, const FoldGlsl& fold, bool first) {
   const std::string load_vec4 = "x[(i) >> 2]", pick_element = "(h)[j]";
   if (!first)
@@ -158,10 +159,10 @@ struct ReduceStage {
   Operand x, y;
   IndexSpace kept, reduced;
   bool first = true, last = false;
-  bool aligned = true;  // whether x is aligned for vector loads if the node's input is
+  bool aligned = true;  // x has the alignment of the node's input
   int64_t splits = 1, split_size = 1, split_stride = 1;
   int64_t group = kWorkgroupSize;              // workgroup size
-  int64_t group_threads = 1;                   // invocations that fold one result
+  int64_t group_threads = 1;                   // number of invocations that compute one result
   bool columns = false;                        // adjacent invocations compute adjacent results
   std::optional<VectorLoad> vector_load = {};  // vector load per invocation; nullopt: scalar
 
@@ -182,14 +183,14 @@ bool have_strides_multiple_of(const IndexSpace& space, size_t axes, int64_t coun
   return true;
 }
 
-// Returns how many invocations fold a row. For fp16, each invocation folds more elements if there are enough rows to occupy the device.
+// Returns how many invocations reduce a row. With fp16, each invocation reduces more elements if there are enough rows to fill the device.
 int64_t choose_row_group_threads(int64_t rows, int64_t size, bool is_fp16, int64_t group) {
   if (size < kMinForSmallGroup) return 1;
   if (size < kMinForWorkgroup) return kSmallGroup;
   return is_fp16 && size < kMinForFp16Workgroup && rows * kFp16Group >= kManyInvocations / 4 ? kFp16Group : group;
 }
 
-// Chooses how many invocations fold a result, and the vector load of each.
+// Chooses how many invocations compute a result, and their vector loads.
 void choose_thread_group(const LowerContext& node, const FoldGlsl& fold, ReduceStage& stage) {
   const int64_t size = stage.reduced.elements(), step = stage.reduced.strides[0].back();
   stage.columns = stage.kept.strides[0].back() == 1 && stage.kept.sizes.back() >= kMinColumns && step != 1;
@@ -211,7 +212,8 @@ void choose_thread_group(const LowerContext& node, const FoldGlsl& fold, ReduceS
   }
 }
 
-// Returns how many elements of a result one thread group folds: all, or fewer if the groups would be too few or too slow.
+// Returns how many elements of a result one thread group reduces: all of them, or fewer if there would be too few thread groups or each
+// would take too long.
 int64_t choose_split_size(const ReduceStage& stage) {
   const int64_t results = stage.kept.elements(), size = stage.reduced.elements();
   if (stage.group_threads > 1 && stage.group_threads < stage.group && !stage.columns) return size;
@@ -274,14 +276,14 @@ void add_reduce_stage(LowerContext& node, const FoldGlsl& fold, const ReduceStag
   step.set("size", stage.reduced.elements()).set("count", count);
   const int64_t groups = stage.columns ? stage.splits * ceil_div(results, thread_groups * stage.load_width())
                                        : ceil_div(results * stage.splits, thread_groups);
-  node.add(step.groups(static_cast<uint64_t>(groups)).build());
+  node.add(step.set_workgroups(static_cast<uint64_t>(groups)).build());
 }
 
 std::vector<bool> find_reduced_axes(const LowerContext& node) {
   const TensorDesc& x = node.input(0);
   std::vector<int64_t> axes = node.attributes->integers("axes");
   if (node.has_input(1)) {
-    const HostTensor* host = node.host(1);
+    const HostTensor* host = node.host_tensor(1);
     if (!host) throw UnsupportedError("node '" + std::string(node.node) + "': axes that are not known on the host");
     axes = host->as_int64();
   }
@@ -333,20 +335,20 @@ static void plan_reduce_stage(const LowerContext& node, const FoldGlsl& fold, Re
   stage.splits = std::max<int64_t>(ceil_div(stage.reduced.elements(), stage.split_size), 1);
 }
 
-static int64_t compute_span(const IndexSpace& space) {
+static int64_t compute_index_span(const IndexSpace& space) {
   int64_t span = 1;
   for (size_t axis = 0; axis < space.sizes.size(); ++axis) span += (space.sizes[axis] - 1) * std::abs(space.strides[0][axis]);
   return span;
 }
 
-// Splits the elements of a result into runs that span at most `max_span` elements. Each run also gets the offset of its first element.
+// Splits the elements of a result into runs that span at most `max_span` elements of memory. Each run is stored with its element offset.
 static void split_into_runs(IndexSpace space, int64_t first, int64_t max_span, std::vector<std::pair<IndexSpace, int64_t>>& runs) {
   constexpr int64_t kGrain = 256;  // runs start at multiples of this many elements, for vector loads
   size_t widest = 0;
   for (size_t axis = 1; axis < space.sizes.size(); ++axis)
     if (space.strides[0][axis] * (space.sizes[axis] - 1) > space.strides[0][widest] * (space.sizes[widest] - 1)) widest = axis;
   const int64_t size = space.sizes[widest];
-  if (compute_span(space) <= max_span || size < 2) return runs.emplace_back(std::move(space), first), void();
+  if (compute_index_span(space) <= max_span || size < 2) return runs.emplace_back(std::move(space), first), void();
   const int64_t half = size >= 2 * kGrain ? round_up(size / 2, kGrain) : size / 2;
   space.sizes[widest] = half;
   split_into_runs(space, first, max_span, runs);
@@ -354,10 +356,10 @@ static void split_into_runs(IndexSpace space, int64_t first, int64_t max_span, s
   split_into_runs(space, first + half * space.strides[0][widest], max_span, runs);
 }
 
-// Reduces results whose elements exceed one binding: each run gives partial results, which a later stage reduces.
+// Reduces inputs that exceed one binding: each run of elements yields partial results, which a second stage reduces.
 static void add_partial_folds(LowerContext& node, const FoldGlsl& fold, ReduceStage& whole) {
   const int64_t element_bits = bits(node.input(0).dtype), max_span = max_binding_bytes(*node.context) * 8 / element_bits;
-  if (compute_span(whole.reduced) <= max_span || compute_span(whole.reduced) <= 1) return;
+  if (compute_index_span(whole.reduced) <= max_span || compute_index_span(whole.reduced) <= 1) return;
   std::vector<std::pair<IndexSpace, int64_t>> runs;
   split_into_runs(whole.reduced, 0, max_span, runs);
   std::vector<ReduceStage> stages;
@@ -365,7 +367,7 @@ static void add_partial_folds(LowerContext& node, const FoldGlsl& fold, ReduceSt
   for (auto& [space, first] : runs) {
     ReduceStage& stage = stages.emplace_back(whole);
     stage.reduced = std::move(space);
-    const int64_t bytes = ceil_div((compute_span(stage.kept) + compute_span(stage.reduced)) * element_bits, int64_t{8});
+    const int64_t bytes = ceil_div((compute_index_span(stage.kept) + compute_index_span(stage.reduced)) * element_bits, int64_t{8});
     stage.aligned = first * element_bits % 128 == 0;
     stage.x.byte_offset += static_cast<uint64_t>(first * element_bits / 8);
     stage.x.bytes = static_cast<uint64_t>(round_up(bytes, int64_t{16}));
@@ -397,13 +399,13 @@ static void add_partial_folds(LowerContext& node, const FoldGlsl& fold, ReduceSt
 void add_fold(LowerContext& node, const FoldGlsl& fold, IndexSpace kept, IndexSpace reduced, const Operand& y) {
   const int64_t results = kept.elements(), count = reduced.elements();
   int64_t additions = 0;
-  ReduceStage stage{node.in(0), y, std::move(kept), std::move(reduced)};
+  ReduceStage stage{node.input_operand(0), y, std::move(kept), std::move(reduced)};
   if (!fold.is_arg_reduce) add_partial_folds(node, fold, stage);
-  const bool reports_additions = stage.first && fold.accumulator == "float";  // unknown for runs of different sizes
+  const bool reports_additions = stage.first && fold.accumulator == "float";  // not reported if the runs have different sizes
   while (!stage.last) {
     plan_reduce_stage(node, fold, stage);
     stage.last = stage.splits == 1;
-    // Partial results of a row are contiguous; those of a column are `results` elements apart.
+    // Partial results are contiguous in a row, and `results` elements apart in a column.
     const Strides y_strides = stage.kept.strides[1];
     Strides packed = packed_strides(stage.kept.sizes);
     stage.split_stride = stage.columns ? results : 1;
@@ -421,21 +423,22 @@ void add_fold(LowerContext& node, const FoldGlsl& fold, IndexSpace kept, IndexSp
   node.report_additions(reports_additions ? additions : kUnknownAdditions);
 }
 
-// Packs strided tensors whose axes do not merge to the kernel's rank. Returns false if they do merge.
+// Lowers a reduction of strided tensors with too many axes for the kernel by packing them first. Returns false if the axes merge to few
+// enough.
 static bool try_lower_via_packing(LowerContext& node, const std::vector<bool>& reduced, IndexSpace kept, IndexSpace folded) {
   kept.coalesce();
   folded.coalesce();
   if (std::max(kept.sizes.size(), folded.sizes.size()) <= kFoldRank) return false;
   Attributes attributes = *node.attributes;
-  if (node.row->fold) {  // arg-reduce already has its axis as an attribute
+  if (node.row->fold) {  // ArgMax and ArgMin already have their axis as an attribute
     std::vector<int64_t> axes;
     for (size_t axis = 0; axis < reduced.size(); ++axis)
       if (reduced[axis]) axes.push_back(static_cast<int64_t>(axis));
     attributes.set("axes", axes);
   }
-  const Operand x = dense_input(node, 0), y = dense_output(node, 0);
-  CompositeLowering(node).add(node.row->name, attributes, {{node.input(0).packed(), x}}, {node.output(0).packed(), y}, true);
-  copy_dense_output(node, 0, y);
+  const Operand x = get_contiguous_input(node, 0), y = get_contiguous_output(node, 0);
+  CompositeLowering(node).add_operator(node.row->name, attributes, {{node.input(0).packed(), x}}, {node.output(0).packed(), y}, true);
+  copy_contiguous_output(node, 0, y);
   return true;
 }
 
@@ -445,7 +448,7 @@ void lower_reduce(LowerContext& node) {
   const auto reduced = find_reduced_axes(node);
   const auto [kept, folded] = partition_axes(x, y, reduced);
   if (try_lower_via_packing(node, reduced, kept, folded)) return;
-  add_fold(node, make_fold_glsl(node, *node.row->fold, x.dtype), kept, folded, node.out(0));
+  add_fold(node, make_fold_glsl(node, *node.row->fold, x.dtype), kept, folded, node.output_operand(0));
 }
 
 void lower_arg_reduce(LowerContext& node) {
@@ -469,7 +472,7 @@ void lower_arg_reduce(LowerContext& node) {
                  {"KEYS_64BIT", is_64bit ? "1" : "0"},
                  {"IS_MIN", is_min ? "1" : "0"},
                  {"LAST", node.attributes->integer("select_last_index", 0) != 0 ? "true" : "false"}};
-  add_fold(node, fold, kept, folded, node.out(0));
+  add_fold(node, fold, kept, folded, node.output_operand(0));
 }
 
 }  // namespace pumice

@@ -30,7 +30,7 @@ template <typename T>
 HostResults reduce_elements(const HostNode& node) {
   const Expression step = Expression::parse(node.row.fold->step);
   const Shape& shape = node.input(0).desc.shape;
-  auto axes = node.has(1) ? node.integers(1) : node.attributes.integers("axes");
+  auto axes = node.has(1) ? node.get_integers(1) : node.attributes.integers("axes");
   const bool all = axes.empty() && node.attributes.integer("noop_with_empty_axes", 0) == 0;
   Strides strides(shape.size());
   int64_t stride = 1;
@@ -55,7 +55,7 @@ HostResults reduce_elements(const HostNode& node) {
 template <typename T>
 HostTensor scan_elements(const HostNode& node) {
   const Shape& shape = node.input(0).desc.shape;
-  const int64_t declared_axis = node.integers(1).at(0);
+  const int64_t declared_axis = node.get_integers(1).at(0);
   const auto axis = static_cast<size_t>(declared_axis < 0 ? declared_axis + static_cast<int64_t>(shape.size()) : declared_axis);
   const bool exclusive = node.attributes.integer("exclusive", 0) != 0, backwards = node.attributes.integer("reverse", 0) != 0;
   const Expression step = Expression::parse(node.row.fold->step);

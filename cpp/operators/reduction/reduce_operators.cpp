@@ -15,10 +15,10 @@ constexpr ReductionFold kMinFold{.start = FoldInitialValue::highest, .step = "mi
 std::vector<int64_t> get_declared_axes(const ShapeContext& node) {
   if (!node.has(1)) return node.attributes().integers("axes");
   if (node.attributes().has("axes")) node.fail("axes are given as an attribute and as an input");
-  return node.host_integers(1);
+  return node.get_host_integers(1);
 }
 
-void shape_of_reduce(ShapeContext& node) {
+void infer_reduce_shape(ShapeContext& node) {
   const TensorDesc& x = node.input(0);
   const auto axes = normalize_axes(node, get_declared_axes(node), x.shape.size());
   const bool all = axes.empty() && node.attributes().integer("noop_with_empty_axes", 0) == 0;
@@ -31,12 +31,12 @@ void shape_of_reduce(ShapeContext& node) {
   node.output(0, x.dtype, y);
 }
 
-// Without keepdims, the length of input 1 determines the output rank.
+// Returns the index of the input that determines the output rank: without keepdims, the length of input 1 (the axes) does.
 std::optional<size_t> get_reduce_rank_input(const Attributes& attributes, bool lists) {
   return lists && attributes.integer("keepdims", 1) == 0 ? std::optional<size_t>(1) : std::nullopt;
 }
 
-void shape_of_arg_reduce(ShapeContext& node) {
+void infer_arg_reduce_shape(ShapeContext& node) {
   Shape y = node.input(0).shape;
   const size_t axis = y.empty() ? 0 : normalize_axis(node, node.attributes().integer("axis", 0), y.size());
   const int64_t size = y.empty() ? 1 : y[axis];
@@ -49,32 +49,32 @@ void shape_of_arg_reduce(ShapeContext& node) {
   node.output(0, DType::int64, y);
 }
 
-void split_reduce(const LowerContext& node, std::vector<SplitAxis>& axes) {
+void append_reduce_split_axes(const LowerContext& node, std::vector<SplitAxis>& axes) {
   const int rank = node.input(kData).rank();
   std::vector<int64_t> declared_axes = node.attributes->integers("axes");
   if (node.has_input(1)) {
-    if (!node.host(1)) return;
-    declared_axes = node.host(1)->as_int64();
+    if (!node.host_tensor(1)) return;
+    declared_axes = node.host_tensor(1)->as_int64();
   }
   const bool reduces_nothing = declared_axes.empty() && node.attributes->integer("noop_with_empty_axes", 0) != 0;
-  split_kept_axes(node, axes, [&](int axis) {
+  append_kept_axes(node, axes, [&](int axis) {
     return declared_axes.empty() ? !reduces_nothing
                                  : std::ranges::any_of(declared_axes, [&](int64_t each) { return normalize_axis(each, rank) == axis; });
   });
 }
 
-void split_arg_reduce(const LowerContext& node, std::vector<SplitAxis>& axes) {
+void append_arg_reduce_split_axes(const LowerContext& node, std::vector<SplitAxis>& axes) {
   const int reduced_axis = normalize_axis(node.attributes->integer("axis", 0), node.input(kData).rank());
-  split_kept_axes(node, axes, [&](int axis) { return axis == reduced_axis; });
+  append_kept_axes(node, axes, [&](int axis) { return axis == reduced_axis; });
 }
 
 }  // namespace
 
-OperatorRows reduce_operators() {
+OperatorRows define_reduce_operators() {
   constexpr DTypeSet reals = kFloats | set_of(DType::float64), with_integers = reals | kIndices | set_of(DType::uint32, DType::uint64),
                      with_bytes = with_integers | kBool | set_of(DType::int8, DType::uint8);
-  const std::vector<AttributeSchema> attributes{optional("axes", AttributeKind::integers), integer("keepdims", 1),
-                                                integer("noop_with_empty_axes", 0)};
+  const std::vector<AttributeSchema> attributes{optional_attribute("axes", AttributeKind::integers), integer_attribute("keepdims", 1),
+                                                integer_attribute("noop_with_empty_axes", 0)};
   struct ReduceOperator {
     std::string_view name;
     DTypeSet dtypes;
@@ -97,14 +97,14 @@ OperatorRows reduce_operators() {
   for (const ReduceOperator& reduction : reductions)
     rows.push_back({.name = reduction.name,
                     .skeleton = KernelKind::reduce,
-                    .schema = {.inputs = {value("x", reduction.dtypes), optional_value("axes", kInt64)},
-                               .outputs = {value("y", reduction.dtypes)},
+                    .schema = {.inputs = {value_role("x", reduction.dtypes), optional_role("axes", kInt64)},
+                               .outputs = {value_role("y", reduction.dtypes)},
                                .attributes = attributes},
-                    .shape = shape_of_reduce,
+                    .shape = infer_reduce_shape,
                     .rank_from = get_reduce_rank_input,
                     .lower = lower_reduce,
-                    .host_inputs = input_bits(1),
-                    .split = split_reduce,
+                    .host_inputs = make_input_mask(1),
+                    .split = append_reduce_split_axes,
                     .evaluate = reduction.on_host ? evaluate_reduce : nullptr,
                     .overflows = reduction.overflows,
                     .mixed_precision = true,
@@ -113,13 +113,14 @@ OperatorRows reduce_operators() {
   for (const auto& [name, form] : {std::pair("ArgMax", kArgMax), std::pair("ArgMin", kArgMin)})
     rows.push_back({.name = name,
                     .skeleton = KernelKind::reduce,
-                    .schema = {.inputs = {value("x", kNumbers | set_of(DType::float64))},
-                               .outputs = {value("y", kInt64)},
-                               .attributes = {integer("axis", 0), integer("keepdims", 1), integer("select_last_index", 0)}},
-                    .shape = shape_of_arg_reduce,
+                    .schema = {.inputs = {value_role("x", kNumbers | set_of(DType::float64))},
+                               .outputs = {value_role("y", kInt64)},
+                               .attributes = {integer_attribute("axis", 0), integer_attribute("keepdims", 1),
+                                              integer_attribute("select_last_index", 0)}},
+                    .shape = infer_arg_reduce_shape,
                     .lower = lower_arg_reduce,
                     .form = form,
-                    .split = split_arg_reduce,
+                    .split = append_arg_reduce_split_axes,
                     .epilogue = true});
   return rows;
 }

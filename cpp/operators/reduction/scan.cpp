@@ -12,10 +12,10 @@ namespace {
 
 constexpr size_t kRowRank = 4;
 constexpr int64_t kMaxScanPerThread = 4096, kMinScanPerThread = 64;  // maximum and minimum number of elements per invocation
-// Rows are split until about this many invocations work on them.
+// Target number of invocations: rows are split until there are about this many.
 constexpr int64_t kTargetThreads = 4096;
 
-// The rows along the scan axis, in the input and in the output.
+// The rows along the scanned axis, in the input and in the output.
 struct ScannedRows {
   IndexSpace space;  // index space of the rows, with strides of x and y
   int64_t size, x_step, y_step;
@@ -26,7 +26,7 @@ class ScanBuilder {
  public:
   ScanBuilder(LowerContext& node, FoldGlsl fold) : node_(node), fold_(std::move(fold)) {}
 
-  // Adds the scan of x into y. An array without a dtype contains accumulators.
+  // Adds the scan of x into y. An array without a dtype contains accumulators of the scan.
   void add(const Operand& x, std::optional<DType> x_dtype, const Operand& y, std::optional<DType> y_dtype, const ScannedRows& rows) {
     const int64_t count = rows.space.elements();
     const int64_t split_size =
@@ -47,7 +47,7 @@ class ScanBuilder {
   }
 
  private:
-  // An array and the dtype of its elements; nullopt: accumulators.
+  // An array and the dtype of its elements; nullopt: its elements are accumulators.
   struct ScanArray {
     const Operand& operand;
     std::optional<DType> dtype;
@@ -79,7 +79,7 @@ class ScanBuilder {
     step.set("rows", count).set("splits", splits.count).set("split_size", splits.size).set("size", rows.size);
     step.set("x_step", rows.x_step).set("y_step", rows.y_step).set("exclusive", rows.exclusive).set("backwards", rows.backwards);
     step.set("row", space.sizes).set("x_stride", space.strides[0]).set("y_stride", space.strides[1]);
-    node_.add(step.threads(static_cast<uint64_t>(count * splits.count)).build());
+    node_.add(step.set_threads(static_cast<uint64_t>(count * splits.count)).build());
   }
 
   LowerContext& node_;
@@ -117,7 +117,7 @@ static ScannedRows make_scanned_rows(const LowerContext& node, const TensorDesc&
 void lower_scan(LowerContext& node) {
   const TensorDesc &x = node.input(0), &y = node.output(0);
   if (x.elements() == 0) return;
-  const HostTensor* axis_tensor = node.host(1);
+  const HostTensor* axis_tensor = node.host_tensor(1);
   if (!axis_tensor) throw UnsupportedError("node '" + std::string(node.node) + "': an axis that is not known on the host");
   const int64_t axis = axis_tensor->as_int64().at(0);
   const auto scanned = static_cast<size_t>(axis < 0 ? axis + x.rank() : axis);
@@ -125,11 +125,12 @@ void lower_scan(LowerContext& node) {
   const ScannedRows rows = make_scanned_rows(node, x, y, scanned);
   IndexSpace merged = rows.space;
   merged.coalesce();
-  if (merged.sizes.size() <= kRowRank) return ScanBuilder(node, fold).add(node.in(0), x.dtype, node.out(0), y.dtype, rows);
-  // The axes of packed tensors merge into one before and one after the scanned axis.
-  const Operand from = dense_input(node, 0), to = dense_output(node, 0);
+  if (merged.sizes.size() <= kRowRank)
+    return ScanBuilder(node, fold).add(node.input_operand(0), x.dtype, node.output_operand(0), y.dtype, rows);
+  // In packed tensors, the axes before the scanned axis merge into one, and so do the axes after it.
+  const Operand from = get_contiguous_input(node, 0), to = get_contiguous_output(node, 0);
   ScanBuilder(node, fold).add(from, x.dtype, to, y.dtype, make_scanned_rows(node, x.packed(), y.packed(), scanned));
-  copy_dense_output(node, 0, to);
+  copy_contiguous_output(node, 0, to);
 }
 
 }  // namespace pumice

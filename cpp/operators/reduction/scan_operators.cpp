@@ -8,34 +8,34 @@
 namespace pumice {
 namespace {
 
-void shape_of_scan(ShapeContext& node) {
+void infer_scan_shape(ShapeContext& node) {
   if (node.has(1) && node.input(1).elements() != 1) node.fail("the axis must be one number; given " + to_string(node.input(1).shape));
-  if (node.host(1)) normalize_axis(node, node.host_integer(1), node.input(0).shape.size());
-  shape_like_input(node);
+  if (node.host_tensor(1)) normalize_axis(node, node.get_host_integer(1), node.input(0).shape.size());
+  infer_shape_like_input(node);
 }
 
-void split_scan(const LowerContext& node, std::vector<SplitAxis>& axes) {
-  if (!node.host(1)) return;
-  const int scan_axis = normalize_axis(node.host(1)->as_int64().at(0), node.input(kData).rank());
-  split_all_but(node, axes, [&](int axis) { return axis == scan_axis; });
+void append_scan_split_axes(const LowerContext& node, std::vector<SplitAxis>& axes) {
+  if (!node.host_tensor(1)) return;
+  const int scan_axis = normalize_axis(node.host_tensor(1)->as_int64().at(0), node.input(kData).rank());
+  append_axes_except(node, axes, [&](int axis) { return axis == scan_axis; });
 }
 
 }  // namespace
 
-OperatorRows scan_operators() {
+OperatorRows define_scan_operators() {
   constexpr DTypeSet numbers = kFloats | set_of(DType::float64, DType::int32, DType::int64, DType::uint32, DType::uint64);
   OperatorRows rows;
   for (const auto& [name, fold] : {std::pair("CumSum", &kSumFold), std::pair("CumProd", &kProductFold)})
     rows.push_back({.name = name,
                     .skeleton = KernelKind::scan,
-                    .schema = {.inputs = {value("x", numbers), value("axis", kIndices)},
-                               .outputs = {value("y", numbers)},
-                               .attributes = {integer("exclusive", 0), integer("reverse", 0)},
+                    .schema = {.inputs = {value_role("x", numbers), value_role("axis", kIndices)},
+                               .outputs = {value_role("y", numbers)},
+                               .attributes = {integer_attribute("exclusive", 0), integer_attribute("reverse", 0)},
                                .min_rank = 1},
-                    .shape = shape_of_scan,
+                    .shape = infer_scan_shape,
                     .lower = lower_scan,
-                    .host_inputs = input_bits(1),
-                    .split = split_scan,
+                    .host_inputs = make_input_mask(1),
+                    .split = append_scan_split_axes,
                     .evaluate = evaluate_scan,
                     .overflows = true,
                     .mixed_precision = true,

@@ -18,8 +18,8 @@ void lower_grid_sample(LowerContext& node) {
                                                            : "2"},
                          {"ALIGN", node.attributes->integer("align_corners") != 0 ? "1" : "0"}};
   const auto size = [&](size_t axis) { return axis < axes ? x.shape[2 + axis] : int64_t{1}; };
-  add_dense_float_output(node, 0, "grid_sample.comp", macros, [&](StepBuilder& step) {
-    step.bind("x", dense_input(node, 0)).bind("grid", dense_input(node, 1));
+  add_contiguous_float_output(node, 0, "grid_sample.comp", macros, [&](StepBuilder& step) {
+    step.bind("x", get_contiguous_input(node, 0)).bind("grid", get_contiguous_input(node, 1));
     step.set("channels", x.shape[1]).set("points", packed_strides(y.shape)[1]);
     step.set("size_0", size(0)).set("size_1", size(1)).set("size_2", size(2));
   });

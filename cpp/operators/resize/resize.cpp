@@ -1,5 +1,5 @@
-// Lowers Resize. Nearest mode gathers on all axes at once; interpolation runs axis by axis. The host computes the tables in double
-// precision.
+// Lowers Resize. Nearest mode gathers along all axes at once; interpolation processes one axis at a time. The host computes the
+// interpolation tables in double precision.
 #include <algorithm>
 
 #include "core/error.h"
@@ -17,10 +17,10 @@ namespace {
 std::vector<ResizeAxis> get_resize_axes(const LowerContext& node) {
   const auto host_input = [&](size_t i) -> const HostTensor* {
     if (!node.has_input(i)) return nullptr;
-    if (!node.host(i))
+    if (!node.host_tensor(i))
       throw UnsupportedError("node '" + std::string(node.node) + "': input " + std::to_string(i) +
                              " of Resize has to be known on the host");
-    return node.host(i);
+    return node.host_tensor(i);
   };
   const HostTensor *roi = host_input(1), *scales = host_input(2), *sizes = host_input(3);
   using Reals = std::vector<double>;
@@ -45,8 +45,8 @@ void add_interpolation_passes(LowerContext& node, const std::vector<ResizeAxis>&
     if (axes[i].resized) order.push_back(i);
   std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return axes[a].scale < axes[b].scale; });
   Shape shape = node.input(0).shape;
-  const Operand y = dense_output(node, 0);
-  Operand from = dense_input(node, 0);
+  const Operand y = get_contiguous_output(node, 0);
+  Operand from = get_contiguous_input(node, 0);
   for (size_t pass = 0; pass < order.size(); ++pass) {
     const ResizeAxis& axis = axes[order[pass]];
     const bool first = pass == 0, last = pass + 1 == order.size();
@@ -62,10 +62,10 @@ void add_interpolation_passes(LowerContext& node, const std::vector<ResizeAxis>&
     const int64_t elements = element_count(shape), grain = last && is_16bit_float(dtype) ? 2 : 1;
     step.set("elements", elements).set("inner", packed_strides(shape)[order[pass]]).set("size", axis.size).set("x_size", axis.x_size);
     step.set("taps", table.taps).set("outside", node.attributes->real("extrapolation_value"));
-    node.add(step.threads(static_cast<uint64_t>((elements + grain - 1) / grain)).build());
+    node.add(step.set_threads(static_cast<uint64_t>((elements + grain - 1) / grain)).build());
     from = to;
   }
-  copy_dense_output(node, 0, y);
+  copy_contiguous_output(node, 0, y);
 }
 
 }  // namespace

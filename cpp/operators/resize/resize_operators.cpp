@@ -10,21 +10,21 @@ namespace {
 
 std::vector<double> get_host_reals(const ShapeContext& node, size_t i) {
   if (!node.has(i) || node.input(i).elements() == 0) return {};
-  return node.host_values(i).as_double();
+  return node.get_host_values(i).as_double();
 }
 
-void shape_of_resize(ShapeContext& node) {
+void infer_resize_shape(ShapeContext& node) {
   const std::string mode = node.attributes().text("mode");
   if (mode == "nearest" && node.attributes().integer("antialias") != 0) node.fail("mode 'nearest' has no antialias");
   const bool has_sizes = node.has(3) && node.input(3).elements() > 0;
   const auto axes = compute_resize_axes(node.node(), node.attributes(), node.input(0).shape, get_host_reals(node, 1),
-                                        get_host_reals(node, 2), has_sizes ? node.host_integers(3) : std::vector<int64_t>());
+                                        get_host_reals(node, 2), has_sizes ? node.get_host_integers(3) : std::vector<int64_t>());
   Shape y;
   for (const ResizeAxis& axis : axes) y.push_back(axis.size);
   node.output(0, node.input(0).dtype, y);
 }
 
-void shape_of_grid_sample(ShapeContext& node) {
+void infer_grid_sample_shape(ShapeContext& node) {
   const Shape &x = node.input(0).shape, &grid = node.input(1).shape;
   const size_t axes = x.size() - 2;
   if (grid.size() != x.size() || grid[0] != x[0] || grid.back() != static_cast<int64_t>(axes))
@@ -38,16 +38,17 @@ void shape_of_grid_sample(ShapeContext& node) {
 }
 
 // Resize can be split along axes with a scale of 1.
-void split_resize(const LowerContext& node, std::vector<SplitAxis>& axes) {
-  const bool by_sizes = node.host(3) && node.host(3)->desc.elements() > 0, has_axes = node.attributes->has("axes");
-  if (by_sizes || has_axes || !node.host(2) || node.attributes->text("coordinate_transformation_mode") == "tf_crop_and_resize") return;
-  const std::vector<double> scales = node.host(2)->as_double();
-  split_all_but(node, axes, [&](int axis) { return scales.at(static_cast<size_t>(axis)) != 1; });
+void append_resize_split_axes(const LowerContext& node, std::vector<SplitAxis>& axes) {
+  const bool by_sizes = node.host_tensor(3) && node.host_tensor(3)->desc.elements() > 0, has_axes = node.attributes->has("axes");
+  if (by_sizes || has_axes || !node.host_tensor(2) || node.attributes->text("coordinate_transformation_mode") == "tf_crop_and_resize")
+    return;
+  const std::vector<double> scales = node.host_tensor(2)->as_double();
+  append_axes_except(node, axes, [&](int axis) { return scales.at(static_cast<size_t>(axis)) != 1; });
 }
 
-void split_grid_sample(const LowerContext& node, std::vector<SplitAxis>& axes) {
+void append_grid_sample_split_axes(const LowerContext& node, std::vector<SplitAxis>& axes) {
   const TensorDesc& grid = node.input(1);
-  split_batch(node, axes);
+  append_batch_axis(node, axes);
   axes.back().inputs[1] = 0;
   axes.push_back(make_split_axis(node, 1));
   for (int axis = 1; axis + 1 < grid.rank(); ++axis)
@@ -56,38 +57,40 @@ void split_grid_sample(const LowerContext& node, std::vector<SplitAxis>& axes) {
 
 }  // namespace
 
-OperatorRows resize_operators() {
+OperatorRows define_resize_operators() {
   constexpr DTypeSet regions = kFloats | set_of(DType::float64);
-  return {{.name = "Resize",
-           .skeleton = KernelKind::index_map,
-           .schema = {.inputs = {value("x", kAny), optional_value("roi", regions), optional_value("scales", kFloats),
-                                 optional_value("sizes", kInt64)},
-                      .outputs = {value("y", kAny)},
-                      .attributes = {integer("antialias", 0), optional("axes", AttributeKind::integers),
-                                     choice("coordinate_transformation_mode", "half_pixel",
-                                            {"half_pixel", "half_pixel_symmetric", "pytorch_half_pixel", "align_corners", "asymmetric",
-                                             "tf_crop_and_resize", "tf_half_pixel_for_nn"}),
-                                     real("cubic_coeff_a", -0.75), integer("exclude_outside", 0), real("extrapolation_value", 0),
-                                     choice("keep_aspect_ratio_policy", "stretch", {"stretch", "not_larger", "not_smaller"}),
-                                     choice("mode", "nearest", {"nearest", "linear", "cubic"}),
-                                     choice("nearest_mode", "round_prefer_floor",
-                                            {"round_prefer_floor", "round_prefer_ceil", "floor", "ceil"})},
-                      .min_rank = 1},
-           .shape = shape_of_resize,
-           .lower = lower_resize,
-           .host_inputs = input_bits(1, 2, 3),
-           .split = split_resize},
-          {.name = "GridSample",
-           .skeleton = KernelKind::index_map,
-           .schema = {.inputs = {value("x", kFloats, 'T'), value("grid", kFloats, 'T')},
-                      .outputs = {value("y", kFloats)},
-                      .attributes = {integer("align_corners", 0), choice("mode", "linear", {"linear", "nearest", "cubic"}),
-                                     choice("padding_mode", "zeros", {"zeros", "border", "reflection"})},
-                      .min_rank = 3,
-                      .max_rank = 5},
-           .shape = shape_of_grid_sample,
-           .lower = lower_grid_sample,
-           .split = split_grid_sample}};
+  return {
+      {.name = "Resize",
+       .skeleton = KernelKind::index_map,
+       .schema = {.inputs = {value_role("x", kAny), optional_role("roi", regions), optional_role("scales", kFloats),
+                             optional_role("sizes", kInt64)},
+                  .outputs = {value_role("y", kAny)},
+                  .attributes = {integer_attribute("antialias", 0), optional_attribute("axes", AttributeKind::integers),
+                                 choice_attribute("coordinate_transformation_mode", "half_pixel",
+                                                  {"half_pixel", "half_pixel_symmetric", "pytorch_half_pixel", "align_corners",
+                                                   "asymmetric", "tf_crop_and_resize", "tf_half_pixel_for_nn"}),
+                                 real_attribute("cubic_coeff_a", -0.75), integer_attribute("exclude_outside", 0),
+                                 real_attribute("extrapolation_value", 0),
+                                 choice_attribute("keep_aspect_ratio_policy", "stretch", {"stretch", "not_larger", "not_smaller"}),
+                                 choice_attribute("mode", "nearest", {"nearest", "linear", "cubic"}),
+                                 choice_attribute("nearest_mode", "round_prefer_floor",
+                                                  {"round_prefer_floor", "round_prefer_ceil", "floor", "ceil"})},
+                  .min_rank = 1},
+       .shape = infer_resize_shape,
+       .lower = lower_resize,
+       .host_inputs = make_input_mask(1, 2, 3),
+       .split = append_resize_split_axes},
+      {.name = "GridSample",
+       .skeleton = KernelKind::index_map,
+       .schema = {.inputs = {value_role("x", kFloats, 'T'), value_role("grid", kFloats, 'T')},
+                  .outputs = {value_role("y", kFloats)},
+                  .attributes = {integer_attribute("align_corners", 0), choice_attribute("mode", "linear", {"linear", "nearest", "cubic"}),
+                                 choice_attribute("padding_mode", "zeros", {"zeros", "border", "reflection"})},
+                  .min_rank = 3,
+                  .max_rank = 5},
+       .shape = infer_grid_sample_shape,
+       .lower = lower_grid_sample,
+       .split = append_grid_sample_split_axes}};
 }
 
 }  // namespace pumice

@@ -13,10 +13,10 @@
 namespace pumice {
 namespace {
 
-// Larger radices need fewer passes over memory, but each element costs as many products as the radix.
+// Larger radices need fewer passes over memory, but the number of products per element equals the radix.
 constexpr int64_t kTargetRadix = 32;
 
-// Combines prime factors into radices of up to kTargetRadix; a larger prime is its own radix.
+// Factors the length into radices: products of primes of up to kTargetRadix. A larger prime is a radix by itself.
 std::vector<int64_t> choose_radices(int64_t length) {
   std::vector<int64_t> primes, radices;
   for (int64_t p = 2; p * p <= length; ++p)
@@ -50,9 +50,9 @@ void add_fft_passes(LowerContext& node, const DftGeometry& t, bool has_window) {
   if (t.length > INT64_C(0xffffffff) / largest)
     throw UnsupportedError("node '" + std::string(node.node) + "': a transform of length " + std::to_string(t.length) +
                            ", which has the prime factor " + std::to_string(largest));
-  const Operand twiddles = node.add_host_block(compute_twiddle_factors(t.length, t.inverse)), y_dense = dense_output(node, 0);
+  const Operand twiddles = node.add_host_block(compute_twiddle_factors(t.length, t.inverse)), y_dense = get_contiguous_output(node, 0);
   const auto intermediate = static_cast<uint64_t>(t.outer * t.length * t.inner) * 8;
-  Operand from = dense_input(node, 0);
+  Operand from = get_contiguous_input(node, 0);
   int64_t transformed = 1;
   for (size_t i = 0; i < radices.size(); ++i) {
     const bool first = i == 0, last = i + 1 == radices.size();
@@ -66,22 +66,22 @@ void add_fft_passes(LowerContext& node, const DftGeometry& t, bool has_window) {
                            {"WINDOW", first && has_window ? "1" : "0"}};
     StepBuilder step(node.kernel("dft.comp", first ? node.input(0).dtype : y.dtype, macros));
     step.bind("twiddles", twiddles).bind("x", from).bind("y", to);
-    if (first && has_window) step.bind("window", dense_input(node, 2));
+    if (first && has_window) step.bind("window", get_contiguous_input(node, 2));
     const int64_t elements = t.outer * (last ? t.num_results : t.length) * t.inner;
     step.set("elements", elements).set("points", t.length).set("num_results", last ? t.num_results : t.length).set("inner", t.inner);
     step.set("transformed", transformed)
         .set("radix", radices[i])
         .set("scale", last && t.inverse ? 1.0 / static_cast<double>(t.length) : 1.0);
     if (first) step.set("size", t.size).set("frames", t.frames).set("batch_step", t.batch_step).set("frame_step", t.frame_step);
-    node.add(step.threads(static_cast<uint64_t>(elements)).build());
+    node.add(step.set_threads(static_cast<uint64_t>(elements)).build());
     from = to;
     transformed *= radices[i];
   }
-  copy_dense_output(node, 0, y_dense);
+  copy_contiguous_output(node, 0, y_dense);
 }
 
 std::optional<int64_t> read_host_scalar(const LowerContext& node, size_t i) {
-  return node.host(i) ? std::optional(node.host(i)->as_int64().at(0)) : std::nullopt;
+  return node.host_tensor(i) ? std::optional(node.host_tensor(i)->as_int64().at(0)) : std::nullopt;
 }
 
 }  // namespace
@@ -117,7 +117,7 @@ DftGeometry make_stft_geometry(std::string_view node, const Attributes& attribut
   if (window && window->size() != 1) fail("a window of shape " + to_string(*window));
   const bool onesided = attributes.integer("onesided") != 0;
   DftGeometry t;
-  t.components = x.size() == 3 ? x[2] : 1;  // exporters omit the axis for real inputs
+  t.components = x.size() == 3 ? x[2] : 1;  // exporters omit the axis of components for real inputs
   t.length = inputs.length ? *inputs.length : window ? (*window)[0] : x[1];
   if (window && (*window)[0] != t.length) fail("a window of " + to_string(*window) + " for frames of " + std::to_string(t.length));
   if (t.length < 1 || t.length > x[1] || *inputs.step < 1)
@@ -141,9 +141,9 @@ static DftGeometry make_stft_geometry(const LowerContext& node) {
                             {read_host_scalar(node, 3), {}, read_host_scalar(node, 1)});
 }
 
-// FLOPs of the passes of add_fft_passes(): each output element of a pass sums as many products as the radix. A complex product takes 4
-// multiplications and 4 additions; half if a factor or the result is real.
-static uint64_t count_fft_flop(const DftGeometry& t) {
+// Counts the FLOPs of the passes of add_fft_passes(). Each output element of a pass is a sum of as many products as the radix. A complex
+// product takes 4 multiplications and 4 additions, or half of that if a factor or the result is real.
+static uint64_t count_fft_flops(const DftGeometry& t) {
   const auto radices = choose_radices(t.length);
   int64_t flop = 0;
   for (size_t i = 0; i < radices.size(); ++i) {
@@ -153,12 +153,12 @@ static uint64_t count_fft_flop(const DftGeometry& t) {
   return static_cast<uint64_t>(flop);
 }
 
-uint64_t dft_flop(const LowerContext& node) {
-  return count_fft_flop(make_dft_geometry(node));
+uint64_t count_dft_flops(const LowerContext& node) {
+  return count_fft_flops(make_dft_geometry(node));
 }
 
-uint64_t stft_flop(const LowerContext& node) {
-  return count_fft_flop(make_stft_geometry(node));
+uint64_t count_stft_flops(const LowerContext& node) {
+  return count_fft_flops(make_stft_geometry(node));
 }
 
 void lower_dft(LowerContext& node) {
@@ -169,9 +169,9 @@ void lower_stft(LowerContext& node) {
   add_fft_passes(node, make_stft_geometry(node), node.has_input(2));
 }
 
-// The edges of the bands are equidistant on the mel scale, and are rounded down to spectrum bins.
+// Lowers MelWeightMatrix. The band edges are equidistant on the mel scale, and are rounded down to spectrum bins.
 void lower_mel_weights(LowerContext& node) {
-  const auto real = [&](size_t i) { return node.host(i)->as_double().at(0); };
+  const auto real = [&](size_t i) { return node.host_tensor(i)->as_double().at(0); };
   const int64_t bins = node.output(0).shape[1];
   const double length = real(1), rate = real(2);
   const auto mel = [](double hertz) { return 2595 * std::log1p(hertz / 700) / std::numbers::ln10; };
@@ -182,8 +182,8 @@ void lower_mel_weights(LowerContext& node) {
     const auto edge = static_cast<int32_t>(std::floor((length + 1) * hertz / rate));
     std::memcpy(edges.data() + static_cast<size_t>(i) * sizeof edge, &edge, sizeof edge);
   }
-  add_dense_float_output(node, 0, "mel_weights.comp", {},
-                         [&](StepBuilder& builder) { builder.bind("edge", node.add_host_block(edges)).set("bins", bins); });
+  add_contiguous_float_output(node, 0, "mel_weights.comp", {},
+                              [&](StepBuilder& builder) { builder.bind("edge", node.add_host_block(edges)).set("bins", bins); });
 }
 
 }  // namespace pumice

@@ -8,7 +8,7 @@ namespace pumice {
 
 void lower_topk(LowerContext& node);
 
-// Computes TopK on the host.
+// Evaluates TopK on the host.
 HostResults evaluate_topk(const HostNode& node);
 
 }  // namespace pumice

@@ -11,7 +11,7 @@ namespace {
 
 using Offsets = std::vector<int64_t>;
 
-// Argsort along an axis; NaN sorts last, or first if `largest`.
+// Returns the stable argsort of the elements at the given offsets. NaN sorts last, or first if `largest`.
 template <typename T>
 Offsets argsort(const std::vector<T>& elements, const Offsets& axis, bool largest) {
   Offsets order(axis.size());
@@ -28,7 +28,7 @@ Offsets argsort(const std::vector<T>& elements, const Offsets& axis, bool larges
 template <typename T>
 HostResults evaluate_topk_as(const HostNode& node) {
   const Shape& shape = node.input(0).desc.shape;
-  const size_t axis = node.axis(-1, shape);
+  const size_t axis = node.get_axis(-1, shape);
   const int64_t size = shape[axis], k = node.outputs[0].shape[axis], inner = packed_strides(shape)[axis];
   const auto elements = read_elements<T>(node.input(0));
   HostTensorWriter values(node.outputs[0]), indices(node.outputs[1]);

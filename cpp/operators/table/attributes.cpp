@@ -5,8 +5,8 @@
 namespace pumice {
 namespace {
 
-std::string_view kind_name(const AttributeValue& value) {
-  return name(static_cast<AttributeKind>(value.index()));
+std::string_view get_kind_name(const AttributeValue& value) {
+  return get_attribute_kind_name(static_cast<AttributeKind>(value.index()));
 }
 
 // Returns the attribute as T, or null if it is not set.
@@ -15,8 +15,8 @@ const T* find_attribute(const std::map<std::string, AttributeValue, std::less<>>
   const auto found = values.find(name);
   if (found == values.end()) return nullptr;
   if (const T* value = std::get_if<T>(&found->second)) return value;
-  throw GraphError(std::string(name), "attribute '" + std::string(name) + "' must be " + std::string(kind_name(AttributeValue(T{}))) +
-                                          "; given " + std::string(kind_name(found->second)));
+  throw GraphError(std::string(name), "attribute '" + std::string(name) + "' must be " + std::string(get_kind_name(AttributeValue(T{}))) +
+                                          "; given " + std::string(get_kind_name(found->second)));
 }
 
 template <typename T>
@@ -27,7 +27,7 @@ T get_attribute_or(const std::map<std::string, AttributeValue, std::less<>>& val
 
 }  // namespace
 
-std::string_view name(AttributeKind kind) {
+std::string_view get_attribute_kind_name(AttributeKind kind) {
   constexpr std::string_view names[] = {"an integer", "a number", "a text", "integers", "numbers", "texts", "a tensor"};
   return names[static_cast<size_t>(kind)];
 }

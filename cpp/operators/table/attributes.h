@@ -16,9 +16,9 @@ namespace pumice {
 using AttributeValue =
     std::variant<int64_t, double, std::string, std::vector<int64_t>, std::vector<double>, std::vector<std::string>, HostTensor>;
 
-// Kinds in the order of AttributeValue's alternatives.
+// Kinds of attributes, in the order of the alternatives of AttributeValue.
 enum class AttributeKind : uint8_t { integer, real, text, integers, reals, texts, tensor };
-std::string_view name(AttributeKind kind);  // name for error messages, such as "a number"
+std::string_view get_attribute_kind_name(AttributeKind kind);  // name for error messages, such as "a number"
 
 // Rounds to float32, the type of ONNX attributes. float64 operators also compute with the rounded value: 0.01 becomes 0.00999999977648258.
 inline double round_to_float32(double value) {

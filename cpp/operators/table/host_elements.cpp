@@ -70,7 +70,7 @@ HostTensor gather_elements(const HostTensor& x, const TensorDesc& desc, const St
   return writer.take();
 }
 
-std::array<uint32_t, 2> first_element_bits(const HostTensor& tensor) {
+std::array<uint32_t, 2> get_first_element_bits(const HostTensor& tensor) {
   std::array<uint32_t, 2> words{};
   std::memcpy(words.data(), tensor.data, static_cast<size_t>(bits(tensor.desc.dtype)) / 8);
   return words;

@@ -17,8 +17,8 @@ class HostTensorWriter {
   explicit HostTensorWriter(TensorDesc desc);
   size_t element_bytes() const { return element_bytes_; }
   std::byte* at(int64_t element) { return bytes_.get() + static_cast<size_t>(element) * element_bytes_; }
-  // Store a value in the tensor's dtype. Integers wrap to its width. Reals are rounded for float dtypes and saturated for integer dtypes.
-  // For bool, nonzero becomes true.
+  // Stores a value in the tensor's dtype. An integer wraps to the width of the dtype. A real number is rounded for float dtypes and
+  // saturated for integer dtypes. For bool, nonzero becomes true.
   void store(int64_t element, int64_t value);
   void store(int64_t element, double value);
   HostTensor take();
@@ -43,7 +43,7 @@ std::vector<T> read_elements(const HostTensor& tensor) {
 HostTensor gather_elements(const HostTensor& x, const TensorDesc& desc, const Strides& strides, int64_t first);
 
 // Returns the bits of the first element as uint32 words for push constants.
-std::array<uint32_t, 2> first_element_bits(const HostTensor& tensor);
+std::array<uint32_t, 2> get_first_element_bits(const HostTensor& tensor);
 
 // Calls visit(i, offset) for each index of `shape` in row-major order, with offset = sum(index * stride).
 template <typename Visit>

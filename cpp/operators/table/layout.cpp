@@ -22,7 +22,7 @@ bool fits_channels_last(DType dtype, const Shape& shape) {
   return is_operator_float(dtype) && (shape.size() == 3 || shape.size() == 4) && shape[1] % 4 == 0;
 }
 
-Strides channels_last_strides(const Shape& shape) {
+Strides make_channels_last_strides(const Shape& shape) {
   return compute_layout_strides(shape, shape.size() == 3 ? "NWC" : "NHWC");
 }
 

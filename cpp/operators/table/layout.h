@@ -17,6 +17,6 @@ bool writes_any_layout(const OperatorRow& row, size_t output);
 
 // Whether the channels form aligned vec4s in channels-last layout. The GEMM, convolution and window kernels are fastest with these.
 bool fits_channels_last(DType dtype, const Shape& shape);
-Strides channels_last_strides(const Shape& shape);
+Strides make_channels_last_strides(const Shape& shape);
 
 }  // namespace pumice

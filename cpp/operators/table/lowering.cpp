@@ -7,7 +7,7 @@
 #include "core/error.h"
 #include "core/rounding.h"
 #include "dispatch/kernel/driver_trial.h"
-#include "dispatch/kernel/grid.h"
+#include "dispatch/kernel/grid_folding.h"
 #include "operators/table/operator_row.h"
 #include "operators/table/precision.h"
 
@@ -100,10 +100,10 @@ StepBuilder& StepBuilder::set(std::string_view name, std::span<const int64_t> va
   return *this;
 }
 
-StepBuilder& StepBuilder::threads(uint64_t x, uint64_t y, uint64_t z) {
+StepBuilder& StepBuilder::set_threads(uint64_t x, uint64_t y, uint64_t z) {
   const auto& local = step_.kernel->local_size();
-  const bool is_1d = step_.kernel->grid_axes() == 1;
-  groups(ceil_div(x, local[0]), ceil_div(y, local[1]), ceil_div(z, local[2]));
+  const bool is_1d = step_.kernel->foldable_grid_axes() == 1;
+  set_workgroups(ceil_div(x, local[0]), ceil_div(y, local[1]), ceil_div(z, local[2]));
   const std::array<uint32_t, 3>& group_counts = step_.groups;
   if (is_1d && uint64_t{group_counts[0]} * group_counts[1] * group_counts[2] > (uint64_t{1} << 32) / local[0])
     throw UnsupportedError("kernel '" + step_.kernel->name() + "' needs " + std::to_string(x) +
@@ -111,7 +111,7 @@ StepBuilder& StepBuilder::threads(uint64_t x, uint64_t y, uint64_t z) {
   return *this;
 }
 
-StepBuilder& StepBuilder::groups(uint64_t x, uint64_t y, uint64_t z) {
+StepBuilder& StepBuilder::set_workgroups(uint64_t x, uint64_t y, uint64_t z) {
   KernelLaunch launch = make_launch(step_.kernel, {x, y, z});
   step_.kernel = std::move(launch.kernel);
   step_.groups = launch.groups;
@@ -124,7 +124,7 @@ StepBuilder& StepBuilder::set_variant(std::string name, std::string spilled) {
 }
 
 Step StepBuilder::build() {
-  if (!step_.variant.empty()) step_.kernel->query_spills_with_pipeline();  // query the variant selected for the grid
+  if (!step_.variant.empty()) step_.kernel->query_spills_at_pipeline_creation();  // query the variant selected for the grid
   const ShaderInterface& interface = step_.kernel->interface();
   for (size_t i = 0; i < bound_.size(); ++i)
     if (!bound_[i]) throw Error("kernel '" + step_.kernel->name() + "': nothing is bound to '" + interface.bindings[i].name + "'");
@@ -140,7 +140,7 @@ std::function<void(std::vector<Step>&, const Operand&, const Operand&)> make_ele
     if (count == 0) return;
     StepBuilder step(kernel);
     set(step.bind("x", source).bind("y", target));
-    steps.push_back(step.threads(static_cast<uint64_t>(count)).build());
+    steps.push_back(step.set_threads(static_cast<uint64_t>(count)).build());
   };
 }
 
@@ -148,7 +148,7 @@ std::shared_ptr<const KernelVariant> NodeContext::kernel(std::string_view shader
                                                          const SpecValues& spec) const {
   for (const auto& [macro, value] : macros)  // a fused expression may compute in fp64 even if no tensor is fp64
     if (macro == "PM_HAS_FLOAT64") check_arithmetic(DType::float64);
-  return library->get_variant(context, shader, storage_of(context->info(), dtype), macros, spec);
+  return library->get_variant(context, shader, get_storage_type(context->info(), dtype), macros, spec);
 }
 
 bool NodeContext::prefers_cpu_kernels() const {
@@ -228,16 +228,16 @@ const std::shared_ptr<const KernelVariant>* KernelCache::find(std::string_view k
   return found == kernels_.end() ? nullptr : &found->second;
 }
 
-Operand LowerContext::packed_input(size_t i) {
-  if (i < constant_packed.size() && constant_packed[i]) return in(i);
+Operand LowerContext::get_packed_input(size_t i) {
+  if (i < constant_packed.size() && constant_packed[i]) return input_operand(i);
   PackContext pack;
   static_cast<NodeContext&>(pack) = *this;
   pack.inputs = inputs;
   pack.shapes.clear();  // non-constant weights are packed without knowledge of other shapes
   PackedWeight weight;
-  if (!row->pack || !row->pack(pack, i, weight)) return in(i);
+  if (!row->pack || !row->pack(pack, i, weight)) return input_operand(i);
   const Operand target = add_temporary(weight.desc.bytes());
-  weight.steps(steps, in(i), target);
+  weight.steps(steps, input_operand(i), target);
   return target;
 }
 

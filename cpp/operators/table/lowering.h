@@ -64,11 +64,11 @@ class StepBuilder {
   StepBuilder& set(std::string_view name, std::span<const int64_t> values);
   // Sets workgroup counts for at least this many invocations per axis. If the grid exceeds device limits, a kernel variant with a folded
   // grid is used: see make_launch(), also for the errors it throws.
-  StepBuilder& threads(uint64_t x, uint64_t y = 1, uint64_t z = 1);
-  StepBuilder& groups(uint64_t x, uint64_t y = 1, uint64_t z = 1);
+  StepBuilder& set_threads(uint64_t x, uint64_t y = 1, uint64_t z = 1);
+  StepBuilder& set_workgroups(uint64_t x, uint64_t y = 1, uint64_t z = 1);
   // Names the variant that the step runs, if its node has several. The driver is then queried for register spills.
   StepBuilder& set_variant(std::string name, std::string spilled);
-  Step build();  // checks that all declared bindings and push constants are set
+  Step build();  // returns the step after checking that all declared bindings and push constants are set
 
  private:
   const PushConstant& get_push_constant(std::string_view name);
@@ -114,7 +114,7 @@ class NodeContext {
   std::optional<SplitFp16Params> split_fp16;   // set if the node's operands are each split into two fp16 values
   std::vector<std::optional<Shape>> shapes;    // input shapes that are known before binding; empty if none are
 
-  // Returns the variant of an embedded shader that stores floats as `dtype`; see storage_of().
+  // Returns the variant of an embedded shader that stores floats as `dtype`; see get_storage_type().
   std::shared_ptr<const KernelVariant> kernel(std::string_view shader, DType dtype, const Macros& macros = {},
                                               const SpecValues& spec = {}) const;
   // Whether to use the CPU variants of kernels, which work in registers: on software devices with subgroups of 8. Other devices use
@@ -122,8 +122,7 @@ class NodeContext {
   bool prefers_cpu_kernels() const;
   // Subgroup size: a power of two, at least 16. 0 if the device lacks shuffles or full subgroups of a fixed size.
   int64_t subgroup_size() const;
-  // Return the maximum number of invocations of a one-dimensional workgroup, and the largest power of two within that limit and
-  // `requested`.
+  // Return the maximum size of a one-dimensional workgroup, and the largest power of two that exceeds neither this size nor `requested`.
   int64_t max_invocations() const;
   int64_t workgroup_size(int64_t requested) const;
   bool is_spilled(std::string_view variant) const { return spilled && spilled->contains(variant); }
@@ -135,7 +134,7 @@ class NodeContext {
   bool has_or_emulates_mma() const { return has_mma() || emulates_mma(); }
   bool emulates_mma() const;
   // Returns the bytes of shared memory for emulated fragments: for both operands, and for values exchanged between invocations.
-  int64_t emulation_shared_bytes(int64_t invocations) const { return emulates_mma() ? invocations * 68 : 0; }
+  int64_t count_emulation_shared_bytes(int64_t invocations) const { return emulates_mma() ? invocations * 68 : 0; }
   // Whether the device can run an fp32 GEMM as GEMMs of fp16 fragments. Does not depend on the program's float type.
   bool supports_split_fp16() const;
   // Returns the number of multiprocessors for cost models; the H200's number if the device does not report it.
@@ -162,7 +161,7 @@ class PackContext : public NodeContext {
 
 // Packs constant input `input` as float32, times `scale`. Used for biases, scales and statistics, which kernels read at accumulator
 // precision.
-void pack_floats(const PackContext& node, size_t input, double scale, PackedWeight& packed);
+void pack_as_float32(const PackContext& node, size_t input, double scale, PackedWeight& packed);
 
 // Kernels of earlier lowerings of a node, keyed by the shape properties that selected them. Most shapes share a kernel, so a linear search
 // suffices.
@@ -185,7 +184,7 @@ struct LoweredNode {
   // Maximum number of roundings of a term in the node's sums: its multiplication and all later additions. 0: not reported; callers assume
   // as many as a sum has terms.
   int64_t additions = 0;
-  uint64_t flop = 0;  // FLOP count of the node, from node_flop()
+  uint64_t flop = 0;  // FLOP count of the node, from count_node_flops()
 };
 
 // A node at bind time. All TensorDescs are concrete; floats have dtype float_dtype, or float32 at the graph's inputs and outputs.
@@ -195,11 +194,11 @@ class LowerContext : public NodeContext, public LoweredNode {
   bool has_output(size_t i) const { return i < outputs.size() && outputs[i].has_value(); }
   const TensorDesc& input(size_t i) const { return *inputs.at(i); }
   const TensorDesc& output(size_t i) const { return *outputs.at(i); }
-  const HostTensor* host(size_t i) const { return i < hosts.size() ? hosts[i] : nullptr; }
+  const HostTensor* host_tensor(size_t i) const { return i < hosts.size() ? hosts[i] : nullptr; }
   // Byte distance of input i from the preceding 16-byte boundary.
   uint64_t input_misalignment(size_t i) const { return i < input_misalignments.size() ? input_misalignments[i] : 0; }
-  Operand in(size_t i) const { return {MemoryKind::input, static_cast<uint32_t>(i), 0}; }
-  Operand out(size_t i) const { return {MemoryKind::output, static_cast<uint32_t>(i), 0}; }
+  Operand input_operand(size_t i) const { return {MemoryKind::input, static_cast<uint32_t>(i), 0}; }
+  Operand output_operand(size_t i) const { return {MemoryKind::output, static_cast<uint32_t>(i), 0}; }
   // Allocates scratch memory for this node, aligned to 16 bytes.
   Operand add_temporary(uint64_t bytes) {
     temporaries.push_back(bytes);
@@ -211,7 +210,7 @@ class LowerContext : public NodeContext, public LoweredNode {
     return {MemoryKind::host, static_cast<uint32_t>(host_blocks.size() - 1), 0};
   }
   // Returns input i packed: the copy in the persistent resource if it is constant, else a temporary that it is packed into.
-  Operand packed_input(size_t i);
+  Operand get_packed_input(size_t i);
   // Returns the fused epilogue as a GLSL expression of `x` ("x" if nothing is fused). Contraction, window, reduce and map operators support
   // epilogues.
   const std::string& epilogue() const {
@@ -220,7 +219,7 @@ class LowerContext : public NodeContext, public LoweredNode {
   }
   // Returns epilogue macros for kernels that use no elementary functions outside of the epilogue. For 16-bit results they select faster
   // approximations, as separate elementwise kernels do.
-  Macros epilogue_macros() const {
+  Macros make_epilogue_macros() const {
     Macros macros{{"EPILOGUE(x)", epilogue()}};
     const bool is_approximate = !exact_epilogue && !outputs.empty() && outputs[0] && is_16bit_float(outputs[0]->dtype);
     if (is_approximate && epilogue_source.find("pm_") != std::string::npos) macros.emplace_back("PM_BRIEF", "1");
@@ -233,9 +232,9 @@ class LowerContext : public NodeContext, public LoweredNode {
     return residual_operand ? &*residual_operand : nullptr;
   }
   // Returns the dtype of the residual's elements, or `fallback` if there is no residual.
-  DType residual_dtype(DType fallback) const { return residual() ? input(kResidualInput).dtype : fallback; }
+  DType get_residual_dtype(DType fallback) const { return residual() ? input(kResidualInput).dtype : fallback; }
   void add(Step step) { steps.push_back(std::move(step)); }
-  // Reports the longest chain of additions in the node's sums. Call only from a lowering that knows all of them.
+  // Reports the longest chain of additions in the node's sums. Call this only from a lowering that knows all chains.
   void report_additions(int64_t additions_of_step) { additions = std::max(additions, additions_of_step); }
 
   std::vector<std::optional<TensorDesc>> inputs, outputs;

@@ -6,7 +6,7 @@
 
 namespace pumice {
 
-std::optional<DType> dtype_from_onnx(int64_t number) {
+std::optional<DType> from_onnx_dtype(int64_t number) {
   switch (number) {
     case 1:
       return DType::float32;
@@ -61,7 +61,7 @@ std::optional<DType> dtype_from_onnx(int64_t number) {
 
 int64_t to_onnx_dtype(DType dtype) {
   for (int64_t number = 1; number < 32; ++number)
-    if (dtype_from_onnx(number) == dtype) return number;
+    if (from_onnx_dtype(number) == dtype) return number;
   throw UnsupportedError("ONNX has no number for " + std::string(name(dtype)));
 }
 

@@ -9,7 +9,7 @@
 namespace pumice {
 
 // Returns the dtype with an ONNX number; nullopt if the engine does not support it.
-std::optional<DType> dtype_from_onnx(int64_t number);
+std::optional<DType> from_onnx_dtype(int64_t number);
 // Returns the ONNX number of a dtype. Throws UnsupportedError if it has none.
 int64_t to_onnx_dtype(DType dtype);
 

@@ -24,7 +24,7 @@ struct StridedView;    // operators/geometry/strided_views.h
 
 // The kind of kernel that an operator lowers to. Fusion rules depend on these kinds, never on single operators.
 enum class KernelKind : uint8_t { map, reduce, scan, contraction, window, index_map, scatter, sort, random, copy, view, user };
-std::string_view name(KernelKind kind);
+std::string_view get_kernel_kind_name(KernelKind kind);
 
 // Strides that an operator's kernels read and write.
 enum class StrideSupport : uint8_t {
@@ -71,7 +71,7 @@ struct OperatorSchema {
   std::vector<ValueRole> inputs, outputs;
   std::vector<AttributeSchema> attributes = {};
   int min_rank = 0, max_rank = kMaxRank;  // range of the rank of input 0
-  // Bit i: output 0 may alias input role i (elementwise, one read per element).
+  // Bit i: output 0 may alias input i, because the kernel reads each element only once, before it writes the same element.
   uint32_t in_place = 0;
 
   // Whether the output may share memory with the input. Valid for operators that are lowered to one dispatch.
@@ -88,18 +88,18 @@ class ShapeContext {
   size_t input_count() const { return inputs_.size(); }
   size_t output_count() const { return outputs_.size(); }
   bool has(size_t i) const { return i < inputs_.size() && inputs_[i] != nullptr; }
-  const TensorDesc& input(size_t i) const;             // throws GraphError if absent
-  const HostTensor* host(size_t i) const;              // null if the elements of input i are not known on the host
-  const HostTensor& host_values(size_t i) const;       // throws GraphError naming node and input if the elements are not known
-  std::vector<int64_t> host_integers(size_t i) const;  // throws like host_values()
-  double host_real(size_t i) const;                    // first element; throws like host_values(), and if it is empty
-  int64_t host_integer(size_t i) const;                // like host_real()
+  const TensorDesc& input(size_t i) const;                 // throws GraphError if absent
+  const HostTensor* host_tensor(size_t i) const;           // null if the elements of input i are not known on the host
+  const HostTensor& get_host_values(size_t i) const;       // throws GraphError naming node and input if the elements are not known
+  std::vector<int64_t> get_host_integers(size_t i) const;  // throws like get_host_values()
+  double get_host_real(size_t i) const;                    // first element; throws like get_host_values(), and if it is empty
+  int64_t get_host_integer(size_t i) const;                // like get_host_real()
   void output(size_t i, DType dtype, Shape shape);
   std::vector<std::optional<TensorDesc>> take_outputs() { return std::move(outputs_); }
   [[noreturn]] void fail(const std::string& message) const;  // throws GraphError naming the node
 
  private:
-  const HostTensor& host_scalar(size_t i) const;
+  const HostTensor& get_host_scalar_tensor(size_t i) const;
 
   std::string_view node_;
   const Attributes& attributes_;
@@ -126,13 +126,13 @@ struct OperatorRow {
   KernelKind skeleton = KernelKind::map;
   OperatorSchema schema = {};
   void (*shape)(ShapeContext&) = nullptr;
-  // Returns the input whose sizes determine the output rank; nullopt if attributes and input ranks suffice. `lists`: whether input 1, a
-  // list of axes or sizes, is present. Null: always nullopt.
+  // Returns the index of the input whose sizes determine the output rank; nullopt if attributes and input ranks suffice. `lists`: the node
+  // has input 1, a list of axes or sizes. A null pointer means always nullopt.
   std::optional<size_t> (*rank_from)(const Attributes&, bool lists) = nullptr;
   // Null for an operator whose result is always known on the host: evaluate_on_host() computes it at bind time.
   void (*lower)(LowerContext&) = nullptr;
   int form = 0;  // enum value that selects the operator within a shared lowering function
-  // Counts the FLOPs of a node. Null: node_flop() uses the default of the skeleton, which is 0 for contractions.
+  // Counts the FLOPs of a node. Null: count_node_flops() uses the default of the skeleton, which is 0 for contractions.
   uint64_t (*flop)(const LowerContext&) = nullptr;
   // Map operators: a scalar expression over input and attribute names ("x < 0 ? alpha * x : x"). Variadic operators: a binary fold of a and
   // b, optionally followed by ';' and a final expression over the result y and the input count. See elementwise_expression.h.
@@ -145,7 +145,7 @@ struct OperatorRow {
   AssumedHostValues assumed_values = AssumedHostValues::ones;
   uint32_t host_elements = 0;            // inputs whose values become output elements
   std::string_view fill_attribute = {};  // attribute whose value becomes output elements
-  std::string_view scales = {};          // attribute that input 1 is multiplied by before rounding
+  std::string_view scales = {};          // attribute by which input 1 is multiplied before rounding
   // Describes the packing of a constant input for this device, independent of data shapes. Returns false if the kernels read it unpacked.
   bool (*pack)(const PackContext&, size_t input, PackedWeight&) = nullptr;
   // Operator that replaces this one if the output size is a number of nonzeros that only the device knows (NonZero, Compress). Its
@@ -173,7 +173,7 @@ struct OperatorRow {
   std::optional<std::vector<HostTensor>> (*evaluate)(const HostNode&) = nullptr;
   bool reads_only_shapes = false;  // results depend only on input shapes, not on data
 
-  // Results easily exceed fp16's maximum of 65,504: they stay fp32 in fp16 programs.
+  // Results easily exceed 65,504, the maximum of fp16, so they stay fp32 in fp16 programs.
   bool overflows = false;
   bool mixed_precision = false;  // kernels read 16-bit and 32-bit floats, and write the requested float dtype
   // Bit i: the scalar in input i is a lower or upper bound of all output elements.

@@ -8,40 +8,56 @@
 
 namespace pumice {
 
-// Each operator family defines one of these. Declared here to avoid circular includes.
-OperatorRows elementwise_operators();
-OperatorRows conv_gemm_operators();
-OperatorRows fused_conv_gemm_operators();
-OperatorRows attention_operators();
-OperatorRows quantized_cache_operators();
-OperatorRows pooling_operators();
-OperatorRows normalization_operators();
-OperatorRows reduce_operators();
-OperatorRows scan_operators();
-OperatorRows recurrent_operators();
-OperatorRows quantize_operators();
-OperatorRows index_operators();
-OperatorRows gather_scatter_operators();
-OperatorRows fill_operators();
-OperatorRows resize_operators();
-OperatorRows sort_operators();
-OperatorRows view_operators();
-OperatorRows random_operators();
-OperatorRows signal_operators();
-OperatorRows image_region_operators();
-OperatorRows ml_operators();
-OperatorRows user_operators();
+// Each operator family defines one of these functions. They are declared here to avoid circular includes.
+OperatorRows define_elementwise_operators();
+OperatorRows define_conv_gemm_operators();
+OperatorRows define_fused_conv_gemm_operators();
+OperatorRows define_attention_operators();
+OperatorRows define_quantized_cache_operators();
+OperatorRows define_pooling_operators();
+OperatorRows define_normalization_operators();
+OperatorRows define_reduce_operators();
+OperatorRows define_scan_operators();
+OperatorRows define_recurrent_operators();
+OperatorRows define_quantize_operators();
+OperatorRows define_index_operators();
+OperatorRows define_gather_scatter_operators();
+OperatorRows define_fill_operators();
+OperatorRows define_resize_operators();
+OperatorRows define_sort_operators();
+OperatorRows define_view_operators();
+OperatorRows define_random_operators();
+OperatorRows define_signal_operators();
+OperatorRows define_image_region_operators();
+OperatorRows define_ml_operators();
+OperatorRows define_user_operators();
 
 namespace {
 
 std::vector<OperatorRow> build_operator_table() {
   std::vector<OperatorRow> rows;
-  for (const auto make :
-       {elementwise_operators, conv_gemm_operators,     fused_conv_gemm_operators, attention_operators, quantized_cache_operators,
-        pooling_operators,     normalization_operators, reduce_operators,          scan_operators,      recurrent_operators,
-        quantize_operators,    index_operators,         gather_scatter_operators,  fill_operators,      resize_operators,
-        sort_operators,        view_operators,          random_operators,          signal_operators,    image_region_operators,
-        ml_operators,          user_operators})
+  for (const auto make : {define_elementwise_operators,
+                          define_conv_gemm_operators,
+                          define_fused_conv_gemm_operators,
+                          define_attention_operators,
+                          define_quantized_cache_operators,
+                          define_pooling_operators,
+                          define_normalization_operators,
+                          define_reduce_operators,
+                          define_scan_operators,
+                          define_recurrent_operators,
+                          define_quantize_operators,
+                          define_index_operators,
+                          define_gather_scatter_operators,
+                          define_fill_operators,
+                          define_resize_operators,
+                          define_sort_operators,
+                          define_view_operators,
+                          define_random_operators,
+                          define_signal_operators,
+                          define_image_region_operators,
+                          define_ml_operators,
+                          define_user_operators})
     for (OperatorRow& row : make()) rows.push_back(std::move(row));
   std::sort(rows.begin(), rows.end(), [](const OperatorRow& a, const OperatorRow& b) { return a.name < b.name; });
   return rows;
@@ -51,7 +67,7 @@ std::string format_count(size_t count, std::string_view noun) {
   return std::to_string(count) + " " + std::string(noun) + (count == 1 ? "" : "s");
 }
 
-// Returns the role of value i; null past the last.
+// Returns the role of input or output i; null if there are fewer roles.
 const ValueRole* find_role(const std::vector<ValueRole>& roles, size_t i) {
   if (i < roles.size()) return &roles[i];
   return !roles.empty() && roles.back().variadic ? &roles.back() : nullptr;
@@ -65,8 +81,8 @@ AttributeValue convert_attribute(const AttributeSchema& schema, std::string_view
   const auto* integers = std::get_if<std::vector<int64_t>>(&value);
   if (integers && schema.kind == AttributeKind::reals) return std::vector<double>(integers->begin(), integers->end());
   if (integers && integers->empty() && schema.kind == AttributeKind::texts) return std::vector<std::string>();
-  throw GraphError(std::string(node), "attribute '" + std::string(schema.name) + "': " + std::string(name(schema.kind)) +
-                                          " expected; given " + std::string(name(value_kind)));
+  throw GraphError(std::string(node), "attribute '" + std::string(schema.name) + "': " + std::string(get_attribute_kind_name(schema.kind)) +
+                                          " expected; given " + std::string(get_attribute_kind_name(value_kind)));
 }
 
 void check_no_unknown_attributes(const OperatorRow& row, std::string_view node, const Attributes& node_attributes) {
@@ -84,7 +100,7 @@ std::string format_attribute(const AttributeValue& value) {
 }
 
 // Throws if the operator does not support the value.
-void check_choice(const OperatorRow& row, const AttributeSchema& schema, std::string_view node, const AttributeValue& value) {
+void check_attribute_choice(const OperatorRow& row, const AttributeSchema& schema, std::string_view node, const AttributeValue& value) {
   const auto same = [&](const AttributeValue& choice) {
     if (const auto* text = std::get_if<std::string>(&choice)) return *text == std::get<std::string>(value);
     return std::get<int64_t>(choice) == std::get<int64_t>(value);
@@ -101,12 +117,12 @@ void check_dtype(const OperatorRow& row, std::string_view node, const ValueRole&
     throw UnsupportedError("node '" + std::string(node) + "': input '" + std::string(role.name) + "' of " + std::string(row.name));
   if (!contains(role.dtypes, dtype))
     throw UnsupportedError("node '" + std::string(node) + "': input '" + std::string(role.name) + "' of " + std::string(row.name) + " as " +
-                           std::string(name(dtype)) + "; it can be " + join_names(role.dtypes));
+                           std::string(name(dtype)) + "; it can be " + join_dtype_names(role.dtypes));
 }
 
 }  // namespace
 
-std::string_view name(KernelKind kind) {
+std::string_view get_kernel_kind_name(KernelKind kind) {
   constexpr std::string_view names[] = {"map",     "reduce", "scan",   "contraction", "window", "index_map",
                                         "scatter", "sort",   "random", "copy",        "view",   "user"};
   return names[static_cast<size_t>(kind)];
@@ -129,14 +145,14 @@ const OperatorRow* find_operator(std::string_view name) {
   return found != rows.end() && found->name == name ? &*found : nullptr;
 }
 
-Attributes checked_attributes(const OperatorRow& row, std::string_view node, const Attributes& node_attributes) {
+Attributes validate_attributes(const OperatorRow& row, std::string_view node, const Attributes& node_attributes) {
   check_no_unknown_attributes(row, node, node_attributes);
   Attributes checked;
   for (const AttributeSchema& schema : row.schema.attributes) {
     const auto found = node_attributes.all().find(schema.name);
     if (found != node_attributes.all().end()) {
       AttributeValue value = convert_attribute(schema, node, found->second);
-      check_choice(row, schema, node, value);
+      check_attribute_choice(row, schema, node, value);
       checked.set(std::string(schema.name), std::move(value));
     } else if (schema.fallback) {
       checked.set(std::string(schema.name), *schema.fallback);

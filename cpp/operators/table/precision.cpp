@@ -22,7 +22,7 @@ const std::vector<PrecisionFeatures>& list_precision_features() {
 }
 
 PrecisionSupport query_precision_support(const DeviceInfo& device, const PrecisionFeatures& required) {
-  PrecisionSupport result{required.precision, storage_of(device, required.dtype), false, {}};
+  PrecisionSupport result{required.precision, get_storage_type(device, required.dtype), false, {}};
   if (required.dtype == DType::float32) return result;
   const auto note_missing = [&](const auto& features) {
     for (const std::string_view feature : features)

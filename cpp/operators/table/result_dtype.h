@@ -7,6 +7,6 @@
 namespace pumice {
 
 // Returns the float dtype of the operator's results if its inputs are `float_dtype`: float32 if float16 would easily overflow.
-DType result_float_dtype(const OperatorRow& row, DType float_dtype);
+DType get_result_float_dtype(const OperatorRow& row, DType float_dtype);
 
 }  // namespace pumice

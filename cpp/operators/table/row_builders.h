@@ -24,43 +24,43 @@ inline constexpr DTypeSet kIndices = set_of(DType::int32, DType::int64);
 inline constexpr DTypeSet kInt64 = set_of(DType::int64);
 inline constexpr DTypeSet kInt32 = set_of(DType::int32);
 
-// Inputs and outputs. The same `type` letter means the same dtype.
-inline ValueRole value(std::string_view name, DTypeSet dtypes, char type = 0) {
+// Make roles of inputs and outputs. Roles with the same `type` letter must have the same dtype.
+inline ValueRole value_role(std::string_view name, DTypeSet dtypes, char type = 0) {
   return {name, dtypes, false, false, type};
 }
-inline ValueRole optional_value(std::string_view name, DTypeSet dtypes, char type = 0) {
+inline ValueRole optional_role(std::string_view name, DTypeSet dtypes, char type = 0) {
   return {name, dtypes, true, false, type};
 }
-inline ValueRole variadic_value(std::string_view name, DTypeSet dtypes, char type = 0) {
+inline ValueRole variadic_role(std::string_view name, DTypeSet dtypes, char type = 0) {
   return {name, dtypes, false, true, type};
 }
-inline ValueRole unsupported_value(std::string_view name) {
+inline ValueRole unsupported_role(std::string_view name) {
   return {name, 0, true};
 }  // defined by ONNX, not supported by the engine
 
-// Attributes with a default, required ones and optional ones.
-inline AttributeSchema integer(std::string_view name, int64_t fallback) {
+// Make attribute schemas: with a default value, required, or optional.
+inline AttributeSchema integer_attribute(std::string_view name, int64_t fallback) {
   return {name, AttributeKind::integer, fallback};
 }
-inline AttributeSchema real(std::string_view name, double fallback) {
+inline AttributeSchema real_attribute(std::string_view name, double fallback) {
   return {name, AttributeKind::real, round_to_float32(fallback)};
 }
-inline AttributeSchema text(std::string_view name, std::string fallback) {
+inline AttributeSchema text_attribute(std::string_view name, std::string fallback) {
   return {name, AttributeKind::text, std::move(fallback)};
 }
-inline AttributeSchema choice(std::string_view name, std::string fallback, std::vector<AttributeValue> choices) {
+inline AttributeSchema choice_attribute(std::string_view name, std::string fallback, std::vector<AttributeValue> choices) {
   return {name, AttributeKind::text, std::move(fallback), false, std::move(choices)};
 }
-inline AttributeSchema required(std::string_view name, AttributeKind kind) {
+inline AttributeSchema required_attribute(std::string_view name, AttributeKind kind) {
   return {name, kind, {}};
 }
-inline AttributeSchema optional(std::string_view name, AttributeKind kind) {
+inline AttributeSchema optional_attribute(std::string_view name, AttributeKind kind) {
   return {name, kind, {}, true};
 }
 
-// Bit mask for OperatorRow::host_inputs.
+// Returns a mask with a bit per input index, as for OperatorRow::host_inputs.
 template <typename... Index>
-constexpr uint32_t input_bits(Index... index) {
+constexpr uint32_t make_input_mask(Index... index) {
   return ((1u << index) | ...);
 }
 
@@ -70,9 +70,9 @@ size_t normalize_axis(const ShapeContext& node, int64_t axis, size_t rank, bool 
 std::vector<size_t> normalize_axes(const ShapeContext& node, const std::vector<int64_t>& axes, size_t rank);
 // Throws GraphError naming the input unless its shape is [length].
 void check_vector(const ShapeContext& node, size_t input, int64_t length, std::string_view label);
-// Broadcast shape of all present inputs.
+// Returns the shape to which all present inputs broadcast.
 Shape broadcast_inputs(const ShapeContext& node);
 
-void shape_like_input(ShapeContext& node);  // output 0 has the shape and dtype of input 0
+void infer_shape_like_input(ShapeContext& node);  // output 0 has the shape and dtype of input 0
 
 }  // namespace pumice

@@ -15,32 +15,32 @@ const TensorDesc& ShapeContext::input(size_t i) const {
   return *inputs_[i];
 }
 
-const HostTensor* ShapeContext::host(size_t i) const {
+const HostTensor* ShapeContext::host_tensor(size_t i) const {
   return i < hosts_.size() ? hosts_[i] : nullptr;
 }
 
-const HostTensor& ShapeContext::host_values(size_t i) const {
-  const HostTensor* tensor = host(i);
+const HostTensor& ShapeContext::get_host_values(size_t i) const {
+  const HostTensor* tensor = host_tensor(i);
   if (!tensor) fail("the values of input " + std::to_string(i) + " must be known on the host to find the output's shape");
   return *tensor;
 }
 
-std::vector<int64_t> ShapeContext::host_integers(size_t i) const {
-  return host_values(i).as_int64();
+std::vector<int64_t> ShapeContext::get_host_integers(size_t i) const {
+  return get_host_values(i).as_int64();
 }
 
-const HostTensor& ShapeContext::host_scalar(size_t i) const {
-  const HostTensor& tensor = host_values(i);
+const HostTensor& ShapeContext::get_host_scalar_tensor(size_t i) const {
+  const HostTensor& tensor = get_host_values(i);
   if (tensor.desc.elements() == 0) fail("input " + std::to_string(i) + ": a number expected; given " + to_string(tensor.desc.shape));
   return tensor;
 }
 
-double ShapeContext::host_real(size_t i) const {
-  return host_scalar(i).as_double()[0];
+double ShapeContext::get_host_real(size_t i) const {
+  return get_host_scalar_tensor(i).as_double()[0];
 }
 
-int64_t ShapeContext::host_integer(size_t i) const {
-  return host_scalar(i).as_int64()[0];
+int64_t ShapeContext::get_host_integer(size_t i) const {
+  return get_host_scalar_tensor(i).as_int64()[0];
 }
 
 void ShapeContext::output(size_t i, DType dtype, Shape shape) {
@@ -93,7 +93,7 @@ Shape broadcast_inputs(const ShapeContext& node) {
   return shape;
 }
 
-void shape_like_input(ShapeContext& node) {
+void infer_shape_like_input(ShapeContext& node) {
   node.output(0, node.input(0).dtype, node.input(0).shape);
 }
 

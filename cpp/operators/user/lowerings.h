@@ -6,7 +6,7 @@
 
 namespace pumice {
 
-void shape_of_user_kernel(ShapeContext& node);
+void infer_user_kernel_shape(ShapeContext& node);
 void lower_user_kernel(LowerContext& node);
 
 }  // namespace pumice

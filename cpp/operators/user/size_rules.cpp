@@ -29,11 +29,11 @@ double SizeVariables::evaluate_real(const std::string& text) const {
 
 std::vector<int64_t> SizeVariables::evaluate_list(std::string_view text) const {
   std::vector<int64_t> values;
-  for (const std::string& expression : split_rule(text)) values.push_back(evaluate_int(expression));
+  for (const std::string& expression : split_at_semicolons(text)) values.push_back(evaluate_int(expression));
   return values;
 }
 
-std::vector<std::string> split_rule(std::string_view text) {
+std::vector<std::string> split_at_semicolons(std::string_view text) {
   std::vector<std::string> expressions;
   while (!text.empty()) {
     const size_t end = std::min(text.find(';'), text.size());

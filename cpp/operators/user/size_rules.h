@@ -19,7 +19,7 @@ class SizeVariables {
   // Evaluates an integer expression. Throws Error for a syntax error or an unknown size.
   int64_t evaluate_int(const std::string& text) const;
   double evaluate_real(const std::string& text) const;
-  // Evaluates expressions separated by semicolons; empty for an empty string.
+  // Evaluates a list of expressions that are separated by semicolons. An empty string is an empty list.
   std::vector<int64_t> evaluate_list(std::string_view text) const;
 
  private:
@@ -27,6 +27,6 @@ class SizeVariables {
 };
 
 // Splits a string at semicolons; empty for an empty string.
-std::vector<std::string> split_rule(std::string_view text);
+std::vector<std::string> split_at_semicolons(std::string_view text);
 
 }  // namespace pumice

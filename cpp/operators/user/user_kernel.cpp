@@ -71,7 +71,7 @@ PushConstantValues evaluate_argument(const std::string& text, const SizeVariable
     result.values.push_back(evaluate_scalar(text, sizes));
     return result;
   }
-  for (const std::string& item : split_rule(std::string_view(text).substr(1, text.size() - 2)))
+  for (const std::string& item : split_at_semicolons(std::string_view(text).substr(1, text.size() - 2)))
     result.values.push_back(evaluate_scalar(item, sizes));
   result.shape = {static_cast<uint32_t>(result.values.size())};
   return result;
@@ -117,7 +117,7 @@ class UserKernelLowering {
       if (node_.has_input(i)) sizes_.add('x', i, node_.input(i).shape);
     }
     ShapeContext context(node_.node, *node_.attributes, std::move(descs), node_.hosts, description_.outputs.size());
-    shape_of_user_kernel(context);
+    infer_user_kernel_shape(context);
     for (auto& output_desc : context.take_outputs()) output_descs_.push_back(std::move(*output_desc));
     for (size_t j = 0; j < output_descs_.size(); ++j) {
       if (node_.has_output(j)) output_descs_[j] = node_.output(j);
@@ -134,10 +134,11 @@ class UserKernelLowering {
   }
 
   // Returns the dtype in which an array stores a tensor's floats.
-  DType array_dtype(const KernelVariant& variant, const std::string& name, DType stored_dtype) {
+  DType get_array_dtype(const KernelVariant& variant, const std::string& name, DType stored_dtype) {
     const BindingInterface* binding = variant.interface().find_binding(name);
     if (!binding || !is_operator_float(stored_dtype)) return stored_dtype;
-    if (follows_storage(*kernel_, name, storage_of(node_.context->info(), float_dtype()), description_.macros, spec_)) return float_dtype();
+    if (uses_storage_type_for_array(*kernel_, name, get_storage_type(node_.context->info(), float_dtype()), description_.macros, spec_))
+      return float_dtype();
     if (binding->scalar == ScalarType::float32) return DType::float32;
     return binding->scalar == ScalarType::float16 ? DType::float16 : stored_dtype;
   }
@@ -148,23 +149,23 @@ class UserKernelLowering {
     for (size_t i = 0; i < node_.inputs.size() && i < description_.inputs.size(); ++i) {
       if (!node_.has_input(i)) continue;
       const TensorDesc& x = node_.input(i);
-      const DType array_type = array_dtype(variant, description_.inputs[i], x.dtype);
-      Operand operand = node_.in(i);
+      const DType array_type = get_array_dtype(variant, description_.inputs[i], x.dtype);
+      Operand operand = node_.input_operand(i);
       if (x.elements() > 0 && (array_type != x.dtype || needs_copies || node_.input_misalignment(i) != 0)) {
-        const TensorOperand copy = composition.scratch(array_type, x.shape);
+        const TensorOperand copy = composition.allocate_scratch(array_type, x.shape);
         if (array_type == x.dtype)
           add_strided_copy(node_, array_type, {{x.elements()}, {{1}, {1}}}, {operand}, {copy.operand});
         else
-          composition.map("a0", {{x, operand}}, copy);
+          composition.add_elementwise("a0", {{x, operand}}, copy);
         operand = copy.operand;
       }
       add_tensor_argument(description_.inputs[i], operand, TensorDesc(array_type, x.shape));
     }
     for (size_t j = 0; j < output_descs_.size(); ++j) {
       const TensorDesc& y = output_descs_[j];
-      const DType array_type = array_dtype(variant, description_.outputs[j], y.dtype);
+      const DType array_type = get_array_dtype(variant, description_.outputs[j], y.dtype);
       const bool writes_output = node_.has_output(j) && array_type == y.dtype && !needs_copies;
-      const Operand operand = writes_output ? node_.out(j) : composition.scratch(array_type, y.shape).operand;
+      const Operand operand = writes_output ? node_.output_operand(j) : composition.allocate_scratch(array_type, y.shape).operand;
       add_tensor_argument(description_.outputs[j], operand, TensorDesc(array_type, y.shape));
       if (node_.has_output(j) && !writes_output) output_copies_.emplace_back(j, TensorOperand{TensorDesc(array_type, y.shape), operand});
     }
@@ -215,9 +216,10 @@ class UserKernelLowering {
       const TensorDesc& y = node_.output(j);
       if (y.elements() == 0) continue;
       if (copy.desc.dtype == y.dtype)
-        add_strided_copy(node_, y.dtype, {{y.elements()}, {{1}, {1}}}, {copy.operand}, {.operand = node_.out(j), .owns_words = false});
+        add_strided_copy(node_, y.dtype, {{y.elements()}, {{1}, {1}}}, {copy.operand},
+                         {.operand = node_.output_operand(j), .owns_words = false});
       else
-        CompositeLowering(node_).map("a0", {copy}, {y, node_.out(j)});
+        CompositeLowering(node_).add_elementwise("a0", {copy}, {y, node_.output_operand(j)});
     }
   }
 

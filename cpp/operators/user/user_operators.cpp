@@ -16,7 +16,7 @@ std::optional<size_t> parse_input_reference(const std::string& text) {
   return std::stoul(text.substr(1));
 }
 
-Shape checked_shape(const ShapeContext& node, size_t output, Shape shape) {
+Shape validate_shape(const ShapeContext& node, size_t output, Shape shape) {
   for (const int64_t size : shape)
     if (size < 0)
       node.fail(node.attributes().text("operator") + ": the shape rule gives " + to_string(shape) + " for output " +
@@ -35,7 +35,7 @@ AttributeSchema strings_attribute(std::string_view name) {
 
 }  // namespace
 
-void shape_of_user_kernel(ShapeContext& node) {
+void infer_user_kernel_shape(ShapeContext& node) {
   SizeVariables sizes;
   for (size_t i = 0; i < node.input_count(); ++i)
     if (node.has(i)) sizes.add('x', i, node.input(i).shape);
@@ -44,7 +44,7 @@ void shape_of_user_kernel(ShapeContext& node) {
     const auto same_shape = parse_input_reference(shapes[j]), same_dtype = parse_input_reference(dtypes[j]);
     const DType dtype = same_dtype ? node.input(*same_dtype).dtype : dtype_from_name(dtypes[j]);
     try {
-      node.output(j, dtype, same_shape ? node.input(*same_shape).shape : checked_shape(node, j, sizes.evaluate_list(shapes[j])));
+      node.output(j, dtype, same_shape ? node.input(*same_shape).shape : validate_shape(node, j, sizes.evaluate_list(shapes[j])));
     } catch (const GraphError&) {
       throw;
     } catch (const Error& error) {
@@ -53,17 +53,17 @@ void shape_of_user_kernel(ShapeContext& node) {
   }
 }
 
-OperatorRows user_operators() {
-  ValueRole inputs = variadic_value("inputs", kAny);
+OperatorRows define_user_operators() {
+  ValueRole inputs = variadic_role("inputs", kAny);
   inputs.optional = true;
   return {{.name = "pumice::Kernel",
            .skeleton = KernelKind::user,
            .schema = {.inputs = {inputs},
-                      .outputs = {variadic_value("outputs", kAny)},
-                      .attributes = {required("operator", AttributeKind::text),
-                                     required("kernel", AttributeKind::text),
-                                     required("source", AttributeKind::text),
-                                     text("path", ""),
+                      .outputs = {variadic_role("outputs", kAny)},
+                      .attributes = {required_attribute("operator", AttributeKind::text),
+                                     required_attribute("kernel", AttributeKind::text),
+                                     required_attribute("source", AttributeKind::text),
+                                     text_attribute("path", ""),
                                      strings_attribute("include_names"),
                                      strings_attribute("include_texts"),
                                      strings_attribute("folders"),
@@ -75,9 +75,9 @@ OperatorRows user_operators() {
                                      strings_attribute("shapes"),
                                      strings_attribute("dtypes"),
                                      strings_attribute("numbers"),
-                                     text("launch", "threads"),
-                                     text("size", "y0_n")}},
-           .shape = shape_of_user_kernel,
+                                     text_attribute("launch", "threads"),
+                                     text_attribute("size", "y0_n")}},
+           .shape = infer_user_kernel_shape,
            .lower = lower_user_kernel,
            .strides = StrideSupport::packed}};
 }

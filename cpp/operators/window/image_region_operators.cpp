@@ -21,14 +21,14 @@ void set_roi_output_shape(ShapeContext& node, int64_t height, int64_t width) {
   node.output(0, node.input(0).dtype, {node.input(1).shape[0], node.input(0).shape[1], height, width});
 }
 
-void shape_of_roi_align(ShapeContext& node) {
+void infer_roi_align_shape(ShapeContext& node) {
   check_rois(node, 4);
   check_vector(node, 2, node.input(1).shape[0], "batch indices");
   if (node.attributes().integer("sampling_ratio") < 0) node.fail("a 'sampling_ratio' of at least 0 expected");
   set_roi_output_shape(node, node.attributes().integer("output_height"), node.attributes().integer("output_width"));
 }
 
-void shape_of_clamped_roi_align(ShapeContext& node) {
+void infer_clamped_roi_align_shape(ShapeContext& node) {
   check_rois(node, 4);
   check_vector(node, 2, node.input(1).shape[0], "batch indices");
   const auto ratios = node.attributes().integers("sampling_ratios");
@@ -37,15 +37,15 @@ void shape_of_clamped_roi_align(ShapeContext& node) {
   set_roi_output_shape(node, node.attributes().integer("output_height"), node.attributes().integer("output_width"));
 }
 
-void shape_of_roi_pool(ShapeContext& node) {
+void infer_roi_pool_shape(ShapeContext& node) {
   check_rois(node, 5);
   const auto cells = node.attributes().integers("pooled_shape");
   if (cells.size() != 2) node.fail("two numbers as 'pooled_shape' expected; given " + to_string(cells));
   set_roi_output_shape(node, cells[0], cells[1]);
 }
 
-void shape_of_col2im(ShapeContext& node) {
-  const Shape &x = node.input(0).shape, image = node.host_integers(1), block = node.host_integers(2);
+void infer_col2im_shape(ShapeContext& node) {
+  const Shape &x = node.input(0).shape, image = node.get_host_integers(1), block = node.get_host_integers(2);
   if (image.size() != block.size() || image.empty() || image.size() > 4)
     node.fail("blocks of " + to_string(block) + " in an image of " + to_string(image) + "; 1 to 4 sizes of both expected");
   Shape whole = {1, 1}, kernel = {1, 1};
@@ -60,7 +60,7 @@ void shape_of_col2im(ShapeContext& node) {
   node.output(0, node.input(0).dtype, y);
 }
 
-void shape_of_deform_im2col(ShapeContext& node) {
+void infer_deform_im2col_shape(ShapeContext& node) {
   const Shape& x = node.input(0).shape;
   const auto kernel = node.attributes().integers("kernel_shape");
   const int64_t groups = node.attributes().integer("offset_group");
@@ -76,20 +76,20 @@ void shape_of_deform_im2col(ShapeContext& node) {
   node.output(0, node.input(0).dtype, {x[0], x[1] * size, output[0] * output[1]});
 }
 
-void split_rois(const LowerContext& node, std::vector<SplitAxis>& axes) {
+void append_roi_split_axes(const LowerContext& node, std::vector<SplitAxis>& axes) {
   SplitAxis& rois = axes.emplace_back(node.input(1).shape[0], std::vector<int>(node.inputs.size(), 0), std::vector{0});
   rois.inputs[kData] = kNotSplit;
   axes.push_back(make_split_axis(node, 1));
 }
 
-void split_deform_im2col(const LowerContext& node, std::vector<SplitAxis>& axes) {
-  split_batch(node, axes);
+void append_deform_im2col_split_axes(const LowerContext& node, std::vector<SplitAxis>& axes) {
+  append_batch_axis(node, axes);
   for (size_t i = 1; i < node.inputs.size(); ++i)
     if (node.has_input(i)) axes.back().inputs[i] = 0;
 }
 
 // Inputs: boxes [batch, count, 4], scores [batch, classes, count] in descending order, and the box index of each score.
-void shape_of_nms(ShapeContext& node) {
+void infer_nms_shape(ShapeContext& node) {
   const Shape &boxes = node.input(0).shape, &scores = node.input(1).shape;
   if (scores.size() != 3 || boxes[2] != 4 || boxes[0] != scores[0] || boxes[1] != scores[2])
     node.fail("scores of shape " + to_string(scores) + " for boxes of shape " + to_string(boxes) +
@@ -98,12 +98,12 @@ void shape_of_nms(ShapeContext& node) {
   for (const size_t i : {3, 4, 5})
     if (node.has(i) && node.input(i).elements() != 1)
       node.fail("input " + std::to_string(i) + " must be one number; given a tensor of shape " + to_string(node.input(i).shape));
-  const int64_t max_boxes = node.has(3) ? node.host_integer(3) : 0;
+  const int64_t max_boxes = node.has(3) ? node.get_host_integer(3) : 0;
   node.output(0, DType::int32, {scores[0], scores[1], std::clamp<int64_t>(max_boxes, 0, scores[2])});
 }
 
 // Inputs: boxes [rows, classes, 4], scores [rows, classes], and the batch index of each row. Class 0 is the background.
-void shape_of_soft_nms(ShapeContext& node) {
+void infer_soft_nms_shape(ShapeContext& node) {
   const Shape &boxes = node.input(0).shape, &scores = node.input(1).shape, &images = node.input(2).shape;
   if (scores.size() != 2 || scores[1] < 2 || boxes != Shape{scores[0], scores[1], 4} || images != Shape{scores[0]})
     node.fail("scores of shape " + to_string(scores) + " for boxes of shape " + to_string(boxes) + " in images of shape " +
@@ -113,101 +113,103 @@ void shape_of_soft_nms(ShapeContext& node) {
 
 }  // namespace
 
-OperatorRows image_region_operators() {
-  const ValueRole x = value("x", kFloats, 'T'), rois = value("rois", kFloats, 'T'), y = value("y", kFloats);
-  const auto list = [](std::string_view name) { return optional(name, AttributeKind::integers); };
+OperatorRows define_image_region_operators() {
+  const ValueRole x = value_role("x", kFloats, 'T'), rois = value_role("rois", kFloats, 'T'), y = value_role("y", kFloats);
+  const auto list = [](std::string_view name) { return optional_attribute(name, AttributeKind::integers); };
   return {{.name = "RoiAlign",
            .skeleton = KernelKind::window,
-           .schema = {.inputs = {x, rois, value("batch", kIndices)},
+           .schema = {.inputs = {x, rois, value_role("batch", kIndices)},
                       .outputs = {y},
-                      .attributes = {choice("coordinate_transformation_mode", "half_pixel", {"half_pixel", "output_half_pixel"}),
-                                     choice("mode", "avg", {"avg", "max"}), integer("output_height", 1), integer("output_width", 1),
-                                     integer("sampling_ratio", 0), real("spatial_scale", 1)},
+                      .attributes = {choice_attribute("coordinate_transformation_mode", "half_pixel", {"half_pixel", "output_half_pixel"}),
+                                     choice_attribute("mode", "avg", {"avg", "max"}), integer_attribute("output_height", 1),
+                                     integer_attribute("output_width", 1), integer_attribute("sampling_ratio", 0),
+                                     real_attribute("spatial_scale", 1)},
                       .min_rank = 4,
                       .max_rank = 4},
-           .shape = shape_of_roi_align,
+           .shape = infer_roi_align_shape,
            .lower = lower_roi_align,
            .form = kOnnxRoiAlign,
-           .indices = batch_index_bounds,
-           .split = split_rois,
+           .indices = get_batch_index_bounds,
+           .split = append_roi_split_axes,
            .epilogue = true},
           {.name = "pumice::ClampedRoiAlign",
            .skeleton = KernelKind::window,
-           .schema = {.inputs = {x, rois, value("batch", kIndices)},
+           .schema = {.inputs = {x, rois, value_role("batch", kIndices)},
                       .outputs = {y},
-                      .attributes = {integer("output_height", 1), integer("output_width", 1),
-                                     required("sampling_ratios", AttributeKind::integers), integer("weight_levels", 0)},
+                      .attributes = {integer_attribute("output_height", 1), integer_attribute("output_width", 1),
+                                     required_attribute("sampling_ratios", AttributeKind::integers), integer_attribute("weight_levels", 0)},
                       .min_rank = 4,
                       .max_rank = 4},
-           .shape = shape_of_clamped_roi_align,
+           .shape = infer_clamped_roi_align_shape,
            .lower = lower_roi_align,
            .form = kClampedRoiAlign,
-           .indices = batch_index_bounds,
+           .indices = get_batch_index_bounds,
            .rejects_indices = true,
-           .split = split_rois,
+           .split = append_roi_split_axes,
            .epilogue = true},
           {.name = "MaxRoiPool",
            .skeleton = KernelKind::window,
            .schema = {.inputs = {x, rois},
                       .outputs = {y},
-                      .attributes = {required("pooled_shape", AttributeKind::integers), real("spatial_scale", 1)},
+                      .attributes = {required_attribute("pooled_shape", AttributeKind::integers), real_attribute("spatial_scale", 1)},
                       .min_rank = 4,
                       .max_rank = 4},
-           .shape = shape_of_roi_pool,
+           .shape = infer_roi_pool_shape,
            .lower = lower_roi_pool,
-           .indices = roi_batch_index_bounds,
-           .split = split_rois,
+           .indices = get_roi_batch_index_bounds,
+           .split = append_roi_split_axes,
            .epilogue = true},
           {.name = "Col2Im",
            .skeleton = KernelKind::window,
-           .schema = {.inputs = {value("x", kFloats), value("image", kInt64), value("block", kInt64)},
+           .schema = {.inputs = {value_role("x", kFloats), value_role("image", kInt64), value_role("block", kInt64)},
                       .outputs = {y},
                       .attributes = {list("dilations"), list("pads"), list("strides")},
                       .min_rank = 3,
                       .max_rank = 3},
-           .shape = shape_of_col2im,
+           .shape = infer_col2im_shape,
            .lower = lower_col2im,
-           .host_inputs = input_bits(1, 2),
-           .split = split_batch,
+           .host_inputs = make_input_mask(1, 2),
+           .split = append_batch_axis,
            .epilogue = true},
           {.name = "pumice::DeformColumns",
            .skeleton = KernelKind::window,
-           .schema = {.inputs = {x, value("offset", kFloats, 'T'), optional_value("mask", kFloats, 'T')},
+           .schema = {.inputs = {x, value_role("offset", kFloats, 'T'), optional_role("mask", kFloats, 'T')},
                       .outputs = {y},
-                      .attributes = {list("dilations"), required("kernel_shape", AttributeKind::integers), list("pads"), list("strides"),
-                                     integer("offset_group", 1)},
+                      .attributes = {list("dilations"), required_attribute("kernel_shape", AttributeKind::integers), list("pads"),
+                                     list("strides"), integer_attribute("offset_group", 1)},
                       .min_rank = 4,
                       .max_rank = 4},
-           .shape = shape_of_deform_im2col,
+           .shape = infer_deform_im2col_shape,
            .lower = lower_deform_im2col,
-           .split = split_deform_im2col,
+           .split = append_deform_im2col_split_axes,
            .epilogue = true},
           {.name = "pumice::NMS",
            .skeleton = KernelKind::scan,
-           .schema = {.inputs = {value("boxes", kFloats, 'T'), value("scores", kFloats, 'T'), value("order", kInt64),
-                                 optional_value("most", kInt64), optional_value("overlap", kFloats), optional_value("least", kFloats)},
-                      .outputs = {value("chosen", kInt32)},
-                      .attributes = {integer("center_point_box", 0)},
+           .schema = {.inputs = {value_role("boxes", kFloats, 'T'), value_role("scores", kFloats, 'T'), value_role("order", kInt64),
+                                 optional_role("most", kInt64), optional_role("overlap", kFloats), optional_role("least", kFloats)},
+                      .outputs = {value_role("chosen", kInt32)},
+                      .attributes = {integer_attribute("center_point_box", 0)},
                       .min_rank = 3,
                       .max_rank = 3},
-           .shape = shape_of_nms,
+           .shape = infer_nms_shape,
            .lower = lower_nms,
-           .host_inputs = input_bits(3, 4, 5)},
+           .host_inputs = make_input_mask(3, 4, 5)},
           // Soft-NMS. Each output has a slot per selected row and class, ordered by batch item and class, then by descending score, with
           // zeros after the last one of a class. The outputs are: the score's index plus 1; its lowered score as float32 bits; the first
           // slot of its batch item; and the first slot of its class.
           {.name = "pumice::SoftNMS",
            .skeleton = KernelKind::scan,
-           .schema = {.inputs = {value("boxes", kFloats, 'T'), value("scores", kFloats, 'T'), value("images", kInt32)},
-                      .outputs = {value("chosen", kInt32), value("lowered", kInt32), value("image_first", kInt32),
-                                  value("class_first", kInt32)},
-                      .attributes = {choice("method", "hard", {"hard", "linear", "gaussian"}), integer("most", -1), real("threshold", 0),
-                                     real("least", 0), real("overlap", 0), real("sigma", 1)},
+           .schema = {.inputs = {value_role("boxes", kFloats, 'T'), value_role("scores", kFloats, 'T'), value_role("images", kInt32)},
+                      .outputs = {value_role("chosen", kInt32), value_role("lowered", kInt32), value_role("image_first", kInt32),
+                                  value_role("class_first", kInt32)},
+                      .attributes = {choice_attribute("method", "hard", {"hard", "linear", "gaussian"}), integer_attribute("most", -1),
+                                     real_attribute("threshold", 0), real_attribute("least", 0), real_attribute("overlap", 0),
+                                     real_attribute("sigma", 1)},
                       .min_rank = 3,
                       .max_rank = 3},
-           .shape = shape_of_soft_nms,
+           .shape = infer_soft_nms_shape,
            .lower = lower_soft_nms,
-           .indices = nonnegative_index_bounds,
+           .indices = get_nonnegative_index_bounds,
            .rejects_indices = true,
            .strides = StrideSupport::any_in}};
 }

@@ -17,16 +17,16 @@ struct SampleLoopSizes {
   int64_t rows, columns;
 };
 
-// Computes the output with a kernel based on include/dense_float.glsl, in one pass if an invocation may loop over all of `sizes`. On
-// drivers with loop limits, each pass processes a range of rows, and a variadic operator combines the results. `set` also receives the
-// first row of a pass and its row count.
+// Computes the output with a kernel based on include/contiguous_float_output.glsl, in one pass if an invocation may loop over all of
+// `sizes`. On drivers with loop limits, each pass processes a range of rows, and a variadic operator combines the results. `set` also
+// receives the first row of a pass and its row count.
 void add_roi_passes(LowerContext& node, std::string_view shader, const Macros& macros, const SampleLoopSizes& sizes,
                     std::string_view combine, const std::function<void(StepBuilder&, int64_t first, int64_t count)>& set) {
   const int64_t rows = sizes.rows, columns = sizes.columns;
   const int64_t max_rows_per_pass = std::max<int64_t>(node.loop_limit().value_or(rows * (columns + 1)) / (columns + 1), 1);
   node.check_loop_limit(columns + 1);
   if (max_rows_per_pass >= rows)
-    return add_dense_float_output(node, 0, shader, macros, [&](StepBuilder& step) { set(step, 0, std::max<int64_t>(rows, 1)); });
+    return add_contiguous_float_output(node, 0, shader, macros, [&](StepBuilder& step) { set(step, 0, std::max<int64_t>(rows, 1)); });
   const TensorDesc& y = node.output(0);
   if (y.elements() == 0) return;
   Macros pass_macros = macros;
@@ -35,12 +35,12 @@ void add_roi_passes(LowerContext& node, std::string_view shader, const Macros& m
   CompositeLowering composition(node);
   std::vector<TensorOperand> partials;
   for (int64_t first = 0; first < rows; first += max_rows_per_pass) {
-    partials.push_back(composition.scratch(y.dtype, y.shape));
+    partials.push_back(composition.allocate_scratch(y.dtype, y.shape));
     StepBuilder step(kernel);
     set(step.bind("y", partials.back().operand).set("elements", y.elements()), first, std::min(max_rows_per_pass, rows - first));
-    node.add(step.threads(static_cast<uint64_t>(ceil_div(y.elements(), is_16bit_float(y.dtype) ? 2 : 1))).build());
+    node.add(step.set_threads(static_cast<uint64_t>(ceil_div(y.elements(), is_16bit_float(y.dtype) ? 2 : 1))).build());
   }
-  composition.add(combine, {}, partials, {y, node.out(0)}, true);
+  composition.add_operator(combine, {}, partials, {y, node.output_operand(0)}, true);
 }
 
 constexpr int64_t kMaxSamples = 4096;  // maximum number of samples per axis, which protects against hostile files
@@ -65,7 +65,7 @@ void lower_roi_align(LowerContext& node) {
       {"LEVELS", std::to_string(node_attributes.integer("weight_levels", 0)) + ".0"},
       {"BATCH", is_int64 ? "uvec2" : "uint"},
       {"INDEX(v)", is_int64 ? "((v).y == 0u ? (v).x : 0xffffffffu)" : "(v)"}};
-  const Operand image = dense_input(node, 0), rois = dense_input(node, 1), batch = dense_input(node, 2);
+  const Operand image = get_contiguous_input(node, 0), rois = get_contiguous_input(node, 1), batch = get_contiguous_input(node, 2);
   const auto ratios = node_attributes.has("sampling_ratios") ? node_attributes.integers("sampling_ratios")
                                                              : std::vector(2, node_attributes.integer("sampling_ratio", 0));
   const int64_t down = ratios[0], across = ratios[1];
@@ -83,7 +83,7 @@ void lower_roi_align(LowerContext& node) {
 
 void lower_roi_pool(LowerContext& node) {
   const Shape &x = node.input(0).shape, &y = node.output(0).shape;
-  const Operand image = dense_input(node, 0), rois = dense_input(node, 1);
+  const Operand image = get_contiguous_input(node, 0), rois = get_contiguous_input(node, 1);
   add_roi_passes(node, "roi_pool.comp", {}, {x[2], x[3]}, "Max", [&](StepBuilder& step, int64_t first, int64_t count) {
     step.bind("x", image).bind("rois", rois).set("first_row", first).set("end_row", first + count);
     step.set("images", x[0]).set("channels", x[1]).set("rows", x[2]).set("columns", x[3]).set("height", y[2]).set("width", y[3]);
@@ -93,13 +93,13 @@ void lower_roi_pool(LowerContext& node) {
 
 void lower_col2im(LowerContext& node) {
   const Shape &x = node.input(0).shape, &y = node.output(0).shape;
-  const Shape image(y.begin() + 2, y.end()), block = node.host(2)->as_int64();
+  const Shape image(y.begin() + 2, y.end()), block = node.host_tensor(2)->as_int64();
   Shape kernel = {1, 1};
   kernel.insert(kernel.end(), block.begin(), block.end());
   const WindowGeometry window = compute_conv_geometry(*node.attributes, node.node, y, kernel);
   node.check_loop_limit(element_count(block) * static_cast<int64_t>(image.size()));
-  add_dense_float_output(node, 0, "col2im.comp", {{"AXES", std::to_string(image.size())}}, [&](StepBuilder& step) {
-    step.bind("x", dense_input(node, 0)).set("block_elements", element_count(block)).set("blocks", x[2]);
+  add_contiguous_float_output(node, 0, "col2im.comp", {{"AXES", std::to_string(image.size())}}, [&](StepBuilder& step) {
+    step.bind("x", get_contiguous_input(node, 0)).set("block_elements", element_count(block)).set("blocks", x[2]);
     step.set("size", image).set("block", block).set("count", window.output).set("stride", window.strides);
     step.set("pad", window.pads_begin).set("dilation", window.dilations);
   });
@@ -109,9 +109,9 @@ void lower_deform_im2col(LowerContext& node) {
   const Shape& x = node.input(0).shape;
   const auto kernel = node.attributes->integers("kernel_shape");
   const WindowGeometry window = compute_conv_geometry(*node.attributes, node.node, x, {1, x[1], kernel[0], kernel[1]});
-  add_dense_float_output(node, 0, "deform_im2col.comp", {{"MASK", node.has_input(2) ? "1" : "0"}}, [&](StepBuilder& step) {
-    step.bind("x", dense_input(node, 0)).bind("offset", dense_input(node, 1));
-    if (node.has_input(2)) step.bind("mask", dense_input(node, 2));
+  add_contiguous_float_output(node, 0, "deform_im2col.comp", {{"MASK", node.has_input(2) ? "1" : "0"}}, [&](StepBuilder& step) {
+    step.bind("x", get_contiguous_input(node, 0)).bind("offset", get_contiguous_input(node, 1));
+    if (node.has_input(2)) step.bind("mask", get_contiguous_input(node, 2));
     step.set("channels", x[1]).set("rows", x[2]).set("columns", x[3]).set("groups", node.attributes->integer("offset_group"));
     step.set("kernel_h", kernel[0]).set("kernel_w", kernel[1]).set("height", window.output[0]).set("width", window.output[1]);
     step.set("stride_y", window.strides[0]).set("stride_x", window.strides[1]);

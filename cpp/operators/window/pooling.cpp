@@ -47,7 +47,7 @@ void add_pool_2d(LowerContext& node, const Window2d& window, bool count_padding)
   const auto kernel = node.kernel("pool.comp", node.input(0).dtype,
                                   {{"MODE", std::to_string(node.row->form)}, {"VEC4", vec4 ? "1" : "0"}, {"EPILOGUE(x)", node.epilogue()}});
   StepBuilder step(kernel);
-  step.bind("x", node.in(0)).bind("y", node.out(0)).set("elements", elements).set("channels", y.c / unit);
+  step.bind("x", node.input_operand(0)).bind("y", node.output_operand(0)).set("elements", elements).set("channels", y.c / unit);
   step.set("out_h", y.h)
       .set("out_w", y.w)
       .set("in_h", x.h)
@@ -61,7 +61,7 @@ void add_pool_2d(LowerContext& node, const Window2d& window, bool count_padding)
   set_strides(step, 'y', y);
   step.set("channels_fastest", y.sc == 1 && y.c > 1 ? 1 : 0)
       .set("count_padding", count_padding ? 1 : 0)
-      .threads(static_cast<uint64_t>(elements));
+      .set_threads(static_cast<uint64_t>(elements));
   node.add(step.build());
 }
 
@@ -72,7 +72,7 @@ int64_t count_iterations(const WindowGeometry& window, const Shape& x) {
   return taps * 3;
 }
 
-// Pooling that pool.comp does not support: three axes, indices, integers and powers.
+// Adds a pooling that pool.comp does not support: three spatial axes, an index output, integers, or an Lp norm.
 void add_pool_nd(LowerContext& node) {
   const TensorDesc &x = node.input(0), &y = node.output(0);
   if (y.elements() == 0) return;
@@ -88,8 +88,8 @@ void add_pool_nd(LowerContext& node) {
   for (const auto& more : {make_element_macros("x", x.dtype), make_element_macros("y", y.dtype)})
     macros.insert(macros.end(), more.begin(), more.end());
   StepBuilder step(node.kernel("pool_nd.comp", x.dtype, macros, make_window_3d_constants(window)));
-  step.bind("x", node.in(0)).bind("y", node.out(0));
-  if (node.has_output(1)) step.bind("indices", node.out(1));
+  step.bind("x", node.input_operand(0)).bind("y", node.output_operand(0));
+  if (node.has_output(1)) step.bind("indices", node.output_operand(1));
   const std::vector<int64_t> spatial(x.shape.begin() + 2, x.shape.end());
   std::vector<int64_t> padded = spatial;
   for (size_t i = 0; i < padded.size(); ++i) padded[i] += window.pads_begin[i] + window.pads_end[i];
@@ -99,7 +99,7 @@ void add_pool_nd(LowerContext& node) {
   step.set("count_padding", node.attributes->integer("count_include_pad", 0) != 0)
       .set("column_major", node.attributes->integer("storage_order", 0) != 0)
       .set("power", static_cast<double>(node.attributes->integer("p", 2)));
-  node.add(step.threads(static_cast<uint64_t>(y.elements())).build());
+  node.add(step.set_threads(static_cast<uint64_t>(y.elements())).build());
 }
 
 // Reduces the first `rows` x `columns` elements of each plane to one element. Returns false, adding nothing, if these are too few for a
@@ -110,11 +110,11 @@ bool try_reduce_planes(LowerContext& node, int64_t rows, int64_t columns) {
   const NchwView x = make_nchw_view(node, node.input(0)), y = make_nchw_view(node, node.output(0));
   constexpr const ReductionFold* kFolds[] = {&kMaxFold, &kMeanFold, &kSumFold};  // indexed by PoolingMode
   const FoldGlsl fold = make_fold_glsl(node, *kFolds[node.row->form], node.input(0).dtype);
-  add_fold(node, fold, {{x.n, x.c}, {{x.sn, x.sc}, {y.sn, y.sc}}}, {{rows, columns}, {{x.sh, x.sw}}}, node.out(0));
+  add_fold(node, fold, {{x.n, x.c}, {{x.sn, x.sc}, {y.sn, y.sc}}}, {{rows, columns}, {{x.sh, x.sw}}}, node.output_operand(0));
   return true;
 }
 
-// Pools very large windows, or those above the driver's loop limit, along their longest axis first, then along the others. The mean equals
+// Pools windows that are very large or above the driver's loop limit along their longest axis first, then along the others. The mean equals
 // the mean of the row means, since all rows have the same padded length. Returns false if this is not needed, or if there are index
 // outputs, which cannot be pooled twice.
 bool try_pool_separably(LowerContext& node, const WindowGeometry& window) {
@@ -150,18 +150,19 @@ bool try_pool_separably(LowerContext& node, const WindowGeometry& window) {
   CompositeLowering composition(node);
   Shape shape = x.shape;
   shape[longest + 2] = y.shape[longest + 2];
-  TensorOperand from{x, node.in(0)};
+  TensorOperand from{x, node.input_operand(0)};
   if (is_operator_float(x.dtype)) {  // keep sums in fp32
-    from = composition.scratch(DType::float32, x.shape);
-    composition.map("a0", {{x, node.in(0)}}, from);
+    from = composition.allocate_scratch(DType::float32, x.shape);
+    composition.add_elementwise("a0", {{x, node.input_operand(0)}}, from);
   }
-  const TensorOperand intermediate = composition.scratch(from.desc.dtype, shape), pooled = composition.scratch(from.desc.dtype, y.shape);
-  composition.add(node.row->name, attributes_of(true), {from}, intermediate);
+  const TensorOperand intermediate = composition.allocate_scratch(from.desc.dtype, shape),
+                      pooled = composition.allocate_scratch(from.desc.dtype, y.shape);
+  composition.add_operator(node.row->name, attributes_of(true), {from}, intermediate);
   if (!is_operator_float(x.dtype)) {
-    composition.add(node.row->name, attributes_of(false), {intermediate}, {y, node.out(0)}, true);
+    composition.add_operator(node.row->name, attributes_of(false), {intermediate}, {y, node.output_operand(0)}, true);
   } else {
-    composition.add(node.row->name, attributes_of(false), {intermediate}, pooled);
-    composition.map("a0", {pooled}, {y, node.out(0)}, true);
+    composition.add_operator(node.row->name, attributes_of(false), {intermediate}, pooled);
+    composition.add_elementwise("a0", {pooled}, {y, node.output_operand(0)}, true);
   }
   return true;
 }
@@ -200,14 +201,14 @@ void lower_global_lp_pool(LowerContext& node) {
   const TensorOperand x = composition.input(0);
   const int64_t power = node.attributes->integer("p", 2);
   const Shape rows{x.desc.shape[0], x.desc.shape[1], x.desc.elements() / std::max<int64_t>(x.desc.shape[0] * x.desc.shape[1], 1)};
-  const TensorOperand powers = composition.scratch(DType::float32, rows);
+  const TensorOperand powers = composition.allocate_scratch(DType::float32, rows);
   const std::string p = std::to_string(power) + ".0";
-  composition.map(power == 1 ? "abs(a0)" : "pow(abs(a0), " + p + ")", {x.reshaped(rows)}, powers);
-  const TensorOperand sums = composition.reduce("ReduceSum", powers, {2});
-  composition.map(power == 1   ? "a0"
-                  : power == 2 ? "sqrt(a0)"
-                               : "pow(a0, 1.0 / " + p + ")",
-                  {sums}, composition.output(0).reshaped({rows[0], rows[1], 1}), true);
+  composition.add_elementwise(power == 1 ? "abs(a0)" : "pow(abs(a0), " + p + ")", {x.reshaped(rows)}, powers);
+  const TensorOperand sums = composition.add_reduction("ReduceSum", powers, {2});
+  composition.add_elementwise(power == 1   ? "a0"
+                              : power == 2 ? "sqrt(a0)"
+                                           : "pow(a0, 1.0 / " + p + ")",
+                              {sums}, composition.output(0).reshaped({rows[0], rows[1], 1}), true);
 }
 
 }  // namespace pumice

@@ -65,28 +65,28 @@ class BoundsChecker {
  private:
   void find_check_functions();
   bool rewrite_instruction(const Instruction& instruction, std::vector<uint32_t>& body);
-  bool rewrite_storage_only(const Instruction& instruction, std::vector<uint32_t>& body);
+  bool rewrite_storage_only_access(const Instruction& instruction, std::vector<uint32_t>& body);
   uint32_t make_access_function(const Instruction& instruction, size_t pointer, const AccessChain& chain,
                                 const std::vector<IndexCheck>& checks, std::vector<uint32_t>& arguments);
   uint32_t emit_check_call(const IndexCheck& check, uint32_t access, const AccessChain& chain, const IdMap& local,
                            std::vector<uint32_t>& body);
-  uint32_t emit_as_uint(uint32_t id, uint32_t type, std::vector<uint32_t>& body);
+  uint32_t emit_conversion_to_uint(uint32_t id, uint32_t type, std::vector<uint32_t>& body);
   uint32_t get_constant_id(uint32_t value) { return declarations_.declare_constant(value); }
   AccessSite make_access_site(const AccessChain& chain, const IndexCheck& check, bool writes) const;
   bool is_storage_only(uint32_t type) const;
   uint32_t emit_checks(const Instruction& instruction, const AccessChain& chain, const std::vector<IndexCheck>& checks, const IdMap& local,
                        std::vector<uint32_t>& body);
-  uint32_t emit_and(uint32_t first, uint32_t second, std::vector<uint32_t>& body);
+  uint32_t emit_logical_and(uint32_t first, uint32_t second, std::vector<uint32_t>& body);
   void append_clamped_load(const Instruction& instruction, const AccessChain& chain, const std::vector<IndexCheck>& checks,
                            std::vector<uint32_t>& body);
   void append_storage_only_store(const Instruction& instruction, const AccessChain* chain, const std::vector<IndexCheck>& checks,
                                  std::vector<uint32_t>& body);
   void append_if(uint32_t condition, const std::function<void()>& then, const std::function<void()>& otherwise,
                  std::vector<uint32_t>& body);
-  void append_zeroing_conversion(const Instruction& instruction, uint32_t ok, std::vector<uint32_t>& body);
-  void append_zeros(uint32_t type, uint32_t storage, uint32_t pointer, std::vector<uint32_t>& body);
+  void append_conversion_or_zero(const Instruction& instruction, uint32_t ok, std::vector<uint32_t>& body);
+  void append_zero_stores(uint32_t type, uint32_t storage, uint32_t pointer, std::vector<uint32_t>& body);
   uint32_t get_32bit_type(uint32_t type);
-  uint32_t append_chain(const AccessChain& chain, const IdMap& local, std::vector<uint32_t>& body);
+  uint32_t append_access_chain(const AccessChain& chain, const IdMap& local, std::vector<uint32_t>& body);
   void fix_phi_parents(std::vector<uint32_t>& body) const;
   static uint32_t map_id(uint32_t id, const IdMap& local) { return local.contains(id) ? local.at(id) : id; }
   uint32_t new_id() { return declarations_.new_id(); }
@@ -103,8 +103,8 @@ class BoundsChecker {
   std::string file_;
   uint32_t line_ = 0, block_ = 0;
   std::unordered_map<uint32_t, uint32_t> block_ends_;    // label of a split block -> label of its last part
-  std::unordered_map<uint32_t, uint32_t> in_bounds_of_;  // storage-only value -> bool id: it was read in bounds
-  std::vector<uint32_t> functions_;                      // generated functions
+  std::unordered_map<uint32_t, uint32_t> in_bounds_of_;  // storage-only value -> id of a bool: whether it was read in bounds
+  std::vector<uint32_t> functions_;                      // the generated access functions
   std::vector<AccessSite> sites_;
 };
 
@@ -118,7 +118,7 @@ void BoundsChecker::find_check_functions() {
   if (!in_bounds_ || !in_range_) throw ShaderCompileError("the functions that check bounds are missing in the compiled shader");
 }
 
-uint32_t BoundsChecker::emit_as_uint(uint32_t id, uint32_t type, std::vector<uint32_t>& body) {
+uint32_t BoundsChecker::emit_conversion_to_uint(uint32_t id, uint32_t type, std::vector<uint32_t>& body) {
   if (type == uint_) return id;
   const auto& integer = module_.definition(type);
   const uint32_t result = new_id();
@@ -133,9 +133,10 @@ AccessSite BoundsChecker::make_access_site(const AccessChain& chain, const Index
 
 uint32_t BoundsChecker::emit_check_call(const IndexCheck& check, uint32_t access, const AccessChain& chain, const IdMap& local,
                                         std::vector<uint32_t>& body) {
-  const uint32_t index = emit_as_uint(map_id(check.index, local), declarations_.get_value_type(check.index), body), ok = new_id();
+  const uint32_t index = emit_conversion_to_uint(map_id(check.index, local), declarations_.get_value_type(check.index), body),
+                 ok = new_id();
   const uint32_t length = check.count    ? get_constant_id(check.count)
-                          : check.length ? emit_as_uint(check.length, declarations_.get_value_type(check.length), body)
+                          : check.length ? emit_conversion_to_uint(check.length, declarations_.get_value_type(check.length), body)
                                          : get_constant_id(UINT32_MAX);
   if (check.uses_bound_range)
     append(body, OpFunctionCall,
@@ -147,7 +148,7 @@ uint32_t BoundsChecker::emit_check_call(const IndexCheck& check, uint32_t access
   return ok;
 }
 
-uint32_t BoundsChecker::emit_and(uint32_t first, uint32_t second, std::vector<uint32_t>& body) {
+uint32_t BoundsChecker::emit_logical_and(uint32_t first, uint32_t second, std::vector<uint32_t>& body) {
   if (first == 0) return second;
   const uint32_t result = new_id();
   append(body, OpLogicalAnd, {bool_, result, first, second});
@@ -160,12 +161,12 @@ uint32_t BoundsChecker::emit_checks(const Instruction& instruction, const Access
   for (const auto& check : checks) {
     const uint32_t in_bounds = emit_check_call(check, static_cast<uint32_t>(sites_.size()), chain, local, body);
     sites_.push_back(make_access_site(chain, check, instruction.op != OpLoad && instruction.op != OpAtomicLoad));
-    ok = emit_and(ok, in_bounds, body);
+    ok = emit_logical_and(ok, in_bounds, body);
   }
   return ok;
 }
 
-// 8- and 16-bit types without arithmetic support may only be loaded, stored and converted.
+// Returns whether a type has 8 or 16 bits and no arithmetic in this module: its values may only be loaded, stored and converted.
 bool BoundsChecker::is_storage_only(uint32_t type) const {
   const auto& definition = module_.definition(type);
   switch (definition.op) {
@@ -204,11 +205,11 @@ void BoundsChecker::append_clamped_load(const Instruction& instruction, const Ac
   for (const auto& check : checks) {
     const uint32_t ok = emit_checks(instruction, chain, {check}, {}, body), index = chain.indices[check.level];
     const uint32_t type = declarations_.get_value_type(index);
-    append(body, OpSelect, {type, safe.indices[check.level] = new_id(), ok, index, declarations_.declare_null(type)});
-    all = emit_and(all, ok, body);
+    append(body, OpSelect, {type, safe.indices[check.level] = new_id(), ok, index, declarations_.declare_null_constant(type)});
+    all = emit_logical_and(all, ok, body);
   }
   std::vector<uint32_t> operands(instruction.operands.begin(), instruction.operands.end());
-  operands[2] = append_chain(safe, {}, body);
+  operands[2] = append_access_chain(safe, {}, body);
   append(body, instruction.op, operands);
   in_bounds_of_[instruction[1]] = all;
 }
@@ -237,47 +238,48 @@ void BoundsChecker::append_storage_only_store(const Instruction& instruction, co
   const auto value = in_bounds_of_.find(instruction[1]);
   const auto store = [&] {
     std::vector<uint32_t> operands(instruction.operands.begin(), instruction.operands.end());
-    if (!checks.empty()) operands[0] = append_chain(*chain, {}, body);
+    if (!checks.empty()) operands[0] = append_access_chain(*chain, {}, body);
     if (value == in_bounds_of_.end()) return append(body, instruction.op, operands);
     const uint32_t type = declarations_.get_value_type(instruction[1]);
     const uint32_t storage = module_.definition(declarations_.get_value_type(instruction[0]))[1];
     append_if(
-        value->second, [&] { append(body, instruction.op, operands); }, [&] { append_zeros(type, storage, operands[0], body); }, body);
+        value->second, [&] { append(body, instruction.op, operands); }, [&] { append_zero_stores(type, storage, operands[0], body); },
+        body);
   };
   if (checks.empty()) return store();
   append_if(emit_checks(instruction, *chain, checks, {}, body), store, nullptr, body);
 }
 
 // Stores zeros, converted from 32 bits, because a module must not have constants of a storage-only type.
-void BoundsChecker::append_zeros(uint32_t type, uint32_t storage, uint32_t pointer, std::vector<uint32_t>& body) {
+void BoundsChecker::append_zero_stores(uint32_t type, uint32_t storage, uint32_t pointer, std::vector<uint32_t>& body) {
   const auto& definition = module_.definition(type);
   const auto store_member = [&](uint32_t member_type, uint32_t index) {
     const uint32_t inner = new_id();
     append(body, OpAccessChain,
            {declarations_.declare_type(OpTypePointer, {storage, member_type}), inner, pointer, get_constant_id(index)});
-    append_zeros(member_type, storage, inner, body);
+    append_zero_stores(member_type, storage, inner, body);
   };
   if (definition.op == OpTypeStruct) {
     for (uint32_t member = 0; member + 1 < definition.size(); ++member) store_member(definition[member + 1], member);
   } else if (definition.op == OpTypeArray || definition.op == OpTypeMatrix) {
-    const uint32_t count = definition.op == OpTypeArray ? module_.get_constant(definition[2]) : definition[2];
+    const uint32_t count = definition.op == OpTypeArray ? module_.get_constant_value(definition[2]) : definition[2];
     for (uint32_t i = 0; i < count; ++i) {
       if (body.size() > kMaxCodeWords) throw ShaderCompileError("a store has too many elements for bounds checks");
       store_member(definition[1], i);
     }
   } else if (!is_storage_only(type)) {
-    append(body, OpStore, {pointer, declarations_.declare_null(type)});
+    append(body, OpStore, {pointer, declarations_.declare_null_constant(type)});
   } else {
     const auto& scalar = definition.op == OpTypeVector ? module_.definition(definition[1]) : definition;
     const uint16_t convert = scalar.op == OpTypeFloat ? OpFConvert : scalar[2] ? OpSConvert : OpUConvert;
     const uint32_t zero = new_id();
-    append(body, convert, {type, zero, declarations_.declare_null(get_32bit_type(type))});
+    append(body, convert, {type, zero, declarations_.declare_null_constant(get_32bit_type(type))});
     append(body, OpStore, {pointer, zero});
   }
 }
 
 // Converts a storage-only number; yields zero if it was read out of bounds.
-void BoundsChecker::append_zeroing_conversion(const Instruction& instruction, uint32_t ok, std::vector<uint32_t>& body) {
+void BoundsChecker::append_conversion_or_zero(const Instruction& instruction, uint32_t ok, std::vector<uint32_t>& body) {
   const uint32_t type = instruction[0], value = new_id();
   std::vector<uint32_t> operands(instruction.operands.begin(), instruction.operands.end());
   operands[1] = value;
@@ -289,11 +291,11 @@ void BoundsChecker::append_zeroing_conversion(const Instruction& instruction, ui
     words.insert(words.end(), definition[2], is_in_bounds);
     append(body, OpCompositeConstruct, words);
   }
-  append(body, OpSelect, {type, instruction[1], ok, value, declarations_.declare_null(type)});
+  append(body, OpSelect, {type, instruction[1], ok, value, declarations_.declare_null_constant(type)});
 }
 
-// Rewrites an instruction on 8- and 16-bit types without arithmetic; returns false for other instructions.
-bool BoundsChecker::rewrite_storage_only(const Instruction& instruction, std::vector<uint32_t>& body) {
+// Rewrites an access to or a conversion of a storage-only type; returns false for other instructions.
+bool BoundsChecker::rewrite_storage_only_access(const Instruction& instruction, std::vector<uint32_t>& body) {
   if (instruction.op == OpStore) {
     if (!is_storage_only(declarations_.get_value_type(instruction[1]))) return false;
     const AccessChain* chain = chains_.find(instruction[0]);
@@ -309,11 +311,11 @@ bool BoundsChecker::rewrite_storage_only(const Instruction& instruction, std::ve
     in_bounds_of_[instruction[1]] = value->second;
     return false;
   }
-  append_zeroing_conversion(instruction, value->second, body);
+  append_conversion_or_zero(instruction, value->second, body);
   return true;
 }
 
-uint32_t BoundsChecker::append_chain(const AccessChain& chain, const IdMap& local, std::vector<uint32_t>& body) {
+uint32_t BoundsChecker::append_access_chain(const AccessChain& chain, const IdMap& local, std::vector<uint32_t>& body) {
   const uint32_t pointer = new_id();
   std::vector<uint32_t> path{chain.pointer_type, pointer, chain.variable};
   for (const uint32_t index : chain.indices) path.push_back(map_id(index, local));
@@ -357,7 +359,7 @@ uint32_t BoundsChecker::make_access_function(const Instruction& instruction, siz
   append(body, OpSelectionMerge, {merge, 0});
   append(body, OpBranchConditional, {ok, then_label, merge});
   append(body, OpLabel, {then_label});
-  const uint32_t target = append_chain(chain, local, body), value = has_result ? new_id() : 0;
+  const uint32_t target = append_access_chain(chain, local, body), value = has_result ? new_id() : 0;
   std::vector<uint32_t> operands(instruction.operands.begin(), instruction.operands.end());
   operands[pointer] = target;
   if (has_result) operands[1] = value;
@@ -367,7 +369,7 @@ uint32_t BoundsChecker::make_access_function(const Instruction& instruction, siz
   append(body, OpLabel, {merge});
   if (has_result) {
     const uint32_t result = new_id();
-    append(body, OpPhi, {result_type, result, value, then_label, declarations_.declare_null(result_type), entry});
+    append(body, OpPhi, {result_type, result, value, then_label, declarations_.declare_null_constant(result_type), entry});
     append(body, OpReturnValue, {result});
   } else {
     append(body, OpReturn, {});
@@ -379,7 +381,7 @@ uint32_t BoundsChecker::make_access_function(const Instruction& instruction, siz
 
 // Replaces an access with a call; returns false if there is nothing to check.
 bool BoundsChecker::rewrite_instruction(const Instruction& instruction, std::vector<uint32_t>& body) {
-  if (rewrite_storage_only(instruction, body)) return true;
+  if (rewrite_storage_only_access(instruction, body)) return true;
   const auto pointer = find_pointer_operand(instruction.op);
   if (!pointer) return false;
   const AccessChain* chain = chains_.find(instruction[*pointer]);
@@ -418,7 +420,7 @@ std::vector<uint32_t> BoundsChecker::run() {
 
 void assign_debug_bindings(std::vector<uint32_t>& spirv) {
   const Module module(spirv);
-  std::map<uint32_t, bool> is_engine_binding;  // by variable id, for variables with a binding
+  std::map<uint32_t, bool> is_engine_binding;  // keyed by variable id; only variables with a binding
   uint32_t next = 0;
   for (const auto& instruction : module.instructions()) {
     if (instruction.op != OpVariable) continue;

@@ -29,7 +29,7 @@ constexpr PrintfArgumentType kArgumentTypes[] = {
 };
 
 // Returns a GLSL expression for the words of one component; empty if the conversion does not accept the type.
-std::string make_component_words(const PrintfArgumentType& type, bool is_float, bool is_64bit, const std::string& component) {
+std::string make_component_words_expression(const PrintfArgumentType& type, bool is_float, bool is_64bit, const std::string& component) {
   if (type.is_float != is_float || (type.is_64bit && !is_64bit) || (is_float && is_64bit && !type.is_64bit)) return {};
   if (is_float)
     return is_64bit ? "unpackDouble2x32(" + component + ").x, unpackDouble2x32(" + component + ").y"
@@ -50,7 +50,7 @@ std::string make_converter_overloads(const std::string& name, bool is_float, boo
       std::string words;
       for (uint32_t component = 0; component < num_components; ++component) {
         const std::string component_glsl =
-            make_component_words(type, is_float, is_64bit, num_components == 1 ? "v" : "v[" + std::to_string(component) + "]");
+            make_component_words_expression(type, is_float, is_64bit, num_components == 1 ? "v" : "v[" + std::to_string(component) + "]");
         words += (words.empty() ? "" : ", ") + component_glsl;
         if (component_glsl.empty()) words.clear();
       }

@@ -15,7 +15,7 @@ namespace pumice {
 inline constexpr std::string_view kArgumentFunction = "pumice_argument_", kPrintFunction = "pumice_print_";
 std::string get_word_converter_name(const ConversionSpecifier& conversion);
 
-// Returns the GLSL functions that preprocessed source with these printf calls needs.
+// Returns the GLSL functions to add to preprocessed source with these printf calls.
 std::string make_debug_functions(std::string_view preprocessed, const std::vector<PrintfFormat>& formats, bool check_bounds);
 
 }  // namespace pumice

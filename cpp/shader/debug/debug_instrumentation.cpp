@@ -98,12 +98,12 @@ ShaderCompileError DebugInstrumentation::make_error_at(const PrintfCall& call, s
   return make_compile_error({format_message_at(original_sources_, call.location.file, call.location.line, token, text)});
 }
 
-void DebugInstrumentation::rewrite_call(const PrintfCall& call, TextEdits& edits) {
+void DebugInstrumentation::rewrite_printf_call(const PrintfCall& call, TextEdits& edits) {
   const std::string name(call.name->text);
   std::string format, literal;
   for (const Token& token : call.arguments.front()) {
     const auto number = parse_literal_index(token);
-    if (!number) throw make_error_at(call, name, "the first argument of " + name + " is its format: a text in quotes");
+    if (!number) throw make_error_at(call, name, "the first argument of " + name + " must be its format, a string literal");
     if (literal.empty()) literal = literals_[*number];
     try {
       format += unescape_literal(literals_[*number]);
@@ -164,7 +164,7 @@ std::string DebugInstrumentation::instrument(const std::string& preprocessed) {
     }
     PrintfCall call{&token, lines.at(token.line - 1), formats_.size(), {}};
     if (const auto literal = parse_literal_index(token))
-      throw make_error_at(call, literals_[*literal], "a text in quotes stands only as the format of printf");
+      throw make_error_at(call, literals_[*literal], "a string literal is allowed only as the format of printf");
     const bool is_call = i + 1 < tokens.size() && tokens[i + 1].text == "(" && (i == 0 || tokens[i - 1].text != ".");
     if (!is_printf_name(token.text) || user_functions.contains(token.text) || !is_call) continue;
     call.arguments.emplace_back();
@@ -179,8 +179,8 @@ std::string DebugInstrumentation::instrument(const std::string& preprocessed) {
         call.arguments.back().push_back(tokens[i]);
     }
     for (const auto& argument : call.arguments)
-      if (argument.empty()) throw make_error_at(call, token.text, std::string(token.text) + " has an argument without text");
-    rewrite_call(call, edits);
+      if (argument.empty()) throw make_error_at(call, token.text, std::string(token.text) + " has an empty argument");
+    rewrite_printf_call(call, edits);
   }
   if (insertion_line == 0 || (formats_.empty() && !options_.debug)) return preprocessed;
   const SourceLine location = lines.at(insertion_line - 1);
@@ -204,7 +204,7 @@ std::string DebugInstrumentation::describe_argument_error(std::string_view subje
          format.substr(conversion.begin, conversion.end - conversion.begin) + "': expected " + conversion.describe_expected_type();
 }
 
-std::string DebugInstrumentation::translate_log(std::string_view log) const {
+std::string DebugInstrumentation::translate_compiler_log(std::string_view log) const {
   std::string result;
   while (!log.empty()) {
     const std::string_view line = log.substr(0, log.find('\n'));

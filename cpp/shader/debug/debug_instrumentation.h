@@ -27,7 +27,7 @@ class DebugInstrumentation {
   // Replaces the printf calls in preprocessed source. Throws ShaderCompileError for an invalid format.
   std::string instrument(const std::string& preprocessed);
   // Replaces the compiler's messages about generated functions with messages about printf.
-  std::string translate_log(std::string_view log) const;
+  std::string translate_compiler_log(std::string_view log) const;
 
   const std::vector<PrintfFormat>& formats() const { return formats_; }  // formats found by the last instrument()
 
@@ -35,7 +35,7 @@ class DebugInstrumentation {
   struct PrintfCall;
   struct TextEdits;
   std::string replace_literals(const std::string& text);
-  void rewrite_call(const PrintfCall& call, TextEdits& edits);
+  void rewrite_printf_call(const PrintfCall& call, TextEdits& edits);
   ShaderCompileError make_error_at(const PrintfCall& call, std::string_view token, const std::string& text) const;
   std::string describe_argument_error(std::string_view subject) const;
 

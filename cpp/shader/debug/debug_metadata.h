@@ -31,8 +31,8 @@ struct DebugMetadata {
 };
 
 // The ring buffer is a binding added by the engine. Its header counts the words reserved, the messages lost and the out-of-bounds accesses;
-// records follow. A record: format index + 1, or kAccessRecord | access index; the invocation's x, y, z; arguments. A zero first word ends
-// the list.
+// records follow. A record consists of format index + 1, or kAccessRecord | access index; the invocation's x, y, z; arguments. A zero first
+// word ends the list.
 struct RingBufferHeader {
   uint32_t reserved = 0, lost = 0, violations = 0, unused = 0;
 };

@@ -18,36 +18,36 @@ constexpr std::string_view kDefaultLocalSize = "64";
 // glslang's largest constant_id. The guard allocates ids downwards from it, since users start at 0.
 constexpr uint32_t kLastSpecId = 2046;
 
-// A kind of cooperation between invocations, and a predicate for source words that indicate it.
-struct CooperationKind {
+// A kind of collective operation of a workgroup or subgroup, and a predicate for source words that indicate it.
+struct CollectiveKind {
   std::string_view description;
   bool (*matches_word)(std::string_view word);
 };
 
-constexpr CooperationKind kBarrier{"barrier()", [](std::string_view word) { return word == "barrier" || word == "controlBarrier"; }};
-constexpr CooperationKind kShared{"shared memory", [](std::string_view word) { return word == "shared"; }};
-constexpr CooperationKind kSubgroup{"subgroup operations", [](std::string_view word) {
-                                      return word.starts_with("subgroup") || word.starts_with("gl_Subgroup") ||
-                                             word.starts_with("gl_NumSubgroups") || word.starts_with("coopMat") ||
-                                             word.starts_with("coopmat") || word.ends_with("coopmatNV");
-                                    }};
+constexpr CollectiveKind kBarrier{"barrier()", [](std::string_view word) { return word == "barrier" || word == "controlBarrier"; }};
+constexpr CollectiveKind kShared{"shared memory", [](std::string_view word) { return word == "shared"; }};
+constexpr CollectiveKind kSubgroup{"subgroup operations", [](std::string_view word) {
+                                     return word.starts_with("subgroup") || word.starts_with("gl_Subgroup") ||
+                                            word.starts_with("gl_NumSubgroups") || word.starts_with("coopMat") ||
+                                            word.starts_with("coopmat") || word.ends_with("coopmatNV");
+                                   }};
 
 bool is_subgroup_capability(uint32_t number) {
   const std::string name = spirv::get_capability(number).name;
   return name.starts_with("GroupNonUniform") || name.starts_with("Subgroup") || name.starts_with("CooperativeMatrix");
 }
 
-const CooperationKind* find_cooperation(const spirv::Instruction& instruction) {
+const CollectiveKind* find_collective(const spirv::Instruction& instruction) {
   if (instruction.op == spirv::OpControlBarrier) return &kBarrier;
   if (instruction.op == spirv::OpVariable && instruction[2] == spirv::kWorkgroup) return &kShared;
   if (instruction.op == spirv::OpCapability && is_subgroup_capability(instruction[0])) return &kSubgroup;
   return nullptr;
 }
 
-std::string format_cooperation_error(const CooperationKind& found, std::string_view preprocessed, const SourceSet& sources) {
+std::string format_collective_error(const CollectiveKind& found, std::string_view preprocessed, const SourceSet& sources) {
   const std::string text = std::string(found.description) +
-                           " without a local size: declare one, as layout(local_size_x = 64) in; or give local_size= (the engine leaves "
-                           "invocations out of a workgroup whose size it chooses)";
+                           " without a local size: declare one, as layout(local_size_x = 64) in; or give local_size= (the engine may "
+                           "skip invocations of a workgroup if it chooses the size)";
   const auto lines = map_source_lines(preprocessed);
   for (const Token& token : tokenize(preprocessed)) {
     const auto& location = lines.at(token.line - 1);
@@ -171,12 +171,12 @@ bool declares_local_size(std::string_view preprocessed) {
 
 bool invocations_cooperate(const std::vector<uint32_t>& spirv) {
   return std::ranges::any_of(spirv::parse_instructions(spirv),
-                             [](const auto& instruction) { return find_cooperation(instruction) != nullptr; });
+                             [](const auto& instruction) { return find_collective(instruction) != nullptr; });
 }
 
 std::string make_guard_error(const std::vector<uint32_t>& spirv, std::string_view preprocessed, const SourceSet& sources) {
   for (const auto& instruction : spirv::parse_instructions(spirv))
-    if (const auto* found = find_cooperation(instruction)) return format_cooperation_error(*found, preprocessed, sources);
+    if (const auto* found = find_collective(instruction)) return format_collective_error(*found, preprocessed, sources);
   return {};
 }
 

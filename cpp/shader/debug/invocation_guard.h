@@ -16,10 +16,10 @@ namespace pumice {
 // Returns whether preprocessed source declares a local size.
 bool declares_local_size(std::string_view preprocessed);
 
-// Returns whether the invocations of a workgroup cooperate: barriers, shared memory or subgroup operations.
+// Returns whether the invocations of a workgroup cooperate, through barriers, shared memory or subgroup operations.
 bool invocations_cooperate(const std::vector<uint32_t>& spirv);
-// Returns why a guard is impossible: the invocations cooperate, so all of them must run. The decision is based on the SPIR-V; the source
-// only provides the line for the message. Empty if a guard is possible.
+// Returns the error message if a guard is impossible, because the invocations cooperate and all of them must run; empty otherwise. The
+// SPIR-V determines this; the source only provides the line number for the message.
 std::string make_guard_error(const std::vector<uint32_t>& spirv, std::string_view preprocessed, const SourceSet& sources);
 
 // Text added before and after the user's source for preprocessing. It renames main().
@@ -34,7 +34,7 @@ inline constexpr uint32_t kMaxGuardedPushBytes = 116;
 
 // Adds the guard to preprocessed source (with prologue and epilogue): local size, thread counts in the push constants, and main().
 // `unguarded`: interface of the same shader without a guard. `declaration`: the local size declaration to add, or empty. A shader that does
-// not read its workgroup id can have a folded grid (dispatch/kernel/grid.h).
+// not read its workgroup id can have a folded grid (dispatch/kernel/grid_folding.h).
 std::string make_guarded_source(std::string_view preprocessed, const ShaderInterface& unguarded, const SourceSet& sources,
                                 const std::string& declaration);
 

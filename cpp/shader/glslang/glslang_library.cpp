@@ -83,7 +83,7 @@ TargetVersions get_target_versions(int vulkan_minor) {
 constexpr int kVersion = 450;
 constexpr EShMessages kMessages = static_cast<EShMessages>(EShMsgSpvRules | EShMsgVulkanRules);
 
-void set_up_shader(glslang::TShader& shader, const PumiceGlslangRequest& request) {
+void configure_shader(glslang::TShader& shader, const PumiceGlslangRequest& request) {
   const TargetVersions target = get_target_versions(request.vulkan_minor);
   shader.setStringsWithLengthsAndNames(request.strings, request.bytes, request.names, request.count);
   shader.setEnvInput(glslang::EShSourceGlsl, EShLangCompute, glslang::EShClientVulkan, 100);
@@ -253,7 +253,7 @@ bool run_request(const PumiceGlslangRequest& request, OwnedResult& result) {
     return false;
   }
   glslang::TShader shader(EShLangCompute);
-  set_up_shader(shader, request);
+  configure_shader(shader, request);
   Includer includer(request);
   if (!request.preprocess) return compile_shader(shader, includer, request, result);
   const bool ok = shader.preprocess(GetDefaultResources(), kVersion, ENoProfile, false, false, kMessages, &result.text_storage, includer);

@@ -85,8 +85,7 @@ std::string_view find_function_name(const List& list, uint32_t op) {
 
 std::string describe_unsupported_use(uint16_t op) {
   if (op >= OpAtomicLoad && op <= OpAtomicXor) return "atomic operations on 64-bit integers";
-  if (op >= OpGroupNonUniformIAdd && op <= OpGroupNonUniformBitwiseXor)
-    return "sums, products and extremes of a subgroup's 64-bit integers";
+  if (op >= OpGroupNonUniformIAdd && op <= OpGroupNonUniformBitwiseXor) return "subgroup reductions of 64-bit integers";
   return "SPIR-V instruction " + std::to_string(op) + " on 64-bit integers";
 }
 
@@ -119,7 +118,7 @@ uint32_t Int64Emulator::emit_call(std::string_view function, uint32_t type, std:
 }
 
 void Int64Emulator::record_types(const Instruction& instruction) {
-  if (is_type(instruction.op)) types_.insert(instruction[0]);
+  if (is_type_declaration(instruction.op)) types_.insert(instruction[0]);
   const bool is_value = instruction.op == OpUndef || instruction.op >= OpConstantTrue || instruction.op == OpExtInst;
   if (is_value && has_type(instruction)) types_of_values_[instruction[1]] = instruction[0];
 }
@@ -150,11 +149,11 @@ void Int64Emulator::declare_type(const Instruction& instruction) {
     type_replacements_[id] = get_pair_array_type(id, false);
     return;
   }
-  if (instruction.op == OpTypePointer) check_pointer(instruction);
+  if (instruction.op == OpTypePointer) check_pointer_type(instruction);
   std::vector<uint32_t> operands;
   for (size_t i = 1; i < instruction.size(); ++i) operands.push_back(is_literal(instruction, i) ? instruction[i] : get_member_type(id, i));
   if (instruction.op == OpTypeArray && is_int64_value(instruction[2]))
-    operands[1] = globals_.declare_uint_constant(module_.get_constant(instruction[2]));
+    operands[1] = globals_.declare_uint_constant(module_.get_constant_value(instruction[2]));
   const uint32_t replacement = globals_.declare_type(instruction.op, operands, id);
   if (replacement != id) type_replacements_[id] = replacement;
 }
@@ -168,7 +167,7 @@ void Int64Emulator::declare_constant(const Instruction& instruction) {
 }
 
 void Int64Emulator::rewrite_declaration(const Instruction& instruction) {
-  if (is_type(instruction.op)) return declare_type(instruction);
+  if (is_type_declaration(instruction.op)) return declare_type(instruction);
   if (has_type(instruction) && is_int64(instruction[0]) && (instruction.op == OpConstant || instruction.op == OpSpecConstant))
     return declare_constant(instruction);
   if (instruction.op == OpSpecConstantOp && (uses_int64(instruction) || uses_int64_vectors(instruction)))
@@ -188,7 +187,7 @@ uint32_t Int64Emulator::get_value_type(uint32_t value) const {
 }
 
 // Returns an integer as uint; for a 64-bit integer, its low word.
-uint32_t Int64Emulator::emit_as_uint(uint32_t integer) {
+uint32_t Int64Emulator::emit_conversion_to_uint(uint32_t integer) {
   const auto& type = module_.definition(get_value_type(integer));
   if (type[1] == 64) return emit_low_word(integer);
   if (type[2] == 0) return type[1] == 32 ? integer : emit_result(OpUConvert, uint_, {integer});
@@ -196,10 +195,10 @@ uint32_t Int64Emulator::emit_as_uint(uint32_t integer) {
   return emit_result(OpBitcast, uint_, {integer});
 }
 
-bool Int64Emulator::rewrite_calculation(const Instruction& instruction) {
+bool Int64Emulator::rewrite_arithmetic(const Instruction& instruction) {
   const uint16_t op = instruction.op;
   if (const auto name = find_function_name(kShifts, op); !name.empty()) {
-    const uint32_t shift = emit_as_uint(instruction[3]);
+    const uint32_t shift = emit_conversion_to_uint(instruction[3]);
     if (is_int64(instruction[0]))
       emit_call(name, pair_, {instruction[2], shift}, instruction[1]);
     else
@@ -236,7 +235,7 @@ void Int64Emulator::convert_to_int64(const Instruction& instruction) {
   const auto& type = module_.definition(get_value_type(from));
   switch (instruction.op) {
     case OpUConvert:
-      emit_result(OpCompositeConstruct, pair_, {emit_as_uint(from), globals_.declare_uint_constant(0)}, result);
+      emit_result(OpCompositeConstruct, pair_, {emit_conversion_to_uint(from), globals_.declare_uint_constant(0)}, result);
       return;
     case OpSConvert: {
       const uint32_t int_type = globals_.declare_type(OpTypeInt, {32, 1});
@@ -252,7 +251,7 @@ void Int64Emulator::convert_to_int64(const Instruction& instruction) {
     }
     default: {  // conversion from a float
       const uint32_t number = type[1] < 32 ? emit_result(OpFConvert, declare_float(32), {from}) : from;
-      emit_call(type[1] == 64 ? "pair_of_double" : "pair_of_float", pair_, {number}, result);
+      emit_call(type[1] == 64 ? "pair_from_double" : "pair_from_float", pair_, {number}, result);
     }
   }
 }
@@ -275,7 +274,7 @@ void Int64Emulator::convert_from_int64(const Instruction& instruction) {
     emit_call((width == 64 ? "pair_to_double" : "pair_to_float") + suffix, get_replacement_type(type), {from}, result);
     return;
   }
-  const uint32_t round_to_odd = emit_call("pair_to_odd_float" + suffix, declare_float(32), {from});
+  const uint32_t round_to_odd = emit_call("pair_to_float_round_odd" + suffix, declare_float(32), {from});
   emit_result(OpFConvert, get_replacement_type(type), {round_to_odd}, result);
 }
 
@@ -319,7 +318,7 @@ void Int64Emulator::rewrite_instruction(const Instruction& instruction) {
     emit_result(OpSelect, pair_, {mask, instruction[3], instruction[4]}, instruction[1]);
     return;
   }
-  if (rewrite_calculation(instruction) || rewrite_comparison(instruction) || rewrite_conversion(instruction) ||
+  if (rewrite_arithmetic(instruction) || rewrite_comparison(instruction) || rewrite_conversion(instruction) ||
       rewrite_math_call(instruction))
     return;
   unsupported_.insert(describe_unsupported_use(op));
@@ -341,7 +340,7 @@ bool Int64Emulator::is_retained(const Instruction& instruction) const {
 
 std::vector<uint32_t> Int64Emulator::run() {
   const auto& all = module_.instructions();
-  const auto first_type = std::ranges::find_if(all, [](const Instruction& instruction) { return is_type(instruction.op); });
+  const auto first_type = std::ranges::find_if(all, [](const Instruction& instruction) { return is_type_declaration(instruction.op); });
   const auto first_function = std::ranges::find(all, OpFunction, &Instruction::op);
   for (const auto& instruction : all) {
     record_types(instruction);

@@ -39,7 +39,7 @@ class Int64Emulator {
   std::optional<uint64_t> find_constant_value(uint32_t constant) const;  // value of an integer or bool constant; nullopt if unknown
   std::optional<uint64_t> evaluate_constant(const Instruction& instruction) const;
   void rewrite_instruction(const Instruction& instruction);
-  bool rewrite_calculation(const Instruction& instruction);
+  bool rewrite_arithmetic(const Instruction& instruction);
   bool rewrite_comparison(const Instruction& instruction);
   bool rewrite_conversion(const Instruction& instruction);
   bool rewrite_math_call(const Instruction& instruction);
@@ -60,7 +60,7 @@ class Int64Emulator {
   uint32_t get_pair_array_type(uint32_t vector, bool explicit_layout);
   uint32_t get_member_type(uint32_t container, size_t operand);
   bool contains_int64_vectors(uint32_t type) const;
-  void check_pointer(const Instruction& pointer);
+  void check_pointer_type(const Instruction& pointer);
   uint32_t get_pointee_type(uint32_t pointer_type);
   uint32_t get_value_type(uint32_t value) const;  // throws ShaderCompileError if it has no type
   std::vector<uint32_t> get_components(uint32_t vector);
@@ -100,7 +100,7 @@ class Int64Emulator {
   uint32_t declare_bool() { return globals_.declare_type(OpTypeBool, {}); }
   uint32_t declare_bool_pair() { return globals_.declare_type(OpTypeVector, {declare_bool(), 2}); }
   uint32_t emit_low_word(uint32_t pair, uint32_t result = 0) { return emit_result(OpCompositeExtract, uint_, {pair, 0}, result); }
-  uint32_t emit_as_uint(uint32_t integer);
+  uint32_t emit_conversion_to_uint(uint32_t integer);
 
   std::span<const uint32_t> words_;
   Module module_;

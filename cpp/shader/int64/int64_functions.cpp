@@ -14,9 +14,9 @@ namespace {
 constexpr std::string_view kShader = "int64_emulation.comp";
 
 // The compiled int64_emulation.comp, with its functions by name.
-class PairFunctionLibrary {
+class Int64FunctionLibrary {
  public:
-  PairFunctionLibrary()
+  Int64FunctionLibrary()
       : shader_(compile(std::string(get_embedded_shader(kShader)), std::string(kShader), make_options())),
         all_(parse_instructions(shader_->spirv)) {
     size_t function = 0;
@@ -28,7 +28,7 @@ class PairFunctionLibrary {
       if (instruction.op == OpFunction) function = i, in_function = true;
       if (instruction.op == OpFunctionEnd) bodies_[all_[function][1]] = std::span(all_).subspan(function, i + 1 - function);
       if (in_function) continue;
-      if (is_type(instruction.op)) declarations_[instruction[0]] = &instruction;
+      if (is_type_declaration(instruction.op)) declarations_[instruction[0]] = &instruction;
       if (instruction.op >= OpConstantTrue && instruction.op <= OpConstantNull) declarations_[instruction[1]] = &instruction;
     }
     for (const auto& [id, body] : bodies_) {
@@ -39,12 +39,12 @@ class PairFunctionLibrary {
 
   uint32_t find_function(std::string_view name) const {
     const auto found = functions_.find(name);
-    if (found == functions_.end()) throw Error("there is no function " + std::string(name) + " on pairs of words");
+    if (found == functions_.end()) throw Error("there is no function " + std::string(name) + " for pairs of words");
     return found->second;
   }
   std::span<const Instruction> get_body(uint32_t function) const { return bodies_.at(function); }
   bool has_body(uint32_t id) const { return bodies_.contains(id); }
-  bool is_math(uint32_t id) const { return id == math_; }
+  bool is_math_import(uint32_t id) const { return id == math_; }
   const Instruction* find_declaration(uint32_t id) const {
     const auto found = declarations_.find(id);
     return found == declarations_.end() ? nullptr : found->second;
@@ -53,7 +53,7 @@ class PairFunctionLibrary {
  private:
   static ShaderOptions make_options() {
     ShaderOptions options;
-    options.vulkan_minor = 0;  // emits only instructions that are valid in every version
+    options.vulkan_minor = 0;  // emits only instructions that are valid in every SPIR-V version
     return options;
   }
 
@@ -66,8 +66,8 @@ class PairFunctionLibrary {
   std::unordered_map<uint32_t, const Instruction*> declarations_;  // types and constants
 };
 
-const PairFunctionLibrary& get_pair_function_library() {
-  static const auto* const instance = new PairFunctionLibrary;  // never destroyed: a thread may still compile at exit
+const Int64FunctionLibrary& get_int64_function_library() {
+  static const auto* const instance = new Int64FunctionLibrary;  // never destroyed: a thread may still compile at exit
   return *instance;
 }
 
@@ -145,7 +145,7 @@ bool is_literal(const Instruction& instruction, size_t operand) {
 }
 
 uint32_t Int64Functions::request_function(std::string_view name) {
-  return import_function(get_pair_function_library().find_function(name));
+  return import_function(get_int64_function_library().find_function(name));
 }
 
 uint32_t Int64Functions::import_function(uint32_t function) {
@@ -159,7 +159,7 @@ uint32_t Int64Functions::import_function(uint32_t function) {
 
 uint32_t Int64Functions::copy_declaration(const Instruction& declaration, uint32_t math) {
   std::vector<uint32_t> operands;
-  const bool has_type = !is_type(declaration.op);
+  const bool has_type = !is_type_declaration(declaration.op);
   for (size_t i = 0; i < declaration.size(); ++i) {
     if (i == (has_type ? 1u : 0u)) continue;
     operands.push_back(is_literal(declaration, i) ? declaration[i] : map_id(declaration[i], math));
@@ -172,10 +172,10 @@ uint32_t Int64Functions::copy_declaration(const Instruction& declaration, uint32
 }
 
 uint32_t Int64Functions::map_id(uint32_t id, uint32_t math) {
-  if (get_pair_function_library().is_math(id)) return math;
-  if (get_pair_function_library().has_body(id)) return import_function(id);
+  if (get_int64_function_library().is_math_import(id)) return math;
+  if (get_int64_function_library().has_body(id)) return import_function(id);
   if (const auto known = ids_.find(id); known != ids_.end()) return known->second;
-  const Instruction* const declaration = get_pair_function_library().find_declaration(id);
+  const Instruction* const declaration = get_int64_function_library().find_declaration(id);
   const uint32_t mapped_id = declaration ? copy_declaration(*declaration, math) : globals_.new_id();
   return ids_[id] = mapped_id;
 }
@@ -183,7 +183,7 @@ uint32_t Int64Functions::map_id(uint32_t id, uint32_t math) {
 std::vector<uint32_t> Int64Functions::copy_definitions(uint32_t math) {
   std::vector<uint32_t> words;
   for (size_t i = 0; i < requested_.size(); ++i)  // map_id() may append to requested_
-    for (const auto& instruction : get_pair_function_library().get_body(requested_[i])) {
+    for (const auto& instruction : get_int64_function_library().get_body(requested_[i])) {
       std::vector<uint32_t> operands;
       for (size_t k = 0; k < instruction.size(); ++k)
         operands.push_back(is_literal(instruction, k) ? instruction[k] : map_id(instruction[k], math));

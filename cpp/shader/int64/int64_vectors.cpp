@@ -67,8 +67,8 @@ bool Int64Emulator::contains_int64_vectors(uint32_t type) const {
   }
 }
 
-// Uniform blocks need an array stride of 16 bytes.
-void Int64Emulator::check_pointer(const Instruction& pointer) {
+// Records vectors of 64-bit integers in uniform blocks as unsupported: there, arrays need a stride of 16 bytes.
+void Int64Emulator::check_pointer_type(const Instruction& pointer) {
   if (pointer[1] == kUniform && module_.has_decoration(pointer[2], Block) && contains_int64_vectors(pointer[2]))
     unsupported_.insert("vectors of 64-bit integers in uniform blocks");
 }
@@ -249,7 +249,7 @@ void Int64Emulator::rewrite_insert(const Instruction& instruction) {
 
 void Int64Emulator::rewrite_extract_dynamic(const Instruction& instruction) {
   const auto from = get_components(instruction[2]);
-  const uint32_t index = emit_as_uint(instruction[3]);
+  const uint32_t index = emit_conversion_to_uint(instruction[3]);
   uint32_t found = get_component(instruction[2], 0);
   for (uint32_t k = 1; k < from.size(); ++k) {
     const uint32_t is_it = emit_result(OpIEqual, declare_bool(), {index, globals_.declare_uint_constant(k)});

@@ -1,5 +1,5 @@
 // Generates the GLSL preamble: types, macros and functions that are defined according to the storage and arithmetic types. A shader
-// includes only those that it uses, so that a long preamble does not slow down a short shader.
+// includes only what it uses, so that a long preamble does not slow down a short shader.
 #include <algorithm>
 #include <deque>
 #include <memory>
@@ -64,11 +64,11 @@ std::string make_extension_directives(const ShaderOptions& options, const Requir
   return text;
 }
 
-// Returns the extension's own feature macros: 1 if selected, else undefined.
+// Returns the feature macros of the GLSL extension: 1 if the feature is selected, otherwise undefined.
 std::string make_feature_macros(const ShaderOptions& options) {
-  std::string text = make_define("ncnn_glsl_version", "1");
+  std::string text = make_define_directive("ncnn_glsl_version", "1");
   const auto define_if = [&](bool is_selected, std::string_view name) {
-    if (is_selected) text += make_define("NCNN_" + std::string(name), "1");
+    if (is_selected) text += make_define_directive("NCNN_" + std::string(name), "1");
   };
   define_if(options.storage == StorageType::fp16, "fp16_storage");
   define_if(options.storage == StorageType::fp16_packed, "fp16_packed");
@@ -110,9 +110,9 @@ std::string make_profile_macros(const ShaderOptions& options, const std::vector<
   std::string text;
   const auto add = [&](const std::string& name, const std::string& value) {
     if (!is_hidden_macro(name))
-      text += make_define(name, adapt_ull_literal(options, value));
+      text += make_define_directive(name, adapt_ull_literal(options, value));
     else if (is_always_defined(name))
-      text += make_define(name, "0");
+      text += make_define_directive(name, "0");
   };
   const auto& macros = options.profile.macros();
   if (!identifiers) {
@@ -137,7 +137,8 @@ std::string make_constructor_macros(const ShaderOptions& options, const std::vec
   std::string text;
   const auto add = [&](const std::string& scalar, const std::string& vector) {
     if (!any_starts_with(identifiers, {scalar, vector})) return;
-    for (const std::string& type : {scalar, vector + "2", vector + "3", vector + "4"}) text += make_define(type + "(v)", type + "((0, v))");
+    for (const std::string& type : {scalar, vector + "2", vector + "3", vector + "4"})
+      text += make_define_directive(type + "(v)", type + "((0, v))");
   };
   if (!options.fp16_arithmetic) add("float16_t", "f16vec");
   if (!options.int16) add("int16_t", "i16vec"), add("uint16_t", "u16vec");
@@ -159,8 +160,8 @@ std::string make_fp16_disable_directive(const ShaderOptions& options, bool decla
 std::string make_library_source(const ShaderOptions& options, bool declares_vec8) {
   std::string text =
       make_feature_macros(options) + make_float_bits_section(options) + make_float_section(options) + make_integer_section(options);
-  if (is_2024(options)) text += make_vec8_section(options, declares_vec8) + make_image_section(options);
-  return text + make_define("psc(x)", "((x) == 0 ? p.x : (x))");
+  if (targets_2024_extension(options)) text += make_vec8_section(options, declares_vec8) + make_image_section(options);
+  return text + make_define_directive("psc(x)", "((x) == 0 ? p.x : (x))");
 }
 
 // Caches the preamble libraries of recent options. A device's kernels use two or three, and generating one takes as long as all other work
@@ -197,7 +198,7 @@ PreambleLibraryCache& get_preamble_library_cache() {
 
 }  // namespace
 
-std::string make_define(std::string_view name, std::string_view text) {
+std::string make_define_directive(std::string_view name, std::string_view text) {
   return "#define " + std::string(name) + " " + std::string(text) + "\n";
 }
 
@@ -235,7 +236,8 @@ std::string make_preamble(const ShaderOptions& options, const std::vector<std::s
       if (visited.insert(word).second) identifiers.push_back(word);
     has_token_pasting = has_token_pasting || text->has_token_pasting;
     suffixes.has_long |= text->suffixes.has_long, suffixes.has_short |= text->suffixes.has_short;
-    declares_vec8 = declares_vec8 || (is_2024(options) && std::ranges::find(text->structures, "sfpvec8") != text->structures.end());
+    declares_vec8 =
+        declares_vec8 || (targets_2024_extension(options) && std::ranges::find(text->structures, "sfpvec8") != text->structures.end());
   }
   const auto all = get_preamble_library_cache().get(options, declares_vec8);
   const std::string end = make_fp16_disable_directive(options, declares_vec8, identifiers);

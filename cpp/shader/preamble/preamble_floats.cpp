@@ -14,14 +14,14 @@ bool has_fp16_uniform(const ShaderOptions& options) {
 }
 // Returns whether packed bfloat16 scalars are 16-bit elements, which requires 16-bit storage.
 bool stores_bf16_in_16bit(const ShaderOptions& options) {
-  return options.storage == StorageType::bf16_packed && options.storage_16bit && !is_2024(options);
+  return options.storage == StorageType::bf16_packed && options.storage_16bit && !targets_2024_extension(options);
 }
 
 // --- Bits of 16-bit floats
 
 // Integer arithmetic, because the rounding of packHalf2x16 is implementation-defined.
 constexpr std::string_view kBitConversions = R"(
-uvec2 pm_half_bits2(vec2 v) {
+uvec2 pm_fp16_bits2(vec2 v) {
   uvec2 bits = floatBitsToUint(v), size = bits & 0x7fffffffu;
   uvec2 normal = (size - 0x38000000u + 0xfffu + ((size >> 13) & 1u)) >> 13;
   uvec2 tiny = floatBitsToUint(uintBitsToFloat(min(size, uvec2(0x38800000u))) * 16777216.0 + 8388608.0) - 0x4b000000u;
@@ -29,16 +29,16 @@ uvec2 pm_half_bits2(vec2 v) {
   uvec2 half_bits = mix(mix(normal, tiny, lessThan(size, uvec2(0x38800000u))), huge, greaterThanEqual(size, uvec2(0x477ff000u)));
   return half_bits | ((bits >> 16) & 0x8000u);
 }
-vec2 pm_half_unpack2(uint word) { return unpackHalf2x16(word); }
-uvec2 pm_bfloat_bits2(vec2 v) {
+vec2 pm_fp16_unpack2(uint word) { return unpackHalf2x16(word); }
+uvec2 pm_bf16_bits2(vec2 v) {
   uvec2 bits = floatBitsToUint(v);
   uvec2 rounded = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
   return mix(rounded, (bits >> 16) | 0x40u, greaterThan(bits & 0x7fffffffu, uvec2(0x7f800000u)));
 }
-vec2 pm_bfloat_unpack2(uint word) { return uintBitsToFloat(uvec2(word << 16, word & 0xffff0000u)); }
-#define unpackBFloat2x16(v) pm_bfloat_unpack2(v)
-#define packBFloat2x16(v) pm_bfloat_pack2(vec2(v))
-uint pm_bfloat_pack2(vec2 v) { uvec2 bits = pm_bfloat_bits2(v); return bits.x | (bits.y << 16); }
+vec2 pm_bf16_unpack2(uint word) { return uintBitsToFloat(uvec2(word << 16, word & 0xffff0000u)); }
+#define unpackBFloat2x16(v) pm_bf16_unpack2(v)
+#define packBFloat2x16(v) pm_bf16_pack2(vec2(v))
+uint pm_bf16_pack2(vec2 v) { uvec2 bits = pm_bf16_bits2(v); return bits.x | (bits.y << 16); }
 )";
 
 constexpr std::string_view kPacking = R"(
@@ -260,27 +260,31 @@ uvec2[4] pm_pack_mat(f16mat4 m) { return uvec2[4](pm_pack4(m[0]), pm_pack4(m[1])
 
 std::string make_matrix_types(const ShaderOptions& options) {
   if (options.storage == StorageType::fp32)
-    return make_define("sfpmat4", "mat4") + make_define("sfp2afpmat4(m)", "pm_afp_mat(m)") + make_define("afp2sfpmat4(m)", "mat4(m)");
+    return make_define_directive("sfpmat4", "mat4") + make_define_directive("sfp2afpmat4(m)", "pm_afp_mat(m)") +
+           make_define_directive("afp2sfpmat4(m)", "mat4(m)");
   if (options.storage == StorageType::fp16 && has_fp16_arithmetic(options))
-    return make_define("sfpmat4", "f16mat4") + make_define("sfp2afpmat4(m)", "pm_half(m)") + make_define("afp2sfpmat4(m)", "pm_half(m)");
+    return make_define_directive("sfpmat4", "f16mat4") + make_define_directive("sfp2afpmat4(m)", "pm_half(m)") +
+           make_define_directive("afp2sfpmat4(m)", "pm_half(m)");
   return std::string(kWordMatrix) + std::string(has_fp16_arithmetic(options) ? kFp16WordMatrix : "");
 }
 
 std::string make_storage_types(std::string_view sfp, std::string_view sfpvec2, std::string_view sfpvec4) {
-  return make_define("sfp", sfp) + make_define("sfpvec2", sfpvec2) + make_define("sfpvec4", sfpvec4);
+  return make_define_directive("sfp", sfp) + make_define_directive("sfpvec2", sfpvec2) + make_define_directive("sfpvec4", sfpvec4);
 }
 
-// Conversions before a packed store: none with fp16 arithmetic, else to float.
+// Returns the conversions before a packed store: none with fp16 arithmetic, otherwise to float.
 std::string make_packed_store_conversions(const ShaderOptions& options) {
   if (has_fp16_arithmetic(options))
-    return make_define("pm_value1(v)", "(v)") + make_define("pm_value2(v)", "(v)") + make_define("pm_value4(v)", "(v)");
-  return make_define("pm_value1(v)", "float(v)") + make_define("pm_value2(v)", "vec2(v)") + make_define("pm_value4(v)", "vec4(v)");
+    return make_define_directive("pm_value1(v)", "(v)") + make_define_directive("pm_value2(v)", "(v)") +
+           make_define_directive("pm_value4(v)", "(v)");
+  return make_define_directive("pm_value1(v)", "float(v)") + make_define_directive("pm_value2(v)", "vec2(v)") +
+         make_define_directive("pm_value4(v)", "vec4(v)");
 }
 
 std::string make_packed_storage(const ShaderOptions& options) {
-  const auto scalars = is_2024(options) ? kFloatScalars : stores_bf16_in_16bit(options) ? k16bitScalars : kPackedScalars;
-  const auto sfp = is_2024(options) ? "float" : stores_bf16_in_16bit(options) ? "uint16_t" : "uint";
-  const std::string copies(is_2024(options) ? "" : kPackedCopies);
+  const auto scalars = targets_2024_extension(options) ? kFloatScalars : stores_bf16_in_16bit(options) ? k16bitScalars : kPackedScalars;
+  const auto sfp = targets_2024_extension(options) ? "float" : stores_bf16_in_16bit(options) ? "uint16_t" : "uint";
+  const std::string copies(targets_2024_extension(options) ? "" : kPackedCopies);
   return make_storage_types(sfp, "uint", "uvec2") + make_packed_store_conversions(options) + std::string(kPackedVectors) +
          std::string(scalars) + copies;
 }
@@ -319,30 +323,31 @@ SharedMemoryTypes choose_shared_memory_types(const ShaderOptions& options) {
   return {"float", "uvec2", "float($)", "pm_pack4(vec4($))", "float($)", "pm_unpack4($)", "float($)", "pm_pack4(vec4($))"};
 }
 
-std::string define_from_pattern(std::string_view name, std::string_view pattern, std::string_view value) {
+std::string make_define_from_pattern(std::string_view name, std::string_view pattern, std::string_view value) {
   std::string text(pattern);
-  return make_define(name, text.replace(text.find('$'), 1, value));
+  return make_define_directive(name, text.replace(text.find('$'), 1, value));
 }
 
 std::string make_shared_memory_macros(const ShaderOptions& options) {
   const SharedMemoryTypes types = choose_shared_memory_types(options);
   std::string text =
-      make_define("lfp", types.lfp) + make_define("lfpvec4", types.lfpvec4) + define_from_pattern("lfp2afp(v)", types.to_afp, "(v)") +
-      define_from_pattern("lfp2afpvec4(v)", types.to_afpvec4, "(v)") + define_from_pattern("afp2lfp(v)", types.from_afp, "(v)") +
-      define_from_pattern("afp2lfpvec4(v)", types.from_afpvec4, "(v)");
+      make_define_directive("lfp", types.lfp) + make_define_directive("lfpvec4", types.lfpvec4) +
+      make_define_from_pattern("lfp2afp(v)", types.to_afp, "(v)") + make_define_from_pattern("lfp2afpvec4(v)", types.to_afpvec4, "(v)") +
+      make_define_from_pattern("afp2lfp(v)", types.from_afp, "(v)") + make_define_from_pattern("afp2lfpvec4(v)", types.from_afpvec4, "(v)");
   if (!is_packed(options))
-    text += define_from_pattern("buffer_sm1(buf, i)", types.sm1, "buf[i]") + define_from_pattern("buffer_sm4(buf, i)", types.sm4, "buf[i]");
-  if (is_2024(options))
-    text += define_from_pattern("sfp2lfp(v)", types.sm1, "(v)") + define_from_pattern("sfp2lfpvec4(v)", types.sm4, "(v)");
+    text += make_define_from_pattern("buffer_sm1(buf, i)", types.sm1, "buf[i]") +
+            make_define_from_pattern("buffer_sm4(buf, i)", types.sm4, "buf[i]");
+  if (targets_2024_extension(options))
+    text += make_define_from_pattern("sfp2lfp(v)", types.sm1, "(v)") + make_define_from_pattern("sfp2lfpvec4(v)", types.sm4, "(v)");
   return text;
 }
 
 }  // namespace
 
 std::string make_float_bits_section(const ShaderOptions& options) {
-  const std::string bits(is_bf16(options) ? "pm_bfloat_" : "pm_half_");
+  const std::string bits(is_bf16(options) ? "pm_bf16_" : "pm_fp16_");
   std::string text(kBitConversions);
-  text += make_define("pm_bits2", bits + "bits2") + make_define("pm_unpack2", bits + "unpack2");
+  text += make_define_directive("pm_bits2", bits + "bits2") + make_define_directive("pm_unpack2", bits + "unpack2");
   text += kPacking;
   text += options.fp16_rounds_to_even && !is_bf16(options) ? kRoundToEven : kRoundFunctions;
   if (has_fp16_arithmetic(options)) text += std::string(kFp16Packing) + std::string(kFp16Conversions);

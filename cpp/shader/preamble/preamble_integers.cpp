@@ -151,8 +151,8 @@ ivec2 pm_pack_shorts4(ivec4 v) { return ivec2(pm_pack_shorts(v.xy), pm_pack_shor
 )";
 
 std::string make_int16_types(std::string_view stored, std::string_view stored4, std::string_view shared, std::string_view shared4) {
-  return make_define("sint16", stored) + make_define("sint16vec4", stored4) + make_define("lint16", shared) +
-         make_define("lint16vec4", shared4);
+  return make_define_directive("sint16", stored) + make_define_directive("sint16vec4", stored4) + make_define_directive("lint16", shared) +
+         make_define_directive("lint16vec4", shared4);
 }
 
 // Returns the sint16 family. Without shaderInt16, 16-bit types are storage-only, so arithmetic uses int.

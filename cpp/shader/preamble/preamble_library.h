@@ -1,4 +1,4 @@
-// GLSL source split into top-level items (macros and functions), so that a shader includes only those that it uses.
+// GLSL source split into top-level items (macros and functions), so that a shader includes only what it uses.
 #pragma once
 
 #include <string>

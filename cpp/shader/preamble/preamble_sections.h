@@ -18,12 +18,12 @@ inline bool is_packed(const ShaderOptions& options) {
 inline bool has_fp16_arithmetic(const ShaderOptions& options) {
   return options.fp16_arithmetic && !is_bf16(options);
 }
-inline bool is_2024(const ShaderOptions& options) {
+inline bool targets_2024_extension(const ShaderOptions& options) {
   return options.generation == GlslExtensionVersion::year_2024;
 }
 
 // Returns "#define name text" as a line.
-std::string make_define(std::string_view name, std::string_view text);
+std::string make_define_directive(std::string_view name, std::string_view text);
 
 std::string make_float_bits_section(const ShaderOptions& options);  // conversions between floats and 16-bit encodings, with rounding
 std::string make_float_section(const ShaderOptions& options);       // types sfp, afp and lfp, with loads and stores

@@ -99,7 +99,7 @@ constexpr std::string_view kVec8Fp16Words = R"(
 uvec4 pm_pack8(f16mat2x4 m) { return uvec4(pm_pack4(m[0]), pm_pack4(m[1])); }
 )";
 
-// vec8 in fp16 without fp16 arithmetic: a structure, which shaders of 2024 declare themselves.
+// vec8 in fp16 without fp16 arithmetic: a structure, which shaders for year_2024 declare themselves.
 constexpr std::string_view kVec8Struct = R"(
 uint pm_vec8_index_;
 uint pm_save_vec8_index(uint i) { return pm_vec8_index_ = i; }
@@ -225,8 +225,8 @@ std::string make_image_macros(std::string_view dimensions, std::string_view posi
 // Defines the texel macros for `count` elements: the texel to store for a value, and for a texel that is copied from another image.
 std::string make_texel_macros(std::string_view count, std::string_view type, bool rounds, bool bounds) {
   const std::string typed = std::string(type) + "(v)", rounded = rounds ? "pm_texel_round(" + typed + ")" : typed;
-  return make_define("pm_texel_value" + std::string(count) + "(v)", bounds ? "pm_texel_clamp(" + rounded + ")" : rounded) +
-         make_define("pm_texel_copy" + std::string(count) + "(v)", bounds ? "pm_texel_clamp(v)" : "v");
+  return make_define_directive("pm_texel_value" + std::string(count) + "(v)", bounds ? "pm_texel_clamp(" + rounded + ")" : rounded) +
+         make_define_directive("pm_texel_copy" + std::string(count) + "(v)", bounds ? "pm_texel_clamp(v)" : "v");
 }
 
 // Returns the texel macros. `fp16_texel1`, `fp16_texel4`: texels with 1 or 4 channels are fp16.
@@ -242,23 +242,25 @@ std::string make_vec8_section(const ShaderOptions& options, bool declares_vec8) 
   const bool has_fp16 = has_fp16_arithmetic(options);
   const std::string text(has_fp16 ? kVec8Fp16Arithmetic : kVec8Arithmetic);
   if (options.storage == StorageType::fp32)
-    return text + make_define("sfpvec8", "mat2x4") + make_define("buffer_st8(buf, i, v)", "buf[i] = mat2x4(v)") + std::string(kVec8Matrix);
+    return text + make_define_directive("sfpvec8", "mat2x4") + make_define_directive("buffer_st8(buf, i, v)", "buf[i] = mat2x4(v)") +
+           std::string(kVec8Matrix);
   if (options.storage == StorageType::fp16 && has_fp16)
-    return text + make_define("sfpvec8", "f16mat2x4") + make_define("buffer_st8(buf, i, v)", "buf[i] = pm_half8(v)") +
+    return text + make_define_directive("sfpvec8", "f16mat2x4") + make_define_directive("buffer_st8(buf, i, v)", "buf[i] = pm_half8(v)") +
            std::string(kVec8Matrix);
   if (options.storage == StorageType::fp16)
     return text + std::string(declares_vec8 ? "" : kVec8StructDeclaration) + std::string(kVec8Struct);
   const bool vectors = options.storage == StorageType::bf16;
-  return text + make_define("pm_words(v)", vectors ? "pm_pack4(vec4(v))" : "(v)") +
-         make_define("pm_vector(words)", vectors ? "sfpvec4(pm_unpack4(words))" : "(words)") + std::string(kVec8Words) +
+  return text + make_define_directive("pm_words(v)", vectors ? "pm_pack4(vec4(v))" : "(v)") +
+         make_define_directive("pm_vector(words)", vectors ? "sfpvec4(pm_unpack4(words))" : "(words)") + std::string(kVec8Words) +
          std::string(has_fp16 ? kVec8Fp16Words : "");
 }
 
 std::string make_image_section(const ShaderOptions& options) {
   if (!options.image_storage) return {};
   const bool fp16_texel1 = options.storage == StorageType::fp16, fp16_texel4 = fp16_texel1 || options.storage == StorageType::fp16_packed;
-  return make_define("NCNN_image_shader", "1") + make_define("unfp", fp16_texel4 ? "mediump" : "highp") +
-         make_define("imfmtc1", fp16_texel1 ? "r16f" : "r32f") + make_define("imfmtc4", fp16_texel4 ? "rgba16f" : "rgba32f") +
+  return make_define_directive("NCNN_image_shader", "1") + make_define_directive("unfp", fp16_texel4 ? "mediump" : "highp") +
+         make_define_directive("imfmtc1", fp16_texel1 ? "r16f" : "r32f") +
+         make_define_directive("imfmtc4", fp16_texel4 ? "rgba16f" : "rgba32f") +
          make_texel_conversions(fp16_texel1, fp16_texel4, options.clamps_texels) + std::string(kTexels) + make_image_macros("1d", "int") +
          make_image_macros("2d", "ivec2") + make_image_macros("3d", "ivec3");
 }

@@ -12,6 +12,6 @@ enum class ScalarType : uint8_t { float16, bfloat16, float32, float64, int8, uin
 
 std::string_view name(ScalarType scalar);  // "float16"; "other" for structures
 uint32_t bytes(ScalarType scalar);         // 4 for structures
-ScalarType to_scalar_type(DType dtype);    // storage type in shaders: uint8 for bool; other if shaders have no such type
+ScalarType to_scalar_type(DType dtype);    // storage type in shaders: uint8 for bool; other if shaders do not support the type
 
 }  // namespace pumice

@@ -51,7 +51,7 @@ GlslExtensionVersion parse_extension_version(std::string_view name) {
 
 MacroProfile::MacroProfile(Macros macros) {
   for (const auto& [name, text] : macros) {
-    if (!is_macro_name(name)) throw ShaderCompileError("a profile's macro has a word for a name: given '" + name + "'");
+    if (!is_macro_name(name)) throw ShaderCompileError("the name of a profile's macro must be an identifier: given '" + name + "'");
     if (text.find_first_of("\n\r\\") != std::string::npos)
       throw ShaderCompileError("a profile's macro has a text of one line: '" + name + "' has not");
   }
@@ -72,7 +72,7 @@ void check_options(const ShaderOptions& options) {
     throw UnsupportedError("subgroup: the current generation of the extension has no NCNN_subgroup macros, expected generation '2024'");
   for (const auto& operation : options.subgroup)
     if (!kSubgroupNames.contains(operation))
-      throw UnsupportedError("unknown subgroup operation '" + operation + "': expected some of " + join_names(kSubgroupNames));
+      throw UnsupportedError("unknown subgroup operation '" + operation + "': expected any of " + join_names(kSubgroupNames));
 }
 
 }  // namespace pumice

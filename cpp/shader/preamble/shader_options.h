@@ -95,7 +95,7 @@ std::string make_preamble(const ShaderOptions& options);
 // Returns only the part of the preamble that `sources` use.
 std::string make_preamble(const ShaderOptions& options, const std::vector<std::shared_ptr<const ScannedSource>>& sources);
 
-// Return the GLSL extensions of a storage mode that some compilers lack, and those that this glslang lacks (loads it if there are any).
+// Return the GLSL extensions of a storage mode that some compilers lack, and which of them this glslang lacks (loads it if there are any).
 std::vector<std::string> get_optional_extensions(StorageType storage);
 std::vector<std::string> find_missing_extensions(StorageType storage);
 

@@ -4,7 +4,7 @@
 #include <charconv>
 #include <optional>
 
-#include "shader/source/nameless_blocks.h"
+#include "shader/source/anonymous_blocks.h"
 #include "shader/source/tokens.h"
 
 namespace pumice {

@@ -32,15 +32,15 @@ std::map<std::string, std::string, std::less<>> read_overrides() {
   const char* const folder = std::getenv("PUMICE_SHADERS");
   std::map<std::string, std::string, std::less<>> overrides_by_path;
   if (!folder || !*folder) return overrides_by_path;
-  if (!fs::is_directory(folder)) throw Error("PUMICE_SHADERS: a folder expected; given '" + std::string(folder) + "'");
+  if (!fs::is_directory(folder)) throw Error("PUMICE_SHADERS: expected a folder, given '" + std::string(folder) + "'");
   for (const auto& entry : fs::recursive_directory_iterator(folder)) {
     if (!entry.is_regular_file()) continue;
     const std::string path = entry.path().lexically_relative(folder).generic_string();
     if (std::ranges::find(get_embedded_table(), path, &EmbeddedShader::path) == get_embedded_table().end())
-      throw Error("PUMICE_SHADERS: '" + std::string(folder) + "' holds '" + path + "', which is the path of no embedded shader");
+      throw Error("PUMICE_SHADERS: '" + std::string(folder) + "' contains '" + path + "', which is not the path of an embedded shader");
     overrides_by_path.emplace(path, read_override_file(entry.path()));
   }
-  if (overrides_by_path.empty()) throw Error("PUMICE_SHADERS: '" + std::string(folder) + "' holds no file");
+  if (overrides_by_path.empty()) throw Error("PUMICE_SHADERS: '" + std::string(folder) + "' contains no files");
   std::string names;
   for (const auto& [path, text] : overrides_by_path) names += (names.empty() ? "" : ", ") + path;
   log(LogLevel::warning, "PUMICE_SHADERS: the engine's own " + names + " replaced by files of '" + std::string(folder) + "'");

@@ -66,7 +66,7 @@ bool can_compile_with_extension(const std::string& extension) {
   request.stack_bytes = size_t{4} << 20;
   const std::unique_ptr<const PumiceGlslangResult, void (*)(const PumiceGlslangResult*)> result(get_glslang().run(&request),
                                                                                                 get_glslang().release);
-  if (result->missing_bytes > 0) throw OutOfMemoryError("the shader compiler could not be asked for " + extension + ": no memory");
+  if (result->missing_bytes > 0) throw OutOfMemoryError("the shader compiler could not be queried for " + extension + ": no memory");
   return result->ok;
 }
 

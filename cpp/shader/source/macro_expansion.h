@@ -10,7 +10,7 @@
 
 namespace pumice {
 
-inline constexpr size_t kMaxMacroDepth = 500;  // nested macros, and macro calls in their arguments
+inline constexpr size_t kMaxMacroDepth = 500;  // maximum nesting of macros, and of macro calls in their arguments
 
 struct Macro {
   bool is_function = false;

@@ -11,7 +11,7 @@
 
 namespace pumice {
 
-// Returns the words of a source: identifiers and keywords, also those in comments and directives.
+// Returns the words of a source: identifiers and keywords, also in comments and directives.
 std::vector<std::string_view> find_identifiers(std::string_view text);
 
 // Literal suffixes that need an extension: 1l is a 64-bit number, 1s a 16-bit one.

@@ -287,12 +287,12 @@ struct NestingDepths {
     for (size_t begin = 0, end = 0; begin < tokens.size(); begin = end) {
       while (end < tokens.size() && tokens[end].directive == tokens[begin].directive) ++end;
       size_t& deepest = tokens[begin].directive == 0 ? text : macro;
-      deepest = std::max(deepest, measure_depth(tokens, begin, end));
+      deepest = std::max(deepest, compute_nesting_depth(tokens, begin, end));
     }
   }
 
  private:
-  static size_t measure_depth(const Tokens& tokens, size_t begin, size_t end) {
+  static size_t compute_nesting_depth(const Tokens& tokens, size_t begin, size_t end) {
     std::vector<size_t> operators{0};  // one count per open bracket
     size_t depth = 0, deepest = 0;
     const auto reset_operators = [&] { depth -= std::exchange(operators.back(), 0); };
@@ -370,7 +370,7 @@ SourceSize check_source_size(const SourceSet& sources, const ShaderPrefix& prefi
       }
   }
   if (total > kMaxTokens) throw make_limit_error(sources, format_limit_message("tokens, macros expanded", total, kMaxTokens));
-  // Each nested macro adds its own nesting, whether nested by its arguments or by its body.
+  // Each nested macro adds its own nesting depth, whether it occurs in an argument or in a macro body.
   NestingDepths max_nesting;
   for (const auto& tokens : token_lists) max_nesting.add_tokens(tokens);
   const auto depth = static_cast<double>(max_nesting.text + macro_depth * max_nesting.macro);

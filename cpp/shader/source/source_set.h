@@ -30,7 +30,7 @@ class FileCache {
 struct IncludeSearchPath {
   std::map<std::string, std::string> sources_by_path;  // in-memory sources, by include path
   std::vector<std::string> folders;                    // folders in search order
-  bool on_disk = false;                                // whether the shader is a file and its name the path
+  bool on_disk = false;                                // whether the shader is a file on disk; its name is then the path
   std::shared_ptr<FileCache> files = {};               // null: every compilation rereads the files
 };
 

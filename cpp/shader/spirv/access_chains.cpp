@@ -68,7 +68,7 @@ std::vector<IndexCheck> AccessChains::find_checks(const AccessChain& chain) cons
     const auto& definition = module_.definition(type);
     const uint32_t index = chain.indices[level];
     if (definition.op == OpTypeStruct) {
-      type = definition[module_.get_constant(index) + 1];
+      type = definition[module_.get_constant_value(index) + 1];
       continue;
     }
     const bool is_array = definition.op == OpTypeArray, is_runtime_array = definition.op == OpTypeRuntimeArray;
@@ -80,7 +80,7 @@ std::vector<IndexCheck> AccessChains::find_checks(const AccessChain& chain) cons
     const uint32_t stride = module_.find_decoration(type, ArrayStride).value_or(0);
     if (has_range && level == 1 && stride > 0 && (is_array || is_runtime_array)) {
       check.uses_bound_range = true;
-      check.offset = module_.find_member_decoration(outermost, module_.get_constant(chain.indices[0]), Offset).value_or(0);
+      check.offset = module_.find_member_decoration(outermost, module_.get_constant_value(chain.indices[0]), Offset).value_or(0);
       check.stride = stride;
       check.scalar = bytes(interface_.bindings.at(find_binding_index(chain.variable)).scalar);
       if (const auto element = packed_elements_.find(index); element != packed_elements_.end()) {
@@ -100,7 +100,7 @@ std::string AccessChains::format_path(const AccessChain& chain, size_t level) co
   for (size_t i = 0; i < level; ++i) {
     const auto& definition = module_.definition(type);
     const bool is_member = definition.op == OpTypeStruct;
-    const uint32_t member = is_member ? module_.get_constant(chain.indices[i]) : 0;
+    const uint32_t member = is_member ? module_.get_constant_value(chain.indices[i]) : 0;
     text += !is_member ? "[]" : (text.empty() ? "" : ".") + module_.member_name(type, member);
     type = definition[is_member ? member + 1 : 1];
   }

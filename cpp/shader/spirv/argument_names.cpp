@@ -40,7 +40,7 @@ namespace {
 
 // Throws if two blocks without instance names share a member, because a call could not distinguish them. This is valid in SPIR-V, but not
 // in GLSL.
-void check_members(const ShaderInterface& interface) {
+void check_anonymous_block_members(const ShaderInterface& interface) {
   std::map<std::string, std::string> owners;
   for (const BindingInterface& buffer : interface.bindings) {
     if (!buffer.is_block || !buffer.member.empty() || !buffer.layout) continue;
@@ -49,7 +49,7 @@ void check_members(const ShaderInterface& interface) {
       const auto [found, is_new] = owners.emplace(member.name, block);
       if (!is_new)
         throw ShaderCompileError("'" + member.name + "' is a member of " + found->second + " and of " + block +
-                                 ", which have no instance names. Name the blocks, for a call gives members by name");
+                                 ", which have no instance names. Name the blocks, because a call passes members by name");
     }
   }
 }
@@ -57,13 +57,13 @@ void check_members(const ShaderInterface& interface) {
 }  // namespace
 
 void check_argument_names(const ShaderInterface& interface) {
-  check_members(interface);
+  check_anonymous_block_members(interface);
   std::map<std::string, std::string> owners;
   const auto add = [&](const std::string& name, const std::string& owner) {
     const auto [found, is_new] = owners.emplace(name, owner);
     if (!is_new)
       throw ShaderCompileError("two arguments of this kernel are named '" + name + "': " + found->second + " and " + owner +
-                               ". Rename one of them, for a call gives arguments by name");
+                               ". Rename one of them, because a call passes arguments by name");
   };
   for (const BindingInterface& buffer : interface.bindings) {
     add(buffer.name, "the buffer at binding " + std::to_string(buffer.binding) + " (block '" + buffer.block + "')");

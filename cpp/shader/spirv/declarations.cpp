@@ -17,7 +17,7 @@ Declarations::Declarations(const Module& module, uint32_t bound) : next_id_(boun
   for (const auto& instruction : module.instructions()) {
     const uint16_t op = instruction.op;
     in_function = in_function || op == OpFunction;
-    if (is_type(op)) {
+    if (is_type_declaration(op)) {
       std::vector<uint32_t> key{op};
       key.insert(key.end(), instruction.operands.begin() + 1, instruction.operands.end());
       types_.emplace(std::move(key), instruction[0]);
@@ -62,7 +62,7 @@ uint32_t Declarations::declare_constant(uint32_t value) {
   return id;
 }
 
-uint32_t Declarations::declare_null(uint32_t type) {
+uint32_t Declarations::declare_null_constant(uint32_t type) {
   uint32_t& id = nulls_[type];
   if (id != 0) return id;
   id = new_id();

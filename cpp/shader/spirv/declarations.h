@@ -25,8 +25,8 @@ class Declarations {
 
   // Returns the id of a type, declaring it if necessary: SPIR-V forbids duplicates except for arrays and structures.
   uint32_t declare_type(uint16_t op, const std::vector<uint32_t>& operands);
-  uint32_t declare_constant(uint32_t value);  // a constant of type uint
-  uint32_t declare_null(uint32_t type);       // OpConstantNull
+  uint32_t declare_constant(uint32_t value);      // a constant of type uint
+  uint32_t declare_null_constant(uint32_t type);  // OpConstantNull
 
   // Assembles the module: the header and declarations, the declarations added here, and the functions.
   std::vector<uint32_t> assemble_module(std::vector<uint32_t> head, const std::vector<uint32_t>& functions) const;

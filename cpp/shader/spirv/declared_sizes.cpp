@@ -13,12 +13,12 @@ bool is_array(const Instruction& type) {
 }
 
 DeclaredSizes read_type_sizes(const Module& module, uint32_t type, bool row_major, int depth) {
-  if (depth > kMaxTypeDepth) throw ShaderCompileError("malformed SPIR-V: types nest too deep");
+  if (depth > kMaxTypeDepth) throw ShaderCompileError("malformed SPIR-V: types nest too deeply");
   DeclaredSizes declared;
   const auto* definition = &module.definition(type);
   for (; is_array(*definition); definition = &module.definition(type = (*definition)[1])) {
-    if (declared.sizes.size() > static_cast<size_t>(kMaxTypeDepth)) throw ShaderCompileError("malformed SPIR-V: types nest too deep");
-    declared.sizes.push_back(definition->op == OpTypeArray ? module.get_constant((*definition)[2]) : 0);
+    if (declared.sizes.size() > static_cast<size_t>(kMaxTypeDepth)) throw ShaderCompileError("malformed SPIR-V: types nest too deeply");
+    declared.sizes.push_back(definition->op == OpTypeArray ? module.get_constant_value((*definition)[2]) : 0);
   }
   if (definition->op == OpTypeMatrix) {
     const uint32_t columns = (*definition)[2], rows = module.definition((*definition)[1])[2];

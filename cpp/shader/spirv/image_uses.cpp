@@ -11,9 +11,9 @@ namespace {
 constexpr uint32_t kBias = 1, kOffsets = 8 | 16 | 32;  // Image Operands bits: Bias; ConstOffset, Offset and ConstOffsets
 
 // Tracks the variables that an id may refer to, because textures are passed to functions.
-class ImageOrigins {
+class ImageVariableTracker {
  public:
-  explicit ImageOrigins(const Module& module) : module_(module) {
+  explicit ImageVariableTracker(const Module& module) : module_(module) {
     read_parameters();
     while (propagate_origins()) {
     }
@@ -56,10 +56,10 @@ class ImageOrigins {
 
   const Module& module_;
   std::map<uint32_t, std::set<uint32_t>> origins_;
-  std::map<uint32_t, std::vector<uint32_t>> parameters_;  // parameters of each function
+  std::map<uint32_t, std::vector<uint32_t>> parameters_;  // function id -> ids of its parameters
 };
 
-// Returns the index of the Image Operands mask of sampling instructions.
+// Returns the index of the Image Operands mask of a sampling instruction; nullopt for other instructions.
 std::optional<size_t> find_mask_operand(uint16_t op) {
   if (op == OpImageGather) return 5;
   const bool samples = op == OpImageSampleImplicitLod || op == OpImageSampleExplicitLod || op == OpImageSampleProjImplicitLod ||
@@ -67,7 +67,7 @@ std::optional<size_t> find_mask_operand(uint16_t op) {
   return samples ? std::optional<size_t>(4) : std::nullopt;
 }
 
-std::string describe_normalized_use(const Instruction& instruction, uint32_t mask) {
+std::string describe_normalized_coordinate_use(const Instruction& instruction, uint32_t mask) {
   if (instruction.op == OpImageSampleProjImplicitLod || instruction.op == OpImageSampleProjExplicitLod) return "a projection";
   if (instruction.op == OpImageSampleImplicitLod) return "a level of detail from derivatives";
   return mask & kOffsets ? "an offset" : "";
@@ -75,19 +75,19 @@ std::string describe_normalized_use(const Instruction& instruction, uint32_t mas
 
 }  // namespace
 
-std::map<uint32_t, std::string> find_normalized_uses(const Module& module) {
+std::map<uint32_t, std::string> find_normalized_coordinate_uses(const Module& module) {
   std::map<uint32_t, std::string> uses;
-  std::optional<ImageOrigins> origins;
+  std::optional<ImageVariableTracker> origins;
   for (const auto& instruction : module.instructions()) {
     const auto operand = find_mask_operand(instruction.op);
     if (!operand) continue;
     if (!origins) origins.emplace(module);
     const uint32_t mask = instruction.size() > *operand ? instruction[*operand] : 0;
-    const std::string use = describe_normalized_use(instruction, mask);
+    const std::string use = describe_normalized_coordinate_use(instruction, mask);
     for (const uint32_t variable : origins->get_variables(instruction[2])) {
       if (mask & kBias)
         throw ShaderCompileError("'" + module.name(variable) +
-                                 "' is sampled with a bias, which a compute shader has no level to add to: textureLod() takes the level");
+                                 "' is sampled with a bias, but a compute shader has no level of detail to add it to: use textureLod()");
       if (!use.empty()) uses.emplace(variable, use);
     }
   }

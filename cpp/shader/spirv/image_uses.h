@@ -9,8 +9,8 @@
 
 namespace pumice::spirv {
 
-// Returns, by variable id, a use of each texture that a sampler with unnormalized coordinates does not support ("an offset"). Throws
+// Returns, by variable id, the textures that are used in a way that requires normalized coordinates, and that use ("an offset"). Throws
 // ShaderCompileError for an LOD bias, which is meaningless in a compute shader.
-std::map<uint32_t, std::string> find_normalized_uses(const Module& module);
+std::map<uint32_t, std::string> find_normalized_coordinate_uses(const Module& module);
 
 }  // namespace pumice::spirv

@@ -9,7 +9,7 @@
 namespace pumice::spirv {
 namespace {
 
-// Returns the comparison of the complements that has the same result.
+// Returns the comparison that is equivalent if both operands are complemented.
 std::optional<uint16_t> swap_comparison(uint16_t op) {
   switch (op) {
     case OpSLessThan:

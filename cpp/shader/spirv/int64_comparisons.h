@@ -7,7 +7,7 @@
 
 namespace pumice::spirv {
 
-// Compares the complements instead: a < b becomes ~a > ~b if one of them is a 64-bit constant or a vector of such constants.
+// Compares the complements instead: a < b becomes ~a > ~b if a or b is a 64-bit constant or a vector of such constants.
 std::vector<uint32_t> complement_int64_comparisons(std::span<const uint32_t> module);
 
 }  // namespace pumice::spirv

@@ -23,14 +23,14 @@ struct BlockVariable {
   uint32_t id, type, storage_class;
 };
 
-std::string format_number(uint32_t number) {
+std::string format_uint(uint32_t number) {
   return std::to_string(number);
 }
 
 // Returns the device property that allows this float control for a width. fp16 rounding may be independent of the other widths.
 std::string get_float_control_feature(std::string_view control, uint32_t width) {
   if (control == "RoundingModeRTE" && width == 16) return "roundingModeRTEFloat16";
-  return "shader" + std::string(control) + "Float" + format_number(width);
+  return "shader" + std::string(control) + "Float" + format_uint(width);
 }
 
 // Returns the pointers through which instructions access memory.
@@ -66,7 +66,7 @@ std::set<uint32_t> find_accessed_pointers(const Module& module) {
 class Reflector {
  public:
   explicit Reflector(const std::vector<uint32_t>& words)
-      : module_(words), normalized_uses_(find_normalized_uses(module_)), accessed_(find_accessed_pointers(module_)) {}
+      : module_(words), normalized_uses_(find_normalized_coordinate_uses(module_)), accessed_(find_accessed_pointers(module_)) {}
 
   ShaderInterface run() {
     check_entry_point();
@@ -126,7 +126,7 @@ void Reflector::check_entry_point() {
   for (const auto& instruction : module_.instructions()) {
     if (instruction.op != OpEntryPoint) continue;
     if (instruction[0] != kGlCompute)
-      throw ShaderCompileError("expected a compute shader, given SPIR-V of execution model " + format_number(instruction[0]));
+      throw ShaderCompileError("expected a compute shader, given SPIR-V of execution model " + format_uint(instruction[0]));
     if (instruction.string_operand(2) == "main") entry_point_ = instruction[1];
   }
   if (entry_point_ == 0) throw ShaderCompileError("malformed SPIR-V: no compute entry point 'main'");
@@ -173,7 +173,7 @@ void Reflector::add_image(uint32_t id, uint32_t pointer) {
     throw UnsupportedError("'" + image.name + "': expected an image or a combined image and sampler, of one to three dimensions");
   image.dimensions = (*type)[2] + 1;
   image.scalar = module_.get_layout((*type)[1]).scalar;
-  image.format = get_image_format((*type)[7]);
+  image.format = get_image_format_name((*type)[7]);
   image.access = image.sampled || module_.has_decoration(id, NonWritable) ? ResourceAccess::read
                  : module_.has_decoration(id, NonReadable)                ? ResourceAccess::write
                                                                           : ResourceAccess::read_write;
@@ -191,19 +191,18 @@ void Reflector::add_buffer_array(uint32_t id, uint32_t type, uint32_t storage_cl
   const std::string name = module_.name(id);
   if (array.op == OpTypeRuntimeArray || module_.definition(array[2]).op != OpConstant)
     throw UnsupportedError("'" + name + "' is an array of blocks: expected a length that is a constant number");
-  const uint32_t count = module_.get_constant(array[2]), block = array[1];
+  const uint32_t count = module_.get_constant_value(array[2]), block = array[1];
   if (module_.definition(block).op != OpTypeStruct || count_members(block) == 0)
     throw UnsupportedError("'" + name + "' is an array of arrays of blocks: expected an array with one axis");
   if (count > kMaxBlocks)
-    throw UnsupportedError("'" + name + "' is an array of " + format_number(count) + " blocks: expected at most " +
-                           format_number(kMaxBlocks));
+    throw UnsupportedError("'" + name + "' is an array of " + format_uint(count) + " blocks: expected at most " + format_uint(kMaxBlocks));
   for (uint32_t element = 0; element < count; ++element) add_buffer({id, block, storage_class}, element);
 }
 
 // Adds a buffer. Blocks at the same binding become aliases of one buffer.
 void Reflector::add_buffer(const BlockVariable& variable, std::optional<uint32_t> element) {
   BindingInterface buffer = reflect_buffer(variable);
-  if (element) buffer.element = *element, buffer.name += "[" + format_number(*element) + "]";
+  if (element) buffer.element = *element, buffer.name += "[" + format_uint(*element) + "]";
   const auto existing = std::ranges::find_if(
       result_.bindings, [&](const BindingInterface& other) { return other.binding == buffer.binding && other.element == buffer.element; });
   if (existing == result_.bindings.end()) {
@@ -211,7 +210,7 @@ void Reflector::add_buffer(const BlockVariable& variable, std::optional<uint32_t
     return;
   }
   if (existing->uniform != buffer.uniform)
-    throw ShaderCompileError("binding " + format_number(buffer.binding) + " is both a storage buffer ('" + existing->name +
+    throw ShaderCompileError("binding " + format_uint(buffer.binding) + " is both a storage buffer ('" + existing->name +
                              "') and a uniform buffer ('" + buffer.name + "')");
   existing->access = static_cast<ResourceAccess>(static_cast<int>(existing->access) | static_cast<int>(buffer.access));
   existing->used = existing->used || buffer.used;
@@ -266,7 +265,7 @@ std::shared_ptr<const MemoryLayout> Reflector::make_element_layout(uint32_t type
 
 void Reflector::check_descriptor_set(uint32_t id, const std::string& name) const {
   if (const uint32_t set = module_.find_decoration(id, DescriptorSet).value_or(0); set != 0)
-    throw UnsupportedError("'" + name + "' is in descriptor set " + format_number(set) + ": expected set 0");
+    throw UnsupportedError("'" + name + "' is in descriptor set " + format_uint(set) + ": expected set 0");
 }
 
 // An array sized by a specialization constant may have any length.
@@ -321,7 +320,7 @@ void Reflector::add_members(uint32_t type, const std::string& prefix, uint64_t b
   }
 }
 
-// Collects the axes of arrays, vectors and matrices, down to the vector.
+// Collects the axes of nested arrays and matrices, down to the innermost scalar or vector.
 Reflector::MemberShape Reflector::compute_member_shape(uint32_t type, uint32_t matrix_stride) const {
   MemberShape axes;
   std::vector<uint32_t> strides;
@@ -357,7 +356,7 @@ void Reflector::add_member(const std::string& name, uint64_t offset, uint32_t ty
   const MemberShape axes = compute_member_shape(type, matrix_stride);
   if (!axes.has_uniform_stride) {
     for (uint32_t i = 0; i < layout.count; ++i)
-      add_member(name + "[" + format_number(i) + "]", offset + uint64_t{i} * layout.stride, definition[1], matrix_stride);
+      add_member(name + "[" + format_uint(i) + "]", offset + uint64_t{i} * layout.stride, definition[1], matrix_stride);
     return;
   }
   PushConstant constant;
@@ -405,7 +404,7 @@ void Reflector::read_spec_constants() {
 }
 
 void Reflector::set_local_size(size_t axis, uint32_t constant_id) {
-  result_.local_size[axis] = module_.get_constant(constant_id);
+  result_.local_size[axis] = module_.get_constant_value(constant_id);
   result_.local_size_id[axis] = module_.find_decoration(constant_id, SpecId);
   if (!result_.local_size_id[axis]) return;
   const auto constant = std::ranges::find(result_.spec_constants, *result_.local_size_id[axis], &SpecConstant::id);
@@ -438,7 +437,7 @@ void Reflector::read_local_size() {
     }
   }
   for (auto& constant : result_.spec_constants)
-    if (constant.name.empty()) constant.name = "constant_" + format_number(constant.id);
+    if (constant.name.empty()) constant.name = "constant_" + format_uint(constant.id);
   if (std::ranges::find(result_.local_size, uint32_t{0}) != result_.local_size.end())
     throw ShaderCompileError("malformed SPIR-V: a local size of 0");
 }
@@ -452,7 +451,7 @@ void Reflector::read_capabilities() {
       result_.capabilities.push_back(found.name);
       add_feature(found.feature, found.name);
     } else if (instruction.op == OpExecutionMode) {
-      if (const auto control = get_float_control(instruction[1]); !control.empty())
+      if (const auto control = get_float_control_capability(instruction[1]); !control.empty())
         add_feature(get_float_control_feature(control, instruction[2]), std::string(control));
     }
   }

@@ -30,11 +30,11 @@ struct BindingInterface {
   ResourceAccess access = ResourceAccess::read_write;
   ScalarType scalar = ScalarType::other;       // element type of the array; for vectors and matrices their scalar type
   uint32_t element_bytes = 0;                  // array stride
-  uint64_t min_bytes = 0;                      // statically sized bytes of the block; 0 for a lone runtime array
+  uint64_t min_bytes = 0;                      // size of the block without its runtime array
   uint32_t components = 1;                     // 4 for vec4
   bool uniform = false;                        // uniform buffer, else storage buffer
   bool used = false;                           // accessed by the shader, directly or through an alias
-  bool is_block = false;                       // bound as a whole: it has other members besides one array
+  bool is_block = false;                       // whether the block is bound as a whole, because it is not just one array
   std::shared_ptr<const MemoryLayout> layout;  // layout of one element, or of the block; null if it has too many members
 };
 
@@ -115,7 +115,7 @@ ShaderInterface reflect(const std::vector<uint32_t>& spirv);
 // same name as a push constant in a block with an instance name.
 void check_argument_names(const ShaderInterface& interface);
 
-// Returns the sizes of variables for these specialization constants, keyed by id.
+// Returns the sizes of variables for the given values of specialization constants, keyed by constant id.
 VariableSizes compute_variable_sizes(const std::vector<uint32_t>& spirv, const std::map<uint32_t, uint64_t>& constants);
 
 }  // namespace pumice

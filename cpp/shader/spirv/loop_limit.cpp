@@ -22,7 +22,7 @@ uint64_t saturating_multiply(uint64_t a, uint64_t b) {
   return a != 0 && b > kUnknownTripCount / a ? kUnknownTripCount : std::min(a * b, kUnknownTripCount);
 }
 
-// Computes an upper bound on loop iterations.
+// Computes an upper bound on the total loop iterations of an invocation.
 class LoopIterationCounter {
  public:
   explicit LoopIterationCounter(std::span<const uint32_t> words) : module_(words), all_(module_.instructions()) {
@@ -127,7 +127,7 @@ class LoopIterationCounter {
     return step;
   }
 
-  // Returns the constant that the block before the loop stores last.
+  // Returns the constant that the block before the loop last stores to the variable.
   std::optional<int64_t> match_start(size_t loop, uint32_t variable) const {
     size_t header = loop;
     while (header > 0 && all_[header].op != OpLabel) --header;
@@ -162,10 +162,10 @@ class LoopIterationCounter {
   uint32_t entry_ = 0;
 };
 
-// Implements add_loop_watch() for one module.
-class LoopWatchInserter {
+// Implements add_loop_watchdog() for one module.
+class LoopWatchdogInserter {
  public:
-  LoopWatchInserter(std::span<const uint32_t> words, uint32_t binding, uint32_t kernel)
+  LoopWatchdogInserter(std::span<const uint32_t> words, uint32_t binding, uint32_t kernel)
       : words_(words),
         module_(words),
         declarations_(module_, words[kBoundWord]),
@@ -183,7 +183,7 @@ class LoopWatchInserter {
     append(functions_, OpVariable, {block_pointer, variable_, storage_});
     append(functions_, OpTypeArray, {array, uint_type, get_constant_id(2)});
     append(functions_, OpTypePointer, {array_pointer, kFunction, array});
-    append_main(array_pointer, uint_type);
+    append_wrapper_main(array_pointer, uint_type);
     std::vector<uint32_t> head = copy_declarations(block);
     return declarations_.assemble_module(std::move(head), functions_);
   }
@@ -207,7 +207,7 @@ class LoopWatchInserter {
     bool in_function = false, is_decorated = false;
     for (const auto& instruction : module_.instructions()) {
       in_function = in_function || instruction.op == OpFunction;
-      if (!is_decorated && (is_type(instruction.op) || instruction.op == OpTypeForwardPointer)) {
+      if (!is_decorated && (is_type_declaration(instruction.op) || instruction.op == OpTypeForwardPointer)) {
         append_decorations(head, block);
         is_decorated = true;
       }
@@ -232,7 +232,7 @@ class LoopWatchInserter {
     return id;
   }
 
-  void append_main(uint32_t array_pointer, uint32_t uint_type) {
+  void append_wrapper_main(uint32_t array_pointer, uint32_t uint_type) {
     const uint32_t void_type = declarations_.declare_type(OpTypeVoid, {}), entry = new_id(), counts = new_id();
     const uint32_t word_pointer = declarations_.declare_type(OpTypePointer, {storage_, uint_type});
     const uint32_t local_pointer = declarations_.declare_type(OpTypePointer, {kFunction, uint_type});
@@ -243,15 +243,15 @@ class LoopWatchInserter {
     const uint32_t zero = emit_result(OpLoad, uint_type, {emit_result(OpAccessChain, word_pointer, {variable_, get_constant_id(1)})});
     const uint32_t trip_count = emit_result(OpIAdd, uint_type, {zero, get_constant_id(2)});
     const uint32_t count = emit_result(OpAccessChain, local_pointer, {counts, zero});
-    append_loop(entry, uint_type, trip_count, count);
-    append_report(word_pointer, uint_type, trip_count, count);
+    append_test_loop(entry, uint_type, trip_count, count);
+    append_watchdog_report(word_pointer, uint_type, trip_count, count);
     emit(OpReturn, {});
     emit(OpFunctionEnd, {});
   }
 
   // Appends: for (uint i = 0; i < trips; ++i) count += 1; The count is in an array, at an index unknown at compile time, so that compilers
   // cannot fold the loop.
-  void append_loop(uint32_t entry, uint32_t uint_type, uint32_t trip_count, uint32_t count) {
+  void append_test_loop(uint32_t entry, uint32_t uint_type, uint32_t trip_count, uint32_t count) {
     const uint32_t header = new_id(), test = new_id(), body = new_id(), next = new_id(), merge = new_id(), i = new_id(), i_next = new_id();
     emit(OpStore, {count, get_constant_id(0)});
     emit(OpBranch, {header});
@@ -272,7 +272,7 @@ class LoopWatchInserter {
   }
 
   // Appends: if (count != trips) buffer[0] = kernel;
-  void append_report(uint32_t word_pointer, uint32_t uint_type, uint32_t trip_count, uint32_t count) {
+  void append_watchdog_report(uint32_t word_pointer, uint32_t uint_type, uint32_t trip_count, uint32_t count) {
     const uint32_t ended_label = new_id(), end_label = new_id(), result = emit_result(OpLoad, uint_type, {count});
     const uint32_t is_ended = emit_result(OpINotEqual, declarations_.declare_type(OpTypeBool, {}), {result, trip_count});
     emit(OpSelectionMerge, {end_label, 0});
@@ -297,8 +297,8 @@ bool may_exceed_iterations(std::span<const uint32_t> spirv, uint64_t iterations)
   return LoopIterationCounter(spirv).run() > iterations;
 }
 
-std::vector<uint32_t> add_loop_watch(std::span<const uint32_t> spirv, uint32_t binding, uint32_t kernel) {
-  return LoopWatchInserter(spirv, binding, kernel).run();
+std::vector<uint32_t> add_loop_watchdog(std::span<const uint32_t> spirv, uint32_t binding, uint32_t kernel) {
+  return LoopWatchdogInserter(spirv, binding, kernel).run();
 }
 
 std::vector<std::pair<std::string, uint32_t>> find_loop_lines(std::span<const uint32_t> spirv) {

@@ -12,7 +12,7 @@ namespace pumice {
 
 struct MemoryMember;
 
-// Axes are dense. Padding between elements lengthens an axis: an array of two vec3 is [2, 4].
+// The layout of a value in memory. Axes have no gaps: padding between elements lengthens an axis, so an array of two vec3 is [2, 4].
 struct MemoryLayout {
   ScalarType scalar = ScalarType::other;  // `other` means a structure with `members`
   std::vector<uint32_t> axes;             // array, column and vector sizes, outermost first; 0: runtime length

@@ -44,7 +44,7 @@ class LocalIndexClamper {
     for (size_t i = 3; i < chain.size(); ++i) {
       const auto& definition = module_.definition(type);
       if (definition.op == OpTypeStruct) {
-        type = definition[module_.get_constant(chain[i]) + 1];
+        type = definition[module_.get_constant_value(chain[i]) + 1];
         continue;
       }
       if (definition.op == OpTypeArray || definition.op == OpTypeVector || definition.op == OpTypeMatrix)
@@ -67,7 +67,7 @@ class LocalIndexClamper {
     }
     const uint32_t ok = new_id(), clamped_index = new_id();
     append(body, OpULessThan, {bool_, ok, index, length});
-    append(body, OpSelect, {type, clamped_index, ok, index, declarations_.declare_null(type)});
+    append(body, OpSelect, {type, clamped_index, ok, index, declarations_.declare_null_constant(type)});
     return clamped_index;
   }
 
@@ -90,8 +90,8 @@ class UnrollLimiter {
       if (!loops_[i].is_hinted || compute_unrolled_size(i) <= kMaxUnrolledInstructions) continue;
       loops_[i].is_hinted = false;
       result[static_cast<size_t>(&module_.instructions()[loops_[i].begin].operands[2] - words_.data())] &= ~kUnroll;
-      warnings.push_back("the wish to unroll a loop of up to " + std::to_string(loops_[i].trip_count) + " trips is dropped: it would be " +
-                         std::to_string(compute_unrolled_size(i, true)) + " instructions");
+      warnings.push_back("the unroll hint of a loop of up to " + std::to_string(loops_[i].trip_count) +
+                         " iterations is dropped: it would be " + std::to_string(compute_unrolled_size(i, true)) + " instructions");
     }
     return result;
   }
@@ -127,7 +127,7 @@ class UnrollLimiter {
     size_t header = loop.begin;
     while (header > 0 && all[header].op != OpLabel) --header;
     for (size_t i = header; i-- > 0 && all[i].op != OpLabel;)  // find the block before the loop
-      if (all[i].op == OpStore) trip_count = std::max(trip_count, get_magnitude(all[i][1]));
+      if (all[i].op == OpStore) trip_count = std::max(trip_count, get_constant_magnitude(all[i][1]));
     size_t next = k + 1;
     for (size_t i = header; i < loop.end; ++i) {
       while (next < loops_.size() && loops_[next].end <= i) ++next;
@@ -136,7 +136,7 @@ class UnrollLimiter {
         continue;
       }
       if (!is_comparison(all[i].op)) continue;
-      for (const size_t operand : {2, 3}) trip_count = std::max(trip_count, get_magnitude(all[i][operand]));
+      for (const size_t operand : {2, 3}) trip_count = std::max(trip_count, get_constant_magnitude(all[i][operand]));
     }
     return trip_count;
   }
@@ -144,7 +144,7 @@ class UnrollLimiter {
   static bool is_comparison(uint16_t op) { return op >= OpIEqual && op <= OpSLessThanEqual; }
 
   // Returns the magnitude of an integer constant; 0 for anything else.
-  uint64_t get_magnitude(uint32_t id) const {
+  uint64_t get_constant_magnitude(uint32_t id) const {
     const auto found = constants_.find(id);
     if (found == constants_.end()) return 0;
     const Instruction* const constant = found->second;

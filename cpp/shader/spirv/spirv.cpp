@@ -114,7 +114,7 @@ std::string_view Instruction::string_operand(size_t i) const {
   const char* begin = reinterpret_cast<const char*>(operands.data() + i);
   const size_t max_length = (operands.size() - i) * sizeof(uint32_t);
   const size_t length = strnlen(begin, max_length);
-  if (length == max_length) throw ShaderCompileError("malformed SPIR-V: a text without an end in instruction " + std::to_string(op));
+  if (length == max_length) throw ShaderCompileError("malformed SPIR-V: an unterminated string in instruction " + std::to_string(op));
   return {begin, length};
 }
 
@@ -152,14 +152,14 @@ Capability get_capability(uint32_t number) {
   return {unknown, unknown};
 }
 
-std::string_view get_float_control(uint32_t execution_mode) {
+std::string_view get_float_control_capability(uint32_t execution_mode) {
   constexpr uint32_t kFirst = 4459;
   constexpr std::string_view names[] = {"DenormPreserve", "DenormFlushToZero", "SignedZeroInfNanPreserve", "RoundingModeRTE",
                                         "RoundingModeRTZ"};
   return execution_mode >= kFirst && execution_mode - kFirst < std::size(names) ? names[execution_mode - kFirst] : std::string_view();
 }
 
-bool is_type(uint16_t op) {
+bool is_type_declaration(uint16_t op) {
   constexpr uint16_t kExtensionTypes[] = {OpTypeTensorARM,           OpTypeCooperativeMatrixKHR, OpTypeRayQueryKHR,
                                           OpTypeHitObjectNV,         OpTypeCooperativeVectorNV,  OpTypeAccelerationStructureKHR,
                                           OpTypeCooperativeMatrixNV, OpTypeTensorLayoutNV,       OpTypeTensorViewNV};
@@ -167,7 +167,7 @@ bool is_type(uint16_t op) {
 }
 
 // Returns the GLSL name of an image format.
-std::string_view get_image_format(uint32_t number) {
+std::string_view get_image_format_name(uint32_t number) {
   constexpr std::string_view names[] = {
       "",          "rgba32f",   "rgba16f",  "r32f",     "rgba8",    "rgba8_snorm", "rg32f", "rg16f",        "r11f_g11f_b10f",
       "r16f",      "rgba16",    "rgb10_a2", "rg16",     "rg8",      "r16",         "r8",    "rgba16_snorm", "rg16_snorm",

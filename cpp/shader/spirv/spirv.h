@@ -195,8 +195,8 @@ std::vector<uint32_t> remove_unroll_hints(std::span<const uint32_t> module);
 // Returns every instruction of a module in order. Throws ShaderCompileError if the word counts are inconsistent.
 std::vector<Instruction> parse_instructions(std::span<const uint32_t> module);
 
-// A SPIR-V capability and the Vulkan feature it requires: "Int64" and "shaderInt64" for 11. An unknown number gives "capability 9999"
-// twice.
+// A SPIR-V capability and the Vulkan feature it requires: "Int64" and "shaderInt64" for 11. For an unknown number, both are "capability
+// 9999".
 struct Capability {
   std::string name;
   std::string feature;  // empty if none is needed
@@ -204,12 +204,12 @@ struct Capability {
 Capability get_capability(uint32_t number);
 
 // Returns the capability of a float-controls execution mode: "DenormPreserve" for 4459; empty for other modes.
-std::string_view get_float_control(uint32_t execution_mode);
+std::string_view get_float_control_capability(uint32_t execution_mode);
 
 // Returns whether an instruction declares a type (core or extension).
-bool is_type(uint16_t op);
+bool is_type_declaration(uint16_t op);
 
 // Returns the name of a format, such as "r32f" for 3; empty if undeclared.
-std::string_view get_image_format(uint32_t number);
+std::string_view get_image_format_name(uint32_t number);
 
 }  // namespace pumice::spirv

@@ -5,7 +5,7 @@
 
 namespace pumice::spirv {
 
-uint32_t Module::get_constant(uint32_t id) const {
+uint32_t Module::get_constant_value(uint32_t id) const {
   const auto& instruction = definition(id);
   switch (instruction.op) {
     case OpConstant:

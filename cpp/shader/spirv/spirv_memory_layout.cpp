@@ -21,7 +21,7 @@ class LayoutReader {
   }
 
   MemoryLayout read_type(uint32_t type, uint32_t matrix_stride, bool row_major, int depth) {
-    if (depth > kMaxTypeDepth) throw ShaderCompileError("malformed SPIR-V: types nest too deep");
+    if (depth > kMaxTypeDepth) throw ShaderCompileError("malformed SPIR-V: types nest too deeply");
     std::vector<LayoutAxis> axes;
     uint32_t element = strip_arrays(type, axes);
     if (module_.definition(element).op == OpTypeMatrix)
@@ -49,8 +49,8 @@ class LayoutReader {
     for (;;) {
       const auto& definition = module_.definition(type);
       if (definition.op != OpTypeArray && definition.op != OpTypeRuntimeArray) return type;
-      if (axes.size() > static_cast<size_t>(kMaxTypeDepth)) throw ShaderCompileError("malformed SPIR-V: types nest too deep");
-      const uint32_t size = definition.op == OpTypeArray ? module_.get_constant(definition[2]) : 0;
+      if (axes.size() > static_cast<size_t>(kMaxTypeDepth)) throw ShaderCompileError("malformed SPIR-V: types nest too deeply");
+      const uint32_t size = definition.op == OpTypeArray ? module_.get_constant_value(definition[2]) : 0;
       axes.push_back({size, module_.find_decoration(type, ArrayStride).value_or(0)});
       type = definition[1];
     }
@@ -89,7 +89,7 @@ class LayoutReader {
     layout.members.clear();
   }
 
-  // Makes axes dense: padding between elements lengthens the inner axis, or adds one.
+  // Removes gaps between elements: padding lengthens the inner axis, or adds an axis.
   static void make_axes_dense(MemoryLayout& layout, const std::vector<LayoutAxis>& axes) {
     uint64_t inner = layout.bytes;
     for (size_t i = axes.size(); i-- > 0;) {

@@ -62,7 +62,7 @@ TypeLayout make_scalar_layout(ScalarType scalar, uint32_t width) {
 
 // Returns the index of the operand with the result id, for instructions that are looked up by id.
 std::optional<size_t> find_result_operand(uint16_t op) {
-  if (is_type(op)) return 0;
+  if (is_type_declaration(op)) return 0;
   if (op >= OpConstantTrue && op <= OpSpecConstantOp) return 1;
   if (op == OpVariable || op == OpFunction) return 1;
   return {};
@@ -92,7 +92,7 @@ void Module::index_instruction(const Instruction& instruction) {
       nesting_[instruction[0]] = 0;
       return;
     default:
-      if (is_type(instruction.op)) check_type(instruction);
+      if (is_type_declaration(instruction.op)) check_type(instruction);
       if (const auto operand = find_result_operand(instruction.op)) add_definition(instruction[*operand], instruction);
   }
 }
@@ -101,7 +101,7 @@ void Module::add_definition(uint32_t id, const Instruction& instruction) {
   if (!definitions_.emplace(id, &instruction).second) throw make_malformed_error(format_id(id) + " is defined twice");
 }
 
-int Module::get_nesting(uint32_t component) const {
+int Module::get_nesting_depth(uint32_t component) const {
   const auto found = nesting_.find(component);
   if (found == nesting_.end()) throw make_malformed_error("type " + format_id(component) + " is used before its definition");
   return found->second;
@@ -117,14 +117,14 @@ void Module::check_type(const Instruction& type) {
     case OpTypeVector:
     case OpTypeMatrix:
       if (type[2] < 2 || type[2] > 16) throw make_malformed_error("a vector or matrix of " + std::to_string(type[2]) + " components");
-      nesting = get_nesting(type[1]);
+      nesting = get_nesting_depth(type[1]);
       break;
     case OpTypeArray:
     case OpTypeRuntimeArray:
-      nesting = get_nesting(type[1]);
+      nesting = get_nesting_depth(type[1]);
       break;
     case OpTypeStruct:
-      for (size_t member = 1; member < type.size(); ++member) nesting = std::max(nesting, get_nesting(type[member]));
+      for (size_t member = 1; member < type.size(); ++member) nesting = std::max(nesting, get_nesting_depth(type[member]));
       break;
     default:
       break;
@@ -207,7 +207,7 @@ TypeLayout Module::compute_array_layout(uint32_t type, const Instruction& defini
   if (element.stride != 0 || element.runtime_array) array = {};  // this is an array of arrays
   array.stride = find_decoration(type, ArrayStride).value_or(element.bytes);
   array.runtime_array = definition.op == OpTypeRuntimeArray;
-  array.count = array.runtime_array ? 1 : get_constant(definition[2]);
+  array.count = array.runtime_array ? 1 : get_constant_value(definition[2]);
   array.bytes = array.runtime_array ? 0 : check_type_bytes(uint64_t{array.stride} * array.count);
   return array;
 }

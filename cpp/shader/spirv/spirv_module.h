@@ -17,8 +17,8 @@
 
 namespace pumice::spirv {
 
-inline constexpr int kMaxTypeDepth = 16;     // nesting of types in memory
-inline constexpr int kMaxTypeNesting = 256;  // nesting of any types
+inline constexpr int kMaxTypeDepth = 16;     // maximum nesting of types in memory
+inline constexpr int kMaxTypeNesting = 256;  // maximum nesting of any types
 
 // Size and element type of a type in memory.
 struct TypeLayout {
@@ -45,19 +45,19 @@ class Module {
   std::optional<uint32_t> find_decoration(uint32_t id, Decoration decoration) const;
   std::optional<uint32_t> find_member_decoration(uint32_t type, uint32_t member, Decoration decoration) const;
 
-  // `matrix_stride`: the member's MatrixStride decoration.
+  // Returns the layout of a type in memory. `matrix_stride`: the MatrixStride decoration of the structure member with this type.
   TypeLayout get_layout(uint32_t type, uint32_t matrix_stride = 0, int depth = 0) const;
   // Returns the layout of a type including structure members; null if there are more than 4,096.
   std::shared_ptr<const MemoryLayout> get_memory_layout(uint32_t type) const;
   std::shared_ptr<const MemoryLayout> get_member_layout(uint32_t type, uint32_t member) const;
-  uint32_t get_constant(
+  uint32_t get_constant_value(
       uint32_t id) const;  // value of a 32-bit (specialization) constant, or default value of an expression of such constants
 
  private:
   void index_instruction(const Instruction& instruction);
   void add_definition(uint32_t id, const Instruction& instruction);
   void check_type(const Instruction& type);
-  int get_nesting(uint32_t component) const;
+  int get_nesting_depth(uint32_t component) const;
   TypeLayout compute_layout(uint32_t type, uint32_t matrix_stride, int depth) const;
   TypeLayout compute_struct_layout(uint32_t type, const Instruction& definition, int depth) const;
   TypeLayout compute_array_layout(uint32_t type, const Instruction& definition, uint32_t matrix_stride, int depth) const;

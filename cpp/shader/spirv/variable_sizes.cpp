@@ -79,13 +79,13 @@ uint64_t VariableSizeEvaluator::compute_type_bytes(uint32_t type, int depth) con
   }
 }
 
-// Sizes are 32-bit integers, signed or unsigned.
+// Handles signed and unsigned 32-bit integers, the types of array sizes.
 uint64_t VariableSizeEvaluator::compute_constant_value(uint32_t id, int depth) const {
   const auto& definition = module_.definition(id);
   if (const auto spec = module_.find_decoration(id, SpecId))
     if (const auto specialized = constants_.find(*spec); specialized != constants_.end()) return static_cast<uint32_t>(specialized->second);
   if (definition.op == OpConstantNull) return 0;
-  return definition.op == OpSpecConstantOp ? static_cast<uint32_t>(evaluate_operation(definition, depth)) : module_.get_constant(id);
+  return definition.op == OpSpecConstantOp ? static_cast<uint32_t>(evaluate_operation(definition, depth)) : module_.get_constant_value(id);
 }
 
 uint64_t VariableSizeEvaluator::evaluate_operation(const Instruction& operation, int depth) const {

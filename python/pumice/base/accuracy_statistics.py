@@ -9,7 +9,7 @@ from typing import NamedTuple
 from .errors import InputError
 
 _MAX_EXACT_PAIRS = (
-    25  # below this many discordant pairs McNemar's test is exact, from here on a chi-square approximation
+    25  # with fewer discordant pairs McNemar's test is exact, otherwise it uses the chi-square approximation
 )
 
 

@@ -78,10 +78,10 @@ def convert_read_errors(path: Path, member: str = "", kind: str = "NumPy arrays"
             raise
         where = f"'{os.fspath(path)}'" + (f", member '{member}'" if member else "")
         reason = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-        raise InputError(f"{where}: expected {kind} ({reason}){_find_read_hint(error)}") from None
+        raise InputError(f"{where}: expected {kind} ({reason}){_get_read_error_hint(error)}") from None
 
 
-def _find_read_hint(error: Exception) -> str:
+def _get_read_error_hint(error: Exception) -> str:
     text = str(error).lower()
     if "password" in text or "encrypted" in text:
         return ": write it again without a password"

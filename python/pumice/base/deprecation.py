@@ -43,25 +43,25 @@ def warn_renamed(old: str) -> None:
     warnings.warn(f"pumice.{old} is now pumice.{RENAMED[old]}", DeprecationWarning, level)
 
 
-def renamed_attribute(old: str) -> Any:
-    """Return a property for an attribute or method of RENAMED: it warns and returns the successor."""
+def make_deprecated_attribute(old: str) -> Any:
+    """Return a property for a deprecated attribute or method in RENAMED. It warns, then returns the attribute with the new name."""
     new_name = RENAMED[old].rpartition(".")[2]
 
-    def get(instance: Any) -> Any:
+    def get_renamed_value(instance: Any) -> Any:
         warn_renamed(old)
         return getattr(instance, new_name)
 
-    return property(get)
+    return property(get_renamed_value)
 
 
 def choose_renamed_argument(old: str, old_value: Any, new_value: Any, default: Any) -> Any:
-    """Return the argument that the caller passed under its old or new name; None as the old value: not passed.
+    """Return the argument that the caller passed under its old or its new name. old_value is None if the old name was not used.
 
-    Warn for the old name. Raise InputError if both are passed.
+    Warn if the old name was used. Raise InputError if both names were used.
     """
     if old_value is None:
         return new_value
     warn_renamed(old)
     if new_value != default:
-        raise InputError(f"{old}: expected no value beside {RENAMED[old]}, given {old_value!r:.100}")
+        raise InputError(f"{old}: expected no value in addition to {RENAMED[old]}, given {old_value!r:.100}")
     return old_value

@@ -90,17 +90,17 @@ def array_from_bytes(raw: Bytes, dtype: str, shape: list[int]) -> Array:
 
 
 def _unpack_array(packed: Array, dtype: str, shape: list[int]) -> Array:
-    codes = unpack_codes(packed, BITS[dtype]).reshape(-1)[: count_elements(shape)]
+    codes = unpack_low_bit_codes(packed, BITS[dtype]).reshape(-1)[: count_elements(shape)]
     return codes.reshape(shape).view(get_numpy_dtype(dtype))
 
 
-def unpack_codes(packed: Array, bits: int) -> Array:
+def unpack_low_bit_codes(packed: Array, bits: int) -> Array:
     """Unpack `bits`-bit codes along the last axis to one code per byte, low bits first."""
     codes = [packed >> shift & (1 << bits) - 1 for shift in range(0, 8, bits)]
     return np.stack(codes, axis=-1).reshape(*packed.shape[:-1], -1)
 
 
-def pack_codes(codes: Array, bits: int) -> bytes:
+def pack_low_bit_codes(codes: Array, bits: int) -> bytes:
     """Pack codes, one per byte, to `bits` bits each, low bits first. Bits above `bits` are ignored."""
     codes_per_byte = 8 // bits
     flat = np.concatenate([codes.reshape(-1), np.zeros(-codes.size % codes_per_byte, np.uint8)]).reshape(

@@ -20,7 +20,7 @@ _MAX_COPY_BYTES = 4096  # up to this size bitwise_equal compares byte copies, wh
 
 
 def reject_masked(value: Any, name: str, kind: str = "input") -> Any:
-    """Return the value. Raise BindingError (K5) for a masked array, whose mask would be lost."""
+    """Return the value unchanged. Raise BindingError (K5) if it is a masked array, because its mask would be lost."""
     # Importing numpy.ma takes 8 ms. If it is not loaded yet, no value can be a masked array.
     masked_array_type = getattr(sys.modules.get("numpy.ma"), "MaskedArray", ())
     if isinstance(value, masked_array_type):

@@ -23,8 +23,8 @@ class StringTable:
         self.array = np.array(self.strings, object)
 
 
-class CallStringTable:
-    """The string table of one call: the model's strings, followed by those of the arguments."""
+class PerCallStringTable:
+    """The string table of one call: the model's strings, followed by the strings in the call's arguments."""
 
     def __init__(self, table: StringTable) -> None:
         self._table = table
@@ -69,8 +69,8 @@ class CallStringTable:
         return texts.reshape(value.shape)
 
 
-class TensorStringTable(CallStringTable):
-    """The string table of several calls of a model, which also knows the tensors that hold string indices.
+class TensorStringTable(PerCallStringTable):
+    """The string table of several calls to a model, with the names of the tensors that hold string indices.
 
     values: names of the model's values that are strings, sequences of strings or optional strings.
     """

@@ -15,7 +15,7 @@ from .padded_layout import (
     copy_from_shader_layout,
     copy_to_shader_layout,
     find_element_axes,
-    find_layout,
+    find_padded_layout,
     have_same_fields,
     have_same_offsets,
     view_without_padding,
@@ -61,8 +61,8 @@ def build_block_array(
             "K3" if missing else "K4", block.name, f"its members {', '.join(block.members)}", received, kind="argument"
         )
     array = np.zeros((), _get_block_dtype(kernel, block, values[block.members[-1]]))
-    layout = find_layout(kernel, block.name)
-    assert layout is not None  # kernel.dtype() has succeeded
+    layout = find_padded_layout(kernel, block.name)
+    assert layout is not None  # never None, because kernel.dtype() has succeeded
     for name in block.members:
         _fill_member(array, name, values[name], f"{block.name}.{name}", layout.members[name])
         if block.access == "read":
@@ -91,8 +91,8 @@ def convert_to_shader_layout(kernel: Kernel, name: str, caller_array: Array, wri
         shader_dtype = kernel.dtype(name)
     except (BindingError, UnsupportedError):
         return caller_array
-    layout = find_layout(kernel, name)
-    assert layout is not None  # kernel.dtype() has succeeded
+    layout = find_padded_layout(kernel, name)
+    assert layout is not None  # never None, because kernel.dtype() has succeeded
     if layout.members:
         if not have_same_fields(caller_array.dtype, shader_dtype, layout) or have_same_offsets(
             caller_array.dtype, shader_dtype

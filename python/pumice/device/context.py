@@ -64,7 +64,7 @@ os.register_at_fork(after_in_child=lambda: setattr(_default, "_lock", allocate_l
 class ContextRef(NamedTuple):
     """A description of a context that is valid in other processes."""
 
-    device: str  # "uuid:..."
+    device: str  # device name of the form "uuid:..."
     without: tuple[str, ...]  # features and extensions that are disabled
 
 

@@ -45,7 +45,7 @@ class CudaInterop:
         buffer._set_mapping(memory.address, self.primary.device_index, memory)
 
     def get_completion_timeline(self, context: Context) -> tuple[Any, ImportedSemaphore]:
-        """Return the timeline that reaches the ids of completed submissions, as the context's object and as CUDA's semaphore."""
+        """Return the timeline semaphore whose value is the last completed submission id: the context's object, and its import into CUDA."""
         if (cached := self._completion) is not None:
             return cached
         with self._lock:
@@ -86,14 +86,14 @@ def empty_shared(shape: int | Sequence[int], dtype: npt.DTypeLike, context: Cont
     return shared_tensor
 
 
-class _ActiveStreamOrders(threading.local):
+class _ActiveStreamScopes(threading.local):
     """The active StreamOrder blocks of a thread as (context, stream handle), innermost last."""
 
     def __init__(self) -> None:
         self.all: list[tuple[Context, int]] = []
 
 
-_active_orders = _ActiveStreamOrders()
+_active_orders = _ActiveStreamScopes()
 
 
 class StreamOrder:

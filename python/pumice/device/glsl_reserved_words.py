@@ -14,7 +14,7 @@ smooth static struct subroutine superp switch template texture1D texture2D textu
 unsigned usampler1D usampler2D usampler3D using varying void volatile while workgroupcoherent writeonly image1D image2D image3D
 """
 KEYWORDS = frozenset(_KEYWORDS.split())
-# bvec2, f16vec4, mat3x2, int64_t, float16_t, and the extension's types, such as sfpvec4.
+# Matches type names such as bvec2, f16vec4, mat3x2, int64_t and float16_t, and the extension's types, such as sfpvec4.
 _TYPE_PATTERN = re.compile(
     r"([biud]|[iuf]\d+)?(vec|mat)[234](x[234])?|u?int\d+_t|b?float\d+_t|[sal](fp|int8|int16)(vec\d|mat\d)?"
 )

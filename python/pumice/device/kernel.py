@@ -18,9 +18,9 @@ from ..base.errors import binding_error
 from ..base.log import forward_log
 from ..base.printable_text import shorten_and_escape
 from ..base.torch_tensors import convert_torch_tensors_by_name, is_torch_loaded
+from .argument_resolution import ArgumentLayout, make_argument_layout, needs_argument_resolution, resolve_arguments
 from .block_arguments import Writeback
 from .context import default_context
-from .indirect_arguments import ArgumentLayout, make_argument_layout, needs_argument_resolution, resolve_arguments
 from .kernel_file import KernelFile, Path
 
 if TYPE_CHECKING:
@@ -104,8 +104,8 @@ class Kernel(_pumice.Kernel):
 
         debug: check every index into a buffer, push constants, shared or global variables (arrays, vectors, matrices) against the bound
         arrays and the declared sizes. An access out of bounds reads zeros or writes nothing; OutOfBoundsError is raised when the call or
-        submission completes. message_bytes: size of the ring buffer for the printf messages of one execution; messages_lost counts those
-        that do not fit.
+        submission completes. message_bytes: size of the ring buffer for the printf messages of one execution; messages_lost counts the
+        messages that do not fit.
 
         If the device or the compiler lacks 16-bit types, float16 and bfloat16 arrays are stored as two elements per word: `variants` then
         contains fp16_packed or bf16_packed, and the logger "pumice" reports the reason at level INFO. If the device lacks 64-bit integers
@@ -187,7 +187,7 @@ class Kernel(_pumice.Kernel):
 
     def _cache_argument_layout(self) -> None:
         self._argument_layout: ArgumentLayout = make_argument_layout(self)
-        self._indirect_names = self._argument_layout.indirect_names
+        self._names_to_resolve = self._argument_layout.names_to_resolve
 
     @classmethod
     def from_file(cls, path: Path, context: Context | None = None, reload: bool = False, **options: Any) -> Kernel:
@@ -295,7 +295,7 @@ class Kernel(_pumice.Kernel):
         if is_torch_loaded():
             given, arguments = _convert_torch_arguments(given, arguments)
         writebacks: list[Writeback] = []
-        if needs_argument_resolution(self._indirect_names, given, arguments):
+        if needs_argument_resolution(self._names_to_resolve, given, arguments):
             given, arguments, writebacks = resolve_arguments(self, given, arguments)
         if self._first_output is None:
             self._run_and_copy_back(given, arguments, writebacks)
@@ -349,7 +349,7 @@ class Kernel(_pumice.Kernel):
             self._reload_if_changed()
         if is_torch_loaded():
             given, arguments = _convert_torch_arguments(given, arguments)
-        if needs_argument_resolution(self._indirect_names, given, arguments):
+        if needs_argument_resolution(self._names_to_resolve, given, arguments):
             given, arguments, _ = resolve_arguments(self, given, arguments)
         if self._shapes:
             self._check_shapes({**(given or {}), **arguments})
@@ -358,7 +358,7 @@ class Kernel(_pumice.Kernel):
     def time(self, given: Mapping[str, Any] | None = None, /, *, runs: int = 20, **arguments: Any) -> KernelTimes:
         """Measure the device time in seconds of `runs` runs with timestamps, after one warm-up run.
 
-        Arguments are those of bind; NumPy arrays are also accepted for buffers, and are copied to the device once and never back. given:
+        Arguments are as in bind; NumPy arrays are also accepted for buffers, and are copied to the device once and never back. given:
         arguments in a dict, for names that are keywords of this call. Raise BindingError like bind, InputError for runs below 1,
         UnsupportedError for a queue without timestamps.
         """

@@ -11,9 +11,9 @@ import numpy as np
 from .._pumice import CommandList, Context, Tensor, UnsupportedError
 from ..base.element_types import Array
 from ..base.errors import InputError
+from .argument_resolution import needs_argument_resolution, resolve_arguments
 from .block_arguments import get_binding_names
 from .context import tensor
-from .indirect_arguments import needs_argument_resolution, resolve_arguments
 
 if TYPE_CHECKING:
     from .kernel import Kernel
@@ -83,7 +83,7 @@ def upload_arguments(
     kernel: Kernel, context: Context, in_dict: Mapping[str, Any], by_name: Mapping[str, Any]
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return a call's arguments for Kernel.bind: NumPy arrays for buffers are copied to tensors in the shader's layout."""
-    if needs_argument_resolution(kernel._indirect_names, in_dict, by_name):
+    if needs_argument_resolution(kernel._names_to_resolve, in_dict, by_name):
         resolved_dict, by_name, _ = resolve_arguments(kernel, in_dict, by_name)
         in_dict = resolved_dict or {}
     buffers = {name for binding in kernel.shader.interface["bindings"] for name in get_binding_names(binding)}

@@ -24,12 +24,12 @@ class PaddedLayout(NamedTuple):
         return self.shape != self.padded_shape
 
     @property
-    def element(self) -> PaddedLayout:
+    def element_layout(self) -> PaddedLayout:
         """Return the layout of an array element."""
         return PaddedLayout(self.shape[1:], self.padded_shape[1:], self.members)
 
 
-def find_layout(kernel: Kernel, name: str) -> PaddedLayout | None:
+def find_padded_layout(kernel: Kernel, name: str) -> PaddedLayout | None:
     """Return the layout of a buffer's element or of a block in the fp32 build; None if it has too many members."""
     record = kernel._layout(name)
     return None if record is None else _make_layout(*record)
@@ -45,7 +45,7 @@ def view_without_padding(array: Array, layout: PaddedLayout) -> Array:
     return array[(..., *slices, *(0,) * (len(layout.padded_shape) - len(layout.shape)))]
 
 
-def ends_with_axes(shape: tuple[int, ...], axes: tuple[int, ...]) -> bool:
+def shape_ends_with(shape: tuple[int, ...], axes: tuple[int, ...]) -> bool:
     """Return whether a shape ends with these axes."""
     return shape[len(shape) - len(axes) :] == axes and len(shape) >= len(axes)
 
@@ -53,9 +53,9 @@ def ends_with_axes(shape: tuple[int, ...], axes: tuple[int, ...]) -> bool:
 def find_element_axes(shape: tuple[int, ...], element: PaddedLayout) -> tuple[int, ...] | None:
     """Return the trailing axes of an array that form one element, with or without padding; None if neither fits the shape."""
     # The padded form requires an additional axis: an array of four numbers is not one vec3 with padding.
-    if element.has_padding and ends_with_axes(shape, element.padded_shape) and len(shape) > len(element.padded_shape):
+    if element.has_padding and shape_ends_with(shape, element.padded_shape) and len(shape) > len(element.padded_shape):
         return element.padded_shape
-    return element.shape if ends_with_axes(shape, element.shape) else None
+    return element.shape if shape_ends_with(shape, element.shape) else None
 
 
 def iterate_leaf_pairs(shader_array: Array, host_array: Array, layout: PaddedLayout) -> Iterator[tuple[Array, Array]]:

@@ -26,7 +26,7 @@ from .tuning_store import (
     format_driver_version,
     get_device_model_name,
     get_size_class,
-    read_variant,
+    read_variant_record,
 )
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ class TuningCriteria:
 
     @property
     def description(self) -> str:
-        """Return a text that is equal for criteria whose stored results are interchangeable."""
+        """Return a text that identifies the criteria: records with the same text are interchangeable."""
         checked = "unchecked" if self.check is None else f"checked to {self.tolerance}"
         return f"{checked}, {'spills allowed' if self.allow_spills else 'no spills'}"
 
@@ -108,7 +108,7 @@ class Tuning:
             "variants": variants,
         }
 
-    def _rows(self) -> list[tuple[str, str]]:
+    def _make_rows(self) -> list[tuple[str, str]]:
         """Return (configuration, time or reason of the rejection), fastest first, rejected variants last."""
         ordered = sorted(self.variants, key=lambda variant: math.inf if variant.seconds is None else variant.seconds)
         return [
@@ -117,7 +117,7 @@ class Tuning:
         ]
 
     def __repr__(self) -> str:
-        rows = self._rows()
+        rows = self._make_rows()
         width = max(len(config) for config, _ in rows)
         head = f"<Tuning of '{shorten_and_escape(self.name)}', {self.measured} of {len(self.variants)} variants measured now>"
         return head + "".join(f"\n{config:<{width}}  {result_text}" for config, result_text in rows)
@@ -126,7 +126,7 @@ class Tuning:
         from ..base.html import render_table, render_titled_text
 
         return render_titled_text(f"Tuning of kernel {self.name}", "") + render_table(
-            ("variant", "time"), self._rows(), highlighted=(0,)
+            ("variant", "time"), self._make_rows(), highlighted=(0,)
         )
 
 
@@ -134,7 +134,7 @@ def _format_config(config: Mapping[str, Any]) -> str:
     return ", ".join(f"{name}={value}" for name, value in config.items()) or "as it is"
 
 
-# ---- configurations
+# ---- kernel configurations
 
 
 def expand_configs(kernel: Kernel, configs: Configs) -> list[dict[str, Any]]:
@@ -209,7 +209,7 @@ def build_variant(kernel: Kernel, config: Mapping[str, Any]) -> Kernel:
 
 
 def _hash_sources(kernel: Kernel) -> str:
-    """Return a hash of the kernel's source, included files and build options, without those that a configuration changes."""
+    """Return a hash of the kernel's source, included files and build options, without a configuration's changes."""
     options = kernel._build_options
     path, includes = options["_path"] or kernel.name, dict(options["includes"] or {})
     folders = [str(folder) for folder in options["include_dirs"]]
@@ -269,7 +269,7 @@ class _TuningSession:
         return VariantArguments(self._kernel.source, bindings, self._context, all_arguments, config.get("precision"))
 
     def _read_stored(self, config: dict[str, Any], all_arguments: dict[str, Any]) -> TuningRecord | None:
-        stored = read_variant(self._kernel_key, describe_arguments(all_arguments, get_size_class), config)
+        stored = read_variant_record(self._kernel_key, describe_arguments(all_arguments, get_size_class), config)
         return None if stored is None else stored._replace(config=config)
 
     @property
@@ -346,7 +346,7 @@ def tune_kernel(
     if operator.index(criteria.runs) < 1:
         raise InputError(f"Kernel.tune: runs: expected a number from 1 on, given {criteria.runs}")
     if criteria.tolerance is not None and not 0 <= criteria.tolerance < math.inf:
-        raise InputError(f"Kernel.tune: tolerance: expected a number from 0 on, given {criteria.tolerance}")
+        raise InputError(f"Kernel.tune: tolerance: expected a non-negative number, given {criteria.tolerance}")
     search = _TuningSession(kernel, context, arguments, criteria)
     measured_records = search.get_records(configs, *flags)
     while (best := _find_fastest(measured_records)) is not None:

@@ -62,7 +62,7 @@ class TuningRecord(NamedTuple):
 
 
 def canonicalize_config(config: dict[str, Any]) -> str:
-    """Return a text of a configuration that does not depend on the order of its items."""
+    """Return a configuration as text that does not depend on the order of its items."""
     return json_text(config, sort_keys=True)
 
 
@@ -80,7 +80,7 @@ def _encode_key(*fields: str) -> bytes:
     return json_text(fields).encode()
 
 
-# ---- descriptions of arguments, part of a variant's key
+# ---- argument descriptions, which are part of a variant's key
 
 
 def get_size_class(size: int) -> str:
@@ -119,12 +119,12 @@ def _describe_value(value: Any, format_size: Callable[[int], str]) -> str:
         return type(value).__name__
 
 
-def select_arrays(arguments: Mapping[str, Any]) -> dict[str, Any]:
+def filter_arrays(arguments: Mapping[str, Any]) -> dict[str, Any]:
     """Return only the arguments that are arrays."""
     return {name: value for name, value in arguments.items() if isinstance(value, (np.ndarray, Tensor, Image))}
 
 
-# ---- files
+# ---- reading and writing record files
 
 
 def get_device_model_name(info: DeviceInfo) -> str:
@@ -139,10 +139,12 @@ def format_driver_version(info: DeviceInfo) -> str:
 
 def read_record(key_record: TuningRecord) -> TuningRecord | None:
     """Return the stored record of this variant; None if it is missing, damaged, or belongs to another variant."""
-    return read_variant(key_record.kernel_key, key_record.arguments, key_record.config)
+    return read_variant_record(key_record.kernel_key, key_record.arguments, key_record.config)
 
 
-def read_variant(kernel_key: tuple[str, str, str, str], arguments: str, config: dict[str, Any]) -> TuningRecord | None:
+def read_variant_record(
+    kernel_key: tuple[str, str, str, str], arguments: str, config: dict[str, Any]
+) -> TuningRecord | None:
     """Return the record stored under this key, like `read_record`; see `make_entry_name`."""
     if not cache_directory():
         return None

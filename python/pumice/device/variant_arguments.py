@@ -13,7 +13,7 @@ from ..base.element_types import Array
 from ..base.errors import InputError
 from .block_arguments import get_binding_names
 from .context import tensor
-from .tuning_store import select_arrays
+from .tuning_store import filter_arrays
 
 LAUNCH_ARGUMENTS = ("threads", "groups")
 PRECISIONS = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}
@@ -32,7 +32,7 @@ class VariantArguments:
         arguments: Mapping[str, Any],
         precision: str | None,
     ) -> None:
-        """source, bindings: the kernel's source and the buffers of its interface."""
+        """Store the arguments. source: the kernel's source. bindings: the buffers in its interface."""
         self._source = source
         self._context = context
         self.arguments = dict(arguments)
@@ -42,10 +42,10 @@ class VariantArguments:
         self.precision_arrays = self._find_precision_arrays() if precision is not None else set()
 
     def _find_precision_arrays(self) -> set[str]:
-        """Return the names of the float arrays bound to sfp buffers; a precision converts these."""
+        """Return the names of the float arrays bound to sfp buffers, which are converted if the variant sets a precision."""
         return {
             name
-            for name, value in select_arrays(self.arguments).items()
+            for name, value in filter_arrays(self.arguments).items()
             if name in self._buffer_names
             and str(value.dtype) in PRECISIONS.values()
             and re.search(rf"\bsfp\w*\s+{re.escape(name)}\s*\[", self._source)

@@ -18,7 +18,7 @@ from .._pumice import (
     UnsupportedError,
 )
 from ..base.element_types import Array
-from .tuning_store import TuningRecord, describe_arguments, get_size_class, select_arrays, write_record
+from .tuning_store import TuningRecord, describe_arguments, filter_arrays, get_size_class, write_record
 from .variant_arguments import VariantArguments
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ class VariantBenchmark:
             text=text,
             demand=demand,
             arguments=describe_arguments(all_arguments, get_size_class),
-            shapes=describe_arguments(select_arrays(all_arguments), get_size_class),
+            shapes=describe_arguments(filter_arrays(all_arguments), get_size_class),
             config=config,
             seconds=None,
             rejected="",
@@ -74,22 +74,22 @@ class VariantBenchmark:
         try:
             variant = self._build_kernel(config)
         except (ShaderCompileError, UnsupportedError, BindingError) as error:
-            return self._store_result(record_draft, rejected=f"is not built: {_first_line(error)}")
+            return self._store_result(record_draft, rejected=f"is not built: {_get_first_line(error)}")
         from .kernel_times import NoTimestampsError, measure_kernel_times
 
         try:
-            reason = self._find_rejection(variant, call)
+            reason = self._get_rejection_reason(variant, call)
             if reason:
                 return self._store_result(record_draft, rejected=reason)
             seconds = measure_kernel_times(
                 variant, self._context, ({}, call.copy_arguments()), self._criteria.runs
             ).median
         except OutOfMemoryError as error:  # not stored, because there may be enough memory next time
-            return record_draft._replace(rejected=f"has no memory: {_first_line(error)}")
+            return record_draft._replace(rejected=f"has no memory: {_get_first_line(error)}")
         except NoTimestampsError:
             raise
         except UnsupportedError as error:
-            return _reject_unrunnable(record_draft, error)
+            return _make_failure_record(record_draft, error)
         if seconds <= 0:
             return record_draft._replace(rejected="is over before the clock of the device ticks: give it more to do")
         return self._store_result(record_draft, seconds=seconds)
@@ -100,7 +100,7 @@ class VariantBenchmark:
         try:
             wrong = self._describe_mismatch(self._build_kernel(record.config), call)
         except UnsupportedError as error:
-            return _reject_unrunnable(record, error)
+            return _make_failure_record(record, error)
         if wrong:
             return self._store_result(record, seconds=None, rejected=f"is wrong: {wrong}")
         return self._store_result(record, calls=[*record.calls, describe_arguments(call.arguments, str)])
@@ -110,7 +110,7 @@ class VariantBenchmark:
         write_record(updated)
         return updated
 
-    def _find_rejection(self, variant: Kernel, call: VariantArguments) -> str:
+    def _get_rejection_reason(self, variant: Kernel, call: VariantArguments) -> str:
         """Return why a variant must be rejected; "" if it is valid."""
         if self._criteria.check is not None and (wrong := self._describe_mismatch(variant, call)):
             return f"is wrong: {wrong}"
@@ -136,7 +136,7 @@ class VariantBenchmark:
         try:
             variant({}, **call_arguments)
         except OutOfBoundsError as error:
-            return _first_line(error)
+            return _get_first_line(error)
         results = ((name, _to_host_array(call_arguments[name]), array) for name, array in expected.items())
         differences = (
             call.describe_difference(name, actual, array, self._criteria.tolerance) for name, actual, array in results
@@ -148,13 +148,13 @@ def _to_host_array(value: Any) -> Array:
     return value.numpy() if isinstance(value, Tensor) else np.asarray(value)
 
 
-def _reject_unrunnable(record: TuningRecord, error: UnsupportedError) -> TuningRecord:
+def _make_failure_record(record: TuningRecord, error: UnsupportedError) -> TuningRecord:
     """Return the record for a variant that fails on the device, for example because the driver aborts its long loops.
 
     The record is not stored, because loops for other sizes may complete.
     """
-    return record._replace(seconds=None, rejected=f"does not run: {_first_line(error)}")
+    return record._replace(seconds=None, rejected=f"does not run: {_get_first_line(error)}")
 
 
-def _first_line(error: Exception) -> str:
+def _get_first_line(error: Exception) -> str:
     return str(error).split("\n", 1)[0] or type(error).__name__

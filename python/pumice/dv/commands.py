@@ -26,10 +26,10 @@ RGBA8888, RGB888 = _CONSTANTS["RGBA8888"], _CONSTANTS["RGB888"]
 RGBFP16, LUT = _CONSTANTS["RGBFP16"], _CONSTANTS["LUT"]
 CNV_FP16_SUB, CNV_FP16_DIV_255 = _CONSTANTS["CNV_FP16_SUB"], _CONSTANTS["CNV_FP16_DIV_255"]
 WEIGHTS_TRANSPOSED = _CONSTANTS["WEIGHTS_TRANSPOSED"]  # flag in input_circular_offset
-# Values of conv_enable.
+# Values of the command field conv_enable.
 CONVOLUTION, DEPTHWISE = _CONSTANTS["CONVOLUTION"], _CONSTANTS["DEPTHWISE"]
 DECONVOLUTION, DEPTHWISE_DECONVOLUTION = _CONSTANTS["DECONVOLUTION"], _CONSTANTS["DEPTHWISE_DECONVOLUTION"]
-# Values of pool_enable.
+# Values of the command field pool_enable.
 POOL_MAX, POOL_AVERAGE, UPSAMPLE = _CONSTANTS["POOL_MAX"], _CONSTANTS["POOL_AVERAGE"], _CONSTANTS["UPSAMPLE"]
 # Values of actfunc in a convolution command.
 ACT_TANH, ACT_LEAKY_RELU = _CONSTANTS["ACT_TANH"], _CONSTANTS["ACT_LEAKY_RELU"]
@@ -107,7 +107,10 @@ class _Command(_RawStruct):
     """A command that can be added to a command list."""
 
     def required_bytes(self, strict: bool = False) -> dict[str, int]:
-        """Return how many bytes each memory field needs from its offset on, by field name. Raise the errors of `CommandList.add`."""
+        """Return the number of bytes that the command accesses from the offset of each memory field, by field name.
+
+        Raise the errors of `CommandList.add`.
+        """
         return dict(_pumice.dv_required_bytes(bytes(self), strict))
 
 
@@ -198,7 +201,7 @@ class ConvV1(_Command):
 
 @dataclass(kw_only=True)
 class FullyConnected(_Command):
-    """A fully connected layer; its weights are read like those of a convolution (`CommandList.commit`)."""
+    """A fully connected layer; its weights are read like a convolution's (`CommandList.commit`)."""
 
     _struct_name = "fc"
     _header = (DEV_FC, 0)
@@ -263,7 +266,7 @@ class Ipu(_Command):
 
 @dataclass(kw_only=True)
 class Maximizer(_Command):
-    """Channel-wise argmax over `nclass` channels: writes one byte per pixel at x * height + y. Ties take the first channel; NaN counts as
+    """Channel-wise argmax over `nclass` channels: writes one byte per pixel at x * height + y. Ties go to the first channel; NaN counts as
     the largest.
     """
 

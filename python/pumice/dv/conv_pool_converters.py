@@ -28,7 +28,7 @@ def _compute_pads(node: Node, sizes: Sequence[int], window: Sequence[int], strid
 def _check_field_limits(pads: Sequence[int], max_before: int, sizes: Sequence[int]) -> None:
     fits = min(pads) >= 0 and max(pads[:2]) <= max_before and max(*pads[2:], *sizes) <= _MAX_FIELD
     limits = f"at most {max_before} before and {_MAX_FIELD} after, and {_MAX_FIELD} for all else"
-    require_convertible(fits, f"padding {list(pads)} beside sizes {list(sizes)}; there are {limits}")
+    require_convertible(fits, f"padding {list(pads)} for sizes {list(sizes)}; the limits are {limits}")
 
 
 def convert_convolution(converter: GraphConverter, node: Node) -> None:

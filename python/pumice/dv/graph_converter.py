@@ -89,7 +89,7 @@ class GraphConverter:
         """Return whether the activations are an output of the graph."""
         return any(activations is output for output in self.outputs.values())
 
-    # ---- accessors for converters
+    # ---- accessors used by the node converters
 
     def get_input_activations(self, node: Node, i: int = 0) -> Activations:
         """Return the activations of input `i` of the node. Raise NotConvertibleError for a constant, or if its producer was rejected."""

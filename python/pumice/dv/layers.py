@@ -40,7 +40,7 @@ class Activations:
 
 @dataclass
 class LayerWeights:
-    """LayerWeights of a convolution [output channels, input channels, y, x] or of a fully connected layer [outputs, channels, y, x]."""
+    """Weights of a convolution [output channels, input channels, y, x] or of a fully connected layer [outputs, channels, y, x]."""
 
     values: Array
     bias: Array

@@ -200,7 +200,7 @@ class _ExpressionBody:
         return op
 
 
-# ---- model-local functions
+# ---- conversion to model-local functions
 
 
 def add_operator_functions(

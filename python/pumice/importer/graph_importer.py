@@ -227,7 +227,7 @@ class GraphImporter:
         return outputs
 
     def check_operand_counts(self, nodes: list[NodeRecipe]) -> None:
-        """Check the input and output counts of operators with a translator; the engine checks those of its own operators.
+        """Check the input and output counts of operators with a translator; the engine checks its own operators.
 
         Raise GraphError if a count does not match the operator's schema."""
         for node in nodes:

@@ -125,7 +125,7 @@ def kernel_operator(
 
 
 def _get_default_thread_rule(output: str, interface: dict[str, Any]) -> str | None:
-    """Return the launch rule for an output declared as a vector array, one invocation per vector; None: one per element."""
+    """Return the default launch rule: one invocation per vector if the output is an array of vectors. None: one invocation per element."""
     components = next(binding["components"] for binding in interface["bindings"] if binding["name"] == output)
     return f"{output}.size // {components}" if components > 1 and not keyword.iskeyword(output) else None
 
@@ -236,7 +236,7 @@ def _check_number_rules(kernel: str, numbers: dict[str, Rule], interface: dict[s
         if name not in allowed_names:
             raise InputError(
                 f"kernel_operator '{kernel}': numbers: expected constants of the kernel, "
-                f"{', '.join(allowed_names) or 'of which it has none'}; given '{name}'"
+                f"{', '.join(allowed_names) or 'but it has none'}; given '{name}'"
             )
     return numbers
 
@@ -257,11 +257,11 @@ def _check_attributes(kernel: str, declared_attributes: dict[str, Any], arrays: 
     return checked_attributes
 
 
-# ---- nodes
+# ---- translation of nodes that use user kernels
 
 
 class KernelTable:
-    """The user kernels passed to `load(kernels=)`, by operator. Raise InputError if the argument is invalid."""
+    """The user kernels passed to `load(kernels=...)`, keyed by operator. Raise InputError if the argument is invalid."""
 
     def __init__(self, kernels: Mapping[str, Any]) -> None:
         self.operators: dict[str, KernelOperator] = {}
@@ -273,7 +273,7 @@ class KernelTable:
                 raise InputError(
                     f"kernels: expected operators of a domain of your own, as 'my.domain::Op'; given {name!r}"
                 )
-            # Copy it, because the caller may pass the same object under several names.
+            # Copy the operator, because the caller may pass the same object under several names.
             operator_copy = (
                 copy.copy(table_operator)
                 if isinstance(table_operator, KernelOperator)
@@ -283,7 +283,7 @@ class KernelTable:
                 operator_copy.text = {**operator_copy.text, "kernel": name}
             self.operators[name] = operator_copy
 
-    def check_used(self, recipe: Recipe) -> None:
+    def check_all_used(self, recipe: Recipe) -> None:
         """Raise InputError if the table has an operator that no node of the model uses."""
         used_operators = set(_iterate_used_operators(recipe))
         for name in self.operators:
@@ -298,7 +298,7 @@ class KernelTable:
         }
 
 
-class RecordedKernels(KernelTable):
+class KernelNodeRecorder(KernelTable):
     """A kernel table that also records the kernel nodes of a graph: `nodes` contains their attributes as JSON."""
 
     def __init__(self, table: KernelTable) -> None:
@@ -326,7 +326,7 @@ def _iterate_used_operators(recipe: Recipe) -> Iterable[str]:
 def _make_kernel_translator(
     name: str, kernel_op: KernelOperator, recorded_nodes: list[str] | None = None
 ) -> Callable[[GraphBuilder, NodeRecipe], None]:
-    def add(builder: GraphBuilder, node: NodeRecipe) -> None:
+    def translate(builder: GraphBuilder, node: NodeRecipe) -> None:
         try:
             attributes = {**kernel_op.text, **_evaluate_node_rules(name, kernel_op, builder, node)}
         except InputError as error:
@@ -337,7 +337,7 @@ def _make_kernel_translator(
             recorded_nodes.append(json.dumps([builder.get_node_path(node), attributes], sort_keys=True))
         builder.add_single_node(node._replace(op="Kernel", domain="pumice", attributes=attributes))
 
-    return add
+    return translate
 
 
 def _evaluate_node_rules(
@@ -436,12 +436,12 @@ def resolve_node_attributes(kernel_op: KernelOperator, attribute_values: Mapping
 
 
 def _evaluate_output_specs(kernel_op: KernelOperator, names: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the shapes and dtypes of the outputs in the engine's syntax; "=0" means that of input 0."""
+    """Return the shapes and dtypes of the outputs in the engine's syntax; "=0" means the shape or dtype of input 0."""
     shapes = ["=0"] * len(kernel_op.outputs)
     if kernel_op.shape is not None:
         shape_result = _evaluate_rule("shape", kernel_op.shape, names)
         shape_list = (
-            _list_per_output("shape", kernel_op, shape_result)
+            _get_value_per_output("shape", kernel_op, shape_result)
             if len(kernel_op.outputs) > 1 or isinstance(shape_result, Mapping)
             else [shape_result]
         )
@@ -456,7 +456,7 @@ def _evaluate_output_specs(kernel_op: KernelOperator, names: Mapping[str, Any]) 
     if kernel_op.dtype is None:
         dtype_list = [kernel_op.inputs[0]] * len(kernel_op.outputs)
     dtypes = []
-    for value in _list_per_output("dtype", kernel_op, dtype_list):
+    for value in _get_value_per_output("dtype", kernel_op, dtype_list):
         if value not in kernel_op.inputs and str(value) not in _DTYPES:
             raise InputError(f"dtype: expected a dtype or the name of an input; given {value!r}")
         dtypes.append(f"={kernel_op.inputs.index(value)}" if value in kernel_op.inputs else str(value))
@@ -469,7 +469,7 @@ _DTYPES = (
 )
 
 
-def _list_per_output(argument_name: str, kernel_op: KernelOperator, values_by_output: Any) -> list[Any]:
+def _get_value_per_output(argument_name: str, kernel_op: KernelOperator, values_by_output: Any) -> list[Any]:
     """Convert a dict by output name, or a list, to a list with one entry per output."""
     if isinstance(values_by_output, Mapping):
         if set(values_by_output) != set(kernel_op.outputs):

@@ -23,7 +23,7 @@ from .file.weight_files import make_weight_state_key
 
 if TYPE_CHECKING:
     from .build.builder import TranslatorTable
-    from .build.float32_nodes import Float32Nodes
+    from .build.float32_node_collector import Float32NodeCollector
     from .kernel_operator import KernelTable
 
 _CACHE_KIND = "graphs"
@@ -76,7 +76,7 @@ def _make_cache_key(file: ModelFile, overridable: Overridable) -> str | None:
     )
 
 
-# ---- serialisation
+# ---- serialisation of recipes
 
 
 class _RecipeEncoder:
@@ -203,7 +203,7 @@ class _RecipeDecoder:
         )
 
 
-# ---- loading
+# ---- loading of recipes and graphs
 
 
 def get_translators(recipe: Recipe) -> TranslatorTable:
@@ -256,7 +256,7 @@ def load_graph(
     folder: Folder | None = None,
     progress: Callable[[int, int], None] | None = None,
     overridable: Overridable = False,
-    float32: Float32Nodes | None = None,
+    float32: Float32NodeCollector | None = None,
     kernels: KernelTable | None = None,
 ) -> tuple[Graph, Recipe]:
     """Load a model; return the engine's Graph and the recipe.
@@ -271,7 +271,7 @@ def load_graph(
 def build_recipe_graph(
     recipe: Recipe,
     progress: Callable[[int, int], None] | None = None,
-    float32: Float32Nodes | None = None,
+    float32: Float32NodeCollector | None = None,
     kernels: KernelTable | None = None,
 ) -> Graph:
     """Build the engine's Graph from a recipe. progress, float32: see build_graph. kernels: user kernels by operator.

@@ -85,7 +85,7 @@ def _check_expansion(model: ModelProto, name: str) -> None:
     A few bytes can encode 2**39 nested calls.
     """
     functions = {(function.domain, function.name, _get_overload(function)): function for function in model.functions}
-    sizes: dict[tuple[str, str, str], _ExpandedSize | None] = {}  # None while being counted
+    sizes: dict[tuple[str, str, str], _ExpandedSize | None] = {}  # None while the function is being counted
 
     def get_graph_size(graph: GraphProto | FunctionProto) -> _ExpandedSize:
         nodes = total = 0
@@ -152,7 +152,7 @@ def _add_default_attributes(model: ModelProto) -> None:
 
 
 def _record_node_opsets(model: ModelProto) -> None:
-    """Record the opset on nodes of functions with another opset than the model, because the expanded model has only one."""
+    """Record the opset on the nodes of each function whose opset differs from the model's: the expanded model has only one opset."""
     versions = _get_opset_versions(model)
     for function in model.functions:
         imported = _get_opset_versions(function)
@@ -233,7 +233,7 @@ def _iterate_graphs(graph: GraphProto | FunctionProto) -> Iterator[GraphProto | 
 def _find_expandable_schema(
     node: NodeProto, versions: dict[str, int], is_supported: IsSupported, dtype: str
 ) -> Schema | None:
-    """Return the schema of a node that must be expanded; None for a node that stays."""
+    """Return the schema of a node that must be expanded; None if the node is kept."""
     domain = "" if node.domain == "ai.onnx" else node.domain
     if domain not in versions or is_supported(node.op_type, domain, dtype) or not onnx.defs.has(node.op_type, domain):
         return None

@@ -11,7 +11,7 @@ from onnx import AttributeProto, NodeProto, TensorProto
 from ..base.element_types import Array
 from ..base.errors import graph_error
 from .file.model_file import ModelFile
-from .file.onnx_tensor import get_dtype, make_constant
+from .file.onnx_tensor import get_dtype_from_onnx_type, make_constant
 from .file.recipe import Attribute, InputRecipe, Recipe, Sizes, UnrepresentableError
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ _UNKNOWN_SIZE_NAMES = {
 }
 
 
-# ---- attributes
+# ---- node attributes
 
 
 def _decode_utf8(value: bytes, node: str) -> str:
@@ -76,7 +76,7 @@ def read_attribute(attribute: AttributeProto, node: str, file: ModelFile) -> Att
 def read_attributes(
     proto: NodeProto, node: str, file: ModelFile, subgraph: Callable[[GraphProto], Recipe]
 ) -> dict[str, Attribute]:
-    """Return a node's attributes by name. subgraph: imports a graph attribute.
+    """Return a node's attributes by name. subgraph: function that imports a graph attribute.
 
     Raise GraphError for a duplicate attribute or a reference outside a function, UnrepresentableError for an unsupported kind.
     """
@@ -95,7 +95,7 @@ def read_attributes(
             attributes[attribute.name] = read_attribute(attribute, node, file)
     if proto.op_type == "SequenceEmpty" and proto.domain in ONNX_DOMAINS:
         number = attributes.get("dtype", TensorProto.FLOAT)
-        attributes["dtype"] = get_dtype(number) if isinstance(number, int) else number
+        attributes["dtype"] = get_dtype_from_onnx_type(number) if isinstance(number, int) else number
     return attributes
 
 
@@ -112,7 +112,7 @@ def make_constant_array(name: str, value: Attribute) -> Array:
     raise UnrepresentableError(f"Constant with the attribute '{name}'")
 
 
-# ---- values
+# ---- value declarations
 
 
 def _read_shape(shape: Any) -> tuple[Sizes, list[str]]:
@@ -134,7 +134,7 @@ def format_type(type_proto: TypeProto) -> str:
     """
     kind = str(type_proto.WhichOneof("value")).removesuffix("_type")
     if kind == "tensor":
-        return get_dtype(type_proto.tensor_type.elem_type)
+        return get_dtype_from_onnx_type(type_proto.tensor_type.elem_type)
     if kind == "optional":
         inner = format_type(type_proto.optional_type.elem_type)
         if not inner.startswith("optional("):

@@ -199,7 +199,7 @@ def _make_unknown_shape(tensor: RuleTensor) -> SymbolicShape:
     return unknown_sizes
 
 
-# ---- rules as strings
+# ---- rules written as strings
 
 
 class _RuleExpression:
@@ -356,7 +356,7 @@ def evaluate_rule(rule: Rule, names: Mapping[str, Any]) -> Any:
 
 
 def format_sizes(value: Any) -> str:
-    """Format a shape for the engine: "x0_0;(x0_1 * 2)", or "=0" for that of input 0. Raise InputError unless all sizes are integers."""
+    """Format a shape for the engine: "x0_0;(x0_1 * 2)", or "=0" for the shape of input 0. Raise InputError if a size is not an integer."""
     if isinstance(value, SymbolicShape) and value.name.startswith("x"):
         return f"={value.name[1:]}"
     value = to_python_number(value)

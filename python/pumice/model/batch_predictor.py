@@ -36,7 +36,7 @@ _HINTS = {
 
 
 def _check_options(options: Mapping[str, Any], device: Any, precision: Precision) -> None:
-    """Raise InputError or BindingError for invalid options now, before the predictor is sent to a worker."""
+    """Raise InputError or BindingError for invalid options early, before the predictor is sent to a worker."""
     reject_unknown_options(options, (*_PREDICTOR_OPTIONS, *_OPTIONS), _HINTS)
     if isinstance(device, bool) or not isinstance(device, str | int):
         raise InputError(f"BatchPredictor: device is a name or an index, as Context takes them; given {device!r}")
@@ -132,7 +132,7 @@ class BatchPredictor:
         self._batch_layout: BatchLayout | None = None
         self.notes: list[str] = []  # a sentence for each time that batch_size was reduced
 
-    # ---- calls
+    # ---- calls on batches
 
     def __call__(self, *arrays: Any) -> Any:
         """Return the results of all rows of one batch.
@@ -170,7 +170,7 @@ class BatchPredictor:
         predict.__signature__ = inspect.Signature([inspect.Parameter(name, kind) for name in names])  # type: ignore[attr-defined]
         return predict
 
-    # ---- runs
+    # ---- splitting a batch into runs
 
     def _iterate_results(self, batches: Iterator[Any]) -> Iterator[Any]:
         pending: deque[Batch] = deque()
@@ -195,9 +195,9 @@ class BatchPredictor:
                     raise
                 rows = sent[0][1]
                 sent.clear()
-                for batch in pending:  # their runs in flight were dropped, so send those rows again
+                for batch in pending:  # their runs in flight were dropped, so send the dropped rows again
                     batch.sent, batch.is_started = batch.done, bool(batch.done)
-                self._halve_rows(layout, rows, error)
+                self._halve_rows_per_run(layout, rows, error)
 
     def _iterate_run_arguments(
         self,
@@ -236,7 +236,7 @@ class BatchPredictor:
             batch.is_started = True
             yield arguments
 
-    def _halve_rows(self, layout: BatchLayout, rows: int, error: OutOfMemoryError) -> None:
+    def _halve_rows_per_run(self, layout: BatchLayout, rows: int, error: OutOfMemoryError) -> None:
         """Halve the rows per run from now on. Raise the error again if a run of one row does not fit or the file fixes the rows."""
         if layout.fixed_rows is not None or rows <= 1:
             raise error

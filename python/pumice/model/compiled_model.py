@@ -9,7 +9,7 @@ from .._pumice import Context, UploadMemory
 from ..device.context import default_context, get_existing_default_context, validate_context
 from ..importer.file.model_file import get_source_size, make_rereadable
 from ..importer.load import build_recipe_graph, load_recipe
-from .load_options import make_kernel_table, make_progress_bar, parse_names, resolve_policy, resolve_variants
+from .load_options import make_kernel_table, make_progress_bar, parse_names, resolve_policy, resolve_tuned_variants
 
 if TYPE_CHECKING:
     from .._pumice import Program
@@ -46,11 +46,11 @@ class CompiledModel:
                 memory.expect(self.recipe.estimate_device_bytes(self.policy.precision))
             float32_selection = self.policy.make_float32_collector()
             if self.kernel_table is not None and self.kernel_table is not kernels:
-                self.kernel_table.check_used(self.recipe)
+                self.kernel_table.check_all_used(self.recipe)
             graph = build_recipe_graph(self.recipe, bar, float32_selection, self.kernel_table)
             self.policy.check_all_matched(self.recipe.name)
             self.context = explicit_context or existing_context or default_context()
-            self.variants = resolve_variants(self.context, load_options["tuned"])
+            self.variants = resolve_tuned_variants(self.context, load_options["tuned"])
             self.float32_nodes = float32_selection.names if float32_selection else []
             self.program: Program = graph.compile(
                 self.context,

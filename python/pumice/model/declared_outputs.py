@@ -6,13 +6,13 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..base.element_types import Array
-from ..importer.build.compound_values import ValueKind
+from ..importer.build.non_tensor_values import ValueKind
 from ..importer.file.recipe import InputRecipe
 from .model_values import ModelValue, format_shape
 
 
 def make_dimensions(shape: Any, names: Any) -> tuple[int | str | None, ...] | None:
-    """Convert a shape with unknown sizes (None or negative) to numbers for known sizes, and names or None for unknown ones."""
+    """Return each size of a shape as a number, or as its name or None if it is unknown (None or negative)."""
     if shape is None:
         return None
     padded_names = list(names) + [""] * (len(shape) - len(names))

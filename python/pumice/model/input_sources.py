@@ -18,7 +18,7 @@ from .model_values import ModelValue
 
 _DEFAULT_SIZE = 224  # size chosen for unknown dimensions, except the first one (usually the batch), which gets 1
 _SEED = 0
-_MAX_GENERATED_ELEMENTS = 1 << 30  # per input
+_MAX_GENERATED_ELEMENTS = 1 << 30  # maximum number of elements of one generated input
 
 
 Shapes: TypeAlias = "Mapping[str, tuple[int, ...]]"
@@ -38,24 +38,26 @@ class GeneratedInputs(NamedTuple):
         if not self.made_up:
             return ""
         sizes = ", ".join(f"{shorten_and_escape(name)} = {size}" for name, size in self.made_up.items())
-        # Use a dimension other than the batch as the example if possible: its size is more likely to be wrong.
+        # Prefer a dimension other than the batch as the example, because its default size is more likely to be wrong.
         example = next((name for name, size in self.made_up.items() if size != 1), next(iter(self.made_up)))
         quoted = quote_shell_word(f"{example}=16")
         return f"sizes made up: {sizes} (--dim {quoted} gives another)"
 
 
-def draw_values(value: ModelValue, shapes: Shapes, random: np.random.Generator) -> tuple[Array, str]:
-    """Return random values for an input, which depend only on its dtype, and their description. shapes: shapes of all inputs."""
+def generate_random_values(value: ModelValue, shapes: Shapes, random: np.random.Generator) -> tuple[Array, str]:
+    """Return random values for an input, from a distribution that depends only on its dtype, and a description of them."""
     shape = shapes[value.name]
     if value.dtype.kind in "biu":
         return random.integers(0, 2, shape).astype(value.dtype), "0 and 1 at random"
     return random.random(shape).astype(value.dtype), "numbers from 0 to 1 at random"
 
 
-def draw_inputs(model: Model, sizes: Mapping[str, int], draw: DrawFunction = draw_values) -> GeneratedInputs:
+def generate_random_inputs(
+    model: Model, sizes: Mapping[str, int], draw: DrawFunction = generate_random_values
+) -> GeneratedInputs:
     """Return random inputs by name. The seed is fixed, so every call returns the same inputs.
 
-    sizes: dimension name -> size; an unnamed dimension is called by input and axis, as in "x[1]". draw: draws each input. Raise
+    sizes: dimension name -> size; an unnamed dimension is identified by input and axis, as in "x[1]". draw: draws each input. Raise
     InputError for an unknown dimension, or if an input would be too large.
     """
     _check_inputs_are_tensors(model)

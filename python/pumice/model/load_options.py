@@ -91,7 +91,7 @@ def parse_names(value: Any, kind: str) -> bool | list[str]:
     return sorted(names) if isinstance(value, set | frozenset) else names
 
 
-def resolve_variants(context: Context, tuned: bool | Mapping[str, str]) -> StepVariants | None:
+def resolve_tuned_variants(context: Context, tuned: bool | Mapping[str, str]) -> StepVariants | None:
     """Return the kernel variants that the argument `tuned` selects; None: the engine's own choices.
 
     The module that reads measurements is imported only if there are any. Raise the errors of `resolve_step_variants`.

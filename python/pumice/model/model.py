@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from onnx import ModelProto
 
     from .._pumice import Program
-    from ..base.string_table import CallStringTable, TensorStringTable
+    from ..base.string_table import PerCallStringTable, TensorStringTable
     from ..device.kernel import Kernel
     from ..importer.expression_operator import ElementwiseOperator
     from ..importer.file.recipe import Overridable, Recipe
@@ -67,7 +67,7 @@ class Model:
     inputs means that the sizes are equal, and a call with different ones is rejected (K10). Placeholder names that converters write for
     unknown sizes, such as "?", "unk" and "None", imply nothing.
     check_indices: raise IndexRangeError, with the node, the index and its element, if Gather, Scatter or another node gets an out-of-range
-    index that only the device knows (those known to the host are always rejected). Every call then waits, run_async included, and the host
+    index that only the device knows (others are always rejected). Every call then waits, run_async included, and the host
     drives all control flow: use it for debugging.
     operators: elementwise operators from `pumice.operator()` for nodes that pumice does not know. Model.source is then the file with a
     function for each, so `validate` and `reduce` handle them too. Raise the errors of `pumice.operator()`.
@@ -110,8 +110,8 @@ class Model:
         self._options: dict[str, Any] = {**engine, **resolved, "kernels": compiled.kernel_table}
         self.kernel_table, self.name = compiled.kernel_table, recipe.name
         self.metadata = dict(recipe.metadata)  # the file's metadata_props
-        self.precision = policy.precision  # precision of all nodes except those in `float32_nodes`
-        self.policy = dict(policy.entries)  # its entries; only "default" if the precision was a name
+        self.precision = policy.precision  # precision of all nodes except `float32_nodes`
+        self.policy = dict(policy.entries)  # the policy's entries; only "default" if `precision` was a name
         self.float32_nodes = compiled.float32_nodes  # names, as in report(), of the nodes that the policy keeps in fp32
         self.check_indices, self.fuse, self.deterministic = check_indices, compiled.fuse, deterministic
         # Kind of step -> kernel variant to use if a step supports it; None: the engine's own choices.
@@ -191,10 +191,10 @@ class Model:
         targets = None if out is None else check_output_arrays(self.outputs, out, self._packer is not None)
         if self._packer:
             strings = self._packer.make_call_strings()
-            results = self._call(self._arguments(arrays, by_name, strings), None, loop_timeout)
+            results = self._call(self._convert_arguments(arrays, by_name, strings), None, loop_timeout)
             forward_log()
             return self._make_results(results, strings)
-        results = self._call(self._arguments(arrays, by_name), None, loop_timeout, targets)
+        results = self._call(self._convert_arguments(arrays, by_name), None, loop_timeout, targets)
         if self._has_new_signature:
             self._has_new_signature = False
             self._declarations.check_shapes(self.outputs, results)
@@ -216,11 +216,11 @@ class Model:
     ) -> ModelRun:
         """Start the model and return at once; with control flow or host sync points, return when it has finished.
 
-        The arguments are those of a call.
+        The arguments are as in a call.
         """
         loop_timeout = self._resolve_option("loop_timeout", loop_timeout, by_name)
         strings = self._packer.make_call_strings() if self._packer else None
-        run = self.program.run_async(self._arguments(arrays, by_name, strings), loop_timeout)
+        run = self.program.run_async(self._convert_arguments(arrays, by_name, strings), loop_timeout)
         forward_log()
         return ModelRun(run, self, strings)
 
@@ -238,12 +238,12 @@ class Model:
         """Return output arrays in the form of a call: a single array, or several as Outputs."""
         return arrays[0] if self._has_one_output else self._outputs(arrays)
 
-    def _make_results(self, results: tuple[Array, ...], strings: CallStringTable | None) -> Any:
+    def _make_results(self, results: tuple[Array, ...], strings: PerCallStringTable | None) -> Any:
         if self._packer and strings:
             results = self._packer.unpack_outputs(results, strings)
         return self.outputs_of(results)
 
-    # ---- arguments
+    # ---- conversion of call arguments
 
     def _resolve_option(self, name: str, value: Any, by_name: dict[str, Any], default: Any = None) -> Any:
         """Return the value of a call's option. If an input has its name, pass the value to the input and return the default."""
@@ -258,7 +258,7 @@ class Model:
         A sequence or optional value becomes its parts, strings become indices into a table. Raise BindingError naming
         the input, the expected and the actual value.
         """
-        return self._arguments(arrays, by_name, self._packer.make_call_strings() if self._packer else None)
+        return self._convert_arguments(arrays, by_name, self._packer.make_call_strings() if self._packer else None)
 
     @cached_property
     def _tensor_strings(self) -> TensorStringTable | None:
@@ -271,10 +271,10 @@ class Model:
     def _indexed_arguments(self, /, *arrays: npt.ArrayLike, **by_name: npt.ArrayLike) -> tuple[Array, ...]:
         """Return the arguments like arguments(), but with strings as indices into `_tensor_strings`."""
         strings = self._tensor_strings or (self._packer.make_call_strings() if self._packer else None)
-        return self._arguments(arrays, by_name, strings)
+        return self._convert_arguments(arrays, by_name, strings)
 
-    def _arguments(
-        self, positional: tuple[Any, ...], by_name: Mapping[str, Any], strings: CallStringTable | None = None
+    def _convert_arguments(
+        self, positional: tuple[Any, ...], by_name: Mapping[str, Any], strings: PerCallStringTable | None = None
     ) -> tuple[Array, ...]:
         if by_name or len(positional) != self._input_count:
             positional = self._bind_arguments(positional, by_name)
@@ -352,7 +352,7 @@ class Model:
                 text = f"shape {format_shape(dims)} with {dim} = {previous} as in '{first_input}'"
                 raise binding_error("K10", expected.name, text, f"shape {format_shape(shape)}")
 
-    # ---- properties
+    # ---- properties and reports
 
     @property
     def program(self) -> Program:
@@ -468,7 +468,7 @@ class Model:
 
         return render_model(self)
 
-    # ---- lifetime
+    # ---- pickling and closing
 
     @property
     def closed(self) -> bool:

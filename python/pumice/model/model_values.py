@@ -11,11 +11,11 @@ from ..base.element_types import Array
 from ..base.errors import binding_error, unsupported_error
 from ..base.host_arrays import as_array
 from ..base.printable_text import escape_unprintable, shorten_and_escape
-from ..importer.build.compound_values import ValueKind, pack_arrays, unpack_arrays
+from ..importer.build.non_tensor_values import ValueKind, pack_arrays, unpack_arrays
 from ..importer.file.recipe import RANDOM_STATE
 
 if TYPE_CHECKING:
-    from ..base.string_table import CallStringTable, StringTable
+    from ..base.string_table import PerCallStringTable, StringTable
     from ..importer.translators.random import RandomState
 
 _MAX_ARRAYS = 1 << 20  # maximum length of a returned sequence, whose arrays are separate Python objects
@@ -110,27 +110,27 @@ class ValuePacker:
             [name for name in names if name != RANDOM_STATE], tensors
         )
         self._output_kinds, self.outputs = _group_tensors_by_value(*outputs)
-        is_compound = any(kind.is_compound for kind in [*self._input_kinds, *self._output_kinds])
+        is_non_tensor = any(kind.is_non_tensor for kind in [*self._input_kinds, *self._output_kinds])
         self._strings = strings
         self._table: StringTable | None = None  # created by the first call, because few models have strings
         self._string_values = {
             value.name: value for value in (*self.inputs, *self.outputs) if value.name in string_values
         }
-        self.is_needed = is_compound or self.random is not None or bool(self._string_values)
+        self.is_needed = is_non_tensor or self.random is not None or bool(self._string_values)
         self.inputs, self.outputs = (
             [value._replace(dtype=np.dtype(object)) if value.name in self._string_values else value for value in values]
             for values in (self.inputs, self.outputs)
         )
 
-    def make_call_strings(self) -> "CallStringTable":
+    def make_call_strings(self) -> "PerCallStringTable":
         """Return a string table for the arguments and results of one call."""
-        from ..base.string_table import CallStringTable, StringTable
+        from ..base.string_table import PerCallStringTable, StringTable
 
         if self._table is None:
             self._table = StringTable(self._strings)
-        return CallStringTable(self._table)
+        return PerCallStringTable(self._table)
 
-    def pack_inputs(self, values: Sequence[Any], strings: "CallStringTable") -> tuple[Any, ...]:
+    def pack_inputs(self, values: Sequence[Any], strings: "PerCallStringTable") -> tuple[Any, ...]:
         """Convert values of the model's inputs to the program's input tensors. Raise BindingError naming an invalid input."""
         packed: list[Any] = []
         for value, kind, expected in zip(values, self._input_kinds, self.inputs, strict=True):
@@ -144,7 +144,7 @@ class ValuePacker:
         """Convert values of outputs that are sequences or optional values to the program's tensors, by name."""
         tensors_by_name: dict[str, Array] = {}
         for kind, expected in zip(self._output_kinds, self.outputs, strict=True):
-            if kind.is_compound and expected.name in values:
+            if kind.is_non_tensor and expected.name in values:
                 tensors_by_name.update(
                     zip(
                         kind.get_tensor_names(expected.name),
@@ -154,7 +154,7 @@ class ValuePacker:
                 )
         return tensors_by_name
 
-    def unpack_outputs(self, results: tuple[Array, ...], strings: "CallStringTable") -> tuple[Any, ...]:
+    def unpack_outputs(self, results: tuple[Array, ...], strings: "PerCallStringTable") -> tuple[Any, ...]:
         """Convert the program's output tensors to the model's outputs: arrays, lists for sequences, None for absent optional values."""
         remaining = iter(results)
         unpacked: list[Any] = []

@@ -18,7 +18,7 @@ _WINDOW_FACTOR = 4  # maximum number of cases submitted ahead of the next result
 _PATIENCE_FACTOR = (
     4  # a case is overdue after this multiple of the time that an idle device would need for a full pipeline
 )
-_MIN_PATIENCE_SECONDS = 0.25  # shorter delays may be caused by thread scheduling
+_MIN_OVERDUE_SECONDS = 0.25  # shorter delays may be caused by thread scheduling
 _POLL_SECONDS = 0.05  # polling interval while a device finishes work of an earlier map
 
 
@@ -59,9 +59,9 @@ class _DeviceSpeed:
     cases: int = 0
     seconds: float = 0.0  # total time with work in flight
 
-    def compute_patience(self, depth: int) -> float | None:
+    def compute_overdue_seconds(self, depth: int) -> float | None:
         """Return the seconds after which a case on another device is overdue; None until this device has finished a case."""
-        return max(_PATIENCE_FACTOR * depth * self.seconds / self.cases, _MIN_PATIENCE_SECONDS) if self.cases else None
+        return max(_PATIENCE_FACTOR * depth * self.seconds / self.cases, _MIN_OVERDUE_SECONDS) if self.cases else None
 
 
 class MultiDeviceMap:
@@ -121,7 +121,7 @@ class MultiDeviceMap:
                     thread.join()
                 elif thread.is_alive() and not self._has_unfinished_thread(
                     device_index
-                ):  # otherwise the thread still waits for an earlier one and has started nothing
+                ):  # otherwise this thread still waits for the earlier thread and has run no case
                     self._unfinished_threads[device_index] = thread
 
     def _iterate_results_in_order(self, cases: Iterator[Any]) -> Iterator[Any]:
@@ -169,7 +169,7 @@ class MultiDeviceMap:
                 self._results.setdefault(case_index, result)
             self._condition.notify_all()
 
-    # ---- a device's thread
+    # ---- methods that run in a device's thread
 
     def _run_device(self, device_index: int, model: Model) -> None:
         while self._has_unfinished_thread(device_index) and not self._is_over:
@@ -193,7 +193,7 @@ class MultiDeviceMap:
                 repeated = [(case_index, case) for case_index, case, _ in running] + (
                     [next_case] if next_case is not None else []
                 )
-                self._handle_loss(device_index, model, error, repeated)
+                self._handle_device_loss(device_index, model, error, repeated)
                 return
             except Exception as error:
                 case_index = next_case[0] if next_case is not None else running.popleft()[0]
@@ -226,15 +226,18 @@ class MultiDeviceMap:
 
     def _find_overdue_case(self, device_index: int, speed: _DeviceSpeed) -> tuple[tuple[int, Any] | None, float | None]:
         """Return (case, None) if the case of the next result is overdue on another device, else (None, seconds until it is)."""
-        running_case, patience = self._running_cases.get(self._next_result), speed.compute_patience(self._depth)
+        running_case, overdue_seconds = (
+            self._running_cases.get(self._next_result),
+            speed.compute_overdue_seconds(self._depth),
+        )
         if (
             running_case is None
             or device_index in running_case.device_indices
             or len(running_case.device_indices) != 1
-            or patience is None
+            or overdue_seconds is None
         ):
             return None, None
-        remaining = running_case.start_time + patience - time.monotonic()
+        remaining = running_case.start_time + overdue_seconds - time.monotonic()
         if remaining > 0:
             return None, remaining
         self._on_overdue(*running_case.device_indices)
@@ -242,7 +245,7 @@ class MultiDeviceMap:
         self._devices_with_repeats |= running_case.device_indices
         return (self._next_result, running_case.case), None
 
-    def _handle_loss(
+    def _handle_device_loss(
         self, device_index: int, model: Model, error: DeviceLostError, repeated: list[tuple[int, Any]]
     ) -> None:
         with self._condition:

@@ -114,10 +114,10 @@ class ParallelModel:
         without rows, before anything runs if the file shows it; InputError if the row count is not a multiple of the
         file's fixed number; DeviceLostError if no device is left; GraphError and IndexRangeError as a Model does.
         """
-        model = self._get_alive()[0][1]
+        model = self._get_alive_models()[0][1]
         layout = get_batch_layout(model)
         batch = make_batch(layout, tuple(model.named(*arrays, **by_name)[name] for name in layout.inputs), {}, ())
-        size = layout.fixed_rows or max(-(-batch.rows // len(self._get_alive())), 1)
+        size = layout.fixed_rows or max(-(-batch.rows // len(self._get_alive_models())), 1)
         counts = [min(size, batch.rows - begin) for begin in range(0, batch.rows, size)] or [0]
         if layout.fixed_rows and any(count != size for count in counts):
             raise InputError(
@@ -138,16 +138,20 @@ class ParallelModel:
         """
         if not isinstance(depth, int) or isinstance(depth, bool) or not 1 <= depth <= MAX_IN_FLIGHT:
             raise InputError(f"map: a depth of 1 to {MAX_IN_FLIGHT} cases expected; given {depth!r}")
-        self._get_alive()
+        self._get_alive_models()
         return self._map_pipelined(cases, depth)
 
     def _map_pipelined(self, cases: Iterable[Any], depth: int) -> Iterator[Any]:
         # Get the devices again, because some may have been lost since the generator was created.
         yield from MultiDeviceMap(
-            self._get_alive(), depth, self._record_loss, self._record_overdue, self._unfinished_threads
+            self._get_alive_models(),
+            depth,
+            self._record_device_loss,
+            self._record_overdue_case,
+            self._unfinished_threads,
         ).run(cases)
 
-    def _get_alive(self) -> list[tuple[int, Model]]:
+    def _get_alive_models(self) -> list[tuple[int, Model]]:
         lost_indices = {loss.place for loss in self.lost}
         alive = [
             (device_index, model) for device_index, model in enumerate(self.models) if device_index not in lost_indices
@@ -156,7 +160,7 @@ class ParallelModel:
             raise DeviceLostError(f"all devices were lost: {'; '.join(map(str, self.lost))}")
         return alive
 
-    def _record_loss(self, lost: LostDevice) -> None:
+    def _record_device_loss(self, lost: LostDevice) -> None:
         """Record and log a lost device once, although every map that uses it reports the loss."""
         with self._lock:
             if any(loss.place == lost.place for loss in self.lost):
@@ -164,11 +168,11 @@ class ParallelModel:
             self.lost.append(lost)
         log_warning(f"model '{self.name}': {lost}")
 
-    def _record_overdue(self, device_index: int) -> None:
+    def _record_overdue_case(self, device_index: int) -> None:
         with self._lock:
             self._overdue_counts[device_index] += 1
 
-    # ---- properties
+    # ---- properties and reports
 
     @property
     def name(self) -> str:
@@ -210,7 +214,7 @@ class ParallelModel:
     def __repr__(self) -> str:
         return f"<ParallelModel '{shorten_and_escape(self.name)}' on {len(self.models)} devices, {len(self.lost)} of them lost>"
 
-    # ---- lifetime
+    # ---- releasing the devices
 
     def close(self) -> None:
         """Free the models' device memory, and close contexts that were not passed in. Idempotent."""

@@ -15,7 +15,7 @@ from ..base.errors import InputError
 from ..base.precision_argument import check_precision
 
 if TYPE_CHECKING:
-    from ..importer.build.float32_nodes import Float32Nodes
+    from ..importer.build.float32_node_collector import Float32NodeCollector
     from ..importer.file.recipe import NodeRecipe
 
 Precision: TypeAlias = "str | Mapping[str, str] | os.PathLike[str]"
@@ -68,13 +68,13 @@ class PrecisionPolicy:
         """Whether all nodes have the same precision."""
         return len(self.entries) == 1
 
-    def make_float32_collector(self) -> Float32Nodes | None:
+    def make_float32_collector(self) -> Float32NodeCollector | None:
         """Return a collector of the policy's float32 nodes; None if all nodes have the same precision."""
         if self.is_uniform:
             return None
-        from ..importer.build.float32_nodes import Float32Nodes
+        from ..importer.build.float32_node_collector import Float32NodeCollector
 
-        return Float32Nodes(self.needs_float32)
+        return Float32NodeCollector(self.needs_float32)
 
     def get_precision(self, name: str, operator: str, path: str = "") -> str:
         """Return the precision of a node. path: its name, prefixed with the names of the enclosing graphs."""
@@ -153,7 +153,7 @@ def _parse_entries(entries: Any, origin: str) -> PrecisionPolicy:
         if not isinstance(name, str) or value not in PRECISIONS:
             raise InputError(f"{origin}: '{name}': expected one of {choices}, given {value!r}")
     if DEFAULT not in entries:
-        raise InputError(f"{origin}: expected an entry '{DEFAULT}' beside {sorted(entries)[:4]}, given none")
+        raise InputError(f"{origin}: expected an entry '{DEFAULT}' in addition to {sorted(entries)[:4]}, given none")
     if len(low_precisions := sorted({*entries.values()} - {"fp32"})) > 1:
         used_precision = entries[DEFAULT] if entries[DEFAULT] != "fp32" else low_precisions[0]
         other_names = [name for name, value in entries.items() if value not in ("fp32", used_precision)]

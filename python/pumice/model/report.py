@@ -19,8 +19,8 @@ _NOTES_WITHOUT_KERNEL = ("view", "host")
 class ModelReport(list[dict[str, str]]):
     """One row (a dict) per node: node, op, kernel, precision, note, added, fusion. str() returns a table.
 
-    warnings: wrong or ignored declarations of the file. Kernels, views and host computations are those of the last call; before the
-    first call, only those that do not depend on shapes are known.
+    warnings: wrong or ignored declarations of the file. Kernels, views and host computations describe the last call; before the
+    first call, only shape-independent ones are known.
     """
 
     def __init__(self, rows: list[dict[str, str]], device: str, warnings: Sequence[str] = ()) -> None:

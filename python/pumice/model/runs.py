@@ -16,7 +16,7 @@ from ..base.printable_text import shorten_and_escape
 
 if TYPE_CHECKING:
     from .._pumice import ProgramRun
-    from ..base.string_table import CallStringTable
+    from ..base.string_table import PerCallStringTable
     from .model import Model
     from .model_values import ModelValue
 
@@ -93,7 +93,7 @@ def _make_outputs(names: tuple[str, ...], values: tuple[Array, ...]) -> Outputs:
 class ModelRun:
     """An execution started by Model.run_async, in flight or finished."""
 
-    def __init__(self, run: ProgramRun, model: Model, strings: CallStringTable | None) -> None:
+    def __init__(self, run: ProgramRun, model: Model, strings: PerCallStringTable | None) -> None:
         self._run = run
         self._model = model
         self._strings = strings
@@ -141,7 +141,7 @@ def _map_results(model: Model, cases: Iterator[Any], depth: int, loop_timeout: f
     started: deque[ModelRun | Exception] = deque()
     has_more = True
 
-    def start() -> bool:
+    def start_next_case() -> bool:
         """Start the next case. Errors of the case or of the iterator are raised at its position."""
         try:
             for case in cases:
@@ -154,14 +154,14 @@ def _map_results(model: Model, cases: Iterator[Any], depth: int, loop_timeout: f
     try:
         while True:
             while has_more and len(started) < depth:
-                has_more = start()
+                has_more = start_next_case()
             if not started:
                 return
             run = started.popleft()
             if isinstance(run, Exception):
                 raise run
             result = run.result()
-            has_more = has_more and start()  # keeps the device busy while the caller processes the result
+            has_more = has_more and start_next_case()  # keeps the device busy while the caller processes the result
             yield result
     finally:
         for run in started:  # abandoned runs must finish before later executions reuse their memory

@@ -156,7 +156,7 @@ class _StepTuningRun:
 
     def __init__(self, model: Model, arrays: tuple[Array, ...], runs: int) -> None:
         self._model, self._arrays, self._runs = model, arrays, runs
-        self._default_model = model.loaded_again(tuned=StepVariants.with_listing({}))
+        self._default_model = model.loaded_again(tuned=StepVariants.with_variant_listing({}))
         self._steps = self._default_model.program.plan(self._arrays)
         self._kinds = self._collect_kinds()
         node_counts = Counter(node for kind in self._kinds.values() for node in kind.nodes)
@@ -266,7 +266,7 @@ class _StepTuningRun:
     ) -> dict[str, str]:
         """Measure a program with these variants and store the times of correct ones. Return failed kind -> reason."""
         try:
-            model = self._model.loaded_again(tuned=StepVariants.with_listing(trial_variants))
+            model = self._model.loaded_again(tuned=StepVariants.with_variant_listing(trial_variants))
         except OutOfMemoryError:  # not a reason to reject variants: there may be enough memory another time
             raise
         except Error as error:
@@ -286,7 +286,7 @@ class _StepTuningRun:
             kind = self._kinds[name]
             step_indices = [i for i, step in enumerate(steps) if (step.get("choice") or {}).get("kind") == name]
             if any(steps[i]["choice"]["spills"] for i in step_indices):
-                failed[name] = "spills, as the driver tells"
+                failed[name] = "spills registers, according to the driver"
             elif any(steps[i]["choice"]["taken"] != variant for i in step_indices) or not step_indices:
                 failed[name] = "cannot be taken by every step of this kind"
             elif name in mismatches:
@@ -298,7 +298,7 @@ class _StepTuningRun:
         return failed
 
     def _find_mismatches(self, program: Program, kinds: list[_StepKind]) -> dict[str, str]:
-        """Return kind -> description for kinds whose results differ from those of the engine's own choices.
+        """Return kind -> description for kinds that change the results of the engine's own choices.
 
         A wrong result also affects later nodes, so correct kinds may be included.
         """

@@ -25,7 +25,7 @@ class StepVariants(dict[str, str]):
     lists_variants = False
 
     @classmethod
-    def with_listing(cls, variants: Mapping[str, str]) -> StepVariants:
+    def with_variant_listing(cls, variants: Mapping[str, str]) -> StepVariants:
         """Return these variants with `lists_variants` set."""
         variants_with_listing = cls(variants)
         variants_with_listing.lists_variants = True

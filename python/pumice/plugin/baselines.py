@@ -31,7 +31,7 @@ _BATCH_SECONDS = (
     0.005  # minimum duration of a batch of calls, equal for model and reference so that a busy host slows both alike
 )
 _NUM_TRIALS = 3  # a model counts as slower only if this many measurements agree
-# The reference kernel does constant work without the engine's operators, so that changes of these do not affect it. On a GPU it runs long
+# The reference kernel does constant work without the engine's operators, so changes to them do not affect its time. On a GPU it runs long
 # enough for the clocks to ramp up; on a software driver, this work would take a second.
 _THREADS, _STEPS = (
     {True: 1 << 14, False: 1 << 18},

@@ -14,8 +14,8 @@ SOFTWARE = "SOFTWARE DRIVER: not a GPU"
 _GPU_KINDS = ("discrete", "integrated", "virtual")
 
 
-class MatrixDevice(NamedTuple):
-    """A device in the matrix: its name for Context ("": the default device), and its info if known in advance."""
+class DeviceUnderTest(NamedTuple):
+    """A device in the test matrix: its name for Context ("": the default device), and its info if known in advance."""
 
     device: str
     info: DeviceInfo | None
@@ -25,13 +25,13 @@ class MatrixDevice(NamedTuple):
 class MatrixCell(NamedTuple):
     """A device and a precision. `label` names both in test ids."""
 
-    matrix_device: MatrixDevice
+    device_under_test: DeviceUnderTest
     precision: str
     label: str
 
 
-def get_kind_label(info: DeviceInfo) -> str:
-    """Return the kind of a device, or SOFTWARE for a software driver."""
+def get_device_type_label(info: DeviceInfo) -> str:
+    """Return the device type, or SOFTWARE for a software driver."""
     return SOFTWARE if info.kind == "software" else info.kind
 
 
@@ -52,54 +52,56 @@ def matches_device(info: DeviceInfo, device_spec: str) -> bool:
     return lowered == info.kind or lowered in info.name.lower()
 
 
-def _make_matrix_device(info: DeviceInfo, infos: Sequence[DeviceInfo], note: str = "") -> MatrixDevice:
-    """Return a MatrixDevice named by its UUID, or by its index if two drivers report the same UUID."""
+def _make_device_under_test(info: DeviceInfo, infos: Sequence[DeviceInfo], note: str = "") -> DeviceUnderTest:
+    """Return a DeviceUnderTest named by its UUID, or by its index if two drivers report the same UUID."""
     is_unique = [candidate.uuid for candidate in infos].count(info.uuid) == 1
-    return MatrixDevice(f"uuid:{info.uuid}" if is_unique else str(info.index), info, note)
+    return DeviceUnderTest(f"uuid:{info.uuid}" if is_unique else str(info.index), info, note)
 
 
-def _select_all_devices(infos: Sequence[DeviceInfo], software: bool) -> list[MatrixDevice]:
+def _select_all_devices(infos: Sequence[DeviceInfo], software: bool) -> list[DeviceUnderTest]:
     selected = [candidate for candidate in infos if software or candidate.kind != "software"]
     if not selected:
         more = "" if software else "; --pumice-allow-software takes software drivers too"
         raise pytest.UsageError(f"--pumice-device all: no GPU; {_format_device_list(infos)}{more}")
-    return [_make_matrix_device(candidate, infos) for candidate in selected]
+    return [_make_device_under_test(candidate, infos) for candidate in selected]
 
 
-def _select_device_by_name(name: str, infos: Sequence[DeviceInfo], software: bool, is_only_name: bool) -> MatrixDevice:
+def _select_device_by_name(
+    name: str, infos: Sequence[DeviceInfo], software: bool, is_only_name: bool
+) -> DeviceUnderTest:
     selected = next((candidate for candidate in infos if matches_device(candidate, name)), None)
     if selected is not None:
-        return MatrixDevice(name, selected) if is_only_name else _make_matrix_device(selected, infos)
+        return DeviceUnderTest(name, selected) if is_only_name else _make_device_under_test(selected, infos)
     if name.lower() in _GPU_KINDS:
         software_fallback = next((candidate for candidate in infos if candidate.kind == "software"), None)
         if software and software_fallback is not None:
-            return _make_matrix_device(software_fallback, infos, f"in place of a device of kind '{name.lower()}'")
+            return _make_device_under_test(software_fallback, infos, f"in place of a device of kind '{name.lower()}'")
         more = "; --pumice-allow-software lets a software driver stand in" if software_fallback else ""
         raise pytest.UsageError(f"--pumice-device {name}: no such GPU; {_format_device_list(infos)}{more}")
     if is_only_name:
-        return MatrixDevice(name, None)  # a test that opens it fails with the engine's error message
+        return DeviceUnderTest(name, None)  # a test that opens it fails with the engine's error message
     raise pytest.UsageError(f"--pumice-device: no Vulkan device matches '{name}'; {_format_device_list(infos)}")
 
 
 def select_devices(
     requested: str | None, software: bool, infos: Sequence[DeviceInfo] | None = None
-) -> list[MatrixDevice]:
+) -> list[DeviceUnderTest]:
     """Return the requested devices without duplicates. infos: by default the system's devices. Raise UsageError for an unknown name."""
     if not requested:
-        return [MatrixDevice("", None)]
+        return [DeviceUnderTest("", None)]
     infos = devices() if infos is None else infos
     names = [name.strip() for name in requested.split(",")]
     if not all(names):
         raise pytest.UsageError(f"--pumice-device: expected names between commas, given '{requested}'")
-    selected: list[MatrixDevice] = []
+    selected: list[DeviceUnderTest] = []
     for name in names:
         if name.lower() == "all":
             selected.extend(_select_all_devices(infos, software))
         else:
             selected.append(_select_device_by_name(name, infos, software, len(names) == 1))
-    unique: dict[int, MatrixDevice] = {}
-    for matrix_device in selected:
-        unique.setdefault(matrix_device.info.index if matrix_device.info else -1, matrix_device)
+    unique: dict[int, DeviceUnderTest] = {}
+    for device_under_test in selected:
+        unique.setdefault(device_under_test.info.index if device_under_test.info else -1, device_under_test)
     return list(unique.values())
 
 
@@ -108,17 +110,18 @@ def shorten_device_name(name: str) -> str:
     return re.sub(r"[^A-Za-z0-9.]+", "_", name.partition("(")[0]).strip("_.") or "device"
 
 
-def make_cells(selected: Sequence[MatrixDevice], precisions: Sequence[str]) -> list[MatrixCell]:
+def make_cells(selected: Sequence[DeviceUnderTest], precisions: Sequence[str]) -> list[MatrixCell]:
     """Return a cell for every combination of device and precision."""
     names = [
-        shorten_device_name(matrix_device.info.name) if matrix_device.info else "default" for matrix_device in selected
+        shorten_device_name(device_under_test.info.name) if device_under_test.info else "default"
+        for device_under_test in selected
     ]
     labels = [
-        name if names.count(name) == 1 else f"{name}.{matrix_device.info.index if matrix_device.info else i}"
-        for i, (name, matrix_device) in enumerate(zip(names, selected, strict=True))
+        name if names.count(name) == 1 else f"{name}.{device_under_test.info.index if device_under_test.info else i}"
+        for i, (name, device_under_test) in enumerate(zip(names, selected, strict=True))
     ]
     return [
-        MatrixCell(matrix_device, precision, f"{label}-{precision}")
-        for matrix_device, label in zip(selected, labels, strict=True)
+        MatrixCell(device_under_test, precision, f"{label}-{precision}")
+        for device_under_test, label in zip(selected, labels, strict=True)
         for precision in precisions
     ]

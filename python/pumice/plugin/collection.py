@@ -19,7 +19,7 @@ _MODEL_FOLDERS = pytest.StashKey[frozenset[Path]]()
 
 
 def add_model_folders(config: pytest.Config) -> None:
-    """Record the model folders. Folders on the command line are searched, as are those in the configuration if the
+    """Record the model folders. Folders on the command line are searched, as are configured folders if the
     command line names no tests; other folders are searched only when pytest visits them. Raise UsageError for a path
     that is not a folder.
     """
@@ -61,7 +61,7 @@ class ModelFile(pytest.File):
         """Yield the tests of the file."""
         run = get_matrix_run(self.config)
         for cell in run.cells:
-            name = f"validate[{cell.label}]" if run.is_matrix else "validate"
+            name = f"validate[{cell.label}]" if run.has_several_cells else "validate"
             yield ModelItem.from_parent(self, name=name, cell=cell)
 
 
@@ -82,17 +82,17 @@ class ModelItem(pytest.Item):
     def runtest(self) -> None:
         """Run the validation. Raise ValidationError, BaselineError, StoredResultError, and the errors of loading."""
         from ..base.errors import ValidationError
-        from ..model.data_sets import find_data_sets, read_data_set
+        from ..model.datasets import find_datasets, read_dataset
         from ..model.model import Model
         from ..validation.stored_outputs import STORED_OUTPUT, check_stored_outputs
         from .validator import CellValidator
 
-        paths = find_data_sets(self.path)
+        paths = find_datasets(self.path)
         if not paths:
-            pytest.skip("no test_data_set_* and no .npz beside it")
-        context = get_matrix_run(self.config).get_context(self.cell.matrix_device)
+            pytest.skip("no test_data_set_* and no .npz next to it")
+        context = get_matrix_run(self.config).get_context(self.cell.device_under_test)
         with Model(self.path, context, self.cell.precision, progress=False) as model:
-            cases = [read_data_set(path, model) for path in paths]
+            cases = [read_dataset(path, model) for path in paths]
             names = self.config.getoption("--pumice-allow-unchecked")
             allowed: Any = True if "all" in names else names
             validator = CellValidator(self)

@@ -16,12 +16,14 @@ from typing import Any
 import pytest
 
 from .cells import MatrixCell
-from .outcome import add_junit_properties
+from .outcome_hooks import add_junit_properties
 from .run_state import get_cell
 
 _OPTION = "--pumice-cell-process"
 _TAIL_LINES = 40  # lines of a crashed process's output in the report
-_POLL_SECONDS = 0.2  # interval of liveness checks, because another process may hold the pipe of a dead one open
+_POLL_SECONDS = (
+    0.2  # interval of liveness checks; end of file is not enough, because other processes may keep the pipe open
+)
 _EXIT_TIMEOUT_SECONDS = 60.0  # seconds allowed for a process to exit after its tests
 
 _START, _REPORT, _FINISH = "start", "report", "finish"
@@ -44,7 +46,7 @@ def register_isolation_plugin(config: pytest.Config) -> None:
         config.pluginmanager.register(CellIsolation(), "pumice-isolation")
 
 
-# ---- in the cell's process
+# ---- code that runs in a cell's process
 
 
 class ReportSender:
@@ -86,11 +88,11 @@ class ReportSender:
         self._send(_FINISH, nodeid)
 
 
-# ---- in the main process
+# ---- code that runs in the main process
 
 
 def _build_arguments(config: pytest.Config, cell: MatrixCell, folder: Path) -> list[str]:
-    """Return the arguments of a cell process: those of this process, with separate cache and temporary folders."""
+    """Return a cell process's arguments: this process's arguments, with separate cache and temporary folders."""
     extra_arguments = [f"--rootdir={config.rootpath}", f"{_OPTION}={folder / 'tests.json'}"]
     if config.pluginmanager.has_plugin("cacheprovider"):
         extra_arguments += ["-o", f"cache_dir={folder / 'cache'}"]

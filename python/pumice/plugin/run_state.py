@@ -10,7 +10,7 @@ import pytest
 
 from .._pumice import Context, DeviceInfo, Error
 from ..device.context import default_context, replace_default_context
-from .cells import MatrixCell, MatrixDevice, make_cells, select_devices
+from .cells import DeviceUnderTest, MatrixCell, make_cells, select_devices
 
 FIXTURES = frozenset(("pumice_cell", "pumice_context", "pumice_device", "pumice_precision", "pumice_validate"))
 CELL = pytest.StashKey[MatrixCell]()
@@ -34,50 +34,50 @@ class MatrixRun:
         self.config = config
         requested = config.getoption("--pumice-device")
         self.requested = bool(requested)
-        self.matrix_devices = select_devices(requested, config.getoption("--pumice-allow-software"))
-        self.cells = make_cells(self.matrix_devices, config.getoption("--pumice-precision"))
+        self.devices_under_test = select_devices(requested, config.getoption("--pumice-allow-software"))
+        self.cells = make_cells(self.devices_under_test, config.getoption("--pumice-precision"))
         self.isolated = bool(config.getoption("--pumice-isolate"))
         self.lost_devices: dict[str, str] = {}  # cell label -> test in which its device was lost
         self._contexts: dict[str, Context] = {}
-        self._current = self.matrix_devices[0].device
+        self._current = self.devices_under_test[0].device
         self.has_env_device = bool(os.environ.get("PUMICE_DEVICE"))
         self._saved_environment = os.environ.get("PUMICE_DEVICE")
         if self.requested:
             os.environ["PUMICE_DEVICE"] = self._current
 
     @property
-    def is_matrix(self) -> bool:
+    def has_several_cells(self) -> bool:
         """Whether tests run in more than one cell."""
         return len(self.cells) > 1
 
-    def make_default(self, matrix_device: MatrixDevice) -> None:
+    def make_default(self, device_under_test: DeviceUnderTest) -> None:
         """Make this device the default for calls without an explicit context."""
-        if self._current == matrix_device.device:
+        if self._current == device_under_test.device:
             return
-        os.environ["PUMICE_DEVICE"] = matrix_device.device
-        replace_default_context(self._contexts.get(matrix_device.device))
-        self._current = matrix_device.device
+        os.environ["PUMICE_DEVICE"] = device_under_test.device
+        replace_default_context(self._contexts.get(device_under_test.device))
+        self._current = device_under_test.device
 
-    def get_context(self, matrix_device: MatrixDevice) -> Context:
+    def get_context(self, device_under_test: DeviceUnderTest) -> Context:
         """Return the context of a device, which is the default context while its tests run. Raise DeviceError if it cannot be opened."""
-        self.make_default(matrix_device)
+        self.make_default(device_under_test)
         context = default_context()
-        self._contexts[matrix_device.device] = context
+        self._contexts[device_under_test.device] = context
         return context
 
-    def get_info(self, matrix_device: MatrixDevice) -> DeviceInfo | None:
+    def get_info(self, device_under_test: DeviceUnderTest) -> DeviceInfo | None:
         """Return the device's info; None if it is not known yet."""
-        context = self._contexts.get(matrix_device.device)
-        return context.info if context is not None and not context.closed else matrix_device.info
+        context = self._contexts.get(device_under_test.device)
+        return context.info if context is not None and not context.closed else device_under_test.info
 
-    def get_opened_context(self, matrix_device: MatrixDevice) -> Context | None:
+    def get_opened_context(self, device_under_test: DeviceUnderTest) -> Context | None:
         """Return the context of a device if a test has opened it."""
-        return self._contexts.get(matrix_device.device)
+        return self._contexts.get(device_under_test.device)
 
     def mark_device_lost(self, cell: MatrixCell, test: str) -> None:
         """Record that a cell's device was lost in a test, and drop its context: the next cell on this device opens another."""
         self.lost_devices.setdefault(cell.label, test)
-        if self._contexts.pop(cell.matrix_device.device, None) is not None:
+        if self._contexts.pop(cell.device_under_test.device, None) is not None:
             replace_default_context(None)
 
     def close(self) -> None:

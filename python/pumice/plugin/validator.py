@@ -51,7 +51,7 @@ class CellValidator:
                 raise InputError(
                     f"pumice_validate: {name}: it is the cell's, {self.cell.label}; pumice.validate takes any"
                 )
-        context = get_matrix_run(self.item.config).get_context(self.cell.matrix_device)
+        context = get_matrix_run(self.item.config).get_context(self.cell.device_under_test)
         case_list = list(cases)
         report = validate(model, case_list, context=context, precision=self.cell.precision, **options)
         record = {**report.as_dict(), "pytest": {"test": self.item.nodeid, "cell": self.cell.label}}

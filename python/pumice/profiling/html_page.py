@@ -8,7 +8,7 @@ from ..base.printable_text import shorten_and_escape
 from ..validation.view.charts import BLUE, GREY, ORANGE
 from ..validation.view.document import make_document
 from ..validation.view.markup import Markup, concat_markup, element, make_svg_path
-from ..validation.view.tables import scroll_box
+from ..validation.view.tables import make_scroll_box
 from .records import DeviceSpan
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ def _draw_bar(lane: int, begin: float, length: float, total_seconds: float, colo
 def _render_table(label: str, rows: list[tuple[str, ...]]) -> Markup:
     head = element("thead", element("tr", *(element("th", header) for header in _HEADERS)))
     lines = [element("tr", *(element("td", cell) for cell in row)) for row in rows]
-    return scroll_box(element("table", head, element("tbody", *lines)), label)
+    return make_scroll_box(element("table", head, element("tbody", *lines)), label)
 
 
 def _render_host_table(profile: Profile) -> Markup:
@@ -92,7 +92,7 @@ def _render_host_table(profile: Profile) -> Markup:
         )
         for kind, count, seconds, moved in profile.host_rows()
     ]
-    return scroll_box(element("table", head, element("tbody", *lines)), "Host")
+    return make_scroll_box(element("table", head, element("tbody", *lines)), "Host")
 
 
 def _render_memory(memory_map: MemoryMap) -> Markup:
@@ -101,7 +101,7 @@ def _render_memory(memory_map: MemoryMap) -> Markup:
         "thead", element("tr", *(element("th", header) for header in ("tensor", "made by", "bytes", "waves")))
     )
     lines = [element("tr", *(element("td", cell) for cell in row)) for row in memory_map.peak_rows()]
-    rows = scroll_box(element("table", head, element("tbody", *lines)), "Memory")
+    rows = make_scroll_box(element("table", head, element("tbody", *lines)), "Memory")
     return concat_markup([element("p", memory_map.summary()), draw_arena(memory_map), rows])
 
 

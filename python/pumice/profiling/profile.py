@@ -16,7 +16,7 @@ from ..base.errors import InputError
 from ..base.printable_text import shorten_and_escape
 from ..model import runs
 from .records import DeviceSpan, Execution, HostSpan, Row, parse_executions, parse_host_spans
-from .span_weights import WeightedSpan, make_rows, weight_spans
+from .span_weights import WeightedSpan, compute_span_weights, make_rows
 
 if TYPE_CHECKING:
     from .comparison import Comparison
@@ -120,7 +120,7 @@ class Profile:
     @property
     def barrier_seconds(self) -> float:
         """Total time in the barriers between spans, over all executions."""
-        return sum(weighted.weight * weighted.barrier_seconds for weighted in self._weight_spans())
+        return sum(weighted.weight * weighted.barrier_seconds for weighted in self._compute_weighted_spans())
 
     @property
     def gap_seconds(self) -> float:
@@ -149,17 +149,17 @@ class Profile:
     def rows(self, by: str = "node") -> list[Row]:
         """Sum the spans by "node", "kernel", or each "dispatch" of a list; the longest first.
 
-        Executions stamped as a whole are estimated from those of the same list stamped at the profile's level: rows and
+        Executions stamped as a whole are estimated from executions of the same list stamped at the profile's level: rows and
         barriers add up to `device_seconds`. The cost of timestamps between nodes is subtracted
         (`pumice.profiling.span_weights`). Raise InputError for another grouping.
         """
         if by not in GROUPS:
             raise InputError(f"Profile: by: expected one of {', '.join(GROUPS)}, given {by!r}")
-        return make_rows(self._weight_spans(), by, self.device_seconds)
+        return make_rows(self._compute_weighted_spans(), by, self.device_seconds)
 
-    def _weight_spans(self) -> list[WeightedSpan]:
+    def _compute_weighted_spans(self) -> list[WeightedSpan]:
         self._require_complete()
-        return weight_spans(self.executions)
+        return compute_span_weights(self.executions)
 
     def host_rows(self) -> list[tuple[str, int, float, int]]:
         """Return (kind, count, seconds, bytes) of the host spans; the longest first. Spans nest, so the rows do not sum to the total."""

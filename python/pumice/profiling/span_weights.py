@@ -24,7 +24,7 @@ class WeightedSpan(NamedTuple):
     barrier_seconds: float
 
 
-def weight_spans(executions: Sequence[Execution]) -> list[WeightedSpan]:
+def compute_span_weights(executions: Sequence[Execution]) -> list[WeightedSpan]:
     """Return the spans of the fine executions with their weights: the sum of weight * seconds is the time of all executions.
 
     A fine execution in which a kernel ran for the first time represents only itself, unless its recording has no other fine execution.
@@ -35,11 +35,11 @@ def weight_spans(executions: Sequence[Execution]) -> list[WeightedSpan]:
     return [
         span
         for recording_executions in recordings.values()
-        for span in _weight_spans_of_recording(recording_executions)
+        for span in _compute_recording_span_weights(recording_executions)
     ]
 
 
-def _weight_spans_of_recording(executions: Sequence[Execution]) -> Iterable[WeightedSpan]:
+def _compute_recording_span_weights(executions: Sequence[Execution]) -> Iterable[WeightedSpan]:
     only_themselves = [run for run in executions if run.fine and run.cold]
     represented = [run for run in executions if not (run.fine and run.cold)]
     stamped = [run for run in represented if run.fine]
@@ -50,9 +50,9 @@ def _weight_spans_of_recording(executions: Sequence[Execution]) -> Iterable[Weig
     single_spans = [
         WeightedSpan(span, 1.0, span.seconds, span.barrier_seconds) for run in only_themselves for span in run.spans
     ]
-    stamp_cost = estimate_stamp_cost(executions)
+    stamp_cost = estimate_timestamp_cost(executions)
     spans = [
-        (span, *_subtract_stamp_cost(span, stamp_cost if i else 0.0))
+        (span, *_subtract_timestamp_cost(span, stamp_cost if i else 0.0))
         for run in stamped
         for i, span in enumerate(run.spans)
     ]
@@ -67,7 +67,7 @@ def _weight_spans_of_recording(executions: Sequence[Execution]) -> Iterable[Weig
     ]
 
 
-def estimate_stamp_cost(executions: Sequence[Execution]) -> float:
+def estimate_timestamp_cost(executions: Sequence[Execution]) -> float:
     """Return the cost in seconds of a timestamp between nodes: the extra time of fine executions, divided by their extra timestamps.
 
     The times are medians over executions without cold kernels. Return 0 unless there are fine and coarse executions, and fine ones take
@@ -84,7 +84,7 @@ def estimate_stamp_cost(executions: Sequence[Execution]) -> float:
     return max(extra_seconds, 0.0) / num_stamps if num_stamps > 0 else 0.0
 
 
-def _subtract_stamp_cost(span: DeviceSpan, stamp_cost: float) -> tuple[float, float]:
+def _subtract_timestamp_cost(span: DeviceSpan, stamp_cost: float) -> tuple[float, float]:
     """Return (seconds, barrier_seconds) without the cost of the preceding timestamps, which delay the span and its barrier."""
     return max(span.seconds - stamp_cost, 0.0), max(span.barrier_seconds - stamp_cost, 0.0)
 

@@ -163,7 +163,7 @@ def _to_json(
     separators: tuple[str, str] | None = None,
     sort_keys: bool = False,
 ) -> str:
-    """Return JSON without HTML escapes, as in the training data of models. The arguments are those of transformers' `tojson` filter."""
+    """Return JSON without HTML escapes, as in the training data of models. The arguments are as in transformers' `tojson` filter."""
     return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from ..importer.file.recipe import ConstantRecipe, NodeRecipe, Recipe, get_number
+from ..importer.file.recipe import ConstantRecipe, NodeRecipe, Recipe, get_number_attr
 from .model_folder import IoNames, ModelFolder, list_cache_names_by_layer
 
 _COMBINED_PAST, _COMBINED_PRESENT = "past_key_values.%d.key_value", "present.%d.key_value"
@@ -61,7 +61,7 @@ def _add_head_axis_to_cache(nodes: list[NodeRecipe], past: str, present: str) ->
 
 
 def _make_shape_without_head(node: NodeRecipe) -> list[NodeRecipe]:
-    """Return nodes that replace a Shape and return the sizes without the new head axis."""
+    """Return the nodes that replace a Shape and compute its sizes without the new head axis."""
     name, full_shape = node.outputs[0], f"{node.outputs[0]}.whole"
     first = NodeRecipe("Shape", full_shape, node.inputs, [full_shape], {})
     return [first, NodeRecipe("Gather", node.name, [full_shape, _get_axes_constant(node)], [name], {})]
@@ -69,5 +69,5 @@ def _make_shape_without_head(node: NodeRecipe) -> list[NodeRecipe]:
 
 def _get_axes_constant(node: NodeRecipe) -> str:
     """Return the name of a constant with the axes that a Shape selects by `start` and `end`, counted with the head axis."""
-    start, end = int(get_number(node, "start", 0)), int(get_number(node, "end", 3))
+    start, end = int(get_number_attr(node, "start", 0)), int(get_number_attr(node, "end", 3))
     return "pumice.axes." + ".".join(str((0, 2, 3)[i]) for i in range(3)[slice(start, end)])

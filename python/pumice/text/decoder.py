@@ -120,7 +120,7 @@ class BatchState:
         self.past, self.past_uint32 = _make_aliased_tensors(context, past, past_uint32)
         self.zero_positions = _pumice.empty([batch, 1], "int64", context)
         self.zero_positions.fill(0)
-        # The same memory as logits of one position per sequence, and of several positions of one sequence.
+        # Two views of one buffer: logits of one position per sequence, or logits of several positions of one sequence.
         batch_desc, positions_desc = (
             TensorDesc(logits, shape) for shape in ([batch, 1, vocab_size], [1, batch, vocab_size])
         )
@@ -149,7 +149,7 @@ class BatchState:
         self._arena = None
 
     def get_positions_state(self, num_positions: int) -> BatchState:
-        """Return the state for sampling at `num_positions` positions of one sequence; `self` for one position."""
+        """Return the state for sampling at `num_positions` positions of one sequence; for one position, that is this object."""
         if num_positions == 1:
             return self
         if num_positions not in self._position_states:
@@ -377,7 +377,7 @@ class TokenBitmask:
 def choose_prefill_chunk(count: int, capacity: int) -> int:
     """Return the prefill chunk size for `count` tokens.
 
-    It is the smallest size of at least `count`, unless that exceeds both 2 * `count` and 128; then it is the largest size below.
+    It is the smallest size of at least `count`, unless that exceeds both 2 * `count` and 128; then it is the largest size below `count`.
     """
     if count == 1:
         return 1

@@ -15,7 +15,7 @@ class KvScalesSpec(NamedTuple):
     """The scales of an int8 KV cache: [batch, heads, capacity], one per row and head."""
 
     name: str
-    output: str  # output with the updated scales, or with those of the new rows if DecoderRecipe.outputs_new_rows
+    output: str  # output with the updated scales, or with the new rows' scales if DecoderRecipe.outputs_new_rows
     dtype: str
 
 

@@ -84,7 +84,7 @@ class DecodingBatch:
         self._rows_finite: bool | None = True
         self.revision = 0  # incremented when the texts change, to invalidate older streams
 
-    # ---- memory
+    # ---- KV cache memory
 
     def close(self) -> None:
         """Release the caches."""
@@ -126,11 +126,11 @@ class DecodingBatch:
             self._rows_finite = not np.isnan(self.logits().astype(np.float32)).any()
         return self._rows_finite
 
-    def check_context(self, more: int) -> None:
-        """Raise ContextError if a text plus `more` tokens exceeds the model's context."""
+    def check_context(self, num_new_tokens: int) -> None:
+        """Raise ContextError if a text plus `num_new_tokens` tokens exceeds the model's context."""
         longest = max(map(len, self.tokens))
-        if self.context_length is not None and longest + more > self.context_length:
-            actual = f"{longest} tokens" if more == 0 else f"{longest} tokens and {more} more"
+        if self.context_length is not None and longest + num_new_tokens > self.context_length:
+            actual = f"{longest} tokens" if num_new_tokens == 0 else f"{longest} tokens and {num_new_tokens} more"
             raise ContextError(
                 f"expected at most {self.context_length} tokens (the model's context), given {actual}",
                 longest,
@@ -155,7 +155,7 @@ class DecodingBatch:
             caches.users -= 1
         return new_caches
 
-    # ---- runs
+    # ---- recorded runs and prefill
 
     def _get_run(self, seq_len: int, num_logits: int, sampling_mode: SamplingMode | None) -> DecoderRun:
         """Return a run of `seq_len` tokens that computes the logits of `num_logits` positions, recording it if needed."""
@@ -211,10 +211,10 @@ class DecodingBatch:
         self.state.past.upload(np.array(lengths, np.int64))
         return num_prefilled
 
-    def _prefill_with_headroom(self, more: int) -> int:
-        """Prefill with cache capacity for `more` further tokens, at most _MAX_EXTRA_CAPACITY of them. The caches may still grow later."""
+    def _prefill_with_headroom(self, headroom: int) -> int:
+        """Prefill with cache capacity for up to `headroom` further tokens, at most _MAX_EXTRA_CAPACITY. The caches may still grow later."""
         longest = max(map(len, self.tokens))
-        needed = longest + min(more, _MAX_EXTRA_CAPACITY)
+        needed = longest + min(headroom, _MAX_EXTRA_CAPACITY)
         self.ensure_capacity(needed if self.context_length is None else max(min(needed, self.context_length), longest))
         return self.prefill()
 
@@ -262,7 +262,7 @@ class DecodingBatch:
         """Return the logits of the last run, [batch, vocab_size]."""
         return np.asarray(self.state.logits.numpy()[:, 0])
 
-    # ---- tokens
+    # ---- token generation
 
     def generate(
         self, sampling_params: Sequence[SamplingParams], max_tokens: int, token_bitmask: Array | None = None
@@ -337,21 +337,21 @@ class DecodingBatch:
     def _has_capacity(self, length: int) -> bool:
         return self.caches is not None and self.caches.users == 1 and self.caches.capacity >= length
 
-    def _submit_step(self, number: int, length: int, more: int) -> Submission:
-        """Submit step `number`, which needs `length` cache rows. more: number of further rows to allocate if the caches must grow."""
+    def _submit_step(self, number: int, length: int, headroom: int) -> Submission:
+        """Submit step `number`, which needs `length` cache rows. headroom: number of further rows to allocate if the caches must grow."""
         if number == 0:
             if self._sampling_mode not in self._sampling_commands:
                 self._sampling_commands[self._sampling_mode] = self.decoder.record_sampling(
                     self.state, self._sampling_mode
                 )
             return self._sampling_commands[self._sampling_mode].exec()
-        self._ensure_rows(length, more)
+        self._ensure_rows(length, headroom)
         return self._get_run(1, 1, self._sampling_mode).recorded.run()
 
-    def _ensure_rows(self, length: int, more: int) -> None:
-        """Ensure a cache capacity of `length` rows. If the caches must grow, allocate `more` further rows."""
+    def _ensure_rows(self, length: int, headroom: int) -> None:
+        """Ensure a cache capacity of `length` rows. If the caches must grow, allocate `headroom` further rows."""
         if not self._has_capacity(length):
-            target = length + more
+            target = length + headroom
             self.ensure_capacity(
                 target if self.context_length is None else max(min(target, self.context_length), length)
             )
@@ -413,7 +413,7 @@ class DecodingBatch:
         draft_tokens: list[int],
         num_draft_tokens: int,
         prompt_length: int,
-        more: int,
+        headroom: int,
     ) -> list[int]:
         """Run the last token and the draft tokens. Return the accepted draft tokens, followed by the token sampled after them."""
         tokens, count = self.tokens[0], len(self.tokens[0])
@@ -421,7 +421,7 @@ class DecodingBatch:
             self.context_length is None or count + num_draft_tokens <= self.context_length
         )
         seq_len = num_draft_tokens + 1 if has_draft else 1
-        self._ensure_rows(count - 1 + seq_len, more)
+        self._ensure_rows(count - 1 + seq_len, headroom)
         run, positions_state = (
             self._get_run(seq_len, seq_len, self._sampling_mode),
             self.state.get_positions_state(seq_len),
@@ -439,7 +439,7 @@ class DecodingBatch:
         while num_accepted < len(draft_tokens) and has_draft and sampled[num_accepted] == draft_tokens[num_accepted]:
             num_accepted += 1
         if has_draft and sampled[num_accepted] == _NO_TOKEN:  # retry without draft tokens, which may have caused this
-            return self._verify_draft(token_bitmask, [], num_draft_tokens, prompt_length, more)
+            return self._verify_draft(token_bitmask, [], num_draft_tokens, prompt_length, headroom)
         return sampled[: num_accepted + 1]
 
     def generate_with_callback(self, choose: ChooseToken, max_tokens: int) -> Iterator[list[int]]:

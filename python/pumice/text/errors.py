@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..base.deprecation import renamed_attribute
+from ..base.deprecation import make_deprecated_attribute
 from ..base.errors import InputError
 
 
@@ -27,4 +27,4 @@ class ContextError(InputError):
         self.tokens = tokens
         self.context_length = context_length
 
-    most = renamed_attribute("text.ContextError.most")
+    most = make_deprecated_attribute("text.ContextError.most")

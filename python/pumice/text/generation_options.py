@@ -66,7 +66,7 @@ class GenerationOptions:
     def validate(self, batch: int, is_draft: bool) -> ValidatedOptions:
         """Return the validated options. batch: number of texts. is_draft: whether `speculate` is a Generator. Raise InputError."""
         max_tokens = check_integer("max_tokens", self.max_tokens, 1, 1 << 31, "a number of tokens from 1 on")
-        _check_number("temperature", self.temperature, 0, 1e6, "a number from 0 on")
+        _check_number("temperature", self.temperature, 0, 1e6, "a non-negative number")
         if 0 < self.temperature < 1e-4:
             expected = "0, for the likeliest token, or at least 0.0001"
             raise InputError(f"temperature: expected {expected}, given {self.temperature!r}")
@@ -82,7 +82,7 @@ class GenerationOptions:
         num_draft_tokens = self._validate_speculation(is_draft)
         if self.speculate is not None and self.choose is not None:
             raise InputError(
-                f"speculate: expected None beside choose, which is called token by token, given {self.speculate!r:.100}"
+                f"speculate: expected None together with choose, which is called token by token, given {self.speculate!r:.100}"
             )
         if self.speculate is not None and batch != 1:
             raise InputError(f"speculate: expected one text, given {batch}")

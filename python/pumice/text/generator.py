@@ -10,7 +10,7 @@ from typing import Any, overload
 import numpy as np
 
 from .._pumice import Context, Program, StateError
-from ..base.deprecation import choose_renamed_argument, renamed_attribute
+from ..base.deprecation import choose_renamed_argument, make_deprecated_attribute
 from ..base.element_types import Array
 from ..base.errors import InputError
 from ..base.log import forward_log
@@ -87,7 +87,7 @@ class Session:
         """The capacity of the KV caches, in tokens."""
         return 0 if self._decoding_batch.caches is None else self._decoding_batch.caches.capacity
 
-    room = renamed_attribute("text.Session.room")
+    room = make_deprecated_attribute("text.Session.room")
 
     @property
     def cache_bytes(self) -> int:
@@ -290,14 +290,14 @@ class Generator:
         assert self._decoder is not None
         return self._decoder
 
-    device = renamed_attribute("text.Generator.device")
+    device = make_deprecated_attribute("text.Generator.device")
 
     def check_open(self) -> None:
         """Raise StateError if the generator is closed."""
         if self._decoder is None:
             raise StateError("this generator is closed")
 
-    encoded = renamed_attribute("text.Generator.encoded")
+    encoded = make_deprecated_attribute("text.Generator.encoded")
 
     def encode(self, prompt: str | Sequence[int], special: bool = True) -> list[int]:
         """Return the token ids of a prompt. Raise InputError if it is neither a text nor valid token ids."""

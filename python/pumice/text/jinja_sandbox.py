@@ -42,7 +42,7 @@ class Budget:
         self._steps = self._produced = 0
         self._end = time.monotonic() + MAX_SECONDS
 
-    def step(self) -> None:
+    def count_step(self) -> None:
         """Count a step. Raise LimitError if there are too many, or if the time is up."""
         self._steps += 1
         if self._steps > MAX_STEPS:
@@ -50,13 +50,13 @@ class Budget:
         if time.monotonic() > self._end:
             raise LimitError(f"expected an end within {MAX_SECONDS:g} seconds, given a longer run")
 
-    def spend(self, size: int) -> None:
+    def charge(self, size: int) -> None:
         """Count the characters of a new value. Raise LimitError if it is too large, or if there are too many in all."""
         check_size(size)
         self._produced += size
         if self._produced > MAX_PRODUCED:
             raise LimitError(f"expected values of at most {MAX_PRODUCED} characters in all, given more")
-        self.step()
+        self.count_step()
 
 
 _budget: ContextVar[Budget] = ContextVar("_budget")
@@ -91,7 +91,7 @@ def compute_size(value: Any) -> int:
 
 
 def _spend_size(value: Any) -> Any:
-    _budget.get().spend(compute_size(value))
+    _budget.get().charge(compute_size(value))
     return value
 
 
@@ -122,7 +122,7 @@ class _LimitedCodeGenerator(CodeGenerator):
     """Generates template code that counts steps and measures new values."""
 
     def blockvisit(self, body: Iterable[nodes.Node], frame: Frame) -> None:
-        self.writeline("environment.step()")
+        self.writeline("environment.count_step()")
         super().blockvisit(body, frame)
 
     def _visit_measured(self, visit: Callable[[Any, Frame], None], node: nodes.Node, frame: Frame) -> None:
@@ -179,9 +179,9 @@ class LimitedEnvironment(ImmutableSandboxedEnvironment):
         self.filters = {name: _make_limited_filter(name, item) for name, item in self.filters.items()}
         del self.globals["lipsum"]
 
-    def step(self) -> None:
+    def count_step(self) -> None:
         """Count a step."""
-        _budget.get().step()
+        _budget.get().count_step()
 
     def concat(self, parts: Iterable[str]) -> str:
         """Join the parts, checking the length before allocating the result."""
@@ -191,7 +191,7 @@ class LimitedEnvironment(ImmutableSandboxedEnvironment):
             size += len(item)
             check_size(size)
             checked_parts.append(item)
-        _budget.get().spend(size)
+        _budget.get().charge(size)
         return "".join(checked_parts)
 
     def call(__self, __context: Context, __obj: Any, *args: Any, **kwargs: Any) -> Any:

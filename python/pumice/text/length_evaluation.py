@@ -33,17 +33,17 @@ class LengthProbe(NamedTuple):
     padding: int = 0
 
     @property
-    def total(self) -> int:
+    def total_tokens(self) -> int:
         """The number of tokens after the run."""
         return self.past + self.new_tokens
 
     @property
     def capacity(self) -> int:
         """The number of cache rows, including padding and the new tokens."""
-        return self.padding + self.total
+        return self.padding + self.total_tokens
 
 
-class ProbeError(Exception):
+class LengthEvaluationError(Exception):
     """Raised for a node that cannot be evaluated on the host. location: the name of the node or value."""
 
     def __init__(self, location: str, reason: str) -> None:
@@ -72,7 +72,7 @@ class DecoderShapes:
     def __init__(self, recipe: Recipe, names: IoNames, caches: Iterable[str], longest: LengthProbe) -> None:
         self._recipe, self._names, self._caches = recipe, names, set(caches)
         self.dtypes: dict[str, str] = {}
-        past, new_tokens = (3, 2) if longest.total < 16 else (7, 4)
+        past, new_tokens = (3, 2) if longest.total_tokens < 16 else (7, 4)
         first = self._infer_shapes(LengthProbe(past, new_tokens))
         shapes_more_past, shapes_more_tokens = (
             self._infer_shapes(LengthProbe(past + 2, new_tokens)),
@@ -112,7 +112,7 @@ class DecoderShapes:
         known_shapes = {
             names.input_ids: [1, probe.new_tokens],
             names.position_ids: [1, probe.new_tokens],
-            names.attention_mask: [1, probe.total],
+            names.attention_mask: [1, probe.total_tokens],
         }
         if name in self._caches:
             return [1, shape[1], probe.past, shape[3]]
@@ -182,16 +182,18 @@ class LengthEvaluator:
         return ReferenceEvaluator(helper.make_model(graph, opset_imports=[version]))
 
     def _check_node(self, node: NodeRecipe) -> None:
-        """Raise ProbeError for a node that onnx's reference does not implement, or whose outputs are too large for the host."""
+        """Raise LengthEvaluationError for a node that onnx's reference does not implement, or whose outputs are too large for the host."""
         if node.domain or node.subgraphs or node.unsupported:
             kind = "with a subgraph" if node.subgraphs else "that is not ONNX's own"
-            raise ProbeError(node.name, f"{node.qualified_op}: a mask or position is computed by an operator {kind}")
+            raise LengthEvaluationError(
+                node.name, f"{node.qualified_op}: a mask or position is computed by an operator {kind}"
+            )
         for name in node.outputs:
             elements = 1
             for size in self._sizes.get(name, ()):
                 elements *= size.evaluate(self._longest)
             if elements > _MAX_ELEMENTS:
-                raise ProbeError(
+                raise LengthEvaluationError(
                     node.name, f"{node.qualified_op}: '{name}' has {elements} elements at the model's context"
                 )
 
@@ -210,13 +212,13 @@ class LengthEvaluator:
             return [*map(np.asarray, self._evaluator.run(None, feeds))] if self._requested else []
         except Exception as error:  # the reference kernels do not validate their inputs and may raise anything
             reason = f"a mask or position for {probe.capacity} tokens fails: {error!s:.200}"
-            raise ProbeError(self._requested[0], reason) from None
+            raise LengthEvaluationError(self._requested[0], reason) from None
 
     def _make_input(self, name: str, probe: LengthProbe) -> Array:
         if name == PADDING_INPUT:
             return np.array(probe.padding, np.int64)
         values = (
-            np.arange(probe.past, probe.total)
+            np.arange(probe.past, probe.total_tokens)
             if name == self._names.position_ids
             else np.arange(probe.capacity) >= probe.padding
         )
@@ -260,7 +262,7 @@ def make_probe_pairs(context: int | None) -> list[tuple[LengthProbe, LengthProbe
         unpadded = LengthProbe(total - padding - 2, 2)
         pairs += [
             (unpadded._replace(padding=padding), unpadded),
-            (LengthProbe(unpadded.total - 1, 1, padding), unpadded),
+            (LengthProbe(unpadded.total_tokens - 1, 1, padding), unpadded),
         ]
     return pairs + [
         (last._replace(padding=capacity - short), last) for last, capacity in _make_single_token_probes(short, limit)
@@ -275,7 +277,7 @@ def _make_single_token_probes(short: int, limit: int) -> list[tuple[LengthProbe,
 
 def find_longest_probe(context: int | None) -> LengthProbe:
     """Return the longest unpadded run of make_probe_pairs()."""
-    return max((unpadded for _, unpadded in make_probe_pairs(context)), key=lambda probe: probe.total)
+    return max((unpadded for _, unpadded in make_probe_pairs(context)), key=lambda probe: probe.total_tokens)
 
 
 def find_needed_nodes(nodes: Sequence[NodeRecipe], outputs: Iterable[str]) -> list[NodeRecipe]:

@@ -16,7 +16,7 @@ _MAX_BYTES = 1 << 26  # maximum size of a settings file
 _MAX_LAYERS = 4096
 _GENAI, _OPTIMUM, _SAMPLING, _TOKENS = "genai_config.json", "config.json", "generation_config.json", "tokenizer.json"
 _UNSUPPORTED_FIELDS = {
-    "is_encoder_decoder": "an encoder beside the decoder",
+    "is_encoder_decoder": "an encoder in addition to the decoder",
     "use_cache_branch": "a branch for the first prompt",
 }
 
@@ -129,7 +129,7 @@ def _resolve_file(folder: str, settings: str, name: str, file_name: str) -> str:
     except OSError as error:
         raise FolderError(file_name, "", f"expected a file in the folder: {error.strerror}") from None
     if not os.path.isfile(path):
-        raise FolderError(file_name, "", "expected a file, given something else")
+        raise FolderError(file_name, "", "expected a regular file")
     return path
 
 
@@ -151,9 +151,7 @@ def _read_genai_folder(path: str) -> ModelFolder:
     decoder = model.get_subsection("decoder", required=True)
     for other in ("encoder", "vision", "speech", "embedding"):
         if other in model.values:
-            raise FolderError(
-                _GENAI, f"model.{other}", "expected a decoder of text alone, given another model beside it"
-            )
+            raise FolderError(_GENAI, f"model.{other}", "expected only a text decoder, given another model as well")
     if "pipeline" in decoder.values:
         raise FolderError(_GENAI, "model.decoder.pipeline", "expected one model, given several after each other")
     file = decoder.get("filename", str, "model.onnx")

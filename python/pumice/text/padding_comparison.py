@@ -60,7 +60,7 @@ class PaddingComparison:
         actual, expected = self.values.evaluate(run)[name], self.values.evaluate(unpadded)[name]
         if axes.keys:
             actual = actual.take(range(run.padding, run.capacity), axes.keys)
-            expected = expected.take(range(run.total), axes.keys)
+            expected = expected.take(range(run.total_tokens), axes.keys)
         if axes.queries:
             first = run.past - unpadded.past
             expected = expected.take(range(first, first + run.new_tokens), axes.queries)
@@ -111,8 +111,10 @@ def _make_future_key_mask(run: LengthProbe, axes: AttentionAxes, rank: int, with
     """Return a mask that is true for keys after the query's own token. with_padding: the key axis includes the padding."""
     if not axes.queries:
         return np.zeros([1] * rank, bool)
-    keys = np.arange(-run.padding if with_padding else 0, run.total)
-    return _reshape_along(keys, axes.keys, rank) > _reshape_along(np.arange(run.past, run.total), axes.queries, rank)
+    keys = np.arange(-run.padding if with_padding else 0, run.total_tokens)
+    return _reshape_along(keys, axes.keys, rank) > _reshape_along(
+        np.arange(run.past, run.total_tokens), axes.queries, rank
+    )
 
 
 def _get_broadcast_shape(scores: Array, axes: AttentionAxes, run: LengthProbe) -> tuple[int, ...]:

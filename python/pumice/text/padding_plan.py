@@ -12,10 +12,10 @@ from ..importer.file.recipe import ConstantRecipe, NodeRecipe, Recipe
 from .length_evaluation import (
     PADDING_INPUT,
     DecoderShapes,
+    LengthEvaluationError,
     LengthEvaluator,
     LengthProbe,
     LinearSize,
-    ProbeError,
     find_longest_probe,
     find_needed_nodes,
 )
@@ -44,7 +44,7 @@ class _PaddingPlanner:
         self.constants: dict[str, ConstantRecipe] = {}
 
     def plan(self) -> PaddingPlan:
-        """Try three versions: unchanged nodes, padding subtracted from positions, and also Slices replaced by Gathers."""
+        """Return the first version that can be verified: unchanged, with corrected positions, or also with Gathers in place of Slices."""
         try:
             return self._verify_plan(self.recipe.nodes, False)
         except PaddingError as unclear:
@@ -98,7 +98,7 @@ class _PaddingPlanner:
         where = NodeRecipe("Where", masked, [name if is_batch else CACHE_MASK, scores, low], [masked], {})
         return [*expand, where, node._replace(inputs=[masked, *node.inputs[1:]])]
 
-    # ---- positions
+    # ---- correction of token positions
 
     def _replace_slices_by_gathers(self) -> list[NodeRecipe]:
         """Return the nodes with a Gather over a Range in place of each length-dependent Slice of a constant table."""
@@ -186,7 +186,7 @@ class _PaddingPlanner:
         return [
             *nodes,
             NodeRecipe("Max", name, [corrected, zero], [name], {}),
-        ]  # clamp positions of padding, which would be out of range for other readers
+        ]  # clamp the positions of padding rows, because other readers require them in range
 
     def _find_padding_dependent_positions(self) -> dict[str, tuple[int, Array]]:
         """Return name -> (multiple of the padding, unpadded elements) for the first values on each path that grow with the padding."""
@@ -244,5 +244,5 @@ def plan_padding(recipe: Recipe, folder: ModelFolder, concats: Mapping[str, Node
     """
     try:
         return _PaddingPlanner(recipe, folder, concats).plan()
-    except ProbeError as error:
+    except LengthEvaluationError as error:
         raise PaddingError(error.location, str(error)) from None

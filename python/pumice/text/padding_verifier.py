@@ -64,7 +64,7 @@ class PaddingVerifier:
         self.recipe, self.sizes, self.concats = recipe, sizes.sizes, concats
         self.nodes = recipe.nodes
         length_inputs = {names.attention_mask, names.position_ids, PADDING_INPUT}
-        self.token_dependent = self._find_dependents({value.name for value in recipe.inputs} - length_inputs)
+        self.token_dependent = self._find_dependent_values({value.name for value in recipe.inputs} - length_inputs)
         self.length_dependent = self._find_length_dependents(names)
         evaluated = {
             name for node in self.nodes if self._depends_on_tokens(node) for name in self._get_evaluated_inputs(node)
@@ -78,7 +78,7 @@ class PaddingVerifier:
 
     # ---- dependencies between values
 
-    def _find_dependents(self, names: set[str]) -> set[str]:
+    def _find_dependent_values(self, names: set[str]) -> set[str]:
         dependents = set(names)
         for node in self.nodes:
             is_size = node.op in ("Shape", "Size") and node.inputs[0] in self.sizes
@@ -107,7 +107,7 @@ class PaddingVerifier:
         return [name for name in [*inputs, *node.reads[len(node.inputs) :]] if name in self.length_dependent]
 
     def _get_evaluated_inputs(self, node: NodeRecipe) -> list[str]:
-        """Return the inputs whose elements must be evaluated: length-dependent ones, and those that may mask scores or bound a Slice."""
+        """Return the inputs whose elements must be evaluated: they depend on lengths, or may mask scores or bound a Slice."""
         evaluated = self._get_length_inputs(node)
         if node.op in _MASKING_OPS:
             evaluated += node.inputs
@@ -115,7 +115,7 @@ class PaddingVerifier:
             evaluated += node.inputs[1:]
         return [name for name in evaluated if name and name not in self.token_dependent | self.recipe.constants.keys()]
 
-    # ---- nodes
+    # ---- checks of single nodes
 
     def check(self) -> None:
         for node in self.nodes:
@@ -146,7 +146,7 @@ class PaddingVerifier:
                 self.sizes[self._get_first_attention_input(node)][operands[0].axis],
             )
         elif node.op in _MOVEMENT_OPS:
-            self._check_movement(node, operands)
+            self._check_data_movement(node, operands)
         elif node.op in _NODE_CHECKS:
             _NODE_CHECKS[node.op](self, node)
         else:
@@ -182,7 +182,7 @@ class PaddingVerifier:
             raise PaddingError(node, "its result has no axis of keys, or several")
         return axes[0]
 
-    def _merge_operands(self, node: NodeRecipe, operands: list[AttentionValue]) -> AttentionValue:
+    def _merge_operand_properties(self, node: NodeRecipe, operands: list[AttentionValue]) -> AttentionValue:
         if len({operand[:2] for operand in operands}) != 1:
             raise PaddingError(node, "it mixes scores, weights and rows of keys")
         return operands[0]._replace(
@@ -192,7 +192,7 @@ class PaddingVerifier:
         )
 
     def _check_elementwise(self, node: NodeRecipe, operands: list[AttentionValue]) -> AttentionValue:
-        value = self._merge_operands(node, operands)
+        value = self._merge_operand_properties(node, operands)
         for name in self._get_length_inputs(node):
             is_bias = value.kind == "scores" and node.op in ("Add", "Sub")
             if (
@@ -302,9 +302,9 @@ class PaddingVerifier:
 
     # ---- nodes that move, multiply and normalise
 
-    def _check_movement(self, node: NodeRecipe, operands: list[AttentionValue]) -> None:
+    def _check_data_movement(self, node: NodeRecipe, operands: list[AttentionValue]) -> None:
         """Check a node that moves elements: it must keep the key axis, or be a Concat that appends columns to scores."""
-        value, axis = self._merge_operands(node, operands), self._get_key_axis(node)
+        value, axis = self._merge_operand_properties(node, operands), self._get_key_axis(node)
         before, after = self.sizes[self._get_first_attention_input(node)], self.sizes[node.outputs[0]]
         keys = before[value.axis]
         if value.kind != "scores":

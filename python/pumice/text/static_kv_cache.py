@@ -33,7 +33,7 @@ INT8 = "int8"  # cache dtype: integers from -127 to 127, times a scale per row
 
 
 class _StaticCacheRewriter:
-    """Rewrites one decoder. It contains the nodes, constants and inputs of the result as far as they are rewritten."""
+    """Rewrites one decoder. Holds the nodes, constants and inputs that have been rewritten so far."""
 
     position_ids = "pumice.position_ids"  # [batch, seq]
     total_lengths = "pumice.total_lengths"  # sequence lengths after the run, [batch]
@@ -86,7 +86,7 @@ class _StaticCacheRewriter:
         self.prologue.append(NodeRecipe(op, full_name, list(inputs), [full_name], dict(attributes)))
         return full_name
 
-    # ---- caches
+    # ---- rewriting of the KV caches
 
     def make_cache_spec(self, name: str, output: str) -> KvCacheSpec:
         value = self.inputs[name]
@@ -133,7 +133,7 @@ class _StaticCacheRewriter:
         """Return a GroupQueryAttention with inputs and outputs added for the scales of its int8 caches."""
         inputs = [*node.inputs, *[""] * (14 - len(node.inputs))]
         if any(inputs[12:]):
-            raise self.make_error(node.name, "expected GroupQueryAttention without scales or norms, given some")
+            raise self.make_error(node.name, "expected GroupQueryAttention without scales or norms")
         keys, values = (self.make_cache_spec(name, "").size for name in inputs[3:5])
         if keys != values:
             expected = f"expected heads of {keys} elements as the keys' for caches of int8"
@@ -248,7 +248,7 @@ class _StaticCacheRewriter:
         self.prologue.append(NodeRecipe(op, output, [*inputs], [output], dict(attributes)))
         return output
 
-    # ---- padding
+    # ---- left padding of the caches
 
     def make_padding_plan(self, concats: dict[str, NodeRecipe]) -> PaddingPlan:
         try:
@@ -286,7 +286,7 @@ class _StaticCacheRewriter:
         zero, one = self.add_constant("zero", np.array(0)), self.add_constant("one", np.array(1))
         return self.add_node("Range", name, zero, count, one)
 
-    def add_past_column(self) -> str:
+    def add_past_lengths_column(self) -> str:
         """Add a node that reshapes PAST_LENGTHS to [batch, 1], and return its name."""
         return self.add_node("Unsqueeze", "past.column", PAST_LENGTHS, self.add_constant("first", np.array([1])))
 
@@ -296,7 +296,7 @@ class _StaticCacheRewriter:
     def rewrite_positions_and_mask(self) -> None:
         """Replace the inputs position_ids and attention_mask by values computed from PAST_LENGTHS and the length of the run."""
         rows, caches = self.add_axis_length("rows", self.names.input_ids, 1), next(iter(self.cache_pairs))
-        now, past_column = self.add_range_node("now", rows), self.add_past_column()
+        now, past_column = self.add_range_node("now", rows), self.add_past_lengths_column()
         position_ids = self.add_node("Add", self.position_ids.removeprefix("pumice."), past_column, now)
         self.add_node("Add", self.total_lengths.removeprefix("pumice."), PAST_LENGTHS, rows)
         name = self.names.position_ids
@@ -321,9 +321,9 @@ class _StaticCacheRewriter:
         del self.inputs[name]
         self.renamed[name] = value
 
-    # ---- logits
+    # ---- selection of logit positions
 
-    def find_input_dependent(self) -> set[str]:
+    def find_input_dependent_values(self) -> set[str]:
         """Return the names of the values that depend on inputs."""
         dependent = {value.name for value in self.recipe.inputs}
         for node in self.nodes:
@@ -333,7 +333,7 @@ class _StaticCacheRewriter:
 
     def find_logits_matmul(self) -> tuple[NodeRecipe, int] | None:
         """Return the MatMul with constant weights that computes the logits, and the index of its activation input; None if not found."""
-        input_dependent, name = self.find_input_dependent(), self.names.logits
+        input_dependent, name = self.find_input_dependent_values(), self.names.logits
         while (node := self.producers.get(name)) is not None:
             if node.op in _MATMUL_OPS:
                 return None if node.op == "Gemm" or node.inputs[1] in input_dependent else (node, 0)
@@ -344,7 +344,7 @@ class _StaticCacheRewriter:
         return None
 
     def find_norm_before(self, matmul: NodeRecipe) -> NodeRecipe:
-        """Return the normalisation whose result only this MatMul reads; the MatMul itself without such a node."""
+        """Return the normalisation whose result only this MatMul reads; if there is none, return the MatMul itself."""
         norm_output = matmul.inputs[0]
         norm = self.producers.get(norm_output)
         if norm is None or norm.op not in _NORM_OPS or norm.attributes.get("axis", -1) not in (-1, 2):
@@ -379,7 +379,7 @@ class _StaticCacheRewriter:
     def make_gather_nd(value: str, indices: str, output: str) -> NodeRecipe:
         return NodeRecipe("GatherND", "pumice.pick", [value, indices], [output], {"batch_dims": 1})
 
-    # ---- result
+    # ---- assembly of the rewritten recipe
 
     def collect_live_nodes(self, outputs: set[str]) -> list[NodeRecipe]:
         """Return the nodes on which an output depends, with replaced inputs (see `renamed`)."""
@@ -393,7 +393,7 @@ class _StaticCacheRewriter:
         return live[::-1]
 
     def check_no_length_reads(self, outputs: list[str]) -> None:
-        """Raise FolderError for a node that reads the mask's elements, or the length of the mask or a cache, which is the capacity now."""
+        """Raise FolderError for a node that reads the mask's elements, or the length of the mask or a cache, which now is the capacity."""
         live = find_needed_nodes([*self.prologue, *self.nodes], outputs)
         axes = {self.names.attention_mask: 1, **dict.fromkeys([*self.cache_pairs, *self.cache_pairs.values()], 2)}
         for node in live:

@@ -50,7 +50,7 @@ _MAX_LINE_CHARS = 1 << 14
 _MAX_NAME_BYTES = 180  # maximum bytes of a file name; file systems allow 255
 
 
-# ---- info
+# ---- the command `pumice info`
 
 
 def _make_device_record(device: DeviceInfo) -> dict[str, Any]:
@@ -167,7 +167,7 @@ _SHOWN_FEATURES = (
 )
 
 
-# ---- run
+# ---- the command `pumice run`
 
 
 def _run_model(arguments: argparse.Namespace) -> int:
@@ -177,7 +177,7 @@ def _run_model(arguments: argparse.Namespace) -> int:
     model = load_model(arguments)
     results = model(*read_or_generate_inputs(model, arguments)[0])
     arrays = [results] if len(model.outputs) == 1 else list(results)
-    outputs = _name_outputs(model, arrays)
+    outputs = _get_named_outputs(model, arrays)
     files = _write_outputs(outputs, arguments.output) if arguments.output else {}
     if arguments.json:
         records = [_make_output_record(name, array, files.get(name)) for name, array in outputs.items()]
@@ -189,7 +189,7 @@ def _run_model(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _name_outputs(model: Model, results: Sequence[Any]) -> dict[str, Array]:
+def _get_named_outputs(model: Model, results: Sequence[Any]) -> dict[str, Array]:
     """Return the results as arrays by name. Elements of sequences are numbered, absent optional values are omitted, and strings have a
     NumPy string dtype.
     """
@@ -211,7 +211,7 @@ def _write_outputs(outputs: dict[str, Array], folder: str) -> dict[str, str]:
             stem += "_"
         files[name] = os.path.join(folder, f"{stem}.npy")
         with open_atomic(files[name]) as file:
-            # Given a real file, NumPy writes with C I/O, and its error does not contain the reason of a failure.
+            # Pass only the write method: NumPy writes to real files with C I/O, and its error then lacks the reason.
             np.save(SimpleNamespace(write=file.write), array, allow_pickle=False)
     return files
 
@@ -252,12 +252,12 @@ def _print_output(name: str, array: Array, file: str | None, labels: list[str]) 
         print("  " + ", ".join(f"{shorten_and_escape(labels[i]) if i < len(labels) else i} {row[i]:.6g}" for i in best))
 
 
-# ---- bench
+# ---- the command `pumice bench`
 
 
 def _benchmark_model(arguments: argparse.Namespace) -> int:
     from ..base.progress import Progress
-    from ..bench import measure, measure_first_results
+    from ..bench import measure, measure_time_to_first_result
 
     if arguments.device:
         os.environ["PUMICE_DEVICE"] = arguments.device  # for the processes that --cold starts
@@ -266,7 +266,9 @@ def _benchmark_model(arguments: argparse.Namespace) -> int:
         with append_sizes_to_errors(generated), Progress("runs", not arguments.json) as progress:
             timing = measure(model, arrays, arguments.runs, progress)
         profile = _profile_nodes(model, arrays, arguments.runs) if arguments.profile else None
-        fresh = measure_first_results(arguments.model, get_precision(arguments), arrays) if arguments.cold else ()
+        fresh = (
+            measure_time_to_first_result(arguments.model, get_precision(arguments), arrays) if arguments.cold else ()
+        )
         if arguments.json:
             inputs = describe_inputs(arrays, model)
             record = {**make_model_record(model), "inputs": inputs, "made_up": generated.made_up}
@@ -318,7 +320,7 @@ def _calibrate_device(arguments: argparse.Namespace) -> int:
     return 0
 
 
-# ---- operators
+# ---- the command `pumice operators`
 
 
 def _list_operators(arguments: argparse.Namespace) -> int:
@@ -335,7 +337,7 @@ def _list_operators(arguments: argparse.Namespace) -> int:
     return 0
 
 
-# ---- command line
+# ---- argument parser and entry point
 
 
 def _make_parser() -> argparse.ArgumentParser:
@@ -351,7 +353,7 @@ def _make_parser() -> argparse.ArgumentParser:
     info = add_command("info", _show_info, "The devices of this machine, and which one is taken.")
     info.add_argument("--json", action="store_true", help="print JSON, with all features, limits and extensions")
 
-    text = "Looks at what Vulkan needs on this machine, and says what is wrong and which line mends it; exit status 1 then."
+    text = "Checks this machine's Vulkan setup and prints problems with the commands that fix them; exit status 1 if there are any."
     add_doctor_options(add_command("doctor", run_doctor_command, text))
 
     run = add_command("run", _run_model, "Runs a model once.")

@@ -31,10 +31,10 @@ def load_model(arguments: argparse.Namespace) -> Model:
 def read_or_generate_inputs(
     model: Model, arguments: argparse.Namespace, generate: Generate | None = None
 ) -> tuple[tuple[Array, ...], GeneratedInputs]:
-    """Return the inputs in graph order, and a description of those that were generated. generate: function that creates inputs if the
+    """Return the inputs in graph order, and a description of the generated ones. generate: function that creates inputs if the
     options name no files.
     """
-    from ..model.input_sources import GeneratedInputs, draw_inputs, read_inputs
+    from ..model.input_sources import GeneratedInputs, generate_random_inputs, read_inputs
 
     if arguments.input:
         if arguments.dim:
@@ -50,7 +50,7 @@ def read_or_generate_inputs(
         names = [name for name, _ in arguments.dim]
         if duplicates := [name for i, name in enumerate(names) if name in names[:i]]:
             raise InputError(f"dimension '{duplicates[0]}' is given twice")
-        generated_inputs = (generate or draw_inputs)(model, dict(arguments.dim))
+        generated_inputs = (generate or generate_random_inputs)(model, dict(arguments.dim))
     return tuple(generated_inputs.arrays[value.name] for value in model.inputs), generated_inputs
 
 

@@ -240,7 +240,7 @@ class OperatorSchema:
         return "".join(parts)
 
 
-class ComposedSchema(OperatorSchema):
+class ExpandedOperatorSchema(OperatorSchema):
     """An operator that the importer expands into other operators, with ONNX's inputs and outputs."""
 
     skeleton = "composed"
@@ -340,7 +340,7 @@ def operators(name: str | None = None) -> list[OperatorSchema] | OperatorSchema:
 
 def render_markdown() -> str:
     """Return the text of docs/operators.md."""
-    composed = [schema for schema in operators() if isinstance(schema, ComposedSchema)]
+    composed = [schema for schema in operators() if isinstance(schema, ExpandedOperatorSchema)]
     kernels = [schema for schema in operators() if schema.domain != "nnapi" and schema not in composed]
     nnapi = [schema for schema in operators() if schema.domain == "nnapi"]
     num_onnx_operators = sum(schema.domain.startswith("ai.onnx") for schema in [*kernels, *composed])
@@ -398,7 +398,9 @@ def render_markdown() -> str:
 def _load_schemas() -> dict[str, OperatorSchema]:
     rows: dict[str, OperatorSchema] = {row.name: OperatorSchema(row) for row in _pumice.operators()}
     rows |= {
-        name: ComposedSchema(name) for name in TRANSLATORS if name not in {*rows, *REJECTED_OPERATORS, *_CONTRIB_NAMES}
+        name: ExpandedOperatorSchema(name)
+        for name in TRANSLATORS
+        if name not in {*rows, *REJECTED_OPERATORS, *_CONTRIB_NAMES}
     }
     rows = dict(sorted(rows.items()))
     return rows | {operation.name: NnapiSchema(operation) for operation in _pumice.nnapi_operations()}

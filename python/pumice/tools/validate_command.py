@@ -27,7 +27,7 @@ from .cli_options import (
 from .model_helpers import append_sizes_to_errors, format_device_line, load_model, read_or_generate_inputs
 
 if TYPE_CHECKING:
-    from ..model.data_sets import DataSet
+    from ..model.datasets import Dataset
     from ..model.input_sources import GeneratedInputs
     from ..model.model import Model
     from ..validation.report import ValidationReport
@@ -242,16 +242,16 @@ def _get_accuracy_limits(arguments: argparse.Namespace) -> float | dict[str, flo
     return limits_by_output[""]
 
 
-def _load_cases(model: Model, arguments: argparse.Namespace) -> tuple[Sequence[DataSet], GeneratedInputs]:
+def _load_cases(model: Model, arguments: argparse.Namespace) -> tuple[Sequence[Dataset], GeneratedInputs]:
     """Return the test cases, and a description of generated inputs."""
-    from ..model.data_sets import DataSet, read_data_sets
+    from ..model.datasets import Dataset, read_datasets
     from ..model.input_sources import GeneratedInputs
     from ..validation.input_generation import generate_inputs
 
     if arguments.data:
-        return read_data_sets(model, arguments.data), GeneratedInputs({}, {})
+        return read_datasets(model, arguments.data), GeneratedInputs({}, {})
     generated_values = read_or_generate_inputs(model, arguments, generate_inputs)[1]
-    return [DataSet("", generated_values.arrays, {})], generated_values
+    return [Dataset("", generated_values.arrays, {})], generated_values
 
 
 def _print_report(model: Model, generated_values: GeneratedInputs, report: ValidationReport) -> None:

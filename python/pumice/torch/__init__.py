@@ -15,7 +15,7 @@ from .custom_operators import wrap as wrap
 __all__ = ["backend", "ordered", "wrap"]
 
 
-def _register() -> None:
+def _register_backend() -> None:
     """Register the backend with torch unless an installed package already does; torch rejects a second registration."""
     if "pumice" in entry_points(group="torch_dynamo_backends").names:
         return
@@ -25,4 +25,4 @@ def _register() -> None:
         register_backend(backend, name="pumice")
 
 
-_register()
+_register_backend()

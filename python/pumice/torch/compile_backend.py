@@ -12,7 +12,7 @@ from ..base.log import log_warning
 from ..base.torch_tensors import make_gradient_error
 from .cuda_model import CudaModel
 from .graphs import GraphSignature, export_program, load_module, make_module, make_signature
-from .host_numbers import find_host_nodes, make_host_function, make_number_key
+from .host_scalars import find_host_scalar_nodes, make_host_scalar_function, make_scalar_key
 from .tensor_views import numpy_to_torch, torch_to_numpy
 
 _OPTIONS = ("fallback", "context", "precision", "fuse", "deterministic", "check_indices")
@@ -26,7 +26,7 @@ def backend(
     """The "pumice" backend of torch.compile: return the function that runs a captured graph.
 
     The graph is exported to ONNX by torch's exporter on its first call and then loaded. CPU tensors are read in place, and results are
-    tensors of the memory that receives the device's results; dynamic sizes stay dynamic. CUDA tensors must be on the context's GPU. Those
+    tensors of the memory that receives the device's results; dynamic sizes stay dynamic. CUDA tensors must be on the context's GPU. Tensors
     in memory of pumice.empty(share="cuda") are read in place, others are first copied to such memory on the GPU; results are in such
     memory, too. The GPU orders the model with torch's current stream, without waiting on the host. Weights are the model's constants. The
     model reloads when torch's version counter changes: in-place under no_grad, load_state_dict, or a replaced tensor. In-place changes
@@ -65,7 +65,7 @@ class _CompiledGraph:
         self._weight_versions: list[tuple[int, int]] = []  # (address, torch's version counter) of each weight
         self._weight_storages: list[Any] = []  # kept alive so that their addresses are not reused
         self._has_results = any(kind in ("tensor", "number") for kind in signature.results)
-        host_node_set = find_host_nodes(graph)
+        host_node_set = find_host_scalar_nodes(graph)
         self._has_no_work = all(
             node.op in ("placeholder", "get_attr", "output") or node in host_node_set for node in graph.graph.nodes
         )
@@ -74,9 +74,11 @@ class _CompiledGraph:
         self._enables_gradients = any(
             node.target is torch._C._set_grad_enabled and node.args[0] for node in graph.graph.nodes
         )
-        self._compute_on_host = make_host_function(graph, signature.results)
-        self._first_floats: tuple[str, ...] | None = None  # floats are constants until a call passes other values
-        self._can_use_float_inputs = not on_cuda and bool(signature.floats)
+        self._compute_on_host = make_host_scalar_function(graph, signature.results)
+        self._first_floats: tuple[str, ...] | None = (
+            None  # floats of the first call, constants until a call passes other values
+        )
+        self._can_use_float_inputs = not on_cuda and bool(signature.float_positions)
 
     def __call__(self, *arguments: Any) -> Any:
         try:
@@ -128,11 +130,11 @@ class _CompiledGraph:
         an operator has them as attributes, there is one model per value.
         """
         ints = tuple(arguments[i] for i in self._signature.free_int_positions)
-        floats = tuple(make_number_key(arguments[i]) for i in self._signature.floats)
+        floats = tuple(make_scalar_key(arguments[i]) for i in self._signature.float_positions)
         if self._first_floats is None:
             self._first_floats = floats
         if self._can_use_float_inputs and floats != self._first_floats:
-            return (ints, "inputs"), self._signature.floats
+            return (ints, "inputs"), self._signature.float_positions
         return (ints, floats), ()
 
     def _run_without_outputs(self, arguments: Sequence[Any]) -> tuple[Any, ...]:

@@ -62,7 +62,7 @@ def find_shared_tensor(tensor: Any, context: Context) -> Tensor | None:
 
 def make_not_shared_error(tensor: Any, name: str) -> UnsupportedError:
     """Return the error to raise for a torch.cuda tensor in memory that is not shared."""
-    return UnsupportedError(f"'{name}' lies on '{tensor.device}' in memory that pumice does not share: {_ADVICE}")
+    return UnsupportedError(f"'{name}' is on '{tensor.device}' in memory that pumice does not share: {_ADVICE}")
 
 
 def make_torch_view(tensor: Tensor) -> Any:
@@ -70,7 +70,7 @@ def make_torch_view(tensor: Tensor) -> Any:
     return torch.utils.dlpack.from_dlpack(tensor.__dlpack__(stream=-1, max_version=(1, 0)))
 
 
-class SharedPool:
+class SharedMemoryPool:
     """A caching allocator for shared memory: like torch's, it reuses buffers that torch has dropped on the same stream."""
 
     def __init__(self) -> None:
@@ -111,13 +111,13 @@ class SharedPool:
         return [pooled_buffer for _, pooled_buffer in idle]
 
 
-_pools: WeakKeyDictionary[Context, SharedPool] = WeakKeyDictionary()
+_pools: WeakKeyDictionary[Context, SharedMemoryPool] = WeakKeyDictionary()
 _lock = threading.Lock()
 
 
-def get_shared_pool(context: Context) -> SharedPool:
+def get_shared_memory_pool(context: Context) -> SharedMemoryPool:
     """Return the pool of a context, created on first use."""
     with _lock:
         if (pool := _pools.get(context)) is None:
-            pool = _pools[context] = SharedPool()
+            pool = _pools[context] = SharedMemoryPool()
         return pool

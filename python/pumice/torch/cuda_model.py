@@ -85,7 +85,7 @@ class CudaModel:
         for tensor, value in zip(tensors, self._program.inputs, strict=True):
             if tensor.device.type == "cuda" and tensor.device.index != device_index:
                 raise UnsupportedError(
-                    f"'{value.name}' lies on '{tensor.device}'; expected 'cuda:{device_index}', the GPU of the context"
+                    f"'{value.name}' is on '{tensor.device}'; expected 'cuda:{device_index}', the GPU of the context"
                 )
 
     def _check_arguments(self, tensors: Sequence[Any]) -> None:

@@ -11,7 +11,13 @@ from .._pumice import Tensor, UnsupportedError
 from ..base.torch_tensors import make_gradient_error
 from ..device.cuda_sharing import StreamOrder
 from ..device.kernel import Kernel
-from .cuda_memory import find_shared_tensor, get_current_stream, get_dtype_name, get_shared_pool, make_not_shared_error
+from .cuda_memory import (
+    find_shared_tensor,
+    get_current_stream,
+    get_dtype_name,
+    get_shared_memory_pool,
+    make_not_shared_error,
+)
 from .tensor_views import torch_to_numpy
 
 # The type of an output: the name of an input with the same shape and dtype, or a callable from the inputs to (shape, torch.dtype).
@@ -42,7 +48,7 @@ def wrap(kernel: Kernel, name: str, inputs: Sequence[str], outputs: Mapping[str,
         device_types=("cpu", "cuda"),
         schema=f"({parameter_schema}) -> {result_schema}",
     )
-    operator.register_fake(operator_impl.fake)
+    operator.register_fake(operator_impl.run_fake)
     operator.register_autograd(_raise_no_gradient, setup_context=operator_impl.reject_gradients)
     return operator
 
@@ -82,7 +88,7 @@ class _TorchKernelOperator:
             )
         )
 
-    def fake(self, *tensors: Any) -> Any:
+    def run_fake(self, *tensors: Any) -> Any:
         device = tensors[0].device if tensors else None
         return _unwrap_single(
             [torch.empty(tuple(shape), dtype=dtype, device=device) for shape, dtype in self._get_output_specs(tensors)]
@@ -101,9 +107,9 @@ class _TorchKernelOperator:
     def _run_on_cuda(self, tensors: Sequence[Any]) -> Any:
         context = self._kernel._target_context
         stream = get_current_stream(tensors[0].device.index)
-        pool = get_shared_pool(context)
+        pool = get_shared_memory_pool(context)
         arguments: dict[str, Tensor] = {}
-        packed_copies = []  # keeps the memory of contiguous copies from being reused before the kernel is ordered
+        packed_copies = []  # keeps contiguous copies alive until the kernel is ordered on the stream
         for name, tensor in zip(self._inputs, tensors, strict=True):
             shared = find_shared_tensor(tensor, context)
             if shared is None:
@@ -122,7 +128,7 @@ class _TorchKernelOperator:
 
 
 def _raise_no_gradient(ctx: Any, *gradients: Any) -> Any:
-    # not reached normally, because the forward pass is rejected first
+    # normally unreachable, because the forward pass is rejected first
     raise UnsupportedError("an operator of a kernel has no gradient")
 
 

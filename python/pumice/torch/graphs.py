@@ -13,7 +13,7 @@ import torch
 
 from .._pumice import Error, UnsupportedError
 from .decompositions import DECOMPOSITIONS
-from .host_numbers import find_host_nodes, find_used_nodes, is_float_argument
+from .host_scalars import find_host_scalar_nodes, find_used_nodes, is_float_argument
 
 _MAX_INLINE_BYTES = (
     1 << 30
@@ -32,7 +32,9 @@ class GraphParameter:
     name: str
     kind: str
     dynamic_axes: tuple[int, ...] = ()
-    size_of: tuple[int, int] | None = None  # (position, axis) of the argument whose size this number is
+    size_of: tuple[int, int] | None = (
+        None  # (position, axis) of the tensor argument whose size is passed as this number
+    )
     is_used: bool = True
 
 
@@ -67,7 +69,7 @@ class GraphSignature:
         ]
 
     @property
-    def floats(self) -> list[int]:
+    def float_positions(self) -> list[int]:
         """Positions of floats on which tensor operators depend: constants or inputs of the model."""
         return [i for i, parameter in enumerate(self.parameters) if parameter.kind == "float" and parameter.is_used]
 
@@ -112,7 +114,7 @@ def make_signature(graph: Any, examples: Sequence[Any]) -> GraphSignature:
 
 
 def _classify_results(graph: Any, placeholders: list[Any]) -> list[Any]:
-    on_host = find_host_nodes(graph)
+    on_host = find_host_scalar_nodes(graph)
     (output_nodes,) = next(node for node in graph.graph.nodes if node.op == "output").args
     results: list[Any] = []
     for output_node in output_nodes:
@@ -136,7 +138,7 @@ def _get_result_dtypes(graph: Any) -> list[Any]:
     return [value.dtype if isinstance(value, torch.Tensor) else None for value in values]
 
 
-# ---- conversion of the graph to a module whose only arguments are the model's inputs
+# ---- conversion of a captured graph to a module whose only arguments are the model's inputs
 
 
 def make_module(
@@ -184,8 +186,8 @@ def _register_buffer(root: torch.nn.Module, name: str, value: Any) -> None:
 def _copy_tensor_nodes(
     graph: Any, copied_graph: torch.fx.Graph, copied_nodes: dict[Any, Any], signature: GraphSignature
 ) -> None:
-    """Copy all nodes except those that compute numbers only for the results, which the host computes."""
-    skipped = find_host_nodes(graph) - find_used_nodes(graph)
+    """Copy all nodes except computations of numbers only for the results, which the host does."""
+    skipped = find_host_scalar_nodes(graph) - find_used_nodes(graph)
     for node in graph.graph.nodes:
         if node.op == "output":
             outputs = [
@@ -198,7 +200,7 @@ def _copy_tensor_nodes(
             copied_nodes[node] = copied_graph.node_copy(node, lambda old: copied_nodes[old])
 
 
-# ---- the ONNX model
+# ---- export to an ONNX model
 
 
 def export_program(module: torch.nn.Module, signature: GraphSignature, inputs: Sequence[Any]) -> Any:

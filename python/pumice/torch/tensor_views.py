@@ -17,7 +17,7 @@ def torch_to_numpy(tensor: Any, name: str) -> Array:
     Raise UnsupportedError naming the tensor if it is on another device or not strided.
     """
     if tensor.device.type != "cpu":
-        raise UnsupportedError(f"'{name}' lies on the device '{tensor.device}'; expected a tensor of the CPU")
+        raise UnsupportedError(f"'{name}' is on device '{tensor.device}'; expected a CPU tensor")
     if tensor.layout != torch.strided or tensor.is_quantized:
         raise UnsupportedError(
             f"'{name}' has the layout {tensor.layout}; expected a strided tensor that is not quantized"

@@ -1,9 +1,9 @@
 """Accuracy limit: how far an output may be from its expected value, even within its rounding bound.
 
-A bound limits the effect of rounding; it does not show that the result is useful. An output within its bound but above
-the limit is ill-conditioned. The limit is relative to a scale: the largest expected magnitude of the sample (first
-axis), or of the row that a Softmax normalises. If an output concatenates tensors of different scale, such as boxes and
-scores, each element keeps its source's scale.
+A bound limits the effect of rounding; it does not show that the result is useful. An output that is within its bound
+but exceeds the limit is ill-conditioned. The limit is relative to a scale: the largest expected magnitude of the sample
+(first axis), or of the softmax row. If an output concatenates tensors of different scale, such as boxes and scores,
+each element keeps the scale of its source tensor.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from .bounds.bounded_tensor import BoundedTensor
 from .bounds.float_types import COVERAGE_FACTOR, is_float
 from .bounds.lazy_values import iter_block_pairs
 
-# Limits relative to the scale. bf16 has 8 significand bits, so ordinary networks err by 1% to 3% of their largest logit.
+# Limits relative to the scale. bf16 has 8 significand bits, so typical networks deviate by 1% to 3% of their largest logit.
 DEFAULT_ACCURACY = {"fp32": 0.02, "fp16": 0.02, "bf16": 0.1}
-_MIN_SAMPLE = 16  # smaller samples use the scale of the whole tensor
+_MIN_SAMPLE = 16  # smallest number of elements for a scale per sample; else the whole tensor has one scale
 
 
 class Inaccuracy(NamedTuple):
-    """The worst element of an output above the accuracy limit. `limit` is absolute: the accuracy times `scale`."""
+    """The element of an output that exceeds the accuracy limit most. `limit` is absolute: the accuracy times `scale`."""
 
     error: float
     limit: float
@@ -37,7 +37,7 @@ class Inaccuracy(NamedTuple):
 
     @property
     def text(self) -> str:
-        """Return a sentence about the element for notes and findings."""
+        """Return a sentence that describes the element, for notes and findings."""
         relative = f"{self.error / self.scale:.3g}" if self.scale else "infinite"
         return (
             f"off by {self.error:.3g} at {list(self.at)} ({self.actual} instead of {self.expected:.6g}), {relative} of its scale "
@@ -45,12 +45,12 @@ class Inaccuracy(NamedTuple):
         )
 
 
-def find_inaccuracy(
+def find_accuracy_violation(
     actual: Array, expected: BoundedTensor, accuracy: float, scale: Array | None = None
 ) -> Inaccuracy | None:
-    """Return the worst element that is further from its expected value than accuracy * scale, or None.
+    """Return the worst element whose error exceeds accuracy * scale, or None if there is none.
 
-    scale: broadcastable to the elements; by default the scale of each sample.
+    scale: broadcastable to `expected`; by default one scale per sample.
     """
     if not expected.is_float or actual.shape != expected.shape or not actual.size or not is_float(actual.dtype):
         return None
@@ -59,7 +59,7 @@ def find_inaccuracy(
     worst: Inaccuracy | None = None
     count = 0
     for index, array, block in iter_block_pairs(actual, expected):
-        block_worst = _find_worst_in_block(array, block, accuracy, scales[index] if index else scales)
+        block_worst = _find_block_violation(array, block, accuracy, scales[index] if index else scales)
         if block_worst is None:
             continue
         count += block_worst.elements
@@ -77,7 +77,7 @@ def _compute_error_ratio(inaccuracy: Inaccuracy) -> float:
     return inaccuracy.error / inaccuracy.limit if inaccuracy.limit > 0 else math.inf
 
 
-def _find_worst_in_block(actual: Array, expected: BoundedTensor, accuracy: float, scale: Array) -> Inaccuracy | None:
+def _find_block_violation(actual: Array, expected: BoundedTensor, accuracy: float, scale: Array) -> Inaccuracy | None:
     with np.errstate(all="ignore"):
         actual64 = np.asarray(actual, np.float64)
         value = expected.select_nearest_alternative(actual, COVERAGE_FACTOR).value
@@ -101,7 +101,7 @@ def _find_worst_in_block(actual: Array, expected: BoundedTensor, accuracy: float
 
 
 def find_loosest_bound(expected: BoundedTensor, scale: Array | None = None) -> tuple[float, float]:
-    """Return the largest bound relative to its element's scale, and that scale."""
+    """Return the largest ratio of an element's bound to its scale, and the scale of that element."""
     scales = np.broadcast_to(compute_sample_scale(expected) if scale is None else scale, expected.shape)
     worst, loosest = 0.0, (0.0, 0.0)
     for index in iter_blocks(expected.shape):
@@ -116,7 +116,7 @@ def find_loosest_bound(expected: BoundedTensor, scale: Array | None = None) -> t
 
 
 def compute_sample_scale(value: BoundedTensor) -> Array:
-    """Return the largest finite magnitude of each sample (first axis), or of the whole tensor if samples are small."""
+    """Return the largest finite magnitude of each sample (first axis), or of the whole tensor if the samples are small."""
     is_sampled = value.ndim > 1 and value.size >= _MIN_SAMPLE * value.shape[0]
     scale = np.zeros((value.shape[0], *[1] * (value.ndim - 1)) if is_sampled else [1] * value.ndim)
     for index, _, block in iter_block_pairs(np.broadcast_to(np.float32(0), value.shape), value):

@@ -14,11 +14,11 @@ from ..model.model import Model
 from .bounds.bounded_tensor import BoundedTensor
 from .bounds.rule_registry import UndecidedError, UnprovedError, Value
 from .bounds.rule_runner import make_bounded_device_tensor, make_bounded_input
-from .case_runs import compare_output_bits, observe_outputs
+from .case_result_cache import compare_output_bits, get_observed_outputs
 from .deviation import ILL_CONDITIONED, UNPROVED, WRONG, compare_tensor, describe_overflow, find_overflowing_number
 from .exact_outputs import ExactOutputs
 from .live_values import adopt_device_choices, round_folded_constant
-from .loop_limits import find_loop_timeout
+from .loop_timeouts import get_loop_timeout
 from .model_splitter import ModelSplitter
 from .monte_carlo import MonteCarloSamples
 from .options import ValidationOptions, check_option_names
@@ -30,13 +30,15 @@ from .report_rows import RACE, Finding, ValidationRow
 from .run_comparison import OBSERVED_RUN, make_empty_case_rows
 
 _ProgressCallback = Callable[[int, int], None]
-_ChoiceReader = Callable[[int, list[str]], Mapping[str, Array]]  # (number of nodes, tensor names) -> device values
+_ChoiceReader = Callable[
+    [int, list[str]], Mapping[str, Array]
+]  # (prefix length in nodes, tensor names) -> device values
 
 
 class _PrefixValues:
     """Reference values that are live after a prefix of the nodes, computed from the model's inputs.
 
-    sampled: track correlated errors by Monte Carlo sampling.
+    sampled: whether to track correlated errors by Monte Carlo sampling.
     """
 
     def __init__(
@@ -57,7 +59,7 @@ class _PrefixValues:
         self.undecided_sources: dict[str, str] = {}  # tensor -> node whose undecided choice it depends on
         self.from_device: set[str] = set()  # tensors computed only from device tensors
         self.faults: dict[str, str] = {}
-        # Node -> (number that overflows the storage type, declared dtype).
+        # Maps a node to a number that overflows its storage type, and the declared dtype.
         self.overflows: dict[str, tuple[float, str]] = {}
         self.scales = OutputScales(reference)
         self.samples = MonteCarloSamples() if sampled else None
@@ -65,7 +67,7 @@ class _PrefixValues:
             self.samples.add_inputs(self.values_by_name, types)
 
     def advance(self, count: int) -> _PrefixValues:
-        """Return a copy advanced to the values after `count` nodes."""
+        """Return a copy advanced to the state after the first `count` nodes."""
         copy = _PrefixValues(self._reference, self._splitter, self._choices, {})
         copy.values_by_name, copy.unproved = dict(self.values_by_name), dict(self.unproved)
         copy.undecided_sources = dict(self.undecided_sources)
@@ -94,7 +96,7 @@ class _PrefixValues:
                 self.faults[node.name] = f"wrong index: {error}"
                 reason = f"an index of node '{node.name}' is out of range"
             except UndecidedError:
-                results = dict(self._read_choices(index, node.outputs))
+                results = dict(self._read_device_choices(index, node.outputs))
                 self.from_device.update(results)
                 choice = choice or node.name
                 reason = "" if results else f"rests on a choice of node '{node.name}' that rounding may turn"
@@ -108,7 +110,7 @@ class _PrefixValues:
             if isinstance(value, BoundedTensor):
                 if not value.is_float and value.error is not None and (value.error > 0).any():
                     choice = choice or node.name
-                    if np.isinf(value.error).any() and (device := self._read_choices(index, [name])):
+                    if np.isinf(value.error).any() and (device := self._read_device_choices(index, [name])):
                         value = adopt_device_choices(value, device[name])
                 types = self._reference.chained.types.at_precision(node.precision)
                 if (over := find_overflowing_number(value, types)) is not None:
@@ -132,7 +134,7 @@ class _PrefixValues:
                     self.samples.pop(name)
 
     def _track_device_values(self, node: ReferenceNode) -> None:
-        """Mark results computed only from device tensors as unverified."""
+        """Record outputs that depend only on device tensors; the reference cannot verify them."""
         variable = [name for name in node.inputs if name not in self._reference.constants]
         if variable and self.from_device.issuperset(variable):
             self.from_device.update(node.outputs)
@@ -141,8 +143,8 @@ class _PrefixValues:
         values, runner = {name: self[name] for name in node.inputs}, self._reference.chained
         return node.run(values, runner) if self.samples is None else self.samples.run(node, values, runner)
 
-    def _read_choices(self, index: int, names: list[str]) -> dict[str, BoundedTensor]:
-        """Return the device's values of a node's undecided outputs; the reference continues from them."""
+    def _read_device_choices(self, index: int, names: list[str]) -> dict[str, BoundedTensor]:
+        """Return the device's values of a node's undecided outputs, from which the reference continues."""
         types = self._reference.chained.types
         return {
             name: make_bounded_device_tensor(array, types) for name, array in self._choices(index + 1, names).items()
@@ -150,7 +152,7 @@ class _PrefixValues:
 
 
 class _PrefixResult(NamedTuple):
-    """Result of running a prefix: its number of nodes, and a row per tensor."""
+    """Result of running a prefix of the model: number of nodes, and one row per checked tensor."""
 
     nodes: int
     rows: list[ValidationRow]
@@ -161,7 +163,7 @@ class _PrefixResult(NamedTuple):
 
     @property
     def worst_row(self) -> ValidationRow:
-        """The prefix's worst row: wrong, then unproved, then nearest to its bound."""
+        """The worst row of the prefix: a wrong one, else an unproved one, else the one nearest to its bound."""
         return max(self.rows, key=lambda row: (row.verdict == WRONG, row.verdict == UNPROVED, row.severity))
 
 
@@ -179,22 +181,20 @@ class _BisectSearch:
         self.probes: list[_PrefixResult] = []
         self.case_inputs: Mapping[str, Any] = {}
         self.exact_outputs = ExactOutputs(reference, {})
-        self._loop_timeout = find_loop_timeout(model.source, model.folder)
+        self._loop_timeout = get_loop_timeout(model.source, model.folder)
         self._full_run: tuple[dict[str, Array], dict[str, str]] | None = None
-        self.overflows: dict[str, tuple[float, str]] = {}  # node -> (overflowing number, dtype)
+        self.overflows: dict[str, tuple[float, str]] = {}  # node -> (number that overflows, declared dtype)
         self.choices = 0  # number of device runs for undecided choices
 
     def check_case(
         self, inputs: dict[str, Array], case_inputs: Mapping[str, Any]
     ) -> tuple[_PrefixResult, _PrefixValues]:
-        """Check the optimised program on a case. Return the result and the reference values where a search starts."""
+        """Check the optimised program on a case. Return the result, and the reference values from which a search starts."""
         self.case_inputs, self.exact_outputs = case_inputs, ExactOutputs(self.reference, case_inputs)
-        prefix_values = _PrefixValues(self.reference, self.splitter, self.run_for_choices, case_inputs)
+        prefix_values = _PrefixValues(self.reference, self.splitter, self.try_run_prefix, case_inputs)
         whole, _ = self.check_full_program(inputs, prefix_values)
-        if whole.is_wrong:  # correlated errors may explain the difference
-            prefix_values = _PrefixValues(
-                self.reference, self.splitter, self.run_for_choices, case_inputs, sampled=True
-            )
+        if whole.is_wrong:  # perhaps only because errors are correlated: check again with sampling
+            prefix_values = _PrefixValues(self.reference, self.splitter, self.try_run_prefix, case_inputs, sampled=True)
             whole, _ = self.check_full_program(inputs, prefix_values)
         return whole, prefix_values
 
@@ -217,7 +217,7 @@ class _BisectSearch:
         return _PrefixResult(len(self.reference.nodes), rows), end
 
     def _run_full_program(self, inputs: dict[str, Array]) -> tuple[dict[str, Array], dict[str, str]]:
-        """Run the program; return its outputs and any out-of-range index, by node."""
+        """Run the program. Return its outputs, and an error message by node for out-of-range indices."""
         try:
             results = dict(self.model.program(inputs, loop_timeout=self._loop_timeout, filled=True))
             return self.reference.decode_strings(results), {}
@@ -225,13 +225,13 @@ class _BisectSearch:
             return {}, {error.node: str(error)}
 
     def find_race(self, inputs: dict[str, Array]) -> tuple[list[Finding], RacingStep | None]:
-        """Compare the plain run with one that copies tensors after each step. Return the findings and the first differing step."""
+        """Compare a plain run with one that copies all tensors after each step. Return findings and the first differing step."""
         program = self.model.program
         results, _ = self._full_run or ({}, {})
         if program.has_control_flow or not results:
             return [], None
         differing = compare_output_bits(
-            results, self.reference.decode_strings(observe_outputs(program, inputs)), OBSERVED_RUN, self.case
+            results, self.reference.decode_strings(get_observed_outputs(program, inputs)), OBSERVED_RUN, self.case
         )
         arrays = [inputs[value.name] for value in program.inputs]
         step = find_racing_step(program, arrays, self.reference.nodes) if differing else None
@@ -239,7 +239,7 @@ class _BisectSearch:
             differing.append(Finding(RACE, step.node, str(step), step.number, self.case))
         return differing, step
 
-    def run_for_choices(self, count: int, names: list[str]) -> Mapping[str, Array]:
+    def try_run_prefix(self, count: int, names: list[str]) -> Mapping[str, Array]:
         """Run the first nodes on the device; return {} if they cannot run separately."""
         self.choices += 1
         try:
@@ -276,7 +276,7 @@ class _BisectSearch:
 
     def _check_tensor(self, node: str, op: str, name: str, array: Array, prefix_values: _PrefixValues) -> ValidationRow:
         row = ValidationRow(node, op, name, str(array.dtype), array.shape, self.case, None, None)
-        waived = self.options.allows(op, node, name)
+        waived = self.options.allows_unproved(op, node, name)
         try:
             expected = prefix_values[name]
         except KeyError:
@@ -285,7 +285,7 @@ class _BisectSearch:
             note = prefix_values.unproved.get(name, "the reference has no such value")
             return row._replace(note=note, waived=waived, unproved=(node,))
         allowed = self.options.get_tolerance(node, name)
-        if name in prefix_values.from_device:  # the expected value was taken from the device
+        if name in prefix_values.from_device:  # the expected value comes from the device itself
             note = f"rests on a choice of node '{prefix_values.undecided_sources[name]}' that rounding may turn"
             return row._replace(note=note, waived=waived, unproved=(node,))
         deviation = compare_tensor(array, expected, self.reference.chained.types, allowed)
@@ -298,14 +298,14 @@ class _BisectSearch:
         row = row._replace(accumulated=deviation, waived=waived, note=note)
         limit = self.options.get_accuracy_limit(name, self.reference.types.precision) if op == "output" else None
         scale, is_exact = prefix_values.scales.by_name.get(name), name not in prefix_values.undecided_sources
-        above = self.exact_outputs.find_inaccuracy(name, array, expected, limit, scale, is_exact)
+        above = self.exact_outputs.find_accuracy_violation(name, array, expected, limit, scale, is_exact)
         return row.with_accuracy(above, self.options.allows_ill_conditioned(name))
 
     def search(self, prefix_values: _PrefixValues, step: Callable[[], None]) -> tuple[int, int]:
         """Return the lengths of the longest correct prefix found and of the wrong prefix after it.
 
-        The empty prefix is correct and the whole model is wrong, so there is a transition, even if errors disappear and
-        reappear in between.
+        The empty prefix is correct and the whole model is wrong, so a transition exists, even if an error vanishes and
+        reappears in between.
         """
         total = len(self.reference.nodes)
         prefix_lengths = [count for count in range(1, total) if not self.reference.nodes[count - 1].is_folded]
@@ -324,7 +324,7 @@ class _BisectSearch:
 
 
 def _make_step_counter(total: int, progress: _ProgressCallback | None) -> Callable[[], None]:
-    """Return a function that reports the completion of one of about `total` steps."""
+    """Return a callback to call after each of about `total` steps; it reports the progress."""
     done = 0
 
     def step() -> None:
@@ -347,10 +347,10 @@ def _keep_worst_rows(outputs: dict[tuple[str, str], ValidationRow], rows: list[V
 def bisect_model(
     model: Model, inputs: list[Any], options: ValidationOptions, progress: _ProgressCallback | None
 ) -> ValidationReport:
-    """Check the outputs of the fused program; if one is wrong, find the node at which the prefix becomes wrong.
+    """Check the outputs of the fused program; if one is wrong, find the first wrong prefix.
 
-    inputs: for each case, the inputs of the program and of the model. The report has a row per prefix that ran: its
-    worst tensor, named by its last node.
+    inputs: for each case, the inputs of the program and of the model. The report has one row
+    for each prefix that ran: the worst tensor, under the name of the prefix's last node.
     """
     reference = ReferenceModel(model.source, model.folder, model.precision, model.kernel_table)
     reference.strings = model._tensor_strings
@@ -412,7 +412,7 @@ def _make_report(
             findings.append(Finding("overflow", name, text, over, search.case))
         prefixes = sorted(search.probes[:-1], key=lambda probe: probe.nodes)
         rows = [*(probe.worst_row for probe in prefixes), *rows]
-        if transition[1] == count:  # the last prefix is the whole program, whose rows are the outputs
+        if transition[1] == count:  # the wrong prefix is the whole program: its rows are the model outputs
             worst = search.probes[-1].worst_row
             last = reference.nodes[-1]
             rows.insert(len(prefixes), worst._replace(node=last.name, op=last.op))

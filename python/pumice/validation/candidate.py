@@ -1,4 +1,4 @@
-"""Validates a callable instead of a device, with the same bounds. ONNX Runtime is such a candidate."""
+"""Validates a callable (a candidate, such as ONNX Runtime) instead of a device, with the same bounds."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from ..model.model import Model
 from ..model.model_values import format_shape, shape_matches
 from ..model.precision_policy import Precision
 from .bounds.float_types import DeclaredTypes, ProgramTypes, is_float
+from .node_costs import NodeCost
 from .onnx_runtimes import add_all_tensors_as_outputs, import_onnxruntime, load_whole_model, make_session, run_session
 from .reference import ReferenceModel
 from .streaming import TensorMap
-from .work import NodeWork
 
 Candidate: TypeAlias = "Callable[[dict[str, Array]], Mapping[str, Any] | Sequence[Any] | Array]"
 CandidatePrecision: TypeAlias = "str | tuple[str, str] | None"
 
 
 class CandidateModel:
-    """The model that a candidate runs: parsed, but not compiled for a device."""
+    """The model that a candidate implements: parsed, but not compiled for a device."""
 
     def __init__(self, model: Model | Source, candidate: Candidate, precision: CandidatePrecision) -> None:
         self.source: Any = model.source if isinstance(model, Model) else model
@@ -50,11 +50,11 @@ class CandidateModel:
         self.dtypes = _infer_element_types(proto)
 
     def packed_outputs(self, values: Any) -> dict[str, Array]:
-        """Return {}: a candidate's outputs are tensors."""
+        """Return {}: all outputs of a candidate are tensors."""
         return {}
 
     def case(self, case: Any) -> dict[str, Array]:
-        """Return the inputs of a case by name. Raise BindingError if they do not match the model's declarations."""
+        """Return the inputs of a case by name. Raise BindingError if they do not match the inputs that the model declares."""
         names = [value.name for value in self.inputs]
         if isinstance(case, Mapping):
             arrays_by_name = dict(case)
@@ -90,7 +90,7 @@ class CandidateTensors:
         self._last: dict[str, Array] = {}
 
     def compute_tensors(self, inputs: dict[str, Array]) -> dict[str, Array]:
-        """Return all tensors of the candidate."""
+        """Return all tensors that the candidate computes for these inputs."""
         if self._first_call is not None and self._first_call[0] is inputs:
             results, self._first_call = self._first_call[1], None
         else:
@@ -102,26 +102,26 @@ class CandidateTensors:
         """Return the same tensors; the candidate returns them all at once."""
         return TensorMap(self.compute_tensors(inputs))
 
-    def measure_work(self, inputs: dict[str, Array]) -> dict[str, NodeWork]:
+    def measure_node_costs(self, inputs: dict[str, Array]) -> dict[str, NodeCost]:
         """Return {}: a candidate's work is unknown."""
         return {}
 
     def compute_outputs(self, inputs: dict[str, Array]) -> dict[str, Array]:
-        """Return the outputs of the last call."""
+        """Return the outputs from the candidate's last call."""
         return self._last
 
-    def find_additions(self, inputs: dict[str, Array]) -> dict[str, int]:
+    def get_addition_counts(self, inputs: dict[str, Array]) -> dict[str, int]:
         """Return {}: a candidate's kernels are unknown."""
         return {}
 
-    def set_float32(self, reference: ReferenceModel) -> None:
-        """No-op: the precision of a candidate's nodes is unknown."""
+    def mark_float32_nodes(self, reference: ReferenceModel) -> None:
+        """Do nothing: the precision of a candidate's nodes is unknown."""
 
     def check_indices(self, inputs: dict[str, Array]) -> None:
-        """No-op: only the rules check indices."""
+        """Do nothing: the rules check the indices."""
 
     def close(self) -> None:
-        """No-op: a candidate owns no resources."""
+        """Do nothing: a candidate owns no resources."""
 
     def _call_candidate(self, inputs: dict[str, Array]) -> dict[str, Array]:
         results = self._candidate({name: array.copy() for name, array in inputs.items()})
@@ -147,7 +147,7 @@ class CandidateTensors:
             raise InputError(f"validate: candidate: the model has no tensor '{name}'")
         if value is None or isinstance(value, list | tuple | Mapping):
             raise InputError(f"validate: candidate: expected an array as '{name}', given a {type(value).__name__}")
-        array = _strings_to_objects(np.array(value))  # copied; the candidate may reuse its memory
+        array = _strings_to_objects(np.array(value))  # copy, because the candidate may reuse its memory
         declared = self._model.dtypes.get(name)
         if declared is not None and is_float(array.dtype) and is_float(declared) and declared != array.dtype:
             is_narrower = np.can_cast(array.dtype, declared) or (
@@ -159,10 +159,10 @@ class CandidateTensors:
 
 
 def get_candidate_types(precision: CandidatePrecision) -> ProgramTypes:
-    """Return the storage and accumulation types. precision: None for the declared types, a storage precision with
-    float32 sums, or a tuple (storage, accumulation).
+    """Return the storage and accumulation types of a candidate.
 
-    Raise InputError for anything else.
+    precision: None for the declared types, a storage precision with float32 accumulation, or a tuple (storage,
+    accumulation). Raise InputError for anything else.
     """
     if precision is None:
         return DeclaredTypes()
@@ -194,7 +194,7 @@ def _parse_inputs(values: Sequence[onnx.ValueInfoProto]) -> list[InputRecipe]:
 
 
 def _infer_element_types(proto: onnx.ModelProto) -> dict[str, np.dtype[Any]]:
-    """Return the element types of tensors that are declared or can be inferred."""
+    """Return the element types of all tensors that are declared or can be inferred, by name."""
     try:
         graph = onnx.shape_inference.infer_shapes(proto).graph
     except Exception:  # onnx does not know an operator, or the model is too large
@@ -237,7 +237,7 @@ class _OnnxRuntimeCandidate:
         self.name = f"onnxruntime {import_onnxruntime().__version__} ({session_object.get_providers()[0]})"
 
     def __call__(self, inputs: dict[str, Array]) -> dict[str, Array]:
-        """Return all tensor outputs of the session."""
+        """Return all tensor outputs of the session by name."""
         return {
             name: value for name, value in run_session(self._session, inputs).items() if isinstance(value, np.ndarray)
         }
@@ -250,11 +250,12 @@ def onnxruntime_candidate(
     providers: Sequence[str] | None = None,
     folder: Folder | None = None,
 ) -> Callable[[dict[str, Array]], dict[str, Array]]:
-    """Return the model in ONNX Runtime as a candidate for `validate`: dict of inputs -> dict of outputs and other
-    tensors.
+    """Return the model in ONNX Runtime as a candidate for `validate`.
 
-    intermediate: return every tensor and disable graph optimisations, so that validate can name a wrong node. False:
-    only the outputs, with all optimisations.
+    The candidate maps a dict of inputs to a dict of outputs and other tensors.
+
+    intermediate: if true, return every tensor and disable graph optimisations, so that `validate` can find the wrong
+    node. If false, return only the outputs, with all optimisations.
     providers: execution providers, by default the CPU's.
     folder: location of external weights, if not next to the model.
     Raise InputError if onnxruntime is not installed or lacks a provider, OSError if a file cannot be read, and whatever

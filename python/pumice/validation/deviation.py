@@ -1,4 +1,4 @@
-"""Compares a device tensor with the reference's interval per element, as error / bound."""
+"""Compares a device tensor with the reference: each element's error is divided by its bound."""
 
 from __future__ import annotations
 
@@ -20,14 +20,15 @@ RIGHT, WRONG, UNPROVED, ILL_CONDITIONED = "right", "wrong", "unproved", "ill-con
 
 
 class Deviation(NamedTuple):
-    """Deviation of a tensor from the reference, at the wrong element with the largest error, or else at the element
-    nearest to its bound.
+    """Deviation of a tensor from the reference, at one element: the wrong element with the largest error, or if none is
+    wrong, the element nearest to its bound.
 
     error, allowed: absolute error and bound of that element. undecided: number of elements that depend on a choice that
-    rounding may change; every alternative is right. unknown: number without a bound. kind: an error other than a wrong
-    number: "NaN made", "infinity made", "wrong shape or dtype", "wrong index", "wrong sign of zero". ratios: histogram
-    of error over bound, in the bins of `count_ratios`. nans, infinities: number of such elements for which the reference
-    is finite, with or without a bound; infinities from rounding to storage do not count.
+    rounding may change, for which every alternative is right. unknown: number of elements without a bound. kind: an
+    error other than a wrong number: "NaN made", "infinity made", "wrong shape or dtype", "wrong index",
+    "wrong sign of zero". ratios: histogram of error over bound, in the bins of `count_ratios`. nans, infinities: number
+    of NaN and of infinite elements where the reference is finite, with or without a bound; infinities caused by
+    rounding to storage do not count.
     """
 
     error: float
@@ -55,7 +56,7 @@ class Deviation(NamedTuple):
 
     @property
     def severity(self) -> float:
-        """Error over bound; above 1 is wrong."""
+        """Error divided by the bound; more than 1 means wrong."""
         if self.kind:
             return math.inf
         if self.allowed > 0:
@@ -78,8 +79,9 @@ class Deviation(NamedTuple):
 
 
 class ElementErrors(NamedTuple):
-    """Per-element errors and bounds, and masks of undecided and unknown elements. raw: the errors, including those of
-    unknown elements.
+    """Errors and bounds of all elements, and masks of undecided and unknown elements.
+
+    raw: the errors, also of unknown elements.
     """
 
     raw: Array
@@ -92,9 +94,9 @@ class ElementErrors(NamedTuple):
 def compare_tensor(
     actual: Array, expected: BoundedTensor, types: ProgramTypes, allowed: float | None = None
 ) -> Deviation:
-    """Compare a tensor with its expected value. `allowed`: the caller's absolute error, replacing the derived bounds.
+    """Compare a tensor with its expected value. allowed: absolute error set by the caller; it replaces the derived bounds.
 
-    An undecided element is compared with its nearest alternative; elements that share a choice use the same one.
+    An undecided element is compared with its nearest alternative; elements that share a choice use the same alternative.
     """
     if actual.shape != expected.shape or actual.dtype != expected.dtype:
         texts = (f"{actual.dtype}{list(actual.shape)}", f"{expected.dtype}{list(expected.shape)}")
@@ -115,7 +117,7 @@ def compare_tensor(
 
 
 def _merge_deviations(first: Deviation, second: Deviation) -> Deviation:
-    """Merge two blocks: keep the element that `Deviation` describes, and add the counts."""
+    """Merge the deviations of two blocks: keep the worse element and add the counts."""
     if first.ok and second.ok:
         worst = second if _compute_bound_ratio(second) > _compute_bound_ratio(first) else first
     elif first.ok or second.ok:
@@ -133,7 +135,7 @@ def _merge_deviations(first: Deviation, second: Deviation) -> Deviation:
 
 
 def _compute_bound_ratio(deviation: Deviation) -> float:
-    """Return error over bound of a right element; 0 if the bound is infinite."""
+    """Return error / bound of a right element; 0 if the bound is infinite."""
     return deviation.error / deviation.allowed if 0 < deviation.allowed < math.inf else 0.0
 
 
@@ -144,7 +146,7 @@ def _nan_as_infinity(error: float) -> float:
 def _choose_shared_alternatives(
     actual: Array, expected: BoundedTensor, types: ProgramTypes, allowed: float | None
 ) -> SharedAlternatives | None:
-    """Choose the best alternative for each choice that several elements share, also across blocks."""
+    """Choose the best alternative for each choice that several elements share, possibly in different blocks."""
     if expected.alternatives is None or not expected.alternatives.is_grouped:
         return None
     choices = SharedAlternatives()
@@ -168,7 +170,7 @@ def _choose_shared_alternatives(
 
 
 def _compute_error_ratios(actual: Array, expected: BoundedTensor, types: ProgramTypes, allowed: float | None) -> Array:
-    """Return error over bound; 1 for unknown elements."""
+    """Return error / bound of each element; 1 for unknown elements."""
     with np.errstate(all="ignore"):
         element_errors = _compute_element_errors(actual, expected, types, allowed)
         ratio = np.where(element_errors.errors <= element_errors.allowed, 0.0, np.inf)
@@ -193,7 +195,7 @@ def _compute_element_errors(
 
 
 def _compare_block(actual: Array, expected: BoundedTensor, types: ProgramTypes, allowed: float | None) -> Deviation:
-    """Return the deviation of a block that is small enough for its temporaries to fit into the cache."""
+    """Return the deviation of a block, which is small enough that temporaries fit into the CPU cache."""
     actual = np.asarray(actual)
     if (plain := _compare_block_fast(actual, expected, types, allowed)) is not None:
         return plain
@@ -225,7 +227,7 @@ def _compare_block(actual: Array, expected: BoundedTensor, types: ProgramTypes, 
 
 
 def _count_not_finite(actual: Array, expected: BoundedTensor, errors: Array) -> tuple[int, int]:
-    """Return the number of wrong elements that are NaN and infinite, respectively, although the reference is finite."""
+    """Return the numbers of NaNs and infinities at wrong elements for which the reference is finite."""
     is_beyond_bound = np.isinf(errors) & np.isfinite(expected.value) if is_float(actual.dtype) else np.zeros(0, bool)
     if not is_beyond_bound.any():
         return 0, 0
@@ -236,10 +238,10 @@ def _count_not_finite(actual: Array, expected: BoundedTensor, errors: Array) -> 
 def _compare_block_fast(
     actual: Array, expected: BoundedTensor, types: ProgramTypes, allowed: float | None
 ) -> Deviation | None:
-    """Fast path of `_compare_block`: all elements finite, decided, far from overflow and within bounds; otherwise return None."""
+    """Compare a block whose elements are all finite, decided, far from overflow and within bounds; else return None."""
     if allowed is not None or expected.alternatives is not None or not is_float(actual.dtype) or not actual.ndim:
         return None
-    storage, read = types.storage_type(expected.dtype), types.read_back_type(expected.dtype)
+    storage, read = types.get_storage_type(expected.dtype), types.get_read_back_type(expected.dtype)
     value, error = expected.value, expected.error
     with np.errstate(all="ignore"):
         errors = np.subtract(actual, value, dtype=np.float64)
@@ -264,8 +266,9 @@ def _compare_block_fast(
 
 
 def check_zero_signs(actual: Array, expected: BoundedTensor, deviation: Deviation) -> Deviation:
-    """Return the deviation of a node that only moves elements; a zero with the wrong sign is also wrong,
-    because 1/x would differ.
+    """Return the deviation of a node that only moves elements.
+
+    A zero with the wrong sign is wrong too, because 1/x would differ.
     """
     if not is_float(actual.dtype) or not actual.size:
         return deviation
@@ -309,7 +312,7 @@ _DATA_MOVEMENT = (
 def compare_node_output(
     op: str, actual: Array, expected: BoundedTensor, types: ProgramTypes, allowed: float | None, *, unfused: bool = True
 ) -> Deviation:
-    """Return the deviation of an operator's result. unfused: whether no operator is fused before it."""
+    """Return the deviation of an operator's result. unfused: whether the kernel fuses no operator before this one."""
     deviation = compare_tensor(actual, expected, types, allowed)
     if op in _DATA_MOVEMENT and deviation.ok and unfused:
         deviation = check_zero_signs(actual, expected, deviation)
@@ -330,7 +333,7 @@ def _classify_fault(actual: Any, expected: Any, error: float, allowed: float) ->
 
 
 def _compare_exactly(actual: Array, expected: BoundedTensor) -> ElementErrors:
-    """Compare integers, booleans and strings, which must be equal unless undecided."""
+    """Compare integers, booleans or strings, which must be equal unless they are undecided."""
     if actual.dtype == object:
         errors, zeros = np.where(actual == expected.value, 0.0, 1.0), np.zeros(actual.shape)
         return ElementErrors(errors, errors, zeros, zeros > 0, zeros > 0)
@@ -347,7 +350,7 @@ def _compare_exactly(actual: Array, expected: BoundedTensor) -> ElementErrors:
 
 
 def _compare_floats(actual: Array, expected: BoundedTensor, types: ProgramTypes) -> ElementErrors:
-    storage, read = types.storage_type(expected.dtype), types.read_back_type(expected.dtype)
+    storage, read = types.get_storage_type(expected.dtype), types.get_read_back_type(expected.dtype)
     actual64, value = np.asarray(actual, np.float64), expected.value
     bound = np.asarray(expected.get_errors()) * (COVERAGE_FACTOR if types.independent_errors else 1.0)
     size = np.abs(value) + bound
@@ -357,7 +360,7 @@ def _compare_floats(actual: Array, expected: BoundedTensor, types: ProgramTypes)
     is_equal = (actual64 == value) | (np.isnan(actual64) & np.isnan(value))
     errors = np.where(is_equal, 0.0, np.where(np.isnan(errors), np.inf, errors))
     errors = np.where(
-        _mask_storage_overflow(actual64, value, expected.get_errors(), types, expected.dtype), 0.0, errors
+        _compute_storage_overflow_mask(actual64, value, expected.get_errors(), types, expected.dtype), 0.0, errors
     )
     unknown = ~(expected.get_errors() < np.inf) & ~(np.isnan(actual64) & np.isnan(value))
     bound = np.where(np.isfinite(value), bound, 0.0)
@@ -365,16 +368,18 @@ def _compare_floats(actual: Array, expected: BoundedTensor, types: ProgramTypes)
     return ElementErrors(errors, np.where(unknown, 0.0, errors), np.where(unknown, np.inf, bound), none, unknown)
 
 
-def _mask_storage_overflow(actual64: Array, value: Array, error: Array, types: ProgramTypes, dtype: Any) -> Array:
-    """Return a mask of infinities and largest values on the device that are right because storage overflows (V10).
+def _compute_storage_overflow_mask(
+    actual64: Array, value: Array, error: Array, types: ProgramTypes, dtype: Any
+) -> Array:
+    """Return a mask of the device's infinities and largest values that are right because the storage overflows (V10).
 
     The limit is halfway between the largest value and the next power of two. It applies to the value before the final
     rounding, with the error so far.
     """
-    storage, read = types.storage_type(dtype), types.read_back_type(dtype)
+    storage, read = types.get_storage_type(dtype), types.get_read_back_type(dtype)
     smaller_type = storage if storage.largest <= read.largest else read
     size = np.abs(value)
-    # An earlier rounding to another storage type may push the number over the limit.
+    # Rounding to another storage type first may push the number over the limit.
     rounding = np.where(np.isfinite(size), size, 0.0) * storage.unit if smaller_type is storage else 0.0
     error_before_rounding = (
         np.sqrt(np.maximum(error * error - rounding * rounding, 0.0))
@@ -396,7 +401,7 @@ def find_overflowing_number(expected: BoundedTensor, types: ProgramTypes) -> flo
     """Return a finite number that overflows the storage type but not the declared type; None if there is none."""
     if not is_float(expected.dtype):
         return None
-    storage, read = types.storage_type(expected.dtype), types.read_back_type(expected.dtype)
+    storage, read = types.get_storage_type(expected.dtype), types.get_read_back_type(expected.dtype)
     if storage.largest >= read.largest:
         return None
     worst = 0.0

@@ -1,4 +1,4 @@
-"""Error propagation through a model: where errors arise, and which nodes amplify them (rule V12)."""
+"""Tracks how errors propagate through a model: where they arise, and which nodes amplify them (rule V12)."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from .deviation import find_overflowing_number
 from .reference import ReferenceNode
 from .report_rows import Finding
 
-_MIN_AMPLIFICATION = 8.0  # smallest reported amplification of the relative error
-_ILL_CONDITIONED_SHARE = 0.1  # bounds above this share of the scale are ill-conditioned
+_MIN_AMPLIFICATION = 8.0  # minimum amplification of the relative error that is reported
+_ILL_CONDITIONED_SHARE = 0.1  # an output whose bound exceeds this share of its scale is ill-conditioned
 _MAX_CHOICES = 8  # maximum number of choices tracked per tensor
 # Operators whose integer outputs are rounded floats.
 _QUANTIZATION_OPERATORS = {
@@ -29,30 +29,30 @@ _QUANTIZATION_OPERATORS = {
     "QLinearMatMul",
     "QuantizeLinear",
 }
-_MIN_ERROR_UNITS = 64.0  # results with a relative error above this many roundings are analysed
+_MIN_ERROR_UNITS = 64.0  # minimum relative error, in roundings, of a result that is analysed
 
 
 class PropagatedError(NamedTuple):
     """Relative error of a tensor that was computed from the model's inputs, its producer, and the origin of the error.
 
-    amplification: ratio of this error to the error of the inputs; both are capped at 1, where all precision is lost.
-    changed_choices: number of booleans, indices and integers that differ on the device. choices: this tensor and the tensors
-    that it depends on, if they have such differences.
+    amplification: this error divided by the error of the inputs; both are capped at 1, at which all precision is lost.
+    changed_choices: number of booleans, indices and integers that differ on the device. choices: which of this tensor and
+    the tensors that it depends on have such differences.
     """
 
     relative_error: float
     node: str
     op: str
     amplification: float
-    source: str  # input with the largest relative error
-    flushed: int  # elements that are zero only on the device, and subnormal in its type
+    source: str  # the input with the largest relative error
+    flushed: int  # number of elements that are zero on the device, but should be subnormal in its type
     size: int
     changed_choices: int
     choices: tuple[str, ...]
 
 
 def compute_relative_error(actual: Array, expected: BoundedTensor) -> float:
-    """Return the largest error divided by the largest magnitude."""
+    """Return the largest error of a tensor, divided by its largest expected magnitude."""
     if actual.shape != expected.shape or not actual.size or not expected.is_float:
         return 0.0
     scale = worst = 0.0
@@ -75,7 +75,7 @@ def compute_relative_error(actual: Array, expected: BoundedTensor) -> float:
 
 
 def _count_flushed(actual: Array, expected: BoundedTensor, storage: FloatType) -> int:
-    """Return how many subnormal elements are zero only on the device."""
+    """Return the number of elements that are zero on the device but subnormal in the reference."""
     if np.count_nonzero(actual) == actual.size:
         return 0
     size = np.abs(expected.value)
@@ -83,20 +83,20 @@ def _count_flushed(actual: Array, expected: BoundedTensor, storage: FloatType) -
 
 
 def _count_changed_choices(op: str, actual: Array, expected: BoundedTensor) -> int:
-    """Return how many choices differ on the device. A quantisation step counts as rounding, not as a choice."""
+    """Return the number of choices that differ on the device. One quantisation step counts as rounding, not as a choice."""
     if actual.shape != expected.shape or actual.dtype.kind not in "biu" or op in _QUANTIZATION_OPERATORS:
         return 0
     return sum(int(np.not_equal(array, block.value).sum()) for _, array, block in iter_block_pairs(actual, expected))
 
 
-def find_overflow(
+def make_overflow_finding(
     node: str, actual: Array, expected: BoundedTensor, types: ProgramTypes, precision: str
 ) -> Finding | None:
-    """Return the finding of a number that overflows storage, unless the program kept the tensor in a wider type."""
+    """Return a finding if a number overflows storage, unless the program keeps the tensor in a wider type."""
     over = find_overflowing_number(expected, types)
     if over is None or not is_float(actual.dtype):
         return None
-    largest = types.storage_type(expected.dtype).largest
+    largest = types.get_storage_type(expected.dtype).largest
     with np.errstate(all="ignore"):
         size = np.abs(actual)
     if bool(((size > largest) & (size < np.inf)).any()):
@@ -105,8 +105,10 @@ def find_overflow(
     return Finding("overflow", node, f"{precision} overflow: {number} in {expected.dtype} at node '{node}'", over)
 
 
-def find_ill_conditioned(output: str, expected: BoundedTensor, scale: Array | None, case: int) -> Iterator[Finding]:
-    """Yield a finding if an output's bound is a large share of its scale (by default per sample)."""
+def iter_ill_conditioned_findings(
+    output: str, expected: BoundedTensor, scale: Array | None, case: int
+) -> Iterator[Finding]:
+    """Yield a finding if an output's bound is a large share of its scale. scale: by default one per sample."""
     if not expected.is_float or not expected.size:
         return
     bound, scale_there = find_loosest_bound(expected, scale)
@@ -116,7 +118,7 @@ def find_ill_conditioned(output: str, expected: BoundedTensor, scale: Array | No
 
 
 class ErrorPropagation:
-    """Relative errors of all tensors of a case, and findings about them."""
+    """Records the relative errors of all tensors of a case, and derives findings from them."""
 
     def __init__(self) -> None:
         self._by_tensor: dict[str, PropagatedError] = {}
@@ -124,13 +126,13 @@ class ErrorPropagation:
     def add(
         self, node: ReferenceNode, output: str, actual: Array, expected: BoundedTensor, types: ProgramTypes
     ) -> None:
-        """Add a node's output, in the types of its precision."""
+        """Add an output of a node. types: the types in which the node computes."""
         relative = compute_relative_error(actual, expected)
         source, read = "", 0.0
         for name in node.inputs:
             if name in self._by_tensor and self._by_tensor[name].relative_error > read:
                 source, read = name, self._by_tensor[name].relative_error
-        storage = types.storage_type(expected.dtype) if expected.is_float else None
+        storage = types.get_storage_type(expected.dtype) if expected.is_float else None
         amplified = min(relative, 1.0) / max(read, storage.unit if storage else 0.0) if read > 0 else 0.0
         flushed = 0
         if storage and actual.shape == expected.shape:
@@ -155,7 +157,7 @@ class ErrorPropagation:
         return path
 
     def iter_findings(self, output: str, case: int, unit: float) -> Iterator[Finding]:
-        """Yield the nodes that amplified a result's error, and the choices before it that differ on the device."""
+        """Yield findings about nodes that amplified a result's error, and choices before it that differ on the device."""
         for name in self._by_tensor[output].choices if output in self._by_tensor else ():
             error = self._by_tensor[name]
             places = f"{error.changed_choices} of {error.size} places"

@@ -1,4 +1,4 @@
-"""Exact outputs of a model: computed in float64 from unrounded weights and inputs."""
+"""Computes the exact outputs of a model, in float64 from unrounded weights and inputs."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 
 from ..base.element_types import Array
-from .accuracy import Inaccuracy, find_inaccuracy
+from .accuracy import Inaccuracy, find_accuracy_violation
 from .bounds.bounded_tensor import BoundedTensor
 from .bounds.float_types import FLOAT32, ProgramTypes
 from .bounds.rule_registry import UnprovedError, Value
-from .bounds.rule_runner import SingleTypeRunner
+from .bounds.rule_runner import UniformPrecisionRunner
 from .live_values import LiveValues
 from .reference import ReferenceModel
 
@@ -22,8 +22,8 @@ class ExactOutputs:
     """Exact outputs of a case, for checking the accuracy limit of 16-bit programs.
 
     Bounds start from the program's rounded weights. Rounding weights is not a device error, but it affects the output.
-    The outputs are evaluated on first use. An fp32 program rounds no weights and needs none.
-    case_inputs: inputs of the case; None if there is no memory for another evaluation.
+    The outputs are evaluated on first use. They are not needed for fp32 programs, which round no weights.
+    case_inputs: inputs of the case; None if there is not enough memory for another evaluation.
     """
 
     def __init__(self, reference: ReferenceModel, case_inputs: Mapping[str, Any] | None) -> None:
@@ -31,7 +31,7 @@ class ExactOutputs:
         self._case_inputs = case_inputs
         self._outputs: dict[str, Value] | None = None
 
-    def find_inaccuracy(
+    def find_accuracy_violation(
         self,
         name: str,
         actual: Array,
@@ -40,14 +40,14 @@ class ExactOutputs:
         scale: Array | None,
         is_exact: bool,
     ) -> Inaccuracy | None:
-        """Return the worst element of an output above the accuracy limit; None if there is none, or no limit.
+        """Return the element of an output that exceeds the accuracy limit most; None without such an element or limit.
 
-        is_exact: compare with the exact value if it is known, else with `expected`. Elements of undecided choices are
-        always compared with `expected`.
+        is_exact: whether to compare with the exact value, if it is known, instead of `expected`. Elements that depend on
+        undecided choices are always compared with `expected`.
         """
         if limit is None:
             return None
-        return find_inaccuracy(
+        return find_accuracy_violation(
             actual, self._get_exact_or_expected(name, expected) if is_exact else expected, limit, scale
         )
 
@@ -64,14 +64,16 @@ class ExactOutputs:
 
     def _evaluate(self) -> dict[str, Value]:
         reference = self._reference
-        if self._case_inputs is None or reference.types.storage_type(np.dtype(np.float32)).unit <= FLOAT32.unit:
+        if self._case_inputs is None or reference.types.get_storage_type(np.dtype(np.float32)).unit <= FLOAT32.unit:
             return {}
-        runner = SingleTypeRunner(reference.runner.opsets, ProgramTypes("fp32").without_errors())
+        runner = UniformPrecisionRunner(reference.runner.opsets, ProgramTypes("fp32").without_errors())
         runner.custom_rules = reference.runner.custom_rules
         values = LiveValues(reference, runner, self._case_inputs)
         readers = reference.find_last_readers(reference.outputs)
         for index, node in enumerate(reference.nodes):
-            with suppress(UnprovedError, IndexError, KeyError, MemoryError):  # later nodes have no exact value either
+            with suppress(
+                UnprovedError, IndexError, KeyError, MemoryError
+            ):  # then later nodes have no exact value either
                 values.values.update(values.run(node))
             for name in readers.get(index, ()):
                 values.forget(name)

@@ -1,4 +1,4 @@
-"""Explains the first wrong node: extracts it as a model, lists its kernels and tries variations."""
+"""Explains the first wrong node: extracts it as a model, lists its kernels and tries variations of the setup."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ from .onnx_test_folder import (
 )
 from .repeatability import OPTIONAL_FEATURES, SAME_RECORDING, count_differing_runs
 from .report_rows import ValidationRow
-from .shrink import list_suspect_node_groups, make_failure_test, make_shrinker
 from .subgraph import Subgraph, extract_subgraph, make_subgraph_precision
+from .subgraph_shrinker import list_suspect_node_groups, make_failure_test, make_subgraph_shrinker
 
 if TYPE_CHECKING:
     from .report import ValidationReport
 
-MAX_SUBGRAPH_BYTES = 1 << 20  # size limit of the model and its inputs, small enough to mail
+MAX_SUBGRAPH_BYTES = 1 << 20  # maximum size of the model and its inputs, small enough for an email
 _UNCHANGED = "as it was"
 
 
 class Explanation(NamedTuple):
-    """A fault reduced to the nodes that it needs, usually one, with the device's inputs.
+    """A fault reduced to as few nodes as possible, usually one, with the inputs that the device computed.
 
     node, op, output, case: of the wrong row, or of the tensor that differs between runs. said: the verdict in words.
     repeat: number of runs. part, expected: the subgraph with its inputs, and the reference's results. fails: whether the
@@ -59,7 +59,7 @@ class Explanation(NamedTuple):
 
     @property
     def line(self) -> str:
-        """Line of Python that reproduces the fault in the folder written by `save`."""
+        """One line of Python that reproduces the fault, to run in the folder written by `save`."""
         load = f'{{t.name: n.to_array(t) for t in map(onnx.load_tensor, glob.glob("{DATA_SET_FOLDER}/input_*.pb"))}}'
         repeat = f", repeat={self.repeat}" if self.repeat else ""
         precision = self.precision if isinstance(self.precision, str) else dict(parse_policy(self.precision).entries)
@@ -118,8 +118,10 @@ class Explanation(NamedTuple):
 
 
 class _FaultLocation(NamedTuple):
-    """The fault to explain. suspect_groups: groups of nodes that may fail on their own; empty for an output. repeat:
-    number of runs if they differ, 0 for a wrong value.
+    """The fault to explain.
+
+    suspect_groups: groups of nodes that may fail on their own; empty for an output. repeat: number of runs if runs
+    differ, 0 for a wrong value.
     """
 
     node: str
@@ -157,10 +159,10 @@ def explain(report: ValidationReport, max_bytes: int = MAX_SUBGRAPH_BYTES) -> Ex
     if fault is None:
         raise InputError(f"explain: expected a report with a wrong row, given one without: {report.summary}")
     setup = origin.setup
-    finder = make_shrinker(origin, fault.case, make_failure_test(origin, fault.repeat))
+    finder = make_subgraph_shrinker(origin, fault.case, make_failure_test(origin, fault.repeat))
     subgraph = next(filter(None, map(finder.try_subgraph, fault.suspect_groups)), None) or finder.find_smallest()
     fails = subgraph is not None
-    if subgraph is None:  # nothing fails on its own: use the node unchanged, or the whole model
+    if subgraph is None:  # no group fails on its own: use the unchanged node, or the whole model
         names = [node.name for node in finder.reference.nodes]
         subgraph = extract_subgraph(finder.reference, [fault.node] if fault.node in names else names, finder.values)
     elif subgraph.bytes > max_bytes:
@@ -192,10 +194,10 @@ def _describe_origin(origin: ReportOrigin) -> str:
 
 
 def _list_kernels(subgraph: Subgraph, setup: LoadSetup) -> list[str]:
-    """Return the kernels and their grids, from the program's report and plan."""
+    """Return a line for each kernel with its dispatch size, from the program's report and plan."""
     lines = []
     try:
-        with setup.load(subgraph.proto) as model:
+        with setup.load_subgraph(subgraph.proto) as model:
             inputs = model.arguments(**subgraph.inputs)
             model.program.call(inputs, None, None)
             for row in model.program.report():
@@ -221,7 +223,7 @@ def _summarize_validation(subgraph: Subgraph, origin: ReportOrigin, repeat: int)
         report = origin.validate_subgraph(subgraph, origin.setup)
         bits = ""
         if repeat:
-            with origin.setup.load(subgraph.proto) as model:
+            with origin.setup.load_subgraph(subgraph.proto) as model:
                 differing = count_differing_runs(model, subgraph.inputs, repeat)
             bits = f"; {differing} of {repeat} runs differ" if differing else f"; the same bits in {repeat} runs"
     except Error as error:
@@ -262,7 +264,7 @@ def _run_trials(subgraph: Subgraph, origin: ReportOrigin, repeat: int) -> Iterat
 
 @contextmanager
 def _open_software_context(context: Context) -> Iterator[Context | None]:
-    """Yield a context on the machine's first software driver, or None if there is no other driver."""
+    """Yield a context on the first other software driver of the machine, or None if there is none."""
     software_device = next(
         (device for device in devices() if device.kind == "software" and device.uuid != context.info.uuid), None
     )

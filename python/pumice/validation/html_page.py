@@ -28,9 +28,9 @@ Record = Mapping[str, Any]
 def make_page(reports: Sequence[Record], title: str) -> str:
     """Return an HTML document for records from `ValidationReport.as_dict()`.
 
-    It shows the findings, a matrix of devices and precisions for several reports, then each report: error against bound
-    and value ranges along the model, the graph (a selected node shows its rows and histograms), and a table of all
-    rows. Names are escaped.
+    The page shows the findings, for several reports a matrix of devices and precisions, and then each report: charts of
+    errors, bounds and value ranges, the graph (select a node to see its rows and histograms), and a table of all rows.
+    Names are escaped.
     """
     state = max((report["verdict"] for report in reports), key=_VERDICT_ORDER.__getitem__, default="right")
     summary = (
@@ -53,7 +53,7 @@ def make_page(reports: Sequence[Record], title: str) -> str:
 
 
 def make_notebook_view(report: Record) -> Markup:
-    """Return a report's charts and graph for a notebook, without script and style sheet."""
+    """Return a report's charts and graph for a notebook, without scripts or a style sheet."""
     rows: Sequence[Any] = report["rows"]
     if not rows:
         return Markup()
@@ -71,7 +71,7 @@ def make_notebook_view(report: Record) -> Markup:
 
 
 def _find_initial_report(reports: Sequence[Record]) -> int:
-    """Return the report to open initially: the first that is not right."""
+    """Return the index of the report to open initially: the first one that is not right."""
     return next((i for i, report in enumerate(reports) if report["verdict"] != "right"), 0)
 
 
@@ -138,7 +138,7 @@ def _make_graph_section(report: Record, prefix: str) -> Markup | None:
 
 
 def _collect_verdicts(rows: Sequence[Record]) -> dict[str, str]:
-    """Return the worst verdict by node, including its kernels, and by output under the key "output NAME"."""
+    """Return the worst verdict of each node, including its kernels, and of each output under the key "output NAME"."""
     verdicts: dict[str, str] = {}
     for row in rows:
         names = [row["node"], *row["members"]]

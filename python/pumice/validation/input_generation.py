@@ -10,14 +10,14 @@ import numpy as np
 from ..base.element_types import Array
 from ..importer.file.model_file import ModelFile
 from ..importer.parse import parse_model
-from ..model.input_sources import GeneratedInputs, Shapes, draw_inputs, draw_values
+from ..model.input_sources import GeneratedInputs, Shapes, generate_random_inputs, generate_random_values
 from ..model.model import Model
 from ..model.model_values import ModelValue
 
 if TYPE_CHECKING:
     from onnx import GraphProto, NodeProto
 
-_MAX_STEPS = 32  # maximum number of tensors followed from an input
+_MAX_STEPS = 32  # maximum number of tensors to follow from an input
 _IMAGE_CHANNELS = (1, 3)
 # Operators that forward the values of their first input unchanged.
 _SHAPE_OPERATORS = (
@@ -33,7 +33,7 @@ _SHAPE_OPERATORS = (
     "Transpose",
     "Unsqueeze",
 )
-# Operators that may precede the first convolution of an image.
+# Operators that may come between an image input and the first convolution.
 _SCALING_OPERATORS = (
     "Add",
     "BatchNormalization",
@@ -59,7 +59,7 @@ _FEATURE_OPERATORS = (
     *_RECURRENT_OPERATORS,
 )
 _QUANTIZED_OPERATORS = ("ConvInteger", "DequantizeLinear", "MatMulInteger", "QLinearConv", "QLinearMatMul")
-# Inputs that are sizes or counts: operator -> input indices.
+# Maps an operator to the indices of inputs that are sizes or counts.
 _SIZE_INPUTS = {
     ("Expand", 1),
     ("Reshape", 1),
@@ -69,12 +69,12 @@ _SIZE_INPUTS = {
     ("Loop", 0),
     ("Range", 1),
 }
-# Embedding tables of com.microsoft's EmbedLayerNormalization, by the index of the ids.
+# For com.microsoft's EmbedLayerNormalization: maps the index of an ids input to that of its embedding table.
 _EMBEDDING_TABLES = {0: 2, 1: 4, 8: 3}
 
 
 class _InputUse(NamedTuple):
-    """A node that reads an input, the index of that input, and whether image scaling precedes the node."""
+    """A node that uses a model input, the input's index at that node, and whether image scaling comes before it."""
 
     node: NodeProto
     position: int
@@ -86,7 +86,7 @@ class _InputUse(NamedTuple):
 
 
 class _InputUses:
-    """The nodes of a graph that use its inputs."""
+    """Finds the nodes of a graph that use its inputs."""
 
     def __init__(self, graph: GraphProto) -> None:
         self.shapes: dict[str, tuple[int, ...]] = {tensor.name: tuple(tensor.dims) for tensor in graph.initializer}
@@ -100,7 +100,7 @@ class _InputUses:
                 self.readers.setdefault(name, []).append((node, position))
 
     def find_uses(self, name: str) -> list[_InputUse]:
-        """Return the first nodes that use an input's values instead of forwarding them."""
+        """Return the first nodes that use the values of an input instead of only forwarding them."""
         uses: list[_InputUse] = []
         seen: set[tuple[str, bool]] = set()
         pending = [(name, False)]
@@ -115,8 +115,8 @@ class _InputUses:
                     pending.append((node.output[0], tensor[1] or node.op_type in _SCALING_OPERATORS))
         return uses
 
-    def find_table(self, use: _InputUse) -> tuple[str, int] | None:
-        """Return the name and number of rows of the table that these ids index."""
+    def find_embedding_table(self, use: _InputUse) -> tuple[str, int] | None:
+        """Return the name of the embedding table that these ids index, and its number of rows."""
         node, (op, position) = use.node, use.op_and_position
         axis, source = 0, 0
         if op == "EmbedLayerNormalization" and position in _EMBEDDING_TABLES:
@@ -139,10 +139,10 @@ class _InputUses:
 
 
 def generate_inputs(model: Model, sizes: Mapping[str, int] | None = None) -> GeneratedInputs:
-    """Return inputs by name, the same in every call, and a sentence on how each was generated.
+    """Return inputs by name, and a sentence about each that says how it was generated. All calls return the same inputs.
 
-    Token ids are within their table, images in 0..1 (0..255 for bytes), masks are ones, positions count up, lengths are
-    valid. Inputs of GEMMs and normalisations are normally distributed; others are in 0..1.
+    Token ids are valid indices of their table, images are in 0..1 (0..255 for bytes), masks are ones, positions count
+    up, and lengths are valid. Inputs of GEMMs and normalisations are normally distributed; others are in 0..1.
     sizes: values of open dimensions, by dimension name, or by input and axis as in "x[1]". Raise InputError if a name
     in `sizes` is unknown or no inputs can be generated.
     """
@@ -154,16 +154,16 @@ def generate_inputs(model: Model, sizes: Mapping[str, int] | None = None) -> Gen
             return _generate_integers(value, shapes, random, input_uses, uses)
         return _generate_floats(value, shapes, random, input_uses, uses)
 
-    return draw_inputs(model, sizes or {}, draw)
+    return generate_random_inputs(model, sizes or {}, draw)
 
 
 def _generate_integers(
     value: ModelValue, shapes: Shapes, random: np.random.Generator, input_uses: _InputUses, uses: list[_InputUse]
 ) -> tuple[Array, str]:
-    """Return generated integers or booleans, and a sentence on how they were generated."""
+    """Generate integers or booleans. Return them and a sentence about how they were generated."""
     shape, name = shapes[value.name], value.name.lower()
     ones = np.ones(shape, value.dtype)
-    tables = [(found, use.node.op_type) for use in uses if (found := input_uses.find_table(use))]
+    tables = [(found, use.node.op_type) for use in uses if (found := input_uses.find_embedding_table(use))]
     if "mask" in name:
         return ones, "a mask of ones, by its name"
     if tables:
@@ -171,7 +171,7 @@ def _generate_integers(
         where = f"the {rows} rows of '{table}', which {op} reads"
         if "pos" in name and shape:
             counted = np.broadcast_to(np.arange(shape[-1]) % rows, shape)
-            return counted.astype(value.dtype), f"positions from 0 on, within {where}"
+            return counted.astype(value.dtype), f"positions counting from 0, within {where}"
         return random.integers(0, rows, shape).astype(value.dtype), f"ids within {where}"
     if length := _find_sequence_length(value, shapes, uses):
         return ones * value.dtype.type(length[0]), f"lengths of {length[0]}, {length[1]}"
@@ -190,13 +190,13 @@ def _generate_integers(
         return ones, f"ones, as {count.node.op_type} reads a size or a count"
     if any(use.op_and_position in (("If", 0), ("Loop", 1)) for use in uses):
         return ones, "true, for it is a condition"
-    return draw_values(value, shapes, random)
+    return generate_random_values(value, shapes, random)
 
 
 def _generate_floats(
     value: ModelValue, shapes: Shapes, random: np.random.Generator, input_uses: _InputUses, uses: list[_InputUse]
 ) -> tuple[Array, str]:
-    """Return generated floats or complex numbers, and a sentence on how they were generated."""
+    """Generate floats or complex numbers. Return them and a sentence about how they were generated."""
     shape = shapes[value.name]
     ops = {use.node.op_type for use in uses}
     if "mask" in value.name.lower():
@@ -210,7 +210,7 @@ def _generate_floats(
     )
     if reader and value.dtype.kind == "f":
         return random.standard_normal(shape).astype(value.dtype), f"normal numbers, for {reader} reads them"
-    return draw_values(value, shapes, random)
+    return generate_random_values(value, shapes, random)
 
 
 def _is_image(shape: tuple[int, ...], input_uses: _InputUses, uses: list[_InputUse]) -> bool:
@@ -222,7 +222,7 @@ def _is_image(shape: tuple[int, ...], input_uses: _InputUses, uses: list[_InputU
 
 
 def _find_sequence_length(value: ModelValue, shapes: Shapes, uses: list[_InputUse]) -> tuple[int, str] | None:
-    """Return the axis size that sequence lengths refer to, and the reason; None if the input is no lengths tensor."""
+    """Return the size of the axis that this tensor of sequence lengths refers to, and why; None for other inputs."""
     for use in uses:
         op, position = use.op_and_position
         source = use.node.input[0] if use.node.input else ""
@@ -243,7 +243,7 @@ def _find_sequence_length(value: ModelValue, shapes: Shapes, uses: list[_InputUs
 
 
 def _is_mask(uses: list[_InputUse]) -> bool:
-    """Return whether the input is used like a mask: subtracted from 1, or selecting between two values."""
+    """Return whether the input is used as a mask: it is subtracted from 1 or selects between two values."""
     return any(
         use.op_and_position in (("Where", 0), ("Equal", 0), ("Sub", 1), ("And", 0), ("And", 1), ("Not", 0))
         for use in uses

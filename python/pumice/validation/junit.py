@@ -14,10 +14,10 @@ Record = Mapping[str, Any]
 def make_junit_xml(reports: Sequence[Record]) -> str:
     """Return a test suite per record, with a test case per row.
 
-    Outputs of repeated runs also have a test case, which fails with "not deterministic"; so does a report that is not
-    ok for another reason. Wrong rows are failures of type "wrong"; unproved and ill-conditioned rows are failures of
-    these types, or skipped if allowed. The properties of a suite describe the validation (device, driver,
-    precision, options, findings), and those of a case its error and bound.
+    Each output of repeated runs also has a test case, which fails with "not deterministic" if runs differ. A report that
+    is not ok for another reason gets a failing test case too. Wrong rows are failures of type "wrong". Unproved and
+    ill-conditioned rows are failures of these types, or skipped if the caller allows them. The properties of a suite
+    describe the validation (device, driver, precision, options, findings); a test case's are its error and bound.
     """
     root = Element("testsuites", name="pumice validate")
     for report in reports:
@@ -68,7 +68,7 @@ def _add_suite(root: Element, report: Record) -> None:
 
 
 def _add_repeat_case(suite: Element, report: Record, repeat: Record) -> None:
-    """Add the test case of an output of repeated runs."""
+    """Add a test case for an output of repeated runs."""
     case = SubElement(
         suite,
         "testcase",

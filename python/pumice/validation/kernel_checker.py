@@ -1,4 +1,4 @@
-"""Checks each tensor that a kernel of the optimised program stores by evaluating its members on the kernel's inputs."""
+"""Checks tensors stored by the optimised program's kernels: evaluates a kernel's nodes (members) on the kernel's inputs."""
 
 from __future__ import annotations
 
@@ -23,30 +23,31 @@ from .kernel_members import (
     MissingRuleError,
     round_at_subgraph_border,
     to_common_float_type,
+    use_attention_mask_types,
     widen_float_array,
-    with_attention_masks,
 )
 from .live_values import LiveValues, make_bounded_folded_constant, round_folded_constant
 from .oracle import Oracle, Tolerance
 from .reference import GEMM_AND_CONV, SCALING_OPERATORS, ReferenceModel, ReferenceNode
 from .tensor_statistics import TensorStatistics, compute_statistics
 
-# Operators whose kernels do not read their inputs' data: Concat inputs may be written in place, Shape and Size read sizes.
+# Operators that may need no kernel to read their inputs: Concat inputs are written in place; Shape and Size read sizes.
 _IGNORES_DATA = ("Concat", "Shape", "Size")
-# Operators whose result may alias their input.
+# Operators whose result may share memory with their input.
 _VIEW_OPERATORS = {"Dropout", "Flatten", "Identity", "Reshape", "Squeeze", "Unsqueeze"}
-_NOT_LOADED, _RELEASED = np.zeros(0), np.zeros(0)  # placeholders for tensors that are not loaded yet, or already freed
+_NOT_LOADED, _RELEASED = np.zeros(0), np.zeros(0)  # placeholders for tensors that are not yet loaded or already freed
 
 
 def _load_nothing(node: ReferenceNode) -> None:
-    """No-op loader: all tensors are present."""
+    """Load nothing, because all tensors are present."""
 
 
 class StoredTensor(NamedTuple):
     """A tensor stored by a kernel, in the program's dtype.
 
-    reads: the kernel's inputs. additions: longest chain in its sums, 0 if unknown. source, size: its name in the
-    program, and its bytes. array: empty before the tensor is loaded and after it is freed.
+    reads: names of the kernel's inputs. additions: longest chain of additions in the kernel's sums, 0 if unknown.
+    source, size: name of the tensor in the program, and size in bytes. array: empty before the tensor is loaded and
+    after it is freed.
     """
 
     array: Array
@@ -58,7 +59,7 @@ class StoredTensor(NamedTuple):
 
 
 class KernelCheck(NamedTuple):
-    """Check of a stored tensor. `members`: the model's nodes between the kernel's inputs and the tensor."""
+    """Check of a stored tensor. members: the model's nodes between the kernel's inputs and the tensor."""
 
     name: str
     stored: StoredTensor
@@ -67,7 +68,7 @@ class KernelCheck(NamedTuple):
     note: str
     unproved: tuple[str, ...]  # names of nodes without a rule
     statistics: TensorStatistics | None = None
-    fault: str = ""  # how a reference contradicts the rules
+    fault: str = ""  # describes how a reference contradicts the rules
 
     @property
     def verdict(self) -> str:
@@ -76,10 +77,10 @@ class KernelCheck(NamedTuple):
 
 
 class KernelChecker:
-    """Checks a program's kernels. Call `begin_case` for each case, then `check_kernels` for each node in order.
+    """Checks the kernels of a program. For each case, call `begin_case`, then `check_kernels` for each node in order.
 
     A kernel may round intermediates to storage, as the unfused program does, or keep them in float32; a tensor is right
-    within either bound. `skip_reason`: why nothing is checked, for example if control flow splits the dispatch list.
+    within either bound. skip_reason: why no kernel is checked, for example because control flow splits the dispatch list.
     """
 
     def __init__(
@@ -92,42 +93,42 @@ class KernelChecker:
         self.program = program
         self._tolerance = tolerance
         self.reference = reference
-        # Set only if the reference has its own values.
+        # Set only if the oracle has values of its own.
         self._oracle = oracle if oracle is not None and oracle.has_own_values else None
         self.types: ProgramTypes = reference.types
         self.skip_reason = ""
         self._position = {node.name: i for i, node in enumerate(reference.nodes)}
         self._producer = {name: node for node in reference.nodes for name in node.outputs}
         self._runners = self._make_runners(reference)
-        # Per runner: inputs, constants, and values that the host computes from them.
+        # For each runner: inputs, constants, and values that the host computes from them.
         self._host_values: list[LiveValues] = []
         self.choices: dict[str, Array] = {}  # integers and booleans of the unfused program
         # Outputs of the observed run; None for streamed models.
         self.outputs: dict[str, Array] | None = None
         self._stored: dict[str, list[StoredTensor]] = {}
-        # Stored tensors as later kernels read them; for streamed models converted on access.
+        # Stored tensors as later kernels read them; in streamed models they are converted on access.
         self._stored_values: dict[str, Value] = {}
         self._declared: dict[str, Any] = {}  # declared types of stored tensors, from the rules
         self._freed_names: dict[int, list[str]] = {}
-        self._same_as_unfused: set[str] = set()  # tensors that are bit-identical in the unfused program
-        # Those that are also read back in the same type, so the rules give identical results.
+        self._same_as_unfused: set[str] = set()  # tensors that have the same bits in the unfused program
+        # Subset that both programs read back in the same type, so that the rules give identical results.
         self._same_as_read: set[str] = set()
         self._load: Callable[[ReferenceNode], None] = _load_nothing  # loads a node's tensors before they are checked
-        # Results of nodes inside kernels that were checked on their own, kept while a kernel may have them as members.
+        # Results of nodes that were checked on their own, kept while a later kernel may have these nodes as members.
         self._isolated_results: dict[str, IsolatedResult] = {}
-        self._member_nodes: set[str] = set()  # names of nodes inside kernels
-        # Member operators -> index of the rounding assumption under which such a kernel was right.
+        self._member_nodes: set[str] = set()  # names of nodes that are fused with others in a kernel
+        # Maps the operators of a kernel's members to the index of the rounding assumption under which it was right.
         self._right_assumptions: dict[tuple[str, ...], int] = {}
 
     def _make_runners(self, reference: ReferenceModel) -> list[RuleRunner]:
-        """Return a runner per assumption about rounding inside a kernel, common ones first, and one for Gelu with Erf."""
+        """Return a runner for each assumption about rounding inside kernels, common ones first, and for Gelu with Erf."""
         runners = [reference.runner]
         if self.types.precision != "fp32":
             exact, rounded, scaled = (self.types.for_fused_kernel(c) for c in ("exact", "rounded", "scaled"))
             with_types = reference.runner.with_types
             runners = [with_types(exact), with_types(rounded), reference.runner, with_types(scaled)]
         if any(node.op == "Erf" for node in reference.nodes):
-            runner = reference.runner.with_types(runners[0].types.with_erf_by_cdf())
+            runner = reference.runner.with_types(runners[0].types.with_erf_from_normal_cdf())
             runners.insert(max(len(runners) - 1, 1), runner)
         return runners
 
@@ -136,7 +137,7 @@ class KernelChecker:
     def begin_case(
         self, inputs: Mapping[str, Array], case_inputs: Mapping[str, Any], window: int | None = None
     ) -> None:
-        """Run the program on a case. window: bytes of tensors kept at once, with several runs."""
+        """Run the program on a case. window: maximum bytes of tensors kept at once, which requires several runs."""
         observed: dict[str, Any] = {"tensors": [], "outputs": {}}
         arrays = tuple(inputs[value.name] for value in self.program.inputs)
         try:
@@ -150,7 +151,7 @@ class KernelChecker:
             self._load = lambda node: self._load_window(node, arrays, window)
 
     def _load_window(self, node: ReferenceNode, arrays: tuple[Array, ...], window: int) -> None:
-        """Load the stored tensors of this node and of later ones, up to the window size."""
+        """Load the stored tensors of this node and of the following nodes, up to the window size."""
         if all(stored.array is not _NOT_LOADED for name in node.outputs for stored in self._stored.get(name, ())):
             return
         to_load: dict[str, tuple[str, int]] = {}
@@ -181,7 +182,7 @@ class KernelChecker:
             if name := self._get_model_name(tensor["name"]):
                 tensors_before = self._stored.setdefault(name, [])
                 reads = frozenset(self._iter_model_reads(tensor["reads"], internal_reads))
-                # Kernels that write parts of 32-bit words read their own result.
+                # A kernel that writes part of a 32-bit word reads its own result.
                 is_cast = bool(tensors_before) and name in reads
                 reads = reads if is_cast else (reads - {name} | self._resolve_view(name) if name in reads else reads)
                 array = _NOT_LOADED if tensor["array"] is None else self.reference.decode_string(name, tensor["array"])
@@ -190,14 +191,14 @@ class KernelChecker:
         self._plan_tensor_freeing()
 
     def _get_model_name(self, name: str) -> str:
-        """Return the model's name of a tensor, "" for an internal one. For a boundary cast, its source's name."""
+        """Return the model's name of a tensor, or "" for an internal one. A boundary cast has the name of its source."""
         if name in self._producer:
             return name
         source = name.rpartition(" as ")[0]
         return source if source in self._producer else ""
 
     def _iter_model_reads(self, names: Sequence[str], internal_reads: Mapping[str, Sequence[str]]) -> Iterator[str]:
-        """Yield the model's names of a kernel's inputs; for internal tensors, the inputs of their producers."""
+        """Yield the model's names of a kernel's inputs. An internal tensor is replaced by the inputs of its producer."""
         visited: set[str] = set()
         pending = list(names)
         while pending:
@@ -211,7 +212,7 @@ class KernelChecker:
                 pending.extend(internal_reads.get(name, ()))
 
     def _resolve_view(self, name: str) -> set[str]:
-        """Return the stored tensor that this name aliases, through Identity, Reshape etc.; empty if none."""
+        """Return the stored tensor that this name aliases through Identity, Reshape and the like; empty if there is none."""
         while name in self._producer and self._producer[name].op in _VIEW_OPERATORS:
             name = self._producer[name].inputs[0]
             if name in self._stored:
@@ -219,7 +220,7 @@ class KernelChecker:
         return set()
 
     def _plan_tensor_freeing(self) -> None:
-        """Record, by node position, which tensors have no later reader, and which nodes are members of kernels."""
+        """Record which tensors can be freed after each node, and which nodes are members of kernels."""
         last: dict[str, int] = {}
         self._member_nodes = set()
         for name, tensors in self._stored.items():
@@ -231,7 +232,7 @@ class KernelChecker:
                 last[read] = max(last.get(read, 0), self._position[node.name])
         for name, end in last.items():
             self._freed_names.setdefault(end, []).append(name)
-        # Isolated results are not reused: 16-bit kernels use other types, other references other values, and streaming keeps none.
+        # Isolated results cannot be reused if kernels use other types (16-bit) or if the oracle has values of its own.
         if self._runners[0] is not self.reference.runner or self._oracle is not None:
             self._member_nodes = set()
 
@@ -250,12 +251,12 @@ class KernelChecker:
                 before = self._producer.get(name)
                 if before is None or before.name in members:
                     continue
-                # The host may have computed a non-float value. A folded constant is an input if the kernel reads
-                # it; otherwise a member computes it.
+                # The host may have computed a non-float value. If the kernel does not read a folded constant, a
+                # member computes it.
                 if name in self._host_values[0].values and (not before.is_folded or name in reads):
                     continue
                 members[before.name] = before
-                # A kernel input that no kernel stored is an alias or a concatenation of stored tensors.
+                # A kernel input that no kernel stored is a view or a concatenation of stored tensors.
                 pending.append((before, is_viewed or name in reads))
         return sorted(members.values(), key=lambda n: self._position[n.name]), input_names
 
@@ -269,7 +270,7 @@ class KernelChecker:
         tolerances: Mapping[str, float | None],
         additions: int = 0,
     ) -> list[KernelCheck]:
-        """Check the stored tensors of the kernels that end at this node.
+        """Check the stored tensors of the kernels whose last member is this node.
 
         unfused, isolated: the unfused program's tensors, and the rules' results for them. tolerances: the caller's
         absolute errors, by output. additions: reported by the node's unfused kernel.
@@ -297,16 +298,16 @@ class KernelChecker:
         return checks
 
     def reads_value(self, node: ReferenceNode, name: str) -> bool:
-        """Return whether `check_kernels` reads the values of this output in `isolated`; otherwise it reads only the type."""
+        """Return whether `check_kernels` needs the values of this output in `isolated`, and not only its type."""
         tensors = self._stored.get(name, ())
         return any(self._is_unfused(node, self._find_members(node, t.reads, self._stored_values)[0]) for t in tensors)
 
     def _is_unfused(self, node: ReferenceNode, members: Sequence[ReferenceNode]) -> bool:
-        """Return whether a kernel computes the same as the unfused node, from the same inputs."""
+        """Return whether a kernel computes only this node, on the same input bits as in the unfused program."""
         return len(members) == 1 and self._same_as_unfused.issuperset(node.inputs)
 
     def _propagate_host_values(self, node: ReferenceNode, unfused: Mapping[str, Array]) -> None:
-        """Keep folded constants, and non-float values that the host may compute from inputs."""
+        """Keep folded constants, and non-float values that the host may compute from the model's inputs."""
         if not all(name in self._host_values[0].values or name in self.reference.constants for name in node.inputs):
             return
         if not node.is_folded and any(name in unfused and is_float(unfused[name].dtype) for name in node.outputs):
@@ -314,7 +315,7 @@ class KernelChecker:
         try:
             results = [node.run(host_values.get_inputs(node), host_values.runner) for host_values in self._host_values]
         except (UndecidedError, UnprovedError, IndexError, KeyError, MemoryError):
-            return  # the kernel that contains this node reports the error
+            return  # the check of the kernel that contains this node reports the error
         if not node.is_folded and any(
             isinstance(value, BoundedTensor) and value.is_float for value in results[0].values()
         ):
@@ -342,17 +343,17 @@ class KernelChecker:
         dtype = value.dtype if isinstance(value, BoundedTensor) else self._declared.get(name)
 
         def bound_block(block: Array) -> BoundedTensor:
-            # These arrays have the storage type; a 16-bit array does not hide wider values.
+            # Stored arrays have the storage type, so a 16-bit array cannot come from float32 values.
             is_16_bit = dtype_name(block.dtype) in SIXTEEN_BIT_FLOATS
             float_dtype = dtype or (np.dtype("float32") if is_16_bit else block.dtype)
             value = make_bounded_device_tensor(widen_float_array(block, float_dtype), types)
             return BoundedTensor(value.value, value.error, dtype or block.dtype, stored=True)
 
-        # Read-back tensors have the declared type.
+        # Tensors that are read back have the declared type.
         if unfused is not None and bitwise_equal(array.astype(unfused.dtype, copy=False), unfused):
             self._same_as_unfused.add(name)
             if array.dtype == unfused.dtype:
-                array = unfused  # both names share one array
+                array = unfused  # keep a single array
                 self._same_as_read.add(name)
         value_of = LazyDeviceTensor(array, bound_block)
         self._stored_values[name] = value_of.materialize() if self._load is _load_nothing else value_of
@@ -373,8 +374,8 @@ class KernelChecker:
             return self._check_value(unchecked, node, isolated.get(name), False, allowed)
         ops = tuple(member.op for member in members)
         checks: dict[int, KernelCheck] = {}
-        for i in self._order_assumptions(ops):
-            check, value, is_chosen = self._check_under_assumption(
+        for i in self._order_rounding_assumptions(ops):
+            check, value, is_chosen = self._check_under_rounding_assumption(
                 unchecked, node, members, self._host_values[i], allowed
             )
             if check.verdict == RIGHT:
@@ -384,24 +385,24 @@ class KernelChecker:
             del value
         best = min((checks[i] for i in sorted(checks)), key=lambda c: (RIGHT, UNPROVED, WRONG).index(c.verdict))
         if best.verdict == WRONG and len(members) > 1:
-            # Try again, allowing float32 overflow between two members.
+            # Try again under the assumption that results between members overflow float32 to infinity.
             host_values = self._host_values[0].with_types(self._host_values[0].runner.types.with_overflow())
-            check, _, _ = self._check_under_assumption(unchecked, node, members, host_values, allowed)
+            check, _, _ = self._check_under_rounding_assumption(unchecked, node, members, host_values, allowed)
             return check if check.verdict == RIGHT else best
         return best
 
-    def _order_assumptions(self, ops: tuple[str, ...]) -> list[int]:
-        """Return the rounding assumptions to try for a kernel of these operators, starting with the one that worked before."""
+    def _order_rounding_assumptions(self, ops: tuple[str, ...]) -> list[int]:
+        """Return the rounding assumptions to try for these member operators; the one that succeeded before comes first."""
         is_scaled = not (SCALING_OPERATORS.isdisjoint(ops) or GEMM_AND_CONV.isdisjoint(ops))
         indices = [
             i
             for i, types in enumerate(values.runner.types for values in self._host_values)
-            if (types.constant_rounding != "scaled" or is_scaled) and (not types.erf_by_cdf or "Erf" in ops)
+            if (types.constant_rounding != "scaled" or is_scaled) and (not types.erf_from_normal_cdf or "Erf" in ops)
         ]
         first = self._right_assumptions.get(ops, 0)
         return sorted(indices, key=lambda i: i != first)
 
-    def _check_under_assumption(
+    def _check_under_rounding_assumption(
         self,
         unchecked: KernelCheck,
         node: ReferenceNode,
@@ -409,11 +410,11 @@ class KernelChecker:
         host_values: LiveValues,
         allowed: float | None,
     ) -> tuple[KernelCheck, Value, bool]:
-        """Check a kernel under one rounding assumption. Return the check, the value, and whether it depends on a choice."""
+        """Check a kernel under a rounding assumption. Return the check, the expected value, and whether it used a choice."""
         facts, tolerances = self._make_member_facts(members, unchecked.stored), self._get_member_tolerances(members)
-        values = with_attention_masks(host_values, members)
+        values = use_attention_mask_types(host_values, members)
         kernel = KernelMembers(self.reference, self.choices, values, self._stored_values, facts, tolerances)
-        if host_values.runner is self.reference.runner:  # this runner also evaluates the unfused checks
+        if host_values.runner is self.reference.runner:  # this runner also evaluates the checks of single nodes
             kernel.isolated_results = self._isolated_results
         try:
             value = kernel.evaluate_members(members, unchecked.name, unchecked.stored.array)
@@ -433,7 +434,7 @@ class KernelChecker:
             return check._replace(note=note)
         host_values = next(values for values in self._host_values if values.runner is self.reference.runner)
         stored_values = self._stored_values
-        expected = self._oracle.compute_kernel_expectation(
+        expected = self._oracle.compute_expected_kernel_value(
             members, check.name, value, lambda name: stored_values[name] if name in stored_values else host_values[name]
         )
         oracle_check = self._check_value(check, members[-1], expected.value, False, allowed)
@@ -447,7 +448,7 @@ class KernelChecker:
         return {name: allowed for name, allowed in tolerances.items() if allowed}
 
     def _make_member_facts(self, members: Sequence[ReferenceNode], stored: StoredTensor) -> dict[str, KernelFacts]:
-        """Return facts about the members: the additions if only one has a sum, and results that are read back."""
+        """Return the members' properties: the additions if only one member has a sum, and results that are read back."""
         sums = [member.name for member in members if member.operator in REPORTS_ADDITIONS and not member.is_folded]
         facts = {sums[0]: KernelFacts(stored.additions)} if len(sums) == 1 else {}
         last = members[-1]
@@ -459,7 +460,7 @@ class KernelChecker:
         return facts
 
     def _check_cast(self, unchecked: KernelCheck, node: ReferenceNode, allowed: float | None) -> KernelCheck:
-        """Check a kernel that only casts a stored tensor."""
+        """Check a kernel that only casts an already stored tensor."""
         source = self._stored[unchecked.name][0].array
         dtype = unchecked.stored.array.dtype
         read = BoundedTensor(np.asarray(source, np.float64), None, dtype)
@@ -473,8 +474,11 @@ class KernelChecker:
         if unchecked.members:
             self._declared[unchecked.name] = value.dtype
         types = self.types.at_precision(node.precision)
-        if types is not self.types and str(unchecked.stored.array.dtype) == self.types.storage_type(value.dtype).name:
-            types = self.types  # the kernel rounds the result of an fp32 node for 16-bit readers
+        if (
+            types is not self.types
+            and str(unchecked.stored.array.dtype) == self.types.get_storage_type(value.dtype).name
+        ):
+            types = self.types  # the kernel rounds an fp32 node's result for readers in 16 bits
             value = as_stored(
                 BoundedTensor(value.value, value.error, value.dtype).set_alternatives(value.alternatives), types
             )
@@ -482,13 +486,13 @@ class KernelChecker:
         array, expected = to_common_float_type(array, round_at_subgraph_border(array, value, types))
         is_unfused = len(unchecked.members) == 1
         deviation = compare_node_output(node.op, array, expected, types, allowed, unfused=is_unfused)
-        if is_chosen and not deviation.ok and not deviation.kind:  # the kernel may have made another choice
+        if is_chosen and not deviation.ok and not deviation.kind:  # the kernel may have made a different choice
             return unchecked._replace(note="rests on a choice that rounding may turn", unproved=(node.name,))
         return unchecked._replace(deviation=deviation, statistics=compute_statistics(array, expected))
 
 
 def _is_exact_copy(value: Value, unfused: Array | None) -> bool:
-    """Return whether the reference's value is exact and equals the device's."""
+    """Return whether the reference's value is exact and equals the device's value."""
     if not isinstance(value, BoundedTensor) or unfused is None:
         return False
     return value.is_exact and bool(np.array_equal(value.value, unfused))

@@ -1,4 +1,4 @@
-"""Evaluates the model's nodes inside a kernel on the kernel's inputs."""
+"""Evaluates the nodes fused into a kernel (its members) on the kernel's inputs."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ import numpy as np
 
 from ..base.element_types import Array
 from ..base.host_arrays import bitwise_equal
-from .bounds.blockwise import ELEMENTWISE, MIN_OPSET, plan_elementwise_blocks
+from .bounds.block_plans import ELEMENTWISE, MIN_OPSET, plan_elementwise_blocks
 from .bounds.bounded_tensor import BoundedTensor, round_to_type
 from .bounds.float_types import SIXTEEN_BIT_FLOATS, ProgramTypes, dtype_name, find_float_type, is_float
-from .bounds.lazy_values import BlockAssembler, RetypedValue, StreamedValue
+from .bounds.lazy_values import BlockAssembler, DtypeView, StreamedValue
 from .bounds.rule_registry import UndecidedError, UnprovedError, Value
 from .bounds.rule_runner import NO_KERNEL_FACTS, REREADS_RESULTS, KernelFacts, RuleRunner, make_bounded_device_tensor
 from .live_values import LiveValues, adopt_device_choices, adopt_device_integers, widen_error
 from .reference import ReferenceModel, ReferenceNode
 
-# Prefix of the note for a tensor that is not checked because a kernel input is unknown.
+# Prefix of the note on a tensor that is not checked because an input of its kernel is unknown.
 UNKNOWN_VALUE_NOTE = "nothing is known of "
-# Errors raised by a member whose inputs no rule covers.
+# Errors raised if no rule covers a member or its inputs.
 _EVALUATION_ERRORS = (UndecidedError, UnprovedError, IndexError, KeyError, MemoryError)
 
 
 class MissingRuleError(Exception):
-    """No rule covers a member of a kernel."""
+    """Raised if no rule covers a member of a kernel."""
 
     def __init__(self, node: str, note: str) -> None:
         super().__init__(note)
@@ -33,7 +33,7 @@ class MissingRuleError(Exception):
 
 
 class IsolatedResult(NamedTuple):
-    """Results of a node that was checked on its own with the same inputs. additions: reported by its unfused kernel."""
+    """Results of a node that was checked on its own, on the same inputs. additions: as reported by its unfused kernel."""
 
     values: Mapping[str, Value]
     additions: int
@@ -43,7 +43,7 @@ class KernelMembers:
     """Values of a kernel's members, computed from the kernel's inputs under one rounding assumption.
 
     choices: integers and booleans of the unfused program. host_values: inputs, constants, and values that the host
-    computes from them. stored_tensors: the kernel's inputs. kernel_facts: facts about each member. allowed: the
+    computes from them. stored_tensors: the kernel's inputs. kernel_facts: properties of each member. allowed: the
     caller's absolute errors, by output of a member.
     """
 
@@ -65,10 +65,10 @@ class KernelMembers:
         self._stored_tensors = stored_tensors
         # Results of members that were checked on their own, if they were computed with the same rounding.
         self.isolated_results: Mapping[str, IsolatedResult] = {}
-        self.depends_on_choice = False  # whether a result depends on a choice of the unfused program
+        self.depends_on_choice = False  # whether a result uses a choice of the unfused program
 
     def __getitem__(self, name: str) -> Value:
-        # Recompute a tensor that another kernel stores, unless this kernel reads it.
+        # A tensor stored by another kernel is recomputed, unless this kernel reads it.
         if name in self._results:
             return self._results[name]
         return self._stored_tensors[name] if name in self._stored_tensors else self._host_values[name]
@@ -82,7 +82,7 @@ class KernelMembers:
         return is_same and self._results.keys().isdisjoint(node.inputs) and node.op not in REREADS_RESULTS
 
     def evaluate_members(self, members: Sequence[ReferenceNode], name: str, device_tensor: Array) -> Value:
-        """Evaluate the members for the stored tensor `device_tensor`. Raise MissingRuleError if no rule covers one."""
+        """Evaluate the members that compute `device_tensor`. Raise MissingRuleError if no rule covers one of them."""
         last = {name: i for i, member in enumerate(members) for name in [*member.inputs, *member.outputs]}
         begin = len(members) - self._count_trailing_elementwise(members)
         has_matmul = 0 < begin < len(members) and members[begin - 1].op == "MatMul"
@@ -99,7 +99,7 @@ class KernelMembers:
         return value
 
     def _count_trailing_elementwise(self, members: Sequence[ReferenceNode]) -> int:
-        """Return the number of elementwise members at the end."""
+        """Return the number of consecutive elementwise members at the end."""
         if self._reference.opsets.get("", 1) < MIN_OPSET:
             return 0
         count, custom_rules = 0, self._reference.runner.custom_rules
@@ -111,7 +111,7 @@ class KernelMembers:
         return count
 
     def evaluate(self, node: ReferenceNode, is_last: bool) -> dict[str, Value]:
-        """Return a member's results. Raise MissingRuleError if no rule covers the member."""
+        """Return the results of a member. Raise MissingRuleError if no rule covers it."""
         runner = self._reference.runner if is_last else self._host_values.runner
         choices = self._choices
         try:
@@ -147,7 +147,7 @@ class KernelMembers:
         return node.run(inputs, runner, self._kernel_facts.get(node.name, NO_KERNEL_FACTS))
 
     def _evaluate_with_choices(self, node: ReferenceNode, runner: RuleRunner) -> dict[str, Value] | None:
-        """Evaluate a member with the unfused program's integers instead of undecided ones; None if there are none."""
+        """Evaluate a member with its undecided inputs replaced by the unfused program's integers; None if there are none."""
         inputs = {name: self._read_input(node, name, runner) for name in node.inputs}
         device_choices = {
             name: make_bounded_device_tensor(self._choices[name], runner.types)
@@ -167,8 +167,8 @@ class KernelMembers:
     ) -> Value | None:
         """Evaluate a chain of elementwise members block by block, and return its result `name`.
 
-        first: a member before them that is also evaluated by blocks and read only by them. Return None if the result is
-        small, depends on a choice, or cannot be evaluated by blocks.
+        first: a member before the chain, read only by the chain, that is also evaluated block by block. Return None if
+        the result is small, depends on a choice, or cannot be evaluated block by block.
         """
         produced = {output for node in [*nodes, *([first] if first else [])] for output in node.outputs}
         if not self._choices.keys().isdisjoint(produced) or not self._allowed.keys().isdisjoint(produced - {name}):
@@ -198,11 +198,11 @@ class KernelMembers:
                         return None
                     assembler.add_block(index, block)
         except _EVALUATION_ERRORS:
-            return None  # `evaluate` reports the error member by member
+            return None  # `evaluate` will report the error for the member that causes it
         return assembler.assemble()
 
     def _stream_blocks(self, node: ReferenceNode) -> StreamedValue | None:
-        """Return a member's result, evaluated block by block."""
+        """Return the result of a member as a tensor that is evaluated block by block."""
         runner = self._host_values.runner
         inputs = {name: self._read_input(node, name, runner) for name in node.inputs}
         evaluation = node.plan_blocks(inputs, runner, self._kernel_facts.get(node.name, NO_KERNEL_FACTS))
@@ -227,7 +227,7 @@ class KernelMembers:
         return values
 
     def forget(self, names: Iterable[str]) -> None:
-        """Drop values after their last reader."""
+        """Drop values that have no more readers."""
         for name in names:
             self._results.pop(name, None)
 
@@ -235,8 +235,9 @@ class KernelMembers:
         return self._reference.read_value(node, name, self[name], runner.at_precision(node.precision).types)
 
     def _adopt_choice(self, name: str, value: Value) -> Value:
-        """Adopt the unfused program's choice, if it is a valid alternative: any choice that explains the kernel's
-        result is right.
+        """Return the value with the unfused program's choice, if that is a valid alternative.
+
+        Any valid choice that explains the kernel's result is right.
         """
         if not isinstance(value, BoundedTensor) or name not in self._choices:
             return value
@@ -245,8 +246,8 @@ class KernelMembers:
         return agreed
 
 
-def with_attention_masks(host_values: LiveValues, members: Sequence[ReferenceNode]) -> LiveValues:
-    """Return the same values with the types for attention masks, if the members are unfused attention."""
+def use_attention_mask_types(host_values: LiveValues, members: Sequence[ReferenceNode]) -> LiveValues:
+    """Return the same values with the types for attention masks if the members are attention built from small operators."""
     ops = [member.op for member in members]
     if members[-1].precision == "fp32" or "Softmax" not in ops or "MatMul" not in ops[ops.index("Softmax") :]:
         return host_values
@@ -254,18 +255,20 @@ def with_attention_masks(host_values: LiveValues, members: Sequence[ReferenceNod
 
 
 def to_common_float_type(array: Array, expected: BoundedTensor) -> tuple[Array, BoundedTensor]:
-    """Convert the device's array and the reference's value to a common float type, if storage differs from the declared
-    type.
+    """Convert the device's array and the reference's value to a common float type.
+
+    They differ if the storage type is not the declared type.
     """
     widened = widen_float_array(array, expected.dtype)
     if widened is array:
         return array, expected
-    return widened, RetypedValue(expected, widened.dtype)
+    return widened, DtypeView(expected, widened.dtype)
 
 
 def round_at_subgraph_border(array: Array, value: BoundedTensor, types: ProgramTypes) -> BoundedTensor:
-    """Round a float32 tensor declared as 16-bit, if a subgraph boundary has rounded it: tensors there have the declared
-    type.
+    """Round a float32 tensor that is declared as 16-bit, if it has crossed a subgraph boundary.
+
+    Tensors have their declared type at subgraph boundaries.
     """
     dtype = str(value.dtype)
     if dtype not in SIXTEEN_BIT_FLOATS or dtype_name(array.dtype) != "float32":

@@ -1,4 +1,4 @@
-"""Live values of a validation: bounded values by name, and which of them are unproved or taken from the device."""
+"""Live values during validation: bounded tensors by name, and which are unproved or come from the device."""
 
 from __future__ import annotations
 
@@ -30,10 +30,11 @@ RuleResults = dict[str, Value] | None  # the rules' results of a node; None if m
 
 
 class LiveValues:
-    """BoundedTensor values by name; constants are created on access.
+    """Bounded tensors by name. Constants are created on access.
 
-    sampled: track correlated errors by sampling; otherwise errors are independent. lazy: keep no float64 copies of
-    the model's inputs. device: the device's values; their integers settle choices that a rule cannot leave undecided.
+    sampled: whether to track correlated errors by sampling; otherwise errors are independent. lazy: whether to keep no
+    float64 copies of the model's inputs. device: the device's values, whose integers settle choices that a rule cannot
+    leave undecided.
     """
 
     def __init__(
@@ -49,26 +50,28 @@ class LiveValues:
         self.reference = reference
         self.runner = runner
         exact = runner.types.at_precision("fp32")
-        types = exact if reference.has_mixed_precision else runner.types  # fp32 nodes read the inputs unrounded
+        types = exact if reference.has_mixed_precision else runner.types  # fp32 nodes read unrounded inputs
         self.values: dict[str, Value] = {
             name: _make_bounded_case_input(value, exact if name in reference.host_inputs else types, lazy)
             for name, value in case_inputs.items()
         }
-        self.unproved: dict[str, tuple[str, ...]] = {}  # tensor -> unproved nodes it depends on
-        self.choice_sources: dict[str, str] = {}  # tensor -> node whose undecided choice the device settled
-        # Tensors computed only from device tensors -> the node that no rule covers.
+        self.unproved: dict[str, tuple[str, ...]] = {}  # maps a tensor to the unproved nodes that it depends on
+        self.choice_sources: dict[str, str] = {}  # maps a tensor to the node whose undecided choice the device settled
+        # Maps a tensor computed only from device tensors to the node that no rule covers.
         self.device_sources: dict[str, str] = {}
-        # The reference's undecided results, before the device settled their choices.
+        # The reference's results with undecided choices, before the device settled these.
         self.undecided_values: dict[str, BoundedTensor] = {}
-        # Set if nodes are checked on their own: node -> additions that its kernel reports.
+        # Maps a node to the additions that its kernel reports; set only if nodes are checked on their own.
         self.additions: Mapping[str, int] = {}
-        self.device_results: Mapping[str, Array] = {}  # set with `additions`: tensor -> the device's result
+        self.device_results: Mapping[
+            str, Array
+        ] = {}  # maps a tensor to the device's result; set together with `additions`
         self.samples = MonteCarloSamples() if sampled else None
         if self.samples is not None:
             self.samples.add_inputs(self.values, types)
 
     def with_types(self, types: ProgramTypes) -> LiveValues:
-        """Return these values for nodes that compute in other types."""
+        """Return a view of these values for nodes that compute in other types."""
         copied = copy(self)
         copied.runner = self.runner.with_types(types)
         return copied
@@ -80,7 +83,7 @@ class LiveValues:
         return self.values[name] if name in self.values else self.reference.get_constant(name, runner)
 
     def get_inputs(self, node: ReferenceNode) -> dict[str, Value]:
-        """Return a node's inputs."""
+        """Return a node's inputs by name, as the node reads them."""
         runner = self.runner.at_precision(node.precision)
         values = {name: self._get_value(name, runner) for name in node.inputs}
         return {name: self.reference.read_value(node, name, value, runner.types) for name, value in values.items()}
@@ -114,13 +117,13 @@ class LiveValues:
     def store_isolated(
         self, node: ReferenceNode, name: str, array: Array | None, device: BoundedTensor | None, results: RuleResults
     ) -> None:
-        """Store a result for later nodes that are checked on the device's inputs: the device's value if available.
+        """Store a result for later nodes that are checked on the device's inputs: the device's tensor if there is one.
 
-        array, device: the device's tensor. results: the rules' results.
+        array, device: the device's tensor, as an array and with its error. results: the rules' results.
         """
         value = (results or {}).get(name)
         if node.is_folded and isinstance(value, BoundedTensor):
-            # The program folds this node, possibly without rounding intermediates; later nodes read a constant.
+            # The program folds this node into a constant, possibly without rounding intermediates.
             types = self.reference.types.at_precision(node.precision)
             folded = (
                 round_folded_constant(value, types) if array is None else make_bounded_folded_constant(array, types)
@@ -132,7 +135,7 @@ class LiveValues:
             self.values[name] = value
 
     def store_chained(self, node: ReferenceNode, name: str, device: BoundedTensor | None, results: RuleResults) -> None:
-        """Store a result for later nodes that are checked from the model's inputs: the reference's value, else the device's."""
+        """Store a result for nodes that are checked from the model's inputs on: the reference's value, else the device's."""
         value = (results or {}).get(name)
         if node.is_folded and isinstance(value, BoundedTensor):
             value = round_folded_constant(value, self.runner.types.at_precision(node.precision))
@@ -151,7 +154,7 @@ class LiveValues:
             self.device_sources[name] = node.name
 
     def get_live_values(self) -> dict[str, Value]:
-        """Return all live values except constants."""
+        """Return all live values by name, without constants."""
         return dict(self.values)
 
     def forget(self, name: str) -> None:
@@ -161,13 +164,13 @@ class LiveValues:
             self.samples.pop(name)
 
     def track_device_values(self, node: ReferenceNode) -> None:
-        """Mark results computed only from device tensors as unverified."""
+        """Record outputs that depend only on device tensors; the reference cannot verify them."""
         variable = [name for name in node.inputs if name not in self.reference.constants]
         if variable and all(name in self.device_sources for name in variable):
             self.device_sources.update(dict.fromkeys(node.outputs, self.device_sources[variable[0]]))
 
     def describe_choice(self, node: ReferenceNode, results: Mapping[str, Value] | None) -> str:
-        """Return a sentence about the choice if the node makes an undecided choice from decided inputs, else ""."""
+        """Return a sentence if the node makes an undecided choice although its inputs are decided, else ""."""
         inputs = [self.values.get(name) for name in node.inputs]
         if not results or any(isinstance(value, BoundedTensor) and is_undecided(value) for value in inputs):
             return ""
@@ -195,32 +198,33 @@ def _make_bounded_case_input(value: Any, types: ProgramTypes, lazy: bool) -> Val
 
 
 def make_bounded_folded_constant(array: Array, types: ProgramTypes) -> BoundedTensor:
-    """Return a constant computed by the program. A 16-bit result may hide a float32 value on the device."""
+    """Return a folded constant as the program computed it. If it was read back in 16 bits, the device may have float32."""
     device_value = make_bounded_device_tensor(array, types)
     return device_value if str(array.dtype) in SIXTEEN_BIT_FLOATS else make_bounded_constant(array, types)
 
 
 def round_folded_constant(value: BoundedTensor, types: ProgramTypes) -> BoundedTensor:
-    """Return a value computed from constants. The host stores it in the declared type, which may be 16-bit in an fp32
-    program.
+    """Return a folded constant rounded to its declared type.
+
+    The host stores it in that type, which may be 16-bit even in an fp32 program.
     """
     constant = value.as_constant()
-    if str(value.dtype) not in SIXTEEN_BIT_FLOATS or types.storage_type(value.dtype).name == str(value.dtype):
+    if str(value.dtype) not in SIXTEEN_BIT_FLOATS or types.get_storage_type(value.dtype).name == str(value.dtype):
         return constant
     return round_to_type(constant, find_float_type(str(value.dtype)), types)
 
 
 def make_device_value(array: Array, types: ProgramTypes, chained_value: Value, lazy: bool) -> BoundedTensor:
-    """Return a device tensor as later nodes read it. lazy: convert blocks on access instead of keeping a copy."""
+    """Return a device tensor as later nodes read it. lazy: whether to convert blocks on access instead of keeping a copy."""
     if not lazy or array.size < MIN_LAZY_SIZE or (is_float(array.dtype) and np.isinf(array).any()):
-        return settle_infinities(make_bounded_device_tensor(array, types), chained_value)
+        return confirm_infinities(make_bounded_device_tensor(array, types), chained_value)
     return LazyDeviceTensor(array, lambda block: make_bounded_device_tensor(block, types))
 
 
-def settle_infinities(device: BoundedTensor, chained_value: Value) -> BoundedTensor:
-    """Return a device tensor in which infinities are exact only if the reference has them too.
+def confirm_infinities(device: BoundedTensor, chained_value: Value) -> BoundedTensor:
+    """Return a device tensor whose infinities count as exact only where the reference is infinite too.
 
-    An infinity that was read back in 16 bits may be finite on the device.
+    A value that was read back as infinity in 16 bits may be finite on the device.
     """
     if (
         device.error is None
@@ -234,10 +238,10 @@ def settle_infinities(device: BoundedTensor, chained_value: Value) -> BoundedTen
 
 
 def adopt_device_choices(expected: BoundedTensor, device: BoundedTensor) -> BoundedTensor:
-    """Replace undecided choices with the device's choices if these are valid alternatives.
+    """Replace undecided elements with the device's values where these are valid alternatives.
 
-    Elements without a bound stay unknown. If the device's choice is invalid, the element stays undecided, and the
-    tensor is reported wrong there.
+    Elements without a bound stay unknown. If the device's value is not a valid alternative, the element stays
+    undecided, and the tensor is reported as wrong at this element.
     """
     if expected.is_float or expected.error is None or expected.alternatives is None or expected.shape != device.shape:
         return expected
@@ -255,7 +259,7 @@ def adopt_device_choices(expected: BoundedTensor, device: BoundedTensor) -> Boun
 
 
 def adopt_device_integers(value: Value, device: Value) -> Value:
-    """Return the device's integers if each is a valid alternative, else the value unchanged."""
+    """Return the device's integers if all of them are valid alternatives, else the unchanged value."""
     if (
         not isinstance(value, BoundedTensor)
         or value.dtype.kind not in "iu"
@@ -284,7 +288,7 @@ def to_declared_arrays(value: Value, errors: bool) -> Any:
 
 
 def widen_error(value: Value, allowed: float | None, types: ProgramTypes) -> Value:
-    """Return a value whose error is at least the caller's tolerance."""
+    """Return the value with an error of at least the caller's tolerance."""
     if not allowed or not isinstance(value, BoundedTensor) or not value.is_float:
         return value
     error = np.maximum(value.get_errors(), types.from_max_deviation(np.asarray(allowed)))

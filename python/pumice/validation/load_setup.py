@@ -1,4 +1,4 @@
-"""Load options of a model, to load its subgraphs in the same way or with changes."""
+"""Options with which a model was loaded, to load its subgraphs in the same way or with changes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class LoadSetup(NamedTuple):
-    """Device, precision and load options of a model, and the tolerances of its validation."""
+    """Device, precision and load options of a model, and the tolerances used to validate it."""
 
     context: Context
     precision: Precision
@@ -29,10 +29,10 @@ class LoadSetup(NamedTuple):
     deterministic: bool = False
     tolerances: Mapping[str, float] | None = None
     kernels: KernelTable | None = None
-    variants: StepVariants | None = None  # kernel variants chosen by measurement, per step
+    variants: StepVariants | None = None  # kernel variant chosen by measurement for each step
 
-    def load(self, subgraph: onnx.ModelProto) -> Model:
-        """Load a subgraph with this setup. Raise whatever loading raises."""
+    def load_subgraph(self, subgraph: onnx.ModelProto) -> Model:
+        """Load a subgraph with this setup. Raise whatever loading a model raises."""
         options: dict[str, Any] = {"fuse": self.fuse, "deterministic": self.deterministic, "kernels": self.kernels}
         options["tuned"] = self.variants or False
         return Model(
@@ -41,10 +41,9 @@ class LoadSetup(NamedTuple):
 
 
 class ReportOrigin(NamedTuple):
-    """Origin of a report: the model's file, its setup, and per case the program's and the model's inputs by name.
+    """What a report was made from: the model file, its setup, and for each case the program's and the model's inputs.
 
-    validate_subgraph: validates a subgraph with a setup. It is passed in so that explaining a report needs no import of
-    validate.
+    validate_subgraph: function that validates a subgraph with a setup; passed in to avoid a circular import of validate.
     """
 
     source: Source
@@ -61,7 +60,7 @@ class ReportOrigin(NamedTuple):
         tolerances: Mapping[str, float],
         validate_subgraph: Callable[[Subgraph, LoadSetup], ValidationReport],
     ) -> ReportOrigin:
-        """Return the origin of a report on a validated model."""
+        """Return the origin of the report on a validated model."""
         names = tuple(value.name for value in model.overridable)
         fusion = (model.fuse, model.deterministic)
         setup = LoadSetup(model.context, model.policy, *fusion, tolerances, model.kernel_table, model.step_variants)
@@ -69,8 +68,8 @@ class ReportOrigin(NamedTuple):
         cases = [(strings.decode_tensors(arrays), inputs) for arrays, inputs in cases] if strings else cases
         return ReportOrigin(model.source, model.folder, names, setup, cases, validate_subgraph)
 
-    def load(self) -> Model:
-        """Load the model again. Raise whatever loading raises."""
+    def load_model(self) -> Model:
+        """Load the model again. Raise whatever loading a model raises."""
         setup, names = self.setup, list(self.overridable)
         return Model(
             self.source,

@@ -1,4 +1,4 @@
-"""Evaluates a kernel's members in another runtime, with the rules' bounds for that runtime."""
+"""Evaluates the nodes of a kernel (its members) in another runtime, with bounds from the rules for that runtime."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .reference import ReferenceNode
 
 
 class MemberValues(NamedTuple):
-    """Results by name: a runtime's values, and the rules' values with errors in the runtime's types."""
+    """Results by name: the runtime's arrays, and the rules' values with error bounds for the runtime's types."""
 
     values: Mapping[str, Any]
     bounded: Mapping[str, Value]
@@ -28,10 +28,10 @@ def evaluate_members(
     runner: RuleRunner,
     evaluate: Callable[[ReferenceNode, Mapping[str, Array | None]], Mapping[str, Any]],
 ) -> MemberValues:
-    """Evaluate the members in order. read: returns a kernel input by name.
+    """Evaluate the members in order. read: function that returns a kernel input by name.
 
-    Raise UnprovedError with the reason if the runtime fails, or its result depends on a choice that it may have made
-    differently.
+    Raise UnprovedError with the reason if the runtime fails, or if a result depends on a choice that the runtime may
+    have made differently.
     """
     values: dict[str, Any] = {}
     bounded: dict[str, Value] = {}

@@ -1,4 +1,4 @@
-"""Extracts subgraphs as models, with their weights."""
+"""Extracts subgraphs of a model as models, with their weights."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .reference import ReferenceModel, ReferenceNode
 
 
 class ModelSplitter:
-    """Splits a model into subgraphs. kept_inputs: inputs that every subgraph gets, with the initializers of the same names."""
+    """Splits a model into subgraphs. kept_inputs: inputs of every subgraph, with the initializers of the same names."""
 
     def __init__(
         self, source: Source, folder: Folder | None, reference: ReferenceModel, kept_inputs: Collection[str] = ()
@@ -33,7 +33,7 @@ class ModelSplitter:
         self._last_readers = last
 
     def find_live_values(self, count: int) -> list[str]:
-        """Return the names of values after the first `count` nodes that later nodes or the caller read, in graph order."""
+        """Return the values available after `count` nodes that later nodes or the caller read: names in graph order."""
         return [
             name
             for node in self.nodes[:count]
@@ -43,17 +43,17 @@ class ModelSplitter:
         ]
 
     def find_last_reader(self, name: str) -> int:
-        """Return the index of the last node that reads a value; the number of nodes for an output, -1 without readers."""
+        """Return the index of the last node that reads a value; the number of nodes for an output, -1 if nothing reads it."""
         return self._last_readers.get(name, -1)
 
     def extract_prefix(self, count: int, outputs: Iterable[str]) -> onnx.ModelProto:
-        """Return the first `count` nodes as a model, without nodes that these outputs do not need."""
+        """Return the first `count` nodes as a model, without those that `outputs` do not depend on."""
         return self.extract(self.nodes[:count], list(outputs), {})
 
     def extract(
         self, nodes: list[ReferenceNode], outputs: list[str], extra_inputs: dict[str, onnx.ValueInfoProto]
     ) -> onnx.ModelProto:
-        """Return the nodes that the outputs depend on, as a model. extra_inputs: values of other nodes, as inputs."""
+        """Return the nodes that `outputs` depend on as a model. extra_inputs: results of other nodes that become inputs."""
         needed, kept_nodes = set(outputs), []
         for node in reversed(nodes):
             if needed.intersection(node.outputs):

@@ -17,17 +17,17 @@ from .bounds.bounded_tensor import BoundedTensor
 from .bounds.float_types import ProgramTypes, dtype_name, is_float
 from .bounds.rule_registry import UndecidedError, UnprovedError, Value
 from .bounds.rule_runner import RuleRunner
-from .case_runs import CaseRuns
-from .control_flow_kernels import ControlFlowKernels
+from .case_result_cache import CaseResultCache
+from .control_flow_kernel_checker import ControlFlowKernelChecker
 from .deviation import Deviation, compare_node_output, compare_tensor
-from .error_propagation import ErrorPropagation, find_ill_conditioned, find_overflow
+from .error_propagation import ErrorPropagation, iter_ill_conditioned_findings, make_overflow_finding
 from .exact_outputs import ExactOutputs
 from .kernel_checker import KernelCheck, KernelChecker
 from .live_values import LiveValues, RuleResults, make_device_value, widen_error
+from .non_tensor_outputs import get_non_tensor_output_values
 from .options import ValidationOptions, check_option_names
 from .oracle import Oracle
 from .output_scales import OutputScales
-from .packed_outputs import get_packed_output_values
 from .range_findings import RangeFindings
 from .reference import ReferenceModel, ReferenceNode
 from .report_rows import NOT_DETERMINISTIC, Finding, ValidationRow
@@ -42,7 +42,7 @@ _FLOAT32_UNIT = 2.0**-24  # unit roundoff of float32
 
 
 class _IsolatedCheck(NamedTuple):
-    """Check of a node on its own: whether a rule covered it, and per output a deviation, note and reference fault."""
+    """Check of a node on its own: whether a rule covers it, and for each output a deviation, a note and a reference fault."""
 
     is_covered: bool
     deviations: dict[str, Deviation | None]
@@ -50,13 +50,13 @@ class _IsolatedCheck(NamedTuple):
     faults: dict[str, str]
 
 
-# Pairs (on the device's inputs, from the model's inputs on): live values, and a node's results by the rules.
+# Live values, and the rules' results for a node, each as a pair: on the device's inputs, and from the model's inputs on.
 _ValuesPair = tuple[LiveValues, LiveValues]
 _ExpectedPair = tuple[RuleResults, RuleResults]
 
 
 class ModelValidation:
-    """Checks a model case by case and collects rows and findings."""
+    """Checks a model case by case, and collects rows and findings."""
 
     def __init__(
         self,
@@ -71,7 +71,7 @@ class ModelValidation:
         self.oracle = oracle or Oracle()
         self.reference = ReferenceModel(fused.source, fused.folder, self.tensors.types, fused.kernel_table)
         self.reference.strings = self.tensors.strings
-        self.tensors.set_float32(self.reference)
+        self.tensors.mark_float32_nodes(self.reference)
         self.oracle.bind(self.reference, options.get_tolerance, self.tensors)
         self.ranges = RangeFindings(self.reference, fused)
         self.kernels, self.flow_kernels = (None, None) if tensors is not None else self._make_kernel_checkers()
@@ -83,15 +83,15 @@ class ModelValidation:
             self.close()
             raise
         self.collected = ResultCollector()
-        self.runs = CaseRuns(self.tensors)
+        self.runs = CaseResultCache(self.tensors)
         self._is_recheck = False  # whether the case is checked again, from the model's inputs on
-        self._isolated_checks: dict[str, _IsolatedCheck] = {}  # by node, from the first check of the case
-        self.isolated = LiveValues(self.reference, self.reference.runner, {})  # of the current case
+        self._isolated_checks: dict[str, _IsolatedCheck] = {}  # by node name, from the first check of the case
+        self.isolated = LiveValues(self.reference, self.reference.runner, {})  # live values of the current case
         self._exact = ExactOutputs(self.reference, {})  # exact outputs of the current case
         self._chained = self.reference.chained
-        # Checks other results of the fused program for the last case; None if outputs are not checked.
+        # Checks further results of the fused program for the last case; None if outputs are not checked.
         self.check_results: Callable[[Mapping[str, Array]], None] | None = None
-        # Tensors of this case that depend on an overflow in the unfused program -> the node that overflows.
+        # Maps each tensor that depends on an overflow in the unfused program to the node that overflows.
         self._overflow_sources: dict[str, str] = {}
         # Integers and booleans of the unfused program, if there is control flow.
         self.choices: dict[str, Array] = {}
@@ -99,17 +99,17 @@ class ModelValidation:
         self._readers = self.reference.find_last_readers(results)
         self._read_names = {name for node in self.reference.nodes for name in node.inputs}
 
-    def _make_kernel_checkers(self) -> tuple[KernelChecker | None, ControlFlowKernels | None]:
-        """Return the kernel checkers of a program without and with control flow; the one that does not apply is None."""
+    def _make_kernel_checkers(self) -> tuple[KernelChecker | None, ControlFlowKernelChecker | None]:
+        """Return the kernel checkers for programs without and with control flow; one of them is None."""
         program, reference, tolerance = self.fused.program, self.reference, self.options.get_tolerance
         check_kernels = self.oracle.checks_kernels and self.options.mode != "chained"
         if program.has_control_flow:
-            return None, ControlFlowKernels(program, reference, tolerance, check_kernels)
+            return None, ControlFlowKernelChecker(program, reference, tolerance, check_kernels)
         return KernelChecker(program, reference, tolerance, self.oracle) if check_kernels else None, None
 
     @property
     def skip_reason(self) -> str:
-        """Why the optimised program's kernels are not checked; "" if they are, or if that was not requested."""
+        """Why the optimised program's kernels are not checked; "" if they are checked, or if no check was requested."""
         checker = self.kernels or self.flow_kernels
         return checker.skip_reason if checker else ""
 
@@ -121,9 +121,9 @@ class ModelValidation:
     # ---- one case
 
     def run(self, inputs: dict[str, Array], case_inputs: dict[str, Any], case: int, step: Callable[[], None]) -> None:
-        """Check every node and output of a case, using one run (streamed models run several times).
+        """Check every node and output of a case, using one run (several for streamed models).
 
-        Propagated errors are first combined as independent, then by other error models if a tensor exceeds its bound.
+        Propagated errors are first assumed to be independent; if a tensor exceeds its bound, other error models follow.
         """
         self.runs.begin_case()
         self.collected.begin_case()
@@ -139,7 +139,7 @@ class ModelValidation:
             except IndexRangeError as error:  # every program rejects these inputs
                 self.collected.add_fault(error.node, case, str(error))
                 return
-            step = lambda: None  # noqa: E731  # a repeated check reports no progress
+            step = lambda: None  # noqa: E731  # further checks of the case report no progress
             if differing := self.runs.differing:
                 self.collected.rows = last
                 text = f"{len(differing)} tensors have other bits when the program of single nodes runs again"
@@ -154,10 +154,10 @@ class ModelValidation:
 
     @property
     def _error_models(self) -> list[tuple[bool, RuleRunner]]:
-        """Error models for values from the model's inputs on: (whether to sample, runner)."""
+        """Error models for values computed from the model's inputs: pairs (whether to sample, runner)."""
         independent, worst_case = self.reference.chained, self.reference.runner
         models = [(False, independent), (True, independent)]
-        if self.types.storage_type(np.dtype(np.float32)).unit <= _FLOAT32_UNIT:
+        if self.types.get_storage_type(np.dtype(np.float32)).unit <= _FLOAT32_UNIT:
             models.append((False, worst_case))
         return [*models, (False, independent.with_types(independent.types.with_overflow()))]
 
@@ -181,7 +181,7 @@ class ModelValidation:
         for index, node in enumerate(self.reference.nodes):
             device_tensors.load(index)
             if index == 0 or lazy:
-                isolated.additions = self.tensors.find_additions(inputs)
+                isolated.additions = self.tensors.get_addition_counts(inputs)
             isolated.device_results = {} if self.tensors.from_one_run else device_tensors
             self._check_node(node, device_tensors, isolated, chained, propagation, case)
             if self.options.mode != "isolated":
@@ -197,7 +197,7 @@ class ModelValidation:
             self._check_outputs(inputs, chained, propagation, case)
 
     def _check_indices(self, inputs: dict[str, Array], case: int) -> None:
-        """Check for out-of-range indices that only the device knows."""
+        """Check for out-of-range indices whose values only the device knows."""
         try:
             self.tensors.check_indices(inputs)
         except IndexRangeError as error:
@@ -206,7 +206,7 @@ class ModelValidation:
     def _evaluate(
         self, node: ReferenceNode, values: LiveValues, device_tensors: Mapping[str, Array], case: int
     ) -> tuple[dict[str, Value] | None, str]:
-        """Evaluate a node by the rules; return its results, or None and the reason."""
+        """Evaluate a node by the rules. Return its results, or None and the reason."""
         try:
             return values.run(node, device_tensors), ""
         except UndecidedError as error:
@@ -244,7 +244,7 @@ class ModelValidation:
         case: int,
     ) -> None:
         is_packed = isinstance(device_tensors, WindowedTensors) and not self.oracle.has_own_values
-        packable = device_tensors if is_packed else {}  # streamed tensors are packed to save memory
+        packable = device_tensors if is_packed else {}  # in streamed models, pack values to save memory
         results, kernels = self._check_isolated(node, device_tensors, isolated, packable, case)
         check = self._isolated_checks[node.name]
         missing = chained.find_unproved_inputs(node)
@@ -262,7 +262,7 @@ class ModelValidation:
                 self._overflow_sources[name] = source
             value, tensor = (chained_results or {}).get(name), device_tensors.get(name)
             if tensor is not None:
-                expected = self.oracle.get_chained_expectation(name, value, name in chained.choice_sources)
+                expected = self.oracle.get_expected_chained_value(name, value, name in chained.choice_sources)
                 reason = check.notes[name] or note or self.oracle.notes.get(name, "")
                 self._add_node_row(node, name, tensor, check.deviations[name], expected, reason)
                 self._compare_with_other_run(node.name, name, tensor, case)
@@ -276,7 +276,7 @@ class ModelValidation:
             self._add_row(row, fixed=True)
 
     def _add_missing_row(self, node: ReferenceNode, name: str, value: Value, case: int) -> None:
-        """Add a row for a tensor that nodes read but the program under test does not have."""
+        """Add a row for a tensor that nodes read but that the program under test does not provide."""
         is_missing = self.tensors.missing_note and not self._is_recheck and name in self._read_names
         if is_missing and isinstance(value, BoundedTensor):
             row = make_unchecked_row(node, name, value.value, case)
@@ -292,20 +292,20 @@ class ModelValidation:
     ) -> tuple[dict[str, Value] | None, list[ValidationRow]]:
         """Check a node on the device's inputs. Return the rules' results and the rows of kernels that end there."""
         if self._is_recheck:
-            self.oracle.follow_node(node)
+            self.oracle.advance_past_node(node)
             return None, []
         results, note = (None, "") if self.options.mode == "chained" else self._evaluate(node, isolated, packable, case)
         for value in self.ranges.iter_node_findings(node, isolated, results or {}, device_tensors):
             self._add_finding(value._replace(case=case), fixed=True)
         inputs = isolated.get_inputs(node) if results is not None and self.oracle.has_own_values else {}
-        expected = self.oracle.compute_node_expectation(node, inputs, results)
+        expected = self.oracle.compute_expected_outputs(node, inputs, results)
         names = [name for name in node.outputs if name in device_tensors]
         deviations = {n: self._compare_isolated(node, n, device_tensors[n], (expected or {}).get(n)) for n in names}
         notes = {name: note or self.oracle.notes.get(name, "") for name in deviations}
         faults = {name: self.oracle.faults[name] for name in deviations if name in self.oracle.faults}
         self._isolated_checks[node.name] = _IsolatedCheck(results is not None or not note, deviations, notes, faults)
         oracle_results = expected if self.oracle.has_own_values else None
-        del expected  # otherwise it keeps alive the values freed below
+        del expected  # it would keep alive the values that are freed below
         if packable and results is not None and not node.is_folded:  # free unread values before creating new ones
             results = {n: self._drop_unread_elements(node, n, x, n in device_tensors) for n, x in results.items()}
         kernels = self._check_kernels(node, device_tensors, results if oracle_results is None else oracle_results, case)
@@ -314,7 +314,7 @@ class ModelValidation:
         return results, kernels
 
     def _drop_unread_elements(self, node: ReferenceNode, name: str, value: Value, is_checked: bool) -> Value:
-        """Return a checked value, or an empty tensor of its type if later steps read no elements."""
+        """Return a checked value, or an empty tensor of its type if nothing reads its elements later."""
         is_read = not is_checked or (self.kernels and self.kernels.reads_value(node, name))
         if is_read or not isinstance(value, BoundedTensor):
             return value
@@ -327,7 +327,7 @@ class ModelValidation:
     def _check_kernels(
         self, node: ReferenceNode, device_tensors: TensorMap, isolated_results: dict[str, Value] | None, case: int
     ) -> list[ValidationRow]:
-        """Check the optimised program's stored tensors for this node's results."""
+        """Check the tensors that the optimised program stored for this node's outputs."""
         if not self.kernels:
             return []
         tolerances = {name: self.options.get_tolerance(node.name, name) for name in node.outputs}
@@ -344,9 +344,9 @@ class ModelValidation:
         return row._replace(statistics=check.statistics)
 
     def _check_control_flow(
-        self, kernels: ControlFlowKernels, inputs: dict[str, Array], device_tensors: TensorMap, case: int
+        self, kernels: ControlFlowKernelChecker, inputs: dict[str, Array], device_tensors: TensorMap, case: int
     ) -> None:
-        """Check the optimised program's stored tensors, if it has control flow."""
+        """Check the tensors that an optimised program with control flow stored."""
         if isinstance(device_tensors, WindowedTensors):
             kernels.skip_case("the tensors are too many to be on the host at once")
         owners = [(node, name) for node in self.reference.nodes for name in node.outputs]
@@ -355,7 +355,7 @@ class ModelValidation:
             row = self._make_kernel_row(check.owner, check.attributed_check, case)
             if self.oracle.has_own_values and not row.note:
                 row = row._replace(note=f"by the rules, not by {self.oracle.name}: the program has control flow")
-            waived = self.options.allows(check.owner.op, check.owner.operator, check.owner.name)
+            waived = self.options.allows_unproved(check.owner.op, check.owner.operator, check.owner.name)
             self._add_row(check.attribute_row(row, waived), fixed=True)
 
     def _store_values(
@@ -388,10 +388,10 @@ class ModelValidation:
             note = note or "the reference has no such value"
         source = self._overflow_sources.get(name)
         if self.options.mode == "chained" and source is not None and accumulated is not None and not accumulated.ok:
-            # Fused programs may not store the overflowing number; the outputs show whether it matters.
+            # A fused program may never store the overflowing number; its outputs show whether it matters.
             accumulated = None
             note = f"rests on node '{source}', which overflows"
-        waived = self.options.allows(node.op, node.operator, node.name, name)
+        waived = self.options.allows_unproved(node.op, node.operator, node.name, name)
         if isolated_deviation is None and accumulated is None:
             row = row._replace(unproved=(node.name,))
         check = self._isolated_checks.get(node.name)
@@ -413,7 +413,7 @@ class ModelValidation:
     ) -> None:
         types = self.types.at_precision(node.precision)
         errors.add(node, name, value, expected, types)
-        if overflow := find_overflow(node.name, value, expected, types, self.fused.precision):
+        if overflow := make_overflow_finding(node.name, value, expected, types, self.fused.precision):
             self._add_finding(overflow._replace(case=case))
             if not self.tensors.from_one_run:
                 self._overflow_sources.setdefault(name, node.name)
@@ -440,14 +440,14 @@ class ModelValidation:
     def _check_results(
         self, results: Mapping[str, Array], chained: LiveValues, propagation: ErrorPropagation, case: int
     ) -> None:
-        packed = get_packed_output_values(self.fused, chained)
+        packed = get_non_tensor_output_values(self.fused, chained)
         expected = {**packed, **chained.get_live_values(), **chained.undecided_values}
         for name, result in results.items():
             value = expected.get(name)
             if value is None and name in self.reference.constants:
                 value = chained[name]
             value = None if name in chained.device_sources else value
-            value = self.oracle.get_chained_expectation(name, value, name in chained.choice_sources)
+            value = self.oracle.get_expected_chained_value(name, value, name in chained.choice_sources)
             self._compare_with_other_run(name, "", result, case)
             self._check_output(name, result, value, chained, propagation)
 
@@ -464,31 +464,31 @@ class ModelValidation:
             return
         allowed = self.options.get_tolerance(name, name)
         deviation = compare_tensor(result, expected, self.reference.get_types(name, self._chained.types), allowed)
-        derived = allowed is None  # the caller's tolerance is not adjusted
+        derived = allowed is None  # a tolerance set by the caller is not adjusted
         if derived and not deviation.ok and not deviation.kind and name in chained.choice_sources:
             missing = (*missing, chained.choice_sources[name])  # the fused program may have made another choice
         waived, note = self._is_output_waived(name, missing), describe_unproved_nodes(missing)
-        if not deviation.ok and missing and not deviation.kind:  # unproved nodes before it may explain the error
+        if not deviation.ok and missing and not deviation.kind:  # the error may come from unproved nodes before it
             if name in chained.choice_sources:
                 note = f"rests on a choice of node '{chained.choice_sources[name]}' that rounding may turn"
             deviation = deviation._replace(allowed=np.inf, undecided=deviation.elements)
         row = row._replace(accumulated=deviation, note=note, unproved=missing, waived=waived)
         limit, scale = self.options.get_accuracy_limit(name, self.types.precision), self.scales.by_name.get(name)
         is_exact = not self.oracle.has_own_values and name not in chained.choice_sources
-        above = self._exact.find_inaccuracy(name, result, expected, limit, scale, is_exact)
+        above = self._exact.find_accuracy_violation(name, result, expected, limit, scale, is_exact)
         self._add_row(row.with_accuracy(above, self.options.allows_ill_conditioned(name)))
         self._find_causes(name, expected, propagation, self._case)
 
     def _is_output_waived(self, output: str, missing: tuple[str, ...]) -> bool:
-        return self.options.allows(output) or (bool(missing) and all(map(self._allows_node, missing)))
+        return self.options.allows_unproved(output) or (bool(missing) and all(map(self._allows_node, missing)))
 
     def _allows_node(self, name: str) -> bool:
         node = self.nodes[name]
-        return self.options.allows(node.op, node.operator, node.name, *node.outputs)
+        return self.options.allows_unproved(node.op, node.operator, node.name, *node.outputs)
 
     def _find_causes(self, name: str, expected: BoundedTensor, propagation: ErrorPropagation, case: int) -> None:
-        unit = self.types.storage_type(expected.dtype).unit if expected.is_float else 0.0
-        ill_conditioned = find_ill_conditioned(name, expected, self.scales.by_name.get(name), case)
+        unit = self.types.get_storage_type(expected.dtype).unit if expected.is_float else 0.0
+        ill_conditioned = iter_ill_conditioned_findings(name, expected, self.scales.by_name.get(name), case)
         for finding in (*propagation.iter_findings(name, case, unit), *ill_conditioned):
             self._add_finding(finding)
 

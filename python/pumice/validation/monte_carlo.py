@@ -1,4 +1,4 @@
-"""Correlated errors: Monte Carlo samples of a model's roundings, propagated along with the reference's values.
+"""Estimates correlated errors by Monte Carlo samples of a model's roundings, propagated with the reference's values.
 
 Rules combine element errors by root-sum-square, which is wrong if elements share inputs: a GEMM that expands few
 channels to many, followed by one that contracts them, adds up the effects of one rounding. To first order, roundings
@@ -24,34 +24,36 @@ from .bounds.rule_runner import RuleRunner
 from .reference import ReferenceNode
 
 NUM_SAMPLES = 8  # samples per tensor
-_MIN_SLICE_ELEMENTS = 32  # minimum elements of a slice, whose deviation is then estimated from at least 256 values
+_MIN_SLICE_ELEMENTS = (
+    32  # minimum elements of a slice; with 8 samples, its deviation is estimated from at least 256 values
+)
 
 
 class MonteCarloSamples:
-    """`NUM_SAMPLES` alternative values of each tensor of a case, by name."""
+    """`NUM_SAMPLES` randomly rounded copies of each tensor of a case, by name."""
 
     def __init__(self) -> None:
         self._by_name: dict[str, list[Array]] = {}
         self._runners: dict[RuleRunner, RuleRunner] = {}
 
     def copy(self) -> MonteCarloSamples:
-        """Return a copy that can be advanced independently."""
+        """Return a copy to which nodes can be added independently."""
         copied = MonteCarloSamples()
         copied._by_name, copied._runners = dict(self._by_name), self._runners
         return copied
 
     def add_inputs(self, case_inputs: Mapping[str, Value], types: ProgramTypes) -> None:
-        """Add the model's inputs; a whole input is either exact or rounded to storage."""
+        """Add the model's inputs. In each sample, an input is either entirely exact or entirely rounded to storage."""
         for name, value in case_inputs.items():
             if isinstance(value, BoundedTensor) and value.is_float and value.error is not None:
-                self._by_name[name] = _sample_exact_or_rounded(name, value, types.storage_type(value.dtype))
+                self._by_name[name] = _sample_exact_or_rounded(name, value, types.get_storage_type(value.dtype))
 
     def pop(self, name: str) -> None:
         """Drop a tensor after its last reader."""
         self._by_name.pop(name, None)
 
     def run(self, node: ReferenceNode, values: Mapping[str, Value], runner: RuleRunner) -> dict[str, Value]:
-        """Evaluate a node and widen its errors to those of the samples. Raise whatever the node raises.
+        """Evaluate a node and widen its errors to the samples' errors. Raise whatever the node raises.
 
         Inputs without samples (sequences, tensors taken from the device) contribute independent errors.
         """
@@ -63,7 +65,7 @@ class MonteCarloSamples:
         }
         types = runner.at_precision(node.precision).types
         inputs = {name: self._make_input_samples(name, value, types) for name, value in values.items()}
-        roundings: dict[str, _RandomRounding | None] = {}  # by output, computed for the first sample
+        roundings: dict[str, _RandomRounding | None] = {}  # by output name; drawn for the first sample
         for index in range(NUM_SAMPLES if differences else 0):
             sample_runner = self._make_runner_without_errors(runner) if index else runner
             try:
@@ -96,8 +98,9 @@ class MonteCarloSamples:
         return self._runners[runner]
 
     def _make_input_samples(self, name: str, value: Value, types: ProgramTypes) -> list[Value]:
-        """Return a node's input for each sample. Constants get an error array of zeros, so that rules round them like
-        kernels.
+        """Return an input of a node in each sample.
+
+        Constants get an error array of zeros, so that the rules round them as kernels do.
         """
         if not isinstance(value, BoundedTensor) or not value.is_float or value.error is None:
             return [value] * NUM_SAMPLES
@@ -105,13 +108,13 @@ class MonteCarloSamples:
         if arrays is None and not value.constant:
             return [value] * NUM_SAMPLES
         if arrays is None:
-            arrays = _sample_exact_or_rounded(name, value, types.constant_type(value.dtype))
+            arrays = _sample_exact_or_rounded(name, value, types.get_constant_type(value.dtype))
         error = np.zeros(value.shape) if value.constant else None
         return [BoundedTensor(array, error, value.dtype, value.stored, value.constant) for array in arrays]
 
 
 def _sample_exact_or_rounded(name: str, value: BoundedTensor, storage: FloatType) -> list[Array]:
-    """Return samples of a tensor, half of them exact and half rounded, because a kernel rounds all elements or none."""
+    """Return samples of a tensor: half exact, half rounded, because a kernel rounds either all elements or none."""
     rounded = storage.round(value.value)
     rounded = np.where(np.isfinite(rounded), rounded, value.value)
     order = np.random.default_rng(zlib.crc32(name.encode())).permutation(NUM_SAMPLES)
@@ -119,7 +122,7 @@ def _sample_exact_or_rounded(name: str, value: BoundedTensor, storage: FloatType
 
 
 class _RandomRounding(NamedTuple):
-    """Rounding errors that a node adds: their size, and per element random sign bits, one per sample."""
+    """Rounding errors that a node adds: their magnitudes, and for each element one random sign bit per sample."""
 
     error: Array
     signs: Array
@@ -133,7 +136,7 @@ def _draw_random_rounding(name: str, value: BoundedTensor, sample: BoundedTensor
     if sample.error is None or value.constant:
         return None
     bits = np.ascontiguousarray(value.value, np.float64).view(np.uint64)
-    # Drop the low bits, which depend on the reference's summation order.
+    # Drop the low bits, which depend on the order of additions in the reference.
     mixed = (bits + np.uint64(1 << 15)) >> np.uint64(16)
     mixed = mixed ^ np.uint64(zlib.crc32(name.encode()) << 32)
     for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):  # SplitMix64 finalizer
@@ -145,7 +148,7 @@ def _draw_random_rounding(name: str, value: BoundedTensor, sample: BoundedTensor
 def _compute_sample_difference(
     value: BoundedTensor, sample: BoundedTensor, rounding: _RandomRounding | None, index: int
 ) -> Array:
-    """Return the sample's difference from the value, including the node's own rounding; 0 where it is not finite."""
+    """Return the difference between a sample and the value, with the node's own rounding; 0 if it is not finite."""
     with np.errstate(all="ignore"):
         difference = sample.value - value.value
         if rounding is not None:
@@ -156,9 +159,9 @@ def _compute_sample_difference(
 
 
 def _widen_errors(error: Array, differences: list[Array]) -> Array:
-    """Widen errors to the deviation of an element's samples, and to that of the slices that contain it.
+    """Widen each element's error to the deviation of its samples, and to that of the slices that contain it.
 
-    An element has few samples. A slice (channel or row) has enough to estimate the factor by which correlated errors
+    A single element has few samples. A slice (channel or row) has enough to estimate by which factor correlated errors
     exceed independent ones.
     """
     with np.errstate(all="ignore"):
@@ -180,7 +183,7 @@ def _widen_errors(error: Array, differences: list[Array]) -> Array:
 
 
 def _scale_alternatives(value: BoundedTensor, widened: Array) -> AlternativeValues | None:
-    """Return the alternatives with their errors scaled like those of the tensor's decided elements."""
+    """Return the alternatives, with errors scaled by the same factor as those of the decided elements."""
     if value.alternatives is None:
         return None
     is_decided = ~value.alternatives.mask & np.isfinite(value.get_errors())

@@ -17,15 +17,15 @@ from ..importer.file.model_file import Folder, ModelFile, Source
 from ..importer.parse import parse_model
 from .reference import ReferenceNode
 
-_IR_VERSION = 10  # IR version of single-node models, which recent runtimes support
-# First opset whose BatchNormalization uses no batch statistics in onnx.reference.
+_IR_VERSION = 10  # IR version of single-node models; all recent runtimes support it
+# First opset for which onnx.reference runs BatchNormalization in inference mode.
 _MIN_BATCH_NORM_OPSET = 15
 
 
 def make_single_node_model(
     node: ReferenceNode, arrays: Mapping[str, Array | None], opsets: Mapping[str, int]
 ) -> onnx.ModelProto:
-    """Return a single-node model with the arrays' types and ranks; outer-scope values of a body are inputs too."""
+    """Return a single-node model. Its inputs have the arrays' types and ranks, and include a body's outer-scope values."""
     inputs = [
         helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(array.dtype), [None] * array.ndim)
         for name, array in arrays.items()
@@ -74,7 +74,7 @@ def import_onnxruntime() -> Any:
 def make_session(model: onnx.ModelProto, optimized: bool = False, providers: Any = None, threads: int = 0) -> Any:
     """Return an InferenceSession, by default on the CPU without graph optimisations. Raise whatever the runtime raises.
 
-    threads: 0 for one per core. For single nodes, starting threads takes longer than computing.
+    threads: 0 for one thread per core. For a single node, starting threads takes longer than the computation.
     """
     package = import_onnxruntime()
     options = package.SessionOptions()
@@ -118,7 +118,7 @@ def add_all_tensors_as_outputs(model: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def run_session(session_object: Any, inputs: Mapping[str, Any]) -> dict[str, Any]:
-    """Run a session with those of `inputs` that it declares. Return all outputs by name."""
+    """Run a session with the `inputs` that it declares. Return all outputs by name."""
     input_names = {value.name for value in session_object.get_inputs()}
     names = [value.name for value in session_object.get_outputs()]
     results = session_object.run(None, {name: value for name, value in inputs.items() if name in input_names})

@@ -1,4 +1,4 @@
-"""Folders with a model, inputs and expected outputs, in the layout of ONNX's tests. Written atomically."""
+"""Writes folders with a model, inputs and expected outputs in the layout of ONNX's backend tests, atomically."""
 
 from __future__ import annotations
 
@@ -31,8 +31,9 @@ DATA_SET_FOLDER = "test_data_set_0"
 def compute_expected_results(
     subgraph: Subgraph, precision: Precision, kernels: KernelTable | None = None
 ) -> dict[str, Array]:
-    """Return the reference's results for a subgraph by name, rounded to their types; results without a rule are
-    omitted.
+    """Return the reference's results for a subgraph by name, rounded to their declared types.
+
+    Results that no rule covers are omitted.
     """
     reference = ReferenceModel(subgraph.proto, precision=precision, kernels=kernels)
     values: dict[str, Value] = {
@@ -67,7 +68,7 @@ def declare_outputs(subgraph: Subgraph, results: Mapping[str, Array]) -> Subgrap
 
 
 def make_test_files(subgraph: Subgraph, results: Mapping[str, Array]) -> dict[str, bytes]:
-    """Return file contents by path in the folder."""
+    """Return the contents of the files by their path in the folder."""
     files = {"model.onnx": declare_outputs(subgraph, results).proto.SerializeToString()}
     for kind, arrays in (
         ("input", subgraph.inputs),
@@ -80,7 +81,7 @@ def make_test_files(subgraph: Subgraph, results: Mapping[str, Array]) -> dict[st
 
 
 def require_empty_folder(folder: Folder) -> Path:
-    """Return the path of a new or empty folder. Raise InputError for any other folder or a file."""
+    """Return `folder` as a path if it is missing or empty. Raise InputError otherwise."""
     target = Path(folder)
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         actual = "a folder that holds something" if target.is_dir() else "a file"
@@ -109,7 +110,7 @@ def write_folder(folder: Folder, files: Mapping[str, bytes]) -> Path:
 
 
 def _get_umask() -> int:
-    """Return the process's umask, which can only be read by setting it."""
+    """Return the umask of the process. The only way to read it is to set it."""
     mask = os.umask(0o022)
     os.umask(mask)
     return mask

@@ -17,14 +17,15 @@ class ValidationOptions(NamedTuple):
     tolerances: Mapping[str, float]
     allowed: bool | frozenset[str]
     mode: str
-    repeat: int = 0  # runs per case to compare; 0: no repeated runs
+    repeat: int = 0  # number of runs of each case to compare; 0 for no repeated runs
     allows_differences: bool = False  # whether bits may differ between runs
-    inputs: str = "device"  # source of the input values in mode "isolated"
-    accuracy: float | Mapping[str, float] | None = None  # relative limit on outputs; None: the precision's default
-    allowed_ill_conditioned: bool | frozenset[str] = frozenset()  # outputs that may exceed the limit
+    inputs: str = "device"  # where the inputs of nodes come from in mode "isolated"
+    # Relative accuracy limit of outputs; None for the precision's default.
+    accuracy: float | Mapping[str, float] | None = None
+    allowed_ill_conditioned: bool | frozenset[str] = frozenset()  # outputs that may exceed the accuracy limit
 
-    def allows(self, *names: str) -> bool:
-        """Return whether one of the names may be unproved."""
+    def allows_unproved(self, *names: str) -> bool:
+        """Return whether the caller allows one of these names to be unproved."""
         return self.allowed if isinstance(self.allowed, bool) else any(name in self.allowed for name in names)
 
     def allows_ill_conditioned(self, output: str) -> bool:
@@ -36,7 +37,7 @@ class ValidationOptions(NamedTuple):
         )
 
     def get_accuracy_limit(self, output: str, precision: str) -> float | None:
-        """Return the relative limit on an output; None if the caller's absolute tolerance replaces it."""
+        """Return the relative accuracy limit of an output; None if the caller's absolute tolerance replaces it."""
         if self.get_tolerance(output, output) is not None:
             return None
         default = DEFAULT_ACCURACY.get(precision, DEFAULT_ACCURACY["fp32"])
@@ -50,7 +51,7 @@ class ValidationOptions(NamedTuple):
 
 
 def check_accuracy(accuracy: float | Mapping[str, float] | None) -> float | dict[str, float] | None:
-    """Return the accuracy limit, or the limits by output. Raise InputError unless all are numbers of at least 0."""
+    """Return the accuracy limit, or the limits by output. Raise InputError if any is not a non-negative number."""
     limits = dict(accuracy) if isinstance(accuracy, Mapping) else {"": accuracy}
     for name, value in limits.items():
         where = f"accuracy['{name}']" if name else "accuracy"
@@ -58,14 +59,14 @@ def check_accuracy(accuracy: float | Mapping[str, float] | None) -> float | dict
             return None
         if not isinstance(value, int | float) or isinstance(value, bool) or not value >= 0:
             raise InputError(
-                f"validate: {where}: expected a number of at least 0, relative to the scale, given {value!r}"
+                f"validate: {where}: expected a non-negative number, relative to the scale, given {value!r}"
             )
     floats = {name: float(value) for name, value in limits.items() if value is not None}
     return floats if isinstance(accuracy, Mapping) else floats[""]
 
 
 def check_output_limits(options: ValidationOptions) -> None:
-    """Raise InputError if limits on outputs are given in a mode that checks no outputs."""
+    """Raise InputError if accuracy limits of outputs are given in a mode that checks no outputs."""
     for argument, is_set in (
         ("accuracy", options.accuracy is not None),
         ("allow_ill_conditioned", options.allowed_ill_conditioned),
@@ -98,7 +99,7 @@ def check_option_names(subject: ValidationSubject, reference: ReferenceModel, op
 
 
 def _is_operator(name: str) -> bool:
-    """Return whether an operator exists; its name includes any domain other than ONNX's."""
+    """Return whether an operator of this name exists. Names include the domain unless it is ONNX's."""
     import onnx.defs
 
     return "::" in name or any(onnx.defs.has(name, domain) for domain in ("", "ai.onnx.ml"))

@@ -11,7 +11,7 @@ from ..base.element_types import Array
 from .bounds.bounded_tensor import BoundedTensor
 from .bounds.float_types import COVERAGE_FACTOR, ProgramTypes, is_float
 from .bounds.rule_registry import UndecidedError, UnprovedError, Value
-from .bounds.rule_runner import RuleRunner, SingleTypeRunner, make_bounded_input
+from .bounds.rule_runner import RuleRunner, UniformPrecisionRunner, make_bounded_input
 from .deviation import Deviation, compare_tensor
 from .monte_carlo import MonteCarloSamples
 from .reference import ReferenceModel, ReferenceNode
@@ -20,13 +20,13 @@ from .report_rows import Finding
 if TYPE_CHECKING:
     from .tensor_sources import TensorSource
 
-Tolerance = Callable[[str, str], "float | None"]  # (node, tensor) -> the caller's tolerance
+Tolerance = Callable[[str, str], "float | None"]  # (node name, tensor name) -> the caller's tolerance, or None
 
 
 class ExpectedValue(NamedTuple):
-    """The value that a kernel's tensor is compared with.
+    """The value with which a kernel's tensor is compared.
 
-    note: why the value comes from the rules only. fault: how the reference contradicts the rules.
+    note: why the value comes only from the rules. fault: how the reference contradicts the rules.
     """
 
     value: Value
@@ -35,17 +35,18 @@ class ExpectedValue(NamedTuple):
 
 
 class Oracle:
-    """Compares with the float64 rules. Subclasses use the values of another reference instead.
+    """Supplies expected values from the float64 rules. Subclasses take them from another reference instead.
 
-    chained: the reference only has values from the model's inputs on, so no node is checked on the device's inputs.
-    values_by_name, own_values: by name, kept until the last reader. notes: per tensor, why the rules are used instead.
-    faults: per tensor, how the reference itself exceeds its bound.
+    chained: whether the reference only has values computed from the model's inputs, so that no node is checked on the
+    device's inputs.
+    values_by_name, own_values: tensors by name, kept until their last reader. notes: tensor -> why the rules are used
+    instead. faults: tensor -> how the reference itself exceeds its bound.
     """
 
     name = "float64"
     chained = False
-    has_own_values = False  # whether expected values come from the oracle itself, which needs the nodes' inputs
-    checks_kernels = True  # kernels are checked by the rules; other references have no intermediates inside a kernel
+    has_own_values = False  # whether expected values come from the oracle, which then needs the inputs of the nodes
+    checks_kernels = True  # whether kernels can be checked; most references have no intermediates of a kernel
 
     def __init__(self) -> None:
         self.values_by_name: dict[str, Value] = {}
@@ -61,7 +62,7 @@ class Oracle:
     ) -> None:
         """Start a case, given the program's inputs and the model's.
 
-        sampled: track correlated errors by sampling.
+        sampled: whether to track correlated errors by sampling.
         """
 
     def forget(self, name: str) -> None:
@@ -69,31 +70,32 @@ class Oracle:
         self.values_by_name.pop(name, None)
         self.own_values.pop(name, None)
 
-    def compute_node_expectation(
+    def compute_expected_outputs(
         self, node: ReferenceNode, isolated: Mapping[str, Value], rule_results: dict[str, Value] | None
     ) -> dict[str, Value] | None:
-        """Return the values to compare a node's outputs with. isolated: the device's inputs."""
+        """Return the values with which to compare a node's outputs. isolated: live values, with the device's inputs."""
         return rule_results
 
-    def follow_node(self, node: ReferenceNode) -> None:
-        """Advance past a node when a case is rechecked from the model's inputs on; called instead of `compute_node_expectation`."""
+    def advance_past_node(self, node: ReferenceNode) -> None:
+        """Advance past a node if a case is rechecked from the model's inputs on, instead of `compute_expected_outputs`."""
 
-    def get_chained_expectation(self, name: str, rule_value: Value, is_undecided: bool) -> Value:
+    def get_expected_chained_value(self, name: str, rule_value: Value, is_undecided: bool) -> Value:
         """Return the expected value of a tensor computed from the model's inputs. is_undecided: whether it depends on a choice."""
         return rule_value
 
-    def compute_kernel_expectation(
+    def compute_expected_kernel_value(
         self, members: Sequence[ReferenceNode], name: str, rule_value: Value, read: Callable[[str], Value]
     ) -> ExpectedValue:
-        """Return the value to compare a kernel's tensor with; its last member computes it.
+        """Return the value with which to compare a kernel's tensor, the result of its last member.
 
         read: returns a kernel input by name. Raise KeyError if there is no such value.
         """
         return ExpectedValue(rule_value)
 
     def compare_bits(self, node: str, output: str, actual: Array, case: int) -> Finding | None:
-        """Return a finding about a device tensor in addition to its verdict. output: "" for a result of the fused
-        program.
+        """Return a finding about a device tensor that is reported in addition to its verdict, or None.
+
+        output: "" for a result of the fused program.
         """
         return None
 
@@ -107,18 +109,18 @@ class ValueOracle(Oracle):
     A tensor may differ from such a value by the sum of both bounds. A reference value beyond its own bound is a fault,
     even if the device agrees: two runtimes with the same error prove nothing. Without a reference value, or after an
     undecided choice that the reference may have made differently, the tensor is compared with the rules only.
-    any_float: values may have other float types.
+    any_float: whether values may have float types other than the declared ones.
     """
 
     any_float = False
-    has_mixed_precision = False  # whether nodes compute at different precisions, as in the program under test
+    has_mixed_precision = False  # whether nodes compute at different precisions, like those of the program under test
     has_own_values = True
     checks_kernels = False
 
     def __init__(self, types: ProgramTypes) -> None:
         super().__init__()
         self.types = types
-        self._undecided_names: set[str] = set()  # tensors that depend on choices of the reference
+        self._undecided_names: set[str] = set()  # tensors that depend on a choice of the reference
         self._tolerance: Tolerance = lambda node, output: None
         self._producers: dict[str, str] = {}
         self._samples: MonteCarloSamples | None = None
@@ -131,11 +133,11 @@ class ValueOracle(Oracle):
         self.reference = reference
         self._tolerance = tolerance
         self._producers = {name: node.name for node in reference.nodes for name in node.outputs}
-        kind = RuleRunner if self.has_mixed_precision else SingleTypeRunner
+        kind = RuleRunner if self.has_mixed_precision else UniformPrecisionRunner
         self._runner = kind(reference.opsets, self.types)
         self._chain = kind(reference.opsets, self.types.with_independent_errors())
         for runner in (self._runner, self._chain):
-            runner.custom_rules = dict(reference.runner.custom_rules)  # rules of user kernels
+            runner.custom_rules = dict(reference.runner.custom_rules)  # the rules of user kernels
 
     def begin_case(
         self, inputs: Mapping[str, Array], case_inputs: Mapping[str, Any], case: int, sampled: bool = False
@@ -159,18 +161,18 @@ class ValueOracle(Oracle):
             self._samples.pop(name)
 
     def compute_case(self, inputs: Mapping[str, Array], case_inputs: Mapping[str, Any], case: int) -> dict[str, Array]:
-        """Return the tensors of a case that the reference has, by name."""
+        """Return the reference's tensors for a case, by name."""
         raise NotImplementedError
 
     def evaluate_isolated(self, node: ReferenceNode, arrays: Mapping[str, Array | None]) -> Mapping[str, Any] | None:
         """Return the reference's results for a node's inputs by name, or None with a note."""
         return None
 
-    def compute_node_expectation(
+    def compute_expected_outputs(
         self, node: ReferenceNode, isolated: Mapping[str, Value], rule_results: dict[str, Value] | None
     ) -> dict[str, Value] | None:
-        """Return the reference's values for the device's inputs, with the sum of both bounds."""
-        self.follow_node(node)
+        """Return the reference's values on the device's inputs, with the sum of its own and the rules' bound."""
+        self.advance_past_node(node)
         if self.chained or rule_results is None:
             return rule_results
         exact = {name: drop_error(value) for name, value in isolated.items()}
@@ -184,12 +186,14 @@ class ValueOracle(Oracle):
             return rule_results
         runner = self._runner
         return {
-            name: self._with_contradiction(name, values.get(name), rule_value, oracle_bounded.get(name), runner)
+            name: self._combine_and_record_contradiction(
+                name, values.get(name), rule_value, oracle_bounded.get(name), runner
+            )
             for name, rule_value in rule_results.items()
         }
 
-    def get_chained_expectation(self, name: str, rule_value: Value, is_undecided: bool) -> Value:
-        """Return the reference's tensor, with the sum of both bounds."""
+    def get_expected_chained_value(self, name: str, rule_value: Value, is_undecided: bool) -> Value:
+        """Return the reference's tensor, with the sum of its own and the rules' bound."""
         value = self.own_values.get(name)
         if value is None:
             return rule_value
@@ -199,7 +203,9 @@ class ValueOracle(Oracle):
         if is_undecided or name in self._undecided_names:
             self.notes[name] = f"by the rules: what {self.name} has rests on a choice that rounding may turn"
             return rule_value
-        return self._with_contradiction(name, value, rule_value, self.values_by_name.get(name), self._chain)
+        return self._combine_and_record_contradiction(
+            name, value, rule_value, self.values_by_name.get(name), self._chain
+        )
 
     def _add_note(self, node: ReferenceNode, reason: str) -> None:
         self.notes.update((name, f"by the rules, not by {self.name}: {reason}") for name in node.outputs)
@@ -213,8 +219,8 @@ class ValueOracle(Oracle):
             pass
         return None
 
-    def follow_node(self, node: ReferenceNode) -> None:
-        """Propagate the reference's own bounds, from its own value if no rule covers the node."""
+    def advance_past_node(self, node: ReferenceNode) -> None:
+        """Propagate the reference's own bounds. If no rule covers the node, continue from the reference's value."""
         inputs = {name: self._get_value(name) for name in node.inputs}
         samples, chain = self._samples, self._chain
         results = (
@@ -240,7 +246,7 @@ class ValueOracle(Oracle):
             return self.values_by_name[name]
         return self.reference.get_constant(name, self._chain) if name in self.reference.constants else None
 
-    def _with_contradiction(
+    def _combine_and_record_contradiction(
         self, name: str, value: Any, rule_value: Value, oracle_bounded: Value, runner: RuleRunner
     ) -> Value:
         """Return the reference's value with the sum of both bounds, and record a contradiction."""
@@ -252,8 +258,9 @@ class ValueOracle(Oracle):
     def _combine_bounds(
         self, value: Any, rule_value: Value, oracle_bounded: Value, runner: RuleRunner
     ) -> ExpectedValue:
-        """Return the reference's value with the sum of both bounds, or the rules' value if its types cannot represent a
-        number.
+        """Return the reference's value with the sum of both bounds.
+
+        If the reference's types cannot represent a number, return the rules' value instead.
         """
         if not (
             isinstance(rule_value, BoundedTensor)
@@ -274,7 +281,7 @@ class ValueOracle(Oracle):
             error = rule_value.get_errors() + oracle_bounded.get_errors()
             combined = BoundedTensor(value, error if np.any(error) else None, rule_value.dtype)
             return ExpectedValue(_with_undecided_choices(combined, rule_value, oracle_bounded), "", fault)
-        storage, read = self.types.storage_type(rule_value.dtype), self.types.read_back_type(value.dtype)
+        storage, read = self.types.get_storage_type(rule_value.dtype), self.types.get_read_back_type(value.dtype)
         with np.errstate(all="ignore"):
             exact = np.asarray(value, np.float64)
             error = oracle_bounded.get_errors() + (
@@ -294,7 +301,7 @@ class ValueOracle(Oracle):
 def _with_undecided_choices(
     combined: BoundedTensor, rule_value: BoundedTensor, oracle_bounded: BoundedTensor
 ) -> BoundedTensor:
-    """Return the reference's value, but the rules' alternatives for choices that it may have made differently."""
+    """Return the reference's value, with the rules' alternatives for choices that the reference may make differently."""
     masks = [value.alternatives.mask for value in (rule_value, oracle_bounded) if value.alternatives is not None]
     if not masks:
         return combined
@@ -312,7 +319,7 @@ def _describe_contradiction(name: str, deviation: Deviation) -> str:
 
 
 def drop_error(value: Value) -> Value:
-    """Return the value without its error."""
+    """Return the value with an error of zero."""
     return (
         BoundedTensor(value.value, None, value.dtype, True, value.constant)
         if isinstance(value, BoundedTensor)

@@ -1,4 +1,4 @@
-"""Scales of outputs, which the accuracy limit is relative to (see accuracy.py)."""
+"""Computes the scales of outputs, to which the accuracy limit is relative (see accuracy.py)."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ class _NamedValues(Protocol):
 
 
 class OutputScales:
-    """Scales of output elements that differ from the sample's scale, by output in `by_name`.
+    """Scales of outputs whose elements do not have the sample's scale, in `by_name`.
 
-    These are softmax rows, and outputs that join tensors (Concat, Where, ScatterND) and then move, clip or scale them.
+    These are softmax outputs, and outputs that combine tensors (Concat, Where, ScatterND) and then move, clip or scale them.
     Call `add_node` for each node in order.
     """
 
@@ -63,7 +63,7 @@ class OutputScales:
         return node.op in _JOINING_OPERATORS or node.op in _DATA_MOVEMENT or node.op in _SCALE_PRESERVING
 
     def add_node(self, node: ReferenceNode, values: _NamedValues) -> None:
-        """Add the scales of a node's outputs; `values` has its inputs and outputs."""
+        """Add the scales of a node's outputs. values: the node's inputs and outputs by name."""
         output_names = [name for name in node.outputs if name in self._sources]
         is_softmax = node.op == "Softmax" and not node.domain
         if is_softmax and (output_names or not self._outputs.isdisjoint(node.outputs)):
@@ -80,7 +80,7 @@ class OutputScales:
                     if isinstance(value := values[name], BoundedTensor) and value.is_float:
                         self.by_name[name] = compute_sample_scale(value)
         except (UnprovedError, UndecidedError, IndexError, KeyError, MemoryError, ValueError):
-            return  # these outputs use the sample's scale instead
+            return  # then the sample's scale applies
 
     def _compute_softmax_scale(self, node: ReferenceNode, values: _NamedValues) -> Array:
         value = values[node.outputs[0]]

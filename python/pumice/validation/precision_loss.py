@@ -1,4 +1,4 @@
-"""Finds nodes that low precision hurts, and why, by comparing with the same unfused program in float32."""
+"""Finds nodes that lose accuracy at low precision, and why, by comparison with the same unfused program in float32."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ..model.model import Model
 from .bounds.bounded_tensor import BoundedTensor
 from .bounds.float_types import FloatType, ProgramTypes, is_float
 from .error_propagation import compute_relative_error
-from .loop_limits import find_loop_timeout
+from .loop_timeouts import get_loop_timeout
 
 OVERFLOW, LONG_SUM, UNDERFLOW, CANCELLATION, AMPLIFIED, ROUNDING = (
     "overflow",
@@ -26,12 +26,12 @@ OVERFLOW, LONG_SUM, UNDERFLOW, CANCELLATION, AMPLIFIED, ROUNDING = (
     "amplified",
     "rounding",
 )
-_MIN_AMPLIFICATION = 4.0  # smallest reported amplification of the relative error
-_MIN_LONG_SUM = 64  # minimum number of terms in a long sum
-_MIN_FLUSHED_SHARE = 0.01  # share of elements that are zero only at low precision
-_CANCELLATION_RATIO = 8.0  # smallest reported ratio of a node's input magnitude to its output magnitude
+_MIN_AMPLIFICATION = 4.0  # minimum amplification of the relative error that is reported
+_MIN_LONG_SUM = 64  # sums with at least this many terms count as long
+_MIN_FLUSHED_SHARE = 0.01  # minimum share of elements that are zero only at low precision
+_CANCELLATION_RATIO = 8.0  # minimum ratio of input to output magnitude that is reported as cancellation
 _LINEAR_OPERATORS = ("Add", "Conv", "Einsum", "Gemm", "MatMul", "ReduceMean", "ReduceSum", "Sub", "Sum")
-_MAX_DISTANCE = 8  # how many nodes before and after a node the search visits
+_MAX_DISTANCE = 8  # how far before and after a node the search goes, in nodes
 
 
 class Float32Candidate(NamedTuple):
@@ -48,15 +48,15 @@ class _NodeMeasurements:
 
     def __init__(self, node: NodeRecipe) -> None:
         self.node = node
-        self.input_magnitude = 0.0  # largest input magnitude
-        self.output_magnitude = 0.0  # largest output magnitude
-        self.error = 0.0  # relative error at low precision, from the inputs on
+        self.input_magnitude = 0.0  # largest magnitude of the inputs
+        self.output_magnitude = 0.0  # largest magnitude of the outputs
+        self.error = 0.0  # relative error at low precision, accumulated from the model's inputs
         self.input_error = 0.0
         self.flushed_share = 0.0
         self.sum_length = 1.0
 
     def compute_gain(self, unit: float) -> float:
-        """Return the ratio of the relative error after the node to that before it."""
+        """Return the relative error of the outputs divided by that of the inputs."""
         return self.error / max(self.input_error, unit)
 
 
@@ -70,12 +70,12 @@ def _select_float_arrays(names: Iterable[str], values: Mapping[str, Array]) -> d
 
 
 class PrecisionLossAnalysis:
-    """Finds why nodes need float32, and the order in which to try them."""
+    """Finds out why nodes need float32, and in which order to try them."""
 
     def __init__(self, model: Model, default: str, cases: list[dict[str, Array]]) -> None:
         overridable = [value.name for value in model.overridable]
         graph, recipe = load_graph(model.source, model.folder, None, overridable, kernels=model.kernel_table)
-        self.type: FloatType = ProgramTypes(default).storage_type("float32")
+        self.type: FloatType = ProgramTypes(default).get_storage_type("float32")
         self._default = default
         self._shapes = {name: tuple(array.shape) for name, array in recipe.constants.items()}
         self._facts = {node.name: _NodeMeasurements(node) for node in recipe.nodes}
@@ -84,7 +84,7 @@ class PrecisionLossAnalysis:
         floats: set[str] = set()
         exact = graph.compile(model.context, "fp32", keep_all=True, fuse=False)
         low_precision = graph.compile(model.context, default, keep_all=True, fuse=False)
-        max_seconds = find_loop_timeout(model.source, model.folder)
+        max_seconds = get_loop_timeout(model.source, model.folder)
         try:
             for inputs in cases:
                 expected = dict(exact(inputs, loop_timeout=max_seconds))
@@ -130,7 +130,7 @@ class PrecisionLossAnalysis:
 
     # ---- problems of single nodes
 
-    def describe_node(self, name: str) -> Float32Candidate:
+    def describe_node_problem(self, name: str) -> Float32Candidate:
         """Return a node's own problem at low precision."""
         fact = self._facts[name]
         kind, text = self._classify_problem(fact)
@@ -160,13 +160,13 @@ class PrecisionLossAnalysis:
             return AMPLIFIED, f"it reads numbers of {fact.input_magnitude:.3g}: {becomes}"
         return ROUNDING, f"its results are off by {fact.error:.2g} of their largest number"
 
-    def find_reason(self, name: str) -> Float32Candidate:
+    def find_float32_reason(self, name: str) -> Float32Candidate:
         """Return the reason to keep a node in float32: its own problem, or a later node that amplifies its rounding."""
-        candidate = self.describe_node(name)
+        candidate = self.describe_node_problem(name)
         if candidate.kind != ROUNDING:
             return candidate
         for other_name, _ in self._iter_nodes_after(name):
-            later = self.describe_node(other_name)
+            later = self.describe_node_problem(other_name)
             if later.kind in (OVERFLOW, LONG_SUM):
                 continue
             if later.kind != ROUNDING:
@@ -174,7 +174,7 @@ class PrecisionLossAnalysis:
                     kind=later.kind, text=f"its rounding reaches node '{other_name}': {later.text}"
                 )
         for other_name, _ in self._iter_nodes_before(name):
-            earlier = self.describe_node(other_name)
+            earlier = self.describe_node_problem(other_name)
             if earlier.kind in (OVERFLOW, LONG_SUM):
                 return candidate._replace(kind=earlier.kind, text=f"it reads node '{other_name}': {earlier.text}")
         return candidate
@@ -217,10 +217,10 @@ class PrecisionLossAnalysis:
     # ---- order of trials
 
     def make_trial_groups(self) -> list[list[str]]:
-        """Return all float nodes in groups: overflows; their readers; amplifiers with their inputs; the rest."""
+        """Return all float nodes in groups: overflowing nodes, their readers, amplifying nodes with their inputs, the rest."""
         names = [node.name for node in self._nodes]
         known_names = set(names)
-        kinds = {name: self.describe_node(name).kind for name in names}
+        kinds = {name: self.describe_node_problem(name).kind for name in names}
         out_of_range = [name for name in names if kinds[name] in (OVERFLOW, LONG_SUM, UNDERFLOW)]
         readers = [
             other_name

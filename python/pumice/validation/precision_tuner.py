@@ -32,9 +32,9 @@ from .validate import Case, _read_case_inputs
 
 Metric: TypeAlias = Callable[[list[Any]], float]
 
-_DEFAULT_LIMIT_UNITS = 16  # default limit, in half ulps of the low-precision type
-_MIN_ROUNDS = 7  # minimum number of rounds, of which the fastest counts
-# Minimum seconds of all rounds; an idle GPU needs about as long to raise its clocks.
+_DEFAULT_LIMIT_UNITS = 16  # default error limit, in half ulps of the low-precision type
+_MIN_ROUNDS = 7  # minimum number of timing rounds, of which the fastest counts
+# Minimum total time of all rounds in seconds; an idle GPU takes about as long to raise its clocks.
 _MIN_SECONDS = 0.3
 _MAX_SINGLE_TRIALS = 24  # maximum number of candidates to try individually
 
@@ -42,7 +42,7 @@ _MAX_SINGLE_TRIALS = 24  # maximum number of candidates to try individually
 class TunedPrecision(NamedTuple):
     """Result of tune_precision.
 
-    policy: for `pumice.load(precision=...)`. nodes: those in fp32, with reasons. value: largest relative error of an
+    policy: for `pumice.load(precision=...)`. nodes: the fp32 nodes, with reasons. value: largest relative error of an
     output, or the metric, with the policy. default_value: without it. limit: the target. total: nodes of the model.
     trials: programs tried. seconds, device_bytes: best run time, and memory of weights and intermediates, by "fp32",
     the default's name and "policy"; bytes are empty for programs with several lists of dispatches.
@@ -60,24 +60,24 @@ class TunedPrecision(NamedTuple):
 
     @property
     def default(self) -> str:
-        """The precision of the other nodes."""
+        """The precision of the nodes that are not in fp32."""
         return self.policy[DEFAULT]
 
     @property
     def speed_kept(self) -> float:
-        """The default's time divided by the policy's; 1 if nothing is lost."""
+        """Run time of the default divided by that of the policy; 1 if the policy is as fast."""
         return self.seconds[self.default] / self.seconds["policy"]
 
     @property
     def memory_kept(self) -> float | None:
-        """Share of the default's memory savings that remains; None if unknown or nothing was saved."""
+        """Share of the default's memory savings that the policy keeps; None if unknown or if the default saves nothing."""
         sizes = self.device_bytes
         saved = sizes["fp32"] - sizes[self.default] if sizes else 0
         return (sizes["fp32"] - sizes["policy"]) / saved if saved > 0 else None
 
     @property
     def summary(self) -> str:
-        """One line: the number of fp32 nodes, and the remaining savings in time and memory."""
+        """One line: the number of fp32 nodes, and how much of the savings in time and memory the policy keeps."""
         memory_text = "" if self.memory_kept is None else f", {self.memory_kept:.0%} of the memory saved"
         value = f"{self.value:.3g} with the policy, {self.default_value:.3g} without, limit {self.limit:.3g}"
         nodes_text = f"{len(self.nodes)} of {self.total} nodes in fp32: {value}"
@@ -158,7 +158,7 @@ def _check_limit(metric: Metric | None, limit: float | None, default: str) -> fl
             raise InputError(
                 "tune_precision: limit: expected a number, the least that the metric has to give, given none"
             )
-        return _DEFAULT_LIMIT_UNITS * ProgramTypes(default).storage_type("float32").unit
+        return _DEFAULT_LIMIT_UNITS * ProgramTypes(default).get_storage_type("float32").unit
     if isinstance(limit, bool) or not isinstance(limit, int | float) or math.isnan(limit):
         raise InputError(f"tune_precision: limit: expected a number, given {limit!r}")
     if metric is None and limit <= 0:
@@ -182,7 +182,7 @@ def _load_in_float32(model: Model | Source, context: Context | None) -> Model:
 
 
 def _flatten_arrays(results: Any) -> list[Array]:
-    """Return all arrays in a model's result, including those in sequences and optional values."""
+    """Return all arrays in a model's result, also in sequences and optional values."""
     if results is None:
         return []
     if isinstance(results, list | tuple):
@@ -209,7 +209,7 @@ def _find_largest_error(actual: Any, expected: Any) -> float:
 def measure_best_seconds(
     calls: Mapping[str, Callable[[], Any]], min_seconds: float = _MIN_SECONDS, min_rounds: int = _MIN_ROUNDS
 ) -> dict[str, float]:
-    """Return the best seconds of each call by name. The calls run in turn, after a warm-up round."""
+    """Return the fastest time of each call in seconds, by name. The calls take turns, after a warm-up round."""
     best = dict.fromkeys(calls, math.inf)
     for call in calls.values():
         call()
@@ -231,9 +231,9 @@ class _PrecisionSearch:
             raise InputError("tune_precision: expected at least one case, given none")
         self.fp32_model, self.metric, self.limit, self.default = exact, metric, limit, default
         self.inputs = [_read_case_inputs(exact, case) for case in cases]
-        with exact.loaded_again() as fresh:  # loaded again, as in every trial, so that random numbers match
+        with exact.loaded_again() as fresh:  # reloaded, as for every trial, so that random numbers match
             self.expected = self._run_cases(fresh)
-        self.values: dict[str, float] = {}  # trial results by the indices of the fp32 nodes
+        self.values: dict[str, float] = {}  # result of each trial, by the indices of its fp32 nodes
         self.cache_path = ""
         self.bar: Progress | None = None
         self.causes = PrecisionLossAnalysis(exact, default, [arrays for arrays, _ in self.inputs])
@@ -251,11 +251,11 @@ class _PrecisionSearch:
             self.values = {str(key): float(value) for key, value in cached.items()}
         except FileNotFoundError:
             pass
-        except (ValueError, TypeError, AttributeError):  # not a valid trials file, so it is rewritten
+        except (ValueError, TypeError, AttributeError):  # not a valid file of trials: start a new one
             self.values = {}
 
     def _compute_digest(self) -> str:
-        """Return a hash of the weights, nodes, kernels, cases and everything else that affects a trial."""
+        """Return a hash of everything that affects a trial, such as weights, nodes, kernels and cases."""
         overridable = [value.name for value in self.fp32_model.overridable]
         recipe = load_recipe(self.fp32_model.source, self.fp32_model.folder, overridable)
         parts: list[Any] = [constant.raw for constant in recipe.constants.values()]
@@ -285,7 +285,7 @@ class _PrecisionSearch:
         """Return the policy with these nodes in fp32."""
         return {DEFAULT: self.default, **{escape_literal(name): "fp32" for name in sorted(nodes)}}
 
-    def measure_value(self, nodes: Sequence[str]) -> float:
+    def run_trial(self, nodes: Sequence[str]) -> float:
         """Return the error, or the metric, with these nodes in fp32."""
         key = " ".join(str(position) for position in sorted(self.positions[name] for name in nodes))
         if key not in self.values:
@@ -306,8 +306,8 @@ class _PrecisionSearch:
         )
 
     def is_sufficient(self, nodes: Sequence[str]) -> bool:
-        """Return whether these nodes in fp32 suffice."""
-        value = self.measure_value(nodes)
+        """Return whether the limit is met with these nodes in fp32."""
+        value = self.run_trial(nodes)
         return value >= self.limit if self.metric is not None else value <= self.limit
 
     # ---- the search
@@ -318,12 +318,12 @@ class _PrecisionSearch:
             raise InputError(
                 f"tune_precision: limit: the metric of the program in fp32 is {value:.4g}, below {self.limit:.4g}"
             )
-        sufficient = self._find_sufficient()
-        minimal = self._find_single(sufficient) or self._minimize(sufficient)
+        sufficient = self._find_sufficient_set()
+        minimal = self._find_single_sufficient_node(sufficient) or self._minimize(sufficient)
         minimal.sort(key=self._get_position)
         seconds, sizes = self._measure_cost(minimal)
-        value, default_value = self.measure_value(minimal), self.measure_value([])
-        nodes = tuple(self.causes.find_reason(name) for name in minimal)
+        value, default_value = self.run_trial(minimal), self.run_trial([])
+        nodes = tuple(self.causes.find_float32_reason(name) for name in minimal)
         counts = (self.causes.count, len(self.values))
         return TunedPrecision(
             self.make_policy(minimal),
@@ -339,8 +339,8 @@ class _PrecisionSearch:
     def _get_position(self, name: str) -> int:
         return self.causes.get_position(name)
 
-    def _find_sufficient(self) -> list[str]:
-        """Return the first of growing sets of candidates that passes."""
+    def _find_sufficient_set(self) -> list[str]:
+        """Return the first of a series of growing candidate sets that meets the limit."""
         chosen: list[str] = []
         if self.is_sufficient(chosen):
             return chosen
@@ -358,21 +358,21 @@ class _PrecisionSearch:
         everything = chosen + rest
         if not self.is_sufficient(everything):
             raise InputError(
-                f"tune_precision: limit: with all nodes in fp32 it is {self.measure_value(everything):.4g}, beyond {self.limit:.4g}"
+                f"tune_precision: limit: with all nodes in fp32 it is {self.run_trial(everything):.4g}, beyond {self.limit:.4g}"
             )
         return everything
 
-    def _find_single(self, sufficient: list[str]) -> list[str] | None:
-        """Return a node of the set that suffices alone, or None."""
+    def _find_single_sufficient_node(self, sufficient: list[str]) -> list[str] | None:
+        """Return a node of the set that suffices on its own; None if there is none."""
         if not 1 < len(sufficient) <= _MAX_SINGLE_TRIALS:
             return None
         return next(([name] for name in sufficient if self.is_sufficient([name])), None)
 
     def _minimize(self, sufficient: list[str]) -> list[str]:
-        """Return a subset from which no node can be removed; large pieces are tried first, starting at the end."""
+        """Return a subset from which no node can be removed. Large chunks at the end are tried first."""
         minimal, size = list(sufficient), max(len(sufficient) // 2, 1)
         while minimal:
-            smaller = self._remove_piece(minimal, size)
+            smaller = self._try_remove_chunk(minimal, size)
             if smaller is not None:
                 minimal = smaller
                 size = min(size, max(len(minimal) // 2, 1))
@@ -382,7 +382,7 @@ class _PrecisionSearch:
                 size = max(size // 2, 1)
         return minimal
 
-    def _remove_piece(self, nodes: list[str], size: int) -> list[str] | None:
+    def _try_remove_chunk(self, nodes: list[str], size: int) -> list[str] | None:
         for end in range(len(nodes), 0, -size):
             rest = nodes[: max(end - size, 0)] + nodes[end:]
             if self.is_sufficient(rest):
@@ -392,7 +392,7 @@ class _PrecisionSearch:
     # ---- cost
 
     def _measure_cost(self, nodes: Sequence[str]) -> tuple[dict[str, float], dict[str, int]]:
-        """Return the best seconds and the device bytes of the three programs, measured alternately."""
+        """Return the run times in seconds, measured alternately, and the device bytes of the three programs."""
         policies: dict[str, Any] = {"fp32": "fp32", self.default: self.default, "policy": self.make_policy(nodes)}
         models = {name: self.fp32_model.loaded_again(precision=policy) for name, policy in policies.items()}
         try:

@@ -1,4 +1,4 @@
-"""Finds the first step whose result changes when a program runs without the synchronising copies after each step."""
+"""Finds the first step whose result changes if a program runs without synchronising copies after each step."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from ..base.host_arrays import bitwise_equal, find_bit_differences
 from .reference import ReferenceNode
 from .report_rows import RACE
 
-_NUM_TRIES = 3  # runs per prefix; a race may not show in every run
+_NUM_TRIES = 3  # runs per prefix; a race does not show in every run
 
 
 class RacingStep(NamedTuple):
     """The first step after which a tensor's bits differ from the observed run.
 
-    number: 1-based index of the step. of: number of steps. tensor: its name in the program. elements: how many of its
-    `size` elements differ.
+    number: 1-based index of the step. of: number of steps. tensor: name of the tensor in the program. elements: how
+    many of its `size` elements differ.
     """
 
     number: int
@@ -37,13 +37,14 @@ class RacingStep(NamedTuple):
 
 
 def find_racing_step(program: Program, arrays: Sequence[Array], nodes: Sequence[ReferenceNode]) -> RacingStep | None:
-    """Search for the step by binary search over prefixes of the program. Return None if the whole program reproduces
-    its bits.
+    """Find the step by binary search over prefixes of the program.
 
-    nodes: the model's nodes, used to name the tensor's producer.
+    Return None if a plain run of the whole program gives the same bits as the observed run.
+
+    nodes: the model's nodes, to name the producer of the tensor.
     """
     steps = program.plan(list(arrays))
-    # Copies every tensor after its step, even those not compared below, so that these values have no race.
+    # Copy every tensor after its step, even those not compared below, so that these values have no race.
     expected = {
         tensor_and_count["name"]: tensor_and_count["array"]
         for tensor_and_count in program.observe(tuple(arrays))["tensors"]
@@ -71,7 +72,7 @@ def find_racing_step(program: Program, arrays: Sequence[Array], nodes: Sequence[
 def _find_differing_tensors(
     program: Program, arrays: Sequence[Array], steps: int, expected: Mapping[str, Array | None]
 ) -> list[tuple[dict[str, Any], int]]:
-    """Return the tensors whose bits differ after that many steps, with the number of differing elements."""
+    """Run the first `steps` steps. Return the tensors whose bits differ, with the number of differing elements."""
     for _ in range(_NUM_TRIES):
         observed = program.observe(tuple(arrays), None, steps)["tensors"]
         tensors = [(tensor, tensor["array"], expected[tensor["name"]]) for tensor in observed]

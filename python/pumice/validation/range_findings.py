@@ -1,4 +1,4 @@
-"""Findings about numbers that a type cannot represent: constants (V5), flushed subnormals, saturated integers (V10)."""
+"""Findings about values that a type cannot represent: constants (V5), flushed subnormals, saturated integers (V10)."""
 
 from __future__ import annotations
 
@@ -24,16 +24,17 @@ from .tensor_sources import ValidationSubject
 
 # Operators that are linear in their constants if the other input is fixed.
 _LINEAR_OPERATORS = ("Conv", "ConvTranspose", "Gemm", "MatMul", "Mul")
-_DOMINANCE_FACTOR = 2.0  # subnormals dominate above this multiple of the rounding errors of normal numbers
+_DOMINANCE_FACTOR = (
+    2.0  # subnormals dominate if they cause more than this multiple of the normal numbers' rounding error
+)
 _BIAS_INPUT = 2  # index of the bias input
 _PRECISION_NAMES = {"float16": "fp16", "bfloat16": "bf16", "float32": "fp32", "float64": "fp64"}
 
 
 class ConversionLoss(NamedTuple):
-    """The loss from converting a constant to a type: the number of elements that overflow or become zero, and the
-    largest of each.
+    """Loss of converting a constant to a type: how many elements overflow or become zero, and the largest of each.
 
-    subnormals_dominate: whether subnormal elements dominate some row or channel.
+    subnormals_dominate: whether rounding subnormals dominates the error of some row or channel.
     """
 
     overflowed: int = 0
@@ -44,12 +45,12 @@ class ConversionLoss(NamedTuple):
 
 
 class RangeFindings:
-    """Findings about the values of each checked node."""
+    """Derives findings from the values of each checked node."""
 
     def __init__(self, reference: ReferenceModel, subject: ValidationSubject) -> None:
         rows = subject.program.report() if isinstance(subject, Model) else []
         notes = ((row["node"], note) for row in rows for note in row["note"].split("; "))
-        # Nodes whose constants the program keeps in float32, with the reason.
+        # Maps nodes whose constants the program keeps in float32 to the reason.
         self._fp32_notes = {node: note for node, note in notes if note.startswith("float32: ") and " holds " in note}
         self._reference = reference
         self._conversion_loss: dict[tuple[str, str], ConversionLoss] = {}
@@ -61,7 +62,7 @@ class RangeFindings:
         rule_results: Mapping[str, Value],
         device_tensors: Mapping[str, Array],
     ) -> Iterator[Finding]:
-        """Yield the findings of a node. isolated: values on the device's inputs."""
+        """Yield the findings about a node. isolated: live values, with the device's inputs."""
         types = isolated.runner.types.at_precision(node.precision)
         for name in node.outputs:
             value, tensor = rule_results.get(name), device_tensors.get(name)
@@ -71,7 +72,7 @@ class RangeFindings:
                 and tensor is not None
                 and value.shape == tensor.shape
             ):
-                yield from _find_flushed_subnormals(node.name, name, tensor, value, types.storage_type(value.dtype))
+                yield from _find_flushed_subnormals(node.name, name, tensor, value, types.get_storage_type(value.dtype))
         if node.op in ("Cast", "QuantizeLinear") and not node.domain:
             yield from _find_saturated_integers(node, _read_node_inputs(isolated, node))
         if node.name in self._fp32_notes:
@@ -85,7 +86,7 @@ class RangeFindings:
         for name in node.inputs:
             if name not in constants or not is_float(constants[name].dtype):
                 continue
-            target = types.constant_type(constants[name].dtype)
+            target = types.get_constant_type(constants[name].dtype)
             if (name, target.name) not in self._conversion_loss:
                 self._conversion_loss[name, target.name] = _measure_conversion_loss(constants[name], target)
             loss = self._conversion_loss[name, target.name]
@@ -99,7 +100,7 @@ class RangeFindings:
 
 
 def _read_node_inputs(isolated: LiveValues, node: ReferenceNode) -> Mapping[str, Value]:
-    """Return a node's inputs by name; {} if a value is missing, which is reported elsewhere."""
+    """Return a node's inputs by name; {} if one is missing, which another check reports."""
     try:
         return isolated.get_inputs(node)
     except KeyError:
@@ -112,7 +113,7 @@ def _read_node_inputs(isolated: LiveValues, node: ReferenceNode) -> Mapping[str,
 def _measure_conversion_loss(array: Array, target: FloatType) -> ConversionLoss:
     if target.name == str(array.dtype) or str(array.dtype) not in ("float32", "float64"):
         return ConversionLoss()
-    # Smallest number that rounds to infinity.
+    # The smallest number that rounds to infinity.
     limit = target.largest + target.unit * 2.0 ** np.floor(np.log2(target.largest))
     beyond = vanished = low = 0
     largest_overflowed = largest_vanished = 0.0
@@ -130,7 +131,7 @@ def _measure_conversion_loss(array: Array, target: FloatType) -> ConversionLoss:
 
 
 def _is_dominated_by_subnormals(array: Array, target: FloatType) -> bool:
-    """Return whether rounding subnormals perturbs a slice along some axis more than rounding normal numbers does."""
+    """Return whether in a slice along any axis, rounding subnormals causes a larger error than rounding normal numbers."""
     low = (np.abs(array) < target.normal) & (array != 0)
     moved = np.zeros(array.shape)
     moved[low] = np.square(array[low] - target.round(array[low]))
@@ -168,7 +169,7 @@ def _find_dominating_weights(
     constants: Mapping[str, Array],
     runner: RuleRunner,
 ) -> Iterator[Finding]:
-    """Yield a finding if rounding subnormal weights changes a result by more than rounding normal weights would."""
+    """Yield a finding if rounding subnormal weights changes a result more than rounding normal weights does."""
     perturbed, sizes = dict(values), dict(values)
     for input_index, name in enumerate(node.proto.input):
         value = values.get(name)
@@ -209,7 +210,7 @@ def _find_dominating_weights(
 def _find_flushed_subnormals(
     node: str, name: str, actual: Array, value: BoundedTensor, storage: FloatType
 ) -> Iterator[Finding]:
-    """Yield a finding for zeros on the device that should be subnormal numbers."""
+    """Yield a finding about elements that are zero on the device but should be subnormal."""
     count, largest = 0, 0.0
     if np.count_nonzero(actual) == actual.size:
         return
@@ -230,7 +231,7 @@ def _find_flushed_subnormals(
 
 
 def _find_saturated_integers(node: ReferenceNode, values: Mapping[str, Value]) -> Iterator[Finding]:
-    """Yield a finding for numbers beyond the integer range of a Cast or QuantizeLinear."""
+    """Yield a finding about inputs of a Cast or QuantizeLinear that exceed the range of the integer type."""
     x = values.get(node.inputs[0])
     if not isinstance(x, BoundedTensor) or not x.size or (node.op == "Cast" and not x.is_float):
         return
@@ -268,7 +269,7 @@ def _find_saturated_integers(node: ReferenceNode, values: Mapping[str, Value]) -
 
 
 def _broadcast_scale(value: Value, x: BoundedTensor, attributes: Mapping[str, int]) -> Array | None:
-    """Broadcast a scale or zero point to all elements."""
+    """Broadcast a scale or zero point to the shape of x."""
     if not isinstance(value, BoundedTensor):
         return None
     axis = attributes.get("axis", 1) % x.ndim if x.ndim else 0

@@ -1,4 +1,4 @@
-"""Finds the smallest subgraph of a model that still fails: fewer nodes, fewer outputs, smaller tensors."""
+"""Reduces a failing model to a small subgraph that still fails: fewer nodes, fewer outputs, smaller tensors."""
 
 from __future__ import annotations
 
@@ -18,16 +18,22 @@ from .deviation import WRONG
 from .load_setup import LoadSetup
 from .onnx_test_folder import compute_expected_results, declare_outputs, make_test_files, write_folder
 from .report_rows import select_deciding_rows
-from .shrink import FailureTest, TrialCallback, list_suspect_node_groups, make_failure_test, make_shrinker
 from .subgraph import Subgraph, make_subgraph_precision
+from .subgraph_shrinker import (
+    FailureTest,
+    TrialCallback,
+    list_suspect_node_groups,
+    make_failure_test,
+    make_subgraph_shrinker,
+)
 from .validate import Case, validate
 
 
 class Reduction(NamedTuple):
     """A reduced model: `proto`, its `inputs` by name, and the reference's results where known.
 
-    before, after: number of nodes. tried: number of subgraphs that ran. precision: the precision at which the
-    model fails.
+    before, after: number of nodes of the model and of the subgraph. tried: number of subgraphs that ran. precision: the
+    precision at which the model fails.
     """
 
     proto: onnx.ModelProto
@@ -95,7 +101,7 @@ def reduce(
     fails_test = fails or make_failure_test(report.origin, repeat if unstable else 0)
     tried = 0
     for case in range(len(report.origin.cases)) if fails else [(wrong or unstable)[0].case]:
-        shrinker = make_shrinker(report.origin, case, fails_test, progress)
+        shrinker = make_subgraph_shrinker(report.origin, case, fails_test, progress)
         subgraph = shrinker.find_smallest(first)
         tried += shrinker.num_trials
         if subgraph is not None:

@@ -1,4 +1,4 @@
-"""A model's nodes, evaluated in float64 with bounds by the rules of `bounds`, without pumice's importer."""
+"""The reference model: evaluates nodes in float64 with error bounds, independently of pumice's importer."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ if TYPE_CHECKING:
 
 
 GEMM_AND_CONV = {"Conv", "ConvTranspose", "Gemm", "MatMul"}
-# Operators whose constants may be folded into the weights of a GEMM or convolution.
+# Operators whose constants may be folded into the weights of the GEMM or convolution before them.
 SCALING_OPERATORS = {"BatchNormalization", "Div", "Mul"}
-# Operator -> indices of float inputs that only the host reads.
+# Maps an operator to the indices of float inputs that only the host reads.
 _HOST_INPUT_INDICES = {"Range": (0, 1, 2), "Resize": (1, 2, 3), "Upsample": (1,)}
-# Operators that only move a float tensor's elements; their result keeps the storage type of the input.
+# Operators that only move the elements of a float tensor; the result has the storage type of the input.
 _DATA_MOVEMENT = {
     *("DepthToSpace", "Expand", "Flatten", "Gather", "Reshape", "Slice"),
     *("SpaceToDepth", "Split", "Squeeze", "Tile", "Transpose", "Unsqueeze"),
@@ -54,7 +54,7 @@ def _find_subgraphs(node: NodeProto) -> list[GraphProto]:
 
 
 def _find_outer_scope_values(graph: GraphProto) -> list[str]:
-    """Return a subgraph's outer-scope values."""
+    """Return the names of the outer-scope values that a subgraph reads."""
     defined = {value.name for value in [*graph.input, *graph.initializer]}.union(*(node.output for node in graph.node))
     read = [name for node in graph.node for name in _list_all_inputs(node)] + [output.name for output in graph.output]
     return [name for name in read if name and name not in defined]
@@ -65,7 +65,7 @@ def _list_all_inputs(node: NodeProto) -> list[str]:
 
 
 class ReferenceNode:
-    """A node of the model: its outputs, its inputs including those of subgraphs, and methods to evaluate it."""
+    """A node of the model, which can be evaluated by the rules. Its inputs include the values that its subgraphs read."""
 
     def __init__(self, name: str, node: NodeProto) -> None:
         self.name = name
@@ -73,15 +73,16 @@ class ReferenceNode:
         self.domain = "" if node.domain == "ai.onnx" else node.domain
         self.inputs = list(dict.fromkeys(filter(None, _list_all_inputs(node))))
         self.outputs = [output for output in node.output if output]
-        # Whether this is a GEMM or convolution whose weights may be multiplied by the next node's constants.
+        # Whether this is a GEMM or convolution into whose weights the next node's constants may be folded.
         self.is_scaled = False
-        self.is_folded = False  # whether it depends only on constants, so it may be computed before the program runs
+        # Whether it depends only on constants, so that it may be computed before the program runs.
+        self.is_folded = False
         self.proto = node
         self.precision = "fp32"
 
     @property
     def operator(self) -> str:
-        """The operator, with its domain unless that is ONNX's."""
+        """The operator's name, with its domain unless that is ONNX's."""
         return f"{self.domain}::{self.op}" if self.domain else self.op
 
     def run(
@@ -89,7 +90,7 @@ class ReferenceNode:
     ) -> dict[str, Value]:
         """Return the node's outputs by name. Raise UnprovedError without a rule, IndexError if an index is out of range.
 
-        facts: facts about the kernels under test.
+        facts: properties of the kernels under test.
         """
         inputs = [values[name] if name else None for name in self.proto.input]
         results = runner.at_precision(self.precision).run_node(self.proto, inputs, values, facts)
@@ -98,7 +99,7 @@ class ReferenceNode:
     def plan_blocks(
         self, values: Mapping[str, Value], runner: RuleRunner, facts: KernelFacts
     ) -> BlockEvaluation | None:
-        """Return how to evaluate the node block by block, or None to evaluate it at once."""
+        """Return how to evaluate the node block by block; None if it must be evaluated at once."""
         inputs = [values[name] if name else None for name in self.proto.input]
         return runner.at_precision(self.precision).plan_blocks(self.proto, inputs, values, facts)
 
@@ -107,10 +108,9 @@ class ReferenceModel:
     """The nodes that the outputs depend on, in execution order, and the constants by name.
 
     precision: precision of the program under test, or its types. kernels: operators that run user kernels, with their
-    references.
-    rounded_reads: float32 values that a low-precision program rounds for some of their readers. saturated_reads: values
-    whose finite elements are rounded to finite ones. strings: maps string indices to strings; None if the program has
-    none.
+    references. rounded_reads: float32 values that a low-precision program rounds for some of their readers.
+    saturated_reads: values that saturate when they are rounded: finite elements stay finite. strings: table that maps
+    string indices to strings; None if the program has no strings.
     """
 
     def __init__(
@@ -126,7 +126,8 @@ class ReferenceModel:
         self._policy = policy = None if isinstance(precision, ProgramTypes) else parse_policy(precision)
         self.has_mixed_precision = policy is not None and not policy.is_uniform and policy.precision != "fp32"
         self.rounded_reads, self.saturated_reads = set[str](), set[str]()
-        self.float32: tuple[Collection[str], Collection[str]] | None = None  # arguments of set_float32_nodes
+        # Arguments of the last set_float32_nodes call.
+        self.float32: tuple[Collection[str], Collection[str]] | None = None
         self.strings: TensorStringTable | None = None
         self.types = (
             precision if isinstance(precision, ProgramTypes) else ProgramTypes(parse_policy(precision).precision)
@@ -150,11 +151,11 @@ class ReferenceModel:
                 self.constants[node.outputs[0]] = read_constant_node(protos[node.name])
         self.nodes = [ReferenceNode(node.name, protos[node.name]) for node in ordered if node.op != "Constant"]
         self.host_inputs = self._find_host_inputs(inputs)
-        self._mark_scaled()
-        self.precision = self._mark_policy(policy)  # description for reports
+        self._mark_scalable_weights()
+        self.precision = self._apply_precision_policy(policy)  # precision as described in reports
 
     def decode_strings(self, tensors: Mapping[str, Array]) -> dict[str, Array]:
-        """Return a program's tensors by name, with string indices replaced by strings."""
+        """Return tensors by name, with string indices replaced by strings."""
         return self.strings.decode_tensors(tensors) if self.strings else dict(tensors)
 
     def decode_string(self, name: str, tensor: Array) -> Array:
@@ -162,7 +163,7 @@ class ReferenceModel:
         return self.decode_strings({name: tensor})[name]
 
     def find_last_readers(self, results: Collection[str]) -> dict[int, list[str]]:
-        """Map each node index to the values that no later node reads, except `results`."""
+        """Return, for each node index, the values that this node reads last, except those in `results`."""
         last: dict[str, int] = {}
         for index, node in enumerate(self.nodes):
             for name in [*node.inputs, *node.outputs]:
@@ -173,30 +174,30 @@ class ReferenceModel:
                 freed.setdefault(index, []).append(name)
         return freed
 
-    def _mark_policy(self, policy: PrecisionPolicy | None) -> str:
-        """Set each node's precision, and return the policy's description."""
+    def _apply_precision_policy(self, policy: PrecisionPolicy | None) -> str:
+        """Set the precision of each node, and return a description of the policy."""
         if policy is None:
             for node in self.nodes:
                 node.precision = self.types.precision
             return self.types.precision
-        self._mark_float32(policy)
+        self._propagate_float32(policy)
         num_fp32 = sum(policy.get_precision(node.name, node.operator) == "fp32" for node in self.nodes)
         mix = f" with {num_fp32} of {len(self.nodes)} nodes in fp32" if self.has_mixed_precision else ""
         return f"{policy.precision}{mix}"
 
     def set_float32_nodes(self, computed: Collection[str], stored: Collection[str]) -> None:
-        """Set the nodes to fp32 that the program computes in float32 although the policy does not name them.
+        """Mark as fp32 the nodes that the program computes in float32 although the policy does not name them.
 
-        computed, stored: names as in reports. stored: nodes whose results are float32; those that only move elements
-        become fp32.
+        computed: names of these nodes, as in reports. stored: names of nodes with float32 results; those that only move
+        elements become fp32 as well.
         """
         self.float32 = computed, stored
         if self._policy is not None and (computed or self.has_mixed_precision):
             self.has_mixed_precision = True
-            self._mark_float32(self._policy)
+            self._propagate_float32(self._policy)
 
-    def _mark_float32(self, policy: PrecisionPolicy) -> None:
-        """Set each node's precision; nodes that only move elements have their input's precision."""
+    def _propagate_float32(self, policy: PrecisionPolicy) -> None:
+        """Set the precision of each node. Nodes that only move elements take the precision of their input."""
         float32_values: set[str] = set()
         for node in self.nodes:
             is_float32 = self._is_float32(node, node.name, float32_values)
@@ -206,13 +207,13 @@ class ReferenceModel:
         self._mark_folded_float32()
 
     def _is_float32(self, node: ReferenceNode, name: str, float32_values: Collection[str]) -> bool:
-        """Return whether a node is fp32: listed under `name` in the report, or moving a float32 result in `float32_values`."""
+        """Return whether a node is fp32: the report lists `name`, or it only moves the elements of a float32 value."""
         computed, stored = self.float32 or ((), None)
         moves = node.op in _DATA_MOVEMENT and not node.domain and node.inputs[0] in float32_values
         return name in computed or (moves and (stored is None or name in stored))
 
     def _mark_folded_float32(self) -> None:
-        """Set folded results to fp32 if only fp32 nodes read them."""
+        """Mark folded nodes as fp32 if only fp32 nodes read their results."""
         needed = set(self.outputs)
         for node in reversed(self.nodes):
             if node.is_folded and needed.isdisjoint(node.outputs):
@@ -221,24 +222,24 @@ class ReferenceModel:
                 needed.update(node.inputs)
 
     def get_types(self, name: str, types: ProgramTypes) -> ProgramTypes:
-        """Return the types of the node that computes a value."""
+        """Return the types for the precision of the node that computes the value `name`."""
         precision = next((node.precision for node in self.nodes if name in node.outputs), types.precision)
         return types.at_precision(precision) if self.has_mixed_precision else types
 
     def read_value(self, node: ReferenceNode, name: str, value: Value, types: ProgramTypes) -> Value:
-        """Return a value as a node reads it. Some nodes round float32 inputs; whether a candidate does is unknown."""
+        """Return a value as a node reads it. Some nodes round float32 inputs."""
         if node.is_scaled and types.independent_errors and name in self.constants and isinstance(value, BoundedTensor):
             return make_scaled_constant(value, types)
         if node.precision == "fp32" or not isinstance(value, BoundedTensor) or not value.is_float:
             return value
-        storage = types.storage_type(value.dtype)
+        storage = types.get_storage_type(value.dtype)
         if name in self.saturated_reads and not (self.float32 and node.name in self.float32[1]):
             return round_to_type(replace_overflow(value, storage.largest, storage.largest), storage, types)
         return round_to_type(value, storage, types) if name in self.rounded_reads else value
 
-    def _mark_scaled(self) -> None:
-        """Mark folded nodes, and GEMMs and convolutions whose only reader multiplies by constants, which may be folded."""
-        self._mark_folded()
+    def _mark_scalable_weights(self) -> None:
+        """Mark folded nodes, and GEMMs and convolutions into whose weights their only reader's constants may be folded."""
+        self._mark_folded_nodes()
         readers: dict[str, list[ReferenceNode]] = {}
         for node in self.nodes:
             for name in node.inputs:
@@ -250,7 +251,7 @@ class ReferenceModel:
             )
 
     def _find_host_inputs(self, inputs: list[str]) -> set[str]:
-        """Return inputs that only the host reads, such as scales and limits; no program rounds them."""
+        """Return the inputs that only the host reads, such as scales and limits. Programs do not round these."""
         on_device = {
             name
             for node in self.nodes
@@ -266,7 +267,7 @@ class ReferenceModel:
         }
         return {name for name in inputs if name in read} - on_device - captured - {*self.outputs}
 
-    def _mark_folded(self) -> None:
+    def _mark_folded_nodes(self) -> None:
         known_values = set(self.constants)
         for node in self.nodes:
             node.is_folded = bool(node.inputs) and known_values.issuperset(node.inputs)
@@ -282,18 +283,18 @@ class ReferenceModel:
             value.memo = {}
             return value
 
-        type_name = types.constant_type(array.dtype).name if is_float(array.dtype) else ""
+        type_name = types.get_constant_type(array.dtype).name if is_float(array.dtype) else ""
         return self._constant_cache.get_or_compute((name, type_name, types.constant_rounding), make_constant)
 
 
 class ReferenceSubgraph(ReferenceModel):
-    """The nodes of a loop body or branch, by default at the precision of the node that runs it."""
+    """The nodes of a loop body or branch. By default, they have the precision of the node that runs it."""
 
     def __init__(self, outer: ReferenceModel, graph: GraphProto, node: ReferenceNode, path: str = "") -> None:
-        """Create the reference. path: the name of the graph in reports."""
+        """Create the reference of a subgraph. path: name of the graph in reports."""
         self.has_mixed_precision, self.float32 = outer.has_mixed_precision, outer.float32
         self.types = outer.types.at_precision(node.precision)
-        # Graph inputs are stored in float32.
+        # The inputs of the graph are stored in float32.
         graph_inputs = {value.name for value in graph.input} if outer.has_mixed_precision else set[str]()
         self.rounded_reads, self.saturated_reads = outer.rounded_reads | graph_inputs, outer.saturated_reads
         self.host_inputs, self.strings = set(), outer.strings
@@ -314,4 +315,4 @@ class ReferenceSubgraph(ReferenceModel):
                 is_float32 = self._is_float32(self.nodes[-1], f"{path}/{name}", float32)
                 self.nodes[-1].precision = "fp32" if is_float32 else node.precision
                 float32.update(proto.output if self.nodes[-1].precision == "fp32" else ())
-        self._mark_folded()
+        self._mark_folded_nodes()

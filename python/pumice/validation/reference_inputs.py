@@ -1,4 +1,4 @@
-"""Checks each node on the reference's values, in a single-node program."""
+"""Checks each node in a program of its own, with the reference's values as inputs."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from .bounds.bounded_tensor import BoundedTensor
 from .bounds.float_types import FloatType, ProgramTypes, dtype_name, find_float_type, is_float
 from .bounds.rule_registry import UnprovedError, Value
 from .bounds.rule_runner import make_bounded_constant, make_bounded_input
-from .error_propagation import find_overflow
+from .error_propagation import make_overflow_finding
 from .live_values import LiveValues
 from .load_setup import LoadSetup
-from .loop_limits import find_loop_timeout
+from .loop_timeouts import get_loop_timeout
 from .model_validation import ModelValidation
+from .node_costs import NodeCost
 from .options import ValidationOptions
 from .oracle import Oracle, drop_error
 from .reference import ReferenceModel, ReferenceNode
 from .report_rows import ValidationRow
 from .streaming import CANNOT_RUN_ERRORS, TensorMap, read_reported_additions
 from .subgraph import MissingTensorError, extract_subgraph
-from .work import NodeWork
 
 OPTIMIZED_PROGRAM_NOT_RUN = (
     "each node ran by itself, an If, a Loop or a Scan with its bodies as one, on the reference's values as the program would store them: "
@@ -35,7 +35,7 @@ OPTIMIZED_PROGRAM_NOT_RUN = (
 
 
 class SingleNodeResult(NamedTuple):
-    """Results of a single-node program and the additions in its sums; `failure` if it cannot run."""
+    """Results of a single-node program, and the additions in its sums. failure: why it cannot run."""
 
     tensors: dict[str, Array]
     additions: Mapping[str, int]
@@ -43,7 +43,7 @@ class SingleNodeResult(NamedTuple):
 
 
 class SingleNodePrograms:
-    """Single-node programs, each compiled for its inputs and closed before the next one."""
+    """Runs single-node programs. Each is compiled for its inputs and closed before the next one is compiled."""
 
     missing_note = ""
     from_one_run = True
@@ -51,19 +51,19 @@ class SingleNodePrograms:
 
     def __init__(self, model: Model) -> None:
         self.types: Precision | ProgramTypes = model.policy
-        self.loop_timeout = find_loop_timeout(model.source, model.folder)
+        self.loop_timeout = get_loop_timeout(model.source, model.folder)
         self._setup = LoadSetup(model.context, model.precision, fuse=False, kernels=model.kernel_table)
 
     def run(
         self, reference: ReferenceModel, node: ReferenceNode, inputs: Mapping[str, Any], constants: Mapping[str, Array]
     ) -> SingleNodeResult:
-        """Run a node. inputs: values from other nodes. constants: inputs that are computed from constants only."""
+        """Run a node. inputs: values computed by other nodes. constants: inputs that depend only on constants."""
         try:
             return self._run(reference, node, inputs, constants)
         except MissingTensorError as error:
             return SingleNodeResult({}, {}, str(error))
         except CANNOT_RUN_ERRORS as error:
-            # As in the whole model, the engine may need sizes and indices as constants.
+            # As in the whole model, sizes and indices may have to be constants.
             float_inputs = {
                 name: value for name, value in inputs.items() if isinstance(value, np.ndarray) and is_float(value.dtype)
             }
@@ -83,15 +83,15 @@ class SingleNodePrograms:
         constants: Mapping[str, Array],
     ) -> SingleNodeResult:
         subgraph = extract_subgraph(reference, [node.name], node_inputs, node.outputs, constants)
-        with self._setup._replace(precision=node.precision).load(subgraph.proto) as model:
+        with self._setup._replace(precision=node.precision).load_subgraph(subgraph.proto) as model:
             names = [program_input.name for program_input in model.program.inputs]
             inputs = dict(zip(names, model._indexed_arguments(**subgraph.inputs), strict=True))
             results = dict(model.program(inputs, loop_timeout=self.loop_timeout))
             results = model._tensor_strings.decode_tensors(results) if model._tensor_strings else results
             return SingleNodeResult(results, read_reported_additions(model.program, inputs))
 
-    def set_float32(self, reference: ReferenceModel) -> None:
-        """No-op: a node runs at its precision in the policy."""
+    def mark_float32_nodes(self, reference: ReferenceModel) -> None:
+        """Do nothing: a node runs at the precision that the policy gives it."""
 
     def compute_tensors(self, inputs: dict[str, Array]) -> dict[str, Array]:
         """Return {}: each node gets the reference's inputs instead."""
@@ -101,12 +101,12 @@ class SingleNodePrograms:
         """Return an empty mapping: each node gets the reference's inputs instead."""
         return TensorMap()
 
-    def find_additions(self, inputs: dict[str, Array]) -> dict[str, int]:
-        """Return {}: each program reports its additions."""
+    def get_addition_counts(self, inputs: dict[str, Array]) -> dict[str, int]:
+        """Return {}: each single-node program reports its own additions."""
         return {}
 
-    def measure_work(self, inputs: dict[str, Array]) -> dict[str, NodeWork]:
-        """Return {}: no program has all nodes, so work is not counted."""
+    def measure_node_costs(self, inputs: dict[str, Array]) -> dict[str, NodeCost]:
+        """Return {}: no program contains all nodes, so costs are not counted."""
         return {}
 
     def compute_outputs(self, inputs: dict[str, Array]) -> dict[str, Array]:
@@ -114,10 +114,10 @@ class SingleNodePrograms:
         return {}
 
     def check_indices(self, inputs: dict[str, Array]) -> None:
-        """No-op: the rules check the nodes' indices."""
+        """Do nothing: the rules check the indices."""
 
     def close(self) -> None:
-        """No-op: each program is closed after its node."""
+        """Do nothing: each program is closed after its node."""
 
 
 def _describe_failure(error: BaseException) -> str:
@@ -125,14 +125,14 @@ def _describe_failure(error: BaseException) -> str:
 
 
 class ReferenceValues:
-    """The reference's values, computed from the model's inputs, in float32 or a wider declared type."""
+    """The reference's values, computed from the model's inputs, in float32 or in a wider declared type."""
 
     def __init__(self, reference: ReferenceModel, case_inputs: Mapping[str, Any]) -> None:
         self._reference = reference
         self._runner = reference.runner.with_types(reference.types.without_errors())
         self._values: dict[str, Any] = dict(case_inputs)
         self._dtypes: dict[str, Any] = {}
-        self._stored: dict[str, str] = {}  # tensor -> precision of its producer
+        self._stored: dict[str, str] = {}  # maps a tensor to the precision of its producer
         self.folded: set[str] = set()
 
     def forget(self, name: str) -> None:
@@ -140,10 +140,9 @@ class ReferenceValues:
         self._values.pop(name, None)
 
     def get_node_inputs(self, node: ReferenceNode) -> dict[str, Any]:
-        """Return a node's inputs, rounded to storage, in their declared types.
+        """Return a node's inputs in their declared types, rounded to storage.
 
-        Finite numbers beyond a type saturate: with infinite inputs, the result would not show whether the node is
-        right.
+        Finite numbers beyond a type saturate, because infinite inputs would not show whether the node is right.
         """
         inputs = {}
         for name in node.inputs:
@@ -160,11 +159,11 @@ class ReferenceValues:
     def _round_to_declared(self, name: str, value: Array, node: ReferenceNode) -> Array:
         dtype = np.dtype(self._dtypes.get(name, value.dtype))
         precisions = (self._stored.get(name, node.precision), node.precision)
-        targets = [self._reference.types.at_precision(precision).storage_type(dtype) for precision in precisions]
+        targets = [self._reference.types.at_precision(precision).get_storage_type(dtype) for precision in precisions]
         return _round_to_finite(value, [*targets, find_float_type(str(dtype))]).astype(dtype)
 
     def advance(self, node: ReferenceNode, device_results: Mapping[str, Array]) -> None:
-        """Evaluate a node; if no rule covers it, continue from `device_results`."""
+        """Evaluate a node by the rules. If no rule covers it, continue from `device_results`."""
         try:
             results = node.run({name: self._get_value(name) for name in node.inputs}, self._runner)
         except (UnprovedError, IndexError, KeyError, MemoryError):
@@ -202,7 +201,7 @@ def _to_array(value: Value) -> Any:
 
 
 def _round_to_finite(value: Array, types: Iterable[FloatType]) -> Array:
-    """Round to the nearest finite number of each type in turn; infinity and NaN are kept."""
+    """Round to the nearest finite number of each type in turn. Infinity and NaN stay unchanged."""
     rounded = np.asarray(value, np.float64)
     for float_format in types:
         rounded = np.where(
@@ -222,7 +221,7 @@ class ReferenceInputValidation(ModelValidation):
 
     @property
     def skip_reason(self) -> str:
-        """Why kernels are not checked."""
+        """Reason why kernels are not checked."""
         return OPTIMIZED_PROGRAM_NOT_RUN
 
     def run(self, inputs: dict[str, Array], case_inputs: dict[str, Any], case: int, step: Callable[[], None]) -> None:
@@ -240,7 +239,7 @@ class ReferenceInputValidation(ModelValidation):
             step()
 
     def _check_single_node(self, node: ReferenceNode, values: ReferenceValues, case: int) -> dict[str, Array]:
-        """Check a node and return the device's results."""
+        """Check a node in its own program. Return the device's results by name."""
         inputs = values.get_node_inputs(node)
         constants = {name: inputs.pop(name) for name in values.folded.intersection(inputs)}
         result = self._nodes.run(self.reference, node, inputs, constants)
@@ -261,16 +260,16 @@ class ReferenceInputValidation(ModelValidation):
     ) -> None:
         if name not in result.tensors:
             if node.is_folded and not note:
-                return  # the program folds this node before it runs
+                return  # the program folds this node, so the device does not run it
             row = ValidationRow(node.name, node.op, name, "", (), self._case, None, None, note or result.failure)
             if isinstance(expected, BoundedTensor):
                 row = row._replace(dtype=dtype_name(expected.dtype), shape=expected.shape)
-            waived = self.options.allows(node.op, node.operator, node.name, name)
+            waived = self.options.allows_unproved(node.op, node.operator, node.name, name)
             self._add_row(row._replace(unproved=(node.name,), waived=waived))
             return
         actual = result.tensors[name]
         if isinstance(expected, BoundedTensor):
             types = self.reference.types.at_precision(node.precision)
-            if overflow := find_overflow(node.name, actual, expected, types, self.fused.precision):
+            if overflow := make_overflow_finding(node.name, actual, expected, types, self.fused.precision):
                 self._add_finding(overflow._replace(case=self._case))
         self._add_node_row(node, name, actual, self._compare_isolated(node, name, actual, expected), None, note)

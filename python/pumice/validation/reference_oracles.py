@@ -71,7 +71,7 @@ def make_oracle(reference: Any, subject: ValidationSubject, cases: int) -> Oracl
 
 
 def _is_same_program(model: Model, subject: ValidationSubject) -> bool:
-    """Return whether model and subject are the same program (file, kernels, device, precisions), which would prove nothing."""
+    """Return whether model and subject are the same program, so that a comparison would prove nothing."""
     if not isinstance(subject, Model) or _list_precisions(model) != _list_precisions(subject):
         return False
     files = [ModelFile(to_path_or_bytes(loaded.source), loaded.folder) for loaded in (model, subject)]
@@ -132,16 +132,16 @@ def _make_device_oracle(reference: str | Context, subject: ValidationSubject) ->
 
 
 class _RuntimeOracle(ValueOracle):
-    """A runtime that evaluates single nodes and keeps the results; operators without a rule use the caller's tolerance."""
+    """A runtime that evaluates single nodes. Operators without a rule are checked with the caller's tolerance."""
 
-    checks_kernels = True  # the runtime evaluates a kernel's members in order
+    checks_kernels = True  # the runtime can evaluate a kernel's members in order
 
     def __init__(self, types: ProgramTypes) -> None:
         super().__init__(types)
         self._tolerances_by_name: dict[str, float] = {}
 
     def bind(self, reference: ReferenceModel, tolerance: Tolerance, tensors: TensorSource) -> None:
-        """Bind the model, and add rules for operators without one whose nodes have a tolerance from the caller."""
+        """Bind the model. Add rules for operators without one if the caller set a tolerance for their nodes."""
         super().bind(reference, tolerance, tensors)
         for node in reference.nodes:
             allowed = {name: tolerance(node.name, name) for name in node.outputs}
@@ -151,14 +151,14 @@ class _RuntimeOracle(ValueOracle):
                     runner.custom_rules[node.operator] = self._evaluate_by_runtime
 
     def evaluate_isolated(self, node: ReferenceNode, arrays: Mapping[str, Array | None]) -> Mapping[str, Any] | None:
-        """Evaluate the node in the runtime; add a note if that fails."""
+        """Evaluate a node in the runtime. If that fails, add a note."""
         try:
             return self.evaluate_node(node, arrays)
         except Exception as error:  # the runtime may raise any exception
             self._add_note(node, f"it fails: {get_first_line(error)}")
             return None
 
-    def compute_kernel_expectation(
+    def compute_expected_kernel_value(
         self, members: Sequence[ReferenceNode], name: str, rule_value: Value, read: Callable[[str], Value]
     ) -> ExpectedValue:
         """Evaluate a kernel's members in the runtime; if that fails, return the rules' result with a note."""
@@ -196,7 +196,7 @@ class _RuntimeOracle(ValueOracle):
 
 
 class OnnxReferenceOracle(_RuntimeOracle):
-    """onnx.reference, node by node."""
+    """Expected values from onnx.reference, node by node."""
 
     name = "onnx"
 
@@ -212,11 +212,11 @@ class OnnxReferenceOracle(_RuntimeOracle):
         self._chain_values = self.own_values = dict(case_inputs)
 
     def compute_case(self, inputs: Mapping[str, Array], case_inputs: Mapping[str, Any], case: int) -> dict[str, Array]:
-        """Return {}: values are added as the nodes run."""
+        """Return {}: values are added as nodes are evaluated."""
         return {}
 
-    def follow_node(self, node: ReferenceNode) -> None:
-        """Propagate the bounds, and run the node on onnx.reference's own values."""
+    def advance_past_node(self, node: ReferenceNode) -> None:
+        """Propagate the bounds, and evaluate the node on onnx.reference's own values."""
         known_values = {**self.reference.constants, **self._chain_values}
         if any(name not in known_values for name in node.inputs):
             self._add_note(node, "it failed before")
@@ -224,9 +224,9 @@ class OnnxReferenceOracle(_RuntimeOracle):
             try:
                 arrays = {name: known_values[name] for name in node.inputs}
                 self._chain_values.update(evaluate_with_onnx(node, arrays, self.reference.opsets))
-            except Exception as error:  # later nodes then have no values
+            except Exception as error:  # then later nodes have no values either
                 self._add_note(node, f"it fails: {get_first_line(error)}")
-        super().follow_node(node)
+        super().advance_past_node(node)
 
     def evaluate_node(self, node: ReferenceNode, arrays: Mapping[str, Array | None]) -> dict[str, Any]:
         """Evaluate a node in onnx.reference."""
@@ -234,7 +234,7 @@ class OnnxReferenceOracle(_RuntimeOracle):
 
 
 class OnnxRuntimeOracle(_RuntimeOracle):
-    """ONNX Runtime on the CPU without graph optimisations: every node on its own, and every tensor of the model."""
+    """Expected values from ONNX Runtime on the CPU, without graph optimisations: of single nodes and of the whole model."""
 
     name = "onnxruntime"
 
@@ -250,7 +250,7 @@ class OnnxRuntimeOracle(_RuntimeOracle):
         self._nodes: dict[str, Any] = {}
 
     def compute_case(self, inputs: Mapping[str, Array], case_inputs: Mapping[str, Any], case: int) -> dict[str, Array]:
-        """Return every tensor; {} if the runtime rejects the model."""
+        """Return every tensor of the model by name; {} if the runtime rejects the model."""
         results: dict[str, Any] = {}
         if self._session is not None:
             try:
@@ -262,7 +262,7 @@ class OnnxRuntimeOracle(_RuntimeOracle):
         return {name: value for name, value in results.items() if isinstance(value, np.ndarray)}
 
     def evaluate_node(self, node: ReferenceNode, arrays: Mapping[str, Array | None]) -> dict[str, Any]:
-        """Evaluate a node in its own session, cached for the next case."""
+        """Evaluate a node in a session of its own, which is cached for the next case."""
         key = f"{node.name} {[(array.dtype, array.ndim) for array in arrays.values() if array is not None]}"
         if key not in self._nodes:
             self._nodes[key] = make_session(make_single_node_model(node, arrays, self.reference.opsets), threads=1)
@@ -278,7 +278,7 @@ class OnnxRuntimeOracle(_RuntimeOracle):
 
 
 class OtherProgramOracle(ValueOracle):
-    """Another device, precision or file of the model: every tensor of its unfused program."""
+    """Expected values from another program of pumice: the model on another device, at another precision, or another file."""
 
     chained = True
 
@@ -291,7 +291,7 @@ class OtherProgramOracle(ValueOracle):
         self._tensors = DeviceTensors(model, load_graph)
 
     def compute_case(self, inputs: Mapping[str, Array], case_inputs: Mapping[str, Any], case: int) -> dict[str, Array]:
-        """Return the program's tensors for its inputs."""
+        """Return the tensors that the other program computes for these inputs."""
         input_names = [value.name for value in self._model.program.inputs]
         if missing := [name for name in input_names if name not in inputs]:
             raise InputError(
@@ -309,7 +309,7 @@ class OtherProgramOracle(ValueOracle):
 
 
 class RepeatedRunOracle(Oracle):
-    """Another run of the same program, to compare the bits. The bounds come from the rules."""
+    """Another run of the same program, whose bits are compared. Expected values and bounds come from the rules."""
 
     name = "float64, and another run"
 
@@ -335,7 +335,7 @@ class RepeatedRunOracle(Oracle):
         self._results = self._source.compute_outputs(dict(inputs))
 
     def compare_bits(self, node: str, output: str, actual: Array, case: int) -> Finding | None:
-        """Return a finding if the bits differ from the other run."""
+        """Return a finding if the bits differ from those of the other run."""
         other = self._other_tensors.pop(output, None) if output else self._results.get(node)
         if other is None or bitwise_equal(other, actual):
             return None
@@ -345,7 +345,7 @@ class RepeatedRunOracle(Oracle):
 
 
 class StoredTensorOracle(ValueOracle):
-    """Stored tensors by name, a mapping or .npz file per case; floats have the precision of the least precise tensor."""
+    """Stored tensors by name: a mapping or .npz file per case. The least precise tensor determines the precision."""
 
     name = "stored tensors"
     chained = True
@@ -363,7 +363,7 @@ class StoredTensorOracle(ValueOracle):
         super().__init__(ProgramTypes(precision, accumulation="fp64" if precision == "fp64" else "fp32"))
 
     def bind(self, reference: ReferenceModel, tolerance: Tolerance, tensors: TensorSource) -> None:
-        """Bind the model. Raise InputError if it has no tensor of a stored name."""
+        """Bind the model. Raise InputError if a stored name is not a tensor of the model."""
         super().bind(reference, tolerance, tensors)
         for case_tensors in self._cases:
             if unknown := [name for name in case_tensors if name not in self._producers]:
@@ -394,8 +394,9 @@ def _load_stored_tensors(source: Any) -> dict[str, Array]:
 
 
 class FunctionOracle(Oracle):
-    """The caller's functions by operator, which replace the rules: function(attributes, inputs) -> outputs, optionally
-    with bounds.
+    """The caller's functions by operator, which replace the rules.
+
+    function(attributes, inputs) returns outputs, optionally with bounds.
     """
 
     name = "functions of the caller's"
@@ -425,8 +426,9 @@ def _iter_operator_names(nodes: Iterable[NodeProto]) -> Iterator[str]:
 
 
 def _make_function_rule(name: str, function: _Function, base_rule: Rule | None) -> Rule:
-    """Return a rule with the function's values and bounds; if there was a rule, it propagates the errors of the
-    inputs.
+    """Return a rule with the function's values and bounds.
+
+    base_rule: the rule that it replaces, which propagates the errors of the inputs; None if there was none.
     """
 
     def rule(call: OperatorCall) -> list[Any]:
@@ -453,9 +455,7 @@ def _make_function_rule(name: str, function: _Function, base_rule: Rule | None) 
 
 
 def _read_exact_input(value: Any, name: str, needed: bool = True) -> Array | None:
-    """Return an input as an array. Raise UnprovedError if it is not a tensor, UndecidedError if it has an error the function
-    cannot propagate.
-    """
+    """Return an input as an array. Raise UndecidedError if it has an error that the function cannot propagate."""
     if value is None:
         return None
     if not isinstance(value, BoundedTensor):
@@ -467,7 +467,7 @@ def _read_exact_input(value: Any, name: str, needed: bool = True) -> Array | Non
 
 
 def _pair_outputs_with_bounds(result: Any, count: int) -> Iterator[tuple[Any, Any]]:
-    """Yield each output with its bound or None. Raise ValueError if their number is wrong."""
+    """Yield each output with its bound or None. Raise ValueError if the number of outputs is wrong."""
     is_single = not isinstance(result, list | tuple) or (count == 1 and isinstance(result, tuple) and len(result) == 2)
     outputs = [result] if is_single else list(result)
     if len(outputs) != count:
@@ -488,7 +488,7 @@ def _make_bounded_output(value: Any, bound: Any, dtype: Any) -> BoundedTensor:
 
 
 def _combine_with_rule(output: BoundedTensor, rule_value: Any, types: ProgramTypes) -> BoundedTensor:
-    """Return the given values with the rule's error and type."""
+    """Return the output with the sum of its own and the rule's error bound, and the rule's dtype."""
     if (
         not isinstance(rule_value, BoundedTensor)
         or rule_value.shape != output.shape

@@ -1,4 +1,4 @@
-"""Checks that every run gives the same bits, and analyses differences between runs."""
+"""Checks whether every run of a program gives the same bits, and analyses differences between runs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ..base.errors import InputError
 from ..base.host_arrays import bitwise_equal, find_bit_differences
 from ..base.printable_text import MAX_SENTENCE_CHARS, shorten_and_escape
 from ..model.model import Model
-from .case_runs import compare_output_bits
+from .case_result_cache import compare_output_bits
 from .model_validation import ModelValidation
 from .report_rows import Finding
 from .subgraph import extract_subgraph, make_subgraph_precision
@@ -26,11 +26,11 @@ from .tensor_sources import DeviceTensors
 
 SAME_RECORDING, FRESH_CONTEXT, UNDER_LOAD = "one list", "fresh context", "beside load"
 _FRESH_RUN_DIVISOR = 4  # for N runs on one recording, N / 4 run on a fresh context
-# N / 8 runs are under load: on a GPU, switching contexts takes longer than running a small model.
+# Only N / 8 runs are under load, because switching contexts on a GPU takes longer than running a small model.
 _LOADED_RUN_DIVISOR = 8
 _MAX_DISTINCT_RESULTS = 8  # distinct results kept per tensor; later ones are only counted
-_ALIGNMENTS = (128, 32, 16)  # sizes of tiles, subgroups and vector loads, in elements
-_MIN_FILL = 0.75  # share of differing elements from which a row, column or block counts as differing
+_ALIGNMENTS = (128, 32, 16)  # sizes of tiles, subgroups and vector loads in elements, largest first
+_MIN_FILL = 0.75  # a row, column or block counts as differing if at least this share of its elements differs
 OPTIONAL_FEATURES = (
     "cooperativeMatrix",
     "subgroupShuffle",
@@ -47,8 +47,8 @@ class DifferencePattern(NamedTuple):
     """Indices of the elements that differ between runs.
 
     kind: "all", "element", "rows", "columns" (of the last axis), "block" or "scattered". box: [begin, end) on each
-    axis. first, last: flat row-major indices. first_aligned, extent_aligned: largest of 128, 32, 16 and 1 that divides
-    the first index, and the number of elements from the first to the last.
+    axis. first, last: flat row-major indices. first_aligned, extent_aligned: largest of 128, 32, 16 and 1 that
+    divides the first index, and the number of elements from first to last.
     """
 
     elements: int
@@ -86,7 +86,7 @@ def _find_largest_alignment(number: int) -> int:
 
 
 def find_pattern(mask: Array) -> DifferencePattern:
-    """Return the pattern of a boolean array with at least one true element."""
+    """Return the pattern of the true elements in a boolean array, which must have at least one."""
     indices = np.flatnonzero(mask)
     first, last = int(indices[0]), int(indices[-1])
     axes = [np.flatnonzero(mask.any(axis=tuple(a for a in range(mask.ndim) if a != axis))) for axis in range(mask.ndim)]
@@ -114,7 +114,7 @@ def _classify_pattern(mask: Array, box: tuple[tuple[int, int], ...]) -> str:
 
 
 class ResultTally:
-    """Counts of a tensor's distinct results, by setting. max_kinds: number of distinct results to keep."""
+    """Counts the distinct results of a tensor in each setting. max_kinds: maximum number of distinct results to keep."""
 
     def __init__(self, max_kinds: int = _MAX_DISTINCT_RESULTS) -> None:
         self.max_kinds = max_kinds
@@ -122,7 +122,7 @@ class ResultTally:
         self.counts: dict[str, Counter[int]] = {}
 
     def add(self, setting: str, array: Array) -> bool:
-        """Count a result. Return whether it is new and kept."""
+        """Count a result. Return whether it is a new one that was kept."""
         index = next((i for i, kind in enumerate(self.kinds) if bitwise_equal(kind, array)), len(self.kinds))
         if setting not in self.counts:
             self.counts[setting] = Counter()
@@ -142,7 +142,7 @@ class ResultTally:
 
     @property
     def differs(self) -> bool:
-        """Whether there was more than one result."""
+        """Whether there was more than one distinct result."""
         return len(self.kinds) > 1
 
     def count_runs(self) -> dict[str, int]:
@@ -175,12 +175,12 @@ class ResultTallies(dict[str, ResultTally]):
 
     @property
     def any_differs(self) -> bool:
-        """Whether a tensor had more than one result."""
+        """Whether any tensor had more than one distinct result."""
         return any(tally.differs for tally in self.values())
 
     @property
     def max_differing(self) -> int:
-        """Number of differing runs of the worst tensor."""
+        """Number of differing runs of the tensor with the most."""
         return max((sum(tally.count_differing().values()) for tally in self.values() if tally.differs), default=0)
 
 
@@ -200,7 +200,7 @@ def _tally_runs(run: Callable[[], Results], count: int) -> ResultTallies:
 
 
 def count_differing_runs(model: Model, inputs: Results, count: int) -> int:
-    """Return how many runs differ from the most common result, for the worst output."""
+    """Return how many of `count` runs differ from the most common result, for the output with the most."""
     names = (value.name for value in model.program.inputs)
     run = _make_replay(model.program, dict(zip(names, model.arguments(**inputs), strict=True)))
     return _tally_runs(run, count).max_differing
@@ -237,7 +237,7 @@ class Repeatability(NamedTuple):
 
     @property
     def summary(self) -> str:
-        """How many runs differ, and the first differing node."""
+        """A sentence: how many runs differ, and the first node that differs."""
         total = sum(self.runs.values())
         if self.pattern is None:
             return f"output '{shorten_and_escape(self.output)}' has the same bits in {total} runs"
@@ -271,23 +271,23 @@ _SETTING_TEXTS = {
 
 
 def check_repeat_count(repeat: int) -> int:
-    """Return the number of runs. Raise InputError unless it is 0 (no repeats) or at least 2."""
+    """Return the number of runs. Raise InputError if it is neither 0 (no repeats) nor at least 2."""
     if not isinstance(repeat, int) or isinstance(repeat, bool) or repeat < 0 or repeat == 1:
         raise InputError(f"validate: repeat: expected 0 or a number of runs from 2 on, given {repeat!r}")
     return repeat
 
 
-class _StartedProgram(NamedTuple):
-    """A program after its first run, which is not counted because the device was busy. run: runs it again on `inputs`."""
+class _WarmProgram(NamedTuple):
+    """A program after its first run, which does not count because the device was busy. run: reruns it on `inputs`."""
 
     inputs: Results
     run: Callable[[], Results]
 
 
 class _FreshContextProgram:
-    """A model's program on another context of its device. first_run: the program after its first run, or None."""
+    """A model's program on another context of the same device. first_run: the program after its first run, or None."""
 
-    def __init__(self, program: Program, first_run: _StartedProgram | None) -> None:
+    def __init__(self, program: Program, first_run: _WarmProgram | None) -> None:
         self.program = program
         self.first_run = first_run
 
@@ -298,7 +298,7 @@ class _FreshContextProgram:
 
 
 class RepeatedRuns:
-    """Repeats the cases of a validation, also on a second context of the device, which close() keeps for the next one.
+    """Repeats the cases of a validation, also on a second context, which close() keeps for the next validation.
 
     A thread creates or reuses that context, compiles the model and runs it once on `first`, while the first case is
     checked on the host.
@@ -324,7 +324,7 @@ class RepeatedRuns:
 
     @property
     def fresh_program(self) -> _FreshContextProgram:
-        """The program on another context of its device; waits until it is loaded and raises what loading raises."""
+        """The program on the second context. Wait until it is loaded, and raise what loading raises."""
         # The future is set whenever cases are repeated.
         return cast("Future[_FreshContextProgram]", self._fresh_future).result()
 
@@ -355,7 +355,7 @@ class RepeatedRuns:
         run = "the run that is judged, which begins on filled memory"
         others = compare_output_bits(decoded, checked, run, case)
         for finding in others:
-            if not tallies[finding.node].differs:  # a tensor that differs is reported by Repeatability
+            if not tallies[finding.node].differs:  # a difference between runs is reported as a Repeatability result
                 self.validation.collected.add_finding(finding)
         for results in distinct:
             if (tallies.any_differs or others) and self.validation.check_results:
@@ -394,7 +394,7 @@ class RepeatedRuns:
         return node, {v: self._try_variant(v, inputs, tensor_tallies, node, rate) for v in self._list_variants(node)}
 
     def _tally_unfused_tensors(self, inputs: dict[str, Array]) -> ResultTallies:
-        """Run the unfused program repeatedly and tally every tensor; keep two results per tensor, to save memory."""
+        """Run the unfused program repeatedly and tally every tensor. To save memory, keep only two results of each."""
         tensor_tallies = ResultTallies(2)
         settings = (
             (SAME_RECORDING, self.model.context, self.count),
@@ -461,8 +461,8 @@ class RepeatedRuns:
         return list(self._worst_by_output.values())
 
 
-def _start_program(program: Program, inputs: Results) -> _StartedProgram | None:
-    """Run a program for the first time. Return None if it fails, or if it has loops, which may not end."""
+def _start_program(program: Program, inputs: Results) -> _WarmProgram | None:
+    """Run a program for the first time. Return None if that fails or if the program has loops, which may not end."""
     if program.has_control_flow:
         return None
     try:
@@ -470,11 +470,11 @@ def _start_program(program: Program, inputs: Results) -> _StartedProgram | None:
         run()
     except Error:
         return None
-    return _StartedProgram(inputs, run)
+    return _WarmProgram(inputs, run)
 
 
 def _close_program(model_context: Context, loaded: Future[_FreshContextProgram]) -> None:
-    """Close a program and keep its context as a spare of the model's context for the next validation."""
+    """Close a program, and keep its context as a spare for the next validation on the model's context."""
     if not loaded.cancelled() and loaded.exception() is None:
         program = loaded.result().program
         context = program.context

@@ -7,14 +7,14 @@ from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ..base.atomic_files import Path, write_text_atomic
-from ..base.deprecation import renamed_attribute
+from ..base.deprecation import make_deprecated_attribute
 from ..base.errors import validation_error
 from ..base.printable_text import MAX_SENTENCE_CHARS, shorten_and_escape
 from .deviation import ILL_CONDITIONED, RIGHT, UNPROVED, WRONG
+from .node_costs import NodeCost, describe_cost_share, format_percent
 from .report_facts import ReportFacts
 from .report_record import make_report_record
 from .report_rows import CASE_OP, NOT_DETERMINISTIC, Finding, ValidationRow, describe_tensor, select_deciding_rows
-from .work import NodeWork, describe_work_share, format_percent
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -33,7 +33,7 @@ class ValidationReport:
     """Result of a validation: `rows` in graph order, ending with the optimised program's outputs, `kernels` and
     `findings`.
 
-    `kernels` are rows of tensors stored by the optimised program's kernels. Those of a body or branch belong to the
+    `kernels` are rows of tensors stored by the optimised program's kernels. Rows of a body or branch belong to the
     node that runs it, with the graph's name before the output and members. Every row counts towards the verdict, except
     a node that is wrong only in the unfused program, if all kernels that contain it are right. `facts`: the graph,
     device, driver and options, and how inputs were generated.
@@ -64,7 +64,7 @@ class ValidationReport:
         # Results of repeated runs, one per output of the fused program.
         self.repeats: list[Repeatability] = []
         self.allows_differences = False
-        self.work: Mapping[str, NodeWork] = {}  # work of each node, if something is unproved
+        self.work: Mapping[str, NodeCost] = {}  # cost of each node; empty if nothing is unproved
         self.origin: ReportOrigin | None = None  # the model and the cases; not pickled
 
     def __getstate__(self) -> dict[str, Any]:
@@ -117,7 +117,7 @@ class ValidationReport:
 
     @property
     def _first_difference(self) -> tuple[str, str]:
-        """A node or output that differs between runs, and a sentence about it."""
+        """The first node or output that differs between runs, and a sentence about the difference."""
         if (repeat := next((repeat for repeat in self.repeats if not repeat.deterministic), None)) is not None:
             return repeat.node or repeat.output, repeat.summary
         finding = next(repeat for repeat in self.findings if repeat.kind == NOT_DETERMINISTIC)
@@ -183,7 +183,7 @@ class ValidationReport:
             nodes.update(row_nodes)
         elements = sum(row.elements for row in missing) / max(sum(row.elements for row in self._deciding), 1)
         known = {node["name"] for node in self.facts.nodes}
-        share = describe_work_share(nodes, known, self.work)
+        share = describe_cost_share(nodes, known, self.work)
         return share or f"{format_percent(elements)} of the elements, for nothing is known of the work"
 
     @property
@@ -220,7 +220,9 @@ class ValidationReport:
             else:
                 table.add_column(column, overflow="fold")
         styles = {RIGHT: None, WRONG: "bold red", ILL_CONDITIONED: "red", UNPROVED: "yellow"}
-        failed_kernels = [row for row in self.kernels if not row.ok]  # right kernels repeat their nodes' rows
+        failed_kernels = [
+            row for row in self.kernels if not row.ok
+        ]  # rows of right kernels would only repeat their nodes' rows
         for row in [*self.rows, *failed_kernels]:
             table.add_row(*map(Text, _make_table_cells(row)), style=styles[row.verdict])
         return table
@@ -253,7 +255,7 @@ class ValidationReport:
         html = render_properties(self.summary, texts) + make_notebook_view(self.as_dict())
         return html + render_table(_COLUMNS, map(_make_table_cells, self.rows), failing)
 
-    told = renamed_attribute("ValidationReport.told")
+    told = make_deprecated_attribute("ValidationReport.told")
 
     def finding_lines(self) -> list[str]:
         """Return a line per finding, safe for terminals."""
@@ -329,7 +331,7 @@ def _make_full_name(row: ValidationRow) -> str:
 
 
 def _list_names(rows: list[ValidationRow]) -> str:
-    """Return the nodes and outputs of rows; only the first few if there are many."""
+    """Return the names of the rows' nodes and outputs; only the first few if there are many."""
     names = list(dict.fromkeys(_get_short_name(row) for row in rows))
     more = f" and {len(names) - _MAX_LISTED} more" if len(names) > _MAX_LISTED else ""
     return ", ".join(names[:_MAX_LISTED]) + more

@@ -23,7 +23,8 @@ class ReportFacts(NamedTuple):
     """Facts about a validation.
 
     nodes: name, op, inputs and outputs of each node, in execution order. generated: how each input was generated.
-    made_up: sizes that were chosen automatically. data: names of cases from files. policy: precision by node.
+    made_up: sizes that were chosen automatically. data: names of the cases that came from files. policy: precision of
+    each node.
     """
 
     device: Mapping[str, Any]
@@ -50,12 +51,12 @@ class ReportFacts(NamedTuple):
 
 
 def get_device_facts(device: DeviceInfo) -> dict[str, Any]:
-    """Return name, kind, UUID and driver of a device."""
+    """Return the name, kind, UUID and driver of a device."""
     return {name: getattr(device, name) for name in _DEVICE}
 
 
 def collect_model_facts(model: Model, nodes: Iterable[_GraphNode], options: Mapping[str, Any]) -> ReportFacts:
-    """Return the facts of a model; its seed is added to the options."""
+    """Return the facts about a model and the options, to which the model's seed is added."""
     nodes_record = (
         {"name": node.name, "op": node.op, "inputs": [*node.inputs], "outputs": [*node.outputs]} for node in nodes
     )
@@ -69,7 +70,7 @@ def collect_model_facts(model: Model, nodes: Iterable[_GraphNode], options: Mapp
 
 
 def collect_option_facts(options: ValidationOptions) -> dict[str, Any]:
-    """Return the caller's options for JSON; accuracy options only if the caller set them."""
+    """Return the caller's options for JSON. Accuracy options appear only if the caller set them."""
     record: dict[str, Any] = {
         "mode": options.mode,
         "inputs": options.inputs,

@@ -49,7 +49,7 @@ def make_report_record(report: ValidationReport) -> dict[str, Any]:
 
 
 def _finite_or_none(value: float | None) -> float | None:
-    """Return a finite number, else None: JSON has no infinity or NaN."""
+    """Return a finite number unchanged, else None, because JSON has no infinity or NaN."""
     return float(value) if value is not None and math.isfinite(value) else None
 
 
@@ -81,7 +81,7 @@ def _make_row_record(row: ValidationRow) -> dict[str, Any]:
 
 
 def _make_inaccuracy_record(inaccuracy: Inaccuracy) -> dict[str, Any]:
-    """Return the record of the element furthest above the accuracy limit."""
+    """Return the record of the element that exceeds the accuracy limit most."""
     numbers = {name: _finite_or_none(getattr(inaccuracy, name)) for name in ("error", "limit", "scale")}
     return {
         **numbers,

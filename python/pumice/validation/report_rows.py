@@ -12,8 +12,8 @@ from .deviation import ILL_CONDITIONED, RIGHT, UNPROVED, WRONG, Deviation
 from .tensor_statistics import TensorStatistics
 
 NOT_DETERMINISTIC = "not deterministic"  # kind of findings about bits that differ between runs
-CASE_OP = "case"  # replaces the operator name in the row of a whole case
-# Kind of findings about steps that go wrong only without the synchronising copies after each step.
+CASE_OP = "case"  # stands for the operator in a row about a whole case
+# Kind of findings about steps that are wrong only if there are no synchronising copies after each step.
 RACE = "race"
 
 
@@ -67,7 +67,7 @@ class ValidationRow(NamedTuple):
     inaccuracy: Inaccuracy | None = None
 
     def with_accuracy(self, inaccuracy: Inaccuracy | None, allowed: bool) -> ValidationRow:
-        """Return the row with its inaccuracy. allowed: whether the caller allows it."""
+        """Return the row with the element that exceeds the accuracy limit. allowed: whether the caller allows that."""
         row = self._replace(inaccuracy=inaccuracy)
         return (
             row
@@ -123,7 +123,7 @@ class ValidationRow(NamedTuple):
 
 
 def select_deciding_rows(rows: list[ValidationRow]) -> list[ValidationRow]:
-    """Return all rows except nodes that are wrong only in the unfused program, which no caller runs.
+    """Return all rows except those of nodes that are wrong only in the unfused program, which no caller runs.
 
     If the caller set a tolerance for a node and no kernel stores its result, the unfused row is the only check of the
     node and is kept.
@@ -189,7 +189,7 @@ def _describe_not_finite(deviation: Deviation) -> str:
 
 
 def describe_tensor(row: ValidationRow) -> str:
-    """Return a phrase that names the row's tensor, and for a kernel's tensor also the kernel and its nodes."""
+    """Return a phrase that names the tensor of a row; if a kernel stored it, also the kernel and its nodes."""
     if row.program != "kernels" or not row.kernel:
         return f"'{shorten_and_escape(row.output)}'"
     members = ", ".join(f"'{shorten_and_escape(member)}'" for member in row.members[:6])

@@ -1,4 +1,4 @@
-"""Rows, findings and faults of a validation; checking a case again replaces some of them."""
+"""Collects the rows, findings and faults of a validation; checking a case again replaces some of them."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ class ResultCollector:
     def __init__(self) -> None:
         self.rows: dict[tuple[str, str, str], ValidationRow] = {}
         self.findings_by_key: dict[tuple[str, str], Finding] = {}
-        self.faults: dict[str, tuple[int, str]] = {}  # node -> (first case, description of the fault)
-        self._positions: dict[tuple[str, str, str], int] = {}  # row key -> position in the first check
+        self.faults: dict[str, tuple[int, str]] = {}  # maps a node to (first case with a fault, description)
+        self._positions: dict[tuple[str, str, str], int] = {}  # maps a row's key to its position in the first check
         self._before_case = dict(self.rows), dict(self.findings_by_key)
         self._fixed_results: tuple[list[ValidationRow], list[Finding]] = ([], [])
         self._case_rows: list[ValidationRow] = []
 
     def begin_case(self) -> None:
-        """Start another case."""
+        """Start the next case."""
         self._before_case = dict(self.rows), dict(self.findings_by_key)
         self._fixed_results, self._case_rows = ([], []), []
 
@@ -42,7 +42,7 @@ class ResultCollector:
             self.add_finding(finding, fixed=True)
 
     def add_finding(self, finding: Finding, fixed: bool = False) -> None:
-        """Add a finding; for each kind and node, the first case is kept."""
+        """Add a finding. For each kind and node, only the one of the first case is kept."""
         if fixed:
             self._fixed_results[1].append(finding)
         key = (finding.kind, finding.node)
@@ -50,12 +50,12 @@ class ResultCollector:
             self.findings_by_key[key] = finding
 
     def add_fault(self, node: str, case: int, text: str) -> None:
-        """Add a fault of a node; the node is then wrong regardless of its results."""
+        """Add a fault of a node, which makes the node wrong regardless of its results."""
         if node not in self.faults or case < self.faults[node][0]:
             self.faults[node] = (case, text)
 
     def add_row(self, row: ValidationRow, fixed: bool = False) -> None:
-        """Add a row; for each key, the worst case is kept, or the first of equal ones."""
+        """Add a row. For each key, the row of the worst case is kept; ties go to the first."""
         if row.verdict == UNPROVED and not row.note:
             row = row._replace(note=row.deviation.missing if row.deviation else "the reference has no such value")
         if fixed:
@@ -85,10 +85,10 @@ class ResultCollector:
 
 
 def make_unchecked_row(node: ReferenceNode, output: str, array: Array, case: int) -> ValidationRow:
-    """Return an unchecked row of a node's output."""
+    """Return a row for a node's output that was not checked."""
     return ValidationRow(node.name, node.op, output, dtype_name(array.dtype), array.shape, case, None, None)
 
 
 def describe_unproved_nodes(nodes: tuple[str, ...]) -> str:
-    """Return the note of a tensor that is unproved because of these nodes."""
+    """Return the note for a tensor that is unproved because of these nodes."""
     return f"rests on node{'s' if len(nodes) > 1 else ''} {', '.join(map(repr, nodes[:4]))}" if nodes else ""

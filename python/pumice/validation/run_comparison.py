@@ -1,4 +1,4 @@
-"""Compares the outputs of the plain and the observed run of the optimised program."""
+"""Compares the outputs of a plain run and an observed run of the optimised program."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 
 from .._pumice import IndexRangeError
 from ..base.element_types import Array
-from .case_runs import compare_output_bits, observe_outputs
+from .case_result_cache import compare_output_bits, get_observed_outputs
 from .options import ValidationOptions
 from .race_search import find_racing_step
 from .report_rows import CASE_OP, RACE, Finding, ValidationRow
@@ -22,7 +22,7 @@ OBSERVED_RUN = "the run that is observed, with a copy after each step"
 
 
 def compare_runs(validation: ModelValidation, inputs: dict[str, Array], case: int) -> None:
-    """Compare the plain and the observed run of a case bit for bit, and search for the first differing step.
+    """Compare a plain and an observed run of a case bit for bit. If they differ, search for the first differing step.
 
     Also search if an output is wrong but all kernels are right: the observed run's copies make the device wait, which
     can hide a race.
@@ -62,15 +62,15 @@ def _find_differing_outputs(
     kernels = validation.kernels
     outputs = kernels.outputs if kernels else None
     if outputs is None:
-        outputs = validation.reference.decode_strings(observe_outputs(validation.fused.program, inputs))
+        outputs = validation.reference.decode_strings(get_observed_outputs(validation.fused.program, inputs))
     return compare_output_bits(results, outputs, OBSERVED_RUN, case)
 
 
 def make_empty_case_rows(results: Mapping[str, Array], case: int, options: ValidationOptions) -> list[ValidationRow]:
-    """Return a row for a case whose outputs are all empty, so that nothing was checked; [] otherwise."""
+    """Return a row for the case if all outputs are empty, so that nothing was checked; else []."""
     if not results or any(np.size(array) for array in results.values()):
         return []
     name = f"case {case}"
     note = f"no output of case {case} has an element: nothing was checked"
     row = ValidationRow(name, CASE_OP, name, "", (0,), case, None, None, note, unproved=(name,), program="outputs")
-    return [row._replace(waived=all(options.allows(output) for output in results))]
+    return [row._replace(waived=all(options.allows_unproved(output) for output in results))]

@@ -1,4 +1,4 @@
-"""Compares outputs stored with a model with the reference: within its bounds plus the rounding of the stored values."""
+"""Compares outputs stored with a model with the reference, within its bounds plus the rounding of the stored values."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 
 from ..base.element_types import Array
 from ..base.printable_text import MAX_SENTENCE_CHARS, shorten_and_escape
-from ..model.data_sets import DataSet
+from ..model.datasets import Dataset
 from ..model.model import Model
 from .bounds.alternative_values import AlternativeValues, EnumeratedAlternatives, list_alternatives
 from .bounds.bounded_tensor import BoundedTensor
@@ -18,7 +18,7 @@ from .bounds.float_types import COVERAGE_FACTOR, ProgramTypes, is_float
 from .bounds.rule_registry import UndecidedError, UnprovedError, Value
 from .deviation import RIGHT, UNPROVED, WRONG, Deviation, compare_tensor
 from .live_values import LiveValues, round_folded_constant
-from .loop_limits import find_loop_timeout
+from .loop_timeouts import get_loop_timeout
 from .reference import ReferenceModel
 from .report import ValidationReport
 from .report_rows import Finding, ValidationRow
@@ -31,7 +31,7 @@ STORED_OUTPUT = "stored output"  # kind of findings about stored outputs that di
 
 
 class StoredOutputRow(NamedTuple):
-    """One output: the stored value's deviation from the reference, and the device's value at the worst element."""
+    """A stored output: its deviation from the reference, and the device's value at the worst element."""
 
     output: str
     deviation: Deviation | None  # None if nothing was compared; see `note`
@@ -62,9 +62,9 @@ class StoredOutputRow(NamedTuple):
 
 
 def check_stored_outputs(
-    report: ValidationReport, model: Model, sets: Iterable[DataSet], tolerances: Mapping[str, float], allowed: Waivers
+    report: ValidationReport, model: Model, sets: Iterable[Dataset], tolerances: Mapping[str, float], allowed: Waivers
 ) -> None:
-    """Add the comparison of stored outputs to a report; `sets` are the report's cases, in order."""
+    """Add the comparison of stored outputs to a report. sets: the cases of the report, in order."""
     rows, findings = [], []
     for case, data in enumerate(sets):
         for stored_row in compare_stored_outputs(model, data.inputs, data.outputs, tolerances) if data.outputs else ():
@@ -96,7 +96,7 @@ def compare_stored_outputs(
     inputs, stored: by name; outputs that are not stored are skipped. tolerances: absolute errors by output, replacing
     the bound. Raise whatever calling the model raises.
     """
-    results = model(*model.named(**inputs).values(), loop_timeout=find_loop_timeout(model.source, model.folder))
+    results = model(*model.named(**inputs).values(), loop_timeout=get_loop_timeout(model.source, model.folder))
     names = [value.name for value in model.outputs]
     device_outputs = dict(zip(names, [results] if len(names) == 1 else results, strict=True))
     reference = ReferenceModel(model.source, model.folder, model.precision, model.kernel_table)
@@ -120,7 +120,7 @@ def compare_stored_outputs(
 def _compute_reference_values(
     reference: ReferenceModel, case_inputs: Mapping[str, Any], sampled: bool
 ) -> tuple[dict[str, Value], dict[str, str]]:
-    """Return all values computed from the inputs, and by name why a value is missing."""
+    """Return all values computed from the inputs by name, and the reasons for missing ones by name."""
     values = LiveValues(
         reference, reference.chained.with_types(reference.chained.types.for_stored_results()), case_inputs, sampled
     )
@@ -160,8 +160,9 @@ def _compare_output(
 
 
 def _widen_alternatives(stored: Array, expected: BoundedTensor, types: ProgramTypes) -> AlternativeValues | None:
-    """Return the alternatives of undecided elements, with the rounding added. Intervals with many integers get no
-    rounding.
+    """Return the alternatives of undecided elements, with the rounding of the stored values added to their errors.
+
+    Intervals with many integers stay unchanged.
     """
     alternatives = list_alternatives(expected)
     rounding = _add_stored_rounding(stored, BoundedTensor(expected.value, None, expected.dtype), types)
@@ -173,14 +174,15 @@ def _widen_alternatives(stored: Array, expected: BoundedTensor, types: ProgramTy
 
 
 def _add_stored_rounding(stored: Array, expected: BoundedTensor, types: ProgramTypes) -> Array | None:
-    """Return the reference's bound plus the rounding of the stored values. `compare_tensor` multiplies independent errors by
-    COVERAGE_FACTOR.
+    """Return the reference's error plus the rounding error of the stored values.
+
+    `compare_tensor` multiplies independent errors by COVERAGE_FACTOR.
     """
     if expected.shape != stored.shape:
         return expected.error  # the shape mismatch is reported elsewhere
     if not is_float(stored.dtype):
         return expected.error
-    stored_type = types.read_back_type(stored.dtype)
+    stored_type = types.get_read_back_type(stored.dtype)
     with np.errstate(all="ignore"):
         rounding = np.abs(np.asarray(stored, np.float64)) * stored_type.unit + stored_type.step
         rounding = np.where(np.isfinite(rounding), rounding, 0.0) / (

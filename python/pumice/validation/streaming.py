@@ -1,4 +1,4 @@
-"""Runs a model in windows of nodes, each compiled as a subgraph, if all tensors together are too large to keep."""
+"""Runs a model in windows of nodes, each compiled as a subgraph, if its tensors do not fit into memory together."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from onnx import helper
 from .._pumice import GraphError, Program, UnsupportedError
 from ..base.element_types import Array
 from ..base.string_table import StringTable, TensorStringTable
-from ..importer.build.float32_nodes import Float32Nodes
+from ..importer.build.float32_node_collector import Float32NodeCollector
 from ..importer.file.model_file import ModelFile
 from ..importer.file.recipe import NodeRecipe
 from ..model.model import Model
 from ..model.precision_policy import parse_policy
-from .loop_limits import find_graph_loop_timeout
+from .loop_timeouts import get_graph_loop_timeout
 from .model_splitter import ModelSplitter
 from .reference import ReferenceModel
 from .subgraph import make_value_info
@@ -34,7 +34,7 @@ class TensorMap(dict[str, Array]):
 
 
 class WindowedTensors(TensorMap):
-    """Tensors by name; a window of nodes is loaded when its first node is needed."""
+    """Tensors by name, loaded window by window: a window runs when its first node is needed."""
 
     def __init__(self, ends: list[int], run: Callable[[int, int, Mapping[str, Array]], dict[str, Array]]) -> None:
         super().__init__()
@@ -55,7 +55,7 @@ class WindowedTensors(TensorMap):
 
 
 class NodeWindows:
-    """The windows of a model and their programs: unfused, with every tensor kept."""
+    """Windows of consecutive nodes of a model. Their programs are unfused and keep every tensor."""
 
     def __init__(
         self, model: Model, load: Callable[..., Any], reference: ReferenceModel, proto: onnx.ModelProto
@@ -63,7 +63,7 @@ class NodeWindows:
         self._model = model
         self._load = load
         self._reference = reference
-        self._loop_timeout = find_graph_loop_timeout(proto.graph)
+        self._loop_timeout = get_graph_loop_timeout(proto.graph)
         self._proto = proto
         self._folded = [node for node in reference.nodes if node.is_folded]
         self._policy = parse_policy(model.policy)
@@ -72,16 +72,17 @@ class NodeWindows:
         }
         self._splitter: ModelSplitter | None = None
         self._ends: dict[Any, list[int]] = {}  # ends of the windows, by input shapes
-        self.additions: dict[str, int] | None = None  # node -> longest chain of additions, for the windows that ran
+        # Maps a node to its longest chain of additions, for windows that ran.
+        self.additions: dict[str, int] | None = None
 
     def get_window_ends(self, inputs: Mapping[str, Array]) -> list[int]:
         """Return the end of each window for inputs of these shapes; [] if all tensors fit into one."""
         shapes = tuple(sorted((name, array.shape) for name, array in inputs.items()))
         if shapes not in self._ends:
-            self._ends[shapes] = self._place_windows(infer_tensor_bytes(self._proto, inputs))
+            self._ends[shapes] = self._choose_window_ends(infer_tensor_bytes(self._proto, inputs))
         return list(self._ends[shapes])
 
-    def _place_windows(self, sizes: Mapping[str, int]) -> list[int]:
+    def _choose_window_ends(self, sizes: Mapping[str, int]) -> list[int]:
         ends, total = [], 0
         for index, node in enumerate(self._reference.nodes):
             node_bytes = 0 if node.is_folded else sum(sizes.get(name, 0) for name in node.outputs)
@@ -128,7 +129,7 @@ class NodeWindows:
         )
         extra_inputs = {name: make_value_info(name, live_tensors[name]) for name in sorted(boundary_inputs)}
         submodel = self._splitter.extract([*self._folded, *nodes], outputs, extra_inputs)
-        float32 = Float32Nodes(self._is_float32)
+        float32 = Float32NodeCollector(self._is_float32)
         graph, recipe = self._load(
             submodel, ModelFile(model.source, model.folder).folder, None, overridable, float32, model.kernel_table
         )
@@ -140,7 +141,7 @@ class NodeWindows:
 
 
 def read_reported_additions(program: Program, inputs: Mapping[str, Array]) -> dict[str, int]:
-    """Return the longest chain of additions per node, if the program has a single plan and the kernel reports it."""
+    """Return each node's longest chain of additions; {} for control flow. Kernels that report none are omitted."""
     try:
         steps = program.plan([inputs[program_input.name] for program_input in program.inputs])
     except UnsupportedError:  # a program with control flow has no plan
@@ -151,7 +152,7 @@ def read_reported_additions(program: Program, inputs: Mapping[str, Array]) -> di
 CANNOT_RUN_ERRORS = (UnsupportedError, GraphError, KeyError)  # errors raised for a subgraph that cannot run separately
 
 
-_MAX_KEPT_ELEMENTS = 1024  # maximum elements of a constant that may be a shape
+_MAX_KEPT_ELEMENTS = 1024  # constants with more elements cannot be shapes
 
 
 def _replace_weights(source: onnx.ModelProto) -> onnx.ModelProto:

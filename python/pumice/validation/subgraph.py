@@ -1,4 +1,4 @@
-"""Extracts subgraphs as models: some nodes, their constants, and stored tensors as inputs."""
+"""Extracts nodes of a model as a model of their own, with their constants, and stored tensors as inputs."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Subgraph(NamedTuple):
 
 
 class MissingTensorError(Error, LookupError):
-    """A subgraph needs a tensor that is not stored: a sequence, or one inside a fused kernel."""
+    """Raised if a subgraph needs a tensor that is not stored: a sequence, or an intermediate of a fused kernel."""
 
 
 def extract_subgraph(
@@ -57,7 +57,7 @@ def extract_subgraph(
 ) -> Subgraph:
     """Return the named nodes as a model.
 
-    values: tensors by name; those that the nodes read and do not compute become inputs. outputs: by default all results
+    values: tensors by name; tensors that the nodes read and do not compute become inputs. outputs: by default all results
     that other nodes or the caller read. changed: new values of constants. Raise MissingTensorError if an input is not in
     `values`.
     """
@@ -84,7 +84,7 @@ def extract_subgraph(
 
 
 def _find_outputs(reference: ReferenceModel, chosen: list[ReferenceNode], produced: set[str]) -> list[str]:
-    """Return the results that these nodes do not read themselves or that other nodes read."""
+    """Return the results that other nodes read, or that none of these nodes reads."""
     read_inside = {name for node in chosen for name in node.inputs}
     names = {node.name for node in chosen}
     read_elsewhere = {name for node in reference.nodes if node.name not in names for name in node.inputs}

@@ -1,4 +1,4 @@
-"""Sources of the tensors to validate: pumice's programs on a device, or another runtime."""
+"""Sources of the tensors under test: pumice's programs on a device, or another runtime."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from ..importer.parse import parse_model
 from ..model.model import Model
 from ..model.precision_policy import Precision
 from .bounds.float_types import ProgramTypes
-from .loop_limits import find_graph_loop_timeout
+from .loop_timeouts import get_graph_loop_timeout
+from .node_costs import NodeCost, measure_node_costs
 from .reference import ReferenceModel
 from .streaming import CANNOT_RUN_ERRORS, NodeWindows, TensorMap, WindowedTensors, read_reported_additions
-from .work import NodeWork, measure_work
 
-# Notes in report() about nodes that a 16-bit program computes in float32 although nobody requested it.
+# Notes in report() about nodes that a 16-bit program computes in float32 on the engine's own decision.
 _FLOAT32_NOTE_PREFIXES = (
     "float32: computes positions",
     "float32: reads positions",
@@ -33,13 +33,13 @@ def _is_computed_in_float32(row: Mapping[str, Any]) -> bool:
 
 
 def _find_converted_values(rows: Sequence[Mapping[str, Any]], verb: str) -> set[str]:
-    """Return the values that the engine's added nodes of this kind convert, including those in subgraphs."""
+    """Return the values converted by nodes that the engine added and reports with `verb`, also in subgraphs."""
     names = [row["node"] for row in rows if row["added"]]
     return {name[name.index(verb) + len(verb) : name.rindex("' to ")] for name in names if verb in name}
 
 
 class ValidationSubject(Protocol):
-    """The subject of a validation: a loaded model or a candidate."""
+    """What is validated: a loaded model or a candidate."""
 
     source: Any
     folder: Any
@@ -54,7 +54,7 @@ class ValidationSubject(Protocol):
 
     @property
     def program(self) -> Any:
-        """An object whose `outputs` have names: the tensors that reach the caller."""
+        """An object with `outputs`, the named tensors that the caller receives."""
         ...
 
     @property
@@ -68,10 +68,10 @@ class ValidationSubject(Protocol):
 
 
 class TensorSource(Protocol):
-    """A source of tensors: `compute_tensors` for checks node by node, `compute_outputs` of the optimised program.
+    """Source of the tensors under test: all tensors for checks of single nodes, and the optimised program's outputs.
 
-    missing_note: note for a missing tensor; "" if only outputs are checked. from_one_run: whether both come from one run, so that
-    comparing them proves nothing. types: the precision or types it computes in.
+    missing_note: note for a missing tensor; "" if only outputs are checked. from_one_run: whether tensors and outputs
+    come from the same run, so that comparing them proves nothing. types: the precision, or the types, of the computation.
     """
 
     missing_note: str
@@ -80,8 +80,8 @@ class TensorSource(Protocol):
     loop_timeout: float | None
     strings: TensorStringTable | None  # string table of a program that represents strings as indices
 
-    def set_float32(self, reference: ReferenceModel) -> None:
-        """Set which nodes of the reference compute in float32, and which float32 values some readers round."""
+    def mark_float32_nodes(self, reference: ReferenceModel) -> None:
+        """Tell the reference which nodes compute in float32, and which float32 values are rounded for some readers."""
         ...
 
     def compute_tensors(self, inputs: dict[str, Array]) -> dict[str, Array]:
@@ -89,17 +89,18 @@ class TensorSource(Protocol):
         ...
 
     def stream(self, inputs: dict[str, Array], reference: ReferenceModel) -> TensorMap:
-        """Return the same tensors, possibly loading those of later nodes on demand."""
+        """Return the same tensors as `compute_tensors`, possibly loading those of later nodes on demand."""
         ...
 
-    def find_additions(self, inputs: dict[str, Array]) -> dict[str, int]:
-        """Return the longest chain of additions in each node's kernel, in a streamed model for the nodes that ran;
-        kernels that do not report it are omitted.
+    def get_addition_counts(self, inputs: dict[str, Array]) -> dict[str, int]:
+        """Return the longest chain of additions in the kernel of each node.
+
+        Kernels that do not report it are omitted. For a streamed model, only nodes that ran are included.
         """
         ...
 
-    def measure_work(self, inputs: dict[str, Array]) -> dict[str, NodeWork]:
-        """Return the work of each node, if known."""
+    def measure_node_costs(self, inputs: dict[str, Array]) -> dict[str, NodeCost]:
+        """Return the cost of each node by name; {} if it is unknown."""
         ...
 
     def compute_outputs(self, inputs: dict[str, Array]) -> dict[str, Array]:
@@ -116,7 +117,7 @@ class TensorSource(Protocol):
 
 
 class DeviceTensors:
-    """Tensors from pumice: all tensors of the unfused program, and the fused program's outputs. load: load_graph."""
+    """Tensors from pumice: all tensors of the unfused program, and the fused program's outputs. load: the function load_graph."""
 
     missing_note = "not made by the program"
     from_one_run = False
@@ -129,7 +130,7 @@ class DeviceTensors:
         self.strings = model._tensor_strings
         self._load = load
         self._proto = parse_model(ModelFile(model.source, model.folder))
-        self.loop_timeout = find_graph_loop_timeout(self._proto.graph)
+        self.loop_timeout = get_graph_loop_timeout(self._proto.graph)
         self._graph: Graph = graph
         self._unfused: Program | None = None
         self._windows: NodeWindows | None = None
@@ -149,7 +150,7 @@ class DeviceTensors:
         return results
 
     def _run_program(self, program: Program, inputs: Mapping[str, Array]) -> dict[str, Array]:
-        """Run on filled memory; a previous run's data could otherwise hide a missing barrier."""
+        """Run a program on memory filled with NaN, because data of an earlier run could hide a missing barrier."""
         results = dict(program(dict(inputs), loop_timeout=self.loop_timeout, filled=True))
         return self.strings.decode_tensors(results) if self.strings else results
 
@@ -167,7 +168,7 @@ class DeviceTensors:
         return self._unfused_checked
 
     def compile(self, context: Context | None = None, **options: Any) -> Program:
-        """Compile the model's graph, which is read once, by default for the model's context."""
+        """Compile the unfused program, by default for the model's context. The model's graph is read only once."""
         model = self._model
         options |= {"float32_nodes": model.float32_nodes, "measured": model.step_variants}
         return self._graph.compile(context or model.context, model.precision, **options)
@@ -178,15 +179,15 @@ class DeviceTensors:
         options = {"fuse": model.fuse, "check_indices": model.check_indices, "deterministic": model.deterministic}
         return self.compile(context, **options)
 
-    def find_additions(self, inputs: dict[str, Array]) -> dict[str, int]:
-        """Return the additions of the unfused or streamed program; {} with control flow, which has no single plan."""
+    def get_addition_counts(self, inputs: dict[str, Array]) -> dict[str, int]:
+        """Return the addition counts of the unfused or streamed program; {} for control flow, which has no single plan."""
         if self._windows is not None and self._windows.additions is not None:
             return self._windows.additions
         program = self._unfused or self._unfused_checked
         return read_reported_additions(program, inputs) if program is not None else {}
 
-    def set_float32(self, reference: ReferenceModel) -> None:
-        """Read the nodes and values from the report of the unfused program."""
+    def mark_float32_nodes(self, reference: ReferenceModel) -> None:
+        """Set the reference's float32 nodes and rounded values from the report of the unfused program."""
         if self._model.precision == "fp32":
             return
         rows = self._checked_program().report()
@@ -197,11 +198,11 @@ class DeviceTensors:
             reference.rounded_reads = _find_converted_values(rows, "cast '")
 
     def stream(self, inputs: dict[str, Array], reference: ReferenceModel) -> TensorMap:
-        """Stream by windows of nodes if all tensors exceed WINDOW_BYTES."""
+        """Stream the tensors in windows of nodes if together they exceed WINDOW_BYTES."""
         if self._windows is None:
             self._windows = NodeWindows(self._model, self._load, reference, self._proto)
         windows = self._windows
-        windows.additions = None  # additions of an earlier case may be for other sizes
+        windows.additions = None  # those of an earlier case may belong to other sizes
         ends = windows.get_window_ends(inputs)
         if not ends:
             return TensorMap(self.compute_tensors(inputs))
@@ -215,23 +216,23 @@ class DeviceTensors:
 
         return WindowedTensors(ends, run_window)
 
-    def measure_work(self, inputs: dict[str, Array]) -> dict[str, NodeWork]:
-        """Return the work of each node of the unfused program; {} if streamed."""
+    def measure_node_costs(self, inputs: dict[str, Array]) -> dict[str, NodeCost]:
+        """Return the cost of each node of the unfused program by name; {} if it is streamed."""
         if self._unfused is None and self._checked is None:
             return {}
-        return measure_work(self._unfused_program(), inputs, self.loop_timeout)
+        return measure_node_costs(self._unfused_program(), inputs, self.loop_timeout)
 
     def compute_outputs(self, inputs: dict[str, Array]) -> dict[str, Array]:
         """Return the outputs of the fused program."""
         return self._run_program(self._model.program, inputs)
 
-    def run_before(self, inputs: Mapping[str, Array]) -> None:
-        """Run the fused program on another case first, so that stale memory contains that case's values."""
+    def run_preceding_case(self, inputs: Mapping[str, Array]) -> None:
+        """Run the fused program on another case, so that stale memory contains values of that case."""
         with suppress(IndexRangeError):  # reported when that case is checked
             self._run_program(self._model.program, inputs)
 
     def check_indices(self, inputs: dict[str, Array]) -> None:
-        """Raise IndexRangeError, which names the node."""
+        """Raise IndexRangeError, which names the node, if an index is out of range."""
         if self._checked is inputs:
             return
         if self._index_checker is None:

@@ -1,4 +1,4 @@
-"""Compact statistics of a tensor: ranges, counts, and histograms with the same bins for all tensors."""
+"""Compact statistics of a tensor: ranges, counts, and histograms whose bins are the same for all tensors."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _MANTISSA_BITS, _EXPONENT_BIAS = 52, 1023  # float64 format
 
 
 class ValueRange(NamedTuple):
-    """Range of the finite numbers: minimum, maximum, and smallest nonzero magnitude; None if there are none."""
+    """Range of a tensor's finite numbers: minimum, maximum, and smallest nonzero magnitude; None without such numbers."""
 
     least: float | None = None
     most: float | None = None
@@ -101,7 +101,7 @@ def _compute_magnitude_histogram(finite: Array, zeros: int) -> tuple[int, ...]:
     bits = np.ascontiguousarray(finite).view(f"u{finite.dtype.itemsize}") >> mantissa
     bits &= 2 * bias + 1
     exponent_counts = np.bincount(bits.astype(np.intp, copy=False), minlength=2 * bias + 2)
-    exponent_counts[0] -= zeros  # zeros have exponent 0 like subnormals, which stay
+    exponent_counts[0] -= zeros  # like subnormals, zeros have exponent 0; count only the subnormals
     bins = np.clip(
         (np.arange(exponent_counts.size) - bias - MIN_EXPONENT) // EXPONENTS_PER_BIN, 0, NUM_MAGNITUDE_BINS - 1
     )
@@ -109,7 +109,7 @@ def _compute_magnitude_histogram(finite: Array, zeros: int) -> tuple[int, ...]:
 
 
 def _is_finite_range(value_range: ValueRange) -> bool:
-    """Return whether all numbers in the range are finite. A NaN would be its minimum and maximum."""
+    """Return whether all numbers are finite. If any number is NaN, the minimum and maximum are NaN."""
     return value_range.least is None or (math.isfinite(value_range.least) and math.isfinite(value_range.most or 0.0))
 
 
@@ -150,7 +150,7 @@ def _merge_ranges(first: ValueRange, second: ValueRange) -> ValueRange:
 
 
 def count_ratios(errors: Array, allowed: Array) -> tuple[int, ...]:
-    """Return the histogram of error over bound, without elements that have no finite bound."""
+    """Return the histogram of error / bound over the elements that have a finite bound."""
     bounded = np.isfinite(allowed)
     if not bounded.all():
         errors, allowed = errors[bounded], allowed[bounded]
@@ -161,8 +161,8 @@ def count_ratios(errors: Array, allowed: Array) -> tuple[int, ...]:
 
 
 def count_finite_ratios(errors: Array, ratio: Array) -> tuple[int, ...]:
-    """Return the histogram of ratios, which is modified in place; zero errors have ratio 0, and all bounds are finite."""
-    # The bin follows from the exponent bits. Subtract 1 first, so that a power of two stays in the bin below.
+    """Return the histogram of error / bound if all bounds are finite. ratio: error / bound, overwritten; 0 for no error."""
+    # The exponent bits give the bin. Subtract 1 first, so that a power of two falls into the bin below it.
     bins = ratio.view(np.int64)
     bins -= 1
     bins >>= _MANTISSA_BITS
@@ -187,7 +187,7 @@ def _compute_value_range(numbers: Array) -> ValueRange:
 
 
 def _flatten_floats(values: Any) -> Array | None:
-    """Return a flat array in a float type that NumPy supports natively; None for strings and the like."""
+    """Return the elements as a flat array of a NumPy float type; None for strings and other non-numeric types."""
     array = np.asarray(values)
     if array.dtype.kind == "f" and array.dtype.itemsize in (4, 8):
         return array.ravel()

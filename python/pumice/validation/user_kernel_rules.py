@@ -1,6 +1,6 @@
-"""Rules for operators that run user kernels: their NumPy references, with bounds.
+"""Error-bound rules for operators that run user kernels: the kernels' NumPy references, with bounds.
 
-Error propagation through such a function is measured: it also runs on inputs perturbed by their errors with random
+How such a function propagates errors is measured: it also runs on inputs to which their errors are added with random
 signs. The root mean square of the changes is an independent error, which allows `COVERAGE_FACTOR` times as much, like
 every independent error.
 """
@@ -15,7 +15,7 @@ import numpy as np
 
 from ..base.element_types import Array, get_numpy_dtype
 from ..base.errors import InputError
-from ..importer.kernel_operator import KernelOperator, RecordedKernels, resolve_node_attributes
+from ..importer.kernel_operator import KernelNodeRecorder, KernelOperator, resolve_node_attributes
 from ..importer.load import load_graph
 from ..model.model import Model
 from .bounds.bounded_tensor import BoundedTensor
@@ -26,15 +26,15 @@ _NUM_SAMPLES = 16  # number of runs with random error signs
 
 
 def make_kernel_rules(kernels: Mapping[str, KernelOperator]) -> dict[str, Rule]:
-    """Return a rule per operator; it reports "not checked" for an operator without a reference."""
+    """Return a rule for each operator. Without a reference, the rule reports that the operator is not checked."""
     return {name: _make_rule(name, operator) for name, operator in kernels.items()}
 
 
 def describe_kernel_nodes(model: Model) -> list[str]:
-    """Return a string for each node that runs a user kernel: its source and the results of its rules."""
+    """Return a string for each node that runs a user kernel, from the kernel's source and the results of its rules."""
     if not model.kernel_table:
         return []
-    recorder = RecordedKernels(model.kernel_table)
+    recorder = KernelNodeRecorder(model.kernel_table)
     load_graph(model.source, model.folder, None, [value.name for value in model.overridable], kernels=recorder)
     return recorder.nodes
 
@@ -129,7 +129,7 @@ def _propagate_errors(
     attributes: dict[str, Any],
     values: list[Array],
 ) -> list[Array | None]:
-    """Return the root mean square change of each output caused by input errors; None if the inputs are exact."""
+    """Return the root-mean-square change of each output that input errors cause; None if the inputs are exact."""
     if all(value.error is None or not np.any(value.error > 0) for value in inputs):
         return [None] * len(values)
     random = np.random.default_rng(0)
@@ -150,7 +150,7 @@ def _propagate_errors(
             if not is_float(value.dtype) and np.any(other != value):
                 raise UndecidedError(f"{name} makes whole numbers of what roundings may turn")
             difference = np.asarray(other, np.float64) - np.asarray(value, np.float64)
-            # Two equal infinities are not a change.
+            # Equal infinities count as no change.
             total += (
                 np.where(np.asarray(other == value), 0.0, np.nan_to_num(difference, nan=np.inf, posinf=np.inf)) ** 2
             )
@@ -177,7 +177,7 @@ def _compute_kernel_error(
         )
     relative = operator.tolerance
     if relative is None:
-        relative = float(np.sqrt(2 * call.types.storage_type(dtype).unit))
+        relative = float(np.sqrt(2 * call.types.get_storage_type(dtype).unit))
     return call.types.from_max_deviation(np.full(value.shape, relative * _find_largest_magnitude(value)))
 
 

@@ -40,7 +40,7 @@ INPUTS = ("device", "reference")
 
 
 def _read_case_inputs(model: Model, case: Case) -> tuple[dict[str, Array], dict[str, Any]]:
-    """Check a case and return its inputs: for the program, and for the model by name. An array is the only input."""
+    """Check a case. Return the inputs of the program and of the model by name. A bare array is the only input."""
     positional: Sequence[Any] = ()
     named: Mapping[str, Any] = {}
     if isinstance(case, Mapping):
@@ -87,7 +87,7 @@ def validate(
     fused program's outputs are checked by the latter, with independent roundings: 4 times their root-sum-square. An
     out-of-range index is a fault of the node that reads it.
 
-    context, precision: by default those of a loaded model, else the default context and "fp32"; if they differ, the
+    context, precision: by default a loaded model's, else the default context and "fp32"; if they differ, the
     model is loaded again.
     tolerances: absolute errors by node or tensor name, replacing the bounds.
     allow_unchecked: names of operators (`com.microsoft::Name`), nodes and outputs that may be unproved; True allows
@@ -209,7 +209,7 @@ def _require_cases(cases: list[Any]) -> list[Any]:
 
 
 def _make_chained_options(options: ValidationOptions, source_kind: str) -> ValidationOptions:
-    """Return the options for a reference or candidate whose values all start from the model's inputs."""
+    """Return the options for a reference or candidate that only has values computed from the model's inputs."""
     if options.mode == "isolated":
         raise InputError(
             f"validate: mode: this {source_kind} has no values of nodes by themselves; expected 'chained' or 'both'"
@@ -241,7 +241,7 @@ def _run_validation(validation: ModelValidation, inputs: list[Any], progress: Pr
         for end in (forward_log, validation.close, repeats.close):  # ExitStack runs these in reverse order
             ends.callback(end)
         if len(inputs) > 1 and isinstance(validation.tensors, DeviceTensors):
-            validation.tensors.run_before(inputs[order[-1]][0])
+            validation.tensors.run_preceding_case(inputs[order[-1]][0])
         for index in order:
             arrays, case_inputs = inputs[index]
             validation.run(arrays, case_inputs, index, step)
@@ -249,7 +249,7 @@ def _run_validation(validation: ModelValidation, inputs: list[Any], progress: Pr
                 repeats.run(arrays, index)
                 step()
         unproved = any(row.verdict == UNPROVED for row in validation.collected.rows.values())
-        work = validation.tensors.measure_work(inputs[0][0]) if unproved else {}
+        work = validation.tensors.measure_node_costs(inputs[0][0]) if unproved else {}
     report = _make_report(validation, len(inputs))
     report.work = work
     if isinstance(validation.fused, Model):
@@ -261,7 +261,7 @@ def _run_validation(validation: ModelValidation, inputs: list[Any], progress: Pr
 
 
 def _shuffle_cases(cases: int) -> list[int]:
-    """Return a fixed, shuffled order of the cases, because neighbouring cases are often similar."""
+    """Return the cases in a fixed shuffled order, because neighbouring cases are often similar."""
     order = list(range(cases))
     Random(cases).shuffle(order)
     return order
@@ -279,7 +279,7 @@ def _make_report(validation: ModelValidation, cases: int) -> ValidationReport:
             rows[i] = rows[i]._replace(case=case, fault=fault)
         if not node_rows:  # the node is inside a body or branch
             rows.insert(0, ValidationRow(node, "indices", "", "", (), case, None, None, "", fault))
-    rows = _blame_overflow(rows, collected.findings_by_key)
+    rows = _mark_overflowing_nodes(rows, collected.findings_by_key)
     findings = make_findings(rows)
     reported = {(finding.kind, finding.node) for finding in findings}
     findings.extend(finding for key, finding in collected.findings_by_key.items() if key not in reported)
@@ -297,8 +297,10 @@ def _make_report(validation: ModelValidation, cases: int) -> ValidationReport:
     return report
 
 
-def _blame_overflow(rows: list[ValidationRow], findings: Mapping[tuple[str, str], Finding]) -> list[ValidationRow]:
-    """If only outputs are wrong, mark the rows of the node that overflowed as faulty."""
+def _mark_overflowing_nodes(
+    rows: list[ValidationRow], findings: Mapping[tuple[str, str], Finding]
+) -> list[ValidationRow]:
+    """If only outputs are wrong, add a fault to the rows of the node that overflowed."""
     if not any(row.verdict == WRONG for row in rows) or any(
         row.verdict == WRONG and row.op != "output" for row in rows
     ):
@@ -315,7 +317,7 @@ def _validate_subgraph(subgraph: Subgraph, setup: LoadSetup) -> ValidationReport
     """Validate a subgraph. Raise whatever validate raises."""
     names = {*subgraph.nodes, *(name for node in subgraph.proto.graph.node for name in node.output)}
     tolerances = {name: number for name, number in (setup.tolerances or {}).items() if name in names}
-    with setup.load(subgraph.proto) as model:
+    with setup.load_subgraph(subgraph.proto) as model:
         return validate(
             model, [subgraph.inputs], tolerances=tolerances, allow_unchecked=True, allow_ill_conditioned=True
         )
@@ -325,7 +327,7 @@ def _check_tolerances(tolerances: Mapping[str, float] | None) -> dict[str, float
     checked = dict(tolerances or {})
     for name, value in checked.items():
         if not isinstance(value, int | float) or isinstance(value, bool) or not value >= 0:
-            raise InputError(f"validate: tolerances['{name}']: expected a number of at least 0, given {value!r}")
+            raise InputError(f"validate: tolerances['{name}']: expected a non-negative number, given {value!r}")
     return {name: float(value) for name, value in checked.items()}
 
 

@@ -391,7 +391,7 @@ def indices_and_sources(context: pumice.Context) -> None:
     i = graph.input("i", "int64", [1])
     found = graph.add(
         "Add", i, np.array([7])
-    )  # a call checks the indices it is given, check_indices= also those computed on the device
+    )  # a call checks its given indices, check_indices= also indices computed on the device
     graph.output("y", graph.add("Gather", graph.constant(np.ones(3, "float32")), found))
     graph.compile(context)({"i": np.array([0])})
     expect_error(lambda: graph.compile(context, check_indices=True)({"i": np.array([0])}), "index 7")

@@ -212,7 +212,7 @@ def warming_up(context: pumice.Context) -> None:
 def checking_indices(context: pumice.Context) -> None:
     nodes = [node("Add", ["i", "i"], ["j"]), node("Gather", ["x", "j"])]
     proto = model(nodes, [value("x", [2, 4]), value("i", [1], 7)])
-    given = X, np.array([7])  # a call checks the indices it is given, check_indices= also those computed on the device
+    given = X, np.array([7])  # a call checks its given indices, check_indices= also indices computed on the device
     pumice.load(proto, context)(*given)
     expect_error(lambda: pumice.load(proto, context, check_indices=True)(*given), "index 14")
 

@@ -12,11 +12,11 @@ from ..._pumice import Graph, GraphError, UnsupportedError
 from ...base.element_types import Array, Bytes, array_from_bytes
 from ...base.errors import graph_error, unsupported_error
 from ..file.recipe import ConstantRecipe, InputRecipe, NodeRecipe, Recipe, strip_trailing_empty
-from .compound_values import BuiltValue, OptionalValue, SequenceValue, ValueKind, get_value_kind, to_tensors
+from .non_tensor_values import BuiltValue, OptionalValue, SequenceValue, ValueKind, get_value_kind, to_tensors
 
 if TYPE_CHECKING:
     from ..._pumice import Value
-    from .float32_nodes import Float32Nodes
+    from .float32_node_collector import Float32NodeCollector
 
     TranslatorTable = Mapping[str, Callable[["GraphBuilder", NodeRecipe], None]]
 
@@ -35,7 +35,7 @@ _USER_KERNEL_OP = "pumice::Kernel"  # rejected in model files, where it could ma
 _has_operator = functools.lru_cache(1024)(_pumice.has_operator)  # cacheable: the engine's operator table never changes
 
 
-class NodeRejected(Exception):
+class NodeRejectedError(Exception):
     """Raised if a node cannot be built; the builder has recorded the reason."""
 
 
@@ -48,10 +48,10 @@ class GraphBuilder:
         translators: TranslatorTable,
         name: str = "",
         outer: GraphBuilder | None = None,
-        float32: Float32Nodes | None = None,
+        float32: Float32NodeCollector | None = None,
     ) -> None:
         self.recipe = recipe
-        self.float32: Float32Nodes | None = outer.float32 if outer else float32
+        self.float32: Float32NodeCollector | None = outer.float32 if outer else float32
         self.translators = translators  # operator -> function that adds a node with this operator
         self.outer = outer
         self.graph = Graph(name or recipe.name)
@@ -72,7 +72,7 @@ class GraphBuilder:
         """Add a graph input, or several for a sequence or an optional value."""
         kind = ValueKind.parse(value.dtype)
         try:
-            if not kind.is_compound:
+            if not kind.is_non_tensor:
                 self.values[value.name] = self.graph.input(value.name, value.dtype, value.shape, value.dimension_names)
                 return
             names_and_specs = zip(kind.get_tensor_names(value.name), kind.tensor_specs, strict=True)
@@ -122,16 +122,16 @@ class GraphBuilder:
         return value
 
     def require_value(self, name: str) -> BuiltValue:
-        """Return the value with this name. Raise NodeRejected if it could not be built."""
+        """Return the value with this name. Raise NodeRejectedError if it could not be built."""
         value = self.get_value(name)
         if value is None:
-            raise NodeRejected
+            raise NodeRejectedError
         return value
 
     def require_tensor(self, name: str) -> Value:
         """Return the tensor with this name.
 
-        Raise GraphError if it is a sequence or an optional value, NodeRejected if it could not be built.
+        Raise GraphError if it is a sequence or an optional value, NodeRejectedError if it could not be built.
         """
         value = self.require_value(name)
         if isinstance(value, _MULTI_TENSOR_TYPES):
@@ -141,7 +141,7 @@ class GraphBuilder:
     def require_tensors(self, node: NodeRecipe, min_inputs: int, max_inputs: int) -> list[Value]:
         """Return the input tensors of a node.
 
-        Raise GraphError unless the node has `min_inputs` to `max_inputs` inputs, none of them omitted. Raise NodeRejected if an input
+        Raise GraphError unless the node has `min_inputs` to `max_inputs` inputs, none of them omitted. Raise NodeRejectedError if an input
         could not be built.
         """
         if not min_inputs <= len(node.inputs) <= max_inputs or "" in node.inputs:
@@ -178,7 +178,7 @@ class GraphBuilder:
             self.unsupported.extend(error.items)
         except GraphError as error:
             self.first_error = self.first_error or error
-        except NodeRejected:
+        except NodeRejectedError:
             pass
         if self.float32 and self.float32.is_selected(node, self.get_node_path(node)):
             self.float32.record_nodes(self.graph, self.get_node_path(node).removesuffix(node.name), first)
@@ -191,10 +191,10 @@ class GraphBuilder:
             return ""
         return f"node '{path}': operator {op}{': ' if node.unsupported else ''}{node.unsupported}"
 
-    def reject(self, node: NodeRecipe, why: str) -> NodeRejected:
+    def reject(self, node: NodeRecipe, why: str) -> NodeRejectedError:
         """Record why the node cannot be built, and return the exception for the caller to raise."""
         self.unsupported.append(f"node '{self.get_node_path(node)}': operator {node.qualified_op}: {why}")
-        return NodeRejected()
+        return NodeRejectedError()
 
     def set_node_outputs(self, node: NodeRecipe, *results: Value) -> None:
         """Bind the results to the node's output names, skipping unnamed outputs."""
@@ -207,7 +207,7 @@ class GraphBuilder:
         return f"{self.graph.name}/{node.name}" if self.outer else node.name
 
     def add_single_node(self, node: NodeRecipe) -> None:
-        """Add a node that becomes one engine node. Raise the errors of Graph.add, and NodeRejected if an input could not be built."""
+        """Add a node that becomes one engine node. Raise the errors of Graph.add, and NodeRejectedError if an input could not be built."""
         if node.op == "Identity" and len(node.inputs) == len(node.outputs) == 1:
             value = self.values.get(node.inputs[0])
             # An Identity of a sequence or an optional value needs no engine node.
@@ -217,10 +217,10 @@ class GraphBuilder:
         inputs = [self.require_tensor(name) if name else None for name in node.inputs]
         names = strip_trailing_empty(node.outputs)
         if any(value is not None and value.dtype.startswith(_LOW_BIT_PREFIXES) for value in inputs):
-            from .low_bit_moves import add_low_bit_move, get_low_bit_dtype
+            from .low_bit_movement_ops import add_low_bit_movement_op, get_low_bit_dtype
 
             if get_low_bit_dtype(node, inputs):
-                self.set_values(names, add_low_bit_move(self, node, inputs, names))
+                self.set_values(names, add_low_bit_movement_op(self, node, inputs, names))
                 return
         engine_outputs = self.graph.add(
             node.qualified_op,
@@ -246,20 +246,20 @@ class GraphBuilder:
         self.node_outputs.update(names)
 
     def add_nodes(self) -> None:
-        """Add the nodes of a subgraph. Raise the first GraphError, or NodeRejected if a node is unsupported."""
+        """Add the nodes of a subgraph. Raise the first GraphError, or NodeRejectedError if a node is unsupported."""
         num_unsupported = len(self.unsupported)
         for node in self.recipe.nodes:
             self.add_node(node)
         if self.first_error:
             raise self.first_error
         if len(self.unsupported) > num_unsupported:
-            raise NodeRejected
+            raise NodeRejectedError
 
     def make_subgraph_outputs(self, node: NodeRecipe, name: str, kind: ValueKind) -> list[Value]:
-        """Return a subgraph output as the tensors of a kind. Inputs, constants and repeated outputs go through Identity (rule B2.9)."""
+        """Return the tensors of a subgraph output of this kind. Inputs, constants and repeated outputs get an Identity (rule B2.9)."""
         value = self.require_value(name)
         parts = to_tensors(self, node, value, kind)
-        if not kind.is_compound and name in self.node_outputs:
+        if not kind.is_non_tensor and name in self.node_outputs:
             self.node_outputs.remove(name)
             return parts
         return [self.add_helper(node, "Identity", part_value) for part_value in parts]
@@ -291,12 +291,12 @@ def build_graph(
     recipe: Recipe,
     translators: TranslatorTable,
     progress: Callable[[int, int], None] | None = None,
-    float32: Float32Nodes | None = None,
+    float32: Float32NodeCollector | None = None,
 ) -> Graph:
     """Build the engine's Graph from a recipe.
 
     translators: operator -> function that adds a node with this operator. progress: called with the number of nodes added and their
-    total. float32: selects nodes of the file and collects the engine nodes built from them.
+    total. float32: collects the engine nodes that must compute in fp32.
     Raise UnsupportedError listing everything unsupported, GraphError if the model is invalid.
     """
     builder = GraphBuilder(recipe, translators, float32=float32)

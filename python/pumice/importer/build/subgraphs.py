@@ -9,8 +9,8 @@ import numpy as np
 from ...base.element_types import Array
 from ...base.errors import graph_error
 from ..file.recipe import NodeRecipe, Recipe
-from .builder import GraphBuilder, NodeRejected
-from .compound_values import BuiltValue, get_tensors, get_value_kind, replace_tensors
+from .builder import GraphBuilder, NodeRejectedError
+from .non_tensor_values import BuiltValue, get_tensors, get_value_kind, replace_tensors
 
 if TYPE_CHECKING:
     from ..._pumice import Value
@@ -21,7 +21,7 @@ SHAPE_1 = np.array([1])  # shape of conditions and counts in the engine's contro
 def get_subgraphs(builder: GraphBuilder, node: NodeRecipe, *attributes: str) -> list[Recipe]:
     """Return the subgraphs in a node's attributes.
 
-    Raise GraphError if one is missing, NodeRejected if one is unsupported.
+    Raise GraphError if one is missing, NodeRejectedError if one is unsupported.
     """
     recipes = []
     reasons = []
@@ -33,7 +33,7 @@ def get_subgraphs(builder: GraphBuilder, node: NodeRecipe, *attributes: str) -> 
         reasons += _find_unsupported(builder, recipe, f"{builder.get_node_path(node)}.{attribute}")
     if reasons:
         builder.unsupported.extend(reasons)
-        raise NodeRejected
+        raise NodeRejectedError
     return recipes
 
 
@@ -65,7 +65,7 @@ def flatten_tensors(values: dict[str, BuiltValue]) -> list[Value]:
 
 
 def add_captured_inputs(inner: GraphBuilder, values: dict[str, BuiltValue]) -> None:
-    """Add captured values as inputs of a subgraph. All branches of a node get the same inputs, even those they do not read."""
+    """Add captured values as inputs of a subgraph. All branches of a node get the same inputs, even inputs they do not read."""
     for name, value in values.items():
         is_read_here = name in inner.recipe.captured
         base_name = name if is_read_here else f"{inner.graph.name}/outer {name}"

@@ -44,7 +44,7 @@ class _BytesReader(io.RawIOBase):
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
         begin = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: len(self._data)}[whence]
         if begin + offset < 0:
-            raise ValueError(f"seek: expected a place from 0 on, given {begin + offset}")
+            raise ValueError(f"seek: expected a non-negative offset, given {begin + offset}")
         self._position = begin + offset
         return self._position
 

@@ -13,7 +13,7 @@ from .recipe import STRING, ConstantRecipe, TensorLocation, UnrepresentableError
 _MAX_AXIS_SIZE = 1 << 40  # exclusive upper limit for the size of an axis
 _MAX_DENSE_BYTES = 1 << 28  # size limit for a densified sparse tensor: a few bytes in a file can request any size
 _MAX_RANK = 32  # maximum rank of a NumPy array
-# dtype -> ONNX type name, where that is not simply the dtype in upper case.
+# dtype -> ONNX type name, if that is not simply the dtype in upper case.
 _ONNX_TYPE_NAMES = {
     "float64": "DOUBLE",
     "float32": "FLOAT",
@@ -41,7 +41,7 @@ _FIELDS = {
 }
 
 
-def get_dtype(number: int) -> str:
+def get_dtype_from_onnx_type(number: int) -> str:
     """Return the dtype for an ONNX type number. Raise UnrepresentableError if it is unsupported."""
     if number in DTYPES:
         return DTYPES[number]
@@ -137,7 +137,7 @@ def make_constant(tensor: TensorProto, name: str, file: ModelFile) -> ConstantRe
 
     Raise GraphError if the tensor is invalid, UnrepresentableError if its type or rank is unsupported, or if it is segmented.
     """
-    dtype, shape = get_dtype(tensor.data_type), list(tensor.dims)
+    dtype, shape = get_dtype_from_onnx_type(tensor.data_type), list(tensor.dims)
     if tensor.HasField("segment"):
         raise UnrepresentableError("a tensor in segments")
     if any(not 0 <= size < _MAX_AXIS_SIZE for size in shape):

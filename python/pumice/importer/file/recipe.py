@@ -162,7 +162,7 @@ class NodeRecipe(LightNamedTuple):
 class Recipe(LightNamedTuple):
     """An imported model or subgraph.
 
-    nodes: topologically sorted. unsupported: unsupported features, except those of nodes. captured: outer-scope values that a
+    nodes: topologically sorted. unsupported: unsupported features that are not a node's. captured: outer-scope values that a
     subgraph reads. metadata: the file's metadata_props. overridable: initializers that are also listed as inputs. defaults: default
     values of the initializers that are exposed as inputs; these follow the other inputs. string_values: values, also in subgraphs, that
     are indices into `strings`. warnings: declarations of the file that the importer ignores. plain: whether each node is known to become
@@ -239,7 +239,7 @@ class Recipe(LightNamedTuple):
         )
 
     def estimate_device_bytes(self, precision: str) -> int:
-        """Return the approximate size in bytes of the constants on the device, without those of subgraphs."""
+        """Return the approximate size in bytes of the constants on the device, without subgraphs' constants."""
         float32 = 1 if precision == "fp32" else 2
         sizes = ((len(constant.raw), constant.dtype) for constant in self.constants.values())
         return sum(size // float32 if dtype == "float32" else size for size, dtype in sizes)
@@ -252,7 +252,7 @@ class Recipe(LightNamedTuple):
         )
 
 
-def get_number(node: NodeRecipe, name: str, default: float) -> float:
+def get_number_attr(node: NodeRecipe, name: str, default: float) -> float:
     """Return a numeric attribute. Raise GraphError if it is not a number."""
     value = node.attributes.get(name, default)
     if not isinstance(value, int | float):
@@ -260,7 +260,7 @@ def get_number(node: NodeRecipe, name: str, default: float) -> float:
     return value
 
 
-def get_integers(node: NodeRecipe, name: str) -> list[int] | None:
+def get_ints_attr(node: NodeRecipe, name: str) -> list[int] | None:
     """Return an integer list attribute; None if absent. Raise GraphError if it is not a list of integers."""
     value = node.attributes.get(name)
     if value is None:

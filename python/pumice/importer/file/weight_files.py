@@ -22,7 +22,7 @@ _OTHER_LOCATION = "\1"  # used instead of MODEL_FILE_LOCATION to detect models t
 
 
 class FileState(NamedTuple):
-    """Metadata of a file for cheap change detection."""
+    """The path, size, mtime and inode of a file, by which changes are detected without reading it."""
 
     path: str
     size: int  # bytes; -1 if the file does not exist

@@ -8,7 +8,7 @@ import numpy as np
 
 from ...base.element_types import array_from_bytes
 from ...base.errors import graph_error
-from ..file.recipe import Attribute, ConstantRecipe, InputRecipe, NodeRecipe, Recipe, get_integers
+from ..file.recipe import Attribute, ConstantRecipe, InputRecipe, NodeRecipe, Recipe, get_ints_attr
 
 if TYPE_CHECKING:
     from .rewrite_helpers import Nodes, RewriteScope
@@ -54,7 +54,7 @@ def rewrite_batched_scan(node: NodeRecipe, scope: RewriteScope) -> Nodes:
         expected = "a body that takes all inputs but the first, and 'num_scan_inputs'"
         raise graph_error("node", node.name, f"expected {expected}, given {node.inputs} and {num_slices!r}")
     num_states = len(node_inputs) - num_slices
-    directions = get_integers(node, "directions") or [0] * num_slices
+    directions = get_ints_attr(node, "directions") or [0] * num_slices
     if (
         not 1 <= num_slices <= len(node_inputs)
         or len(directions) != num_slices

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..file.recipe import Attribute, NodeRecipe, UnrepresentableError, get_number, strip_trailing_empty
+from ..file.recipe import Attribute, NodeRecipe, UnrepresentableError, get_number_attr, strip_trailing_empty
 from .node_writer import NodeWriter
 from .rewrite_helpers import NodeRewrite, Nodes, RewriteScope, get_input, make_constant_like_input
 
@@ -25,7 +25,7 @@ def _rewrite_bias_gelu(node: NodeRecipe, scope: RewriteScope) -> Nodes:
 
 
 def _rewrite_quick_gelu(node: NodeRecipe, scope: RewriteScope) -> Nodes:
-    return NodeWriter(node, scope).finish_with("Swish", node.inputs[0], alpha=get_number(node, "alpha", 1.702))
+    return NodeWriter(node, scope).finish_with("Swish", node.inputs[0], alpha=get_number_attr(node, "alpha", 1.702))
 
 
 def _rewrite_fused_matmul(node: NodeRecipe, scope: RewriteScope) -> Nodes:
@@ -35,7 +35,7 @@ def _rewrite_fused_matmul(node: NodeRecipe, scope: RewriteScope) -> Nodes:
     b = "...kj" if node.attributes.get("transB", 0) else "...jk"
     is_plain_matmul = (a, b) == ("...ij", "...jk")
     op, equation = ("MatMul", {}) if is_plain_matmul else ("Einsum", {"equation": f"{a},{b}->...ik"})
-    alpha = get_number(node, "alpha", 1.0)
+    alpha = get_number_attr(node, "alpha", 1.0)
     if alpha == 1.0:
         return writer.finish_with(op, *node.inputs, **equation)
     casts, scale = make_constant_like_input(node, scope, "alpha", alpha)
@@ -88,7 +88,7 @@ def _rewrite_fused_gemm(node: NodeRecipe, scope: RewriteScope) -> Nodes:
     activation_input = writer.add("Gemm", *node.inputs, **_drop_activation_attributes(node))
     names = [f"activation_{name}" for name in ("alpha", "beta", "gamma")]
     return _finish_with_activation(
-        writer, activation_input, [get_number(node, name, 0.0) for name in names if name in node.attributes]
+        writer, activation_input, [get_number_attr(node, name, 0.0) for name in names if name in node.attributes]
     )
 
 
@@ -99,7 +99,7 @@ def _rewrite_skip_layer_norm(node: NodeRecipe, scope: RewriteScope) -> Nodes:
     bias = get_input(node, 3 if simplified else 4)
     values = [*node.inputs[:2], bias] if bias else node.inputs[:2]
     total = writer.add_sum(values, node.outputs[3] if len(node.outputs) > 3 else "")
-    epsilon = get_number(node, "epsilon", 1e-12)
+    epsilon = get_number_attr(node, "epsilon", 1e-12)
     if simplified:
         return writer.finish_with("RMSNormalization", total, node.inputs[2], axis=-1, epsilon=epsilon)
     beta = get_input(node, 3)
@@ -109,7 +109,7 @@ def _rewrite_skip_layer_norm(node: NodeRecipe, scope: RewriteScope) -> Nodes:
 def _rewrite_simplified_layer_norm(node: NodeRecipe, scope: RewriteScope) -> Nodes:
     writer = NodeWriter(node, scope)
     writer.reject_outputs(1, "inv_std_var")
-    axis, epsilon = int(get_number(node, "axis", -1)), get_number(node, "epsilon", 1e-5)
+    axis, epsilon = int(get_number_attr(node, "axis", -1)), get_number_attr(node, "epsilon", 1e-5)
     return writer.finish_with("RMSNormalization", *node.inputs, axis=axis, epsilon=epsilon)
 
 
@@ -130,12 +130,12 @@ def _rewrite_embed_layer_norm(node: NodeRecipe, scope: RewriteScope) -> Nodes:
         values.append(writer.add("Gather", segment_embedding, segment_ids))
     total = writer.add_sum(values, embedding_sum)
     if mask_index:
-        if not mask or get_number(node, "mask_index_type", 0) != 0:
+        if not mask or get_number_attr(node, "mask_index_type", 0) != 0:
             raise UnrepresentableError("the output 'mask_index' without a mask")
         axes = scope.add_constant(node, "axes", np.array([1], np.int64))
         writer.add_named(mask_index, "ReduceSum", mask, axes, keepdims=0)
     return writer.finish_with(
-        "LayerNormalization", total, gamma, beta, axis=-1, epsilon=get_number(node, "epsilon", 1e-12)
+        "LayerNormalization", total, gamma, beta, axis=-1, epsilon=get_number_attr(node, "epsilon", 1e-12)
     )
 
 

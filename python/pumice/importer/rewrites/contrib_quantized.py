@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ..file.recipe import Attribute, NodeRecipe, UnrepresentableError, get_number, strip_trailing_empty
+from ..file.recipe import Attribute, NodeRecipe, UnrepresentableError, get_number_attr, strip_trailing_empty
 from .dynamic_lstm import rewrite_dynamic_lstm
 from .node_writer import NodeWriter
 from .rewrite_helpers import NodeRewrite, Nodes, RewriteScope, get_input
@@ -46,7 +46,9 @@ def _make_unary_rewrite(op: str, *kept_attributes: str, rejected: tuple[str, ...
 def _rewrite_qlinear_concat(node: NodeRecipe, scope: RewriteScope) -> Nodes:
     writer = NodeWriter(node, scope)
     float_inputs = [_add_dequantize(writer, first) for first in range(2, len(node.inputs), 3)]
-    return _finish_with_quantize(writer, writer.add("Concat", *float_inputs, axis=int(get_number(node, "axis", 0))), 0)
+    return _finish_with_quantize(
+        writer, writer.add("Concat", *float_inputs, axis=int(get_number_attr(node, "axis", 0))), 0
+    )
 
 
 def _rewrite_qlinear_where(node: NodeRecipe, scope: RewriteScope) -> Nodes:
@@ -59,10 +61,10 @@ def _rewrite_qlinear_where(node: NodeRecipe, scope: RewriteScope) -> Nodes:
 def _rewrite_qlinear_softmax(node: NodeRecipe, scope: RewriteScope) -> Nodes:
     """Rewrite QLinearSoftmax.
 
-    Raise UnrepresentableError for the semantics before opset 13, which flattens to 2D, unless axis is -1.
+    Raise UnrepresentableError for the semantics before opset 13, which flatten the input to 2D, unless axis is -1.
     """
-    axis = int(get_number(node, "axis", -1))
-    if get_number(node, "opset", 13) < 13 and axis != -1:
+    axis = int(get_number_attr(node, "axis", -1))
+    if get_number_attr(node, "opset", 13) < 13 and axis != -1:
         raise UnrepresentableError(f"axis={axis} of operator set {node.attributes['opset']}")
     writer = NodeWriter(node, scope)
     return _finish_with_quantize(writer, writer.add("Softmax", _add_dequantize(writer, 0), axis=axis), 3)

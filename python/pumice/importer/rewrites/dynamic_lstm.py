@@ -1,6 +1,6 @@
 """Rewrite ONNX Runtime's DynamicQuantizeLSTM as integer GEMMs and a Scan over the steps.
 
-The input is quantised as a whole, the hidden state at each step, both dynamically to uint8.
+The whole input is quantised once, the hidden state at each step. The quantisation is dynamic, to uint8.
 """
 
 from __future__ import annotations
@@ -9,7 +9,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..file.recipe import Attribute, ConstantRecipe, InputRecipe, NodeRecipe, Recipe, UnrepresentableError, get_number
+from ..file.recipe import (
+    Attribute,
+    ConstantRecipe,
+    InputRecipe,
+    NodeRecipe,
+    Recipe,
+    UnrepresentableError,
+    get_number_attr,
+)
 from .node_writer import NodeWriter
 from .rewrite_helpers import get_input
 
@@ -33,16 +41,16 @@ class _StepBodyBuilder:
     def make_name(self, role: str) -> str:
         return self.scope.make_name(self.node, f"step/{role}")
 
-    def add(self, op: str, *inputs: str, outputs: int = 1, **attributes: Attribute) -> list[str]:
+    def add_multi_output_op(self, op: str, *inputs: str, outputs: int = 1, **attributes: Attribute) -> list[str]:
         node_outputs = [self.make_name(op) for _ in range(outputs)]
         self.nodes.append(NodeRecipe(op, node_outputs[0], [*inputs], node_outputs, attributes))
         return node_outputs
 
     def add_op(self, op: str, *inputs: str, **attributes: Attribute) -> str:
-        return self.add(op, *inputs, outputs=1, **attributes)[0]
+        return self.add_multi_output_op(op, *inputs, outputs=1, **attributes)[0]
 
 
-class _LstmDirection:
+class _LstmDirectionWriter:
     """Writes the nodes of one LSTM direction. index: its index along the direction axis of the weights."""
 
     def __init__(self, writer: NodeWriter, index: int, reverse: bool, hidden: int) -> None:
@@ -119,7 +127,9 @@ class _LstmDirection:
         step = _StepBodyBuilder(self.node, self.writer.scope)
         names = [step.make_name(role) for role in ("h", "c", "gates", "t")[: 4 if lengths else 3]]
         h, c, gates = names[:3]
-        h_next, c_next = _add_lstm_cell(step, (h, c, gates), weights, bool(get_number(self.node, "input_forget", 0)))
+        h_next, c_next = _add_lstm_cell(
+            step, (h, c, gates), weights, bool(get_number_attr(self.node, "input_forget", 0))
+        )
         masked_output = h_next
         if lengths:
             axis = self._add_constant("behind", [1])
@@ -143,13 +153,15 @@ def _add_lstm_cell(
     """Add one LSTM step and return the next hidden and cell states. input_forget: the forget gate is 1 - input gate."""
     h, c, input_gates = values
     recurrent, scale, zero, peepholes = weights
-    codes, h_scale, h_zero = step.add("DynamicQuantizeLinear", h, outputs=3)
+    codes, h_scale, h_zero = step.add_multi_output_op("DynamicQuantizeLinear", h, outputs=3)
     int8_row_sums = step.add_op("Cast", step.add_op("MatMulInteger", codes, recurrent, h_zero, zero), to=FLOAT)
     gates = step.add_op("Add", input_gates, step.add_op("Mul", int8_row_sums, step.add_op("Mul", h_scale, scale)))
-    i, o, f, g = step.add("Split", gates, outputs=4, axis=1, num_outputs=4)
+    i, o, f, g = step.add_multi_output_op("Split", gates, outputs=4, axis=1, num_outputs=4)
     peephole_i = peephole_o = peephole_f = ""
     if peepholes:
-        peephole_i, peephole_o, peephole_f = step.add("Split", peepholes, outputs=3, axis=0, num_outputs=3)
+        peephole_i, peephole_o, peephole_f = step.add_multi_output_op(
+            "Split", peepholes, outputs=3, axis=0, num_outputs=3
+        )
 
     def activate_gate(gate: str, peephole: str, cell: str) -> str:
         return step.add_op(
@@ -177,13 +189,13 @@ def rewrite_dynamic_lstm(node: NodeRecipe, scope: RewriteScope) -> Nodes:
     if activations and activations != _ACTIVATIONS * len(reverses):
         raise UnrepresentableError(f"activations={activations}; supported: {_ACTIVATIONS}")
     writer.reject_attributes("clip")
-    hidden = get_number(node, "hidden_size", 0)
+    hidden = get_number_attr(node, "hidden_size", 0)
     if hidden < 1:
         raise UnrepresentableError("no hidden_size")
     quantized = [scope.make_name(node, role) for role in ("x", "x scale", "x zero")]
     writer.nodes.append(NodeRecipe("DynamicQuantizeLinear", quantized[0], [get_input(node, _X)], quantized, {}))
     results = [
-        _LstmDirection(writer, k, reverse, int(hidden)).add_scan(quantized) for k, reverse in enumerate(reverses)
+        _LstmDirectionWriter(writer, k, reverse, int(hidden)).add_scan(quantized) for k, reverse in enumerate(reverses)
     ]
     return _concat_directions(writer, results)
 

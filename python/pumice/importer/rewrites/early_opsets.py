@@ -5,7 +5,13 @@ from __future__ import annotations
 import numpy as np
 
 from ...base.errors import graph_error
-from ..file.recipe import NodeRecipe, UnrepresentableError, get_integers, get_number, strip_trailing_empty
+from ..file.recipe import (
+    NodeRecipe,
+    UnrepresentableError,
+    get_ints_attr,
+    get_number_attr,
+    strip_trailing_empty,
+)
 from .rewrite_helpers import NodeRewrite, Nodes, RewriteScope, drop_attributes, get_input
 
 _INT64 = 7  # TensorProto.DataType
@@ -106,7 +112,7 @@ def _make_attribute_dropper(*names: str) -> NodeRewrite:
     return upgrade
 
 
-def _require_inference(node: NodeRecipe, scope: RewriteScope) -> Nodes:
+def _require_inference_mode(node: NodeRecipe, scope: RewriteScope) -> Nodes:
     if not node.attributes.get("is_test", 0):
         raise UnrepresentableError("is_test=0, which asks for training")
     return [node._replace(attributes=drop_attributes(node, "is_test"))]
@@ -123,7 +129,7 @@ def _make_integer_converter(name: str) -> NodeRewrite:
     def upgrade(node: NodeRecipe, scope: RewriteScope) -> Nodes:
         if name not in node.attributes:
             return [node]
-        value = get_number(node, name, 0)
+        value = get_number_attr(node, name, 0)
         if value != int(value):
             raise UnrepresentableError(f"{name}={value}")
         return [node._replace(attributes={**node.attributes, name: int(value)})]
@@ -153,7 +159,7 @@ def _upgrade_pad(node: NodeRecipe, scope: RewriteScope) -> Nodes:
 
 
 def _upgrade_reshape(node: NodeRecipe, scope: RewriteScope) -> Nodes:
-    sizes = get_integers(node, "shape")
+    sizes = get_ints_attr(node, "shape")
     if sizes is None:
         raise graph_error("node", node.name, "Reshape without the attribute 'shape'")
     name = scope.add_constant(node, "shape", np.array(sizes, np.int64))
@@ -195,7 +201,7 @@ def _upgrade_tile(node: NodeRecipe, scope: RewriteScope) -> Nodes:
 
 
 def _upgrade_upsample(node: NodeRecipe, scope: RewriteScope) -> Nodes:
-    scales = [1.0, 1.0, get_number(node, "height_scale", 1.0), get_number(node, "width_scale", 1.0)]
+    scales = [1.0, 1.0, get_number_attr(node, "height_scale", 1.0), get_number_attr(node, "width_scale", 1.0)]
     return [node._replace(attributes={**drop_attributes(node, "height_scale", "width_scale"), "scales": scales})]
 
 
@@ -205,11 +211,11 @@ def _upgrade_selu(node: NodeRecipe, scope: RewriteScope) -> Nodes:
 
 # Operator -> [(first opset with the change, function that upgrades nodes of older opsets)], oldest change first.
 FIRST_UPGRADES: dict[str, list[tuple[int, NodeRewrite]]] = {
-    "BatchNormalization": [(7, _require_inference)],
+    "BatchNormalization": [(7, _require_inference_mode)],
     "Cast": [(6, _upgrade_cast)],
     "Clip": [(6, _make_attribute_dropper())],
     "Concat": [(4, _make_default_setter("axis", 1))],
-    "Dropout": [(7, _require_inference)],
+    "Dropout": [(7, _require_inference_mode)],
     "GRU": [(3, _fix_direction_typo), (7, _make_attribute_dropper("output_sequence"))],
     "Gemm": [(7, _make_attribute_dropper("broadcast"))],
     "GlobalLpPool": [(2, _make_integer_converter("p"))],

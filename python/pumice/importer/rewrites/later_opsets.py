@@ -9,7 +9,14 @@ from __future__ import annotations
 import numpy as np
 
 from ...base.errors import graph_error
-from ..file.recipe import Attribute, NodeRecipe, UnrepresentableError, get_integers, get_number, strip_trailing_empty
+from ..file.recipe import (
+    Attribute,
+    NodeRecipe,
+    UnrepresentableError,
+    get_ints_attr,
+    get_number_attr,
+    strip_trailing_empty,
+)
 from .batched_scan import rewrite_batched_scan
 from .rewrite_helpers import (
     NodeRewrite,
@@ -25,7 +32,7 @@ _INT64 = 7  # TensorProto.DataType
 
 
 def _move_axes_to_input(node: NodeRecipe, scope: RewriteScope) -> Nodes:
-    axes = get_integers(node, "axes")
+    axes = get_ints_attr(node, "axes")
     if axes is None:
         return [node]
     name = scope.add_constant(node, "axes", np.array(axes, np.int64))
@@ -39,7 +46,7 @@ def _upgrade_clip(node: NodeRecipe, scope: RewriteScope) -> Nodes:
         if role not in node.attributes:
             inputs.append("")
             continue
-        casts, name = make_constant_like_input(node, scope, role, get_number(node, role, 0))
+        casts, name = make_constant_like_input(node, scope, role, get_number_attr(node, role, 0))
         preceding_nodes += casts
         inputs.append(name)
     return [
@@ -49,12 +56,12 @@ def _upgrade_clip(node: NodeRecipe, scope: RewriteScope) -> Nodes:
 
 
 def _upgrade_pad(node: NodeRecipe, scope: RewriteScope) -> Nodes:
-    pads = get_integers(node, "pads")
+    pads = get_ints_attr(node, "pads")
     if pads is None:
         raise graph_error("node", node.name, "Pad without the attribute 'pads'")
     inputs = [node.inputs[0], scope.add_constant(node, "pads", np.array(pads, np.int64))]
     casts: Nodes = []
-    value = get_number(node, "value", 0.0)
+    value = get_number_attr(node, "value", 0.0)
     if value != 0:
         casts, name = make_constant_like_input(node, scope, "value", value)
         inputs.append(name)
@@ -64,7 +71,7 @@ def _upgrade_pad(node: NodeRecipe, scope: RewriteScope) -> Nodes:
 def _upgrade_slice(node: NodeRecipe, scope: RewriteScope) -> Nodes:
     inputs = node.inputs[:1]
     for role in ("starts", "ends", "axes"):
-        values = get_integers(node, role)
+        values = get_ints_attr(node, role)
         if values is not None:
             inputs.append(scope.add_constant(node, role, np.array(values, np.int64)))
         elif role != "axes":
@@ -73,7 +80,7 @@ def _upgrade_slice(node: NodeRecipe, scope: RewriteScope) -> Nodes:
 
 
 def _move_split_to_input(node: NodeRecipe, scope: RewriteScope) -> Nodes:
-    sizes = get_integers(node, "split")
+    sizes = get_ints_attr(node, "split")
     if sizes is None:
         return [node]
     name = scope.add_constant(node, "split", np.array(sizes, np.int64))

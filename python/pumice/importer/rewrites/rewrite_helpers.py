@@ -57,7 +57,7 @@ def pad_names(names: list[str], count: int) -> list[str]:
 
 
 def drop_attributes(node: NodeRecipe, *names: str) -> dict[str, Attribute]:
-    """Return the node's attributes without those with these names."""
+    """Return the node's attributes except the named ones."""
     return {name: value for name, value in node.attributes.items() if name not in names}
 
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ...base.errors import graph_error
-from ..build.compound_values import ValueKind
+from ..build.non_tensor_values import ValueKind
 from ..file.recipe import STRING, Attribute, ConstantRecipe, InputRecipe, NodeRecipe, Recipe, UnrepresentableError
 
 INDEX_DTYPE = "int64"
@@ -20,14 +20,18 @@ _UNKNOWN_KEY_DEFAULT = (
 )
 
 
-class _StringMoveRule(NamedTuple):
-    """Which inputs of a data-movement operator may be strings (all of them or none), and whether the outputs are then strings."""
+class _StringMovementRule(NamedTuple):
+    """The inputs of a data-movement operator that may be strings (all of them or none), and whether its outputs are then strings."""
 
     inputs: tuple[int, ...] | None = (0,)  # None: all inputs
     gives_strings: bool = True
 
 
-_FIRST_INPUT, _ALL_INPUTS, _ONLY_COUNTS = _StringMoveRule(), _StringMoveRule(None), _StringMoveRule(gives_strings=False)
+_FIRST_INPUT, _ALL_INPUTS, _ONLY_COUNTS = (
+    _StringMovementRule(),
+    _StringMovementRule(None),
+    _StringMovementRule(gives_strings=False),
+)
 MOVES = {
     **dict.fromkeys(
         (
@@ -60,9 +64,9 @@ MOVES = {
     ),
     **dict.fromkeys(("Concat", "SequenceConstruct"), _ALL_INPUTS),
     **dict.fromkeys(("OptionalHasElement", "SequenceLength", "Shape", "Size"), _ONLY_COUNTS),
-    **dict.fromkeys(("Pad", "ScatterElements", "ScatterND"), _StringMoveRule((0, 2))),
-    "SequenceInsert": _StringMoveRule((0, 1)),
-    "Where": _StringMoveRule((1, 2)),
+    **dict.fromkeys(("Pad", "ScatterElements", "ScatterND"), _StringMovementRule((0, 2))),
+    "SequenceInsert": _StringMovementRule((0, 1)),
+    "Where": _StringMovementRule((1, 2)),
 }
 # Operator with a body -> (index of the first input passed to the body, index of the body input that receives it).
 _BODY_INPUTS = {"Loop": (2, 2), "Scan": (0, 0), "SequenceMap": (0, 0)}
@@ -75,7 +79,7 @@ _CLASSIFIERS = {
 
 
 def is_string(dtype: str) -> bool:
-    """Return whether a type (see ValueKind) is strings, or a sequence or an optional value with strings."""
+    """Return whether a type (see ValueKind) is a string tensor, or a sequence or optional value of string tensors."""
     return ValueKind.parse(dtype).dtype == STRING
 
 
@@ -110,7 +114,7 @@ class _StringRewriter:
     def rewrite(self, inputs: list[bool] | None = None) -> Recipe:
         """Return the graph with indices in place of strings.
 
-        inputs: for a subgraph, whether each input is strings; None: as declared. Raise GraphError if a declaration contradicts it.
+        inputs: for a subgraph, whether each input contains strings; None: use the declared types. Raise GraphError if they disagree.
         """
         recipe = self.recipe
         for i, value in enumerate(recipe.inputs):
@@ -156,7 +160,7 @@ class _StringRewriter:
         return self.table.encode_constant(value) if isinstance(value, ConstantRecipe) else value
 
     def _rewrite_node(self, node: NodeRecipe) -> tuple[NodeRecipe, list[bool]]:
-        """Return the rewritten node, and for each output whether it is strings.
+        """Return the rewritten node, and whether each output contains strings.
 
         Raise UnrepresentableError if the node computes with strings.
         """
@@ -182,7 +186,9 @@ class _StringRewriter:
         self._reject_strings(node, [name for i, name in enumerate(node.inputs) if i not in indices])
         string_flags = {name in self.strings for name in moved_inputs}
         if len(string_flags) > 1:
-            raise graph_error("node", node.name, f"expected strings as all of {moved_inputs}, or as none, given some")
+            raise graph_error(
+                "node", node.name, f"expected all or none of {moved_inputs} to be strings, given only some"
+            )
         if True in string_flags and node.attributes.get("reduction", "none") != "none":
             self._reject_strings(node)
         return node, [moves.gives_strings and True in string_flags] * len(node.outputs)
@@ -240,7 +246,7 @@ class _StringRewriter:
             attributes[other] = [self.table.get_index(str(text)) for text in string_list]
         return node._replace(attributes=attributes)
 
-    # ---- encoders
+    # ---- encoder operators of ai.onnx.ml
 
     def _encode_keys_or_values(self, node: NodeRecipe, role: str) -> tuple[NodeRecipe, bool]:
         """Return the node with indices as its keys or values, and whether these were strings. role: "keys" or "values"."""

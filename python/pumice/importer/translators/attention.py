@@ -10,7 +10,7 @@ import numpy as np
 from ...base.element_types import Array
 from ...base.errors import graph_error
 from ..build.builder import GraphBuilder
-from ..file.recipe import NodeRecipe, get_integers, get_number
+from ..file.recipe import NodeRecipe, get_ints_attr, get_number_attr
 
 if TYPE_CHECKING:
     from ..._pumice import Value
@@ -58,7 +58,7 @@ class _AttentionTranslator:
                 raise self.reject(f"{name}={self.node.attributes[name]}")
 
     def reject_past_without_present(self, *past: Value | None) -> None:
-        """Raise NodeRejected for a past without both present outputs, for which ONNX Runtime reads uninitialised memory."""
+        """Raise NodeRejectedError for a past without both present outputs, for which ONNX Runtime reads uninitialised memory."""
         if any(x is not None for x in past) and len([name for name in self.node.outputs[1:3] if name]) < 2:
             raise self.reject(
                 "past_key and past_value without the outputs present_key and present_value; add both outputs"
@@ -76,7 +76,7 @@ class _AttentionTranslator:
         return size
 
     def get_num_heads(self, name: str) -> int:
-        count = int(get_number(self.node, name, 0))
+        count = int(get_number_attr(self.node, name, 0))
         if count < 1:
             raise graph_error("node", self.node.name, f"attribute '{name}': expected at least 1, given {count}")
         return count
@@ -109,10 +109,10 @@ class _AttentionTranslator:
 
     @property
     def scale_attribute(self) -> dict[str, float]:
-        scale = get_number(self.node, "scale", 0.0)
+        scale = get_number_attr(self.node, "scale", 0.0)
         return {"scale": scale} if scale else {}
 
-    # ---- masks
+    # ---- attention masks
 
     def make_additive_mask(self, mask: Value, batch: Value, keys: Value, like: Value) -> Value:
         """Return the additive mask [batch, 1, 1 or seq, keys]: 0 for visible keys, else mask_filter_value.
@@ -130,7 +130,7 @@ class _AttentionTranslator:
             is_visible = self.add("Unsqueeze", visible_mask, np.array([1, 2] if rank == 2 else [1]))
         else:
             raise self.reject(f"a mask of rank {rank}")
-        filled = np.array(get_number(self.node, "mask_filter_value", -10000.0), np.float32)
+        filled = np.array(get_number_attr(self.node, "mask_filter_value", -10000.0), np.float32)
         visible_value, hidden_value = (self.add("CastLike", value, like) for value in (np.array(0, np.float32), filled))
         return self.add("Where", is_visible, visible_value, hidden_value)
 
@@ -150,7 +150,7 @@ class _AttentionTranslator:
         )  # at least 1, because Reshape cannot infer -1 for an empty batch
         ends = self.to_int64(mask)
         rows = add_checked("Reshape", ends, self.add("Concat", _ARRAY_MINUS_1, num_sequences, axis=0))
-        # Negative for more than two rows; ConstantOfShape then fails.
+        # `missing` is negative if the mask has more than two rows, and ConstantOfShape then fails.
         missing = self.add("Sub", np.array([2]), self.get_length(rows, 0))
         zeros = add_checked("ConstantOfShape", self.add("Concat", missing, num_sequences, axis=0), value=np.array([0]))
         begins = self.add("Gather", self.add("Concat", rows, zeros, axis=0), _ARRAY_1, axis=0)
@@ -173,7 +173,7 @@ class _AttentionTranslator:
 def _add_attention(
     ctx: _AttentionTranslator, q: Value, k: Value, v: Value, *extra_inputs: Value | None, **attributes: Any
 ) -> list[Value]:
-    """Add ONNX's Attention and return its outputs: y, present keys, present values, scores, as far as the node uses them."""
+    """Add ONNX's Attention. Return its outputs (y, present keys, present values, scores) up to the last one that the node uses."""
     count = max(i for i, name in enumerate(ctx.node.outputs) if name) + 1
     name = ctx.builder.make_helper_name(ctx.node, "Attention")
     outputs = ctx.builder.graph.add("Attention", q, k, v, *extra_inputs, outputs=count, name=name, **attributes)
@@ -220,7 +220,7 @@ def _translate_mha(builder: GraphBuilder, node: NodeRecipe) -> None:
         num_keys = ctx.add("Add", num_keys, ctx.get_length(past_k, 2))
     mask = ctx.merge_masks(padding, attention_bias, ctx.get_length(q, 0), num_keys, q)
     counts = {} if in_heads else {"q_num_heads": heads, "kv_num_heads": heads}
-    extra = {"is_causal": int(get_number(node, "unidirectional", 0)), "qk_matmul_output_mode": 2}
+    extra = {"is_causal": int(get_number_attr(node, "unidirectional", 0)), "qk_matmul_output_mode": 2}
     results = _add_attention(ctx, q, k, v, mask, past_k, past_v, **extra, **counts, **ctx.scale_attribute)
     if in_heads:
         results[0] = ctx.merge_heads(results[0])
@@ -238,7 +238,7 @@ def _translate_attention(builder: GraphBuilder, node: NodeRecipe) -> None:
     x, weights = ctx.require_input(0, "rows"), ctx.require_input(1, "weights")
     bias, padding, past, attention_bias = (ctx.get_input(i) for i in range(2, 6))
     heads, width = ctx.get_num_heads("num_heads"), ctx.require_size(weights, 1, "weights")
-    sizes = get_integers(node, "qkv_hidden_sizes") or [width // 3] * 3
+    sizes = get_ints_attr(node, "qkv_hidden_sizes") or [width // 3] * 3
     if len(sizes) != 3 or sum(sizes) != width or sizes[0] != sizes[1]:
         raise graph_error("node", node.name, f"expected three sizes of {width} in all, given {sizes}")
     rows = ctx.add("MatMul", x, weights)
@@ -254,7 +254,7 @@ def _translate_attention(builder: GraphBuilder, node: NodeRecipe) -> None:
     if padding is not None and ctx.require_rank(padding, "a mask") == 4:
         padding = _slice_mask(ctx, padding, ctx.get_length(x, 1), num_keys)
     mask = ctx.merge_masks(padding, attention_bias, ctx.get_length(x, 0), num_keys, x)
-    counts = {"q_num_heads": heads, "kv_num_heads": heads, "is_causal": int(get_number(node, "unidirectional", 0))}
+    counts = {"q_num_heads": heads, "kv_num_heads": heads, "is_causal": int(get_number_attr(node, "unidirectional", 0))}
     wants_present = len(node.outputs) > 1
     renamed = node._replace(outputs=[node.outputs[0], "k", "v"]) if wants_present else node
     renamed_ctx = _AttentionTranslator(builder, renamed)
@@ -292,16 +292,16 @@ def _translate_rotary_embedding(builder: GraphBuilder, node: NodeRecipe) -> None
     """Translate RotaryEmbedding. Its position_ids may contain only the position of the first token."""
     ctx = _AttentionTranslator(builder, node)
     ctx.reject_attributes("is_packed_batching")
-    if get_number(node, "scale", 1.0) != 1.0:
+    if get_number_attr(node, "scale", 1.0) != 1.0:
         raise ctx.reject(f"scale={node.attributes['scale']}")
     x, positions, cos_cache, sin_cache = builder.require_tensors(node, 4, 4)
-    heads, rotary_dim = (int(get_number(node, name, 0)) for name in ("num_heads", "rotary_embedding_dim"))
+    heads, rotary_dim = (int(get_number_attr(node, name, 0)) for name in ("num_heads", "rotary_embedding_dim"))
     flat = ctx.require_rank(x, "rows") == 3
     if flat and not heads:
         heads = ctx.require_size(x, 2, "rows") // (2 * ctx.require_size(cos_cache, 1, "cos_cache"))
     if ctx.require_rank(positions, "position_ids") == 1:
         positions = _make_positions_from(ctx, positions, ctx.get_length(x, 0), ctx.get_length(x, 1 if flat else 2))
-    rotary_attributes = {"interleaved": int(get_number(node, "interleaved", 0)), "num_heads": heads if flat else 0}
+    rotary_attributes = {"interleaved": int(get_number_attr(node, "interleaved", 0)), "num_heads": heads if flat else 0}
     if rotary_dim:
         rotary_attributes["rotary_embedding_dim"] = rotary_dim
     builder.set_node_outputs(node, _apply_rope(ctx, x, positions, cos_cache, sin_cache, rotary_attributes))
@@ -353,7 +353,7 @@ def _get_cache_positions(ctx: _AttentionTranslator, rows: Value) -> tuple[Value,
 
     With STATIC_KV_CACHE, set by pumice.text, input 5 holds these positions, and input 6 each sequence's length with the new tokens.
     """
-    if get_number(ctx.node, STATIC_KV_CACHE, 0):
+    if get_number_attr(ctx.node, STATIC_KV_CACHE, 0):
         return ctx.to_int64(ctx.require_input(5, "rows in the cache")), None
     lengths = ctx.to_int64(ctx.require_input(5, "seqlens_k"))
     total = ctx.to_int64(ctx.require_input(6, "total_sequence_length"))
@@ -368,13 +368,13 @@ def _make_attention_sink(ctx: _AttentionTranslator, heads: int) -> Value | Array
     shape = np.array([1, heads, 1, 1])
     if optional_input is not None:
         return ctx.add("Reshape", optional_input, shape)
-    return np.zeros(shape, np.float32) if get_number(ctx.node, "smooth_softmax", 0) > 0 else None
+    return np.zeros(shape, np.float32) if get_number_attr(ctx.node, "smooth_softmax", 0) > 0 else None
 
 
 def _translate_gqa(builder: GraphBuilder, node: NodeRecipe) -> None:
     """Translate GroupQueryAttention. Each sequence has its own cache length: seqlens_k + 1, including the new tokens at the end."""
     ctx = _AttentionTranslator(builder, node)
-    if get_number(node, INT8_CACHE, 0):
+    if get_number_attr(node, INT8_CACHE, 0):
         _translate_int8_gqa(ctx)
         return
     ctx.reject_inputs(k_scale=12, v_scale=13, q_norm_weight=14, k_norm_weight=15)
@@ -384,16 +384,16 @@ def _translate_gqa(builder: GraphBuilder, node: NodeRecipe) -> None:
     past_k, past_v = ctx.get_input(3), ctx.get_input(4)
     batch, rows = ctx.get_length(q, 0), ctx.get_length(q, 2)
     first, total = _get_cache_positions(ctx, rows)
-    if get_number(node, "do_rotary", 0):
+    if get_number_attr(node, "do_rotary", 0):
         positions = ctx.get_input(9)
         tables = ctx.require_input(7, "cos_cache"), ctx.require_input(8, "sin_cache")
         positions = _make_positions_from(ctx, first, batch, rows) if positions is None else positions
-        rotary = {"interleaved": int(get_number(node, "rotary_interleaved", 0))}
+        rotary = {"interleaved": int(get_number_attr(node, "rotary_interleaved", 0))}
         q, k = (_apply_rope(ctx, x, positions, *tables, rotary) for x in (q, k))
     keys, values = _update_cache(ctx, past_k, k, total, first), _update_cache(ctx, past_v, v, total, first)
     present = keys, values
     attributes = _get_gqa_attributes(node)
-    window = int(get_number(node, "local_window_size", -1))
+    window = int(get_number_attr(node, "local_window_size", -1))
     lengths = ctx.add("Add", first, rows) if total is not None else ctx.require_input(6, "rows with those of now")
     mask, sink = ctx.get_input(10), _make_attention_sink(ctx, heads)
     if sink is not None:
@@ -407,8 +407,8 @@ def _translate_gqa(builder: GraphBuilder, node: NodeRecipe) -> None:
 
 
 def _get_gqa_attributes(node: NodeRecipe) -> dict[str, Any]:
-    """Return the attributes of ONNX's Attention for a GroupQueryAttention, except those for its window."""
-    return {"softcap": get_number(node, "softcap", 0.0), "is_causal": int(get_number(node, "causal", 1))}
+    """Return the attributes of ONNX's Attention for a GroupQueryAttention, except for its window."""
+    return {"softcap": get_number_attr(node, "softcap", 0.0), "is_causal": int(get_number_attr(node, "causal", 1))}
 
 
 def _translate_int8_gqa(ctx: _AttentionTranslator) -> None:
@@ -425,15 +425,15 @@ def _translate_int8_gqa(ctx: _AttentionTranslator) -> None:
     caches = [ctx.require_input(i, "a cache of int8") for i in (3, 4)]
     caches += [ctx.require_input(i, "scales") for i in (12, 13)]
     tables: list[Value] = []
-    if get_number(ctx.node, "do_rotary", 0):
+    if get_number_attr(ctx.node, "do_rotary", 0):
         tables = [ctx.require_input(i, name) for i, name in ((7, "cos_cache"), (8, "sin_cache"), (9, "position_ids"))]
-    rotary: dict[str, Any] = {"interleaved": int(get_number(ctx.node, "rotary_interleaved", 0))}
+    rotary: dict[str, Any] = {"interleaved": int(get_number_attr(ctx.node, "rotary_interleaved", 0))}
     if tables and tables[0].shape is not None and tables[0].shape[-1]:
         rotary["rotary_embedding_dim"] = 2 * tables[0].shape[-1]
     op = "pumice::QuantizedCaches"
     name = ctx.builder.make_helper_name(ctx.node, op)
     q, *present = ctx.builder.graph.add(op, q, k, v, *caches, first, *tables, outputs=5, name=name, **rotary)
-    window, sink = int(get_number(ctx.node, "local_window_size", -1)), _make_attention_sink(ctx, heads)
+    window, sink = int(get_number_attr(ctx.node, "local_window_size", -1)), _make_attention_sink(ctx, heads)
     attributes = _get_gqa_attributes(ctx.node)
     if sink is None:
         if window > 0:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ...base.element_types import BITS, Array, array_from_bytes, unpack_codes
+from ...base.element_types import BITS, Array, array_from_bytes, unpack_low_bit_codes
 from ...base.errors import graph_error
 
 if TYPE_CHECKING:
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 
 INT64 = 7  # TensorProto.DataType
 _CODES = ("uint8", "uint4", "int4")
-# dtype of a float table -> its ONNX type number. float16 represents all of them exactly.
+# dtype of a float table -> its ONNX type number. float16 represents all of these dtypes exactly.
 _FLOATS = {"float8_e4m3fn": 17, "float8_e4m3fnuz": 18, "float8_e5m2": 19, "float8_e5m2fnuz": 20, "float4_e2m1fn": 23}
 
 
 @dataclass(frozen=True)
 class _QuantizedTable:
-    """A block-quantised table. shape, dtype: of the codes.
+    """A block-quantised table. shape, dtype: shape and dtype of the codes.
 
     Zero points are stored one per byte, unsigned: int4 codes and zero points are 8 larger than in the file. A float table
     has no zero points.
@@ -57,7 +57,7 @@ def _unpack_constant_codes(
         raise builder.reject(node, f"input {index} of {constant.dtype}; supported: {', '.join(_CODES)}")
     codes = array_from_bytes(constant.raw, constant.dtype, constant.shape)
     if constant.dtype == "uint8":
-        return unpack_codes(codes, bits)[..., :last]
+        return unpack_low_bit_codes(codes, bits)[..., :last]
     codes = codes.view(np.uint8) & np.uint8(15)
     return codes ^ np.uint8(8) if constant.dtype == "int4" else codes
 
@@ -67,7 +67,7 @@ def _get_zero_points(builder: GraphBuilder, node: NodeRecipe, bits: int, shape: 
     dtype, has_zero_points = builder.constants[node.inputs[0]].dtype, len(node.inputs) > 3 and bool(node.inputs[3])
     if dtype in _FLOATS:
         if has_zero_points:
-            raise graph_error("node", node.name, f"expected no zero points of a table of {dtype}, given some")
+            raise graph_error("node", node.name, f"expected no zero points for a table of {dtype}")
         return None
     if not has_zero_points:
         return np.full(shape, {"int4": 8, "uint4": 0}.get(dtype, 1 << bits - 1), np.uint8)
@@ -112,7 +112,7 @@ def _parse_table(builder: GraphBuilder, node: NodeRecipe) -> _QuantizedTable:
 def translate_gather_block_quantized(builder: GraphBuilder, node: NodeRecipe) -> None:
     """Gather codes, zero points and scales with the same indices, then dequantise.
 
-    Raise GraphError if the node is invalid, NodeRejected if it is unsupported.
+    Raise GraphError if the node is invalid, NodeRejectedError if it is unsupported.
     """
     table = _parse_table(builder, node)
     indices, axis = builder.require_tensor(node.inputs[1]), table.gather_axis
@@ -172,7 +172,7 @@ def _gather_codes(builder: GraphBuilder, node: NodeRecipe, table: _QuantizedTabl
 
 
 def _get_block_indices(builder: GraphBuilder, node: NodeRecipe, indices: Value, table: _QuantizedTable) -> Value:
-    """Return the block index of each index. Negative indices count from the end."""
+    """Return the index of the quantisation block that contains each gathered index. Negative indices count from the end."""
     size = np.array(table.shape[table.gather_axis])
     wide_values = builder.add_helper(node, "Cast", indices, to=INT64)
     negative = builder.add_helper(node, "Less", wide_values, np.array(0))

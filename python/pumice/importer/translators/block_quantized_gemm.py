@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ...base.element_types import Array, Bytes, pack_codes, unpack_codes
+from ...base.element_types import Array, Bytes, pack_low_bit_codes, unpack_low_bit_codes
 from ...base.errors import graph_error
 from ..build.builder import GraphBuilder
 from ..file.recipe import NodeRecipe
@@ -22,7 +22,7 @@ def _get_k_permutation(builder: GraphBuilder, node: NodeRecipe, sizes: tuple[int
     """Return the permutation of K that makes each block contiguous; None if the blocks already are.
 
     It is computed from g_idx, the block index of each element of K. sizes: K and the block size. Raise GraphError for invalid
-    block indices, NodeRejected if g_idx is not constant or the blocks differ in size.
+    block indices, NodeRejectedError if g_idx is not constant or the blocks differ in size.
     """
     k, quant_block_size = sizes
     groups = builder.get_constant_array(node.inputs[4])
@@ -74,12 +74,17 @@ class _BlockQuantWeights:
         return 1 << self.bits - 1
 
     def pack_matrix(self, raw: Bytes) -> Bytes:
-        """Return the packed codes without the padding of the last block. raw: the file's bytes, returned without a copy if they fit."""
+        """Return the packed codes without the padding of the last block.
+
+        raw: the file's bytes, returned without a copy if they already have this layout.
+        """
         is_unpadded = self.k == self.num_blocks * self.quant_block_size and self.k * self.bits % 8 == 0
         if self.k_permutation is None and is_unpadded and self.bits == self.stored_bits:
             return raw
-        codes = unpack_codes(self.codes.view(np.uint8).reshape(self.n, -1), self.bits)[:, : self.k]
-        return pack_codes(codes if self.k_permutation is None else codes[:, self.k_permutation], self.stored_bits)
+        codes = unpack_low_bit_codes(self.codes.view(np.uint8).reshape(self.n, -1), self.bits)[:, : self.k]
+        return pack_low_bit_codes(
+            codes if self.k_permutation is None else codes[:, self.k_permutation], self.stored_bits
+        )
 
     def has_fractional_zero_points(self) -> bool:
         """Return whether any zero point is a fraction or outside the code range."""
@@ -94,13 +99,13 @@ class _BlockQuantWeights:
         """Return the packed zero points; half of the code range if they are absent or fractional."""
         scale_shape = (self.n, self.num_blocks)
         if self.zeros is None or self.has_fractional_zero_points():
-            return pack_codes(np.full(scale_shape, self.default_zero_point, np.uint8), self.stored_bits)
+            return pack_low_bit_codes(np.full(scale_shape, self.default_zero_point, np.uint8), self.stored_bits)
         if self.zeros.dtype != np.uint8:
-            return pack_codes(self.zeros.astype(np.uint8).reshape(scale_shape), self.stored_bits)
+            return pack_low_bit_codes(self.zeros.astype(np.uint8).reshape(scale_shape), self.stored_bits)
         if self.zeros.size * 8 == self.n * self.num_blocks * self.bits and self.bits == self.stored_bits:
             return self.zeros.tobytes()
-        codes = unpack_codes(self.zeros.reshape(self.n, -1), self.bits)[:, : self.num_blocks]
-        return pack_codes(codes, self.stored_bits)
+        codes = unpack_low_bit_codes(self.zeros.reshape(self.n, -1), self.bits)[:, : self.num_blocks]
+        return pack_low_bit_codes(codes, self.stored_bits)
 
     def make_zero_point_offsets(self) -> Array:
         """Return the correction [blocks, N] for fractional zero points, to be multiplied by the block sums of the activations."""

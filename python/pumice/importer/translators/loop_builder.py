@@ -15,7 +15,7 @@ from ..._pumice import GraphError
 from ...base.element_types import Array, get_numpy_dtype
 from ...base.errors import graph_error
 from ..build.builder import GraphBuilder
-from ..build.compound_values import BuiltValue, ValueKind, get_value_kind, to_tensors
+from ..build.non_tensor_values import BuiltValue, ValueKind, get_value_kind, to_tensors
 from ..build.subgraphs import (
     add_captured_inputs,
     flatten_tensors,
@@ -26,7 +26,7 @@ from ..build.subgraphs import (
 )
 from ..file.recipe import RANDOM_STATE, InputRecipe, NodeRecipe, Recipe
 from .loop_types import LoopStateType, ScanElementType, SlicedValue, get_shape_or_declared_rank
-from .random import make_iteration_state
+from .random import make_iteration_random_state
 
 if TYPE_CHECKING:
     from ..._pumice import Graph, Value
@@ -39,7 +39,7 @@ _MAX_BUFFER_BYTES = 64 << 20  # size limit for a scan output buffer that the loo
 Sizes: TypeAlias = "tuple[int, ...] | Value"
 
 
-class BuiltBody(NamedTuple):
+class BuiltLoopBody(NamedTuple):
     """A built loop body: its graph, the next states, and the types and values of its scan output elements."""
 
     inner: GraphBuilder
@@ -81,13 +81,13 @@ class LoopBuilder:
         kind = kind.with_optional(declared)
         self.states.append((body_input.name, next_states.name, kind))
         self.initial += to_tensors(self.builder, self.node, initial, kind)
-        if kind.is_compound:
+        if kind.is_non_tensor:
             tensor_specs = zip(kind.get_tensor_names(body_input.name), kind.tensor_specs, strict=True)
             self.inputs += [InputRecipe(name, dtype, shape, []) for name, (_, dtype, shape) in tensor_specs]
         else:
             self.inputs.append(body_input)
 
-    # ---- graphs
+    # ---- condition and body graphs
 
     def _begin_graph(
         self, role: str, states: list[LoopStateType], row_states: list[LoopStateType]
@@ -147,7 +147,7 @@ class LoopBuilder:
 
     def _get_body(
         self, states: list[LoopStateType], row_states: list[LoopStateType], buffered_flags: list[bool]
-    ) -> BuiltBody:
+    ) -> BuiltLoopBody:
         """Return the body for these types, built once per key. Without `buffered_flags` it is a trial body without scan outputs."""
         sliced = tuple((value.dtype, value.shape) for value in self.sliced_inputs)
         path_key = (
@@ -160,7 +160,7 @@ class LoopBuilder:
         key = (*path_key, tuple(states), tuple(row_states), tuple(buffered_flags), captured, sliced)
         if key not in self.builder.subgraphs:
             self.builder.subgraphs[key] = self._build_body(states, row_states, buffered_flags)
-        body: BuiltBody = self.builder.subgraphs[key]
+        body: BuiltLoopBody = self.builder.subgraphs[key]
         return body
 
     def _make_limit_key(self) -> tuple[Any, ...]:
@@ -169,12 +169,14 @@ class LoopBuilder:
 
     def _build_body(
         self, states: list[LoopStateType], row_states: list[LoopStateType], buffered_flags: list[bool]
-    ) -> BuiltBody:
+    ) -> BuiltLoopBody:
         node = self.node
         inner, values, controls = self._begin_graph("body", states, row_states)
         add, counter = inner.add_helper, controls["counter"]
         if RANDOM_STATE in self.captured_values:
-            inner.values[RANDOM_STATE] = make_iteration_state(inner, node, inner.require_tensor(RANDOM_STATE), counter)
+            inner.values[RANDOM_STATE] = make_iteration_random_state(
+                inner, node, inner.require_tensor(RANDOM_STATE), counter
+            )
         if self.iteration_name:
             inner.values[self.iteration_name] = add(
                 node, "Cast", add(node, "Reshape", counter, self.iteration_shape), to=INT64
@@ -204,7 +206,7 @@ class LoopBuilder:
         if self.loop_condition is not None:
             loop_condition = get_condition(inner, node, self.condition_out)
             inner.graph.output("goes on", add(node, "Identity", loop_condition))
-        return BuiltBody(inner, outputs, elements, scans)
+        return BuiltLoopBody(inner, outputs, elements, scans)
 
     def _check_shape_unchanged(self, inner: GraphBuilder, value: Value, previous: Value) -> Value:
         """Return the next state, checked at run time for an unchanged shape if its shape is unknown."""
@@ -286,9 +288,9 @@ class LoopBuilder:
         return rows
 
     def _can_buffer(self, element: ScanElementType, sizes: Sizes | None) -> bool:
-        return sizes is not None and self._may_buffer(element)
+        return sizes is not None and self._is_buffer_affordable(element)
 
-    def _may_buffer(self, element: ScanElementType) -> bool:
+    def _is_buffer_affordable(self, element: ScanElementType) -> bool:
         if self.max_trips is None:
             return False
         if self.loop_condition is None:
@@ -300,7 +302,7 @@ class LoopBuilder:
             <= _MAX_BUFFER_BYTES
         )
 
-    def _compute_element_sizes(self, trial: BuiltBody) -> list[Sizes | None]:
+    def _compute_element_sizes(self, trial: BuiltLoopBody) -> list[Sizes | None]:
         """Return the shape of each element: integers if certain, else an int64 vector computed before the loop.
 
         An entry is None if only running an iteration can determine the shape. Shapes that agree for some input sizes of the model prove
@@ -355,7 +357,7 @@ class LoopBuilder:
         rows: list[Value],
         count: Value,
     ) -> Value:
-        """Convert the loop's results for a scan output, which come first in `rows`, to the output that ONNX specifies."""
+        """Convert the WHILE's results for one scan output, the first entries of `rows`, to the output that ONNX specifies."""
         add_helper, node = self.builder.add_helper, self.node
         known_sizes = element.known_sizes if self.is_exact else None
         value = rows[0]
@@ -387,20 +389,20 @@ class LoopBuilder:
         order.insert(axis % rank, 0)
         return order
 
-    # ---- the node
+    # ---- the WHILE node
 
-    def add(self, names: list[str]) -> None:
+    def add_to_graph(self, names: list[str]) -> None:
         """Add the loop. names: output names of the states, then of `scan_outputs`; "" for unused outputs."""
         kinds = [kind for _, _, kind in self.states]
         parts = [part for name, kind in zip(names, kinds, strict=False) for part in kind.get_tensor_names(name)]
         self._add_loop(parts + names[len(kinds) :])
         for name, kind in zip(names, kinds, strict=False):
-            if name and kind.is_compound:
+            if name and kind.is_non_tensor:
                 values = [self.builder.values[part] for part in kind.get_tensor_names(name)]
                 self.builder.values[name] = kind.make_value(iter(values))  # type: ignore[arg-type]
 
     def _add_loop(self, names: list[str]) -> None:
-        """Add the loop. `names` has one entry per tensor, not one per state as in add()."""
+        """Add the loop. `names` has one entry per tensor, not one per state as in add_to_graph()."""
         builder, node = self.builder, self.node
         self.captured_values = get_captured_values(builder, [self.body])
         states, trial = self._find_state_types()
@@ -434,7 +436,7 @@ class LoopBuilder:
         named = {name: value for name, value in zip(names, values, strict=True) if name}
         builder.set_values(list(named), tuple(named.values()))
 
-    def _find_state_types(self) -> tuple[list[LoopStateType], BuiltBody]:
+    def _find_state_types(self) -> tuple[list[LoopStateType], BuiltLoopBody]:
         """Return the state types that hold in all iterations, found by fixed-point iteration, and the trial body for them."""
         states = [LoopStateType(value.dtype, value.shape) for value in self.initial]
         self._check_state_types(states)

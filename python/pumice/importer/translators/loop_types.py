@@ -39,14 +39,14 @@ class LoopStateType(NamedTuple):
     shape: Shape
 
     def merge_with(self, other: Value) -> LoopStateType:
-        """Return the common type of the state and a new value: sizes that differ become None, as does a shape of another rank."""
+        """Return the common type of the state and a new value. Sizes that differ become None, and so does a shape of a different rank."""
         if self.shape is None or other.shape is None or len(self.shape) != len(other.shape):
             return self._replace(shape=None)
         return self._replace(shape=tuple(a if a == b else None for a, b in zip(self.shape, other.shape, strict=True)))
 
 
 def get_shape_or_declared_rank(value: Value, declared: SlicedValue) -> Shape:
-    """Return a value's shape. If it is unknown, return unknown sizes for the rank that the file declares."""
+    """Return a value's shape. If it is unknown, return a shape of unknown sizes with the rank declared in the file."""
     return (None,) * declared.rank if value.shape is None and declared.rank is not None else value.shape
 
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ...base.errors import graph_error
-from ..build.builder import GraphBuilder, NodeRejected
-from ..build.compound_values import OptionalValue, ValueKind
+from ..build.builder import GraphBuilder, NodeRejectedError
+from ..build.non_tensor_values import OptionalValue, ValueKind
 from ..build.subgraphs import SHAPE_1, get_condition, get_subgraphs
 from ..file.recipe import NodeRecipe, Recipe
 from .loop_builder import INT32, SCALAR, LoopBuilder
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _MAX_TRIPS = 2**31 - 1
 
 
-# ---- Loop
+# ---- the Loop operator
 
 
 def _set_trip_count(loop: LoopBuilder, name: str) -> None:
@@ -62,7 +62,7 @@ def _is_always_true(builder: GraphBuilder, body: Recipe) -> bool:
 
 
 def add_loop(builder: GraphBuilder, node: NodeRecipe) -> None:
-    """Add ONNX's Loop. Raise GraphError if the body does not fit the node, NodeRejected if an optional input is omitted."""
+    """Add ONNX's Loop. Raise GraphError if the body does not fit the node, NodeRejectedError if an optional input is omitted."""
     (body,) = get_subgraphs(builder, node, "body")
     inputs = node.inputs + [""] * (2 - len(node.inputs))
     num_states = len(inputs) - 2
@@ -74,7 +74,7 @@ def add_loop(builder: GraphBuilder, node: NodeRecipe) -> None:
         builder.unsupported.append(
             f"node '{builder.get_node_path(node)}': operator Loop: an optional value that is left out"
         )
-        raise NodeRejected
+        raise NodeRejectedError
     loop = LoopBuilder(builder, node, body)
     for name, declared, output in zip(inputs[2:], body.inputs[2:], body.outputs[1:], strict=False):
         loop.add_state(declared, output, builder.require_value(name))
@@ -93,7 +93,7 @@ def add_loop(builder: GraphBuilder, node: NodeRecipe) -> None:
     scans = [j for j in range(num_states, len(names)) if names[j]]
     results = [body.outputs[1 + j] for j in scans]
     loop.scan_outputs = [SlicedValue(result.name, rank=get_declared_rank(result)) for result in results]
-    loop.add(names[:num_states] + [names[j] for j in scans])
+    loop.add_to_graph(names[:num_states] + [names[j] for j in scans])
     for name, output in zip(names[:num_states], body.outputs[1:], strict=False):
         value = builder.values.get(name)
         element = value.element if isinstance(value, OptionalValue) and output.dtype else None
@@ -101,7 +101,7 @@ def add_loop(builder: GraphBuilder, node: NodeRecipe) -> None:
             builder.values[name] = element  # the body declares a plain value, so it is always present
 
 
-# ---- Scan
+# ---- the Scan operator
 
 
 def _get_integer_list(node: NodeRecipe, name: str, count: int) -> list[int]:
@@ -125,7 +125,7 @@ def _get_scan_directions(node: NodeRecipe, name: str, count: int) -> list[bool]:
 
 
 def add_scan(builder: GraphBuilder, node: NodeRecipe) -> None:
-    """Add ONNX's Scan. Raise GraphError if the body does not fit the node, NodeRejected if an input could not be built."""
+    """Add ONNX's Scan. Raise GraphError if the body does not fit the node, NodeRejectedError if an input could not be built."""
     (body,) = get_subgraphs(builder, node, "body")
     slices = node.attributes.get("num_scan_inputs")
     if not isinstance(slices, int) or not 1 <= slices <= len(node.inputs) or "" in node.inputs:
@@ -156,7 +156,7 @@ def add_scan(builder: GraphBuilder, node: NodeRecipe) -> None:
         )
         for j in scans
     ]
-    loop.add(names[:num_states] + [names[j] for j in scans])
+    loop.add_to_graph(names[:num_states] + [names[j] for j in scans])
 
 
 def _set_scan_inputs(loop: LoopBuilder, values: list[Value]) -> None:

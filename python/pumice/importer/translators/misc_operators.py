@@ -9,8 +9,8 @@ import numpy as np
 
 from ...base.element_types import ONNX_TYPE_CODES
 from ...base.errors import graph_error
-from ..build.builder import GraphBuilder, NodeRejected
-from ..file.recipe import NodeRecipe, get_integers, get_number
+from ..build.builder import GraphBuilder, NodeRejectedError
+from ..file.recipe import NodeRecipe, get_ints_attr, get_number_attr
 
 if TYPE_CHECKING:
     from ..._pumice import Value
@@ -55,7 +55,7 @@ def _translate_batch_normalization(builder: GraphBuilder, node: NodeRecipe) -> N
     rank = _require_rank(builder, node, x)
     axes = np.array([axis for axis in range(rank) if axis != 1])
     per_channel = np.array([-1] + [1] * (rank - 2))
-    momentum, epsilon = (get_number(node, name, v) for name, v in (("momentum", 0.9), ("epsilon", 1e-5)))
+    momentum, epsilon = (get_number_attr(node, name, v) for name, v in (("momentum", 0.9), ("epsilon", 1e-5)))
 
     def cast_like(value: float, other: Value) -> Value:
         return add_helper(node, "CastLike", np.array(value, np.float32), other)
@@ -90,17 +90,17 @@ def _translate_deform_conv(builder: GraphBuilder, node: NodeRecipe) -> None:
     if len(sizes) != 4:
         reason = "weights of another rank than 4, or of unknown sizes"
         builder.unsupported.append(f"node '{builder.get_node_path(node)}': operator DeformConv: {reason}")
-        raise NodeRejected
+        raise NodeRejectedError
     out_channels, channels, *kernel = sizes
     group = node.attributes.get("group", 1)
     if not isinstance(group, int) or group < 1 or out_channels % group:
         expected = f"attribute 'group': expected a divisor of {out_channels} channels"
         raise graph_error("node", node.name, f"{expected}, given {group!r}")
-    conv_attributes: dict[str, Any] = {name: get_integers(node, name) for name in ("strides", "pads", "dilations")}
+    conv_attributes: dict[str, Any] = {name: get_ints_attr(node, name) for name in ("strides", "pads", "dilations")}
     conv_attributes = {name: value for name, value in conv_attributes.items() if value is not None}
     conv_attributes["offset_group"] = node.attributes.get("offset_group", 1)
     operands = [x, offset] if mask is None else [x, offset, mask]
-    kernel_shape = get_integers(node, "kernel_shape") or kernel
+    kernel_shape = get_ints_attr(node, "kernel_shape") or kernel
     columns = add(node, "pumice::DeformColumns", *operands, kernel_shape=kernel_shape, **conv_attributes)
     spatial_sizes = add(node, "Shape", columns, start=2)
     batch = add(node, "Shape", columns, end=1)

@@ -10,7 +10,7 @@ import numpy as np
 from ...base.element_types import Array, array_from_bytes
 from ...base.errors import graph_error
 from ..build.builder import GraphBuilder
-from ..file.recipe import ConstantRecipe, NodeRecipe, get_number
+from ..file.recipe import ConstantRecipe, NodeRecipe, get_number_attr
 from .ml_trees import parse_ensemble_attributes, parse_ensemble_tensors
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def get_single_input(builder: GraphBuilder, node: NodeRecipe) -> Value:
 
 
 def cast_to_float(builder: GraphBuilder, node: NodeRecipe, value: Value) -> Value:
-    """Cast integers to float32 and return floats unchanged. Raise NodeRejected for float64."""
+    """Cast integers to float32 and return floats unchanged. Raise NodeRejectedError for float64."""
     if value.dtype == "float64":
         raise builder.reject(node, "float64")
     return value if "float" in value.dtype else builder.add_helper(node, "Cast", value, to=FLOAT)
@@ -61,7 +61,7 @@ def _translate_array_feature_extractor(builder: GraphBuilder, node: NodeRecipe) 
 
 def _translate_binarizer(builder: GraphBuilder, node: NodeRecipe) -> None:
     x = get_single_input(builder, node)
-    limit = builder.add_helper(node, "CastLike", np.array(get_number(node, "threshold", 0.0), np.float32), x)
+    limit = builder.add_helper(node, "CastLike", np.array(get_number_attr(node, "threshold", 0.0), np.float32), x)
     builder.set_node_outputs(
         node, builder.add_helper(node, "CastLike", builder.add_helper(node, "Greater", x, limit), x)
     )
@@ -93,7 +93,7 @@ def _translate_imputer(builder: GraphBuilder, node: NodeRecipe) -> None:
     x = get_single_input(builder, node)
     kind, dtype = ("floats", "float32") if "float" in x.dtype else ("int64s", "int64")
     values = get_numeric_attribute(node, f"imputed_value_{kind}", dtype)
-    replaced_value = get_number(node, f"replaced_value_{kind[:-1]}", 0)
+    replaced_value = get_number_attr(node, f"replaced_value_{kind[:-1]}", 0)
     if not values.size:
         raise graph_error(
             "node", node.name, f"attribute 'imputed_value_{kind}': expected numbers for an input of {x.dtype}"
@@ -148,7 +148,7 @@ def _translate_label_encoder(builder: GraphBuilder, node: NodeRecipe) -> None:
         missing = array_from_bytes(default.raw, default.dtype, default.shape).reshape(1)
     else:
         name, otherwise = ("default_int64", -1) if values.dtype == np.int64 else ("default_float", -0.0)
-        missing = np.array([get_number(node, name, otherwise)], values.dtype)
+        missing = np.array([get_number_attr(node, name, otherwise)], values.dtype)
     x = get_single_input(builder, node)
     unsqueezed = builder.add_helper(node, "Unsqueeze", x, _LAST)
     is_equal = builder.add_helper(node, "Equal", unsqueezed, builder.add_helper(node, "CastLike", keys, x))
@@ -167,11 +167,11 @@ def _translate_label_encoder(builder: GraphBuilder, node: NodeRecipe) -> None:
     builder.set_node_outputs(node, builder.add_helper(node, "Gather", np.concatenate([values, missing]), key_index))
 
 
-# ---- scores
+# ---- linear models and their scores
 
 
 def apply_post_transform(builder: GraphBuilder, node: NodeRecipe, scores: Value) -> Value:
-    """Return the scores after the node's post_transform. Raise NodeRejected if that is unsupported."""
+    """Return the scores after the node's post_transform. Raise NodeRejectedError if that is unsupported."""
     transform = node.attributes.get("post_transform", "NONE")
     if transform == "NONE":
         return scores
@@ -204,7 +204,7 @@ def _translate_linear_regressor(builder: GraphBuilder, node: NodeRecipe) -> None
 
 
 def get_class_labels(builder: GraphBuilder, node: NodeRecipe, name: str) -> Array:
-    """Return the integer labels of the classes. Raise NodeRejected if there are fewer than two."""
+    """Return the integer labels of the classes. Raise NodeRejectedError if there are fewer than two."""
     labels = get_numeric_attribute(node, name, "int64")
     if labels.size < 2:
         raise builder.reject(node, f"{labels.size} class labels")
@@ -233,7 +233,7 @@ def _translate_linear_classifier(builder: GraphBuilder, node: NodeRecipe) -> Non
     _set_classifier_outputs(builder, node, scores, labels)
 
 
-# ---- trees
+# ---- tree ensembles
 
 
 def _get_tree_dtype(builder: GraphBuilder, node: NodeRecipe) -> str:
@@ -318,10 +318,10 @@ def _translate_tree_ensemble(builder: GraphBuilder, node: NodeRecipe) -> None:
 
 
 def _make_rejecting_translator(reason: str) -> Callable[[GraphBuilder, NodeRecipe], None]:
-    def add(builder: GraphBuilder, node: NodeRecipe) -> None:
+    def reject_node(builder: GraphBuilder, node: NodeRecipe) -> None:
         raise builder.reject(node, reason)
 
-    return add
+    return reject_node
 
 
 REJECTED_OPERATORS = ("ai.onnx.ml::ZipMap",)  # operators that are rejected with a hint in the message

@@ -67,7 +67,7 @@ def _compute_tree_depth(node: NodeRecipe, nodes: Array, roots: Array) -> int:
 
 def _make_ensemble_arrays(node: NodeRecipe, nodes: Array, entries: Array, roots: Array) -> TreeEnsembleArrays:
     if not len(roots) or nodes[:, 0].min() < 0:
-        raise graph_error("node", node.name, "expected at least one tree, and features from 0 on")
+        raise graph_error("node", node.name, "expected at least one tree, and non-negative features")
     nodes, entries = np.ascontiguousarray(nodes, np.int32), np.ascontiguousarray(entries, np.int32)
     return TreeEnsembleArrays(
         nodes, entries, np.ascontiguousarray(roots, np.int32), _compute_tree_depth(node, nodes, roots)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from ...base.errors import graph_error
 from ..build.builder import GraphBuilder
-from ..build.compound_values import BuiltValue, ValueKind, get_value_kind
+from ..build.non_tensor_values import BuiltValue, ValueKind, get_value_kind
 from ..build.subgraphs import (
     add_captured_inputs,
     flatten_tensors,
@@ -23,8 +23,8 @@ from .block_quantized_gemm import BLOCK_NODES
 from .misc_operators import MISC_NODES
 from .ml_operators import ML_NODES
 from .ml_svm import SVM_NODES
+from .nms_and_unique import NMS_AND_UNIQUE_NODES
 from .random import RANDOM_NODES
-from .selection import SELECTION_NODES
 from .sequences import SEQUENCE_NODES
 from .tfidf_vectorizer import add_tfidf_vectorizer
 
@@ -89,7 +89,7 @@ def _build_branches(
             for i, (name, kind) in enumerate(outputs):
                 for part_index, value in enumerate(inner.make_subgraph_outputs(node, name, kind)):
                     inner.graph.output(
-                        f"{used_outputs[i]}.{part_index}" if kind.is_compound else f"{used_outputs[i]}", value
+                        f"{used_outputs[i]}.{part_index}" if kind.is_non_tensor else f"{used_outputs[i]}", value
                     )
         builder.subgraphs[key] = [inner.graph for inner in inners], kinds
     graphs, kinds = builder.subgraphs[key]
@@ -123,6 +123,6 @@ TRANSLATORS: TranslatorTable = {
     **ML_NODES,
     **RANDOM_NODES,
     **SEQUENCE_NODES,
-    **SELECTION_NODES,
+    **NMS_AND_UNIQUE_NODES,
     **SVM_NODES,
 }

@@ -73,7 +73,7 @@ def _get_dtype_code(node: NodeRecipe, like: Value) -> Any:
 
 
 def _make_random_translator(op: str, parameters: tuple[str, ...]) -> Callable[[GraphBuilder, NodeRecipe], None]:
-    def add(builder: GraphBuilder, node: NodeRecipe) -> None:
+    def translate(builder: GraphBuilder, node: NodeRecipe) -> None:
         like_inputs, state = _get_inputs_and_state(builder, node, int(node.op.endswith("Like")))
         attributes = _get_stream_attributes(node) | {
             key: node.attributes[key] for key in parameters if key in node.attributes
@@ -92,7 +92,7 @@ def _make_random_translator(op: str, parameters: tuple[str, ...]) -> Callable[[G
         random_values = builder.add_helper(node, op, state, shape, output=output, dtype=dtype, **attributes)
         builder.set_values([output], (random_values,))
 
-    return add
+    return translate
 
 
 def _translate_multinomial(builder: GraphBuilder, node: NodeRecipe) -> None:
@@ -155,7 +155,7 @@ def _translate_dropout(builder: GraphBuilder, node: NodeRecipe) -> None:
     builder.set_values(node.outputs, tuple(results))
 
 
-def make_iteration_state(builder: GraphBuilder, node: NodeRecipe, state: Value, number: Value) -> Value:
+def make_iteration_random_state(builder: GraphBuilder, node: NodeRecipe, state: Value, number: Value) -> Value:
     """Return the random state of a loop iteration. number: the iteration number."""
     return builder.add_helper(node, "pumice::RandomState", state, number, stream=node.attributes.get(STREAM, 0))
 

@@ -11,7 +11,7 @@ import numpy as np
 from ...base.element_types import Array
 from ...base.errors import graph_error
 from ..build.builder import GraphBuilder
-from ..build.compound_values import (
+from ..build.non_tensor_values import (
     ARRAY_0,
     ARRAY_1,
     ARRAY_MINUS_1,
@@ -58,15 +58,15 @@ def _get_sequence_length(builder: GraphBuilder, node: NodeRecipe, packed: Packed
 
 
 def _normalize_index(
-    builder: GraphBuilder, node: NodeRecipe, index: int | Value, packed: Packed, past: bool = False
+    builder: GraphBuilder, node: NodeRecipe, index: int | Value, packed: Packed, accepts_end: bool = False
 ) -> Value:
     """Return a possibly negative index as a non-negative int64[1]. A run-time check compares it with the number of tensors.
 
-    past: also accept the position after the last tensor.
+    accepts_end: also accept the position after the last tensor.
     """
     index_array = np.array([index]) if isinstance(index, int) else index
     return builder.add_helper(
-        node, "pumice::Position", index_array, _get_sequence_length(builder, node, packed), past=int(past)
+        node, "pumice::Position", index_array, _get_sequence_length(builder, node, packed), past=int(accepts_end)
     )
 
 
@@ -114,7 +114,7 @@ def _set_output(builder: GraphBuilder, node: NodeRecipe, value: Any) -> None:
     builder.values[node.outputs[0]] = value
 
 
-# ---- sequences
+# ---- translators of sequence operators
 
 
 def _translate_sequence_empty(builder: GraphBuilder, node: NodeRecipe) -> None:
@@ -145,7 +145,7 @@ def _translate_sequence_insert(builder: GraphBuilder, node: NodeRecipe) -> None:
     packed, packed_item = sequence.get_packed(builder, node), pack_tensor(builder, node, item)
     parts = [packed, packed_item]
     if index is not None:
-        begin = _normalize_index(builder, node, index, packed, past=True)
+        begin = _normalize_index(builder, node, index, packed, accepts_end=True)
         before = _slice_packed(builder, node, packed, ARRAY_0, begin)
         parts = [before, packed_item, _slice_packed(builder, node, packed, begin, None)]
     concatenated = _concat_packed(builder, node, sequence, *parts)
@@ -235,17 +235,21 @@ def _translate_concat_from_sequence(builder: GraphBuilder, node: NodeRecipe) -> 
     builder.set_values(node.outputs, (_add_rank_hint(builder, result, rank),))
 
 
-def _concat_packed_on_axis(builder: GraphBuilder, node: NodeRecipe, packed: Packed, axis: int, new: bool) -> Value:
+def _concat_packed_on_axis(
+    builder: GraphBuilder, node: NodeRecipe, packed: Packed, axis: int, is_new_axis: bool
+) -> Value:
     """Concatenate a packed sequence along an axis other than the first, for any number of tensors of any rank.
 
-    Each row of the result consists of one contiguous run from each tensor. new: concatenate along a new axis.
+    Each row of the result consists of one contiguous run from each tensor. is_new_axis: concatenate along a new axis.
     """
     add = functools.partial(builder.add_helper, node)
     data, dims, _ = packed
     count, end = _get_sequence_length(builder, node, packed), np.array([2**31])
     table = add("Reshape", dims, add("Concat", count, ARRAY_MINUS_1, axis=0))
-    axis_begin = np.array([axis if axis >= 0 or not new else axis + 1]) if axis != -1 or not new else end
-    after_axis = axis_begin if new else np.array([axis + 1]) if axis != -1 else end
+    axis_begin = (
+        np.array([axis if axis >= 0 or not is_new_axis else axis + 1]) if axis != -1 or not is_new_axis else end
+    )
+    after_axis = axis_begin if is_new_axis else np.array([axis + 1]) if axis != -1 else end
     lengths = add("ReduceProd", add("Slice", table, axis_begin, end, ARRAY_1), ARRAY_1, keepdims=0)
     shape = add("ReduceMax", table, ARRAY_0, keepdims=0)
     outer = add("Slice", shape, ARRAY_0, axis_begin, ARRAY_0)
@@ -265,7 +269,7 @@ def _concat_packed_on_axis(builder: GraphBuilder, node: NodeRecipe, packed: Pack
     # Reshape fails for tensors of unequal sizes, because the element count does not match.
     flat = add("Reshape", data, add("Reshape", add("Mul", rows, columns), ARRAY_1), allowzero=1)
     size = count
-    if not new:
+    if not is_new_axis:
         size = add("ReduceSum", add("Slice", table, axis_begin, after_axis, ARRAY_1), ARRAY_0, keepdims=0)
     target = add("Concat", outer, size, inner, axis=0)
     result: Value = add("Reshape", add("Gather", flat, indices), target, output=node.outputs[0], allowzero=1)
@@ -372,7 +376,7 @@ def _add_collecting_loop(builder: GraphBuilder, node: NodeRecipe, count: Value, 
 
 
 def _split_with_loop(builder: GraphBuilder, node: NodeRecipe, axis: int, keeps_axis: bool) -> None:
-    """Translate SplitToSequence into equal chunks to a Loop, for a chunk size or axis length that is known only at run time."""
+    """Translate SplitToSequence to a Loop that emits equal chunks, for a chunk size or axis length known only at run time."""
     add = functools.partial(builder.add_helper, node)
     name = functools.partial(_make_inner_name, node)
     x = builder.require_tensor(node.inputs[0])
@@ -411,7 +415,7 @@ def _translate_sequence_map(builder: GraphBuilder, node: NodeRecipe) -> None:
     if not isinstance(body, Recipe) or len(body.inputs) != len(node.inputs) or len(body.outputs) < len(node.outputs):
         raise graph_error("node", node.name, f"expected a body of {len(node.inputs)} inputs as attribute 'body'")
     for value in (*body.inputs, *body.outputs):
-        if ValueKind.parse(value.dtype).is_compound:
+        if ValueKind.parse(value.dtype).is_non_tensor:
             expected = f"'{value.name}' of its body to be a tensor, given {value.dtype}"
             raise graph_error("node", node.name, f"expected {expected}")
     first = _get_sequence(builder, node)
@@ -439,7 +443,7 @@ def _translate_sequence_map(builder: GraphBuilder, node: NodeRecipe) -> None:
     _add_collecting_loop(builder, node, count, _LoopBody(nodes, dtypes, body.constants, captured))
 
 
-# ---- optional values
+# ---- translators of optional operators
 
 
 def _translate_optional(builder: GraphBuilder, node: NodeRecipe) -> None:

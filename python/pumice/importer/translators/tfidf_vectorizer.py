@@ -26,7 +26,7 @@ def _get_integer_list(node: NodeRecipe, name: str) -> list[int]:
         or not all(isinstance(element, int) and element >= 0 for element in attribute_value)
     ):
         raise graph_error(
-            "node", node.name, f"attribute '{name}': expected integers from 0 on, given {attribute_value!r}"
+            "node", node.name, f"attribute '{name}': expected non-negative integers, given {attribute_value!r}"
         )
     return [int(element) for element in attribute_value]
 

@@ -55,7 +55,7 @@ def run_checks(machine: Machine) -> list[Finding]:
     return [finding for check in checks for finding in check(machine)]
 
 
-# ---- loader and drivers
+# ---- checks of the Vulkan loader and drivers
 
 
 def check_loader(machine: Machine) -> Iterator[Finding]:
@@ -165,7 +165,7 @@ def is_container(machine: Machine) -> bool:
     return machine.resolve_path("/.dockerenv").exists() or machine.resolve_path("/run/.containerenv").exists()
 
 
-# ---- permissions
+# ---- check of device file permissions
 
 
 def check_permissions(machine: Machine) -> Iterator[Finding]:
@@ -207,7 +207,7 @@ def _get_group_name(number: int) -> str:
         return str(number)
 
 
-# ---- layers and the environment
+# ---- checks of Vulkan layers and environment variables
 
 
 def check_layers(machine: Machine) -> Iterator[Finding]:
@@ -270,7 +270,7 @@ def check_environment(machine: Machine) -> Iterator[Finding]:
         )
 
 
-# ---- devices
+# ---- check of the visible devices
 
 
 def check_devices(machine: Machine) -> Iterator[Finding]:

@@ -1,4 +1,7 @@
-"""Possible values of elements that depend on an undecided choice (V8). Each has its own bound; values in between are wrong."""
+"""Alternative values of elements whose result depends on an undecided choice (rule V8).
+
+Each alternative has its own error bound; values between two alternatives are wrong.
+"""
 
 from __future__ import annotations
 
@@ -13,13 +16,13 @@ from ...base.element_types import Array
 from .block_ranges import Index
 from .float_types import FloatType
 
-MAX_ALTERNATIVES = 8  # alternatives tracked per element; beyond that, results carry only an error
-INDEPENDENT = -1  # label of an element that shares its choice with no other element
+MAX_ALTERNATIVES = 8  # maximum alternatives tracked per element; with more, only an error bound is kept
+INDEPENDENT = -1  # label of elements that share their choice with no other element
 _label_counter = itertools.count()
 
 
-def reserve_labels() -> int:
-    """Return the first of 2^32 unused labels."""
+def reserve_choice_labels() -> int:
+    """Reserve 2^32 unused labels and return the first."""
     return next(_label_counter) << 32
 
 
@@ -34,14 +37,14 @@ class AlternativeValues:
         return False
 
     def find_nearest(self, actual: Array, value: Array, error_factor: float = 1.0) -> tuple[Array, Array]:
-        """Return the alternative nearest to the device's value for each element, and that alternative's error.
+        """Return, for each element, the alternative nearest to the device's value, and its error.
 
         value: the alternative that the reference chose. error_factor: multiplies the errors.
         """
         raise NotImplementedError
 
     def enumerate_values(self, value: Array, error: Array) -> EnumeratedAlternatives | None:
-        """Return all alternatives with `value` first; None if there are too many."""
+        """Return all alternatives, starting with `value`; None if there are too many."""
         raise NotImplementedError
 
     def get_block(self, index: Index) -> AlternativeValues | None:
@@ -55,7 +58,7 @@ class AlternativeValues:
     def round_to_storage(
         self, round_error: Callable[[Array, Array], Array | None], storage: FloatType
     ) -> AlternativeValues:
-        """Round the alternatives to a storage type. round_error: maps (value, error) to the new error."""
+        """Round the alternatives to a storage type. round_error: function from (value, error) to the error after rounding."""
         return self
 
     def scale_errors(self, factor: float) -> AlternativeValues:
@@ -63,7 +66,7 @@ class AlternativeValues:
         return self
 
     def drop_decided(self, decided: Array) -> AlternativeValues | None:
-        """Return the alternatives of the elements that are still undecided; None if there are none."""
+        """Return the alternatives of elements that are not `decided`; None if no undecided element remains."""
         remaining = copy(self)
         remaining.mask = self.mask & ~decided
         return remaining if remaining.mask.any() else None
@@ -72,8 +75,8 @@ class AlternativeValues:
 class EnumeratedAlternatives(AlternativeValues):
     """A short list of possible values for each element, each with an error.
 
-    group: a label per element. Elements with the same label use the same index into `values`; `INDEPENDENT` elements choose
-    independently. None if all are independent.
+    group: a label per element. Elements with equal labels take the same alternative (index into `values`). Elements
+    labelled `INDEPENDENT` choose independently. None if all elements are independent.
     """
 
     def __init__(
@@ -119,7 +122,7 @@ class EnumeratedAlternatives(AlternativeValues):
     def round_to_storage(
         self, round_error: Callable[[Array, Array], Array | None], storage: FloatType
     ) -> AlternativeValues:
-        """Round once to a type."""
+        """Round each alternative once to a storage type."""
         pairs = zip(self.values, self.errors, strict=True)
         errors = [np.asarray(0.0 if (stored_error := round_error(*pair)) is None else stored_error) for pair in pairs]
         errors = [np.broadcast_to(stored_item, self.mask.shape) for stored_item in errors]
@@ -137,7 +140,7 @@ class IntegerAlternatives(AlternativeValues):
         self.mask, self.low, self.high, self.storage = mask, low, high, storage
 
     def find_nearest(self, actual: Array, value: Array, error_factor: float = 1.0) -> tuple[Array, Array]:
-        """Return the nearest integer of the interval, and its storage error."""
+        """Return the integer of the interval nearest to the device's value, and its storage error."""
         with np.errstate(all="ignore"):
             actual64 = np.asarray(actual, np.float64)
             whole = np.clip(np.rint(np.where(np.isnan(actual64), value, actual64)), self.low, self.high)
@@ -175,26 +178,26 @@ class IntegerAlternatives(AlternativeValues):
     def round_to_storage(
         self, round_error: Callable[[Array, Array], Array | None], storage: FloatType
     ) -> AlternativeValues:
-        """Round once to a type."""
+        """Round each alternative once to a storage type."""
         return IntegerAlternatives(self.mask, self.low, self.high, storage)
 
 
 class RankAlternatives(AlternativeValues):
-    """Indices that may have a given rank in a descending sort of values with errors.
+    """Indices that may occupy a rank in a descending sort of values with errors.
 
-    rows: the sorted row of each element. ranks: the element's rank in that row. min_rank, max_rank [rows, indices]: the
-    lowest and highest rank that each index may have. In a row, different ranks have different indices and equal ranks
-    have equal indices. first_label: label of rank 0 in row 0.
+    rows: which sorted row each element belongs to. ranks: rank of the element in that row. min_rank, max_rank
+    [rows, indices]: range of ranks that each index may have. Within a row, two elements have the same index if and only
+    if they have the same rank. first_label: label of rank 0 in row 0.
     """
 
     def __init__(
         self, mask: Array, rows: Array, ranks: Array, min_rank: Array, max_rank: Array, first_label: int | None = None
     ) -> None:
         self.mask, self.rows, self.ranks, self.min_rank, self.max_rank = mask, rows, ranks, min_rank, max_rank
-        self.first_label = reserve_labels() if first_label is None else first_label
+        self.first_label = reserve_choice_labels() if first_label is None else first_label
 
     def find_nearest(self, actual: Array, value: Array, error_factor: float = 1.0) -> tuple[Array, Array]:
-        """Return the device's index if rounding allows it, else the reference's."""
+        """Return the device's index if rounding errors permit it at this rank, else the reference's."""
         indices = np.asarray(actual)
         inside = (indices >= 0) & (indices < self.min_rank.shape[1])
         index = np.where(inside, indices, 0).astype(np.int64)
@@ -203,11 +206,11 @@ class RankAlternatives(AlternativeValues):
         )
         keys = self.rows * self.min_rank.shape[1] + index
         ranks = self.rows * (int(np.max(self.ranks, initial=0)) + 1) + self.ranks
-        is_possible_index &= _mask_unique_pairs(keys, ranks) & _mask_unique_pairs(ranks, keys)
+        is_possible_index &= _find_unambiguous_keys(keys, ranks) & _find_unambiguous_keys(ranks, keys)
         return np.where(is_possible_index, indices, value).astype(value.dtype), np.zeros(value.shape)
 
     def find_possible_indices(self) -> Array:
-        """Return mask[element, index]: whether rounding allows this index. False for decided elements."""
+        """Return mask[element, index]: whether rounding errors permit this index. Rows of decided elements are False."""
         at = self.ranks[..., None]
         return np.asarray((self.min_rank[self.rows] <= at) & (at <= self.max_rank[self.rows]) & self.mask[..., None])
 
@@ -234,21 +237,21 @@ class RankAlternatives(AlternativeValues):
         return RankAlternatives(mask, rows, ranks, self.min_rank, self.max_rank, self.first_label)
 
 
-def _mask_unique_pairs(keys: Array, others: Array) -> Array:
-    """Return a mask of elements whose key occurs with only one value of `others`."""
+def _find_unambiguous_keys(keys: Array, others: Array) -> Array:
+    """Return a mask of the keys that are always paired with the same element of `others`."""
     pairs = np.unique(np.stack([keys.ravel(), others.ravel()]), axis=1)
     keys_found, counts = np.unique(pairs[0], return_counts=True)
     return np.asarray(counts[np.searchsorted(keys_found, keys)] == 1)
 
 
 class OneHotAlternatives(AlternativeValues):
-    """One-hot rows whose 1 may be at several indices."""
+    """One-hot rows in which the position of the 1 is undecided."""
 
     def __init__(self, mask: Array, axis: int) -> None:
         self.mask, self.axis = mask, axis
 
     def find_nearest(self, actual: Array, value: Array, error_factor: float = 1.0) -> tuple[Array, Array]:
-        """Return the device's row if rounding allows it, else the reference's."""
+        """Return the device's row if it is a valid alternative, else the reference's."""
         actual64 = np.asarray(actual, np.float64)
         ones, zeros = actual64 == 1, actual64 == 0
         is_possible_row = (ones | zeros).all(self.axis, keepdims=True) & ~(ones & ~self.mask & (value != 1)).any(
@@ -258,12 +261,12 @@ class OneHotAlternatives(AlternativeValues):
         return np.where(is_possible_row, actual64, value), np.zeros(value.shape)
 
     def enumerate_values(self, value: Array, error: Array) -> EnumeratedAlternatives | None:
-        """Return 0 and 1 for each undecided element."""
+        """Return the alternatives 0 and 1 for each undecided element."""
         zero_and_one = [np.where(self.mask, bit, value) for bit in (0.0, 1.0)]
         return EnumeratedAlternatives(self.mask, [value, *zero_and_one], [np.zeros(value.shape)] * 3)
 
     def get_block(self, index: Index) -> AlternativeValues | None:
-        """Return the selected rows; None for an index that splits rows."""
+        """Return the alternatives of the selected rows; None if the index splits rows."""
         axis = self.axis % self.mask.ndim
         axis_slice = index[axis] if len(index) > axis else slice(None)
         if range(*axis_slice.indices(self.mask.shape[axis])) == range(self.mask.shape[axis]):
@@ -272,12 +275,12 @@ class OneHotAlternatives(AlternativeValues):
         return super().get_block(index)
 
     def rearrange(self, move: Callable[[Array], Array]) -> AlternativeValues | None:
-        """Return None: after moving elements, nothing guarantees a single 1 per row."""
+        """Return None, because after the elements have moved a row may no longer contain exactly one 1."""
         return None
 
 
 class BlockAlternatives(AlternativeValues):
-    """Alternatives of a tensor that is stored in blocks: pairs of block index and alternatives."""
+    """Alternatives of a tensor that is evaluated in blocks. blocks: pairs of a block's index and its alternatives."""
 
     def __init__(self, shape: tuple[int, ...], blocks: Sequence[tuple[Index, AlternativeValues]]) -> None:
         self.blocks = list(blocks)
@@ -291,7 +294,7 @@ class BlockAlternatives(AlternativeValues):
         return any(alternatives.is_grouped for _, alternatives in self.blocks)
 
     def find_nearest(self, actual: Array, value: Array, error_factor: float = 1.0) -> tuple[Array, Array]:
-        """Return the nearest alternative for each element."""
+        """Return, for each element, the alternative nearest to the device's value, and its error."""
         values, errors = np.array(value), np.zeros(value.shape)
         for index, alternatives in self.blocks:
             values[index], errors[index] = alternatives.find_nearest(actual[index], value[index], error_factor)
@@ -349,7 +352,7 @@ class BlockAlternatives(AlternativeValues):
     def round_to_storage(
         self, round_error: Callable[[Array, Array], Array | None], storage: FloatType
     ) -> AlternativeValues:
-        """Round once to a type."""
+        """Round each alternative once to a storage type."""
         return BlockAlternatives(
             self.mask.shape,
             [(index, alternatives.round_to_storage(round_error, storage)) for index, alternatives in self.blocks],
@@ -373,12 +376,12 @@ def _is_same_index(at: Index, index: Index, shape: tuple[int, ...]) -> bool:
 
 
 def _get_slice_bounds(index: Index, shape: tuple[int, ...]) -> list[tuple[int, int]]:
-    """Return (start, stop) of each slice; slices may be open."""
+    """Return (start, stop) of each slice of an index; a missing start or stop means the whole axis."""
     return [axis_slice.indices(size)[:2] for axis_slice, size in zip(index, shape, strict=True)]
 
 
 def _make_relative_slices(spans: Sequence[tuple[int, int]], within: Sequence[tuple[int, int]]) -> Index:
-    """Return spans as slices relative to the start of the enclosing spans."""
+    """Return `spans` as slices relative to the starts of the enclosing spans `within`."""
     return tuple(slice(low - first, high - first) for (low, high), (first, _) in zip(spans, within, strict=True))
 
 
@@ -397,7 +400,7 @@ def list_alternatives(value: Any) -> EnumeratedAlternatives | None:
 
 
 def is_undecided(value: Any) -> bool:
-    """Return whether an element depends on an undecided choice."""
+    """Return whether any element depends on an undecided choice."""
     return value.alternatives is not None or (
         value.dtype == bool and value.error is not None and bool((value.error > 0).any())
     )

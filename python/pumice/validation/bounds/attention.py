@@ -1,4 +1,4 @@
-"""Rules of attention (GEMM and softmax, V4 and V6) and of RoPE."""
+"""Error-bound rules for attention (GEMM and softmax, V4 and V6) and RoPE."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ def append_to_cache(past: BoundedTensor | None, new: BoundedTensor) -> BoundedTe
 
 
 class MaskedAttentionScores:
-    """Attention scores with masks applied; hidden keys get -inf."""
+    """Attention scores to which masks are added; masked-out keys get -inf."""
 
     def __init__(self, call: OperatorCall, m: BoundedArithmetic, scores: BoundedTensor) -> None:
         self.call, self.m, self.scores = call, BoundedArithmetic(m.types.with_attention_masks(), m.dtype), scores
         self.hidden = np.zeros(scores.shape, bool)
 
     def add_mask(self, mask: BoundedTensor) -> None:
-        """Add a float mask to the scores, or hide the keys where a boolean mask is false."""
+        """Add a float mask to the scores, or mask out the keys for which a boolean mask is false."""
         if not is_float(mask.dtype):
             self.hide_keys(
                 ~np.broadcast_to(self.call.require_decided(mask, "the mask").astype(bool), self.scores.shape)
@@ -54,11 +54,11 @@ class MaskedAttentionScores:
         self.scores = self.m.add(self.scores, finite_mask)
 
     def hide_keys(self, where: Any) -> None:
-        """Hide keys where the array is true."""
+        """Mask out the keys for which the array is true."""
         self.hidden = self.hidden | where
 
     def compute_masked_scores(self) -> BoundedTensor:
-        """Return the scores, -inf for hidden keys."""
+        """Return the scores, with -inf for masked-out keys."""
         error = None if self.scores.error is None else np.where(self.hidden, 0.0, self.scores.error)
         return BoundedTensor(np.where(self.hidden, -np.inf, self.scores.value), error, self.scores.dtype)
 
@@ -73,9 +73,9 @@ def compute_attention(
 ) -> tuple[BoundedTensor, list[BoundedTensor]]:
     """Compute attention of qkv = (q, k, v), each [batch, heads, tokens, head_size].
 
-    masks: tensors to add, or boolean arrays that are true for hidden keys. sink: attention sink, the score per head of
-    an extra key whose value is zero.
-    Return y and the scores, indexed by ONNX's qk_matmul_output_mode: q k^T, masked, soft-capped, after softmax.
+    masks: tensors to add to the scores, or boolean arrays that are true for masked-out keys. sink: attention sink, one
+    score per head for an extra key whose value vector is zero.
+    Return y, and the scores at each stage in the order of ONNX's qk_matmul_output_mode.
     """
     q, k, v = qkv
     types, dtype = call.types, q.dtype
@@ -83,14 +83,14 @@ def compute_attention(
     groups = q.shape[1] // k.shape[1]
     if groups > 1:
         k, v = (tensor.rearrange(lambda a: np.repeat(a, groups, axis=1)) for tensor in (k, v))
-    factor = scale or 1 / np.sqrt(q.shape[-1])
+    root_scale = m.make_constant(float(np.sqrt(scale or 1 / np.sqrt(q.shape[-1]))))
     raw_scores = evaluate_bilinear(np.matmul, q, k.rearrange(lambda a: np.swapaxes(a, 2, 3)), q.shape[-1], types, dtype)
-    raw_scores = m.mul(m.mul(raw_scores, m.constant(float(np.sqrt(factor)))), m.constant(float(np.sqrt(factor))))
-    raw_scores = maybe_round_intermediate(call, raw_scores)
+    raw_scores = m.mul(m.mul(raw_scores, root_scale), root_scale)
+    raw_scores = allow_intermediate_rounding(call, raw_scores)
     score_stages = [raw_scores]
     capped = raw_scores
     if softcap:
-        cap = m.constant(softcap)
+        cap = m.make_constant(softcap)
         capped = m.mul(cap, apply_function("tanh", m.div(raw_scores, cap), m))
     score_stages.append(capped)
     masked = MaskedAttentionScores(call, m, capped)
@@ -101,12 +101,12 @@ def compute_attention(
     score_stages.append(scores)
     probabilities = _compute_masked_softmax(call, scores, sink)
     score_stages.append(probabilities)
-    y = evaluate_bilinear(np.matmul, maybe_round_intermediate(call, probabilities), v, v.shape[2], types, dtype)
+    y = evaluate_bilinear(np.matmul, allow_intermediate_rounding(call, probabilities), v, v.shape[2], types, dtype)
     return BoundedTensor(y.value, y.error, dtype), score_stages
 
 
 def _compute_masked_softmax(call: OperatorCall, scores: BoundedTensor, sink: BoundedTensor | None) -> BoundedTensor:
-    """Return the softmax of the scores, 0 in rows whose keys are all hidden."""
+    """Return the softmax of the scores, with zeros in rows whose keys are all masked out."""
     all_hidden = np.all(np.isneginf(scores.value), axis=-1, keepdims=True)
     probabilities = compute_softmax(call, scores if sink is None else _append_sink(scores, sink), -1, factors=2)
     probabilities = probabilities if sink is None else probabilities.rearrange(lambda a: a[..., :-1])
@@ -118,15 +118,15 @@ def _compute_masked_softmax(call: OperatorCall, scores: BoundedTensor, sink: Bou
 
 
 def _append_sink(scores: BoundedTensor, sink: BoundedTensor) -> BoundedTensor:
-    """Append the sink's score to each row."""
+    """Append the attention sink's score to each row of scores."""
     from .data_movement import concat_values
 
     column = (*scores.shape[:-1], 1)
     return concat_values([scores, sink.rearrange(lambda a: np.broadcast_to(a.reshape(1, -1, 1, 1), column))], -1)
 
 
-def maybe_round_intermediate(call: OperatorCall, x: BoundedTensor) -> BoundedTensor:
-    """Return an intermediate between two GEMMs, with a bound that allows rounding to storage and keeping float32."""
+def allow_intermediate_rounding(call: OperatorCall, x: BoundedTensor) -> BoundedTensor:
+    """Return an intermediate result whose bound covers both rounding it to storage and keeping it in float32."""
     return round_to_storage(BoundedTensor(x.value, x.error, x.dtype), call.types)
 
 
@@ -159,7 +159,7 @@ def _evaluate_attention(call: OperatorCall) -> list[Any]:
             masks.append(np.broadcast_to(outside_window, (q.shape[0], q.shape[1], rows, keys)))
     if mask is not None:
         missing = keys - mask.shape[-1]
-        if missing > 0:  # keys without a mask entry are hidden
+        if missing > 0:  # keys beyond the end of the mask are masked out
             masks.append(np.arange(keys) >= mask.shape[-1])
             width = [(0, 0)] * (mask.ndim - 1) + [(0, missing)]
             mask = mask.rearrange(lambda a: np.pad(a, width))
@@ -192,7 +192,7 @@ def apply_rope(
     heads: int,
     rotary_dim: int,
 ) -> BoundedTensor:
-    """Apply RoPE to x [batch, heads, tokens, head_size] or [batch, tokens, heads * head_size]. cos_sin: both tables."""
+    """Apply RoPE to x [batch, heads, tokens, head_size] or [batch, tokens, heads * head_size]. cos_sin: the two tables."""
     cosines, sines = cos_sin
     m = call.make_arithmetic(x.dtype)
     flat = x.ndim == 3

@@ -10,7 +10,7 @@ import numpy as np
 
 from ...base.element_types import Array
 
-BLOCK_ELEMENTS = 1 << 16  # elements per block, whose float64 arrays fit into the CPU cache
+BLOCK_ELEMENTS = 1 << 16  # elements per block; a float64 block fits into the CPU cache
 
 Index = tuple[slice, ...]
 
@@ -32,13 +32,13 @@ def iter_blocks(shape: tuple[int, ...], axes: int | None = None, max_elements: i
 
 
 def broadcast_index(index: Index, shape: tuple[int, ...]) -> Index:
-    """Return the index of the part of a tensor of `shape` that broadcasts to the block at `index`."""
+    """Return which elements of a tensor of `shape` broadcast to the block at `index`, as an index."""
     last_slices = index[len(index) - len(shape) :]
     return tuple(slice(None) if size == 1 else axis_slice for axis_slice, size in zip(last_slices, shape, strict=True))
 
 
 def compute_in_blocks(shape: tuple[int, ...], make: Callable[[Index], Array | None]) -> Array | None:
-    """Evaluate `make` on every block and join the results in float64. None means all zeros, for a block and for the result."""
+    """Evaluate `make` for every block and join the results into a float64 array; None stands for all zeros."""
     result: Array | None = None
     for index in iter_blocks(shape):
         if (block := make(index)) is not None:

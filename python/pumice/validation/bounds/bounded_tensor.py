@@ -16,15 +16,17 @@ from .float_types import FLOAT16, FLOAT32, FloatType, ProgramTypes, is_float
 class BoundedTensor:
     """A tensor with per-element error bounds.
 
-    value: float64; integers and booleans keep their type. error: float64, >= 0; None for zeros, infinity for unknown.
+    value: float64, or the declared type for integers and booleans. error: float64, >= 0; None if all errors are zero,
+    infinity where the error is unknown.
     dtype: the declared type.
     stored: whether the value was already rounded to the storage type, so storing it again is exact.
-    constant: whether this is a constant, possibly rearranged. GEMM kernels read it in the storage type; others may not.
-    alternatives: alternative values of elements that depend on an undecided choice; `error` covers them all. None if there are
-    none or they are not tracked.
-    exact_sums: mask of sums that are exact in any order of additions, unless a following operation is folded into the
-    sum; None if unknown.
-    memo: cached results for a constant that several nodes or views read; None without caching.
+    constant: whether this is a constant, possibly rearranged. GEMM kernels read constants in the storage type; other
+    kernels may read them in float32.
+    alternatives: alternative values of elements that depend on an undecided choice; `error` covers all of them. None
+    if no element is undecided or the alternatives are not tracked.
+    exact_sums: mask of elements whose sum is exact in any order, unless a kernel fuses the next operation into the sum.
+    None if unknown.
+    memo: cache of results derived from a constant that several nodes read; None for tensors without a cache.
     """
 
     __slots__ = ("alternatives", "constant", "dtype", "error", "exact_sums", "memo", "stored", "value")
@@ -72,7 +74,7 @@ class BoundedTensor:
         return np.broadcast_to(np.float64(0), self.shape) if self.error is None else self.error
 
     def memoize(self, key: str, make: Callable[[], Any]) -> Any:
-        """Return `make()`, cached under `key` if the value has a memo."""
+        """Return `make()`, cached under `key` if this tensor has a memo."""
         if self.memo is None:
             return make()
         if key not in self.memo:
@@ -86,7 +88,7 @@ class BoundedTensor:
         return size if self.error is None else size + self.error
 
     def with_error(self, error: Array | None) -> BoundedTensor:
-        """Return the same value with another error."""
+        """Return a tensor with the same value and the given error."""
         return BoundedTensor(self.value, error, self.dtype)
 
     def set_alternatives(self, alternatives: AlternativeValues | None) -> BoundedTensor:
@@ -99,12 +101,12 @@ class BoundedTensor:
         self.exact_sums = unrounded
         return self
 
-    def mask_exact_stored_sums(self, storage: FloatType) -> Array | None:
-        """Return the mask of sums that are still exact after they are stored in a type."""
+    def compute_exact_stored_sum_mask(self, storage: FloatType) -> Array | None:
+        """Return a mask of the exact sums that the storage type represents exactly."""
         return None if self.exact_sums is None else self.exact_sums & (storage.round(self.value) == self.value)
 
-    def without_fused_sum(self) -> BoundedTensor:
-        """Return the value for an operator that no kernel folds into a sum."""
+    def assume_unfused_sums(self) -> BoundedTensor:
+        """Return the tensor as an operator reads it that is never fused into a sum: exact sums have no error."""
         if self.exact_sums is None or self.error is None:
             return self
         error = np.where(self.exact_sums, 0.0, self.error)
@@ -112,7 +114,7 @@ class BoundedTensor:
         return result.set_alternatives(self.alternatives)
 
     def select_nearest_alternative(self, actual: Array, error_factor: float = 1.0) -> BoundedTensor:
-        """Return the tensor with the alternatives nearest to the device's values. error_factor: multiplies the errors."""
+        """Return the tensor with the alternative nearest to each device value. error_factor: factor applied to the errors."""
         if self.alternatives is None or actual.shape != self.shape:
             return self
         value, error = self.alternatives.find_nearest(actual, self.value, error_factor)
@@ -135,7 +137,7 @@ class BoundedTensor:
         return self
 
     def as_constant(self) -> BoundedTensor:
-        """Return the tensor as a constant that is computed before the program runs, with the same errors."""
+        """Return the tensor marked as a constant, as if it were computed before the program runs, with the same errors."""
         return BoundedTensor(self.value, self.error, self.dtype, True, self.constant).set_alternatives(
             self.alternatives
         )
@@ -158,7 +160,7 @@ def _replace_nan_errors(error: Array | None) -> Array | None:
 
 
 def _scale_error(error: Array | None, factor: Any) -> Array | None:
-    """Return error * factor with 0 * infinity = 0, because an exact zero stays exact."""
+    """Return error * factor, where 0 * infinity is 0 because exact values stay exact."""
     if error is None:
         return None
     with np.errstate(all="ignore"):
@@ -167,45 +169,47 @@ def _scale_error(error: Array | None, factor: Any) -> Array | None:
 
 
 def _is_inexact(x: BoundedTensor) -> bool:
-    """Return whether no element is exact."""
+    """Return whether every element has an error."""
     return x.error is not None and bool(np.min(x.error, initial=np.inf) > 0)
 
 
-def _mask_exact_float64_sums(total: Array, a: BoundedTensor, second: Array, b: BoundedTensor) -> Array | bool:
-    """Return a mask of exact float64 sums a.value + second. second: b's value or its negative."""
+def _compute_exact_float64_sum_mask(total: Array, a: BoundedTensor, second: Array, b: BoundedTensor) -> Array | bool:
+    """Return a mask of the sums total = a.value + second that are exact in float64. second: b.value or -b.value."""
     if _is_inexact(a) or _is_inexact(b):
         return False
     return np.asarray((total - a.value == second) & (total - second == a.value))
 
 
 class BoundedArithmetic:
-    """Float arithmetic in an accumulation type A (rule V2): every operation adds half an ulp of its result."""
+    """Float arithmetic in an accumulation type A (rule V2): each operation adds an error of half an ulp of its result."""
 
     def __init__(self, types: ProgramTypes, dtype: Any) -> None:
         self.types = types
         self.dtype = np.dtype(dtype)
-        self.type: FloatType = types.accumulation_type(dtype)
-        # The unit roundoff, enlarged for second-order terms and the float64 rounding of the reference.
+        self.type: FloatType = types.get_accumulation_type(dtype)
+        # Unit roundoff, with a margin for second-order terms and for the reference's own float64 rounding.
         self.unit = self.type.unit * (1 + 2.0**-10) + 2.0**-53
 
     def wrap(self, value: Any, error: Array | None = None) -> BoundedTensor:
         """Return a value declared in A, without rounding it."""
         return BoundedTensor(np.asarray(value, np.float64), error, self.dtype)
 
-    def constant(self, value: float) -> BoundedTensor:
+    def make_constant(self, value: float) -> BoundedTensor:
         """Return a constant of the kernel source, rounded to float32."""
-        float32_value = float(FLOAT32.round(value))  # ONNX attributes are float32, also for float64 operators
+        float32_value = float(
+            FLOAT32.round(value)
+        )  # ONNX attributes are float32 even if the operator computes in float64
         return self.wrap(value, None if float32_value == value else np.asarray(abs(float32_value - value)))
 
     def round(
         self, value: Array, error: Array | None, half_ulps: float = 1.0, lossless: Array | bool = False
     ) -> BoundedTensor:
-        """Round a value to A. half_ulps: error in half ulps. lossless: whether the float64 value is exact."""
+        """Round a value to A. half_ulps: size of the rounding error. lossless: mask of values that are exact in float64."""
         with np.errstate(all="ignore"):
             size = np.abs(value) if error is None else np.abs(value) + error
             own_error = size * (self.unit * half_ulps) + self.type.step
             has_error = half_ulps > 1.0 or (error is not None and bool(np.min(error, initial=1.0) > 0))
-            # This comparison is false if any value is NaN.
+            # False if any value is NaN.
             if has_error and size.size and size.min() >= self.type.normal and own_error.max() < np.inf:
                 return self.wrap(value, self.types.combine_errors(error, own_error))
             # Subnormals may be flushed to zero.
@@ -226,16 +230,22 @@ class BoundedArithmetic:
         with np.errstate(all="ignore"):
             total = a.value + b.value
             rounded_sum = self.round(
-                total, self.types.combine_errors(a.error, b.error), 1.0, _mask_exact_float64_sums(total, a, b.value, b)
+                total,
+                self.types.combine_errors(a.error, b.error),
+                1.0,
+                _compute_exact_float64_sum_mask(total, a, b.value, b),
             )
-        return _absorb_lowest(rounded_sum, a, b) if self.types.absorbs_lowest else rounded_sum
+        return _absorb_float16_lowest(rounded_sum, a, b) if self.types.absorbs_lowest else rounded_sum
 
     def sub(self, a: BoundedTensor, b: BoundedTensor) -> BoundedTensor:
         """Return the difference, rounded once."""
         with np.errstate(all="ignore"):
             total = a.value - b.value
             return self.round(
-                total, self.types.combine_errors(a.error, b.error), 1.0, _mask_exact_float64_sums(total, a, -b.value, b)
+                total,
+                self.types.combine_errors(a.error, b.error),
+                1.0,
+                _compute_exact_float64_sum_mask(total, a, -b.value, b),
             )
 
     def mul(self, a: BoundedTensor, b: BoundedTensor) -> BoundedTensor:
@@ -245,7 +255,11 @@ class BoundedArithmetic:
                 _scale_error(a.error, b.max_magnitude()), _scale_error(b.error, np.abs(a.value))
             )
             if error is not None and (np.isinf(a.value).any() or np.isinf(b.value).any()):
-                error = np.where(self._mask_certainly_infinite(a, b) | self._mask_certainly_infinite(b, a), 0.0, error)
+                error = np.where(
+                    self._compute_certainly_infinite_mask(a, b) | self._compute_certainly_infinite_mask(b, a),
+                    0.0,
+                    error,
+                )
             return self.round(a.value * b.value, error, 1.0, lossless=not (_is_inexact(a) or _is_inexact(b)))
 
     def div(self, a: BoundedTensor, b: BoundedTensor) -> BoundedTensor:
@@ -258,33 +272,35 @@ class BoundedArithmetic:
                 combined = self.types.combine_errors(a.get_errors(), np.abs(value) * b.get_errors())
                 error = np.asarray(combined) / np.where(min_divisor > 0, min_divisor, 0.0)
                 error = np.where(
-                    (a.get_errors() == 0) & (b.get_errors() == 0) | self._mask_certainly_infinite(a, b), 0.0, error
+                    (a.get_errors() == 0) & (b.get_errors() == 0) | self._compute_certainly_infinite_mask(a, b),
+                    0.0,
+                    error,
                 )
             return self.round(value, error, 2.0 if self.type.name == "float32" else 4.0)
 
-    def _mask_certainly_infinite(self, a: BoundedTensor, b: BoundedTensor) -> Array:
+    def _compute_certainly_infinite_mask(self, a: BoundedTensor, b: BoundedTensor) -> Array:
         """Return a mask: a is certainly infinite, and b is finite, nonzero and of known sign."""
         sure = np.isinf(a.value) & (a.get_errors() == 0) & np.isfinite(b.value)
         return np.asarray(sure & (np.abs(b.value) > self.types.to_max_deviation(b.get_errors())))
 
     def neg(self, a: BoundedTensor) -> BoundedTensor:
-        """Return the negative; exact."""
+        """Return -a, which is exact."""
         return self.wrap(-a.value, a.error)
 
     def abs(self, a: BoundedTensor) -> BoundedTensor:
-        """Return the magnitude; exact."""
+        """Return |a|, which is exact."""
         return self.wrap(np.abs(a.value), a.error)
 
     def scale(self, a: BoundedTensor, factor: float) -> BoundedTensor:
-        """Multiply by a power of two; exact."""
+        """Return a times a power of two, which is exact."""
         return self.wrap(a.value * factor, None if a.error is None else a.error * abs(factor))
 
     def maximum(self, a: BoundedTensor, b: BoundedTensor) -> BoundedTensor:
-        """Return the larger value; exact."""
+        """Return the elementwise maximum, without rounding."""
         return self._min_or_max(np.maximum, a, b)
 
     def minimum(self, a: BoundedTensor, b: BoundedTensor) -> BoundedTensor:
-        """Return the smaller value; exact."""
+        """Return the elementwise minimum, without rounding."""
         return self._min_or_max(np.minimum, a, b)
 
     def _min_or_max(self, choose: Any, a: BoundedTensor, b: BoundedTensor) -> BoundedTensor:
@@ -292,7 +308,7 @@ class BoundedArithmetic:
         value = choose(a.value, b.value)
         if a.error is None and b.error is None:
             return self.wrap(value)
-        # Evaluate at both interval ends: an operand that is not chosen at its value may be chosen at an end.
+        # Evaluate at both ends of the intervals: the operand not chosen at the values may be chosen there.
         with np.errstate(all="ignore"):
             reach_a, reach_b = self.types.to_max_deviation(a.get_errors()), self.types.to_max_deviation(b.get_errors())
             low, high = choose(a.value - reach_a, b.value - reach_b), choose(a.value + reach_a, b.value + reach_b)
@@ -300,7 +316,7 @@ class BoundedArithmetic:
         return self.wrap(value, np.where(np.isnan(error) & (a.get_errors() == b.get_errors()), 0.0, error))
 
     def select(self, mask: BoundedTensor, a: BoundedTensor, b: BoundedTensor) -> BoundedTensor:
-        """Return a where the mask is true, else b. If the mask is undecided, the error covers both."""
+        """Return a where the mask is true, else b. Where the mask is undecided, the error covers both operands."""
         value = np.where(mask.value, a.value, b.value)
         error: Array | None = None
         if a.error is not None or b.error is not None:
@@ -314,8 +330,8 @@ class BoundedArithmetic:
         return self.wrap(value, error)
 
 
-def _absorb_lowest(total: BoundedTensor, a: BoundedTensor, b: BoundedTensor) -> BoundedTensor:
-    """Replace the sum with float16's lowest value if either operand has that value."""
+def _absorb_float16_lowest(total: BoundedTensor, a: BoundedTensor, b: BoundedTensor) -> BoundedTensor:
+    """Replace sums with float16's lowest value where either operand has this value."""
     lowest = -FLOAT16.largest
     is_lowest = np.broadcast_to((a.value == lowest) | (b.value == lowest), total.shape)
     if not is_lowest.any():
@@ -325,10 +341,10 @@ def _absorb_lowest(total: BoundedTensor, a: BoundedTensor, b: BoundedTensor) -> 
 
 
 def round_to_storage(result: BoundedTensor, types: ProgramTypes) -> BoundedTensor:
-    """Round once, as a kernel does when it stores (V1). Representable exact results stay exact."""
+    """Round once to the storage type, as a kernel does when it stores a result (V1)."""
     if not result.is_float:
         return result
-    storage = types.storage_type(result.dtype)
+    storage = types.get_storage_type(result.dtype)
     if types.overflows_to_infinity and str(result.dtype) != "float64":
         result = replace_overflow(result, FLOAT32.largest, np.inf)
     with np.errstate(all="ignore"):
@@ -340,7 +356,7 @@ def round_to_storage(result: BoundedTensor, types: ProgramTypes) -> BoundedTenso
             else compute_error_after_rounding(result, storage, types)
         )
     rounded = BoundedTensor(result.value, error, result.dtype, True, result.constant)
-    rounded.exact_sums = result.mask_exact_stored_sums(storage)
+    rounded.exact_sums = result.compute_exact_stored_sum_mask(storage)
     if result.alternatives is None:
         return rounded
 
@@ -351,14 +367,14 @@ def round_to_storage(result: BoundedTensor, types: ProgramTypes) -> BoundedTenso
 
 
 def round_to_type(value: BoundedTensor, storage: FloatType, types: ProgramTypes) -> BoundedTensor:
-    """Round a stored value again, to a type narrower than the program's."""
+    """Round a stored value again, to a narrower type."""
 
     def round_once(array: Array, error: Array | None) -> Array | None:
-        with np.errstate(all="ignore"):  # rounding keeps infinities
+        with np.errstate(all="ignore"):  # infinities stay infinite
             return compute_error_after_rounding(BoundedTensor(array, error, value.dtype), storage, types)
 
     rounded = BoundedTensor(value.value, round_once(value.value, value.error), value.dtype, True, value.constant)
-    rounded.exact_sums = value.mask_exact_stored_sums(storage)
+    rounded.exact_sums = value.compute_exact_stored_sum_mask(storage)
     return (
         rounded
         if value.alternatives is None
@@ -379,7 +395,7 @@ def replace_overflow(bounded: BoundedTensor, largest: float, replacement: float)
 
 
 def compute_storage_distance(value: Array, storage: FloatType) -> Array | None:
-    """Return the distance to the nearest number of the type; None if all are representable."""
+    """Return each value's distance to the nearest number of the type; None if the type represents all values."""
     if storage.unit <= 2.0**-53:
         return None
     return (
@@ -395,7 +411,7 @@ def _compute_block_storage_distance(value: Array, storage: FloatType) -> Array |
 
 
 def compute_error_after_rounding(result: BoundedTensor, storage: FloatType, types: ProgramTypes) -> Array | None:
-    """Return the error of a value after rounding it to a type."""
+    """Return the error of a result after it is rounded to a storage type."""
     if result.size <= BLOCK_ELEMENTS:
         return _compute_block_error_after_rounding(result, storage, types)
     return compute_in_blocks(
@@ -407,7 +423,7 @@ def _compute_block_error_after_rounding(result: BoundedTensor, storage: FloatTyp
     size = np.abs(result.value)
     if result.error is not None and result.size and np.min(result.error) > 0:
         own_error = (size + result.error) * storage.unit + storage.step
-        if np.max(own_error) < np.inf:  # this comparison is false if any value is NaN
+        if np.max(own_error) < np.inf:  # false if any value is NaN
             return types.combine_errors(result.error, own_error)
     exact = np.abs(storage.round(result.value) - result.value)
     exact = np.where(size < storage.normal, np.maximum(exact, size if storage.name != "float16" else exact), exact)

@@ -1,4 +1,4 @@
-"""Labels of elements that depend on the same choice: elements with equal labels have the same alternative."""
+"""Labels that connect elements which depend on the same choice: equal labels take the same alternative."""
 
 from __future__ import annotations
 
@@ -8,15 +8,21 @@ from collections.abc import Sequence
 import numpy as np
 
 from ...base.element_types import Array
-from .alternative_values import INDEPENDENT, EnumeratedAlternatives, is_undecided, list_alternatives, reserve_labels
+from .alternative_values import (
+    INDEPENDENT,
+    EnumeratedAlternatives,
+    is_undecided,
+    list_alternatives,
+    reserve_choice_labels,
+)
 from .bounded_tensor import BoundedTensor
 
-_DECIDED = -2  # label of an element that is decided in this input but undecided in another input
+_DECIDED = -2  # label of elements that are decided in this input but undecided in another
 
 
 def label_choices(alternatives: EnumeratedAlternatives) -> Array:
-    """Return a label per undecided element; elements without a label get a new one."""
-    new_label_array = reserve_labels() + np.arange(alternatives.mask.size).reshape(alternatives.mask.shape)
+    """Return the label of each element; elements without a label get new ones."""
+    new_label_array = reserve_choice_labels() + np.arange(alternatives.mask.size).reshape(alternatives.mask.shape)
     return (
         new_label_array
         if alternatives.group is None
@@ -25,7 +31,7 @@ def label_choices(alternatives: EnumeratedAlternatives) -> Array:
 
 
 def label_before_broadcast(alternatives: EnumeratedAlternatives, shape: tuple[int, ...]) -> EnumeratedAlternatives:
-    """Label the elements before broadcasting, so that all copies of an element take the same alternative."""
+    """Label the elements before they are broadcast, so that all copies of an element take the same alternative."""
     if alternatives.mask.size == math.prod(shape):
         return alternatives
     return EnumeratedAlternatives(
@@ -34,7 +40,7 @@ def label_before_broadcast(alternatives: EnumeratedAlternatives, shape: tuple[in
 
 
 def label_value(value: BoundedTensor, shape: tuple[int, ...]) -> BoundedTensor:
-    """Label a value before its broadcast result is split into blocks."""
+    """Label the alternatives of a value that is broadcast, before the result is split into blocks."""
     alternatives = list_alternatives(value) if value.size != math.prod(shape) and is_undecided(value) else None
     if alternatives is None:
         return value
@@ -46,8 +52,8 @@ def label_value(value: BoundedTensor, shape: tuple[int, ...]) -> BoundedTensor:
 def combine_labels(alternatives_per_input: Sequence[EnumeratedAlternatives | None], mask: Array) -> Array | None:
     """Return labels for the masked outputs of an elementwise operator.
 
-    Outputs share a label if the elements share a label in every input. An element that is independent in any input stays
-    independent.
+    Two outputs share a label if their elements share a label in every input. If an element is independent in any
+    input, the output is independent.
     """
     present = [alternatives for alternatives in alternatives_per_input if alternatives is not None]
     if all(alternatives.group is None for alternatives in present):
@@ -67,7 +73,7 @@ def combine_labels(alternatives_per_input: Sequence[EnumeratedAlternatives | Non
 def combine_chosen_labels(
     first: EnumeratedAlternatives, second: EnumeratedAlternatives, undecided: Array, group: Array
 ) -> Array:
-    """Return labels for elements that come from either of two tensors, depending on the choices that `group` labels."""
+    """Return labels for elements selected from two tensors by undecided choices, which `group` labels."""
     before, other = (
         np.where(alternatives.mask, _get_group_labels(alternatives), _DECIDED) for alternatives in (first, second)
     )
@@ -107,17 +113,17 @@ def concat_labels(
 
 
 class SharedAlternatives:
-    """The best alternative for each label: the one with the fewest wrong device values, then the smallest error."""
+    """Chooses the best alternative for each label: fewest wrong device values first, then smallest error."""
 
     def __init__(self) -> None:
-        # Per block: its labels, and per (alternative, label) the number of wrong elements and the largest ratio.
+        # For each block: the labels, and for each (alternative, label) the number of wrong elements and the largest ratio.
         self._blocks: list[tuple[Array, Array, Array]] = []
         self._group_labels: Array = np.zeros(0, np.int64)
         self._choices: Array = np.zeros(0, np.int64)
 
     def add(self, alternatives: EnumeratedAlternatives, ratios: Sequence[Array]) -> None:
         """Add a block of device values. ratios: error / bound for each alternative."""
-        is_shared = _mask_grouped(alternatives)
+        is_shared = _compute_grouped_mask(alternatives)
         if not is_shared.any():
             return
         labels, at = np.unique(_get_group_labels(alternatives)[is_shared], return_inverse=True)
@@ -131,7 +137,7 @@ class SharedAlternatives:
         self._blocks.append((labels, wrong, worst))
 
     def choose(self) -> SharedAlternatives:
-        """Choose the alternatives after all blocks are added."""
+        """Choose an alternative for each label. Call this after all blocks are added."""
         if not self._blocks:
             return self
         self._group_labels, at = np.unique(
@@ -144,7 +150,7 @@ class SharedAlternatives:
         )
         ends = np.cumsum([0, *(len(labels) for labels, _, _ in self._blocks)])
         for (_, counts, worst), begin, end in zip(self._blocks, ends, ends[1:], strict=False):
-            # A block with fewer alternatives repeats its last one.
+            # If the block has fewer alternatives than others, repeat the last one.
             label_indices, rows = at.reshape(-1)[begin:end], np.minimum(np.arange(num_alternatives), len(counts) - 1)
             wrong[:, label_indices] += counts[rows]
             worst_ratio[:, label_indices] = np.maximum(worst_ratio[:, label_indices], worst[rows])
@@ -152,13 +158,13 @@ class SharedAlternatives:
         return self
 
     def apply(self, value: BoundedTensor) -> BoundedTensor:
-        """Return a tensor, or a block of it, with only the chosen alternative of each label."""
+        """Return a tensor or block reduced to the chosen alternative of each label."""
         alternatives = (
             list_alternatives(value) if value.alternatives is not None and value.alternatives.is_grouped else None
         )
         if alternatives is None or not len(self._group_labels):
             return value
-        is_shared = _mask_grouped(alternatives)
+        is_shared = _compute_grouped_mask(alternatives)
         label_index = np.searchsorted(
             self._group_labels, np.where(is_shared, _get_group_labels(alternatives), self._group_labels[0])
         )
@@ -175,5 +181,5 @@ class SharedAlternatives:
         return result.set_alternatives(EnumeratedAlternatives(alternatives.mask, *resolved))
 
 
-def _mask_grouped(alternatives: EnumeratedAlternatives) -> Array:
+def _compute_grouped_mask(alternatives: EnumeratedAlternatives) -> Array:
     return np.asarray(alternatives.mask & (_get_group_labels(alternatives) != INDEPENDENT))

@@ -1,4 +1,7 @@
-"""Rules of comparisons, casts and sorting (V8): exact if the margin exceeds the error, else undecided (all choices are right)."""
+"""Error-bound rules for comparisons, casts and sorting (V8).
+
+A result is exact if the margin exceeds the error. Otherwise it is undecided, and every possible choice is right.
+"""
 
 from __future__ import annotations
 
@@ -9,9 +12,9 @@ import numpy as np
 from ...base.element_types import Array, get_numpy_dtype
 from .alternative_values import IntegerAlternatives, OneHotAlternatives, RankAlternatives
 from .bounded_tensor import BoundedTensor
-from .elementwise import align_old_broadcast, wrap_integer_error
+from .elementwise import align_legacy_broadcast, wrap_integer_error
 from .float_types import FLOAT32, ProgramTypes, find_float_type, is_float
-from .ranking import find_largest, find_ranking
+from .ranking import find_argmax, find_sorted_indices
 from .rule_registry import OperatorCall, UndecidedError, UnprovedError, rule
 
 _COMPARISONS: dict[str, Any] = {
@@ -25,7 +28,7 @@ _COMPARISONS: dict[str, Any] = {
 
 @rule(*_COMPARISONS)
 def _evaluate_comparison(call: OperatorCall) -> list[Any]:
-    call = align_old_broadcast(call)
+    call = align_legacy_broadcast(call)
     a, b = call.input(0), call.input(1)
     value = _COMPARISONS[call.op](a.value, b.value)
     if a.is_exact and b.is_exact:
@@ -49,7 +52,7 @@ def _evaluate_rounding(call: OperatorCall) -> list[Any]:
 def apply_step_function(
     step_function: Any, x: BoundedTensor, result: BoundedTensor, types: ProgramTypes
 ) -> BoundedTensor:
-    """Return the integer `step_function(x)`; undecided elements may have any integer between the results at x's interval ends."""
+    """Return the integers step_function(x). If x's interval contains a step, any integer between the ends is possible."""
     if x.error is None:
         return result
     error = types.to_max_deviation(x.error)
@@ -86,7 +89,7 @@ def dtype_from_onnx(number: int) -> np.dtype[Any]:
 
 
 def float_to_integer(x: BoundedTensor, dtype: np.dtype[Any], types: ProgramTypes) -> BoundedTensor:
-    """Truncate and saturate, with NaN -> 0, as in math.glsl. ONNX leaves these cases undefined."""
+    """Truncate to integers as math.glsl does: saturate, and convert NaN to 0. ONNX leaves these cases undefined."""
     info = np.iinfo(dtype)
     with np.errstate(all="ignore"):
         whole = np.trunc(np.where(np.isnan(x.value), 0.0, x.value))
@@ -104,7 +107,7 @@ def float_to_integer(x: BoundedTensor, dtype: np.dtype[Any], types: ProgramTypes
 
 
 def cast_value(x: BoundedTensor, dtype: np.dtype[Any], call: OperatorCall) -> BoundedTensor:
-    """Cast to another element type. Raise UnprovedError if a type needs exact values and x is inexact."""
+    """Cast to another element type. Raise UnprovedError if the types require exact values and x is not exact."""
     if dtype.kind == "O":
         raise UnprovedError("a Cast to strings")
     if is_float(dtype):
@@ -147,7 +150,7 @@ def _cast_small_type(x: BoundedTensor, dtype: np.dtype[Any], saturate: bool) -> 
 
 
 def _compute_cast_error(x: BoundedTensor, value: Array, dtype: np.dtype[Any], call: OperatorCall) -> Array | None:
-    """Return the error of a float cast; a kernel may skip rounding an intermediate, so both values are correct."""
+    """Return the error of a float cast. It covers the rounded and the unrounded value, because a kernel may skip rounding."""
     with np.errstate(all="ignore"):
         if str(dtype) == "float64" and x.is_float:
             return x.error
@@ -193,7 +196,7 @@ def _evaluate_arg_min_max(call: OperatorCall) -> list[Any]:
     result = BoundedTensor(best.astype(np.int64), None, np.int64)
     if x.error is not None:
         descending = BoundedTensor(np.asarray(values, np.float64), x.error, np.float64)
-        result = find_largest(descending, axis, result, call.types, bool(call.attribute("select_last_index", 0)))
+        result = find_argmax(descending, axis, result, call.types, bool(call.attribute("select_last_index", 0)))
     return [result.rearrange(lambda v: np.expand_dims(v, axis)) if keep else result]
 
 
@@ -219,12 +222,12 @@ def _evaluate_top_k(call: OperatorCall) -> list[Any]:
     with np.errstate(all="ignore"):
         negated = -np.where(np.isnan(keys), np.inf, keys) if x.is_float else -keys.astype(np.float64)
     descending = BoundedTensor(np.asarray(keys if largest else negated, np.float64), x.error, np.float64)
-    chosen = find_ranking(descending, axis, BoundedTensor(indices, None, np.int64), call.types)
+    chosen = find_sorted_indices(descending, axis, BoundedTensor(indices, None, np.int64), call.types)
     return [BoundedTensor(values, np.array(worst), x.dtype), chosen]
 
 
 def _argsort_descending(keys: Array, axis: int) -> Array:
-    """Return the stable descending order, with NaN first."""
+    """Return the indices of a stable descending sort; NaN comes first."""
     ascending = np.argsort(np.flip(keys, axis), axis=axis, kind="stable")
     return np.asarray(keys.shape[axis] - 1 - np.flip(ascending, axis))
 

@@ -1,4 +1,4 @@
-"""Rules of ONNX Runtime's operators in com.microsoft, written from their documentation."""
+"""Error-bound rules for ONNX Runtime's com.microsoft operators, written from their documentation."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from .data_movement import concat_values
 from .elementwise import gelu
 from .gemm_conv import evaluate_bilinear, evaluate_integer_bilinear, subtract_zero_point, sum_axes
 from .math_functions import apply_function
-from .normalization import compute_inverse_deviation, normalize
-from .rule_registry import RULES, OperatorCall, UnprovedError, call_operator, rule
+from .normalization import compute_inverse_std, normalize
+from .rule_registry import RULES, OperatorCall, UnprovedError, evaluate_operator, rule
 
 DOMAIN = "com.microsoft"
 
 
 def _round_intermediate(call: OperatorCall, x: BoundedTensor) -> BoundedTensor:
-    """Return an intermediate result with a bound that allows rounding to storage."""
+    """Return an intermediate result whose bound covers rounding it to storage."""
     return round_to_storage(BoundedTensor(x.value, x.error, x.dtype), call.types)
 
 
@@ -28,7 +28,7 @@ def _round_intermediate(call: OperatorCall, x: BoundedTensor) -> BoundedTensor:
 def _evaluate_gelu_variant(call: OperatorCall) -> list[Any]:
     x, m = call.input(0), call.make_arithmetic()
     if call.op == "QuickGelu":
-        return [m.mul(x, apply_function("sigmoid", m.mul(m.constant(call.attribute("alpha", 1.702)), x), m))]
+        return [m.mul(x, apply_function("sigmoid", m.mul(m.make_constant(call.attribute("alpha", 1.702)), x), m))]
     if call.optional_input(1) is not None:
         x = _round_intermediate(call, m.add(x, call.input(1)))
     return [gelu(x, m, "tanh" if call.op == "FastGelu" else "none")]
@@ -45,7 +45,7 @@ def _evaluate_fused_matmul(call: OperatorCall) -> list[Any]:
         b = b.rearrange(lambda v: np.swapaxes(v, -1, -2) if v.ndim > 1 else v)
     result = evaluate_bilinear(np.matmul, a, b, a.shape[-1], call.types, a.dtype)
     alpha = call.attribute("alpha", 1.0)
-    return [result if alpha == 1 else m.mul(_round_intermediate(call, result), m.constant(alpha))]
+    return [result if alpha == 1 else m.mul(_round_intermediate(call, result), m.make_constant(alpha))]
 
 
 def _apply_activation(call: OperatorCall, x: BoundedTensor, parameters: list[float]) -> BoundedTensor:
@@ -54,18 +54,18 @@ def _apply_activation(call: OperatorCall, x: BoundedTensor, parameters: list[flo
         return x
     x = _round_intermediate(call, x)
     if name == "Clip":
-        ends = [call.make_arithmetic(x.dtype).constant(tensor) for tensor in parameters]
-        return call_operator("Clip", [x, *ends], like=call)[0]  # type: ignore[no-any-return]
+        ends = [call.make_arithmetic(x.dtype).make_constant(tensor) for tensor in parameters]
+        return evaluate_operator("Clip", [x, *ends], like=call)[0]  # type: ignore[no-any-return]
     names = {"LeakyRelu": ["alpha"], "HardSigmoid": ["alpha", "beta"]}.get(name, [])
     if name not in ("LeakyRelu", "HardSigmoid", "Relu", "Sigmoid", "Tanh"):
         raise UnprovedError(f"the activation {name} of {call.op}")
-    return call_operator(name, [x], dict(zip(names, parameters, strict=False)), call)[0]  # type: ignore[no-any-return]
+    return evaluate_operator(name, [x], dict(zip(names, parameters, strict=False)), call)[0]  # type: ignore[no-any-return]
 
 
 @rule("FusedConv", domain=DOMAIN)
 def _evaluate_fused_conv(call: OperatorCall) -> list[Any]:
     plain = {key: value for key, value in call.attributes.items() if not key.startswith("activation")}
-    result = call_operator("Conv", call.inputs[:3], plain, call)[0]
+    result = evaluate_operator("Conv", call.inputs[:3], plain, call)[0]
     if call.optional_input(3) is not None:
         result = call.make_arithmetic().add(_round_intermediate(call, result), call.input(3))
     return [_apply_activation(call, result, [float(tensor) for tensor in call.attribute("activation_params") or []])]
@@ -74,7 +74,7 @@ def _evaluate_fused_conv(call: OperatorCall) -> list[Any]:
 @rule("FusedGemm", domain=DOMAIN)
 def _evaluate_fused_gemm(call: OperatorCall) -> list[Any]:
     plain = {key: value for key, value in call.attributes.items() if not key.startswith("activation")}
-    result = call_operator("Gemm", call.inputs, plain, call)[0]
+    result = evaluate_operator("Gemm", call.inputs, plain, call)[0]
     names = [f"activation_{name}" for name in ("alpha", "beta", "gamma")]
     return [_apply_activation(call, result, [float(call.attribute(name)) for name in names if name in call.attributes])]
 
@@ -100,13 +100,13 @@ def _normalize(
     simplified: bool,
     epsilon: float,
 ) -> list[BoundedTensor]:
-    """Return y, the mean and 1 / deviation, along the last axis."""
+    """Return the normalised tensor, the mean and 1 / standard deviation, along the last axis."""
     m = call.make_arithmetic(x.dtype)
     node_epsilon = call.attribute("epsilon", epsilon)
     axes = (x.ndim - 1,)
     if simplified:
         squares = m.div(sum_axes(m.mul(x, x), axes, call.types), m.wrap(float(x.shape[-1])))
-        mean, inverse = m.wrap(np.zeros(squares.shape)), compute_inverse_deviation(call, squares, node_epsilon)
+        mean, inverse = m.wrap(np.zeros(squares.shape)), compute_inverse_std(call, squares, node_epsilon)
         y = m.mul(x, inverse)
     else:
         y, mean, inverse = normalize(call, x, axes, node_epsilon)
@@ -151,17 +151,17 @@ def _evaluate_embed_layer_norm(call: OperatorCall) -> list[Any]:
 
 def _dequantize_input(call: OperatorCall, first: int) -> BoundedTensor:
     inputs = [call.optional_input(first + i) for i in range(3)]
-    return _round_intermediate(call, call_operator("DequantizeLinear", inputs, like=call)[0])
+    return _round_intermediate(call, evaluate_operator("DequantizeLinear", inputs, like=call)[0])
 
 
 def _quantize_output(call: OperatorCall, value: BoundedTensor, first: int) -> list[Any]:
     inputs = [_round_intermediate(call, value), call.input(first), call.optional_input(first + 1)]
-    return [call_operator("QuantizeLinear", inputs, like=call)[0]]
+    return [evaluate_operator("QuantizeLinear", inputs, like=call)[0]]
 
 
 @rule("QLinearAdd", "QLinearMul", domain=DOMAIN)
 def _evaluate_qlinear_binary(call: OperatorCall) -> list[Any]:
-    result = call_operator(
+    result = evaluate_operator(
         call.op.removeprefix("QLinear"), [_dequantize_input(call, 0), _dequantize_input(call, 3)], like=call
     )[0]
     return _quantize_output(call, result, 6)
@@ -199,7 +199,9 @@ def _evaluate_qlinear_concat(call: OperatorCall) -> list[Any]:
 def _evaluate_qlinear_where(call: OperatorCall) -> list[Any]:
     return _quantize_output(
         call,
-        call_operator("Where", [call.input(0), _dequantize_input(call, 1), _dequantize_input(call, 4)], like=call)[0],
+        evaluate_operator("Where", [call.input(0), _dequantize_input(call, 1), _dequantize_input(call, 4)], like=call)[
+            0
+        ],
         7,
     )
 
@@ -208,7 +210,7 @@ def _evaluate_qlinear_where(call: OperatorCall) -> list[Any]:
 def _evaluate_qgemm(call: OperatorCall) -> list[Any]:
     plain = {key: value for key, value in call.attributes.items() if key in ("alpha", "transA", "transB")}
     m = call.make_arithmetic(np.float32)
-    result = call_operator("Gemm", [_dequantize_input(call, 0), _dequantize_input(call, 3)], plain, call)[0]
+    result = evaluate_operator("Gemm", [_dequantize_input(call, 0), _dequantize_input(call, 3)], plain, call)[0]
     if (bias := call.optional_input(6)) is not None:
         scale = _round_intermediate(call, m.mul(call.input(1), call.input(4)))
         bias_value = m.mul(
@@ -219,7 +221,7 @@ def _evaluate_qgemm(call: OperatorCall) -> list[Any]:
 
 
 def _multiply_quantized(call: OperatorCall, a: list[Any], b: list[Any], bias: BoundedTensor | None) -> BoundedTensor:
-    """Return the product of quantised matrices, each with its scale and zero point."""
+    """Return the product of two quantised matrices, each given with its scale and zero point."""
     m = call.make_arithmetic(np.float32)
     total = evaluate_integer_bilinear(np.matmul, subtract_zero_point(a[0], a[2]), subtract_zero_point(b[0], b[2]))
     whole = _round_intermediate(call, BoundedTensor(total.value.astype(np.float64), total.error, np.float32))
@@ -236,12 +238,12 @@ def _evaluate_matmul_integer_to_float(call: OperatorCall) -> list[Any]:
 @rule("DynamicQuantizeMatMul", domain=DOMAIN)
 def _evaluate_dynamic_quantize_matmul(call: OperatorCall) -> list[Any]:
     a, b, b_scale, b_zero, bias = (call.optional_input(i) for i in range(5))
-    y, scale, zero = call_operator("DynamicQuantizeLinear", [a], like=call)
+    y, scale, zero = evaluate_operator("DynamicQuantizeLinear", [a], like=call)
     return [_multiply_quantized(call, [y, _round_intermediate(call, scale), zero], [b, b_scale, b_zero], bias)]
 
 
 def _unpack_quantized(packed: Any, bits: int, num_rows: int) -> Any:
-    """Unpack 4- or 8-bit elements; the first is in the low bits."""
+    """Unpack 4- or 8-bit elements; the first element is in the low bits."""
     flat = packed.reshape(num_rows, -1)
     return flat if bits == 8 else np.stack([flat & 15, flat >> 4], -1).reshape(num_rows, -1)
 
@@ -259,7 +261,7 @@ def _evaluate_matmul_n_bits(call: OperatorCall) -> list[Any]:
     point_per_element = np.repeat(points, block, 1)[:, :k]
     m = call.make_arithmetic()
     factor = scales.rearrange(lambda v: np.repeat(v.reshape(n, blocks), block, 1)[:, :k])
-    # A kernel may multiply by the scale in float32, or read a stored dequantised matrix.
+    # A kernel may dequantise in float32 on the fly, or read a dequantised matrix from storage.
     weights = _round_intermediate(call, m.mul(m.wrap(codes - point_per_element), factor))
     result = evaluate_bilinear(np.matmul, a, weights.rearrange(np.transpose), k, call.types, a.dtype)
     bias = call.optional_input(5)
@@ -288,7 +290,7 @@ def _evaluate_rotary_embedding(call: OperatorCall) -> list[Any]:
 def _make_padding_bias(
     call: OperatorCall, mask: BoundedTensor, batch: int, keys: int, m: BoundedArithmetic
 ) -> BoundedTensor:
-    """Return the bias that hides padding keys. mask: lengths, ends and starts, or nonzero values at visible keys."""
+    """Return the bias that hides padding keys. mask: sequence lengths, end and start positions, or a nonzero value for each visible key."""
     value = call.require_decided(mask, "the mask")
     if mask.ndim == 1:
         positions = np.arange(keys)
@@ -299,7 +301,7 @@ def _make_padding_bias(
         is_visible = (value != 0).reshape(value.shape[0], 1, *([1] if mask.ndim == 2 else []), *value.shape[1:])
     else:
         raise UnprovedError(f"a mask of rank {mask.ndim}")
-    filled = m.constant(float(np.float32(call.attribute("mask_filter_value", -10000.0))))
+    filled = m.make_constant(float(np.float32(call.attribute("mask_filter_value", -10000.0))))
     return BoundedTensor(np.where(is_visible, 0.0, filled.value), None, np.float32)
 
 
@@ -330,7 +332,7 @@ def _evaluate_multi_head_attention(call: OperatorCall) -> list[Any]:
 
 
 def _split_packed_qkv(packed: BoundedTensor, index: int) -> BoundedTensor:
-    """Return q, k or v of [batch, rows, heads, 3, size] as rows of all heads."""
+    """Return q, k or v (index 0, 1, 2) of a packed [batch, rows, heads, 3, size] as [batch, rows, heads * size]."""
     return packed.rearrange(lambda v: v[:, :, :, index].reshape(v.shape[0], v.shape[1], -1))
 
 
@@ -435,7 +437,7 @@ def _make_group_query_masks(call: OperatorCall, first: Any, num_rows: int, keys:
 
 
 def _update_kv_cache(past: BoundedTensor | None, new: BoundedTensor, total: int, first: Any) -> BoundedTensor:
-    """Return the KV cache with the new rows written at each sequence's length."""
+    """Return the KV cache with the new rows written after each sequence's cached rows."""
     if past is None:
         return new
     missing = max(total - past.shape[2], 0)

@@ -1,4 +1,4 @@
-"""Rules of control flow. Bodies are evaluated by the same rules; conditions must be decided."""
+"""Error-bound rules for If, Loop and Scan. Bodies are evaluated by the rules; conditions must be decided."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def _evaluate_if(call: OperatorCall) -> list[Any]:
 
 
 def _make_empty_scan_output(body: Any, index: int, iteration_result: Any = None) -> BoundedTensor:
-    """Return an empty scan output. iteration_result: the output of a trial iteration, for sizes that the body does not declare."""
+    """Return an empty scan output. iteration_result: output of a trial iteration, which supplies undeclared sizes."""
     from .comparisons_and_casts import dtype_from_onnx
 
     number = body.output[index].type.tensor_type.elem_type
@@ -77,7 +77,7 @@ def _evaluate_loop(call: OperatorCall) -> list[Any]:
 
 
 def _run_trial_iteration(call: OperatorCall, body: Any, carried: list[Any]) -> list[Any]:
-    """Run one iteration to get the sizes of scan outputs; return [] if that fails."""
+    """Run one iteration to find the sizes of the scan outputs. Return [] if it fails."""
     begin = [BoundedTensor(np.asarray(0, np.int64), None, np.int64), BoundedTensor(np.asarray(True), None, bool)]
     try:
         return list(call.run_graph(body, [*begin, *carried], call.outer))

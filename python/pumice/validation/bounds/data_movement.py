@@ -1,4 +1,4 @@
-"""Rules of operators that only move data: values and errors are rearranged alike, and nothing is rounded."""
+"""Error-bound rules for operators that only move data: errors move with the values, and nothing is rounded."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from ...base.element_types import Array
-from .alternative_values import MAX_ALTERNATIVES, list_alternatives, reserve_labels
+from .alternative_values import MAX_ALTERNATIVES, list_alternatives, reserve_choice_labels
 from .bounded_tensor import BoundedTensor
 from .rule_registry import OperatorCall, UndecidedError, UnprovedError, rule
-from .undecided_choices import add_variants, concat_alternatives, gather_alternatives
+from .undecided_choices import add_alternatives, concat_alternatives, gather_alternatives
 
 
 def _to_int64_array(value: Any) -> Array:
@@ -26,7 +26,7 @@ def _evaluate_reshape(call: OperatorCall) -> list[Any]:
     assert target_shape is not None
     if not call.attribute("allowzero", 0):
         target_shape = [x.shape[i] if size == 0 else size for i, size in enumerate(target_shape)]
-    if -1 in target_shape:  # axes of size 0 in both shapes cancel
+    if -1 in target_shape:  # exclude axes of size 0 from the division
         left, rest = (
             int(np.prod([value for value in sizes if value > 0], dtype=int)) for sizes in (x.shape, target_shape)
         )
@@ -169,7 +169,7 @@ def _evaluate_pad(call: OperatorCall) -> list[Any]:
     error = None if x.error is None else np.pad(x.error[inner], widths)
     value = np.pad(x.value[inner], widths, constant_values=number)
     if x.is_float and (pads_attribute is not None or (fill is not None and not fill.is_exact)):
-        own_error = call.types.storage_type(x.dtype).compute_storage_error(number)
+        own_error = call.types.get_storage_type(x.dtype).compute_storage_error(number)
         outside = np.pad(np.zeros(x.value[inner].shape), widths, constant_values=own_error)
         error = outside if error is None else error + outside
     return [BoundedTensor(value, error, x.dtype, x.stored)]
@@ -195,7 +195,7 @@ def _evaluate_gather(call: OperatorCall) -> list[Any]:
 
 
 def normalize_indices(indices_value: BoundedTensor, size: int) -> tuple[Array, Array | None]:
-    """Return non-negative indices, and which of them are undecided. Raise IndexError if one is out of range."""
+    """Return non-negative indices, and a mask of the undecided ones. Raise IndexError if an index is out of range."""
     indices = indices_value.value.astype(np.int64)
     undecided = None if indices_value.error is None or not (indices_value.error > 0).any() else indices_value.error > 0
     wrong = (indices < -size) | (indices >= size)
@@ -240,7 +240,7 @@ def _evaluate_gather_nd(call: OperatorCall) -> list[Any]:
 
 
 def _normalize_index_rows(indices: Array, limits: Array) -> Array:
-    """Return non-negative index rows. Raise IndexError if one is out of range."""
+    """Return the index tuples with non-negative indices. Raise IndexError if an index is out of range."""
     if ((indices < -limits) | (indices >= limits)).any():
         at = tuple(int(i) for i in np.argwhere((indices < -limits) | (indices >= limits))[0])
         size = int(limits[at[-1]])
@@ -273,11 +273,11 @@ def _gather_alternatives(
         return np.broadcast_to(v.reshape(v.shape + (1,) * (result.ndim - v.ndim)), result.shape)
 
     rows = np.asarray(options.mask.any(-1))
-    return add_variants(
+    return add_alternatives(
         result,
         gathered,
         expand_to_result(rows),
-        expand_to_result(reserve_labels() + np.arange(rows.size).reshape(rows.shape)),
+        expand_to_result(reserve_choice_labels() + np.arange(rows.size).reshape(rows.shape)),
     )
 
 
@@ -307,7 +307,7 @@ def _evaluate_scatter_nd(call: OperatorCall) -> list[Any]:
 def _scatter_updates(
     call: OperatorCall, x: BoundedTensor, scatter_indices: Any, updates: BoundedTensor
 ) -> BoundedTensor:
-    """Scatter updates into x. Reductions may run in any order; without a reduction, an element's last update wins."""
+    """Scatter updates into x. Reductions may run in any order; without a reduction, the last update of an element wins."""
     reduction = call.attribute("reduction", "none")
     value = np.array(x.value)
     error = None if x.is_exact and updates.is_exact else np.array(x.get_errors())
@@ -326,7 +326,7 @@ def _scatter_updates(
         np.add.at(counts, scatter_indices, np.ones(updates.shape))
         _REDUCTIONS[reduction].at(sizes, scatter_indices, np.abs(updates.value) + updates.get_errors())
         # Each partial result may be rounded to storage.
-        unit = call.types.storage_type(x.dtype).unit + call.types.accumulation_type(x.dtype).unit
+        unit = call.types.get_storage_type(x.dtype).unit + call.types.get_accumulation_type(x.dtype).unit
         rounding_growth = counts * unit / np.maximum(1 - counts * unit, 1e-30) * sizes
         if error is None:
             return BoundedTensor(value, np.where(counts > 0, rounding_growth, 0.0), x.dtype)
@@ -344,7 +344,7 @@ def _evaluate_trilu(call: OperatorCall) -> list[Any]:
 
 
 @rule("DepthToSpace", "SpaceToDepth")
-def _evaluate_depth_space_reshuffle(call: OperatorCall) -> list[Any]:
+def _evaluate_depth_to_space_variant(call: OperatorCall) -> list[Any]:
     x, b = call.input(0), call.attribute("blocksize")
     n, c, h, w = x.shape
 
@@ -388,7 +388,7 @@ def _evaluate_constant_of_shape(call: OperatorCall) -> list[Any]:
     value = BoundedTensor(np.broadcast_to(number[0], shape), None, number.dtype)
     if not value.is_float:
         return [value]
-    own_error = call.types.storage_type(value.dtype).compute_storage_error(value.value)
+    own_error = call.types.get_storage_type(value.dtype).compute_storage_error(value.value)
     return [BoundedTensor(value.value, own_error if own_error.any() else None, number.dtype)]
 
 
@@ -399,14 +399,14 @@ def _evaluate_range(call: OperatorCall) -> list[Any]:
     if not start.is_float:
         return [BoundedTensor(np.arange(first, last, step, dtype=start.value.dtype), None, start.dtype)]
     if not (start.is_exact and limit.is_exact and delta.is_exact):
-        storage = call.types.storage_type(start.dtype)
+        storage = call.types.get_storage_type(start.dtype)
         if any(float(storage.round(value)) != float(value) for value in (first, last, step)):
             raise UndecidedError("Range between numbers that are not exact")
     count = max(int(np.ceil((last - first) / step)), 0)
     steps = np.arange(count, dtype=np.float64)
-    unit = call.types.accumulation_type(start.dtype).unit
+    unit = call.types.get_accumulation_type(start.dtype).unit
     value = first + steps * step
-    exact = (call.types.accumulation_type(start.dtype).round(value) == value).all()
+    exact = (call.types.get_accumulation_type(start.dtype).round(value) == value).all()
     error = None if exact else unit * (2 * np.abs(steps * step) + np.abs(value))
     return [BoundedTensor(value, error, start.dtype)]
 

@@ -1,4 +1,4 @@
-"""Rules of NMS, ROI pooling and deformable convolution."""
+"""Error-bound rules for NMS, ROI pooling and deformable convolution."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ import numpy as np
 from ...base.element_types import Array
 from .bounded_tensor import BoundedTensor
 from .float_types import FLOAT32
-from .gemm_conv import evaluate_bilinear, nan_to_unknown
+from .gemm_conv import evaluate_bilinear, replace_nan_with_infinity
 from .rule_registry import OperatorCall, UndecidedError, rule
 
 _TOLERANCE = 1e-5  # relative error of float32 areas and their quotients
 
 
 def _compute_corners(boxes: Array, centred: bool) -> Array:
-    """Return the lower and upper corners, [boxes, 4]."""
+    """Return the lower and upper corner of each box, as an array [boxes, 4]."""
     if centred:
         x, y, w, h = boxes.T
         return np.stack([y - h / 2, x - w / 2, y + h / 2, x + w / 2], -1)
@@ -25,18 +25,18 @@ def _compute_corners(boxes: Array, centred: bool) -> Array:
 
 
 class _BoxCorners:
-    """Box corners in one batch item, the error of each box, and whether its sides and area are exact in float32."""
+    """Boxes of one batch item: corners, coordinate errors, and which boxes have exact float32 corners, sides and areas."""
 
     def __init__(self, value: Array, errors: Array, centred: bool) -> None:
         self.corners = _compute_corners(value, centred)
         self.position_error = np.max(errors, axis=-1, initial=0.0) * (1.5 if centred else 1.0)
         self.side_lengths = self.corners[:, 2:] - self.corners[:, :2]
         self.areas = self.side_lengths[:, 0] * self.side_lengths[:, 1]
-        is_exact = [_mask_exact_in_float32(array).all(-1) for array in (self.corners, self.side_lengths)]
-        self.is_exact = (self.position_error == 0) & is_exact[0] & is_exact[1] & _mask_exact_in_float32(self.areas)
+        is_exact = [_compute_exact_float32_mask(array).all(-1) for array in (self.corners, self.side_lengths)]
+        self.is_exact = (self.position_error == 0) & is_exact[0] & is_exact[1] & _compute_exact_float32_mask(self.areas)
 
     def compute_iou_range(self, box: int, others: list[int]) -> tuple[Array, Array]:
-        """Return the smallest and largest IoU that a kernel may compute for a box and each of `others`."""
+        """Return the smallest and largest IoU that a kernel may compute between a box and each of `others`."""
         corners, other_corners = self.corners[box], self.corners[others]
         overlap_sides = np.minimum(corners[2:], other_corners[:, 2:]) - np.maximum(corners[:2], other_corners[:, :2])
         position_error = self.position_error[box] + self.position_error[others]
@@ -52,7 +52,7 @@ class _BoxCorners:
                 ]
                 union = areas[0] + areas[1] - intersection
                 is_positive = (intersection > 0) & (union > 0) & (areas[0] > 0) & (areas[1] > 0)
-                # Without a positive area, the IoU has no upper bound.
+                # If an area may be zero, the IoU has no upper bound.
                 iou_bounds.append(
                     np.where(
                         is_positive, intersection / union, 0.0 if sign < 0 else np.where(intersection > 0, np.inf, 0.0)
@@ -62,11 +62,15 @@ class _BoxCorners:
         exact = (
             self.is_exact[box]
             & self.is_exact[others]
-            & _mask_exact_in_float32(overlap_sides).all(-1)
-            & _mask_exact_in_float32(intersection)
+            & _compute_exact_float32_mask(overlap_sides).all(-1)
+            & _compute_exact_float32_mask(intersection)
         )
-        exact = exact & _mask_exact_in_float32(self.areas[box] + self.areas[others]) & _mask_exact_in_float32(union)
-        # pm_divide is correctly rounded, so exact operands give the rounded quotient.
+        exact = (
+            exact
+            & _compute_exact_float32_mask(self.areas[box] + self.areas[others])
+            & _compute_exact_float32_mask(union)
+        )
+        # pm_divide rounds correctly, so the result for exact operands is the rounded quotient.
         low, high = (np.where(exact, FLOAT32.round(bound), bound) for bound in iou_bounds)
         return low - np.where(exact, 0.0, _TOLERANCE), high + np.where(exact, 0.0, _TOLERANCE)
 
@@ -75,8 +79,8 @@ def _as_column(position_error: Array) -> Array:
     return np.asarray(position_error)[..., None]
 
 
-def _mask_exact_in_float32(value: Array) -> Array:
-    """Return a mask of the numbers that float32 represents exactly."""
+def _compute_exact_float32_mask(value: Array) -> Array:
+    """Return a mask of the values that float32 represents exactly."""
     return np.asarray(FLOAT32.round(value) == value)
 
 
@@ -111,8 +115,9 @@ def _evaluate_non_max_suppression(call: OperatorCall) -> list[Any]:
 
 
 def _sort_candidates(row: Array, error: Array, threshold: float, threshold_error: float) -> list[int]:
-    """Return the boxes above the score threshold, by descending score. Raise UndecidedError if rounding may change the set
-    or order.
+    """Return the indices of boxes above the score threshold, by descending score.
+
+    Raise UndecidedError if rounding may change the selection or the order.
     """
     may_pass = row + error > threshold - threshold_error
     if threshold == -np.inf:
@@ -131,7 +136,7 @@ def _sort_candidates(row: Array, error: Array, threshold: float, threshold_error
 
 
 def _find_bilinear_neighbours(size: int, positions: Array) -> tuple[Array, Array, Array, Array]:
-    """Return the lower and upper neighbour on an axis (clamped), the upper neighbour's weight, and an inside mask."""
+    """Return the clamped lower and upper neighbours on an axis, the upper one's weight, and a mask of inside positions."""
     clamped = np.maximum(positions, 0)
     low = np.minimum(clamped.astype(int), size - 1)
     high = np.minimum(low + 1, size - 1)
@@ -151,7 +156,7 @@ def _evaluate_roi_align(call: OperatorCall) -> list[Any]:
     shape = (rois.shape[0], x.shape[1], out_height, out_width)
     value, error = np.zeros(shape), np.zeros(shape)
     height, width = x.shape[2:]
-    unit = call.types.accumulation_type(x.dtype).unit
+    unit = call.types.get_accumulation_type(x.dtype).unit
     for n in range(rois.shape[0]):
         x0, y0, x1, y1 = rois.value[n] * scale - (0.5 if is_half_pixel else 0.0)
         spans = [y1 - y0, x1 - x0] if is_half_pixel else [max(y1 - y0, 1.0), max(x1 - x0, 1.0)]
@@ -168,15 +173,15 @@ def _evaluate_roi_align(call: OperatorCall) -> list[Any]:
         )
         result = _pool_samples(call, x, int(batch_indices[n]), positions[0], positions[1], position_error)
         value[n], error[n] = result
-    return [BoundedTensor(value, nan_to_unknown(error), x.dtype)]
+    return [BoundedTensor(value, replace_nan_with_infinity(error), x.dtype)]
 
 
 def _pool_samples(
     call: OperatorCall, x: BoundedTensor, batch: int, ys: Array, xs: Array, position_error: float
 ) -> tuple[Array, Array]:
-    """Return the mean of the samples at ys [rows, count] and xs [columns, count], or the largest weighted neighbour.
+    """Pool the samples at ys [rows, count] and xs [columns, count]. Return the pooled values and their errors.
 
-    Return its error too.
+    Average pooling takes the mean of the samples; maximum pooling takes the largest weighted neighbour.
     """
     height, width = x.shape[2:]
     top, bottom, dy, in_y = _find_bilinear_neighbours(height, ys)
@@ -227,7 +232,7 @@ def _evaluate_max_roi_pool(call: OperatorCall) -> list[Any]:
 
 @rule("DeformConv")
 def _evaluate_deform_conv(call: OperatorCall) -> list[Any]:
-    """Sample bilinearly, with zeros outside, then multiply by the weights."""
+    """Sample the input bilinearly, with zeros outside, and multiply the samples by the weights."""
     x, w, offset, bias, mask = (
         call.input(0),
         call.input(1),
@@ -249,7 +254,7 @@ def _evaluate_deform_conv(call: OperatorCall) -> list[Any]:
         for i in range(2)
     ]
     positions = [grid + offsets[:, :, :, :, i] for i, grid in enumerate(grids)]  # [n, shifts, kh, kw, oh, ow]
-    unit = call.types.accumulation_type(x.dtype).unit
+    unit = call.types.get_accumulation_type(x.dtype).unit
     position_error = sum(
         offset_errors[:, :, :, :, i] + 4 * unit * (np.abs(array) + 1) for i, array in enumerate(positions)
     )
@@ -258,7 +263,7 @@ def _evaluate_deform_conv(call: OperatorCall) -> list[Any]:
         weights = mask.rearrange(lambda v: np.repeat(v.reshape(n, shifts, *kernel, *out), c // shifts, axis=1))
         samples = call.make_arithmetic(x.dtype).mul(samples, weights)
     im2col = samples.rearrange(lambda v: v.reshape(n, groups, c // groups * taps, int(np.prod(out))))
-    storage = call.types.storage_type(x.dtype)  # kernels may round the im2col matrix to storage
+    storage = call.types.get_storage_type(x.dtype)  # kernels may round the im2col matrix to storage
     im2col = BoundedTensor(im2col.value, im2col.get_errors() + storage.unit * np.abs(im2col.value), x.dtype)
     weight_rows = w.rearrange(lambda v: v.reshape(groups, v.shape[0] // groups, -1))
     result = evaluate_bilinear(lambda a, b: np.matmul(a, b), weight_rows, im2col, im2col.shape[2], call.types, x.dtype)

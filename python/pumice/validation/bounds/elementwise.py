@@ -1,4 +1,4 @@
-"""Rules of elementwise operators: one kernel evaluates the expression in the accumulation type and rounds once."""
+"""Error-bound rules for elementwise operators: a kernel computes in the accumulation type and rounds the result once."""
 
 from __future__ import annotations
 
@@ -59,8 +59,8 @@ def _apply_sign(x: BoundedTensor, a: BoundedArithmetic) -> BoundedTensor:
     return a.wrap(value, np.where(undecided, 2.0, 0.0)).set_alternatives(alternatives if undecided.any() else None)
 
 
-def _mark_stored_like(result: BoundedTensor, x: BoundedTensor) -> BoundedTensor:
-    """Mark the result of an exact operation as stored if its input was."""
+def _copy_stored_flag(result: BoundedTensor, x: BoundedTensor) -> BoundedTensor:
+    """Return the result of an exact operation, marked as stored if its input was stored."""
     result.stored = x.stored
     return result
 
@@ -71,10 +71,10 @@ def _apply_hard_swish(x: BoundedTensor, a: BoundedArithmetic) -> BoundedTensor:
 
 
 _SIMPLE_FUNCTIONS: dict[str, Any] = {
-    "Abs": lambda x, a: _mark_stored_like(a.abs(x), x),
-    "Neg": lambda x, a: _mark_stored_like(a.neg(x), x),
+    "Abs": lambda x, a: _copy_stored_flag(a.abs(x), x),
+    "Neg": lambda x, a: _copy_stored_flag(a.neg(x), x),
     "Sign": _apply_sign,
-    "Relu": lambda x, a: _mark_stored_like(a.maximum(x, a.wrap(0.0)), x),
+    "Relu": lambda x, a: _copy_stored_flag(a.maximum(x, a.wrap(0.0)), x),
     "Reciprocal": lambda x, a: a.div(a.wrap(1.0), x),
     "Softsign": lambda x, a: a.div(x, a.add(a.wrap(1.0), a.abs(x))),
     "Mish": lambda x, a: a.mul(x, apply_function("tanh", apply_function("softplus", x, a), a)),
@@ -83,28 +83,28 @@ _SIMPLE_FUNCTIONS: dict[str, Any] = {
 
 
 def wrap_integer(value: Any, dtype: np.dtype[Any]) -> Any:
-    """Wrap integers modulo 2^bits, as the engine does."""
+    """Wrap integers around modulo 2^bits, as the engine does."""
     return np.asarray(value).astype(dtype)
 
 
 def wrap_integer_error(value: Array, error: Array | None) -> Array | None:
-    """Return the error of wrapped integers: infinite if an integer within the error would overflow."""
+    """Return the error of integers that may wrap around: infinite if the interval exceeds the type's range."""
     if error is None or value.dtype == bool:
         return error
     limits, exact = np.iinfo(value.dtype), value.astype(np.float64)
-    margin = 0.0 if value.dtype.itemsize < 8 else 2048.0  # float64 rounds 64-bit integers
+    margin = 0.0 if value.dtype.itemsize < 8 else 2048.0  # float64 cannot represent all 64-bit integers
     beyond = (exact + error > limits.max - margin) | (exact - error < limits.min + (margin if limits.min else 0))
     return np.where((error > 0) & beyond, np.inf, error)
 
 
 def _compute_integer_arithmetic(op: str, a: BoundedTensor, b: BoundedTensor) -> BoundedTensor:
-    """Compute integer arithmetic; undecided operands have errors."""
+    """Compute an integer operation; the errors come from undecided operands."""
     dtype = a.value.dtype
     x, y = a.value, b.value.astype(dtype, copy=False)
     with np.errstate(all="ignore"):
         if op == "Div":
             safe = np.where(y == 0, np.ones_like(y), y)
-            whole = x // safe  # floor division; the magnitude of the smallest integer would overflow
+            whole = x // safe  # floor division, corrected below; np.abs of the smallest integer would overflow
             if dtype.kind == "i":
                 whole = whole + ((x % safe != 0) & ((x < 0) != (safe < 0))).astype(dtype)
             value = np.where(y == 0, np.zeros_like(whole), whole)
@@ -124,7 +124,7 @@ def _compute_integer_arithmetic(op: str, a: BoundedTensor, b: BoundedTensor) -> 
 
 @rule("Add", "Sub", "Mul", "Div")
 def _evaluate_arithmetic(call: OperatorCall) -> list[Any]:
-    call = align_old_broadcast(call)
+    call = align_legacy_broadcast(call)
     a, b = call.input(0), call.input(1)
     if not a.is_float:
         return [_compute_integer_arithmetic(call.op, a, b)]
@@ -132,8 +132,8 @@ def _evaluate_arithmetic(call: OperatorCall) -> list[Any]:
     return [{"Add": m.add, "Sub": m.sub, "Mul": m.mul, "Div": m.div}[call.op](a, b)]
 
 
-def align_old_broadcast(call: OperatorCall) -> OperatorCall:
-    """Align the second operand at `axis`, as opsets below 7 broadcast."""
+def align_legacy_broadcast(call: OperatorCall) -> OperatorCall:
+    """Align the second operand at the `axis` attribute, as broadcasting worked before opset 7."""
     if call.opset >= 7 or not call.attribute("broadcast", 0) or call.attribute("axis") is None:
         return call
     a, b, axis = call.input(0), call.input(1), int(call.attribute("axis"))
@@ -161,7 +161,7 @@ def _evaluate_variadic(call: OperatorCall) -> list[Any]:
 
 @rule("Pow")
 def _evaluate_pow(call: OperatorCall) -> list[Any]:
-    call = align_old_broadcast(call)
+    call = align_legacy_broadcast(call)
     a, b = call.input(0), call.input(1)
     m = call.make_arithmetic()
     with np.errstate(all="ignore"):
@@ -182,7 +182,7 @@ def _evaluate_pow(call: OperatorCall) -> list[Any]:
 
 
 def _evaluate_integer_pow(a: BoundedTensor, b: BoundedTensor) -> BoundedTensor:
-    """Evaluate Pow with an exact integer base: integer exponents give exact results, others a truncated float power."""
+    """Evaluate Pow for exact integer bases. Integer exponents are exact; for others the float power is truncated."""
     whole = np.ones(b.value.shape, bool)
     if b.is_float:
         whole = (np.trunc(b.value) == b.value) & (np.abs(b.value) < 1 << 24)
@@ -201,14 +201,14 @@ def _evaluate_integer_pow(a: BoundedTensor, b: BoundedTensor) -> BoundedTensor:
 
 
 def _compute_integer_power(x: Any, exponents: Any) -> Any:
-    """Return x to integer powers modulo the size of its type; 0 for a negative exponent unless x is 1 or -1."""
+    """Return x to integer powers, modulo 2^bits; 0 for a negative exponent unless x is 1 or -1."""
     value = np.power(x, np.maximum(exponents, 0).astype(x.dtype))
     negative_power = np.where(x == 1, 1, np.where(x == -1, np.where(exponents % 2 == 0, 1, -1), 0))
     return wrap_integer(np.where(exponents >= 0, value, negative_power), x.dtype)
 
 
 def _compute_power_error(a: BoundedTensor, b: BoundedTensor, value: Any) -> Any:
-    """Return the error at the corners of both intervals; powers of positive numbers are monotonic in each argument."""
+    """Return the largest error at the corners of the two intervals: powers are monotonic for positive bases."""
     ea, eb = a.get_errors(), b.get_errors()
     crosses = (np.abs(a.value) <= ea) & (ea > 0)
     corners = [
@@ -216,10 +216,10 @@ def _compute_power_error(a: BoundedTensor, b: BoundedTensor, value: Any) -> Any:
         for s in (-1, 1)
         for t in (-1, 1)
     ]
-    # Equal infinities do not differ.
+    # The difference of two equal infinities is zero.
     differences = [np.where(corner == value, 0.0, np.abs(corner - value)) for corner in corners]
     worst = functools.reduce(np.maximum, differences)
-    # If the base's interval contains zero, an integer power may be zero: the error is at least the value.
+    # If the base may be zero, its integer power may be zero too: the error is at least the value.
     whole = (np.floor(b.value) == b.value) & (b.value >= 0) & (eb == 0)
     worst = np.where(crosses, np.where(whole, np.maximum(worst, np.abs(value)), np.inf), worst)
     return np.where(np.isnan(worst), np.inf, worst)
@@ -231,7 +231,7 @@ def _evaluate_leaky_relu_or_prelu(call: OperatorCall) -> list[Any]:
     if not x.is_float:
         raise UnprovedError(f"{call.op} of integers")
     m = call.make_arithmetic()
-    slope = m.constant(call.attribute("alpha", 0.01)) if call.op == "LeakyRelu" else call.input(1)
+    slope = m.make_constant(call.attribute("alpha", 0.01)) if call.op == "LeakyRelu" else call.input(1)
     if call.op == "PRelu" and slope.ndim == 1 and slope.size > 1 and call.opset < 7:
         slope = slope.rearrange(lambda v: v.reshape(-1, *[1] * (x.ndim - 2)))
     low = m.mul(x, slope)
@@ -246,9 +246,9 @@ def _evaluate_thresholded_relu_or_shrink(call: OperatorCall) -> list[Any]:
     x, m = call.input(0), call.make_arithmetic()
     zero = m.wrap(0.0)
     if call.op == "ThresholdedRelu":
-        return [_select_elements(m, _compare_greater(x, m.constant(call.attribute("alpha", 1.0)), m), x, zero)]
-    edge, bias = (m.constant(call.attribute(name, default)) for name, default in (("lambd", 0.5), ("bias", 0.0)))
-    number = BoundedTensor(np.where(np.isnan(x.value), 0.0, x.value), x.error, x.dtype)  # Shrink turns NaN into 0
+        return [_select_elements(m, _compare_greater(x, m.make_constant(call.attribute("alpha", 1.0)), m), x, zero)]
+    edge, bias = (m.make_constant(call.attribute(name, default)) for name, default in (("lambd", 0.5), ("bias", 0.0)))
+    number = BoundedTensor(np.where(np.isnan(x.value), 0.0, x.value), x.error, x.dtype)  # Shrink converts NaN to 0
     inner = _select_elements(m, _compare_greater(number, edge, m), m.sub(number, bias), zero)
     return [_select_elements(m, _compare_greater(m.neg(number), edge, m), m.add(number, bias), inner)]
 
@@ -268,18 +268,18 @@ def _evaluate_elu_variant(call: OperatorCall) -> list[Any]:
     x, m = call.input(0), call.make_arithmetic()
     is_selu = call.op == "Selu"
     defaults = (1.6732, 1.0507) if call.opset < 6 else (1.67326319217681884765625, 1.05070102214813232421875)
-    alpha = m.constant(call.attribute("alpha", defaults[0] if is_selu else 1.0))
+    alpha = m.make_constant(call.attribute("alpha", defaults[0] if is_selu else 1.0))
     inner = m.div(x, alpha) if call.op == "Celu" else x
     low = m.mul(alpha, apply_function("expm1", m.minimum(inner, m.wrap(0.0)), m))
-    result = m.add(m.maximum(x, m.wrap(0.0)), low)  # one of the two operands is exactly zero
+    result = m.add(m.maximum(x, m.wrap(0.0)), low)  # one of the operands is always exactly zero
     result = BoundedTensor(result.value, result.error, x.dtype)
-    return [m.mul(result, m.constant(call.attribute("gamma", defaults[1])))] if is_selu else [result]
+    return [m.mul(result, m.make_constant(call.attribute("gamma", defaults[1])))] if is_selu else [result]
 
 
 @rule("HardSigmoid")
 def _evaluate_hard_sigmoid(call: OperatorCall) -> list[Any]:
     x, m = call.input(0), call.make_arithmetic()
-    line = m.add(m.mul(m.constant(call.attribute("alpha", 0.2)), x), m.constant(call.attribute("beta", 0.5)))
+    line = m.add(m.mul(m.make_constant(call.attribute("alpha", 0.2)), x), m.make_constant(call.attribute("beta", 0.5)))
     return [m.maximum(m.wrap(0.0), m.minimum(m.wrap(1.0), line))]
 
 
@@ -287,8 +287,8 @@ def gelu(x: BoundedTensor, m: BoundedArithmetic, approximate: str = "none") -> B
     """Return x * normal_cdf(x), or its tanh approximation."""
     if approximate != "tanh":
         return m.mul(x, apply_function("normal_cdf", x, m))
-    cube = m.mul(m.mul(m.mul(m.constant(0.044715), x), x), x)
-    inner = m.mul(m.constant(0.79788456080286536), m.add(x, cube))
+    cube = m.mul(m.mul(m.mul(m.make_constant(0.044715), x), x), x)
+    inner = m.mul(m.make_constant(0.79788456080286536), m.add(x, cube))
     return m.mul(m.scale(x, 0.5), m.add(m.wrap(1.0), apply_function("tanh", inner, m)))
 
 
@@ -300,7 +300,7 @@ def _evaluate_gelu(call: OperatorCall) -> list[Any]:
 @rule("Swish")
 def _evaluate_swish(call: OperatorCall) -> list[Any]:
     x, m = call.input(0), call.make_arithmetic()
-    return [m.mul(x, apply_function("sigmoid", m.mul(m.constant(call.attribute("alpha", 1.0)), x), m))]
+    return [m.mul(x, apply_function("sigmoid", m.mul(m.make_constant(call.attribute("alpha", 1.0)), x), m))]
 
 
 @rule("Clip")
@@ -314,9 +314,9 @@ def _evaluate_clip(call: OperatorCall) -> list[Any]:
     ends = [low, high]
     for i, name in enumerate(("min", "max")):
         if call.opset < 11 and call.attribute(name) is not None:
-            end = m.constant(call.attribute(name))
+            end = m.make_constant(call.attribute(name))
             ends[i] = BoundedTensor(
-                end.value, call.types.storage_type(x.dtype).compute_storage_error(end.value) + end.get_errors()
+                end.value, call.types.get_storage_type(x.dtype).compute_storage_error(end.value) + end.get_errors()
             )
     result = x
     for end, choose in zip(ends, (m.maximum, m.minimum), strict=True):
@@ -351,7 +351,7 @@ def _evaluate_mod(call: OperatorCall) -> list[Any]:
 
 @rule("Not", "And", "Or", "Xor", "BitwiseNot", "BitwiseAnd", "BitwiseOr", "BitwiseXor", "BitShift")
 def _evaluate_logical(call: OperatorCall) -> list[Any]:
-    call = align_old_broadcast(call) if len(call) == 2 else call
+    call = align_legacy_broadcast(call) if len(call) == 2 else call
     values: list[Any] = [call.input(i).value for i in range(len(call))]
     errors = [call.input(i).get_errors() for i in range(len(call))]
     if call.op == "BitShift":
@@ -369,7 +369,7 @@ def _evaluate_logical(call: OperatorCall) -> list[Any]:
         table: dict[str, Any] = {"Not": np.invert, "And": np.bitwise_and, "Or": np.bitwise_or, "Xor": np.bitwise_xor}
         result = (np.logical_not if name == "Not" and is_bool else table[name])(*values)
     undecided = functools.reduce(np.logical_or, [np.broadcast_to(value, result.shape) > 0 for value in errors])
-    if undecided.any() and call.op == "And":  # And is false if either operand is certainly false
+    if undecided.any() and call.op == "And":  # a certainly false operand decides And
         for value, error in zip(values, errors, strict=True):
             undecided = undecided & ~(~value & (error == 0))
     if undecided.any() and call.op == "Or":
@@ -377,7 +377,7 @@ def _evaluate_logical(call: OperatorCall) -> list[Any]:
             undecided = undecided & ~(value & (error == 0))
     if call.op == "BitwiseNot":
         return [BoundedTensor(result, errors[0] if undecided.any() else None, result.dtype)]
-    reach = 1.0 if result.dtype == bool else np.inf  # an integer with an error may have any bits changed
+    reach = 1.0 if result.dtype == bool else np.inf  # an error in an integer may change any bit
     return [BoundedTensor(result, np.where(undecided, reach, 0.0) if undecided.any() else None, result.dtype)]
 
 

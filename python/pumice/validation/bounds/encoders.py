@@ -1,4 +1,4 @@
-"""Rules of encoders and n-gram counts. Strings have no error: they are equal or not."""
+"""Error-bound rules for encoders and n-gram counts. Strings have no errors."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ def _read_input_keys(call: OperatorCall, index: int = 0) -> list[Any]:
 
 
 def _make_nan_safe_key(value: Any) -> Any:
-    """Return a key for which NaN equals NaN."""
+    """Return a dictionary key under which all NaNs are equal."""
     return "NaN" if isinstance(value, float) and math.isnan(value) else value
 
 
 def _read_encoder_table(call: OperatorCall, role: str) -> tuple[str, list[Any]]:
-    """Return the kind of a LabelEncoder's keys or values, and their list. Raise UnprovedError if the list is missing."""
+    """Return the element kind of a LabelEncoder's keys or values, and the list itself. Raise UnprovedError without a list."""
     for kind, dtype in _KIND_DTYPES.items():
         values_attribute = call.attribute(f"{role}_{kind}")
         if values_attribute is not None:
@@ -44,7 +44,7 @@ def _read_encoder_table(call: OperatorCall, role: str) -> tuple[str, list[Any]]:
 
 @rule("LabelEncoder", domain=DOMAIN)
 def _evaluate_label_encoder(call: OperatorCall) -> list[Any]:
-    classes = call.attribute("classes_strings")  # opset 1 maps a class to its index
+    classes = call.attribute("classes_strings")  # opset 1 maps each class name to its index
     if classes is not None:
         return [_map_strings(call, list(classes), list(range(len(classes))))]
     _, keys = _read_encoder_table(call, "keys")
@@ -58,7 +58,7 @@ def _evaluate_label_encoder(call: OperatorCall) -> list[Any]:
 
 
 def _map_strings(call: OperatorCall, strings: list[str], numbers: list[int]) -> BoundedTensor:
-    """Map strings to numbers or numbers to strings."""
+    """Map strings to numbers, or numbers to strings, by the paired lists."""
     if call.input(0).dtype == object:
         return _look_up_keys(
             call, dict(zip(strings, numbers, strict=True)), call.attribute("default_int64", -1), np.int64
@@ -80,10 +80,10 @@ def _look_up_keys(call: OperatorCall, table: dict[Any, Any], missing: Any, dtype
 
 
 def _round_constants(call: OperatorCall, result: Array) -> BoundedTensor:
-    """Return attribute values, rounded to storage in 16-bit programs."""
+    """Round attribute values to the storage type, as 16-bit programs do."""
     if result.dtype.kind != "f":
         return BoundedTensor(result, None, result.dtype)
-    storage = call.types.storage_type(result.dtype)
+    storage = call.types.get_storage_type(result.dtype)
     exact = result.astype(np.float64)
     return BoundedTensor(exact, np.abs(storage.round(exact) - exact), result.dtype, stored=True)
 
@@ -124,7 +124,7 @@ def _evaluate_tf_idf(call: OperatorCall) -> list[Any]:
 
 
 def _iter_pool_ngrams(call: OperatorCall, pool: list[Any]) -> Iterator[tuple[tuple[Any, ...], int]]:
-    """Yield each n-gram with its index; duplicates keep the first."""
+    """Yield each n-gram of the pool with its output index; of duplicates, only the first."""
     starts = [*call.attribute("ngram_counts"), len(pool)]
     index_by_ngram: dict[tuple[Any, ...], int] = {}
     number = 0
@@ -146,10 +146,10 @@ def _iter_row_ngrams(call: OperatorCall, tokens: list[Any]) -> Iterator[tuple[An
 
 
 def _apply_weights(call: OperatorCall, counts: BoundedTensor, columns: list[int]) -> BoundedTensor:
-    """Return counts (or presence for IDF) times the weights, which are rounded to storage."""
+    """Return the counts (0 or 1 in mode IDF) times the weights, which are rounded to storage."""
     weights = np.ones(counts.shape[-1])
     weights[columns] = np.asarray(call.attribute("weights", np.ones(len(columns))), np.float32)
-    storage = call.types.storage_type(np.float32)
+    storage = call.types.get_storage_type(np.float32)
     bounded_weights = BoundedTensor(weights, np.abs(storage.round(weights) - weights), np.float32)
     if call.attribute("mode") == "IDF":
         counts = BoundedTensor(np.minimum(counts.value, 1.0), None, np.float32)

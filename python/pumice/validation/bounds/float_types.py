@@ -1,4 +1,4 @@
-"""Float types, and bounds for the error of rounded sums (Higham, Accuracy and Stability, ch. 3)."""
+"""Float types, and error bounds for sums with rounding (Higham, Accuracy and Stability, ch. 3)."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ class FloatType(NamedTuple):
 
     @property
     def is_16_bit(self) -> bool:
-        """Whether the type has 16 bits."""
+        """Whether the type is 16 bits wide."""
         return self.name in SIXTEEN_BIT_FLOATS
 
     def round(self, value: Any) -> Array:
-        """Round to the nearest number of the type; the result is float64."""
+        """Round to the nearest number of the type; the result is a float64 array."""
         if self.name == "float64":
             return np.asarray(value)
         with np.errstate(all="ignore"):
             return np.asarray(value).astype(get_numpy_dtype(self.name)).astype(np.float64)
 
     def store_constant(self, value: Any) -> Array:
-        """Return constants as kernels store them: bfloat16 saturates, values beyond float16 stay float32."""
+        """Return constants as the program stores them: bfloat16 saturates, and values beyond float16 stay float32."""
         exact = np.asarray(value, np.float64)
         rounded = self.round(exact)
         beyond = np.isinf(rounded) & np.isfinite(exact)
@@ -48,7 +48,7 @@ class FloatType(NamedTuple):
         return np.where(beyond, np.copysign(self.largest, exact) if self.name == "bfloat16" else exact, rounded)
 
     def compute_storage_error(self, value: Any) -> Array:
-        """Return the difference between constants and their stored values; 0 for infinity and NaN."""
+        """Return |constant - stored constant|; 0 for infinity and NaN."""
         with np.errstate(all="ignore"):
             difference = np.abs(self.store_constant(value) - np.asarray(value, np.float64))
         return np.where(np.isfinite(difference), difference, 0.0)
@@ -64,7 +64,7 @@ _TYPES = {error.name: error for error in (FLOAT64, FLOAT32, FLOAT16, BFLOAT16)}
 # Above _MIN_SQUARE, square roots lose no bits to underflow; below _MAX_SQUARE, squares do not overflow.
 _MIN_SQUARE, _MAX_SQUARE = 1e-140, 1e300
 
-COVERAGE_FACTOR = 4.0  # a rounding error is at most 1.73 of its standard deviations, so 4 times covers 6.9 sigma
+COVERAGE_FACTOR = 4.0  # a rounding error is at most 1.73 of its standard deviations; four times that covers 6.9 sigma
 
 
 def compute_gamma(n: float, unit: float) -> float:
@@ -83,7 +83,7 @@ def find_float_type(name: str) -> FloatType:
     return _TYPES[name]
 
 
-# NumPy rebuilds the name of a dtype on every call, and validation asks for it several hundred times per node.
+# Cached, because NumPy rebuilds a dtype's name on every call and validation needs it hundreds of times per node.
 @cache
 def dtype_name(dtype: Any) -> str:
     """Return the name of an element type; object arrays are strings."""
@@ -98,15 +98,15 @@ def is_float(dtype: Any) -> bool:
 
 
 class ProgramTypes:
-    """Storage and accumulation types of a program at a given precision.
+    """Storage and accumulation types of a program that runs at a given precision.
 
     float64 tensors stay float64 at every precision. Other floats are stored at the program's precision and accumulated
-    in float32. A tensor that the model declares as fp16 or bf16 is read back in that type, even if the program keeps it
-    in float32.
+    in float32. A tensor that the model declares as fp16 or bf16 is read back in that type, even if the program stores
+    it in float32.
 
-    independent_errors: combine errors by root-sum-square, for long chains of nodes where the worst case is useless. Multiply
-    such an error by `COVERAGE_FACTOR` before comparing.
-    other_runtime: whether another runtime computes, with any of the usual functions and formulas.
+    independent_errors: whether errors are combined by root-sum-square, for long chains of nodes, whose worst-case bound
+    would be useless. Multiply such an error by `COVERAGE_FACTOR` before you compare it.
+    other_runtime: whether another runtime computes the values, with functions and formulas of its choice.
     accumulation: precision in which that runtime accumulates.
     """
 
@@ -124,56 +124,54 @@ class ProgramTypes:
         self._accumulation = _TYPES[_PRECISIONS[accumulation]]
         self.constant_rounding = "either"  # "either", "exact", "rounded" or "scaled"; see for_fused_kernel()
         self.skips_errors = False
-        self.forced_fp32 = (
-            False  # whether a constant of this node exceeds float16, so all its constants stay in float32
-        )
+        self.forced_fp32 = False  # whether all constants of this node stay in float32, because one exceeds float16
         self.overflows_to_infinity = False  # whether float32 values beyond the storage type become infinite, as in ONNX
         # Attention masks below float16's range are stored as its lowest value, which absorbs any score added to it.
         self.absorbs_lowest = False
-        self.erf_by_cdf = False  # whether a kernel may compute erf via the normal CDF (Gelu written with Erf)
-        # Engine kernels never change a result that is exactly representable; stored reference results may differ.
+        self.erf_from_normal_cdf = False  # whether a kernel may compute erf from the normal CDF (Gelu written with Erf)
+        # The engine's kernels keep exactly representable results; another runtime may not.
         self.allows_exact_sums = not other_runtime
-        # Longest chain of additions in this node's sums, as reported by its kernel; 0: use the number of terms.
+        # Longest chain of additions in the node's sums, as reported by its kernel; 0 to use the number of terms.
         self.additions = 0
 
     def with_independent_errors(self) -> ProgramTypes:
-        """Return types that combine errors by root-sum-square."""
+        """Return a copy that combines errors by root-sum-square."""
         copied = copy(self)
         copied.independent_errors = True
         return copied
 
     def without_errors(self) -> ProgramTypes:
-        """Return types for values without errors. Sums then skip the error pass, which costs as much as the values."""
+        """Return a copy for values without errors. Sums skip the error pass, which costs as much as computing the values."""
         copied = copy(self)
         copied.skips_errors = True
         return copied
 
     def with_overflow(self) -> ProgramTypes:
-        """Return types for programs where results beyond float32 become infinite before the next operation reads them."""
+        """Return a copy for programs whose results become infinite beyond float32, before the next operation reads them."""
         copied = copy(self)
         copied.overflows_to_infinity = True
         return copied
 
     def with_attention_masks(self) -> ProgramTypes:
-        """Return types for attention's score + mask sums, where float16's lowest value absorbs the other operand."""
+        """Return a copy for attention's score + mask sums, in which float16's lowest value absorbs the other operand."""
         copied = copy(self)
         copied.absorbs_lowest = self.is_float16
         return copied
 
     def for_stored_results(self) -> ProgramTypes:
-        """Return types for results stored with a model, which an unknown runtime computed."""
+        """Return a copy for results stored with a model, which an unknown runtime computed."""
         copied = copy(self)
         copied.allows_exact_sums = False
         return copied
 
-    def with_erf_by_cdf(self) -> ProgramTypes:
-        """Return types for kernels that may compute erf via the normal CDF."""
+    def with_erf_from_normal_cdf(self) -> ProgramTypes:
+        """Return a copy for kernels that may compute erf from the normal CDF."""
         copied = copy(self)
-        copied.erf_by_cdf = True
+        copied.erf_from_normal_cdf = True
         return copied
 
     def with_additions(self, max_additions: int) -> ProgramTypes:
-        """Return types for a node whose kernel rounds no term more than `max_additions` times (V4)."""
+        """Return a copy for a node whose kernel takes each term through at most `max_additions` additions (V4)."""
         if max_additions <= 0:
             return self
         copied = copy(self)
@@ -186,21 +184,21 @@ class ProgramTypes:
         return self._program is FLOAT16
 
     def with_forced_fp32(self) -> ProgramTypes:
-        """Return types for a node that computes in float32 because of a constant beyond float16."""
+        """Return a copy for a node that computes in float32 because one of its constants exceeds float16."""
         copied = copy(self)
         copied.forced_fp32 = True
         return copied
 
     def count_max_roundings(self, terms: int) -> int:
-        """Return how many times a term of a sum is rounded: its product plus the additions after it.
+        """Return how often a term of a sum is rounded: once in its product, and once in each later addition.
 
-        If the kernel reports more additions than there are terms, it adds zeros (exact) or splits the factors, so the
-        excess is capped at MAX_EXTRA_ADDITIONS.
+        A kernel that reports more additions than terms adds zeros, which is exact, or splits the factors. The excess is
+        therefore capped at MAX_EXTRA_ADDITIONS.
         """
         return min(self.additions, terms + MAX_EXTRA_ADDITIONS) if self.additions else terms
 
     def for_fused_kernel(self, constants: str) -> ProgramTypes:
-        """Return types for values that a fused kernel keeps in float32 between operations, without rounding to storage.
+        """Return a copy for a fused kernel, which keeps intermediates in float32 instead of rounding them to storage.
 
         constants: how the kernel reads constants: "exact" in float32, "rounded" to the storage type, or "scaled":
         multiplied by other constants and then rounded to the storage type.
@@ -211,7 +209,7 @@ class ProgramTypes:
         return copied
 
     def at_precision(self, precision: str) -> ProgramTypes:
-        """Return types for a node that computes at another precision."""
+        """Return a copy for a node that computes at another precision."""
         if precision == self.precision:
             return self
         copied = copy(self)
@@ -220,7 +218,7 @@ class ProgramTypes:
         return copied
 
     def combine_errors(self, *errors: Array | None) -> Array | None:
-        """Combine errors; None is a zero error."""
+        """Return the combined error of several error sources; None stands for no error."""
         present = [error for error in errors if error is not None]
         if len(present) < 2:
             return present[0] if present else None
@@ -231,39 +229,42 @@ class ProgramTypes:
         return total
 
     def to_max_deviation(self, error: Array) -> Array:
-        """Return the largest deviation that an error allows; it decides whether a choice is undecided."""
+        """Return the largest deviation that an error permits, which determines whether a choice is undecided."""
         return error * COVERAGE_FACTOR if self.independent_errors else error
 
     def from_max_deviation(self, reached: Array) -> Array:
-        """Return the error that allows this deviation, the inverse of `to_max_deviation`."""
+        """Return the error that permits this deviation: the inverse of `to_max_deviation`."""
         return reached / COVERAGE_FACTOR if self.independent_errors else reached
 
-    def storage_type(self, dtype: Any) -> FloatType:
+    def get_storage_type(self, dtype: Any) -> FloatType:
         """Return the type in which the program stores tensors of this declared type."""
         return FLOAT64 if dtype_name(dtype) == "float64" else self._stored
 
-    def constant_type(self, dtype: Any) -> FloatType:
-        """Return the type that constants of this declared type are rounded to, if they are rounded."""
+    def get_constant_type(self, dtype: Any) -> FloatType:
+        """Return the type to which constants of this declared type may be rounded."""
         format = self._stored if self.constant_rounding == "exact" else self._program
         return FLOAT64 if dtype_name(dtype) == "float64" else format
 
-    def read_back_type(self, dtype: Any) -> FloatType:
-        """Return the type in which a result of this declared type reaches the host."""
+    def get_read_back_type(self, dtype: Any) -> FloatType:
+        """Return the type in which results of this declared type are read back to the host."""
         return _TYPES[dtype_name(dtype)]
 
-    def accumulation_type(self, dtype: Any) -> FloatType:
+    def get_accumulation_type(self, dtype: Any) -> FloatType:
         """Return the type in which kernels compute and accumulate values of this declared type."""
         return FLOAT64 if dtype_name(dtype) == "float64" else self._accumulation
 
-    def uses_brief_functions(self, dtype: Any) -> bool:
-        """Return whether the engine may use its shorter elementary functions for 16-bit results (PM_BRIEF in math.glsl)."""
+    def uses_fast_functions(self, dtype: Any) -> bool:
+        """Return whether the engine may use its faster, less accurate elementary functions (PM_BRIEF in math.glsl)."""
         return dtype_name(dtype) in SIXTEEN_BIT_FLOATS or (self._program.is_16_bit and dtype_name(dtype) != "float64")
 
     def compute_sum_error_factor(self, n: int, dtype: Any) -> float:
-        """Return the error of a sum of n products relative to the sum of magnitudes, including the reference's own
-        error.
+        """Return the error of a sum of n products, relative to the sum of the products' magnitudes.
+
+        It includes the reference's own error.
         """
-        return _compute_sum_error_factor(max(int(n), 1), self.accumulation_type(dtype).unit, self.independent_errors)
+        return _compute_sum_error_factor(
+            max(int(n), 1), self.get_accumulation_type(dtype).unit, self.independent_errors
+        )
 
     def __repr__(self) -> str:
         return f"Types({self.precision!r})"
@@ -272,7 +273,8 @@ class ProgramTypes:
 class DeclaredTypes(ProgramTypes):
     """Types of another runtime that stores every tensor in its declared type.
 
-    low_precision: whether the runtime also computes and accumulates in the declared type; else in float32, or float64 for doubles.
+    low_precision: whether the runtime also computes and accumulates in the declared type, instead of in float32 (float64
+    for doubles).
     """
 
     def __init__(self, low_precision: bool = False) -> None:
@@ -280,19 +282,21 @@ class DeclaredTypes(ProgramTypes):
         self.precision = "declared"
         self._low_precision = low_precision
 
-    def storage_type(self, dtype: Any) -> FloatType:
+    def get_storage_type(self, dtype: Any) -> FloatType:
         """Return the declared type."""
         return _TYPES[dtype_name(np.dtype(dtype))]
 
-    def accumulation_type(self, dtype: Any) -> FloatType:
+    def get_accumulation_type(self, dtype: Any) -> FloatType:
         """Return float32 or float64, or the declared type if `low_precision`."""
         return (
-            _TYPES[dtype_name(np.dtype(dtype))] if self._low_precision else super().accumulation_type(np.dtype(dtype))
+            _TYPES[dtype_name(np.dtype(dtype))]
+            if self._low_precision
+            else super().get_accumulation_type(np.dtype(dtype))
         )
 
 
 def _compute_hypot(first: Array, second: Array) -> Array:
-    """Return hypot(first, second), several times faster than np.hypot. If the squares underflow, return the larger magnitude."""
+    """Return hypot(first, second) faster than np.hypot. If the squares underflow, return the larger magnitude instead."""
     total: Array = np.asarray(np.square(first) + np.square(second))
     if not total.size or not np.max(total) < _MAX_SQUARE:  # this branch also handles infinity and NaN
         return np.asarray(np.hypot(first, second))

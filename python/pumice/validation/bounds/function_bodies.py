@@ -1,7 +1,7 @@
-"""ONNX function bodies, which give bounds for operators without a rule.
+"""Expands operators without a rule into their ONNX function bodies, which then supply the bounds.
 
-The body is the standard's definition; the engine uses its own kernels. Every intermediate counts as stored, so the
-bound holds for the expanded program and for a single kernel.
+The body is the standard's definition of the operator; the engine may use a kernel of its own. Every intermediate is
+assumed to be rounded to storage, so the bound holds for the expanded nodes and for a single kernel.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from onnx import AttributeProto, FunctionProto, GraphProto, NodeProto, helper
 
 from .bounded_tensor import BoundedTensor
 
-Schema: TypeAlias = Any  # onnx.defs.OpSchema; its type stub lacks the function members
+Schema: TypeAlias = Any  # onnx.defs.OpSchema, whose type stub lacks the function members
 
 _LATEST_OPSET = onnx.defs.onnx_opset_version()
 
@@ -66,7 +66,7 @@ def _get_body(node: NodeProto, schema: Schema, inputs: Sequence[Any], opset: int
 
 
 def _pick_version(versions: Sequence[int], opset: int) -> int:
-    """Return the newest definition up to an opset, else the oldest one, whose nodes use a newer opset."""
+    """Return the newest version up to an opset, or the oldest version if all are newer."""
     return max((version for version in versions if version <= opset), default=min(versions))
 
 
@@ -85,7 +85,7 @@ def _iter_graphs(body: FunctionProto | GraphProto) -> Iterator[FunctionProto | G
 
 
 def _fill_attributes(body_node: NodeProto, attributes_by_name: dict[str, AttributeProto]) -> None:
-    """Replace attribute references with their values; drop references without a value."""
+    """Replace references to function attributes with their values, and drop references to missing attributes."""
     kept_attributes = []
     for attribute in body_node.attribute:
         if not attribute.ref_attr_name:

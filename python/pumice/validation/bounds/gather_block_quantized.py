@@ -1,4 +1,4 @@
-"""The rule of com.microsoft's GatherBlockQuantized: (code - zero point) * scale of the block."""
+"""Error-bound rule for com.microsoft's GatherBlockQuantized: (code - zero_point) * scale, both per block."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .rule_registry import OperatorCall, rule
 
 
 def _unpack_codes(codes: BoundedTensor, bits: int, last: int | None = None) -> Array:
-    """Unpack quantised elements; a uint8 holds several, the first in the low bits. `last`: size of the last axis."""
+    """Unpack quantised elements. A uint8 contains several, with the first in the low bits. last: size of the last axis."""
     if codes.dtype != np.uint8:
         return np.asarray(codes.value).astype(np.float64)
     unpacked = codes.value[..., None] >> np.arange(0, 8, bits, dtype=np.uint8) & np.uint8((1 << bits) - 1)
@@ -21,7 +21,7 @@ def _unpack_codes(codes: BoundedTensor, bits: int, last: int | None = None) -> A
 
 
 def _read_zero_points(call: OperatorCall, bits: int, shape: tuple[int, ...]) -> Array:
-    """Return the zero points; by default half the range for uint8, and 0 for other types."""
+    """Return the zero points; they default to half the range for uint8 and to 0 for other types."""
     zeros = call.optional_input(3)
     if zeros is not None:
         return _unpack_codes(zeros, bits, shape[-1])
@@ -43,7 +43,7 @@ def _evaluate_gather_block_quantized(call: OperatorCall) -> list[Any]:
     indices = normalize_indices(BoundedTensor(call.get_decided_input(1)), sizes[gather_axis])[0]
 
     def expand_blocks(v: Array) -> Array:
-        """Gather a per-block array and expand it to elements."""
+        """Gather an array with one value per block, and repeat each value for the elements of its block."""
         if quantize_axis == gather_axis:
             return np.take(v, indices // block, gather_axis)
         axis = quantize_axis if quantize_axis < gather_axis else quantize_axis + indices.ndim - 1

@@ -1,4 +1,4 @@
-"""Rules of GEMM and convolution (V4): the same operation on the magnitudes bounds its rounding errors."""
+"""Error-bound rules for GEMM and convolution (V4): the same operation on magnitudes bounds the rounding errors."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ import numpy as np
 
 from ...base.element_types import Array
 from .bounded_tensor import BoundedTensor, round_to_storage
-from .exact_sums import is_exact_in_16_bits, mask_exact_sums
+from .exact_sums import compute_exact_sum_mask, is_exact_in_16_bits
 from .float_types import FloatType, ProgramTypes, dtype_name
 from .rule_registry import OperatorCall, rule
 
 BilinearFunction = Callable[[Array, Array], Array]
-_SMALLEST_NORMAL = 2.0**-126  # products below it may be flushed to zero
+_SMALLEST_NORMAL = 2.0**-126  # smaller products may be flushed to zero
 
 
-def nan_to_unknown(error: Array | None) -> Array | None:
-    """Replace NaN errors with infinity (unknown)."""
+def replace_nan_with_infinity(error: Array | None) -> Array | None:
+    """Replace NaN errors with infinity, which means unknown."""
     return error if error is None or not np.isnan(error).any() else np.where(np.isnan(error), np.inf, error)
 
 
 def evaluate_bilinear(
     bilinear: BilinearFunction, a: BoundedTensor, b: BoundedTensor, terms: int, types: ProgramTypes, dtype: Any
 ) -> BoundedTensor:
-    """Evaluate a bilinear operation: each element sums `terms` products in the accumulation type."""
+    """Evaluate a bilinear operation in which each result is a sum of `terms` products in the accumulation type."""
     a, b = round_constant_matrix(a, types), round_constant_matrix(b, types)
     with np.errstate(all="ignore"):
         value = bilinear(a.value, b.value)
@@ -42,31 +42,31 @@ def evaluate_bilinear(
                 error = error + bilinear(np.abs(a.value), b.error)
         if dtype_name(dtype) != "float64":
             error = error + np.where(error > 0, terms * _SMALLEST_NORMAL, 0.0)
-    return BoundedTensor(value, nan_to_unknown(error), dtype)
+    return BoundedTensor(value, replace_nan_with_infinity(error), dtype)
 
 
-def mask_exact_product_sums(
+def compute_exact_product_sum_mask(
     call: OperatorCall, bilinear: BilinearFunction, a: BoundedTensor, b: BoundedTensor
 ) -> Array | None:
-    """Return a mask of the sums of products that no kernel rounds; None if there are none."""
+    """Return a mask of the sums of products that are exact in every kernel; None if there are none."""
     if not a.is_exact or not b.is_exact or not call.types.allows_exact_sums or call.types.skips_errors:
         return None
-    accumulation = call.types.accumulation_type(a.dtype)
+    accumulation = call.types.get_accumulation_type(a.dtype)
     samples = [factor.value.reshape(-1)[: 1 << 8] for factor in (a, b)]
     if not all(is_exact_in_16_bits(factor, accumulation) for factor in (*samples, a.value, b.value)):
         return None
-    return mask_exact_sums(bilinear(np.abs(a.value), np.abs(b.value)), [a.value, b.value], accumulation)
+    return compute_exact_sum_mask(bilinear(np.abs(a.value), np.abs(b.value)), [a.value, b.value], accumulation)
 
 
 def round_constant_matrix(value: BoundedTensor, types: ProgramTypes) -> BoundedTensor:
     """Return a constant matrix as GEMM kernels read it: in the storage type.
 
-    Values that overflow bfloat16 are unknown: some kernels saturate, others use infinity. A node with a constant beyond
-    float16 keeps all its constants in float32.
+    Values beyond bfloat16 have an unknown error, because some kernels saturate and others use infinity. A node with a
+    constant beyond float16 keeps all its constants in float32.
     """
     if not value.constant or value.error is None or types.forced_fp32:
         return value
-    storage = types.storage_type(value.dtype)
+    storage = types.get_storage_type(value.dtype)
     result: BoundedTensor = value.memoize(storage.name, lambda: _round_constant_matrix(value, storage))
     return result
 
@@ -84,7 +84,7 @@ def _round_constant_matrix(value: BoundedTensor, storage: FloatType) -> BoundedT
 
 
 def _compute_rss_error(bilinear: BilinearFunction, a: BoundedTensor, b: BoundedTensor, factor: float) -> Array:
-    """Return the root-sum-square error: independent product errors, and roundings as large as the partial sums."""
+    """Return the root-sum-square of the products' errors and the rounding errors of the partial sums."""
     size_a, size_b = np.square(a.max_magnitude()), np.square(b.max_magnitude())
     weight = factor * factor * size_a if a.error is None else factor * factor * size_a + np.square(a.error)
     squares = bilinear(weight, size_b)
@@ -94,7 +94,7 @@ def _compute_rss_error(bilinear: BilinearFunction, a: BoundedTensor, b: BoundedT
 
 
 def sum_axes(x: BoundedTensor, axes: tuple[int, ...], types: ProgramTypes, keepdims: bool = True) -> BoundedTensor:
-    """Sum elements along axes; the first element costs no addition."""
+    """Sum elements along axes. The first element needs no addition."""
     terms = int(np.prod([x.shape[i] for i in axes], dtype=int))
     with np.errstate(all="ignore"):
         value = np.sum(x.value, axis=axes, keepdims=keepdims)
@@ -104,29 +104,31 @@ def sum_axes(x: BoundedTensor, axes: tuple[int, ...], types: ProgramTypes, keepd
         )
         propagated = None if x.error is None else compute_sum_error(x.error, axes, types, keepdims)
         error = types.combine_errors(own_error, propagated)
-        if error is not None and np.isinf(value).any():  # infinite terms with finite errors give an exact infinity
+        if (
+            error is not None and np.isinf(value).any()
+        ):  # an infinite term with a finite error makes the sum exactly infinite
             error = np.where(np.isinf(value) & np.isfinite(0.0 if propagated is None else propagated), 0.0, error)
-        return BoundedTensor(value, nan_to_unknown(error), x.dtype)
+        return BoundedTensor(value, replace_nan_with_infinity(error), x.dtype)
 
 
 def compute_sum_error(error: Array, axes: tuple[int, ...], types: ProgramTypes, keepdims: bool = True) -> Array:
-    """Return the error of the sum of elements with these errors."""
+    """Return the error of a sum along axes, given the errors of its elements."""
     if types.independent_errors:
         return np.asarray(np.sqrt(np.sum(np.square(error), axis=axes, keepdims=keepdims)))
     return np.asarray(np.sum(error, axis=axes, keepdims=keepdims))
 
 
 def evaluate_integer_bilinear(bilinear: BilinearFunction, a: BoundedTensor, b: BoundedTensor) -> BoundedTensor:
-    """Return the exact product of integers as int64."""
+    """Evaluate a bilinear operation on integers exactly, as int64."""
     x, y = a.value.astype(np.int64), b.value.astype(np.int64)
-    # float64 represents every integer up to 2^53 and has a fast matmul.
+    # float64 matmul is fast, and float64 represents every integer up to 2^53.
     value = np.rint(bilinear(x.astype(np.float64), y.astype(np.float64))).astype(np.int64)
     if a.error is None and b.error is None:
         return BoundedTensor(value, None, np.int64)
     ea, eb = a.get_errors(), b.get_errors()
     with np.errstate(all="ignore"):
         error = bilinear(ea, np.abs(y) + eb) + bilinear(np.abs(x).astype(np.float64), np.asarray(eb))
-    return BoundedTensor(value, nan_to_unknown(error), np.int64)
+    return BoundedTensor(value, replace_nan_with_infinity(error), np.int64)
 
 
 @rule("MatMul")
@@ -136,21 +138,22 @@ def _evaluate_matmul(call: OperatorCall) -> list[Any]:
         result = evaluate_integer_bilinear(np.matmul, a, b)
         return [BoundedTensor(result.value.astype(a.value.dtype), result.error, a.dtype)]
     result = evaluate_bilinear(np.matmul, a, b, a.shape[-1], call.types, a.dtype)
-    return [result.set_exact_sums(mask_exact_product_sums(call, np.matmul, a, b))]
+    return [result.set_exact_sums(compute_exact_product_sum_mask(call, np.matmul, a, b))]
 
 
 def _scale_matrix(call: OperatorCall, b: BoundedTensor, alpha: float) -> BoundedTensor:
-    """Scale a matrix by alpha. Kernels round it to a 16-bit storage type at once; a constant is first scaled in float32
-    or float64.
+    """Scale a matrix by alpha. Kernels round the result to a 16-bit storage type.
+
+    Constants are scaled in float32 or float64 before they are rounded.
     """
     if not b.constant or b.error is not None:
         m = call.make_arithmetic()
-        return round_to_storage(m.mul(b, m.constant(alpha)), call.types)
-    storage = call.types.storage_type(b.dtype)
+        return round_to_storage(m.mul(b, m.make_constant(alpha)), call.types)
+    storage = call.types.get_storage_type(b.dtype)
     with np.errstate(all="ignore"):
         result = storage.round((b.value.astype(np.float32) * np.float32(alpha)).astype(np.float64))
         difference = np.abs(storage.round(b.value * alpha) - result)
-    return BoundedTensor(result, nan_to_unknown(difference) if difference.any() else None, b.dtype, True)
+    return BoundedTensor(result, replace_nan_with_infinity(difference) if difference.any() else None, b.dtype, True)
 
 
 @rule("Gemm")
@@ -168,26 +171,26 @@ def _evaluate_gemm(call: OperatorCall) -> list[Any]:
             whole = whole + c.value.astype(np.int64) * int(call.attribute("beta", 1.0))
         return [BoundedTensor(whole.astype(a.value.dtype), None, a.dtype)]
     alpha = call.attribute("alpha", 1.0)
-    if alpha != 1 and call.types.storage_type(b.dtype).unit > 2.0**-24:
+    if alpha != 1 and call.types.get_storage_type(b.dtype).unit > 2.0**-24:
         b, alpha = _scale_matrix(call, b, alpha), 1.0
     result = evaluate_bilinear(np.matmul, a, b, terms + (c is not None), call.types, a.dtype)
     if alpha != 1:
-        result = m.mul(result, m.constant(alpha))
+        result = m.mul(result, m.make_constant(alpha))
     if c is not None:
         if (beta := call.attribute("beta", 1.0)) != 1:
-            c = m.mul(c, m.constant(beta))
+            c = m.mul(c, m.make_constant(beta))
         result = _add_initial_bias(call, result, c, terms)
     return [result]
 
 
 def _add_initial_bias(call: OperatorCall, result: BoundedTensor, bias: BoundedTensor, terms: int) -> BoundedTensor:
-    """Add a bias that a kernel may use to initialise its accumulator, so the rounding of each addition scales with it."""
+    """Add a bias. A kernel may initialise its accumulator with it, so the bias enlarges every addition's rounding error."""
     result = call.make_arithmetic(result.dtype).add(result, bias)
     with np.errstate(all="ignore"):
         factor = call.types.compute_sum_error_factor(call.types.count_max_roundings(terms), result.dtype)
         own_error = factor * np.broadcast_to(bias.max_magnitude(), result.shape)
         return BoundedTensor(
-            result.value, nan_to_unknown(call.types.combine_errors(result.error, own_error)), result.dtype
+            result.value, replace_nan_with_infinity(call.types.combine_errors(result.error, own_error)), result.dtype
         )
 
 
@@ -223,14 +226,14 @@ def _evaluate_einsum(call: OperatorCall) -> list[Any]:
             return [BoundedTensor(einsum(x.value), error, x.dtype)]
     if len(values) == 2:
         return [evaluate_bilinear(einsum, values[0], values[1], terms, call.types, x.dtype)]
-    with np.errstate(all="ignore"):  # the engine evaluates the result in steps and stores each step
+    with np.errstate(all="ignore"):  # the engine contracts the operands step by step and stores each intermediate
         total = einsum(*[operand.value for operand in values])
         sizes_of = einsum(*[operand.max_magnitude() for operand in values])
         steps = len(values) * (
-            call.types.storage_type(x.dtype).unit + call.types.compute_sum_error_factor(terms, x.dtype)
+            call.types.get_storage_type(x.dtype).unit + call.types.compute_sum_error_factor(terms, x.dtype)
         )
         low = einsum(*[np.abs(operand.value) for operand in values])
-        return [BoundedTensor(total, nan_to_unknown(sizes_of * steps + (sizes_of - low)), x.dtype)]
+        return [BoundedTensor(total, replace_nan_with_infinity(sizes_of * steps + (sizes_of - low)), x.dtype)]
 
 
 # ---- convolutions
@@ -239,7 +242,7 @@ def _evaluate_einsum(call: OperatorCall) -> list[Any]:
 def compute_window_geometry(
     call: OperatorCall, spatial: tuple[int, ...], kernel: tuple[int, ...]
 ) -> tuple[Any, Any, list[int], list[int]]:
-    """Return strides, dilations, begin pads and end pads of a convolution or pooling with floor rounding."""
+    """Return strides, dilations, begin pads and end pads of a convolution or a pooling with ceil_mode = 0."""
     rank = len(spatial)
     strides = list(call.attribute("strides") or [1] * rank)
     dilations = list(call.attribute("dilations") or [1] * rank)
@@ -261,7 +264,7 @@ def iter_taps(shape: tuple[int, ...]) -> Any:
     return np.ndindex(*shape)
 
 
-_MAX_COLUMNS = 1 << 18  # elements per block of im2col columns, which then fits into the CPU cache
+_MAX_COLUMNS = 1 << 18  # elements per block of the im2col matrix, which then fits into the CPU cache
 
 
 def make_convolution(strides: Any, dilations: Any, begins: Any, ends: Any, groups: int) -> BilinearFunction:
@@ -304,7 +307,7 @@ def _evaluate_conv(call: OperatorCall) -> list[Any]:
     terms = int(np.prod(w.shape[1:], dtype=int)) + (bias is not None)
     result = evaluate_bilinear(run, x, w, terms, call.types, x.dtype)
     if bias is None:
-        return [result.set_exact_sums(mask_exact_product_sums(call, run, x, w))]
+        return [result.set_exact_sums(compute_exact_product_sum_mask(call, run, x, w))]
     return [_add_channel_bias(call, result, bias, terms)]
 
 
@@ -319,8 +322,9 @@ def _add_channel_bias(
 def make_transposed_convolution(
     strides: Any, dilations: Any, begins: Any, out: list[int], groups: int
 ) -> BilinearFunction:
-    """Return a transposed convolution: x [N, C, ...], w [C, M / groups, ...] -> [N, M, ...]; it scatters each x to a
-    window.
+    """Return a transposed convolution: x [N, C, ...], w [C, M / groups, ...] -> [N, M, ...].
+
+    It scatters the products of each input element to an output window.
     """
 
     def convolve_transposed(x: Array, w: Array) -> Array:
@@ -403,7 +407,7 @@ def _evaluate_matmul_integer(call: OperatorCall) -> list[Any]:
 
 
 def convolve_integers(call: OperatorCall, x: BoundedTensor, w: BoundedTensor, xz: Any, wz: Any) -> BoundedTensor:
-    """Return the convolution of integers minus their zero points, as int64."""
+    """Subtract the zero points from integer operands and convolve them exactly, as int64."""
     run = make_convolution(*compute_window_geometry(call, x.shape[2:], w.shape[2:]), call.attribute("group", 1))
     shape = (-1, *[1] * (w.ndim - 1))
     return evaluate_integer_bilinear(run, subtract_zero_point(x, xz), subtract_zero_point(w, wz, shape))

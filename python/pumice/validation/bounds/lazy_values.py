@@ -1,7 +1,7 @@
-"""Tensors that are evaluated block by block, so that temporaries need the memory of one block only.
+"""Tensors that are evaluated block by block, so that temporaries need only the memory of one block.
 
-Validation keeps a float64 value and a float64 error for every element that is read later. If the device has the
-tensor too, float32 differences from it suffice; their rounding is known and added to the error.
+Validation keeps a float64 value and a float64 error for every element that is read later. If the device also computed
+the tensor, float32 differences from it suffice; their known rounding error is added to the error.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from .bounded_tensor import BoundedTensor
 from .float_types import is_float
 
 MIN_LAZY_SIZE = 1 << 12  # smaller tensors stay in float64
-_FULL_SLICE = slice(None)  # indexes an axis of size 1, which broadcasts
+_FULL_SLICE = slice(None)  # index of an axis of size 1, which broadcasts
 
 
 class LazyValue(BoundedTensor):
-    """A value whose blocks are computed on access. `value` and `error` compute the whole tensor on every access."""
+    """A tensor whose blocks are computed on access. Each access to `value` or `error` computes the whole tensor."""
 
     __slots__ = ("_shape",)
 
@@ -35,7 +35,7 @@ class LazyValue(BoundedTensor):
         self.exact_sums = None
 
     def get_block(self, index: Index) -> BoundedTensor:
-        """Return the elements that the index selects."""
+        """Return the elements selected by `index`."""
         raise NotImplementedError
 
     def materialize(self) -> BoundedTensor:
@@ -65,7 +65,7 @@ class LazyValue(BoundedTensor):
 
 
 def iter_block_pairs(array: Array, value: BoundedTensor) -> Iterator[tuple[Index, Array, BoundedTensor]]:
-    """Yield (index, device block, value block). Tensors of up to BLOCK_ELEMENTS elements are one block with index ()."""
+    """Yield (index, block of the device array, block of the value). Small tensors form a single block with index ()."""
     if array.size <= BLOCK_ELEMENTS:
         yield (), array, value.materialize()
         return
@@ -74,7 +74,7 @@ def iter_block_pairs(array: Array, value: BoundedTensor) -> Iterator[tuple[Index
 
 
 class LazyDeviceTensor(LazyValue):
-    """A device tensor that `make` converts to a value elementwise, on access."""
+    """A device tensor whose blocks are converted by the elementwise function `make` on access."""
 
     __slots__ = ("_array", "_make")
 
@@ -84,12 +84,12 @@ class LazyDeviceTensor(LazyValue):
         self._array, self._make = array, make
 
     def get_block(self, index: Index) -> BoundedTensor:
-        """Return the elements that the index selects."""
+        """Return the elements selected by `index`."""
         return self._make(self._array[index])
 
 
 class PackedValue(LazyValue):
-    """A value stored as float32 differences from the device's tensor, with a float32 error; None for zeros."""
+    """A value stored as float32 differences from the device's tensor, and a float32 error; None stands for all zeros."""
 
     __slots__ = ("_device_tensor", "_difference", "_error")
 
@@ -103,7 +103,7 @@ class PackedValue(LazyValue):
         return self._error is None
 
     def get_block(self, index: Index) -> BoundedTensor:
-        """Return the elements that the index selects."""
+        """Return the elements selected by `index`."""
         value = self._device_tensor[index].astype(np.float64)
         if self._difference is not None:
             value += self._difference[index]
@@ -113,7 +113,7 @@ class PackedValue(LazyValue):
 
 
 class StreamedValue(LazyValue):
-    """A value evaluated block by block for a single reader; only the current block of `iter_indices` is available."""
+    """A value evaluated block by block for a single reader. Only the block last yielded by `iter_indices` is available."""
 
     __slots__ = ("_block", "_block_index", "_evaluate", "_indices")
 
@@ -126,7 +126,7 @@ class StreamedValue(LazyValue):
         super().__init__(shape, self._block.dtype, self._block.stored, self._block.constant)
 
     def iter_indices(self) -> Iterator[Index]:
-        """Yield indices of at most about BLOCK_ELEMENTS elements, which split the larger evaluated blocks."""
+        """Yield the indices of blocks of about BLOCK_ELEMENTS elements, into which the evaluated blocks are split."""
         while True:
             for inner in iter_blocks(self._block.shape):
                 yield tuple(
@@ -151,8 +151,8 @@ class StreamedValue(LazyValue):
         return self._block.get_block(tuple(inner))
 
 
-class RetypedValue(LazyValue):
-    """A view of another value with a different dtype."""
+class DtypeView(LazyValue):
+    """A view of another value that declares a different dtype."""
 
     __slots__ = ("_inner",)
 
@@ -167,7 +167,7 @@ class RetypedValue(LazyValue):
         return self._inner.is_exact
 
     def get_block(self, index: Index) -> BoundedTensor:
-        """Return the elements that the index selects."""
+        """Return the elements selected by `index`."""
         block = self._inner.get_block(index)
         return BoundedTensor(block.value, block.error, self.dtype, self.stored, self.constant).set_alternatives(
             block.alternatives
@@ -175,19 +175,19 @@ class RetypedValue(LazyValue):
 
 
 class BlockAssembler:
-    """Joins blocks into a tensor. device_tensor: reference point for packing the values, if that is lossless."""
+    """Joins blocks into a tensor. device_tensor: values are packed as differences from it if that is lossless."""
 
     def __init__(self, shape: tuple[int, ...], device_tensor: Array | None = None) -> None:
         self._shape = shape
         fits = device_tensor is not None and device_tensor.shape == shape and is_float(device_tensor.dtype)
         self._device_tensor = device_tensor if fits else None
-        self._value: Array | None = None  # float32 differences from the device's tensor if packed
+        self._value: Array | None = None  # if packed: float32 differences from the device's tensor
         self._error: Array | None = None
         self._first_block: BoundedTensor | None = None
         self._sides: list[tuple[Index, AlternativeValues]] = []
 
     def add_block(self, index: Index, block: BoundedTensor) -> None:
-        """Add a block."""
+        """Add the block at `index`."""
         self._first_block = self._first_block or block
         if self._device_tensor is not None and not (
             block.is_float and self._pack_block(index, block, self._device_tensor)
@@ -199,7 +199,7 @@ class BlockAssembler:
             self._sides.append((index, block.alternatives))
 
     def assemble(self) -> BoundedTensor:
-        """Return the joined value."""
+        """Return the tensor joined from all blocks."""
         like = self._first_block
         assert like is not None
         alternatives = BlockAlternatives(self._shape, self._sides) if self._sides else None
@@ -221,7 +221,7 @@ class BlockAssembler:
             self._error[index] = error
 
     def _pack_block(self, index: Index, block: BoundedTensor, device_tensor: Array) -> bool:
-        """Store a block in float32. Return False if that would change which elements are exact, finite or known."""
+        """Pack a block into float32. Return False if that would change which elements are exact, finite or have a bound."""
         with np.errstate(all="ignore"):
             device_values = device_tensor[index].astype(np.float64)
             distance = (block.value - device_values).astype(np.float32)

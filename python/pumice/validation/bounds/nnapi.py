@@ -1,4 +1,4 @@
-"""Rules of NNAPI's LSH projection and soft-NMS, which are operators in the domain pumice."""
+"""Error-bound rules for NNAPI's LSH projection and soft-NMS, which are operators of the domain `pumice`."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def _hash_33_to_64_bytes(key: _HashKey, m: int) -> int:
 
 
 class _LongKeyHash:
-    """Hash state of a key of more than 64 bytes, processed 64 bytes at a time."""
+    """FarmHash state for a key of more than 64 bytes, which is processed in chunks of 64 bytes."""
 
     def __init__(self, key: _HashKey) -> None:
         self.key = key
@@ -93,7 +93,7 @@ class _LongKeyHash:
 
 
 class _HashKey:
-    """Bytes to hash; at least four, because the seed is included."""
+    """The bytes to hash: at least four, because they include the seed."""
 
     def __init__(self, data: bytes) -> None:
         self.data = data
@@ -117,7 +117,7 @@ class _HashKey:
 
 
 def _sum_weighted_hashes(seed: bytes, chunks: list[bytes], weights: Array | None) -> float:
-    """Sum the hashes in float64; each product is rounded before it is added."""
+    """Sum weighted hashes in float64, rounding each product before it is added."""
     total = 0.0
     for k, chunk in enumerate(chunks):
         value = _HashKey(seed + chunk).hash()
@@ -128,7 +128,7 @@ def _sum_weighted_hashes(seed: bytes, chunks: list[bytes], weights: Array | None
 
 @rule("HashProjection", domain=DOMAIN)
 def _evaluate_hash_projection(call: OperatorCall) -> list[Any]:
-    """Evaluate HashProjection exactly; the hash seeds and weights are float32 bit patterns."""
+    """Evaluate HashProjection exactly. The float32 hash seeds and the weights are hashed as bit patterns."""
     seeds, x = np.asarray(call.get_decided_input(0), np.uint32), call.get_decided_input(1)
     weights = (
         None if call.optional_input(2) is None else np.asarray(call.get_decided_input(2), np.uint32).view(np.float32)
@@ -154,7 +154,7 @@ class _NmsParams(NamedTuple):
 
 
 class _ClassCandidates:
-    """Candidates of one class of a batch item: indices, scores and score errors."""
+    """Candidate boxes of one class in one batch item: indices, scores and score errors."""
 
     tolerance = 1e-5  # relative error of float32 areas, quotients and exponentials
 
@@ -170,7 +170,7 @@ class _ClassCandidates:
             raise UndecidedError(f"SoftNMS with {description}")
 
     def _find_best(self, first: int) -> int:
-        """Return the position of the largest score in `remaining`; the first on ties."""
+        """Return the position in `remaining` of the largest score; ties go to the first."""
         best = max(range(first, len(self.remaining)), key=lambda k: (self.scores[self.remaining[k]], -k))
         others = [self.remaining[k] for k in range(first, len(self.remaining)) if k != best]
         chosen = self.remaining[best]
@@ -181,7 +181,7 @@ class _ClassCandidates:
         return best
 
     def _compute_score_factor(self, iou: float) -> tuple[float, float]:
-        """Return the factor that lowers a score for this IoU, and the factor's error."""
+        """Return the factor by which this IoU lowers a score, and the error of the factor."""
         method, _, _, _, iou_threshold, sigma = self.params
         if method == "gaussian":
             factor = float(np.exp(-iou * iou / sigma))
@@ -195,7 +195,7 @@ class _ClassCandidates:
         return (0.0, 0.0) if method == "hard" else (1.0 - iou, self.tolerance)
 
     def _lower_score(self, best: int, other: int) -> bool:
-        """Lower a box's score by its IoU with a better box. Return whether the box is dropped."""
+        """Lower the score of a box by its IoU with the best box. Return whether the box is dropped."""
         a, b = self.boxes[best], self.boxes[other]
         overlap_sides = np.maximum(np.minimum(a[2:], b[2:]) - np.maximum(a[:2], b[:2]), 0)
         intersection = float(overlap_sides[0] * overlap_sides[1])
@@ -212,7 +212,7 @@ class _ClassCandidates:
         return bool(self.scores[other] < self.params.min_score)
 
     def run_nms(self) -> list[int]:
-        """Return the selected box indices in order. The last candidate replaces a dropped one and is processed next."""
+        """Return the indices of the selected boxes. The last candidate takes the place of a dropped one and comes next."""
         index, remaining, max_boxes = 0, self.remaining, self.params.max_boxes
         while index < len(remaining) and (max_boxes < 0 or index < max_boxes):
             best = self._find_best(index)
@@ -229,7 +229,7 @@ class _ClassCandidates:
 
 
 def _compute_bit_pattern_error(scores: Array, errors: Array) -> Array:
-    """Return the error of the scores when their float32 bits are read as integers."""
+    """Return the error of the scores' float32 bit patterns as integers."""
     steps = np.abs(np.spacing(scores.astype(np.float32))).astype(np.float64)
     bit_error = np.where(errors > 0, np.ceil(errors / steps) + 1, 0.0)
     return np.asarray(np.where((errors >= np.abs(scores)) & (errors > 0), np.inf, bit_error))
@@ -237,7 +237,7 @@ def _compute_bit_pattern_error(scores: Array, errors: Array) -> Array:
 
 @rule("SoftNMS", domain=DOMAIN)
 def _evaluate_soft_nms(call: OperatorCall) -> list[Any]:
-    """Evaluate soft-NMS. Indices are exact; scores are float32 bit patterns with the error of the IoUs."""
+    """Evaluate soft-NMS. Indices are exact; scores are float32 bit patterns, with the error caused by the IoUs."""
     boxes, scores, batch_indices = call.input(0), call.input(1), call.get_decided_input(2)
     if boxes.error is not None and np.any(boxes.error > 0):
         raise UndecidedError("SoftNMS of boxes that are not known exactly")

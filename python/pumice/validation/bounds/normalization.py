@@ -1,4 +1,4 @@
-"""Rules of normalisations (V7)."""
+"""Error-bound rules for normalisation operators (V7)."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import numpy as np
 
 from ...base.element_types import Array
 from .bounded_tensor import BoundedTensor, round_to_storage
-from .gemm_conv import compute_sum_error, nan_to_unknown, sum_axes
+from .gemm_conv import compute_sum_error, replace_nan_with_infinity, sum_axes
 from .math_functions import apply_function
-from .rule_registry import OperatorCall, UnprovedError, call_operator, rule
+from .rule_registry import OperatorCall, UnprovedError, evaluate_operator, rule
 
 
-def _leave_unrounded(call: OperatorCall, x: BoundedTensor) -> BoundedTensor:
-    """Return x unchanged, because the intermediate stays inside one kernel."""
+def _keep_unrounded(call: OperatorCall, x: BoundedTensor) -> BoundedTensor:
+    """Return x unchanged: the intermediate stays inside a kernel and is not rounded to storage."""
     return x
 
 
@@ -23,9 +23,9 @@ def compute_mean_and_variance(
     call: OperatorCall,
     x: BoundedTensor,
     axes: tuple[int, ...],
-    round_intermediate: Callable[[OperatorCall, BoundedTensor], BoundedTensor] = _leave_unrounded,
+    round_intermediate: Callable[[OperatorCall, BoundedTensor], BoundedTensor] = _keep_unrounded,
 ) -> tuple[BoundedTensor, BoundedTensor, BoundedTensor]:
-    """Return the mean, the deviations and the variance. round_intermediate: applied to each intermediate.
+    """Return the mean, the deviations from it, and the variance. round_intermediate: applied to each intermediate.
 
     A kernel that reports its additions makes two passes, one for the mean and one for the deviations c (see
     `_compute_two_pass_variance`). Other kernels may compute the variance in any way, so the mean's error adds
@@ -45,14 +45,14 @@ def compute_mean_and_variance(
     return (
         mean,
         distance,
-        round_intermediate(call, BoundedTensor(squares, nan_to_unknown(propagated + own_error), x.dtype)),
+        round_intermediate(call, BoundedTensor(squares, replace_nan_with_infinity(propagated + own_error), x.dtype)),
     )
 
 
 def _compute_two_pass_variance(
     call: OperatorCall, x: BoundedTensor, mean: BoundedTensor, axes: tuple[int, ...]
 ) -> tuple[BoundedTensor, BoundedTensor, BoundedTensor]:
-    """Return mean and variance as layer_norm.comp and layer_norm_registers.comp compute them.
+    """Return the mean and variance as layer_norm.comp and layer_norm_registers.comp compute them.
 
     Let c be the exact deviations, g the input errors, and d the error of the computed mean m'. The kernels compute v =
     c + g - d + r, where r is the rounding of that difference, and mean(v) = mean(g + r) - d. They subtract mean(v) from
@@ -71,9 +71,9 @@ def _compute_two_pass_variance(
         size = np.abs(c) + g + d
         r = unit * size
         error, terms = g + r, types.count_max_roundings(count)
-        # Rounding error of the mean of the deviations, from its sum and its division.
+        # Rounding error of the mean of the deviations: from its sum and from its division.
         second_pass = (types.compute_sum_error_factor(terms, x.dtype) + 2 * unit) * compute_mean(size + r)
-        rest = compute_mean(error) + second_pass  # the part of d that remains after subtracting that mean
+        rest = compute_mean(error) + second_pass  # the part of d that remains after that mean is subtracted
         distance = error + rest + unit * (np.abs(c) + error + rest)
         squares = compute_mean(np.square(c))
         moved = (
@@ -83,25 +83,25 @@ def _compute_two_pass_variance(
         )
         variance_error = moved + types.compute_sum_error_factor(terms + 4, x.dtype) * (squares + moved + np.square(d))
     return (
-        BoundedTensor(mean.value, nan_to_unknown(rest + unit * (np.abs(mean.value) + rest)), x.dtype),
-        BoundedTensor(c, nan_to_unknown(distance), x.dtype),
-        BoundedTensor(squares, nan_to_unknown(variance_error), x.dtype),
+        BoundedTensor(mean.value, replace_nan_with_infinity(rest + unit * (np.abs(mean.value) + rest)), x.dtype),
+        BoundedTensor(c, replace_nan_with_infinity(distance), x.dtype),
+        BoundedTensor(squares, replace_nan_with_infinity(variance_error), x.dtype),
     )
 
 
-def compute_inverse_deviation(call: OperatorCall, variance: BoundedTensor, epsilon: float) -> BoundedTensor:
+def compute_inverse_std(call: OperatorCall, variance: BoundedTensor, epsilon: float) -> BoundedTensor:
     """Return 1 / sqrt(variance + epsilon)."""
     m = call.make_arithmetic(variance.dtype)
-    epsilon_constant = m.constant(epsilon)
+    epsilon_constant = m.make_constant(epsilon)
     return m.div(m.wrap(1.0), apply_function("sqrt", m.add(variance, epsilon_constant), m))
 
 
 def normalize(
     call: OperatorCall, x: BoundedTensor, axes: tuple[int, ...], epsilon: float
 ) -> tuple[BoundedTensor, BoundedTensor, BoundedTensor]:
-    """Return (x - mean) / sqrt(variance + epsilon), the mean, and 1 / deviation."""
+    """Return (x - mean) / sqrt(variance + epsilon), the mean, and 1 / sqrt(variance + epsilon)."""
     mean, distance, variance = compute_mean_and_variance(call, x, axes)
-    inverse = compute_inverse_deviation(call, variance, epsilon)
+    inverse = compute_inverse_std(call, variance, epsilon)
     return call.make_arithmetic(x.dtype).mul(distance, inverse), mean, inverse
 
 
@@ -140,7 +140,7 @@ def _evaluate_rms_norm(call: OperatorCall) -> list[Any]:
     axes = tuple(range(call.attribute("axis", -1) % x.ndim, x.ndim))
     count = int(np.prod([x.shape[i] for i in axes], dtype=int))
     squares = m.div(sum_axes(m.mul(x, x), axes, call.types), m.wrap(float(count)))
-    y = m.mul(x, compute_inverse_deviation(call, squares, call.attribute("epsilon", 1e-5)))
+    y = m.mul(x, compute_inverse_std(call, squares, call.attribute("epsilon", 1e-5)))
     y = _scale_and_shift(call, y, call.optional_input(1), None)
     return [BoundedTensor(y.value, y.error, x.dtype)]
 
@@ -169,7 +169,7 @@ def _evaluate_group_norm(call: OperatorCall) -> list[Any]:
 
 @rule("BatchNormalization")
 def _evaluate_batch_norm(call: OperatorCall) -> list[Any]:
-    """Evaluate inference or training. Opsets 7 to 13 indicate training by the number of outputs, earlier ones by is_test."""
+    """Evaluate BatchNormalization. Opsets 7 to 13 indicate training by the number of outputs, earlier opsets by is_test."""
     x, m = call.input(0), call.make_arithmetic()
     training = call.attribute("training_mode", 0) or (call.opset < 7 and not call.attribute("is_test", 0))
     training = training or (7 <= call.opset < 14 and call.outputs > 1)
@@ -183,9 +183,9 @@ def _evaluate_batch_norm(call: OperatorCall) -> list[Any]:
     else:
         shaped = [p for v in (scale, bias, mean, variance) if (p := broadcast_channels(v, x.ndim)) is not None]
     scale, bias, mean, variance = (BoundedTensor(p.value, p.error, x.dtype) for p in shaped)
-    factor = m.mul(scale, compute_inverse_deviation(call, variance, call.attribute("epsilon", 1e-5)))
+    factor = m.mul(scale, compute_inverse_std(call, variance, call.attribute("epsilon", 1e-5)))
     result = m.add(m.mul(m.sub(x, mean), factor), bias)
-    if call.types.other_runtime:  # another runtime may fold the parameters into one multiply-add
+    if call.types.other_runtime:  # another runtime may fold all parameters into a single multiply-add
         folded_form = m.add(m.mul(x, factor), m.sub(bias, m.mul(mean, factor)))
         result = result.with_error(np.maximum(result.get_errors(), folded_form.get_errors()))
     return [result]
@@ -194,20 +194,20 @@ def _evaluate_batch_norm(call: OperatorCall) -> list[Any]:
 def _evaluate_batch_norm_training(
     call: OperatorCall, x: BoundedTensor, scale: BoundedTensor, bias: BoundedTensor, before: list[BoundedTensor]
 ) -> list[Any]:
-    """Normalise by batch statistics and update the running ones, in several kernels with stored intermediates."""
+    """Normalise by batch statistics and update the running statistics; several kernels store the intermediates."""
     m = call.make_arithmetic()
     mean, distance, variance = compute_mean_and_variance(call, x, (0, *range(2, x.ndim)), round_between_kernels)
     deviation = round_between_kernels(
         call,
         apply_function(
-            "sqrt", round_between_kernels(call, m.add(variance, m.constant(call.attribute("epsilon", 1e-5)))), m
+            "sqrt", round_between_kernels(call, m.add(variance, m.make_constant(call.attribute("epsilon", 1e-5)))), m
         ),
     )
     y = round_between_kernels(call, m.div(distance, deviation))
     params = [p for v in (scale, bias) if (p := broadcast_channels(v, x.ndim)) is not None]
     result = [m.add(round_between_kernels(call, m.mul(y, params[0])), params[1])]
-    momentum = m.constant(call.attribute("momentum", 0.9))
-    rest = m.constant(1 - call.attribute("momentum", 0.9))
+    momentum = m.make_constant(call.attribute("momentum", 0.9))
+    rest = m.make_constant(1 - call.attribute("momentum", 0.9))
     for old, now in zip(before, (mean, variance), strict=True):
         flat = now.rearrange(lambda v: v.reshape(-1))
         total = m.add(round_between_kernels(call, m.mul(old, momentum)), round_between_kernels(call, m.mul(flat, rest)))
@@ -216,23 +216,23 @@ def _evaluate_batch_norm_training(
 
 
 def round_between_kernels(call: OperatorCall, x: BoundedTensor) -> BoundedTensor:
-    """Return an intermediate as stored between two kernels."""
+    """Round an intermediate to storage, as it is stored between two kernels."""
     return round_to_storage(BoundedTensor(x.value, x.error, x.dtype), call.types)
 
 
 @rule("MeanVarianceNormalization")
 def _evaluate_mean_variance_norm(call: OperatorCall) -> list[Any]:
-    """Divide the centred values by the standard deviation + 1e-9, as ONNX's function body does."""
+    """Divide the centred values by (standard deviation + 1e-9), as ONNX's function body does."""
     x, m = call.input(0), call.make_arithmetic()
     axes = tuple(axis % x.ndim for axis in call.attribute("axes", [0, 2, 3]))
     _, distance, variance = compute_mean_and_variance(call, x, axes)
-    deviation = m.add(apply_function("sqrt", variance, m), m.constant(1e-9))
+    deviation = m.add(apply_function("sqrt", variance, m), m.make_constant(1e-9))
     return [m.div(distance, deviation)]
 
 
 @rule("LpNormalization")
 def _evaluate_lp_norm(call: OperatorCall) -> list[Any]:
-    """Divide by the norm; a row of zeros stays zero."""
+    """Divide each row by its norm; a row of zeros stays zero."""
     x, m = call.input(0), call.make_arithmetic()
     axis, p = call.attribute("axis", -1) % x.ndim, call.attribute("p", 2)
     size = m.abs(x) if p == 1 else m.mul(x, x)
@@ -261,6 +261,8 @@ def _evaluate_lrn(call: OperatorCall) -> list[Any]:
         error = call.types.combine_errors(
             call.types.compute_sum_error_factor(size, x.dtype) * sizes, sum_channel_window(squares.get_errors())
         )
-    spread = m.add(m.constant(bias), m.mul(m.div(m.constant(alpha), m.wrap(float(size))), m.wrap(value, error)))
-    power = call_operator("Pow", [spread, m.constant(beta)], like=call)[0]
+    spread = m.add(
+        m.make_constant(bias), m.mul(m.div(m.make_constant(alpha), m.wrap(float(size))), m.wrap(value, error))
+    )
+    power = evaluate_operator("Pow", [spread, m.make_constant(beta)], like=call)[0]
     return [m.div(x, power)]

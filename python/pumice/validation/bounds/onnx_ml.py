@@ -1,4 +1,4 @@
-"""Rules of ai.onnx.ml: linear models, scalers and trees."""
+"""Error-bound rules for ai.onnx.ml: linear models, scalers and trees."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .bounded_tensor import BoundedTensor, round_to_storage
 from .float_types import ProgramTypes
 from .gemm_conv import evaluate_bilinear, sum_axes
 from .math_functions import apply_function
-from .ranking import find_largest
+from .ranking import find_argmax
 from .reductions import compute_softmax
 from .rule_registry import OperatorCall, UndecidedError, UnprovedError, rule
 
@@ -28,7 +28,7 @@ def _convert_to_floats(x: BoundedTensor) -> BoundedTensor:
 
 def _round_intermediate(call: OperatorCall, x: BoundedTensor) -> BoundedTensor:
     """Return an intermediate rounded to storage, because these operators run as several kernels."""
-    return round_to_storage(_declare_float32(BoundedTensor(x.value, x.error, x.dtype)), call.types)
+    return round_to_storage(_with_float32_dtype(BoundedTensor(x.value, x.error, x.dtype)), call.types)
 
 
 def _read_float_attribute(call: OperatorCall, name: str, default: Any = None) -> Array | None:
@@ -36,7 +36,7 @@ def _read_float_attribute(call: OperatorCall, name: str, default: Any = None) ->
     return None if values is None else np.asarray(values, np.float64)
 
 
-def _declare_float32(x: BoundedTensor) -> BoundedTensor:
+def _with_float32_dtype(x: BoundedTensor) -> BoundedTensor:
     return BoundedTensor(x.value, x.error, np.float32, x.stored and x.dtype == np.float32)
 
 
@@ -45,13 +45,13 @@ def _evaluate_scaler(call: OperatorCall) -> list[Any]:
     x, m = _convert_to_floats(call.input(0)), call.make_arithmetic(np.float32)
     shifted = _round_intermediate(call, m.sub(x, _round_constant(call, _read_float_attribute(call, "offset", [0.0]))))
     result = m.mul(shifted, _round_constant(call, _read_float_attribute(call, "scale", [1.0])))
-    return [_declare_float32(result)]
+    return [_with_float32_dtype(result)]
 
 
 def _round_constant(call: OperatorCall, values: Array | None) -> BoundedTensor:
-    """Return a constant that may be exact or rounded to storage."""
+    """Return a constant whose bound covers rounding it to storage and leaving it exact."""
     assert values is not None
-    rounded = call.types.storage_type(np.float32).round(values)
+    rounded = call.types.get_storage_type(np.float32).round(values)
     return BoundedTensor(values, np.abs(rounded - values), np.float32)
 
 
@@ -73,7 +73,7 @@ def _evaluate_imputer(call: OperatorCall) -> list[Any]:
     value = np.where(is_replaced, rounded, x.value)
     if not is_float:
         return [BoundedTensor(value, x.error, x.dtype)]
-    moved = np.abs(call.types.storage_type(x.dtype).round(rounded) - rounded)
+    moved = np.abs(call.types.get_storage_type(x.dtype).round(rounded) - rounded)
     return [BoundedTensor(value, np.where(is_replaced, moved, x.get_errors()), x.dtype, x.stored)]
 
 
@@ -92,7 +92,7 @@ def _evaluate_normalizer(call: OperatorCall) -> list[Any]:
         size = size if norm == "L1" else _round_intermediate(call, apply_function("sqrt", size, m))
     if (np.abs(size.value) <= size.get_errors()).any():
         raise UnprovedError("Normalizer of a row without a length")
-    return [_declare_float32(m.div(x, size))]
+    return [_with_float32_dtype(m.div(x, size))]
 
 
 @rule("Binarizer", domain=DOMAIN)
@@ -127,7 +127,7 @@ def _apply_post_transform(call: OperatorCall, scores: BoundedTensor) -> BoundedT
     if post_transform == "LOGISTIC":
         return apply_function("sigmoid", scores, m)
     if post_transform == "SOFTMAX":
-        return compute_softmax(call, _declare_float32(scores), -1)
+        return compute_softmax(call, _with_float32_dtype(scores), -1)
     raise UnprovedError(f"post_transform={post_transform}")
 
 
@@ -135,7 +135,7 @@ def _compute_linear_scores(call: OperatorCall, x: BoundedTensor, targets: int) -
     m = call.make_arithmetic(np.float32)
     weights = np.asarray(call.attribute("coefficients"), np.float64).reshape(targets, -1)
     rounded = BoundedTensor(
-        weights, np.abs(call.types.storage_type(np.float32).round(weights) - weights), np.float32, True
+        weights, np.abs(call.types.get_storage_type(np.float32).round(weights) - weights), np.float32, True
     )
     result = evaluate_bilinear(np.matmul, x, rounded.rearrange(np.transpose), x.shape[-1], call.types, np.float32)
     intercepts = _read_float_attribute(call, "intercepts")
@@ -150,7 +150,7 @@ def _read_feature_rows(call: OperatorCall) -> BoundedTensor:
 @rule("LinearRegressor", domain=DOMAIN)
 def _evaluate_linear_regressor(call: OperatorCall) -> list[Any]:
     result = _compute_linear_scores(call, _read_feature_rows(call), int(call.attribute("targets", 1)))
-    return [_declare_float32(_apply_post_transform(call, result))]
+    return [_with_float32_dtype(_apply_post_transform(call, result))]
 
 
 @rule("LinearClassifier", domain=DOMAIN)
@@ -163,7 +163,7 @@ def _evaluate_linear_classifier(call: OperatorCall) -> list[Any]:
 
 
 def _read_class_labels(call: OperatorCall, integers: str) -> Array:
-    """Return a classifier's labels, integers or strings."""
+    """Return the class labels of a classifier: integers or strings."""
     string_labels = call.attribute("classlabels_strings")
     return (
         np.asarray(call.attribute(integers), np.int64)
@@ -173,7 +173,7 @@ def _read_class_labels(call: OperatorCall, integers: str) -> Array:
 
 
 def _select_class(call: OperatorCall, scores: BoundedTensor, labels: Array) -> list[Any]:
-    """Return the label of the largest score, and the scores after post_transform. A single score belongs to label 1."""
+    """Return the label with the largest score, and the scores after post_transform. A single score belongs to label 1."""
     if scores.shape[1] == 1:
         if str(call.attribute("post_transform", "NONE")) == "SOFTMAX":
             raise UnprovedError("softmax of one score")
@@ -188,14 +188,14 @@ def _select_class(call: OperatorCall, scores: BoundedTensor, labels: Array) -> l
         finished = BoundedTensor(value, error, np.float32)
     else:
         best = np.argmax(scores.value, axis=1)
-        may_win = _mask_possibly_largest(scores, best, call.types)
+        may_win = _compute_possible_max_mask(scores, best, call.types)
         finished = _apply_post_transform(call, scores)
-    return [_make_labels(labels[best], may_win, labels), _declare_float32(finished)][: call.outputs]
+    return [_make_labels(labels[best], may_win, labels), _with_float32_dtype(finished)][: call.outputs]
 
 
-def _mask_possibly_largest(scores: BoundedTensor, best: Array, types: ProgramTypes) -> Array:
+def _compute_possible_max_mask(scores: BoundedTensor, best: Array, types: ProgramTypes) -> Array:
     """Return mask[row, class]: whether the class may have the largest score."""
-    ranking = find_largest(scores, 1, BoundedTensor(best, None, np.int64), types)
+    ranking = find_argmax(scores, 1, BoundedTensor(best, None, np.int64), types)
     is_best = np.arange(scores.shape[1]) == best[:, None]
     return (
         np.asarray(is_best | ranking.alternatives.find_possible_indices())
@@ -205,7 +205,7 @@ def _mask_possibly_largest(scores: BoundedTensor, best: Array, types: ProgramTyp
 
 
 def _make_labels(chosen: Array, may_win: Array, labels: Array) -> BoundedTensor:
-    """Return a label per row, undecided if several classes are possible."""
+    """Return the label of each row; it is undecided if several classes may win."""
     undecided = may_win.sum(axis=1) > 1
     if not undecided.any():
         return BoundedTensor(chosen, None, labels.dtype)
@@ -220,15 +220,15 @@ def _make_labels(chosen: Array, may_win: Array, labels: Array) -> BoundedTensor:
 
 @rule("TreeEnsembleRegressor", domain=DOMAIN)
 def _evaluate_tree_regressor(call: OperatorCall) -> list[Any]:
-    """Sum the leaf weights in float32. The reached leaves are exact for exact inputs."""
+    """Sum the leaf weights in float32. For exact inputs, there is no doubt which leaves are reached."""
     value, error = _sum_leaf_weights(call, "target", 0)
     return [BoundedTensor(value, np.full(value.shape, error), np.float32)]
 
 
 def _sum_leaf_weights(call: OperatorCall, prefix: str, output: int) -> tuple[Array, float]:
-    """Return an output and its error from rounded sums of leaf weights; every post_transform has a slope of at most 1."""
+    """Return an output, with the rounding error of its sums of leaf weights. No post_transform amplifies this error."""
     x = _read_feature_rows(call)
-    if call.types.storage_type(np.float32).is_16_bit or not x.is_exact:
+    if call.types.get_storage_type(np.float32).is_16_bit or not x.is_exact:
         raise UndecidedError("trees of numbers that are not exact")
     post_transform = str(call.attribute("post_transform", "NONE"))
     if post_transform not in ("NONE", "LOGISTIC", "SOFTMAX"):
@@ -248,7 +248,7 @@ def _sum_leaf_weights(call: OperatorCall, prefix: str, output: int) -> tuple[Arr
 
 
 def _replace_string_labels(node: NodeProto) -> NodeProto:
-    """Replace string labels with integers, because onnx's reference returns integers for them."""
+    """Replace string labels with integers, because onnx.reference returns integers even for string labels."""
     result = NodeProto()
     result.CopyFrom(node)
     (labels,) = (attribute for attribute in result.attribute if attribute.name == "classlabels_strings")
@@ -267,7 +267,7 @@ def _evaluate_tree_classifier(call: OperatorCall) -> list[Any]:
     if scores.shape[1] == len(class_labels) > 1:
         best = np.searchsorted(class_labels, labels, sorter=np.argsort(class_labels))
         best = np.argsort(class_labels)[np.clip(best, 0, len(class_labels) - 1)]
-        may_win = _mask_possibly_largest(
+        may_win = _compute_possible_max_mask(
             BoundedTensor(scores, np.full(scores.shape, call.types.from_max_deviation(np.asarray(error)))),
             best,
             call.types,

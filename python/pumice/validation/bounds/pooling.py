@@ -1,4 +1,4 @@
-"""Rules of pooling: maximum, mean or norm of windows."""
+"""Error-bound rules for pooling: the maximum, mean or norm of windows."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from ...base.element_types import Array
 from .alternative_values import EnumeratedAlternatives
 from .bounded_tensor import BoundedTensor
 from .elementwise import wrap_integer
-from .gemm_conv import compute_window_geometry, nan_to_unknown
+from .gemm_conv import compute_window_geometry, replace_nan_with_infinity
 from .math_functions import apply_function
 from .rule_registry import OperatorCall, rule
 
 
 class _PoolingWindows:
-    """Geometry of pooling windows; with ceil_mode the last ones may reach beyond the padding."""
+    """Geometry of pooling windows. With ceil_mode, the last windows may extend beyond the padding."""
 
     def __init__(self, call: OperatorCall, shape: tuple[int, ...]) -> None:
         self.spatial = shape[2:]
@@ -37,11 +37,11 @@ class _PoolingWindows:
         self.declared_pads_end = list(ends)
 
     def pad_input(self, x: Array, fill: float) -> Array:
-        """Pad the spatial axes, including elements that windows read beyond the padding."""
+        """Pad the spatial axes with `fill`, up to the end of the last window."""
         return np.pad(x, [(0, 0), (0, 0), *zip(self.pads_begin, self.pads_end, strict=True)], constant_values=fill)
 
     def iter_taps(self, padded: Array) -> Any:
-        """Yield, for each tap, the elements that all windows read at that tap."""
+        """Yield, for each window offset, the elements that all windows read at this offset."""
         for tap in np.ndindex(*self.kernel):
             yield padded[
                 (
@@ -86,8 +86,8 @@ def _evaluate_max_pool(call: OperatorCall) -> list[Any]:
             reach = call.types.to_max_deviation(x.error)
             high = _compute_window_maximum(windows, x.value + reach, lowest) - value
             low = value - _compute_window_maximum(windows, x.value - reach, lowest)
-            error = nan_to_unknown(call.types.from_max_deviation(np.maximum(high, low)))
-            missing = np.isnan(value)  # a window that contains NaN gets the error of the NaN
+            error = replace_nan_with_infinity(call.types.from_max_deviation(np.maximum(high, low)))
+            missing = np.isnan(value)  # for a window that contains NaN, use the error of the NaN
             if missing.any():
                 nan_errors = _compute_window_maximum(windows, np.where(np.isnan(x.value), x.get_errors(), 0.0), 0.0)
                 error = np.where(missing, nan_errors, 0.0 if error is None else error)
@@ -96,7 +96,7 @@ def _evaluate_max_pool(call: OperatorCall) -> list[Any]:
 
 
 def _find_max_indices(call: OperatorCall, windows: _PoolingWindows, x: BoundedTensor, value: Array) -> BoundedTensor:
-    """Return the flat index in x of each maximum; the first on ties."""
+    """Return the flat index in x of each maximum; ties go to the first element."""
     if call.attribute("storage_order", 0):
         order = np.arange(x.size).reshape(*x.shape[:2], *x.shape[2:][::-1])
         flat = order.transpose(0, 1, *range(x.ndim - 1, 1, -1))
@@ -118,7 +118,7 @@ def _find_max_indices(call: OperatorCall, windows: _PoolingWindows, x: BoundedTe
 def _find_undecided_max_indices(
     call: OperatorCall, windows: _PoolingWindows, x: BoundedTensor, flat: Array, result: BoundedTensor
 ) -> BoundedTensor:
-    """Return the indices, undecided if several elements of a window may be its maximum."""
+    """Return the indices of the maxima; an index is undecided if several elements of its window may be the maximum."""
     reach = np.broadcast_to(call.types.to_max_deviation(x.get_errors()), x.shape)
     with np.errstate(all="ignore"):
         low, high = (np.where(reach == 0, x.value, x.value + sign * reach) for sign in (-1, 1))
@@ -143,7 +143,7 @@ def _sum_windows(windows: _PoolingWindows, x: BoundedTensor, call: OperatorCall)
         magnitudes = sum(windows.iter_taps(windows.pad_input(x.max_magnitude(), 0.0)))
         propagated = None if x.error is None else _sum_window_errors(windows, x.error, call)
         own_error = call.types.compute_sum_error_factor(terms - 1, x.dtype) * magnitudes if terms > 1 else None
-    return BoundedTensor(value, nan_to_unknown(call.types.combine_errors(own_error, propagated)), x.dtype)
+    return BoundedTensor(value, replace_nan_with_infinity(call.types.combine_errors(own_error, propagated)), x.dtype)
 
 
 def _sum_window_errors(windows: _PoolingWindows, error: Array, call: OperatorCall) -> Array:
@@ -174,24 +174,24 @@ def _evaluate_lp_pool(call: OperatorCall) -> list[Any]:
 def compute_magnitude_power(call: OperatorCall, x: BoundedTensor, p: float) -> BoundedTensor:
     """Return |x|^p."""
     m = call.make_arithmetic()
-    from .rule_registry import call_operator
+    from .rule_registry import evaluate_operator
 
     return (
         m.mul(x, x)
         if p == 2
-        else m.wrap(*_get_value_and_error(call_operator("Pow", [m.abs(x), m.wrap(p)], like=call)[0]))
+        else m.wrap(*_get_value_and_error(evaluate_operator("Pow", [m.abs(x), m.wrap(p)], like=call)[0]))
     )
 
 
 def compute_nth_root(call: OperatorCall, x: BoundedTensor, p: float) -> BoundedTensor:
-    """Return the p-th root of sums of powers."""
+    """Return the p-th root of a sum of p-th powers."""
     m = call.make_arithmetic()
-    from .rule_registry import call_operator
+    from .rule_registry import evaluate_operator
 
     if p == 2:
         return apply_function("sqrt", x, m)
     exponent = m.div(m.wrap(1.0), m.wrap(p))
-    return m.wrap(*_get_value_and_error(call_operator("Pow", [x, exponent], like=call)[0]))
+    return m.wrap(*_get_value_and_error(evaluate_operator("Pow", [x, exponent], like=call)[0]))
 
 
 def _get_value_and_error(x: BoundedTensor) -> tuple[Array, Array | None]:

@@ -1,4 +1,4 @@
-"""Rules of quantised tensors: a value near the midpoint of two steps may round to either (V8, V9)."""
+"""Error-bound rules for quantised tensors: a value near the midpoint of two steps may round to either (V8, V9)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .undecided_choices import evaluate_with_alternatives
 
 
 def _broadcast_parameter(value: BoundedTensor, shape: tuple[int, ...], axis: int, block: int) -> BoundedTensor:
-    """Broadcast scales or zero points: per tensor, per channel or per block."""
+    """Broadcast scales or zero points that are per tensor, per channel or per block."""
     if value.size == 1:
         return value.rearrange(lambda v: v.reshape(()))
     if value.ndim == 1 and not (block and len(shape) == 1):
@@ -38,7 +38,7 @@ def get_integer_limits(dtype: Any) -> tuple[float, float]:
 
 
 def quantize(real: BoundedTensor, zero: Any, dtype: Any, types: ProgramTypes) -> BoundedTensor:
-    """Quantise: round half to even, add the zero point and saturate."""
+    """Quantise scaled values: round half to even, add the zero point and saturate."""
     low, high = get_integer_limits(dtype)
 
     def round_and_saturate(v: Array) -> Array:
@@ -74,14 +74,14 @@ def _evaluate_quantize_linear(call: OperatorCall) -> list[Any]:
     scale = _broadcast_parameter(scale, x.shape, axis, block)
     zero = None if zero is None else _broadcast_parameter(zero, x.shape, axis, block)
 
-    def quantize_call(node_call: OperatorCall) -> list[Any]:
+    def quantize_inputs(node_call: OperatorCall) -> list[Any]:
         x, scale, zero = node_call.inputs
         m = node_call.make_arithmetic(np.float32 if not is_float(x.dtype) else x.dtype)
         real = m.div(to_float_value(x, np.float32), scale)
         return [_add_zero_point_error(quantize(real, _get_zero_point(zero), dtype, node_call.types), zero)]
 
     return evaluate_with_alternatives(
-        quantize_call, OperatorCall(call.op, [x, scale, zero], call.attributes, call.opset, call.types)
+        quantize_inputs, OperatorCall(call.op, [x, scale, zero], call.attributes, call.opset, call.types)
     )
 
 
@@ -96,7 +96,7 @@ def _evaluate_dequantize_linear(call: OperatorCall) -> list[Any]:
     scale = _broadcast_parameter(scale, x.shape, axis, block)
     zero = None if zero is None else _broadcast_parameter(zero, x.shape, axis, block)
 
-    def dequantize_call(node_call: OperatorCall) -> list[Any]:
+    def dequantize_inputs(node_call: OperatorCall) -> list[Any]:
         x, scale, zero = node_call.inputs
         if is_sub_16_bit_float(str(x.dtype)):
             whole = BoundedTensor(np.asarray(x.value).astype(np.float64), None, dtype)
@@ -107,7 +107,7 @@ def _evaluate_dequantize_linear(call: OperatorCall) -> list[Any]:
         return [BoundedTensor(result.value, result.error, dtype)]
 
     return evaluate_with_alternatives(
-        dequantize_call, OperatorCall(call.op, [x, scale, zero], call.attributes, call.opset, call.types)
+        dequantize_inputs, OperatorCall(call.op, [x, scale, zero], call.attributes, call.opset, call.types)
     )
 
 
@@ -121,13 +121,13 @@ def _evaluate_dynamic_quantize_linear(call: OperatorCall) -> list[Any]:
     ends = [m.wrap(low, worst), m.wrap(high, worst)]
     scale = m.div(m.sub(ends[1], ends[0]), m.wrap(255.0))
     if high == low:
-        scale = m.wrap(1.0)  # for a tensor of zeros, any scale is correct
-    storage = call.types.storage_type(x.dtype)
+        scale = m.wrap(1.0)  # any scale is correct for a tensor of zeros
+    storage = call.types.get_storage_type(x.dtype)
     reread = [*call.stored, None, None, None]
-    # Kernels divide by their stored scale and add their stored zero point.
+    # Kernels divide by the scale, and add the zero point, that they stored.
     if reread[1] is not None and high > low:
         divisor = BoundedTensor(reread[1].value.astype(np.float64), None, x.dtype)
-    else:  # kernels may divide by the scale before or after storing it
+    else:  # a kernel may use the scale before or after it is rounded to storage
         divisor = BoundedTensor(
             scale.value, scale.get_errors() + storage.unit * np.abs(scale.value) * storage.is_16_bit, x.dtype
         )

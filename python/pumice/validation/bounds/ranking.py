@@ -1,4 +1,4 @@
-"""Ordering of values with errors: which elements may be the largest, or may have a given rank."""
+"""Argmax and sorting of values with errors: which elements may be the largest or have a given rank."""
 
 from __future__ import annotations
 
@@ -10,18 +10,17 @@ from .bounded_tensor import BoundedTensor
 from .float_types import ProgramTypes
 
 
-def find_largest(
+def find_argmax(
     x: BoundedTensor, axis: int, reference_choice: BoundedTensor, types: ProgramTypes, last: bool = False
 ) -> BoundedTensor:
-    """Return the index of the largest value, undecided if several may be the largest.
+    """Return the index of the largest value; it is undecided if several values may be the largest.
 
-    reference_choice: the reference's indices, without the axis. last: whether ties take the last index instead of the first.
+    reference_choice: the reference's indices, without the axis. last: whether ties go to the last index
+    instead of the first.
     """
     if last:
         flipped = BoundedTensor(np.flip(x.value, axis), np.flip(x.get_errors(), axis), x.dtype)
-        flipped_ranking = find_largest(
-            flipped, axis, reference_choice.rearrange(lambda v: x.shape[axis] - 1 - v), types
-        )
+        flipped_ranking = find_argmax(flipped, axis, reference_choice.rearrange(lambda v: x.shape[axis] - 1 - v), types)
         if not isinstance(flipped_ranking.alternatives, RankAlternatives):
             return reference_choice
         alternatives = flipped_ranking.alternatives
@@ -36,13 +35,15 @@ def find_largest(
             back
         )
     first = reference_choice.rearrange(lambda v: np.expand_dims(v, axis))
-    return find_ranking(x, axis, first, types).rearrange(lambda v: np.squeeze(v, axis))
+    return find_sorted_indices(x, axis, first, types).rearrange(lambda v: np.squeeze(v, axis))
 
 
-def find_ranking(x: BoundedTensor, axis: int, reference_choice: BoundedTensor, types: ProgramTypes) -> BoundedTensor:
-    """Return the indices of the largest values in descending order, undecided if rounding may change them.
+def find_sorted_indices(
+    x: BoundedTensor, axis: int, reference_choice: BoundedTensor, types: ProgramTypes
+) -> BoundedTensor:
+    """Return the indices of the largest values in descending order; an index is undecided if rounding may change it.
 
-    Ties take the first index. reference_choice: the reference's indices.
+    Ties go to the lower index. reference_choice: the reference's indices.
     """
     count = x.shape[axis]
     rows = np.moveaxis(x.value, axis, -1).reshape(-1, count)
@@ -53,7 +54,7 @@ def find_ranking(x: BoundedTensor, axis: int, reference_choice: BoundedTensor, t
     ranks = np.arange(chosen.shape[-1])
     min_rank, max_rank = np.zeros(rows.shape, np.int32), np.zeros(rows.shape, np.int32)
     mask = np.zeros((len(rows), len(ranks)), bool)
-    for i in np.flatnonzero(_mask_unstable_ranks(rows, max_error, len(ranks))):
+    for i in np.flatnonzero(_find_rows_with_undecided_ranks(rows, max_error, len(ranks))):
         min_rank[i], max_rank[i] = _count_predecessors(rows[i], max_error[i])
         mask[i] = ((min_rank[i][:, None] <= ranks) & (ranks <= max_rank[i][:, None])).sum(0) > 1
     if not mask.any():
@@ -76,7 +77,7 @@ def _compute_value_intervals(rows: Array, max_error: Array) -> tuple[Array, Arra
     return low, np.where(missing | np.isnan(high), np.inf, high)
 
 
-def _mask_unstable_ranks(rows: Array, max_error: Array, num_ranks: int) -> Array:
+def _find_rows_with_undecided_ranks(rows: Array, max_error: Array, num_ranks: int) -> Array:
     """Return a mask of the rows in which one of the first `num_ranks` values may change its rank."""
     if not rows.shape[1]:
         return np.zeros(len(rows), bool)
@@ -89,12 +90,12 @@ def _mask_unstable_ranks(rows: Array, max_error: Array, num_ranks: int) -> Array
 
 
 def _count_predecessors(row: Array, max_error: Array) -> tuple[Array, Array]:
-    """Return, for each value of a row, how many elements certainly precede it and how many may precede it."""
+    """Return, for each value of a row, how many other values certainly precede it, and how many may precede it."""
     low, high = _compute_value_intervals(row, max_error)
     count = len(row)
     min_rank = np.asarray(count - np.searchsorted(np.sort(low), high, "right"))
     max_rank = np.asarray(count - np.searchsorted(np.sort(high), low, "left") - 1)
-    # Equal exact values keep their order.
+    # Equal values without errors stay in index order.
     exact = np.flatnonzero((max_error == 0) | np.isnan(row))
     if len(exact) > 1:
         _, group = np.unique(high[exact], return_inverse=True)

@@ -1,4 +1,4 @@
-"""Rules of LSTM, GRU and RNN. Steps compute in the accumulation type, with independent roundings."""
+"""Error-bound rules for LSTM, GRU and RNN. Time steps compute in the accumulation type; their roundings are independent."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .data_movement import concat_values
 from .float_types import COVERAGE_FACTOR, ProgramTypes
 from .gemm_conv import evaluate_bilinear
 from .math_functions import apply_function
-from .rule_registry import OperatorCall, UnprovedError, call_operator, rule
+from .rule_registry import OperatorCall, UnprovedError, evaluate_operator, rule
 
 Activation = Callable[[BoundedTensor], BoundedTensor]
 _DEFAULT_ACTIVATIONS: dict[str, list[str]] = {
@@ -34,7 +34,7 @@ _ACTIVATION_OPERATORS = {"relu": "Relu", "leakyrelu": "LeakyRelu", "thresholdedr
 
 
 class RecurrentNode:
-    """Evaluates a recurrent node: its directions, gates and time steps."""
+    """Evaluates an LSTM, GRU or RNN node: directions, gates and time steps."""
 
     def __init__(self, call: OperatorCall) -> None:
         self.call = call
@@ -66,37 +66,37 @@ class RecurrentNode:
         if name in ("sigmoid", "tanh"):
             return lambda v: apply_function(name, v, m)
         if name == "affine":
-            return lambda v: m.add(m.mul(m.constant(alpha or 0.0), v), m.constant(beta or 0.0))
+            return lambda v: m.add(m.mul(m.make_constant(alpha or 0.0), v), m.make_constant(beta or 0.0))
         if name == "scaledtanh":
             return lambda v: m.mul(
-                m.constant(alpha or 0.0), apply_function("tanh", m.mul(m.constant(beta or 0.0), v), m)
+                m.make_constant(alpha or 0.0), apply_function("tanh", m.mul(m.make_constant(beta or 0.0), v), m)
             )
         if name not in _ACTIVATION_OPERATORS:
             raise UnprovedError(f"the activation {name} of {self.call.op}")
         activation_attributes = {key: value for key, value in (("alpha", alpha), ("beta", beta)) if value is not None}
         inner = OperatorCall(self.call.op, [], None, 23, self.types)
-        return lambda v: call_operator(_ACTIVATION_OPERATORS[name], [v], activation_attributes, inner)[0]
+        return lambda v: evaluate_operator(_ACTIVATION_OPERATORS[name], [v], activation_attributes, inner)[0]
 
     def get_direction(self, index: int, direction: int) -> BoundedTensor | None:
-        """Return one direction of an input, or None if it is omitted."""
+        """Return the slice of an optional input for one direction; None if the input is omitted."""
         value = self.call.optional_input(index)
         return None if value is None else value.rearrange(lambda v: v[direction])
 
     def get_required_direction(self, index: int, direction: int) -> BoundedTensor:
-        """Return one direction of a required input."""
+        """Return the slice of a required input for one direction."""
         value = self.get_direction(index, direction)
         assert value is not None
         return value
 
     def project_gates(self, index: int, value: BoundedTensor, direction: int) -> BoundedTensor:
-        """Multiply the input or a state by the weights in input `index`."""
+        """Multiply the input sequence or a state by the weights in input `index`."""
         return self.multiply(value, self.get_required_direction(index, direction))
 
     def clip_gate(self, value: BoundedTensor) -> BoundedTensor:
-        """Apply the node's `clip`, if it has one."""
+        """Clip a gate's pre-activation by the attribute `clip`, if it is set."""
         if self.clip is None:
             return value
-        limit = self.m.constant(float(self.clip))
+        limit = self.m.make_constant(float(self.clip))
         return self.m.maximum(self.m.minimum(value, limit), self.m.neg(limit))
 
     def multiply(self, a: BoundedTensor, b: BoundedTensor) -> BoundedTensor:
@@ -106,18 +106,18 @@ class RecurrentNode:
         )
 
     def slice_gate(self, value: BoundedTensor, index: int) -> BoundedTensor:
-        """Return the slice of one gate."""
+        """Return the slice of gate number `index`."""
         return value.rearrange(lambda v: v[..., index * self.hidden : (index + 1) * self.hidden])
 
     def get_initial_state(self, index: int, direction: int) -> BoundedTensor:
-        """Return the initial state; zeros if it is omitted."""
+        """Return the initial state of one direction; zeros if the input is omitted."""
         value = self.call.optional_input(index)
         if value is None:
             return self.m.wrap(np.zeros((self.x.shape[1], self.hidden)))
         return value.rearrange(lambda v: v[:, direction] if self.batch_first else v[direction])  # type: ignore[no-any-return]
 
     def round_state(self, value: BoundedTensor) -> BoundedTensor:
-        """Return a state, which may be rounded to storage between steps."""
+        """Return a state whose bound covers rounding it to storage between time steps."""
         return round_to_storage(BoundedTensor(value.value, value.error, self.dtype), self.types)
 
     def run(self) -> tuple[BoundedTensor, list[BoundedTensor]]:
@@ -136,7 +136,7 @@ class RecurrentNode:
         ]
 
     def _run_direction(self, direction: int, reverse: bool) -> tuple[BoundedTensor, list[BoundedTensor]]:
-        """Return the outputs of all steps and the last states. Reversal is within each sequence's own length."""
+        """Return the outputs of all time steps and the last states. Each sequence is reversed within its own length."""
         steps, batch = self.x.shape[:2]
         lengths = np.full(batch, steps) if self.lengths is None else self.lengths.reshape(-1).astype(int)
         step_indices = np.arange(steps)[:, None] + np.zeros(batch, int)
@@ -243,7 +243,7 @@ def _evaluate_recurrent_node(call: OperatorCall) -> list[Any]:
 
 
 def make_recurrent_outputs(call: OperatorCall, node: RecurrentNode) -> list[Any]:
-    """Return the node's outputs; root-sum-square errors are scaled by COVERAGE_FACTOR."""
+    """Return the node's outputs, with root-sum-square errors multiplied by COVERAGE_FACTOR."""
     y, last_states = node.run()
     if node.batch_first:
         y = y.rearrange(lambda v: v.transpose(2, 0, 1, 3))

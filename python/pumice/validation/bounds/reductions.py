@@ -1,4 +1,4 @@
-"""Rules of reductions, softmax (V6) and cumulative operators."""
+"""Error-bound rules for reductions, softmax (V6) and cumulative operators."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import numpy as np
 
 from ...base.element_types import Array
 from .bounded_tensor import BoundedTensor
-from .exact_sums import mask_exact_sums
-from .gemm_conv import nan_to_unknown, sum_axes
+from .exact_sums import compute_exact_sum_mask
+from .gemm_conv import replace_nan_with_infinity, sum_axes
 from .math_functions import apply_function
 from .rule_registry import OperatorCall, UndecidedError, rule
 
@@ -32,7 +32,7 @@ def reduce_axes(
             propagated = sizes - np.prod(np.abs(x.value), axis=axes, keepdims=keepdims) if x.error is not None else None
             return BoundedTensor(
                 value,
-                nan_to_unknown(
+                replace_nan_with_infinity(
                     call.types.combine_errors(
                         sizes * call.types.compute_sum_error_factor(call.types.count_max_roundings(count), x.dtype),
                         propagated,
@@ -52,7 +52,7 @@ def reduce_axes(
         high = choose(x.value + reach, axis=axes, keepdims=keepdims) - value
         low = value - choose(x.value - reach, axis=axes, keepdims=keepdims)
         error = call.types.from_max_deviation(np.maximum(np.abs(high), np.abs(low)))
-        return BoundedTensor(value, nan_to_unknown(error), x.dtype, x.stored)
+        return BoundedTensor(value, replace_nan_with_infinity(error), x.dtype, x.stored)
 
 
 def _reduce_integers(kind: str, x: BoundedTensor, axes: tuple[int, ...], keepdims: bool, count: int) -> BoundedTensor:
@@ -98,7 +98,7 @@ def _evaluate_reduction(call: OperatorCall) -> list[Any]:
     result = x if is_noop else reduce_axes(call, _REDUCTION_KINDS[op], x, axes, keepdims)
     if op in ("ReduceSum", "ReduceL1", "ReduceSumSquare") and x.is_float and not is_noop:
         result = result.set_exact_sums(
-            _mask_exact_reductions(call, x, np.sum(np.abs(x.value), axis=axes, keepdims=keepdims))
+            _compute_exact_reduction_mask(call, x, np.sum(np.abs(x.value), axis=axes, keepdims=keepdims))
         )
     if op == "ReduceL2":
         if m is None:
@@ -110,16 +110,16 @@ def _evaluate_reduction(call: OperatorCall) -> list[Any]:
 
 
 def compute_exp_error(call: OperatorCall, distance: Array, dtype: Any, factors: int = 1) -> Array:
-    """Return the relative error of exp(-distance), including the rounding of the distance.
+    """Return the relative error of exp(-distance), including the rounding error of the distance.
 
-    These kernels call the driver's exp, for which Vulkan allows 3 + 2 |x| ulps. factors: number of exponentials that
+    The kernels call the driver's exp, for which Vulkan permits 3 + 2 |x| ulps. factors: number of exponentials that
     online softmax multiplies together when it rescales.
     """
-    unit = call.types.accumulation_type(dtype).unit
+    unit = call.types.get_accumulation_type(dtype).unit
     if str(dtype) == "float64":
         return 32 * unit + (distance + 1) * unit
     own_error = (3 * factors + 2 * np.minimum(distance, 200.0)) * 2.0**-23 + (factors - 1) * unit
-    if call.types.uses_brief_functions(dtype):
+    if call.types.uses_fast_functions(dtype):
         return 2.0**-17 + (3 + 4 * 1.4427 * np.minimum(distance, 200.0)) * 2.0**-23 + (distance + 1) * unit
     return own_error + (distance + 1) * unit
 
@@ -141,7 +141,7 @@ def _compute_log_sum_exp(call: OperatorCall, x: BoundedTensor, axes: tuple[int, 
             propagated = np.maximum(
                 compute_log_sum(x.value + x.error) - value, value - compute_log_sum(x.value - x.error)
             )
-            propagated = nan_to_unknown(propagated)
+            propagated = replace_nan_with_infinity(propagated)
         top = np.max(x.value, axis=axes, keepdims=True, initial=-np.inf)
         weight = np.exp(x.value - top)
         distance = np.where(weight > 0, top - x.value, 0.0)
@@ -209,7 +209,7 @@ def compute_softmax(
 
 
 def _bound_softmax_error(x: BoundedTensor, axis: int, top: Array, value: Array) -> Array:
-    """Return a bound on the change of softmax: an output is largest at its input's upper and all others' lower bounds."""
+    """Bound the change of softmax: an output is largest with its own input at the upper bound and all others at the lower."""
     error = x.get_errors()
     high, low = np.exp(np.minimum(x.value + error - top, 700.0)), np.exp(x.value - error - top)
     upper_bound, lower_bound = (
@@ -221,7 +221,7 @@ def _bound_softmax_error(x: BoundedTensor, axis: int, top: Array, value: Array) 
 
 
 def _sum_other_elements(values: Array, axis: int) -> Array:
-    """Return, for each element, the sum of the other elements in its row, without cancellation."""
+    """Return, for each element, the sum of all other elements of its row, computed without cancellation."""
     largest = np.expand_dims(np.argmax(values, axis=axis), axis)
     rest = np.array(values)
     np.put_along_axis(rest, largest, 0.0, axis)
@@ -278,12 +278,12 @@ def _evaluate_cumulative_sum_or_product(call: OperatorCall) -> list[Any]:
         propagated = None
         if x.error is not None:
             propagated = accumulate(x.error, 0) if call.op == "CumSum" else sizes - accumulate(np.abs(x.value))
-    result = BoundedTensor(value, nan_to_unknown(call.types.combine_errors(own_error, propagated)), x.dtype)
-    return [result.set_exact_sums(_mask_exact_reductions(call, x, sizes) if call.op == "CumSum" else None)]
+    result = BoundedTensor(value, replace_nan_with_infinity(call.types.combine_errors(own_error, propagated)), x.dtype)
+    return [result.set_exact_sums(_compute_exact_reduction_mask(call, x, sizes) if call.op == "CumSum" else None)]
 
 
-def _mask_exact_reductions(call: OperatorCall, x: BoundedTensor, sizes: Array) -> Array | None:
-    """Return a mask of the sums that no kernel rounds; None if there are none. sizes: sums of magnitudes."""
+def _compute_exact_reduction_mask(call: OperatorCall, x: BoundedTensor, sizes: Array) -> Array | None:
+    """Return a mask of the sums that are exact in every kernel; None if there are none. sizes: sums of the magnitudes."""
     if not x.is_exact or not call.types.allows_exact_sums or call.types.skips_errors:
         return None
-    return mask_exact_sums(sizes, [x.value], call.types.accumulation_type(x.dtype))
+    return compute_exact_sum_mask(sizes, [x.value], call.types.get_accumulation_type(x.dtype))

@@ -1,4 +1,4 @@
-"""Rules of resampling (weighted sums along one axis at a time) and of other linear operators."""
+"""Error-bound rules for resampling (weighted sums along one axis at a time) and other linear operators."""
 
 from __future__ import annotations
 
@@ -8,24 +8,24 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...base.element_types import Array
-from .alternative_values import reserve_labels
+from .alternative_values import reserve_choice_labels
 from .bounded_tensor import BoundedTensor
-from .gemm_conv import nan_to_unknown
+from .gemm_conv import replace_nan_with_infinity
 from .rule_registry import OperatorCall, UnprovedError, rule
 from .undecided_choices import make_either_value
 
-# float64 coordinates within this distance of a tie may round either way, except exact ties.
+# A float64 coordinate this close to a tie may round either way, unless it is an exact tie.
 _TIE_TOLERANCE = 1e-9
-_FLOAT_TOLERANCE = 1e-6  # tie distance for float32 coordinates
+_FLOAT_TOLERANCE = 1e-6  # the same for float32 coordinates
 
 
-class _AxisWeights:
-    """Interpolation along one axis: the weight matrix [out, size], and a mask of outputs outside the input."""
+class _InterpolationWeights:
+    """Interpolation along one axis: a weight matrix [out, size], and a mask of the outputs that lie outside the input."""
 
     def __init__(self, size: int, out: int) -> None:
         self.weights = np.zeros((out, size))
         self.outside = np.zeros(out, bool)
-        self.position_error = np.zeros(out)  # error of the float32 coordinate, per output
+        self.position_error = np.zeros(out)  # error of each output's float32 source coordinate
         self.candidates = np.zeros((out, size), bool)  # [output, input]: whether rounding may pick this input at a tie
 
 
@@ -47,7 +47,7 @@ def _compute_source_coordinates(
             return np.full(out, 0.5 * (start + end) * (size - 1))
         # The output size is not rounded, as in onnx.reference.
         return start * (size - 1) + x * step / (output_size - 1)
-    if mode == "pytorch_half_pixel" and out == 1:  # as in ONNX Runtime, for every scale
+    if mode == "pytorch_half_pixel" and out == 1:  # for every scale, as in ONNX Runtime
         return np.zeros(out) - 0.0
     if mode == "half_pixel_symmetric":
         adjustment = out / output_size
@@ -56,7 +56,7 @@ def _compute_source_coordinates(
 
 
 def _find_nearest_candidates(call: OperatorCall, coordinates: Array) -> tuple[Array, Array]:
-    """Return the index of the nearest element, and the second candidate near a tie."""
+    """Return the index of the nearest element, and the other candidate if the coordinate is close to a tie."""
     mode = str(call.attribute("nearest_mode", "round_prefer_floor"))
     mode = "floor" if call.opset < 11 else mode
 
@@ -87,8 +87,8 @@ def _compute_cubic_weights(distance: Array, a: float) -> Array:
 
 def _compute_axis_weights(
     call: OperatorCall, size: int, out: int, scale: float, roi: tuple[float, float]
-) -> _AxisWeights:
-    result = _AxisWeights(size, out)
+) -> _InterpolationWeights:
+    result = _InterpolationWeights(size, out)
     mode = "linear" if call.attribute("mode", "nearest") == "bilinear" else str(call.attribute("mode", "nearest"))
     coordinates = _compute_source_coordinates(call, size, out, scale, roi)
     if str(call.attribute("coordinate_transformation_mode", "")) == "tf_crop_and_resize":
@@ -124,7 +124,7 @@ def _compute_axis_weights(
     return result
 
 
-def _resample_axis(axis: int, result: _AxisWeights, x: BoundedTensor, call: OperatorCall) -> BoundedTensor:
+def _resample_axis(axis: int, result: _InterpolationWeights, x: BoundedTensor, call: OperatorCall) -> BoundedTensor:
     taps = int((result.weights != 0).sum(axis=1).max(initial=1)) + 1
     nearest = str(call.attribute("mode", "nearest")) == "nearest"
 
@@ -138,12 +138,12 @@ def _resample_axis(axis: int, result: _AxisWeights, x: BoundedTensor, call: Oper
             tied = result.candidates.any(axis=1)
             if not tied.any():
                 return nearest_value
-            second = np.where(tied, _find_other_candidate(result.candidates, first), first)
+            second = np.where(tied, _get_other_candidate(result.candidates, first), first)
             shape = [1] * x.ndim
             shape[axis] = -1
             undecided = np.broadcast_to(tied.reshape(shape), nearest_value.shape)
-            # All elements at one position of this axis share the choice.
-            group = np.broadcast_to(reserve_labels() + np.arange(tied.size).reshape(shape), nearest_value.shape)
+            # All elements at the same position of this axis share one choice.
+            group = np.broadcast_to(reserve_choice_labels() + np.arange(tied.size).reshape(shape), nearest_value.shape)
             return make_either_value(undecided, nearest_value, x.rearrange(lambda v: np.take(v, second, axis)), group)
         value = multiply_along_axis(result.weights, x.value)
         sizes = multiply_along_axis(np.abs(result.weights), x.max_magnitude())
@@ -155,11 +155,11 @@ def _resample_axis(axis: int, result: _AxisWeights, x: BoundedTensor, call: Oper
         error = sizes * call.types.compute_sum_error_factor(taps, x.dtype) + spread
         if x.error is not None:
             error = error + multiply_along_axis(np.abs(result.weights), x.error)
-    return BoundedTensor(value, nan_to_unknown(error), x.dtype)
+    return BoundedTensor(value, replace_nan_with_infinity(error), x.dtype)
 
 
-def _find_other_candidate(candidates: Array, first: Array) -> Array:
-    """Return the candidate that is not `first`."""
+def _get_other_candidate(candidates: Array, first: Array) -> Array:
+    """Return, for each output, the candidate other than `first`."""
     remaining = candidates.copy()
     remaining[np.arange(len(first)), first] = False
     return np.asarray(remaining.argmax(axis=1))
@@ -257,14 +257,14 @@ def _evaluate_affine_grid(call: OperatorCall) -> list[Any]:
         else:
             axes.append((2 * steps + 1) / length - 1)
     grids = np.meshgrid(*axes, indexing="ij")
-    points = np.stack([*grids[::-1], np.ones(grids[0].shape)], -1)  # (x, y, ...) order
+    points = np.stack([*grids[::-1], np.ones(grids[0].shape)], -1)  # coordinates in the order x, y, ...
 
     def transform_points(t: Array, p: Array) -> Array:
         return np.asarray(np.einsum("nij,...j->n...i", t, p))
 
     value = transform_points(theta.value, points)
     sizes = transform_points(theta.max_magnitude(), np.abs(points) + 2.0**-22)
-    unit = call.types.storage_type(theta.dtype).unit + 8 * call.types.accumulation_type(theta.dtype).unit
+    unit = call.types.get_storage_type(theta.dtype).unit + 8 * call.types.get_accumulation_type(theta.dtype).unit
     error = sizes * unit * 2
     if theta.error is not None:
         error = error + transform_points(theta.error, np.abs(points))
@@ -283,7 +283,7 @@ def _reflect_coordinates(coordinates: Array, low: float, high: float) -> Array:
 
 
 def _pad_coordinates(coordinates: Array, size: int, padding: str, aligned: bool) -> Array:
-    """Map coordinates outside the image into it, by the padding mode."""
+    """Map coordinates outside the image into the image, as the padding mode specifies."""
     if padding == "border":
         return np.clip(coordinates, 0, size - 1)
     if padding == "reflection":
@@ -308,20 +308,22 @@ def _evaluate_grid_sample(call: OperatorCall) -> list[Any]:
         normalized = grid.value[..., len(spatial) - 1 - i]
         coordinate_error = grid.get_errors()[..., len(spatial) - 1 - i] * (size / 2)
         exact = (normalized + 1) / 2 * (size - 1) if aligned else ((normalized + 1) * size - 1) / 2
-        unit = call.types.accumulation_type(x.dtype).unit
+        unit = call.types.get_accumulation_type(x.dtype).unit
         position_errors.append(coordinate_error + 6 * unit * (np.abs(exact) + size))
         if padding == "reflection" or (padding == "border" and mode != "cubic"):
-            exact = _pad_coordinates(exact, size, padding, aligned)  # cubic mode clamps each neighbour separately
+            exact = _pad_coordinates(
+                exact, size, padding, aligned
+            )  # in cubic mode, each neighbour is clamped separately instead
         coordinates.append(exact)
     if mode == "nearest":
         return [_sample_nearest(x, coordinates, position_errors, spatial)]
-    return [_sample_weighted(call, x, coordinates, position_errors, _SamplingMode(mode, padding, aligned))]
+    return [_sample_weighted(call, x, coordinates, position_errors, _SamplingAttributes(mode, padding, aligned))]
 
 
 def _gather_elements_at(
     v: Array, positions: list[Array], spatial: tuple[int, ...], padding: str, aligned: bool
 ) -> Array:
-    """Return the elements of v [N, C, ...] at integer positions [N, ...]; 0 outside."""
+    """Return the elements of v [N, C, ...] at integer positions [N, ...], and 0 for positions outside."""
     inside = np.ones(positions[0].shape, bool)
     index = []
     for position, size in zip(positions, spatial, strict=True):
@@ -339,7 +341,7 @@ def _sample_nearest(
 ) -> BoundedTensor:
     positions = [np.rint(coordinate) for coordinate in coordinates]
     result = _gather_nearest(x, positions, spatial)
-    label_grid = reserve_labels() + np.arange(positions[0].size).reshape(positions[0].shape)
+    label_grid = reserve_choice_labels() + np.arange(positions[0].size).reshape(positions[0].shape)
     group = np.broadcast_to(label_grid[:, None], result.shape)  # all channels share the choice
     for signs in itertools.product((-1, 1), repeat=len(coordinates)):
         candidate = [
@@ -362,8 +364,8 @@ def _gather_nearest(x: BoundedTensor, positions: list[Array], spatial: tuple[int
     return BoundedTensor(_gather_elements_at(x.value, positions, spatial, "zeros", False), error, x.dtype, x.stored)
 
 
-class _SamplingMode(NamedTuple):
-    """Sampling attributes of a node."""
+class _SamplingAttributes(NamedTuple):
+    """Sampling attributes of a GridSample node."""
 
     mode: str
     padding: str
@@ -375,7 +377,7 @@ def _sample_weighted(
     x: BoundedTensor,
     coordinates: list[Array],
     position_errors: list[Array],
-    sampling: _SamplingMode,
+    sampling: _SamplingAttributes,
 ) -> BoundedTensor:
     mode, padding, aligned = sampling
     spatial = x.shape[2:]
@@ -404,10 +406,10 @@ def _sample_weighted(
             continue
         propagated += np.abs(weight) * _gather_elements_at(x.get_errors(), positions, spatial, padding, aligned)
         factors += 1
-    is_unknown = np.max(position_errors, axis=0)[:, None] > 0.5  # errors of more than half a pixel
+    is_unknown = np.max(position_errors, axis=0)[:, None] > 0.5  # the coordinate error exceeds half a pixel
     rounding = sizes * call.types.compute_sum_error_factor(factors + 8, x.dtype)
     error = rounding + np.where(is_unknown, np.inf, spread) + propagated
-    return BoundedTensor(value, nan_to_unknown(error), x.dtype)
+    return BoundedTensor(value, replace_nan_with_infinity(error), x.dtype)
 
 
 # ---- other linear operators

@@ -1,4 +1,4 @@
-"""Registry of the rules by operator, and the call object that a rule receives."""
+"""Registry of error-bound rules by operator, and the call object that a rule receives."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ Value: TypeAlias = "BoundedTensor | list[Any] | None"  # tensor, sequence, or em
 
 
 class UnprovedError(Exception):
-    """No rule covers the operator or this form of it; the message gives the reason."""
+    """Raised if no rule covers the operator, or this use of it; the message gives the reason."""
 
 
 class UndecidedError(UnprovedError):
-    """The operator depends on a choice that rounding may change; later nodes continue from the device's result."""
+    """Raised if the result depends on a choice that rounding may change; later nodes then use the device's result."""
 
 
 class OperatorCall:
@@ -43,11 +43,11 @@ class OperatorCall:
         self.opset = opset
         self.types = types or ProgramTypes()
         self.outputs = outputs
-        self.node: Any = None  # the NodeProto; None in composite rules
+        self.node: Any = None  # the NodeProto; None if a rule evaluates another operator
         self.opsets: Any = None
         self.run_graph: Any = None  # runs a subgraph: (GraphProto, inputs, outer values) -> outputs
         self.outer: Any = None
-        # The device's stored result for each output, if the node's kernels read their results back.
+        # The device's stored result for each output, if the node's kernels read back their own results.
         self.stored: list[BoundedTensor | None] = []
 
     def __len__(self) -> int:
@@ -65,7 +65,7 @@ class OperatorCall:
         return value
 
     def get_integer_list(self, index: int) -> list[int] | None:
-        """Return the values of an integer input, or None if it is omitted. Raise UndecidedError if they are undecided."""
+        """Return the values of an integer input, or None if it is omitted. Raise UndecidedError if a value is undecided."""
         value = self.optional_input(index)
         if value is None:
             return None
@@ -74,31 +74,31 @@ class OperatorCall:
         return [int(element) for element in value.value.reshape(-1)]
 
     def get_decided_input(self, index: int) -> Array:
-        """Return an integer input. Raise UndecidedError if it is undecided."""
+        """Return an integer input as an array. Raise UndecidedError if a value is undecided."""
         return self.require_decided(self.input(index), f"input {index}")
 
     def require_decided(self, value: BoundedTensor, description: str) -> Array:
-        """Return integers or booleans that control the operator. Raise UndecidedError if they are undecided."""
+        """Return a tensor that controls the operator as an array. Raise UndecidedError if a value is undecided."""
         if value.error is not None and np.any(value.error > 0):
             raise UndecidedError(f"{description} of {self.op} depends on an undecided choice")
         return value.value
 
     def get_scalar(self, index: int, default: float) -> tuple[float, float]:
-        """Return a scalar parameter and the error of the kernel's copy. Constants come from the host in float32."""
+        """Return a scalar parameter and the error of the kernel's copy. The host passes constants in float32."""
         value = self.optional_input(index)
         if value is None or not value.size:
             return default, 0.0
         number = float(value.value.reshape(-1)[0])
-        if value.constant and self.types.constant_rounding == "rounded":  # `value` is already the rounded constant
-            return number, abs(number) * self.types.constant_type(value.dtype).unit
+        if value.constant and self.types.constant_rounding == "rounded":  # the constant is already rounded
+            return number, abs(number) * self.types.get_constant_type(value.dtype).unit
         return number, 0.0 if value.constant else float(np.max(self.types.to_max_deviation(value.get_errors())))
 
     def attribute(self, name: str, default: Any = None) -> Any:
-        """Return an attribute of the node, or the default."""
+        """Return an attribute of the node, or the default if it is not set."""
         return self.attributes.get(name, default)
 
     def get_axes(self, index: int = 1) -> list[int] | None:
-        """Return the axes, from an input or, in older opsets, an attribute."""
+        """Return the axes from an input, or from an attribute in older opsets."""
         axes_attribute = self.attribute("axes")
         return list(axes_attribute) if axes_attribute is not None else self.get_integer_list(index)
 
@@ -128,10 +128,10 @@ def find_rule(op: str, domain: str = "") -> Rule | None:
     return RULES.get(f"{normalized_domain}::{op}" if normalized_domain else op)
 
 
-def call_operator(
+def evaluate_operator(
     op: str, inputs: Iterable[Any], attributes: Mapping[str, Any] | None = None, like: OperatorCall | None = None
 ) -> list[Any]:
-    """Evaluate another operator at the latest opset, for composite rules. Raise UnprovedError if it has no rule."""
+    """Evaluate another operator at the latest opset as part of a rule. Raise UnprovedError if it has no rule."""
     registered = RULES.get(op)
     if registered is None:
         raise UnprovedError(f"no rule for {op}")

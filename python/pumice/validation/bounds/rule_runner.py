@@ -1,4 +1,4 @@
-"""Runs ONNX nodes and graphs by the rules, on bounded values."""
+"""Evaluates ONNX nodes and graphs on bounded tensors by the rules."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from onnx import helper, numpy_helper
 
 from ...base.element_types import Array
 from ...importer.onnx_functions import drop_opset_attribute, get_node_opset
+from .block_plans import ELEMENTWISE, READS_ATTRIBUTES, plan_blocks
 from .block_ranges import Index
-from .blockwise import ELEMENTWISE, READS_ATTRIBUTES, plan_blocks
 from .bounded_tensor import BoundedTensor, compute_storage_distance, round_to_storage
 from .comparisons_and_casts import dtype_from_onnx
 from .float_types import FLOAT16, FloatType, ProgramTypes, dtype_name, is_float
@@ -31,19 +31,19 @@ _RULE_MODULES = """
     attention comparisons_and_casts contrib control_flow data_movement detection dynamic_lstm elementwise gather_block_quantized
     gemm_conv nnapi normalization onnx_ml pooling quantized recurrent reductions resampling sequences signal encoders
 """
-for _name in _RULE_MODULES.split():  # the modules register their rules on import
+for _name in _RULE_MODULES.split():  # modules register their rules on import
     importlib.import_module(f"{__package__}.{_name}")
 
-_MIN_REFERENCE_OPSET = 7  # oldest opset that onnx.reference evaluates; it runs operators without floats
-# Operators for which the engine reports the additions of every sum; see LoweredNode::additions.
+_MIN_REFERENCE_OPSET = 7  # oldest opset that onnx.reference supports; it evaluates operators without floats
+# Operators for which the engine reports the number of additions in every sum; see LoweredNode::additions.
 REPORTS_ADDITIONS = {
     *("Conv", "Gemm", "GlobalAveragePool", "GlobalLpPool", "GroupNormalization", "InstanceNormalization"),
     *("LayerNormalization", "LogSoftmax", "MatMul", "RMSNormalization", "ReduceL1", "ReduceL2", "ReduceLogSum"),
     *("ReduceMean", "ReduceProd", "ReduceSum", "ReduceSumSquare", "Softmax"),
 }
 REREADS_RESULTS = {"DynamicQuantizeLinear"}  # operators whose kernels read back their own stored results
-# Operators that compare or round their inputs, which are never folded into a preceding sum. Cast to integers is
-# not listed, but treated in the same way.
+# Operators that compare or round their inputs. No kernel fuses them into a preceding sum. Casts to integers are
+# treated in the same way, but not listed.
 DECISION_OPERATORS = {
     *("ArgMax", "ArgMin", "Ceil", "Equal", "Floor", "Greater", "GreaterOrEqual", "Hardmax", "Less", "LessOrEqual"),
     *("NonMaxSuppression", "NonZero", "Round", "Sign", "TopK", "Unique"),
@@ -82,7 +82,7 @@ _EXACTLY_REPRESENTABLE_TYPES = {
 
 
 def _compute_storage_distance(array: Array, exact_value: Array, storage: FloatType) -> Array | None:
-    """Return the distance to the nearest number of the type; None if all are representable."""
+    """Return each value's distance to the nearest number of the type; None if the type represents all values."""
     return (
         None
         if dtype_name(array.dtype) in _EXACTLY_REPRESENTABLE_TYPES.get(storage.name, ())
@@ -91,15 +91,15 @@ def _compute_storage_distance(array: Array, exact_value: Array, storage: FloatTy
 
 
 def make_bounded_constant(array: Array, types: ProgramTypes) -> BoundedTensor:
-    """Return a constant, which may be exact or rounded to storage (V5). Kernels keep some constants in float32 and GEMM
-    operands in the storage type.
+    """Return a constant whose bound covers rounding it to storage and leaving it exact (V5).
 
-    A node with a constant beyond float16 computes in float32. Constants beyond bfloat16 saturate.
+    Kernels read some constants in float32, and GEMM operands in the storage type. A node with a constant beyond float16
+    computes in float32. Constants beyond bfloat16 saturate.
     """
     if not is_float(array.dtype):
         return BoundedTensor(array, None, array.dtype, constant=True)
     exact_value = np.asarray(array, np.float64)
-    storage = types.constant_type(array.dtype)
+    storage = types.get_constant_type(array.dtype)
     if types.constant_rounding == "rounded":
         return BoundedTensor(storage.store_constant(exact_value), None, array.dtype, stored=True, constant=True)
     if types.constant_rounding == "scaled":
@@ -110,15 +110,15 @@ def make_bounded_constant(array: Array, types: ProgramTypes) -> BoundedTensor:
 
 
 def make_scaled_constant(value: BoundedTensor, types: ProgramTypes) -> BoundedTensor:
-    """Return a constant whose bound allows multiplication by another constant before it is rounded to storage."""
-    storage = types.storage_type(value.dtype)
+    """Return a constant whose bound covers multiplying it by another constant before it is rounded to storage."""
+    storage = types.get_storage_type(value.dtype)
     if not value.is_float or storage.unit <= 2.0**-24:
         return value
     return BoundedTensor(value.value, np.abs(value.value) * storage.unit + storage.step, value.dtype, stored=True)
 
 
 def read_constant_node(node: NodeProto) -> Array:
-    """Return the array of a Constant node."""
+    """Return the value of a Constant node."""
     (attribute,) = node.attribute
     value = parse_attributes(node)[attribute.name]
     if attribute.name == "sparse_value":
@@ -133,7 +133,7 @@ def read_constant_node(node: NodeProto) -> Array:
 
 
 def make_bounded_input(array: Any, types: ProgramTypes) -> Value:
-    """Return a model input with the error from storing it."""
+    """Return a model input with the error of rounding it to storage."""
     if isinstance(array, list | tuple):
         return [make_bounded_input(item, types) for item in array]
     if array is None:
@@ -144,20 +144,20 @@ def make_bounded_input(array: Any, types: ProgramTypes) -> Value:
     exact_value = np.asarray(array, np.float64)
     return BoundedTensor(
         exact_value,
-        _compute_storage_distance(array, exact_value, types.storage_type(array.dtype)),
+        _compute_storage_distance(array, exact_value, types.get_storage_type(array.dtype)),
         array.dtype,
         stored=True,
     )
 
 
 def make_bounded_device_tensor(array: Array, types: ProgramTypes) -> BoundedTensor:
-    """Return a device tensor with its read-back error: a float32 value read back in 16 bits is rounded once."""
+    """Return a device tensor with its read-back error: reading a float32 tensor back in 16 bits rounds it once."""
     if not is_float(array.dtype):
         return BoundedTensor(array, None, array.dtype)
-    storage, read = types.storage_type(array.dtype), types.read_back_type(array.dtype)
+    storage, read = types.get_storage_type(array.dtype), types.get_read_back_type(array.dtype)
     value = np.asarray(array, np.float64)
     if read.unit < storage.unit or (read == storage and not read.is_16_bit):
-        # Some tensors are kept in float32, and some kernels round their inputs.
+        # The program keeps some tensors in float32, and some kernels round what they read.
         return BoundedTensor(value, _compute_storage_distance(array, value, storage), array.dtype, stored=True)
     error = np.abs(value) * read.unit + read.step
     return BoundedTensor(
@@ -166,7 +166,7 @@ def make_bounded_device_tensor(array: Array, types: ProgramTypes) -> BoundedTens
 
 
 class KernelFacts(NamedTuple):
-    """Facts about the device kernels of a node that is checked on its own.
+    """Properties of the device kernels that compute a node which is checked on its own.
 
     additions: longest chain of additions in their sums, from the program's plan; 0 if unknown. stored_results: their
     results by output name, for operators in `REREADS_RESULTS`. device_tensors: device tensors by output name; large
@@ -182,7 +182,7 @@ NO_KERNEL_FACTS = KernelFacts()
 
 
 class BlockEvaluation(NamedTuple):
-    """A node whose only output is evaluated block by block: its shape, the block indices, and a function per block."""
+    """Block-by-block evaluation of a node with one output: its shape, the block indices, and a function that evaluates a block."""
 
     shape: tuple[int, ...]
     blocks: Iterator[Index]
@@ -190,24 +190,24 @@ class BlockEvaluation(NamedTuple):
 
 
 class RuleRunner:
-    """Evaluates nodes by the rules, with a model's opsets."""
+    """Evaluates nodes by the rules, for a model with these opsets."""
 
     def __init__(self, opsets: Mapping[str, int], types: ProgramTypes) -> None:
         self.opsets = dict(opsets)
         self.types = types
-        self.custom_rules: dict[str, Rule] = {}  # rules from the caller, which override the registry
+        self.custom_rules: dict[str, Rule] = {}  # the caller's rules, which override the registry's
         self._others: dict[str, RuleRunner] = {}
-        # Cache by id(node); it stores the node to keep the id valid.
+        # Keyed by id(node). The entry holds the node, so that the id stays valid.
         self._attributes: dict[int, tuple[NodeProto, dict[str, Any]]] = {}
 
     def at_precision(self, precision: str) -> RuleRunner:
-        """Return a runner for nodes at another precision."""
+        """Return a runner for nodes that compute at this precision."""
         if precision == self.types.precision:
             return self
         return self._others.setdefault(precision, self.with_types(self.types.at_precision(precision)))
 
     def with_types(self, types: ProgramTypes) -> RuleRunner:
-        """Return a runner with the same operators and other types."""
+        """Return a copy of the runner that uses other types."""
         runner = RuleRunner(self.opsets, types)
         runner.custom_rules, runner._attributes = self.custom_rules, self._attributes
         return runner
@@ -221,10 +221,10 @@ class RuleRunner:
     def run_node(
         self, node: NodeProto, inputs: list[Value], outer: Mapping[str, Value], facts: KernelFacts = NO_KERNEL_FACTS
     ) -> list[Value]:
-        """Return the outputs of a node, rounded as the program stores them. Raise UnprovedError if no rule covers the node,
-        or IndexError if an index is out of range.
+        """Return the outputs of a node, rounded as the program stores them.
 
-        facts: facts about the kernels under test.
+        facts: properties of the kernels under test. Raise UnprovedError if no rule covers the node, or IndexError if an
+        index is out of range.
         """
         with np.errstate(all="ignore"), warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -249,7 +249,7 @@ class RuleRunner:
     def plan_blocks(
         self, node: NodeProto, inputs: list[Value], outer: Mapping[str, Value], facts: KernelFacts = NO_KERNEL_FACTS
     ) -> BlockEvaluation | None:
-        """Return a plan to evaluate a node block by block, or None. A block raises the same errors as `run_node`."""
+        """Return how to evaluate a node block by block; None if it cannot be. Blocks raise the same errors as `run_node`."""
         if node.domain not in ("", "ai.onnx") or node.op_type in self.custom_rules or not node.output[0]:
             return None
         attributes = self._get_attributes(node) if node.op_type in READS_ATTRIBUTES else {}
@@ -265,7 +265,7 @@ class RuleRunner:
     def _apply_rule(
         self, node: NodeProto, inputs: list[Value], outer: Mapping[str, Value], facts: KernelFacts
     ) -> list[Any]:
-        if version := get_node_opset(node, 0):  # the node is inside a function that imports another opset
+        if version := get_node_opset(node, 0):  # the node belongs to a function that imports another opset
             inner = self.with_types(self.types)
             inner.opsets = {**self.opsets, "": version}
             return inner._apply_rule(drop_opset_attribute(node), inputs, outer, facts)
@@ -288,7 +288,7 @@ class RuleRunner:
         if name in DECISION_OPERATORS or (
             name == "Cast" and not is_float(dtype_from_onnx(self._get_attributes(node)["to"]))
         ):
-            inputs = [item.without_fused_sum() if isinstance(item, BoundedTensor) else item for item in inputs]
+            inputs = [item.assume_unfused_sums() if isinstance(item, BoundedTensor) else item for item in inputs]
         call = OperatorCall(name, inputs, self._get_attributes(node), opset, types, len(node.output))
         call.node, call.opsets, call.run_graph, call.outer = node, self.opsets, self.run_graph, outer
         call.stored = [facts.stored_results.get(output) for output in node.output]
@@ -302,7 +302,7 @@ class RuleRunner:
             raise UnprovedError(f"the rule for {node.op_type} fails: {type(error).__name__}: {error}") from None
 
     def _run_without_rule(self, node: NodeProto, inputs: list[Value]) -> list[Any]:
-        """Run onnx's reference if there are no floats, else the ONNX function body. Raise UnprovedError if there is none."""
+        """Run onnx.reference if no tensor is a float, else the ONNX function body. Raise UnprovedError if there is no body."""
         try:
             return self._run_onnx_reference(node, inputs)
         except UndecidedError:
@@ -315,7 +315,7 @@ class RuleRunner:
         return self.run_function(body, inputs)
 
     def run_function(self, body: FunctionProto, inputs: list[Value]) -> list[Value]:
-        """Return the outputs of a function whose attributes are bound. Raise UnprovedError if a node in it has no rule."""
+        """Return the outputs of a function body with bound attributes. Raise UnprovedError if one of its nodes has no rule."""
         opsets = {"" if item.domain == "ai.onnx" else item.domain: item.version for item in body.opset_import}
         inner = self.with_types(self.types)
         inner.opsets = {**self.opsets, **opsets}
@@ -329,7 +329,7 @@ class RuleRunner:
         return [values.get(name) for name in body.output]
 
     def _run_onnx_reference(self, node: NodeProto, inputs: list[Value]) -> list[Any]:
-        """Run an operator without a rule in onnx's reference; without floats, results are exact."""
+        """Run an operator without a rule in onnx.reference. Without floats, its results are exact."""
         name = f"{node.domain}::{node.op_type}" if node.domain not in ("", "ai.onnx") else node.op_type
         arrays: list[Any] = []
         is_undecided = any(
@@ -355,7 +355,7 @@ class RuleRunner:
         return outputs
 
     def run_graph(self, graph: GraphProto, inputs: list[Value], outer: Mapping[str, Value]) -> list[Value]:
-        """Return the outputs of a subgraph, whose nodes may read outer-scope values."""
+        """Return the outputs of a subgraph. outer: outer-scope values that its nodes may read."""
         values: dict[str, Value] = dict(outer)
         for tensor in graph.initializer:
             values[tensor.name] = make_bounded_constant(numpy_helper.to_array(tensor), self.types)
@@ -367,8 +367,8 @@ class RuleRunner:
         return [values[item.name] for item in graph.output]
 
 
-class SingleTypeRunner(RuleRunner):
-    """Evaluates every node in this runner's types, ignoring the node's own precision."""
+class UniformPrecisionRunner(RuleRunner):
+    """Evaluates every node with this runner's types, whatever the node's own precision."""
 
     def at_precision(self, precision: str) -> RuleRunner:
         """Return self."""
@@ -376,7 +376,7 @@ class SingleTypeRunner(RuleRunner):
 
 
 def _make_exact_value(array: Array) -> BoundedTensor:
-    """Return an array without floats as a BoundedTensor value; strings become objects."""
+    """Return an array of non-float elements as a BoundedTensor; strings become objects."""
     return BoundedTensor(array.astype(object) if array.dtype.kind in "UT" else array)
 
 
@@ -396,7 +396,7 @@ def _exceeds_float16(value: Value) -> bool:
 
 
 def _alpha_exceeds_float16(node: NodeProto, b: Value) -> bool:
-    """Return whether the engine computes a Gemm in float32 because alpha * B overflows float16 or becomes subnormal."""
+    """Return whether alpha * B overflows float16 or becomes subnormal, so that the engine computes the Gemm in float32."""
     alpha = float(parse_attributes(node).get("alpha", 1.0))
     if not isinstance(b, BoundedTensor) or not b.is_float or alpha == 1:
         return False
@@ -407,7 +407,7 @@ def _alpha_exceeds_float16(node: NodeProto, b: Value) -> bool:
 
 
 def run_onnx_reference(node: NodeProto, arrays: list[Any], opsets: Mapping[str, int]) -> list[Any]:
-    """Run a node in onnx's reference implementation. Raise whatever it raises."""
+    """Run a node in onnx.reference. Raise whatever onnx.reference raises."""
     from onnx.reference import ReferenceEvaluator
 
     names = [name for name, array in zip(node.input, arrays, strict=False) if name and array is not None]

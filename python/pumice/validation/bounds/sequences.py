@@ -1,4 +1,4 @@
-"""Rules of sequences and optional values: lists of bounded tensors."""
+"""Error-bound rules for sequences and optional values, which are represented as lists of bounded tensors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rules of DFT, STFT, Det, MelWeightMatrix, TensorScatter and BitCast."""
+"""Error-bound rules for DFT, STFT, Det, MelWeightMatrix, TensorScatter and BitCast."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ...base.element_types import Array
 from .bounded_tensor import BoundedTensor
 from .comparisons_and_casts import dtype_from_onnx
 from .float_types import is_float
-from .gemm_conv import nan_to_unknown
+from .gemm_conv import replace_nan_with_infinity
 from .rule_registry import OperatorCall, UndecidedError, UnprovedError, rule
 
 
@@ -25,7 +25,7 @@ def _find_largest_prime_factor(n: int) -> int:
 
 
 def _compute_fft_error(call: OperatorCall, sizes: Array, points: int, dtype: Any) -> Array:
-    """Return the FFT error. Each pass sums up to 16 terms (or a prime factor's) with rounded roots of unity."""
+    """Return the error of an FFT. A pass sums up to 16 terms, or as many as a prime factor, with rounded roots of unity."""
     roundings = 20 * max(math.ceil(math.log2(max(points, 2))), 1) + 2 * _find_largest_prime_factor(max(points, 1))
     return math.sqrt(2) * sizes * call.types.compute_sum_error_factor(roundings, dtype)
 
@@ -54,7 +54,9 @@ def _compute_spectrum(
             result = np.stack([spectrum.real, spectrum.imag], -1)
         scale = 1 / points if inverse else 1.0
         bound = (_compute_fft_error(call, total, points, x.dtype) + propagated) * scale
-        return BoundedTensor(result, nan_to_unknown(np.broadcast_to(bound[..., None], result.shape).copy()), x.dtype)
+        return BoundedTensor(
+            result, replace_nan_with_infinity(np.broadcast_to(bound[..., None], result.shape).copy()), x.dtype
+        )
 
 
 @rule("DFT")
@@ -98,15 +100,15 @@ def _evaluate_determinant(call: OperatorCall) -> list[Any]:
         if x.error is not None:
             relative_errors = np.sqrt(np.sum(np.square(x.error), axis=-1)) / np.where(row_norms > 0, row_norms, 1.0)
             error = error + size * np.sum(relative_errors, axis=-1) * n
-    return [BoundedTensor(value, nan_to_unknown(error), x.dtype)]
+    return [BoundedTensor(value, replace_nan_with_infinity(error), x.dtype)]
 
 
-_EDGE_TOLERANCE = 1e-9  # relative distance, larger than the float64 rounding of a triangle's edges
+_EDGE_TOLERANCE = 1e-9  # relative tolerance that exceeds the float64 rounding of a triangle's edges
 
 
 @rule("MelWeightMatrix")
 def _evaluate_mel_weight_matrix(call: OperatorCall) -> list[Any]:
-    """Return triangles with edges evenly spaced on the mel scale, rounded down to frequency bins."""
+    """Return triangular filters whose edges are evenly spaced on the mel scale and rounded down to frequency bins."""
     bins, length, rate = (int(call.get_decided_input(i).reshape(-1)[0]) for i in range(3))
     (low, off_low), (high, off_high) = call.get_scalar(3, 0.0), call.get_scalar(4, 0.0)
     dtype = dtype_from_onnx(call.attribute("output_datatype", 1))

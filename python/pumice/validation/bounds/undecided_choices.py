@@ -1,4 +1,4 @@
-"""Evaluates elementwise operators on undecided elements: once per combination of alternatives, if there are few."""
+"""Evaluates elementwise operators on undecided elements, once for each combination of alternatives if there are few."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from .bounded_tensor import BoundedTensor
 from .choice_labels import combine_chosen_labels, combine_labels, concat_labels, label_before_broadcast, label_choices
 from .rule_registry import OperatorCall, Rule
 
-_MAX_EVALUATIONS = 16  # maximum number of combinations of the inputs' alternatives
+_MAX_EVALUATIONS = 16  # maximum combinations of the inputs' alternatives
 
 
 def evaluate_alternatives(rule: Rule, call: OperatorCall, result: list[Any]) -> list[Any]:
-    """Add the results for every alternative of the inputs to the result of an elementwise operator."""
+    """Add the results for all alternatives of the inputs to the result of an elementwise operator."""
     inputs = call.inputs
     if len(result) != 1 or not isinstance(result[0], BoundedTensor) or call.types.skips_errors:
         return result
@@ -40,7 +40,9 @@ def evaluate_alternatives(rule: Rule, call: OperatorCall, result: list[Any]) -> 
     for options in alternatives_per_input:
         if options is not None:
             mask |= options.mask
-    results = [_evaluate_rule(rule, call, inputs) for inputs in _combine_inputs(inputs, alternatives_per_input, mask)]
+    results = [
+        _evaluate_rule(rule, call, inputs) for inputs in _iter_input_combinations(inputs, alternatives_per_input, mask)
+    ]
     group = combine_labels(
         [options and label_before_broadcast(options, mask.shape) for options in alternatives_per_input], mask
     )
@@ -53,11 +55,11 @@ def evaluate_with_alternatives(rule: Rule, call: OperatorCall) -> list[Any]:
 
 
 def _drop_alternatives(result: BoundedTensor) -> BoundedTensor:
-    """Return the result bounded by its error only, because it has too many alternatives."""
+    """Return the result with an error bound only, because it has too many alternatives."""
     return result.set_alternatives(None)
 
 
-def _combine_inputs(
+def _iter_input_combinations(
     inputs: Sequence[Any], alternatives_per_input: Sequence[EnumeratedAlternatives | None], mask: Array
 ) -> Any:
     """Yield the masked elements of the inputs for each combination of alternatives."""
@@ -77,7 +79,7 @@ def _combine_inputs(
 
 
 def _select_masked_elements(bounded: BoundedTensor, value: Array, error: Array | None, mask: Array) -> BoundedTensor:
-    """Broadcast and select the masked elements. A boolean's error is dropped because both of its values are tried."""
+    """Broadcast and select the masked elements. Booleans lose their error, because both values are tried."""
     picked = None if error is None else np.broadcast_to(error, mask.shape)[mask]
     if picked is not None and not (picked > 0).any():
         picked = None
@@ -97,7 +99,7 @@ def _evaluate_rule(rule: Rule, call: OperatorCall, inputs: Sequence[Any]) -> Bou
 def _merge_alternatives(
     base: BoundedTensor, mask: Array, results: Sequence[BoundedTensor], shared_labels: Array | None
 ) -> BoundedTensor:
-    """Return the result with all its alternatives. shared_labels: labels of elements that share a choice."""
+    """Return the result with the alternatives in `results`. shared_labels: labels of elements that share a choice."""
     error = np.array(np.broadcast_to(base.get_errors(), base.shape), np.float64)
     decided = base.value[mask]
     if base.dtype == bool:
@@ -137,7 +139,7 @@ def _merge_alternatives(
 
 
 def _remove_duplicates(values: Sequence[Array], errors: Sequence[Array]) -> tuple[list[Array], list[Array]]:
-    """Remove duplicate rows."""
+    """Remove alternatives that are equal to an earlier one in every element."""
     distinct: list[tuple[Array, Array]] = []
     for value, error in zip(values, errors, strict=True):
         is_known = any(
@@ -153,12 +155,12 @@ def _is_float_array(value: Array) -> bool:
 
 
 def _keep_undecided(alternatives: EnumeratedAlternatives, mask: Array) -> EnumeratedAlternatives | None:
-    """Return the alternatives of elements whose alternatives differ; None if there are none."""
+    """Return the alternatives, limited to elements in which they differ; None if there are no such elements."""
     with np.errstate(all="ignore"):
         first, low = alternatives.values[0], alternatives.errors[0]
         differ = np.any(
             [
-                (v != first) & ~(_mask_nan(v) & _mask_nan(first)) | (e != low)
+                (v != first) & ~(_compute_nan_mask(v) & _compute_nan_mask(first)) | (e != low)
                 for v, e in zip(alternatives.values, alternatives.errors, strict=True)
             ],
             axis=0,
@@ -171,7 +173,7 @@ def _keep_undecided(alternatives: EnumeratedAlternatives, mask: Array) -> Enumer
     )
 
 
-def _mask_nan(value: Array) -> Array:
+def _compute_nan_mask(value: Array) -> Array:
     return np.isnan(value) if _is_float_array(value) else np.zeros(value.shape, bool)
 
 
@@ -185,7 +187,7 @@ def _scatter_masked(tensor: Array, mask: Array, row: Array) -> Array:
 def select_with_alternatives(
     mask: BoundedTensor, a: BoundedTensor, b: BoundedTensor, base: BoundedTensor, group: Array | None = None
 ) -> BoundedTensor:
-    """Add the alternatives to `base` = where(mask, a, b); both a's and b's if the mask is undecided.
+    """Add alternatives to `base` = where(mask, a, b). Where the mask is undecided, both a's and b's values are alternatives.
 
     group: labels of elements whose mask depends on the same choice.
     """
@@ -206,7 +208,7 @@ def select_with_alternatives(
 
 
 def _enumerate_possible_values(value: BoundedTensor, shape: tuple[int, ...]) -> EnumeratedAlternatives | None:
-    """Return the possible values of each element, broadcast to a shape; decided elements have one."""
+    """Return the possible values of each element, broadcast to `shape`; decided elements have a single one."""
     result = list_alternatives(value)
     if result is None and value.alternatives is not None:
         return None
@@ -227,7 +229,7 @@ def _enumerate_possible_values(value: BoundedTensor, shape: tuple[int, ...]) -> 
 def make_either_value(
     undecided: Array, a: BoundedTensor, b: BoundedTensor, group: Array | None = None
 ) -> BoundedTensor:
-    """Return a, and where `undecided` a or b. group: labels of elements that share a choice."""
+    """Return a, with b as an alternative where `undecided` is true. group: labels of elements that share a choice."""
     with np.errstate(all="ignore"):
         distance = np.abs(b.value.astype(np.float64) - a.value) + np.maximum(a.get_errors(), b.get_errors())
     distance = np.where(a.value == b.value, np.maximum(a.get_errors(), b.get_errors()), distance)
@@ -244,7 +246,7 @@ def gather_alternatives(
     expand_to_result: Callable[[Array], Array],
     rows: bool = True,
 ) -> BoundedTensor:
-    """Gather with undecided indices: keep the alternatives if there are few, else the result is unknown.
+    """Gather with undecided indices. If there are too many alternatives, the error of the result is unknown.
 
     expand_to_result: expands an array from the shape of the indices to that of the result. rows: whether an index
     gathers several elements, which then share its choice.
@@ -260,16 +262,16 @@ def gather_alternatives(
         gathered_variants = [gather_at(value) for value in index_variants]
     except IndexError:  # an alternative is out of range
         return unknown
-    return add_variants(result, gathered_variants, undecided, None if group is None else expand_to_result(group))
+    return add_alternatives(result, gathered_variants, undecided, None if group is None else expand_to_result(group))
 
 
-def add_variants(
+def add_alternatives(
     base: BoundedTensor, variants: Sequence[BoundedTensor], undecided: Array, group: Array | None
 ) -> BoundedTensor:
-    """Return `base`, with all variants as possible values where `undecided`. group: labels of elements that share a choice."""
+    """Return `base`, with `variants` as alternatives where `undecided` is true. group: labels of elements that share a choice."""
     values = [value.value for value in variants]
     errors = [np.asarray(value.get_errors()) for value in variants]
-    same = [(v == base.value) | (_mask_nan(v) & _mask_nan(base.value)) for v in values]
+    same = [(v == base.value) | (_compute_nan_mask(v) & _compute_nan_mask(base.value)) for v in values]
     if base.dtype == bool:
         undecided = undecided & ~np.all(same, axis=0) | (base.get_errors() > 0)
         return BoundedTensor(base.value, undecided * 1.0 if undecided.any() else None, bool)

@@ -1,4 +1,4 @@
-"""Charts of a record's rows along the model, as SVG that is readable without a style sheet."""
+"""Draws a report's rows along the model as SVG charts that are readable without a style sheet."""
 
 from __future__ import annotations
 
@@ -134,8 +134,9 @@ def _make_step_path(frame: _ChartFrame, values: Sequence[float | None]) -> str:
 
 
 def describe_fp16_overflow(statistics: Mapping[str, Any] | None) -> str:
-    """Return how a tensor exceeds fp16, or "". Use the reference's range if there is one, which is not
-    clipped by any precision.
+    """Return a phrase about how a tensor exceeds fp16, or "".
+
+    The reference's range is used if there is one, because no storage type clips it.
     """
     if statistics is None:
         return ""
@@ -181,7 +182,7 @@ def draw_range_chart(rows: Sequence[Row]) -> Markup:
 
 
 def _get_magnitude_range(statistics: Mapping[str, Any] | None) -> tuple[float, float] | None:
-    """Return the smallest and largest magnitude, from the reference if available, because infinity cannot be drawn."""
+    """Return the smallest and largest magnitude: the reference's if available, because infinity cannot be drawn."""
     if statistics is None:
         return None
     value_range = statistics["reference"] or statistics
@@ -191,7 +192,7 @@ def _get_magnitude_range(statistics: Mapping[str, Any] | None) -> tuple[float, f
 
 
 def make_legend(entries: Sequence[tuple[str, str, str]]) -> Markup:
-    """Return a legend. entries: (sign, colour, text)."""
+    """Return a legend. entries: triples (sign, colour, text)."""
     lines = []
     for sign, colour, text in entries:
         marker = element("span", sign, style=f"color:{colour};font-weight:bold", aria_hidden="true")

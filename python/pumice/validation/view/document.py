@@ -1,4 +1,4 @@
-"""Self-contained HTML documents."""
+"""Makes self-contained HTML documents."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Table of the findings of reports, worst kinds first."""
+"""Makes the table of the reports' findings, worst kinds first."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 from ...base.printable_text import shorten_and_escape
 from .markup import MAX_TEXT, Markup, element
-from .tables import scroll_box
+from .tables import make_scroll_box
 
 # Order of the kinds; kinds in neither list come between _FIRST_KINDS and _LAST_KINDS.
 _FIRST_KINDS = (
@@ -20,7 +20,7 @@ _FIRST_KINDS = (
     "overflow",
 )
 _LAST_KINDS = ("unproved", "undecided decisions")
-_MAX_SHOWN = 100  # findings shown initially; the rest is collapsed
+_MAX_SHOWN = 100  # number of findings shown initially; the rest are collapsed
 
 
 def make_findings_section(reports: Sequence[Mapping[str, Any]]) -> Markup:
@@ -60,7 +60,7 @@ def _make_table(rows: Sequence[Markup], has_several_reports: bool) -> Markup:
     # On narrow screens, CSS stacks the cells of a row; the roles keep the table semantics for screen readers.
     head = element("tr", *(element("th", name, scope="col", role="columnheader") for name in heads), role="row")
     sections = element("thead", head, role="rowgroup"), element("tbody", *rows, role="rowgroup")
-    return scroll_box(element("table", *sections, role="table"), "Findings")
+    return make_scroll_box(element("table", *sections, role="table"), "Findings")
 
 
 def _make_row(report: Mapping[str, Any], index: int, finding: Mapping[str, Any], has_several_reports: bool) -> Markup:

@@ -11,14 +11,14 @@ from .markup import Markup, concat_markup, element, make_svg_path
 WIDTH, HEIGHT = 152, 38
 _NODE_GAP, _LAYER_STEP, _MARGIN = 20, 70, 28
 _SWEEPS = 3
-# An edge across more layers is not drawn in full: only its ends are drawn, and the lower end names the source.
+# Of an edge across more layers, only the ends are drawn, and the lower end names the source.
 _MAX_DRAWN_LAYERS = 12
 _SIGNS = {"right": "\u2713", "wrong": "\u2717", "unproved": "?", "ill-conditioned": "\u2248", "": "\u00b7"}
 _FILLS = {"right": "#dff2e6", "wrong": "#fbd9d4", "unproved": "#fbeccb", "ill-conditioned": "#fbd9d4", "": "#ffffff"}
 
 
 class GraphBox(NamedTuple):
-    """A box in the picture, with its centre. kind: "node", "input" or "output"."""
+    """A box of the drawing, with its centre. kind: "node", "input" or "output"."""
 
     name: str
     op: str
@@ -37,7 +37,7 @@ class GraphLayout(NamedTuple):
 
 
 def compute_layout(graph: Mapping[str, Any]) -> GraphLayout:
-    """Return the layout of a record's graph. An edge goes from a tensor's producer to a reader."""
+    """Return the layout of a record's graph. Edges go from the producer of a tensor to its readers."""
     boxes, edges = make_boxes_and_edges(graph)
     layers = _assign_layers(boxes, edges)
     xs = _assign_columns(layers, edges, len(boxes))
@@ -52,7 +52,7 @@ def compute_layout(graph: Mapping[str, Any]) -> GraphLayout:
 
 
 def make_boxes_and_edges(graph: Mapping[str, Any]) -> tuple[list[GraphBox], list[tuple[int, int]]]:
-    """Return the inputs that are read, the nodes and outputs, and the edges between them; constants are omitted."""
+    """Return boxes for the inputs that are read, nodes and outputs, and the edges between them, without constants."""
     nodes: Sequence[Mapping[str, Any]] = graph.get("nodes", ())
     read = {name for node in nodes for name in node["inputs"]} | set(graph.get("outputs", ()))
     boxes: list[GraphBox] = []
@@ -121,7 +121,7 @@ def _spread_layer(layer: list[int], xs: list[float], neighbours: list[list[int]]
         xs[index] = max(target_x[index], last + WIDTH + _NODE_GAP)
         last = xs[index]
         moved += xs[index] - target_x[index]
-    for index in layer:  # boxes are only pushed right, so shift the layer back by the mean
+    for index in layer:  # boxes were only pushed right, so shift the layer back by the mean shift
         xs[index] -= moved / len(layer)
 
 
@@ -131,8 +131,8 @@ def _spread_layer(layer: list[int], xs: list[float], neighbours: list[list[int]]
 def draw_graph(graph: Mapping[str, Any], verdicts: Mapping[str, str], prefix: str = "") -> Markup:
     """Return the graph as SVG.
 
-    verdicts: by node name, or "output NAME" for outputs. prefix: prefix of the node ids, for the script that navigates
-    them; without a prefix the picture is static.
+    verdicts: by node name, or by "output NAME" for outputs. prefix: prefix of the node ids, which the script uses for
+    navigation; without a prefix, the drawing is static.
     """
     placed = compute_layout(graph)
     nodes = concat_markup(_draw_node(i, box, verdicts, prefix) for i, box in enumerate(placed.boxes))
@@ -159,7 +159,7 @@ def _is_far(source: GraphBox, target: GraphBox) -> bool:
 
 
 def _draw_far_edges(placed: GraphLayout) -> Markup:
-    """Return the ends of edges over many layers, labelled with their sources."""
+    """Draw only the ends of edges that span many layers, labelled with their sources."""
     read: dict[int, list[str]] = {}
     lines: dict[str, None] = {}
     for a, b in placed.edges:
@@ -180,7 +180,7 @@ def _draw_far_edges(placed: GraphLayout) -> Markup:
 
 
 def _draw_edges(placed: GraphLayout) -> tuple[str, float]:
-    """Return edges as curves between layers, and the resulting width.
+    """Draw edges as curves between layers. Return them and the resulting width of the drawing.
 
     An edge over several layers runs straight down in a lane without nodes or other long edges.
     """

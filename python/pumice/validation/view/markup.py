@@ -9,18 +9,18 @@ from typing import Any
 
 from ...base.printable_text import shorten_and_escape
 
-MAX_TEXT = 600  # maximum characters of a sentence on the page; records keep the full text
+MAX_TEXT = 600  # maximum characters of a text on the page; records keep the full text
 _EMPTY = ("br", "col", "input", "meta", "rect")
 
 
 class Markup(str):
-    """Text that is already markup."""
+    """A string that is already markup and is not escaped again."""
 
     __slots__ = ()
 
 
 def element(tag: str, *children: object, **attributes: object) -> Markup:
-    """Return an element. Children other than Markup are escaped, and control characters are written out.
+    """Return an HTML or SVG element. Children other than Markup are escaped, and control characters are made visible.
 
     In attribute names, a trailing "_" is dropped and other "_" become "-". None and False omit an attribute; True gives
     it no value.
@@ -32,7 +32,7 @@ def element(tag: str, *children: object, **attributes: object) -> Markup:
 
 
 def concat_markup(children: Iterable[object]) -> Markup:
-    """Concatenate children, without None."""
+    """Concatenate children, skipping None."""
     return Markup("".join(_escape_child(child) for child in children if child is not None))
 
 
@@ -43,7 +43,7 @@ def make_svg_path(line: str, **attributes: object) -> Markup:
 
 
 def make_data_island(name: str, data: Any) -> Markup:
-    """Return data for a script, escaped so that it cannot end the element."""
+    """Return a script element with JSON data, escaped so that the data cannot close the element."""
     text = json.dumps(data, separators=(",", ":"), allow_nan=False)
     for character in "<>&":
         text = text.replace(character, f"\\u{ord(character):04x}")

@@ -1,4 +1,4 @@
-"""Tables on the page: facts about the validation, the matrix of devices and precisions, rows, and policy."""
+"""Makes the tables of the page: facts about the validation, matrix of devices and precisions, rows, and policy."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ Record = Mapping[str, Any]
 
 
 def make_verdict_badge(verdict: str) -> Markup:
-    """Return a verdict as sign, word and colour."""
+    """Return a badge that shows a verdict as a sign, a word and a colour."""
     style = f"color:{_COLOURS[verdict]};font-weight:bold"
     return element("span", f"{SIGNS[verdict]} {verdict}", class_=f"badge {verdict}", style=style)
 
 
-def scroll_box(table: Markup, label: str) -> Markup:
-    """Wrap a table in a box that scrolls sideways, also by keyboard."""
+def make_scroll_box(table: Markup, label: str) -> Markup:
+    """Wrap a table in a box that scrolls horizontally and is accessible by keyboard."""
     return element("div", table, class_="scroll", tabindex=0, role="region", aria_label=label)
 
 
 def _make_table(label: str, heads: Sequence[str], rows: Sequence[Markup], **attributes: object) -> Markup:
     head = element("tr", *(element("th", name, scope="col") for name in heads))
     table = element("table", element("thead", head), element("tbody", *rows), **attributes)
-    return scroll_box(table, label)
+    return make_scroll_box(table, label)
 
 
 def make_facts_table(report: Record) -> Markup:
@@ -60,7 +60,7 @@ def make_facts_table(report: Record) -> Markup:
         pairs["cases from"] = ", ".join(shorten_and_escape(name, 60) for name in report["data"])
     pairs["pumice"] = str(report["pumice"])
     lines = [element("tr", element("th", name, scope="row"), element("td", text)) for name, text in pairs.items()]
-    return scroll_box(element("table", element("tbody", *lines), class_="facts"), "What was validated")
+    return make_scroll_box(element("table", element("tbody", *lines), class_="facts"), "What was validated")
 
 
 def _format_options(options: Record) -> str:
@@ -122,7 +122,7 @@ def _format_worst_ratio(report: Record) -> str:
 
 
 def make_policy_section(report: Record) -> Markup | None:
-    """Return the table of the precision of each node; None without a policy."""
+    """Return the table of each node's precision; None without a policy."""
     policy: Mapping[str, Any] = report.get("policy") or {}
     if not policy:
         return None
