@@ -243,8 +243,8 @@ def collected() -> set[Case]:
 # ---- the page
 
 
-def section(outcomes: dict[str, Outcome], tests: set[Case], absent: list[str]) -> str:
-    """Return the generated section of the page."""
+def section(outcomes: dict[str, Outcome], tests: set[Case], absent: list[str], written: str = "") -> str:
+    """Return the generated section of the page. Drivers without reports keep their row and list of the page `written`."""
     lines = [
         HEADING,
         "",
@@ -258,6 +258,10 @@ def section(outcomes: dict[str, Outcome], tests: set[Case], absent: list[str]) -
     for name, one in outcomes.items():
         counts = [one.count("passed"), one.count("failed"), one.skips.total(), len(tests - one.results.keys())]
         lines.append(f"| {name} | {one.device} | {' | '.join(map(str, counts))} | {', '.join(one.runs)} |")
+    kept = {name: parts for name, parts in written_drivers(written).items() if name not in outcomes}
+    lines += [row for row, _ in kept.values()]
+    for name, (_, skips) in kept.items():
+        lines += ["", f"### Tests skipped on {name}", "", *skips]
     for name, one in outcomes.items():
         lines += ["", f"### Tests skipped on {name}", ""]
         lines += [f"- {count} times: {reason}" for reason, count in one.skips.most_common() if is_of_driver(reason)]
@@ -266,6 +270,17 @@ def section(outcomes: dict[str, Outcome], tests: set[Case], absent: list[str]) -
     if absent:
         lines += ["", "Drivers missing on the machine of that run:", "", *(f"- {one}" for one in absent)]
     return "\n".join(lines) + "\n"
+
+
+def written_drivers(page: str) -> dict[str, tuple[str, list[str]]]:
+    """Return the table row and the list of skipped tests of each driver on a page."""
+    found: dict[str, tuple[str, list[str]]] = {}
+    for row in re.findall(r"^\| .* \|$", page.partition(HEADING)[2], re.MULTILINE):
+        name = row.split(" | ")[0].removeprefix("| ")
+        skips = re.search(rf"^### Tests skipped on {re.escape(name)}\n\n((?:- .*\n)*)", page, re.MULTILINE)
+        if skips:  # not the header
+            found[name] = row, skips[1].splitlines()
+    return found
 
 
 def is_of_driver(reason: str) -> bool:
@@ -295,7 +310,8 @@ def main(arguments: list[str]) -> int:
     for line in absent:
         print(f"not run: {line}")
     if chosen.write:
-        PAGE.write_text(page(PAGE.read_text(), section(outcomes, collected(), absent)))
+        written = PAGE.read_text()
+        PAGE.write_text(page(written, section(outcomes, collected(), absent, written)))
     if not outcomes:
         print("no driver could be run")
         return 1

@@ -101,6 +101,11 @@ def test_the_table_counts_what_did_not_run() -> None:
     assert "| a driver | A device | 1 | 1 | 1 | 1 | 2026-01-02 abcdef0 |" in text
     assert "- 1 times: needs shaderInt64" in text
     assert "- another: no package" in text
+    later = drivers.section({"a newer driver": one}, tests, [], drivers.page("# Drivers\n", text))
+    assert later.index("| a newer driver |") < later.index(
+        "| a driver | A device | 1 | 1 | 1 | 1 | 2026-01-02 abcdef0 |"
+    )
+    assert later.count("- 1 times: needs shaderInt64") == 2  # a driver without reports keeps its row and list
 
 
 def test_a_file_that_could_not_be_imported_counts_until_its_tests_run(tmp_path: Path) -> None:

@@ -130,7 +130,7 @@ def test_a_function_of_the_users_own_called_printf_wins(context: pumice.Context)
         (r'printf("\q");', r"the escape \q", 10),
         ("printf(i);", "a string literal", 3),
         ("printf();", "an empty argument", 3),
-        ('printf("a"); y[i] = "text";', "stands only as the format", 23),
+        ('printf("a"); y[i] = "text";', "allowed only as the format", 23),
         ('printf("%d", nothing);', "undeclared", 16),
     ],
 )

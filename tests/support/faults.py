@@ -9,7 +9,7 @@ class Fault(NamedTuple):
     """One fault. `node`: which has to be named. `spared`: a sample that the fault leaves right, because it shows in some sizes or numbers
     only. `fused_alone`: it is in what fusion adds to a kernel, so that no node is wrong, and the kernel with it is.
     `fp16`: whether it shows in halves too: these have no bit 31, which one turns, 11 bits hide a reciprocal of 12, and weights have no
-    other precision. `count`: how often the text stands in the shader; all of them are replaced. `kernel`: the shader that has to run for
+    other precision. `count`: how often the text occurs in the shader; all of them are replaced. `kernel`: the shader that has to run for
     the fault to show; empty: `path`, or any shader that includes it. `on_gpu`: it is in a kernel for GPUs, so lavapipe runs it without
     subgroupShuffle.
     """
@@ -309,7 +309,7 @@ FAULTS = [
         34,
         "race between two subgroups",
         "sort.comp",
-        "barrier();  // the pairs are where the last step put them",
+        "barrier();  // wait until all pairs of the previous step have been written",
         "",
         "top of rows",
         "top",

@@ -38,7 +38,7 @@ def broadcast_index(index: Index, shape: tuple[int, ...]) -> Index:
 
 
 def compute_in_blocks(shape: tuple[int, ...], make: Callable[[Index], Array | None]) -> Array | None:
-    """Evaluate `make` for every block and join the results into a float64 array; None stands for all zeros."""
+    """Evaluate `make` for every block and join the results into a float64 array; None means all zeros."""
     result: Array | None = None
     for index in iter_blocks(shape):
         if (block := make(index)) is not None:

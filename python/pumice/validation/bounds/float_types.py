@@ -218,7 +218,7 @@ class ProgramTypes:
         return copied
 
     def combine_errors(self, *errors: Array | None) -> Array | None:
-        """Return the combined error of several error sources; None stands for no error."""
+        """Return the combined error of several error sources; None means no error."""
         present = [error for error in errors if error is not None]
         if len(present) < 2:
             return present[0] if present else None

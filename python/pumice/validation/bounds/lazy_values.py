@@ -89,7 +89,7 @@ class LazyDeviceTensor(LazyValue):
 
 
 class PackedValue(LazyValue):
-    """A value stored as float32 differences from the device's tensor, and a float32 error; None stands for all zeros."""
+    """A value stored as float32 differences from the device's tensor, and a float32 error; None means all zeros."""
 
     __slots__ = ("_device_tensor", "_difference", "_error")
 
