@@ -1,6 +1,5 @@
 // Decode attention on cooperative matrices in the layout of include/mma.glsl, for up to 16 queries that share K and V (grouped
-// queries included). It is memory-bound, so K and V go from memory to registers without shared memory. See include/attention.glsl for
-// buffers.
+// queries included). It is memory-bound, so K and V bypass shared memory. See include/attention.glsl for buffers.
 //
 // Workgroup (x, y, z) = (ROWS queries, K/V head of a batch item, split of the keys in use). Each subgroup processes KEY_BLOCKS * 16 keys
 // per iteration; the subgroups of a workgroup process different keys. Loads of 16 bytes need no reordering: the order of a sum over K does
@@ -15,8 +14,8 @@
 // are bytes with one scale per row of a head. A packed pair consists of every other byte of a word, and the queries are reordered to match;
 // K scales multiply the scores; V scales multiply the values.
 //
-// Requires cooperative matrices in that layout (has_or_emulates_mma) and 16-byte-aligned heads. The head size is a multiple of 8, up to 256
-// (128 for more than 8 queries). Selected in attention.cpp (choose_decode_plan).
+// Requires cooperative matrices in that layout (has_or_emulates_mma) and 16-byte-aligned heads of 8 n elements, up to 256 (128 for more
+// than 8 queries). Selected in attention.cpp (choose_decode_plan).
 #version 450
 #extension GL_EXT_control_flow_attributes : require
 #extension GL_EXT_shader_16bit_storage : require
@@ -428,8 +427,7 @@ void update_softmax() {
   }
 }
 
-// SKIP_LAST_PREFETCH skips the prefetch after the last iteration, at the cost of a branch. Without it, the subgroup has to wait for useless
-// loads before it can reuse their registers.
+// SKIP_LAST_PREFETCH: a branch skips the prefetch after the last iteration; otherwise its registers are busy until useless loads end.
 #if SKIP_LAST_PREFETCH
 #define PREFETCHES(next) ((next) < ranges.end)
 #else

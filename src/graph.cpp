@@ -207,8 +207,8 @@ void bind_nodes(py::class_<PyNode>& node_class) {
 
 using GraphClass = py::class_<Graph, std::shared_ptr<Graph>>;
 
-// Binds inputs and constants.
-void bind_graph_values(GraphClass& graph_class) {
+// Binds inputs.
+void bind_graph_inputs(GraphClass& graph_class) {
   graph_class
       .def(py::init([](const std::optional<std::string>& name) { return std::make_shared<Graph>(name.value_or("")); }),
            py::arg("name") = py::none())
@@ -232,7 +232,12 @@ void bind_graph_values(GraphClass& graph_class) {
           "owned: a weight that is read by the initializer of a compiled operator only, not by executions.\n"
           "scale, zero_point: quantisation, real = (integer - zero_point) * scale; scale is a number, or one per channel of channel_axis.\n"
           "assumed: sizes may differ when a node runs this graph.\n"
-          "Raise GraphError.")
+          "Raise GraphError.");
+}
+
+// Binds methods that add constants.
+void bind_graph_constants(GraphClass& graph_class) {
+  graph_class
       .def(
           "constant",
           [](const std::shared_ptr<Graph>& self, const py::array& array, std::string name, const Scale& scale,
@@ -448,7 +453,8 @@ void bind_graph(py::module_& module) {
                          "Values and nodes, checked when they are added. Compiles to a Program. Not thread-safe until finished.");
   bind_values(value_class);
   bind_nodes(node_class);
-  bind_graph_values(graph_class);
+  bind_graph_inputs(graph_class);
+  bind_graph_constants(graph_class);
   bind_graph_nodes(graph_class);
   bind_graph_control_flow(graph_class);
   bind_graph_outputs(graph_class);

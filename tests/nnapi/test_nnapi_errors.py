@@ -104,7 +104,7 @@ PLAIN = [
         "GATHER",
         (Input("float32", [0, 2]), 0, Constant(whole(-1))),
         {},
-        "operand 2, .* below the size of axis 0, expected; given -1",
+        "operand 2, .* below the size of axis 0 expected; given -1",
     ),
     case(
         "EMBEDDING_LOOKUP",

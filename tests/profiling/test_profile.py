@@ -117,7 +117,7 @@ def test_loops_are_profiled(context: pumice.Context) -> None:
 
 def test_one_profile_at_a_time_measures(model: pumice.Model) -> None:
     with pumice.profile() as measured:
-        with pytest.raises(pumice.StateError, match="one at a time"), pumice.profile():
+        with pytest.raises(pumice.StateError, match="only one can measure at a time"), pumice.profile():
             pass
         with pytest.raises(pumice.StateError, match="when its block has ended"):
             measured.rows()

@@ -153,7 +153,7 @@ CASES: list[tuple[str, Change, str, str]] = [
         "a folder for a model",
         lambda folder: ((folder / "model.onnx").unlink(), (folder / "model.onnx").mkdir())[1],
         "model.onnx",
-        "a file",
+        "a regular file",
     ),
     ("links in a circle", cycle, "model.onnx", "symbolic links"),
     ("a tokenizer that is itself", linked("tokenizer.json", "tokenizer.json"), "tokenizer.json", "symbolic links"),

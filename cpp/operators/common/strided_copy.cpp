@@ -161,6 +161,18 @@ std::ptrdiff_t find_transposed_axis(const StridedCopy& copy, int64_t elements_pe
   return static_cast<std::ptrdiff_t>(axis);
 }
 
+std::shared_ptr<const KernelVariant> make_transpose_kernel(LowerContext& node, const StridedCopy& copy, const TransposeTile& tiles,
+                                                           size_t batch) {
+  return node.kernel("transpose.comp", DType::float32,
+                     {{"BITS", std::to_string(copy.bits)},
+                      {"SCALE", std::to_string(copy.scale) + "u"},
+                      {"LANES", std::to_string(tiles.elements_per_lane)},
+                      {"BATCH", std::to_string(batch)},
+                      {"IN_REGISTERS", tiles.in_registers ? "1" : "0"},
+                      {"TILE_ROWS", std::to_string(tiles.rows) + "u"},
+                      {"TILE_COLUMNS", std::to_string(tiles.columns) + "u"}});
+}
+
 void add_transpose(LowerContext& node, const StridedCopy& copy, const TransposeTile& tiles, size_t row_axis, const Operand& x,
                    const Operand& y) {
   const size_t inner = copy.space.sizes.size() - 1;
@@ -173,20 +185,10 @@ void add_transpose(LowerContext& node, const StridedCopy& copy, const TransposeT
     y_batch.push_back(copy.y_strides()[axis] / tiles.elements_per_lane);
   }
   const size_t batch = size.size() > 1 ? kBatchAxes : 1;
-  size.resize(batch, 1);
-  x_batch.resize(batch, 0);
-  y_batch.resize(batch, 0);
-  const int64_t down = ceil_div(rows, tiles.rows), across = ceil_div(columns, tiles.columns);
+  size.resize(batch, 1), x_batch.resize(batch, 0), y_batch.resize(batch, 0);
+  const int64_t lane = tiles.elements_per_lane, down = ceil_div(rows, tiles.rows), across = ceil_div(columns, tiles.columns);
   const int64_t count = std::accumulate(size.begin(), size.end(), down * across, std::multiplies<>());
-  const auto kernel = node.kernel("transpose.comp", DType::float32,
-                                  {{"BITS", std::to_string(copy.bits)},
-                                   {"SCALE", std::to_string(copy.scale) + "u"},
-                                   {"LANES", std::to_string(tiles.elements_per_lane)},
-                                   {"BATCH", std::to_string(batch)},
-                                   {"IN_REGISTERS", tiles.in_registers ? "1" : "0"},
-                                   {"TILE_ROWS", std::to_string(tiles.rows) + "u"},
-                                   {"TILE_COLUMNS", std::to_string(tiles.columns) + "u"}});
-  node.add(StepBuilder(kernel)
+  node.add(StepBuilder(make_transpose_kernel(node, copy, tiles, batch))
                .bind("x", x)
                .bind("y", y)
                .set("tiles", count)
@@ -194,13 +196,13 @@ void add_transpose(LowerContext& node, const StridedCopy& copy, const TransposeT
                .set("tile_columns", across)
                .set("rows", rows)
                .set("columns", columns)
-               .set("x_stride", copy.x_strides()[inner] / tiles.elements_per_lane)
-               .set("y_stride", copy.y_strides()[row_axis] / tiles.elements_per_lane)
+               .set("x_stride", copy.x_strides()[inner] / lane)
+               .set("y_stride", copy.y_strides()[row_axis] / lane)
                .set("size", size)
                .set("x_batch", x_batch)
                .set("y_batch", y_batch)
-               .set("x_first", copy.x_first / tiles.elements_per_lane)
-               .set("y_first", copy.y_first / tiles.elements_per_lane)
+               .set("x_first", copy.x_first / lane)
+               .set("y_first", copy.y_first / lane)
                .set_workgroups(static_cast<uint64_t>(count))
                .build());
 }

@@ -38,18 +38,20 @@ void infer_lsh_projection_shape(ShapeContext& node) {
   node.output(0, DType::int32, seeds);
 }
 
+std::vector<AttributeSchema> make_tree_attributes() {
+  return {choice_attribute("aggregate_function", "SUM", {"SUM", "AVERAGE", "MIN", "MAX"}),
+          required_attribute("depth", AttributeKind::integer), required_attribute("targets", AttributeKind::integer)};
+}
+
 }  // namespace
 
 OperatorRows define_ml_operators() {
-  const std::vector<AttributeSchema> tree_attributes{choice_attribute("aggregate_function", "SUM", {"SUM", "AVERAGE", "MIN", "MAX"}),
-                                                     required_attribute("depth", AttributeKind::integer),
-                                                     required_attribute("targets", AttributeKind::integer)};
   return {{.name = "pumice::TreeEnsemble",
            .skeleton = KernelKind::reduce,
            .schema = {.inputs = {value_role("x", kFloats), value_role("nodes", kInt32), value_role("entries", kInt32),
                                  value_role("roots", kInt32)},
                       .outputs = {value_role("y", kFloats)},
-                      .attributes = tree_attributes},
+                      .attributes = make_tree_attributes()},
            .shape = infer_tree_ensemble_shape,
            .lower = lower_tree_ensemble,
            .split = append_batch_axis,
@@ -59,7 +61,7 @@ OperatorRows define_ml_operators() {
            .schema = {.inputs = {value_role("x", set_of(DType::float64)), value_role("nodes", kInt32), value_role("entries", kInt32),
                                  value_role("roots", kInt32)},
                       .outputs = {value_role("y", set_of(DType::float64))},
-                      .attributes = tree_attributes},
+                      .attributes = make_tree_attributes()},
            .shape = infer_tree_ensemble_shape,
            .lower = lower_tree_ensemble_fp64,
            .split = append_batch_axis},

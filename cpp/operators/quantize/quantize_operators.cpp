@@ -79,21 +79,28 @@ void append_quantize_split_axes(const LowerContext& node, std::vector<SplitAxis>
     }
 }
 
+// Returns the attributes that QuantizeLinear and DequantizeLinear share.
+std::vector<AttributeSchema> make_linear_quantization_attributes() {
+  return {integer_attribute("axis", 1), integer_attribute("block_size", 0), integer_attribute("output_dtype", 0)};
+}
+
+std::vector<AttributeSchema> make_quantize_attributes() {
+  auto attributes = make_linear_quantization_attributes();
+  attributes.push_back(integer_attribute("saturate", 1));
+  attributes.push_back({"precision", AttributeKind::integer, int64_t{0}, false, {int64_t{0}, int64_t{1}}});
+  return attributes;
+}
+
 }  // namespace
 
 OperatorRows define_quantize_operators() {
-  const std::vector<AttributeSchema> attributes{integer_attribute("axis", 1), integer_attribute("block_size", 0),
-                                                integer_attribute("output_dtype", 0)};
-  auto quantize_attributes = attributes;
-  quantize_attributes.push_back(integer_attribute("saturate", 1));
-  quantize_attributes.push_back({"precision", AttributeKind::integer, int64_t{0}, false, {int64_t{0}, int64_t{1}}});
   return {
       {.name = "QuantizeLinear",
        .skeleton = KernelKind::map,
        .schema = {.inputs = {value_role("x", kFloats | set_of(DType::int32)), value_role("scale", kFloats),
                              optional_role("zero", kQuantized)},
                   .outputs = {value_role("y", kQuantized)},
-                  .attributes = quantize_attributes},
+                  .attributes = make_quantize_attributes()},
        .shape = infer_quantize_shape,
        .lower = lower_quantize,
        .form = kQuantize,
@@ -105,7 +112,7 @@ OperatorRows define_quantize_operators() {
        .skeleton = KernelKind::map,
        .schema = {.inputs = {value_role("x", kDequantized, 'T'), value_role("scale", kFloats), optional_role("zero", kDequantized, 'T')},
                   .outputs = {value_role("y", kFloats)},
-                  .attributes = attributes},
+                  .attributes = make_linear_quantization_attributes()},
        .shape = infer_dequantize_shape,
        .lower = lower_quantize,
        .form = kDequantize,
