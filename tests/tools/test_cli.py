@@ -305,7 +305,9 @@ def test_validate_exits_with_1_and_names_the_first_divergence(
 ) -> None:
     from pumice.validation import model_validation
 
-    monkeypatch.setattr(model_validation.ValidationOptions, "get_tolerance", lambda *_: 1e-12)  # no result is that accurate
+    monkeypatch.setattr(
+        model_validation.ValidationOptions, "get_tolerance", lambda *_: 1e-12
+    )  # no result is that accurate
     text = output(capsys, "validate", DIGITS, status=1)
     assert "first node 'conv1' (Conv)" in text
     assert json.loads(output(capsys, "validate", DIGITS, "--json", status=1))["first_divergence"] == "conv1"
