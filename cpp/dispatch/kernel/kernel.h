@@ -106,7 +106,7 @@ class KernelVariant {
   uint32_t watchdog_id_ = 0;  // id reported to the LoopWatchdog; 0: not monitored
 };
 
-// Device limits of a launch.
+// Device limits that apply to a kernel launch.
 struct LaunchLimits {
   uint64_t alignment = 1, largest = 0;  // alignment of buffer offsets and maximum size of a range, in bytes
   std::array<uint64_t, 3> groups{};

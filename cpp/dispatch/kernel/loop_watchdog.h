@@ -19,7 +19,7 @@ namespace pumice {
 // Loop iterations per invocation that no driver truncates, minus a margin for the loop of the watchdog itself.
 inline constexpr uint64_t kMaxUnmonitoredIterations = 60'000;
 
-// The loop reports of a context's kernels. Thread-safe.
+// Collects reports of runaway loops from a context's kernels. Thread-safe.
 class LoopWatchdog : public PostWaitHook, public std::enable_shared_from_this<LoopWatchdog> {
  public:
   using LoopLocations = std::function<std::string()>;  // source locations of the kernel's loops, for the message

@@ -1,4 +1,4 @@
-// Executes programs with control flow: runs their routines step by step. The host decides the branches and loops that the device cannot.
+// Executes programs with control flow: runs their routines step by step. The host evaluates the branches and loops that the device cannot.
 #pragma once
 
 #include <memory>
