@@ -130,7 +130,10 @@ CONTRADICTIONS: dict[str, tuple[Callable[[Producer], Any], str]] = {
     "sizes whose product overflows to 0": (sizes("shape", 1 << 32, 1 << 32), "expected .*at most 4294967295 elements"),
     "more than the memory": (packed(1 << 15, 1 << 16), "expected .*memory of this process; given .*unmapped memory"),
     "huge stride": (sizes("strides", HUGE, 1), r"expected .*strides.*2\*\*63 bytes; given strides"),
-    "stride beyond the memory": (sizes("strides", 1 << 40, 1), "expected .*memory of this process; given .*unmapped memory"),
+    "stride beyond the memory": (
+        sizes("strides", 1 << 40, 1),
+        "expected .*memory of this process; given .*unmapped memory",
+    ),
     "stride before the memory": (sizes("strides", -(1 << 40), 1), "expected .*(address space|memory of this process)"),
     "least stride": (sizes("strides", -(1 << 63), 1), r"expected .*strides.*2\*\*63 bytes"),
     "offset beyond the memory": (put(byte_offset=1 << 45), "expected .*memory of this process; given byte_offset"),
