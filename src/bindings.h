@@ -189,6 +189,8 @@ py::object make_python_attribute(const AttributeValue& value);  // inverse of pa
 std::string get_type_name(const py::handle& value);
 // Returns the words of a SPIR-V module. Throws ShaderCompileError if the size is not a multiple of 4.
 std::vector<uint32_t> parse_spirv_words(const py::bytes& spirv);
+// Warns that a public name is deprecated; old_name: the key in pumice.base.deprecation.RENAMED. Needs the GIL.
+void warn_renamed(std::string_view old_name);
 // Returns the current name of an operator or fusion; warns if `name` is a deprecated name. Needs the GIL.
 std::string replace_deprecated_name(const std::string& name);
 

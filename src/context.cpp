@@ -63,13 +63,13 @@ struct DriverQuirk {
 };
 
 std::vector<DriverQuirk> find_driver_quirks(const std::shared_ptr<Context>& context) {
-  const QuirkSet all = get_driver_quirks(context), shown = get_trial_quirks(context);
+  const QuirkSet all = get_driver_quirks(context), detected = get_trial_quirks(context);
   std::vector<DriverQuirk> quirks;
   for (size_t i = 0; i < list_quirk_kinds().size(); ++i) {
     const QuirkKind& kind = list_quirk_kinds()[i];
     if (all.has(static_cast<Quirk>(i)))
       quirks.push_back({std::string(kind.name), std::string(kind.summary), std::string(kind.answer), std::string(kind.test),
-                        shown.has(static_cast<Quirk>(i))});
+                        detected.has(static_cast<Quirk>(i))});
   }
   return quirks;
 }
@@ -78,7 +78,7 @@ std::vector<DriverQuirk> find_driver_quirks(const std::shared_ptr<Context>& cont
 template <typename T>
 auto make_deprecated_getter(const char* old_name, T DriverQuirk::* field) {
   return [old_name, field](const DriverQuirk& self) {
-    py::module_::import("pumice.base.deprecation").attr("warn_renamed")(old_name);
+    warn_renamed(old_name);
     return self.*field;
   };
 }

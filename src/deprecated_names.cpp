@@ -9,7 +9,7 @@ struct DeprecatedName {
   std::string_view old_name, new_name, deprecation;  // deprecation: the key in pumice.base.deprecation.RENAMED
 };
 
-constexpr std::array kRenamedNames = {
+constexpr std::array kDeprecatedNames = {
     DeprecatedName{"pumice::BlockMatMul", "pumice::BlockQuantMatMul", "Operator('pumice::BlockMatMul')"},
     DeprecatedName{"pumice::ProductSoftmax", "pumice::MatMulSoftmax", "Operator('pumice::ProductSoftmax')"},
     DeprecatedName{"pumice::SelectBoxes", "pumice::NMS", "Operator('pumice::SelectBoxes')"},
@@ -20,11 +20,15 @@ constexpr std::array kRenamedNames = {
 
 }  // namespace
 
+void warn_renamed(std::string_view old_name) {
+  py::module_::import("pumice.base.deprecation").attr("warn_renamed")(old_name);
+}
+
 std::string replace_deprecated_name(const std::string& name) {
-  for (const DeprecatedName& make_deprecated_getter : kRenamedNames)
-    if (name == make_deprecated_getter.old_name) {
-      py::module_::import("pumice.base.deprecation").attr("warn_renamed")(make_deprecated_getter.deprecation);
-      return std::string(make_deprecated_getter.new_name);
+  for (const DeprecatedName& deprecated : kDeprecatedNames)
+    if (name == deprecated.old_name) {
+      warn_renamed(deprecated.deprecation);
+      return std::string(deprecated.new_name);
     }
   return name;
 }

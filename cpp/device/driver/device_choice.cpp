@@ -70,11 +70,11 @@ class DeviceSelector {
     if (!visibility_.error.empty()) throw DeviceError(visibility_.error);
     if (visibility_.visible.empty()) throw DeviceError("no Vulkan device is left to this process: " + describe_hidden_devices());
     if (visibility_.visible.size() == 1) return make_choice(0, "the only Vulkan device", true);
-    size_t choose_best = 0;
+    size_t best = 0;
     for (size_t i = 1; i < visibility_.visible.size(); ++i)
-      if (get_kind_rank(info(i).kind) < get_kind_rank(info(choose_best).kind)) choose_best = i;
-    const std::string kind(name(info(choose_best).kind));
-    return make_choice(choose_best, "the first " + kind + " device of " + std::to_string(visibility_.visible.size()), true);
+      if (get_kind_rank(info(i).kind) < get_kind_rank(info(best).kind)) best = i;
+    const std::string kind(name(info(best).kind));
+    return make_choice(best, "the first " + kind + " device of " + std::to_string(visibility_.visible.size()), true);
   }
 
   std::string describe_hidden_devices() const {
