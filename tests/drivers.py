@@ -188,7 +188,6 @@ def run(driver: Driver, arguments: list[str], is_rest: bool) -> int:
         json.dumps([case for case, result in done.results.items() if result != "failed"])
     )
     report = driver.reports / f"{len(list(driver.reports.glob('*.jsonl'))):03}.jsonl"
-    report.touch()
     report.with_suffix(".json").write_text(json.dumps({"device": device, "run": f"{date.today()} {commit()}"}))
     print(f"==> {driver.name}: {device}", flush=True)
     words = [
