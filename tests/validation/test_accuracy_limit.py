@@ -93,7 +93,7 @@ def test_a_caller_may_accept_it(context: pumice.Context) -> None:
     ("options", "text"),
     [
         ({"accuracy": -1}, "accuracy: expected a non-negative number"),
-        ({"accuracy": {"y": "2%"}}, r"accuracy\['y'\]: expected a number"),
+        ({"accuracy": {"y": "2%"}}, r"accuracy\['y'\]: expected a non-negative number"),
         ({"accuracy": {"boxes": 1}}, "accuracy: expected outputs of the model, given 'boxes'"),
         ({"allow_ill_conditioned": "y"}, "allow_ill_conditioned: expected True or a list"),
         ({"allow_ill_conditioned": ["boxes"]}, "allow_ill_conditioned: expected outputs of the model, given 'boxes'"),
