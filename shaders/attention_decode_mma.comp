@@ -43,7 +43,7 @@ layout(constant_id = 4) const uint KEY_BLOCKS = 1u;       // blocks of 16 keys p
 const uint SUBGROUPS = INVOCATIONS / kLanes, KEYS_PER_SUBGROUP = KEY_BLOCKS * 16u;
 const uint K_LOADS = (SIZE + 31u) / 32u, V_LOADS = (V_SIZE + 63u) / 64u;  // vec8 loads; 4 lanes per K row, 8 per V row
 const uint SCORE_COMPONENTS = ROWS > 8u ? 8u : 4u;  // number of components of a score fragment that belong to queries
-const uint ROW_HALVES = SCORE_COMPONENTS / 4u;  // number of 8-row halves in use
+const uint ROW_GROUPS = SCORE_COMPONENTS / 4u;  // number of groups of 8 rows
 const uint OUTPUT_TILES = V_LOADS * 4u;  // number of output tiles of 16 columns
 // vec4s per row; vec4s per partial result, which also contains the maximum and the sum
 const uint VEC4_PER_ROW = (V_SIZE + 3u) / 4u, PARTIAL_VEC4 = VEC4_PER_ROW + 1u;
@@ -70,7 +70,7 @@ float k_lane_scale, v_lane_scale;
 float scores[KEY_BLOCKS * kComponents];  // scores, then probabilities
 vec2 row_max, sum;                       // running maximum and sum of this lane's two rows
 #if QUERIES_SHARED
-shared uvec4 shared_queries[K_LOADS * ROW_HALVES * kLanes];
+shared uvec4 shared_queries[K_LOADS * ROW_GROUPS * kLanes];
 #else
 MATRIX_A(queries[K_LOADS * 2u]);
 #endif
@@ -89,7 +89,7 @@ ACCUMULATOR_ARRAY(sums, OUTPUT_TILES);
 #define EXP_SCORE(score, shift, exp_scale) exp2(fma(score, exp_scale, -(shift) * (exp_scale)))
 #endif
 
-// Whether the workgroup has a row r.
+// Returns whether the workgroup has a query row r: the last workgroup may have fewer than ROWS rows.
 bool has_row(uint r) { return r < ROWS && grid_group().x * ROWS + r < p.group * p.rows; }
 
 // Returns (query head, query) of row r of the workgroup.
@@ -130,8 +130,8 @@ void load_queries(uint batch, uint kv_head) {
     uvec4 b = uvec4(0u);
     if (ROWS > 8u) b = reorder_pairs(select_or_zero(q[at_b + inside], has_row(r + 8u) && vec8_index < SIZE / 8u));
 #if QUERIES_SHARED
-    if (SUBGROUP_ID == 0u) shared_queries[step * ROW_HALVES * kLanes + LANE] = a;
-    if (SUBGROUP_ID == 0u && ROWS > 8u) shared_queries[(step * ROW_HALVES + ROW_HALVES - 1u) * kLanes + LANE] = b;
+    if (SUBGROUP_ID == 0u) shared_queries[step * ROW_GROUPS * kLanes + LANE] = a;
+    if (SUBGROUP_ID == 0u && ROWS > 8u) shared_queries[(step * ROW_GROUPS + ROW_GROUPS - 1u) * kLanes + LANE] = b;
 #else
     SET_FRAGMENT(queries[step * 2u], UNPACK_OPERAND2(a.x), UNPACK_OPERAND2(a.y), UNPACK_OPERAND2(b.x), UNPACK_OPERAND2(b.y))
     SET_FRAGMENT(queries[step * 2u + 1u], UNPACK_OPERAND2(a.z), UNPACK_OPERAND2(a.w), UNPACK_OPERAND2(b.z), UNPACK_OPERAND2(b.w))
@@ -187,9 +187,9 @@ void multiply_keys(uint block) {
     SET_FRAGMENT(high, UNPACK_OPERAND2(a.z), UNPACK_OPERAND2(a.w), UNPACK_OPERAND2(b.z), UNPACK_OPERAND2(b.w))
 #endif
 #if QUERIES_SHARED
-    const uvec4 row_a = shared_queries[step * ROW_HALVES * kLanes + LANE];
+    const uvec4 row_a = shared_queries[step * ROW_GROUPS * kLanes + LANE];
     uvec4 row_b = uvec4(0u);
-    if (ROWS > 8u) row_b = shared_queries[(step * ROW_HALVES + ROW_HALVES - 1u) * kLanes + LANE];
+    if (ROWS > 8u) row_b = shared_queries[(step * ROW_GROUPS + ROW_GROUPS - 1u) * kLanes + LANE];
     MATRIX_A(left);
     SET_FRAGMENT(left, UNPACK_OPERAND2(row_a.x), UNPACK_OPERAND2(row_a.y), UNPACK_OPERAND2(row_b.x), UNPACK_OPERAND2(row_b.y))
     MMA(left, low, products);

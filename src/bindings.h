@@ -192,7 +192,7 @@ std::vector<uint32_t> parse_spirv_words(const py::bytes& spirv);
 // Warns that a public name is deprecated; old_name: the key in pumice.base.deprecation.RENAMED. Needs the GIL.
 void warn_renamed(std::string_view old_name);
 // Returns the current name of an operator or fusion; warns if `name` is a deprecated name. Needs the GIL.
-std::string replace_deprecated_name(const std::string& name);
+std::string_view replace_deprecated_name(std::string_view name);
 
 // Forwards the engine's log messages to the logger "pumice".
 void forward_log();

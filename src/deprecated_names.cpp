@@ -24,11 +24,11 @@ void warn_renamed(std::string_view old_name) {
   py::module_::import("pumice.base.deprecation").attr("warn_renamed")(old_name);
 }
 
-std::string replace_deprecated_name(const std::string& name) {
+std::string_view replace_deprecated_name(std::string_view name) {
   for (const DeprecatedName& deprecated : kDeprecatedNames)
     if (name == deprecated.old_name) {
       warn_renamed(deprecated.deprecation);
-      return std::string(deprecated.new_name);
+      return deprecated.new_name;
     }
   return name;
 }

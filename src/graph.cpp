@@ -107,7 +107,7 @@ std::shared_ptr<Program> compile_graph(const std::shared_ptr<Graph>& self, std::
     };
   std::vector<std::string> fusions;
   if (const auto* names = std::get_if<std::vector<std::string>>(&fuse))
-    for (const std::string& name : *names) fusions.push_back(replace_deprecated_name(name));
+    for (const std::string& name : *names) fusions.emplace_back(replace_deprecated_name(name));
   const GilRelease release;
   const bool* all = std::get_if<bool>(&fuse);
   if (keep_all && !all) throw UnsupportedError("keep_all with the names of fusions: nothing is fused where all values are kept");

@@ -19,7 +19,7 @@ Record make_step_record(const StepReport& step) {
   for (const auto& operand : step.operands) {
     py::dict operand_record;
     operand_record["name"] = operand.name, operand_record["value"] = operand.value,
-    operand_record["place"] = get_memory_kind_name(operand.place), operand_record["index"] = operand.index;
+    operand_record["place"] = get_memory_kind_name(operand.memory), operand_record["index"] = operand.index;
     operand_record["begin"] = operand.begin, operand_record["end"] = operand.end, operand_record["read"] = operand.read,
     operand_record["write"] = operand.write;
     operands.append(operand_record);

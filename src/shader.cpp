@@ -201,7 +201,7 @@ void bind_shader_class(py::module_& module) {
       .def_readonly("options", &Shader::options)
       .def_readonly("preamble", &Shader::preamble, "The source prepended to the shader's own.")
       .def_property_readonly(
-          "report", [](const Shader& self) { return find_withheld_macros(self.options); },
+          "report", [](const Shader& self) { return find_disabled_macros(self.options); },
           "Device macros of the profile withheld from the shader because the shader compiler lacks their GLSL extension: macro -> reason.")
       .def_property_readonly("spirv", &get_spirv_bytes)
       .def("disassemble", &Shader::disassemble, "Return the SPIR-V disassembly.")

@@ -43,7 +43,7 @@ class PlainRecording : public Recording, public TimestampedRecording, public std
     collect_buffers();
     collect_images();
     if (std::ranges::any_of(dispatches_, [](const Dispatch& dispatch) { return dispatch.kernel->has_loop_watchdog(); }))
-      watch_ = LoopWatchdog::get_for_context(*context_)->get_report_buffer(context_);
+      watchdog_buffer_ = LoopWatchdog::get_for_context(*context_)->get_report_buffer(context_);
     // Prevent another thread's close() from freeing a buffer during recording.
     std::vector<Buffer::UseGuard> uses;
     for (const Buffer* buffer : buffers_) uses.push_back(buffer->acquire());
@@ -60,7 +60,7 @@ class PlainRecording : public Recording, public TimestampedRecording, public std
       if (!commands || !context_->in_flight(commands->last_submission())) continue;
       auto used = std::make_shared<UsedObjects>();
       for (const Dispatch& dispatch : dispatches_) used->kernels.push_back(dispatch.kernel);
-      used->watch = watch_;
+      used->watchdog_buffer = watchdog_buffer_;
       commands->keep_alive(std::move(used));
     }
   }
@@ -115,7 +115,7 @@ class PlainRecording : public Recording, public TimestampedRecording, public std
   // Objects that the device may still use after the list has been destroyed.
   struct UsedObjects {
     std::vector<std::shared_ptr<const KernelVariant>> kernels;
-    std::shared_ptr<const LoopWatchdog::ReportBuffer> watch;
+    std::shared_ptr<const LoopWatchdog::ReportBuffer> watchdog_buffer;
   };
 
   void check_resources_open() const {
@@ -129,7 +129,7 @@ class PlainRecording : public Recording, public TimestampedRecording, public std
     // check_resources_open() runs under the context's submit lock: open resources stay valid until the submission has finished.
     const uint64_t id = commands.submit([this] { check_resources_open(); });
     last_ = id;
-    if (!has_noted_.load(std::memory_order_acquire)) std::call_once(first_run_, [this] { record_first_run(); });
+    if (!has_recorded_first_run_.load(std::memory_order_acquire)) std::call_once(first_run_, [this] { record_first_run(); });
     return id;
   }
 
@@ -215,7 +215,7 @@ class PlainRecording : public Recording, public TimestampedRecording, public std
     bool is_cold = false;
     for (const Dispatch& dispatch : dispatches_) is_cold |= was_cold_.emplace_back(dispatch.kernel->pipeline().mark_run());
     if (is_cold) cold_id_ = last_.load();
-    has_noted_.store(true, std::memory_order_release);
+    has_recorded_first_run_.store(true, std::memory_order_release);
   }
 
   void collect_buffers() {
@@ -285,7 +285,7 @@ class PlainRecording : public Recording, public TimestampedRecording, public std
     ranges.reserve(dispatches_.size()), uses.reserve(dispatches_.size());
     for (const Dispatch& dispatch : dispatches_) {
       fill_absent_bindings(ranges.emplace_back(dispatch.buffers));
-      if (dispatch.kernel->has_loop_watchdog()) ranges.back().push_back(watch_->range());
+      if (dispatch.kernel->has_loop_watchdog()) ranges.back().push_back(watchdog_buffer_->range());
       uses.push_back({&dispatch.kernel->pipeline(), ranges.back(), dispatch.images});
     }
     commands->write_descriptor_sets(uses);
@@ -324,7 +324,7 @@ class PlainRecording : public Recording, public TimestampedRecording, public std
   std::vector<const Buffer*> buffers_;
   std::vector<const Image*> images_;
   std::shared_ptr<Buffer> placeholder_;
-  std::shared_ptr<const LoopWatchdog::ReportBuffer> watch_;  // null if no kernel's loops are watched
+  std::shared_ptr<const LoopWatchdog::ReportBuffer> watchdog_buffer_;  // null if no kernel's loops are monitored
   std::unique_ptr<CommandBuffer> commands_;
   TimestampLayout stamps_;                // timestamps in commands_
   std::vector<Barrier> barriers_before_;  // the barrier before each dispatch
@@ -337,9 +337,9 @@ class PlainRecording : public Recording, public TimestampedRecording, public std
   uint64_t profiled_by_ = 0, profiled_runs_ = 0;  // serial of the last profile; number of warm executions in it
   std::atomic<uint64_t> last_{0};
   std::once_flag first_run_;
-  std::atomic<bool> has_noted_{false};  // whether record_first_run() has run
-  std::vector<bool> was_cold_;          // whether each dispatch was cold in the first execution
-  std::atomic<uint64_t> cold_id_{0};    // id of the first execution, if a kernel ran for the first time
+  std::atomic<bool> has_recorded_first_run_{false};  // whether record_first_run() has run
+  std::vector<bool> was_cold_;                       // whether each dispatch was cold in the first execution
+  std::atomic<uint64_t> cold_id_{0};                 // id of the first execution, if a kernel ran for the first time
 };
 
 }  // namespace

@@ -194,18 +194,18 @@ void apply_rocm_variables(const std::vector<DeviceInfo>& devices, const Visibili
 void sort_by_index(const std::vector<DeviceInfo>& devices, DeviceVisibility& visibility) {
   std::ranges::sort(visibility.hidden, {}, &HiddenDevice::list_index);
   std::set<size_t> named, hidden;
-  std::map<uint32_t, std::vector<VisibleDevice>> ruled;  // devices to which a variable applies, grouped by vendor
+  std::map<uint32_t, std::vector<VisibleDevice>> selected_devices;  // devices to which a variable applies, grouped by vendor
   for (const HiddenDevice& device : visibility.hidden) hidden.insert(device.list_index);
   for (VisibleDevice& device : visibility.visible) {
     named.insert(device.list_index);
-    ruled[devices[device.list_index].vendor_id].push_back(std::move(device));
+    selected_devices[devices[device.list_index].vendor_id].push_back(std::move(device));
   }
   std::map<uint32_t, size_t> next_index;
   visibility.visible.clear();
   for (size_t i = 0; i < devices.size(); ++i) {
     const uint32_t vendor = devices[i].vendor_id;
     if (named.contains(i)) {
-      visibility.visible.push_back(ruled[vendor][next_index[vendor]++]);
+      visibility.visible.push_back(selected_devices[vendor][next_index[vendor]++]);
     } else if (!hidden.contains(i)) {
       visibility.visible.push_back({i, ""});
     }

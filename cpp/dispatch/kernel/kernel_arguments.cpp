@@ -123,11 +123,11 @@ BufferRange bind_tensor(const SelectedVariant& built, size_t position, const Bin
   if (tensor->bytes < min_bytes)
     refuse("K5", "at least the " + std::to_string(min_bytes) + " bytes that its block declares", std::to_string(tensor->bytes) + " bytes");
   const uint64_t element = static_cast<uint64_t>(binding.element_bytes);
-  const uint64_t whole = round_up_to_scalar(*tensor, binding);
-  if (whole > 0 && whole < element)
+  const uint64_t covered_bytes = round_up_to_scalar(*tensor, binding);
+  if (covered_bytes > 0 && covered_bytes < element)
     refuse("K5", "at least one element of " + std::to_string(element) + " bytes", std::to_string(tensor->bytes) + " bytes");
   BufferRange range = tensor->range;
-  if (!binding.uniform) range.bytes = std::min(range.bytes, whole);
+  if (!binding.uniform) range.bytes = std::min(range.bytes, covered_bytes);
   return range;
 }
 

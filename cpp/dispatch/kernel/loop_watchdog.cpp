@@ -15,14 +15,14 @@ constexpr size_t kMaxReports = 64;
 
 }  // namespace
 
-LoopWatchdog::ReportBuffer::ReportBuffer(std::shared_ptr<LoopWatchdog> watch, const std::shared_ptr<Context>& context)
-    : watch_(std::move(watch)), buffer_(Buffer::create(context, kLoopWatchdogBytes, Heap::readback)) {
+LoopWatchdog::ReportBuffer::ReportBuffer(std::shared_ptr<LoopWatchdog> watchdog, const std::shared_ptr<Context>& context)
+    : watchdog_(std::move(watchdog)), buffer_(Buffer::create(context, kLoopWatchdogBytes, Heap::readback)) {
   std::memset(buffer_->map(), 0, kLoopWatchdogBytes);
 }
 
 LoopWatchdog::ReportBuffer::~ReportBuffer() {
   try {
-    watch_->read_reports(*this, *buffer_->context());
+    watchdog_->read_reports(*this, *buffer_->context());
   } catch (const Error&) {  // the context is closed or lost: its results are no longer read
   }
 }

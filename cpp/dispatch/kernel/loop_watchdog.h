@@ -27,13 +27,13 @@ class LoopWatchdog : public PostWaitHook, public std::enable_shared_from_this<Lo
   // The buffer to which kernels report truncated loops; recordings share it.
   class ReportBuffer {
    public:
-    ReportBuffer(std::shared_ptr<LoopWatchdog> watch, const std::shared_ptr<Context>& context);
+    ReportBuffer(std::shared_ptr<LoopWatchdog> watchdog, const std::shared_ptr<Context>& context);
     ~ReportBuffer();  // reads the last report
     BufferRange range() const { return {buffer_, 0, buffer_->bytes()}; }
     uint32_t take_report() const;  // id of a kernel that reported since the last call, or 0
 
    private:
-    std::shared_ptr<LoopWatchdog> watch_;
+    std::shared_ptr<LoopWatchdog> watchdog_;
     std::shared_ptr<Buffer> buffer_;
   };
 

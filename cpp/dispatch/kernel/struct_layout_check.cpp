@@ -143,10 +143,11 @@ void check_array_stride(const BindingInterface& binding, const TensorArgument& t
                      "an array of " + std::string(name(tensor.dtype)));
     return;
   }
-  const uint64_t whole = expected.element_count();
-  if (whole * expected.bytes == uint64_t{binding.components} * bytes(binding.scalar)) return;  // the shader's elements have no padding
-  if (tensor.last_axis != expected.axes.back() && tensor.last_axis != whole)
-    throw_mismatch("elements that lie " + std::to_string(whole * expected.bytes) + " bytes apart (the stride of '" + binding.name +
+  const uint64_t num_elements = expected.element_count();
+  if (num_elements * expected.bytes == uint64_t{binding.components} * bytes(binding.scalar))
+    return;  // the shader's elements have no padding
+  if (tensor.last_axis != expected.axes.back() && tensor.last_axis != num_elements)
+    throw_mismatch("elements that lie " + std::to_string(num_elements * expected.bytes) + " bytes apart (the stride of '" + binding.name +
                        "'): the last axis is " + std::to_string(expected.axes.back()) + ", shape (n, " +
                        (expected.axes.size() > 1 ? "..., " : "") + std::to_string(expected.axes.back()) + "), or a structured dtype",
                    "a last axis of " + std::to_string(tensor.last_axis));
@@ -155,16 +156,17 @@ void check_array_stride(const BindingInterface& binding, const TensorArgument& t
 void check_storage_stride(const BindingInterface& binding, const TensorArgument& tensor) {
   if (binding.is_block || !binding.layout || is_struct(*binding.layout)) return;
   const MemoryLayout& expected = *binding.layout;
-  const uint64_t whole = expected.element_count();
-  if (whole * expected.bytes == uint64_t{binding.components} * bytes(binding.scalar)) return;  // the shader's elements have no padding
+  const uint64_t num_elements = expected.element_count();
+  if (num_elements * expected.bytes == uint64_t{binding.components} * bytes(binding.scalar))
+    return;  // the shader's elements have no padding
   const auto throw_mismatch = [&](const std::string& expected_text, const std::string& actual) {
     throw BindingError("K5", "argument '" + binding.name + "'", binding.name, expected_text, actual);
   };
   const std::string stride_message =
-      "elements that lie " + std::to_string(whole * expected.bytes) + " bytes apart (the stride of '" + binding.name + "')";
+      "elements that lie " + std::to_string(num_elements * expected.bytes) + " bytes apart (the stride of '" + binding.name + "')";
   if (expected.bytes != bytes(to_scalar_type(tensor.dtype)))
     throw_mismatch(stride_message + ": float32, or std430, which has no gaps", "two elements in a word");
-  if (tensor.last_axis != expected.axes.back() && tensor.last_axis != whole)
+  if (tensor.last_axis != expected.axes.back() && tensor.last_axis != num_elements)
     throw_mismatch(stride_message + ": the last axis is " + std::to_string(expected.axes.back()),
                    "a last axis of " + std::to_string(tensor.last_axis));
 }

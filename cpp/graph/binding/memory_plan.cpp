@@ -167,7 +167,7 @@ class MemoryPlanner {
   // Makes a node's outputs views of its input. Returns false if the strides differ and a reader does not accept arbitrary strides.
   bool try_alias_as_views(const ProgramNode& node) {
     const ValueLocation viewed = result_.values[to_index(node.inputs[0])];
-    if (viewed.place == MemoryKind::none) return false;
+    if (viewed.memory == MemoryKind::none) return false;
     const TensorDesc& x = desc(node.inputs[0]);
     std::vector<const TensorDesc*> outputs;
     for (const ValueId output : node.outputs)
@@ -183,9 +183,9 @@ class MemoryPlanner {
     for (size_t j = 0; j < outputs.size(); ++j) {
       if (!have_same_strides(outputs[j]->shape, (*views)[j].strides, outputs[j]->strides))
         desc(node.outputs[j]).strides = (*views)[j].strides;
-      result_.values[to_index(node.outputs[j])] = {viewed.place, viewed.index, viewed.offset + offset_of((*views)[j]),
-                                                   viewed.whole && outputs[j]->elements() == x.elements()};
-      if (viewed.place == MemoryKind::temporary) ++members_[viewed.index];
+      result_.values[to_index(node.outputs[j])] = {viewed.memory, viewed.index, viewed.offset + offset_of((*views)[j]),
+                                                   viewed.covers_root && outputs[j]->elements() == x.elements()};
+      if (viewed.memory == MemoryKind::temporary) ++members_[viewed.index];
     }
     return true;
   }
@@ -194,27 +194,27 @@ class MemoryPlanner {
   bool try_alias_input(const ProgramNode& node) {
     const ValueLocation viewed = result_.values[to_index(node.inputs[0])];
     const TensorDesc &x = desc(node.inputs[0]), &result_desc = desc(node.outputs[0]);
-    const bool needs_own_memory = viewed.place == MemoryKind::none || node.epilogue != "x" || node.has_residual;
+    const bool needs_own_memory = viewed.memory == MemoryKind::none || node.epilogue != "x" || node.has_residual;
     if (needs_own_memory || x.dtype != result_desc.dtype || x.elements() != result_desc.elements() || !x.is_packed() ||
         !result_desc.is_packed())
       return false;
     if (!node.row->is_identity(node.attributes, x, desc(node.inputs[1]))) return false;
     result_.values[to_index(node.outputs[0])] = viewed;
-    if (viewed.place == MemoryKind::temporary) ++members_[viewed.index];
+    if (viewed.memory == MemoryKind::temporary) ++members_[viewed.index];
     return true;
   }
 
   // Lets the producers of a Concat's inputs write directly to its output, where possible.
   void place_concat(size_t i) {
     const ProgramNode& node = graph_.nodes[i];
-    const TensorDesc& whole = desc(node.outputs[0]);
+    const TensorDesc& concat_output = desc(node.outputs[0]);
     const int64_t declared_axis = node.attributes.integer("axis");
-    const auto axis = static_cast<size_t>(declared_axis < 0 ? declared_axis + whole.rank() : declared_axis);
+    const auto axis = static_cast<size_t>(declared_axis < 0 ? declared_axis + concat_output.rank() : declared_axis);
     result_.concat_slices[i].resize(node.inputs.size());
     int64_t begin = 0;
     for (size_t k = 0; k < node.inputs.size(); ++k) {
       if (node.inputs[k] == kAbsent) continue;
-      const OutputSlice slice = compute_slice(whole, desc(node.inputs[k]).shape, axis, begin);
+      const OutputSlice slice = compute_slice(concat_output, desc(node.inputs[k]).shape, axis, begin);
       begin += desc(node.inputs[k]).shape[axis];
       if (slice.elements == 0) continue;
       ConcatSlice& concat_slice = result_.concat_slices[i][k];
@@ -222,14 +222,14 @@ class MemoryPlanner {
       concat_slice.written_in_place = can_write_in_place(node, k, slice);
       const ValueLocation& location = result_.values[to_index(node.inputs[k])];
       concat_slice.root = static_cast<int32_t>(concat_slice.written_in_place ? location.index : add_storage_root(0));
-      if (concat_slice.written_in_place && !slice.is_solid) desc(node.inputs[k]).strides = whole.strides;
+      if (concat_slice.written_in_place && !slice.is_contiguous) desc(node.inputs[k]).strides = concat_output.strides;
       StorageRoot& root = result_.roots[static_cast<size_t>(concat_slice.root)];
-      const uint32_t whole_root = result_.values[to_index(node.outputs[0])].index;
-      root.parent = static_cast<int32_t>(whole_root);
+      const uint32_t output_root = result_.values[to_index(node.outputs[0])].index;
+      root.parent = static_cast<int32_t>(output_root);
       root.offset = slice.offset;
-      root.bytes = slice.is_last ? result_.roots[whole_root].bytes - slice.offset : slice.bytes;
-      root.lane = slice.lane;
-      ++members_[whole_root];
+      root.bytes = slice.is_last ? result_.roots[output_root].bytes - slice.offset : slice.bytes;
+      root.interleaved = slice.interleaved;
+      ++members_[output_root];
     }
   }
 
@@ -237,25 +237,29 @@ class MemoryPlanner {
   struct OutputSlice {
     uint64_t offset = 0, bytes = 0;
     int64_t first = 0, elements = 0;  // start and size of the slice, in elements
-    bool is_solid = false;            // whether the slice is contiguous and row-major
+    bool is_contiguous = false;       // whether the slice is contiguous and row-major
     bool is_last = false, whole_words = false;
-    InterleavedRange lane;
+    InterleavedRange interleaved;
   };
 
-  static OutputSlice compute_slice(const TensorDesc& whole, const Shape& shape, size_t axis, int64_t begin) {
+  static OutputSlice compute_slice(const TensorDesc& concat_output, const Shape& shape, size_t axis, int64_t begin) {
     OutputSlice slice;
-    const int64_t first = begin * whole.strides[axis], length = shape[axis] * whole.strides[axis];
-    const auto bytes = [&](int64_t elements) { return static_cast<uint64_t>(elements) * static_cast<uint64_t>(bits(whole.dtype)) / 8; };
+    const int64_t first = begin * concat_output.strides[axis], length = shape[axis] * concat_output.strides[axis];
+    const auto bytes = [&](int64_t elements) {
+      return static_cast<uint64_t>(elements) * static_cast<uint64_t>(bits(concat_output.dtype)) / 8;
+    };
     slice.first = first;
     slice.elements = element_count(shape);
     slice.offset = bytes(first);
-    slice.is_solid = whole.is_packed() && element_count(shape, 0, axis) == 1;
-    const uint64_t span_bytes = slice.is_solid ? bytes(slice.elements) : buffer_size(whole.dtype, shape, &whole.strides);
+    slice.is_contiguous = concat_output.is_packed() && element_count(shape, 0, axis) == 1;
+    const uint64_t span_bytes =
+        slice.is_contiguous ? bytes(slice.elements) : buffer_size(concat_output.dtype, shape, &concat_output.strides);
     slice.bytes = round_up(slice.offset + span_bytes, 4) - slice.offset;  // rounded up to a 32-bit word, which the next slice may share
-    slice.is_last = begin + shape[axis] == whole.shape[axis];
-    slice.whole_words = first * bits(whole.dtype) % 32 == 0 && ((slice.is_solid && slice.is_last) || length * bits(whole.dtype) % 32 == 0);
-    if (!slice.is_solid && slice.whole_words)
-      slice.lane = {0, bytes(whole.shape[axis] * whole.strides[axis]), bytes(first), bytes(first + length)};
+    slice.is_last = begin + shape[axis] == concat_output.shape[axis];
+    slice.whole_words = first * bits(concat_output.dtype) % 32 == 0 &&
+                        ((slice.is_contiguous && slice.is_last) || length * bits(concat_output.dtype) % 32 == 0);
+    if (!slice.is_contiguous && slice.whole_words)
+      slice.interleaved = {0, bytes(concat_output.shape[axis] * concat_output.strides[axis]), bytes(first), bytes(first + length)};
     return slice;
   }
 
@@ -264,13 +268,13 @@ class MemoryPlanner {
   bool can_write_in_place(const ProgramNode& node, size_t k, const OutputSlice& slice) {
     const ValueId concat_input = node.inputs[k];
     const ValueLocation& location = result_.values[to_index(concat_input)];
-    const ValueLocation& whole = result_.values[to_index(node.outputs[0])];
-    if (location.place != MemoryKind::temporary || producer_[to_index(concat_input)] < 0 || !location.whole) return false;
+    const ValueLocation& concat_output = result_.values[to_index(node.outputs[0])];
+    if (location.memory != MemoryKind::temporary || producer_[to_index(concat_input)] < 0 || !location.covers_root) return false;
     const StorageRoot& root = result_.roots[location.index];
-    if (root.parent >= 0 || location.index == find_outermost_root(whole.index) || slice.offset % kTensorSizeAlignment != 0 ||
+    if (root.parent >= 0 || location.index == find_outermost_root(concat_output.index) || slice.offset % kTensorSizeAlignment != 0 ||
         !slice.whole_words)
       return false;
-    if (slice.is_solid)
+    if (slice.is_contiguous)
       return desc(concat_input).is_packed() &&
              (slice.is_last || slice.elements % kVector == 0);  // a vector store must not overwrite the next slice
     const ProgramNode& producer = graph_.nodes[static_cast<size_t>(producer_[to_index(concat_input)])];
@@ -288,9 +292,9 @@ class MemoryPlanner {
   void assign_output_buffers() {
     for (size_t j = 0; j < graph_.outputs.size(); ++j) {
       const ValueLocation& location = result_.values[to_index(graph_.outputs[j].second)];
-      if (location.place != MemoryKind::temporary) continue;
+      if (location.memory != MemoryKind::temporary) continue;
       StorageRoot& root = result_.roots[location.index];
-      if (root.parent < 0 && root.output < 0 && location.whole) root.output = static_cast<int32_t>(j);
+      if (root.parent < 0 && root.output < 0 && location.covers_root) root.output = static_cast<int32_t>(j);
     }
   }
 

@@ -14,17 +14,17 @@ namespace pumice {
 struct StorageRoot {
   uint64_t bytes = 0;
   int32_t parent = -1;
-  uint64_t offset = 0;    // byte offset within the parent
-  InterleavedRange lane;  // interleaved byte range of the slice, relative to the start of the parent
-  int32_t output = -1;    // index of the program output stored here; -1: stored in the arena
+  uint64_t offset = 0;           // byte offset within the parent
+  InterleavedRange interleaved;  // interleaved byte range of the slice, relative to the start of the parent
+  int32_t output = -1;           // index of the program output stored here; -1: stored in the arena
 };
 
 // Where a value is stored. For MemoryKind::temporary, `index` is the index of its StorageRoot.
 struct ValueLocation {
-  MemoryKind place = MemoryKind::none;
+  MemoryKind memory = MemoryKind::none;
   uint32_t index = 0;
   uint64_t offset = 0;
-  bool whole = true;  // whether the value covers the whole StorageRoot
+  bool covers_root = true;  // whether the value covers the whole StorageRoot
 };
 
 // Memory of one input of a Concat.

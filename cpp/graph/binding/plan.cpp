@@ -23,8 +23,8 @@ namespace {
 // Builds one plan. Until order_steps(), `index` of a MemoryKind::temporary operand is the index of its StorageRoot.
 class PlanBuilder {
  public:
-  PlanBuilder(const std::shared_ptr<Context>& context, const ProgramGraph& graph, const Weights& weights, BindCache* memo)
-      : graph_(graph), weights_(weights), memo_(memo), context_(context), library_(context->attachment<KernelLibrary>()) {
+  PlanBuilder(const std::shared_ptr<Context>& context, const ProgramGraph& graph, const Weights& weights, BindCache* cache)
+      : graph_(graph), weights_(weights), cache_(cache), context_(context), library_(context->attachment<KernelLibrary>()) {
     lowering_.context = context;
     lowering_.library = library_.get();
     lowering_.deterministic = graph.deterministic;
@@ -51,7 +51,7 @@ class PlanBuilder {
     result_.wave_count = ordered.wave_count;
     find_in_place_updates(result_.plan, graph_.inputs.size());
     for (const InputCheck& check : graph_.checks) result_.checked_inputs.push_back(bind_check_inputs(check, shapes_));
-    if (memo_) memo_->shapes = std::move(shapes_);
+    if (cache_) cache_->shapes = std::move(shapes_);
     return std::move(result_);
   }
 
@@ -60,13 +60,13 @@ class PlanBuilder {
 
   // Infers the shape, dtype and known elements of each value. Nodes with unchanged inputs keep the outputs of the last binding.
   void infer_values(const BindInputs& inputs) {
-    const bool is_new = !memo_ || !memo_->shapes;
+    const bool is_new = !cache_ || !cache_->shapes;
     changed_.assign(graph_.values.size(), is_new);
     if (is_new) {
       shapes_.reserve(graph_.values.size());
       infer_constants();
     } else {
-      shapes_ = *std::exchange(memo_->shapes, std::nullopt);
+      shapes_ = *std::exchange(cache_->shapes, std::nullopt);
       shapes_.reset_strides();
     }
     for (size_t i = 0; i < graph_.inputs.size(); ++i) infer_input(i, inputs);
@@ -183,25 +183,25 @@ class PlanBuilder {
     inputs_.clear(), outputs_.clear();
     for (size_t k = 0; k < node.inputs.size(); ++k) inputs_.push_back(make_input_operand(node, i, k));
     for (const ValueId output : node.outputs) outputs_.push_back(needs_memory(output) ? make_operand(output) : PlannedOperand{});
-    CachedLowering* memo = memo_ ? &memo_->nodes[i] : nullptr;
-    const bool is_bound = memo && memo->inputs.size() == node.inputs.size() && !memo->inputs.empty();
+    CachedLowering* cached = cache_ ? &cache_->nodes[i] : nullptr;
+    const bool is_bound = cached && cached->inputs.size() == node.inputs.size() && !cached->inputs.empty();
     const bool is_unchanged =
-        memo && is_unchanged_since(node, *memo) && !uses_spilled_variant(memo->lowered.steps, graph_.spilled->find(node.name));
-    if ((is_bound && is_fault_injected("steps")) || is_unchanged) return add_steps(node, memo->lowered);
-    do lower_steps(node, i, memo);
+        cached && is_unchanged_since(node, *cached) && !uses_spilled_variant(cached->lowered.steps, graph_.spilled->find(node.name));
+    if ((is_bound && is_fault_injected("steps")) || is_unchanged) return add_steps(node, cached->lowered);
+    do lower_steps(node, i, cached);
     while (add_known_spills(node.name, lowering_.steps, *graph_.spilled));
-    if (is_bound && is_fault_injected("push")) inject_stale_push_constants(memo->lowered.steps);
-    add_steps(node, memo ? save_lowering(node, *memo) : lowering_);
+    if (is_bound && is_fault_injected("push")) inject_stale_push_constants(cached->lowered.steps);
+    add_steps(node, cached ? save_lowering(node, *cached) : lowering_);
   }
 
-  void lower_steps(const ProgramNode& node, size_t i, CachedLowering* memo) {
+  void lower_steps(const ProgramNode& node, size_t i, CachedLowering* cached) {
     reset_lowering(node);
     lowering_.epilogue_source = node.epilogue, lowering_.exact_epilogue = node.exact_epilogue;
     for (size_t k = 0; k < node.inputs.size(); ++k) add_lowering_input(node, i, k);
     for (const ValueId output : node.outputs)
       lowering_.outputs.push_back(needs_memory(output) ? std::optional(*shapes_.desc(output)) : std::nullopt);
     lowering_.expression = node.expression ? &*node.expression : nullptr;
-    lowering_.kernel_cache = memo ? &memo->kernels : nullptr;
+    lowering_.kernel_cache = cached ? &cached->kernels : nullptr;
     lower_with_splits(lowering_, node.has_residual ? lower_with_residual : node.row->lower);
     const bool all_read = lowering_.epilogue_read && (lowering_.residual_read || !node.has_residual);
     if (node.epilogue != "x" && !lowering_.steps.empty() && !all_read)
@@ -222,52 +222,53 @@ class PlanBuilder {
   }
 
   // Returns whether all inputs of the last lowering are unchanged.
-  bool is_unchanged_since(const ProgramNode& node, const CachedLowering& memo) const {
-    if (memo.inputs.size() != node.inputs.size() || memo.outputs.size() != node.outputs.size()) return false;
+  bool is_unchanged_since(const ProgramNode& node, const CachedLowering& cached) const {
+    if (cached.inputs.size() != node.inputs.size() || cached.outputs.size() != node.outputs.size()) return false;
     const auto is_unchanged = [](const std::optional<TensorDesc>& known, const TensorDesc* now) {
       return known ? now && *known == *now : !now;
     };
     for (size_t j = 0; j < node.outputs.size(); ++j)
-      if (!is_unchanged(memo.outputs[j], needs_memory(node.outputs[j]) ? shapes_.desc(node.outputs[j]) : nullptr)) return false;
+      if (!is_unchanged(cached.outputs[j], needs_memory(node.outputs[j]) ? shapes_.desc(node.outputs[j]) : nullptr)) return false;
     for (size_t k = 0; k < node.inputs.size(); ++k) {
-      if (!is_unchanged(memo.inputs[k], shapes_.desc(node.inputs[k])) || memo.input_misalignments[k] != compute_misalignment(inputs_[k]))
+      if (!is_unchanged(cached.inputs[k], shapes_.desc(node.inputs[k])) ||
+          cached.input_misalignments[k] != compute_misalignment(inputs_[k]))
         return false;
       const HostTensor* host = find_varying_host_elements(node.inputs[k]);
-      if (memo.hosts[k].has_value() != (host != nullptr) || (host && !have_same_elements(*memo.hosts[k], *host))) return false;
+      if (cached.hosts[k].has_value() != (host != nullptr) || (host && !have_same_elements(*cached.hosts[k], *host))) return false;
     }
     return true;
   }
 
-  const LoweredNode& save_lowering(const ProgramNode& node, CachedLowering& memo) {
-    memo.inputs = lowering_.inputs, memo.outputs = lowering_.outputs, memo.input_misalignments = lowering_.input_misalignments;
-    memo.hosts.clear();
+  const LoweredNode& save_lowering(const ProgramNode& node, CachedLowering& cached) {
+    cached.inputs = lowering_.inputs, cached.outputs = lowering_.outputs, cached.input_misalignments = lowering_.input_misalignments;
+    cached.hosts.clear();
     for (const ValueId input : node.inputs) {
       const HostTensor* host = find_varying_host_elements(input);
-      memo.hosts.push_back(host ? std::optional(*host) : std::nullopt);
+      cached.hosts.push_back(host ? std::optional(*host) : std::nullopt);
     }
-    return memo.lowered = std::move(static_cast<LoweredNode&>(lowering_));
+    return cached.lowered = std::move(static_cast<LoweredNode&>(lowering_));
   }
 
   // Adds a copy of each Concat input to its slice of the output, unless its producer already writes there.
   void lower_concat(const ProgramNode& node, size_t i) {
     result_.kernels[node.report] = "joined";
-    const TensorDesc& whole = *shapes_.desc(node.outputs[0]);
+    const TensorDesc& output = *shapes_.desc(node.outputs[0]);
     for (size_t k = 0; k < node.inputs.size(); ++k) {
       const ConcatSlice& slice = memory_plan_.concat_slices[i][k];
       if (slice.root < 0 || slice.written_in_place) continue;
       reset_lowering(node);
       inputs_.assign(1, make_input_operand(node, i, k));
-      lowering_.kernel_cache = memo_ ? &memo_->nodes[i].kernels : nullptr;
+      lowering_.kernel_cache = cache_ ? &cache_->nodes[i].kernels : nullptr;
       add_lowering_input(node, i, k);
       const TensorDesc& x = lowering_.input(0);
       outputs_.assign(1, {MemoryKind::temporary,
                           static_cast<uint32_t>(slice.root),
                           0,
                           memory_plan_.roots[static_cast<size_t>(slice.root)].bytes,
-                          static_cast<uint32_t>(bits(whole.dtype)),
+                          static_cast<uint32_t>(bits(output.dtype)),
                           {},
                           node.outputs[0]});
-      add_strided_copy(lowering_, whole.dtype, {x.shape, {x.strides, whole.strides}}, {lowering_.input_operand(0)},
+      add_strided_copy(lowering_, output.dtype, {x.shape, {x.strides, output.strides}}, {lowering_.input_operand(0)},
                        {.operand = lowering_.output_operand(0),
                         .owns_words = slice.whole_words,
                         .misalignment = memory_plan_.roots[static_cast<size_t>(slice.root)].offset % kTensorSizeAlignment});
@@ -308,7 +309,7 @@ class PlanBuilder {
 
   // Returns the byte offset of an operand modulo 16.
   uint64_t compute_misalignment(const PlannedOperand& operand) const {
-    const uint64_t root_offset = operand.place == MemoryKind::temporary ? find_outermost_storage(memory_plan_, operand.index).second : 0;
+    const uint64_t root_offset = operand.memory == MemoryKind::temporary ? find_outermost_storage(memory_plan_, operand.index).second : 0;
     return (root_offset + operand.byte_offset) % kTensorSizeAlignment;
   }
 
@@ -329,12 +330,12 @@ class PlanBuilder {
     const TensorDesc& desc = *shapes_.desc(value);
     const auto element_bits = static_cast<uint32_t>(bits(desc.dtype));
     const ValueLocation& location = memory_plan_.values[to_index(value)];
-    if (location.place == MemoryKind::temporary) {
+    if (location.memory == MemoryKind::temporary) {
       const uint64_t remaining_bytes = memory_plan_.roots[location.index].bytes - location.offset;
       return {MemoryKind::temporary, location.index, location.offset, remaining_bytes, element_bits, {}, value};
     }
     const uint64_t bytes = round_up(desc.bytes(), kTensorSizeAlignment);
-    if (location.place != MemoryKind::none) return {location.place, location.index, location.offset, bytes, element_bits, {}, value};
+    if (location.memory != MemoryKind::none) return {location.memory, location.index, location.offset, bytes, element_bits, {}, value};
     return {MemoryKind::host, 0, get_host_offset(value), bytes, element_bits, {}, value};
   }
 
@@ -396,7 +397,7 @@ class PlanBuilder {
 
   PlannedOperand resolve_operand(const Operand& operand, const BindingInterface& binding, uint32_t first_temporary, uint64_t writer) const {
     PlannedOperand result;
-    switch (operand.place) {
+    switch (operand.memory) {
       case MemoryKind::input:
         result = inputs_.at(operand.index);
         break;
@@ -417,7 +418,7 @@ class PlanBuilder {
     }
     result.byte_offset += operand.byte_offset;
     result.accessed_bytes = operand.bytes, result.is_exact = operand.is_exact;
-    if (operand.part != 0) result.lane.writer = writer, result.lane.part = operand.part;
+    if (operand.part != 0) result.interleaved.writer = writer, result.interleaved.part = operand.part;
     result.bytes = result.bytes > operand.byte_offset ? result.bytes - operand.byte_offset : 0;
     return result;
   }
@@ -427,7 +428,7 @@ class PlanBuilder {
     const auto& [name, value] = graph_.outputs[j];
     const TensorDesc& desc = *shapes_.desc(value);
     const ValueLocation& location = memory_plan_.values[to_index(value)];
-    if (location.place == MemoryKind::temporary && memory_plan_.roots[location.index].output == static_cast<int32_t>(j)) return;
+    if (location.memory == MemoryKind::temporary && memory_plan_.roots[location.index].output == static_cast<int32_t>(j)) return;
     const auto& weight = weights_.by_output[j];
     const PlannedOperand source =
         weight ? PlannedOperand{MemoryKind::persistent, 0, weight->offset, weight->bytes, 32, {}, value} : make_operand(value);
@@ -463,7 +464,7 @@ class PlanBuilder {
     for (const PlannedStep& step : steps_)
       for (size_t k = 0; k < step.operands.size(); ++k) {
         const PlannedOperand& operand = step.operands[k];
-        if (operand.value < 0 || operand.place != MemoryKind::temporary || is_stored[to_index(operand.value)]) continue;
+        if (operand.value < 0 || operand.memory != MemoryKind::temporary || is_stored[to_index(operand.value)]) continue;
         if (step.kernel->interface().bindings[k].access == ResourceAccess::read) continue;
         is_stored[to_index(operand.value)] = true;
         result_.stored.push_back({operand.value, *shapes_.desc(operand.value), make_operand(operand.value)});
@@ -472,7 +473,7 @@ class PlanBuilder {
 
   const ProgramGraph& graph_;
   const Weights& weights_;
-  BindCache* memo_;
+  BindCache* cache_;
   std::shared_ptr<Context> context_;
   std::shared_ptr<KernelLibrary> library_;
   ShapeInference shapes_;
@@ -491,8 +492,8 @@ class PlanBuilder {
 }  // namespace
 
 BoundPlan bind_plan(const std::shared_ptr<Context>& context, const ProgramGraph& graph, const Weights& weights, const BindInputs& inputs,
-                    BindCache* memo, bool list_values) {
-  return PlanBuilder(context, graph, weights, memo).build(inputs, list_values);
+                    BindCache* cache, bool list_values) {
+  return PlanBuilder(context, graph, weights, cache).build(inputs, list_values);
 }
 
 }  // namespace pumice

@@ -49,10 +49,10 @@ struct BoundPlan {
   std::vector<StoredValue> stored;  // values that kernels write to memory, if requested
 };
 
-// Plans the program for these inputs. `memo` is kept between calls for the same graph and does not affect the result. With `list_values`,
+// Plans the program for these inputs. `cache` is kept between calls for the same graph and does not affect the result. With `list_values`,
 // also lists the values that kernels write to memory. Throws GraphError if a shape rule is violated, UnsupportedError listing everything
 // that cannot be lowered.
 BoundPlan bind_plan(const std::shared_ptr<Context>& context, const ProgramGraph& graph, const Weights& weights, const BindInputs& inputs,
-                    BindCache* memo = nullptr, bool list_values = false);
+                    BindCache* cache = nullptr, bool list_values = false);
 
 }  // namespace pumice

@@ -24,7 +24,7 @@ class StepScheduler {
     for (uint32_t i = 0; i < steps_.size(); ++i) {
       steps_[i].wave = order.waves[i];
       for (const PlannedOperand& operand : steps_[i].operands) {
-        if (operand.place != MemoryKind::temporary) continue;
+        if (operand.memory != MemoryKind::temporary) continue;
         const uint32_t root = find_outermost_storage(memory_plan_, operand.index).first;
         ArenaInterval& interval = intervals[root];
         if (memory_plan_.roots[root].output < 0) interval.bytes = memory_plan_.roots[root].bytes;
@@ -40,8 +40,8 @@ class StepScheduler {
     result.steps.reserve(steps_.size());
     const std::vector<size_t> last_write = stored.empty() ? std::vector<size_t>() : find_last_writes(order.order);
     for (StoredValue& value : stored) {
-      value.last_write = last_write[find_outermost_storage(memory_plan_, value.place.index).first];
-      resolve_location(value.place, intervals);
+      value.last_write = last_write[find_outermost_storage(memory_plan_, value.location.index).first];
+      resolve_location(value.location, intervals);
     }
     for (const uint32_t i : order.order) {
       for (PlannedOperand& operand : steps_[i].operands) resolve_location(operand, intervals);
@@ -58,8 +58,8 @@ class StepScheduler {
       problem.storages.push_back({root.output < 0 && root.parent < 0 ? round_up(root.bytes, kArenaAlignment) : 0, root.parent});
     for (const PlannedStep& step : steps_) {
       for (size_t k = 0; k < step.operands.size(); ++k)
-        if (step.operands[k].place == MemoryKind::temporary)
-          problem.accesses.push_back({step.operands[k].index, writes(step, k), step.operands[k].lane.writer});
+        if (step.operands[k].memory == MemoryKind::temporary)
+          problem.accesses.push_back({step.operands[k].index, writes(step, k), step.operands[k].interleaved.writer});
       problem.end_step();
     }
     return problem;
@@ -72,7 +72,7 @@ class StepScheduler {
   // Returns the StorageRoot index of the first temporary tensor that a step writes (or reads), or -1.
   int64_t find_first_storage(const PlannedStep& step, bool written) const {
     for (size_t k = 0; k < step.operands.size(); ++k)
-      if (step.operands[k].place == MemoryKind::temporary && writes(step, k) == written) return step.operands[k].index;
+      if (step.operands[k].memory == MemoryKind::temporary && writes(step, k) == written) return step.operands[k].index;
     return -1;
   }
 
@@ -84,10 +84,10 @@ class StepScheduler {
       const auto read = static_cast<uint32_t>(from), written = static_cast<uint32_t>(to);
       if (memory_plan_.roots[read].bytes != memory_plan_.roots[written].bytes || memory_plan_.roots[written].output >= 0) continue;
       const auto move = [&](PlannedOperand& operand) {
-        if (operand.place == MemoryKind::temporary && operand.index == written) operand.index = read;
+        if (operand.memory == MemoryKind::temporary && operand.index == written) operand.index = read;
       };
       for (PlannedStep& step : steps_) std::ranges::for_each(step.operands, move);
-      for (StoredValue& value : stored) move(value.place);
+      for (StoredValue& value : stored) move(value.location);
       return;
     }
   }
@@ -114,24 +114,24 @@ class StepScheduler {
     for (size_t position = 0; position < order.size(); ++position) {
       const PlannedStep& step = steps_[order[position]];
       for (size_t k = 0; k < step.operands.size(); ++k)
-        if (step.operands[k].place == MemoryKind::temporary && writes(step, k))
+        if (step.operands[k].memory == MemoryKind::temporary && writes(step, k))
           last_write[find_outermost_storage(memory_plan_, step.operands[k].index).first] = position;
     }
     return last_write;
   }
 
   void resolve_location(PlannedOperand& operand, const std::vector<ArenaInterval>& intervals) const {
-    if (operand.place != MemoryKind::temporary) return;
+    if (operand.memory != MemoryKind::temporary) return;
     const StorageRoot& storage = memory_plan_.roots[operand.index];
     const auto [root, offset] = find_outermost_storage(memory_plan_, operand.index);
     const int32_t output = memory_plan_.roots[root].output;
     const uint64_t base = offset + (output >= 0 ? 0 : intervals[root].offset);
-    operand.place = output >= 0 ? MemoryKind::output : MemoryKind::temporary;
+    operand.memory = output >= 0 ? MemoryKind::output : MemoryKind::temporary;
     operand.index = output >= 0 ? static_cast<uint32_t>(output) : 0;
     operand.byte_offset += base;
-    if (storage.lane.period == 0) return;
-    operand.lane.origin = base - storage.offset, operand.lane.period = storage.lane.period;
-    operand.lane.begin = storage.lane.begin, operand.lane.end = storage.lane.end;
+    if (storage.interleaved.period == 0) return;
+    operand.interleaved.origin = base - storage.offset, operand.interleaved.period = storage.interleaved.period;
+    operand.interleaved.begin = storage.interleaved.begin, operand.interleaved.end = storage.interleaved.end;
   }
 
   std::vector<PlannedStep> steps_;

@@ -66,7 +66,7 @@ class WeightUploader {
     size_t source = 0;
     for (const PlannedStep& step : weights.initialization->steps) {
       for (const PlannedOperand& operand : step.operands)
-        if (operand.place == MemoryKind::input) source = operand.index - inputs_;
+        if (operand.memory == MemoryKind::input) source = operand.index - inputs_;
       steps_[source].push_back(&step);  // a step without a source reads the previous step's output
     }
   }
@@ -165,7 +165,7 @@ class WeightUploader {
     for (size_t i = batch.first; i < batch.end; ++i)
       for (const PlannedStep* step : steps_[i])
         for (PlannedOperand& operand : plan->steps.emplace_back(*step).operands)
-          if (operand.place == MemoryKind::input) operand.index = 0, operand.byte_offset += batch.offsets[i - batch.first];
+          if (operand.memory == MemoryKind::input) operand.index = 0, operand.byte_offset += batch.offsets[i - batch.first];
     return plan;
   }
 

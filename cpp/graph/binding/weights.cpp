@@ -130,8 +130,8 @@ class WeightPlacer {
 
   static PlannedOperand make_target_operand(const PlacedWeight& use) { return {MemoryKind::persistent, 0, use.offset, use.bytes}; }
 
-  static PlannedOperand make_operand(MemoryKind place, uint32_t index, uint64_t offset, const TensorDesc& desc) {
-    return {place, index, offset, round_up(desc.bytes(), kTensorSizeAlignment), static_cast<uint32_t>(bits(desc.dtype))};
+  static PlannedOperand make_operand(MemoryKind memory, uint32_t index, uint64_t offset, const TensorDesc& desc) {
+    return {memory, index, offset, round_up(desc.bytes(), kTensorSizeAlignment), static_cast<uint32_t>(bits(desc.dtype))};
   }
 
   // Returns the operand from which initialisation steps read the weight in this dtype: a graph input, a temporary with the converted
@@ -147,11 +147,11 @@ class WeightPlacer {
   PlannedOperand add_constant_source(ValueId value, DType dtype, int64_t first, int64_t count) {
     const auto slot = static_cast<uint32_t>(graph_.inputs.size() + weights_.sources.size());
     const HostTensor& constant = *graph_.value(value).constant;
-    const bool whole = count == constant.desc.elements();
+    const bool is_complete = count == constant.desc.elements();
     std::string name = graph_.value(value).name;
-    if (!whole) name += "[" + std::to_string(first) + ":" + std::to_string(first + count) + "]";
+    if (!is_complete) name += "[" + std::to_string(first) + ":" + std::to_string(first + count) + "]";
     if (dtype != constant.desc.dtype) name += " as " + std::string(pumice::name(dtype));
-    TensorDesc desc(dtype, whole ? constant.desc.shape : Shape{count}, {}, true);
+    TensorDesc desc(dtype, is_complete ? constant.desc.shape : Shape{count}, {}, true);
     const PlannedOperand source = make_operand(MemoryKind::input, slot, 0, desc);
     weights_.sources.push_back({constant, {std::move(name), std::move(desc)}, first});
     return source;
@@ -186,10 +186,10 @@ class WeightPlacer {
       planned.groups = step.groups;
       planned.label = label;
       for (const Operand& operand : step.operands) {
-        PlannedOperand& place = planned.operands.emplace_back(operand.place == MemoryKind::input ? source : target);
-        place.byte_offset += operand.byte_offset;
-        place.bytes -= operand.byte_offset;
-        place.accessed_bytes = operand.bytes;
+        PlannedOperand& planned_operand = planned.operands.emplace_back(operand.memory == MemoryKind::input ? source : target);
+        planned_operand.byte_offset += operand.byte_offset;
+        planned_operand.bytes -= operand.byte_offset;
+        planned_operand.accessed_bytes = operand.bytes;
       }
     }
   }

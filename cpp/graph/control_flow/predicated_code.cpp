@@ -43,9 +43,9 @@ void PredicatedCode::allocate_predicates(const std::vector<PredicatedDispatch>& 
   if (context->feature("conditionalRendering")) return;
   for (const PredicatedDispatch& item : items)
     if (const auto& groups = item.dispatch.groups; !item.is_branch && item.word != kNoWord)
-      record_of_[{item.word, groups[0], groups[1], groups[2]}] = 0;
+      record_indices_[{item.word, groups[0], groups[1], groups[2]}] = 0;
   std::vector<std::array<uint32_t, 4>> records;
-  for (auto& [record, number] : record_of_) number = static_cast<uint32_t>(records.size()), records.push_back(record);
+  for (auto& [record, number] : record_indices_) number = static_cast<uint32_t>(records.size()), records.push_back(record);
   const auto bytes = std::as_bytes(std::span(records));
   records_ = Buffer::create(context, bytes.size());
   if (!bytes.empty()) upload({records_, 0, bytes.size()}, bytes);
@@ -55,8 +55,8 @@ void PredicatedCode::allocate_predicates(const std::vector<PredicatedDispatch>& 
 Dispatch PredicatedCode::make_branch_dispatch(const PredicatedDispatch& item) const {
   const auto whole = [](const std::shared_ptr<Buffer>& buffer) { return buffer ? BufferRange{buffer, 0, buffer->bytes()} : BufferRange{}; };
   const auto first_record_from = [&](uint32_t word) {  // index of the first record whose predicate word is `word` or higher
-    const auto found = record_of_.lower_bound({word, 0, 0, 0});
-    return found == record_of_.end() ? static_cast<uint32_t>(record_of_.size()) : found->second;
+    const auto found = record_indices_.lower_bound({word, 0, 0, 0});
+    return found == record_indices_.end() ? static_cast<uint32_t>(record_indices_.size()) : found->second;
   };
   const uint32_t words = item.kind == PredicatedDispatch::Kind::choice ? 2 : item.kind == PredicatedDispatch::Kind::status ? 0 : 1;
   // an inner loop moves the active word, so any word may change
@@ -79,7 +79,7 @@ Dispatch PredicatedCode::make_branch_dispatch(const PredicatedDispatch& item) co
                       .set("next_word", item.to)
                       .set("counter", item.counter)
                       .set("first_record", all ? 0 : first_record_from(item.target_word))
-                      .set("end_record", all ? static_cast<uint32_t>(record_of_.size()) : first_record_from(item.target_word + words))
+                      .set("end_record", all ? static_cast<uint32_t>(record_indices_.size()) : first_record_from(item.target_word + words))
                       .set_workgroups(1)
                       .build()
                       .push;
@@ -95,7 +95,7 @@ CommandList PredicatedCode::record(std::vector<PredicatedDispatch> items) const 
     }
     const auto& groups = item.dispatch.groups;
     if (item.word != kNoWord && counts_)
-      item.dispatch.guard = {counts_, record_of_.at({item.word, groups[0], groups[1], groups[2]}) * kGuardCounts, kGuardCounts};
+      item.dispatch.guard = {counts_, record_indices_.at({item.word, groups[0], groups[1], groups[2]}) * kGuardCounts, kGuardCounts};
     else if (item.word != kNoWord)
       item.dispatch.guard = {words_, item.word * sizeof(uint32_t), kGuardWord};
     list.dispatch(std::move(item.dispatch));

@@ -57,7 +57,8 @@ class PredicatedCode {
   std::vector<bool> has_loop_;  // for each routine: whether it contains a loop
   std::shared_ptr<Buffer> arena_, words_, status_, records_, counts_;
   std::vector<RoutineValue> scratch_;
-  std::map<std::array<uint32_t, 4>, uint32_t> record_of_;  // record index by predicate word and group counts; indices ascend with the keys
+  // Index of the record for a predicate word and group counts; indices ascend with the keys.
+  std::map<std::array<uint32_t, 4>, uint32_t> record_indices_;
 };
 
 // Translates routines into predicated dispatches. Repeating the same calls yields the same scratch memory and predicate words.

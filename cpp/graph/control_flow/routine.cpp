@@ -224,15 +224,15 @@ class RoutineBuilder {
 
   void find_last_uses(const Graph& graph) {
     std::vector<bool> read(graph.values().size(), false);
-    const auto note = [&](ValueId id, std::vector<ValueId>* released) {
+    const auto record_last_use = [&](ValueId id, std::vector<ValueId>* released) {
       if (id == kAbsent || read[to_index(id)]) return;
       read[to_index(id)] = true;
       if (released && !graph.value(id).constant) released->push_back(id);
     };
-    for (const ValueId output : routine_.outputs) note(output, nullptr);
+    for (const ValueId output : routine_.outputs) record_last_use(output, nullptr);
     for (auto step = routine_.steps.rbegin(); step != routine_.steps.rend(); ++step) {
-      for (const ValueId id : step->inputs) note(id, &step->released);
-      for (const ValueId id : step->outputs) note(id, &step->released);  // also releases results that no step reads
+      for (const ValueId id : step->inputs) record_last_use(id, &step->released);
+      for (const ValueId id : step->outputs) record_last_use(id, &step->released);  // also releases results that no step reads
     }
   }
 

@@ -174,11 +174,11 @@ void Graph::check_not_finished() const {
   if (finished_) throw StateError("graph '" + name_ + "' is finished; make a new one to change it", "B2.12");
 }
 
-// Returns the first unused name among stem<number>, stem<number + 1>, ...
+// Returns the first unused name among prefix<number>, prefix<number + 1>, ...
 template <typename Names>
-static std::string make_unused_name(const std::string& stem, size_t number, const Names& used_names) {
-  std::string name = stem + std::to_string(number);
-  while (used_names.contains(name)) name = stem + std::to_string(++number);
+static std::string make_unused_name(const std::string& prefix, size_t number, const Names& used_names) {
+  std::string name = prefix + std::to_string(number);
+  while (used_names.contains(name)) name = prefix + std::to_string(++number);
   return name;
 }
 

@@ -61,8 +61,9 @@ class Graph {
   std::vector<ValueId> while_(const std::shared_ptr<Graph>& condition, const std::shared_ptr<Graph>& body, LoopValues values,
                               std::string name = {}, std::vector<std::string> output_names = {});
   // Copies the nodes that compute a value of another graph, without IF and WHILE, replacing its inputs by `inputs`. Names begin with
-  // `stem`. Only the shapes of the copies may be used. Throws GraphError if the nodes reject the inputs; the graph is then unchanged.
-  ValueId copy_computation(const Graph& other, ValueId value, const std::vector<ValueId>& inputs, const std::string& stem);
+  // `name_prefix`. Only the shapes of the copies may be used. Throws GraphError if the nodes reject the inputs; the graph is then
+  // unchanged.
+  ValueId copy_computation(const Graph& other, ValueId value, const std::vector<ValueId>& inputs, const std::string& name_prefix);
   // Allows 16-bit floats if a program is compiled without an explicit precision. The setting of the outermost graph also applies to nested
   // graphs.
   void set_relaxed_precision(bool relaxed) { relaxed_precision_ = relaxed; }

@@ -93,7 +93,7 @@ std::optional<std::vector<ValueId>> find_shape_sources(const Graph& graph, Value
   return ShapeSources(graph).find_sources(value, elements);
 }
 
-ValueId Graph::copy_computation(const Graph& other, ValueId value, const std::vector<ValueId>& inputs, const std::string& stem) {
+ValueId Graph::copy_computation(const Graph& other, ValueId value, const std::vector<ValueId>& inputs, const std::string& name_prefix) {
   check_not_finished();
   const size_t nodes = nodes_.size(), values = values_.size();
   const bool exact = exact_;
@@ -112,9 +112,9 @@ ValueId Graph::copy_computation(const Graph& other, ValueId value, const std::ve
       const GraphNode& node = other.nodes()[i];
       std::vector<ValueId> operands;
       for (const ValueId input : node.inputs) operands.push_back(copy_value(input));
-      const auto output_ids = node.compound
-                                  ? add(*node.compound, std::move(operands), node.attributes, node.outputs.size(), stem + "/" + node.name)
-                                  : add(node.row->name, std::move(operands), node.attributes, node.outputs.size(), stem + "/" + node.name);
+      const auto output_ids =
+          node.compound ? add(*node.compound, std::move(operands), node.attributes, node.outputs.size(), name_prefix + "/" + node.name)
+                        : add(node.row->name, std::move(operands), node.attributes, node.outputs.size(), name_prefix + "/" + node.name);
       nodes_.back().may_fail = true;
       for (size_t j = 0; j < output_ids.size(); ++j) new_ids[static_cast<size_t>(node.outputs[j])] = output_ids[j];
     }

@@ -129,14 +129,13 @@ void expand_box_nms_limit(Expansion& e) {
 
 Operations make_box_with_nms_limit_operations() {
   constexpr DTypeSet reals = kFloat | kQuant;
-  const auto number = [](std::string_view name) { return scalar_arg(name, kFloat); };
   return {{"nnapi::BOX_WITH_NMS_LIMIT",
            3,
            "The best boxes of each class but the first, and of each image, whose rows stand beside each other; overlaps with better ones "
            "lower the scores of the others. Outputs: scores, boxes, classes and indices of images, as many as there are.",
            {tensor_arg("scores", reals), tensor_arg("boxes", kFloat | set_of(DType::uint16)), tensor_arg("batch_index", kInt),
-            number("score_threshold"), scalar_arg("most"), scalar_arg("method"), number("overlap_threshold"), number("sigma"),
-            number("least_score")},
+            float_scalar_arg("score_threshold"), scalar_arg("most"), scalar_arg("method"), float_scalar_arg("overlap_threshold"),
+            float_scalar_arg("sigma"), float_scalar_arg("least_score")},
            {tensor_arg("scores", reals), tensor_arg("boxes", kFloat | set_of(DType::uint16)), tensor_arg("classes", kInt),
             tensor_arg("batch_index", kInt)},
            expand_box_nms_limit,

@@ -129,10 +129,10 @@ class DetectionBuilder {
                   each = std::min(classes_, e_.read_int(kMaxClasses));
     const ValueId kept_boxes = reshape(run_nms(top, max_kept), {images_, count, 1}), box_index = get_kept_indices(kept_boxes);
     const auto classes = top_k(gather_elements(scores_, expand(box_index, {images_, count, classes_}), 1), each, 2);
-    const std::vector<int64_t> flat{images_, count * each}, whole{images_, count, each};
+    const std::vector<int64_t> flat{images_, count * each}, per_anchor{images_, count, each};
     const ValueId is_found = e_.add("Greater", {kept_boxes, e_.add_scalar(0, DType::int32)});
-    return {reshape(classes[0], flat), reshape(expand(box_index, whole), flat), reshape(classes[1], flat),
-            reshape(expand(is_found, whole), flat)};
+    return {reshape(classes[0], flat), reshape(expand(box_index, per_anchor), flat), reshape(classes[1], flat),
+            reshape(expand(is_found, per_anchor), flat)};
   }
 
   // Appends unused candidates, as many as the table has rows.
@@ -183,20 +183,18 @@ void expand_detection_postprocessing(Expansion& e) {
 }  // namespace
 
 Operations make_postprocessing_operations() {
-  const auto floats = [](std::string_view name) { return tensor_arg(name, kFloat, 'T'); };
-  const auto number = [](std::string_view name) { return scalar_arg(name, kFloat); };
-  return {
-      {"nnapi::DETECTION_POSTPROCESSING",
-       3,
-       "Boxes of anchors, without those that overlap a better one too much. Outputs: the scores, corners and classes of the best, and "
-       "how many there are; the rows behind them are zeros.",
-       {floats("scores"), floats("box_codes"), floats("anchors"), number("y_scale"), number("x_scale"), number("height_scale"),
-        number("width_scale"), scalar_arg("regular", kTruth), scalar_arg("most"), scalar_arg("most_classes"), scalar_arg("most_of_class"),
-        number("score_threshold"), number("overlap_threshold"), scalar_arg("background_in_labels", kTruth)},
-       {floats("scores"), floats("boxes"), tensor_arg("classes", kInt), tensor_arg("counts", kInt)},
-       expand_detection_postprocessing,
-       {},
-       check_postprocessing}};
+  return {{"nnapi::DETECTION_POSTPROCESSING",
+           3,
+           "Boxes of anchors, without those that overlap a better one too much. Outputs: the scores, corners and classes of the best, and "
+           "how many there are; the rows behind them are zeros.",
+           {float_tensor_arg("scores"), float_tensor_arg("box_codes"), float_tensor_arg("anchors"), float_scalar_arg("y_scale"),
+            float_scalar_arg("x_scale"), float_scalar_arg("height_scale"), float_scalar_arg("width_scale"), scalar_arg("regular", kTruth),
+            scalar_arg("most"), scalar_arg("most_classes"), scalar_arg("most_of_class"), float_scalar_arg("score_threshold"),
+            float_scalar_arg("overlap_threshold"), scalar_arg("background_in_labels", kTruth)},
+           {float_tensor_arg("scores"), float_tensor_arg("boxes"), tensor_arg("classes", kInt), tensor_arg("counts", kInt)},
+           expand_detection_postprocessing,
+           {},
+           check_postprocessing}};
 }
 
 }  // namespace pumice::nnapi

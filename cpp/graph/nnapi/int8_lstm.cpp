@@ -128,8 +128,8 @@ ValueId layer_normalise(Int8LstmStep& s, ValueId z, size_t gate) {
   const ValueId inverse_units = s.div(s.add_int64(1048576), units);
   const ValueId exact = s.sub(s.mul(sum(s.mul(v, v)), inverse_units), s.mul(mean, mean));
   const double limit = std::min(1.0, std::trunc(10000.0 * static_cast<double>(get_scale(e, norm))));
-  const ValueId whole = s.div(exact, s.add_int64(1048576));
-  const ValueId variance = e.add("Where", {e.add("Less", {whole, s.add_int64(1)}), s.add_int64(limit), whole});
+  const ValueId quotient = s.div(exact, s.add_int64(1048576));
+  const ValueId variance = e.add("Where", {e.add("Less", {quotient, s.add_int64(1)}), s.add_int64(limit), quotient});
   const InverseSqrt factor = compute_inverse_sqrt(s, variance);
   const ValueId product = s.f.apply_multiplier(s.mul(s.sub(s.mul(v, s.add_int64(1024)), mean), factor.mantissa), {1, 0});
   const ValueId half = s.div(factor.divisor, s.add_int64(2));

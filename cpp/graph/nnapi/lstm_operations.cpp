@@ -136,9 +136,9 @@ void expand_lstm_bidirectional(Expansion& e) {
 
 class LstmOperandList {
  public:
-  LstmOperandList& add_gates(const std::string& stem, std::initializer_list<std::string_view> gates, size_t optional) {
+  LstmOperandList& add_gates(const std::string& prefix, std::initializer_list<std::string_view> gates, size_t optional) {
     size_t at = 0;
-    for (const std::string_view gate : gates) add_tensor(stem + std::string(gate), at++ < optional);
+    for (const std::string_view gate : gates) add_tensor(prefix + std::string(gate), at++ < optional);
     return *this;
   }
   LstmOperandList& add_tensor(const std::string& name, bool optional = false) {
@@ -165,7 +165,6 @@ class LstmOperandList {
 }  // namespace
 
 Operations make_lstm_operations() {
-  const auto floats = [](std::string_view name) { return tensor_arg(name, kFloat, 'T'); };
   return {
       {"nnapi::LSTM",
        1,
@@ -173,7 +172,7 @@ Operations make_lstm_operations() {
        "hidden "
        "state, the cell, the hidden state.",
        LstmOperandList().add_tensor("x").add_cell("").add_states("").add_options().add_norms("").roles,
-       {floats("scratch"), floats("state"), floats("cell"), floats("y")},
+       {float_tensor_arg("scratch"), float_tensor_arg("state"), float_tensor_arg("cell"), float_tensor_arg("y")},
        expand_lstm_step,
        {},
        check_lstm_step},
@@ -181,7 +180,7 @@ Operations make_lstm_operations() {
        3,
        "LSTM over a sequence [batch, time, size], or time first. Outputs: all hidden states, the last one, and the last cell.",
        LstmOperandList().add_tensor("x").add_cell("").add_states("").add_options().add_scalar("time_major", kTruth).add_norms("").roles,
-       {floats("y"), floats("state"), floats("cell")},
+       {float_tensor_arg("y"), float_tensor_arg("state"), float_tensor_arg("cell")},
        expand_lstm_sequence,
        {},
        check_lstm_sequence},

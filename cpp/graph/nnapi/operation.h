@@ -51,6 +51,13 @@ inline constexpr DTypeSet kTruth = set_of(DType::bool_);
 inline Operand tensor_arg(std::string_view name, DTypeSet dtypes, char type = 0) {
   return {{name, dtypes, false, false, type}, OperandKind::tensor};
 }
+// Float tensors of an operation have the same dtype, hence the type letter.
+inline Operand float_tensor_arg(std::string_view name) {
+  return tensor_arg(name, kFloat, 'T');
+}
+inline Operand optional_float_tensor_arg(std::string_view name) {
+  return {{name, kFloat, true, false, 'T'}, OperandKind::tensor};
+}
 inline Operand variadic_tensor_arg(std::string_view name, DTypeSet dtypes, char type = 0) {
   return {{name, dtypes, false, true, type}, OperandKind::tensor};
 }
@@ -59,6 +66,9 @@ inline Operand list_arg(std::string_view name, bool optional = false) {
 }
 inline Operand scalar_arg(std::string_view name, DTypeSet dtypes = kInt, bool optional = false) {
   return {{name, dtypes, optional}, OperandKind::scalar};
+}
+inline Operand float_scalar_arg(std::string_view name) {
+  return scalar_arg(name, kFloat);
 }
 inline Operand pairs_arg(std::string_view name) {
   return {{name, kInt}, OperandKind::pairs};

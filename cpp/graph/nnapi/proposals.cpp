@@ -171,19 +171,18 @@ void expand_generate_proposals(Expansion& e) {
 
 Operations make_proposal_operations() {
   constexpr DTypeSet reals = kFloat | kQuant;
-  const auto number = [](std::string_view name) { return scalar_arg(name, kFloat); };
-  return {
-      {"nnapi::GENERATE_PROPOSALS",
-       3,
-       "The best regions of each image, of anchors at every place, without those that overlap a better one too much. Outputs: scores, "
-       "boxes and indices of images, as many as there are.",
-       {tensor_arg("scores", reals), tensor_arg("deltas", reals), tensor_arg("anchors", kFloat | set_of(DType::int16)),
-        tensor_arg("image_sizes", kFloat | set_of(DType::uint16)), number("height_stride"), number("width_stride"),
-        scalar_arg("most_before"), scalar_arg("most_after"), number("overlap_threshold"), number("least_size"), scalar_arg("nchw", kTruth)},
-       {tensor_arg("scores", reals), tensor_arg("boxes", kFloat | set_of(DType::uint16)), tensor_arg("batch_index", kInt)},
-       expand_generate_proposals,
-       {},
-       check_proposals}};
+  return {{"nnapi::GENERATE_PROPOSALS",
+           3,
+           "The best regions of each image, of anchors at every place, without those that overlap a better one too much. Outputs: scores, "
+           "boxes and indices of images, as many as there are.",
+           {tensor_arg("scores", reals), tensor_arg("deltas", reals), tensor_arg("anchors", kFloat | set_of(DType::int16)),
+            tensor_arg("image_sizes", kFloat | set_of(DType::uint16)), float_scalar_arg("height_stride"), float_scalar_arg("width_stride"),
+            scalar_arg("most_before"), scalar_arg("most_after"), float_scalar_arg("overlap_threshold"), float_scalar_arg("least_size"),
+            scalar_arg("nchw", kTruth)},
+           {tensor_arg("scores", reals), tensor_arg("boxes", kFloat | set_of(DType::uint16)), tensor_arg("batch_index", kInt)},
+           expand_generate_proposals,
+           {},
+           check_proposals}};
 }
 
 }  // namespace pumice::nnapi

@@ -82,15 +82,15 @@ void expand_multinomial(Expansion& e) {
   const ValueId row_max = reduce_last(e.add("Where", {is_not_finite, number(-3e38), x}), "ReduceMax", 1);
   const ValueId exp_values = e.add("Where", {is_not_finite, number(0), e.add("Exp", {e.add("Sub", {x, row_max})})});
   const ValueId sums = e.add("CumSum", {exp_values, e.add_scalar(1, DType::int64)});
-  const ValueId whole = reduce_last(sums, "ReduceMax", 1);
-  const ValueId targets = e.add("Mul", {e.reshape(e.add_vector(uniforms, DType::float32), {{rows}, {count}}), whole});
+  const ValueId totals = reduce_last(sums, "ReduceMax", 1);
+  const ValueId targets = e.add("Mul", {e.reshape(e.add_vector(uniforms, DType::float32), {{rows}, {count}}), totals});
   const auto unsqueeze = [&](ValueId id, int64_t axis) { return e.add("Unsqueeze", {id, e.add_int64_vector({axis})}); };
   const ValueId before = e.cast(e.add("LessOrEqual", {unsqueeze(sums, 1), unsqueeze(targets, 2)}), DType::int32);
   const ValueId class_indices = e.add("ReduceSum", {before, e.add_int64_vector({2})}, make_attrs({{"keepdims", int64_t{0}}}));
   // Rows without a finite number give class 0. The class is clamped, because rounding could exceed the last class.
   const ValueId classes = e.cast(e.add("Sub", {e.add_sizes({e.length(0, 1)}), e.add_int64_vector({1})}), DType::int32);
   e.add_output(
-      e.add("Where", {e.add("Greater", {whole, number(0)}), e.add("Min", {class_indices, classes}), e.add_scalar(0, DType::int32)}));
+      e.add("Where", {e.add("Greater", {totals, number(0)}), e.add("Min", {class_indices, classes}), e.add_scalar(0, DType::int32)}));
 }
 
 }  // namespace

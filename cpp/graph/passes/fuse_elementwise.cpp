@@ -12,7 +12,7 @@ namespace pumice {
 namespace {
 
 constexpr size_t kMaxScaledEpilogues = 8;            // maximum number of distinct epilogues with constants; each needs its own pipeline
-constexpr size_t kMaxScaledMaps = 32;                // maximum number of elementwise kernels with quantization scales
+constexpr size_t kMaxScaledKernels = 32;             // maximum number of elementwise kernels with quantization scales
 constexpr int64_t kLargestExact = int64_t{1} << 53;  // largest integer that a float64 literal represents exactly
 
 // Whether expressions compute in the stored type, so that fusion does not change rounding.
@@ -91,7 +91,7 @@ class ElementwiseFusion {
     if (map.on_host || row.skeleton != KernelKind::map || map.outputs.size() != 1 || (!map.expression && !casts && row.expression.empty()))
       return {};
     std::vector<bool> present;
-    ElementwiseExpr expr{Expression::literal(0), {}, {}, scaled_maps_.contains(&map)};
+    ElementwiseExpr expr{Expression::literal(0), {}, {}, scaled_nodes_.contains(&map)};
     const size_t count = casts ? 1 : map.inputs.size();  // CastLike uses only the dtype of its second operand
     const auto names = get_elementwise_input_names(row, count);
     for (size_t i = 0; i < count; ++i) {
@@ -347,13 +347,13 @@ class ElementwiseFusion {
   };
 
   // Adds the fused kernel, which replaces the kernels of both nodes, to the budget. Returns false if it exceeds the budget.
-  bool add_fused_elementwise(const ProgramNode& map, const ProgramNode& producer, const Expression& whole,
+  bool add_fused_elementwise(const ProgramNode& map, const ProgramNode& producer, const Expression& fused,
                              const std::map<std::string, ExprType>& types, const std::string& text) {
     const DType stored = value(map.outputs[0]).dtype;
     FusedKernel kernel{text, 0};
     for (const auto& [name, operand_type] : types) kernel.key += '\n' + std::to_string(static_cast<int>(operand_type));
     kernel.key += '\n' + std::string(pumice::name(stored));
-    kernel.weight = whole.estimate_compile_cost(has_doubles(types)) * count_elementwise_copies(stored);
+    kernel.weight = fused.estimate_compile_cost(has_doubles(types)) * count_elementwise_copies(stored);
     const FusedKernel inner = find_fused_kernel(producer);
     budget_.remove(inner);
     if (!budget_.replace(find_fused_kernel(map), kernel)) {
@@ -381,24 +381,24 @@ class ElementwiseFusion {
                                                         : merged.name_operand(expr.operands[k]));
     if (merged.operands.empty() || merged.operands.size() > kMaxCustomInputs) return false;
     const bool scaled = expr.scaled || inner->scaled;
-    const size_t others = scaled_maps_.size() - scaled_maps_.count(&map) - scaled_maps_.count(&node(*producer));
-    if (scaled && others >= kMaxScaledMaps) return false;
-    ElementwiseExpr whole{expr.expression.substitute(replacements), merged.operands, {}};
-    for (size_t k = 0; k < whole.operands.size(); ++k) whole.names.push_back("in" + std::to_string(k));
-    const auto types = get_operand_types(whole);
-    const auto text = to_glsl(whole.expression, types, count_elementwise_copies(stored), type);
-    if (!text || !add_fused_elementwise(map, node(*producer), whole.expression, types, *text)) return false;
+    const size_t others = scaled_nodes_.size() - scaled_nodes_.count(&map) - scaled_nodes_.count(&node(*producer));
+    if (scaled && others >= kMaxScaledKernels) return false;
+    ElementwiseExpr fused{expr.expression.substitute(replacements), merged.operands, {}};
+    for (size_t k = 0; k < fused.operands.size(); ++k) fused.names.push_back("in" + std::to_string(k));
+    const auto types = get_operand_types(fused);
+    const auto text = to_glsl(fused.expression, types, count_elementwise_copies(stored), type);
+    if (!text || !add_fused_elementwise(map, node(*producer), fused.expression, types, *text)) return false;
     const auto dtype = static_cast<int64_t>(stored);
     const ProgramNode& producer_node = node(*producer);
     const bool has_exact = producer_node.fp32 || has_exact_functions(map.attributes) || has_exact_functions(producer_node.attributes);
-    map.row = &get_custom_elementwise_row(whole.operands.size());
-    map.inputs = whole.operands;
+    map.row = &get_custom_elementwise_row(fused.operands.size());
+    map.inputs = fused.operands;
     map.attributes = {};
     map.attributes.set(std::string(kOutputDtype), dtype);
     if (has_exact) map.attributes.set(std::string(kExactFunctions), int64_t{1});
-    map.expression = std::move(whole.expression);
-    scaled_maps_.erase(&node(*producer));
-    if (scaled) scaled_maps_.insert(&map);
+    map.expression = std::move(fused.expression);
+    scaled_nodes_.erase(&node(*producer));
+    if (scaled) scaled_nodes_.insert(&map);
     mark_fused(*producer, map, Fusion::elementwise);
     return true;
   }
@@ -419,7 +419,7 @@ class ElementwiseFusion {
   std::vector<int32_t> consumers_;  // index of a reader of each value; -1: none, or a program output
   std::vector<bool> removed_;
   std::set<std::string> scaled_epilogues_;
-  std::set<const ProgramNode*> scaled_maps_;
+  std::set<const ProgramNode*> scaled_nodes_;
   FusionBudget budget_;
   std::map<const ProgramNode*, FusedKernel> kernels_;
 };

@@ -31,10 +31,10 @@ class RotaryCacheMatcher {
                                  use_def_.find_producer(attention.inputs[kK], "TensorScatter"),
                                  use_def_.find_producer(attention.inputs[kV], "TensorScatter")};
     if (!found.q || !found.keys || !found.values || found.keys == found.values) return {};
-    RotaryCacheMatch whole = found;
-    whole.k = use_def_.find_producer(found.keys->inputs[kUpdate], "RotaryEmbedding");
-    if (!whole.k || whole.k == whole.q || use_def_.find_only_reader(whole.k->outputs[0]) != whole.keys) return {};
-    return is_fusable(whole) && can_move(whole) ? std::optional(whole) : std::nullopt;
+    RotaryCacheMatch complete = found;
+    complete.k = use_def_.find_producer(found.keys->inputs[kUpdate], "RotaryEmbedding");
+    if (!complete.k || complete.k == complete.q || use_def_.find_only_reader(complete.k->outputs[0]) != complete.keys) return {};
+    return is_fusable(complete) && can_move(complete) ? std::optional(complete) : std::nullopt;
   }
 
   // Returns the index of the last node of the match, where the inputs of all nodes have been computed.

@@ -54,9 +54,9 @@ struct AttentionMatch {
   bool mask_hides = false;                                   // whether true in a bool mask means hidden (not visible)
   double hidden = -std::numeric_limits<double>::infinity();  // score assigned to positions that a bool mask hides
   bool zero_empty = false;
-  const ProgramNode* transposed = nullptr;  // Transpose of the result, if any
-  const ProgramNode* whole = nullptr;       // the ONNX Attention node, if any
-  std::vector<uint32_t> rows;               // report rows of the nodes to replace
+  const ProgramNode* transposed = nullptr;      // Transpose of the result, if any
+  const ProgramNode* onnx_attention = nullptr;  // the ONNX Attention node, if any
+  std::vector<uint32_t> rows;                   // report rows of the nodes to replace
 };
 
 class AttentionMatcher {
@@ -79,7 +79,7 @@ class AttentionMatcher {
       if (is_present(node.outputs, i) || is_present(node.inputs, i + 3)) return {};
     const auto shape = graph_.value(node.inputs[0]).shape;
     if (!shape || shape->size() != 4 || shape->back() < 1) return {};
-    match_.whole = match_.product = &node;
+    match_.onnx_attention = match_.product = &node;
     match_.scale.number = node.attributes.real("scale", 1 / std::sqrt(static_cast<double>(shape->back())));
     match_.q = trace_operand(node.inputs[0], make_identity_permutation(4), nullptr),
     match_.k = trace_operand(node.inputs[1], make_identity_permutation(4), nullptr);
@@ -218,9 +218,9 @@ class AttentionMatcher {
   bool broadcasts_to(ValueId mask, ValueId scores) const {
     const auto& shape = value(mask).shape;
     if (!shape || shape->empty() || shape->size() > rank_of(scores)) return false;
-    const Shape& whole = *value(scores).shape;
+    const Shape& scores_shape = *value(scores).shape;
     for (size_t back = 1; back <= shape->size(); ++back) {
-      const int64_t size = (*shape)[shape->size() - back], full = whole[whole.size() - back];
+      const int64_t size = (*shape)[shape->size() - back], full = scores_shape[scores_shape.size() - back];
       if (full != kUnknownSize && size != kUnknownSize && size != 1 && size != full) return false;
       if (full == 1 && size != 1) return false;
     }
@@ -302,10 +302,11 @@ class AttentionMatcher {
     const ProgramNode* first = transpose ? use_def_.find_producer(transpose->inputs[0], "Reshape") : nullptr;
     if (!first || get_permutation(*transpose) != Perm{0, 2, 1} || rank_of(first->inputs[0]) != 4) return kAbsent;
     const ValueId x = first->inputs[0];
-    const auto whole = use_def_.get_sizes(x);
+    const auto x_sizes = use_def_.get_sizes(x);
     const auto flat = use_def_.trace_sizes(first->inputs[1]), target_sizes = use_def_.trace_sizes(last.inputs[1]);
-    const std::vector<UseDefChains::SymbolicSize> expected_sizes{whole[0], whole[1], whole[3], whole[2]};
-    if (!flat || !target_sizes || flat->size() != 3 || (*flat)[1] != whole[2] || (*flat)[2] != whole[3] || *target_sizes != expected_sizes)
+    const std::vector<UseDefChains::SymbolicSize> expected_sizes{x_sizes[0], x_sizes[1], x_sizes[3], x_sizes[2]};
+    if (!flat || !target_sizes || flat->size() != 3 || (*flat)[1] != x_sizes[2] || (*flat)[2] != x_sizes[3] ||
+        *target_sizes != expected_sizes)
       return kAbsent;
     add_report_row(*transpose);
     add_report_row(*first);
@@ -345,9 +346,9 @@ Attributes make_attention_attributes(const AttentionMatch& match, size_t rank) {
   attributes.set("hidden", match.hidden);
   attributes.set("mask_hides", static_cast<int64_t>(match.mask_hides));
   attributes.set("zero_empty", static_cast<int64_t>(match.zero_empty));
-  attributes.set("grouped", static_cast<int64_t>(match.whole || match.k.sizes != kAbsent));
-  if (match.whole) {
-    const Attributes& source = match.whole->attributes;
+  attributes.set("grouped", static_cast<int64_t>(match.onnx_attention || match.k.sizes != kAbsent));
+  if (match.onnx_attention) {
+    const Attributes& source = match.onnx_attention->attributes;
     attributes.set("zero_empty", int64_t{1});
     attributes.set("short_mask", int64_t{1});
     attributes.set("softcap", source.real("softcap", 0));

@@ -80,8 +80,8 @@ void move_constants_to_plan(const Weights& weights, size_t inputs, ExecutionPlan
   auto initialization = std::make_shared<InitializationPlan>(*weights.initialization);
   for (PlannedStep& step : initialization->steps)
     for (PlannedOperand& operand : step.operands) {
-      if (operand.place != MemoryKind::input || operand.index < inputs) continue;
-      operand.place = MemoryKind::host;
+      if (operand.memory != MemoryKind::input || operand.index < inputs) continue;
+      operand.memory = MemoryKind::host;
       operand.byte_offset += offsets[operand.index - inputs];
       operand.index = 0;
     }

@@ -12,7 +12,7 @@ namespace {
 
 // Returns an id that is unique for the memory kind and index of an operand.
 uint64_t get_allocation_id(const PlannedOperand& operand) {
-  return static_cast<uint64_t>(operand.place) << 32 | operand.index;
+  return static_cast<uint64_t>(operand.memory) << 32 | operand.index;
 }
 
 void bind_operator(BindingTable& table, const CompiledOperator& compiled, const BufferRange& persistent,
@@ -66,7 +66,7 @@ void swap_dependent_dispatches(std::vector<Dispatch>& dispatches, const Compiled
     for (size_t k = 0; k < step.operands.size(); ++k)
       for (size_t j = 0; j < before.operands.size(); ++j) {
         const PlannedOperand &read = step.operands[k], &written = before.operands[j];
-        if (read.place != MemoryKind::temporary || written.place != MemoryKind::temporary || read.byte_offset != written.byte_offset)
+        if (read.memory != MemoryKind::temporary || written.memory != MemoryKind::temporary || read.byte_offset != written.byte_offset)
           continue;
         if (step.kernel->interface().bindings[k].access == ResourceAccess::read &&
             before.kernel->interface().bindings[j].access != ResourceAccess::read)
@@ -189,10 +189,10 @@ std::vector<StepReport> BoundProgram::report_steps(const ProgramGraph& graph) co
       const BindingInterface& binding = step.kernel->interface().bindings[k];
       const bool written = binding.access != ResourceAccess::read;
       const uint64_t end = operand.byte_offset + operand.bytes;
-      report.operands.push_back({binding.name, operand.value >= 0 ? graph.value(operand.value).name : "", operand.place, operand.index,
+      report.operands.push_back({binding.name, operand.value >= 0 ? graph.value(operand.value).name : "", operand.memory, operand.index,
                                  operand.byte_offset, end, binding.access != ResourceAccess::write, written});
-      if (operand.place != MemoryKind::none && operand.bytes > 0)
-        accesses.push_back({get_allocation_id(operand), operand.byte_offset, end, written, operand.lane});
+      if (operand.memory != MemoryKind::none && operand.bytes > 0)
+        accesses.push_back({get_allocation_id(operand), operand.byte_offset, end, written, operand.interleaved});
     }
     report.barrier = hazards.add_accesses(accesses) != Barrier::none;
   }

@@ -16,7 +16,7 @@ constexpr uint64_t kWord = 4;  // copies are done in whole 32-bit words
 
 // Returns the byte offset of a tensor in the first 32-bit word that contains part of it.
 uint64_t get_word_offset(const StoredValue& value) {
-  return value.place.byte_offset % kWord;
+  return value.location.byte_offset % kWord;
 }
 
 uint64_t get_copy_bytes(const StoredValue& value) {
@@ -54,9 +54,9 @@ Submission ObservedRegion::start(const InterruptCallback& interrupted) {
 
 // Returns whether a value is complete, and not yet overwritten, after `steps` steps.
 bool ObservedRegion::is_available(const StoredValue& value, size_t steps) const {
-  const PlannedOperand& location = value.place;
+  const PlannedOperand& location = value.location;
   const auto overlaps = [&](const PlannedOperand& written) {
-    return written.place == location.place && written.index == location.index &&
+    return written.memory == location.memory && written.index == location.index &&
            written.byte_offset < location.byte_offset + value.desc.bytes() && location.byte_offset < written.byte_offset + written.bytes;
   };
   if (value.last_write >= steps) return false;
@@ -93,7 +93,7 @@ void ObservedRegion::record(const BufferRange& persistent, const std::vector<Sto
     list_.dispatch(std::move(dispatches[i]));
     for (const size_t k : last_write[i]) {
       const StoredValue& value = stored[copied_[k]];
-      BufferRange source = get_range(value.place);
+      BufferRange source = get_range(value.location);
       source.offset -= get_word_offset(value);
       source.bytes = get_copy_bytes(value);
       list_.copy(source, observed_[k].device_range());
@@ -113,12 +113,12 @@ void ObservedRegion::make_slots(const std::vector<StoredValue>& stored) {
 }
 
 BufferRange ObservedRegion::get_range(const PlannedOperand& operand) const {
-  if (operand.place == MemoryKind::output) {
+  if (operand.memory == MemoryKind::output) {
     BufferRange range = outputs_[operand.index].device_range();
     range.offset += operand.byte_offset;
     return range;
   }
-  if (operand.place != MemoryKind::temporary) throw Error("a stored value is neither in the arena nor in an output");
+  if (operand.memory != MemoryKind::temporary) throw Error("a stored value is neither in the arena nor in an output");
   return {arena_, operand.byte_offset, 0};
 }
 

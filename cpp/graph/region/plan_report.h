@@ -24,7 +24,7 @@ struct StepReport {
   struct Operand {
     std::string name;   // name of the binding in the kernel
     std::string value;  // name of the value in the graph; empty for scratch memory
-    MemoryKind place;
+    MemoryKind memory;
     uint32_t index = 0;           // index of the input or output, for these memory kinds
     uint64_t begin = 0, end = 0;  // byte range [begin, end) in this memory
     bool read = false, write = false;

@@ -126,7 +126,7 @@ Region::Region(std::shared_ptr<Context> context, const Graph& graph, const Subgr
     return;
   }
   weights_ = place_weights(context_, graph_);
-  memo_.nodes.resize(graph_.nodes.size());
+  bind_cache_.nodes.resize(graph_.nodes.size());
   initialise_weights(options);
 }
 
@@ -223,7 +223,7 @@ std::shared_ptr<BoundProgram> Region::bind(std::span<const ShapeView> shapes, st
   }
   const auto plan_steps = [&] {
     const HostTraceSpan span_plan("plan", graph_.name);
-    return bind_plan(context_, graph_, weights_, key, &memo_);
+    return bind_plan(context_, graph_, weights_, key, &bind_cache_);
   };
   BoundPlan plan = plan_without_spills(
       plan_steps, [&](const ExecutionPlan& new_plan) { create_missing_pipelines(new_plan.steps, progress); }, *graph_.spilled);
@@ -241,7 +241,7 @@ std::shared_ptr<ObservedRegion> Region::make_observed_region(std::span<const Sha
   if (deferred_) return get_expanded_region(shapes, values)->make_observed_region(shapes, values, observe_options);
   const std::lock_guard lock(mutex_);
   const auto bound = bind(shapes, values);
-  BoundPlan plan = bind_plan(context_, graph_, weights_, bound->key(), &memo_, true);
+  BoundPlan plan = bind_plan(context_, graph_, weights_, bound->key(), &bind_cache_, true);
   create_missing_pipelines(plan.plan.steps, {});
   const auto compiled = std::make_shared<CompiledOperator>(context_, std::move(plan.plan), initialised_);
   return std::make_shared<ObservedRegion>(compiled, persistent_, inputs_.size(), graph_, plan.stored, observe_options);

@@ -80,7 +80,7 @@ class Region {
   std::list<std::shared_ptr<BoundProgram>> bindings_;       // most recently used first
   std::unordered_set<const KernelVariant*> built_kernels_;  // kernels whose pipelines are built
   std::vector<std::string> kernels_, choices_, spills_;     // indexed by row of the report
-  BindCache memo_;
+  BindCache bind_cache_;
 };
 
 }  // namespace pumice

@@ -103,15 +103,15 @@ HeadTensor concat_past_kv(LowerContext& node, AttentionInput input, AttentionInp
   Shape shape = new_desc.shape;
   const int64_t before = node.has_input(past) ? node.input(past).shape[2] : 0;
   shape[2] += before;
-  const TensorDesc whole(new_desc.dtype, shape);
-  const Operand target = node.has_output(present) ? node.output_operand(present) : node.add_temporary(whole.bytes());
-  const bool owns_words = shape[3] * bits(whole.dtype) % 32 == 0;
+  const TensorDesc present_desc(new_desc.dtype, shape);
+  const Operand target = node.has_output(present) ? node.output_operand(present) : node.add_temporary(present_desc.bytes());
+  const bool owns_words = shape[3] * bits(present_desc.dtype) % 32 == 0;
   if (before > 0)
-    add_strided_copy(node, whole.dtype, {node.input(past).shape, {node.input(past).strides, whole.strides}}, {node.input_operand(past)},
-                     {.operand = target, .owns_words = owns_words});
-  add_strided_copy(node, whole.dtype, {new_desc.shape, {new_desc.strides, whole.strides}}, {node.input_operand(input)},
+    add_strided_copy(node, present_desc.dtype, {node.input(past).shape, {node.input(past).strides, present_desc.strides}},
+                     {node.input_operand(past)}, {.operand = target, .owns_words = owns_words});
+  add_strided_copy(node, present_desc.dtype, {new_desc.shape, {new_desc.strides, present_desc.strides}}, {node.input_operand(input)},
                    {.operand = target, .first = before * shape[3], .owns_words = owns_words});
-  return view_heads(node, whole, target);
+  return view_heads(node, present_desc, target);
 }
 
 AttentionMask make_mask(const LowerContext& node, const TensorDesc& desc) {

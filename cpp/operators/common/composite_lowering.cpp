@@ -20,7 +20,7 @@ void append_inner_steps(LowerContext& node, LowerContext& inner, const std::vect
   for (const uint64_t bytes : inner.temporaries) temporaries.push_back(node.add_temporary(bytes));
   for (auto& block : inner.host_blocks) blocks.push_back(node.add_host_block(std::move(block)));
   const auto target = [&](const Operand& operand) {
-    switch (operand.place) {
+    switch (operand.memory) {
       case MemoryKind::input:
         return inputs.at(operand.index);
       case MemoryKind::output:
@@ -33,7 +33,7 @@ void append_inner_steps(LowerContext& node, LowerContext& inner, const std::vect
   };
   for (Step& step : inner.steps) {
     for (Operand& operand : step.operands) {
-      if (operand.place == MemoryKind::none) continue;
+      if (operand.memory == MemoryKind::none) continue;
       Operand resolved = target(operand);
       resolved.byte_offset += operand.byte_offset;
       resolved.bytes = operand.bytes;
@@ -110,7 +110,7 @@ void CompositeLowering::lower_operator(const OperatorRow& row, const Attributes&
   inner.float_dtype = is_float(output.desc.dtype) ? output.desc.dtype : inputs[0].desc.dtype;
   for (const TensorOperand& input : inputs) {
     inner.inputs.emplace_back(input.desc);
-    const uint64_t misalignment = input.operand.place == MemoryKind::input ? node_.input_misalignment(input.operand.index) : 0;
+    const uint64_t misalignment = input.operand.memory == MemoryKind::input ? node_.input_misalignment(input.operand.index) : 0;
     inner.input_misalignments.push_back((misalignment + input.operand.byte_offset) % kAlignment);
     inner.constant_packed.push_back(input.is_packed);
   }
@@ -148,8 +148,8 @@ void lower_unfused(LowerContext& node, Shape shape) {
   for (size_t i = 0; i < node.inputs.size(); ++i) inputs.push_back(node.input_operand(i));
   append_inner_steps(node, inner, inputs, {unfused.operand});
   node.additions = inner.additions;
-  const Expression whole = node.expression->substitute({{"x", Expression::name("a0")}, {"residual", Expression::name("a1")}});
-  CompositeLowering(node).add_elementwise(whole, {unfused, {node.input(kResidualInput), node.input_operand(kResidualInput)}},
+  const Expression epilogue = node.expression->substitute({{"x", Expression::name("a0")}, {"residual", Expression::name("a1")}});
+  CompositeLowering(node).add_elementwise(epilogue, {unfused, {node.input(kResidualInput), node.input_operand(kResidualInput)}},
                                           {node.output(0), node.output_operand(0)});
   node.epilogue_read = node.residual_read = true;
 }
@@ -195,7 +195,7 @@ void lower_strided(LowerContext& node) {
   append_inner_steps(node, inner, inputs, outputs);
   node.additions = inner.additions;
   for (size_t j = 0; j < outputs.size(); ++j)
-    if (outputs[j].place != MemoryKind::output) copy_contiguous_output(node, j, outputs[j]);
+    if (outputs[j].memory != MemoryKind::output) copy_contiguous_output(node, j, outputs[j]);
 }
 
 void lower_in_dtype(LowerContext& node, DType compute_dtype) {
@@ -229,7 +229,7 @@ void lower_in_dtype(LowerContext& node, DType compute_dtype) {
   node.additions = inner.additions;
   node.epilogue_read = inner.epilogue_read;
   for (size_t j = 0; j < outputs.size(); ++j)
-    if (outputs[j].place != MemoryKind::output)
+    if (outputs[j].memory != MemoryKind::output)
       composition.add_elementwise("a0", {{*inner.outputs[j], outputs[j]}}, {node.output(j), node.output_operand(j)});
 }
 

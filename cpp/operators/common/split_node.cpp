@@ -38,7 +38,7 @@ bool is_packed_weight(const LowerContext& node, size_t input) {
 // Returns the number of bytes from the operand's byte_offset to its end; 0 for packed weights, which operators split themselves.
 uint64_t count_operand_bytes(const LowerContext& node, const Operand& operand) {
   const auto rest = [&](uint64_t bytes) { return bytes > operand.byte_offset ? bytes - operand.byte_offset : 0; };
-  switch (operand.place) {
+  switch (operand.memory) {
     case MemoryKind::input:
       return is_packed_weight(node, operand.index) || !node.has_input(operand.index) ? 0 : rest(node.input(operand.index).bytes());
     case MemoryKind::output:
@@ -65,7 +65,7 @@ uint64_t find_max_bound_bytes(const LowerContext& node, const LoweringCheckpoint
 void set_full_ranges(LowerContext& node, const LoweringCheckpoint& checkpoint) {
   for (size_t i = checkpoint.steps; i < node.steps.size(); ++i)
     for (Operand& operand : node.steps[i].operands)
-      if (operand.bytes == 0 && (operand.place == MemoryKind::input || operand.place == MemoryKind::output))
+      if (operand.bytes == 0 && (operand.memory == MemoryKind::input || operand.memory == MemoryKind::output))
         operand.bytes = round_up(count_operand_bytes(node, operand), uint64_t{kChunkAlignment});
 }
 
@@ -172,7 +172,7 @@ class NodeSplitter {
   // Copies a chunk's results from scratch memory to the outputs.
   void copy_results(const LowerContext& chunk, const AxisRange& range, const std::vector<Operand>& outputs) {
     for (const SplitTensor& tensor : tensors_)
-      if (!tensor.is_input && outputs[tensor.index].place != MemoryKind::output)
+      if (!tensor.is_input && outputs[tensor.index].memory != MemoryKind::output)
         add_strided_copy(
             node_, tensor.desc->dtype, {chunk.outputs[tensor.index]->shape, {chunk.outputs[tensor.index]->strides, tensor.desc->strides}},
             {outputs[tensor.index]},

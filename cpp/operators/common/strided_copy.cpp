@@ -22,7 +22,7 @@ constexpr int64_t kTileSide = 16;     // minimum side of a matrix for tiling, in
 struct StridedCopy {
   IndexSpace space;  // axes with strides of x and y
   int64_t x_first, y_first;
-  uint64_t x_phase, y_phase;
+  uint64_t x_misalignment, y_misalignment;
   int64_t bits;
   int64_t scale = 1;  // number of tensor elements per copied element
 
@@ -53,7 +53,7 @@ bool is_vectorizable(const StridedCopy& copy, int64_t n) {
   const auto bytes = static_cast<uint64_t>(n * copy.bits / 8);
   return copy.x_strides()[inner] == 1 && copy.y_strides()[inner] == 1 && copy.space.sizes[inner] % n == 0 &&
          are_divisible(std::span(copy.x_strides()).first(inner), n) && are_divisible(std::span(copy.y_strides()).first(inner), n) &&
-         copy.x_first % n == 0 && copy.y_first % n == 0 && copy.x_phase % bytes == 0 && copy.y_phase % bytes == 0;
+         copy.x_first % n == 0 && copy.y_first % n == 0 && copy.x_misalignment % bytes == 0 && copy.y_misalignment % bytes == 0;
 }
 
 // Merges contiguous elements into one, up to 128 bits.
@@ -74,7 +74,7 @@ void vectorize(StridedCopy& copy) {
 
 // Finds a group of m elements that is contiguous and aligned in the destination. Returns its extent on each axis; empty if there is none.
 std::vector<int64_t> find_store_group(const StridedCopy& copy, int64_t m) {
-  if (copy.y_first % m != 0 || copy.y_phase % static_cast<uint64_t>(m * copy.bits / 8) != 0) return {};
+  if (copy.y_first % m != 0 || copy.y_misalignment % static_cast<uint64_t>(m * copy.bits / 8) != 0) return {};
   const auto& sizes = copy.space.sizes;
   std::vector<int64_t> counts(sizes.size(), 1);
   int64_t group_size = 1;
@@ -152,7 +152,7 @@ std::ptrdiff_t find_transposed_axis(const StridedCopy& copy, int64_t elements_pe
   const auto axis = static_cast<size_t>(found - copy.x_strides().begin());
   if (axis >= inner || std::min(sizes[axis], sizes[inner]) < kTileSide) return -1;
   const auto bytes = static_cast<uint64_t>(elements_per_lane * copy.bits / 8);
-  if (copy.x_phase % bytes != 0 || copy.y_phase % bytes != 0) return -1;
+  if (copy.x_misalignment % bytes != 0 || copy.y_misalignment % bytes != 0) return -1;
   for (const int64_t value : {sizes[axis], sizes[inner], copy.x_first, copy.y_first})
     if (value % elements_per_lane != 0) return -1;
   for (size_t i = 0; i <= inner; ++i)
@@ -186,7 +186,7 @@ void add_transpose(LowerContext& node, const StridedCopy& copy, const TransposeT
   }
   const size_t batch = size.size() > 1 ? kBatchAxes : 1;
   size.resize(batch, 1), x_batch.resize(batch, 0), y_batch.resize(batch, 0);
-  const int64_t lane = tiles.elements_per_lane, down = ceil_div(rows, tiles.rows), across = ceil_div(columns, tiles.columns);
+  const int64_t per_lane = tiles.elements_per_lane, down = ceil_div(rows, tiles.rows), across = ceil_div(columns, tiles.columns);
   const int64_t count = std::accumulate(size.begin(), size.end(), down * across, std::multiplies<>());
   node.add(StepBuilder(make_transpose_kernel(node, copy, tiles, batch))
                .bind("x", x)
@@ -196,13 +196,13 @@ void add_transpose(LowerContext& node, const StridedCopy& copy, const TransposeT
                .set("tile_columns", across)
                .set("rows", rows)
                .set("columns", columns)
-               .set("x_stride", copy.x_strides()[inner] / lane)
-               .set("y_stride", copy.y_strides()[row_axis] / lane)
+               .set("x_stride", copy.x_strides()[inner] / per_lane)
+               .set("y_stride", copy.y_strides()[row_axis] / per_lane)
                .set("size", size)
                .set("x_batch", x_batch)
                .set("y_batch", y_batch)
-               .set("x_first", copy.x_first / lane)
-               .set("y_first", copy.y_first / lane)
+               .set("x_first", copy.x_first / per_lane)
+               .set("y_first", copy.y_first / per_lane)
                .set_workgroups(static_cast<uint64_t>(count))
                .build());
 }
@@ -315,7 +315,7 @@ void IndexSpace::pad_to(size_t rank, std::string_view subject) {
 }
 
 uint64_t get_misalignment(const LowerContext& node, const Operand& operand) {
-  return ((operand.place == MemoryKind::input ? node.input_misalignment(operand.index) : 0) + operand.byte_offset) % 16;
+  return ((operand.memory == MemoryKind::input ? node.input_misalignment(operand.index) : 0) + operand.byte_offset) % 16;
 }
 
 Macros make_copy_macros(int64_t piece_bits) {
@@ -356,7 +356,7 @@ void add_strided_copy(LowerContext& node, DType dtype, IndexSpace space, const C
   const int64_t group_size = int64_t{1} << steps.size(), elements_per_word = std::max<int64_t>(32 / copy.bits, 1);
   // Elements smaller than a word are stored as whole words if no other data shares these words; otherwise each is merged atomically.
   const bool whole_words = group_size * copy.bits < 32 && to.owns_words && is_dense(copy.space.sizes, copy.y_strides()) &&
-                           copy.y_first % elements_per_word == 0 && copy.y_phase % 4 == 0;
+                           copy.y_first % elements_per_word == 0 && copy.y_misalignment % 4 == 0;
   const int64_t elements = copy.space.elements(), piece_bits = whole_words ? 32 : group_size * copy.bits;
   const size_t rank = round_up_rank(copy.space.sizes.size());
   copy.space.pad_to(rank, "'" + std::string(node.node) + "'");
@@ -394,7 +394,7 @@ Operand get_contiguous_output(LowerContext& node, size_t i) {
 
 void copy_contiguous_output(LowerContext& node, size_t i, const Operand& dense) {
   const TensorDesc& y = node.output(i);
-  if (dense.place != MemoryKind::output)
+  if (dense.memory != MemoryKind::output)
     add_strided_copy(node, y.dtype, {y.shape, {packed_strides(y.shape), y.strides}}, {dense},
                      {.operand = node.output_operand(i), .owns_words = false});
 }

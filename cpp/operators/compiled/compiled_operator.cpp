@@ -21,7 +21,7 @@ struct BindingLimits {
 
 const BufferRange& find_base_range(const PlannedOperand& operand, const BoundRanges& ranges, const BufferRange& host_values) {
   static const BufferRange none;
-  switch (operand.place) {
+  switch (operand.memory) {
     case MemoryKind::input:
       return ranges.inputs.at(operand.index);
     case MemoryKind::output:
@@ -117,9 +117,9 @@ void append_dispatches(const Context& context, const std::vector<PlannedStep>& s
     for (size_t i = 0; i < step.operands.size(); ++i) {
       const BufferRange& base = find_base_range(step.operands[i], ranges, host_values);
       dispatch.buffers.push_back(resolve_range(step, i, base, limits, dispatch.push));
-      if (step.operands[i].lane.period == 0 && step.operands[i].lane.writer == 0) continue;
+      if (step.operands[i].interleaved.period == 0 && step.operands[i].interleaved.writer == 0) continue;
       dispatch.interleaved.resize(step.operands.size());
-      dispatch.interleaved[i] = step.operands[i].lane;
+      dispatch.interleaved[i] = step.operands[i].interleaved;
       dispatch.interleaved[i].origin += base.offset;
     }
     // If input and output are bound to the same range, no copy is needed.
@@ -143,8 +143,8 @@ void append_word_copies(const std::shared_ptr<Context>& context, const PlannedOp
       return operand;
     };
     StepBuilder builder(kernel);
-    Step step = builder.bind("x", {source.place, 0, 0})
-                    .bind("y", {target.place, 0, 0})
+    Step step = builder.bind("x", {source.memory, 0, 0})
+                    .bind("y", {target.memory, 0, 0})
                     .set("words", words)
                     .set_workgroups((words + per_group - 1) / per_group)
                     .build();

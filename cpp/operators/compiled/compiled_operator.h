@@ -18,15 +18,15 @@ namespace pumice {
 // Memory location of a step's operand: a byte offset into input or output number `index`, or, with index 0, into the temporary resource,
 // the persistent resource or the plan's host values.
 struct PlannedOperand {
-  MemoryKind place = MemoryKind::none;
+  MemoryKind memory = MemoryKind::none;
   uint32_t index = 0;
   uint64_t byte_offset = 0;
-  uint64_t bytes = 0;           // number of bytes from byte_offset on
-  uint32_t element_bits = 32;   // element size of the tensor, the unit of `<binding>_offset` regardless of the kernel's array type
-  InterleavedRange lane;        // lane.origin is a byte offset in the same memory
-  int32_t value = -1;           // graph value in this memory, for reports; -1: scratch memory, or not a graph
-  uint64_t accessed_bytes = 0;  // number of bytes that the step accesses; 0: unknown. The binding is larger if the device allows it
-  bool is_exact = false;        // bind at most `accessed_bytes` bytes
+  uint64_t bytes = 0;            // number of bytes from byte_offset on
+  uint32_t element_bits = 32;    // element size of the tensor, the unit of `<binding>_offset` regardless of the kernel's array type
+  InterleavedRange interleaved;  // interleaved.origin is a byte offset in the same memory
+  int32_t value = -1;            // graph value in this memory, for reports; -1: scratch memory, or not a graph
+  uint64_t accessed_bytes = 0;   // number of bytes that the step accesses; 0: unknown. The binding is larger if the device allows it
+  bool is_exact = false;         // bind at most `accessed_bytes` bytes
 };
 
 // A dispatch whose memory is assigned, except for the ranges that the binding table supplies.

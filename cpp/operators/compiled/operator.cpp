@@ -137,7 +137,7 @@ class OperatorPlanBuilder {
     weight.steps(steps, {MemoryKind::input, index, 0}, {MemoryKind::persistent, index, 0});
     for (Step& step : steps) {
       std::vector<bool> reads;
-      for (const Operand& operand : step.operands) reads.push_back(operand.place == MemoryKind::input);
+      for (const Operand& operand : step.operands) reads.push_back(operand.memory == MemoryKind::input);
       PlannedStep& planned_step = plan.steps.emplace_back(plan_step(std::move(step), false));
       for (size_t k = 0; k < reads.size(); ++k)
         if (reads[k]) planned_step.operands[k] = advance_operand(source, planned_step.operands[k].byte_offset);
@@ -171,7 +171,7 @@ class OperatorPlanBuilder {
       PlannedStep& planned_step = plan.steps.emplace_back(std::move(step.kernel), std::vector<PlannedOperand>(), std::move(step.push),
                                                           step.groups, std::string(op_.row().name));
       for (const Operand& operand : step.operands)
-        planned_step.operands.push_back(advance_operand(operand.place == MemoryKind::input ? source : target, operand.byte_offset));
+        planned_step.operands.push_back(advance_operand(operand.memory == MemoryKind::input ? source : target, operand.byte_offset));
     }
   }
 
@@ -186,23 +186,23 @@ class OperatorPlanBuilder {
   PlannedOperand plan_operand(const Operand& operand, const BindingInterface& binding, bool execution) const {
     const auto rest = [&](uint64_t bytes) { return bytes > operand.byte_offset ? bytes - operand.byte_offset : 0; };
     const uint32_t declared = binding.element_bytes * 8 / std::max(binding.components, 1u);
-    PlannedOperand result{operand.place, operand.index, operand.byte_offset, 0, operand.element_bits ? operand.element_bits : declared};
+    PlannedOperand result{operand.memory, operand.index, operand.byte_offset, 0, operand.element_bits ? operand.element_bits : declared};
     const auto set_tensor_size = [&](const TensorDesc& desc) {
       result.bytes = rest(round_up(desc.bytes(), kGrain));
       result.element_bits = static_cast<uint32_t>(bits(desc.dtype));
     };
-    if (operand.place == MemoryKind::output) set_tensor_size(*op_.outputs()[operand.index]);
-    if (operand.place == MemoryKind::temporary)
-      result = {operand.place, 0, temporary_offsets_[operand.index] + operand.byte_offset,
+    if (operand.memory == MemoryKind::output) set_tensor_size(*op_.outputs()[operand.index]);
+    if (operand.memory == MemoryKind::temporary)
+      result = {operand.memory, 0, temporary_offsets_[operand.index] + operand.byte_offset,
                 rest(round_up(node_.temporaries[operand.index], kGrain)), result.element_bits};
-    if (operand.place == MemoryKind::host)
-      result = {operand.place, 0, host_block_offsets_[operand.index], round_up(node_.host_blocks[operand.index].size(), kGrain), 32};
-    if (operand.place == MemoryKind::input) set_tensor_size(get_bound_input(operand.index));
+    if (operand.memory == MemoryKind::host)
+      result = {operand.memory, 0, host_block_offsets_[operand.index], round_up(node_.host_blocks[operand.index].size(), kGrain), 32};
+    if (operand.memory == MemoryKind::input) set_tensor_size(get_bound_input(operand.index));
     const bool persistent =
-        operand.place == MemoryKind::persistent || (operand.place == MemoryKind::input && execution && persistent_[operand.index].owned);
+        operand.memory == MemoryKind::persistent || (operand.memory == MemoryKind::input && execution && persistent_[operand.index].owned);
     if (persistent) {
       const PersistentRange& stored = persistent_[operand.index];
-      if (operand.place == MemoryKind::input) result.element_bits = static_cast<uint32_t>(bits(node_.inputs[operand.index]->dtype));
+      if (operand.memory == MemoryKind::input) result.element_bits = static_cast<uint32_t>(bits(node_.inputs[operand.index]->dtype));
       result = {MemoryKind::persistent, 0, stored.offset + operand.byte_offset, rest(stored.bytes), result.element_bits};
     }
     result.accessed_bytes = operand.bytes, result.is_exact = operand.is_exact;

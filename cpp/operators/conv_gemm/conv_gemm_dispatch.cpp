@@ -37,7 +37,7 @@ void set_filter_taps(StepBuilder& step, const ConvGemmParams& c, bool all) {
 
 // Returns the float dtype of an operand: for an input or output of the node its dtype, for scratch memory the dtype of intermediate floats.
 DType get_float_dtype(const LowerContext& node, const Operand& operand) {
-  const bool is_input = operand.place == MemoryKind::input, is_output = operand.place == MemoryKind::output;
+  const bool is_input = operand.memory == MemoryKind::input, is_output = operand.memory == MemoryKind::output;
   if (!is_input && !is_output) return node.float_dtype;
   const DType dtype = is_input ? node.input(operand.index).dtype : node.output(operand.index).dtype;
   return is_operator_float(dtype) ? dtype : node.float_dtype;

@@ -347,7 +347,8 @@ ConvGemmParams with_weight_order(const ConvGemmParams& c, WeightOrder order) {
   return other;
 }
 
-// Returns a copy of the node for weights in this order. With split_fp16, the copy computes in fp16, regardless of the node's dtype.
+// Returns a copy of the node for weights packed in this WeightOrder. With WeightOrder::split_fp16, the copy computes in fp16, regardless of
+// the node's dtype.
 LowerContext make_node_for_order(const LowerContext& node, WeightOrder order) {
   LowerContext other = node;
   if (node.split_fp16) other.float_dtype = order == WeightOrder::split_fp16 ? DType::float16 : DType::float32;

@@ -184,11 +184,11 @@ int64_t get_max_col_major_columns(const NodeContext& node, int64_t k) {
   return std::max<int64_t>(std::min(groups * get_gemv_columns_per_group(node), max_binding_bytes(*node.context) / column_bytes), 1);
 }
 
-bool has_vec4_columns(const NodeContext& node, const ConvGemmParams& c, uint64_t phase) {
+bool has_vec4_columns(const NodeContext& node, const ConvGemmParams& c, uint64_t misalignment) {
   constexpr int64_t kFour = 4;
   const WeightView& w = c.weights;
   return w.stride_in == 1 && w.channels_in % kFour == 0 && w.stride_out % kFour == 0 && c.w_stride_group % kFour == 0 &&
-         c.w_first % kFour == 0 && phase % (kFour * bits(node.float_dtype) / 8) == 0;
+         c.w_first % kFour == 0 && misalignment % (kFour * bits(node.float_dtype) / 8) == 0;
 }
 
 namespace {

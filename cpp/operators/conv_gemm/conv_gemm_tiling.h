@@ -78,8 +78,8 @@ int64_t get_max_col_major_columns(const NodeContext& node, int64_t k);
 
 // Maximum number of rows for gemv_cpu on CPU drivers.
 constexpr int64_t kMaxCpuRows = 8;
-// Whether gemv_cpu can load vec4s from an unpacked matrix. `phase`: byte distance of the matrix from the preceding 16-byte boundary.
-bool has_vec4_columns(const NodeContext& node, const ConvGemmParams& c, uint64_t phase);
+// Whether gemv_cpu can load vec4s from an unpacked matrix. `misalignment`: byte distance of the matrix from the preceding 16-byte boundary.
+bool has_vec4_columns(const NodeContext& node, const ConvGemmParams& c, uint64_t misalignment);
 
 constexpr int64_t kEmulatedMmaIterations = 160;  // loop iterations for the product of two emulated cooperative matrices
 

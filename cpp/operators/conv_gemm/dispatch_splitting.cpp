@@ -121,7 +121,7 @@ ConvGemmDispatches split_axis(const ConvGemmDispatch& whole, const OutputAxis& a
 
 // Size, in bytes, of the larger of x and y, for the whole dispatch and for a chunk with a single output.
 struct LargestTensorBytes {
-  int64_t whole, make_single_output;
+  int64_t whole, single_output;
 };
 
 LargestTensorBytes find_largest_tensor(const ConvGemmDispatch& whole, const std::vector<OutputAxis>& axes) {
@@ -181,7 +181,7 @@ ConvGemmDispatches split_by_pixels(const ConvGemmDispatch& whole, const Dispatch
     for (const OutputAxis& axis : axes)
       if (axis.pixels > 0 && axis.count > 1) return split_axis(whole, axis, std::max<int64_t>(limits.pixels / axis.pixels, 1));
   const LargestTensorBytes bytes = find_largest_tensor(whole, axes);
-  if (bytes.whole <= limits.bytes || bytes.make_single_output > limits.bytes) return {};
+  if (bytes.whole <= limits.bytes || bytes.single_output > limits.bytes) return {};
   for (const OutputAxis& axis : axes)
     if (axis.count > 1) return split_axis(whole, axis, ceil_div(axis.count, 2));
   return {};

@@ -269,8 +269,8 @@ void add_dequantized_gemm(LowerContext& node, CompositeLowering& composition, co
   if (!gemm.residual) return composition.add_operator("Gemm", attributes, {x, floats}, result, gemm.epilogue);
   const TensorOperand unfused = composition.allocate_scratch(gemm.y.desc.dtype, {rows, columns});
   composition.add_operator("Gemm", attributes, {x, floats}, unfused);
-  const Expression whole = node.expression->substitute({{"x", Expression::name("a0")}, {"residual", Expression::name("a1")}});
-  composition.add_elementwise(whole, {unfused, {result.desc, *gemm.residual}}, result);
+  const Expression epilogue = node.expression->substitute({{"x", Expression::name("a0")}, {"residual", Expression::name("a1")}});
+  composition.add_elementwise(epilogue, {unfused, {result.desc, *gemm.residual}}, result);
 }
 
 // Returns x for gemm_quant_mma. Copies x if it does not start at a 16-byte boundary.

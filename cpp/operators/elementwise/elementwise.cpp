@@ -104,7 +104,7 @@ DType choose_storage_dtype(const LowerContext& node, const ElementwiseInputs& in
 
 // Memory layout that an elementwise kernel is generated for: the macros DENSE, WHOLE_VEC4 and RANK, and the access to each operand.
 struct ElementwiseLayout {
-  bool dense = false, whole = false;
+  bool dense = false, whole_vec4 = false;
   size_t rank = 0;                    // number of axes; 0: all operands are contiguous or scalar
   std::vector<OperandAccess> access;  // one per operand
 };
@@ -115,7 +115,7 @@ ElementwiseLayout plan_layout(const LowerContext& node, const ElementwiseInputs&
   bool flat = layout.dense;
   for (size_t k = 0; k < inputs.names.size(); ++k) flat = flat && is_dense_or_scalar(space.strides[k], space.sizes);
   layout.rank = flat ? 0 : choose_kernel_rank(space, inputs.names.size());
-  layout.whole = layout.dense && (flat || space.sizes.back() % 4 == 0);
+  layout.whole_vec4 = layout.dense && (flat || space.sizes.back() % 4 == 0);
   for (size_t k = 0; k < inputs.names.size(); ++k) {
     const auto& strides = space.strides[k];
     const bool is_scalar =
@@ -124,7 +124,9 @@ ElementwiseLayout plan_layout(const LowerContext& node, const ElementwiseInputs&
         strides.back() == 1 && std::all_of(strides.begin(), strides.end() - 1, [](int64_t stride) { return stride % 4 == 0; });
     const bool is_vec4 = (flat || is_vec4_aligned) && bits(node.input(inputs.input_indices[k]).dtype) < 64 &&
                          node.input_misalignment(inputs.input_indices[k]) == 0;
-    layout.access.push_back(is_scalar ? OperandAccess::scalar : layout.whole && is_vec4 ? OperandAccess::vec4 : OperandAccess::strided);
+    layout.access.push_back(is_scalar                      ? OperandAccess::scalar
+                            : layout.whole_vec4 && is_vec4 ? OperandAccess::vec4
+                                                           : OperandAccess::strided);
   }
   return layout;
 }
@@ -220,7 +222,7 @@ class ElementwiseEmitter {
                       {"INPUTS", std::to_string(inputs_.names.size())},
                       {"RANK", std::to_string(layout_.rank)},
                       {"DENSE", layout_.dense ? "1" : "0"},
-                      {"WHOLE_VEC4", layout_.whole ? "1" : "0"},
+                      {"WHOLE_VEC4", layout_.whole_vec4 ? "1" : "0"},
                       {"NUM_VEC4", std::to_string(static_cast<size_t>(get_num_vec4_per_invocation(dtype)))},
                       {"RESULT_TYPE", std::string(get_glsl_type(type))},
                       {"RESULT", glsl},
@@ -233,7 +235,7 @@ class ElementwiseEmitter {
       source_.macros.emplace_back("STORE4(index, v, count)", "{ const uint i = (index) + p.y_offset; " + store4 + "; }");
     else
       source_.macros.emplace_back("STORE(index, v)", "{ const uint i = index; " + element.store + "; }");
-    if (!layout_.whole) return;
+    if (!layout_.whole_vec4) return;
     source_.macros.emplace_back("VEC4_OPERANDS", vec4_operands_);
     source_.macros.emplace_back("LOAD_VEC4_OPERANDS", load_vec4s_);
     source_.macros.emplace_back("SELECT_ELEMENT", selects_);
@@ -285,7 +287,7 @@ void add_elementwise_on_packed(LowerContext& node, const Expression& expression,
 
 // Returns the cache key of the kernel. It contains all properties that can differ between two lowerings of the node.
 std::string make_kernel_key(const LowerContext& node, const ElementwiseInputs& inputs, const ElementwiseLayout& layout) {
-  std::string key{static_cast<char>(layout.rank), static_cast<char>(2 * layout.dense + layout.whole),
+  std::string key{static_cast<char>(layout.rank), static_cast<char>(2 * layout.dense + layout.whole_vec4),
                   static_cast<char>(node.output(0).dtype)};
   for (size_t k = 0; k < inputs.names.size(); ++k) {
     key += static_cast<char>(node.input(inputs.input_indices[k]).dtype);

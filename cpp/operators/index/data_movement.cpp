@@ -100,7 +100,7 @@ void lower_tile(LowerContext& node) {
     Shape tiled_shape = source.shape;
     for (size_t axis = first; axis < end; ++axis) tiled_shape[axis] = y.shape[axis];
     const bool last = first == 0;
-    const TensorDesc target = last && result.place == MemoryKind::output ? y : TensorDesc(y.dtype, tiled_shape);
+    const TensorDesc target = last && result.memory == MemoryKind::output ? y : TensorDesc(y.dtype, tiled_shape);
     IndexSpace space{{}, {{}, {}}};
     for (size_t axis = 0; axis < tiled_shape.size(); ++axis) {
       const int64_t size = source.shape[axis];
@@ -336,7 +336,7 @@ void lower_pad(LowerContext& node) {
     from = inner_padded;
   }
   add_pad(node, std::move(axes), from, to);
-  if (to.place != MemoryKind::output) add_strided_copy(node, dtype, moved, {to}, {node.output_operand(0)});
+  if (to.memory != MemoryKind::output) add_strided_copy(node, dtype, moved, {to}, {node.output_operand(0)});
 }
 
 void lower_bit_cast(LowerContext& node) {

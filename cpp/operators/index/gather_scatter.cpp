@@ -292,14 +292,14 @@ void lower_max_unpool(LowerContext& node) {
   Shape pooled = node.input(0).shape;
   const auto sizes = compute_unpool_geometry(*node.attributes, node.node, pooled).output;
   std::copy(sizes.begin(), sizes.end(), pooled.begin() + 2);
-  const bool whole = pooled == y.desc.shape;
-  const TensorOperand unpooled = whole ? y : composition.allocate_scratch(y.desc.dtype, pooled);
+  const bool is_full_size = pooled == y.desc.shape;
+  const TensorOperand unpooled = is_full_size ? y : composition.allocate_scratch(y.desc.dtype, pooled);
   composition.add_operator("ConstantOfShape", {}, {composition.input(0)}, unpooled);
   const int64_t total = element_count(pooled), count = node.input(1).elements();
   GatherAddressing addressing{count, {total}, {1}};
   addressing.count = addressing.outer_rows = count;
   if (count > 0 && total > 0) add_scatter_updates(node, addressing, node.input_operand(1), node.input_operand(0), unpooled.operand);
-  if (whole) return;
+  if (is_full_size) return;
   composition.add_operator("ConstantOfShape", {}, {composition.input(0)}, y);
   if (total > 0)
     add_strided_copy(node, y.desc.dtype, {pooled, {packed_strides(pooled), y.desc.strides}}, {unpooled.operand},

@@ -49,10 +49,10 @@ void add_middle_axis_softmax(LowerContext& node, int64_t size, int64_t inner) {
 
 // Lowers an fp64 Softmax on [outer, size, inner] to separate reductions and elementwise steps.
 void add_fp64_softmax(LowerContext& node, int64_t size, int64_t inner) {
-  const Shape whole{node.input(0).elements() / size / inner, size, inner}, columns{whole[0], 1, inner};
+  const Shape shape{node.input(0).elements() / size / inner, size, inner}, columns{shape[0], 1, inner};
   CompositeLowering composition(node);
-  const TensorOperand x = composition.input(0).reshaped(whole), y = composition.output(0).reshaped(whole),
-                      exponentials = composition.allocate_scratch(DType::float64, whole),
+  const TensorOperand x = composition.input(0).reshaped(shape), y = composition.output(0).reshaped(shape),
+                      exponentials = composition.allocate_scratch(DType::float64, shape),
                       maxima = composition.allocate_scratch(DType::float64, columns),
                       sums = composition.allocate_scratch(DType::float64, columns);
   Attributes middle_axis;

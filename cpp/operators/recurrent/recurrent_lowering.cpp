@@ -241,10 +241,10 @@ class RecurrentKernel {
 
   // Returns the number of time steps per dispatch, if the layer is small enough for one workgroup to keep the state; else 0.
   int64_t choose_steps_per_dispatch() const {
-    constexpr int64_t kMostIterations = 32768;  // loop iterations per invocation; the smallest limit of any device
+    constexpr int64_t kIterationLimit = 32768;  // loop iterations per invocation; the smallest limit of any device
     const int64_t max_units = node_.prefers_cpu_kernels() ? 128 : 64;
     if (layer_.units > max_units || layer_.steps < 2) return 0;
-    return kMostIterations / (layer_.width / 2 + 16);
+    return kIterationLimit / (layer_.width / 2 + 16);
   }
 
   LowerContext& node_;

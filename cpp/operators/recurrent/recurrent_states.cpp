@@ -18,7 +18,7 @@ class StateCopy {
   // Adds an input or output of the node as array `array`. Returns the GLSL index of the element to copy. The tensor has both directions, or
   // only one if `is_separate`.
   std::string add_tensor(const std::string& array, const TensorDesc& desc, const Operand& operand, bool is_separate) {
-    const std::string binding = std::to_string(1 + bound_.size()), access = operand.place == MemoryKind::input ? "readonly " : "";
+    const std::string binding = std::to_string(1 + bound_.size()), access = operand.memory == MemoryKind::input ? "readonly " : "";
     declarations_ +=
         "layout(binding = " + binding + ") " + access + "buffer Tensor" + binding + " { " + glsl_array_type(desc) + " " + array + "[]; }; ";
     offsets_ += "uint " + array + "_offset; ";

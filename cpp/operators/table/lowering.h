@@ -25,7 +25,7 @@ namespace pumice {
 enum class MemoryKind : uint8_t { none, input, output, temporary, persistent, host };
 
 struct Operand {
-  MemoryKind place = MemoryKind::none;
+  MemoryKind memory = MemoryKind::none;
   uint32_t index = 0;
   uint64_t byte_offset = 0;
   uint64_t bytes = 0;  // size of the range that the step accesses from byte_offset on; 0: up to the end

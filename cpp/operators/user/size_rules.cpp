@@ -9,14 +9,14 @@
 namespace pumice {
 
 void SizeVariables::add(char kind, size_t number, const Shape& shape) {
-  const std::string stem = kind + std::to_string(number) + "_";
+  const std::string prefix = kind + std::to_string(number) + "_";
   int64_t elements = 1;
   for (size_t axis = 0; axis < shape.size(); ++axis) {
-    sizes_[stem + std::to_string(axis)] = shape[axis];
+    sizes_[prefix + std::to_string(axis)] = shape[axis];
     elements = checked_mul(elements, shape[axis], "elements of a tensor");
   }
-  sizes_[stem + "n"] = elements;
-  sizes_[stem + "r"] = static_cast<int64_t>(shape.size());
+  sizes_[prefix + "n"] = elements;
+  sizes_[prefix + "r"] = static_cast<int64_t>(shape.size());
 }
 
 int64_t SizeVariables::evaluate_int(const std::string& text) const {

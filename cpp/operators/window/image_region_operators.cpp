@@ -48,10 +48,10 @@ void infer_col2im_shape(ShapeContext& node) {
   const Shape &x = node.input(0).shape, image = node.get_host_integers(1), block = node.get_host_integers(2);
   if (image.size() != block.size() || image.empty() || image.size() > 4)
     node.fail("blocks of " + to_string(block) + " in an image of " + to_string(image) + "; 1 to 4 sizes of both expected");
-  Shape whole = {1, 1}, kernel = {1, 1};
-  whole.insert(whole.end(), image.begin(), image.end());
+  Shape image_shape = {1, 1}, kernel = {1, 1};
+  image_shape.insert(image_shape.end(), image.begin(), image.end());
   kernel.insert(kernel.end(), block.begin(), block.end());
-  const auto blocks = compute_conv_geometry(node.attributes(), node.node(), whole, kernel).output;
+  const auto blocks = compute_conv_geometry(node.attributes(), node.node(), image_shape, kernel).output;
   if (x[1] % element_count(block) != 0 || x[2] != element_count(blocks))
     node.fail("[N, a multiple of " + std::to_string(element_count(block)) + ", " + std::to_string(element_count(blocks)) +
               "] expected; given " + to_string(x));

@@ -213,7 +213,7 @@ std::vector<std::string> find_missing_extensions(StorageType storage) {
   return extensions;
 }
 
-std::map<std::string, std::string> find_withheld_macros(const ShaderOptions& options) {
+std::map<std::string, std::string> find_disabled_macros(const ShaderOptions& options) {
   std::map<std::string, std::string> withheld;
   for (const auto& [name, text] : options.profile.macros())
     if (is_hidden_macro(name))

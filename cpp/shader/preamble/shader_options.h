@@ -99,8 +99,8 @@ std::string make_preamble(const ShaderOptions& options, const std::vector<std::s
 std::vector<std::string> get_optional_extensions(StorageType storage);
 std::vector<std::string> find_missing_extensions(StorageType storage);
 
-// Returns the profile macros that are hidden because this glslang lacks their GLSL extension: macro -> reason. Loads glslang if any depends
-// on it.
-std::map<std::string, std::string> find_withheld_macros(const ShaderOptions& options);
+// Returns the profile macros that are left undefined because this glslang lacks their GLSL extension: macro -> reason. Loads glslang if any
+// depends on it.
+std::map<std::string, std::string> find_disabled_macros(const ShaderOptions& options);
 
 }  // namespace pumice
