@@ -53,12 +53,12 @@ SHARED = Path(__file__).parents[2] / "shared" / "models"
 PHASES = ("compile", "run", "parse", "evaluate", "judge", "statistics", "rest")
 # The measured functions: phase, owner and name.
 MEASURED: tuple[tuple[str, Any, str], ...] = (
-    ("compile", tensor_sources.DeviceTensors, "compiled"),
-    ("run", tensor_sources.DeviceTensors, "tensors"),
-    ("run", tensor_sources.DeviceTensors, "results"),
+    ("compile", tensor_sources.DeviceTensors, "compile"),
+    ("run", tensor_sources.DeviceTensors, "compute_tensors"),
+    ("run", tensor_sources.DeviceTensors, "compute_outputs"),
     ("run", tensor_sources.DeviceTensors, "check_indices"),
     ("run", tensor_sources.DeviceTensors, "stream"),
-    ("run", tensor_sources.DeviceTensors, "additions"),
+    ("run", tensor_sources.DeviceTensors, "get_addition_counts"),
     ("run", kernel_checker.KernelChecker, "begin_case"),
     ("run", kernel_checker.KernelChecker, "_load_window"),
     ("run", streaming.NodeWindows, "run_window"),
@@ -71,9 +71,9 @@ MEASURED: tuple[tuple[str, Any, str], ...] = (
     ("judge", deviation, "check_zero_signs"),
     ("judge", kernel_checker, "compare_node_output"),
     ("judge", model_validation, "compare_node_output"),
-    ("statistics", tensor_statistics, "statistics"),
-    ("statistics", model_validation, "statistics"),
-    ("statistics", kernel_checker, "statistics"),
+    ("statistics", tensor_statistics, "compute_statistics"),
+    ("statistics", model_validation, "compute_statistics"),
+    ("statistics", kernel_checker, "compute_statistics"),
     ("statistics", deviation, "count_ratios"),
 )
 

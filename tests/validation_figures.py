@@ -35,9 +35,8 @@ import onnx
 
 sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parent / "support")]
 
-import repeat_parts  # noqa: E402
-
 import pumice  # noqa: E402
+import repeat_breakdown  # noqa: E402
 from corpus import store  # noqa: E402
 from corpus.case import arrays  # noqa: E402
 from onnx_models import model, node, value  # noqa: E402
@@ -180,7 +179,7 @@ def repeated(name: str, loaded: pumice.Model, case: Any, options: argparse.Names
         flush=True,
     )
     if options.explain:
-        for line in repeat_parts.explained(loaded, case, 100):
+        for line in repeat_breakdown.explained(loaded, case, 100):
             print(line, flush=True)
     return seconds <= REPEAT_FACTOR * plain and all(one.deterministic for one in report.repeats)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import warnings
 from typing import Any
 
 from .errors import InputError
@@ -35,8 +36,6 @@ RENAMED = {
 
 def warn_renamed(old: str) -> None:
     """Warn that a name of RENAMED is deprecated, at the innermost line outside this package."""
-    import warnings
-
     level, frame = 2, sys._getframe(1)
     while frame.f_back and frame.f_code.co_filename.startswith(_PACKAGE):
         level, frame = level + 1, frame.f_back

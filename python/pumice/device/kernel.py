@@ -408,7 +408,8 @@ class Kernel(_pumice.Kernel):
 
         if self._file is not None:
             self._reload_if_changed()
-        criteria, variants = TuningCriteria(check, tolerance, allow_spills, runs), expand_configs(self, configs)
+        criteria = TuningCriteria(check, tolerance, allow_spills, runs)
+        variants = expand_configs(self, configs)
         return tune_kernel(self, self._target_context, variants, arguments, criteria, (again, progress))
 
     def statistics(self, storage: str | None = None) -> KernelStatistics:

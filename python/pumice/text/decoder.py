@@ -247,9 +247,11 @@ class Decoder:
 
         sampling_mode: how to sample the next token, or one token per position of a single sequence; None: do not sample.
         """
-        recipe, (input_ids, positions) = self.decoder_recipe, inputs
+        recipe = self.decoder_recipe
+        input_ids, positions = inputs
         batch, seq_len = input_ids.desc.shape
-        operator = self._get_compiled_operator(batch, seq_len, positions.desc.shape[1], caches.capacity)
+        num_logits = positions.desc.shape[1]
+        operator = self._get_compiled_operator(batch, seq_len, num_logits, caches.capacity)
         table, commands = BindingTable(operator), CommandList(self.context)
         updated = self.make_caches(batch, seq_len) if recipe.outputs_new_rows else caches
         bound = {recipe.input_ids: input_ids, recipe.logits: logits}
@@ -269,9 +271,7 @@ class Decoder:
         if recipe.outputs_new_rows:
             self._record_append_caches(commands, updated, caches, seq_len, state.past_uint32)
         if sampling_mode:
-            self._record_sampling(
-                commands, state.get_positions_state(positions.desc.shape[1]), sampling_mode, advance=1
-            )
+            self._record_sampling(commands, state.get_positions_state(num_logits), sampling_mode, advance=1)
         commands.commit(profile=profile)
         return RecordedRun(commands, logits, arena, (table, updated, caches, state, inputs))
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from .generator import Generator
 
 _MAX_SEED = 1 << 64
-_DEFAULT_DRAFT_TOKENS = 3  # default number of draft tokens
+_DEFAULT_DRAFT_TOKENS = 3
 
 
 class ValidatedOptions(NamedTuple):

@@ -417,8 +417,8 @@ class Generator:
         finally:
             self.timing = batch.timing
             batch.close()
-        rows = zip(results, detokenizers, ended, strict=True)
-        return [text if is_ended else text + detokenizer.flush() for text, detokenizer, is_ended in rows]
+        prompt_states = zip(results, detokenizers, ended, strict=True)
+        return [text if is_ended else text + detokenizer.flush() for text, detokenizer, is_ended in prompt_states]
 
     def _generate_sequentially(
         self, prompts: Sequence[str], seed: int | Sequence[int] | None = None, **options: Any

@@ -29,9 +29,9 @@ _MOVEMENT_OPS = ("Transpose", "Unsqueeze", "Squeeze", "Expand", "Reshape", "Spli
 class AttentionValue(NamedTuple):
     """Properties of a value with a key axis that depends on tokens.
 
-    kind: "rows" (of K or V, finite in the padding), "scores", or "weights" (zero where masked). masks_future, masks_padding: whether
-    scores of later tokens, or of padding, are masked. is_shifted: whether scores are correct only up to a constant per row, which Softmax
-    ignores.
+    kind: "rows" (K or V, finite in the padding), "scores", or "weights" (attention probabilities, zero where masked). masks_future,
+    masks_padding: whether scores of later tokens, or of padding, are masked. is_shifted: whether scores are correct only up to a constant
+    per query, which Softmax ignores.
     """
 
     kind: str
@@ -204,14 +204,14 @@ class PaddingVerifier:
             else:
                 self._require_invariant(node, name)
         if value.kind != "scores":
-            return self._check_rows_or_weights(node, value)
+            return self._check_kv_or_probabilities(node, value)
         masked = self._find_masked_regions(node) if node.op in (*_MASKING_OPS, "Cast", "Identity") else (False, False)
         if value.is_shifted and not self._preserves_shift(node):
             raise PaddingError(node, "it changes scores that are known up to a number of each row")
         return value._replace(masks_future=masked[0], masks_padding=masked[1])
 
     def _preserves_shift(self, node: NodeRecipe) -> bool:
-        """Return whether a node keeps scores correct up to a constant per row. The other branch of a Where must be masked scores."""
+        """Return whether a node keeps scores correct up to a constant per query. The other branch of a Where must be masked scores."""
         if node.op != "Where":
             return node.op in ("Add", "Sub", "Cast", "Identity")
         others = [name for name in node.inputs[1:] if name not in self.attention_values]
@@ -222,8 +222,8 @@ class PaddingVerifier:
             for run, _ in self.checks.pairs
         )
 
-    def _check_rows_or_weights(self, node: NodeRecipe, value: AttentionValue) -> AttentionValue:
-        """Check that a node keeps rows finite in the padding, or masked weights zero."""
+    def _check_kv_or_probabilities(self, node: NodeRecipe, value: AttentionValue) -> AttentionValue:
+        """Check that a node keeps K or V finite in the padding, or masked probabilities zero."""
         if value.kind == "rows" and node.op in ("Cast", "Identity", "Neg", "Add", "Sub", "Mul", "Tanh"):
             for name in self._get_length_inputs(node):
                 if not all(np.isfinite(self._get_elements(name, run)).all() for run, _ in self.checks.pairs):
@@ -248,8 +248,8 @@ class PaddingVerifier:
     def _find_masked_regions(self, node: NodeRecipe) -> tuple[bool, bool]:
         """Return whether a node's output scores are masked for later tokens, and for padding."""
         axis, sizes = self._get_key_axis(node), self.sizes[node.outputs[0]]
-        rows = [i - len(sizes) for i, size in enumerate(sizes) if size == QUERY_AXIS_SIZE]
-        axes = AttentionAxes(rows[0] if len(rows) == 1 else 0, axis)
+        query_axes = [i - len(sizes) for i, size in enumerate(sizes) if size == QUERY_AXIS_SIZE]
+        axes = AttentionAxes(query_axes[0] if len(query_axes) == 1 else 0, axis)
         if node.op == "Where":
             return self._find_regions_masked_by_where(node, axes)
         regions = [
@@ -376,7 +376,7 @@ class PaddingVerifier:
         return [*operands[:2], operands[2] or [*range(count)], operands[3] or [1] * count]
 
     def _check_matmul(self, node: NodeRecipe) -> None:
-        """Check a MatMul of Q and K, of weights and V, or of rows and a constant matrix."""
+        """Check a MatMul of Q and K, of attention probabilities and V, or of K or V and a constant matrix."""
         operands = [self.attention_values.get(name) for name in node.inputs]
         left, right = operands
         for name in self._get_length_inputs(node):

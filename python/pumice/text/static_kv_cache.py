@@ -6,7 +6,6 @@ PAST_LENGTHS contains the length of each sequence: no shape depends on the lengt
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import replace
 
 import numpy as np
@@ -27,8 +26,6 @@ _SCALAR_OPS = ("Add", "Div", "Mul", "Sub")
 _MATMUL_OPS = ("MatMul", "MatMulNBits", "Gemm")
 _NORM_OPS = ("RMSNormalization", "LayerNormalization", "SimplifiedLayerNormalization")
 CACHE_DTYPES = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}  # precision -> default cache dtype
-
-
 INT8 = "int8"  # cache dtype: integers from -127 to 127, times a scale per row
 
 
@@ -57,9 +54,8 @@ class _StaticCacheRewriter:
     def _match_caches(self) -> dict[str, str]:
         """Return cache input -> cache output. Raise FolderError if there are none, or if their numbers differ."""
         outputs = {value.name for value in self.recipe.outputs}
-        past, present = (
-            list_cache_names_by_layer(patterns, names) for patterns, names in self._get_cache_patterns(outputs)
-        )
+        past = list_cache_names_by_layer(self.names.past, set(self.inputs))
+        present = list_cache_names_by_layer(self.names.present, outputs)
         if not past:
             raise self.make_error(self.names.past[0], "expected inputs of these names for the cache, given none")
         layers = zip(past, present, strict=False)
@@ -73,18 +69,17 @@ class _StaticCacheRewriter:
                     raise self.make_error(result.get(name, name), f"{expected}, given none")
         return result
 
-    def _get_cache_patterns(self, outputs: set[str]) -> Iterable[tuple[tuple[str, ...], set[str]]]:
-        return (self.names.past, set(self.inputs)), (self.names.present, outputs)
-
     def add_constant(self, name: str, value: Array) -> str:
         full_name = f"pumice.{name}"
         self.constants[full_name] = ConstantRecipe(full_name, str(value.dtype), list(value.shape), value.tobytes())
         return full_name
 
     def add_node(self, op: str, name: str, *inputs: str, **attributes: Attribute) -> str:
-        full_name = f"pumice.{name}"
-        self.prologue.append(NodeRecipe(op, full_name, list(inputs), [full_name], dict(attributes)))
-        return full_name
+        return self.add_prologue_node(op, f"pumice.{name}", *inputs, **attributes)
+
+    def add_prologue_node(self, op: str, output: str, *inputs: str, **attributes: Attribute) -> str:
+        self.prologue.append(NodeRecipe(op, output, [*inputs], [output], dict(attributes)))
+        return output
 
     # ---- rewriting of the KV caches
 
@@ -166,7 +161,9 @@ class _StaticCacheRewriter:
         if cache.dtype == self.storage_dtype:
             return cache
         name, output = f"{cache.name}.stored", f"{cache.output}.stored"
-        self.renamed[cache.name] = self.add_prologue_cast(cache, name)
+        self.renamed[cache.name] = self.add_prologue_node(
+            "Cast", f"{name}.taken", name, to=ONNX_TYPE_CODES[cache.dtype]
+        )
         to = ONNX_TYPE_CODES[self.storage_dtype]
         self.nodes.append(NodeRecipe("Cast", output, [cache.output], [output], {"to": to}))
         return cache._replace(name=name, output=output, dtype=self.storage_dtype)
@@ -217,7 +214,7 @@ class _StaticCacheRewriter:
     def make_padded_concat(self, concat: NodeRecipe, inputs: list[str], *scales: str) -> NodeRecipe:
         """Return the node that replaces a Concat of a cache and new rows. Its result is left-padded with zeros.
 
-        Masked rows get a weight of zero, and 0 * NaN is NaN, so the padding must be finite.
+        Masked tokens get an attention probability of zero, and 0 * NaN is NaN, so the padding must be finite.
         """
         return NodeRecipe("JoinedRows", concat.name, [*inputs, PAST_LENGTHS, *scales], concat.outputs, {}, "pumice")
 
@@ -240,13 +237,6 @@ class _StaticCacheRewriter:
             self.add_node("Expand", f"{name}.firsts", self.add_constant("none.first", np.zeros(1, np.int64)), batch)
         quantized, scales, firsts = (f"pumice.{name}.{suffix}" for suffix in ("levels", "scales", "firsts"))
         return quantized, scales, firsts
-
-    def add_prologue_cast(self, cache: KvCacheSpec, name: str) -> str:
-        return self.add_prologue_node("Cast", f"{name}.taken", name, to=ONNX_TYPE_CODES[cache.dtype])
-
-    def add_prologue_node(self, op: str, output: str, *inputs: str, **attributes: Attribute) -> str:
-        self.prologue.append(NodeRecipe(op, output, [*inputs], [output], dict(attributes)))
-        return output
 
     # ---- left padding of the caches
 
@@ -295,26 +285,27 @@ class _StaticCacheRewriter:
 
     def rewrite_positions_and_mask(self) -> None:
         """Replace the inputs position_ids and attention_mask by values computed from PAST_LENGTHS and the length of the run."""
-        rows, caches = self.add_axis_length("rows", self.names.input_ids, 1), next(iter(self.cache_pairs))
-        now, past_column = self.add_range_node("now", rows), self.add_past_lengths_column()
-        position_ids = self.add_node("Add", self.position_ids.removeprefix("pumice."), past_column, now)
-        self.add_node("Add", self.total_lengths.removeprefix("pumice."), PAST_LENGTHS, rows)
+        seq_len, cache = self.add_axis_length("rows", self.names.input_ids, 1), next(iter(self.cache_pairs))
+        offsets, past_column = self.add_range_node("now", seq_len), self.add_past_lengths_column()
+        position_ids = self.add_prologue_node("Add", self.position_ids, past_column, offsets)
+        self.add_prologue_node("Add", self.total_lengths, PAST_LENGTHS, seq_len)
         name = self.names.position_ids
         if name in self.inputs:
             self.replace_input(name, self.add_cast("places.cast", position_ids, self.inputs[name].dtype))
-        mask, name = self.add_cache_mask(caches, rows, past_column), self.names.attention_mask
+        mask = self.add_cache_mask(cache, seq_len, past_column)
+        name = self.names.attention_mask
         if name in self.inputs:
             self.replace_input(name, self.add_cast("mask.cast", mask, self.inputs[name].dtype))
 
-    def add_cache_mask(self, caches: str, rows: str, past_column: str) -> str:
+    def add_cache_mask(self, cache: str, seq_len: str, past_column: str) -> str:
         """Add the mask of cache rows with tokens, bool [batch, capacity]: the first rows, or the last rows after a Concat."""
-        capacity = self.add_axis_length("room.size", caches, 2)
-        cache_rows, used = self.add_range_node("room", capacity), self.add_node("Add", "used", past_column, rows)
+        capacity = self.add_axis_length("room.size", cache, 2)
+        cache_rows, used = self.add_range_node("room", capacity), self.add_node("Add", "used", past_column, seq_len)
         if self.find_gqa_nodes():
             return self.add_node("Less", "mask", cache_rows, used)
         past = self.add_node("Gather", "past.first", PAST_LENGTHS, self.add_constant("zero", np.array(0)))
-        past_capacity = self.add_node("Sub", "past.capacity", capacity, rows)
-        self.add_node("Sub", PADDING_INPUT.removeprefix("pumice."), past_capacity, past)
+        past_capacity = self.add_node("Sub", "past.capacity", capacity, seq_len)
+        self.add_prologue_node("Sub", PADDING_INPUT, past_capacity, past)
         return self.add_node("GreaterOrEqual", "mask", cache_rows, self.add_node("Sub", "mask.first", capacity, used))
 
     def replace_input(self, name: str, value: str) -> None:
@@ -356,9 +347,8 @@ class _StaticCacheRewriter:
 
     def select_logit_positions(self) -> None:
         """Compute logits only at LOGIT_POSITIONS: gather the input of the last MatMul, or the logits if that is not found."""
-        indices = "pumice.logit_positions.column"
         last = self.add_constant("last", np.array([2]))
-        self.prologue.append(NodeRecipe("Unsqueeze", indices, [LOGIT_POSITIONS, last], [indices], {}))
+        indices = self.add_node("Unsqueeze", "logit_positions.column", LOGIT_POSITIONS, last)
         matmul_input = self.find_logits_matmul()
         if matmul_input is None:
             node = self.producers.get(self.names.logits)
@@ -476,10 +466,12 @@ class _StaticCacheRewriter:
             InputRecipe(PAST_LENGTHS, "int64", [None], ["batch"]),
             InputRecipe(LOGIT_POSITIONS, "int64", [None, None], ["batch", "num_logits"]),
         ]
-        named = ["batch", "", "capacity", ""]
-        inputs += [InputRecipe(x.name, x.dtype, [None, x.heads, None, x.size], named) for x in caches]
+        axes = ["batch", "", "capacity", ""]
+        inputs += [
+            InputRecipe(cache.name, cache.dtype, [None, cache.heads, None, cache.size], axes) for cache in caches
+        ]
         scales = [(cache.scales, cache.heads) for cache in caches if cache.scales is not None]
-        return inputs + [InputRecipe(x.name, x.dtype, [None, heads, None], named[:3]) for x, heads in scales]
+        return inputs + [InputRecipe(spec.name, spec.dtype, [None, heads, None], axes[:3]) for spec, heads in scales]
 
 
 def to_static_kv_cache(recipe: Recipe, folder: ModelFolder, precision: str, is_int8: bool = False) -> DecoderRecipe:

@@ -379,8 +379,8 @@ def render_markdown() -> str:
         sections.append(f"## {schema.name}\n\n" + "\n".join(lines) + "\n")
         sections.append(_format_markdown_table(("value", "role", "element types"), schema.value_rows()))
         if schema.attributes:
-            head = ("attribute", "kind", "default", "choices")
-            sections.append(_format_markdown_table(head, schema.attribute_rows()))
+            header = ("attribute", "kind", "default", "choices")
+            sections.append(_format_markdown_table(header, schema.attribute_rows()))
     sections.append(
         f"# Operators of {CONTRIB_DOMAIN}\n\nONNX Runtime's optimizer writes these. The importer turns them into ONNX operators: "
         + ", ".join(sorted([*CONTRIB, *(name.split("::")[1] for name in _CONTRIB_NAMES)]))

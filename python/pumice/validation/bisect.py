@@ -21,7 +21,7 @@ from .live_values import adopt_device_choices, round_folded_constant
 from .loop_timeouts import get_loop_timeout
 from .model_splitter import ModelSplitter
 from .monte_carlo import MonteCarloSamples
-from .options import ValidationOptions, check_option_names
+from .options import Progress, ValidationOptions, check_option_names, make_step_counter
 from .output_scales import OutputScales
 from .race_search import RacingStep, find_racing_step
 from .reference import ReferenceModel, ReferenceNode
@@ -29,10 +29,8 @@ from .report import ValidationReport
 from .report_rows import RACE, Finding, ValidationRow
 from .run_comparison import OBSERVED_RUN, make_empty_case_rows
 
-_ProgressCallback = Callable[[int, int], None]
-_ChoiceReader = Callable[
-    [int, list[str]], Mapping[str, Array]
-]  # (prefix length in nodes, tensor names) -> device values
+# (prefix length in nodes, tensor names) -> device values
+_ChoiceReader = Callable[[int, list[str]], Mapping[str, Array]]
 
 
 class _PrefixValues:
@@ -54,7 +52,9 @@ class _PrefixValues:
         self._choices = choices
         self.at = 0
         types = reference.chained.types
-        self.values_by_name: dict[str, Value] = {name: make_bounded_input(x, types) for name, x in case_inputs.items()}
+        self.values_by_name: dict[str, Value] = {
+            name: make_bounded_input(value, types) for name, value in case_inputs.items()
+        }
         self.unproved: dict[str, str] = {}  # tensor -> reason
         self.undecided_sources: dict[str, str] = {}  # tensor -> node whose undecided choice it depends on
         self.from_device: set[str] = set()  # tensors computed only from device tensors
@@ -69,9 +69,11 @@ class _PrefixValues:
     def advance(self, count: int) -> _PrefixValues:
         """Return a copy advanced to the state after the first `count` nodes."""
         copy = _PrefixValues(self._reference, self._splitter, self._choices, {})
-        copy.values_by_name, copy.unproved = dict(self.values_by_name), dict(self.unproved)
+        copy.values_by_name = dict(self.values_by_name)
+        copy.unproved = dict(self.unproved)
         copy.undecided_sources = dict(self.undecided_sources)
-        copy.faults, copy.overflows, copy.from_device = dict(self.faults), dict(self.overflows), set(self.from_device)
+        copy.faults, copy.overflows = dict(self.faults), dict(self.overflows)
+        copy.from_device = set(self.from_device)
         copy.scales.by_name = dict(self.scales.by_name)
         copy.samples = None if self.samples is None else self.samples.copy()
         for index in range(self.at, count):
@@ -184,23 +186,21 @@ class _BisectSearch:
         self._loop_timeout = get_loop_timeout(model.source, model.folder)
         self._full_run: tuple[dict[str, Array], dict[str, str]] | None = None
         self.overflows: dict[str, tuple[float, str]] = {}  # node -> (number that overflows, declared dtype)
-        self.choices = 0  # number of device runs for undecided choices
+        self.num_choice_runs = 0  # number of device runs for undecided choices
 
     def check_case(
         self, inputs: dict[str, Array], case_inputs: Mapping[str, Any]
     ) -> tuple[_PrefixResult, _PrefixValues]:
         """Check the optimised program on a case. Return the result, and the reference values from which a search starts."""
         self.case_inputs, self.exact_outputs = case_inputs, ExactOutputs(self.reference, case_inputs)
-        prefix_values = _PrefixValues(self.reference, self.splitter, self.try_run_prefix, case_inputs)
-        whole, _ = self.check_full_program(inputs, prefix_values)
-        if whole.is_wrong:  # perhaps only because errors are correlated: check again with sampling
-            prefix_values = _PrefixValues(self.reference, self.splitter, self.try_run_prefix, case_inputs, sampled=True)
-            whole, _ = self.check_full_program(inputs, prefix_values)
+        for sampled in (False, True):  # a wrong output may only have correlated errors: check again with sampling
+            prefix_values = _PrefixValues(self.reference, self.splitter, self.try_run_prefix, case_inputs, sampled)
+            whole = self._check_full_program(inputs, prefix_values)
+            if not whole.is_wrong:
+                break
         return whole, prefix_values
 
-    def check_full_program(
-        self, inputs: dict[str, Array], prefix_values: _PrefixValues
-    ) -> tuple[_PrefixResult, _PrefixValues]:
+    def _check_full_program(self, inputs: dict[str, Array], prefix_values: _PrefixValues) -> _PrefixResult:
         """Check one run of the optimised program."""
         end = prefix_values.advance(len(self.reference.nodes))
         self.overflows = end.overflows
@@ -214,7 +214,7 @@ class _BisectSearch:
         for node, fault in end.faults.items():
             op = next((other.op for other in self.reference.nodes if other.name == node), "indices")
             rows.insert(0, ValidationRow(node, op, "", "", (), self.case, None, None, "", fault))
-        return _PrefixResult(len(self.reference.nodes), rows), end
+        return _PrefixResult(len(self.reference.nodes), rows)
 
     def _run_full_program(self, inputs: dict[str, Array]) -> tuple[dict[str, Array], dict[str, str]]:
         """Run the program. Return its outputs, and an error message by node for out-of-range indices."""
@@ -241,7 +241,7 @@ class _BisectSearch:
 
     def try_run_prefix(self, count: int, names: list[str]) -> Mapping[str, Array]:
         """Run the first nodes on the device; return {} if they cannot run separately."""
-        self.choices += 1
+        self.num_choice_runs += 1
         try:
             return self._run_prefix(count, names)
         except (UnsupportedError, GraphError):
@@ -262,7 +262,9 @@ class _BisectSearch:
         """Run the first nodes as a fused program and check all tensors that later nodes read."""
         end = prefix_values.advance(count)
         node = self.reference.nodes[count - 1]
-        names = [n for n in self.splitter.find_live_values(count) if not isinstance(end.values_by_name.get(n), list)]
+        names = [
+            name for name in self.splitter.find_live_values(count) if not isinstance(end.values_by_name.get(name), list)
+        ]
         try:
             results = self._run_prefix(count, names)
         except (UnsupportedError, GraphError) as error:
@@ -323,19 +325,6 @@ class _BisectSearch:
         return prefix_lengths[low], prefix_lengths[high]
 
 
-def _make_step_counter(total: int, progress: _ProgressCallback | None) -> Callable[[], None]:
-    """Return a callback to call after each of about `total` steps; it reports the progress."""
-    done = 0
-
-    def step() -> None:
-        nonlocal done
-        done += 1
-        if progress:
-            progress(min(done, total), total)
-
-    return step
-
-
 def _keep_worst_rows(outputs: dict[tuple[str, str], ValidationRow], rows: list[ValidationRow]) -> None:
     """Keep the most severe row of each output."""
     for row in rows:
@@ -345,7 +334,7 @@ def _keep_worst_rows(outputs: dict[tuple[str, str], ValidationRow], rows: list[V
 
 
 def bisect_model(
-    model: Model, inputs: list[Any], options: ValidationOptions, progress: _ProgressCallback | None
+    model: Model, inputs: list[Any], options: ValidationOptions, progress: Progress | None
 ) -> ValidationReport:
     """Check the outputs of the fused program; if one is wrong, find the first wrong prefix.
 
@@ -357,15 +346,14 @@ def bisect_model(
     check_option_names(model, reference, options)
     splitter = ModelSplitter(model.source, model.folder, reference, [value.name for value in model.overridable])
     total = len(inputs) + max(1, len(reference.nodes)).bit_length()
-    step = _make_step_counter(total, progress)
+    step = make_step_counter(total, progress)
     outputs: dict[tuple[str, str], ValidationRow] = {}
     findings: dict[tuple[str, str], Finding] = {}
     failed_search: _BisectSearch | None = None
     transition = (0, 0)
     for case, (arrays, case_inputs) in enumerate(inputs):
-        case_inputs = {name: x for name, x in case_inputs.items() if name not in reference.constants or name in arrays}
         search = _BisectSearch(model, reference, splitter, options, case)
-        whole, prefix_values = search.check_case(arrays, case_inputs)
+        whole, prefix_values = search.check_case(arrays, reference.select_case_inputs(case_inputs, arrays))
         _keep_worst_rows(outputs, whole.rows)
         step()
         differing, racing = search.find_race(arrays)
@@ -421,6 +409,7 @@ def _make_report(
 
 
 def _iter_row_findings(row: ValidationRow) -> Iterator[Finding]:
+    """Yield the findings that follow from a row's verdict."""
     if row.fault and not row.fault.startswith(RACE):
         yield Finding("wrong index", row.node, row.fault, case=row.case)
     if row.verdict == WRONG and row.deviation is not None and row.op == "output":
@@ -440,7 +429,7 @@ def _make_bisection_finding(reference: ReferenceModel, search: _BisectSearch, tr
     state = "are right together" if proved else "are not wrong together, and not all proved right"
     start = f"the first {low} of {len(reference.nodes)} nodes {state}" if low else "no node comes before it"
     runs = f"{len(search.probes)} probes" + (
-        f" and {search.choices} runs for undecided choices" if search.choices else ""
+        f" and {search.num_choice_runs} runs for undecided choices" if search.num_choice_runs else ""
     )
     text = f"{start}; with node '{node.name}' ({node.op}) {_describe_wrong_row(probe.worst_row)}; {runs}"
     return Finding("bisected", node.name, text, len(search.probes), search.case)

@@ -10,8 +10,7 @@ import numpy as np
 from .._pumice import Program, UnsupportedError
 from ..base.element_types import Array
 from ..base.host_arrays import bitwise_equal
-from .bounds.bounded_tensor import BoundedTensor
-from .bounds.bounded_tensor import round_to_storage as as_stored
+from .bounds.bounded_tensor import BoundedTensor, round_to_storage
 from .bounds.float_types import SIXTEEN_BIT_FLOATS, ProgramTypes, dtype_name, is_float
 from .bounds.lazy_values import LazyDeviceTensor
 from .bounds.rule_registry import UndecidedError, UnprovedError, Value
@@ -124,9 +123,11 @@ class KernelChecker:
         """Return a runner for each assumption about rounding inside kernels, common ones first, and for Gelu with Erf."""
         runners = [reference.runner]
         if self.types.precision != "fp32":
-            exact, rounded, scaled = (self.types.for_fused_kernel(c) for c in ("exact", "rounded", "scaled"))
-            with_types = reference.runner.with_types
-            runners = [with_types(exact), with_types(rounded), reference.runner, with_types(scaled)]
+            exact, rounded, scaled = (
+                reference.runner.with_types(self.types.for_fused_kernel(constant_rounding))
+                for constant_rounding in ("exact", "rounded", "scaled")
+            )
+            runners = [exact, rounded, reference.runner, scaled]
         if any(node.op == "Erf" for node in reference.nodes):
             runner = reference.runner.with_types(runners[0].types.with_erf_from_normal_cdf())
             runners.insert(max(len(runners) - 1, 1), runner)
@@ -322,8 +323,9 @@ class KernelChecker:
             return
         for host_values, evaluated in zip(self._host_values, results, strict=True):
             for name, value in evaluated.items():
-                folded = self._fold_constant(host_values, node, value, unfused.get(name)) if node.is_folded else value
-                host_values.values[name] = folded
+                if node.is_folded:
+                    value = self._fold_constant(host_values, node, value, unfused.get(name))
+                host_values.values[name] = value
         for name, value in results[-1].items():
             if node.is_folded or _is_exact_copy(value, unfused.get(name)):
                 self._same_as_unfused.add(name)
@@ -383,7 +385,7 @@ class KernelChecker:
                 return self._compare_with_oracle(check, members, value, is_chosen, allowed)
             checks[i] = check
             del value
-        best = min((checks[i] for i in sorted(checks)), key=lambda c: (RIGHT, UNPROVED, WRONG).index(c.verdict))
+        best = min((checks[i] for i in sorted(checks)), key=lambda check: (RIGHT, UNPROVED, WRONG).index(check.verdict))
         if best.verdict == WRONG and len(members) > 1:
             # Try again under the assumption that results between members overflow float32 to infinity.
             host_values = self._host_values[0].with_types(self._host_values[0].runner.types.with_overflow())
@@ -411,7 +413,8 @@ class KernelChecker:
         allowed: float | None,
     ) -> tuple[KernelCheck, Value, bool]:
         """Check a kernel under a rounding assumption. Return the check, the expected value, and whether it used a choice."""
-        facts, tolerances = self._make_member_facts(members, unchecked.stored), self._get_member_tolerances(members)
+        facts = self._make_member_facts(members, unchecked.stored)
+        tolerances = self._get_member_tolerances(members)
         values = use_attention_mask_types(host_values, members)
         kernel = KernelMembers(self.reference, self.choices, values, self._stored_values, facts, tolerances)
         if host_values.runner is self.reference.runner:  # this runner also evaluates the checks of single nodes
@@ -464,7 +467,9 @@ class KernelChecker:
         source = self._stored[unchecked.name][0].array
         dtype = unchecked.stored.array.dtype
         read = BoundedTensor(np.asarray(source, np.float64), None, dtype)
-        return self._check_value(unchecked._replace(members=()), node, as_stored(read, self.types), False, allowed)
+        return self._check_value(
+            unchecked._replace(members=()), node, round_to_storage(read, self.types), False, allowed
+        )
 
     def _check_value(
         self, unchecked: KernelCheck, node: ReferenceNode, value: Value, is_chosen: bool, allowed: float | None
@@ -473,16 +478,11 @@ class KernelChecker:
             return unchecked._replace(note="the reference has no such value", unproved=(node.name,))
         if unchecked.members:
             self._declared[unchecked.name] = value.dtype
-        types = self.types.at_precision(node.precision)
-        if (
-            types is not self.types
-            and str(unchecked.stored.array.dtype) == self.types.get_storage_type(value.dtype).name
-        ):
+        types, array = self.types.at_precision(node.precision), unchecked.stored.array
+        if types is not self.types and str(array.dtype) == self.types.get_storage_type(value.dtype).name:
             types = self.types  # the kernel rounds an fp32 node's result for readers in 16 bits
-            value = as_stored(
-                BoundedTensor(value.value, value.error, value.dtype).set_alternatives(value.alternatives), types
-            )
-        array = unchecked.stored.array
+            value = BoundedTensor(value.value, value.error, value.dtype).set_alternatives(value.alternatives)
+            value = round_to_storage(value, types)
         array, expected = to_common_float_type(array, round_at_subgraph_border(array, value, types))
         is_unfused = len(unchecked.members) == 1
         deviation = compare_node_output(node.op, array, expected, types, allowed, unfused=is_unfused)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -73,7 +73,7 @@ class KernelMembers:
             return self._results[name]
         return self._stored_tensors[name] if name in self._stored_tensors else self._host_values[name]
 
-    def has_result(self, node: ReferenceNode) -> bool:
+    def _has_result(self, node: ReferenceNode) -> bool:
         """Return whether a member was already evaluated on the same tensors with the same number of additions."""
         isolated = self.isolated_results.get(node.name)
         is_same = (
@@ -83,26 +83,29 @@ class KernelMembers:
 
     def evaluate_members(self, members: Sequence[ReferenceNode], name: str, device_tensor: Array) -> Value:
         """Evaluate the members that compute `device_tensor`. Raise MissingRuleError if no rule covers one of them."""
-        last = {name: i for i, member in enumerate(members) for name in [*member.inputs, *member.outputs]}
+        last_uses = {used: i for i, member in enumerate(members) for used in [*member.inputs, *member.outputs]}
         begin = len(members) - self._count_trailing_elementwise(members)
         has_matmul = 0 < begin < len(members) and members[begin - 1].op == "MatMul"
-        has_matmul = has_matmul and not self.has_result(members[begin - 1])
+        has_matmul = has_matmul and not self._has_result(members[begin - 1])
         value: Value = None
         for i, member in enumerate(members):
             if i == begin or (has_matmul and i == begin - 1):
                 first = member if i < begin else None
-                value = self.evaluate_elementwise(members[begin:], name, device_tensor, first)
+                value = self._evaluate_elementwise(members[begin:], name, device_tensor, first)
                 if value is not None:
                     break
-            value = self.evaluate(member, member is members[-1]).get(name)
-            self.forget(name for name in [*member.inputs, *member.outputs] if last[name] == i)
+            value = self._evaluate(member, member is members[-1]).get(name)
+            for used in [*member.inputs, *member.outputs]:
+                if last_uses[used] == i:
+                    self._results.pop(used, None)
         return value
 
     def _count_trailing_elementwise(self, members: Sequence[ReferenceNode]) -> int:
         """Return the number of consecutive elementwise members at the end."""
         if self._reference.opsets.get("", 1) < MIN_OPSET:
             return 0
-        count, custom_rules = 0, self._reference.runner.custom_rules
+        count = 0
+        custom_rules = self._reference.runner.custom_rules
         for member in reversed(members):
             is_map = member.op in ELEMENTWISE and not member.domain and member.op not in custom_rules
             if not is_map or len(member.outputs) != 1 or member.is_folded:
@@ -110,14 +113,14 @@ class KernelMembers:
             count += 1
         return count
 
-    def evaluate(self, node: ReferenceNode, is_last: bool) -> dict[str, Value]:
+    def _evaluate(self, node: ReferenceNode, is_last: bool) -> dict[str, Value]:
         """Return the results of a member. Raise MissingRuleError if no rule covers it."""
         runner = self._reference.runner if is_last else self._host_values.runner
         choices = self._choices
         try:
             results = (
                 dict(self.isolated_results[node.name].values)
-                if self.has_result(node)
+                if self._has_result(node)
                 else self._evaluate_member(node, runner)
             )
         except UndecidedError as error:
@@ -162,7 +165,7 @@ class KernelMembers:
         except _EVALUATION_ERRORS:
             return None
 
-    def evaluate_elementwise(
+    def _evaluate_elementwise(
         self, nodes: Sequence[ReferenceNode], name: str, device_tensor: Array, first: ReferenceNode | None = None
     ) -> Value | None:
         """Evaluate a chain of elementwise members block by block, and return its result `name`.
@@ -198,7 +201,7 @@ class KernelMembers:
                         return None
                     assembler.add_block(index, block)
         except _EVALUATION_ERRORS:
-            return None  # `evaluate` will report the error for the member that causes it
+            return None  # `_evaluate` will report the error for the member that causes it
         return assembler.assemble()
 
     def _stream_blocks(self, node: ReferenceNode) -> StreamedValue | None:
@@ -225,11 +228,6 @@ class KernelMembers:
                 if last[tensor_name] is node:
                     values.pop(tensor_name, None)
         return values
-
-    def forget(self, names: Iterable[str]) -> None:
-        """Drop values that have no more readers."""
-        for name in names:
-            self._results.pop(name, None)
 
     def _read_input(self, node: ReferenceNode, name: str, runner: RuleRunner) -> Value:
         return self._reference.read_value(node, name, self[name], runner.at_precision(node.precision).types)

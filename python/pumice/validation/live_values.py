@@ -63,9 +63,8 @@ class LiveValues:
         self.undecided_values: dict[str, BoundedTensor] = {}
         # Maps a node to the additions that its kernel reports; set only if nodes are checked on their own.
         self.additions: Mapping[str, int] = {}
-        self.device_results: Mapping[
-            str, Array
-        ] = {}  # maps a tensor to the device's result; set together with `additions`
+        # Maps a tensor to the device's result; set together with `additions`.
+        self.device_results: Mapping[str, Array] = {}
         self.samples = MonteCarloSamples() if sampled else None
         if self.samples is not None:
             self.samples.add_inputs(self.values, types)
@@ -125,13 +124,12 @@ class LiveValues:
         if node.is_folded and isinstance(value, BoundedTensor):
             # The program folds this node into a constant, possibly without rounding intermediates.
             types = self.reference.types.at_precision(node.precision)
-            folded = (
+            self.values[name] = (
                 round_folded_constant(value, types) if array is None else make_bounded_folded_constant(array, types)
             )
-            self.values[name] = folded
         elif device is not None:
             self.values[name] = device
-        elif value is not None or results is not None:
+        elif results is not None:
             self.values[name] = value
 
     def store_chained(self, node: ReferenceNode, name: str, device: BoundedTensor | None, results: RuleResults) -> None:
@@ -182,7 +180,7 @@ class LiveValues:
 
     def find_unproved_inputs(self, node: ReferenceNode) -> tuple[str, ...]:
         """Return the unproved nodes that a node depends on."""
-        return tuple(dict.fromkeys(node_name for name in node.inputs for node_name in self.unproved.get(name, ())))
+        return tuple(dict.fromkeys(source for name in node.inputs for source in self.unproved.get(name, ())))
 
 
 def _make_bounded_case_input(value: Any, types: ProgramTypes, lazy: bool) -> Value:

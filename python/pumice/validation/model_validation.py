@@ -50,11 +50,6 @@ class _IsolatedCheck(NamedTuple):
     faults: dict[str, str]
 
 
-# Live values, and the rules' results for a node, each as a pair: on the device's inputs, and from the model's inputs on.
-_ValuesPair = tuple[LiveValues, LiveValues]
-_ExpectedPair = tuple[RuleResults, RuleResults]
-
-
 class ModelValidation:
     """Checks a model case by case, and collects rows and findings."""
 
@@ -127,7 +122,8 @@ class ModelValidation:
         """
         self.runs.begin_case()
         self.collected.begin_case()
-        case_inputs = {n: x for n, x in case_inputs.items() if n not in self.reference.constants or n in inputs}
+        self._case = case
+        case_inputs = self.reference.select_case_inputs(case_inputs, inputs)
         self._exact = ExactOutputs(self.reference, case_inputs)
         for number, (sampled, runner) in enumerate(self._error_models):
             self._is_recheck, self._chained = number > 0, runner
@@ -135,11 +131,11 @@ class ModelValidation:
                 last = dict(self.collected.rows)
                 self.collected.restart_case()
             try:
-                self._run_once(inputs, case_inputs, case, step, sampled)
+                # Rechecks report no progress.
+                self._run_once(inputs, case_inputs, step if number == 0 else lambda: None, sampled)
             except IndexRangeError as error:  # every program rejects these inputs
                 self.collected.add_fault(error.node, case, str(error))
                 return
-            step = lambda: None  # noqa: E731  # further checks of the case report no progress
             if differing := self.runs.differing:
                 self.collected.rows = last
                 text = f"{len(differing)} tensors have other bits when the program of single nodes runs again"
@@ -147,7 +143,9 @@ class ModelValidation:
                 break
             wrong = self.collected.get_wrong_rows()
             faults = self.oracle.faults.values()  # the reference's errors may be correlated too
-            only_chained = all(r.deviation is r.accumulated and (not r.fault or r.fault in faults) for r in wrong)
+            only_chained = all(
+                row.deviation is row.accumulated and (not row.fault or row.fault in faults) for row in wrong
+            )
             if not wrong or not only_chained:
                 break
         compare_runs(self, inputs, case)
@@ -162,7 +160,7 @@ class ModelValidation:
         return [*models, (False, independent.with_types(independent.types.with_overflow()))]
 
     def _run_once(
-        self, inputs: dict[str, Array], case_inputs: dict[str, Any], case: int, step: Callable[[], None], sampled: bool
+        self, inputs: dict[str, Array], case_inputs: dict[str, Any], step: Callable[[], None], sampled: bool
     ) -> None:
         device_tensors = self.runs.stream(inputs, self.reference)
         if lazy := isinstance(device_tensors, WindowedTensors):
@@ -171,10 +169,9 @@ class ModelValidation:
         chained = LiveValues(self.reference, self._chained, case_inputs, sampled, lazy, isolated)
         propagation, self.scales = ErrorPropagation(), OutputScales(self.reference)
         self._overflow_sources, self.choices = {}, {}
-        self._case = case
-        self.oracle.begin_case(inputs, case_inputs, case, sampled)
+        self.oracle.begin_case(inputs, case_inputs, self._case, sampled)
         if not self._is_recheck:
-            self._check_indices(inputs, case)
+            self._check_indices(inputs)
         if self.kernels and not self._is_recheck:
             self.kernels.begin_case(inputs, case_inputs, streaming.WINDOW_BYTES if lazy else None)
         step()
@@ -183,7 +180,7 @@ class ModelValidation:
             if index == 0 or lazy:
                 isolated.additions = self.tensors.get_addition_counts(inputs)
             isolated.device_results = {} if self.tensors.from_one_run else device_tensors
-            self._check_node(node, device_tensors, isolated, chained, propagation, case)
+            self._check_node(node, device_tensors, chained, propagation)
             if self.options.mode != "isolated":
                 self.scales.add_node(node, chained)
             for name in self._readers.get(index, ()):
@@ -192,20 +189,20 @@ class ModelValidation:
                 device_tensors.pop(name, None)
             step()
         if self.flow_kernels and not self._is_recheck:
-            self._check_control_flow(self.flow_kernels, inputs, device_tensors, case)
+            self._check_control_flow(self.flow_kernels, inputs, device_tensors)
         if self.options.mode != "isolated":
-            self._check_outputs(inputs, chained, propagation, case)
+            self._check_outputs(inputs, chained, propagation)
 
-    def _check_indices(self, inputs: dict[str, Array], case: int) -> None:
+    def _check_indices(self, inputs: dict[str, Array]) -> None:
         """Check for out-of-range indices whose values only the device knows."""
         try:
             self.tensors.check_indices(inputs)
         except IndexRangeError as error:
-            self.collected.add_fault(error.node, case, str(error))
+            self.collected.add_fault(error.node, self._case, str(error))
 
     def _evaluate(
-        self, node: ReferenceNode, values: LiveValues, device_tensors: Mapping[str, Array], case: int
-    ) -> tuple[dict[str, Value] | None, str]:
+        self, node: ReferenceNode, values: LiveValues, device_tensors: Mapping[str, Array]
+    ) -> tuple[RuleResults, str]:
         """Evaluate a node by the rules. Return its results, or None and the reason."""
         try:
             return values.run(node, device_tensors), ""
@@ -214,20 +211,21 @@ class ModelValidation:
         except UnprovedError as error:
             return None, str(error)
         except IndexError as error:
-            self.collected.add_fault(node.name, case, f"wrong index: {error}")
+            self.collected.add_fault(node.name, self._case, f"wrong index: {error}")
             return None, f"an index is out of range: {error}"
         except (KeyError, MemoryError) as error:
             return None, f"the reference fails: {type(error).__name__}: {error}"
 
     def _evaluate_chained(
-        self, node: ReferenceNode, chained: LiveValues, packable: dict[str, Array], case: int
-    ) -> tuple[dict[str, Value] | None, str]:
+        self, node: ReferenceNode, chained: LiveValues, packable: dict[str, Array]
+    ) -> tuple[RuleResults, str]:
         """Evaluate a node on values computed from the model's inputs. Return its results, and the reason if they are missing."""
         if self.options.mode == "isolated":
             return None, ""
-        results, note = self._evaluate(node, chained, packable, case)
-        types, tolerance = self._chained.types, self.options.get_tolerance
-        results = results and {n: widen_error(x, tolerance(node.name, n), types) for n, x in results.items()}
+        results, note = self._evaluate(node, chained, packable)
+        if results is not None:
+            types, tolerance = self._chained.types, self.options.get_tolerance
+            results = {name: widen_error(value, tolerance(node.name, name), types) for name, value in results.items()}
         if not note.startswith(_UNDECIDED_PREFIX):
             return results, note
         # Later nodes continue from the device's choice.
@@ -235,80 +233,80 @@ class ModelValidation:
         return results, ""
 
     def _check_node(
-        self,
-        node: ReferenceNode,
-        device_tensors: TensorMap,
-        isolated: LiveValues,
-        chained: LiveValues,
-        propagation: ErrorPropagation,
-        case: int,
+        self, node: ReferenceNode, device_tensors: TensorMap, chained: LiveValues, propagation: ErrorPropagation
     ) -> None:
-        is_packed = isinstance(device_tensors, WindowedTensors) and not self.oracle.has_own_values
-        packable = device_tensors if is_packed else {}  # in streamed models, pack values to save memory
-        results, kernels = self._check_isolated(node, device_tensors, isolated, packable, case)
+        types, lazy = self.types.at_precision(node.precision), isinstance(device_tensors, WindowedTensors)
+        # In streamed models, pack values to save memory.
+        packable = device_tensors if lazy and not self.oracle.has_own_values else {}
+        results, kernels = self._check_isolated(node, device_tensors, packable)
         check = self._isolated_checks[node.name]
         missing = chained.find_unproved_inputs(node)
-        chained_results, note = self._evaluate_chained(node, chained, packable, case)
+        chained_results, note = self._evaluate_chained(node, chained, packable)
         if (chained_results is None and note) or not check.is_covered:
             missing = (*missing, node.name)
         chained.track_device_values(node)
         if text := chained.describe_choice(node, chained_results):
-            self._add_finding(Finding("undecided decisions", node.name, text, case=case))
+            self._add_finding(Finding("undecided decisions", node.name, text, case=self._case))
+        overflow_sources = [self._overflow_sources[name] for name in node.inputs if name in self._overflow_sources]
         for name in node.outputs:
-            self._store_values(node, name, device_tensors, (isolated, chained), (results, chained_results))
+            tensor, value = device_tensors.get(name), (chained_results or {}).get(name)
+            device_value = None if tensor is None else make_device_value(tensor, types, value, lazy)
+            self.isolated.store_isolated(node, name, tensor, device_value, results)
+            chained.store_chained(node, name, device_value, chained_results)
             if missing:
                 chained.unproved[name] = missing
-            if source := next((self._overflow_sources[x] for x in node.inputs if x in self._overflow_sources), ""):
-                self._overflow_sources[name] = source
-            value, tensor = (chained_results or {}).get(name), device_tensors.get(name)
+            if overflow_sources:
+                self._overflow_sources[name] = overflow_sources[0]
             if tensor is not None:
                 expected = self.oracle.get_expected_chained_value(name, value, name in chained.choice_sources)
                 reason = check.notes[name] or note or self.oracle.notes.get(name, "")
                 self._add_node_row(node, name, tensor, check.deviations[name], expected, reason)
-                self._compare_with_other_run(node.name, name, tensor, case)
+                self._compare_with_other_run(node.name, name, tensor)
                 if isinstance(value, BoundedTensor):
-                    self._record_propagation(node, name, tensor, value, propagation, case)
+                    self._record_propagation(node, name, tensor, value, propagation)
                 if self.flow_kernels and not is_float(tensor.dtype):
                     self.choices[name] = tensor
             else:
-                self._add_missing_row(node, name, (results or chained_results or {}).get(name), case)
+                self._add_missing_row(node, name, (results or chained_results or {}).get(name))
         for row in kernels:
             self._add_row(row, fixed=True)
 
-    def _add_missing_row(self, node: ReferenceNode, name: str, value: Value, case: int) -> None:
+    def _add_missing_row(self, node: ReferenceNode, name: str, value: Value) -> None:
         """Add a row for a tensor that nodes read but that the program under test does not provide."""
         is_missing = self.tensors.missing_note and not self._is_recheck and name in self._read_names
         if is_missing and isinstance(value, BoundedTensor):
-            row = make_unchecked_row(node, name, value.value, case)
+            row = make_unchecked_row(node, name, value.value, self._case)
             self._add_row(row._replace(note=self.tensors.missing_note, waived=True), fixed=True)
 
     def _check_isolated(
-        self,
-        node: ReferenceNode,
-        device_tensors: TensorMap,
-        isolated: LiveValues,
-        packable: dict[str, Array],
-        case: int,
-    ) -> tuple[dict[str, Value] | None, list[ValidationRow]]:
+        self, node: ReferenceNode, device_tensors: TensorMap, packable: dict[str, Array]
+    ) -> tuple[RuleResults, list[ValidationRow]]:
         """Check a node on the device's inputs. Return the rules' results and the rows of kernels that end there."""
         if self._is_recheck:
             self.oracle.advance_past_node(node)
             return None, []
-        results, note = (None, "") if self.options.mode == "chained" else self._evaluate(node, isolated, packable, case)
-        for value in self.ranges.iter_node_findings(node, isolated, results or {}, device_tensors):
-            self._add_finding(value._replace(case=case), fixed=True)
+        isolated = self.isolated
+        results, note = (None, "") if self.options.mode == "chained" else self._evaluate(node, isolated, packable)
+        for finding in self.ranges.iter_node_findings(node, isolated, results or {}, device_tensors):
+            self._add_finding(finding._replace(case=self._case), fixed=True)
         inputs = isolated.get_inputs(node) if results is not None and self.oracle.has_own_values else {}
         expected = self.oracle.compute_expected_outputs(node, inputs, results)
-        names = [name for name in node.outputs if name in device_tensors]
-        deviations = {n: self._compare_isolated(node, n, device_tensors[n], (expected or {}).get(n)) for n in names}
+        deviations = {
+            name: self._compare_isolated(node, name, device_tensors[name], (expected or {}).get(name))
+            for name in node.outputs
+            if name in device_tensors
+        }
         notes = {name: note or self.oracle.notes.get(name, "") for name in deviations}
         faults = {name: self.oracle.faults[name] for name in deviations if name in self.oracle.faults}
         self._isolated_checks[node.name] = _IsolatedCheck(results is not None or not note, deviations, notes, faults)
         oracle_results = expected if self.oracle.has_own_values else None
         del expected  # it would keep alive the values that are freed below
         if packable and results is not None and not node.is_folded:  # free unread values before creating new ones
-            results = {n: self._drop_unread_elements(node, n, x, n in device_tensors) for n, x in results.items()}
-        kernels = self._check_kernels(node, device_tensors, results if oracle_results is None else oracle_results, case)
+            results = {
+                name: self._drop_unread_elements(node, name, value, name in device_tensors)
+                for name, value in results.items()
+            }
+        kernels = self._check_kernels(node, device_tensors, results if oracle_results is None else oracle_results)
         if packable and self.options.mode == "both" and results is not None and not node.is_folded:
             results = {name: None if name in device_tensors else value for name, value in results.items()}
         return results, kernels
@@ -325,7 +323,7 @@ class ModelValidation:
         return self._compare(node, actual, expected, types, self.options.get_tolerance(node.name, name))
 
     def _check_kernels(
-        self, node: ReferenceNode, device_tensors: TensorMap, isolated_results: dict[str, Value] | None, case: int
+        self, node: ReferenceNode, device_tensors: TensorMap, isolated_results: RuleResults
     ) -> list[ValidationRow]:
         """Check the tensors that the optimised program stored for this node's outputs."""
         if not self.kernels:
@@ -333,10 +331,10 @@ class ModelValidation:
         tolerances = {name: self.options.get_tolerance(node.name, name) for name in node.outputs}
         additions = self.isolated.additions.get(node.name, 0)
         checks = self.kernels.check_kernels(node, device_tensors, isolated_results, tolerances, additions)
-        return [self._make_kernel_row(node, check, case) for check in checks]
+        return [self._make_kernel_row(node, check) for check in checks]
 
-    def _make_kernel_row(self, node: ReferenceNode, check: KernelCheck, case: int) -> ValidationRow:
-        row = make_unchecked_row(node, check.name, check.stored.array, case)
+    def _make_kernel_row(self, node: ReferenceNode, check: KernelCheck) -> ValidationRow:
+        row = make_unchecked_row(node, check.name, check.stored.array, self._case)
         waived = self._is_output_waived(check.name, check.unproved)
         note = check.note or (self.oracle.notes.get(check.name, "") if check.members == (node.name,) else "")
         row = row._replace(local=check.deviation, note=note, unproved=check.unproved, waived=waived, fault=check.fault)
@@ -344,7 +342,7 @@ class ModelValidation:
         return row._replace(statistics=check.statistics)
 
     def _check_control_flow(
-        self, kernels: ControlFlowKernelChecker, inputs: dict[str, Array], device_tensors: TensorMap, case: int
+        self, kernels: ControlFlowKernelChecker, inputs: dict[str, Array], device_tensors: TensorMap
     ) -> None:
         """Check the tensors that an optimised program with control flow stored."""
         if isinstance(device_tensors, WindowedTensors):
@@ -352,23 +350,11 @@ class ModelValidation:
         owners = [(node, name) for node in self.reference.nodes for name in node.outputs]
         tolerances = {name: self.options.get_tolerance(node.name, name) for node, name in owners}
         for check in kernels.check_kernels(inputs, self.choices, tolerances, self.tensors.loop_timeout):
-            row = self._make_kernel_row(check.owner, check.attributed_check, case)
+            row = self._make_kernel_row(check.owner, check.attributed_check)
             if self.oracle.has_own_values and not row.note:
                 row = row._replace(note=f"by the rules, not by {self.oracle.name}: the program has control flow")
             waived = self.options.allows_unproved(check.owner.op, check.owner.operator, check.owner.name)
             self._add_row(check.attribute_row(row, waived), fixed=True)
-
-    def _store_values(
-        self, node: ReferenceNode, name: str, device_tensors: TensorMap, carried: _ValuesPair, expected: _ExpectedPair
-    ) -> None:
-        """Store an output for later nodes: the device's value for isolated checks, the reference's for chained ones."""
-        (isolated, chained), (isolated_results, chained_results) = carried, expected
-        array, device = device_tensors.get(name), None
-        if array is not None:
-            types, lazy = self.types.at_precision(node.precision), isinstance(device_tensors, WindowedTensors)
-            device = make_device_value(array, types, (chained_results or {}).get(name), lazy)
-        isolated.store_isolated(node, name, array, device, isolated_results)
-        chained.store_chained(node, name, device, chained_results)
 
     def _add_node_row(
         self,
@@ -409,37 +395,33 @@ class ModelValidation:
         return compare_node_output(node.op, actual, expected, types, allowed)
 
     def _record_propagation(
-        self, node: ReferenceNode, name: str, value: Array, expected: BoundedTensor, errors: ErrorPropagation, case: int
+        self, node: ReferenceNode, name: str, actual: Array, expected: BoundedTensor, propagation: ErrorPropagation
     ) -> None:
         types = self.types.at_precision(node.precision)
-        errors.add(node, name, value, expected, types)
-        if overflow := make_overflow_finding(node.name, value, expected, types, self.fused.precision):
-            self._add_finding(overflow._replace(case=case))
+        propagation.add(node, name, actual, expected, types)
+        if overflow := make_overflow_finding(node.name, actual, expected, types, self.fused.precision):
+            self._add_finding(overflow._replace(case=self._case))
             if not self.tensors.from_one_run:
                 self._overflow_sources.setdefault(name, node.name)
 
-    def _compare_with_other_run(self, node: str, name: str, array: Array, case: int) -> None:
-        if not self._is_recheck and (finding := self.oracle.compare_bits(node, name, array, case)):
+    def _compare_with_other_run(self, node: str, name: str, array: Array) -> None:
+        if not self._is_recheck and (finding := self.oracle.compare_bits(node, name, array, self._case)):
             self._add_finding(finding, fixed=True)
 
     # ---- outputs
 
-    def _check_outputs(
-        self, inputs: dict[str, Array], chained: LiveValues, propagation: ErrorPropagation, case: int
-    ) -> None:
+    def _check_outputs(self, inputs: dict[str, Array], chained: LiveValues, propagation: ErrorPropagation) -> None:
         try:
             results = self.runs.compute_outputs(inputs)
         except IndexRangeError:  # raised by a model with index checks; already recorded as a fault
             return
         decode = self.reference.decode_strings
-        self.check_results = lambda rerun: self._check_results(decode(rerun), chained, propagation, case)
+        self.check_results = lambda rerun: self._check_results(decode(rerun), chained, propagation)
         self.check_results(results)
-        for row in make_empty_case_rows(results, case, self.options):
+        for row in make_empty_case_rows(results, self._case, self.options):
             self._add_row(row)
 
-    def _check_results(
-        self, results: Mapping[str, Array], chained: LiveValues, propagation: ErrorPropagation, case: int
-    ) -> None:
+    def _check_results(self, results: Mapping[str, Array], chained: LiveValues, propagation: ErrorPropagation) -> None:
         packed = get_non_tensor_output_values(self.fused, chained)
         expected = {**packed, **chained.get_live_values(), **chained.undecided_values}
         for name, result in results.items():
@@ -448,7 +430,7 @@ class ModelValidation:
                 value = chained[name]
             value = None if name in chained.device_sources else value
             value = self.oracle.get_expected_chained_value(name, value, name in chained.choice_sources)
-            self._compare_with_other_run(name, "", result, case)
+            self._compare_with_other_run(name, "", result)
             self._check_output(name, result, value, chained, propagation)
 
     def _check_output(
@@ -458,7 +440,8 @@ class ModelValidation:
         row = row._replace(program="outputs", statistics=compute_statistics(result, expected))
         missing = chained.unproved.get(name, ())
         if not isinstance(expected, BoundedTensor):
-            missing = missing or tuple({chained.device_sources[name]} if name in chained.device_sources else ())
+            if not missing and name in chained.device_sources:
+                missing = (chained.device_sources[name],)
             note = describe_unproved_nodes(missing) or "the reference has no such value"
             self._add_row(row._replace(note=note, unproved=missing, waived=self._is_output_waived(name, missing)))
             return
@@ -477,7 +460,7 @@ class ModelValidation:
         is_exact = not self.oracle.has_own_values and name not in chained.choice_sources
         above = self._exact.find_accuracy_violation(name, result, expected, limit, scale, is_exact)
         self._add_row(row.with_accuracy(above, self.options.allows_ill_conditioned(name)))
-        self._find_causes(name, expected, propagation, self._case)
+        self._find_causes(name, expected, propagation)
 
     def _is_output_waived(self, output: str, missing: tuple[str, ...]) -> bool:
         return self.options.allows_unproved(output) or (bool(missing) and all(map(self._allows_node, missing)))
@@ -486,10 +469,10 @@ class ModelValidation:
         node = self.nodes[name]
         return self.options.allows_unproved(node.op, node.operator, node.name, *node.outputs)
 
-    def _find_causes(self, name: str, expected: BoundedTensor, propagation: ErrorPropagation, case: int) -> None:
+    def _find_causes(self, name: str, expected: BoundedTensor, propagation: ErrorPropagation) -> None:
         unit = self.types.get_storage_type(expected.dtype).unit if expected.is_float else 0.0
-        ill_conditioned = iter_ill_conditioned_findings(name, expected, self.scales.by_name.get(name), case)
-        for finding in (*propagation.iter_findings(name, case, unit), *ill_conditioned):
+        ill_conditioned = iter_ill_conditioned_findings(name, expected, self.scales.by_name.get(name), self._case)
+        for finding in (*propagation.iter_findings(name, self._case, unit), *ill_conditioned):
             self._add_finding(finding)
 
     def _add_finding(self, finding: Finding, fixed: bool = False) -> None:

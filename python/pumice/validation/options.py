@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import NamedTuple
+from collections.abc import Callable, Mapping
+from typing import NamedTuple, TypeAlias
 
 from ..base.errors import InputError
 from .accuracy import DEFAULT_ACCURACY
 from .reference import ReferenceModel
 from .tensor_sources import ValidationSubject
+
+Progress: TypeAlias = Callable[[int, int], None]  # called with the numbers of completed and of all steps
 
 
 class ValidationOptions(NamedTuple):
@@ -75,6 +77,19 @@ def check_output_limits(options: ValidationOptions) -> None:
             raise InputError(
                 f"validate: {argument}: mode 'isolated' judges no outputs; expected 'both', 'chained' or 'bisect' with it"
             )
+
+
+def make_step_counter(total: int, progress: Progress | None) -> Callable[[], None]:
+    """Return a callback to call after each step; it reports the progress. total: expected number of steps."""
+    done = 0
+
+    def step() -> None:
+        nonlocal done
+        done += 1
+        if progress:
+            progress(min(done, total), total)
+
+    return step
 
 
 def check_option_names(subject: ValidationSubject, reference: ReferenceModel, options: ValidationOptions) -> None:

@@ -262,11 +262,9 @@ class ValueOracle(Oracle):
 
         If the reference's types cannot represent a number, return the rules' value instead.
         """
-        if not (
-            isinstance(rule_value, BoundedTensor)
-            and isinstance(oracle_bounded, BoundedTensor)
-            and isinstance(value, np.ndarray)
-        ):
+        if not isinstance(rule_value, BoundedTensor) or not isinstance(oracle_bounded, BoundedTensor):
+            return ExpectedValue(rule_value)
+        if not isinstance(value, np.ndarray):
             return ExpectedValue(rule_value)
         alike = value.dtype == rule_value.dtype or (self.any_float and rule_value.is_float and is_float(value.dtype))
         if value.shape != rule_value.shape or not alike or oracle_bounded.shape != rule_value.shape:

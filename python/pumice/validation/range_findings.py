@@ -14,7 +14,7 @@ from .bounds.bounded_tensor import BoundedTensor
 from .bounds.comparisons_and_casts import dtype_from_onnx
 from .bounds.float_types import FloatType, is_float
 from .bounds.lazy_values import iter_block_pairs
-from .bounds.quantized import _broadcast_parameter, get_integer_limits
+from .bounds.quantized import broadcast_parameter, get_integer_limits
 from .bounds.rule_registry import UnprovedError, Value
 from .bounds.rule_runner import RuleRunner, parse_attributes
 from .live_values import LiveValues
@@ -24,9 +24,8 @@ from .tensor_sources import ValidationSubject
 
 # Operators that are linear in their constants if the other input is fixed.
 _LINEAR_OPERATORS = ("Conv", "ConvTranspose", "Gemm", "MatMul", "Mul")
-_DOMINANCE_FACTOR = (
-    2.0  # subnormals dominate if they cause more than this multiple of the normal numbers' rounding error
-)
+# Subnormals dominate if they cause more than this multiple of the normal numbers' rounding error.
+_DOMINANCE_FACTOR = 2.0
 _BIAS_INPUT = 2  # index of the bias input
 _PRECISION_NAMES = {"float16": "fp16", "bfloat16": "bf16", "float32": "fp32", "float64": "fp64"}
 
@@ -273,5 +272,5 @@ def _broadcast_scale(value: Value, x: BoundedTensor, attributes: Mapping[str, in
     if not isinstance(value, BoundedTensor):
         return None
     axis = attributes.get("axis", 1) % x.ndim if x.ndim else 0
-    broadcast = _broadcast_parameter(value, x.shape, axis, attributes.get("block_size", 0))
+    broadcast = broadcast_parameter(value, x.shape, axis, attributes.get("block_size", 0))
     return np.broadcast_to(broadcast.value.astype(np.float64), x.shape)

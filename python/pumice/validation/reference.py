@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Collection, Container, Mapping
+from typing import TYPE_CHECKING, Any
 
 import onnx
 from onnx import numpy_helper
@@ -62,6 +62,15 @@ def _find_outer_scope_values(graph: GraphProto) -> list[str]:
 
 def _list_all_inputs(node: NodeProto) -> list[str]:
     return [*node.input, *(name for graph in _find_subgraphs(node) for name in _find_outer_scope_values(graph))]
+
+
+def _sort_required_nodes(protos: Mapping[str, NodeProto], available: set[str], outputs: list[str]) -> list[NodeRecipe]:
+    """Return the nodes that the outputs depend on, in execution order. available: values that need no producer."""
+    recipes = [
+        NodeRecipe(proto.op_type, name, _list_all_inputs(proto), list(proto.output), {})
+        for name, proto in protos.items()
+    ]
+    return keep_required_nodes(sort_topologically(recipes, available), outputs)
 
 
 class ReferenceNode:
@@ -141,11 +150,11 @@ class ReferenceModel:
             for runner in (self.runner, self.chained):
                 runner.custom_rules.update(make_kernel_rules(kernels.operators))
         self._constant_cache = LruCache()
-        self.constants = {t.name: numpy_helper.to_array(t, os.fspath(file.folder or "")) for t in graph.initializer}
+        data_folder = os.fspath(file.folder or "")
+        self.constants = {tensor.name: numpy_helper.to_array(tensor, data_folder) for tensor in graph.initializer}
         protos = dict(zip(make_node_names(graph), graph.node, strict=True))
         inputs, self.outputs = ([value.name for value in values] for values in (graph.input, graph.output))
-        recipes = [NodeRecipe(p.op_type, name, _list_all_inputs(p), list(p.output), {}) for name, p in protos.items()]
-        ordered = keep_required_nodes(sort_topologically(recipes, {*self.constants, *inputs}), self.outputs)
+        ordered = _sort_required_nodes(protos, {*self.constants, *inputs}, self.outputs)
         for node in ordered:
             if node.op == "Constant":
                 self.constants[node.outputs[0]] = read_constant_node(protos[node.name])
@@ -161,6 +170,12 @@ class ReferenceModel:
     def decode_string(self, name: str, tensor: Array) -> Array:
         """Return a tensor with string indices replaced by strings."""
         return self.decode_strings({name: tensor})[name]
+
+    def select_case_inputs(self, case_inputs: Mapping[str, Any], program_inputs: Container[str]) -> dict[str, Any]:
+        """Return a case's inputs, except those for constants that are no inputs of the program."""
+        return {
+            name: value for name, value in case_inputs.items() if name not in self.constants or name in program_inputs
+        }
 
     def find_last_readers(self, results: Collection[str]) -> dict[int, list[str]]:
         """Return, for each node index, the values that this node reads last, except those in `results`."""
@@ -292,12 +307,15 @@ class ReferenceSubgraph(ReferenceModel):
 
     def __init__(self, outer: ReferenceModel, graph: GraphProto, node: ReferenceNode, path: str = "") -> None:
         """Create the reference of a subgraph. path: name of the graph in reports."""
-        self.has_mixed_precision, self.float32 = outer.has_mixed_precision, outer.float32
+        self.has_mixed_precision = outer.has_mixed_precision
+        self.float32 = outer.float32
         self.types = outer.types.at_precision(node.precision)
         # The inputs of the graph are stored in float32.
         graph_inputs = {value.name for value in graph.input} if outer.has_mixed_precision else set[str]()
-        self.rounded_reads, self.saturated_reads = outer.rounded_reads | graph_inputs, outer.saturated_reads
-        self.host_inputs, self.strings = set(), outer.strings
+        self.rounded_reads = outer.rounded_reads | graph_inputs
+        self.saturated_reads = outer.saturated_reads
+        self.host_inputs = set()
+        self.strings = outer.strings
         self.opsets, self.precision = outer.opsets, node.precision
         self.runner = outer.runner.at_precision(node.precision)
         self.chained = outer.chained.at_precision(node.precision)

@@ -226,19 +226,16 @@ class ReferenceInputValidation(ModelValidation):
 
     def run(self, inputs: dict[str, Array], case_inputs: dict[str, Any], case: int, step: Callable[[], None]) -> None:
         """Check every node of a case."""
-        constants = self.reference.constants
-        values = ReferenceValues(
-            self.reference, {k: v for k, v in case_inputs.items() if k not in constants or k in inputs}
-        )
+        values = ReferenceValues(self.reference, self.reference.select_case_inputs(case_inputs, inputs))
         self._case = case
         step()
         for index, node in enumerate(self.reference.nodes):
-            values.advance(node, self._check_single_node(node, values, case))
+            values.advance(node, self._check_single_node(node, values))
             for name in self._readers.get(index, ()):
                 values.forget(name)
             step()
 
-    def _check_single_node(self, node: ReferenceNode, values: ReferenceValues, case: int) -> dict[str, Array]:
+    def _check_single_node(self, node: ReferenceNode, values: ReferenceValues) -> dict[str, Array]:
         """Check a node in its own program. Return the device's results by name."""
         inputs = values.get_node_inputs(node)
         constants = {name: inputs.pop(name) for name in values.folded.intersection(inputs)}
@@ -248,9 +245,9 @@ class ReferenceInputValidation(ModelValidation):
         isolated.values = {name: make_bounded_input(value, types) for name, value in inputs.items()}
         isolated.values.update((name, make_bounded_constant(value, types)) for name, value in constants.items())
         isolated.additions, isolated.device_results = result.additions, result.tensors
-        rule_results, note = self._evaluate(node, isolated, {}, case)
-        for value in self.ranges.iter_node_findings(node, isolated, rule_results or {}, result.tensors):
-            self._add_finding(value._replace(case=case))
+        rule_results, note = self._evaluate(node, isolated, {})
+        for finding in self.ranges.iter_node_findings(node, isolated, rule_results or {}, result.tensors):
+            self._add_finding(finding._replace(case=self._case))
         for name in node.outputs:
             self._check_node_output(node, name, result, (rule_results or {}).get(name), note)
         return result.tensors

@@ -32,7 +32,7 @@ from .onnx_runtimes import (
 )
 from .oracle import ExpectedValue, Oracle, Tolerance, ValueOracle, to_declared_array
 from .reference import ReferenceModel, ReferenceNode
-from .report_rows import Finding
+from .report_rows import NOT_DETERMINISTIC, Finding
 from .tensor_sources import DeviceTensors, TensorSource, ValidationSubject
 from .user_kernel_rules import describe_kernel_nodes
 
@@ -341,7 +341,7 @@ class RepeatedRunOracle(Oracle):
             return None
         differ = int(find_bit_differences(other, actual).sum())
         text = f"{differ} of {actual.size} elements of '{output or node}' have other bits in another run"
-        return Finding("not deterministic", node, text, differ, case)
+        return Finding(NOT_DETERMINISTIC, node, text, differ, case)
 
 
 class StoredTensorOracle(ValueOracle):

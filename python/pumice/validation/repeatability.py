@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
-from typing import Any, NamedTuple, cast
+from typing import NamedTuple, cast
 
 import numpy as np
 
@@ -20,7 +20,7 @@ from ..base.printable_text import MAX_SENTENCE_CHARS, shorten_and_escape
 from ..model.model import Model
 from .case_result_cache import compare_output_bits
 from .model_validation import ModelValidation
-from .report_rows import Finding
+from .report_rows import NOT_DETERMINISTIC, Finding
 from .subgraph import extract_subgraph, make_subgraph_precision
 from .tensor_sources import DeviceTensors
 
@@ -31,10 +31,8 @@ _LOADED_RUN_DIVISOR = 8
 _MAX_DISTINCT_RESULTS = 8  # distinct results kept per tensor; later ones are only counted
 _ALIGNMENTS = (128, 32, 16)  # sizes of tiles, subgroups and vector loads in elements, largest first
 _MIN_FILL = 0.75  # a row, column or block counts as differing if at least this share of its elements differs
-OPTIONAL_FEATURES = (
-    "cooperativeMatrix",
-    "subgroupShuffle",
-)  # device features that select between kernels of an operator
+# Device features that select between kernels of an operator.
+OPTIONAL_FEATURES = ("cooperativeMatrix", "subgroupShuffle")
 _MAX_CHANCE = 0.05
 
 Results = Mapping[str, Array]
@@ -241,7 +239,9 @@ class Repeatability(NamedTuple):
         total = sum(self.runs.values())
         if self.pattern is None:
             return f"output '{shorten_and_escape(self.output)}' has the same bits in {total} runs"
-        settings = ", ".join(f"{self.differing[s]} of {runs} {_SETTING_TEXTS[s]}" for s, runs in self.runs.items())
+        settings = ", ".join(
+            f"{self.differing[setting]} of {runs} {_SETTING_TEXTS[setting]}" for setting, runs in self.runs.items()
+        )
         where = (
             f"first at node '{shorten_and_escape(self.node)}'"
             if self.node
@@ -253,7 +253,9 @@ class Repeatability(NamedTuple):
     def __str__(self) -> str:
         if self.pattern is None:
             return self.summary
-        tried = "; ".join(f"{name}: {shorten_and_escape(x, MAX_SENTENCE_CHARS)}" for name, x in self.tried.items())
+        tried = "; ".join(
+            f"{variant}: {shorten_and_escape(outcome, MAX_SENTENCE_CHARS)}" for variant, outcome in self.tried.items()
+        )
         return f"{self.summary}: {self.pattern}. {tried}"
 
     def as_dict(self) -> dict[str, object]:
@@ -352,13 +354,13 @@ class RepeatedRuns:
             return
         checked = self.validation.runs.compute_outputs(inputs)
         decoded = self.validation.reference.decode_strings(distinct[0])
-        run = "the run that is judged, which begins on filled memory"
-        others = compare_output_bits(decoded, checked, run, case)
-        for finding in others:
+        checked_run = "the run that is judged, which begins on filled memory"
+        findings = compare_output_bits(decoded, checked, checked_run, case)
+        for finding in findings:
             if not tallies[finding.node].differs:  # a difference between runs is reported as a Repeatability result
                 self.validation.collected.add_finding(finding)
         for results in distinct:
-            if (tallies.any_differs or others) and self.validation.check_results:
+            if (tallies.any_differs or findings) and self.validation.check_results:
                 self.validation.check_results(results)
         differing = {name: tally for name, tally in tallies.items() if tally.differs}
         node, outcomes = self._find_cause(inputs, tallies) if differing else ("", {})
@@ -387,11 +389,14 @@ class RepeatedRuns:
         """Return the first differing node of the unfused program, and the changes that remove the difference."""
         tensor_tallies = self._tally_unfused_tensors(inputs)
         differing = {name for name, tally in tensor_tallies.items() if tally.differs}
-        nodes = self.validation.reference.nodes
-        node = next((n.name for n in nodes if not differing.isdisjoint(n.outputs)), "")
+        nodes = (node for node in self.validation.reference.nodes if not differing.isdisjoint(node.outputs))
+        first = next((node.name for node in nodes), "")
         worst = max(tallies.values(), key=lambda tally: sum(tally.count_differing().values()))
         rate = sum(worst.count_differing().values()) / sum(worst.count_runs().values())
-        return node, {v: self._try_variant(v, inputs, tensor_tallies, node, rate) for v in self._list_variants(node)}
+        return first, {
+            variant: self._try_variant(variant, inputs, tensor_tallies, first, rate)
+            for variant in self._list_variants(first)
+        }
 
     def _tally_unfused_tensors(self, inputs: dict[str, Array]) -> ResultTallies:
         """Run the unfused program repeatedly and tally every tensor. To save memory, keep only two results of each."""
@@ -401,7 +406,7 @@ class RepeatedRuns:
             (FRESH_CONTEXT, self.fresh_program.program.context, math.ceil(self.count / _FRESH_RUN_DIVISOR)),
         )
         for setting, context, count in settings:
-            with self._compile_program(context, keep_all=True, fuse=False) as program:
+            with self._device_tensors.compile(context, keep_all=True, fuse=False) as program:
                 run = _make_replay(program, inputs)
                 for _ in range(count):
                     tensor_tallies.add(setting, run())
@@ -437,7 +442,7 @@ class RepeatedRuns:
         if variant.startswith("without "):
             with (
                 another_context(context, [variant.removeprefix("without ")]) as lesser,
-                self._compile_program(lesser) as program,
+                self._device_tensors.compile(lesser) as program,
             ):
                 yield program, inputs
         elif variant.startswith("node "):
@@ -448,11 +453,8 @@ class RepeatedRuns:
                 yield isolated_model.program, subgraph.inputs
         else:
             name, _, value = variant.partition("=")
-            with self._compile_program(context, **{name: value == "True"}) as program:
+            with self._device_tensors.compile(context, **{name: value == "True"}) as program:
                 yield program, inputs
-
-    def _compile_program(self, context: Context, **options: Any) -> Program:
-        return self._device_tensors.compile(context, **options)
 
     # ---- results
 
@@ -491,5 +493,8 @@ def get_fresh_context(model_context: Context) -> Context:
 
 def make_repeatability_findings(repeats: list[Repeatability]) -> list[Finding]:
     """Return a finding for each output that differs between runs."""
-    unstable = [r for r in repeats if not r.deterministic]
-    return [Finding("not deterministic", r.node or r.output, str(r), r.rate, r.case) for r in unstable]
+    return [
+        Finding(NOT_DETERMINISTIC, repeat.node or repeat.output, str(repeat), repeat.rate, repeat.case)
+        for repeat in repeats
+        if not repeat.deterministic
+    ]

@@ -59,7 +59,7 @@ class ValidationReport:
         self.kernels = [row for row in rows if row.program == "kernels"]
         self._deciding = select_deciding_rows(rows)
         self.findings = list(findings)
-        self.reference = reference  # the reference
+        self.reference = reference
         self.facts = ReportFacts({"name": device}) if facts is None else facts
         # Results of repeated runs, one per output of the fused program.
         self.repeats: list[Repeatability] = []
@@ -112,7 +112,7 @@ class ValidationReport:
         report is ok; else "unproved": a row is unproved, nothing was checked, or runs differ.
         """
         verdicts = {row.verdict for row in self._deciding if not row.ok}
-        verdict = next((verdict_name for verdict_name in (WRONG, ILL_CONDITIONED) if verdict_name in verdicts), None)
+        verdict = next((verdict for verdict in (WRONG, ILL_CONDITIONED) if verdict in verdicts), None)
         return verdict or (RIGHT if self.ok else UNPROVED)
 
     @property
@@ -120,7 +120,7 @@ class ValidationReport:
         """The first node or output that differs between runs, and a sentence about the difference."""
         if (repeat := next((repeat for repeat in self.repeats if not repeat.deterministic), None)) is not None:
             return repeat.node or repeat.output, repeat.summary
-        finding = next(repeat for repeat in self.findings if repeat.kind == NOT_DETERMINISTIC)
+        finding = next(finding for finding in self.findings if finding.kind == NOT_DETERMINISTIC)
         return finding.node, finding.text
 
     @property
@@ -174,11 +174,11 @@ class ValidationReport:
 
     def _describe_share(self, missing: Collection[ValidationRow]) -> str:
         """Return the unproved share of the model's work, or of the elements if the work is unknown."""
-        makers = {output: node["name"] for node in self.facts.nodes for output in node["outputs"]}
+        producers = {output: node["name"] for node in self.facts.nodes for output in node["outputs"]}
         nodes: set[str] = set()
         for row in missing:
             row_nodes = (
-                [row.node] if row.program == "nodes" else row.members or row.unproved or [makers.get(row.output, "")]
+                [row.node] if row.program == "nodes" else row.members or row.unproved or [producers.get(row.output, "")]
             )
             nodes.update(row_nodes)
         elements = sum(row.elements for row in missing) / max(sum(row.elements for row in self._deciding), 1)
@@ -220,9 +220,8 @@ class ValidationReport:
             else:
                 table.add_column(column, overflow="fold")
         styles = {RIGHT: None, WRONG: "bold red", ILL_CONDITIONED: "red", UNPROVED: "yellow"}
-        failed_kernels = [
-            row for row in self.kernels if not row.ok
-        ]  # rows of right kernels would only repeat their nodes' rows
+        # Rows of right kernels would only repeat their nodes' rows.
+        failed_kernels = [row for row in self.kernels if not row.ok]
         for row in [*self.rows, *failed_kernels]:
             table.add_row(*map(Text, _make_table_cells(row)), style=styles[row.verdict])
         return table
@@ -323,8 +322,6 @@ def _make_full_name(row: ValidationRow) -> str:
         return f"tensor {describe_tensor(row)}"
     if row.op == CASE_OP:
         return shorten_and_escape(row.node)
-    if row.program == "kernels" and not row.kernel:
-        return f"node '{shorten_and_escape(row.node)}' ({shorten_and_escape(row.op)})"
     if row.op == "output" or row.program == "stored":
         return f"{shorten_and_escape(row.op)} '{shorten_and_escape(row.output)}'"
     return f"node '{shorten_and_escape(row.node)}' ({shorten_and_escape(row.op)}), output '{shorten_and_escape(row.output)}'"

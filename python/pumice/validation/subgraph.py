@@ -70,7 +70,7 @@ def extract_subgraph(
     if missing:
         raise MissingTensorError(f"no tensor is stored for {', '.join(missing)}")
     inputs = {name: values[name] for name in read if name not in constants}
-    results = list(outputs) if outputs is not None else _find_outputs(reference, chosen, produced)
+    results = list(outputs) if outputs is not None else _find_outputs(reference, chosen)
     graph = helper.make_graph(
         [_copy_named_node(node) for node in chosen],
         "part",
@@ -83,7 +83,7 @@ def extract_subgraph(
     return Subgraph(helper.make_model(graph, opset_imports=opsets, ir_version=version, producer_name="pumice"), inputs)
 
 
-def _find_outputs(reference: ReferenceModel, chosen: list[ReferenceNode], produced: set[str]) -> list[str]:
+def _find_outputs(reference: ReferenceModel, chosen: list[ReferenceNode]) -> list[str]:
     """Return the results that other nodes read, or that none of these nodes reads."""
     read_inside = {name for node in chosen for name in node.inputs}
     names = {node.name for node in chosen}

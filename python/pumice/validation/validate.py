@@ -21,7 +21,7 @@ from .candidate import Candidate, CandidateModel, CandidatePrecision, CandidateT
 from .deviation import UNPROVED, WRONG
 from .load_setup import LoadSetup, ReportOrigin
 from .model_validation import ModelValidation
-from .options import ValidationOptions, check_accuracy, check_output_limits
+from .options import Progress, ValidationOptions, check_accuracy, check_output_limits, make_step_counter
 from .oracle import Oracle
 from .reference_inputs import ReferenceInputValidation
 from .reference_oracles import FunctionOracle, make_oracle
@@ -33,7 +33,6 @@ from .subgraph import Subgraph
 from .tensor_sources import DeviceTensors
 
 Case: TypeAlias = "Sequence[Any] | Mapping[str, Any] | Array"
-Progress: TypeAlias = Callable[[int, int], None]
 
 MODES = ("isolated", "chained", "both", "bisect")
 INPUTS = ("device", "reference")
@@ -229,14 +228,7 @@ def _run_validation(validation: ModelValidation, inputs: list[Any], progress: Pr
     order = _shuffle_cases(len(inputs))
     repeats = RepeatedRuns(validation, inputs[order[0]][0])
     total = len(inputs) * (len(validation.reference.nodes) + 1 + bool(validation.options.repeat))
-    done = 0
-
-    def step() -> None:
-        nonlocal done
-        done += 1
-        if progress:
-            progress(done, total)
-
+    step = make_step_counter(total, progress)
     with ExitStack() as ends:
         for end in (forward_log, validation.close, repeats.close):  # ExitStack runs these in reverse order
             ends.callback(end)

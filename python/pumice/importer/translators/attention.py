@@ -85,12 +85,12 @@ class _AttentionTranslator:
         """Return the length of an axis as int64[1]."""
         return self.add("Gather", self.add("Shape", value), np.array([axis]))
 
-    def split_heads(self, rows: Value, heads: int) -> Value:
+    def split_heads(self, x: Value, heads: int) -> Value:
         """Split heads: [batch, seq, heads * head_size] to [batch, heads, seq, head_size]."""
-        return self.add("Transpose", self.add("Reshape", rows, np.array([0, 0, heads, -1])), perm=[0, 2, 1, 3])
+        return self.add("Transpose", self.add("Reshape", x, np.array([0, 0, heads, -1])), perm=[0, 2, 1, 3])
 
-    def merge_heads(self, heads: Value) -> Value:
-        return self.add("Reshape", self.add("Transpose", heads, perm=[0, 2, 1, 3]), _MERGED_SHAPE)
+    def merge_heads(self, x: Value) -> Value:
+        return self.add("Reshape", self.add("Transpose", x, perm=[0, 2, 1, 3]), _MERGED_SHAPE)
 
     def unpack_qkv(self, packed: Value, index: int) -> Value:
         """Return Q, K or V (by index) of a packed [batch, seq, heads, parts, head_size] as [batch, seq, heads * head_size]."""
@@ -170,13 +170,10 @@ class _AttentionTranslator:
         return additive_mask if bias is None else self.add("Add", bias, additive_mask)
 
 
-def _add_attention(
-    ctx: _AttentionTranslator, q: Value, k: Value, v: Value, *extra_inputs: Value | None, **attributes: Any
-) -> list[Value]:
-    """Add ONNX's Attention. Return its outputs (y, present keys, present values, scores) up to the last one that the node uses."""
-    count = max(i for i, name in enumerate(ctx.node.outputs) if name) + 1
+def _add_attention(ctx: _AttentionTranslator, count: int, *inputs: Value | None, **attributes: Any) -> list[Value]:
+    """Add ONNX's Attention. Return its first `count` outputs: y, present keys, present values, scores."""
     name = ctx.builder.make_helper_name(ctx.node, "Attention")
-    outputs = ctx.builder.graph.add("Attention", q, k, v, *extra_inputs, outputs=count, name=name, **attributes)
+    outputs = ctx.builder.graph.add("Attention", *inputs, outputs=count, name=name, **attributes)
     return list(outputs) if isinstance(outputs, tuple) else [outputs]
 
 
@@ -221,7 +218,8 @@ def _translate_mha(builder: GraphBuilder, node: NodeRecipe) -> None:
     mask = ctx.merge_masks(padding, attention_bias, ctx.get_length(q, 0), num_keys, q)
     counts = {} if in_heads else {"q_num_heads": heads, "kv_num_heads": heads}
     extra = {"is_causal": int(get_number_attr(node, "unidirectional", 0)), "qk_matmul_output_mode": 2}
-    results = _add_attention(ctx, q, k, v, mask, past_k, past_v, **extra, **counts, **ctx.scale_attribute)
+    count = max(i for i, name in enumerate(node.outputs) if name) + 1
+    results = _add_attention(ctx, count, q, k, v, mask, past_k, past_v, **extra, **counts, **ctx.scale_attribute)
     if in_heads:
         results[0] = ctx.merge_heads(results[0])
     builder.set_node_outputs(node, *results)
@@ -241,32 +239,32 @@ def _translate_attention(builder: GraphBuilder, node: NodeRecipe) -> None:
     sizes = get_ints_attr(node, "qkv_hidden_sizes") or [width // 3] * 3
     if len(sizes) != 3 or sum(sizes) != width or sizes[0] != sizes[1]:
         raise graph_error("node", node.name, f"expected three sizes of {width} in all, given {sizes}")
-    rows = ctx.add("MatMul", x, weights)
+    qkv = ctx.add("MatMul", x, weights)
     if bias is not None:
-        rows = ctx.add("Add", rows, bias)
+        qkv = ctx.add("Add", qkv, bias)
     begins = np.cumsum([0, *sizes]).tolist()
-    q, k, v = (ctx.slice_axis(rows, begin, size) for begin, size in zip(begins, sizes, strict=False))
+    q, k, v = (ctx.slice_axis(qkv, begin, size) for begin, size in zip(begins, sizes, strict=False))
     num_keys = ctx.get_length(x, 1)
     past_k = past_v = None
     if past is not None:
-        past_k, past_v = (ctx.add("Gather", past, idx, axis=0) for idx in (_ZERO, _ONE))
+        past_k, past_v = (ctx.add("Gather", past, index, axis=0) for index in (_ZERO, _ONE))
         num_keys = ctx.add("Add", num_keys, ctx.get_length(past_k, 2))
     if padding is not None and ctx.require_rank(padding, "a mask") == 4:
         padding = _slice_mask(ctx, padding, ctx.get_length(x, 1), num_keys)
     mask = ctx.merge_masks(padding, attention_bias, ctx.get_length(x, 0), num_keys, x)
-    counts = {"q_num_heads": heads, "kv_num_heads": heads, "is_causal": int(get_number_attr(node, "unidirectional", 0))}
+    counts = {"q_num_heads": heads, "kv_num_heads": heads}
+    extra = {"is_causal": int(get_number_attr(node, "unidirectional", 0))}
     wants_present = len(node.outputs) > 1
-    renamed = node._replace(outputs=[node.outputs[0], "k", "v"]) if wants_present else node
-    renamed_ctx = _AttentionTranslator(builder, renamed)
-    results = _add_attention(renamed_ctx, q, k, v, mask, past_k, past_v, **counts, **ctx.scale_attribute)
+    count = 3 if wants_present else 1
+    results = _add_attention(ctx, count, q, k, v, mask, past_k, past_v, **extra, **counts, **ctx.scale_attribute)
     if wants_present:
         results[1:] = [ctx.add("Concat", *(ctx.add("Unsqueeze", x, _ARRAY_0) for x in results[1:]), axis=0)]
     builder.set_node_outputs(node, *results)
 
 
-def _slice_mask(ctx: _AttentionTranslator, mask: Value, rows: Value, keys: Value) -> Value:
-    """Slice a mask [batch, 1, max, max] to [batch, rows, keys]: rows `keys - rows` to `keys`, and the first `keys` columns."""
-    begins = ctx.add("Concat", ctx.add("Sub", keys, rows), _ARRAY_0, axis=0)
+def _slice_mask(ctx: _AttentionTranslator, mask: Value, queries: Value, keys: Value) -> Value:
+    """Slice a mask [batch, 1, max, max] to [batch, queries, keys]: rows `keys - queries` to `keys`, and the first `keys` columns."""
+    begins = ctx.add("Concat", ctx.add("Sub", keys, queries), _ARRAY_0, axis=0)
     ends = ctx.add("Concat", keys, keys, axis=0)
     return ctx.add("Squeeze", ctx.add("Slice", mask, begins, ends, np.array([2, 3])), _ARRAY_1)
 
@@ -307,10 +305,10 @@ def _translate_rotary_embedding(builder: GraphBuilder, node: NodeRecipe) -> None
     builder.set_node_outputs(node, _apply_rope(ctx, x, positions, cos_cache, sin_cache, rotary_attributes))
 
 
-def _make_positions_from(ctx: _AttentionTranslator, first: Value, batch: Value, rows: Value) -> Value:
+def _make_positions_from(ctx: _AttentionTranslator, first: Value, batch: Value, seq_len: Value) -> Value:
     """Return positions [batch, seq] that count up from `first`, the first token's position (one per sequence, or one for all)."""
-    position_rows = ctx.add("Add", ctx.add("Reshape", first, np.array([-1, 1])), ctx.make_positions(rows))
-    return ctx.add("Expand", position_rows, ctx.add("Concat", batch, rows, axis=0))
+    position_rows = ctx.add("Add", ctx.add("Reshape", first, np.array([-1, 1])), ctx.make_positions(seq_len))
+    return ctx.add("Expand", position_rows, ctx.add("Concat", batch, seq_len, axis=0))
 
 
 # ---- GroupQueryAttention
@@ -341,14 +339,14 @@ def _update_cache(
         return new_rows
     if total is None:
         return ctx.add("TensorScatter", past, new_rows, first, axis=2)
-    shape, rows = ctx.add("Shape", past), ctx.get_length(past, 2)
-    missing = ctx.add("Max", ctx.add("Sub", total, rows), _ARRAY_0)
+    shape, capacity = ctx.add("Shape", past), ctx.get_length(past, 2)
+    missing = ctx.add("Max", ctx.add("Sub", total, capacity), _ARRAY_0)
     padded_shape = ctx.add("ScatterND", shape, np.array([[2]]), missing)
     zeros = ctx.add("CastLike", ctx.add("ConstantOfShape", padded_shape, value=np.zeros(1, np.float32)), past)
     return ctx.add("TensorScatter", ctx.add("Concat", past, zeros, axis=2), new_rows, first, axis=2)
 
 
-def _get_cache_positions(ctx: _AttentionTranslator, rows: Value) -> tuple[Value, Value | None]:
+def _get_cache_positions(ctx: _AttentionTranslator, seq_len: Value) -> tuple[Value, Value | None]:
     """Return the cache position of each sequence's first new token, and the required cache length (None for a static cache).
 
     With STATIC_KV_CACHE, set by pumice.text, input 5 holds these positions, and input 6 each sequence's length with the new tokens.
@@ -358,16 +356,16 @@ def _get_cache_positions(ctx: _AttentionTranslator, rows: Value) -> tuple[Value,
     lengths = ctx.to_int64(ctx.require_input(5, "seqlens_k"))
     total = ctx.to_int64(ctx.require_input(6, "total_sequence_length"))
     # In the first prompt all sequences start at position 0, even if they are shorter than the longest one.
-    starts = ctx.add("Sub", ctx.add("Add", lengths, _ARRAY_1), rows)
-    return ctx.add("Where", ctx.add("Equal", total, rows), ctx.add("Sub", starts, starts), starts), total
+    starts = ctx.add("Sub", ctx.add("Add", lengths, _ARRAY_1), seq_len)
+    return ctx.add("Where", ctx.add("Equal", total, seq_len), ctx.add("Sub", starts, starts), starts), total
 
 
 def _make_attention_sink(ctx: _AttentionTranslator, heads: int) -> Value | Array | None:
     """Return the attention sink's score, [1, heads, 1, 1]; None without a sink. The sink is an extra key with a zero value."""
-    optional_input = ctx.get_input(11)
+    sink = ctx.get_input(11)
     shape = np.array([1, heads, 1, 1])
-    if optional_input is not None:
-        return ctx.add("Reshape", optional_input, shape)
+    if sink is not None:
+        return ctx.add("Reshape", sink, shape)
     return np.zeros(shape, np.float32) if get_number_attr(ctx.node, "smooth_softmax", 0) > 0 else None
 
 
@@ -382,22 +380,22 @@ def _translate_gqa(builder: GraphBuilder, node: NodeRecipe) -> None:
     heads, groups = ctx.get_num_heads("num_heads"), ctx.get_num_heads("kv_num_heads")
     q, k, v = _get_grouped_qkv(ctx, heads, groups)
     past_k, past_v = ctx.get_input(3), ctx.get_input(4)
-    batch, rows = ctx.get_length(q, 0), ctx.get_length(q, 2)
-    first, total = _get_cache_positions(ctx, rows)
+    batch, seq_len = ctx.get_length(q, 0), ctx.get_length(q, 2)
+    first, total = _get_cache_positions(ctx, seq_len)
     if get_number_attr(node, "do_rotary", 0):
         positions = ctx.get_input(9)
         tables = ctx.require_input(7, "cos_cache"), ctx.require_input(8, "sin_cache")
-        positions = _make_positions_from(ctx, first, batch, rows) if positions is None else positions
+        positions = _make_positions_from(ctx, first, batch, seq_len) if positions is None else positions
         rotary = {"interleaved": int(get_number_attr(node, "rotary_interleaved", 0))}
         q, k = (_apply_rope(ctx, x, positions, *tables, rotary) for x in (q, k))
     keys, values = _update_cache(ctx, past_k, k, total, first), _update_cache(ctx, past_v, v, total, first)
     present = keys, values
     attributes = _get_gqa_attributes(node)
     window = int(get_number_attr(node, "local_window_size", -1))
-    lengths = ctx.add("Add", first, rows) if total is not None else ctx.require_input(6, "rows with those of now")
+    lengths = ctx.add("Add", first, seq_len) if total is not None else ctx.require_input(6, "rows with those of now")
     mask, sink = ctx.get_input(10), _make_attention_sink(ctx, heads)
     if sink is not None:
-        mask = _prepend_sink_column(ctx, sink, mask, _make_window_mask(ctx, q, keys, first, rows, window))
+        mask = _prepend_sink_column(ctx, sink, mask, _make_window_mask(ctx, q, keys, first, seq_len, window))
         keys, values = (_prepend_zero_row(ctx, x) for x in (keys, values))
         lengths = ctx.add("Add", lengths, _ARRAY_1)
     elif window > 0:  # local_window_size counts the token's own key, left_window_size does not
@@ -457,7 +455,7 @@ def _dequantize_cache(ctx: _AttentionTranslator, int8_values: Value, scales: Val
 
 
 def _make_window_mask(
-    ctx: _AttentionTranslator, q: Value, keys: Value, first: Value, rows: Value, window: int
+    ctx: _AttentionTranslator, q: Value, keys: Value, first: Value, seq_len: Value, window: int
 ) -> Value:
     """Return the additive sliding-window mask [batch, 1, seq, keys]: -inf before the window. Without a window: zeros [1, 1, 1, keys]."""
     count = ctx.get_length(keys, 2)
@@ -465,7 +463,7 @@ def _make_window_mask(
     if window <= 0:
         return ctx.add("Expand", visible_value, ctx.add("Concat", np.array([1, 1, 1]), count, axis=0))
     starts = ctx.add("Reshape", first, np.array([-1, 1, 1, 1]))
-    positions = ctx.add("Add", starts, ctx.add("Unsqueeze", ctx.make_positions(rows), _ARRAY_1))
+    positions = ctx.add("Add", starts, ctx.add("Unsqueeze", ctx.make_positions(seq_len), _ARRAY_1))
     begin = ctx.add("Sub", positions, np.array([window - 1]))
     return ctx.add("Where", ctx.add("Less", ctx.make_positions(count), begin), hidden_value, visible_value)
 

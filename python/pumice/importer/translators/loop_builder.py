@@ -113,12 +113,17 @@ class LoopBuilder:
         controls = {"counter": graph.input(f"{node.name}/counter", "int32", [1])}
         if self.loop_condition is not None:
             controls["loop_condition"] = graph.input(f"{node.name}/goes on", "bool", [1])
-        if self.trip_limit is not None and not isinstance(self.trip_limit, np.ndarray):
+        if self._limit_operands:
             controls["limit"] = graph.input(f"{node.name}/limit", "int32", [1])
         for i, value in enumerate(self.sliced_inputs):
             controls[f"sliced{i}"] = graph.input(f"{node.name}/sliced{i}", value.dtype, value.shape, assumed=assumed)
         add_captured_inputs(inner, self.captured_values)
         return inner, values, controls
+
+    @property
+    def _limit_operands(self) -> list[Value]:
+        """The trip limit if it is computed, and so is an operand of the WHILE; else nothing."""
+        return [] if self.trip_limit is None or isinstance(self.trip_limit, np.ndarray) else [self.trip_limit]
 
     def _get_trip_limit(self, control_values: dict[str, Value]) -> Value | Array:
         limit = control_values.get("limit", self.trip_limit)
@@ -183,10 +188,10 @@ class LoopBuilder:
             )
         if self.condition_in:
             inner.values[self.condition_in] = inner.graph.constant(np.array(True))
-        for i, src in enumerate(self.slices):
-            row = add(node, "Reshape", self._get_row_index(inner, controls, src.reverse), SCALAR)
+        for i, sliced in enumerate(self.slices):
+            row = add(node, "Reshape", self._get_row_index(inner, controls, sliced.reverse), SCALAR)
             index = add(node, "Cast", row, to=INT64)
-            inner.values[src.name] = add(node, "Gather", controls[f"sliced{i}"], index, axis=src.axis)
+            inner.values[sliced.name] = add(node, "Gather", controls[f"sliced{i}"], index, axis=sliced.axis)
         inner.add_nodes()
         scans = [inner.require_tensor(output.name) for output in self.scan_outputs]
         pairs = zip(scans, self.scan_outputs, strict=True)
@@ -272,11 +277,11 @@ class LoopBuilder:
         assert self.max_trips is not None
         builder, node = self.builder, self.node
         rows = np.array([self.max_trips]) if isinstance(self.max_trips, int) else self.max_trips
-        shape_parts = [rows, np.array(sizes, np.int64) if isinstance(sizes, tuple) else sizes]
-        if isinstance(rows, np.ndarray) and isinstance(sizes, tuple):
-            shape: Value | Array = np.concatenate([rows, np.array(sizes, np.int64)])
+        row_shape = np.array(sizes, np.int64) if isinstance(sizes, tuple) else sizes
+        if isinstance(rows, np.ndarray) and isinstance(row_shape, np.ndarray):
+            shape: Value | Array = np.concatenate([rows, row_shape])
         else:
-            shape = builder.add_helper(node, "Concat", *shape_parts, axis=0)
+            shape = builder.add_helper(node, "Concat", rows, row_shape, axis=0)
         zeros = builder.add_helper(node, "ConstantOfShape", shape, value=np.zeros(1, get_numpy_dtype(element.dtype)))
         return self._hint_shape(zeros, element)
 
@@ -328,7 +333,7 @@ class LoopBuilder:
             *self.initial,
             np.zeros(1, np.int32),
             *([] if self.loop_condition is None else [self.loop_condition]),
-            *([] if self.trip_limit is None or isinstance(self.trip_limit, np.ndarray) else [self.trip_limit]),
+            *self._limit_operands,
             *self.sliced_inputs,
             *flatten_tensors(self.captured_values),
         ]
@@ -418,12 +423,11 @@ class LoopBuilder:
         carried: list[Value | Array] = [*self.initial, *zeros, np.zeros(1, np.int32)]
         if self.loop_condition is not None:
             carried.append(self.loop_condition)
-        limit = [] if self.trip_limit is None or isinstance(self.trip_limit, np.ndarray) else [self.trip_limit]
         outputs = builder.graph.while_(
             self._build_condition(states, row_states),
             body.inner.graph,
             carried=carried,
-            invariant=[*limit, *self.sliced_inputs, *flatten_tensors(self.captured_values)],
+            invariant=[*self._limit_operands, *self.sliced_inputs, *flatten_tensors(self.captured_values)],
             name=node.name,
             output_names=self._make_output_names(names, buffered_flags, len(carried)),
         )

@@ -179,15 +179,15 @@ def _set_scan_inputs(loop: LoopBuilder, values: list[Value]) -> None:
         raise graph_error(
             "node", node.name, f"'{values[0].name}': expected at most {_MAX_TRIPS} slices, given {num_slices}"
         )
-    rows: Value | Array
+    trip_count: Value | Array
     if num_slices is not None:
-        rows = np.array([num_slices])
+        trip_count = np.array([num_slices])
         loop.max_trips, loop.trip_limit = num_slices, np.array([num_slices], np.int32)
     else:
         shape = builder.add_helper(node, "Shape", values[0])
         slice_count = builder.add_helper(node, "Gather", shape, np.array([loop.slices[0].axis]), axis=0)
-        rows = loop.max_trips = builder.add_helper(node, "Clip", slice_count, np.array(0), np.array(_MAX_TRIPS))
-        loop.trip_limit = builder.add_helper(node, "Cast", rows, to=INT32)
+        trip_count = loop.max_trips = builder.add_helper(node, "Clip", slice_count, np.array(0), np.array(_MAX_TRIPS))
+        loop.trip_limit = builder.add_helper(node, "Cast", trip_count, to=INT32)
     for i, (length, value) in enumerate(zip(lengths, values, strict=True)):
         if num_slices is not None and length == num_slices:
             continue
@@ -195,6 +195,6 @@ def _set_scan_inputs(loop: LoopBuilder, values: list[Value]) -> None:
         axis = loop.slices[i].axis
         index = np.array([[axis]]) if axis >= 0 or value.shape is None else np.array([[len(value.shape) + axis]])
         values[i] = builder.add_helper(
-            node, "Reshape", value, builder.add_helper(node, "ScatterND", shape, index, rows)
+            node, "Reshape", value, builder.add_helper(node, "ScatterND", shape, index, trip_count)
         )
     loop.sliced_inputs = values

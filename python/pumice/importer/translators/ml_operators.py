@@ -326,8 +326,8 @@ def _make_rejecting_translator(reason: str) -> Callable[[GraphBuilder, NodeRecip
 
 REJECTED_OPERATORS = ("ai.onnx.ml::ZipMap",)  # operators that are rejected with a hint in the message
 ML_NODES: dict[str, Callable[[GraphBuilder, NodeRecipe], None]] = {
-    f"ai.onnx.ml::{name}": add
-    for name, add in (
+    f"ai.onnx.ml::{name}": translate
+    for name, translate in (
         ("ArrayFeatureExtractor", _translate_array_feature_extractor),
         ("Binarizer", _translate_binarizer),
         ("CategoryMapper", _translate_label_encoder),

@@ -48,13 +48,18 @@ def _translate_svm_regressor(builder: GraphBuilder, node: NodeRecipe) -> None:
         weights = coefficients.reshape(count, 1)
     else:
         kernel, weights = x, coefficients.reshape(-1, 1)
-    sums = builder.add_helper(node, "MatMul", kernel, builder.add_helper(node, "CastLike", weights, kernel))
-    scores = builder.add_helper(node, "Add", sums, builder.add_helper(node, "CastLike", rho, sums))
+    scores = _add_affine_function(builder, node, kernel, weights, rho)
     if node.attributes.get("one_class", 0):
         ones = (builder.add_helper(node, "CastLike", np.array(v, np.float32), scores) for v in (1, -1))
         zero = builder.add_helper(node, "CastLike", np.array(0, np.float32), scores)
         scores = builder.add_helper(node, "Where", builder.add_helper(node, "Greater", scores, zero), *ones)
     builder.set_node_outputs(node, apply_post_transform(builder, node, scores))
+
+
+def _add_affine_function(builder: GraphBuilder, node: NodeRecipe, x: Value, weights: Array, offset: Array) -> Value:
+    """Return x @ weights + offset in the dtype of x."""
+    product = builder.add_helper(node, "MatMul", x, builder.add_helper(node, "CastLike", weights, x))
+    return builder.add_helper(node, "Add", product, builder.add_helper(node, "CastLike", offset, product))
 
 
 def _add_kernel_function(builder: GraphBuilder, node: NodeRecipe, x: Value, vectors: Array) -> Value:
@@ -70,25 +75,25 @@ def _add_kernel_function(builder: GraphBuilder, node: NodeRecipe, x: Value, vect
         )
     parameters = np.concatenate([get_numeric_attribute(node, "kernel_params"), np.zeros(3, np.float32)])[:3]
 
-    def add_helper(op: str, *inputs: Any, **attributes: Any) -> Value:
+    def add(op: str, *inputs: Any, **attributes: Any) -> Value:
         cast_inputs = [builder.add_helper(node, "CastLike", v, x) if isinstance(v, np.ndarray) else v for v in inputs]
         return builder.add_helper(node, op, *cast_inputs, **attributes)
 
     gamma, constant, degree = (np.array(v, np.float32) for v in parameters)
     kind = node.attributes.get("kernel_type", "LINEAR")
     if kind == "RBF":
-        difference = add_helper("Sub", builder.add_helper(node, "Unsqueeze", x, np.array([1])), vectors)
+        difference = add("Sub", builder.add_helper(node, "Unsqueeze", x, np.array([1])), vectors)
         squares = builder.add_helper(node, "ReduceSumSquare", difference, np.array([2]), keepdims=0)
-        return add_helper("Exp", add_helper("Mul", squares, np.array(-gamma)))
-    dot_product = add_helper("MatMul", x, np.ascontiguousarray(vectors.T))
+        return add("Exp", add("Mul", squares, np.array(-gamma)))
+    dot_product = add("MatMul", x, np.ascontiguousarray(vectors.T))
     if kind == "LINEAR":
         return dot_product
     if kind not in ("POLY", "SIGMOID"):
         raise graph_error(
             "node", node.name, f"attribute 'kernel_type': expected LINEAR, POLY, RBF or SIGMOID, given {kind!r}"
         )
-    linear = add_helper("Add", add_helper("Mul", dot_product, gamma), constant)
-    return add_helper("Pow", linear, degree) if kind == "POLY" else add_helper("Tanh", linear)
+    linear = add("Add", add("Mul", dot_product, gamma), constant)
+    return add("Pow", linear, degree) if kind == "POLY" else add("Tanh", linear)
 
 
 def _translate_linear_classifier(builder: GraphBuilder, node: NodeRecipe, x: Value, labels: Array) -> None:
@@ -97,22 +102,21 @@ def _translate_linear_classifier(builder: GraphBuilder, node: NodeRecipe, x: Val
     The class with the highest score is chosen. With two classes, the second is chosen instead if the highest score is above 0,
     or at least 0.5 if no coefficient is negative.
     """
-    add_helper = builder.add_helper
+    add = builder.add_helper
     coefficients, rho = get_numeric_attribute(node, "coefficients"), get_numeric_attribute(node, "rho")
     if coefficients.size % labels.size or not rho.size:
         raise graph_error("node", node.name, f"expected rho and as many coefficients for each of {labels.size} classes")
     weights = np.ascontiguousarray(coefficients.reshape(labels.size, -1).T)
-    dot_product = add_helper(node, "MatMul", x, add_helper(node, "CastLike", weights, x))
-    scores = add_helper(node, "Add", dot_product, add_helper(node, "CastLike", rho[:1], dot_product))
+    scores = _add_affine_function(builder, node, x, weights, rho[:1])
     label = select_best_label(builder, node, scores, labels)
     if labels.size == 2:
-        max_score = add_helper(node, "ReduceMax", scores, np.array([1]), keepdims=0)
+        max_score = add(node, "ReduceMax", scores, np.array([1]), keepdims=0)
         limit = np.array(0.5 if (coefficients >= 0).all() else 0, np.float32)
         op = "GreaterOrEqual" if limit else "Greater"
-        label = add_helper(
+        label = add(
             node,
             "Where",
-            add_helper(node, op, max_score, add_helper(node, "CastLike", limit, max_score)),
+            add(node, op, max_score, add(node, "CastLike", limit, max_score)),
             labels[1:],
             label,
         )
@@ -180,8 +184,7 @@ def _compute_pairwise_scores(builder: GraphBuilder, node: NodeRecipe, x: Value, 
             class_rows = slice(ends[class_a] - counts[class_a], ends[class_a])
             weights[class_rows, k] = rows[class_b, class_rows]
     kernel = _add_kernel_function(builder, node, x, vectors.reshape(total, -1))
-    sums = builder.add_helper(node, "MatMul", kernel, builder.add_helper(node, "CastLike", weights, kernel))
-    return builder.add_helper(node, "Add", sums, builder.add_helper(node, "CastLike", rho, sums))
+    return _add_affine_function(builder, node, kernel, weights, rho)
 
 
 def _compute_probabilities(

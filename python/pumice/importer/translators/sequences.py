@@ -155,15 +155,15 @@ def _translate_sequence_insert(builder: GraphBuilder, node: NodeRecipe) -> None:
 
 def _translate_sequence_erase(builder: GraphBuilder, node: NodeRecipe) -> None:
     sequence = _get_sequence(builder, node)
-    list_index = _get_index(builder, node, node.inputs[1]) if len(node.inputs) > 1 else -1
-    if sequence.items is not None and isinstance(list_index, int):
+    index = _get_index(builder, node, node.inputs[1]) if len(node.inputs) > 1 else -1
+    if sequence.items is not None and isinstance(index, int):
         items = list(sequence.items)
-        _check_index(node, list_index, len(items))
-        del items[list_index]
+        _check_index(node, index, len(items))
+        del items[index]
         _set_output(builder, node, SequenceValue(sequence.dtype, items))
         return
     packed = sequence.get_packed(builder, node)
-    begin = _normalize_index(builder, node, list_index, packed)
+    begin = _normalize_index(builder, node, index, packed)
     end = builder.add_helper(node, "Add", begin, ARRAY_1)
     before = _slice_packed(builder, node, packed, ARRAY_0, begin)
     after = _slice_packed(builder, node, packed, end, None)
@@ -176,13 +176,13 @@ def _check_index(node: NodeRecipe, index: int, count: int) -> None:
 
 
 def _translate_sequence_at(builder: GraphBuilder, node: NodeRecipe) -> None:
-    sequence, list_index = _get_sequence(builder, node), _get_index(builder, node, node.inputs[1])
-    if sequence.items is not None and isinstance(list_index, int):
-        _check_index(node, list_index, len(sequence.items))
-        _set_output(builder, node, sequence.items[list_index])
+    sequence, index = _get_sequence(builder, node), _get_index(builder, node, node.inputs[1])
+    if sequence.items is not None and isinstance(index, int):
+        _check_index(node, index, len(sequence.items))
+        _set_output(builder, node, sequence.items[index])
         return
     packed = sequence.get_packed(builder, node)
-    begin = _normalize_index(builder, node, list_index, packed)
+    begin = _normalize_index(builder, node, index, packed)
     data, dims, _ = _slice_packed(builder, node, packed, begin, builder.add_helper(node, "Add", begin, ARRAY_1))
     result = builder.add_helper(node, "Reshape", data, dims, output=node.outputs[0], allowzero=1)
     builder.set_values(node.outputs, (_add_rank_hint(builder, result, sequence.rank),))
@@ -206,24 +206,26 @@ def _set_constant_output(builder: GraphBuilder, node: NodeRecipe, array: Array) 
 
 def _translate_concat_from_sequence(builder: GraphBuilder, node: NodeRecipe) -> None:
     sequence = _get_sequence(builder, node)
-    axis, new = node.attributes.get("axis"), node.attributes.get("new_axis", 0) == 1
+    axis, is_new_axis = node.attributes.get("axis"), node.attributes.get("new_axis", 0) == 1
     if not isinstance(axis, int):
         raise graph_error("node", node.name, f"expected an integer as 'axis', given {axis!r}")
     add_helper = builder.add_helper
     if sequence.items is not None:
-        items = [add_helper(node, "Unsqueeze", item, np.array([axis])) if new else item for item in sequence.items]
+        items = [
+            add_helper(node, "Unsqueeze", item, np.array([axis])) if is_new_axis else item for item in sequence.items
+        ]
         builder.set_values(node.outputs, (add_helper(node, "Concat", *items, output=node.outputs[0], axis=axis),))
         return
     packed = sequence.get_packed(builder, node)
-    rank = None if sequence.rank is None else sequence.rank + new
+    rank = None if sequence.rank is None else sequence.rank + is_new_axis
     if axis != 0:
-        concatenated = _concat_packed_on_axis(builder, node, packed, axis, new)
+        concatenated = _concat_packed_on_axis(builder, node, packed, axis, is_new_axis)
         _set_output(builder, node, _add_rank_hint(builder, concatenated, rank))
         return
     data, dims, _ = packed
     count = _get_sequence_length(builder, node, packed)
     table = add_helper(node, "Reshape", dims, add_helper(node, "Concat", count, ARRAY_MINUS_1, axis=0))
-    if new:
+    if is_new_axis:
         shape = add_helper(node, "Concat", count, add_helper(node, "ReduceMax", table, ARRAY_0, keepdims=0), axis=0)
     else:
         total = add_helper(node, "Gather", add_helper(node, "ReduceSum", table, ARRAY_0, keepdims=0), ARRAY_0)
@@ -246,33 +248,31 @@ def _concat_packed_on_axis(
     data, dims, _ = packed
     count, end = _get_sequence_length(builder, node, packed), np.array([2**31])
     table = add("Reshape", dims, add("Concat", count, ARRAY_MINUS_1, axis=0))
-    axis_begin = (
-        np.array([axis if axis >= 0 or not is_new_axis else axis + 1]) if axis != -1 or not is_new_axis else end
-    )
-    after_axis = axis_begin if is_new_axis else np.array([axis + 1]) if axis != -1 else end
-    lengths = add("ReduceProd", add("Slice", table, axis_begin, end, ARRAY_1), ARRAY_1, keepdims=0)
+    after_axis = end if axis == -1 else np.array([axis + 1 if axis < 0 or not is_new_axis else axis])
+    axis_begin = after_axis if is_new_axis else np.array([axis])
+    run_lengths = add("ReduceProd", add("Slice", table, axis_begin, end, ARRAY_1), ARRAY_1, keepdims=0)
     shape = add("ReduceMax", table, ARRAY_0, keepdims=0)
     outer = add("Slice", shape, ARRAY_0, axis_begin, ARRAY_0)
     inner = add("Slice", shape, after_axis, end, ARRAY_0)
-    rows = add("ReduceProd", outer, ARRAY_0, keepdims=0)
-    ends = add("CumSum", lengths, np.array(0))
-    begins = add("Sub", ends, lengths)
-    columns = add("ReduceSum", lengths, ARRAY_0, keepdims=0)
-    column = add("Range", np.array(0), columns, np.array(1))
-    is_past_end = add("GreaterOrEqual", add("Unsqueeze", column, ARRAY_1), ends)
+    num_rows = add("ReduceProd", outer, ARRAY_0, keepdims=0)
+    ends = add("CumSum", run_lengths, np.array(0))
+    begins = add("Sub", ends, run_lengths)
+    num_columns = add("ReduceSum", run_lengths, ARRAY_0, keepdims=0)
+    column_index = add("Range", np.array(0), num_columns, np.array(1))
+    is_past_end = add("GreaterOrEqual", add("Unsqueeze", column_index, ARRAY_1), ends)
     tensor_index = add("ReduceSum", add("Cast", is_past_end, to=7), ARRAY_1, keepdims=0)
     # Offset of each tensor in `data`, minus the offset of its run within a row.
-    shift = add("Sub", add("Mul", begins, rows), begins)
-    first = add("Add", add("Gather", shift, tensor_index), column)
-    row = add("Unsqueeze", add("Range", np.array(0), rows, np.array(1)), ARRAY_1)
-    indices = add("Add", add("Mul", row, add("Gather", lengths, tensor_index)), first)
+    offset_shift = add("Sub", add("Mul", begins, num_rows), begins)
+    first = add("Add", add("Gather", offset_shift, tensor_index), column_index)
+    row = add("Unsqueeze", add("Range", np.array(0), num_rows, np.array(1)), ARRAY_1)
+    source_indices = add("Add", add("Mul", row, add("Gather", run_lengths, tensor_index)), first)
     # Reshape fails for tensors of unequal sizes, because the element count does not match.
-    flat = add("Reshape", data, add("Reshape", add("Mul", rows, columns), ARRAY_1), allowzero=1)
+    flat = add("Reshape", data, add("Reshape", add("Mul", num_rows, num_columns), ARRAY_1), allowzero=1)
     size = count
     if not is_new_axis:
         size = add("ReduceSum", add("Slice", table, axis_begin, after_axis, ARRAY_1), ARRAY_0, keepdims=0)
     target = add("Concat", outer, size, inner, axis=0)
-    result: Value = add("Reshape", add("Gather", flat, indices), target, output=node.outputs[0], allowzero=1)
+    result: Value = add("Reshape", add("Gather", flat, source_indices), target, output=node.outputs[0], allowzero=1)
     return result
 
 
@@ -361,8 +361,8 @@ def _add_collecting_loop(builder: GraphBuilder, node: NodeRecipe, count: Value, 
         [
             InputRecipe(_make_inner_name(node, "go on"), "bool", [], []),
             *(
-                InputRecipe(f"{x}.next", f"sequence({dtype})", None, [])
-                for x, dtype in zip(states, dtypes, strict=True)
+                InputRecipe(f"{state}.next", f"sequence({dtype})", None, [])
+                for state, dtype in zip(states, dtypes, strict=True)
             ),
         ],
         [],

@@ -105,13 +105,12 @@ def add_tfidf_vectorizer(builder: GraphBuilder, node: NodeRecipe) -> None:
     add = builder.add_helper
     count_columns: list[Value] = []
     # columns[i]: column of `counts` for output i; -1 if its n-gram is not counted.
-    columns, factors = np.full(max(indices) + 1, -1), np.ones(max(indices) + 1, np.float32)
+    columns = np.full(max(indices) + 1, -1)
+    factors = np.ones(max(indices) + 1, np.float32)
     factors[indices] = np.array(weights, np.float32)
     first = num_columns = 0
     for length, grams in enumerate(pool, 1):
-        counts = None
-        if min_length <= length <= max_length:
-            counts = _count_ngrams(builder, node, x, width, grams, skips)
+        counts = _count_ngrams(builder, node, x, width, grams, skips) if min_length <= length <= max_length else None
         if counts is not None:
             count_columns.append(counts)
             columns[indices[first : first + len(grams)]] = num_columns + np.arange(len(grams))

@@ -16,8 +16,8 @@ from .rule_registry import OperatorCall, UnprovedError, rule
 
 def split_heads(x: BoundedTensor, heads: int) -> BoundedTensor:
     """Split heads: [batch, tokens, heads * head_size] -> [batch, heads, tokens, head_size]."""
-    n, rows = x.shape[:2]
-    return x.rearrange(lambda v: v.reshape(n, rows, heads, -1).transpose(0, 2, 1, 3))
+    batch, tokens = x.shape[:2]
+    return x.rearrange(lambda v: v.reshape(batch, tokens, heads, -1).transpose(0, 2, 1, 3))
 
 
 def merge_heads(x: BoundedTensor) -> BoundedTensor:
@@ -106,7 +106,7 @@ def compute_attention(
 
 
 def _compute_masked_softmax(call: OperatorCall, scores: BoundedTensor, sink: BoundedTensor | None) -> BoundedTensor:
-    """Return the softmax of the scores, with zeros in rows whose keys are all masked out."""
+    """Return the softmax of the scores, with zeros for queries whose keys are all masked out."""
     all_hidden = np.all(np.isneginf(scores.value), axis=-1, keepdims=True)
     probabilities = compute_softmax(call, scores if sink is None else _append_sink(scores, sink), -1, factors=2)
     probabilities = probabilities if sink is None else probabilities.rearrange(lambda a: a[..., :-1])
@@ -118,7 +118,7 @@ def _compute_masked_softmax(call: OperatorCall, scores: BoundedTensor, sink: Bou
 
 
 def _append_sink(scores: BoundedTensor, sink: BoundedTensor) -> BoundedTensor:
-    """Append the attention sink's score to each row of scores."""
+    """Append the attention sink's score to the scores of each query."""
     from .data_movement import concat_values
 
     column = (*scores.shape[:-1], 1)
@@ -141,22 +141,23 @@ def _evaluate_attention(call: OperatorCall) -> list[Any]:
     if call.attribute("softmax_precision") == 11:
         raise UnprovedError("Attention with a softmax in double")
     k, v = append_to_cache(past_k, k), append_to_cache(past_v, v)
-    rows, keys = q.shape[2], k.shape[2]
+    queries, keys = q.shape[2], k.shape[2]
+    scores_shape = (q.shape[0], q.shape[1], queries, keys)
     masks: list[Any] = []
     num_cached = 0 if past_k is None else past_k.shape[2]
-    positions = np.arange(rows)[:, None] + num_cached
+    positions = np.arange(queries)[:, None] + num_cached
     if lengths is not None:
         count = call.require_decided(lengths, "the lengths").reshape(-1, 1, 1, 1)
-        masks.append(np.broadcast_to(np.arange(keys) >= count, (q.shape[0], q.shape[1], rows, keys)))
+        masks.append(np.broadcast_to(np.arange(keys) >= count, scores_shape))
         if call.attribute("is_causal", 0) or call.attribute("left_window_size", -1) >= 0:
-            positions = np.arange(rows)[:, None] + (count - rows)
+            positions = np.arange(queries)[:, None] + (count - queries)
     if call.attribute("is_causal", 0):
-        masks.append(np.broadcast_to(np.arange(keys) > positions, (q.shape[0], q.shape[1], rows, keys)))
+        masks.append(np.broadcast_to(np.arange(keys) > positions, scores_shape))
     for name, side in (("left_window_size", -1), ("right_window_size", 1)):
         width = call.attribute(name, -1)
         if width >= 0:
             outside_window = np.arange(keys) < positions - width if side < 0 else np.arange(keys) > positions + width
-            masks.append(np.broadcast_to(outside_window, (q.shape[0], q.shape[1], rows, keys)))
+            masks.append(np.broadcast_to(outside_window, scores_shape))
     if mask is not None:
         missing = keys - mask.shape[-1]
         if missing > 0:  # keys beyond the end of the mask are masked out
@@ -196,21 +197,21 @@ def apply_rope(
     cosines, sines = cos_sin
     m = call.make_arithmetic(x.dtype)
     flat = x.ndim == 3
-    rows = split_heads(x, heads) if flat else x
-    size = rows.shape[-1]
-    rotary_dim = rotary_dim or size
+    vectors = split_heads(x, heads) if flat else x
+    rotary_dim = rotary_dim or vectors.shape[-1]
     if position_ids is not None:
         ids = call.require_decided(position_ids, "the positions").astype(np.int64)
         cosines, sines = (table.rearrange(lambda v: v[ids]) for table in (cosines, sines))
     half = rotary_dim // 2
     cosines, sines = (table.rearrange(lambda v: v[:, None, :, :half]) for table in (cosines, sines))
     if call.attribute("interleaved", 0):
-        first, second = (rows.rearrange(lambda v, i=i: v[..., i:rotary_dim:2]) for i in (0, 1))  # type: ignore[misc]
+        first, second = (vectors.rearrange(lambda v, i=i: v[..., i:rotary_dim:2]) for i in (0, 1))  # type: ignore[misc]
     else:
-        first, second = rows.rearrange(lambda v: v[..., :half]), rows.rearrange(lambda v: v[..., half:rotary_dim])
+        first = vectors.rearrange(lambda v: v[..., :half])
+        second = vectors.rearrange(lambda v: v[..., half:rotary_dim])
     a = m.sub(m.mul(cosines, first), m.mul(sines, second))
     b = m.add(m.mul(sines, first), m.mul(cosines, second))
-    value, error = np.array(rows.value), np.array(rows.get_errors())
+    value, error = np.array(vectors.value), np.array(vectors.get_errors())
     for rotated_half, half_index in ((a, 0), (b, 1)):
         target: Any = (
             slice(half_index, rotary_dim, 2)

@@ -114,7 +114,7 @@ def cast_value(x: BoundedTensor, dtype: np.dtype[Any], call: OperatorCall) -> Bo
         source = x.value
         if x.is_float or x.dtype == bool or np.issubdtype(x.dtype, np.integer):
             value = np.asarray(source, np.float64)
-            return BoundedTensor(value, _compute_cast_error(x, value, dtype, call), dtype)
+            return BoundedTensor(value, _compute_cast_error(x, value, dtype), dtype)
         return BoundedTensor(np.asarray(source).astype(np.float64), None, dtype)
     if is_sub_16_bit_float(str(dtype)) or dtype.kind == "V" or not (x.is_float or x.value.dtype.kind in "biu"):
         return _cast_small_type(x, dtype, bool(call.attribute("saturate", 1)))
@@ -149,7 +149,7 @@ def _cast_small_type(x: BoundedTensor, dtype: np.dtype[Any], saturate: bool) -> 
     return BoundedTensor(value.astype(dtype), None, dtype)
 
 
-def _compute_cast_error(x: BoundedTensor, value: Array, dtype: np.dtype[Any], call: OperatorCall) -> Array | None:
+def _compute_cast_error(x: BoundedTensor, value: Array, dtype: np.dtype[Any]) -> Array | None:
     """Return the error of a float cast. It covers the rounded and the unrounded value, because a kernel may skip rounding."""
     with np.errstate(all="ignore"):
         if str(dtype) == "float64" and x.is_float:

@@ -7,8 +7,15 @@ from typing import Any
 
 import numpy as np
 
-from .attention import append_to_cache, apply_rope, compute_attention, merge_heads, split_heads
-from .bounded_tensor import BoundedArithmetic, BoundedTensor, round_to_storage
+from .attention import (
+    allow_intermediate_rounding,
+    append_to_cache,
+    apply_rope,
+    compute_attention,
+    merge_heads,
+    split_heads,
+)
+from .bounded_tensor import BoundedArithmetic, BoundedTensor
 from .data_movement import concat_values
 from .elementwise import gelu
 from .gemm_conv import evaluate_bilinear, evaluate_integer_bilinear, subtract_zero_point, sum_axes
@@ -19,18 +26,13 @@ from .rule_registry import RULES, OperatorCall, UnprovedError, evaluate_operator
 DOMAIN = "com.microsoft"
 
 
-def _round_intermediate(call: OperatorCall, x: BoundedTensor) -> BoundedTensor:
-    """Return an intermediate result whose bound covers rounding it to storage."""
-    return round_to_storage(BoundedTensor(x.value, x.error, x.dtype), call.types)
-
-
 @rule("Gelu", "FastGelu", "BiasGelu", "QuickGelu", domain=DOMAIN)
 def _evaluate_gelu_variant(call: OperatorCall) -> list[Any]:
     x, m = call.input(0), call.make_arithmetic()
     if call.op == "QuickGelu":
         return [m.mul(x, apply_function("sigmoid", m.mul(m.make_constant(call.attribute("alpha", 1.702)), x), m))]
     if call.optional_input(1) is not None:
-        x = _round_intermediate(call, m.add(x, call.input(1)))
+        x = allow_intermediate_rounding(call, m.add(x, call.input(1)))
     return [gelu(x, m, "tanh" if call.op == "FastGelu" else "none")]
 
 
@@ -45,16 +47,17 @@ def _evaluate_fused_matmul(call: OperatorCall) -> list[Any]:
         b = b.rearrange(lambda v: np.swapaxes(v, -1, -2) if v.ndim > 1 else v)
     result = evaluate_bilinear(np.matmul, a, b, a.shape[-1], call.types, a.dtype)
     alpha = call.attribute("alpha", 1.0)
-    return [result if alpha == 1 else m.mul(_round_intermediate(call, result), m.make_constant(alpha))]
+    return [result if alpha == 1 else m.mul(allow_intermediate_rounding(call, result), m.make_constant(alpha))]
 
 
 def _apply_activation(call: OperatorCall, x: BoundedTensor, parameters: list[float]) -> BoundedTensor:
     name = str(call.attribute("activation", ""))
     if not name:
         return x
-    x = _round_intermediate(call, x)
+    x = allow_intermediate_rounding(call, x)
     if name == "Clip":
-        ends = [call.make_arithmetic(x.dtype).make_constant(tensor) for tensor in parameters]
+        m = call.make_arithmetic(x.dtype)
+        ends = [m.make_constant(limit) for limit in parameters]
         return evaluate_operator("Clip", [x, *ends], like=call)[0]  # type: ignore[no-any-return]
     names = {"LeakyRelu": ["alpha"], "HardSigmoid": ["alpha", "beta"]}.get(name, [])
     if name not in ("LeakyRelu", "HardSigmoid", "Relu", "Sigmoid", "Tanh"):
@@ -67,8 +70,8 @@ def _evaluate_fused_conv(call: OperatorCall) -> list[Any]:
     plain = {key: value for key, value in call.attributes.items() if not key.startswith("activation")}
     result = evaluate_operator("Conv", call.inputs[:3], plain, call)[0]
     if call.optional_input(3) is not None:
-        result = call.make_arithmetic().add(_round_intermediate(call, result), call.input(3))
-    return [_apply_activation(call, result, [float(tensor) for tensor in call.attribute("activation_params") or []])]
+        result = call.make_arithmetic().add(allow_intermediate_rounding(call, result), call.input(3))
+    return [_apply_activation(call, result, [float(x) for x in call.attribute("activation_params") or []])]
 
 
 @rule("FusedGemm", domain=DOMAIN)
@@ -85,7 +88,9 @@ def _evaluate_skip_layer_norm(call: OperatorCall) -> list[Any]:
     m = call.make_arithmetic()
     bias = call.optional_input(3 if simplified else 4)
     values = [call.input(0), call.input(1), *([bias] if bias is not None else [])]
-    total = _round_intermediate(call, functools.reduce(lambda a, b: _round_intermediate(call, m.add(a, b)), values))
+    total = allow_intermediate_rounding(
+        call, functools.reduce(lambda a, b: allow_intermediate_rounding(call, m.add(a, b)), values)
+    )
     result = [
         *_normalize(call, total, call.input(2), None if simplified else call.optional_input(3), simplified, 1e-12)
     ]
@@ -138,7 +143,7 @@ def _evaluate_embed_layer_norm(call: OperatorCall) -> list[Any]:
     if segments is not None:
         segment_ids = call.get_decided_input(1)
         embeddings.append(segment_embeddings.rearrange(lambda v: v[segment_ids]))
-    total = functools.reduce(lambda a, b: _round_intermediate(call, m.add(a, b)), embeddings)
+    total = functools.reduce(lambda a, b: allow_intermediate_rounding(call, m.add(a, b)), embeddings)
     y = _normalize(call, total, gamma, beta, False, 1e-12)[0]
     counts = (
         np.zeros(ids.shape[0], np.int32) if mask is None else call.get_decided_input(7).sum(axis=1).astype(np.int32)
@@ -151,11 +156,11 @@ def _evaluate_embed_layer_norm(call: OperatorCall) -> list[Any]:
 
 def _dequantize_input(call: OperatorCall, first: int) -> BoundedTensor:
     inputs = [call.optional_input(first + i) for i in range(3)]
-    return _round_intermediate(call, evaluate_operator("DequantizeLinear", inputs, like=call)[0])
+    return allow_intermediate_rounding(call, evaluate_operator("DequantizeLinear", inputs, like=call)[0])
 
 
 def _quantize_output(call: OperatorCall, value: BoundedTensor, first: int) -> list[Any]:
-    inputs = [_round_intermediate(call, value), call.input(first), call.optional_input(first + 1)]
+    inputs = [allow_intermediate_rounding(call, value), call.input(first), call.optional_input(first + 1)]
     return [evaluate_operator("QuantizeLinear", inputs, like=call)[0]]
 
 
@@ -212,11 +217,11 @@ def _evaluate_qgemm(call: OperatorCall) -> list[Any]:
     m = call.make_arithmetic(np.float32)
     result = evaluate_operator("Gemm", [_dequantize_input(call, 0), _dequantize_input(call, 3)], plain, call)[0]
     if (bias := call.optional_input(6)) is not None:
-        scale = _round_intermediate(call, m.mul(call.input(1), call.input(4)))
+        scale = allow_intermediate_rounding(call, m.mul(call.input(1), call.input(4)))
         bias_value = m.mul(
-            _round_intermediate(call, BoundedTensor(bias.value.astype(np.float64), None, np.float32)), scale
+            allow_intermediate_rounding(call, BoundedTensor(bias.value.astype(np.float64), None, np.float32)), scale
         )
-        result = m.add(_round_intermediate(call, result), _round_intermediate(call, bias_value))
+        result = m.add(allow_intermediate_rounding(call, result), allow_intermediate_rounding(call, bias_value))
     return _quantize_output(call, result, 7) if call.optional_input(7) is not None else [result]
 
 
@@ -224,9 +229,9 @@ def _multiply_quantized(call: OperatorCall, a: list[Any], b: list[Any], bias: Bo
     """Return the product of two quantised matrices, each given with its scale and zero point."""
     m = call.make_arithmetic(np.float32)
     total = evaluate_integer_bilinear(np.matmul, subtract_zero_point(a[0], a[2]), subtract_zero_point(b[0], b[2]))
-    whole = _round_intermediate(call, BoundedTensor(total.value.astype(np.float64), total.error, np.float32))
-    result = m.mul(whole, _round_intermediate(call, m.mul(a[1], b[1])))
-    return result if bias is None else m.add(_round_intermediate(call, result), bias)
+    whole = allow_intermediate_rounding(call, BoundedTensor(total.value.astype(np.float64), total.error, np.float32))
+    result = m.mul(whole, allow_intermediate_rounding(call, m.mul(a[1], b[1])))
+    return result if bias is None else m.add(allow_intermediate_rounding(call, result), bias)
 
 
 @rule("MatMulIntegerToFloat", domain=DOMAIN)
@@ -239,7 +244,7 @@ def _evaluate_matmul_integer_to_float(call: OperatorCall) -> list[Any]:
 def _evaluate_dynamic_quantize_matmul(call: OperatorCall) -> list[Any]:
     a, b, b_scale, b_zero, bias = (call.optional_input(i) for i in range(5))
     y, scale, zero = evaluate_operator("DynamicQuantizeLinear", [a], like=call)
-    return [_multiply_quantized(call, [y, _round_intermediate(call, scale), zero], [b, b_scale, b_zero], bias)]
+    return [_multiply_quantized(call, [y, allow_intermediate_rounding(call, scale), zero], [b, b_scale, b_zero], bias)]
 
 
 def _unpack_quantized(packed: Any, bits: int, num_rows: int) -> Any:
@@ -262,10 +267,10 @@ def _evaluate_matmul_n_bits(call: OperatorCall) -> list[Any]:
     m = call.make_arithmetic()
     factor = scales.rearrange(lambda v: np.repeat(v.reshape(n, blocks), block, 1)[:, :k])
     # A kernel may dequantise in float32 on the fly, or read a dequantised matrix from storage.
-    weights = _round_intermediate(call, m.mul(m.wrap(codes - point_per_element), factor))
+    weights = allow_intermediate_rounding(call, m.mul(m.wrap(codes - point_per_element), factor))
     result = evaluate_bilinear(np.matmul, a, weights.rearrange(np.transpose), k, call.types, a.dtype)
     bias = call.optional_input(5)
-    return [result if bias is None else m.add(_round_intermediate(call, result), bias)]
+    return [result if bias is None else m.add(allow_intermediate_rounding(call, result), bias)]
 
 
 # ---- attention
@@ -279,10 +284,10 @@ def _evaluate_rotary_embedding(call: OperatorCall) -> list[Any]:
     heads, flat = call.attribute("num_heads", 0), x.ndim == 3
     if flat and not heads:
         heads = x.shape[2] // (2 * cosines.shape[1])
-    num_rows = x.shape[1 if flat else 2]
+    num_tokens = x.shape[1 if flat else 2]
     ids = call.require_decided(position_ids, "the positions").astype(np.int64)
     if ids.ndim == 1:
-        ids = np.broadcast_to(ids.reshape(-1, 1) + np.arange(num_rows), (x.shape[0], num_rows))
+        ids = np.broadcast_to(ids.reshape(-1, 1) + np.arange(num_tokens), (x.shape[0], num_tokens))
     rotary_dim = call.attribute("rotary_embedding_dim", 0) or 2 * cosines.shape[-1]
     return [apply_rope(call, x, (cosines, sines), BoundedTensor(ids, None, np.int64), heads, rotary_dim)]
 
@@ -318,10 +323,10 @@ def _evaluate_multi_head_attention(call: OperatorCall) -> list[Any]:
     in_heads = k.ndim == 4
     if bias is not None:
         width = q.shape[-1]
-        q = _round_intermediate(call, m.add(q, bias.rearrange(lambda a: a[:width])))
+        q = allow_intermediate_rounding(call, m.add(q, bias.rearrange(lambda a: a[:width])))
         if not in_heads:
-            k = _round_intermediate(call, m.add(k, bias.rearrange(lambda a: a[width : 2 * width])))
-            v = _round_intermediate(call, m.add(v, bias.rearrange(lambda a: a[2 * width :])))
+            k = allow_intermediate_rounding(call, m.add(k, bias.rearrange(lambda a: a[width : 2 * width])))
+            v = allow_intermediate_rounding(call, m.add(v, bias.rearrange(lambda a: a[2 * width :])))
     q = split_heads(q, heads)
     if not in_heads:
         k, v = split_heads(k, heads), split_heads(v, heads)
@@ -332,7 +337,7 @@ def _evaluate_multi_head_attention(call: OperatorCall) -> list[Any]:
 
 
 def _split_packed_qkv(packed: BoundedTensor, index: int) -> BoundedTensor:
-    """Return q, k or v (index 0, 1, 2) of a packed [batch, rows, heads, 3, size] as [batch, rows, heads * size]."""
+    """Return q, k or v (index 0, 1, 2) of a packed [batch, tokens, heads, 3, size] as [batch, tokens, heads * size]."""
     return packed.rearrange(lambda v: v[:, :, :, index].reshape(v.shape[0], v.shape[1], -1))
 
 
@@ -340,16 +345,16 @@ def _make_attention_masks(
     call: OperatorCall, q: BoundedTensor, k: BoundedTensor, past: int, padding: Any, more: Any
 ) -> list[Any]:
     m = call.make_arithmetic()
-    num_rows, keys = q.shape[2], k.shape[2]
+    queries, keys = q.shape[2], k.shape[2]
     masks: list[Any] = []
     total = more
     if padding is not None:
         hidden = _make_padding_bias(call, padding, q.shape[0], keys, m)
-        total = hidden if more is None else _round_intermediate(call, m.add(more, hidden))
+        total = hidden if more is None else allow_intermediate_rounding(call, m.add(more, hidden))
     if total is not None:
         masks.append(BoundedTensor(total.value, total.error, q.dtype))
     if call.attribute("unidirectional", 0):
-        masks.append(np.arange(keys) > np.arange(num_rows)[:, None] + past)
+        masks.append(np.arange(keys) > np.arange(queries)[:, None] + past)
     return masks
 
 
@@ -361,9 +366,9 @@ def _evaluate_packed_attention(call: OperatorCall) -> list[Any]:
         raise UnprovedError("Attention with a rotation, or with a shared buffer")
     m, heads, width = call.make_arithmetic(), call.attribute("num_heads"), weights.shape[1]
     sizes = call.attribute("qkv_hidden_sizes") or [width // 3] * 3
-    qkv = _round_intermediate(call, evaluate_bilinear(np.matmul, x, weights, x.shape[-1], call.types, x.dtype))
+    qkv = allow_intermediate_rounding(call, evaluate_bilinear(np.matmul, x, weights, x.shape[-1], call.types, x.dtype))
     if bias is not None:
-        qkv = _round_intermediate(call, m.add(qkv, bias))
+        qkv = allow_intermediate_rounding(call, m.add(qkv, bias))
     ends = np.cumsum([0, *sizes])
     q, k, v = (split_heads(qkv.rearrange(lambda a, i=i: a[..., ends[i] : ends[i + 1]]), heads) for i in range(3))  # type: ignore[misc]
     if past is not None:
@@ -386,46 +391,53 @@ def _evaluate_group_query_attention(call: OperatorCall) -> list[Any]:
         raise UnprovedError("this form of GroupQueryAttention")
     if call.outputs > 3:
         raise UnprovedError("GroupQueryAttention with its scores")
-    heads, groups = call.attribute("num_heads"), call.attribute("kv_num_heads")
-    q, k, v = call.input(0), call.optional_input(1), call.optional_input(2)
-    if k is None:
-        packed_heads = split_heads(q, heads + 2 * groups)
-        q, k, v = (
-            packed_heads.rearrange(lambda a, b=b, e=e: a[:, b:e])  # type: ignore[misc]
-            for b, e in ((0, heads), (heads, heads + groups), (heads + groups, heads + 2 * groups))
-        )
-    else:
-        q, k, v = split_heads(q, heads), split_heads(k, groups), split_heads(v, groups)
+    heads = call.attribute("num_heads")
+    q, k, v = _split_group_query_heads(call, heads, call.attribute("kv_num_heads"))
     lengths = call.get_decided_input(5).reshape(-1).astype(np.int64)
     total = int(call.get_decided_input(6).reshape(-1)[0])
-    num_rows = q.shape[2]
-    first = np.zeros_like(lengths) if total == num_rows else lengths + 1 - num_rows
+    num_tokens = q.shape[2]
+    first = np.zeros_like(lengths) if total == num_tokens else lengths + 1 - num_tokens
     if call.attribute("do_rotary", 0):
-        ids = call.get_decided_input(9) if call.optional_input(9) is not None else first[:, None] + np.arange(num_rows)
-        bounded_ids = BoundedTensor(np.broadcast_to(ids, (q.shape[0], num_rows)).astype(np.int64), None, np.int64)
-        inner = OperatorCall(
-            "RotaryEmbedding", [q], {"interleaved": call.attribute("rotary_interleaved", 0)}, 23, call.types
-        )
-        size = 2 * call.input(7).shape[-1]
-        q, k = (
-            _round_intermediate(call, apply_rope(inner, tensor, (call.input(7), call.input(8)), bounded_ids, 0, size))
-            for tensor in (q, k)
-        )
+        q, k = (_apply_group_query_rope(call, tensor, first) for tensor in (q, k))
     keys = _update_kv_cache(call.optional_input(3), k, total, first)
     values = _update_kv_cache(call.optional_input(4), v, total, first)
-    masks = _make_group_query_masks(call, first, num_rows, keys.shape[2])
+    masks = _make_group_query_masks(call, first, num_tokens, keys.shape[2])
     softcap, sink = call.attribute("softcap", 0.0), call.optional_input(11)
     if sink is None and call.attribute("smooth_softmax", 0) > 0:
         sink = BoundedTensor(np.zeros(heads), None, q.dtype)
-    y, _ = compute_attention(
-        call, (q, keys, values), masks, call.attribute("scale"), softcap, sink and _round_intermediate(call, sink)
-    )
+    sink = sink and allow_intermediate_rounding(call, sink)
+    y, _ = compute_attention(call, (q, keys, values), masks, call.attribute("scale"), softcap, sink)
     return [merge_heads(y), keys, values][: call.outputs]
 
 
-def _make_group_query_masks(call: OperatorCall, first: Any, num_rows: int, keys: int) -> list[Any]:
-    positions = (first.reshape(-1, 1, 1, 1) + np.arange(num_rows)[:, None]).astype(np.int64)
-    masks: list[Any] = [np.arange(keys) >= first.reshape(-1, 1, 1, 1) + num_rows]
+def _split_group_query_heads(call: OperatorCall, heads: int, kv_heads: int) -> list[BoundedTensor]:
+    """Return q, k and v as [batch, heads, tokens, head_size]; they may be packed in input 0."""
+    q, k, v = call.input(0), call.optional_input(1), call.optional_input(2)
+    if k is not None:
+        return [split_heads(q, heads), split_heads(k, kv_heads), split_heads(v, kv_heads)]
+    packed = split_heads(q, heads + 2 * kv_heads)
+    ends = np.cumsum([0, heads, kv_heads, kv_heads])
+    return [packed.rearrange(lambda a, i=i: a[:, ends[i] : ends[i + 1]]) for i in range(3)]  # type: ignore[misc]
+
+
+def _apply_group_query_rope(call: OperatorCall, x: BoundedTensor, first: Any) -> BoundedTensor:
+    """Apply RoPE to q or k. first: position of the first token of each sequence."""
+    tokens = x.shape[2]
+    ids = first[:, None] + np.arange(tokens)
+    if call.optional_input(9) is not None:
+        ids = call.get_decided_input(9)
+    position_ids = BoundedTensor(np.broadcast_to(ids, (x.shape[0], tokens)).astype(np.int64), None, np.int64)
+    inner = OperatorCall(
+        "RotaryEmbedding", [x], {"interleaved": call.attribute("rotary_interleaved", 0)}, 23, call.types
+    )
+    cosines, sines = call.input(7), call.input(8)
+    rotated = apply_rope(inner, x, (cosines, sines), position_ids, 0, 2 * cosines.shape[-1])
+    return allow_intermediate_rounding(call, rotated)
+
+
+def _make_group_query_masks(call: OperatorCall, first: Any, queries: int, keys: int) -> list[Any]:
+    positions = (first.reshape(-1, 1, 1, 1) + np.arange(queries)[:, None]).astype(np.int64)
+    masks: list[Any] = [np.arange(keys) >= first.reshape(-1, 1, 1, 1) + queries]
     if call.attribute("causal", 1):
         masks.append(np.arange(keys) > positions)
     if (window := int(call.attribute("local_window_size", -1))) > 0:
@@ -437,7 +449,7 @@ def _make_group_query_masks(call: OperatorCall, first: Any, num_rows: int, keys:
 
 
 def _update_kv_cache(past: BoundedTensor | None, new: BoundedTensor, total: int, first: Any) -> BoundedTensor:
-    """Return the KV cache with the new rows written after each sequence's cached rows."""
+    """Return the KV cache with the new tokens written after each sequence's cached tokens."""
     if past is None:
         return new
     missing = max(total - past.shape[2], 0)

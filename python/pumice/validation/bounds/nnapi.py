@@ -243,12 +243,12 @@ def _evaluate_soft_nms(call: OperatorCall) -> list[Any]:
         raise UndecidedError("SoftNMS of boxes that are not known exactly")
     attributes = (("threshold", 0.0), ("least", 0.0), ("overlap", 0.0), ("sigma", 1.0))
     float_params = (float(np.float32(call.attribute(name, default))) for name, default in attributes)
-    numbers = _NmsParams(call.attribute("method", "hard"), int(call.attribute("most", -1)), *float_params)
-    rows, labels = scores.shape[0], scores.shape[1] - 1
+    params = _NmsParams(call.attribute("method", "hard"), int(call.attribute("most", -1)), *float_params)
+    num_boxes, labels = scores.shape[0], scores.shape[1] - 1
     errors = call.types.to_max_deviation(scores.get_errors())
-    outputs = {name: np.zeros(rows * labels, np.int32) for name in ("chosen", "lowered", "image", "class")}
-    score_errors = np.zeros(rows * labels)
-    edges = [i for i in range(rows) if i == 0 or batch_indices[i] != batch_indices[i - 1]] + [rows]
+    outputs = {name: np.zeros(num_boxes * labels, np.int32) for name in ("chosen", "lowered", "image", "class")}
+    score_errors = np.zeros(num_boxes * labels)
+    edges = [i for i in range(num_boxes) if i == 0 or batch_indices[i] != batch_indices[i - 1]] + [num_boxes]
     for first, end in itertools.pairwise(edges):
         for label in range(1, labels + 1):
             base = labels * first + (label - 1) * (end - first)
@@ -256,7 +256,7 @@ def _evaluate_soft_nms(call: OperatorCall) -> list[Any]:
             outputs["image"][slots], outputs["class"][slots] = labels * first, base
             class_column = (slice(first, end), label)
             candidates = _ClassCandidates(
-                numbers, boxes.value[class_column], scores.value[class_column], np.asarray(errors[class_column])
+                params, boxes.value[class_column], scores.value[class_column], np.asarray(errors[class_column])
             )
             selected = candidates.run_nms()
             slots = slice(base, base + len(selected))

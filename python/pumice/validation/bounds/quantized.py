@@ -16,7 +16,7 @@ from .rule_registry import OperatorCall, UnprovedError, rule
 from .undecided_choices import evaluate_with_alternatives
 
 
-def _broadcast_parameter(value: BoundedTensor, shape: tuple[int, ...], axis: int, block: int) -> BoundedTensor:
+def broadcast_parameter(value: BoundedTensor, shape: tuple[int, ...], axis: int, block: int) -> BoundedTensor:
     """Broadcast scales or zero points that are per tensor, per channel or per block."""
     if value.size == 1:
         return value.rearrange(lambda v: v.reshape(()))
@@ -71,8 +71,8 @@ def _evaluate_quantize_linear(call: OperatorCall) -> list[Any]:
         raise UnprovedError(f"QuantizeLinear to {dtype}")
     axis, block = call.attribute("axis", 1), call.attribute("block_size", 0)
     axis = axis % x.ndim if x.ndim else 0
-    scale = _broadcast_parameter(scale, x.shape, axis, block)
-    zero = None if zero is None else _broadcast_parameter(zero, x.shape, axis, block)
+    scale = broadcast_parameter(scale, x.shape, axis, block)
+    zero = None if zero is None else broadcast_parameter(zero, x.shape, axis, block)
 
     def quantize_inputs(node_call: OperatorCall) -> list[Any]:
         x, scale, zero = node_call.inputs
@@ -93,8 +93,8 @@ def _evaluate_dequantize_linear(call: OperatorCall) -> list[Any]:
     dtype = dtype_from_onnx(number) if number else scale.dtype
     axis, block = call.attribute("axis", 1), call.attribute("block_size", 0)
     axis = axis % x.ndim if x.ndim else 0
-    scale = _broadcast_parameter(scale, x.shape, axis, block)
-    zero = None if zero is None else _broadcast_parameter(zero, x.shape, axis, block)
+    scale = broadcast_parameter(scale, x.shape, axis, block)
+    zero = None if zero is None else broadcast_parameter(zero, x.shape, axis, block)
 
     def dequantize_inputs(node_call: OperatorCall) -> list[Any]:
         x, scale, zero = node_call.inputs
