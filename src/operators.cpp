@@ -309,7 +309,7 @@ void bind_precision(py::module_& module) {
                     "Device features and shader compiler extensions missing for native storage and cooperative matrices.")
       .def("__repr__", [](const PrecisionSupport& self) {
         return "<PrecisionSupport " + std::string(self.precision) + ": " + std::string(name(self.storage)) +
-               (self.matrices ? ", matrix units>" : ">");
+               (self.matrices ? ", cooperative matrices>" : ">");
       });
   module.def("precision_support", &precision_support, py::arg("device"), py::call_guard<GilRelease>(),
              "Return how a device runs operators at each precision.\n"

@@ -221,7 +221,7 @@ def outcome(reports: Path) -> Outcome:
     ran = {module for module, _ in results}
     # A file that failed to import is one skip without a module; its tests may have run later.
     kept = {case: result for case, result in results.items() if case[0] or case[1] not in ran}
-    return Outcome(facts[-1]["device"] if facts else "", tuple(fact["run"] for fact in facts), kept)
+    return Outcome(facts[-1]["device"] if facts else "", tuple(dict.fromkeys(fact["run"] for fact in facts)), kept)
 
 
 def results_of(report: Path) -> Iterator[tuple[Case, str]]:

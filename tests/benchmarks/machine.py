@@ -21,7 +21,7 @@ def header(context: pumice.Context) -> dict[str, Any]:
         "device": f"{info.name} ({info.kind}), {context.choice}",
         "driver": f"{info.driver} {info.driver_info}, Vulkan {info.api_version}",
         "precisions": ", ".join(
-            f"{one.precision} as {one.storage}{' with matrix units' if one.matrices else ''}"
+            f"{one.precision} as {one.storage}{' with cooperative matrices' if one.matrices else ''}"
             for one in pumice.precision_support(context.info)
         ),
         "processor": f"{processor()}, {len(os.sched_getaffinity(0))} usable",

@@ -120,6 +120,6 @@ def test_nor_on_tensor_cores(case: Case, emulating: pumice.Context) -> None:
 def test_nor_on_real_tensor_cores(case: Case, precision: str, keys: int, pumice_context: pumice.Context) -> None:
     """The same with split-K on real cooperative matrices; skipped on devices without."""
     if not pumice_context.info.matrices:
-        pytest.skip("needs matrix units")
+        pytest.skip("needs cooperative matrices")
     long = replace(case, keys=keys, counts=(keys, *case.counts[1:], keys - 40))
     kernels(replace(long, size=64), pumice_context, precision)

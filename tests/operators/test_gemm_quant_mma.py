@@ -192,7 +192,7 @@ def with_units(pumice_context: pumice.Context) -> pumice.Context:
     quirks = {quirk.name for quirk in pumice_context.driver_quirks}
     has_units = bool(pumice_context.info.matrices) and pumice_context.info.limits["subgroupSize"] == 32
     if not has_units or "other_matrix_layout" in quirks:
-        pytest.skip("needs matrix units of halves whose components lie as the kernels take them to lie")
+        pytest.skip("needs fp16 cooperative matrices with the fragment layout the kernels assume")
     return pumice_context
 
 

@@ -154,7 +154,7 @@ def test_work_beyond_a_grid_axis_is_done_in_two_halves(case: Case, small: pumice
 @pytest.mark.parametrize("case", list(grids.grids()), ids=str)
 def test_each_of_these_cases_has_more_work_than_an_axis_of_64_holds(case: Case, context: pumice.Context) -> None:
     if context.info.limits["subgroupSize"] != 8:
-        pytest.skip("needs subgroups of 8, for whose tiles these cases are made; others may be larger")
+        pytest.skip("needs subgroups of 8: these cases are for their tiles, and other tiles may be larger")
     assert most_groups(case, context) > 64
 
 

@@ -198,7 +198,7 @@ def test_long_caches_are_right_on_real_tensor_cores(case: Case, context: pumice.
     """With real cooperative matrices; skipped on other devices."""
     quirks = {quirk.name for quirk in context.driver_quirks}
     if not context.info.matrices or context.info.limits["subgroupSize"] != 32 or "other_matrix_layout" in quirks:
-        pytest.skip("needs matrix units of halves whose components lie as the kernels take them to lie")
+        pytest.skip("needs fp16 cooperative matrices with the fragment layout the kernels assume")
     check(case, context, "fp16", "attention_decode_mma.comp")
 
 

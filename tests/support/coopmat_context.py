@@ -21,7 +21,7 @@ def coopmat_context(kind: str, context: pumice.Context, *without: str) -> Iterat
     quirks = {quirk.name for quirk in context.driver_quirks}
     has_units = bool(context.info.matrices) and context.info.limits["subgroupSize"] == 32
     if kind == "real" and (not has_units or "other_matrix_layout" in quirks):
-        pytest.skip("needs matrix units of halves whose components lie as the kernels take them to lie")
+        pytest.skip("needs fp16 cooperative matrices with the fragment layout the kernels assume")
     taken = ["emulated_fragments"] if kind == "emulated" else []
     with pumice.Context(
         f"uuid:{context.info.uuid}", without=[SPILL_STATISTICS, *without], quirks=taken

@@ -327,7 +327,7 @@ def order(random: Random) -> Drawn:
     first = draft.add("ArgMax", x, axis=1, select_last_index=int(random.integers(2)))
     least = draft.add("ArgMin", x, axis=0)
     # Equal numbers have equal sigmoids on every device, but no rule guarantees it.
-    reasons = ("elements rest on a choice that rounding may turn",) if kind == 3 else ()
+    reasons = ("elements depend on a choice that rounding may flip",) if kind == 3 else ()
     return draft.drawn(values, indices, first, least, reasons=reasons, accuracy=None if reasons else 32.0)
 
 

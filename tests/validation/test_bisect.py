@@ -204,7 +204,7 @@ def test_what_has_no_rule_is_unproved(context: pumice.Context) -> None:
     made = model(nodes, outputs=["y", "z"])
     report = bisected(context, made)
     assert report.state == "unproved"
-    assert "rests on node 'draw'" in report.summary
+    assert "depends on node 'draw'" in report.summary
     assert bisected(context, made, allow_unchecked=["y"]).ok
     assert told(report) == "the outputs are unproved, none is wrong: no prefix was searched"
 

@@ -125,7 +125,7 @@ PROVED = sorted(set(RULES) - {"Scan", "Optional"})
 def test_what_the_standard_stores_is_within_the_bound(op: str) -> None:
     given = [case for case in cases().get(op, ()) if not is_computed_in_halves(case)]
     if not given:
-        pytest.skip("the standard has no tests of it alone, or of halves alone")
+        pytest.skip("the standard has no test of it alone, or none of float16")
     count, missing = 0, []
     for case in given:
         try:

@@ -234,7 +234,7 @@ def test_what_follows_an_overflow_is_unproved_and_not_wrong(context: pumice.Cont
     verdicts = {row.node: row.verdict for row in report.rows}
     assert verdicts == {"overflows": "right", "behind": "unproved", "last": "unproved", "y": "right"}
     notes = {row.node: row.note for row in report.rows}
-    assert notes["behind"] == notes["last"] == "rests on node 'overflows', which overflows"
+    assert notes["behind"] == notes["last"] == "depends on node 'overflows', which overflows"
     assert [one.node for one in report.findings if one.kind == "overflow"] == ["overflows"]
 
 

@@ -72,12 +72,12 @@ def test_results_are_not_compared_with_a_tensor_of_the_device(context: pumice.Co
     x = FLOAT([[0.1, 0.1, 2, 3]])
     report = pumice.validate(source, [x], context=context)
     assert report.rows[-1].verdict == "unproved"
-    assert report.rows[-1].note == "rests on node 'found'"
+    assert report.rows[-1].note == "depends on node 'found'"
     assert not report.ok
     searched = pumice.validate(source, [x], context=context, mode="bisect")
     assert (searched.state, searched.rows[-1].note) == (
         "unproved",
-        "rests on a choice of node 'found' that rounding may turn",
+        "depends on a choice of node 'found' that rounding may flip",
     )
     waived = pumice.validate(source, [x], context=context, allow_unchecked=["NonZero"])
     assert waived.ok
@@ -235,7 +235,7 @@ def test_a_choice_that_sums_hide_is_reported() -> None:
     report = pumice.validate(source, [x], candidate=lambda inputs: np.round(inputs["x"]))
     assert report.ok, report.summary
     told = [(one.node, one.text) for one in report.findings if one.kind == "undecided decisions"]
-    assert told == [("round", "1 of 16 elements of 'r' rest on a choice that rounding may turn, from the inputs on")]
+    assert told == [("round", "1 of 16 elements of 'r' depend on a choice that rounding may flip, from the inputs on")]
 
 
 def test_indices_of_ties_are_those_of_the_ties() -> None:

@@ -420,7 +420,7 @@ def test_an_output_behind_an_undecided_choice_is_unproved_where_it_differs(
     report = pumice.validate(source, [(x,)], context=context)
     assert report.state == state
     if state == "unproved":
-        assert "rests on a choice of node 'choice'" in report.rows[-1].note
+        assert "depends on a choice of node 'choice'" in report.rows[-1].note
 
 
 def test_values_are_let_go_after_their_last_reader(context: pumice.Context, monkeypatch: pytest.MonkeyPatch) -> None:

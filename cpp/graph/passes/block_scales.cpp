@@ -52,7 +52,7 @@ void round_block_scales(ProgramGraph& graph) {
     if (!found->second.misfit) node.attributes.set("fp16_scales", int64_t{1});
     std::string& note = graph.report[node.report].scales;
     if (const auto misfit = found->second.misfit)
-      note = "float32 scales, no matrix units: " + format_general(*misfit) + " is no normal number of float16";
+      note = "float32 scales, no cooperative matrices: " + format_general(*misfit) + " is not a normal float16 number";
     else if (!found->second.is_exact)
       note = "scales rounded to float16";
   }

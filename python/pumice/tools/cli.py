@@ -146,7 +146,7 @@ def _print_device(device: DeviceInfo, default: bool) -> None:
         "matrices": ", ".join(matrices) or "none",
     }
     for support in precision_support(device):
-        coopmat_note = ", matrix units" if support.matrices else ""
+        coopmat_note = ", cooperative matrices" if support.matrices else ""
         lacks = f" (lacks {', '.join(support.lacks)})" if support.lacks else ""
         rows[support.precision] = f"stored as {support.storage}{coopmat_note}{lacks}"
     print(f"\n[{device.index}] {escape_unprintable(device.name)}{' (default)' if default else ''}")

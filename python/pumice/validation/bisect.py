@@ -101,14 +101,14 @@ class _PrefixValues:
                 results = dict(self._read_device_choices(index, node.outputs))
                 self.from_device.update(results)
                 choice = choice or node.name
-                reason = "" if results else f"rests on a choice of node '{node.name}' that rounding may turn"
+                reason = "" if results else f"depends on a choice of node '{node.name}' that rounding may flip"
             except (UnprovedError, KeyError, MemoryError) as error:
-                reason = f"rests on node '{node.name}': {error}"
+                reason = f"depends on node '{node.name}': {error}"
         self._track_device_values(node)
         for name in node.outputs:
             value = results.get(name)
             if value is None and not reason:
-                reason = f"rests on node '{node.name}', of which the reference has no such value"
+                reason = f"depends on node '{node.name}', of which the reference has no such value"
             if isinstance(value, BoundedTensor):
                 if not value.is_float and value.error is not None and (value.error > 0).any():
                     choice = choice or node.name
@@ -288,11 +288,11 @@ class _BisectSearch:
             return row._replace(note=note, waived=waived, unproved=(node,))
         allowed = self.options.get_tolerance(node, name)
         if name in prefix_values.from_device:  # the expected value comes from the device itself
-            note = f"rests on a choice of node '{prefix_values.undecided_sources[name]}' that rounding may turn"
+            note = f"depends on a choice of node '{prefix_values.undecided_sources[name]}' that rounding may flip"
             return row._replace(note=note, waived=waived, unproved=(node,))
         deviation = compare_tensor(array, expected, self.reference.chained.types, allowed)
         if not deviation.ok and not deviation.kind and allowed is None and name in prefix_values.undecided_sources:
-            note = f"rests on a choice of node '{prefix_values.undecided_sources[name]}' that rounding may turn"
+            note = f"depends on a choice of node '{prefix_values.undecided_sources[name]}' that rounding may flip"
             return row._replace(
                 accumulated=deviation._replace(allowed=math.inf), note=note, unproved=(node,), waived=waived
             )

@@ -75,7 +75,7 @@ class Deviation(NamedTuple):
         """Reason why the tensor is unproved although no element is wrong."""
         if self.unknown:
             return f"{self.unknown} of {self.elements} elements have no finite bound"
-        return f"{self.undecided} of {self.elements} elements rest on a choice that rounding may turn"
+        return f"{self.undecided} of {self.elements} elements depend on a choice that rounding may flip"
 
 
 class ElementErrors(NamedTuple):

@@ -433,7 +433,7 @@ class KernelChecker:
         if self._oracle is None:
             return check
         if is_chosen:
-            note = f"by the rules: what {self._oracle.name} has rests on a choice that rounding may turn"
+            note = f"by the rules: what {self._oracle.name} has depends on a choice that rounding may flip"
             return check._replace(note=note)
         host_values = next(values for values in self._host_values if values.runner is self.reference.runner)
         stored_values = self._stored_values
@@ -487,7 +487,7 @@ class KernelChecker:
         is_unfused = len(unchecked.members) == 1
         deviation = compare_node_output(node.op, array, expected, types, allowed, unfused=is_unfused)
         if is_chosen and not deviation.ok and not deviation.kind:  # the kernel may have made a different choice
-            return unchecked._replace(note="rests on a choice that rounding may turn", unproved=(node.name,))
+            return unchecked._replace(note="depends on a choice that rounding may flip", unproved=(node.name,))
         return unchecked._replace(deviation=deviation, statistics=compute_statistics(array, expected))
 
 

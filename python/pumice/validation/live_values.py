@@ -175,7 +175,7 @@ class LiveValues:
         for name in node.outputs:
             value = results.get(name)
             if isinstance(value, BoundedTensor) and (count := count_undecided(value)):
-                return f"{count} of {value.size} elements of '{name}' rest on a choice that rounding may turn, from the inputs on"
+                return f"{count} of {value.size} elements of '{name}' depend on a choice that rounding may flip, from the inputs on"
         return ""
 
     def find_unproved_inputs(self, node: ReferenceNode) -> tuple[str, ...]:

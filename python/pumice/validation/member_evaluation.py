@@ -46,13 +46,13 @@ def evaluate_members(
         try:
             bounds = member.run(bounded, runner)
         except UndecidedError:
-            raise UnprovedError(f"node '{member.name}' rests on a choice that rounding may turn") from None
+            raise UnprovedError(f"node '{member.name}' depends on a choice that rounding may flip") from None
         except (IndexError, KeyError, MemoryError) as error:
             raise UnprovedError(f"no bound of its own at node '{member.name}': {get_first_line(error)}") from None
         for name in member.outputs:
             values[name], bounded[name] = results.get(name), bounds.get(name)
             if member is not members[-1] and _is_undecided(bounded[name]):
-                raise UnprovedError(f"node '{member.name}' rests on a choice that rounding may turn")
+                raise UnprovedError(f"node '{member.name}' depends on a choice that rounding may flip")
     return MemberValues(values, bounded)
 
 

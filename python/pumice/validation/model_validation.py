@@ -376,7 +376,7 @@ class ModelValidation:
         if self.options.mode == "chained" and source is not None and accumulated is not None and not accumulated.ok:
             # A fused program may never store the overflowing number; its outputs show whether it matters.
             accumulated = None
-            note = f"rests on node '{source}', which overflows"
+            note = f"depends on node '{source}', which overflows"
         waived = self.options.allows_unproved(node.op, node.operator, node.name, name)
         if isolated_deviation is None and accumulated is None:
             row = row._replace(unproved=(node.name,))
@@ -453,7 +453,7 @@ class ModelValidation:
         waived, note = self._is_output_waived(name, missing), describe_unproved_nodes(missing)
         if not deviation.ok and missing and not deviation.kind:  # the error may come from unproved nodes before it
             if name in chained.choice_sources:
-                note = f"rests on a choice of node '{chained.choice_sources[name]}' that rounding may turn"
+                note = f"depends on a choice of node '{chained.choice_sources[name]}' that rounding may flip"
             deviation = deviation._replace(allowed=np.inf, undecided=deviation.elements)
         row = row._replace(accumulated=deviation, note=note, unproved=missing, waived=waived)
         limit, scale = self.options.get_accuracy_limit(name, self.types.precision), self.scales.by_name.get(name)

@@ -201,7 +201,7 @@ class ValueOracle(Oracle):
             allowed = self._tolerance(self._producers.get(name, name), name)
             return None if allowed is None else BoundedTensor(value, np.full(value.shape, allowed), value.dtype)
         if is_undecided or name in self._undecided_names:
-            self.notes[name] = f"by the rules: what {self.name} has rests on a choice that rounding may turn"
+            self.notes[name] = f"by the rules: what {self.name} has depends on a choice that rounding may flip"
             return rule_value
         return self._combine_and_record_contradiction(
             name, value, rule_value, self.values_by_name.get(name), self._chain

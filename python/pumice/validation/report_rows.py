@@ -175,7 +175,7 @@ def make_findings(rows: list[ValidationRow]) -> list[Finding]:
                 Finding(kind, row.node, f"{tensor}: {_describe_not_finite(deviation)}", deviation.not_finite, row.case)
             )
         if deviation is not None and deviation.undecided and row.program != "kernels":
-            text = f"{deviation.undecided} of {deviation.elements} elements of {tensor} rest on a choice that rounding may turn"
+            text = f"{deviation.undecided} of {deviation.elements} elements of {tensor} depend on a choice that rounding may flip"
             findings.append(Finding("undecided decisions", row.node, text, deviation.undecided, row.case))
     return findings
 

@@ -91,4 +91,4 @@ def make_unchecked_row(node: ReferenceNode, output: str, array: Array, case: int
 
 def describe_unproved_nodes(nodes: tuple[str, ...]) -> str:
     """Return the note for a tensor that is unproved because of these nodes."""
-    return f"rests on node{'s' if len(nodes) > 1 else ''} {', '.join(map(repr, nodes[:4]))}" if nodes else ""
+    return f"depends on node{'s' if len(nodes) > 1 else ''} {', '.join(map(repr, nodes[:4]))}" if nodes else ""

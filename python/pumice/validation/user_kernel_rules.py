@@ -146,9 +146,9 @@ def _propagate_errors(
             sums, _call_reference(name, operator, perturbed, attributes), values, strict=False
         ):
             if other.shape != value.shape:
-                raise UndecidedError(f"the shape of what {name} makes rests on roundings")
+                raise UndecidedError(f"the shape of what {name} depends on rounding")
             if not is_float(value.dtype) and np.any(other != value):
-                raise UndecidedError(f"{name} makes whole numbers of what roundings may turn")
+                raise UndecidedError(f"{name} converts values to integers that rounding may flip")
             difference = np.asarray(other, np.float64) - np.asarray(value, np.float64)
             # Equal infinities count as no change.
             total += (

@@ -163,7 +163,7 @@ def _evaluate_roi_align(call: OperatorCall) -> list[Any]:
         steps = [span / count for span, count in zip(spans, (out_height, out_width), strict=True)]
         counts = [int(ratio) if ratio > 0 else int(np.ceil(step - _TOLERANCE)) for step in steps]
         if ratio <= 0 and any(abs(step - round(step)) < _TOLERANCE * max(abs(step), 1) for step in steps):
-            raise UndecidedError("RoiAlign with a number of samples that rounding may turn")
+            raise UndecidedError("RoiAlign with a number of samples that rounding may flip")
         positions = [
             begin + step * (np.arange(size)[:, None] + (np.arange(count) + 0.5) / max(count, 1))
             for begin, step, size, count in zip((y0, x0), steps, (out_height, out_width), counts, strict=True)
