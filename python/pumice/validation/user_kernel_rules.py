@@ -146,7 +146,7 @@ def _propagate_errors(
             sums, _call_reference(name, operator, perturbed, attributes), values, strict=False
         ):
             if other.shape != value.shape:
-                raise UndecidedError(f"the shape of what {name} depends on rounding")
+                raise UndecidedError(f"an output shape of {name} depends on rounding")
             if not is_float(value.dtype) and np.any(other != value):
                 raise UndecidedError(f"{name} converts values to integers that rounding may flip")
             difference = np.asarray(other, np.float64) - np.asarray(value, np.float64)
