@@ -221,7 +221,7 @@ def outcome(reports: Path) -> Outcome:
     ran = {module for module, _ in results}
     # A file that failed to import is one skip without a module; its tests may have run later.
     kept = {case: result for case, result in results.items() if case[0] or case[1] not in ran}
-    return Outcome(facts[-1]["device"] if facts else "", tuple(dict.fromkeys(fact["run"] for fact in facts)), kept)
+    return Outcome(facts[-1]["device"] if facts else "", tuple(fact["run"] for fact in facts), kept)
 
 
 def results_of(report: Path) -> Iterator[tuple[Case, str]]:
@@ -256,7 +256,7 @@ def section(outcomes: dict[str, Outcome], tests: set[Case], absent: list[str], w
     outcomes = {name: one.of(tests) for name, one in outcomes.items()}
     for name, one in outcomes.items():
         counts = [one.count("passed"), one.count("failed"), one.skips.total(), len(tests - one.results.keys())]
-        lines.append(f"| {name} | {one.device} | {' | '.join(map(str, counts))} | {', '.join(one.runs)} |")
+        lines.append(f"| {name} | {one.device} | {' | '.join(map(str, counts))} | {', '.join(dict.fromkeys(one.runs))} |")
     kept = {name: parts for name, parts in written_drivers(written).items() if name not in outcomes}
     lines += [row for row, _ in kept.values()]
     for name, (_, skips) in kept.items():
