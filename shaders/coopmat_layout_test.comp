@@ -3,7 +3,7 @@
 // y[invocation * 8 + component]: the elements of A in each invocation; then, from index 256 on, the elements of the accumulator. One
 // subgroup of 32.
 //
-// Requires VK_KHR_cooperative_matrix. Run by cpp/dispatch/kernel/driver_trial.cpp, which caches the outcome.
+// Requires VK_KHR_cooperative_matrix. Run by cpp/dispatch/kernel/driver_bug_test.cpp, which caches the outcome.
 #version 450
 #extension GL_EXT_control_flow_attributes : require
 #extension GL_EXT_shader_explicit_arithmetic_types_float16 : require

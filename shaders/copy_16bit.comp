@@ -1,7 +1,7 @@
 // y[y_first + i] = x[x_first + i] for 16-bit elements at any alignment.
 //
 // An invocation writes one word. If only half of a word is written, an atomic operation preserves the other half.
-// For all devices. Used by cpp/dv/recorder.cpp.
+// For all devices. Used by cpp/dv/command_recorder.cpp.
 #version 450
 #include "include/grid.glsl"
 layout(local_size_x = LOCAL_SIZE) in;

@@ -4,7 +4,7 @@
 // One workgroup of 64. The first invocation runs the long loop last, because a driver that ends long loops may count the iterations of all
 // loops and invocations.
 //
-// For all devices. Run by cpp/dispatch/kernel/driver_trial.cpp, which caches the outcome.
+// For all devices. Run by cpp/dispatch/kernel/driver_bug_test.cpp, which caches the outcome.
 #version 450
 #extension GL_EXT_control_flow_attributes : require
 layout(local_size_x = 64) in;

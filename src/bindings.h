@@ -25,10 +25,10 @@ namespace pumice {
 
 class MappedFile;
 class MessageLog;
-class ObservedRegion;
+class IntermediateTensorCapture;
 class Program;
 class Recording;
-struct ObservedTensor;
+struct CapturedTensor;
 struct StepReport;
 
 // Python types as they appear in signatures and the stub file.
@@ -110,8 +110,8 @@ Record make_driver_record(const KernelVariant& variant);
 // Returns a plan step in the format of Program.plan().
 Record make_step_record(const StepReport& step);
 // Copies a tensor that a program stores with strides to a packed array.
-py::array copy_to_packed_array(const ObservedTensor& tensor);
-py::typing::List<Record> make_tensor_records(const ObservedRegion& run);
+py::array copy_to_packed_array(const CapturedTensor& tensor);
+py::typing::List<Record> make_tensor_records(const IntermediateTensorCapture& run);
 // Returns the variant compiled for a storage mode, by default `fp32_variant`. Throws BindingError (K1) if it is not compiled yet.
 std::shared_ptr<const KernelVariant> find_variant(Kernel& kernel, const std::shared_ptr<const KernelVariant>& fp32_variant,
                                                   const std::optional<std::string>& storage);

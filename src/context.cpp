@@ -13,7 +13,7 @@
 #include "device/pipeline.h"
 #include "device/pipeline_executables.h"
 #include "device/spare_context.h"
-#include "dispatch/kernel/driver_trial.h"
+#include "dispatch/kernel/driver_bug_test.h"
 
 namespace pumice {
 namespace {

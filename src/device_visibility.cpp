@@ -2,7 +2,7 @@
 
 #include "bindings.h"
 #include "device/driver/device_choice.h"
-#include "device/driver/devices.h"
+#include "device/driver/device_enumeration.h"
 
 namespace pumice {
 namespace {

@@ -5,14 +5,14 @@
 #include "core/number_format.h"
 #include "device/image.h"
 #include "device/tensor.h"
+#include "dispatch/binding_rule_list.h"
 #include "dispatch/command_list.h"
-#include "dispatch/rule_list.h"
 
 namespace pumice {
 namespace {
 
 // The slot that a value is bound to. Its name is built only for error messages.
-struct BindingTarget {
+struct SlotUnderBinding {
   const Dispatchable& dispatchable;
   SlotName slot;
 
@@ -40,16 +40,15 @@ bool is_list_or_tuple(const py::handle& value) {
 }
 
 // Converts None, a Tensor, a Buffer, a BufferRange or a list of these to a Binding.
-Binding parse_binding(const py::handle& value, const BindingTarget& binding_target) {
+Binding parse_binding(const py::handle& value, const SlotUnderBinding& bound_slot) {
   if (value.is_none()) return std::monostate{};
   if (auto range = parse_described_range(value)) return std::move(*range);
-  if (py::isinstance<Image>(value)) binding_target.throw_binding_error("M3", "a buffer", value);
-  if (!is_list_or_tuple(value))
-    binding_target.throw_binding_error("C6", "None, a Tensor, a Buffer, a BufferRange or a list of those", value);
+  if (py::isinstance<Image>(value)) bound_slot.throw_binding_error("M3", "a buffer", value);
+  if (!is_list_or_tuple(value)) bound_slot.throw_binding_error("C6", "None, a Tensor, a Buffer, a BufferRange or a list of those", value);
   BufferArray array;
   for (const auto& entry : value.cast<py::sequence>()) {
-    const BindingTarget entry_target{binding_target.dispatchable,
-                                     {binding_target.slot.kind, binding_target.slot.index, static_cast<int32_t>(array.size())}};
+    const SlotUnderBinding entry_target{bound_slot.dispatchable,
+                                        {bound_slot.slot.kind, bound_slot.slot.index, static_cast<int32_t>(array.size())}};
     auto range = parse_described_range(entry);
     if (!range && !entry.is_none()) entry_target.throw_binding_error("C6", "None, a Tensor, a Buffer or a BufferRange", entry);
     array.push_back(range ? std::move(*range) : DescribedRange());
@@ -61,7 +60,7 @@ Bindings parse_bindings(const BindingTable& table, SlotName::Kind kind, const py
   Bindings bindings;
   if (list.is_none()) return bindings;
   const Dispatchable& dispatchable = *table.dispatchable();
-  if (!is_list_or_tuple(list)) BindingTarget{dispatchable, {kind}}.throw_binding_error("C6", "a list of bindings, or None", list);
+  if (!is_list_or_tuple(list)) SlotUnderBinding{dispatchable, {kind}}.throw_binding_error("C6", "a list of bindings, or None", list);
   const auto entries = list.cast<py::sequence>();
   bindings.reserve(entries.size());
   for (const auto& entry : entries) bindings.push_back(parse_binding(entry, {dispatchable, {kind, static_cast<int32_t>(bindings.size())}}));

@@ -10,7 +10,7 @@
 #include "graph/description/graph_rules.h"
 #include "graph/description/nnapi_rules.h"
 #include "graph/description/shape_sources.h"
-#include "graph/description/trial_sizes.h"
+#include "graph/description/trial_axis_sizes.h"
 #include "graph/program/graph_operator.h"
 #include "graph/program/program.h"
 #include "graph_nodes.h"

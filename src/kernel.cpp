@@ -275,7 +275,7 @@ std::exception_ptr run_and_log(const PyKernel& self, const ConvertedArguments& c
     }
   }
   MessageLog& log = *self.kernel->debug()->log;
-  if (log.has_unlogged()) log_messages(log);
+  if (log.has_unlogged_messages()) log_messages(log);
   forward_log();
   return error;
 }

@@ -44,10 +44,10 @@ OptionChange parse_option(const std::string& key, const py::handle& value) {
   if (key == "subgroup") return [new_value = value.cast<std::set<std::string>>()](ShaderOptions& options) { options.subgroup = new_value; };
   if (key == "vulkan_minor") return [new_value = value.cast<int>()](ShaderOptions& options) { options.vulkan_minor = new_value; };
   if (key == "profile")
-    return [new_macros = value.cast<MacroProfile::Macros>()](ShaderOptions& options) {
-      MacroProfile::Macros macros = new_macros;
+    return [new_macros = value.cast<DeviceMacroSet::Macros>()](ShaderOptions& options) {
+      DeviceMacroSet::Macros macros = new_macros;
       macros.insert(options.profile.macros().begin(), options.profile.macros().end());
-      options.profile = MacroProfile(std::move(macros));
+      options.profile = DeviceMacroSet(std::move(macros));
     };
   if (key == "storage")
     throw py::type_error(

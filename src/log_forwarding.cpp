@@ -39,7 +39,7 @@ void forward_log() {
 }
 
 void log_messages(MessageLog& log) {
-  const auto [messages, lost] = log.take_unlogged();
+  const auto [messages, lost] = log.take_unlogged_messages();
   const bool imported = py::module_::import("sys").attr("modules").contains("logging");
   if ((messages.empty() || !imported) && lost == 0) return;  // without the logging module, only warnings are shown
   const auto logger = py::module_::import("logging").attr("getLogger")("pumice.shader");
@@ -68,7 +68,7 @@ void collect_finished_messages(Context& context) {
     return collect_debug_messages(context);
   }();
   for (const auto& log : collected.logs)
-    if (log->has_unlogged()) log_messages(*log);
+    if (log->has_unlogged_messages()) log_messages(*log);
   if (collected.error) throw OutOfBoundsError(*collected.error);
 }
 

@@ -5,7 +5,7 @@
 #include "core/error.h"
 #include "operators/compiled/compiled_operator.h"
 #include "operators/host/host_evaluate.h"
-#include "operators/table/precision.h"
+#include "operators/table/precision_support.h"
 
 namespace pumice {
 namespace {

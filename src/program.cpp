@@ -8,7 +8,7 @@
 #include "core/host_trace.h"
 #include "core/number_format.h"
 #include "graph/control_flow/control_flow_observation.h"
-#include "graph/region/observed_region.h"
+#include "graph/region/intermediate_tensor_capture.h"
 
 namespace pumice {
 namespace {
@@ -34,7 +34,7 @@ class ProgramArguments {
   std::span<const std::byte* const> data() const { return data_; }
 
   // `is_waiting`: the caller waits for the execution, so the arrays stay unchanged until then.
-  void write_to(Lease& lease, bool is_waiting) const {
+  void write_to(ExecutionLease& lease, bool is_waiting) const {
     size_t bytes = 0;
     std::optional<GilRelease> release;
     for (const auto& stored_array : packed_arrays_) bytes += static_cast<size_t>(stored_array.nbytes());
@@ -67,9 +67,9 @@ class ProgramArguments {
 };
 
 // Leases a recording and writes the arguments to its slots.
-std::shared_ptr<Lease> lease_and_write_inputs(Program& self, const ProgramArguments& arguments, bool wait, std::optional<double> timeout,
-                                              bool filled = false) {
-  std::shared_ptr<Lease> lease;
+std::shared_ptr<ExecutionLease> lease_and_write_inputs(Program& self, const ProgramArguments& arguments, bool wait,
+                                                       std::optional<double> timeout, bool filled = false) {
+  std::shared_ptr<ExecutionLease> lease;
   {
     const GilRelease release;
     lease = self.lease(arguments.shapes(), arguments.data(), wait, timeout, check_signals);
@@ -141,7 +141,7 @@ class Deadline {
   std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
 };
 
-Arrays read_results(const Program& program, const Lease& lease, const Deadline& deadline, const OutputArrays& output_arrays = {}) {
+Arrays read_results(const Program& program, const ExecutionLease& lease, const Deadline& deadline, const OutputArrays& output_arrays = {}) {
   const size_t count = program.outputs().size();
   Arrays results(count);
   for (size_t j = 0; j < count; ++j) {
@@ -167,7 +167,7 @@ Arrays read_results(const Program& program, const Lease& lease, const Deadline& 
 }
 
 // Starts an execution. If the host runs control flow or checks indices, returns only after it has finished.
-Submission start_run(const Program& self, Lease& lease, std::optional<double> timeout, std::optional<double> loop_timeout,
+Submission start_run(const Program& self, ExecutionLease& lease, std::optional<double> timeout, std::optional<double> loop_timeout,
                      const OutputArrays& output_arrays = {}) {
   if (!self.has_control_flow()) {  // with control flow, output shapes are known only at the end
     for (size_t j = 0; j < self.outputs().size(); ++j) output_arrays.check_shape(self, j, lease.output_desc(j));
@@ -236,7 +236,7 @@ class PyProgramRun {
   uint64_t last_id() const { return lease_ ? std::max(submission_.id(), lease_->last_submission()) : submission_.id(); }
 
   std::shared_ptr<Program> program_;
-  std::shared_ptr<Lease> lease_;
+  std::shared_ptr<ExecutionLease> lease_;
   Submission submission_;
   Arrays results_;
 };
@@ -320,7 +320,7 @@ std::vector<DispatchTime> profile_dispatches(Program& self, const ArrayLikes& in
 Record observe_tensors(Program& self, const ArrayLikes& inputs, const std::optional<std::set<std::string>>& names,
                        std::optional<size_t> steps) {
   const ProgramArguments arguments(self, inputs);
-  std::shared_ptr<ObservedRegion> run;
+  std::shared_ptr<IntermediateTensorCapture> run;
   {
     const GilRelease release;
     run = self.observe(arguments.shapes(), arguments.data(), {names ? &*names : nullptr, steps}, check_signals);

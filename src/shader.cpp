@@ -124,7 +124,7 @@ namespace {
 ShaderOptions make_shader_options(const std::string& storage, bool fp16_arithmetic, bool fp16_uniform, bool int8_storage, bool int8_packed,
                                   bool int8_arithmetic, bool int8_uniform, bool int16_storage, bool int16_packed, bool shader_local_memory,
                                   const std::string& generation, bool image_storage, std::set<std::string> subgroup, bool int64, bool int16,
-                                  bool int8, bool storage_16bit, bool fp16_rounds_to_even, int vulkan_minor, MacroProfile::Macros profile,
+                                  bool int8, bool storage_16bit, bool fp16_rounds_to_even, int vulkan_minor, DeviceMacroSet::Macros profile,
                                   bool debug, bool guard) {
   ShaderOptions options;
   options.generation = parse_extension_version(generation);
@@ -146,7 +146,7 @@ ShaderOptions make_shader_options(const std::string& storage, bool fp16_arithmet
   options.storage_16bit = storage_16bit;
   options.fp16_rounds_to_even = fp16_rounds_to_even;
   options.vulkan_minor = vulkan_minor;
-  options.profile = MacroProfile(std::move(profile));
+  options.profile = DeviceMacroSet(std::move(profile));
   options.debug = debug;
   options.guard = guard;
   check_options(options);
@@ -172,7 +172,7 @@ void bind_shader_options(py::module_& module) {
            py::arg("int16_packed") = false, py::arg("shader_local_memory") = false, py::arg("generation") = "current",
            py::arg("image_storage") = false, py::arg("subgroup") = std::set<std::string>{}, py::arg("int64") = true,
            py::arg("int16") = true, py::arg("int8") = true, py::arg("storage_16bit") = true, py::arg("fp16_rounds_to_even") = false,
-           py::arg("vulkan_minor") = 1, py::arg("profile") = MacroProfile::Macros{}, py::arg("debug") = false, py::arg("guard") = true,
+           py::arg("vulkan_minor") = 1, py::arg("profile") = DeviceMacroSet::Macros{}, py::arg("debug") = false, py::arg("guard") = true,
            "storage: 'fp32', 'fp16', 'fp16_packed', 'bf16' or 'bf16_packed'.\n"
            "fp16_arithmetic: afp is fp16.\n"
            "fp16_uniform: lfp is fp16 too.\n"
@@ -216,10 +216,10 @@ void bind_compile(py::module_& module) {
   module.def(
       "compile",
       [](const std::string& source, const ShaderOptions& options, const std::map<std::string, std::string>& macros, const std::string& name,
-         std::optional<std::map<std::string, std::string>> includes, const std::optional<MacroProfile::Macros>& profile,
+         std::optional<std::map<std::string, std::string>> includes, const std::optional<DeviceMacroSet::Macros>& profile,
          std::vector<std::string> include_dirs, const LocalSizeArgument& local_size) {
         ShaderOptions target_options = options;
-        if (profile) target_options.profile = MacroProfile(*profile);
+        if (profile) target_options.profile = DeviceMacroSet(*profile);
         const IncludeSearchPath search_path{std::move(includes).value_or(std::map<std::string, std::string>{}), std::move(include_dirs)};
         const auto size = parse_local_size(local_size);
         const GilRelease release;

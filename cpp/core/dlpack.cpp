@@ -70,7 +70,7 @@ ByteExtent compute_byte_extent(const TensorDesc& desc) {
 }
 
 // msync() fails with ENOMEM for unmapped pages; MS_ASYNC writes nothing.
-bool is_mapped(uint64_t first, uint64_t end) {
+bool is_address_range_mapped(uint64_t first, uint64_t end) {
   const auto page = static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
   const uint64_t begin = first / page * page;
   return msync(reinterpret_cast<void*>(begin), end - begin, MS_ASYNC) == 0 || errno != ENOMEM;
@@ -86,7 +86,7 @@ std::byte* resolve_data_pointer(const DLTensor& array, const TensorDesc& desc) {
   if (__builtin_add_overflow(reinterpret_cast<uintptr_t>(array.data), array.byte_offset, &start) ||
       __builtin_sub_overflow(start, leading_bytes, &first) || __builtin_add_overflow(start, static_cast<uint64_t>(extent.end), &end))
     throw_invalid_array("elements inside the address space", description);
-  if (array.device.type == kCpu && !is_mapped(first, end))
+  if (array.device.type == kCpu && !is_address_range_mapped(first, end))
     throw_invalid_array("elements in memory of this process", description + ", which extend over unmapped memory");
   return reinterpret_cast<std::byte*>(start);
 }

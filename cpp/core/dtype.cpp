@@ -63,7 +63,7 @@ bool is_float(DType dtype) {
 
 bool is_signed_integer(DType dtype) {
   return dtype == DType::int64 || dtype == DType::int32 || dtype == DType::int16 || dtype == DType::int8 ||
-         contains(set_of(DType::int4, DType::int2), dtype);
+         contains(make_dtype_set(DType::int4, DType::int2), dtype);
 }
 
 bool is_integer(DType dtype) {

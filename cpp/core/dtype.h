@@ -50,22 +50,22 @@ bool is_integer(DType dtype);  // signed or unsigned, not bool
 
 // A set of dtypes as a bit mask, for schemas.
 using DTypeSet = uint32_t;
-constexpr DTypeSet set_of(DType dtype) {
+constexpr DTypeSet make_dtype_set(DType dtype) {
   return DTypeSet{1} << static_cast<int>(dtype);
 }
 template <typename... Rest>
-constexpr DTypeSet set_of(DType first, Rest... rest) {
-  return set_of(first) | set_of(rest...);
+constexpr DTypeSet make_dtype_set(DType first, Rest... rest) {
+  return make_dtype_set(first) | make_dtype_set(rest...);
 }
 constexpr bool contains(DTypeSet set, DType dtype) {
-  return (set & set_of(dtype)) != 0;
+  return (set & make_dtype_set(dtype)) != 0;
 }
 std::string join_dtype_names(DTypeSet set);  // e.g. "float32, float16"
 
 // fp8 and fp4 formats: operators convert and move them, but do no arithmetic in them.
-inline constexpr DTypeSet kLowBitFloats = set_of(DType::float8_e4m3fn, DType::float8_e4m3fnuz, DType::float8_e5m2, DType::float8_e5m2fnuz,
-                                                 DType::float8_e8m0fnu, DType::float4_e2m1fn);
-inline constexpr DTypeSet kLowBitIntegers = set_of(DType::int4, DType::uint4, DType::int2, DType::uint2);
+inline constexpr DTypeSet kLowBitFloats = make_dtype_set(DType::float8_e4m3fn, DType::float8_e4m3fnuz, DType::float8_e5m2,
+                                                         DType::float8_e5m2fnuz, DType::float8_e8m0fnu, DType::float4_e2m1fn);
+inline constexpr DTypeSet kLowBitIntegers = make_dtype_set(DType::int4, DType::uint4, DType::int2, DType::uint2);
 
 inline constexpr DTypeSet kLowBit = kLowBitFloats | kLowBitIntegers;
 constexpr bool is_low_bit(DType dtype) {
@@ -73,7 +73,7 @@ constexpr bool is_low_bit(DType dtype) {
 }
 
 // Float inputs and outputs of operators. fp16 and bf16 are storage only: arithmetic and accumulation are fp32.
-inline constexpr DTypeSet kOperatorFloats = set_of(DType::float32, DType::float16, DType::bfloat16);
+inline constexpr DTypeSet kOperatorFloats = make_dtype_set(DType::float32, DType::float16, DType::bfloat16);
 constexpr bool is_operator_float(DType dtype) {
   return contains(kOperatorFloats, dtype);
 }

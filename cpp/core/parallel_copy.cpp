@@ -53,7 +53,7 @@ void copy_block(std::byte* target, const std::byte* source, size_t bytes, StoreM
     std::memcpy(target, source, bytes);
 }
 
-size_t round_up_past(size_t value, size_t grain) {
+size_t round_up_to_next_multiple(size_t value, size_t grain) {
   return (value / grain + 1) * grain;
 }
 
@@ -118,7 +118,7 @@ struct ParallelCopy::State {
   size_t find_block_end(size_t begin) const {
     const bool is_ring = target.bytes < bytes;
     const auto address = is_ring ? reinterpret_cast<uintptr_t>(source.begin) : reinterpret_cast<uintptr_t>(target.begin);
-    return std::min({allowed, round_up_past(begin, chunk), round_up_past(address + begin, block) - address});
+    return std::min({allowed, round_up_to_next_multiple(begin, chunk), round_up_to_next_multiple(address + begin, block) - address});
   }
 
   // Copies the next block without holding the lock.

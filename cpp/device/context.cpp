@@ -9,7 +9,7 @@
 #include "device/context_options.h"
 #include "device/context_state.h"
 #include "device/driver/device_choice.h"
-#include "device/driver/devices.h"
+#include "device/driver/device_enumeration.h"
 #include "device/driver/driver_memory_check.h"
 #include "device/driver/features.h"
 #include "device/driver/instance.h"

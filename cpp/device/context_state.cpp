@@ -113,7 +113,7 @@ int64_t get_coarse_time_ns() {
   return now.tv_sec * int64_t{1'000'000'000} + now.tv_nsec;
 }
 
-void ContextState::abandon(const std::string& why) {
+void ContextState::abandon_device(const std::string& why) {
   vk->abandoned = true;
   if (abandoned.exchange(true)) return;
   skip_driver_exit_handlers();

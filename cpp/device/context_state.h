@@ -83,7 +83,7 @@ struct ContextState {
   void retire_after(uint64_t id, RetiredObjects objects);  // id: the last execution that uses them
   void free_retired_objects(bool all);
   std::pair<VkCommandPool, VkCommandBuffer> take_idle_command_buffer();  // already reset; null handles if there are none
-  void abandon(const std::string& why);
+  void abandon_device(const std::string& why);
   void record_duration(uint64_t id);  // records the duration of an execution that has just finished
   uint32_t choose_memory_type(Heap heap, uint32_t allowed) const;
   // Marks the context lost if `result` is VK_ERROR_DEVICE_LOST, then throws the matching error.

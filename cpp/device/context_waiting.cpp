@@ -84,7 +84,7 @@ bool Context::finish(uint64_t id, const InterruptCallback& interrupted, std::opt
     const double limit = patience.value_or(patience_seconds()), waited = seconds_since(begin);
     const std::string stuck_message = "execution " + std::to_string(last_finished + 1) + " has not finished";
     if (waited >= limit) {
-      state.abandon(stuck_message + " for " + format_general(waited) + " s (PUMICE_ABANDON_SECONDS)");
+      state.abandon_device(stuck_message + " for " + format_general(waited) + " s (PUMICE_ABANDON_SECONDS)");
       return false;
     }
     VkSemaphoreWaitInfo info{VK_STRUCTURE_TYPE_SEMAPHORE_WAIT_INFO};
@@ -97,7 +97,7 @@ bool Context::finish(uint64_t id, const InterruptCallback& interrupted, std::opt
     if (interrupted) {
       interrupted();
     } else if (is_interrupted()) {
-      state.abandon(stuck_message + " and the user interrupts the wait for it");
+      state.abandon_device(stuck_message + " and the user interrupts the wait for it");
       return false;
     }
   }
@@ -115,7 +115,8 @@ void finish_live_contexts(const InterruptCallback& interrupted) {
     for (const auto& context : contexts) context->finish(context->get_last_submitted(), interrupted);
   } catch (...) {
     for (const auto& context : contexts)
-      if (context->in_flight(context->get_last_submitted())) context->state().abandon("the user interrupts the wait for its executions");
+      if (context->in_flight(context->get_last_submitted()))
+        context->state().abandon_device("the user interrupts the wait for its executions");
     throw;
   }
 }

@@ -306,7 +306,7 @@ void BindingRules::collect_list_extents(Kind kind, const Bindings* bindings, con
   }
 }
 
-void BindingRules::collect_extents(const BindingsView& bound) {
+void BindingRules::collect_memory_extents(const BindingsView& bound) {
   collect_list_extents(Kind::inputs, bound.inputs, inputs_, input_extents_);
   collect_list_extents(Kind::outputs, bound.outputs, outputs_, output_extents_);
   const auto collect_resource = [](Kind kind, const Binding* binding, const BindingRequirement& needs, Extents& extents) {
@@ -335,7 +335,7 @@ void BindingRules::check_in_place(const MemoryExtent& output, const MemoryExtent
 }
 
 void BindingRules::check_hazards(const BindingsView& bound) {
-  collect_extents(bound);
+  collect_memory_extents(bound);
   for (const MemoryExtent& output : output_extents_)
     for (const MemoryExtent& input : input_extents_) {
       if (initializer_ && output.buffer == input.buffer)
@@ -362,7 +362,7 @@ void BindingRules::check_hazards(const BindingsView& bound) {
         if (do_extents_overlap(temporary, other)) throw_overlap_error("H10", bound, temporary, other);
 }
 
-void BindingRules::check_complete(const BindingsView& bound) const {
+void BindingRules::check_all_slots_bound(const BindingsView& bound) const {
   const auto check_bound = [](Kind kind, const Bindings* bindings, const std::vector<BindingRequirement>& slots) {
     if (bindings) return;
     for (size_t i = 0; i < slots.size(); ++i)

@@ -1,5 +1,5 @@
-// Checks the binding rules for one dispatchable; rule_list.h has the ids. Violations throw BindingError. Each call checks in this order:
-// kind, count, null, memory, range, alignment, size, description, hazards.
+// Checks the binding rules for one dispatchable; binding_rule_list.h has the ids. Violations throw BindingError. Each call checks in this
+// order: kind, count, null, memory, range, alignment, size, description, hazards.
 #pragma once
 
 #include <optional>
@@ -69,7 +69,7 @@ class BindingRules {
   // Checks that bindings do not overlap in a way that causes hazards (H1 .. H13).
   void check_hazards(const BindingsView& bound);
   // Checks that all required bindings are present (C9, P2).
-  void check_complete(const BindingsView& bound) const;
+  void check_all_slots_bound(const BindingsView& bound) const;
   // Returns the ranges for lowering: an initializer's inputs are flattened in order; ranges are null if nothing is bound or a tensor has no
   // bytes.
   BoundRanges get_ranges(const BindingsView& bound) const;
@@ -104,7 +104,7 @@ class BindingRules {
   void check_resource_binding(SlotName::Kind kind, const BindingRequirement& slot, const Binding& binding);
   void check_bound_slots() const;
   void check_memory(const BoundSlot& bound_slot) const;
-  void collect_extents(const BindingsView& bound);
+  void collect_memory_extents(const BindingsView& bound);
   void collect_list_extents(SlotName::Kind kind, const Bindings* bindings, const std::vector<BindingRequirement>& slots,
                             Extents& extents) const;
   void check_in_place(const MemoryExtent& output, const MemoryExtent& input) const;

@@ -127,10 +127,10 @@ void BindingTable::bind_persistent(Binding binding) {
   ++version_;
 }
 
-BoundRanges BindingTable::get_complete_ranges() const {
+BoundRanges BindingTable::get_ranges_of_complete_table() const {
   const BusyGuard busy(busy_);
   check_generation();
-  rules_->check_complete(make_view());
+  rules_->check_all_slots_bound(make_view());
   return rules_->get_ranges(make_view());
 }
 

@@ -31,7 +31,7 @@ class BindingTable {
   // Returns a number that changes with every call that modifies the bindings.
   uint64_t version() const { return version_; }
   // Returns the bound ranges. Throws BindingError (C9, P2) if a required binding is missing.
-  BoundRanges get_complete_ranges() const;
+  BoundRanges get_ranges_of_complete_table() const;
 
  private:
   BindingsView make_view() const;

@@ -25,7 +25,7 @@ void CommandList::check_recordable(const Dispatchable& dispatchable, const Bindi
 void CommandList::dispatch(std::shared_ptr<const Dispatchable> dispatchable, const BindingTable& table) {
   check_uncommitted();
   check_recordable(*dispatchable, table);
-  BoundRanges ranges = table.get_complete_ranges();
+  BoundRanges ranges = table.get_ranges_of_complete_table();
   auto lowered = dispatchable->lower(ranges);
   std::move(lowered.begin(), lowered.end(), std::back_inserter(dispatches_));
   const uint64_t generation = dispatchable->generation();
@@ -75,7 +75,7 @@ void CommandList::read_volatile_tables() {
     if (!use.table) continue;
     check_recordable(*use.dispatchable, *use.table);
     use.version = use.table->version();
-    use.ranges = use.table->get_complete_ranges();
+    use.ranges = use.table->get_ranges_of_complete_table();
     take_until(use.position);
     std::ranges::move(use.dispatchable->lower(use.ranges), std::back_inserter(dispatches));
   }

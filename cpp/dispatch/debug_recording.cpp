@@ -26,7 +26,7 @@ BufferRange get_ring_header_range(const BufferRange& ring) {
 // The message ring of one kernel in one execution.
 struct MessageRing {
   std::shared_ptr<const KernelVariant> kernel;
-  std::shared_ptr<const DebugSink> sink;
+  std::shared_ptr<const DebugMessageSink> sink;
   StagingSlot slot;
 };
 

@@ -29,7 +29,7 @@ Profiler::Profiler(ProfileLevel level, uint64_t every) : level_(level), every_(e
   serial_ = ++count;
 }
 
-void Profiler::read_pending(PendingRun& pending) {
+void Profiler::read_pending_timestamps(PendingRun& pending) {
   const Context* context = pending.run.context.get();
   auto base = std::ranges::find(bases_, context, &std::pair<const Context*, uint64_t>::first);
   if (base == bases_.end()) base = bases_.insert(bases_.end(), {context, 0});
@@ -45,20 +45,20 @@ void Profiler::add(std::shared_ptr<TimestampedRecording> source, ProfiledRun run
   pending_.push_back({std::move(source), std::move(run)});
   if (pending_.size() < kMaxPending) return;
   auto next = pending_.begin();
-  for (; next != pending_.end() && next->run.id <= next->run.context->get_last_completed(); ++next) read_pending(*next);
+  for (; next != pending_.end() && next->run.id <= next->run.context->get_last_completed(); ++next) read_pending_timestamps(*next);
   pending_.erase(pending_.begin(), next);
 }
 
 void Profiler::read_timestamps(const TimestampedRecording& source) {
   const std::lock_guard lock(mutex_);
   for (PendingRun& pending : pending_)
-    if (pending.source.get() == &source) read_pending(pending);
+    if (pending.source.get() == &source) read_pending_timestamps(pending);
   std::erase_if(pending_, [&](const PendingRun& pending) { return pending.source.get() == &source; });
 }
 
 std::vector<ProfiledRun> Profiler::finish() {
   const std::lock_guard lock(mutex_);
-  for (PendingRun& pending : pending_) read_pending(pending);
+  for (PendingRun& pending : pending_) read_pending_timestamps(pending);
   pending_.clear();
   std::ranges::stable_sort(runs_, {}, &ProfiledRun::submitted);
   return std::exchange(runs_, {});

@@ -73,7 +73,7 @@ class Profiler {
     std::shared_ptr<TimestampedRecording> source;
     ProfiledRun run;
   };
-  void read_pending(PendingRun& pending);
+  void read_pending_timestamps(PendingRun& pending);
 
   ProfileLevel level_;
   uint64_t every_, serial_;

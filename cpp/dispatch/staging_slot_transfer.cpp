@@ -25,7 +25,7 @@ uint64_t submit_copy(const BufferRange& source, const BufferRange& target) {
 
 }  // namespace
 
-bool StagingSlotTransfer::is_worthwhile(const StagingSlot& slot) {
+bool StagingSlotTransfer::is_chunked_copy_worthwhile(const StagingSlot& slot) {
   return slot.needs_copy() && slot.size > choose_chunk_bytes(slot.size);
 }
 

@@ -17,7 +17,7 @@ namespace pumice {
 class StagingSlotTransfer {
  public:
   // Whether chunked transfer speeds up this slot: it needs a device copy of several chunks.
-  static bool is_worthwhile(const StagingSlot& slot);
+  static bool is_chunked_copy_worthwhile(const StagingSlot& slot);
   StagingSlotTransfer(const StagingSlot& slot, bool to_device);
 
   // Copies bytes to the host buffer and submits each chunk as soon as it is copied. `is_source_stable`: the source stays unchanged until

@@ -4,8 +4,8 @@
 #include <optional>
 #include <vector>
 
+#include "dv/command_recorder.h"
 #include "dv/commands/conv_geometry.h"
-#include "dv/recorder.h"
 
 namespace pumice::dv {
 

@@ -88,9 +88,9 @@ bool CommandList::have_weights_changed() {
     if (range.memory->get_device_write_count(range.offset, range.bytes) != weights.device_writes) {
       device_weights_.push_back(range);
       is_changed = true;
-    } else if (const uint64_t publish_count = range.memory->publish_count(); publish_count != weights.publish_count) {
+    } else if (const uint64_t device_write_count = range.memory->device_write_count(); device_write_count != weights.device_write_count) {
       is_changed = is_changed || !range.memory->equals(range.offset, weights.packed);
-      weights.publish_count = publish_count;
+      weights.device_write_count = device_write_count;
     }
   }
   return is_changed;

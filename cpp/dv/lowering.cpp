@@ -18,14 +18,14 @@ bool is_written_exactly(const Recorder& recorder, const BufferRange& range) {
 
 }  // namespace
 
-bool LoweringState::may_be_written(const MemoryRange& range) const {
+bool LoweringState::may_be_written_by_device(const MemoryRange& range) const {
   return std::ranges::any_of(written, [&](const MemoryRange& written_range) { return written_range.overlaps(range); });
 }
 
 std::span<const std::byte> LoweringState::read_tracked_weights(const MemoryRange& range) {
   const Memory& memory = *range.memory;
-  const uint64_t publish_count = memory.publish_count(), device_writes = memory.get_device_write_count(range.offset, range.bytes);
-  return weights.emplace_back(range, memory.read(range.offset, range.bytes), publish_count, device_writes).packed;
+  const uint64_t device_write_count = memory.device_write_count(), device_writes = memory.get_device_write_count(range.offset, range.bytes);
+  return weights.emplace_back(range, memory.read(range.offset, range.bytes), device_write_count, device_writes).packed;
 }
 
 Expression apply_activation(const Expression& x, Activation activation, float slope) {

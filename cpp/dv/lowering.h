@@ -4,8 +4,8 @@
 #include <vector>
 
 #include "dv/activations.h"
+#include "dv/command_recorder.h"
 #include "dv/commands/command.h"
-#include "dv/recorder.h"
 
 namespace pumice::dv {
 
@@ -13,7 +13,7 @@ namespace pumice::dv {
 struct TrackedWeights {
   MemoryRange range;
   std::vector<std::byte> packed;
-  uint64_t publish_count, device_writes;  // counters of the memory before the weights were read
+  uint64_t device_write_count, device_writes;  // counters of the memory before the weights were read
 };
 
 // State of the lowering of one command list.
@@ -24,7 +24,7 @@ struct LoweringState {
   std::vector<TrackedWeights> weights = {};  // weights that may change before a later execution
 
   // Returns whether the device may write to the range before or while this list is executed.
-  bool may_be_written(const MemoryRange& range) const;
+  bool may_be_written_by_device(const MemoryRange& range) const;
   // Reads packed weights and records the read, so that later executions check for changes.
   std::span<const std::byte> read_tracked_weights(const MemoryRange& range);
 };

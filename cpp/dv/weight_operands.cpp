@@ -123,7 +123,7 @@ ConvOperands make_device_operands(Recorder& recorder, const ConvRun& run, const 
 }  // namespace
 
 PackedWeights::PackedWeights(LoweringState& lowering, const MemoryRange& range, bool snapshot) {
-  if (lowering.may_be_written(range))
+  if (lowering.may_be_written_by_device(range))
     on_device_ = make_readable_range(lowering.recorder, {range.memory, range.offset}, range.bytes, snapshot);
   else
     on_host_ = lowering.read_tracked_weights(range);

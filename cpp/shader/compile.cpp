@@ -7,7 +7,7 @@
 #include "shader/compiler.h"
 #include "shader/shader.h"
 #include "shader/shader_cache.h"
-#include "shader/source/diagnostics.h"
+#include "shader/source/compiler_diagnostics.h"
 #include "shader/spirv/descriptor_sets.h"
 #include "shader/spirv/loop_limit.h"
 

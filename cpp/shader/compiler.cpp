@@ -9,10 +9,10 @@
 #include "shader/debug/bounds_checks.h"
 #include "shader/debug/debug_instrumentation.h"
 #include "shader/debug/invocation_guard.h"
-#include "shader/source/diagnostics.h"
+#include "shader/source/compiler_diagnostics.h"
+#include "shader/source/glsl_tokens.h"
 #include "shader/source/glslang_loader.h"
 #include "shader/source/source_limits.h"
-#include "shader/source/tokens.h"
 #include "shader/spirv/descriptor_sets.h"
 
 namespace pumice {

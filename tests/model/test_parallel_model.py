@@ -22,7 +22,7 @@ from process import python
 from pumice._pumice import DeviceLostError, lose_device_after
 from pumice.base.element_types import Array
 from pumice.base.errors import InputError
-from pumice.model.multi_device_map import LostDevice, MultiDeviceMap, _RunningCase
+from pumice.model.multi_device_map import LostDevice, MultiDeviceScheduler, _RunningCase
 
 DIGITS = Path(pumice.demo.DATA) / "digits.onnx"
 
@@ -130,7 +130,7 @@ def test_a_lost_devices_work_is_done_by_the_other(
 
 def test_cases_that_another_device_has_too_are_not_counted_as_done_again(twice: pumice.ParallelModel) -> None:
     noted: list[LostDevice] = []
-    work = MultiDeviceMap([*enumerate(twice.models)], 2, noted.append, lambda _: None, {})
+    work = MultiDeviceScheduler([*enumerate(twice.models)], 2, noted.append, lambda _: None, {})
     work._running_cases = {3: _RunningCase("a", {0, 1}, 0.0), 4: _RunningCase("b", {1}, 0.0)}
     work._handle_device_loss(1, twice.models[1], DeviceLostError("gone"), [(3, "a"), (4, "b"), (5, "already given")])
     assert [event.redone for event in noted] == [1]

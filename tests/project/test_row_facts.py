@@ -16,7 +16,7 @@ RECOGNISE = {
     ),
     *(f"graph/passes/recognise_{name}.cpp" for name in ("attention", "block_quant", "qlinear", "patterns")),
     "graph/passes/fold_batch_norm.cpp",
-    "graph/passes/pattern.cpp",
+    "graph/passes/subgraph_pattern.cpp",
     "graph/passes/use_def_chains.cpp",
     *(
         "graph/description/graph.cpp",

@@ -11,7 +11,7 @@ namespace {
 constexpr size_t kMaxMessages = 100'000;
 
 // Appends messages, drops the oldest ones beyond kMaxMessages, and returns how many were dropped.
-size_t append_bounded(std::vector<Message>& log, const std::vector<Message>& more) {
+size_t append_messages_up_to_limit(std::vector<Message>& log, const std::vector<Message>& more) {
   log.insert(log.end(), more.begin(), more.end());
   const size_t excess = log.size() > kMaxMessages ? log.size() - kMaxMessages : 0;
   log.erase(log.begin(), log.begin() + static_cast<ptrdiff_t>(excess));
@@ -38,8 +38,8 @@ OutOfBoundsError::Access make_out_of_bounds_access(const std::string& kernel, co
 void MessageLog::add(std::vector<Message> messages, uint64_t lost) {
   const std::lock_guard guard(mutex_);
   has_unlogged_ = has_unlogged_ || lost > 0 || !messages.empty();
-  unlogged_lost_ += lost + append_bounded(unlogged_, messages);
-  lost_ += lost + append_bounded(messages_, messages);
+  unlogged_lost_ += lost + append_messages_up_to_limit(unlogged_, messages);
+  lost_ += lost + append_messages_up_to_limit(messages_, messages);
 }
 
 std::vector<Message> MessageLog::messages() const {
@@ -58,7 +58,7 @@ std::vector<Message> MessageLog::take() {
   return std::exchange(messages_, {});
 }
 
-std::pair<std::vector<Message>, uint64_t> MessageLog::take_unlogged() {
+std::pair<std::vector<Message>, uint64_t> MessageLog::take_unlogged_messages() {
   const std::lock_guard guard(mutex_);
   has_unlogged_ = false;
   return {std::exchange(unlogged_, {}), std::exchange(unlogged_lost_, 0)};

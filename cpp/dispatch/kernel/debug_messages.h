@@ -34,8 +34,8 @@ class MessageLog {
   uint64_t lost() const;  // number of messages dropped because the ring or the log was full
   std::vector<Message> take();
   // Returns the messages since the last call and the number of lost messages, for logging.
-  std::pair<std::vector<Message>, uint64_t> take_unlogged();
-  bool has_unlogged() const { return has_unlogged_; }
+  std::pair<std::vector<Message>, uint64_t> take_unlogged_messages();
+  bool has_unlogged_messages() const { return has_unlogged_; }
 
  private:
   std::string kernel_;
@@ -46,7 +46,7 @@ class MessageLog {
 };
 
 // Receives a kernel's messages; shared by its dispatches.
-struct DebugSink {
+struct DebugMessageSink {
   std::shared_ptr<MessageLog> log;
   uint64_t ring_bytes = 0;
 };

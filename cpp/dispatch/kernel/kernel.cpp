@@ -9,12 +9,12 @@
 #include "core/interrupts.h"
 #include "core/log.h"
 #include "dispatch/kernel/debug_messages.h"
-#include "dispatch/kernel/driver_trial.h"
+#include "dispatch/kernel/driver_bug_test.h"
 #include "dispatch/kernel/kernel_limits.h"
 #include "dispatch/kernel/loop_watchdog.h"
 #include "shader/debug/invocation_guard.h"
 #include "shader/int64/int64_emulation.h"
-#include "shader/source/diagnostics.h"
+#include "shader/source/compiler_diagnostics.h"
 #include "shader/source/embedded_shaders.h"
 #include "shader/source/glslang_loader.h"
 #include "shader/spirv/int64_comparisons.h"
@@ -282,7 +282,7 @@ Kernel::Kernel(const std::shared_ptr<Context>& context, KernelSource source, Opt
     throw BindingError("K12", "message_bytes", name_,
                        "whole words of 4 bytes, from " + std::to_string(kMinRingBytes) + " to " + std::to_string(max_ring_bytes),
                        std::to_string(debug.ring_bytes));
-  debug_ = std::make_shared<const DebugSink>(DebugSink{std::make_shared<MessageLog>(name_), debug.ring_bytes});
+  debug_ = std::make_shared<const DebugMessageSink>(DebugMessageSink{std::make_shared<MessageLog>(name_), debug.ring_bytes});
 }
 
 std::shared_ptr<const Shader> Kernel::compile_shader(const ShaderOptions& options, const Macros& macros, const SpecValues& spec) const {

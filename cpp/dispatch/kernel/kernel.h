@@ -21,13 +21,13 @@
 #include "device/pipeline.h"
 #include "device/pipeline_executables.h"
 #include "dispatch/kernel/kernel_options.h"
-#include "dispatch/kernel/number.h"
+#include "dispatch/kernel/scalar_number.h"
 #include "shader/shader.h"
 
 namespace pumice {
 
 class MessageLog;
-struct DebugSink;
+struct DebugMessageSink;
 
 // Debugging options of a kernel.
 struct DebugOptions {
@@ -132,7 +132,7 @@ class Kernel {
          KernelOrigin origin = KernelOrigin::user);
   const std::string& name() const { return name_; }
   const std::string& source() const { return source_; }
-  const std::shared_ptr<const DebugSink>& debug() const { return debug_; }
+  const std::shared_ptr<const DebugMessageSink>& debug() const { return debug_; }
   const LaunchLimits& limits() const { return limits_; }
   // The kernel's options may override the requested storage. If a kernel without a local size synchronises its invocations, it uses the
   // local size of the KernelSource or of `spec` ("local_size_x", ..). Throws ShaderCompileError, UnsupportedError (the device or the
@@ -154,7 +154,7 @@ class Kernel {
   std::optional<LocalSize> local_size_;
   bool check_bounds_;
   KernelOrigin origin_;
-  std::shared_ptr<const DebugSink> debug_;
+  std::shared_ptr<const DebugMessageSink> debug_;
   void log_int64_emulation();
   std::atomic<bool> logged_packed_{false}, logged_emulation_{false};
   std::mutex mutex_;
@@ -194,10 +194,10 @@ struct Dispatch {
   std::vector<std::shared_ptr<Image>> images;  // indexed like interface().images
   std::vector<std::byte> push;                 // push constants, interface().push_bytes bytes
   std::array<uint32_t, 3> groups{1, 1, 1};
-  std::string label;                          // node name, for profiles and errors
-  std::vector<InterleavedRange> interleaved;  // indexed like buffers, or empty
-  std::shared_ptr<const DebugSink> debug;     // set if the kernel uses printf or bounds checks
-  std::vector<uint64_t> exact_bytes;          // number of accessible bytes, indexed like buffers, if bounds are checked
+  std::string label;                              // node name, for profiles and errors
+  std::vector<InterleavedRange> interleaved;      // indexed like buffers, or empty
+  std::shared_ptr<const DebugMessageSink> debug;  // set if the kernel uses printf or bounds checks
+  std::vector<uint64_t> exact_bytes;              // number of accessible bytes, indexed like buffers, if bounds are checked
   // Device memory, written by other dispatches, that controls whether this dispatch runs: a word, 0 to skip it (needs
   // conditionalRendering), or three group counts that replace `groups`. Without a guard the dispatch always runs.
   BufferRange guard;

@@ -7,7 +7,7 @@
 #include <set>
 
 #include "device/device_macros.h"
-#include "shader/source/tokens.h"
+#include "shader/source/glsl_tokens.h"
 
 namespace pumice {
 namespace {
@@ -15,7 +15,7 @@ namespace {
 // Macros of a context's device, queried on first use.
 struct CachedDeviceProfile {
   std::once_flag once;
-  MacroProfile profile;
+  DeviceMacroSet profile;
 };
 
 // Types that make_shader_options() declares if the device has either feature.
@@ -78,9 +78,9 @@ ShaderOptions make_shader_options(const Context& context, StorageType storage) {
   return options;
 }
 
-MacroProfile get_device_profile(Context& context) {
+DeviceMacroSet get_device_profile(Context& context) {
   const auto cached = context.attachment<CachedDeviceProfile>();
-  std::call_once(cached->once, [&] { cached->profile = MacroProfile(*get_device_macros(context)); });
+  std::call_once(cached->once, [&] { cached->profile = DeviceMacroSet(*get_device_macros(context)); });
   return cached->profile;
 }
 

@@ -23,7 +23,7 @@ StorageType get_packed_storage_type(DType dtype);
 std::vector<std::string> describe_undeclared_types(const DeviceInfo& device, std::string_view source);
 // Returns the compile options for this device, without its macros.
 ShaderOptions make_shader_options(const Context& context, StorageType storage);
-MacroProfile get_device_profile(Context& context);  // returns the macros for the device's features and limits
+DeviceMacroSet get_device_profile(Context& context);  // returns the macros for the device's features and limits
 // Returns the compile options for this device, with its macros.
 ShaderOptions make_device_options(Context& context, StorageType storage);
 

@@ -5,7 +5,7 @@
 #include "core/files/cache_file.h"
 #include "core/files/hash.h"
 #include "core/log.h"
-#include "dispatch/kernel/driver_trial.h"
+#include "dispatch/kernel/driver_bug_test.h"
 #include "dispatch/kernel/kernel.h"
 #include "dispatch/kernel/kernel_limits.h"
 

@@ -5,7 +5,7 @@
 #include <mutex>
 #include <new>
 
-#include "dv/c/handles.h"
+#include "dv/c/c_api_handles.h"
 
 namespace pumice::dv {
 namespace {

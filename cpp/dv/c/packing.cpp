@@ -1,7 +1,7 @@
 // Weight packing functions of the C interface.
 #include "dv/weights/packing.h"
 
-#include "dv/c/handles.h"
+#include "dv/c/c_api_handles.h"
 
 using namespace pumice::dv;
 
@@ -12,7 +12,7 @@ constexpr uintptr_t kAlignment = 16;
 // Calls `pack` with the weights and the target, or only stores the required size if `*size` is 0. Returns 0 or an error code;
 // `error_code` is the code for missing arguments.
 template <typename Pack>
-int pack_or_get_size(size_t required, const Weights& weights, uint8_t* target, size_t* size, int error_code, const Pack& pack) {
+int pack_weights_or_get_size(size_t required, const Weights& weights, uint8_t* target, size_t* size, int error_code, const Pack& pack) {
   const size_t capacity = *size;
   if (capacity == 0) return *size = required, 0;
   if (!target) return fail_with(error_code, "packed_weights: expected memory; given NULL");
@@ -39,9 +39,9 @@ int dmp_dv_pack_conv_weights(int n_channels, int kx, int ky, int n_kernels, cons
                              const uint16_t* bias, const uint16_t* prelu, uint8_t* packed_weights, size_t* packed_weights_size) {
   return catch_dimension_errors(kRejected, packed_weights_size, [&] {
     const ConvDims dims{n_channels, kx, ky, n_kernels, quant_map != nullptr, prelu != nullptr};
-    return pack_or_get_size(compute_packed_conv_bytes(dims), {weights, quant_map, bias, prelu}, packed_weights, packed_weights_size,
-                            kRejected,
-                            [&](const Weights& actual, std::span<std::byte> target) { pack_conv_weights(dims, actual, target); });
+    return pack_weights_or_get_size(compute_packed_conv_bytes(dims), {weights, quant_map, bias, prelu}, packed_weights, packed_weights_size,
+                                    kRejected,
+                                    [&](const Weights& actual, std::span<std::byte> target) { pack_conv_weights(dims, actual, target); });
   });
 }
 
@@ -49,8 +49,9 @@ int dmp_dv_pack_dil_weights(int n_channels, int kx, int ky, int n_kernels, const
                             const uint16_t* bias, const uint16_t* prelu, uint8_t* packed_weights, size_t* packed_weights_size) {
   return catch_dimension_errors(kRejected, packed_weights_size, [&] {
     const ConvDims dims{n_channels, kx, ky, n_kernels, quant_map != nullptr, prelu != nullptr};
-    return pack_or_get_size(compute_packed_dil_bytes(dims), {weights, quant_map, bias, prelu}, packed_weights, packed_weights_size,
-                            kRejected, [&](const Weights& actual, std::span<std::byte> target) { pack_dil_weights(dims, actual, target); });
+    return pack_weights_or_get_size(compute_packed_dil_bytes(dims), {weights, quant_map, bias, prelu}, packed_weights, packed_weights_size,
+                                    kRejected,
+                                    [&](const Weights& actual, std::span<std::byte> target) { pack_dil_weights(dims, actual, target); });
   });
 }
 
@@ -58,7 +59,8 @@ int dmp_dv_pack_fc_weights(int c_input, int h_input, int w_input, int c_output, 
                            const void* weights, const uint16_t* bias, uint8_t* packed_weights, size_t* packed_weights_size) {
   return catch_dimension_errors(EINVAL, packed_weights_size, [&] {
     const FcDims dims{c_input, h_input, w_input, c_output, h_output, w_output, quant_map != nullptr};
-    return pack_or_get_size(compute_packed_fc_bytes(dims), {weights, quant_map, bias, nullptr}, packed_weights, packed_weights_size, EINVAL,
-                            [&](const Weights& actual, std::span<std::byte> target) { pack_fc_weights(dims, actual, target); });
+    return pack_weights_or_get_size(compute_packed_fc_bytes(dims), {weights, quant_map, bias, nullptr}, packed_weights, packed_weights_size,
+                                    EINVAL,
+                                    [&](const Weights& actual, std::span<std::byte> target) { pack_fc_weights(dims, actual, target); });
   });
 }

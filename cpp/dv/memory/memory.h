@@ -41,7 +41,7 @@ class Memory {
   void to_device(uint64_t offset, uint64_t bytes);
   void to_cpu(uint64_t offset, uint64_t bytes);
 
-  uint64_t publish_count() const { return publish_count_; }  // incremented whenever new bytes may have become visible to the device
+  uint64_t device_write_count() const { return publish_count_; }  // incremented whenever new bytes may have become visible to the device
   // Lists call announce_device_write() before submitting work that writes these bytes, and record_device_write() after.
   void announce_device_write(uint64_t offset, uint64_t count);
   void record_device_write() { is_stale_ = true; }

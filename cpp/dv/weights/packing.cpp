@@ -109,8 +109,8 @@ struct WeightStreams {
   size_t count, table_bytes;
   size_t bytes;
 
-  static WeightStreams make_single(const ConvDims& dims) { return {dims, WeightStream(check_conv_dims(dims), dims.kx, dims.ky), 1}; }
-  static WeightStreams make_per_tap(const ConvDims& dims) {
+  static WeightStreams make_single_stream(const ConvDims& dims) { return {dims, WeightStream(check_conv_dims(dims), dims.kx, dims.ky), 1}; }
+  static WeightStreams make_stream_per_tap(const ConvDims& dims) {
     return {dims, WeightStream(check_conv_dims(dims), 1, 1), static_cast<size_t>(dims.kx * dims.ky)};
   }
 
@@ -332,11 +332,11 @@ void check_packed_size(size_t expected, size_t actual) {
 }
 
 size_t compute_packed_conv_bytes(const ConvDims& dims) {
-  return WeightStreams::make_single(dims).bytes;
+  return WeightStreams::make_single_stream(dims).bytes;
 }
 
 size_t compute_packed_dil_bytes(const ConvDims& dims) {
-  return WeightStreams::make_per_tap(dims).bytes;
+  return WeightStreams::make_stream_per_tap(dims).bytes;
 }
 
 size_t compute_packed_fc_bytes(const FcDims& dims) {
@@ -344,11 +344,11 @@ size_t compute_packed_fc_bytes(const FcDims& dims) {
 }
 
 size_t pack_conv_weights(const ConvDims& dims, const Weights& weights, std::span<std::byte> target) {
-  return pack_convolution(WeightStreams::make_single(dims), weights, target);
+  return pack_convolution(WeightStreams::make_single_stream(dims), weights, target);
 }
 
 size_t pack_dil_weights(const ConvDims& dims, const Weights& weights, std::span<std::byte> target) {
-  return pack_convolution(WeightStreams::make_per_tap(dims), weights, target);
+  return pack_convolution(WeightStreams::make_stream_per_tap(dims), weights, target);
 }
 
 size_t pack_fc_weights(const FcDims& dims, const Weights& weights, std::span<std::byte> target) {
@@ -357,19 +357,19 @@ size_t pack_fc_weights(const FcDims& dims, const Weights& weights, std::span<std
 }
 
 void unpack_conv_weights(const ConvDims& dims, std::span<const std::byte> packed, const UnpackedWeights& target) {
-  unpack_streams(WeightStreams::make_single(dims), packed, target);
+  unpack_streams(WeightStreams::make_single_stream(dims), packed, target);
 }
 
 void unpack_dil_weights(const ConvDims& dims, std::span<const std::byte> packed, const UnpackedWeights& target) {
-  unpack_streams(WeightStreams::make_per_tap(dims), packed, target);
+  unpack_streams(WeightStreams::make_stream_per_tap(dims), packed, target);
 }
 
 PackedOffsets compute_conv_offsets(const ConvDims& dims) {
-  return compute_packed_offsets(WeightStreams::make_single(dims), dims);
+  return compute_packed_offsets(WeightStreams::make_single_stream(dims), dims);
 }
 
 PackedOffsets compute_dil_offsets(const ConvDims& dims) {
-  return compute_packed_offsets(WeightStreams::make_per_tap(dims), dims);
+  return compute_packed_offsets(WeightStreams::make_stream_per_tap(dims), dims);
 }
 
 FcOffsets compute_fc_offsets(const FcDims& dims) {

@@ -4,7 +4,7 @@
 
 #include "graph/binding/arena.h"
 #include "operators/geometry/strided_views.h"
-#include "operators/table/layout.h"
+#include "operators/table/value_layout.h"
 
 namespace pumice {
 namespace {

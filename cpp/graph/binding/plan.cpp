@@ -8,7 +8,7 @@
 #include "core/injected_fault.h"
 #include "graph/binding/arena.h"
 #include "graph/binding/in_place_updates.h"
-#include "graph/binding/known_spills.h"
+#include "graph/binding/known_register_spills.h"
 #include "graph/binding/memory_plan.h"
 #include "graph/binding/step_order.h"
 #include "graph/description/shape_inference.h"
@@ -75,7 +75,7 @@ class PlanBuilder {
         continue;
       previous_outputs_.clear();
       for (const ValueId output : node.outputs)
-        previous_outputs_.push_back(output == kAbsent ? ShapeInference::ValueFacts{} : shapes_.take_facts(output));
+        previous_outputs_.push_back(output == kAbsent ? ShapeInference::InferredValue{} : shapes_.take_inferred_value(output));
       infer_node(node);
       for (size_t j = 0; j < node.outputs.size(); ++j)
         if (node.outputs[j] != kAbsent) changed_[to_index(node.outputs[j])] = !shapes_.is_unchanged(node.outputs[j], previous_outputs_[j]);
@@ -86,7 +86,7 @@ class PlanBuilder {
     const ValueId id = graph_.inputs[i];
     const GraphValue& input = graph_.value(id);
     const bool converted = input.owned && is_operator_float(input.dtype);  // converted once at initialisation, like constants
-    const ShapeInference::ValueFacts before = shapes_.take_facts(id);
+    const ShapeInference::InferredValue before = shapes_.take_inferred_value(id);
     shapes_.set(id, TensorDesc(converted ? graph_.float_dtype : input.dtype, inputs.shapes[i]));
     if (i < inputs.values.size() && inputs.values[i]) shapes_.set_host_elements(id, *inputs.values[i]);
     changed_[to_index(id)] = !shapes_.is_unchanged(id, before);
@@ -191,7 +191,7 @@ class PlanBuilder {
     do lower_steps(node, i, cached);
     while (add_known_spills(node.name, lowering_.steps, *graph_.spilled));
     if (is_bound && is_fault_injected("push")) inject_stale_push_constants(cached->lowered.steps);
-    add_steps(node, cached ? save_lowering(node, *cached) : lowering_);
+    add_steps(node, cached ? cache_node_lowering(node, *cached) : lowering_);
   }
 
   void lower_steps(const ProgramNode& node, size_t i, CachedLowering* cached) {
@@ -239,7 +239,7 @@ class PlanBuilder {
     return true;
   }
 
-  const LoweredNode& save_lowering(const ProgramNode& node, CachedLowering& cached) {
+  const LoweredNode& cache_node_lowering(const ProgramNode& node, CachedLowering& cached) {
     cached.inputs = lowering_.inputs, cached.outputs = lowering_.outputs, cached.input_misalignments = lowering_.input_misalignments;
     cached.hosts.clear();
     for (const ValueId input : node.inputs) {
@@ -477,8 +477,8 @@ class PlanBuilder {
   std::shared_ptr<Context> context_;
   std::shared_ptr<KernelLibrary> library_;
   ShapeInference shapes_;
-  std::vector<bool> changed_;                                 // for each value: whether it changed since the last binding
-  std::vector<ShapeInference::ValueFacts> previous_outputs_;  // outputs of the current node in the last binding
+  std::vector<bool> changed_;                                    // for each value: whether it changed since the last binding
+  std::vector<ShapeInference::InferredValue> previous_outputs_;  // outputs of the current node in the last binding
   MemoryPlan memory_plan_;
   LowerContext lowering_;                         // context of the current node
   std::vector<PlannedOperand> inputs_, outputs_;  // operands of the current node

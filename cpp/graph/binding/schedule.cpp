@@ -187,7 +187,8 @@ Schedule schedule_sequentially(const ScheduleProblem& problem, const StorageTree
 }
 
 // Fills each wave with ready steps, in their original order, while the live bytes stay within the budget.
-Schedule fill_waves(const ScheduleProblem& problem, const StorageTree& storage_tree, const DependencyGraph& dependencies, uint64_t budget) {
+Schedule schedule_in_waves(const ScheduleProblem& problem, const StorageTree& storage_tree, const DependencyGraph& dependencies,
+                           uint64_t budget) {
   Schedule result;
   result.waves.resize(problem.steps());
   std::vector<Index> dependency_counts = dependencies.dependency_counts();
@@ -239,7 +240,7 @@ Schedule schedule_steps(const ScheduleProblem& problem) {
   const DependencyGraph dependencies(problem, storage_tree);
   Schedule best;
   for (const double ratio : kBudgets) {
-    best = fill_waves(problem, storage_tree, dependencies, static_cast<uint64_t>(std::max(ratio * peak, kFreeBytes)));
+    best = schedule_in_waves(problem, storage_tree, dependencies, static_cast<uint64_t>(std::max(ratio * peak, kFreeBytes)));
     if (static_cast<double>(best.peak_bytes) <= std::max(kMaxPeakRatio * peak, kFreeBytes)) break;
     best = sequential_schedule;
   }

@@ -202,7 +202,7 @@ class ControlFlowLeaseImpl : public ControlFlowLease {
   void run_region(CallFrame& frame, const RoutineStep& step) {
     read_.clear(), outputs_.clear(), shapes_.clear(), elements_.clear();
     bool reads = false;
-    const bool passes_elements = step.region->reads_values() || step.region->checks_values();
+    const bool passes_elements = step.region->reads_values() || step.region->checks_input_elements();
     for (size_t i = 0; i < step.inputs.size(); ++i) {
       RoutineValue& input = get_value(frame, step.inputs[i]);
       reads = reads || (step.region->reads_values(i) && !input.host);
@@ -236,7 +236,7 @@ class ControlFlowLeaseImpl : public ControlFlowLease {
   ObservedRun* observe_run(CallFrame& frame, const RoutineStep& step) {
     const uint64_t number = observer_->runs[&step]++;
     if (number >= observer_->max_runs) return nullptr;
-    ObservedRun run{frame.routine->name, number, {}, step.region->make_observed_region(shapes_, elements_, {}), {}};
+    ObservedRun run{frame.routine->name, number, {}, step.region->make_intermediate_tensor_capture(shapes_, elements_, {}), {}};
     for (size_t i = 0; i < step.inputs.size(); ++i) {
       RoutineValue& input = get_value(frame, step.inputs[i]);
       run.observed->write_input(i, read_elements(input));

@@ -6,13 +6,13 @@
 
 #include "graph/control_flow/control_flow_observation.h"
 #include "graph/control_flow/control_flow_program.h"
-#include "graph/region/lease.h"
+#include "graph/region/execution_lease.h"
 #include "graph/region/program_value.h"
 
 namespace pumice {
 
 // A lease of a program with control flow: its inputs, with the shapes of the last allocate_inputs() call, and the state of its execution.
-class ControlFlowLease : public Lease {
+class ControlFlowLease : public ExecutionLease {
  public:
   static std::shared_ptr<ControlFlowLease> create(std::shared_ptr<const ControlFlowProgram> program, const RecordingOptions& options);
   virtual void allocate_inputs(std::span<const ShapeView> shapes) = 0;

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "core/tensor_desc.h"
-#include "graph/region/observed_region.h"
+#include "graph/region/intermediate_tensor_capture.h"
 
 namespace pumice {
 
@@ -17,7 +17,7 @@ struct ObservedRun {
   std::string graph;    // name of the graph that contains the region
   uint64_t number = 0;  // run index of this region
   std::vector<std::pair<std::string, HostTensor>> inputs;
-  std::shared_ptr<ObservedRegion> observed;
+  std::shared_ptr<IntermediateTensorCapture> observed;
   std::vector<std::string> differing;  // names of the outputs that differ bitwise from the normal run
 };
 

@@ -89,16 +89,16 @@ class LevelBuilder {
     }
     const auto from_shapes = [&](ValueId input) { return input == kAbsent || is_shape_derived_[to_index(input)]; };
     is_shape_derived_[to_index(output)] =
-        node.row->reads_only_shapes || (host_can_compute(node, output) && std::ranges::all_of(node.get_data_inputs(), from_shapes));
+        node.row->reads_only_shapes || (is_host_computable(node, output) && std::ranges::all_of(node.get_data_inputs(), from_shapes));
     const auto is_on_host = [&](ValueId input) { return input == kAbsent || host_level_[to_index(input)] <= level; };
     // CountNonZero runs on the device, unless its input follows from shapes alone.
     const bool counts = node.row->name == kCountNonZero;
     if (is_shape_derived_[to_index(output)] ||
-        (!counts && host_can_compute(node, output) && std::ranges::all_of(node.get_data_inputs(), is_on_host)))
+        (!counts && is_host_computable(node, output) && std::ranges::all_of(node.get_data_inputs(), is_on_host)))
       host_level_[to_index(output)] = level;
   }
 
-  bool host_can_compute(const GraphNode& node, ValueId output) const {
+  bool is_host_computable(const GraphNode& node, ValueId output) const {
     if (!node.row->evaluate) return false;
     const GraphValue& value = graph_.value(output);
     return !value.is_known() || element_count(*value.shape) <= kMaxRequiredHostElements;

@@ -14,7 +14,7 @@ namespace {
 constexpr size_t kMaxScalarNodes = 64;
 
 bool is_scalar(DType dtype) {
-  return contains(set_of(DType::bool_, DType::int32, DType::uint32, DType::float32), dtype);
+  return contains(make_dtype_set(DType::bool_, DType::int32, DType::uint32, DType::float32), dtype);
 }
 
 // Returns the GLSL expression that converts a uint32 word to a value of this type.

@@ -6,7 +6,7 @@
 #include "graph/description/compound_operation.h"
 #include "graph/description/graph.h"
 #include "graph/description/shape_inference.h"
-#include "graph/description/trial_desc.h"
+#include "graph/description/trial_tensor_desc.h"
 
 namespace pumice {
 namespace {

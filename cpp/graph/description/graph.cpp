@@ -5,10 +5,10 @@
 
 #include "core/error.h"
 #include "graph/description/shape_inference.h"
-#include "graph/description/trial_desc.h"
+#include "graph/description/trial_tensor_desc.h"
 #include "operators/geometry/index_bounds.h"
 #include "operators/reduction/non_zero.h"
-#include "operators/table/host_elements.h"
+#include "operators/table/host_tensor_access.h"
 
 namespace pumice {
 namespace {
@@ -75,7 +75,7 @@ DType guess_dtype(const GraphNode& node, size_t output, const std::vector<GraphV
   const auto& output_roles = node.row->schema.outputs;
   const DTypeSet set = output_roles.empty() ? 0 : output_roles[std::min(output, output_roles.size() - 1)].dtypes;
   for (int i = 0; i < kDTypeCount; ++i)
-    if (set == set_of(static_cast<DType>(i))) return static_cast<DType>(i);
+    if (set == make_dtype_set(static_cast<DType>(i))) return static_cast<DType>(i);
   for (const bool alike : {true, false})
     for (size_t i = 0; i < node.inputs.size() && !roles.empty(); ++i)
       if (node.inputs[i] != kAbsent && (!alike || roles[std::min(i, roles.size() - 1)].dtypes == set))

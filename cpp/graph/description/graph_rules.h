@@ -1,7 +1,7 @@
 // Rules for IF and WHILE nodes and their nested graphs, with the ids used in errors.
 #pragma once
 
-#include "dispatch/rule_list.h"
+#include "dispatch/binding_rule_list.h"
 
 namespace pumice {
 

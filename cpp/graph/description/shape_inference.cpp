@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "core/error.h"
-#include "graph/description/trial_sizes.h"
+#include "graph/description/trial_axis_sizes.h"
 #include "operators/host/host_evaluate.h"
 
 namespace pumice {
@@ -133,11 +133,11 @@ void ShapeInference::reset_strides() {
     if (desc && !desc->is_packed()) desc->strides = packed_strides(desc->shape);
 }
 
-ShapeInference::ValueFacts ShapeInference::take_facts(ValueId value) {
+ShapeInference::InferredValue ShapeInference::take_inferred_value(ValueId value) {
   return {descs_.take(value), hosts_.take(value)};
 }
 
-bool ShapeInference::is_unchanged(ValueId value, const ValueFacts& known) const {
+bool ShapeInference::is_unchanged(ValueId value, const InferredValue& known) const {
   const TensorDesc* desc = descs_.find(value);
   const HostTensor* host = hosts_.find(value);
   if ((desc != nullptr) != known.desc.has_value() || (host != nullptr) != known.host.has_value()) return false;

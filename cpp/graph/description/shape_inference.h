@@ -100,12 +100,12 @@ class ShapeInference {
   bool evaluate_node(const GraphNode& node, int64_t max_elements = kMaxHostElements);
 
   // Facts about a value: its description and, unless it is a constant, its elements.
-  struct ValueFacts {
+  struct InferredValue {
     std::optional<TensorDesc> desc;
     std::optional<HostTensor> host;
   };
-  ValueFacts take_facts(ValueId value);  // removes the facts and returns them
-  bool is_unchanged(ValueId value, const ValueFacts& known) const;
+  InferredValue take_inferred_value(ValueId value);  // removes the facts and returns them
+  bool is_unchanged(ValueId value, const InferredValue& known) const;
 
  private:
   const HostTensor* constant(ValueId value) const;

@@ -60,7 +60,7 @@ class BoxWithNmsLimitBuilder {
     const bool is_limited = e_.read_int(kLimitMaxBoxes) > 0, may_reorder = e_.read_real(kLimitThreshold) < 0;
     if (is_limited || may_reorder) {
       const ValueId order = sort_by_score(selected_flags, score);
-      if (is_limited) selected_flags = limit_per_image(selected_flags, order, nms_outputs[2]);
+      if (is_limited) selected_flags = limit_detections_per_image(selected_flags, order, nms_outputs[2]);
       // Soft-NMS may raise negative scores, so boxes may be selected in an order that differs from that of their final scores.
       if (may_reorder) {
         const ValueId reordered = sort_slots_by(nms_outputs[3], order);
@@ -88,7 +88,7 @@ class BoxWithNmsLimitBuilder {
   }
 
   // Removes selected boxes beyond the limit per image. Slots are sorted by image, so an image's slots are contiguous.
-  ValueId limit_per_image(ValueId selected_flags, ValueId order, ValueId image_first) {
+  ValueId limit_detections_per_image(ValueId selected_flags, ValueId order, ValueId image_first) {
     const ValueId rank = e_.add("Sub", {e_.add("Range", {add_int(0), to_scalar(slots_), add_int(1)}), image_first});
     const ValueId is_kept = e_.cast(e_.add("Less", {rank, add_int(e_.read_int(kLimitMaxBoxes))}), DType::int32);
     const ValueId flags =
@@ -113,7 +113,7 @@ class BoxWithNmsLimitBuilder {
   }
 
   Expansion& e_;
-  const Length classes_, rows_;
+  const AxisLength classes_, rows_;
   ValueId slots_ = kAbsent;  // maximum number of selected boxes (rows * classes), as a vector of one element
 };
 
@@ -133,10 +133,10 @@ Operations make_box_with_nms_limit_operations() {
            3,
            "The best boxes of each class but the first, and of each image, whose rows stand beside each other; overlaps with better ones "
            "lower the scores of the others. Outputs: scores, boxes, classes and indices of images, as many as there are.",
-           {tensor_arg("scores", reals), tensor_arg("boxes", kFloat | set_of(DType::uint16)), tensor_arg("batch_index", kInt),
+           {tensor_arg("scores", reals), tensor_arg("boxes", kFloat | make_dtype_set(DType::uint16)), tensor_arg("batch_index", kInt),
             float_scalar_arg("score_threshold"), scalar_arg("most"), scalar_arg("method"), float_scalar_arg("overlap_threshold"),
             float_scalar_arg("sigma"), float_scalar_arg("least_score")},
-           {tensor_arg("scores", reals), tensor_arg("boxes", kFloat | set_of(DType::uint16)), tensor_arg("classes", kInt),
+           {tensor_arg("scores", reals), tensor_arg("boxes", kFloat | make_dtype_set(DType::uint16)), tensor_arg("classes", kInt),
             tensor_arg("batch_index", kInt)},
            expand_box_nms_limit,
            {},

@@ -47,7 +47,7 @@ std::vector<DeferredOutput> infer_with_ranks(const Graph& graph, const nnapi::Op
 // combinations.
 std::vector<std::vector<size_t>> list_rank_combinations(const Graph& graph, const nnapi::Operation& operation, const std::string& node,
                                                         const std::vector<ValueId>& operands) {
-  nnapi::Operands rules_of_operands(operation, node, nnapi::collect_operand_facts(graph, operands));
+  nnapi::Operands rules_of_operands(operation, node, nnapi::collect_operand_info(graph, operands));
   if (operation.check) operation.check(rules_of_operands);
   std::vector<size_t> unknown;
   for (size_t i = 0; i < operands.size(); ++i)

@@ -294,7 +294,7 @@ void expand_reshape(Expansion& e) {
   if (!shape) return add_output_quantized_like(e, e.add("Reshape", {e[0], e.cast_to_int64(1)}, make_attrs({{"allowzero", int64_t{1}}})));
   if (std::ranges::count(*shape, -1) > 1 || std::ranges::any_of(*shape, [](int64_t number) { return number < -1; }))
     e.fail(1, "sizes of at least 0, and at most one -1, expected; given " + to_string(*shape));
-  std::vector<Length> lengths;
+  std::vector<AxisLength> lengths;
   for (const int64_t axis_size : *shape) lengths.push_back({axis_size});
   add_output_quantized_like(e, e.reshape(e[0], lengths));
 }

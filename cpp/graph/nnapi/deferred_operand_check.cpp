@@ -3,7 +3,7 @@
 namespace pumice::nnapi {
 
 void DeferredOperandCheck::check(std::span<const TensorDesc* const> inputs, std::span<const HostTensor* const> elements) const {
-  std::vector<OperandFacts> facts = operands.facts();
+  std::vector<OperandInfo> facts = operands.facts();
   for (size_t i = 0; i < inputs.size() && i < operand_of.size(); ++i) {
     const auto operand = operand_of[i];
     if (!operand || !inputs[i]) continue;

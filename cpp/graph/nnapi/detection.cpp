@@ -32,7 +32,7 @@ ValueId slice_pair(Expansion& e, ValueId id, int64_t first, int64_t axis) {
 
 void expand_box_transform(Expansion& e) {
   for (const size_t i : {0, 3}) expect_box_type(e, i, 1, "N13.1"), expect_box_scale(e, i);
-  const Length boxes = e.length(0, 0), width = e.length(1, 1), classes = e.div_lengths(width, {4});
+  const AxisLength boxes = e.length(0, 0), width = e.length(1, 1), classes = e.div_lengths(width, {4});
   const auto constant_of = [&](double number) { return e.add_scalar(number, DType::float32); };
   const ValueId rois = e.add("Unsqueeze", {as_float32(e, 0), e.add_int64_vector({1})});
   const ValueId deltas = e.reshape(as_float32(e, 1), {boxes, classes, {4}});
@@ -125,7 +125,7 @@ void expand_heatmap_keypoints(Expansion& e) {
   expect_box_scale(e, 1);
   Float32NodeBuilder t{e};
   const bool is_nchw = read_nchw_flag(e, 2);
-  const Length boxes = e.length(0, 0), points = e.length(0, is_nchw ? 1 : 3), size = e.length(0, is_nchw ? 2 : 1);
+  const AxisLength boxes = e.length(0, 0), points = e.length(0, is_nchw ? 1 : 3), size = e.length(0, is_nchw ? 2 : 1);
   const ValueId maps = to_nchw(e, as_float32(e, 0), is_nchw), sizes = e.add_sizes({size});
   const ValueId flat = e.reshape(maps, {boxes, points, e.mul_lengths(size, size)});
   const ValueId best = e.add("ArgMax", {flat}, make_attrs({{"axis", int64_t{2}}, {"keepdims", int64_t{1}}}));
@@ -144,7 +144,7 @@ void expand_heatmap_keypoints(Expansion& e) {
 }  // namespace
 
 Operations make_detection_operations() {
-  constexpr DTypeSet boxes = kFloat | set_of(DType::uint16), reals = kFloat | kQuant;
+  constexpr DTypeSet boxes = kFloat | make_dtype_set(DType::uint16), reals = kFloat | kQuant;
   return {
       {"nnapi::AXIS_ALIGNED_BBOX_TRANSFORM",
        3,

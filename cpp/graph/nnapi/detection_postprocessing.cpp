@@ -63,7 +63,7 @@ class DetectionBuilder {
     const bool regular = e_.read_int(kRegularNms) != 0;
     rows_ = e_.read_int(kMaxDetections);
     if (!regular) rows_ = checked_mul(rows_, e_.read_int(kMaxClasses), "detections");
-    add_output(regular ? select_best(make_per_class_candidates()) : select_first(make_per_anchor_candidates()));
+    add_output(regular ? select_best_detections(make_per_class_candidates()) : select_first_detections(make_per_anchor_candidates()));
   }
 
  private:
@@ -144,14 +144,14 @@ class DetectionBuilder {
     return {append_rows(c.score, 0), append_rows(c.box, 0), append_rows(c.label, 0), append_rows(c.is_found, 0)};
   }
 
-  DetectionCandidates select_best(const DetectionCandidates& candidates) {
+  DetectionCandidates select_best_detections(const DetectionCandidates& candidates) {
     const DetectionCandidates all = pad_candidates(candidates);
     const auto order = top_k(e_.add("Where", {all.is_found, all.score, add_float(-1)}), rows_, 1);
     const auto at = [&](ValueId id) { return gather_elements(id, order[1], 1); };
     return {at(all.score), at(all.box), at(all.label), at(all.is_found)};
   }
 
-  DetectionCandidates select_first(const DetectionCandidates& candidates) {
+  DetectionCandidates select_first_detections(const DetectionCandidates& candidates) {
     const DetectionCandidates all = pad_candidates(candidates);
     const auto first = [&](ValueId id) { return slice(id, 0, rows_, 1); };
     return {first(all.score), first(all.box), first(all.label), first(all.is_found)};

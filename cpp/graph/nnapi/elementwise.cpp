@@ -130,7 +130,7 @@ void expand_dequantize(Expansion& e) {
 
 // Casts between numeric dtypes without applying scales. Other dtypes, including quantized 16-bit ones, can only be cast to themselves.
 void expand_cast(Expansion& e) {
-  constexpr DTypeSet numbers = kFloat | kInt | set_of(DType::uint8);
+  constexpr DTypeSet numbers = kFloat | kInt | make_dtype_set(DType::uint8);
   const auto declared = e.declared_dtype();
   if (!declared) e.fail("'dtype' of the output is needed");
   const DType from = e.dtype(0), to = *declared;

@@ -9,7 +9,7 @@
 
 #include "core/error.h"
 #include "graph/nnapi/deferred_operand_check.h"
-#include "operators/table/host_elements.h"
+#include "operators/table/host_tensor_access.h"
 #include "operators/table/onnx_dtype.h"
 
 namespace pumice::nnapi {
@@ -33,8 +33,8 @@ constexpr int64_t kAssumed = 64;  // placeholder for an unknown size if only typ
 
 }  // namespace
 
-std::vector<OperandFacts> collect_operand_facts(const Graph& graph, const std::vector<ValueId>& operands) {
-  std::vector<OperandFacts> facts;
+std::vector<OperandInfo> collect_operand_info(const Graph& graph, const std::vector<ValueId>& operands) {
+  std::vector<OperandInfo> facts;
   for (const ValueId id : operands) {
     if (id == kAbsent) {
       facts.emplace_back();
@@ -54,7 +54,7 @@ Expansion::Expansion(Graph& graph, const Operation& operation, std::string node,
       operation_(operation),
       node_(std::move(node)),
       operands_(std::move(operands)),
-      rules_(operation, node_, collect_operand_facts(graph, operands_)),
+      rules_(operation, node_, collect_operand_info(graph, operands_)),
       infers_types_only_(infers_types_only) {
   for (const auto& [key, value] : declared.all())
     if (key != "scale" && key != "zero_point" && key != "dtype")
@@ -297,48 +297,48 @@ ValueId Expansion::bit_cast_to(ValueId id, DType dtype) {
 
 // ---- sizes
 
-Length Expansion::get_length(ValueId id, size_t axis) {
+AxisLength Expansion::get_length(ValueId id, size_t axis) {
   const auto& shape = value_of(id).shape;
   if (shape && shape->at(axis) != kUnknownSize) return {shape->at(axis), kAbsent};
   const auto start = static_cast<int64_t>(axis);
   return {kUnknownSize, add("Shape", {id}, make_attrs({{"start", start}, {"end", start + 1}}))};
 }
 
-Length Expansion::mul_lengths(const Length& a, const Length& b) {
+AxisLength Expansion::mul_lengths(const AxisLength& a, const AxisLength& b) {
   if (a.is_known() && b.is_known()) return {checked_mul(a.number, b.number, "a size"), kAbsent};
   return {kUnknownSize, add("Mul", {add_sizes({a}), add_sizes({b})})};
 }
 
-Length Expansion::div_lengths(const Length& a, const Length& divisor) {
+AxisLength Expansion::div_lengths(const AxisLength& a, const AxisLength& divisor) {
   if (divisor.is_known() && divisor.number == 1) return a;
   if (a.is_known() && divisor.is_known()) return {a.number / divisor.number, kAbsent};
   return {kUnknownSize, add("Div", {add_sizes({a}), add_sizes({divisor})})};
 }
 
-Length Expansion::min_lengths(const Length& a, const Length& b) {
+AxisLength Expansion::min_lengths(const AxisLength& a, const AxisLength& b) {
   if (a.is_known() && b.is_known()) return {std::min(a.number, b.number), kAbsent};
   return {kUnknownSize, add("Min", {add_sizes({a}), add_sizes({b})})};
 }
 
-Length Expansion::get_element(ValueId list, int64_t position) {
+AxisLength Expansion::get_element(ValueId list, int64_t position) {
   return {kUnknownSize, add("Slice", {list, add_int64_vector({position}), add_int64_vector({position + 1}), add_int64_vector({0})})};
 }
 
-ValueId Expansion::add_sizes(const std::vector<Length>& lengths) {
-  if (std::ranges::all_of(lengths, &Length::is_known)) {
+ValueId Expansion::add_sizes(const std::vector<AxisLength>& lengths) {
+  if (std::ranges::all_of(lengths, &AxisLength::is_known)) {
     std::vector<int64_t> numbers;
-    for (const Length& entry : lengths) numbers.push_back(entry.number);
+    for (const AxisLength& entry : lengths) numbers.push_back(entry.number);
     return add_int64_vector(numbers);
   }
   if (lengths.size() == 1) return lengths[0].value;
   std::vector<ValueId> parts;
-  for (const Length& entry : lengths) parts.push_back(entry.is_known() ? add_int64_vector({entry.number}) : entry.value);
+  for (const AxisLength& entry : lengths) parts.push_back(entry.is_known() ? add_int64_vector({entry.number}) : entry.value);
   return add("Concat", parts, make_attrs({{"axis", int64_t{0}}}));
 }
 
-ValueId Expansion::reshape(ValueId id, const std::vector<Length>& lengths) {
+ValueId Expansion::reshape(ValueId id, const std::vector<AxisLength>& lengths) {
   Shape shape;
-  for (const Length& entry : lengths) shape.push_back(entry.is_known() ? entry.number : kUnknownSize);
+  for (const AxisLength& entry : lengths) shape.push_back(entry.is_known() ? entry.number : kUnknownSize);
   const ValueId y = add("Reshape", {id, add_sizes(lengths)}, make_attrs({{"allowzero", int64_t{1}}}));
   refine_shape(y, shape);
   return y;

@@ -17,7 +17,7 @@ namespace pumice::nnapi {
 enum class Activation : uint8_t { none, relu, relu1, relu6 };
 
 // A size: a known number, or an int64 vector of one element that the program computes.
-struct Length {
+struct AxisLength {
   int64_t number = kUnknownSize;
   ValueId value = kAbsent;
 
@@ -79,15 +79,15 @@ class Expansion {
   ValueId cast(ValueId id, DType dtype);
   ValueId bit_cast_to(ValueId id, DType dtype);  // bit cast to a dtype of the same size
   // Sizes of operands and of values with known rank, and arithmetic on these sizes.
-  Length length(size_t i, size_t axis) { return shape(i), get_length(operands_[i], axis); }
-  Length get_length(ValueId id, size_t axis);
-  Length mul_lengths(const Length& a, const Length& b);
-  Length div_lengths(const Length& a, const Length& divisor);
-  Length min_lengths(const Length& a, const Length& b);
-  Length get_element(ValueId list, int64_t position);     // returns an element of an int64 vector
-  ValueId add_sizes(const std::vector<Length>& lengths);  // returns the lengths as an int64 vector
+  AxisLength length(size_t i, size_t axis) { return shape(i), get_length(operands_[i], axis); }
+  AxisLength get_length(ValueId id, size_t axis);
+  AxisLength mul_lengths(const AxisLength& a, const AxisLength& b);
+  AxisLength div_lengths(const AxisLength& a, const AxisLength& divisor);
+  AxisLength min_lengths(const AxisLength& a, const AxisLength& b);
+  AxisLength get_element(ValueId list, int64_t position);     // returns an element of an int64 vector
+  ValueId add_sizes(const std::vector<AxisLength>& lengths);  // returns the lengths as an int64 vector
   // Adds a Reshape; at most one length may be -1.
-  ValueId reshape(ValueId id, const std::vector<Length>& lengths);
+  ValueId reshape(ValueId id, const std::vector<AxisLength>& lengths);
   // Returns `id` or, if it may be a scalar at run time, its reshape to a vector of one element.
   ValueId ensure_vector(ValueId id);
   // Sets unknown sizes of the shape of a value.
@@ -145,7 +145,7 @@ class Expansion {
 };
 
 // Returns the facts that the graph knows about the operands.
-std::vector<OperandFacts> collect_operand_facts(const Graph& graph, const std::vector<ValueId>& operands);
+std::vector<OperandInfo> collect_operand_info(const Graph& graph, const std::vector<ValueId>& operands);
 
 // Creates node attributes from (name, value) pairs.
 Attributes make_attrs(std::initializer_list<std::pair<std::string, AttributeValue>> named);

@@ -80,7 +80,7 @@ std::vector<double> tabulate_int16_function(int integer_bits, int32_t (*function
 
 }  // namespace
 
-Multiplier make_multiplier(double factor) {
+FixedPointMultiplier make_multiplier(double factor) {
   if (factor == 0) return {0, 0};
   int exponent = 0;
   const double fraction = std::frexp(factor, &exponent);
@@ -98,40 +98,40 @@ std::vector<double> make_logistic_table(int integer_bits) {
   return tabulate_int16_function(integer_bits, logistic_fixed);
 }
 
-ValueId FixedPoint::clamp_to(ValueId id, double min_value, double max_value) {
+ValueId FixedPointNodeBuilder::clamp_to(ValueId id, double min_value, double max_value) {
   const DType dtype = e_.value_of(id).dtype;
   return e_.add("Clip", {id, constant(min_value, dtype), constant(max_value, dtype)});
 }
 
-ValueId FixedPoint::divide_rounding_up(ValueId id, int shift) {
+ValueId FixedPointNodeBuilder::divide_rounding_up(ValueId id, int shift) {
   const DType dtype = e_.value_of(id).dtype;
   return e_.add("pumice::FloorDivide", {add(id, constant(std::ldexp(1.0, shift - 1), dtype)), constant(std::ldexp(1.0, shift), dtype)});
 }
 
-ValueId FixedPoint::divide_by_pot(ValueId id, int shift) {
+ValueId FixedPointNodeBuilder::divide_by_pot(ValueId id, int shift) {
   return shift == 0 ? id : e_.add("pumice::RoundDivide", {id, constant(std::ldexp(1.0, shift), e_.value_of(id).dtype)});
 }
 
-ValueId FixedPoint::saturating_mul(ValueId a, ValueId b) {
+ValueId FixedPointNodeBuilder::saturating_mul(ValueId a, ValueId b) {
   return e_.add("Min", {divide_rounding_up(e_.add("Mul", {a, b}), 15), constant(kMaxInt16, DType::int32)});
 }
 
-ValueId FixedPoint::apply_multiplier(ValueId id, const Multiplier& multiplier) {
+ValueId FixedPointNodeBuilder::apply_multiplier(ValueId id, const FixedPointMultiplier& multiplier) {
   ValueId as_int64 = e_.cast(id, DType::int64);
   if (multiplier.exponent > 0) as_int64 = e_.add("Mul", {as_int64, constant(std::ldexp(1.0, multiplier.exponent), DType::int64)});
   const ValueId exact = e_.add("Mul", {as_int64, constant(multiplier.mantissa, DType::int64)});
   return divide_by_pot(divide_rounding_up(exact, 31), std::max(-multiplier.exponent, 0));
 }
 
-ValueId FixedPoint::repeat_each(const std::vector<double>& numbers, const Length& size, DType dtype) {
+ValueId FixedPointNodeBuilder::repeat_each(const std::vector<double>& numbers, const AxisLength& size, DType dtype) {
   std::vector<ValueId> parts;
   for (const double factor_value : numbers) parts.push_back(e_.add("Expand", {constant(factor_value, dtype), e_.add_sizes({size})}));
   return e_.add("Concat", parts, make_attrs({{"axis", int64_t{0}}}));
 }
 
-ValueId FixedPoint::scale_gates(ValueId id, const std::vector<Multiplier>& multipliers, const Length& units) {
+ValueId FixedPointNodeBuilder::scale_gates(ValueId id, const std::vector<FixedPointMultiplier>& multipliers, const AxisLength& units) {
   std::vector<double> ups, mantissas, divisors;
-  for (const Multiplier& factor_value : multipliers) {
+  for (const FixedPointMultiplier& factor_value : multipliers) {
     ups.push_back(std::ldexp(1.0, std::max(factor_value.exponent, 0)));
     mantissas.push_back(factor_value.mantissa);
     divisors.push_back(std::ldexp(1.0, std::max(-factor_value.exponent, 0)));
@@ -141,7 +141,7 @@ ValueId FixedPoint::scale_gates(ValueId id, const std::vector<Multiplier>& multi
   return e_.add("pumice::RoundDivide", {divide_rounding_up(exact, 31), each(divisors)});
 }
 
-ValueId FixedPoint::apply_gate_functions(ValueId id, int integer_bits, size_t count, size_t candidate, const Length& units) {
+ValueId FixedPointNodeBuilder::apply_gate_functions(ValueId id, int integer_bits, size_t count, size_t candidate, const AxisLength& units) {
   std::vector<double> table = make_logistic_table(integer_bits);
   const auto size = static_cast<double>(table.size());
   const std::vector<double> tanh = make_tanh_table(integer_bits);
@@ -153,7 +153,7 @@ ValueId FixedPoint::apply_gate_functions(ValueId id, int integer_bits, size_t co
 }
 
 // Looks up int16 indices. The table is rotated, because negative indices count from its end.
-ValueId FixedPoint::look_up_table(const std::vector<double>& table, ValueId id) {
+ValueId FixedPointNodeBuilder::look_up_table(const std::vector<double>& table, ValueId id) {
   std::vector<double> rotated = table;
   std::ranges::rotate(rotated, rotated.begin() - kMinInt16);
   return e_.add("Gather", {e_.add_vector(rotated, DType::int32), id}, make_attrs({{"axis", int64_t{0}}}));

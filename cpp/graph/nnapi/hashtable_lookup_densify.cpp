@@ -173,7 +173,7 @@ void expand_densify(Expansion& e) {
   const Quantization quantization = e.operand_quantization(0);
   const ValueId none = e.add("Expand", {e.add_scalar(quantization.zero_point.value_or(0), e.dtype(0)), e.add_int64_vector({1})});
   const ValueId values_and_zero = e.add("Concat", {e[0], none}, make_attrs({{"axis", int64_t{0}}}));
-  std::vector<Length> lengths;
+  std::vector<AxisLength> lengths;
   for (const int64_t size : layout.shape) lengths.push_back({size});
   e.add_output(
       e.reshape(e.add("Gather", {values_and_zero, e.add_int64_vector(gather_indices)}, make_attrs({{"axis", int64_t{0}}})), lengths),
@@ -183,14 +183,14 @@ void expand_densify(Expansion& e) {
 }  // namespace
 
 Operations make_lookup_operations() {
-  constexpr DTypeSet values = kFloat | kInt | set_of(DType::uint8);
+  constexpr DTypeSet values = kFloat | kInt | make_dtype_set(DType::uint8);
   constexpr DTypeSet all = kFloat | kInt | kTruth | kQuant | kQuant16;
   return {
       {"nnapi::HASHTABLE_LOOKUP",
        1,
        "The part of the values whose key is the number looked up, and whether there is one; where there is none, zeros.",
        {tensor_arg("lookups", kInt), tensor_arg("keys", kInt), tensor_arg("values", kFloat | kInt | kQuant)},
-       {tensor_arg("y", values), tensor_arg("hits", set_of(DType::uint8))},
+       {tensor_arg("y", values), tensor_arg("hits", make_dtype_set(DType::uint8))},
        expand_hashtable_lookup,
        {},
        check_hashtable_lookup},

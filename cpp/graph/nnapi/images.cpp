@@ -149,14 +149,14 @@ void add_block_output(Expansion& e, std::string_view op) {
 }
 
 // Reshapes x to `split_shape`, permutes the axes, and reshapes the result to `merged_shape`.
-ValueId split_permute_merge(Expansion& e, ValueId x, const std::vector<Length>& split_shape, const std::vector<int64_t>& order,
-                            const std::vector<Length>& merged_shape) {
+ValueId split_permute_merge(Expansion& e, ValueId x, const std::vector<AxisLength>& split_shape, const std::vector<int64_t>& order,
+                            const std::vector<AxisLength>& merged_shape) {
   return e.reshape(e.add("Transpose", {e.reshape(x, split_shape)}, make_attrs({{"perm", order}})), merged_shape);
 }
 
 // The block size (operand 1), known or computed by the program.
 struct BlockSize {
-  Length height, width;
+  AxisLength height, width;
 };
 
 BlockSize read_block_size(Expansion& e) {
@@ -185,7 +185,7 @@ void check_batch_to_space(Operands& o) {
 void expand_batch_to_space(Expansion& e) {
   const bool is_nchw = read_nchw_flag(e, 2);
   const auto [height, width] = read_block_size(e);
-  const Length rows = e.length(0, is_nchw ? 2 : 1), columns = e.length(0, is_nchw ? 3 : 2), channels = e.length(0, is_nchw ? 1 : 3);
+  const AxisLength rows = e.length(0, is_nchw ? 2 : 1), columns = e.length(0, is_nchw ? 3 : 2), channels = e.length(0, is_nchw ? 1 : 3);
   const ValueId y = split_permute_merge(e, to_nchw(e, e[0], is_nchw), {height, width, {}, channels, rows, columns}, {2, 3, 4, 0, 5, 1},
                                         {{}, channels, e.mul_lengths(rows, height), e.mul_lengths(columns, width)});
   e.add_output(from_nchw(e, y, is_nchw), e.operand_quantization(0));
@@ -229,8 +229,8 @@ void expand_space_to_batch(Expansion& e) {
   if (e.is_quantized(0)) inputs.push_back(e.add_scalar(e.quantization(0).zero_point.value_or(0), e.dtype(0)));
   const ValueId padded = e.add("Pad", inputs);
   if (!e.known_ints(2)) e.refine_shape(padded, Shape(4, kUnknownSize));
-  const Length channels = e.length(0, is_nchw ? 1 : 3);
-  const Length rows = e.div_lengths(e.get_length(padded, 2), height), columns = e.div_lengths(e.get_length(padded, 3), width);
+  const AxisLength channels = e.length(0, is_nchw ? 1 : 3);
+  const AxisLength rows = e.div_lengths(e.get_length(padded, 2), height), columns = e.div_lengths(e.get_length(padded, 3), width);
   const ValueId y =
       split_permute_merge(e, padded, {{}, channels, rows, height, columns, width}, {3, 5, 0, 1, 2, 4}, {{}, channels, rows, columns});
   e.add_output(from_nchw(e, y, is_nchw), e.operand_quantization(0));
@@ -248,8 +248,8 @@ void check_channel_shuffle(Operands& o) {
 void expand_channel_shuffle(Expansion& e) {
   const size_t axis = e.read_axis(2, e.rank(0));
   const int64_t groups = e.read_int(1);
-  std::vector<Length> shape;
-  Length inner{1};
+  std::vector<AxisLength> shape;
+  AxisLength inner{1};
   for (size_t k = 0; k < e.rank(0); ++k) {
     shape.push_back(e.length(0, k));
     if (k > axis) inner = e.mul_lengths(inner, shape[k]);

@@ -53,7 +53,7 @@ int read_cell_exponent(const Expansion& e) {
 // State for expanding one LSTM step.
 struct Int8LstmStep {
   Expansion& e;
-  FixedPoint f;
+  FixedPointNodeBuilder f;
   int exponent;               // scale of the cell state is 2^exponent
   std::vector<size_t> gates;  // gates that have weights, in operand order
 
@@ -136,7 +136,7 @@ ValueId layer_normalise(Int8LstmStep& s, ValueId z, size_t gate) {
   const ValueId signed_half = e.add("Where", {e.add("Less", {product, s.add_int64(0)}), e.add("Neg", {half}), half});
   const ValueId r = s.as_int32(s.div(s.f.add(product, signed_half), factor.divisor));
   const ValueId t = s.f.add(s.mul(r, s.as_int32(e[norm])), e[kOperands.biases + gate]);
-  Multiplier by = make_multiplier(static_cast<double>(get_scale(e, norm)));
+  FixedPointMultiplier by = make_multiplier(static_cast<double>(get_scale(e, norm)));
   by.exponent += 12;
   return s.f.clamp_int16(s.f.apply_multiplier(s.f.divide_by_pot(t, 10), by));
 }
@@ -149,9 +149,9 @@ ValueId add_peephole(Int8LstmStep& s, ValueId c, size_t operand, size_t gate) {
 
 // Returns the pre-activations of all gates from x and h: scaled, saturated to 16 bits, int32, concatenated by gate.
 ValueId compute_gate_sums(Int8LstmStep& s) {
-  const Length units = s.e.length(kOperands.c, 1);
+  const AxisLength units = s.e.length(kOperands.c, 1);
   const auto scaled = [&](size_t weights, size_t input) {
-    std::vector<Multiplier> factors;
+    std::vector<FixedPointMultiplier> factors;
     for (const size_t gate : s.gates)
       factors.push_back(
           make_multiplier(static_cast<double>(get_scale(s.e, weights + gate) * get_scale(s.e, input) / s.get_gate_scale(gate))));
@@ -211,7 +211,7 @@ ValueId project_hidden(Int8LstmStep& s, ValueId hidden, int hidden_zero) {
 
 void expand_int8_lstm(Expansion& e) {
   check_zero_points(e);
-  Int8LstmStep s{e, FixedPoint(e), read_cell_exponent(e),
+  Int8LstmStep s{e, FixedPointNodeBuilder(e), read_cell_exponent(e),
                  e.has(kOperands.x_weights) ? std::vector<size_t>{0, 1, 2, 3} : std::vector<size_t>{1, 2, 3}};
   const size_t count = s.gates.size();
   ValueId sums = compute_gate_sums(s);
@@ -238,7 +238,7 @@ Operand make_tensor_operand(std::string_view name, DTypeSet dtypes, bool optiona
 }  // namespace
 
 Operations make_int8_lstm_operations() {
-  constexpr DTypeSet bytes = set_of(DType::int8), cells = set_of(DType::int16), reals = set_of(DType::float32);
+  constexpr DTypeSet bytes = make_dtype_set(DType::int8), cells = make_dtype_set(DType::int16), reals = make_dtype_set(DType::float32);
   std::vector<Operand> in{tensor_arg("x", bytes)};
   for (const std::string_view name : {"input_weights_i", "input_weights_f", "input_weights_c", "input_weights_o", "recurrent_weights_i",
                                       "recurrent_weights_f", "recurrent_weights_c", "recurrent_weights_o"})

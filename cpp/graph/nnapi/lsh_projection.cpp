@@ -74,7 +74,7 @@ Operations make_lsh_projection_operations() {
            "Bits that tell whether sums of hashes are above 0, one for each seed: of each part of x a hash of the seed's bytes and its "
            "own, times its weight. Dense: all bits; sparse: a number for each function, of its bits.",
            {tensor_arg("seeds", kFloat),
-            tensor_arg("x", kFloat | kInt | set_of(DType::uint8)),
+            tensor_arg("x", kFloat | kInt | make_dtype_set(DType::uint8)),
             {{"weights", kFloat, true}, OperandKind::tensor},
             scalar_arg("form")},
            {tensor_arg("y", kInt)},

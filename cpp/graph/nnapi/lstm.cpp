@@ -122,7 +122,7 @@ std::vector<ValueId> add_lstm_node(LstmLayerContext& layer, ValueId x, const Lst
       make_attrs({{"activations", activations}, {"direction", direction}, {"layout", int64_t{!layer.options.time_major}}}));
 }
 
-LayerOutputs expand_as_node(LstmLayerContext& layer, ValueId x, bool has_aux, bool backward) {
+LayerOutputs expand_to_lstm_node(LstmLayerContext& layer, ValueId x, bool has_aux, bool backward) {
   Expansion& e = layer.e;
   const int64_t direction = layer.options.time_major ? 0 : 1;
   LstmNodeOperands operands = make_lstm_node_operands(layer, has_aux);
@@ -228,7 +228,7 @@ LayerOutputs add_lstm_layer(Expansion& e, ValueId x, ValueId aux, const LstmCell
   LstmLayerContext layer = make_layer_context(e, cell, options);
   const bool has_aux = aux != kAbsent;
   if (has_aux) x = layer.concat({x, aux}, 2);
-  return fits_lstm_node(e, cell, options) ? expand_as_node(layer, x, has_aux, backward) : unroll_steps(layer, x, has_aux, backward);
+  return fits_lstm_node(e, cell, options) ? expand_to_lstm_node(layer, x, has_aux, backward) : unroll_steps(layer, x, has_aux, backward);
 }
 
 std::vector<ValueId> add_bidirectional_lstm(Expansion& e, ValueId x, ValueId aux, const std::array<LstmCell, 2>& cells,

@@ -107,7 +107,7 @@ LstmOptions read_lstm_options(const Expansion& e, size_t activation, bool time_m
 void expand_lstm_step(Expansion& e) {
   const ValueId x = e.add("Unsqueeze", {e[0], e.add_int64_vector({0})});
   const LayerOutputs layer = add_lstm_layer(e, x, kAbsent, kStep, read_lstm_options(e, 20, true), false);
-  const Length units = e.length(kStep.biases + 3, 0), gates{e.has(kStep.x_weights) ? 4 : 3};
+  const AxisLength units = e.length(kStep.biases + 3, 0), gates{e.has(kStep.x_weights) ? 4 : 3};
   e.add_output(e.add("Expand", {e.add_scalar(0, e.dtype(0)), e.add_sizes({e.length(0, 0), e.mul_lengths(units, gates)})}));
   for (const ValueId state : layer.states) e.add_output(state);
   e.add_output(e.add("Squeeze", {layer.y, e.add_int64_vector({0})}));

@@ -86,7 +86,7 @@ void expand_fully_connected(Expansion& e) {
   const Activation activation = e.read_activation(3);
   check_filter(e, 0);
   check_bias(e);
-  const Length units = e.length(1, 0), size = e.length(1, 1);
+  const AxisLength units = e.length(1, 0), size = e.length(1, 1);
   if (!e.is_quantized(0)) {
     const bool is_matrix = e.value(0).shape && e.rank(0) == 2 && size.is_known() && e.shape(0)[1] == size.number;
     const ValueId x = is_matrix ? e[0] : e.reshape(e[0], {{}, size});
@@ -94,7 +94,7 @@ void expand_fully_connected(Expansion& e) {
   }
   // Quantized: a 1x1 convolution, which adds the bias before rounding.
   const Quantization quantization = e.declared_quantization();
-  const Length one{1};
+  const AxisLength one{1};
   const ValueId x = e.reshape(e[0], {{}, size, one, one}), w = e.reshape(e[1], {units, size, one, one});
   const ValueId y = add_quantized_conv(e, x, w, activation, quantization, {});
   e.add_output(e.reshape(y, {{}, units}), quantization);

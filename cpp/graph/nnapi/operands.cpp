@@ -6,7 +6,7 @@
 
 namespace pumice::nnapi {
 
-Operands::Operands(const Operation& operation, std::string node, std::vector<OperandFacts> facts)
+Operands::Operands(const Operation& operation, std::string node, std::vector<OperandInfo> facts)
     : operation_(&operation),
       node_(std::move(node)),
       facts_(std::move(facts)),
@@ -106,7 +106,7 @@ size_t Operands::read_axis(size_t i, size_t rank, int64_t fallback) const {
 // ---- expectations
 
 void Operands::expect_rank(size_t i, size_t rank) {
-  OperandFacts& fact = facts_.at(i);
+  OperandInfo& fact = facts_.at(i);
   if (rank > kMaxRank) reject_rank(i, rank);
   if (fact.shape) {
     if (fact.shape->size() != rank) fail(i, "a rank of " + std::to_string(rank) + " expected; given " + format_shape(i));

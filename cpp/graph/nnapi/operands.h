@@ -12,7 +12,7 @@
 
 namespace pumice::nnapi {
 
-struct OperandFacts {
+struct OperandInfo {
   bool is_present = false;  // whether the operand is not omitted
   DType dtype = DType::float32;
   std::optional<Shape> shape;          // kUnknownSize for unknown sizes; nullopt: unknown rank
@@ -21,11 +21,11 @@ struct OperandFacts {
 
 class Operands {
  public:
-  Operands(const Operation& operation, std::string node, std::vector<OperandFacts> facts);
+  Operands(const Operation& operation, std::string node, std::vector<OperandInfo> facts);
 
   const Operation& operation() const { return *operation_; }
   const std::string& node() const { return node_; }
-  const std::vector<OperandFacts>& facts() const { return facts_; }
+  const std::vector<OperandInfo>& facts() const { return facts_; }
   size_t count() const { return facts_.size(); }
   bool has(size_t i) const { return i < facts_.size() && facts_[i].is_present; }
   bool is_implicit() const { return roles_ == &operation_->implicit; }  // whether it is the form with implicit padding
@@ -71,7 +71,7 @@ class Operands {
 
   const Operation* operation_;
   std::string node_;
-  std::vector<OperandFacts> facts_;
+  std::vector<OperandInfo> facts_;
   const std::vector<Operand>* roles_;  // operand list of the form in use
   std::vector<bool> assumed_;
   mutable std::vector<bool> checked_at_calls_;

@@ -41,12 +41,12 @@ struct Operation {
 };
 
 // Shorthands for the operation tables.
-inline constexpr DTypeSet kFloat = set_of(DType::float32, DType::float16);
-inline constexpr DTypeSet kQuant = set_of(DType::uint8, DType::int8);
-inline constexpr DTypeSet kQuant16 = set_of(DType::uint16, DType::int16);
+inline constexpr DTypeSet kFloat = make_dtype_set(DType::float32, DType::float16);
+inline constexpr DTypeSet kQuant = make_dtype_set(DType::uint8, DType::int8);
+inline constexpr DTypeSet kQuant16 = make_dtype_set(DType::uint16, DType::int16);
 inline constexpr int kExperimental = 0x7FFFFFFF;  // feature level of experimental operations
-inline constexpr DTypeSet kInt = set_of(DType::int32);
-inline constexpr DTypeSet kTruth = set_of(DType::bool_);
+inline constexpr DTypeSet kInt = make_dtype_set(DType::int32);
+inline constexpr DTypeSet kTruth = make_dtype_set(DType::bool_);
 
 inline Operand tensor_arg(std::string_view name, DTypeSet dtypes, char type = 0) {
   return {{name, dtypes, false, false, type}, OperandKind::tensor};

@@ -64,7 +64,7 @@ class ProposalBuilder {
 
   void run() {
     const int64_t before = e_.read_int(kMaxBeforeNms);
-    const Length count = before > 0 ? e_.min_lengths({before}, num_anchors_) : num_anchors_;
+    const AxisLength count = before > 0 ? e_.min_lengths({before}, num_anchors_) : num_anchors_;
     const ValueId scores = e_.cast(flatten_map(as_float32(e_, kProposalScores), {images_, num_anchors_}), DType::float32);
     const ValueId order = e_.add_multi_output("TopK", {scores, e_.add_sizes({count})}, 2, make_attrs({{"axis", int64_t{1}}}))[1];
     const ValueId anchor_indices = expand(e_.add("Unsqueeze", {order, e_.add_int64_vector({2})}), {images_, count, {4}});
@@ -74,12 +74,12 @@ class ProposalBuilder {
 
  private:
   ValueId add_float(double value) { return e_.add_scalar(value, DType::float32); }
-  ValueId expand(ValueId id, const std::vector<Length>& shape) { return e_.add("Expand", {id, e_.add_sizes(shape)}); }
+  ValueId expand(ValueId id, const std::vector<AxisLength>& shape) { return e_.add("Expand", {id, e_.add_sizes(shape)}); }
   ValueId gather_elements(ValueId id, ValueId indices) {
     return e_.add("GatherElements", {id, indices}, make_attrs({{"axis", int64_t{1}}}));
   }
   ValueId concat(ValueId a, ValueId b) { return e_.add("Concat", {a, b}, make_attrs({{"axis", int64_t{2}}})); }
-  ValueId flatten_map(ValueId id, const std::vector<Length>& shape) {
+  ValueId flatten_map(ValueId id, const std::vector<AxisLength>& shape) {
     return e_.reshape(is_nchw_ ? e_.transpose(id, {0, 2, 3, 1}) : id, shape);
   }
   // Returns elements `first` and `first` + 1 of the last axis of a value of rank 3.
@@ -87,7 +87,7 @@ class ProposalBuilder {
     return e_.add("Slice", {id, e_.add_int64_vector({first}), e_.add_int64_vector({first + 2}), e_.add_int64_vector({2})});
   }
   // Returns the vector 0, 1, ... length - 1.
-  ValueId make_range(const Length& length, DType dtype) {
+  ValueId make_range(const AxisLength& length, DType dtype) {
     const ValueId end = e_.add("Squeeze", {e_.add_sizes({length}), e_.add_int64_vector({0})});
     return e_.cast(e_.add("Range", {e_.add_scalar(0, DType::int64), end, e_.add_scalar(1, DType::int64)}), dtype);
   }
@@ -100,7 +100,7 @@ class ProposalBuilder {
 
   // Returns the offset of the anchors at each position, [positions, 1, 4].
   ValueId make_anchor_shifts() {
-    const auto steps = [&](const Length& length, size_t stride, const std::vector<Length>& shape) {
+    const auto steps = [&](const AxisLength& length, size_t stride, const std::vector<AxisLength>& shape) {
       const ValueId all = e_.add("Mul", {make_range(length, DType::float32), add_float(e_.read_real(stride))});
       return expand(e_.reshape(all, shape), {height_, width_, {1}});
     };
@@ -122,7 +122,7 @@ class ProposalBuilder {
   }
 
   // Returns 1 for boxes that are large enough and centred inside the image, else 0: [images, 1, boxes].
-  ValueId find_valid_boxes(ValueId boxes, ValueId limit, const Length& count) {
+  ValueId find_valid_boxes(ValueId boxes, ValueId limit, const AxisLength& count) {
     const ValueId start = slice_pair(boxes, 0), size = e_.add("Sub", {slice_pair(boxes, 2), start});
     const ValueId middle = e_.add("Add", {start, e_.add("Mul", {size, add_float(0.5)})});
     const ValueId fits = e_.add("And", {e_.add("Greater", {size, add_float(e_.read_real(kMinSize))}), e_.add("Less", {middle, limit})});
@@ -132,12 +132,12 @@ class ProposalBuilder {
   }
 
   // Runs NMS on boxes sorted by descending score. Returns 1 + the indices of the boxes it keeps, [images, max_kept].
-  ValueId run_nms(ValueId boxes, ValueId limit, const Length& count) {
+  ValueId run_nms(ValueId boxes, ValueId limit, const AxisLength& count) {
     const double iou_threshold = e_.read_real(kMaxIou);
     const int64_t after = e_.read_int(kMaxAfterNms);
-    const Length max_kept = after < 0 ? count : e_.min_lengths({after}, count);
+    const AxisLength max_kept = after < 0 ? count : e_.min_lengths({after}, count);
     // With a limit of 0 only one box remains, because every IoU is >= 0.
-    const Length nms_count = iou_threshold > 0 ? max_kept : e_.min_lengths(max_kept, {1});
+    const AxisLength nms_count = iou_threshold > 0 ? max_kept : e_.min_lengths(max_kept, {1});
     const ValueId order = expand(make_range(count, DType::int64), {images_, {1}, count});
     // NMS drops boxes with IoU > limit; the NNAPI operation drops IoU >= limit.
     const double iou_limit = std::max(static_cast<double>(std::nextafter(static_cast<float>(iou_threshold), -1.0f)), 0.0);
@@ -159,7 +159,7 @@ class ProposalBuilder {
 
   Expansion& e_;
   const bool is_nchw_;
-  const Length images_, height_, width_, num_anchors_;
+  const AxisLength images_, height_, width_, num_anchors_;
 };
 
 void expand_generate_proposals(Expansion& e) {
@@ -175,11 +175,11 @@ Operations make_proposal_operations() {
            3,
            "The best regions of each image, of anchors at every place, without those that overlap a better one too much. Outputs: scores, "
            "boxes and indices of images, as many as there are.",
-           {tensor_arg("scores", reals), tensor_arg("deltas", reals), tensor_arg("anchors", kFloat | set_of(DType::int16)),
-            tensor_arg("image_sizes", kFloat | set_of(DType::uint16)), float_scalar_arg("height_stride"), float_scalar_arg("width_stride"),
-            scalar_arg("most_before"), scalar_arg("most_after"), float_scalar_arg("overlap_threshold"), float_scalar_arg("least_size"),
-            scalar_arg("nchw", kTruth)},
-           {tensor_arg("scores", reals), tensor_arg("boxes", kFloat | set_of(DType::uint16)), tensor_arg("batch_index", kInt)},
+           {tensor_arg("scores", reals), tensor_arg("deltas", reals), tensor_arg("anchors", kFloat | make_dtype_set(DType::int16)),
+            tensor_arg("image_sizes", kFloat | make_dtype_set(DType::uint16)), float_scalar_arg("height_stride"),
+            float_scalar_arg("width_stride"), scalar_arg("most_before"), scalar_arg("most_after"), float_scalar_arg("overlap_threshold"),
+            float_scalar_arg("least_size"), scalar_arg("nchw", kTruth)},
+           {tensor_arg("scores", reals), tensor_arg("boxes", kFloat | make_dtype_set(DType::uint16)), tensor_arg("batch_index", kInt)},
            expand_generate_proposals,
            {},
            check_proposals}};

@@ -84,7 +84,7 @@ ValueId accumulate_gates(Expansion& e) {
 void expand_lstm_16bit(Expansion& e) {
   const float scale = check_scales(e);
   e.expect_one_of_quantizations({{e.quantization(kCellState).scale, 0, {}}, {{kOperandScale}, kOperandZero, {}}});
-  FixedPoint f(e);
+  FixedPointNodeBuilder f(e);
   const ValueId z = f.clamp_int16(f.apply_multiplier(accumulate_gates(e), make_multiplier(4096.0 * static_cast<double>(scale))));
   const ValueId gate_values = f.apply_gate_functions(e.cast(z, DType::int32), kIntegerBits, 4, 2, e.length(kBiases, 0));
   const auto gates = e.add_multi_output("Split", {gate_values}, 4, make_attrs({{"axis", int64_t{1}}, {"num_outputs", int64_t{4}}}));
@@ -104,7 +104,7 @@ void expand_lstm_16bit(Expansion& e) {
 }  // namespace
 
 Operations make_quantized_16bit_lstm_operations() {
-  constexpr DTypeSet bytes = set_of(DType::uint8), cells = set_of(DType::int16);
+  constexpr DTypeSet bytes = make_dtype_set(DType::uint8), cells = make_dtype_set(DType::int16);
   std::vector<Operand> inputs{tensor_arg("x", bytes)};
   for (const std::string_view name : {"input_weights_i", "input_weights_f", "input_weights_c", "input_weights_o", "recurrent_weights_i",
                                       "recurrent_weights_f", "recurrent_weights_c", "recurrent_weights_o"})

@@ -176,7 +176,7 @@ ValueId apply_svdf_activation(Expansion& e, ValueId y) {
 }
 
 void expand_svdf(Expansion& e) {
-  const Length batch = e.length(0, 0), filters = e.length(1, 0), memory = e.length(2, 1);
+  const AxisLength batch = e.length(0, 0), filters = e.length(1, 0), memory = e.length(2, 1);
   const int64_t rank = e.read_int(5);
   const ValueId before = e.reshape(e[4], {batch, filters, memory});
   const auto from = [&](int64_t first, ValueId end) {

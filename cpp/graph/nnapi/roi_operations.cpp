@@ -63,7 +63,7 @@ void check_roi_pooling(Operands& o) {
 }
 
 // Returns the box corners in elements of the feature map, [boxes, 4].
-ValueId scale_corners(Expansion& e) {
+ValueId scale_roi_corners(Expansion& e) {
   expect_box_type(e, 1, 0, "N11.1");
   expect_box_scale(e, 1);
   const double x = read_inverse_stride(e.rules(), kRegionWidthStride), y = read_inverse_stride(e.rules(), kRegionHeightStride);
@@ -83,7 +83,7 @@ void expand_roi_align(Expansion& e) {
                                             {"output_width", e.read_int(kWidth)},
                                             {"sampling_ratios", std::vector{e.read_int(7), e.read_int(8)}},
                                             {"weight_levels", int64_t{e.is_quantized(0) ? 255 : 0}}});
-  const ValueId corners = scale_corners(e);
+  const ValueId corners = scale_roi_corners(e);
   const ValueId y = from_nchw(e, e.add("pumice::ClampedRoiAlign", {convert_features(e, is_nchw), corners, e[2]}, attributes), is_nchw);
   if (!e.is_quantized(0)) return e.add_output(e.cast(y, e.dtype(0)));
   const double scale = static_cast<double>(e.quantization(0).scale[0]);
@@ -93,7 +93,7 @@ void expand_roi_align(Expansion& e) {
 // MaxRoiPool expects boxes [image, left, top, right, bottom]; NNAPI rounds the corners to integers.
 void expand_roi_pooling(Expansion& e) {
   const bool is_nchw = read_nchw_flag(e, 7);
-  const ValueId corners = e.add("Floor", {e.add("Add", {scale_corners(e), e.add_scalar(0.5, DType::float32)})});
+  const ValueId corners = e.add("Floor", {e.add("Add", {scale_roi_corners(e), e.add_scalar(0.5, DType::float32)})});
   const ValueId image_indices = e.add_index_check(e[2], e[0], 0);  // checked as integers, then cast, because MaxRoiPool reads floats
   const ValueId images = e.add("Unsqueeze", {e.cast(image_indices, DType::float32), e.add_int64_vector({1})});
   const ValueId boxes = e.add("Concat", {images, corners}, make_attrs({{"axis", int64_t{1}}}));
@@ -107,7 +107,7 @@ void expand_roi_pooling(Expansion& e) {
 }  // namespace
 
 Operations make_roi_operations() {
-  constexpr DTypeSet reals = kFloat | kQuant, boxes = kFloat | set_of(DType::uint16);
+  constexpr DTypeSet reals = kFloat | kQuant, boxes = kFloat | make_dtype_set(DType::uint16);
   const auto form = [&](std::vector<Operand> more) {
     std::vector<Operand> inputs{
         tensor_arg("x", reals), tensor_arg("boxes", boxes),          tensor_arg("batch_index", kInt),   scalar_arg("height"),

@@ -117,7 +117,7 @@ ValueId apply_padding(Expansion& e, ValueId x, const std::vector<int64_t>& pads)
 }
 
 ValueId add_quantized_conv_transpose(Expansion& e, ValueId x, std::span<const AxisPadding> axes, Activation activation) {
-  const Length batch = e.get_length(x, 0), rows = e.get_length(x, 2), columns = e.get_length(x, 3), channels = e.get_length(x, 1);
+  const AxisLength batch = e.get_length(x, 0), rows = e.get_length(x, 2), columns = e.get_length(x, 3), channels = e.get_length(x, 1);
   const int64_t down = axes[0].stride, across = axes[1].stride;
   if (down > 1 || across > 1) {
     x = e.reshape(x, {batch, channels, rows, {1}, columns, {1}});

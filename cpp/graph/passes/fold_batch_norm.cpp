@@ -37,9 +37,9 @@ class BatchNormMatcher {
   ProgramNode fold_into_conv(const ProgramNode& conv, const ProgramNode& norm) const {
     ProgramNode node = conv;
     const ChannelAffine channel_affine = compute_affine(norm);
-    node.inputs[1] = add_scaled_weights(conv, norm, channel_affine.factor);
+    node.inputs[1] = add_bn_scaled_weights_constant(conv, norm, channel_affine.factor);
     node.inputs.resize(3, kAbsent);
-    node.inputs[2] = add_shifted_bias(node.inputs[2], norm, channel_affine);
+    node.inputs[2] = add_bn_folded_bias_constant(node.inputs[2], norm, channel_affine);
     node.outputs[0] = norm.outputs[0];
     return node;
   }
@@ -64,7 +64,7 @@ class BatchNormMatcher {
     return graph_.add_value(std::move(new_value));
   }
 
-  ValueId add_scaled_weights(const ProgramNode& conv, const ProgramNode& norm, const std::vector<double>& factor) const {
+  ValueId add_bn_scaled_weights_constant(const ProgramNode& conv, const ProgramNode& norm, const std::vector<double>& factor) const {
     const HostTensor weights = graph_.value(conv.inputs[1]).constant->converted(DType::float32);
     const Shape& shape = weights.desc.shape;
     const size_t axis = conv.row->name == "ConvTranspose" ? 1 : 0;
@@ -75,7 +75,7 @@ class BatchNormMatcher {
     return add_constant(graph_.value(conv.inputs[1]).name + " with " + norm.name, shape, numbers);
   }
 
-  ValueId add_shifted_bias(ValueId bias, const ProgramNode& norm, const ChannelAffine& channel_affine) const {
+  ValueId add_bn_folded_bias_constant(ValueId bias, const ProgramNode& norm, const ChannelAffine& channel_affine) const {
     std::vector<double> bias_values(channel_affine.factor.size(), 0.0);
     if (bias != kAbsent) bias_values = graph_.value(bias).constant->as_double();
     std::vector<float> numbers;
@@ -106,7 +106,7 @@ void fold_batch_norm(ProgramGraph& graph) {
     removed[norm] = true;
   }
   graph.erase_nodes(removed);
-  replaced.erase_unread();
+  replaced.erase_unread_nodes();
 }
 
 }  // namespace pumice

@@ -8,7 +8,7 @@
 
 #include "core/log.h"
 #include "core/number_format.h"
-#include "operators/table/precision.h"
+#include "operators/table/precision_support.h"
 #include "operators/table/result_dtype.h"
 
 namespace pumice {

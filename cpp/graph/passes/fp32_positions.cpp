@@ -7,7 +7,7 @@
 #include <string>
 
 #include "graph/passes/use_def_chains.h"
-#include "operators/table/precision.h"
+#include "operators/table/precision_support.h"
 #include "operators/table/result_dtype.h"
 
 namespace pumice {

@@ -38,7 +38,7 @@ class BlockQuantFusion {
   }
 
  private:
-  size_t index_of(const ProgramNode& node) const { return static_cast<size_t>(&node - graph_.nodes.data()); }
+  size_t get_node_index(const ProgramNode& node) const { return static_cast<size_t>(&node - graph_.nodes.data()); }
 
   // Whether the weights of both nodes have the same format, so that one kernel can read both.
   bool have_same_format(const ProgramNode& a, const ProgramNode& b) const {
@@ -63,7 +63,7 @@ class BlockQuantFusion {
     node.inputs[kGateZero] = get_input_or_absent(*gate, kZero);
     node.attributes.set("gate_epilogue", gate->epilogue);
     graph_.mark_fused(gate->report, node.report, Fusion::residual);
-    removed_[index_of(*gate)] = true;
+    removed_[get_node_index(*gate)] = true;
   }
 
   // Fuses an RMSNormalization with constant weights if all its readers are block-quantized matmuls.
@@ -78,7 +78,7 @@ class BlockQuantFusion {
     if (graph_.value(norm.inputs[0]).dtype != graph_.value(output).dtype) return;
     std::set<const ProgramNode*> readers;
     for (const ProgramNode* reader : use_def_.readers(output))
-      if (!removed_[index_of(*reader)]) readers.insert(reader);
+      if (!removed_[get_node_index(*reader)]) readers.insert(reader);
     constexpr size_t kMaxNormReaders = 3;  // each reader repeats the normalization
     const auto fits = [&](const ProgramNode* reader) {
       return is_block_quant_matmul(reader) && get_input_or_absent(*reader, kGain) == kAbsent && reader->fp32 == norm.fp32 &&
@@ -87,7 +87,7 @@ class BlockQuantFusion {
     };
     if (readers.empty() || readers.size() > kMaxNormReaders || !std::ranges::all_of(readers, fits)) return;
     for (const ProgramNode* reader : readers) {
-      ProgramNode& node = graph_.nodes[index_of(*reader)];
+      ProgramNode& node = graph_.nodes[get_node_index(*reader)];
       node.inputs.resize(kGain + 1, kAbsent);
       node.inputs[kX] = norm.inputs[0];
       node.inputs[kGain] = norm.inputs[1];

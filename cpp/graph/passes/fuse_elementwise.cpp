@@ -17,7 +17,7 @@ constexpr int64_t kLargestExact = int64_t{1} << 53;  // largest integer that a f
 
 // Whether expressions compute in the stored type, so that fusion does not change rounding.
 bool computes_in_stored_type(DType dtype) {
-  return contains(kOperatorFloats | set_of(DType::bool_, DType::int32, DType::uint32, DType::int64, DType::uint64), dtype);
+  return contains(kOperatorFloats | make_dtype_set(DType::bool_, DType::int32, DType::uint32, DType::int64, DType::uint64), dtype);
 }
 
 // The expression of an elementwise node, and its operands.

@@ -40,12 +40,12 @@ class RotaryCacheMatcher {
   // Returns the index of the last node of the match, where the inputs of all nodes have been computed.
   size_t find_last_node(const RotaryCacheMatch& match) const {
     size_t last = 0;
-    for (const ProgramNode* node : match.nodes()) last = std::max(last, index_of(*node));
+    for (const ProgramNode* node : match.nodes()) last = std::max(last, get_node_index(*node));
     return last;
   }
 
  private:
-  size_t index_of(const ProgramNode& node) const { return static_cast<size_t>(&node - graph_.nodes.data()); }
+  size_t get_node_index(const ProgramNode& node) const { return static_cast<size_t>(&node - graph_.nodes.data()); }
 
   // Whether both rotations and both cache updates have the same parameters, nothing is computed on the host, and the shapes match.
   bool is_fusable(const RotaryCacheMatch& match) const {
@@ -89,7 +89,7 @@ class RotaryCacheMatcher {
     const size_t last = find_last_node(match);
     for (const ProgramNode* node : {match.q, match.keys, match.values})
       for (const ProgramNode* reader : use_def_.readers(node->outputs[0]))
-        if (index_of(*reader) <= last) return false;
+        if (get_node_index(*reader) <= last) return false;
     return true;
   }
 
@@ -121,10 +121,10 @@ void fuse_rotary_caches(ProgramGraph& graph, const FusionSet& fusions) {
   for (const ProgramNode& node : graph.nodes) {
     const auto match = matcher.match(node);
     if (!match) continue;
-    const auto index_of = [&](const ProgramNode* member) { return static_cast<size_t>(member - graph.nodes.data()); };
-    if (std::ranges::any_of(match->nodes(), [&](const ProgramNode* member) { return removed[index_of(member)]; })) continue;
+    const auto get_node_index = [&](const ProgramNode* member) { return static_cast<size_t>(member - graph.nodes.data()); };
+    if (std::ranges::any_of(match->nodes(), [&](const ProgramNode* member) { return removed[get_node_index(member)]; })) continue;
     for (const ProgramNode* member : match->nodes()) {
-      removed[index_of(member)] = true;
+      removed[get_node_index(member)] = true;
       if (member != match->keys) graph.mark_fused(member->report, match->keys->report, Fusion::attention);
     }
     fused.emplace(matcher.find_last_node(*match), make_rotary_caches(*match));

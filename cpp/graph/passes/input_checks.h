@@ -9,7 +9,7 @@
 
 #include "core/tensor_desc.h"
 #include "graph/passes/program_graph.h"
-#include "operators/table/index_rule.h"
+#include "operators/table/index_bounds_rule.h"
 
 namespace pumice {
 

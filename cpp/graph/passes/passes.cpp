@@ -13,7 +13,7 @@
 #include "graph/passes/mixed_precision.h"
 #include "operators/host/host_evaluate.h"
 #include "operators/table/onnx_dtype.h"
-#include "operators/table/precision.h"
+#include "operators/table/precision_support.h"
 #include "operators/table/result_dtype.h"
 
 namespace pumice {

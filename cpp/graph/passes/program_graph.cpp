@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "operators/table/precision.h"
+#include "operators/table/precision_support.h"
 
 namespace pumice {
 

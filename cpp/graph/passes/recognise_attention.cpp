@@ -388,7 +388,7 @@ void ReplacedNodes::add_match(const std::vector<uint32_t>& rows, const ProgramNo
   }
 }
 
-void ReplacedNodes::erase_unread() {
+void ReplacedNodes::erase_unread_nodes() {
   if (rows_.empty()) return;
   remove_dead_nodes(graph_);
   for (const ProgramNode& node : graph_.nodes)
@@ -420,7 +420,7 @@ void recognise_attention(ProgramGraph& graph) {
     graph.erase_nodes(removed);
     again = !replacements.empty();
   }
-  replaced.erase_unread();
+  replaced.erase_unread_nodes();
 }
 
 }  // namespace pumice

@@ -146,7 +146,7 @@ void recognise_block_quant(ProgramGraph& graph) {
     replaced.add_match(matrix.rows, graph.nodes[i], Fusion::block_quant);
     graph.nodes[i] = matcher.make_block_matmul(graph.nodes[i], matrix);
   }
-  replaced.erase_unread();
+  replaced.erase_unread_nodes();
 }
 
 }  // namespace pumice

@@ -6,7 +6,7 @@
 #include <set>
 
 #include "graph/passes/passes.h"
-#include "graph/passes/pattern.h"
+#include "graph/passes/subgraph_pattern.h"
 
 namespace pumice {
 namespace {
@@ -25,7 +25,7 @@ struct RewriteRule {
   std::vector<Pattern> patterns = {};
 };
 
-bool accept_any(const ProgramGraph&, const UseDefChains&, const PatternMatch&) {
+bool accept_any_match(const ProgramGraph&, const UseDefChains&, const PatternMatch&) {
   return true;
 }
 
@@ -98,22 +98,28 @@ auto make_rewrite_rules() {
        "Gelu",
        {"x"},
        {},
-       accept_any,
+       accept_any_match,
        {},
        expand_placeholders(gelu_forms, {{"BELL", {"Erf(Div(x, 1.4142135))", "Erf(Mul(x, 0.70710678))"}}})},
       {Fusion::gelu,
        "Gelu",
        {"x"},
        {},
-       accept_any,
+       accept_any_match,
        tanh,
        expand_placeholders(
            gelu_forms,
            {{"BELL", {"Tanh(Mul(Add(x, Mul(CUBE, 0.044715)), 0.7978845))", "Tanh(Mul(Mul(x, 0.7978845), Add(Mul(SQUARE, 0.044715), 1)))"}},
             {"CUBE", {"Pow(x, 3)", "Mul(x, SQUARE)"}},
             {"SQUARE", {"Mul(x, x)", "Pow(x, 2)"}}})},
-      {Fusion::swish, "Swish", {"x"}, {{"alpha", "alpha"}}, accept_any, {}, expand_placeholders({"Mul(x, Sigmoid(Mul(x, #alpha)))"}, {})},
-      {Fusion::swish, "Swish", {"x"}, {}, accept_any, {}, expand_placeholders({"Mul(x, Sigmoid(x))"}, {})},
+      {Fusion::swish,
+       "Swish",
+       {"x"},
+       {{"alpha", "alpha"}},
+       accept_any_match,
+       {},
+       expand_placeholders({"Mul(x, Sigmoid(Mul(x, #alpha)))"}, {})},
+      {Fusion::swish, "Swish", {"x"}, {}, accept_any_match, {}, expand_placeholders({"Mul(x, Sigmoid(x))"}, {})},
       {Fusion::layer_normalization,
        "LayerNormalization",
        {"x", "w", "b"},
@@ -178,7 +184,7 @@ void recognise_patterns(ProgramGraph& graph, const FusionSet& fusions) {
     (void)std::ranges::any_of(all, recognised);
   }
   for (auto& [i, node] : replacements) graph.nodes[i] = std::move(node);
-  replaced.erase_unread();
+  replaced.erase_unread_nodes();
 }
 
 }  // namespace pumice

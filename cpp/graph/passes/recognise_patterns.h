@@ -12,7 +12,7 @@ class ReplacedNodes {
  public:
   explicit ReplacedNodes(ProgramGraph& graph) : graph_(graph) {}
   void add_match(const std::vector<uint32_t>& rows, const ProgramNode& into, Fusion fusion);
-  void erase_unread();  // removes the replaced nodes that have no other readers
+  void erase_unread_nodes();  // removes the replaced nodes that have no other readers
 
  private:
   ProgramGraph& graph_;

@@ -179,7 +179,7 @@ void recognise_qlinear(ProgramGraph& graph) {
   for (const auto& [at, match] : matches) replacements.emplace_back(at, make_qlinear_node(graph, match));
   for (auto& [at, node] : replacements) graph.nodes[at] = std::move(node);
   std::erase_if(graph.nodes, [&](const ProgramNode& node) { return removed.contains(node.report); });
-  replaced.erase_unread();
+  replaced.erase_unread_nodes();
 }
 
 }  // namespace pumice

@@ -209,7 +209,8 @@ void Execution::run(const std::vector<std::shared_ptr<const Event>>& wait_for, c
   std::vector<ShapeView> shapes;
   std::vector<const std::byte*> values;
   for (const auto& input : inputs_) shapes.emplace_back(input->desc.shape), values.push_back(input->data);
-  const auto lease = measure_ ? program_->make_timed_lease(shapes, values) : program_->lease(shapes, values, true, left(), interrupted);
+  const auto lease =
+      measure_ ? program_->make_lease_with_timestamps(shapes, values) : program_->lease(shapes, values, true, left(), interrupted);
   if (fill_memory_first_) lease->fill_memory(kFillPattern, interrupted);
   for (size_t i = 0; i < values.size(); ++i) lease->write_input(i, values[i]);
   const Submission submission = lease->start({left(), settings.loop_seconds, interrupted});
@@ -226,7 +227,7 @@ void Execution::run(const std::vector<std::shared_ptr<const Event>>& wait_for, c
   times_ = {device, seconds_between(call_time, ended), device, seconds_between(fence, ended)};
 }
 
-void Execution::read_results(const Lease& lease, const std::function<void()>& interrupted) {
+void Execution::read_results(const ExecutionLease& lease, const std::function<void()>& interrupted) {
   std::vector<Shape> shapes;
   std::vector<HostTensor> outputs;
   for (size_t j = 0; j < buffers_.size(); ++j) shapes.push_back(lease.output_desc(j).shape);

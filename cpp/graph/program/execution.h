@@ -95,7 +95,7 @@ class Execution {
   void check_static_outputs() const;
   void run(const std::vector<std::shared_ptr<const Event>>& wait_for, const ExecutionSettings& settings, Clock::time_point call_time,
            const std::function<void()>& interrupted);
-  void read_results(const Lease& lease, const std::function<void()>& interrupted);
+  void read_results(const ExecutionLease& lease, const std::function<void()>& interrupted);
   void end_computation(std::exception_ptr error);
 
   std::shared_ptr<Program> program_;

@@ -9,8 +9,8 @@
 #include "graph/control_flow/graph_levels.h"
 #include "graph/passes/force_fp32_nodes.h"
 #include "graph/passes/passes.h"
-#include "graph/region/lease_pool.h"
-#include "graph/region/observed_region.h"
+#include "graph/region/execution_lease_pool.h"
+#include "graph/region/intermediate_tensor_capture.h"
 #include "graph/region/region.h"
 
 namespace pumice {
@@ -93,7 +93,7 @@ struct Program::Impl {
   std::shared_ptr<Region> region;
   std::shared_ptr<const ControlFlowProgram> control_flow;
   std::string multi_list_reason;  // why the graph cannot run as a single command list; "" if it can
-  LeasePool control_flow_pool;
+  ExecutionLeasePool control_flow_pool;
   std::atomic<bool> closed{false};
 };
 
@@ -130,8 +130,8 @@ bool Program::closed() const {
   return impl_->closed;
 }
 
-std::shared_ptr<Lease> Program::lease(std::span<const ShapeView> shapes, std::span<const std::byte* const> values, bool wait,
-                                      std::optional<double> timeout_seconds, const std::function<void()>& interrupted) {
+std::shared_ptr<ExecutionLease> Program::lease(std::span<const ShapeView> shapes, std::span<const std::byte* const> values, bool wait,
+                                               std::optional<double> timeout_seconds, const std::function<void()>& interrupted) {
   impl_->check_open();
   if (impl_->region) return impl_->region->bind(shapes, values)->lease(wait, timeout_seconds, interrupted);
   const auto make = [this] { return ControlFlowLease::create(impl_->control_flow, {}); };
@@ -140,7 +140,8 @@ std::shared_ptr<Lease> Program::lease(std::span<const ShapeView> shapes, std::sp
   return leased;
 }
 
-std::shared_ptr<Lease> Program::make_timed_lease(std::span<const ShapeView> shapes, std::span<const std::byte* const> values) {
+std::shared_ptr<ExecutionLease> Program::make_lease_with_timestamps(std::span<const ShapeView> shapes,
+                                                                    std::span<const std::byte* const> values) {
   impl_->check_open();
   RecordingOptions options;
   options.total_time = true;
@@ -201,9 +202,10 @@ std::vector<DispatchTime> Program::profile(std::span<const ShapeView> shapes, st
   return lease->list().recording()->dispatch_times();
 }
 
-std::shared_ptr<ObservedRegion> Program::observe(std::span<const ShapeView> shapes, std::span<const std::byte* const> inputs,
-                                                 const ObserveOptions& observe_options, const std::function<void()>& interrupted) {
-  const auto run = impl_->get_single_region("observe()").make_observed_region(shapes, inputs, observe_options);
+std::shared_ptr<IntermediateTensorCapture> Program::observe(std::span<const ShapeView> shapes, std::span<const std::byte* const> inputs,
+                                                            const TensorCaptureOptions& capture_options,
+                                                            const std::function<void()>& interrupted) {
+  const auto run = impl_->get_single_region("observe()").make_intermediate_tensor_capture(shapes, inputs, capture_options);
   for (size_t i = 0; i < inputs.size(); ++i) run->write_input(i, inputs[i]);
   context()->wait(run->start(interrupted).id(), {}, interrupted);
   return run;

@@ -11,15 +11,15 @@
 
 #include "graph/description/graph.h"
 #include "graph/passes/program_graph.h"
-#include "graph/region/lease.h"
+#include "graph/region/execution_lease.h"
 #include "graph/region/plan_report.h"
 #include "graph/region/program_value.h"
 #include "operators/compiled/compiled_operator.h"
 
 namespace pumice {
 
-class ObservedRegion;
-struct ObserveOptions;
+class IntermediateTensorCapture;
+struct TensorCaptureOptions;
 struct ControlFlowObservation;
 
 // A compiled graph. Thread-safe.
@@ -37,10 +37,11 @@ class Program : public std::enable_shared_from_this<Program> {
   // reads_values()); may be empty otherwise. If all recordings are leased, waits and calls `interrupted` about every 50 ms, which may
   // throw; with `wait` false, throws StateError. Throws BindingError (K10) naming an input with a wrong shape, GraphError if a shape rule
   // is violated, UnsupportedError.
-  std::shared_ptr<Lease> lease(std::span<const ShapeView> shapes, std::span<const std::byte* const> values = {}, bool wait = true,
-                               std::optional<double> timeout_seconds = {}, const std::function<void()>& interrupted = {});
+  std::shared_ptr<ExecutionLease> lease(std::span<const ShapeView> shapes, std::span<const std::byte* const> values = {}, bool wait = true,
+                                        std::optional<double> timeout_seconds = {}, const std::function<void()>& interrupted = {});
   // Returns a lease that measures device time and does not belong to the pool.
-  std::shared_ptr<Lease> make_timed_lease(std::span<const ShapeView> shapes, std::span<const std::byte* const> values = {});
+  std::shared_ptr<ExecutionLease> make_lease_with_timestamps(std::span<const ShapeView> shapes,
+                                                             std::span<const std::byte* const> values = {});
   // Whether shapes depend on the elements of input i.
   bool reads_values(size_t i) const;
   // Returns the compiled operator for these shapes, to be used with binding tables and command lists of the caller. Its owned inputs are
@@ -54,8 +55,9 @@ class Program : public std::enable_shared_from_this<Program> {
   std::vector<DispatchTime> profile(std::span<const ShapeView> shapes, std::span<const std::byte* const> inputs,
                                     const std::function<void()>& interrupted = {});
   // Runs the program once and copies the tensors that its kernels store. Throws UnsupportedError for control flow and host sync points.
-  std::shared_ptr<ObservedRegion> observe(std::span<const ShapeView> shapes, std::span<const std::byte* const> inputs,
-                                          const ObserveOptions& observe_options, const std::function<void()>& interrupted = {});
+  std::shared_ptr<IntermediateTensorCapture> observe(std::span<const ShapeView> shapes, std::span<const std::byte* const> inputs,
+                                                     const TensorCaptureOptions& capture_options,
+                                                     const std::function<void()>& interrupted = {});
   // Like observe(), but for programs with control flow or host sync points: observes up to `max_runs` runs of each region.
   ControlFlowObservation observe_runs(std::span<const ShapeView> shapes, std::span<const std::byte* const> inputs, const RunLimits& limits,
                                       uint64_t max_runs);

@@ -81,8 +81,8 @@ void swap_dependent_dispatches(std::vector<Dispatch>& dispatches, const Compiled
   }
 }
 
-RecordedLease::RecordedLease(const std::shared_ptr<CompiledOperator>& compiled, const BufferRange& persistent, size_t inputs,
-                             std::vector<IndexCheck> index_checks, const RecordingOptions& options)
+CommandListLease::CommandListLease(const std::shared_ptr<CompiledOperator>& compiled, const BufferRange& persistent, size_t inputs,
+                                   std::vector<IndexCheck> index_checks, const RecordingOptions& options)
     : compiled_(compiled), index_checks_(std::move(index_checks)), list_(compiled->context()) {
   std::vector<uint64_t> input_bytes, output_bytes;
   for (size_t i = 0; i < inputs; ++i) input_bytes.push_back(input_desc(i).bytes());
@@ -103,13 +103,13 @@ RecordedLease::RecordedLease(const std::shared_ptr<CompiledOperator>& compiled, 
   list_.commit(options);
 }
 
-void RecordedLease::fill_memory(uint32_t word, const InterruptCallback& interrupted) {
+void CommandListLease::fill_memory(uint32_t word, const InterruptCallback& interrupted) {
   fill(inputs_, word, interrupted);
   fill(outputs_, word, interrupted);
   if (arena_) fill(BufferRange{arena_, 0, arena_->bytes() / sizeof(word) * sizeof(word)}, word, interrupted);
 }
 
-void RecordedLease::write_input(size_t i, const std::byte* source, bool source_is_stable) {
+void CommandListLease::write_input(size_t i, const std::byte* source, bool source_is_stable) {
   const std::span bytes(source, input_desc(i).element_bytes());
   if (uploads_[i])
     uploads_[i]->write(bytes, source_is_stable);
@@ -117,7 +117,7 @@ void RecordedLease::write_input(size_t i, const std::byte* source, bool source_i
     copy_to_mapped(inputs_[i].bytes, bytes, inputs_[i].host->store_mode());
 }
 
-void RecordedLease::read_output(size_t j, std::byte* target, const InterruptCallback& interrupted) const {
+void CommandListLease::read_output(size_t j, std::byte* target, const InterruptCallback& interrupted) const {
   const std::span bytes(target, output_desc(j).element_bytes());
   if (downloads_[j])
     downloads_[j]->read(bytes, interrupted);
@@ -125,7 +125,7 @@ void RecordedLease::read_output(size_t j, std::byte* target, const InterruptCall
     copy_from_mapped(output(j), bytes);
 }
 
-uint64_t RecordedLease::last_submission() const {
+uint64_t CommandListLease::last_submission() const {
   uint64_t last = last_ ? last_->id() : 0;
   for (const auto* transfers : {&uploads_, &downloads_})
     for (const auto& transfer : *transfers)
@@ -133,7 +133,7 @@ uint64_t RecordedLease::last_submission() const {
   return last;
 }
 
-Submission RecordedLease::start(const RunLimits& limits, std::span<std::byte* const> targets) {
+Submission CommandListLease::start(const RunLimits& limits, std::span<std::byte* const> targets) {
   last_ = list_.exec();
   for (size_t j = 0; j < downloads_.size(); ++j) {
     std::byte* const target = j < targets.size() ? targets[j] : nullptr;
@@ -161,13 +161,14 @@ BoundProgram::BoundProgram(BindInputs key, std::shared_ptr<CompiledOperator> com
 
 BoundProgram::~BoundProgram() = default;
 
-std::shared_ptr<Lease> BoundProgram::lease(bool wait, std::optional<double> timeout_seconds, const std::function<void()>& interrupted) {
-  const auto make = [this] { return std::make_shared<RecordedLease>(compiled_, persistent_, inputs_, index_checks_); };
+std::shared_ptr<ExecutionLease> BoundProgram::lease(bool wait, std::optional<double> timeout_seconds,
+                                                    const std::function<void()>& interrupted) {
+  const auto make = [this] { return std::make_shared<CommandListLease>(compiled_, persistent_, inputs_, index_checks_); };
   return pool_.lease(*compiled_->context(), make, wait, timeout_seconds, interrupted);
 }
 
-std::shared_ptr<RecordedLease> BoundProgram::make_lease(const RecordingOptions& options) const {
-  return std::make_shared<RecordedLease>(compiled_, persistent_, inputs_, index_checks_, options);
+std::shared_ptr<CommandListLease> BoundProgram::make_lease(const RecordingOptions& options) const {
+  return std::make_shared<CommandListLease>(compiled_, persistent_, inputs_, index_checks_, options);
 }
 
 std::vector<StepReport> BoundProgram::report_steps(const ProgramGraph& graph) const {

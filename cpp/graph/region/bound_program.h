@@ -12,14 +12,14 @@
 #include "dispatch/staging_slot_transfer.h"
 #include "graph/binding/plan.h"
 #include "graph/passes/program_graph.h"
-#include "graph/region/lease.h"
-#include "graph/region/lease_pool.h"
+#include "graph/region/execution_lease.h"
+#include "graph/region/execution_lease_pool.h"
 #include "graph/region/plan_report.h"
 #include "operators/compiled/compiled_operator.h"
 
 namespace pumice {
 
-class RecordedLease;
+class CommandListLease;
 
 // Thread-safe. Keeps the weights of the program alive, so that leases may outlive it.
 class BoundProgram {
@@ -36,9 +36,9 @@ class BoundProgram {
   // Index checks; their results are the last outputs.
   const std::vector<IndexCheck>& index_checks() const { return index_checks_; }
   // Leases a free recording. If all are leased, waits, or throws StateError if `wait` is false.
-  std::shared_ptr<Lease> lease(bool wait, std::optional<double> timeout_seconds, const std::function<void()>& interrupted);
+  std::shared_ptr<ExecutionLease> lease(bool wait, std::optional<double> timeout_seconds, const std::function<void()>& interrupted);
   // Creates a recording that does not belong to the pool.
-  std::shared_ptr<RecordedLease> make_lease(const RecordingOptions& options) const;
+  std::shared_ptr<CommandListLease> make_lease(const RecordingOptions& options) const;
   std::vector<StepReport> report_steps(const ProgramGraph& graph) const;
   ArenaReport report_arena(const ProgramGraph& graph) const;
 
@@ -52,15 +52,15 @@ class BoundProgram {
   std::vector<std::optional<HostTensor>> output_hosts_;
   std::vector<CheckedInputs> checked_inputs_;
   std::vector<IndexCheck> index_checks_;
-  LeasePool pool_;
+  ExecutionLeasePool pool_;
 };
 
 // A CommandList with its own buffers. If the default heap is host-visible, they are allocated there. Otherwise the list copies to and from
 // device memory. Large slots are copied outside the list, except when times are measured, which must include all copies.
-class RecordedLease : public Lease {
+class CommandListLease : public ExecutionLease {
  public:
-  RecordedLease(const std::shared_ptr<CompiledOperator>& compiled, const BufferRange& persistent, size_t inputs,
-                std::vector<IndexCheck> index_checks, const RecordingOptions& options = {});
+  CommandListLease(const std::shared_ptr<CompiledOperator>& compiled, const BufferRange& persistent, size_t inputs,
+                   std::vector<IndexCheck> index_checks, const RecordingOptions& options = {});
   const TensorDesc& input_desc(size_t i) const override { return *compiled_->inputs()[i].desc; }
   const TensorDesc& output_desc(size_t j) const override { return *compiled_->outputs()[j].desc; }
   std::byte* input(size_t i) override { return inputs_[i].bytes; }

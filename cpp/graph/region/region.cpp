@@ -13,7 +13,7 @@
 #include "graph/passes/deferred_nodes.h"
 #include "graph/passes/passes.h"
 #include "graph/region/deferred_expansion.h"
-#include "graph/region/observed_region.h"
+#include "graph/region/intermediate_tensor_capture.h"
 
 namespace pumice {
 namespace {
@@ -236,15 +236,16 @@ std::shared_ptr<BoundProgram> Region::bind(std::span<const ShapeView> shapes, st
   return check_latest_binding(values);
 }
 
-std::shared_ptr<ObservedRegion> Region::make_observed_region(std::span<const ShapeView> shapes, std::span<const std::byte* const> values,
-                                                             const ObserveOptions& observe_options) {
-  if (deferred_) return get_expanded_region(shapes, values)->make_observed_region(shapes, values, observe_options);
+std::shared_ptr<IntermediateTensorCapture> Region::make_intermediate_tensor_capture(std::span<const ShapeView> shapes,
+                                                                                    std::span<const std::byte* const> values,
+                                                                                    const TensorCaptureOptions& capture_options) {
+  if (deferred_) return get_expanded_region(shapes, values)->make_intermediate_tensor_capture(shapes, values, capture_options);
   const std::lock_guard lock(mutex_);
   const auto bound = bind(shapes, values);
   BoundPlan plan = bind_plan(context_, graph_, weights_, bound->key(), &bind_cache_, true);
   create_missing_pipelines(plan.plan.steps, {});
   const auto compiled = std::make_shared<CompiledOperator>(context_, std::move(plan.plan), initialised_);
-  return std::make_shared<ObservedRegion>(compiled, persistent_, inputs_.size(), graph_, plan.stored, observe_options);
+  return std::make_shared<IntermediateTensorCapture>(compiled, persistent_, inputs_.size(), graph_, plan.stored, capture_options);
 }
 
 // Checks these input elements and returns the most recently used binding.

@@ -17,8 +17,8 @@
 
 namespace pumice {
 
-class ObservedRegion;
-struct ObserveOptions;
+class IntermediateTensorCapture;
+struct TensorCaptureOptions;
 
 // Checks the input shapes of a program or graph named `user`. Throws BindingError if their number is wrong (K4), or naming an input with a
 // wrong shape (K10).
@@ -44,15 +44,16 @@ class Region {
   bool reads_values() const { return reads_values_; }
   bool reads_values(size_t i) const { return graph_.shape_value_inputs[i]; }
   // Whether bind() checks input elements if they are passed, even if no shape depends on them.
-  bool checks_values() const { return deferred_ || !graph_.checks.empty(); }
+  bool checks_input_elements() const { return deferred_ || !graph_.checks.empty(); }
   // Returns the binding for these shapes; creates it on first use and evicts the least recently used one if there are too many. `values`:
   // elements of the inputs; may be empty if no shape depends on them. `progress` is called with the kernels being compiled. Throws
   // BindingError for wrong inputs, GraphError if a shape rule is violated, UnsupportedError.
   std::shared_ptr<BoundProgram> bind(std::span<const ShapeView> shapes, std::span<const std::byte* const> values,
                                      const CompileProgress& progress = {});
   // Creates a run for these shapes that copies every tensor that a kernel stores.
-  std::shared_ptr<ObservedRegion> make_observed_region(std::span<const ShapeView> shapes, std::span<const std::byte* const> values,
-                                                       const ObserveOptions& observe_options);
+  std::shared_ptr<IntermediateTensorCapture> make_intermediate_tensor_capture(std::span<const ShapeView> shapes,
+                                                                              std::span<const std::byte* const> values,
+                                                                              const TensorCaptureOptions& capture_options);
   std::vector<ReportRow> report() const;  // names the kernels of the last binding
   void close();                           // frees device memory that no binding uses
 

@@ -196,7 +196,7 @@ void lower_quantized_attention(LowerContext& node) {
 OperatorRows define_quantized_cache_operators() {
   const auto floats = [](std::string_view name) { return value_role(name, kFloats); };
   const auto optional_floats = [](std::string_view name) { return optional_role(name, kFloats); };
-  const auto bytes = [](std::string_view name) { return value_role(name, set_of(DType::int8)); };
+  const auto bytes = [](std::string_view name) { return value_role(name, make_dtype_set(DType::int8)); };
   return {// Applies RotaryEmbedding to queries and keys, if there are tables, and quantises keys and values into int8 caches
           {.name = "pumice::QuantizedCaches",
            .skeleton = KernelKind::index_map,
@@ -229,7 +229,7 @@ OperatorRows define_quantized_cache_operators() {
           // Returns zeros, then the first `past` rows of the cache, then the new rows; the result has the cache's capacity.
           {.name = "pumice::JoinedRows",
            .skeleton = KernelKind::index_map,
-           .schema = {.inputs = {value_role("cache", kFloats | set_of(DType::int8)), floats("rows"), value_role("past", kInt64),
+           .schema = {.inputs = {value_role("cache", kFloats | make_dtype_set(DType::int8)), floats("rows"), value_role("past", kInt64),
                                  optional_floats("scales")},
                       .outputs = {floats("y")},
                       .min_rank = 4,

@@ -3,9 +3,9 @@
 #include "core/error.h"
 #include "operators/common/split_node.h"
 #include "operators/common/strided_copy.h"
-#include "operators/table/layout.h"
-#include "operators/table/precision.h"
+#include "operators/table/precision_support.h"
 #include "operators/table/result_dtype.h"
+#include "operators/table/value_layout.h"
 
 namespace pumice {
 namespace {

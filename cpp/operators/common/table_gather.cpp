@@ -1,7 +1,7 @@
 #include "operators/common/table_gather.h"
 
 #include "operators/common/strided_copy.h"
-#include "operators/table/host_elements.h"
+#include "operators/table/host_tensor_access.h"
 
 namespace pumice {
 

@@ -124,7 +124,7 @@ class Initializer : public Dispatchable {
   std::string name_ = "initializer";
   std::vector<std::shared_ptr<const CompiledOperator>> operators_;
   std::vector<TensorSlot> inputs_, outputs_;
-  void revoke(size_t count) const;
+  void revoke_initialization(size_t count) const;
 
   mutable std::atomic<uint64_t> busy_until_{0};  // timeline id of the last initialisation
   std::atomic<uint64_t> generation_{0};

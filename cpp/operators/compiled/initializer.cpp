@@ -75,18 +75,18 @@ void Initializer::begin_execution(const BoundRanges& ranges) const {
       }
     }
     if (!before) continue;
-    revoke(i);
+    revoke_initialization(i);
     throw BindingError("I5", "operators[" + std::to_string(i) + "]", operators_[i]->name(), "an operator that has not been initialised",
                        "one that has been");
   }
 }
 
 void Initializer::cancel_execution() const {
-  revoke(operators_.size());
+  revoke_initialization(operators_.size());
 }
 
 // Marks the first `count` operators as uninitialised.
-void Initializer::revoke(size_t count) const {
+void Initializer::revoke_initialization(size_t count) const {
   for (size_t i = 0; i < count; ++i) {
     const auto& state = operators_[i]->state();
     const std::lock_guard lock(state->mutex);

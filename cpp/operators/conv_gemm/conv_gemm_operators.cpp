@@ -14,8 +14,9 @@
 namespace pumice {
 namespace {
 
-constexpr DTypeSet kGemmTypes = kReals | set_of(DType::int32, DType::uint32, DType::int64, DType::uint64);  // dtypes of matrix products
-constexpr DTypeSet kQuantTypes = set_of(DType::int4, DType::uint4, DType::int8, DType::uint8);
+constexpr DTypeSet kGemmTypes =
+    kReals | make_dtype_set(DType::int32, DType::uint32, DType::int64, DType::uint64);  // dtypes of matrix products
+constexpr DTypeSet kQuantTypes = make_dtype_set(DType::int4, DType::uint4, DType::int8, DType::uint8);
 
 void infer_conv_shape(ShapeContext& node) {
   const Shape shape = compute_conv_shape(node, 1);
@@ -177,7 +178,8 @@ void infer_determinant_shape(ShapeContext& node) {
   node.output(0, node.input(0).dtype, {x.begin(), x.end() - 2});
 }
 
-constexpr DTypeSet kInt8Types = set_of(DType::int8, DType::uint8), kInt32Type = set_of(DType::int32);  // dtypes of quantised products
+constexpr DTypeSet kInt8Types = make_dtype_set(DType::int8, DType::uint8),
+                   kInt32Type = make_dtype_set(DType::int32);  // dtypes of quantised products
 
 template <size_t kWeights>
 void append_conv_split_axes(const LowerContext& node, std::vector<SplitAxis>& axes) {

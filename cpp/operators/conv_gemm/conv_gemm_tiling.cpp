@@ -3,7 +3,7 @@
 #include <cmath>
 
 #include "core/rounding.h"
-#include "dispatch/kernel/driver_trial.h"
+#include "dispatch/kernel/driver_bug_test.h"
 
 namespace pumice {
 
@@ -203,7 +203,7 @@ struct MmaCost {
   MmaTiling tiling;
   double resident, launch, wave, wave_per_k, busiest_per_k, average_per_k;
 
-  double microseconds(int64_t m, int64_t n, int64_t steps, int64_t multiprocessors) const {
+  double estimate_microseconds(int64_t m, int64_t n, int64_t steps, int64_t multiprocessors) const {
     const double tiles = static_cast<double>(ceil_div(m, tiling.m) * ceil_div(n, tiling.n));
     const double tiles_per_sm = tiles / static_cast<double>(multiprocessors), max_tiles = std::ceil(tiles_per_sm),
                  kilo_k = static_cast<double>(steps) / 1000;
@@ -251,8 +251,8 @@ std::optional<MmaTiling> select_in_place_tiling(const NodeContext& node, int64_t
 static std::optional<MmaTiling> select_large_tiling(const NodeContext& node, int64_t m, int64_t n, int64_t k) {
   constexpr int64_t kCached = 48 << 20;  // bytes; an H200 has 50 MB of L2 cache
   if ((m + n) * k * 2 > kCached) return {};
-  const auto microseconds = [&](const MmaCost& cost) { return cost.microseconds(m, n, k, node.num_multiprocessors()); };
-  if (microseconds(kInPlaceCost) >= microseconds(kCoopmatCost)) return {};
+  const auto microseconds = [&](const MmaCost& cost) { return cost.estimate_microseconds(m, n, k, node.num_multiprocessors()); };
+  if (estimate_microseconds(kInPlaceCost) >= estimate_microseconds(kCoopmatCost)) return {};
   return select_in_place_tiling(node, m, n, k);
 }
 
@@ -267,7 +267,8 @@ std::optional<MmaTiling> select_mma_tiling(const NodeContext& node, int64_t m, i
   if (m <= kSmallMTiling.m && fits(kSmallMTiling)) return kSmallMTiling;
   const MmaCost* best = nullptr;
   for (const MmaCost& cost : kMmaCosts)
-    if (fits(cost.tiling) && (!best || cost.microseconds(m, n, k, multiprocessors) < best->microseconds(m, n, k, multiprocessors)))
+    if (fits(cost.tiling) &&
+        (!best || cost.estimate_microseconds(m, n, k, multiprocessors) < best->estimate_microseconds(m, n, k, multiprocessors)))
       best = &cost;
   return best ? std::optional(best->tiling) : std::nullopt;
 }

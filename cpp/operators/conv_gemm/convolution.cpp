@@ -11,7 +11,7 @@
 #include "operators/conv_gemm/lowerings.h"
 #include "operators/conv_gemm/requantize.h"
 #include "operators/geometry/window_geometry.h"
-#include "operators/table/layout.h"
+#include "operators/table/value_layout.h"
 
 namespace pumice {
 namespace {

@@ -28,7 +28,7 @@ WeightView view_weights(const NodeContext& node, const TensorDesc& b) {
 
 // Whether to use the fused kernel: barriers are cheap on this device, and reading the matrix again for every row costs less than a second
 // dispatch.
-bool prefers_fused(const LowerContext& node) {
+bool prefers_fused_softmax(const LowerContext& node) {
   constexpr int64_t kMaxRead = 1 << 22;  // maximum number of matrix elements that all workgroups read in total
   const int64_t read = node.input(kA).shape[0] * node.input(kB).elements();
   return !node.prefers_cpu_kernels() && node.max_invocations() >= kSoftmaxGroup && read <= kMaxRead;
@@ -59,7 +59,7 @@ bool pack_matmul_softmax(const PackContext& node, size_t input, PackedWeight& pa
 void lower_matmul_softmax(LowerContext& node) {
   const TensorDesc &x = node.input(kA), &y = node.output(kProbabilities);
   if (y.elements() == 0) return;
-  if (!prefers_fused(node)) return lower_gemm_and_softmax(node);
+  if (!prefers_fused_softmax(node)) return lower_gemm_and_softmax(node);
   const int64_t rows = x.shape[0], k_size = x.shape[1], columns = y.shape[1];
   const auto across = static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(round_up(columns, 8) / 4)));
   const int64_t k_threads = kSoftmaxGroup / across, partial_sums = kSoftmaxGroup / (across * 4);

@@ -106,8 +106,8 @@ struct PackJob {
   int64_t max_bytes;            // maximum bytes of a binding
   std::shared_ptr<const KernelVariant> kernel;
 
-  int64_t source_bits() const { return static_cast<int64_t>(bits(source)); }
-  int64_t packed_bits() const { return static_cast<int64_t>(bits(packed_dtype)); }
+  int64_t source_element_bits() const { return static_cast<int64_t>(bits(source)); }
+  int64_t packed_element_bits() const { return static_cast<int64_t>(bits(packed_dtype)); }
 };
 
 // Returns the number of source elements from the first to the last that these weights read.
@@ -153,11 +153,11 @@ int64_t get_channels_per_binding(const PackJob& packing, const WeightView& block
   WeightView single = block;
   single.channels_in = 1;
   int64_t max_channels = block.channels_in;
-  const int64_t source_capacity = packing.max_bytes * 8 / packing.source_bits() - count_source_elements(single);
-  if (count_source_elements(block) * packing.source_bits() / 8 > packing.max_bytes && block.stride_in > 0 && source_capacity > 0)
+  const int64_t source_capacity = packing.max_bytes * 8 / packing.source_element_bits() - count_source_elements(single);
+  if (count_source_elements(block) * packing.source_element_bits() / 8 > packing.max_bytes && block.stride_in > 0 && source_capacity > 0)
     max_channels = std::min(max_channels, source_capacity / block.stride_in + 1);
   if (has_rows(packing))
-    max_channels = std::min(max_channels, packing.max_bytes * 8 / packing.packed_bits() / packing.layout.group_elements(single));
+    max_channels = std::min(max_channels, packing.max_bytes * 8 / packing.packed_element_bits() / packing.layout.group_elements(single));
   if (max_channels >= block.channels_in) return block.channels_in;
   return std::max<int64_t>(max_channels / packing.layout.step, 1) * packing.layout.step;
 }
@@ -166,8 +166,8 @@ int64_t get_channels_per_binding(const PackJob& packing, const WeightView& block
 void add_pack_steps(std::vector<Step>& steps, const PackJob& packing, const Operand& source, const Operand& target) {
   const WeightView& weights = packing.weights;
   const int64_t group_elements = packing.layout.group_elements(weights);
-  const int64_t max_bits =
-      std::max(group_elements * weights.groups * packing.packed_bits(), count_source_elements(weights) * packing.source_bits());
+  const int64_t max_bits = std::max(group_elements * weights.groups * packing.packed_element_bits(),
+                                    count_source_elements(weights) * packing.source_element_bits());
   const bool is_whole =
       packing.block >= weights.channels_out || packing.layout.is_cpu_layout();  // blocks for conv_cpu are contiguous anyway
   if (is_whole && max_bits / 8 <= packing.max_bytes)

@@ -5,7 +5,7 @@
 #include "operators/elementwise/elementwise_expression.h"
 #include "operators/elementwise/lowerings.h"
 #include "operators/host/host_arithmetic.h"
-#include "operators/table/host_elements.h"
+#include "operators/table/host_tensor_access.h"
 
 namespace pumice {
 namespace {

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "core/tensor_desc.h"
-#include "operators/table/index_rule.h"
+#include "operators/table/index_bounds_rule.h"
 
 namespace pumice {
 

@@ -9,9 +9,9 @@
 #include "operators/geometry/slice_geometry.h"
 #include "operators/geometry/strided_views.h"
 #include "operators/index/lowerings.h"
-#include "operators/table/host_elements.h"
-#include "operators/table/layout.h"
+#include "operators/table/host_tensor_access.h"
 #include "operators/table/operator_table.h"
+#include "operators/table/value_layout.h"
 
 namespace pumice {
 namespace {

@@ -9,7 +9,7 @@
 #include "operators/geometry/index_bounds.h"
 #include "operators/host/host_node.h"
 #include "operators/index/lowerings.h"
-#include "operators/table/host_elements.h"
+#include "operators/table/host_tensor_access.h"
 #include "operators/table/onnx_dtype.h"
 #include "operators/table/row_builders.h"
 
@@ -169,7 +169,7 @@ void lower_reverse_sequence(LowerContext& node) {
   });
 }
 
-constexpr DTypeSet kRangeTypes = kFloats | set_of(DType::float64, DType::int16, DType::int32, DType::int64);
+constexpr DTypeSet kRangeTypes = kFloats | make_dtype_set(DType::float64, DType::int16, DType::int32, DType::int64);
 
 }  // namespace
 

@@ -10,7 +10,7 @@
 #include "operators/geometry/window_geometry.h"
 #include "operators/index/lowerings.h"
 #include "operators/sort/sort.h"
-#include "operators/table/host_elements.h"
+#include "operators/table/host_tensor_access.h"
 #include "operators/table/operator_table.h"
 
 namespace pumice {

@@ -7,7 +7,7 @@
 #include "operators/host/host_node.h"
 #include "operators/index/lowerings.h"
 #include "operators/reduction/non_zero.h"
-#include "operators/table/host_elements.h"
+#include "operators/table/host_tensor_access.h"
 
 namespace pumice {
 namespace {

@@ -6,7 +6,7 @@
 #include "operators/geometry/slice_geometry.h"
 #include "operators/host/host_arithmetic.h"
 #include "operators/index/lowerings.h"
-#include "operators/table/host_elements.h"
+#include "operators/table/host_tensor_access.h"
 
 namespace pumice {
 namespace {

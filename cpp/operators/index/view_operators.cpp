@@ -233,7 +233,7 @@ OperatorRows define_view_operators() {
                          .host_inputs = make_input_mask(1),
                          .forwards = ForwardedInput::elements}),
           make_view_row({.name = "Dropout",
-                         .schema = {.inputs = {value_role("x", kFloats), optional_role("ratio", kFloats | set_of(DType::float64)),
+                         .schema = {.inputs = {value_role("x", kFloats), optional_role("ratio", kFloats | make_dtype_set(DType::float64)),
                                                optional_role("training_mode", kBool)},
                                     .outputs = {value_role("y", kFloats), unsupported_role("mask")},
                                     .attributes = {optional_attribute("seed", AttributeKind::integer)},

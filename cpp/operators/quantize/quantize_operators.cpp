@@ -8,8 +8,9 @@
 namespace pumice {
 namespace {
 
-constexpr DTypeSet kQuantized = set_of(DType::int8, DType::uint8, DType::int16, DType::uint16) | (kLowBit & ~set_of(DType::float8_e8m0fnu));
-constexpr DTypeSet kDequantized = kQuantized | set_of(DType::int32);
+constexpr DTypeSet kQuantized =
+    make_dtype_set(DType::int8, DType::uint8, DType::int16, DType::uint16) | (kLowBit & ~make_dtype_set(DType::float8_e8m0fnu));
+constexpr DTypeSet kDequantized = kQuantized | make_dtype_set(DType::int32);
 
 // Checks scale and zero point: they are scalars, or have one value per index of the axis or per block of `block_size` indices.
 void check_scales(const ShapeContext& node) {
@@ -97,7 +98,7 @@ OperatorRows define_quantize_operators() {
   return {
       {.name = "QuantizeLinear",
        .skeleton = KernelKind::map,
-       .schema = {.inputs = {value_role("x", kFloats | set_of(DType::int32)), value_role("scale", kFloats),
+       .schema = {.inputs = {value_role("x", kFloats | make_dtype_set(DType::int32)), value_role("scale", kFloats),
                              optional_role("zero", kQuantized)},
                   .outputs = {value_role("y", kQuantized)},
                   .attributes = make_quantize_attributes()},
@@ -123,8 +124,8 @@ OperatorRows define_quantize_operators() {
       {.name = "DynamicQuantizeLinear",
        .skeleton = KernelKind::map,
        .schema = {.inputs = {value_role("x", kFloats)},
-                  .outputs = {value_role("y", set_of(DType::uint8)), value_role("y_scale", kFloats),
-                              value_role("y_zero_point", set_of(DType::uint8))}},
+                  .outputs = {value_role("y", make_dtype_set(DType::uint8)), value_role("y_scale", kFloats),
+                              value_role("y_zero_point", make_dtype_set(DType::uint8))}},
        .shape = infer_dynamic_quantize_shape,
        .lower = lower_dynamic_quantize,
        .strides = StrideSupport::packed,

@@ -8,7 +8,7 @@
 namespace pumice {
 namespace {
 
-constexpr DTypeSet kState = set_of(DType::uint32);
+constexpr DTypeSet kState = make_dtype_set(DType::uint32);
 
 void check_random_state(const ShapeContext& node) {
   check_vector(node, 0, 4, "a state");

@@ -112,7 +112,7 @@ OperatorRows define_recurrent_operators() {
                                       value_role("w", kFloats, 'T'),
                                       value_role("r", kFloats, 'T'),
                                       floats("b"),
-                                      optional_role("sequence_lens", set_of(DType::int32)),
+                                      optional_role("sequence_lens", make_dtype_set(DType::int32)),
                                       floats("initial_h")},
       outputs{floats("y"), floats("y_h")};
   auto lstm_inputs = inputs, lstm_outputs = outputs;

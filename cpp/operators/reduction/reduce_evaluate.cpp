@@ -5,7 +5,7 @@
 #include "operators/host/host_arithmetic.h"
 #include "operators/reduction/lowerings.h"
 #include "operators/reduction/reduce.h"
-#include "operators/table/host_elements.h"
+#include "operators/table/host_tensor_access.h"
 
 namespace pumice {
 namespace {

@@ -71,8 +71,9 @@ void append_arg_reduce_split_axes(const LowerContext& node, std::vector<SplitAxi
 }  // namespace
 
 OperatorRows define_reduce_operators() {
-  constexpr DTypeSet reals = kFloats | set_of(DType::float64), with_integers = reals | kIndices | set_of(DType::uint32, DType::uint64),
-                     with_bytes = with_integers | kBool | set_of(DType::int8, DType::uint8);
+  constexpr DTypeSet reals = kFloats | make_dtype_set(DType::float64),
+                     with_integers = reals | kIndices | make_dtype_set(DType::uint32, DType::uint64),
+                     with_bytes = with_integers | kBool | make_dtype_set(DType::int8, DType::uint8);
   const std::vector<AttributeSchema> attributes{optional_attribute("axes", AttributeKind::integers), integer_attribute("keepdims", 1),
                                                 integer_attribute("noop_with_empty_axes", 0)};
   struct ReduceOperator {
@@ -113,7 +114,7 @@ OperatorRows define_reduce_operators() {
   for (const auto& [name, form] : {std::pair("ArgMax", kArgMax), std::pair("ArgMin", kArgMin)})
     rows.push_back({.name = name,
                     .skeleton = KernelKind::reduce,
-                    .schema = {.inputs = {value_role("x", kNumbers | set_of(DType::float64))},
+                    .schema = {.inputs = {value_role("x", kNumbers | make_dtype_set(DType::float64))},
                                .outputs = {value_role("y", kInt64)},
                                .attributes = {integer_attribute("axis", 0), integer_attribute("keepdims", 1),
                                               integer_attribute("select_last_index", 0)}},

@@ -23,7 +23,7 @@ void append_scan_split_axes(const LowerContext& node, std::vector<SplitAxis>& ax
 }  // namespace
 
 OperatorRows define_scan_operators() {
-  constexpr DTypeSet numbers = kFloats | set_of(DType::float64, DType::int32, DType::int64, DType::uint32, DType::uint64);
+  constexpr DTypeSet numbers = kFloats | make_dtype_set(DType::float64, DType::int32, DType::int64, DType::uint32, DType::uint64);
   OperatorRows rows;
   for (const auto& [name, fold] : {std::pair("CumSum", &kSumFold), std::pair("CumProd", &kProductFold)})
     rows.push_back({.name = name,

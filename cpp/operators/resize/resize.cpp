@@ -8,7 +8,7 @@
 #include "operators/geometry/resize_geometry.h"
 #include "operators/index/lowerings.h"
 #include "operators/resize/lowerings.h"
-#include "operators/table/host_elements.h"
+#include "operators/table/host_tensor_access.h"
 #include "operators/table/operator_table.h"
 
 namespace pumice {

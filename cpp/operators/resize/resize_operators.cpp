@@ -58,7 +58,7 @@ void append_grid_sample_split_axes(const LowerContext& node, std::vector<SplitAx
 }  // namespace
 
 OperatorRows define_resize_operators() {
-  constexpr DTypeSet regions = kFloats | set_of(DType::float64);
+  constexpr DTypeSet regions = kFloats | make_dtype_set(DType::float64);
   return {
       {.name = "Resize",
        .skeleton = KernelKind::index_map,

@@ -4,7 +4,7 @@
 
 #include "operators/host/host_arithmetic.h"
 #include "operators/sort/lowerings.h"
-#include "operators/table/host_elements.h"
+#include "operators/table/host_tensor_access.h"
 
 namespace pumice {
 namespace {

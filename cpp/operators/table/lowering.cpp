@@ -6,10 +6,10 @@
 
 #include "core/error.h"
 #include "core/rounding.h"
-#include "dispatch/kernel/driver_trial.h"
+#include "dispatch/kernel/driver_bug_test.h"
 #include "dispatch/kernel/grid_folding.h"
 #include "operators/table/operator_row.h"
-#include "operators/table/precision.h"
+#include "operators/table/precision_support.h"
 
 namespace pumice {
 namespace {

@@ -10,7 +10,7 @@
 
 #include "core/tensor_desc.h"
 #include "operators/table/attributes.h"
-#include "operators/table/index_rule.h"
+#include "operators/table/index_bounds_rule.h"
 
 namespace pumice {
 

@@ -13,16 +13,16 @@ namespace pumice {
 using OperatorRows = std::vector<OperatorRow>;
 
 inline constexpr DTypeSet kFloats = kOperatorFloats;
-inline constexpr DTypeSet kSigned = set_of(DType::int8, DType::int16, DType::int32, DType::int64);
-inline constexpr DTypeSet kIntegers = kSigned | set_of(DType::uint8, DType::uint16, DType::uint32, DType::uint64);
+inline constexpr DTypeSet kSigned = make_dtype_set(DType::int8, DType::int16, DType::int32, DType::int64);
+inline constexpr DTypeSet kIntegers = kSigned | make_dtype_set(DType::uint8, DType::uint16, DType::uint32, DType::uint64);
 inline constexpr DTypeSet kNumbers = kFloats | kIntegers;
-inline constexpr DTypeSet kDouble = set_of(DType::float64);
+inline constexpr DTypeSet kDouble = make_dtype_set(DType::float64);
 inline constexpr DTypeSet kReals = kFloats | kDouble;  // dtypes of operators that also compute in fp64
-inline constexpr DTypeSet kBool = set_of(DType::bool_);
-inline constexpr DTypeSet kAny = kNumbers | kBool | set_of(DType::float64);
-inline constexpr DTypeSet kIndices = set_of(DType::int32, DType::int64);
-inline constexpr DTypeSet kInt64 = set_of(DType::int64);
-inline constexpr DTypeSet kInt32 = set_of(DType::int32);
+inline constexpr DTypeSet kBool = make_dtype_set(DType::bool_);
+inline constexpr DTypeSet kAny = kNumbers | kBool | make_dtype_set(DType::float64);
+inline constexpr DTypeSet kIndices = make_dtype_set(DType::int32, DType::int64);
+inline constexpr DTypeSet kInt64 = make_dtype_set(DType::int64);
+inline constexpr DTypeSet kInt32 = make_dtype_set(DType::int32);
 
 // Make roles of inputs and outputs. Roles with the same `type` letter must have the same dtype.
 inline ValueRole value_role(std::string_view name, DTypeSet dtypes, char type = 0) {

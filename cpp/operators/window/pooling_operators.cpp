@@ -104,7 +104,7 @@ OperatorRow make_global_pool_row(std::string_view name, PoolingMode mode, Operat
 }  // namespace
 
 OperatorRows define_pooling_operators() {
-  constexpr DTypeSet kPooled = kFloats | set_of(DType::int8, DType::uint8);
+  constexpr DTypeSet kPooled = kFloats | make_dtype_set(DType::int8, DType::uint8);
   const std::vector<ValueRole> x{value_role("x", kFloats)}, y{value_role("y", kFloats)}, pooled_x{value_role("x", kPooled)},
       y_and_indices{value_role("y", kPooled), optional_role("indices", kInt64)};
   return {make_max_pool_row({.inputs = pooled_x,

@@ -8,7 +8,7 @@
 #include <unordered_map>
 
 #include "core/error.h"
-#include "shader/source/diagnostics.h"
+#include "shader/source/compiler_diagnostics.h"
 #include "shader/spirv/access_chains.h"
 #include "shader/spirv/declarations.h"
 #include "shader/spirv/spirv_module.h"

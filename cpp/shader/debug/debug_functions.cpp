@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <set>
 
-#include "shader/source/tokens.h"
+#include "shader/source/glsl_tokens.h"
 
 namespace pumice {
 namespace {

@@ -7,8 +7,8 @@
 
 #include "shader/debug/debug_functions.h"
 #include "shader/debug/printf_format.h"
-#include "shader/source/diagnostics.h"
-#include "shader/source/tokens.h"
+#include "shader/source/compiler_diagnostics.h"
+#include "shader/source/glsl_tokens.h"
 
 namespace pumice {
 namespace {

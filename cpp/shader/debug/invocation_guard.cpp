@@ -4,8 +4,8 @@
 #include <array>
 #include <optional>
 
-#include "shader/source/diagnostics.h"
-#include "shader/source/tokens.h"
+#include "shader/source/compiler_diagnostics.h"
+#include "shader/source/glsl_tokens.h"
 #include "shader/spirv/spirv.h"
 
 namespace pumice {

@@ -3,7 +3,7 @@
 #include <array>
 
 #include "core/error.h"
-#include "shader/source/tokens.h"
+#include "shader/source/glsl_tokens.h"
 
 namespace pumice {
 namespace {
@@ -49,7 +49,7 @@ GlslExtensionVersion parse_extension_version(std::string_view name) {
   return parse_enum<GlslExtensionVersion>("generation", kGenerationNames, name);
 }
 
-MacroProfile::MacroProfile(Macros macros) {
+DeviceMacroSet::DeviceMacroSet(Macros macros) {
   for (const auto& [name, text] : macros) {
     if (!is_macro_name(name)) throw ShaderCompileError("the name of a profile's macro must be an identifier: given '" + name + "'");
     if (text.find_first_of("\n\r\\") != std::string::npos)
@@ -58,7 +58,7 @@ MacroProfile::MacroProfile(Macros macros) {
   if (!macros.empty()) macros_ = std::make_shared<const Macros>(std::move(macros));
 }
 
-const MacroProfile::Macros& MacroProfile::macros() const {
+const DeviceMacroSet::Macros& DeviceMacroSet::macros() const {
   static const Macros none;
   return macros_ ? *macros_ : none;
 }

@@ -27,13 +27,13 @@ std::string_view name(GlslExtensionVersion generation);  // "current", "2024"
 GlslExtensionVersion parse_extension_version(std::string_view name);
 
 // Macros that describe a device (ncnn_*), name -> replacement text. Shared, immutable, compared by content.
-class MacroProfile {
+class DeviceMacroSet {
  public:
   using Macros = std::map<std::string, std::string>;
-  MacroProfile() = default;
-  MacroProfile(Macros macros);  // throws ShaderCompileError for an invalid macro name or text
+  DeviceMacroSet() = default;
+  DeviceMacroSet(Macros macros);  // throws ShaderCompileError for an invalid macro name or text
   const Macros& macros() const;
-  bool operator==(const MacroProfile& other) const { return macros_ == other.macros_ || macros() == other.macros(); }
+  bool operator==(const DeviceMacroSet& other) const { return macros_ == other.macros_ || macros() == other.macros(); }
 
  private:
   std::shared_ptr<const Macros> macros_;
@@ -76,8 +76,8 @@ struct ShaderOptions {
   bool all_extensions = false;  // includes the extensions of types that the source does not use: for the engine's kernels
   bool source_lines = false;    // emits line numbers in the SPIR-V: for find_loop_locations(), not for compile()
 
-  int vulkan_minor = 1;  // target environment Vulkan 1.x; SPIR-V 1.3 for 1.1
-  MacroProfile profile;  // device macros
+  int vulkan_minor = 1;    // target environment Vulkan 1.x; SPIR-V 1.3 for 1.1
+  DeviceMacroSet profile;  // device macros
 
   bool operator==(const ShaderOptions&) const = default;
 };

@@ -4,7 +4,7 @@
 #include <optional>
 #include <vector>
 
-#include "shader/source/tokens.h"
+#include "shader/source/glsl_tokens.h"
 
 namespace pumice {
 namespace {

@@ -6,7 +6,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "shader/source/tokens.h"
+#include "shader/source/glsl_tokens.h"
 
 namespace pumice {
 

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "shader/source/tokens.h"
+#include "shader/source/glsl_tokens.h"
 
 namespace pumice {
 

@@ -8,9 +8,9 @@
 #include <utility>
 #include <vector>
 
-#include "shader/source/diagnostics.h"
+#include "shader/source/compiler_diagnostics.h"
+#include "shader/source/glsl_tokens.h"
 #include "shader/source/macro_expansion.h"
-#include "shader/source/tokens.h"
 
 namespace pumice {
 namespace {

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "core/error.h"
-#include "shader/source/diagnostics.h"
+#include "shader/source/compiler_diagnostics.h"
 
 namespace pumice::spirv {
 namespace {

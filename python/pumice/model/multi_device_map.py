@@ -37,7 +37,7 @@ class LostDevice(NamedTuple):
 
 
 @dataclass
-class _RaisedError:
+class _CaseError:
     """An entry of the results that is raised instead of yielded."""
 
     error: BaseException
@@ -64,7 +64,7 @@ class _DeviceSpeed:
         return max(_PATIENCE_FACTOR * depth * self.seconds / self.cases, _MIN_OVERDUE_SECONDS) if self.cases else None
 
 
-class MultiDeviceMap:
+class MultiDeviceScheduler:
     """One run of ParallelModel.map().
 
     The caller's thread takes cases from the iterator and yields results in order; the device threads run waiting cases.
@@ -136,7 +136,7 @@ class MultiDeviceMap:
                     break
                 except Exception as error:
                     has_more = False
-                    self._store_result(num_submitted, _RaisedError(error))
+                    self._store_result(num_submitted, _CaseError(error))
                 else:
                     with self._condition:
                         self._waiting.append((num_submitted, case))
@@ -146,7 +146,7 @@ class MultiDeviceMap:
                 return
             result = self._wait_for_result(num_yielded)
             num_yielded += 1
-            if isinstance(result, _RaisedError):
+            if isinstance(result, _CaseError):
                 raise result.error
             yield result
 
@@ -197,7 +197,7 @@ class MultiDeviceMap:
                 return
             except Exception as error:
                 case_index = next_case[0] if next_case is not None else running.popleft()[0]
-                self._store_result(case_index, _RaisedError(error))
+                self._store_result(case_index, _CaseError(error))
         with self._condition:
             self._num_alive -= 1
             self._condition.notify_all()

@@ -18,7 +18,7 @@ from .batches import check_result_rows, get_batch_layout, make_batch, slice_rows
 from .load_options import MODEL_OPTIONS, reject_unknown_options
 from .model import Model
 from .model_values import ModelValue
-from .multi_device_map import LostDevice, MultiDeviceMap
+from .multi_device_map import LostDevice, MultiDeviceScheduler
 from .precision_policy import Precision
 from .runs import MAX_IN_FLIGHT
 
@@ -143,7 +143,7 @@ class ParallelModel:
 
     def _map_pipelined(self, cases: Iterable[Any], depth: int) -> Iterator[Any]:
         # Get the devices again, because some may have been lost since the generator was created.
-        yield from MultiDeviceMap(
+        yield from MultiDeviceScheduler(
             self._get_alive_models(),
             depth,
             self._record_device_loss,

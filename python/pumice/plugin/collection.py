@@ -103,7 +103,7 @@ class ModelItem(pytest.Item):
                 "allow_ill_conditioned": True if "all" in ill_conditioned else ill_conditioned,
             }
 
-            def check_stored_results(report: ValidationReport) -> None:
+            def raise_if_stored_outputs_differ(report: ValidationReport) -> None:
                 device_ok = report.ok
                 check_stored_outputs(report, model, cases, {}, bool(names))
                 self.lines = (
@@ -111,7 +111,9 @@ class ModelItem(pytest.Item):
                 )
 
             try:
-                validator.validate_and_record(model, [case.inputs for case in cases], options, check_stored_results)
+                validator.validate_and_record(
+                    model, [case.inputs for case in cases], options, raise_if_stored_outputs_differ
+                )
             except ValidationError:
                 if self.lines:
                     raise StoredResultError("\n".join(self.lines)) from None

@@ -53,7 +53,7 @@ def find_weight_files(file: ModelFile, exact: bool = True) -> list[str]:
             _LOCATION_KEY
         ):  # some occurrences of the key are part of names, or a library serialises fields in another order
             locations_found = [
-                location for _, location in iterate_external_tensors(_parse_stripped_data(stripped_data))
+                location for _, location in iterate_external_tensors(_parse_model_without_weights(stripped_data))
             ]
         external = set(locations_found)
     return sorted(external - {MODEL_FILE_LOCATION})
@@ -65,7 +65,7 @@ def _scan_weight_locations(stripped_data: bytes) -> Iterator[str]:
         yield stripped_data[match.end() : match.end() + length].decode("utf-8", "replace")
 
 
-def _parse_stripped_data(stripped_data: bytes) -> Any:
+def _parse_model_without_weights(stripped_data: bytes) -> Any:
     import onnx
 
     model = onnx.ModelProto()
@@ -93,7 +93,7 @@ def check_tensor_locations(file: ModelFile) -> None:
         stripped_data = bytes(_pumice.onnx_skeleton(file.data, _OTHER_LOCATION) or file.data)
         if b"\x12\x01" + MODEL_FILE_LOCATION.encode() not in stripped_data:  # field number, length and content
             return
-        external = list(iterate_external_tensors(_parse_stripped_data(stripped_data)))
+        external = list(iterate_external_tensors(_parse_model_without_weights(stripped_data)))
     for name, location in external:
         if location == MODEL_FILE_LOCATION:
             expected = "expected the name of a weight file in the model's own folder"

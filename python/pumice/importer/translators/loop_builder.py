@@ -113,7 +113,7 @@ class LoopBuilder:
         controls = {"counter": graph.input(f"{node.name}/counter", "int32", [1])}
         if self.loop_condition is not None:
             controls["loop_condition"] = graph.input(f"{node.name}/goes on", "bool", [1])
-        if self._limit_operands:
+        if self._trip_limit_operands:
             controls["limit"] = graph.input(f"{node.name}/limit", "int32", [1])
         for i, value in enumerate(self.sliced_inputs):
             controls[f"sliced{i}"] = graph.input(f"{node.name}/sliced{i}", value.dtype, value.shape, assumed=assumed)
@@ -121,7 +121,7 @@ class LoopBuilder:
         return inner, values, controls
 
     @property
-    def _limit_operands(self) -> list[Value]:
+    def _trip_limit_operands(self) -> list[Value]:
         """The trip limit if it is computed, and so is an operand of the WHILE; else nothing."""
         return [] if self.trip_limit is None or isinstance(self.trip_limit, np.ndarray) else [self.trip_limit]
 
@@ -158,7 +158,7 @@ class LoopBuilder:
         path_key = (
             id(self.body),
             self.builder.get_node_path(self.node),
-            self._make_limit_key(),
+            self._make_trip_limit_cache_key(),
             self.builder.graph.exact,
         )
         captured = make_capture_signature(self.captured_values)
@@ -168,7 +168,7 @@ class LoopBuilder:
         body: BuiltLoopBody = self.builder.subgraphs[key]
         return body
 
-    def _make_limit_key(self) -> tuple[Any, ...]:
+    def _make_trip_limit_cache_key(self) -> tuple[Any, ...]:
         limit = int(self.trip_limit[0]) if isinstance(self.trip_limit, np.ndarray) else self.trip_limit is None
         return limit, self.loop_condition is None
 
@@ -292,10 +292,10 @@ class LoopBuilder:
             self.builder.graph.expect(rows, [count, *element.shape])
         return rows
 
-    def _can_buffer(self, element: ScanElementType, sizes: Sizes | None) -> bool:
-        return sizes is not None and self._is_buffer_affordable(element)
+    def _can_preallocate_scan_output(self, element: ScanElementType, sizes: Sizes | None) -> bool:
+        return sizes is not None and self._fits_scan_buffer_limit(element)
 
-    def _is_buffer_affordable(self, element: ScanElementType) -> bool:
+    def _fits_scan_buffer_limit(self, element: ScanElementType) -> bool:
         if self.max_trips is None:
             return False
         if self.loop_condition is None:
@@ -333,7 +333,7 @@ class LoopBuilder:
             *self.initial,
             np.zeros(1, np.int32),
             *([] if self.loop_condition is None else [self.loop_condition]),
-            *self._limit_operands,
+            *self._trip_limit_operands,
             *self.sliced_inputs,
             *flatten_tensors(self.captured_values),
         ]
@@ -417,7 +417,10 @@ class LoopBuilder:
         if self.max_trips == 0:
             self._add_empty_loop(names)
             return
-        buffered_flags = [self._can_buffer(*element) for element in zip(self.elements, self.element_sizes, strict=True)]
+        buffered_flags = [
+            self._can_preallocate_scan_output(*element)
+            for element in zip(self.elements, self.element_sizes, strict=True)
+        ]
         row_states, zeros = self._make_initial_rows(self.elements, buffered_flags)
         body = self._get_body(states, row_states, buffered_flags) if buffered_flags else trial
         carried: list[Value | Array] = [*self.initial, *zeros, np.zeros(1, np.int32)]
@@ -427,7 +430,7 @@ class LoopBuilder:
             self._build_condition(states, row_states),
             body.inner.graph,
             carried=carried,
-            invariant=[*self._limit_operands, *self.sliced_inputs, *flatten_tensors(self.captured_values)],
+            invariant=[*self._trip_limit_operands, *self.sliced_inputs, *flatten_tensors(self.captured_values)],
             name=node.name,
             output_names=self._make_output_names(names, buffered_flags, len(carried)),
         )

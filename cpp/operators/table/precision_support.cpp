@@ -1,4 +1,4 @@
-#include "operators/table/precision.h"
+#include "operators/table/precision_support.h"
 
 #include "dispatch/kernel/coopmat_support.h"
 #include "shader/source/glslang_loader.h"

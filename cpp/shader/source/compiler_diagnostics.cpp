@@ -1,11 +1,11 @@
-#include "shader/source/diagnostics.h"
+#include "shader/source/compiler_diagnostics.h"
 
 #include <algorithm>
 #include <charconv>
 #include <optional>
 
 #include "shader/source/anonymous_blocks.h"
-#include "shader/source/tokens.h"
+#include "shader/source/glsl_tokens.h"
 
 namespace pumice {
 namespace {

@@ -1,4 +1,4 @@
-#include "graph/binding/known_spills.h"
+#include "graph/binding/known_register_spills.h"
 
 #include <algorithm>
 

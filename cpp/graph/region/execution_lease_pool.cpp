@@ -1,4 +1,4 @@
-#include "graph/region/lease_pool.h"
+#include "graph/region/execution_lease_pool.h"
 
 #include <algorithm>
 #include <atomic>
@@ -20,9 +20,10 @@ using Clock = std::chrono::steady_clock;
 
 }  // namespace
 
-std::pair<std::shared_ptr<Lease>, bool> LeasePool::try_lease(Context& context, const std::function<std::shared_ptr<Lease>()>& make) {
+std::pair<std::shared_ptr<ExecutionLease>, bool> ExecutionLeasePool::find_or_create_lease(
+    Context& context, const std::function<std::shared_ptr<ExecutionLease>()>& make) {
   const std::lock_guard lock(mutex_);
-  const std::shared_ptr<Lease>* in_flight = nullptr;
+  const std::shared_ptr<ExecutionLease>* in_flight = nullptr;
   for (const auto& pooled : pool_) {
     if (pooled.use_count() > 1) continue;
     std::atomic_thread_fence(std::memory_order_acquire);  // makes writes of the last owner visible to this thread
@@ -36,12 +37,13 @@ std::pair<std::shared_ptr<Lease>, bool> LeasePool::try_lease(Context& context, c
   return {pool_.back(), false};
 }
 
-std::shared_ptr<Lease> LeasePool::lease(Context& context, const std::function<std::shared_ptr<Lease>()>& make, bool wait,
-                                        std::optional<double> timeout_seconds, const std::function<void()>& interrupted) {
+std::shared_ptr<ExecutionLease> ExecutionLeasePool::lease(Context& context, const std::function<std::shared_ptr<ExecutionLease>()>& make,
+                                                          bool wait, std::optional<double> timeout_seconds,
+                                                          const std::function<void()>& interrupted) {
   const auto begin = Clock::now();
   auto next_signal = begin + kSignalPeriod;
   for (;;) {
-    if (auto [leased, is_busy] = try_lease(context, make); leased) {
+    if (auto [leased, is_busy] = find_or_create_lease(context, make); leased) {
       std::optional<double> left;
       if (timeout_seconds) left = std::max(0.0, *timeout_seconds - std::chrono::duration<double>(Clock::now() - begin).count());
       // Waits without the lock, because `interrupted` may lease another recording.
@@ -60,7 +62,7 @@ std::shared_ptr<Lease> LeasePool::lease(Context& context, const std::function<st
   }
 }
 
-void LeasePool::clear() {
+void ExecutionLeasePool::clear() {
   const std::lock_guard lock(mutex_);
   pool_.clear();
 }

@@ -1,4 +1,4 @@
-#include "dv/recorder.h"
+#include "dv/command_recorder.h"
 
 #include <algorithm>
 

@@ -1,4 +1,4 @@
-#include "dispatch/rule_list.h"
+#include "dispatch/binding_rule_list.h"
 
 namespace pumice {
 namespace {

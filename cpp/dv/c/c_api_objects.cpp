@@ -2,7 +2,7 @@
 #include <cstdlib>
 #include <mutex>
 
-#include "dv/c/handles.h"
+#include "dv/c/c_api_handles.h"
 
 using namespace pumice::dv;
 

@@ -1,4 +1,4 @@
-#include "graph/description/trial_desc.h"
+#include "graph/description/trial_tensor_desc.h"
 
 #include <utility>
 

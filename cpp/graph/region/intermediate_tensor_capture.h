@@ -15,7 +15,7 @@
 namespace pumice {
 
 // A tensor that a kernel stored. `bytes` points to its first element.
-struct ObservedTensor {
+struct CapturedTensor {
   std::string name;                  // name of the value in the graph
   std::string node, kernel;          // last node and kernel that stored it
   std::vector<std::string> reads;    // names of the values that the node reads
@@ -25,7 +25,7 @@ struct ObservedTensor {
 };
 
 // Selects which tensors are copied, and when.
-struct ObserveOptions {
+struct TensorCaptureOptions {
   const std::set<std::string>* value_names = nullptr;  // names of the values to copy; null: all values
   // If set: stops after this many steps, with the usual order and barriers, and copies the values that exist then. Otherwise runs all steps
   // and copies each tensor after the step that completes it.
@@ -34,16 +34,16 @@ struct ObserveOptions {
 
 // Uses the same plan, arena layout and kernels as normal runs; the copies between steps add barriers. Fills the arena and the outputs with
 // kFillPattern first. Runs once. Not thread-safe.
-class ObservedRegion {
+class IntermediateTensorCapture {
  public:
   // `compiled`, `stored`: results of bind_plan() with list_values.
-  ObservedRegion(const std::shared_ptr<CompiledOperator>& compiled, const BufferRange& persistent, size_t inputs, const ProgramGraph& graph,
-                 const std::vector<StoredValue>& stored, const ObserveOptions& observe_options);
+  IntermediateTensorCapture(const std::shared_ptr<CompiledOperator>& compiled, const BufferRange& persistent, size_t inputs,
+                            const ProgramGraph& graph, const std::vector<StoredValue>& stored, const TensorCaptureOptions& capture_options);
   const TensorDesc& input_desc(size_t i) const { return *compiled_->inputs()[i].desc; }
   void write_input(size_t i, const std::byte* source) { copy_to_mapped(inputs_[i].bytes, {source, input_desc(i).element_bytes()}); }
   Submission start(const InterruptCallback& interrupted = {});
   // The copied tensors; valid after the run has finished, as long as this object exists.
-  const std::vector<ObservedTensor>& tensors() const { return tensors_; }
+  const std::vector<CapturedTensor>& tensors() const { return tensors_; }
   // Description and elements of an output of the region (packed, row-major); valid like tensors().
   const TensorDesc& output_desc(size_t j) const { return *compiled_->outputs()[j].desc; }
   const std::byte* output(size_t j) const { return outputs_[j].bytes; }
@@ -51,9 +51,10 @@ class ObservedRegion {
  private:
   BufferRange get_range(const PlannedOperand& operand) const;
   void make_slots(const std::vector<StoredValue>& stored);
-  std::vector<std::vector<size_t>> group_copies_by_step(const std::vector<StoredValue>& stored, const ObserveOptions& observe_options);
+  std::vector<std::vector<size_t>> group_copies_by_step(const std::vector<StoredValue>& stored,
+                                                        const TensorCaptureOptions& capture_options);
   bool is_available(const StoredValue& value, size_t steps) const;
-  void record(const BufferRange& persistent, const std::vector<StoredValue>& stored, const ObserveOptions& observe_options);
+  void record(const BufferRange& persistent, const std::vector<StoredValue>& stored, const TensorCaptureOptions& capture_options);
   void describe_tensors(const ProgramGraph& graph, const std::vector<StoredValue>& stored);
 
   std::shared_ptr<CompiledOperator> compiled_;
@@ -61,7 +62,7 @@ class ObservedRegion {
   std::vector<StagingSlot> inputs_, outputs_, observed_;  // observed_: destinations of the copies, indexed like copied_
   std::shared_ptr<Buffer> arena_;
   CommandList list_;
-  std::vector<ObservedTensor> tensors_;
+  std::vector<CapturedTensor> tensors_;
 };
 
 }  // namespace pumice

@@ -1,4 +1,4 @@
-#include "graph/passes/pattern.h"
+#include "graph/passes/subgraph_pattern.h"
 
 #include <algorithm>
 #include <cmath>

@@ -18,9 +18,9 @@ constexpr uint32_t kFillPattern = 0xFFFFFFFF;
 
 // Memory and recordings for one execution at a time, with host-visible input and output slots. Returns to its pool when the last owner
 // drops it. Not thread-safe.
-class Lease {
+class ExecutionLease {
  public:
-  virtual ~Lease() = default;
+  virtual ~ExecutionLease() = default;
   virtual const TensorDesc& input_desc(size_t i) const = 0;
   // Returns the description of an output. With control flow or host sync points it is known only after start().
   virtual const TensorDesc& output_desc(size_t j) const = 0;

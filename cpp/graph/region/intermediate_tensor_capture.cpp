@@ -1,4 +1,4 @@
-#include "graph/region/observed_region.h"
+#include "graph/region/intermediate_tensor_capture.h"
 
 #include <map>
 #include <set>
@@ -25,27 +25,28 @@ uint64_t get_copy_bytes(const StoredValue& value) {
 
 }  // namespace
 
-ObservedRegion::ObservedRegion(const std::shared_ptr<CompiledOperator>& compiled, const BufferRange& persistent, size_t inputs,
-                               const ProgramGraph& graph, const std::vector<StoredValue>& stored, const ObserveOptions& observe_options)
+IntermediateTensorCapture::IntermediateTensorCapture(const std::shared_ptr<CompiledOperator>& compiled, const BufferRange& persistent,
+                                                     size_t inputs, const ProgramGraph& graph, const std::vector<StoredValue>& stored,
+                                                     const TensorCaptureOptions& capture_options)
     : compiled_(compiled), list_(compiled->context()) {
   if (const size_t num_steps = compiled->plan().steps.size();
-      observe_options.steps && (*observe_options.steps < 1 || *observe_options.steps > num_steps))
+      capture_options.steps && (*capture_options.steps < 1 || *capture_options.steps > num_steps))
     throw BindingError("K10", "steps", compiled->name(), "a number of steps from 1 to " + std::to_string(num_steps),
-                       std::to_string(*observe_options.steps));
+                       std::to_string(*capture_options.steps));
   for (size_t k = 0; k < stored.size(); ++k)
-    if ((!observe_options.value_names || observe_options.value_names->contains(graph.value(stored[k].value).name)) &&
-        (!observe_options.steps || is_available(stored[k], *observe_options.steps)))
+    if ((!capture_options.value_names || capture_options.value_names->contains(graph.value(stored[k].value).name)) &&
+        (!capture_options.steps || is_available(stored[k], *capture_options.steps)))
       copied_.push_back(k);
   std::vector<uint64_t> input_bytes;
   for (size_t i = 0; i < inputs; ++i) input_bytes.push_back(input_desc(i).bytes());
   inputs_ = make_staging_slots(compiled->context(), input_bytes, Heap::upload);
   make_slots(stored);
   if (const uint64_t bytes = compiled->plan().temporary_bytes) arena_ = Buffer::create(compiled->context(), bytes);
-  record(persistent, stored, observe_options);
+  record(persistent, stored, capture_options);
   describe_tensors(graph, stored);
 }
 
-Submission ObservedRegion::start(const InterruptCallback& interrupted) {
+Submission IntermediateTensorCapture::start(const InterruptCallback& interrupted) {
   fill(outputs_, kFillPattern, interrupted);
   fill(observed_, kFillPattern, interrupted);
   if (arena_) fill(BufferRange{arena_, 0, arena_->bytes() / kWord * kWord}, kFillPattern, interrupted);
@@ -53,7 +54,7 @@ Submission ObservedRegion::start(const InterruptCallback& interrupted) {
 }
 
 // Returns whether a value is complete, and not yet overwritten, after `steps` steps.
-bool ObservedRegion::is_available(const StoredValue& value, size_t steps) const {
+bool IntermediateTensorCapture::is_available(const StoredValue& value, size_t steps) const {
   const PlannedOperand& location = value.location;
   const auto overlaps = [&](const PlannedOperand& written) {
     return written.memory == location.memory && written.index == location.index &&
@@ -69,24 +70,25 @@ bool ObservedRegion::is_available(const StoredValue& value, size_t steps) const 
 }
 
 // Returns, for each step, the tensors to copy after it, as indices into copied_.
-std::vector<std::vector<size_t>> ObservedRegion::group_copies_by_step(const std::vector<StoredValue>& stored,
-                                                                      const ObserveOptions& observe_options) {
+std::vector<std::vector<size_t>> IntermediateTensorCapture::group_copies_by_step(const std::vector<StoredValue>& stored,
+                                                                                 const TensorCaptureOptions& capture_options) {
   std::vector<std::vector<size_t>> copies(compiled_->plan().steps.size());
   for (size_t k = 0; k < copied_.size(); ++k)
-    copies[observe_options.steps ? *observe_options.steps - 1 : stored[copied_[k]].last_write].push_back(k);
+    copies[capture_options.steps ? *capture_options.steps - 1 : stored[copied_[k]].last_write].push_back(k);
   return copies;
 }
 
-void ObservedRegion::record(const BufferRange& persistent, const std::vector<StoredValue>& stored, const ObserveOptions& observe_options) {
+void IntermediateTensorCapture::record(const BufferRange& persistent, const std::vector<StoredValue>& stored,
+                                       const TensorCaptureOptions& capture_options) {
   std::vector<BufferRange> read, written_ranges;
   for (const StagingSlot& slot : inputs_) read.push_back(slot.device_range());
   for (const StagingSlot& slot : outputs_) written_ranges.push_back(slot.device_range());
   for (const auto& [from, to] : collect_copies(inputs_, true)) list_.copy(from, to);
   std::vector<Dispatch> dispatches = make_dispatches(compiled_, persistent, read, written_ranges, arena_);
   if (dispatches.size() != compiled_->plan().steps.size()) throw Error("an observed program has steps without a dispatch");
-  const std::vector<std::vector<size_t>> last_write = group_copies_by_step(stored, observe_options);
-  if (observe_options.steps) {
-    dispatches.resize(*observe_options.steps);
+  const std::vector<std::vector<size_t>> last_write = group_copies_by_step(stored, capture_options);
+  if (capture_options.steps) {
+    dispatches.resize(*capture_options.steps);
     if (is_fault_injected("race")) swap_dependent_dispatches(dispatches, *compiled_);
   }
   for (size_t i = 0; i < dispatches.size(); ++i) {
@@ -104,7 +106,7 @@ void ObservedRegion::record(const BufferRange& persistent, const std::vector<Sto
   list_.commit();
 }
 
-void ObservedRegion::make_slots(const std::vector<StoredValue>& stored) {
+void IntermediateTensorCapture::make_slots(const std::vector<StoredValue>& stored) {
   std::vector<uint64_t> output_bytes, observed_bytes;
   for (const TensorSlot& output : compiled_->outputs()) output_bytes.push_back(output.desc->bytes());
   for (const size_t k : copied_) observed_bytes.push_back(get_copy_bytes(stored[k]));
@@ -112,7 +114,7 @@ void ObservedRegion::make_slots(const std::vector<StoredValue>& stored) {
   observed_ = make_staging_slots(compiled_->context(), observed_bytes, Heap::readback);
 }
 
-BufferRange ObservedRegion::get_range(const PlannedOperand& operand) const {
+BufferRange IntermediateTensorCapture::get_range(const PlannedOperand& operand) const {
   if (operand.memory == MemoryKind::output) {
     BufferRange range = outputs_[operand.index].device_range();
     range.offset += operand.byte_offset;
@@ -122,7 +124,7 @@ BufferRange ObservedRegion::get_range(const PlannedOperand& operand) const {
   return {arena_, operand.byte_offset, 0};
 }
 
-void ObservedRegion::describe_tensors(const ProgramGraph& graph, const std::vector<StoredValue>& stored) {
+void IntermediateTensorCapture::describe_tensors(const ProgramGraph& graph, const std::vector<StoredValue>& stored) {
   std::vector<const PlannedStep*> last(graph.values.size(), nullptr);  // for each value, the last step that writes it
   std::map<std::string_view, std::set<std::string>> reads;             // node name -> names of the values that it reads
   for (const PlannedStep& step : compiled_->plan().steps)

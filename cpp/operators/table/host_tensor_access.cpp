@@ -1,4 +1,4 @@
-#include "operators/table/host_elements.h"
+#include "operators/table/host_tensor_access.h"
 
 #include <cstring>
 

@@ -1,4 +1,4 @@
-#include "shader/source/tokens.h"
+#include "shader/source/glsl_tokens.h"
 
 #include <algorithm>
 #include <charconv>

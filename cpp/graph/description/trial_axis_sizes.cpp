@@ -1,4 +1,4 @@
-#include "graph/description/trial_sizes.h"
+#include "graph/description/trial_axis_sizes.h"
 
 namespace pumice {
 namespace {

@@ -1,4 +1,4 @@
-#include "dispatch/kernel/number.h"
+#include "dispatch/kernel/scalar_number.h"
 
 #include <bit>
 #include <cmath>

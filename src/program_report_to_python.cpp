@@ -1,7 +1,7 @@
 // Converts program reports and observed tensors to Python.
 #include "bindings.h"
 #include "core/strided_copy.h"
-#include "graph/region/observed_region.h"
+#include "graph/region/intermediate_tensor_capture.h"
 #include "graph/region/plan_report.h"
 
 namespace pumice {
@@ -36,7 +36,7 @@ Record make_step_record(const StepReport& step) {
   return result;
 }
 
-py::array copy_to_packed_array(const ObservedTensor& tensor) {
+py::array copy_to_packed_array(const CapturedTensor& tensor) {
   const TensorDesc& desc = tensor.desc;
   if (bits(desc.dtype) < 8) return unpack_elements(desc.dtype, desc.shape, {tensor.bytes, desc.element_bytes()});
   py::array array = make_empty_array(desc.dtype, desc.shape);
@@ -46,9 +46,9 @@ py::array copy_to_packed_array(const ObservedTensor& tensor) {
   return array;
 }
 
-py::typing::List<Record> make_tensor_records(const ObservedRegion& run) {
+py::typing::List<Record> make_tensor_records(const IntermediateTensorCapture& run) {
   py::typing::List<Record> tensors;
-  for (const ObservedTensor& tensor : run.tensors()) {
+  for (const CapturedTensor& tensor : run.tensors()) {
     py::dict record;
     record["name"] = tensor.name, record["node"] = tensor.node, record["kernel"] = tensor.kernel, record["reads"] = tensor.reads;
     record["array"] = tensor.bytes ? py::object(copy_to_packed_array(tensor)) : py::none();

@@ -1,4 +1,4 @@
-#include "dispatch/kernel/driver_trial.h"
+#include "dispatch/kernel/driver_bug_test.h"
 
 #include <algorithm>
 #include <array>

@@ -1,4 +1,4 @@
-#include "device/driver/devices.h"
+#include "device/driver/device_enumeration.h"
 
 #include <algorithm>
 #include <cstdio>

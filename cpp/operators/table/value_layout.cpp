@@ -1,4 +1,4 @@
-#include "operators/table/layout.h"
+#include "operators/table/value_layout.h"
 
 namespace pumice {
 
