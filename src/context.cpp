@@ -63,7 +63,7 @@ struct DriverQuirk {
 };
 
 std::vector<DriverQuirk> find_driver_quirks(const std::shared_ptr<Context>& context) {
-  const QuirkSet all = get_driver_quirks(context), detected = get_trial_quirks(context);
+  const QuirkSet all = get_driver_quirks(context), detected = get_detected_quirks(context);
   std::vector<DriverQuirk> quirks;
   for (size_t i = 0; i < list_quirk_kinds().size(); ++i) {
     const QuirkKind& kind = list_quirk_kinds()[i];

@@ -17,7 +17,7 @@ struct SlotUnderBinding {
   SlotName slot;
 
   [[noreturn]] void throw_binding_error(const char* rule, const char* expected, const py::handle& value) const {
-    const auto& slots = slot.kind == SlotName::Kind::inputs ? dispatchable.inputs() : dispatchable.outputs();
+    const auto& slots = slot.kind == SlotName::SlotKind::inputs ? dispatchable.inputs() : dispatchable.outputs();
     const auto index = static_cast<size_t>(slot.index);
     const bool named = slot.index >= 0 && index < slots.size();
     throw BindingError(rule, slot.to_string(), named ? slots[index].name : dispatchable.name(), expected, get_type_name(value));
@@ -56,7 +56,7 @@ Binding parse_binding(const py::handle& value, const SlotUnderBinding& bound_slo
   return array;
 }
 
-Bindings parse_bindings(const BindingTable& table, SlotName::Kind kind, const py::object& list) {
+Bindings parse_bindings(const BindingTable& table, SlotName::SlotKind kind, const py::object& list) {
   Bindings bindings;
   if (list.is_none()) return bindings;
   const Dispatchable& dispatchable = *table.dispatchable();
@@ -67,7 +67,7 @@ Bindings parse_bindings(const BindingTable& table, SlotName::Kind kind, const py
   return bindings;
 }
 
-Binding parse_resource_binding(const BindingTable& table, SlotName::Kind kind, const py::object& value) {
+Binding parse_resource_binding(const BindingTable& table, SlotName::SlotKind kind, const py::object& value) {
   return parse_binding(value, {*table.dispatchable(), {kind}});
 }
 
@@ -89,13 +89,13 @@ void bind_by_name(BindingTable& self, const py::kwargs& kwargs) {
   for (const auto& [key, value] : kwargs) {
     const auto slot_name = key.cast<std::string>();
     bool found = false;
-    const auto bind_slots = [&](SlotName::Kind kind, const std::vector<TensorSlot>& slots, Bindings& slot_bindings) {
+    const auto bind_slots = [&](SlotName::SlotKind kind, const std::vector<TensorSlot>& slots, Bindings& slot_bindings) {
       for (size_t i = 0; i < slots.size(); ++i)
         if (slots[i].name == slot_name)
           slot_bindings[i] = parse_binding(value, {dispatchable, {kind, static_cast<int32_t>(i)}}), found = true;
     };
-    bind_slots(SlotName::Kind::inputs, dispatchable.inputs(), inputs);
-    bind_slots(SlotName::Kind::outputs, dispatchable.outputs(), outputs);
+    bind_slots(SlotName::SlotKind::inputs, dispatchable.inputs(), inputs);
+    bind_slots(SlotName::SlotKind::outputs, dispatchable.outputs(), outputs);
     if (found) continue;
     std::string names;
     for (const auto* slots : {&dispatchable.inputs(), &dispatchable.outputs()})
@@ -343,25 +343,25 @@ void bind_table_slots(TableClass& table) {
            "Raise BindingError (C10).")
       .def(
           "bind_inputs",
-          [](BindingTable& self, const py::object& list) { self.bind_inputs(parse_bindings(self, SlotName::Kind::inputs, list)); },
+          [](BindingTable& self, const py::object& list) { self.bind_inputs(parse_bindings(self, SlotName::SlotKind::inputs, list)); },
           py::arg("bindings"),
           "Bind each input to None, a Tensor, a Buffer or a BufferRange, or for an initializer to a list of these per operator. None or an "
           "empty list unbinds all. Raise BindingError.")
       .def(
           "bind_outputs",
-          [](BindingTable& self, const py::object& list) { self.bind_outputs(parse_bindings(self, SlotName::Kind::outputs, list)); },
+          [](BindingTable& self, const py::object& list) { self.bind_outputs(parse_bindings(self, SlotName::SlotKind::outputs, list)); },
           py::arg("bindings"),
           "Bind each output like bind_inputs(). The outputs of an initializer are the operators' persistent resources. Raise BindingError.")
       .def(
           "bind_temporary",
           [](BindingTable& self, const py::object& binding) {
-            self.bind_temporary(parse_resource_binding(self, SlotName::Kind::temporary, binding));
+            self.bind_temporary(parse_resource_binding(self, SlotName::SlotKind::temporary, binding));
           },
           py::arg("binding"), "Bind the temporary resource to a Buffer, a BufferRange or a Tensor; None unbinds it. Raise BindingError.")
       .def(
           "bind_persistent",
           [](BindingTable& self, const py::object& binding) {
-            self.bind_persistent(parse_resource_binding(self, SlotName::Kind::persistent, binding));
+            self.bind_persistent(parse_resource_binding(self, SlotName::SlotKind::persistent, binding));
           },
           py::arg("binding"), "Bind the persistent resource to a Buffer, a BufferRange or a Tensor; None unbinds it. Raise BindingError.")
       .def("bind", &bind_by_name, "Bind all inputs and outputs by slot name; unnamed slots are unbound. Raise BindingError.");
@@ -373,8 +373,8 @@ void bind_table_operations(TableClass& table) {
       .def(
           "time_bindings",
           [](BindingTable& self, const py::object& inputs, const py::object& outputs, const Integer& runs) {
-            const Bindings in = parse_bindings(self, SlotName::Kind::inputs, inputs),
-                           out = parse_bindings(self, SlotName::Kind::outputs, outputs);
+            const Bindings in = parse_bindings(self, SlotName::SlotKind::inputs, inputs),
+                           out = parse_bindings(self, SlotName::SlotKind::outputs, outputs);
             std::vector<double> seconds(parse_count(runs, "runs"));
             for (auto& elapsed : seconds) {
               const auto begin = std::chrono::steady_clock::now();

@@ -146,7 +146,7 @@ void bind_upload_memory(py::module_& module) {
            "Announce about how many bytes of constants the device will store.");
 }
 
-py::typing::Dict<py::str, py::str> make_rule_dict(std::span<const Rule> rules) {
+py::typing::Dict<py::str, py::str> make_rule_dict(std::span<const RuleText> rules) {
   py::typing::Dict<py::str, py::str> texts;
   for (const auto& [id, text] : rules) texts[py::str(id.data(), id.size())] = py::str(text.data(), text.size());
   return texts;

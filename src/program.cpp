@@ -72,7 +72,7 @@ std::shared_ptr<ExecutionLease> lease_and_write_inputs(Program& self, const Prog
   std::shared_ptr<ExecutionLease> lease;
   {
     const GilRelease release;
-    lease = self.lease(arguments.shapes(), arguments.data(), wait, timeout, check_signals);
+    lease = self.acquire_lease(arguments.shapes(), arguments.data(), wait, timeout, check_signals);
     if (filled) lease->fill_memory(kFillPattern, check_signals);
   }
   arguments.write_to(*lease, wait);
@@ -99,7 +99,7 @@ class OutputArrays {
     static const std::optional<py::array> none;
     return arrays_.empty() ? none : arrays_[j];
   }
-  std::span<std::byte* const> targets() const { return targets_; }
+  std::span<std::byte* const> get_output_addresses() const { return targets_; }
   // Rejects an array whose shape differs from the result's.
   void check_shape(const Program& program, size_t j, const TensorDesc& desc) const {
     const auto& array = (*this)[j];
@@ -171,12 +171,12 @@ Submission start_run(const Program& self, ExecutionLease& lease, std::optional<d
                      const OutputArrays& output_arrays = {}) {
   if (!self.has_control_flow()) {  // with control flow, output shapes are known only at the end
     for (size_t j = 0; j < self.outputs().size(); ++j) output_arrays.check_shape(self, j, lease.output_desc(j));
-    if (!self.checks_indices()) return lease.start({}, output_arrays.targets());
+    if (!self.checks_indices()) return lease.start({}, output_arrays.get_output_addresses());
   }
   const RunLimits limits{timeout, validate_loop_timeout(loop_timeout), check_signals};
   forward_log();
   const GilRelease release;
-  return lease.start(limits, output_arrays.targets());
+  return lease.start(limits, output_arrays.get_output_addresses());
 }
 
 Arrays call_program(Program& self, const ArrayLikes& inputs, std::optional<double> timeout, std::optional<double> loop_timeout,

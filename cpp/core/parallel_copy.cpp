@@ -75,7 +75,7 @@ class CopyThreadPool {
   }
 
   std::mutex mutex;                          // guards the members below and the states of all copies
-  std::condition_variable allowed;           // notified when allow() makes blocks available
+  std::condition_variable allowed;           // notified when allow_copy_until() makes blocks available
   std::vector<ParallelCopy::State*> copies;  // copies in progress
 
  private:
@@ -159,7 +159,7 @@ ParallelCopy::~ParallelCopy() {
   state_->copied.wait(lock, [this] { return state_->block_begins.empty(); });
 }
 
-void ParallelCopy::allow(size_t bytes) {
+void ParallelCopy::allow_copy_until(size_t bytes) {
   State& state = *state_;
   {
     const std::lock_guard lock(state.threads.mutex);
@@ -187,7 +187,7 @@ void copy_bytes(std::byte* target, std::span<const std::byte> source, StoreMode 
   if (source.empty()) return;
   if (source.size() < kMinParallelBytes) return copy_block(target, source.data(), source.size(), store);
   ParallelCopy copy({target, source.size()}, {source.data(), source.size()}, source.size(), source.size(), store);
-  copy.allow(source.size());
+  copy.allow_copy_until(source.size());
   copy.copy_until(source.size());
 }
 

@@ -18,18 +18,19 @@ struct CopyWindow {
 };
 
 // An asynchronous host copy that overlaps with device transfers. Worker threads and the caller of copy_until() copy blocks in order, up to
-// the limit set by allow(). Not thread-safe.
+// the limit set by allow_copy_until(). Not thread-safe.
 class ParallelCopy {
  public:
-  // Blocks do not cross multiples of `chunk` bytes; the size of a ring is a multiple of `chunk`. Copying starts with the first allow().
+  // Blocks do not cross multiples of `chunk` bytes; the size of a ring is a multiple of `chunk`. Copying starts with the first
+  // allow_copy_until().
   ParallelCopy(CopyWindow<std::byte> target, CopyWindow<const std::byte> source, size_t bytes, size_t chunk,
                StoreMode store = StoreMode::cached);
   ~ParallelCopy();  // waits for blocks being copied and skips the rest
   ParallelCopy(const ParallelCopy&) = delete;
 
-  void allow(size_t bytes);            // permits copying the first `bytes` bytes; never decreases
-  bool is_copied(size_t bytes) const;  // whether the first `bytes` bytes have been copied
-  void copy_until(size_t bytes);       // copies blocks until the first `bytes` bytes are copied; allow() must permit them
+  void allow_copy_until(size_t bytes);  // permits copying the first `bytes` bytes; never decreases
+  bool is_copied(size_t bytes) const;   // whether the first `bytes` bytes have been copied
+  void copy_until(size_t bytes);        // copies blocks until the first `bytes` bytes are copied; allow_copy_until() must permit them
 
   struct State;
 

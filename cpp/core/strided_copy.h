@@ -20,10 +20,10 @@ class StridedRuns {
   void visit(Visit&& visit) const;
 
  private:
-  struct Axis {
+  struct CopyAxis {
     int64_t size, source, target;
   };
-  std::vector<Axis> axes_;  // outermost first; excludes the axes merged into runs
+  std::vector<CopyAxis> axes_;  // outermost first; excludes the axes merged into runs
   size_t run_bytes_;
   bool empty_ = false;
 };
@@ -36,7 +36,7 @@ template <typename Visit>
 void StridedRuns::visit(Visit&& visit) const {
   if (empty_) return;
   if (axes_.empty()) return visit(int64_t{0}, int64_t{0});
-  const Axis inner = axes_.back();
+  const CopyAxis inner = axes_.back();
   const size_t outer = axes_.size() - 1;
   std::vector<int64_t> index(outer, 0);
   for (int64_t from = 0, to = 0;;) {

@@ -114,7 +114,7 @@ void upload_staged(const std::shared_ptr<Buffer>& target, std::span<const Buffer
   ParallelCopy copy(ring.window<std::byte>(), {source.data(), source.size()}, source.size(), ring.chunk_size(), ring.store_mode());
   for (size_t chunk = 0; chunk < ring.num_chunks(); ++chunk) {
     if (chunk >= ring.num_slots()) ring.wait(chunk - ring.num_slots(), interrupted);
-    copy.allow(ring.chunk_end(ring.count_finished() + ring.num_slots()));
+    copy.allow_copy_until(ring.chunk_end(ring.count_finished() + ring.num_slots()));
     copy.copy_until(ring.chunk_end(chunk + 1));
     CommandBuffer commands(context, {});
     commands.begin();
@@ -152,7 +152,7 @@ void download_staged(const std::shared_ptr<Buffer>& source, std::span<const Buff
       ring.submit(commands);
     }
     ring.wait(chunk, interrupted);
-    copy.allow(ring.chunk_end(chunk + 1));
+    copy.allow_copy_until(ring.chunk_end(chunk + 1));
     if (interrupted) interrupted();
   }
   copy.copy_until(target.size());

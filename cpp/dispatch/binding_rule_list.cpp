@@ -3,7 +3,7 @@
 namespace pumice {
 namespace {
 
-constexpr Rule kRules[] = {
+constexpr RuleText kRules[] = {
     {"C1", "an execution binds one entry per input of the operator, including optional ones"},
     {"C2", "an execution binds one entry per output of the operator, including optional ones"},
     {"C3", "each tensor of a variadic input or output has its own binding"},
@@ -102,7 +102,7 @@ constexpr Rule kRules[] = {
 
 }  // namespace
 
-std::span<const Rule> list_binding_rules() {
+std::span<const RuleText> list_binding_rules() {
   return kRules;
 }
 

@@ -6,13 +6,13 @@
 
 namespace pumice {
 
-struct Rule {
+struct RuleText {
   std::string_view id, text;
 };
 
 // Returns all rules, ordered by family: counts and kinds (C), initializers (I), owned tensors (O), memory (M), ranges (R), descriptions
 // (T), hazards (H), temporary and persistent resources (P), lifetime (L), graphs (G), kernel and program arguments (K), the dv interface
 // (D).
-std::span<const Rule> list_binding_rules();
+std::span<const RuleText> list_binding_rules();
 
 }  // namespace pumice

@@ -8,7 +8,7 @@ namespace pumice {
 namespace {
 
 using Presence = BindingRequirement::Presence;
-using Kind = SlotName::Kind;
+using SlotKind = SlotName::SlotKind;
 
 constexpr uint64_t kResourceAlignment = 256;  // alignment of temporary and persistent resources
 
@@ -85,9 +85,9 @@ bool do_extents_overlap(const MemoryExtent& a, const MemoryExtent& b) {
 
 // Returns the range bound to a slot.
 const BufferRange& find_bound_range(const BindingsView& bound, const SlotName& slot) {
-  if (slot.kind == Kind::temporary) return get_range(*bound.temporary);
-  if (slot.kind == Kind::persistent) return get_range(*bound.persistent);
-  const Binding& binding = (slot.kind == Kind::inputs ? *bound.inputs : *bound.outputs)[static_cast<size_t>(slot.index)];
+  if (slot.kind == SlotKind::temporary) return get_range(*bound.temporary);
+  if (slot.kind == SlotKind::persistent) return get_range(*bound.persistent);
+  const Binding& binding = (slot.kind == SlotKind::inputs ? *bound.inputs : *bound.outputs)[static_cast<size_t>(slot.index)];
   const auto* array = std::get_if<BufferArray>(&binding);
   return array ? (*array)[static_cast<size_t>(slot.entry)] : get_range(binding);
 }
@@ -143,7 +143,7 @@ void BindingRules::add_execution(const Dispatchable& dispatchable) {
 }
 
 void BindingRules::add_initialization(const Dispatchable& dispatchable) {
-  for (const Dispatchable* target : dispatchable.targets()) {
+  for (const Dispatchable* target : dispatchable.get_initialized_operators()) {
     const size_t first = inputs_.size();
     for (const TensorSlot& slot : target->inputs()) inputs_.push_back(make_initialization_requirement(slot));
     const bool owns = std::any_of(inputs_.begin() + static_cast<std::ptrdiff_t>(first), inputs_.end(),
@@ -164,23 +164,23 @@ void BindingRules::check_inputs(const Bindings& bindings) {
   if (initializer_)
     check_initializer_inputs(bindings);
   else
-    check_binding_list(Kind::inputs, inputs_, bindings, "C1");
+    check_binding_list(SlotKind::inputs, inputs_, bindings, "C1");
 }
 
 void BindingRules::check_outputs(const Bindings& bindings) {
-  check_binding_list(Kind::outputs, outputs_, bindings, initializer_ ? "I4" : "C2");
+  check_binding_list(SlotKind::outputs, outputs_, bindings, initializer_ ? "I4" : "C2");
 }
 
 void BindingRules::check_temporary(const Binding& binding) {
-  check_resource_binding(Kind::temporary, temporary_, binding);
+  check_resource_binding(SlotKind::temporary, temporary_, binding);
 }
 
 void BindingRules::check_persistent(const Binding& binding) {
-  check_resource_binding(Kind::persistent, persistent_, binding);
+  check_resource_binding(SlotKind::persistent, persistent_, binding);
 }
 
 // Collects the ranges of a call, one per slot, and checks first their kinds, then their number, then the rules of each range.
-void BindingRules::check_binding_list(Kind kind, const std::vector<BindingRequirement>& slots, const Bindings& bindings,
+void BindingRules::check_binding_list(SlotKind kind, const std::vector<BindingRequirement>& slots, const Bindings& bindings,
                                       std::string_view count_rule) {
   bound_slots_.clear();
   for (size_t i = 0; i < bindings.size(); ++i) {
@@ -197,7 +197,7 @@ void BindingRules::check_binding_list(Kind kind, const std::vector<BindingRequir
 
 // Checks an initializer's inputs, one array per target operator: rules I1, I2, I3.
 void BindingRules::check_initializer_inputs(const Bindings& bindings) {
-  const auto slot = [](size_t i, int32_t entry = -1) { return SlotName{Kind::inputs, static_cast<int32_t>(i), entry}; };
+  const auto slot = [](size_t i, int32_t entry = -1) { return SlotName{SlotKind::inputs, static_cast<int32_t>(i), entry}; };
   const auto array_of = [&](size_t i) {
     const auto* array = std::get_if<BufferArray>(&bindings[i]);
     return array && !array->empty() ? array : nullptr;
@@ -207,8 +207,8 @@ void BindingRules::check_initializer_inputs(const Bindings& bindings) {
       throw_binding_error("I1", slot(i), i < targets_.size() ? targets_[i].name : "",
                           "a buffer array with one entry per input of the operator", describe_binding_kind(bindings[i]));
   if (targets_.size() != bindings.size())
-    throw_binding_error("I1", {Kind::inputs}, dispatchable_.name(), std::to_string(targets_.size()) + " buffer arrays, one per operator",
-                        std::to_string(bindings.size()));
+    throw_binding_error("I1", {SlotKind::inputs}, dispatchable_.name(),
+                        std::to_string(targets_.size()) + " buffer arrays, one per operator", std::to_string(bindings.size()));
   for (size_t i = 0; i < targets_.size(); ++i)
     if (const auto* array = array_of(i); array && array->size() != targets_[i].count)
       throw_binding_error("I2", slot(i), targets_[i].name, std::to_string(targets_[i].count) + " entries", std::to_string(array->size()));
@@ -225,7 +225,7 @@ void BindingRules::check_initializer_inputs(const Bindings& bindings) {
   check_bound_slots();
 }
 
-void BindingRules::check_resource_binding(Kind kind, const BindingRequirement& slot, const Binding& binding) {
+void BindingRules::check_resource_binding(SlotKind kind, const BindingRequirement& slot, const Binding& binding) {
   if (std::holds_alternative<BufferArray>(binding))
     throw_binding_error("C6", {kind}, slot.tensor, "a buffer range", describe_binding_kind(binding));
   bound_slots_.assign(1, {{kind}, &slot, find_range(binding)});
@@ -288,7 +288,7 @@ void BindingRules::check_memory(const BoundSlot& bound_slot) const {
                       "'" + std::string(name(heap)) + "'");
 }
 
-void BindingRules::collect_list_extents(Kind kind, const Bindings* bindings, const std::vector<BindingRequirement>& slots,
+void BindingRules::collect_list_extents(SlotKind kind, const Bindings* bindings, const std::vector<BindingRequirement>& slots,
                                         Extents& extents) const {
   extents.clear();
   if (!bindings) return;
@@ -307,17 +307,17 @@ void BindingRules::collect_list_extents(Kind kind, const Bindings* bindings, con
 }
 
 void BindingRules::collect_memory_extents(const BindingsView& bound) {
-  collect_list_extents(Kind::inputs, bound.inputs, inputs_, input_extents_);
-  collect_list_extents(Kind::outputs, bound.outputs, outputs_, output_extents_);
-  const auto collect_resource = [](Kind kind, const Binding* binding, const BindingRequirement& needs, Extents& extents) {
+  collect_list_extents(SlotKind::inputs, bound.inputs, inputs_, input_extents_);
+  collect_list_extents(SlotKind::outputs, bound.outputs, outputs_, output_extents_);
+  const auto collect_resource = [](SlotKind kind, const Binding* binding, const BindingRequirement& needs, Extents& extents) {
     extents.clear();
     const auto* range = binding ? find_range(*binding) : nullptr;
     if (!range) return;
     const uint64_t begin = range->buffer->memory_offset() + range->offset, end = begin + range->bytes;
     extents.push_back({{kind}, &needs, range->buffer->memory(), begin, end, end, range->buffer->id()});
   };
-  collect_resource(Kind::temporary, bound.temporary, temporary_, temporary_extents_);
-  collect_resource(Kind::persistent, bound.persistent, persistent_, persistent_extents_);
+  collect_resource(SlotKind::temporary, bound.temporary, temporary_, temporary_extents_);
+  collect_resource(SlotKind::persistent, bound.persistent, persistent_, persistent_extents_);
 }
 
 // H4, H6: an output may alias an input only if the operator supports it and the descriptions are equal.
@@ -363,21 +363,21 @@ void BindingRules::check_hazards(const BindingsView& bound) {
 }
 
 void BindingRules::check_all_slots_bound(const BindingsView& bound) const {
-  const auto check_bound = [](Kind kind, const Bindings* bindings, const std::vector<BindingRequirement>& slots) {
+  const auto check_bound = [](SlotKind kind, const Bindings* bindings, const std::vector<BindingRequirement>& slots) {
     if (bindings) return;
     for (size_t i = 0; i < slots.size(); ++i)
       if (slots[i].presence == Presence::required)
         throw_binding_error("C9", {kind, static_cast<int32_t>(i)}, slots[i].tensor, "a binding of " + format_bytes(slots[i].bytes),
                             "nothing");
   };
-  check_bound(Kind::inputs, bound.inputs, inputs_);
-  check_bound(Kind::outputs, bound.outputs, outputs_);
-  const auto check_resource_bound = [](Kind kind, const Binding* binding, const BindingRequirement& needs) {
+  check_bound(SlotKind::inputs, bound.inputs, inputs_);
+  check_bound(SlotKind::outputs, bound.outputs, outputs_);
+  const auto check_resource_bound = [](SlotKind kind, const Binding* binding, const BindingRequirement& needs) {
     if (needs.bytes > 0 && (!binding || !find_range(*binding)))
       throw_binding_error("P2", {kind}, needs.tensor, "a buffer range of " + format_bytes(needs.bytes), "nothing");
   };
-  check_resource_bound(Kind::temporary, bound.temporary, temporary_);
-  check_resource_bound(Kind::persistent, bound.persistent, persistent_);
+  check_resource_bound(SlotKind::temporary, bound.temporary, temporary_);
+  check_resource_bound(SlotKind::persistent, bound.persistent, persistent_);
 }
 
 BoundRanges BindingRules::get_ranges(const BindingsView& bound) const {

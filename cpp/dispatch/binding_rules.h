@@ -31,8 +31,8 @@ const BufferRange& get_range(const Binding& binding);
 
 // A slot of a table: "inputs[2]", "inputs[0][1]" of an initializer, "temporary".
 struct SlotName {
-  enum class Kind : uint8_t { inputs, outputs, temporary, persistent };
-  Kind kind;
+  enum class SlotKind : uint8_t { inputs, outputs, temporary, persistent };
+  SlotKind kind;
   int32_t index = -1, entry = -1;
   std::string to_string() const;
 };
@@ -98,14 +98,14 @@ class BindingRules {
 
   void add_execution(const Dispatchable& dispatchable);
   void add_initialization(const Dispatchable& dispatchable);
-  void check_binding_list(SlotName::Kind kind, const std::vector<BindingRequirement>& slots, const Bindings& bindings,
+  void check_binding_list(SlotName::SlotKind kind, const std::vector<BindingRequirement>& slots, const Bindings& bindings,
                           std::string_view count_rule);
   void check_initializer_inputs(const Bindings& bindings);
-  void check_resource_binding(SlotName::Kind kind, const BindingRequirement& slot, const Binding& binding);
+  void check_resource_binding(SlotName::SlotKind kind, const BindingRequirement& slot, const Binding& binding);
   void check_bound_slots() const;
   void check_memory(const BoundSlot& bound_slot) const;
   void collect_memory_extents(const BindingsView& bound);
-  void collect_list_extents(SlotName::Kind kind, const Bindings* bindings, const std::vector<BindingRequirement>& slots,
+  void collect_list_extents(SlotName::SlotKind kind, const Bindings* bindings, const std::vector<BindingRequirement>& slots,
                             Extents& extents) const;
   void check_in_place(const MemoryExtent& output, const MemoryExtent& input) const;
 

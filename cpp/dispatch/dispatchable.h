@@ -43,7 +43,7 @@ class Dispatchable {
   // Changes when the dispatchable is redefined (Initializer::reset), which invalidates existing tables and lists.
   virtual uint64_t generation() const { return 0; }
   // Returns the operators that an initializer initialises, in order; empty for other dispatchables.
-  virtual std::vector<const Dispatchable*> targets() const { return {}; }
+  virtual std::vector<const Dispatchable*> get_initialized_operators() const { return {}; }
   // Whether `output` may alias `input` if their descriptions are equal (rules H4, H6, H14, H15).
   virtual bool supports_in_place(size_t /*input*/, size_t /*output*/) const { return false; }
   // Whether the dispatchable was compiled with DESCRIPTORS_VOLATILE: a list reads its table at execution, not at recording (C9).

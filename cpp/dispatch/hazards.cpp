@@ -13,15 +13,15 @@ bool are_disjoint(const InterleavedRange& a, const InterleavedRange& b) {
 }  // namespace
 
 Barrier HazardTracker::add_accesses(std::span<const MemoryAccess> accesses) {
-  const auto overlaps = [](const std::vector<Interval>& intervals, const MemoryAccess& access) {
-    return std::any_of(intervals.begin(), intervals.end(), [&](const Interval& other) {
+  const auto overlaps = [](const std::vector<AccessInterval>& intervals, const MemoryAccess& access) {
+    return std::any_of(intervals.begin(), intervals.end(), [&](const AccessInterval& other) {
       return other.memory == access.memory && other.begin < access.end && access.begin < other.end;
     });
   };
   // Disjoint interleaved ranges may be written concurrently. Reads of them still need a barrier, because the validation layer only tracks
   // whole ranges.
   const auto overwrites = [&](const MemoryAccess& access) {
-    return std::any_of(writes_.begin(), writes_.end(), [&](const Interval& other) {
+    return std::any_of(writes_.begin(), writes_.end(), [&](const AccessInterval& other) {
       return other.memory == access.memory && other.begin < access.end && access.begin < other.end &&
              !are_disjoint(other.interleaved, access.interleaved);
     });
@@ -36,7 +36,7 @@ Barrier HazardTracker::add_accesses(std::span<const MemoryAccess> accesses) {
   if (conflict || guard_conflict) clear();
   if (guard_conflict) pending_guard_writes_.clear();
   for (const auto& access : accesses) {
-    const Interval interval{access.memory, access.begin, access.end, access.interleaved};
+    const AccessInterval interval{access.memory, access.begin, access.end, access.interleaved};
     (access.write ? writes_ : reads_).push_back(interval);
     if (access.write && std::ranges::find(guards_, access.memory) != guards_.end()) pending_guard_writes_.push_back(interval);
   }

@@ -31,12 +31,12 @@ class HazardTracker {
   void clear() { reads_.clear(), writes_.clear(); }
 
  private:
-  struct Interval {
+  struct AccessInterval {
     uint64_t memory, begin, end;
     InterleavedRange interleaved;
   };
-  std::vector<Interval> reads_, writes_;
-  std::vector<Interval> pending_guard_writes_;  // writes to guards since the last barrier that covers guards
+  std::vector<AccessInterval> reads_, writes_;
+  std::vector<AccessInterval> pending_guard_writes_;  // writes to guards since the last barrier that covers guards
   std::vector<uint64_t> guards_;
 };
 

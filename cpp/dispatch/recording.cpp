@@ -49,7 +49,7 @@ class PlainRecording : public Recording, public TimestampedRecording, public std
     for (const Buffer* buffer : buffers_) uses.push_back(buffer->acquire());
     find_barriers();
     if (options_.timestamps || options_.total_time)
-      stamps_ = options_.timestamps ? make_per_dispatch_layout(dispatches_.size()) : make_total_layout(dispatches_.size());
+      stamps_ = options_.timestamps ? make_per_dispatch_layout(dispatches_.size()) : make_whole_run_layout(dispatches_.size());
     commands_ = record(stamps_, false);
   }
 
@@ -188,7 +188,7 @@ class PlainRecording : public Recording, public TimestampedRecording, public std
   }
 
   std::shared_ptr<CommandBuffer> get_or_record_commands(ProfiledCommands& profiled) {
-    if (!profiled.stamps) profiled.stamps = std::make_shared<TimestampLayout>(make_total_layout(dispatches_.size()));
+    if (!profiled.stamps) profiled.stamps = std::make_shared<TimestampLayout>(make_whole_run_layout(dispatches_.size()));
     auto& commands = profiled.commands[profiled.next];
     if (!commands) {
       const HostTraceSpan span("record");

@@ -48,7 +48,7 @@ void StagingSlotTransfer::write(std::span<const std::byte> source, bool is_sourc
     return;
   }
   ParallelCopy copy({slot_.bytes, slot_.size}, {source.data(), source.size()}, source.size(), chunk_, slot_.host->store_mode());
-  copy.allow(source.size());
+  copy.allow_copy_until(source.size());
   for (size_t chunk = 0; chunk < chunks_.size(); ++chunk) {
     copy.copy_until(std::min<uint64_t>(chunk_end(chunk + 1), source.size()));
     ids_.push_back(chunks_[chunk]->exec().id());
@@ -70,7 +70,7 @@ void StagingSlotTransfer::read(std::span<std::byte> target, const InterruptCallb
   ParallelCopy copy({target.data(), target.size()}, {slot_.bytes, slot_.size}, target.size(), chunk_);
   for (size_t chunk = 0; chunk < chunks_.size(); ++chunk) {
     context()->wait(ids_[chunk], {}, interrupted);
-    copy.allow(std::min<uint64_t>(chunk_end(chunk + 1), target.size()));
+    copy.allow_copy_until(std::min<uint64_t>(chunk_end(chunk + 1), target.size()));
   }
   copy.copy_until(target.size());
 }

@@ -11,7 +11,7 @@ void add_span(TimestampLayout& stamps, size_t first, size_t last, bool has_barri
   stamps.spans.push_back({static_cast<uint32_t>(first), static_cast<uint32_t>(last), before, ready, stamps.count++});
 }
 
-TimestampLayout make_empty_layout(size_t dispatches) {
+TimestampLayout make_layout_without_spans(size_t dispatches) {
   TimestampLayout stamps;
   stamps.count = 1;
   stamps.ready_at.resize(dispatches);
@@ -22,13 +22,13 @@ TimestampLayout make_empty_layout(size_t dispatches) {
 }  // namespace
 
 TimestampLayout make_per_dispatch_layout(size_t dispatches) {
-  TimestampLayout stamps = make_empty_layout(dispatches);
+  TimestampLayout stamps = make_layout_without_spans(dispatches);
   for (size_t i = 0; i < dispatches; ++i) add_span(stamps, i, i, false);
   return stamps;
 }
 
-TimestampLayout make_total_layout(size_t dispatches) {
-  TimestampLayout stamps = make_empty_layout(dispatches);
+TimestampLayout make_whole_run_layout(size_t dispatches) {
+  TimestampLayout stamps = make_layout_without_spans(dispatches);
   if (dispatches > 0)
     add_span(stamps, 0, dispatches - 1, false);
   else
@@ -37,8 +37,8 @@ TimestampLayout make_total_layout(size_t dispatches) {
 }
 
 TimestampLayout plan_timestamps(std::span<const Dispatch> dispatches, std::span<const Barrier> barriers, ProfileLevel level) {
-  if (level == ProfileLevel::execution || dispatches.empty()) return make_total_layout(dispatches.size());
-  TimestampLayout stamps = make_empty_layout(dispatches.size());
+  if (level == ProfileLevel::execution || dispatches.empty()) return make_whole_run_layout(dispatches.size());
+  TimestampLayout stamps = make_layout_without_spans(dispatches.size());
   for (size_t first = 0, next = 1; first < dispatches.size(); first = next++) {
     while (level == ProfileLevel::node && next < dispatches.size() && dispatches[next].label == dispatches[first].label) ++next;
     add_span(stamps, first, next - 1, barriers[first] != Barrier::none);
@@ -75,7 +75,7 @@ void append_profiled_spans(const TimestampLayout& stamps, std::span<const uint64
   const auto at = [&](uint32_t stamp) { return static_cast<double>(static_cast<int64_t>(ticks[stamp] - base)) * tick_nanoseconds; };
   run.begin = at(0);
   run.end = at(static_cast<uint32_t>(ticks.size()) - 1);
-  for (const TimestampLayout::Span& span : stamps.spans)
+  for (const TimestampLayout::TimestampSpan& span : stamps.spans)
     run.spans.push_back({span.first, span.last, at(span.before), at(span.ready), at(span.end)});
 }
 

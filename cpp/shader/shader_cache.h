@@ -27,11 +27,11 @@ class ShaderMemoryCache {
   std::shared_ptr<const Shader> insert(const std::string& key, std::shared_ptr<const Shader> shader);  // returns the existing entry, if any
 
  private:
-  using Entry = std::pair<std::string, std::shared_ptr<const Shader>>;
+  using ShaderCacheEntry = std::pair<std::string, std::shared_ptr<const Shader>>;
 
   std::mutex mutex_;
-  std::list<Entry> entries_;  // most recently used first
-  std::unordered_map<std::string, std::list<Entry>::iterator> by_key_;
+  std::list<ShaderCacheEntry> entries_;  // most recently used first
+  std::unordered_map<std::string, std::list<ShaderCacheEntry>::iterator> by_key_;
 };
 
 // Convert a shader to and from the format of the disk cache. parse_shader() returns nullopt if the payload is invalid.

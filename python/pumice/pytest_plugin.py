@@ -11,8 +11,8 @@ import pytest
 
 import pumice
 
-from .plugin import collection, isolation, leaks, options
-from .plugin.cells import MatrixCell, get_device_type_label
+from .plugin import memory_leaks, model_collection, options, process_isolation
+from .plugin.matrix_cells import MatrixCell, get_device_type_label
 from .plugin.outcome_hooks import OutcomeHooks
 from .plugin.run_state import FIXTURES, RUN, MatrixRun, get_cell, get_matrix_run
 
@@ -31,10 +31,10 @@ def pytest_configure(config: pytest.Config) -> None:
         config.addinivalue_line("markers", marker)
     run = config.stash[RUN] = MatrixRun(config)
     config.add_cleanup(run.close)
-    is_subprocess = isolation.is_cell_process(config) or hasattr(config, "workerinput")
+    is_subprocess = process_isolation.is_cell_process(config) or hasattr(config, "workerinput")
     config.pluginmanager.register(OutcomeHooks(config, is_subprocess), "pumice-outcomes")
-    collection.add_model_folders(config)
-    isolation.register_isolation_plugin(config)
+    model_collection.add_model_folders(config)
+    process_isolation.register_isolation_plugin(config)
 
 
 def _needs_header(config: pytest.Config) -> bool:
@@ -90,7 +90,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Collector | None:
-    return collection.collect_model_file(file_path, parent)
+    return model_collection.collect_model_file(file_path, parent)
 
 
 @pytest.hookimpl(trylast=True)
@@ -106,7 +106,7 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
     cell = get_cell(item)
     leak_check = cell and (item.config.getoption("--pumice-leaks") or item.get_closest_marker("pumice_leaks"))
     with (
-        leaks.check_leaks(get_matrix_run(item.config).get_context(cell.device_under_test))
+        memory_leaks.check_leaks(get_matrix_run(item.config).get_context(cell.device_under_test))
         if cell and leak_check
         else nullcontext()
     ):

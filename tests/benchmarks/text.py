@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 import pumice
-from pumice.importer.file.recipe import ConstantRecipe, InputRecipe, NodeRecipe, Recipe
-from pumice.importer.load import build_recipe_graph
+from pumice.importer.file.graph_recipe import ConstantRecipe, InputRecipe, NodeRecipe, GraphRecipe
+from pumice.importer.load_graph import build_recipe_graph
 from pumice.text.decoder import Decoder, SamplingParams, pack_sampling_params
 from pumice.text.decoding_batch import DecoderRun, DecodingBatch
 from pumice.text.model_folder import ModelFolder
@@ -108,7 +108,7 @@ class Writer:
         down = self.product(base + "down", self.add("Mul", [silu, up], [base + "in"]), shape.inner, shape.width)
         return self.add("Add", [x, down], [base + "x2"])
 
-    def recipe(self) -> Recipe:
+    def recipe(self) -> GraphRecipe:
         shape = self.shape
         table = self.random.standard_normal((min(shape.words, 4096), shape.width)).astype(np.float16)
         words = self.constant("words", np.resize(table, (shape.words, shape.width)))
@@ -126,7 +126,7 @@ class Writer:
                 sizes: list[int | None] = [None, shape.groups, None, shape.head]
                 inputs.append(InputRecipe(f"past_key_values.{i}.{one}", "float16", sizes, ["batch", "", "past", ""]))
                 outputs.append(InputRecipe(f"present.{i}.{one}", "float16", None, []))
-        return Recipe(shape.name, inputs, self.constants, self.nodes, outputs, [])
+        return GraphRecipe(shape.name, inputs, self.constants, self.nodes, outputs, [])
 
 
 def device_of(

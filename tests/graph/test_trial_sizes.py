@@ -16,7 +16,7 @@ import pumice
 from corpus import store
 from onnx_models import model, node, value
 from pumice import _pumice
-from pumice.importer.load import load_graph
+from pumice.importer.load_graph import load_graph
 
 Array = np.ndarray[Any, Any]
 # Trial sizes for an axis and for a first axis. The last two of eight are small, as in the engine's default set.

@@ -19,7 +19,7 @@ import onnx
 import pytest
 
 import pumice.demo
-import pumice.model.runs
+import pumice.model.model_runs
 from onnx_models import model, node, value
 from process import python
 from pumice.base.element_types import Array
@@ -43,13 +43,13 @@ def device(context: pumice.Context) -> str:
 def sizes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Record the batch size of each run."""
     seen: list[int] = []
-    start = pumice.model.runs.start_case
+    start = pumice.model.model_runs.start_case
 
     def started(loaded: Any, case: Any, timeout: Any) -> Any:
         seen.append(len(next(iter(case.values()))))
         return start(loaded, case, timeout)
 
-    monkeypatch.setattr(pumice.model.runs, "start_case", started)
+    monkeypatch.setattr(pumice.model.model_runs, "start_case", started)
     return seen
 
 
@@ -245,7 +245,7 @@ def test_an_error_of_the_batch_source_is_raised_in_order(images: Array, device: 
 def test_runs_are_halved_where_memory_is_short_and_nothing_is_lost(
     images: Array, expected: Array, device: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    start = pumice.model.runs.start_case
+    start = pumice.model.model_runs.start_case
     refused: list[int] = []
 
     def started(loaded: Any, case: Any, timeout: Any) -> Any:
@@ -255,7 +255,7 @@ def test_runs_are_halved_where_memory_is_short_and_nothing_is_lost(
             raise pumice.OutOfMemoryError(f"no room for {rows} rows")
         return start(loaded, case, timeout)
 
-    monkeypatch.setattr(pumice.model.runs, "start_case", started)
+    monkeypatch.setattr(pumice.model.model_runs, "start_case", started)
     with caplog.at_level(logging.WARNING, "pumice"), pumice.BatchPredictor(DIGITS, device=device) as predictor:
         first = predictor.model
         results = np.concatenate([*predictor.map([images[:2], images[2:18], images[18:]])])
@@ -276,7 +276,7 @@ def test_one_row_without_memory_and_a_fixed_number_of_rows_raise(
     def started(*_: Any) -> Any:
         raise pumice.OutOfMemoryError("no room")
 
-    monkeypatch.setattr(pumice.model.runs, "start_case", started)
+    monkeypatch.setattr(pumice.model.model_runs, "start_case", started)
     with pumice.BatchPredictor(DIGITS, device=device) as predictor:
         with pytest.raises(pumice.OutOfMemoryError, match="no room"):
             predictor(images[:4])
@@ -473,7 +473,7 @@ def test_what_is_no_device_is_rejected(given: Any) -> None:
 def test_short_memory_does_not_mix_two_models(
     tmp_path: Path, device: str, monkeypatch: pytest.MonkeyPatch, is_gone: bool
 ) -> None:
-    start = pumice.model.runs.start_case
+    start = pumice.model.model_runs.start_case
     path = tmp_path / "adding.onnx"
     path.write_bytes(adding(1))
 
@@ -482,7 +482,7 @@ def test_short_memory_does_not_mix_two_models(
             raise pumice.OutOfMemoryError("no room")
         return start(loaded, case, timeout)
 
-    monkeypatch.setattr(pumice.model.runs, "start_case", started)
+    monkeypatch.setattr(pumice.model.model_runs, "start_case", started)
     with pumice.BatchPredictor(path, device=device) as predictor:
         results = predictor.map([X[:1], X])
         assert next(results)[0, 0] == 1

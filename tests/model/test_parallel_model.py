@@ -22,7 +22,7 @@ from process import python
 from pumice._pumice import DeviceLostError, lose_device_after
 from pumice.base.element_types import Array
 from pumice.base.errors import InputError
-from pumice.model.multi_device_map import LostDevice, MultiDeviceScheduler, _RunningCase
+from pumice.model.multi_device_scheduler import LostDevice, MultiDeviceScheduler, _RunningCase
 
 DIGITS = Path(pumice.demo.DATA) / "digits.onnx"
 

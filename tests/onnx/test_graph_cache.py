@@ -19,7 +19,7 @@ from process import output_of
 from pumice._pumice import read_cache_entry, write_cache_entry
 from pumice.base.element_types import array_from_bytes
 from pumice.importer import load
-from pumice.importer.file.recipe import ConstantRecipe, Recipe
+from pumice.importer.file.graph_recipe import ConstantRecipe, GraphRecipe
 from threads import in_threads
 
 
@@ -52,7 +52,7 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "wide.onnx"
 
 
-def read(path: Path) -> Recipe:
+def read(path: Path) -> GraphRecipe:
     return load.load_recipe(path)
 
 
@@ -110,8 +110,8 @@ def test_large_constants_stay_in_the_model_file(path: Path, cache: Path) -> None
 def test_a_warm_process_imports_no_more_than_it_needs(tmp_path: Path) -> None:
     onnx.save(gemm(), tmp_path / "gemm.onnx")
     code = (
-        "import sys, pumice.importer.load\n"
-        "pumice.importer.load.load_graph(sys.argv[1])\n"
+        "import sys, pumice.importer.load_graph\n"
+        "pumice.importer.load_graph.load_graph(sys.argv[1])\n"
         "names = ('onnx', 'google.protobuf', 'rich', 'logging', 'pumice.importer.translators.operator_table')\n"
         "print([name for name in names if name in sys.modules])"
     )

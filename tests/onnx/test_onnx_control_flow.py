@@ -361,7 +361,7 @@ def test_deep_nesting_is_built_once_a_level(context: pumice.Context) -> None:
 
 
 def test_a_model_with_control_flow_comes_back_from_the_cache(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    from pumice.importer.load import load_recipe
+    from pumice.importer.load_graph import load_recipe
 
     monkeypatch.setenv("PUMICE_CACHE_DIR", str(tmp_path))
     data = choice().SerializeToString()

@@ -12,7 +12,7 @@ from onnx.reference import ReferenceEvaluator
 
 import pumice
 from pumice.importer.file.model_file import ModelFile
-from pumice.importer.parse import make_recipe, parse_model
+from pumice.importer.parse_onnx import make_recipe, parse_model
 from pumice.importer.translators.operator_table import TRANSLATORS
 
 Array = np.ndarray[Any, Any]

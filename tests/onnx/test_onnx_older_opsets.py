@@ -7,13 +7,13 @@ import pytest
 
 import pumice
 from onnx_models import constant, model, node, recipe, value
-from pumice.importer.file.recipe import NodeRecipe, Recipe
+from pumice.importer.file.graph_recipe import NodeRecipe, GraphRecipe
 from pumice.onnx import import_graph
 
 FLOAT = np.float32
 
 
-def only(made: Recipe, op: str) -> NodeRecipe:
+def only(made: GraphRecipe, op: str) -> NodeRecipe:
     (found,) = [n for n in made.nodes if n.op == op]
     return found
 

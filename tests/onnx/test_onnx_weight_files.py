@@ -17,7 +17,7 @@ import pumice
 from onnx_models import constant, gemm, model, node, subgraph, value
 from process import output_of
 from pumice.importer.file.model_file import MODEL_FILE_LOCATION, ModelFile, strip_tensor_data
-from pumice.importer.parse import make_recipe, parse_model
+from pumice.importer.parse_onnx import make_recipe, parse_model
 from pumice.onnx import import_graph
 from tensor_arrays import waves
 

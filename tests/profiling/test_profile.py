@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import pumice
-from pumice.profiling.records import parse_executions
+from pumice.profiling.profile_records import parse_executions
 
 DIGITS = Path(pumice.__file__).parent / "data" / "digits"
 NODES = {"conv1", "conv2", "fc1", "logits"}  # nodes with kernels of their own

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import pumice
-from pumice.profiling.records import DeviceSpan, Execution
+from pumice.profiling.profile_records import DeviceSpan, Execution
 from pumice.profiling.span_weights import compute_span_weights, estimate_timestamp_cost, make_rows
 
 SCALE = """

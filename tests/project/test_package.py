@@ -203,7 +203,7 @@ print(" ".join(brought))
     output_of("-c", code, **environment)  # creates the recipe, with the package onnx
     brought = {*output_of("-c", code, **environment).split()}
     packages = {"importer", "importer.build", "importer.file", "model"}
-    modules = {"importer.load"}
+    modules = {"importer.load_graph"}
     modules |= {f"importer.build.{name}" for name in ("builder", "non_tensor_values")}
     modules |= {f"importer.file.{name}" for name in ("model_file", "recipe", "weight_files")}
     modules |= {

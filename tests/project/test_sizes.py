@@ -21,7 +21,7 @@ MANY_PARAMETERS = {
     "device/kernel.py:__init__",
     "device/kernel.py:from_body",
     "device/kernel.py:tune",
-    "importer/file/recipe.py:__new__",
+    "importer/file/graph_recipe.py:__new__",
     "importer/kernel_operator.py:kernel_operator",
     "model/batch_predictor.py:__init__",
     "model/model.py:__init__",

@@ -13,8 +13,8 @@ from onnx import TensorProto, helper, numpy_helper
 import pumice
 from pumice.base.element_types import array_from_bytes
 from pumice.importer.file.model_file import ModelFile
-from pumice.importer.file.recipe import Recipe
-from pumice.importer.parse import make_recipe, parse_model
+from pumice.importer.file.graph_recipe import GraphRecipe
+from pumice.importer.parse_onnx import make_recipe, parse_model
 
 Shape = Sequence[int | str | None] | None
 
@@ -90,14 +90,14 @@ def check_standard(case: Any, context: pumice.Context) -> None:
         np.testing.assert_allclose(result, expected, rtol=case.rtol, atol=case.atol)
 
 
-def recipe(proto: onnx.ModelProto) -> Recipe:
-    """Return the importer's Recipe of a model."""
+def recipe(proto: onnx.ModelProto) -> GraphRecipe:
+    """Return the importer's GraphRecipe of a model."""
     file = ModelFile(proto)
     return make_recipe(parse_model(file), file)
 
 
-def constant(recipe: Recipe, name: str) -> np.ndarray[Any, Any]:
-    """Return the elements of a Recipe's constant."""
+def constant(recipe: GraphRecipe, name: str) -> np.ndarray[Any, Any]:
+    """Return the elements of a GraphRecipe's constant."""
     found = recipe.constants[name]
     return array_from_bytes(found.raw, found.dtype, found.shape)
 

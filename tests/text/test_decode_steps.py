@@ -9,7 +9,7 @@ import pytest
 
 import pumice
 from benchmarks.text import TINY, Writer
-from pumice.importer.load import build_recipe_graph
+from pumice.importer.load_graph import build_recipe_graph
 from pumice.text.decoder import Decoder
 from pumice.text.decoding_batch import DecodingBatch
 from pumice.text.model_folder import ModelFolder

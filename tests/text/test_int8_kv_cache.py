@@ -14,8 +14,8 @@ from benchmarks.text import TINY, Writer
 from corpus.store import load
 from decoder_folders import DECODERS, STORY, WORDS, assert_steps_are_recorded, perplexity, with_word, write_folder
 from process import python
-from pumice.importer.file.recipe import Recipe
-from pumice.importer.load import build_recipe_graph
+from pumice.importer.file.graph_recipe import GraphRecipe
+from pumice.importer.load_graph import build_recipe_graph
 from pumice.text.decoder import Decoder
 from pumice.text.decoding_batch import DecodingBatch
 from pumice.text.generator import Generator
@@ -200,7 +200,7 @@ def test_nan_reaches_all_later_tokens(name: str, tmp_path: Path, context: pumice
         assert np.isnan(session.logits()).all()
 
 
-def with_attributes(numbers: dict[str, int]) -> Recipe:
+def with_attributes(numbers: dict[str, int]) -> GraphRecipe:
     """Return the decoder with these attention attributes: a sink or a window."""
     recipe = Writer(TINY, 64).recipe()
     nodes = [

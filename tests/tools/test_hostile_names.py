@@ -187,7 +187,7 @@ def texts(loaded: pumice.Model, folder: Path) -> dict[str, Callable[[], str]]:
         "page": lambda: html.read_text(),
         "predictor": lambda: repr(predictor),
         "run": lambda: repr(run[0]),
-        "outputs": lambda: repr(pumice.model.runs.Outputs.named((hostile("y"), "b"))((result, result))),
+        "outputs": lambda: repr(pumice.model.model_runs.Outputs.named((hostile("y"), "b"))((result, result))),
         "tuning": lambda: (
             repr(loaded.tune(X, runs=1, progress=False)) + loaded.tune(X, runs=1, progress=False)._repr_html_()
         ),
@@ -217,11 +217,11 @@ def test_data_keeps_the_names(loaded: pumice.Model) -> None:
 
 def test_no_record_of_a_name_shows_a_dangerous_character() -> None:
     """Covers rarer texts: a lost device, a stored output, a reduced model, a policy."""
-    from pumice.model.multi_device_map import LostDevice
+    from pumice.model.multi_device_scheduler import LostDevice
     from pumice.validation.precision_loss import Float32Candidate
     from pumice.validation.precision_tuner import TunedPrecision
     from pumice.validation.reduce import Reduction
-    from pumice.validation.stored_outputs import StoredOutputRow
+    from pumice.validation.stored_output_comparison import StoredOutputRow
 
     name, proto = hostile("n"), hostile_model()
     policy = {"default": "fp16", name: "fp32"}

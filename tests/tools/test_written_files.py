@@ -22,7 +22,7 @@ ROOT = Path(__file__).resolve().parents[2]
 OWN_WRITERS = {
     "base/atomic_files.py": "the function",
     "bench.py": "into a new temporary folder",
-    "plugin/isolation.py": "into a new temporary folder",
+    "plugin/process_isolation.py": "into a new temporary folder",
     "torch/graphs.py": "into a new temporary folder",
     "validation/onnx_test_folder.py": "into a new temporary folder, which is renamed",
 }

@@ -20,7 +20,7 @@ from pumice.validation.bounds.rule_runner import make_bounded_input
 from pumice.validation.deviation import Deviation, compare_tensor
 from pumice.validation.live_values import LiveValues
 from pumice.validation.reference import ReferenceModel
-from pumice.validation.stored_outputs import compare_stored_outputs
+from pumice.validation.stored_output_comparison import compare_stored_outputs
 from validation.test_no_false_alarms import names
 
 Array = np.ndarray[Any, Any]

@@ -250,7 +250,7 @@ def test_indices_of_ties_are_those_of_the_ties() -> None:
 
 
 def test_a_stored_output_is_one_of_both_sides(tmp_path: Path, context: pumice.Context) -> None:
-    from pumice.validation.stored_outputs import compare_stored_outputs
+    from pumice.validation.stored_output_comparison import compare_stored_outputs
 
     nodes = [node("MatMul", ["x", "w"], ["a"]), node("Round", ["a"], name="round")]
     source = model(nodes, [value("x", (2, 8))], constants={"w": np.eye(8, dtype=FLOAT)})

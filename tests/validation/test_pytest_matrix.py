@@ -14,7 +14,7 @@ import pytest
 
 import pumice
 from plugin_project import VALIDATE, PluginProject
-from pumice.plugin.cells import make_cells, select_devices, shorten_device_name
+from pumice.plugin.matrix_cells import make_cells, select_devices, shorten_device_name
 
 TESTS = """
 import os

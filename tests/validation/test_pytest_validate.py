@@ -11,8 +11,8 @@ import pytest
 import pumice
 from onnx_models import model, node
 from plugin_project import VALIDATE, PluginProject
-from pumice.plugin import expectations
-from pumice.plugin.cells import shorten_device_name
+from pumice.plugin import expected_outcomes
+from pumice.plugin.matrix_cells import shorten_device_name
 
 OVERFLOW = """
 import numpy as np
@@ -250,9 +250,9 @@ def test_the_configuration_names_the_file(plugin_project: PluginProject) -> None
 )
 def test_a_file_that_says_something_else_is_rejected(plugin_project: PluginProject, text: str, message: str) -> None:
     with pytest.raises(pytest.UsageError, match=message):
-        expectations.read_expectations(plugin_project.write("expect.json", text))
+        expected_outcomes.read_expected_outcomes(plugin_project.write("expect.json", text))
     with pytest.raises(pytest.UsageError, match="No such file"):
-        expectations.read_expectations(plugin_project.path / "missing.json")
+        expected_outcomes.read_expected_outcomes(plugin_project.path / "missing.json")
 
 
 @pytest.mark.parametrize(
@@ -274,4 +274,4 @@ def test_versions_are_patterns_or_comparisons(wanted: str, fits: bool) -> None:
     class Info:
         driver_info = "Mesa 22.3.6 (LLVM 15.0.6)"
 
-    assert expectations.matches_version(Info(), wanted) is fits  # type: ignore[arg-type]
+    assert expected_outcomes.matches_version(Info(), wanted) is fits  # type: ignore[arg-type]

@@ -191,7 +191,7 @@ def test_programs_are_closed_one_by_one_and_after_an_interrupt(
 ) -> None:
     alive: list[set[int]] = []
     opened: set[int] = set()
-    load, close = reference_inputs.LoadSetup.load_subgraph, pumice.Model.close
+    load, close = reference_inputs.ModelLoadSetup.load_subgraph, pumice.Model.close
 
     def loading(self: Any, part: Any) -> Any:
         made = load(self, part)
@@ -203,7 +203,7 @@ def test_programs_are_closed_one_by_one_and_after_an_interrupt(
         opened.discard(id(self))
         close(self)
 
-    monkeypatch.setattr(reference_inputs.LoadSetup, "load_subgraph", loading)
+    monkeypatch.setattr(reference_inputs.ModelLoadSetup, "load_subgraph", loading)
     monkeypatch.setattr(pumice.Model, "close", closing)
 
     def interrupt(done: int, total: int) -> None:

@@ -33,20 +33,20 @@ constexpr uint32_t kIterations = 70000;  // exceeds the limit of drivers that tr
 constexpr size_t kTrials = 17;
 constexpr uint32_t kVersion = 2;  // increment if points or expected results change, to invalidate cached results
 
-struct TrialInputs {
+struct BugTestInputs {
   std::vector<float> a, b;
   std::vector<int32_t> n;
 };
 
 // Test inputs: varied mantissas, quotients and roots close to rounding midpoints, and integers, half-integers and their neighbours.
-TrialInputs make_trial_inputs() {
+BugTestInputs make_bug_test_inputs() {
   uint64_t state = 88172645463325252u;
   const auto random = [&](int bits) {
     state ^= state << 13, state ^= state >> 7, state ^= state << 17;
     return static_cast<uint32_t>(state >> (64 - bits));
   };
   const auto mantissa = [&] { return static_cast<double>(random(23) | 0x800000u); };
-  TrialInputs points;
+  BugTestInputs points;
   for (uint32_t i = 0; i < kPoints; ++i) {
     const double sign = random(1) != 0 ? -1 : 1, odd = static_cast<double>(random(24) | 0x1000001u);
     const double mantissa_a = mantissa(), mantissa_b = mantissa();
@@ -82,7 +82,7 @@ float round_half_to_even(float x) {
 }
 
 // Returns the quirks revealed by the results y[trial][point].
-QuirkSet find_quirks(const TrialInputs& points, const std::vector<float>& y) {
+QuirkSet find_quirks_in_test_results(const BugTestInputs& points, const std::vector<float>& y) {
   QuirkSet quirks;
   const auto expect = [&](size_t trial, size_t point, float expected, Quirk quirk) {
     if (!is_same_float(y[trial * kPoints + point], expected)) quirks.add(quirk);
@@ -149,8 +149,8 @@ void run_one_workgroup(const std::shared_ptr<Context>& context, const Pipeline& 
 }
 
 // Runs a trial shader and returns its output array, which is the binding after the inputs.
-std::vector<float> run_trial(const std::shared_ptr<Context>& context, const Shader& shader, const Pipeline& pipeline,
-                             std::vector<std::shared_ptr<Buffer>> buffers, size_t elements, std::span<const std::byte> push) {
+std::vector<float> run_test_shader(const std::shared_ptr<Context>& context, const Shader& shader, const Pipeline& pipeline,
+                                   std::vector<std::shared_ptr<Buffer>> buffers, size_t elements, std::span<const std::byte> push) {
   std::vector<float> y(elements);
   const auto result = make_filled_buffer(context, y);
   buffers.push_back(result);
@@ -187,8 +187,8 @@ bool has_mma_fragment_layout(const std::shared_ptr<Context>& context) {
     const auto shader = compile(std::string(get_embedded_shader(kMatrixShader)), std::string(kMatrixShader),
                                 make_device_options(*context, StorageType::fp16));
     const auto pipeline = make_pipeline(*context, *shader, 32);
-    y = run_trial(context, *shader, *pipeline, {make_filled_buffer(context, fp16_values), make_filled_buffer(context, numbers)},
-                  2 * kElements, {});
+    y = run_test_shader(context, *shader, *pipeline, {make_filled_buffer(context, fp16_values), make_filled_buffer(context, numbers)},
+                        2 * kElements, {});
   } catch (const DeviceLostError&) {
     throw;
   } catch (const Error& error) {  // other kernels work without cooperative matrices
@@ -200,17 +200,17 @@ bool has_mma_fragment_layout(const std::shared_ptr<Context>& context) {
   return true;
 }
 
-QuirkSet run_driver_trial(const std::shared_ptr<Context>& context) {
-  const TrialInputs points = make_trial_inputs();
+QuirkSet run_driver_bug_test(const std::shared_ptr<Context>& context) {
+  const BugTestInputs points = make_bug_test_inputs();
   const auto shader =
       compile(std::string(get_embedded_shader(kShader)), std::string(kShader), make_device_options(*context, StorageType::fp32));
   const auto pipeline = make_pipeline(*context, *shader);
   const std::array<uint32_t, 3> push{kPoints, kSmall, kIterations};
   const auto y =
-      run_trial(context, *shader, *pipeline,
-                {make_filled_buffer(context, points.a), make_filled_buffer(context, points.b), make_filled_buffer(context, points.n)},
-                kTrials * kPoints, std::as_bytes(std::span(push)));
-  QuirkSet quirks = find_quirks(points, y);
+      run_test_shader(context, *shader, *pipeline,
+                      {make_filled_buffer(context, points.a), make_filled_buffer(context, points.b), make_filled_buffer(context, points.n)},
+                      kTrials * kPoints, std::as_bytes(std::span(push)));
+  QuirkSet quirks = find_quirks_in_test_results(points, y);
   if (has_fp16_coopmat(context->info()) && !has_mma_fragment_layout(context)) quirks.add(Quirk::other_matrix_layout);
   return quirks;
 }
@@ -223,7 +223,7 @@ std::string read_cpu_flags() {
   return {};
 }
 
-std::string make_trial_entry_name(const DeviceInfo& info) {
+std::string make_bug_test_cache_name(const DeviceInfo& info) {
   Sha256 hash;
   hash.add_field(get_embedded_shader(kShader))
       .add_field(get_embedded_shader(kMatrixShader))
@@ -241,28 +241,28 @@ std::string make_trial_entry_name(const DeviceInfo& info) {
 }
 
 QuirkSet detect_quirks(const std::shared_ptr<Context>& context) {
-  const auto name = get_cache_directory() ? std::optional(make_trial_entry_name(context->info())) : std::nullopt;
+  const auto name = get_cache_directory() ? std::optional(make_bug_test_cache_name(context->info())) : std::nullopt;
   if (const auto cached = name ? read_cache_entry(kKind, *name) : std::nullopt; cached && cached->size() == sizeof(uint32_t)) {
     uint32_t bits = 0;
     std::memcpy(&bits, cached->data(), sizeof bits);
     return QuirkSet(bits);
   }
-  const QuirkSet quirks = run_driver_trial(context);
+  const QuirkSet quirks = run_driver_bug_test(context);
   const uint32_t bits = quirks.bits();
   if (name) write_cache_entry(kKind, *name, std::as_bytes(std::span(&bits, 1)));
   return quirks;
 }
 
 // The trial result of a context, computed on first use.
-struct CachedTrialQuirks {
+struct CachedDetectedQuirks {
   std::once_flag once;
   QuirkSet detected;
 };
 
 }  // namespace
 
-QuirkSet get_trial_quirks(const std::shared_ptr<Context>& context) {
-  const auto trial = context->attachment<CachedTrialQuirks>();
+QuirkSet get_detected_quirks(const std::shared_ptr<Context>& context) {
+  const auto trial = context->attachment<CachedDetectedQuirks>();
   std::call_once(trial->once, [&] {
     trial->detected = detect_quirks(context);
     for (size_t i = 0; i < list_quirk_kinds().size(); ++i)
@@ -274,7 +274,7 @@ QuirkSet get_trial_quirks(const std::shared_ptr<Context>& context) {
 }
 
 QuirkSet get_driver_quirks(const std::shared_ptr<Context>& context) {
-  return get_trial_quirks(context) | context->assumed_quirks();
+  return get_detected_quirks(context) | context->assumed_quirks();
 }
 
 }  // namespace pumice

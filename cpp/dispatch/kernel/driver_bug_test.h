@@ -12,6 +12,6 @@ namespace pumice {
 QuirkSet get_driver_quirks(const std::shared_ptr<Context>& context);
 
 // Returns the quirks detected by the trial.
-QuirkSet get_trial_quirks(const std::shared_ptr<Context>& context);
+QuirkSet get_detected_quirks(const std::shared_ptr<Context>& context);
 
 }  // namespace pumice

@@ -79,7 +79,7 @@ void LoopWatchdog::check(Context& context, uint64_t id) {
   }
   if (memory) read_reports(*memory, context);
   const std::lock_guard guard(mutex_);
-  for (LoopReport& report : reports_)
+  for (WatchdogReport& report : reports_)
     if (id > report.after && id <= report.last && report.notified_threads.insert(std::this_thread::get_id()).second)
       throw UnsupportedError(report.message);
 }

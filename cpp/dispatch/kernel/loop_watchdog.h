@@ -49,7 +49,7 @@ class LoopWatchdog : public PostWaitHook, public std::enable_shared_from_this<Lo
     LoopLocations lines;
   };
   // Affected executions (after, last], and the threads that have already thrown the error, so that each throws it only once.
-  struct LoopReport {
+  struct WatchdogReport {
     uint64_t after, last;
     std::string message;
     std::set<std::thread::id> notified_threads = {};
@@ -60,7 +60,7 @@ class LoopWatchdog : public PostWaitHook, public std::enable_shared_from_this<Lo
   std::map<uint32_t, MonitoredKernel> kernels_;
   std::weak_ptr<const ReportBuffer> memory_;
   uint64_t clean_ = 0;  // all reports up to this execution have been read
-  std::vector<LoopReport> reports_;
+  std::vector<WatchdogReport> reports_;
 };
 
 }  // namespace pumice

@@ -26,7 +26,7 @@ class HandleTable {
   Handle insert(std::shared_ptr<Object> object) {
     const uintptr_t number = next_handle_number();
     const std::lock_guard lock(mutex_);
-    live_.emplace(number, Entry{std::move(object), 1});
+    live_.emplace(number, HandleEntry{std::move(object), 1});
     return reinterpret_cast<Handle>(number);
   }
 
@@ -58,13 +58,13 @@ class HandleTable {
   }
 
  private:
-  struct Entry {
+  struct HandleEntry {
     std::shared_ptr<Object> object;
     int count;
   };
 
   mutable std::mutex mutex_;
-  std::map<uintptr_t, Entry> live_;
+  std::map<uintptr_t, HandleEntry> live_;
 };
 
 // Objects with handles. Each retains the handles that it uses until it is destroyed.

@@ -50,7 +50,7 @@ class StorageTree {
 };
 
 // The steps that wrote the current contents of a storage: one step, or several that wrote disjoint ranges.
-struct WriterGroup {
+struct DisjointWriterGroup {
   std::vector<Index> steps, prerequisites;  // prerequisites: steps that all steps of the group depend on
   uint64_t writer = 0;
 
@@ -75,7 +75,7 @@ class DependencyGraph {
  public:
   DependencyGraph(const ScheduleProblem& problem, const StorageTree& storage_tree)
       : dependency_counts_(problem.steps(), 0), first_(problem.steps() + 1, 0) {
-    std::vector<WriterGroup> writers(problem.storages.size());
+    std::vector<DisjointWriterGroup> writers(problem.storages.size());
     std::vector<std::vector<Index>> readers(problem.storages.size());
     std::vector<std::pair<Index, Index>> edges;
     for (Index step = 0; step < problem.steps(); ++step) {

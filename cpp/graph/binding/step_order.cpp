@@ -59,20 +59,20 @@ class StepScheduler {
     for (const PlannedStep& step : steps_) {
       for (size_t k = 0; k < step.operands.size(); ++k)
         if (step.operands[k].memory == MemoryKind::temporary)
-          problem.accesses.push_back({step.operands[k].index, writes(step, k), step.operands[k].interleaved.writer});
+          problem.accesses.push_back({step.operands[k].index, writes_operand(step, k), step.operands[k].interleaved.writer});
       problem.end_step();
     }
     return problem;
   }
 
-  bool writes(const PlannedStep& step, size_t operand) const {
+  bool writes_operand(const PlannedStep& step, size_t operand) const {
     return step.kernel->interface().bindings[operand].access != ResourceAccess::read;
   }
 
   // Returns the StorageRoot index of the first temporary tensor that a step writes (or reads), or -1.
   int64_t find_first_storage(const PlannedStep& step, bool written) const {
     for (size_t k = 0; k < step.operands.size(); ++k)
-      if (step.operands[k].memory == MemoryKind::temporary && writes(step, k) == written) return step.operands[k].index;
+      if (step.operands[k].memory == MemoryKind::temporary && writes_operand(step, k) == written) return step.operands[k].index;
     return -1;
   }
 
@@ -114,7 +114,7 @@ class StepScheduler {
     for (size_t position = 0; position < order.size(); ++position) {
       const PlannedStep& step = steps_[order[position]];
       for (size_t k = 0; k < step.operands.size(); ++k)
-        if (step.operands[k].memory == MemoryKind::temporary && writes(step, k))
+        if (step.operands[k].memory == MemoryKind::temporary && writes_operand(step, k))
           last_write[find_outermost_storage(memory_plan_, step.operands[k].index).first] = position;
     }
     return last_write;

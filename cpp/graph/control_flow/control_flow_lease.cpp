@@ -141,8 +141,8 @@ class ControlFlowLeaseImpl : public ControlFlowLease {
     for (size_t depth = 0; depth + 1 < depth_; ++depth) {
       const RoutineStep& step = frames_[depth].routine->steps[frames_[depth].step];
       const CallFrame& inner = frames_[depth + 1];
-      text += (depth ? " / " : "") +
-              format_path_element(step.kind == RoutineStep::Kind::if_ ? "If" : "While", step.local_name, inner.role, inner.routine->name);
+      text += (depth ? " / " : "") + format_path_element(step.kind == RoutineStep::StepKind::if_ ? "If" : "While", step.local_name,
+                                                         inner.role, inner.routine->name);
     }
     return text;
   }
@@ -186,13 +186,13 @@ class ControlFlowLeaseImpl : public ControlFlowLease {
     CallFrame& frame = top_frame();
     if (frame.step == frame.routine->steps.size()) return exit_routine(frame);
     const RoutineStep& step = frame.routine->steps[frame.step];
-    execution_.check_timeout(step.kind == RoutineStep::Kind::region ? frame.routine->name : step.node);
+    execution_.check_timeout(step.kind == RoutineStep::StepKind::region ? frame.routine->name : step.node);
     switch (step.kind) {
-      case RoutineStep::Kind::region:
+      case RoutineStep::StepKind::region:
         return run_region(frame, step);
-      case RoutineStep::Kind::if_:
+      case RoutineStep::StepKind::if_:
         return run_if(frame, step);
-      case RoutineStep::Kind::while_:
+      case RoutineStep::StepKind::while_:
         return run_while(frame, step);
     }
   }
@@ -224,7 +224,7 @@ class ControlFlowLeaseImpl : public ControlFlowLease {
       outputs_.push_back(execution_.allocate_value(*bound->compiled()->outputs()[step.outputs.size() + k].desc, StagingSlotUse::readback));
     execution_.submit(execution_.with_loop_clock_paused(
         [&]() -> CommandList& { return execution_.recordings().get_region_recording(bound, read_, outputs_); }));
-    if (observed) execution_.with_loop_clock_paused([&] { compare_run(*observed, step); });
+    if (observed) execution_.with_loop_clock_paused([&] { compare_observed_run(*observed, step); });
     if (!bound->index_checks().empty())
       throw_failed_checks(bound->index_checks(), [&](size_t k) { return read_elements(outputs_[step.outputs.size() + k]); });
     for (size_t j = 0; j < step.outputs.size(); ++j) get_value(frame, step.outputs[j]) = std::move(outputs_[j]);
@@ -248,7 +248,7 @@ class ControlFlowLeaseImpl : public ControlFlowLease {
   }
 
   // Records the outputs of a region that differ bitwise from the observed run.
-  void compare_run(ObservedRun& run, const RoutineStep& step) {
+  void compare_observed_run(ObservedRun& run, const RoutineStep& step) {
     for (size_t j = 0; j < step.outputs.size(); ++j) {
       if (outputs_[j].host) continue;  // elements known at binding are the same in both runs
       const std::byte* const actual = read_elements(outputs_[j]);
@@ -321,7 +321,7 @@ class ControlFlowLeaseImpl : public ControlFlowLease {
   // Passes the results of a routine to the IF or WHILE that ran it.
   void receive_results(CallFrame& frame, std::vector<RoutineValue> results) {
     const RoutineStep& step = frame.routine->steps[frame.step];
-    if (step.kind == RoutineStep::Kind::if_) return end_step(frame, step, results);
+    if (step.kind == RoutineStep::StepKind::if_) return end_step(frame, step, results);
     HostLoopState& loop = frame.loop;
     if (loop.in_body) {
       std::ranges::move(results, loop.values.begin());

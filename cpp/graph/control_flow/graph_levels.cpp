@@ -23,9 +23,9 @@ bool may_hold_sizes(const GraphValue& value) {
   return value.shape && value.shape->size() == 1 && !is_float(value.dtype);
 }
 
-class LevelBuilder {
+class GraphLevelBuilder {
  public:
-  LevelBuilder(const Graph& graph, const std::vector<bool>& needed) : graph_(graph), needed_(needed) {
+  GraphLevelBuilder(const Graph& graph, const std::vector<bool>& needed) : graph_(graph), needed_(needed) {
     const size_t count = graph.values().size();
     value_levels_.assign(count, 0);
     host_level_.assign(count, kNever);
@@ -161,7 +161,7 @@ std::string describe_read_backs(const Graph& graph, const GraphLevel& level) {
 }
 
 GraphLevels compute_levels(const Graph& graph, const std::vector<bool>& needed, const std::vector<ValueId>& outputs) {
-  return LevelBuilder(graph, needed).build(outputs);
+  return GraphLevelBuilder(graph, needed).build(outputs);
 }
 
 }  // namespace pumice

@@ -46,7 +46,7 @@ std::optional<uint64_t> compute_known_trips(const RoutineStep& step, std::span<c
 }
 
 // Returns the number of iterations of the next round, at most `requested`. Powers of two limit the number of different recordings.
-size_t limit_iterations(const DeviceLoop& device, size_t requested) {
+size_t clamp_round_iterations(const DeviceLoop& device, size_t requested) {
   const size_t shortest = device.min_iterations();
   size_t longest = std::clamp(requested, shortest, device.max_iterations());
   const auto seconds = [&] { return device.iteration_seconds * static_cast<double>(longest); };
@@ -140,7 +140,7 @@ uint64_t LoopDriver::run_counted(const RoutineStep& step, DeviceLoop& device, ui
   for (uint64_t done = 0; done < trips; requested = std::min(requested * 2, device.max_iterations())) {
     if (execution_.is_loop_timed_out(entered_)) execution_.throw_loop_timeout(step.node, done);
     execution_.check_timeout(step.node);
-    size_t iterations = limit_iterations(device, requested);
+    size_t iterations = clamp_round_iterations(device, requested);
     while (iterations > trips - done) iterations /= 2;
     submit_round(execution_.with_loop_clock_paused([&]() -> CommandList& { return device.get_counted_round_command_list(iterations); }),
                  iterations);
@@ -158,7 +158,7 @@ uint64_t LoopDriver::run_until_done(const RoutineStep& step, DeviceLoop& device,
   for (;;) {
     // The first round may complete the loop, so the second waits for its result. Later, two rounds are in flight.
     while (rounds_.size() < (ended > 0 ? 2 : 1)) {
-      const size_t iterations = limit_iterations(device, requested);
+      const size_t iterations = clamp_round_iterations(device, requested);
       requested = iterations * 2;
       submit_round(execution_.with_loop_clock_paused([&]() -> CommandList& { return device.get_round_command_list(iterations); }),
                    iterations);

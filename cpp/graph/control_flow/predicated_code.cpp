@@ -18,8 +18,8 @@ void PredicatedCode::find_loops() {
     changed = false;
     for (size_t i = program_.routines.size(); i-- > 0;)
       for (const RoutineStep& step : program_.routines[i].steps) {
-        const bool found = step.kind == RoutineStep::Kind::while_ ||
-                           (step.kind == RoutineStep::Kind::if_ && (has_loop_[step.first] || has_loop_[step.second]));
+        const bool found = step.kind == RoutineStep::StepKind::while_ ||
+                           (step.kind == RoutineStep::StepKind::if_ && (has_loop_[step.first] || has_loop_[step.second]));
         if (found && !has_loop_[i]) has_loop_[i] = changed = true;
       }
   }
@@ -58,9 +58,11 @@ Dispatch PredicatedCode::make_branch_dispatch(const PredicatedDispatch& item) co
     const auto found = record_indices_.lower_bound({word, 0, 0, 0});
     return found == record_indices_.end() ? static_cast<uint32_t>(record_indices_.size()) : found->second;
   };
-  const uint32_t words = item.kind == PredicatedDispatch::Kind::choice ? 2 : item.kind == PredicatedDispatch::Kind::status ? 0 : 1;
+  const uint32_t words = item.kind == PredicatedDispatch::DispatchKind::choice   ? 2
+                         : item.kind == PredicatedDispatch::DispatchKind::status ? 0
+                                                                                 : 1;
   // an inner loop moves the active word, so any word may change
-  const bool all = !inner_.empty() && item.kind != PredicatedDispatch::Kind::status;
+  const bool all = !inner_.empty() && item.kind != PredicatedDispatch::DispatchKind::status;
   Dispatch dispatch = item.dispatch;
   dispatch.kernel = program_.context->attachment<KernelLibrary>()->get_variant(program_.context, "control_flow.comp", StorageType::fp32);
   StepBuilder builder(dispatch.kernel);

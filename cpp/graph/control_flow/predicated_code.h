@@ -20,12 +20,12 @@ inline constexpr uint32_t kContinueWord = 0, kTripsWord = 1, kFirstCounterWord =
 
 // A dispatch with its predicate, or a branch kernel (control_flow.comp) whose buffers are bound later.
 struct PredicatedDispatch {
-  enum class Kind : uint32_t { begin, loop, choice, status, move, split };  // values as in control_flow.comp
+  enum class DispatchKind : uint32_t { begin, loop, choice, status, move, split };  // values as in control_flow.comp
 
   Dispatch dispatch;
   uint32_t word = kNoWord;  // index of the predicate word; kNoWord: always runs
   bool is_branch = false;
-  Kind kind = Kind::begin;
+  DispatchKind kind = DispatchKind::begin;
   uint32_t target_word = 0, enclosing = kNoWord, to = 0, counter = kNoWord;
   BufferRange condition;
 };
@@ -84,7 +84,7 @@ class PredicatedCodeBuilder {
   };
   void add_loop_iteration(const RoutineStep& step, std::span<const RoutineValue> state, std::span<const RoutineValue> other,
                           std::span<const RoutineValue> invariants, const LoopPredicateWords& predicate_words);
-  PredicatedDispatch& add_branch(PredicatedDispatch::Kind kind, uint32_t target_word, const std::string& label);
+  PredicatedDispatch& add_branch(PredicatedDispatch::DispatchKind kind, uint32_t target_word, const std::string& label);
   void add_copy(const BufferRange& from, const BufferRange& to, uint32_t word);
 
   std::vector<PredicatedDispatch> items;

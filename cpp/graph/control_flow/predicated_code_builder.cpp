@@ -8,7 +8,7 @@
 namespace pumice {
 namespace {
 
-using Kind = PredicatedDispatch::Kind;
+using DispatchKind = PredicatedDispatch::DispatchKind;
 
 }  // namespace
 
@@ -24,7 +24,7 @@ const RoutineValue& PredicatedCodeBuilder::allocate_scratch(const TensorDesc& de
   return code_.get_scratch(next_.scratch++, desc, pool_);
 }
 
-PredicatedDispatch& PredicatedCodeBuilder::add_branch(Kind kind, uint32_t target_word, const std::string& label) {
+PredicatedDispatch& PredicatedCodeBuilder::add_branch(DispatchKind kind, uint32_t target_word, const std::string& label) {
   PredicatedDispatch& item = items.emplace_back();
   item.is_branch = true;
   item.kind = kind, item.target_word = target_word;
@@ -33,7 +33,7 @@ PredicatedDispatch& PredicatedCodeBuilder::add_branch(Kind kind, uint32_t target
 }
 
 void PredicatedCodeBuilder::move_predicate(uint32_t word, uint32_t to, const std::string& label, uint32_t counter) {
-  PredicatedDispatch& item = add_branch(Kind::move, word, label);
+  PredicatedDispatch& item = add_branch(DispatchKind::move, word, label);
   item.to = to, item.counter = counter;
 }
 
@@ -61,9 +61,9 @@ std::vector<RoutineValue> PredicatedCodeBuilder::add_routine(size_t routine_inde
       const auto position = static_cast<size_t>(output - routine.outputs.begin());
       targets.push_back(position < destinations.size() ? destinations[position] : allocate_scratch(results[j]));
     }
-    if (step.kind == RoutineStep::Kind::region)
+    if (step.kind == RoutineStep::DispatchKind::region)
       add_region(step, operands, targets, word);
-    else if (step.kind == RoutineStep::Kind::while_)
+    else if (step.kind == RoutineStep::DispatchKind::while_)
       add_loop(step, operands, targets, word);
     else
       add_branches(step, operands, targets, word);
@@ -78,8 +78,8 @@ std::vector<RoutineValue> PredicatedCodeBuilder::add_routine(size_t routine_inde
 std::vector<TensorDesc> PredicatedCodeBuilder::infer_result_descs(const RoutineStep& step, std::span<const RoutineValue> operands) const {
   std::vector<TensorDesc> inputs, outputs;
   for (const RoutineValue& value : operands) inputs.push_back(value.desc);
-  if (step.kind == RoutineStep::Kind::while_) return {inputs.begin(), inputs.begin() + static_cast<std::ptrdiff_t>(step.carried)};
-  if (step.kind == RoutineStep::Kind::if_) {
+  if (step.kind == RoutineStep::DispatchKind::while_) return {inputs.begin(), inputs.begin() + static_cast<std::ptrdiff_t>(step.carried)};
+  if (step.kind == RoutineStep::DispatchKind::if_) {
     inputs.erase(inputs.begin());
     RoutineAnalysis(code_.program()).analyze_if(step, inputs, outputs);
     return outputs;
@@ -109,7 +109,8 @@ void PredicatedCodeBuilder::add_branches(const RoutineStep& step, std::span<cons
                                          std::span<const RoutineValue> targets, uint32_t& word) {
   const uint32_t branch_words = allocate_words(2);
   const bool has_inner_loop = code_.has_loop(step.first) || code_.has_loop(step.second);
-  PredicatedDispatch& item = add_branch(has_inner_loop ? Kind::split : Kind::choice, has_inner_loop ? word : branch_words, step.node);
+  PredicatedDispatch& item =
+      add_branch(has_inner_loop ? DispatchKind::split : DispatchKind::choice, has_inner_loop ? word : branch_words, step.node);
   item.enclosing = word, item.to = branch_words, item.condition = operands[0].range;
   uint32_t then = branch_words, otherwise = branch_words + 1;
   add_routine(step.first, operands.subspan(1), targets, then);
@@ -128,7 +129,7 @@ void PredicatedCodeBuilder::add_loop_iteration(const RoutineStep& step, std::spa
   values.insert(values.end(), invariants.begin(), invariants.end());
   uint32_t word = start;
   const auto condition = add_routine(step.first, values, {}, word);
-  PredicatedDispatch& item = add_branch(Kind::split, word, step.node);
+  PredicatedDispatch& item = add_branch(DispatchKind::split, word, step.node);
   item.to = body, item.counter = counter, item.condition = condition[0].range;
   word = body;
   add_routine(step.second, values, other, word);

@@ -6,7 +6,7 @@
 namespace pumice {
 namespace {
 
-using Kind = PredicatedDispatch::Kind;
+using DispatchKind = PredicatedDispatch::DispatchKind;
 
 // Each round length is recorded once and cached; these limits bound the size of a recording.
 constexpr size_t kMaxRoundIterations = 128;    // maximum per round
@@ -60,7 +60,7 @@ uint32_t PredicatedLoop::add_iteration(PredicatedCodeBuilder& builder, size_t se
   const auto before = static_cast<std::ptrdiff_t>(builder.items.size());
   const auto condition = builder.add_routine(step_.first, values, {}, word);
   if (predicated)
-    builder.add_branch(Kind::loop, kContinueWord, step_.node).condition = condition[0].range;
+    builder.add_branch(DispatchKind::loop, kContinueWord, step_.node).condition = condition[0].range;
   else
     // drops the dispatches of the condition but keeps its scratch memory, so that the body uses the same scratch memory as in predicated
     // rounds
@@ -86,7 +86,7 @@ CommandList& PredicatedLoop::get_begin_command_list() {
   if (!begin_) {
     PredicatedCodeBuilder builder(code_, nullptr);
     builder.add_copy({zeros_, 0, zeros_->bytes()}, {code_.words(), 0, zeros_->bytes()}, kNoWord);
-    builder.add_branch(Kind::begin, kContinueWord, step_.node);
+    builder.add_branch(DispatchKind::begin, kContinueWord, step_.node);
     begin_ = std::make_unique<CommandList>(code_.record(std::move(builder.items)));
   }
   return *begin_;
@@ -98,7 +98,7 @@ CommandList& PredicatedLoop::get_round_command_list(size_t iterations) {
   PredicatedCodeBuilder builder(code_, nullptr);
   uint32_t end_word = kNoWord;
   for (size_t i = 0; i < iterations; ++i) end_word = add_iteration(builder, i, true);
-  PredicatedDispatch& end = builder.add_branch(Kind::status, kContinueWord, step_.node);
+  PredicatedDispatch& end = builder.add_branch(DispatchKind::status, kContinueWord, step_.node);
   end.enclosing = end_word, end.counter = 2 * static_cast<uint32_t>(code_.inner_loops().size());
   return recorded_.try_emplace({true, iterations}, code_.record(std::move(builder.items))).first->second;
 }

@@ -168,11 +168,11 @@ class RoutineBuilder {
   void add_control_node(const Graph& graph, const GraphNode& node, bool outermost) {
     const ControlFlow& flow = *node.control;
     RoutineStep& step = routine_.steps.emplace_back();
-    step.kind = flow.kind == ControlFlow::Kind::if_ ? RoutineStep::Kind::if_ : RoutineStep::Kind::while_;
+    step.kind = flow.kind == ControlFlow::NodeKind::if_ ? RoutineStep::StepKind::if_ : RoutineStep::StepKind::while_;
     step.node = qualify_name(graph, node.name, outermost);
-    const auto known_branch = flow.kind == ControlFlow::Kind::if_ ? get_constant_condition(graph, node) : std::nullopt;
+    const auto known_branch = flow.kind == ControlFlow::NodeKind::if_ ? get_constant_condition(graph, node) : std::nullopt;
     const Graph &first = known_branch == false ? *flow.second : *flow.first, &second = known_branch == true ? *flow.first : *flow.second;
-    const bool is_if = flow.kind == ControlFlow::Kind::if_;
+    const bool is_if = flow.kind == ControlFlow::NodeKind::if_;
     step.first = get_routine_index(first, make_graph_path(graph, node,
                                                           !is_if                  ? "condition"
                                                           : known_branch == false ? "else"
@@ -183,11 +183,11 @@ class RoutineBuilder {
     step.carried = flow.carried, step.state = flow.state;
     reject_fp32_constants(graph, node, step);
     step.inputs = node.inputs, step.outputs = node.outputs;
-    if (flow.kind == ControlFlow::Kind::while_) {
+    if (flow.kind == ControlFlow::NodeKind::while_) {
       step.counter = find_loop_counter(flow);
       if (options_.precision == "fp32") step.scalar = make_scalar_loop_macros(flow);
     }
-    if (flow.kind == ControlFlow::Kind::while_)
+    if (flow.kind == ControlFlow::NodeKind::while_)
       conditions_.push_back(step.first);
     else if (node.inputs[0] != kAbsent)
       routine_.read_by_host[to_index(node.inputs[0])] = true;
@@ -218,7 +218,7 @@ class RoutineBuilder {
       routine_.constants.push_back({id, host, range});
     };
     for (const RoutineStep& step : routine_.steps)
-      if (step.kind != RoutineStep::Kind::region) std::ranges::for_each(step.inputs, add);
+      if (step.kind != RoutineStep::StepKind::region) std::ranges::for_each(step.inputs, add);
     std::ranges::for_each(routine_.outputs, add);
   }
 

@@ -23,9 +23,9 @@ struct LoopCounter {
 
 // A step of a routine. Value ids refer to the graph of the routine.
 struct RoutineStep {
-  enum class Kind : uint8_t { region, if_, while_ };
+  enum class StepKind : uint8_t { region, if_, while_ };
 
-  Kind kind = Kind::region;
+  StepKind kind = StepKind::region;
   std::shared_ptr<Region> region;  // null for IF and WHILE
   std::string node;                // name of the IF or WHILE, or of a region after a host sync point, qualified by its graph
   std::string local_name;          // name of the IF or WHILE, without its graph

@@ -26,9 +26,9 @@ bool RoutineAnalysis::analyze(size_t routine_index, const std::vector<TensorDesc
     std::vector<TensorDesc> operands, results;
     for (const ValueId input : step.inputs) operands.push_back(input == kAbsent ? TensorDesc() : descs[to_index(input)]);
     if (depth > kMaxNesting || !fits_in_recording()) return false;
-    if (step.kind == RoutineStep::Kind::region) {
+    if (step.kind == RoutineStep::StepKind::region) {
       if (!bind_region(*step.region, operands, results)) return false;
-    } else if (step.kind == RoutineStep::Kind::while_) {
+    } else if (step.kind == RoutineStep::StepKind::while_) {
       const size_t before = dispatches;
       inner.push_back(&step);
       if (!analyze_loop(step, operands, depth + 1)) return false;

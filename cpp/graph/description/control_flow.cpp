@@ -36,7 +36,7 @@ bool are_compatible(const GraphValue& a, const GraphValue& b) {
 }
 
 // Returns the shape of a value that may have either shape: sizes that differ become unknown.
-std::optional<Shape> keep_equal_sizes(const std::optional<Shape>& a, const std::optional<Shape>& b) {
+std::optional<Shape> discard_unequal_sizes(const std::optional<Shape>& a, const std::optional<Shape>& b) {
   if (!a || !b || a->size() != b->size()) return {};
   Shape shape = *a;
   for (size_t axis = 0; axis < shape.size(); ++axis)
@@ -202,7 +202,7 @@ Shapes infer_loop_shapes(const std::string& node, const Graph& body, const Shape
   for (;;) {
     bool same = true;
     for (size_t i = 0; i < num_state; ++i) {
-      auto combined = keep_equal_sizes(state[i], next[i]);
+      auto combined = discard_unequal_sizes(state[i], next[i]);
       same = same && combined == state[i];
       state[i] = std::move(combined);
     }
@@ -287,11 +287,11 @@ std::vector<ValueId> Graph::if_(ValueId condition, const std::shared_ptr<Graph>&
                second = infer_inner_outputs(node.name, "else", *orelse, shapes, "B2.3");
   node.inputs.push_back(condition);
   node.inputs.insert(node.inputs.end(), inputs.begin(), inputs.end());
-  node.control = std::make_shared<ControlFlow>(ControlFlow{ControlFlow::Kind::if_, then, orelse});
+  node.control = std::make_shared<ControlFlow>(ControlFlow{ControlFlow::NodeKind::if_, then, orelse});
   std::vector<GraphValue> output_values = name_outputs(node, then->outputs().size(), output_names);
   for (size_t j = 0; j < output_values.size(); ++j) {
     output_values[j].dtype = get_graph_output(*then, j).dtype, output_values[j].quantization = get_graph_output(*then, j).quantization;
-    output_values[j].shape = keep_equal_sizes(first[j], second[j]);
+    output_values[j].shape = discard_unequal_sizes(first[j], second[j]);
   }
   return append_control_node(std::move(node), std::move(output_values));
 }
@@ -303,7 +303,7 @@ std::vector<ValueId> Graph::while_(const std::shared_ptr<Graph>& condition, cons
   node.name = choose_node_name("While", std::move(name));
   check_and_finish_subgraph(condition, "condition", node.name);
   check_and_finish_subgraph(body, "body", node.name);
-  ControlFlow flow{ControlFlow::Kind::while_, condition, body, values.carried.size(), values.state.size(), values.invariant.size()};
+  ControlFlow flow{ControlFlow::NodeKind::while_, condition, body, values.carried.size(), values.state.size(), values.invariant.size()};
   node.inputs = std::move(values.carried);
   for (const auto* more : {&values.state, &values.invariant}) node.inputs.insert(node.inputs.end(), more->begin(), more->end());
   check_required_values(node.inputs, node.name);

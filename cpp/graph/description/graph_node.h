@@ -45,13 +45,13 @@ class Graph;
 
 // The graphs that an IF or WHILE node runs. They are finished, and several nodes may share them.
 struct ControlFlow {
-  enum class Kind : uint8_t { if_, while_ };
+  enum class NodeKind : uint8_t { if_, while_ };
 
-  Kind kind = Kind::if_;
+  NodeKind kind = NodeKind::if_;
   std::shared_ptr<const Graph> first, second;    // the then and else graphs, or condition and body
   size_t carried = 0, state = 0, invariant = 0;  // number of WHILE inputs of each kind, in this order
 
-  std::string_view op() const { return kind == Kind::if_ ? "If" : "While"; }
+  std::string_view op() const { return kind == NodeKind::if_ ? "If" : "While"; }
 };
 
 // Returns the quantization parameters of a tensor with a zero point filled in; empty ones stay empty. Throws GraphError if they do not fit

@@ -3,7 +3,7 @@
 namespace pumice {
 namespace {
 
-constexpr Rule kRules[] = {
+constexpr RuleText kRules[] = {
     {"B2.1", "the condition of an IF, or the output of a condition graph, is known to be bool of shape [1]"},
     {"B2.2", "an IF or WHILE runs Graphs"},
     {"B2.3",
@@ -22,7 +22,7 @@ constexpr Rule kRules[] = {
 
 }  // namespace
 
-std::span<const Rule> get_graph_rules() {
+std::span<const RuleText> get_graph_rules() {
   return kRules;
 }
 

@@ -5,6 +5,6 @@
 
 namespace pumice {
 
-std::span<const Rule> get_graph_rules();
+std::span<const RuleText> get_graph_rules();
 
 }  // namespace pumice

@@ -3,7 +3,7 @@
 namespace pumice {
 namespace {
 
-constexpr Rule kNnapiRules[] = {
+constexpr RuleText kNnapiRules[] = {
     {"NG2", "a tensor is not empty, unless its operation allows that"},
     {"NG7", "the activation of a recurrent cell is the code of NONE, RELU, RELU6, TANH or SIGMOID"},
     {"NL1", "an LSTM without a projection has as many outputs as cells"},
@@ -62,7 +62,7 @@ constexpr Rule kNnapiRules[] = {
 
 }  // namespace
 
-std::span<const Rule> get_nnapi_rules() {
+std::span<const RuleText> get_nnapi_rules() {
   return kNnapiRules;
 }
 

@@ -6,6 +6,6 @@
 namespace pumice {
 
 // Returns the rules for NNAPI operations: first the shared ones (NG: all, NL: LSTMs, ND: boxes), then each family's, N1 to N21.
-std::span<const Rule> get_nnapi_rules();
+std::span<const RuleText> get_nnapi_rules();
 
 }  // namespace pumice

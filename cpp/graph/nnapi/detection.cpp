@@ -97,12 +97,12 @@ std::vector<ValueId> gather_neighbourhood(Float32NodeBuilder& t, ValueId flat, V
                             make_attrs({{"axis", int64_t{2}}, {"num_outputs", int64_t{9}}}));
 }
 
-struct PeakFit {
+struct HeatmapPeakFit {
   ValueId x, y, score;  // offset of the peak from the maximum, and the interpolated score
 };
 
 // Returns the vertex of the quadratic fit through a 3 x 3 neighbourhood, with an offset of at most 1.5; the centre if the fit is flat.
-PeakFit fit_peak(Float32NodeBuilder& t, const std::vector<ValueId>& g, double tolerance) {
+HeatmapPeakFit fit_peak(Float32NodeBuilder& t, const std::vector<ValueId>& g, double tolerance) {
   const ValueId middle = g[4], twice = t.scale(middle, 2);
   const ValueId bx = t.scale(t.sub(g[5], g[3]), -0.5), by = t.scale(t.sub(g[7], g[1]), -0.5);
   const ValueId xx = t.add(t.sub(g[3], twice), g[5]), yy = t.add(t.sub(g[1], twice), g[7]);
@@ -130,7 +130,7 @@ void expand_heatmap_keypoints(Expansion& e) {
   const ValueId flat = e.reshape(maps, {boxes, points, e.mul_lengths(size, size)});
   const ValueId best = e.add("ArgMax", {flat}, make_attrs({{"axis", int64_t{2}}, {"keepdims", int64_t{1}}}));
   const ValueId y = e.add("Div", {best, sizes}), x = e.add("Sub", {best, e.add("Mul", {y, sizes})});
-  const PeakFit peak = fit_peak(t, gather_neighbourhood(t, flat, x, y, sizes), e.dtype(0) == DType::float16 ? 1e-3 : 1e-5);
+  const HeatmapPeakFit peak = fit_peak(t, gather_neighbourhood(t, flat, x, y, sizes), e.dtype(0) == DType::float16 ? 1e-3 : 1e-5);
   const ValueId score = e.reshape(peak.score, {boxes, points});
   e.add_real_output(e.is_quantized(0) ? score : e.cast(score, e.dtype(0)), 0);
   const ValueId rois = e.add("Unsqueeze", {as_float32(e, 1), e.add_int64_vector({1})});

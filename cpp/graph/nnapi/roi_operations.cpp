@@ -71,7 +71,7 @@ ValueId scale_roi_corners(Expansion& e) {
 }
 
 // Returns the feature map as float32 [images, channels, height, width]; for quantized maps the integers minus the zero point.
-ValueId convert_features(Expansion& e, bool is_nchw) {
+ValueId convert_roi_features(Expansion& e, bool is_nchw) {
   const ValueId x = to_nchw(e, e[0], is_nchw);
   if (!e.is_quantized(0)) return e.cast(x, DType::float32);
   return e.dequantize(x, {{1}, e.quantization(0).zero_point, {}});
@@ -84,7 +84,7 @@ void expand_roi_align(Expansion& e) {
                                             {"sampling_ratios", std::vector{e.read_int(7), e.read_int(8)}},
                                             {"weight_levels", int64_t{e.is_quantized(0) ? 255 : 0}}});
   const ValueId corners = scale_roi_corners(e);
-  const ValueId y = from_nchw(e, e.add("pumice::ClampedRoiAlign", {convert_features(e, is_nchw), corners, e[2]}, attributes), is_nchw);
+  const ValueId y = from_nchw(e, e.add("pumice::ClampedRoiAlign", {convert_roi_features(e, is_nchw), corners, e[2]}, attributes), is_nchw);
   if (!e.is_quantized(0)) return e.add_output(e.cast(y, e.dtype(0)));
   const double scale = static_cast<double>(e.quantization(0).scale[0]);
   e.add_real_output(e.add("Mul", {y, e.add_scalar(scale, DType::float32)}), 0);
@@ -97,7 +97,7 @@ void expand_roi_pooling(Expansion& e) {
   const ValueId image_indices = e.add_index_check(e[2], e[0], 0);  // checked as integers, then cast, because MaxRoiPool reads floats
   const ValueId images = e.add("Unsqueeze", {e.cast(image_indices, DType::float32), e.add_int64_vector({1})});
   const ValueId boxes = e.add("Concat", {images, corners}, make_attrs({{"axis", int64_t{1}}}));
-  const ValueId y = e.add("MaxRoiPool", {convert_features(e, is_nchw), boxes},
+  const ValueId y = e.add("MaxRoiPool", {convert_roi_features(e, is_nchw), boxes},
                           make_attrs({{"pooled_shape", std::vector{e.read_int(kHeight), e.read_int(kWidth)}}}));
   const Quantization quantization = e.operand_quantization(0);
   if (!e.is_quantized(0)) return e.add_output(from_nchw(e, e.cast(y, e.dtype(0)), is_nchw));

@@ -34,7 +34,7 @@ class ScoreAnalysis {
     for (size_t j = 0; j < graph_.boundary_outputs.size(); ++j)
       if (const ValueId output = graph_.outputs[j].second; graph_.boundary_outputs[j] && is_float_value(output))
         scores_[to_index(output)] = true;
-    for (size_t i = graph_.nodes.size(); i-- > 0;) visit(graph_.nodes[i]);
+    for (size_t i = graph_.nodes.size(); i-- > 0;) analyze_node(graph_.nodes[i]);
     std::set<ValueId> result;
     for (size_t i = 0; i < scores_.size(); ++i)
       if (scores_[i] && unbounded_[i]) result.insert(static_cast<ValueId>(i));
@@ -68,7 +68,7 @@ class ScoreAnalysis {
     return input < node.row->schema.inputs.size() && contains_name(kMasks, node.row->schema.inputs[input].name);
   }
 
-  void visit(const ProgramNode& node) {
+  void analyze_node(const ProgramNode& node) {
     const auto is_score = [&](ValueId id) { return id != kAbsent && scores_[to_index(id)]; };
     const bool passes = propagates_scores(node) && std::ranges::any_of(node.outputs, is_score);
     for (size_t k = 0; k < node.get_data_inputs().size(); ++k)

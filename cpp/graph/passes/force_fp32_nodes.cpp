@@ -13,7 +13,7 @@ class NodeNameFinder {
  public:
   explicit NodeNameFinder(const std::set<std::string>& names) : names_(names) {}
 
-  void visit(const Graph& graph, const std::string& prefix, bool all) {
+  void visit_graph(const Graph& graph, const std::string& prefix, bool all) {
     for (const GraphNode& node : graph.nodes()) {
       bool is_requested = add_if_requested(prefix + node.name, all);
       if (node.origin) is_requested = add_if_requested(prefix + node.origin->node, all) || is_requested;
@@ -31,7 +31,7 @@ class NodeNameFinder {
     const auto [known, added] = visited_.try_emplace(&graph, all);
     if (!added && (known->second || !all)) return;
     known->second = all;
-    visit(graph, graph.name().empty() ? std::string() : graph.name() + "/", all);
+    visit_graph(graph, graph.name().empty() ? std::string() : graph.name() + "/", all);
   }
 
   bool add_if_requested(const std::string& name, bool all) {
@@ -55,7 +55,7 @@ bool is_float_constant(const ProgramGraph& graph, const ProgramNode& node, size_
 std::set<std::string> expand_fp32_node_names(const Graph& graph, const std::set<std::string>& names) {
   if (names.empty()) return {};
   NodeNameFinder name_finder(names);
-  name_finder.visit(graph, {}, false);
+  name_finder.visit_graph(graph, {}, false);
   for (const std::string& name : names)
     if (!name_finder.found_names.contains(name)) throw GraphError(name, "float32_nodes: the graph has no node of this name");
   return std::move(name_finder.found_names);

@@ -51,7 +51,7 @@ class PositionAnalysis {
       if (const ValueId output = graph_.outputs[j].second;
           graph_.boundary_outputs[j] && origins_[to_index(output)] != ValueOrigin::constants)
         require_fp32(output);
-    for (size_t i = graph_.nodes.size(); i-- > 0;) visit(graph_.nodes[i]);
+    for (size_t i = graph_.nodes.size(); i-- > 0;) analyze_node(graph_.nodes[i]);
   }
 
  private:
@@ -114,14 +114,14 @@ class PositionAnalysis {
     if (is_float_value(id) && origins_[to_index(id)] != ValueOrigin::other) requires_fp32_[to_index(id)] = true;
   }
 
-  void visit(const ProgramNode& node) {
+  void analyze_node(const ProgramNode& node) {
     keep_host_inputs_fp32(node);
     const bool is_required = std::ranges::any_of(node.outputs, [&](ValueId id) { return id != kAbsent && requires_fp32_[to_index(id)]; });
     if (!is_required && !is_precision_sensitive(node)) {
-      if (casts_large_integers(node)) request_fp32(node, "float32: integers");
+      if (casts_large_integers(node)) mark_node_fp32(node, "float32: integers");
       return;
     }
-    request_fp32(node, is_required ? "float32: computes positions" : "float32: reads positions");
+    mark_node_fp32(node, is_required ? "float32: computes positions" : "float32: reads positions");
     std::ranges::for_each(node.get_data_inputs(), [&](ValueId input) { require_fp32(input); });
   }
 
@@ -141,7 +141,7 @@ class PositionAnalysis {
     return bits(from) >= 16 && from != DType::int16 && std::ranges::any_of(use_def_.readers(node.outputs[0]), scales);
   }
 
-  void request_fp32(const ProgramNode& node, const char* reason) {
+  void mark_node_fp32(const ProgramNode& node, const char* reason) {
     const auto is_working = [&](ValueId id) { return is_operator_float_value(id); };
     if (std::ranges::none_of(node.outputs, is_working) && std::ranges::none_of(node.get_data_inputs(), is_working)) return;
     ReportRow& row = graph_.report[node.report];

@@ -128,7 +128,7 @@ class ElementwiseFusion {
   // compile.
   static std::optional<std::string> to_glsl(const Expression& expression, const std::map<std::string, ExprType>& types, uint64_t copies,
                                             ExprType& type) {
-    if (!FusionBudget::allows(expression, has_doubles(types), copies)) return {};
+    if (!FusionBudget::allows_expression(expression, has_doubles(types), copies)) return {};
     try {
       return expression.to_glsl(types, &type);
     } catch (const Error&) {

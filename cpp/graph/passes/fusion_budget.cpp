@@ -18,7 +18,7 @@ uint64_t count_elementwise_copies(DType stored) {
   return 4 * static_cast<uint64_t>(32 / std::clamp<int64_t>(bits(stored), 8, 32)) + 4;
 }
 
-bool FusionBudget::allows(const Expression& expression, bool has_doubles, uint64_t copies) {
+bool FusionBudget::allows_expression(const Expression& expression, bool has_doubles, uint64_t copies) {
   return expression.estimate_compile_cost(has_doubles) <= kMaxKernelWeight / copies;
 }
 

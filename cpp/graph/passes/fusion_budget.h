@@ -24,7 +24,7 @@ inline constexpr uint64_t kEpilogueCopies = 8;  // copies of an epilogue express
 class FusionBudget {
  public:
   // Whether the compile cost of a kernel allows `copies` copies of the expression.
-  static bool allows(const Expression& expression, bool has_doubles, uint64_t copies);
+  static bool allows_expression(const Expression& expression, bool has_doubles, uint64_t copies);
 
   // Replaces one kernel (empty: none) by another. Returns false and changes nothing if the program would exceed its budget. A kernel that
   // is already counted costs nothing more.

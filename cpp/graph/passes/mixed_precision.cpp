@@ -30,10 +30,10 @@ MixedPrecisionAnalysis::MixedPrecisionAnalysis(const ProgramGraph& graph)
       if (input != kAbsent) is_read[to_index(input)] = true;
   for (size_t i = 0; i < graph.values.size(); ++i)
     if (!is_output[i] && !is_read[i]) only_fp32_output_[i] = false;
-  for (size_t i = graph.nodes.size(); i-- > 0;) visit(graph.nodes[i]);
+  for (size_t i = graph.nodes.size(); i-- > 0;) analyze_node(graph.nodes[i]);
 }
 
-void MixedPrecisionAnalysis::visit(const ProgramNode& node) {
+void MixedPrecisionAnalysis::analyze_node(const ProgramNode& node) {
   const auto all = [&](const std::vector<bool>& flags) {
     return std::ranges::all_of(node.outputs, [&](ValueId output) { return output == kAbsent || flags[to_index(output)]; });
   };

@@ -18,7 +18,7 @@ class MixedPrecisionAnalysis {
   bool stores_fp32(const ProgramNode& node, size_t output) const;
 
  private:
-  void visit(const ProgramNode& node);
+  void analyze_node(const ProgramNode& node);
 
   const ProgramGraph& graph_;
   std::vector<bool> readable_as_fp32_;  // for each value: whether all readers also accept float32

@@ -380,7 +380,7 @@ ProgramNode make_attention_node(const AttentionMatch& match) {
 
 }  // namespace
 
-void ReplacedNodes::add_match(const std::vector<uint32_t>& rows, const ProgramNode& into, Fusion fusion) {
+void ReplacedNodes::report_fused_rows(const std::vector<uint32_t>& rows, const ProgramNode& into, Fusion fusion) {
   for (const uint32_t row : rows) {
     if (row == into.report) continue;
     graph_.mark_fused(row, into.report, fusion);
@@ -411,7 +411,7 @@ void recognise_attention(ProgramGraph& graph) {
       if (!match) continue;
       ProgramNode node = make_attention_node(*match);
       if (std::ranges::any_of(node.inputs, [&](ValueId input) { return unavailable.contains(input); })) continue;
-      replaced.add_match(match->rows, *match->product, Fusion::attention);
+      replaced.report_fused_rows(match->rows, *match->product, Fusion::attention);
       if (match->transposed)
         unavailable.insert(match->product->outputs[0]), removed[static_cast<size_t>(match->transposed - graph.nodes.data())] = true;
       replacements.emplace_back(static_cast<size_t>(match->product - graph.nodes.data()), std::move(node));

@@ -210,7 +210,7 @@ void Execution::run(const std::vector<std::shared_ptr<const Event>>& wait_for, c
   std::vector<const std::byte*> values;
   for (const auto& input : inputs_) shapes.emplace_back(input->desc.shape), values.push_back(input->data);
   const auto lease =
-      measure_ ? program_->make_lease_with_timestamps(shapes, values) : program_->lease(shapes, values, true, left(), interrupted);
+      measure_ ? program_->make_lease_with_timestamps(shapes, values) : program_->acquire_lease(shapes, values, true, left(), interrupted);
   if (fill_memory_first_) lease->fill_memory(kFillPattern, interrupted);
   for (size_t i = 0; i < values.size(); ++i) lease->write_input(i, values[i]);
   const Submission submission = lease->start({left(), settings.loop_seconds, interrupted});

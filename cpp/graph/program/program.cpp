@@ -61,7 +61,8 @@ struct Program::Impl {
     for (const RoutineStep& step : main.steps) {
       if (step.region) bind_if_static(*step.region, options.progress);
       if (!multi_list_reason.empty()) continue;
-      multi_list_reason = step.kind == RoutineStep::Kind::region ? step.sync_point : "node '" + step.node + "': " + get_control_op(step);
+      multi_list_reason =
+          step.kind == RoutineStep::StepKind::region ? step.sync_point : "node '" + step.node + "': " + get_control_op(step);
     }
   }
 
@@ -75,13 +76,13 @@ struct Program::Impl {
     return *region;
   }
 
-  static std::string get_control_op(const RoutineStep& step) { return step.kind == RoutineStep::Kind::if_ ? "If" : "While"; }
+  static std::string get_control_op(const RoutineStep& step) { return step.kind == RoutineStep::StepKind::if_ ? "If" : "While"; }
 
   // Returns the report text of an IF or WHILE: the graphs it runs, and whether the device or the host decides.
   std::string describe_control_node(const RoutineStep& step) const {
     const std::string first = "'" + control_flow->routines[step.first].name + "'",
                       second = "'" + control_flow->routines[step.second].name + "'";
-    if (step.kind == RoutineStep::Kind::while_)
+    if (step.kind == RoutineStep::StepKind::while_)
       return "runs " + second + " as long as " + first + " says, on the device where no shape changes";
     if (step.first == step.second) return "runs " + first + " whatever the condition is";
     return "runs " + first + " or " + second + ": the device decides where they are short, else the host reads the condition";
@@ -130,12 +131,13 @@ bool Program::closed() const {
   return impl_->closed;
 }
 
-std::shared_ptr<ExecutionLease> Program::lease(std::span<const ShapeView> shapes, std::span<const std::byte* const> values, bool wait,
-                                               std::optional<double> timeout_seconds, const std::function<void()>& interrupted) {
+std::shared_ptr<ExecutionLease> Program::acquire_lease(std::span<const ShapeView> shapes, std::span<const std::byte* const> values,
+                                                       bool wait, std::optional<double> timeout_seconds,
+                                                       const std::function<void()>& interrupted) {
   impl_->check_open();
-  if (impl_->region) return impl_->region->bind(shapes, values)->lease(wait, timeout_seconds, interrupted);
+  if (impl_->region) return impl_->region->bind(shapes, values)->acquire_lease(wait, timeout_seconds, interrupted);
   const auto make = [this] { return ControlFlowLease::create(impl_->control_flow, {}); };
-  auto leased = impl_->control_flow_pool.lease(*impl_->context, make, wait, timeout_seconds, interrupted);
+  auto leased = impl_->control_flow_pool.acquire_lease(*impl_->context, make, wait, timeout_seconds, interrupted);
   static_cast<ControlFlowLease&>(*leased).allocate_inputs(shapes);
   return leased;
 }
@@ -168,7 +170,7 @@ std::vector<ReportRow> Program::report() const {
   std::vector<ReportRow> rows;
   for (const Routine& routine : impl_->control_flow->routines)
     for (const RoutineStep& step : routine.steps) {
-      if (step.kind == RoutineStep::Kind::region) {
+      if (step.kind == RoutineStep::StepKind::region) {
         if (!step.sync_point.empty()) rows.push_back({step.node, "ReadBack", "", step.sync_point, {}, true, {}, ""});
         const auto region_rows = step.region->report();
         rows.insert(rows.end(), region_rows.begin(), region_rows.end());

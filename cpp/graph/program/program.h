@@ -37,8 +37,9 @@ class Program : public std::enable_shared_from_this<Program> {
   // reads_values()); may be empty otherwise. If all recordings are leased, waits and calls `interrupted` about every 50 ms, which may
   // throw; with `wait` false, throws StateError. Throws BindingError (K10) naming an input with a wrong shape, GraphError if a shape rule
   // is violated, UnsupportedError.
-  std::shared_ptr<ExecutionLease> lease(std::span<const ShapeView> shapes, std::span<const std::byte* const> values = {}, bool wait = true,
-                                        std::optional<double> timeout_seconds = {}, const std::function<void()>& interrupted = {});
+  std::shared_ptr<ExecutionLease> acquire_lease(std::span<const ShapeView> shapes, std::span<const std::byte* const> values = {},
+                                                bool wait = true, std::optional<double> timeout_seconds = {},
+                                                const std::function<void()>& interrupted = {});
   // Returns a lease that measures device time and does not belong to the pool.
   std::shared_ptr<ExecutionLease> make_lease_with_timestamps(std::span<const ShapeView> shapes,
                                                              std::span<const std::byte* const> values = {});

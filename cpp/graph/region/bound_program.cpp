@@ -30,7 +30,7 @@ std::vector<std::unique_ptr<StagingSlotTransfer>> make_transfers(std::span<const
                                                                  std::vector<StagingSlot>& copied) {
   std::vector<std::unique_ptr<StagingSlotTransfer>> transfers(slots.size());
   for (size_t i = 0; i < slots.size(); ++i)
-    if (enabled && StagingSlotTransfer::is_worthwhile(slots[i]))
+    if (enabled && StagingSlotTransfer::is_chunked_copy_worthwhile(slots[i]))
       transfers[i] = std::make_unique<StagingSlotTransfer>(slots[i], to_device);
     else
       copied.push_back(slots[i]);
@@ -57,7 +57,7 @@ std::vector<Dispatch> make_dispatches(const std::shared_ptr<CompiledOperator>& c
                                       const std::shared_ptr<Buffer>& arena) {
   BindingTable table(compiled);
   bind_operator(table, *compiled, persistent, inputs, outputs, arena);
-  return compiled->lower(table.get_complete_ranges());
+  return compiled->lower(table.get_ranges_of_complete_table());
 }
 
 void swap_dependent_dispatches(std::vector<Dispatch>& dispatches, const CompiledOperator& compiled) {
@@ -161,10 +161,10 @@ BoundProgram::BoundProgram(BindInputs key, std::shared_ptr<CompiledOperator> com
 
 BoundProgram::~BoundProgram() = default;
 
-std::shared_ptr<ExecutionLease> BoundProgram::lease(bool wait, std::optional<double> timeout_seconds,
-                                                    const std::function<void()>& interrupted) {
+std::shared_ptr<ExecutionLease> BoundProgram::acquire_lease(bool wait, std::optional<double> timeout_seconds,
+                                                            const std::function<void()>& interrupted) {
   const auto make = [this] { return std::make_shared<CommandListLease>(compiled_, persistent_, inputs_, index_checks_); };
-  return pool_.lease(*compiled_->context(), make, wait, timeout_seconds, interrupted);
+  return pool_.acquire_lease(*compiled_->context(), make, wait, timeout_seconds, interrupted);
 }
 
 std::shared_ptr<CommandListLease> BoundProgram::make_lease(const RecordingOptions& options) const {

@@ -36,7 +36,7 @@ class BoundProgram {
   // Index checks; their results are the last outputs.
   const std::vector<IndexCheck>& index_checks() const { return index_checks_; }
   // Leases a free recording. If all are leased, waits, or throws StateError if `wait` is false.
-  std::shared_ptr<ExecutionLease> lease(bool wait, std::optional<double> timeout_seconds, const std::function<void()>& interrupted);
+  std::shared_ptr<ExecutionLease> acquire_lease(bool wait, std::optional<double> timeout_seconds, const std::function<void()>& interrupted);
   // Creates a recording that does not belong to the pool.
   std::shared_ptr<CommandListLease> make_lease(const RecordingOptions& options) const;
   std::vector<StepReport> report_steps(const ProgramGraph& graph) const;

@@ -15,9 +15,9 @@ namespace pumice {
 
 // The facts that an expansion depends on: only the ranks of the inputs, their sizes, or their sizes and elements.
 struct ExpansionKey {
-  enum class Kind : uint8_t { ranks, sizes, elements };
+  enum class KeyKind : uint8_t { ranks, sizes, elements };
 
-  Kind kind;
+  KeyKind kind;
   std::vector<Shape> shapes;
   std::vector<std::optional<HostTensor>> values;
 

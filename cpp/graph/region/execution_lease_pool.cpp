@@ -37,9 +37,10 @@ std::pair<std::shared_ptr<ExecutionLease>, bool> ExecutionLeasePool::find_or_cre
   return {pool_.back(), false};
 }
 
-std::shared_ptr<ExecutionLease> ExecutionLeasePool::lease(Context& context, const std::function<std::shared_ptr<ExecutionLease>()>& make,
-                                                          bool wait, std::optional<double> timeout_seconds,
-                                                          const std::function<void()>& interrupted) {
+std::shared_ptr<ExecutionLease> ExecutionLeasePool::acquire_lease(Context& context,
+                                                                  const std::function<std::shared_ptr<ExecutionLease>()>& make, bool wait,
+                                                                  std::optional<double> timeout_seconds,
+                                                                  const std::function<void()>& interrupted) {
   const auto begin = Clock::now();
   auto next_signal = begin + kSignalPeriod;
   for (;;) {

@@ -20,8 +20,8 @@ class ExecutionLeasePool {
       : subject_(std::move(subject)) {}  // `subject`: description of the leased object, for messages
   // Returns a free lease or creates one. If the maximum number is in use, waits and calls `interrupted` about every 50 ms, which may throw;
   // with `wait` false, throws StateError.
-  std::shared_ptr<ExecutionLease> lease(Context& context, const std::function<std::shared_ptr<ExecutionLease>()>& make, bool wait,
-                                        std::optional<double> timeout_seconds, const std::function<void()>& interrupted);
+  std::shared_ptr<ExecutionLease> acquire_lease(Context& context, const std::function<std::shared_ptr<ExecutionLease>()>& make, bool wait,
+                                                std::optional<double> timeout_seconds, const std::function<void()>& interrupted);
   void clear();
 
  private:

@@ -267,8 +267,8 @@ int64_t count_mask_elements(const AttentionMask& mask, const AttentionParams& a)
 
 // Binds the scales of int8 rows. The rows are dense, even in a slice of an attention.
 void bind_scales(StepBuilder& step, const AttentionParams& a, DType dtype) {
-  step.bind("k_scales", *a.k_scales, a.k.first / a.k.size(), ceil_div(a.k.span(), a.k.size()), bits(dtype));
-  step.bind("v_scales", *a.v_scales, a.v.first / a.v.size(), ceil_div(a.v.span(), a.v.size()), bits(dtype));
+  step.bind("k_scales", *a.k_scales, a.k.first / a.k.size(), ceil_div(a.k.count_spanned_elements(), a.k.size()), bits(dtype));
+  step.bind("v_scales", *a.v_scales, a.v.first / a.v.size(), ceil_div(a.v.count_spanned_elements(), a.v.size()), bits(dtype));
 }
 
 constexpr double kMinScale = 1e-30;  // scales up to this are applied to the scores before the softmax, not inside it
@@ -292,9 +292,9 @@ StepBuilder make_attention_step(const LowerContext& node, const AttentionParams&
   spec.emplace_back("SIZE", a.k.size());
   spec.emplace_back("V_SIZE", a.v.size());
   StepBuilder step(node.kernel(shader, dtype, macros, spec));
-  step.bind("q", a.q.operand, a.q.first, a.q.span(), bits(dtype));
+  step.bind("q", a.q.operand, a.q.first, a.q.count_spanned_elements(), bits(dtype));
   for (const auto& [name, heads] : {std::pair{"k", &a.k}, {"v", &a.v}})
-    step.bind(name, heads->operand, heads->first, heads->span(), bits(stored));
+    step.bind(name, heads->operand, heads->first, heads->count_spanned_elements(), bits(stored));
   if (a.has_int8_kv()) bind_scales(step, a, dtype);
   if (a.mask) step.bind("mask", a.mask->operand, a.mask->first, count_mask_elements(*a.mask, a), a.mask->is_bool ? 8 : bits(dtype));
   if (a.kv_lengths) step.bind("kv_lengths", *a.kv_lengths, a.first_kv_length, a.q.batch(), 64);
@@ -360,7 +360,7 @@ void add_attention_steps(LowerContext& node, const AttentionParams& a, const std
   if (!has_splits || merges_splits) plan.macros.emplace_back("EPILOGUE(x)", node.epilogue());
   StepBuilder step = make_attention_step(node, a, plan.shader, std::move(plan.macros), std::move(plan.spec));
   set_launch_parameters(step, a, plan, has_splits);
-  if (!has_splits || merges_splits) step.bind("y", a.y.operand, a.y.first, a.y.span(), bits(node.float_dtype));
+  if (!has_splits || merges_splits) step.bind("y", a.y.operand, a.y.first, a.y.count_spanned_elements(), bits(node.float_dtype));
   const auto with_choice = [&plan](Step built) {
     built.choice = plan.choice;
     return built;
@@ -378,7 +378,7 @@ void add_attention_steps(LowerContext& node, const AttentionParams& a, const std
                          {"ZERO_EMPTY", format_bool_macro(a.zero_empty)},
                          {"EPILOGUE(x)", node.epilogue()}};
   StepBuilder combine(node.kernel("attention_combine.comp", node.float_dtype, macros));
-  combine.bind("partials", splits).bind("y", a.y.operand, a.y.first, a.y.span(), bits(node.float_dtype));
+  combine.bind("partials", splits).bind("y", a.y.operand, a.y.first, a.y.count_spanned_elements(), bits(node.float_dtype));
   if (softmax_stats) combine.bind("softmax_stats", *softmax_stats).set("first_stats_row", first_stats_row);
   const int64_t results = rows * ceil_div(a.v.size(), 4);
   combine.set("results", results)

@@ -4,7 +4,7 @@
 
 namespace pumice {
 
-int64_t HeadTensor::span() const {
+int64_t HeadTensor::count_spanned_elements() const {
   int64_t last = size() - 1;
   for (size_t axis = 0; axis < strides.size(); ++axis) last += std::max<int64_t>(sizes[axis] - 1, 0) * strides[axis];
   return std::max<int64_t>(last + 1, 1);

@@ -22,7 +22,7 @@ struct HeadTensor {
   int64_t heads() const { return sizes[1]; }
   int64_t rows() const { return sizes[2]; }
   int64_t size() const { return sizes[3]; }
-  int64_t span() const;                                        // number of elements from the first to the last
+  int64_t count_spanned_elements() const;                      // number of elements from the first to the last
   bool has_aligned_vectors(DType dtype, int64_t width) const;  // whether rows are aligned vectors of `width` elements
 };
 

@@ -113,7 +113,7 @@ class Initializer : public Dispatchable {
   BindingProperties binding_properties() const override;
   bool is_initializer() const override { return true; }
   uint64_t generation() const override { return generation_; }
-  std::vector<const Dispatchable*> targets() const override;
+  std::vector<const Dispatchable*> get_initialized_operators() const override;
   std::vector<Dispatch> lower(const BoundRanges& ranges) const override;  // ranges.inputs: inputs of all operators, concatenated
   void begin_execution(const BoundRanges& ranges) const override;
   void cancel_execution() const override;

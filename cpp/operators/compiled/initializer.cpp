@@ -44,7 +44,7 @@ BindingProperties Initializer::binding_properties() const {
   return properties;
 }
 
-std::vector<const Dispatchable*> Initializer::targets() const {
+std::vector<const Dispatchable*> Initializer::get_initialized_operators() const {
   std::vector<const Dispatchable*> all;
   for (const auto& op : operators_) all.push_back(op.get());
   return all;

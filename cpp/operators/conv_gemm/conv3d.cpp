@@ -46,7 +46,7 @@ void add_conv3d(LowerContext& node, const Conv3d& conv, const Operand& weights, 
   int64_t taps = 1;
   for (const int64_t size : window.kernel) taps *= size;
   node.check_loop_limit(taps * (channels_in + 3));
-  const bool has_bias = bias.kind != ConvGemmBias::Kind::none;
+  const bool has_bias = bias.kind != ConvGemmBias::BiasKind::none;
   Macros macros = {{"TRANSPOSED", transposed ? "1" : "0"}, {"HAS_BIAS", has_bias ? "1" : "0"}};
   if (integers)
     for (auto& macro : make_int8_macros(*integers)) macros.push_back(std::move(macro));

@@ -45,7 +45,7 @@ DType get_float_dtype(const LowerContext& node, const Operand& operand) {
 
 // Returns the storage dtypes of the arrays of a float GEMM or convolution.
 MixedPrecisionArrays choose_float_array_types(const LowerContext& node, const ConvGemmDispatch& dispatch) {
-  const bool adds = dispatch.bias.kind == ConvGemmBias::Kind::matrix;
+  const bool adds = dispatch.bias.kind == ConvGemmBias::BiasKind::matrix;
   return make_mixed_precision_arrays({{"X", dispatch.c.x_dtype},
                                       {"W", node.float_dtype},
                                       {"B", adds ? get_float_dtype(node, dispatch.bias.operand) : node.float_dtype},
@@ -83,7 +83,7 @@ void add_single_dispatch(LowerContext& node, const ConvGemmDispatch& dispatch, C
   step.bind("y", dispatch.y, c.y_first, count_y_elements(c), bits(sums));
   if (residual) step.bind("residual", *residual, c.y_first, count_y_elements(c), bits(node.input(kResidualInput).dtype));
   if (c.integers) bind_zero_points(step, *c.integers);
-  if (bias.kind == ConvGemmBias::Kind::channels) step.bind("b", bias.operand).set("b_first", bias.first);
+  if (bias.kind == ConvGemmBias::BiasKind::channels) step.bind("b", bias.operand).set("b_first", bias.first);
   step.set("pixels", dispatch.pixels()).set("out_h", c.out_h).set("out_w", c.out_w);
   if (!c.is_gemm) {
     set_filter_taps(step, c, residual != nullptr);
@@ -98,7 +98,7 @@ void add_single_dispatch(LowerContext& node, const ConvGemmDispatch& dispatch, C
       step.set("b_scale", bias.scale).set("b_stride_row", bias.stride_row).set("b_stride_column", bias.stride_column);
     if (c.order == WeightOrder::split_fp16) step.set("w_exponent", node.split_fp16->exponent);
     if (c.order == WeightOrder::strides) step.set("w_stride_in", c.weights.stride_in).set("w_stride_out", c.weights.stride_out);
-    if (bias.kind == ConvGemmBias::Kind::matrix) {
+    if (bias.kind == ConvGemmBias::BiasKind::matrix) {
       const int64_t span = (dispatch.pixels() - 1) * bias.stride_row + (c.weights.channels_out - 1) * bias.stride_column + 1;
       step.bind("b", bias.operand, bias.first, span, bits(get_float_dtype(node, bias.operand)));
     }
@@ -167,7 +167,7 @@ bool add_pooled_conv(LowerContext& node, const ConvGemmParams& c, const Operand&
 
 ConvGemmBias get_packed_bias(LowerContext& node) {
   if (!node.has_input(2)) return {};
-  return {ConvGemmBias::Kind::channels, node.get_packed_input(2)};
+  return {ConvGemmBias::BiasKind::channels, node.get_packed_input(2)};
 }
 
 }  // namespace pumice

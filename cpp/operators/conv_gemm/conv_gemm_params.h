@@ -69,7 +69,7 @@ inline bool has_pool(const ConvGemmParams& c) {
 
 // The bias of a GEMM or convolution: one value per channel (int32 for integers), from element `first`, or a matrix.
 struct ConvGemmBias {
-  enum class Kind { none, channels, matrix } kind = Kind::none;
+  enum class BiasKind { none, channels, matrix } kind = BiasKind::none;
   Operand operand;
   int64_t stride_row = 0, stride_column = 0;
   double scale = 1;

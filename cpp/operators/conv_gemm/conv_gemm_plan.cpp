@@ -170,7 +170,7 @@ ConvGemmPlan make_patch_plan(const PatchTiling& tiling, const ConvGemmParams& c,
           format_variant_name(tiling),
           {},
           nullptr,
-          tiling.tiles(c)};
+          tiling.count_tiles(c)};
 }
 
 std::string format_variant_name(const FewChannelsTiling& candidate) {
@@ -190,7 +190,7 @@ ConvGemmPlan make_few_channels_plan(const LowerContext& node, const FewChannelsT
                                     {"SUB_N", tiling.sub_channels},
                                     {"ACROSS", tiling.channels / tiling.sub_channels},
                                     {"CHANNELS", c.weights.channels_in},
-                                    {"PITCH", tiling.pitch(c)},
+                                    {"PITCH", tiling.get_patch_row_pitch(c)},
                                     {"INTERLEAVED", c.x.sc == 1 && !c.x.grouped ? 1 : 0}}),
           tiling.rows * tiling.columns,
           tiling.channels,
@@ -199,7 +199,7 @@ ConvGemmPlan make_few_channels_plan(const LowerContext& node, const FewChannelsT
           format_variant_name(tiling),
           {},
           nullptr,
-          tiling.workgroups(node, c)};
+          tiling.count_workgroups(node, c)};
 }
 
 constexpr int64_t kMaxVariantCpuRows = 16;  // maximum number of pixels for which gemv_cpu is offered as a variant

@@ -286,7 +286,7 @@ static void add_int8_conv(LowerContext& node, const Int8ConvInputs& inputs, cons
   const WindowGeometry window = compute_conv_geometry(*node.attributes, node.node, x.shape, w.shape);
   Int8Params integers{x.dtype, w.dtype, get_zero_points(node, inputs.x_zero), get_zero_points(node, inputs.w_zero)};
   ConvGemmBias bias;
-  if (inputs.bias != 0 && node.has_input(inputs.bias)) bias = {ConvGemmBias::Kind::channels, node.get_packed_input(inputs.bias)};
+  if (inputs.bias != 0 && node.has_input(inputs.bias)) bias = {ConvGemmBias::BiasKind::channels, node.get_packed_input(inputs.bias)};
   const Operand weights = node.get_packed_input(inputs.w);
   if (x.rank() == 5) return add_conv3d(node, {window, x, w, y_desc, false, integers}, weights, bias, y);
   ConvGemmParams c = make_conv_gemm(node, window, make_nchw_view(node, x), make_nchw_view(node, y_desc), w);

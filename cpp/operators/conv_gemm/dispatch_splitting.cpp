@@ -39,7 +39,7 @@ void slice_groups(ConvGemmDispatch& chunk, int64_t first, int64_t count) {
 }
 
 void advance_bias(ConvGemmBias& bias, int64_t elements) {
-  if (bias.kind == ConvGemmBias::Kind::matrix) bias.first += elements;
+  if (bias.kind == ConvGemmBias::BiasKind::matrix) bias.first += elements;
 }
 
 void slice_channels(const NodeContext& node, ConvGemmDispatch& chunk, int64_t first, int64_t count) {
@@ -53,7 +53,7 @@ void slice_channels(const NodeContext& node, ConvGemmDispatch& chunk, int64_t fi
   }
   c.fragments = c.folded_taps = 0;  // only kernels that process all channels read these copies
   c.y_first += c.y.grouped ? first / 8 * c.y.sc : first * c.y.sc;
-  if (chunk.bias.kind == ConvGemmBias::Kind::channels) chunk.bias.first += first;
+  if (chunk.bias.kind == ConvGemmBias::BiasKind::channels) chunk.bias.first += first;
   advance_bias(chunk.bias, first * chunk.bias.stride_column);
   if (c.integers && c.integers->w_zero) c.integers->w_zero->first += first * (c.is_gemm ? c.integers->w_zero->stride : 1);
   c.weights.channels_out = count;

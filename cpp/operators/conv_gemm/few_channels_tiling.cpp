@@ -27,7 +27,7 @@ bool fits_device(const NodeContext& node, const ConvGemmParams& c, const FewChan
   const int64_t shared = bytes * (node.emulates_mma() ? 2 : 1) + node.count_emulation_shared_bytes(tiling.invocations());
   return compute_padded_few_channels_k(c) / 16 * (tiling.sub_channels / 16) <= kMaxWeights &&
          tiling.invocations() <= std::min(kMaxInvocations, node.max_invocations()) && bytes <= kSharedBytes && shared <= limit &&
-         tiling.loads(c) <= kMaxLoads && tiling.tiles(c) <= INT32_MAX && tiling.workgroups(node, c) <= max_groups;
+         tiling.count_tile_loads(c) <= kMaxLoads && tiling.count_tiles(c) <= INT32_MAX && tiling.count_workgroups(node, c) <= max_groups;
 }
 
 // Returns a tile of this shape with `sub_channels` output channels per subgroup and as many subgroups as the output channels need, up to
@@ -48,26 +48,26 @@ int64_t compute_padded_few_channels_k(const ConvGemmParams& c) {
   return round_up(c.taps_h * c.taps_w * c.weights.channels_in, 16);
 }
 
-int64_t FewChannelsTiling::workgroups(const NodeContext& node, const ConvGemmParams& c) const {
+int64_t FewChannelsTiling::count_workgroups(const NodeContext& node, const ConvGemmParams& c) const {
   constexpr int64_t kGroupsPerSm = 8;  // workgroups per multiprocessor; with more, loading the weights would not pay off
-  const int64_t rounds = ceil_div(tiles(c), node.num_multiprocessors() * kGroupsPerSm);
-  return ceil_div(tiles(c), std::max<int64_t>(rounds, 1));
+  const int64_t rounds = ceil_div(count_tiles(c), node.num_multiprocessors() * kGroupsPerSm);
+  return ceil_div(count_tiles(c), std::max<int64_t>(rounds, 1));
 }
 
-int64_t FewChannelsTiling::loads(const ConvGemmParams& c) const {
+int64_t FewChannelsTiling::count_tile_loads(const ConvGemmParams& c) const {
   const int64_t high = compute_input_span(rows, c.in_step_h, c.taps_h, c.tap_step_h),
                 wide = compute_input_span(columns, c.in_step_w, c.taps_w, c.tap_step_w);
   return ceil_div(c.weights.channels_in * high * wide, invocations());
 }
 
-int64_t FewChannelsTiling::pitch(const ConvGemmParams& c) const {
+int64_t FewChannelsTiling::get_patch_row_pitch(const ConvGemmParams& c) const {
   // Choose the pitch so that four consecutive rows start in different quarters of the shared memory banks.
   const int64_t read = compute_input_span(columns, c.in_step_w, c.taps_w, c.tap_step_w);
   return round_up(std::max<int64_t>(read - 16, 0), 32) + 16;
 }
 
 int64_t FewChannelsTiling::patch_elements(const ConvGemmParams& c) const {
-  return c.weights.channels_in * compute_input_span(rows, c.in_step_h, c.taps_h, c.tap_step_h) * pitch(c);
+  return c.weights.channels_in * compute_input_span(rows, c.in_step_h, c.taps_h, c.tap_step_h) * get_patch_row_pitch(c);
 }
 
 bool stores_vec8(const FewChannelsTiling& tiling, const ConvGemmParams& c) {
@@ -98,10 +98,10 @@ std::optional<FewChannelsTiling> select_few_channels_tiling(const NodeContext& n
   if (!supports_few_channels(node, c) || pixels < kMinPixels || c.weights.channels_out < kMinChannels) return {};
   std::optional<FewChannelsTiling> best;
   for (const FewChannelsTiling& candidate : list_few_channels_tilings(node, c)) {  // larger tiles first, then wider subgroups
-    if (candidate.tiles(c) * candidate.rows * candidate.columns > 2 * pixels)
+    if (candidate.count_tiles(c) * candidate.rows * candidate.columns > 2 * pixels)
       continue;  // tiles would be less than half full, as for images of one row
     const bool is_smaller = best && candidate.rows * candidate.columns < best->rows * best->columns;
-    if (!best || (is_smaller && best->tiles(c) < kMinTilesPerSm * node.num_multiprocessors())) best = candidate;
+    if (!best || (is_smaller && best->count_tiles(c) < kMinTilesPerSm * node.num_multiprocessors())) best = candidate;
   }
   return best;
 }

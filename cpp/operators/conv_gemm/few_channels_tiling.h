@@ -16,12 +16,12 @@ struct FewChannelsTiling {
   static constexpr int64_t kPixelGroups = 4, kLanes = 32;  // subgroups that split the pixels; invocations per subgroup
 
   int64_t invocations() const { return kLanes * kPixelGroups * (channels / sub_channels); }
-  int64_t tiles(const ConvGemmParams& c) const { return c.x.n * ceil_div(c.out_h, rows) * ceil_div(c.out_w, columns); }
+  int64_t count_tiles(const ConvGemmParams& c) const { return c.x.n * ceil_div(c.out_h, rows) * ceil_div(c.out_w, columns); }
   // Returns the number of persistent workgroups along the first grid axis. The tiles are distributed evenly over them.
-  int64_t workgroups(const NodeContext& node, const ConvGemmParams& c) const;
-  int64_t pitch(const ConvGemmParams& c) const;           // row pitch of the patch, in elements
-  int64_t patch_elements(const ConvGemmParams& c) const;  // elements of the patch
-  int64_t loads(const ConvGemmParams& c) const;           // number of global loads per invocation and tile
+  int64_t count_workgroups(const NodeContext& node, const ConvGemmParams& c) const;
+  int64_t get_patch_row_pitch(const ConvGemmParams& c) const;  // row pitch of the patch, in elements
+  int64_t patch_elements(const ConvGemmParams& c) const;       // elements of the patch
+  int64_t count_tile_loads(const ConvGemmParams& c) const;     // number of global loads per invocation and tile
 };
 
 // Returns K (taps times input channels), rounded up to whole cooperative matrices.

@@ -214,7 +214,7 @@ void lower_gemm(LowerContext& node) {
   ConvGemmBias bias = adds ? get_packed_bias(node) : ConvGemmBias{};
   if (adds && !is_row_bias(node.input(2), y.shape[1])) {
     const Strides strides = c_strides();
-    bias = {ConvGemmBias::Kind::matrix, node.input_operand(2), strides[0], strides[1], node.attributes->real("beta", 1)};
+    bias = {ConvGemmBias::BiasKind::matrix, node.input_operand(2), strides[0], strides[1], node.attributes->real("beta", 1)};
   }
   add_conv_gemm(node, c, left, weights, bias, node.output_operand(0));
 }

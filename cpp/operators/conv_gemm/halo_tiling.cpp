@@ -25,7 +25,7 @@ bool supports_mma_conv(const LowerContext& node, const ConvGemmParams& c) {
 bool fits_device(const LowerContext& node, const ConvGemmParams& c, const HaloTiling& tiling) {
   const auto limit = [&](const char* name) { return static_cast<int64_t>(std::min<uint64_t>(node.context->limit(name), INT32_MAX)); };
   return tiling.shared_bytes(c) + node.count_emulation_shared_bytes(tiling.invocations()) <= limit("maxComputeSharedMemorySize") &&
-         tiling.invocations() <= node.max_invocations() && tiling.tiles(c) <= limit("maxComputeWorkGroupCount_0") &&
+         tiling.invocations() <= node.max_invocations() && tiling.count_tiles(c) <= limit("maxComputeWorkGroupCount_0") &&
          ceil_div(c.weights.channels_out, tiling.channels) <= limit("maxComputeWorkGroupCount_1");
 }
 

@@ -22,7 +22,7 @@ struct HaloTiling {
   int64_t subgroups() const { return rows * columns / sub_pixels * (channels / sub_channels) * split; }
   int64_t invocations() const { return subgroups() * 32; }
   int64_t output_columns(const ConvGemmParams& c) const { return folded_taps ? columns - (c.taps_w - 1) * c.tap_step_w : columns; }
-  int64_t tiles(const ConvGemmParams& c) const { return c.x.n * ceil_div(c.out_h, rows) * ceil_div(c.out_w, output_columns(c)); }
+  int64_t count_tiles(const ConvGemmParams& c) const { return c.x.n * ceil_div(c.out_h, rows) * ceil_div(c.out_w, output_columns(c)); }
   int64_t count_patch_pixels(const ConvGemmParams& c) const;  // number of pixels that all taps of a tile read
   int64_t shared_bytes(const ConvGemmParams& c) const;        // bytes for the patch, or for the reduction of partial sums
   // k_size(): K, with the input channels padded to whole planes. count_partial_sums(): number of partial sums that the final reduction

@@ -95,7 +95,7 @@ ConvGemmPlan make_conv_halo_plan(const LowerContext& node, const HaloTiling& til
                     format_variant_name(tiling)};
   plan.macros.emplace_back("EMULATED", node.emulates_mma() ? "1" : "0");
   plan.macros.emplace_back("FOLD_TAPS", tiling.folded_taps ? "1" : "0");
-  plan.tiles = tiling.tiles(c);
+  plan.tiles = tiling.count_tiles(c);
   plan.weights_first = tiling.folded_taps ? c.folded_taps : c.fragments;
   plan.weights_count = tiling.folded_taps ? count_folded_tap_elements(c.weights, c.taps_w) : count_fragment_elements(c.weights);
   return plan;

@@ -27,9 +27,9 @@ std::optional<PatchTiling> fit_channels(const NodeContext& node, const ConvGemmP
   const auto limit = static_cast<int64_t>(node.context->limit("maxComputeSharedMemorySize"));
   const auto most_tiles = static_cast<int64_t>(std::min<uint64_t>(node.context->limit("maxComputeWorkGroupCount_0"), INT32_MAX));
   const int64_t invocations = tiling.invocations();
-  if (!supports_patch(node, c, tiling.pixels) || tiling.split > c.weights.channels_in || tiling.tiles(c) > most_tiles) return {};
+  if (!supports_patch(node, c, tiling.pixels) || tiling.split > c.weights.channels_in || tiling.count_tiles(c) > most_tiles) return {};
   if (invocations < kMinInvocations || invocations > std::min(kMaxInvocations, node.max_invocations())) return {};
-  const auto fits = [&] { return tiling.shared_bytes(c) <= std::min(kSharedBytes, limit) && tiling.loads(c) <= kMaxLoads; };
+  const auto fits = [&] { return tiling.shared_bytes(c) <= std::min(kSharedBytes, limit) && tiling.count_tile_loads(c) <= kMaxLoads; };
   for (tiling.chunk = ceil_div(c.weights.channels_in, tiling.split); !fits(); tiling.chunk = ceil_div(tiling.chunk, 2))
     if (tiling.chunk == 1) return {};
   if (tiling.iterations(c) > node.loop_limit().value_or(INT64_MAX)) return {};
@@ -56,7 +56,7 @@ int64_t PatchTiling::patch_elements(const ConvGemmParams& c) const {
   return compute_input_span(rows, c.in_step_h, c.taps_h, c.tap_step_h) * ((columns / pixels - 1) * pixels * c.in_step_w + read);
 }
 
-int64_t PatchTiling::loads(const ConvGemmParams& c) const {
+int64_t PatchTiling::count_tile_loads(const ConvGemmParams& c) const {
   const bool has_fours = split * chunk % 4 == 0 && has_vector_channels(c.x, c.weights.channels_in, c.x_stride_group, 4);
   return ceil_div(split * chunk * patch_elements(c) / (has_fours ? 4 : 1), invocations());
 }
@@ -115,11 +115,12 @@ std::optional<PatchTiling> select_patch_tiling(const NodeContext& node, const Co
   const auto shape = has_pool(c) ? std::optional(choose_pooled_patch_tiling(node, c)) : choose_fastest_patch_tiling(node, c);
   if (!shape) return {};
   PatchTiling tiling = *shape;
-  if (!has_pool(c) && tiling.tiles(c) * tiling.rows * tiling.columns > 2 * pixels)
+  if (!has_pool(c) && tiling.count_tiles(c) * tiling.rows * tiling.columns > 2 * pixels)
     return {};  // tiles would be less than half full, as for images of one row
   const int64_t groups = ceil_div(c.weights.channels_out, tiling.channels) * c.weights.groups;
   std::optional<PatchTiling> result = fit_channels(node, c, tiling);
-  while (result && tiling.tiles(c) * groups * tiling.invocations() < kBusyInvocations && tiling.invocations() * 2 <= kMaxInvocations) {
+  while (result && tiling.count_tiles(c) * groups * tiling.invocations() < kBusyInvocations &&
+         tiling.invocations() * 2 <= kMaxInvocations) {
     tiling.split *= 2;
     const auto wider = fit_channels(node, c, tiling);
     if (!wider) break;

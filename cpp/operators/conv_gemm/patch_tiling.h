@@ -15,15 +15,16 @@ struct PatchTiling {
   int64_t rows, columns, channels, pixels, split = 1, chunk = 1;
 
   int64_t invocations() const { return rows * columns / pixels * (channels / 4) * split; }
-  int64_t tiles(const ConvGemmParams& c) const { return c.x.n * ceil_div(c.out_h, rows) * ceil_div(c.out_w, columns); }
+  int64_t count_tiles(const ConvGemmParams& c) const { return c.x.n * ceil_div(c.out_h, rows) * ceil_div(c.out_w, columns); }
   int64_t patch_elements(const ConvGemmParams& c) const;  // elements per channel in shared memory
   int64_t shared_bytes(const ConvGemmParams& c) const;    // bytes for the patch, or for staged sums
   int64_t count_channel_rounds(const ConvGemmParams& c) const { return ceil_div(c.weights.channels_in, split * chunk); }
-  int64_t loads(const ConvGemmParams& c) const;  // global loads of one invocation per round, in vec4s if channels are contiguous
+  int64_t count_tile_loads(const ConvGemmParams& c) const;  // global loads of one invocation per round, in vec4s if channels are contiguous
   // Returns the maximum number of loop iterations per invocation.
   int64_t iterations(const ConvGemmParams& c) const {
     const int64_t row = 2 + c.taps_w * (1 + pixels) + patch_elements(c) / (rows * columns);
-    return count_channel_rounds(c) * (2 + 6 * loads(c) + chunk * (1 + c.taps_h * row)) + pixels * (4 + split) + count_pool_iterations(c);
+    return count_channel_rounds(c) * (2 + 6 * count_tile_loads(c) + chunk * (1 + c.taps_h * row)) + pixels * (4 + split) +
+           count_pool_iterations(c);
   }
   int64_t count_pool_iterations(const ConvGemmParams& c) const {
     if (!has_pool(c)) return 0;

@@ -21,25 +21,25 @@ namespace {
 // Layout of packed weights: rows padded to a multiple of 8, steps of input channels for conv_cpu, or fragments (with the K of one step) for
 // gemm_mma or gemm_split_fp16.
 struct PackLayout {
-  enum class Kind : uint8_t { rows, cpu, fragments, split_fp16 } kind;
+  enum class LayoutKind : uint8_t { rows, cpu, fragments, split_fp16 } kind;
   int64_t step;
   int64_t folded_taps = 0;  // fragments: number of horizontal taps that are folded into N; 0: none
 
-  bool has_rows() const { return kind == Kind::rows; }
-  bool is_cpu_layout() const { return kind == Kind::cpu; }
-  bool is_split_fp16() const { return kind == Kind::split_fp16; }
+  bool has_rows() const { return kind == LayoutKind::rows; }
+  bool is_cpu_layout() const { return kind == LayoutKind::cpu; }
+  bool is_split_fp16() const { return kind == LayoutKind::split_fp16; }
 
   // Returns the number of elements of one group of `weights`.
   int64_t group_elements(const WeightView& weights) const {
     if (folded_taps > 0) return count_folded_tap_elements(weights, folded_taps);
-    if (kind == Kind::fragments || is_split_fp16()) return count_fragment_elements(weights) * (is_split_fp16() ? 2 : 1);
+    if (kind == LayoutKind::fragments || is_split_fp16()) return count_fragment_elements(weights) * (is_split_fp16() ? 2 : 1);
     if (!is_cpu_layout()) return weights.taps * weights.channels_in * round_up(weights.channels_out, 8);
     return round_up(weights.channels_out, kCpuChannels) * weights.taps * ceil_div(weights.channels_in, step) * 4;
   }
   Macros macros() const {
     const Macros fragments{
         {"FRAGMENTS", "1"}, {"SPLIT_FP16", is_split_fp16() ? "1" : "0"}, {"FOLD_TAPS", std::to_string(folded_taps) + "u"}};
-    if (kind == Kind::fragments || is_split_fp16()) return fragments;
+    if (kind == LayoutKind::fragments || is_split_fp16()) return fragments;
     return {
         {"CPU_LAYOUT", is_cpu_layout() ? "1" : "0"}, {"KV", std::to_string(step)}, {"STEPS_PER_THREAD", std::to_string(kStepsPerThread)}};
   }
@@ -54,7 +54,8 @@ struct PackLayout {
 };
 
 PackLayout choose_layout(const NodeContext& node, const WeightView& weights) {
-  return {node.prefers_cpu_kernels() ? PackLayout::Kind::cpu : PackLayout::Kind::rows, get_cpu_step_channels(weights.channels_in)};
+  return {node.prefers_cpu_kernels() ? PackLayout::LayoutKind::cpu : PackLayout::LayoutKind::rows,
+          get_cpu_step_channels(weights.channels_in)};
 }
 
 }  // namespace
@@ -97,7 +98,7 @@ static bool only_pads_rows(const NodeContext& node, const TensorDesc& source, co
 namespace {
 
 // A packing job: weights and target layout.
-struct PackJob {
+struct WeightPackJob {
   WeightView weights;
   PackLayout layout;
   DType source, packed_dtype;
@@ -124,7 +125,7 @@ struct PackSlice {
   int64_t first_in, all_in, source_first, target_first;
 };
 
-Step make_pack_step(const PackJob& packing, const PackSlice& slice, const Operand& source, const Operand& target) {
+Step make_pack_step(const WeightPackJob& packing, const PackSlice& slice, const Operand& source, const Operand& target) {
   WeightView all = slice.weights;
   all.channels_in = slice.all_in;
   const int64_t elements = packing.layout.group_elements(all) * all.groups;
@@ -143,13 +144,13 @@ Step make_pack_step(const PackJob& packing, const PackSlice& slice, const Operan
 }
 
 // Whether the rows of the packed layout are contiguous, so that a range of input channels is contiguous too.
-bool has_rows(const PackJob& packing) {
+bool has_rows(const WeightPackJob& packing) {
   return packing.layout.has_rows() && packing.weights.taps == 1;
 }
 
 // Returns the number of input channels of `block` whose source and packed elements fit into bindings: all channels, or a multiple of a
 // step.
-int64_t get_channels_per_binding(const PackJob& packing, const WeightView& block) {
+int64_t get_channels_per_binding(const WeightPackJob& packing, const WeightView& block) {
   WeightView single = block;
   single.channels_in = 1;
   int64_t max_channels = block.channels_in;
@@ -163,7 +164,7 @@ int64_t get_channels_per_binding(const PackJob& packing, const WeightView& block
 }
 
 // Packs all weights in one step if they fit into a binding. Otherwise packs each group block by block.
-void add_pack_steps(std::vector<Step>& steps, const PackJob& packing, const Operand& source, const Operand& target) {
+void add_pack_steps(std::vector<Step>& steps, const WeightPackJob& packing, const Operand& source, const Operand& target) {
   const WeightView& weights = packing.weights;
   const int64_t group_elements = packing.layout.group_elements(weights);
   const int64_t max_bits = std::max(group_elements * weights.groups * packing.packed_element_bits(),
@@ -205,14 +206,14 @@ void pack_with_layout(const NodeContext& node, DType source, const WeightView& w
   Macros macros = layout.macros();
   macros.emplace_back(scale ? "SOURCE_FLOAT" : "INTEGER", !scale || source == DType::float32 ? "1" : "0");
   packed.desc = TensorDesc(packed_dtype, {layout.group_elements(weights) * weights.groups});
-  const PackJob packing{weights,
-                        layout,
-                        source,
-                        packed_dtype,
-                        scale,
-                        blocks.channels,
-                        max_binding_bytes(*node.context),
-                        node.kernel("pack_weights.comp", packed_dtype, macros)};
+  const WeightPackJob packing{weights,
+                              layout,
+                              source,
+                              packed_dtype,
+                              scale,
+                              blocks.channels,
+                              max_binding_bytes(*node.context),
+                              node.kernel("pack_weights.comp", packed_dtype, macros)};
   packed.steps = [packing](std::vector<Step>& steps, const Operand& from, const Operand& to) { add_pack_steps(steps, packing, from, to); };
 }
 
@@ -250,12 +251,12 @@ int64_t get_columns_per_binding(const NodeContext& node, const WeightView& weigh
 
 void pack_fragments(const NodeContext& node, const TensorDesc& source_desc, const WeightView& weights, double scale, PackedWeight& packed) {
   const int64_t block = get_columns_per_binding(node, weights, bits(node.float_dtype));
-  pack_with_layout(node, source_desc.dtype, weights, {PackLayout::Kind::fragments, 32}, {scale, block}, packed);
+  pack_with_layout(node, source_desc.dtype, weights, {PackLayout::LayoutKind::fragments, 32}, {scale, block}, packed);
 }
 
 void pack_folded_taps(const NodeContext& node, const TensorDesc& source_desc, const WeightView& weights, int64_t width,
                       PackedWeight& packed) {
-  pack_with_layout(node, source_desc.dtype, weights, {PackLayout::Kind::fragments, 32, width}, {1, weights.channels_out}, packed);
+  pack_with_layout(node, source_desc.dtype, weights, {PackLayout::LayoutKind::fragments, 32, width}, {1, weights.channels_out}, packed);
 }
 
 void pack_split_fp16(const NodeContext& node, const TensorDesc& source_desc, const WeightView& weights, int exponent,
@@ -263,14 +264,16 @@ void pack_split_fp16(const NodeContext& node, const TensorDesc& source_desc, con
   NodeContext split_fp16 = node;
   split_fp16.float_dtype = DType::float16;
   const int64_t block = get_columns_per_binding(node, weights, kSplitFp16Bits);
-  pack_with_layout(split_fp16, source_desc.dtype, weights, {PackLayout::Kind::split_fp16, 32}, {std::ldexp(1.0, -exponent), block}, packed);
+  pack_with_layout(split_fp16, source_desc.dtype, weights, {PackLayout::LayoutKind::split_fp16, 32}, {std::ldexp(1.0, -exponent), block},
+                   packed);
 }
 
 void pack_cpu_weights(const NodeContext& node, const TensorDesc& source_desc, const WeightView& weights, PackedWeight& packed) {
   constexpr int64_t kStep = 4;
   const int64_t block_bytes = kCpuChannels * round_up(std::max<int64_t>(weights.channels_in, 1), kStep) * weights.taps * 4;
   const int64_t block = std::max<int64_t>(max_binding_bytes(*node.context) / block_bytes, 1) * kCpuChannels;
-  pack_with_layout(node, source_desc.dtype, weights, {PackLayout::Kind::cpu, kStep}, {1, std::min(block, weights.channels_out)}, packed);
+  pack_with_layout(node, source_desc.dtype, weights, {PackLayout::LayoutKind::cpu, kStep}, {1, std::min(block, weights.channels_out)},
+                   packed);
 }
 
 void pack_integer_weights(const NodeContext& node, const TensorDesc& source_desc, const WeightView& weights, PackedWeight& packed) {

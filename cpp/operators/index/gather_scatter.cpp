@@ -25,12 +25,12 @@ struct GatherAddressing {
   int64_t inner = 1, count = 1, outer_rows = 1, outer_stride = 0;
   std::optional<IndexSpace> space;  // set if each element has its own index: describes the element's offset on all other axes
 
-  bool has_outer() const { return !space && elements > outer_rows * inner; }
+  bool has_outer_axes() const { return !space && elements > outer_rows * inner; }
 
   Macros make_macros() const {
     return {{"TUPLE", std::to_string(index_size.size()) + "u"},
             {"RANK", std::to_string(space ? kMaxAxes : 0)},
-            {"OUTER", has_outer() ? "1" : "0"}};
+            {"OUTER", has_outer_axes() ? "1" : "0"}};
   }
 
   void set_push_constants(StepBuilder& step, const TensorDesc& indices) const {
@@ -41,7 +41,7 @@ struct GatherAddressing {
       return;
     }
     step.set("inner", inner);
-    if (has_outer()) step.set("addresses", count).set("outer_rows", outer_rows).set("outer_stride", outer_stride);
+    if (has_outer_axes()) step.set("addresses", count).set("outer_rows", outer_rows).set("outer_stride", outer_stride);
   }
 };
 

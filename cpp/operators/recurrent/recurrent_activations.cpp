@@ -43,7 +43,7 @@ Activation find_activation(std::string_view node, const std::string& name) {
 class ActivationParameters {
  public:
   explicit ActivationParameters(std::vector<double> values) : values_(std::move(values)) {}
-  void take(std::string_view name, const std::optional<double>& fallback, std::map<std::string, Expression>& replacements) {
+  void take_parameter(std::string_view name, const std::optional<double>& fallback, std::map<std::string, Expression>& replacements) {
     if (!fallback) return;
     replacements.emplace(name, Expression::literal(next_ < values_.size() ? values_[next_] : *fallback));
     ++next_;
@@ -91,8 +91,8 @@ std::vector<std::array<std::string, 2>> make_activation_glsl(int form, std::stri
   for (size_t i = 0; i < names.size(); ++i) {
     const Activation activation = find_activation(node, names[i]);
     std::map<std::string, Expression> replacements;
-    alphas.take("alpha", activation.alpha, replacements);
-    betas.take("beta", activation.beta, replacements);
+    alphas.take_parameter("alpha", activation.alpha, replacements);
+    betas.take_parameter("beta", activation.beta, replacements);
     expressions[i % per_direction][i / per_direction] =
         Expression::parse(activation.expression).substitute(replacements).to_glsl({{"x", ExprType::f32}});
   }

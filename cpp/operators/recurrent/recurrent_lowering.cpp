@@ -70,7 +70,7 @@ Operand add_input_gemm(LowerContext& node, const LayerSizes& layer, const std::o
                                       make_matrix_view(rows, columns, columns, 1));
   const Operand left = prepare_gemm_input(node, c), weights = node.get_packed_input(kW);
   ConvGemmBias bias;
-  if (biases) bias = {ConvGemmBias::Kind::channels, *biases};
+  if (biases) bias = {ConvGemmBias::BiasKind::channels, *biases};
   add_conv_gemm(node, c, left, weights, bias, gate_memory);
   return gate_memory;
 }

@@ -40,7 +40,7 @@ struct SortLowering {
   int64_t rows, count, inner;
   bool largest;
 
-  Macros macros(int stage, bool from_x) const {
+  Macros make_sort_macros(int stage, bool from_x) const {
     const bool half = is_16bit_float(dtype);
     return {{"STAGE", std::to_string(stage)},
             {"BITS", std::to_string(bits(dtype))},
@@ -62,7 +62,7 @@ struct SortLowering {
     const int64_t size = from ? from->pitch : count;
     const auto block = std::min<int64_t>(kBlock, static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(size))));
     const KeyIndexPairs result = allocate_pairs(num_blocks * kept);
-    StepBuilder step(node.kernel("sort.comp", DType::float32, macros(0, !from)));
+    StepBuilder step(node.kernel("sort.comp", DType::float32, make_sort_macros(0, !from)));
     if (from)
       step.bind("x_keys", from->keys).bind("x_indices", from->indices);
     else
@@ -76,7 +76,7 @@ struct SortLowering {
   // Sorts short rows with the rank sort. Returns only the first `k` indices of each row, without keys.
   KeyIndexPairs rank_sort(const Operand& x, int64_t k) const {
     const KeyIndexPairs result{{}, node.add_temporary(static_cast<uint64_t>(rows * k) * 4), k};
-    StepBuilder step(node.kernel("sort.comp", DType::float32, macros(3, true)));
+    StepBuilder step(node.kernel("sort.comp", DType::float32, make_sort_macros(3, true)));
     step.bind("x", x).bind("y_indices", result.indices).set("rows", rows).set("count", count).set("kept", k).set("inner", inner);
     node.add(step.set_threads(static_cast<uint64_t>(rows * count)).build());
     return result;
@@ -85,12 +85,12 @@ struct SortLowering {
   void merge_blocks(const KeyIndexPairs& pairs) const {
     for (int64_t half = kBlock; half < pairs.pitch; half *= 2) {
       for (int64_t stride = half; stride >= kBlock; stride /= 2) {
-        StepBuilder step(node.kernel("sort.comp", DType::float32, macros(1, false)));
+        StepBuilder step(node.kernel("sort.comp", DType::float32, make_sort_macros(1, false)));
         step.bind("y_keys", pairs.keys).bind("y_indices", pairs.indices).set("rows", rows).set("pitch", pairs.pitch);
         step.set("stride", stride).set("mirror", stride == half ? 1 : 0);
         node.add(step.set_threads(static_cast<uint64_t>(rows * pairs.pitch / 2)).build());
       }
-      StepBuilder step(node.kernel("sort.comp", DType::float32, macros(2, false)));
+      StepBuilder step(node.kernel("sort.comp", DType::float32, make_sort_macros(2, false)));
       step.bind("y_keys", pairs.keys).bind("y_indices", pairs.indices).set("rows", rows).set("pitch", pairs.pitch);
       node.add(step.set_workgroups(static_cast<uint64_t>(rows * pairs.pitch / kBlock)).build());
     }

@@ -122,7 +122,7 @@ std::optional<uint64_t> Int64Emulator::find_constant_value(uint32_t id) const {
 std::optional<uint64_t> Int64Emulator::evaluate_constant(const Instruction& instruction) const {
   const uint32_t width = get_width(instruction[0]), op = instruction[2];
   const auto operand = [&](size_t i) {
-    module_.definition_before(instruction, instruction[i]);  // guarantees that the recursion terminates
+    module_.find_definition_before(instruction, instruction[i]);  // guarantees that the recursion terminates
     return find_constant_value(instruction[i]);
   };
   const auto a = operand(3);

@@ -24,7 +24,7 @@ bool sets_rounding_mode(const ShaderOptions& options) {
 }
 
 // The type extensions that a shader uses. Enabling more would add overloads that make sqrt(1) ambiguous.
-struct RequiredTypes {
+struct RequiredGlslTypes {
   bool int64 = true, int16 = true, int8 = true;
 };
 
@@ -34,17 +34,17 @@ bool any_starts_with(const std::vector<std::string_view>& identifiers, std::init
   });
 }
 
-RequiredTypes find_required_types(const std::vector<std::string_view>& identifiers, LiteralSuffixes suffixes) {
+RequiredGlslTypes find_required_types(const std::vector<std::string_view>& identifiers, LiteralSuffixes suffixes) {
   const auto has = [&](std::initializer_list<std::string_view> starts) { return any_starts_with(identifiers, starts); };
   const bool uses_packing = has({"pack", "unpack"});  // pack32(u16vec2(..)), unpack8()
-  RequiredTypes required;
+  RequiredGlslTypes required;
   required.int64 = uses_packing || suffixes.has_long || has({"int64_t", "uint64_t", "i64vec", "u64vec", "clock"});
   required.int16 = uses_packing || suffixes.has_short || has({"int16_t", "uint16_t", "i16vec", "u16vec"});
   required.int8 = uses_packing || has({"int8_t", "uint8_t", "i8vec", "u8vec"});
   return required;
 }
 
-std::string make_extension_directives(const ShaderOptions& options, const RequiredTypes& types = {}) {
+std::string make_extension_directives(const ShaderOptions& options, const RequiredGlslTypes& types = {}) {
   std::string text;
   const auto require = [&](bool required, std::string_view extension) {
     if (required) text += "#extension " + std::string(extension) + " : require\n";
@@ -171,24 +171,25 @@ class PreambleLibraryCache {
   std::shared_ptr<const PreambleLibrary> get(const ShaderOptions& options, bool declares_vec8) {
     const std::scoped_lock lock(mutex_);
     const auto cached = std::ranges::find_if(
-        entries_, [&](const CacheEntry& entry) { return entry.declares_vec8 == declares_vec8 && entry.options == options; });
+        entries_, [&](const PreambleCacheEntry& entry) { return entry.declares_vec8 == declares_vec8 && entry.options == options; });
     if (cached != entries_.end()) return cached->items;
     if (entries_.size() == kMaxEntries) entries_.pop_front();
     return entries_
-        .emplace_back(CacheEntry{options, declares_vec8, std::make_shared<PreambleLibrary>(make_library_source(options, declares_vec8))})
+        .emplace_back(
+            PreambleCacheEntry{options, declares_vec8, std::make_shared<PreambleLibrary>(make_library_source(options, declares_vec8))})
         .items;
   }
 
  private:
   static constexpr size_t kMaxEntries = 16;
-  struct CacheEntry {
+  struct PreambleCacheEntry {
     ShaderOptions options;
     bool declares_vec8;
     std::shared_ptr<const PreambleLibrary> items;
   };
 
   std::mutex mutex_;
-  std::deque<CacheEntry> entries_;
+  std::deque<PreambleCacheEntry> entries_;
 };
 
 PreambleLibraryCache& get_preamble_library_cache() {

@@ -97,7 +97,7 @@ class UnrollLimiter {
   }
 
  private:
-  struct Loop {
+  struct SpirvLoop {
     size_t begin = 0, end = 0;  // indices of its OpLoopMerge and of the merge block's label
     uint64_t trip_count = 1;
     bool is_hinted = false;
@@ -122,7 +122,7 @@ class UnrollLimiter {
   // Returns the largest constant that the loop variable starts from or is compared with.
   uint64_t estimate_trip_count(size_t k) const {
     const auto& all = module_.instructions();
-    const Loop& loop = loops_[k];
+    const SpirvLoop& loop = loops_[k];
     uint64_t trip_count = 1;
     size_t header = loop.begin;
     while (header > 0 && all[header].op != OpLabel) --header;
@@ -156,7 +156,7 @@ class UnrollLimiter {
 
   // Returns the number of instructions of the loop unrolled as hinted, including its inner loops.
   uint64_t compute_unrolled_size(size_t k, bool hinted = false) const {
-    const Loop& loop = loops_[k];
+    const SpirvLoop& loop = loops_[k];
     uint64_t num_instructions = loop.end - loop.begin;
     for (size_t inner = k + 1; inner < loops_.size() && loops_[inner].begin < loop.end;) {
       num_instructions += compute_unrolled_size(inner) - (loops_[inner].end - loops_[inner].begin);
@@ -170,7 +170,7 @@ class UnrollLimiter {
   std::span<const uint32_t> words_;
   Module module_;
   std::unordered_map<uint32_t, const Instruction*> constants_;
-  std::vector<Loop> loops_;
+  std::vector<SpirvLoop> loops_;
 };
 
 }  // namespace

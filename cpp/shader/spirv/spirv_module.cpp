@@ -133,7 +133,7 @@ void Module::check_type(const Instruction& type) {
   nesting_[type[0]] = nesting + 1;
 }
 
-const Instruction& Module::definition_before(const Instruction& user, uint32_t id) const {
+const Instruction& Module::find_definition_before(const Instruction& user, uint32_t id) const {
   const Instruction& found = definition(id);
   if (&found >= &user) throw make_malformed_error(format_id(id) + " is used before its definition");
   return found;

@@ -38,8 +38,8 @@ class Module {
 
   const std::vector<Instruction>& instructions() const { return instructions_; }
   const Instruction& definition(uint32_t id) const;
-  const Instruction& definition_before(const Instruction& user, uint32_t id) const;  // throws if the definition comes later
-  std::string name(uint32_t id) const;                                               // empty if stripped
+  const Instruction& find_definition_before(const Instruction& user, uint32_t id) const;  // throws if the definition comes later
+  std::string name(uint32_t id) const;                                                    // empty if stripped
   std::string member_name(uint32_t type, uint32_t member) const;
   bool has_decoration(uint32_t id, Decoration decoration) const { return find_decoration(id, decoration).has_value(); }
   std::optional<uint32_t> find_decoration(uint32_t id, Decoration decoration) const;

@@ -12,7 +12,7 @@ import numpy as np
 import pumice._pumice as _pumice
 
 from ..base.errors import binding_error
-from .objects import Memory
+from .context_and_memory import Memory
 
 # A Memory, or its handle in raw commands, optionally with a byte offset.
 MemoryLocation = Memory | tuple[Memory | int, int] | None

@@ -15,13 +15,13 @@ from ..base.element_types import Array
 from ..base.errors import binding_error
 from ..base.host_arrays import as_array
 from ..importer.file.model_file import Source
-from ..importer.load import load_graph
+from ..importer.load_graph import load_graph
 from ..model.model import Model
-from ..model.runs import Outputs
+from ..model.model_runs import Outputs
 from .commands import Conv, FullyConnected
 from .node_converters import convert_graph
-from .objects import Context, Memory
-from .planning import CommandPlan, get_node_names, plan_network
+from .context_and_memory import Context, Memory
+from .command_planning import CommandPlan, get_node_names, plan_network
 
 
 @dataclass(frozen=True)

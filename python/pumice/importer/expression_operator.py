@@ -214,7 +214,7 @@ def add_operator_functions(
     from onnx import ModelProto
 
     from .file.model_file import ModelFile
-    from .parse import parse_model
+    from .parse_onnx import parse_model
 
     file = ModelFile(source, folder)
     model = ModelProto()

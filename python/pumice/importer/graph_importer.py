@@ -1,4 +1,4 @@
-"""Convert an ONNX graph to a Recipe and check its initializers, inputs, nodes and outputs."""
+"""Convert an ONNX graph to a GraphRecipe and check its initializers, inputs, nodes and outputs."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from .file.model_file import ModelFile
 from .file.node_names import make_node_names
 from .file.node_order import keep_required_nodes, sort_topologically
 from .file.onnx_tensor import DTYPES, make_constant, make_sparse_constant
-from .file.recipe import (
+from .file.graph_recipe import (
     RANDOM_STATE,
     STRING,
     ConstantRecipe,
     InputRecipe,
     NodeRecipe,
     Overridable,
-    Recipe,
+    GraphRecipe,
     UnrepresentableError,
     pack_strings,
     strip_trailing_empty,
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 
 class GraphImporter:
-    """Converts one graph to a Recipe. outer: for a subgraph, the importer of the enclosing graph."""
+    """Converts one graph to a GraphRecipe. outer: for a subgraph, the importer of the enclosing graph."""
 
     def __init__(
         self,
@@ -170,7 +170,7 @@ class GraphImporter:
             except UnrepresentableError as reason:
                 yield recipe._replace(unsupported=str(reason))
 
-    def _import_subgraph(self, graph: GraphProto) -> Recipe:
+    def _import_subgraph(self, graph: GraphProto) -> GraphRecipe:
         return GraphImporter(graph, self.opsets, self.file, self).import_graph()
 
     def _read_constant_node(self, node: NodeProto, name: str) -> None:
@@ -313,8 +313,8 @@ class GraphImporter:
             types |= self.outer._collect_float_types([])
         return {name for name in types if "float" in name}
 
-    def import_graph(self) -> Recipe:
-        """Import the graph as a Recipe. Raise GraphError if the graph is invalid, BindingError for an unknown overridable name."""
+    def import_graph(self) -> GraphRecipe:
+        """Import the graph as a GraphRecipe. Raise GraphError if the graph is invalid, BindingError for an unknown overridable name."""
         if not self.outer:
             self.check_opset()
         self.read_initializers()
@@ -336,7 +336,7 @@ class GraphImporter:
         unsupported = self.unsupported + [reason for name, reason in self.rejected_constants.items() if name in used]
         captured = [name for name in dict.fromkeys(all_reads) if name in outer_values]
         name = self.graph.name or self.file.name
-        result_recipe = Recipe(name, self.inputs, constants, nodes, outputs, unsupported, captured)
+        result_recipe = GraphRecipe(name, self.inputs, constants, nodes, outputs, unsupported, captured)
         return result_recipe._replace(overridable=self.overridable, defaults=self.defaults)
 
 

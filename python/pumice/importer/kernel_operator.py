@@ -13,7 +13,7 @@ import pumice._pumice as _pumice
 from ..base.element_types import array_from_bytes
 from ..base.errors import InputError, graph_error
 from ..base.printable_text import escape_unprintable
-from .file.recipe import ConstantRecipe, NodeRecipe, Recipe
+from .file.graph_recipe import ConstantRecipe, NodeRecipe, GraphRecipe
 from .symbolic_rules import (
     Rule,
     RuleTensor,
@@ -283,7 +283,7 @@ class KernelTable:
                 operator_copy.text = {**operator_copy.text, "kernel": name}
             self.operators[name] = operator_copy
 
-    def check_all_used(self, recipe: Recipe) -> None:
+    def check_all_used(self, recipe: GraphRecipe) -> None:
         """Raise InputError if the table has an operator that no node of the model uses."""
         used_operators = set(_iterate_used_operators(recipe))
         for name in self.operators:
@@ -316,7 +316,7 @@ class KernelNodeRecorder(KernelTable):
         }
 
 
-def _iterate_used_operators(recipe: Recipe) -> Iterable[str]:
+def _iterate_used_operators(recipe: GraphRecipe) -> Iterable[str]:
     for node in recipe.nodes:
         yield node.qualified_op
         for inner in node.subgraphs.values():

@@ -20,7 +20,7 @@ from onnx import AttributeProto, FunctionProto, ModelProto, TypeProto
 from ..base.errors import graph_error
 from .file.node_names import make_node_names
 from .file.onnx_tensor import DTYPES
-from .file.recipe import NodeRecipe
+from .file.graph_recipe import NodeRecipe
 from .rewrites.rewrite_table import MAX_OPSET, MIN_OPSET
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from ..base.element_types import Array
 from ..base.errors import graph_error
 from .file.model_file import ModelFile
 from .file.onnx_tensor import get_dtype_from_onnx_type, make_constant
-from .file.recipe import Attribute, InputRecipe, Recipe, Sizes, UnrepresentableError
+from .file.graph_recipe import Attribute, InputRecipe, GraphRecipe, Sizes, UnrepresentableError
 
 if TYPE_CHECKING:
     from onnx import GraphProto, TypeProto, ValueInfoProto
@@ -74,7 +74,7 @@ def read_attribute(attribute: AttributeProto, node: str, file: ModelFile) -> Att
 
 
 def read_attributes(
-    proto: NodeProto, node: str, file: ModelFile, subgraph: Callable[[GraphProto], Recipe]
+    proto: NodeProto, node: str, file: ModelFile, subgraph: Callable[[GraphProto], GraphRecipe]
 ) -> dict[str, Attribute]:
     """Return a node's attributes by name. subgraph: function that imports a graph attribute.
 

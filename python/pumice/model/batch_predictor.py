@@ -19,7 +19,7 @@ from .batches import Batch, BatchLayout, check_result_rows, get_batch_layout, ma
 from .load_options import reject_unknown_options
 from .model import Model
 from .precision_policy import Precision, parse_policy
-from .runs import MAX_IN_FLIGHT
+from .model_runs import MAX_IN_FLIGHT
 from .shared_models import Digests, ModelKey, SharedModel, get_shared_model, pin_model
 
 _OPTIONS = ("seed", "fuse", "check_indices", "deterministic", "tuned")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from .._pumice import Context, UploadMemory
 from ..device.context import default_context, get_existing_default_context, validate_context
 from ..importer.file.model_file import get_source_size, make_rereadable
-from ..importer.load import build_recipe_graph, load_recipe
+from ..importer.load_graph import build_recipe_graph, load_recipe
 from .load_options import make_kernel_table, make_progress_bar, parse_names, resolve_policy, resolve_tuned_variants
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class CompiledModel:
-    """A compiled program, its Recipe and the resolved options. Not a dataclass, to keep the import fast.
+    """A compiled program, its GraphRecipe and the resolved options. Not a dataclass, to keep the import fast.
 
     source, folder: the model with user-defined operators added as functions, and the folder of its weights files. fuse,
     overridable: lists if the caller passed names. kernel_table: None without user kernels. float32_nodes: names of the nodes that

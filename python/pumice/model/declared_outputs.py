@@ -7,7 +7,7 @@ from typing import Any
 
 from ..base.element_types import Array
 from ..importer.build.non_tensor_values import ValueKind
-from ..importer.file.recipe import InputRecipe
+from ..importer.file.graph_recipe import InputRecipe
 from .model_values import ModelValue, format_shape
 
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from ..device.kernel import Kernel
     from ..importer.expression_operator import ElementwiseOperator
     from ..importer.file.model_file import Folder, Source
-    from ..importer.file.recipe import Overridable
+    from ..importer.file.graph_recipe import Overridable
     from ..importer.kernel_operator import KernelOperator
     from .parallel_model import ParallelModel
     from .precision_policy import Precision

@@ -19,12 +19,12 @@ from ..base.log import forward_log, log_warning
 from ..base.printable_text import shorten_and_escape
 from ..device.context import ContextRef, make_context_ref, resolve_context_ref
 from ..importer.file.model_file import Folder, ModelFile, Source, to_path_or_bytes
-from . import runs
+from . import model_runs
 from .compiled_model import CompiledModel
 from .declared_outputs import DeclaredOutputs, make_dimensions, merge_declared_shape
 from .load_options import reject_unknown_options
 from .model_values import ModelValue, ValuePacker, format_shape, shape_matches, suggest_rearrangement
-from .runs import ModelRun, Outputs, check_output_arrays, map_cases
+from .model_runs import ModelRun, Outputs, check_output_arrays, map_cases
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -34,10 +34,10 @@ if TYPE_CHECKING:
     from ..base.string_table import PerCallStringTable, TensorStringTable
     from ..device.kernel import Kernel
     from ..importer.expression_operator import ElementwiseOperator
-    from ..importer.file.recipe import Overridable, Recipe
+    from ..importer.file.graph_recipe import Overridable, GraphRecipe
     from ..importer.kernel_operator import KernelOperator, KernelTable
     from .precision_policy import Precision
-    from .report import ModelReport
+    from .model_report import ModelReport
     from .step_tuning import StepTuning
 else:
     from ..base import lazy_numpy_typing as npt
@@ -132,7 +132,7 @@ class Model:
             log_warning(f"model '{self.name}': {warning}")
         self._declarations.check_types_and_shapes(self.outputs)
 
-    def _make_packer(self, recipe: Recipe, program: Program, seed: int | None) -> ValuePacker:
+    def _make_packer(self, recipe: GraphRecipe, program: Program, seed: int | None) -> ValuePacker:
         """Return the packer that maps the model's inputs and outputs to the program's tensors."""
         declared = {value.name: value for value in recipe.outputs}
         results = [merge_declared_shape(self._make_value(value), declared.get(value.name)) for value in program.outputs]
@@ -144,7 +144,7 @@ class Model:
             recipe.string_values,
         )
 
-    def _init_values(self, recipe: Recipe, packer: ValuePacker) -> None:
+    def _init_values(self, recipe: GraphRecipe, packer: ValuePacker) -> None:
         """Set the attributes that every call reads."""
         defaults = recipe.defaults.values()
         self._defaults = {value.name: array_from_bytes(value.raw, value.dtype, value.shape) for value in defaults}
@@ -291,8 +291,8 @@ class Model:
             if len(self._checked_signatures) >= _MAX_SIGNATURES:
                 self._checked_signatures.clear()
             self._checked_signatures.add(signature)
-        if runs.recorded_calls is not None:
-            runs.record_call(self, signature, positional)
+        if model_runs.recorded_calls is not None:
+            model_runs.record_call(self, signature, positional)
         return positional
 
     def named(self, /, *arrays: Any, **by_name: Any) -> dict[str, Any]:
@@ -390,7 +390,7 @@ class Model:
 
         It also counts the nodes before and after fusion.
         """
-        from .report import make_report
+        from .model_report import make_report
 
         return make_report(self.program, self.context, str(self._random or ""), self.warnings)
 
@@ -464,7 +464,7 @@ class Model:
         return f"<Model '{shorten_and_escape(self.name)}' {values}, {self.precision} on '{self.context.info.name}'>"
 
     def _repr_html_(self) -> str:
-        from .report import render_model
+        from .model_report import render_model
 
         return render_model(self)
 

@@ -12,7 +12,7 @@ from ..base.errors import binding_error, unsupported_error
 from ..base.host_arrays import as_array
 from ..base.printable_text import escape_unprintable, shorten_and_escape
 from ..importer.build.non_tensor_values import ValueKind, pack_arrays, unpack_arrays
-from ..importer.file.recipe import RANDOM_STATE
+from ..importer.file.graph_recipe import RANDOM_STATE
 
 if TYPE_CHECKING:
     from ..base.string_table import PerCallStringTable, StringTable

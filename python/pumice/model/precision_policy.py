@@ -16,7 +16,7 @@ from ..base.precision_argument import check_precision
 
 if TYPE_CHECKING:
     from ..importer.build.float32_node_collector import Float32NodeCollector
-    from ..importer.file.recipe import NodeRecipe
+    from ..importer.file.graph_recipe import NodeRecipe
 
 Precision: TypeAlias = "str | Mapping[str, str] | os.PathLike[str]"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from .._pumice import Graph
 from ..base.errors import unsupported_error
 from ..importer.file.model_file import Folder, Source
-from ..importer.load import load_graph
+from ..importer.load_graph import load_graph
 
 __all__ = ["import_graph"]
 

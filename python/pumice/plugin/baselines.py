@@ -19,7 +19,7 @@ from ..device.context import tensor
 from ..device.kernel import Kernel
 from ..importer.file.model_file import to_path_or_bytes
 from ..importer.file.weight_files import compute_model_digests
-from .cells import MatrixCell, shorten_device_name
+from .matrix_cells import MatrixCell, shorten_device_name
 
 if TYPE_CHECKING:
     from ..model.model import Model
@@ -234,15 +234,15 @@ def find_regressions(
         messages.append(f"output '{name}' {where}: --pumice-update writes it again")
     for name, output_entry in current["outputs"].items():
         before = baseline["outputs"].get(name, {}).get("ratio")
-        if before is not None and _exceeds(output_entry["ratio"], before * factors["error"]):
+        if before is not None and _exceeds_limit(output_entry["ratio"], before * factors["error"]):
             ratio = "unknown" if output_entry["ratio"] is None else f"{output_entry['ratio']:.3g}"
             limit = f"at most {factors['error']:g} times that is allowed"
             messages.append(f"error of output '{name}': {ratio} of its bound, {before:.3g} in the baseline, {limit}")
     count, before = current["dispatches"], baseline["dispatches"]
-    if before is not None and _exceeds(count, before * factors["dispatches"]):
+    if before is not None and _exceeds_limit(count, before * factors["dispatches"]):
         limit = f"at most {factors['dispatches']:g} times as many are allowed"
         messages.append(f"dispatches: {'unknown' if count is None else count}, {before} in the baseline, {limit}")
-    if _exceeds(current["time_ratio"], baseline["time_ratio"] * factors["time"]):
+    if _exceeds_limit(current["time_ratio"], baseline["time_ratio"] * factors["time"]):
         messages.append(
             f"time: {current['time_ratio']:.3g} times the reference kernel's, {baseline['time_ratio']:.3g} in the baseline, "
             f"at most {factors['time']:g} times that is allowed"
@@ -269,7 +269,7 @@ def find_harmless_changes(current: Mapping[str, Any], baseline: Mapping[str, Any
     ]
 
 
-def _exceeds(number: float | None, limit: float) -> bool:
+def _exceeds_limit(number: float | None, limit: float) -> bool:
     """Return whether a number exceeds its limit, or either is None or NaN."""
     return number is None or not number <= limit
 

@@ -12,9 +12,9 @@ import pytest
 from .._pumice import DeviceLostError
 from ..base.atomic_files import write_text_atomic
 from ..base.printable_text import escape_unprintable
-from . import expectations
+from . import expected_outcomes
 from .baselines import merge_baseline_entries
-from .cells import MatrixCell
+from .matrix_cells import MatrixCell
 from .options import get_path_option
 from .run_state import TestFindings, get_cell, get_findings, get_matrix_run
 
@@ -30,7 +30,7 @@ class OutcomeHooks:
         self.config = config
         self.is_subprocess = is_subprocess
         path = get_path_option(config, "expectations")
-        self.expectations = expectations.read_expectations(path) if path else []
+        self.expectations = expected_outcomes.read_expected_outcomes(path) if path else []
         self.strict = bool(config.getini("xfail_strict"))
         self.report_data: list[dict[str, Any]] = []  # the plugin's data from all reports, in test order
         self.lines: list[str] = []  # lines for the terminal summary
@@ -62,7 +62,7 @@ class OutcomeHooks:
             pytest.fail(f"the device of {cell.label} was lost in {where}", pytrace=False)
         run.make_default(cell.device_under_test)
         try:
-            expectations.get_marked_expectations(item)
+            expected_outcomes.get_marked_expected_outcomes(item)
         except pytest.UsageError as error:
             pytest.fail(str(error), pytrace=False)
         for mark in item.iter_markers("pumice_only"):
@@ -95,9 +95,9 @@ class OutcomeHooks:
         with contextlib.suppress(
             pytest.UsageError
         ):  # an invalid marker has already failed the test in pytest_runtest_setup
-            listed[:0] = expectations.get_marked_expectations(item)
-        expected = expectations.find_expectation(item, cell, run.get_info(cell.device_under_test), listed)
-        state = expectations.apply_expectation(report, expected, self.strict) if expected else ""
+            listed[:0] = expected_outcomes.get_marked_expected_outcomes(item)
+        expected = expected_outcomes.find_expected_outcome(item, cell, run.get_info(cell.device_under_test), listed)
+        state = expected_outcomes.apply_expected_outcome(report, expected, self.strict) if expected else ""
         if state:
             item.user_properties.append(("pumice_expectation", state))
         if report.when != "call" and not failed:
@@ -220,7 +220,7 @@ def _check_only_marker(mark: pytest.Mark, cell: MatrixCell, item: pytest.Item) -
     info = run.get_info(cell.device_under_test) or run.get_context(cell.device_under_test).info
     values = {"device": info.name, "driver": info.driver, "precision": cell.precision}
     for name, pattern in mark.kwargs.items():
-        if not expectations.matches_pattern(values[name], pattern):
+        if not expected_outcomes.matches_pattern(values[name], pattern):
             pytest.skip(f"for {name} '{pattern}' only, this is '{values[name]}'")
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from .._pumice import Context, DeviceInfo, Error
 from ..device.context import default_context, replace_default_context
-from .cells import DeviceUnderTest, MatrixCell, make_cells, select_devices
+from .matrix_cells import DeviceUnderTest, MatrixCell, make_cells, select_devices
 
 FIXTURES = frozenset(("pumice_cell", "pumice_context", "pumice_device", "pumice_precision", "pumice_validate"))
 CELL = pytest.StashKey[MatrixCell]()

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from ..base.printable_text import shorten_and_escape
-from .records import Row
+from .profile_records import Row
 
 _HEADERS = ("", "us before", "us after", "after / before")
 

@@ -24,7 +24,7 @@ from ..device.context import default_context, empty
 from ..device.kernel import Kernel
 
 if TYPE_CHECKING:
-    from .records import Row
+    from .profile_records import Row
 
 _CACHE_KIND = "peaks"
 _NUM_RUNS = 9

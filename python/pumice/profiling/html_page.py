@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 from ..base.printable_text import shorten_and_escape
 from ..validation.view.charts import BLUE, GREY, ORANGE
-from ..validation.view.document import make_document
-from ..validation.view.markup import Markup, concat_markup, element, make_svg_path
+from ..validation.view.html_document import make_document
+from ..validation.view.html_markup import Markup, concat_markup, element, make_svg_path
 from ..validation.view.tables import make_scroll_box
-from .records import DeviceSpan
+from .profile_records import DeviceSpan
 
 if TYPE_CHECKING:
     from .memory import MemoryMap

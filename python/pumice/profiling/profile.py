@@ -14,8 +14,8 @@ from ..base.atomic_files import Path, write_text_atomic
 from ..base.deprecation import choose_renamed_argument
 from ..base.errors import InputError
 from ..base.printable_text import shorten_and_escape
-from ..model import runs
-from .records import DeviceSpan, Execution, HostSpan, Row, parse_executions, parse_host_spans
+from ..model import model_runs
+from .profile_records import DeviceSpan, Execution, HostSpan, Row, parse_executions, parse_host_spans
 from .span_weights import WeightedSpan, compute_span_weights, make_rows
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ class Profile:
         if self._state != "new":
             raise StateError("a Profile is of one block; make another one with pumice.profile()")
         _start_profile(self.level, self.every)
-        runs.start_recording_calls()
+        model_runs.start_recording_calls()
         self._state = "on"
         self._start = time.perf_counter_ns()
         return self
@@ -90,7 +90,7 @@ class Profile:
         try:
             record = _stop_profile()
         finally:
-            calls = runs.stop_recording_calls()
+            calls = model_runs.stop_recording_calls()
         self.executions = parse_executions(record["runs"], self._start)
         self.lost = len(record["runs"]) - len(self.executions)
         self.host = parse_host_spans(record["host"], self._start)

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from statistics import median
 from typing import Any, NamedTuple
 
-from .records import DeviceSpan, Execution, Row
+from .profile_records import DeviceSpan, Execution, Row
 
 
 class WeightedSpan(NamedTuple):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from .records import DeviceSpan, Execution
+from .profile_records import DeviceSpan, Execution
 
 if TYPE_CHECKING:
     from .profile import Profile

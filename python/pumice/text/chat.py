@@ -78,7 +78,7 @@ class ChatTemplate:
             return contextvars.copy_context().run(self._render_template, context)
         except Error:
             raise
-        except jinja_sandbox.LimitError as error:
+        except jinja_sandbox.RenderLimitError as error:
             raise FolderError(self._file, _FIELD, f"the template is beyond a limit: {error}") from None
         except Exception as error:  # template code can raise anything
             raise FolderError(self._file, _FIELD, f"the template failed: {type(error).__name__}: {error}") from None

@@ -6,14 +6,14 @@ from dataclasses import replace
 
 import numpy as np
 
-from ..importer.file.recipe import ConstantRecipe, NodeRecipe, Recipe, get_number_attr
+from ..importer.file.graph_recipe import ConstantRecipe, NodeRecipe, GraphRecipe, get_number_attr
 from .model_folder import IoNames, ModelFolder, list_cache_names_by_layer
 
 _COMBINED_PAST, _COMBINED_PRESENT = "past_key_values.%d.key_value", "present.%d.key_value"
 _AXES = {f"pumice.axes.{'.'.join(map(str, axes))}": axes for axes in ([0, 2, 3], [0, 2], [2, 3], [0], [2], [3])}
 
 
-def resolve_io_names(recipe: Recipe, folder: ModelFolder) -> IoNames:
+def resolve_io_names(recipe: GraphRecipe, folder: ModelFolder) -> IoNames:
     """Return the input and output names of a folder's model, with optimum's names for combined KV caches if the model has these."""
     input_names = {value.name for value in recipe.inputs}
     if list_cache_names_by_layer(folder.names.past, input_names) or not list_cache_names_by_layer(
@@ -23,7 +23,7 @@ def resolve_io_names(recipe: Recipe, folder: ModelFolder) -> IoNames:
     return replace(folder.names, past=(_COMBINED_PAST,), present=(_COMBINED_PRESENT,))
 
 
-def add_head_axis(recipe: Recipe, names: IoNames) -> Recipe:
+def add_head_axis(recipe: GraphRecipe, names: IoNames) -> GraphRecipe:
     """Return the decoder with a head axis of size 1 inserted into each rank-3 cache, at axis 1."""
     inputs = {value.name: value for value in recipe.inputs}
     pairs = zip(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from ..importer.file.recipe import Recipe
+from ..importer.file.graph_recipe import GraphRecipe
 from .combined_kv_cache import resolve_io_names
 from .model_folder import ModelFolder, list_cache_names_by_layer
 
@@ -39,7 +39,7 @@ class DecoderRecipe(NamedTuple):
     memory of its input.
     """
 
-    recipe: Recipe
+    recipe: GraphRecipe
     caches: list[KvCacheSpec]
     input_ids: str
     input_ids_dtype: str
@@ -65,7 +65,7 @@ class DecoderRecipe(NamedTuple):
         ]
 
 
-def get_exported_precision(recipe: Recipe, folder: ModelFolder) -> str:
+def get_exported_precision(recipe: GraphRecipe, folder: ModelFolder) -> str:
     """Return the precision of an exported decoder: "fp16" if its caches are float16, else "fp32"."""
     caches = list_cache_names_by_layer(resolve_io_names(recipe, folder).past, {value.name for value in recipe.inputs})
     dtypes = {value.dtype for value in recipe.inputs if caches and value.name == caches[0][0]}

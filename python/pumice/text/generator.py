@@ -16,7 +16,7 @@ from ..base.errors import InputError
 from ..base.log import forward_log
 from ..base.precision_argument import check_precision
 from ..device.context import default_context, validate_context
-from ..importer.load import build_recipe_graph, load_recipe
+from ..importer.load_graph import build_recipe_graph, load_recipe
 from .chat import ChatTemplate, Message
 from .decoder import Decoder
 from .decoder_recipe import DecoderRecipe, get_exported_precision

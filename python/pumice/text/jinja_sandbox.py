@@ -31,11 +31,11 @@ _LARGE_WIDTH = re.compile(r"\d{7}|[*]|\{[^{}]*\{")  # a format width of 7 digits
 _MULTIPLICATIVE = frozenset({"replace", "join", "indent", "wordwrap", "expandtabs", "tojson", "translate", "xmlattr"})
 
 
-class LimitError(Exception):
+class RenderLimitError(Exception):
     """Raised when a template exceeds a limit; the message names the limit."""
 
 
-class Budget:
+class RenderBudget:
     """Counts the resources that one rendering of a template uses."""
 
     def __init__(self) -> None:
@@ -43,34 +43,34 @@ class Budget:
         self._end = time.monotonic() + MAX_SECONDS
 
     def count_step(self) -> None:
-        """Count a step. Raise LimitError if there are too many, or if the time is up."""
+        """Count a step. Raise RenderLimitError if there are too many, or if the time is up."""
         self._steps += 1
         if self._steps > MAX_STEPS:
-            raise LimitError(f"expected at most {MAX_STEPS} loop iterations, branches and calls, given more")
+            raise RenderLimitError(f"expected at most {MAX_STEPS} loop iterations, branches and calls, given more")
         if time.monotonic() > self._end:
-            raise LimitError(f"expected an end within {MAX_SECONDS:g} seconds, given a longer run")
+            raise RenderLimitError(f"expected an end within {MAX_SECONDS:g} seconds, given a longer run")
 
     def charge(self, size: int) -> None:
-        """Count the characters of a new value. Raise LimitError if it is too large, or if there are too many in all."""
+        """Count the characters of a new value. Raise RenderLimitError if it is too large, or if there are too many in all."""
         check_size(size)
         self._produced += size
         if self._produced > MAX_PRODUCED:
-            raise LimitError(f"expected values of at most {MAX_PRODUCED} characters in all, given more")
+            raise RenderLimitError(f"expected values of at most {MAX_PRODUCED} characters in all, given more")
         self.count_step()
 
 
-_budget: ContextVar[Budget] = ContextVar("_budget")
+_budget: ContextVar[RenderBudget] = ContextVar("_budget")
 
 
 def start_budget() -> None:
     """Start a new budget in the current contextvars context."""
-    _budget.set(Budget())
+    _budget.set(RenderBudget())
 
 
 def check_size(size: int) -> None:
-    """Raise LimitError if `size` characters exceed the limit for one value."""
+    """Raise RenderLimitError if `size` characters exceed the limit for one value."""
     if size > MAX_CHARACTERS:
-        raise LimitError(f"expected values of at most {MAX_CHARACTERS} characters, given one of {size} or more")
+        raise RenderLimitError(f"expected values of at most {MAX_CHARACTERS} characters, given one of {size} or more")
 
 
 def compute_size(value: Any) -> int:
@@ -96,12 +96,12 @@ def _spend_size(value: Any) -> Any:
 
 
 def _check_call_size(name: str, values: list[Any]) -> None:
-    """Raise LimitError if the result of a call could be too large. values: the object that the method belongs to, and the arguments."""
+    """Raise RenderLimitError if the result of a call could be too large. values: the object that the method belongs to, and the arguments."""
     for item in values[1:]:
         if isinstance(item, int) and abs(item) > _MAX_NUMBER and name != "safe_range":  # safe_range has its own limit
-            raise LimitError(f"{name}: expected numbers of at most {_MAX_NUMBER}, given a larger one")
+            raise RenderLimitError(f"{name}: expected numbers of at most {_MAX_NUMBER}, given a larger one")
     if name in ("format", "format_map", "%") and isinstance(values[0], str) and _LARGE_WIDTH.search(values[0]):
-        raise LimitError(f"{name}: expected widths of at most 6 digits in the format itself, given others")
+        raise RenderLimitError(f"{name}: expected widths of at most 6 digits in the format itself, given others")
     if name == "replace" and len(values) > 2 and isinstance(values[0], str):
         check_size(len(values[0]) + values[0].count(str(values[1])) * len(str(values[2])))
     elif name in _MULTIPLICATIVE:
@@ -195,14 +195,14 @@ class LimitedEnvironment(ImmutableSandboxedEnvironment):
         return "".join(checked_parts)
 
     def call(__self, __context: Context, __obj: Any, *args: Any, **kwargs: Any) -> Any:
-        """Call a function or method. Raise LimitError if its result is or could be too large."""
+        """Call a function or method. Raise RenderLimitError if its result is or could be too large."""
         method = getattr(__obj, "__wrapped__", __obj)  # the sandbox wraps methods such as str.format
         owner = getattr(method, "__self__", None)
         _check_call_size(getattr(method, "__name__", ""), [owner, *args, *kwargs.values()])
         return _spend_size(super().call(__context, __obj, *args, **kwargs))
 
     def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
-        """Apply a binary operator. Raise LimitError if its result would be too large."""
+        """Apply a binary operator. Raise RenderLimitError if its result would be too large."""
         if operator == "*":
             for item, count in ((left, right), (right, left)):
                 if isinstance(count, int) and isinstance(item, Sized):
@@ -210,7 +210,7 @@ class LimitedEnvironment(ImmutableSandboxedEnvironment):
         if operator in ("**", "*") and isinstance(left, int) and isinstance(right, int):
             bits = _estimate_power_bits(left, right) if operator == "**" else left.bit_length() + right.bit_length()
             if bits > _MAX_BITS:
-                raise LimitError(f"expected integers of at most {_MAX_BITS} bits, given a larger one")
+                raise RenderLimitError(f"expected integers of at most {_MAX_BITS} bits, given a larger one")
         if operator == "%" and isinstance(left, str):
             _check_call_size("%", [left, *(right if isinstance(right, tuple) else (right,))])
         return _spend_size(super().call_binop(context, operator, left, right))

@@ -12,8 +12,8 @@ import numpy as np
 
 from ..base.element_types import Array, array_from_bytes
 from ..importer.build.builder import GraphBuilder
-from ..importer.file.recipe import ConstantRecipe, NodeRecipe, Recipe
-from ..importer.load import get_translators
+from ..importer.file.graph_recipe import ConstantRecipe, NodeRecipe, GraphRecipe
+from ..importer.load_graph import get_translators
 
 if TYPE_CHECKING:
     from onnx import NodeProto
@@ -69,7 +69,7 @@ Sizes = tuple[LinearSize, ...]
 class DecoderShapes:
     """The shapes of a decoder's values at batch size 1, as linear functions of the lengths. Values with other shapes are omitted."""
 
-    def __init__(self, recipe: Recipe, names: IoNames, caches: Iterable[str], longest: LengthProbe) -> None:
+    def __init__(self, recipe: GraphRecipe, names: IoNames, caches: Iterable[str], longest: LengthProbe) -> None:
         self._recipe, self._names, self._caches = recipe, names, set(caches)
         self.dtypes: dict[str, str] = {}
         past, new_tokens = (3, 2) if longest.total_tokens < 16 else (7, 4)
@@ -131,7 +131,7 @@ class LengthEvaluator:
 
     def __init__(
         self,
-        recipe: Recipe,
+        recipe: GraphRecipe,
         names: IoNames,
         sizes: Mapping[str, Sizes],
         token_dependent: set[str],
@@ -147,7 +147,7 @@ class LengthEvaluator:
         self._evaluator = self._compile_reference(recipe)
         self._cached: dict[LengthProbe, dict[str, Array]] = {}
 
-    def _compile_reference(self, recipe: Recipe) -> ReferenceEvaluator:
+    def _compile_reference(self, recipe: GraphRecipe) -> ReferenceEvaluator:
         import onnx
         from onnx import helper, numpy_helper
         from onnx.reference import ReferenceEvaluator

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ..base.element_types import ONNX_TYPE_CODES, Array
-from ..importer.file.recipe import ConstantRecipe, NodeRecipe, Recipe
+from ..importer.file.graph_recipe import ConstantRecipe, NodeRecipe, GraphRecipe
 from .length_evaluation import (
     PADDING_INPUT,
     DecoderShapes,
@@ -36,7 +36,7 @@ class PaddingPlan(NamedTuple):
 
 
 class _PaddingPlanner:
-    def __init__(self, recipe: Recipe, folder: ModelFolder, concats: Mapping[str, NodeRecipe]) -> None:
+    def __init__(self, recipe: GraphRecipe, folder: ModelFolder, concats: Mapping[str, NodeRecipe]) -> None:
         self.names, self.context_length, self.concats = folder.names, folder.context_length, concats
         outputs = [self.names.logits, *(concat.inputs[1] for concat in concats.values())]
         self.recipe = recipe._replace(nodes=find_needed_nodes(recipe.nodes, outputs))
@@ -237,7 +237,7 @@ def _find_padding_multiple(values: LengthEvaluator, name: str, axes: AttentionAx
     return int(multiple) if multiple == int(multiple) else 0
 
 
-def plan_padding(recipe: Recipe, folder: ModelFolder, concats: Mapping[str, NodeRecipe]) -> PaddingPlan:
+def plan_padding(recipe: GraphRecipe, folder: ModelFolder, concats: Mapping[str, NodeRecipe]) -> PaddingPlan:
     """Adapt a decoder to padded caches. concats: cache name -> the Concat of the cache and its new rows.
 
     Raise PaddingError for a node whose results cannot be proved independent of padding.

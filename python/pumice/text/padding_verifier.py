@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ..base.element_types import Array, array_from_bytes
-from ..importer.file.recipe import NodeRecipe, Recipe
+from ..importer.file.graph_recipe import NodeRecipe, GraphRecipe
 from .length_evaluation import PADDING_INPUT, DecoderShapes, LengthEvaluator, LengthProbe, LinearSize, Sizes
 from .model_folder import IoNames
 from .padding_comparison import KEY_AXIS_SIZE, MASKED_SCORE, QUERY_AXIS_SIZE, AttentionAxes, PaddingComparison
@@ -26,7 +26,7 @@ _MASKING_OPS = ("Add", "Sub", "Where", "Max")
 _MOVEMENT_OPS = ("Transpose", "Unsqueeze", "Squeeze", "Expand", "Reshape", "Split", "Slice", "Gather", "Tile", "Concat")
 
 
-class AttentionValue(NamedTuple):
+class AttentionValueProperties(NamedTuple):
     """Properties of a value with a key axis that depends on tokens.
 
     kind: "rows" (K or V, finite in the padding), "scores", or "weights" (attention probabilities, zero where masked). masks_future,
@@ -55,7 +55,7 @@ class PaddingVerifier:
 
     def __init__(
         self,
-        recipe: Recipe,
+        recipe: GraphRecipe,
         names: IoNames,
         concats: Mapping[str, NodeRecipe],
         sizes: DecoderShapes,
@@ -71,7 +71,7 @@ class PaddingVerifier:
         }
         values = LengthEvaluator(recipe, names, self.sizes, self.token_dependent, sorted(evaluated), context)
         self.checks = PaddingComparison(values, self.sizes, context)
-        self.attention_values: dict[str, AttentionValue] = {}
+        self.attention_values: dict[str, AttentionValueProperties] = {}
         self.unmasked: list[
             tuple[NodeRecipe, Sizes]
         ] = []  # nodes whose first input needs a padding mask, and its sizes
@@ -124,7 +124,7 @@ class PaddingVerifier:
 
     def _check_node(self, node: NodeRecipe) -> None:
         if any(node is concat for concat in self.concats.values()):
-            self._record_outputs(node, AttentionValue("rows", -2))
+            self._record_outputs(node, AttentionValueProperties("rows", -2))
             return
         if any(name in self.concats for name in node.reads):
             raise PaddingError(node, "it reads a cache before new rows are in it")
@@ -159,7 +159,9 @@ class PaddingVerifier:
         sizes = self.sizes.get(name)
         return name in self.token_dependent and sizes is not None and any(size.per_past for size in sizes)
 
-    def _record_outputs(self, node: NodeRecipe, value: AttentionValue, keys: LinearSize = KEY_AXIS_SIZE) -> None:
+    def _record_outputs(
+        self, node: NodeRecipe, value: AttentionValueProperties, keys: LinearSize = KEY_AXIS_SIZE
+    ) -> None:
         """Record the properties of a node's outputs. Raise PaddingError unless their key axis is `value.axis` with the size `keys`."""
         for name in filter(None, node.outputs):
             sizes = self.sizes.get(name)
@@ -182,7 +184,9 @@ class PaddingVerifier:
             raise PaddingError(node, "its result has no axis of keys, or several")
         return axes[0]
 
-    def _merge_operand_properties(self, node: NodeRecipe, operands: list[AttentionValue]) -> AttentionValue:
+    def _merge_operand_properties(
+        self, node: NodeRecipe, operands: list[AttentionValueProperties]
+    ) -> AttentionValueProperties:
         if len({operand[:2] for operand in operands}) != 1:
             raise PaddingError(node, "it mixes scores, weights and rows of keys")
         return operands[0]._replace(
@@ -191,7 +195,9 @@ class PaddingVerifier:
             is_shifted=any(operand.is_shifted for operand in operands),
         )
 
-    def _check_elementwise(self, node: NodeRecipe, operands: list[AttentionValue]) -> AttentionValue:
+    def _check_elementwise(
+        self, node: NodeRecipe, operands: list[AttentionValueProperties]
+    ) -> AttentionValueProperties:
         value = self._merge_operand_properties(node, operands)
         for name in self._get_length_inputs(node):
             is_bias = value.kind == "scores" and node.op in ("Add", "Sub")
@@ -222,7 +228,7 @@ class PaddingVerifier:
             for run, _ in self.checks.pairs
         )
 
-    def _check_kv_or_probabilities(self, node: NodeRecipe, value: AttentionValue) -> AttentionValue:
+    def _check_kv_or_probabilities(self, node: NodeRecipe, value: AttentionValueProperties) -> AttentionValueProperties:
         """Check that a node keeps K or V finite in the padding, or masked probabilities zero."""
         if value.kind == "rows" and node.op in ("Cast", "Identity", "Neg", "Add", "Sub", "Mul", "Tanh"):
             for name in self._get_length_inputs(node):
@@ -302,7 +308,7 @@ class PaddingVerifier:
 
     # ---- nodes that move, multiply and normalise
 
-    def _check_data_movement(self, node: NodeRecipe, operands: list[AttentionValue]) -> None:
+    def _check_data_movement(self, node: NodeRecipe, operands: list[AttentionValueProperties]) -> None:
         """Check a node that moves elements: it must keep the key axis, or be a Concat that appends columns to scores."""
         value, axis = self._merge_operand_properties(node, operands), self._get_key_axis(node)
         before, after = self.sizes[self._get_first_attention_input(node)], self.sizes[node.outputs[0]]
@@ -341,7 +347,7 @@ class PaddingVerifier:
         axis = int(node.attributes.get("axis", 0))  # type: ignore[arg-type]
         return axis - len(sizes) if axis >= 0 else axis
 
-    def _check_concat_or_slice(self, node: NodeRecipe, value: AttentionValue) -> None:
+    def _check_concat_or_slice(self, node: NodeRecipe, value: AttentionValueProperties) -> None:
         """Check that a Concat only appends keys and a Slice only removes trailing keys, so that the offsets of keys do not change."""
         if node.op == "Concat":
             sizes = self.sizes[self._get_first_attention_input(node)]
@@ -392,7 +398,7 @@ class PaddingVerifier:
             value = left or right
             assert value is not None
             is_scores = value.axis == (-2 if left is not None else -1) and not self._has_constant_operand(node)
-            self._record_outputs(node, AttentionValue("scores" if is_scores else "rows", value.axis))
+            self._record_outputs(node, AttentionValueProperties("scores" if is_scores else "rows", value.axis))
             return
         if not all(contracts_keys) or {operand.kind for operand in operands if operand is not None} != {
             "rows",
@@ -415,9 +421,9 @@ class PaddingVerifier:
         if not scores.masks_future:
             raise PaddingError(node, "its mask does not hide later tokens, or not in all runs")
         self._request_padding_mask(node, scores)
-        self._record_outputs(node, AttentionValue("weights", scores.axis), sizes[scores.axis])
+        self._record_outputs(node, AttentionValueProperties("weights", scores.axis), sizes[scores.axis])
 
-    def _request_padding_mask(self, node: NodeRecipe, scores: AttentionValue) -> None:
+    def _request_padding_mask(self, node: NodeRecipe, scores: AttentionValueProperties) -> None:
         """Record that padding must be masked in a node's first input (the scores), unless the model's mask already does that."""
         sizes = self.sizes[node.inputs[0]]
         if scores.masks_padding:
@@ -443,7 +449,8 @@ class PaddingVerifier:
                 node, "expected a mask alone for what it hides (no is_causal, no past, no nonpad_kv_seqlen)"
             )
         has_cache_inputs = all(
-            self.attention_values.get(name, AttentionValue("", 0))[:2] == ("rows", -2) for name in (keys, values)
+            self.attention_values.get(name, AttentionValueProperties("", 0))[:2] == ("rows", -2)
+            for name in (keys, values)
         )
         if not has_cache_inputs or query in self.attention_values or not mask or mask in self.token_dependent:
             raise PaddingError(node, "expected keys and values of a cache, and a mask")

@@ -11,7 +11,7 @@ from dataclasses import replace
 import numpy as np
 
 from ..base.element_types import ONNX_TYPE_CODES, Array
-from ..importer.file.recipe import Attribute, ConstantRecipe, InputRecipe, NodeRecipe, Recipe
+from ..importer.file.graph_recipe import Attribute, ConstantRecipe, InputRecipe, NodeRecipe, GraphRecipe
 from ..importer.translators.attention import INT8_CACHE, STATIC_KV_CACHE
 from .combined_kv_cache import add_head_axis, resolve_io_names
 from .decoder_recipe import LOGIT_POSITIONS, PAST_LENGTHS, DecoderRecipe, KvCacheSpec, KvScalesSpec
@@ -35,7 +35,7 @@ class _StaticCacheRewriter:
     position_ids = "pumice.position_ids"  # [batch, seq]
     total_lengths = "pumice.total_lengths"  # sequence lengths after the run, [batch]
 
-    def __init__(self, recipe: Recipe, folder: ModelFolder, precision: str, is_int8: bool) -> None:
+    def __init__(self, recipe: GraphRecipe, folder: ModelFolder, precision: str, is_int8: bool) -> None:
         self.recipe, self.folder, self.names = recipe, folder, folder.names
         self.storage_dtype, self.is_int8 = CACHE_DTYPES[precision], is_int8
         self.file = folder.model.rpartition("/")[2]
@@ -474,7 +474,9 @@ class _StaticCacheRewriter:
         return inputs + [InputRecipe(spec.name, spec.dtype, [None, heads, None], axes[:3]) for spec, heads in scales]
 
 
-def to_static_kv_cache(recipe: Recipe, folder: ModelFolder, precision: str, is_int8: bool = False) -> DecoderRecipe:
+def to_static_kv_cache(
+    recipe: GraphRecipe, folder: ModelFolder, precision: str, is_int8: bool = False
+) -> DecoderRecipe:
     """Return the decoder with static KV caches, stored in `precision`, or as int8 with scales in `precision`.
 
     Raise FolderError naming the unsupported input, output or node: caches must be read by GroupQueryAttention, or concatenated with new

@@ -201,7 +201,7 @@ def _get_device_name(device: str | None) -> str:
 
 def _validate_on_device(arguments: argparse.Namespace) -> ValidationReport:
     from ..base.progress import Progress
-    from ..validation.stored_outputs import check_stored_outputs
+    from ..validation.stored_output_comparison import check_stored_outputs
     from ..validation.validate import validate as run_validation
 
     with load_model(arguments) as model:

@@ -13,9 +13,9 @@ from ..base.element_types import PRECISIONS, Array, get_numpy_dtype
 from ..base.errors import InputError, binding_error, unsupported_error
 from ..base.string_table import TensorStringTable
 from ..importer.file.model_file import Folder, ModelFile, Source
-from ..importer.file.recipe import STRING, InputRecipe, UnrepresentableError
+from ..importer.file.graph_recipe import STRING, InputRecipe, UnrepresentableError
 from ..importer.onnx_values import read_value_info
-from ..importer.parse import parse_model
+from ..importer.parse_onnx import parse_model
 from ..model.model import Model
 from ..model.model_values import format_shape, shape_matches
 from ..model.precision_policy import Precision

@@ -11,7 +11,7 @@ from ..base.element_types import Array
 from .bounds.alternative_values import list_alternatives
 from .bounds.block_ranges import BLOCK_ELEMENTS, iter_blocks
 from .bounds.bounded_tensor import BoundedTensor
-from .bounds.choice_labels import SharedAlternatives
+from .bounds.choice_labels import CorrelatedAlternatives
 from .bounds.float_types import COVERAGE_FACTOR, ProgramTypes, is_float
 from .bounds.lazy_values import iter_block_pairs
 from .tensor_statistics import count_finite_ratios, count_ratios
@@ -145,11 +145,11 @@ def _nan_as_infinity(error: float) -> float:
 
 def _choose_shared_alternatives(
     actual: Array, expected: BoundedTensor, types: ProgramTypes, allowed: float | None
-) -> SharedAlternatives | None:
+) -> CorrelatedAlternatives | None:
     """Choose the best alternative for each choice that several elements share, possibly in different blocks."""
     if expected.alternatives is None or not expected.alternatives.is_grouped:
         return None
-    choices = SharedAlternatives()
+    choices = CorrelatedAlternatives()
     for _, array, value in iter_block_pairs(actual, expected):
         options = list_alternatives(value) if value.alternatives is not None and value.alternatives.is_grouped else None
         if options is None:

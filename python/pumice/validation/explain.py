@@ -14,7 +14,7 @@ from ..base.errors import InputError
 from ..base.printable_text import escape_unprintable, quote_shell_word, shorten_and_escape
 from ..importer.file.model_file import Folder
 from ..model.precision_policy import Precision, parse_policy
-from .load_setup import LoadSetup, ReportOrigin
+from .model_load_setup import ModelLoadSetup, ReportOrigin
 from .onnx_test_folder import (
     DATA_SET_FOLDER,
     compute_expected_results,
@@ -24,7 +24,7 @@ from .onnx_test_folder import (
 )
 from .repeatability import OPTIONAL_FEATURES, SAME_RECORDING, count_differing_runs
 from .report_rows import ValidationRow
-from .subgraph import Subgraph, extract_subgraph, make_subgraph_precision
+from .subgraph_extraction import Subgraph, extract_subgraph, make_subgraph_precision
 from .subgraph_shrinker import list_suspect_node_groups, make_failure_test, make_subgraph_shrinker
 
 if TYPE_CHECKING:
@@ -193,7 +193,7 @@ def _describe_origin(origin: ReportOrigin) -> str:
     return f"{info.name} ({info.kind}), {driver}, Vulkan {info.api_version}, quirks: {quirks}; {origin.setup.precision}"
 
 
-def _list_kernels(subgraph: Subgraph, setup: LoadSetup) -> list[str]:
+def _list_kernels(subgraph: Subgraph, setup: ModelLoadSetup) -> list[str]:
     """Return a line for each kernel with its dispatch size, from the program's report and plan."""
     lines = []
     try:
@@ -245,7 +245,7 @@ def _describe_tensor(row: ValidationRow) -> str:
 def _run_trials(subgraph: Subgraph, origin: ReportOrigin, repeat: int) -> Iterator[tuple[str, str]]:
     setup = origin.setup
 
-    def run_trial(setup_variant: LoadSetup) -> str:
+    def run_trial(setup_variant: ModelLoadSetup) -> str:
         return _summarize_validation(subgraph, origin._replace(setup=setup_variant), repeat)
 
     yield _UNCHANGED, run_trial(setup)

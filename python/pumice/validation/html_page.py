@@ -7,12 +7,12 @@ from typing import Any
 
 from ..base.printable_text import shorten_and_escape
 from .view.charts import BLUE, GREY, ORANGE, RED, draw_error_chart, draw_range_chart, make_legend
-from .view.document import make_document, read_view_file
+from .view.html_document import make_document, read_view_file
 from .view.findings import make_findings_section
 from .view.graph_drawing import draw_graph
-from .view.markup import Markup, concat_markup, element, make_data_island
+from .view.html_markup import Markup, concat_markup, element, make_data_island
 from .view.tables import (
-    make_facts_table,
+    make_metadata_table,
     make_policy_section,
     make_report_matrix,
     make_row_details,
@@ -87,7 +87,7 @@ def _make_report_section(index: int, report: Record, opened: bool) -> Markup:
     )
     sections = [
         element("p", report["summary"], class_="summary"),
-        make_facts_table(report),
+        make_metadata_table(report),
         make_policy_section(report),
         _make_chart_section("Error against bound", draw_error_chart(rows), _ERROR_LEGEND) if rows else None,
         _make_graph_section(report, prefix),

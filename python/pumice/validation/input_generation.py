@@ -9,7 +9,7 @@ import numpy as np
 
 from ..base.element_types import Array
 from ..importer.file.model_file import ModelFile
-from ..importer.parse import parse_model
+from ..importer.parse_onnx import parse_model
 from ..model.input_sources import GeneratedInputs, Shapes, generate_random_inputs, generate_random_values
 from ..model.model import Model
 from ..model.model_values import ModelValue

@@ -14,11 +14,17 @@ from .bounds.bounded_tensor import BoundedTensor, round_to_storage
 from .bounds.float_types import SIXTEEN_BIT_FLOATS, ProgramTypes, dtype_name, is_float
 from .bounds.lazy_values import LazyDeviceTensor
 from .bounds.rule_registry import UndecidedError, UnprovedError, Value
-from .bounds.rule_runner import REPORTS_ADDITIONS, REREADS_RESULTS, KernelFacts, RuleRunner, make_bounded_device_tensor
+from .bounds.rule_runner import (
+    REPORTS_ADDITIONS,
+    REREADS_RESULTS,
+    KernelProperties,
+    RuleRunner,
+    make_bounded_device_tensor,
+)
 from .deviation import RIGHT, UNPROVED, WRONG, Deviation, compare_node_output
-from .kernel_members import (
-    IsolatedResult,
-    KernelMembers,
+from .fused_node_values import (
+    IsolatedNodeResult,
+    FusedNodeValues,
     MissingRuleError,
     round_at_subgraph_border,
     to_common_float_type,
@@ -37,7 +43,7 @@ _VIEW_OPERATORS = {"Dropout", "Flatten", "Identity", "Reshape", "Squeeze", "Unsq
 _NOT_LOADED, _RELEASED = np.zeros(0), np.zeros(0)  # placeholders for tensors that are not yet loaded or already freed
 
 
-def _load_nothing(node: ReferenceNode) -> None:
+def _load_no_tensors(node: ReferenceNode) -> None:
     """Load nothing, because all tensors are present."""
 
 
@@ -112,9 +118,9 @@ class KernelChecker:
         self._same_as_unfused: set[str] = set()  # tensors that have the same bits in the unfused program
         # Subset that both programs read back in the same type, so that the rules give identical results.
         self._same_as_read: set[str] = set()
-        self._load: Callable[[ReferenceNode], None] = _load_nothing  # loads a node's tensors before they are checked
+        self._load: Callable[[ReferenceNode], None] = _load_no_tensors  # loads a node's tensors before they are checked
         # Results of nodes that were checked on their own, kept while a later kernel may have these nodes as members.
-        self._isolated_results: dict[str, IsolatedResult] = {}
+        self._isolated_results: dict[str, IsolatedNodeResult] = {}
         self._member_nodes: set[str] = set()  # names of nodes that are fused with others in a kernel
         # Maps the operators of a kernel's members to the index of the rounding assumption under which it was right.
         self._right_assumptions: dict[tuple[str, ...], int] = {}
@@ -175,7 +181,7 @@ class KernelChecker:
         self._stored, self._stored_values, self.choices, self._freed_names = {}, {}, {}, {}
         self._same_as_unfused = {*inputs, *self.reference.constants}
         self._same_as_read = set(self._same_as_unfused)
-        self._load, self._isolated_results = _load_nothing, {}
+        self._load, self._isolated_results = _load_no_tensors, {}
         internal_reads = {
             tensor["name"]: tensor["reads"] for tensor in tensors if not self._get_model_name(tensor["name"])
         }
@@ -187,8 +193,8 @@ class KernelChecker:
                 is_cast = bool(tensors_before) and name in reads
                 reads = reads if is_cast else (reads - {name} | self._resolve_view(name) if name in reads else reads)
                 array = _NOT_LOADED if tensor["array"] is None else self.reference.decode_string(name, tensor["array"])
-                facts = tensor["kernel"], reads, tensor["additions"], tensor["name"], tensor["bytes"]
-                tensors_before.append(StoredTensor(array, *facts))
+                tensor_fields = tensor["kernel"], reads, tensor["additions"], tensor["name"], tensor["bytes"]
+                tensors_before.append(StoredTensor(array, *tensor_fields))
         self._plan_tensor_freeing()
 
     def _get_model_name(self, name: str) -> str:
@@ -279,7 +285,7 @@ class KernelChecker:
         if self.skip_reason:
             return []
         if node.name in self._member_nodes and isolated is not None and self._same_as_read.issuperset(node.inputs):
-            self._isolated_results[node.name] = IsolatedResult(isolated, additions)
+            self._isolated_results[node.name] = IsolatedNodeResult(isolated, additions)
         self._load(node)
         if not any(name in self._stored for name in node.outputs):
             self._propagate_host_values(node, unfused)
@@ -358,7 +364,7 @@ class KernelChecker:
                 array = unfused  # keep a single array
                 self._same_as_read.add(name)
         value_of = LazyDeviceTensor(array, bound_block)
-        self._stored_values[name] = value_of.materialize() if self._load is _load_nothing else value_of
+        self._stored_values[name] = value_of.materialize() if self._load is _load_no_tensors else value_of
 
     def _check_stored_tensor(
         self,
@@ -413,14 +419,16 @@ class KernelChecker:
         allowed: float | None,
     ) -> tuple[KernelCheck, Value, bool]:
         """Check a kernel under a rounding assumption. Return the check, the expected value, and whether it used a choice."""
-        facts = self._make_member_facts(members, unchecked.stored)
+        kernel_properties = self._make_kernel_properties(members, unchecked.stored)
         tolerances = self._get_member_tolerances(members)
         values = use_attention_mask_types(host_values, members)
-        kernel = KernelMembers(self.reference, self.choices, values, self._stored_values, facts, tolerances)
+        kernel = FusedNodeValues(
+            self.reference, self.choices, values, self._stored_values, kernel_properties, tolerances
+        )
         if host_values.runner is self.reference.runner:  # this runner also evaluates the checks of single nodes
             kernel.isolated_results = self._isolated_results
         try:
-            value = kernel.evaluate_members(members, unchecked.name, unchecked.stored.array)
+            value = kernel.evaluate_fused_nodes(members, unchecked.name, unchecked.stored.array)
         except MissingRuleError as error:
             return unchecked._replace(note=str(error), unproved=(error.node,)), None, False
         is_chosen = kernel.depends_on_choice
@@ -450,17 +458,19 @@ class KernelChecker:
         tolerances = {name: self._tolerance(member.name, name) for member in members for name in member.outputs}
         return {name: allowed for name, allowed in tolerances.items() if allowed}
 
-    def _make_member_facts(self, members: Sequence[ReferenceNode], stored: StoredTensor) -> dict[str, KernelFacts]:
+    def _make_kernel_properties(
+        self, members: Sequence[ReferenceNode], stored: StoredTensor
+    ) -> dict[str, KernelProperties]:
         """Return the members' properties: the additions if only one member has a sum, and results that are read back."""
         sums = [member.name for member in members if member.operator in REPORTS_ADDITIONS and not member.is_folded]
-        facts = {sums[0]: KernelFacts(stored.additions)} if len(sums) == 1 else {}
+        kernel_properties = {sums[0]: KernelProperties(stored.additions)} if len(sums) == 1 else {}
         last = members[-1]
         if last.op in REREADS_RESULTS:
             arrays = {name: self._stored[name][0].array for name in last.outputs if name in self._stored}
-            facts[last.name] = KernelFacts(
+            kernel_properties[last.name] = KernelProperties(
                 0, {name: BoundedTensor(array) for name, array in arrays.items() if array.size}
             )
-        return facts
+        return kernel_properties
 
     def _check_cast(self, unchecked: KernelCheck, node: ReferenceNode, allowed: float | None) -> KernelCheck:
         """Check a kernel that only casts an already stored tensor."""

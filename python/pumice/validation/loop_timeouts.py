@@ -9,7 +9,7 @@ import onnx
 from onnx import numpy_helper
 
 from ..importer.file.model_file import Folder, ModelFile, Source
-from ..importer.parse import parse_model
+from ..importer.parse_onnx import parse_model
 from .bounds.control_flow import MAX_ITERATIONS
 from .bounds.rule_runner import read_constant_node
 

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable
 import onnx
 
 from ..importer.file.model_file import Folder, ModelFile, Source
-from ..importer.parse import parse_model
+from ..importer.parse_onnx import parse_model
 from .reference import ReferenceModel, ReferenceNode
 
 

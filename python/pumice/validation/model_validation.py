@@ -10,7 +10,7 @@ import numpy as np
 from .._pumice import IndexRangeError
 from ..base.element_types import Array
 from ..base.errors import InputError
-from ..importer.load import load_graph
+from ..importer.load_graph import load_graph
 from ..model.model import Model
 from . import streaming
 from .bounds.bounded_tensor import BoundedTensor
@@ -67,7 +67,7 @@ class ModelValidation:
         self.reference = ReferenceModel(fused.source, fused.folder, self.tensors.types, fused.kernel_table)
         self.reference.strings = self.tensors.strings
         self.tensors.mark_float32_nodes(self.reference)
-        self.oracle.bind(self.reference, options.get_tolerance, self.tensors)
+        self.oracle.prepare_for_model(self.reference, options.get_tolerance, self.tensors)
         self.ranges = RangeFindings(self.reference, fused)
         self.kernels, self.flow_kernels = (None, None) if tensors is not None else self._make_kernel_checkers()
         self.types: ProgramTypes = self.reference.types

@@ -14,7 +14,7 @@ from onnx import helper
 from ..base.element_types import Array
 from ..base.errors import InputError
 from ..importer.file.model_file import Folder, ModelFile, Source
-from ..importer.parse import parse_model
+from ..importer.parse_onnx import parse_model
 from .reference import ReferenceNode
 
 _IR_VERSION = 10  # IR version of single-node models; all recent runtimes support it

@@ -20,7 +20,7 @@ from .bounds.bounded_tensor import BoundedTensor
 from .bounds.rule_registry import UndecidedError, UnprovedError, Value
 from .bounds.rule_runner import make_bounded_input
 from .reference import ReferenceModel
-from .subgraph import Subgraph
+from .subgraph_extraction import Subgraph
 
 if TYPE_CHECKING:
     from ..importer.kernel_operator import KernelTable

@@ -54,7 +54,7 @@ class Oracle:
         self.notes: dict[str, str] = {}
         self.faults: dict[str, str] = {}
 
-    def bind(self, reference: ReferenceModel, tolerance: Tolerance, tensors: TensorSource) -> None:
+    def prepare_for_model(self, reference: ReferenceModel, tolerance: Tolerance, tensors: TensorSource) -> None:
         """Prepare for a model, once before any case. Raise InputError if the reference does not fit the model."""
 
     def begin_case(
@@ -128,7 +128,7 @@ class ValueOracle(Oracle):
         self._case_values: dict[str, Array] = {}  # the reference's tensors of the current case
         self._case_notes: dict[str, str] = {}
 
-    def bind(self, reference: ReferenceModel, tolerance: Tolerance, tensors: TensorSource) -> None:
+    def prepare_for_model(self, reference: ReferenceModel, tolerance: Tolerance, tensors: TensorSource) -> None:
         """Create runners for the rules in this reference's types."""
         self.reference = reference
         self._tolerance = tolerance
@@ -177,7 +177,7 @@ class ValueOracle(Oracle):
         self.advance_past_node(node)
         if self.chained or rule_results is None:
             return rule_results
-        exact = {name: drop_error(value) for name, value in isolated.items()}
+        exact = {name: drop_error_bound(value) for name, value in isolated.items()}
         arrays = {name: None if value is None else to_declared_array(value) for name, value in exact.items()}
         if any(arrays[name] is None and exact[name] is not None for name in arrays):
             self._add_note(node, "an input is no tensor, or no number of its type")
@@ -318,7 +318,7 @@ def _describe_contradiction(name: str, deviation: Deviation) -> str:
     return f"{name} differs from the rules by {where}, allowed {deviation.allowed:.3g}: one of them is wrong"
 
 
-def drop_error(value: Value) -> Value:
+def drop_error_bound(value: Value) -> Value:
     """Return the value with an error of zero."""
     return (
         BoundedTensor(value.value, None, value.dtype, True, value.constant)

@@ -10,8 +10,8 @@ from typing import NamedTuple
 import numpy as np
 
 from ..base.element_types import Array
-from ..importer.file.recipe import NodeRecipe
-from ..importer.load import load_graph
+from ..importer.file.graph_recipe import NodeRecipe
+from ..importer.load_graph import load_graph
 from ..model.model import Model
 from .bounds.bounded_tensor import BoundedTensor
 from .bounds.float_types import FloatType, ProgramTypes, is_float

@@ -20,7 +20,7 @@ from ..base.log import forward_log
 from ..base.printable_text import MAX_SENTENCE_CHARS, shorten_and_escape
 from ..base.progress import Progress
 from ..importer.file.model_file import Folder, Source
-from ..importer.load import load_recipe
+from ..importer.load_graph import load_recipe
 from ..model.model import Model
 from ..model.precision_policy import DEFAULT, escape_literal
 from .bounds.bounded_tensor import BoundedTensor

@@ -15,10 +15,10 @@ from ..importer.file.model_file import Folder, Source
 from ..model.model import Model
 from ..model.precision_policy import Precision, parse_policy
 from .deviation import WRONG
-from .load_setup import LoadSetup
+from .model_load_setup import ModelLoadSetup
 from .onnx_test_folder import compute_expected_results, declare_outputs, make_test_files, write_folder
 from .report_rows import select_deciding_rows
-from .subgraph import Subgraph, make_subgraph_precision
+from .subgraph_extraction import Subgraph, make_subgraph_precision
 from .subgraph_shrinker import (
     FailureTest,
     TrialCallback,
@@ -109,7 +109,7 @@ def reduce(
     raise InputError(f"reduce: expected a part that fails, given none that does by itself: {report.summary}")
 
 
-def _make_reduction(subgraph: Subgraph, setup: LoadSetup, before: int, tried: int) -> Reduction:
+def _make_reduction(subgraph: Subgraph, setup: ModelLoadSetup, before: int, tried: int) -> Reduction:
     precision = make_subgraph_precision(setup.precision, subgraph.proto)
     expected = compute_expected_results(subgraph, precision, setup.kernels)
     done = declare_outputs(subgraph, expected)

@@ -13,17 +13,17 @@ from ..base.element_types import Array
 from ..importer.file.model_file import Folder, ModelFile, Source
 from ..importer.file.node_names import make_node_names
 from ..importer.file.node_order import keep_required_nodes, sort_topologically
-from ..importer.file.recipe import NodeRecipe
-from ..importer.parse import get_opsets, parse_model
+from ..importer.file.graph_recipe import NodeRecipe
+from ..importer.parse_onnx import get_opsets, parse_model
 from ..model.precision_policy import Precision, PrecisionPolicy, parse_policy
 from .bounds.bounded_tensor import BoundedTensor, replace_overflow, round_to_type
 from .bounds.float_types import ProgramTypes, is_float
 from .bounds.lru_cache import LruCache
 from .bounds.rule_registry import Value
 from .bounds.rule_runner import (
-    NO_KERNEL_FACTS,
+    NO_KERNEL_PROPERTIES,
     BlockEvaluation,
-    KernelFacts,
+    KernelProperties,
     RuleRunner,
     make_bounded_constant,
     make_scaled_constant,
@@ -95,22 +95,25 @@ class ReferenceNode:
         return f"{self.domain}::{self.op}" if self.domain else self.op
 
     def run(
-        self, values: Mapping[str, Value], runner: RuleRunner, facts: KernelFacts = NO_KERNEL_FACTS
+        self,
+        values: Mapping[str, Value],
+        runner: RuleRunner,
+        kernel_properties: KernelProperties = NO_KERNEL_PROPERTIES,
     ) -> dict[str, Value]:
         """Return the node's outputs by name. Raise UnprovedError without a rule, IndexError if an index is out of range.
 
-        facts: properties of the kernels under test.
+        kernel_properties: properties of the kernels under test.
         """
         inputs = [values[name] if name else None for name in self.proto.input]
-        results = runner.at_precision(self.precision).run_node(self.proto, inputs, values, facts)
+        results = runner.at_precision(self.precision).run_node(self.proto, inputs, values, kernel_properties)
         return {name: value for name, value in zip(self.proto.output, results, strict=False) if name}
 
     def plan_blocks(
-        self, values: Mapping[str, Value], runner: RuleRunner, facts: KernelFacts
+        self, values: Mapping[str, Value], runner: RuleRunner, kernel_properties: KernelProperties
     ) -> BlockEvaluation | None:
         """Return how to evaluate the node block by block; None if it must be evaluated at once."""
         inputs = [values[name] if name else None for name in self.proto.input]
-        return runner.at_precision(self.precision).plan_blocks(self.proto, inputs, values, facts)
+        return runner.at_precision(self.precision).plan_blocks(self.proto, inputs, values, kernel_properties)
 
 
 class ReferenceModel:

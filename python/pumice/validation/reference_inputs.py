@@ -17,16 +17,16 @@ from .bounds.rule_registry import UnprovedError, Value
 from .bounds.rule_runner import make_bounded_constant, make_bounded_input
 from .error_propagation import make_overflow_finding
 from .live_values import LiveValues
-from .load_setup import LoadSetup
+from .model_load_setup import ModelLoadSetup
 from .loop_timeouts import get_loop_timeout
 from .model_validation import ModelValidation
 from .node_costs import NodeCost
 from .options import ValidationOptions
-from .oracle import Oracle, drop_error
+from .oracle import Oracle, drop_error_bound
 from .reference import ReferenceModel, ReferenceNode
 from .report_rows import ValidationRow
 from .streaming import CANNOT_RUN_ERRORS, TensorMap, read_reported_additions
-from .subgraph import MissingTensorError, extract_subgraph
+from .subgraph_extraction import MissingTensorError, extract_subgraph
 
 OPTIMIZED_PROGRAM_NOT_RUN = (
     "each node ran by itself, an If, a Loop or a Scan with its bodies as one, on the reference's values as the program would store them: "
@@ -52,7 +52,7 @@ class SingleNodePrograms:
     def __init__(self, model: Model) -> None:
         self.types: Precision | ProgramTypes = model.policy
         self.loop_timeout = get_loop_timeout(model.source, model.folder)
-        self._setup = LoadSetup(model.context, model.precision, fuse=False, kernels=model.kernel_table)
+        self._setup = ModelLoadSetup(model.context, model.precision, fuse=False, kernels=model.kernel_table)
 
     def run(
         self, reference: ReferenceModel, node: ReferenceNode, inputs: Mapping[str, Any], constants: Mapping[str, Array]
@@ -183,7 +183,7 @@ class ReferenceValues:
     def _get_value(self, name: str) -> Value:
         """Return a value as an exact BoundedTensor. Raise KeyError if there is none."""
         if name not in self._values:
-            return drop_error(self._reference.get_constant(name))
+            return drop_error_bound(self._reference.get_constant(name))
         value = self._values[name]
         if isinstance(value, np.ndarray):
             return BoundedTensor(value, None, self._dtypes.get(name, value.dtype), True, name in self.folded)

@@ -13,14 +13,14 @@ from ..base.element_types import PRECISIONS, Array
 from ..base.errors import InputError
 from ..base.host_arrays import bitwise_equal, find_bit_differences
 from ..importer.file.model_file import ModelFile, to_path_or_bytes
-from ..importer.load import load_graph
+from ..importer.load_graph import load_graph
 from ..model.array_files import read_npz
 from ..model.model import Model
 from .bounds.bounded_tensor import BoundedTensor
 from .bounds.float_types import DeclaredTypes, ProgramTypes, is_float
 from .bounds.rule_registry import OperatorCall, Rule, UndecidedError, UnprovedError, Value, find_rule
 from .bounds.rule_runner import RuleRunner
-from .member_evaluation import evaluate_members, get_first_line
+from .evaluate_fused_nodes import evaluate_fused_nodes, get_first_line
 from .onnx_runtimes import (
     add_all_tensors_as_outputs,
     evaluate_with_onnx,
@@ -140,9 +140,9 @@ class _RuntimeOracle(ValueOracle):
         super().__init__(types)
         self._tolerances_by_name: dict[str, float] = {}
 
-    def bind(self, reference: ReferenceModel, tolerance: Tolerance, tensors: TensorSource) -> None:
+    def prepare_for_model(self, reference: ReferenceModel, tolerance: Tolerance, tensors: TensorSource) -> None:
         """Bind the model. Add rules for operators without one if the caller set a tolerance for their nodes."""
-        super().bind(reference, tolerance, tensors)
+        super().prepare_for_model(reference, tolerance, tensors)
         for node in reference.nodes:
             allowed = {name: tolerance(node.name, name) for name in node.outputs}
             if find_rule(node.op, node.domain) is None and None not in allowed.values():
@@ -163,7 +163,7 @@ class _RuntimeOracle(ValueOracle):
     ) -> ExpectedValue:
         """Evaluate a kernel's members in the runtime; if that fails, return the rules' result with a note."""
         try:
-            member_values = evaluate_members(members, read, self._runner, self.evaluate_node)
+            member_values = evaluate_fused_nodes(members, read, self._runner, self.evaluate_node)
         except UnprovedError as error:
             return ExpectedValue(rule_value, f"by the rules, not by {self.name}: {error}")
         value = member_values.values.get(name)
@@ -325,7 +325,7 @@ class RepeatedRunOracle(Oracle):
         self._other_tensors: dict[str, Array] = {}
         self._results: dict[str, Array] = {}
 
-    def bind(self, reference: ReferenceModel, tolerance: Tolerance, tensors: TensorSource) -> None:
+    def prepare_for_model(self, reference: ReferenceModel, tolerance: Tolerance, tensors: TensorSource) -> None:
         """Bind the model, and keep its tensor source for the other run."""
         self._source = tensors
 
@@ -368,9 +368,9 @@ class StoredTensorOracle(ValueOracle):
         precision = next((names[dtype] for dtype in names if dtype in dtypes), "fp32")
         super().__init__(ProgramTypes(precision, accumulation="fp64" if precision == "fp64" else "fp32"))
 
-    def bind(self, reference: ReferenceModel, tolerance: Tolerance, tensors: TensorSource) -> None:
+    def prepare_for_model(self, reference: ReferenceModel, tolerance: Tolerance, tensors: TensorSource) -> None:
         """Bind the model. Raise InputError if a stored name is not a tensor of the model."""
-        super().bind(reference, tolerance, tensors)
+        super().prepare_for_model(reference, tolerance, tensors)
         for case_tensors in self._cases:
             if unknown := [name for name in case_tensors if name not in self._producers]:
                 raise InputError(f"validate: reference: no node of the model makes a tensor '{unknown[0]}'")
@@ -413,7 +413,7 @@ class FunctionOracle(Oracle):
         super().__init__()
         self._functions = {name.removeprefix("ai.onnx::"): function for name, function in functions.items()}
 
-    def bind(self, reference: ReferenceModel, tolerance: Tolerance, tensors: TensorSource) -> None:
+    def prepare_for_model(self, reference: ReferenceModel, tolerance: Tolerance, tensors: TensorSource) -> None:
         """Register the functions as rules. Raise InputError if the model has no such operator."""
         known = set(_iter_operator_names(node.proto for node in reference.nodes))
         for name, function in self._functions.items():

@@ -21,7 +21,7 @@ from ..model.model import Model
 from .case_result_cache import compare_output_bits
 from .model_validation import ModelValidation
 from .report_rows import NOT_DETERMINISTIC, Finding
-from .subgraph import extract_subgraph, make_subgraph_precision
+from .subgraph_extraction import extract_subgraph, make_subgraph_precision
 from .tensor_sources import DeviceTensors
 
 SAME_RECORDING, FRESH_CONTEXT, UNDER_LOAD = "one list", "fresh context", "beside load"

@@ -12,7 +12,7 @@ from ..base.errors import validation_error
 from ..base.printable_text import MAX_SENTENCE_CHARS, shorten_and_escape
 from .deviation import ILL_CONDITIONED, RIGHT, UNPROVED, WRONG
 from .node_costs import NodeCost, describe_cost_share, format_percent
-from .report_facts import ReportFacts
+from .report_metadata import ReportMetadata
 from .report_record import make_report_record
 from .report_rows import CASE_OP, NOT_DETERMINISTIC, Finding, ValidationRow, describe_tensor, select_deciding_rows
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from ..importer.file.model_file import Folder
     from .explain import Explanation
-    from .load_setup import ReportOrigin
+    from .model_load_setup import ReportOrigin
     from .repeatability import Repeatability
 
 _TABLE_WIDTH = 160
@@ -49,7 +49,7 @@ class ValidationReport:
         findings: Collection[Finding],
         reference: str = "float64",
         *,
-        facts: ReportFacts | None = None,
+        facts: ReportMetadata | None = None,
     ) -> None:
         self.model = model
         self.device = device
@@ -60,7 +60,7 @@ class ValidationReport:
         self._deciding = select_deciding_rows(rows)
         self.findings = list(findings)
         self.reference = reference
-        self.facts = ReportFacts({"name": device}) if facts is None else facts
+        self.facts = ReportMetadata({"name": device}) if facts is None else facts
         # Results of repeated runs, one per output of the fused program.
         self.repeats: list[Repeatability] = []
         self.allows_differences = False

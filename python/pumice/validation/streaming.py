@@ -15,13 +15,13 @@ from ..base.element_types import Array
 from ..base.string_table import StringTable, TensorStringTable
 from ..importer.build.float32_node_collector import Float32NodeCollector
 from ..importer.file.model_file import ModelFile
-from ..importer.file.recipe import NodeRecipe
+from ..importer.file.graph_recipe import NodeRecipe
 from ..model.model import Model
 from ..model.precision_policy import parse_policy
 from .loop_timeouts import get_graph_loop_timeout
 from .model_splitter import ModelSplitter
 from .reference import ReferenceModel
-from .subgraph import make_value_info
+from .subgraph_extraction import make_value_info
 
 WINDOW_BYTES = 64 << 20  # bytes of tensors on the host at once; larger models are streamed
 

@@ -11,13 +11,13 @@ import onnx
 from .._pumice import Error, IndexRangeError, sha256
 from ..base.element_types import Array
 from ..base.host_arrays import view_element_bytes
-from ..importer.load import load_graph
+from ..importer.load_graph import load_graph
 from .deviation import WRONG
-from .load_setup import ReportOrigin
+from .model_load_setup import ReportOrigin
 from .reference import ReferenceModel
 from .repeatability import count_differing_runs
 from .report_rows import ValidationRow
-from .subgraph import MissingTensorError, Subgraph, extract_subgraph
+from .subgraph_extraction import MissingTensorError, Subgraph, extract_subgraph
 from .tensor_sources import DeviceTensors
 
 FailureTest: TypeAlias = Callable[[onnx.ModelProto, dict[str, Array]], bool]

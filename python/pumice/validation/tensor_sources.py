@@ -10,7 +10,7 @@ from .._pumice import Context, Graph, IndexRangeError, Program
 from ..base.element_types import Array
 from ..base.string_table import TensorStringTable
 from ..importer.file.model_file import ModelFile
-from ..importer.parse import parse_model
+from ..importer.parse_onnx import parse_model
 from ..model.model import Model
 from ..model.precision_policy import Precision
 from .bounds.float_types import ProgramTypes

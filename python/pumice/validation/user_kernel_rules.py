@@ -16,7 +16,7 @@ import numpy as np
 from ..base.element_types import Array, get_numpy_dtype
 from ..base.errors import InputError
 from ..importer.kernel_operator import KernelNodeRecorder, KernelOperator, resolve_node_attributes
-from ..importer.load import load_graph
+from ..importer.load_graph import load_graph
 from ..model.model import Model
 from .bounds.bounded_tensor import BoundedTensor
 from .bounds.float_types import COVERAGE_FACTOR, is_float

@@ -19,7 +19,7 @@ from ..model.precision_policy import Precision, parse_policy
 from .bisect import bisect_model
 from .candidate import Candidate, CandidateModel, CandidatePrecision, CandidateTensors
 from .deviation import UNPROVED, WRONG
-from .load_setup import LoadSetup, ReportOrigin
+from .model_load_setup import ModelLoadSetup, ReportOrigin
 from .model_validation import ModelValidation
 from .options import Progress, ValidationOptions, check_accuracy, check_output_limits, make_step_counter
 from .oracle import Oracle
@@ -27,9 +27,9 @@ from .reference_inputs import ReferenceInputValidation
 from .reference_oracles import FunctionOracle, make_oracle
 from .repeatability import RepeatedRuns, check_repeat_count, make_repeatability_findings
 from .report import ValidationReport
-from .report_facts import collect_model_facts, collect_option_facts
+from .report_metadata import collect_model_metadata, collect_option_metadata
 from .report_rows import Finding, ValidationRow, make_findings
-from .subgraph import Subgraph
+from .subgraph_extraction import Subgraph
 from .tensor_sources import DeviceTensors
 
 Case: TypeAlias = "Sequence[Any] | Mapping[str, Any] | Array"
@@ -278,11 +278,13 @@ def _make_report(validation: ModelValidation, cases: int) -> ValidationReport:
     if validation.skip_reason:
         findings.append(Finding("kernels not judged", validation.fused.name, validation.skip_reason))
     name, device, precision = validation.fused.name, validation.fused.device.name, validation.reference.precision
-    option_record = collect_option_facts(validation.options)
+    option_record = collect_option_metadata(validation.options)
     facts = None
     if isinstance(validation.fused, Model):
         policy = validation.fused.policy if validation.fused.float32_nodes else {}
-        facts = collect_model_facts(validation.fused, validation.reference.nodes, option_record)._replace(policy=policy)
+        facts = collect_model_metadata(validation.fused, validation.reference.nodes, option_record)._replace(
+            policy=policy
+        )
     oracle = validation.oracle.name
     report = ValidationReport(name, device, precision, cases, rows, findings, oracle, facts=facts)
     report.allows_differences = validation.options.allows_differences
@@ -305,7 +307,7 @@ def _mark_overflowing_nodes(
     return rows
 
 
-def _validate_subgraph(subgraph: Subgraph, setup: LoadSetup) -> ValidationReport:
+def _validate_subgraph(subgraph: Subgraph, setup: ModelLoadSetup) -> ValidationReport:
     """Validate a subgraph. Raise whatever validate raises."""
     names = {*subgraph.nodes, *(name for node in subgraph.proto.graph.node for name in node.output)}
     tolerances = {name: number for name, number in (setup.tolerances or {}).items() if name in names}

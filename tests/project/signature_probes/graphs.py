@@ -367,9 +367,9 @@ def verdicts(context: pumice.Context) -> None:
 @covers("ValidationReport.__init__.facts")
 def reports(context: pumice.Context) -> None:
     """The record contains everything a validation report shows."""
-    from pumice.validation.report_facts import ReportFacts, get_device_facts
+    from pumice.validation.report_metadata import ReportMetadata, get_device_metadata
 
-    said = [None, ReportFacts(get_device_facts(context.info), inputs=("x",))]
+    said = [None, ReportMetadata(get_device_metadata(context.info), inputs=("x",))]
     records = [pumice.ValidationReport("m", "d", "fp32", 1, [], [], facts=facts).as_dict() for facts in said]
     differ(*(record["device"] for record in records))
     differ(*(record["graph"] for record in records))

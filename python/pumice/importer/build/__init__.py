@@ -1,1 +1,1 @@
-"""Build the engine's Graph from a Recipe."""
+"""Build the engine's Graph from a GraphRecipe."""

@@ -1,4 +1,4 @@
-"""Build the engine's Graph from a Recipe."""
+"""Build the engine's Graph from a GraphRecipe."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pumice._pumice as _pumice
 from ..._pumice import Graph, GraphError, UnsupportedError
 from ...base.element_types import Array, Bytes, array_from_bytes
 from ...base.errors import graph_error, unsupported_error
-from ..file.recipe import ConstantRecipe, InputRecipe, NodeRecipe, Recipe, strip_trailing_empty
+from ..file.graph_recipe import ConstantRecipe, InputRecipe, NodeRecipe, GraphRecipe, strip_trailing_empty
 from .non_tensor_values import BuiltValue, OptionalValue, SequenceValue, ValueKind, get_value_kind, to_tensors
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ class GraphBuilder:
 
     def __init__(
         self,
-        recipe: Recipe,
+        recipe: GraphRecipe,
         translators: TranslatorTable,
         name: str = "",
         outer: GraphBuilder | None = None,
@@ -288,7 +288,7 @@ class GraphBuilder:
 
 
 def build_graph(
-    recipe: Recipe,
+    recipe: GraphRecipe,
     translators: TranslatorTable,
     progress: Callable[[int, int], None] | None = None,
     float32: Float32NodeCollector | None = None,

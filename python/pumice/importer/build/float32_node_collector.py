@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from ..._pumice import Graph
-    from ..file.recipe import NodeRecipe
+    from ..file.graph_recipe import NodeRecipe
 
 
 class Float32NodeCollector:

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...base.element_types import BITS, array_from_bytes, pack_low_bit_codes
-from ..file.recipe import get_ints_attr
+from ..file.graph_recipe import get_ints_attr
 
 if TYPE_CHECKING:
     from ..._pumice import Value
-    from ..file.recipe import ConstantRecipe, NodeRecipe
+    from ..file.graph_recipe import ConstantRecipe, NodeRecipe
     from .builder import GraphBuilder
 
 # Low-bit dtype -> (its ONNX type number, a wider dtype, the wider dtype's type number). float16 represents all low-bit floats exactly.

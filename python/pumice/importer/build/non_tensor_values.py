@@ -14,11 +14,11 @@ import numpy as np
 
 from ...base.element_types import Array, get_numpy_dtype
 from ...base.errors import graph_error
-from ..file.recipe import LightNamedTuple, make_tuple_field
+from ..file.graph_recipe import LightNamedTuple, make_tuple_field
 
 if TYPE_CHECKING:
     from ..._pumice import Value
-    from ..file.recipe import NodeRecipe
+    from ..file.graph_recipe import NodeRecipe
     from .builder import GraphBuilder
 
 ARRAY_MINUS_1, ARRAY_0, ARRAY_1 = np.array([-1]), np.array([0]), np.array([1])

@@ -8,7 +8,7 @@ import numpy as np
 
 from ...base.element_types import Array
 from ...base.errors import graph_error
-from ..file.recipe import NodeRecipe, Recipe
+from ..file.graph_recipe import NodeRecipe, GraphRecipe
 from .builder import GraphBuilder, NodeRejectedError
 from .non_tensor_values import BuiltValue, get_tensors, get_value_kind, replace_tensors
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 SHAPE_1 = np.array([1])  # shape of conditions and counts in the engine's control flow
 
 
-def get_subgraphs(builder: GraphBuilder, node: NodeRecipe, *attributes: str) -> list[Recipe]:
+def get_subgraphs(builder: GraphBuilder, node: NodeRecipe, *attributes: str) -> list[GraphRecipe]:
     """Return the subgraphs in a node's attributes.
 
     Raise GraphError if one is missing, NodeRejectedError if one is unsupported.
@@ -27,7 +27,7 @@ def get_subgraphs(builder: GraphBuilder, node: NodeRecipe, *attributes: str) -> 
     reasons = []
     for attribute in attributes:
         recipe = node.attributes.get(attribute)
-        if not isinstance(recipe, Recipe):
+        if not isinstance(recipe, GraphRecipe):
             raise graph_error("node", node.name, f"expected a graph as attribute '{attribute}', given none")
         recipes.append(recipe)
         reasons += _find_unsupported(builder, recipe, f"{builder.get_node_path(node)}.{attribute}")
@@ -37,7 +37,7 @@ def get_subgraphs(builder: GraphBuilder, node: NodeRecipe, *attributes: str) -> 
     return recipes
 
 
-def _find_unsupported(builder: GraphBuilder, recipe: Recipe, path: str) -> list[str]:
+def _find_unsupported(builder: GraphBuilder, recipe: GraphRecipe, path: str) -> list[str]:
     """Return all unsupported features of a subgraph without building it, because its outer-scope values may not exist."""
     reasons = [f"graph '{path}': {reason}" for reason in recipe.unsupported]
     for node in recipe.nodes:
@@ -48,13 +48,13 @@ def _find_unsupported(builder: GraphBuilder, recipe: Recipe, path: str) -> list[
     return reasons
 
 
-def get_captured_values(builder: GraphBuilder, recipes: list[Recipe]) -> dict[str, BuiltValue]:
+def get_captured_values(builder: GraphBuilder, recipes: list[GraphRecipe]) -> dict[str, BuiltValue]:
     """Return the outer-scope values that subgraphs read, except constants, which are copied into each subgraph."""
     names = dict.fromkeys(name for recipe in recipes for name in recipe.captured)
     return {name: builder.require_value(name) for name in names if name not in builder.constants}
 
 
-def make_subgraph_builder(builder: GraphBuilder, node: NodeRecipe, role: str, recipe: Recipe) -> GraphBuilder:
+def make_subgraph_builder(builder: GraphBuilder, node: NodeRecipe, role: str, recipe: GraphRecipe) -> GraphBuilder:
     """Return a GraphBuilder for a node's subgraph. role: a suffix for the graph's name, such as "then" or "body"."""
     return GraphBuilder(recipe, builder.translators, f"{builder.get_node_path(node)}.{role}", builder)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 
 from ...base.errors import graph_error
-from .recipe import NodeRecipe
+from .graph_recipe import NodeRecipe
 
 
 def sort_topologically(nodes: list[NodeRecipe], available: set[str]) -> list[NodeRecipe]:

@@ -8,7 +8,7 @@ import numpy as np
 
 from ...base.element_types import array_from_bytes
 from ...base.errors import graph_error
-from ..file.recipe import Attribute, ConstantRecipe, InputRecipe, NodeRecipe, Recipe, get_ints_attr
+from ..file.graph_recipe import Attribute, ConstantRecipe, InputRecipe, NodeRecipe, GraphRecipe, get_ints_attr
 
 if TYPE_CHECKING:
     from .rewrite_helpers import Nodes, RewriteScope
@@ -46,7 +46,7 @@ def rewrite_batched_scan(node: NodeRecipe, scope: RewriteScope) -> Nodes:
     body, num_slices = node.attributes.get("body"), node.attributes.get("num_scan_inputs")
     lengths, node_inputs = next(iter(node.inputs), ""), node.inputs[1:]
     if (
-        not isinstance(body, Recipe)
+        not isinstance(body, GraphRecipe)
         or not isinstance(num_slices, int)
         or len(body.inputs) != len(node_inputs)
         or "" in node_inputs
@@ -96,7 +96,7 @@ def rewrite_batched_scan(node: NodeRecipe, scope: RewriteScope) -> Nodes:
         ]
         results = [*final_states, *padded]
     outputs = [InputRecipe(name, value.dtype, None, []) for name, value in zip(results, body.outputs, strict=False)]
-    item_body = Recipe(
+    item_body = GraphRecipe(
         f"{node.name}.image", inputs, item_builder.constants, item_builder.nodes, outputs, [], body.captured
     )
     all_inputs = [*node_inputs, lengths] if lengths else node_inputs

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ..file.recipe import Attribute, NodeRecipe, UnrepresentableError, get_number_attr, strip_trailing_empty
+from ..file.graph_recipe import Attribute, NodeRecipe, UnrepresentableError, get_number_attr, strip_trailing_empty
 from .dynamic_lstm import rewrite_dynamic_lstm
 from .node_writer import NodeWriter
 from .rewrite_helpers import NodeRewrite, Nodes, RewriteScope, get_input

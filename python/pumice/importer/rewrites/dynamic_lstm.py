@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..file.recipe import (
+from ..file.graph_recipe import (
     Attribute,
     ConstantRecipe,
     InputRecipe,
     NodeRecipe,
-    Recipe,
+    GraphRecipe,
     UnrepresentableError,
     get_number_attr,
 )
@@ -123,7 +123,7 @@ class _LstmDirectionWriter:
         self.writer.nodes.append(NodeRecipe("Scan", scan_outputs[0], [*states, *scanned], scan_outputs, attributes))
         return [self.reverse_if_needed(scan_outputs[2]), scan_outputs[0], scan_outputs[1]]
 
-    def _make_step_body(self, weights: list[str], lengths: str) -> Recipe:
+    def _make_step_body(self, weights: list[str], lengths: str) -> GraphRecipe:
         step = _StepBodyBuilder(self.node, self.writer.scope)
         names = [step.make_name(role) for role in ("h", "c", "gates", "t")[: 4 if lengths else 3]]
         h, c, gates = names[:3]
@@ -144,7 +144,9 @@ class _LstmDirectionWriter:
         captured_names = dict.fromkeys(
             name for step_node in step.nodes for name in step_node.inputs if name and name not in defined_names
         )
-        return Recipe(f"{self.node.name}.step {self.index}", inputs, {}, step.nodes, outputs, [], [*captured_names])
+        return GraphRecipe(
+            f"{self.node.name}.step {self.index}", inputs, {}, step.nodes, outputs, [], [*captured_names]
+        )
 
 
 def _add_lstm_cell(

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from ...base.errors import graph_error
-from ..file.recipe import (
+from ..file.graph_recipe import (
     Attribute,
     NodeRecipe,
     UnrepresentableError,

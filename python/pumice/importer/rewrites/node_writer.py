@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..file.recipe import Attribute, NodeRecipe, UnrepresentableError, strip_trailing_empty
+from ..file.graph_recipe import Attribute, NodeRecipe, UnrepresentableError, strip_trailing_empty
 from .rewrite_helpers import Nodes, RewriteScope, get_input
 
 

@@ -8,7 +8,7 @@ from typing import TypeAlias
 import numpy as np
 
 from ...base.element_types import Array, get_numpy_dtype
-from ..file.recipe import Attribute, ConstantRecipe, NodeRecipe
+from ..file.graph_recipe import Attribute, ConstantRecipe, NodeRecipe
 
 Nodes: TypeAlias = "list[NodeRecipe]"
 

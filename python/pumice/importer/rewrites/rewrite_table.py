@@ -6,7 +6,7 @@ String tensors have a separate table (MOVES in string_to_index.py).
 from __future__ import annotations
 
 from ...base.errors import graph_error
-from ..file.recipe import NodeRecipe
+from ..file.graph_recipe import NodeRecipe
 from .contrib_nodes import FLOAT_NODES
 from .contrib_quantized import QUANTIZED_NODES
 from .early_opsets import FIRST_UPGRADES, drop_consumed_inputs

@@ -12,7 +12,15 @@ import numpy as np
 
 from ...base.errors import graph_error
 from ..build.non_tensor_values import ValueKind
-from ..file.recipe import STRING, Attribute, ConstantRecipe, InputRecipe, NodeRecipe, Recipe, UnrepresentableError
+from ..file.graph_recipe import (
+    STRING,
+    Attribute,
+    ConstantRecipe,
+    InputRecipe,
+    NodeRecipe,
+    GraphRecipe,
+    UnrepresentableError,
+)
 
 INDEX_DTYPE = "int64"
 _UNKNOWN_KEY_DEFAULT = (
@@ -105,13 +113,13 @@ class _StringIndexTable:
 class _StringRewriter:
     """Rewrites one graph. strings: names of its values that are strings, or sequences or optional values with strings."""
 
-    def __init__(self, recipe: Recipe, table: _StringIndexTable, outer_strings: set[str]) -> None:
+    def __init__(self, recipe: GraphRecipe, table: _StringIndexTable, outer_strings: set[str]) -> None:
         self.recipe = recipe
         self.table = table
         self.strings = outer_strings.intersection(recipe.captured)
         self.nodes: list[NodeRecipe] = []
 
-    def rewrite(self, inputs: list[bool] | None = None) -> Recipe:
+    def rewrite(self, inputs: list[bool] | None = None) -> GraphRecipe:
         """Return the graph with indices in place of strings.
 
         inputs: for a subgraph, whether each input contains strings; None: use the declared types. Raise GraphError if they disagree.
@@ -198,7 +206,7 @@ class _StringRewriter:
             if name in self.strings:
                 raise UnrepresentableError(f"strings ('{name}'), which are moved, but not computed with")
 
-    def _rewrite_subgraph(self, recipe: Recipe, inputs: list[bool]) -> tuple[Recipe, list[bool]]:
+    def _rewrite_subgraph(self, recipe: GraphRecipe, inputs: list[bool]) -> tuple[GraphRecipe, list[bool]]:
         inner = _StringRewriter(recipe, self.table, self.strings)
         rewritten_graph = inner.rewrite(inputs)
         return rewritten_graph, [output.name in inner.strings for output in recipe.outputs]
@@ -208,7 +216,7 @@ class _StringRewriter:
         self._reject_strings(node, node.inputs[:first])
         body = node.attributes.get("body")
         body_strings = [False] * num_generated + [name in self.strings for name in node.inputs[first:]]
-        if not isinstance(body, Recipe) or len(body.inputs) != len(body_strings):
+        if not isinstance(body, GraphRecipe) or len(body.inputs) != len(body_strings):
             return node, []  # invalid; the builder will reject the node
         rewritten_graph, results = self._rewrite_subgraph(body, body_strings)
         if node.op == "Loop":
@@ -311,7 +319,7 @@ _ENCODERS = {
 }
 
 
-def convert_strings(recipe: Recipe) -> Recipe:
+def convert_strings(recipe: GraphRecipe) -> GraphRecipe:
     """Return the recipe with indices in place of strings, with the string table and the names of string values added."""
     table = _StringIndexTable()
     rewritten_recipe = _StringRewriter(recipe, table, set()).rewrite()

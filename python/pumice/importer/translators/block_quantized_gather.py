@@ -13,7 +13,7 @@ from ...base.errors import graph_error
 if TYPE_CHECKING:
     from ..._pumice import Value
     from ..build.builder import GraphBuilder
-    from ..file.recipe import NodeRecipe
+    from ..file.graph_recipe import NodeRecipe
 
 INT64 = 7  # TensorProto.DataType
 _CODES = ("uint8", "uint4", "int4")

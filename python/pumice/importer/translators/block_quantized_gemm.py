@@ -11,7 +11,7 @@ import numpy as np
 from ...base.element_types import Array, Bytes, pack_low_bit_codes, unpack_low_bit_codes
 from ...base.errors import graph_error
 from ..build.builder import GraphBuilder
-from ..file.recipe import NodeRecipe
+from ..file.graph_recipe import NodeRecipe
 from .block_quantized_gather import translate_gather_block_quantized
 
 if TYPE_CHECKING:

@@ -24,7 +24,7 @@ from ..build.subgraphs import (
     make_capture_signature,
     make_subgraph_builder,
 )
-from ..file.recipe import RANDOM_STATE, InputRecipe, NodeRecipe, Recipe
+from ..file.graph_recipe import RANDOM_STATE, InputRecipe, NodeRecipe, GraphRecipe
 from .loop_types import LoopStateType, ScanElementType, SlicedValue, get_shape_or_declared_rank
 from .random import make_iteration_random_state
 
@@ -51,7 +51,7 @@ class BuiltLoopBody(NamedTuple):
 class LoopBuilder:
     """Builds one Loop or Scan into the graph."""
 
-    def __init__(self, builder: GraphBuilder, node: NodeRecipe, body: Recipe) -> None:
+    def __init__(self, builder: GraphBuilder, node: NodeRecipe, body: GraphRecipe) -> None:
         self.builder = builder
         self.node = node
         self.body = body
@@ -89,7 +89,7 @@ class LoopBuilder:
 
     # ---- condition and body graphs
 
-    def _begin_graph(
+    def _begin_body_graph(
         self, role: str, states: list[LoopStateType], row_states: list[LoopStateType]
     ) -> tuple[GraphBuilder, list[Value], dict[str, Value]]:
         """Begin a subgraph with the loop's inputs: states, row states, counter, condition, limit, sliced and captured values.
@@ -138,7 +138,7 @@ class LoopBuilder:
         return inner.add_helper(self.node, "Sub", self._get_trip_limit(control_values), after)
 
     def _build_condition(self, states: list[LoopStateType], row_states: list[LoopStateType]) -> Graph:
-        inner, _, controls = self._begin_graph("condition", states, row_states)
+        inner, _, controls = self._begin_body_graph("condition", states, row_states)
         continues: Value | None = None
         if self.trip_limit is not None:
             continues = inner.add_helper(self.node, "Less", controls["counter"], self._get_trip_limit(controls))
@@ -176,7 +176,7 @@ class LoopBuilder:
         self, states: list[LoopStateType], row_states: list[LoopStateType], buffered_flags: list[bool]
     ) -> BuiltLoopBody:
         node = self.node
-        inner, values, controls = self._begin_graph("body", states, row_states)
+        inner, values, controls = self._begin_body_graph("body", states, row_states)
         add, counter = inner.add_helper, controls["counter"]
         if RANDOM_STATE in self.captured_values:
             inner.values[RANDOM_STATE] = make_iteration_random_state(
@@ -283,9 +283,9 @@ class LoopBuilder:
         else:
             shape = builder.add_helper(node, "Concat", rows, row_shape, axis=0)
         zeros = builder.add_helper(node, "ConstantOfShape", shape, value=np.zeros(1, get_numpy_dtype(element.dtype)))
-        return self._hint_shape(zeros, element)
+        return self._add_row_shape_hint(zeros, element)
 
-    def _hint_shape(self, rows: Value, element: ScanElementType) -> Value:
+    def _add_row_shape_hint(self, rows: Value, element: ScanElementType) -> Value:
         """Pass the likely shape of the rows to the graph as a hint, and return the rows."""
         if element.shape is not None:
             count = self.max_trips if isinstance(self.max_trips, int) and self.loop_condition is None else None
@@ -376,7 +376,7 @@ class LoopBuilder:
             else:
                 shape = add_helper(node, "Concat", add_helper(node, "Cast", count, to=INT64), rows[1], axis=0)
             value = add_helper(node, "Reshape", value, shape, output=last, allowzero=1)
-        return self._move_scan_axis(self._hint_shape(value, element), element, sliced_value.axis, name)
+        return self._move_scan_axis(self._add_row_shape_hint(value, element), element, sliced_value.axis, name)
 
     def _move_scan_axis(self, rows: Value, element: ScanElementType, axis: int, name: str) -> Value:
         if not axis:

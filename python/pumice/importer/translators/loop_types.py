@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from ..._pumice import Value
-    from ..file.recipe import InputRecipe
+    from ..file.graph_recipe import InputRecipe
 
 Shape = tuple["int | None", ...] | None
 

@@ -12,7 +12,7 @@ from ...base.errors import graph_error
 from ..build.builder import GraphBuilder, NodeRejectedError
 from ..build.non_tensor_values import OptionalValue, ValueKind
 from ..build.subgraphs import SHAPE_1, get_condition, get_subgraphs
-from ..file.recipe import NodeRecipe, Recipe
+from ..file.graph_recipe import NodeRecipe, GraphRecipe
 from .loop_builder import INT32, SCALAR, LoopBuilder
 from .loop_types import SlicedValue, get_declared_rank
 
@@ -49,7 +49,7 @@ def _is_identity(node: NodeRecipe) -> bool:
     return node.op == "Identity" and len(node.inputs) == 1
 
 
-def _is_always_true(builder: GraphBuilder, body: Recipe) -> bool:
+def _is_always_true(builder: GraphBuilder, body: GraphRecipe) -> bool:
     """Return whether the body's condition provably stays true: it is its own input or a true constant."""
     name = body.outputs[0].name
     sources = {output: node.inputs[0] for node in body.nodes if _is_identity(node) for output in node.outputs}

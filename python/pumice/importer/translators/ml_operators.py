@@ -10,7 +10,7 @@ import numpy as np
 from ...base.element_types import Array, array_from_bytes
 from ...base.errors import graph_error
 from ..build.builder import GraphBuilder
-from ..file.recipe import ConstantRecipe, NodeRecipe, get_number_attr
+from ..file.graph_recipe import ConstantRecipe, NodeRecipe, get_number_attr
 from .ml_trees import parse_ensemble_attributes, parse_ensemble_tensors
 
 if TYPE_CHECKING:

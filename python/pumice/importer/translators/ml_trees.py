@@ -8,7 +8,7 @@ import numpy as np
 
 from ...base.element_types import Array, array_from_bytes
 from ...base.errors import graph_error
-from ..file.recipe import ConstantRecipe, NodeRecipe
+from ..file.graph_recipe import ConstantRecipe, NodeRecipe
 
 _LEAF, _NAN_IS_TRUE = 0, 8
 _MODES = {"LEAF": 0, "BRANCH_LEQ": 1, "BRANCH_LT": 2, "BRANCH_GTE": 3, "BRANCH_GT": 4, "BRANCH_EQ": 5, "BRANCH_NEQ": 6}

@@ -10,7 +10,7 @@ import numpy as np
 from ..._pumice import Graph
 from ...base.errors import graph_error
 from ..build.builder import GraphBuilder, NodeRejectedError
-from ..file.recipe import NodeRecipe
+from ..file.graph_recipe import NodeRecipe
 
 if TYPE_CHECKING:
     from ..._pumice import Value

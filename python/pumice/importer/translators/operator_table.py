@@ -16,7 +16,7 @@ from ..build.subgraphs import (
     make_capture_signature,
     make_subgraph_builder,
 )
-from ..file.recipe import NodeRecipe, Recipe
+from ..file.graph_recipe import NodeRecipe, GraphRecipe
 from .affine_grid import add_affine_grid
 from .attention import ATTENTION_NODES
 from .block_quantized_gemm import BLOCK_NODES
@@ -61,7 +61,7 @@ def _add_if(builder: GraphBuilder, node: NodeRecipe) -> None:
 def _build_branches(
     builder: GraphBuilder,
     node: NodeRecipe,
-    recipes: list[Recipe],
+    recipes: list[GraphRecipe],
     used_outputs: list[int],
     values: dict[str, BuiltValue],
 ) -> tuple[list[Graph], list[ValueKind]]:

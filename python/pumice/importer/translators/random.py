@@ -17,7 +17,7 @@ import numpy as np
 from ...base.element_types import Array
 from ...base.errors import binding_error, graph_error
 from ..build.builder import GraphBuilder
-from ..file.recipe import RANDOM_STATE, NodeRecipe
+from ..file.graph_recipe import RANDOM_STATE, NodeRecipe
 
 if TYPE_CHECKING:
     from ..._pumice import Value

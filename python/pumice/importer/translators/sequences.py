@@ -21,7 +21,7 @@ from ..build.non_tensor_values import (
     get_rank,
     pack_tensor,
 )
-from ..file.recipe import ConstantRecipe, InputRecipe, NodeRecipe, Recipe
+from ..file.graph_recipe import ConstantRecipe, InputRecipe, NodeRecipe, GraphRecipe
 
 if TYPE_CHECKING:
     from ..._pumice import Value
@@ -349,7 +349,7 @@ def _add_collecting_loop(builder: GraphBuilder, node: NodeRecipe, count: Value, 
         for j, (state, source) in enumerate(zip(states, loop_body.collected_dtypes, strict=True))
     ]
     dtypes = list(loop_body.collected_dtypes.values())
-    body = Recipe(
+    body = GraphRecipe(
         node.name,
         [
             InputRecipe(_make_inner_name(node, "number"), "int64", [], []),
@@ -412,7 +412,11 @@ def _split_with_loop(builder: GraphBuilder, node: NodeRecipe, axis: int, keeps_a
 def _translate_sequence_map(builder: GraphBuilder, node: NodeRecipe) -> None:
     """Translate SequenceMap to a Loop that applies the body to one tensor of each sequence per iteration."""
     body = node.attributes.get("body")
-    if not isinstance(body, Recipe) or len(body.inputs) != len(node.inputs) or len(body.outputs) < len(node.outputs):
+    if (
+        not isinstance(body, GraphRecipe)
+        or len(body.inputs) != len(node.inputs)
+        or len(body.outputs) < len(node.outputs)
+    ):
         raise graph_error("node", node.name, f"expected a body of {len(node.inputs)} inputs as attribute 'body'")
     for value in (*body.inputs, *body.outputs):
         if ValueKind.parse(value.dtype).is_non_tensor:

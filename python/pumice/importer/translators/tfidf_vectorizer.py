@@ -10,7 +10,7 @@ import numpy as np
 from ...base.element_types import Array
 from ...base.errors import graph_error
 from ..build.builder import GraphBuilder
-from ..file.recipe import NodeRecipe
+from ..file.graph_recipe import NodeRecipe
 
 if TYPE_CHECKING:
     from ..._pumice import Value

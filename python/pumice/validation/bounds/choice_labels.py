@@ -20,7 +20,7 @@ from .bounded_tensor import BoundedTensor
 _DECIDED = -2  # label of elements that are decided in this input but undecided in another
 
 
-def label_choices(alternatives: EnumeratedAlternatives) -> Array:
+def assign_choice_labels(alternatives: EnumeratedAlternatives) -> Array:
     """Return the label of each element; elements without a label get new ones."""
     new_label_array = reserve_choice_labels() + np.arange(alternatives.mask.size).reshape(alternatives.mask.shape)
     return (
@@ -30,12 +30,14 @@ def label_choices(alternatives: EnumeratedAlternatives) -> Array:
     )
 
 
-def label_before_broadcast(alternatives: EnumeratedAlternatives, shape: tuple[int, ...]) -> EnumeratedAlternatives:
+def assign_labels_before_broadcast(
+    alternatives: EnumeratedAlternatives, shape: tuple[int, ...]
+) -> EnumeratedAlternatives:
     """Label the elements before they are broadcast, so that all copies of an element take the same alternative."""
     if alternatives.mask.size == math.prod(shape):
         return alternatives
     return EnumeratedAlternatives(
-        alternatives.mask, alternatives.values, alternatives.errors, label_choices(alternatives)
+        alternatives.mask, alternatives.values, alternatives.errors, assign_choice_labels(alternatives)
     )
 
 
@@ -46,7 +48,7 @@ def label_value(value: BoundedTensor, shape: tuple[int, ...]) -> BoundedTensor:
         return value
     whole = value.materialize()
     combined = BoundedTensor(whole.value, whole.error, whole.dtype, whole.stored, whole.constant)
-    return combined.set_alternatives(label_before_broadcast(alternatives, shape))
+    return combined.set_alternatives(assign_labels_before_broadcast(alternatives, shape))
 
 
 def combine_labels(alternatives_per_input: Sequence[EnumeratedAlternatives | None], mask: Array) -> Array | None:
@@ -112,7 +114,7 @@ def concat_labels(
     ]
 
 
-class SharedAlternatives:
+class CorrelatedAlternatives:
     """Chooses the best alternative for each label: fewest wrong device values first, then smallest error."""
 
     def __init__(self) -> None:
@@ -136,7 +138,7 @@ class SharedAlternatives:
                 np.maximum.at(worst[k], at.reshape(-1), block_ratio.astype(np.float32))
         self._blocks.append((labels, wrong, worst))
 
-    def choose(self) -> SharedAlternatives:
+    def choose(self) -> CorrelatedAlternatives:
         """Choose an alternative for each label. Call this after all blocks are added."""
         if not self._blocks:
             return self

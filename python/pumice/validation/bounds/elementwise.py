@@ -13,7 +13,7 @@ from .bounded_tensor import BoundedArithmetic, BoundedTensor
 from .float_types import is_float
 from .math_functions import apply_function
 from .rule_registry import OperatorCall, UndecidedError, UnprovedError, rule
-from .undecided_choices import make_either_value, select_with_alternatives
+from .undecided_choices import make_value_with_two_alternatives, select_with_alternatives
 
 _UNARY_FUNCTIONS = {
     "Exp": "exp", "Log": "log", "Sqrt": "sqrt", "Erf": "erf", "Sin": "sin", "Cos": "cos", "Tan": "tan", "Asin": "asin",
@@ -344,7 +344,9 @@ def _evaluate_mod(call: OperatorCall) -> list[Any]:
             near = (np.minimum(np.abs(value), size - np.abs(value)) <= reach) & (error > 0)
             result = m.round(value, error)
             for away in (size, -size):  # the rounded quotient may differ by one
-                result = make_either_value(near, result, m.round(np.where(near, value + away, value), error))
+                result = make_value_with_two_alternatives(
+                    near, result, m.round(np.where(near, value + away, value), error)
+                )
             return [BoundedTensor(result.value, result.error, m.dtype).set_alternatives(result.alternatives)]
     return [m.round(value, error)]
 

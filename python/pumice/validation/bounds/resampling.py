@@ -12,7 +12,7 @@ from .alternative_values import reserve_choice_labels
 from .bounded_tensor import BoundedTensor
 from .gemm_conv import replace_nan_with_infinity
 from .rule_registry import OperatorCall, UnprovedError, rule
-from .undecided_choices import make_either_value
+from .undecided_choices import make_value_with_two_alternatives
 
 # A float64 coordinate this close to a tie may round either way, unless it is an exact tie.
 _TIE_TOLERANCE = 1e-9
@@ -144,7 +144,9 @@ def _resample_axis(axis: int, result: _InterpolationWeights, x: BoundedTensor, c
             undecided = np.broadcast_to(tied.reshape(shape), nearest_value.shape)
             # All elements at the same position of this axis share one choice.
             group = np.broadcast_to(reserve_choice_labels() + np.arange(tied.size).reshape(shape), nearest_value.shape)
-            return make_either_value(undecided, nearest_value, x.rearrange(lambda v: np.take(v, second, axis)), group)
+            return make_value_with_two_alternatives(
+                undecided, nearest_value, x.rearrange(lambda v: np.take(v, second, axis)), group
+            )
         value = multiply_along_axis(result.weights, x.value)
         sizes = multiply_along_axis(np.abs(result.weights), x.max_magnitude())
         shape = [1] * x.ndim
@@ -353,7 +355,7 @@ def _sample_nearest(
             axis=0,
         )
         if is_near.any():
-            result = make_either_value(
+            result = make_value_with_two_alternatives(
                 np.broadcast_to(is_near[:, None], result.shape), result, _gather_nearest(x, candidate, spatial), group
             )
     return result

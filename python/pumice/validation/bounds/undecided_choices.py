@@ -11,7 +11,13 @@ import numpy as np
 from ...base.element_types import Array
 from .alternative_values import INDEPENDENT, MAX_ALTERNATIVES, EnumeratedAlternatives, is_undecided, list_alternatives
 from .bounded_tensor import BoundedTensor
-from .choice_labels import combine_chosen_labels, combine_labels, concat_labels, label_before_broadcast, label_choices
+from .choice_labels import (
+    combine_chosen_labels,
+    combine_labels,
+    concat_labels,
+    assign_labels_before_broadcast,
+    assign_choice_labels,
+)
 from .rule_registry import OperatorCall, Rule
 
 _MAX_EVALUATIONS = 16  # maximum combinations of the inputs' alternatives
@@ -44,7 +50,7 @@ def evaluate_alternatives(rule: Rule, call: OperatorCall, result: list[Any]) -> 
         _evaluate_rule(rule, call, inputs) for inputs in _iter_input_combinations(inputs, alternatives_per_input, mask)
     ]
     group = combine_labels(
-        [options and label_before_broadcast(options, mask.shape) for options in alternatives_per_input], mask
+        [options and assign_labels_before_broadcast(options, mask.shape) for options in alternatives_per_input], mask
     )
     return [_merge_alternatives(result[0], mask, results, group)]
 
@@ -226,7 +232,7 @@ def _enumerate_possible_values(value: BoundedTensor, shape: tuple[int, ...]) -> 
     )
 
 
-def make_either_value(
+def make_value_with_two_alternatives(
     undecided: Array, a: BoundedTensor, b: BoundedTensor, group: Array | None = None
 ) -> BoundedTensor:
     """Return a, with b as an alternative where `undecided` is true. group: labels of elements that share a choice."""
@@ -257,7 +263,7 @@ def gather_alternatives(
     if options is None:
         return unknown
     index_variants = [np.where(options.mask, value, indices.value) for value in options.values]
-    group = label_choices(options) if rows else options.group
+    group = assign_choice_labels(options) if rows else options.group
     try:
         gathered_variants = [gather_at(value) for value in index_variants]
     except IndexError:  # an alternative is out of range

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from .markup import Markup, concat_markup, element, make_svg_path
+from .html_markup import Markup, concat_markup, element, make_svg_path
 
 BLUE, RED, GREY, ORANGE = "#3b82c4", "#d9483b", "#8a8f98", "#c77d12"
 _WIDTH, _HEIGHT = 960, 280

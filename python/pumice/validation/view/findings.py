@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ...base.printable_text import shorten_and_escape
-from .markup import MAX_TEXT, Markup, element
+from .html_markup import MAX_TEXT, Markup, element
 from .tables import make_scroll_box
 
 # Order of the kinds; kinds in neither list come between _FIRST_KINDS and _LAST_KINDS.

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ...base.printable_text import shorten_and_escape
-from .markup import Markup, concat_markup, element, make_svg_path
+from .html_markup import Markup, concat_markup, element, make_svg_path
 
 WIDTH, HEIGHT = 152, 38
 _NODE_GAP, _LAYER_STEP, _MARGIN = 20, 70, 28

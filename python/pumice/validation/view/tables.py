@@ -8,7 +8,7 @@ from typing import Any
 from ...base.printable_text import shorten_and_escape
 from .charts import describe_fp16_overflow
 from .graph_drawing import make_boxes_and_edges
-from .markup import Markup, element, format_number
+from .html_markup import Markup, element, format_number
 
 SIGNS = {"right": "\u2713", "wrong": "\u2717", "unproved": "?", "ill-conditioned": "\u2248"}
 _COLOURS = {"right": "#2e8b57", "wrong": "#d9483b", "unproved": "#b0760a", "ill-conditioned": "#d9483b"}
@@ -33,7 +33,7 @@ def _make_table(label: str, heads: Sequence[str], rows: Sequence[Markup], **attr
     return make_scroll_box(table, label)
 
 
-def make_facts_table(report: Record) -> Markup:
+def make_metadata_table(report: Record) -> Markup:
     """Return the table of a report's device, driver, options and inputs."""
     device, options = report["device"], report.get("options") or {}
     driver = " ".join(str(device[key]) for key in ("driver", "driver_info") if device.get(key))

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from .cells import MatrixCell
+from .matrix_cells import MatrixCell
 from .outcome_hooks import add_junit_properties
 from .run_state import get_cell
 

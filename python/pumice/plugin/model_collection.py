@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from .._pumice import Error
-from .cells import MatrixCell
+from .matrix_cells import MatrixCell
 from .run_state import CELL, get_matrix_run
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ class ModelItem(pytest.Item):
         from ..base.errors import ValidationError
         from ..model.datasets import find_datasets, read_dataset
         from ..model.model import Model
-        from ..validation.stored_outputs import STORED_OUTPUT, check_stored_outputs
+        from ..validation.stored_output_comparison import STORED_OUTPUT, check_stored_outputs
         from .validator import CellValidator
 
         paths = find_datasets(self.path)

@@ -11,23 +11,23 @@ from ..base.element_types import Array
 from .bounds.bounded_tensor import BoundedTensor
 from .bounds.rule_registry import UndecidedError, UnprovedError, Value
 from .bounds.rule_runner import RuleRunner
-from .oracle import drop_error, to_declared_array
+from .oracle import drop_error_bound, to_declared_array
 from .reference import ReferenceNode
 
 
-class MemberValues(NamedTuple):
+class FusedNodeResults(NamedTuple):
     """Results by name: the runtime's arrays, and the rules' values with error bounds for the runtime's types."""
 
     values: Mapping[str, Any]
     bounded: Mapping[str, Value]
 
 
-def evaluate_members(
+def evaluate_fused_nodes(
     members: Sequence[ReferenceNode],
     read: Callable[[str], Value],
     runner: RuleRunner,
     evaluate: Callable[[ReferenceNode, Mapping[str, Array | None]], Mapping[str, Any]],
-) -> MemberValues:
+) -> FusedNodeResults:
     """Evaluate the members in order. read: function that returns a kernel input by name.
 
     Raise UnprovedError with the reason if the runtime fails, or if a result depends on a choice that the runtime may
@@ -53,12 +53,12 @@ def evaluate_members(
             values[name], bounded[name] = results.get(name), bounds.get(name)
             if member is not members[-1] and _is_undecided(bounded[name]):
                 raise UnprovedError(f"node '{member.name}' depends on a choice that rounding may flip")
-    return MemberValues(values, bounded)
+    return FusedNodeResults(values, bounded)
 
 
 def _read_exact_input(name: str, read: Callable[[str], Value]) -> tuple[Value, Array | None]:
     try:
-        value = drop_error(read(name))
+        value = drop_error_bound(read(name))
     except KeyError as error:
         raise UnprovedError(f"nothing is known of {error}") from None
     array = None if value is None else to_declared_array(value)

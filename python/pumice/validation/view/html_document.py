@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ...base.printable_text import shorten_and_escape
-from .markup import Markup, element
+from .html_markup import Markup, element
 
 _FOLDER = Path(__file__).parent
 _CONTENT_SECURITY_POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:"

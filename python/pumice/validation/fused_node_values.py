@@ -14,7 +14,13 @@ from .bounds.bounded_tensor import BoundedTensor, round_to_type
 from .bounds.float_types import SIXTEEN_BIT_FLOATS, ProgramTypes, dtype_name, find_float_type, is_float
 from .bounds.lazy_values import BlockAssembler, DtypeView, StreamedValue
 from .bounds.rule_registry import UndecidedError, UnprovedError, Value
-from .bounds.rule_runner import NO_KERNEL_FACTS, REREADS_RESULTS, KernelFacts, RuleRunner, make_bounded_device_tensor
+from .bounds.rule_runner import (
+    NO_KERNEL_PROPERTIES,
+    REREADS_RESULTS,
+    KernelProperties,
+    RuleRunner,
+    make_bounded_device_tensor,
+)
 from .live_values import LiveValues, adopt_device_choices, adopt_device_integers, widen_error
 from .reference import ReferenceModel, ReferenceNode
 
@@ -32,18 +38,18 @@ class MissingRuleError(Exception):
         self.node = node
 
 
-class IsolatedResult(NamedTuple):
+class IsolatedNodeResult(NamedTuple):
     """Results of a node that was checked on its own, on the same inputs. additions: as reported by its unfused kernel."""
 
     values: Mapping[str, Value]
     additions: int
 
 
-class KernelMembers:
+class FusedNodeValues:
     """Values of a kernel's members, computed from the kernel's inputs under one rounding assumption.
 
     choices: integers and booleans of the unfused program. host_values: inputs, constants, and values that the host
-    computes from them. stored_tensors: the kernel's inputs. kernel_facts: properties of each member. allowed: the
+    computes from them. stored_tensors: the kernel's inputs. kernel_properties: properties of each member. allowed: the
     caller's absolute errors, by output of a member.
     """
 
@@ -53,18 +59,18 @@ class KernelMembers:
         choices: Mapping[str, Array],
         host_values: LiveValues,
         stored_tensors: Mapping[str, Value],
-        kernel_facts: Mapping[str, KernelFacts],
+        kernel_properties: Mapping[str, KernelProperties],
         allowed: Mapping[str, float],
     ) -> None:
         self._allowed = allowed
         self._reference = reference
         self._choices = choices
-        self._kernel_facts = kernel_facts
+        self._kernel_facts = kernel_properties
         self._host_values = host_values
         self._results: dict[str, Value] = {}
         self._stored_tensors = stored_tensors
         # Results of members that were checked on their own, if they were computed with the same rounding.
-        self.isolated_results: Mapping[str, IsolatedResult] = {}
+        self.isolated_results: Mapping[str, IsolatedNodeResult] = {}
         self.depends_on_choice = False  # whether a result uses a choice of the unfused program
 
     def __getitem__(self, name: str) -> Value:
@@ -77,11 +83,12 @@ class KernelMembers:
         """Return whether a member was already evaluated on the same tensors with the same number of additions."""
         isolated = self.isolated_results.get(node.name)
         is_same = (
-            isolated is not None and isolated.additions == self._kernel_facts.get(node.name, NO_KERNEL_FACTS).additions
+            isolated is not None
+            and isolated.additions == self._kernel_facts.get(node.name, NO_KERNEL_PROPERTIES).additions
         )
         return is_same and self._results.keys().isdisjoint(node.inputs) and node.op not in REREADS_RESULTS
 
-    def evaluate_members(self, members: Sequence[ReferenceNode], name: str, device_tensor: Array) -> Value:
+    def evaluate_fused_nodes(self, members: Sequence[ReferenceNode], name: str, device_tensor: Array) -> Value:
         """Evaluate the members that compute `device_tensor`. Raise MissingRuleError if no rule covers one of them."""
         last_uses = {used: i for i, member in enumerate(members) for used in [*member.inputs, *member.outputs]}
         begin = len(members) - self._count_trailing_elementwise(members)
@@ -147,7 +154,7 @@ class KernelMembers:
 
     def _evaluate_member(self, node: ReferenceNode, runner: RuleRunner) -> dict[str, Value]:
         inputs = {name: self._read_input(node, name, runner) for name in node.inputs}
-        return node.run(inputs, runner, self._kernel_facts.get(node.name, NO_KERNEL_FACTS))
+        return node.run(inputs, runner, self._kernel_facts.get(node.name, NO_KERNEL_PROPERTIES))
 
     def _evaluate_with_choices(self, node: ReferenceNode, runner: RuleRunner) -> dict[str, Value] | None:
         """Evaluate a member with its undecided inputs replaced by the unfused program's integers; None if there are none."""
@@ -161,7 +168,7 @@ class KernelMembers:
         if all(settled[name] is value for name, value in inputs.items()):
             return None
         try:
-            return node.run(settled, runner, self._kernel_facts.get(node.name, NO_KERNEL_FACTS))
+            return node.run(settled, runner, self._kernel_facts.get(node.name, NO_KERNEL_PROPERTIES))
         except _EVALUATION_ERRORS:
             return None
 
@@ -208,7 +215,7 @@ class KernelMembers:
         """Return the result of a member as a tensor that is evaluated block by block."""
         runner = self._host_values.runner
         inputs = {name: self._read_input(node, name, runner) for name in node.inputs}
-        evaluation = node.plan_blocks(inputs, runner, self._kernel_facts.get(node.name, NO_KERNEL_FACTS))
+        evaluation = node.plan_blocks(inputs, runner, self._kernel_facts.get(node.name, NO_KERNEL_PROPERTIES))
         return evaluation and StreamedValue(evaluation.shape, evaluation.blocks, evaluation.evaluate_block)
 
     def _evaluate_block(self, nodes: Sequence[ReferenceNode], values: dict[str, Value]) -> dict[str, Value]:
@@ -223,7 +230,7 @@ class KernelMembers:
                 )
                 for tensor_name in node.inputs
             }
-            values.update(node.run(inputs, node_runner, self._kernel_facts.get(node.name, NO_KERNEL_FACTS)))
+            values.update(node.run(inputs, node_runner, self._kernel_facts.get(node.name, NO_KERNEL_PROPERTIES)))
             for tensor_name in node.inputs:
                 if last[tensor_name] is node:
                     values.pop(tensor_name, None)

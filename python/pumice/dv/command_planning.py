@@ -10,7 +10,7 @@ from ..base.errors import unsupported_error
 from .commands import MAX_RUNS, Conv, FullyConnected, MemoryLocation
 from .graph_converter import GraphConverter
 from .layers import Activations, Layer
-from .objects import Memory
+from .context_and_memory import Memory
 
 _ALIGNMENT = 256  # alignment of tensors in memory, in bytes
 _FP16_BYTES = 2  # bytes per float16 element

@@ -18,7 +18,15 @@ from .._pumice import Graph, __version__, cache_directory, parse_json, read_cach
 from ..base.element_types import BITS, Bytes, count_bytes
 from .build.builder import build_graph
 from .file.model_file import Folder, ModelFile, Source
-from .file.recipe import Attribute, ConstantRecipe, InputRecipe, NodeRecipe, Overridable, Recipe, TensorLocation
+from .file.graph_recipe import (
+    Attribute,
+    ConstantRecipe,
+    InputRecipe,
+    NodeRecipe,
+    Overridable,
+    GraphRecipe,
+    TensorLocation,
+)
 from .file.weight_files import make_weight_state_key
 
 if TYPE_CHECKING:
@@ -105,9 +113,9 @@ class _RecipeEncoder:
     def convert_attribute(self, value: Attribute) -> Any:
         if isinstance(value, ConstantRecipe):
             return {"tensor": self.convert_constant(value)}
-        return {"graph": self.convert_graph(value)} if isinstance(value, Recipe) else value
+        return {"graph": self.convert_graph(value)} if isinstance(value, GraphRecipe) else value
 
-    def convert_graph(self, recipe: Recipe) -> dict[str, Any]:
+    def convert_graph(self, recipe: GraphRecipe) -> dict[str, Any]:
         return {
             "name": recipe.name,
             "inputs": recipe.inputs,
@@ -117,7 +125,7 @@ class _RecipeEncoder:
             "captured": recipe.captured,
         }
 
-    def encode(self, recipe: Recipe) -> bytes | None:
+    def encode(self, recipe: GraphRecipe) -> bytes | None:
         structure = {
             **self.convert_graph(recipe),
             "defaults": [self.convert_constant(constant) for constant in recipe.defaults.values()],
@@ -178,9 +186,9 @@ class _RecipeDecoder:
             return value  # type: ignore[no-any-return]
         return self.convert_constant(value["tensor"]) if "tensor" in value else self.convert_graph(value["graph"])
 
-    def convert_graph(self, structure: dict[str, Any]) -> Recipe:
+    def convert_graph(self, structure: dict[str, Any]) -> GraphRecipe:
         constants = [self.convert_constant(record) for record in structure["constants"]]
-        return Recipe(
+        return GraphRecipe(
             structure["name"],
             [InputRecipe(*value) for value in structure["inputs"]],
             {constant.name: constant for constant in constants},
@@ -190,7 +198,7 @@ class _RecipeDecoder:
             structure["captured"],
         )
 
-    def decode(self) -> Recipe:
+    def decode(self) -> GraphRecipe:
         defaults = [self.convert_constant(record) for record in self.structure["defaults"]]
         return self.convert_graph(self.structure)._replace(
             metadata=dict(self.structure["metadata"]),
@@ -206,7 +214,7 @@ class _RecipeDecoder:
 # ---- loading of recipes and graphs
 
 
-def get_translators(recipe: Recipe) -> TranslatorTable:
+def get_translators(recipe: GraphRecipe) -> TranslatorTable:
     """Return the translators of operators that expand to several engine nodes; empty if the recipe does not use any.
 
     They are imported only if needed: importing their dozen modules takes as long as loading a small model.
@@ -218,7 +226,7 @@ def get_translators(recipe: Recipe) -> TranslatorTable:
     return TRANSLATORS
 
 
-def _read_cached_recipe(name: str, file: ModelFile) -> Recipe | None:
+def _read_cached_recipe(name: str, file: ModelFile) -> GraphRecipe | None:
     """Return the recipe cached under this key; None without a valid entry."""
     entry = read_cache_entry(_CACHE_KIND, name)
     if entry is None:
@@ -229,7 +237,7 @@ def _read_cached_recipe(name: str, file: ModelFile) -> Recipe | None:
         return None
 
 
-def load_recipe(source: Source, folder: Folder | None = None, overridable: Overridable = False) -> Recipe:
+def load_recipe(source: Source, folder: Folder | None = None, overridable: Overridable = False) -> GraphRecipe:
     """Return the recipe of a model from the cache, or parse the model and cache the recipe.
 
     Raise GraphError if the model is invalid, BindingError for an unknown overridable name, OSError if a file is unreadable.
@@ -238,7 +246,7 @@ def load_recipe(source: Source, folder: Folder | None = None, overridable: Overr
     name = None if file.data is None else _make_cache_key(file, overridable)
     if name is not None and (cached := _read_cached_recipe(name, file)) is not None:
         return cached
-    from .parse import make_recipe, parse_model
+    from .parse_onnx import make_recipe, parse_model
 
     recipe = make_recipe(parse_model(file), file, overridable)
     if (
@@ -258,7 +266,7 @@ def load_graph(
     overridable: Overridable = False,
     float32: Float32NodeCollector | None = None,
     kernels: KernelTable | None = None,
-) -> tuple[Graph, Recipe]:
+) -> tuple[Graph, GraphRecipe]:
     """Load a model; return the engine's Graph and the recipe.
 
     overridable: see make_recipe. progress, float32, kernels: see build_recipe_graph. Raise the errors of load_recipe and
@@ -269,7 +277,7 @@ def load_graph(
 
 
 def build_recipe_graph(
-    recipe: Recipe,
+    recipe: GraphRecipe,
     progress: Callable[[int, int], None] | None = None,
     float32: Float32NodeCollector | None = None,
     kernels: KernelTable | None = None,

@@ -12,7 +12,7 @@ from ..base.element_types import Array
 from ..importer.file.model_file import Folder, Source
 from ..model.model import Model
 from ..model.precision_policy import Precision
-from .subgraph import Subgraph, make_subgraph_precision
+from .subgraph_extraction import Subgraph, make_subgraph_precision
 
 if TYPE_CHECKING:
     from ..importer.kernel_operator import KernelTable
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from .report import ValidationReport
 
 
-class LoadSetup(NamedTuple):
+class ModelLoadSetup(NamedTuple):
     """Device, precision and load options of a model, and the tolerances used to validate it."""
 
     context: Context
@@ -49,21 +49,23 @@ class ReportOrigin(NamedTuple):
     source: Source
     folder: Folder | None
     overridable: tuple[str, ...]
-    setup: LoadSetup
+    setup: ModelLoadSetup
     cases: list[tuple[dict[str, Array], dict[str, Any]]]
-    validate_subgraph: Callable[[Subgraph, LoadSetup], ValidationReport]
+    validate_subgraph: Callable[[Subgraph, ModelLoadSetup], ValidationReport]
 
     @staticmethod
     def from_model(
         model: Model,
         cases: list[tuple[dict[str, Array], dict[str, Any]]],
         tolerances: Mapping[str, float],
-        validate_subgraph: Callable[[Subgraph, LoadSetup], ValidationReport],
+        validate_subgraph: Callable[[Subgraph, ModelLoadSetup], ValidationReport],
     ) -> ReportOrigin:
         """Return the origin of the report on a validated model."""
         names = tuple(value.name for value in model.overridable)
         fusion = (model.fuse, model.deterministic)
-        setup = LoadSetup(model.context, model.policy, *fusion, tolerances, model.kernel_table, model.step_variants)
+        setup = ModelLoadSetup(
+            model.context, model.policy, *fusion, tolerances, model.kernel_table, model.step_variants
+        )
         strings = model._tensor_strings
         cases = [(strings.decode_tensors(arrays), inputs) for arrays, inputs in cases] if strings else cases
         return ReportOrigin(model.source, model.folder, names, setup, cases, validate_subgraph)

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from .._pumice import DeviceLostError
 from ..base.printable_text import escape_unprintable, shorten_and_escape
 from .model import Model
-from .runs import ModelRun, start_case
+from .model_runs import ModelRun, start_case
 
 _WINDOW_FACTOR = 4  # maximum number of cases submitted ahead of the next result, as a multiple of the cases in flight
 _PATIENCE_FACTOR = (

@@ -14,14 +14,14 @@ from typing import Any, NamedTuple
 import pytest
 
 from .._pumice import DeviceInfo
-from .cells import MatrixCell
+from .matrix_cells import MatrixCell
 
 STATES = ("pass", "fail", "flaky")
 _KEYS = ("test", "expect", "driver", "version", "device", "precision", "reason")
 _COMPARISON = re.compile(r"(>=|<=|==|!=|<|>)\s*(\d+(?:\.\d+)*)")
 
 
-class Expectation(NamedTuple):
+class ExpectedOutcome(NamedTuple):
     """The expected outcome of matching tests on matching devices and drivers. Patterns use file name globbing."""
 
     test: str
@@ -42,11 +42,11 @@ class Expectation(NamedTuple):
         return any(
             matches_pattern(name, self.test)
             for text in (test, test.partition("[")[0])
-            for name in _get_name_forms(text)
+            for name in _get_test_name_variants(text)
         )
 
 
-def _get_name_forms(test: str) -> list[str]:
+def _get_test_name_variants(test: str) -> list[str]:
     path, _, test_path = test.partition("::")
     return [test, f"{path.rpartition('/')[2]}::{test_path}", test_path, test_path.rpartition("::")[2]]
 
@@ -103,7 +103,7 @@ def matches_version(info: DeviceInfo, version_spec: str) -> bool:
     return bool(comparisons) or matches_pattern(info.driver_info, version_spec)
 
 
-def _parse_expectation(record: Any, origin: str) -> Expectation:
+def _parse_expected_outcome(record: Any, origin: str) -> ExpectedOutcome:
     if not isinstance(record, Mapping) or not all(isinstance(value, str) for value in record.values()):
         raise pytest.UsageError(f"{origin}: expected a table of texts, given {record!r}")
     unknown = [key for key in record if key not in _KEYS]
@@ -117,7 +117,7 @@ def _parse_expectation(record: Any, origin: str) -> Expectation:
         _parse_comparisons(record.get("version", "*"))
     except pytest.UsageError as error:
         raise pytest.UsageError(f"{origin}: {error}") from None
-    return Expectation(**record, origin=origin)
+    return ExpectedOutcome(**record, origin=origin)
 
 
 def _load_document(path: Path) -> Any:
@@ -130,7 +130,7 @@ def _load_document(path: Path) -> Any:
     raise pytest.UsageError(f"'{path}': TOML needs Python 3.11 or the package tomli; JSON needs neither")
 
 
-def read_expectations(path: Path) -> list[Expectation]:
+def read_expected_outcomes(path: Path) -> list[ExpectedOutcome]:
     """Read the expectations of a file: {"expectations": [{"test": ..., "expect": ..., ...}]}. Raise UsageError if it is invalid."""
     try:
         document = _load_document(path)
@@ -139,29 +139,29 @@ def read_expectations(path: Path) -> list[Expectation]:
     entries = document.get("expectations") if isinstance(document, Mapping) and len(document) == 1 else None
     if not isinstance(entries, list):
         raise pytest.UsageError(f"expectations '{path}': expected one list by the name 'expectations'")
-    return [_parse_expectation(entry, f"expectations '{path}', entry {i + 1}") for i, entry in enumerate(entries)]
+    return [_parse_expected_outcome(entry, f"expectations '{path}', entry {i + 1}") for i, entry in enumerate(entries)]
 
 
-def get_marked_expectations(item: pytest.Item) -> list[Expectation]:
+def get_marked_expected_outcomes(item: pytest.Item) -> list[ExpectedOutcome]:
     """Return the expectations from a test's markers, the closest marker last. Raise UsageError for an invalid marker."""
     expectations = []
     for mark in reversed(list(item.iter_markers("pumice_expect"))):
         origin = f"{item.nodeid}: marker pumice_expect"
         if len(mark.args) != 1:
             raise pytest.UsageError(f"{origin}: expected one state of {', '.join(STATES)}, given {mark.args!r}")
-        expectations.append(_parse_expectation({"test": "*", "expect": mark.args[0], **mark.kwargs}, origin))
+        expectations.append(_parse_expected_outcome({"test": "*", "expect": mark.args[0], **mark.kwargs}, origin))
     return expectations
 
 
-def find_expectation(
-    item: pytest.Item, cell: MatrixCell, info: DeviceInfo | None, listed: Sequence[Expectation]
-) -> Expectation | None:
+def find_expected_outcome(
+    item: pytest.Item, cell: MatrixCell, info: DeviceInfo | None, listed: Sequence[ExpectedOutcome]
+) -> ExpectedOutcome | None:
     """Return the last expectation that applies to a test; None if there is none."""
     applicable = [candidate for candidate in listed if candidate.applies_to(item.nodeid, cell, info)]
     return applicable[-1] if applicable else None
 
 
-def apply_expectation(report: pytest.TestReport, expectation: Expectation, strict: bool) -> str:
+def apply_expected_outcome(report: pytest.TestReport, expectation: ExpectedOutcome, strict: bool) -> str:
     """Adjust a report to the expectation and return the state: "xfailed", "xpassed", "flaky failed", ... or "".
 
     Expected failures and failures of flaky tests do not fail the run. An unexpected pass fails it if pytest's

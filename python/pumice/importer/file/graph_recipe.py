@@ -1,4 +1,4 @@
-"""The Recipe: an imported model, independent of the onnx package.
+"""The GraphRecipe: an imported model, independent of the onnx package.
 
 It contains everything needed to build the engine's Graph, and can be cached on disk.
 """
@@ -18,7 +18,7 @@ Sizes: TypeAlias = "list[int | None] | None"  # None as a size: unknown size; No
 
 
 class UnrepresentableError(Exception):
-    """Raised if a part of a model file cannot be represented in a Recipe."""
+    """Raised if a part of a model file cannot be represented in a GraphRecipe."""
 
 
 try:  # as in the module collections
@@ -92,7 +92,7 @@ class ConstantRecipe(LightNamedTuple):
         return tuple.__new__(cls, (name, dtype, shape, raw, tensor_location))
 
 
-Attribute: TypeAlias = "int | float | str | list[int] | list[float] | list[str] | ConstantRecipe | Recipe"
+Attribute: TypeAlias = "int | float | str | list[int] | list[float] | list[str] | ConstantRecipe | GraphRecipe"
 
 
 class InputRecipe(LightNamedTuple):
@@ -118,7 +118,7 @@ class InputRecipe(LightNamedTuple):
 class NodeRecipe(LightNamedTuple):
     """A node, upgraded to the latest opset. "" marks omitted optional inputs and outputs.
 
-    unsupported: why a Recipe cannot represent the node; "" if it can.
+    unsupported: why a GraphRecipe cannot represent the node; "" if it can.
     """
 
     __slots__ = ()
@@ -144,9 +144,9 @@ class NodeRecipe(LightNamedTuple):
         return tuple.__new__(cls, (op, name, inputs, outputs, attributes, domain, unsupported))
 
     @property
-    def subgraphs(self) -> dict[str, Recipe]:
+    def subgraphs(self) -> dict[str, GraphRecipe]:
         """The graph attributes, by name."""
-        return {name: value for name, value in self.attributes.items() if isinstance(value, Recipe)}
+        return {name: value for name, value in self.attributes.items() if isinstance(value, GraphRecipe)}
 
     @property
     def reads(self) -> list[str]:
@@ -159,7 +159,7 @@ class NodeRecipe(LightNamedTuple):
         return f"{self.domain}::{self.op}" if self.domain else self.op
 
 
-class Recipe(LightNamedTuple):
+class GraphRecipe(LightNamedTuple):
     """An imported model or subgraph.
 
     nodes: topologically sorted. unsupported: unsupported features that are not a node's. captured: outer-scope values that a
@@ -217,7 +217,7 @@ class Recipe(LightNamedTuple):
         string_values: Sequence[str] = (),
         plain: bool = False,
         warnings: Sequence[str] = (),
-    ) -> Recipe:
+    ) -> GraphRecipe:
         return tuple.__new__(
             cls,
             (
@@ -246,7 +246,7 @@ class Recipe(LightNamedTuple):
 
     @property
     def is_complete(self) -> bool:
-        """Whether the Recipe represents the whole model, without unsupported features."""
+        """Whether the GraphRecipe represents the whole model, without unsupported features."""
         return not self.unsupported and all(
             not node.unsupported and all(graph.is_complete for graph in node.subgraphs.values()) for node in self.nodes
         )

@@ -13,7 +13,7 @@ from ..base.element_types import Bytes
 from ..base.errors import graph_error, truncate_middle
 from .file.file_signatures import detect_file_type
 from .file.model_file import ModelFile
-from .file.recipe import Overridable, Recipe
+from .file.graph_recipe import Overridable, GraphRecipe
 from .file.weight_files import check_tensor_locations
 from .graph_importer import GraphImporter
 from .onnx_functions import expand_functions
@@ -112,8 +112,8 @@ def _make_import_warnings(model: ModelProto) -> list[str]:
     return [truncate_middle(warning) for warning in warnings]
 
 
-def make_recipe(model: ModelProto, file: ModelFile, overridable: Overridable = False) -> Recipe:
-    """Convert a parsed model to a Recipe, in which unsupported features are listed. overridable: initializers to expose as inputs.
+def make_recipe(model: ModelProto, file: ModelFile, overridable: Overridable = False) -> GraphRecipe:
+    """Convert a parsed model to a GraphRecipe, in which unsupported features are listed. overridable: initializers to expose as inputs.
 
     Raise GraphError if the model is invalid, BindingError if a name in `overridable` is not an initializer that is also an input.
     """

@@ -19,7 +19,7 @@ class _GraphNode(Protocol):
     outputs: list[str]
 
 
-class ReportFacts(NamedTuple):
+class ReportMetadata(NamedTuple):
     """Facts about a validation.
 
     nodes: name, op, inputs and outputs of each node, in execution order. generated: how each input was generated.
@@ -50,18 +50,18 @@ class ReportFacts(NamedTuple):
         return {**record, "policy": dict(self.policy)} if self.policy else record
 
 
-def get_device_facts(device: DeviceInfo) -> dict[str, Any]:
+def get_device_metadata(device: DeviceInfo) -> dict[str, Any]:
     """Return the name, kind, UUID and driver of a device."""
     return {name: getattr(device, name) for name in _DEVICE}
 
 
-def collect_model_facts(model: Model, nodes: Iterable[_GraphNode], options: Mapping[str, Any]) -> ReportFacts:
+def collect_model_metadata(model: Model, nodes: Iterable[_GraphNode], options: Mapping[str, Any]) -> ReportMetadata:
     """Return the facts about a model and the options, to which the model's seed is added."""
     nodes_record = (
         {"name": node.name, "op": node.op, "inputs": [*node.inputs], "outputs": [*node.outputs]} for node in nodes
     )
-    return ReportFacts(
-        get_device_facts(model.device),
+    return ReportMetadata(
+        get_device_metadata(model.device),
         tuple(value.name for value in model.inputs),
         tuple(value.name for value in model.outputs),
         tuple(nodes_record),
@@ -69,7 +69,7 @@ def collect_model_facts(model: Model, nodes: Iterable[_GraphNode], options: Mapp
     )
 
 
-def collect_option_facts(options: ValidationOptions) -> dict[str, Any]:
+def collect_option_metadata(options: ValidationOptions) -> dict[str, Any]:
     """Return the caller's options for JSON. Accuracy options appear only if the caller set them."""
     record: dict[str, Any] = {
         "mode": options.mode,
