@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 import pumice
-from pumice.importer.file.graph_recipe import ConstantRecipe, InputRecipe, NodeRecipe, GraphRecipe
+from pumice.importer.file.graph_recipe import ConstantRecipe, GraphRecipe, InputRecipe, NodeRecipe
 from pumice.importer.load_graph import build_recipe_graph
 from pumice.text.decoder import Decoder, SamplingParams, pack_sampling_params
 from pumice.text.decoding_batch import DecoderRun, DecodingBatch

@@ -18,7 +18,7 @@ from onnx_models import gemm, model, node, value
 from process import output_of
 from pumice._pumice import read_cache_entry, write_cache_entry
 from pumice.base.element_types import array_from_bytes
-from pumice.importer import load
+from pumice.importer import load_graph
 from pumice.importer.file.graph_recipe import ConstantRecipe, GraphRecipe
 from threads import in_threads
 
@@ -53,17 +53,17 @@ def path(tmp_path: Path) -> Path:
 
 
 def read(path: Path) -> GraphRecipe:
-    return load.load_recipe(path)
+    return load_graph.load_recipe(path)
 
 
 def imports(path: Path, monkeypatch: pytest.MonkeyPatch) -> bool:
     """Return whether loading it parses the ONNX file."""
     calls = []
-    from pumice.importer import parse
+    from pumice.importer import parse_onnx
 
-    original = parse.make_recipe
+    original = parse_onnx.make_recipe
     with monkeypatch.context() as patched:
-        patched.setattr(parse, "make_recipe", lambda *a: calls.append(a) or original(*a))
+        patched.setattr(parse_onnx, "make_recipe", lambda *a: calls.append(a) or original(*a))
         read(path)
     return bool(calls)
 
@@ -150,22 +150,22 @@ def test_a_copy_of_the_file_is_the_same_entry(path: Path, monkeypatch: pytest.Mo
 
 def test_another_importer_is_another_entry(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     read(path)
-    monkeypatch.setattr(load, "_get_importer_version", lambda: "later")
+    monkeypatch.setattr(load_graph, "_get_importer_version", lambda: "later")
     assert imports(path, monkeypatch)
 
 
 def version() -> str:
     """Return the version a new process computes."""
-    load._get_importer_version.cache_clear()
-    return load._get_importer_version()
+    load_graph._get_importer_version.cache_clear()
+    return load_graph._get_importer_version()
 
 
 def test_the_version_knows_every_file_of_the_importer_and_the_engine(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> None:
-    request.addfinalizer(load._get_importer_version.cache_clear)
-    monkeypatch.setattr(load, "__file__", str(tmp_path / "importer" / "load.py"))
-    monkeypatch.setattr(load._pumice, "__file__", str(tmp_path / "_pumice.so"))
+    request.addfinalizer(load_graph._get_importer_version.cache_clear)
+    monkeypatch.setattr(load_graph, "__file__", str(tmp_path / "importer" / "load_graph.py"))
+    monkeypatch.setattr(load_graph._pumice, "__file__", str(tmp_path / "_pumice.so"))
     for folder in ("base", "importer/file", "model"):
         (tmp_path / folder).mkdir(parents=True)
     versions = [version()]
@@ -204,7 +204,7 @@ def test_what_is_overridable_is_one_entry_however_it_is_said(
     onnx.save(proto, path)
     for i, same in enumerate(([False, None, (), []], [["b", "w"], ("w", "b"), ["w", "b", "w"]], [["b"]], [True])):
         for wanted in same:
-            load.load_recipe(path, None, wanted)
+            load_graph.load_recipe(path, None, wanted)
         assert len([*(cache / "graphs").iterdir()]) == i + 1
 
 
@@ -251,7 +251,7 @@ def test_a_signed_entry_that_makes_no_sense_is_rebuilt(
     length = int.from_bytes(body[:8], "little")
     structure = json.loads(body[8 : 8 + length])
     structure[change] = value
-    assert write_cache_entry("graphs", entry.stem, load.pack_cache_entry(structure, body[8 + length :]))
+    assert write_cache_entry("graphs", entry.stem, load_graph.pack_cache_entry(structure, body[8 + length :]))
     assert imports(path, monkeypatch)
     assert entry.read_bytes() == good
 
@@ -287,11 +287,11 @@ def test_the_cache_is_where_the_environment_says(monkeypatch: pytest.MonkeyPatch
     for name in ("PUMICE_CACHE_DIR", "XDG_CACHE_HOME"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HOME", "/somebody")
-    assert load.cache_directory() == "/somebody/.cache/pumice"
+    assert load_graph.cache_directory() == "/somebody/.cache/pumice"
     monkeypatch.setenv("XDG_CACHE_HOME", "/caches")
-    assert load.cache_directory() == "/caches/pumice"
+    assert load_graph.cache_directory() == "/caches/pumice"
     monkeypatch.setenv("PUMICE_CACHE_DIR", "/chosen")
-    assert load.cache_directory() == "/chosen/pumice"
+    assert load_graph.cache_directory() == "/chosen/pumice"
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
@@ -321,5 +321,5 @@ def test_what_a_recipe_cannot_hold_is_not_kept(tmp_path: Path, cache: Path) -> N
     onnx.save(model([node("Relu")], opset=999), tmp_path / "newer.onnx")
     for _ in range(2):
         with pytest.raises(pumice.UnsupportedError, match="999"):
-            load.load_graph(tmp_path / "newer.onnx")
+            load_graph.load_graph(tmp_path / "newer.onnx")
     assert not cache.exists()

@@ -14,8 +14,8 @@ from onnx import TensorProto, helper, numpy_helper
 
 import pumice
 from onnx_models import constant, gemm, model, node, recipe, relu, value
-from pumice.importer.file.model_file import ModelFile
 from pumice.importer.file.graph_recipe import ConstantRecipe
+from pumice.importer.file.model_file import ModelFile
 from pumice.importer.load_graph import load_graph
 from pumice.importer.parse_onnx import make_recipe, parse_model
 from pumice.onnx import import_graph

@@ -7,7 +7,7 @@ import pytest
 
 import pumice
 from onnx_models import constant, model, node, recipe, value
-from pumice.importer.file.graph_recipe import NodeRecipe, GraphRecipe
+from pumice.importer.file.graph_recipe import GraphRecipe, NodeRecipe
 from pumice.onnx import import_graph
 
 FLOAT = np.float32

@@ -12,8 +12,8 @@ from onnx import TensorProto, helper, numpy_helper
 
 import pumice
 from pumice.base.element_types import array_from_bytes
-from pumice.importer.file.model_file import ModelFile
 from pumice.importer.file.graph_recipe import GraphRecipe
+from pumice.importer.file.model_file import ModelFile
 from pumice.importer.parse_onnx import make_recipe, parse_model
 
 Shape = Sequence[int | str | None] | None

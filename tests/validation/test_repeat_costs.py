@@ -11,7 +11,7 @@ import pytest
 
 import pumice
 from onnx_models import gemm, model, node, subgraph, value
-from pumice.importer import load
+from pumice.importer import load_graph
 from pumice.validation import repeatability
 from pumice.validation.model_validation import ModelValidation
 from pumice.validation.options import ValidationOptions
@@ -53,7 +53,7 @@ def test_the_model_is_read_once_for_both_contexts(context: pumice.Context, monke
 
         return counted
 
-    for module in (load, pumice.model.compiled_model):
+    for module in (load_graph, pumice.model.compiled_model):
         for name in ("load_recipe", "build_recipe_graph"):
             monkeypatch.setattr(module, name, counting(getattr(module, name)))
     with pumice.load(gemm().SerializeToString(), context) as loaded:

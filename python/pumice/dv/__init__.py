@@ -52,6 +52,11 @@ from .commands import FullyConnected as FullyConnected
 from .commands import Ipu as Ipu
 from .commands import Maximizer as Maximizer
 from .commands import Run as Run
+from .context_and_memory import CommandList as CommandList
+from .context_and_memory import Context as Context
+from .context_and_memory import Memory as Memory
+from .context_and_memory import get_version_string as get_version_string
+from .context_and_memory import total_size as total_size
 from .library_paths import cmake_path as cmake_path
 from .library_paths import include_path as include_path
 from .library_paths import library_path as library_path
@@ -60,8 +65,3 @@ from .network import LoadedNetwork as LoadedNetwork
 from .network import Network as Network
 from .network import NetworkOutput as NetworkOutput
 from .network import from_graph as from_graph
-from .context_and_memory import CommandList as CommandList
-from .context_and_memory import Context as Context
-from .context_and_memory import Memory as Memory
-from .context_and_memory import get_version_string as get_version_string
-from .context_and_memory import total_size as total_size

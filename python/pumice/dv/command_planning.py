@@ -8,9 +8,9 @@ from dataclasses import dataclass, field, replace
 
 from ..base.errors import unsupported_error
 from .commands import MAX_RUNS, Conv, FullyConnected, MemoryLocation
+from .context_and_memory import Memory
 from .graph_converter import GraphConverter
 from .layers import Activations, Layer
-from .context_and_memory import Memory
 
 _ALIGNMENT = 256  # alignment of tensors in memory, in bytes
 _FP16_BYTES = 2  # bytes per float16 element

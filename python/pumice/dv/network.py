@@ -18,10 +18,10 @@ from ..importer.file.model_file import Source
 from ..importer.load_graph import load_graph
 from ..model.model import Model
 from ..model.model_runs import Outputs
-from .commands import Conv, FullyConnected
-from .node_converters import convert_graph
-from .context_and_memory import Context, Memory
 from .command_planning import CommandPlan, get_node_names, plan_network
+from .commands import Conv, FullyConnected
+from .context_and_memory import Context, Memory
+from .node_converters import convert_graph
 
 
 @dataclass(frozen=True)

@@ -1,1 +1,1 @@
-"""Import ONNX models: parse a file into a GraphRecipe, then build the engine's Graph from it. The entry point is load.py."""
+"""Import ONNX models: parse a file into a GraphRecipe, then build the engine's Graph from it. The entry point is load_graph.py."""

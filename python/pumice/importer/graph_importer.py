@@ -9,22 +9,22 @@ from typing import TYPE_CHECKING
 from onnx import NodeProto, SparseTensorProto, TensorProto
 
 from ..base.errors import binding_error, graph_error
-from .file.model_file import ModelFile
-from .file.node_names import make_node_names
-from .file.node_order import keep_required_nodes, sort_topologically
-from .file.onnx_tensor import DTYPES, make_constant, make_sparse_constant
 from .file.graph_recipe import (
     RANDOM_STATE,
     STRING,
     ConstantRecipe,
+    GraphRecipe,
     InputRecipe,
     NodeRecipe,
     Overridable,
-    GraphRecipe,
     UnrepresentableError,
     pack_strings,
     strip_trailing_empty,
 )
+from .file.model_file import ModelFile
+from .file.node_names import make_node_names
+from .file.node_order import keep_required_nodes, sort_topologically
+from .file.onnx_tensor import DTYPES, make_constant, make_sparse_constant
 from .onnx_functions import OPSET, find_schema, get_node_opset
 from .onnx_values import (
     ONNX_DOMAINS,

@@ -13,7 +13,7 @@ import pumice._pumice as _pumice
 from ..base.element_types import array_from_bytes
 from ..base.errors import InputError, graph_error
 from ..base.printable_text import escape_unprintable
-from .file.graph_recipe import ConstantRecipe, NodeRecipe, GraphRecipe
+from .file.graph_recipe import ConstantRecipe, GraphRecipe, NodeRecipe
 from .symbolic_rules import (
     Rule,
     RuleTensor,

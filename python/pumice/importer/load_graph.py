@@ -17,16 +17,16 @@ import pumice._pumice as _pumice
 from .._pumice import Graph, __version__, cache_directory, parse_json, read_cache_entry, sha256, write_cache_entry
 from ..base.element_types import BITS, Bytes, count_bytes
 from .build.builder import build_graph
-from .file.model_file import Folder, ModelFile, Source
 from .file.graph_recipe import (
     Attribute,
     ConstantRecipe,
+    GraphRecipe,
     InputRecipe,
     NodeRecipe,
     Overridable,
-    GraphRecipe,
     TensorLocation,
 )
+from .file.model_file import Folder, ModelFile, Source
 from .file.weight_files import make_weight_state_key
 
 if TYPE_CHECKING:

@@ -18,9 +18,9 @@ import onnx.shape_inference
 from onnx import AttributeProto, FunctionProto, ModelProto, TypeProto
 
 from ..base.errors import graph_error
+from .file.graph_recipe import NodeRecipe
 from .file.node_names import make_node_names
 from .file.onnx_tensor import DTYPES
-from .file.graph_recipe import NodeRecipe
 from .rewrites.rewrite_table import MAX_OPSET, MIN_OPSET
 
 if TYPE_CHECKING:

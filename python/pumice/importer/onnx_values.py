@@ -10,9 +10,9 @@ from onnx import AttributeProto, NodeProto, TensorProto
 
 from ..base.element_types import Array
 from ..base.errors import graph_error
+from .file.graph_recipe import Attribute, GraphRecipe, InputRecipe, Sizes, UnrepresentableError
 from .file.model_file import ModelFile
 from .file.onnx_tensor import get_dtype_from_onnx_type, make_constant
-from .file.graph_recipe import Attribute, InputRecipe, GraphRecipe, Sizes, UnrepresentableError
 
 if TYPE_CHECKING:
     from onnx import GraphProto, TypeProto, ValueInfoProto

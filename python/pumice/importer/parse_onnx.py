@@ -12,8 +12,8 @@ import pumice._pumice as _pumice
 from ..base.element_types import Bytes
 from ..base.errors import graph_error, truncate_middle
 from .file.file_signatures import detect_file_type
+from .file.graph_recipe import GraphRecipe, Overridable
 from .file.model_file import ModelFile
-from .file.graph_recipe import Overridable, GraphRecipe
 from .file.weight_files import check_tensor_locations
 from .graph_importer import GraphImporter
 from .onnx_functions import expand_functions

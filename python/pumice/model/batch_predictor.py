@@ -18,8 +18,8 @@ from ..importer.file.weight_files import compute_model_digests, get_model_file_s
 from .batches import Batch, BatchLayout, check_result_rows, get_batch_layout, make_batch, slice_rows
 from .load_options import reject_unknown_options
 from .model import Model
-from .precision_policy import Precision, parse_policy
 from .model_runs import MAX_IN_FLIGHT
+from .precision_policy import Precision, parse_policy
 from .shared_models import Digests, ModelKey, SharedModel, get_shared_model, pin_model
 
 _OPTIONS = ("seed", "fuse", "check_indices", "deterministic", "tuned")

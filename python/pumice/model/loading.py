@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from .._pumice import Context
     from ..device.kernel import Kernel
     from ..importer.expression_operator import ElementwiseOperator
-    from ..importer.file.model_file import Folder, Source
     from ..importer.file.graph_recipe import Overridable
+    from ..importer.file.model_file import Folder, Source
     from ..importer.kernel_operator import KernelOperator
     from .parallel_model import ParallelModel
     from .precision_policy import Precision

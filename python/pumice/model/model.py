@@ -23,8 +23,8 @@ from . import model_runs
 from .compiled_model import CompiledModel
 from .declared_outputs import DeclaredOutputs, make_dimensions, merge_declared_shape
 from .load_options import reject_unknown_options
-from .model_values import ModelValue, ValuePacker, format_shape, shape_matches, suggest_rearrangement
 from .model_runs import ModelRun, Outputs, check_output_arrays, map_cases
+from .model_values import ModelValue, ValuePacker, format_shape, shape_matches, suggest_rearrangement
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -34,10 +34,10 @@ if TYPE_CHECKING:
     from ..base.string_table import PerCallStringTable, TensorStringTable
     from ..device.kernel import Kernel
     from ..importer.expression_operator import ElementwiseOperator
-    from ..importer.file.graph_recipe import Overridable, GraphRecipe
+    from ..importer.file.graph_recipe import GraphRecipe, Overridable
     from ..importer.kernel_operator import KernelOperator, KernelTable
-    from .precision_policy import Precision
     from .model_report import ModelReport
+    from .precision_policy import Precision
     from .step_tuning import StepTuning
 else:
     from ..base import lazy_numpy_typing as npt

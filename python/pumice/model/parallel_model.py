@@ -17,10 +17,10 @@ from ..importer.file.model_file import Source, make_rereadable
 from .batches import check_result_rows, get_batch_layout, make_batch, slice_rows
 from .load_options import MODEL_OPTIONS, reject_unknown_options
 from .model import Model
+from .model_runs import MAX_IN_FLIGHT
 from .model_values import ModelValue
 from .multi_device_scheduler import LostDevice, MultiDeviceScheduler
 from .precision_policy import Precision
-from .model_runs import MAX_IN_FLIGHT
 
 _HINTS = dict.fromkeys(("device", "provider", "providers"), "devices=[...] lists the devices, by their names too")
 

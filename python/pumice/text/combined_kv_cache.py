@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from ..importer.file.graph_recipe import ConstantRecipe, NodeRecipe, GraphRecipe, get_number_attr
+from ..importer.file.graph_recipe import ConstantRecipe, GraphRecipe, NodeRecipe, get_number_attr
 from .model_folder import IoNames, ModelFolder, list_cache_names_by_layer
 
 _COMBINED_PAST, _COMBINED_PRESENT = "past_key_values.%d.key_value", "present.%d.key_value"

@@ -96,7 +96,7 @@ def _spend_size(value: Any) -> Any:
 
 
 def _check_call_size(name: str, values: list[Any]) -> None:
-    """Raise RenderLimitError if the result of a call could be too large. values: the object that the method belongs to, and the arguments."""
+    """Raise RenderLimitError if the result of a call could be too large. values: the object of the method, and the arguments."""
     for item in values[1:]:
         if isinstance(item, int) and abs(item) > _MAX_NUMBER and name != "safe_range":  # safe_range has its own limit
             raise RenderLimitError(f"{name}: expected numbers of at most {_MAX_NUMBER}, given a larger one")

@@ -12,7 +12,7 @@ import numpy as np
 
 from ..base.element_types import Array, array_from_bytes
 from ..importer.build.builder import GraphBuilder
-from ..importer.file.graph_recipe import ConstantRecipe, NodeRecipe, GraphRecipe
+from ..importer.file.graph_recipe import ConstantRecipe, GraphRecipe, NodeRecipe
 from ..importer.load_graph import get_translators
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ..base.element_types import ONNX_TYPE_CODES, Array
-from ..importer.file.graph_recipe import ConstantRecipe, NodeRecipe, GraphRecipe
+from ..importer.file.graph_recipe import ConstantRecipe, GraphRecipe, NodeRecipe
 from .length_evaluation import (
     PADDING_INPUT,
     DecoderShapes,

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ..base.element_types import Array, array_from_bytes
-from ..importer.file.graph_recipe import NodeRecipe, GraphRecipe
+from ..importer.file.graph_recipe import GraphRecipe, NodeRecipe
 from .length_evaluation import PADDING_INPUT, DecoderShapes, LengthEvaluator, LengthProbe, LinearSize, Sizes
 from .model_folder import IoNames
 from .padding_comparison import KEY_AXIS_SIZE, MASKED_SCORE, QUERY_AXIS_SIZE, AttentionAxes, PaddingComparison

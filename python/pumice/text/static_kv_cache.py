@@ -11,7 +11,7 @@ from dataclasses import replace
 import numpy as np
 
 from ..base.element_types import ONNX_TYPE_CODES, Array
-from ..importer.file.graph_recipe import Attribute, ConstantRecipe, InputRecipe, NodeRecipe, GraphRecipe
+from ..importer.file.graph_recipe import Attribute, ConstantRecipe, GraphRecipe, InputRecipe, NodeRecipe
 from ..importer.translators.attention import INT8_CACHE, STATIC_KV_CACHE
 from .combined_kv_cache import add_head_axis, resolve_io_names
 from .decoder_recipe import LOGIT_POSITIONS, PAST_LENGTHS, DecoderRecipe, KvCacheSpec, KvScalesSpec

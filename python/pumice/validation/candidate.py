@@ -12,8 +12,8 @@ import onnx
 from ..base.element_types import PRECISIONS, Array, get_numpy_dtype
 from ..base.errors import InputError, binding_error, unsupported_error
 from ..base.string_table import TensorStringTable
-from ..importer.file.model_file import Folder, ModelFile, Source
 from ..importer.file.graph_recipe import STRING, InputRecipe, UnrepresentableError
+from ..importer.file.model_file import Folder, ModelFile, Source
 from ..importer.onnx_values import read_value_info
 from ..importer.parse_onnx import parse_model
 from ..model.model import Model

@@ -11,8 +11,8 @@ from onnx import AttributeProto
 from .._pumice import Program
 from ..base.element_types import Array
 from .bounds.rule_runner import parse_attributes
-from .kernel_checker import KernelCheck, KernelChecker
 from .fused_node_values import UNKNOWN_VALUE_NOTE
+from .kernel_checker import KernelCheck, KernelChecker
 from .options import ValidationOptions
 from .oracle import Tolerance
 from .reference import ReferenceModel, ReferenceNode, ReferenceSubgraph

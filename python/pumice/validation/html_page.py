@@ -7,9 +7,9 @@ from typing import Any
 
 from ..base.printable_text import shorten_and_escape
 from .view.charts import BLUE, GREY, ORANGE, RED, draw_error_chart, draw_range_chart, make_legend
-from .view.html_document import make_document, read_view_file
 from .view.findings import make_findings_section
 from .view.graph_drawing import draw_graph
+from .view.html_document import make_document, read_view_file
 from .view.html_markup import Markup, concat_markup, element, make_data_island
 from .view.tables import (
     make_metadata_table,

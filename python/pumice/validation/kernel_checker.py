@@ -23,8 +23,8 @@ from .bounds.rule_runner import (
 )
 from .deviation import RIGHT, UNPROVED, WRONG, Deviation, compare_node_output
 from .fused_node_values import (
-    IsolatedNodeResult,
     FusedNodeValues,
+    IsolatedNodeResult,
     MissingRuleError,
     round_at_subgraph_border,
     to_common_float_type,

@@ -10,10 +10,10 @@ import onnx
 from onnx import numpy_helper
 
 from ..base.element_types import Array
+from ..importer.file.graph_recipe import NodeRecipe
 from ..importer.file.model_file import Folder, ModelFile, Source
 from ..importer.file.node_names import make_node_names
 from ..importer.file.node_order import keep_required_nodes, sort_topologically
-from ..importer.file.graph_recipe import NodeRecipe
 from ..importer.parse_onnx import get_opsets, parse_model
 from ..model.precision_policy import Precision, PrecisionPolicy, parse_policy
 from .bounds.bounded_tensor import BoundedTensor, replace_overflow, round_to_type

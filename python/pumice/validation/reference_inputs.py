@@ -17,8 +17,8 @@ from .bounds.rule_registry import UnprovedError, Value
 from .bounds.rule_runner import make_bounded_constant, make_bounded_input
 from .error_propagation import make_overflow_finding
 from .live_values import LiveValues
-from .model_load_setup import ModelLoadSetup
 from .loop_timeouts import get_loop_timeout
+from .model_load_setup import ModelLoadSetup
 from .model_validation import ModelValidation
 from .node_costs import NodeCost
 from .options import ValidationOptions

@@ -14,8 +14,8 @@ from .._pumice import GraphError, Program, UnsupportedError
 from ..base.element_types import Array
 from ..base.string_table import StringTable, TensorStringTable
 from ..importer.build.float32_node_collector import Float32NodeCollector
-from ..importer.file.model_file import ModelFile
 from ..importer.file.graph_recipe import NodeRecipe
+from ..importer.file.model_file import ModelFile
 from ..model.model import Model
 from ..model.precision_policy import parse_policy
 from .loop_timeouts import get_graph_loop_timeout

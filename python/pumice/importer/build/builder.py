@@ -11,7 +11,7 @@ import pumice._pumice as _pumice
 from ..._pumice import Graph, GraphError, UnsupportedError
 from ...base.element_types import Array, Bytes, array_from_bytes
 from ...base.errors import graph_error, unsupported_error
-from ..file.graph_recipe import ConstantRecipe, InputRecipe, NodeRecipe, GraphRecipe, strip_trailing_empty
+from ..file.graph_recipe import ConstantRecipe, GraphRecipe, InputRecipe, NodeRecipe, strip_trailing_empty
 from .non_tensor_values import BuiltValue, OptionalValue, SequenceValue, ValueKind, get_value_kind, to_tensors
 
 if TYPE_CHECKING:

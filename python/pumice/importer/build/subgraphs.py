@@ -8,7 +8,7 @@ import numpy as np
 
 from ...base.element_types import Array
 from ...base.errors import graph_error
-from ..file.graph_recipe import NodeRecipe, GraphRecipe
+from ..file.graph_recipe import GraphRecipe, NodeRecipe
 from .builder import GraphBuilder, NodeRejectedError
 from .non_tensor_values import BuiltValue, get_tensors, get_value_kind, replace_tensors
 

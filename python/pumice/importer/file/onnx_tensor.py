@@ -7,8 +7,8 @@ from onnx import SparseTensorProto, TensorProto
 
 from ...base.element_types import BITS, Bytes, array_from_bytes, count_bytes, count_elements
 from ...base.errors import graph_error
-from .model_file import MODEL_FILE_LOCATION, ModelFile
 from .graph_recipe import STRING, ConstantRecipe, TensorLocation, UnrepresentableError, pack_strings
+from .model_file import MODEL_FILE_LOCATION, ModelFile
 
 _MAX_AXIS_SIZE = 1 << 40  # exclusive upper limit for the size of an axis
 _MAX_DENSE_BYTES = 1 << 28  # size limit for a densified sparse tensor: a few bytes in a file can request any size

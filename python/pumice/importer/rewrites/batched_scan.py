@@ -8,7 +8,7 @@ import numpy as np
 
 from ...base.element_types import array_from_bytes
 from ...base.errors import graph_error
-from ..file.graph_recipe import Attribute, ConstantRecipe, InputRecipe, NodeRecipe, GraphRecipe, get_ints_attr
+from ..file.graph_recipe import Attribute, ConstantRecipe, GraphRecipe, InputRecipe, NodeRecipe, get_ints_attr
 
 if TYPE_CHECKING:
     from .rewrite_helpers import Nodes, RewriteScope

@@ -12,9 +12,9 @@ import numpy as np
 from ..file.graph_recipe import (
     Attribute,
     ConstantRecipe,
+    GraphRecipe,
     InputRecipe,
     NodeRecipe,
-    GraphRecipe,
     UnrepresentableError,
     get_number_attr,
 )

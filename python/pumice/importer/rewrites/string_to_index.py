@@ -16,9 +16,9 @@ from ..file.graph_recipe import (
     STRING,
     Attribute,
     ConstantRecipe,
+    GraphRecipe,
     InputRecipe,
     NodeRecipe,
-    GraphRecipe,
     UnrepresentableError,
 )
 

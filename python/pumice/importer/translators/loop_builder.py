@@ -24,7 +24,7 @@ from ..build.subgraphs import (
     make_capture_signature,
     make_subgraph_builder,
 )
-from ..file.graph_recipe import RANDOM_STATE, InputRecipe, NodeRecipe, GraphRecipe
+from ..file.graph_recipe import RANDOM_STATE, GraphRecipe, InputRecipe, NodeRecipe
 from .loop_types import LoopStateType, ScanElementType, SlicedValue, get_shape_or_declared_rank
 from .random import make_iteration_random_state
 

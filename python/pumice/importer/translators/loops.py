@@ -12,7 +12,7 @@ from ...base.errors import graph_error
 from ..build.builder import GraphBuilder, NodeRejectedError
 from ..build.non_tensor_values import OptionalValue, ValueKind
 from ..build.subgraphs import SHAPE_1, get_condition, get_subgraphs
-from ..file.graph_recipe import NodeRecipe, GraphRecipe
+from ..file.graph_recipe import GraphRecipe, NodeRecipe
 from .loop_builder import INT32, SCALAR, LoopBuilder
 from .loop_types import SlicedValue, get_declared_rank
 

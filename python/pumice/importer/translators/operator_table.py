@@ -16,7 +16,7 @@ from ..build.subgraphs import (
     make_capture_signature,
     make_subgraph_builder,
 )
-from ..file.graph_recipe import NodeRecipe, GraphRecipe
+from ..file.graph_recipe import GraphRecipe, NodeRecipe
 from .affine_grid import add_affine_grid
 from .attention import ATTENTION_NODES
 from .block_quantized_gemm import BLOCK_NODES

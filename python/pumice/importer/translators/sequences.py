@@ -21,7 +21,7 @@ from ..build.non_tensor_values import (
     get_rank,
     pack_tensor,
 )
-from ..file.graph_recipe import ConstantRecipe, InputRecipe, NodeRecipe, GraphRecipe
+from ..file.graph_recipe import ConstantRecipe, GraphRecipe, InputRecipe, NodeRecipe
 
 if TYPE_CHECKING:
     from ..._pumice import Value

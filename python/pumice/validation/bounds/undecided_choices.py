@@ -12,11 +12,11 @@ from ...base.element_types import Array
 from .alternative_values import INDEPENDENT, MAX_ALTERNATIVES, EnumeratedAlternatives, is_undecided, list_alternatives
 from .bounded_tensor import BoundedTensor
 from .choice_labels import (
+    assign_choice_labels,
+    assign_labels_before_broadcast,
     combine_chosen_labels,
     combine_labels,
     concat_labels,
-    assign_labels_before_broadcast,
-    assign_choice_labels,
 )
 from .rule_registry import OperatorCall, Rule
 
