@@ -61,9 +61,9 @@ std::vector<RoutineValue> PredicatedCodeBuilder::add_routine(size_t routine_inde
       const auto position = static_cast<size_t>(output - routine.outputs.begin());
       targets.push_back(position < destinations.size() ? destinations[position] : allocate_scratch(results[j]));
     }
-    if (step.kind == RoutineStep::DispatchKind::region)
+    if (step.kind == RoutineStep::StepKind::region)
       add_region(step, operands, targets, word);
-    else if (step.kind == RoutineStep::DispatchKind::while_)
+    else if (step.kind == RoutineStep::StepKind::while_)
       add_loop(step, operands, targets, word);
     else
       add_branches(step, operands, targets, word);
@@ -78,8 +78,8 @@ std::vector<RoutineValue> PredicatedCodeBuilder::add_routine(size_t routine_inde
 std::vector<TensorDesc> PredicatedCodeBuilder::infer_result_descs(const RoutineStep& step, std::span<const RoutineValue> operands) const {
   std::vector<TensorDesc> inputs, outputs;
   for (const RoutineValue& value : operands) inputs.push_back(value.desc);
-  if (step.kind == RoutineStep::DispatchKind::while_) return {inputs.begin(), inputs.begin() + static_cast<std::ptrdiff_t>(step.carried)};
-  if (step.kind == RoutineStep::DispatchKind::if_) {
+  if (step.kind == RoutineStep::StepKind::while_) return {inputs.begin(), inputs.begin() + static_cast<std::ptrdiff_t>(step.carried)};
+  if (step.kind == RoutineStep::StepKind::if_) {
     inputs.erase(inputs.begin());
     RoutineAnalysis(code_.program()).analyze_if(step, inputs, outputs);
     return outputs;

@@ -101,7 +101,7 @@ void fold_batch_norm(ProgramGraph& graph) {
   }
   std::vector<bool> removed(graph.nodes.size(), false);
   for (const auto& [conv, norm] : pairs) {
-    replaced.add_match({graph.nodes[norm].report}, graph.nodes[conv], Fusion::batch_normalization);
+    replaced.report_fused_rows({graph.nodes[norm].report}, graph.nodes[conv], Fusion::batch_normalization);
     graph.nodes[conv] = matcher.fold_into_conv(graph.nodes[conv], graph.nodes[norm]);
     removed[norm] = true;
   }

@@ -143,7 +143,7 @@ void recognise_block_quant(ProgramGraph& graph) {
   for (size_t i = 0; i < graph.nodes.size(); ++i)
     if (const auto matrix = matcher.match_matrix(graph.nodes[i])) matches.emplace_back(i, *matrix);
   for (const auto& [i, matrix] : matches) {
-    replaced.add_match(matrix.rows, graph.nodes[i], Fusion::block_quant);
+    replaced.report_fused_rows(matrix.rows, graph.nodes[i], Fusion::block_quant);
     graph.nodes[i] = matcher.make_block_matmul(graph.nodes[i], matrix);
   }
   replaced.erase_unread_nodes();

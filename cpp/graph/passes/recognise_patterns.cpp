@@ -175,7 +175,7 @@ void recognise_patterns(ProgramGraph& graph, const FusionSet& fusions) {
       for (const Pattern& pattern : rule.patterns) {
         const auto match_result = pattern.match(graph, use_def, root);
         if (!match_result || !preserves_rank(graph, rule, *match_result) || !rule.fits(graph, use_def, *match_result)) continue;
-        replaced.add_match(match_result->rows, root, rule.fusion);
+        replaced.report_fused_rows(match_result->rows, root, rule.fusion);
         replacements.emplace_back(i, apply_rule(rule, root, *match_result));
         return true;
       }

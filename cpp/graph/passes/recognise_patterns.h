@@ -11,7 +11,7 @@ namespace pumice {
 class ReplacedNodes {
  public:
   explicit ReplacedNodes(ProgramGraph& graph) : graph_(graph) {}
-  void add_match(const std::vector<uint32_t>& rows, const ProgramNode& into, Fusion fusion);
+  void report_fused_rows(const std::vector<uint32_t>& rows, const ProgramNode& into, Fusion fusion);
   void erase_unread_nodes();  // removes the replaced nodes that have no other readers
 
  private:

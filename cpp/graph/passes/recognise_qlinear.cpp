@@ -171,7 +171,7 @@ void recognise_qlinear(ProgramGraph& graph) {
     if (node.row->name != "QuantizeLinear" || node.outputs[0] == kAbsent) continue;
     const auto match = matcher.match(node);
     if (!match) continue;
-    replaced.add_match(match->rows, *match->product, Fusion::qlinear);
+    replaced.report_fused_rows(match->rows, *match->product, Fusion::qlinear);
     removed.insert(node.report);
     matches.emplace_back(static_cast<size_t>(match->product - graph.nodes.data()), *match);
   }

@@ -251,8 +251,8 @@ std::optional<MmaTiling> select_in_place_tiling(const NodeContext& node, int64_t
 static std::optional<MmaTiling> select_large_tiling(const NodeContext& node, int64_t m, int64_t n, int64_t k) {
   constexpr int64_t kCached = 48 << 20;  // bytes; an H200 has 50 MB of L2 cache
   if ((m + n) * k * 2 > kCached) return {};
-  const auto microseconds = [&](const MmaCost& cost) { return cost.estimate_microseconds(m, n, k, node.num_multiprocessors()); };
-  if (estimate_microseconds(kInPlaceCost) >= estimate_microseconds(kCoopmatCost)) return {};
+  const auto estimate_cost = [&](const MmaCost& cost) { return cost.estimate_microseconds(m, n, k, node.num_multiprocessors()); };
+  if (estimate_cost(kInPlaceCost) >= estimate_cost(kCoopmatCost)) return {};
   return select_in_place_tiling(node, m, n, k);
 }
 
