@@ -15,9 +15,9 @@ from .bounds.float_types import SIXTEEN_BIT_FLOATS, ProgramTypes, dtype_name, fi
 from .bounds.lazy_values import BlockAssembler, DtypeView, StreamedValue
 from .bounds.rule_registry import UndecidedError, UnprovedError, Value
 from .bounds.rule_runner import (
-    NO_KERNEL_PROPERTIES,
+    NO_KERNEL_INFO,
     REREADS_RESULTS,
-    KernelProperties,
+    KernelInfo,
     RuleRunner,
     make_bounded_device_tensor,
 )
@@ -49,7 +49,7 @@ class FusedNodeValues:
     """Values of a kernel's members, computed from the kernel's inputs under one rounding assumption.
 
     choices: integers and booleans of the unfused program. host_values: inputs, constants, and values that the host
-    computes from them. stored_tensors: the kernel's inputs. kernel_properties: properties of each member. allowed: the
+    computes from them. stored_tensors: the kernel's inputs. kernel_info: properties of each member. allowed: the
     caller's absolute errors, by output of a member.
     """
 
@@ -59,13 +59,13 @@ class FusedNodeValues:
         choices: Mapping[str, Array],
         host_values: LiveValues,
         stored_tensors: Mapping[str, Value],
-        kernel_properties: Mapping[str, KernelProperties],
+        kernel_info: Mapping[str, KernelInfo],
         allowed: Mapping[str, float],
     ) -> None:
         self._allowed = allowed
         self._reference = reference
         self._choices = choices
-        self._kernel_facts = kernel_properties
+        self._kernel_facts = kernel_info
         self._host_values = host_values
         self._results: dict[str, Value] = {}
         self._stored_tensors = stored_tensors
@@ -83,8 +83,7 @@ class FusedNodeValues:
         """Return whether a member was already evaluated on the same tensors with the same number of additions."""
         isolated = self.isolated_results.get(node.name)
         is_same = (
-            isolated is not None
-            and isolated.additions == self._kernel_facts.get(node.name, NO_KERNEL_PROPERTIES).additions
+            isolated is not None and isolated.additions == self._kernel_facts.get(node.name, NO_KERNEL_INFO).additions
         )
         return is_same and self._results.keys().isdisjoint(node.inputs) and node.op not in REREADS_RESULTS
 
@@ -154,7 +153,7 @@ class FusedNodeValues:
 
     def _evaluate_member(self, node: ReferenceNode, runner: RuleRunner) -> dict[str, Value]:
         inputs = {name: self._read_input(node, name, runner) for name in node.inputs}
-        return node.run(inputs, runner, self._kernel_facts.get(node.name, NO_KERNEL_PROPERTIES))
+        return node.run(inputs, runner, self._kernel_facts.get(node.name, NO_KERNEL_INFO))
 
     def _evaluate_with_choices(self, node: ReferenceNode, runner: RuleRunner) -> dict[str, Value] | None:
         """Evaluate a member with its undecided inputs replaced by the unfused program's integers; None if there are none."""
@@ -168,7 +167,7 @@ class FusedNodeValues:
         if all(settled[name] is value for name, value in inputs.items()):
             return None
         try:
-            return node.run(settled, runner, self._kernel_facts.get(node.name, NO_KERNEL_PROPERTIES))
+            return node.run(settled, runner, self._kernel_facts.get(node.name, NO_KERNEL_INFO))
         except _EVALUATION_ERRORS:
             return None
 
@@ -215,7 +214,7 @@ class FusedNodeValues:
         """Return the result of a member as a tensor that is evaluated block by block."""
         runner = self._host_values.runner
         inputs = {name: self._read_input(node, name, runner) for name in node.inputs}
-        evaluation = node.plan_blocks(inputs, runner, self._kernel_facts.get(node.name, NO_KERNEL_PROPERTIES))
+        evaluation = node.plan_blocks(inputs, runner, self._kernel_facts.get(node.name, NO_KERNEL_INFO))
         return evaluation and StreamedValue(evaluation.shape, evaluation.blocks, evaluation.evaluate_block)
 
     def _evaluate_block(self, nodes: Sequence[ReferenceNode], values: dict[str, Value]) -> dict[str, Value]:
@@ -230,7 +229,7 @@ class FusedNodeValues:
                 )
                 for tensor_name in node.inputs
             }
-            values.update(node.run(inputs, node_runner, self._kernel_facts.get(node.name, NO_KERNEL_PROPERTIES)))
+            values.update(node.run(inputs, node_runner, self._kernel_facts.get(node.name, NO_KERNEL_INFO)))
             for tensor_name in node.inputs:
                 if last[tensor_name] is node:
                     values.pop(tensor_name, None)

@@ -14,13 +14,7 @@ from .bounds.bounded_tensor import BoundedTensor, round_to_storage
 from .bounds.float_types import SIXTEEN_BIT_FLOATS, ProgramTypes, dtype_name, is_float
 from .bounds.lazy_values import LazyDeviceTensor
 from .bounds.rule_registry import UndecidedError, UnprovedError, Value
-from .bounds.rule_runner import (
-    REPORTS_ADDITIONS,
-    REREADS_RESULTS,
-    KernelProperties,
-    RuleRunner,
-    make_bounded_device_tensor,
-)
+from .bounds.rule_runner import REPORTS_ADDITIONS, REREADS_RESULTS, KernelInfo, RuleRunner, make_bounded_device_tensor
 from .deviation import RIGHT, UNPROVED, WRONG, Deviation, compare_node_output
 from .fused_node_values import (
     FusedNodeValues,
@@ -419,12 +413,10 @@ class KernelChecker:
         allowed: float | None,
     ) -> tuple[KernelCheck, Value, bool]:
         """Check a kernel under a rounding assumption. Return the check, the expected value, and whether it used a choice."""
-        kernel_properties = self._make_kernel_properties(members, unchecked.stored)
+        kernel_info = self._make_kernel_info(members, unchecked.stored)
         tolerances = self._get_member_tolerances(members)
         values = use_attention_mask_types(host_values, members)
-        kernel = FusedNodeValues(
-            self.reference, self.choices, values, self._stored_values, kernel_properties, tolerances
-        )
+        kernel = FusedNodeValues(self.reference, self.choices, values, self._stored_values, kernel_info, tolerances)
         if host_values.runner is self.reference.runner:  # this runner also evaluates the checks of single nodes
             kernel.isolated_results = self._isolated_results
         try:
@@ -458,19 +450,17 @@ class KernelChecker:
         tolerances = {name: self._tolerance(member.name, name) for member in members for name in member.outputs}
         return {name: allowed for name, allowed in tolerances.items() if allowed}
 
-    def _make_kernel_properties(
-        self, members: Sequence[ReferenceNode], stored: StoredTensor
-    ) -> dict[str, KernelProperties]:
+    def _make_kernel_info(self, members: Sequence[ReferenceNode], stored: StoredTensor) -> dict[str, KernelInfo]:
         """Return the members' properties: the additions if only one member has a sum, and results that are read back."""
         sums = [member.name for member in members if member.operator in REPORTS_ADDITIONS and not member.is_folded]
-        kernel_properties = {sums[0]: KernelProperties(stored.additions)} if len(sums) == 1 else {}
+        kernel_info = {sums[0]: KernelInfo(stored.additions)} if len(sums) == 1 else {}
         last = members[-1]
         if last.op in REREADS_RESULTS:
             arrays = {name: self._stored[name][0].array for name in last.outputs if name in self._stored}
-            kernel_properties[last.name] = KernelProperties(
+            kernel_info[last.name] = KernelInfo(
                 0, {name: BoundedTensor(array) for name, array in arrays.items() if array.size}
             )
-        return kernel_properties
+        return kernel_info
 
     def _check_cast(self, unchecked: KernelCheck, node: ReferenceNode, allowed: float | None) -> KernelCheck:
         """Check a kernel that only casts an already stored tensor."""

@@ -17,7 +17,7 @@ from .bounds.lazy_values import MIN_LAZY_SIZE, LazyDeviceTensor
 from .bounds.rule_registry import UndecidedError, Value
 from .bounds.rule_runner import (
     REREADS_RESULTS,
-    KernelProperties,
+    KernelInfo,
     RuleRunner,
     make_bounded_constant,
     make_bounded_device_tensor,
@@ -111,7 +111,7 @@ class LiveValues:
             return self.samples.run(node, values, self.runner)
         names = node.outputs if node.op in REREADS_RESULTS else ()
         stored = {name: BoundedTensor(self.device_results[name]) for name in names if name in self.device_results}
-        return node.run(values, self.runner, KernelProperties(self.additions.get(node.name, 0), stored, device_tensors))
+        return node.run(values, self.runner, KernelInfo(self.additions.get(node.name, 0), stored, device_tensors))
 
     def store_isolated(
         self, node: ReferenceNode, name: str, array: Array | None, device: BoundedTensor | None, results: RuleResults

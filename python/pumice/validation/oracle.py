@@ -150,7 +150,7 @@ class ValueOracle(Oracle):
         self._undecided_names = set()
         self.notes, self.faults = {}, {}
         if case != self._case:  # a recheck of the same case reuses the values
-            self._case, self._case_values = case, self.compute_expected_tensors(inputs, case_inputs, case)
+            self._case, self._case_values = case, self.run_reference(inputs, case_inputs, case)
             self._case_notes = dict(self.notes)
         self.own_values, self.notes = dict(self._case_values), dict(self._case_notes)
 
@@ -160,9 +160,7 @@ class ValueOracle(Oracle):
         if self._samples is not None:
             self._samples.pop(name)
 
-    def compute_expected_tensors(
-        self, inputs: Mapping[str, Array], case_inputs: Mapping[str, Any], case: int
-    ) -> dict[str, Array]:
+    def run_reference(self, inputs: Mapping[str, Array], case_inputs: Mapping[str, Any], case: int) -> dict[str, Array]:
         """Return the reference's tensors for a case, by name."""
         raise NotImplementedError
 

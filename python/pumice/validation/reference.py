@@ -21,9 +21,9 @@ from .bounds.float_types import ProgramTypes, is_float
 from .bounds.lru_cache import LruCache
 from .bounds.rule_registry import Value
 from .bounds.rule_runner import (
-    NO_KERNEL_PROPERTIES,
+    NO_KERNEL_INFO,
     BlockEvaluation,
-    KernelProperties,
+    KernelInfo,
     RuleRunner,
     make_bounded_constant,
     make_scaled_constant,
@@ -98,22 +98,22 @@ class ReferenceNode:
         self,
         values: Mapping[str, Value],
         runner: RuleRunner,
-        kernel_properties: KernelProperties = NO_KERNEL_PROPERTIES,
+        kernel_info: KernelInfo = NO_KERNEL_INFO,
     ) -> dict[str, Value]:
         """Return the node's outputs by name. Raise UnprovedError without a rule, IndexError if an index is out of range.
 
-        kernel_properties: properties of the kernels under test.
+        kernel_info: properties of the kernels under test.
         """
         inputs = [values[name] if name else None for name in self.proto.input]
-        results = runner.at_precision(self.precision).run_node(self.proto, inputs, values, kernel_properties)
+        results = runner.at_precision(self.precision).run_node(self.proto, inputs, values, kernel_info)
         return {name: value for name, value in zip(self.proto.output, results, strict=False) if name}
 
     def plan_blocks(
-        self, values: Mapping[str, Value], runner: RuleRunner, kernel_properties: KernelProperties
+        self, values: Mapping[str, Value], runner: RuleRunner, kernel_info: KernelInfo
     ) -> BlockEvaluation | None:
         """Return how to evaluate the node block by block; None if it must be evaluated at once."""
         inputs = [values[name] if name else None for name in self.proto.input]
-        return runner.at_precision(self.precision).plan_blocks(self.proto, inputs, values, kernel_properties)
+        return runner.at_precision(self.precision).plan_blocks(self.proto, inputs, values, kernel_info)
 
 
 class ReferenceModel:

@@ -211,9 +211,7 @@ class OnnxReferenceOracle(_RuntimeOracle):
         super().begin_case(inputs, case_inputs, case, sampled)
         self._chain_values = self.own_values = dict(case_inputs)
 
-    def compute_expected_tensors(
-        self, inputs: Mapping[str, Array], case_inputs: Mapping[str, Any], case: int
-    ) -> dict[str, Array]:
+    def run_reference(self, inputs: Mapping[str, Array], case_inputs: Mapping[str, Any], case: int) -> dict[str, Array]:
         """Return {}: values are added as nodes are evaluated."""
         return {}
 
@@ -251,9 +249,7 @@ class OnnxRuntimeOracle(_RuntimeOracle):
             self._failure = get_first_line(error)
         self._nodes: dict[str, Any] = {}
 
-    def compute_expected_tensors(
-        self, inputs: Mapping[str, Array], case_inputs: Mapping[str, Any], case: int
-    ) -> dict[str, Array]:
+    def run_reference(self, inputs: Mapping[str, Array], case_inputs: Mapping[str, Any], case: int) -> dict[str, Array]:
         """Return every tensor of the model by name; {} if the runtime rejects the model."""
         results: dict[str, Any] = {}
         if self._session is not None:
@@ -294,9 +290,7 @@ class OtherProgramOracle(ValueOracle):
         self._owned = owned
         self._tensors = DeviceTensors(model, load_graph)
 
-    def compute_expected_tensors(
-        self, inputs: Mapping[str, Array], case_inputs: Mapping[str, Any], case: int
-    ) -> dict[str, Array]:
+    def run_reference(self, inputs: Mapping[str, Array], case_inputs: Mapping[str, Any], case: int) -> dict[str, Array]:
         """Return the tensors that the other program computes for these inputs."""
         input_names = [value.name for value in self._model.program.inputs]
         if missing := [name for name in input_names if name not in inputs]:
@@ -375,9 +369,7 @@ class StoredTensorOracle(ValueOracle):
             if unknown := [name for name in case_tensors if name not in self._producers]:
                 raise InputError(f"validate: reference: no node of the model makes a tensor '{unknown[0]}'")
 
-    def compute_expected_tensors(
-        self, inputs: Mapping[str, Array], case_inputs: Mapping[str, Any], case: int
-    ) -> dict[str, Array]:
+    def run_reference(self, inputs: Mapping[str, Array], case_inputs: Mapping[str, Any], case: int) -> dict[str, Array]:
         """Return the stored tensors of a case."""
         return dict(self._cases[case])
 

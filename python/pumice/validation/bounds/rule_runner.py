@@ -165,7 +165,7 @@ def make_bounded_device_tensor(array: Array, types: ProgramTypes) -> BoundedTens
     )
 
 
-class KernelProperties(NamedTuple):
+class KernelInfo(NamedTuple):
     """Properties of the device kernels that compute a node which is checked on its own.
 
     additions: longest chain of additions in their sums, from the program's plan; 0 if unknown. stored_results: their
@@ -178,7 +178,7 @@ class KernelProperties(NamedTuple):
     device_tensors: Mapping[str, Array] = MappingProxyType({})
 
 
-NO_KERNEL_PROPERTIES = KernelProperties()
+NO_KERNEL_INFO = KernelInfo()
 
 
 class BlockEvaluation(NamedTuple):
@@ -223,30 +223,30 @@ class RuleRunner:
         node: NodeProto,
         inputs: list[Value],
         outer: Mapping[str, Value],
-        kernel_properties: KernelProperties = NO_KERNEL_PROPERTIES,
+        kernel_info: KernelInfo = NO_KERNEL_INFO,
     ) -> list[Value]:
         """Return the outputs of a node, rounded as the program stores them.
 
-        kernel_properties: properties of the kernels under test. Raise UnprovedError if no rule covers the node, or IndexError if an
+        kernel_info: properties of the kernels under test. Raise UnprovedError if no rule covers the node, or IndexError if an
         index is out of range.
         """
         with np.errstate(all="ignore"), warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            if (block_evaluation := self.plan_blocks(node, inputs, outer, kernel_properties)) is not None:
-                assembler = BlockAssembler(block_evaluation.shape, kernel_properties.device_tensors.get(node.output[0]))
+            if (block_evaluation := self.plan_blocks(node, inputs, outer, kernel_info)) is not None:
+                assembler = BlockAssembler(block_evaluation.shape, kernel_info.device_tensors.get(node.output[0]))
                 for index in block_evaluation.blocks:
                     assembler.add_block(index, block_evaluation.evaluate_block(index))
                 return [assembler.assemble()]
             full_inputs = [item.materialize() if isinstance(item, BoundedTensor) else item for item in inputs]
-            outputs = self._apply_rule(node, full_inputs, outer, kernel_properties)
+            outputs = self._apply_rule(node, full_inputs, outer, kernel_info)
             outputs = [
                 round_to_storage(item, self.types) if isinstance(item, BoundedTensor) else item for item in outputs
             ]
-        if not kernel_properties.device_tensors:
+        if not kernel_info.device_tensors:
             return outputs
         names = [*node.output, *[""] * len(outputs)]
         return [
-            pack_value(item, kernel_properties.device_tensors.get(name)) if isinstance(item, BoundedTensor) else item
+            pack_value(item, kernel_info.device_tensors.get(name)) if isinstance(item, BoundedTensor) else item
             for item, name in zip(outputs, names, strict=False)
         ]
 
@@ -255,7 +255,7 @@ class RuleRunner:
         node: NodeProto,
         inputs: list[Value],
         outer: Mapping[str, Value],
-        kernel_properties: KernelProperties = NO_KERNEL_PROPERTIES,
+        kernel_info: KernelInfo = NO_KERNEL_INFO,
     ) -> BlockEvaluation | None:
         """Return how to evaluate a node block by block; None if it cannot be. Blocks raise the same errors as `run_node`."""
         if node.domain not in ("", "ai.onnx") or node.op_type in self.custom_rules or not node.output[0]:
@@ -266,17 +266,17 @@ class RuleRunner:
             return None
 
         def evaluate_block(index: Index) -> BoundedTensor:
-            return round_to_storage(self._apply_rule(node, plan.inputs(index), outer, kernel_properties)[0], self.types)
+            return round_to_storage(self._apply_rule(node, plan.inputs(index), outer, kernel_info)[0], self.types)
 
         return BlockEvaluation(plan.shape, plan.blocks, evaluate_block)
 
     def _apply_rule(
-        self, node: NodeProto, inputs: list[Value], outer: Mapping[str, Value], kernel_properties: KernelProperties
+        self, node: NodeProto, inputs: list[Value], outer: Mapping[str, Value], kernel_info: KernelInfo
     ) -> list[Any]:
         if version := get_node_opset(node, 0):  # the node belongs to a function that imports another opset
             inner = self.with_types(self.types)
             inner.opsets = {**self.opsets, "": version}
-            return inner._apply_rule(drop_opset_attribute(node), inputs, outer, kernel_properties)
+            return inner._apply_rule(drop_opset_attribute(node), inputs, outer, kernel_info)
         if node.op_type in RANDOM_OPERATORS:
             raise UnprovedError("random numbers, compared with none")
         if node.op_type == "Constant" and not node.domain:
@@ -287,7 +287,7 @@ class RuleRunner:
         if rule is None:
             return self._run_without_rule(node, inputs)
         opset = self.opsets.get(domain, 1)
-        types = self.types.with_additions(kernel_properties.additions) if name in REPORTS_ADDITIONS else self.types
+        types = self.types.with_additions(kernel_info.additions) if name in REPORTS_ADDITIONS else self.types
         is_scaled = name == "Gemm" and len(inputs) > 1
         if types.is_float16 and (
             any(map(_exceeds_float16, inputs)) or (is_scaled and _alpha_exceeds_float16(node, inputs[1]))
@@ -299,7 +299,7 @@ class RuleRunner:
             inputs = [item.assume_unfused_sums() if isinstance(item, BoundedTensor) else item for item in inputs]
         call = OperatorCall(name, inputs, self._get_attributes(node), opset, types, len(node.output))
         call.node, call.opsets, call.run_graph, call.outer = node, self.opsets, self.run_graph, outer
-        call.stored = [kernel_properties.stored_results.get(output) for output in node.output]
+        call.stored = [kernel_info.stored_results.get(output) for output in node.output]
         is_map = name in ELEMENTWISE and opset >= _MIN_REFERENCE_OPSET and name not in self.custom_rules
         try:
             outputs = rule(call)
