@@ -18,7 +18,7 @@ namespace {
 Heap parse_heap(const std::string& heap_name) {
   for (const Heap heap : {Heap::default_, Heap::upload, Heap::readback})
     if (name(heap) == heap_name) return heap;
-  throw UnsupportedError("heap '" + heap_name + "'; there are 'default', 'upload' and 'readback'");
+  throw UnsupportedError("heap '" + heap_name + "'; supported: 'default', 'upload' and 'readback'");
 }
 
 // Returns a NumPy view of the mapped bytes.

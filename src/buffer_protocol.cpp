@@ -66,11 +66,11 @@ int get_buffer(PyObject* object, Py_buffer* view, int flags) {
   const bool by_rows = desc.is_packed(), by_columns = is_packed(make_reversed(desc.shape), make_reversed(desc.strides));
   const char* reason = !self.buffer()->mapped()  ? "the buffer of this Tensor is not mapped: .buffer.map() maps it, .numpy() makes a copy"
                        : self.buffer()->closed() ? "the buffer of this Tensor is closed"
-                       : !format                 ? "the buffer protocol has no name for elements that NumPy lacks"
-                       : !by_rows && !requests(PyBUF_STRIDES) ? "a strided Tensor, and a request without strides"
+                       : !format                 ? "the buffer protocol has no format for a dtype that NumPy lacks"
+                       : !by_rows && !requests(PyBUF_STRIDES) ? "this Tensor is strided, but the request does not support strides"
                        : (requests(PyBUF_C_CONTIGUOUS) && !by_rows) || (requests(PyBUF_F_CONTIGUOUS) && !by_columns) ||
                                (requests(PyBUF_ANY_CONTIGUOUS) && !by_rows && !by_columns)
-                           ? "a strided Tensor, and a request for contiguous memory"
+                           ? "this Tensor is strided, but the request is for contiguous memory"
                        : requests(PyBUF_WRITABLE) && is_read_only ? "elements of this Tensor share memory: it is read-only here"
                                                                   : nullptr;
   if (reason) {

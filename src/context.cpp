@@ -24,7 +24,7 @@ auto get_fields(const MatrixShape& shape) {
 }
 
 MatrixShape matrix_shape_from_fields(const py::tuple& fields) {
-  if (fields.size() != 7) throw py::value_error("a pickled MatrixShape of another version of pumice");
+  if (fields.size() != 7) throw py::value_error("this MatrixShape was pickled by another version of pumice");
   return {fields[0].cast<uint32_t>(),    fields[1].cast<uint32_t>(),    fields[2].cast<uint32_t>(),   fields[3].cast<std::string>(),
           fields[4].cast<std::string>(), fields[5].cast<std::string>(), fields[6].cast<std::string>()};
 }
@@ -38,7 +38,7 @@ py::tuple get_fields(const DeviceInfo& self) {
 }
 
 DeviceInfo device_info_from_fields(const py::tuple& fields) {
-  if (fields.size() != 18) throw py::value_error("a pickled DeviceInfo of another version of pumice");
+  if (fields.size() != 18) throw py::value_error("this DeviceInfo was pickled by another version of pumice");
   DeviceInfo device_info;
   size_t next = 0;
   const auto read_field = [&](auto& field) { field = fields[next++].template cast<std::decay_t<decltype(field)>>(); };
@@ -49,7 +49,7 @@ DeviceInfo device_info_from_fields(const py::tuple& fields) {
       read_field(device_info.device_id), read_field(device_info.api_version), read_field(device_info.driver_version);
   read_field(device_info.memory_bytes), read_field(device_info.features), read_field(device_info.limits),
       read_field(device_info.extensions);
-  if (kind < 0 || kind > static_cast<int>(DeviceKind::other)) throw py::value_error("a pickled DeviceInfo of an unknown kind");
+  if (kind < 0 || kind > static_cast<int>(DeviceKind::other)) throw py::value_error("the pickled DeviceInfo has an unknown kind");
   device_info.kind = static_cast<DeviceKind>(kind);
   for (const auto& shape : fields[next].cast<py::sequence>())
     device_info.matrices.push_back(matrix_shape_from_fields(shape.cast<py::tuple>()));
@@ -159,7 +159,7 @@ void bind_device_info(py::module_& module) {
 }
 
 void close_context(Context& self, std::optional<double> timeout) {
-  if (timeout && !(*timeout >= 0)) throw BindingError("K6", "timeout", "", "a number of seconds from 0", std::to_string(*timeout));
+  if (timeout && !(*timeout >= 0)) throw BindingError("K6", "timeout", "", "a non-negative number of seconds", std::to_string(*timeout));
   {
     const GilRelease release;
     self.close(check_signals, timeout);

@@ -15,7 +15,7 @@ py::tuple get_desc_fields(const TensorDesc& self) {
 }
 
 TensorDesc make_desc_from_fields(const py::tuple& fields) {
-  if (fields.size() != 9) throw py::value_error("a pickled TensorDesc of another version of pumice");
+  if (fields.size() != 9) throw py::value_error("this TensorDesc was pickled by another version of pumice");
   TensorDesc desc(parse_dtype(fields[0]), fields[1].cast<Shape>(), fields[2].cast<Strides>(), fields[3].cast<bool>(),
                   fields[4].cast<uint64_t>(), fields[8].cast<uint64_t>());
   desc.quantized(

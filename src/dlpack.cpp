@@ -88,9 +88,10 @@ std::pair<int, int> get_export_device(const Tensor& self) {
 // Exports a tensor as a CUDA array of the same memory.
 py::object export_to_cuda(const Tensor& self, const py::object& stream, bool versioned, bool copy) {
   const TensorDesc& desc = self.desc();
-  if (copy) throw_export_error("memory shared with CUDA is exported as it is; the importer copies it, or Tensor.numpy() does to the host");
+  if (copy)
+    throw_export_error("memory shared with CUDA is exported without a copy; copy it in the importer, or to the host with Tensor.numpy()");
   if (bits(desc.dtype) < 8)
-    throw_export_error("DLPack has no packed elements of " + std::string(name(desc.dtype)) + "; .to('int8') has some");
+    throw_export_error("DLPack cannot represent packed elements of " + std::string(name(desc.dtype)) + "; convert them with .to('int8')");
   const bool waits = stream.is_none() || stream.cast<int64_t>() != kNoSync;
   auto result = export_array(self, true, waits);
   dlpack::DLTensor array{};
@@ -109,16 +110,16 @@ py::object export_to_dlpack(const Tensor& self, const py::object& stream, const 
   const bool versioned = max_version && max_version->first >= 1;
   if (self.buffer()->mapping() && (!dl_device || *dl_device == get_export_device(self)))
     return export_to_cuda(self, stream, versioned, copy.value_or(false));
-  if (!stream.is_none()) throw_export_error("a Tensor is exported as an array of the CPU, which has no streams; stream has to be None");
+  if (!stream.is_none()) throw_export_error("a Tensor is exported as a CPU array, which has no streams; stream must be None");
   if (dl_device && *dl_device != std::pair<int, int>(dlpack::kCpu, 0))
     throw_export_error("a Tensor is exported to the CPU, device (1, 0); given (" + std::to_string(dl_device->first) + ", " +
                        std::to_string(dl_device->second) + ")");
   if (bits(desc.dtype) < 8)
-    throw_export_error("DLPack has no packed elements of " + std::string(name(desc.dtype)) + "; .to('int8') has some");
+    throw_export_error("DLPack cannot represent packed elements of " + std::string(name(desc.dtype)) + "; convert them with .to('int8')");
   const bool can_share = self.buffer()->mappable() && !has_internal_overlap(desc.shape, desc.strides);
   if (copy && !*copy && !can_share)
-    throw_export_error(self.buffer()->mappable() ? "elements of this view share memory: an array of it is a copy"
-                                                 : "the host does not see this Tensor's memory: an array of it is a copy");
+    throw_export_error(self.buffer()->mappable() ? "elements of this view share memory, so it can only be exported as a copy"
+                                                 : "the host cannot access this Tensor's memory, so it can only be exported as a copy");
   auto result = export_array(self, can_share && !copy.value_or(false));
   dlpack::DLTensor array{};
   array.data = result->shared ? self.buffer()->host_bytes() + self.byte_offset() : result->copied.data();
@@ -158,7 +159,7 @@ py::object call_array_method(const py::object& array, const char* method, Argume
     return array.attr(method)(std::forward<Arguments>(arguments)...);
   } catch (const py::error_already_set& error) {
     if (!error.matches(PyExc_Exception) || error.matches(PyExc_MemoryError)) throw;
-    throw BindingError("K5", "array", "", "an array that its library shares by DLPack",
+    throw BindingError("K5", "array", "", "an array that its library can share through DLPack",
                        get_type_name(array) + ", whose " + method + " failed: " + error.what());
   }
 }
@@ -166,13 +167,13 @@ py::object call_array_method(const py::object& array, const char* method, Argume
 std::pair<int, int> get_dlpack_device(const py::object& array) {
   reject_masked_array(array, "array");
   if (!py::hasattr(array, "__dlpack_device__") || !py::hasattr(array, "__dlpack__"))
-    throw BindingError("K5", "array", "", "an array with __dlpack__ and __dlpack_device__; tensor() takes lists and numbers",
+    throw BindingError("K5", "array", "", "an array with __dlpack__ and __dlpack_device__; use tensor() for lists and numbers",
                        get_type_name(array));
   const py::object device = call_array_method(array, "__dlpack_device__");
   try {
     return device.cast<std::pair<int, int>>();
   } catch (const py::cast_error&) {
-    throw BindingError("K5", "array", "", "an array whose __dlpack_device__ gives a pair of integers, (type, id)",
+    throw BindingError("K5", "array", "", "an array whose __dlpack_device__ returns a pair of integers, (type, id)",
                        py::repr(device).cast<std::string>());
   }
 }
@@ -190,15 +191,16 @@ ImportedArray import_capsule(const py::object& capsule, const char* name, const 
   if (PyCapsule_CheckExact(array.ptr())) {
     const char* name = PyCapsule_GetName(array.ptr());
     text = "a capsule named '" + std::string(name ? name : "") + "'";
-    if (name && std::string_view(name).starts_with("used_")) text += ", whose array another consumer has taken: each needs its own";
+    if (name && std::string_view(name).starts_with("used_"))
+      text += ", which another consumer has used already; each consumer needs its own";
   }
-  throw BindingError("K5", "array", "", "an array whose __dlpack__ gives a capsule named 'dltensor' or 'dltensor_versioned'", text);
+  throw BindingError("K5", "array", "", "an array whose __dlpack__ returns a capsule named 'dltensor' or 'dltensor_versioned'", text);
 }
 
 ImportedArray import_dlpack(const py::object& array, const std::pair<int, int>& device) {
   if (device.first != dlpack::kCpu && device.first != dlpack::kCuda)
     throw UnsupportedError("an array of DLPack device type " + std::to_string(device.first) +
-                           "; expected 1, the CPU, or memory shared with 2, CUDA: move it there first");
+                           "; expected 1 (CPU), or memory shared with 2 (CUDA): move it there first");
   const bool is_cuda = device.first == dlpack::kCuda;
   py::object capsule;
   try {
@@ -231,9 +233,9 @@ HostTensor make_packed_host_tensor(const ImportedArray& from) {
 // Returns the tensor that shares its memory with a CUDA array. Throws UnsupportedError if this context does not share that memory.
 Tensor find_shared_cuda_tensor(const dlpack::ValidatedTensor& array, Context& context) {
   if (auto found = find_shared_tensor(context, reinterpret_cast<uintptr_t>(array.data), array.desc)) return *std::move(found);
-  throw UnsupportedError(
-      "an array of CUDA device " + std::to_string(array.device.id) +
-      " whose memory this context does not share; pumice.empty(shape, dtype, share=\"cuda\") makes memory that both use: copy it there");
+  throw UnsupportedError("an array of CUDA device " + std::to_string(array.device.id) +
+                         " whose memory this context does not share; pumice.empty(shape, dtype, share=\"cuda\") allocates memory that both "
+                         "can use: copy it there");
 }
 
 Tensor from_dlpack(const py::object& object, std::shared_ptr<Context> context, std::optional<bool> copy) {
@@ -247,7 +249,7 @@ Tensor from_dlpack(const py::object& object, std::shared_ptr<Context> context, s
     return make_packed_copy(found, check_signals);
   }
   if (!copy.value_or(true)) {
-    if (array.read_only) throw UnsupportedError("host memory without a copy: the array is read-only, and the device may write");
+    if (array.read_only) throw UnsupportedError("host memory without a copy: the array is read-only, but the device may write to it");
     const GilRelease release;
     return import_host_tensor(TensorDesc(array.desc.dtype, array.desc.shape, array.desc.strides), array.data, std::move(context),
                               imported.owner);

@@ -19,9 +19,9 @@ struct AxisLayout {
       if (const size_t axis = kAxes.find(layout[i]); axis != kAxes.npos && axes[axis] < 0) axes[axis] = static_cast<py::ssize_t>(i);
     const bool has_batch = axes[0] >= 0;
     if (layout.size() != 3u + has_batch || std::count(axes.begin(), axes.end(), -1) != (has_batch ? 0 : 1))
-      throw BindingError("D6", "layout", "", "the letters C, H and W, and N or not, in any order", "'" + layout + "'");
+      throw BindingError("D6", "layout", "", "the letters C, H and W, and optionally N, in any order", "'" + layout + "'");
     if (shape.size() != layout.size())
-      throw BindingError("D6", "shape", "", std::to_string(layout.size()) + " axes, as '" + layout + "' has", to_string(shape));
+      throw BindingError("D6", "shape", "", std::to_string(layout.size()) + " axes, to match '" + layout + "'", to_string(shape));
     const auto size = [&](size_t axis) {
       const int64_t axis_size = shape[static_cast<size_t>(axes[axis])];
       if (axis_size < 0 || axis_size > UINT32_MAX) throw BindingError("D6", "shape", "", "sizes that fit in 32 bits", to_string(shape));

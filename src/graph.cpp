@@ -110,7 +110,7 @@ std::shared_ptr<Program> compile_graph(const std::shared_ptr<Graph>& self, std::
     for (const std::string& name : *names) fusions.emplace_back(replace_deprecated_name(name));
   const GilRelease release;
   const bool* all = std::get_if<bool>(&fuse);
-  if (keep_all && !all) throw UnsupportedError("keep_all with the names of fusions: nothing is fused where all values are kept");
+  if (keep_all && !all) throw UnsupportedError("keep_all with names of fusions: nothing is fused if all values are kept");
   const FusionSet fusion_set = !all ? FusionSet::from_names(fusions) : *all ? FusionSet::all() : FusionSet::none();
   const std::set<std::string> names(float32_nodes.begin(), float32_nodes.end());
   std::shared_ptr<MeasuredVariants> variants;

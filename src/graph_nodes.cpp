@@ -17,7 +17,7 @@ HostTensor parse_nnapi_numbers(const py::handle& value, const std::string& user)
   if (kind == 'b' || py::hasattr(value, "dtype")) return make_host_tensor(array, "constant");
   const py::array converted = array.attr("astype")(kind == 'i' || array.size() == 0 ? "int32" : "float32");
   if (kind == 'i' && !converted.attr("__eq__")(array).attr("all")().cast<bool>())
-    throw GraphError(user, "integers of int32 expected; given " + py::repr(value).cast<std::string>());
+    throw GraphError(user, "integers that fit in int32 expected; given " + py::repr(value).cast<std::string>());
   return make_host_tensor(converted, "constant");
 }
 
@@ -62,7 +62,7 @@ ValueId get_value_id(const std::shared_ptr<Graph>& self, const py::handle& value
     if (graph_value.graph != self) throw GraphError(user, "value '" + graph_value.get().name + "' belongs to another graph");
     return graph_value.id;
   }
-  if (py::isinstance<Graph>(value)) throw GraphError(user, "a Graph is no value; if_() and while_() run it", "B2.7");
+  if (py::isinstance<Graph>(value)) throw GraphError(user, "a Graph is not a value; run it with if_() or while_()", "B2.7");
   if (py::isinstance<py::array>(value)) return self->constant(make_host_tensor(value.cast<py::array>(), "constant"));
   if (numbers && !py::isinstance<Tensor>(value) &&
       (PyNumber_Check(value.ptr()) != 0 || py::isinstance<py::list>(value) || py::isinstance<py::tuple>(value)))

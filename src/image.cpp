@@ -12,7 +12,7 @@ Mode parse_mode(const std::string& mode_name, std::initializer_list<Mode> modes,
     if (name(mode) == mode_name) return mode;
     mode_names += (mode_names.empty() ? "'" : ", '") + std::string(name(mode)) + "'";
   }
-  throw UnsupportedError(std::string(label) + " '" + mode_name + "'; there are " + mode_names);
+  throw UnsupportedError(std::string(label) + " '" + mode_name + "'; supported: " + mode_names);
 }
 
 [[noreturn]] void throw_invalid_argument(const char* argument, const char* expected, const py::handle& value) {
@@ -72,7 +72,7 @@ void upload_texels(const Image& self, const py::array& array) {
   const py::dtype dtype = get_numpy_dtype(get_channel_dtype(self.format()));
   if (!py::module_::import("numpy").attr("can_cast")(array.dtype(), dtype, "safe").cast<bool>() || get_shape(array) != self.shape())
     throw BindingError("K5", "array", "",
-                       to_string(TensorDesc(get_channel_dtype(self.format()), self.shape())) + ", or what converts exactly",
+                       to_string(TensorDesc(get_channel_dtype(self.format()), self.shape())) + ", or a dtype that converts to it exactly",
                        py::str(array.dtype()).cast<std::string>() + " " + to_string(get_shape(array)));
   const py::array texels = make_contiguous(array.attr("astype")(dtype, py::arg("copy") = false).cast<py::array>());
   const auto bytes = get_bytes(texels);
@@ -118,7 +118,7 @@ void bind_image_texels(ImageClass& image) {
           "__array__",
           [](const Image& self, const py::object& dtype, const py::object& copy) -> py::object {
             if (!copy.is_none() && !copy.cast<bool>())
-              throw py::value_error("an Image is in device memory: an array of it is always a copy");
+              throw py::value_error("an Image is in device memory, so converting it to an array always copies it");
             py::object array = copy_texels_to_numpy(self);
             return dtype.is_none() ? array : array.attr("astype")(dtype);
           },

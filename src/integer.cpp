@@ -68,7 +68,7 @@ size_t parse_count(const Integer& count, const char* name) {
 
 size_t parse_output_count(const Integer& outputs, const std::string& node) {
   if (const auto value = outputs.as<uint32_t>()) return *value;
-  throw GraphError(node, "a number of outputs from 1 on expected; given " + outputs.text());
+  throw GraphError(node, "a positive number of outputs expected; given " + outputs.text());
 }
 
 uint64_t parse_execution_id(const Integer& id) {

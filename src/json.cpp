@@ -16,8 +16,7 @@ constexpr int kMaxDepth = 1000;  // nesting limit: cache entries need far less, 
 // Increments the nesting depth for the lifetime of this object.
 struct DepthGuard {
   explicit DepthGuard(int& all) : depth(all) {
-    if (depth == kMaxDepth)
-      throw py::value_error("JSON: expected at most " + std::to_string(kMaxDepth) + " lists and dicts in one another");
+    if (depth == kMaxDepth) throw py::value_error("JSON: expected at most " + std::to_string(kMaxDepth) + " nested lists and dicts");
     ++depth;
   }
   ~DepthGuard() { --depth; }
@@ -38,7 +37,7 @@ class JsonReader {
 
   py::object parse_document() {
     py::object result = parse_value();
-    if (skip_whitespace() != '\0' || at_ != text_.size()) fail("its end");
+    if (skip_whitespace() != '\0' || at_ != text_.size()) fail("the end of the text");
     return result;
   }
 
@@ -112,7 +111,7 @@ class JsonReader {
     ++at_;
     if (consume('}')) return result;
     do {
-      if (skip_whitespace() != '"') fail("a name in quotes");
+      if (skip_whitespace() != '"') fail("a quoted name");
       const py::object key = parse_string();
       if (!consume(':')) fail("':'");
       if (PyDict_SetItem(result.ptr(), key.ptr(), parse_value().ptr()) != 0) throw py::error_already_set();
@@ -173,7 +172,7 @@ class JsonReader {
     if (current_char() == '"') return decode_utf8(text_.substr(first, at_++ - first));
     std::string result(text_.substr(first, at_ - first));
     while (current_char() != '"') {
-      if (static_cast<unsigned char>(current_char()) < ' ') fail("a character of a string");
+      if (static_cast<unsigned char>(current_char()) < ' ') fail("a valid character in a string");
       const char item = text_[at_++];
       item == '\\' ? parse_escape(result) : result.push_back(item);
     }
@@ -184,7 +183,7 @@ class JsonReader {
   void parse_escape(std::string& result) {
     const char name = current_char();
     const size_t escape_index = name == '\0' ? std::string_view::npos : kEscapeLetters.find(name);
-    if (escape_index == std::string_view::npos && name != 'u') fail("an escape");
+    if (escape_index == std::string_view::npos && name != 'u') fail("a valid escape sequence");
     ++at_;
     if (name != 'u') return result.push_back(kEscapedChars[escape_index]);
     uint32_t code = parse_utf16_unit();
@@ -256,7 +255,7 @@ class JsonWriter {
     } else if (PyDict_Check(object)) {
       write_dict(py::reinterpret_borrow<py::dict>(value));
     } else {
-      throw py::type_error("JSON: expected text, numbers, lists and dicts of them; given " + get_type_name(value));
+      throw py::type_error("JSON: expected strings, numbers, and lists and dicts of them; given " + get_type_name(value));
     }
   }
 
@@ -282,7 +281,7 @@ class JsonWriter {
     text_ += '{';
     std::string_view before;
     for (const auto& key : keys) {
-      if (!PyUnicode_Check(key.ptr())) throw py::type_error("JSON: expected names of text; given " + get_type_name(key));
+      if (!PyUnicode_Check(key.ptr())) throw py::type_error("JSON: expected strings as keys; given " + get_type_name(key));
       text_ += before;
       write_string(key);
       text_ += ": ";

@@ -100,8 +100,8 @@ bool is_written(const PyKernel& self, const std::string& name) {
 py::array view_foreign_array(const PyKernel& kernel, const std::string& name, const py::handle& value) {
   py::array array = convert_to_numpy(value, "argument '" + name + "'");
   if (is_written(kernel, name) && array.size() > 0 && (!array.writeable() || array.data() != convert_to_numpy(value, name).data()))
-    throw BindingError("K9", "argument '" + name + "'", name, "an array whose memory NumPy shares, since the kernel writes it",
-                       get_type_name(value) + ", of which NumPy makes " + (array.writeable() ? "a copy" : "a read-only array"));
+    throw BindingError("K9", "argument '" + name + "'", name, "an array whose memory NumPy can share, since the kernel writes to it",
+                       get_type_name(value) + ", which NumPy converts to " + (array.writeable() ? "a copy" : "a read-only array"));
   return array;
 }
 
@@ -124,7 +124,7 @@ void add_argument(ConvertedArguments& converted, const PyKernel& kernel, const s
 std::array<uint64_t, 3> parse_launch_counts(const char* key, const py::object& value) {
   PushConstantValues numbers;
   const auto throw_error = [&] {
-    throw BindingError("K8", key, "", "one to three whole numbers from 0 to 4294967295", py::repr(value).cast<std::string>());
+    throw BindingError("K8", key, "", "one to three integers from 0 to 4294967295", py::repr(value).cast<std::string>());
   };
   if (!is_sequence(value) && !PyNumber_Check(value.ptr())) throw_error();
   append_numbers(numbers, key, value);
@@ -163,7 +163,7 @@ LaunchSize make_indirect_launch_size(const Tensor& tensor, const std::string& na
   const TensorDesc& desc = tensor.desc();
   const BufferRange range = tensor.range();
   if (desc.dtype != DType::uint32 || desc.shape != Shape{3} || !desc.is_packed() || range.offset % 4 != 0)
-    throw BindingError("K8", "groups", name, "a row-major tensor of three uint32, the workgroups of each axis", to_string(desc));
+    throw BindingError("K8", "groups", name, "a row-major tensor of three uint32, the numbers of workgroups per axis", to_string(desc));
   return {true, {1, 1, 1}, {range.buffer, range.offset, kGuardCounts}};
 }
 
@@ -177,7 +177,8 @@ LaunchSize parse_launch_size(const PyKernel& kernel, const CallArguments& args) 
   const char* key = threads ? "threads" : "groups";
   if (py::isinstance<Tensor>(args.by_name[key])) {
     if (groups) return make_indirect_launch_size(args.by_name[key].cast<const Tensor&>(), kernel.kernel->name());
-    throw BindingError("K8", key, kernel.kernel->name(), "numbers; groups= takes workgroups that are in a tensor", "a Tensor");
+    throw BindingError("K8", key, kernel.kernel->name(),
+                       "numbers; to read the numbers of workgroups from a tensor, use groups=", "a Tensor");
   }
   return {groups, parse_launch_counts(key, args.by_name[key])};
 }
@@ -214,7 +215,7 @@ BoundKernel bind_arguments(const PyKernel& self, const py::args& positional, py:
   for (const auto& array : converted.arrays) {
     const auto& [name, original, native, host, layout] = array;
     if (is_written(self, name))
-      throw BindingError("K9", "argument '" + name + "'", name, "a Tensor: what a bound kernel writes stays on the device",
+      throw BindingError("K9", "argument '" + name + "'", name, "a Tensor, because the outputs of a bound kernel stay on the device",
                          "a NumPy array");
     TensorArgument argument = make_tensor_argument(name, upload_tensor(host, self.context));
     argument.layout = layout.get();
@@ -238,7 +239,8 @@ void reject_overlapping_outputs(const PyKernel& self, const ConvertedArguments& 
       if (is_written(self, first.name) &&
           py::module_::import("numpy").attr("may_share_memory")(first.original, second.original).cast<bool>())
         throw BindingError("K9", "argument '" + second.name + "'", second.name,
-                           "an array apart from '" + first.name + "': the kernel writes both", "one that may share its memory");
+                           "an array that does not overlap '" + first.name + "', because the kernel writes both",
+                           "one that may share its memory");
     }
   }
 }
@@ -288,7 +290,7 @@ std::optional<double> pop_timeout(const PyKernel& kernel, const py::args& positi
   const py::object timeout = by_name.attr("pop")("timeout");
   if (timeout.is_none()) return {};
   const auto throw_error = [&] {
-    throw BindingError("K8", "timeout", kernel.kernel->name(), "a number of seconds from 0, or None",
+    throw BindingError("K8", "timeout", kernel.kernel->name(), "a non-negative number of seconds, or None",
                        py::repr(timeout).cast<std::string>());
   };
   if (!PyNumber_Check(timeout.ptr()) || is_unsupported_number(timeout)) throw_error();
@@ -336,7 +338,7 @@ py::dtype make_element_dtype(const PyKernel& self, const std::string& argument_n
     throw BindingError("K4", "argument '" + name + "'", name, expected, actual);
   };
   if (!binding || binding->name != name || is_debug_binding(name)) throw_error("the array of a buffer", "'" + name + "'");
-  if (!binding->layout) throw UnsupportedError("'" + name + "' has more members than a dtype is made of");
+  if (!binding->layout) throw UnsupportedError("'" + name + "' has too many members for a dtype");
   const auto& members = binding->layout->members;
   const bool has_length =
       binding->is_block && !members.empty() && !members.back().layout.axes.empty() && members.back().layout.axes.front() == 0;
@@ -391,8 +393,7 @@ void bind_kernel(py::module_& module) {
              if (!std::holds_alternative<std::monostate>(local_size))
                for (const auto& [constant, value] : constants)
                  if (constant.starts_with("local_size_"))
-                   throw BindingError("K1", "specialization constant", constant, "local_size= alone, or constants of this name alone",
-                                      "both");
+                   throw BindingError("K1", "specialization constant", constant, "either local_size= or constants with this name", "both");
              PyKernel kernel_object{context, kernel, std::make_shared<KernelCaller>(context, kernel, macro_list, constants), nullptr};
              const GilRelease release;
              kernel_object.fp32_variant = kernel->get_variant(StorageType::fp32, macro_list, constants);  // source errors are thrown here

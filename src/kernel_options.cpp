@@ -51,7 +51,7 @@ OptionChange parse_option(const std::string& key, const py::handle& value) {
     };
   if (key == "storage")
     throw py::type_error(
-        "Kernel: options: 'storage' follows from the arrays of each call; ShaderOptions(storage=...) fixes it, and all others");
+        "Kernel: options: 'storage' is derived from the arrays of each call; ShaderOptions(storage=...) fixes it and all other options");
   throw py::type_error("Kernel: options: expected keywords of ShaderOptions; given '" + key + "'");
 }
 
@@ -62,7 +62,7 @@ OptionsCallback make_override_callback(const Record& overrides) {
     try {
       changes.push_back(parse_option(name, value));
     } catch (const py::cast_error&) {
-      throw py::type_error("Kernel: options['" + name + "']: expected a value as ShaderOptions takes it; given " + get_type_name(value));
+      throw py::type_error("Kernel: options['" + name + "']: expected a value that ShaderOptions accepts; given " + get_type_name(value));
     }
   }
   return [changes = std::move(changes)](ShaderOptions options) {

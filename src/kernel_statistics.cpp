@@ -76,8 +76,8 @@ std::shared_ptr<const KernelVariant> find_variant(Kernel& kernel, const std::sha
     if (build == *storage) return variant;
     builds += (builds.empty() ? "" : ", ") + build;
   }
-  throw BindingError("K1", "storage", kernel.name(), "one of the builds so far, " + builds + "; a call makes the one that its arrays need",
-                     *storage);
+  throw BindingError("K1", "storage", kernel.name(),
+                     "one of the builds so far, " + builds + "; a call builds the variant that its arrays need", *storage);
 }
 
 }  // namespace pumice

@@ -27,7 +27,7 @@ static Number convert_to_int64(const std::string& name, const py::object& intege
     if (!PyErr_Occurred()) return uint64_t{unsigned_value};
     PyErr_Clear();
   }
-  throw BindingError("K6", "argument '" + name + "'", name, "an integer of 64 bits", py::str(integer).cast<std::string>());
+  throw BindingError("K6", "argument '" + name + "'", name, "a 64-bit integer", py::str(integer).cast<std::string>());
 }
 
 static Number convert_to_number(const std::string& name, const py::handle& value) {
@@ -65,7 +65,7 @@ void check_nesting_depth(const std::string& name, size_t depth) {
 static void add_axis(PushConstantValues& numbers, const std::string& name, size_t axis, size_t size) {
   if (axis == numbers.shape.size() && numbers.values.empty()) return numbers.shape.push_back(static_cast<uint32_t>(size));
   if (axis >= numbers.shape.size() || numbers.shape[axis] != size)
-    throw BindingError("K5", "argument '" + name + "'", name, "sequences of one length on each level", "ragged ones");
+    throw BindingError("K5", "argument '" + name + "'", name, "sequences of equal length on each level", "ragged ones");
 }
 
 // Appends the numbers of a vector, matrix or array in memory order, with the shape of the nesting.

@@ -133,7 +133,8 @@ void check_output_array(const py::array& array, DType dtype, const std::string& 
   const DType actual_dtype = get_engine_dtype(array.dtype(), slot);
   if (actual_dtype != dtype) reject("one of " + std::string(pumice::name(actual_dtype)));
   if (bits(dtype) < 8)
-    throw BindingError("K5", slot, name, "no array: NumPy keeps an element of " + std::string(pumice::name(dtype)) + " in a byte", "one");
+    throw BindingError("K5", slot, name,
+                       "no array, because NumPy stores each element of " + std::string(pumice::name(dtype)) + " in a byte", "one");
   if (!array.writeable()) reject("a read-only one");
   if (!(array.flags() & py::array::c_style)) reject("a strided one");
 }

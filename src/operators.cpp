@@ -11,7 +11,8 @@ namespace pumice {
 namespace {
 
 [[noreturn]] void throw_attribute_error(const std::string& name, const std::string& actual) {
-  throw GraphError(name, "attribute '" + name + "': a number, a text, an array or a list of numbers or texts expected; given " + actual);
+  throw GraphError(name,
+                   "attribute '" + name + "': a number, a string, an array or a list of numbers or strings expected; given " + actual);
 }
 
 bool is_string_or_bytes(const py::handle& value) {
@@ -74,7 +75,7 @@ std::vector<std::pair<std::string_view, std::string_view>> find_in_place_pairs(c
 
 const OperatorRow& find_operator_row(const std::string& name) {
   const OperatorRow* row = find_operator(replace_deprecated_name(name));
-  return row ? *row : throw UnsupportedError("operator " + name + ": expected one that pumice.operators() lists");
+  return row ? *row : throw UnsupportedError("operator " + name + ": expected one listed by pumice.operators()");
 }
 
 // Converts an array, a number or a list of numbers (to int64 or float32, like attributes).

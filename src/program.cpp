@@ -118,7 +118,7 @@ class OutputArrays {
       for (size_t k = 0; k < j && arrays_[j]; ++k)
         if (arrays_[k] && memory_overlaps(*arrays_[j], *arrays_[k]))
           throw BindingError("K5", "output '" + outputs[j].name + "'", outputs[j].name,
-                             "memory apart from that of '" + outputs[k].name + "'", "memory that both share");
+                             "memory that does not overlap that of '" + outputs[k].name + "'", "overlapping memory");
   }
 
   MaybeArrays arrays_;
@@ -258,7 +258,7 @@ class ShapeArguments {
     for (size_t i = 0; i < sizes_.size(); ++i) {
       if (!values_[i] && program.reads_values(i))
         throw BindingError("K3", "input '" + program.inputs()[i].name + "'", program.inputs()[i].name,
-                           "an array: shapes depend on its elements", "a shape alone");
+                           "an array: shapes depend on its elements", "only a shape");
       shapes_.emplace_back(sizes_[i]);
     }
   }

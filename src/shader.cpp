@@ -251,7 +251,7 @@ std::optional<LocalSize> parse_local_size(const LocalSizeArgument& argument) {
   if (!fits) {
     std::string text;
     for (const int64_t number : numbers) text += (text.empty() ? "" : ", ") + std::to_string(number);
-    throw BindingError("K2", "local_size", "", "one to three whole numbers from 1 to 4294967295", text.empty() ? "none" : text);
+    throw BindingError("K2", "local_size", "", "one to three integers from 1 to 4294967295", text.empty() ? "none" : text);
   }
   LocalSize size{1, 1, 1};
   for (size_t i = 0; i < numbers.size(); ++i) size[i] = static_cast<uint32_t>(numbers[i]);

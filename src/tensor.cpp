@@ -33,7 +33,8 @@ py::array copy_to_numpy(const Tensor& self, const std::optional<py::array>& out 
 }
 
 py::object convert_to_array(const Tensor& self, const py::object& dtype, const py::object& copy) {
-  if (!copy.is_none() && !copy.cast<bool>()) throw py::value_error("a Tensor is in device memory: an array of it is always a copy");
+  if (!copy.is_none() && !copy.cast<bool>())
+    throw py::value_error("a Tensor is in device memory, so converting it to an array always copies it");
   const py::array array = copy_to_numpy(self);
   return dtype.is_none() ? py::object(array) : array.attr("astype")(dtype, py::arg("copy") = false);
 }
@@ -42,8 +43,9 @@ Tensor import_host_array(const py::array& array, std::shared_ptr<Context> contex
   reject_masked_array(array, "array");
   const DType dtype = get_engine_dtype(array.dtype(), "array");
   const auto reject = [](const std::string& why) { throw UnsupportedError("host memory without a copy: " + why); };
-  if (bits(dtype) < 8) reject("NumPy keeps an element of " + std::string(name(dtype)) + " in a byte, the device in a part of one");
-  if (!array.writeable()) reject("the array is read-only, and the device may write");
+  if (bits(dtype) < 8)
+    reject("NumPy stores each element of " + std::string(name(dtype)) + " in a byte, while the device packs several into one");
+  if (!array.writeable()) reject("the array is read-only, but the device may write to it");
   Strides strides;
   for (py::ssize_t axis = 0; axis < array.ndim(); ++axis) {
     const bool counts = array.shape(axis) > 1;
@@ -61,7 +63,7 @@ Tensor import_host_array(const py::array& array, std::shared_ptr<Context> contex
 // Converts a number to an element of the dtype. Throws BindingError (K6) if it is not a number or not representable in an integer dtype.
 std::vector<std::byte> convert_to_element(const py::object& value, DType dtype) {
   const auto reject = [&]() -> BindingError {
-    return {"K6", "value", "", "a number that " + std::string(name(dtype)) + " holds", py::repr(value).cast<std::string>()};
+    return {"K6", "value", "", "a number that " + std::string(name(dtype)) + " can hold", py::repr(value).cast<std::string>()};
   };
   const py::module_ numpy = py::module_::import("numpy");
   const auto array = numpy.attr("asarray")(value).cast<py::array>();
@@ -94,7 +96,7 @@ py::object convert_to_elements(const py::object& lists, DType dtype) {
     element_array = py::none();
   }
   if (element_array.is_none() || (!is_float(dtype) && !numpy.attr("array_equal")(element_array, array).cast<bool>()))
-    throw BindingError("K6", "value", "", "numbers that " + std::string(name(dtype)) + " holds", py::repr(lists).cast<std::string>());
+    throw BindingError("K6", "value", "", "numbers that " + std::string(name(dtype)) + " can hold", py::repr(lists).cast<std::string>());
   return element_array;
 }
 
@@ -150,7 +152,7 @@ Tensor index_tensor(const Tensor& self, const py::object& key) {
       view = select_index(view, axis, key_item);
     else
       throw GraphError("index", "expected integers, slices, None and an ellipsis; given " + get_type_name(key_item) +
-                                    ": the operators Gather and Compress take arrays");
+                                    ": for arrays, use the operators Gather and Compress");
   }
   return view;
 }
@@ -217,8 +219,8 @@ Tensor transpose_axes(const Tensor& self, const std::optional<Integers>& axes_ar
 py::array make_empty_host_array(const py::object& shape, const py::object& dtype, std::shared_ptr<Context> context) {
   const TensorDesc desc(parse_dtype(dtype), parse_shape(shape));
   if (bits(desc.dtype) < 8)
-    throw UnsupportedError("host memory of the device: NumPy keeps an element of " + std::string(name(desc.dtype)) +
-                           " in a byte, the device in a part of one");
+    throw UnsupportedError("host memory of the device: NumPy stores each element of " + std::string(name(desc.dtype)) +
+                           " in a byte, while the device packs several into one");
   if (desc.elements() == 0) return make_empty_array(desc.dtype, desc.shape);
   std::shared_ptr<Buffer> buffer;
   {
@@ -349,7 +351,7 @@ void bind_tensor(py::module_& module) {
                      "compares elementwise and returns a bool Tensor, so tensors are not hashable.");
   tensor.def(py::init([](TensorDesc desc, std::shared_ptr<Buffer> buffer, const Integer& offset) {
                const auto first = offset.as<int64_t>();
-               if (!first) throw BindingError("R1", "tensor", "", "an offset of 0 or more elements", offset.text());
+               if (!first) throw BindingError("R1", "tensor", "", "a non-negative offset in elements", offset.text());
                return Tensor(std::move(desc), std::move(buffer), *first);
              }),
              py::arg("desc"), py::arg("buffer").none(false), py::arg("offset") = 0,

@@ -157,10 +157,9 @@ py::object apply_in_place(const char* ufunc, const py::object& self, const py::o
   const auto from = get_numpy_dtype(ufunc_loop.result), to = get_numpy_dtype(target.desc().dtype);
   if (!import_numpy().attr("can_cast")(from, to, "same_kind").cast<bool>())
     throw py::type_error("Cannot cast '" + std::string(ufunc) + "' output from " + std::string(name(ufunc_loop.result)) + " to " +
-                         std::string(name(target.desc().dtype)) + ", the type of the tensor that it is written to");
+                         std::string(name(target.desc().dtype)) + ", the dtype of the tensor that it is written to");
   if (const Shape shape = broadcast_shape(target.desc().shape, (*operands)[1].desc().shape); shape != target.desc().shape)
-    throw py::value_error("a tensor of shape " + to_string(target.desc().shape) + " has no place for a result of shape " +
-                          to_string(shape));
+    throw py::value_error("a tensor of shape " + to_string(target.desc().shape) + " cannot hold a result of shape " + to_string(shape));
   const Tensor result = compute_ufunc(std::move(ufunc_loop), std::move(*operands), other, false);
   {
     const GilRelease release;
@@ -199,16 +198,17 @@ Tensor apply_unary(const char* ufunc, const Tensor& self) {
 
 py::object get_scalar_item(const Tensor& self) {
   if (self.desc().rank() > 0)
-    throw py::type_error("only tensors of rank 0 are Python numbers; given " + to_string(self.desc()) +
-                         ": .item() takes one of one element");
+    throw py::type_error("only tensors of rank 0 convert to Python numbers; given " + to_string(self.desc()) +
+                         ": use .item() for a tensor of one element");
   return py::cast(self).attr("item")();
 }
 
 bool convert_to_bool(const Tensor& self) {
   const int64_t elements = self.desc().elements();
   if (elements == 1) return py::cast<bool>(py::bool_(py::cast(self).attr("item")()));
-  throw py::value_error(elements == 0 ? "the truth of an empty tensor is ambiguous: tensor.size > 0 tells whether it has elements"
-                                      : "the truth of a tensor with more than one element is ambiguous: use any() or all()");
+  throw py::value_error(elements == 0
+                            ? "the truth value of an empty tensor is ambiguous: use tensor.size > 0 to check whether it has elements"
+                            : "the truth value of a tensor with more than one element is ambiguous: use any() or all()");
 }
 
 bool contains_value(const Tensor& self, const py::object& searched) {

@@ -30,7 +30,7 @@ DType to_dtype(const DLDataType& type) {
 // Libraries disagree on the device id of the CPU, so it is not compared.
 void check_device(const DLTensor& array, const DLDevice& device) {
   if (array.device.type == device.type && (device.type == kCpu || array.device.id == device.id)) return;
-  throw_invalid_array("the device that __dlpack_device__ gives, " + to_string(device), "a capsule of device " + to_string(array.device));
+  throw_invalid_array("the device returned by __dlpack_device__, " + to_string(device), "a capsule of device " + to_string(array.device));
 }
 
 Shape read_shape(const DLTensor& array) {
@@ -41,7 +41,7 @@ Shape read_shape(const DLTensor& array) {
   Shape shape(array.shape, array.shape + array.rank);
   int64_t count = 1;
   for (const int64_t size : shape) {
-    if (size < 0) throw_invalid_array("sizes of at least 0", "shape " + pumice::to_string(shape));
+    if (size < 0) throw_invalid_array("non-negative sizes", "shape " + pumice::to_string(shape));
     if (__builtin_mul_overflow(count, size, &count)) count = kMaxElements + 1;
   }
   if (std::ranges::find(shape, 0) != shape.end()) return shape;

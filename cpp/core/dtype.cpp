@@ -54,7 +54,7 @@ std::string_view name(DType dtype) {
 DType dtype_from_name(std::string_view requested) {
   for (int i = 0; i < kDTypeCount; ++i)
     if (kDTypeInfos[i].name == requested) return static_cast<DType>(i);
-  throw GraphError("", "unknown dtype '" + std::string(requested) + "'; there are " + join_dtype_names((DTypeSet{1} << kDTypeCount) - 1));
+  throw GraphError("", "unknown dtype '" + std::string(requested) + "'; supported: " + join_dtype_names((DTypeSet{1} << kDTypeCount) - 1));
 }
 
 bool is_float(DType dtype) {
@@ -81,7 +81,7 @@ DType get_precision_dtype(std::string_view precision) {
   if (precision == "fp32") return DType::float32;
   if (precision == "fp16") return DType::float16;
   if (precision == "bf16") return DType::bfloat16;
-  throw UnsupportedError("precision '" + std::string(precision) + "'; there are 'fp32', 'fp16' and 'bf16'");
+  throw UnsupportedError("precision '" + std::string(precision) + "'; supported: 'fp32', 'fp16' and 'bf16'");
 }
 
 }  // namespace pumice

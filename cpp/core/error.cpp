@@ -23,7 +23,7 @@ std::string format_binding_message(const std::string& rule, const std::string& s
 
 std::string format_access_message(const OutOfBoundsError::Access& access) {
   const std::string kernel = "kernel '" + access.kernel + "': ", count = std::to_string(access.count);
-  if (access.line == 0) return kernel + count + " accesses out of bounds, of which the full ring holds none";
+  if (access.line == 0) return kernel + count + " accesses out of bounds, none of which were recorded because the ring was full";
   const auto& [x, y, z] = access.invocation;
   return access.file + ":" + std::to_string(access.line) + ": " + kernel + (access.writes ? "write to '" : "read of '") + access.buffer +
          "' at index " + std::to_string(access.index) + ", which has " + std::to_string(access.size) + " elements, by invocation (" +
@@ -57,7 +57,7 @@ std::string truncate_message(std::string text) {
   text = escape_unprintable(text, LineBreaks::keep);
   if (text.size() <= kHeadBytes + kTail) return text;
   const size_t first = find_utf8_boundary_before(text, kHeadBytes), last = find_utf8_boundary_before(text, text.size() - kTail);
-  return text.substr(0, first) + " ... (" + std::to_string(last - first) + " bytes of this message are left out) ... " + text.substr(last);
+  return text.substr(0, first) + " ... (" + std::to_string(last - first) + " bytes of this message are omitted) ... " + text.substr(last);
 }
 
 OutOfBoundsError::OutOfBoundsError(Access first_access) : Error(format_access_message(first_access)), access(std::move(first_access)) {}

@@ -21,7 +21,7 @@ std::string read_injected_fault() {
     for (const std::string_view fault : kFaults) known_faults += (known_faults.empty() ? "'" : ", '") + std::string(fault) + "'";
     throw Error("PUMICE_FAULT: one of " + known_faults + " expected; given '" + std::string(fault_name) + "'");
   }
-  log(LogLevel::warning, "PUMICE_FAULT: plans have the fault '" + std::string(fault_name) + "' on purpose");
+  log(LogLevel::warning, "PUMICE_FAULT: plans deliberately have the fault '" + std::string(fault_name) + "'");
   return fault_name;
 }
 

@@ -24,7 +24,7 @@ bool is_empty(const Shape& shape) {
 // Returns the axes of a named layout, as logical axis numbers from outermost to innermost in memory.
 std::vector<size_t> find_memory_order(std::string_view layout, size_t rank) {
   if (layout.size() != rank)
-    throw GraphError("layout", "'" + std::string(layout) + "' names " + std::to_string(layout.size()) + " axes of a shape of rank " +
+    throw GraphError("layout", "'" + std::string(layout) + "' names " + std::to_string(layout.size()) + " axes, but the shape has rank " +
                                    std::to_string(rank));
   const auto is_letters_of = [&](std::string_view letters) {
     return std::all_of(layout.begin(), layout.end(), [&](char axis) {

@@ -26,7 +26,7 @@ uint64_t compute_padding_bytes(const TensorDesc& desc, uint64_t total_bytes) {
   const uint64_t minimum = desc.minimum_bytes();
   if (total_bytes < minimum)
     throw GraphError("total_bytes",
-                     "expected at least the " + std::to_string(minimum) + " bytes that " + to_string(desc) + " reaches over; given " +
+                     "expected at least the " + std::to_string(minimum) + " bytes that " + to_string(desc) + " spans; given " +
                          std::to_string(total_bytes),
                      "R6");
   return total_bytes - minimum;
@@ -204,7 +204,7 @@ TensorDesc& TensorDesc::quantized(Quantization quantization) {
   if ((axis || !quantization.scale.empty()) && static_cast<int64_t>(quantization.scale.size()) != expected)
     throw GraphError("scale",
                      (axis ? "expected one for each of the " + std::to_string(expected) + " channels of axis " + std::to_string(*axis)
-                           : std::string("expected one where no channel_axis is given")) +
+                           : std::string("expected one if no channel_axis is given")) +
                          "; given " + std::to_string(quantization.scale.size()));
   static_cast<Quantization&>(*this) = std::move(quantization);
   return *this;

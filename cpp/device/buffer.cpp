@@ -49,7 +49,7 @@ VkBuffer create_vk_buffer(DeviceTable& vk, uint64_t bytes, Heap heap, const void
   const VkResult result = vk.vkCreateBuffer(vk.device, &info, nullptr, &handle);
   if (result == VK_ERROR_OUT_OF_DEVICE_MEMORY || result == VK_ERROR_OUT_OF_HOST_MEMORY)
     throw OutOfMemoryError("a buffer of " + std::to_string(bytes) + " bytes in the heap '" + std::string(name(heap)) +
-                           "' is larger than the driver makes");
+                           "' is larger than the driver supports");
   check_vk_result(result, "vkCreateBuffer");
   return handle;
 }
@@ -107,7 +107,7 @@ std::shared_ptr<Buffer> Buffer::create(std::shared_ptr<Context> context, uint64_
     const uint64_t max_bytes = std::min(max_size == limits.end() ? kMaxBufferBytes : max_size->second, kMaxBufferBytes);
     if (bytes > max_bytes)
       throw OutOfMemoryError("a buffer of " + std::to_string(bytes) + " bytes in the heap '" + std::string(pumice::name(heap)) +
-                             "': this device makes buffers of at most " + std::to_string(max_bytes) + " bytes");
+                             "': this device supports buffers of at most " + std::to_string(max_bytes) + " bytes");
     const VkBuffer handle = create_vk_buffer(*owner.vk, (bytes + kSizeAlignment - 1) / kSizeAlignment * kSizeAlignment, heap);
     State::allocate_and_bind(*result, handle, [&](const VkMemoryRequirements& requirements, VkBuffer) {
       const std::string purpose = "a buffer of the heap '" + std::string(pumice::name(heap)) + "'";
@@ -145,7 +145,7 @@ std::shared_ptr<Buffer> Buffer::import_host(std::shared_ptr<Context> context, st
   const VkBuffer handle = create_vk_buffer(*owner.vk, pages, Heap::default_, &external);
   State::allocate_and_bind(*result, handle, [&](const VkMemoryRequirements& requirements, VkBuffer) {
     if (requirements.size > pages)
-      throw UnsupportedError("host memory without a copy: this driver's buffer of " + std::to_string(pages) + " bytes takes " +
+      throw UnsupportedError("host memory without a copy: this driver's buffer of " + std::to_string(pages) + " bytes needs " +
                              std::to_string(requirements.size));
     return owner.memory->import_host(address, requirements);
   });
@@ -190,7 +190,7 @@ std::shared_ptr<Buffer> Buffer::create_shared(std::shared_ptr<Context> context, 
 
 int Buffer::export_memory() const {
   if (!state_->allocation.block || !state_->allocation.block->shared)
-    throw StateError("this Buffer was not made to be mapped by another interface");
+    throw StateError("this Buffer was not created for mapping by another interface");
   const auto used = acquire();
   auto& owner = get_usable_state(*context_);
   VkMemoryGetFdInfoKHR info{VK_STRUCTURE_TYPE_MEMORY_GET_FD_INFO_KHR};
@@ -206,7 +206,7 @@ uint64_t Buffer::allocated_bytes() const {
 }
 
 void Buffer::set_mapping(const Mapping& mapping, std::shared_ptr<const void> owner) {
-  if (state_->mapping) throw StateError("another interface has mapped this Buffer already");
+  if (state_->mapping) throw StateError("another interface has already mapped this Buffer");
   auto& context = get_usable_state(*context_);
   state_->mapping = mapping;
   state_->owner = std::move(owner);

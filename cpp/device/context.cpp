@@ -124,10 +124,11 @@ ContextState& get_usable_state(Context& context) {
   auto& state = context.state();
   if (state.closed) throw StateError("this Context is closed", "L1");
   if (state.is_forked_child())
-    throw StateError("this Context was made before a fork and cannot be used in the child process; make a new Context in the child");
+    throw StateError("this Context was created before a fork and cannot be used in the child process; create a new Context in the child");
   if (state.abandoned)
-    throw DeviceLostError("this Context was abandoned, as an execution did not end; make a new Context if the device still responds");
-  if (state.lost) throw DeviceLostError("the device of this Context was lost; make a new Context");
+    throw DeviceLostError(
+        "this Context was abandoned because an execution did not finish; create a new Context if the device still responds");
+  if (state.lost) throw DeviceLostError("the device of this Context was lost; create a new Context");
   return state;
 }
 

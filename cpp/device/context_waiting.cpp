@@ -97,7 +97,7 @@ bool Context::finish(uint64_t id, const InterruptCallback& interrupted, std::opt
     if (interrupted) {
       interrupted();
     } else if (is_interrupted()) {
-      state.abandon_device(stuck_message + " and the user interrupts the wait for it");
+      state.abandon_device(stuck_message + " and the user interrupted the wait for it");
       return false;
     }
   }
@@ -115,8 +115,7 @@ void finish_live_contexts(const InterruptCallback& interrupted) {
     for (const auto& context : contexts) context->finish(context->get_last_submitted(), interrupted);
   } catch (...) {
     for (const auto& context : contexts)
-      if (context->in_flight(context->get_last_submitted()))
-        context->state().abandon_device("the user interrupts the wait for its executions");
+      if (context->in_flight(context->get_last_submitted())) context->state().abandon_device("the user interrupted the wait for its executions");
     throw;
   }
 }

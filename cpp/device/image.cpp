@@ -73,7 +73,7 @@ struct ImageCreateParams {
 size_t count_dimensions(ImageFormat format, const Shape& shape) {
   const bool vectors = get_channel_count(format) > 1;
   if (vectors && (shape.empty() || shape.back() != get_channel_count(format)))
-    throw UnsupportedError("an image of " + to_string(shape) + " in " + std::string(name(format)) + ": the shape ends in the " +
+    throw UnsupportedError("an image of " + to_string(shape) + " in " + std::string(name(format)) + ": the last axis must be the " +
                            std::to_string(get_channel_count(format)) + " channels of that format");
   const size_t dimensions = shape.size() - (vectors ? 1 : 0);
   if (dimensions < 1 || dimensions > 3)
@@ -96,9 +96,9 @@ void check_format(ImageCreateParams& request, const SamplerOptions& sampling) {
                                  std::pair{VK_FORMAT_FEATURE_TRANSFER_DST_BIT, "copies to images"}})
     if (!(features & bit)) request.throw_unsupported(device + " has no " + use + " of this format");
   if (sampling.filter == Filter::linear && !(features & VK_FORMAT_FEATURE_SAMPLED_IMAGE_FILTER_LINEAR_BIT))
-    request.throw_unsupported(device + " has no linear filter for this format");
+    request.throw_unsupported(device + " does not support linear filtering of this format");
   if (sampling.address == AddressMode::border && get_shader_dtype(request.format) != DType::float32)
-    request.throw_unsupported("images of whole numbers have no border");
+    request.throw_unsupported("images of integers have no border");
   if (features & VK_FORMAT_FEATURE_STORAGE_IMAGE_BIT) request.usage |= VK_IMAGE_USAGE_STORAGE_BIT;
 }
 
@@ -108,18 +108,18 @@ void check_size(const ImageCreateParams& request) {
       vkGetPhysicalDeviceImageFormatProperties(request.context.vk().physical, get_format_info(request.format).format, request.type(),
                                                VK_IMAGE_TILING_OPTIMAL, request.usage, 0, &max_properties);
   if (result == VK_ERROR_FORMAT_NOT_SUPPORTED)
-    request.throw_unsupported("'" + request.context.info().name + "' has no images of this kind");
+    request.throw_unsupported("'" + request.context.info().name + "' does not support images of this kind");
   check_vk_result(result, "vkGetPhysicalDeviceImageFormatProperties");
   const std::array<uint32_t, 3> limits{max_properties.maxExtent.width, max_properties.maxExtent.height, max_properties.maxExtent.depth};
   for (size_t axis = 0; axis < request.dimensions; ++axis) {
     const int64_t size = request.shape[axis], limit = limits[request.dimensions - 1 - axis];
     if (size < 1 || size > limit)
-      request.throw_unsupported("axis " + std::to_string(axis) + " has " + std::to_string(size) + " texels, the device takes 1 to " +
+      request.throw_unsupported("axis " + std::to_string(axis) + " has " + std::to_string(size) + " texels; the device supports 1 to " +
                                 std::to_string(limit));
   }
   const uint64_t bytes = compute_image_bytes(request.format, request.shape);
   if (bytes > max_properties.maxResourceSize)
-    request.throw_unsupported("it has " + std::to_string(bytes) + " bytes, the device takes " +
+    request.throw_unsupported("it has " + std::to_string(bytes) + " bytes; the device supports at most " +
                               std::to_string(max_properties.maxResourceSize));
 }
 
@@ -198,7 +198,7 @@ ImageFormat image_format_from_name(std::string_view requested) {
     if (kFormats[i].name == requested) return static_cast<ImageFormat>(i);
     known_names += (known_names.empty() ? "" : ", ") + std::string(kFormats[i].name);
   }
-  throw UnsupportedError("image format '" + std::string(requested) + "'; there are " + known_names);
+  throw UnsupportedError("image format '" + std::string(requested) + "'; supported: " + known_names);
 }
 
 DType get_channel_dtype(ImageFormat format) {
@@ -223,7 +223,7 @@ std::shared_ptr<Image> Image::create(std::shared_ptr<Context> context, ImageForm
   result->state_ = std::make_unique<State>();
   ImageCreateParams request{*result->context_, format, result->shape_, count_dimensions(format, result->shape_)};
   if (!sampler.normalized && !supports_unnormalized_coordinates(request.dimensions, sampler.address))
-    request.throw_unsupported("coordinates in texels are of one and two dimensions, with the address modes 'clamp' and 'border'");
+    request.throw_unsupported("coordinates in texels need one or two dimensions and the address mode 'clamp' or 'border'");
   check_format(request, sampler);
   check_size(request);
   State& state = *result->state_;

@@ -159,7 +159,7 @@ std::shared_ptr<const Pipeline> Pipeline::create(Context& context, const Pipelin
   const VkResult result = vk.vkCreateComputePipelines(vk.device, cache, 1, &info, nullptr, &new_pipeline->pipeline_);
   vk.vkDestroyShaderModule(vk.device, module, nullptr);
   if (result != VK_SUCCESS && result != VK_ERROR_DEVICE_LOST && result != VK_ERROR_OUT_OF_DEVICE_MEMORY)
-    throw DeviceError("the driver rejected the pipeline of kernel '" + desc.name + "': vkCreateComputePipelines gave " +
+    throw DeviceError("the driver rejected the pipeline of kernel '" + desc.name + "': vkCreateComputePipelines returned " +
                       get_vk_result_name(result));
   state.check_device_result(result, "vkCreateComputePipelines");
   if (desc.counted) {

@@ -45,7 +45,7 @@ uint8_t read_sub_byte_element(std::span<const std::byte> bytes, int64_t width, i
 
 Tensor::Tensor(TensorDesc desc, std::shared_ptr<Buffer> buffer, int64_t offset)
     : desc_(std::move(desc)), buffer_(std::move(buffer)), offset_(offset) {
-  if (offset < 0) throw BindingError("R1", "tensor", "", "an offset of 0 or more elements", std::to_string(offset));
+  if (offset < 0) throw BindingError("R1", "tensor", "", "a non-negative offset in elements", std::to_string(offset));
   const int64_t end = checked_add(offset, count_span_elements(desc_.shape, desc_.strides), "buffer size");
   const auto end_bits = static_cast<uint64_t>(checked_mul(end, bits(desc_.dtype), "buffer size"));
   if ((end_bits + 7) / 8 > buffer_->bytes())
@@ -82,7 +82,7 @@ Tensor Tensor::reshape(Shape shape) const {
   const auto strides = compute_view_strides(desc_.shape, desc_.strides, shape);
   if (!strides)
     throw GraphError("reshape", "a tensor of shape " + to_string(desc_.shape) + " with strides " + to_string(desc_.strides) +
-                                    " needs a copy to be seen as " + to_string(shape) + ": call .contiguous() first");
+                                    " cannot be viewed as " + to_string(shape) + " without a copy: call .contiguous() first");
   Tensor view = *this;
   remove_channel_scales(view.desc_);
   view.desc_.shape = std::move(shape);
@@ -99,11 +99,13 @@ Tensor Tensor::broadcast_to(const Shape& shape) const {
 Tensor Tensor::slice(int axis, int64_t begin, int64_t count, int64_t step) const {
   const auto at = static_cast<size_t>(normalize_axis(axis, desc_.rank(), "slice"));
   if (step < 1)
-    throw GraphError("slice", "a step of " + std::to_string(step) +
-                                  "; a view's step is at least 1, for strides are 0 or more: the operator Slice makes a reversed copy");
+    throw GraphError(
+        "slice",
+        "a step of " + std::to_string(step) +
+            "; the step of a view must be at least 1, because strides are not negative: use the operator Slice for a reversed copy");
   if (begin < 0 || count < 0 || (count > 0 && (begin >= desc_.shape[at] || count - 1 > (desc_.shape[at] - 1 - begin) / step)))
-    throw GraphError("slice", std::to_string(count) + " elements from " + std::to_string(begin) + " on, " + std::to_string(step) +
-                                  " apart, of an axis of " + std::to_string(desc_.shape[at]));
+    throw GraphError("slice", std::to_string(count) + " elements from index " + std::to_string(begin) + " in steps of " +
+                                  std::to_string(step) + " do not fit in an axis of " + std::to_string(desc_.shape[at]));
   Tensor view = *this;
   remove_channel_scales(view.desc_);
   view.desc_.padding_bytes = 0;
@@ -137,7 +139,7 @@ Tensor Tensor::squeeze(const std::vector<int>& axes) const {
   for (const int axis : axes) {
     const auto at = static_cast<size_t>(normalize_axis(axis, desc_.rank(), "squeeze"));
     if (desc_.shape[at] != 1)
-      throw GraphError("squeeze", "axis " + std::to_string(axis) + " of " + to_string(desc_.shape) + " is of size " +
+      throw GraphError("squeeze", "axis " + std::to_string(axis) + " of " + to_string(desc_.shape) + " has size " +
                                       std::to_string(desc_.shape[at]) + "; expected 1");
     dropped[at] = true;
   }
@@ -154,7 +156,7 @@ Tensor Tensor::squeeze(const std::vector<int>& axes) const {
 Tensor Tensor::reinterpret(DType dtype) const {
   if (bits(dtype) != bits(desc_.dtype))
     throw GraphError("reinterpret",
-                     "a tensor of " + std::string(name(desc_.dtype)) + " as " + std::string(name(dtype)) + ": elements of another size");
+                     "a tensor of " + std::string(name(desc_.dtype)) + " as " + std::string(name(dtype)) + ": elements of different sizes");
   Tensor view = *this;
   view.desc_.dtype = dtype;
   return view;

@@ -100,7 +100,7 @@ std::string describe_binding(const SlotName& slot, const BufferRange& range) {
 template <typename MemoryExtent>
 [[noreturn]] void throw_overlap_error(std::string_view rule, const BindingsView& bound, const MemoryExtent& a, const MemoryExtent& b) {
   const std::string shared = a.buffer == b.buffer ? "" : ", buffers on the same memory";
-  throw_binding_error(rule, a.slot, a.requirement->tensor, "memory apart from that of " + b.slot.to_string(),
+  throw_binding_error(rule, a.slot, a.requirement->tensor, "memory that does not overlap that of " + b.slot.to_string(),
                       describe_binding(a.slot, find_bound_range(bound, a.slot)) + " and " +
                           describe_binding(b.slot, find_bound_range(bound, b.slot)) + shared);
 }
@@ -324,7 +324,7 @@ void BindingRules::collect_memory_extents(const BindingsView& bound) {
 void BindingRules::check_in_place(const MemoryExtent& output, const MemoryExtent& input) const {
   if (!dispatchable_.supports_in_place(static_cast<size_t>(input.slot.index), static_cast<size_t>(output.slot.index)))
     throw_binding_error("H4", output.slot, output.requirement->tensor,
-                        "other memory than " + input.slot.to_string() + ": '" + dispatchable_.name() + "' does not run in place of it",
+                        "memory other than " + input.slot.to_string() + ": '" + dispatchable_.name() + "' cannot run in place of it",
                         "the same range");
   const TensorDesc &a = *input.requirement->desc, &b = *output.requirement->desc;
   if (a.dtype != b.dtype || a.shape != b.shape || !have_same_strides(a, b) || a.bytes() != b.bytes())
@@ -340,7 +340,7 @@ void BindingRules::check_hazards(const BindingsView& bound) {
     for (const MemoryExtent& input : input_extents_) {
       if (initializer_ && output.buffer == input.buffer)
         throw_binding_error("H11", output.slot, output.requirement->tensor,
-                            "another buffer than " + input.slot.to_string() + ": initialisation copies between resources",
+                            "a buffer other than " + input.slot.to_string() + ": initialisation copies between resources",
                             "the same buffer");
       if (!do_extents_overlap(output, input)) continue;
       if (initializer_) throw_overlap_error("H11", bound, output, input);

@@ -66,7 +66,7 @@ BindingsView BindingTable::make_view() const {
 void BindingTable::check_generation() const {
   if (dispatchable_->generation() != generation_)
     throw BindingError("I7", "dispatchable", dispatchable_->name(), "a table made, or reset, after the initializer's reset",
-                       "one of before");
+                       "an older one");
 }
 
 void BindingTable::bind_inputs(Bindings bindings) {

@@ -91,8 +91,7 @@ void CommandList::begin_executions() {
     for (; num_begun < uses_.size(); ++num_begun) {
       const RecordedDispatchable& use = uses_[num_begun];
       if (use.dispatchable->generation() != use.generation)
-        throw BindingError("I7", "dispatchable", use.dispatchable->name(), "a list recorded after the initializer's reset",
-                           "one of before");
+        throw BindingError("I7", "dispatchable", use.dispatchable->name(), "a list recorded after the initializer's reset", "an older one");
       use.dispatchable->begin_execution(use.ranges);
     }
   } catch (...) {

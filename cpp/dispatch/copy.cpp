@@ -17,7 +17,7 @@ void check_copy(const BufferRange& source, const BufferRange& target) {
     throw BindingError("R1", slot, "", std::move(expected), std::move(actual));
   };
   if (source.bytes != target.bytes)
-    refuse("target", std::to_string(source.bytes) + " bytes, as the source has", std::to_string(target.bytes) + " bytes");
+    refuse("target", std::to_string(source.bytes) + " bytes, the size of the source", std::to_string(target.bytes) + " bytes");
   for (const auto* range : {&source, &target}) {
     const char* slot = range == &source ? "source" : "target";
     if (!range->buffer) refuse(slot, "a buffer", "none");
@@ -30,7 +30,7 @@ void check_copy(const BufferRange& source, const BufferRange& target) {
   if (source.bytes > 0 && source.buffer->memory() == target.buffer->memory()) {
     const uint64_t from = source.buffer->memory_offset() + source.offset, to = target.buffer->memory_offset() + target.offset;
     if (from < to + target.bytes && to < from + source.bytes)
-      refuse("target", "memory apart from the source's, " + to_string(source), to_string(target));
+      refuse("target", "memory that does not overlap the source's, " + to_string(source), to_string(target));
   }
 }
 

@@ -57,7 +57,7 @@ void check_macro_name(const std::string& name) {
   const bool function =
       tokens.size() > 2 && tokens[1].text == "(" && tokens[1].offset == tokens[0].text.size() && tokens.back().text == ")";
   if (!word || (tokens.size() > 1 && !function))
-    throw ShaderCompileError("a macro's name is a word, or a word and parameters, as TILE or EPILOGUE(x): given '" + name + "'");
+    throw ShaderCompileError("a macro's name is a word, or a word and parameters, such as TILE or EPILOGUE(x): given '" + name + "'");
 }
 
 std::string make_macro_definitions(const Macros& macros) {
@@ -163,7 +163,7 @@ class GlslangCompiler {
     const size_t missing = result ? result->missing_bytes : stack_bytes_;
     throw OutOfMemoryError(sources_.files().front().name + ": the shader compiler needs some " + std::to_string(missing >> 20) +
                            " MiB of the process's address space, " + std::to_string(stack_bytes_ >> 20) +
-                           " MiB of stack for this text, and was refused them");
+                           " MiB of stack for this source, and did not get it");
   }
 
   const SourceSet& sources_;
@@ -245,7 +245,7 @@ class ShaderCompilation {
     if (local_size_) {
       if (declares_local_size(compiler_.preprocess({preamble_, macros_, {"<local size>", first_line_}, user_source_})))
         throw make_compile_error(
-            {sources_.files().front().name + ": a local size is given and the text declares its own; expected one of them"});
+            {sources_.files().front().name + ": a local size is given, but the source declares its own; expected only one of them"});
       source_strings.insert(source_strings.end() - 1, {"<local size>", make_local_size_declaration(*local_size_) + first_line_});
     }
     if (!debug_.is_enabled()) return source_strings;

@@ -93,7 +93,7 @@ def test_an_overlap_names_the_users_buffers_and_offsets(context: pumice.Context)
         copying = pumice.CommandList(context)
         error = expect_error("R1", copying.copy, BufferRange(memory, 16, 64), BufferRange(memory, 48, 64))
         assert (error.expected, error.given) == (
-            f"memory apart from the source's, 64 bytes at offset 16 {place}",
+            f"memory that does not overlap the source's, 64 bytes at offset 16 {place}",
             f"64 bytes at offset 48 {place}",
         )
         error = expect_error("R1", table.bind_outputs, [BufferRange(memory, 960, 176)])

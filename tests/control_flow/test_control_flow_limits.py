@@ -59,7 +59,7 @@ def test_more_than_the_largest_is_clamped_and_none_lifts_it(
     given = {"start": integer(0), "limit": integer(4)}
     with caplog.at_level(logging.WARNING, "pumice"):
         assert program(given, loop_timeout=60)["last"] == [4]
-    assert "clamped at 15" in caplog.text
+    assert "clamped to 15" in caplog.text
     caplog.clear()
     assert program(given, loop_timeout=None)["last"] == [4]
     assert program(given, loop_timeout=15)["last"] == [4]

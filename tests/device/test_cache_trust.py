@@ -161,7 +161,7 @@ SPOILING: dict[str, Callable[[Path], None]] = {
     "link": _linked,
 }
 REASONS = {
-    "owner": "it belongs to another user",
+    "owner": "it belongs to a different user",
     "group": "other users may write to it",
     "world": "other users may write to it",
     "link": "it is a symbolic link",

@@ -151,7 +151,7 @@ if pid == 0:
         assert pumice.tensor(np.ones(3, "float32"), own).numpy().sum() == 3
         own.close()
     except pumice.StateError as error:
-        assert not survives and "no driver but Mesa's llvmpipe survives a fork" in str(error)
+        assert not survives and "only Mesa's llvmpipe survives a fork" in str(error)
     raise SystemExit(7)
 assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 7
 assert tensor.numpy().sum() == 6

@@ -49,7 +49,7 @@ def test_a_limit_on_files_costs_no_result_and_is_named_once(tmp_path: Path) -> N
         pytest.skip("the driver has its memory in files, which the limit concerns too")
     under = run(limit + CALL, cache)
     assert under.returncode == 0, under.stderr
-    assert under.stderr.count("the cache keeps nothing more") == 1
+    assert under.stderr.count("the cache does not store anything more") == 1
     assert str(cache) in under.stderr and "File too large" in under.stderr
     assert all(path.stat().st_size <= 512 and path.suffix != ".tmp" for path in kept(cache)), "parts of files are left"
     after = run(CALL, cache)
@@ -84,7 +84,7 @@ assert not path.exists() and not [*path.parent.glob("*.part")]
 """
     done = run(code, folder / "cache", unshare, "-Urm", "sh", "-c", f'{mount} && exec "$0" "$@"')
     assert done.returncode == 0, done.stderr
-    assert done.stderr.count("the cache keeps nothing more") == 1
+    assert done.stderr.count("the cache does not store anything more") == 1
     assert "No space left on device" in done.stderr
     first, last = done.stdout.splitlines()
     assert last == f"[Errno 28] No space left on device: '{folder / 'report.json'}'"

@@ -37,4 +37,4 @@ def test_short_memory_is_no_missing_driver(call: str, mebibytes: int, context: p
     assert done.stdout.startswith(("opened", "OutOfMemoryError", "MemoryError")), done.stdout
     if mebibytes <= (64 if is_mesa else 4):  # Mesa with LLVM needs 200, SwiftShader 48
         assert done.stdout.startswith("OutOfMemoryError"), done.stdout
-        assert "memory is short or limited" in done.stdout
+        assert "memory is exhausted or limited" in done.stdout

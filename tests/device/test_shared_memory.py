@@ -59,7 +59,7 @@ def test_a_missing_library_is_named(context: pumice.Context, monkeypatch: pytest
     monkeypatch.setattr(cuda_driver, "LIBRARY", "libcuda-that-is-not-there.so.1")
     monkeypatch.setattr(cuda_sharing, "_interops", type(cuda_sharing._interops)())
     with pytest.raises(
-        pumice.UnsupportedError, match="CUDA's driver, libcuda-that-is-not-there.so.1, cannot be loaded"
+        pumice.UnsupportedError, match="CUDA driver library, libcuda-that-is-not-there.so.1, cannot be loaded"
     ):
         empty(context)
 
@@ -68,7 +68,7 @@ def test_a_missing_function_is_named(tmp_path: Path, context: pumice.Context, mo
     library = StandInCuda(tmp_path, [context.info.uuid], without="cuStreamGetId")
     monkeypatch.setattr(cuda_driver, "LIBRARY", library.path)
     monkeypatch.setattr(cuda_sharing, "_interops", type(cuda_sharing._interops)())
-    with pytest.raises(pumice.UnsupportedError, match="has no cuStreamGetId: expected a driver of CUDA 12"):
+    with pytest.raises(pumice.UnsupportedError, match="has no cuStreamGetId: expected a CUDA 12 driver"):
         empty(context)
 
 
@@ -91,7 +91,7 @@ def test_a_gpu_that_cuda_does_not_have_is_named(
     library = StandInCuda(tmp_path, [OTHER])
     monkeypatch.setattr(cuda_driver, "LIBRARY", library.path)
     monkeypatch.setattr(cuda_sharing, "_interops", type(cuda_sharing._interops)())
-    with pytest.raises(pumice.UnsupportedError, match=f"no device of the UUID {context.info.uuid}; it has {OTHER}"):
+    with pytest.raises(pumice.UnsupportedError, match=f"no device with the UUID {context.info.uuid}; it has {OTHER}"):
         empty(context)
 
 
@@ -189,7 +189,7 @@ def test_an_array_of_the_cpu_is_a_copy(stand_in: StandInCuda, context: pumice.Co
     tensor.fill(5)
     tensor.__dlpack__(dl_device=(1, 0))
     assert tensor.buffer._views == 0
-    with pytest.raises(BufferError, match="memory shared with CUDA is exported as it is"):
+    with pytest.raises(BufferError, match="memory shared with CUDA is exported without a copy"):
         tensor.__dlpack__(copy=True)
 
 
@@ -269,7 +269,7 @@ def test_each_stream_has_a_timeline(stand_in: StandInCuda, context: pumice.Conte
     ]
     with (
         cuda_sharing.StreamOrder(context, 0x20),
-        pytest.raises(pumice.StateError, match="with another stream has begun"),
+        pytest.raises(pumice.StateError, match="has already begun an order of this context with another stream"),
     ):
         cuda_sharing.StreamOrder(context, 0x30).__enter__()
 
@@ -291,7 +291,7 @@ def test_a_stream_that_is_captured_is_rejected(
     stand_in: StandInCuda, context: pumice.Context, begun: list[Any]
 ) -> None:
     """The stand-in reports stream 99 as being captured."""
-    with pytest.raises(pumice.StateError, match="captured into a graph of CUDA's"):
+    with pytest.raises(pumice.StateError, match="captured into a CUDA graph"):
         cuda_sharing.StreamOrder(context, 99).__enter__()
     assert not begun
     with cuda_sharing.StreamOrder(context, 0x20):
@@ -343,7 +343,7 @@ def test_semaphores_are_given_back(
 
 
 def test_other_memory_is_not_exported(context: pumice.Context) -> None:
-    with pytest.raises(pumice.StateError, match="was not made to be mapped by another interface"):
+    with pytest.raises(pumice.StateError, match="was not created for mapping by another interface"):
         pumice.empty(3, "float32", context).buffer._export_memory()
 
 

@@ -91,7 +91,7 @@ def test_the_choice_says_by_which_rule_and_what_is_hidden(infos: list[pumice.Dev
 
 def test_a_list_that_ends_early_says_where(infos: list[pumice.DeviceInfo], nvml: str) -> None:
     text = visible_places(infos, {CUDA: "1,7,0"}, nvml, "/nowhere")[1]
-    assert f"{CUDA}=1,7,0: the list ends before '7', which names none of 3 GPUs" in text
+    assert f"{CUDA}=1,7,0: the list ends before '7', which does not match any of 3 GPUs" in text
     assert "ends before" not in visible_places(infos, {CUDA: "-1"}, nvml, "/nowhere")[1]
 
 
@@ -101,7 +101,7 @@ REFUSED = {
     "0,MIG-1": "names MIG-1, a part of a GPU",
     "1,1": "names one GPU twice",
     f"0,{FIRST.label}": "names one GPU twice",
-    "GPU-5a": "GPU-5a begins the names of 2 GPUs",
+    "GPU-5a": "GPU-5a is a prefix of the names of 2 GPUs",
 }
 
 
@@ -132,7 +132,7 @@ def test_a_contradiction_is_an_error_that_says_both(
         choose_device(infos, {CUDA: value}, nvml, "/nowhere", *asked)
     message = str(caught.value)
     assert f"{CUDA}={value} hides" in message
-    assert (f"asked for as '{wanted}'" if source == "device" else f"PUMICE_DEVICE={wanted}") in message
+    assert (f"requested as '{wanted}'" if source == "device" else f"PUMICE_DEVICE={wanted}") in message
 
 
 def test_an_index_counts_the_visible_devices(infos: list[pumice.DeviceInfo], nvml: str) -> None:
@@ -160,7 +160,7 @@ def test_a_gpu_without_a_vulkan_device_and_one_that_may_not_be_opened_are_named(
     library = str(stand_in_nvml(tmp_path, [FIRST, SECOND]))
     places, text = visible_places(infos, {CUDA: "1"}, library, "/nowhere")
     assert places == [1]
-    assert f"{CUDA}=1 names {SECOND.label}, which is no Vulkan device here" in text
+    assert f"{CUDA}=1 names {SECOND.label}, which is not a Vulkan device here" in text
     closed = tmp_path / "closed"
     closed.mkdir()
     library = str(stand_in_nvml(closed, [None, FIRST]))
@@ -285,7 +285,7 @@ def test_a_process_whose_variables_contradict_each_other_is_rejected(machine: di
 def test_where_everything_is_hidden_no_context_is_made(machine: dict[str, str]) -> None:
     done = python("-c", PROBE, **machine, CUDA_VISIBLE_DEVICES="")
     assert done.stdout.startswith("[] [] ["), done.stderr
-    assert "refused: no Vulkan device is left to this process: CUDA_VISIBLE_DEVICES= hides" in done.stdout
+    assert "refused: no Vulkan device is visible to this process: CUDA_VISIBLE_DEVICES= hides" in done.stdout
 
 
 def test_importing_opens_no_library_of_a_vendor(machine: dict[str, str]) -> None:

@@ -237,23 +237,26 @@ REFUSED: dict[str, tuple[Build, str]] = {
     "groups": (lambda graph, x: graph.add("Conv", x, weight(8, 4, 3, 3), group=2), "2 groups of 8 channels and 8 kernels"),
     "padding": (lambda graph, x: conv(graph, x, 4, pads=[0, 130, 0, 0]), r"padding \[0, 130, 0, 0\]"),
     "weights": (lambda graph, x: graph.add("Conv", x, graph.add("Relu", x)), "weights that are not constant"),
-    "average": (simple("AveragePool", kernel_shape=[3, 3], pads=[1, 1, 1, 1]), "an average without the padding that it covers"),
-    "ceiled average": (simple("AveragePool", kernel_shape=[2, 2], strides=[2, 2], ceil_mode=1), "an average that passes the end"),
+    "average": (simple("AveragePool", kernel_shape=[3, 3], pads=[1, 1, 1, 1]), "an average that excludes the padding"),
+    "ceiled average": (simple("AveragePool", kernel_shape=[2, 2], strides=[2, 2], ceil_mode=1), "an average beyond the end"),
     "pool": (simple("MaxPool", kernel_shape=[2, 2], dilations=[2, 2]), r"a window of \[2, 2\] with dilations \[2, 2\]"),
     "resize": (lambda graph, x: graph.add("Resize", x, None, np.array([1, 1, 3, 3], "float32")), r"scales \[1.0, 1.0, 3.0, 3.0\]"),
     "clip": (simple("Clip"), "from None to None, not from 0 to 6"),
     "elu": (simple("Elu", alpha=2.0), "alpha 2.0, not 1"),
-    "slopes": (lambda graph, x: graph.add("PRelu", x, weight(8, 1, 1)), "it follows no convolution"),
-    "normalization": (lambda graph, x: graph.add("BatchNormalization", x, *[np.ones(8, "float32")] * 4), "it follows no convolution"),
+    "slopes": (lambda graph, x: graph.add("PRelu", x, weight(8, 1, 1)), "it does not follow a convolution"),
+    "normalization": (
+        lambda graph, x: graph.add("BatchNormalization", x, *[np.ones(8, "float32")] * 4),
+        "it does not follow a convolution",
+    ),
     "lrn": (simple("LRN", size=3), "'size': 3"),
     "sum": (lambda graph, x: graph.add("Add", x, graph.add("GlobalAveragePool", x)), "which differ"),
     "constant": (lambda graph, x: graph.add("Add", x, weight(1, 8, 13, 11)), "input 1 is a constant"),
     "concatenation": (lambda graph, x: graph.add("Concat", conv(graph, x, 7), x, axis=1), r"\[7\] channels before others"),
     "vectors": (vectors, r"images of \(1, 1\), \(13, 11\)"),
     "merged images": (lambda graph, x: graph.add("Reshape", graph.add("Relu", x), np.array([2, -1], "int64")), "a shape of"),
-    "early softmax": (lambda graph, x: graph.add("Relu", graph.add("Softmax", x, axis=1)), "elsewhere than at the end"),
+    "early softmax": (lambda graph, x: graph.add("Relu", graph.add("Softmax", x, axis=1)), "not at the end"),
     "reshape": (lambda graph, x: graph.add("Reshape", x, np.array([1, 4, -1], "int64")), "a shape of"),
-    "nothing": (simple("Identity"), "output 'y': no node makes it"),
+    "nothing": (simple("Identity"), "output 'y': no node produces it"),
 }  # fmt: skip
 
 
@@ -289,7 +292,7 @@ def test_images_of_a_part_are_rejected() -> None:
 
 def test_weights_beyond_float16_are_rejected() -> None:
     graph = graph_of(lambda graph, x: graph.add("Conv", x, weight(4, 8, 3, 3) * 1e6, name="large"))
-    with pytest.raises(pumice.GraphError, match="node 'large': expected weights that float16 holds; given up to"):
+    with pytest.raises(pumice.GraphError, match="node 'large': expected weights that float16 can hold; given up to"):
         dv.from_graph(graph)
 
 

@@ -92,7 +92,7 @@ def test_what_has_no_whc8_is_rejected_by_name() -> None:
         r"layout: expected the letters C, H and W": lambda: dv.to_whc8(image, "CHWW"),
         r"layout: .* given 'CH'": lambda: dv.to_whc8(image[0], "CH"),
         r"layout: .* given 'NHW'": lambda: dv.to_whc8(image, "NHW"),
-        r"shape: expected 4 axes, as 'NCHW' has; given \[2, 3\]": lambda: dv.to_whc8(image[..., 0]),
+        r"shape: expected 4 axes, to match 'NCHW'; given \[2, 3\]": lambda: dv.to_whc8(image[..., 0]),
         r"shape: expected 3 axes": lambda: dv.to_whc8(image[None], "HWC"),
         r"values: expected one axis of 24 elements, .*; given shape \[2, 12\]": lambda: dv.from_whc8(
             image.reshape(2, 12), image.shape

@@ -267,7 +267,7 @@ def test_what_does_not_fit_is_rejected_by_name() -> None:
         r"packed: expected at least 1440 bytes": lambda: dv.unpack_dil_weights(bytes(16), (1, 2, 3, 3)),
         r"packed: expected at least 32 bytes": lambda: dv.unpack_fc_weights(b"", (1, 1)),
         r"packed: expected uint8; given int8": lambda: dv.unpack_fc_weights(np.zeros(32, "int8"), (1, 1)),
-        r"dimensions: expected a size that 63 bits hold": lambda: dv.unpack_conv_weights(
+        r"dimensions: expected a size that fits in 63 bits": lambda: dv.unpack_conv_weights(
             b"", (2**31 - 1, 2**31 - 1, 7, 7)
         ),
     }

@@ -322,7 +322,9 @@ def test_builder_graphs_have_sync_points_too(context: pumice.Context) -> None:
     program = graph.compile(context)
     x = np.array([[-1, 2, -3], [0, 0, 7], [-1, 0, 0]], "float32")
     assert program({"x": x})["ones"].shape == (1, 2)
-    with pytest.raises(pumice.UnsupportedError, match="'where/count:0' of 'where/count'.* arena\\(\\) is of programs"):
+    with pytest.raises(
+        pumice.UnsupportedError, match="'where/count:0' of 'where/count'.* arena\\(\\) supports only programs"
+    ):
         program.arena([(3, 3)])
 
 

@@ -145,7 +145,7 @@ def test_a_constant_beyond_float16_stays_float32_with_what_reads_it(
     assert told, "nothing is silent"
     for text in told:
         match = re.fullmatch(
-            r"node '(.*)' computes in float32: '(large.*)' holds (.*), which float16 does not \(.*\)", text
+            r"node '(.*)' computes in float32: '(large.*)' holds (.*), which float16 cannot represent \(.*\)", text
         )
         assert match and match[3] == f"{number:g}", text
         row = report[match[1]]
@@ -172,7 +172,7 @@ def test_what_is_filled_with_a_number_beyond_float16_stays_float32(context: pumi
     with graph.compile(context, precision="fp16") as program:
         np.testing.assert_allclose(program({"x": np.full(3, 1e-3, np.float32)})["y"], np.full(3, 100), rtol=1e-3)
         note = {row["node"]: row["note"] for row in program.report()}["fill"]
-    assert note.endswith("float32: its 'value' holds 100000, which float16 does not")
+    assert note.endswith("float32: its 'value' holds 100000, which float16 cannot represent")
 
 
 @pytest.mark.parametrize("alpha", [70000.0, -3e6, 1e-6, 0.5], ids=str)

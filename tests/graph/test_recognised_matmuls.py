@@ -288,7 +288,7 @@ def test_columns_of_a_block_may_lie_anywhere(order: str, bits: int, zeros: bool)
         (
             "outside",
             pumice.GraphError,
-            "g_idx: expected 96 numbers of blocks from 0 to 2, given such from 1 to 3",
+            "g_idx: expected 96 numbers of blocks from 0 to 2, given numbers from 1 to 3",
         ),
     ],
 )

@@ -216,8 +216,8 @@ def test_an_error_in_a_body_has_the_bodys_line(context: pumice.Context) -> None:
         ({"x": "foo"}, {"y": "float32"}, "given 'foo'"),
         ({"x": 3}, {"y": "float32"}, "given 3"),
         ({"x": ("float32", (2, -1))}, {"y": "float32"}, "sizes from 0"),
-        ({"x": ("float32", (2, 1.5))}, {"y": "float32"}, "shape of whole numbers"),
-        ({"x": ("float32", "ab")}, {"y": "float32"}, "shape of whole numbers; given 'ab'"),
+        ({"x": ("float32", (2, 1.5))}, {"y": "float32"}, "shape of integers"),
+        ({"x": ("float32", "ab")}, {"y": "float32"}, "shape of integers; given 'ab'"),
         ({"x": ("float32", (1 << 20, 1 << 20))}, {"y": "float32"}, "at most 4294967295 elements"),
         ({"x": "float32"}, {"x": "float32"}, "no input has"),
         ({"x": "float32"}, {"y": float}, "expected an array"),
@@ -254,7 +254,7 @@ def test_arrays_have_the_declared_shapes(context: pumice.Context) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ({"source": b"void main() {}"}, "source: expected the text of a shader.*given bytes"),
+        ({"source": b"void main() {}"}, "source: expected the source of a shader.*given bytes"),
         ({"context": "llvmpipe"}, "context: expected a Context; given str"),
         ({"name": 3}, "name: expected text; given int"),
         ({"macros": "N=1"}, "macros: expected a mapping of names to text or numbers; given str"),

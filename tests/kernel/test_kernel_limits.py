@@ -149,7 +149,7 @@ def test_a_local_size_past_the_device_is_rejected(context: pumice.Context, axis:
     letter = "xyz"[axis]
     source = f"layout(local_size_{letter}_id = 7) in;\n{HEAD}void main() {{ y[gl_GlobalInvocationID.{letter}] = 1.0; }}"
     text = expect_error(source, context, spec={f"local_size_{letter}": limit + 1})
-    assert f"has {limit + 1} invocations a workgroup on axis {letter}" in text
+    assert f"has {limit + 1} invocations per workgroup on axis {letter}" in text
     assert f"takes {limit} (maxComputeWorkGroupSize_{axis})" in text
     most = min(limit, context.limit("maxComputeWorkGroupInvocations"))
     y = np.zeros(most, "float32")
@@ -163,7 +163,7 @@ def test_a_workgroup_with_too_many_invocations_is_rejected(context: pumice.Conte
     half = limit // 2
     text = expect_error(source, context, spec={"local_size_x": half, "local_size_y": 3})
     assert (
-        f"has {half * 3} invocations a workgroup; " in text
+        f"has {half * 3} invocations per workgroup; " in text
         and f"takes {limit} (maxComputeWorkGroupInvocations)" in text
     )
     pumice.Kernel(source, context, spec={"local_size_x": half, "local_size_y": 2})

@@ -125,9 +125,9 @@ def test_arrays_of_arrays_and_of_matrices(context: pumice.Context, as_array: boo
     kernel(m=m.ravel(), turns=turns.ravel().tolist(), y=y, groups=1)
     for wrong, said in (
         (m.T, "expected 2 x 3 numbers .float32.; given 3 x 2 numbers"),
-        ([[1, 2, 3], [4, 5]], "one length on each level"),
-        ([[1, 2, 3], 4], "one length on each level"),
-        ([1, [2, 3]], "one length on each level"),
+        ([[1, 2, 3], [4, 5]], "equal length on each level"),
+        ([[1, 2, 3], 4], "equal length on each level"),
+        ([1, [2, 3]], "equal length on each level"),
         (m[None], "given 1 x 2 x 3 numbers"),
         (np.zeros((2, 2)), "given 2 x 2 numbers"),
         (1, "given a number"),

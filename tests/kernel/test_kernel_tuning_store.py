@@ -144,7 +144,7 @@ def test_without_a_store_everything_is_measured(
         monkeypatch.setenv("PUMICE_CACHE_DIR", str(empty_store.parent.parent / "file"))
     assert [tuned(context).measured for _ in range(2)] == [3, 3]
     assert tuning_exchange.group_records() == []
-    with pytest.raises(pumice.Error, match="there is no cache to keep records in"):
+    with pytest.raises(pumice.Error, match="there is no cache to store records in"):
         pumice.import_tuning(exported)
 
 
@@ -189,7 +189,7 @@ def test_a_file_with_a_record_that_is_none_is_rejected_whole(
     (tmp_path / "exported.json").write_text(json.dumps(given))
     for path in files(empty_store):
         path.unlink()
-    with pytest.raises(pumice.Error, match="record 2: expected what export_tuning writes"):
+    with pytest.raises(pumice.Error, match="record 2: expected a variant as export_tuning writes it"):
         pumice.import_tuning(tmp_path / "exported.json")
     assert not files(empty_store)
 

@@ -114,7 +114,7 @@ def test_a_dict_of_options_changes_what_it_names(context: pumice.Context) -> Non
 
 def test_options_that_are_none_are_rejected(context: pumice.Context) -> None:
     for given, match in (
-        ({"storage": "fp16"}, "'storage' follows from the arrays"),
+        ({"storage": "fp16"}, "'storage' is derived from the arrays"),
         ({"no_such": True}, "given 'no_such'"),
         ({"vulkan_minor": "one"}, r"options\['vulkan_minor'\]"),
     ):

@@ -148,7 +148,7 @@ def test_tune_rejects_the_variants_whose_loops_end(
     short = kernel.tune({"M": [400]}, {"x": operands(3)[0], "y": y, "threads": 2}, runs=2, progress=False)
     assert short.best == {"M": 400}
     with pytest.raises(
-        pumice.Error, match=r"(?s)no variant can be taken \(2\).*M=400: does not run.*M=500: does not run"
+        pumice.Error, match=r"(?s)no variant can be used \(2\).*M=400: does not run.*M=500: does not run"
     ):
         kernel.tune({"M": [400, 500]}, {"x": x, "y": y, "threads": 2}, runs=2, progress=False, again=True)
     assert pumice.tensor(x, context).numpy().tolist() == [1, 200]

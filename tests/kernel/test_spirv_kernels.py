@@ -57,7 +57,7 @@ def test_what_only_a_source_has_is_rejected(context: pumice.Context) -> None:
         given: dict[str, Any] = {name: value}
         with pytest.raises(TypeError, match=f"Kernel: {name}: expected none with spirv="):
             pumice.Kernel(spirv=spirv, context=context, **given)
-    with pytest.raises(TypeError, match="source: expected the text of a shader"):
+    with pytest.raises(TypeError, match="source: expected the source of a shader"):
         pumice.Kernel(context=context)
     with pytest.raises(pumice.Error, match="a kernel with a GLSL source"):
         pumice.kernel_operator(pumice.Kernel(spirv=spirv, context=context))

@@ -128,17 +128,21 @@ def test_a_batch_without_rows_gives_results_without_rows(images: Array, device: 
 # ---- errors
 
 REFUSED: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
-    "ragged": (lambda: pumice.BatchPredictor(DIGITS, ragged="drop"), pumice.Error, "ragged is 'pad' or 'rebind'"),
-    "size": (lambda: pumice.BatchPredictor(DIGITS, batch_size=0), pumice.Error, "batch_size is a number of rows"),
+    "ragged": (lambda: pumice.BatchPredictor(DIGITS, ragged="drop"), pumice.Error, "ragged must be 'pad' or 'rebind'"),
+    "size": (
+        lambda: pumice.BatchPredictor(DIGITS, batch_size=0),
+        pumice.Error,
+        "batch_size must be a positive number of rows",
+    ),
     "precision": (lambda: pumice.BatchPredictor(DIGITS, precision="fp8"), pumice.Error, "fp8"),
     "option": (lambda: pumice.BatchPredictor(DIGITS, contxt=1), pumice.BindingError, "'contxt'"),
     "path": (lambda: pumice.BatchPredictor("gone.onnx"), FileNotFoundError, "gone.onnx"),
-    "depth": (lambda: pumice.BatchPredictor(DIGITS, depth=9), InputError, "depth is a number of runs from 1 to 8"),
-    "no depth": (lambda: pumice.BatchPredictor(DIGITS, depth=True), InputError, "depth is a number of runs"),
+    "depth": (lambda: pumice.BatchPredictor(DIGITS, depth=9), InputError, "depth must be a number of runs from 1 to 8"),
+    "no depth": (lambda: pumice.BatchPredictor(DIGITS, depth=True), InputError, "depth must be a number of runs"),
     "source": (lambda: pumice.BatchPredictor(5), TypeError, "not int"),  # type: ignore[arg-type]
     "kernels": (
         lambda: pumice.BatchPredictor(DIGITS, kernels={"my.domain::Op": "void main() {}"}),
-        *(pumice.BindingError, "it holds functions of this process, which workers do not have"),
+        *(pumice.BindingError, "it contains functions of this process, which workers do not have"),
     ),
     "operators": (
         lambda: pumice.BatchPredictor(DIGITS, operators=[]),
@@ -151,13 +155,13 @@ REFUSED: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     ),
     "columns' form": (
         lambda: pumice.BatchPredictor(DIGITS, columns=["pixels"]),  # type: ignore[arg-type]
-        *(InputError, "columns is a dict of columns by input; given list"),
+        *(InputError, "columns must be a dict of columns by input; given list"),
     ),
     "kept output": (
         lambda: pumice.BatchPredictor(DIGITS, keep=["probabilities"])(np.zeros((1, 1, 8, 8), np.float32)),
-        *(pumice.BindingError, "expected columns that are no outputs (probabilities); given 'probabilities'"),
+        *(pumice.BindingError, "expected columns that are not outputs (probabilities); given 'probabilities'"),
     ),
-    "kept text": (lambda: pumice.BatchPredictor(DIGITS, keep="id"), InputError, "keep is a list of names of columns"),
+    "kept text": (lambda: pumice.BatchPredictor(DIGITS, keep="id"), InputError, "keep must be a list of column names"),
     "kept of arrays": (
         lambda: pumice.BatchPredictor(DIGITS, keep=["n"], named=True)(np.zeros((1, 1, 8, 8), np.float32)),
         *(pumice.BindingError, "a dict of columns, since keep= names n"),
@@ -374,7 +378,7 @@ if child == 0:
     try:
         np.testing.assert_array_equal(predictor(rows), expected)
     except pumice.StateError as error:
-        assert not survives and "no driver but Mesa's llvmpipe survives a fork" in str(error)
+        assert not survives and "only Mesa's llvmpipe survives a fork" in str(error)
     os._exit(7)
 assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
 np.testing.assert_array_equal(predictor(rows), expected)
@@ -465,7 +469,7 @@ def test_the_first_device_is_no_default_device(device: str, monkeypatch: pytest.
 
 @pytest.mark.parametrize("given", [None, True, 1.5])
 def test_what_is_no_device_is_rejected(given: Any) -> None:
-    with pytest.raises(InputError, match="BatchPredictor: device is a name or an index"):
+    with pytest.raises(InputError, match="BatchPredictor: device must be a name or an index"):
         pumice.BatchPredictor(adding(1), device=given)
 
 
@@ -490,5 +494,5 @@ def test_short_memory_does_not_mix_two_models(
             path.unlink()
         else:
             path.write_bytes(adding(2) + b"\x12\x01a")
-        with pytest.raises(InputError, match=r"adding\.onnx' as it was when the model was opened"):
+        with pytest.raises(InputError, match=r"adding\.onnx' unchanged since the model was opened"):
             next(results)

@@ -50,19 +50,19 @@ FLOAT, DOUBLE = TensorProto.FLOAT, TensorProto.DOUBLE
 @pytest.mark.parametrize(
     ("proto", "warnings"),
     [
-        (declared(info(DOUBLE, ["N", 4])), ["output 'y' is declared as float64, and is float32"]),
-        (declared(info(FLOAT, ["N", 5])), ["output 'y' is declared of shape [N, 5], and is of [N, 4]"]),
-        (declared(info(FLOAT, ["N"])), ["output 'y' is declared of shape [N], and is of [?, 4]"]),
-        (declared(info(FLOAT, [1, 4])), ["output 'y' is declared of shape [1, 4], and is of [2, 4]"]),
+        (declared(info(DOUBLE, ["N", 4])), ["output 'y' is declared as float64, but is float32"]),
+        (declared(info(FLOAT, ["N", 5])), ["output 'y' is declared with shape [N, 5], but has shape [N, 4]"]),
+        (declared(info(FLOAT, ["N"])), ["output 'y' is declared with shape [N], but has shape [?, 4]"]),
+        (declared(info(FLOAT, [1, 4])), ["output 'y' is declared with shape [1, 4], but has shape [2, 4]"]),
         (
             declared(info(FLOAT, [3]), shape=None),
-            ["output 'y' is declared of shape [3], and is of [2, 4]"],
+            ["output 'y' is declared with shape [3], but has shape [2, 4]"],
         ),
         (
             declared(info(DOUBLE, [3]), shape=(2, 4)),
             [
-                "output 'y' is declared as float64, and is float32",
-                "output 'y' is declared of shape [3], and is of [2, 4]",
+                "output 'y' is declared as float64, but is float32",
+                "output 'y' is declared with shape [3], but has shape [2, 4]",
             ],
         ),
         (declared(info(FLOAT, ["N", 4])), []),
@@ -101,7 +101,7 @@ def test_a_sequence_that_is_declared_a_tensor_is_a_warning(
 ) -> None:
     nodes = [node("SequenceConstruct", ["x", "x"])]
     result = loaded(context, declared(info(FLOAT, ["N", 4]), nodes=nodes), caplog)
-    assert result.warnings == ["output 'y' is declared as float32, and is sequence(float32)"]
+    assert result.warnings == ["output 'y' is declared as float32, but is sequence(float32)"]
     right = helper.make_tensor_sequence_value_info("y", FLOAT, None)
     assert loaded(context, declared(right, nodes=nodes), caplog).warnings == []
 

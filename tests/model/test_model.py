@@ -54,7 +54,7 @@ def test_several_outputs_by_position_name_and_attribute(loaded: pumice.Model) ->
     assert total is results[-1]
     assert len(results[:1]) == 1
     assert list(results._asdict()) == ["y", "sum"]
-    with pytest.raises(KeyError, match="'z'; there are y, sum"):
+    with pytest.raises(KeyError, match="'z'; available: y, sum"):
         results["z"]
     with pytest.raises(AttributeError, match="no output 'z'"):
         _ = results.z

@@ -106,7 +106,7 @@ def test_a_slow_device_blocks_no_other(
         np.testing.assert_allclose(np.concatenate(results), expected, rtol=1e-5, atol=1e-6)
     assert not gate.gave_up, "the results waited for the device that was late"
     assert 1 <= len(gate.cases) <= depth
-    assert "device 1 (" in twice.report() and "was late: others did" in twice.report()
+    assert "device 1 (" in twice.report() and "was late: others also ran" in twice.report()
     assert not twice.lost
 
 

@@ -171,7 +171,7 @@ def test_a_context_says_that_its_device_was_lost(context: pumice.Context) -> Non
         lose_device_after(other, 0)
         with pytest.raises(pumice.DeviceLostError, match="vkQueueSubmit"):
             pumice.full(4, 2.0, context=other).numpy(), tensor.copy()
-        with pytest.raises(pumice.DeviceLostError, match="make a new Context"):
+        with pytest.raises(pumice.DeviceLostError, match="create a new Context"):
             tensor.copy()
 
 
@@ -246,7 +246,7 @@ def test_a_fixed_number_of_rows(context: pumice.Context) -> None:
     x = np.arange(-12, 12, dtype=np.float32).reshape(8, 3)
     with pumice.load(proto, devices=[f"uuid:{context.info.uuid}"] * 2) as loaded:
         np.testing.assert_array_equal(loaded(x), np.maximum(x, 0))
-        with pytest.raises(pumice.Error, match="4 rows; expected a multiple of them, given 7"):
+        with pytest.raises(pumice.Error, match="4 rows; expected a multiple of that, given 7"):
             loaded(x[:7])
         assert (loaded.name, loaded.precision) == (loaded.models[0].name, "fp32")
         assert loaded.report().count("device ") == 2

@@ -83,8 +83,8 @@ def test_models_are_loaded_again_with_their_policy(context: pumice.Context) -> N
 @pytest.mark.parametrize(
     ("policy", "text"),
     [
-        ({"default": "fp16", "square": "bf16"}, "one narrower precision.*'bf16' and 'fp16'.*expected it for 'square'"),
-        ({"square": "fp16", "default": "bf16"}, "one narrower precision.*'bf16' and 'fp16'.*expected it for 'square'"),
+        ({"default": "fp16", "square": "bf16"}, "one lower precision.*'bf16' and 'fp16'.*expected it for 'square'"),
+        ({"square": "fp16", "default": "bf16"}, "one lower precision.*'bf16' and 'fp16'.*expected it for 'square'"),
         ({"default": "fp16", "square": "fp8"}, "'square'.*'fp8'"),
         ({"square": "fp32"}, "'default'"),
         ({"default": "fp16", "wobble": "fp32"}, "nodes of model.*'wobble'"),

@@ -247,7 +247,7 @@ def test_one_wrong_variant_does_not_condemn_the_others(
 
 def test_what_cannot_be_tuned_is_rejected(context: pumice.Context) -> None:
     with pumice.load(product_model(), context) as model:
-        with pytest.raises(pumice.Error, match="runs: expected a number from 1 on, given 0"):
+        with pytest.raises(pumice.Error, match="runs: expected a positive number, given 0"):
             model.tune(X, runs=0)
         with pytest.raises(pumice.BindingError, match="K10"):
             model.tune(X[:, :3])

@@ -60,8 +60,8 @@ SHARED = [
         {},
         r"operand 0, 'x': one scale expected; given 3 scales on axis 1",
     ),
-    Case("SOFTMAX", (zeros(2), SCALAR), {}, "with operand 1, 'beta', that is no constant"),
-    Case("EXPAND_DIMS", (zeros(2), Input("int32", [])), {}, "with operand 1, 'axis', that is no constant"),
+    Case("SOFTMAX", (zeros(2), SCALAR), {}, "with operand 1, 'beta', which is not a constant"),
+    Case("EXPAND_DIMS", (zeros(2), Input("int32", [])), {}, "with operand 1, 'axis', which is not a constant"),
     Case(
         "DENSIFY",
         (zeros(24), [0, 1, 2, 4, 5, 3], [0, 1, 2], [0] * 6, [1, 1, 1, 2, 3, 4], *[None] * 12),
@@ -83,20 +83,20 @@ SHARED = [
         }.items()
     ),
 ]
-CAST = "; feature level 3 has casts among .*float16.*, and feature level 4 those of each type to itself"
+CAST = "; feature level 3 has casts among .*float16.*, and feature level 4 also has casts of each type to itself"
 PLAIN = [
     Case("CAST", (zeros(2),), {}, "'dtype' of the output is needed"),
     Case(
         "CAST",
         (Quantized(zeros(2, dtype="uint16"), 0.5, 0),),
         {"dtype": "int16"},
-        f"operand 0, 'x': uint16 becomes no int16{CAST}",
+        f"operand 0, 'x': uint16 cannot be cast to int16{CAST}",
     ),
-    case("STRIDED_SLICE", {3: [1, 0, 2]}, "operand 3, 'strides': steps other than 0 expected; given 0 on axis 1"),
+    case("STRIDED_SLICE", {3: [1, 0, 2]}, "operand 3, 'strides': nonzero steps expected; given 0 on axis 1"),
     case(
         "STRIDED_SLICE",
         {2: [0, -5, 4]},
-        "operand 6, .*: a range of one element expected on axis 0, which goes; given one of 0",
+        "operand 6, .*: a range of one element expected on axis 0, which is removed; given one of 0",
     ),
     case("GATHER", {2: Constant(whole(0, 3))}, "operand 2, 'indices': non-negative indices below 3 expected; given 3"),
     case("GATHER", {2: Constant(whole(-1))}, "operand 2, 'indices': non-negative indices below 3 expected; given -1"),
@@ -114,19 +114,19 @@ PLAIN = [
     case(
         "RESHAPE",
         {1: [-1, -1]},
-        r"operand 1, 'shape': sizes of at least 0, and at most one -1, expected; given \[-1, -1\]",
+        r"operand 1, 'shape': non-negative sizes, and at most one -1, expected; given \[-1, -1\]",
     ),
     case("SQUEEZE", {1: [3]}, r"operand 1, 'axes': axes of \[1, 3, 1\] expected; given 3", call=1),
-    case("PAD", {1: [[0, -1], [0, 0], [0, 0]]}, "operand 1, 'paddings': numbers of at least 0 expected; given -1"),
+    case("PAD", {1: [[0, -1], [0, 0], [0, 0]]}, "operand 1, 'paddings': non-negative numbers expected; given -1"),
     case("PAD_V2", {2: 7}, "operand 2, 'value': float.* expected with float32; given int32"),
     case("PAD_V2", {2: 1.5}, "operand 2, 'value': int32 expected with uint8; given float32", call=1),
-    case("RESIZE_BILINEAR", {1: 0}, "operand 1, 'width': a number above 0 expected; given 0.0"),
-    case("DEPTH_TO_SPACE", {1: 0}, "operand 1, 'block_size': a number above 0 expected; given 0"),
-    case("CHANNEL_SHUFFLE", {1: 0}, "operand 1, 'groups': a number above 0 expected; given 0"),
+    case("RESIZE_BILINEAR", {1: 0}, "operand 1, 'width': a positive number expected; given 0.0"),
+    case("DEPTH_TO_SPACE", {1: 0}, "operand 1, 'block_size': a positive number expected; given 0"),
+    case("CHANNEL_SHUFFLE", {1: 0}, "operand 1, 'groups': a positive number expected; given 0"),
     case(
         "SPACE_TO_BATCH_ND",
         {1: Input("int32", [3])},
-        "operand 1, .*: 2 numbers above 0 expected, the block's height and width; given 3",
+        "operand 1, .*: 2 positive numbers expected, the block's height and width; given 3",
     ),
     case("REVERSE", {1: Input("int32", [2])}, "operand 1, 'axis': 1 axis expected; given 2"),
 ]
@@ -157,25 +157,27 @@ PRODUCTS = [
         {1: zeros(2, 3, 2, 6)},
         r"operand 1, 'filter': \[1, height, width, channels\] expected; given \[2, 3, 2, 6\]",
     ),
-    case("TRANSPOSE_CONV_2D", {7: 0}, "operand 7, 'stride_width': N1.3: a number above 0 expected; given 0"),
-    case("TRANSPOSE_CONV_2D", {5: -1}, "operand 5, 'padding_top': N1.3: a number of at least 0 expected; given -1"),
+    case("TRANSPOSE_CONV_2D", {7: 0}, "operand 7, 'stride_width': N1.3: a positive number expected; given 0"),
+    case("TRANSPOSE_CONV_2D", {5: -1}, "operand 5, 'padding_top': N1.3: a non-negative number expected; given -1"),
     case(
         "TRANSPOSE_CONV_2D",
         {6: 99},
-        "N1.3: an output of at least one place on each axis expected; given padding that leaves -86 rows",
+        "N1.3: an output of at least one element on each axis expected; given padding that leaves -86 rows",
     ),
     case(
-        "TRANSPOSE_CONV_2D", {3: 99}, "N1.3: an output of at least one place .*; given padding that leaves -91 columns"
+        "TRANSPOSE_CONV_2D",
+        {3: 99},
+        "N1.3: an output of at least one element .*; given padding that leaves -91 columns",
     ),
     case(
         "TRANSPOSE_CONV_2D",
         {0: Constant(zeros(2, 0, 4, 3))},
-        r"operand 0, 'x': N1.7: sizes above 0 expected after the batch axis; given \[2, 0, 4, 3\]",
+        r"operand 0, 'x': N1.7: positive sizes expected after the batch axis; given \[2, 0, 4, 3\]",
     ),
     case(
         "TRANSPOSE_CONV_2D",
         {1: Constant(zeros(5, 3, 0, 3))},
-        r"operand 1, 'filter': N1.7: sizes above 0 expected; given \[5, 3, 0, 3\]",
+        r"operand 1, 'filter': N1.7: positive sizes expected; given \[5, 3, 0, 3\]",
     ),
     *(
         Case(
@@ -185,7 +187,7 @@ PRODUCTS = [
             f"operand 3, 'output_shape': {text}",
         )
         for shape, text in (
-            ([2, 0, 8, 5], "N1.4: a size above 0 expected; given 0"),
+            ([2, 0, 8, 5], "N1.4: a positive size expected; given 0"),
             ([2, 8, 5], "N1.4: 4 sizes expected; given 3"),
         )
     ),
@@ -193,7 +195,7 @@ PRODUCTS = [
         "TRANSPOSE_CONV_2D",
         (zeros(2, 6, 4, 3), zeros(5, 3, 2, 3), zeros(5), Input("int32", [4]), 1, 2, 2, 0, False),
         {},
-        "with operand 3, .*, that is no constant",
+        "with operand 3, .*, which is not a constant",
     ),
 ]
 CELLS = [
@@ -230,13 +232,13 @@ CELLS = [
         "operand 5, .*: N9.3: 4 elements expected on axis 1, as operand 9, ",
         call=1,
     ),
-    case("SVDF", {5: 0}, "operand 5, 'rank': N10.2: a number above 0 expected; given 0"),
+    case("SVDF", {5: 0}, "operand 5, 'rank': N10.2: a positive number expected; given 0"),
     case("SVDF", {5: 3}, "operand 5, 'rank': N10.2: a number that divides 8 filters expected; given 3"),
     case("SVDF", {3: zeros(3)}, r"operand 3, 'bias': 4 elements expected on axis 0; given \[3\]"),
-    case("LSTM", {21: -1.0}, "operand 21, 'cell_clip': NL6: a number of at least 0 expected; given -1"),
-    case("LSTM", {21: SCALAR}, "with operand 21, 'cell_clip', that is no constant"),
+    case("LSTM", {21: -1.0}, "operand 21, 'cell_clip': NL6: a non-negative number expected; given -1"),
+    case("LSTM", {21: SCALAR}, "with operand 21, 'cell_clip', which is not a constant"),
     case("LSTM", {1: None}, "operand 5, .*: NL6: none expected where the input gate has no weights"),
-    case("LSTM", {5: None}, "operand 5, .*: NL6: it cannot be left out where the input gate has weights"),
+    case("LSTM", {5: None}, "operand 5, .*: NL6: it is required where the input gate has weights"),
     case(
         "LSTM",
         {k: zeros(4, 5) for k in range(5, 9)} | {18: zeros(2, 5)},
@@ -262,9 +264,9 @@ CELLS = [
         AUX | WEIGHTS | BACKWARD | {46: zeros(4, 4)},
         "operand 46, .*: N6.4: 3 elements expected on axis 1, as operand 0, ",
     ),
-    case("QUANTIZED_LSTM", {25: -1.0}, "operand 25, .*: NL6: a number of at least 0 expected; given -1"),
-    case("QUANTIZED_LSTM", {26: 0.0}, "operand 26, .*: N3.1: a scale above 0 expected; given 0"),
-    case("QUANTIZED_LSTM", {31: SCALAR}, "with operand 31, .*, that is no constant"),
+    case("QUANTIZED_LSTM", {25: -1.0}, "operand 25, .*: NL6: a non-negative number expected; given -1"),
+    case("QUANTIZED_LSTM", {26: 0.0}, "operand 26, .*: N3.1: a positive scale expected; given 0"),
+    case("QUANTIZED_LSTM", {31: SCALAR}, "with operand 31, .*, which is not a constant"),
     case(
         "QUANTIZED_LSTM",
         {1: Quantized(zeros(4, 3, dtype="int8"), 0.01, 1)},
@@ -300,7 +302,7 @@ DETECTION = [
     case(
         "AXIS_ALIGNED_BBOX_TRANSFORM",
         {0: TURNED},
-        r"operand 0, .*: ND1: corners \[x1, y1, x2, y2\] .* expected; given other ones in box 1",
+        r"operand 0, .*: ND1: corners \[x1, y1, x2, y2\] .* expected; given others in box 1",
     ),
     case(
         "AXIS_ALIGNED_BBOX_TRANSFORM",
@@ -332,19 +334,19 @@ DETECTION = [
         "operand 1, .*: ND1: a scale of 0.125 and a zero point of 0 expected; given scale 0.25",
     ),
     case("ROI_ALIGN", {1: FAR}, "operand 1, .*: N11.2: corners on the image expected; given 9.0+ in box 1"),
-    case("ROI_ALIGN", {5: SCALAR}, "with operand 5, 'height_stride', that is no constant"),
-    case("ROI_ALIGN", {5: 0.0}, "operand 5, 'height_stride': N11.1: a number above 0 expected; given 0.0"),
-    case("ROI_ALIGN", {3: 0}, "operand 3, 'height': N11.1: a number above 0 expected; given 0"),
-    case("ROI_ALIGN", {7: -1}, "operand 7, 'height_ratio': N11.1: a number of at least 0 expected; given -1"),
+    case("ROI_ALIGN", {5: SCALAR}, "with operand 5, 'height_stride', which is not a constant"),
+    case("ROI_ALIGN", {5: 0.0}, "operand 5, 'height_stride': N11.1: a positive number expected; given 0.0"),
+    case("ROI_ALIGN", {3: 0}, "operand 3, 'height': N11.1: a positive number expected; given 0"),
+    case("ROI_ALIGN", {7: -1}, "operand 7, 'height_ratio': N11.1: a non-negative number expected; given -1"),
     case(
         "ROI_ALIGN",
         {0: Constant(zeros(2, 6, 4, 0))},
-        r"operand 0, 'x': N11.1: sizes above 0 expected; given \[2, 6, 4, 0\]",
+        r"operand 0, 'x': N11.1: positive sizes expected; given \[2, 6, 4, 0\]",
     ),
     case(
         "HEATMAP_MAX_KEYPOINT",
         {0: zeros(2, 1, 1, 3)},
-        r"operand 0, .*: N17.1: maps of at least 2 x 2 places expected; given \[2, 1, 1, 3\]",
+        r"operand 0, .*: N17.1: heatmaps of at least 2 x 2 elements expected; given \[2, 1, 1, 3\]",
     ),
     case(
         "BOX_WITH_NMS_LIMIT",
@@ -369,12 +371,12 @@ DETECTION = [
     case(
         "BOX_WITH_NMS_LIMIT",
         {5: 2, 7: 0.0},
-        "operand 7, 'sigma': N14.1: a number above 0 expected, as the method is gaussian; given 0",
+        "operand 7, 'sigma': N14.1: a positive number expected, as the method is gaussian; given 0",
     ),
     case(
         "GENERATE_PROPOSALS",
         {1: zeros(2, 3, 4, 6)},
-        r"operand 1, .*: N15.1: 8 numbers at each place expected, four for each anchor; given \[2, 3, 4, 6\]",
+        r"operand 1, .*: N15.1: 8 numbers at each position expected, four for each anchor; given \[2, 3, 4, 6\]",
     ),
     case(
         "GENERATE_PROPOSALS",
@@ -387,10 +389,10 @@ DETECTION = [
         | {2: Quantized(zeros(2, 4, dtype="int16"), 0.25, 0), 3: Quantized(zeros(2, 2, dtype="uint16"), 0.125, 0)},
         "operand 2, .*: N15.1: a scale of 0.125 and a zero point of 0 expected; given scale 0.25",
     ),
-    case("DETECTION_POSTPROCESSING", {3: SCALAR}, "with operand 3, .*, that is no constant"),
-    case("DETECTION_POSTPROCESSING", {3: 0.0}, "operand 3, .*: N16.1: a number above 0 expected; given 0"),
-    case("DETECTION_POSTPROCESSING", {8: 0}, "operand 8, .*: N16.1: a number above 0 expected; given 0"),
-    case("DETECTION_POSTPROCESSING", {12: -0.5}, "operand 12, .*: N16.1: a number of at least 0 expected; given -0.5"),
+    case("DETECTION_POSTPROCESSING", {3: SCALAR}, "with operand 3, .*, which is not a constant"),
+    case("DETECTION_POSTPROCESSING", {3: 0.0}, "operand 3, .*: N16.1: a positive number expected; given 0"),
+    case("DETECTION_POSTPROCESSING", {8: 0}, "operand 8, .*: N16.1: a positive number expected; given 0"),
+    case("DETECTION_POSTPROCESSING", {12: -0.5}, "operand 12, .*: N16.1: a non-negative number expected; given -0.5"),
     case(
         "DETECTION_POSTPROCESSING",
         {0: zeros(2, 3, 1)},
@@ -406,9 +408,9 @@ LOOKUPS = [
     case(
         "LSH_PROJECTION",
         {3: 4},
-        r"operand 3, .*: N18.1: 1 \(sparse, as it was\), 2 \(dense\) or 3 \(sparse\) expected; given 4",
+        r"operand 3, .*: N18.1: 1 \(sparse, old form\), 2 \(dense\) or 3 \(sparse\) expected; given 4",
     ),
-    case("LSH_PROJECTION", {3: 2}, "operand 2, .*: N18.1: weights expected, as the form is dense; left out"),
+    case("LSH_PROJECTION", {3: 2}, "operand 2, .*: N18.1: weights expected, because the form is dense; given none"),
     case(
         "LSH_PROJECTION", {3: 3}, "operand 2, .*: N18.1: no weights expected in the sparse form; weights given", call=1
     ),
@@ -432,30 +434,32 @@ LOOKUPS = [
     case("HASHTABLE_LOOKUP", {2: SCALAR}, r"operand 2, 'values': a rank of at least 1 expected; given \[\]"),
     case("EMBEDDING_LOOKUP", {1: SCALAR}, r"operand 1, 'values': a rank of at least 1 expected; given \[\]"),
     case("LOCAL_RESPONSE_NORMALIZATION", {0: SCALAR}, r"operand 0, 'x': a rank of at least 1 expected; given \[\]"),
-    case("RANDOM_MULTINOMIAL", {1: 0}, "operand 1, 'count': N20.1: a number above 0 expected; given 0"),
+    case("RANDOM_MULTINOMIAL", {1: 0}, "operand 1, 'count': N20.1: a positive number expected; given 0"),
     case(
         "DENSIFY",
         {1: [1, 1]},
         r"operand 1, 'order': N21.2: the axes in some order, then the blocks in some order, expected; given \[1, 1\]",
     ),
-    case("DENSIFY", {1: [0, 1, 2]}, "N21.1: 11 operands expected, two for each level behind the first five; given 9"),
+    case("DENSIFY", {1: [0, 1, 2]}, "N21.1: 11 operands expected, two for each level after the first five; given 9"),
     case("DENSIFY", {3: [0]}, r"operand 3, 'formats': N21.1: 2 numbers expected; given \[0\]"),
     case(
         "DENSIFY",
         {2: [0, 1]},
         r"operand 2, 'block_map': N21.1: at most one block for each axis expected; given \[0, 1\]",
     ),
-    case("DENSIFY", {2: [3]}, r"operand 2, 'block_map': N21.4: rising axes of the tensor expected; given \[3\]"),
+    case("DENSIFY", {2: [3]}, r"operand 2, 'block_map': N21.4: ascending axes of the tensor expected; given \[3\]"),
     case("DENSIFY", {3: [0, 2]}, r"operand 3, 'formats': N21.1: 0 \(dense\) or 1 \(sparse\) expected; given 2"),
-    case("DENSIFY", {4: [2, 0]}, "operand 4, 'sizes': N21.4: sizes above 0 expected; given 0"),
-    case("DENSIFY", {7: None}, "operand 7, 'levels': N21.1: segments and indices of a sparse level expected; left out"),
+    case("DENSIFY", {4: [2, 0]}, "operand 4, 'sizes': N21.4: positive sizes expected; given 0"),
+    case(
+        "DENSIFY", {7: None}, "operand 7, 'levels': N21.1: segments and indices of a sparse level expected; given none"
+    ),
     case(
         "DENSIFY",
         {7: [0, 2, 1]},
-        r"operand 7, .*: N21.4: 3 numbers that do not fall, from 0 to at most 2, expected; given \[0, 2, 1\]",
+        r"operand 7, .*: N21.4: 3 non-decreasing numbers, from 0 to at most 2, expected; given \[0, 2, 1\]",
     ),
     case("DENSIFY", {8: [2, 3]}, "operand 8, .*: N21.4: indices from 0 to 2 expected; given 3"),
-    case("DENSIFY", {0: zeros(1)}, "operand 0, 'values': N21.4: a value for each of 2 places expected; given 1"),
+    case("DENSIFY", {0: zeros(1)}, "operand 0, 'values': N21.4: a value for each of 2 positions expected; given 1"),
 ]
 NONE = Constant(zeros(0, 3)), Constant(zeros(0, 4))
 CELL_16 = Constant(zeros(0, 4, dtype="int16"), 2.0**-11, 0)
@@ -465,7 +469,7 @@ EMPTY_UINT8 = {n: Constant(zeros(0, n, dtype="uint8"), 1 / 128, 128) for n in (3
 EMPTY_INT8 = {n: Constant(zeros(0, n, dtype="int8"), 0.25, 0) for n in (3, 4)}
 
 WITHOUT_ELEMENTS = [
-    case(op, changes, rf"operand {i}, '\w+': NG2: sizes above 0 expected; given \[.*\b0\b.*\]")
+    case(op, changes, rf"operand {i}, '\w+': NG2: positive sizes expected; given \[.*\b0\b.*\]")
     for op, i, changes in (
         ("RNN", 0, {0: NONE[0], 4: NONE[1]}),
         ("SVDF", 0, {0: NONE[0], 4: Constant(zeros(0, 32))}),

@@ -53,8 +53,10 @@ def test_casts_of_16_bits_are_those_to_the_same_type(context: pumice.Context, dt
     graph = pumice.Graph()
     scale = {} if source in ("float32", "float16", "int32", "bool") else {"scale": 0.25}
     x = graph.input("x", source, [4], **scale)
-    levels = "feature level 3 has casts among .*, and feature level 4 those of each type to itself"
-    with pytest.raises(pumice.GraphError, match=f"nnapi::CAST: operand 0, 'x': {source} becomes no {target}; {levels}"):
+    levels = "feature level 3 has casts among .*, and feature level 4 also has casts of each type to itself"
+    with pytest.raises(
+        pumice.GraphError, match=f"nnapi::CAST: operand 0, 'x': {source} cannot be cast to {target}; {levels}"
+    ):
         graph.add("nnapi::CAST", x, dtype=target, name="it")
 
 

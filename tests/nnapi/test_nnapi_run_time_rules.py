@@ -290,7 +290,7 @@ def test_an_axis_goes_where_its_range_has_one_element(
         if (begin, end) in one:
             assert run().tolist() == [2 * taken, 2 * taken + 1]
             continue
-        text = f"a range of one element expected on axis 0, which goes; given one of {taken}"
+        text = f"a range of one element expected on axis 0, which is removed; given one of {taken}"
         with pytest.raises(pumice.GraphError, match=text) as refused:
             run()
         assert refused.value.node == "it"

@@ -189,7 +189,7 @@ def test_what_is_not_there_is_rejected_by_name(context: pumice.Context) -> None:
         pumice.load(model("LinearClassifier", 2, classlabels_ints=[0, 1], post_transform="PROBIT", **labels), context)
     wrong = {**trees("BRANCH_LEQ"), "nodes_truenodeids": [1, 0, 0, 0, 0, 1, 0, 0]}
     leaves = {"target_treeids": [0], "target_nodeids": [2], "target_ids": [0], "target_weights": [1.0]}
-    with pytest.raises(pumice.GraphError, match="nodes in a circle"):
+    with pytest.raises(pumice.GraphError, match="nodes in a cycle"):
         pumice.load(model("TreeEnsembleRegressor", 1, **wrong, **leaves), context)
     far = {**leaves, "target_nodeids": [9]}
     with pytest.raises(pumice.GraphError, match="expected nodes of the trees"):
@@ -215,7 +215,7 @@ def test_support_vectors_that_do_not_fit_are_rejected(context: pumice.Context) -
     classifier = {**own, "vectors_per_class": [1, 1], "classlabels_ints": [4, 5], "coefficients": [1.0, -1.0]}
     wrong = [
         ("SVMRegressor", {**regressor, "coefficients": [1.0] * 3}, "'coefficients': expected as many .* 2, given 3"),
-        ("SVMRegressor", {**regressor, "n_supports": -2}, "'n_supports': expected a number from 0 up, given -2"),
+        ("SVMRegressor", {**regressor, "n_supports": -2}, "'n_supports': expected a non-negative number, given -2"),
         ("SVMRegressor", {**regressor, "support_vectors": [0.5] * 6}, "'support_vectors': .* of 4 numbers.*given 3"),
         ("SVMClassifier", {**classifier, "vectors_per_class": [3, -1]}, r"'vectors_per_class': .*given \[3, -1\]"),
         ("SVMClassifier", {**classifier, "vectors_per_class": [1, -1]}, r"'vectors_per_class': .*given \[1, -1\]"),

@@ -125,7 +125,7 @@ def test_weights_that_are_no_regular_file_are_rejected(outside: Path, kind: str)
         os.mkfifo(weights)
     else:
         weights.symlink_to("/dev/zero")
-    with pytest.raises(pumice.GraphError, match="tensor 'w'.*(no regular file|given a link)"):
+    with pytest.raises(pumice.GraphError, match="tensor 'w'.*(not a regular file|given a link)"):
         pumice.load(outside)
 
 
@@ -148,7 +148,7 @@ def test_a_file_that_becomes_shorter_is_an_error(outside: Path, context: pumice.
     onnx.save(wide(1 << 14), outside, save_as_external_data=True, location="more.bin", size_threshold=0)
     graph = import_graph(outside)
     os.truncate(outside.parent / "more.bin", 0)
-    with pytest.raises(pumice.Error, match=r"more\.bin.*cut since it was opened"):
+    with pytest.raises(pumice.Error, match=r"more\.bin.*truncated since it was opened"):
         graph.compile(context)
 
 

@@ -180,7 +180,7 @@ def test_missing_values_go_where_the_node_says(context: pumice.Context) -> None:
 def test_trees_that_are_none_are_rejected(context: pumice.Context) -> None:
     attributes = forest(np.random.default_rng(5), 1, 1, "target")
     attributes["nodes_truenodeids"][0] = 0
-    with pytest.raises(pumice.GraphError, match="nodes in a circle"):
+    with pytest.raises(pumice.GraphError, match="nodes in a cycle"):
         pumice.load(ml("TreeEnsembleRegressor", [ROWS], 1, 1, n_targets=1, **attributes), context)
     attributes["nodes_truenodeids"][0] = 99
     with pytest.raises(pumice.GraphError, match="children among"):

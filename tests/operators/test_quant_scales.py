@@ -140,9 +140,11 @@ def test_other_scales_stay_float32(units: pumice.Context, form: Any, bits: int, 
     y, kernels, note = run(proto, units, x)
     assert "gemm_quant_mma.comp" not in kernels
     if scale == 1e5:  # the node stays in fp32
-        assert note.startswith("float32: ") and note.endswith(" holds 100000, which float16 does not")
+        assert note.startswith("float32: ") and note.endswith(" holds 100000, which float16 cannot represent")
     else:
-        assert note.startswith("float32 scales, no cooperative matrices: ") and note.endswith(" is not a normal float16 number")
+        assert note.startswith("float32 scales, no cooperative matrices: ") and note.endswith(
+            " is not a normal float16 number"
+        )
     whole = np.arange(COLUMNS) != 3
     expected = x @ (codes[whole] * scales[whole].repeat(BLOCK, 1)).T
     np.testing.assert_allclose(y[:, whole], expected, atol=2e-3 * np.abs(expected).max())

@@ -98,7 +98,7 @@ def shapes_of(op: str, inputs: int = 3, units: int = 5) -> list[list[int]]:
         ("GRU", {}, {"direction": "bidirectional"}, r"weights of the input of shape \[2, 15, 3\] expected"),
         ("GRU", {}, {"hidden_size": 7}, "'hidden_size' is 7 and the recurrent weights are of 5 units"),
         ("RNN", {}, {"activations": ["Tanh", "Tanh"]}, "'activations': 1 expected; given 2"),
-        ("LSTM", {}, {"clip": -1.0}, "'clip' of at least 0 expected"),
+        ("LSTM", {}, {"clip": -1.0}, "a non-negative 'clip' expected"),
     ],
 )
 def test_layers_that_do_not_fit_are_rejected(
@@ -119,7 +119,7 @@ def test_other_numbers_and_activations_are_rejected_by_name(op: str) -> None:
             graph.add(op, *inputs)
     inputs = [graph.input(f"i{k}", "float32", shape) for k, shape in enumerate(shapes_of(op))]
     names = ["Swish"] * {"LSTM": 3, "GRU": 2, "RNN": 1}[op]
-    with pytest.raises(pumice.UnsupportedError, match="activation 'Swish'; there are Relu, Tanh"):
+    with pytest.raises(pumice.UnsupportedError, match="activation 'Swish'; supported: Relu, Tanh"):
         graph.add(op, *inputs, activations=names)
 
 

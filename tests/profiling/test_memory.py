@@ -122,7 +122,7 @@ def test_a_profile_without_models_has_no_memory(context: pumice.Context, tmp_pat
             pass
         one(X)
     assert measured.memory == ()
-    with pytest.raises(pumice.Error, match="no model with one memory was called"):
+    with pytest.raises(pumice.Error, match="no model with a single memory was called"):
         measured.plot("memory", Axes())
     measured.save_html(tmp_path / "page.html")
     assert "Memory" not in (tmp_path / "page.html").read_text()

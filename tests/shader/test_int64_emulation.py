@@ -369,7 +369,8 @@ def test_emulation_is_logged_once(paired: pumice.Context, caplog: pytest.LogCapt
             assert y[0] == 2**40 * wide
     said = [record.getMessage() for record in caplog.records if record.getMessage().startswith("kernel 'tripled'")]
     assert (
-        said == ["kernel 'tripled': 64-bit integers are computed as pairs of words: the device lacks shaderInt64"] * 2
+        said
+        == ["kernel 'tripled': 64-bit integers are computed as pairs of words because the device lacks shaderInt64"] * 2
     )
 
 

@@ -124,7 +124,7 @@ def test_a_function_of_the_users_own_called_printf_wins(context: pumice.Context)
         ('printf("%f", vec2(1));', "expected a float", 3),
         ('printf("%d", 5000000000l);', "expected an integer", 3),
         ('printf("%s", 1);', "'%s': expected one of", 10),
-        ('printf("%", 1);', "without its letter", 10),
+        ('printf("%", 1);', "without a letter", 10),
         ('printf("%v5f", 1);', "2, 3 or 4", 10),
         ('printf("%lc", 1);', "expected one of", 10),
         (r'printf("\q");', r"the escape \q", 10),

@@ -118,7 +118,7 @@ def _patterns_of(name: str, arguments: list[str]) -> list[str]:
     if name == "expect_equal_sizes":
         return [rf"\[{last}\] \d+ elements expected on axis \d+, as operand"]
     if name == "reject_empty":
-        return [rf"\[{last}\] sizes above 0 expected"]
+        return [rf"\[{last}\] positive sizes expected"]
     operand = r"\d+" if name == "expect_ranks" else _number(arguments[0])
     start = rf"operand {operand}, '\w+': "
     if name in ("expect_rank", "expect_ranks"):

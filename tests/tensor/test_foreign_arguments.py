@@ -234,7 +234,7 @@ def test_elements_that_no_dtype_has_are_rejected(context: pumice.Context) -> Non
 
 
 def test_an_unknown_operator_error_says_where_they_are_listed() -> None:
-    expected = r"operator Wobble: expected one that pumice\.operators\(\) lists"
+    expected = r"operator Wobble: expected one listed by pumice\.operators\(\)"
     desc = pumice.TensorDesc("float32", [2])
     with pytest.raises(pumice.UnsupportedError, match=expected):
         pumice.output_descs("Wobble", [desc])
@@ -298,7 +298,7 @@ def test_a_precision_is_a_name(context: pumice.Context, precision: Any, text: st
     ("name", "given", "text"),
     [
         ("device", "cpu", r"context=pumice.Context\('cpu'\)"),
-        ("providers", ["CUDAExecutionProvider"], "a device is named by a context"),
+        ("providers", ["CUDAExecutionProvider"], "name the device in a context"),
         (
             "wobble",
             1,
@@ -357,7 +357,7 @@ FILES = {
     "a GGUF file": b"GGUF\x03\0\0\0" + bytes(40),
     "a TensorFlow Lite model": b"\x1c\0\0\0TFL3" + bytes(40),
     "a model in ONNX Runtime's own format": b"\x1c\0\0\0ORTM" + bytes(40),
-    "a pointer of Git LFS": b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 3\n",
+    "a Git LFS pointer": b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 3\n",
     r"a compressed file \(gzip\)": b"\x1f\x8b\x08" + bytes(40),
     "an HTML page": b"<!DOCTYPE html><html></html>",
     "an HDF5 file": b"\x89HDF\r\n\x1a\n" + bytes(40),

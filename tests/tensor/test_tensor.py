@@ -89,7 +89,7 @@ def test_an_array_of_a_tensor_is_a_copy_of_the_dtype_asked_for(context: pumice.C
     assert np.asarray(tensor, "float64").dtype == np.float64
     np.testing.assert_array_equal(tensor + np.ones(3, "float32"), counted((2, 3)) + 1)  # type: ignore[operator]
     if np.lib.NumpyVersion(np.__version__) >= "2.0.0":
-        with pytest.raises(ValueError, match="always a copy"):
+        with pytest.raises(ValueError, match="always copies"):
             np.array(tensor, copy=False)
 
 
@@ -255,7 +255,7 @@ def test_axes_are_turned_dropped_and_added_without_a_copy(context: pumice.Contex
         np.testing.assert_array_equal(view.numpy(), expected)
         np.testing.assert_array_equal(view.copy().numpy(), expected)
     for refused, text in (
-        (lambda: tensor.squeeze(0), "axis 0 .* is of size 2"),
+        (lambda: tensor.squeeze(0), "axis 0 .* has size 2"),
         (lambda: tensor.squeeze(4), "a tensor of rank 4 has no axis 4"),
         (lambda: tensor.expand_dims(6), "axis 6"),
         (lambda: tensor.transpose([0, 1]), "2 axes"),

@@ -293,7 +293,7 @@ def test_views_of_a_description_keep_what_else_it_says() -> None:
 
 
 QUANTIZATIONS: list[tuple[dict[str, object], str]] = [
-    ({"scale": [1, 2]}, "expected one where no channel_axis is given; given 2"),
+    ({"scale": [1, 2]}, "expected one if no channel_axis is given; given 2"),
     ({"scale": [1, 2], "channel_axis": 1}, "each of the 3 channels of axis 1; given 2"),
     ({"channel_axis": 1}, "each of the 3 channels of axis 1; given 0"),
     ({"scale": [1, 2, 3], "channel_axis": 2}, "a tensor of rank 2 has no axis 2"),

@@ -121,7 +121,7 @@ def test_a_device_of_dlpack_that_is_no_pair_is_rejected(context: pumice.Context)
         def __dlpack__(self, **_: object) -> object:
             return None
 
-    with pytest.raises(pumice.BindingError, match="__dlpack_device__ gives a pair of integers.*given 'cpu'"):
+    with pytest.raises(pumice.BindingError, match="__dlpack_device__ returns a pair of integers.*given 'cpu'"):
         pumice.from_dlpack(Odd(), context)
 
 

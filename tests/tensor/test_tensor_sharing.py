@@ -285,7 +285,7 @@ def test_libraries_from_before_version_1_are_understood(context: pumice.Context)
     gc.collect()
     assert gone() is None
     with pytest.raises(
-        pumice.UnsupportedError, match="device type 4; expected 1, the CPU, or memory shared with 2, CUDA"
+        pumice.UnsupportedError, match="device type 4; expected 1 .CPU., or memory shared with 2 .CUDA."
     ):
         pumice.from_dlpack(Legacy(counted(3), (4, 0)), context)
     with pytest.raises(pumice.UnsupportedError, match="CUDA device 0 whose memory this context does not share"):

@@ -134,7 +134,7 @@ def test_prompt_templates_take_the_place_of_a_template(opened: Opened) -> None:
             pumice.text.FolderError,
             "at most 16777216 characters",
         ),
-        ("{{ raise_exception('one user') }}", pumice.Error, "chat template refuses them: one user"),
+        ("{{ raise_exception('one user') }}", pumice.Error, "chat template rejects them: one user"),
     ],
 )
 def test_templates_that_fail_say_so(template: str, error: type[Exception], message: str, opened: Opened) -> None:

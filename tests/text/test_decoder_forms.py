@@ -258,7 +258,7 @@ def check_form(form: Form, folder: Path, context: pumice.Context, lengths: Seque
     write_folder(folder, model, WORDS, CONTEXT)
     if form.is_refused:
         with pytest.raises(
-            FolderError, match=r"expected results that do not change .* pumice\.load runs the model as it is"
+            FolderError, match=r"expected results that do not change .* pumice\.load runs the model unchanged"
         ):
             Generator(folder, context)
         return
@@ -384,5 +384,5 @@ def test_keys_and_values_may_be_one_tensor(precision: str, tmp_path: Path, conte
         )
         text = [*ids[:30].tolist(), *text_of(generator, ids[:30].tolist(), 40)]
         assert text[30:] == generator.logits(text)[29:-1].argmax(-1).tolist()
-    with pytest.raises(FolderError, match="expected keys and values in tensors of their own for caches of int8"):
+    with pytest.raises(FolderError, match="expected separate tensors for keys and values for int8 caches"):
         Generator(tmp_path, context, cache="int8")

@@ -308,7 +308,7 @@ def test_a_batch_is_each_alone(rounded: Generator) -> None:
 
 def test_what_is_no_type_of_caches_is_rejected(pumice_context: pumice.Context) -> None:
     for argument in ("float16", "int4", 8):
-        with pytest.raises(pumice.Error, match="^cache: expected 'int8', or 'float32' as the precision fp32 has it"):
+        with pytest.raises(pumice.Error, match="^cache: expected 'int8', or 'float32' as for the precision fp32"):
             Generator(STORY, pumice_context, "fp32", argument)  # type: ignore[arg-type]
 
 
@@ -318,7 +318,8 @@ def test_heads_not_a_multiple_of_4_are_rejected_by_name() -> None:
         value._replace(shape=[*value.shape[:3], 66]) if "past" in value.name else value for value in recipe.inputs
     ]
     with pytest.raises(
-        pumice.text.FolderError, match=r"past_key_values.0.key: expected heads of a multiple of 4 .* given 66"
+        pumice.text.FolderError,
+        match=r"past_key_values.0.key: expected a head size that is a multiple of 4 .* given 66",
     ):
         to_static_kv_cache(recipe._replace(inputs=inputs), ModelFolder("", "", "model.onnx", ""), "fp32", True)
 
@@ -332,7 +333,7 @@ def test_values_of_another_size_than_keys_are_rejected_by_name() -> None:
         for item in recipe.inputs
     ]
     wide, size = recipe._replace(inputs=inputs), next(value.shape[3] for value in recipe.inputs if "past" in value.name)
-    message = rf"past_key_values.0.value: expected heads of {size} elements as the keys' .* given 68"
+    message = rf"past_key_values.0.value: expected heads of {size} elements, like the keys, .* given 68"
     with pytest.raises(pumice.text.FolderError, match=message):
         to_static_kv_cache(wide, ModelFolder("", "", "model.onnx", ""), "fp32", True)
     to_static_kv_cache(wide, ModelFolder("", "", "model.onnx", ""), "fp32")

@@ -236,7 +236,7 @@ def test_folders_of_optimum_that_do_not_fit(settings: dict[str, Any], field: str
 def test_a_form_of_two_models_is_rejected(folder: Path) -> None:
     as_optimum(folder)
     (folder / "model.onnx").rename(folder / "decoder_model_merged.onnx")
-    with pytest.raises(FolderError, match="one model for prompts and what follows"):
+    with pytest.raises(FolderError, match="one model for prefill and decoding"):
         Generator(folder)
 
 

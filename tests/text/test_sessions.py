@@ -178,7 +178,7 @@ def test_an_older_stream_raises_after_the_session_went_on(generator: Generator) 
     stream = session.stream(PROMPT, max_tokens=60)
     next(stream)
     session([], max_tokens=5)
-    with pytest.raises(pumice.StateError, match="gone on with another text"):
+    with pytest.raises(pumice.StateError, match="continued with another text"):
         next(stream)
     assert session([], max_tokens=5)
 

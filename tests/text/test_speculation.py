@@ -128,7 +128,7 @@ def test_of_two_open_streams_the_later_goes_on(speculate: Any, generator: Genera
         next(first)
     tokens = session.tokens
     second = session.stream(" The owl", max_tokens=12, **given)
-    with pytest.raises(pumice.StateError, match="gone on with another text"):
+    with pytest.raises(pumice.StateError, match="continued with another text"):
         next(first)
     with pytest.raises(StopIteration):
         next(first)
@@ -362,8 +362,8 @@ def test_what_cannot_be_is_rejected_by_name(generator: Generator, numbers: Gener
     refused: list[tuple[dict[str, Any], str]] = [
         ({"speculate": "magic"}, "speculate: expected 'ngram' or a Generator, given 'magic'"),
         ({"speculate": 3}, "speculate: expected 'ngram' or a Generator, given 3"),
-        ({"speculate": numbers}, "speculate: expected a generator of 512 words"),
-        ({"speculate": "ngram", "choose": lambda logits, tokens: 0}, "speculate: expected None together with choose"),
+        ({"speculate": numbers}, "speculate: expected a generator with 512 vocabulary entries"),
+        ({"speculate": "ngram", "choose": lambda logits, tokens: 0}, "speculate: expected None with choose"),
         (
             {"speculate": "ngram", "num_draft_tokens": 0},
             "num_draft_tokens: expected a number of tokens from 1 to 15, given 0",

@@ -134,7 +134,7 @@ BROKEN: dict[str, tuple[Breaking, str, str, str]] = {
     ),
     "a second manifest is no JSON": (
         lambda machine: machine.put("/etc/vulkan/icd.d/b.json", "{"),
-        *("drivers", "b.json is no manifest of a driver", "install the package of b.json again"),
+        *("drivers", "b.json is not a driver manifest", "install the package of b.json again"),
     ),
     "a variable names a file that is gone": (
         lambda machine: machine.environment.update(VK_DRIVER_FILES="/usr/share/vulkan/icd.d/lvp_icd.json:/gone.json"),
@@ -144,17 +144,17 @@ BROKEN: dict[str, tuple[Breaking, str, str, str]] = {
         _nvidia_in_a_container,
         *(
             "drivers",
-            "A GPU of NVIDIA is there, and no manifest",
+            "There is a GPU of NVIDIA, but no",
             "NVIDIA_DRIVER_CAPABILITIES=compute,utility,graphics",
         ),
     ),
     "a GPU without driver": (
         _amd_without_driver,
-        *("drivers", "A GPU of AMD is there, and no manifest", "apt-get install mesa-vulkan-drivers"),
+        *("drivers", "There is a GPU of AMD, but no", "apt-get install mesa-vulkan-drivers"),
     ),
     "a GPU without files of devices": (
         _amd_without_files,
-        *("permissions", "A GPU (AMD) is on the PCI bus, and neither", "sudo modprobe amdgpu"),
+        *("permissions", "A GPU (AMD) is on the PCI bus, but neither", "sudo modprobe amdgpu"),
     ),
     "a file of a device that may not be opened": (
         _closed_node,
@@ -170,7 +170,7 @@ BROKEN: dict[str, tuple[Breaking, str, str, str]] = {
     ),
     "faults": (
         lambda machine: machine.environment.update(PUMICE_FAULT="stale"),
-        *("environment", "PUMICE_FAULT puts faults into plans", "unset PUMICE_FAULT"),
+        *("environment", "PUMICE_FAULT deliberately puts faults into plans", "unset PUMICE_FAULT"),
     ),
     "no home": (
         lambda machine: machine.environment.pop("HOME"),
@@ -182,11 +182,11 @@ BROKEN: dict[str, tuple[Breaking, str, str, str]] = {
     ),
     "a cache below a file": (
         _full_path_is_a_file,
-        *("cache", "The cache /scratch/kept/pumice cannot be made", "export PUMICE_CACHE_DIR="),
+        *("cache", "The cache /scratch/kept/pumice cannot be created", "export PUMICE_CACHE_DIR="),
     ),
     "a cache in whose place is a file": (
         lambda machine: (machine.put("/scratch/pumice"), machine.environment.update(PUMICE_CACHE_DIR="/scratch")),
-        *("cache", "The cache /scratch/pumice cannot be made", "export PUMICE_CACHE_DIR="),
+        *("cache", "The cache /scratch/pumice cannot be created", "export PUMICE_CACHE_DIR="),
     ),
     "a cache of another user": (
         lambda machine: setattr(machine, "user", machine.user + 1),
@@ -209,7 +209,7 @@ BROKEN: dict[str, tuple[Breaking, str, str, str]] = {
     ),
     "no context": (
         lambda machine: machine.told.update(devices=[], error="there is no Vulkan 1.2 device with a compute queue"),
-        *("devices", "there is no Vulkan 1.2 device", "mend what is wrong above first"),
+        *("devices", "there is no Vulkan 1.2 device", "fix the problems above first"),
     ),
     "a contradiction": (
         lambda machine: machine.told.update(hidden="CUDA_VISIBLE_DEVICES=0 hides 'B'", error="PUMICE_DEVICE names 'B'"),
@@ -248,7 +248,7 @@ def test_root_makes_no_cache_in_the_home_of_another_user(made_up: MadeUp) -> Non
     made_up.environment["HOME"] = "/people/bob"
     found = made_up.only()
     assert (found.subject, "sudo -H" in found.mend) == ("cache", True)
-    assert "root makes none in a folder of another user, uid 65534" in found.text
+    assert "root does not create one in a folder of another user, uid 65534" in found.text
     made_up.environment["PUMICE_CACHE_DIR"] = "/people/bob"
     assert not made_up.wrong()
 
@@ -268,8 +268,7 @@ def test_display_adapters_of_boards_and_drivers_of_32_bits_are_not_wrong(made_up
     made_up.unloadable["/usr/lib/i386/libvulkan_lvp.so"] = "wrong ELF class"
     assert not made_up.wrong()
     assert any(
-        finding.text == "lvp_icd.i686.json is for programs of 32 bits."
-        for finding in checks.run_checks(made_up.machine())
+        finding.text == "lvp_icd.i686.json is for 32-bit programs." for finding in checks.run_checks(made_up.machine())
     )
 
 
@@ -327,10 +326,10 @@ def test_without_any_driver_the_command_fails_and_says_so() -> None:
     nowhere = {"VK_DRIVER_FILES": "/nowhere.json", "VK_ICD_FILENAMES": "/nowhere.json", "PUMICE_VALIDATION": "0"}
     done = python("-m", "pumice", "doctor", **nowhere)
     assert done.returncode == 1
-    assert "VK_DRIVER_FILES names /nowhere.json, which is no file." in done.stdout
+    assert "VK_DRIVER_FILES names /nowhere.json, which is not a file." in done.stdout
     assert "-> unset VK_DRIVER_FILES" in done.stdout
     assert "No Vulkan driver can be loaded." in done.stdout
-    assert "No context can be made: there is a Vulkan loader but no Vulkan driver" in done.stdout
+    assert "No context can be created: there is a Vulkan loader but no Vulkan driver" in done.stdout
 
 
 def test_the_machine_of_a_test_is_apart_from_this_one(made_up: MadeUp) -> None:

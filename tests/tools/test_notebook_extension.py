@@ -281,7 +281,7 @@ def test_help_shows_the_usage(shell: InteractiveShell, capsys: pytest.CaptureFix
 def test_a_magic_without_a_cell_says_what_it_wants(shell: InteractiveShell) -> None:
     result = shell.run_cell("%%glsl k")
     assert isinstance(result.error_in_exec, UsageError)
-    assert "expected the text of a shader" in str(result.error_in_exec)
+    assert "expected the source of a shader" in str(result.error_in_exec)
 
 
 def test_the_help_names_every_option(shell: InteractiveShell) -> None:

@@ -93,5 +93,5 @@ def test_what_is_no_answer_is_rejected(given: tuple[object, object], options: di
         accuracy(*given, **options)  # type: ignore[arg-type]
     with pytest.raises(InputError, match="from 0 to `count`"):
         wilson(2, 1)
-    with pytest.raises(InputError, match="counts from 0"):
+    with pytest.raises(InputError, match="non-negative counts"):
         mcnemar(-1, 1)

@@ -267,7 +267,7 @@ def test_sequences_are_rejected_by_name() -> None:
     made = model(
         [node("SequenceLength", ["s"])], [helper.make_tensor_sequence_value_info("s", TensorProto.FLOAT, None)]
     )
-    with pytest.raises(pumice.UnsupportedError, match="input 's', which is no tensor"):
+    with pytest.raises(pumice.UnsupportedError, match="input 's', which is not a tensor"):
         pumice.validate(made, [([X],)], candidate=lambda inputs: [X])
 
 

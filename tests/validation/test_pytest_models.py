@@ -193,7 +193,7 @@ def test_a_rejection_reports_all_three_values(context: pumice.Context) -> None:
         assert f"the device has {row.device}" in str(row)
         assert row.device == pytest.approx(expected_of_gemm()["sum"][1, 2])
         (shape,) = compare_stored_outputs(loaded, {"x": X}, {"sum": expected_of_gemm()["sum"][:1]})
-        assert str(shape) == "output 'sum': float32[1, 3] is stored, the model makes float32[2, 3]"
+        assert str(shape) == "output 'sum': float32[1, 3] is stored, the model produces float32[2, 3]"
         assert row.as_dict()["verdict"] == "wrong"
 
 

@@ -240,7 +240,7 @@ def test_the_configuration_names_the_file(plugin_project: PluginProject) -> None
     ("text", "message"),
     [
         ("{", "Expecting property name"),
-        ("[]", "expected one list by the name 'expectations'"),
+        ("[]", "expected one list named 'expectations'"),
         ('{"expectations": [{"test": "a"}]}', "entry 1: expected the key 'expect'"),
         ('{"expectations": [{"test": "a", "expect": "never"}]}', "expected one of pass, fail, flaky, given 'never'"),
         ('{"expectations": [{"test": "a", "expect": "fail", "gpu": "b"}]}', "given 'gpu'"),

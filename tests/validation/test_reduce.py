@@ -222,7 +222,7 @@ def test_the_command_rejects_right_models_and_folders_in_use(
     assert "expected a model that fails" in capsys.readouterr().err
     assert not (tmp_path / "other").exists()
     assert main(["reduce", path, "--dim", "N=6", "-o", str(tmp_path)]) == 2
-    assert "expected a new or an empty folder, given a folder that holds something" in capsys.readouterr().err
+    assert "expected a new or an empty folder, given a folder that is not empty" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("precision", ["fp32", "fp16", "bf16"])

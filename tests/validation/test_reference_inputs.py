@@ -75,8 +75,8 @@ def test_a_fault_behind_an_overflow_is_found(context: pumice.Context, spoil: Cal
 def test_what_is_not_checked_is_reported(context: pumice.Context) -> None:
     report = reported(gemm(), X, context=context)
     text = next(one.text for one in report.findings if one.kind == "kernels not judged")
-    assert "the program as it ships did not run" in text
-    assert "an If, a Loop or a Scan with its bodies as one" in text
+    assert "the optimised program did not run" in text
+    assert "an If, a Loop or a Scan together with its bodies" in text
     assert not report.kernels
     assert not [row for row in report.rows if row.program != "nodes"]
     assert "kernels not judged" not in kinds(pumice.validate(gemm(), [(X,)], context=context, mode="isolated"))

@@ -252,8 +252,8 @@ def fails(attributes: dict[str, Any], inputs: list[Array]) -> Array:
     [
         (fails, "fails: RuntimeError: no such table"),
         (lambda a, i: [i[0], i[0]], "expected 1 outputs, given 2"),
-        (lambda a, i: (i[0], -1.0), "a bound below 0"),
-        (lambda a, i: None, "what is no tensor"),
+        (lambda a, i: (i[0], -1.0), "a negative bound"),
+        (lambda a, i: None, "does not return a tensor"),
     ],
 )
 def test_a_function_that_fails_proves_nothing(context: pumice.Context, function: Callable[..., Any], text: str) -> None:

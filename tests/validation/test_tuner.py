@@ -229,9 +229,9 @@ def test_names_that_look_like_patterns(context: pumice.Context) -> None:
     [
         ({"cases": []}, "at least one case"),
         ({"default": "fp32"}, "default.*'fp16' or 'bf16'.*'fp32'"),
-        ({"metric": len}, "limit.*least that the metric"),
+        ({"metric": len}, "limit.*minimum value of the metric"),
         ({"metric": 3, "limit": 1}, "metric.*callable"),
-        ({"limit": 0}, "relative error above 0"),
+        ({"limit": 0}, "positive relative error"),
         ({"limit": True}, "a number"),
         ({"limit": float("nan")}, "a number"),
     ],

@@ -54,10 +54,10 @@ def test_where_nothing_is_known_of_the_work_the_elements_are_counted(context: pu
 
     made = noisy()
     report = pumice.validate(made, [x], candidate=candidate)
-    assert "of the elements, for nothing is known of the work" in report.verdict
+    assert "of the elements, because the work is not known" in report.verdict
     with pumice.profile("execution"):  # the caller's own profile
         report = pumice.validate(made, [x], context=context)
-    assert "of the elements, for nothing is known of the work" in report.verdict
+    assert "of the elements, because the work is not known" in report.verdict
 
 
 def test_shares_in_words() -> None:

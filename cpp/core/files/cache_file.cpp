@@ -76,7 +76,8 @@ bool is_disk_full(int failure) {
 void warn_of_full_disk(const std::string& path, int failure) {
   static std::atomic<bool> has_warned{false};
   if (has_warned.exchange(true)) return;
-  log(LogLevel::warning, "the cache keeps nothing more: " + path + " cannot be written (" + std::generic_category().message(failure) +
+  log(LogLevel::warning, "the cache does not store anything more: " + path + " cannot be written (" +
+                             std::generic_category().message(failure) +
                              "). Results are not affected, but the next process compiles its kernels again. Free some space, set "
                              "PUMICE_CACHE_DIR to a folder on another disk, or turn the cache off with PUMICE_NO_CACHE=1.");
 }

@@ -49,13 +49,13 @@ void warn_untrusted(const fs::path& path, uid_t owner, const std::string& reason
 // per user.
 std::string find_distrust_reason(const struct stat& status) {
   if (S_ISLNK(status.st_mode)) return "it is a symbolic link, which the cache does not follow";
-  if (status.st_uid != geteuid()) return "it belongs to another user than this process, which runs as " + describe_owner(geteuid());
+  if (status.st_uid != geteuid()) return "it belongs to a different user than this process, which runs as " + describe_owner(geteuid());
   if (status.st_mode & (S_IWGRP | S_IWOTH)) return "other users may write to it";
   return {};
 }
 
 std::string suggest_fix(const fs::path& path, const struct stat& status) {
-  const std::string another = "set PUMICE_CACHE_DIR to a folder of yours.";
+  const std::string another = "set PUMICE_CACHE_DIR to a folder that you own.";
   if (status.st_uid != geteuid() || S_ISLNK(status.st_mode)) return "To keep a cache, " + another;
   return std::string(S_ISDIR(status.st_mode) ? "chmod -R" : "chmod") + " go-w " + path.string() +
          " if no other user has written there, or " + another;
@@ -76,7 +76,7 @@ bool is_home_of_other_user(const fs::path& cache) {
   for (fs::path at = cache; at.has_relative_path(); at = at.parent_path()) {
     if (::stat(at.c_str(), &status) != 0) continue;
     if (status.st_uid == 0) return false;
-    warn_untrusted(at, status.st_uid, "root makes no cache in a folder of another user", "Use sudo -H, or set PUMICE_CACHE_DIR.");
+    warn_untrusted(at, status.st_uid, "root does not create a cache in a folder of another user", "Use sudo -H, or set PUMICE_CACHE_DIR.");
     return true;
   }
   return false;

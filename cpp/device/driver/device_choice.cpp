@@ -68,7 +68,7 @@ class DeviceSelector {
 
   DeviceChoice choose_best() const {
     if (!visibility_.error.empty()) throw DeviceError(visibility_.error);
-    if (visibility_.visible.empty()) throw DeviceError("no Vulkan device is left to this process: " + describe_hidden_devices());
+    if (visibility_.visible.empty()) throw DeviceError("no Vulkan device is visible to this process: " + describe_hidden_devices());
     if (visibility_.visible.size() == 1) return make_choice(0, "the only Vulkan device", true);
     size_t best = 0;
     for (size_t i = 1; i < visibility_.visible.size(); ++i)
@@ -127,7 +127,7 @@ class DeviceSelector {
 DeviceChoice choose_device(const std::vector<DeviceInfo>& devices, const DeviceVisibility& visibility, const std::string& requested,
                            const std::string& environment) {
   const DeviceSelector chooser(devices, visibility);
-  if (!requested.empty()) return chooser.choose_named(requested, "asked for as '" + requested + "'");
+  if (!requested.empty()) return chooser.choose_named(requested, "requested as '" + requested + "'");
   if (!environment.empty()) return chooser.choose_named(environment, "PUMICE_DEVICE=" + environment);
   return chooser.choose_best();
 }

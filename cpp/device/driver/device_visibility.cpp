@@ -65,7 +65,7 @@ class VendorVisibility {
     for (const std::string& name : split_names(value)) {
       if (name.starts_with("MIG-"))
         return set_error(variable + "=" + value + " names " + name +
-                         ", a part of a GPU, which no Vulkan driver offers; "
+                         ", a part of a GPU, which no Vulkan driver exposes; "
                          "name the whole GPU by its index or as GPU-...");
       const auto match = find(name, variable, value);
       if (!match) break;
@@ -90,7 +90,7 @@ class VendorVisibility {
       if (const auto list_index = find_device(remaining.gpu)) {
         visible.push_back({*list_index, remaining.rule});
       } else {
-        notes_.push_back(statement_ + " names " + describe_gpu(remaining.gpu) + ", which is no Vulkan device here");
+        notes_.push_back(statement_ + " names " + describe_gpu(remaining.gpu) + ", which is not a Vulkan device here");
       }
     }
     std::set<size_t> visible_indices;
@@ -130,10 +130,10 @@ class VendorVisibility {
         if (normalize_id(remaining_[i].gpu.label).starts_with(normalize_id(name))) matches.push_back(i);
       if (matches.size() == 1) return SelectedGpu{matches[0], name};
       if (matches.size() > 1)
-        set_error(variable + "=" + value + ": " + name + " begins the names of " + std::to_string(matches.size()) + " GPUs");
+        set_error(variable + "=" + value + ": " + name + " is a prefix of the names of " + std::to_string(matches.size()) + " GPUs");
     }
     if (value.empty() || value == "-1" || value == "NoDevFiles") return {};  // valid ways to hide all GPUs
-    notes_.push_back(variable + "=" + value + ": the list ends before '" + name + "', which names none of " +
+    notes_.push_back(variable + "=" + value + ": the list ends before '" + name + "', which does not match any of " +
                      std::to_string(remaining_.size()) + " GPUs");
     return {};
   }

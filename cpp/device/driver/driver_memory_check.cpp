@@ -19,9 +19,10 @@ void check_memory_for_driver(const char* call) {
     return;
   }
   if (errno != ENOMEM) return;
-  throw OutOfMemoryError(std::string(call) + " failed, and this process cannot map " + std::to_string(kMebibytes) +
-                         " MiB, which a Vulkan driver needs: its memory is short or limited (ulimit -v, a container's limit); a driver may "
-                         "well be installed");
+  throw OutOfMemoryError(
+      std::string(call) + " failed, and this process cannot map " + std::to_string(kMebibytes) +
+      " MiB, which a Vulkan driver needs: its memory is exhausted or limited (ulimit -v, a container's limit); a driver may "
+      "well be installed");
 }
 
 }  // namespace pumice

@@ -157,9 +157,8 @@ const Instance& get_instance() {
   const bool forked = generation != get_fork_generation();
   if (!instances->empty() && forked && breaks_after_fork)
     throw StateError(
-        "this process was forked from one that used Vulkan, and no driver but Mesa's llvmpipe survives a fork: use Vulkan in one of the "
-        "two "
-        "alone, or start processes by 'spawn'");
+        "this process was forked from one that used Vulkan, and only Mesa's llvmpipe survives a fork: use Vulkan in only one of the two "
+        "processes, or start processes with 'spawn'");
   if (instances->empty() || forked) {
     instances->push_back(make_instance());
     generation = get_fork_generation();

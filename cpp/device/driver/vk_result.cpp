@@ -35,7 +35,7 @@ std::string get_vk_result_name(VkResult result) {
 void check_vk_result(VkResult result, const char* call) {
   if (result == VK_SUCCESS) return;
   const std::string message = std::string(call) + " failed: " + get_vk_result_name(result);
-  if (result == VK_ERROR_DEVICE_LOST) throw DeviceLostError(message + "; this context is dead, a new Context works");
+  if (result == VK_ERROR_DEVICE_LOST) throw DeviceLostError(message + "; this context is dead, create a new Context");
   if (result == VK_ERROR_OUT_OF_DEVICE_MEMORY || result == VK_ERROR_OUT_OF_HOST_MEMORY || result == VK_ERROR_OUT_OF_POOL_MEMORY)
     throw OutOfMemoryError(message);
   throw DeviceError(message);

@@ -192,7 +192,7 @@ bool has_mma_fragment_layout(const std::shared_ptr<Context>& context) {
   } catch (const DeviceLostError&) {
     throw;
   } catch (const Error& error) {  // other kernels work without cooperative matrices
-    log(LogLevel::info, "the layout of matrices is not tried: " + std::string(error.what()));
+    log(LogLevel::info, "the layout of cooperative matrices is not tested: " + std::string(error.what()));
     return false;
   }
   for (size_t i = 0; i < 2 * kElements; ++i)

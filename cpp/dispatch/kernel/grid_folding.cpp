@@ -34,20 +34,20 @@ KernelLaunch make_launch(const std::shared_ptr<const KernelVariant>& kernel, con
   const std::array<uint64_t, 3>& max_groups = kernel->max_groups();
   const uint32_t axes = kernel->foldable_grid_axes();
   if (axes == 1 && (groups[1] != 1 || groups[2] != 1))
-    throw Error("kernel '" + kernel->name() + "' has a grid of one axis and is given " + format_groups(groups));
+    throw Error("kernel '" + kernel->name() + "' has a grid of one axis but is given " + format_groups(groups));
   const auto fits = [&](const std::array<uint64_t, 3>& counts) {
     return counts[0] <= max_groups[0] && counts[1] <= max_groups[1] && counts[2] <= max_groups[2];
   };
   if (fits(groups)) return {kernel, {static_cast<uint32_t>(groups[0]), static_cast<uint32_t>(groups[1]), static_cast<uint32_t>(groups[2])}};
   if (axes == 0)
-    throw Error("kernel '" + kernel->name() + "' has no form for a folded grid and is given " + format_groups(groups) +
-                "; the device takes " + format_groups(max_groups) + ", so its lowering must cut the work");
+    throw Error("kernel '" + kernel->name() + "' does not support folded grids but is given " + format_groups(groups) +
+                "; the device supports " + format_groups(max_groups) + ", so its lowering must split the work");
   const uint64_t count = count_groups(groups);
-  if (count == 0) throw_grid_error(*kernel, groups, "more than 32-bit numbers count");
+  if (count == 0) throw_grid_error(*kernel, groups, "more than fit in 32 bits");
   const uint64_t layers = ceil_div(ceil_div(count, max_groups[0]), max_groups[1]), rows = ceil_div(ceil_div(count, layers), max_groups[0]);
   const std::array<uint64_t, 3> folded{ceil_div(ceil_div(count, layers), rows), rows, layers};
   if (!fits(folded)) throw_grid_error(*kernel, groups, "more than the device's " + format_groups(max_groups));
-  if (count_groups(folded) == 0) throw_grid_error(*kernel, groups, "more than 32-bit numbers count");
+  if (count_groups(folded) == 0) throw_grid_error(*kernel, groups, "more than fit in 32 bits");
   const uint64_t done = is_fault_injected("fold") ? 1 : rows;
   return {kernel->get_folded_variant(), {static_cast<uint32_t>(folded[0]), static_cast<uint32_t>(done), static_cast<uint32_t>(layers)}};
 }

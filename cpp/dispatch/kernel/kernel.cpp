@@ -280,7 +280,7 @@ Kernel::Kernel(const std::shared_ptr<Context>& context, KernelSource source, Opt
   const uint64_t max_ring_bytes = limits_.largest;
   if (debug.ring_bytes % 4 != 0 || debug.ring_bytes < kMinRingBytes || debug.ring_bytes > max_ring_bytes)
     throw BindingError("K12", "message_bytes", name_,
-                       "whole words of 4 bytes, from " + std::to_string(kMinRingBytes) + " to " + std::to_string(max_ring_bytes),
+                       "a multiple of 4 bytes, from " + std::to_string(kMinRingBytes) + " to " + std::to_string(max_ring_bytes),
                        std::to_string(debug.ring_bytes));
   debug_ = std::make_shared<const DebugMessageSink>(DebugMessageSink{std::make_shared<MessageLog>(name_), debug.ring_bytes});
 }
@@ -291,7 +291,7 @@ std::shared_ptr<const Shader> Kernel::compile_shader(const ShaderOptions& option
     const DeviceInfo& info = lock_context(context_)->info();
     if (spirv_.size() > 1 && spirv_[1] > get_max_spirv_version(info))
       throw UnsupportedError("kernel '" + name_ + "' is a module of SPIR-V " + format_spirv_version(spirv_[1]) + "; '" + info.name +
-                             "' takes up to " + format_spirv_version(get_max_spirv_version(info)));
+                             "' supports up to " + format_spirv_version(get_max_spirv_version(info)));
     return shader_from_spirv(spirv_, name, options);
   }
   if (local_size_) check_local_size(*lock_context(context_), name_, *local_size_);
@@ -337,7 +337,8 @@ std::shared_ptr<const KernelVariant> Kernel::get_variant(StorageType storage, co
       return true;
     };
     if (compiles_as_2024())
-      sentences.push_back("'" + name_ + "' compiles as the extension was in 2024: ShaderOptions(generation=\"2024\") takes such texts");
+      sentences.push_back("'" + name_ +
+                          "' compiles with the extension as of 2024: use ShaderOptions(generation=\"2024\") for such sources");
     throw append_messages(error, std::move(sentences));
   }
   if (origin_ == KernelOrigin::user) check_argument_names(shader->interface);
@@ -362,7 +363,7 @@ void Kernel::register_with_loop_watchdog(Context& context, const KernelVariant& 
 
 void Kernel::log_int64_emulation() {
   if (!logged_emulation_.exchange(true))
-    log(LogLevel::info, "kernel '" + name_ + "': 64-bit integers are computed as pairs of words: the device lacks " + kInt64Feature);
+    log(LogLevel::info, "kernel '" + name_ + "': 64-bit integers are computed as pairs of words because the device lacks " + kInt64Feature);
 }
 
 void Kernel::log_packed_storage(const DeviceInfo& device, DType dtype) {

@@ -147,7 +147,8 @@ std::shared_ptr<Image> bind_image(const Context& context, const ImageInterface& 
   };
   const auto* image_argument = std::get_if<std::shared_ptr<Image>>(&argument);
   if (!image_argument)
-    refuse("K11", describe_image(declared) + "; pumice.image(array, format) makes one of an array", describe_argument_kind(argument));
+    refuse("K11", describe_image(declared) + "; create one from an array with pumice.image(array, format)",
+           describe_argument_kind(argument));
   const Image& image = **image_argument;
   if (image.closed()) throw StateError("the Image given as '" + declared.name + "' is closed", "L1");
   if (image.context().get() != &context) refuse("M3", "an image of this context", "one of another");
@@ -170,7 +171,7 @@ std::shared_ptr<Image> bind_image(const Context& context, const ImageInterface& 
 
 void write_push_constant(const PushConstant& member, const Number& number, std::byte* target) {
   if (member.scalar == ScalarType::other)
-    throw UnsupportedError("push constant '" + member.name + "' has a type to which no number can be converted");
+    throw UnsupportedError("push constant '" + member.name + "' has a type that no number can be converted to");
   const auto bits = encode_number(member.scalar, number);
   if (!bits)
     throw BindingError("K6", "argument '" + member.name + "'", member.name,

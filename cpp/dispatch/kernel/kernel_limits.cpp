@@ -27,7 +27,7 @@ class RequirementChecker {
     std::string uses;
     for (const auto& use : unsupported_int64) uses += (uses.empty() ? "" : ", ") + use;
     require_feature(needed);
-    lacks_.back() += "; pairs of words, which stand for it, cannot be used for " + uses;
+    lacks_.back() += "; the pairs of words that replace it do not support " + uses;
   }
   void require_limit(const std::string& name, uint64_t needed, const std::string& quantity) {
     if (needed > context_.limit(name))
@@ -37,7 +37,7 @@ class RequirementChecker {
   void require_limit(uint64_t maximum, uint64_t needed, const std::string& quantity) {
     if (needed > maximum)
       lacks_.push_back("kernel '" + kernel_ + "' has " + std::to_string(needed) + " " + quantity + "; at most " + std::to_string(maximum) +
-                       " are taken");
+                       " are supported");
   }
   void throw_if_missing() const {
     if (!lacks_.empty()) throw UnsupportedError(lacks_);
@@ -56,7 +56,7 @@ void check_binding_numbers(const Shader& shader) {
   for (const auto& image : shader.interface.images)
     if (!used_bindings.insert(image.binding).second)
       throw UnsupportedError("kernel '" + shader.name + "': image '" + image.name + "' has binding " + std::to_string(image.binding) +
-                             ", which another argument has");
+                             ", which is also the binding of another argument");
 }
 
 void check_descriptor_limits(RequirementChecker& needs, const ShaderInterface& interface) {
@@ -95,10 +95,10 @@ static void require_local_size(RequirementChecker& needs, const LocalSize& local
     const std::string letter(1, "xyz"[axis]);
     if (local_size[axis] == 0)
       throw BindingError("K2", "specialization constant", "local_size_" + letter, "a local size of at least 1", "0");
-    needs.require_limit("maxComputeWorkGroupSize_" + std::to_string(axis), local_size[axis], "invocations a workgroup on axis " + letter);
+    needs.require_limit("maxComputeWorkGroupSize_" + std::to_string(axis), local_size[axis], "invocations per workgroup on axis " + letter);
     invocations = std::min(invocations * local_size[axis], uint64_t{1} << 32);
   }
-  needs.require_limit("maxComputeWorkGroupInvocations", invocations, "invocations a workgroup");
+  needs.require_limit("maxComputeWorkGroupInvocations", invocations, "invocations per workgroup");
 }
 
 void check_local_size(const Context& context, const std::string& name, const LocalSize& local_size) {

@@ -65,7 +65,7 @@ void LoopWatchdog::read_reports(const ReportBuffer& memory, Context& context) {
                       "kernel '" + kernel.name + "': driver '" + context.info().driver +
                           "' ended its loops silently, since an invocation and its neighbours ran more than 65,535 iterations in all" +
                           (lines.empty() ? "" : " (loops at " + lines + ")") +
-                          ", so that its results are wrong. Give each invocation less to do, by more threads or several calls, or use a "
+                          ", so its results are wrong. Give each invocation less work by using more threads or several calls, or use a "
                           "driver without the quirk loop_limit (docs/drivers.md)"});
   if (reports_.size() > kMaxReports) reports_.erase(reports_.begin());
   clean_ = last;

@@ -106,7 +106,7 @@ uint64_t count_scalars(const MemoryLayout& layout, ScalarType scalar) {
 
 void check_struct_layout(const BindingInterface& binding, const TensorArgument& tensor) {
   const MemoryLayout& layout = *tensor.layout;
-  if (!binding.layout) throw UnsupportedError("'" + binding.name + "' has more members than an array of structures can be checked against");
+  if (!binding.layout) throw UnsupportedError("'" + binding.name + "' has too many members to check an array of structures against");
   const StructLayoutComparer comparison(binding);
   const MemoryLayout& expected = *binding.layout;
   if (!is_struct(expected)) {
@@ -147,7 +147,7 @@ void check_array_stride(const BindingInterface& binding, const TensorArgument& t
   if (num_elements * expected.bytes == uint64_t{binding.components} * bytes(binding.scalar))
     return;  // the shader's elements have no padding
   if (tensor.last_axis != expected.axes.back() && tensor.last_axis != num_elements)
-    throw_mismatch("elements that lie " + std::to_string(num_elements * expected.bytes) + " bytes apart (the stride of '" + binding.name +
+    throw_mismatch("elements " + std::to_string(num_elements * expected.bytes) + " bytes apart (the stride of '" + binding.name +
                        "'): the last axis is " + std::to_string(expected.axes.back()) + ", shape (n, " +
                        (expected.axes.size() > 1 ? "..., " : "") + std::to_string(expected.axes.back()) + "), or a structured dtype",
                    "a last axis of " + std::to_string(tensor.last_axis));
@@ -163,7 +163,7 @@ void check_storage_stride(const BindingInterface& binding, const TensorArgument&
     throw BindingError("K5", "argument '" + binding.name + "'", binding.name, expected_text, actual);
   };
   const std::string stride_message =
-      "elements that lie " + std::to_string(num_elements * expected.bytes) + " bytes apart (the stride of '" + binding.name + "')";
+      "elements " + std::to_string(num_elements * expected.bytes) + " bytes apart (the stride of '" + binding.name + "')";
   if (expected.bytes != bytes(to_scalar_type(tensor.dtype)))
     throw_mismatch(stride_message + ": float32, or std430, which has no gaps", "two elements in a word");
   if (tensor.last_axis != expected.axes.back() && tensor.last_axis != num_elements)

@@ -14,7 +14,7 @@ void CommandReader::check_address(const std::string& slot, const MemoryAddress& 
     throw DvError(slot + ".offs", "an offset below the " + std::to_string(size) + " bytes of the memory", std::to_string(address.offset),
                   EINVAL);
   if (size - address.offset < bytes)
-    throw DvError(slot, std::to_string(bytes) + " bytes from offset " + std::to_string(address.offset) + " on",
+    throw DvError(slot, std::to_string(bytes) + " bytes from offset " + std::to_string(address.offset),
                   std::to_string(size - address.offset), EINVAL);
 }
 

@@ -97,7 +97,7 @@ class ConvParser {
     }
     run.has_lrn = (raw.lrn & 1) != 0;
     reader_.require(run.has_conv() || raw.pool_enable != 0 || raw.actfunc != 0 || run.has_lrn,
-                    field_name(i, "conv_enable, pool_enable, actfunc, lrn"), "a run that does something", "0 of all");
+                    field_name(i, "conv_enable, pool_enable, actfunc, lrn"), "a run that does something", "all are 0");
     reader_.require(raw.pool_enable <= 2 || raw.pool_enable == 4, field_name(i, "pool_enable"), "0, 1, 2 or 4", raw.pool_enable);
     run.shape.pool = static_cast<PoolKind>(raw.pool_enable);
     reader_.require(raw.actfunc <= 6, field_name(i, "actfunc"), "an activation from 0 to 6", raw.actfunc);
@@ -170,7 +170,7 @@ class ConvParser {
     reader_.require(!run.has_conv(), field_name(i, "conv_enable"), "0 with lrn", raw.conv_enable);
     reader_.require(run.shape.pool == PoolKind::none, field_name(i, "pool_enable"), "0 with lrn", raw.pool_enable);
     reader_.require_strict(raw_.topo == 1, field_name(i, "lrn"), "a single run", "topo " + std::to_string(raw_.topo));
-    reader_.require((raw.lrn & 2) != 0, field_name(i, "lrn"), "bit 1, the power function, which alone is specified", raw.lrn);
+    reader_.require((raw.lrn & 2) != 0, field_name(i, "lrn"), "bit 1, the power function, which is the only one specified", raw.lrn);
   }
 
   void check_buffers(uint64_t element_bytes) {
@@ -223,7 +223,7 @@ ConvCommand parse_conv_v1(const CommandReader& reader, const dmp_dv_cmdraw_conv_
   }
   reader.check_address("u8tofp16_table", table, kTableBytes, kVendorAlignment);
   reader.require(inner.c <= 3, "conv_cmd.c", "at most 3 channels with a table", inner.c);
-  reader.require(raw.to_bgr == 0 || inner.c == 3, "to_bgr", "0 where there are not 3 channels", raw.to_bgr);
+  reader.require(raw.to_bgr == 0 || inner.c == 3, "to_bgr", "0 unless there are 3 channels", raw.to_bgr);
   ConvCommand command = ConvParser(reader, inner).parse(1);
   command.table = table;
   command.to_bgr = raw.to_bgr != 0;

@@ -55,7 +55,7 @@ class IpuParser {
     for (int i = 0; i <= last; ++i) {
       reader_.require(indices[i] >= 0 && indices[i] <= last, names[i], "a position from 0 to " + std::to_string(last), indices[i]);
       for (int j = 0; j < i; ++j)
-        reader_.require(indices[i] != indices[j], names[i], std::string("another position than ") + names[j], indices[i]);
+        reader_.require(indices[i] != indices[j], names[i], std::string("a position other than ") + names[j], indices[i]);
     }
   }
 
@@ -71,7 +71,7 @@ class IpuParser {
   void check_input_image(const IpuCommand& command) const {
     check_format("fmt_rd", raw_.fmt_rd, {DMP_DV_RGBA8888, DMP_DV_RGB888});
     check_stride("stride_rd", raw_.stride_rd);
-    reader_.require(raw_.stride_rd != 0, "stride_rd", "another stride than 0", "0");
+    reader_.require(raw_.stride_rd != 0, "stride_rd", "a nonzero stride", "0");
     check_rows("rd", command.rd, raw_.fmt_rd, raw_.rect_width, raw_.rect_height, raw_.stride_rd);
   }
 
@@ -83,7 +83,7 @@ class IpuParser {
     const std::string slot(name);
     reader_.check_address(slot, address, static_cast<uint64_t>(std::max(last, int64_t{0}) + row), kVendorAlignment);
     reader_.require(last >= 0 || static_cast<uint64_t>(-last) <= address.offset, slot + ".offs",
-                    "at least the " + std::to_string(last < 0 ? -last : 0) + " bytes of the rows that lie before",
+                    "at least the " + std::to_string(last < 0 ? -last : 0) + " bytes of the preceding rows",
                     static_cast<int64_t>(address.offset), EINVAL);
   }
 

@@ -65,7 +65,7 @@ Command parse_raw_command(const CommandReader& reader, std::span<const std::byte
   std::memcpy(&header, raw.data(), sizeof header);
   reader.require(header.size == raw.size(), "header.size", std::to_string(raw.size()), header.size, EINVAL);
   reader.require(header.device_type > 0 && header.device_type < DMP_DV_DEV_COUNT, "header.device_type",
-                 "a kind of device from 1 to " + std::to_string(DMP_DV_DEV_COUNT - 1), header.device_type, EINVAL);
+                 "a device type from 1 to " + std::to_string(DMP_DV_DEV_COUNT - 1), header.device_type, EINVAL);
   const bool is_supported = header.version == 0 || (header.device_type == DMP_DV_DEV_CONV && header.version == 1);
   reader.require(is_supported, "header.version", header.device_type == DMP_DV_DEV_CONV ? "0 or 1" : "0", header.version, ENOTSUP);
   switch (header.device_type) {

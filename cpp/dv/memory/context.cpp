@@ -19,7 +19,7 @@ Context::Context(std::shared_ptr<pumice::Context> device, bool strict, bool sepa
 
 bool Context::has_device(int type) const {
   if (type < DMP_DV_DEV_CONV || type >= DMP_DV_DEV_COUNT)
-    throw DvError("dev_type_id", "a kind of device from 1 to " + std::to_string(DMP_DV_DEV_COUNT - 1), std::to_string(type));
+    throw DvError("dev_type_id", "a device type from 1 to " + std::to_string(DMP_DV_DEV_COUNT - 1), std::to_string(type));
   return true;
 }
 

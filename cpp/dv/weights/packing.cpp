@@ -21,7 +21,7 @@ constexpr size_t kVectorBytes = 16, kTableBytes = kTableEntries * sizeof(uint16_
 size_t multiply_checked(size_t a, size_t b) {
   size_t product;
   if (__builtin_mul_overflow(a, b, &product) || product > INT64_MAX)
-    throw BindingError("D1", "dimensions", "", "a size that 63 bits hold", std::to_string(a) + " times " + std::to_string(b));
+    throw BindingError("D1", "dimensions", "", "a size that fits in 63 bits", std::to_string(a) + " times " + std::to_string(b));
   return product;
 }
 
@@ -209,8 +209,8 @@ void unpack_streams(const WeightStreams& streams, std::span<const std::byte> pac
 
 PackedOffsets compute_packed_offsets(const WeightStreams& streams, const ConvDims& dims) {
   if (streams.bytes > INT32_MAX)
-    throw UnsupportedError("packed weights of " + std::to_string(streams.bytes) + " bytes that the device writes; at most " +
-                           std::to_string(INT32_MAX) + " are unpacked there");
+    throw UnsupportedError("packed weights of " + std::to_string(streams.bytes) + " bytes; the device unpacks at most " +
+                           std::to_string(INT32_MAX) + " bytes");
   const WeightStream& stream = streams.stream;
   const auto fp16_index = [](size_t byte) { return static_cast<int32_t>(byte / sizeof(uint16_t)); };
   PackedOffsets offsets{std::vector<int32_t>(dims.weights()), {}, {}};

@@ -93,7 +93,7 @@ std::vector<uint16_t> round_to_fp16(std::span<const float> weights) {
   for (size_t i = 0; i < weights.size(); ++i) {
     fp16_weights[i] = half_from_float(weights[i]);
     if ((fp16_weights[i] & kInfinity) == kInfinity)
-      throw BindingError("D7", "weights", "", "finite values that float16 holds",
+      throw BindingError("D7", "weights", "", "finite values that float16 can hold",
                          std::to_string(weights[i]) + " at index " + std::to_string(i));
   }
   return fp16_weights;

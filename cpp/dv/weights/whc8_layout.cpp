@@ -20,7 +20,7 @@ void dispatch_by_element_size(size_t bytes, const Function& function) {
     case 8:
       return function(uint64_t{});
     default:
-      throw UnsupportedError("elements of " + std::to_string(bytes) + " bytes in WHC8; there are 1, 2, 4 and 8");
+      throw UnsupportedError("elements of " + std::to_string(bytes) + " bytes in WHC8; supported: 1, 2, 4 and 8");
   }
 }
 

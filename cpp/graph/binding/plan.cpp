@@ -133,7 +133,8 @@ class PlanBuilder {
     restore_output_dtypes(node);
     if (!evaluated && !node.row->lower)
       throw UnsupportedError("node '" + node.name + "': " + std::string(node.row->name) +
-                             " of values that only the device knows, or of more than " + std::to_string(max_elements) + " elements");
+                             " with values that are known only on the device, or with more than " + std::to_string(max_elements) +
+                             " elements");
   }
 
   void check_known_indices(const ProgramNode& node) const {

@@ -200,7 +200,7 @@ class RoutineBuilder {
       if (input == kAbsent || !graph.value(input).constant) continue;
       if (const auto number = find_unrepresentable_fp16(*graph.value(input).constant))
         rejected_.push_back((path_.empty() ? "" : path_ + ": ") + "node '" + step.node + "': " + std::string(node.op()) + " of '" +
-                            graph.value(input).name + "', which holds " + format_general(*number) + ": float16 does not");
+                            graph.value(input).name + "', which holds " + format_general(*number) + ", not representable in float16");
     }
   }
 

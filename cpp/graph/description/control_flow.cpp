@@ -236,8 +236,8 @@ void Graph::check_and_finish_subgraph(const std::shared_ptr<Graph>& graph, std::
   std::vector<bool> is_listed(graph->values().size(), false);
   for (const auto& [output_name, id] : graph->outputs()) {
     const GraphValue& output = graph->value(id);
-    if (output.constant) reject("output '" + output_name + "' is a constant; a node (Identity) has to make it");
-    if (output.producer < 0) reject("output '" + output_name + "' is an input; a node (Identity) has to make it");
+    if (output.constant) reject("output '" + output_name + "' is a constant; a node (Identity) must produce it");
+    if (output.producer < 0) reject("output '" + output_name + "' is an input; a node (Identity) must produce it");
     if (is_listed[static_cast<size_t>(id)]) reject("value '" + output.name + "' is listed as an output twice");
     is_listed[static_cast<size_t>(id)] = true;
   }

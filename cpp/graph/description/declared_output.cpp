@@ -15,7 +15,8 @@ void check_declared_shape(const std::string& name, const Shape& declared, const 
   for (size_t axis = 0; fits && axis < actual.size(); ++axis)
     fits = declared[axis] == kUnknownSize || actual[axis] == kUnknownSize || declared[axis] == actual[axis];
   if (!fits)
-    throw GraphError(name, "the output is declared of shape " + format_shape(declared) + "; its value is of " + format_shape(actual));
+    throw GraphError(name,
+                     "the output is declared with shape " + format_shape(declared) + ", but its value has shape " + format_shape(actual));
 }
 
 struct DeclaredShapeCheck : NodeCheck {
@@ -31,13 +32,13 @@ struct DeclaredShapeCheck : NodeCheck {
 
 void check_declared_type(const std::string& name, const GraphValue& value, const DeclaredOutput& declared) {
   if (declared.dtype && *declared.dtype != value.dtype)
-    throw GraphError(name, "the output is declared of " + std::string(pumice::name(*declared.dtype)) + "; its value is of " +
+    throw GraphError(name, "the output is declared as " + std::string(pumice::name(*declared.dtype)) + ", but its value is " +
                                std::string(pumice::name(value.dtype)));
   const Quantization &expected = declared.quantization, &actual = value.quantization;
   const bool scales = expected.scale.empty() || expected.scale == actual.scale;
   const bool zeros = !expected.zero_point || (!actual.scale.empty() && *expected.zero_point == actual.zero_point.value_or(0));
   if (!scales || !zeros)
-    throw GraphError(name, "the output is declared of " + to_string(expected) + "; its value is of " +
+    throw GraphError(name, "the output is declared with " + to_string(expected) + ", but its value has " +
                                (actual.scale.empty() ? "no scale" : to_string(actual)));
 }
 

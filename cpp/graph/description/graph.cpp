@@ -184,7 +184,7 @@ static std::string make_unused_name(const std::string& prefix, size_t number, co
 
 void Graph::check_value(ValueId value, const std::string& user) const {
   if (value < 0 || static_cast<size_t>(value) >= values_.size())
-    throw GraphError(user, "value " + std::to_string(value) + " is not one of this graph's");
+    throw GraphError(user, "value " + std::to_string(value) + " does not belong to this graph");
 }
 
 // Renames a value with a generated name, so that another value can use that name.
@@ -208,7 +208,7 @@ ValueId Graph::add_value(GraphValue value) {
   } else {
     free_generated_name(value.name);
   }
-  if (!value_names_.insert(value.name).second) throw GraphError(value.name, "there is another value of this name");
+  if (!value_names_.insert(value.name).second) throw GraphError(value.name, "another value has this name");
   values_.push_back(std::move(value));
   return id;
 }
@@ -219,7 +219,7 @@ ValueId Graph::input(std::string name, DType dtype, std::optional<Shape> shape, 
   GraphValue value{std::move(name), dtype, std::move(shape), std::move(dimension_names), {}, -1, traits.owned, traits.assumed};
   if (value.name.empty()) throw GraphError("input " + std::to_string(inputs_.size()), "has no name");
   if (const size_t sizes = value.shape ? value.shape->size() : 0; value.dimension_names.size() > sizes)
-    throw GraphError(value.name, std::to_string(sizes) + " names of sizes expected, given " + std::to_string(value.dimension_names.size()));
+    throw GraphError(value.name, std::to_string(sizes) + " size names expected, given " + std::to_string(value.dimension_names.size()));
   value.quantization = validate_quantization(value.name, dtype, value.shape, std::move(traits.quantization));
   if (value.is_known()) TensorDesc(dtype, *value.shape);  // throws if the tensor would be too large
   std::vector<std::optional<TensorDesc>> tried;
@@ -301,13 +301,12 @@ void Graph::infer_node_outputs(const GraphNode& node, std::vector<GraphValue>& o
 std::string Graph::choose_node_name(std::string_view op, std::string requested_name) const {
   std::string name =
       requested_name.empty() ? make_unused_name(std::string(op) + "_", nodes_.size(), node_names_) : std::move(requested_name);
-  if (node_names_.contains(name)) throw GraphError(name, "there is another node of this name");
+  if (node_names_.contains(name)) throw GraphError(name, "another node has this name");
   return name;
 }
 
 void Graph::check_output_names(const std::string& node, size_t count, const std::vector<std::string>& names) {
-  if (names.size() > count)
-    throw GraphError(node, std::to_string(count) + " names of outputs expected, given " + std::to_string(names.size()));
+  if (names.size() > count) throw GraphError(node, std::to_string(count) + " output names expected, given " + std::to_string(names.size()));
 }
 
 // Assigns ids to the outputs of a node and returns their values, with names.
@@ -320,7 +319,7 @@ std::vector<GraphValue> Graph::name_outputs(GraphNode& node, size_t count, const
                             : count == 1                          ? node.name + ":0"
                                                                   : node.name + ":" + std::to_string(i);
     if (is_name_taken(output_values[i].name))
-      throw GraphError(node.name, "makes '" + output_values[i].name + "', but there is another value of this name");
+      throw GraphError(node.name, "makes '" + output_values[i].name + "', but another value has this name");
     for (size_t j = 0; j < i; ++j)
       if (output_values[j].name == output_values[i].name) throw GraphError(node.name, "makes '" + output_values[i].name + "' twice");
     node.outputs.push_back(static_cast<ValueId>(values_.size() + i));
@@ -424,7 +423,7 @@ void Graph::output(std::string name, ValueId value) {
   check_value(value, "output '" + name + "'");
   if (name.empty()) name = values_[static_cast<size_t>(value)].name;
   for (const auto& [other, id] : outputs_)
-    if (other == name) throw GraphError(name, "there is another output of this name");
+    if (other == name) throw GraphError(name, "another output has this name");
   outputs_.emplace_back(std::move(name), value);
 }
 

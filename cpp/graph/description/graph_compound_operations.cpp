@@ -12,7 +12,7 @@ namespace pumice {
 static void check_output_count(const CompoundOperation& operation, const std::string& node, size_t actual, size_t requested) {
   if (requested == 1 || requested == actual) return;
   throw GraphError(
-      node, std::string(operation.name()) + " has " + std::to_string(actual) + " outputs here; asked for " + std::to_string(requested));
+      node, std::string(operation.name()) + " has " + std::to_string(actual) + " outputs here; requested " + std::to_string(requested));
 }
 
 void Graph::truncate_to(size_t nodes, size_t values) {
@@ -35,8 +35,7 @@ void Graph::name_output(size_t i, ValueId output, const std::string& name, std::
   value_names_.erase(value.name);
   generated_names_.erase(value.name);
   free_generated_name(output_name);
-  if (!value_names_.insert(output_name).second)
-    throw GraphError(name, "makes '" + output_name + "', but there is another value of this name");
+  if (!value_names_.insert(output_name).second) throw GraphError(name, "makes '" + output_name + "', but another value has this name");
   value.name = std::move(output_name);
 }
 
@@ -50,7 +49,7 @@ std::vector<ValueId> Graph::add(const CompoundOperation& operation, std::vector<
 std::vector<ValueId> Graph::add_expanded_operation(const CompoundOperation& operation, const std::string& name, std::vector<ValueId> inputs,
                                                    const Attributes& attributes, size_t outputs,
                                                    const std::vector<std::string>& output_names) {
-  if (node_names_.contains(name)) throw GraphError(name, "there is another node of this name");
+  if (node_names_.contains(name)) throw GraphError(name, "another node has this name");
   for (const ValueId input : inputs)
     if (input != kAbsent) check_value(input, name);
   const size_t nodes = nodes_.size(), values = values_.size();

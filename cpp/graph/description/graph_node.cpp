@@ -39,7 +39,7 @@ Quantization validate_quantization(const std::string& user, DType dtype, const s
   desc.quantized(parameters);
   const int64_t zero = parameters.zero_point.value_or(0), sign = is_signed_integer(dtype) ? 1 : 0;
   const int64_t span = int64_t{1} << (bits(dtype) - sign);
-  if (zero < -sign * span || zero >= span) fail("the zero point is no " + std::string(name(dtype)));
+  if (zero < -sign * span || zero >= span) fail("the zero point is not a valid " + std::string(name(dtype)));
   desc.zero_point = zero;
   return desc;
 }

@@ -121,7 +121,7 @@ void expand_box_nms_limit(Expansion& e) {
   expect_box_type(e, kLimitBoxes, kLimitScores, "N14.1");
   expect_box_scale(e, kLimitBoxes);
   if (const double sigma = e.read_real(kLimitSigma); e.read_int(kLimitMethod) == kLimitGaussian && !(sigma > 0))
-    e.fail(kLimitSigma, "N14.1", "a number above 0 expected, as the method is gaussian; given " + format_general(sigma));
+    e.fail(kLimitSigma, "N14.1", "a positive number expected, as the method is gaussian; given " + format_general(sigma));
   BoxWithNmsLimitBuilder(e).run();
 }
 

@@ -33,7 +33,7 @@ void check_boxes(const Operands& o, size_t i) {
   const auto corners = elements->as_double();
   for (size_t k = 0; k + 3 < corners.size(); k += 4)
     if (!(corners[k] <= corners[k + 2] && corners[k + 1] <= corners[k + 3]))
-      o.fail(i, "ND1", "corners [x1, y1, x2, y2] with x1 <= x2 and y1 <= y2 expected; given other ones in box " + std::to_string(k / 4));
+      o.fail(i, "ND1", "corners [x1, y1, x2, y2] with x1 <= x2 and y1 <= y2 expected; given others in box " + std::to_string(k / 4));
 }
 
 void check_image_indices(Operands& o, size_t i, size_t images, std::string_view rule) {

@@ -43,7 +43,7 @@ void check_slice(Operands& o) {
   check_list_lengths(o, {1, 2});
   const auto begin = o.known_ints(1), size = o.known_ints(2);
   if (size && std::ranges::any_of(*size, [](int64_t number) { return number < -1; }))
-    o.fail(2, "sizes of at least 0, or -1 for all that is left, expected; given " + to_string(*size));
+    o.fail(2, "non-negative sizes, or -1 for the rest, expected; given " + to_string(*size));
   const size_t rank = begin ? begin->size() : size ? size->size() : 0;
   for (size_t axis = 0; axis < rank; ++axis) {
     const int64_t from = begin ? (*begin)[axis] : 0, requested_size = size ? (*size)[axis] : 0;
@@ -148,14 +148,14 @@ void check_strided_slice(Operands& o) {
   const SliceMasks masks = read_slice_masks(o);
   const auto begin = o.known_ints(1), end = o.known_ints(2), steps = o.known_ints(3);
   for (size_t axis = 0; steps && axis < steps->size(); ++axis) {
-    if ((*steps)[axis] == 0) o.fail(3, "steps other than 0 expected; given 0" + format_axis(axis));
+    if ((*steps)[axis] == 0) o.fail(3, "nonzero steps expected; given 0" + format_axis(axis));
     if (is_axis_masked(masks.shrink, axis) && (*steps)[axis] < 0)
-      o.fail(3, "a step above 0 expected" + format_axis(axis) + ", which goes; given " + std::to_string((*steps)[axis]));
+      o.fail(3, "a positive step expected" + format_axis(axis) + ", which is removed; given " + std::to_string((*steps)[axis]));
     if (!is_axis_masked(masks.shrink, axis) || !begin || !end) continue;
     const auto size = o.size(0, axis);
     const int64_t count = size ? apply_masks({(*begin)[axis], (*end)[axis], (*steps)[axis]}, masks, axis).count(*size) : 1;
     if (count != 1)
-      o.fail(6, "a range of one element expected" + format_axis(axis) + ", which goes; given one of " + std::to_string(count));
+      o.fail(6, "a range of one element expected" + format_axis(axis) + ", which is removed; given one of " + std::to_string(count));
   }
 }
 
@@ -293,7 +293,7 @@ void expand_reshape(Expansion& e) {
   const auto shape = e.known_ints(1);
   if (!shape) return add_output_quantized_like(e, e.add("Reshape", {e[0], e.cast_to_int64(1)}, make_attrs({{"allowzero", int64_t{1}}})));
   if (std::ranges::count(*shape, -1) > 1 || std::ranges::any_of(*shape, [](int64_t number) { return number < -1; }))
-    e.fail(1, "sizes of at least 0, and at most one -1, expected; given " + to_string(*shape));
+    e.fail(1, "non-negative sizes, and at most one -1, expected; given " + to_string(*shape));
   std::vector<AxisLength> lengths;
   for (const int64_t axis_size : *shape) lengths.push_back({axis_size});
   add_output_quantized_like(e, e.reshape(e[0], lengths));
@@ -371,7 +371,7 @@ void check_pads(Operands& o) {
   if ((columns && *columns != 2) || (rows && rank && *rows != to_int64(*rank))) fail();
   if (const auto pad_values = o.known_ints(1))
     for (const int64_t pad : *pad_values)
-      if (pad < 0) o.fail(1, "numbers of at least 0 expected; given " + std::to_string(pad));
+      if (pad < 0) o.fail(1, "non-negative numbers expected; given " + std::to_string(pad));
 }
 
 // Returns ONNX pads (begins, then ends) from pairs by axis.

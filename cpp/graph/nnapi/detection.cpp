@@ -62,7 +62,7 @@ void check_keypoints(Operands& o) {
   const size_t row = o.read_int(2) != 0 ? 2 : 1;
   expect_equal_sizes(o, {{0, row}, {0, row + 1}}, "N17.1");
   if (const auto size = o.size(0, row); size && *size == 1)
-    o.fail(0, "N17.1", "maps of at least 2 x 2 places expected; given " + o.format_shape(0));
+    o.fail(0, "N17.1", "heatmaps of at least 2 x 2 elements expected; given " + o.format_shape(0));
   reject_empty(o, "NG2");
   check_boxes(o, 1);
 }

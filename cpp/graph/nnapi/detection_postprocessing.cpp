@@ -16,15 +16,14 @@ constexpr size_t kScores = 0, kBoxCodes = 1, kAnchors = 2, kFactors = 3, kRegula
 
 void expect_number(const Operands& o, size_t i, bool allow_zero) {
   const auto& elements = o.facts()[i].elements;
-  if (!elements) o.reject(i, "that is no constant");
+  if (!elements) o.reject(i, "which is not a constant");
   const double actual = elements->as_double().at(0);
   if (!(allow_zero ? actual >= 0 : actual > 0))
-    o.fail(i, "N16.1",
-           std::string("a number ") + (allow_zero ? "of at least 0" : "above 0") + " expected; given " + format_general(actual));
+    o.fail(i, "N16.1", std::string(allow_zero ? "a non-negative" : "a positive") + " number expected; given " + format_general(actual));
 }
 
 void expect_positive_integer(const Operands& o, size_t i) {
-  if (const int64_t actual = o.read_int(i); actual < 1) o.fail(i, "N16.1", "a number above 0 expected; given " + std::to_string(actual));
+  if (const int64_t actual = o.read_int(i); actual < 1) o.fail(i, "N16.1", "a positive number expected; given " + std::to_string(actual));
 }
 
 void check_postprocessing(Operands& o) {

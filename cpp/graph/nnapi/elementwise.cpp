@@ -135,8 +135,8 @@ void expand_cast(Expansion& e) {
   if (!declared) e.fail("'dtype' of the output is needed");
   const DType from = e.dtype(0), to = *declared;
   if (from != to && !(contains(numbers, from) && contains(numbers, to)))
-    e.fail(0, std::string(name(from)) + " becomes no " + std::string(name(to)) + "; feature level 3 has casts among " +
-                  join_dtype_names(numbers) + ", and feature level 4 those of each type to itself");
+    e.fail(0, std::string(name(from)) + " cannot be cast to " + std::string(name(to)) + "; feature level 3 has casts among " +
+                  join_dtype_names(numbers) + ", and feature level 4 also has casts of each type to itself");
   ValueId x = e[0];
   if (from == DType::int32 && to == DType::uint8) x = e.add("Clip", {x, e.add_scalar(0, from), e.add_scalar(255, from)});
   Quantization quantization;

@@ -58,7 +58,7 @@ Expansion::Expansion(Graph& graph, const Operation& operation, std::string node,
       infers_types_only_(infers_types_only) {
   for (const auto& [key, value] : declared.all())
     if (key != "scale" && key != "zero_point" && key != "dtype")
-      fail("no keyword '" + key + "'; there are scale, zero_point and dtype, of the output operand");
+      fail("unknown keyword '" + key + "'; supported: scale, zero_point and dtype of the output operand");
   try {
     if (declared.has("scale")) {
       const auto* integer = std::get_if<int64_t>(&declared.all().at("scale"));
@@ -89,7 +89,7 @@ std::vector<Output> Expansion::run() {
   }
   if (!takes_quantization_ && (declared_scale_ || declared_zero_))
     fail("a scale or zero point is given for an output of " + std::string(pumice::name(value_of(outputs_[0].value).dtype)));
-  if (!takes_dtype_ && declared_dtype_) fail("'dtype': the operands give that of the output");
+  if (!takes_dtype_ && declared_dtype_) fail("'dtype': the operands determine that of the output");
   return std::move(outputs_);
 }
 
@@ -167,7 +167,7 @@ void Expansion::check_operand(size_t i) const {
   const Operand& expected = rules_.get_operand_role(i);
   if (!has(i)) {
     if (!expected.optional)
-      throw GraphError(node_, std::string(operation_.name) + ": " + rules_.describe_operand(i) + ": it cannot be left out", "G1");
+      throw GraphError(node_, std::string(operation_.name) + ": " + rules_.describe_operand(i) + ": it is required", "G1");
     return;
   }
   const GraphValue& actual = value(i);
@@ -175,7 +175,7 @@ void Expansion::check_operand(size_t i) const {
     fail(i, join_dtype_names(expected.dtypes) + " expected; given " + std::string(pumice::name(actual.dtype)));
   const bool channels = actual.quantization.channel_axis.has_value();
   if (contains(kQuant | kQuant16, actual.dtype) && actual.quantization.scale.empty())
-    fail(i, "a scale is needed of " + std::string(pumice::name(actual.dtype)) + "; given none");
+    fail(i, "a scale is needed for " + std::string(pumice::name(actual.dtype)) + "; given none");
   if (channels && !expected.per_channel && actual.dtype != DType::int32)
     fail(i, "one scale expected; given " + to_string(actual.quantization));
   if (expected.kind == OperandKind::tensor || expected.kind == OperandKind::pairs || !actual.shape) return;
@@ -224,13 +224,13 @@ std::optional<std::vector<int64_t>> Expansion::known_ints(size_t i) const {
 
 std::vector<int64_t> Expansion::read_list(size_t i) const {
   auto actual = known_ints(i);
-  if (!actual) reject(i, "that is no constant");
+  if (!actual) reject(i, "which is not a constant");
   return std::move(*actual);
 }
 
 double Expansion::read_real(size_t i) const {
   const HostTensor* elements = graph_.elements(operands_[i]);
-  if (!elements) reject(i, "that is no constant");
+  if (!elements) reject(i, "which is not a constant");
   return elements->as_double().at(0);
 }
 
@@ -242,7 +242,7 @@ int64_t Expansion::read_onnx_axis(size_t i, size_t x, size_t more, int64_t fallb
 Activation Expansion::read_activation(size_t i) const {
   const int64_t code = read_int(i);
   if (code < 0 || code > 3) fail(i, "0 (NONE), 1 (RELU), 2 (RELU1) or 3 (RELU6) expected; given " + std::to_string(code));
-  if (code != 0 && dtype(0) == DType::int32) fail(i, "0 (NONE) expected of int32; given " + std::to_string(code));
+  if (code != 0 && dtype(0) == DType::int32) fail(i, "0 (NONE) expected for int32; given " + std::to_string(code));
   return static_cast<Activation>(code);
 }
 

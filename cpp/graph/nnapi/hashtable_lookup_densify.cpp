@@ -85,7 +85,7 @@ SparseLayout read_sparse_layout(const Expansion& e) {
                       {}};
   const size_t levels = layout.num_levels();
   if (e.count() != kLevels + 2 * levels)
-    e.fail("N21.1", std::to_string(kLevels + 2 * levels) + " operands expected, two for each level behind the first five; given " +
+    e.fail("N21.1", std::to_string(kLevels + 2 * levels) + " operands expected, two for each level after the first five; given " +
                         std::to_string(e.count()));
   for (const size_t i : {kFormats, kSizes})
     if (e.read_list(i).size() != levels)
@@ -96,10 +96,10 @@ SparseLayout read_sparse_layout(const Expansion& e) {
   for (const int64_t format : layout.formats)
     if (format != 0 && format != 1) e.fail(kFormats, "N21.1", "0 (dense) or 1 (sparse) expected; given " + std::to_string(format));
   for (const int64_t size : layout.sizes)
-    if (size < 1) e.fail(kSizes, "N21.4", "sizes above 0 expected; given " + std::to_string(size));
+    if (size < 1) e.fail(kSizes, "N21.4", "positive sizes expected; given " + std::to_string(size));
   for (size_t k = 0; k < layout.map.size(); ++k)
     if (layout.map[k] < (k ? layout.map[k - 1] + 1 : 0) || layout.map[k] >= static_cast<int64_t>(layout.num_axes()))
-      e.fail(kBlockMap, "N21.4", "rising axes of the tensor expected; given " + to_string(layout.map));
+      e.fail(kBlockMap, "N21.4", "ascending axes of the tensor expected; given " + to_string(layout.map));
   layout.shape.assign(layout.num_axes(), 1);
   for (size_t p = 0; p < levels; ++p) {
     int64_t& size = layout.shape[layout.axis(p)];
@@ -124,12 +124,12 @@ Positions expand_dense_level(const Positions& before, int64_t size, int64_t stri
 Positions expand_sparse_level(const Expansion& e, const Positions& before, size_t level, int64_t size, int64_t stride) {
   const size_t at = kLevels + 2 * level;
   for (const size_t i : {at, at + 1})
-    if (!e.has(i)) e.fail(i, "N21.1", "segments and indices of a sparse level expected; left out");
+    if (!e.has(i)) e.fail(i, "N21.1", "segments and indices of a sparse level expected; given none");
   const auto segments = e.read_list(at), indices = e.read_list(at + 1);
   const auto count = static_cast<int64_t>(indices.size());
   if (segments.size() != before.size() + 1 || segments[0] != 0 || !std::ranges::is_sorted(segments) || segments.back() > count)
     e.fail(at, "N21.4",
-           std::to_string(before.size() + 1) + " numbers that do not fall, from 0 to at most " + std::to_string(count) +
+           std::to_string(before.size() + 1) + " non-decreasing numbers, from 0 to at most " + std::to_string(count) +
                ", expected; given " + to_string(segments));
   Positions after;
   for (size_t k = 0; k < before.size(); ++k)
@@ -167,7 +167,7 @@ void expand_densify(Expansion& e) {
                                        : expand_sparse_level(e, positions, p, layout.sizes[p], layout.stride(p));
   const int64_t values = e.size(0, 0);
   if (static_cast<int64_t>(positions.size()) > values)
-    e.fail(0, "N21.4", "a value for each of " + std::to_string(positions.size()) + " places expected; given " + std::to_string(values));
+    e.fail(0, "N21.4", "a value for each of " + std::to_string(positions.size()) + " positions expected; given " + std::to_string(values));
   std::vector<int64_t> gather_indices(static_cast<size_t>(element_count(layout.shape)), values);
   for (size_t k = 0; k < positions.size(); ++k) gather_indices[static_cast<size_t>(positions[k])] = static_cast<int64_t>(k);
   const Quantization quantization = e.operand_quantization(0);

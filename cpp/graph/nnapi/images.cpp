@@ -24,7 +24,7 @@ std::vector<Operand> make_window_operands(bool implicit, bool sized) {
 // Returns a positive scalar operand; 1 if it is omitted.
 static int64_t read_positive_int(const Expansion& e, size_t i) {
   const int64_t actual = e.read_int(i, 1);
-  if (actual < 1) e.fail(i, "a number above 0 expected; given " + std::to_string(actual));
+  if (actual < 1) e.fail(i, "a positive number expected; given " + std::to_string(actual));
   return actual;
 }
 
@@ -39,7 +39,7 @@ WindowParams read_window(const Expansion& e, size_t first, size_t numbers, bool 
     std::vector<int64_t> pads;
     for (const size_t i : {2, 0, 3, 1}) {
       pads.push_back(e.read_int(first + i));
-      if (pads.back() < 0) e.fail(first + i, "a number of at least 0 expected; given " + std::to_string(pads.back()));
+      if (pads.back() < 0) e.fail(first + i, "a non-negative number expected; given " + std::to_string(pads.back()));
     }
     window.attributes.set("pads", pads);
     window.next += 4;
@@ -108,7 +108,7 @@ std::vector<int64_t> read_output_sizes(const Expansion& e, bool is_nchw) {
     if (e.dtype(i) != e.dtype(1))
       e.fail(i, std::string(name(e.dtype(1))) + " expected, as operand 1; given " + std::string(name(e.dtype(i))));
     const double actual = e.read_real(i);
-    if (!(actual > 0)) e.fail(i, "a number above 0 expected; given " + std::to_string(actual));
+    if (!(actual > 0)) e.fail(i, "a positive number expected; given " + std::to_string(actual));
     const double size = e.dtype(i) == DType::int32 ? actual : std::floor(static_cast<float>(actual) * static_cast<float>(e.size(0, axis)));
     if (!(size < 4294967296.0)) e.fail(i, "a size below 2^32 expected; given " + std::to_string(size));
     sizes.push_back(static_cast<int64_t>(size));
@@ -168,9 +168,9 @@ BlockSize read_block_size(Expansion& e) {
 // Checks the block size and returns its height and width, if known.
 std::optional<std::vector<int64_t>> check_block_size(Operands& o) {
   const auto actual = o.known_ints(1);
-  if (!actual) o.expect_length(1, 2, "numbers above 0 expected, the block's height and width");
+  if (!actual) o.expect_length(1, 2, "positive numbers expected, the block's height and width");
   if (actual && (actual->size() != 2 || (*actual)[0] < 1 || (*actual)[1] < 1))
-    o.fail(1, "two numbers above 0 expected; given " + to_string(*actual));
+    o.fail(1, "two positive numbers expected; given " + to_string(*actual));
   return actual;
 }
 
@@ -198,7 +198,7 @@ void check_space_to_batch(Operands& o) {
   for (const size_t axis : {0, 1}) o.expect_size(2, axis, 2);
   const auto paddings = o.known_ints(2);
   if (paddings && *std::ranges::min_element(*paddings) < 0)
-    o.fail(2, "two pairs of numbers of at least 0 expected; given " + to_string(*paddings));
+    o.fail(2, "two pairs of non-negative numbers expected; given " + to_string(*paddings));
   if (!block || !paddings) return;
   const size_t first = o.read_int(3) != 0 ? 2 : 1;
   const auto padded = [&](size_t k) {
@@ -238,7 +238,7 @@ void expand_space_to_batch(Expansion& e) {
 
 void check_channel_shuffle(Operands& o) {
   const int64_t groups = o.read_int(1);
-  if (groups < 1) o.fail(1, "a number above 0 expected; given " + std::to_string(groups));
+  if (groups < 1) o.fail(1, "a positive number expected; given " + std::to_string(groups));
   const auto rank = o.rank(0);
   const auto size = rank ? o.size(0, o.read_axis(2, *rank)) : std::nullopt;
   if (size && *size % groups != 0)
@@ -284,7 +284,7 @@ ValueId add_vector_lrn(Expansion& e, int64_t size) {
 void expand_lrn(Expansion& e) {
   const size_t rank = e.rank(0), axis = e.read_axis(5, rank, -1);
   const int64_t radius = e.read_int(1), size = 2 * radius + 1;
-  if (radius < 0) e.fail(1, "a number of at least 0 expected; given " + std::to_string(radius));
+  if (radius < 0) e.fail(1, "a non-negative number expected; given " + std::to_string(radius));
   if (rank == 1) return e.add_output(add_vector_lrn(e, size));
   std::vector<int64_t> order(rank);
   for (size_t k = 0; k < rank; ++k) order[k] = static_cast<int64_t>(k);

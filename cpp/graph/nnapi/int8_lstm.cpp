@@ -23,11 +23,11 @@ void check_int8_lstm(Operands& o) {
   expect_equal_sizes(o, {{0, 1}, {kOperands.x_weights + 3, 1}}, "NL7");
   for (size_t i = kCellClip; i < kCount; ++i) {
     const auto& elements = o.facts()[i].elements;
-    if (!elements) o.reject(i, "that is no constant");
+    if (!elements) o.reject(i, "which is not a constant");
     const double actual = elements->as_double().at(0);
-    if (i <= kProjectionClip && !(actual >= 0)) o.fail(i, "NL6", "a number of at least 0 expected; given " + format_general(actual));
+    if (i <= kProjectionClip && !(actual >= 0)) o.fail(i, "NL6", "a non-negative number expected; given " + format_general(actual));
     if (i > kProjectionClip && i != kHiddenZero && !(actual > 0 && std::isfinite(actual)))
-      o.fail(i, "N3.1", "a scale above 0 expected; given " + format_general(actual));
+      o.fail(i, "N3.1", "a positive scale expected; given " + format_general(actual));
   }
   reject_empty(o, "NG2");
 }

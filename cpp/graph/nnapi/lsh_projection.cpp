@@ -11,8 +11,8 @@ constexpr int64_t kOldSparseHash = 1, kDenseHash = 2, kSparseHash = 3, kMaxHashB
 void check_lsh_projection(Operands& o) {
   const int64_t form = o.read_int(kHashForm);
   if (form < kOldSparseHash || form > kSparseHash)
-    o.fail(kHashForm, "N18.1", "1 (sparse, as it was), 2 (dense) or 3 (sparse) expected; given " + std::to_string(form));
-  if (form == kDenseHash && !o.has(kHashWeights)) o.fail(kHashWeights, "N18.1", "weights expected, as the form is dense; left out");
+    o.fail(kHashForm, "N18.1", "1 (sparse, old form), 2 (dense) or 3 (sparse) expected; given " + std::to_string(form));
+  if (form == kDenseHash && !o.has(kHashWeights)) o.fail(kHashWeights, "N18.1", "weights expected, because the form is dense; given none");
   if (form != kDenseHash && o.has(kHashWeights)) o.fail(kHashWeights, "N18.1", "no weights expected in the sparse form; weights given");
   o.expect_rank(kSeeds, 2);
   o.expect_min_rank(kHashedInput, 1);

@@ -16,7 +16,7 @@ bool has_norm_weights(const Operands& o, const LstmCell& cell) {
 }
 
 void expect_presence(const Operands& o, size_t i, bool expected, const std::string& why) {
-  if (o.has(i) != expected) o.fail(i, "NL6", std::string(expected ? "it cannot be left out " : "none expected ") + why);
+  if (o.has(i) != expected) o.fail(i, "NL6", std::string(expected ? "it is required " : "none expected ") + why);
 }
 
 }  // namespace

@@ -17,9 +17,9 @@ constexpr size_t kAux = 39;
 
 void check_clip(const Operands& o, size_t i) {
   const auto& elements = o.facts()[i].elements;
-  if (!elements) o.reject(i, "that is no constant");
+  if (!elements) o.reject(i, "which is not a constant");
   if (const double actual = elements->as_double().at(0); !(actual >= 0))
-    o.fail(i, "NL6", "a number of at least 0 expected; given " + std::to_string(actual));
+    o.fail(i, "NL6", "a non-negative number expected; given " + std::to_string(actual));
 }
 
 void check_lstm_step(Operands& o) {

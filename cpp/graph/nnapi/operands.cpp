@@ -92,7 +92,7 @@ const HostTensor* Operands::known_elements(size_t i) const {
 
 int64_t Operands::read_int(size_t i, int64_t fallback) const {
   if (!has(i)) return fallback;
-  if (!facts_[i].elements) reject(i, "that is no constant");
+  if (!facts_[i].elements) reject(i, "which is not a constant");
   return facts_[i].elements->as_int64().at(0);
 }
 

@@ -28,7 +28,7 @@ void check_proposals(Operands& o) {
   const auto anchors = o.size(kProposalScores, channel), deltas = o.size(kDeltas, channel);
   if (anchors && deltas && *deltas != 4 * *anchors)
     o.fail(kDeltas, "N15.1",
-           std::to_string(4 * *anchors) + " numbers at each place expected, four for each anchor; given " + o.format_shape(kDeltas));
+           std::to_string(4 * *anchors) + " numbers at each position expected, four for each anchor; given " + o.format_shape(kDeltas));
   reject_empty(o, "NG2");
   check_boxes(o, kProposalAnchors);
 }

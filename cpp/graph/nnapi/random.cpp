@@ -55,7 +55,7 @@ class Philox {
 
 void check_multinomial(Operands& o) {
   o.expect_rank(0, 2);
-  if (const int64_t count = o.read_int(1); count < 1) o.fail(1, "N20.1", "a number above 0 expected; given " + std::to_string(count));
+  if (const int64_t count = o.read_int(1); count < 1) o.fail(1, "N20.1", "a positive number expected; given " + std::to_string(count));
   o.expect_length(2, 2, "seeds expected", "N20.1");
   reject_empty(o, "NG2");
 }

@@ -158,7 +158,7 @@ void check_svdf(Operands& o) {
   if (o.has(3)) o.expect_rank(3, 1);
   o.expect_rank(4, 2);
   const int64_t rank = o.read_int(5);
-  if (rank < 1) o.fail(5, "N10.2", "a number above 0 expected; given " + std::to_string(rank));
+  if (rank < 1) o.fail(5, "N10.2", "a positive number expected; given " + std::to_string(rank));
   expect_equal_sizes(o, {{0, 1}, {1, 1}}, "N10.2");
   expect_equal_sizes(o, {{1, 0}, {2, 0}}, "N10.2");
   expect_equal_sizes(o, {{0, 0}, {4, 0}}, "N10.1");

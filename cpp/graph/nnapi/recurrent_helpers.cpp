@@ -25,7 +25,7 @@ void reject_empty(Operands& o, std::string_view rule) {
     if (!o.has(i) || o.get_operand_role(i).kind != OperandKind::tensor) continue;
     const auto rank = o.rank(i);
     for (size_t axis = 0; rank && axis < *rank; ++axis)
-      if (o.size(i, axis) == 0) o.fail(i, rule, "sizes above 0 expected; given " + o.format_shape(i));
+      if (o.size(i, axis) == 0) o.fail(i, rule, "positive sizes expected; given " + o.format_shape(i));
   }
 }
 

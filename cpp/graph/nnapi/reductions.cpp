@@ -78,7 +78,7 @@ ValueId scale_by_beta(Expansion& e) {
 
 void expand_softmax(Expansion& e) {
   const double beta = e.read_real(1);
-  if (!(beta > 0)) e.fail(1, "a number above 0 expected; given " + std::to_string(beta));
+  if (!(beta > 0)) e.fail(1, "a positive number expected; given " + std::to_string(beta));
   const ValueId y = e.add("Softmax", {scale_by_beta(e)}, make_attrs({{"axis", e.read_onnx_axis(2, 0, 0, -1)}}));
   if (!e.is_quantized(0)) return e.add_output(y);
   const Quantization quantization = e.fixed_quantization(1.0f / 256, e.dtype(0) == DType::int8 ? -128 : 0);

@@ -15,9 +15,9 @@ constexpr size_t kHeight = 3, kWidth = 4, kRegionHeightStride = 5, kRegionWidthS
 // Returns the factor that converts box coordinates to elements of the feature map.
 double read_inverse_stride(const Operands& o, size_t i) {
   const auto& elements = o.facts()[i].elements;
-  if (!elements) o.reject(i, "that is no constant");
+  if (!elements) o.reject(i, "which is not a constant");
   const double actual = elements->as_double().at(0);
-  if (!(actual > 0)) o.fail(i, "N11.1", "a number above 0 expected; given " + std::to_string(actual));
+  if (!(actual > 0)) o.fail(i, "N11.1", "a positive number expected; given " + std::to_string(actual));
   return static_cast<double>(1.0f / static_cast<float>(actual));
 }
 
@@ -42,10 +42,10 @@ void check_rois(Operands& o, size_t layout) {
   o.expect_size(1, 1, 4);
   expect_equal_sizes(o, {{1, 0}, {2, 0}}, "N11.1");
   for (const size_t i : {kHeight, kWidth})
-    if (o.read_int(i) < 1) o.fail(i, "N11.1", "a number above 0 expected; given " + std::to_string(o.read_int(i)));
+    if (o.read_int(i) < 1) o.fail(i, "N11.1", "a positive number expected; given " + std::to_string(o.read_int(i)));
   for (const size_t i : {kRegionHeightStride, kRegionWidthStride}) read_inverse_stride(o, i);
   for (size_t axis = 0; axis < 4; ++axis)
-    if (o.size(0, axis) == 0) o.fail(0, "N11.1", "sizes above 0 expected; given " + o.format_shape(0));
+    if (o.size(0, axis) == 0) o.fail(0, "N11.1", "positive sizes expected; given " + o.format_shape(0));
   check_boxes(o, 1);
   check_image_indices(o, 2, 0, "N11.2");
   check_roi_corners(o, o.read_int(layout) != 0 ? 2 : 1, o.dtype(1) == DType::uint16 ? static_cast<double>(kBoxScale) : 1);
@@ -54,7 +54,7 @@ void check_rois(Operands& o, size_t layout) {
 void check_roi_align(Operands& o) {
   check_rois(o, 9);
   for (const size_t i : {7, 8})
-    if (o.read_int(i) < 0) o.fail(i, "N11.1", "a number of at least 0 expected; given " + std::to_string(o.read_int(i)));
+    if (o.read_int(i) < 0) o.fail(i, "N11.1", "a non-negative number expected; given " + std::to_string(o.read_int(i)));
 }
 
 void check_roi_pooling(Operands& o) {

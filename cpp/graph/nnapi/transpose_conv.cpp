@@ -40,26 +40,26 @@ AxisPadding compute_same_padding(int64_t output_size, int64_t stride, int64_t ke
 std::optional<AxisPadding> read_axis_padding(const Operands& o, size_t k, const std::optional<int64_t>& kernel) {
   const size_t stride_operand = get_operand_indices(o).strides + 1 - k;
   const int64_t stride = o.read_int(stride_operand);
-  if (stride < 1) o.fail(stride_operand, "N1.3", "a number above 0 expected; given " + std::to_string(stride));
+  if (stride < 1) o.fail(stride_operand, "N1.3", "a positive number expected; given " + std::to_string(stride));
   if (!o.is_implicit()) {
     const size_t head = k == 0 ? 5 : 3;
-    if (o.read_int(head) < 0) o.fail(head, "N1.3", "a number of at least 0 expected; given " + std::to_string(o.read_int(head)));
+    if (o.read_int(head) < 0) o.fail(head, "N1.3", "a non-negative number expected; given " + std::to_string(o.read_int(head)));
     return AxisPadding{stride, o.read_int(head), o.read_int(head + 1)};
   }
   if (o.read_int(kOutputShape + 1) != 1) return AxisPadding{stride, 0, 0};
   const auto output_size = o.known_ints(kOutputShape);
-  if (!output_size) o.reject(kOutputShape, "that is no constant");
+  if (!output_size) o.reject(kOutputShape, "which is not a constant");
   const int64_t size = output_size->at((uses_nchw(o) ? 2 : 1) + k);
-  if (size < 1) o.fail(kOutputShape, "N1.4", "a size above 0 expected; given " + std::to_string(size));
+  if (size < 1) o.fail(kOutputShape, "N1.4", "a positive size expected; given " + std::to_string(size));
   return kernel ? std::optional(compute_same_padding(size, stride, *kernel)) : std::nullopt;
 }
 
 // Checks that no size is 0, except the batch.
 void expect_nonempty(Operands& o) {
   for (size_t axis = 1; axis < 4; ++axis)
-    if (o.size(0, axis) == 0) o.fail(0, "N1.7", "sizes above 0 expected after the batch axis; given " + o.format_shape(0));
+    if (o.size(0, axis) == 0) o.fail(0, "N1.7", "positive sizes expected after the batch axis; given " + o.format_shape(0));
   for (size_t axis = 0; axis < 4; ++axis)
-    if (o.size(1, axis) == 0) o.fail(1, "N1.7", "sizes above 0 expected; given " + o.format_shape(1));
+    if (o.size(1, axis) == 0) o.fail(1, "N1.7", "positive sizes expected; given " + o.format_shape(1));
 }
 
 void check_transpose_conv(Operands& o) {
@@ -76,7 +76,7 @@ void check_transpose_conv(Operands& o) {
     if (!axis || !kernel || !size) continue;
     const int64_t output_size = checked_mul(*size, axis->stride, "a size") + *kernel - axis->stride - axis->head - axis->tail;
     if (output_size < 1)
-      o.fail("N1.3", "an output of at least one place on each axis expected; given padding that leaves " + std::to_string(output_size) +
+      o.fail("N1.3", "an output of at least one element on each axis expected; given padding that leaves " + std::to_string(output_size) +
                          (k == 0 ? " rows" : " columns"));
   }
 }

@@ -11,8 +11,7 @@ bool has_deferred_nodes(const Graph& graph, const Subgraph& subgraph) {
 }
 
 void reject_deferred_node(const GraphNode& node) {
-  throw UnsupportedError("node '" + node.name + "': " + std::string(node.op()) +
-                         " on a rank or size that depends on what the device computes");
+  throw UnsupportedError("node '" + node.name + "': " + std::string(node.op()) + " with a rank or size that the device computes");
 }
 
 std::shared_ptr<Graph> expand_deferred_nodes(const ProgramGraph& graph, const std::vector<std::optional<Shape>>& shapes,

@@ -126,12 +126,12 @@ class Fp32ConstantPass {
 
   void report_reason(const ProgramNode& node, const std::string& source, double number) {
     const bool is_subnormal = std::abs(number) > kMaxRoundedToZero && !overflows_fp16(number);
-    const std::string reason_text =
-        source + " holds " + format_general(number) + (is_subnormal ? ", of which float16 keeps few digits" : ", which float16 does not");
+    const std::string reason_text = source + " holds " + format_general(number) +
+                                    (is_subnormal ? ", which float16 represents with few digits" : ", which float16 cannot represent");
     std::string& reason = graph_.report[node.report].fp32;
     if (reason.empty()) reason = "float32: " + reason_text;
     log(LogLevel::warning,
-        "node '" + node.name + "' computes in float32: " + reason_text + " (its numbers end at " + format_general(kLargestHalf) + ")");
+        "node '" + node.name + "' computes in float32: " + reason_text + " (its range ends at " + format_general(kLargestHalf) + ")");
   }
 
   bool propagate_fp32(ProgramNode& node) {

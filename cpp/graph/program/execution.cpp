@@ -57,7 +57,7 @@ void Event::wait(std::optional<double> timeout_seconds, const std::function<void
   while (!done_) {
     const double left = timeout_seconds ? *timeout_seconds - seconds_between(begin, std::chrono::steady_clock::now()) : 1e9;
     if (left <= 0)
-      throw TimeoutError("an execution has not ended after " + format_general(*timeout_seconds) + " s; it is still running", true);
+      throw TimeoutError("an execution has not finished after " + format_general(*timeout_seconds) + " s; it is still running", true);
     ended_.wait_for(lock, std::min<std::chrono::duration<double>>(kSignalPeriod, std::chrono::duration<double>(left)));
     if (done_ || !interrupted) continue;
     lock.unlock();
@@ -99,7 +99,8 @@ Execution::State Execution::state() const {
 }
 
 void Execution::check_idle(const char* caller) const {
-  if (state_ == State::computation) throw StateError(std::string(caller) + " while this execution of '" + program_->name() + "' computes");
+  if (state_ == State::computation)
+    throw StateError(std::string(caller) + " while this execution of '" + program_->name() + "' is running");
 }
 
 void Execution::set_input(const std::string& name, HostTensor value) {
@@ -189,7 +190,7 @@ std::shared_ptr<const Event> Execution::start(std::vector<std::shared_ptr<const 
     });
   } catch (const std::system_error& error) {
     end_computation(std::current_exception());
-    throw StateError(std::string("no thread for an execution: ") + error.what());
+    throw StateError(std::string("cannot start a thread for an execution: ") + error.what());
   }
   return event;
 }

@@ -46,7 +46,7 @@ BindInputs collect_input_shapes(const Graph& graph) {
   BindInputs key;
   for (const ValueId id : graph.inputs()) {
     const GraphValue& input = graph.values()[static_cast<size_t>(id)];
-    if (!input.is_known()) throw GraphError(input.name, "an input of a compiled operator has a known shape; compile() takes any");
+    if (!input.is_known()) throw GraphError(input.name, "an input of a compiled operator needs a known shape; compile() accepts any");
     key.shapes.push_back(*input.shape);
   }
   return key;

@@ -72,7 +72,8 @@ struct Program::Impl {
 
   Region& get_single_region(const char* caller) const {
     check_open();
-    if (!region) throw UnsupportedError(multi_list_reason + " in a program; " + caller + " is of programs that are one list of dispatches");
+    if (!region)
+      throw UnsupportedError(multi_list_reason + " in a program; " + caller + " supports only programs with a single list of dispatches");
     return *region;
   }
 
@@ -82,10 +83,9 @@ struct Program::Impl {
   std::string describe_control_node(const RoutineStep& step) const {
     const std::string first = "'" + control_flow->routines[step.first].name + "'",
                       second = "'" + control_flow->routines[step.second].name + "'";
-    if (step.kind == RoutineStep::StepKind::while_)
-      return "runs " + second + " as long as " + first + " says, on the device where no shape changes";
-    if (step.first == step.second) return "runs " + first + " whatever the condition is";
-    return "runs " + first + " or " + second + ": the device decides where they are short, else the host reads the condition";
+    if (step.kind == RoutineStep::StepKind::while_) return "runs " + second + " while " + first + " is true, on the device if no shape changes";
+    if (step.first == step.second) return "runs " + first + " regardless of the condition";
+    return "runs " + first + " or " + second + ": the device decides if they are short, otherwise the host reads the condition";
   }
 
   std::shared_ptr<Context> context;
@@ -159,8 +159,7 @@ std::shared_ptr<CompiledOperator> Program::get_compiled_operator(std::span<const
     throw UnsupportedError("program '" + name() + "' checks its indices on the host; compiled() supports only programs that do not");
   Region& region = impl_->get_single_region("compiled()");
   if (region.is_deferred())
-    throw UnsupportedError("compiled() of '" + name() +
-                           "', whose operations depend on ranks that are not known: its weights are those of " +
+    throw UnsupportedError("compiled() of '" + name() + "', whose operations depend on unknown ranks: its weights differ for " +
                            "each choice of shapes; declare the inputs' ranks");
   return region.bind(shapes, values)->compiled();
 }
@@ -216,7 +215,8 @@ std::shared_ptr<IntermediateTensorCapture> Program::observe(std::span<const Shap
 ControlFlowObservation Program::observe_runs(std::span<const ShapeView> shapes, std::span<const std::byte* const> inputs,
                                              const RunLimits& limits, uint64_t max_runs) {
   impl_->check_open();
-  if (!impl_->control_flow) throw UnsupportedError("observe_runs() of '" + name() + "', which is one list of dispatches: observe()");
+  if (!impl_->control_flow)
+    throw UnsupportedError("observe_runs() of '" + name() + "', which has a single list of dispatches: use observe()");
   const auto lease = ControlFlowLease::create(impl_->control_flow, {});
   lease->allocate_inputs(shapes);
   for (size_t i = 0; i < inputs.size(); ++i) lease->write_input(i, inputs[i]);
@@ -237,7 +237,7 @@ std::shared_ptr<Program> compile(Graph& graph, std::shared_ptr<Context> context,
   graph.finish();
   for (const ValueId input : graph.inputs())
     if (const GraphValue& value = graph.value(input); value.owned)
-      throw GraphError(value.name, "an owned input is bound to an initializer, which programs do not have: compile_operator()", "O6");
+      throw GraphError(value.name, "an owned input is bound to an initializer, which programs do not have: use compile_operator()", "O6");
   ProgramOptions complete = options;
   complete.float32_nodes = expand_fp32_node_names(graph, options.float32_nodes);
   return std::make_shared<Program>(std::move(context), graph, complete);

@@ -149,7 +149,7 @@ void Region::describe_values() {
 std::shared_ptr<Region> Region::get_expanded_region(std::span<const ShapeView> shapes, std::span<const std::byte* const> values) {
   check_shapes(graph_.name, inputs_, shapes);
   if (reads_values_ && values.size() != inputs_.size())
-    throw BindingError("K3", "inputs", graph_.name, "the elements of the inputs: shapes depend on them", "their shapes alone");
+    throw BindingError("K3", "inputs", graph_.name, "the elements of the inputs: shapes depend on them", "only their shapes");
   return deferred_->find_or_compile(shapes, values);
 }
 
@@ -212,7 +212,7 @@ std::shared_ptr<BoundProgram> Region::bind(std::span<const ShapeView> shapes, st
   const HostTraceSpan span("bind", graph_.name);
   check_shapes(graph_.name, inputs_, shapes);
   if (reads_values_ && values.size() != inputs_.size())
-    throw BindingError("K3", "inputs", graph_.name, "the elements of the inputs: shapes depend on them", "their shapes alone");
+    throw BindingError("K3", "inputs", graph_.name, "the elements of the inputs: shapes depend on them", "only their shapes");
   BindInputs key;
   for (size_t i = 0; i < shapes.size(); ++i) {
     key.shapes.emplace_back(shapes[i].begin(), shapes[i].end());

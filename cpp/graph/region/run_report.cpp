@@ -11,7 +11,7 @@ std::optional<double> validate_loop_timeout(std::optional<double> seconds) {
   if (!(*seconds >= 0)) throw BindingError("K5", "loop_timeout", "", "a non-negative number of seconds, or None", format_general(*seconds));
   if (*seconds <= kMaxLoopSeconds) return seconds;
   log(LogLevel::warning,
-      "loop_timeout of " + format_general(*seconds) + " s is clamped at " + format_general(kMaxLoopSeconds) + " s; None lifts the limit");
+      "loop_timeout of " + format_general(*seconds) + " s is clamped to " + format_general(kMaxLoopSeconds) + " s; None lifts the limit");
   return kMaxLoopSeconds;
 }
 

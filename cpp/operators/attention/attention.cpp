@@ -326,7 +326,7 @@ std::vector<AttentionSlice> split_for_grid_limits(const LowerContext& node, cons
     throw UnsupportedError("node '" + std::string(node.node) + "': attention of " + std::to_string(a.q.heads()) + " heads of " +
                            std::to_string(a.v.size()) + " over " + std::to_string(a.k.rows()) + " keys needs " +
                            std::to_string(plan.groups_x) + " by " + std::to_string(plan.groups_y) + " by " + std::to_string(plan.groups_z) +
-                           " workgroups, more than the device takes (maxComputeWorkGroupCount)");
+                           " workgroups, more than the device supports (maxComputeWorkGroupCount)");
   return slices;
 }
 

@@ -47,7 +47,7 @@ void check_shape(const ShapeContext& node, AttentionInput input, const Shape& ex
 }
 
 int64_t get_past_length(const ShapeContext& node) {
-  if (node.has(kPastKey) != node.has(kPastValue)) node.fail("past_key and past_value are given together");
+  if (node.has(kPastKey) != node.has(kPastValue)) node.fail("past_key and past_value must be given together");
   if (node.has(kPastKey) && node.has(kKvLengths)) node.fail("nonpad_kv_seqlen and past_key are given together: one of them expected");
   if (!node.has(kPastKey)) return 0;
   if (node.input(kPastKey).rank() != 4) node.fail("past_key of rank 4 expected; given " + to_string(node.input(kPastKey).shape));
@@ -80,9 +80,9 @@ void infer_attention_shape(ShapeContext& node) {
     return to_string(node.input(kQ).shape) + ", " + to_string(node.input(kK).shape) + " and " + to_string(node.input(kV).shape);
   };
   if (q.batch != k.batch || k.batch != v.batch || k.heads != v.heads || k.rows != v.rows || q.size != k.size)
-    node.fail("queries, keys and values do not fit: " + shapes());
+    node.fail("queries, keys and values do not match: " + shapes());
   if (k.heads == 0 ? q.heads != 0 : q.heads % k.heads != 0)
-    node.fail("heads of queries as a multiple of those of keys expected: " + shapes());
+    node.fail("a number of query heads that is a multiple of that of key heads expected: " + shapes());
   const int64_t past = get_past_length(node), keys = checked_add(past, k.rows, "keys");
   check_shape(node, kPastKey, {k.batch, k.heads, past, k.size});
   check_shape(node, kPastValue, {k.batch, k.heads, past, v.size});
@@ -157,7 +157,7 @@ void infer_rotary_embedding_shape(ShapeContext& node) {
   const int64_t batch = x[0], rows = x[flat ? 1 : 2], size = flat ? x[2] / count : x[3],
                 rotary_dim = requested_dim == 0 ? size : requested_dim;
   if (size % 2 != 0 || rotary_dim % 2 != 0 || rotary_dim < 0 || rotary_dim > size)
-    node.fail(std::to_string(rotary_dim) + " elements to turn of heads of " + std::to_string(size) + "; even numbers expected");
+    node.fail(std::to_string(rotary_dim) + " elements to rotate in heads of " + std::to_string(size) + "; even numbers expected");
   if (node.has(3) && node.input(3).shape != Shape{batch, rows})
     node.fail("position_ids of shape " + to_string(Shape{batch, rows}) + " expected; given " + to_string(node.input(3).shape));
   for (size_t i = 1; i < 3; ++i) {
@@ -165,7 +165,7 @@ void infer_rotary_embedding_shape(ShapeContext& node) {
     const bool fits = node.has(3) ? table.size() == 2 && table[1] == rotary_dim / 2 : table == Shape{batch, rows, rotary_dim / 2};
     if (!fits)
       node.fail("input " + std::to_string(i) + " of shape " + to_string(table) + " for " + std::to_string(rotary_dim) +
-                " elements to turn in " + to_string(x));
+                " elements to rotate in " + to_string(x));
   }
   infer_shape_like_input(node);
 }
@@ -195,7 +195,7 @@ void check_repeated_heads(const ShapeContext& node, size_t input, Shape shape, i
                     std::ranges::equal(repeats, shape, [](int64_t a, int64_t b) { return a == b || a == -1 || a == 0; });
   if (!fits || std::ranges::count(repeats, -1) > 1)
     node.fail("heads of keys or values repeated to " + to_string(repeats) + ", where " + to_string(shape) +
-              " is expected; without fusion that is run as it is written");
+              " is expected; without fusion the graph runs as written");
 }
 
 // The leading axes of q, k, v and the mask broadcast. With attribute `grouped`, they follow the rules of ONNX Attention instead.
@@ -206,10 +206,10 @@ void infer_fused_attention_shape(ShapeContext& node) {
   };
   const Shape q = permuted_shape(kQ, "q_axes"), k = permuted_shape(kK, "k_axes"), v = permuted_shape(kV, "v_axes");
   if (q.back() != k.back() || k[rank - 2] != v[rank - 2])
-    node.fail("queries " + to_string(q) + ", keys " + to_string(k) + " and values " + to_string(v) + " do not fit");
+    node.fail("queries " + to_string(q) + ", keys " + to_string(k) + " and values " + to_string(v) + " do not match");
   if (node.attributes().integer("grouped", 0) != 0) {
     if (q[0] != k[0] || k[0] != v[0] || k[1] != v[1] || (k[1] == 0 ? q[1] != 0 : q[1] % k[1] != 0))
-      node.fail("queries " + to_string(q) + ", keys " + to_string(k) + " and values " + to_string(v) + " do not fit");
+      node.fail("queries " + to_string(q) + ", keys " + to_string(k) + " and values " + to_string(v) + " do not match");
     const Shape scores{q[0], q[1], q[2], k[2]};
     check_mask(node, scores);
     if (node.has(kMask) && node.attributes().integer("short_mask", 0) == 0 && node.input(kMask).shape.back() != 1 &&

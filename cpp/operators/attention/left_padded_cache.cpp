@@ -15,9 +15,9 @@ struct LeftPadInput {
 void infer_left_padded_cache_shape(ShapeContext& node) {
   const Shape &cache = node.input(LeftPadInput::cache).shape, &rows = node.input(LeftPadInput::rows).shape;
   if (cache.size() != 4 || rows.size() != 4 || cache[0] != rows[0] || cache[1] != rows[1] || cache[3] != rows[3])
-    node.fail("a cache and rows of as many and as large heads expected; given " + to_string(cache) + " and " + to_string(rows));
+    node.fail("a cache and rows with the same number and size of heads expected; given " + to_string(cache) + " and " + to_string(rows));
   if (rows[2] > cache[2])
-    node.fail("at most as many rows as the cache has, " + std::to_string(cache[2]) + ", expected; given " + std::to_string(rows[2]));
+    node.fail("at most as many rows as the cache, " + std::to_string(cache[2]) + ", expected; given " + std::to_string(rows[2]));
   if (node.input(LeftPadInput::past).shape != Shape{cache[0]})
     node.fail("past of shape " + to_string(Shape{cache[0]}) + " expected; given " + to_string(node.input(LeftPadInput::past).shape));
   const bool is_int8 = node.input(LeftPadInput::cache).dtype == DType::int8;

@@ -37,10 +37,10 @@ void check_quantized_cache(const ShapeContext& node, size_t keys, size_t values,
 void check_rope_tables(const ShapeContext& node) {
   const Shape& q = node.input(QuantizedCacheIo::q).shape;
   if (!node.has(QuantizedCacheIo::sines) || !node.has(QuantizedCacheIo::position_ids))
-    node.fail("cos_cache, sin_cache and position_ids are given together");
+    node.fail("cos_cache, sin_cache and position_ids must be given together");
   const int64_t requested_dim = node.attributes().integer("rotary_embedding_dim"), rotary_dim = requested_dim == 0 ? q[3] : requested_dim;
   if (rotary_dim % 2 != 0 || rotary_dim < 0 || rotary_dim > q[3])
-    node.fail(std::to_string(rotary_dim) + " elements to turn of heads of " + std::to_string(q[3]) + "; an even number of them expected");
+    node.fail(std::to_string(rotary_dim) + " elements to rotate in heads of " + std::to_string(q[3]) + "; an even number of them expected");
   for (const size_t table : {QuantizedCacheIo::cosines, QuantizedCacheIo::sines})
     if (node.input(table).shape.size() != 2 || node.input(table).shape[1] != rotary_dim / 2)
       node.fail("a table of shape " + to_string(node.input(table).shape) + " for " + std::to_string(rotary_dim) + " elements to turn");
@@ -83,7 +83,7 @@ HeadTensor dequantize_cache(LowerContext& node, const AttentionParams& a, const 
 void check_int8_cache(const ShapeContext& node, size_t cache) {
   const int64_t size = node.input(cache).shape[3];
   if (size % kInt8PerWord != 0 || size == 0)
-    node.fail("caches of int8 with heads of a multiple of 4 elements expected; given " + std::to_string(size));
+    node.fail("int8 caches with a head size that is a multiple of 4 expected; given " + std::to_string(size));
 }
 
 void check_scales(const ShapeContext& node, size_t cache, size_t scales) {
@@ -108,8 +108,8 @@ void infer_quantized_kv_cache_shape(ShapeContext& node) {
   const Shape &q = node.input(QuantizedCacheIo::q).shape, &k = node.input(QuantizedCacheIo::k).shape,
               &v = node.input(QuantizedCacheIo::v).shape, &keys = node.input(QuantizedCacheIo::past_keys).shape;
   if (q.size() != 4 || v != k || k.size() != 4 || q[0] != k[0] || q[2] != k[2] || q[3] != k[3])
-    node.fail("queries, keys and values of as many rows and as large heads expected; given " + to_string(q) + ", " + to_string(k) +
-              " and " + to_string(v));
+    node.fail("queries, keys and values with the same number of rows and the same head size expected; given " + to_string(q) + ", " +
+              to_string(k) + " and " + to_string(v));
   check_quantized_cache(node, QuantizedCacheIo::past_keys, QuantizedCacheIo::past_values, QuantizedCacheIo::past_key_scales,
                         QuantizedCacheIo::past_value_scales);
   if (keys[0] != k[0] || keys[1] != k[1] || keys[3] != k[3] || keys[2] < k[2])
@@ -162,7 +162,7 @@ void infer_quantized_attention_shape(ShapeContext& node) {
   check_quantized_cache(node, QuantizedAttentionIo::k, QuantizedAttentionIo::v, QuantizedAttentionIo::k_scales,
                         QuantizedAttentionIo::v_scales);
   if (q.size() != 4 || q[0] != k[0] || q[3] != k[3] || (k[1] == 0 ? q[1] != 0 : q[1] % k[1] != 0))
-    node.fail("queries of a multiple of the keys' heads, of as many elements, expected; given " + to_string(q) + " and " + to_string(k));
+    node.fail("queries with a multiple of the keys' heads and the same head size expected; given " + to_string(q) + " and " + to_string(k));
   if (node.input(QuantizedAttentionIo::kv_lengths).shape != Shape{k[0]})
     node.fail("counts of shape " + to_string(Shape{k[0]}) + " expected; given " +
               to_string(node.input(QuantizedAttentionIo::kv_lengths).shape));

@@ -56,10 +56,11 @@ void infer_rotary_kv_cache_shape(ShapeContext& node) {
   const Shape &q = node.input(kNewQueries).shape, &k = node.input(kNewKeys).shape, &keys = node.input(kPastKeys).shape;
   const auto shapes = [&] { return to_string(q) + ", " + to_string(k) + " and " + to_string(node.input(kNewValues).shape); };
   if (q.size() != 4 || k.size() != 4 || node.input(kNewValues).shape != k || q[0] != k[0] || q[2] != k[2] || q[3] != k[3])
-    node.fail("queries, keys and values of as many rows expected; given " + shapes() + "; without fusion that is run as it is written");
+    node.fail("queries, keys and values with the same number of rows expected; given " + shapes() +
+              "; without fusion the graph runs as written");
   const int64_t requested_dim = node.attributes().integer("rotary_embedding_dim"), rotary_dim = requested_dim == 0 ? q[3] : requested_dim;
   if (q[3] % 2 != 0 || rotary_dim % 2 != 0 || rotary_dim < 0 || rotary_dim > q[3])
-    node.fail(std::to_string(rotary_dim) + " elements to turn of heads of " + std::to_string(q[3]) + "; even numbers expected");
+    node.fail(std::to_string(rotary_dim) + " elements to rotate in heads of " + std::to_string(q[3]) + "; even numbers expected");
   for (const size_t table : {kCosines, kSines})
     if (node.input(table).shape.size() != 2 || node.input(table).shape[1] != rotary_dim / 2)
       node.fail("a table of shape " + to_string(node.input(table).shape) + " for " + std::to_string(rotary_dim) + " elements to turn");

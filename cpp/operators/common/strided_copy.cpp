@@ -308,7 +308,7 @@ void IndexSpace::coalesce() {
 void IndexSpace::pad_to(size_t rank, std::string_view subject) {
   if (sizes.size() > rank)
     throw UnsupportedError(std::string(subject) + ": the index space has " + std::to_string(sizes.size()) +
-                           " axes that do not merge; this kernel walks at most " + std::to_string(rank));
+                           " axes that cannot be merged; this kernel supports at most " + std::to_string(rank));
   const size_t missing = rank - sizes.size();
   sizes.insert(sizes.begin(), missing, 1);
   for (auto& tensor_strides : strides) tensor_strides.insert(tensor_strides.begin(), missing, 0);

@@ -46,7 +46,7 @@ void add_binding_offset(const PlannedStep& step, const BindingInterface& binding
                 std::to_string(slack_bytes) + " bytes after what the device can bind");
   if (slack_bytes * 8 % element_bits != 0)
     throw Error("kernel '" + step.kernel->name() + "': '" + binding.name + "' starts " + std::to_string(slack_bytes) +
-                " bytes after what the device can bind, which is no whole number of its elements");
+                " bytes after what the device can bind, which is not a whole number of its elements");
   uint32_t offset = 0;
   std::memcpy(&offset, push.data() + member->offset, sizeof offset);
   offset += static_cast<uint32_t>(slack_bytes * 8 / element_bits);

@@ -71,7 +71,7 @@ class OperatorPlanBuilder {
     const bool has_epilogue = node_.epilogue_source != "x";
     working_dtype_ ? lower_in_dtype(node_, *working_dtype_) : lower_strided(node_);
     if (has_epilogue && !node_.epilogue_read && !node_.steps.empty())
-      throw UnsupportedError("operator " + plan.name + " with an activation: its kernels apply none to a result like " +
+      throw UnsupportedError("operator " + plan.name + " with an activation: its kernels cannot apply one to a result like " +
                              to_string(*op_.outputs()[0]));
     for (const uint64_t bytes : node_.temporaries) {
       temporary_offsets_.push_back(plan.temporary_bytes);
@@ -237,8 +237,8 @@ Operator::Operator(std::string_view name, std::vector<std::optional<TensorDesc>>
                    const Attributes& attributes, std::vector<std::optional<HostTensor>> constants)
     : row_(find_operator(name)), inputs_(std::move(inputs)), outputs_(std::move(outputs)), constants_(std::move(constants)) {
   constants_.resize(inputs_.size());
-  if (!row_) throw UnsupportedError("operator " + std::string(name) + ": expected one that pumice.operators() lists");
-  if (!row_->lower) throw UnsupportedError("operator " + std::string(name) + " outside of a graph: its result is the host's");
+  if (!row_) throw UnsupportedError("operator " + std::string(name) + ": expected one listed by pumice.operators()");
+  if (!row_->lower) throw UnsupportedError("operator " + std::string(name) + " outside of a graph: its result is computed on the host");
   attributes_ = validate_attributes(*row_, name, attributes);
   const auto last = std::find_if(outputs_.rbegin(), outputs_.rend(), [](const auto& output) { return output.has_value(); });
   check_inputs(*row_, name, operands(), static_cast<size_t>(outputs_.rend() - last));  // omitted outputs are nullopt
@@ -291,7 +291,7 @@ void Operator::check_outputs() const {
     const auto& actual = outputs_[i];
     if (!actual) {
       const auto& roles = row_->schema.outputs;
-      if (i >= roles.size() || !roles[i].optional) throw GraphError(std::string(op), "output '" + output + "' has to be described");
+      if (i >= roles.size() || !roles[i].optional) throw GraphError(std::string(op), "output '" + output + "' must be described");
       continue;
     }
     if (actual->owned) throw GraphError(std::string(op), "output '" + output + "' is owned; only inputs can be", "O1");
@@ -318,7 +318,7 @@ ExecutionOptions parse_execution_options(const std::optional<std::string>& preci
     else if (flag != "DISABLE_META_COMMANDS")
       throw UnsupportedError(
           "execution flag '" + flag +
-          "'; there are ALLOW_HALF_PRECISION_COMPUTATION, DETERMINISTIC, DISABLE_META_COMMANDS and DESCRIPTORS_VOLATILE");
+          "'; supported: ALLOW_HALF_PRECISION_COMPUTATION, DETERMINISTIC, DISABLE_META_COMMANDS and DESCRIPTORS_VOLATILE");
   }
   return options;
 }
@@ -326,9 +326,9 @@ ExecutionOptions parse_execution_options(const std::optional<std::string>& preci
 void Operator::set_activation(std::string_view name, const Attributes& attributes) {
   const OperatorRow* row = find_operator(name);
   if (!row || !is_activation(*row))
-    throw UnsupportedError("the activation '" + std::string(name) + "'; there are " + list_activation_names());
+    throw UnsupportedError("the activation '" + std::string(name) + "'; supported: " + list_activation_names());
   if (outputs_.size() != 1 || !outputs_[0] || !is_float(outputs_[0]->dtype))
-    throw UnsupportedError("operator " + std::string(row_->name) + " with an activation: it has no single output of floats");
+    throw UnsupportedError("operator " + std::string(row_->name) + " with an activation: it does not have a single float output");
   const Expression x = Expression::name("x");
   activation_ = make_elementwise_expression(*row, validate_attributes(*row, name, attributes), {true})
                     .substitute({{std::string(row->schema.inputs[0].name), x}});

@@ -236,7 +236,7 @@ static NchwView make_blocked_view(const LowerContext& node, const TensorDesc& de
   if (desc.rank() == 4) return make_nchw_view(node, desc);
   const auto &shape = desc.shape, &strides = desc.strides;
   if (strides[2] != 1)
-    throw UnsupportedError("node '" + std::string(node.node) + "': channels of a group that do not lie together, " + to_string(desc));
+    throw UnsupportedError("node '" + std::string(node.node) + "': channels of a group that are not contiguous, " + to_string(desc));
   return {shape[0], shape[1] * shape[2], shape[3], shape[4], strides[0], strides[1], strides[3], strides[4], true};
 }
 

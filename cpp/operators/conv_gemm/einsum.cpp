@@ -235,7 +235,7 @@ EinsumLabels parse_einsum(std::string_view node, std::string_view text, const st
       int64_t& size = result.sizes.emplace(result.inputs[i][axis], shapes[i][axis]).first->second;
       if (size == 1) size = shapes[i][axis];
       if (shapes[i][axis] != size && shapes[i][axis] != 1)
-        equation.fail("an axis of " + std::to_string(shapes[i][axis]) + " of input " + std::to_string(i) + " meets one of " +
+        equation.fail("an axis of " + std::to_string(shapes[i][axis]) + " of input " + std::to_string(i) + " does not match one of " +
                       std::to_string(size));
     }
   }

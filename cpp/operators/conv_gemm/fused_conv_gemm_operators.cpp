@@ -76,7 +76,7 @@ void infer_pooled_conv_shape(ShapeContext& node) {
   const Shape conv_output = compute_conv_shape(node, 1);
   check_vector(node, 2, node.input(1).shape[0], "bias");
   const auto sizes = node.attributes().integers("pool_shape");
-  if (sizes.size() != 2 || sizes[0] < 1 || sizes[1] < 1) node.fail("'pool_shape' of two sizes expected, of one element and more");
+  if (sizes.size() != 2 || sizes[0] < 1 || sizes[1] < 1) node.fail("'pool_shape' of two positive sizes expected");
   node.output(0, node.input(0).dtype,
               make_image_shape(conv_output[0], conv_output[1],
                                compute_pool_geometry(make_pool_attributes(node.attributes()), node.node(), conv_output).output));

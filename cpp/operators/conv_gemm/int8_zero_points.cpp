@@ -34,7 +34,7 @@ void pack_as_int32(const PackContext& node, size_t input, int64_t count, PackedW
   const TensorDesc& source_desc = node.input(input);
   if (!source_desc.is_packed())
     throw UnsupportedError("node '" + std::string(node.node) + "': input " + std::to_string(input) + " has strides, " +
-                           to_string(source_desc) + "; give it row-major");
+                           to_string(source_desc) + "; it must be row-major");
   packed.desc = TensorDesc(DType::int32, {count});
   const std::string load = source_desc.dtype == DType::int8    ? "pm_load_i8(t, i)"
                            : source_desc.dtype == DType::uint8 ? "pm_load_u8(t, i)"

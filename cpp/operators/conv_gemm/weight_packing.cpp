@@ -13,7 +13,7 @@ namespace pumice {
 static void check_row_major(const PackContext& node, size_t input) {
   if (!node.input(input).is_packed())
     throw UnsupportedError("node '" + std::string(node.node) + "': input " + std::to_string(input) + " is repacked and has strides, " +
-                           to_string(node.input(input)) + "; give it row-major");
+                           to_string(node.input(input)) + "; it must be row-major");
 }
 
 namespace {

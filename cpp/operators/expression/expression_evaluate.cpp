@@ -63,7 +63,7 @@ class ExpressionEvaluator {
       case ExprKind::call:
         return evaluate_call(node);
       default:
-        throw Error("no number: " + format_expression(node));
+        throw Error("not a number: " + format_expression(node));
     }
   }
 
@@ -71,7 +71,7 @@ class ExpressionEvaluator {
   static constexpr bool kInteger = std::is_integral_v<T>;
 
   T evaluate_literal(const ExprNode& node) const {
-    if (kInteger && node.real) throw Error(format_expression(node) + " in an expression of integers");
+    if (kInteger && node.real) throw Error(format_expression(node) + " is not allowed in an integer expression");
     return round_result(static_cast<T>(node.value));
   }
 

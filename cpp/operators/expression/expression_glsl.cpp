@@ -47,7 +47,7 @@ template <typename T>
 std::string format_integer_literal(double value, std::string_view suffix) {
   constexpr double low = static_cast<double>(std::numeric_limits<T>::min()), high = static_cast<double>(std::numeric_limits<T>::max());
   if (value < low || value > high || value != std::floor(value))
-    throw Error(format_float_literal(value) + " is no value of " + std::string(std::is_signed_v<T> ? "a signed" : "an unsigned") +
+    throw Error(format_float_literal(value) + " is not a value of " + std::string(std::is_signed_v<T> ? "a signed" : "an unsigned") +
                 " integer of " + std::to_string(sizeof(T) * 8) + " bits");
   if (std::is_signed_v<T> && value == low)
     return "(" + std::to_string(std::numeric_limits<T>::min() + T{1}) + std::string(suffix) + " - 1" + std::string(suffix) + ")";
@@ -135,9 +135,9 @@ class TypeInference {
       case ExprKind::call:
         return infer_call(node);
       case ExprKind::absent:
-        throw Error("an operand that was left out is needed");
+        throw Error("an omitted operand is needed");
       default:
-        fail(node, "a text can only be compared with a text");
+        fail(node, "a string can only be compared with a string");
     }
   }
 

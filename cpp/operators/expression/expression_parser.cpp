@@ -101,7 +101,7 @@ class ExpressionParser {
 
   ExprPtr parse_primary() {
     skip_space();
-    if (position_ == text_.size()) fail("an operand expected");
+    if (position_ == text_.size()) fail("expected an operand");
     const auto first = static_cast<unsigned char>(text_[position_]);
     if (consume("(")) {
       ExprPtr inner = parse_conditional();
@@ -133,7 +133,7 @@ class ExpressionParser {
 
   ExprPtr parse_string() {
     const size_t end = text_.find('\'', position_ + 1);
-    if (end == std::string_view::npos) fail("a text without its end");
+    if (end == std::string_view::npos) fail("an unterminated string");
     const std::string inner(text_.substr(position_ + 1, end - position_ - 1));
     position_ = end + 1;
     return make_node({ExprKind::text, inner, 0, false, {}});
@@ -150,7 +150,7 @@ class ExpressionParser {
 
   ExprPtr parse_call(const std::string& name) {
     const ExprFunction* function = find_expr_function(name);
-    if (!function) fail("no function '" + name + "'");
+    if (!function) fail("unknown function '" + name + "'");
     std::vector<ExprPtr> arguments;
     do arguments.push_back(parse_conditional());
     while (consume(","));

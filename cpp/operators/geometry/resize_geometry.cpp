@@ -92,9 +92,9 @@ std::vector<ResizeAxis> compute_resize_axes(std::string_view node, const Attribu
   common.scale = policy == "not_larger" ? INFINITY : -1;
   for (size_t i = 0; i < axes.size(); ++i) {
     ResizeAxis& axis = result[axes[i]];
-    if (!sizes.empty() && sizes[i] < 0) fail("sizes of at least 0 expected; given " + std::to_string(sizes[i]));
+    if (!sizes.empty() && sizes[i] < 0) fail("non-negative sizes expected; given " + std::to_string(sizes[i]));
     if (!scales.empty() && !(scales[i] > 0 && scales[i] * static_cast<double>(axis.x_size) < 9e15))
-      fail("finite scales above 0 expected; given " + format_general(scales[i]));
+      fail("finite positive scales expected; given " + format_general(scales[i]));
     axis.size = sizes.empty() ? compute_scaled_size(axis.x_size, scales[i]) : sizes[i];
     if (axis.x_size == 0 && axis.size > 0)
       fail("axis " + std::to_string(axes[i]) + " is empty and cannot become " + std::to_string(axis.size));

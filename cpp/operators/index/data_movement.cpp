@@ -30,7 +30,7 @@ std::vector<int64_t> require_host_integers(const LowerContext& node, size_t i) {
   const HostTensor* host = node.host_tensor(i);
   if (!host)
     throw UnsupportedError("node '" + std::string(node.node) + "': input " + std::to_string(i) + " of " + std::string(node.row->name) +
-                           " has to be known on the host");
+                           " must be known on the host");
   return host->as_int64();
 }
 
@@ -253,7 +253,7 @@ static void add_pad(LowerContext& node, std::vector<PadAxis> axes, const Operand
       {"constant", "1"}, {"reflect", "2"}, {"edge", "3"}, {"wrap", "4"}, {"symmetric", "5"}};
   if (axes.size() > kPadRank)
     throw UnsupportedError("node '" + std::string(node.node) + "': Pad over " + std::to_string(axes.size()) +
-                           " axes that do not merge; at most " + std::to_string(kPadRank) + " are supported");
+                           " axes that cannot be merged; at most " + std::to_string(kPadRank) + " are supported");
   const std::string mode(modes.at(node.attributes->text("mode", "constant")));
   const size_t rank = *std::lower_bound(std::begin(kPadRanks), std::end(kPadRanks), axes.size());
   axes.insert(axes.begin(), rank - axes.size(), {1, 1, 0, 0, 0});

@@ -54,7 +54,7 @@ void infer_trilu_shape(ShapeContext& node) {
 void infer_reverse_sequence_shape(ShapeContext& node) {
   const int64_t batch = node.attributes().integer("batch_axis"), time = node.attributes().integer("time_axis");
   if (batch + time != 1 || batch * time != 0)
-    node.fail("batch_axis " + std::to_string(batch) + " and time_axis " + std::to_string(time) + "; one is 0 and the other 1");
+    node.fail("batch_axis " + std::to_string(batch) + " and time_axis " + std::to_string(time) + "; one must be 0 and the other 1");
   check_vector(node, 1, node.input(0).shape[static_cast<size_t>(batch)], "sequence lengths");
   infer_shape_like_input(node);
 }

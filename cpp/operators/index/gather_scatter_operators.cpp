@@ -15,7 +15,7 @@ namespace {
 void infer_gather_shape(ShapeContext& node) {
   const Shape &x = node.input(0).shape, &indices = node.input(1).shape;
   const auto axis = x.begin() + static_cast<std::ptrdiff_t>(normalize_axis(node, node.attributes().integer("axis", 0), x.size()));
-  if (*axis == 0 && node.input(1).elements() > 0) node.fail("indices are given, but the axis that they count on has no elements");
+  if (*axis == 0 && node.input(1).elements() > 0) node.fail("indices are given, but the axis that they index has no elements");
   Shape y(x.begin(), axis);
   y.insert(y.end(), indices.begin(), indices.end());
   y.insert(y.end(), axis + 1, x.end());
@@ -27,11 +27,11 @@ void check_element_indices(const ShapeContext& node) {
   const Shape &x = node.input(0).shape, &indices = node.input(1).shape;
   const size_t axis = normalize_axis(node, node.attributes().integer("axis", 0), x.size());
   if (indices.size() != x.size())
-    node.fail("indices of shape " + to_string(indices) + " for a tensor of shape " + to_string(x) + "; one rank expected");
+    node.fail("indices of shape " + to_string(indices) + " for a tensor of shape " + to_string(x) + "; the same rank expected");
   for (size_t i = 0; i < x.size(); ++i)
     if (i != axis && indices[i] > x[i])
       node.fail("indices of shape " + to_string(indices) + " are larger than " + to_string(x) + " on axis " + std::to_string(i));
-  if (x[axis] == 0 && node.input(1).elements() > 0) node.fail("indices are given, but the axis that they count on has no elements");
+  if (x[axis] == 0 && node.input(1).elements() > 0) node.fail("indices are given, but the axis that they index has no elements");
 }
 
 void infer_gather_elements_shape(ShapeContext& node) {
@@ -49,14 +49,14 @@ void infer_scatter_elements_shape(ShapeContext& node) {
 // Returns the GatherND output shape: the indices' shape without the tuple axis, then the axes of x that a tuple does not index.
 Shape compute_gather_nd_shape(const ShapeContext& node, size_t batch) {
   const Shape &x = node.input(0).shape, &indices = node.input(1).shape;
-  if (indices.empty()) node.fail("indices of at least one axis, whose last holds an address, expected; given a scalar");
+  if (indices.empty()) node.fail("indices with at least one axis, the last of which holds an address, expected; given a scalar");
   if (batch >= std::min(x.size(), indices.size()))
     node.fail("batch_dims is " + std::to_string(batch) + ", which is too many for " + to_string(x) + " and indices of shape " +
               to_string(indices));
   const int64_t length = indices.back();
   if (length < 1 || length > static_cast<int64_t>(x.size() - batch))
     node.fail("addresses of " + std::to_string(length) + " indices in a tensor of shape " + to_string(x) +
-              (batch > 0 ? ", batches aside" : ""));
+              (batch > 0 ? ", not counting batches" : ""));
   for (size_t i = 0; i < batch; ++i)
     if (indices[i] != x[i]) node.fail("batches of " + to_string(x) + " and of indices of shape " + to_string(indices) + " differ");
   Shape y(indices.begin(), indices.end() - 1);
@@ -69,7 +69,7 @@ Shape compute_gather_nd_shape(const ShapeContext& node, size_t batch) {
 
 void infer_gather_nd_shape(ShapeContext& node) {
   const int64_t batch = node.attributes().integer("batch_dims", 0);
-  if (batch < 0) node.fail("batch_dims of at least 0 expected; given " + std::to_string(batch));
+  if (batch < 0) node.fail("non-negative batch_dims expected; given " + std::to_string(batch));
   node.output(0, node.input(0).dtype, compute_gather_nd_shape(node, static_cast<size_t>(batch)));
 }
 
@@ -137,7 +137,7 @@ void infer_tensor_scatter_shape(ShapeContext& node) {
   const Shape& cache = node.input(0).shape;
   Shape update = node.input(1).shape;
   const size_t axis = normalize_axis(node, node.attributes().integer("axis", -2), cache.size());
-  if (axis == 0) node.fail("axis 0 is the batch's: another one expected");
+  if (axis == 0) node.fail("axis 0 is the batch axis: another axis expected");
   const bool fits = update.size() == cache.size() && update[axis] <= cache[axis];
   if (fits) update[axis] = cache[axis];
   if (!fits || update != cache)

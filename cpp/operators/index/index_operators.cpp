@@ -33,7 +33,7 @@ void infer_split_shape(ShapeContext& node) {
   const size_t count = node.output_count();
   const int64_t num_outputs = node.attributes().integer("num_outputs", static_cast<int64_t>(count)), size = y[axis];
   if (!node.has(1) && num_outputs != static_cast<int64_t>(count))
-    node.fail("num_outputs is " + std::to_string(num_outputs) + " and there are " + std::to_string(count) + " outputs");
+    node.fail("num_outputs is " + std::to_string(num_outputs) + ", but there are " + std::to_string(count) + " outputs");
   const auto sizes = node.has(1) ? node.get_host_integers(1) : compute_even_split_sizes(size, count);
   int64_t total = 0;
   for (const int64_t part_size : sizes)
@@ -111,7 +111,7 @@ void infer_depth_to_space_shape(ShapeContext& node) {
   const Shape& x = node.input(0).shape;
   const int64_t b = check_blocksize(node);
   const std::string mode = node.attributes().text("mode", "DCR");
-  if (mode != "DCR" && mode != "CRD") node.fail("mode '" + mode + "'; there are DCR and CRD");
+  if (mode != "DCR" && mode != "CRD") node.fail("mode '" + mode + "'; supported: DCR and CRD");
   if (x[1] % (b * b) != 0) node.fail(std::to_string(x[1]) + " channels in blocks of " + std::to_string(b) + " by " + std::to_string(b));
   node.output(0, node.input(0).dtype, {x[0], x[1] / (b * b), checked_mul(x[2], b, "height"), checked_mul(x[3], b, "width")});
 }

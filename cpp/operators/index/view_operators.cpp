@@ -142,7 +142,7 @@ void infer_bit_cast_shape(ShapeContext& node) {
     throw UnsupportedError("node '" + std::string(node.node()) + "': BitCast to " +
                            (target_dtype ? std::string(name(*target_dtype)) : "ONNX element type " + std::to_string(number)));
   if (bits(source_dtype) != bits(*target_dtype))
-    node.fail(std::string(name(source_dtype)) + " as " + std::string(name(*target_dtype)) + ": elements of another size");
+    node.fail(std::string(name(source_dtype)) + " as " + std::string(name(*target_dtype)) + ": elements of different sizes");
   node.output(0, *target_dtype, node.input(0).shape);
 }
 

@@ -20,7 +20,7 @@ void check_scales(const ShapeContext& node) {
   if (block != 0 || element_count(scale) != 1) {
     const size_t axis = normalize_axis(node, node.attributes().integer("axis", 1), x.size());
     expected = {x[axis]};
-    if (block < 0) node.fail("'block_size' of at least 0 expected; given " + std::to_string(block));
+    if (block < 0) node.fail("a non-negative 'block_size' expected; given " + std::to_string(block));
     if (block > 0) {
       expected = x;
       expected[axis] = (x[axis] + block - 1) / block;

@@ -19,8 +19,8 @@ DType get_declared_dtype(const ShapeContext& node, DTypeSet possible) {
   const auto dtype = from_onnx_dtype(number);
   if (dtype && contains(possible, *dtype)) return *dtype;
   throw UnsupportedError("node '" + std::string(node.node()) + "': random numbers as " +
-                         (dtype ? std::string(name(*dtype)) : "ONNX element type " + std::to_string(number)) + "; they can be " +
-                         join_dtype_names(possible));
+                         (dtype ? std::string(name(*dtype)) : "ONNX element type " + std::to_string(number)) +
+                         "; supported: " + join_dtype_names(possible));
 }
 
 void infer_random_shape(ShapeContext& node) {
@@ -34,7 +34,8 @@ void infer_random_mask_shape(ShapeContext& node) {
   const Shape& p = node.input(1).shape;
   const Shape mask_shape = node.has(2) ? node.get_host_integers(2) : p;
   if (mask_shape != p && element_count(p) != 1)
-    node.fail("probabilities of shape " + to_string(p) + " for a mask of shape " + to_string(mask_shape) + "; one or as many expected");
+    node.fail("probabilities of shape " + to_string(p) + " for a mask of shape " + to_string(mask_shape) +
+              "; one, or as many as elements, expected");
   node.output(0, DType::bool_, mask_shape);
 }
 

@@ -27,8 +27,8 @@ Activation find_activation(std::string_view node, const std::string& name) {
     std::string supported;
     for (const std::string_view row : kOperators) supported += std::string(row) + ", ";
     for (const auto& [other, activation] : custom) supported += std::string(other) + ", ";
-    throw UnsupportedError("node '" + std::string(node) + "': activation '" + name + "'; there are " +
-                           supported.substr(0, supported.size() - 2));
+    throw UnsupportedError("node '" + std::string(node) + "': activation '" + name +
+                           "'; supported: " + supported.substr(0, supported.size() - 2));
   }
   const OperatorRow& row = *find_operator(name);
   Activation activation{row.expression, {}, {}};

@@ -41,7 +41,7 @@ void infer_recurrent_shape(ShapeContext& node, RecurrentCellKind form, size_t ou
     node.fail("'hidden_size' is " + std::to_string(attributes.integer("hidden_size")) + " and the recurrent weights are of " +
               std::to_string(units) + " units");
   if (attributes.has("clip") && !(attributes.real("clip") >= 0))
-    node.fail("'clip' of at least 0 expected; given " + std::to_string(attributes.real("clip")));
+    node.fail("a non-negative 'clip' expected; given " + std::to_string(attributes.real("clip")));
   make_activation_glsl(form, node.node(), attributes);
   const DType dtype = node.input(0).dtype;
   const bool batch_before_directions = attributes.integer(kBatchBeforeDirections, 0) != 0;

@@ -312,7 +312,7 @@ std::pair<IndexSpace, IndexSpace> partition_axes(const TensorDesc& x, const Tens
 
 FoldGlsl make_fold_glsl(const NodeContext& node, const ReductionFold& fold, DType dtype) {
   if (!is_operator_float(dtype) && dtype != DType::float64 && (is_float(dtype) || bits(dtype) < 8))
-    throw UnsupportedError("node '" + std::string(node.node) + "': a fold of " + std::string(name(dtype)));
+    throw UnsupportedError("node '" + std::string(node.node) + "': a reduction of " + std::string(name(dtype)));
   if (!is_operator_float(dtype)) node.check_arithmetic(dtype);
   const DType computed = is_operator_float(dtype) ? DType::float32 : dtype;
   // Cached, because a node is lowered again for every new shape.

@@ -18,8 +18,7 @@ std::vector<ResizeAxis> get_resize_axes(const LowerContext& node) {
   const auto host_input = [&](size_t i) -> const HostTensor* {
     if (!node.has_input(i)) return nullptr;
     if (!node.host_tensor(i))
-      throw UnsupportedError("node '" + std::string(node.node) + "': input " + std::to_string(i) +
-                             " of Resize has to be known on the host");
+      throw UnsupportedError("node '" + std::string(node.node) + "': input " + std::to_string(i) + " of Resize must be known on the host");
     return node.host_tensor(i);
   };
   const HostTensor *roi = host_input(1), *scales = host_input(2), *sizes = host_input(3);

@@ -15,7 +15,7 @@ std::vector<double> get_host_reals(const ShapeContext& node, size_t i) {
 
 void infer_resize_shape(ShapeContext& node) {
   const std::string mode = node.attributes().text("mode");
-  if (mode == "nearest" && node.attributes().integer("antialias") != 0) node.fail("mode 'nearest' has no antialias");
+  if (mode == "nearest" && node.attributes().integer("antialias") != 0) node.fail("mode 'nearest' does not support antialias");
   const bool has_sizes = node.has(3) && node.input(3).elements() > 0;
   const auto axes = compute_resize_axes(node.node(), node.attributes(), node.input(0).shape, get_host_reals(node, 1),
                                         get_host_reals(node, 2), has_sizes ? node.get_host_integers(3) : std::vector<int64_t>());
@@ -28,12 +28,12 @@ void infer_grid_sample_shape(ShapeContext& node) {
   const Shape &x = node.input(0).shape, &grid = node.input(1).shape;
   const size_t axes = x.size() - 2;
   if (grid.size() != x.size() || grid[0] != x[0] || grid.back() != static_cast<int64_t>(axes))
-    node.fail("a grid of " + to_string(grid) + " for a tensor of " + to_string(x) + "; expected as many images, places of rank " +
+    node.fail("a grid of " + to_string(grid) + " for a tensor of " + to_string(x) + "; expected as many images, positions of rank " +
               std::to_string(axes) + " and a last axis of " + std::to_string(axes));
   Shape y(grid.begin(), grid.end() - 1);
   y.insert(y.begin() + 1, x[1]);
   for (size_t i = 2; i < x.size(); ++i)
-    if (x[i] == 0 && element_count(y) > 0) node.fail("axis " + std::to_string(i) + " has no elements to take samples of");
+    if (x[i] == 0 && element_count(y) > 0) node.fail("axis " + std::to_string(i) + " has no elements to sample");
   node.output(0, node.input(0).dtype, y);
 }
 

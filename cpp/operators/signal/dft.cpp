@@ -92,7 +92,8 @@ DftGeometry make_dft_geometry(std::string_view node, const Attributes& attribute
   int64_t axis = inputs.axis.value_or(-2);
   if (axis < 0) axis += rank;
   if (axis < 0 || axis > rank - 2)
-    fail("a transform along axis " + std::to_string(inputs.axis.value_or(-2)) + " of " + to_string(x) + ", whose last holds components");
+    fail("a transform along axis " + std::to_string(inputs.axis.value_or(-2)) + " of " + to_string(x) +
+         ", whose last axis holds components");
   DftGeometry t;
   const auto at = x.begin() + axis;
   t.outer = element_count({x.begin(), at}), t.size = *at, t.inner = element_count({at + 1, x.end() - 1}), t.components = x.back();
@@ -100,7 +101,7 @@ DftGeometry make_dft_geometry(std::string_view node, const Attributes& attribute
   t.inverse = attributes.integer("inverse") != 0;
   t.symmetric = t.inverse && onesided;
   if (t.components != 1 && t.components != 2) fail("1 or 2 components in the last axis expected; given " + to_string(x));
-  if (onesided && !t.inverse && t.components == 2) fail("onesided=1 is for real signals, as complex ones have no symmetric spectrum");
+  if (onesided && !t.inverse && t.components == 2) fail("onesided=1 needs a real signal, because complex ones have no symmetric spectrum");
   t.length = inputs.length.value_or(t.symmetric ? 2 * (t.size - 1) : t.size);
   if (t.length < 1) fail("a transform of at least one element expected; given a length of " + std::to_string(t.length));
   t.num_results = onesided && !t.inverse ? t.length / 2 + 1 : t.length;
@@ -122,7 +123,7 @@ DftGeometry make_stft_geometry(std::string_view node, const Attributes& attribut
   if (window && (*window)[0] != t.length) fail("a window of " + to_string(*window) + " for frames of " + std::to_string(t.length));
   if (t.length < 1 || t.length > x[1] || *inputs.step < 1)
     fail("frames of " + std::to_string(t.length) + " every " + std::to_string(*inputs.step) + " in a signal of " + std::to_string(x[1]));
-  if (onesided && t.components == 2) fail("onesided=1 is for real signals, as complex ones have no symmetric spectrum");
+  if (onesided && t.components == 2) fail("onesided=1 needs a real signal, because complex ones have no symmetric spectrum");
   t.size = t.length;
   t.frames = (x[1] - t.length) / *inputs.step + 1;
   t.batch_step = x[1], t.frame_step = *inputs.step;

@@ -39,8 +39,8 @@ void infer_mel_weights_shape(ShapeContext& node) {
   const auto dtype = from_onnx_dtype(number);
   if (!dtype || !contains(kFloats, *dtype))
     throw UnsupportedError("node '" + std::string(node.node()) + "': weights as " +
-                           (dtype ? std::string(name(*dtype)) : "ONNX element type " + std::to_string(number)) + "; they can be " +
-                           join_dtype_names(kFloats));
+                           (dtype ? std::string(name(*dtype)) : "ONNX element type " + std::to_string(number)) +
+                           "; supported: " + join_dtype_names(kFloats));
   const int64_t bins = *read_host_scalar(node, 0), length = *read_host_scalar(node, 1), rate = *read_host_scalar(node, 2);
   const double low = node.get_host_real(3), high = node.get_host_real(4);
   if (bins < 1 || length < 1 || rate < 1 || !(low >= 0 && low <= high && high <= static_cast<double>(rate)))

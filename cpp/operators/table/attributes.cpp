@@ -28,7 +28,7 @@ T get_attribute_or(const std::map<std::string, AttributeValue, std::less<>>& val
 }  // namespace
 
 std::string_view get_attribute_kind_name(AttributeKind kind) {
-  constexpr std::string_view names[] = {"an integer", "a number", "a text", "integers", "numbers", "texts", "a tensor"};
+  constexpr std::string_view names[] = {"an integer", "a number", "a string", "integers", "numbers", "strings", "a tensor"};
   return names[static_cast<size_t>(kind)];
 }
 

@@ -84,7 +84,7 @@ StepBuilder& StepBuilder::set_integer(std::string_view name, int64_t value) {
 StepBuilder& StepBuilder::set(std::string_view name, double value) {
   const auto& found = get_push_constant(name);
   if (found.scalar != ScalarType::float32)
-    throw Error("kernel '" + step_.kernel->name() + "': push constant '" + std::string(name) + "' takes no real number");
+    throw Error("kernel '" + step_.kernel->name() + "': push constant '" + std::string(name) + "' does not accept a real number");
   write_value(step_.push.data() + found.offset, static_cast<float>(value));
   return *this;
 }
@@ -106,8 +106,7 @@ StepBuilder& StepBuilder::set_threads(uint64_t x, uint64_t y, uint64_t z) {
   set_workgroups(ceil_div(x, local[0]), ceil_div(y, local[1]), ceil_div(z, local[2]));
   const std::array<uint32_t, 3>& group_counts = step_.groups;
   if (is_1d && uint64_t{group_counts[0]} * group_counts[1] * group_counts[2] > (uint64_t{1} << 32) / local[0])
-    throw UnsupportedError("kernel '" + step_.kernel->name() + "' needs " + std::to_string(x) +
-                           " invocations, more than 32-bit numbers count");
+    throw UnsupportedError("kernel '" + step_.kernel->name() + "' needs " + std::to_string(x) + " invocations, more than fit in 32 bits");
   return *this;
 }
 

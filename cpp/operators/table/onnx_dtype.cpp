@@ -62,7 +62,7 @@ std::optional<DType> from_onnx_dtype(int64_t number) {
 int64_t to_onnx_dtype(DType dtype) {
   for (int64_t number = 1; number < 32; ++number)
     if (from_onnx_dtype(number) == dtype) return number;
-  throw UnsupportedError("ONNX has no number for " + std::string(name(dtype)));
+  throw UnsupportedError("ONNX has no element type for " + std::string(name(dtype)));
 }
 
 }  // namespace pumice

@@ -117,7 +117,7 @@ void check_dtype(const OperatorRow& row, std::string_view node, const ValueRole&
     throw UnsupportedError("node '" + std::string(node) + "': input '" + std::string(role.name) + "' of " + std::string(row.name));
   if (!contains(role.dtypes, dtype))
     throw UnsupportedError("node '" + std::string(node) + "': input '" + std::string(role.name) + "' of " + std::string(row.name) + " as " +
-                           std::string(name(dtype)) + "; it can be " + join_dtype_names(role.dtypes));
+                           std::string(name(dtype)) + "; supported: " + join_dtype_names(role.dtypes));
 }
 
 }  // namespace
@@ -173,7 +173,7 @@ static void check_same_dtypes(const OperatorRow& row, std::string_view node, con
     if (dtype != inputs[i]->dtype)
       throw GraphError(std::string(node), "input " + std::to_string(i) + " is " + std::string(name(inputs[i]->dtype)) + " and input " +
                                               std::to_string(first) + " is " + std::string(name(dtype)) + "; " + std::string(row.name) +
-                                              " needs them of one dtype");
+                                              " needs them to have the same dtype");
   }
 }
 
@@ -208,7 +208,7 @@ void check_inputs(const OperatorRow& row, std::string_view node, const std::vect
       throw UnsupportedError("node '" + std::string(node) + "': output '" + std::string(schema.outputs[i].name) + "' of " +
                              std::string(row.name));
   if (outputs == 0 || !find_role(schema.outputs, outputs - 1))
-    fail(std::string(row.name) + " has " + format_count(schema.outputs.size(), "output") + "; asked for " + std::to_string(outputs));
+    fail(std::string(row.name) + " has " + format_count(schema.outputs.size(), "output") + "; requested " + std::to_string(outputs));
   check_same_dtypes(row, node, inputs);
   if (!inputs.empty() && inputs[0]) check_rank(row, node, *inputs[0]);
 }

@@ -201,7 +201,7 @@ class UserKernelLowering {
 
   void add_step() {
     Dispatch dispatch = bind_kernel(*kernel_, arguments_, compute_launch_size(), description_.macros, spec_);
-    if (!dispatch.images.empty()) throw UnsupportedError("the kernel of a node: expected bindings of buffers alone, given one of an image");
+    if (!dispatch.images.empty()) throw UnsupportedError("the kernel of a node: expected only buffer bindings, given an image");
     Step step{dispatch.kernel, {}, std::move(dispatch.push), dispatch.groups};
     const auto& bindings = dispatch.kernel->interface().bindings;
     for (size_t k = 0; k < bindings.size(); ++k) {

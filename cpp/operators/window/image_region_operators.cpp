@@ -24,7 +24,7 @@ void set_roi_output_shape(ShapeContext& node, int64_t height, int64_t width) {
 void infer_roi_align_shape(ShapeContext& node) {
   check_rois(node, 4);
   check_vector(node, 2, node.input(1).shape[0], "batch indices");
-  if (node.attributes().integer("sampling_ratio") < 0) node.fail("a 'sampling_ratio' of at least 0 expected");
+  if (node.attributes().integer("sampling_ratio") < 0) node.fail("a non-negative 'sampling_ratio' expected");
   set_roi_output_shape(node, node.attributes().integer("output_height"), node.attributes().integer("output_width"));
 }
 
@@ -33,7 +33,7 @@ void infer_clamped_roi_align_shape(ShapeContext& node) {
   check_vector(node, 2, node.input(1).shape[0], "batch indices");
   const auto ratios = node.attributes().integers("sampling_ratios");
   if (ratios.size() != 2 || std::min(ratios[0], ratios[1]) < 0)
-    node.fail("two numbers of at least 0 as 'sampling_ratios' expected; given " + to_string(ratios));
+    node.fail("two non-negative numbers as 'sampling_ratios' expected; given " + to_string(ratios));
   set_roi_output_shape(node, node.attributes().integer("output_height"), node.attributes().integer("output_width"));
 }
 

@@ -46,7 +46,7 @@ const CollectiveKind* find_collective(const spirv::Instruction& instruction) {
 
 std::string format_collective_error(const CollectiveKind& found, std::string_view preprocessed, const SourceSet& sources) {
   const std::string text = std::string(found.description) +
-                           " without a local size: declare one, as layout(local_size_x = 64) in; or give local_size= (the engine may "
+                           " without a local size: declare one, such as layout(local_size_x = 64) in; or give local_size= (the engine may "
                            "skip invocations of a workgroup if it chooses the size)";
   const auto lines = map_source_lines(preprocessed);
   for (const Token& token : tokenize(preprocessed)) {
@@ -84,7 +84,7 @@ std::optional<PushConstantBlock> find_push_constant_block(std::string_view text,
     if (block && found)
       throw make_compile_error(
           {sources.files().front().name +
-           ": two push constant blocks without a local size: declare one, as layout(local_size_x = 64) in; (the engine adds the "
+           ": two push constant blocks without a local size: declare one, such as layout(local_size_x = 64) in; (the engine adds the "
            "number of invocations to one block)"});
     if (block) found = block;
   }

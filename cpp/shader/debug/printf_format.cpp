@@ -31,7 +31,7 @@ class ConversionParser {
       result_.num_components = static_cast<uint32_t>(format_[at_++] - '0');
     }
     result_.is_64bit = consume('l');
-    if (at_ >= format_.size()) throw_invalid("a conversion without its letter");
+    if (at_ >= format_.size()) throw_invalid("a conversion without a letter");
     result_.letter = format_[at_++];
     if (!is_supported()) throw_invalid("expected one of diuoxXcfFeEgGaA");
     result_.end = at_;
@@ -143,7 +143,7 @@ std::string unescape_literal(std::string_view literal) {
     }
     const size_t meaning = kLetters.find(literal[++i]);
     if (meaning == std::string_view::npos)
-      throw Error("the escape \\" + std::string(1, literal[i]) + " is not known: expected one of \\n \\r \\t \\\" \\' \\\\");
+      throw Error("the escape \\" + std::string(1, literal[i]) + " is unknown: expected one of \\n \\r \\t \\\" \\' \\\\");
     text += kMeanings[meaning];
   }
   return text;

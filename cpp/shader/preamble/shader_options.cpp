@@ -53,7 +53,7 @@ DeviceMacroSet::DeviceMacroSet(Macros macros) {
   for (const auto& [name, text] : macros) {
     if (!is_macro_name(name)) throw ShaderCompileError("the name of a profile's macro must be an identifier: given '" + name + "'");
     if (text.find_first_of("\n\r\\") != std::string::npos)
-      throw ShaderCompileError("a profile's macro has a text of one line: '" + name + "' has not");
+      throw ShaderCompileError("a profile's macro must be a single line: '" + name + "' is not");
   }
   if (!macros.empty()) macros_ = std::make_shared<const Macros>(std::move(macros));
 }

@@ -200,7 +200,7 @@ Diagnostics parse_compiler_log(std::string_view log, const SourceSet& sources) {
   }
   for (auto& warning : result.warnings) warning = sanitize_text(std::move(warning));
   if (num_omitted > 0)
-    (result.errors.empty() ? result.warnings : result.errors).push_back("... and " + std::to_string(num_omitted) + " lines more");
+    (result.errors.empty() ? result.warnings : result.errors).push_back("... and " + std::to_string(num_omitted) + " more lines");
   return result;
 }
 

@@ -34,8 +34,9 @@ Error make_load_error(const std::string& detail) {
   const bool is_out_of_memory = contains("annot allocate memory") ||
                                 (is_limited && (contains("failed to map") || contains("cannot map") || contains("cannot create")));
   if (!is_out_of_memory) throw make_load_error(detail);
-  throw OutOfMemoryError(std::string(make_load_error(detail).what()) +
-                         (is_limited ? "; the process may have " + std::to_string(space.rlim_cur >> 20) + " MiB of address space" : ""));
+  throw OutOfMemoryError(
+      std::string(make_load_error(detail).what()) +
+      (is_limited ? "; the process is limited to " + std::to_string(space.rlim_cur >> 20) + " MiB of address space" : ""));
 }
 
 const PumiceGlslang& load_glslang() {
@@ -66,7 +67,7 @@ bool can_compile_with_extension(const std::string& extension) {
   request.stack_bytes = size_t{4} << 20;
   const std::unique_ptr<const PumiceGlslangResult, void (*)(const PumiceGlslangResult*)> result(get_glslang().run(&request),
                                                                                                 get_glslang().release);
-  if (result->missing_bytes > 0) throw OutOfMemoryError("the shader compiler could not be queried for " + extension + ": no memory");
+  if (result->missing_bytes > 0) throw OutOfMemoryError("the shader compiler could not be queried for " + extension + ": out of memory");
   return result->ok;
 }
 

@@ -165,7 +165,7 @@ class NestingChecker {
         visit_word();
       else if (tokens_[at_].kind == TokenKind::punctuation)
         visit_punctuation(tokens_[at_].text.front());
-      check_limit(static_cast<double>(depth_), kMaxSourceDepth, "brackets and operators within each other");
+      check_limit(static_cast<double>(depth_), kMaxSourceDepth, "nested brackets and operators");
     }
   }
 

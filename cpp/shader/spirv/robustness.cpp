@@ -91,7 +91,8 @@ class UnrollLimiter {
       loops_[i].is_hinted = false;
       result[static_cast<size_t>(&module_.instructions()[loops_[i].begin].operands[2] - words_.data())] &= ~kUnroll;
       warnings.push_back("the unroll hint of a loop of up to " + std::to_string(loops_[i].trip_count) +
-                         " iterations is dropped: it would be " + std::to_string(compute_unrolled_size(i, true)) + " instructions");
+                         " iterations is dropped: unrolled, it would be " + std::to_string(compute_unrolled_size(i, true)) +
+                         " instructions");
     }
     return result;
   }

@@ -30,7 +30,9 @@ def wilson(right: int, count: int, confidence: float = 0.95) -> Interval:
     < confidence < 1.
     """
     if not 0 <= right <= count or count < 1:
-        raise InputError(f"wilson: expected from 0 to `count` right ones of at least 1, given {right} of {count}")
+        raise InputError(
+            f"wilson: expected from 0 to `count` right answers and a count of at least 1, given {right} of {count}"
+        )
     if not 0 < confidence < 1:
         raise InputError(f"wilson: confidence: expected a number between 0 and 1, given {confidence!r}")
     proportion, z = right / count, NormalDist().inv_cdf((1 + confidence) / 2)
@@ -70,7 +72,7 @@ def mcnemar(first_only: int, second_only: int) -> McNemar:
     153-157; continuity correction: A. L. Edwards, Psychometrika 13 (1948) 185-187. Raise InputError for negative counts.
     """
     if first_only < 0 or second_only < 0:
-        raise InputError(f"mcnemar: expected counts from 0, given {first_only} and {second_only}")
+        raise InputError(f"mcnemar: expected non-negative counts, given {first_only} and {second_only}")
     pairs, fewer = first_only + second_only, min(first_only, second_only)
     if pairs < _MAX_EXACT_PAIRS:
         tail = sum(math.comb(pairs, k) for k in range(fewer + 1)) / 2**pairs

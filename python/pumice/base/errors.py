@@ -22,7 +22,7 @@ def truncate_middle(text: str, head: int = _HEAD_CHARS, tail: int = _TAIL_CHARS)
     if len(text) <= head + tail:
         return text
     omitted = len(text) - head - tail
-    return f"{text[:head]} ... ({omitted} characters of this message are left out) ... {text[-tail:]}"
+    return f"{text[:head]} ... ({omitted} characters of this message are omitted) ... {text[-tail:]}"
 
 
 class ValidationError(Error, AssertionError):

@@ -23,8 +23,8 @@ TORCH_STORAGE_TYPES = {
 def make_gradient_error(name: str) -> UnsupportedError:
     """Return the error for a tensor that requires a gradient."""
     return UnsupportedError(
-        f"'{name}': expected a tensor without gradient, as pumice computes none; given one with requires_grad=True "
-        f"(.detach() gives a tensor of the same memory; under torch.no_grad() or torch.inference_mode() none is asked for)"
+        f"'{name}': expected a tensor without gradient, because pumice computes none; given one with requires_grad=True "
+        f"(.detach() gives a tensor of the same memory; under torch.no_grad() or torch.inference_mode() no gradient is requested)"
     )
 
 

@@ -196,7 +196,7 @@ def _make_structures(kernel: Kernel, name: str, structures: list[Any]) -> Any:
     try:
         dtype = kernel.dtype(name)
     except UnsupportedError as error:
-        raise binding_error("K4", name, "structures that a dtype is made of", str(error), kind="argument") from None
+        raise binding_error("K4", name, "structures that a dtype can describe", str(error), kind="argument") from None
     layout = find_padded_layout(kernel, name)
     assert layout is not None  # never None, because kernel.dtype() has succeeded
     array = np.zeros(len(structures), dtype)

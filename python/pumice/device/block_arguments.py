@@ -80,7 +80,7 @@ def _get_block_dtype(kernel: Kernel, block: BufferBlock, last_member: Any) -> An
     if not block.unsized:
         return kernel.dtype(block.name)
     if np.ndim(last_member) == 0:
-        expected = "an array: the block ends with one of any length"
+        expected = "an array: the block ends with an array of any length"
         raise binding_error("K4", f"{block.name}.{block.members[-1]}", expected, repr(last_member), kind="argument")
     return kernel.dtype(block.name, len(last_member))
 

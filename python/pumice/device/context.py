@@ -80,7 +80,7 @@ def make_context_ref(context: Context) -> ContextRef | None:
     if context is _default.get_existing():
         return None
     if context.closed:
-        raise StateError("a context that is closed cannot be found again by its device")
+        raise StateError("a closed context cannot be found again by its device")
     ref = ContextRef(f"uuid:{context.info.uuid}", tuple(sorted(context.without)))
     _contexts_by_ref.setdefault(ref, context)
     return ref
@@ -152,7 +152,7 @@ def validate_context(context_argument: Any) -> Context | None:
     if context_argument is None or isinstance(context_argument, Context):
         return context_argument
     hint = (
-        f"pumice.Context({context_argument!r}) opens a device by its name"
+        f"pumice.Context({context_argument!r}) opens a device by name"
         if isinstance(context_argument, str | int)
         else ""
     )

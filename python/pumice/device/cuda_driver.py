@@ -86,13 +86,13 @@ class CudaDriver:
             loaded = ctypes.CDLL(library)
         except OSError as error:
             raise UnsupportedError(
-                f'share="cuda": the library of CUDA\'s driver, {library}, cannot be loaded: {error}'
+                f'share="cuda": the CUDA driver library, {library}, cannot be loaded: {error}'
             ) from None
         self.functions: dict[str, Any] = {}
         for name, types in _SIGNATURES.items():
             function = getattr(loaded, name, None)
             if function is None:
-                raise UnsupportedError(f'share="cuda": {library} has no {name}: expected a driver of CUDA 12 or later')
+                raise UnsupportedError(f'share="cuda": {library} has no {name}: expected a CUDA 12 driver or later')
             function.argtypes, function.restype = types, c_int
             self.functions[name] = function
         if code := self.functions["cuInit"](0):
@@ -104,9 +104,7 @@ class CudaDriver:
         for function in ("cuGetErrorName", "cuGetErrorString"):
             text = c_char_p()
             is_known = self.functions[function](code, byref(text)) == 0 and text.value
-            names_and_texts.append(
-                text.value.decode() if is_known and text.value else "an error that the driver does not know"
-            )
+            names_and_texts.append(text.value.decode() if is_known and text.value else "an error unknown to the driver")
         return f"{name} failed: {names_and_texts[0]} ({code}): {names_and_texts[1]}"
 
     def call(self, name: str, *arguments: Any) -> None:
@@ -136,7 +134,8 @@ class CudaDriver:
                 return number, device.value
             uuids.append(uuid_bytes.raw.hex())
         raise UnsupportedError(
-            f'share="cuda": CUDA has no device of the UUID {uuid}; it has {", ".join(uuids) or "none"} (CUDA_VISIBLE_DEVICES hides others)'
+            f'share="cuda": CUDA has no device with the UUID {uuid}; it has {", ".join(uuids) or "none"} '
+            "(CUDA_VISIBLE_DEVICES hides others)"
         )
 
 

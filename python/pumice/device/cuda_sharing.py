@@ -112,7 +112,7 @@ class StreamOrder:
         for context, handle in _active_orders.all:
             if context is self._context and handle != self._handle:
                 raise StateError(
-                    "an order of this context with another stream has begun on this thread; end that one first"
+                    "this thread has already begun an order of this context with another stream; end that one first"
                 )
         primary = self._interop.primary
         if primary.is_current():
@@ -126,8 +126,8 @@ class StreamOrder:
     def _signal_and_begin_order(self) -> None:
         if self._interop.primary.is_capturing(self._handle):
             raise StateError(
-                "expected a stream whose work runs, given one that is being captured into a graph of CUDA's: the graph would not hold"
-                " what is submitted here"
+                "expected a stream that runs its work, given one that is being captured into a CUDA graph: the graph would not "
+                "contain what is submitted here"
             )
         stream = self._interop.get_stream_timeline(self._handle, self._context)
         with stream.lock:

@@ -28,7 +28,7 @@ def _import_pillow() -> Any:
     try:
         from PIL import Image, ImageOps
     except ImportError:
-        raise InputError("pictures need Pillow: pip install 'pumice[image]'") from None
+        raise InputError("images need Pillow: pip install 'pumice[image]'") from None
     return Image, ImageOps
 
 
@@ -48,7 +48,7 @@ def _to_8_bit(image: Image.Image, path: str | os.PathLike[str]) -> Image.Image:
         return image
     values = np.asarray(image)
     if image.mode == "F" or values.min() < 0 or values.max() > 65535:
-        raise InputError(f"'{os.fspath(path)}': expected a picture of 8 or 16 bits, given one of mode '{image.mode}'")
+        raise InputError(f"'{os.fspath(path)}': expected an image of 8 or 16 bits, given one of mode '{image.mode}'")
     image_module, _ = _import_pillow()
     rounded: Image.Image = image_module.fromarray(((values.astype("uint32") + 128) // 257).astype("uint8"))
     return rounded
@@ -106,7 +106,7 @@ def _normalize(values: Array, mean: Sequence[float], std: Sequence[float]) -> Ar
         if len(numbers) not in (0, 1, num_channels):
             raise InputError(f"{name}: expected 1 or {num_channels} numbers, given {len(numbers)}")
     if any(number == 0 for number in std):
-        raise InputError("std: expected numbers other than 0")
+        raise InputError("std: expected nonzero numbers")
     if not mean and not std:
         return values
     normalised: Array = (values.astype(np.float64) - np.asarray(mean or [0.0])) / np.asarray(std or [1.0])

@@ -62,7 +62,7 @@ def _check_spirv(spirv: Any, **others: Any) -> None:
     _check_type("spirv", spirv, bytes, "the bytes of a SPIR-V module")
     for name, argument in others.items():
         if argument:
-            raise TypeError(f"Kernel: {name}: expected none with spirv=, which is compiled already; given {name}=")
+            raise TypeError(f"Kernel: {name}: expected none with spirv=, which is already compiled; given {name}=")
 
 
 def _parse_local_size(argument: Any) -> list[int] | None:
@@ -71,7 +71,7 @@ def _parse_local_size(argument: Any) -> list[int] | None:
     try:
         return [operator.index(n) for n in (argument if isinstance(argument, Iterable) else (argument,))]
     except TypeError:
-        raise TypeError(f"Kernel: local_size: expected one to three whole numbers; given {argument!r}") from None
+        raise TypeError(f"Kernel: local_size: expected one to three integers; given {argument!r}") from None
 
 
 class Kernel(_pumice.Kernel):
@@ -127,7 +127,7 @@ class Kernel(_pumice.Kernel):
         with local_size both declared and given), UnsupportedError, BindingError (K1, K2: spec, local_size; K12: message_bytes).
         """
         if spirv is None:
-            _check_type("source", source, str, "the text of a shader; Kernel.from_file() reads a file")
+            _check_type("source", source, str, "the source of a shader; use Kernel.from_file() to read a file")
         else:
             _check_spirv(
                 spirv,
@@ -208,7 +208,7 @@ class Kernel(_pumice.Kernel):
         Raise StateError for a kernel that is not from a file, and the errors of from_file, which leave the kernel unchanged.
         """
         if self._file is None:
-            raise StateError(f"kernel '{self.name}' came from no file")
+            raise StateError(f"kernel '{self.name}' was not loaded from a file")
         self._replace(self._file.compile(type(self)))
         self._cache_argument_layout()
 
@@ -221,7 +221,7 @@ class Kernel(_pumice.Kernel):
         except (Error, OSError) as error:
             import logging
 
-            logging.getLogger("pumice").warning("kernel '%s' stays as it was: %s", shorten_and_escape(self.name), error)
+            logging.getLogger("pumice").warning("kernel '%s' is unchanged: %s", shorten_and_escape(self.name), error)
 
     @classmethod
     def from_body(

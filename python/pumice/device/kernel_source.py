@@ -71,7 +71,7 @@ def _check_name(name: Any) -> None:
         raise _make_argument_error(name, "expected a name of letters, digits and underscores that starts with a letter")
     if name.startswith(("gl_", "pm_")):
         raise _make_argument_error(
-            name, "names that start with gl_ are GLSL's, with pm_ those of the text that is made"
+            name, "names that start with gl_ are reserved by GLSL, and those with pm_ by the generated source"
         )
     if "__" in name:
         raise _make_argument_error(name, "names with two underscores in a row are reserved in GLSL")
@@ -103,9 +103,9 @@ def _parse_shape(name: str, description: Any) -> tuple[int, ...] | None:
     try:
         sizes = tuple(operator.index(n) for n in (description if isinstance(description, Iterable) else (description,)))
     except TypeError:
-        raise _make_argument_error(name, f"expected a shape of whole numbers; given {description!r}") from None
+        raise _make_argument_error(name, f"expected a shape of integers; given {description!r}") from None
     if any(n < 0 for n in sizes):
-        raise _make_argument_error(name, f"expected a shape of sizes from 0; given {sizes}")
+        raise _make_argument_error(name, f"expected a shape of non-negative sizes; given {sizes}")
     if math.prod(sizes) > _MAX_ELEMENTS:
         raise _make_argument_error(name, f"expected a shape of at most {_MAX_ELEMENTS} elements; given {sizes}")
     return sizes
@@ -163,7 +163,7 @@ def generate_source(body: str, inputs: Mapping[str, Any], outputs: Mapping[str, 
     output_arguments = [_parse_argument(key, description) for key, description in outputs.items()]
     for argument in output_arguments:
         if argument.dtype is None or argument.name in inputs:
-            raise graph_error("output", argument.name, "expected an array of a name that no input has")
+            raise graph_error("output", argument.name, "expected an array with a name that no input has")
     all_arguments = [*input_arguments, *output_arguments]
     _check_generated_names(all_arguments)
     scalars = "".join(

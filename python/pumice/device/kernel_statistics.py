@@ -152,7 +152,7 @@ class KernelStatistics:
             if isinstance(representation.content, str)
         ]
         if not texts:
-            raise UnsupportedError(f"kernel '{self.name}': the driver gives no text of its programs")
+            raise UnsupportedError(f"kernel '{self.name}': the driver does not provide its compiled programs as text")
         return "\n".join(texts)
 
     def as_dict(self) -> dict[str, Any]:

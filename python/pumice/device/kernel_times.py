@@ -63,7 +63,7 @@ def measure_kernel_times(
     """
     count = operator.index(runs)
     if count < 1:
-        raise InputError(f"Kernel.time: runs: expected a number from 1 on, given {runs}")
+        raise InputError(f"Kernel.time: runs: expected a positive number, given {runs}")
     in_dict, by_name = upload_arguments(kernel, context, *arguments)
     commands = CommandList(context)
     commands.dispatch(kernel.bind(in_dict, **by_name))
@@ -74,7 +74,7 @@ def measure_kernel_times(
         submission = commands.exec()
         submission.wait()
         if submission.device_seconds is None:
-            raise NoTimestampsError(f"kernel '{kernel.name}': the queue of '{context.info.name}' has no time stamps")
+            raise NoTimestampsError(f"kernel '{kernel.name}': the queue of '{context.info.name}' has no timestamps")
         seconds.append(submission.device_seconds)
     return KernelTimes(tuple(seconds))
 

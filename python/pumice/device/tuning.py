@@ -78,7 +78,7 @@ class Tuning:
         accepted = [(variant.seconds, i) for i, variant in enumerate(variants) if variant.seconds is not None]
         if not accepted:
             rejections = "".join(f"\n  {_format_config(variant.config)}: {variant.rejected}" for variant in variants)
-            raise MultilineInputError(f"kernel '{self.name}': no variant can be taken ({len(variants)}):{rejections}")
+            raise MultilineInputError(f"kernel '{self.name}': no variant can be used ({len(variants)}):{rejections}")
         position = min(accepted)[1]
         self.best: dict[str, Any] = dict(variants[position].config)
         self.seconds: float = min(accepted)[0]
@@ -155,7 +155,7 @@ def expand_configs(kernel: Kernel, configs: Configs) -> list[dict[str, Any]]:
         )
     normalized = [_normalize_config(candidate) for candidate in all_configs]
     if not normalized:
-        raise InputError("Kernel.tune: configs: expected a variant at least; given none")
+        raise InputError("Kernel.tune: configs: expected at least one variant; given none")
     for name in dict.fromkeys(name for candidate in normalized for name in candidate):
         _check_name_in_source(kernel, name)
     return list({canonicalize_config(candidate): candidate for candidate in normalized}.values())
@@ -175,7 +175,7 @@ def _normalize_value(name: str, value: Any) -> Any:
         try:
             return [operator.index(size) for size in (value if isinstance(value, Iterable) else (value,))]
         except TypeError:
-            raise InputError(f"Kernel.tune: local_size: expected whole numbers; given {value!r}") from None
+            raise InputError(f"Kernel.tune: local_size: expected integers; given {value!r}") from None
     if isinstance(value, (np.number, np.bool_)):
         value = value.item()
     if not isinstance(value, str | int | float) or (isinstance(value, float) and not math.isfinite(value)):
@@ -195,7 +195,7 @@ def _check_name_in_source(kernel: Kernel, name: str) -> None:
     if not is_known and not re.search(rf"\b{re.escape(name)}\b", kernel.source) and "#include" not in kernel.source:
         expected = ", ".join([*sorted(_get_spec_constant_names(kernel)), "local_size", "precision"])
         raise InputError(
-            f"Kernel.tune: '{name}': expected a specialization constant or another of {expected}, or a macro that the text names"
+            f"Kernel.tune: '{name}': expected a specialization constant or another of {expected}, or a macro that the source uses"
         )
 
 
@@ -252,14 +252,14 @@ class _TuningSession:
         call_arguments = self._arguments(dict(config)) if callable(self._arguments) else self._arguments
         if not isinstance(call_arguments, Mapping):
             raise InputError(
-                f"Kernel.tune: arguments: expected a dict or a callable that gives one; given {call_arguments!r}"
+                f"Kernel.tune: arguments: expected a dict or a callable that returns one; given {call_arguments!r}"
             )
         all_arguments = self._kernel._add_omitted_arguments(dict(call_arguments))
         if (
             config.get("precision") is not None
             and not self._make_variant_arguments(config, all_arguments).precision_arrays
         ):
-            raise InputError("Kernel.tune: precision: no array of floats is bound to a buffer of sfp")
+            raise InputError("Kernel.tune: precision: no float array is bound to a buffer of sfp")
         return all_arguments
 
     def _make_variant_arguments(self, config: dict[str, Any], all_arguments: dict[str, Any]) -> VariantArguments:
@@ -344,7 +344,7 @@ def tune_kernel(
 ) -> Tuning:
     """Measure the configurations without stored results, and choose the fastest; see Kernel.tune. flags: (again, progress)."""
     if operator.index(criteria.runs) < 1:
-        raise InputError(f"Kernel.tune: runs: expected a number from 1 on, given {criteria.runs}")
+        raise InputError(f"Kernel.tune: runs: expected a positive number, given {criteria.runs}")
     if criteria.tolerance is not None and not 0 <= criteria.tolerance < math.inf:
         raise InputError(f"Kernel.tune: tolerance: expected a non-negative number, given {criteria.tolerance}")
     search = _TuningSession(kernel, context, arguments, criteria)

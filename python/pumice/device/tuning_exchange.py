@@ -87,7 +87,7 @@ def import_tuning(path: str | os.PathLike[str]) -> int:
     imported = [parse_record(stored_record) for stored_record in document["records"]]
     for position, stored_record in enumerate(imported):
         if stored_record is None:
-            raise InputError(f"{os.fspath(path)}: record {position}: expected what export_tuning writes of a variant")
+            raise InputError(f"{os.fspath(path)}: record {position}: expected a variant as export_tuning writes it")
     return sum(_import_record(stored_record) for stored_record in imported if stored_record is not None)
 
 
@@ -96,5 +96,5 @@ def _import_record(record: TuningRecord) -> bool:
     if previous is not None and previous.measured >= record.measured:
         return False
     if not write_record(record):
-        raise InputError("import_tuning: there is no cache to keep records in: it is turned off, or cannot be written")
+        raise InputError("import_tuning: there is no cache to store records in: it is turned off or cannot be written")
     return True

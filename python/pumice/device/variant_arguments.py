@@ -88,11 +88,11 @@ class VariantArguments:
             reference_results = {self._written_names[0]: reference_results}
         arrays = {name: np.asarray(value) for name, value in reference_results.items()}
         if not arrays:
-            raise InputError("Kernel.tune: check: expected an array at least; given an empty dict")
+            raise InputError("Kernel.tune: check: expected at least one array; given an empty dict")
         for name, array in arrays.items():
             argument = self.arguments.get(name)
             if name in LAUNCH_ARGUMENTS or not isinstance(argument, (np.ndarray, Tensor)):
-                raise InputError(f"Kernel.tune: check: '{name}' is no array of the kernel's call")
+                raise InputError(f"Kernel.tune: check: '{name}' is not an array of the kernel's call")
             if array.shape != tuple(argument.shape):
                 raise InputError(
                     f"Kernel.tune: check: '{name}': expected shape {tuple(argument.shape)}; given {array.shape}"
@@ -134,7 +134,7 @@ def describe_difference(name: str, result: Array, expected: Array, allowed: floa
         np.where(ok, 0.0, operand) for ok, operand in zip(finite, as_float64, strict=True)
     )
     if not np.array_equal(nonfinite_result, nonfinite_expected, equal_nan=True):
-        return f"'{name}' has NaN or infinity at other places than the reference"
+        return f"'{name}' has NaN or infinity at different positions than the reference"
     both_finite = finite[0] & finite[1]
     scale = float(np.max(np.abs(as_float64[1]), where=both_finite, initial=0.0)) or 1.0
     error = (

@@ -41,7 +41,7 @@ def convert_convolution(converter: GraphConverter, node: Node) -> None:
     kernels = values.shape[1] * group if transposed else values.shape[0]
     depthwise = group > 1
     grouping = (
-        f"{group} groups of {channels} channels and {kernels} kernels; there are depthwise ones of as many of all"
+        f"{group} groups of {channels} channels and {kernels} kernels; depthwise convolutions need as many of each"
     )
     require_convertible(not depthwise or group == channels == kernels, grouping)
     window = ((ky - 1) * dilations[0] + 1, (kx - 1) * dilations[1] + 1)
@@ -108,7 +108,7 @@ def has_post_op(layer: Layer) -> bool:
 def convert_batch_normalization(converter: GraphConverter, node: Node) -> None:
     layer = converter.find_fusable_layer(node)
     if layer is None or not layer.run.conv_enable or layer.weights is None or layer.addend or has_post_op(layer):
-        raise NotConvertibleError("it follows no convolution that it can become part of")
+        raise NotConvertibleError("it does not follow a convolution that it can be fused into")
     scale, shift, mean, variance = (converter.get_constant(node, i, "statistics") for i in range(1, 5))
     factor = scale / np.sqrt(variance + np.float32(node.attributes.get("epsilon", 1e-5)))
     layer.weights.values = layer.weights.values * factor[:, None, None, None]
@@ -131,12 +131,12 @@ def convert_pool(converter: GraphConverter, node: Node) -> None:
     require_convertible(len(kernel) == 2 and dilations == [1, 1], f"a window of {kernel} with dilations {dilations}")
     pads = _compute_pads(node, sizes, kernel, strides)
     counts_padding = not average or not any(pads) or attributes.get("count_include_pad", 0) == 1
-    require_convertible(counts_padding, "an average without the padding that it covers")
+    require_convertible(counts_padding, "an average that excludes the padding")
     shape = [compute_output_size(sizes[i], pads[i], pads[i + 2], kernel[i], strides[i]) for i in range(2)]
     for i in range(2 if attributes.get("ceil_mode", 0) else 0):
         begin = shape[i] * strides[i]  # start of the last window, which ceil_mode may add
         if begin - strides[i] + kernel[i] < sizes[i] + pads[i] + pads[i + 2] and begin < sizes[i] + pads[i]:
-            require_convertible(not average, "an average that passes the end (ceil_mode)")
+            require_convertible(not average, "an average beyond the end (ceil_mode)")
             pads[i + 2] = begin + kernel[i] - sizes[i] - pads[i]
             shape[i] += 1
     _check_field_limits(pads, _MAX_FIELD, [*kernel, *strides])
@@ -178,7 +178,7 @@ def convert_resize(converter: GraphConverter, node: Node) -> None:
         ("asymmetric", "round_prefer_floor"),
         ("half_pixel", "round_prefer_floor"),
     ]
-    require_convertible(nearest and modes in supported_modes, f"other than each pixel twice: {attributes}")
+    require_convertible(nearest and modes in supported_modes, f"other than repeating each pixel twice: {attributes}")
     channels, height, width = source.shape
     has_sizes = converter.has_input(node, 3)
     requested = converter.get_constant(node, 3 if has_sizes else 2, "sizes").tolist()

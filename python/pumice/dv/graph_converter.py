@@ -82,7 +82,7 @@ class GraphConverter:
     def _convert_output(self, name: str, value: Value) -> Activations:
         activations = self._activations.get(value, self.input)
         if activations.root is self.input:
-            self.unsupported.append(f"output '{name}': no node makes it")
+            self.unsupported.append(f"output '{name}': no node produces it")
         return activations
 
     def is_output(self, activations: Activations) -> bool:

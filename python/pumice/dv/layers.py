@@ -80,7 +80,7 @@ class Layer:
             fp16_values = values.astype(np.float16)
         if not np.isfinite(fp16_values).all():
             raise graph_error(
-                "node", self.nodes[0], f"expected weights that float16 holds; given up to {np.abs(values).max()}"
+                "node", self.nodes[0], f"expected weights that float16 can hold; given up to {np.abs(values).max()}"
             )
         return fp16_values
 

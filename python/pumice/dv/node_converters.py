@@ -54,7 +54,7 @@ def _get_activation_slope(converter: GraphConverter, node: Node, layer: Layer | 
         require_convertible(bounds == [0, 6], f"from {bounds[0]} to {bounds[1]}, not from 0 to 6")
     if node.op == "PRelu":
         require_convertible(
-            layer is not None and layer.weights, "it follows no convolution, whose weights have the slopes"
+            layer is not None and layer.weights, "it does not follow a convolution, whose weights would hold the slopes"
         )
         assert layer is not None and layer.weights is not None
         slopes, kernels = converter.get_constant(node, 1, "slopes"), layer.run.m
@@ -148,7 +148,7 @@ def _convert_concat(converter: GraphConverter, node: Node) -> None:
     spatial_shapes = {concat_input.shape[1:] for concat_input in concat_inputs}
     require_convertible(len(spatial_shapes) == 1, f"images of {', '.join(map(str, sorted(spatial_shapes)))}")
     uneven = [concat_input.shape[0] for concat_input in concat_inputs[:-1] if concat_input.shape[0] % 8]
-    require_convertible(not uneven, f"{uneven} channels before others, which are no groups of 8")
+    require_convertible(not uneven, f"{uneven} channels before others, which are not groups of 8")
     for i, concat_input in enumerate(concat_inputs):
         if not converter.can_concatenate(concat_input) or concat_input in concat_inputs[:i]:
             copy = converter.add_layer(node, concat_input, concat_input.shape, _make_copy_run(concat_input.shape[0]))
@@ -197,7 +197,7 @@ def _convert_reshape(converter: GraphConverter, node: Node) -> None:
 
 
 def _convert_softmax(converter: GraphConverter, node: Node) -> None:
-    require_convertible(converter.is_final_output(node), "elsewhere than at the end, where the host computes it")
+    require_convertible(converter.is_final_output(node), "not at the end, where the host computes it")
     converter.softmax_axes[node.outputs[0]] = node.attributes.get("axis", -1)
     converter.make_alias(node)
 

@@ -78,7 +78,7 @@ def operator(
     if not isinstance(name, str) or not all(name_part.isidentifier() for name_part in name.rpartition("::")[2:]):
         raise InputError(f"operator: name: expected an operator, as 'my.domain::Softcap'; given {name!r}")
     if "::" in name and name.rpartition("::")[0] in _ONNX_DOMAINS:
-        raise InputError(f"operator: name: expected a domain that is not ONNX's own; given {name!r}")
+        raise InputError(f"operator: name: expected a domain other than ONNX's own; given {name!r}")
     tree = _parse_expression(name, expression)
     attribute_defaults = {
         str(key): None if value is None else float(value) for key, value in (attributes or {}).items()
@@ -95,7 +95,7 @@ def operator(
         or len({*names, *attribute_defaults}) != len(names) + len(attribute_defaults)
     ):
         raise InputError(
-            f"operator '{name}': inputs: expected different names, one at least, and no attribute's; given {inputs!r}"
+            f"operator '{name}': inputs: expected at least one name, all different and none of an attribute; given {inputs!r}"
         )
     for name_item in (*names, *attribute_defaults):
         if name_item not in used_names or keyword.iskeyword(name_item):
@@ -175,16 +175,18 @@ class _ExpressionBody:
                 return self._add_node(_COMPARISONS[type(tree.ops[0])], *operands)
         if isinstance(tree, ast.Call) and isinstance(tree.func, ast.Name) and not tree.keywords:
             return self._add_node(self._get_onnx_operator(tree.func.id, len(tree.args)), *translate_all(*tree.args))
-        raise InputError(f"operator '{self._name}': '{ast.unparse(tree)}' has no meaning in an expression of elements")
+        raise InputError(
+            f"operator '{self._name}': '{ast.unparse(tree)}' is not supported in an elementwise expression"
+        )
 
     def _add_number(self, value: int | float) -> str:
         if abs(value) > _FLOAT_MAX:
-            raise InputError(f"operator '{self._name}': expected numbers of float32, of {_FLOAT_MAX:.3g} at most")
+            raise InputError(f"operator '{self._name}': expected float32 numbers of at most {_FLOAT_MAX:.3g}")
         return self._cast_like_first_input(value_float=float(value))
 
     def _resolve_name(self, name: str) -> str:
         if name.startswith("pm_"):
-            raise InputError(f"operator '{self._name}': names that begin with pm_ are those of the nodes that are made")
+            raise InputError(f"operator '{self._name}': names that begin with pm_ are reserved for generated nodes")
         if name in self._attributes:
             return self._cast_like_first_input(of=name)
         return name
@@ -225,7 +227,9 @@ def add_operator_functions(
     known_domains = {entry.domain for entry in model.opset_import}
     for user_operator in operators:
         if not isinstance(user_operator, ElementwiseOperator):
-            raise InputError(f"operators: expected what pumice.operator() makes; given {type(user_operator).__name__}")
+            raise InputError(
+                f"operators: expected the result of pumice.operator(); given {type(user_operator).__name__}"
+            )
         for domain in _find_domains(model, user_operator, file.name):
             model.functions.append(_make_onnx_function(user_operator, domain, version))
             if domain not in known_domains:
@@ -282,7 +286,7 @@ def _check_operator_node(node: NodeProto, user_operator: ElementwiseOperator) ->
     for name, default in user_operator.attributes.items():
         if default is None and name not in attribute_names:
             raise graph_error(
-                "node", node_label, f"attribute '{name}' is missing, for which {user_operator.name} has no default"
+                "node", node_label, f"attribute '{name}' is missing, and {user_operator.name} has no default for it"
             )
 
 

@@ -179,7 +179,7 @@ class GraphImporter:
             raise graph_error("node", name, f"expected one attribute and one output of a Constant, given {counts_text}")
         output = node.output[0]
         if output in self.defined_names:
-            raise graph_error("node", name, f"makes '{output}', which is an input or an initializer")
+            raise graph_error("node", name, f"produces '{output}', which is an input or an initializer")
         attribute = node.attribute[0]
         if attribute.name in ("value", "sparse_value"):
             tensor = attribute.t if attribute.name == "value" else attribute.sparse_tensor
@@ -292,7 +292,7 @@ class GraphImporter:
             try:
                 if not MIN_OPSET <= node_version <= MAX_OPSET:
                     raise UnrepresentableError(
-                        f"of a function that imports a set which is not known ({MIN_OPSET} to {MAX_OPSET} are)"
+                        f"of a function that imports an unknown set ({MIN_OPSET} to {MAX_OPSET} are known)"
                     )
                 upgraded_nodes += [node] if node.unsupported else rewrite_node(node, node_version, scope)
             except UnrepresentableError as reason:

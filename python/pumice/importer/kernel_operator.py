@@ -102,9 +102,9 @@ def kernel_operator(
     if threads is None and groups is None:
         threads = _get_default_thread_rule(output_arrays[0], interface)
     if shape is None and not input_arrays:
-        raise InputError(f"kernel_operator '{name}': shape: expected a rule, since there is no input to be like")
+        raise InputError(f"kernel_operator '{name}': shape: expected a rule, since there is no input to take it from")
     if tolerance is not None and not (isinstance(tolerance, (int, float)) and tolerance >= 0):
-        raise InputError(f"kernel_operator '{name}': tolerance: expected a number of at least 0, given {tolerance!r}")
+        raise InputError(f"kernel_operator '{name}': tolerance: expected a non-negative number, given {tolerance!r}")
     if reference is not None and not callable(reference):
         raise InputError(f"kernel_operator '{name}': reference: expected a function, given {type(reference).__name__}")
     declared_attributes = _check_attributes(name, dict(attributes or {}), [*input_arrays, *output_arrays])
@@ -136,7 +136,7 @@ def _resolve_array_names(
     """Return the names of the kernel's input arrays and output arrays. Raise InputError if they do not fit the kernel."""
     arrays = interface["bindings"]
     if interface["images"]:
-        raise InputError(f"kernel_operator '{name}': nodes have tensors; the kernel has images")
+        raise InputError(f"kernel_operator '{name}': nodes have tensors, but the kernel has images")
     input_arrays = _check_array_names(
         name, "inputs", inputs, [binding for binding in arrays if binding["access"] == "read"], arrays
     )
@@ -163,7 +163,7 @@ def _resolve_array_names(
         if access[array] == "read":
             raise InputError(
                 f"kernel_operator '{name}': outputs: expected arrays that the kernel writes; given '{array}', which it only reads: "
-                "it would hold nothing"
+                "it would have no content"
             )
     return input_arrays, output_arrays
 
@@ -271,7 +271,7 @@ class KernelTable:
             domain, separator, op = str(name).rpartition("::")
             if not isinstance(name, str) or not separator or domain in _RESERVED_DOMAINS or not op.isidentifier():
                 raise InputError(
-                    f"kernels: expected operators of a domain of your own, as 'my.domain::Op'; given {name!r}"
+                    f"kernels: expected operators of your own domain, such as 'my.domain::Op'; given {name!r}"
                 )
             # Copy the operator, because the caller may pass the same object under several names.
             operator_copy = (
@@ -426,12 +426,12 @@ def resolve_node_attributes(kernel_op: KernelOperator, attribute_values: Mapping
     for name, value in attribute_values.items():
         if name not in complete_attributes:
             expected = ", ".join(kernel_op.attributes) or "none"
-            raise InputError(f"attribute '{name}': expected attributes that kernel_operator was told of: {expected}")
+            raise InputError(f"attribute '{name}': expected attributes that were passed to kernel_operator: {expected}")
         if isinstance(value, ConstantRecipe):
             value = array_from_bytes(value.raw, value.dtype, value.shape).tolist()
         complete_attributes[name] = value
     if missing := [name for name, value in complete_attributes.items() if value is None]:
-        raise InputError(f"attribute '{missing[0]}' is missing, which has no default")
+        raise InputError(f"attribute '{missing[0]}' is missing and has no default")
     return complete_attributes
 
 
@@ -451,7 +451,7 @@ def _evaluate_output_specs(kernel_op: KernelOperator, names: Mapping[str, Any]) 
             raise InputError(f"shape: {error}") from None
     requested_dtype = [kernel_op.inputs[0]] if kernel_op.dtype is None and kernel_op.inputs else kernel_op.dtype
     if requested_dtype is None:
-        raise InputError("dtype: expected one, since there is no input to be like")
+        raise InputError("dtype: expected one, since there is no input to take it from")
     dtype_list = [requested_dtype] * len(kernel_op.outputs) if isinstance(requested_dtype, str) else requested_dtype
     if kernel_op.dtype is None:
         dtype_list = [kernel_op.inputs[0]] * len(kernel_op.outputs)

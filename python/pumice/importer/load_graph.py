@@ -173,7 +173,7 @@ class _RecipeDecoder:
         size = count_bytes(dtype, shape)
         raw = memoryview(data)[offset : offset + size]
         if offset < 0 or len(raw) != size:
-            raise ValueError(f"'{name}' lies outside its file")
+            raise ValueError(f"'{name}' is outside its file")
         return ConstantRecipe(name, dtype, shape, raw, TensorLocation(location, offset))
 
     def convert_node(self, record: list[Any]) -> NodeRecipe:

@@ -86,7 +86,9 @@ def read_attributes(
             raise graph_error("node", node, f"attribute '{attribute.name}' is given twice")
         if attribute.ref_attr_name:
             raise graph_error(
-                "node", node, f"attribute '{attribute.name}' refers to a function's, outside of a function"
+                "node",
+                node,
+                f"attribute '{attribute.name}' refers to an attribute of a function, outside of a function",
             )
         runs_subgraphs = proto.op_type in _SUBGRAPH_OPERATORS and proto.domain in ONNX_DOMAINS
         if runs_subgraphs and attribute.type == AttributeProto.GRAPH:

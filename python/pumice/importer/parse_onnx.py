@@ -97,7 +97,7 @@ def _make_import_warnings(model: ModelProto) -> list[str]:
     if model.ir_version > onnx.IR_VERSION:
         warnings.append(
             f"ir_version {model.ir_version} is newer than {onnx.IR_VERSION}, the newest that the package onnx "
-            f"{onnx.__version__} knows: what a newer format adds is not read"
+            f"{onnx.__version__} knows: additions of a newer format are not read"
         )
     versions_by_domain: dict[str, list[int]] = {}
     for entry in model.opset_import:

@@ -167,7 +167,7 @@ class RuleTensor:
     def rank(self) -> int:
         """The number of axes."""
         if self._rank is None:
-            raise InputError(f"the rank of '{self._label}' is not known, on which the rule depends")
+            raise InputError(f"the rule depends on the rank of '{self._label}', which is not known")
         return self._rank
 
     ndim = rank
@@ -218,13 +218,13 @@ class _RuleExpression:
     def _evaluate(self, node: ast.expr) -> Any:
         handler = getattr(self, f"_visit_{type(node).__name__.lower()}", None)
         if handler is None:
-            raise InputError(f"'{ast.unparse(node)}' has no meaning in a rule")
+            raise InputError(f"'{ast.unparse(node)}' is not supported in a rule")
         return handler(node)
 
     def _visit_constant(self, node: ast.Constant) -> Any:
         if isinstance(node.value, (bool, str, *_NUMBERS)):
             return node.value
-        raise InputError(f"'{ast.unparse(node)}' has no meaning in a rule")
+        raise InputError(f"'{ast.unparse(node)}' is not supported in a rule")
 
     def _visit_name(self, node: ast.Name) -> Any:
         if node.id not in self._names:
@@ -234,7 +234,7 @@ class _RuleExpression:
     def _visit_attribute(self, node: ast.Attribute) -> Any:
         value = self._evaluate(node.value)
         if not isinstance(value, RuleTensor) or node.attr not in ("shape", "rank", "ndim", "size", "dtype"):
-            raise InputError(f"'{ast.unparse(node)}' has no meaning: a tensor has shape, rank, ndim, size and dtype")
+            raise InputError(f"'{ast.unparse(node)}' is not supported: a tensor has shape, rank, ndim, size and dtype")
         return getattr(value, node.attr)
 
     def _visit_subscript(self, node: ast.Subscript) -> Any:
@@ -271,7 +271,7 @@ class _RuleExpression:
 
     def _visit_binop(self, node: ast.BinOp) -> Any:
         if type(node.op) not in _BINARY:
-            raise InputError(f"'{ast.unparse(node)}' has no meaning in a rule")
+            raise InputError(f"'{ast.unparse(node)}' is not supported in a rule")
         left, right = self._evaluate(node.left), self._evaluate(node.right)
         try:
             return _BINARY[type(node.op)](left, right)
@@ -280,12 +280,12 @@ class _RuleExpression:
 
     def _visit_unaryop(self, node: ast.UnaryOp) -> Any:
         if not isinstance(node.op, ast.USub):
-            raise InputError(f"'{ast.unparse(node)}' has no meaning in a rule")
+            raise InputError(f"'{ast.unparse(node)}' is not supported in a rule")
         return -self._evaluate(node.operand)
 
     def _visit_compare(self, node: ast.Compare) -> Any:
         if len(node.ops) != 1 or type(node.ops[0]) not in _COMPARISONS:
-            raise InputError(f"'{ast.unparse(node)}' has no meaning in a rule")
+            raise InputError(f"'{ast.unparse(node)}' is not supported in a rule")
         left, right = self._evaluate(node.left), self._evaluate(node.comparators[0])
         operator_symbol = _COMPARISONS[type(node.ops[0])]
         if not isinstance(left, SymbolicSize) and not isinstance(right, SymbolicSize):
@@ -294,7 +294,7 @@ class _RuleExpression:
         first_size, second_size = to_symbolic_size(left), to_symbolic_size(right)
         if first_size.real or second_size.real:
             raise InputError(
-                f"'{ast.unparse(node)}': sizes are compared as whole numbers, and one of these is real: multiply instead of dividing, "
+                f"'{ast.unparse(node)}': sizes are compared as integers, but one of these is real: multiply instead of dividing, "
                 "as in 'x.shape[0] > x.shape[1]' for 'x.shape[0] / x.shape[1] > 1', or divide by //"
             )
         return SymbolicSize(f"({first_size.text} {operator_symbol} {second_size.text})")
@@ -371,7 +371,7 @@ def format_sizes(value: Any) -> str:
         raise InputError(f"expected sizes, given {value!r}")
     size_list = [to_symbolic_size(size_part) for size_part in size_items]
     if any(size_item.real for size_item in size_list):
-        raise InputError("expected whole numbers as sizes; // divides to one")
+        raise InputError("expected integers as sizes; use // to divide")
     return ";".join(size_item.text for size_item in size_list)
 
 

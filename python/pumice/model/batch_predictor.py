@@ -25,13 +25,13 @@ from .shared_models import Digests, ModelKey, SharedModel, get_shared_model, pin
 _OPTIONS = ("seed", "fuse", "check_indices", "deterministic", "tuned")
 _PREDICTOR_OPTIONS = ("device", "precision", "batch_size", "ragged", "columns", "keep", "named", "depth", "folder")
 _RAGGED = ("pad", "rebind")
-_PROCESS_LOCAL = "it holds functions of this process, which workers do not have; pumice.load() takes it"
+_PROCESS_LOCAL = "it contains functions of this process, which workers do not have; pass it to pumice.load()"
 _HINTS = {
-    "context": "device= names the device, which each worker opens by itself",
-    "devices": "a predictor opens one device; pumice.load(model, devices=...) takes several of one machine",
+    "context": "device= names the device, which each worker opens itself",
+    "devices": "a predictor opens one device; pumice.load(model, devices=...) supports several of one machine",
     "operators": _PROCESS_LOCAL,
     "kernels": _PROCESS_LOCAL,
-    "overridable": "a batch has columns for inputs alone; pumice.load() takes it",
+    "overridable": "a batch has columns for inputs only; pass it to pumice.load()",
 }
 
 
@@ -39,20 +39,22 @@ def _check_options(options: Mapping[str, Any], device: Any, precision: Precision
     """Raise InputError or BindingError for invalid options early, before the predictor is sent to a worker."""
     reject_unknown_options(options, (*_PREDICTOR_OPTIONS, *_OPTIONS), _HINTS)
     if isinstance(device, bool) or not isinstance(device, str | int):
-        raise InputError(f"BatchPredictor: device is a name or an index, as Context takes them; given {device!r}")
+        raise InputError(f"BatchPredictor: device must be a name or an index, as for Context; given {device!r}")
     name = parse_policy(precision).precision
     if name not in PRECISIONS:
-        raise InputError(f"BatchPredictor: precision is one of {', '.join(PRECISIONS)}, or a policy; given {name!r}")
+        raise InputError(
+            f"BatchPredictor: precision must be one of {', '.join(PRECISIONS)}, or a policy; given {name!r}"
+        )
 
 
 def _check_run_options(batch_size: Any, ragged: Any, depth: Any) -> None:
     """Raise InputError for an invalid batch_size, ragged or depth."""
     if ragged not in _RAGGED:
-        raise InputError(f"BatchPredictor: ragged is 'pad' or 'rebind'; given {ragged!r}")
+        raise InputError(f"BatchPredictor: ragged must be 'pad' or 'rebind'; given {ragged!r}")
     if batch_size is not None and not _is_positive_int(batch_size):
-        raise InputError(f"BatchPredictor: batch_size is a number of rows from 1 on, or None; given {batch_size!r}")
+        raise InputError(f"BatchPredictor: batch_size must be a positive number of rows, or None; given {batch_size!r}")
     if not _is_positive_int(depth) or depth > MAX_IN_FLIGHT:
-        raise InputError(f"BatchPredictor: depth is a number of runs from 1 to {MAX_IN_FLIGHT}; given {depth!r}")
+        raise InputError(f"BatchPredictor: depth must be a number of runs from 1 to {MAX_IN_FLIGHT}; given {depth!r}")
 
 
 def _is_positive_int(candidate: Any) -> bool:
@@ -62,9 +64,9 @@ def _is_positive_int(candidate: Any) -> bool:
 def _check_columns(columns: Any, keep: Any) -> None:
     """Raise InputError for a columns or keep argument of the wrong type."""
     if columns is not None and not isinstance(columns, Mapping):
-        raise InputError(f"BatchPredictor: columns is a dict of columns by input; given {type(columns).__name__}")
+        raise InputError(f"BatchPredictor: columns must be a dict of columns by input; given {type(columns).__name__}")
     if isinstance(keep, str) or not isinstance(keep, Collection):
-        raise InputError(f"BatchPredictor: keep is a list of names of columns; given {keep!r}")
+        raise InputError(f"BatchPredictor: keep must be a list of column names; given {keep!r}")
 
 
 class BatchPredictor:
@@ -298,7 +300,7 @@ class BatchPredictor:
         outputs = [value.name for value in model.outputs]
         for name in self._keep:
             if name in outputs:
-                expectation = f"columns that are no outputs ({', '.join(outputs)})"
+                expectation = f"columns that are not outputs ({', '.join(outputs)})"
                 raise binding_error("K4", "keep", expectation, f"{name!r}", kind="argument")
 
     def close(self) -> None:

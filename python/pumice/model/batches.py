@@ -52,7 +52,7 @@ def _get_input_layout(model: Model) -> BatchLayout:
     fixed_rows = {value.name: value.shape[0] for value in model.inputs if value.shape}
     if len({*fixed_rows.values()}) != 1:
         received = ", ".join(map(str, model.inputs)) or "no input"
-        raise binding_error("K10", "", "a first axis that counts rows, with one size for all inputs", received)
+        raise binding_error("K10", "", "a first axis of rows, with the same size for all inputs", received)
     rows = next(iter(fixed_rows.values()))
     return BatchLayout(names, frozenset(fixed_rows), rows if isinstance(rows, int) else None)
 

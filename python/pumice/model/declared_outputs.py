@@ -58,7 +58,7 @@ class DeclaredOutputs:
             # The recipe declares strings as int64 indices; see importer/rewrites/string_to_index.py.
             types = (_format_type(output), _format_type(output).replace("string", "int64"))
             if declared.dtype and declared.dtype not in types:
-                self._warn(f"output '{output.name}' is declared as {declared.dtype}, and is {_format_type(output)}")
+                self._warn(f"output '{output.name}' is declared as {declared.dtype}, but is {_format_type(output)}")
             if output.kind == "tensor":
                 self._compare_shape(declared, output.shape)
 
@@ -81,7 +81,7 @@ class DeclaredOutputs:
             sizes_and_names = zip(declared.shape, declared.dimension_names, strict=True)
             declared_text = format_shape([name or None if size is None else size for size, name in sizes_and_names])
             self._warn(
-                f"output '{declared.name}' is declared of shape {declared_text}, and is of {format_shape(shape)}"
+                f"output '{declared.name}' is declared with shape {declared_text}, but has shape {format_shape(shape)}"
             )
 
 

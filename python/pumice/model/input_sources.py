@@ -113,7 +113,7 @@ def read_inputs(model: Model, entries: list[str], image_options: Mapping[str, An
     """
     _check_inputs_are_tensors(model)
     if image_options and not any(_is_image(entry) for entry in entries):
-        raise InputError(f"options of pictures ({', '.join(image_options)}), but none of the inputs is one")
+        raise InputError(f"image options ({', '.join(image_options)}), but none of the inputs is one")
     names = [value.name for value in model.inputs]
     arrays: dict[str, Array] = {}
     for entry in entries:

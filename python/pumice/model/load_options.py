@@ -76,7 +76,7 @@ def _make_option_hint(name: str, value: Any) -> str:
         return "pumice.load(model, devices=...) loads it on several devices"
     if name in ("device", "provider", "providers"):
         device_name = value if isinstance(value, str) else "discrete"
-        return f"a device is named by a context: context=pumice.Context('{device_name}'); pumice.devices() lists them"
+        return f"name the device in a context: context=pumice.Context('{device_name}'); pumice.devices() lists them"
     return ""
 
 

@@ -78,6 +78,6 @@ def load(
     if context is not None:
         raise binding_error("K4", "devices", "a context or devices", "both", kind="argument")
     if options.pop("overridable", False):
-        hint = "a call on several devices divides what is given by rows"
+        hint = "a call on several devices splits its inputs by rows"
         raise binding_error("K4", "overridable", "no initializers to override", "some", hint, kind="argument")
     return ParallelModel(source, devices, precision, **options)

@@ -66,12 +66,12 @@ class Outputs(tuple[Array, ...]):
         if not isinstance(key, str):
             return super().__getitem__(key)
         if key not in self._fields:
-            raise KeyError(f"'{key}'; there are {', '.join(self._fields)}")
+            raise KeyError(f"'{key}'; available: {', '.join(self._fields)}")
         return super().__getitem__(self._fields.index(key))
 
     def __getattr__(self, name: str) -> Array:
         if name not in self._fields:
-            raise AttributeError(f"no output '{name}'; there are {', '.join(self._fields)}")
+            raise AttributeError(f"no output '{name}'; available: {', '.join(self._fields)}")
         return super().__getitem__(self._fields.index(name))
 
     def _asdict(self) -> dict[str, Array]:

@@ -177,7 +177,9 @@ def _make_random_state(seed: int | None) -> "RandomState":
 
 def _unpack_sequence(name: str, data: Array, dims: Array, rows: Array) -> list[Array]:
     if len(rows) > _MAX_ARRAYS:
-        raise unsupported_error(f"output '{name}'", [f"a sequence of {len(rows)} tensors; a call gives {_MAX_ARRAYS}"])
+        raise unsupported_error(
+            f"output '{name}'", [f"a sequence of {len(rows)} tensors; a call returns at most {_MAX_ARRAYS}"]
+        )
     return unpack_arrays(data, dims, rows)
 
 

@@ -54,8 +54,8 @@ def _check_seed(model: Model, seed: Any, devices: int) -> None:
     """Raise InputError for a random seed with several devices, because all of them would generate the same numbers."""
     if seed is not None and model.seed is not None and devices > 1:
         raise InputError(
-            f"seed: no seed expected for a model with random numbers on {devices} devices; given {seed!r}: each device would make the "
-            "same numbers, for other rows, and which rows it takes depends on which device is free"
+            f"seed: no seed expected for a model with random numbers on {devices} devices; given {seed!r}: each device would generate "
+            "the same numbers for different rows, and which rows it gets depends on which device is free"
         )
 
 
@@ -121,7 +121,7 @@ class ParallelModel:
         counts = [min(size, batch.rows - begin) for begin in range(0, batch.rows, size)] or [0]
         if layout.fixed_rows and any(count != size for count in counts):
             raise InputError(
-                f"the file has {size} rows; expected a multiple of them, given {batch.rows}: BatchPredictor pads"
+                f"the file has {size} rows; expected a multiple of that, given {batch.rows}: BatchPredictor pads"
             )
         cases = [slice_rows(layout, batch, i * size, count, count) for i, count in enumerate(counts)]
         for count, results in zip(counts, self.map(cases), strict=True):
@@ -203,7 +203,7 @@ class ParallelModel:
         for device_index, count in sorted(self._overdue_counts.items()):
             cases = "a case" if count == 1 else f"{count} cases"
             lines.append(
-                f"device {device_index} ('{self.models[device_index].device.name}') was late: others did {cases} of its own as well"
+                f"device {device_index} ('{self.models[device_index].device.name}') was late: others also ran {cases} of its cases"
             )
         return "\n".join([*lines, *map(str, self.lost)])
 

@@ -141,7 +141,7 @@ def _read_json(path: str | os.PathLike[str]) -> Any:
         try:
             return json.load(file)
         except ValueError as error:
-            raise InputError(f"policy '{os.fspath(path)}': expected JSON, given text that is none: {error}") from None
+            raise InputError(f"policy '{os.fspath(path)}': expected JSON, given other text: {error}") from None
 
 
 def _parse_entries(entries: Any, origin: str) -> PrecisionPolicy:
@@ -158,7 +158,7 @@ def _parse_entries(entries: Any, origin: str) -> PrecisionPolicy:
         used_precision = entries[DEFAULT] if entries[DEFAULT] != "fp32" else low_precisions[0]
         other_names = [name for name, value in entries.items() if value not in ("fp32", used_precision)]
         raise InputError(
-            f"{origin}: expected 'fp32' and one narrower precision, given {' and '.join(map(repr, low_precisions))}: a program stores its "
-            f"narrow floats in one type. 'fp32' has the range of bf16 and more digits than fp16: expected it for {other_names[0]!r}"
+            f"{origin}: expected 'fp32' and one lower precision, given {' and '.join(map(repr, low_precisions))}: a program stores its "
+            f"low-precision floats in one type. 'fp32' has the range of bf16 and more digits than fp16: expected it for {other_names[0]!r}"
         )
     return PrecisionPolicy(entries, origin)

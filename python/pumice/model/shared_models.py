@@ -69,8 +69,8 @@ class SharedModel:
         recorded, current = {*self._key.state}, {*get_model_file_states(self._key.source, self._key.folder)}
         if changed := sorted({one.path for one in recorded ^ current}):
             raise InputError(
-                f"BatchPredictor: expected '{changed[0]}' as it was when the model was opened, so that no results of two models are "
-                "mixed; given a file that was written or removed since; close() lets the next call open it anew"
+                f"BatchPredictor: expected '{changed[0]}' unchanged since the model was opened, so that results of two models are "
+                "not mixed; given a file that was written or removed since; close() makes the next call open it again"
             )
 
 

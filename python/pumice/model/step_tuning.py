@@ -142,7 +142,7 @@ class _StepKind:
 def tune_steps(model: Model, arrays: tuple[Array, ...], runs: int, flags: tuple[bool, bool]) -> StepTuning:
     """Measure variants without stored results and choose the best; see Model.tune. flags: (again, progress)."""
     if operator.index(runs) < 1:
-        raise InputError(f"Model.tune: runs: expected a number from 1 on, given {runs}")
+        raise InputError(f"Model.tune: runs: expected a positive number, given {runs}")
     search = _StepTuningRun(model, arrays, runs)
     try:
         search.measure(*flags)
@@ -288,7 +288,7 @@ class _StepTuningRun:
             if any(steps[i]["choice"]["spills"] for i in step_indices):
                 failed[name] = "spills registers, according to the driver"
             elif any(steps[i]["choice"]["taken"] != variant for i in step_indices) or not step_indices:
-                failed[name] = "cannot be taken by every step of this kind"
+                failed[name] = "cannot be used by every step of this kind"
             elif name in mismatches:
                 failed[name] = mismatches[name]
             else:

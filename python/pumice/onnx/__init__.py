@@ -18,6 +18,6 @@ def import_graph(source: Source, folder: Folder | None = None) -> Graph:
     graph, recipe = load_graph(source, folder)
     inputs_and_outputs = dict.fromkeys(value.name for value in (*recipe.inputs, *recipe.outputs))
     if names := [name for name in inputs_and_outputs if name in recipe.string_values]:
-        unsupported = [f"'{name}': strings, which a Graph has not" for name in names]
+        unsupported = [f"'{name}': strings, which a Graph does not support" for name in names]
         raise unsupported_error(f"graph of model '{recipe.name}'", unsupported)
     return graph

@@ -33,7 +33,7 @@ def _to_array(value: Any) -> Any:
 
 def _reject_unknown_options(function: str, keywords: Mapping[str, Any], known: Collection[str]) -> None:
     """Raise UnsupportedError for unknown options. The backend interface itself accepts any keyword."""
-    if unknown := [f"option '{name}'; there are {', '.join(sorted(known))}" for name in keywords if name not in known]:
+    if unknown := [f"option '{name}'; available: {', '.join(sorted(known))}" for name in keywords if name not in known]:
         raise unsupported_error(f"{function} of pumice.onnx.backend", unknown)
 
 
@@ -88,7 +88,7 @@ class PumiceBackend(Backend):
         """
         _reject_unknown_options("prepare", options, _LOAD_OPTIONS)
         if not cls.supports_device(device):
-            raise unsupported_error(f"device '{device}'", [f"devices known here: {', '.join(_DEVICES)}"])
+            raise unsupported_error(f"device '{device}'", [f"supported devices: {', '.join(_DEVICES)}"])
         return PumiceBackendRep(Model(model, _get_context(device), **options))
 
     @classmethod

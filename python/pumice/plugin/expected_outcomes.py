@@ -105,7 +105,7 @@ def matches_version(info: DeviceInfo, version_spec: str) -> bool:
 
 def _parse_expected_outcome(record: Any, origin: str) -> ExpectedOutcome:
     if not isinstance(record, Mapping) or not all(isinstance(value, str) for value in record.values()):
-        raise pytest.UsageError(f"{origin}: expected a table of texts, given {record!r}")
+        raise pytest.UsageError(f"{origin}: expected a table of strings, given {record!r}")
     unknown = [key for key in record if key not in _KEYS]
     if unknown:
         raise pytest.UsageError(f"{origin}: expected the keys {', '.join(_KEYS)}, given '{unknown[0]}'")
@@ -138,7 +138,7 @@ def read_expected_outcomes(path: Path) -> list[ExpectedOutcome]:
         raise pytest.UsageError(f"expectations '{path}': {error}") from None
     entries = document.get("expectations") if isinstance(document, Mapping) and len(document) == 1 else None
     if not isinstance(entries, list):
-        raise pytest.UsageError(f"expectations '{path}': expected one list by the name 'expectations'")
+        raise pytest.UsageError(f"expectations '{path}': expected one list named 'expectations'")
     return [_parse_expected_outcome(entry, f"expectations '{path}', entry {i + 1}") for i, entry in enumerate(entries)]
 
 

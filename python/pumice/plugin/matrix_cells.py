@@ -92,7 +92,7 @@ def select_devices(
     infos = devices() if infos is None else infos
     names = [name.strip() for name in requested.split(",")]
     if not all(names):
-        raise pytest.UsageError(f"--pumice-device: expected names between commas, given '{requested}'")
+        raise pytest.UsageError(f"--pumice-device: expected comma-separated names, given '{requested}'")
     selected: list[DeviceUnderTest] = []
     for name in names:
         if name.lower() == "all":

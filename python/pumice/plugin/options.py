@@ -23,7 +23,7 @@ def parse_names(text: str) -> tuple[str, ...]:
     """Parse a comma-separated list of names. Raise ArgumentTypeError if it has empty or duplicate names."""
     names = tuple(name.strip() for name in text.split(","))
     if not all(names) or len(set(names)) != len(names):
-        raise argparse.ArgumentTypeError(f"expected different names between commas, given '{text}'")
+        raise argparse.ArgumentTypeError(f"expected different comma-separated names, given '{text}'")
     return names
 
 

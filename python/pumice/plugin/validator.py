@@ -49,7 +49,7 @@ class CellValidator:
         for name in ("context", "precision"):
             if name in options:
                 raise InputError(
-                    f"pumice_validate: {name}: it is the cell's, {self.cell.label}; pumice.validate takes any"
+                    f"pumice_validate: {name}: it is set by the cell, {self.cell.label}; pumice.validate takes any"
                 )
         context = get_matrix_run(self.item.config).get_context(self.cell.device_under_test)
         case_list = list(cases)

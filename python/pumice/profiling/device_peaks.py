@@ -142,7 +142,7 @@ def _measure_min_device_seconds(context: Context, record: Callable[[CommandList]
         submission.wait()
         times.append(submission.device_seconds)
     if any(seconds is None for seconds in times):
-        raise UnsupportedError(f"calibrate: the queue of '{context.info.name}' has no time stamps")
+        raise UnsupportedError(f"calibrate: the queue of '{context.info.name}' has no timestamps")
     return min(seconds for seconds in times if seconds)
 
 

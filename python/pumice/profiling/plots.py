@@ -27,7 +27,7 @@ def plot_profile(profile: Profile, kind: str, axes: Any) -> Any:
     if kind not in plot_functions:
         raise InputError(f"Profile.plot: kind: expected one of {', '.join(plot_functions)}, given {kind!r}")
     if kind == "memory" and not profile.memory:
-        raise InputError("Profile.plot: 'memory': no model with one memory was called in the block")
+        raise InputError("Profile.plot: 'memory': no model with a single memory was called in the block")
     if axes is None:
         try:
             from matplotlib import pyplot  # type: ignore[import-not-found,unused-ignore]

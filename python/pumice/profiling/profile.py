@@ -46,7 +46,9 @@ def profile(level: str = "node", every: int | None = None) -> Profile:
     if every is not None and (isinstance(every, bool) or not isinstance(every, int) or every < 1):
         raise InputError(f"profile: every: expected a positive integer or None, given {every!r}")
     if every is not None and level == "execution":
-        raise InputError("profile: every: expected None at the level 'execution', which stamps each as a whole")
+        raise InputError(
+            "profile: every: expected None at the level 'execution', which times each execution as a whole"
+        )
     return Profile(level, every)
 
 
@@ -75,7 +77,7 @@ class Profile:
 
     def __enter__(self) -> Profile:
         if self._state != "new":
-            raise StateError("a Profile is of one block; make another one with pumice.profile()")
+            raise StateError("a Profile covers one block; create another one with pumice.profile()")
         _start_profile(self.level, self.every)
         model_runs.start_recording_calls()
         self._state = "on"
@@ -101,7 +103,7 @@ class Profile:
 
     def _require_complete(self) -> None:
         if self._state != "done":
-            raise StateError("a profile can be read when its block has ended")
+            raise StateError("a profile can be read only after its block has ended")
 
     @contextmanager
     def span(self, name: str) -> Iterator[None]:

@@ -79,7 +79,7 @@ class ChatTemplate:
         except Error:
             raise
         except jinja_sandbox.RenderLimitError as error:
-            raise FolderError(self._file, _FIELD, f"the template is beyond a limit: {error}") from None
+            raise FolderError(self._file, _FIELD, f"the template exceeds a limit: {error}") from None
         except Exception as error:  # template code can raise anything
             raise FolderError(self._file, _FIELD, f"the template failed: {type(error).__name__}: {error}") from None
 
@@ -136,7 +136,7 @@ def _read_named_templates(settings: JsonSettings | None) -> dict[str, str]:
         named = {entry.get("name"): entry.get("template") for entry in value if isinstance(entry, dict)}
         templates = {name: source for name in (_DEFAULT, _TOOL_USE) if isinstance(source := named.get(name), str)}
         if _DEFAULT not in templates:
-            raise FolderError(_TOKENIZER, _FIELD, "expected a template named default among several, given none")
+            raise FolderError(_TOKENIZER, _FIELD, "expected one of several templates to be named default, given none")
     elif isinstance(value, str):
         templates = {_DEFAULT: value}
     else:
@@ -172,4 +172,4 @@ def _strftime_now(time_format: str) -> str:
 
 
 def _raise_exception(message: object) -> NoReturn:
-    raise InputError(f"messages: the model's chat template refuses them: {message!s:.500}")
+    raise InputError(f"messages: the model's chat template rejects them: {message!s:.500}")

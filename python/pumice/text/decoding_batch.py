@@ -292,7 +292,7 @@ class DecodingBatch:
             )
             yield tokens
             if revision != self.revision:
-                raise StateError("this session has gone on with another text since this stream began")
+                raise StateError("this session has continued with another text since this stream began")
 
     def _yield_sampling_steps(
         self, sampling_params: Sequence[SamplingParams], max_tokens: int, token_bitmask: Array | None

@@ -65,24 +65,24 @@ class GenerationOptions:
 
     def validate(self, batch: int, is_draft: bool) -> ValidatedOptions:
         """Return the validated options. batch: number of texts. is_draft: whether `speculate` is a Generator. Raise InputError."""
-        max_tokens = check_integer("max_tokens", self.max_tokens, 1, 1 << 31, "a number of tokens from 1 on")
+        max_tokens = check_integer("max_tokens", self.max_tokens, 1, 1 << 31, "a positive number of tokens")
         _check_number("temperature", self.temperature, 0, 1e6, "a non-negative number")
         if 0 < self.temperature < 1e-4:
-            expected = "0, for the likeliest token, or at least 0.0001"
+            expected = "0 for the likeliest token, or at least 0.0001"
             raise InputError(f"temperature: expected {expected}, given {self.temperature!r}")
         top_k = check_integer("top_k", self.top_k, 0, 1 << 31, "a number of tokens, 0 for all")
-        if not _check_number("top_p", self.top_p, 0, 1, "a share above 0 and at most 1"):
-            raise InputError("top_p: expected a share above 0 and at most 1, given 0")
+        if not _check_number("top_p", self.top_p, 0, 1, "a probability above 0 and at most 1"):
+            raise InputError("top_p: expected a probability above 0 and at most 1, given 0")
         _check_number("repetition_penalty", self.repetition_penalty, 1e-3, 1e3, "a number from 0.001 to 1000")
         stops = (self.stop,) if isinstance(self.stop, str) else tuple(self.stop)
         if not all(isinstance(stop, str) and stop for stop in stops):
-            raise InputError(f"stop: expected texts that are not empty, given {self.stop!r:.100}")
+            raise InputError(f"stop: expected non-empty strings, given {self.stop!r:.100}")
         if self.choose is not None and not callable(self.choose):
             raise InputError(f"choose: expected a callable of logits and tokens, given {self.choose!r:.100}")
         num_draft_tokens = self._validate_speculation(is_draft)
         if self.speculate is not None and self.choose is not None:
             raise InputError(
-                f"speculate: expected None together with choose, which is called token by token, given {self.speculate!r:.100}"
+                f"speculate: expected None with choose, which is called for each token, given {self.speculate!r:.100}"
             )
         if self.speculate is not None and batch != 1:
             raise InputError(f"speculate: expected one text, given {batch}")

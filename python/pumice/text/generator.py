@@ -40,7 +40,7 @@ def _check_cache_dtype(cache: str | None, precision: str) -> str:
     default_dtype = CACHE_DTYPES[precision]
     if cache not in (None, default_dtype, INT8):
         raise InputError(
-            f"cache: expected '{INT8}', or '{default_dtype}' as the precision {precision} has it, given {cache!r:.100}"
+            f"cache: expected '{INT8}', or '{default_dtype}' as for the precision {precision}, given {cache!r:.100}"
         )
     return cache or default_dtype
 
@@ -51,7 +51,7 @@ def _get_tokens_or_bos(tokens: list[int], generator: Generator) -> list[int]:
         return tokens
     if generator.folder.bos_token_id is None:
         raise InputError(
-            "prompt: expected a text of at least one token: the folder names no token that begins one (bos_token_id)"
+            "prompt: expected a text of at least one token: the folder does not specify a token that begins one (bos_token_id)"
         )
     return [generator.folder.bos_token_id]
 
@@ -274,7 +274,7 @@ class Generator:
         vocab_size = shape[-1] if shape else None
         if vocab_size is None:
             raise FolderError(
-                os.path.basename(self.folder.model), decoder_recipe.logits, "expected a known number of words"
+                os.path.basename(self.folder.model), decoder_recipe.logits, "expected a known vocabulary size"
             )
         for token in self.folder.eos_token_ids:
             if token >= vocab_size:
@@ -306,7 +306,9 @@ class Generator:
             tokens = self.tokens.encode(prompt, special)
             if any(token >= vocab_size for token in tokens):
                 raise FolderError(
-                    "tokenizer.json", "", f"expected tokens below {vocab_size}, the model's words, given {max(tokens)}"
+                    "tokenizer.json",
+                    "",
+                    f"expected tokens below {vocab_size}, the model's vocabulary size, given {max(tokens)}",
                 )
             return tokens
         try:

@@ -48,7 +48,7 @@ class RenderBudget:
         if self._steps > MAX_STEPS:
             raise RenderLimitError(f"expected at most {MAX_STEPS} loop iterations, branches and calls, given more")
         if time.monotonic() > self._end:
-            raise RenderLimitError(f"expected an end within {MAX_SECONDS:g} seconds, given a longer run")
+            raise RenderLimitError(f"expected the template to end within {MAX_SECONDS:g} seconds, given a longer run")
 
     def charge(self, size: int) -> None:
         """Count the characters of a new value. Raise RenderLimitError if it is too large, or if there are too many in all."""

@@ -99,7 +99,7 @@ class JsonSettings:
 
 
 def _format_type(kind: type) -> str:
-    return {int: "a whole number", str: "a text", dict: "an object", list: "a list"}.get(kind, kind.__name__)
+    return {int: "an integer", str: "a string", dict: "an object", list: "a list"}.get(kind, kind.__name__)
 
 
 def _read_json_object(folder: str, name: str) -> dict[str, Any]:
@@ -137,7 +137,7 @@ def read_model_folder(folder: Path) -> ModelFolder:
     """Read the settings of a folder. Raise FolderError naming the invalid or missing file and field."""
     path = os.fspath(folder)
     if not os.path.isdir(path):
-        raise FolderError(path, "", "expected the folder of a language model, given no folder")
+        raise FolderError(path, "", "expected the folder of a language model, given something else")
     if os.path.lexists(os.path.join(path, _GENAI)):
         return _read_genai_folder(path)
     if os.path.lexists(os.path.join(path, _OPTIMUM)):
@@ -153,7 +153,7 @@ def _read_genai_folder(path: str) -> ModelFolder:
         if other in model.values:
             raise FolderError(_GENAI, f"model.{other}", "expected only a text decoder, given another model as well")
     if "pipeline" in decoder.values:
-        raise FolderError(_GENAI, "model.decoder.pipeline", "expected one model, given several after each other")
+        raise FolderError(_GENAI, "model.decoder.pipeline", "expected one model, given several in sequence")
     file = decoder.get("filename", str, "model.onnx")
     bos_token_ids = model.get_token_ids("bos_token_id")
     return ModelFolder(
@@ -174,7 +174,7 @@ def _read_genai_io_names(decoder: JsonSettings) -> IoNames:
     inputs, outputs, defaults = decoder.get_subsection("inputs"), decoder.get_subsection("outputs"), IoNames()
     if "past_names" in inputs.values:
         raise FolderError(
-            _GENAI, "model.decoder.inputs.past_names", "expected keys and values apart, given both in one"
+            _GENAI, "model.decoder.inputs.past_names", "expected separate keys and values, given both in one tensor"
         )
 
     def get_pattern(section: JsonSettings, name: str, default: str) -> str:
@@ -205,7 +205,7 @@ def _read_optimum_folder(path: str) -> ModelFolder:
     settings = JsonSettings(path, _OPTIMUM)
     for name, feature in _UNSUPPORTED_FIELDS.items():
         if settings.values.get(name):
-            raise FolderError(_OPTIMUM, name, f"expected a decoder alone, given {feature}")
+            raise FolderError(_OPTIMUM, name, f"expected only a decoder, given {feature}")
     files = ("model.onnx", "decoder_model_merged.onnx", "decoder_with_past_model.onnx")
     model_files = [
         name for name in (*files, *(f"onnx/{name}" for name in files)) if os.path.lexists(os.path.join(path, name))
@@ -214,7 +214,7 @@ def _read_optimum_folder(path: str) -> ModelFolder:
         raise FolderError("model.onnx", "", "expected a file in the folder or in its folder onnx, given none")
     if os.path.basename(model_files[0]) != "model.onnx":
         raise FolderError(
-            model_files[0], "", "expected one model for prompts and what follows (model.onnx), given another form"
+            model_files[0], "", "expected one model for prefill and decoding (model.onnx), given another form"
         )
     has_sampling = os.path.lexists(os.path.join(path, _SAMPLING))
     sampling = JsonSettings(path, _SAMPLING) if has_sampling else settings

@@ -213,7 +213,7 @@ class PaddingVerifier:
             return self._check_kv_or_probabilities(node, value)
         masked = self._find_masked_regions(node) if node.op in (*_MASKING_OPS, "Cast", "Identity") else (False, False)
         if value.is_shifted and not self._preserves_shift(node):
-            raise PaddingError(node, "it changes scores that are known up to a number of each row")
+            raise PaddingError(node, "it changes scores that are known only up to a constant per row")
         return value._replace(masks_future=masked[0], masks_padding=masked[1])
 
     def _preserves_shift(self, node: NodeRecipe) -> bool:
@@ -353,14 +353,14 @@ class PaddingVerifier:
             sizes = self.sizes[self._get_first_attention_input(node)]
             if self._get_negative_axis(node, sizes) != value.axis:
                 if any(name not in self.attention_values for name in node.inputs):
-                    raise PaddingError(node, "it joins values with and without an axis of keys")
+                    raise PaddingError(node, "it combines values with and without an axis of keys")
             elif (
                 node.inputs[0] not in self.attention_values
                 or sum(name in self.attention_values for name in node.inputs) != 1
                 or value[0] != "scores"
                 or value.is_shifted
             ):
-                raise PaddingError(node, "it joins keys with others")
+                raise PaddingError(node, "it combines keys with others")
             return
         for run, _ in self.checks.pairs:
             starts, _, axes, steps = self._get_slice_operands(node, run)
@@ -417,7 +417,7 @@ class PaddingVerifier:
         sizes = self.sizes[node.inputs[0]]
         axis = int(node.attributes.get("axis", -1))  # type: ignore[arg-type]
         if scores.kind != "scores" or (axis - len(sizes) if axis >= 0 else axis) != scores.axis:
-            raise PaddingError(node, "it is no Softmax of scores over the keys")
+            raise PaddingError(node, "it is not a Softmax of scores over the keys")
         if not scores.masks_future:
             raise PaddingError(node, "its mask does not hide later tokens, or not in all runs")
         self._request_padding_mask(node, scores)
@@ -445,9 +445,7 @@ class PaddingVerifier:
         """Check that an ONNX Attention node has a mask for padding and later tokens."""
         query, keys, values, mask, *others = [*node.inputs, "", "", "", ""][:7]
         if node.attributes.get("is_causal") or any(others):
-            raise PaddingError(
-                node, "expected a mask alone for what it hides (no is_causal, no past, no nonpad_kv_seqlen)"
-            )
+            raise PaddingError(node, "expected only a mask to hide tokens (no is_causal, no past, no nonpad_kv_seqlen)")
         has_cache_inputs = all(
             self.attention_values.get(name, AttentionValueProperties("", 0))[:2] == ("rows", -2)
             for name in (keys, values)

@@ -99,7 +99,7 @@ def check_draft(speculate: Generator | str, device: Decoder) -> None:
     """Raise InputError if the draft's vocabulary size differs from the decoder's, StateError if the draft is closed."""
     if not isinstance(speculate, str) and speculate.decoder.vocab_size != device.vocab_size:
         raise InputError(
-            f"speculate: expected a generator of {device.vocab_size} words, as the model has them, "
+            f"speculate: expected a generator with {device.vocab_size} vocabulary entries, like the model, "
             f"given one of {speculate.decoder.vocab_size}"
         )
 

@@ -57,13 +57,13 @@ class _StaticCacheRewriter:
         past = list_cache_names_by_layer(self.names.past, set(self.inputs))
         present = list_cache_names_by_layer(self.names.present, outputs)
         if not past:
-            raise self.make_error(self.names.past[0], "expected inputs of these names for the cache, given none")
+            raise self.make_error(self.names.past[0], "expected inputs with these names for the cache, given none")
         layers = zip(past, present, strict=False)
         result = {name: output for layer in layers for name, output in zip(*layer, strict=True)}
         for layer in past:
             for name in layer:
                 if name not in self.inputs:
-                    raise self.make_error(name, "expected an input of this name, given none")
+                    raise self.make_error(name, "expected an input with this name, given none")
                 if result.get(name) not in outputs:
                     expected = "expected an output with the longer cache"
                     raise self.make_error(result.get(name, name), f"{expected}, given none")
@@ -92,10 +92,10 @@ class _StaticCacheRewriter:
         if not heads or not size:
             raise self.make_error(name, f"expected known numbers of heads and their size, given {value.shape}")
         if self.is_int8 and len(self.names.past) == 1:
-            expected = "expected keys and values in tensors of their own for caches of int8"
+            expected = "expected separate tensors for keys and values for int8 caches"
             raise self.make_error(name, f"{expected}, given one")
         if self.is_int8 and size % 4:
-            raise self.make_error(name, f"expected heads of a multiple of 4 elements for caches of int8, given {size}")
+            raise self.make_error(name, f"expected a head size that is a multiple of 4 for int8 caches, given {size}")
         return KvCacheSpec(name, output, value.dtype, heads, size)
 
     def find_gqa_nodes(self) -> list[int]:
@@ -131,7 +131,7 @@ class _StaticCacheRewriter:
             raise self.make_error(node.name, "expected GroupQueryAttention without scales or norms")
         keys, values = (self.make_cache_spec(name, "").size for name in inputs[3:5])
         if keys != values:
-            expected = f"expected heads of {keys} elements as the keys' for caches of int8"
+            expected = f"expected heads of {keys} elements, like the keys, for int8 caches"
             raise self.make_error(inputs[4], f"{expected}, given {values}")
         inputs[12:14] = [f"{name}.scales" for name in inputs[3:5]]
         outputs = [*node.outputs[:3], *(f"{name}.scales" for name in node.outputs[1:3])]
@@ -244,9 +244,9 @@ class _StaticCacheRewriter:
         try:
             return plan_padding(self.recipe, self.folder, concats)
         except PaddingError as unclear:
-            hint = "pumice.load runs the model as it is; an export with GroupQueryAttention (onnxruntime-genai) needs no padding"
+            hint = "pumice.load runs the model unchanged; an export with GroupQueryAttention (onnxruntime-genai) needs no padding"
             if not self.folder.context_length:
-                hint = f"the folder names no context (max_position_embeddings), so 4096 tokens were tried; {hint}"
+                hint = f"the folder does not specify a context length (max_position_embeddings), so 4096 tokens were tried; {hint}"
             reason = f"expected results that do not change with the capacity of the caches: {unclear}; {hint}"
             raise self.make_error(unclear.location, reason) from None
 
@@ -353,7 +353,7 @@ class _StaticCacheRewriter:
         if matmul_input is None:
             node = self.producers.get(self.names.logits)
             if node is None:
-                raise self.make_error(self.names.logits, "expected an output of this name, given none")
+                raise self.make_error(self.names.logits, "expected an output with this name, given none")
             all_logits = f"{self.names.logits}.every"
             index = self.nodes.index(node)
             outputs = [all_logits if output == self.names.logits else output for output in node.outputs]
@@ -394,7 +394,7 @@ class _StaticCacheRewriter:
                 raise self.make_error(
                     node.name,
                     f"{node.op} reads how long '{node.inputs[0]}' is: expected that attention alone depends on the number of tokens so "
-                    "far, as it is not known when a step is recorded; pumice.load runs the model as it is",
+                    "far, as it is not known when a step is recorded; pumice.load runs the model unchanged",
                 )
 
     def may_read_size(self, node: NodeRecipe, axis: int, live: list[NodeRecipe]) -> bool:
@@ -413,10 +413,10 @@ class _StaticCacheRewriter:
         read = {name for node in nodes for name in node.reads}
         for name, value in self.inputs.items():
             if name not in self.cache_pairs and name != self.names.input_ids and name in read:
-                expected = "expected words, places, a mask and caches alone as inputs"
+                expected = "expected only input_ids, position_ids, a mask and caches as inputs"
                 raise self.make_error(name, f"{expected}, given {value.dtype}")
         if self.names.input_ids not in self.inputs:
-            raise self.make_error(self.names.input_ids, "expected an input of this name, given none")
+            raise self.make_error(self.names.input_ids, "expected an input with this name, given none")
 
     def rewrite_caches(self) -> list[KvCacheSpec]:
         """Rewrite the nodes that read and write the caches for a fixed capacity, and return the caches."""
@@ -437,7 +437,7 @@ class _StaticCacheRewriter:
     def rewrite(self) -> DecoderRecipe:
         names = self.names
         if names.input_ids not in self.inputs:
-            raise self.make_error(names.input_ids, "expected an input of this name, given none")
+            raise self.make_error(names.input_ids, "expected an input with this name, given none")
         caches, outputs_new_rows = self.rewrite_caches(), not self.find_gqa_nodes()
         self.select_logit_positions()
         self.rewrite_positions_and_mask()

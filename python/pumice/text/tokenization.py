@@ -55,17 +55,19 @@ class FolderTokenizer:
             for token in tokens:
                 if self._tokenizer.id_to_token(token) is None:
                     raise FolderError(
-                        folder.settings, field, f"token {token} is none of tokenizer.json's {self.vocab_size}"
+                        folder.settings,
+                        field,
+                        f"token {token} is not in tokenizer.json's vocabulary of {self.vocab_size}",
                     )
 
     def encode(self, text: str, special: bool = True) -> list[int]:
         """Return the token ids of a text. special: whether to add the tokenizer's special tokens."""
-        with _wrap_package_errors(f"the tokenizer fails on a text of {len(text)} characters"):
+        with _wrap_package_errors(f"the tokenizer failed on a text of {len(text)} characters"):
             return list(self._tokenizer.encode(text, add_special_tokens=special).ids)
 
     def decode(self, tokens: Sequence[int]) -> str:
         """Return the text of token ids, without special tokens."""
-        with _wrap_package_errors(f"the tokenizer fails on {len(tokens)} tokens"):
+        with _wrap_package_errors(f"the tokenizer failed on {len(tokens)} tokens"):
             return str(self._tokenizer.decode(list(tokens), skip_special_tokens=True))
 
 

@@ -34,7 +34,7 @@ def _parse_policy_path(text: str) -> str:
 def get_precision(arguments: argparse.Namespace) -> Any:
     """Return the policy file or precision from the options, by default fp32. Raise InputError if both are given."""
     if arguments.policy and arguments.precision is not None:
-        raise InputError("--policy says the precision of every node: --precision does not go with it")
+        raise InputError("--policy sets the precision of every node: it cannot be combined with --precision")
     return arguments.policy or arguments.precision or DEFAULT_PRECISION
 
 
@@ -42,7 +42,7 @@ def _parse_float_list(text: str) -> list[float]:
     try:
         return [float(number) for number in text.split(",")]
     except ValueError:
-        raise argparse.ArgumentTypeError(f"expected numbers with commas between, given '{text}'") from None
+        raise argparse.ArgumentTypeError(f"expected comma-separated numbers, given '{text}'") from None
 
 
 def _parse_dimension(text: str) -> tuple[str, int]:
@@ -55,14 +55,14 @@ def _parse_dimension(text: str) -> tuple[str, int]:
 def parse_positive_int(text: str) -> int:
     """Parse a positive integer. Raise ArgumentTypeError for other text."""
     if not text.isdigit() or int(text) == 0:
-        raise argparse.ArgumentTypeError(f"expected a number above 0, given '{text}'")
+        raise argparse.ArgumentTypeError(f"expected a positive number, given '{text}'")
     return int(text)
 
 
 def parse_runs(text: str) -> int:
     """Parse a number of runs, at least 2 so that they can be compared. Raise ArgumentTypeError for other text."""
     if not text.isdigit() or int(text) < 2:
-        raise argparse.ArgumentTypeError(f"expected a number of runs from 2 on, given '{text}'")
+        raise argparse.ArgumentTypeError(f"expected a number of runs of at least 2, given '{text}'")
     return int(text)
 
 

@@ -38,14 +38,10 @@ def read_or_generate_inputs(
 
     if arguments.input:
         if arguments.dim:
-            raise InputError(
-                "--dim is of inputs that are generated, and --input gives them: one of the two is expected"
-            )
+            raise InputError("--dim is for generated inputs, but --input gives them: expected only one of the two")
         generated_inputs = GeneratedInputs(read_inputs(model, arguments.input, get_image_options(arguments)), {})
     elif image_settings := get_image_options(arguments):
-        raise InputError(
-            f"options of pictures ({', '.join(image_settings)}), but no input is given (--input NAME=FILE)"
-        )
+        raise InputError(f"image options ({', '.join(image_settings)}), but no input is given (--input NAME=FILE)")
     else:
         names = [name for name, _ in arguments.dim]
         if duplicates := [name for i, name in enumerate(names) if name in names[:i]]:

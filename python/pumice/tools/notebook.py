@@ -127,7 +127,7 @@ class GlslMagics(Magics):
         if not options.name:
             raise UsageError("%%glsl: the name of the variable is required; %%glsl --help shows the options")
         if cell is None:
-            raise UsageError("%%glsl: expected the text of a shader below the first line of the cell")
+            raise UsageError("%%glsl: expected the source of a shader below the first line of the cell")
         if not options.name.isidentifier() or keyword.iskeyword(options.name):
             raise UsageError(f"%%glsl: expected the name of a variable, given '{options.name}'")
         if options.context and options.context not in namespace:

@@ -52,7 +52,7 @@ def _parse_tolerance(text: str) -> tuple[str, float]:
     except ValueError:
         number = math.nan
     if not name or not number >= 0:
-        raise argparse.ArgumentTypeError(f"expected NODE=X with a number of at least 0, given '{text}'")
+        raise argparse.ArgumentTypeError(f"expected NODE=X with a non-negative number, given '{text}'")
     return name, number
 
 
@@ -63,7 +63,7 @@ def _parse_accuracy(text: str) -> tuple[str, float]:
     except ValueError:
         number = math.nan
     if not number >= 0 or text.startswith("="):
-        raise argparse.ArgumentTypeError(f"expected X or OUTPUT=X with a number of at least 0, given '{text}'")
+        raise argparse.ArgumentTypeError(f"expected X or OUTPUT=X with a non-negative number, given '{text}'")
     return name, number
 
 
@@ -157,11 +157,11 @@ def run_validate_command(arguments: argparse.Namespace) -> int:
 def _check_options(arguments: argparse.Namespace) -> None:
     """Raise InputError for options that contradict each other or name unusable files."""
     if arguments.data and (arguments.input or arguments.dim or get_image_options(arguments)):
-        raise InputError("--data gives the inputs: neither --input, --dim nor options of pictures go with it")
+        raise InputError("--data gives the inputs: it cannot be combined with --input, --dim or image options")
     get_precision(arguments)  # raises if both options are given
     if arguments.bisect and arguments.mode not in ("both", "bisect"):
         raise InputError(
-            f"--bisect judges results from the model's inputs on: --mode {arguments.mode} does not go with it"
+            f"--bisect judges results computed from the model's inputs: it cannot be combined with --mode {arguments.mode}"
         )
     for option, pairs in (("tolerance", arguments.tolerance), ("accuracy", arguments.accuracy)):
         names = [name for name, _ in pairs]
@@ -171,9 +171,9 @@ def _check_options(arguments: argparse.Namespace) -> None:
     for i, path in enumerate(targets):
         folder = os.path.dirname(path) or "."
         if not os.path.isdir(folder) or os.path.isdir(path):
-            raise InputError(f"'{path}': expected a file in a folder that is there")
+            raise InputError(f"'{path}': expected a file in an existing folder")
         if path in targets[:i] or (os.path.exists(path) and os.path.samefile(path, arguments.model)):
-            raise InputError(f"'{path}': expected a file of its own for each report, and not the model")
+            raise InputError(f"'{path}': expected a separate file for each report, other than the model")
 
 
 def _validate_or_report(arguments: argparse.Namespace) -> ValidationReport:
@@ -238,7 +238,7 @@ def _get_accuracy_limits(arguments: argparse.Namespace) -> float | dict[str, flo
     if "" not in limits_by_output:
         return limits_by_output or None
     if len(limits_by_output) > 1:
-        raise InputError("--accuracy: expected one limit of all outputs, or limits by output, given both")
+        raise InputError("--accuracy: expected one limit for all outputs, or limits by output, given both")
     return limits_by_output[""]
 
 

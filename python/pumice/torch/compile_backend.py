@@ -45,7 +45,7 @@ def backend(
         raise ValueError(f"the backend 'pumice' has no modes; given mode={mode!r}")
     fallback = backend_options.pop("fallback", False)
     if not isinstance(fallback, bool):
-        raise ValueError(f"the option 'fallback' is True or False; given {fallback!r}")
+        raise ValueError(f"the option 'fallback' must be True or False; given {fallback!r}")
     on_cuda = any(isinstance(argument, torch.Tensor) and argument.device.type == "cuda" for argument in examples)
     return _CompiledGraph(graph, make_signature(graph, examples), backend_options, fallback, on_cuda)
 
@@ -87,7 +87,7 @@ class _CompiledGraph:
             reason = str(error)
         if not self._fallback:
             raise UnsupportedError(
-                f'torch.compile(backend="pumice"): {reason}; options={{"fallback": True}} runs it by torch'
+                f'torch.compile(backend="pumice"): {reason}; options={{"fallback": True}} runs it with torch'
             )
         if reason not in _logged_reasons:
             _logged_reasons.add(reason)

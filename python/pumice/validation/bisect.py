@@ -108,7 +108,7 @@ class _PrefixValues:
         for name in node.outputs:
             value = results.get(name)
             if value is None and not reason:
-                reason = f"depends on node '{node.name}', of which the reference has no such value"
+                reason = f"depends on node '{node.name}', for which the reference has no such value"
             if isinstance(value, BoundedTensor):
                 if not value.is_float and value.error is not None and (value.error > 0).any():
                     choice = choice or node.name

@@ -188,7 +188,7 @@ def _parse_inputs(values: Sequence[onnx.ValueInfoProto]) -> list[InputRecipe]:
         except UnrepresentableError:
             declared = InputRecipe(value.name, "(", None, [])
         if "(" in declared.dtype:
-            raise unsupported_error("validation of a candidate", [f"input '{value.name}', which is no tensor"])
+            raise unsupported_error("validation of a candidate", [f"input '{value.name}', which is not a tensor"])
         inputs.append(declared)
     return inputs
 

@@ -63,7 +63,7 @@ def _read_exact_input(name: str, read: Callable[[str], Value]) -> tuple[Value, A
         raise UnprovedError(f"nothing is known of {error}") from None
     array = None if value is None else to_declared_array(value)
     if array is None and value is not None:
-        raise UnprovedError(f"'{name}' is no tensor, or has a number that its type does not hold")
+        raise UnprovedError(f"'{name}' is not a tensor, or has a number that its type cannot hold")
     return value, array
 
 

@@ -68,7 +68,7 @@ def import_onnxruntime() -> Any:
     try:
         return importlib.import_module("onnxruntime")
     except ImportError:
-        raise InputError("ONNX Runtime is asked for, which is not installed: pip install onnxruntime") from None
+        raise InputError("ONNX Runtime was requested but is not installed: pip install onnxruntime") from None
 
 
 def make_session(model: onnx.ModelProto, optimized: bool = False, providers: Any = None, threads: int = 0) -> Any:

@@ -84,7 +84,7 @@ def require_empty_folder(folder: Folder) -> Path:
     """Return `folder` as a path if it is missing or empty. Raise InputError otherwise."""
     target = Path(folder)
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
-        actual = "a folder that holds something" if target.is_dir() else "a file"
+        actual = "a folder that is not empty" if target.is_dir() else "a file"
         raise InputError(f"'{target}': expected a new or an empty folder, given {actual}")
     return target
 

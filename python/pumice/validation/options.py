@@ -110,7 +110,7 @@ def check_option_names(subject: ValidationSubject, reference: ReferenceModel, op
     allowed = () if isinstance(options.allowed, bool) else options.allowed
     for name in allowed:
         if name not in known_names and not _is_operator(name):
-            raise InputError(f"validate: allow_unchecked: '{name}' is no node or output of the model, and no operator")
+            raise InputError(f"validate: allow_unchecked: '{name}' is not a node, output or operator of the model")
 
 
 def _is_operator(name: str) -> bool:

@@ -178,7 +178,7 @@ class ValueOracle(Oracle):
         exact = {name: drop_error_bound(value) for name, value in isolated.items()}
         arrays = {name: None if value is None else to_declared_array(value) for name, value in exact.items()}
         if any(arrays[name] is None and exact[name] is not None for name in arrays):
-            self._add_note(node, "an input is no tensor, or no number of its type")
+            self._add_note(node, "an input is not a tensor, or not a number of its type")
             return rule_results
         values = self.evaluate_isolated(node, arrays)
         oracle_bounded = self._try_evaluate(node, lambda: node.run(exact, self._runner))

@@ -155,14 +155,12 @@ def _check_limit(metric: Metric | None, limit: float | None, default: str) -> fl
         raise InputError(f"tune_precision: metric: expected a callable, given {type(metric).__name__}")
     if limit is None:
         if metric is not None:
-            raise InputError(
-                "tune_precision: limit: expected a number, the least that the metric has to give, given none"
-            )
+            raise InputError("tune_precision: limit: expected a number, the minimum value of the metric, given none")
         return _DEFAULT_LIMIT_UNITS * ProgramTypes(default).get_storage_type("float32").unit
     if isinstance(limit, bool) or not isinstance(limit, int | float) or math.isnan(limit):
         raise InputError(f"tune_precision: limit: expected a number, given {limit!r}")
     if metric is None and limit <= 0:
-        raise InputError(f"tune_precision: limit: expected a relative error above 0, given {limit!r}")
+        raise InputError(f"tune_precision: limit: expected a positive relative error, given {limit!r}")
     return float(limit)
 
 
@@ -174,7 +172,9 @@ def _load_in_float32(model: Model | Source, context: Context | None) -> Model:
         loaded = model.loaded_again(context, "fp32")
         if loaded.seed not in (None, model.seed):
             loaded.close()
-            raise InputError(f"tune_precision: model '{model.name}' makes random numbers: expected a seed, given none")
+            raise InputError(
+                f"tune_precision: model '{model.name}' generates random numbers: expected a seed, given none"
+            )
     if strings := [str(value) for value in (*loaded.inputs, *loaded.outputs) if value.dtype == object]:
         loaded.close()
         raise unsupported_error(f"tuning of model '{loaded.name}'", strings)

@@ -106,7 +106,7 @@ def reduce(
         tried += shrinker.num_trials
         if subgraph is not None:
             return _make_reduction(subgraph, report.origin.setup, len(shrinker.reference.nodes), tried)
-    raise InputError(f"reduce: expected a part that fails, given none that does by itself: {report.summary}")
+    raise InputError(f"reduce: expected a part that fails, given none that fails by itself: {report.summary}")
 
 
 def _make_reduction(subgraph: Subgraph, setup: ModelLoadSetup, before: int, tried: int) -> Reduction:

@@ -29,8 +29,8 @@ from .streaming import CANNOT_RUN_ERRORS, TensorMap, read_reported_additions
 from .subgraph_extraction import MissingTensorError, extract_subgraph
 
 OPTIMIZED_PROGRAM_NOT_RUN = (
-    "each node ran by itself, an If, a Loop or a Scan with its bodies as one, on the reference's values as the program would store them: "
-    "the program as it ships did not run, so that nothing is said of its kernels and outputs"
+    "each node ran by itself, an If, a Loop or a Scan together with its bodies, on the reference's values as the program would store them: "
+    "the optimised program did not run, so its kernels and outputs were not checked"
 )
 
 

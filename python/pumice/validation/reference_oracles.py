@@ -91,7 +91,7 @@ def _make_model_oracle(model: Model, subject: ValidationSubject) -> Oracle:
         isinstance(subject, Model) and _list_precisions(model) == _list_precisions(subject)
     ):
         raise InputError(
-            f"validate: reference: expected a model at one precision, or at those of the one that is judged, given '{model.name}' with "
+            f"validate: reference: expected a model at one precision, or at those of the one being judged, given '{model.name}' with "
             f"{len(model.float32_nodes)} nodes in fp32"
         )
     return OtherProgramOracle(model)
@@ -168,7 +168,7 @@ class _RuntimeOracle(ValueOracle):
             return ExpectedValue(rule_value, f"by the rules, not by {self.name}: {error}")
         value = member_values.values.get(name)
         if not isinstance(value, np.ndarray):
-            return ExpectedValue(rule_value, f"by the rules, not by {self.name}: it gives no tensor")
+            return ExpectedValue(rule_value, f"by the rules, not by {self.name}: it does not return a tensor")
         return self._combine_bounds(value, rule_value, member_values.bounded.get(name), self._runner)
 
     def evaluate_node(self, node: ReferenceNode, arrays: Mapping[str, Array | None]) -> dict[str, Any]:
@@ -295,7 +295,7 @@ class OtherProgramOracle(ValueOracle):
         input_names = [value.name for value in self._model.program.inputs]
         if missing := [name for name in input_names if name not in inputs]:
             raise InputError(
-                f"validate: reference: model '{self._model.name}' has an input '{missing[0]}', the other none"
+                f"validate: reference: model '{self._model.name}' has an input '{missing[0]}', which the other lacks"
             )
         texts = self.reference.decode_strings({name: inputs[name] for name in input_names})
         strings = self._model._tensor_strings
@@ -459,9 +459,9 @@ def _read_exact_input(value: Any, name: str, needed: bool = True) -> Array | Non
     if value is None:
         return None
     if not isinstance(value, BoundedTensor):
-        raise UnprovedError(f"an input of {name} is no tensor")
+        raise UnprovedError(f"an input of {name} is not a tensor")
     if needed and value.error is not None and np.any(value.error > 0):
-        raise UndecidedError(f"no rule says what {name} makes of its inputs' errors")
+        raise UndecidedError(f"no rule says how {name} propagates its inputs' errors")
     array = to_declared_array(value)
     return array if array is not None else np.asarray(value.value)
 
@@ -479,10 +479,10 @@ def _pair_outputs_with_bounds(result: Any, count: int) -> Iterator[tuple[Any, An
 def _make_bounded_output(value: Any, bound: Any, dtype: Any) -> BoundedTensor:
     array = np.asarray(value)
     if array.dtype == object:
-        raise UnprovedError("the caller's function gives what is no tensor")
+        raise UnprovedError("the caller's function does not return a tensor")
     error = None if bound is None else np.array(np.broadcast_to(np.asarray(bound, np.float64), array.shape))
     if error is not None and not (error >= 0).all():
-        raise UnprovedError("the caller's function gives a bound below 0")
+        raise UnprovedError("the caller's function returns a negative bound")
     double = array.dtype == np.float64
     return BoundedTensor(array, error, dtype if double else array.dtype)
 

@@ -275,7 +275,7 @@ _SETTING_TEXTS = {
 def check_repeat_count(repeat: int) -> int:
     """Return the number of runs. Raise InputError if it is neither 0 (no repeats) nor at least 2."""
     if not isinstance(repeat, int) or isinstance(repeat, bool) or repeat < 0 or repeat == 1:
-        raise InputError(f"validate: repeat: expected 0 or a number of runs from 2 on, given {repeat!r}")
+        raise InputError(f"validate: repeat: expected 0 or at least 2 runs, given {repeat!r}")
     return repeat
 
 

@@ -184,7 +184,7 @@ class ValidationReport:
         elements = sum(row.elements for row in missing) / max(sum(row.elements for row in self._deciding), 1)
         known = {node["name"] for node in self.facts.nodes}
         share = describe_cost_share(nodes, known, self.work)
-        return share or f"{format_percent(elements)} of the elements, for nothing is known of the work"
+        return share or f"{format_percent(elements)} of the elements, because the work is not known"
 
     @property
     def summary(self) -> str:

@@ -49,7 +49,7 @@ class StoredOutputRow(NamedTuple):
             return f"output '{shorten_and_escape(self.output)}': unproved: {reason}"
         deviation = self.deviation
         if deviation.kind == _WRONG_SHAPE:
-            return f"output '{shorten_and_escape(self.output)}': {deviation.actual} is stored, the model makes {deviation.expected}"
+            return f"output '{shorten_and_escape(self.output)}': {deviation.actual} is stored, the model produces {deviation.expected}"
         values = f"{deviation.actual} is stored at {list(deviation.at)}, the reference has {deviation.expected}"
         difference = f"apart by {deviation.error:.3g}, allowed {deviation.allowed:.3g}"
         return f"output '{shorten_and_escape(self.output)}': {values}: {difference}; the device has {self.device}"

@@ -70,7 +70,7 @@ def _make_rule(name: str, operator: KernelOperator) -> Rule:
 
 def _require_decided_tensor(name: str, value: Any) -> BoundedTensor:
     if not isinstance(value, BoundedTensor):
-        raise UnprovedError(f"an input of {name} is no tensor")
+        raise UnprovedError(f"an input of {name} is not a tensor")
     if not value.is_float and value.error is not None and np.any(value.error > 0):
         raise UndecidedError(f"{name} of undecided numbers")
     return value
@@ -107,13 +107,13 @@ def _call_reference(
         raise UnprovedError(f"the reference of {name} fails: {type(error).__name__}: {error}") from None
     if isinstance(result, Mapping):
         if missing := [output for output in operator.outputs if output not in result]:
-            raise UnprovedError(f"the reference of {name} gives no '{missing[0]}'")
+            raise UnprovedError(f"the reference of {name} does not return '{missing[0]}'")
         outputs = [result[output] for output in operator.outputs]
     else:
         outputs = [result] if len(operator.outputs) == 1 and not isinstance(result, list) else list(result)
     if len(outputs) != len(operator.outputs):
         raise UnprovedError(
-            f"the reference of {name} gives {len(outputs)} outputs, of which the kernel has {len(operator.outputs)}"
+            f"the reference of {name} gives {len(outputs)} outputs, but the kernel has {len(operator.outputs)}"
         )
     bounded_outputs = [
         output if isinstance(output, tuple) and len(output) == 2 else (output, None) for output in outputs
@@ -167,7 +167,7 @@ def _compute_kernel_error(
     if bound is not None:
         error = np.array(np.broadcast_to(np.asarray(bound, np.float64), value.shape))
         if not (error >= 0).all():
-            raise UnprovedError("the reference gives a bound below 0")
+            raise UnprovedError("the reference returns a negative bound")
         return call.types.from_max_deviation(error)
     if not is_float(dtype):
         return (

@@ -132,10 +132,10 @@ def validate(
     if candidate is not None:
         if context is not None or precision is not None:
             raise InputError(
-                "validate: candidate: a candidate runs where it runs; expected no context and no precision"
+                "validate: candidate: a candidate chooses its own device and precision; expected no context and no precision"
             )
         if mode == "bisect":
-            raise InputError("validate: mode: 'bisect' cuts programs of pumice; expected no candidate with it")
+            raise InputError("validate: mode: 'bisect' splits pumice programs; expected no candidate with it")
         return _validate_candidate(
             CandidateModel(model, candidate, candidate_precision), candidate, cases, progress, options, reference
         )
@@ -211,7 +211,7 @@ def _make_chained_options(options: ValidationOptions, source_kind: str) -> Valid
     """Return the options for a reference or candidate that only has values computed from the model's inputs."""
     if options.mode == "isolated":
         raise InputError(
-            f"validate: mode: this {source_kind} has no values of nodes by themselves; expected 'chained' or 'both'"
+            f"validate: mode: this {source_kind} has no values of isolated nodes; expected 'chained' or 'both'"
         )
     return options._replace(mode="chained")
 
@@ -340,10 +340,10 @@ def _check_inputs(options: ValidationOptions, candidate: Candidate | None) -> No
         return
     if options.mode != "isolated":
         raise InputError(
-            f"validate: inputs: 'reference' is for nodes by themselves; expected mode='isolated' with it, given '{options.mode}'"
+            f"validate: inputs: 'reference' is for isolated nodes; expected mode='isolated' with it, given '{options.mode}'"
         )
     if candidate is not None:
-        raise InputError("validate: inputs: a candidate runs no node by itself; expected no 'reference' with it")
+        raise InputError("validate: inputs: a candidate does not run isolated nodes; expected no 'reference' with it")
     if options.repeat:
         raise InputError("validate: inputs: runs of whole programs are repeated; expected no repeat with 'reference'")
 

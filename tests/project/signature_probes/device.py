@@ -44,7 +44,7 @@ def recorded(context: pumice.Context, **commit: bool) -> tuple[pumice.CommandLis
 def contexts(context: pumice.Context) -> None:
     with pumice.Context(f"uuid:{context.info.uuid}") as named:
         assert named.info.uuid == context.info.uuid
-        assert "asked for" in named.choice
+        assert "requested as" in named.choice
     expect_error(lambda: pumice.Context("no such device"), "no such device")
     with pumice.Context(f"uuid:{context.info.uuid}", without=["storageBuffer8BitAccess"]) as masked:
         assert not masked.feature("storageBuffer8BitAccess")

@@ -34,8 +34,8 @@ def nodes(context: pumice.Context) -> None:
     assert len(graph.add("Split", x, outputs=3, name="split", output_names=["a", "b", "c"], num_outputs=3)) == 3
     assert graph.nodes[-1].name == "split"
     assert [value.name for value in graph.nodes[-1].outputs] == ["a", "b", "c"]
-    expect_error(lambda: graph.add("Relu", x, output_names=["d", "e"]), "1 names of outputs expected, given 2")
-    expect_error(lambda: graph.add("nnapi::RELU", x, output_names=["d", "e"]), "1 names of outputs expected, given 2")
+    expect_error(lambda: graph.add("Relu", x, output_names=["d", "e"]), "1 output names expected, given 2")
+    expect_error(lambda: graph.add("nnapi::RELU", x, output_names=["d", "e"]), "1 output names expected, given 2")
     expect_error(lambda: graph.add("Relu", x, outputs=2), "output")
     expect_error(lambda: graph.add("Relu", x, wobble=1), "wobble")
 
@@ -54,9 +54,9 @@ def inputs(context: pumice.Context) -> None:
     assert graph.compile(context).inputs[0].dimension_names == ["N", ""]
     expect_error(
         lambda: pumice.Graph().input("z", "float32", [2], dimension_names=["a", "b"]),
-        "1 names of sizes expected, given 2",
+        "1 size names expected, given 2",
     )
-    expect_error(lambda: pumice.Graph().input("z", "float32", None, dimension_names=["a"]), "0 names of sizes expected")
+    expect_error(lambda: pumice.Graph().input("z", "float32", None, dimension_names=["a"]), "0 size names expected")
     persistent = []
     for owned in (False, True):
         owning = pumice.Graph()
@@ -75,8 +75,8 @@ def declared_outputs(context: pumice.Context) -> None:
     x = graph.input("x", "uint8", None, scale=0.5, zero_point=3)
     graph.output("y", x, shape=[2])
     assert x.shape == (2,)
-    expect_error(lambda: graph.output("z", x, dtype="int8"), "declared of int8")
-    expect_error(lambda: graph.output("z", x, scale=0.25), "declared of scale 0.25")
+    expect_error(lambda: graph.output("z", x, dtype="int8"), "declared as int8")
+    expect_error(lambda: graph.output("z", x, scale=0.25), "declared with scale 0.25")
     expect_error(lambda: graph.output("z", x, scale=0.5, zero_point=4), "zero point 4")
 
 

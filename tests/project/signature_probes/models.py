@@ -290,4 +290,4 @@ def kernels(context: pumice.Context) -> None:
         for t in (1e-6, 1e-2)
     ]
     assert near == [False, True]
-    expect_error(lambda: pumice.load(proto, context, kernels={"Custom": _SHIFT}), "a domain of your own")
+    expect_error(lambda: pumice.load(proto, context, kernels={"Custom": _SHIFT}), "your own domain")

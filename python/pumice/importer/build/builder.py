@@ -276,7 +276,7 @@ class GraphBuilder:
         for output in self.recipe.outputs:
             value = self.get_value(output.name)
             if value is None:
-                raise graph_error("output", output.name, "nothing makes it")
+                raise graph_error("output", output.name, "nothing produces it")
             kind = get_value_kind(value)
             node = NodeRecipe("", output.name, [], [], {})
             for name, part_value in zip(

@@ -13,12 +13,12 @@ _SIGNATURES = (
     (0, b"\x93NUMPY", "a NumPy array (.npy)"),
     (0, b"\x89HDF\r\n\x1a\n", "an HDF5 file, as Keras writes them; tf2onnx makes an ONNX model of one"),
     (4, b"TFL3", "a TensorFlow Lite model; tf2onnx makes an ONNX model of one"),
-    (4, b"ORTM", "a model in ONNX Runtime's own format (.ort); the .onnx file that it was made from is expected"),
+    (4, b"ORTM", "a model in ONNX Runtime's own format (.ort); load the .onnx file that it was made from"),
     (0, b"GGUF", "a GGUF file"),
     (0, b"\x1f\x8b", "a compressed file (gzip); unpack it first"),
     (0, b"7z\xbc\xaf\x27\x1c", "a compressed file (7z); unpack it first"),
-    (0, b"version https://git-lfs", "a pointer of Git LFS, whose file was not fetched; `git lfs pull` fetches it"),
-    (0, b"\x80\x02", "a Python pickle, as PyTorch wrote them; torch.onnx.export makes an ONNX model"),
+    (0, b"version https://git-lfs", "a Git LFS pointer, whose file was not fetched; `git lfs pull` fetches it"),
+    (0, b"\x80\x02", "a Python pickle, as PyTorch used to write them; torch.onnx.export makes an ONNX model"),
     (0, b"<?xml", "an XML text"),
     (0, b"<!DOCTYPE", "an HTML page"),
     (0, b"<html", "an HTML page"),
@@ -66,7 +66,7 @@ def detect_file_type(data: Bytes) -> str:
     if head.startswith(b"PK\x03\x04"):
         return _detect_archive_type(data)
     if head[8:10] == b'{"' and int.from_bytes(head[:8], "little") < len(data):
-        return "a safetensors file, which holds weights and no graph"
+        return "a safetensors file, which holds weights but no graph"
     return ""
 
 

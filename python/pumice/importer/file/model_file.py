@@ -43,7 +43,7 @@ def _read_all(file: BinaryIO, source_name: str) -> bytes:
     while True:
         chunk = file.read(_CHUNK_BYTES)
         if not isinstance(chunk, bytes):
-            raise TypeError(f"a model's file object gives bytes, not {type(chunk).__name__}: open it with 'rb'")
+            raise TypeError(f"a model's file object must return bytes, not {type(chunk).__name__}: open it with 'rb'")
         if not chunk:
             return b"".join(chunks)
         chunks.append(chunk)
@@ -77,7 +77,7 @@ def to_path_or_bytes(source: Source) -> str | bytes:
 def _make_source_error(received: object) -> TypeError:
     hint = getattr(received, "_no_source_hint", "")  # set by classes that wrap a model
     actual = f"not {type(received).__name__}{f': {hint}' if hint else ''}"
-    return TypeError(f"a model is a path, bytes, a file object or a ModelProto, {actual}")
+    return TypeError(f"a model must be a path, bytes, a file object or a ModelProto, {actual}")
 
 
 def get_source_size(source: Source) -> int:
@@ -175,7 +175,7 @@ class ModelFile:
             )
         if not os.path.isfile(real):
             raise graph_error(
-                "tensor", tensor, f"expected its weights in the file '{path}', given what is no regular file"
+                "tensor", tensor, f"expected its weights in the file '{path}', given one that is not a regular file"
             )
         return real
 

@@ -78,9 +78,7 @@ def _get_external_bytes(tensor: TensorProto, expected: int, file: ModelFile) -> 
     try:
         offset, length = (int(entries.get(key, default)) for key, default in (("offset", 0), ("length", expected)))
     except ValueError:
-        raise graph_error(
-            "tensor", tensor.name, f"expected whole numbers as offset and length, given {entries}"
-        ) from None
+        raise graph_error("tensor", tensor.name, f"expected integers as offset and length, given {entries}") from None
     if offset < 0 or length < 0 or offset + length > len(data):
         received = f"a file of {len(data)} bytes"
         raise graph_error(
@@ -98,7 +96,7 @@ def _pack_tensor_strings(tensor: TensorProto, shape: list[int]) -> bytes:
     try:
         return pack_strings([text.decode() for text in received])
     except UnicodeDecodeError:
-        raise graph_error("tensor", tensor.name, "expected strings of UTF-8, given others") from None
+        raise graph_error("tensor", tensor.name, "expected UTF-8 strings, given others") from None
 
 
 def make_sparse_constant(sparse: SparseTensorProto, name: str, file: ModelFile) -> ConstantRecipe:

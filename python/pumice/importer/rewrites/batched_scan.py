@@ -111,7 +111,7 @@ def _check_lengths(node: NodeRecipe, scope: RewriteScope, scan_inputs: str) -> N
     lengths = array_from_bytes(constant.raw, constant.dtype, constant.shape)
     max_length = first_scan_input.shape[1] if first_scan_input is not None and len(first_scan_input.shape) > 1 else None
     if (lengths < 0).any() or (max_length is not None and (lengths > max_length).any()):
-        expected = "lengths of at least 0" if max_length is None else f"lengths of 0 to {max_length}"
+        expected = "non-negative lengths" if max_length is None else f"lengths of 0 to {max_length}"
         raise graph_error(
             "node", node.name, f"input '{node.inputs[0]}': expected {expected}, given {lengths.reshape(-1).tolist()}"
         )

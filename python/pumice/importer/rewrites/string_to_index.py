@@ -238,7 +238,7 @@ class _StringRewriter:
             new_attributes[name], results = self._rewrite_subgraph(graph, [])
             branch_strings.append(results[: len(node.outputs)])
         if any(results != branch_strings[0] for results in branch_strings):
-            raise graph_error("node", node.name, "one branch gives strings where the other gives none")
+            raise graph_error("node", node.name, "one branch returns strings where the other does not")
         return node._replace(attributes=new_attributes), branch_strings[0]
 
     def _encode_string_attributes(self, node: NodeRecipe, **names: str) -> NodeRecipe:

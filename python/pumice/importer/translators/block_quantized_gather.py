@@ -52,7 +52,7 @@ def _unpack_constant_codes(
     """Return the codes of a constant input, one per byte. last: number of codes per row to keep, for packed uint8 inputs."""
     constant = builder.constants.get(node.inputs[index])
     if constant is None:
-        raise builder.reject(node, f"input {index} that is no constant")
+        raise builder.reject(node, f"input {index} that is not a constant")
     if constant.dtype not in _CODES:
         raise builder.reject(node, f"input {index} of {constant.dtype}; supported: {', '.join(_CODES)}")
     codes = array_from_bytes(constant.raw, constant.dtype, constant.shape)
@@ -84,7 +84,7 @@ def _parse_table(builder: GraphBuilder, node: NodeRecipe) -> _QuantizedTable:
         )
     data, scales = builder.constants.get(node.inputs[0]), builder.get_constant_array(node.inputs[2])
     if data is None or scales is None:
-        raise builder.reject(node, "a table or scales that are no constants")
+        raise builder.reject(node, "a table or scales that are not constants")
     bits = node.attributes.get("bits", 4) if data.dtype == "uint8" else BITS[data.dtype]
     quant_block_size = node.attributes.get("block_size", 128)
     is_float = data.dtype in _FLOATS

@@ -27,7 +27,7 @@ def _get_k_permutation(builder: GraphBuilder, node: NodeRecipe, sizes: tuple[int
     k, quant_block_size = sizes
     groups = builder.get_constant_array(node.inputs[4])
     if groups is None:
-        raise builder.reject(node, "g_idx that is no constant")
+        raise builder.reject(node, "g_idx that is not a constant")
     blocks = -(-k // quant_block_size)
     flat = groups.reshape(-1)[:k].astype(np.int64)
     expectation = f"{k} numbers of blocks from 0 to {blocks - 1}"
@@ -35,7 +35,7 @@ def _get_k_permutation(builder: GraphBuilder, node: NodeRecipe, sizes: tuple[int
         raise graph_error("node", node.name, f"g_idx: expected {expectation}, given {flat.size}")
     if flat.min() < 0 or flat.max() >= blocks:
         raise graph_error(
-            "node", node.name, f"g_idx: expected {expectation}, given such from {flat.min()} to {flat.max()}"
+            "node", node.name, f"g_idx: expected {expectation}, given numbers from {flat.min()} to {flat.max()}"
         )
     if np.array_equal(flat, np.arange(k) // quant_block_size):
         return None
@@ -127,7 +127,7 @@ def _parse_weights(builder: GraphBuilder, node: NodeRecipe, inputs: list[str]) -
     bits = _get_positive_integer(node, "bits", 4)
     packed, scales, zeros = (builder.get_constant_array(name) if name else None for name in inputs[1:4])
     if packed is None or scales is None or (inputs[3] and zeros is None):
-        raise builder.reject(node, "a matrix, scales or zero points that are no constants")
+        raise builder.reject(node, "a matrix, scales or zero points that are not constants")
     if bits not in (2, 4, 8):
         raise builder.reject(node, f"bits = {bits}; supported: 2, 4, 8")
     if layout := node.attributes.get("weight_prepacked", 0):

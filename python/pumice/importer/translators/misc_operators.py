@@ -88,7 +88,7 @@ def _translate_deform_conv(builder: GraphBuilder, node: NodeRecipe) -> None:
         raise graph_error("node", node.name, "expected x, weights and offsets, given fewer")
     sizes = [size for size in w.shape or () if size is not None]
     if len(sizes) != 4:
-        reason = "weights of another rank than 4, or of unknown sizes"
+        reason = "weights of a rank other than 4, or of unknown sizes"
         builder.unsupported.append(f"node '{builder.get_node_path(node)}': operator DeformConv: {reason}")
         raise NodeRejectedError
     out_channels, channels, *kernel = sizes

@@ -126,7 +126,7 @@ def _translate_feature_vectorizer(builder: GraphBuilder, node: NodeRecipe) -> No
     for name, value, width in zip(node.inputs, feature_inputs, widths.tolist(), strict=False):
         x = cast_to_float(builder, node, value)
         if x.shape is None or len(x.shape) not in (1, 2) or (len(x.shape) == 2 and x.shape[1] != width):
-            raise builder.reject(node, f"'{name}' of another width than {width}, or of one that is not known")
+            raise builder.reject(node, f"'{name}' of a width other than {width}, or of unknown width")
         features.append(builder.add_helper(node, "Unsqueeze", x, _AXIS_1) if len(x.shape) == 1 else x)
     if len(features) != len(node.inputs):
         raise graph_error("node", node.name, f"expected 'inputdimensions' of {len(node.inputs)} inputs, given {widths}")

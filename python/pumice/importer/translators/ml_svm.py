@@ -35,7 +35,7 @@ def _translate_svm_regressor(builder: GraphBuilder, node: NodeRecipe) -> None:
     )
     count = node.attributes.get("n_supports", 0)
     if not isinstance(count, int) or count < 0:
-        raise graph_error("node", node.name, f"attribute 'n_supports': expected a number from 0 up, given {count!r}")
+        raise graph_error("node", node.name, f"attribute 'n_supports': expected a non-negative number, given {count!r}")
     if not coefficients.size or rho.size != 1 or (count and vectors.size % count):
         raise graph_error("node", node.name, "expected coefficients, one rho and 'support_vectors' of one length")
     if count:
@@ -130,7 +130,7 @@ def _translate_svm_classifier(builder: GraphBuilder, node: NodeRecipe) -> None:
     labels = get_class_labels(builder, node, "classlabels_ints")
     counts = get_numeric_attribute(node, "vectors_per_class", "int64")
     if (counts < 0).any():
-        expected = "attribute 'vectors_per_class': expected numbers from 0 up"
+        expected = "attribute 'vectors_per_class': expected non-negative numbers"
         raise graph_error("node", node.name, f"{expected}, given {counts.tolist()}")
     if not counts.sum():
         _translate_linear_classifier(builder, node, x, labels)

@@ -62,7 +62,7 @@ def _compute_tree_depth(node: NodeRecipe, nodes: Array, roots: Array) -> int:
         if not len(inner):
             return depth
         level = np.unique(nodes[inner][:, 2:4])
-    raise graph_error("node", node.name, "expected trees, given nodes in a circle")
+    raise graph_error("node", node.name, "expected trees, given nodes in a cycle")
 
 
 def _make_ensemble_arrays(node: NodeRecipe, nodes: Array, entries: Array, roots: Array) -> TreeEnsembleArrays:
@@ -86,7 +86,7 @@ def parse_ensemble_attributes(node: NodeRecipe, role: str, dtype: str) -> TreeEn
         raise graph_error("node", node.name, f"attribute 'nodes_modes': expected {', '.join(_MODES)}, given {unknown}")
     row_of_node = {key: i for i, key in enumerate(zip(trees.tolist(), numbers.tolist(), strict=True))}
     if len(row_of_node) != count:
-        raise graph_error("node", node.name, "expected one node of each number in a tree, given two")
+        raise graph_error("node", node.name, "expected one node with each id in a tree, given two")
     limits = _to_int32_words(_get_list_attribute(node, "nodes_values", np.dtype(dtype), count), dtype)
     nodes = np.zeros((count, 4 + limits.shape[1]), np.int64)
     nodes[:, 0] = _get_list_attribute(node, "nodes_featureids", np.int64, count)

@@ -302,7 +302,7 @@ def _translate_split_to_sequence(builder: GraphBuilder, node: NodeRecipe) -> Non
         raise builder.reject(node, f"{count} parts of sizes of their own; there can be {_MAX_CHUNKS}")
     if count is None:
         if lengths is not None and lengths.shape != ():
-            raise builder.reject(node, "a number of parts that is known only when it runs")
+            raise builder.reject(node, "a number of parts that is known only at run time")
         _split_with_loop(builder, node, axis, keeps_axis)
         return
     if count == 0:

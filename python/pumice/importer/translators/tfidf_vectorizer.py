@@ -35,7 +35,9 @@ def _get_integer(node: NodeRecipe, name: str, minimum: int) -> int:
     attribute_value = node.attributes.get(name)
     if not isinstance(attribute_value, int) or attribute_value < minimum:
         raise graph_error(
-            "node", node.name, f"attribute '{name}': expected an integer from {minimum} on, given {attribute_value!r}"
+            "node",
+            node.name,
+            f"attribute '{name}': expected an integer of at least {minimum}, given {attribute_value!r}",
         )
     return attribute_value
 

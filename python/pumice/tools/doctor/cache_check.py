@@ -31,7 +31,7 @@ def check_cache(machine: Machine) -> Iterator[Finding]:
         yield problem
     elif not existing.is_dir():
         yield report_problem(
-            "cache", f"The cache {folder} cannot be made: {existing} is a file.", _CHOOSE_ANOTHER_FOLDER
+            "cache", f"The cache {folder} cannot be created: {existing} is a file.", _CHOOSE_ANOTHER_FOLDER
         )
     elif not machine.is_accessible(existing):
         text = f"The cache {folder} cannot be written, and every process compiles its kernels again."
@@ -61,7 +61,7 @@ def _check_ownership(machine: Machine, folder: str, existing: Path) -> Finding |
         owner = existing.stat().st_uid
         if machine.user != 0 or owner == 0 or machine.get_variable("PUMICE_CACHE_DIR"):
             return None
-        text = f"The cache {folder} is not made: root makes none in a folder of another user, uid {owner}."
+        text = f"The cache {folder} is not created: root does not create one in a folder of another user, uid {owner}."
         return report_problem("cache", text, "sudo -H ..., or " + _CHOOSE_ANOTHER_FOLDER)
     for path in (root, *_iterate_folders(root)):
         status = path.lstat()

@@ -64,7 +64,7 @@ def check_loader(machine: Machine) -> Iterator[Finding]:
         text = f"The Vulkan loader libvulkan.so.1 cannot be loaded: {reason}."
         yield report_problem("loader", text, "apt-get install libvulkan1")
     else:
-        yield report_ok("loader", "The Vulkan loader libvulkan.so.1 is there.")
+        yield report_ok("loader", "The Vulkan loader libvulkan.so.1 is installed.")
 
 
 def get_override_manifests(machine: Machine) -> tuple[str, list[Path]] | None:
@@ -87,7 +87,7 @@ def check_drivers(machine: Machine) -> Iterator[Finding]:
     for manifest in manifests:
         if override and not manifest.is_file():
             yield report_problem(
-                "drivers", f"{override[0]} names {manifest}, which is no file.", f"unset {override[0]}"
+                "drivers", f"{override[0]} names {manifest}, which is not a file.", f"unset {override[0]}"
             )
     driver_findings = [
         finding
@@ -107,11 +107,11 @@ def check_driver_manifest(machine: Machine, manifest: Path) -> Iterator[Finding]
         manifest_data = json.loads(manifest.read_text())["ICD"]
         library = str(manifest_data["library_path"])
     except (OSError, ValueError, KeyError, TypeError) as error:
-        text = f"{manifest} is no manifest of a driver ({type(error).__name__}: {error}), and the loader leaves it out."
+        text = f"{manifest} is not a driver manifest ({type(error).__name__}: {error}), so the loader ignores it."
         yield report_problem("drivers", text, f"install the package of {manifest.name} again")
         return
     if str(manifest_data.get("library_arch", "64")) != "64":
-        yield report_note("drivers", f"{manifest.name} is for programs of {manifest_data['library_arch']} bits.")
+        yield report_note("drivers", f"{manifest.name} is for {manifest_data['library_arch']}-bit programs.")
         return
     if "/" in library and not library.startswith("/"):
         library = str(manifest.parent / library)
@@ -136,12 +136,12 @@ def check_gpus(machine: Machine) -> Iterator[Finding]:
         name_patterns, install = _DRIVER_PACKAGES.get(vendor, ((), ""))
         if not name_patterns:
             yield report_note(
-                "drivers", f"A display adapter of the vendor {vendor} is there, whose drivers are not known here."
+                "drivers", f"There is a display adapter of the vendor {vendor}, whose drivers are not known here."
             )
         elif any(name_pattern in name for name_pattern in name_patterns for name in names):
-            yield report_ok("drivers", f"A GPU of {vendor} is there, and a manifest of a driver for it.")
+            yield report_ok("drivers", f"There is a GPU of {vendor}, and a driver manifest for it.")
         elif override:
-            text = f"A GPU of {vendor} is there, and {override[0]} names no driver for it."
+            text = f"There is a GPU of {vendor}, but {override[0]} names no driver for it."
             yield report_note("drivers", text)
         else:
             is_inside = vendor == "NVIDIA" and is_container(machine)
@@ -150,7 +150,7 @@ def check_gpus(machine: Machine) -> Iterator[Finding]:
                 if is_inside
                 else ""
             )
-            text = f"A GPU of {vendor} is there, and no manifest of a Vulkan driver for it.{where}"
+            text = f"There is a GPU of {vendor}, but no Vulkan driver manifest for it.{where}"
             yield report_problem("drivers", text, _CONTAINER_FIX if is_inside else install)
 
 
@@ -192,7 +192,7 @@ def check_permissions(machine: Machine) -> Iterator[Finding]:
         )
     vendors = [vendor_name for vendor_name in machine.find_gpu_vendors() if vendor_name in _DRIVER_PACKAGES]
     if vendors and not files:
-        text = f"A GPU ({', '.join(vendors)}) is on the PCI bus, and neither /dev/dri nor /dev/nvidia* is there."
+        text = f"A GPU ({', '.join(vendors)}) is on the PCI bus, but neither /dev/dri nor /dev/nvidia* exists."
         fix_command = "docker run --gpus all ..." if "NVIDIA" in vendors else "docker run --device /dev/dri ..."
         modules = " && ".join(f"sudo modprobe {_KERNEL_MODULES[vendor_name]}" for vendor_name in vendors)
         yield report_problem("permissions", text, fix_command if is_container(machine) else modules)
@@ -222,7 +222,7 @@ def check_layers(machine: Machine) -> Iterator[Finding]:
         if _VALIDATION_LAYER in layer_name_set or machine.get_variable("VK_LAYER_PATH"):
             yield report_note("layers", "PUMICE_VALIDATION is on: every Vulkan call is checked, which takes time.")
         else:
-            text = f"PUMICE_VALIDATION is on, and {_VALIDATION_LAYER} is not installed: no context can be made."
+            text = f"PUMICE_VALIDATION is on, but {_VALIDATION_LAYER} is not installed: no context can be created."
             yield report_problem("layers", text, "apt-get install vulkan-validationlayers, or unset PUMICE_VALIDATION")
     for name in ("VK_INSTANCE_LAYERS", "VK_LOADER_LAYERS_ENABLE"):
         if variable_value := machine.get_variable(name):
@@ -252,7 +252,7 @@ def check_environment(machine: Machine) -> Iterator[Finding]:
     for name in sorted(machine.environment):
         if name.startswith("PUMICE_") and name not in VARIABLES:
             close = difflib.get_close_matches(name, VARIABLES, 1)
-            text = f"{name} is set, and pumice reads no variable of that name" + (
+            text = f"{name} is set, but pumice reads no variable of that name" + (
                 f"; {close[0]} is one." if close else "."
             )
             yield report_problem("environment", text, f"unset {name}")
@@ -266,7 +266,7 @@ def check_environment(machine: Machine) -> Iterator[Finding]:
             yield report_note("environment", f"{name}={machine.environment[name]} decides which GPUs are visible.")
     if machine.is_variable_set("PUMICE_FAULT"):
         yield report_problem(
-            "environment", "PUMICE_FAULT puts faults into plans on purpose, for tests.", "unset PUMICE_FAULT"
+            "environment", "PUMICE_FAULT deliberately puts faults into plans, for tests.", "unset PUMICE_FAULT"
         )
 
 
@@ -277,7 +277,7 @@ def check_devices(machine: Machine) -> Iterator[Finding]:
     """Check which devices a separate process finds, and which one it chooses."""
     probe_result: dict[str, Any] = machine.probe()
     for device_record in probe_result["devices"]:
-        kind = "a software driver, no GPU" if device_record["kind"] == "software" else device_record["kind"]
+        kind = "a software driver, not a GPU" if device_record["kind"] == "software" else device_record["kind"]
         yield report_ok("devices", f"{device_record['name']} is a Vulkan device ({kind}; {device_record['driver']}).")
     if probe_result["hidden"]:
         yield report_note("devices", f"Hidden: {probe_result['hidden']}.")
@@ -287,8 +287,8 @@ def check_devices(machine: Machine) -> Iterator[Finding]:
         )
         yield report_problem(
             "devices",
-            f"No context can be made: {probe_result['error']}.",
-            fix_command or "mend what is wrong above first",
+            f"No context can be created: {probe_result['error']}.",
+            fix_command or "fix the problems above first",
         )
         return
     vendors = [vendor for vendor in machine.find_gpu_vendors() if vendor in _DRIVER_PACKAGES]
@@ -297,6 +297,6 @@ def check_devices(machine: Machine) -> Iterator[Finding]:
         and not probe_result["hidden"]
         and all(device_record["kind"] == "software" for device_record in probe_result["devices"])
     ):
-        text = f"A GPU ({', '.join(vendors)}) is there, and only software drivers answer: its Vulkan driver is missing or older than 1.2."
-        yield report_problem("devices", text, "mend what is wrong above first, or install the vendor's newest driver")
-    yield report_ok("devices", f"A context takes {probe_result['choice']}.")
+        text = f"A GPU ({', '.join(vendors)}) is there, but only software drivers respond: its Vulkan driver is missing or older than 1.2."
+        yield report_problem("devices", text, "fix the problems above first, or install the vendor's newest driver")
+    yield report_ok("devices", f"A context uses {probe_result['choice']}.")

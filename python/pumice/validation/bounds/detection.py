@@ -108,7 +108,7 @@ def _evaluate_non_max_suppression(call: OperatorCall) -> list[Any]:
             if (low > iou_threshold[0] + iou_threshold[1]).any():
                 continue
             if (high > iou_threshold[0] - iou_threshold[1]).any():
-                raise UndecidedError("NonMaxSuppression of boxes that overlap about as much as they may")
+                raise UndecidedError("NonMaxSuppression of boxes whose overlap is about the threshold")
             selected_boxes.append(box)
         selected += [[int(batch), int(class_index), box] for box in selected_boxes]
     return [BoundedTensor(np.array(selected, np.int64).reshape(-1, 3), None, np.int64)]
@@ -123,12 +123,12 @@ def _sort_candidates(row: Array, error: Array, threshold: float, threshold_error
     if threshold == -np.inf:
         may_pass = np.ones(row.shape, bool)
     elif (may_pass & ~(row - error > threshold + threshold_error)).any():
-        raise UndecidedError("NonMaxSuppression of scores that are too close to be told apart")
+        raise UndecidedError("NonMaxSuppression of scores that are too close to distinguish")
     order = np.argsort(-row, kind="stable")
     order = order[may_pass[order]]
     gaps, widths = -np.diff(row[order]), error[order][1:] + error[order][:-1]
     if ((gaps <= widths) & (widths > 0)).any():
-        raise UndecidedError("NonMaxSuppression of scores that are too close to be told apart")
+        raise UndecidedError("NonMaxSuppression of scores that are too close to distinguish")
     return [int(box) for box in order]
 
 

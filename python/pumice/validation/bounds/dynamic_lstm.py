@@ -23,7 +23,7 @@ class _DynamicQuantizeLstm(RecurrentNode):
         if call.attribute("clip") is not None:
             raise UnprovedError("DynamicQuantizeLSTM with clip")
         if call.types.other_runtime:  # ONNX Runtime does not quantise a whole batch together
-            raise UnprovedError("DynamicQuantizeLSTM of a runtime that quantizes states in groups of its own")
+            raise UnprovedError("DynamicQuantizeLSTM of a runtime that quantizes states in its own groups")
         super().__init__(OperatorCall("LSTM", call.inputs, call.attributes, 23, call.types))
         self.hidden = self.r.shape[1]
         self._quantized = OperatorCall("LSTM", [call.input(0)], None, 23, self.types)

@@ -98,7 +98,7 @@ def _evaluate_one_hot_encoder(call: OperatorCall) -> list[Any]:
         for element in call.get_decided_input(0).reshape(-1).tolist()
     ]
     if not call.attribute("zeros", 1) and not set(keys_by_row).issubset(keys):
-        raise UnprovedError("OneHotEncoder with zeros=0 of what is no category")
+        raise UnprovedError("OneHotEncoder with zeros=0 and an unknown category")
     hot = np.array([[element == key for key in keys] for element in keys_by_row], np.float64).reshape(*shape, len(keys))
     return [BoundedTensor(hot, None, np.float32, stored=True)]
 

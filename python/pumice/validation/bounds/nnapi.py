@@ -176,7 +176,7 @@ class _ClassCandidates:
         chosen = self.remaining[best]
         gaps = self.scores[chosen] - self.scores[others]
         self._require_margin(
-            gaps, self.errors[chosen] + self.errors[others], "scores that are too close to be told apart"
+            gaps, self.errors[chosen] + self.errors[others], "scores that are too close to distinguish"
         )
         return best
 
@@ -208,7 +208,7 @@ class _ClassCandidates:
         self.errors[other] = self.errors[other] * factor + abs(score) * factor_error + rounding
         self.scores[other] = score * factor
         error = self.errors[other]
-        self._require_margin(self.scores[other] - self.params.min_score, error, "a score about as large as the least")
+        self._require_margin(self.scores[other] - self.params.min_score, error, "a score about as large as the minimum")
         return bool(self.scores[other] < self.params.min_score)
 
     def run_nms(self) -> list[int]:

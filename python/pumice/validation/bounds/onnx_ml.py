@@ -68,7 +68,7 @@ def _evaluate_imputer(call: OperatorCall) -> list[Any]:
             ~is_replaced & (x.get_errors() > 0)
         ].any()
     ):
-        raise UndecidedError("Imputer of numbers that may be those that are replaced")
+        raise UndecidedError("Imputer of numbers that may be the replaced value")
     rounded = np.broadcast_to(new.astype(x.value.dtype), x.shape)
     value = np.where(is_replaced, rounded, x.value)
     if not is_float:
@@ -91,7 +91,7 @@ def _evaluate_normalizer(call: OperatorCall) -> list[Any]:
         )
         size = size if norm == "L1" else _round_intermediate(call, apply_function("sqrt", size, m))
     if (np.abs(size.value) <= size.get_errors()).any():
-        raise UnprovedError("Normalizer of a row without a length")
+        raise UnprovedError("Normalizer of a row of length 0")
     return [_with_float32_dtype(m.div(x, size))]
 
 

@@ -61,7 +61,7 @@ class OperatorCall:
         """Return an input tensor. Raise UnprovedError if it is omitted or not a tensor."""
         value = self.optional_input(index)
         if not isinstance(value, BoundedTensor):
-            raise UnprovedError(f"input {index} of {self.op} is no tensor")
+            raise UnprovedError(f"input {index} of {self.op} is not a tensor")
         return value
 
     def get_integer_list(self, index: int) -> list[int] | None:
