@@ -24,7 +24,7 @@ std::optional<Shape> parse_optional_shape(const std::optional<std::vector<std::o
   Shape shape;
   for (const auto& size : *sizes) {
     const int64_t known = size ? parse_sizes({*size}, "shape")[0] : 0;
-    if (known < kUnknownSize) throw GraphError("shape", "a non-negative size, or None, expected; given " + size->text(), "R8");
+    if (known < kUnknownSize) throw GraphError("shape", "expected a non-negative size, or None; given " + size->text(), "R8");
     shape.push_back(known > 0 ? known : kUnknownSize);
   }
   return shape;
@@ -59,7 +59,7 @@ PyValue add_constant_bytes(const std::shared_ptr<Graph>& self, const py::object&
   const py::buffer_info info = raw.request();
   const auto actual_bytes = static_cast<size_t>(info.size * info.itemsize), expected_bytes = tensor.desc.element_bytes();
   if (actual_bytes != expected_bytes || !PyBuffer_IsContiguous(info.view(), 'C'))
-    throw GraphError(name, std::to_string(expected_bytes) + " contiguous bytes expected for " + to_string(tensor.desc) + "; given " +
+    throw GraphError(name, "expected " + std::to_string(expected_bytes) + " contiguous bytes for " + to_string(tensor.desc) + "; given " +
                                std::to_string(actual_bytes));
   tensor.data = static_cast<const std::byte*>(info.ptr);
   tensor.file = find_mapped_file(raw);

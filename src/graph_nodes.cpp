@@ -13,11 +13,11 @@ HostTensor parse_nnapi_numbers(const py::handle& value, const std::string& user)
   const py::array array = py::module_::import("numpy").attr("asarray")(value);
   const char kind = array.dtype().kind();
   if (kind != 'i' && kind != 'f' && kind != 'b' && array.size() != 0)
-    throw GraphError(user, "numbers expected; given " + get_type_name(value));
+    throw GraphError(user, "expected numbers; given " + get_type_name(value));
   if (kind == 'b' || py::hasattr(value, "dtype")) return make_host_tensor(array, "constant");
   const py::array converted = array.attr("astype")(kind == 'i' || array.size() == 0 ? "int32" : "float32");
   if (kind == 'i' && !converted.attr("__eq__")(array).attr("all")().cast<bool>())
-    throw GraphError(user, "integers that fit in int32 expected; given " + py::repr(value).cast<std::string>());
+    throw GraphError(user, "expected integers that fit in int32; given " + py::repr(value).cast<std::string>());
   return make_host_tensor(converted, "constant");
 }
 
@@ -37,7 +37,7 @@ py::object add_operator_node(const std::shared_ptr<Graph>& self, const std::stri
                              NodeNames names, const py::kwargs& attributes) {
   const std::string& name = names.node;
   if (op == "nnapi::IF" || op == "nnapi::WHILE") {
-    if (!attributes.empty()) throw GraphError(name.empty() ? op : name, "no keywords expected other than name, outputs and output_names");
+    if (!attributes.empty()) throw GraphError(name.empty() ? op : name, "expected no keywords other than name, outputs and output_names");
     const size_t count = parse_output_count(num_outputs, name.empty() ? op : name);
     return unwrap_single(self, add_nnapi_control_flow(self, op, inputs, count, name, std::move(names.outputs)));
   }
@@ -67,7 +67,7 @@ ValueId get_value_id(const std::shared_ptr<Graph>& self, const py::handle& value
   if (numbers && !py::isinstance<Tensor>(value) &&
       (PyNumber_Check(value.ptr()) != 0 || py::isinstance<py::list>(value) || py::isinstance<py::tuple>(value)))
     return self->constant(parse_nnapi_numbers(value, user));
-  throw GraphError(user, "a Value of this graph, an array or None expected; given " + get_type_name(value));
+  throw GraphError(user, "expected a Value of this graph, an array or None; given " + get_type_name(value));
 }
 
 std::vector<ValueId> get_value_ids(const std::shared_ptr<Graph>& self, const std::vector<py::object>& values, const std::string& user) {
@@ -78,7 +78,7 @@ std::vector<ValueId> get_value_ids(const std::shared_ptr<Graph>& self, const std
 
 std::shared_ptr<Graph> parse_graph(const py::object& graph, const std::string& role, const std::string& user) {
   if (graph.is_none()) return {};
-  if (!py::isinstance<Graph>(graph)) throw GraphError(user, role + ": a Graph expected, given " + get_type_name(graph), "B2.2");
+  if (!py::isinstance<Graph>(graph)) throw GraphError(user, role + ": expected a Graph, given " + get_type_name(graph), "B2.2");
   return graph.cast<std::shared_ptr<Graph>>();
 }
 

@@ -19,7 +19,7 @@ std::string format_long_integer(const py::handle& number) {
 template <typename T>
 T checked_cast(const Integer& integer, const char* user, const std::string& expected, const char* rule = "") {
   if (const auto value = integer.as<T>()) return *value;
-  throw GraphError(user, expected + " of " + std::to_string(sizeof(T) * 8) + " bits expected; given " + integer.text(), rule);
+  throw GraphError(user, "expected " + expected + " of " + std::to_string(sizeof(T) * 8) + " bits; given " + integer.text(), rule);
 }
 
 }  // namespace
@@ -68,7 +68,7 @@ size_t parse_count(const Integer& count, const char* name) {
 
 size_t parse_output_count(const Integer& outputs, const std::string& node) {
   if (const auto value = outputs.as<uint32_t>()) return *value;
-  throw GraphError(node, "a positive number of outputs expected; given " + outputs.text());
+  throw GraphError(node, "expected a positive number of outputs; given " + outputs.text());
 }
 
 uint64_t parse_execution_id(const Integer& id) {

@@ -50,7 +50,7 @@ DType parse_dtype(const py::object& dtype) {
 }
 
 std::span<const std::byte> get_contiguous_bytes(const py::buffer_info& info, std::string_view user) {
-  if (!PyBuffer_IsContiguous(info.view(), 'C')) throw Error(std::string(user) + ": contiguous bytes expected; given a strided buffer");
+  if (!PyBuffer_IsContiguous(info.view(), 'C')) throw Error(std::string(user) + ": expected contiguous bytes; given a strided buffer");
   return {static_cast<const std::byte*>(info.ptr), static_cast<size_t>(info.size * info.itemsize)};
 }
 

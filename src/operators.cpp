@@ -12,7 +12,7 @@ namespace {
 
 [[noreturn]] void throw_attribute_error(const std::string& name, const std::string& actual) {
   throw GraphError(name,
-                   "attribute '" + name + "': a number, a string, an array or a list of numbers or strings expected; given " + actual);
+                   "attribute '" + name + "': expected a number, a string, an array or a list of numbers or strings; given " + actual);
 }
 
 bool is_string_or_bytes(const py::handle& value) {

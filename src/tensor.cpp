@@ -326,7 +326,7 @@ Shape parse_shape(const py::object& shape) {
   try {
     return parse_sizes(PyIndex_Check(shape.ptr()) ? Integers{shape.cast<Integer>()} : shape.cast<Integers>(), "shape");
   } catch (const py::cast_error&) {
-    throw py::type_error("shape: an integer or integers expected; given " + py::repr(shape).cast<std::string>());
+    throw py::type_error("shape: expected an integer or a sequence of integers; given " + py::repr(shape).cast<std::string>());
   }
 }
 

@@ -40,7 +40,7 @@ void MappedFile::read(const std::byte* source, std::span<std::byte> target) cons
     if (done < 0 && errno == EINTR) continue;
     if (done < 0) throw Error("'" + name_ + "': pread: " + std::strerror(errno));
     if (done == 0)
-      throw Error("'" + name_ + "': " + std::to_string(bytes_) + " bytes expected; given a file that ends at " + std::to_string(offset) +
+      throw Error("'" + name_ + "': expected " + std::to_string(bytes_) + " bytes; given a file that ends at " + std::to_string(offset) +
                   ", truncated since it was opened");
     offset += static_cast<uint64_t>(done);
     target = target.subspan(static_cast<size_t>(done));

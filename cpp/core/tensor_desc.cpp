@@ -80,7 +80,7 @@ int64_t read_integer(DType dtype, const std::byte* data, int64_t i) {
       return read_element<uint8_t>(data, i) != 0;
     default:
       if (contains(kLowBitIntegers, dtype)) return read_low_bit_integer(dtype, data, i);
-      throw GraphError("", "integers expected; given " + std::string(name(dtype)));
+      throw GraphError("", "expected integers; given " + std::string(name(dtype)));
   }
 }
 

@@ -183,7 +183,7 @@ void Tensor::copy_from(const Tensor& packed, const InterruptCallback& interrupte
     packed.download(bytes, interrupted);
     return upload(bytes, interrupted);
   }
-  if (!packed.desc_.is_packed()) throw Error("copy_from: a packed tensor expected");
+  if (!packed.desc_.is_packed()) throw Error("copy_from: expected a packed tensor");
   pumice::copy({packed.buffer_, packed.byte_offset(), desc_.element_bytes()}, buffer_, contiguous_regions(), interrupted);
 }
 

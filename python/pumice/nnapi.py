@@ -26,6 +26,6 @@ def operations(level: int = EXPERIMENTAL) -> list[Operation]:
     Raise ValueError for a level below 1.
     """
     if level < 1:
-        raise ValueError(f"level: a positive feature level expected; given {level}")
+        raise ValueError(f"level: expected a positive feature level; given {level}")
     rows = [Operation(operation.name, operation.level, operation.summary) for operation in _pumice.nnapi_operations()]
     return sorted(operation for operation in rows if operation.level <= level)

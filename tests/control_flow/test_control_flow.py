@@ -220,7 +220,7 @@ def test_a_declared_size_holds_at_run_time(context: pumice.Context) -> None:
     graph.output("y", last)
     program = graph.compile(context)
     assert program({"x": integer(0)})["y"] == [3]
-    with pytest.raises(pumice.GraphError, match=r"'loop'.*int32\[1\] expected, given int32\[2\]"):
+    with pytest.raises(pumice.GraphError, match=r"'loop'.*expected int32\[1\], given int32\[2\]"):
         program({"x": integer(0, 0)})
     assert program({"x": integer(1)})["y"] == [3]
 

@@ -57,20 +57,20 @@ def test_b2_1_a_condition_is_bool_of_shape_1(dtype: str, shape: list[int | None]
     expect_error(
         "B2.1",
         lambda: graph.if_(condition, identity(), identity(), inputs=[x]),
-        r"bool\[1\] expected, given 'decides' " + dtype,
+        r"expected bool\[1\], given 'decides' " + dtype,
     )
     ends = graph_of("Identity", [(dtype, shape)])
-    expect_error("B2.1", lambda: graph.while_(ends, identity(dtype, shape), carried=[condition]), r"bool\[1\] expected")
+    expect_error("B2.1", lambda: graph.while_(ends, identity(dtype, shape), carried=[condition]), r"expected bool\[1\]")
 
 
 def test_b2_2_what_is_run_is_a_graph() -> None:
     graph, condition, x = outer()
     for wrong in (3, "body", integer(1), x):
         expect_error(
-            "B2.2", lambda wrong=wrong: graph.if_(condition, wrong, identity(), inputs=[x]), "then: a Graph expected"
+            "B2.2", lambda wrong=wrong: graph.if_(condition, wrong, identity(), inputs=[x]), "then: expected a Graph"
         )  # type: ignore[misc]
         expect_error(
-            "B2.2", lambda wrong=wrong: graph.if_(condition, identity(), wrong, inputs=[x]), "else: a Graph expected"
+            "B2.2", lambda wrong=wrong: graph.if_(condition, identity(), wrong, inputs=[x]), "else: expected a Graph"
         )  # type: ignore[misc]
         expect_error("B2.2", lambda wrong=wrong: graph.while_(wrong, identity(), carried=[x]), "condition: a Graph")  # type: ignore[misc]
         expect_error("B2.2", lambda wrong=wrong: graph.while_(identity("bool"), wrong, carried=[x]), "body: a Graph")  # type: ignore[misc]
@@ -79,8 +79,8 @@ def test_b2_2_what_is_run_is_a_graph() -> None:
 def test_b2_3_branches_take_the_inputs_and_give_the_outputs_of_an_if() -> None:
     graph, condition, x = outer()
     two = graph_of("Add", [("int32", [1]), ("int32", [1])], name="two")
-    expect_error("B2.3", lambda: graph.if_(condition, two, identity(), inputs=[x]), "then 'two': 2 expected, given 1")
-    expect_error("B2.3", lambda: graph.if_(condition, identity(), two, inputs=[x]), "else 'two': 2 expected, given 1")
+    expect_error("B2.3", lambda: graph.if_(condition, two, identity(), inputs=[x]), "then 'two': expected 2, given 1")
+    expect_error("B2.3", lambda: graph.if_(condition, identity(), two, inputs=[x]), "else 'two': expected 2, given 1")
     for dtype, shape in (("float32", [1]), ("int32", [2]), ("int32", [1, 1]), ("int32", [])):
         other = identity(dtype, shape)
         expect_error("B2.3", lambda other=other: graph.if_(condition, identity(), other, inputs=[x]), "given 'x' int32")  # type: ignore[misc]
@@ -90,7 +90,7 @@ def test_b2_3_branches_take_the_inputs_and_give_the_outputs_of_an_if() -> None:
     one = twice.input("one", "int32", [1])
     twice.output("a", twice.add("Neg", one))
     twice.output("b", twice.add("Abs", one))
-    expect_error("B2.3", lambda: graph.if_(condition, identity(), twice, inputs=[x]), "1 expected, given 2")
+    expect_error("B2.3", lambda: graph.if_(condition, identity(), twice, inputs=[x]), "expected 1, given 2")
 
 
 def test_b2_3_an_operand_deduces_sizes_that_a_node_inside_cannot_take() -> None:
@@ -135,27 +135,27 @@ def test_b2_3_branches_may_declare_different_shapes() -> None:
 
 def test_b2_4_a_condition_graph_takes_everything_and_gives_the_condition() -> None:
     graph, _, x = outer()
-    expect_error("B2.4", lambda: graph.while_(less_than_limit(), identity(), carried=[x]), "2 expected, given 1")
+    expect_error("B2.4", lambda: graph.while_(less_than_limit(), identity(), carried=[x]), "expected 2, given 1")
     wrong = graph_of("Less", [("int32", [2])], integer(3))
     expect_error(
-        "B2.4", lambda: graph.while_(wrong, identity(), carried=[x]), r"int32\[2\] expected, given 'x' int32\[1\]"
+        "B2.4", lambda: graph.while_(wrong, identity(), carried=[x]), r"expected '.*' int32\[2\], given 'x' int32\[1\]"
     )
     two = pumice.Graph("two")
     one = two.input("one", "int32", [1])
     two.output("a", two.add("Less", one, integer(3)))
     two.output("b", two.add("Less", one, integer(4)))
-    expect_error("B2.4", lambda: graph.while_(two, identity(), carried=[x]), "1 expected, given 2")
+    expect_error("B2.4", lambda: graph.while_(two, identity(), carried=[x]), "expected 1, given 2")
 
 
 def test_b2_5_a_body_takes_everything_and_gives_the_next_values() -> None:
     graph, _, x = outer()
     ends = graph_of("Less", [("int32", [1])], integer(3))
     both = less_than_limit()
-    expect_error("B2.5", lambda: graph.while_(ends, count_up(), carried=[x]), "2 expected, given 1")
+    expect_error("B2.5", lambda: graph.while_(ends, count_up(), carried=[x]), "expected 2, given 1")
     expect_error(
         "B2.5",
         lambda: graph.while_(both, count_up(), carried=[x, x]),
-        r"2 expected \(2 carried values, 0 state values\), given 1",
+        r"expected 2 \(2 carried values, 0 state values\), given 1",
     )
     expect_error(
         "B2.5", lambda: graph.while_(both, count_up(), carried=[x], state=[x]), r"1 carried value, 1 state value"
@@ -241,10 +241,10 @@ def test_b2_10_inputs_may_be_unused_and_outputs_unread(context: pumice.Context) 
 def test_b2_11_a_graph_that_is_run_is_given_and_can_be_finished() -> None:
     graph, condition, x = outer()
     expect_error(
-        "B2.11", lambda: graph.if_(condition, None, identity(), inputs=[x]), "then: a Graph expected, given None"
+        "B2.11", lambda: graph.if_(condition, None, identity(), inputs=[x]), "then: expected a Graph, given None"
     )
     expect_error(
-        "B2.11", lambda: graph.while_(less_than_limit(), None, carried=[x]), "body: a Graph expected, given None"
+        "B2.11", lambda: graph.while_(less_than_limit(), None, carried=[x]), "body: expected a Graph, given None"
     )
     open_ended = pumice.Graph("open")
     open_ended.add("Neg", open_ended.input("one", "int32", [1]))

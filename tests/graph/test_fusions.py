@@ -327,7 +327,7 @@ def test_the_report_counts_nodes_before_and_after() -> None:
     with pumice.load(proto, fuse=False) as model:
         np.testing.assert_allclose(model(x, r), y, rtol=1e-5, atol=1e-5)
         assert "none fused" in model.report().summary
-    with pytest.raises(pumice.Error, match="fuse: the names of fusions expected"):
+    with pytest.raises(pumice.Error, match="fuse: expected the names of fusions"):
         pumice.load(proto, fuse=["biases"])
 
 
@@ -349,7 +349,7 @@ def test_what_is_neither_a_bool_nor_names(context: pumice.Context, fuse: object)
 
 
 def test_a_name_that_is_no_fusion(context: pumice.Context) -> None:
-    with pytest.raises(pumice.Error, match="fuse: the names of fusions expected, .*attention.*; given 'atention'"):
+    with pytest.raises(pumice.Error, match="fuse: expected the names of fusions, .*attention.*; given 'atention'"):
         compiled(gemm, context, fuse=["atention"])
 
 

@@ -202,11 +202,11 @@ def test_rejections(context: pumice.Context, images: Array) -> None:
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        (0, "devices: 'all' or a list of devices expected; given 0"),
-        ((item for item in "ab"), "devices: 'all' or a list of devices expected; given generator"),
-        (b"a", "devices: 'all' or a list of devices expected; given bytes"),
-        ([None], "devices: names, indices and contexts expected in the list; given NoneType"),
-        ([True], "devices: names, indices and contexts expected in the list; given bool"),
+        (0, "devices: expected 'all' or a list of devices; given 0"),
+        ((item for item in "ab"), "devices: expected 'all' or a list of devices; given generator"),
+        (b"a", "devices: expected 'all' or a list of devices; given bytes"),
+        ([None], "devices: expected names, indices and contexts in the list; given NoneType"),
+        ([True], "devices: expected names, indices and contexts in the list; given bool"),
     ],
 )
 def test_what_is_no_list_of_devices_is_rejected(given: Any, words: str) -> None:
@@ -215,7 +215,7 @@ def test_what_is_no_list_of_devices_is_rejected(given: Any, words: str) -> None:
 
 
 def test_a_context_is_no_list_of_devices(context: pumice.Context) -> None:
-    with pytest.raises(InputError, match="devices: 'all' or a list of devices expected; given Context"):
+    with pytest.raises(InputError, match="devices: expected 'all' or a list of devices; given Context"):
         pumice.load(DIGITS, devices=context)  # type: ignore[call-overload]
 
 
@@ -265,7 +265,7 @@ def test_a_seed_is_rejected_where_devices_would_make_the_same_noise(context: pum
     name = f"uuid:{context.info.uuid}"
     noise = model([node("RandomNormalLike")], [value("x", shape=["N", 3])])
     with pytest.raises(
-        InputError, match="seed: no seed expected for a model with random numbers on 2 devices; given 7"
+        InputError, match="seed: expected no seed for a model with random numbers on 2 devices; given 7"
     ):
         pumice.load(noise, devices=[name] * 2, seed=7)
     with pumice.load(noise, devices=[name] * 2) as loaded:

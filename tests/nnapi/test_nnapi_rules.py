@@ -233,10 +233,10 @@ def test_an_unknown_operation_is_unsupported_by_name() -> None:
 def test_numbers_are_constants_only_for_nnapi() -> None:
     graph = pumice.Graph()
     x = graph.input("x", "float32", [2])
-    with pytest.raises(pumice.GraphError, match="a Value of this graph, an array or None expected; given int"):
+    with pytest.raises(pumice.GraphError, match="expected a Value of this graph, an array or None; given int"):
         graph.add("Add", x, 1)
     for given in (2**31, [1, -(2**40)]):
-        with pytest.raises(pumice.GraphError, match="integers that fit in int32 expected; given"):
+        with pytest.raises(pumice.GraphError, match="expected integers that fit in int32; given"):
             graph.add("nnapi::RESHAPE", x, given)
     with pytest.raises(pumice.GraphError, match="given str"):
         graph.add("nnapi::RESHAPE", x, "2")

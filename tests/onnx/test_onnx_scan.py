@@ -222,7 +222,7 @@ def test_a_state_that_changes_its_shape_is_rejected(
         ["last", "rows"],
     )
     given = np.zeros(first, "float32"), np.ones([4, *row], "float32")
-    with pytest.raises(pumice.GraphError, match="a state of shape .* expected, as before the iteration; given"):
+    with pytest.raises(pumice.GraphError, match="expected a state of shape .*, as before the iteration; given"):
         pumice.load(proto, context, progress=False)(*given)
     if not known:
         fits = np.zeros(row, "float32")

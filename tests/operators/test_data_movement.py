@@ -138,7 +138,7 @@ def test_a_constant_index_out_of_range_is_rejected(context: pumice.Context) -> N
     [
         ("GatherND", [(3, 5), (2, 3)], {}, "addresses of 3 indices"),
         ("GatherND", [(3, 5), (2, 1)], {"batch_dims": 1}, "differ"),
-        ("GatherElements", [(3, 5), (2,)], {}, "the same rank expected"),
+        ("GatherElements", [(3, 5), (2,)], {}, "expected the same rank"),
         ("GatherElements", [(3, 5), (2, 6)], {}, "larger than"),
         ("ScatterND", [(3, 5), (2, 1), (2, 4)], {}, "expected"),
         ("ScatterElements", [(3, 5), (2, 1), (1, 1)], {}, "updates of shape"),

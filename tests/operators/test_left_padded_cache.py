@@ -95,10 +95,10 @@ def test_grids_that_a_device_does_not_take_are_folded(in_int8: bool, narrow: pum
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({0: (2, 3, 4, 12)}, "a cache and rows with the same number and size of heads expected"),
-        ({1: (2, 2, 1, 8)}, "a cache and rows with the same number and size of heads expected"),
-        ({1: (2, 3, 5, 8)}, "at most as many rows as the cache, 4, expected; given 5"),
-        ({2: (3,)}, r"past of shape \[2\] expected; given \[3\]"),
+        ({0: (2, 3, 4, 12)}, "expected a cache and rows with the same number and size of heads"),
+        ({1: (2, 2, 1, 8)}, "expected a cache and rows with the same number and size of heads"),
+        ({1: (2, 3, 5, 8)}, "expected at most as many rows as the cache, 4; given 5"),
+        ({2: (3,)}, r"expected past of shape \[2\]; given \[3\]"),
         ({3: (2, 3, 4)}, "scales expected if and only if the cache is int8"),
     ],
 )

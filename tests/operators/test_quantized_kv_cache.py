@@ -290,9 +290,9 @@ def test_shapes_that_do_not_fit_are_rejected() -> None:
         graph.add("pumice::QuantizedCaches", *given, outputs=5)
 
     add()
-    with pytest.raises(pumice.GraphError, match=r"scales of shape \[1, 1, 9\] expected"):
+    with pytest.raises(pumice.GraphError, match=r"expected scales of shape \[1, 1, 9\]"):
         add(key_scales=[1, 1, 8])
-    with pytest.raises(pumice.GraphError, match="a multiple of 4 elements expected; given 6"):
+    with pytest.raises(pumice.GraphError, match="a head size that is a multiple of 4; given 6"):
         add(**{name: [1, 1, 1, 6] for name in "kv"}, q=[1, 2, 1, 6], keys=[1, 1, 9, 6], values=[1, 1, 9, 6])
     with pytest.raises(pumice.GraphError, match="caches of one shape"):
         add(values=[1, 1, 8, 8])

@@ -92,13 +92,13 @@ def shapes_of(op: str, inputs: int = 3, units: int = 5) -> list[list[int]]:
 @pytest.mark.parametrize(
     ("op", "changed", "attributes", "message"),
     [
-        ("LSTM", {1: [1, 15, 3]}, {}, r"weights of the input of shape \[1, 20, 3\] expected; given \[1, 15, 3\]"),
-        ("LSTM", {2: [2, 20, 5]}, {}, r"recurrent weights of shape \[1, 20, 5\] expected"),
-        ("LSTM", {3: [1, 20]}, {}, r"biases of shape \[1, 40\] expected; given \[1, 20\]"),
-        ("GRU", {}, {"direction": "bidirectional"}, r"weights of the input of shape \[2, 15, 3\] expected"),
+        ("LSTM", {1: [1, 15, 3]}, {}, r"expected weights of the input of shape \[1, 20, 3\]; given \[1, 15, 3\]"),
+        ("LSTM", {2: [2, 20, 5]}, {}, r"expected recurrent weights of shape \[1, 20, 5\]"),
+        ("LSTM", {3: [1, 20]}, {}, r"expected biases of shape \[1, 40\]; given \[1, 20\]"),
+        ("GRU", {}, {"direction": "bidirectional"}, r"expected weights of the input of shape \[2, 15, 3\]"),
         ("GRU", {}, {"hidden_size": 7}, "'hidden_size' is 7 and the recurrent weights are of 5 units"),
-        ("RNN", {}, {"activations": ["Tanh", "Tanh"]}, "'activations': 1 expected; given 2"),
-        ("LSTM", {}, {"clip": -1.0}, "a non-negative 'clip' expected"),
+        ("RNN", {}, {"activations": ["Tanh", "Tanh"]}, "'activations': expected 1; given 2"),
+        ("LSTM", {}, {"clip": -1.0}, "expected a non-negative 'clip'"),
     ],
 )
 def test_layers_that_do_not_fit_are_rejected(

@@ -22,7 +22,7 @@ SHAPED: list[Callable[[pumice.Context, Any], Any]] = [
 @pytest.mark.parametrize("shape", ["abc", (2.5,), None, {"a": 1}], ids=repr)
 def test_shapes_that_are_none_are_type_errors(context: pumice.Context, shape: Any) -> None:
     for call in SHAPED:
-        with pytest.raises(TypeError, match="shape: an integer or integers"):
+        with pytest.raises(TypeError, match="shape: expected an integer or a sequence of integers"):
             call(context, shape)
 
 

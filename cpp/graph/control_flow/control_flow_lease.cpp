@@ -176,7 +176,7 @@ class ControlFlowLeaseImpl : public ControlFlowLease {
     if (fits) return;
     GraphValue expected;
     expected.dtype = declared.dtype, expected.shape = declared.shape;
-    throw GraphError(user, "input '" + declared.name + "' of graph '" + routine.name + "': " + to_string(expected) + " expected, given " +
+    throw GraphError(user, "input '" + declared.name + "' of graph '" + routine.name + "': expected " + to_string(expected) + ", given " +
                                to_string(actual.desc));
   }
 

@@ -55,7 +55,7 @@ std::optional<Shape> merge_known_sizes(const std::optional<Shape>& a, const std:
 
 void check_condition(const GraphValue& condition, const std::string& user, const std::string& role) {
   if (condition.dtype != DType::bool_ || condition.shape != Shape{1})
-    throw GraphError(user, role + ": bool[1] expected, given '" + condition.name + "' " + to_string(condition), "B2.1");
+    throw GraphError(user, role + ": expected bool[1], given '" + condition.name + "' " + to_string(condition), "B2.1");
 }
 
 // Checks the rules of an IF or WHILE node. Error messages name the node.
@@ -64,13 +64,13 @@ struct ControlFlowChecker {
 
   void check_count(size_t expected, size_t actual, const std::string& subject, const char* rule) const {
     if (expected != actual)
-      throw GraphError(node, subject + ": " + std::to_string(expected) + " expected, given " + std::to_string(actual), rule);
+      throw GraphError(node, subject + ": expected " + std::to_string(expected) + ", given " + std::to_string(actual), rule);
   }
   void check_compatible(const GraphValue& expected, const GraphValue& actual, const std::string& subject, const char* rule) const {
     if (!are_compatible(expected, actual))
       throw GraphError(
           node,
-          subject + ": '" + expected.name + "' " + to_string(expected) + " expected, given '" + actual.name + "' " + to_string(actual),
+          subject + ": expected '" + expected.name + "' " + to_string(expected) + ", given '" + actual.name + "' " + to_string(actual),
           rule);
   }
   // Checks the inputs of a graph against the inputs of the node that runs it.
@@ -85,7 +85,7 @@ struct ControlFlowChecker {
     const size_t expected = flow.carried + flow.state;
     if (body.outputs().size() != expected)
       throw GraphError(node,
-                       "outputs of body '" + body.name() + "': " + std::to_string(expected) + " expected (" +
+                       "outputs of body '" + body.name() + "': expected " + std::to_string(expected) + " (" +
                            format_count(flow.carried, "carried value") + ", " + format_count(flow.state, "state value") + "), given " +
                            std::to_string(body.outputs().size()),
                        "B2.5");
@@ -225,14 +225,14 @@ void Graph::check_required_values(const std::vector<ValueId>& values, const std:
 // Checks and finishes a graph that a node will run.
 void Graph::check_and_finish_subgraph(const std::shared_ptr<Graph>& graph, std::string_view role, const std::string& user) const {
   const std::string format_role_name(role);
-  if (!graph) throw GraphError(user, format_role_name + ": a Graph expected, given None", "B2.11");
+  if (!graph) throw GraphError(user, format_role_name + ": expected a Graph, given None", "B2.11");
   if (graph.get() == this) throw GraphError(user, format_role_name + ": graph '" + name_ + "' would run itself", "B2.8");
   if (graph->outputs().empty())
     throw StateError("'" + user + "': " + format_role_name + " '" + graph->name() + "' cannot be finished: it has no output", "B2.11");
   const auto reject = [&](const std::string& message) {
     throw GraphError(user, format_role_name + " '" + graph->name() + "': " + message, "B2.9");
   };
-  if (graph->nodes().empty()) reject("at least one node expected, given none");
+  if (graph->nodes().empty()) reject("expected at least one node, given none");
   std::vector<bool> is_listed(graph->values().size(), false);
   for (const auto& [output_name, id] : graph->outputs()) {
     const GraphValue& output = graph->value(id);
@@ -308,7 +308,7 @@ std::vector<ValueId> Graph::while_(const std::shared_ptr<Graph>& condition, cons
   for (const auto* more : {&values.state, &values.invariant}) node.inputs.insert(node.inputs.end(), more->begin(), more->end());
   check_required_values(node.inputs, node.name);
   const ControlFlowChecker checker{node.name};
-  if (flow.carried == 0) throw GraphError(node.name, "at least one carried value expected, given none", "B2.5");
+  if (flow.carried == 0) throw GraphError(node.name, "expected at least one carried value, given none", "B2.5");
   std::vector<const GraphValue*> operands;
   Shapes shapes;
   for (const ValueId input : node.inputs) operands.push_back(&value(input)), shapes.push_back(value(input).shape);

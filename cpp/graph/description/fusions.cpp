@@ -55,7 +55,7 @@ FusionSet FusionSet::from_names(const std::vector<std::string>& names) {
     if (match == kFusions.end()) {
       std::string all;
       for (const FusionDescription& kind : kFusions) all += (all.empty() ? "" : ", ") + std::string(kind.name);
-      throw Error("fuse: the names of fusions expected, " + all + "; given '" + name + "'");
+      throw Error("fuse: expected the names of fusions, " + all + "; given '" + name + "'");
     }
     bits |= uint32_t{1} << (match - kFusions.begin());
   }

@@ -219,7 +219,8 @@ ValueId Graph::input(std::string name, DType dtype, std::optional<Shape> shape, 
   GraphValue value{std::move(name), dtype, std::move(shape), std::move(dimension_names), {}, -1, traits.owned, traits.assumed};
   if (value.name.empty()) throw GraphError("input " + std::to_string(inputs_.size()), "has no name");
   if (const size_t sizes = value.shape ? value.shape->size() : 0; value.dimension_names.size() > sizes)
-    throw GraphError(value.name, std::to_string(sizes) + " size names expected, given " + std::to_string(value.dimension_names.size()));
+    throw GraphError(value.name,
+                     "expected " + std::to_string(sizes) + " size names, given " + std::to_string(value.dimension_names.size()));
   value.quantization = validate_quantization(value.name, dtype, value.shape, std::move(traits.quantization));
   if (value.is_known()) TensorDesc(dtype, *value.shape);  // throws if the tensor would be too large
   std::vector<std::optional<TensorDesc>> tried;
@@ -306,7 +307,8 @@ std::string Graph::choose_node_name(std::string_view op, std::string requested_n
 }
 
 void Graph::check_output_names(const std::string& node, size_t count, const std::vector<std::string>& names) {
-  if (names.size() > count) throw GraphError(node, std::to_string(count) + " output names expected, given " + std::to_string(names.size()));
+  if (names.size() > count)
+    throw GraphError(node, "expected " + std::to_string(count) + " output names, given " + std::to_string(names.size()));
 }
 
 // Assigns ids to the outputs of a node and returns their values, with names.

@@ -42,15 +42,15 @@ void check_heads(const ShapeContext& node, AttentionInput input, std::string_vie
 
 void check_shape(const ShapeContext& node, AttentionInput input, const Shape& expected) {
   if (node.has(input) && node.input(input).shape != expected)
-    node.fail("input " + std::to_string(input) + ": shape " + to_string(expected) + " expected; given " +
+    node.fail("input " + std::to_string(input) + ": expected shape " + to_string(expected) + "; given " +
               to_string(node.input(input).shape));
 }
 
 int64_t get_past_length(const ShapeContext& node) {
   if (node.has(kPastKey) != node.has(kPastValue)) node.fail("past_key and past_value must be given together");
-  if (node.has(kPastKey) && node.has(kKvLengths)) node.fail("nonpad_kv_seqlen and past_key are given together: one of them expected");
+  if (node.has(kPastKey) && node.has(kKvLengths)) node.fail("nonpad_kv_seqlen and past_key are given together: expected one of them");
   if (!node.has(kPastKey)) return 0;
-  if (node.input(kPastKey).rank() != 4) node.fail("past_key of rank 4 expected; given " + to_string(node.input(kPastKey).shape));
+  if (node.input(kPastKey).rank() != 4) node.fail("expected past_key of rank 4; given " + to_string(node.input(kPastKey).shape));
   return node.input(kPastKey).shape[2];
 }
 
@@ -157,9 +157,9 @@ void infer_rotary_embedding_shape(ShapeContext& node) {
   const int64_t batch = x[0], rows = x[flat ? 1 : 2], size = flat ? x[2] / count : x[3],
                 rotary_dim = requested_dim == 0 ? size : requested_dim;
   if (size % 2 != 0 || rotary_dim % 2 != 0 || rotary_dim < 0 || rotary_dim > size)
-    node.fail(std::to_string(rotary_dim) + " elements to rotate in heads of " + std::to_string(size) + "; even numbers expected");
+    node.fail(std::to_string(rotary_dim) + " elements to rotate in heads of " + std::to_string(size) + "; expected even numbers");
   if (node.has(3) && node.input(3).shape != Shape{batch, rows})
-    node.fail("position_ids of shape " + to_string(Shape{batch, rows}) + " expected; given " + to_string(node.input(3).shape));
+    node.fail("expected position_ids of shape " + to_string(Shape{batch, rows}) + "; given " + to_string(node.input(3).shape));
   for (size_t i = 1; i < 3; ++i) {
     const Shape& table = node.input(i).shape;
     const bool fits = node.has(3) ? table.size() == 2 && table[1] == rotary_dim / 2 : table == Shape{batch, rows, rotary_dim / 2};
@@ -182,7 +182,7 @@ Shape permute_shape(const Shape& shape, const std::vector<int64_t>& axes) {
 std::vector<int64_t> get_permutation(const ShapeContext& node, std::string_view name, size_t rank) {
   const auto axes = node.attributes().integers(name);
   if (axes.size() != rank || normalize_axes(node, axes, rank).size() != rank)
-    node.fail("'" + std::string(name) + "': " + std::to_string(rank) + " axes expected");
+    node.fail("'" + std::string(name) + "': expected " + std::to_string(rank) + " axes");
   return axes;
 }
 

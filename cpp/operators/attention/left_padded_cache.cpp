@@ -15,11 +15,11 @@ struct LeftPadInput {
 void infer_left_padded_cache_shape(ShapeContext& node) {
   const Shape &cache = node.input(LeftPadInput::cache).shape, &rows = node.input(LeftPadInput::rows).shape;
   if (cache.size() != 4 || rows.size() != 4 || cache[0] != rows[0] || cache[1] != rows[1] || cache[3] != rows[3])
-    node.fail("a cache and rows with the same number and size of heads expected; given " + to_string(cache) + " and " + to_string(rows));
+    node.fail("expected a cache and rows with the same number and size of heads; given " + to_string(cache) + " and " + to_string(rows));
   if (rows[2] > cache[2])
-    node.fail("at most as many rows as the cache, " + std::to_string(cache[2]) + ", expected; given " + std::to_string(rows[2]));
+    node.fail("expected at most as many rows as the cache, " + std::to_string(cache[2]) + "; given " + std::to_string(rows[2]));
   if (node.input(LeftPadInput::past).shape != Shape{cache[0]})
-    node.fail("past of shape " + to_string(Shape{cache[0]}) + " expected; given " + to_string(node.input(LeftPadInput::past).shape));
+    node.fail("expected past of shape " + to_string(Shape{cache[0]}) + "; given " + to_string(node.input(LeftPadInput::past).shape));
   const bool is_int8 = node.input(LeftPadInput::cache).dtype == DType::int8;
   if (is_int8 != node.has(LeftPadInput::scales))
     node.fail("scales expected if and only if the cache is int8; given a cache of " +
@@ -28,7 +28,7 @@ void infer_left_padded_cache_shape(ShapeContext& node) {
     check_int8_cache(node, LeftPadInput::cache);
     check_scales(node, LeftPadInput::cache, LeftPadInput::scales);
   } else if (node.input(LeftPadInput::cache).dtype != node.input(LeftPadInput::rows).dtype) {
-    node.fail("a cache and rows of one dtype expected; given " + std::string(name(node.input(LeftPadInput::cache).dtype)) + " and " +
+    node.fail("expected a cache and rows of one dtype; given " + std::string(name(node.input(LeftPadInput::cache).dtype)) + " and " +
               std::string(name(node.input(LeftPadInput::rows).dtype)));
   }
   node.output(0, node.input(LeftPadInput::rows).dtype, {cache[0], cache[1], cache[2], cache[3]});

@@ -28,7 +28,7 @@ constexpr int64_t kInt8PerWord = 4;  // number of int8 elements per word
 void check_quantized_cache(const ShapeContext& node, size_t keys, size_t values, size_t key_scales, size_t value_scales) {
   const Shape& shape = node.input(keys).shape;
   if (shape.size() != 4 || node.input(values).shape != shape)
-    node.fail("caches of one shape [batch, heads, capacity, size] expected; given " + to_string(shape) + " and " +
+    node.fail("expected caches of one shape [batch, heads, capacity, size]; given " + to_string(shape) + " and " +
               to_string(node.input(values).shape));
   check_int8_cache(node, keys);
   for (const size_t scales : {key_scales, value_scales}) check_scales(node, keys, scales);
@@ -40,12 +40,12 @@ void check_rope_tables(const ShapeContext& node) {
     node.fail("cos_cache, sin_cache and position_ids must be given together");
   const int64_t requested_dim = node.attributes().integer("rotary_embedding_dim"), rotary_dim = requested_dim == 0 ? q[3] : requested_dim;
   if (rotary_dim % 2 != 0 || rotary_dim < 0 || rotary_dim > q[3])
-    node.fail(std::to_string(rotary_dim) + " elements to rotate in heads of " + std::to_string(q[3]) + "; an even number of them expected");
+    node.fail(std::to_string(rotary_dim) + " elements to rotate in heads of " + std::to_string(q[3]) + "; expected an even number of them");
   for (const size_t table : {QuantizedCacheIo::cosines, QuantizedCacheIo::sines})
     if (node.input(table).shape.size() != 2 || node.input(table).shape[1] != rotary_dim / 2)
       node.fail("a table of shape " + to_string(node.input(table).shape) + " for " + std::to_string(rotary_dim) + " elements to turn");
   if (node.input(QuantizedCacheIo::position_ids).shape != Shape{q[0], q[2]})
-    node.fail("position_ids of shape " + to_string(Shape{q[0], q[2]}) + " expected; given " +
+    node.fail("expected position_ids of shape " + to_string(Shape{q[0], q[2]}) + "; given " +
               to_string(node.input(QuantizedCacheIo::position_ids).shape));
 }
 
@@ -83,13 +83,13 @@ HeadTensor dequantize_cache(LowerContext& node, const AttentionParams& a, const 
 void check_int8_cache(const ShapeContext& node, size_t cache) {
   const int64_t size = node.input(cache).shape[3];
   if (size % kInt8PerWord != 0 || size == 0)
-    node.fail("int8 caches with a head size that is a multiple of 4 expected; given " + std::to_string(size));
+    node.fail("expected int8 caches with a head size that is a multiple of 4; given " + std::to_string(size));
 }
 
 void check_scales(const ShapeContext& node, size_t cache, size_t scales) {
   const Shape& shape = node.input(cache).shape;
   if (node.input(scales).shape != Shape{shape[0], shape[1], shape[2]})
-    node.fail("scales of shape " + to_string(Shape{shape[0], shape[1], shape[2]}) + " expected; given " +
+    node.fail("expected scales of shape " + to_string(Shape{shape[0], shape[1], shape[2]}) + "; given " +
               to_string(node.input(scales).shape));
 }
 
@@ -108,14 +108,14 @@ void infer_quantized_kv_cache_shape(ShapeContext& node) {
   const Shape &q = node.input(QuantizedCacheIo::q).shape, &k = node.input(QuantizedCacheIo::k).shape,
               &v = node.input(QuantizedCacheIo::v).shape, &keys = node.input(QuantizedCacheIo::past_keys).shape;
   if (q.size() != 4 || v != k || k.size() != 4 || q[0] != k[0] || q[2] != k[2] || q[3] != k[3])
-    node.fail("queries, keys and values with the same number of rows and the same head size expected; given " + to_string(q) + ", " +
+    node.fail("expected queries, keys and values with the same number of rows and the same head size; given " + to_string(q) + ", " +
               to_string(k) + " and " + to_string(v));
   check_quantized_cache(node, QuantizedCacheIo::past_keys, QuantizedCacheIo::past_values, QuantizedCacheIo::past_key_scales,
                         QuantizedCacheIo::past_value_scales);
   if (keys[0] != k[0] || keys[1] != k[1] || keys[3] != k[3] || keys[2] < k[2])
     node.fail("an update of shape " + to_string(k) + " for a cache of shape " + to_string(keys));
   if (node.input(QuantizedCacheIo::write_indices).shape != Shape{k[0]})
-    node.fail("write_indices of shape " + to_string(Shape{k[0]}) + " expected; given " +
+    node.fail("expected write_indices of shape " + to_string(Shape{k[0]}) + "; given " +
               to_string(node.input(QuantizedCacheIo::write_indices).shape));
   if (node.has(QuantizedCacheIo::cosines)) check_rope_tables(node);
   node.output(QuantizedCacheIo::rotated_queries, node.input(QuantizedCacheIo::q).dtype, q);
@@ -162,9 +162,9 @@ void infer_quantized_attention_shape(ShapeContext& node) {
   check_quantized_cache(node, QuantizedAttentionIo::k, QuantizedAttentionIo::v, QuantizedAttentionIo::k_scales,
                         QuantizedAttentionIo::v_scales);
   if (q.size() != 4 || q[0] != k[0] || q[3] != k[3] || (k[1] == 0 ? q[1] != 0 : q[1] % k[1] != 0))
-    node.fail("queries with a multiple of the keys' heads and the same head size expected; given " + to_string(q) + " and " + to_string(k));
+    node.fail("expected queries with a multiple of the keys' heads and the same head size; given " + to_string(q) + " and " + to_string(k));
   if (node.input(QuantizedAttentionIo::kv_lengths).shape != Shape{k[0]})
-    node.fail("counts of shape " + to_string(Shape{k[0]}) + " expected; given " +
+    node.fail("expected counts of shape " + to_string(Shape{k[0]}) + "; given " +
               to_string(node.input(QuantizedAttentionIo::kv_lengths).shape));
   node.output(0, node.input(QuantizedAttentionIo::q).dtype, q);
 }

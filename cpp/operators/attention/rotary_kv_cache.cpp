@@ -56,21 +56,21 @@ void infer_rotary_kv_cache_shape(ShapeContext& node) {
   const Shape &q = node.input(kNewQueries).shape, &k = node.input(kNewKeys).shape, &keys = node.input(kPastKeys).shape;
   const auto shapes = [&] { return to_string(q) + ", " + to_string(k) + " and " + to_string(node.input(kNewValues).shape); };
   if (q.size() != 4 || k.size() != 4 || node.input(kNewValues).shape != k || q[0] != k[0] || q[2] != k[2] || q[3] != k[3])
-    node.fail("queries, keys and values with the same number of rows expected; given " + shapes() +
+    node.fail("expected queries, keys and values with the same number of rows; given " + shapes() +
               "; without fusion the graph runs as written");
   const int64_t requested_dim = node.attributes().integer("rotary_embedding_dim"), rotary_dim = requested_dim == 0 ? q[3] : requested_dim;
   if (q[3] % 2 != 0 || rotary_dim % 2 != 0 || rotary_dim < 0 || rotary_dim > q[3])
-    node.fail(std::to_string(rotary_dim) + " elements to rotate in heads of " + std::to_string(q[3]) + "; even numbers expected");
+    node.fail(std::to_string(rotary_dim) + " elements to rotate in heads of " + std::to_string(q[3]) + "; expected even numbers");
   for (const size_t table : {kCosines, kSines})
     if (node.input(table).shape.size() != 2 || node.input(table).shape[1] != rotary_dim / 2)
       node.fail("a table of shape " + to_string(node.input(table).shape) + " for " + std::to_string(rotary_dim) + " elements to turn");
   if (node.input(kPositionIds).shape != Shape{q[0], q[2]})
-    node.fail("position_ids of shape " + to_string(Shape{q[0], q[2]}) + " expected; given " + to_string(node.input(kPositionIds).shape));
+    node.fail("expected position_ids of shape " + to_string(Shape{q[0], q[2]}) + "; given " + to_string(node.input(kPositionIds).shape));
   if (keys.size() != 4 || node.input(kPastValues).shape != keys || keys[0] != k[0] || keys[1] != k[1] || keys[3] != k[3] || keys[2] < k[2])
     node.fail("an update of shape " + to_string(k) + " for caches of shapes " + to_string(keys) + " and " +
               to_string(node.input(kPastValues).shape));
   if (node.input(kWriteIndices).shape != Shape{k[0]})
-    node.fail("write_indices of shape " + to_string(Shape{k[0]}) + " expected; given " + to_string(node.input(kWriteIndices).shape));
+    node.fail("expected write_indices of shape " + to_string(Shape{k[0]}) + "; given " + to_string(node.input(kWriteIndices).shape));
   node.output(kRotatedQueries, node.input(kNewQueries).dtype, q);
   node.output(kKeys, node.input(kPastKeys).dtype, keys);
   node.output(kValues, node.input(kPastValues).dtype, keys);

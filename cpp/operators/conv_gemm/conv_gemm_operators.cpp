@@ -32,7 +32,7 @@ void check_per_channel(const ShapeContext& node, size_t input, int64_t channels,
 // Checks that an input is a scalar.
 void check_scalar(const ShapeContext& node, size_t input, std::string_view label) {
   if (node.has(input) && element_count(node.input(input).shape) != 1)
-    node.fail(std::string(label) + ": one number expected; given " + to_string(node.input(input).shape));
+    node.fail(std::string(label) + ": expected one number; given " + to_string(node.input(input).shape));
 }
 
 // Images have their channels in blocks of 8, [N, C / 8, 8, ..], or plain, [N, C, ..]. The output is blocked if its number of channels is a
@@ -42,7 +42,7 @@ void infer_grouped_conv_shape(ShapeContext& node) {
   Shape x = node.input(0).shape;
   const Shape& w = node.input(1).shape;
   if (x.size() == 5) {
-    if (x[2] != kGroup) node.fail("groups of 8 channels expected; given " + to_string(x));
+    if (x[2] != kGroup) node.fail("expected groups of 8 channels; given " + to_string(x));
     x = {x[0], x[1] * kGroup, x[3], x[4]};
   }
   const WindowGeometry geometry = compute_conv_geometry(node.attributes(), node.node(), x, w);
@@ -160,7 +160,7 @@ void infer_qlinear_matmul_shape(ShapeContext& node) {
   check_quant_params(node, 6, matmul, false, "scales of y");
   check_quant_params(node, 7, matmul, false, "zero points of y");
   if (element_count(node.input(6).shape) != element_count(node.input(7).shape))
-    node.fail("as many zero points of y as scales expected; given " + to_string(node.input(7).shape) + " and " +
+    node.fail("expected as many zero points of y as scales; given " + to_string(node.input(7).shape) + " and " +
               to_string(node.input(6).shape));
   node.output(0, node.input(7).dtype, matmul.result());
 }
@@ -174,7 +174,7 @@ void infer_einsum_shape(ShapeContext& node) {
 
 void infer_determinant_shape(ShapeContext& node) {
   const Shape& x = node.input(0).shape;
-  if (x.back() != x[x.size() - 2]) node.fail("square matrices expected; given " + to_string(x));
+  if (x.back() != x[x.size() - 2]) node.fail("expected square matrices; given " + to_string(x));
   node.output(0, node.input(0).dtype, {x.begin(), x.end() - 2});
 }
 

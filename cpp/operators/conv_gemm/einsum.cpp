@@ -54,7 +54,7 @@ class EinsumEquation {
       } else if (std::isalpha(static_cast<unsigned char>(text[i]))) {
         labels.push_back(text[i]);
       } else {
-        fail("letters, commas, '...' and '->' expected; given '" + std::string(1, text[i]) + "'");
+        fail("expected letters, commas, '...' and '->'; given '" + std::string(1, text[i]) + "'");
       }
     }
     return labels;

@@ -76,7 +76,7 @@ void infer_pooled_conv_shape(ShapeContext& node) {
   const Shape conv_output = compute_conv_shape(node, 1);
   check_vector(node, 2, node.input(1).shape[0], "bias");
   const auto sizes = node.attributes().integers("pool_shape");
-  if (sizes.size() != 2 || sizes[0] < 1 || sizes[1] < 1) node.fail("'pool_shape' of two positive sizes expected");
+  if (sizes.size() != 2 || sizes[0] < 1 || sizes[1] < 1) node.fail("expected 'pool_shape' of two positive sizes");
   node.output(0, node.input(0).dtype,
               make_image_shape(conv_output[0], conv_output[1],
                                compute_pool_geometry(make_pool_attributes(node.attributes()), node.node(), conv_output).output));
@@ -99,7 +99,7 @@ void check_last_axis(const ShapeContext& node, size_t input, int64_t columns) {
   if (!node.has(input)) return;
   const Shape& shape = node.input(input).shape;
   if (shape.empty() || shape.back() != columns || element_count(shape) != columns)
-    node.fail("numbers for " + std::to_string(columns) + " columns expected; given " + to_string(shape));
+    node.fail("expected numbers for " + std::to_string(columns) + " columns; given " + to_string(shape));
 }
 
 void infer_matmul_softmax_shape(ShapeContext& node) {

@@ -59,7 +59,7 @@ class ExpressionParser {
   }
 
   void expect(std::string_view symbol) {
-    if (!consume(symbol)) fail("'" + std::string(symbol) + "' expected");
+    if (!consume(symbol)) fail("expected '" + std::string(symbol) + "'");
   }
 
   ExprPtr parse_conditional() {

@@ -84,7 +84,7 @@ std::vector<ResizeAxis> compute_resize_axes(std::string_view node, const Attribu
          " axes");
   const bool crops = attributes.text("coordinate_transformation_mode") == "tf_crop_and_resize";
   if (crops && roi.size() != 2 * axes.size())
-    fail(std::to_string(roi.size()) + " numbers of a region for " + std::to_string(axes.size()) + " axes; two expected for each");
+    fail(std::to_string(roi.size()) + " numbers of a region for " + std::to_string(axes.size()) + " axes; expected two for each");
   std::vector<ResizeAxis> result;
   for (const int64_t size : shape) result.push_back({size, size});
   const std::string policy = attributes.text("keep_aspect_ratio_policy", "stretch");
@@ -92,9 +92,9 @@ std::vector<ResizeAxis> compute_resize_axes(std::string_view node, const Attribu
   common.scale = policy == "not_larger" ? INFINITY : -1;
   for (size_t i = 0; i < axes.size(); ++i) {
     ResizeAxis& axis = result[axes[i]];
-    if (!sizes.empty() && sizes[i] < 0) fail("non-negative sizes expected; given " + std::to_string(sizes[i]));
+    if (!sizes.empty() && sizes[i] < 0) fail("expected non-negative sizes; given " + std::to_string(sizes[i]));
     if (!scales.empty() && !(scales[i] > 0 && scales[i] * static_cast<double>(axis.x_size) < 9e15))
-      fail("finite positive scales expected; given " + format_general(scales[i]));
+      fail("expected finite positive scales; given " + format_general(scales[i]));
     axis.size = sizes.empty() ? compute_scaled_size(axis.x_size, scales[i]) : sizes[i];
     if (axis.x_size == 0 && axis.size > 0)
       fail("axis " + std::to_string(axes[i]) + " is empty and cannot become " + std::to_string(axis.size));

@@ -18,7 +18,7 @@ namespace {
 
 void infer_constant_of_shape_shape(ShapeContext& node) {
   const HostTensor* value = node.attributes().tensor("value");
-  if (value && value->desc.elements() != 1) node.fail("value: one element expected; given " + to_string(value->desc.shape));
+  if (value && value->desc.elements() != 1) node.fail("value: expected one element; given " + to_string(value->desc.shape));
   const Shape shape = node.get_host_integers(0);
   node.output(0, value ? value->desc.dtype : DType::float32, shape);
 }

@@ -27,7 +27,7 @@ void check_element_indices(const ShapeContext& node) {
   const Shape &x = node.input(0).shape, &indices = node.input(1).shape;
   const size_t axis = normalize_axis(node, node.attributes().integer("axis", 0), x.size());
   if (indices.size() != x.size())
-    node.fail("indices of shape " + to_string(indices) + " for a tensor of shape " + to_string(x) + "; the same rank expected");
+    node.fail("indices of shape " + to_string(indices) + " for a tensor of shape " + to_string(x) + "; expected the same rank");
   for (size_t i = 0; i < x.size(); ++i)
     if (i != axis && indices[i] > x[i])
       node.fail("indices of shape " + to_string(indices) + " are larger than " + to_string(x) + " on axis " + std::to_string(i));
@@ -49,7 +49,7 @@ void infer_scatter_elements_shape(ShapeContext& node) {
 // Returns the GatherND output shape: the indices' shape without the tuple axis, then the axes of x that a tuple does not index.
 Shape compute_gather_nd_shape(const ShapeContext& node, size_t batch) {
   const Shape &x = node.input(0).shape, &indices = node.input(1).shape;
-  if (indices.empty()) node.fail("indices with at least one axis, the last of which holds an address, expected; given a scalar");
+  if (indices.empty()) node.fail("expected indices with at least one axis, the last of which holds an address; given a scalar");
   if (batch >= std::min(x.size(), indices.size()))
     node.fail("batch_dims is " + std::to_string(batch) + ", which is too many for " + to_string(x) + " and indices of shape " +
               to_string(indices));
@@ -69,7 +69,7 @@ Shape compute_gather_nd_shape(const ShapeContext& node, size_t batch) {
 
 void infer_gather_nd_shape(ShapeContext& node) {
   const int64_t batch = node.attributes().integer("batch_dims", 0);
-  if (batch < 0) node.fail("non-negative batch_dims expected; given " + std::to_string(batch));
+  if (batch < 0) node.fail("expected non-negative batch_dims; given " + std::to_string(batch));
   node.output(0, node.input(0).dtype, compute_gather_nd_shape(node, static_cast<size_t>(batch)));
 }
 
@@ -92,7 +92,7 @@ bool is_identity_gather_nd(const Attributes& attributes, const TensorDesc& x, co
 void infer_scatter_nd_shape(ShapeContext& node) {
   const Shape expected = compute_gather_nd_shape(node, 0);
   if (node.input(2).shape != expected)
-    node.fail("updates of shape " + to_string(node.input(2).shape) + "; " + to_string(expected) + " expected");
+    node.fail("updates of shape " + to_string(node.input(2).shape) + "; expected " + to_string(expected));
   infer_shape_like_input(node);
 }
 
@@ -137,7 +137,7 @@ void infer_tensor_scatter_shape(ShapeContext& node) {
   const Shape& cache = node.input(0).shape;
   Shape update = node.input(1).shape;
   const size_t axis = normalize_axis(node, node.attributes().integer("axis", -2), cache.size());
-  if (axis == 0) node.fail("axis 0 is the batch axis: another axis expected");
+  if (axis == 0) node.fail("axis 0 is the batch axis: expected another axis");
   const bool fits = update.size() == cache.size() && update[axis] <= cache[axis];
   if (fits) update[axis] = cache[axis];
   if (!fits || update != cache)

@@ -58,7 +58,7 @@ void infer_pad_shape(ShapeContext& node) {
   else
     for (size_t axis = 0; axis < x.size(); ++axis) axes.push_back(axis);
   if (pads.size() != 2 * axes.size())
-    node.fail(std::to_string(pads.size()) + " pads for " + std::to_string(axes.size()) + " axes; two expected for each");
+    node.fail(std::to_string(pads.size()) + " pads for " + std::to_string(axes.size()) + " axes; expected two for each");
   Shape y = x;
   for (size_t i = 0; i < axes.size(); ++i) {
     const int64_t before = pads[i], after = pads[i + axes.size()], size = x[axes[i]];
@@ -103,7 +103,7 @@ void infer_transpose_by_shape(ShapeContext& node) {
 
 int64_t check_blocksize(const ShapeContext& node) {
   const int64_t block = node.attributes().integer("blocksize");
-  if (block < 1 || block > 46340) node.fail("blocksize: 1 to 46340 expected; given " + std::to_string(block));
+  if (block < 1 || block > 46340) node.fail("blocksize: expected 1 to 46340; given " + std::to_string(block));
   return block;
 }
 

@@ -118,7 +118,7 @@ void infer_distinct_axes_shape(ShapeContext& node) {
 
 void infer_same_shape(ShapeContext& node) {
   if (node.input(0).shape != node.input(1).shape)
-    node.fail("a state of shape " + to_string(node.input(1).shape) + " expected, as before the iteration; given " +
+    node.fail("expected a state of shape " + to_string(node.input(1).shape) + ", as before the iteration; given " +
               to_string(node.input(0).shape));
   infer_shape_like_input(node);
 }

@@ -10,14 +10,14 @@ namespace {
 void infer_tree_ensemble_shape(ShapeContext& node) {
   const Shape &x = node.input(0).shape, &nodes = node.input(1).shape, &entries = node.input(2).shape;
   const int64_t targets = node.attributes().integer("targets");
-  if (x.size() != 2 || x[1] < 1) node.fail("[rows, features] expected; given " + to_string(x));
+  if (x.size() != 2 || x[1] < 1) node.fail("expected [rows, features]; given " + to_string(x));
   const int64_t words_per_number = node.input(0).dtype == DType::float64 ? 2 : 1;
   if (nodes.size() != 2 || nodes[1] != 4 + words_per_number || nodes[0] < 1)
-    node.fail("nodes of " + std::to_string(4 + words_per_number) + " words expected; given " + to_string(nodes));
+    node.fail("expected nodes of " + std::to_string(4 + words_per_number) + " words; given " + to_string(nodes));
   if (entries.size() != 2 || entries[1] != 1 + words_per_number)
-    node.fail("entries of " + std::to_string(1 + words_per_number) + " words expected; given " + to_string(entries));
-  if (node.input(3).rank() != 1) node.fail("a vector of roots expected; given " + to_string(node.input(3).shape));
-  if (targets < 1 || node.attributes().integer("depth") < 0) node.fail("'targets' of at least 1 and a 'depth' expected");
+    node.fail("expected entries of " + std::to_string(1 + words_per_number) + " words; given " + to_string(entries));
+  if (node.input(3).rank() != 1) node.fail("expected a vector of roots; given " + to_string(node.input(3).shape));
+  if (targets < 1 || node.attributes().integer("depth") < 0) node.fail("expected 'targets' of at least 1 and a 'depth'");
   node.output(0, node.input(0).dtype, {x[0], targets});
 }
 
@@ -25,16 +25,16 @@ void infer_pairwise_coupling_shape(ShapeContext& node) {
   const Shape& x = node.input(0).shape;
   const int64_t classes = node.attributes().integer("classes");
   if (classes < 2 || x[1] != classes * (classes - 1) / 2)
-    node.fail("pairs of " + std::to_string(classes) + " classes expected; given " + to_string(x));
+    node.fail("expected pairs of " + std::to_string(classes) + " classes; given " + to_string(x));
   node.output(0, node.input(0).dtype, {x[0], classes});
 }
 
 // The seeds and weights contain the bits of float32 numbers. Each slice along the first axis of x is hashed separately.
 void infer_lsh_projection_shape(ShapeContext& node) {
   const Shape &seeds = node.input(0).shape, &x = node.input(1).shape;
-  if (x.empty() || element_count(x) == 0) node.fail("at least one axis, and sizes above 0, expected; given " + to_string(x));
+  if (x.empty() || element_count(x) == 0) node.fail("expected at least one axis, and sizes above 0; given " + to_string(x));
   if (node.has(2) && node.input(2).shape != Shape{x[0]})
-    node.fail("weights of shape [" + std::to_string(x[0]) + "] expected; given " + to_string(node.input(2).shape));
+    node.fail("expected weights of shape [" + std::to_string(x[0]) + "]; given " + to_string(node.input(2).shape));
   node.output(0, DType::int32, seeds);
 }
 

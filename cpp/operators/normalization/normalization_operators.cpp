@@ -57,7 +57,7 @@ void infer_mean_variance_norm_shape(ShapeContext& node) {
 
 void infer_lrn_shape(ShapeContext& node) {
   if (node.attributes().integer("size") < 1)
-    node.fail("'size' of at least 1 expected; given " + std::to_string(node.attributes().integer("size")));
+    node.fail("expected 'size' of at least 1; given " + std::to_string(node.attributes().integer("size")));
   infer_shape_like_input(node);
 }
 

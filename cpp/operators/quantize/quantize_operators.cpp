@@ -20,15 +20,15 @@ void check_scales(const ShapeContext& node) {
   if (block != 0 || element_count(scale) != 1) {
     const size_t axis = normalize_axis(node, node.attributes().integer("axis", 1), x.size());
     expected = {x[axis]};
-    if (block < 0) node.fail("a non-negative 'block_size' expected; given " + std::to_string(block));
+    if (block < 0) node.fail("expected a non-negative 'block_size'; given " + std::to_string(block));
     if (block > 0) {
       expected = x;
       expected[axis] = (x[axis] + block - 1) / block;
     }
   }
-  if (scale != expected) node.fail("scale of shape " + to_string(expected) + " expected; given " + to_string(scale));
+  if (scale != expected) node.fail("expected scale of shape " + to_string(expected) + "; given " + to_string(scale));
   if (node.has(2) && element_count(node.input(2).shape) != element_count(scale))
-    node.fail("zero points of shape " + to_string(scale) + " expected, as the scale; given " + to_string(node.input(2).shape));
+    node.fail("expected zero points of shape " + to_string(scale) + ", as the scale; given " + to_string(node.input(2).shape));
 }
 
 // Returns the dtype in attribute 'output_dtype'; nullopt if the attribute is 0.

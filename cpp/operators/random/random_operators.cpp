@@ -35,7 +35,7 @@ void infer_random_mask_shape(ShapeContext& node) {
   const Shape mask_shape = node.has(2) ? node.get_host_integers(2) : p;
   if (mask_shape != p && element_count(p) != 1)
     node.fail("probabilities of shape " + to_string(p) + " for a mask of shape " + to_string(mask_shape) +
-              "; one, or as many as elements, expected");
+              "; expected one, or as many as elements");
   node.output(0, DType::bool_, mask_shape);
 }
 
@@ -49,8 +49,8 @@ void infer_multinomial_shape(ShapeContext& node) {
   check_random_state(node);
   const int64_t samples = node.attributes().integer("sample_size");
   const Shape& x = node.input(1).shape;
-  if (samples < 1) node.fail("'sample_size' of at least 1 expected; given " + std::to_string(samples));
-  if (x.size() != 2 || x[1] < 1) node.fail("[batch, classes] with at least one class expected; given " + to_string(x));
+  if (samples < 1) node.fail("expected 'sample_size' of at least 1; given " + std::to_string(samples));
+  if (x.size() != 2 || x[1] < 1) node.fail("expected [batch, classes] with at least one class; given " + to_string(x));
   node.output(0, get_declared_dtype(node, kIndices), {x[0], samples});
 }
 

@@ -85,7 +85,7 @@ std::vector<std::array<std::string, 2>> make_activation_glsl(int form, std::stri
     for (size_t d = 0; d < directions; ++d) names.insert(names.end(), cell.activations.begin(), cell.activations.end());
   if (names.size() != per_direction * directions)
     throw GraphError(std::string(node),
-                     "'activations': " + std::to_string(per_direction * directions) + " expected; given " + std::to_string(names.size()));
+                     "'activations': expected " + std::to_string(per_direction * directions) + "; given " + std::to_string(names.size()));
   ActivationParameters alphas(attributes.reals("activation_alpha")), betas(attributes.reals("activation_beta"));
   std::vector<std::array<std::string, 2>> expressions(per_direction);
   for (size_t i = 0; i < names.size(); ++i) {

@@ -10,7 +10,8 @@ namespace {
 
 void check_input_shape(const ShapeContext& node, size_t input, const Shape& expected, std::string_view description) {
   if (node.has(input) && node.input(input).shape != expected)
-    node.fail(std::string(description) + " of shape " + to_string(expected) + " expected; given " + to_string(node.input(input).shape));
+    node.fail("expected " + std::string(description) + " of shape " + to_string(expected) + "; given " +
+              to_string(node.input(input).shape));
 }
 
 // Checks the initial states of both directions, which are in one tensor or in one tensor per direction.
@@ -25,7 +26,7 @@ void check_states(const ShapeContext& node, size_t input, Shape expected, std::s
 void infer_recurrent_shape(ShapeContext& node, RecurrentCellKind form, size_t outputs) {
   const Attributes& attributes = node.attributes();
   const Shape &x = node.input(0).shape, &w = node.input(1).shape, &r = node.input(2).shape;
-  if (w.size() != 3 || r.size() != 3) node.fail("weights of three axes expected; given " + to_string(w) + " and " + to_string(r));
+  if (w.size() != 3 || r.size() != 3) node.fail("expected weights of three axes; given " + to_string(w) + " and " + to_string(r));
   const bool batch_first = attributes.integer("layout", 0) != 0;
   const int64_t steps = x[batch_first ? 1 : 0], batch = x[batch_first ? 0 : 1], units = r[2];
   const int64_t directions = count_directions(attributes), gates = find_recurrent_cell(form).gates;
@@ -41,7 +42,7 @@ void infer_recurrent_shape(ShapeContext& node, RecurrentCellKind form, size_t ou
     node.fail("'hidden_size' is " + std::to_string(attributes.integer("hidden_size")) + " and the recurrent weights are of " +
               std::to_string(units) + " units");
   if (attributes.has("clip") && !(attributes.real("clip") >= 0))
-    node.fail("a non-negative 'clip' expected; given " + std::to_string(attributes.real("clip")));
+    node.fail("expected a non-negative 'clip'; given " + std::to_string(attributes.real("clip")));
   make_activation_glsl(form, node.node(), attributes);
   const DType dtype = node.input(0).dtype;
   const bool batch_before_directions = attributes.integer(kBatchBeforeDirections, 0) != 0;

@@ -100,10 +100,10 @@ DftGeometry make_dft_geometry(std::string_view node, const Attributes& attribute
   const bool onesided = attributes.integer("onesided") != 0;
   t.inverse = attributes.integer("inverse") != 0;
   t.symmetric = t.inverse && onesided;
-  if (t.components != 1 && t.components != 2) fail("1 or 2 components in the last axis expected; given " + to_string(x));
+  if (t.components != 1 && t.components != 2) fail("expected 1 or 2 components in the last axis; given " + to_string(x));
   if (onesided && !t.inverse && t.components == 2) fail("onesided=1 needs a real signal, because complex ones have no symmetric spectrum");
   t.length = inputs.length.value_or(t.symmetric ? 2 * (t.size - 1) : t.size);
-  if (t.length < 1) fail("a transform of at least one element expected; given a length of " + std::to_string(t.length));
+  if (t.length < 1) fail("expected a transform of at least one element; given a length of " + std::to_string(t.length));
   t.num_results = onesided && !t.inverse ? t.length / 2 + 1 : t.length;
   t.result = t.symmetric ? 1 : 2;
   t.size = std::min(t.size, t.symmetric ? t.length / 2 + 1 : t.length);
@@ -114,7 +114,7 @@ DftGeometry make_dft_geometry(std::string_view node, const Attributes& attribute
 DftGeometry make_stft_geometry(std::string_view node, const Attributes& attributes, const Shape& x, const Shape* window,
                                const DftInputs& inputs) {
   const auto fail = [&](const std::string& message) { throw GraphError(std::string(node), message); };
-  if (x.size() == 3 && x[2] != 1 && x[2] != 2) fail("1 or 2 components in the last axis expected; given " + to_string(x));
+  if (x.size() == 3 && x[2] != 1 && x[2] != 2) fail("expected 1 or 2 components in the last axis; given " + to_string(x));
   if (window && window->size() != 1) fail("a window of shape " + to_string(*window));
   const bool onesided = attributes.integer("onesided") != 0;
   DftGeometry t;

@@ -81,8 +81,9 @@ AttributeValue convert_attribute(const AttributeSchema& schema, std::string_view
   const auto* integers = std::get_if<std::vector<int64_t>>(&value);
   if (integers && schema.kind == AttributeKind::reals) return std::vector<double>(integers->begin(), integers->end());
   if (integers && integers->empty() && schema.kind == AttributeKind::texts) return std::vector<std::string>();
-  throw GraphError(std::string(node), "attribute '" + std::string(schema.name) + "': " + std::string(get_attribute_kind_name(schema.kind)) +
-                                          " expected; given " + std::string(get_attribute_kind_name(value_kind)));
+  throw GraphError(std::string(node), "attribute '" + std::string(schema.name) + "': expected " +
+                                          std::string(get_attribute_kind_name(schema.kind)) + "; given " +
+                                          std::string(get_attribute_kind_name(value_kind)));
 }
 
 void check_no_unknown_attributes(const OperatorRow& row, std::string_view node, const Attributes& node_attributes) {
@@ -180,8 +181,8 @@ static void check_same_dtypes(const OperatorRow& row, std::string_view node, con
 static void check_rank(const OperatorRow& row, std::string_view node, const TensorDesc& first) {
   const int rank = first.rank(), lowest_rank = row.schema.min_rank, highest_rank = row.schema.max_rank;
   if (rank < lowest_rank || rank > highest_rank)
-    throw GraphError(std::string(node), std::string(row.name) + " of a tensor of rank " + std::to_string(rank) + "; " +
-                                            std::to_string(lowest_rank) + " to " + std::to_string(highest_rank) + " expected");
+    throw GraphError(std::string(node), std::string(row.name) + " of a tensor of rank " + std::to_string(rank) + "; expected " +
+                                            std::to_string(lowest_rank) + " to " + std::to_string(highest_rank));
 }
 
 void infer_outputs(const OperatorRow& row, ShapeContext& node) {

@@ -31,7 +31,7 @@ std::vector<int64_t> ShapeContext::get_host_integers(size_t i) const {
 
 const HostTensor& ShapeContext::get_host_scalar_tensor(size_t i) const {
   const HostTensor& tensor = get_host_values(i);
-  if (tensor.desc.elements() == 0) fail("input " + std::to_string(i) + ": a number expected; given " + to_string(tensor.desc.shape));
+  if (tensor.desc.elements() == 0) fail("input " + std::to_string(i) + ": expected a number; given " + to_string(tensor.desc.shape));
   return tensor;
 }
 
@@ -74,7 +74,7 @@ std::vector<size_t> normalize_axes(const ShapeContext& node, const std::vector<i
 
 void check_vector(const ShapeContext& node, size_t input, int64_t length, std::string_view label) {
   if (node.has(input) && node.input(input).shape != Shape{length})
-    node.fail(std::string(label) + " (input " + std::to_string(input) + "): shape [" + std::to_string(length) + "] expected; given " +
+    node.fail(std::string(label) + " (input " + std::to_string(input) + "): expected shape [" + std::to_string(length) + "]; given " +
               to_string(node.input(input).shape));
 }
 

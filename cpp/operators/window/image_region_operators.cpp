@@ -13,7 +13,7 @@ namespace {
 void check_rois(const ShapeContext& node, int64_t num_columns) {
   const Shape& rois = node.input(1).shape;
   if (rois.size() != 2 || rois[1] != num_columns)
-    node.fail("regions of shape [regions, " + std::to_string(num_columns) + "] expected; given " + to_string(rois));
+    node.fail("expected regions of shape [regions, " + std::to_string(num_columns) + "]; given " + to_string(rois));
 }
 
 void set_roi_output_shape(ShapeContext& node, int64_t height, int64_t width) {
@@ -24,7 +24,7 @@ void set_roi_output_shape(ShapeContext& node, int64_t height, int64_t width) {
 void infer_roi_align_shape(ShapeContext& node) {
   check_rois(node, 4);
   check_vector(node, 2, node.input(1).shape[0], "batch indices");
-  if (node.attributes().integer("sampling_ratio") < 0) node.fail("a non-negative 'sampling_ratio' expected");
+  if (node.attributes().integer("sampling_ratio") < 0) node.fail("expected a non-negative 'sampling_ratio'");
   set_roi_output_shape(node, node.attributes().integer("output_height"), node.attributes().integer("output_width"));
 }
 
@@ -33,28 +33,28 @@ void infer_clamped_roi_align_shape(ShapeContext& node) {
   check_vector(node, 2, node.input(1).shape[0], "batch indices");
   const auto ratios = node.attributes().integers("sampling_ratios");
   if (ratios.size() != 2 || std::min(ratios[0], ratios[1]) < 0)
-    node.fail("two non-negative numbers as 'sampling_ratios' expected; given " + to_string(ratios));
+    node.fail("expected two non-negative numbers as 'sampling_ratios'; given " + to_string(ratios));
   set_roi_output_shape(node, node.attributes().integer("output_height"), node.attributes().integer("output_width"));
 }
 
 void infer_roi_pool_shape(ShapeContext& node) {
   check_rois(node, 5);
   const auto cells = node.attributes().integers("pooled_shape");
-  if (cells.size() != 2) node.fail("two numbers as 'pooled_shape' expected; given " + to_string(cells));
+  if (cells.size() != 2) node.fail("expected two numbers as 'pooled_shape'; given " + to_string(cells));
   set_roi_output_shape(node, cells[0], cells[1]);
 }
 
 void infer_col2im_shape(ShapeContext& node) {
   const Shape &x = node.input(0).shape, image = node.get_host_integers(1), block = node.get_host_integers(2);
   if (image.size() != block.size() || image.empty() || image.size() > 4)
-    node.fail("blocks of " + to_string(block) + " in an image of " + to_string(image) + "; 1 to 4 sizes of both expected");
+    node.fail("blocks of " + to_string(block) + " in an image of " + to_string(image) + "; expected 1 to 4 sizes of both");
   Shape image_shape = {1, 1}, kernel = {1, 1};
   image_shape.insert(image_shape.end(), image.begin(), image.end());
   kernel.insert(kernel.end(), block.begin(), block.end());
   const auto blocks = compute_conv_geometry(node.attributes(), node.node(), image_shape, kernel).output;
   if (x[1] % element_count(block) != 0 || x[2] != element_count(blocks))
-    node.fail("[N, a multiple of " + std::to_string(element_count(block)) + ", " + std::to_string(element_count(blocks)) +
-              "] expected; given " + to_string(x));
+    node.fail("expected [N, a multiple of " + std::to_string(element_count(block)) + ", " + std::to_string(element_count(blocks)) +
+              "]; given " + to_string(x));
   Shape y = {x[0], x[1] / element_count(block)};
   y.insert(y.end(), image.begin(), image.end());
   node.output(0, node.input(0).dtype, y);
@@ -64,15 +64,15 @@ void infer_deform_im2col_shape(ShapeContext& node) {
   const Shape& x = node.input(0).shape;
   const auto kernel = node.attributes().integers("kernel_shape");
   const int64_t groups = node.attributes().integer("offset_group");
-  if (kernel.size() != 2) node.fail("two numbers as 'kernel_shape' expected; given " + to_string(kernel));
+  if (kernel.size() != 2) node.fail("expected two numbers as 'kernel_shape'; given " + to_string(kernel));
   if (groups < 1 || x[1] % groups != 0) node.fail(std::to_string(groups) + " groups of offsets for " + std::to_string(x[1]) + " channels");
   const auto output = compute_conv_geometry(node.attributes(), node.node(), x, {1, x[1], kernel[0], kernel[1]}).output;
   const int64_t size = kernel[0] * kernel[1];
   const Shape offsets = {x[0], groups * 2 * size, output[0], output[1]}, mask = {x[0], groups * size, output[0], output[1]};
   if (node.input(1).shape != offsets)
-    node.fail("offsets of shape " + to_string(offsets) + " expected; given " + to_string(node.input(1).shape));
+    node.fail("expected offsets of shape " + to_string(offsets) + "; given " + to_string(node.input(1).shape));
   if (node.has(2) && node.input(2).shape != mask)
-    node.fail("a mask of shape " + to_string(mask) + " expected; given " + to_string(node.input(2).shape));
+    node.fail("expected a mask of shape " + to_string(mask) + "; given " + to_string(node.input(2).shape));
   node.output(0, node.input(0).dtype, {x[0], x[1] * size, output[0] * output[1]});
 }
 
@@ -93,7 +93,7 @@ void infer_nms_shape(ShapeContext& node) {
   const Shape &boxes = node.input(0).shape, &scores = node.input(1).shape;
   if (scores.size() != 3 || boxes[2] != 4 || boxes[0] != scores[0] || boxes[1] != scores[2])
     node.fail("scores of shape " + to_string(scores) + " for boxes of shape " + to_string(boxes) +
-              "; [N, classes, M] for [N, M, 4] expected");
+              "; expected [N, classes, M] for [N, M, 4]");
   if (node.input(2).shape != scores) node.fail("an order of shape " + to_string(node.input(2).shape) + " for " + to_string(scores));
   for (const size_t i : {3, 4, 5})
     if (node.has(i) && node.input(i).elements() != 1)
@@ -107,7 +107,7 @@ void infer_soft_nms_shape(ShapeContext& node) {
   const Shape &boxes = node.input(0).shape, &scores = node.input(1).shape, &images = node.input(2).shape;
   if (scores.size() != 2 || scores[1] < 2 || boxes != Shape{scores[0], scores[1], 4} || images != Shape{scores[0]})
     node.fail("scores of shape " + to_string(scores) + " for boxes of shape " + to_string(boxes) + " in images of shape " +
-              to_string(images) + "; [M, classes] for [M, classes, 4] in [M], of at least two classes, expected");
+              to_string(images) + "; expected [M, classes] for [M, classes, 4] in [M], of at least two classes");
   for (size_t i = 0; i < 4; ++i) node.output(i, DType::int32, {checked_mul(scores[0], scores[1] - 1, "boxes")});
 }
 

@@ -39,13 +39,13 @@ std::vector<AttributeSchema> make_pool_attributes(const AttributeSchema& extra) 
 void infer_max_unpool_shape(ShapeContext& node) {
   Shape y = node.input(0).shape;
   const WindowGeometry geometry = compute_unpool_geometry(node.attributes(), node.node(), y);
-  if (node.input(1).shape != y) node.fail("indices of shape " + to_string(y) + " expected; given " + to_string(node.input(1).shape));
+  if (node.input(1).shape != y) node.fail("expected indices of shape " + to_string(y) + "; given " + to_string(node.input(1).shape));
   std::copy(geometry.output.begin(), geometry.output.end(), y.begin() + 2);
   if (node.has(2)) {
     const Shape declared_shape = node.get_host_integers(2);
     bool fits = declared_shape.size() == y.size();
     for (size_t i = 0; fits && i < y.size(); ++i) fits = i < 2 ? declared_shape[i] == y[i] : declared_shape[i] >= y[i];
-    if (!fits) node.fail("'output_shape' of at least " + to_string(y) + " expected; given " + to_string(declared_shape));
+    if (!fits) node.fail("expected 'output_shape' of at least " + to_string(y) + "; given " + to_string(declared_shape));
     y = declared_shape;
   }
   node.output(0, node.input(0).dtype, y);

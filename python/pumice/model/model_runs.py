@@ -133,7 +133,7 @@ class ModelRun:
 def map_cases(model: Model, cases: Iterable[Any], depth: int, loop_timeout: float | None) -> Iterator[Any]:
     """Yield the results of the cases in order, with `depth` of them in flight. Raise InputError for another depth."""
     if not isinstance(depth, int) or isinstance(depth, bool) or not 1 <= depth <= MAX_IN_FLIGHT:
-        raise InputError(f"map: a depth of 1 to {MAX_IN_FLIGHT} cases expected; given {depth!r}")
+        raise InputError(f"map: expected a depth of 1 to {MAX_IN_FLIGHT} cases; given {depth!r}")
     return _map_results(model, iter(cases), depth, loop_timeout)
 
 

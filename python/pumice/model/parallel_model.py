@@ -39,13 +39,13 @@ def open_contexts(devices: str | Sequence[str | int | Context]) -> list[Context]
         ]  # raises if there is no device
     if not isinstance(devices, list | tuple):
         received = repr(devices) if isinstance(devices, str | int) else type(devices).__name__
-        raise InputError(f"devices: 'all' or a list of devices expected; given {received}")
+        raise InputError(f"devices: expected 'all' or a list of devices; given {received}")
     if not devices:
-        raise InputError("devices: at least one device expected; given an empty list")
+        raise InputError("devices: expected at least one device; given an empty list")
     for requested in devices:
         if isinstance(requested, bool) or not isinstance(requested, str | int | Context):
             raise InputError(
-                f"devices: names, indices and contexts expected in the list; given {type(requested).__name__}"
+                f"devices: expected names, indices and contexts in the list; given {type(requested).__name__}"
             )
     return [requested if isinstance(requested, Context) else Context(requested) for requested in devices]
 
@@ -54,7 +54,7 @@ def _check_seed(model: Model, seed: Any, devices: int) -> None:
     """Raise InputError for a random seed with several devices, because all of them would generate the same numbers."""
     if seed is not None and model.seed is not None and devices > 1:
         raise InputError(
-            f"seed: no seed expected for a model with random numbers on {devices} devices; given {seed!r}: each device would generate "
+            f"seed: expected no seed for a model with random numbers on {devices} devices; given {seed!r}: each device would generate "
             "the same numbers for different rows, and which rows it gets depends on which device is free"
         )
 
@@ -137,7 +137,7 @@ class ParallelModel:
         own and are dropped. Raise InputError for another depth, DeviceLostError if no device is left.
         """
         if not isinstance(depth, int) or isinstance(depth, bool) or not 1 <= depth <= MAX_IN_FLIGHT:
-            raise InputError(f"map: a depth of 1 to {MAX_IN_FLIGHT} cases expected; given {depth!r}")
+            raise InputError(f"map: expected a depth of 1 to {MAX_IN_FLIGHT} cases; given {depth!r}")
         self._get_alive_models()
         return self._map_pipelined(cases, depth)
 

@@ -34,8 +34,8 @@ def nodes(context: pumice.Context) -> None:
     assert len(graph.add("Split", x, outputs=3, name="split", output_names=["a", "b", "c"], num_outputs=3)) == 3
     assert graph.nodes[-1].name == "split"
     assert [value.name for value in graph.nodes[-1].outputs] == ["a", "b", "c"]
-    expect_error(lambda: graph.add("Relu", x, output_names=["d", "e"]), "1 output names expected, given 2")
-    expect_error(lambda: graph.add("nnapi::RELU", x, output_names=["d", "e"]), "1 output names expected, given 2")
+    expect_error(lambda: graph.add("Relu", x, output_names=["d", "e"]), "expected 1 output names, given 2")
+    expect_error(lambda: graph.add("nnapi::RELU", x, output_names=["d", "e"]), "expected 1 output names, given 2")
     expect_error(lambda: graph.add("Relu", x, outputs=2), "output")
     expect_error(lambda: graph.add("Relu", x, wobble=1), "wobble")
 
@@ -54,9 +54,9 @@ def inputs(context: pumice.Context) -> None:
     assert graph.compile(context).inputs[0].dimension_names == ["N", ""]
     expect_error(
         lambda: pumice.Graph().input("z", "float32", [2], dimension_names=["a", "b"]),
-        "1 size names expected, given 2",
+        "expected 1 size names, given 2",
     )
-    expect_error(lambda: pumice.Graph().input("z", "float32", None, dimension_names=["a"]), "0 size names expected")
+    expect_error(lambda: pumice.Graph().input("z", "float32", None, dimension_names=["a"]), "expected 0 size names")
     persistent = []
     for owned in (False, True):
         owning = pumice.Graph()
