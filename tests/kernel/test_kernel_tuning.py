@@ -207,7 +207,7 @@ def test_no_memory_is_no_verdict(scale: pumice.Kernel, monkeypatch: pytest.Monke
     def full(*given: Any, **named: Any) -> Any:
         raise pumice.OutOfMemoryError("the device is full")
 
-    with monkeypatch.context() as patched, pytest.raises(pumice.Error, match="has no memory: the device is full"):
+    with monkeypatch.context() as patched, pytest.raises(pumice.Error, match="ran out of memory: the device is full"):
         patched.setattr(kernel_times, "tensor", full)
         scale.tune({"FACTOR": [2]}, call(), runs=1)
     assert scale.tune({"FACTOR": [2]}, call(), runs=1).measured == 1

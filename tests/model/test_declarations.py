@@ -120,9 +120,9 @@ def test_a_format_that_is_newer_than_what_is_known_is_a_warning(
 @pytest.mark.parametrize(
     ("imports", "warning"),
     [
-        ([("", 13), ("", 17)], "domain 'ai.onnx' are imported 2 times, of versions 13, 17: 17 is taken"),
-        ([("", 17), ("ai.onnx", 17)], "domain 'ai.onnx' are imported 2 times, of versions 17, 17: 17 is taken"),
-        ([("", 17), ("other", 1), ("other", 2)], "domain 'other' are imported 2 times, of versions 1, 2: 2 is taken"),
+        ([("", 13), ("", 17)], "domain 'ai.onnx' are imported 2 times, with versions 13, 17: 17 is used"),
+        ([("", 17), ("ai.onnx", 17)], "domain 'ai.onnx' are imported 2 times, with versions 17, 17: 17 is used"),
+        ([("", 17), ("other", 1), ("other", 2)], "domain 'other' are imported 2 times, with versions 1, 2: 2 is used"),
         ([("", 17), ("other", 1)], ""),
     ],
 )

@@ -167,7 +167,7 @@ def test_other_types_of_numbers(context: pumice.Context) -> None:
         (("A", "3"), "inputs: expected at least one name, all different"),
         (("A", "x + y", ["x"]), "'y' is neither an input nor an attribute"),
         (("A", "x", ["x", "y"]), "expected only names of the expression, x; given 'y'"),
-        (("A", "x + a", ["x", "a"], {"a": 1}), "and no attribute's"),
+        (("A", "x + a", ["x", "a"], {"a": 1}), "none of an attribute"),
         (("A", "x + pm_0"), "names that begin with pm_"),
         (("A", "x * 1" + 400 * "0"), "expected float32 numbers"),
         (("A", "x * 1e39"), "expected float32 numbers"),

@@ -408,7 +408,7 @@ def test_what_is_no_operator_is_rejected(arguments: dict[str, Any], message: str
         ({"shape": "x.__class__"}, "a tensor has shape, rank"),
         ({"shape": "(x.shape[0] / 2,)"}, "expected integers as sizes"),
         ({"shape": lambda z: z}, "expected parameters of x, cap; given 'z'"),
-        ({"shape": lambda x: (x.shape[0] if x.shape[0] > 3 else 3,)}, "decides by a size"),
+        ({"shape": lambda x: (x.shape[0] if x.shape[0] > 3 else 3,)}, "branches on a size"),
         ({"shape": lambda x: 1 // 0}, "it raises ZeroDivisionError"),
         ({"shape": lambda x: None}, "expected sizes, given None"),
         ({"shape": lambda x: {"z": x.shape}}, "expected one for each of y; given z"),

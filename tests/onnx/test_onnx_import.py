@@ -187,7 +187,7 @@ BROKEN: dict[str, tuple[onnx.ModelProto, str, str]] = {
     "input without a name": (model([node("Relu")], [value("x"), value("")]), "", "no name"),
     "input without a type": (typeless_input(), "x", "element type"),
     "node without an operator": (model([node("", name="nameless")]), "nameless", "no operator"),
-    "made twice": (model([node("Relu", name="one"), node("Tanh", name="two")]), "two", "node 'one' makes too"),
+    "made twice": (model([node("Relu", name="one"), node("Tanh", name="two")]), "two", "node 'one' also produces"),
     "makes an input": (model([node("Relu", ["x"], ["x"])], outputs=["x"]), "relu.x", "an input or an initializer"),
     "makes a constant": (
         model([node("Relu", ["x"], ["w"])], outputs=["w"], constants={"w": np.ones(4, FLOAT)}),
@@ -305,7 +305,7 @@ def test_numbers_that_are_no_operator_set(version: int) -> None:
 
 
 def test_an_operator_set_too_old_is_rejected_with_all_else() -> None:
-    with pytest.raises(pumice.UnsupportedError, match=r"operator set 0 \(known are 1") as caught:
+    with pytest.raises(pumice.UnsupportedError, match=r"operator set 0 \(supported: 1") as caught:
         import_graph(model([node("Wobble")], opset=0))
     assert len(caught.value.items) == 2
 

@@ -99,7 +99,7 @@ def test_grids_that_a_device_does_not_take_are_folded(in_int8: bool, narrow: pum
         ({1: (2, 2, 1, 8)}, "expected a cache and rows with the same number and size of heads"),
         ({1: (2, 3, 5, 8)}, "expected at most as many rows as the cache, 4; given 5"),
         ({2: (3,)}, r"expected past of shape \[2\]; given \[3\]"),
-        ({3: (2, 3, 4)}, "scales expected if and only if the cache is int8"),
+        ({3: (2, 3, 4)}, "expected scales if and only if the cache is int8"),
     ],
 )
 def test_what_does_not_fit_is_rejected(change: dict[int, tuple[int, ...]], message: str) -> None:

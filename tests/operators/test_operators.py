@@ -97,9 +97,13 @@ def test_dynamic_quantisation_suits_the_scale_that_it_gives(
 @pytest.mark.parametrize(
     ("op", "shapes", "message"),
     [
-        ("MatMulInteger", [(5, 7), (7, 3), (3,)], r"zero points of a: one number or one for each row .* given \[3\]"),
+        (
+            "MatMulInteger",
+            [(5, 7), (7, 3), (3,)],
+            r"zero points of a: expected one number or one for each row .* given \[3\]",
+        ),
         ("MatMulInteger", [(2, 5, 7), (7, 3), (2, 5, 7)], "zero points of a"),
-        ("MatMulInteger", [(5, 7), (7, 3), (), (5,)], r"zero points of b: one number or one for each column"),
+        ("MatMulInteger", [(5, 7), (7, 3), (), (5,)], r"zero points of b: expected one number or one for each column"),
         ("MatMulInteger", [(5, 7), (5, 3)], "inner sizes differ"),
         ("ConvInteger", [(1, 3, 5, 5), (4, 3, 3, 3), (3,)], "zero point of x: expected one number"),
         ("ConvInteger", [(1, 3, 5, 5), (4, 3, 3, 3), (), (3,)], r"zero points of w .*\[4\]"),

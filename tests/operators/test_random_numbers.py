@@ -263,7 +263,7 @@ def test_validation_compares_no_random_numbers(context: pumice.Context) -> None:
     allowed = ["RandomUniformLike", "Dropout"]
     pumice.validate(source, [np.ones((3, 4), np.float32)], context=context, allow_unchecked=allowed).raise_if_failed()
     notes = {row.node: row.note for row in report.rows}
-    assert notes[nodes[0].name] == notes[nodes[1].name] == "random numbers, compared with none"
+    assert notes[nodes[0].name] == notes[nodes[1].name] == "random numbers, which are not compared"
     assert next(row for row in report.rows if row.node == nodes[2].name).local is not None
 
 

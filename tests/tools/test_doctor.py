@@ -257,7 +257,7 @@ def test_only_software_beside_a_gpu_is_wrong_unless_the_gpu_is_hidden(made_up: M
     made_up.gpu("0x1002")
     made_up.put("/dev/dri/renderD128")
     made_up.driver("radeon_icd.json", "libvulkan_radeon.so")
-    assert "only software drivers answer" in made_up.only().text
+    assert "only software drivers respond" in made_up.only().text
     made_up.told = {"hidden": "HIP_VISIBLE_DEVICES= hides 'AMD Instinct'"}
     assert not made_up.wrong()
 

@@ -46,7 +46,7 @@ def test_a_case_without_elements_proves_nothing(context: pumice.Context, mode: s
     for cases in ([empty], [full, empty]):
         report = pumice.validate(rows(), cases, context=context, mode=mode)
         assert (report.ok, report.state) == (False, "unproved")
-        assert "has an element: nothing was checked" in report.summary
+        assert "has elements: nothing was checked" in report.summary
         with pytest.raises(pumice.ValidationError):
             report.raise_if_failed()
     assert pumice.validate(rows(), [full, empty], context=context, mode=mode, allow_unchecked=["y"]).ok
@@ -149,7 +149,7 @@ def test_infinity_that_storage_makes_of_a_large_number_is_not_counted(context: p
     [
         ({"y": 0.5}, {"y": 0.5}, ""),
         ({"y": 0.5}, {"y": 0.5, "z": 0.1}, "output 'z' is not in the baseline"),
-        ({"y": 0.5, "z": 0.1}, {"y": 0.5}, "output 'z' is in the baseline, and the model has none"),
+        ({"y": 0.5, "z": 0.1}, {"y": 0.5}, "output 'z' is in the baseline, but not in the model"),
         ({"y": float("nan")}, {"y": 0.5}, "error of output 'y'"),
         ({"y": 0.5}, {"y": float("nan")}, "error of output 'y'"),
         ({"y": 0.5}, {"y": None}, "error of output 'y': unknown"),

@@ -245,7 +245,7 @@ def test_the_configuration_names_the_file(plugin_project: PluginProject) -> None
         ('{"expectations": [{"test": "a", "expect": "never"}]}', "expected one of pass, fail, flaky, given 'never'"),
         ('{"expectations": [{"test": "a", "expect": "fail", "gpu": "b"}]}', "given 'gpu'"),
         ('{"expectations": [{"test": "a", "expect": "fail", "version": ">=x"}]}', "version: expected comparisons"),
-        ('{"expectations": [{"test": "a", "expect": 3}]}', "expected a table of texts"),
+        ('{"expectations": [{"test": "a", "expect": 3}]}', "expected a table of strings"),
     ],
 )
 def test_a_file_that_says_something_else_is_rejected(plugin_project: PluginProject, text: str, message: str) -> None:

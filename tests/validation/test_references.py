@@ -383,7 +383,7 @@ def test_a_kernel_that_no_rule_judges_says_why(context: pumice.Context, referenc
     noise = model([node("RandomUniformLike", ["x"], ["r"]), node("Exp", ["r"], ["y"])], [value("x", [2, 4])])
     report = pumice.validate(noise, [(np.ones((2, 4), FLOAT),)], context=context, reference=reference)
     notes = [row.note for row in report.kernels if row.verdict == "unproved"]
-    assert notes == ["random numbers, compared with none"]
+    assert notes == ["random numbers, which are not compared"]
 
 
 @pytest.mark.parametrize("border", [0.5, 0.5001, 0.4999])

@@ -278,10 +278,10 @@ std::vector<ValueId> Graph::if_(ValueId condition, const std::shared_ptr<Graph>&
   for (size_t j = 0; j < then->outputs().size(); ++j) {
     const GraphValue &a = get_graph_output(*then, j), &b = get_graph_output(*orelse, j);
     if (a.dtype != b.dtype || a.quantization != b.quantization)
-      throw GraphError(node.name,
-                       "output " + std::to_string(j) + ": '" + a.name + "' of then is " + to_string(a) + ", but '" + b.name + "' of else " +
-                           to_string(b),
-                       "B2.3");
+      throw GraphError(
+          node.name,
+          "output " + std::to_string(j) + ": then '" + a.name + "' is " + to_string(a) + ", but else '" + b.name + "' is " + to_string(b),
+          "B2.3");
   }
   const Shapes first = infer_inner_outputs(node.name, "then", *then, shapes, "B2.3"),
                second = infer_inner_outputs(node.name, "else", *orelse, shapes, "B2.3");

@@ -321,9 +321,9 @@ std::vector<GraphValue> Graph::name_outputs(GraphNode& node, size_t count, const
                             : count == 1                          ? node.name + ":0"
                                                                   : node.name + ":" + std::to_string(i);
     if (is_name_taken(output_values[i].name))
-      throw GraphError(node.name, "makes '" + output_values[i].name + "', but another value has this name");
+      throw GraphError(node.name, "produces '" + output_values[i].name + "', but another value has this name");
     for (size_t j = 0; j < i; ++j)
-      if (output_values[j].name == output_values[i].name) throw GraphError(node.name, "makes '" + output_values[i].name + "' twice");
+      if (output_values[j].name == output_values[i].name) throw GraphError(node.name, "produces '" + output_values[i].name + "' twice");
     node.outputs.push_back(static_cast<ValueId>(values_.size() + i));
   }
   return output_values;

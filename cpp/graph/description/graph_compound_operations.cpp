@@ -35,7 +35,7 @@ void Graph::name_output(size_t i, ValueId output, const std::string& name, std::
   value_names_.erase(value.name);
   generated_names_.erase(value.name);
   free_generated_name(output_name);
-  if (!value_names_.insert(output_name).second) throw GraphError(name, "makes '" + output_name + "', but another value has this name");
+  if (!value_names_.insert(output_name).second) throw GraphError(name, "produces '" + output_name + "', but another value has this name");
   value.name = std::move(output_name);
 }
 

@@ -26,7 +26,7 @@ void reject_control_flow(const Graph& graph) {
   std::vector<std::string> rejected;
   for (const GraphNode& node : graph.nodes()) {
     if (!node.control) continue;
-    if (node.control->kind == ControlFlow::Kind::while_ && !has_static_shapes(graph, node))
+    if (node.control->kind == ControlFlow::NodeKind::while_ && !has_static_shapes(graph, node))
       throw GraphError(node.name, "expected a WHILE on values of known sizes, given unknown ones; compile() it into a Program", "B2.6");
     rejected.push_back("node '" + node.name + "': " + std::string(node.op()) + " in a compiled operator; compile() it into a Program");
   }

@@ -22,7 +22,7 @@ void infer_left_padded_cache_shape(ShapeContext& node) {
     node.fail("expected past of shape " + to_string(Shape{cache[0]}) + "; given " + to_string(node.input(LeftPadInput::past).shape));
   const bool is_int8 = node.input(LeftPadInput::cache).dtype == DType::int8;
   if (is_int8 != node.has(LeftPadInput::scales))
-    node.fail("scales expected if and only if the cache is int8; given a cache of " +
+    node.fail("expected scales if and only if the cache is int8; given a cache of " +
               std::string(name(node.input(LeftPadInput::cache).dtype)) + (is_int8 ? " without scales" : " with scales"));
   if (is_int8) {
     check_int8_cache(node, LeftPadInput::cache);

@@ -140,8 +140,8 @@ void infer_matmul_shape(ShapeContext& node) {
 // Checks the shape of scales or zero points: a scalar, or one value per row (per column if `columns`).
 void check_quant_params(const ShapeContext& node, size_t input, const MatMulShape& matmul, bool columns, std::string_view label) {
   if (!node.has(input) || compute_quant_param_strides(node.input(input), matmul.matrices, columns)) return;
-  node.fail(std::string(label) + ": one number or one for each " + (columns ? "column" : "row") + " of " + to_string(matmul.matrices) +
-            " expected; given " + to_string(node.input(input).shape));
+  node.fail(std::string(label) + ": expected one number or one for each " + (columns ? "column" : "row") + " of " +
+            to_string(matmul.matrices) + "; given " + to_string(node.input(input).shape));
 }
 
 void infer_matmul_integer_shape(ShapeContext& node) {

@@ -85,13 +85,13 @@ class VariantBenchmark:
                 variant, self._context, ({}, call.copy_arguments()), self._criteria.runs
             ).median
         except OutOfMemoryError as error:  # not stored, because there may be enough memory next time
-            return record_draft._replace(rejected=f"has no memory: {_get_first_line(error)}")
+            return record_draft._replace(rejected=f"ran out of memory: {_get_first_line(error)}")
         except NoTimestampsError:
             raise
         except UnsupportedError as error:
             return _make_failure_record(record_draft, error)
         if seconds <= 0:
-            return record_draft._replace(rejected="is over before the clock of the device ticks: give it more to do")
+            return record_draft._replace(rejected="finishes within one tick of the device clock: give it more work")
         return self._store_result(record_draft, seconds=seconds)
 
     def recheck(self, record: TuningRecord, call: VariantArguments) -> TuningRecord:

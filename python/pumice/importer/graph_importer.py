@@ -80,7 +80,7 @@ class GraphImporter:
             if any(node.domain in ONNX_DOMAINS for node in self.graph.node):
                 raise graph_error("model", self.file.name, "expected a version of ONNX's operator set, given none")
         elif not MIN_OPSET <= version <= MAX_OPSET:
-            self.unsupported.append(f"operator set {version} (known are {MIN_OPSET} to {MAX_OPSET})")
+            self.unsupported.append(f"operator set {version} (supported: {MIN_OPSET} to {MAX_OPSET})")
 
     def read_initializers(self) -> None:
         """Read the initializers into `constants`. Raise GraphError for duplicate names."""

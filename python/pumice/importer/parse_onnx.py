@@ -106,8 +106,8 @@ def _make_import_warnings(model: ModelProto) -> list[str]:
         if len(versions) > 1:
             version_list = ", ".join(map(str, versions))
             warnings.append(
-                f"the operators of domain '{domain or 'ai.onnx'}' are imported {len(versions)} times, of versions {version_list}: "
-                f"{max(versions)} is taken"
+                f"the operators of domain '{domain or 'ai.onnx'}' are imported {len(versions)} times, with versions {version_list}: "
+                f"{max(versions)} is used"
             )
     return [truncate_middle(warning) for warning in warnings]
 

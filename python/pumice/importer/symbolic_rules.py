@@ -114,8 +114,8 @@ class SymbolicSize:
 
     def __bool__(self) -> bool:
         raise InputError(
-            "a rule decides by a size, which is not known yet: written as text it may, "
-            "as 'x.shape[0] if x.shape[0] < 8 else 8' or 'min(x.shape[0], 8)'"
+            "a rule branches on a size that is not known yet: a rule written as text may do so, "
+            "as in 'x.shape[0] if x.shape[0] < 8 else 8' or 'min(x.shape[0], 8)'"
         )
 
     __lt__ = __le__ = __gt__ = __ge__ = lambda self, other: bool(self)
@@ -123,7 +123,7 @@ class SymbolicSize:
     __hash__ = None  # type: ignore[assignment]
 
     def __int__(self) -> int:
-        raise InputError("a rule asks for the number behind a size, which is not known yet: it may compute with it")
+        raise InputError("a rule needs the value of a size that is not known yet: it may only compute with the size")
 
     __index__ = __float__ = __int__
 

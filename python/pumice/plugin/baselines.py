@@ -230,7 +230,7 @@ def find_regressions(
             "graph changed; --pumice-update writes it again"
         )
     for name in current["outputs"].keys() ^ baseline["outputs"].keys():
-        where = "is not in the baseline" if name in current["outputs"] else "is in the baseline, and the model has none"
+        where = "is not in the baseline" if name in current["outputs"] else "is in the baseline, but not in the model"
         messages.append(f"output '{name}' {where}: --pumice-update writes it again")
     for name, output_entry in current["outputs"].items():
         before = baseline["outputs"].get(name, {}).get("ratio")
@@ -258,7 +258,7 @@ def _has_same_results(current: Mapping[str, Any], baseline: Mapping[str, Any]) -
 def find_harmless_changes(current: Mapping[str, Any], baseline: Mapping[str, Any]) -> list[str]:
     """Return a sentence for each harmless difference from the baseline, such as other inputs or other bits in an output."""
     if current["inputs_sha256"] != baseline["inputs_sha256"]:
-        return ["the inputs are not those of the baseline, so that the bits of the outputs are not compared"]
+        return ["the inputs are not those of the baseline, so the bits of the outputs are not compared"]
     if current["model_sha256"] != baseline["model_sha256"]:
         return ["the model's files changed, its outputs did not"] if _has_same_results(current, baseline) else []
     before = baseline["outputs_sha256"]

@@ -35,9 +35,7 @@ class OutcomeHooks:
         self.report_data: list[dict[str, Any]] = []  # the plugin's data from all reports, in test order
         self.lines: list[str] = []  # lines for the terminal summary
         if config.getoption("--pumice-update") and get_path_option(config, "baseline") is None:
-            raise pytest.UsageError(
-                "--pumice-update: --pumice-baseline DIR or the value pumice_baseline has to say where"
-            )
+            raise pytest.UsageError("--pumice-update: set --pumice-baseline DIR or the value pumice_baseline")
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         """Report expectations that match no test, if all tests run."""

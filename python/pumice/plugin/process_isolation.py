@@ -41,7 +41,7 @@ def register_isolation_plugin(config: pytest.Config) -> None:
     elif config.getoption("--pumice-isolate"):
         if getattr(config.option, "numprocesses", None):
             raise pytest.UsageError(
-                "--pumice-isolate: expected one process, given xdist's -n, whose workers are processes of their own"
+                "--pumice-isolate: expected one process, given xdist's -n, whose workers are separate processes"
             )
         config.pluginmanager.register(CellIsolation(), "pumice-isolation")
 

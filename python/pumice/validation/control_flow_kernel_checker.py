@@ -154,7 +154,7 @@ class ControlFlowKernelChecker:
         if graph is None:
             # A loop's condition graph only compares the counter with the limit; it contains no node of the model.
             if not run["graph"].endswith(".condition"):
-                self._unchecked.add(f"graph '{run['graph']}': it is the importer's own")
+                self._unchecked.add(f"graph '{run['graph']}': it was added by the importer")
             return
         is_main = graph is self._main
         graph.kernels.set_tensors(
@@ -217,7 +217,7 @@ class ControlFlowKernelChecker:
         reasons = [self._reason] if self._reason else []
         reasons += [f"graph '{name}' did not run in any case" for name in self._list_unrun_graphs()]
         reasons += [
-            f"loop '{name}' is one kernel, judged as a node alone" for name in sorted(self._single_kernel_loops)
+            f"loop '{name}' is one kernel, checked as a single node" for name in sorted(self._single_kernel_loops)
         ]
         reasons += sorted(self._unchecked)
         return "; ".join(reasons)

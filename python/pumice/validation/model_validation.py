@@ -346,7 +346,7 @@ class ModelValidation:
     ) -> None:
         """Check the tensors that an optimised program with control flow stored."""
         if isinstance(device_tensors, WindowedTensors):
-            kernels.skip_case("the tensors are too many to be on the host at once")
+            kernels.skip_case("the tensors do not fit on the host together")
         owners = [(node, name) for node in self.reference.nodes for name in node.outputs]
         tolerances = {name: self.options.get_tolerance(node.name, name) for node, name in owners}
         for check in kernels.check_kernels(inputs, self.choices, tolerances, self.tensors.loop_timeout):

@@ -71,6 +71,6 @@ def make_empty_case_rows(results: Mapping[str, Array], case: int, options: Valid
     if not results or any(np.size(array) for array in results.values()):
         return []
     name = f"case {case}"
-    note = f"no output of case {case} has an element: nothing was checked"
+    note = f"no output of case {case} has elements: nothing was checked"
     row = ValidationRow(name, CASE_OP, name, "", (0,), case, None, None, note, unproved=(name,), program="outputs")
     return [row._replace(waived=all(options.allows_unproved(output) for output in results))]

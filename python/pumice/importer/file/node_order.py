@@ -40,10 +40,10 @@ def _find_producers(nodes: list[NodeRecipe], available: set[str]) -> dict[str, i
     for index, node in enumerate(nodes):
         for name in filter(None, node.outputs):
             if name in available:
-                raise graph_error("node", node.name, f"makes '{name}', which is an input or an initializer")
+                raise graph_error("node", node.name, f"produces '{name}', which is an input or an initializer")
             if name in producers:
                 first = nodes[producers[name]].name
-                raise graph_error("node", node.name, f"makes '{name}', which node '{first}' makes too")
+                raise graph_error("node", node.name, f"produces '{name}', which node '{first}' also produces")
             producers[name] = index
     return producers
 
@@ -60,7 +60,7 @@ def _make_cycle_error(nodes: list[NodeRecipe], producers: dict[str, int], unreso
     while path.count(path[-1]) == 1:
         path.append(next(m for name in nodes[path[-1]].reads if (m := producers.get(name, -1)) in unresolved))
     names = [nodes[index].name for index in path[path.index(path[-1]) :]]
-    return graph_error("node", names[0], f"needs its own result: {' <- '.join(names)}")
+    return graph_error("node", names[0], f"depends on its own result: {' <- '.join(names)}")
 
 
 def keep_required_nodes(nodes: list[NodeRecipe], outputs: list[str]) -> list[NodeRecipe]:

@@ -459,7 +459,7 @@ def _evaluate_array_feature_extractor(call: OperatorCall) -> list[Any]:
 def _evaluate_dropout(call: OperatorCall) -> list[Any]:
     training = call.optional_input(2)
     if training is not None and bool(training.value.reshape(-1)[0]):
-        raise UnprovedError("random numbers, compared with none")
+        raise UnprovedError("random numbers, which are not compared")
     x = call.input(0)
     return [x, BoundedTensor(np.ones(x.shape, bool), None, bool)][: max(call.outputs, 1)]
 

@@ -278,7 +278,7 @@ class RuleRunner:
             inner.opsets = {**self.opsets, "": version}
             return inner._apply_rule(drop_opset_attribute(node), inputs, outer, kernel_info)
         if node.op_type in RANDOM_OPERATORS:
-            raise UnprovedError("random numbers, compared with none")
+            raise UnprovedError("random numbers, which are not compared")
         if node.op_type == "Constant" and not node.domain:
             return [make_bounded_constant(read_constant_node(node), self.types)]
         domain = "" if node.domain == "ai.onnx" else node.domain
