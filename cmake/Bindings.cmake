@@ -15,7 +15,7 @@ target_precompile_headers(_pumice PRIVATE <pybind11/pybind11.h> <pybind11/numpy.
 target_compile_options(_pumice PRIVATE $<$<CXX_COMPILER_ID:GNU>:-fpch-preprocess>)  # ccache needs this for precompiled headers
 # -O1 takes a quarter less time to compile pybind11's templates than -O2. Files whose calls take a microsecond or less keep -O2: there a
 # call would be 3 to 8% slower; calls that run something are as quick either way. GCC 12 fails with a header precompiled at another level.
-if(PUMICE_UNITY AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_BUILD_TYPE STREQUAL "Release")
+if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_BUILD_TYPE STREQUAL "Release" AND NOT PUMICE_SANITIZE)
   target_compile_options(_pumice PRIVATE -O1)
   set_source_files_properties(src/core.cpp src/dispatch.cpp src/kernel.cpp src/tensor.cpp
                               PROPERTIES COMPILE_OPTIONS -O2 SKIP_PRECOMPILE_HEADERS ON)

@@ -1,5 +1,5 @@
 # With PUMICE_UNITY several files of a folder are compiled as one, so that their headers and templates are compiled once. A build from
-# nothing then takes about half the processor time, while an edit costs more: installs are built so, and developers' builds are not.
+# nothing takes about half the processor time of one without.
 # Files of two folders never meet; names in anonymous namespaces have to differ within a folder.
 
 # unite(<target> <most bytes of source in one> <source>...): files go together in the order given. What one compiler needs in memory grows
