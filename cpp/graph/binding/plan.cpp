@@ -7,8 +7,6 @@
 #include "core/error.h"
 #include "core/injected_fault.h"
 #include "graph/binding/arena.h"
-#include "graph/binding/in_place_updates.h"
-#include "graph/binding/known_register_spills.h"
 #include "graph/binding/memory_plan.h"
 #include "graph/binding/step_order.h"
 #include "graph/description/shape_inference.h"
@@ -19,6 +17,36 @@
 
 namespace pumice {
 namespace {
+
+// Adds to plan.updates each input, among the first `inputs`, whose only use is a copy to an output of the same shape and dtype.
+void find_in_place_updates(ExecutionPlan& plan, size_t inputs) {
+  std::vector<uint32_t> reads(inputs, 0);
+  for (const PlannedStep& step : plan.steps)
+    for (const PlannedOperand& operand : step.operands)
+      if (operand.memory == MemoryKind::input) ++reads[operand.index];
+  for (const PlannedStep& step : plan.steps) {
+    if (!is_word_copy(step)) continue;
+    const PlannedOperand &x = step.operands[0], &y = step.operands[1];
+    if (x.memory != MemoryKind::input || y.memory != MemoryKind::output || x.byte_offset != 0 || y.byte_offset != 0 || reads[x.index] != 1)
+      continue;
+    const TensorDesc &from = *plan.inputs[x.index].desc, &to = *plan.outputs[y.index].desc;
+    if (from.dtype == to.dtype && from.shape == to.shape) plan.updates.emplace_back(x.index, y.index);
+  }
+}
+
+// Adds the variants of a node's steps whose kernels spilled registers in this process or according to the cache. Does not query the
+// driver. Returns whether any was added.
+bool add_known_spills(const std::string& node, const std::vector<Step>& steps, SpilledVariants& spilled) {
+  bool is_new = false;
+  for (const Step& step : steps)
+    if (!step.variant.empty() && step.kernel->get_cached_spills().value_or(0) > 0) is_new |= spilled.add(node, step.variant);
+  return is_new;
+}
+
+// Returns whether any step runs a variant in `spilled`.
+bool uses_spilled_variant(const std::vector<Step>& steps, const VariantNames* spilled) {
+  return spilled && std::ranges::any_of(steps, [&](const Step& step) { return spilled->contains(step.variant); });
+}
 
 // Builds one plan. Until order_steps(), `index` of a MemoryKind::temporary operand is the index of its StorageRoot.
 class PlanBuilder {

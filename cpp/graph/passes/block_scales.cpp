@@ -1,5 +1,3 @@
-#include "graph/passes/block_scales.h"
-
 #include <algorithm>
 #include <cmath>
 #include <map>
@@ -9,6 +7,7 @@
 
 #include "core/half.h"
 #include "core/number_format.h"
+#include "graph/passes/passes.h"
 
 namespace pumice {
 namespace {

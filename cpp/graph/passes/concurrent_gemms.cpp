@@ -1,7 +1,7 @@
-#include "graph/passes/concurrent_gemms.h"
-
 #include <map>
 #include <tuple>
+
+#include "graph/passes/passes.h"
 
 namespace pumice {
 

@@ -1,5 +1,3 @@
-#include "graph/passes/finite_attention_scores.h"
-
 #include <algorithm>
 #include <array>
 #include <span>
@@ -7,6 +5,7 @@
 #include <vector>
 
 #include "core/dtype.h"
+#include "graph/passes/passes.h"
 #include "graph/passes/use_def_chains.h"
 
 namespace pumice {

@@ -1,11 +1,10 @@
-#include "graph/passes/fp32_positions.h"
-
 #include <algorithm>
 #include <array>
 #include <cctype>
 #include <span>
 #include <string>
 
+#include "graph/passes/passes.h"
 #include "graph/passes/use_def_chains.h"
 #include "operators/table/precision_support.h"
 #include "operators/table/result_dtype.h"

@@ -1,7 +1,6 @@
-#include "graph/passes/fuse_bidirectional_rnn.h"
-
 #include <algorithm>
 
+#include "graph/passes/passes.h"
 #include "graph/passes/use_def_chains.h"
 #include "operators/recurrent/recurrent.h"
 

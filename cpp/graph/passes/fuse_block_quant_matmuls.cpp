@@ -1,8 +1,7 @@
-#include "graph/passes/fuse_block_quant_matmuls.h"
-
 #include <algorithm>
 #include <set>
 
+#include "graph/passes/passes.h"
 #include "graph/passes/use_def_chains.h"
 
 namespace pumice {

@@ -1,8 +1,7 @@
-#include "graph/passes/fuse_crops.h"
-
 #include <algorithm>
 #include <cstdint>
 
+#include "graph/passes/passes.h"
 #include "graph/passes/use_def_chains.h"
 
 namespace pumice {

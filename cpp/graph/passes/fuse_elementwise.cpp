@@ -1,10 +1,9 @@
-#include "graph/passes/fuse_elementwise.h"
-
 #include <algorithm>
 #include <set>
 
 #include "core/error.h"
 #include "graph/passes/fusion_budget.h"
+#include "graph/passes/passes.h"
 #include "operators/elementwise/elementwise_expression.h"
 #include "operators/table/row_builders.h"
 

@@ -1,8 +1,7 @@
-#include "graph/passes/fuse_max_pool.h"
-
 #include <algorithm>
 
 #include "core/error.h"
+#include "graph/passes/passes.h"
 #include "graph/passes/use_def_chains.h"
 #include "operators/table/operator_table.h"
 

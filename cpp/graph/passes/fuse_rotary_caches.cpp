@@ -1,10 +1,9 @@
-#include "graph/passes/fuse_rotary_caches.h"
-
 #include <algorithm>
 #include <array>
 #include <map>
 #include <optional>
 
+#include "graph/passes/passes.h"
 #include "graph/passes/use_def_chains.h"
 
 namespace pumice {

@@ -1,6 +1,5 @@
-#include "graph/passes/fuse_softmax.h"
-
 #include "core/error.h"
+#include "graph/passes/passes.h"
 #include "graph/passes/use_def_chains.h"
 #include "operators/table/operator_table.h"
 

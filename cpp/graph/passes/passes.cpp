@@ -6,10 +6,8 @@
 
 #include "core/error.h"
 #include "graph/description/shape_inference.h"
-#include "graph/passes/finite_attention_scores.h"
 #include "graph/passes/force_fp32_nodes.h"
 #include "graph/passes/fp32_constants.h"
-#include "graph/passes/fp32_positions.h"
 #include "graph/passes/mixed_precision.h"
 #include "operators/host/host_evaluate.h"
 #include "operators/table/onnx_dtype.h"

@@ -1,5 +1,3 @@
-#include "graph/passes/remove_widening_casts.h"
-
 #include <algorithm>
 #include <bit>
 #include <functional>
@@ -10,6 +8,7 @@
 
 #include "core/dtype.h"
 #include "core/half.h"
+#include "graph/passes/passes.h"
 #include "operators/table/lowering.h"
 
 namespace pumice {

@@ -1,18 +1,8 @@
 // Runs all graph passes in order.
-#include "graph/passes/block_scales.h"
-#include "graph/passes/concurrent_gemms.h"
-#include "graph/passes/fuse_bidirectional_rnn.h"
-#include "graph/passes/fuse_block_quant_matmuls.h"
-#include "graph/passes/fuse_crops.h"
-#include "graph/passes/fuse_elementwise.h"
-#include "graph/passes/fuse_max_pool.h"
-#include "graph/passes/fuse_rotary_caches.h"
-#include "graph/passes/fuse_softmax.h"
 #include "graph/passes/index_checks.h"
 #include "graph/passes/input_checks.h"
 #include "graph/passes/passes.h"
 #include "graph/passes/recognise_patterns.h"
-#include "graph/passes/remove_widening_casts.h"
 
 namespace pumice {
 namespace {
