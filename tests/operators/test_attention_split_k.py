@@ -146,3 +146,19 @@ def test_two_executions_in_one_list_count_one_after_the_other(context: pumice.Co
         commands.exec().wait()
         for result, right in zip(results, wanted, strict=True):
             np.testing.assert_array_equal(result.numpy(), right)
+
+
+def test_splits_follow_the_number_of_multiprocessors(pumice_context: pumice.Context) -> None:
+    """A smaller device is full with fewer workgroups, so that the keys of one head are split less."""
+    splits = {}
+    for multiprocessors in (4, 16, 64):
+        with pumice.Context(
+            f"uuid:{pumice_context.info.uuid}",
+            without=["subgroupShuffle"],
+            limits={"shaderSMCount": multiprocessors},
+        ) as context:
+            given = arrays((1, 1), 1, 30_000)
+            made = program(context, (1, 1), 1, 30_000)
+            splits[multiprocessors] = parts_of(made, given)
+            assert_close(made.call(given)[0], expected(*given, is_causal=False), rtol=1e-4, atol=1e-4)
+    assert splits == {4: 8, 16: 32, 64: 128}

@@ -191,6 +191,7 @@ DeviceInfo query_device_info(VkPhysicalDevice_T* physical, int index) {
   info.features = chain.values();
   add_limits(info, base.limits, v11, v12);
   if (extensions.contains(VK_EXT_EXTERNAL_MEMORY_HOST_EXTENSION_NAME)) add_host_import_limits(info, physical);
+  set_limit(info.limits, "shaderSMCount", 0);  // 0: the device does not report it
   if (extensions.contains(VK_NV_SHADER_SM_BUILTINS_EXTENSION_NAME)) add_multiprocessor_count(info, physical);
   add_property_features(info);
   add_coopmat_shapes(info, physical);

@@ -10,7 +10,7 @@ namespace pumice {
 namespace {
 
 // Limits that affect the engine's decisions. A mask may only make the device less capable: it raises alignments and lowers all other
-// limits.
+// limits. It may also set the number of multiprocessors of a device that does not report it, for the cost models.
 constexpr std::string_view kMaskable[] = {"maxBufferSize",
                                           "maxComputeSharedMemorySize",
                                           "maxComputeWorkGroupCount",
@@ -25,7 +25,8 @@ constexpr std::string_view kMaskable[] = {"maxBufferSize",
                                           "maxPerStageResources",
                                           "maxPushConstantsSize",
                                           "maxStorageBufferRange",
-                                          "minStorageBufferOffsetAlignment"};
+                                          "minStorageBufferOffsetAlignment",
+                                          "shaderSMCount"};
 
 std::string list_maskable_limits() {
   std::string text;
@@ -64,7 +65,8 @@ void mask_limits(DeviceInfo& info, const LimitMask& mask) {
       if (value < 1) refuse("is below 1");
       if (is_alignment && (masked_value < limit_value || !std::has_single_bit(masked_value)))
         refuse("is not a power of two, or is less than '" + info.name + "' requires: " + limit + " is " + std::to_string(limit_value));
-      if (!is_alignment && masked_value > limit_value)
+      const bool is_reported = limit != "shaderSMCount" || limit_value > 0;
+      if (!is_alignment && is_reported && masked_value > limit_value)
         refuse("is more than '" + info.name + "' supports: " + limit + " is " + std::to_string(limit_value));
       limit_value = masked_value;
     }

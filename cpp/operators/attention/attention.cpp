@@ -41,8 +41,10 @@ std::string format_uint_literal(int64_t value) {
   return std::to_string(value) + "u";
 }
 
-// Number of workgroups that occupy a device fully: two for each of the 132 multiprocessors of an H200.
-constexpr int64_t kSaturatingGroups = 264;
+// Returns the number of workgroups that occupy the device fully: two for each multiprocessor.
+int64_t count_saturating_groups(const LowerContext& node) {
+  return 2 * node.num_multiprocessors();
+}
 
 void split_keys(AttentionPlan& plan, int64_t keys, int64_t splits) {
   plan.split_size = std::max<int64_t>(round_up(ceil_div(keys, std::max<int64_t>(splits, 1)), 4), 4);
@@ -77,8 +79,8 @@ AttentionPlan make_decode_plan(const LowerContext& node, const AttentionParams& 
   int64_t splits = 1;
   if (is_cpu)  // lavapipe silently ends a loop after 65,535 iterations (docs/drivers.md), so keys are split
     splits = ceil_div(ceil_div(keys, 4) * rows * kCpuIterations, kMaxIterations);
-  else if (groups < kSaturatingGroups)
-    splits = std::min(ceil_div(kSaturatingGroups * 2, groups), ceil_div(keys, kMinDecodeKeysPerSplit));
+  else if (groups < count_saturating_groups(node))
+    splits = std::min(ceil_div(count_saturating_groups(node) * 2, groups), ceil_div(keys, kMinDecodeKeysPerSplit));
   split_keys(plan, keys, splits);
   plan.groups_z = static_cast<uint64_t>(plan.splits);
   return plan;

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from .._pumice import Context, UploadMemory
 from ..device.context import default_context, get_existing_default_context, validate_context
@@ -14,6 +13,7 @@ from .load_options import make_kernel_table, make_progress_bar, parse_names, res
 if TYPE_CHECKING:
     from .._pumice import Program
     from ..importer.file.model_file import Folder, Source
+    from .load_options import ModelOptions
     from .precision_policy import Precision
 
 
@@ -25,19 +25,15 @@ class CompiledModel:
     the policy keeps in fp32. variants: measured kernel variants; None: the engine's own choices.
     """
 
-    def __init__(
-        self, source: Source, context: Context | None, precision: Precision, load_options: Mapping[str, Any]
-    ) -> None:
-        """load_options: the other arguments of Model, by name. Raise the errors of Model."""
+    def __init__(self, source: Source, context: Context | None, precision: Precision, options: ModelOptions) -> None:
+        """Raise the errors of Model."""
         explicit_context, self.policy = validate_context(context), resolve_policy(precision)
-        self.source, self.folder = _add_operator_functions(make_rereadable(source), load_options)
-        kernels = load_options["kernels"]
+        self.source, self.folder = _add_operator_functions(make_rereadable(source), options)
+        kernels = options.kernels
         self.kernel_table = None if kernels is None else make_kernel_table(kernels)
-        self.fuse, self.overridable = (
-            parse_names(load_options["fuse"], "fuse"),
-            parse_names(load_options["overridable"], "overridable"),
-        )
-        with make_progress_bar("nodes", load_options["progress"]) as bar:
+        self.fuse = parse_names(options.fuse, "fuse")
+        self.overridable = parse_names(options.overridable, "overridable")
+        with make_progress_bar("nodes", options.progress) as bar:
             # Do not create a context before the model is known to be supported.
             existing_context = get_existing_default_context() if explicit_context is None else explicit_context
             memory = UploadMemory(existing_context, get_source_size(self.source)) if existing_context else None
@@ -50,7 +46,7 @@ class CompiledModel:
             graph = build_recipe_graph(self.recipe, bar, float32_selection, self.kernel_table)
             self.policy.check_all_matched(self.recipe.name)
             self.context = explicit_context or existing_context or default_context()
-            self.variants = resolve_tuned_variants(self.context, load_options["tuned"])
+            self.variants = resolve_tuned_variants(self.context, options.tuned)
             self.float32_nodes = float32_selection.names if float32_selection else []
             self.program: Program = graph.compile(
                 self.context,
@@ -58,18 +54,18 @@ class CompiledModel:
                 fuse=self.fuse,
                 progress=bar.set_phase if bar else None,
                 memory=memory,
-                check_indices=load_options["check_indices"],
-                deterministic=load_options["deterministic"],
+                check_indices=options.check_indices,
+                deterministic=options.deterministic,
                 float32_nodes=self.float32_nodes,
                 measured=self.variants,
                 list_variants=self.variants is not None and self.variants.lists_variants,
             )
 
 
-def _add_operator_functions(source: Source, load_options: Mapping[str, Any]) -> tuple[Source, Folder | None]:
+def _add_operator_functions(source: Source, options: ModelOptions) -> tuple[Source, Folder | None]:
     """Return the model with user-defined operators added as functions, and the folder of its weights files."""
-    if not load_options["operators"]:
-        return source, load_options["folder"]
+    if not options.operators:
+        return source, options.folder
     from ..importer.expression_operator import add_operator_functions
 
-    return add_operator_functions(source, load_options["folder"], load_options["operators"])
+    return add_operator_functions(source, options.folder, options.operators)

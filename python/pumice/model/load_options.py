@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 from .._pumice import cache_directory
@@ -15,22 +16,32 @@ from ..base.log import is_interactive_terminal
 if TYPE_CHECKING:
     from .._pumice import Context
     from ..base.progress import Progress
-    from ..importer.kernel_operator import KernelTable
+    from ..device.kernel import Kernel
+    from ..importer.expression_operator import ElementwiseOperator
+    from ..importer.file.graph_recipe import Overridable
+    from ..importer.file.model_file import Folder
+    from ..importer.kernel_operator import KernelOperator, KernelTable
     from .precision_policy import PrecisionPolicy
     from .step_variants import StepVariants
 
-MODEL_OPTIONS = (
-    "folder",
-    "progress",
-    "seed",
-    "fuse",
-    "check_indices",
-    "deterministic",
-    "operators",
-    "kernels",
-    "tuned",
-)
-ALL_MODEL_OPTIONS = ("context", "precision", *MODEL_OPTIONS, "overridable")
+
+@dataclass(frozen=True)
+class ModelOptions:
+    """The options of Model, apart from its context and precision; see Model for their meaning."""
+
+    folder: Folder | None = None
+    progress: bool = True
+    seed: int | None = None
+    fuse: bool | Collection[str] = True
+    check_indices: bool = False
+    deterministic: bool = False
+    operators: Sequence[ElementwiseOperator] = ()
+    kernels: Mapping[str, KernelOperator | Kernel | str] | KernelTable | None = None
+    tuned: bool | Mapping[str, str] = True
+    overridable: Overridable = False
+
+
+ALL_MODEL_OPTIONS = ("context", "precision", *(field.name for field in fields(ModelOptions)))
 
 
 class UniformPrecisionPolicy:

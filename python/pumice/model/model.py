@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -22,7 +23,7 @@ from ..importer.file.model_file import Folder, ModelFile, Source, to_path_or_byt
 from . import model_runs
 from .compiled_model import CompiledModel
 from .declared_outputs import DeclaredOutputs, make_dimensions, merge_declared_shape
-from .load_options import reject_unknown_options
+from .load_options import ModelOptions, reject_unknown_options
 from .model_runs import ModelRun, Outputs, check_output_arrays, map_cases
 from .model_values import ModelValue, ValuePacker, format_shape, shape_matches, suggest_rearrangement
 
@@ -101,13 +102,21 @@ class Model:
         **unknown: NoReturn,
     ) -> None:
         reject_unknown_options(unknown)
-        engine: dict[str, Any] = {"check_indices": check_indices, "deterministic": deterministic, "tuned": tuned}
-        loading = {"folder": folder, "progress": progress, "operators": operators, "fuse": fuse, "kernels": kernels}
-        compiled = CompiledModel(source, context, precision, {**engine, **loading, "overridable": overridable})
+        options = ModelOptions(
+            folder, progress, seed, fuse, check_indices, deterministic, operators, kernels, tuned, overridable
+        )
+        compiled = CompiledModel(source, context, precision, options)
         recipe, policy = compiled.recipe, compiled.policy
         self.source, self.folder = compiled.source, compiled.folder
-        resolved = {"seed": seed, "fuse": compiled.fuse, "overridable": compiled.overridable}
-        self._options: dict[str, Any] = {**engine, **resolved, "kernels": compiled.kernel_table}
+        # Of the source above, which has the operators and is read from its own folder.
+        self._options = replace(
+            options,
+            folder=None,
+            operators=(),
+            fuse=compiled.fuse,
+            overridable=compiled.overridable,
+            kernels=compiled.kernel_table,
+        )
         self.kernel_table, self.name = compiled.kernel_table, recipe.name
         self.metadata = dict(recipe.metadata)  # the file's metadata_props
         self.precision = policy.precision  # precision of all nodes except `float32_nodes`
@@ -439,14 +448,13 @@ class Model:
 
         part: a model derived from this one, whose weights may be in the same files. tuned: as in load(). Raise the errors of load().
         """
-        options = self._options if tuned is None else {**self._options, "tuned": tuned}
+        folder = self.folder if part is None else ModelFile(self.source, self.folder).folder
+        options = replace(self._options, folder=folder, progress=False)
         return Model(
             self.source if part is None else part,
             self.context if context is None else context,
             self.policy if precision is None else precision,
-            folder=self.folder if part is None else ModelFile(self.source, self.folder).folder,
-            progress=False,
-            **options,
+            **vars(options if tuned is None else replace(options, tuned=tuned)),
         )
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -457,7 +465,8 @@ class Model:
         _ = self.program
         source = to_path_or_bytes(self.source)
         folder = None if self.folder is None else os.path.abspath(self.folder)
-        return _unpickle_model, (source, make_context_ref(self.context), self.policy, folder, self._options)
+        options = replace(self._options, folder=folder, progress=False)
+        return _unpickle_model, (source, make_context_ref(self.context), self.policy, options)
 
     def __repr__(self) -> str:
         values = f"({', '.join(map(str, self.inputs))}) -> ({', '.join(map(str, self.outputs))})"
@@ -495,6 +504,6 @@ class Model:
 
 
 def _unpickle_model(
-    source: Source, context_ref: ContextRef | None, precision: Precision, folder: Folder | None, options: dict[str, Any]
+    source: Source, context_ref: ContextRef | None, precision: Precision, options: ModelOptions
 ) -> Model:
-    return Model(source, resolve_context_ref(context_ref), precision, folder=folder, progress=False, **options)
+    return Model(source, resolve_context_ref(context_ref), precision, **vars(options))

@@ -15,13 +15,14 @@ from ..base.printable_text import shorten_and_escape
 from ..device.context import devices as listed_devices
 from ..importer.file.model_file import Source, make_rereadable
 from .batches import check_result_rows, get_batch_layout, make_batch, slice_rows
-from .load_options import MODEL_OPTIONS, reject_unknown_options
+from .load_options import ALL_MODEL_OPTIONS, reject_unknown_options
 from .model import Model
 from .model_runs import MAX_IN_FLIGHT
 from .model_values import ModelValue
 from .multi_device_scheduler import LostDevice, MultiDeviceScheduler
 from .precision_policy import Precision
 
+_OPTIONS = tuple(name for name in ALL_MODEL_OPTIONS if name not in ("context", "precision", "overridable"))
 _HINTS = dict.fromkeys(("device", "provider", "providers"), "devices=[...] lists the devices, by their names too")
 
 
@@ -80,7 +81,7 @@ class ParallelModel:
     def __init__(
         self, source: Source, devices: str | Sequence[str | int | Context], precision: Precision, **options: Any
     ) -> None:
-        reject_unknown_options(options, MODEL_OPTIONS, _HINTS)
+        reject_unknown_options(options, _OPTIONS, _HINTS)
         source = make_rereadable(source)
         contexts = open_contexts(devices)
         passed_contexts = {id(context_item) for context_item in devices if isinstance(context_item, Context)}
