@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 
 import pumice
-from default_tier import mark_slow
 from features import lacking_features, need_features
 from pumice import dv
+from quick_cases import QUICK
+from tiers import mark_tiers
 from validation_messages import unexpected
 
 pytest_plugins = ("pytester",)  # runs pytest in subprocesses, for the tests of pumice's plugin
@@ -23,12 +24,32 @@ PIPELINES: set[str] = set()  # pipelines of all workers, without subprocesses
 SHARED_MODELS = ROOT.parent / "shared" / "models"
 
 
-@pytest.hookimpl(tryfirst=True)  # before `-m "not slow"` filters by marker
+TESTS = Path(__file__).parent
+
+
+def are_named(config: pytest.Config) -> bool:
+    """Return whether tests are selected by id or -k."""
+    return bool(config.option.keyword) or any("::" in argument for argument in config.args)
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Skip files without a test of the quick tier in its runs, to save the time of their collection."""
+    if config.option.markexpr != "quick" or are_named(config) or collection_path.suffix != ".py":
+        return None
+    is_quick = collection_path.relative_to(TESTS).as_posix() in QUICK
+    return True if collection_path.name.startswith("test_") and not is_quick else None
+
+
+@pytest.hookimpl(tryfirst=True)  # before -m filters by marker
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Sample large sweeps in runs of the default tier, unless tests are selected by id or -k."""
-    is_named = config.option.keyword or any("::" in argument for argument in config.args)
-    if "not slow" in config.option.markexpr and not is_named:
-        mark_slow(items)
+    """Choose the tests of the quick and the default tier. Tests that are selected by id or -k all run."""
+    if config.option.markexpr not in ("quick", "not slow"):
+        return
+    if not are_named(config):
+        mark_tiers(items)
+    elif config.option.markexpr == "quick":
+        for item in items:
+            item.add_marker(pytest.mark.quick)
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:

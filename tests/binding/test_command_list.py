@@ -34,7 +34,7 @@ def keep_busy(context, groups):
     x = pumice.tensor(np.ones(1, "uint32"), context)
     kernel = pumice.Kernel({SLOW!r}, context=context)
     commands = pumice.CommandList(context)
-    for _ in range(1 if context.info.kind == "software" else 800):
+    for _ in range(1 if context.info.kind == "software" else 6000):
         commands.dispatch(kernel.bind(x=x, groups=groups))
     commands.commit()
     return commands.exec()
@@ -219,11 +219,10 @@ def test_dropping_everything_with_work_in_flight(context: pumice.Context) -> Non
 
 
 def test_a_wait_times_out_and_the_context_goes_on(context: pumice.Context) -> None:
-    submission = keep_busy(context, 60000)
-    begin = time.perf_counter()
+    submission = keep_busy(context, 8000)
     with pytest.raises(pumice.TimeoutError, match="0.05") as caught:
         submission.wait(timeout=0.05)
-    assert time.perf_counter() - begin < 5
+    assert not submission.done
     assert isinstance(caught.value, TimeoutError)
     assert caught.value.transient
     submission.wait(timeout=600)
@@ -244,14 +243,14 @@ print("running", flush=True)
 
 
 def test_the_interpreter_may_exit_with_work_in_flight() -> None:
-    process = python(START.replace("GROUPS", "10000"))
+    process = python(START.replace("GROUPS", "5000"))
     out, err = process.communicate(timeout=120)
     assert process.returncode == 0, err
     assert out.strip() == "running"
 
 
 def test_ctrl_c_interrupts_a_wait() -> None:
-    process = python(START.replace("GROUPS", "60000") + "submission.wait()\n")
+    process = python(START.replace("GROUPS", "10000") + "submission.wait()\n")
     assert process.stdout is not None
     assert process.stdout.readline().strip() == "running"
     time.sleep(0.3)

@@ -250,7 +250,7 @@ def check(context: pumice.Context, proto: onnx.ModelProto, x: Array) -> None:
 
 
 @given(case=chains())
-@settings(max_examples=25, deadline=None, suppress_health_check=QUIET, derandomize=True)
+@settings(max_examples=10, deadline=None, suppress_health_check=QUIET, derandomize=True)
 def test_random_chains(context: pumice.Context, case: tuple[onnx.ModelProto, Array]) -> None:
     check(context, *case)
 

@@ -17,7 +17,7 @@ from random_nodes import OPERATORS
 from random_nodes.normalized import normalized
 from random_nodes.oracle import OneNode
 
-SAMPLE = 24
+SAMPLE = 8
 WHOLE, PARTS = 50_000, 200  # parts of half a minute, to distribute over workers
 LEAST_OPERATORS = 120
 

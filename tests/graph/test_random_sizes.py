@@ -16,7 +16,7 @@ from onnx_models import model, node, value
 from random_nodes.oracle import diagonal_refusal, window_refusal
 from random_sizes import Result, run_seed, writes_twice
 
-SAMPLE = 40
+SAMPLE = 16
 WHOLE, PARTS = 20_000, 100  # parts of a minute, to distribute over workers
 
 

@@ -24,6 +24,7 @@ from pumice.testing import assert_close
 Array = npt.NDArray[Any]
 PRECISIONS = ("fp32", "fp16")
 SEEDS = range(12)
+SAMPLE = SEEDS[:1]  # of the default tier
 
 
 class Transposed:
@@ -150,39 +151,44 @@ def devices() -> Iterator[tuple[str, pumice.Context]]:
             yield "words", made
 
 
-def all_results() -> dict[str, Array]:
+def all_results(seeds: range) -> dict[str, Array]:
     made: dict[str, Array] = {}
     for name, context in devices():
         for precision in PRECISIONS:
-            for seed in SEEDS:
+            for seed in seeds:
                 made[f"{name} {precision} transposed {seed}"] = Transposed(seed).results(context, precision)
-            for seed in range(3):
+            for seed in seeds[:3]:
                 made[f"{name} {precision} branches {seed}"] = branches(context, precision, seed)
     return made
 
 
-@pytest.fixture(scope="module")
-def in_order() -> dict[str, Array]:
-    return all_results()
+@pytest.fixture(scope="module", params=[SAMPLE, pytest.param(SEEDS, marks=pytest.mark.slow)], ids=["sample", "all"])
+def in_order(request: pytest.FixtureRequest) -> tuple[range, dict[str, Array]]:
+    """Return the seeds and the results of their graphs."""
+    return request.param, all_results(request.param)
 
 
-def test_waves_run_the_other_way_round_give_the_same_bits(in_order: dict[str, Array], tmp_path: Path) -> None:
+def test_waves_run_the_other_way_round_give_the_same_bits(
+    in_order: tuple[range, dict[str, Array]], tmp_path: Path
+) -> None:
+    seeds, expected = in_order
     made = tmp_path / "made.npz"
     environment = {**os.environ, "PUMICE_FAULT": "reversed"}
-    subprocess.run([sys.executable, __file__, str(made)], env=environment, check=True)
+    subprocess.run([sys.executable, __file__, str(made), str(len(seeds))], env=environment, check=True)
     with np.load(made) as other:
-        assert sorted(other) == sorted(in_order)
-        apart = [name for name in in_order if in_order[name].tobytes() != other[name].tobytes()]
+        assert sorted(other) == sorted(expected)
+        apart = [name for name in expected if expected[name].tobytes() != other[name].tobytes()]
     assert apart == []
 
 
-@pytest.mark.parametrize("seed", SEEDS)
-def test_phases_of_random_transposed_convolutions(in_order: dict[str, Array], seed: int) -> None:
-    case = Transposed(seed)
-    for name, made in in_order.items():
-        if name.endswith(f" transposed {seed}"):
-            tolerance = 3e-2 if "fp16" in name else 5e-5
-            assert_close(made, case.expected(), rtol=tolerance, atol=tolerance)
+def test_phases_of_random_transposed_convolutions(in_order: tuple[range, dict[str, Array]]) -> None:
+    seeds, results = in_order
+    for seed in seeds:
+        expected = Transposed(seed).expected()
+        for name, result in results.items():
+            if name.endswith(f" transposed {seed}"):
+                tolerance = 3e-2 if "fp16" in name else 5e-5
+                assert_close(result, expected, rtol=tolerance, atol=tolerance)
 
 
 def test_phases_share_a_wave(pumice_context: pumice.Context) -> None:
@@ -203,4 +209,4 @@ def test_phases_share_a_wave(pumice_context: pumice.Context) -> None:
 
 
 if __name__ == "__main__":
-    np.savez(sys.argv[1], **all_results())  # type: ignore[arg-type]
+    np.savez(sys.argv[1], **all_results(SEEDS[: int(sys.argv[2])]))  # type: ignore[arg-type]

@@ -124,6 +124,7 @@ CANDY_720 = {  # row, column: B, G, R
 }
 
 
+@pytest.mark.slow
 def test_candy_at_720_is_right(shared_models: Path, context: pumice.Context) -> None:
     """Candy's normalisations sum over 518,400 elements, beyond the loop count limit of some drivers."""
     image = pytest.importorskip("PIL.Image")

@@ -161,7 +161,7 @@ def run_cases(context: pumice.Context, seed: int, count: int) -> None:
 
 
 def test_random_operands_are_right_or_rejected_by_name(context: pumice.Context) -> None:
-    run_cases(context, 0, 700)
+    run_cases(context, 0, 350)
 
 
 def test_a_state_that_a_loop_would_shrink_is_rejected_by_the_slice(context: pumice.Context) -> None:

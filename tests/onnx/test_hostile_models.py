@@ -91,6 +91,7 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
     assert used[1] - used[0] < 100 << 10  # KiB; one graph value per part would take gigabytes
 
 
+@pytest.mark.slow
 def test_parts_behind_the_limit_are_the_same_ones(context: pumice.Context) -> None:
     x = np.arange(2 * 4100, dtype="float32").reshape(4100, 2)
     with pumice.load(split([4100, 2]), context, progress=False) as loaded:

@@ -53,6 +53,7 @@ def check(case: Case, context: pumice.Context) -> None:
 EMULATED = [*CASES, *(pytest.param(case, marks=pytest.mark.slow) for case in MORE)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", EMULATED, ids=str)
 def test_rows_are_right_with_emulated_tensor_cores(case: Case, emulating: pumice.Context) -> None:
     check(case, emulating)
@@ -89,6 +90,7 @@ def test_benchmarked_tilings_are_right(tiling: attention_decode.MmaTiling, pumic
     assert attention_decode.error_of(tiling, shape, 8, pumice_context) < 4e-3
 
 
+@pytest.mark.slow
 def test_small_weights_are_not_lost(emulating: pumice.Context) -> None:
     """All keys but the first have weights that underflow in fp16, and only their values are nonzero."""
     case = Case(1, 1, 1, 2048, 8, scale=1.0)

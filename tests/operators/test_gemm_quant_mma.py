@@ -336,6 +336,7 @@ def test_floats_have_the_layout_of_a_gemm(case: Case, fragments: bool, pumice_co
     assert "pack_weights.comp" not in kernels
 
 
+@pytest.mark.slow
 def test_a_workgroup_has_two_tiles_of_very_many_columns(emulating: pumice.Context) -> None:
     """If every multiprocessor gets at least 48 tiles; a default count is assumed for devices that do not report it."""
     multiprocessors = emulating.info.limits.get("shaderSMCount") or 132
@@ -348,6 +349,7 @@ def test_a_workgroup_has_two_tiles_of_very_many_columns(emulating: pumice.Contex
 INSIDE, BEFORE = "normalised inside", "normalised before"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("case", "own"), [(Case(1, 40, 160, 32), INSIDE), (Case(2, 32, 128, 32), BEFORE)], ids=str)
 def test_a_row_is_normalised_inside_a_matmul_and_more_before(case: Case, own: str, emulating: pumice.Context) -> None:
     """Several rows are normalised by a separate kernel instead of in each GEMM workgroup. A measured choice overrides either."""
@@ -361,6 +363,7 @@ def test_a_row_is_normalised_inside_a_matmul_and_more_before(case: Case, own: st
         assert choices == ([(own, taken)] if measured else [])
 
 
+@pytest.mark.slow
 def test_a_row_beyond_shared_memory_is_normalised_before(emulating: pumice.Context) -> None:
     depth = emulating.info.limits["maxComputeSharedMemorySize"] // 256 * 128  # fp16 elements
     program = check_program(Case(1, 16, depth, 32), True, emulating)

@@ -131,6 +131,7 @@ def test_the_rate_counts_what_was_done_while_all_worked() -> None:
     assert seconds_to_first([*first, *second]) == pytest.approx(2.0)
 
 
+@pytest.mark.slow
 def test_an_actors_results_say_when_they_were_made(tmp_path: Path, context: pumice.Context) -> None:
     shape = resnet.Shape(8, 32)
     resnet.write(tmp_path / "small.onnx", shape)
@@ -150,6 +151,7 @@ def test_an_actors_results_say_when_they_were_made(tmp_path: Path, context: pumi
         work.check(results["scores"], results["place"][::-1])
 
 
+@pytest.mark.slow
 def test_the_network_has_fifty_layers_and_scores_that_a_runtime_agrees_with(
     tmp_path: Path, context: pumice.Context
 ) -> None:

@@ -50,6 +50,7 @@ def driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> drivers.Driver:
     )
 
 
+@pytest.mark.slow
 def test_the_rest_of_a_run_is_what_failed(driver: drivers.Driver, monkeypatch: pytest.MonkeyPatch) -> None:
     assert drivers.run(driver, [], is_rest=False) == 1
     first = drivers.outcome(driver.reports)
@@ -70,6 +71,7 @@ def test_the_rest_of_a_run_is_what_failed(driver: drivers.Driver, monkeypatch: p
     assert len(drivers.outcome(driver.reports).runs) == 3
 
 
+@pytest.mark.slow
 def test_a_new_run_forgets_the_reports_before(driver: drivers.Driver) -> None:
     drivers.run(driver, ["-k", "plain"], is_rest=False)
     drivers.run(driver, ["-k", "nouns"], is_rest=False)

@@ -100,6 +100,7 @@ def alarm(seconds: float) -> Iterator[None]:
         signal.signal(signal.SIGALRM, before)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="no interval timers")
 def test_signals_interrupt_transfers(context: pumice.Context) -> None:
     """A signal acts like Ctrl-C: the wait is abandoned, submitted work continues, and the tensors stay usable."""

@@ -191,6 +191,7 @@ def interrupted_at(place: int) -> Callable[[pumice.Tensor, Any], None]:
     return upload
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [OPTIONS[0], OPTIONS[1]], ids=str)
 def test_an_interruption_at_any_upload_leaves_the_text_right(
     options: dict[str, Any], generator: Generator, monkeypatch: pytest.MonkeyPatch

@@ -143,6 +143,7 @@ def test_a_fault_of_the_whole_program_alone_is_at_its_last_node(
 NUMBERS = (3, 6, 9, 41, 1)
 
 
+@pytest.mark.slow
 def test_injected_faults_are_found_by_bisection(context: pumice.Context) -> None:
     if "llvmpipe" not in context.info.name:
         pytest.skip("the faults are in kernels that lavapipe runs")

@@ -42,13 +42,14 @@ def test_nothing_right_is_called_wrong_from_the_inputs_on(
     assert report.first_divergence is None, report.summary
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("precision", "mode"),
     [
         ("fp16", "chained"),
-        pytest.param("bf16", "chained", marks=pytest.mark.slow),
-        pytest.param("fp16", "bisect", marks=pytest.mark.slow),
-        pytest.param("bf16", "bisect", marks=pytest.mark.slow),
+        ("bf16", "chained"),
+        ("fp16", "bisect"),
+        ("bf16", "bisect"),
     ],
 )
 def test_layers_with_few_channels_are_right(

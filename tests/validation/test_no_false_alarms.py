@@ -64,6 +64,7 @@ def test_random_right_models_have_no_wrong_verdict(seed: int, context: pumice.Co
     assert not line.get("wrong"), line
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("precision", ["fp16", "bf16"])
 def test_eight_units_in_one_element_are_found_in_95_of_100_nodes(
     precision: str, context: pumice.Context, monkeypatch: pytest.MonkeyPatch

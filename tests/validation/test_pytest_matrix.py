@@ -206,6 +206,7 @@ def test_the_table_of_options_is_complete(plugin_project: PluginProject) -> None
     assert set(re.findall(r"@pytest.mark.(pumice_[a-z]+)", plugin_project.run("--markers").stdout.str())) == marked
 
 
+@pytest.mark.slow
 def test_gpus_are_asked_for_in_vain(plugin_project: PluginProject) -> None:
     if any(device.kind != "software" for device in pumice.devices()):
         pytest.skip("the host has a GPU")
@@ -270,6 +271,7 @@ def test_behind(pumice_precision):
 """
 
 
+@pytest.mark.slow
 def test_skips_of_isolated_cells_are_reported_as_any(plugin_project: PluginProject) -> None:
     plugin_project.write("test_it.py", SKIPS)
     result = plugin_project.run("-rsx", "--pumice-precision=fp32,fp16", "--pumice-isolate", "--junitxml=junit.xml")
@@ -279,6 +281,7 @@ def test_skips_of_isolated_cells_are_reported_as_any(plugin_project: PluginProje
     assert text.count("<testcase ") == 8 and text.count('message="not today"') == 2
 
 
+@pytest.mark.slow
 def test_a_crash_fails_its_cell_and_not_the_run(plugin_project: PluginProject) -> None:
     plugin_project.write("test_it.py", CRASH)
     result = plugin_project.run("-v", "--pumice-precision=fp16,fp32", "--pumice-isolate", "--junitxml=junit.xml")
@@ -321,6 +324,7 @@ def test_the_run_stops_with_the_first_failure(plugin_project: PluginProject) -> 
     result.assert_outcomes(passed=2, failed=1)
 
 
+@pytest.mark.slow
 def test_no_process_outlives_an_interrupted_run(plugin_project: PluginProject) -> None:
     # A shell makes its background programs, and so their children, ignore SIGINT.
     handler = "import signal\n\nsignal.signal(signal.SIGINT, signal.default_int_handler)\n"
@@ -343,6 +347,7 @@ def test_interrupted(pumice_context):
         os.kill(int((plugin_project.path / "process").read_text()), 0)
 
 
+@pytest.mark.slow
 def test_workers_of_xdist_run_cells(plugin_project: PluginProject) -> None:
     pytest.importorskip("xdist")
     plugin_project.model()
@@ -352,6 +357,7 @@ def test_workers_of_xdist_run_cells(plugin_project: PluginProject) -> None:
     result.stdout.fnmatch_lines(["default-fp32: 1 passed; validations: 1 right"])
 
 
+@pytest.mark.slow
 def test_junit_names_device_driver_and_precision(plugin_project: PluginProject, context: pumice.Context) -> None:
     plugin_project.write("test_it.py", TESTS)
     for more in ([], ["--pumice-isolate"]):

@@ -48,6 +48,12 @@ def test_every_model_is_a_test_in_every_cell(plugin_project: PluginProject) -> N
             "default-fp16: 2 passed; validations: 2 right",
         ]
     )
+
+
+@pytest.mark.slow
+def test_models_are_tests_in_processes_of_their_own_and_by_folder(plugin_project: PluginProject) -> None:
+    gemm_project(plugin_project)
+    plugin_project.write("test_it.py", "def test_plain():\n    pass\n")
     plugin_project.run("--pumice-models=models", "--pumice-isolate").assert_outcomes(passed=3)
     plugin_project.run("--pumice-models=models", "models/first").assert_outcomes(passed=2)
     plugin_project.run("--pumice-models=models/first").assert_outcomes(passed=2)
@@ -62,6 +68,7 @@ def test_folders_outside_of_the_project_are_collected(plugin_project: PluginProj
     plugin_project.run(f"--pumice-models={tmp_path / 'elsewhere'}").assert_outcomes(passed=3)
 
 
+@pytest.mark.slow
 def test_the_configuration_names_folders(plugin_project: PluginProject) -> None:
     gemm_project(plugin_project)
     plugin_project.write("tests/test_it.py", "def test_plain():\n    pass\n")
@@ -84,6 +91,7 @@ def test_a_model_without_data_is_skipped_in_words(plugin_project: PluginProject)
     result.stdout.fnmatch_lines(["*no test_data_set_* and no .npz next to it*"])
 
 
+@pytest.mark.slow
 def test_archives_are_of_the_model_whose_name_they_begin_with(plugin_project: PluginProject) -> None:
     for name in ("a", "b"):
         plugin_project.model(f"models/{name}.onnx")
@@ -136,6 +144,7 @@ def test_data_that_cannot_be_read_fails_by_its_name(plugin_project: PluginProjec
     assert message in result.stdout.str()
 
 
+@pytest.mark.slow
 def test_what_no_rule_covers_has_to_be_allowed(plugin_project: PluginProject) -> None:
     proto = model([node("RandomNormalLike", ["x"], ["n"]), node("Neg", ["x"])], outputs=["y", "n"])
     plugin_project.model("models/model.onnx", proto)
@@ -147,6 +156,7 @@ def test_what_no_rule_covers_has_to_be_allowed(plugin_project: PluginProject) ->
         plugin_project.run("--pumice-models=models", f"--pumice-allow-unchecked={names}").assert_outcomes(passed=1)
 
 
+@pytest.mark.slow
 def test_outputs_above_the_accuracy_limit_have_to_be_allowed(plugin_project: PluginProject) -> None:
     plugin_project.model("models/model.onnx", model([node("Exp", ["x"])]))
     np.savez(plugin_project.path / "models/one.npz", x=X)
@@ -158,6 +168,7 @@ def test_outputs_above_the_accuracy_limit_have_to_be_allowed(plugin_project: Plu
         plugin_project.run(*options, f"--pumice-allow-ill-conditioned={names}").assert_outcomes(passed=1)
 
 
+@pytest.mark.slow
 def test_the_pretrained_models_give_what_was_stored_of_them(plugin_project: PluginProject, shared_models: Path) -> None:
     for name, picture, output in (("mnist", "mnist_image1", "probabilities"), ("superres", "dog2_64", "luma_x3")):
         folder = plugin_project.path / "models" / name
@@ -237,6 +248,7 @@ def golden(plugin_project: PluginProject) -> PluginProject:
     return plugin_project
 
 
+@pytest.mark.slow
 def test_a_baseline_has_device_driver_errors_dispatches_and_time(
     golden: PluginProject, context: pumice.Context
 ) -> None:
@@ -272,6 +284,7 @@ def test_a_regression_fails_with_both_numbers(golden: PluginProject, changes: di
     golden.run("--pumice-baseline=golden", f"--pumice-factors={factors}").assert_outcomes(passed=1)
 
 
+@pytest.mark.slow
 def test_changed_external_weights_fail(plugin_project: PluginProject) -> None:
     """The change is too small to exceed a bound; the SHA-256 of the model's files detects it."""
     plugin_project.write("test_it.py", VALIDATE)
@@ -287,6 +300,7 @@ def test_changed_external_weights_fail(plugin_project: PluginProject) -> None:
     result.stdout.fnmatch_lines(["*model: its files have the SHA-256 *"])
 
 
+@pytest.mark.slow
 def test_other_bits_within_the_bound_are_listed(golden: PluginProject) -> None:
     path = baseline_file(golden)
     ((_, entry),) = json.loads(path.read_text())["drivers"].items()
@@ -299,6 +313,7 @@ def test_other_bits_within_the_bound_are_listed(golden: PluginProject) -> None:
     result.stdout.fnmatch_lines(["*the inputs are not those of the baseline*"])
 
 
+@pytest.mark.slow
 def test_cells_and_drivers_have_baselines_of_their_own(golden: PluginProject) -> None:
     path = baseline_file(golden)
     result = golden.run("--pumice-baseline=golden", "--pumice-precision=fp32,fp16", CALM)
@@ -344,6 +359,7 @@ def test_baselines_that_cannot_be_are_rejected(
     assert message in result.stderr.str()
 
 
+@pytest.mark.slow
 def test_a_damaged_baseline_fails(golden: PluginProject) -> None:
     baseline_file(golden).write_text("[]")
     result = golden.run("--pumice-baseline=golden")

@@ -126,6 +126,7 @@ def test_a_file_that_cannot_be_written_is_an_error(plugin_project: PluginProject
 # ---- leaks
 
 
+@pytest.mark.slow
 def test_leaks_fail_on_request(plugin_project: PluginProject) -> None:
     plugin_project.write("test_it.py", LEAK)
     result = plugin_project.run()
@@ -189,6 +190,7 @@ def test_a_passing_failure_fails_where_pytest_is_strict(plugin_project: PluginPr
     result.stdout.fnmatch_lines(["*XPASS(strict)*"])
 
 
+@pytest.mark.slow
 def test_a_crash_can_be_expected(plugin_project: PluginProject, context: pumice.Context) -> None:
     plugin_project.write("test_it.py", "import os\ndef test_crash(pumice_context):\n    os.abort()\n")
     given = expect(plugin_project, {"test": "test_crash", "expect": "fail", "driver": context.info.driver})
@@ -221,6 +223,7 @@ def test_two(pumice_context):
     result.stdout.fnmatch_lines(["*expect: expected one of pass, fail, flaky, given 'fails'*"])
 
 
+@pytest.mark.slow
 def test_expectations_of_no_test_are_reported(plugin_project: PluginProject) -> None:
     plugin_project.write("test_it.py", STATES)
     given = expect(plugin_project, {"test": "test_wrong", "expect": "fail"}, {"test": "test_wrnog", "expect": "fail"})

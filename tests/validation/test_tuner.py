@@ -83,6 +83,7 @@ def test_models_that_break_in_fp16_are_repaired(context: pumice.Context, name: s
     assert record["default_value"] == (found.default_value if np.isfinite(found.default_value) else None)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["long_product", "large_softmax", "underflow"])
 def test_fp32_matmuls_run_on_tensor_cores_within_bounds(name: str, pumice_context: pumice.Context) -> None:
     """The policy's GEMMs have weights that fp16 does not represent. Validation learns of the hi/lo split from the number of roundings."""
@@ -148,6 +149,7 @@ def test_a_metric_decides(context: pumice.Context) -> None:
         pumice.tune_precision(proto, cases, metric=metric, limit=1.5, context=context)
 
 
+@pytest.mark.slow
 def test_a_search_that_was_broken_off_goes_on(context: pumice.Context, tmp_path: Path) -> None:
     proto, case = precision_model("variance_by_difference")
     with pumice.load(proto, context) as exact:
