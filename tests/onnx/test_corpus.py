@@ -74,7 +74,6 @@ def test_a_model_in_float16_is_as_close_as_its_depth_allows(name: str, context: 
     assert error <= run.tolerance(stored, "fp16")
 
 
-@pytest.mark.slow
 def test_caches_written_by_two_kernels_have_no_hazard_in_shared_words() -> None:
     """Without 16-bit stores, parts of words are stored atomically, which the validation layer counts as a read."""
     pytest.importorskip("onnxruntime")

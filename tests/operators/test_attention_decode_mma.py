@@ -90,7 +90,6 @@ def test_benchmarked_tilings_are_right(tiling: attention_decode.MmaTiling, pumic
     assert attention_decode.error_of(tiling, shape, 8, pumice_context) < 4e-3
 
 
-@pytest.mark.slow
 def test_small_weights_are_not_lost(emulating: pumice.Context) -> None:
     """All keys but the first have weights that underflow in fp16, and only their values are nonzero."""
     case = Case(1, 1, 1, 2048, 8, scale=1.0)

@@ -194,7 +194,6 @@ def test_a_measured_variant_that_spills_is_rejected(plain: pumice.Context, spill
     assert f"cannot take {choice['own']}, which spills" in program.report()[0]["note"]
 
 
-@pytest.mark.slow
 def test_tuning_rejects_variants_that_spill(spilling: pumice.Context) -> None:
     info = helper.make_tensor_value_info
     w = numpy_helper.from_array(RANDOM.standard_normal((200, 72)).astype(np.float32), "w")

@@ -145,7 +145,6 @@ def test_what_templates_do_is_within_the_limits(tmp_path: Path) -> None:
     assert len(text) > 50 * 2000 * len("Hello.  ")
 
 
-@pytest.mark.slow
 def test_each_run_has_its_own_budget(tmp_path: Path) -> None:
     result = template(tmp_path, "{% for i in range(99999) %}{% endfor %}{{ 'x' * 1000000 }}")
     for _ in range(jinja_sandbox.MAX_PRODUCED // 1_000_000 + 2):

@@ -126,7 +126,6 @@ def test_a_file_that_cannot_be_written_is_an_error(plugin_project: PluginProject
 # ---- leaks
 
 
-@pytest.mark.slow
 def test_leaks_fail_on_request(plugin_project: PluginProject) -> None:
     plugin_project.write("test_it.py", LEAK)
     result = plugin_project.run()
