@@ -41,7 +41,6 @@ using Record = py::typing::Dict<py::str, py::object>;
 
 void bind_errors(py::module_& module);
 void bind_core(py::module_& module);
-void bind_json(py::module_& module);
 void bind_context(py::module_& module);
 void bind_device_visibility(py::module_& module);  // call after bind_context()
 py::class_<Buffer, std::shared_ptr<Buffer>> bind_buffer(py::module_& module);
@@ -58,6 +57,7 @@ void bind_dispatch(py::module_& module);
 void bind_profile(py::module_& module);
 void bind_operators(py::module_& module);
 void bind_graph(py::module_& module);
+void bind_cached_graph(py::module_& module);  // call after bind_graph()
 void bind_program(py::module_& module);
 void bind_execution(py::module_& module);  // call before bind_program()
 void bind_nnapi(py::module_& module);

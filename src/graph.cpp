@@ -19,17 +19,6 @@
 namespace pumice {
 namespace {
 
-std::optional<Shape> parse_optional_shape(const std::optional<std::vector<std::optional<Integer>>>& sizes) {
-  if (!sizes) return {};
-  Shape shape;
-  for (const auto& size : *sizes) {
-    const int64_t known = size ? parse_sizes({*size}, "shape")[0] : 0;
-    if (known < kUnknownSize) throw GraphError("shape", "expected a non-negative size, or None; given " + size->text(), "R8");
-    shape.push_back(known > 0 ? known : kUnknownSize);
-  }
-  return shape;
-}
-
 py::typing::List<PyValue> make_value_list(const std::shared_ptr<Graph>& self, const std::vector<ValueId>& ids) {
   py::typing::List<PyValue> values;
   for (const ValueId id : ids) values.append(PyValue{self, id});
@@ -48,10 +37,6 @@ Record get_node_attributes(const PyNode& self) {
   return attributes;
 }
 
-// File constants up to this size are copied. Shape inference reads small ones often, and a mapped read past the end of a truncated file
-// would kill the process (SIGBUS).
-constexpr size_t kMaxCopiedBytes = 1 << 16;
-
 PyValue add_constant_bytes(const std::shared_ptr<Graph>& self, const py::object& object, const py::object& dtype, const Integers& shape,
                            std::string name) {
   HostTensor tensor{TensorDesc(parse_dtype(dtype), parse_sizes(shape, "shape"))};
@@ -64,13 +49,7 @@ PyValue add_constant_bytes(const std::shared_ptr<Graph>& self, const py::object&
   tensor.data = static_cast<const std::byte*>(info.ptr);
   tensor.file = find_mapped_file(raw);
   tensor.owner = tensor.file ? std::shared_ptr<const void>(tensor.file) : keep_alive(raw);
-  if (tensor.file && expected_bytes <= kMaxCopiedBytes) {
-    const auto read = std::make_unique_for_overwrite<std::byte[]>(expected_bytes);  // heap: user threads may have small stacks
-    const std::span bytes(read.get(), expected_bytes);
-    tensor.file->read(tensor.data, bytes);
-    tensor = HostTensor::copy_of(tensor.desc, bytes.data());
-  }
-  return {self, self->constant(std::move(tensor), std::move(name))};
+  return {self, self->constant(copy_if_small(std::move(tensor)), std::move(name))};
 }
 
 std::optional<py::bytes> strip_onnx_tensor_data(const py::object& object, const std::string& location) {
@@ -91,6 +70,14 @@ using PhaseCallback = std::optional<std::function<void(const std::string&, uint6
 // Returns the precision to compile a program at; defaults to the graph's.
 std::string resolve_precision(const Graph& graph, const std::optional<std::string>& precision) {
   return precision.value_or(graph.relaxed_precision() ? "fp16" : "fp32");
+}
+
+// Returns about how many bytes the device stores of a graph's constants.
+uint64_t estimate_device_bytes(const Graph& graph, const std::string& precision) {
+  uint64_t bytes = 0;
+  for (const GraphValue& value : graph.values())
+    if (value.constant) bytes += value.constant->desc.element_bytes() / (value.dtype == DType::float32 && precision != "fp32" ? 2 : 1);
+  return bytes;
 }
 
 std::shared_ptr<Program> compile_graph(const std::shared_ptr<Graph>& self, std::shared_ptr<Context> context,
@@ -119,8 +106,10 @@ std::shared_ptr<Program> compile_graph(const std::shared_ptr<Graph>& self, std::
     if (measured) variants->fastest.insert(measured->begin(), measured->end());
     variants->lists_all = list_variants;
   }
+  const std::string resolved_precision = resolve_precision(*self, precision);
+  if (memory) (*memory)->preallocate(estimate_device_bytes(*self, resolved_precision));
   return compile(*self, std::move(context),
-                 {resolve_precision(*self, precision), keep_all, fusion_set, check_indices, report, memory.value_or(nullptr), deterministic,
+                 {resolved_precision, keep_all, fusion_set, check_indices, report, memory.value_or(nullptr), deterministic,
                   std::move(variants), names});
 }
 
@@ -143,7 +132,7 @@ void bind_upload_memory(py::module_& module) {
            }),
            py::arg("context").none(false), py::arg("bytes"))
       .def("expect", &UploadMemory::preallocate, py::arg("device_bytes"), py::call_guard<GilRelease>(),
-           "Announce about how many bytes of constants the device will store.");
+           "Announce about how many bytes of constants the device will store; Graph.compile() does so itself.");
 }
 
 py::typing::Dict<py::str, py::str> make_rule_dict(std::span<const RuleText> rules) {
@@ -434,6 +423,27 @@ void set_trial_size_arrays(const std::optional<TrialSizeArray>& sizes, const std
 
 }  // namespace
 
+std::optional<Shape> parse_optional_shape(const std::optional<std::vector<std::optional<Integer>>>& sizes) {
+  if (!sizes) return {};
+  Shape shape;
+  for (const auto& size : *sizes) {
+    const int64_t known = size ? parse_sizes({*size}, "shape")[0] : 0;
+    if (known < kUnknownSize) throw GraphError("shape", "expected a non-negative size, or None; given " + size->text(), "R8");
+    shape.push_back(known > 0 ? known : kUnknownSize);
+  }
+  return shape;
+}
+
+HostTensor copy_if_small(HostTensor tensor) {
+  // Shape inference reads small constants often, and a mapped read past the end of a truncated file would kill the process (SIGBUS).
+  constexpr size_t kMaxCopiedBytes = 1 << 16;
+  const size_t size = tensor.desc.element_bytes();
+  if (!tensor.file || size > kMaxCopiedBytes) return tensor;
+  const auto read = std::make_unique_for_overwrite<std::byte[]>(size);  // heap: user threads may have small stacks
+  tensor.file->read(tensor.data, {read.get(), size});
+  return HostTensor::copy_of(tensor.desc, read.get());
+}
+
 KnownSizes make_shape_tuple(const std::optional<Shape>& shape) {
   if (!shape) return py::none();
   py::tuple sizes(shape->size());
@@ -461,6 +471,7 @@ void bind_graph(py::module_& module) {
   bind_graph_hints(graph_class);
   bind_graph_properties(graph_class);
   bind_graph_programs(graph_class);
+  bind_cached_graph(module);
   module.def("onnx_skeleton", &strip_onnx_tensor_data, py::arg("data"), py::arg("location"),
              "Return the bytes of an ONNX file with the elements of large tensors replaced by external data at `location`; None if it is "
              "not a ModelProto or is very small. Raise Error if the file has been truncated.");

@@ -32,6 +32,12 @@ using Values = py::typing::Tuple<PyValue, py::ellipsis>;
 ValueId get_value_id(const std::shared_ptr<Graph>& self, const py::handle& value, const std::string& user, bool numbers = false);
 std::vector<ValueId> get_value_ids(const std::shared_ptr<Graph>& self, const std::vector<py::object>& values, const std::string& user);
 
+// Converts the shape of a declared input or output; None: unknown. Throws GraphError (R8) for negative sizes.
+std::optional<Shape> parse_optional_shape(const std::optional<std::vector<std::optional<Integer>>>& sizes);
+
+// Returns a small tensor of a mapped file as a copy, any other tensor unchanged.
+HostTensor copy_if_small(HostTensor tensor);
+
 // Optional names of a node and its outputs.
 struct NodeNames {
   std::string node;

@@ -5,7 +5,6 @@ PYBIND11_MODULE(_pumice, module) {
   module.attr("__version__") = PUMICE_VERSION;
   pumice::bind_errors(module);
   pumice::bind_core(module);
-  pumice::bind_json(module);
   pumice::bind_context(module);
   pumice::bind_device_visibility(module);
   auto buffer = pumice::bind_buffer(module);

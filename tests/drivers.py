@@ -256,7 +256,9 @@ def section(outcomes: dict[str, Outcome], tests: set[Case], absent: list[str], w
     outcomes = {name: one.of(tests) for name, one in outcomes.items()}
     for name, one in outcomes.items():
         counts = [one.count("passed"), one.count("failed"), one.skips.total(), len(tests - one.results.keys())]
-        lines.append(f"| {name} | {one.device} | {' | '.join(map(str, counts))} | {', '.join(dict.fromkeys(one.runs))} |")
+        lines.append(
+            f"| {name} | {one.device} | {' | '.join(map(str, counts))} | {', '.join(dict.fromkeys(one.runs))} |"
+        )
     kept = {name: parts for name, parts in written_drivers(written).items() if name not in outcomes}
     lines += [row for row, _ in kept.values()]
     for name, (_, skips) in kept.items():

@@ -7,7 +7,7 @@ import collections.abc
 import numpy as np
 import numpy.typing
 import typing
-__all__: list[str] = ['AttributeSchema', 'BindingError', 'BindingProperties', 'BindingTable', 'BoundKernel', 'Buffer', 'BufferRange', 'Burst', 'CacheState', 'CommandList', 'CompileCounts', 'CompiledOperator', 'Context', 'DeviceError', 'DeviceInfo', 'DeviceLostError', 'DispatchTime', 'Dispatchable', 'DriverQuirk', 'DvCommandList', 'DvContext', 'DvMemory', 'Error', 'Event', 'Execution', 'Expression', 'Graph', 'GraphError', 'Image', 'IndexRangeError', 'Initializer', 'Kernel', 'MappedFile', 'MatrixShape', 'MemoryCounts', 'Message', 'NnapiOperand', 'NnapiOperation', 'Node', 'Operator', 'OperatorRow', 'OutOfBoundsError', 'OutOfMemoryError', 'OutputSizeError', 'PrecisionSupport', 'Program', 'ProgramRun', 'ProgramValue', 'Shader', 'ShaderCompileError', 'ShaderOptions', 'SharedTimeline', 'Slot', 'StateError', 'Submission', 'Tensor', 'TensorDesc', 'TimeoutError', 'UnpackedWeights', 'UnsupportedError', 'UploadMemory', 'Value', 'ValueRole', 'another_context', 'begin_order', 'binding_rules', 'buffer_size', 'cache_directory', 'cache_entries', 'cache_state', 'choose_device', 'compile', 'compile_counts', 'device_list', 'device_macros', 'devices', 'distinct_pipelines', 'dv_constants', 'dv_required_bytes', 'dv_run_outputs', 'dv_structures', 'dv_total_size', 'dv_version_string', 'embedded_shader', 'embedded_shaders', 'empty', 'empty_host', 'empty_shared', 'end_order', 'evaluate_on_host', 'forward_log', 'from_dlpack', 'from_host', 'from_whc8', 'fusions', 'glslang_accepts', 'glslang_version', 'graph_rules', 'has_operator', 'included_files', 'json_text', 'keep_spare', 'lose_device_after', 'nnapi_operations', 'nnapi_rules', 'onnx_skeleton', 'operators', 'output_descs', 'pack_conv_weights', 'pack_dil_weights', 'pack_fc_weights', 'parse_json', 'precision_support', 'prune_cache', 'quantize_weights', 'read_cache_entry', 'reflect', 'sha256', 'shared_tensor', 'spills_of', 'strides', 'take_log', 'take_spare', 'take_validation_messages', 'tensor', 'to_whc8', 'unpack_conv_weights', 'unpack_dil_weights', 'unpack_fc_weights', 'visible_places', 'whc8_index', 'write_cache_entry']
+__all__: list[str] = ['AttributeSchema', 'BindingError', 'BindingProperties', 'BindingTable', 'BoundKernel', 'Buffer', 'BufferRange', 'Burst', 'CacheState', 'CommandList', 'CompileCounts', 'CompiledOperator', 'Context', 'DeviceError', 'DeviceInfo', 'DeviceLostError', 'DispatchTime', 'Dispatchable', 'DriverQuirk', 'DvCommandList', 'DvContext', 'DvMemory', 'Error', 'Event', 'Execution', 'Expression', 'Graph', 'GraphError', 'Image', 'IndexRangeError', 'Initializer', 'Kernel', 'MappedFile', 'MatrixShape', 'MemoryCounts', 'Message', 'NnapiOperand', 'NnapiOperation', 'Node', 'Operator', 'OperatorRow', 'OutOfBoundsError', 'OutOfMemoryError', 'OutputSizeError', 'PrecisionSupport', 'Program', 'ProgramRun', 'ProgramValue', 'Shader', 'ShaderCompileError', 'ShaderOptions', 'SharedTimeline', 'Slot', 'StateError', 'Submission', 'Tensor', 'TensorDesc', 'TimeoutError', 'UnpackedWeights', 'UnsupportedError', 'UploadMemory', 'Value', 'ValueRole', 'another_context', 'begin_order', 'binding_rules', 'buffer_size', 'build_cached_graph', 'cache_directory', 'cache_entries', 'cache_state', 'choose_device', 'compile', 'compile_counts', 'device_list', 'device_macros', 'devices', 'distinct_pipelines', 'dv_constants', 'dv_required_bytes', 'dv_run_outputs', 'dv_structures', 'dv_total_size', 'dv_version_string', 'embedded_shader', 'embedded_shaders', 'empty', 'empty_host', 'empty_shared', 'end_order', 'evaluate_on_host', 'forward_log', 'from_dlpack', 'from_host', 'from_whc8', 'fusions', 'glslang_accepts', 'glslang_version', 'graph_rules', 'has_operator', 'included_files', 'keep_spare', 'lose_device_after', 'nnapi_operations', 'nnapi_rules', 'onnx_skeleton', 'operators', 'output_descs', 'pack_conv_weights', 'pack_dil_weights', 'pack_fc_weights', 'precision_support', 'prune_cache', 'quantize_weights', 'read_cache_entry', 'reflect', 'sha256', 'shared_tensor', 'spills_of', 'strides', 'take_log', 'take_spare', 'take_validation_messages', 'tensor', 'to_whc8', 'unpack_conv_weights', 'unpack_dil_weights', 'unpack_fc_weights', 'visible_places', 'whc8_index', 'write_cache_entry']
 class Error(Exception):
     """
     Base class of all pumice errors.
@@ -1814,7 +1814,7 @@ class UploadMemory:
         ...
     def expect(self, device_bytes: typing.SupportsInt | typing.SupportsIndex) -> None:
         """
-        Announce about how many bytes of constants the device will store.
+        Announce about how many bytes of constants the device will store; Graph.compile() does so itself.
         """
 class Value:
     """
@@ -2278,6 +2278,12 @@ def buffer_size(dtype: typing.Any, shape: collections.abc.Sequence[typing.Suppor
     Return the bytes from element 0 to the last element reached, rounded up to 4; 0 if any size is 0, one element for rank 0.
     Raise GraphError (R8) on 64-bit overflow, a rank above 8, more than 2**32 - 1 elements, or negative strides.
     """
+def build_cached_graph(structure: dict[str, typing.Any], files: list[typing.Any]) -> Graph:
+    """
+    Return the finished Graph of a cached model whose nodes become one engine node each.
+    structure: as in pumice.importer.load_graph; files: the bytes of the entry's own constants, of the model file, and of its weights files.
+    Raise an error of any type if the structure is not of this kind.
+    """
 def cache_directory() -> str | None:
     """
     Return the cache folder: `pumice` in PUMICE_CACHE_DIR, or else in XDG_CACHE_HOME, or else in ~/.cache; None if PUMICE_NO_CACHE is set (and not "0").
@@ -2409,10 +2415,6 @@ def included_files(source: str, name: str, includes: collections.abc.Mapping[str
     """
     Return the paths of all files that the shader file `name` includes, even conditionally, and the paths that were not found.
     """
-def json_text(value: typing.Any, *, sort_keys: bool = False) -> str:
-    """
-    Serialise a value to JSON like json.dumps(). Raise TypeError for unsupported types.
-    """
 def keep_spare(context: Context, spare: Context) -> None:
     """
     Keep an idle context as a spare until take_spare() returns it or `context` is closed, which closes the spare too. Only the latest spare is kept; a replaced or unusable one is closed, and so is the spare of an unusable context. Raise StateError if both contexts are the same.
@@ -2468,10 +2470,6 @@ def pack_fc_weights(weights: np.typing.NDArray[typing.Any], bias: np.typing.NDAr
     table: float16 [256].
     bias: float16 [outputs], not reordered; None: zeros.
     Raise BindingError (D1, D3).
-    """
-def parse_json(text: bytes) -> typing.Any:
-    """
-    Parse JSON like json.loads(). Raise ValueError if it is invalid.
     """
 def precision_support(device: DeviceInfo) -> list[PrecisionSupport]:
     """

@@ -95,6 +95,44 @@ def test_a_second_load_gives_the_same_without_onnx(path: Path, cache: Path, monk
     np.testing.assert_array_equal(array_from_bytes(attribute.raw, "float32", [1]), [0.5])
 
 
+def listing(graph: pumice.Graph) -> list[object]:
+    """Return a comparable form of a graph."""
+    return [
+        (one.op, one.name, [value and str(value) for value in one.inputs], str(one.outputs), plain_attributes(one))
+        for one in graph.nodes
+    ]
+
+
+def plain_attributes(one: pumice.Node) -> list[object]:
+    return sorted((name, np.asarray(value).tolist()) for name, value in one.attributes.items())
+
+
+@pytest.mark.parametrize("name", ["wide", "digits"])
+def test_a_graph_from_the_cache_is_that_of_the_recipe(name: str, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = path if name == "wide" else Path(pumice.__file__).parent / "data" / "digits" / "digits.onnx"
+    built = load_graph.build_cached_graph
+    calls = []
+    monkeypatch.setattr(load_graph, "build_cached_graph", lambda *a: calls.append(a) or built(*a))
+    cold, recipe = load_graph.load_graph(file)
+    assert not calls
+    warm, facts = load_graph.load_graph(file)
+    assert len(calls) == 1
+    assert listing(warm) == listing(cold)
+    assert plain(facts) == plain(recipe._replace(nodes=[], constants={}))
+
+
+def test_a_graph_with_a_nested_graph_is_built_from_its_recipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    branch = helper.make_graph([node("Relu", ["x"], ["r"])], "then", [], [value("r", [4])])
+    other = helper.make_graph([node("Neg", ["x"], ["n"])], "else", [], [value("n", [4])])
+    choice = node("If", ["c"], ["y"], then_branch=branch, else_branch=other)
+    inputs = [value("x", [4]), onnx.helper.make_tensor_value_info("c", TensorProto.BOOL, [])]
+    onnx.save(model([choice], inputs, ["y"]), tmp_path / "if.onnx")
+    for _ in range(2):
+        graph, recipe = load_graph.load_graph(tmp_path / "if.onnx")
+        assert [one.op for one in graph.nodes][-1] == "If"
+        assert recipe.nodes
+
+
 def test_large_constants_stay_in_the_model_file(path: Path, cache: Path) -> None:
     read(path)
     assert entry_of(cache).stat().st_size < 8000  # w and v have 4,800 bytes each, s has 2,400
@@ -251,6 +289,10 @@ def test_a_signed_entry_that_makes_no_sense_is_rebuilt(
     length = int.from_bytes(body[:8], "little")
     structure = json.loads(body[8 : 8 + length])
     structure[change] = value
+    assert write_cache_entry("graphs", entry.stem, load_graph.pack_cache_entry(structure, body[8 + length :]))
+    graph, _ = load_graph.load_graph(path)
+    assert len(graph) == 4
+    assert entry.read_bytes() == good
     assert write_cache_entry("graphs", entry.stem, load_graph.pack_cache_entry(structure, body[8 + length :]))
     assert imports(path, monkeypatch)
     assert entry.read_bytes() == good

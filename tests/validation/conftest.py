@@ -62,22 +62,18 @@ def spoil(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
             def compile(self, context: pumice.Context, precision: str = "fp32", **options: Any) -> Any:
                 return Faulty(self._graph.compile(context, precision, **options), change, self._observed)
 
-        load_graph, build_recipe_graph = (
-            pumice.validation.model_validation.load_graph,
-            pumice.model.compiled_model.build_recipe_graph,
-        )
+        def patch(module: Any, observed: bool) -> None:
+            load_graph = module.load_graph
 
-        def faulty_load(*given: Any, **options: Any) -> Any:
-            graph, recipe = load_graph(*given, **options)
-            return FaultyGraph(graph, False), recipe
+            def faulty_load(*given: Any, **options: Any) -> Any:
+                graph, recipe = load_graph(*given, **options)
+                return FaultyGraph(graph, observed), recipe
+
+            monkeypatch.setattr(module, "load_graph", faulty_load)
 
         if kept:
-            monkeypatch.setattr(pumice.validation.model_validation, "load_graph", faulty_load)
-        monkeypatch.setattr(
-            pumice.model.compiled_model,
-            "build_recipe_graph",
-            lambda *given: FaultyGraph(build_recipe_graph(*given), kept),
-        )
+            patch(pumice.validation.model_validation, False)
+        patch(pumice.model.compiled_model, kept)
 
     return install
 

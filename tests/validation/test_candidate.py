@@ -41,7 +41,7 @@ def no_device(monkeypatch: pytest.MonkeyPatch) -> None:
         raise AssertionError("a candidate needs no device")
 
     monkeypatch.setattr("pumice.validation.model_validation.load_graph", compile)
-    monkeypatch.setattr("pumice.model.compiled_model.build_recipe_graph", compile)
+    monkeypatch.setattr("pumice.model.compiled_model.load_graph", compile)
 
 
 def parts() -> onnx.ModelProto:

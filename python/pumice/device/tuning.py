@@ -4,6 +4,7 @@ from __future__ import annotations
 
 # variant_benchmark is imported on demand, because a process that finds all results in the store does not need it.
 import itertools
+import json
 import math
 import operator
 import re
@@ -15,7 +16,7 @@ import numpy as np
 
 import pumice._pumice as _pumice
 
-from .._pumice import Context, json_text, sha256
+from .._pumice import Context, sha256
 from ..base.element_types import PRECISIONS
 from ..base.errors import InputError, MultilineInputError
 from ..base.printable_text import shorten_and_escape
@@ -215,11 +216,11 @@ def _hash_sources(kernel: Kernel) -> str:
     folders = [str(folder) for folder in options["include_dirs"]]
     option_names = ("macros", "spec", "includes", "options", "debug", "local_size")
     key_fields = [kernel.source, kernel.shader.preamble, *(repr(options[name]) for name in option_names)]
-    contents = [json_text(key_fields).encode(), *([options["spirv"]] if options["spirv"] else [])]
+    contents = [json.dumps(key_fields).encode(), *([options["spirv"]] if options["spirv"] else [])]
     if "#include" in kernel.source:
         included = _pumice.included_files(kernel.source, path, includes, folders)
         contents += [Path(file).read_bytes() if Path(file).is_file() else b"" for file in included]
-    return sha256(json_text([sha256(content) for content in contents]).encode())
+    return sha256(json.dumps([sha256(content) for content in contents]).encode())
 
 
 # ---- stored and new measurements

@@ -1,8 +1,7 @@
 """Measurements of kernel variants in the cache: one file per variant, so that writers never wait for each other."""
 
-# This module avoids json and `from __future__ import annotations` (NamedTuple would compile them), which slow down the start of a process.
-
 import functools
+import json
 import operator
 import os
 from collections.abc import Callable, Iterator, Mapping
@@ -16,8 +15,6 @@ from .._pumice import (
     Tensor,
     cache_directory,
     cache_entries,
-    json_text,
-    parse_json,
     read_cache_entry,
     sha256,
     write_cache_entry,
@@ -63,7 +60,7 @@ class TuningRecord(NamedTuple):
 
 def canonicalize_config(config: dict[str, Any]) -> str:
     """Return a configuration as text that does not depend on the order of its items."""
-    return json_text(config, sort_keys=True)
+    return json.dumps(config, sort_keys=True)
 
 
 def make_entry_name(kernel_key: tuple[str, str, str, str], arguments: str, config: dict[str, Any]) -> str:
@@ -77,7 +74,7 @@ def _make_folder_name(kernel_key: tuple[str, str, str, str]) -> str:
 
 
 def _encode_key(*fields: str) -> bytes:
-    return json_text(fields).encode()
+    return json.dumps(fields).encode()
 
 
 # ---- argument descriptions, which are part of a variant's key
@@ -161,7 +158,7 @@ def write_record(record: TuningRecord) -> bool:
     """Store a record. Return False if there is no cache or it cannot be written."""
     if not cache_directory():
         return False
-    return write_cache_entry(_CACHE_KIND, record.entry_name, json_text(record._asdict()).encode())
+    return write_cache_entry(_CACHE_KIND, record.entry_name, json.dumps(record._asdict()).encode())
 
 
 def iterate_records() -> Iterator[TuningRecord]:
@@ -186,7 +183,7 @@ def read_sibling_records(record: TuningRecord) -> list[TuningRecord]:
 def _read_entry(name: str) -> TuningRecord | None:
     entry = read_cache_entry(_CACHE_KIND, name)
     try:
-        return None if entry is None else parse_record(parse_json(entry))
+        return None if entry is None else parse_record(json.loads(entry))
     except ValueError:  # written by another version, or not a record
         return None
 

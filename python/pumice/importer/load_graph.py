@@ -7,6 +7,7 @@ weights. A truncated, corrupt or foreign entry is detected and rebuilt.
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable
 from functools import cache
@@ -14,7 +15,15 @@ from typing import TYPE_CHECKING, Any
 
 import pumice._pumice as _pumice
 
-from .._pumice import Graph, __version__, cache_directory, parse_json, read_cache_entry, sha256, write_cache_entry
+from .._pumice import (
+    Graph,
+    __version__,
+    build_cached_graph,
+    cache_directory,
+    read_cache_entry,
+    sha256,
+    write_cache_entry,
+)
 from ..base.element_types import BITS, Bytes, count_bytes
 from .build.builder import build_graph
 from .file.graph_recipe import (
@@ -144,8 +153,6 @@ class _RecipeEncoder:
 
 def pack_cache_entry(structure: dict[str, Any], inline: bytes) -> bytes:
     """Return the bytes of an entry: the length of the JSON (8 bytes), the JSON, and the inline constants."""
-    import json  # imported only for writing: importing it takes longer than parsing a small entry with parse_json()
-
     text = json.dumps(structure, separators=(",", ":")).encode()
     return len(text).to_bytes(8, "little") + text + inline
 
@@ -155,7 +162,7 @@ class _RecipeDecoder:
 
     def __init__(self, entry: bytes, file: ModelFile) -> None:
         length = int.from_bytes(entry[:8], "little")
-        self.structure: dict[str, Any] = parse_json(entry[8 : 8 + length])
+        self.structure: dict[str, Any] = json.loads(entry[8 : 8 + length])
         self.file = file
         self.inline = memoryview(entry)[8 + length :]
 
@@ -199,8 +206,11 @@ class _RecipeDecoder:
         )
 
     def decode(self) -> GraphRecipe:
+        return self._add_model_fields(self.convert_graph(self.structure))
+
+    def _add_model_fields(self, recipe: GraphRecipe) -> GraphRecipe:
         defaults = [self.convert_constant(record) for record in self.structure["defaults"]]
-        return self.convert_graph(self.structure)._replace(
+        return recipe._replace(
             metadata=dict(self.structure["metadata"]),
             overridable=self.structure["overridable"],
             strings=self.structure["strings"],
@@ -209,6 +219,15 @@ class _RecipeDecoder:
             warnings=self.structure["warnings"],
             defaults={constant.name: constant for constant in defaults},
         )
+
+    def build_graph(self) -> tuple[Graph, GraphRecipe] | None:
+        """Return the engine's Graph and the recipe without nodes and constants; None if a node needs a translator."""
+        structure = self.structure
+        if not structure["plain"] or any("(" in dtype for _, dtype, *_ in structure["inputs"]):
+            return None
+        weights = [self.file.read_external(location, structure["name"]) for location in structure["files"][1:]]
+        graph = build_cached_graph(structure, [self.inline, self.file.data or b"", *weights])
+        return graph, self._add_model_fields(self.convert_graph({**structure, "constants": (), "nodes": ()}))
 
 
 # ---- loading of recipes and graphs
@@ -226,15 +245,39 @@ def get_translators(recipe: GraphRecipe) -> TranslatorTable:
     return TRANSLATORS
 
 
-def _read_cached_recipe(name: str, file: ModelFile) -> GraphRecipe | None:
-    """Return the recipe cached under this key; None without a valid entry."""
-    entry = read_cache_entry(_CACHE_KIND, name)
-    if entry is None:
-        return None
+def _read_entry(key: str | None, file: ModelFile) -> _RecipeDecoder | None:
+    """Return the decoder of the entry with this key; None without one."""
+    entry = None if key is None else read_cache_entry(_CACHE_KIND, key)
     try:
-        return _RecipeDecoder(entry, file).decode()
-    except (OSError, ValueError, KeyError, TypeError, IndexError):
+        return None if entry is None else _RecipeDecoder(entry, file)
+    except ValueError:
         return None
+
+
+def _load_recipe(
+    key: str | None, entry: _RecipeDecoder | None, file: ModelFile, overridable: Overridable
+) -> GraphRecipe:
+    if entry:
+        try:
+            return entry.decode()
+        except (OSError, ValueError, KeyError, TypeError, IndexError):
+            pass  # not written by this version
+    from .parse_onnx import make_recipe, parse_model
+
+    recipe = make_recipe(parse_model(file), file, overridable)
+    if key is not None and file.is_cacheable and recipe.is_complete:
+        encoded = _RecipeEncoder().encode(recipe)
+        if encoded is not None:
+            write_cache_entry(_CACHE_KIND, key, encoded)
+    return recipe
+
+
+def _open(
+    source: Source, folder: Folder | None, overridable: Overridable
+) -> tuple[ModelFile, str | None, _RecipeDecoder | None]:
+    file = ModelFile(source, folder)
+    key = None if file.data is None else _make_cache_key(file, overridable)
+    return file, key, _read_entry(key, file)
 
 
 def load_recipe(source: Source, folder: Folder | None = None, overridable: Overridable = False) -> GraphRecipe:
@@ -242,21 +285,8 @@ def load_recipe(source: Source, folder: Folder | None = None, overridable: Overr
 
     Raise GraphError if the model is invalid, BindingError for an unknown overridable name, OSError if a file is unreadable.
     """
-    file = ModelFile(source, folder)
-    name = None if file.data is None else _make_cache_key(file, overridable)
-    if name is not None and (cached := _read_cached_recipe(name, file)) is not None:
-        return cached
-    from .parse_onnx import make_recipe, parse_model
-
-    recipe = make_recipe(parse_model(file), file, overridable)
-    if (
-        name is not None
-        and file.is_cacheable
-        and recipe.is_complete
-        and (entry := _RecipeEncoder().encode(recipe)) is not None
-    ):
-        write_cache_entry(_CACHE_KIND, name, entry)
-    return recipe
+    file, key, entry = _open(source, folder, overridable)
+    return _load_recipe(key, entry, file, overridable)
 
 
 def load_graph(
@@ -269,10 +299,18 @@ def load_graph(
 ) -> tuple[Graph, GraphRecipe]:
     """Load a model; return the engine's Graph and the recipe.
 
+    A cached graph is built without its recipe's nodes and constants, unless `float32` or `kernels` need them.
     overridable: see make_recipe. progress, float32, kernels: see build_recipe_graph. Raise the errors of load_recipe and
     build_recipe_graph.
     """
-    recipe = load_recipe(source, folder, overridable)
+    file, key, entry = _open(source, folder, overridable)
+    if entry and float32 is None and kernels is None:
+        try:
+            if built := entry.build_graph():
+                return built
+        except Exception:
+            pass  # an error of the model, or not an entry of this version: the recipe tells which
+    recipe = _load_recipe(key, entry, file, overridable)
     return build_recipe_graph(recipe, progress, float32, kernels), recipe
 
 

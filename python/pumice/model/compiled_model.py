@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from .._pumice import Context, UploadMemory
 from ..device.context import default_context, get_existing_default_context, validate_context
 from ..importer.file.model_file import get_source_size, make_rereadable
-from ..importer.load_graph import build_recipe_graph, load_recipe
+from ..importer.load_graph import build_recipe_graph, load_graph, load_recipe
 from .load_options import make_kernel_table, make_progress_bar, parse_names, resolve_policy, resolve_tuned_variants
 
 if TYPE_CHECKING:
@@ -28,22 +28,26 @@ class CompiledModel:
     def __init__(self, source: Source, context: Context | None, precision: Precision, options: ModelOptions) -> None:
         """Raise the errors of Model."""
         explicit_context, self.policy = validate_context(context), resolve_policy(precision)
-        self.source, self.folder = _add_operator_functions(make_rereadable(source), options)
-        kernels = options.kernels
-        self.kernel_table = None if kernels is None else make_kernel_table(kernels)
         self.fuse = parse_names(options.fuse, "fuse")
         self.overridable = parse_names(options.overridable, "overridable")
-        with make_progress_bar("nodes", options.progress) as bar:
+        float32_selection = self.policy.make_float32_collector()
+        progress = make_progress_bar("nodes", options.progress)
+        self.source, self.folder = make_rereadable(source), options.folder
+        if options.operators:
+            self.source, self.folder = _add_operator_functions(self.source, options)
+        kernels = options.kernels
+        self.kernel_table = None if kernels is None else make_kernel_table(kernels)
+        with progress as bar:
             # Do not create a context before the model is known to be supported.
             existing_context = get_existing_default_context() if explicit_context is None else explicit_context
             memory = UploadMemory(existing_context, get_source_size(self.source)) if existing_context else None
-            self.recipe = load_recipe(self.source, self.folder, self.overridable)
-            if memory:
-                memory.expect(self.recipe.estimate_device_bytes(self.policy.precision))
-            float32_selection = self.policy.make_float32_collector()
-            if self.kernel_table is not None and self.kernel_table is not kernels:
-                self.kernel_table.check_all_used(self.recipe)
-            graph = build_recipe_graph(self.recipe, bar, float32_selection, self.kernel_table)
+            if self.kernel_table is None:
+                graph, self.recipe = load_graph(self.source, self.folder, bar, self.overridable, float32_selection)
+            else:
+                self.recipe = load_recipe(self.source, self.folder, self.overridable)
+                if self.kernel_table is not kernels:
+                    self.kernel_table.check_all_used(self.recipe)
+                graph = build_recipe_graph(self.recipe, bar, float32_selection, self.kernel_table)
             self.policy.check_all_matched(self.recipe.name)
             self.context = explicit_context or existing_context or default_context()
             self.variants = resolve_tuned_variants(self.context, options.tuned)
@@ -64,8 +68,6 @@ class CompiledModel:
 
 def _add_operator_functions(source: Source, options: ModelOptions) -> tuple[Source, Folder | None]:
     """Return the model with user-defined operators added as functions, and the folder of its weights files."""
-    if not options.operators:
-        return source, options.folder
     from ..importer.expression_operator import add_operator_functions
 
     return add_operator_functions(source, options.folder, options.operators)

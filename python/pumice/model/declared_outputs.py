@@ -3,39 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from ..base.element_types import Array
 from ..importer.build.non_tensor_values import ValueKind
 from ..importer.file.graph_recipe import InputRecipe
 from .model_values import ModelValue, format_shape
-
-
-def make_dimensions(shape: Any, names: Any) -> tuple[int | str | None, ...] | None:
-    """Return each size of a shape as a number, or as its name or None if it is unknown (None or negative)."""
-    if shape is None:
-        return None
-    padded_names = list(names) + [""] * (len(shape) - len(names))
-    return tuple(
-        (name or None) if size is None or size < 0 else int(size)
-        for size, name in zip(shape, padded_names, strict=True)
-    )
-
-
-def merge_declared_shape(output: ModelValue, declared: InputRecipe | None) -> ModelValue:
-    """Return the output with names from the file for sizes that the engine does not know."""
-    if declared is None or declared.shape is None:
-        return output
-    declared_sizes = make_dimensions(declared.shape, declared.dimension_names) or ()
-    if output.shape is None:
-        return output._replace(shape=declared_sizes)
-    if len(declared_sizes) != len(output.shape):
-        return output
-    shape = tuple(
-        engine_size if engine_size is not None else declared_size if isinstance(declared_size, str) else None
-        for engine_size, declared_size in zip(output.shape, declared_sizes, strict=True)
-    )
-    return output._replace(shape=shape)
 
 
 class DeclaredOutputs:
@@ -56,9 +28,9 @@ class DeclaredOutputs:
             if declared is None:
                 continue
             # The recipe declares strings as int64 indices; see importer/rewrites/string_to_index.py.
-            types = (_format_type(output), _format_type(output).replace("string", "int64"))
-            if declared.dtype and declared.dtype not in types:
-                self._warn(f"output '{output.name}' is declared as {declared.dtype}, but is {_format_type(output)}")
+            dtype = _format_type(output)
+            if declared.dtype and declared.dtype not in (dtype, dtype.replace("string", "int64")):
+                self._warn(f"output '{output.name}' is declared as {declared.dtype}, but is {dtype}")
             if output.kind == "tensor":
                 self._compare_shape(declared, output.shape)
 
@@ -71,11 +43,9 @@ class DeclaredOutputs:
     def _compare_shape(self, declared: InputRecipe, shape: Sequence[int | str | None] | None) -> None:
         if declared.shape is None or shape is None or declared.name in self._warned_outputs:
             return
-        pairs = zip(declared.shape, shape, strict=False)
-        matches = len(declared.shape) == len(shape) and not any(
-            isinstance(declared_size, int) and size is not None and size != declared_size
-            for size, declared_size in pairs
-        )
+        matches = len(declared.shape) == len(shape)
+        for declared_size, size in zip(declared.shape, shape, strict=False):
+            matches = matches and (not isinstance(declared_size, int) or size is None or size == declared_size)
         if not matches:
             self._warned_outputs.add(declared.name)
             sizes_and_names = zip(declared.shape, declared.dimension_names, strict=True)
@@ -88,4 +58,6 @@ class DeclaredOutputs:
 def _format_type(output: ModelValue) -> str:
     """Return the type of an output in the syntax of ValueKind.parse()."""
     dtype = "string" if output.dtype == object else str(output.dtype)
+    if output.kind == "tensor":
+        return dtype
     return str(ValueKind(dtype, "sequence" in output.kind, "optional" in output.kind))

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import numpy as np
 
 from .._pumice import Context, DeviceInfo, StateError
-from ..base.element_types import Array, array_from_bytes, get_numpy_dtype
+from ..base.element_types import Array, array_from_bytes
 from ..base.errors import binding_error, truncate_middle
 from ..base.host_arrays import as_array
 from ..base.log import forward_log, log_warning
@@ -22,10 +22,18 @@ from ..device.context import ContextRef, make_context_ref, resolve_context_ref
 from ..importer.file.model_file import Folder, ModelFile, Source, to_path_or_bytes
 from . import model_runs
 from .compiled_model import CompiledModel
-from .declared_outputs import DeclaredOutputs, make_dimensions, merge_declared_shape
+from .declared_outputs import DeclaredOutputs
 from .load_options import ModelOptions, reject_unknown_options
 from .model_runs import ModelRun, Outputs, check_output_arrays, map_cases
-from .model_values import ModelValue, ValuePacker, format_shape, shape_matches, suggest_rearrangement
+from .model_values import (
+    ModelValue,
+    format_shape,
+    make_model_values,
+    make_packer,
+    merge_declared_shapes,
+    shape_matches,
+    suggest_rearrangement,
+)
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -101,7 +109,8 @@ class Model:
         tuned: bool | Mapping[str, str] = True,
         **unknown: NoReturn,
     ) -> None:
-        reject_unknown_options(unknown)
+        if unknown:
+            reject_unknown_options(unknown)
         options = ModelOptions(
             folder, progress, seed, fuse, check_indices, deterministic, operators, kernels, tuned, overridable
         )
@@ -129,51 +138,40 @@ class Model:
         self._program: Program | None = compiled.program
         self._call: Callable[..., tuple[Array, ...]] = compiled.program.call
         self.warnings = list(recipe.warnings)  # wrong or ignored declarations of the file; also logged and in report()
-        self._declarations = DeclaredOutputs(recipe.outputs, self.warn)
-        self._tensors = [self._make_value(value) for value in compiled.program.inputs]  # inputs of the program
-        packer = self._make_packer(recipe, compiled.program, seed)
-        num_required = len(packer.inputs) - len(recipe.defaults)
-        self.inputs, self.outputs = packer.inputs[:num_required], packer.outputs
-        self.overridable = packer.inputs[num_required:]  # initializers that a call may override
-        self._init_values(recipe, packer)
+        values = make_model_values([*compiled.program.inputs, *compiled.program.outputs])
+        num_inputs = len(compiled.program.inputs)
+        self._tensors = values[:num_inputs]  # inputs of the program
+        results = merge_declared_shapes(values[num_inputs:], recipe.outputs)
+        self._packer = make_packer(recipe, self._tensors, results, seed)
+        inputs, self.outputs = (self._packer.inputs, self._packer.outputs) if self._packer else (self._tensors, results)
+        num_required = len(inputs) - len(recipe.defaults)
+        self.inputs = inputs[:num_required]
+        self.overridable = inputs[num_required:]  # initializers that a call may override
+        self._init_values(recipe)
         forward_log()
         for warning in recipe.warnings:
             log_warning(f"model '{self.name}': {warning}")
+        self._declarations = DeclaredOutputs(recipe.outputs, self.warn)
         self._declarations.check_types_and_shapes(self.outputs)
 
-    def _make_packer(self, recipe: GraphRecipe, program: Program, seed: int | None) -> ValuePacker:
-        """Return the packer that maps the model's inputs and outputs to the program's tensors."""
-        declared = {value.name: value for value in recipe.outputs}
-        results = [merge_declared_shape(self._make_value(value), declared.get(value.name)) for value in program.outputs]
-        return ValuePacker(
-            ([value.name for value in recipe.inputs], self._tensors),
-            ([value.name for value in recipe.outputs], results),
-            seed,
-            recipe.strings,
-            recipe.string_values,
-        )
-
-    def _init_values(self, recipe: GraphRecipe, packer: ValuePacker) -> None:
+    def _init_values(self, recipe: GraphRecipe) -> None:
         """Set the attributes that every call reads."""
-        defaults = recipe.defaults.values()
-        self._defaults = {value.name: array_from_bytes(value.raw, value.dtype, value.shape) for value in defaults}
-        for name in set(recipe.string_values).intersection(self._defaults):
-            self._defaults[name] = packer.make_call_strings().decode(self._defaults[name])
+        self._defaults = {}
+        for value in recipe.defaults.values():
+            array = array_from_bytes(value.raw, value.dtype, value.shape)
+            if self._packer and value.name in recipe.string_values:
+                array = self._packer.make_call_strings().decode(array)
+            self._defaults[value.name] = array
         self._constant_initializers = set(recipe.overridable).difference(self._defaults)
-        self._packer = packer if packer.is_needed else None
         self._string_values = recipe.strings, recipe.string_values
-        self._random = packer.random
-        self._input_count = len(packer.inputs)
+        self._random = self._packer.random if self._packer else None
+        names = [value.name for value in (*self.inputs, *self.overridable)]
+        self._input_count = len(names)
         self._has_one_output = len(self.outputs) == 1
-        self._inputs_named_as_options = _CALL_OPTIONS.intersection(value.name for value in packer.inputs)
-        self._outputs = Outputs.named(tuple(value.name for value in self.outputs))
+        self._inputs_named_as_options = _CALL_OPTIONS.intersection(names)
+        self._outputs = Outputs.named(tuple([value.name for value in self.outputs]))
         self._checked_signatures: set[tuple[Any, ...]] = set()
         self._has_new_signature = False  # whether the last call's signature was new
-
-    @staticmethod
-    def _make_value(value: Any) -> ModelValue:
-        dtype = get_numpy_dtype(str(value.dtype))
-        return ModelValue(value.name, dtype, make_dimensions(value.shape, value.dimension_names))
 
     def __call__(
         self,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from ..base.element_types import Array
+from ..base.element_types import Array, get_numpy_dtype
 from ..base.errors import binding_error, unsupported_error
 from ..base.host_arrays import as_array
 from ..base.printable_text import escape_unprintable, shorten_and_escape
@@ -15,7 +15,9 @@ from ..importer.build.non_tensor_values import ValueKind, pack_arrays, unpack_ar
 from ..importer.file.graph_recipe import RANDOM_STATE
 
 if TYPE_CHECKING:
+    from .._pumice import ProgramValue
     from ..base.string_table import PerCallStringTable, StringTable
+    from ..importer.file.graph_recipe import GraphRecipe, InputRecipe
     from ..importer.translators.random import RandomState
 
 _MAX_ARRAYS = 1 << 20  # maximum length of a returned sequence, whose arrays are separate Python objects
@@ -84,6 +86,46 @@ class ModelValue(NamedTuple):
         return f"{name}: {dtype}{'[...]' if self.shape is None else escape_unprintable(format_shape(self.shape))}"
 
 
+def make_dimensions(shape: Any, names: Any) -> tuple[int | str | None, ...] | None:
+    """Return each size of a shape as a number, or as its name or None if it is unknown (None or negative)."""
+    if shape is None:
+        return None
+    padded_names = list(names) + [""] * (len(shape) - len(names))
+    sizes: list[int | str | None] = []
+    for size, name in zip(shape, padded_names, strict=True):
+        sizes.append((name or None) if size is None or size < 0 else int(size))
+    return tuple(sizes)
+
+
+def merge_declared_shapes(outputs: list[ModelValue], declared: "Sequence[InputRecipe]") -> list[ModelValue]:
+    """Return the outputs with names from the file for sizes that the engine does not know."""
+    shapes = {value.name: make_dimensions(value.shape, value.dimension_names) for value in declared}
+    return [_merge_declared_shape(output, shapes.get(output.name)) for output in outputs]
+
+
+def _merge_declared_shape(output: ModelValue, declared: tuple[int | str | None, ...] | None) -> ModelValue:
+    if declared is None:
+        return output
+    if output.shape is None:
+        return output._replace(shape=declared)
+    if len(declared) != len(output.shape) or None not in output.shape:
+        return output
+    shape = tuple(
+        engine_size if engine_size is not None else declared_size if isinstance(declared_size, str) else None
+        for engine_size, declared_size in zip(output.shape, declared, strict=True)
+    )
+    return output._replace(shape=shape)
+
+
+def make_model_values(values: "Sequence[ProgramValue]") -> list[ModelValue]:
+    """Describe the inputs or outputs of a program."""
+    dtypes = map(get_numpy_dtype, [str(value.dtype) for value in values])
+    shapes = [make_dimensions(value.shape, value.dimension_names) for value in values]
+    return [
+        ModelValue(value.name, *fields) for value, fields in zip(values, zip(dtypes, shapes, strict=True), strict=True)
+    ]
+
+
 NamesAndTensors = tuple[
     list[str], list[ModelValue]
 ]  # names of the model's inputs or outputs, and the program's tensors
@@ -110,13 +152,11 @@ class ValuePacker:
             [name for name in names if name != RANDOM_STATE], tensors
         )
         self._output_kinds, self.outputs = _group_tensors_by_value(*outputs)
-        is_non_tensor = any(kind.is_non_tensor for kind in [*self._input_kinds, *self._output_kinds])
         self._strings = strings
         self._table: StringTable | None = None  # created by the first call, because few models have strings
         self._string_values = {
             value.name: value for value in (*self.inputs, *self.outputs) if value.name in string_values
         }
-        self.is_needed = is_non_tensor or self.random is not None or bool(self._string_values)
         self.inputs, self.outputs = (
             [value._replace(dtype=np.dtype(object)) if value.name in self._string_values else value for value in values]
             for values in (self.inputs, self.outputs)
@@ -167,6 +207,20 @@ class ValuePacker:
                 value = strings.decode(value)
             unpacked.append(value if is_present else None)
         return tuple(unpacked)
+
+
+def make_packer(
+    recipe: "GraphRecipe", inputs: list[ModelValue], outputs: list[ModelValue], seed: int | None
+) -> ValuePacker | None:
+    """Return the packer of a model; None if its values are the program's tensors.
+
+    inputs, outputs: the program's tensors. seed: of random numbers.
+    """
+    input_names, output_names = [value.name for value in recipe.inputs], [value.name for value in recipe.outputs]
+    names = ([value.name for value in inputs], [value.name for value in outputs])
+    if names == (input_names, output_names) and RANDOM_STATE not in input_names and not recipe.string_values:
+        return None
+    return ValuePacker((input_names, inputs), (output_names, outputs), seed, recipe.strings, recipe.string_values)
 
 
 def _make_random_state(seed: int | None) -> "RandomState":

@@ -11,7 +11,7 @@ import numpy as np
 
 from ..base.element_types import Array
 from ..importer.file.graph_recipe import NodeRecipe
-from ..importer.load_graph import load_graph
+from ..importer.load_graph import build_recipe_graph, load_recipe
 from ..model.model import Model
 from .bounds.bounded_tensor import BoundedTensor
 from .bounds.float_types import FloatType, ProgramTypes, is_float
@@ -74,7 +74,8 @@ class PrecisionLossAnalysis:
 
     def __init__(self, model: Model, default: str, cases: list[dict[str, Array]]) -> None:
         overridable = [value.name for value in model.overridable]
-        graph, recipe = load_graph(model.source, model.folder, None, overridable, kernels=model.kernel_table)
+        recipe = load_recipe(model.source, model.folder, overridable)
+        graph = build_recipe_graph(recipe, kernels=model.kernel_table)
         self.type: FloatType = ProgramTypes(default).get_storage_type("float32")
         self._default = default
         self._shapes = {name: tuple(array.shape) for name, array in recipe.constants.items()}

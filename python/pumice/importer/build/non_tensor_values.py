@@ -8,13 +8,12 @@ a bool.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 
 from ...base.element_types import Array, get_numpy_dtype
 from ...base.errors import graph_error
-from ..file.graph_recipe import LightNamedTuple, make_tuple_field
 
 if TYPE_CHECKING:
     from ..._pumice import Value
@@ -25,17 +24,12 @@ ARRAY_MINUS_1, ARRAY_0, ARRAY_1 = np.array([-1]), np.array([0]), np.array([1])
 PACKED = ("data", "dims", "rows")
 
 
-class ValueKind(LightNamedTuple):
+class ValueKind(NamedTuple):
     """The type of a value, such as "float32", "sequence(float32)" or "optional(sequence(float32))"."""
 
-    __slots__ = ()
-    _fields = ("dtype", "sequence", "optional")
-    dtype: str = make_tuple_field(0)
-    sequence: bool = make_tuple_field(1)
-    optional: bool = make_tuple_field(2)
-
-    def __new__(cls, dtype: str, sequence: bool = False, optional: bool = False) -> ValueKind:
-        return tuple.__new__(cls, (dtype, sequence, optional))
+    dtype: str
+    sequence: bool = False
+    optional: bool = False
 
     @staticmethod
     def parse(text: str) -> ValueKind:

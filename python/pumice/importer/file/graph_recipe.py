@@ -6,9 +6,8 @@ It contains everything needed to build the engine's Graph, and can be cached on 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from operator import itemgetter
 from types import MappingProxyType
-from typing import Any, ClassVar, TypeAlias, TypeVar
+from typing import NamedTuple, TypeAlias
 
 from ...base.element_types import Bytes
 from ...base.errors import graph_error
@@ -21,127 +20,48 @@ class UnrepresentableError(Exception):
     """Raised if a part of a model file cannot be represented in a GraphRecipe."""
 
 
-try:  # as in the module collections
-    from _collections import _tuplegetter  # type: ignore[import-not-found]
-except ImportError:
-    _tuplegetter = None
-
-_LightNamedTuple = TypeVar("_LightNamedTuple", bound="LightNamedTuple")
-
-
-def make_tuple_field(index: int) -> Any:
-    """Return a descriptor for a tuple index: that of namedtuple if available, which is twice as fast as a property."""
-    return property(itemgetter(index)) if _tuplegetter is None else _tuplegetter(index, None)
-
-
-class LightNamedTuple(tuple[Any, ...]):
-    """A base class for named tuples that is faster to subclass than NamedTuple.
-
-    NamedTuple compiles code for each class, which takes 0.13 ms and would delay the first load in every process by five classes.
-    """
-
-    __slots__ = ()
-    _fields: ClassVar[tuple[str, ...]] = ()
-
-    def _replace(self: _LightNamedTuple, **changed: Any) -> _LightNamedTuple:
-        return type(self)(**{**dict(zip(self._fields, self, strict=True)), **changed})
-
-    def __getnewargs__(self) -> tuple[Any, ...]:
-        return tuple(self)
-
-    def __repr__(self) -> str:
-        named = (f"{name}={value!r}" for name, value in zip(self._fields, self, strict=True))
-        return f"{type(self).__name__}({', '.join(named)})"
-
-
-class TensorLocation(LightNamedTuple):
+class TensorLocation(NamedTuple):
     """The location of a tensor's bytes: an offset in the model file (file "") or in an external weights file."""
 
-    __slots__ = ()
-    _fields = ("file", "offset")
-    file: str = make_tuple_field(0)
-    offset: int = make_tuple_field(1)
-
-    def __new__(
-        cls,
-        file: str,
-        offset: int,
-    ) -> TensorLocation:
-        return tuple.__new__(cls, (file, offset))
+    file: str
+    offset: int
 
 
-class ConstantRecipe(LightNamedTuple):
+class ConstantRecipe(NamedTuple):
     """A constant tensor of the model with its bytes, and with their location if they are stored in a file."""
 
-    __slots__ = ()
-    _fields = ("name", "dtype", "shape", "raw", "tensor_location")
-    name: str = make_tuple_field(0)
-    dtype: str = make_tuple_field(1)
-    shape: list[int] = make_tuple_field(2)
-    raw: Bytes = make_tuple_field(3)
-    tensor_location: TensorLocation | None = make_tuple_field(4)
-
-    def __new__(
-        cls,
-        name: str,
-        dtype: str,
-        shape: list[int],
-        raw: Bytes,
-        tensor_location: TensorLocation | None = None,
-    ) -> ConstantRecipe:
-        return tuple.__new__(cls, (name, dtype, shape, raw, tensor_location))
+    name: str
+    dtype: str
+    shape: list[int]
+    raw: Bytes
+    tensor_location: TensorLocation | None = None
 
 
 Attribute: TypeAlias = "int | float | str | list[int] | list[float] | list[str] | ConstantRecipe | GraphRecipe"
 
 
-class InputRecipe(LightNamedTuple):
+class InputRecipe(NamedTuple):
     """An input, or an output as declared in the file. In a subgraph, the dtype may be missing ("")."""
 
-    __slots__ = ()
-    _fields = ("name", "dtype", "shape", "dimension_names")
-    name: str = make_tuple_field(0)
-    dtype: str = make_tuple_field(1)
-    shape: Sizes = make_tuple_field(2)
-    dimension_names: list[str] = make_tuple_field(3)
-
-    def __new__(
-        cls,
-        name: str,
-        dtype: str,
-        shape: Sizes,
-        dimension_names: list[str],
-    ) -> InputRecipe:
-        return tuple.__new__(cls, (name, dtype, shape, dimension_names))
+    name: str
+    dtype: str
+    shape: Sizes
+    dimension_names: list[str]
 
 
-class NodeRecipe(LightNamedTuple):
+class NodeRecipe(NamedTuple):
     """A node, upgraded to the latest opset. "" marks omitted optional inputs and outputs.
 
     unsupported: why a GraphRecipe cannot represent the node; "" if it can.
     """
 
-    __slots__ = ()
-    _fields = ("op", "name", "inputs", "outputs", "attributes", "domain", "unsupported")
-    op: str = make_tuple_field(0)
-    name: str = make_tuple_field(1)
-    inputs: list[str] = make_tuple_field(2)
-    outputs: list[str] = make_tuple_field(3)
-    attributes: dict[str, Attribute] = make_tuple_field(4)
-    domain: str = make_tuple_field(5)
-    unsupported: str = make_tuple_field(6)
-
-    def __new__(
-        cls,
-        op: str,
-        name: str,
-        inputs: list[str],
-        outputs: list[str],
-        attributes: dict[str, Attribute],
-        domain: str = "",
-        unsupported: str = "",
-    ) -> NodeRecipe:
-        return tuple.__new__(cls, (op, name, inputs, outputs, attributes, domain, unsupported))
+    op: str
+    name: str
+    inputs: list[str]
+    outputs: list[str]
+    attributes: dict[str, Attribute]
+    domain: str = ""
+    unsupported: str = ""
 
     @property
     def subgraphs(self) -> dict[str, GraphRecipe]:
@@ -159,90 +79,31 @@ class NodeRecipe(LightNamedTuple):
         return f"{self.domain}::{self.op}" if self.domain else self.op
 
 
-class GraphRecipe(LightNamedTuple):
+class GraphRecipe(NamedTuple):
     """An imported model or subgraph.
 
     nodes: topologically sorted. unsupported: unsupported features that are not a node's. captured: outer-scope values that a
     subgraph reads. metadata: the file's metadata_props. overridable: initializers that are also listed as inputs. defaults: default
     values of the initializers that are exposed as inputs; these follow the other inputs. string_values: values, also in subgraphs, that
     are indices into `strings`. warnings: declarations of the file that the importer ignores. plain: whether each node is known to become
-    a single engine node, so that no translators need to be imported.
+    a single engine node, so that no translators need to be imported. Without nodes and constants, it describes a graph that was built from
+    the cache.
     """
 
-    __slots__ = ()
-    _fields = (
-        "name",
-        "inputs",
-        "constants",
-        "nodes",
-        "outputs",
-        "unsupported",
-        "captured",
-        "metadata",
-        "overridable",
-        "defaults",
-        "strings",
-        "string_values",
-        "plain",
-        "warnings",
-    )
-    name: str = make_tuple_field(0)
-    inputs: list[InputRecipe] = make_tuple_field(1)
-    constants: dict[str, ConstantRecipe] = make_tuple_field(2)
-    nodes: list[NodeRecipe] = make_tuple_field(3)
-    outputs: list[InputRecipe] = make_tuple_field(4)
-    unsupported: list[str] = make_tuple_field(5)
-    captured: Sequence[str] = make_tuple_field(6)
-    metadata: Mapping[str, str] = make_tuple_field(7)
-    overridable: Sequence[str] = make_tuple_field(8)
-    defaults: Mapping[str, ConstantRecipe] = make_tuple_field(9)
-    strings: Sequence[str] = make_tuple_field(10)
-    string_values: Sequence[str] = make_tuple_field(11)
-    plain: bool = make_tuple_field(12)
-    warnings: Sequence[str] = make_tuple_field(13)
-
-    def __new__(
-        cls,
-        name: str,
-        inputs: list[InputRecipe],
-        constants: dict[str, ConstantRecipe],
-        nodes: list[NodeRecipe],
-        outputs: list[InputRecipe],
-        unsupported: list[str],
-        captured: Sequence[str] = (),
-        metadata: Mapping[str, str] = MappingProxyType({}),
-        overridable: Sequence[str] = (),
-        defaults: Mapping[str, ConstantRecipe] = MappingProxyType({}),
-        strings: Sequence[str] = (),
-        string_values: Sequence[str] = (),
-        plain: bool = False,
-        warnings: Sequence[str] = (),
-    ) -> GraphRecipe:
-        return tuple.__new__(
-            cls,
-            (
-                name,
-                inputs,
-                constants,
-                nodes,
-                outputs,
-                unsupported,
-                captured,
-                metadata,
-                overridable,
-                defaults,
-                strings,
-                string_values,
-                plain,
-                warnings,
-            ),
-        )
-
-    def estimate_device_bytes(self, precision: str) -> int:
-        """Return the approximate size in bytes of the constants on the device, without subgraphs' constants."""
-        float32 = 1 if precision == "fp32" else 2
-        sizes = ((len(constant.raw), constant.dtype) for constant in self.constants.values())
-        return sum(size // float32 if dtype == "float32" else size for size, dtype in sizes)
+    name: str
+    inputs: list[InputRecipe]
+    constants: dict[str, ConstantRecipe]
+    nodes: list[NodeRecipe]
+    outputs: list[InputRecipe]
+    unsupported: list[str]
+    captured: Sequence[str] = ()
+    metadata: Mapping[str, str] = MappingProxyType({})
+    overridable: Sequence[str] = ()
+    defaults: Mapping[str, ConstantRecipe] = MappingProxyType({})
+    strings: Sequence[str] = ()
+    string_values: Sequence[str] = ()
+    plain: bool = False
+    warnings: Sequence[str] = ()
 
     @property
     def is_complete(self) -> bool:
