@@ -22,7 +22,7 @@ std::vector<ValueId> add_nnapi_if(const std::shared_ptr<Graph>& self, const py::
   const auto then = parse_graph(operands[1], "then", user), orelse = parse_graph(operands[2], "else", user);
   if (then && outputs != 1 && outputs != then->outputs().size())
     throw GraphError(user,
-                     std::to_string(then->outputs().size()) + " outputs are returned by 'then'; requested " + std::to_string(outputs));
+                     "the graph 'then' has " + std::to_string(then->outputs().size()) + " outputs; requested " + std::to_string(outputs));
   return self->if_(get_value_id(self, operands[0], user), then, orelse, std::move(inputs), name, std::move(output_names));
 }
 

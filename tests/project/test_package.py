@@ -205,10 +205,18 @@ print(" ".join(brought))
     packages = {"importer", "importer.build", "importer.file", "model"}
     modules = {"importer.load_graph"}
     modules |= {f"importer.build.{name}" for name in ("builder", "non_tensor_values")}
-    modules |= {f"importer.file.{name}" for name in ("model_file", "recipe", "weight_files")}
+    modules |= {f"importer.file.{name}" for name in ("model_file", "graph_recipe", "weight_files")}
     modules |= {
         f"model.{name}"
-        for name in ("compiled_model", "declared_outputs", "loading", "load_options", "model", "model_values", "runs")
+        for name in (
+            "compiled_model",
+            "declared_outputs",
+            "loading",
+            "load_options",
+            "model",
+            "model_runs",
+            "model_values",
+        )
     }
     assert brought == {f"pumice.{name}" for name in packages | modules}
 
