@@ -302,7 +302,7 @@ DETECTION = [
     case(
         "AXIS_ALIGNED_BBOX_TRANSFORM",
         {0: TURNED},
-        r"operand 0, .*: ND1: corners \[x1, y1, x2, y2\] .* expected; given others in box 1",
+        r"operand 0, .*: ND1: corners \[x1, y1, x2, y2\] .* expected; given other corners in box 1",
     ),
     case(
         "AXIS_ALIGNED_BBOX_TRANSFORM",

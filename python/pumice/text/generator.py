@@ -40,7 +40,7 @@ def _check_cache_dtype(cache: str | None, precision: str) -> str:
     default_dtype = CACHE_DTYPES[precision]
     if cache not in (None, default_dtype, INT8):
         raise InputError(
-            f"cache: expected '{INT8}', or '{default_dtype}' as for the precision {precision}, given {cache!r:.100}"
+            f"cache: expected '{INT8}', or '{default_dtype}' to match precision {precision}, given {cache!r:.100}"
         )
     return cache or default_dtype
 

@@ -142,7 +142,9 @@ def conditionals(context: pumice.Context) -> None:
     (made,) = graph.if_(c, identity(), identity(), inputs=[x], name="choice", output_names=["chosen"])
     assert (graph.nodes[-1].name, made.name) == ("choice", "chosen")
     expect_error(lambda: graph.if_(c, identity(), identity(), inputs=[]), "B2.3")
-    expect_error(lambda: graph.if_(c, identity(), identity(), inputs=[x], output_names=["a", "b"]), "output names?, given 2")
+    expect_error(
+        lambda: graph.if_(c, identity(), identity(), inputs=[x], output_names=["a", "b"]), "output names?, given 2"
+    )
 
 
 @covers("Graph.while_.state", "Graph.while_.invariant", "Graph.while_.name", "Graph.while_.output_names")

@@ -266,7 +266,9 @@ class _StringRewriter:
     def _check_input(self, node: NodeRecipe, strings: bool) -> None:
         if any((name in self.strings) != strings for name in node.inputs):
             raise graph_error(
-                "node", node.name, f"expected {'strings' if strings else 'numbers'}, as what it knows, given others"
+                "node",
+                node.name,
+                f"expected {'strings' if strings else 'numbers'}, like the node's keys or categories, given the other kind",
             )
 
     def rewrite_label_encoder(self, node: NodeRecipe) -> tuple[NodeRecipe, list[bool]]:

@@ -67,7 +67,7 @@ def _compute_tree_depth(node: NodeRecipe, nodes: Array, roots: Array) -> int:
 
 def _make_ensemble_arrays(node: NodeRecipe, nodes: Array, entries: Array, roots: Array) -> TreeEnsembleArrays:
     if not len(roots) or nodes[:, 0].min() < 0:
-        raise graph_error("node", node.name, "expected at least one tree, and non-negative features")
+        raise graph_error("node", node.name, "expected at least one tree, and non-negative feature indices")
     nodes, entries = np.ascontiguousarray(nodes, np.int32), np.ascontiguousarray(entries, np.int32)
     return TreeEnsembleArrays(
         nodes, entries, np.ascontiguousarray(roots, np.int32), _compute_tree_depth(node, nodes, roots)
@@ -139,7 +139,9 @@ class _TreeTableBuilder:
         self.modes = _get_list_attribute(node, "nodes_modes", np.int64)
         count = len(self.modes)
         if np.any((self.modes < 0) | (self.modes > _MEMBER)):
-            raise graph_error("node", node.name, f"attribute 'nodes_modes': expected 0 to {_MEMBER}, given others")
+            raise graph_error(
+                "node", node.name, f"attribute 'nodes_modes': expected values from 0 to {_MEMBER}, given other values"
+            )
         names = ("featureids", "truenodeids", "falsenodeids", "trueleafs", "falseleafs", "missing_value_tracks_true")
         numbers = {name: _get_list_attribute(node, f"nodes_{name}", np.int64, count) for name in names}
         self._features, self._nan_is_true = numbers["featureids"], numbers["missing_value_tracks_true"]
