@@ -148,7 +148,7 @@ class Session:
         """Return the logits after the last token, float [vocab_size]. Raise InputError for an empty session."""
         self._check_open()
         if not self._decoding_batch.tokens[0]:
-            raise InputError("logits: expected a session with a text, given one without")
+            raise InputError("logits: expected a session with a text, given an empty one")
         self._decoding_batch.revision += 1
         self._decoding_batch.prefill()
         return np.asarray(self._decoding_batch.logits()[0])

@@ -57,7 +57,9 @@ def _compute_tree_depth(node: NodeRecipe, nodes: Array, roots: Array) -> int:
     level = np.array(roots)
     for depth in range(count):
         if np.any((level < 0) | (level >= count)):
-            raise graph_error("node", node.name, f"expected children among {count} nodes of a tree, given another")
+            raise graph_error(
+                "node", node.name, f"expected child indices below {count}, the number of nodes; given one out of range"
+            )
         inner = level[nodes[level, 1] & 7 != _LEAF]
         if not len(inner):
             return depth
@@ -106,7 +108,9 @@ def parse_ensemble_attributes(node: NodeRecipe, role: str, dtype: str) -> TreeEn
         [row_of_node.get(key, -1) for key in zip(leaf_trees.tolist(), leaf_nodes.tolist(), strict=True)], np.int64
     )
     if np.any(leaf < 0):
-        raise graph_error("node", node.name, f"attribute '{role}_nodeids': expected nodes of the trees, given another")
+        raise graph_error(
+            "node", node.name, f"attribute '{role}_nodeids': expected nodes of the trees, given a node of no tree"
+        )
     order = np.argsort(leaf, kind="stable")
     counts = np.bincount(leaf, minlength=count)
     nodes[leaves, 2] = (np.cumsum(counts) - counts)[leaves]
