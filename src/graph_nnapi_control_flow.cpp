@@ -9,7 +9,8 @@ namespace {
 std::vector<ValueId> parse_control_flow_operands(const std::shared_ptr<Graph>& self, const py::args& operands, size_t first,
                                                  std::string_view leading, const std::string& user) {
   if (operands.size() < first)
-    throw GraphError(user, std::string(leading) + " and inputs expected; given " + std::to_string(operands.size()) + " operands", "G1");
+    throw GraphError(user, "expected " + std::string(leading) + " and inputs; given " + std::to_string(operands.size()) + " operands",
+                     "G1");
   std::vector<ValueId> ids;
   for (size_t i = first; i < operands.size(); ++i) ids.push_back(get_value_id(self, operands[i], user, true));
   return ids;
@@ -22,7 +23,7 @@ std::vector<ValueId> add_nnapi_if(const std::shared_ptr<Graph>& self, const py::
   const auto then = parse_graph(operands[1], "then", user), orelse = parse_graph(operands[2], "else", user);
   if (then && outputs != 1 && outputs != then->outputs().size())
     throw GraphError(user,
-                     std::to_string(then->outputs().size()) + " outputs are returned by 'then'; requested " + std::to_string(outputs));
+                     "the graph 'then' has " + std::to_string(then->outputs().size()) + " outputs; requested " + std::to_string(outputs));
   return self->if_(get_value_id(self, operands[0], user), then, orelse, std::move(inputs), name, std::move(output_names));
 }
 
@@ -35,8 +36,8 @@ std::vector<ValueId> add_nnapi_while(const std::shared_ptr<Graph>& self, const p
   const size_t num_results = body ? body->outputs().size() : outputs;
   if (num_results < outputs || inputs.size() < num_results)
     throw GraphError(user,
-                     "a body expected with an output for each of " + std::to_string(outputs) +
-                         " results, and an input for each of them; it has " + std::to_string(num_results) + " outputs, given " +
+                     "expected a body with an output for each of " + std::to_string(outputs) +
+                         " results, and an input for each of them; the body has " + std::to_string(num_results) + " outputs, given " +
                          std::to_string(inputs.size()) + " inputs",
                      "B2.5");
   const auto at = [&](size_t i) { return inputs.begin() + static_cast<std::ptrdiff_t>(i); };

@@ -19,7 +19,7 @@ std::string read_injected_fault() {
   if (std::ranges::find(kFaults, fault_name) == kFaults.end()) {
     std::string known_faults;
     for (const std::string_view fault : kFaults) known_faults += (known_faults.empty() ? "'" : ", '") + std::string(fault) + "'";
-    throw Error("PUMICE_FAULT: one of " + known_faults + " expected; given '" + std::string(fault_name) + "'");
+    throw Error("PUMICE_FAULT: expected one of " + known_faults + "; given '" + std::string(fault_name) + "'");
   }
   log(LogLevel::warning, "PUMICE_FAULT: plans deliberately have the fault '" + std::string(fault_name) + "'");
   return fault_name;

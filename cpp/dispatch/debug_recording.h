@@ -7,7 +7,8 @@
 
 namespace pumice {
 
-// Creates a recording of any dispatches. If some are debugged, each execution in flight has its own message rings; waits read them.
+// Records dispatches, debugged or not. If some are debugged, each execution in flight has its own message rings, which are read when it
+// is waited for.
 std::shared_ptr<Recording> make_recording(std::shared_ptr<Context> context, std::vector<Dispatch> dispatches,
                                           const RecordingOptions& options = {});
 

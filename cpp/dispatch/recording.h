@@ -68,7 +68,7 @@ class Recording {
   virtual std::vector<std::shared_ptr<MessageLog>> message_logs() const { return {}; }  // logs to which collect_messages() may append
 };
 
-// Records dispatches without debugging; make_recording() accepts any dispatches.
+// Records dispatches without debug output; make_recording() also accepts debugged ones.
 std::shared_ptr<Recording> make_plain_recording(std::shared_ptr<Context> context, std::vector<Dispatch> dispatches,
                                                 const RecordingOptions& options);
 

@@ -6,7 +6,7 @@
 #ifndef PM_TENSOR_GLSL
 #define PM_TENSOR_GLSL
 
-// Elements per 32-bit word; a single invocation writes all of them. Elements past the end of a tensor are padding with any value.
+// Elements per 32-bit word; a single invocation writes all of them. Elements past the end of a tensor are padding and may have any value.
 #if NCNN_fp16_packed || NCNN_fp16_storage || NCNN_bf16_packed || NCNN_bf16_storage
 #define PM_GRAIN 2
 #else

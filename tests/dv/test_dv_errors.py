@@ -211,7 +211,7 @@ def test_every_tensor_lies_in_its_memory(either: Place, name: str) -> None:
         error = either.refused(conv(either, **{name: either.memory + offset}))
         assert error.slot == slot
     error = either.refused(conv(either, **{name: either.memory + (PAGE - need + 2)}))
-    assert (error.expected, error.given) == (f"{need} bytes from offset {PAGE - need + 2} on", str(need - 2))
+    assert (error.expected, error.given) == (f"{need} bytes from offset {PAGE - need + 2}", str(need - 2))
 
 
 def test_a_batch_is_counted(either: Place) -> None:

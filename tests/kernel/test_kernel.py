@@ -215,7 +215,7 @@ def test_an_error_in_a_body_has_the_bodys_line(context: pumice.Context) -> None:
         ({"x": None}, {"y": "float32"}, "'x': expected a dtype; given None"),
         ({"x": "foo"}, {"y": "float32"}, "given 'foo'"),
         ({"x": 3}, {"y": "float32"}, "given 3"),
-        ({"x": ("float32", (2, -1))}, {"y": "float32"}, "sizes from 0"),
+        ({"x": ("float32", (2, -1))}, {"y": "float32"}, "non-negative sizes"),
         ({"x": ("float32", (2, 1.5))}, {"y": "float32"}, "shape of integers"),
         ({"x": ("float32", "ab")}, {"y": "float32"}, "shape of integers; given 'ab'"),
         ({"x": ("float32", (1 << 20, 1 << 20))}, {"y": "float32"}, "at most 4294967295 elements"),

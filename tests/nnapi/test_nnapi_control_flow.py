@@ -82,7 +82,7 @@ def test_what_IF_and_WHILE_reject() -> None:
     refused("B2.3", "IF", c, branch("ADD"), branch("MUL"), x)
     refused("B2.5", "WHILE", branch("ADD"), branch("ADD"), x, x, outputs=2)
     refused("B2.5", "WHILE", branch("ADD"), branch("ADD"))
-    refused("1 outputs are given", "IF", c, branch("ADD"), branch("MUL"), x, x, outputs=2)
+    refused("requested 2", "IF", c, branch("ADD"), branch("MUL"), x, x, outputs=2)
     refused("keywords", "IF", c, branch("ADD"), branch("MUL"), x, x, scale=0.5)
 
 
@@ -143,5 +143,5 @@ def test_operations_by_feature_level() -> None:
     for level in (1, 2, 3, 4, 5):
         assert pumice.nnapi.operations(level) == [one for one in everything if one.level <= level]
     assert all(one.summary for one in everything)
-    with pytest.raises(ValueError, match="from 1 on"):
+    with pytest.raises(ValueError, match="positive feature level"):
         pumice.nnapi.operations(0)

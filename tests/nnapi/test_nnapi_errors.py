@@ -209,7 +209,7 @@ CELLS = [
     case(
         "BIDIRECTIONAL_SEQUENCE_RNN",
         {10: zeros(4, 3), 11: zeros(4, 3)},
-        "operand 9, .*: N9.3: an input for its weights, operands 10 and 11, expected; it is left out",
+        "operand 9, .*: N9.3: an input for its weights, operands 10 and 11, expected; it is omitted",
     ),
     case(
         "BIDIRECTIONAL_SEQUENCE_RNN",
@@ -237,8 +237,8 @@ CELLS = [
     case("SVDF", {3: zeros(3)}, r"operand 3, 'bias': 4 elements expected on axis 0; given \[3\]"),
     case("LSTM", {21: -1.0}, "operand 21, 'cell_clip': NL6: a non-negative number expected; given -1"),
     case("LSTM", {21: SCALAR}, "with operand 21, 'cell_clip', which is not a constant"),
-    case("LSTM", {1: None}, "operand 5, .*: NL6: none expected where the input gate has no weights"),
-    case("LSTM", {5: None}, "operand 5, .*: NL6: it is required where the input gate has weights"),
+    case("LSTM", {1: None}, "operand 5, .*: NL6: none expected if the input gate has no weights"),
+    case("LSTM", {5: None}, "operand 5, .*: NL6: it is required if the input gate has weights"),
     case(
         "LSTM",
         {k: zeros(4, 5) for k in range(5, 9)} | {18: zeros(2, 5)},
@@ -249,9 +249,9 @@ CELLS = [
     ),
     bi_lstm(AUX | {44: zeros(4, 3)}, "operand 44, .*: N6.4: none expected with operand 47"),
     bi_lstm(AUX | WEIGHTS, "operand 47, .*: N6.4: weights of both directions expected, or of none"),
-    bi_lstm(WEIGHTS | BACKWARD, "operand 39, .*: N6.4: an input for its weights expected; it is left out"),
-    bi_lstm({18: None, 22: None, 29: None}, "operand 18, .*: N6.5: it has to be given as operand 1, .* is"),
-    bi_lstm({28: zeros(4)}, "operand 28, .*: N6.5: it has to be left out as operand 11, .* is"),
+    bi_lstm(WEIGHTS | BACKWARD, "operand 39, .*: N6.4: an input for its weights expected; it is omitted"),
+    bi_lstm({18: None, 22: None, 29: None}, "operand 18, .*: N6.5: it must be given, as operand 1, .* is"),
+    bi_lstm({28: zeros(4)}, "operand 28, .*: N6.5: it must be omitted, as operand 11, .* is"),
     bi_lstm({39: zeros(5, 3)}, r"operand 39, .*: a rank of 3 expected; given \[5, 3\]"),
     bi_lstm({39: zeros(2, 6, 3)}, "operand 39, .*: N6.4: 5 elements expected on axis 1, as operand 0, "),
     bi_lstm({39: zeros(2, 5, 4)}, "operand 21, .*: N6.4: 4 elements expected on axis 1, as operand 39, "),
@@ -302,7 +302,7 @@ DETECTION = [
     case(
         "AXIS_ALIGNED_BBOX_TRANSFORM",
         {0: TURNED},
-        r"operand 0, .*: ND1: corners \[x1, y1, x2, y2\] .* expected; given others in box 1",
+        r"operand 0, .*: ND1: corners \[x1, y1, x2, y2\] .* expected; given other corners in box 1",
     ),
     case(
         "AXIS_ALIGNED_BBOX_TRANSFORM",
@@ -325,9 +325,11 @@ DETECTION = [
         "operand 2, .*: N11.2: non-negative image indices expected, below 2; given 2",
     ),
     case(
-        "ROI_POOLING", {1: EIGHTHS}, "operand 1, .*: N11.1: float32 expected, as operand 0 is of float32; given uint16"
+        "ROI_POOLING",
+        {1: EIGHTHS},
+        "operand 1, .*: N11.1: float32 expected, as operand 0 has dtype float32; given uint16",
     ),
-    case("ROI_POOLING", {0: Q}, "operand 1, .*: N11.1: uint16 expected, as operand 0 is of uint8; given float32"),
+    case("ROI_POOLING", {0: Q}, "operand 1, .*: N11.1: uint16 expected, as operand 0 has dtype uint8; given float32"),
     case(
         "ROI_POOLING",
         {0: Q, 1: EIGHTHS._replace(scale=0.25)},

@@ -241,7 +241,7 @@ def test_L6_presence() -> None:
     for i in (1, 5, 9, 12, 20, 21, 22, 10):
         expect_error("L6", i, None)
     for i in (0, 2, 3, 4, 6, 7, 8, 13, 14, 15, 18, 19, *range(24, 32)):
-        expect_error("G1|left out", i, None)
+        expect_error("G1|is required", i, None)
     expect_error("L6", 24, -1.0)
     expect_error("L6", 25, math.nan)
     expect_error("L1", 16, None, "projection")

@@ -298,7 +298,7 @@ def test_L1_without_a_projection_the_state_has_as_many_elements_as_the_cell() ->
 def test_N2_1_what_is_required() -> None:
     parts = cell((), "float32", 0)
     for name in ("wx_f", "wx_c", "wx_o", "wh_f", "wh_c", "wh_o", "b_f", "b_c", "b_o", "h", "c"):
-        expect_error("LSTM", "left out", step_operands(parts, **{name: None}))
+        expect_error("LSTM", "is required", step_operands(parts, **{name: None}))
     expect_error("LSTM", "G7|RELU", [*step_operands(parts)[:20], 5, 0.0, 0.0])
     expect_error("LSTM", "takes 23", step_operands(parts)[:22])
     expect_error("LSTM", "rank", [np.zeros((1, BATCH, SIZE), "float32"), *step_operands(parts)[1:]])

@@ -194,7 +194,7 @@ def test_N16_1_numbers() -> None:
     expect_error("N16.1", 9, 0, regular=False)
     expect_error("N16.1", 11, -0.5)
     expect_error("N16.1", 12, -0.5)
-    expect_error("left out", 13, None)
+    expect_error("is required", 13, None)
 
 
 def test_G2_no_elements_are_rejected(context: pumice.Context) -> None:

@@ -106,7 +106,7 @@ def expect_error(match: str, i: int, one: Any) -> None:
 def test_N4_1_shapes(i: int) -> None:
     for axis in range(1 if 9 <= i < 13 else 2):
         expect_error("N4.1", i, partial(wider, axis=axis))
-    expect_error("left out", i, None)
+    expect_error("is required", i, None)
 
 
 def test_N4_1_scales() -> None:

@@ -119,7 +119,7 @@ def test_sequences_of_a_pool(context: pumice.Context, mode: str, least: int, mos
 def test_rejections(context: pumice.Context) -> None:
     texts = node("TfIdfVectorizer", mode="TF", pool_strings=["a"], ngram_counts=[0], ngram_indexes=[0],
                  min_gram_length=1, max_gram_length=1, max_skip_count=0)  # fmt: skip
-    with pytest.raises(pumice.GraphError, match="expected strings, as what it knows"):
+    with pytest.raises(pumice.GraphError, match="expected strings, like the keys in its attributes, given numbers"):
         pumice.load(model([texts], [value("x", [3], onnx.TensorProto.INT64)]), context)
     wrong = node("TfIdfVectorizer", mode="TF", min_gram_length=1, max_gram_length=1, max_skip_count=0,
                  **(POOL | {"ngram_indexes": [0]}))  # fmt: skip

@@ -183,7 +183,7 @@ def test_trees_that_are_none_are_rejected(context: pumice.Context) -> None:
     with pytest.raises(pumice.GraphError, match="nodes in a cycle"):
         pumice.load(ml("TreeEnsembleRegressor", [ROWS], 1, 1, n_targets=1, **attributes), context)
     attributes["nodes_truenodeids"][0] = 99
-    with pytest.raises(pumice.GraphError, match="children among"):
+    with pytest.raises(pumice.GraphError, match="child indices below"):
         pumice.load(ml("TreeEnsembleRegressor", [ROWS], 1, 1, n_targets=1, **attributes), context)
 
 

@@ -26,7 +26,7 @@ def doubling(line: str, last: int, body: str, first: str = "#define A0 1\n") -> 
     return lambda: first + "".join(line.format(i, i - 1) for i in range(1, last)) + body
 
 
-TOO_DEEP = "within each other: given 2000"
+TOO_DEEP = "nested brackets and operators: given 2000"
 TOO_MANY = "the limit is 400000"
 IN_BUFFER = "layout(binding = 0) buffer Y { int y[]; };\n"
 

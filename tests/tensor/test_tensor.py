@@ -137,7 +137,7 @@ BAD_INDICES: list[tuple[Any, type[Exception], str]] = [
     ((0, 0, 0, 0), pumice.GraphError, "4 indices for a tensor of rank 3"),
     ((..., ...), pumice.GraphError, "more than one ellipsis"),
     (True, pumice.GraphError, "given bool"),
-    ([0, 1], pumice.GraphError, "given list: the operators Gather"),
+    ([0, 1], pumice.GraphError, "given list: for arrays, use the operators Gather"),
     (np.array([0, 1]), pumice.GraphError, "given ndarray"),
     (1.0, pumice.GraphError, "given float"),
     ("a", pumice.GraphError, "given str"),

@@ -51,7 +51,7 @@ def test_the_buffer_protocol_gives_mapped_memory(context: pumice.Context) -> Non
 def test_elements_without_a_name_have_no_buffer_protocol(context: pumice.Context, dtype: str) -> None:
     tensor = pumice.Tensor(pumice.TensorDesc(dtype, [4]), pumice.Buffer(context, 8, "upload"))
     tensor.buffer.map()
-    with pytest.raises(BufferError, match="no name"):
+    with pytest.raises(BufferError, match="no format for a dtype that NumPy lacks"):
         memoryview(tensor)  # type: ignore[arg-type]
     np.testing.assert_array_equal(np.asarray(tensor).shape, (4,))
 

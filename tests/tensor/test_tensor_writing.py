@@ -51,7 +51,7 @@ def test_what_is_assigned_broadcasts(context: pumice.Context) -> None:
         (np.zeros(4, "float64"), pumice.BindingError, "float64"),
         (np.zeros(4, "int32"), pumice.BindingError, "int32"),
         ("many", ValueError, "many"),
-        (1j, pumice.BindingError, "a number that float32 holds"),
+        (1j, pumice.BindingError, "a number that float32 can hold"),
     ):
         with pytest.raises(error, match=text):
             tensor[...] = refused
@@ -119,7 +119,7 @@ NUMBERS: list[tuple[str, Any]] = [
 
 @pytest.mark.parametrize(("dtype", "value"), NUMBERS, ids=str)
 def test_numbers_that_a_dtype_does_not_hold_are_rejected(context: pumice.Context, dtype: str, value: Any) -> None:
-    with pytest.raises(pumice.BindingError, match=f"a number that {dtype} holds") as caught:
+    with pytest.raises(pumice.BindingError, match=f"a number that {dtype} can hold") as caught:
         pumice.full(3, value, dtype, context)
     assert caught.value.rule == "K6"
 

@@ -308,7 +308,7 @@ def test_a_batch_is_each_alone(rounded: Generator) -> None:
 
 def test_what_is_no_type_of_caches_is_rejected(pumice_context: pumice.Context) -> None:
     for argument in ("float16", "int4", 8):
-        with pytest.raises(pumice.Error, match="^cache: expected 'int8', or 'float32' as for the precision fp32"):
+        with pytest.raises(pumice.Error, match="^cache: expected 'int8', or 'float32' to match precision fp32"):
             Generator(STORY, pumice_context, "fp32", argument)  # type: ignore[arg-type]
 
 

@@ -406,7 +406,7 @@ def test_wrong_use_is_one_clear_line(capsys: pytest.CaptureFixture[str], tmp_pat
         (("bench", DIGITS, "--runs", 0), "a positive number"),
         (("bench", DIGITS, "--dim", "N"), "expected NAME=SIZE"),
         ((*run, "x.png", "--image-size", "3by4"), "expected N, HEIGHTxWIDTH or keep"),
-        ((*run, "x.png", "--image-mean", "a,b"), "expected numbers"),
+        ((*run, "x.png", "--image-mean", "a,b"), "expected comma-separated numbers"),
         (("run", DIGITS, "--precision", "fp8"), "invalid choice"),
         (("run", DIGITS, "--policy", "fp16"), "ends in .json"),
         (("bench", DIGITS, "--policy", "p.json", "--precision", "fp16"), "it cannot be combined with --precision"),

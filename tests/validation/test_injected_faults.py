@@ -111,7 +111,7 @@ def test_a_plan_has_no_other_fault(context: pumice.Context) -> None:
     sample = {**task("convolutions", "fp32"), "fault": "none", "limits": {}}
     (found,) = run([sample])
     assert (
-        "one of 'stale', 'order', 'race', 'in place', 'steps', 'push', 'fold', 'reversed' expected; given 'none'"
+        "expected one of 'stale', 'order', 'race', 'in place', 'steps', 'push', 'fold', 'reversed'; given 'none'"
         in found["summary"]
     )
 

@@ -161,9 +161,9 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"inputs": "reference", "mode": "chained"}, "given 'chained'"),
     ({"inputs": "reference", "mode": "bisect"}, "given 'bisect'"),
     ({"inputs": "reference", "mode": "isolated", "repeat": 4}, "expected no repeat"),
-    ({"inputs": "reference", "mode": "isolated", "reference": "onnx"}, "given a reference, 'onnx'"),
-    ({"inputs": "reference", "mode": "isolated", "reference": "run"}, "given a reference, 'run'"),
-    ({"inputs": "reference", "mode": "isolated", "reference": "fp16"}, "given a reference, 'fp16'"),
+    ({"inputs": "reference", "mode": "isolated", "reference": "onnx"}, "or functions, given 'onnx'"),
+    ({"inputs": "reference", "mode": "isolated", "reference": "run"}, "or functions, given 'run'"),
+    ({"inputs": "reference", "mode": "isolated", "reference": "fp16"}, "or functions, given 'fp16'"),
     ({"inputs": "reference", "mode": "isolated", "candidate": lambda given: {}}, "expected no 'reference'"),
 ]
 

@@ -84,7 +84,7 @@ QuirkSet QuirkSet::from_names(const std::vector<std::string>& names) {
     if (kind == kKinds.end()) {
       std::string all;
       for (const QuirkKind& known_kind : kKinds) all += (all.empty() ? "" : ", ") + std::string(known_kind.name);
-      throw UnsupportedError("quirks: some of " + all + " expected; given '" + name + "'");
+      throw UnsupportedError("quirks: expected names among " + all + "; given '" + name + "'");
     }
     set.add(static_cast<Quirk>(kind - kKinds.begin()));
   }

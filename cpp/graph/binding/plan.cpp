@@ -161,8 +161,7 @@ class PlanBuilder {
     restore_output_dtypes(node);
     if (!evaluated && !node.row->lower)
       throw UnsupportedError("node '" + node.name + "': " + std::string(node.row->name) +
-                             " with values that are known only on the device, or with more than " + std::to_string(max_elements) +
-                             " elements");
+                             " needs values that are known on the host, and at most " + std::to_string(max_elements) + " elements");
   }
 
   void check_known_indices(const ProgramNode& node) const {

@@ -284,7 +284,7 @@ class ControlFlowLeaseImpl : public ControlFlowLease {
   }
 
   void run_if(CallFrame& frame, const RoutineStep& step) {
-    if (step.inputs[0] == kAbsent) throw GraphError(step.node, "the condition of an IF is expected, given none", "B2.13");
+    if (step.inputs[0] == kAbsent) throw GraphError(step.node, "expected a condition for IF, given none", "B2.13");
     std::vector<RoutineValue> operands;
     for (const ValueId input : step.inputs) operands.push_back(get_value(frame, input));
     if (!operands[0].host && step.first != step.second && !checks_indices_ && !observer_)

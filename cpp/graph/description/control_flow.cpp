@@ -217,7 +217,7 @@ Shapes infer_loop_shapes(const std::string& node, const Graph& body, const Shape
 
 void Graph::check_required_values(const std::vector<ValueId>& values, const std::string& user) const {
   for (const ValueId operand : values) {
-    if (operand == kAbsent) throw GraphError(user, "a value is expected, given None: inputs of a graph are not optional", "B2.13");
+    if (operand == kAbsent) throw GraphError(user, "expected a value, given None: inputs of a graph are not optional", "B2.13");
     check_value(operand, user);
   }
 }

@@ -308,7 +308,8 @@ std::string Graph::choose_node_name(std::string_view op, std::string requested_n
 
 void Graph::check_output_names(const std::string& node, size_t count, const std::vector<std::string>& names) {
   if (names.size() > count)
-    throw GraphError(node, "expected " + std::to_string(count) + " output names, given " + std::to_string(names.size()));
+    throw GraphError(node, "expected at most " + std::to_string(count) + (count == 1 ? " output name" : " output names") + ", given " +
+                               std::to_string(names.size()));
 }
 
 // Assigns ids to the outputs of a node and returns their values, with names.

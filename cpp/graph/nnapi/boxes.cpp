@@ -14,7 +14,7 @@ void expect_box_type(const Expansion& e, size_t boxes, size_t other, std::string
   if (contains(kQuant, other_dtype) ? actual == DType::uint16 : actual == other_dtype) return;
   e.fail(boxes, rule,
          std::string(contains(kQuant, other_dtype) ? "uint16" : name(other_dtype)) + " expected, as operand " + std::to_string(other) +
-             " is of " + std::string(name(other_dtype)) + "; given " + std::string(name(actual)));
+             " has dtype " + std::string(name(other_dtype)) + "; given " + std::string(name(actual)));
 }
 
 ValueId as_float32(Expansion& e, size_t i) {
@@ -33,7 +33,7 @@ void check_boxes(const Operands& o, size_t i) {
   const auto corners = elements->as_double();
   for (size_t k = 0; k + 3 < corners.size(); k += 4)
     if (!(corners[k] <= corners[k + 2] && corners[k + 1] <= corners[k + 3]))
-      o.fail(i, "ND1", "corners [x1, y1, x2, y2] with x1 <= x2 and y1 <= y2 expected; given others in box " + std::to_string(k / 4));
+      o.fail(i, "ND1", "corners [x1, y1, x2, y2] with x1 <= x2 and y1 <= y2 expected; given other corners in box " + std::to_string(k / 4));
 }
 
 void check_image_indices(Operands& o, size_t i, size_t images, std::string_view rule) {

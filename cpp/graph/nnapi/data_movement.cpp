@@ -51,7 +51,7 @@ void check_slice(Operands& o) {
     const auto axis_size = from > 0 || requested_size > 0 ? o.size(0, axis) : std::nullopt;
     if (axis_size && (from > *axis_size || requested_size > *axis_size - from))
       o.fail(2, "at most " + std::to_string(*axis_size) + " elements expected" + format_axis(axis) + "; given " +
-                    std::to_string(requested_size) + " from " + std::to_string(from) + " on");
+                    std::to_string(requested_size) + " from index " + std::to_string(from));
   }
 }
 

@@ -101,7 +101,8 @@ void Expansion::check_rules() {
   const auto unread = operation_.unread ? operation_.unread(rules_) : std::nullopt;
   const auto requirement = std::make_shared<DeferredOperandCheck>(before);
   const auto is_tensor = [&](size_t i) { return rules_.get_operand_role(i).kind == OperandKind::tensor; };
-  std::vector<size_t> checked_operands, passed_operands;  // operands with unknown facts, and operands that pass through a check node
+  std::vector<size_t> checked_operands;  // operands whose type, shape or value is unknown
+  std::vector<size_t> passed_operands;   // operands that pass through a check node
   for (size_t i = 0; i < operands_.size(); ++i) {
     if (!has(i)) continue;
     const bool is_unread = rules_.is_checked_per_call(i) || (!is_tensor(i) && !before.facts()[i].elements);

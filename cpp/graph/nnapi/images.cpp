@@ -118,7 +118,7 @@ std::vector<int64_t> read_output_sizes(const Expansion& e, bool is_nchw) {
 
 void add_resize_output(Expansion& e, bool linear) {
   const bool is_nchw = read_nchw_flag(e, 3), corners = e.read_int(4) != 0, half_pixel = e.read_int(5) != 0;
-  if (corners && half_pixel) e.fail(5, "false expected where align_corners is true; given true");
+  if (corners && half_pixel) e.fail(5, "false expected if align_corners is true; given true");
   Attributes attributes;
   attributes.set("mode", linear ? "linear" : "nearest");
   attributes.set("axes", std::vector<int64_t>{2, 3});

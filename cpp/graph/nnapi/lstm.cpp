@@ -23,12 +23,12 @@ void expect_presence(const Operands& o, size_t i, bool expected, const std::stri
 
 void check_optional_operands(Operands& o, const LstmCell& cell, bool allows_unused_projection_bias) {
   const bool coupled = has_coupled_gate(o, cell);
-  const std::string gate = coupled ? "where the input gate has no weights" : "where the input gate has weights";
+  const std::string gate = coupled ? "if the input gate has no weights" : "if the input gate has weights";
   expect_presence(o, cell.h_weights, !coupled, gate);
   expect_presence(o, cell.biases, !coupled, gate);
   const bool has_peepholes = o.has(cell.peepholes + 2);
   expect_presence(o, cell.peepholes + 1, has_peepholes,
-                  "as operand " + std::to_string(cell.peepholes + 2) + (has_peepholes ? " is given" : " is left out"));
+                  "as operand " + std::to_string(cell.peepholes + 2) + (has_peepholes ? " is given" : " is omitted"));
   // With a coupled gate and the other two peepholes, an input-gate peephole is ignored.
   if (!has_peepholes || !coupled) expect_presence(o, cell.peepholes, has_peepholes, "with those of the other gates");
   if (!allows_unused_projection_bias && o.has(cell.projection_bias()))

@@ -57,7 +57,7 @@ AuxInputMode find_lstm_aux_mode(const Operands& o) {
   };
   const bool fw = has_aux_weights(kForward), bw = has_aux_weights(kBackward);
   if (fw != bw) o.fail((fw ? kBackward : kForward).aux_weights + 3, "N6.4", "weights of both directions expected, or of none");
-  if (fw && !o.has(kAux)) o.fail(kAux, "N6.4", "an input for its weights expected; it is left out");
+  if (fw && !o.has(kAux)) o.fail(kAux, "N6.4", "an input for its weights expected; it is omitted");
   return !o.has(kAux) ? AuxInputMode::none : fw ? AuxInputMode::cross : AuxInputMode::parallel;
 }
 
@@ -67,7 +67,7 @@ void expect_same_optional_operands(const Operands& o) {
        {std::pair{kForward.x_weights, kBackward.x_weights}, std::pair{kForward.peepholes + 2, kBackward.peepholes + 2},
         std::pair{kForward.projection, kBackward.projection}, std::pair{kForward.norms + 1, kBackward.norms + 1}})
     if (o.has(fw) != o.has(bw))
-      o.fail(bw, "N6.5", "it has to be " + std::string(o.has(fw) ? "given" : "left out") + " as " + o.describe_operand(fw) + " is");
+      o.fail(bw, "N6.5", "it must be " + std::string(o.has(fw) ? "given" : "omitted") + ", as " + o.describe_operand(fw) + " is");
 }
 
 void check_aux_input(Operands& o, AuxInputMode aux_mode) {

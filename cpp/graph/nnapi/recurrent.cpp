@@ -44,7 +44,7 @@ AuxInputMode find_rnn_aux_mode(const Operands& o) {
   const bool fw = o.has(kForwardCell.aux), bw = o.has(kBackwardCell.aux);
   if (fw != bw)
     o.fail(fw ? kBackwardCell.aux : kForwardCell.aux, "N9.3", "weights of both directions expected, or of none; given those of one");
-  if (fw && !o.has(kAuxInput)) o.fail(kAuxInput, "N9.3", "an input for its weights, operands 10 and 11, expected; it is left out");
+  if (fw && !o.has(kAuxInput)) o.fail(kAuxInput, "N9.3", "an input for its weights, operands 10 and 11, expected; it is omitted");
   return !o.has(kAuxInput) ? AuxInputMode::none : fw ? AuxInputMode::cross : AuxInputMode::parallel;
 }
 

@@ -199,8 +199,8 @@ class ElementwiseFusion {
     return found == expr.operands.end() ? kAbsent : *found;
   }
 
-  // Whether the chain of elementwise nodes after a value fits into an epilogue: none of them has other varying operands. A node with such
-  // operands would absorb the chain before it without rounding in between.
+  // Whether all elementwise nodes in the chain after a value fit into an epilogue, because they read no further non-constant tensor. A node
+  // that reads one would absorb the chain before it and drop the rounding in between.
   bool ends_in_epilogue(ValueId result) const {
     for (int32_t next = find_only_consumer(result); next >= 0; next = find_only_consumer(result)) {
       const ProgramNode& reader = graph_.nodes[static_cast<size_t>(next)];

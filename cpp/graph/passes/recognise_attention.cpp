@@ -56,7 +56,7 @@ struct AttentionMatch {
   bool zero_empty = false;
   const ProgramNode* transposed = nullptr;      // Transpose of the result, if any
   const ProgramNode* onnx_attention = nullptr;  // the ONNX Attention node, if any
-  std::vector<uint32_t> rows;                   // report rows of the nodes to replace
+  std::vector<uint32_t> rows;                   // rows in the fusion report of the nodes to replace
 };
 
 class AttentionMatcher {

@@ -7,7 +7,7 @@
 
 namespace pumice {
 
-// The nodes that matches replaced, as rows of the report.
+// The nodes replaced by pattern matches, as indices of their rows in the fusion report.
 class ReplacedNodes {
  public:
   explicit ReplacedNodes(ProgramGraph& graph) : graph_(graph) {}

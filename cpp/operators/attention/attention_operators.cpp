@@ -82,7 +82,7 @@ void infer_attention_shape(ShapeContext& node) {
   if (q.batch != k.batch || k.batch != v.batch || k.heads != v.heads || k.rows != v.rows || q.size != k.size)
     node.fail("queries, keys and values do not match: " + shapes());
   if (k.heads == 0 ? q.heads != 0 : q.heads % k.heads != 0)
-    node.fail("a number of query heads that is a multiple of that of key heads expected: " + shapes());
+    node.fail("the number of query heads must be a multiple of the number of key heads: " + shapes());
   const int64_t past = get_past_length(node), keys = checked_add(past, k.rows, "keys");
   check_shape(node, kPastKey, {k.batch, k.heads, past, k.size});
   check_shape(node, kPastValue, {k.batch, k.heads, past, v.size});
@@ -194,8 +194,8 @@ void check_repeated_heads(const ShapeContext& node, size_t input, Shape shape, i
   const bool fits = repeats.size() == shape.size() &&
                     std::ranges::equal(repeats, shape, [](int64_t a, int64_t b) { return a == b || a == -1 || a == 0; });
   if (!fits || std::ranges::count(repeats, -1) > 1)
-    node.fail("heads of keys or values repeated to " + to_string(repeats) + ", where " + to_string(shape) +
-              " is expected; without fusion the graph runs as written");
+    node.fail("heads of keys or values repeated to " + to_string(repeats) + "; expected " + to_string(shape) +
+              " (without fusion, the graph runs as written)");
 }
 
 // The leading axes of q, k, v and the mask broadcast. With attribute `grouped`, they follow the rules of ONNX Attention instead.

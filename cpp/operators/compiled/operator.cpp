@@ -274,10 +274,10 @@ void Operator::check_constants() const {
     const bool is_read = has_bit(row_->host_inputs, i);
     const std::string input = "input '" + format_role_name(row_->schema.inputs, i) + "'";
     if (is_read && inputs_[i])
-      throw GraphError(std::string(row_->name), input + " is read on the host: its values are expected; given " + to_string(*inputs_[i]));
+      throw GraphError(std::string(row_->name), input + " is read on the host: expected its values, given " + to_string(*inputs_[i]));
     if (!is_read && constants_[i])
       throw GraphError(std::string(row_->name),
-                       input + " is read on the device: a TensorDesc is expected; given the values of " + to_string(constants_[i]->desc));
+                       input + " is read on the device: expected a TensorDesc, given the values of " + to_string(constants_[i]->desc));
   }
 }
 

@@ -18,8 +18,8 @@ struct WeightView {
   int64_t stride_group, stride_out, stride_in, stride_tap;
 };
 
-// int32 zero points, which are subtracted from 8-bit integers. A GEMM has one zero point per row of x and one per column of w, at `first`
-// and the strides. A convolution has one zero point for x, and one per output channel for w, starting at `first`.
+// int32 zero points, which are subtracted from 8-bit integers. A GEMM has one zero point per row of x and one per column of w, starting
+// at `first` with the given strides. A convolution has one zero point for x, and one per output channel for w, starting at `first`.
 struct ZeroPoints {
   Operand operand;
   int64_t first = 0, stride = 0, stride_group = 0;

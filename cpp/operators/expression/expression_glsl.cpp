@@ -70,7 +70,7 @@ std::string format_literal(const ExprNode& node, ExprType type) {
     case ExprType::u64:
       return format_integer_literal<uint64_t>(node.value, "UL");
     default:
-      throw Error("the number " + format_expression(node) + " where true or false is expected");
+      throw Error("expected true or false; given the number " + format_expression(node));
   }
 }
 
@@ -115,7 +115,7 @@ class TypeInference {
 
   static void require(const ExprNode& node, bool condition, std::string_view expected, InferredType actual) {
     if (!condition)
-      fail(node, std::string(expected) + " expected; given " + std::string(actual ? get_glsl_type_name(*actual) : "a number"));
+      fail(node, "expected " + std::string(expected) + "; given " + std::string(actual ? get_glsl_type_name(*actual) : "a number"));
   }
 
   InferredType infer_uncached(const ExprNode& node) {

@@ -135,7 +135,7 @@ WindowGeometry compute_conv_geometry(const Attributes& attributes, std::string_v
 
 void check_pool_input(std::string_view node, const Shape& x) {
   if (x.size() > 2 && x[0] != 0 && element_count(x) == 0)
-    throw GraphError(std::string(node), "expected axes of at least one element after the first to pool; given " + to_string(x));
+    throw GraphError(std::string(node), "pooling needs at least one element on every axis after the batch axis; given " + to_string(x));
 }
 
 WindowGeometry compute_pool_geometry(const Attributes& attributes, std::string_view node, const Shape& x) {

@@ -207,7 +207,7 @@ static std::vector<PadAxis> merge_pad_axes(const std::vector<PadAxis>& axes) {
 static std::array<uint32_t, 2> get_pad_value_bits(const LowerContext& node) {
   if (!node.has_input(2)) return {};
   const HostTensor* host = node.host_tensor(2);
-  if (!host) throw UnsupportedError("node '" + std::string(node.node) + "': a padding value that is not known on the host");
+  if (!host) throw UnsupportedError("node '" + std::string(node.node) + "': the padding value must be known on the host");
   if (host->desc.elements() == 0) return {};
   const auto value = get_first_element_bits(host->converted(node.input(0).dtype));
   switch (bits(node.input(0).dtype)) {

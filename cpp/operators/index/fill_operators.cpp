@@ -148,7 +148,7 @@ void lower_trilu(LowerContext& node) {
   int64_t k = 0;
   if (node.has_input(1)) {
     const HostTensor* host = node.host_tensor(1);
-    if (!host) throw UnsupportedError("node '" + std::string(node.node) + "': Trilu with a k that is not known on the host");
+    if (!host) throw UnsupportedError("node '" + std::string(node.node) + "': k of Trilu must be known on the host");
     k = host->as_int64()[0];
   }
   add_contiguous_output(node, 0, "trilu.comp", {}, [&](StepBuilder& step) {

@@ -118,7 +118,7 @@ void lower_scan(LowerContext& node) {
   const TensorDesc &x = node.input(0), &y = node.output(0);
   if (x.elements() == 0) return;
   const HostTensor* axis_tensor = node.host_tensor(1);
-  if (!axis_tensor) throw UnsupportedError("node '" + std::string(node.node) + "': an axis that is not known on the host");
+  if (!axis_tensor) throw UnsupportedError("node '" + std::string(node.node) + "': the axis must be known on the host");
   const int64_t axis = axis_tensor->as_int64().at(0);
   const auto scanned = static_cast<size_t>(axis < 0 ? axis + x.rank() : axis);
   const FoldGlsl fold = make_fold_glsl(node, *node.row->fold, x.dtype);

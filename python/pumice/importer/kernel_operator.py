@@ -195,7 +195,7 @@ def _get_source_attributes(kernel: Any) -> tuple[dict[str, Any], dict[str, Any]]
         )
     if build_options["spirv"] is not None:
         raise InputError(
-            f"kernel_operator '{kernel.name}': expected a kernel with a GLSL source; given one of a SPIR-V module"
+            f"kernel_operator '{kernel.name}': expected a kernel with a GLSL source; given one with a SPIR-V module"
         )
     includes = dict(build_options["includes"] or {})
     size = build_options["local_size"]

@@ -43,7 +43,9 @@ def _read_npz_member(archive: Any, path: Path, name: str) -> Array:
     with convert_read_errors(path, name):
         array = archive[name]
     if not isinstance(array, np.ndarray):
-        raise InputError(f"'{os.fspath(path)}', member '{name}': expected a NumPy array, given another file")
+        raise InputError(
+            f"'{os.fspath(path)}', member '{name}': expected a NumPy array, given a file of another format"
+        )
     return array
 
 

@@ -193,5 +193,7 @@ def check_output_arrays(values: list[ModelValue], out: Any, has_packed_values: b
         if not isinstance(array, np.ndarray):
             raise binding_error("K5", f"{name}", "a NumPy array for the output", type(array).__name__)
     if has_packed_values:
-        raise binding_error("K4", "out", "no arrays: this model has sequences, optional values or strings", "arrays")
+        raise binding_error(
+            "K4", "out", "no arrays, because this model has sequences, optional values or strings", "arrays"
+        )
     return [out.get(name) for name in names]

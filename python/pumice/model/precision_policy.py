@@ -100,7 +100,7 @@ class PrecisionPolicy:
         if unmatched:
             unmatched_text = ", ".join(repr(name) for name in unmatched[:8])
             raise InputError(
-                f"{self.origin}: expected names of nodes of model '{model}' or patterns of them, given {unmatched_text}"
+                f"{self.origin}: expected names of nodes of model '{model}', or patterns that match them, given {unmatched_text}"
             )
 
 

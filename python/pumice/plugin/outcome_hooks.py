@@ -223,7 +223,7 @@ def _check_only_marker(mark: pytest.Mark, cell: MatrixCell, item: pytest.Item) -
 
 
 def add_junit_properties(item: pytest.Item, cell: MatrixCell) -> None:
-    """Add the test properties for JUnit's XML."""
+    """Add the test properties for the JUnit XML report."""
     existing_names = {name for name, _ in item.user_properties}
     info = get_matrix_run(item.config).get_info(cell.device_under_test)
     new_properties = {"pumice_precision": cell.precision}

@@ -58,7 +58,7 @@ class ReportSender:
         self.tests: dict[str, int] = {test: index for index, test in enumerate(job["tests"])}
         os.set_inheritable(job["pipe"], False)
         self.pipe = os.fdopen(job["pipe"], "w", encoding="utf-8")
-        config.option.xmlpath = None  # the main process writes JUnit's XML
+        config.option.xmlpath = None  # the main process writes the JUnit XML report
 
     def _send(self, kind: str, test: str, report: Any = None) -> None:
         self.pipe.write(json.dumps([kind, test, report], default=str) + "\n")

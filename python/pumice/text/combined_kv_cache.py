@@ -68,6 +68,6 @@ def _make_shape_without_head(node: NodeRecipe) -> list[NodeRecipe]:
 
 
 def _get_axes_constant(node: NodeRecipe) -> str:
-    """Return the name of a constant with the axes that a Shape selects by `start` and `end`, counted with the head axis."""
+    """Return the name of a constant with the axes that a Shape selects by `start` and `end`, numbered as in the rank-4 cache."""
     start, end = int(get_number_attr(node, "start", 0)), int(get_number_attr(node, "end", 3))
     return "pumice.axes." + ".".join(str((0, 2, 3)[i]) for i in range(3)[slice(start, end)])

@@ -82,7 +82,7 @@ class GenerationOptions:
         num_draft_tokens = self._validate_speculation(is_draft)
         if self.speculate is not None and self.choose is not None:
             raise InputError(
-                f"speculate: expected None with choose, which is called for each token, given {self.speculate!r:.100}"
+                f"speculate: expected None if choose= is given, because choose is called for each token; given {self.speculate!r:.100}"
             )
         if self.speculate is not None and batch != 1:
             raise InputError(f"speculate: expected one text, given {batch}")

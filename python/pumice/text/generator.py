@@ -40,7 +40,7 @@ def _check_cache_dtype(cache: str | None, precision: str) -> str:
     default_dtype = CACHE_DTYPES[precision]
     if cache not in (None, default_dtype, INT8):
         raise InputError(
-            f"cache: expected '{INT8}', or '{default_dtype}' as for the precision {precision}, given {cache!r:.100}"
+            f"cache: expected '{INT8}', or '{default_dtype}' to match precision {precision}, given {cache!r:.100}"
         )
     return cache or default_dtype
 
@@ -148,7 +148,7 @@ class Session:
         """Return the logits after the last token, float [vocab_size]. Raise InputError for an empty session."""
         self._check_open()
         if not self._decoding_batch.tokens[0]:
-            raise InputError("logits: expected a session with a text, given one without")
+            raise InputError("logits: expected a session with a text, given an empty one")
         self._decoding_batch.revision += 1
         self._decoding_batch.prefill()
         return np.asarray(self._decoding_batch.logits()[0])

@@ -101,7 +101,9 @@ def _check_call_size(name: str, values: list[Any]) -> None:
         if isinstance(item, int) and abs(item) > _MAX_NUMBER and name != "safe_range":  # safe_range has its own limit
             raise RenderLimitError(f"{name}: expected numbers of at most {_MAX_NUMBER}, given a larger one")
     if name in ("format", "format_map", "%") and isinstance(values[0], str) and _LARGE_WIDTH.search(values[0]):
-        raise RenderLimitError(f"{name}: expected widths of at most 6 digits in the format itself, given others")
+        raise RenderLimitError(
+            f"{name}: expected widths of at most 6 digits, written in the format string itself; given other widths"
+        )
     if name == "replace" and len(values) > 2 and isinstance(values[0], str):
         check_size(len(values[0]) + values[0].count(str(values[1])) * len(str(values[2])))
     elif name in _MULTIPLICATIVE:

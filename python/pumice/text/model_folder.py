@@ -213,9 +213,7 @@ def _read_optimum_folder(path: str) -> ModelFolder:
     if not model_files:
         raise FolderError("model.onnx", "", "expected a file in the folder or in its folder onnx, given none")
     if os.path.basename(model_files[0]) != "model.onnx":
-        raise FolderError(
-            model_files[0], "", "expected one model for prefill and decoding (model.onnx), given another form"
-        )
+        raise FolderError(model_files[0], "", "expected one model for prefill and decoding, named model.onnx")
     has_sampling = os.path.lexists(os.path.join(path, _SAMPLING))
     sampling = JsonSettings(path, _SAMPLING) if has_sampling else settings
     bos_token_ids = sampling.get_token_ids("bos_token_id") or settings.get_token_ids("bos_token_id")

@@ -181,7 +181,7 @@ class PaddingVerifier:
         sizes = self.sizes.get(node.outputs[0])
         axes = [] if sizes is None else [i - len(sizes) for i, size in enumerate(sizes) if size.per_past]
         if len(axes) != 1:
-            raise PaddingError(node, "its result has no axis of keys, or several")
+            raise PaddingError(node, "its result has no key axis, or more than one")
         return axes[0]
 
     def _merge_operand_properties(

@@ -100,7 +100,7 @@ class _CompiledGraph:
             if needs_gradients and isinstance(argument, torch.Tensor) and argument.requires_grad:
                 raise make_gradient_error(parameter.name)
             if isinstance(argument, torch.Tensor) and argument.is_complex():
-                raise UnsupportedError(f"'{parameter.name}' is of {argument.dtype}; pumice has no complex numbers")
+                raise UnsupportedError(f"'{parameter.name}' has dtype {argument.dtype}; pumice has no complex numbers")
         key, float_inputs = self._make_key(arguments)
         if key in self._rejections:
             raise UnsupportedError(self._rejections[key])

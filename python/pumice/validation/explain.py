@@ -154,10 +154,10 @@ def explain(report: ValidationReport, max_bytes: int = MAX_SUBGRAPH_BYTES) -> Ex
     fault, origin = _find_fault(report), report.origin
     if origin is None:
         raise InputError(
-            "explain: expected a report of `validate` of a model, given one without its model: pickled, or of a candidate"
+            "explain: expected a report that has its model; a pickled report or one of a candidate has none"
         )
     if fault is None:
-        raise InputError(f"explain: expected a report with a wrong row, given one without: {report.summary}")
+        raise InputError(f"explain: expected a report with a wrong row; this one has none: {report.summary}")
     setup = origin.setup
     finder = make_subgraph_shrinker(origin, fault.case, make_failure_test(origin, fault.repeat))
     subgraph = next(filter(None, map(finder.try_subgraph, fault.suspect_groups)), None) or finder.find_smallest()

@@ -308,7 +308,7 @@ class KernelChecker:
         return len(members) == 1 and self._same_as_unfused.issuperset(node.inputs)
 
     def _propagate_host_values(self, node: ReferenceNode, unfused: Mapping[str, Array]) -> None:
-        """Keep folded constants, and non-float values that the host may compute from the model's inputs."""
+        """Evaluate a node on the host if it is a folded constant or computes non-floats from the model's inputs; store its results."""
         if not all(name in self._host_values[0].values or name in self.reference.constants for name in node.inputs):
             return
         if not node.is_folded and any(name in unfused and is_float(unfused[name].dtype) for name in node.outputs):

@@ -27,7 +27,7 @@ class ValidationOptions(NamedTuple):
     allowed_ill_conditioned: bool | frozenset[str] = frozenset()  # outputs that may exceed the accuracy limit
 
     def allows_unproved(self, *names: str) -> bool:
-        """Return whether the caller allows one of these names to be unproved."""
+        """Return whether one of these nodes or outputs may have the verdict "unproved"."""
         return self.allowed if isinstance(self.allowed, bool) else any(name in self.allowed for name in names)
 
     def allows_ill_conditioned(self, output: str) -> bool:

@@ -165,7 +165,7 @@ class ValueOracle(Oracle):
         raise NotImplementedError
 
     def evaluate_isolated(self, node: ReferenceNode, arrays: Mapping[str, Array | None]) -> Mapping[str, Any] | None:
-        """Return the reference's results for a node's inputs by name, or None with a note."""
+        """Run a node in the reference on the given inputs (name -> array). Return its results by name, or None after adding a note."""
         return None
 
     def compute_expected_outputs(

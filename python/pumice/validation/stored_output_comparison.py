@@ -160,9 +160,9 @@ def _compare_output(
 
 
 def _widen_alternatives(stored: Array, expected: BoundedTensor, types: ProgramTypes) -> AlternativeValues | None:
-    """Return the alternatives of undecided elements, with the rounding of the stored values added to their errors.
+    """Return the values that each undecided element may have, with errors widened by the rounding of the stored values.
 
-    Intervals with many integers stay unchanged.
+    If an element may have too many values to list, they are returned unchanged.
     """
     alternatives = list_alternatives(expected)
     rounding = _add_stored_rounding(stored, BoundedTensor(expected.value, None, expected.dtype), types)

@@ -72,7 +72,7 @@ def _require_decided_tensor(name: str, value: Any) -> BoundedTensor:
     if not isinstance(value, BoundedTensor):
         raise UnprovedError(f"an input of {name} is not a tensor")
     if not value.is_float and value.error is not None and np.any(value.error > 0):
-        raise UndecidedError(f"{name} of undecided numbers")
+        raise UndecidedError(f"{name} of integers that rounding may change")
     return value
 
 

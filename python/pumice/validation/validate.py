@@ -157,9 +157,7 @@ def _validate_model(
     inputs = _require_cases([_read_case_inputs(model, case) for case in cases])
     if options.mode == "bisect":
         if reference not in (None, "float64"):
-            raise InputError(
-                f"validate: mode: 'bisect' judges by the rules in float64; given a reference, {reference!r}"
-            )
+            raise InputError(f"validate: mode: 'bisect' supports only reference='float64', given {reference!r}")
         report = bisect_model(model, inputs, options, progress)
         report.origin = ReportOrigin.from_model(model, inputs, options.tolerances, _validate_subgraph)
         return report
@@ -179,7 +177,7 @@ def _make_reference_input_validation(
 ) -> ReferenceInputValidation:
     if type(oracle) not in (Oracle, FunctionOracle):
         raise InputError(
-            f"validate: inputs: 'reference' judges by the rules in float64 or by functions; given a reference, {reference!r}"
+            f"validate: inputs: 'reference' supports only reference='float64' or functions, given {reference!r}"
         )
     return ReferenceInputValidation(model, options, oracle)
 

@@ -142,7 +142,9 @@ def conditionals(context: pumice.Context) -> None:
     (made,) = graph.if_(c, identity(), identity(), inputs=[x], name="choice", output_names=["chosen"])
     assert (graph.nodes[-1].name, made.name) == ("choice", "chosen")
     expect_error(lambda: graph.if_(c, identity(), identity(), inputs=[]), "B2.3")
-    expect_error(lambda: graph.if_(c, identity(), identity(), inputs=[x], output_names=["a", "b"]), "names of outputs")
+    expect_error(
+        lambda: graph.if_(c, identity(), identity(), inputs=[x], output_names=["a", "b"]), "output names?, given 2"
+    )
 
 
 @covers("Graph.while_.state", "Graph.while_.invariant", "Graph.while_.name", "Graph.while_.output_names")
@@ -167,7 +169,7 @@ def loops(context: pumice.Context) -> None:
         given: dict[str, Any] = {"carried": [start], "invariant": [limit], "output_names": ["a", "b"]}
         return graph.while_(less_than_limit(), count_up(), **given)
 
-    expect_error(named, "names of outputs")
+    expect_error(named, "output names?, given 2")
 
 
 FOREVER = {"start": integer(0), "limit": integer(2**31 - 1)}

@@ -96,7 +96,7 @@ def _pack_tensor_strings(tensor: TensorProto, shape: list[int]) -> bytes:
     try:
         return pack_strings([text.decode() for text in received])
     except UnicodeDecodeError:
-        raise graph_error("tensor", tensor.name, "expected UTF-8 strings, given others") from None
+        raise graph_error("tensor", tensor.name, "expected UTF-8 strings, given other bytes") from None
 
 
 def make_sparse_constant(sparse: SparseTensorProto, name: str, file: ModelFile) -> ConstantRecipe:
@@ -121,7 +121,9 @@ def make_sparse_constant(sparse: SparseTensorProto, name: str, file: ModelFile) 
     index_rows = array_from_bytes(indices.raw, "int64", indices.shape).reshape(count, -1)
     index_limits = np.array(shape if len(indices.shape) == 2 else [count_elements(shape)], np.int64)
     if ((index_rows < 0) | (index_rows >= index_limits)).any():
-        raise graph_error("tensor", name, f"expected indices below {index_limits.tolist()}, given others")
+        raise graph_error(
+            "tensor", name, f"expected indices from 0 to below {index_limits.tolist()}, given indices out of range"
+        )
     dense = np.zeros(count_elements(shape), np.dtype(f"V{BITS[values.dtype] // 8}"))
     flat_indices = (
         index_rows[:, 0] if len(indices.shape) == 1 else np.ravel_multi_index(tuple(index_rows.T), tuple(shape))

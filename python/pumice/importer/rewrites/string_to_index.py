@@ -265,9 +265,8 @@ class _StringRewriter:
 
     def _check_input(self, node: NodeRecipe, strings: bool) -> None:
         if any((name in self.strings) != strings for name in node.inputs):
-            raise graph_error(
-                "node", node.name, f"expected {'strings' if strings else 'numbers'}, as what it knows, given others"
-            )
+            expected, given = ("strings", "numbers") if strings else ("numbers", "strings")
+            raise graph_error("node", node.name, f"expected {expected}, like the keys in its attributes, given {given}")
 
     def rewrite_label_encoder(self, node: NodeRecipe) -> tuple[NodeRecipe, list[bool]]:
         if "classes_strings" in node.attributes:

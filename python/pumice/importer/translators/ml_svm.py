@@ -174,7 +174,7 @@ def _compute_pairwise_scores(builder: GraphBuilder, node: NodeRecipe, x: Value, 
     sizes_match = classes == counts.size and vectors.size % total == 0 and rho.size == len(pairs)
     if not sizes_match or coefficients.size != total * (classes - 1):
         raise graph_error(
-            "node", node.name, "expected support vectors, coefficients and rho of all classes, given others"
+            "node", node.name, "the sizes of support_vectors, coefficients and rho do not match the number of classes"
         )
     ends = np.cumsum(counts)
     weights = np.zeros((total, len(pairs)), np.float32)

@@ -57,7 +57,9 @@ def _compute_tree_depth(node: NodeRecipe, nodes: Array, roots: Array) -> int:
     level = np.array(roots)
     for depth in range(count):
         if np.any((level < 0) | (level >= count)):
-            raise graph_error("node", node.name, f"expected children among {count} nodes of a tree, given another")
+            raise graph_error(
+                "node", node.name, f"expected child indices below {count}, the number of nodes; given one out of range"
+            )
         inner = level[nodes[level, 1] & 7 != _LEAF]
         if not len(inner):
             return depth
@@ -67,7 +69,7 @@ def _compute_tree_depth(node: NodeRecipe, nodes: Array, roots: Array) -> int:
 
 def _make_ensemble_arrays(node: NodeRecipe, nodes: Array, entries: Array, roots: Array) -> TreeEnsembleArrays:
     if not len(roots) or nodes[:, 0].min() < 0:
-        raise graph_error("node", node.name, "expected at least one tree, and non-negative features")
+        raise graph_error("node", node.name, "expected at least one tree, and non-negative feature indices")
     nodes, entries = np.ascontiguousarray(nodes, np.int32), np.ascontiguousarray(entries, np.int32)
     return TreeEnsembleArrays(
         nodes, entries, np.ascontiguousarray(roots, np.int32), _compute_tree_depth(node, nodes, roots)
@@ -106,7 +108,9 @@ def parse_ensemble_attributes(node: NodeRecipe, role: str, dtype: str) -> TreeEn
         [row_of_node.get(key, -1) for key in zip(leaf_trees.tolist(), leaf_nodes.tolist(), strict=True)], np.int64
     )
     if np.any(leaf < 0):
-        raise graph_error("node", node.name, f"attribute '{role}_nodeids': expected nodes of the trees, given another")
+        raise graph_error(
+            "node", node.name, f"attribute '{role}_nodeids': expected nodes of the trees, given a node of no tree"
+        )
     order = np.argsort(leaf, kind="stable")
     counts = np.bincount(leaf, minlength=count)
     nodes[leaves, 2] = (np.cumsum(counts) - counts)[leaves]
@@ -139,7 +143,9 @@ class _TreeTableBuilder:
         self.modes = _get_list_attribute(node, "nodes_modes", np.int64)
         count = len(self.modes)
         if np.any((self.modes < 0) | (self.modes > _MEMBER)):
-            raise graph_error("node", node.name, f"attribute 'nodes_modes': expected 0 to {_MEMBER}, given others")
+            raise graph_error(
+                "node", node.name, f"attribute 'nodes_modes': expected values from 0 to {_MEMBER}, given other values"
+            )
         names = ("featureids", "truenodeids", "falsenodeids", "trueleafs", "falseleafs", "missing_value_tracks_true")
         numbers = {name: _get_list_attribute(node, f"nodes_{name}", np.int64, count) for name in names}
         self._features, self._nan_is_true = numbers["featureids"], numbers["missing_value_tracks_true"]

@@ -218,7 +218,7 @@ class BoundedArithmetic:
             own_error = np.where(np.isfinite(value), own_error, 0.0)
             if half_ulps <= 1.0:  # sums and products of exact integers are exact in any order
                 is_exact = (value == np.rint(value)) & (np.abs(value) <= 1 / self.type.unit)
-                # A can represent the result, so rounding does not change it.
+                # The arithmetic type can represent the value, so rounding does not change it.
                 if self.type.name != "float64" and self.types.allows_exact_sums and np.any(lossless):
                     is_exact |= (self.type.round(value) == value) & (size >= self.type.normal) & lossless
                 own_error = np.where(is_exact & (np.asarray(0.0 if error is None else error) == 0), 0.0, own_error)

@@ -257,7 +257,7 @@ def _gather_alternatives(
     options = list_alternatives(indices_value)
     open_columns = [] if options is None else [k for k in range(indices_value.shape[-1]) if options.mask[..., k].any()]
     if options is None or len(options.values) ** len(open_columns) > MAX_ALTERNATIVES:
-        raise UndecidedError(f"{call.op} at undecided indices")
+        raise UndecidedError(f"{call.op} at indices that rounding may change")
     result = gather_at(indices_value.value)
     gathered = []
     for combination in itertools.product(options.values, repeat=len(open_columns)):
@@ -267,7 +267,9 @@ def _gather_alternatives(
         try:
             gathered.append(gather_at(at))
         except IndexError:
-            raise UndecidedError(f"{call.op} at undecided indices, some of which are out of range") from None
+            raise UndecidedError(
+                f"{call.op} at indices that rounding may change, some of which are out of range"
+            ) from None
 
     def expand_to_result(v: Array) -> Array:
         return np.broadcast_to(v.reshape(v.shape + (1,) * (result.ndim - v.ndim)), result.shape)
@@ -289,7 +291,7 @@ def _evaluate_scatter_elements(call: OperatorCall) -> list[Any]:
     x, updates, axis = call.input(0), call.input(2), call.attribute("axis", 0)
     indices, undecided = normalize_indices(call.input(1), x.shape[axis])
     if undecided is not None:
-        raise UndecidedError(f"{call.op} at undecided indices")
+        raise UndecidedError(f"{call.op} at indices that rounding may change")
     grid: Any = np.indices(indices.shape, sparse=True)
     scatter_indices = list(grid)
     scatter_indices[axis] = indices
@@ -429,7 +431,7 @@ def _evaluate_one_hot(call: OperatorCall) -> list[Any]:
     if indices.is_exact or not (indices.get_errors() > 0).any():
         return [result]
     if list_alternatives(indices) is None:
-        raise UndecidedError("OneHot of undecided indices")
+        raise UndecidedError("OneHot of indices that rounding may change")
     return [
         gather_alternatives(
             indices, gather_at, result, lambda v: np.broadcast_to(np.expand_dims(v, axis), result.shape)

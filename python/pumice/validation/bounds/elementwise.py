@@ -148,7 +148,7 @@ def _evaluate_variadic(call: OperatorCall) -> list[Any]:
     values = [call.input(i) for i in range(len(call))]
     if not values[0].is_float:
         if any(not value.is_exact for value in values):
-            raise UndecidedError(f"{call.op} of undecided integers")
+            raise UndecidedError(f"{call.op} of integers that rounding may change")
         fold = {"Max": np.maximum, "Min": np.minimum}[call.op]
         return [BoundedTensor(functools.reduce(fold, [value.value for value in values]), None, values[0].dtype)]
     m = call.make_arithmetic()
@@ -167,7 +167,7 @@ def _evaluate_pow(call: OperatorCall) -> list[Any]:
     with np.errstate(all="ignore"):
         if not a.is_float:
             if not a.is_exact or not b.is_exact:
-                raise UndecidedError("Pow of undecided integers")
+                raise UndecidedError("Pow of integers that rounding may change")
             return [_evaluate_integer_pow(a, b)]
         powers = b.value.astype(np.float64)
         value = np.power(a.value, powers)
@@ -332,7 +332,7 @@ def _evaluate_mod(call: OperatorCall) -> list[Any]:
         value = np.fmod(a.value, b.value) if fmod else np.mod(a.value, b.value)
         if not a.is_float:
             if not (a.is_exact and b.is_exact):
-                raise UndecidedError("Mod of undecided integers")
+                raise UndecidedError("Mod of integers that rounding may change")
             return [BoundedTensor(wrap_integer(value, a.value.dtype), None, a.dtype)]
         m = call.make_arithmetic()
         error = None

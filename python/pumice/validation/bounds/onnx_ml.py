@@ -22,7 +22,7 @@ DOMAIN = "ai.onnx.ml"
 
 def _convert_to_floats(x: BoundedTensor) -> BoundedTensor:
     if not x.is_exact and not x.is_float:
-        raise UndecidedError("numbers that are undecided")
+        raise UndecidedError("integers that rounding may change")
     return x if x.is_float else BoundedTensor(x.value.astype(np.float64), None, np.float32)
 
 

@@ -57,7 +57,7 @@ def reduce_axes(
 
 def _reduce_integers(kind: str, x: BoundedTensor, axes: tuple[int, ...], keepdims: bool, count: int) -> BoundedTensor:
     if not x.is_exact:
-        raise UndecidedError("a reduction of undecided integers")
+        raise UndecidedError("a reduction of integers that rounding may change")
     dtype = x.value.dtype
     if kind == "Mean":
         total = np.sum(x.value.astype(np.int64), axis=axes, keepdims=keepdims)
@@ -269,7 +269,7 @@ def _evaluate_cumulative_sum_or_product(call: OperatorCall) -> list[Any]:
         value = accumulate(x.value)
         if not x.is_float:
             if not x.is_exact:
-                raise UndecidedError(f"{call.op} of undecided integers")
+                raise UndecidedError(f"{call.op} of integers that rounding may change")
             return [BoundedTensor(value, None, x.dtype)]
         sizes = accumulate(x.max_magnitude())
         counts = np.cumsum(np.ones(x.shape), axis=axis)

@@ -70,7 +70,7 @@ class OperatorCall:
         if value is None:
             return None
         if value.error is not None and np.any(value.error > 0):
-            raise UndecidedError(f"input {index} of {self.op} is undecided")
+            raise UndecidedError(f"input {index} of {self.op} may change by rounding")
         return [int(element) for element in value.value.reshape(-1)]
 
     def get_decided_input(self, index: int) -> Array:
@@ -80,7 +80,7 @@ class OperatorCall:
     def require_decided(self, value: BoundedTensor, description: str) -> Array:
         """Return a tensor that controls the operator as an array. Raise UndecidedError if a value is undecided."""
         if value.error is not None and np.any(value.error > 0):
-            raise UndecidedError(f"{description} of {self.op} depends on an undecided choice")
+            raise UndecidedError(f"{description} of {self.op} depends on a choice that rounding may flip")
         return value.value
 
     def get_scalar(self, index: int, default: float) -> tuple[float, float]:

@@ -350,7 +350,7 @@ class RuleRunner:
                 raise UnprovedError(f"no rule for {name}")
             arrays.append(None if value is None else value.value)
         if is_undecided:
-            raise UndecidedError(f"{name} of undecided numbers")
+            raise UndecidedError(f"{name} of integers that rounding may change")
         if self.opsets.get("", _MIN_REFERENCE_OPSET) < _MIN_REFERENCE_OPSET:
             raise UnprovedError(f"no rule for {name}")
         try:
