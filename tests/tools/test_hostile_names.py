@@ -99,6 +99,7 @@ COMMANDS = [
     "bench {m} --runs 2",
     "bench {m} --runs 2 --profile",
     "tune {m} --runs 1",
+    "selftest --areas driver",
     "tuning",
     "operators Relu",
     "operators",
@@ -124,6 +125,8 @@ REFUSED = [
     "generate {out} --prompt \x1b[31m",
     "generate {m}\x1b[31m --prompt a",
     "calibrate --device no\x1b[31m",
+    "selftest --device no\x1b[31m",
+    "selftest --areas no\x1b[31m",
     "run {m}\x1b[31m\u202e --input {x}",
 ]
 

@@ -33,10 +33,11 @@ from .model_helpers import (
     read_or_generate_inputs,
 )
 from .reduce_command import add_reduce_options, run_reduce_command
+from .selftest.command import add_selftest_options, run_selftest_command
 from .tune_command import add_tune_options, run_tune_command
 from .tuning_store_command import add_tuning_options, format_tuning_lines, run_tuning_command
 from .validate_command import add_validate_options, run_validate_command
-from .version_info import collect_versions
+from .version_info import collect_versions, make_device_record
 
 if TYPE_CHECKING:
     from ..model.model import Model
@@ -51,35 +52,6 @@ _MAX_NAME_BYTES = 180  # maximum bytes of a file name; file systems allow 255
 
 
 # ---- the command `pumice info`
-
-
-def _make_device_record(device: DeviceInfo) -> dict[str, Any]:
-    names = (
-        "index",
-        "name",
-        "kind",
-        "uuid",
-        "pci",
-        "driver",
-        "driver_info",
-        "driver_version",
-        "vendor_id",
-        "device_id",
-    )
-    shape = ("m", "n", "k", "a", "b", "c", "result")
-    return {
-        **{name: getattr(device, name) for name in names},
-        "api_version": device.api_version,
-        "memory_bytes": device.memory_bytes,
-        "features": dict(device.features),
-        "limits": dict(device.limits),
-        "extensions": dict(device.extensions),
-        "matrices": [{name: getattr(matrix, name) for name in shape} for matrix in device.matrices],
-        "precisions": [
-            {name: getattr(support, name) for name in ("precision", "storage", "matrices", "lacks")}
-            for support in precision_support(device)
-        ],
-    }
 
 
 def _find_default_device() -> tuple[str | None, str]:
@@ -99,8 +71,8 @@ def _show_info(arguments: argparse.Namespace) -> int:
             "version": __version__,
             "default": uuid,
             "choice": choice,
-            "devices": [_make_device_record(d) for d in visible_devices],
-            "hidden": [_make_device_record(d) for d in visible_devices.hidden],
+            "devices": [make_device_record(d) for d in visible_devices],
+            "hidden": [make_device_record(d) for d in visible_devices.hidden],
             "hidden_because": visible_devices.note,
             "cache": _make_cache_record(),
             "tuning": [tuning_group._asdict() for tuning_group in group_records()],
@@ -355,6 +327,9 @@ def _make_parser() -> argparse.ArgumentParser:
 
     text = "Checks this machine's Vulkan setup and prints problems with the commands that fix them; exit status 1 if there are any."
     add_doctor_options(add_command("doctor", run_doctor_command, text))
+
+    text = "Checks the results of a device in about a minute; exit status 1 if any is wrong."
+    add_selftest_options(add_command("selftest", run_selftest_command, text))
 
     run = add_command("run", _run_model, "Runs a model once.")
     add_model_options(run)

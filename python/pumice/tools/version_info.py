@@ -7,7 +7,7 @@ import platform
 import sys
 from typing import Any, TextIO
 
-from .._pumice import Error, __version__, devices, glslang_version
+from .._pumice import DeviceInfo, Error, __version__, devices, glslang_version, precision_support
 
 _PACKAGES = (
     "numpy",
@@ -38,6 +38,36 @@ def collect_versions() -> dict[str, Any]:
         "glslang": glslang_version(),
         "packages": {name: version for name in _PACKAGES if (version := _get_package_version(name))},
         "devices": device_lines,
+    }
+
+
+def make_device_record(device: DeviceInfo) -> dict[str, Any]:
+    """Return a device with its driver, features, limits and precisions, for JSON."""
+    names = (
+        "index",
+        "name",
+        "kind",
+        "uuid",
+        "pci",
+        "driver",
+        "driver_info",
+        "driver_version",
+        "vendor_id",
+        "device_id",
+    )
+    shape = ("m", "n", "k", "a", "b", "c", "result")
+    return {
+        **{name: getattr(device, name) for name in names},
+        "api_version": device.api_version,
+        "memory_bytes": device.memory_bytes,
+        "features": dict(device.features),
+        "limits": dict(device.limits),
+        "extensions": dict(device.extensions),
+        "matrices": [{name: getattr(matrix, name) for name in shape} for matrix in device.matrices],
+        "precisions": [
+            {name: getattr(support, name) for name in ("precision", "storage", "matrices", "lacks")}
+            for support in precision_support(device)
+        ],
     }
 
 

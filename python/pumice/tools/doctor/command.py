@@ -35,4 +35,5 @@ def print_findings(machine: Machine, as_json: bool) -> int:
             print(f"       {'':11}  -> {shorten_and_escape(finding.mend, MAX_SENTENCE_CHARS)}")
     things = "1 thing is" if count == 1 else f"{count} things are"
     print(f"\n{things} wrong." if count else "\nNothing is wrong.")
+    print("Once the setup is right, `pumice selftest` checks the results of your device.")
     return _EXIT_WRONG if count else 0
