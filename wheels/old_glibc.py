@@ -7,8 +7,9 @@ newest version that glibc 2.28 has. A symbol that glibc 2.28 lacks fails to link
 from __future__ import annotations
 
 import re
-import subprocess
 from pathlib import Path
+
+from wheels.commands import run
 
 OLDEST = (2, 28)
 FALLBACKS = Path(__file__).with_name("old_glibc.c")
@@ -50,10 +51,6 @@ def stand_in(symbols: dict[str, tuple[str, str]]) -> tuple[str, str]:
     script = [f"GLIBC_{text} {{}};" for text in versions] or ["{};"]
     script[-1] = script[-1].replace("{}", "{ local: s[0-9]*; }")
     return "\n".join([*lines, ""]), "\n".join([*script, ""])
-
-
-def run(*command: str | Path) -> str:
-    return subprocess.run([str(part) for part in command], capture_output=True, text=True, check=True).stdout
 
 
 def write(folder: Path, machine: str, compiler: str, readelf: str) -> list[str]:

@@ -1,7 +1,8 @@
-"""The pages of docs/: code blocks run, links resolve, and generated pages are up to date."""
+"""The pages of docs/: code blocks run, links resolve, and generated lists are complete."""
 
 from __future__ import annotations
 
+import functools
 import operator
 import re
 import shutil
@@ -184,20 +185,31 @@ def test_a_common_error_is_found_on_the_page(provoke: Callable[[pumice.Model], N
     assert any(re.search(pattern, str(raised.value)) for pattern in patterns), raised.value
 
 
+@functools.cache
+def whole(page: Path) -> str:
+    """Return the text of a page in the site, with its generated list."""
+    return page.read_text() + (documents.LISTS[page.stem]() if page.stem in documents.LISTS else "")
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_links_lead_to_files_and_their_headings(page: Path) -> None:
-    text = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+    text = re.sub(r"^```.*?^```", "", whole(page), flags=re.MULTILINE | re.DOTALL)
     for target, anchor in re.findall(r"\]\((?!https?:)([^)#]*)#?([^)]*)\)", text):
         file = (page.parent / target).resolve() if target else page
         assert file.exists(), f"{page.name} links to {target}"
         if anchor:
-            headings = re.findall(r"^#+ (.*)$", file.read_text(), re.MULTILINE)
+            headings = re.findall(r"^#+ (.*)$", whole(file), re.MULTILINE)
             assert anchor in {re.sub(r"[^\w\- ]", "", one.lower()).replace(" ", "-") for one in headings}
 
 
-@pytest.mark.parametrize("name", documents.PAGES)
-def test_a_generated_page_is_fresh(name: str) -> None:
-    assert (documents.DOCS / name).read_text() == documents.PAGES[name](), "run python tests/documents.py --write"
+@pytest.mark.parametrize("name", documents.TABLES)
+def test_a_generated_table_is_fresh(name: str) -> None:
+    assert (documents.DOCS / name).read_text() == documents.TABLES[name](), "run python tests/documents.py --write"
+
+
+def test_the_list_of_rules_has_every_rule_once() -> None:
+    listed = re.findall(r"^\| ([A-Z]+[\d.]+) \|", documents.rules(), re.MULTILINE)
+    assert sorted(listed) == sorted(all_rules())
 
 
 def public_names() -> set[str]:
@@ -212,8 +224,7 @@ def test_the_reference_has_every_public_name_once() -> None:
     assert {name for name in told if "." not in name} == public_names()
     for module in pumice._MODULES:
         assert any(name.startswith(f"{module}.") for name in told), f"the reference has nothing of pumice.{module}"
-    page = (ROOT / "docs" / "reference.md").read_text()
-    headings = re.findall(r"^### (?:class )?`?([\w.]+)", page, re.MULTILINE)
+    headings = re.findall(r"^### (?:class )?`?([\w.]+)", reference.page(), re.MULTILINE)
     assert headings == told
 
 

@@ -1,4 +1,4 @@
-"""The operator catalogue: inputs, outputs and attributes of each operator as objects, text and HTML, and the page docs/operators.md.
+"""The operator catalogue: inputs, outputs and attributes of each operator as objects, text and HTML, and all as Markdown.
 
 Element types, attributes and ranks come from the engine; versions and summaries from the installed onnx.
 """
@@ -27,103 +27,7 @@ _DTYPE_FAMILIES = {
     "floats": "float32 float16 bfloat16",
 }
 
-_INDEX_NOTES = """\
-Negative indices count from the end. A constant index that is out of range raises GraphError, at load if the sizes are known,
-else at the call. If you pass indices as an input array, a call with one out of range raises IndexRangeError, which names the input, the
-index and the range. This includes indices that go through casts and views first.
-
-For indices computed on the device, an index out of range has this effect:
-
-| operators | effect |
-| --- | --- |
-| Gather, GatherElements, GatherND, RotaryEmbedding, RoiAlign, MaxRoiPool | it counts as 0 |
-| ScatterElements, ScatterND, TensorScatter, MaxUnpool | its update is dropped |
-| OneHot | its row has no "on" value |
-| ReverseSequence, RNN, LSTM, GRU, Attention | a length beyond its axis is clamped to the axis size |
-
-`pumice.load(model, check_indices=True)` and `pumice.validate` report these indices (IndexRangeError) with the node, the index and the
-element. They check the input listed as *indices* below; for MaxRoiPool, this is the first number of each box.
-
-Several updates of one element are combined in any order, so a sum or product of floats may differ in its last bits between runs. Without
-a reduction, any one of the updates remains. With `deterministic=True` updates are applied in their order. TopK orders equal elements by
-index, and treats NaN as larger than any number.
-"""
-
-_CAST_NOTES = """\
-Cast and CastLike truncate floats to integers; floats beyond the integer range saturate, and NaN becomes 0. A cast to a narrower
-integer keeps the low bits, and so does a cast from float to a type of 2 or 4 bits. Casts to floats of 4 and 8 bits round to nearest
-even. Casts from and to types of 2 to 8 bits go through float32, or through int32 between integers.
-
-In the engine, only casts, QuantizeLinear and DequantizeLinear accept types of 2 and 4 bits and float8. In model files, operators that
-move elements accept them too, through exact casts to a wider type: Concat, Expand, Flatten, Gather, GatherElements, GatherND,
-Identity, Pad, Reshape, Slice, Split, Squeeze, Tile, Transpose, Unsqueeze, Where and a few more.
-"""
-
-_RANDOM_NOTES = """Random numbers are Philox 4x32-10 of the seed, the run number, the node and the element's index. With one `seed` of
-`pumice.load` they are bit-identical on every device. Without a seed, one is drawn from the system; `Model.seed` and the report contain
-it. A newly loaded model starts the sequence again, and each further run gives other numbers. A node's attribute `seed` overrides the
-model's; two nodes with the same seed give the same numbers. Uniform numbers have 24 random bits in float32 and narrower types, and 53 in
-float64. Normal numbers are computed in float32.
-
-RandomUniform, RandomUniformLike, RandomNormal, RandomNormalLike, Multinomial, Bernoulli and Dropout in training mode become the nodes
-pumice::RandomUniform, pumice::RandomNormal, pumice::RandomMask and pumice::Multinomial. Their state is an input: seed and run number, two
-uint32 words each.
-"""
-
-_WINDOW_NOTES = """These details apply to single operators:
-
-- Pooling rejects images without elements. Convolution rejects a window larger than its padded axis.
-- SAME_UPPER and SAME_LOWER never crop, in pooling and convolution. If a stride is larger than its window, their formula gives a negative
-  padding, which counts as 0.
-- Resize with pytorch_half_pixel to one element reads coordinate 0, whatever the scale.
-- Float attributes are float32 in ONNX. A float64 operator computes with 0.00999999977648258 if the attribute is 0.01.
-- A loop without iterations returns results of 0 rows, with the sizes that its first iteration would have. The states of a Scan keep their
-  shapes.
-"""
-
-_PRECISION_NOTES = """Models keep their 16-bit float inputs and outputs. At precision "fp32", intermediate tensors are float32 and are not
-rounded to 16 bits. BitCast is the exception: it reads the bits of the dtype that the model declares.
-"""
-
-_COMPOSED_NOTES = """The importer turns these into other nodes or control flow. Of ai.onnx.ml it accepts the numeric operators. It rejects
-strings, float64 (except in tree ensembles), and a post_transform other than NONE, LOGISTIC and SOFTMAX. OneHotEncoder gives zeros for an
-unknown category, whatever its attribute `zeros`. The label of TreeEnsembleClassifier is the class with the highest score.
-"""
-
-_HOST_COUNT_NOTES = """\
-If the device computes an input that must be *known on the host*, the program is split there: it runs everything before,
-reads the input once and continues. NonZero and Compress become two nodes each. pumice::CountNonZero counts on the device, the host reads
-only the count, and pumice::NonZero or pumice::Compress writes a tensor of that size.
-"""
-
-_HOST_VALUE_NOTES = """`pumice.Operator` takes the values of inputs that are *known on the host*, and binds nothing to their slots.
-"""
-
-
 _EXPERIMENTAL_LEVEL = 0x7FFFFFFF  # feature level of experimental NNAPI operations
-_NNAPI_NOTES = """\
-`graph.add("nnapi::ADD", a, b, 0)` takes operands in NNAPI's order and adds nodes of the operators above. Numbers and lists of
-numbers become constants of int32, float32 or bool. Scalars and lists have to be constants, with these exceptions: SLICE, STRIDED_SLICE,
-RESHAPE, TILE, FILL, PAD, PAD_V2, MIRROR_PAD, TRANSPOSE, REVERSE, SQUEEZE, MEAN and other reductions, SPACE_TO_BATCH_ND and
-BATCH_TO_SPACE_ND also accept lists that the program computes. `scale`, `zero_point` and `dtype` declare the output operand. You can omit
-them if the operation defines them or they equal those of an operand.
-
-The rules of an operation are checked when you add it. Rules about ranks, sizes and lists that are still unknown are checked when a program
-is bound to sizes. Both errors name the node, the operation and the operand. If the expansion of an operation depends on an unknown rank,
-it remains one node until the rank is known, and the program is compiled for each choice of ranks.
-
-A SLICE with known sizes may begin at an index from the device. The call checks a begin that is an input of the call or follows from one. A
-begin that only the device knows is clamped so that the slice fits, and `check_indices=True` reports it (IndexRangeError). Other indices
-must not be negative. The host checks those passed as arrays at each call (IndexRangeError); [nnapi.md](nnapi.md#indices) describes the
-effect of invalid indices on the device. A strided slice that runs backwards from before the first element is empty. An axis in
-`shrink_axis_mask` needs a step above 0 and a range of one element, or a range from -1 to 0, which exporters use for the last element.
-
-uint8 and int8 operands have a scale and a zero point and represent (integer - zero_point) * scale. Results are rounded to nearest even and
-saturate. GEMM and convolution accumulate exactly, in int32. Their bias is int32 in units of the product of both scales, and its own scale
-is optional. Elementwise operations compute in float32 between the integers, in one kernel if the operands have the same shape. A fused
-activation is 0 (none), 1 (RELU), 2 (RELU1) or 3 (RELU6), and 0 for int32. Operands broadcast as in NumPy, except in SELECT. Sums of int32
-wrap around; int32 divided by 0 is 0.
-"""
 
 
 class OperatorSchema:
@@ -339,27 +243,13 @@ def operators(name: str | None = None) -> list[OperatorSchema] | OperatorSchema:
 
 
 def render_markdown() -> str:
-    """Return the text of docs/operators.md."""
+    """Return the list of all operators as Markdown; docs/operators.md has the notes."""
     composed = [schema for schema in operators() if isinstance(schema, ExpandedOperatorSchema)]
     kernels = [schema for schema in operators() if schema.domain != "nnapi" and schema not in composed]
     nnapi = [schema for schema in operators() if schema.domain == "nnapi"]
     num_onnx_operators = sum(schema.domain.startswith("ai.onnx") for schema in [*kernels, *composed])
     sections = [
-        "# Operators\n",
-        f"pumice runs these {num_onnx_operators} ONNX operators, up to operator set {MAX_OPSET}. `pumice.operators()` and "
-        "`pumice operators` list those of the installed version. This page is generated by `python -m pumice.tools.operator_catalogue`.\n",
-        "In the tables, *all* means "
-        + ", ".join(_DTYPE_FAMILIES["all"].split())
-        + ". *integers* are the integer types of 8 to 64 bits, and *floats* are "
-        + ", ".join(_DTYPE_FAMILIES["floats"].split())
-        + ".\n",
-        _INDEX_NOTES,
-        _CAST_NOTES,
-        _PRECISION_NOTES,
-        _WINDOW_NOTES,
-        _HOST_VALUE_NOTES,
-        _HOST_COUNT_NOTES,
-        _RANDOM_NOTES,
+        f"## Operators with kernels\n\npumice runs {num_onnx_operators} ONNX operators: these and the composed ones.\n",
         _format_markdown_table(
             ("operator", "versions", "kernel"),
             [
@@ -367,7 +257,7 @@ def render_markdown() -> str:
                 for x in kernels
             ],
         ),
-        _COMPOSED_NOTES,
+        "## Operators that the importer composes\n",
         _format_markdown_table(
             ("operator", "versions"),
             [(schema.name, ", ".join(map(str, schema.since))) for schema in composed],
@@ -386,7 +276,7 @@ def render_markdown() -> str:
         + ", ".join(sorted([*CONTRIB, *(name.split("::")[1] for name in _CONTRIB_NAMES)]))
         + ".\n"
     )
-    sections += [f"# Operations of NNAPI\n\npumice supports all {len(nnapi)} of them.\n", _NNAPI_NOTES]
+    sections.append(f"# Operations of NNAPI\n\npumice supports all {len(nnapi)} of them.\n")
     for schema in nnapi:
         lines = [f"- {key}: {value}" for key, value in schema.facts().items()]
         sections.append(f"## {schema.name}\n\n" + "\n".join(lines) + "\n")
@@ -478,11 +368,4 @@ def _format_markdown_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -
 
 
 if __name__ == "__main__":
-    from pathlib import Path
-
-    from ..base.atomic_files import write_text_atomic
-
-    target = Path("docs/operators.md")
-    target.parent.mkdir(exist_ok=True)
-    write_text_atomic(target, render_markdown())
-    print(f"written: {target}")
+    print(render_markdown(), end="")
