@@ -31,7 +31,7 @@ def run_rows(shape: Shape, session: Session, variants: dict[str, str], length: i
     samples = [{count: seconds_of_run(run) for count, run in runs.items()} for _ in range(4)]
     for count, run in runs.items():
         times = sorted(turn[count] for turn in samples[1:])
-        note = f"{run.recorded.commands.dispatches} dispatches"
+        note = f"{run.commands.dispatches} dispatches"
         yield Row(f"  {count} rows", times[0] * MS, times[1] * MS, note=note)
     rows.close()
     device.program.close()

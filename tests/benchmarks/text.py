@@ -12,8 +12,8 @@ import numpy as np
 import pumice
 from pumice.importer.file.graph_recipe import ConstantRecipe, GraphRecipe, InputRecipe, NodeRecipe
 from pumice.importer.load_graph import build_recipe_graph
-from pumice.text.decoder import Decoder, SamplingParams, pack_sampling_params
-from pumice.text.decoding_batch import DecoderRun, DecodingBatch
+from pumice.text.decode_state import DecodeState, RecordedRun
+from pumice.text.decoder import Decoder, SamplingParams
 from pumice.text.model_folder import ModelFolder
 from pumice.text.static_kv_cache import to_static_kv_cache
 
@@ -153,14 +153,13 @@ def prompt(count: int, words: int, seed: int = 0) -> list[int]:
     return [int(one) for one in np.random.default_rng(seed).integers(0, words, count)]
 
 
-def made(rows: DecodingBatch, count: int, choice: SamplingParams = LIKELIEST) -> None:
+def made(rows: DecodeState, count: int, choice: SamplingParams = LIKELIEST) -> None:
     """Generate `count` tokens of each text."""
-    for tokens in rows.generate([choice] * len(rows.tokens), count):
-        for i, token in enumerate(tokens):
-            rows.append_token(i, token)
+    for _ in rows.generate([choice] * len(rows.tokens), count):
+        pass
 
 
-def rate(rows: DecodingBatch, count: int, choice: SamplingParams = LIKELIEST) -> list[float]:
+def rate(rows: DecodeState, count: int, choice: SamplingParams = LIKELIEST) -> list[float]:
     """Return tokens per second of three runs of `count` tokens, after an unmeasured one that may create kernels."""
     rates = []
     for _ in range(4):
@@ -177,9 +176,9 @@ def faster(what: str, rates: Sequence[float], goal: float | None, note: str = ""
     return row
 
 
-def filled(device: Decoder, count: int, batch: int = 1) -> DecodingBatch:
+def filled(device: Decoder, count: int, batch: int = 1) -> DecodeState:
     """Return prefilled texts of `count` tokens."""
-    rows = DecodingBatch(device, batch, None)
+    rows = DecodeState(device, batch, None)
     rows.tokens = [prompt(count, device.vocab_size, i) for i in range(batch)]
     rows.ensure_capacity(count + 512)
     rows.prefill()
@@ -187,13 +186,13 @@ def filled(device: Decoder, count: int, batch: int = 1) -> DecodingBatch:
     return rows
 
 
-def host_time(rows: DecodingBatch) -> Row:
+def host_time(rows: DecodeState) -> Row:
     """Measure the host seconds of a recorded step."""
-    recorded = rows._get_run(1, 1, "greedy").recorded
+    recorded = rows._get_run(1, 1, "greedy")
     seconds = []
     for _ in range(50):
         begin = time.perf_counter()
-        submission = recorded.run()
+        submission = recorded.commands.exec()
         seconds.append(time.perf_counter() - begin)
         submission.wait()
     row = Row("  the host's part of a step, ms", min(seconds) * MS, sorted(seconds)[25] * MS, target=0.2)
@@ -201,29 +200,29 @@ def host_time(rows: DecodingBatch) -> Row:
     return row
 
 
-def checked_run(rows: DecodingBatch, count: int) -> DecoderRun:
+def checked_run(rows: DecodeState, count: int) -> RecordedRun:
     """Return the recorded run of the last token and `count` - 1 draft tokens, sampling after each; it has run once."""
     before = len(rows.tokens[0]) - 1
     rows.ensure_capacity(before + count)
     run = rows._get_run(count, count, "greedy")
     if count > 1:
-        chooser = rows.state.get_positions_state(count)
-        chooser.sampling_params.upload(pack_sampling_params([LIKELIEST] * count, [before + 1] * count))
+        chooser = rows.get_position_tensors(count)
+        chooser.upload_sampling_params([LIKELIEST] * count, [before + 1] * count)
         chooser.past.upload(np.arange(before, before + count))
     rows._submit_run(run, np.ones((1, count), rows.decoder.decoder_recipe.input_ids_dtype), [before]).wait()
     return run
 
 
-def seconds_of_run(run: DecoderRun, times: int = 32) -> float:
+def seconds_of_run(run: RecordedRun, times: int = 32) -> float:
     """Return the seconds of a run, averaged over successive ones."""
     begin = time.perf_counter()
     for _ in range(times):
-        submission = run.recorded.run()
+        submission = run.commands.exec()
     submission.wait()
     return (time.perf_counter() - begin) / times
 
 
-def checked_row(rows: DecodingBatch, width: int) -> Row:
+def checked_row(rows: DecodeState, width: int) -> Row:
     """Measure a run that verifies `width` draft tokens, averaged over 32 successive ones."""
     seconds = seconds_of_run(checked_run(rows, width + 1))
     return Row(f"  a run that checks {width} proposed tokens, ms", seconds * MS, seconds * MS)
@@ -234,21 +233,19 @@ def bytes_of(step: dict[str, Any]) -> int:
     return sum(operand["end"] - operand["begin"] for operand in step["operands"])
 
 
-def kernel_rows(rows: DecodingBatch, count: int = 1) -> list[Row]:
+def kernel_rows(rows: DecodeState, count: int = 1) -> list[Row]:
     """Return the time of a `count`-token run by kernel and size, largest total first.
 
     The device waits between measured dispatches, so their sum exceeds the time of the step.
     """
-    device, caches, words = rows.decoder, rows.ensure_capacity(len(rows.tokens[0])), rows.state
+    device, caches = rows.decoder, rows.ensure_capacity(len(rows.tokens[0]))
     run = rows._get_run(count, count, "greedy")
-    recorded = device.record_run(
-        caches, words, (run.input_ids, run.logit_positions), run.recorded.logits, sampling_mode="greedy", profile=True
-    )
+    recorded = rows.record_run((run.input_ids, run.logit_positions), run.logits, sampling_mode="greedy", profile=True)
     plan = device.program.plan(device.decoder_recipe.make_input_shapes(len(rows.tokens), count, count, caches.capacity))
     plan = [step for step in plan if step["kernel"] != "copy_words.comp"]  # left out: caches are bound in place
     samples = []
     for _ in range(12):
-        recorded.run().wait()
+        recorded.commands.exec().wait()
         times = recorded.commands.dispatch_times
         samples.append([one.seconds for one in times])
     seconds = np.median(np.array(samples[2:]), axis=0)
@@ -288,11 +285,11 @@ def profile_table(shape: Shape, session: Session, count: int, in_int8: bool = Fa
     return Table(f"Text: the kernels of a step of {shape.name}, {what}", "us", made)
 
 
-def step_row(rows: DecodingBatch) -> Row:
+def step_row(rows: DecodeState) -> Row:
     """Measure the device seconds of a step, alone and in sequence."""
     run = rows._get_run(1, 1, "greedy")
-    recorded, seconds = run.recorded, seconds_of_run(run)
-    note = f"{recorded.commands.dispatches} dispatches, {recorded.commands.barriers} barriers"
+    seconds = seconds_of_run(run)
+    note = f"{run.commands.dispatches} dispatches, {run.commands.barriers} barriers"
     return Row("  a step, of 32 behind each other", seconds * US, seconds * US, note=note)
 
 
@@ -340,7 +337,7 @@ def prompt_row(shape: Shape, device: Decoder, count: int, what: str = "") -> Row
     """Measure prefill tokens per second; the first prefill, which creates kernels, is excluded."""
     seconds = []
     for i in range(4):
-        rows = DecodingBatch(device, 1, None)
+        rows = DecodeState(device, 1, None)
         rows.tokens = [prompt(count, device.vocab_size, i)]
         rows.ensure_capacity(count + 64)
         if i == 0:
@@ -364,12 +361,12 @@ def prompt_row(shape: Shape, device: Decoder, count: int, what: str = "") -> Row
 
 def example_rows(session: Session) -> Iterator[Row]:
     with pumice.text.Generator(pumice.text.EXAMPLE, session.context) as generator:
-        rows = DecodingBatch(generator.decoder, 1, generator.context_length)
+        rows = DecodeState(generator.decoder, 1, generator.context_length)
         rows.tokens = [generator.encode("Once there was a fox")]
         yield faster("the example, fp32: tokens/s", rate(rows, TOKENS), 50 if session.software else None)
         yield host_time(rows)
         rows.close()
-        rows = DecodingBatch(generator.decoder, BATCH, generator.context_length)
+        rows = DecodeState(generator.decoder, BATCH, generator.context_length)
         rows.tokens = [generator.encode("Once there was a fox")] * BATCH
         rows.tokens = [list(one) for one in rows.tokens]
         yield faster(f"the example, batch of {BATCH}: tokens/s", rate(rows, TOKENS), None)

@@ -77,13 +77,13 @@ def assert_steps_are_recorded(session: Session, stream: Iterator[str], begun: in
     """Check that after `begun` pieces a stream creates no pipelines or recordings, because kernels read the length."""
     for _ in range(begun):
         next(stream)
-    rows = session._decoding_batch
+    rows = session._state
     context = rows.decoder.context
-    pipelines, recorded = context.pipelines_created, dict(rows._recorded)
+    pipelines, recorded = context.pipelines_created, dict(rows._runs)
     for _ in stream:
         pass
     assert context.pipelines_created == pipelines
-    assert rows._recorded == recorded
+    assert rows._runs == recorded
 
 
 def perplexity(logits: Any, tokens: Sequence[int]) -> float:

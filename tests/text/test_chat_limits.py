@@ -184,6 +184,6 @@ def test_an_interrupt_stays_one(monkeypatch: pytest.MonkeyPatch) -> None:
         def encode(self, *_: object, **__: object) -> None:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(tokens, "_tokenizer", Interrupted())
+    monkeypatch.setattr(tokens, "tokenizer", Interrupted())
     with pytest.raises(KeyboardInterrupt):
         tokens.encode("text")

@@ -10,8 +10,8 @@ import pytest
 import pumice
 from benchmarks.text import TINY, Writer
 from pumice.importer.load_graph import build_recipe_graph
+from pumice.text.decode_state import DecodeState
 from pumice.text.decoder import Decoder
-from pumice.text.decoding_batch import DecodingBatch
 from pumice.text.model_folder import ModelFolder
 from pumice.text.static_kv_cache import to_static_kv_cache
 
@@ -63,10 +63,10 @@ def device_of(context: pumice.Context, layers: int, fuse: bool = True, form: typ
 
 def counted(device: Decoder, rows: int = 1) -> tuple[int, int]:
     """Return the dispatches and barriers of a recorded step."""
-    texts = DecodingBatch(device, 1, None)
+    texts = DecodeState(device, 1, None)
     texts.tokens = [[1] * rows]
     texts.ensure_capacity(ROOM)
-    recorded = texts._get_run(rows, 1, None).recorded.commands
+    recorded = texts._get_run(rows, 1, None).commands
     texts.close()
     return recorded.dispatches, recorded.barriers
 
@@ -93,7 +93,7 @@ def test_logits_are_those_of_the_layers_as_they_are_written(
     """Both round a layer's sums, far below the spread of the logits; fp16 logits differ by at most one ulp."""
     result = []
     for fuse in (True, False):
-        texts = DecodingBatch(device_of(gpu_kernels, 2, fuse, form), 1, None)
+        texts = DecodeState(device_of(gpu_kernels, 2, fuse, form), 1, None)
         texts.tokens = [[int(number) for number in np.random.default_rng(rows).integers(0, TINY.words, rows)]]
         texts.prefill()
         result.append(texts.logits()[0].astype(np.float64))

@@ -16,8 +16,8 @@ from decoder_folders import DECODERS, STORY, WORDS, assert_steps_are_recorded, p
 from process import python
 from pumice.importer.file.graph_recipe import GraphRecipe
 from pumice.importer.load_graph import build_recipe_graph
+from pumice.text.decode_state import DecodeState
 from pumice.text.decoder import Decoder
-from pumice.text.decoding_batch import DecodingBatch
 from pumice.text.generator import Generator
 from pumice.text.model_folder import ModelFolder
 from pumice.text.static_kv_cache import to_static_kv_cache
@@ -94,7 +94,7 @@ def test_models_that_concatenate_their_caches_round_them_too(
 
 def logits_of(generator: Generator, texts: list[list[int]], cuts: Sequence[int] = ()) -> Any:
     """Return the logits after the first text, which is read up to each cut and then to its end."""
-    rows = DecodingBatch(generator.decoder, len(texts), None)
+    rows = DecodeState(generator.decoder, len(texts), None)
     for cut in (*cuts, max(len(text) for text in texts)):
         rows.tokens = [text[:cut] for text in texts]
         rows.prefill()
@@ -137,7 +137,7 @@ def test_small_decoders_rewind_and_fork(small: Generator) -> None:
         with session.fork() as fork:
             fork.rewind(-20)
             fork([5, 9], max_tokens=6)
-            assert fork._decoding_batch.caches is not session._decoding_batch.caches
+            assert fork._state.caches is not session._state.caches
             with small.session() as other:
                 other.stream(fork.tokens)
                 np.testing.assert_allclose(other.logits(), fork.logits(), atol=1e-4 * np.abs(logits).max())
@@ -150,8 +150,8 @@ def test_small_decoders_rewind_and_fork(small: Generator) -> None:
 def test_caches_of_small_decoders_grow(small: Generator, monkeypatch: pytest.MonkeyPatch) -> None:
     with small.session() as expected, small.session() as session:
         expected([3, 1, 4], max_tokens=100)
-        monkeypatch.setattr("pumice.text.decoding_batch._MAX_EXTRA_CAPACITY", 8)
-        monkeypatch.setattr("pumice.text.decoding_batch._MIN_CAPACITY", 8)
+        monkeypatch.setattr("pumice.text.decode_state._MAX_EXTRA_CAPACITY", 8)
+        monkeypatch.setattr("pumice.text.decode_state._MIN_CAPACITY", 8)
         rooms: set[int] = set()
         for _ in session.stream([3, 1, 4], max_tokens=100):
             rooms.add(session.capacity)
@@ -173,7 +173,7 @@ def test_the_first_layer_stores_its_rows_to_half_a_level(
             for i in range(0, 40, 20):
                 session.stream(tokens[i : i + 20])
                 session.logits()
-            caches = session._decoding_batch.caches
+            caches = session._state.caches
             assert caches is not None
             result[cache] = [
                 item.numpy()[:, :, :40].astype(np.float64) for item in (*caches.tensors[:2], *caches.scales[:2])
@@ -222,7 +222,7 @@ def test_sinks_and_windows(numbers: dict[str, int], context: pumice.Context) -> 
         device = Decoder(
             context, build_recipe_graph(decoder_recipe.recipe).compile(context, "fp32"), decoder_recipe, TINY.words
         )
-        rows = DecodingBatch(device, 1, None)
+        rows = DecodeState(device, 1, None)
         for count in (20, 21, 40):
             rows.tokens = [list(range(1, count))]
             rows.prefill()
@@ -242,10 +242,10 @@ def test_a_layer_takes_as_many_dispatches_as_with_floats(pumice_context: pumice.
             device = Decoder(
                 context, build_recipe_graph(decoder_recipe.recipe).compile(context, "fp32"), decoder_recipe, TINY.words
             )
-            rows = DecodingBatch(device, 1, None)
+            rows = DecodeState(device, 1, None)
             rows.tokens = [[1]]
             rows.ensure_capacity(256)
-            counts[in_int8] = rows._get_run(1, 1, None).recorded.commands.dispatches
+            counts[in_int8] = rows._get_run(1, 1, None).commands.dispatches
             rows.close()
     assert counts[True] == counts[False]
 
@@ -264,7 +264,7 @@ def test_memory_is_half_of_float16(pumice_context: pumice.Context) -> None:
             rows = session.capacity * sum(item.heads for item in caches)
             size = caches[0].size
             assert taken[cache] == rows * (2 * size if cache == "float16" else size + 2)
-            assert {str(tensor.desc.dtype) for tensor in session._decoding_batch.caches.tensors} == {cache}
+            assert {str(tensor.desc.dtype) for tensor in session._state.caches.tensors} == {cache}
     assert taken["int8"] / taken["float16"] == (size + 2) / (2 * size)
 
 
@@ -279,20 +279,20 @@ def test_rewinding_and_forks(rounded: Generator) -> None:
     session(PROMPT, max_tokens=30)
     tokens = session.tokens
     fork = session.fork()
-    assert fork._decoding_batch.caches is session._decoding_batch.caches
+    assert fork._state.caches is session._state.caches
     session.rewind(-12)
     session([], max_tokens=12)
     assert session.tokens == tokens
     fork(" The owl", max_tokens=10)
-    assert fork._decoding_batch.caches is not session._decoding_batch.caches
+    assert fork._state.caches is not session._state.caches
     assert fork.tokens[: len(tokens)] == session.tokens
 
 
 def test_caches_grow_with_all_that_is_in_them(rounded: Generator, monkeypatch: pytest.MonkeyPatch) -> None:
     expected = rounded.session()
     expected(PROMPT, max_tokens=150, **DRAWN)
-    monkeypatch.setattr("pumice.text.decoding_batch._MAX_EXTRA_CAPACITY", 8)
-    monkeypatch.setattr("pumice.text.decoding_batch._MIN_CAPACITY", 8)
+    monkeypatch.setattr("pumice.text.decode_state._MAX_EXTRA_CAPACITY", 8)
+    monkeypatch.setattr("pumice.text.decode_state._MIN_CAPACITY", 8)
     session = rounded.session()
     rooms = set()
     for _ in session.stream(PROMPT, max_tokens=150, **DRAWN):

@@ -67,7 +67,7 @@ def test_rows_behind_those_in_use_are_not_seen(
         for filled in (False, True):
             session, logits = generator.session(), []
             for more in (TEXT, [1], [2, 3, 4], MORE[:30]):
-                caches = session._decoding_batch.ensure_capacity(128)
+                caches = session._state.ensure_capacity(128)
                 for tensor in (*caches.copy_views, *caches.scales) if filled else ():
                     held = tensor.numpy().copy()
                     bits = held.view(np.int16 if held.itemsize == 2 else np.int32)
@@ -84,13 +84,13 @@ def test_a_rewind_keeps_the_rows_of_a_text_of_numbers(name: str, tmp_path: Path,
     with Generator(folder_of(name, tmp_path, np.nan), context) as generator, generator.session() as session:
         logits_of(session, TEXT, MORE)
         session.rewind(20)
-        assert session._decoding_batch.cached == [20]
+        assert session._state.cached == [20]
         session(MORE[:3], max_tokens=3)
         session.rewind(-1)
-        assert session._decoding_batch.cached[0] > 20
+        assert session._state.cached[0] > 20
         logits_of(session, [BAD])
         session.rewind(-1)
-        assert session._decoding_batch.cached == [0]
+        assert session._state.cached == [0]
 
 
 class Bad:

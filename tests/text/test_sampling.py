@@ -11,25 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import pumice
-from pumice.text.decoder import (
-    RING_SLOTS,
-    BatchState,
-    Decoder,
-    SamplingMode,
-    SamplingParams,
-    make_token_bitmask,
-    pack_sampling_params,
-)
+from pumice.text.decode_state import RING_SLOTS, DecodeState, SamplingMode
+from pumice.text.decoder import Decoder, SamplingParams, make_token_bitmask
 from pumice.text.generator import Generator
 
 NONE = 0xFFFFFFFF
-
-
-def words_of(device: Decoder, logits: Any) -> BatchState:
-    """Return a batch with these logits, [batch, vocab_size]."""
-    words = device.make_batch_state(len(logits))
-    words.logits.upload(np.asarray(logits, np.float32)[:, None])
-    return words
 
 
 def draws(device: Decoder, logits: Any, choices: list[SamplingParams], rounds: int, seen: Any = None) -> Any:
@@ -43,10 +29,12 @@ def draws(device: Decoder, logits: Any, choices: list[SamplingParams], rounds: i
 def draws_in_a_way(
     device: Decoder, logits: Any, choices: list[SamplingParams], rounds: int, seen: Any, way: SamplingMode
 ) -> Any:
-    words = words_of(device, logits)
-    words.sampling_params.upload(pack_sampling_params(choices, [0] * len(choices)))
+    state = DecodeState(device, len(logits), None)
+    words = state.step_tensors
+    words.logits.upload(np.asarray(logits, np.float32)[:, None])
+    words.upload_sampling_params(choices, [0] * len(choices))
     words.token_bitmask.upload(make_token_bitmask(seen or [[] for _ in choices], device.vocab_size))
-    chosen = device.record_sampling(words, way)
+    chosen = state.get_sampling_commands(way)
     found = []
     for position in range(rounds):
         words.past.upload(np.full(len(choices), position, np.int64))
@@ -145,7 +133,7 @@ def test_likeliest_tokens_are_taken_whatever_the_number_of_workgroups(
     """With 1, 6 and 60 workgroups, on one command list run repeatedly: the last workgroup picks the token and resets the counters."""
     device = copy.copy(generator.decoder)
     device.vocab_size = 6007
-    monkeypatch.setattr("pumice.text.decoder._MIN_CHUNK_TOKENS", least)
+    monkeypatch.setattr("pumice.text.decode_state._MIN_CHUNK_TOKENS", least)
     logits = np.stack([np.round(spread(device.vocab_size, seed)) for seed in range(5)])
     logits[3] = np.nan
     logits[4, 6006] = np.inf
@@ -172,8 +160,8 @@ def test_tokens_do_not_depend_on_how_the_vocabulary_is_split(
     choices = [choice._replace(seed=seed) for seed in range(3)]
     found = []
     for least in (10_000, 1000, 100):
-        monkeypatch.setattr("pumice.text.decoder._MIN_CHUNK_TOKENS", least)
-        assert device.make_batch_state(1).num_chunks == max(1, device.vocab_size // least)
+        monkeypatch.setattr("pumice.text.decode_state._MIN_CHUNK_TOKENS", least)
+        assert DecodeState(device, 1, None).step_tensors.num_chunks == max(1, device.vocab_size // least)
         found.append(draws(device, np.tile(logits, (3, 1)), choices, 20))
     assert (found[0] == found[1]).all()
     assert (found[0] == found[2]).all()
@@ -225,9 +213,9 @@ def test_a_model_of_nan_is_an_error(generator: Generator, monkeypatch: pytest.Mo
     session = generator.session()
     pieces = session.stream("Once", max_tokens=4)
     monkeypatch.setattr(
-        session._decoding_batch.state,
+        session._state.step_tensors,
         "sampled_tokens",
-        np.full_like(session._decoding_batch.state.sampled_tokens, NONE),
+        np.full_like(session._state.step_tensors.sampled_tokens, NONE),
     )
     with pytest.raises(pumice.Error, match="expected a finite number among the logits"):
         next(pieces)

@@ -11,8 +11,7 @@ import pytest
 import pumice
 from decoder_folders import STORY, assert_steps_are_recorded
 from process import python
-from pumice.text.generator import Generator
-from pumice.text.tokenization import StreamingDetokenizer
+from pumice.text.generator import Generator, StreamingDetokenizer
 
 PROMPT = "Once there was a fox"
 DRAWN: dict[str, Any] = {"temperature": 1.0, "top_p": 0.95, "seed": 7}
@@ -78,7 +77,7 @@ def test_turns_go_on_where_the_last_ended(generator: Generator) -> None:
     expected = whole(PROMPT, max_tokens=60)
     session = generator.session()
     text = session(PROMPT, max_tokens=20)
-    rows = session._decoding_batch
+    rows = session._state
     before = list(rows.cached)
     for _ in range(4):
         text += session([], max_tokens=10)
@@ -119,33 +118,32 @@ def test_runs_of_all_numbers_of_rows_share_their_temporary_memory(
 ) -> None:
     """Chunk sizes run one after the other, so only the largest buffer is allocated; a closed session has none."""
     session = generator.session()
-    session._decoding_batch.ensure_capacity(512)
+    session._state.ensure_capacity(512)
     for count in counts:
         session.stream(generator.encode("the fox ")[:2] * (count // 2) or [5])
         session.logits()
-    rows, device = session._decoding_batch, generator.decoder
+    rows, device = session._state, generator.decoder
     assert rows.caches is not None
-    assert len(rows._recorded) >= (3 if counts[0] > counts[-1] else 1)
+    assert len(rows._runs) >= (3 if counts[0] > counts[-1] else 1)
     needs = [
         device.program.compiled(
             device.decoder_recipe.make_input_shapes(1, count, expected, rows.caches.capacity)
         ).binding_properties.temporary_bytes
-        for count, expected, _ in rows._recorded
+        for count, expected, _ in rows._runs
     ]
-    buffers = {prompt.recorded.arena.id: prompt.recorded.arena.bytes for prompt in rows._recorded.values()}
+    buffers = {prompt.arena.id: prompt.arena.bytes for prompt in rows._runs.values()}
     assert sum(buffers.values()) == max(needs)
     session.close()
-    assert rows.state.get_arena(0) is None
-    assert rows.state.get_arena(64).bytes == 64
+    assert rows._arena is None
 
 
 def test_forks_share_the_caches_until_one_goes_on(generator: Generator) -> None:
     session = generator.session()
     session(PROMPT, max_tokens=20)
     fork, before = session.fork(), session.tokens
-    assert fork._decoding_batch.caches is session._decoding_batch.caches
+    assert fork._state.caches is session._state.caches
     ours, theirs = session(" The owl", max_tokens=10), fork(" The goat", max_tokens=10)
-    assert fork._decoding_batch.caches is not session._decoding_batch.caches
+    assert fork._state.caches is not session._state.caches
     for result, more in ((ours, " The owl"), (theirs, " The goat")):
         assert result == generator.session()(before + generator.encode(more), max_tokens=10)
     third = fork.fork()
@@ -186,8 +184,8 @@ def test_an_older_stream_raises_after_the_session_went_on(generator: Generator) 
 def test_caches_grow_where_a_text_outgrows_them(generator: Generator, monkeypatch: pytest.MonkeyPatch) -> None:
     expected = generator.session()
     expected(PROMPT, max_tokens=150, **DRAWN)
-    monkeypatch.setattr("pumice.text.decoding_batch._MAX_EXTRA_CAPACITY", 8)
-    monkeypatch.setattr("pumice.text.decoding_batch._MIN_CAPACITY", 8)
+    monkeypatch.setattr("pumice.text.decode_state._MAX_EXTRA_CAPACITY", 8)
+    monkeypatch.setattr("pumice.text.decode_state._MIN_CAPACITY", 8)
     session = generator.session()
     rooms = set()
     for _ in session.stream(PROMPT, max_tokens=150, **DRAWN):
@@ -205,13 +203,13 @@ class Interrupted(dict[Any, Any]):
 
 
 def test_an_interruption_while_caches_grow_loses_no_row(generator: Generator, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pumice.text.decoding_batch._MAX_EXTRA_CAPACITY", 8)
+    monkeypatch.setattr("pumice.text.decode_state._MAX_EXTRA_CAPACITY", 8)
     expected, session = generator.session(), generator.session()
     for item in (expected, session):
         item(PROMPT, max_tokens=20)
-    rows = session._decoding_batch
+    rows = session._state
     with monkeypatch.context() as patched:
-        patched.setattr(rows, "_recorded", Interrupted(rows._recorded))
+        patched.setattr(rows, "_runs", Interrupted(rows._runs))
         with pytest.raises(KeyboardInterrupt):
             session([], max_tokens=60)
     left = 60 - (len(session.tokens) - len(expected.tokens))
@@ -249,7 +247,7 @@ def test_out_of_memory_leaves_the_session_as_it_was(generator: Generator, monkey
 
     fork = session.fork()
     with monkeypatch.context() as patched:
-        patched.setattr(generator.decoder, "make_caches", refuse)
+        patched.setattr("pumice.text.decode_state.KvCaches", refuse)
         with pytest.raises(pumice.OutOfMemoryError):
             fork([], max_tokens=5)
     assert fork.tokens == tokens
@@ -333,7 +331,7 @@ def test_fp16_tells_a_story_too(pumice_context: pumice.Context) -> None:
     with pumice.text.Generator(STORY, pumice_context, "fp16") as generator:
         session = generator.session()
         assert session(PROMPT, max_tokens=40).startswith(" who lived ")
-        assert {str(tensor.desc.dtype) for tensor in session._decoding_batch.caches.tensors} == {"float16"}
+        assert {str(tensor.desc.dtype) for tensor in session._state.caches.tensors} == {"float16"}
 
 
 def test_the_command_prints_the_text(generator: Generator) -> None:

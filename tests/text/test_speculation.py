@@ -15,8 +15,8 @@ import pumice
 from corpus.store import load
 from decoder_folders import STORY, WORDS, assert_steps_are_recorded, write_folder
 from process import python
+from pumice.text.decode_state import DecodeState
 from pumice.text.decoder import SamplingParams, TokenBitmask, make_token_bitmask
-from pumice.text.decoding_batch import DecodingBatch
 from pumice.text.generator import Generator, Session
 from pumice.text.speculation import DraftModelProposer, NGramProposer
 
@@ -101,8 +101,8 @@ def test_wrong_proposals_change_nothing(generator: Generator, monkeypatch: pytes
 
 
 def test_caches_grow_and_the_context_ends(generator: Generator, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pumice.text.decoding_batch._MAX_EXTRA_CAPACITY", 8)
-    monkeypatch.setattr("pumice.text.decoding_batch._MIN_CAPACITY", 8)
+    monkeypatch.setattr("pumice.text.decode_state._MAX_EXTRA_CAPACITY", 8)
+    monkeypatch.setattr("pumice.text.decode_state._MIN_CAPACITY", 8)
     long = generator.encode("the fox ") * 200
     for prompt, count, length in ((generator.encode(PROMPT), 60, 65), (long[:480], 100, 512)):
         expected, session = generator.session(), generator.session()
@@ -139,6 +139,16 @@ def test_of_two_open_streams_the_later_goes_on(speculate: Any, generator: Genera
     np.testing.assert_allclose(session.logits(), expected.logits(), rtol=1e-4, atol=1e-4)
 
 
+def test_a_later_stream_that_has_ended_does_not_end_an_older_one(generator: Generator) -> None:
+    """Each stream has its own finished flags: the older one raises, although the later one has ended at a stop string."""
+    session = generator.session()
+    first = session.stream(PROMPT, max_tokens=40)
+    next(first)
+    assert len(list(session.stream(" The owl", max_tokens=40, stop=" "))) < 40
+    with pytest.raises(pumice.StateError, match="continued with another text"):
+        next(first)
+
+
 @pytest.mark.parametrize("speculate", [None, "ngram"])
 def test_a_stream_without_cache_capacity_says_so(speculate: str | None, generator: Generator) -> None:
     """The first of two streams fills the context, which had free space when the second was opened."""
@@ -154,9 +164,9 @@ def test_a_stream_without_cache_capacity_says_so(speculate: str | None, generato
     assert (caught.value.tokens, caught.value.context_length) == (512, 512)
     assert (len(session.tokens), session.capacity) == (512, 512)
     for most in (0, -1):
-        rows = generator.session()._decoding_batch
+        rows = generator.session()._state
         rows.tokens[0] += long
-        assert not list(rows.generate_speculative(SamplingParams(), most, NGramProposer(), 3))
+        assert not list(rows.generate([SamplingParams()], most, draft=(NGramProposer(), 3)))
 
 
 def test_a_run_makes_no_binding_and_no_pipeline(generator: Generator) -> None:
@@ -242,7 +252,7 @@ class Counted(list[int]):
 
 def test_a_proposal_reads_what_is_new_of_the_text(generator: Generator, monkeypatch: pytest.MonkeyPatch) -> None:
     text = Counted((generator.encode("the fox ") * 200)[:300])
-    draft = DraftModelProposer(DecodingBatch(generator.decoder, 1, None), SamplingParams(penalty=1.2))
+    draft = DraftModelProposer(DecodeState(generator.decoder, 1, None), SamplingParams(penalty=1.2))
     for proposer in (draft, NGramProposer()):
         proposer.propose(text, 3)
         before = text.read
@@ -252,7 +262,7 @@ def test_a_proposal_reads_what_is_new_of_the_text(generator: Generator, monkeypa
         assert text.read - before < 100
     for speculate in ("ngram", generator):
         given: list[int] = []
-        for module in ("decoder", "decoding_batch"):
+        for module in ("decoder", "decode_state"):
             counted = functools.partial(_counted_seen, given)
             monkeypatch.setattr(f"pumice.text.{module}.make_token_bitmask", counted)
         generator.session()(list(text), max_tokens=40, speculate=speculate, repetition_penalty=1.2)
@@ -336,7 +346,7 @@ def test_tokens_of_a_run_attend_to_rounded_rows(name: str, tmp_path: Path, conte
     with Generator(folder, context, cache="int8") as generator:
         result = []
         for widths in ([1] * 8, [8]):
-            rows, tokens = DecodingBatch(generator.decoder, 1, None), [5, 17, 3, 9, 11, 2, 40, 8]
+            rows, tokens = DecodeState(generator.decoder, 1, None), [5, 17, 3, 9, 11, 2, 40, 8]
             for width in widths:
                 rows.tokens[0] += tokens[len(rows.tokens[0]) : len(rows.tokens[0]) + width]
                 rows.prefill()
@@ -398,14 +408,13 @@ def test_a_draft_that_fails_is_named(
     generator: Generator, context: pumice.Context, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with Generator(STORY, context) as draft:
-        result = draft.decoder.make_batch_state
 
-        def failing(batch: int) -> Any:
-            words = result(batch)
-            words.sampled_tokens = np.full_like(words.sampled_tokens, 0xFFFFFFFF)
-            return words
+        def failing(*arguments: Any) -> Any:
+            state = DecodeState(*arguments)
+            state.step_tensors.sampled_tokens = np.full_like(state.step_tensors.sampled_tokens, 0xFFFFFFFF)
+            return state
 
-        monkeypatch.setattr(draft.decoder, "make_batch_state", failing)
+        monkeypatch.setattr("pumice.text.speculation.DecodeState", failing)
         message = "^speculate: the draft: expected a finite number among the logits, given none"
         with pytest.raises(pumice.Error, match=message):
             generator(PROMPT, speculate=draft)

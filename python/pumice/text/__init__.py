@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os as _os
 
-from .decoding_batch import Timing as Timing
+from .decode_state import Timing as Timing
 from .errors import ContextError as ContextError
 from .errors import FolderError as FolderError
 from .generator import Generator as Generator

@@ -45,13 +45,7 @@ class DecoderRecipe(NamedTuple):
     input_ids_dtype: str
     logits: str
     outputs_new_rows: bool
-
     requires_batch_one: bool  # whether the decoder supports only batch size 1
-
-    @property
-    def scales(self) -> list[KvScalesSpec]:
-        """The scales of all int8 caches, in the order of the caches."""
-        return [cache.scales for cache in self.caches if cache.scales is not None]
 
     def make_input_shapes(self, batch: int, seq_len: int, num_logits: int, capacity: int) -> list[list[int]]:
         """Return the shapes of all inputs in order. seq_len: new tokens per sequence. num_logits: requested positions per sequence."""

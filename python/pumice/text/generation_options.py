@@ -11,9 +11,9 @@ import numpy as np
 
 from ..base.deprecation import choose_renamed_argument
 from ..base.errors import InputError
+from .decode_state import ChooseToken
 from .decoder import SamplingParams
-from .decoding_batch import ChooseToken
-from .speculation import MAX_DRAFT_TOKENS, check_speculation
+from .speculation import MAX_DRAFT_TOKENS, NGRAM
 
 if TYPE_CHECKING:
     from .generator import Generator
@@ -93,8 +93,14 @@ class GenerationOptions:
 
     def _validate_speculation(self, is_draft: bool) -> int:
         """Return the maximum number of draft tokens per run."""
-        count = choose_renamed_argument("text.Generator(width)", self.width, self.num_draft_tokens, None)
-        check_speculation(self.speculate, count, is_draft)
+        count = self.num_draft_tokens
+        if self.width is not None:
+            count = choose_renamed_argument("text.Generator(width)", self.width, count, None)
+        if self.speculate is None and count is not None:
+            raise InputError(f"num_draft_tokens: expected only with speculate, given {count!r:.100}")
+        is_ngram = isinstance(self.speculate, str) and self.speculate == NGRAM
+        if self.speculate is not None and not is_draft and not is_ngram:
+            raise InputError(f"speculate: expected '{NGRAM}' or a Generator, given {self.speculate!r:.100}")
         expected = f"a number of tokens from 1 to {MAX_DRAFT_TOKENS}"
         count = _DEFAULT_DRAFT_TOKENS if count is None else count
         return check_integer("num_draft_tokens", count, 1, MAX_DRAFT_TOKENS, expected)

@@ -18,15 +18,18 @@ from ..base.precision_argument import check_precision
 from ..device.context import default_context, validate_context
 from ..importer.load_graph import build_recipe_graph, load_recipe
 from .chat import ChatTemplate, Message
+from .decode_state import DecodeState, Timing
 from .decoder import Decoder
 from .decoder_recipe import DecoderRecipe, get_exported_precision
-from .decoding_batch import DecodingBatch, Timing
 from .errors import FolderError
 from .generation_options import GenerationOptions, ValidatedOptions, check_integer
 from .model_folder import Path, read_model_folder
-from .speculation import DraftProposer, check_draft, make_proposer
+from .speculation import check_draft, make_proposer
 from .static_kv_cache import CACHE_DTYPES, INT8, to_static_kv_cache
-from .tokenization import FolderTokenizer, StreamingDetokenizer
+from .tokenization import FolderTokenizer, convert_package_error
+
+_REPLACEMENT_CHAR = "\ufffd"  # the tokenizer's output for an incomplete character
+_WINDOW_TOKENS = 6  # maximum number of preceding tokens on which the text of a token may depend
 
 
 def _validate_options(options: Mapping[str, Any], batch: int) -> ValidatedOptions:
@@ -56,6 +59,75 @@ def _get_tokens_or_bos(tokens: list[int], generator: Generator) -> list[int]:
     return [generator.folder.bos_token_id]
 
 
+class StreamingDetokenizer:
+    """Converts tokens to pieces of text with only complete characters.
+
+    stop: strings that end the text. Text that may be the beginning of a stop string is withheld until that is ruled out.
+    """
+
+    def __init__(self, folder_tokenizer: FolderTokenizer, stop: Sequence[str] = ()) -> None:
+        self._tokenizer = folder_tokenizer.tokenizer
+        self._stop = tuple(stop)
+        self._token_ids: list[int] = []
+        self._window_start = self._num_emitted = (
+            0  # index of the first token of the decoding window; number of tokens whose text has been returned
+        )
+        self._withheld = ""
+        self.stopped = False  # whether a stop string was found
+
+    def _decode(self, begin: int, end: int | None = None) -> str:
+        tokens = self._token_ids[begin:end]
+        try:
+            return str(self._tokenizer.decode(tokens, skip_special_tokens=True))
+        except BaseException as error:
+            raise convert_package_error(error, f"the tokenizer failed on {len(tokens)} tokens") from None
+
+    def add(self, token: int) -> str:
+        """Add a token and return the text that is now final; "" while the last character is incomplete."""
+        self._token_ids.append(token)
+        before = self._decode(self._window_start, self._num_emitted)
+        after = self._decode(self._window_start)
+        if after.endswith(_REPLACEMENT_CHAR) or len(after) <= len(before) or not after.startswith(before):
+            return ""
+        self._num_emitted = len(self._token_ids)
+        self._advance_window()
+        return self._split_at_stop(after[len(before) :])
+
+    def _advance_window(self) -> None:
+        """Move the start of the window forward if the remaining tokens decode to the same text without the earlier ones."""
+        begin = max(self._num_emitted - _WINDOW_TOKENS, self._window_start)
+        if begin == self._window_start:
+            return
+        if self._decode(self._window_start, self._num_emitted).endswith(self._decode(begin, self._num_emitted)):
+            self._window_start = begin
+
+    def flush(self) -> str:
+        """Return the remaining text after the last token."""
+        if self.stopped:
+            return ""
+        before = self._decode(self._window_start, self._num_emitted)
+        after = self._decode(self._window_start)
+        last = self._split_at_stop(after[len(before) :].rstrip(_REPLACEMENT_CHAR))
+        withheld, self._withheld = self._withheld, ""
+        return last if self.stopped else last + withheld
+
+    def _split_at_stop(self, text: str) -> str:
+        """Return the withheld text plus `text`, cut at the first stop string, or before an ending that may begin one."""
+        text = self._withheld + text
+        stop_positions = [index for index in (text.find(stop) for stop in self._stop) if index >= 0]
+        if stop_positions:
+            self.stopped, self._withheld = True, ""
+            return text[: min(stop_positions)]
+        num_withheld = max((_count_stop_prefix_chars(text, stop) for stop in self._stop), default=0)
+        self._withheld = text[len(text) - num_withheld :]
+        return text[: len(text) - num_withheld]
+
+
+def _count_stop_prefix_chars(text: str, stop: str) -> int:
+    """Return the length of the longest proper prefix of `stop` with which the text ends."""
+    return next((n for n in range(min(len(stop) - 1, len(text)), 0, -1) if text.endswith(stop[:n])), 0)
+
+
 class Session:
     """A multi-turn text that keeps its KV cache between turns.
 
@@ -63,36 +135,35 @@ class Session:
     tokens emitted so far stay in the text, and the session can continue. A context manager.
     """
 
-    def __init__(self, generator: Generator, batch: DecodingBatch) -> None:
-        self.generator = generator
-        self._decoding_batch = batch
+    def __init__(self, generator: Generator, state: DecodeState) -> None:
+        self.generator, self._state = generator, state
 
     @property
     def tokens(self) -> list[int]:
         """All tokens: prompts and generated tokens, including end tokens."""
-        return list(self._decoding_batch.tokens[0])
+        return list(self._state.tokens[0])
 
     @property
     def text(self) -> str:
         """The text of all tokens, without special tokens."""
-        return self.generator.tokens.decode(self._decoding_batch.tokens[0])
+        return self.generator.tokens.decode(self._state.tokens[0])
 
     @property
     def timing(self) -> Timing:
         """Timing of the last turn."""
-        return self._decoding_batch.timing
+        return self._state.timing
 
     @property
     def capacity(self) -> int:
         """The capacity of the KV caches, in tokens."""
-        return 0 if self._decoding_batch.caches is None else self._decoding_batch.caches.capacity
+        return 0 if self._state.caches is None else self._state.caches.capacity
 
     room = make_deprecated_attribute("text.Session.room")
 
     @property
     def cache_bytes(self) -> int:
         """The size of the KV caches and their scales in bytes; forks may share them."""
-        return 0 if self._decoding_batch.caches is None else self._decoding_batch.caches.bytes
+        return 0 if self._state.caches is None else self._state.caches.bytes
 
     def __call__(self, prompt: str | Sequence[int], **options: Any) -> str:
         """Return the continuation of the text so far plus the prompt. Raise the errors of `stream`."""
@@ -105,53 +176,30 @@ class Session:
         stream), StateError if the session is closed or its text has changed since.
         """
         self._check_open()
-        validated = _validate_options(options, 1)
-        batch, tokens = self._decoding_batch, self._encode_prompt(prompt)
-        self._check_context(tokens)
+        validated, state = _validate_options(options, 1), self._state
+        tokens = self.generator.encode(prompt, not state.tokens[0])
+        if not state.tokens[0]:
+            tokens = _get_tokens_or_bos(tokens, self.generator)
+        state.check_context(1, len(tokens))
         if validated.speculate is not None:
-            check_draft(validated.speculate, batch.decoder)
-        batch.tokens[0] += tokens
-        batch.revision += bool(tokens)  # invalidates older streams of this session
-        return self._stream_pieces(validated)
+            check_draft(validated.speculate, state.decoder)
+        state.tokens[0] += tokens
+        state.revision += bool(tokens)  # invalidates older streams of this session
+        return (piece for (piece,) in _yield_pieces(self.generator, state, validated) if piece)
 
     def _check_open(self) -> None:
-        if self._decoding_batch.closed:
+        if self._state.closed:
             raise StateError("this session is closed")
         self.generator.check_open()
-
-    def _check_context(self, tokens: list[int]) -> None:
-        self._decoding_batch.tokens[0] += tokens
-        try:
-            self._decoding_batch.check_context(1)
-        finally:
-            del self._decoding_batch.tokens[0][len(self._decoding_batch.tokens[0]) - len(tokens) :]
-
-    def _encode_prompt(self, prompt: str | Sequence[int]) -> list[int]:
-        is_first = not self._decoding_batch.tokens[0]
-        tokens = self.generator.encode(prompt, is_first)
-        return _get_tokens_or_bos(tokens, self.generator) if is_first else tokens
-
-    def _stream_pieces(self, options: ValidatedOptions) -> Iterator[str]:
-        pieces = StreamingDetokenizer(self.generator.tokens, options.stop)
-        for steps in _make_generation_steps(self._decoding_batch, options):
-            self._decoding_batch.append_token(0, steps[0])
-            if steps[0] in self.generator.folder.eos_token_ids:
-                break
-            if piece := pieces.add(steps[0]):
-                yield piece
-            if pieces.stopped:
-                return
-        if piece := pieces.flush():
-            yield piece
 
     def logits(self) -> Array:
         """Return the logits after the last token, float [vocab_size]. Raise InputError for an empty session."""
         self._check_open()
-        if not self._decoding_batch.tokens[0]:
+        if not self._state.tokens[0]:
             raise InputError("logits: expected a session with a text, given an empty one")
-        self._decoding_batch.revision += 1
-        self._decoding_batch.prefill()
-        return np.asarray(self._decoding_batch.logits()[0])
+        self._state.revision += 1
+        self._state.prefill()
+        return np.asarray(self._state.logits()[0])
 
     def rewind(self, tokens: int) -> None:
         """Truncate the text to its first `tokens` tokens; a negative number drops that many. Copies no memory.
@@ -159,20 +207,18 @@ class Session:
         Raise InputError if there are not enough tokens.
         """
         self._check_open()
-        batch, count = self._decoding_batch, len(self._decoding_batch.tokens[0])
+        count = len(self._state.tokens[0])
         num_tokens = check_integer("rewind", tokens, -count, count, f"a number of tokens from {-count} to {count}")
-        num_tokens = num_tokens if num_tokens >= 0 else count + num_tokens
-        batch.revision += 1
-        batch.truncate(num_tokens)
+        self._state.truncate(num_tokens if num_tokens >= 0 else count + num_tokens)
 
     def fork(self) -> Session:
         """Return a copy of the session; the KV caches are shared until either continues."""
         self._check_open()
-        return Session(self.generator, self._decoding_batch.make_fork())
+        return Session(self.generator, self._state.make_fork())
 
     def close(self) -> None:
         """Free the KV caches unless a fork uses them. Idempotent."""
-        self._decoding_batch.close()
+        self._state.close()
 
     def __enter__(self) -> Session:
         return self
@@ -183,34 +229,28 @@ class Session:
         self.close()
 
 
-def _make_generation_steps(batch: DecodingBatch, options: ValidatedOptions) -> Iterator[list[int]]:
-    """Yield the tokens of each step, limited by the options and the context. Raise ContextError if the context is full."""
-    batch.check_context(1)  # check again, because an older stream may have filled the context
-    longest = max(map(len, batch.tokens))
-    max_tokens = (
-        options.max_tokens if batch.context_length is None else min(options.max_tokens, batch.context_length - longest)
-    )
+def _yield_pieces(generator: Generator, state: DecodeState, options: ValidatedOptions) -> Iterator[list[str]]:
+    """Generate until all sequences are finished. Yield the text that each step adds to each sequence, then what remains at the end."""
+    detokenizers = [StreamingDetokenizer(generator.tokens, options.stop) for _ in state.tokens]
+    eos_token_ids, params = generator.folder.eos_token_ids, options.sampling_params
+    draft = None
     if options.speculate is not None:
-        return _yield_speculative_steps(
-            batch, options, max_tokens, make_proposer(options.speculate, options.sampling_params[0], batch.decoder)
-        )
-    return (
-        batch.generate(options.sampling_params, max_tokens)
-        if options.choose is None
-        else batch.generate_with_callback(options.choose, max_tokens)
-    )
-
-
-def _yield_speculative_steps(
-    batch: DecodingBatch, options: ValidatedOptions, max_tokens: int, proposer: DraftProposer
-) -> Iterator[list[int]]:
-    """Yield generated tokens one at a time, with speculative decoding, and close the proposer at the end."""
+        state.check_context(1)  # before the draft allocates memory: an older stream may have filled the context
+        draft = make_proposer(options.speculate, params[0], state.decoder), options.num_draft_tokens
     try:
-        yield from batch.generate_speculative(
-            options.sampling_params[0], max_tokens, proposer, options.num_draft_tokens
-        )
+        for tokens in state.generate(params, options.max_tokens, choose=options.choose, draft=draft):
+            pieces, finished = [""] * len(tokens), state.finished
+            for i, token in enumerate(tokens):
+                if finished[i]:
+                    continue
+                is_eos = token in eos_token_ids
+                pieces[i] = detokenizers[i].flush() if is_eos else detokenizers[i].add(token)
+                finished[i] = is_eos or detokenizers[i].stopped
+            yield pieces
+        yield ["" if finished[i] else detokenizer.flush() for i, detokenizer in enumerate(detokenizers)]
     finally:
-        proposer.close()
+        if draft is not None:
+            draft[0].close()
 
 
 class Generator:
@@ -377,7 +417,7 @@ class Generator:
 
     def session(self) -> Session:
         """Return an empty session."""
-        return Session(self, DecodingBatch(self.decoder, 1, self.context_length))
+        return Session(self, DecodeState(self.decoder, 1, self.context_length))
 
     def logits(self, text: str | Sequence[int]) -> Array:
         """Return the logits after each token of a text, float [tokens, vocab_size].
@@ -385,14 +425,11 @@ class Generator:
         Raise InputError for an invalid prompt, ContextError if it is too long.
         """
         tokens = _get_tokens_or_bos(self.encode(text), self)
-        batch = DecodingBatch(self.decoder, 1, self.context_length)
-        batch.tokens[0] = tokens
-        batch.check_context(0)
-        batch.tokens[0] = []
+        state = DecodeState(self.decoder, 1, self.context_length)
         try:
-            return batch.compute_all_logits(tokens)
+            return state.compute_all_logits(tokens)
         finally:
-            batch.close()
+            state.close()
 
     def _generate_batch(self, prompts: Sequence[str], **options: Any) -> list[str]:
         if not prompts:
@@ -400,27 +437,17 @@ class Generator:
         validated = _validate_options(options, len(prompts))
         if self.decoder.decoder_recipe.requires_batch_one and len(prompts) > 1:
             return self._generate_sequentially(prompts, **options)
-        batch = DecodingBatch(self.decoder, len(prompts), self.context_length)
-        batch.tokens = [_get_tokens_or_bos(self.encode(prompt), self) for prompt in prompts]
-        batch.check_context(1)
-        detokenizers = [StreamingDetokenizer(self.tokens, validated.stop) for _ in prompts]
-        results, ended = [""] * len(prompts), [False] * len(prompts)
+        state = DecodeState(self.decoder, len(prompts), self.context_length)
+        state.tokens = [_get_tokens_or_bos(self.encode(prompt), self) for prompt in prompts]
+        state.check_context(1)
+        texts = [""] * len(prompts)
         try:
-            for step in _make_generation_steps(batch, validated):
-                for i, token in enumerate(step):
-                    batch.append_token(i, token)
-                    if ended[i]:
-                        continue
-                    ended[i] = token in self.folder.eos_token_ids
-                    results[i] += detokenizers[i].flush() if ended[i] else detokenizers[i].add(token)
-                    ended[i] = ended[i] or detokenizers[i].stopped
-                if all(ended):
-                    break
+            for pieces in _yield_pieces(self, state, validated):
+                texts = [text + piece for text, piece in zip(texts, pieces, strict=True)]
         finally:
-            self.timing = batch.timing
-            batch.close()
-        prompt_states = zip(results, detokenizers, ended, strict=True)
-        return [text if is_ended else text + detokenizer.flush() for text, detokenizer, is_ended in prompt_states]
+            self.timing = state.timing
+            state.close()
+        return texts
 
     def _generate_sequentially(
         self, prompts: Sequence[str], seed: int | Sequence[int] | None = None, **options: Any

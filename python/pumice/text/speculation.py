@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from ..base.errors import InputError
+from .decode_state import DecodeState
 from .decoder import Decoder, SamplingParams, TokenBitmask
-from .decoding_batch import DecodingBatch
 
 if TYPE_CHECKING:
     from .generator import Generator
@@ -57,42 +57,32 @@ class NGramProposer:
 class DraftModelProposer:
     """Proposes a draft model's continuation, sampled with the same parameters."""
 
-    def __init__(self, batch: DecodingBatch, params: SamplingParams) -> None:
-        self._batch, self._params = batch, params
+    def __init__(self, state: DecodeState, params: SamplingParams) -> None:
+        self._state, self._params = state, params
         self._num_verified = 0  # how many tokens at the start of the draft model's text are verified
-        self._token_bitmask = TokenBitmask([], batch.decoder.vocab_size)
+        self._token_bitmask = TokenBitmask([], state.decoder.vocab_size)
 
     def propose(self, tokens: Sequence[int], count: int) -> list[int]:
-        batch = self._batch
-        draft_tokens, num_verified = batch.tokens[0], self._num_verified
+        state = self._state
+        draft_tokens, num_verified = state.tokens[0], self._num_verified
         verified = list(tokens[num_verified:])
         pairs = zip(draft_tokens[num_verified:], verified, strict=False)
         num_matching = next(
             (i for i, (drafted, expected) in enumerate(pairs) if drafted != expected),
             min(len(draft_tokens) - num_verified, len(verified)),
         )
-        batch.cached[0] = min(batch.cached[0], num_verified + num_matching)
+        state.cached[0] = min(state.cached[0], num_verified + num_matching)
         draft_tokens[num_verified:] = verified
         self._num_verified = len(tokens)
-        num_new = count if batch.context_length is None else min(count, batch.context_length - len(tokens))
+        num_new = count if state.context_length is None else min(count, state.context_length - len(tokens))
         if num_new > 0:
             token_bitmask = None if self._params.penalty == 1 else self._token_bitmask.make_bitmasks(tokens, [], 1)
-            for (token,) in batch.generate([self._params], num_new, token_bitmask):
-                batch.append_token(0, token)
+            for _ in state.generate([self._params], num_new, token_bitmask):
+                pass
         return draft_tokens[len(tokens) :]
 
     def close(self) -> None:
-        self._batch.close()
-
-
-def check_speculation(speculate: Any, num_draft_tokens: Any, is_draft: bool) -> None:
-    """Raise InputError if `speculate` is invalid, or None although `num_draft_tokens` is given. is_draft: whether it is a Generator."""
-    if speculate is None:
-        if num_draft_tokens is not None:
-            raise InputError(f"num_draft_tokens: expected only with speculate, given {num_draft_tokens!r:.100}")
-        return
-    if not is_draft and not (isinstance(speculate, str) and speculate == NGRAM):
-        raise InputError(f"speculate: expected '{NGRAM}' or a Generator, given {speculate!r:.100}")
+        self._state.close()
 
 
 def check_draft(speculate: Generator | str, device: Decoder) -> None:
@@ -109,6 +99,5 @@ def make_proposer(speculate: Generator | str, params: SamplingParams, device: De
     check_draft(speculate, device)
     if isinstance(speculate, str):
         return NGramProposer()
-    return DraftModelProposer(
-        DecodingBatch(speculate.decoder, 1, speculate.context_length, "speculate: the draft"), params
-    )
+    state = DecodeState(speculate.decoder, 1, speculate.context_length, "speculate: the draft")
+    return DraftModelProposer(state, params)
