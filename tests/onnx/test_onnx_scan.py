@@ -177,7 +177,7 @@ def test_lengths_of_nothing_and_beyond_the_rows(
 
 
 @pytest.mark.parametrize(
-    ("lengths", "constants", "expected"), [([1, -1], "", "at least 0"), ([1, 4], "p", "0 to 3"), ([3, 0], "p", None)]
+    ("lengths", "constants", "expected"), [([1, -1], "", "non-negative lengths"), ([1, 4], "p", "0 to 3"), ([3, 0], "p", None)]
 )
 def test_constant_lengths_that_there_are_not_are_rejected(
     context: pumice.Context, lengths: list[int], constants: str, expected: str | None
