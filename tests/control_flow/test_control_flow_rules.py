@@ -72,8 +72,12 @@ def test_b2_2_what_is_run_is_a_graph() -> None:
         expect_error(
             "B2.2", lambda wrong=wrong: graph.if_(condition, identity(), wrong, inputs=[x]), "else: expected a Graph"
         )  # type: ignore[misc]
-        expect_error("B2.2", lambda wrong=wrong: graph.while_(wrong, identity(), carried=[x]), "condition: a Graph")  # type: ignore[misc]
-        expect_error("B2.2", lambda wrong=wrong: graph.while_(identity("bool"), wrong, carried=[x]), "body: a Graph")  # type: ignore[misc]
+        expect_error(
+            "B2.2", lambda wrong=wrong: graph.while_(wrong, identity(), carried=[x]), "condition: expected a Graph"
+        )  # type: ignore[misc]
+        expect_error(
+            "B2.2", lambda wrong=wrong: graph.while_(identity("bool"), wrong, carried=[x]), "body: expected a Graph"
+        )  # type: ignore[misc]
 
 
 def test_b2_3_branches_take_the_inputs_and_give_the_outputs_of_an_if() -> None:

@@ -177,7 +177,8 @@ def test_lengths_of_nothing_and_beyond_the_rows(
 
 
 @pytest.mark.parametrize(
-    ("lengths", "constants", "expected"), [([1, -1], "", "at least 0"), ([1, 4], "p", "0 to 3"), ([3, 0], "p", None)]
+    ("lengths", "constants", "expected"),
+    [([1, -1], "", "non-negative lengths"), ([1, 4], "p", "lengths of 0 to 3"), ([3, 0], "p", None)],
 )
 def test_constant_lengths_that_there_are_not_are_rejected(
     context: pumice.Context, lengths: list[int], constants: str, expected: str | None
@@ -190,7 +191,7 @@ def test_constant_lengths_that_there_are_not_are_rejected(
     if expected is None:
         assert pumice.load(proto, context)(ramp(2, 2), ramp(2, 3, 2))[1].shape == (2, 3, 2)
         return
-    with pytest.raises(pumice.GraphError, match=rf"'scan': input 'lengths': expected lengths of {expected}, given \["):
+    with pytest.raises(pumice.GraphError, match=rf"'scan': input 'lengths': expected {expected}, given \["):
         pumice.load(proto, context)
 
 

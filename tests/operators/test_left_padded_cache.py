@@ -111,7 +111,7 @@ def test_what_does_not_fit_is_rejected(change: dict[int, tuple[int, ...]], messa
 
 
 def test_caches_of_int8_that_do_not_fit_are_rejected() -> None:
-    for size, scales, message in ((6, (2, 3, 4), "a multiple of 4 elements"), (8, (2, 3, 5), "scales of shape")):
+    for size, scales, message in ((6, (2, 3, 4), "a multiple of 4"), (8, (2, 3, 5), "scales of shape")):
         graph = pumice.Graph()
         cache, rows = graph.input("c", "int8", [2, 3, 4, size]), graph.input("r", "float32", [2, 3, 1, size])
         past, each = graph.input("p", "int64", [2]), graph.input("s", "float32", list(scales))

@@ -119,7 +119,7 @@ def test_one_profile_at_a_time_measures(model: pumice.Model) -> None:
     with pumice.profile() as measured:
         with pytest.raises(pumice.StateError, match="only one can measure at a time"), pumice.profile():
             pass
-        with pytest.raises(pumice.StateError, match="when its block has ended"):
+        with pytest.raises(pumice.StateError, match="only after its block has ended"):
             measured.rows()
         model(IMAGES)
     assert measured.executions

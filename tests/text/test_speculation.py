@@ -374,7 +374,7 @@ def test_what_cannot_be_is_rejected_by_name(generator: Generator, numbers: Gener
         ({"speculate": "magic"}, "speculate: expected 'ngram' or a Generator, given 'magic'"),
         ({"speculate": 3}, "speculate: expected 'ngram' or a Generator, given 3"),
         ({"speculate": numbers}, "speculate: expected a generator with 512 vocabulary entries"),
-        ({"speculate": "ngram", "choose": lambda logits, tokens: 0}, "speculate: expected None with choose"),
+        ({"speculate": "ngram", "choose": lambda logits, tokens: 0}, "speculate: expected None if choose= is given"),
         (
             {"speculate": "ngram", "num_draft_tokens": 0},
             "num_draft_tokens: expected a number of tokens from 1 to 15, given 0",

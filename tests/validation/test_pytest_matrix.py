@@ -185,7 +185,7 @@ def test_devices_take_turns_as_the_default_one(plugin_project: PluginProject, mo
     ("arguments", "message"),
     [
         (["--pumice-precision=fp32,fp8"], "invalid choice: 'fp8'"),
-        (["--pumice-precision=fp32,fp32"], "expected different names"),
+        (["--pumice-precision=fp32,fp32"], "expected different comma-separated names"),
         (["--pumice-device=0,no such device"], "no Vulkan device matches 'no such device'"),
         (["--pumice-device=0,,1"], "expected comma-separated names"),
         (["--pumice-isolate", "-n2", "-p", "xdist"], "expected one process"),

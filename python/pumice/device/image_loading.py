@@ -34,7 +34,7 @@ def _import_pillow() -> Any:
 
 def _open_image(path: str | os.PathLike[str], mode: str) -> Image.Image:
     image_module, operations = _import_pillow()
-    with convert_read_errors(path, kind="a picture"), image_module.open(path) as image:
+    with convert_read_errors(path, kind="an image"), image_module.open(path) as image:
         oriented: Image.Image = operations.exif_transpose(image)
         return _to_8_bit(oriented, path).convert("L" if mode == "L" else "RGB")
 

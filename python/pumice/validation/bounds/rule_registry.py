@@ -80,7 +80,7 @@ class OperatorCall:
     def require_decided(self, value: BoundedTensor, description: str) -> Array:
         """Return a tensor that controls the operator as an array. Raise UndecidedError if a value is undecided."""
         if value.error is not None and np.any(value.error > 0):
-            raise UndecidedError(f"{description} of {self.op} depends on a choice that rounding may flip")
+            raise UndecidedError(f"{description} of {self.op} may change by rounding")
         return value.value
 
     def get_scalar(self, index: int, default: float) -> tuple[float, float]:
