@@ -5,16 +5,14 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-import re
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import pytest
 
 import pumice
-from benchmarks import attention_decode, attention_decode_tilings, devices, model_cases, plots, resnet, scale
+from benchmarks import devices, plots, resnet, scale
 from benchmarks.__main__ import described
 from benchmarks.ray_blocks import Call, MakeBlock, TimedPredictor, call_of, seconds_to_first, steady_rate
 from benchmarks.rows import Row, Table
@@ -23,21 +21,6 @@ from benchmarks.timing import Absent
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 FILES = sorted((DOCS / "benchmarks").glob("*.json"))
 HEADER = {"device": "a device (software), the only one", "driver": "a driver 1.0", "date": "2026-11-26"}
-
-
-# ---- shapes
-
-
-def test_the_page_says_where_each_table_has_its_shapes() -> None:
-    page = (DOCS / "benchmarks.md").read_text()
-    section = page.split("## Shapes of the tables")[1].split("\n## ")[0]
-    folder = Path(plots.__file__).parent
-    for tables, where, _ in (row.strip("| ").split(" | ") for row in section.splitlines() if row.startswith("| `")):
-        files = re.findall(r"(\w+\.py)", where) or [f"{table}.py" for table in re.findall(r"`(\w+)`", tables)]
-        texts = [(folder / file).read_text() for file in files]
-        for name in re.findall(r"`([A-Z_]+)`", where):
-            assert any(re.search(rf"^{name}\b|^[A-Z_]+, {name}\b", text, re.MULTILINE) for text in texts), name
-    assert {"Case", "CASES"}.isdisjoint(vars(model_cases))
 
 
 # ---- plots
@@ -70,27 +53,6 @@ def test_a_plot_has_a_panel_for_each_table_with_figures(tmp_path: Path) -> None:
     assert "Nothing" not in drawn
 
 
-def test_the_same_file_is_drawn_alike(tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib")
-    for name in ("one.svg", "two.svg"):
-        plots.draw(measured(), tmp_path / name)
-    assert (tmp_path / "one.svg").read_bytes() == (tmp_path / "two.svg").read_bytes()
-
-
-def test_nothing_to_draw_is_rejected(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="no table has a figure"):
-        plots.draw(
-            described(dict(HEADER), [Table("Nothing", "us", [Row("d", absent="not here")])]), tmp_path / "no.svg"
-        )
-
-
-def test_a_file_has_every_field_of_its_rows_and_the_command() -> None:
-    told = measured()
-    assert {field.name for field in dataclasses.fields(Row)} < set(told["tables"][0]["rows"][0])
-    assert [row["met"] for row in told["tables"][0]["rows"]] == [True, False, None]
-    assert told["command"].startswith("./dev bench")
-
-
 def test_slopes_keep_their_points() -> None:
     sweep = scale.Sweep("Nodes", "nodes", [1, 2, 4], lambda size: {"call (ms)": 3.0 * size})
     sweep.measure()
@@ -98,15 +60,6 @@ def test_slopes_keep_their_points() -> None:
     assert table.axis == "nodes"
     assert table.rows[0].points == [(1, 3.0), (2, 6.0), (4, 12.0)]
     assert table.rows[0].median == pytest.approx(1.0)
-
-
-def test_kept_files_say_where_they_are_from_and_have_their_plots() -> None:
-    page = (DOCS / "benchmarks.md").read_text()
-    for path in FILES:
-        told = json.loads(path.read_text())
-        assert all(told[name] for name in (*HEADER, "processor", "software", "command", "tables")), path.name
-        assert path.with_suffix(".svg").is_file(), f"PYTHONPATH=tests python -m benchmarks.plots {path}"
-        assert f"](benchmarks/{path.name})" in page and f"](benchmarks/{path.stem}.svg)" in page, path.name
 
 
 # ---- several devices
@@ -169,55 +122,3 @@ def test_the_network_has_fifty_layers_and_scores_that_a_runtime_agrees_with(
     )[0]
     with pumice.load(path, context) as model:
         np.testing.assert_allclose(model(pixels), expected, rtol=1e-3, atol=1e-3 * np.abs(expected).max())
-
-
-# ---- variants measured one after the other
-
-
-TILINGS = tuple(attention_decode.MmaTiling(subgroups, 1, 1) for subgroups in (1, 2, 4, 8))
-SHAPE = attention_decode_tilings.ON_SOFTWARE[0]
-TIMES = {1: 4e-6, 2: 3e-6, 8: 1e-6}  # seconds by number of subgroups
-
-
-def measuring(monkeypatch: pytest.MonkeyPatch) -> attention_decode_tilings.Measuring:
-    """Variants with simulated times; the one of four subgroups cannot be created."""
-
-    def made(tiling: Any, memory: Any, on: Any) -> Any:
-        if tiling.subgroups == 4:
-            raise RuntimeError("four are too many")
-        return attention_decode_tilings.Timed(tiling, 5, cast("pumice.CommandList", tiling.subgroups))
-
-    def measured(lists: list[Any], *_: Any) -> list[list[float]]:
-        return [[TIMES.get(one, 5e-7)] * 3 for one in lists]
-
-    monkeypatch.setattr(attention_decode.Memory, "of", lambda *_: None)
-    monkeypatch.setattr(attention_decode_tilings, "reading", lambda _: 0)
-    monkeypatch.setattr(attention_decode_tilings, "made", made)
-    monkeypatch.setattr(attention_decode_tilings, "measured", measured)
-    session = cast("Any", SimpleNamespace(software=True, context=SimpleNamespace(info=SimpleNamespace(limits={}))))
-    return attention_decode_tilings.Measuring(session, math.inf, 1e12)
-
-
-def test_a_tiling_is_printed_when_measured_and_fails_alone(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    on = measuring(monkeypatch)
-    rows = attention_decode_tilings.table_of(SHAPE, TILINGS, on)
-    first = next(rows)
-    told = capsys.readouterr().out
-    assert [f"quads {n}, 1, 1" in told for n in (1, 2, 4, 8)] == [True] * 4
-    assert "four are too many" in told
-    assert "of the copy" in told
-    others = list(rows)
-    assert "no more" in first.what
-    assert [row.best for row in others] == [pytest.approx(4.0), pytest.approx(3.0), pytest.approx(1.0), None]
-    assert others[-1].wrong
-    assert on.quickest(TILINGS) == (TILINGS[0], TILINGS[3], TILINGS[1])
-
-
-def test_tilings_that_there_is_no_time_for_are_absent(monkeypatch: pytest.MonkeyPatch) -> None:
-    on = measuring(monkeypatch)
-    on.until = -math.inf
-    rows = list(attention_decode_tilings.table_of(SHAPE, TILINGS, on))[1:]
-    assert len(rows) == len(TILINGS)
-    assert all("seconds of the whole are over" in row.absent and not row.wrong for row in rows)

@@ -19,7 +19,6 @@ import documents
 import pumice
 import pumice.demo
 import reference
-from cases import CASES
 from features import lacking_features
 from process import python
 
@@ -72,13 +71,6 @@ def missing_result(page: str, printed: str) -> str | None:
             return shown
         printed = printed[match.end() :]
     return None
-
-
-def test_a_result_that_is_not_printed_is_found() -> None:
-    page = "print(a)  # -> 1 of ... nodes\n\n```output\nfirst\nsecond ...\n```\n"
-    assert missing_result(page, "1 of 7 nodes\nfirst\nsecond line\n") is None
-    assert missing_result(page, "1 of 7 rows\nfirst\nsecond line\n") == "1 of ... nodes"
-    assert missing_result(page, "first\nsecond line\n1 of 7 nodes\n") == "first\nsecond ..."
 
 
 def test_the_tests_of_the_tutorial_fail_and_pass_as_it_says(
@@ -234,20 +226,6 @@ def test_names_of_the_reference_lead_to_what_it_describes() -> None:
             operator.attrgetter(name)(pumice)
 
 
-@pytest.mark.parametrize(
-    ("docstring", "text"),
-    [
-        ("a * b, x[i] and a_b_c of _x", r"a \* b, x\[i\] and a_b_c of \_x"),
-        ("`a * b` is code, <b> is none", r"`a * b` is code, \<b> is none"),
-        ("Adds.\na: a number.\nMore of it.", "Adds.\\\na: a number.\nMore of it."),
-        ("# no title\n- no list", "\\# no title\n\\- no list"),
-        ("Such as\n\n    x = a * b\n", "Such as\n\n```text\nx = a * b\n```"),
-    ],
-)
-def test_a_docstring_becomes_text_on_the_page(docstring: str, text: str) -> None:
-    assert reference.paragraphs(docstring) == text
-
-
 def test_the_operators_of_directml_are_all_told_and_their_attributes_exist() -> None:
     known = {one.name: {attribute.name for attribute in one.attributes} for one in pumice.operators()}
     told = directml.operators()
@@ -279,61 +257,7 @@ def test_what_a_page_quotes_is_in_the_tree() -> None:
     assert not missing, f"docs/adding_an_operator.md quotes what is no longer in {missing}"
 
 
-@pytest.mark.parametrize("op", ["Swish", "ReduceSumSquare", "Trilu"])
-def test_the_operators_that_a_page_walks_have_cases(op: str) -> None:
-    assert any(case.op == op for case in CASES)
-
-
-def test_the_blocks_of_python_that_do_not_run_are_known() -> None:
-    """A "py" block is code that the page cannot run by itself; the reason for each page is listed here."""
-    reasons = {
-        "adding_an_operator": "quotes of the tree, which are compared with it",
-        "devices": "needs CUDA",
-        "torch": "needs CUDA",
-        "tutorial_notebooks": "cells, which tests/tools/test_notebooks.py runs",
-        "tutorial_validation": "files of tests, which run above",
-    }
-    assert {page.stem for page in PAGES if "```py\n" in page.read_text()} == reasons.keys()
-
-
-def named_files(cell: str) -> list[Path]:
-    """Return the files in a row of docs/tuning.md; a name without a folder is in the folder of the one before it."""
-    found: list[Path] = []
-    for path in re.findall(r"[\w/]+\.(?:cpp|h)\b|\w+(?:/\w+)+", cell):
-        folders = [ROOT / "cpp" / "operators", ROOT / "cpp", *(one.parent for one in found[-1:])]
-        names = [folder / f"{path}{ending}" for folder in folders for ending in ("", ".cpp", ".h")]
-        own = [name for name in names if name.is_file()]
-        assert own, f"docs/tuning.md names {path}"
-        found += own
-    return found
-
-
-def test_the_constants_of_tuning_stand_where_the_page_says() -> None:
-    page = (ROOT / "docs" / "tuning.md").read_text()
-    rows = [row.split("|")[1:-1] for row in page.splitlines() if re.match(r"\|.*\.(cpp|h)\b.*\|$", row)]
-    assert len(rows) >= 30
-    lost = []
-    for _, constants, where, *_ in rows:
-        text = "\n".join(file.read_text() for file in named_files(where))
-        named = re.findall(r"`(\w+)`", constants)
-        lost += [f"{name} in {where.strip()}" for name in named if not re.search(rf"\b{name}\b", text)]
-    assert not lost
-
-
 def test_paths_that_a_page_names_exist() -> None:
     for page in PAGES:
         for path in re.findall(r"`((?:cpp|python|shaders|tests|docs|examples|notebooks)/[\w./]+)`", page.read_text()):
             assert (ROOT / path).exists(), f"{page.name} names {path}"
-
-
-def test_benchmarks_that_a_page_names_exist() -> None:
-    text = (ROOT / "tests" / "benchmarks" / "__main__.py").read_text()
-    known = set(re.findall(r'^    "(\w+)": \w+,$', text, re.MULTILINE))
-    assert {"launch", "text"} <= known
-    for page in PAGES:
-        for names in re.findall(r"\./dev bench((?: [a-z_]+\b)+)", page.read_text()):
-            assert set(names.split()) <= known, f"{page.name} names benchmarks that there are not: {names}"
-
-
-def test_the_readme_is_short() -> None:
-    assert len((ROOT / "README.md").read_bytes()) <= 7000

@@ -71,13 +71,6 @@ def test_the_rest_of_a_run_is_what_failed(driver: drivers.Driver, monkeypatch: p
     assert len(drivers.outcome(driver.reports).runs) == 3
 
 
-@pytest.mark.slow
-def test_a_new_run_forgets_the_reports_before(driver: drivers.Driver) -> None:
-    drivers.run(driver, ["-k", "plain"], is_rest=False)
-    drivers.run(driver, ["-k", "nouns"], is_rest=False)
-    assert list(drivers.outcome(driver.reports).results) == [("tests.test_few.TestNouns", "test_of_a_class")]
-
-
 def test_a_killed_run_is_resumed(driver: drivers.Driver, monkeypatch: pytest.MonkeyPatch) -> None:
     (drivers.ROOT / "tests" / "test_few.py").write_text(KILLED)
     before, killed = ("tests.test_few", "test_before"), ("tests.test_few", "test_killed")
@@ -108,16 +101,6 @@ def test_the_table_counts_what_did_not_run() -> None:
         "| a driver | A device | 1 | 1 | 1 | 1 | 2026-01-02 abcdef0 |"
     )
     assert later.count("- 1 times: needs shaderInt64") == 2  # a driver without reports keeps its row and list
-
-
-def test_a_file_that_could_not_be_imported_counts_until_its_tests_run(tmp_path: Path) -> None:
-    whole = '["", "tests.a", "could not import"]'
-    later = '["tests.a", "test_b", "passed"]'
-    for number, line in enumerate([whole, later]):
-        (tmp_path / f"{number:03}.jsonl").write_text(line + "\n")
-        (tmp_path / f"{number:03}.json").write_text('{"device": "A device", "run": "today"}')
-        expected = [{("", "tests.a"): "could not import"}, {("tests.a", "test_b"): "passed"}][number]
-        assert drivers.outcome(tmp_path).results == expected
 
 
 def test_cases_are_named_as_in_reports() -> None:

@@ -70,11 +70,6 @@ def test_each_layer_includes_only_layers_to_its_left() -> None:
     assert not refused_layers(lines)
 
 
-def test_an_include_to_the_right_would_be_found() -> None:
-    assert refused_layers([("cpp/device/x.h", '"', "shader/shader.h")])
-    assert not refused_layers([("cpp/shader/x.h", '"', "device/context.h"), ("cpp/device/x.h", "<", "vector")])
-
-
 Arrows = dict[str, set[str]]
 
 
@@ -144,28 +139,6 @@ def test_the_folders_of_a_layer_include_those_before_them() -> None:
     assert not circle(folders)
     missing = [f"{layer}/{part}".rstrip("/") for layer, parts in ORDER.items() for part in parts]
     assert {*missing} <= {*folders}, "ORDER names folders that there are no longer"
-
-
-def test_a_circle_would_be_found() -> None:
-    lines = [
-        ("cpp/graph/control_flow/a.h", '"', "graph/region/b.h"),
-        ("cpp/graph/region/b.h", "<", "vector"),
-        ("cpp/graph/region/b.cpp", '"', "graph/region/b.h"),
-    ]
-    assert unit_arrows(lines) == {"graph/control_flow/a": {"graph/region/b"}, "graph/region/b": set()}
-    assert not circle(unit_arrows(lines))
-    lines.append(("cpp/graph/region/b.cpp", '"', "graph/control_flow/a.h"))
-    assert {*circle(unit_arrows(lines))} == {"graph/control_flow/a", "graph/region/b"}
-    assert {*circle(folder_arrows(unit_arrows(lines)))} == {"graph/control_flow", "graph/region"}
-    beside = [("cpp/dv/include/a.h", '"', "b.h"), ("cpp/dv/include/b.h", '"', "a.h")]
-    assert {*circle(unit_arrows(beside))} == {"dv/include/a", "dv/include/b"}
-
-
-def test_an_include_of_a_folder_behind_would_be_found() -> None:
-    assert refused_order({"graph/region": {"graph/control_flow"}})
-    assert refused_order({"shader/source": {"shader"}})
-    assert refused_order({"graph/new": set()})
-    assert not refused_order({"graph/control_flow": {"graph/region", "operators/table"}, "shader": {"shader/source"}})
 
 
 def test_headers_of_other_libraries_stay_in_their_folder() -> None:

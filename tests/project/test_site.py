@@ -23,12 +23,6 @@ def test_the_navigation_has_every_page_once() -> None:
     assert sorted(named) == sorted(page.stem for page in DOCS.glob("*.md") if page.stem != "index")
 
 
-def test_every_tree_of_the_navigation_has_a_caption() -> None:
-    trees = TREE.findall((DOCS / "index.md").read_text())
-    assert len(trees) >= 2
-    assert all(re.match(r":caption: \S", tree) for tree in trees)
-
-
 @pytest.mark.parametrize("page", sorted(DOCS.glob("*.md")), ids=lambda page: page.stem)
 def test_a_page_begins_with_a_title_and_its_python_compiles(page: Path) -> None:
     text = page.read_text()
