@@ -123,7 +123,7 @@ def test_one_profile_at_a_time_measures(model: pumice.Model) -> None:
             measured.rows()
         model(IMAGES)
     assert measured.executions
-    with pytest.raises(pumice.StateError, match="of one block"), measured:
+    with pytest.raises(pumice.StateError, match="a Profile covers one block"), measured:
         pass
     with pumice.profile() as empty:
         pass
