@@ -26,8 +26,8 @@ MANY_PARAMETERS = {
     "model/batch_predictor.py:__init__",
     "model/model.py:__init__",
     "validation/reduce.py:reduce",
-    "validation/report.py:__init__",
-    "validation/precision_tuner.py:tune_precision",
+    "validation/report/report.py:__init__",
+    "validation/search/precision_tuner.py:tune_precision",
     "validation/validate.py:validate",
 }
 # Public functions of the C interface, and functions with the keywords of public Python functions.
@@ -242,8 +242,7 @@ UNITS = 30  # per folder: a header and its source count as one
 # Flat lists, whose names are clearer than subfolders would be.
 FLAT = {
     "docs": "a page each, in the order of docs/index.md",
-    "python/pumice/validation": "a step of a validation, or a form of its report, each",
-    "python/pumice/validation/bounds": "the rules of a family of operators, or what they share, each",
+    "python/pumice/validation/rules": "the rules of a family of operators, or what they share, each",
     "shaders": "a kernel each; their names begin with their families",
     "shaders/include": "what kernels paste, by what it is about",
     "src": "a bound class each",

@@ -11,9 +11,9 @@ from typing import Any
 from unittest import mock
 
 import pumice
-from pumice.validation import repeatability
-from pumice.validation.repeatability import RepeatedRuns, ResultTallies
-from pumice.validation.tensor_sources import DeviceTensors
+from pumice.validation.reference.tensor_sources import DeviceTensors
+from pumice.validation.search import repeatability
+from pumice.validation.search.repeatability import RepeatedRuns, ResultTallies
 
 COMPILED = "program compiled, weights uploaded"
 BEGUN = "first run: bound, pipelines, recorded"

@@ -51,7 +51,7 @@ def lavapipe(context: pumice.Context) -> None:
 def spoil(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     """Corrupt kernel results of both programs (`kept`), or only the outputs of the optimised program."""
     import pumice.model.compiled_model
-    import pumice.validation.model_validation
+    import pumice.validation.checker.model_validation
 
     def install(change: Change, kept: bool = True) -> None:
         class FaultyGraph:
@@ -63,7 +63,7 @@ def spoil(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
                 return Faulty(self._graph.compile(context, precision, **options), change, self._observed)
 
         load_graph, build_recipe_graph = (
-            pumice.validation.model_validation.load_graph,
+            pumice.validation.checker.model_validation.load_graph,
             pumice.model.compiled_model.build_recipe_graph,
         )
 
@@ -72,7 +72,7 @@ def spoil(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
             return FaultyGraph(graph, False), recipe
 
         if kept:
-            monkeypatch.setattr(pumice.validation.model_validation, "load_graph", faulty_load)
+            monkeypatch.setattr(pumice.validation.checker.model_validation, "load_graph", faulty_load)
         monkeypatch.setattr(
             pumice.model.compiled_model,
             "build_recipe_graph",

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from onnx import helper
 
-from pumice.validation.bounds.bounded_tensor import BoundedTensor
-from pumice.validation.bounds.float_types import ProgramTypes
-from pumice.validation.bounds.rule_registry import UndecidedError, UnprovedError
-from pumice.validation.bounds.rule_runner import RuleRunner
+from pumice.validation.rules.bounded_tensor import BoundedTensor
+from pumice.validation.rules.float_types import ProgramTypes
+from pumice.validation.rules.rule_registry import UndecidedError, UnprovedError
+from pumice.validation.rules.rule_runner import RuleRunner
 
 SHAPE = (64,)
 DTYPES = ("int8", "uint8", "int32", "int64")

@@ -13,11 +13,11 @@ from onnx import TensorProto, helper
 import pumice
 from custom_models import SOFTCAP, X
 from pumice import dv
-from pumice.validation.model_validation import ModelValidation
-from pumice.validation.onnx_test_folder import compute_expected_results
-from pumice.validation.options import ValidationOptions
+from pumice.validation.checker.model_validation import ModelValidation
+from pumice.validation.checker.options import ValidationOptions
 from pumice.validation.reduce import Reduction
-from pumice.validation.repeatability import RepeatedRuns, ResultTallies
+from pumice.validation.reference.onnx_test_folder import compute_expected_results
+from pumice.validation.search.repeatability import RepeatedRuns, ResultTallies
 
 WRONG = SOFTCAP.replace("tanh(float", "sin(float")
 SAME = "float64, and another run"

@@ -19,7 +19,7 @@ from faults import FAULTS
 from onnx_models import model, node, subgraph, value
 from process import python
 from pumice.tools.cli import main
-from pumice.validation import onnx_test_folder
+from pumice.validation.reference import onnx_test_folder
 
 Array = np.ndarray[Any, Any]
 X = np.linspace(-1, 1, 24, dtype=np.float32).reshape(6, 4)

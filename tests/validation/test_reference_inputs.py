@@ -16,8 +16,8 @@ import pumice
 from onnx_models import gemm, model, node, value
 from pumice.base.errors import InputError
 from pumice.tools.cli import main
-from pumice.validation import reference_inputs
-from pumice.validation.reference_inputs import ReferenceValues, SingleNodePrograms
+from pumice.validation.checker import reference_inputs
+from pumice.validation.checker.reference_inputs import ReferenceValues, SingleNodePrograms
 
 Array = np.ndarray[Any, Any]
 FLOAT = np.float32

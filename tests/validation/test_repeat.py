@@ -21,10 +21,11 @@ from fault_models import SAMPLES
 from onnx_models import gemm, model, node, value
 from pumice.base.host_arrays import bitwise_equal
 from pumice.tools.cli import main
-from pumice.validation import repeatability
-from pumice.validation.model_validation import ModelValidation
-from pumice.validation.options import ValidationOptions
-from pumice.validation.repeatability import (
+from pumice.validation.checker.model_validation import ModelValidation
+from pumice.validation.checker.options import ValidationOptions
+from pumice.validation.reference.tensor_sources import DeviceTensors
+from pumice.validation.search import repeatability
+from pumice.validation.search.repeatability import (
     FRESH_CONTEXT,
     SAME_RECORDING,
     UNDER_LOAD,
@@ -33,7 +34,6 @@ from pumice.validation.repeatability import (
     ResultTally,
     find_pattern,
 )
-from pumice.validation.tensor_sources import DeviceTensors
 from schema_check import faults
 
 X = np.linspace(-1, 1, 8, dtype=np.float32).reshape(2, 4)
@@ -99,7 +99,7 @@ def test_a_difference_that_is_allowed_is_reported_and_passes(restless: dict[str,
 
 
 def test_records_of_repeats_are_as_the_schema_says(restless: dict[str, dict[str, Any]]) -> None:
-    schema = json.loads((Path(pumice.__file__).parent / "validation" / "report.schema.json").read_text())
+    schema = json.loads((Path(pumice.__file__).parent / "validation" / "report" / "report.schema.json").read_text())
     for found in restless.values():
         record = {key: one for key, one in found.items() if key not in ("raised", "repr", "junit")}
         assert list(faults(record, schema, schema)) == []

@@ -12,10 +12,10 @@ import pytest
 import pumice
 from onnx_models import gemm, model, node, subgraph, value
 from pumice.importer import load_graph
-from pumice.validation import repeatability
-from pumice.validation.model_validation import ModelValidation
-from pumice.validation.options import ValidationOptions
-from pumice.validation.repeatability import FRESH_CONTEXT, SAME_RECORDING, UNDER_LOAD, RepeatedRuns
+from pumice.validation.checker.model_validation import ModelValidation
+from pumice.validation.checker.options import ValidationOptions
+from pumice.validation.search import repeatability
+from pumice.validation.search.repeatability import FRESH_CONTEXT, SAME_RECORDING, UNDER_LOAD, RepeatedRuns
 
 X = np.linspace(-1, 1, 8, dtype=np.float32).reshape(2, 4)
 

@@ -17,7 +17,7 @@ from .run_state import get_cell, get_findings, get_matrix_run
 
 if TYPE_CHECKING:
     from ..importer.file.model_file import Source
-    from ..validation.report import ValidationReport
+    from ..validation.report.report import ValidationReport
 
 
 class CellValidator:

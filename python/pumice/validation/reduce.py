@@ -14,12 +14,12 @@ from ..base.printable_text import escape_unprintable, shorten_and_escape
 from ..importer.file.model_file import Folder, Source
 from ..model.model import Model
 from ..model.precision_policy import Precision, parse_policy
-from .deviation import WRONG
-from .model_load_setup import ModelLoadSetup
-from .onnx_test_folder import compute_expected_results, declare_outputs, make_test_files, write_folder
-from .report_rows import select_deciding_rows
-from .subgraph_extraction import Subgraph, make_subgraph_precision
-from .subgraph_shrinker import (
+from .reference.onnx_test_folder import compute_expected_results, declare_outputs, make_test_files, write_folder
+from .reference.subgraph_extraction import Subgraph, make_subgraph_precision
+from .report.deviation import WRONG
+from .report.model_load_setup import ModelLoadSetup
+from .report.report_rows import select_deciding_rows
+from .search.subgraph_shrinker import (
     FailureTest,
     TrialCallback,
     list_suspect_node_groups,

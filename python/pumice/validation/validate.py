@@ -16,21 +16,21 @@ from ..base.log import forward_log
 from ..importer.file.model_file import Source
 from ..model.model import Model
 from ..model.precision_policy import Precision, parse_policy
-from .bisect import bisect_model
-from .candidate import Candidate, CandidateModel, CandidatePrecision, CandidateTensors
-from .deviation import UNPROVED, WRONG
-from .model_load_setup import ModelLoadSetup, ReportOrigin
-from .model_validation import ModelValidation
-from .options import Progress, ValidationOptions, check_accuracy, check_output_limits, make_step_counter
-from .oracle import Oracle
-from .reference_inputs import ReferenceInputValidation
-from .reference_oracles import FunctionOracle, make_oracle
-from .repeatability import RepeatedRuns, check_repeat_count, make_repeatability_findings
-from .report import ValidationReport
-from .report_metadata import collect_model_metadata, collect_option_metadata
-from .report_rows import Finding, ValidationRow, make_findings
-from .subgraph_extraction import Subgraph
-from .tensor_sources import DeviceTensors
+from .checker.model_validation import ModelValidation
+from .checker.options import Progress, ValidationOptions, check_accuracy, check_output_limits, make_step_counter
+from .checker.reference_inputs import ReferenceInputValidation
+from .reference.candidate import Candidate, CandidateModel, CandidatePrecision, CandidateTensors
+from .reference.oracle import Oracle
+from .reference.reference_oracles import FunctionOracle, make_oracle
+from .reference.subgraph_extraction import Subgraph
+from .reference.tensor_sources import DeviceTensors
+from .report.deviation import UNPROVED, WRONG
+from .report.model_load_setup import ModelLoadSetup, ReportOrigin
+from .report.report import ValidationReport
+from .report.report_metadata import collect_model_metadata, collect_option_metadata
+from .report.report_rows import Finding, ValidationRow, make_findings
+from .search.bisect import bisect_model
+from .search.repeatability import RepeatedRuns, check_repeat_count, make_repeatability_findings
 
 Case: TypeAlias = "Sequence[Any] | Mapping[str, Any] | Array"
 

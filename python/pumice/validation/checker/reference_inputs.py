@@ -1,0 +1,272 @@
+"""Checks each node in a program of its own, with the reference's values as inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ...base.element_types import Array
+from ...base.string_table import TensorStringTable
+from ...model.model import Model
+from ...model.precision_policy import Precision
+from ..reference.loop_timeouts import get_loop_timeout
+from ..reference.oracle import Oracle, drop_error_bound
+from ..reference.reference_model import ReferenceModel, ReferenceNode
+from ..reference.streaming import CANNOT_RUN_ERRORS, TensorMap, read_reported_additions
+from ..reference.subgraph_extraction import MissingTensorError, extract_subgraph
+from ..report.model_load_setup import ModelLoadSetup
+from ..report.node_costs import NodeCost
+from ..report.report_rows import ValidationRow
+from ..rules.bounded_tensor import BoundedTensor
+from ..rules.float_types import FloatType, ProgramTypes, dtype_name, find_float_type, is_float
+from ..rules.rule_registry import UnprovedError, Value
+from ..rules.rule_runner import make_bounded_constant, make_bounded_input
+from .error_propagation import make_overflow_finding
+from .live_values import LiveValues
+from .model_validation import ModelValidation
+from .options import ValidationOptions
+
+OPTIMIZED_PROGRAM_NOT_RUN = (
+    "each node ran by itself, an If, a Loop or a Scan together with its bodies, on the reference's values as the program would store them: "
+    "the optimised program did not run, so its kernels and outputs were not checked"
+)
+
+
+class SingleNodeResult(NamedTuple):
+    """Results of a single-node program, and the additions in its sums. failure: why it cannot run."""
+
+    tensors: dict[str, Array]
+    additions: Mapping[str, int]
+    failure: str = ""
+
+
+class SingleNodePrograms:
+    """Runs single-node programs. Each is compiled for its inputs and closed before the next one is compiled."""
+
+    missing_note = ""
+    from_one_run = True
+    strings: TensorStringTable | None = None
+
+    def __init__(self, model: Model) -> None:
+        self.types: Precision | ProgramTypes = model.policy
+        self.loop_timeout = get_loop_timeout(model.source, model.folder)
+        self._setup = ModelLoadSetup(model.context, model.precision, fuse=False, kernels=model.kernel_table)
+
+    def run(
+        self, reference: ReferenceModel, node: ReferenceNode, inputs: Mapping[str, Any], constants: Mapping[str, Array]
+    ) -> SingleNodeResult:
+        """Run a node. inputs: values computed by other nodes. constants: inputs that depend only on constants."""
+        try:
+            return self._run(reference, node, inputs, constants)
+        except MissingTensorError as error:
+            return SingleNodeResult({}, {}, str(error))
+        except CANNOT_RUN_ERRORS as error:
+            # As in the whole model, sizes and indices may have to be constants.
+            float_inputs = {
+                name: value for name, value in inputs.items() if isinstance(value, np.ndarray) and is_float(value.dtype)
+            }
+            if len(float_inputs) == len(inputs):
+                return SingleNodeResult({}, {}, _describe_failure(error))
+            folded_inputs = {**constants, **{name: value for name, value in inputs.items() if name not in float_inputs}}
+        try:
+            return self._run(reference, node, float_inputs, folded_inputs)
+        except (MissingTensorError, *CANNOT_RUN_ERRORS) as error:
+            return SingleNodeResult({}, {}, _describe_failure(error))
+
+    def _run(
+        self,
+        reference: ReferenceModel,
+        node: ReferenceNode,
+        node_inputs: Mapping[str, Any],
+        constants: Mapping[str, Array],
+    ) -> SingleNodeResult:
+        subgraph = extract_subgraph(reference, [node.name], node_inputs, node.outputs, constants)
+        with self._setup._replace(precision=node.precision).load_subgraph(subgraph.proto) as model:
+            names = [program_input.name for program_input in model.program.inputs]
+            inputs = dict(zip(names, model._indexed_arguments(**subgraph.inputs), strict=True))
+            results = dict(model.program(inputs, loop_timeout=self.loop_timeout))
+            results = model._tensor_strings.decode_tensors(results) if model._tensor_strings else results
+            return SingleNodeResult(results, read_reported_additions(model.program, inputs))
+
+    def mark_float32_nodes(self, reference: ReferenceModel) -> None:
+        """Do nothing: a node runs at the precision that the policy gives it."""
+
+    def compute_tensors(self, inputs: dict[str, Array]) -> dict[str, Array]:
+        """Return {}: each node gets the reference's inputs instead."""
+        return {}
+
+    def stream(self, inputs: dict[str, Array], reference: ReferenceModel) -> TensorMap:
+        """Return an empty mapping: each node gets the reference's inputs instead."""
+        return TensorMap()
+
+    def get_addition_counts(self, inputs: dict[str, Array]) -> dict[str, int]:
+        """Return {}: each single-node program reports its own additions."""
+        return {}
+
+    def measure_node_costs(self, inputs: dict[str, Array]) -> dict[str, NodeCost]:
+        """Return {}: no program contains all nodes, so costs are not counted."""
+        return {}
+
+    def compute_outputs(self, inputs: dict[str, Array]) -> dict[str, Array]:
+        """Return {}: the optimised program does not run."""
+        return {}
+
+    def check_indices(self, inputs: dict[str, Array]) -> None:
+        """Do nothing: the rules check the indices."""
+
+    def close(self) -> None:
+        """Do nothing: each program is closed after its node."""
+
+
+def _describe_failure(error: BaseException) -> str:
+    return f"it does not run by itself: {error}"
+
+
+class ReferenceValues:
+    """The reference's values, computed from the model's inputs, in float32 or in a wider declared type."""
+
+    def __init__(self, reference: ReferenceModel, case_inputs: Mapping[str, Any]) -> None:
+        self._reference = reference
+        self._runner = reference.runner.with_types(reference.types.without_errors())
+        self._values: dict[str, Any] = dict(case_inputs)
+        self._dtypes: dict[str, Any] = {}
+        self._stored: dict[str, str] = {}  # maps a tensor to the precision of its producer
+        self.folded: set[str] = set()
+
+    def forget(self, name: str) -> None:
+        """Drop a value after its last reader."""
+        self._values.pop(name, None)
+
+    def get_node_inputs(self, node: ReferenceNode) -> dict[str, Any]:
+        """Return a node's inputs in their declared types, rounded to storage.
+
+        Finite numbers beyond a type saturate, because infinite inputs would not show whether the node is right.
+        """
+        inputs = {}
+        for name in node.inputs:
+            if name not in self._values:
+                continue
+            value = self._values[name]
+            if name not in self.folded and isinstance(value, np.ndarray) and is_float(value.dtype):
+                value = self._round_to_declared(name, value, node)
+            elif name in self.folded and isinstance(value, np.ndarray):
+                value = value.astype(self._dtypes[name], copy=False)
+            inputs[name] = value
+        return inputs
+
+    def _round_to_declared(self, name: str, value: Array, node: ReferenceNode) -> Array:
+        dtype = np.dtype(self._dtypes.get(name, value.dtype))
+        precisions = (self._stored.get(name, node.precision), node.precision)
+        targets = [self._reference.types.at_precision(precision).get_storage_type(dtype) for precision in precisions]
+        return _round_to_finite(value, [*targets, find_float_type(str(dtype))]).astype(dtype)
+
+    def advance(self, node: ReferenceNode, device_results: Mapping[str, Array]) -> None:
+        """Evaluate a node by the rules. If no rule covers it, continue from `device_results`."""
+        try:
+            results = node.run({name: self._get_value(name) for name in node.inputs}, self._runner)
+        except (UnprovedError, IndexError, KeyError, MemoryError):
+            results = {}
+        for name in node.outputs:
+            value = results.get(name)
+            if value is None and name not in device_results:
+                continue
+            self._values[name] = _to_array(value) if value is not None else device_results[name]
+            self._dtypes[name] = (
+                value.dtype if isinstance(value, BoundedTensor) else getattr(device_results.get(name), "dtype", None)
+            )
+            self._stored[name] = node.precision
+            if node.is_folded:
+                self.folded.add(name)
+
+    def _get_value(self, name: str) -> Value:
+        """Return a value as an exact BoundedTensor. Raise KeyError if there is none."""
+        if name not in self._values:
+            return drop_error_bound(self._reference.get_constant(name))
+        value = self._values[name]
+        if isinstance(value, np.ndarray):
+            return BoundedTensor(value, None, self._dtypes.get(name, value.dtype), True, name in self.folded)
+        return make_bounded_input(value, self._runner.types)
+
+
+def _to_array(value: Value) -> Any:
+    """Return a value as an array, in float32 unless the declared type is wider."""
+    if isinstance(value, list):
+        return [_to_array(item) for item in value]
+    if not isinstance(value, BoundedTensor) or not value.is_float:
+        return value.value if isinstance(value, BoundedTensor) else value
+    dtype = np.dtype(np.float64 if value.dtype == np.float64 else np.float32)
+    return _round_to_finite(value.value, [find_float_type(str(dtype))]).astype(dtype)
+
+
+def _round_to_finite(value: Array, types: Iterable[FloatType]) -> Array:
+    """Round to the nearest finite number of each type in turn. Infinity and NaN stay unchanged."""
+    rounded = np.asarray(value, np.float64)
+    for float_format in types:
+        rounded = np.where(
+            np.isfinite(rounded),
+            float_format.round(np.clip(rounded, -float_format.largest, float_format.largest)),
+            rounded,
+        )
+    return rounded
+
+
+class ReferenceInputValidation(ModelValidation):
+    """Checks every node in isolation, with the reference's values as inputs."""
+
+    def __init__(self, fused: Model, options: ValidationOptions, oracle: Oracle) -> None:
+        self._nodes = SingleNodePrograms(fused)
+        super().__init__(fused, options, oracle, self._nodes)
+
+    @property
+    def skip_reason(self) -> str:
+        """Reason why kernels are not checked."""
+        return OPTIMIZED_PROGRAM_NOT_RUN
+
+    def run(self, inputs: dict[str, Array], case_inputs: dict[str, Any], case: int, step: Callable[[], None]) -> None:
+        """Check every node of a case."""
+        values = ReferenceValues(self.reference, self.reference.select_case_inputs(case_inputs, inputs))
+        self._case = case
+        step()
+        for index, node in enumerate(self.reference.nodes):
+            values.advance(node, self._check_single_node(node, values))
+            for name in self._readers.get(index, ()):
+                values.forget(name)
+            step()
+
+    def _check_single_node(self, node: ReferenceNode, values: ReferenceValues) -> dict[str, Array]:
+        """Check a node in its own program. Return the device's results by name."""
+        inputs = values.get_node_inputs(node)
+        constants = {name: inputs.pop(name) for name in values.folded.intersection(inputs)}
+        result = self._nodes.run(self.reference, node, inputs, constants)
+        types = self.reference.runner.at_precision(node.precision).types
+        isolated = LiveValues(self.reference, self.reference.runner, {})
+        isolated.values = {name: make_bounded_input(value, types) for name, value in inputs.items()}
+        isolated.values.update((name, make_bounded_constant(value, types)) for name, value in constants.items())
+        isolated.additions, isolated.device_results = result.additions, result.tensors
+        rule_results, note = self._evaluate(node, isolated, {})
+        for finding in self.ranges.iter_node_findings(node, isolated, rule_results or {}, result.tensors):
+            self._add_finding(finding._replace(case=self._case))
+        for name in node.outputs:
+            self._check_node_output(node, name, result, (rule_results or {}).get(name), note)
+        return result.tensors
+
+    def _check_node_output(
+        self, node: ReferenceNode, name: str, result: SingleNodeResult, expected: Value, note: str
+    ) -> None:
+        if name not in result.tensors:
+            if node.is_folded and not note:
+                return  # the program folds this node, so the device does not run it
+            row = ValidationRow(node.name, node.op, name, "", (), self._case, None, None, note or result.failure)
+            if isinstance(expected, BoundedTensor):
+                row = row._replace(dtype=dtype_name(expected.dtype), shape=expected.shape)
+            waived = self.options.allows_unproved(node.op, node.operator, node.name, name)
+            self._add_row(row._replace(unproved=(node.name,), waived=waived))
+            return
+        actual = result.tensors[name]
+        if isinstance(expected, BoundedTensor):
+            types = self.reference.types.at_precision(node.precision)
+            if overflow := make_overflow_finding(node.name, actual, expected, types, self.fused.precision):
+                self._add_finding(overflow._replace(case=self._case))
+        self._add_node_row(node, name, actual, self._compare_isolated(node, name, actual, expected), None, note)
