@@ -9,7 +9,13 @@ import numpy as np
 import pytest
 
 from pumice.validation.report.deviation import compare_tensor
-from pumice.validation.rules.bounded_tensor import BoundedArithmetic, BoundedTensor, round_to_storage
+from pumice.validation.rules.bounded_tensor import (
+    RULES,
+    BoundedArithmetic,
+    BoundedTensor,
+    OperatorCall,
+    round_to_storage,
+)
 from pumice.validation.rules.float_types import (
     BFLOAT16,
     COVERAGE_FACTOR,
@@ -20,7 +26,6 @@ from pumice.validation.rules.float_types import (
     compute_probabilistic_gamma,
 )
 from pumice.validation.rules.math_functions import FUNCTIONS, apply_function
-from pumice.validation.rules.rule_registry import RULES, OperatorCall
 from pumice.validation.rules.rule_runner import RuleRunner
 
 Array = np.ndarray[Any, Any]

@@ -11,10 +11,9 @@ import onnx
 import pytest
 
 from pumice.validation.report.deviation import compare_tensor
-from pumice.validation.rules.bounded_tensor import BoundedTensor
+from pumice.validation.rules.bounded_tensor import RULES, BoundedTensor, UnprovedError
 from pumice.validation.rules.float_types import ProgramTypes
 from pumice.validation.rules.function_bodies import has_function_body
-from pumice.validation.rules.rule_registry import RULES, UnprovedError
 from pumice.validation.rules.rule_runner import RuleRunner, make_bounded_input
 
 # Their stored results are rounded to a few digits, or were computed in fp16 throughout.

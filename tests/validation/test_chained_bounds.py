@@ -17,9 +17,8 @@ from pumice.validation.checker.live_values import LiveValues
 from pumice.validation.checker.stored_output_comparison import compare_stored_outputs
 from pumice.validation.reference.reference_model import ReferenceModel
 from pumice.validation.report.deviation import Deviation, compare_tensor
-from pumice.validation.rules.bounded_tensor import BoundedTensor
+from pumice.validation.rules.bounded_tensor import BoundedTensor, OperatorCall, find_rule
 from pumice.validation.rules.float_types import ProgramTypes
-from pumice.validation.rules.rule_registry import OperatorCall, find_rule
 from pumice.validation.rules.rule_runner import make_bounded_input
 from validation.test_no_false_alarms import names
 

@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 from onnx import helper
 
-from pumice.validation.rules.bounded_tensor import BoundedTensor
+from pumice.validation.rules.bounded_tensor import BoundedTensor, UndecidedError, UnprovedError
 from pumice.validation.rules.float_types import ProgramTypes
-from pumice.validation.rules.rule_registry import UndecidedError, UnprovedError
 from pumice.validation.rules.rule_runner import RuleRunner
 
 SHAPE = (64,)

@@ -11,9 +11,8 @@ from onnx import TensorProto, helper
 
 import pumice
 from pumice.validation.report.deviation import RIGHT, compare_tensor
-from pumice.validation.rules.bounded_tensor import BoundedTensor
+from pumice.validation.rules.bounded_tensor import BoundedTensor, OperatorCall, UndecidedError, find_rule
 from pumice.validation.rules.float_types import ProgramTypes
-from pumice.validation.rules.rule_registry import OperatorCall, UndecidedError, find_rule
 from pumice.validation.rules.rule_runner import make_bounded_input
 
 Array = np.ndarray[Any, Any]

@@ -11,9 +11,8 @@ import numpy as np
 from ...base.element_types import Array
 from ..reference.reference_model import ReferenceModel
 from ..report.accuracy import Inaccuracy, find_accuracy_violation
-from ..rules.bounded_tensor import BoundedTensor
+from ..rules.bounded_tensor import BoundedTensor, UnprovedError, Value
 from ..rules.float_types import FLOAT32, ProgramTypes
-from ..rules.rule_registry import UnprovedError, Value
 from ..rules.rule_runner import UniformPrecisionRunner
 from .live_values import LiveValues
 

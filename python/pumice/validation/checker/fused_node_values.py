@@ -11,10 +11,9 @@ from ...base.element_types import Array
 from ...base.host_arrays import bitwise_equal
 from ..reference.reference_model import ReferenceModel, ReferenceNode
 from ..rules.block_plans import ELEMENTWISE, MIN_OPSET, plan_elementwise_blocks
-from ..rules.bounded_tensor import BoundedTensor, round_to_type
+from ..rules.bounded_tensor import BoundedTensor, UndecidedError, UnprovedError, Value, round_to_type
 from ..rules.float_types import SIXTEEN_BIT_FLOATS, ProgramTypes, dtype_name, find_float_type, is_float
 from ..rules.lazy_values import BlockAssembler, DtypeView, StreamedValue
-from ..rules.rule_registry import UndecidedError, UnprovedError, Value
 from ..rules.rule_runner import NO_KERNEL_INFO, REREADS_RESULTS, KernelInfo, RuleRunner, make_bounded_device_tensor
 from .live_values import LiveValues, adopt_device_choices, adopt_device_integers, widen_error
 

@@ -14,10 +14,9 @@ from ..reference.oracle import Oracle, Tolerance
 from ..reference.reference_model import GEMM_AND_CONV, SCALING_OPERATORS, ReferenceModel, ReferenceNode
 from ..report.deviation import RIGHT, UNPROVED, WRONG, Deviation, compare_node_output
 from ..report.tensor_statistics import TensorStatistics, compute_statistics
-from ..rules.bounded_tensor import BoundedTensor, round_to_storage
+from ..rules.bounded_tensor import BoundedTensor, UndecidedError, UnprovedError, Value, round_to_storage
 from ..rules.float_types import SIXTEEN_BIT_FLOATS, ProgramTypes, dtype_name, is_float
 from ..rules.lazy_values import LazyDeviceTensor
-from ..rules.rule_registry import UndecidedError, UnprovedError, Value
 from ..rules.rule_runner import REPORTS_ADDITIONS, REREADS_RESULTS, KernelInfo, RuleRunner, make_bounded_device_tensor
 from .fused_node_values import (
     FusedNodeValues,

@@ -13,10 +13,9 @@ from ...base.element_types import Array
 from ..reference.monte_carlo import MonteCarloSamples
 from ..reference.reference_model import ReferenceModel, ReferenceNode
 from ..rules.alternative_values import count_undecided, is_undecided
-from ..rules.bounded_tensor import BoundedTensor, round_to_type
+from ..rules.bounded_tensor import BoundedTensor, UndecidedError, Value, round_to_type
 from ..rules.float_types import SIXTEEN_BIT_FLOATS, ProgramTypes, find_float_type, is_float
 from ..rules.lazy_values import MIN_LAZY_SIZE, LazyDeviceTensor
-from ..rules.rule_registry import UndecidedError, Value
 from ..rules.rule_runner import (
     REREADS_RESULTS,
     KernelInfo,

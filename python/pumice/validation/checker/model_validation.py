@@ -20,9 +20,8 @@ from ..reference.tensor_sources import DeviceTensors, TensorSource, ValidationSu
 from ..report.deviation import Deviation, compare_node_output, compare_tensor
 from ..report.report_rows import NOT_DETERMINISTIC, Finding, ValidationRow
 from ..report.tensor_statistics import compute_statistics
-from ..rules.bounded_tensor import BoundedTensor
+from ..rules.bounded_tensor import BoundedTensor, UndecidedError, UnprovedError, Value
 from ..rules.float_types import ProgramTypes, dtype_name, is_float
-from ..rules.rule_registry import UndecidedError, UnprovedError, Value
 from ..rules.rule_runner import RuleRunner
 from .case_result_cache import CaseResultCache
 from .control_flow_kernel_checker import ControlFlowKernelChecker

@@ -5,9 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from ..reference.tensor_sources import ValidationSubject
-from ..rules.bounded_tensor import BoundedTensor
+from ..rules.bounded_tensor import BoundedTensor, Value
 from ..rules.float_types import is_float
-from ..rules.rule_registry import Value
 from .live_values import LiveValues, to_declared_arrays
 
 

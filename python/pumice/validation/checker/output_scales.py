@@ -9,8 +9,7 @@ import numpy as np
 from ...base.element_types import Array
 from ..reference.reference_model import ReferenceModel, ReferenceNode
 from ..report.accuracy import compute_finite_magnitudes, compute_sample_scale
-from ..rules.bounded_tensor import BoundedTensor
-from ..rules.rule_registry import UndecidedError, UnprovedError, Value
+from ..rules.bounded_tensor import BoundedTensor, UndecidedError, UnprovedError, Value
 from ..rules.rule_runner import parse_attributes
 
 _JOINING_OPERATORS = {"Concat", "ScatterElements", "ScatterND", "Where"}

@@ -13,12 +13,10 @@ from ..reference.reference_model import ReferenceModel, ReferenceNode
 from ..reference.tensor_sources import ValidationSubject
 from ..report.report_rows import Finding
 from ..rules.block_ranges import iter_blocks
-from ..rules.bounded_tensor import BoundedTensor
-from ..rules.comparisons_and_casts import dtype_from_onnx
-from ..rules.float_types import FloatType, is_float
+from ..rules.bounded_tensor import BoundedTensor, UnprovedError, Value
+from ..rules.float_types import FloatType, dtype_from_onnx, is_float
+from ..rules.gemm_conv import broadcast_parameter, get_integer_limits
 from ..rules.lazy_values import iter_block_pairs
-from ..rules.quantized import broadcast_parameter, get_integer_limits
-from ..rules.rule_registry import UnprovedError, Value
 from ..rules.rule_runner import RuleRunner, parse_attributes
 from .live_values import LiveValues
 

@@ -19,9 +19,8 @@ from ..reference.subgraph_extraction import MissingTensorError, extract_subgraph
 from ..report.model_load_setup import ModelLoadSetup
 from ..report.node_costs import NodeCost
 from ..report.report_rows import ValidationRow
-from ..rules.bounded_tensor import BoundedTensor
+from ..rules.bounded_tensor import BoundedTensor, UnprovedError, Value
 from ..rules.float_types import FloatType, ProgramTypes, dtype_name, find_float_type, is_float
-from ..rules.rule_registry import UnprovedError, Value
 from ..rules.rule_runner import make_bounded_constant, make_bounded_input
 from .error_propagation import make_overflow_finding
 from .live_values import LiveValues

@@ -18,9 +18,8 @@ from ..report.deviation import RIGHT, UNPROVED, WRONG, Deviation, compare_tensor
 from ..report.report import ValidationReport
 from ..report.report_rows import Finding, ValidationRow
 from ..rules.alternative_values import AlternativeValues, EnumeratedAlternatives, list_alternatives
-from ..rules.bounded_tensor import BoundedTensor
+from ..rules.bounded_tensor import BoundedTensor, UndecidedError, UnprovedError, Value
 from ..rules.float_types import COVERAGE_FACTOR, ProgramTypes, is_float
-from ..rules.rule_registry import UndecidedError, UnprovedError, Value
 from .live_values import LiveValues, round_folded_constant
 
 _WRONG_SHAPE = "wrong shape or dtype"

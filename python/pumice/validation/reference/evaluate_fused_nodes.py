@@ -8,8 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...base.element_types import Array
-from ..rules.bounded_tensor import BoundedTensor
-from ..rules.rule_registry import UndecidedError, UnprovedError, Value
+from ..rules.bounded_tensor import BoundedTensor, UndecidedError, UnprovedError, Value
 from ..rules.rule_runner import RuleRunner
 from .oracle import drop_error_bound, to_declared_array
 from .reference_model import ReferenceNode

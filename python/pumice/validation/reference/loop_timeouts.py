@@ -10,7 +10,7 @@ from onnx import numpy_helper
 
 from ...importer.file.model_file import Folder, ModelFile, Source
 from ...importer.parse_onnx import parse_model
-from ..rules.control_flow import MAX_ITERATIONS
+from ..rules.bounded_tensor import MAX_ITERATIONS
 from ..rules.rule_runner import read_constant_node
 
 if TYPE_CHECKING:

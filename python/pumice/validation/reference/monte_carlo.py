@@ -17,9 +17,8 @@ import numpy as np
 
 from ...base.element_types import Array
 from ..rules.alternative_values import AlternativeValues
-from ..rules.bounded_tensor import BoundedTensor
+from ..rules.bounded_tensor import BoundedTensor, UnprovedError, Value
 from ..rules.float_types import FloatType, ProgramTypes
-from ..rules.rule_registry import UnprovedError, Value
 from ..rules.rule_runner import RuleRunner
 from .reference_model import ReferenceNode
 

@@ -16,8 +16,7 @@ from ...base.element_types import Array
 from ...base.errors import InputError
 from ...importer.file.model_file import Folder
 from ...model.precision_policy import Precision
-from ..rules.bounded_tensor import BoundedTensor
-from ..rules.rule_registry import UndecidedError, UnprovedError, Value
+from ..rules.bounded_tensor import BoundedTensor, UndecidedError, UnprovedError, Value
 from ..rules.rule_runner import make_bounded_input
 from .reference_model import ReferenceModel
 from .subgraph_extraction import Subgraph

@@ -10,9 +10,8 @@ import numpy as np
 from ...base.element_types import Array
 from ..report.deviation import Deviation, compare_tensor
 from ..report.report_rows import Finding
-from ..rules.bounded_tensor import BoundedTensor
+from ..rules.bounded_tensor import BoundedTensor, UndecidedError, UnprovedError, Value
 from ..rules.float_types import COVERAGE_FACTOR, ProgramTypes, is_float
-from ..rules.rule_registry import UndecidedError, UnprovedError, Value
 from ..rules.rule_runner import RuleRunner, UniformPrecisionRunner, make_bounded_input
 from .monte_carlo import MonteCarloSamples
 from .reference_model import ReferenceModel, ReferenceNode

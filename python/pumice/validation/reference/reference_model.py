@@ -16,10 +16,9 @@ from ...importer.file.node_names import make_node_names
 from ...importer.file.node_order import keep_required_nodes, sort_topologically
 from ...importer.parse_onnx import get_opsets, parse_model
 from ...model.precision_policy import Precision, PrecisionPolicy, parse_policy
-from ..rules.bounded_tensor import BoundedTensor, replace_overflow, round_to_type
+from ..rules.bounded_tensor import BoundedTensor, Value, replace_overflow, round_to_type
 from ..rules.float_types import ProgramTypes, is_float
 from ..rules.lru_cache import LruCache
-from ..rules.rule_registry import Value
 from ..rules.rule_runner import (
     NO_KERNEL_INFO,
     BlockEvaluation,

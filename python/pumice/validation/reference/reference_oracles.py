@@ -17,9 +17,8 @@ from ...importer.load_graph import load_graph
 from ...model.array_files import read_npz
 from ...model.model import Model
 from ..report.report_rows import NOT_DETERMINISTIC, Finding
-from ..rules.bounded_tensor import BoundedTensor
+from ..rules.bounded_tensor import BoundedTensor, OperatorCall, Rule, UndecidedError, UnprovedError, Value, find_rule
 from ..rules.float_types import DeclaredTypes, ProgramTypes, is_float
-from ..rules.rule_registry import OperatorCall, Rule, UndecidedError, UnprovedError, Value, find_rule
 from ..rules.rule_runner import RuleRunner
 from ..rules.user_kernel_rules import describe_kernel_nodes
 from .evaluate_fused_nodes import evaluate_fused_nodes, get_first_line

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from ...base.element_types import Array
-from ..rules.alternative_values import list_alternatives
+from ..rules.alternative_values import (
+    INDEPENDENT,
+    EnumeratedAlternatives,
+    get_group_labels,
+    list_alternatives,
+)
 from ..rules.block_ranges import BLOCK_ELEMENTS, iter_blocks
 from ..rules.bounded_tensor import BoundedTensor
-from ..rules.choice_labels import CorrelatedAlternatives
 from ..rules.float_types import COVERAGE_FACTOR, ProgramTypes, is_float
 from ..rules.lazy_values import iter_block_pairs
 from .tensor_statistics import count_finite_ratios, count_ratios
@@ -421,3 +426,76 @@ def describe_overflow(precision: str, number: float, dtype: Any, node: str) -> s
     """Return a sentence about a number that overflows the storage type."""
     number_text = f"{number:,.0f}" if abs(number) < 1e12 else f"{number:.3g}"
     return f"{precision} overflow: {number_text} in {dtype} at node '{node}'"
+
+
+class CorrelatedAlternatives:
+    """Chooses the best alternative for each label: fewest wrong device values first, then smallest error."""
+
+    def __init__(self) -> None:
+        # For each block: the labels, and for each (alternative, label) the number of wrong elements and the largest ratio.
+        self._blocks: list[tuple[Array, Array, Array]] = []
+        self._group_labels: Array = np.zeros(0, np.int64)
+        self._choices: Array = np.zeros(0, np.int64)
+
+    def add(self, alternatives: EnumeratedAlternatives, ratios: Sequence[Array]) -> None:
+        """Add a block of device values. ratios: error / bound for each alternative."""
+        is_shared = _compute_grouped_mask(alternatives)
+        if not is_shared.any():
+            return
+        labels, at = np.unique(get_group_labels(alternatives)[is_shared], return_inverse=True)
+        shape = len(ratios), len(labels)
+        wrong, worst = np.zeros(shape, np.int32), np.zeros(shape, np.float32)
+        for k, ratio in enumerate(ratios):
+            block_ratio = np.nan_to_num(ratio[is_shared], nan=np.inf)
+            np.add.at(wrong[k], at.reshape(-1), block_ratio > 1)
+            with np.errstate(over="ignore"):
+                np.maximum.at(worst[k], at.reshape(-1), block_ratio.astype(np.float32))
+        self._blocks.append((labels, wrong, worst))
+
+    def choose(self) -> CorrelatedAlternatives:
+        """Choose an alternative for each label. Call this after all blocks are added."""
+        if not self._blocks:
+            return self
+        self._group_labels, at = np.unique(
+            np.concatenate([labels for labels, _, _ in self._blocks]), return_inverse=True
+        )
+        num_alternatives = max(len(counts) for _, counts, _ in self._blocks)
+        wrong, worst_ratio = (
+            np.zeros((num_alternatives, len(self._group_labels)), np.int32),
+            np.zeros((num_alternatives, len(self._group_labels)), np.float32),
+        )
+        ends = np.cumsum([0, *(len(labels) for labels, _, _ in self._blocks)])
+        for (_, counts, worst), begin, end in zip(self._blocks, ends, ends[1:], strict=False):
+            # If the block has fewer alternatives than others, repeat the last one.
+            label_indices, rows = at.reshape(-1)[begin:end], np.minimum(np.arange(num_alternatives), len(counts) - 1)
+            wrong[:, label_indices] += counts[rows]
+            worst_ratio[:, label_indices] = np.maximum(worst_ratio[:, label_indices], worst[rows])
+        self._choices = np.lexsort((worst_ratio, wrong), axis=0)[0]
+        return self
+
+    def apply(self, value: BoundedTensor) -> BoundedTensor:
+        """Return a tensor or block reduced to the chosen alternative of each label."""
+        alternatives = (
+            list_alternatives(value) if value.alternatives is not None and value.alternatives.is_grouped else None
+        )
+        if alternatives is None or not len(self._group_labels):
+            return value
+        is_shared = _compute_grouped_mask(alternatives)
+        label_index = np.searchsorted(
+            self._group_labels, np.where(is_shared, get_group_labels(alternatives), self._group_labels[0])
+        )
+        chosen = np.minimum(self._choices[label_index], len(alternatives.values) - 1)[None]
+        values, errors = (
+            np.stack(np.broadcast_arrays(*value_array)) for value_array in (alternatives.values, alternatives.errors)
+        )
+        value_of, error_of = (np.take_along_axis(value_array, chosen, 0)[0] for value_array in (values, errors))
+        resolved = (
+            [np.where(is_shared, value_of, value_array) for value_array in values],
+            [np.where(is_shared, error_of, value_array) for value_array in errors],
+        )
+        result = BoundedTensor(value.value, value.error, value.dtype, value.stored, value.constant)
+        return result.set_alternatives(EnumeratedAlternatives(alternatives.mask, *resolved))
+
+
+def _compute_grouped_mask(alternatives: EnumeratedAlternatives) -> Array:
+    return np.asarray(alternatives.mask & (get_group_labels(alternatives) != INDEPENDENT))

@@ -6,15 +6,14 @@ Each alternative has its own error bound; values between two alternatives are wr
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Sequence
 from copy import copy
 from typing import Any
 
 import numpy as np
 
-from ...base.element_types import Array
-from .block_ranges import Index
-from .float_types import FloatType
+from ...base.element_types import Array, Index
 
 MAX_ALTERNATIVES = 8  # maximum alternatives tracked per element; with more, only an error bound is kept
 INDEPENDENT = -1  # label of elements that share their choice with no other element
@@ -56,9 +55,12 @@ class AlternativeValues:
         raise NotImplementedError
 
     def round_to_storage(
-        self, round_error: Callable[[Array, Array], Array | None], storage: FloatType
+        self, round_error: Callable[[Array, Array], Array | None], round_value: Callable[[Any], Array]
     ) -> AlternativeValues:
-        """Round the alternatives to a storage type. round_error: function from (value, error) to the error after rounding."""
+        """Round the alternatives to a storage type.
+
+        round_error: function from (value, error) to the error after rounding. round_value: rounds values to the type.
+        """
         return self
 
     def scale_errors(self, factor: float) -> AlternativeValues:
@@ -120,7 +122,7 @@ class EnumeratedAlternatives(AlternativeValues):
         )
 
     def round_to_storage(
-        self, round_error: Callable[[Array, Array], Array | None], storage: FloatType
+        self, round_error: Callable[[Array, Array], Array | None], round_value: Callable[[Any], Array]
     ) -> AlternativeValues:
         """Round each alternative once to a storage type."""
         pairs = zip(self.values, self.errors, strict=True)
@@ -136,8 +138,8 @@ class EnumeratedAlternatives(AlternativeValues):
 class IntegerAlternatives(AlternativeValues):
     """All integers in a closed interval, per element."""
 
-    def __init__(self, mask: Array, low: Array, high: Array, storage: FloatType | None = None) -> None:
-        self.mask, self.low, self.high, self.storage = mask, low, high, storage
+    def __init__(self, mask: Array, low: Array, high: Array, round_value: Callable[[Any], Array] | None = None) -> None:
+        self.mask, self.low, self.high, self.round_value = mask, low, high, round_value
 
     def find_nearest(self, actual: Array, value: Array, error_factor: float = 1.0) -> tuple[Array, Array]:
         """Return the integer of the interval nearest to the device's value, and its storage error."""
@@ -155,10 +157,10 @@ class IntegerAlternatives(AlternativeValues):
         return whole, self._compute_storage_error(whole)
 
     def _compute_storage_error(self, whole: Array) -> Array:
-        if self.storage is None:
+        if self.round_value is None:
             return np.zeros(whole.shape)
         with np.errstate(all="ignore"):
-            error = np.abs(self.storage.round(whole) - whole)
+            error = np.abs(self.round_value(whole) - whole)
         return np.where(np.isfinite(error), error, 0.0)
 
     def enumerate_values(self, value: Array, error: Array) -> EnumeratedAlternatives | None:
@@ -173,13 +175,13 @@ class IntegerAlternatives(AlternativeValues):
     def rearrange(self, move: Callable[[Array], Array]) -> AlternativeValues | None:
         """Apply an operation that only moves elements."""
         mask = move(self.mask.astype(np.float64)) == 1
-        return IntegerAlternatives(mask, move(self.low), move(self.high), self.storage) if mask.any() else None
+        return IntegerAlternatives(mask, move(self.low), move(self.high), self.round_value) if mask.any() else None
 
     def round_to_storage(
-        self, round_error: Callable[[Array, Array], Array | None], storage: FloatType
+        self, round_error: Callable[[Array, Array], Array | None], round_value: Callable[[Any], Array]
     ) -> AlternativeValues:
         """Round each alternative once to a storage type."""
-        return IntegerAlternatives(self.mask, self.low, self.high, storage)
+        return IntegerAlternatives(self.mask, self.low, self.high, round_value)
 
 
 class RankAlternatives(AlternativeValues):
@@ -350,12 +352,12 @@ class BlockAlternatives(AlternativeValues):
         return BlockAlternatives(self.mask.shape, blocks) if blocks else None
 
     def round_to_storage(
-        self, round_error: Callable[[Array, Array], Array | None], storage: FloatType
+        self, round_error: Callable[[Array, Array], Array | None], round_value: Callable[[Any], Array]
     ) -> AlternativeValues:
         """Round each alternative once to a storage type."""
         return BlockAlternatives(
             self.mask.shape,
-            [(index, alternatives.round_to_storage(round_error, storage)) for index, alternatives in self.blocks],
+            [(index, alternatives.round_to_storage(round_error, round_value)) for index, alternatives in self.blocks],
         )
 
     def scale_errors(self, factor: float) -> AlternativeValues:
@@ -411,3 +413,90 @@ def count_undecided(value: Any) -> int:
     if value.alternatives is not None:
         return int(np.count_nonzero(value.alternatives.mask))
     return int(np.count_nonzero(value.error > 0)) if is_undecided(value) else 0
+
+
+_DECIDED = -2  # label of elements that are decided in this input but undecided in another
+
+
+def assign_choice_labels(alternatives: EnumeratedAlternatives) -> Array:
+    """Return the label of each element; elements without a label get new ones."""
+    new_label_array = reserve_choice_labels() + np.arange(alternatives.mask.size).reshape(alternatives.mask.shape)
+    return (
+        new_label_array
+        if alternatives.group is None
+        else np.where(alternatives.group == INDEPENDENT, new_label_array, alternatives.group)
+    )
+
+
+def assign_labels_before_broadcast(
+    alternatives: EnumeratedAlternatives, shape: tuple[int, ...]
+) -> EnumeratedAlternatives:
+    """Label the elements before they are broadcast, so that all copies of an element take the same alternative."""
+    if alternatives.mask.size == math.prod(shape):
+        return alternatives
+    return EnumeratedAlternatives(
+        alternatives.mask, alternatives.values, alternatives.errors, assign_choice_labels(alternatives)
+    )
+
+
+def combine_labels(alternatives_per_input: Sequence[EnumeratedAlternatives | None], mask: Array) -> Array | None:
+    """Return labels for the masked outputs of an elementwise operator.
+
+    Two outputs share a label if their elements share a label in every input. If an element is independent in any
+    input, the output is independent.
+    """
+    present = [alternatives for alternatives in alternatives_per_input if alternatives is not None]
+    if all(alternatives.group is None for alternatives in present):
+        return None
+    rows = [np.broadcast_to(get_group_labels(alternatives), mask.shape)[mask] for alternatives in present]
+    if len(rows) == 1:
+        return _none_if_independent(rows[0])
+    combined = np.zeros(rows[0].shape, np.uint64)
+    is_independent = np.zeros(rows[0].shape, bool)
+    for alternatives, row in zip(present, rows, strict=True):
+        is_undecided = np.broadcast_to(alternatives.mask, mask.shape)[mask]
+        is_independent |= is_undecided & (row == INDEPENDENT)
+        combined = _hash_labels(combined, np.where(is_undecided, row, _DECIDED))
+    return _none_if_independent(np.where(is_independent, INDEPENDENT, (combined >> np.uint64(1)).astype(np.int64)))
+
+
+def combine_chosen_labels(
+    first: EnumeratedAlternatives, second: EnumeratedAlternatives, undecided: Array, group: Array
+) -> Array:
+    """Return labels for elements selected from two tensors by undecided choices, which `group` labels."""
+    before, other = (
+        np.where(alternatives.mask, get_group_labels(alternatives), _DECIDED) for alternatives in (first, second)
+    )
+    combined = np.zeros(undecided.shape, np.uint64)
+    for alternatives in (before, other, np.where(undecided, group, _DECIDED)):
+        combined = _hash_labels(combined, alternatives)
+    is_independent = (before == INDEPENDENT) | (other == INDEPENDENT)
+    return np.where(is_independent, INDEPENDENT, (combined >> np.uint64(1)).astype(np.int64))
+
+
+def get_group_labels(alternatives: EnumeratedAlternatives) -> Array:
+    return np.full(alternatives.mask.shape, INDEPENDENT) if alternatives.group is None else alternatives.group
+
+
+def _none_if_independent(row: Array) -> Array | None:
+    return row if (row != INDEPENDENT).any() else None
+
+
+def _hash_labels(combined: Array, labels: Array) -> Array:
+    """Hash two labels into one with the SplitMix64 finalizer; 63 bits make collisions very unlikely."""
+    mixed = combined * np.uint64(0x9E3779B97F4A7C15) + labels.astype(np.int64).view(np.uint64) + np.uint64(1)
+    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+        mixed = (mixed ^ (mixed >> np.uint64(shift))) * np.uint64(factor)
+    return np.asarray(mixed ^ (mixed >> np.uint64(31)))
+
+
+def concat_labels(
+    alternatives_per_input: Sequence[EnumeratedAlternatives | None], shapes: Sequence[tuple[int, ...]]
+) -> list[Array] | None:
+    """Return the labels of concatenated tensors; None if there are none."""
+    if all(alternatives is None or alternatives.group is None for alternatives in alternatives_per_input):
+        return None
+    return [
+        np.full(shape, INDEPENDENT) if alternatives is None else get_group_labels(alternatives)
+        for alternatives, shape in zip(alternatives_per_input, shapes, strict=True)
+    ]

@@ -6,12 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from .bounded_tensor import BoundedArithmetic, BoundedTensor, round_to_storage
+from .bounded_tensor import BoundedArithmetic, BoundedTensor, OperatorCall, UnprovedError, round_to_storage, rule
 from .float_types import is_float
 from .gemm_conv import evaluate_bilinear
 from .math_functions import apply_function
 from .reductions import compute_softmax
-from .rule_registry import OperatorCall, UnprovedError, rule
 
 
 def split_heads(x: BoundedTensor, heads: int) -> BoundedTensor:

@@ -8,9 +8,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .block_ranges import BLOCK_ELEMENTS, Index, broadcast_index, iter_blocks
+from ...base.element_types import Index
+from .alternative_values import (
+    assign_labels_before_broadcast,
+    is_undecided,
+    list_alternatives,
+)
+from .block_ranges import BLOCK_ELEMENTS, broadcast_index, iter_blocks
 from .bounded_tensor import BoundedTensor
-from .choice_labels import label_value
 
 # Elementwise operators with broadcasting.
 ELEMENTWISE = {
@@ -155,3 +160,13 @@ def _slice_block_rows(value: BoundedTensor, index: Index, last: int) -> BoundedT
     """Return the rows that a block reads; the last axes are read completely."""
     last_slices = tuple(slice(0, size) for size in value.shape[len(value.shape) - last :])
     return value.get_block((*index[: len(index) - last], *last_slices))
+
+
+def label_value(value: BoundedTensor, shape: tuple[int, ...]) -> BoundedTensor:
+    """Label the alternatives of a value that is broadcast, before the result is split into blocks."""
+    alternatives = list_alternatives(value) if value.size != math.prod(shape) and is_undecided(value) else None
+    if alternatives is None:
+        return value
+    whole = value.materialize()
+    combined = BoundedTensor(whole.value, whole.error, whole.dtype, whole.stored, whole.constant)
+    return combined.set_alternatives(assign_labels_before_broadcast(alternatives, shape))

@@ -8,11 +8,9 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from ...base.element_types import Array
+from ...base.element_types import Array, Index
 
 BLOCK_ELEMENTS = 1 << 16  # elements per block; a float64 block fits into the CPU cache
-
-Index = tuple[slice, ...]
 
 
 def iter_blocks(shape: tuple[int, ...], axes: int | None = None, max_elements: int = 0) -> Iterator[Index]:

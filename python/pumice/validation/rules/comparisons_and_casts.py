@@ -9,13 +9,111 @@ from typing import Any
 
 import numpy as np
 
-from ...base.element_types import Array, get_numpy_dtype
+from ...base.element_types import Array
 from .alternative_values import IntegerAlternatives, OneHotAlternatives, RankAlternatives
-from .bounded_tensor import BoundedTensor
+from .bounded_tensor import BoundedTensor, OperatorCall, UndecidedError, UnprovedError, rule
 from .elementwise import align_legacy_broadcast, wrap_integer_error
-from .float_types import FLOAT32, ProgramTypes, find_float_type, is_float
-from .ranking import find_argmax, find_sorted_indices
-from .rule_registry import OperatorCall, UndecidedError, UnprovedError, rule
+from .float_types import FLOAT32, ProgramTypes, dtype_from_onnx, find_float_type, is_float
+
+
+def find_argmax(
+    x: BoundedTensor, axis: int, reference_choice: BoundedTensor, types: ProgramTypes, last: bool = False
+) -> BoundedTensor:
+    """Return the index of the largest value; it is undecided if several values may be the largest.
+
+    reference_choice: the reference's indices, without the axis. last: whether ties go to the last index
+    instead of the first.
+    """
+    if last:
+        flipped = BoundedTensor(np.flip(x.value, axis), np.flip(x.get_errors(), axis), x.dtype)
+        flipped_ranking = find_argmax(flipped, axis, reference_choice.rearrange(lambda v: x.shape[axis] - 1 - v), types)
+        if not isinstance(flipped_ranking.alternatives, RankAlternatives):
+            return reference_choice
+        alternatives = flipped_ranking.alternatives
+        back = RankAlternatives(
+            alternatives.mask,
+            alternatives.rows,
+            alternatives.ranks,
+            np.flip(alternatives.min_rank, 1),
+            np.flip(alternatives.max_rank, 1),
+        )
+        return BoundedTensor(reference_choice.value, flipped_ranking.error, reference_choice.dtype).set_alternatives(
+            back
+        )
+    first = reference_choice.rearrange(lambda v: np.expand_dims(v, axis))
+    return find_sorted_indices(x, axis, first, types).rearrange(lambda v: np.squeeze(v, axis))
+
+
+def find_sorted_indices(
+    x: BoundedTensor, axis: int, reference_choice: BoundedTensor, types: ProgramTypes
+) -> BoundedTensor:
+    """Return the indices of the largest values in descending order; an index is undecided if rounding may change it.
+
+    Ties go to the lower index. reference_choice: the reference's indices.
+    """
+    count = x.shape[axis]
+    rows = np.moveaxis(x.value, axis, -1).reshape(-1, count)
+    max_error = types.to_max_deviation(
+        np.moveaxis(np.broadcast_to(x.get_errors(), x.shape), axis, -1).reshape(-1, count)
+    )
+    chosen = np.moveaxis(reference_choice.value, axis, -1)
+    ranks = np.arange(chosen.shape[-1])
+    min_rank, max_rank = np.zeros(rows.shape, np.int32), np.zeros(rows.shape, np.int32)
+    mask = np.zeros((len(rows), len(ranks)), bool)
+    for i in np.flatnonzero(_find_rows_with_undecided_ranks(rows, max_error, len(ranks))):
+        min_rank[i], max_rank[i] = _count_predecessors(rows[i], max_error[i])
+        mask[i] = ((min_rank[i][:, None] <= ranks) & (ranks <= max_rank[i][:, None])).sum(0) > 1
+    if not mask.any():
+        return reference_choice
+    row_index = np.broadcast_to(np.arange(len(rows)).reshape(*chosen.shape[:-1], 1), chosen.shape)
+    all_of = (mask.reshape(chosen.shape), row_index, np.broadcast_to(ranks, chosen.shape))
+    undecided, row_index, rank_grid = (np.moveaxis(grid, -1, axis) for grid in all_of)
+    alternatives = RankAlternatives(undecided, row_index, rank_grid, min_rank, max_rank)
+    return BoundedTensor(
+        reference_choice.value, np.where(undecided, np.inf, 0.0), reference_choice.dtype
+    ).set_alternatives(alternatives)
+
+
+def _compute_value_intervals(rows: Array, max_error: Array) -> tuple[Array, Array]:
+    """Return the lower and upper bound of each value; NaN sorts first."""
+    with np.errstate(all="ignore"):
+        low, high = (np.where(max_error == 0, rows, rows + sign * max_error) for sign in (-1, 1))
+    missing = np.isnan(rows)
+    low = np.where(missing, np.inf, np.where(np.isnan(low), -np.inf, low))
+    return low, np.where(missing | np.isnan(high), np.inf, high)
+
+
+def _find_rows_with_undecided_ranks(rows: Array, max_error: Array, num_ranks: int) -> Array:
+    """Return a mask of the rows in which one of the first `num_ranks` values may change its rank."""
+    if not rows.shape[1]:
+        return np.zeros(len(rows), bool)
+    low, high = _compute_value_intervals(rows, max_error)
+    order = np.argsort(-np.where(np.isnan(rows), np.inf, rows), axis=1, kind="stable")
+    low = np.minimum.accumulate(np.take_along_axis(low, order, 1), axis=1)
+    high = np.maximum.accumulate(np.take_along_axis(high, order, 1)[:, ::-1], axis=1)[:, ::-1]
+    is_separated = low[:, :-1] > high[:, 1:]
+    return np.asarray(~is_separated[:, :num_ranks].all(1) & (max_error > 0).any(1))
+
+
+def _count_predecessors(row: Array, max_error: Array) -> tuple[Array, Array]:
+    """Return, for each value of a row, how many other values certainly precede it, and how many may precede it."""
+    low, high = _compute_value_intervals(row, max_error)
+    count = len(row)
+    min_rank = np.asarray(count - np.searchsorted(np.sort(low), high, "right"))
+    max_rank = np.asarray(count - np.searchsorted(np.sort(high), low, "left") - 1)
+    # Equal values without errors stay in index order.
+    exact = np.flatnonzero((max_error == 0) | np.isnan(row))
+    if len(exact) > 1:
+        _, group = np.unique(high[exact], return_inverse=True)
+        group = np.asarray(group).reshape(-1)
+        order = np.argsort(group, kind="stable")
+        sizes = np.bincount(group)
+        ranks = np.empty(len(exact), np.int64)
+        ranks[order] = np.arange(len(exact)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+        min_rank[exact] += ranks
+        max_rank[exact] -= sizes[group] - 1 - ranks
+    return min_rank, max_rank
+
 
 _COMPARISONS: dict[str, Any] = {
     "Equal": np.equal,
@@ -75,17 +173,6 @@ def apply_step_function(
 def is_sub_16_bit_float(name: str) -> bool:
     """Return whether an element type is a float of 8 bits or less."""
     return name.startswith(("float8", "float4"))
-
-
-def dtype_from_onnx(number: int) -> np.dtype[Any]:
-    """Return the dtype of an ONNX element type number; object for strings."""
-    from onnx import TensorProto
-
-    name = TensorProto.DataType.Name(number).lower()
-    names = {"float": "float32", "double": "float64", "float8e4m3fn": "float8_e4m3fn", "float8e5m2": "float8_e5m2",
-             "float8e4m3fnuz": "float8_e4m3fnuz", "float8e5m2fnuz": "float8_e5m2fnuz", "float4e2m1": "float4_e2m1fn",
-             "float8e8m0": "float8_e8m0fnu"}  # fmt: skip
-    return np.dtype(object) if name == "string" else get_numpy_dtype(names.get(name, name))
 
 
 def float_to_integer(x: BoundedTensor, dtype: np.dtype[Any], types: ProgramTypes) -> BoundedTensor:

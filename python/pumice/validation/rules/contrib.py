@@ -15,13 +15,20 @@ from .attention import (
     merge_heads,
     split_heads,
 )
-from .bounded_tensor import BoundedArithmetic, BoundedTensor
+from .bounded_tensor import (
+    RULES,
+    BoundedArithmetic,
+    BoundedTensor,
+    OperatorCall,
+    UnprovedError,
+    evaluate_operator,
+    rule,
+)
 from .data_movement import concat_values
 from .elementwise import gelu
 from .gemm_conv import evaluate_bilinear, evaluate_integer_bilinear, subtract_zero_point, sum_axes
 from .math_functions import apply_function
 from .normalization import compute_inverse_std, normalize
-from .rule_registry import RULES, OperatorCall, UnprovedError, evaluate_operator, rule
 
 DOMAIN = "com.microsoft"
 

@@ -6,11 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from .bounded_tensor import BoundedTensor
+from .bounded_tensor import MAX_ITERATIONS, BoundedTensor, OperatorCall, UndecidedError, UnprovedError, rule
 from .data_movement import concat_values
-from .rule_registry import OperatorCall, UndecidedError, UnprovedError, rule
-
-MAX_ITERATIONS = 10_000
 
 
 def _get_decided_condition(value: Any, description: str) -> bool:
@@ -29,7 +26,7 @@ def _evaluate_if(call: OperatorCall) -> list[Any]:
 
 def _make_empty_scan_output(body: Any, index: int, iteration_result: Any = None) -> BoundedTensor:
     """Return an empty scan output. iteration_result: output of a trial iteration, which supplies undeclared sizes."""
-    from .comparisons_and_casts import dtype_from_onnx
+    from .float_types import dtype_from_onnx
 
     number = body.output[index].type.tensor_type.elem_type
     dtype = dtype_from_onnx(number) if number else np.dtype(np.float32)

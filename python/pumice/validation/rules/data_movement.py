@@ -10,8 +10,7 @@ import numpy as np
 
 from ...base.element_types import Array
 from .alternative_values import MAX_ALTERNATIVES, list_alternatives, reserve_choice_labels
-from .bounded_tensor import BoundedTensor
-from .rule_registry import OperatorCall, UndecidedError, UnprovedError, rule
+from .bounded_tensor import BoundedTensor, OperatorCall, UndecidedError, UnprovedError, rule
 from .undecided_choices import add_alternatives, concat_alternatives, gather_alternatives
 
 
@@ -439,7 +438,7 @@ def _evaluate_one_hot(call: OperatorCall) -> list[Any]:
 
 @rule("EyeLike")
 def _evaluate_eye_like(call: OperatorCall) -> list[Any]:
-    from .comparisons_and_casts import dtype_from_onnx
+    from .float_types import dtype_from_onnx
 
     x, number = call.input(0), call.attribute("dtype")
     dtype = x.dtype if number is None else dtype_from_onnx(number)

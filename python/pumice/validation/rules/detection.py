@@ -7,10 +7,9 @@ from typing import Any
 import numpy as np
 
 from ...base.element_types import Array
-from .bounded_tensor import BoundedTensor
+from .bounded_tensor import BoundedTensor, OperatorCall, UndecidedError, rule
 from .float_types import FLOAT32
 from .gemm_conv import evaluate_bilinear, replace_nan_with_infinity
-from .rule_registry import OperatorCall, UndecidedError, rule
 
 _TOLERANCE = 1e-5  # relative error of float32 areas and their quotients
 

@@ -9,10 +9,9 @@ import numpy as np
 
 from ...base.element_types import Array
 from .alternative_values import IntegerAlternatives
-from .bounded_tensor import BoundedArithmetic, BoundedTensor
+from .bounded_tensor import BoundedArithmetic, BoundedTensor, OperatorCall, UndecidedError, UnprovedError, rule
 from .float_types import is_float
 from .math_functions import apply_function
-from .rule_registry import OperatorCall, UndecidedError, UnprovedError, rule
 from .undecided_choices import make_value_with_two_alternatives, select_with_alternatives
 
 _UNARY_FUNCTIONS = {

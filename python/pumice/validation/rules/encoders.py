@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 
 from ...base.element_types import Array
-from .bounded_tensor import BoundedTensor
-from .rule_registry import OperatorCall, UnprovedError, rule
+from .bounded_tensor import BoundedTensor, OperatorCall, UnprovedError, rule
 
 DOMAIN = "ai.onnx.ml"
 _UNKNOWN_STRING = "_Unused"  # ONNX's default for unknown keys

@@ -8,10 +8,55 @@ from typing import Any
 import numpy as np
 
 from ...base.element_types import Array
-from .bounded_tensor import BoundedTensor, round_to_storage
-from .exact_sums import compute_exact_sum_mask, is_exact_in_16_bits
-from .float_types import FloatType, ProgramTypes, dtype_name
-from .rule_registry import OperatorCall, rule
+from .bounded_tensor import BoundedTensor, OperatorCall, round_to_storage, rule
+from .float_types import BFLOAT16, FLOAT16, FLOAT64, FloatType, ProgramTypes, dtype_name
+
+_SIGNIFICAND_BITS = 53
+_SAMPLE_SIZE = 64  # elements checked first, which rules out most tensors cheaply
+
+
+def find_common_power_of_two(values: Array) -> float:
+    """Return the largest power of two that divides all values; infinity if all are zero, 0 if any value is not finite."""
+    finite = np.asarray(values, np.float64)
+    if not np.isfinite(finite).all():
+        return 0.0
+    mantissas, exponents = np.frexp(np.abs(finite[finite != 0]))
+    if not mantissas.size:
+        return float("inf")
+    whole = np.ldexp(mantissas, _SIGNIFICAND_BITS).astype(np.int64)
+    return float(np.min(np.ldexp((whole & -whole).astype(np.float64), exponents - _SIGNIFICAND_BITS)))
+
+
+def _sample_elements(values: Array) -> Array:
+    flat = np.asarray(values, np.float64).reshape(-1)
+    return flat[:: max(flat.size // _SAMPLE_SIZE, 1)]
+
+
+def compute_exact_sum_mask(sizes: Array, terms: list[Array], accumulation_type: FloatType) -> Array | None:
+    """Return a mask of the sums that are exact in the accumulation type in any order; None if there are none.
+
+    sizes: for each sum, the sum of its terms' magnitudes. terms: the factors of the terms, or one array if the terms are
+    not products.
+    """
+    if not all(factor.size for factor in terms) or not sizes.size:
+        return None
+    for values in ([_sample_elements(factor) for factor in terms], terms):
+        step = float(np.prod([find_common_power_of_two(factor) for factor in values]))
+        if not step >= accumulation_type.normal:  # `not >=`, because the step may be NaN (zero times infinity)
+            return None
+        limit = step / accumulation_type.unit
+        if not float(np.min(sizes)) <= limit:
+            return None
+    exact = np.asarray(sizes) <= min(limit, accumulation_type.largest)
+    return exact if exact.any() else None
+
+
+def is_exact_in_16_bits(values: Array, accumulation_type: FloatType) -> bool:
+    """Return whether fp16 and bf16 represent all values exactly, so that every GEMM kernel reads them unrounded."""
+    if accumulation_type is FLOAT64:
+        return True
+    return all(np.array_equal(float_format.round(values), values) for float_format in (BFLOAT16, FLOAT16))
+
 
 BilinearFunction = Callable[[Array, Array], Array]
 _SMALLEST_NORMAL = 2.0**-126  # smaller products may be flushed to zero
@@ -417,3 +462,24 @@ def convolve_integers(call: OperatorCall, x: BoundedTensor, w: BoundedTensor, xz
 def _evaluate_conv_integer(call: OperatorCall) -> list[Any]:
     result = convolve_integers(call, call.input(0), call.input(1), call.optional_input(2), call.optional_input(3))
     return [BoundedTensor(result.value.astype(np.int32), result.error, np.int32)]
+
+
+def broadcast_parameter(value: BoundedTensor, shape: tuple[int, ...], axis: int, block: int) -> BoundedTensor:
+    """Broadcast scales or zero points that are per tensor, per channel or per block."""
+    if value.size == 1:
+        return value.rearrange(lambda v: v.reshape(()))
+    if value.ndim == 1 and not (block and len(shape) == 1):
+        sizes = [1] * len(shape)
+        sizes[axis] = value.size
+        return value.rearrange(lambda v: v.reshape(sizes))
+    return value.rearrange(lambda v: np.take(np.repeat(v, block, axis), np.arange(shape[axis]), axis))
+
+
+def get_integer_limits(dtype: Any) -> tuple[float, float]:
+    """Return the range of an integer type, including sub-byte types."""
+    name = str(dtype)
+    if name in ("int4", "uint4", "int2", "uint2"):
+        bits = int(name[-1])
+        return (0.0, 2.0**bits - 1) if name[0] == "u" else (-(2.0 ** (bits - 1)), 2.0 ** (bits - 1) - 1)
+    info = np.iinfo(dtype)
+    return float(info.min), float(info.max)

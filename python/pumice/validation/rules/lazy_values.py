@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from ...base.element_types import Array
+from ...base.element_types import Array, Index
 from .alternative_values import AlternativeValues, BlockAlternatives
-from .block_ranges import BLOCK_ELEMENTS, Index, iter_blocks
+from .block_ranges import BLOCK_ELEMENTS, iter_blocks
 from .bounded_tensor import BoundedTensor
 from .float_types import is_float
 

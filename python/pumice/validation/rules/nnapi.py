@@ -8,9 +8,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...base.element_types import Array
-from .bounded_tensor import BoundedTensor
+from .bounded_tensor import BoundedTensor, OperatorCall, UndecidedError, rule
 from .float_types import FLOAT32
-from .rule_registry import OperatorCall, UndecidedError, rule
 
 DOMAIN = "pumice"
 _MASK64 = 2**64 - 1

@@ -8,10 +8,9 @@ from typing import Any
 import numpy as np
 
 from ...base.element_types import Array
-from .bounded_tensor import BoundedTensor, round_to_storage
+from .bounded_tensor import BoundedTensor, OperatorCall, UnprovedError, evaluate_operator, round_to_storage, rule
 from .gemm_conv import compute_sum_error, replace_nan_with_infinity, sum_axes
 from .math_functions import apply_function
-from .rule_registry import OperatorCall, UnprovedError, evaluate_operator, rule
 
 
 def _keep_unrounded(call: OperatorCall, x: BoundedTensor) -> BoundedTensor:

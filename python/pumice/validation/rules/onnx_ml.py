@@ -9,13 +9,12 @@ from onnx import NodeProto, helper
 
 from ...base.element_types import Array
 from .alternative_values import EnumeratedAlternatives, RankAlternatives
-from .bounded_tensor import BoundedTensor, round_to_storage
+from .bounded_tensor import BoundedTensor, OperatorCall, UndecidedError, UnprovedError, round_to_storage, rule
+from .comparisons_and_casts import find_argmax
 from .float_types import ProgramTypes
 from .gemm_conv import evaluate_bilinear, sum_axes
 from .math_functions import apply_function
-from .ranking import find_argmax
 from .reductions import compute_softmax
-from .rule_registry import OperatorCall, UndecidedError, UnprovedError, rule
 
 DOMAIN = "ai.onnx.ml"
 

@@ -8,11 +8,10 @@ import numpy as np
 
 from ...base.element_types import Array
 from .alternative_values import EnumeratedAlternatives
-from .bounded_tensor import BoundedTensor
+from .bounded_tensor import BoundedTensor, OperatorCall, rule
 from .elementwise import wrap_integer
 from .gemm_conv import compute_window_geometry, replace_nan_with_infinity
 from .math_functions import apply_function
-from .rule_registry import OperatorCall, rule
 
 
 class _PoolingWindows:
@@ -174,7 +173,7 @@ def _evaluate_lp_pool(call: OperatorCall) -> list[Any]:
 def compute_magnitude_power(call: OperatorCall, x: BoundedTensor, p: float) -> BoundedTensor:
     """Return |x|^p."""
     m = call.make_arithmetic()
-    from .rule_registry import evaluate_operator
+    from .bounded_tensor import evaluate_operator
 
     return (
         m.mul(x, x)
@@ -186,7 +185,7 @@ def compute_magnitude_power(call: OperatorCall, x: BoundedTensor, p: float) -> B
 def compute_nth_root(call: OperatorCall, x: BoundedTensor, p: float) -> BoundedTensor:
     """Return the p-th root of a sum of p-th powers."""
     m = call.make_arithmetic()
-    from .rule_registry import evaluate_operator
+    from .bounded_tensor import evaluate_operator
 
     if p == 2:
         return apply_function("sqrt", x, m)

@@ -7,11 +7,9 @@ from typing import Any
 import numpy as np
 
 from ...base.element_types import Array
-from .bounded_tensor import BoundedTensor
-from .exact_sums import compute_exact_sum_mask
-from .gemm_conv import replace_nan_with_infinity, sum_axes
+from .bounded_tensor import BoundedTensor, OperatorCall, UndecidedError, rule
+from .gemm_conv import compute_exact_sum_mask, replace_nan_with_infinity, sum_axes
 from .math_functions import apply_function
-from .rule_registry import OperatorCall, UndecidedError, rule
 
 
 def reduce_axes(

@@ -9,9 +9,8 @@ import numpy as np
 
 from ...base.element_types import Array
 from .alternative_values import reserve_choice_labels
-from .bounded_tensor import BoundedTensor
+from .bounded_tensor import BoundedTensor, OperatorCall, UnprovedError, rule
 from .gemm_conv import replace_nan_with_infinity
-from .rule_registry import OperatorCall, UnprovedError, rule
 from .undecided_choices import make_value_with_two_alternatives
 
 # A float64 coordinate this close to a tie may round either way, unless it is an exact tie.

@@ -12,24 +12,31 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
-from ...base.element_types import Array
+from ...base.element_types import Array, Index
 from ...importer.onnx_functions import drop_opset_attribute, get_node_opset
 from .block_plans import ELEMENTWISE, READS_ATTRIBUTES, plan_blocks
-from .block_ranges import Index
-from .bounded_tensor import BoundedTensor, compute_storage_distance, round_to_storage
-from .comparisons_and_casts import dtype_from_onnx
-from .float_types import FLOAT16, FloatType, ProgramTypes, dtype_name, is_float
+from .bounded_tensor import (
+    BoundedTensor,
+    OperatorCall,
+    Rule,
+    UndecidedError,
+    UnprovedError,
+    Value,
+    compute_storage_distance,
+    find_rule,
+    round_to_storage,
+)
+from .float_types import FLOAT16, FloatType, ProgramTypes, dtype_from_onnx, dtype_name, is_float
 from .function_bodies import find_function_body
 from .lazy_values import BlockAssembler, pack_value
-from .rule_registry import OperatorCall, Rule, UndecidedError, UnprovedError, Value, find_rule
 from .undecided_choices import evaluate_alternatives
 
 if TYPE_CHECKING:
     from onnx import FunctionProto, GraphProto, NodeProto
 
 _RULE_MODULES = """
-    attention comparisons_and_casts contrib control_flow data_movement detection dynamic_lstm elementwise gather_block_quantized
-    gemm_conv nnapi normalization onnx_ml pooling quantized recurrent reductions resampling sequences signal encoders
+    attention comparisons_and_casts contrib control_flow data_movement detection elementwise encoders gemm_conv nnapi
+    normalization onnx_ml pooling quantized recurrent reductions resampling sequences signal
 """
 for _name in _RULE_MODULES.split():  # modules register their rules on import
     importlib.import_module(f"{__package__}.{_name}")

@@ -6,9 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from .bounded_tensor import BoundedTensor
+from .bounded_tensor import BoundedTensor, OperatorCall, UnprovedError, rule
 from .data_movement import concat_values
-from .rule_registry import OperatorCall, UnprovedError, rule
 
 
 def _read_sequence_index(call: OperatorCall, index: int, length: int, default: int) -> int:

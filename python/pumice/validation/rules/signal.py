@@ -8,11 +8,9 @@ from typing import Any
 import numpy as np
 
 from ...base.element_types import Array
-from .bounded_tensor import BoundedTensor
-from .comparisons_and_casts import dtype_from_onnx
-from .float_types import is_float
+from .bounded_tensor import BoundedTensor, OperatorCall, UndecidedError, UnprovedError, rule
+from .float_types import dtype_from_onnx, is_float
 from .gemm_conv import replace_nan_with_infinity
-from .rule_registry import OperatorCall, UndecidedError, UnprovedError, rule
 
 
 def _find_largest_prime_factor(n: int) -> int:

@@ -9,16 +9,19 @@ from typing import Any
 import numpy as np
 
 from ...base.element_types import Array
-from .alternative_values import INDEPENDENT, MAX_ALTERNATIVES, EnumeratedAlternatives, is_undecided, list_alternatives
-from .bounded_tensor import BoundedTensor
-from .choice_labels import (
+from .alternative_values import (
+    INDEPENDENT,
+    MAX_ALTERNATIVES,
+    EnumeratedAlternatives,
     assign_choice_labels,
     assign_labels_before_broadcast,
     combine_chosen_labels,
     combine_labels,
     concat_labels,
+    is_undecided,
+    list_alternatives,
 )
-from .rule_registry import OperatorCall, Rule
+from .bounded_tensor import BoundedTensor, OperatorCall, Rule
 
 _MAX_EVALUATIONS = 16  # maximum combinations of the inputs' alternatives
 

@@ -18,9 +18,8 @@ from ...base.errors import InputError
 from ...importer.kernel_operator import KernelNodeRecorder, KernelOperator, resolve_node_attributes
 from ...importer.load_graph import load_graph
 from ...model.model import Model
-from .bounded_tensor import BoundedTensor
+from .bounded_tensor import BoundedTensor, OperatorCall, Rule, UndecidedError, UnprovedError
 from .float_types import COVERAGE_FACTOR, is_float
-from .rule_registry import OperatorCall, Rule, UndecidedError, UnprovedError
 
 _NUM_SAMPLES = 16  # number of runs with random error signs
 

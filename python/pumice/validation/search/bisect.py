@@ -32,8 +32,7 @@ from ..report.deviation import (
 )
 from ..report.report import ValidationReport
 from ..report.report_rows import RACE, Finding, ValidationRow
-from ..rules.bounded_tensor import BoundedTensor
-from ..rules.rule_registry import UndecidedError, UnprovedError, Value
+from ..rules.bounded_tensor import BoundedTensor, UndecidedError, UnprovedError, Value
 from ..rules.rule_runner import make_bounded_device_tensor, make_bounded_input
 
 # (prefix length in nodes, tensor names) -> device values
