@@ -39,8 +39,8 @@ from corpus.case import arrays  # noqa: E402
 from pumice.validation.checker import kernel_checker, model_validation  # noqa: E402
 from pumice.validation.reference import monte_carlo, streaming, tensor_sources  # noqa: E402
 from pumice.validation.reference import reference_model as reference  # noqa: E402
+from pumice.validation.reference.reference_model import RuleRunner  # noqa: E402
 from pumice.validation.report import deviation, tensor_statistics  # noqa: E402
-from pumice.validation.rules.rule_runner import RuleRunner  # noqa: E402
 from validation_figures import REFUSED, Bert  # noqa: E402
 
 SHARED = Path(__file__).parents[2] / "shared" / "models"

@@ -120,12 +120,12 @@ if TYPE_CHECKING:
     from .tools.operator_catalogue import OperatorSchema as OperatorSchema
     from .tools.operator_catalogue import operators as operators
     from .tools.version_info import show_versions as show_versions
-    from .validation.reduce import Reduction as Reduction
-    from .validation.reduce import reduce as reduce
     from .validation.reference.candidate import onnxruntime_candidate as onnxruntime_candidate
     from .validation.report.report import ValidationReport as ValidationReport
     from .validation.search.precision_tuner import TunedPrecision as TunedPrecision
     from .validation.search.precision_tuner import tune_precision as tune_precision
+    from .validation.validate import Reduction as Reduction
+    from .validation.validate import reduce as reduce
     from .validation.validate import validate as validate
 
 _PUBLIC_MODULES = {
@@ -158,8 +158,8 @@ _PUBLIC_MODULES = {
     "profile": "profiling.profile",
     "ValidationReport": "validation.report.report",
     "tune_precision": "validation.search.precision_tuner",
-    "Reduction": "validation.reduce",
-    "reduce": "validation.reduce",
+    "Reduction": "validation.validate",
+    "reduce": "validation.validate",
     "validate": "validation.validate",
 }
 _MODULES = ("demo", "dv", "nnapi", "onnx", "testing", "text")

@@ -25,9 +25,9 @@ MANY_PARAMETERS = {
     "importer/kernel_operator.py:kernel_operator",
     "model/batch_predictor.py:__init__",
     "model/model.py:__init__",
-    "validation/reduce.py:reduce",
     "validation/report/report.py:__init__",
     "validation/search/precision_tuner.py:tune_precision",
+    "validation/validate.py:reduce",
     "validation/validate.py:validate",
 }
 # Public functions of the C interface, and functions with the keywords of public Python functions.

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from pumice.validation.reference.reference_model import RuleRunner
 from pumice.validation.report.deviation import compare_tensor
 from pumice.validation.rules.bounded_tensor import (
     RULES,
@@ -26,7 +27,6 @@ from pumice.validation.rules.float_types import (
     compute_probabilistic_gamma,
 )
 from pumice.validation.rules.math_functions import FUNCTIONS, apply_function
-from pumice.validation.rules.rule_runner import RuleRunner
 
 Array = np.ndarray[Any, Any]
 FLOAT = np.float32

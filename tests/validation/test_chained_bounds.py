@@ -19,7 +19,7 @@ from pumice.validation.reference.reference_model import ReferenceModel
 from pumice.validation.report.deviation import Deviation, compare_tensor
 from pumice.validation.rules.bounded_tensor import BoundedTensor, OperatorCall, find_rule
 from pumice.validation.rules.float_types import ProgramTypes
-from pumice.validation.rules.rule_runner import make_bounded_input
+from pumice.validation.rules.program_values import make_bounded_input
 from validation.test_no_false_alarms import names
 
 Array = np.ndarray[Any, Any]

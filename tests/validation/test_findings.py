@@ -15,8 +15,8 @@ from onnx import TensorProto, helper
 
 import pumice
 from onnx_models import model, node, value
+from pumice.validation.report.findings import Finding
 from pumice.validation.report.report import ValidationReport
-from pumice.validation.report.report_rows import Finding
 
 FLOAT = np.float32
 Array = np.ndarray[Any, Any]

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from onnx import helper
 
+from pumice.validation.reference.reference_model import RuleRunner
 from pumice.validation.rules.bounded_tensor import BoundedTensor, UndecidedError, UnprovedError
 from pumice.validation.rules.float_types import ProgramTypes
-from pumice.validation.rules.rule_runner import RuleRunner
 
 SHAPE = (64,)
 DTYPES = ("int8", "uint8", "int32", "int64")

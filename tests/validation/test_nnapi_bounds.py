@@ -13,7 +13,7 @@ import pumice
 from pumice.validation.report.deviation import RIGHT, compare_tensor
 from pumice.validation.rules.bounded_tensor import BoundedTensor, OperatorCall, UndecidedError, find_rule
 from pumice.validation.rules.float_types import ProgramTypes
-from pumice.validation.rules.rule_runner import make_bounded_input
+from pumice.validation.rules.program_values import make_bounded_input
 
 Array = np.ndarray[Any, Any]
 OWN = ("HashProjection", "SoftNMS")

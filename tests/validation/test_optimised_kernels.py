@@ -264,14 +264,16 @@ def test_runtimes_check_the_kernels_that_ship(context: pumice.Context, reference
 
 def evaluating(monkeypatch: pytest.MonkeyPatch, op: str, change: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
     """Change onnx's evaluation of an operator whose nodes are members of kernels."""
-    from pumice.validation.reference import evaluate_fused_nodes, reference_oracles
+    from pumice.validation.reference import reference_oracles
+
+    evaluate_fused_nodes = reference_oracles.evaluate_fused_nodes
 
     def by_members(members: Any, read: Any, runner: Any, evaluate: Any) -> Any:
         def other(member: Any, arrays: Any) -> Any:
             made = evaluate(member, arrays)
             return change(dict(made)) if member.op == op else made
 
-        return evaluate_fused_nodes.evaluate_fused_nodes(members, read, runner, other)
+        return evaluate_fused_nodes(members, read, runner, other)
 
     monkeypatch.setattr(reference_oracles, "evaluate_fused_nodes", by_members)
 

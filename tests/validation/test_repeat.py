@@ -24,16 +24,16 @@ from pumice.tools.cli import main
 from pumice.validation.checker.model_validation import ModelValidation
 from pumice.validation.checker.options import ValidationOptions
 from pumice.validation.reference.tensor_sources import DeviceTensors
-from pumice.validation.search import repeatability
-from pumice.validation.search.repeatability import (
+from pumice.validation.report.repeat_results import (
     FRESH_CONTEXT,
     SAME_RECORDING,
     UNDER_LOAD,
     Repeatability,
-    RepeatedRuns,
     ResultTally,
     find_pattern,
 )
+from pumice.validation.search import repeatability
+from pumice.validation.search.repeatability import RepeatedRuns
 from schema_check import faults
 
 X = np.linspace(-1, 1, 8, dtype=np.float32).reshape(2, 4)
@@ -129,7 +129,7 @@ def test_a_value_that_is_wrong_in_some_runs_alone_is_wrong(
     context: pumice.Context, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The results of all runs are checked, not only the first run's."""
-    real = repeatability._make_replay
+    real = repeatability.make_replay
 
     def spoiled(program: pumice.Program, inputs: Any) -> Any:
         once, calls = real(program, inputs), iter(range(1000))
@@ -142,7 +142,7 @@ def test_a_value_that_is_wrong_in_some_runs_alone_is_wrong(
 
         return call
 
-    monkeypatch.setattr(repeatability, "_make_replay", spoiled)
+    monkeypatch.setattr(repeatability, "make_replay", spoiled)
     report = pumice.validate(gemm().SerializeToString(), [X], repeat=6, context=context)
     assert report.state == "wrong"
     assert [row.output for row in report.rows if row.verdict == "wrong"] == ["sum"]
@@ -160,7 +160,7 @@ def test_a_difference_of_the_other_context_alone_is_reported_so(
     context: pumice.Context, monkeypatch: pytest.MonkeyPatch
 ) -> None:
 
-    real = repeatability._make_replay
+    real = repeatability.make_replay
 
     def elsewhere(program: pumice.Program, inputs: Any) -> Any:
         once = real(program, inputs)
@@ -168,7 +168,7 @@ def test_a_difference_of_the_other_context_alone_is_reported_so(
             return once
         return lambda: {name: np.nextafter(array, np.float32(9)) for name, array in once().items()}
 
-    monkeypatch.setattr(repeatability, "_make_replay", elsewhere)
+    monkeypatch.setattr(repeatability, "make_replay", elsewhere)
     report = pumice.validate(
         gemm().SerializeToString(), [X], repeat=8, context=context, tolerances={"y": 1e-5, "sum": 1e-5}
     )

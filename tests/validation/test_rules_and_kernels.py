@@ -14,9 +14,9 @@ import pytest
 
 import pumice
 from onnx_models import model, node, value
+from pumice.validation.reference.reference_model import RuleRunner
 from pumice.validation.rules.bounded_tensor import BoundedTensor
 from pumice.validation.rules.float_types import ProgramTypes
-from pumice.validation.rules.rule_runner import RuleRunner
 
 Array = np.ndarray[Any, Any]
 FLOAT = np.float32

@@ -13,9 +13,9 @@ from onnx.reference import ReferenceEvaluator
 
 import pumice
 from onnx_models import model, node, value
+from pumice.validation.reference.reference_model import RuleRunner
 from pumice.validation.rules.bounded_tensor import BoundedTensor
 from pumice.validation.rules.float_types import ProgramTypes
-from pumice.validation.rules.rule_runner import RuleRunner
 from string_models import string_loop_body
 
 Array = np.ndarray[Any, Any]

@@ -12,12 +12,11 @@ import pytest
 import pumice
 from onnx_models import model, node, value
 from pumice.validation.checker.live_values import LiveValues
-from pumice.validation.reference.reference_model import ReferenceModel
+from pumice.validation.reference.reference_model import ReferenceModel, RuleRunner
 from pumice.validation.report.deviation import compare_tensor
 from pumice.validation.rules.block_ranges import BLOCK_ELEMENTS
 from pumice.validation.rules.bounded_tensor import BoundedTensor, UndecidedError
 from pumice.validation.rules.float_types import ProgramTypes
-from pumice.validation.rules.rule_runner import RuleRunner
 
 Array = np.ndarray[Any, Any]
 FLOAT = np.float32

@@ -10,7 +10,8 @@ import pytest
 from .._pumice import Context
 from ..base.errors import InputError
 from ..model.model import Model
-from ..validation.validate import Case, validate
+from ..validation.checker.options import Case
+from ..validation.validate import validate
 from . import baselines
 from .options import get_path_option
 from .run_state import get_cell, get_findings, get_matrix_run

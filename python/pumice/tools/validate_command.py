@@ -178,8 +178,9 @@ def _check_options(arguments: argparse.Namespace) -> None:
 
 def _validate_or_report(arguments: argparse.Namespace) -> ValidationReport:
     """Validate on one of several devices. If this device cannot run the model, return a report of the model as unproved."""
+    from ..validation.report.findings import Finding
     from ..validation.report.report import ValidationReport
-    from ..validation.report.report_rows import Finding, ValidationRow
+    from ..validation.report.report_rows import ValidationRow
 
     try:
         return _validate_on_device(arguments)

@@ -367,7 +367,7 @@ def verdicts(context: pumice.Context) -> None:
 @covers("ValidationReport.__init__.facts")
 def reports(context: pumice.Context) -> None:
     """The record contains everything a validation report shows."""
-    from pumice.validation.report.report_metadata import ReportMetadata, get_device_metadata
+    from pumice.validation.report.report import ReportMetadata, get_device_metadata
 
     said = [None, ReportMetadata(get_device_metadata(context.info), inputs=("x",))]
     records = [pumice.ValidationReport("m", "d", "fp32", 1, [], [], facts=facts).as_dict() for facts in said]
@@ -429,18 +429,18 @@ def repeated_validations(context: pumice.Context) -> None:
     runs = [pumice.validate(gemm(), [x], context=context, repeat=count).repeats for count in (0, 2, 5)]
     assert [one[0].runs["one list"] if one else 0 for one in runs] == [0, 2, 5]
     expect_error(lambda: pumice.validate(gemm(), [x], context=context, repeat=1), "repeat")
-    plain, calls = pumice.validation.search.repeatability._make_replay, iter(range(1000))
+    plain, calls = pumice.validation.search.repeatability.make_replay, iter(range(1000))
 
     def turning(program: pumice.Program, inputs: Any) -> Any:
         run = plain(program, inputs)
         return lambda: {name: array + np.float32(1e-6 * (next(calls) % 2)) for name, array in sorted(run().items())[:1]}
 
-    pumice.validation.search.repeatability._make_replay = turning
+    pumice.validation.search.repeatability.make_replay = turning
     try:
         options = {"repeat": 2, "tolerances": {"sum": 1e-3}, "context": context}
         oks = [pumice.validate(gemm(), [x], allow_nondeterministic=may, **options).ok for may in (False, True)]
     finally:
-        pumice.validation.search.repeatability._make_replay = plain
+        pumice.validation.search.repeatability.make_replay = plain
     assert oks == [False, True]
 
 

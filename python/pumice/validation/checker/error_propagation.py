@@ -12,7 +12,7 @@ from ...base.element_types import Array
 from ..reference.reference_model import ReferenceNode
 from ..report.accuracy import find_loosest_bound
 from ..report.deviation import find_overflowing_number
-from ..report.report_rows import Finding
+from ..report.findings import Finding
 from ..rules.bounded_tensor import BoundedTensor
 from ..rules.float_types import FloatType, ProgramTypes, is_float
 from ..rules.lazy_values import iter_block_pairs

@@ -13,28 +13,40 @@ from ...base.errors import InputError
 from ...importer.load_graph import load_graph
 from ...model.model import Model
 from ..reference import streaming
-from ..reference.oracle import Oracle
-from ..reference.reference_model import ReferenceModel, ReferenceNode
+from ..reference.oracle import Oracle, TensorSource, ValidationSubject
+from ..reference.reference_model import ReferenceModel, ReferenceNode, RuleRunner
+from ..reference.single_node_programs import (
+    OPTIMIZED_PROGRAM_NOT_RUN,
+    ReferenceValues,
+    SingleNodePrograms,
+    SingleNodeResult,
+)
 from ..reference.streaming import TensorMap, WindowedTensors
-from ..reference.tensor_sources import DeviceTensors, TensorSource, ValidationSubject
+from ..reference.tensor_sources import DeviceTensors
 from ..report.deviation import Deviation, compare_node_output, compare_tensor
-from ..report.report_rows import NOT_DETERMINISTIC, Finding, ValidationRow
+from ..report.findings import NOT_DETERMINISTIC, RACE, Finding
+from ..report.report_rows import ValidationRow
 from ..report.tensor_statistics import compute_statistics
 from ..rules.bounded_tensor import BoundedTensor, UndecidedError, UnprovedError, Value
 from ..rules.float_types import ProgramTypes, dtype_name, is_float
-from ..rules.rule_runner import RuleRunner
-from .case_result_cache import CaseResultCache
-from .control_flow_kernel_checker import ControlFlowKernelChecker
+from ..rules.program_values import make_bounded_constant, make_bounded_input
+from .case_results import (
+    OBSERVED_RUN,
+    CaseResultCache,
+    ResultCollector,
+    compare_output_bits,
+    describe_unproved_nodes,
+    find_racing_step,
+    get_observed_outputs,
+    make_empty_case_rows,
+    make_unchecked_row,
+)
 from .error_propagation import ErrorPropagation, iter_ill_conditioned_findings, make_overflow_finding
-from .exact_outputs import ExactOutputs
-from .kernel_checker import KernelCheck, KernelChecker
-from .live_values import LiveValues, RuleResults, make_device_value, widen_error
-from .non_tensor_outputs import get_non_tensor_output_values
+from .kernel_checker import ControlFlowKernelChecker, KernelChecker
+from .live_values import KernelCheck, LiveValues, RuleResults, make_device_value, widen_error
 from .options import ValidationOptions, check_option_names
-from .output_scales import OutputScales
+from .output_values import ExactOutputs, OutputScales, get_non_tensor_output_values
 from .range_findings import RangeFindings
-from .result_collector import ResultCollector, describe_unproved_nodes, make_unchecked_row
-from .run_comparison import compare_runs, make_empty_case_rows
 
 _UNDECIDED_PREFIX = "undecided: "
 _FLOAT32_UNIT = 2.0**-24  # unit roundoff of float32
@@ -147,7 +159,7 @@ class ModelValidation:
             )
             if not wrong or not only_chained:
                 break
-        compare_runs(self, inputs, case)
+        self._compare_runs(inputs)
 
     @property
     def _error_models(self) -> list[tuple[bool, RuleRunner]]:
@@ -407,6 +419,46 @@ class ModelValidation:
         if not self._is_recheck and (finding := self.oracle.compare_bits(node, name, array, self._case)):
             self._add_finding(finding, fixed=True)
 
+    def _compare_runs(self, inputs: dict[str, Array]) -> None:
+        """Compare a plain and an observed run of the case bit for bit. If they differ, search for the first differing step.
+
+        Also search if an output is wrong but all kernels are right: the observed run's copies make the device wait, which
+        can hide a race.
+        """
+        if not isinstance(self.tensors, DeviceTensors):
+            return
+        try:
+            results = self.runs.compute_outputs(inputs)
+        except IndexRangeError:  # raised by a model with index checks; already recorded as a fault
+            return
+        if self.options.mode == "isolated":  # this mode checks no outputs
+            for row in make_empty_case_rows(results, self._case, self.options.allows_unproved):
+                self._add_row(row)
+        differing = self._find_differing_outputs(inputs, results)
+        for finding in differing:
+            self._add_finding(finding)
+        wrong = self.collected.get_wrong_rows()
+        only_outputs_wrong = self.kernels is not None and bool(wrong) and all(row.op == "output" for row in wrong)
+        program = self.fused.program
+        if program.has_control_flow or not (differing or only_outputs_wrong):
+            return
+        step = find_racing_step(program, [inputs[value.name] for value in program.inputs], self.reference.nodes)
+        if step is not None:
+            self._add_finding(Finding(RACE, step.node, str(step), step.number, self._case))
+            if wrong:
+                self._add_row(self.collected.make_racing_row(step, self._case))
+
+    def _find_differing_outputs(self, inputs: dict[str, Array], results: dict[str, Array]) -> list[Finding]:
+        if self.flow_kernels:
+            return [
+                *compare_output_bits(results, self.flow_kernels.outputs, OBSERVED_RUN, self._case),
+                *self.flow_kernels.make_difference_findings(self._case),
+            ]
+        outputs = self.kernels.outputs if self.kernels else None
+        if outputs is None:
+            outputs = self.reference.decode_strings(get_observed_outputs(self.fused.program, inputs))
+        return compare_output_bits(results, outputs, OBSERVED_RUN, self._case)
+
     # ---- outputs
 
     def _check_outputs(self, inputs: dict[str, Array], chained: LiveValues, propagation: ErrorPropagation) -> None:
@@ -417,7 +469,7 @@ class ModelValidation:
         decode = self.reference.decode_strings
         self.check_results = lambda rerun: self._check_results(decode(rerun), chained, propagation)
         self.check_results(results)
-        for row in make_empty_case_rows(results, self._case, self.options):
+        for row in make_empty_case_rows(results, self._case, self.options.allows_unproved):
             self._add_row(row)
 
     def _check_results(self, results: Mapping[str, Array], chained: LiveValues, propagation: ErrorPropagation) -> None:
@@ -479,3 +531,63 @@ class ModelValidation:
 
     def _add_row(self, row: ValidationRow, fixed: bool = False) -> None:
         self.collected.add_row(row, fixed)
+
+
+class ReferenceInputValidation(ModelValidation):
+    """Checks every node in isolation, with the reference's values as inputs."""
+
+    def __init__(self, fused: Model, options: ValidationOptions, oracle: Oracle) -> None:
+        self._nodes = SingleNodePrograms(fused)
+        super().__init__(fused, options, oracle, self._nodes)
+
+    @property
+    def skip_reason(self) -> str:
+        """Reason why kernels are not checked."""
+        return OPTIMIZED_PROGRAM_NOT_RUN
+
+    def run(self, inputs: dict[str, Array], case_inputs: dict[str, Any], case: int, step: Callable[[], None]) -> None:
+        """Check every node of a case."""
+        values = ReferenceValues(self.reference, self.reference.select_case_inputs(case_inputs, inputs))
+        self._case = case
+        step()
+        for index, node in enumerate(self.reference.nodes):
+            values.advance(node, self._check_single_node(node, values))
+            for name in self._readers.get(index, ()):
+                values.forget(name)
+            step()
+
+    def _check_single_node(self, node: ReferenceNode, values: ReferenceValues) -> dict[str, Array]:
+        """Check a node in its own program. Return the device's results by name."""
+        inputs = values.get_node_inputs(node)
+        constants = {name: inputs.pop(name) for name in values.folded.intersection(inputs)}
+        result = self._nodes.run(self.reference, node, inputs, constants)
+        types = self.reference.runner.at_precision(node.precision).types
+        isolated = LiveValues(self.reference, self.reference.runner, {})
+        isolated.values = {name: make_bounded_input(value, types) for name, value in inputs.items()}
+        isolated.values.update((name, make_bounded_constant(value, types)) for name, value in constants.items())
+        isolated.additions, isolated.device_results = result.additions, result.tensors
+        rule_results, note = self._evaluate(node, isolated, {})
+        for finding in self.ranges.iter_node_findings(node, isolated, rule_results or {}, result.tensors):
+            self._add_finding(finding._replace(case=self._case))
+        for name in node.outputs:
+            self._check_node_output(node, name, result, (rule_results or {}).get(name), note)
+        return result.tensors
+
+    def _check_node_output(
+        self, node: ReferenceNode, name: str, result: SingleNodeResult, expected: Value, note: str
+    ) -> None:
+        if name not in result.tensors:
+            if node.is_folded and not note:
+                return  # the program folds this node, so the device does not run it
+            row = ValidationRow(node.name, node.op, name, "", (), self._case, None, None, note or result.failure)
+            if isinstance(expected, BoundedTensor):
+                row = row._replace(dtype=dtype_name(expected.dtype), shape=expected.shape)
+            waived = self.options.allows_unproved(node.op, node.operator, node.name, name)
+            self._add_row(row._replace(unproved=(node.name,), waived=waived))
+            return
+        actual = result.tensors[name]
+        if isinstance(expected, BoundedTensor):
+            types = self.reference.types.at_precision(node.precision)
+            if overflow := make_overflow_finding(node.name, actual, expected, types, self.fused.precision):
+                self._add_finding(overflow._replace(case=self._case))
+        self._add_node_row(node, name, actual, self._compare_isolated(node, name, actual, expected), None, note)

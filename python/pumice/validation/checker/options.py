@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import NamedTuple, TypeAlias
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, NamedTuple, TypeAlias
 
+import numpy as np
+
+from ...base.element_types import Array
 from ...base.errors import InputError
+from ...model.model import Model
+from ..reference.oracle import ValidationSubject
 from ..reference.reference_model import ReferenceModel
-from ..reference.tensor_sources import ValidationSubject
 from ..report.accuracy import DEFAULT_ACCURACY
 
 Progress: TypeAlias = Callable[[int, int], None]  # called with the numbers of completed and of all steps
@@ -118,3 +122,43 @@ def _is_operator(name: str) -> bool:
     import onnx.defs
 
     return "::" in name or any(onnx.defs.has(name, domain) for domain in ("", "ai.onnx.ml"))
+
+
+def collect_option_metadata(options: ValidationOptions) -> dict[str, Any]:
+    """Return the caller's options for JSON. Accuracy options appear only if the caller set them."""
+    record: dict[str, Any] = {
+        "mode": options.mode,
+        "inputs": options.inputs,
+        "tolerances": dict(options.tolerances),
+        "allow_unchecked": _list_names(options.allowed),
+    }
+    if options.accuracy is not None:
+        record["accuracy"] = dict(options.accuracy) if isinstance(options.accuracy, Mapping) else options.accuracy
+    return (
+        {**record, "allow_ill_conditioned": _list_names(options.allowed_ill_conditioned)}
+        if options.allowed_ill_conditioned
+        else record
+    )
+
+
+def _list_names(allowed: bool | Collection[str]) -> bool | list[str]:
+    return allowed if isinstance(allowed, bool) else sorted(allowed)
+
+
+Case: TypeAlias = "Sequence[Any] | Mapping[str, Any] | Array"
+
+
+def read_case_inputs(model: Model, case: Case) -> tuple[dict[str, Array], dict[str, Any]]:
+    """Check a case. Return the inputs of the program and of the model by name. A bare array is the only input."""
+    positional: Sequence[Any] = ()
+    named: Mapping[str, Any] = {}
+    if isinstance(case, Mapping):
+        named = case
+    elif isinstance(case, np.ndarray) or not isinstance(case, Sequence):
+        positional = [case]
+    else:
+        positional = case
+    arrays = model._indexed_arguments(*positional, **named)
+    inputs = {value.name: array for value, array in zip(model.program.inputs, arrays, strict=True)}
+    texts = model._tensor_strings.decode_tensors(inputs) if model._tensor_strings else inputs
+    return inputs, {**model.named(*positional, **named), **texts}

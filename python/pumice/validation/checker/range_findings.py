@@ -9,15 +9,15 @@ import numpy as np
 
 from ...base.element_types import Array
 from ...model.model import Model
-from ..reference.reference_model import ReferenceModel, ReferenceNode
-from ..reference.tensor_sources import ValidationSubject
-from ..report.report_rows import Finding
+from ..reference.oracle import ValidationSubject
+from ..reference.reference_model import ReferenceModel, ReferenceNode, RuleRunner
+from ..report.findings import Finding
 from ..rules.block_ranges import iter_blocks
 from ..rules.bounded_tensor import BoundedTensor, UnprovedError, Value
 from ..rules.float_types import FloatType, dtype_from_onnx, is_float
 from ..rules.gemm_conv import broadcast_parameter, get_integer_limits
 from ..rules.lazy_values import iter_block_pairs
-from ..rules.rule_runner import RuleRunner, parse_attributes
+from ..rules.program_values import parse_attributes
 from .live_values import LiveValues
 
 # Operators that are linear in their constants if the other input is fixed.

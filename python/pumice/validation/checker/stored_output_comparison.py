@@ -15,8 +15,9 @@ from ...model.model import Model
 from ..reference.loop_timeouts import get_loop_timeout
 from ..reference.reference_model import ReferenceModel
 from ..report.deviation import RIGHT, UNPROVED, WRONG, Deviation, compare_tensor
+from ..report.findings import Finding
 from ..report.report import ValidationReport
-from ..report.report_rows import Finding, ValidationRow
+from ..report.report_rows import ValidationRow
 from ..rules.alternative_values import AlternativeValues, EnumeratedAlternatives, list_alternatives
 from ..rules.bounded_tensor import BoundedTensor, UndecidedError, UnprovedError, Value
 from ..rules.float_types import COVERAGE_FACTOR, ProgramTypes, is_float

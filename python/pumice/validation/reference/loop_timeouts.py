@@ -11,7 +11,7 @@ from onnx import numpy_helper
 from ...importer.file.model_file import Folder, ModelFile, Source
 from ...importer.parse_onnx import parse_model
 from ..rules.bounded_tensor import MAX_ITERATIONS
-from ..rules.rule_runner import read_constant_node
+from ..rules.program_values import read_constant_node
 
 if TYPE_CHECKING:
     from onnx import GraphProto, NodeProto, TensorProto

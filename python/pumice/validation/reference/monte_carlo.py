@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -19,8 +19,6 @@ from ...base.element_types import Array
 from ..rules.alternative_values import AlternativeValues
 from ..rules.bounded_tensor import BoundedTensor, UnprovedError, Value
 from ..rules.float_types import FloatType, ProgramTypes
-from ..rules.rule_runner import RuleRunner
-from .reference_model import ReferenceNode
 
 NUM_SAMPLES = 8  # samples per tensor
 _MIN_SLICE_ELEMENTS = (
@@ -28,12 +26,26 @@ _MIN_SLICE_ELEMENTS = (
 )
 
 
+class _Runner(Protocol):
+    types: ProgramTypes
+
+    def at_precision(self, precision: str) -> _Runner: ...
+
+    def with_types(self, types: ProgramTypes) -> _Runner: ...
+
+
+class _Node(Protocol):
+    precision: str
+
+    def run(self, values: Mapping[str, Value], runner: Any) -> dict[str, Value]: ...
+
+
 class MonteCarloSamples:
     """`NUM_SAMPLES` randomly rounded copies of each tensor of a case, by name."""
 
     def __init__(self) -> None:
         self._by_name: dict[str, list[Array]] = {}
-        self._runners: dict[RuleRunner, RuleRunner] = {}
+        self._runners: dict[_Runner, _Runner] = {}
 
     def copy(self) -> MonteCarloSamples:
         """Return a copy to which nodes can be added independently."""
@@ -51,7 +63,7 @@ class MonteCarloSamples:
         """Drop a tensor after its last reader."""
         self._by_name.pop(name, None)
 
-    def run(self, node: ReferenceNode, values: Mapping[str, Value], runner: RuleRunner) -> dict[str, Value]:
+    def run(self, node: _Node, values: Mapping[str, Value], runner: _Runner) -> dict[str, Value]:
         """Evaluate a node and widen its errors to the samples' errors. Raise whatever the node raises.
 
         Inputs without samples (sequences, tensors taken from the device) contribute independent errors.
@@ -91,7 +103,7 @@ class MonteCarloSamples:
                 self._by_name[name] = [sampled.value + difference for difference in node_differences]
         return results
 
-    def _make_runner_without_errors(self, runner: RuleRunner) -> RuleRunner:
+    def _make_runner_without_errors(self, runner: _Runner) -> _Runner:
         if runner not in self._runners:
             self._runners[runner] = runner.with_types(runner.types.without_errors())
         return self._runners[runner]

@@ -3,21 +3,104 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
 from ...base.element_types import Array
+from ...base.string_table import TensorStringTable
+from ...model.precision_policy import Precision
 from ..report.deviation import Deviation, compare_tensor
-from ..report.report_rows import Finding
+from ..report.findings import Finding
+from ..report.node_costs import NodeCost
 from ..rules.bounded_tensor import BoundedTensor, UndecidedError, UnprovedError, Value
 from ..rules.float_types import COVERAGE_FACTOR, ProgramTypes, is_float
-from ..rules.rule_runner import RuleRunner, UniformPrecisionRunner, make_bounded_input
+from ..rules.program_values import make_bounded_input
 from .monte_carlo import MonteCarloSamples
-from .reference_model import ReferenceModel, ReferenceNode
+from .reference_model import ReferenceModel, ReferenceNode, RuleRunner, UniformPrecisionRunner
+from .streaming import TensorMap
 
 if TYPE_CHECKING:
-    from .tensor_sources import TensorSource
+    pass  # removed import
+
+
+class ValidationSubject(Protocol):
+    """What is validated: a loaded model or a candidate."""
+
+    source: Any
+    folder: Any
+    name: str
+    precision: Any
+    kernel_table: Any
+
+    @property
+    def device(self) -> Any:
+        """The device, an object with a `name`."""
+        ...
+
+    @property
+    def program(self) -> Any:
+        """An object with `outputs`, the named tensors that the caller receives."""
+        ...
+
+    @property
+    def outputs(self) -> Any:
+        """The model's outputs, which may be sequences."""
+        ...
+
+    def packed_outputs(self, values: Any) -> dict[str, Array]:
+        """Return the program's tensors for outputs that are sequences or optional values."""
+        ...
+
+
+class TensorSource(Protocol):
+    """Source of the tensors under test: all tensors for checks of single nodes, and the optimised program's outputs.
+
+    missing_note: note for a missing tensor; "" if only outputs are checked. from_one_run: whether tensors and outputs
+    come from the same run, so that comparing them proves nothing. types: the precision, or the types, of the computation.
+    """
+
+    missing_note: str
+    from_one_run: bool
+    types: Precision | ProgramTypes
+    loop_timeout: float | None
+    strings: TensorStringTable | None  # string table of a program that represents strings as indices
+
+    def mark_float32_nodes(self, reference: ReferenceModel) -> None:
+        """Tell the reference which nodes compute in float32, and which float32 values are rounded for some readers."""
+        ...
+
+    def compute_tensors(self, inputs: dict[str, Array]) -> dict[str, Array]:
+        """Return every available tensor by name."""
+        ...
+
+    def stream(self, inputs: dict[str, Array], reference: ReferenceModel) -> TensorMap:
+        """Return the same tensors as `compute_tensors`, possibly loading those of later nodes on demand."""
+        ...
+
+    def get_addition_counts(self, inputs: dict[str, Array]) -> dict[str, int]:
+        """Return the longest chain of additions in the kernel of each node.
+
+        Kernels that do not report it are omitted. For a streamed model, only nodes that ran are included.
+        """
+        ...
+
+    def measure_node_costs(self, inputs: dict[str, Array]) -> dict[str, NodeCost]:
+        """Return the cost of each node by name; {} if it is unknown."""
+        ...
+
+    def compute_outputs(self, inputs: dict[str, Array]) -> dict[str, Array]:
+        """Return the outputs by name. Raise IndexRangeError if the program checks indices and finds a wrong one."""
+        ...
+
+    def check_indices(self, inputs: dict[str, Array]) -> None:
+        """Raise IndexRangeError for an out-of-range index that only the device knows."""
+        ...
+
+    def close(self) -> None:
+        """Free resources."""
+        ...
+
 
 Tolerance = Callable[[str, str], "float | None"]  # (node name, tensor name) -> the caller's tolerance, or None
 

@@ -2,38 +2,357 @@
 
 from __future__ import annotations
 
+import importlib
 import os
-from collections.abc import Collection, Container, Mapping
-from typing import TYPE_CHECKING, Any
+import warnings
+from collections.abc import Callable, Collection, Container, Hashable, Iterator, Mapping
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
 import onnx
 from onnx import numpy_helper
 
-from ...base.element_types import Array
+from ...base.element_types import Array, Index
 from ...importer.file.graph_recipe import NodeRecipe
 from ...importer.file.model_file import Folder, ModelFile, Source
 from ...importer.file.node_names import make_node_names
 from ...importer.file.node_order import keep_required_nodes, sort_topologically
+from ...importer.onnx_functions import drop_opset_attribute, get_node_opset
 from ...importer.parse_onnx import get_opsets, parse_model
 from ...model.precision_policy import Precision, PrecisionPolicy, parse_policy
-from ..rules.bounded_tensor import BoundedTensor, Value, replace_overflow, round_to_type
-from ..rules.float_types import ProgramTypes, is_float
-from ..rules.lru_cache import LruCache
-from ..rules.rule_runner import (
-    NO_KERNEL_INFO,
-    BlockEvaluation,
-    KernelInfo,
-    RuleRunner,
-    make_bounded_constant,
-    make_scaled_constant,
-    read_constant_node,
+from ..rules.block_plans import ELEMENTWISE, READS_ATTRIBUTES, plan_blocks
+from ..rules.bounded_tensor import (
+    BoundedTensor,
+    OperatorCall,
+    Rule,
+    UndecidedError,
+    UnprovedError,
+    Value,
+    find_rule,
+    replace_overflow,
+    round_to_storage,
+    round_to_type,
 )
+from ..rules.float_types import FLOAT16, ProgramTypes, dtype_from_onnx, is_float
+from ..rules.function_bodies import find_function_body
+from ..rules.lazy_values import BlockAssembler, pack_value
+from ..rules.program_values import (
+    make_bounded_constant,
+    make_exact_value,
+    make_scaled_constant,
+    parse_attributes,
+    read_constant_node,
+    run_onnx_reference,
+)
+from ..rules.undecided_choices import evaluate_alternatives
 
 if TYPE_CHECKING:
-    from onnx import GraphProto, NodeProto
+    from onnx import FunctionProto, GraphProto, NodeProto
 
     from ...base.string_table import TensorStringTable
     from ...importer.kernel_operator import KernelTable
+
+_MAX_CACHE_BYTES = 64 << 20  # maximum total bytes of the cached arrays
+
+
+class LruCache:
+    """Maps keys to values. The least recently used values are evicted if the total exceeds `max_bytes`."""
+
+    def __init__(self, max_bytes: int = _MAX_CACHE_BYTES) -> None:
+        self._max_bytes = max_bytes
+        self._bytes = 0
+        self._values: dict[Hashable, tuple[BoundedTensor, int]] = {}
+
+    def get_or_compute(self, key: Hashable, make: Callable[[], BoundedTensor]) -> BoundedTensor:
+        """Return the value of a key; on a miss, compute it with `make`."""
+        entry = self._values.pop(key, None)
+        if entry is None:
+            value = make()
+            size = value.value.nbytes + (0 if value.error is None else value.error.nbytes)
+            if size > self._max_bytes:
+                return value
+            entry = value, size
+            self._bytes += size
+        self._values[key] = entry  # reinsert the entry as the most recently used
+        while self._bytes > self._max_bytes:
+            self._bytes -= self._values.pop(next(iter(self._values)))[1]
+        return entry[0]
+
+
+_RULE_MODULES = """
+    attention comparisons_and_casts contrib control_flow data_movement detection elementwise encoders gemm_conv nnapi
+    normalization onnx_ml pooling quantized recurrent reductions resampling sequences signal
+"""
+for _name in _RULE_MODULES.split():  # modules register their rules on import
+    importlib.import_module(f"..rules.{_name}", __package__)
+
+_MIN_REFERENCE_OPSET = 7  # oldest opset that onnx.reference supports; it evaluates operators without floats
+# Operators for which the engine reports the number of additions in every sum; see LoweredNode::additions.
+REPORTS_ADDITIONS = {
+    *("Conv", "Gemm", "GlobalAveragePool", "GlobalLpPool", "GroupNormalization", "InstanceNormalization"),
+    *("LayerNormalization", "LogSoftmax", "MatMul", "RMSNormalization", "ReduceL1", "ReduceL2", "ReduceLogSum"),
+    *("ReduceMean", "ReduceProd", "ReduceSum", "ReduceSumSquare", "Softmax"),
+}
+REREADS_RESULTS = {"DynamicQuantizeLinear"}  # operators whose kernels read back their own stored results
+# Operators that compare or round their inputs. No kernel fuses them into a preceding sum. Casts to integers are
+# treated in the same way, but not listed.
+DECISION_OPERATORS = {
+    *("ArgMax", "ArgMin", "Ceil", "Equal", "Floor", "Greater", "GreaterOrEqual", "Hardmax", "Less", "LessOrEqual"),
+    *("NonMaxSuppression", "NonZero", "Round", "Sign", "TopK", "Unique"),
+}
+RANDOM_OPERATORS = {
+    "Bernoulli",
+    "Multinomial",
+    "RandomNormal",
+    "RandomNormalLike",
+    "RandomUniform",
+    "RandomUniformLike",
+}
+
+
+class KernelInfo(NamedTuple):
+    """Properties of the device kernels that compute a node which is checked on its own.
+
+    additions: longest chain of additions in their sums, from the program's plan; 0 if unknown. stored_results: their
+    results by output name, for operators in `REREADS_RESULTS`. device_tensors: device tensors by output name; large
+    reference outputs are kept as float32 differences from these.
+    """
+
+    additions: int = 0
+    stored_results: Mapping[str, BoundedTensor] = MappingProxyType({})
+    device_tensors: Mapping[str, Array] = MappingProxyType({})
+
+
+NO_KERNEL_INFO = KernelInfo()
+
+
+class BlockEvaluation(NamedTuple):
+    """Block-by-block evaluation of a node with one output: its shape, the block indices, and a function that evaluates a block."""
+
+    shape: tuple[int, ...]
+    blocks: Iterator[Index]
+    evaluate_block: Callable[[Index], BoundedTensor]
+
+
+class RuleRunner:
+    """Evaluates nodes by the rules, for a model with these opsets."""
+
+    def __init__(self, opsets: Mapping[str, int], types: ProgramTypes) -> None:
+        self.opsets = dict(opsets)
+        self.types = types
+        self.custom_rules: dict[str, Rule] = {}  # the caller's rules, which override the registry's
+        self._others: dict[str, RuleRunner] = {}
+        # Keyed by id(node). The entry holds the node, so that the id stays valid.
+        self._attributes: dict[int, tuple[NodeProto, dict[str, Any]]] = {}
+
+    def at_precision(self, precision: str) -> RuleRunner:
+        """Return a runner for nodes that compute at this precision."""
+        if precision == self.types.precision:
+            return self
+        return self._others.setdefault(precision, self.with_types(self.types.at_precision(precision)))
+
+    def with_types(self, types: ProgramTypes) -> RuleRunner:
+        """Return a copy of the runner that uses other types."""
+        runner = RuleRunner(self.opsets, types)
+        runner.custom_rules, runner._attributes = self.custom_rules, self._attributes
+        return runner
+
+    def _get_attributes(self, node: NodeProto) -> dict[str, Any]:
+        """Return the attributes of a node, parsed once."""
+        if id(node) not in self._attributes:
+            self._attributes[id(node)] = node, parse_attributes(node)
+        return self._attributes[id(node)][1]
+
+    def run_node(
+        self,
+        node: NodeProto,
+        inputs: list[Value],
+        outer: Mapping[str, Value],
+        kernel_info: KernelInfo = NO_KERNEL_INFO,
+    ) -> list[Value]:
+        """Return the outputs of a node, rounded as the program stores them.
+
+        kernel_info: properties of the kernels under test. Raise UnprovedError if no rule covers the node, or IndexError if an
+        index is out of range.
+        """
+        with np.errstate(all="ignore"), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            if (block_evaluation := self.plan_blocks(node, inputs, outer, kernel_info)) is not None:
+                assembler = BlockAssembler(block_evaluation.shape, kernel_info.device_tensors.get(node.output[0]))
+                for index in block_evaluation.blocks:
+                    assembler.add_block(index, block_evaluation.evaluate_block(index))
+                return [assembler.assemble()]
+            full_inputs = [item.materialize() if isinstance(item, BoundedTensor) else item for item in inputs]
+            outputs = self._apply_rule(node, full_inputs, outer, kernel_info)
+            outputs = [
+                round_to_storage(item, self.types) if isinstance(item, BoundedTensor) else item for item in outputs
+            ]
+        if not kernel_info.device_tensors:
+            return outputs
+        names = [*node.output, *[""] * len(outputs)]
+        return [
+            pack_value(item, kernel_info.device_tensors.get(name)) if isinstance(item, BoundedTensor) else item
+            for item, name in zip(outputs, names, strict=False)
+        ]
+
+    def plan_blocks(
+        self,
+        node: NodeProto,
+        inputs: list[Value],
+        outer: Mapping[str, Value],
+        kernel_info: KernelInfo = NO_KERNEL_INFO,
+    ) -> BlockEvaluation | None:
+        """Return how to evaluate a node block by block; None if it cannot be. Blocks raise the same errors as `run_node`."""
+        if node.domain not in ("", "ai.onnx") or node.op_type in self.custom_rules or not node.output[0]:
+            return None
+        attributes = self._get_attributes(node) if node.op_type in READS_ATTRIBUTES else {}
+        plan = plan_blocks(node.op_type, self.opsets.get("", 1), attributes, inputs, len([*filter(None, node.output)]))
+        if plan is None:
+            return None
+
+        def evaluate_block(index: Index) -> BoundedTensor:
+            return round_to_storage(self._apply_rule(node, plan.inputs(index), outer, kernel_info)[0], self.types)
+
+        return BlockEvaluation(plan.shape, plan.blocks, evaluate_block)
+
+    def _apply_rule(
+        self, node: NodeProto, inputs: list[Value], outer: Mapping[str, Value], kernel_info: KernelInfo
+    ) -> list[Any]:
+        if version := get_node_opset(node, 0):  # the node belongs to a function that imports another opset
+            inner = self.with_types(self.types)
+            inner.opsets = {**self.opsets, "": version}
+            return inner._apply_rule(drop_opset_attribute(node), inputs, outer, kernel_info)
+        if node.op_type in RANDOM_OPERATORS:
+            raise UnprovedError("random numbers, which are not compared")
+        if node.op_type == "Constant" and not node.domain:
+            return [make_bounded_constant(read_constant_node(node), self.types)]
+        domain = "" if node.domain == "ai.onnx" else node.domain
+        name = f"{domain}::{node.op_type}" if domain else node.op_type
+        rule = self.custom_rules.get(name) or find_rule(node.op_type, domain)
+        if rule is None:
+            return self._run_without_rule(node, inputs)
+        opset = self.opsets.get(domain, 1)
+        types = self.types.with_additions(kernel_info.additions) if name in REPORTS_ADDITIONS else self.types
+        is_scaled = name == "Gemm" and len(inputs) > 1
+        if types.is_float16 and (
+            any(map(_exceeds_float16, inputs)) or (is_scaled and _alpha_exceeds_float16(node, inputs[1]))
+        ):
+            types = types.with_forced_fp32()
+        if name in DECISION_OPERATORS or (
+            name == "Cast" and not is_float(dtype_from_onnx(self._get_attributes(node)["to"]))
+        ):
+            inputs = [item.assume_unfused_sums() if isinstance(item, BoundedTensor) else item for item in inputs]
+        call = OperatorCall(name, inputs, self._get_attributes(node), opset, types, len(node.output))
+        call.node, call.opsets, call.run_graph, call.outer = node, self.opsets, self.run_graph, outer
+        call.stored = [kernel_info.stored_results.get(output) for output in node.output]
+        is_map = name in ELEMENTWISE and opset >= _MIN_REFERENCE_OPSET and name not in self.custom_rules
+        try:
+            outputs = rule(call)
+            return evaluate_alternatives(rule, call, outputs) if is_map else outputs
+        except (UnprovedError, IndexError):
+            raise
+        except (AssertionError, AttributeError, KeyError, NotImplementedError, TypeError, ValueError) as error:
+            raise UnprovedError(f"the rule for {node.op_type} fails: {type(error).__name__}: {error}") from None
+
+    def _run_without_rule(self, node: NodeProto, inputs: list[Value]) -> list[Any]:
+        """Run onnx.reference if no tensor is a float, else the ONNX function body. Raise UnprovedError if there is no body."""
+        try:
+            return self._run_onnx_reference(node, inputs)
+        except UndecidedError:
+            raise
+        except UnprovedError:
+            opset = self.opsets.get("" if node.domain == "ai.onnx" else node.domain, 1)
+            body = find_function_body(node, inputs, opset)
+            if body is None:
+                raise
+        return self.run_function(body, inputs)
+
+    def run_function(self, body: FunctionProto, inputs: list[Value]) -> list[Value]:
+        """Return the outputs of a function body with bound attributes. Raise UnprovedError if one of its nodes has no rule."""
+        opsets = {"" if item.domain == "ai.onnx" else item.domain: item.version for item in body.opset_import}
+        inner = self.with_types(self.types)
+        inner.opsets = {**self.opsets, **opsets}
+        values: dict[str, Value] = dict.fromkeys(body.input)
+        values.update(zip(body.input, inputs, strict=False))
+        for body_node in body.node:
+            outputs = inner.run_node(
+                body_node, [values.get(name) if name else None for name in body_node.input], values
+            )
+            values.update({name: item for name, item in zip(body_node.output, outputs, strict=False) if name})
+        return [values.get(name) for name in body.output]
+
+    def _run_onnx_reference(self, node: NodeProto, inputs: list[Value]) -> list[Any]:
+        """Run an operator without a rule in onnx.reference. Without floats, its results are exact."""
+        name = f"{node.domain}::{node.op_type}" if node.domain not in ("", "ai.onnx") else node.op_type
+        arrays: list[Any] = []
+        is_undecided = any(
+            isinstance(item, BoundedTensor) and not item.is_float and not item.is_exact for item in inputs
+        )
+        for value in inputs:
+            if isinstance(value, BoundedTensor) and value.is_float:
+                raise UnprovedError(f"no rule for {name}")
+            if isinstance(value, list):
+                raise UnprovedError(f"no rule for {name}")
+            arrays.append(None if value is None else value.value)
+        if is_undecided:
+            raise UndecidedError(f"{name} of undecided numbers")
+        if self.opsets.get("", _MIN_REFERENCE_OPSET) < _MIN_REFERENCE_OPSET:
+            raise UnprovedError(f"no rule for {name}")
+        try:
+            results = run_onnx_reference(node, arrays, self.opsets)
+        except Exception as error:  # onnx.reference may raise any exception
+            raise UnprovedError(f"no rule for {name}, and onnx's reference fails: {error}") from None
+        outputs = [make_exact_value(item) if isinstance(item, np.ndarray) else item for item in results]
+        if any(not isinstance(item, BoundedTensor) or item.is_float for item in outputs):
+            raise UnprovedError(f"no rule for {name}")
+        return outputs
+
+    def run_graph(self, graph: GraphProto, inputs: list[Value], outer: Mapping[str, Value]) -> list[Value]:
+        """Return the outputs of a subgraph. outer: outer-scope values that its nodes may read."""
+        values: dict[str, Value] = dict(outer)
+        for tensor in graph.initializer:
+            values[tensor.name] = make_bounded_constant(numpy_helper.to_array(tensor), self.types)
+        values.update(zip((item.name for item in graph.input), inputs, strict=False))
+        for node in graph.node:
+            node_inputs = [values[name] if name else None for name in node.input]
+            outputs = self.run_node(node, node_inputs, values)
+            values.update({name: item for name, item in zip(node.output, outputs, strict=False) if name})
+        return [values[item.name] for item in graph.output]
+
+
+class UniformPrecisionRunner(RuleRunner):
+    """Evaluates every node with this runner's types, whatever the node's own precision."""
+
+    def at_precision(self, precision: str) -> RuleRunner:
+        """Return self."""
+        return self
+
+
+_FLOAT16_OVERFLOW = 65520.0  # smallest value that rounds to infinity in float16
+
+
+def _exceeds_float16(value: Value) -> bool:
+    """Return whether a constant has a finite element beyond float16."""
+    if not isinstance(value, BoundedTensor) or not value.constant or not value.is_float:
+        return False
+
+    def has_large_element() -> bool:
+        sizes = np.abs(value.value)
+        return bool((np.isfinite(sizes) & (sizes >= _FLOAT16_OVERFLOW)).any())
+
+    return bool(value.memoize("wide", has_large_element))
+
+
+def _alpha_exceeds_float16(node: NodeProto, b: Value) -> bool:
+    """Return whether alpha * B overflows float16 or becomes subnormal, so that the engine computes the Gemm in float32."""
+    alpha = float(parse_attributes(node).get("alpha", 1.0))
+    if not isinstance(b, BoundedTensor) or not b.is_float or alpha == 1:
+        return False
+    sizes = np.abs(b.value[np.isfinite(b.value)]) if b.constant else np.ones(1)
+    largest = float(sizes.max(initial=0.0))
+    is_small = 0 < largest * abs(alpha) < FLOAT16.normal <= largest
+    return largest * abs(alpha) >= _FLOAT16_OVERFLOW or is_small
 
 
 GEMM_AND_CONV = {"Conv", "ConvTranspose", "Gemm", "MatMul"}

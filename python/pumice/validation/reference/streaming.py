@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from typing import Any
 
 import numpy as np
 import onnx
@@ -12,16 +11,7 @@ from onnx import helper
 
 from ..._pumice import GraphError, Program, UnsupportedError
 from ...base.element_types import Array
-from ...base.string_table import StringTable, TensorStringTable
-from ...importer.build.float32_node_collector import Float32NodeCollector
-from ...importer.file.graph_recipe import NodeRecipe
-from ...importer.file.model_file import ModelFile
-from ...model.model import Model
-from ...model.precision_policy import parse_policy
-from .loop_timeouts import get_graph_loop_timeout
-from .model_splitter import ModelSplitter
-from .reference_model import ReferenceModel
-from .subgraph_extraction import make_value_info
+from ..report.subgraph import make_value_info
 
 WINDOW_BYTES = 64 << 20  # bytes of tensors on the host at once; larger models are streamed
 
@@ -52,92 +42,6 @@ class WindowedTensors(TensorMap):
             self.on_window_loaded(tensors)
             self.update(tensors)
             self._start = end
-
-
-class NodeWindows:
-    """Windows of consecutive nodes of a model. Their programs are unfused and keep every tensor."""
-
-    def __init__(
-        self, model: Model, load: Callable[..., Any], reference: ReferenceModel, proto: onnx.ModelProto
-    ) -> None:
-        self._model = model
-        self._load = load
-        self._reference = reference
-        self._loop_timeout = get_graph_loop_timeout(proto.graph)
-        self._proto = proto
-        self._folded = [node for node in reference.nodes if node.is_folded]
-        self._policy = parse_policy(model.policy)
-        self._float32 = {
-            node.name for node in reference.nodes if node.precision == "fp32" and reference.has_mixed_precision
-        }
-        self._splitter: ModelSplitter | None = None
-        self._ends: dict[Any, list[int]] = {}  # ends of the windows, by input shapes
-        # Maps a node to its longest chain of additions, for windows that ran.
-        self.additions: dict[str, int] | None = None
-
-    def get_window_ends(self, inputs: Mapping[str, Array]) -> list[int]:
-        """Return the end of each window for inputs of these shapes; [] if all tensors fit into one."""
-        shapes = tuple(sorted((name, array.shape) for name, array in inputs.items()))
-        if shapes not in self._ends:
-            self._ends[shapes] = self._choose_window_ends(infer_tensor_bytes(self._proto, inputs))
-        return list(self._ends[shapes])
-
-    def _choose_window_ends(self, sizes: Mapping[str, int]) -> list[int]:
-        ends, total = [], 0
-        for index, node in enumerate(self._reference.nodes):
-            node_bytes = 0 if node.is_folded else sum(sizes.get(name, 0) for name in node.outputs)
-            if total and total + node_bytes > WINDOW_BYTES:
-                ends.append(index)
-                total = 0
-            total += node_bytes
-        return [*ends, len(self._reference.nodes)] if ends else []
-
-    def run_window(
-        self, inputs: Mapping[str, Array], start: int, end: int, live_tensors: Mapping[str, Array]
-    ) -> dict[str, Array]:
-        """Return the tensors of the nodes in [start, end). Raise UnsupportedError, GraphError or KeyError if the
-        nodes cannot run as a separate program.
-        """
-        program, strings = self._compile_window(start, end, inputs, live_tensors)
-        try:
-            available = {**self._reference.decode_strings(inputs), **live_tensors}
-            program_inputs = {program_input.name: available[program_input.name] for program_input in program.inputs}
-            program_inputs = strings.encode_tensors(program_inputs) if strings else program_inputs
-            results = dict(program(program_inputs, loop_timeout=self._loop_timeout, filled=True))
-            results = strings.decode_tensors(results) if strings else results
-            self.additions = {**(self.additions or {}), **read_reported_additions(program, program_inputs)}
-            return results
-        finally:
-            program.close()  # frees the device memory of all its tensors
-
-    def _is_float32(self, node: NodeRecipe, path: str) -> bool:
-        """Return whether the whole program computes a node in float32, because of the policy or the engine's choice."""
-        return path in self._float32 or self._policy.needs_float32(node, path)
-
-    def _compile_window(
-        self, start: int, end: int, inputs: Mapping[str, Array], live_tensors: Mapping[str, Array]
-    ) -> tuple[Program, TensorStringTable | None]:
-        model = self._model
-        overridable = [value.name for value in model.overridable]
-        if self._splitter is None:
-            self._splitter = ModelSplitter(model.source, model.folder, self._reference, overridable)
-        nodes = [node for node in self._reference.nodes[start:end] if not node.is_folded]
-        produced = {name for node in (*nodes, *self._folded) for name in node.outputs}
-        outputs = [name for node in nodes for name in node.outputs if self._splitter.find_last_reader(name) >= end]
-        boundary_inputs = (
-            {name for node in nodes for name in node.inputs} - produced - set(inputs) - set(self._reference.constants)
-        )
-        extra_inputs = {name: make_value_info(name, live_tensors[name]) for name in sorted(boundary_inputs)}
-        submodel = self._splitter.extract([*self._folded, *nodes], outputs, extra_inputs)
-        float32 = Float32NodeCollector(self._is_float32)
-        graph, recipe = self._load(
-            submodel, ModelFile(model.source, model.folder).folder, None, overridable, float32, model.kernel_table
-        )
-        program: Program = graph.compile(
-            model.context, model.precision, keep_all=True, fuse=False, float32_nodes=float32.names
-        )
-        values = recipe.string_values
-        return program, TensorStringTable(StringTable(recipe.strings), values) if values else None
 
 
 def read_reported_additions(program: Program, inputs: Mapping[str, Array]) -> dict[str, int]:

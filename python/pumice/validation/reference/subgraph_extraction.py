@@ -3,49 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from typing import NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
-from ..._pumice import Error
 from ...base.element_types import Array
-from ...model.precision_policy import DEFAULT, Precision, escape_literal, parse_policy
+from ...model.precision_policy import Precision
+from ..report.subgraph import MissingTensorError, Subgraph, make_value_info
+from ..rules.bounded_tensor import BoundedTensor, UndecidedError, UnprovedError, Value
+from ..rules.program_values import make_bounded_input
 from .reference_model import ReferenceModel, ReferenceNode
 
+if TYPE_CHECKING:
+    from ...importer.kernel_operator import KernelTable
+
 _MIN_IR_VERSION = 8  # ONNX file format version that most readers support
-
-
-class Subgraph(NamedTuple):
-    """A subgraph as a model, and its inputs by name."""
-
-    proto: onnx.ModelProto
-    inputs: dict[str, Array]
-
-    @property
-    def nodes(self) -> list[str]:
-        """Names of the nodes."""
-        return [node.name for node in self.proto.graph.node]
-
-    @property
-    def outputs(self) -> list[str]:
-        """Names of the outputs."""
-        return [value.name for value in self.proto.graph.output]
-
-    @property
-    def constants(self) -> dict[str, Array]:
-        """Constants by name."""
-        return {tensor.name: numpy_helper.to_array(tensor) for tensor in self.proto.graph.initializer}
-
-    @property
-    def bytes(self) -> int:
-        """Size of the model and its inputs."""
-        return int(self.proto.ByteSize()) + sum(array.nbytes for array in self.inputs.values())
-
-
-class MissingTensorError(Error, LookupError):
-    """Raised if a subgraph needs a tensor that is not stored: a sequence, or an intermediate of a fused kernel."""
 
 
 def extract_subgraph(
@@ -99,22 +73,28 @@ def _copy_named_node(node: ReferenceNode) -> onnx.NodeProto:
     return copied
 
 
-def make_value_info(name: str, array: Array) -> onnx.ValueInfoProto:
-    """Return the declaration of a graph input for an array."""
-    return helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(array.dtype), array.shape)
+def compute_expected_results(
+    subgraph: Subgraph, precision: Precision, kernels: KernelTable | None = None
+) -> dict[str, Array]:
+    """Return the reference's results for a subgraph by name, rounded to their declared types.
 
-
-def make_subgraph_precision(precision: Precision, proto: onnx.ModelProto) -> Precision:
-    """Return the precision policy of a subgraph, by node name."""
-    policy = parse_policy(precision)
-    if policy.is_uniform:
-        return policy.precision
-    nodes = {
-        escape_literal(node.name): policy.get_precision(node.name, _get_qualified_operator(node))
-        for node in proto.graph.node
+    Results that no rule covers are omitted.
+    """
+    reference = ReferenceModel(subgraph.proto, precision=precision, kernels=kernels)
+    values: dict[str, Value] = {
+        name: make_bounded_input(array, reference.types) for name, array in subgraph.inputs.items() if name
     }
-    return {DEFAULT: policy.precision, **nodes}
-
-
-def _get_qualified_operator(node: onnx.NodeProto) -> str:
-    return f"{node.domain}::{node.op_type}" if node.domain not in ("", "ai.onnx") else str(node.op_type)
+    for name in reference.constants:
+        values.setdefault(name, reference.get_constant(name))
+    for node in reference.nodes:
+        try:
+            values.update(node.run({name: values[name] for name in node.inputs}, reference.runner))
+        except (UndecidedError, UnprovedError, KeyError, IndexError):
+            continue
+    outputs = {name: values[name] for name in subgraph.outputs if name in values}
+    with np.errstate(all="ignore"):
+        return {
+            name: np.asarray(value.value).astype(value.dtype)
+            for name, value in outputs.items()
+            if isinstance(value, BoundedTensor)
+        }

@@ -3,26 +3,246 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping
-from typing import TYPE_CHECKING, Any
+import math
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
+from ..._pumice import DeviceInfo, __version__
 from ...base.atomic_files import Path, write_text_atomic
 from ...base.deprecation import make_deprecated_attribute
-from ...base.errors import validation_error
+from ...base.element_types import Array
+from ...base.errors import InputError, validation_error
 from ...base.printable_text import MAX_SENTENCE_CHARS, shorten_and_escape
-from .deviation import ILL_CONDITIONED, RIGHT, UNPROVED, WRONG
+from ...importer.file.model_file import Folder, Source
+from ...model.model import Model
+from .deviation import ILL_CONDITIONED, RIGHT, UNPROVED, WRONG, Deviation
+from .explanation import Explanation
+from .findings import CASE_OP, NOT_DETERMINISTIC, Finding
 from .node_costs import NodeCost, describe_cost_share, format_percent
-from .report_metadata import ReportMetadata
-from .report_record import make_report_record
-from .report_rows import CASE_OP, NOT_DETERMINISTIC, Finding, ValidationRow, describe_tensor, select_deciding_rows
+from .repeat_results import Repeatability
+from .report_rows import ValidationRow, describe_tensor, select_deciding_rows
+from .subgraph import ModelLoadSetup, Subgraph
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from ...importer.file.model_file import Folder
-    from ..search.explain import Explanation
-    from ..search.repeatability import Repeatability
-    from .model_load_setup import ReportOrigin
+    from .accuracy import Inaccuracy
+
+_DEVICE = ("name", "kind", "uuid", "driver", "driver_info", "driver_version", "api_version")
+
+
+class _GraphNode(Protocol):
+    name: str
+    op: str
+    inputs: list[str]
+    outputs: list[str]
+
+
+class ReportMetadata(NamedTuple):
+    """Facts about a validation.
+
+    nodes: name, op, inputs and outputs of each node, in execution order. generated: how each input was generated.
+    made_up: sizes that were chosen automatically. data: names of the cases that came from files. policy: precision of
+    each node.
+    """
+
+    device: Mapping[str, Any]
+    inputs: tuple[str, ...] = ()
+    outputs: tuple[str, ...] = ()
+    nodes: tuple[Mapping[str, Any], ...] = ()
+    options: Mapping[str, Any] = {}
+    generated: Mapping[str, str] = {}
+    policy: Mapping[str, str] = {}
+    made_up: Mapping[str, int] = {}
+    data: tuple[str, ...] = ()
+
+    def record(self) -> dict[str, Any]:
+        """Return the facts for JSON; `policy` only if the model has one."""
+        record = {
+            "device": dict(self.device),
+            "options": dict(self.options),
+            "generated": dict(self.generated),
+            "made_up": dict(self.made_up),
+            "data": list(self.data),
+            "graph": {"inputs": list(self.inputs), "outputs": list(self.outputs), "nodes": [*map(dict, self.nodes)]},
+        }
+        return {**record, "policy": dict(self.policy)} if self.policy else record
+
+
+def get_device_metadata(device: DeviceInfo) -> dict[str, Any]:
+    """Return the name, kind, UUID and driver of a device."""
+    return {name: getattr(device, name) for name in _DEVICE}
+
+
+def collect_model_metadata(model: Model, nodes: Iterable[_GraphNode], options: Mapping[str, Any]) -> ReportMetadata:
+    """Return the facts about a model and the options, to which the model's seed is added."""
+    nodes_record = (
+        {"name": node.name, "op": node.op, "inputs": [*node.inputs], "outputs": [*node.outputs]} for node in nodes
+    )
+    return ReportMetadata(
+        get_device_metadata(model.device),
+        tuple(value.name for value in model.inputs),
+        tuple(value.name for value in model.outputs),
+        tuple(nodes_record),
+        {**options, "seed": model.seed},
+    )
+
+
+# Increment this number if a field is removed or changes its meaning. New fields need no new number.
+SCHEMA_VERSION = 1
+
+
+def make_report_record(report: ValidationReport) -> dict[str, Any]:
+    """Return the whole report as a record."""
+    first = report.first_divergence
+    verdicts = [row.verdict for row in report.rows]
+    verdict_names = ["right", "wrong", "unproved", *(["ill-conditioned"] if ILL_CONDITIONED in verdicts else [])]
+    return {
+        "schema": SCHEMA_VERSION,
+        "pumice": __version__,
+        "model": report.model,
+        "precision": report.precision,
+        "reference": report.reference,
+        "cases": report.cases,
+        "ok": report.ok,
+        "verdict": report.state,
+        "counts": {verdict: verdicts.count(verdict) for verdict in verdict_names},
+        "undecided": report.undecided,
+        "unknown": report.unknown,
+        "summary": report.summary,
+        "first_divergence": None if first is None else first.node,
+        "deterministic": report.deterministic,
+        "repeats": [
+            {**repeat.as_dict(), "waived": report.allows_differences and not repeat.deterministic}
+            for repeat in report.repeats
+        ],
+        **report.facts.record(),
+        "findings": [_make_finding_record(repeat) for repeat in report.findings],
+        "rows": [_make_row_record(row) for row in (*report.rows, *report.kernels)],
+    }
+
+
+def _finite_or_none(value: float | None) -> float | None:
+    """Return a finite number unchanged, else None, because JSON has no infinity or NaN."""
+    return float(value) if value is not None and math.isfinite(value) else None
+
+
+def _make_finding_record(finding: Finding) -> dict[str, Any]:
+    return {**finding._asdict(), "number": _finite_or_none(finding.number)}
+
+
+def _make_row_record(row: ValidationRow) -> dict[str, Any]:
+    return {
+        "node": row.node,
+        "op": row.op,
+        "output": row.output,
+        "program": "outputs" if row.op == "output" else row.program,
+        "kernel": row.kernel,
+        "members": list(row.members),
+        "dtype": row.dtype,
+        "shape": list(row.shape),
+        "case": row.case,
+        "verdict": row.verdict,
+        "waived": row.waived,
+        "note": row.note,
+        "fault": row.fault,
+        "unproved": list(row.unproved),
+        **_make_deviation_record(row.deviation),
+        "accumulated": _finite_or_none(row.accumulated.error if row.accumulated else None),
+        "inaccuracy": None if row.inaccuracy is None else _make_inaccuracy_record(row.inaccuracy),
+        "statistics": None if row.statistics is None else row.statistics.record(),
+    }
+
+
+def _make_inaccuracy_record(inaccuracy: Inaccuracy) -> dict[str, Any]:
+    """Return the record of the element that exceeds the accuracy limit most."""
+    numbers = {name: _finite_or_none(getattr(inaccuracy, name)) for name in ("error", "limit", "scale")}
+    return {
+        **numbers,
+        "index": list(inaccuracy.at),
+        "actual": str(inaccuracy.actual),
+        "expected": str(inaccuracy.expected),
+        "elements": inaccuracy.elements,
+    }
+
+
+def _make_deviation_record(deviation: Deviation | None) -> dict[str, Any]:
+    """Return the deviation that decides the verdict; `compared` distinguishes an infinite error from an unknown one."""
+    if deviation is None:
+        nothing = dict.fromkeys(("error", "allowed", "ratio", "index", "actual", "expected"))
+        return {
+            "compared": False,
+            **nothing,
+            "kind": "",
+            "undecided": 0,
+            "unknown": 0,
+            "nans": 0,
+            "infinities": 0,
+            "ratios": [],
+        }
+    return {
+        "compared": True,
+        "error": _finite_or_none(deviation.error),
+        "allowed": _finite_or_none(deviation.allowed),
+        "ratio": _finite_or_none(deviation.severity),
+        "index": list(deviation.at),
+        "actual": None if deviation.actual is None else str(deviation.actual),
+        "expected": None if deviation.expected is None else str(deviation.expected),
+        "kind": deviation.kind,
+        "undecided": deviation.undecided,
+        "unknown": deviation.unknown,
+        "nans": deviation.nans,
+        "infinities": deviation.infinities,
+        "ratios": list(deviation.ratios),
+    }
+
+
+class ReportOrigin(NamedTuple):
+    """What a report was made from: the model file, its setup, and for each case the program's and the model's inputs.
+
+    validate_subgraph, explain: functions that validate a subgraph with a setup, and explain a report.
+    """
+
+    source: Source
+    folder: Folder | None
+    overridable: tuple[str, ...]
+    setup: ModelLoadSetup
+    cases: list[tuple[dict[str, Array], dict[str, Any]]]
+    validate_subgraph: Callable[[Subgraph, ModelLoadSetup], ValidationReport]
+    explain: Callable[[ValidationReport], Explanation]
+
+    @staticmethod
+    def from_model(
+        model: Model,
+        cases: list[tuple[dict[str, Array], dict[str, Any]]],
+        tolerances: Mapping[str, float],
+        validate_subgraph: Callable[[Subgraph, ModelLoadSetup], ValidationReport],
+        explain: Callable[[ValidationReport], Explanation],
+    ) -> ReportOrigin:
+        """Return the origin of the report on a validated model."""
+        names = tuple(value.name for value in model.overridable)
+        fusion = (model.fuse, model.deterministic)
+        setup = ModelLoadSetup(
+            model.context, model.policy, *fusion, tolerances, model.kernel_table, model.step_variants
+        )
+        strings = model._tensor_strings
+        cases = [(strings.decode_tensors(arrays), inputs) for arrays, inputs in cases] if strings else cases
+        return ReportOrigin(model.source, model.folder, names, setup, cases, validate_subgraph, explain)
+
+    def load_model(self) -> Model:
+        """Load the model again. Raise whatever loading a model raises."""
+        setup, names = self.setup, list(self.overridable)
+        return Model(
+            self.source,
+            setup.context,
+            setup.precision,
+            folder=self.folder,
+            overridable=names,
+            progress=False,
+            kernels=setup.kernels,
+            tuned=setup.variants or False,
+        )
+
 
 _TABLE_WIDTH = 160
 _MAX_LISTED = 8
@@ -281,9 +501,11 @@ class ValidationReport:
         folder: a new or empty folder for the model, its inputs, expected results and explanation. Raise InputError if
         nothing is wrong, the report was pickled or the folder is not empty, and OSError if writing fails.
         """
-        from ..search.explain import explain
-
-        explanation = explain(self)
+        if self.origin is None:
+            raise InputError(
+                "explain: expected a report of `validate` of a model, given one without its model: pickled, or of a candidate"
+            )
+        explanation = self.origin.explain(self)
         if folder is not None:
             explanation.save(folder)
         return explanation

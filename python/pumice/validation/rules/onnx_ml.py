@@ -232,7 +232,7 @@ def _sum_leaf_weights(call: OperatorCall, prefix: str, output: int) -> tuple[Arr
     post_transform = str(call.attribute("post_transform", "NONE"))
     if post_transform not in ("NONE", "LOGISTIC", "SOFTMAX"):
         raise UnprovedError(f"trees with post_transform={post_transform}")
-    from .rule_runner import run_onnx_reference
+    from .program_values import run_onnx_reference
 
     node = _replace_string_labels(call.node) if call.attribute("classlabels_strings") else call.node
     value = run_onnx_reference(node, [x.value.astype(np.float32)], call.opsets)[output]

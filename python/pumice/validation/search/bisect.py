@@ -11,17 +11,21 @@ import numpy as np
 from ..._pumice import GraphError, IndexRangeError, UnsupportedError
 from ...base.element_types import Array
 from ...model.model import Model
-from ..checker.case_result_cache import compare_output_bits, get_observed_outputs
-from ..checker.exact_outputs import ExactOutputs
+from ..checker.case_results import (
+    OBSERVED_RUN,
+    RacingStep,
+    compare_output_bits,
+    find_racing_step,
+    get_observed_outputs,
+    make_empty_case_rows,
+)
 from ..checker.live_values import adopt_device_choices, round_folded_constant
 from ..checker.options import Progress, ValidationOptions, check_option_names, make_step_counter
-from ..checker.output_scales import OutputScales
-from ..checker.race_search import RacingStep, find_racing_step
-from ..checker.run_comparison import OBSERVED_RUN, make_empty_case_rows
+from ..checker.output_values import ExactOutputs, OutputScales
 from ..reference.loop_timeouts import get_loop_timeout
-from ..reference.model_splitter import ModelSplitter
 from ..reference.monte_carlo import MonteCarloSamples
 from ..reference.reference_model import ReferenceModel, ReferenceNode
+from ..reference.tensor_sources import ModelSplitter
 from ..report.deviation import (
     ILL_CONDITIONED,
     UNPROVED,
@@ -30,10 +34,11 @@ from ..report.deviation import (
     describe_overflow,
     find_overflowing_number,
 )
+from ..report.findings import RACE, Finding
 from ..report.report import ValidationReport
-from ..report.report_rows import RACE, Finding, ValidationRow
+from ..report.report_rows import ValidationRow
 from ..rules.bounded_tensor import BoundedTensor, UndecidedError, UnprovedError, Value
-from ..rules.rule_runner import make_bounded_device_tensor, make_bounded_input
+from ..rules.program_values import make_bounded_device_tensor, make_bounded_input
 
 # (prefix length in nodes, tensor names) -> device values
 _ChoiceReader = Callable[[int, list[str]], Mapping[str, Array]]
@@ -216,7 +221,7 @@ class _BisectSearch:
         for node, fault in faults.items():
             end.faults.setdefault(node, fault)
         rows = [self._check_tensor(name, "output", name, array, end) for name, array in results.items()]
-        rows.extend(make_empty_case_rows(results, self.case, self.options))
+        rows.extend(make_empty_case_rows(results, self.case, self.options.allows_unproved))
         for node, fault in end.faults.items():
             op = next((other.op for other in self.reference.nodes if other.name == node), "indices")
             rows.insert(0, ValidationRow(node, op, "", "", (), self.case, None, None, "", fault))

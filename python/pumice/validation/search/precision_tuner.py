@@ -24,10 +24,10 @@ from ...importer.load_graph import load_recipe
 from ...model.model import Model
 from ...model.precision_policy import DEFAULT, escape_literal
 from ..checker.error_propagation import compute_relative_error
+from ..checker.options import Case, read_case_inputs
 from ..rules.bounded_tensor import BoundedTensor
 from ..rules.float_types import ProgramTypes, is_float
 from ..rules.user_kernel_rules import describe_kernel_nodes
-from ..validate import Case, _read_case_inputs
 from .precision_loss import Float32Candidate, PrecisionLossAnalysis
 
 Metric: TypeAlias = Callable[[list[Any]], float]
@@ -230,7 +230,7 @@ class _PrecisionSearch:
         if not cases:
             raise InputError("tune_precision: expected at least one case, given none")
         self.fp32_model, self.metric, self.limit, self.default = exact, metric, limit, default
-        self.inputs = [_read_case_inputs(exact, case) for case in cases]
+        self.inputs = [read_case_inputs(exact, case) for case in cases]
         with exact.loaded_again() as fresh:  # reloaded, as for every trial, so that random numbers match
             self.expected = self._run_cases(fresh)
         self.values: dict[str, float] = {}  # result of each trial, by the indices of its fp32 nodes

@@ -1,8 +1,8 @@
-"""Checks each node in a program of its own, with the reference's values as inputs."""
+"""Programs of single nodes, and the values of the reference as their inputs."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,21 +11,16 @@ from ...base.element_types import Array
 from ...base.string_table import TensorStringTable
 from ...model.model import Model
 from ...model.precision_policy import Precision
-from ..reference.loop_timeouts import get_loop_timeout
-from ..reference.oracle import Oracle, drop_error_bound
-from ..reference.reference_model import ReferenceModel, ReferenceNode
-from ..reference.streaming import CANNOT_RUN_ERRORS, TensorMap, read_reported_additions
-from ..reference.subgraph_extraction import MissingTensorError, extract_subgraph
-from ..report.model_load_setup import ModelLoadSetup
 from ..report.node_costs import NodeCost
-from ..report.report_rows import ValidationRow
+from ..report.subgraph import MissingTensorError, ModelLoadSetup
 from ..rules.bounded_tensor import BoundedTensor, UnprovedError, Value
-from ..rules.float_types import FloatType, ProgramTypes, dtype_name, find_float_type, is_float
-from ..rules.rule_runner import make_bounded_constant, make_bounded_input
-from .error_propagation import make_overflow_finding
-from .live_values import LiveValues
-from .model_validation import ModelValidation
-from .options import ValidationOptions
+from ..rules.float_types import FloatType, ProgramTypes, find_float_type, is_float
+from ..rules.program_values import make_bounded_input
+from .loop_timeouts import get_loop_timeout
+from .oracle import drop_error_bound
+from .reference_model import ReferenceModel, ReferenceNode
+from .streaming import CANNOT_RUN_ERRORS, TensorMap, read_reported_additions
+from .subgraph_extraction import extract_subgraph
 
 OPTIMIZED_PROGRAM_NOT_RUN = (
     "each node ran by itself, an If, a Loop or a Scan together with its bodies, on the reference's values as the program would store them: "
@@ -209,63 +204,3 @@ def _round_to_finite(value: Array, types: Iterable[FloatType]) -> Array:
             rounded,
         )
     return rounded
-
-
-class ReferenceInputValidation(ModelValidation):
-    """Checks every node in isolation, with the reference's values as inputs."""
-
-    def __init__(self, fused: Model, options: ValidationOptions, oracle: Oracle) -> None:
-        self._nodes = SingleNodePrograms(fused)
-        super().__init__(fused, options, oracle, self._nodes)
-
-    @property
-    def skip_reason(self) -> str:
-        """Reason why kernels are not checked."""
-        return OPTIMIZED_PROGRAM_NOT_RUN
-
-    def run(self, inputs: dict[str, Array], case_inputs: dict[str, Any], case: int, step: Callable[[], None]) -> None:
-        """Check every node of a case."""
-        values = ReferenceValues(self.reference, self.reference.select_case_inputs(case_inputs, inputs))
-        self._case = case
-        step()
-        for index, node in enumerate(self.reference.nodes):
-            values.advance(node, self._check_single_node(node, values))
-            for name in self._readers.get(index, ()):
-                values.forget(name)
-            step()
-
-    def _check_single_node(self, node: ReferenceNode, values: ReferenceValues) -> dict[str, Array]:
-        """Check a node in its own program. Return the device's results by name."""
-        inputs = values.get_node_inputs(node)
-        constants = {name: inputs.pop(name) for name in values.folded.intersection(inputs)}
-        result = self._nodes.run(self.reference, node, inputs, constants)
-        types = self.reference.runner.at_precision(node.precision).types
-        isolated = LiveValues(self.reference, self.reference.runner, {})
-        isolated.values = {name: make_bounded_input(value, types) for name, value in inputs.items()}
-        isolated.values.update((name, make_bounded_constant(value, types)) for name, value in constants.items())
-        isolated.additions, isolated.device_results = result.additions, result.tensors
-        rule_results, note = self._evaluate(node, isolated, {})
-        for finding in self.ranges.iter_node_findings(node, isolated, rule_results or {}, result.tensors):
-            self._add_finding(finding._replace(case=self._case))
-        for name in node.outputs:
-            self._check_node_output(node, name, result, (rule_results or {}).get(name), note)
-        return result.tensors
-
-    def _check_node_output(
-        self, node: ReferenceNode, name: str, result: SingleNodeResult, expected: Value, note: str
-    ) -> None:
-        if name not in result.tensors:
-            if node.is_folded and not note:
-                return  # the program folds this node, so the device does not run it
-            row = ValidationRow(node.name, node.op, name, "", (), self._case, None, None, note or result.failure)
-            if isinstance(expected, BoundedTensor):
-                row = row._replace(dtype=dtype_name(expected.dtype), shape=expected.shape)
-            waived = self.options.allows_unproved(node.op, node.operator, node.name, name)
-            self._add_row(row._replace(unproved=(node.name,), waived=waived))
-            return
-        actual = result.tensors[name]
-        if isinstance(expected, BoundedTensor):
-            types = self.reference.types.at_precision(node.precision)
-            if overflow := make_overflow_finding(node.name, actual, expected, types, self.fused.precision):
-                self._add_finding(overflow._replace(case=self._case))
-        self._add_node_row(node, name, actual, self._compare_isolated(node, name, actual, expected), None, note)

@@ -1,16 +1,21 @@
-"""Computes the scales of outputs, to which the accuracy limit is relative (see accuracy.py)."""
+"""Expected values and scales of outputs, for the accuracy limit and for outputs that are sequences."""
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any, Protocol
 
 import numpy as np
 
 from ...base.element_types import Array
-from ..reference.reference_model import ReferenceModel, ReferenceNode
-from ..report.accuracy import compute_finite_magnitudes, compute_sample_scale
+from ..reference.oracle import ValidationSubject
+from ..reference.reference_model import ReferenceModel, ReferenceNode, UniformPrecisionRunner
+from ..report.accuracy import Inaccuracy, compute_finite_magnitudes, compute_sample_scale, find_accuracy_violation
 from ..rules.bounded_tensor import BoundedTensor, UndecidedError, UnprovedError, Value
-from ..rules.rule_runner import parse_attributes
+from ..rules.float_types import FLOAT32, ProgramTypes, is_float
+from ..rules.program_values import parse_attributes
+from .live_values import LiveValues, to_declared_arrays
 
 _JOINING_OPERATORS = {"Concat", "ScatterElements", "ScatterND", "Where"}
 _DATA_MOVEMENT = {
@@ -110,3 +115,85 @@ class OutputScales:
             return BoundedTensor(compute_finite_magnitudes(value.value), None, value.dtype, constant=True)
         scale = self.by_name[name] if name in self.by_name else compute_sample_scale(value)
         return BoundedTensor(np.broadcast_to(scale, value.shape), None, value.dtype)
+
+
+class ExactOutputs:
+    """Exact outputs of a case, for checking the accuracy limit of 16-bit programs.
+
+    Bounds start from the program's rounded weights. Rounding weights is not a device error, but it affects the output.
+    The outputs are evaluated on first use. They are not needed for fp32 programs, which round no weights.
+    case_inputs: inputs of the case; None if there is not enough memory for another evaluation.
+    """
+
+    def __init__(self, reference: ReferenceModel, case_inputs: Mapping[str, Any] | None) -> None:
+        self._reference = reference
+        self._case_inputs = case_inputs
+        self._outputs: dict[str, Value] | None = None
+
+    def find_accuracy_violation(
+        self,
+        name: str,
+        actual: Array,
+        expected: BoundedTensor,
+        limit: float | None,
+        scale: Array | None,
+        is_exact: bool,
+    ) -> Inaccuracy | None:
+        """Return the element of an output that exceeds the accuracy limit most; None without such an element or limit.
+
+        is_exact: whether to compare with the exact value, if it is known, instead of `expected`. Elements that depend on
+        undecided choices are always compared with `expected`.
+        """
+        if limit is None:
+            return None
+        return find_accuracy_violation(
+            actual, self._get_exact_or_expected(name, expected) if is_exact else expected, limit, scale
+        )
+
+    def _get_exact_or_expected(self, name: str, expected: BoundedTensor) -> BoundedTensor:
+        if self._outputs is None:
+            self._outputs = self._evaluate()
+        exact = self._outputs.get(name)
+        if not isinstance(exact, BoundedTensor) or exact.shape != expected.shape or not exact.is_float:
+            return expected
+        if expected.alternatives is None:
+            return exact
+        value = np.where(expected.alternatives.mask, expected.materialize().value, exact.materialize().value)
+        return BoundedTensor(value, expected.error, expected.dtype).set_alternatives(expected.alternatives)
+
+    def _evaluate(self) -> dict[str, Value]:
+        reference = self._reference
+        if self._case_inputs is None or reference.types.get_storage_type(np.dtype(np.float32)).unit <= FLOAT32.unit:
+            return {}
+        runner = UniformPrecisionRunner(reference.runner.opsets, ProgramTypes("fp32").without_errors())
+        runner.custom_rules = reference.runner.custom_rules
+        values = LiveValues(reference, runner, self._case_inputs)
+        readers = reference.find_last_readers(reference.outputs)
+        for index, node in enumerate(reference.nodes):
+            with suppress(
+                UnprovedError, IndexError, KeyError, MemoryError
+            ):  # then later nodes have no exact value either
+                values.values.update(values.run(node))
+            for name in readers.get(index, ()):
+                values.forget(name)
+        return values.get_live_values()
+
+
+def get_non_tensor_output_values(fused: ValidationSubject, chain: LiveValues) -> dict[str, Value]:
+    """Return the bounded reference values of the tensors inside sequence and optional outputs, by name."""
+    live_values = chain.get_live_values()
+    tensors = {value.name for value in fused.program.outputs}
+    lists = {
+        value.name: live_values[value.name] for value in fused.outputs if value.name in live_values.keys() - tensors
+    }
+    values = fused.packed_outputs({name: to_declared_arrays(value, False) for name, value in lists.items()})
+    errors = fused.packed_outputs({name: to_declared_arrays(value, True) for name, value in lists.items()})
+    expected: dict[str, Value] = {}
+    for name, value in values.items():
+        source = name.rsplit("/", 1)[0]
+        if source in chain.unproved:
+            chain.unproved[name] = chain.unproved[source]
+        has_error = errors[name].shape == value.shape and is_float(value.dtype)
+        error = np.asarray(errors[name], np.float64) if has_error else None
+        expected[name] = BoundedTensor(value, error, value.dtype, stored=True)
+    return expected
