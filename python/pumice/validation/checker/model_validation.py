@@ -150,7 +150,7 @@ class ModelValidation:
             if differing := self.runs.differing:
                 self.collected.rows = last
                 text = f"{len(differing)} tensors have other bits when the program of single nodes runs again"
-                self._add_finding(Finding(NOT_DETERMINISTIC, differing[0], text, len(differing), case))
+                self.collected.add_finding(Finding(NOT_DETERMINISTIC, differing[0], text, len(differing), case))
                 break
             wrong = self.collected.get_wrong_rows()
             faults = self.oracle.faults.values()  # the reference's errors may be correlated too
@@ -257,7 +257,7 @@ class ModelValidation:
             missing = (*missing, node.name)
         chained.track_device_values(node)
         if text := chained.describe_choice(node, chained_results):
-            self._add_finding(Finding("undecided decisions", node.name, text, case=self._case))
+            self.collected.add_finding(Finding("undecided decisions", node.name, text, case=self._case))
         overflow_sources = [self._overflow_sources[name] for name in node.inputs if name in self._overflow_sources]
         for name in node.outputs:
             tensor, value = device_tensors.get(name), (chained_results or {}).get(name)
@@ -280,14 +280,14 @@ class ModelValidation:
             else:
                 self._add_missing_row(node, name, (results or chained_results or {}).get(name))
         for row in kernels:
-            self._add_row(row, fixed=True)
+            self.collected.add_row(row, fixed=True)
 
     def _add_missing_row(self, node: ReferenceNode, name: str, value: Value) -> None:
         """Add a row for a tensor that nodes read but that the program under test does not provide."""
         is_missing = self.tensors.missing_note and not self._is_recheck and name in self._read_names
         if is_missing and isinstance(value, BoundedTensor):
             row = make_unchecked_row(node, name, value.value, self._case)
-            self._add_row(row._replace(note=self.tensors.missing_note, waived=True), fixed=True)
+            self.collected.add_row(row._replace(note=self.tensors.missing_note, waived=True), fixed=True)
 
     def _check_isolated(
         self, node: ReferenceNode, device_tensors: TensorMap, packable: dict[str, Array]
@@ -299,7 +299,7 @@ class ModelValidation:
         isolated = self.isolated
         results, note = (None, "") if self.options.mode == "chained" else self._evaluate(node, isolated, packable)
         for finding in self.ranges.iter_node_findings(node, isolated, results or {}, device_tensors):
-            self._add_finding(finding._replace(case=self._case), fixed=True)
+            self.collected.add_finding(finding._replace(case=self._case), fixed=True)
         inputs = isolated.get_inputs(node) if results is not None and self.oracle.has_own_values else {}
         expected = self.oracle.compute_expected_outputs(node, inputs, results)
         deviations = {
@@ -365,7 +365,7 @@ class ModelValidation:
             if self.oracle.has_own_values and not row.note:
                 row = row._replace(note=f"by the rules, not by {self.oracle.name}: the program has control flow")
             waived = self.options.allows_unproved(check.owner.op, check.owner.operator, check.owner.name)
-            self._add_row(check.attribute_row(row, waived), fixed=True)
+            self.collected.add_row(check.attribute_row(row, waived), fixed=True)
 
     def _add_node_row(
         self,
@@ -394,7 +394,7 @@ class ModelValidation:
         check = self._isolated_checks.get(node.name)
         fault = (check.faults.get(name, "") if check else "") or self.oracle.faults.get(name, "")
         row = row._replace(note=note, fault=fault, waived=waived, statistics=compute_statistics(actual, chained_value))
-        self._add_row(
+        self.collected.add_row(
             row._replace(local=isolated_deviation, accumulated=accumulated, has_tolerance=allowed is not None)
         )
 
@@ -411,13 +411,13 @@ class ModelValidation:
         types = self.types.at_precision(node.precision)
         propagation.add(node, name, actual, expected, types)
         if overflow := make_overflow_finding(node.name, actual, expected, types, self.fused.precision):
-            self._add_finding(overflow._replace(case=self._case))
+            self.collected.add_finding(overflow._replace(case=self._case))
             if not self.tensors.from_one_run:
                 self._overflow_sources.setdefault(name, node.name)
 
     def _compare_with_other_run(self, node: str, name: str, array: Array) -> None:
         if not self._is_recheck and (finding := self.oracle.compare_bits(node, name, array, self._case)):
-            self._add_finding(finding, fixed=True)
+            self.collected.add_finding(finding, fixed=True)
 
     def _compare_runs(self, inputs: dict[str, Array]) -> None:
         """Compare a plain and an observed run of the case bit for bit. If they differ, search for the first differing step.
@@ -433,10 +433,10 @@ class ModelValidation:
             return
         if self.options.mode == "isolated":  # this mode checks no outputs
             for row in make_empty_case_rows(results, self._case, self.options.allows_unproved):
-                self._add_row(row)
+                self.collected.add_row(row)
         differing = self._find_differing_outputs(inputs, results)
         for finding in differing:
-            self._add_finding(finding)
+            self.collected.add_finding(finding)
         wrong = self.collected.get_wrong_rows()
         only_outputs_wrong = self.kernels is not None and bool(wrong) and all(row.op == "output" for row in wrong)
         program = self.fused.program
@@ -444,9 +444,9 @@ class ModelValidation:
             return
         step = find_racing_step(program, [inputs[value.name] for value in program.inputs], self.reference.nodes)
         if step is not None:
-            self._add_finding(Finding(RACE, step.node, str(step), step.number, self._case))
+            self.collected.add_finding(Finding(RACE, step.node, str(step), step.number, self._case))
             if wrong:
-                self._add_row(self.collected.make_racing_row(step, self._case))
+                self.collected.add_row(self.collected.make_racing_row(step, self._case))
 
     def _find_differing_outputs(self, inputs: dict[str, Array], results: dict[str, Array]) -> list[Finding]:
         if self.flow_kernels:
@@ -470,7 +470,7 @@ class ModelValidation:
         self.check_results = lambda rerun: self._check_results(decode(rerun), chained, propagation)
         self.check_results(results)
         for row in make_empty_case_rows(results, self._case, self.options.allows_unproved):
-            self._add_row(row)
+            self.collected.add_row(row)
 
     def _check_results(self, results: Mapping[str, Array], chained: LiveValues, propagation: ErrorPropagation) -> None:
         packed = get_non_tensor_output_values(self.fused, chained)
@@ -494,7 +494,9 @@ class ModelValidation:
             if not missing and name in chained.device_sources:
                 missing = (chained.device_sources[name],)
             note = describe_unproved_nodes(missing) or "the reference has no such value"
-            self._add_row(row._replace(note=note, unproved=missing, waived=self._is_output_waived(name, missing)))
+            self.collected.add_row(
+                row._replace(note=note, unproved=missing, waived=self._is_output_waived(name, missing))
+            )
             return
         allowed = self.options.get_tolerance(name, name)
         deviation = compare_tensor(result, expected, self.reference.get_types(name, self._chained.types), allowed)
@@ -510,7 +512,7 @@ class ModelValidation:
         limit, scale = self.options.get_accuracy_limit(name, self.types.precision), self.scales.by_name.get(name)
         is_exact = not self.oracle.has_own_values and name not in chained.choice_sources
         above = self._exact.find_accuracy_violation(name, result, expected, limit, scale, is_exact)
-        self._add_row(row.with_accuracy(above, self.options.allows_ill_conditioned(name)))
+        self.collected.add_row(row.with_accuracy(above, self.options.allows_ill_conditioned(name)))
         self._find_causes(name, expected, propagation)
 
     def _is_output_waived(self, output: str, missing: tuple[str, ...]) -> bool:
@@ -524,13 +526,7 @@ class ModelValidation:
         unit = self.types.get_storage_type(expected.dtype).unit if expected.is_float else 0.0
         ill_conditioned = iter_ill_conditioned_findings(name, expected, self.scales.by_name.get(name), self._case)
         for finding in (*propagation.iter_findings(name, self._case, unit), *ill_conditioned):
-            self._add_finding(finding)
-
-    def _add_finding(self, finding: Finding, fixed: bool = False) -> None:
-        self.collected.add_finding(finding, fixed)
-
-    def _add_row(self, row: ValidationRow, fixed: bool = False) -> None:
-        self.collected.add_row(row, fixed)
+            self.collected.add_finding(finding)
 
 
 class ReferenceInputValidation(ModelValidation):
@@ -568,7 +564,7 @@ class ReferenceInputValidation(ModelValidation):
         isolated.additions, isolated.device_results = result.additions, result.tensors
         rule_results, note = self._evaluate(node, isolated, {})
         for finding in self.ranges.iter_node_findings(node, isolated, rule_results or {}, result.tensors):
-            self._add_finding(finding._replace(case=self._case))
+            self.collected.add_finding(finding._replace(case=self._case))
         for name in node.outputs:
             self._check_node_output(node, name, result, (rule_results or {}).get(name), note)
         return result.tensors
@@ -583,11 +579,11 @@ class ReferenceInputValidation(ModelValidation):
             if isinstance(expected, BoundedTensor):
                 row = row._replace(dtype=dtype_name(expected.dtype), shape=expected.shape)
             waived = self.options.allows_unproved(node.op, node.operator, node.name, name)
-            self._add_row(row._replace(unproved=(node.name,), waived=waived))
+            self.collected.add_row(row._replace(unproved=(node.name,), waived=waived))
             return
         actual = result.tensors[name]
         if isinstance(expected, BoundedTensor):
             types = self.reference.types.at_precision(node.precision)
             if overflow := make_overflow_finding(node.name, actual, expected, types, self.fused.precision):
-                self._add_finding(overflow._replace(case=self._case))
+                self.collected.add_finding(overflow._replace(case=self._case))
         self._add_node_row(node, name, actual, self._compare_isolated(node, name, actual, expected), None, note)

@@ -11,7 +11,6 @@ import onnx
 
 from ...base.element_types import PRECISIONS, Array, get_numpy_dtype
 from ...base.errors import InputError, binding_error, unsupported_error
-from ...base.string_table import TensorStringTable
 from ...importer.file.graph_recipe import STRING, InputRecipe, UnrepresentableError
 from ...importer.file.model_file import Folder, ModelFile, Source
 from ...importer.onnx_values import read_value_info
@@ -19,11 +18,10 @@ from ...importer.parse_onnx import parse_model
 from ...model.model import Model
 from ...model.model_values import format_shape, shape_matches
 from ...model.precision_policy import Precision
-from ..report.node_costs import NodeCost
 from ..rules.float_types import DeclaredTypes, ProgramTypes, is_float
+from ..rules.program_values import strings_to_objects
 from .onnx_runtimes import add_all_tensors_as_outputs, import_onnxruntime, load_whole_model, make_session, run_session
-from .reference_model import ReferenceModel
-from .streaming import TensorMap
+from .oracle import TensorSource
 
 Candidate: TypeAlias = "Callable[[dict[str, Array]], Mapping[str, Any] | Sequence[Any] | Array]"
 CandidatePrecision: TypeAlias = "str | tuple[str, str] | None"
@@ -70,12 +68,8 @@ class CandidateModel:
         return {value.name: _check_input(value, arrays_by_name) for value in self.inputs}
 
 
-class CandidateTensors:
+class CandidateTensors(TensorSource):
     """A candidate's results: the outputs, and optionally other tensors by name."""
-
-    from_one_run = True
-    loop_timeout: float | None = None
-    strings: TensorStringTable | None = None
 
     def __init__(self, model: CandidateModel, candidate: Candidate, first: dict[str, Array]) -> None:
         self._model = model
@@ -98,30 +92,9 @@ class CandidateTensors:
         self._last = {name: results[name] for name in self._outputs}
         return results
 
-    def stream(self, inputs: dict[str, Array], reference: ReferenceModel) -> TensorMap:
-        """Return the same tensors; the candidate returns them all at once."""
-        return TensorMap(self.compute_tensors(inputs))
-
-    def measure_node_costs(self, inputs: dict[str, Array]) -> dict[str, NodeCost]:
-        """Return {}: a candidate's work is unknown."""
-        return {}
-
     def compute_outputs(self, inputs: dict[str, Array]) -> dict[str, Array]:
         """Return the outputs from the candidate's last call."""
         return self._last
-
-    def get_addition_counts(self, inputs: dict[str, Array]) -> dict[str, int]:
-        """Return {}: a candidate's kernels are unknown."""
-        return {}
-
-    def mark_float32_nodes(self, reference: ReferenceModel) -> None:
-        """Do nothing: the precision of a candidate's nodes is unknown."""
-
-    def check_indices(self, inputs: dict[str, Array]) -> None:
-        """Do nothing: the rules check the indices."""
-
-    def close(self) -> None:
-        """Do nothing: a candidate owns no resources."""
 
     def _call_candidate(self, inputs: dict[str, Array]) -> dict[str, Array]:
         results = self._candidate({name: array.copy() for name, array in inputs.items()})
@@ -147,7 +120,7 @@ class CandidateTensors:
             raise InputError(f"validate: candidate: the model has no tensor '{name}'")
         if value is None or isinstance(value, list | tuple | Mapping):
             raise InputError(f"validate: candidate: expected an array as '{name}', given a {type(value).__name__}")
-        array = _strings_to_objects(np.array(value))  # copy, because the candidate may reuse its memory
+        array = strings_to_objects(np.array(value))  # copy, because the candidate may reuse its memory
         declared = self._model.dtypes.get(name)
         if declared is not None and is_float(array.dtype) and is_float(declared) and declared != array.dtype:
             is_narrower = np.can_cast(array.dtype, declared) or (
@@ -206,12 +179,6 @@ def _infer_element_types(proto: onnx.ModelProto) -> dict[str, np.dtype[Any]]:
     return dtypes
 
 
-def _strings_to_objects(value: Any) -> Array:
-    """Convert strings to an object array; return anything else unchanged."""
-    array = np.asarray(value)
-    return array.astype(object) if array.dtype.kind in "UT" else array
-
-
 def _is_string_array(array: Array) -> bool:
     return array.dtype == object and all(isinstance(element, str) for element in array.flat)
 
@@ -220,7 +187,7 @@ def _check_input(value: InputRecipe, arrays: Mapping[str, Any]) -> Array:
     name = "str" if value.dtype == STRING else value.dtype
     if value.name not in arrays:
         raise binding_error("K3", value.name, f"an array of {name}", "nothing")
-    array = _strings_to_objects(arrays[value.name])
+    array = strings_to_objects(arrays[value.name])
     if not _is_string_array(array) if value.dtype == STRING else array.dtype != get_numpy_dtype(name):
         raise binding_error("K5", value.name, f"an array of {name}", str(array.dtype), f'.astype("{name}") converts')
     if value.shape is not None and not shape_matches(array.shape, value.shape):

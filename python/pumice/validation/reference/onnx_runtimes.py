@@ -15,6 +15,7 @@ from ...base.element_types import Array
 from ...base.errors import InputError
 from ...importer.file.model_file import Folder, ModelFile, Source
 from ...importer.parse_onnx import parse_model
+from ..rules.program_values import strings_to_objects
 from .reference_model import ReferenceNode
 
 _IR_VERSION = 10  # IR version of single-node models; all recent runtimes support it
@@ -52,15 +53,9 @@ def evaluate_with_onnx(
         results = ReferenceEvaluator(make_single_node_model(node, arrays, opsets)).run(None, inputs)
     outputs = dict(zip(node.outputs, results, strict=True))
     return {
-        name: _to_array(value) if isinstance(value, np.generic | np.ndarray) else value
+        name: strings_to_objects(value) if isinstance(value, np.generic | np.ndarray) else value
         for name, value in outputs.items()
     }
-
-
-def _to_array(value: Any) -> Array:
-    """Return a result as an array; strings become objects."""
-    array = np.asarray(value)
-    return array.astype(object) if array.dtype.kind in "UT" else array
 
 
 def import_onnxruntime() -> Any:

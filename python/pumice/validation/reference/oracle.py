@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -19,9 +19,6 @@ from ..rules.program_values import make_bounded_input
 from .monte_carlo import MonteCarloSamples
 from .reference_model import ReferenceModel, ReferenceNode, RuleRunner, UniformPrecisionRunner
 from .streaming import TensorMap
-
-if TYPE_CHECKING:
-    pass  # removed import
 
 
 class ValidationSubject(Protocol):
@@ -53,53 +50,52 @@ class ValidationSubject(Protocol):
         ...
 
 
-class TensorSource(Protocol):
+class TensorSource:
     """Source of the tensors under test: all tensors for checks of single nodes, and the optimised program's outputs.
 
+    A subclass overrides what it knows: by default, nothing is known of the nodes, and there is nothing to free.
     missing_note: note for a missing tensor; "" if only outputs are checked. from_one_run: whether tensors and outputs
     come from the same run, so that comparing them proves nothing. types: the precision, or the types, of the computation.
+    strings: string table of a program that represents strings as indices.
     """
 
-    missing_note: str
-    from_one_run: bool
+    missing_note: str = ""
+    from_one_run: bool = True
     types: Precision | ProgramTypes
-    loop_timeout: float | None
-    strings: TensorStringTable | None  # string table of a program that represents strings as indices
+    loop_timeout: float | None = None
+    strings: TensorStringTable | None = None
 
     def mark_float32_nodes(self, reference: ReferenceModel) -> None:
         """Tell the reference which nodes compute in float32, and which float32 values are rounded for some readers."""
-        ...
 
     def compute_tensors(self, inputs: dict[str, Array]) -> dict[str, Array]:
         """Return every available tensor by name."""
-        ...
+        return {}
 
     def stream(self, inputs: dict[str, Array], reference: ReferenceModel) -> TensorMap:
         """Return the same tensors as `compute_tensors`, possibly loading those of later nodes on demand."""
-        ...
+        return TensorMap(self.compute_tensors(inputs))
 
     def get_addition_counts(self, inputs: dict[str, Array]) -> dict[str, int]:
         """Return the longest chain of additions in the kernel of each node.
 
         Kernels that do not report it are omitted. For a streamed model, only nodes that ran are included.
         """
-        ...
+        return {}
 
     def measure_node_costs(self, inputs: dict[str, Array]) -> dict[str, NodeCost]:
         """Return the cost of each node by name; {} if it is unknown."""
-        ...
+        return {}
 
     def compute_outputs(self, inputs: dict[str, Array]) -> dict[str, Array]:
         """Return the outputs by name. Raise IndexRangeError if the program checks indices and finds a wrong one."""
-        ...
+        return {}
 
     def check_indices(self, inputs: dict[str, Array]) -> None:
         """Raise IndexRangeError for an out-of-range index that only the device knows."""
-        ...
 
     def close(self) -> None:
         """Free resources."""
-        ...
 
 
 Tolerance = Callable[[str, str], "float | None"]  # (node name, tensor name) -> the caller's tolerance, or None

@@ -39,11 +39,11 @@ from ..rules.function_bodies import find_function_body
 from ..rules.lazy_values import BlockAssembler, pack_value
 from ..rules.program_values import (
     make_bounded_constant,
-    make_exact_value,
     make_scaled_constant,
     parse_attributes,
     read_constant_node,
     run_onnx_reference,
+    strings_to_objects,
 )
 from ..rules.undecided_choices import evaluate_alternatives
 
@@ -303,7 +303,9 @@ class RuleRunner:
             results = run_onnx_reference(node, arrays, self.opsets)
         except Exception as error:  # onnx.reference may raise any exception
             raise UnprovedError(f"no rule for {name}, and onnx's reference fails: {error}") from None
-        outputs = [make_exact_value(item) if isinstance(item, np.ndarray) else item for item in results]
+        outputs = [
+            BoundedTensor(strings_to_objects(item)) if isinstance(item, np.ndarray) else item for item in results
+        ]
         if any(not isinstance(item, BoundedTensor) or item.is_float for item in outputs):
             raise UnprovedError(f"no rule for {name}")
         return outputs

@@ -8,18 +8,16 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...base.element_types import Array
-from ...base.string_table import TensorStringTable
 from ...model.model import Model
 from ...model.precision_policy import Precision
-from ..report.node_costs import NodeCost
 from ..report.subgraph import MissingTensorError, ModelLoadSetup
 from ..rules.bounded_tensor import BoundedTensor, UnprovedError, Value
 from ..rules.float_types import FloatType, ProgramTypes, find_float_type, is_float
 from ..rules.program_values import make_bounded_input
 from .loop_timeouts import get_loop_timeout
-from .oracle import drop_error_bound
+from .oracle import TensorSource, drop_error_bound
 from .reference_model import ReferenceModel, ReferenceNode
-from .streaming import CANNOT_RUN_ERRORS, TensorMap, read_reported_additions
+from .streaming import CANNOT_RUN_ERRORS, read_reported_additions
 from .subgraph_extraction import extract_subgraph
 
 OPTIMIZED_PROGRAM_NOT_RUN = (
@@ -36,12 +34,8 @@ class SingleNodeResult(NamedTuple):
     failure: str = ""
 
 
-class SingleNodePrograms:
+class SingleNodePrograms(TensorSource):
     """Runs single-node programs. Each is compiled for its inputs and closed before the next one is compiled."""
-
-    missing_note = ""
-    from_one_run = True
-    strings: TensorStringTable | None = None
 
     def __init__(self, model: Model) -> None:
         self.types: Precision | ProgramTypes = model.policy
@@ -83,35 +77,6 @@ class SingleNodePrograms:
             results = dict(model.program(inputs, loop_timeout=self.loop_timeout))
             results = model._tensor_strings.decode_tensors(results) if model._tensor_strings else results
             return SingleNodeResult(results, read_reported_additions(model.program, inputs))
-
-    def mark_float32_nodes(self, reference: ReferenceModel) -> None:
-        """Do nothing: a node runs at the precision that the policy gives it."""
-
-    def compute_tensors(self, inputs: dict[str, Array]) -> dict[str, Array]:
-        """Return {}: each node gets the reference's inputs instead."""
-        return {}
-
-    def stream(self, inputs: dict[str, Array], reference: ReferenceModel) -> TensorMap:
-        """Return an empty mapping: each node gets the reference's inputs instead."""
-        return TensorMap()
-
-    def get_addition_counts(self, inputs: dict[str, Array]) -> dict[str, int]:
-        """Return {}: each single-node program reports its own additions."""
-        return {}
-
-    def measure_node_costs(self, inputs: dict[str, Array]) -> dict[str, NodeCost]:
-        """Return {}: no program contains all nodes, so costs are not counted."""
-        return {}
-
-    def compute_outputs(self, inputs: dict[str, Array]) -> dict[str, Array]:
-        """Return {}: the optimised program does not run."""
-        return {}
-
-    def check_indices(self, inputs: dict[str, Array]) -> None:
-        """Do nothing: the rules check the indices."""
-
-    def close(self) -> None:
-        """Do nothing: each program is closed after its node."""
 
 
 def _describe_failure(error: BaseException) -> str:

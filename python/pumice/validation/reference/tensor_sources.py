@@ -27,6 +27,7 @@ from ..report.subgraph import make_value_info
 from ..rules.float_types import ProgramTypes
 from . import streaming
 from .loop_timeouts import get_graph_loop_timeout
+from .oracle import TensorSource
 from .reference_model import ReferenceModel, ReferenceNode
 from .streaming import CANNOT_RUN_ERRORS, TensorMap, WindowedTensors, read_reported_additions
 
@@ -202,7 +203,7 @@ def _find_converted_values(rows: Sequence[Mapping[str, Any]], verb: str) -> set[
     return {name[name.index(verb) + len(verb) : name.rindex("' to ")] for name in names if verb in name}
 
 
-class DeviceTensors:
+class DeviceTensors(TensorSource):
     """Tensors from pumice: all tensors of the unfused program, and the fused program's outputs. load: the function load_graph."""
 
     missing_note = "not made by the program"

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from .bounded_tensor import BoundedArithmetic, BoundedTensor, OperatorCall, UnprovedError, round_to_storage, rule
+from .data_movement import concat_values
 from .float_types import is_float
 from .gemm_conv import evaluate_bilinear
 from .math_functions import apply_function
@@ -26,8 +27,6 @@ def merge_heads(x: BoundedTensor) -> BoundedTensor:
 
 def append_to_cache(past: BoundedTensor | None, new: BoundedTensor) -> BoundedTensor:
     """Append new keys or values to the cached ones."""
-    from .data_movement import concat_values
-
     return new if past is None else concat_values([past, new], 2)
 
 
@@ -118,8 +117,6 @@ def _compute_masked_softmax(call: OperatorCall, scores: BoundedTensor, sink: Bou
 
 def _append_sink(scores: BoundedTensor, sink: BoundedTensor) -> BoundedTensor:
     """Append the attention sink's score to the scores of each query."""
-    from .data_movement import concat_values
-
     column = (*scores.shape[:-1], 1)
     return concat_values([scores, sink.rearrange(lambda a: np.broadcast_to(a.reshape(1, -1, 1, 1), column))], -1)
 

@@ -8,6 +8,7 @@ import numpy as np
 
 from .bounded_tensor import MAX_ITERATIONS, BoundedTensor, OperatorCall, UndecidedError, UnprovedError, rule
 from .data_movement import concat_values
+from .float_types import dtype_from_onnx
 
 
 def _get_decided_condition(value: Any, description: str) -> bool:
@@ -26,8 +27,6 @@ def _evaluate_if(call: OperatorCall) -> list[Any]:
 
 def _make_empty_scan_output(body: Any, index: int, iteration_result: Any = None) -> BoundedTensor:
     """Return an empty scan output. iteration_result: output of a trial iteration, which supplies undeclared sizes."""
-    from .float_types import dtype_from_onnx
-
     number = body.output[index].type.tensor_type.elem_type
     dtype = dtype_from_onnx(number) if number else np.dtype(np.float32)
     dims = body.output[index].type.tensor_type.shape.dim

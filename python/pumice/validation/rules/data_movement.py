@@ -11,6 +11,7 @@ import numpy as np
 from ...base.element_types import Array
 from .alternative_values import MAX_ALTERNATIVES, list_alternatives, reserve_choice_labels
 from .bounded_tensor import BoundedTensor, OperatorCall, UndecidedError, UnprovedError, rule
+from .float_types import dtype_from_onnx
 from .undecided_choices import add_alternatives, concat_alternatives, gather_alternatives
 
 
@@ -438,8 +439,6 @@ def _evaluate_one_hot(call: OperatorCall) -> list[Any]:
 
 @rule("EyeLike")
 def _evaluate_eye_like(call: OperatorCall) -> list[Any]:
-    from .float_types import dtype_from_onnx
-
     x, number = call.input(0), call.attribute("dtype")
     dtype = x.dtype if number is None else dtype_from_onnx(number)
     eye: Array = np.eye(x.shape[0], x.shape[1], k=call.attribute("k", 0))

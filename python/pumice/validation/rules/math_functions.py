@@ -83,7 +83,6 @@ def softplus(x: Array) -> Array:
     return np.maximum(x, 0) + np.log1p(np.exp(-np.abs(x)))
 
 
-_SQRT_UNIT = 2.0**-24  # pm_sqrt is correctly rounded: half an ulp
 FUNCTIONS: dict[str, MathFunction] = {
     "exp": MathFunction(np.exp, 1.5, 2.0**-17),
     "expm1": MathFunction(np.expm1, 2),

@@ -14,6 +14,7 @@ from .comparisons_and_casts import find_argmax
 from .float_types import ProgramTypes
 from .gemm_conv import evaluate_bilinear, sum_axes
 from .math_functions import apply_function
+from .program_values import run_onnx_reference
 from .reductions import compute_softmax
 
 DOMAIN = "ai.onnx.ml"
@@ -232,8 +233,6 @@ def _sum_leaf_weights(call: OperatorCall, prefix: str, output: int) -> tuple[Arr
     post_transform = str(call.attribute("post_transform", "NONE"))
     if post_transform not in ("NONE", "LOGISTIC", "SOFTMAX"):
         raise UnprovedError(f"trees with post_transform={post_transform}")
-    from .program_values import run_onnx_reference
-
     node = _replace_string_labels(call.node) if call.attribute("classlabels_strings") else call.node
     value = run_onnx_reference(node, [x.value.astype(np.float32)], call.opsets)[output]
     ids, weights = (np.asarray(call.attribute(f"{prefix}_{name}")) for name in ("treeids", "weights"))

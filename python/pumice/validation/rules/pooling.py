@@ -8,10 +8,11 @@ import numpy as np
 
 from ...base.element_types import Array
 from .alternative_values import EnumeratedAlternatives
-from .bounded_tensor import BoundedTensor, OperatorCall, rule
+from .bounded_tensor import BoundedTensor, OperatorCall, evaluate_operator, rule
 from .elementwise import wrap_integer
 from .gemm_conv import compute_window_geometry, replace_nan_with_infinity
 from .math_functions import apply_function
+from .reductions import reduce_axes
 
 
 class _PoolingWindows:
@@ -173,8 +174,6 @@ def _evaluate_lp_pool(call: OperatorCall) -> list[Any]:
 def compute_magnitude_power(call: OperatorCall, x: BoundedTensor, p: float) -> BoundedTensor:
     """Return |x|^p."""
     m = call.make_arithmetic()
-    from .bounded_tensor import evaluate_operator
-
     return (
         m.mul(x, x)
         if p == 2
@@ -185,8 +184,6 @@ def compute_magnitude_power(call: OperatorCall, x: BoundedTensor, p: float) -> B
 def compute_nth_root(call: OperatorCall, x: BoundedTensor, p: float) -> BoundedTensor:
     """Return the p-th root of a sum of p-th powers."""
     m = call.make_arithmetic()
-    from .bounded_tensor import evaluate_operator
-
     if p == 2:
         return apply_function("sqrt", x, m)
     exponent = m.div(m.wrap(1.0), m.wrap(p))
@@ -201,8 +198,6 @@ def _get_value_and_error(x: BoundedTensor) -> tuple[Array, Array | None]:
 def _evaluate_global_pool(call: OperatorCall) -> list[Any]:
     x = call.input(0)
     axes = tuple(range(2, x.ndim))
-    from .reductions import reduce_axes
-
     kind = {"GlobalAveragePool": "Mean", "GlobalMaxPool": "Max"}.get(call.op)
     if kind:
         return [reduce_axes(call, kind, x, axes, True)]

@@ -104,7 +104,7 @@ def make_bounded_input(array: Any, types: ProgramTypes) -> Value:
         return None
     array = np.asarray(array)
     if not is_float(array.dtype):
-        return make_exact_value(array)
+        return BoundedTensor(strings_to_objects(array))
     exact_value = np.asarray(array, np.float64)
     return BoundedTensor(
         exact_value,
@@ -129,9 +129,10 @@ def make_bounded_device_tensor(array: Array, types: ProgramTypes) -> BoundedTens
     )
 
 
-def make_exact_value(array: Array) -> BoundedTensor:
-    """Return an array of non-float elements as a BoundedTensor; strings become objects."""
-    return BoundedTensor(array.astype(object) if array.dtype.kind in "UT" else array)
+def strings_to_objects(value: Any) -> Array:
+    """Return an array; strings become objects."""
+    array = np.asarray(value)
+    return array.astype(object) if array.dtype.kind in "UT" else array
 
 
 def run_onnx_reference(node: NodeProto, arrays: list[Any], opsets: Mapping[str, int]) -> list[Any]:

@@ -46,6 +46,11 @@ def _add_zero_point_error(result: BoundedTensor, zero: BoundedTensor | None) -> 
     return BoundedTensor(result.value, result.get_errors() + zero.error, result.dtype)
 
 
+def _broadcast_parameter(call: OperatorCall, value: Any) -> Any:
+    x, axis, block = call.input(0), call.attribute("axis", 1), call.attribute("block_size", 0)
+    return None if value is None else broadcast_parameter(value, x.shape, axis % x.ndim if x.ndim else 0, block)
+
+
 @rule("QuantizeLinear")
 @rule("QuantizeLinear", domain="com.microsoft")
 def _evaluate_quantize_linear(call: OperatorCall) -> list[Any]:
@@ -54,10 +59,7 @@ def _evaluate_quantize_linear(call: OperatorCall) -> list[Any]:
     dtype = zero.dtype if zero is not None else dtype_from_onnx(number) if number else np.dtype(np.uint8)
     if is_sub_16_bit_float(str(dtype)):
         raise UnprovedError(f"QuantizeLinear to {dtype}")
-    axis, block = call.attribute("axis", 1), call.attribute("block_size", 0)
-    axis = axis % x.ndim if x.ndim else 0
-    scale = broadcast_parameter(scale, x.shape, axis, block)
-    zero = None if zero is None else broadcast_parameter(zero, x.shape, axis, block)
+    scale, zero = _broadcast_parameter(call, scale), _broadcast_parameter(call, zero)
 
     def quantize_inputs(node_call: OperatorCall) -> list[Any]:
         x, scale, zero = node_call.inputs
@@ -76,10 +78,7 @@ def _evaluate_dequantize_linear(call: OperatorCall) -> list[Any]:
     x, scale, zero = call.input(0), call.input(1), call.optional_input(2)
     number = call.attribute("output_dtype", 0)
     dtype = dtype_from_onnx(number) if number else scale.dtype
-    axis, block = call.attribute("axis", 1), call.attribute("block_size", 0)
-    axis = axis % x.ndim if x.ndim else 0
-    scale = broadcast_parameter(scale, x.shape, axis, block)
-    zero = None if zero is None else broadcast_parameter(zero, x.shape, axis, block)
+    scale, zero = _broadcast_parameter(call, scale), _broadcast_parameter(call, zero)
 
     def dequantize_inputs(node_call: OperatorCall) -> list[Any]:
         x, scale, zero = node_call.inputs
