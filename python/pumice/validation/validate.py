@@ -369,6 +369,9 @@ def _check_mode(mode: str) -> str:
     return mode
 
 
+# ---- reduction of a failing model to a small subgraph that still fails
+
+
 class Reduction(NamedTuple):
     """A reduced model: `proto`, its `inputs` by name, and the reference's results where known.
 

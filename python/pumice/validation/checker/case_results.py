@@ -247,6 +247,9 @@ def _find_differing_tensors(
     return []
 
 
+# ---- a plain run and an observed run of the optimised program
+
+
 OBSERVED_RUN = "the run that is observed, with a copy after each step"
 
 

@@ -484,6 +484,9 @@ def _is_exact_copy(value: Value, unfused: Array | None) -> bool:
     return value.is_exact and bool(np.array_equal(value.value, unfused))
 
 
+# ---- control flow: each region is checked on the values that it received from the device
+
+
 MAX_CHECKED_RUNS = 2  # runs checked per region; in the second run, a loop body reads the results of an iteration
 
 

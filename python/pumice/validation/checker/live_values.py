@@ -332,6 +332,9 @@ class KernelCheck(NamedTuple):
         return self.deviation.verdict if self.deviation else UNPROVED
 
 
+# ---- nodes that are fused into a kernel, evaluated on the kernel's inputs
+
+
 # Prefix of the note on a tensor that is not checked because an input of its kernel is unknown.
 UNKNOWN_VALUE_NOTE = "nothing is known of "
 # Errors raised if no rule covers a member or its inputs.

@@ -1,4 +1,4 @@
-"""Runs a model in windows of nodes, each compiled as a subgraph, if its tensors do not fit into memory together."""
+"""Tensors that are loaded window by window if they do not fit into memory together, and their sizes."""
 
 from __future__ import annotations
 

@@ -415,6 +415,9 @@ def count_undecided(value: Any) -> int:
     return int(np.count_nonzero(value.error > 0)) if is_undecided(value) else 0
 
 
+# ---- labels that connect elements which depend on the same choice: equal labels take the same alternative
+
+
 _DECIDED = -2  # label of elements that are decided in this input but undecided in another
 
 

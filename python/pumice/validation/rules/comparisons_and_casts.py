@@ -15,6 +15,8 @@ from .bounded_tensor import BoundedTensor, OperatorCall, UndecidedError, Unprove
 from .elementwise import align_legacy_broadcast, wrap_integer_error
 from .float_types import FLOAT32, ProgramTypes, dtype_from_onnx, find_float_type, is_float
 
+# ---- argmax and sorting of values with errors: which elements may be the largest or have a given rank
+
 
 def find_argmax(
     x: BoundedTensor, axis: int, reference_choice: BoundedTensor, types: ProgramTypes, last: bool = False

@@ -11,6 +11,10 @@ from ...base.element_types import Array
 from .bounded_tensor import BoundedTensor, OperatorCall, round_to_storage, rule
 from .float_types import BFLOAT16, FLOAT16, FLOAT64, FloatType, ProgramTypes, dtype_name
 
+# ---- sums that are exact in any order of additions: all terms are multiples of one power of two, and the sum of their
+# magnitudes fits the significand
+
+
 _SIGNIFICAND_BITS = 53
 _SAMPLE_SIZE = 64  # elements checked first, which rules out most tensors cheaply
 

@@ -178,6 +178,9 @@ def _read_zero_points(call: OperatorCall, bits: int, shape: tuple[int, ...]) -> 
     return np.full(shape, float(1 << (bits - 1)) if call.input(0).dtype == np.uint8 else 0.0)
 
 
+# ---- GatherBlockQuantized: (code - zero_point) * scale, both per block
+
+
 @rule("GatherBlockQuantized", domain="com.microsoft")
 def _evaluate_gather_block_quantized(call: OperatorCall) -> list[Any]:
     table, scales, bits = call.input(0), call.input(2), int(call.attribute("bits", 4))

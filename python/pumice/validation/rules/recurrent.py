@@ -263,6 +263,9 @@ def make_recurrent_outputs(call: OperatorCall, node: RecurrentNode) -> list[Any]
     ][: call.outputs]
 
 
+# ---- DynamicQuantizeLSTM, which quantises the whole input at once and the hidden state at each step
+
+
 _W_SCALE, _R_SCALE = 8, 10  # input indices of the scales; each zero point follows its scale
 
 

@@ -203,6 +203,9 @@ def list_suspect_node_groups(row: ValidationRow) -> list[list[str]]:
     return [[row.node], list(row.members)] if len(row.members) > 1 and not is_inside else [[row.node]]
 
 
+# ---- the first wrong node: its model, its kernels and variations of the setup
+
+
 MAX_SUBGRAPH_BYTES = 1 << 20  # maximum size of the model and its inputs, small enough for an email
 _UNCHANGED = "as it was"
 
