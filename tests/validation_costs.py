@@ -36,17 +36,11 @@ sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parent / "support
 import pumice  # noqa: E402
 from corpus import store  # noqa: E402
 from corpus.case import arrays  # noqa: E402
-from pumice.validation import (  # noqa: E402
-    deviation,
-    kernel_checker,
-    model_validation,
-    monte_carlo,
-    reference,
-    streaming,
-    tensor_sources,
-    tensor_statistics,
-)
-from pumice.validation.bounds.rule_runner import RuleRunner  # noqa: E402
+from pumice.validation.checker import kernel_checker, model_validation  # noqa: E402
+from pumice.validation.reference import monte_carlo, streaming, tensor_sources  # noqa: E402
+from pumice.validation.reference import reference_model as reference  # noqa: E402
+from pumice.validation.reference.reference_model import RuleRunner  # noqa: E402
+from pumice.validation.report import deviation, tensor_statistics  # noqa: E402
 from validation_figures import REFUSED, Bert  # noqa: E402
 
 SHARED = Path(__file__).parents[2] / "shared" / "models"

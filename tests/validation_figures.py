@@ -41,12 +41,12 @@ from corpus import store  # noqa: E402
 from corpus.case import arrays  # noqa: E402
 from onnx_models import model, node, value  # noqa: E402
 from precision_models import TRAPS, precision_model  # noqa: E402
-from pumice.validation import model_validation  # noqa: E402
-from pumice.validation.bounds.bounded_tensor import BoundedTensor  # noqa: E402
-from pumice.validation.bounds.float_types import ProgramTypes  # noqa: E402
-from pumice.validation.deviation import compare_tensor  # noqa: E402
-from pumice.validation.precision_tuner import measure_best_seconds  # noqa: E402
-from pumice.validation.reference import ReferenceNode  # noqa: E402
+from pumice.validation.checker import model_validation  # noqa: E402
+from pumice.validation.reference.reference_model import ReferenceNode  # noqa: E402
+from pumice.validation.report.deviation import compare_tensor  # noqa: E402
+from pumice.validation.rules.bounded_tensor import BoundedTensor  # noqa: E402
+from pumice.validation.rules.float_types import ProgramTypes  # noqa: E402
+from pumice.validation.search.precision_tuner import measure_best_seconds  # noqa: E402
 
 FLOAT = np.float32
 BERT_SECONDS, REPEAT_FACTOR, FOUND, KEPT = 60.0, 3.0, 0.95, 0.9

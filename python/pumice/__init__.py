@@ -120,12 +120,12 @@ if TYPE_CHECKING:
     from .tools.operator_catalogue import OperatorSchema as OperatorSchema
     from .tools.operator_catalogue import operators as operators
     from .tools.version_info import show_versions as show_versions
-    from .validation.candidate import onnxruntime_candidate as onnxruntime_candidate
-    from .validation.precision_tuner import TunedPrecision as TunedPrecision
-    from .validation.precision_tuner import tune_precision as tune_precision
-    from .validation.reduce import Reduction as Reduction
-    from .validation.reduce import reduce as reduce
-    from .validation.report import ValidationReport as ValidationReport
+    from .validation.reference.candidate import onnxruntime_candidate as onnxruntime_candidate
+    from .validation.report.report import ValidationReport as ValidationReport
+    from .validation.search.precision_tuner import TunedPrecision as TunedPrecision
+    from .validation.search.precision_tuner import tune_precision as tune_precision
+    from .validation.validate import Reduction as Reduction
+    from .validation.validate import reduce as reduce
     from .validation.validate import validate as validate
 
 _PUBLIC_MODULES = {
@@ -149,17 +149,17 @@ _PUBLIC_MODULES = {
     "import_tuning": "device.tuning_exchange",
     "show_versions": "tools.version_info",
     "KernelStatistics": "device.kernel_statistics",
-    "TunedPrecision": "validation.precision_tuner",
-    "onnxruntime_candidate": "validation.candidate",
+    "TunedPrecision": "validation.search.precision_tuner",
+    "onnxruntime_candidate": "validation.reference.candidate",
     "Comparison": "profiling.comparison",
     "Peaks": "profiling.device_peaks",
     "Profile": "profiling.profile",
     "calibrate": "profiling.device_peaks",
     "profile": "profiling.profile",
-    "ValidationReport": "validation.report",
-    "tune_precision": "validation.precision_tuner",
-    "Reduction": "validation.reduce",
-    "reduce": "validation.reduce",
+    "ValidationReport": "validation.report.report",
+    "tune_precision": "validation.search.precision_tuner",
+    "Reduction": "validation.validate",
+    "reduce": "validation.validate",
     "validate": "validation.validate",
 }
 _MODULES = ("demo", "dv", "nnapi", "onnx", "testing", "text")

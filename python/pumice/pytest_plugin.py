@@ -17,7 +17,7 @@ from .plugin.outcome_hooks import OutcomeHooks
 from .plugin.run_state import FIXTURES, RUN, MatrixRun, get_cell, get_matrix_run
 
 if TYPE_CHECKING:
-    from .validation.report import ValidationReport
+    from .validation.report.report import ValidationReport
 
 pytest_addoption = options.add_options
 

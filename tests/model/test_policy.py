@@ -14,7 +14,7 @@ from onnx import TensorProto, helper, numpy_helper
 import pumice
 from onnx_models import model, node, value
 from pumice.model.precision_policy import PrecisionPolicy, escape_literal, parse_policy
-from pumice.validation.subgraph_extraction import make_subgraph_precision
+from pumice.validation.report.subgraph import make_subgraph_precision
 
 X = np.full((2, 4), 300, np.float32)
 

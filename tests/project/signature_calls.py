@@ -25,7 +25,7 @@ from onnx_models import gemm, relu
 from pumice import dv, testing
 from pumice.base.progress import Progress
 from pumice.onnx import backend, import_graph
-from pumice.validation.report_metadata import ReportMetadata, get_device_metadata
+from pumice.validation.report.report import ReportMetadata, get_device_metadata
 
 Row = tuple[str, Callable[[pumice.Context], Any], str]
 SLOW = "TimeoutError"
@@ -265,7 +265,7 @@ MODELS: list[Row] = [
     *options("tune_precision", lambda c, **o: [len(tuned(c, **o).nodes), tuned(c, **o).value, tuned(c, **o).policy], limit=1e-7,
         metric={"metric": len, "limit": 1}, default="bf16"),
     ("tune_precision context", lambda c: tuned(closed(c)), "closed"),
-    ("tune_precision progress", lambda c: [bars("pumice.validation.precision_tuner.Progress", lambda p=p: tuned(c,
+    ("tune_precision progress", lambda c: [bars("pumice.validation.search.precision_tuner.Progress", lambda p=p: tuned(c,
         progress=p)) for p in (False, True)], ""),
     ("tune_precision folder", lambda c: tuned(c, folder=Path(FOLDER, "fill.comp")), "fill.comp"),
     *((f"Model.{name} loop_timeout", lambda c, n=name: getattr(pumice.load(looping(), c), n)(M, YES, loop_timeout=0.05),

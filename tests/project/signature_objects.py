@@ -17,7 +17,7 @@ import numpy as np
 import onnx
 
 import pumice
-import pumice.validation.repeatability as repeatability
+import pumice.validation.search.repeatability as repeatability
 from control_graphs import count_up, counting_loop, identity, integer, less_than_limit
 from onnx_models import gemm, model, node, value
 from pumice.base.progress import Progress

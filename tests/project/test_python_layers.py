@@ -27,6 +27,11 @@ STAGES = [
     "torch",
     "text",
     "testing",
+    "validation.rules",
+    "validation.report",
+    "validation.reference",
+    "validation.checker",
+    "validation.search",
     "validation",
     "profiling",
     "dv",
@@ -35,6 +40,7 @@ STAGES = [
     "",
     "tools",
 ]
+VALIDATION_FLOORS = 8  # modules of `validation` in the longest chain of imports
 
 
 def modules() -> dict[str, Path]:
@@ -44,6 +50,17 @@ def modules() -> dict[str, Path]:
         parts = path.relative_to(PACKAGE).with_suffix("").parts
         found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
     return found | {"_pumice": PACKAGE / "_pumice.pyi"}
+
+
+def depth_of_imports(lines: list[tuple[str, str, bool]]) -> int:
+    """Return the number of modules in the longest chain of imports. Raise CycleError if there is a cycle."""
+    needs: dict[str, set[str]] = {}
+    for module, target, _ in lines:
+        needs.setdefault(module, set()).add(target)
+    depth: dict[str, int] = {}
+    for module in TopologicalSorter(needs).static_order():
+        depth[module] = 1 + max((depth[target] for target in needs.get(module, ())), default=0)
+    return max(depth.values())
 
 
 def stage_of(module: str) -> int:
@@ -117,6 +134,13 @@ def test_a_stage_imports_only_stages_before_it() -> None:
     assert not upward([line for line in arrows() if line[0] != ""])  # __init__ exports the names of all stages
 
 
+def test_validation_has_few_floors_and_no_cycles() -> None:
+    """Type-only imports count: a reader follows them too."""
+    inside = [line for line in arrows() if all(name.startswith("validation.") for name in line[:2])]
+    assert len(inside) > 200
+    assert depth_of_imports(inside) <= VALIDATION_FLOORS
+
+
 def test_what_makes_a_recipe_is_what_the_cache_stamps() -> None:
     """Modules used by parsing must be in folders whose files are hashed into the cache keys."""
     needs: dict[str, set[str]] = {}
@@ -140,6 +164,9 @@ def test_a_circle_and_an_upward_import_would_be_found(tmp_path: Path) -> None:
     assert circle_of([("base.log", "base.errors", True), ("base.errors", "base.log", True)])
     assert upward([("base.log", "model.model", False)])
     assert not circle_of([("base.log", "base.errors", True), ("base.errors", "base.log", False)])
+    assert depth_of_imports([("a", "b", True), ("b", "c", False), ("a", "c", True)]) == 3
+    with pytest.raises(CycleError):
+        depth_of_imports([("a", "b", True), ("b", "a", False)])
     lines = """
 from __future__ import annotations
 from typing import TYPE_CHECKING

@@ -19,7 +19,7 @@ import pumice
 from fault_models import SAMPLES, Sample
 from fault_runner import answers, in_fork
 from onnx_models import model, node, value
-from pumice.validation.junit import make_junit_xml
+from pumice.validation.report.junit import make_junit_xml
 
 SHADERS = Path(__file__).parent.parent.parent / "shaders"
 

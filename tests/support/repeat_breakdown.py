@@ -11,9 +11,10 @@ from typing import Any
 from unittest import mock
 
 import pumice
-from pumice.validation import repeatability
-from pumice.validation.repeatability import RepeatedRuns, ResultTallies
-from pumice.validation.tensor_sources import DeviceTensors
+from pumice.validation.reference.tensor_sources import DeviceTensors
+from pumice.validation.report.repeat_results import ResultTallies
+from pumice.validation.search import repeatability
+from pumice.validation.search.repeatability import RepeatedRuns
 
 COMPILED = "program compiled, weights uploaded"
 BEGUN = "first run: bound, pipelines, recorded"
@@ -127,7 +128,7 @@ def _inside(loaded: pumice.Model, case: Any) -> Iterator[str]:
         with profile.span("loaded_again()"):
             model = loaded.loaded_again(context)
         with profile.span("first run"):
-            repeatability._make_replay(model.program, inputs)()
+            repeatability.make_replay(model.program, inputs)()
         with profile.span("Model.close()"):
             model.close()
         with profile.span("Context.close()"):

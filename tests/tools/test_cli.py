@@ -303,7 +303,7 @@ def test_validate_as_json(capsys: pytest.CaptureFixture[str], images: np.ndarray
 def test_validate_exits_with_1_and_names_the_first_divergence(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from pumice.validation import model_validation
+    from pumice.validation.checker import model_validation
 
     monkeypatch.setattr(
         model_validation.ValidationOptions, "get_tolerance", lambda *_: 1e-12

@@ -221,10 +221,10 @@ def test_data_keeps_the_names(loaded: pumice.Model) -> None:
 def test_no_record_of_a_name_shows_a_dangerous_character() -> None:
     """Covers rarer texts: a lost device, a stored output, a reduced model, a policy."""
     from pumice.model.multi_device_scheduler import LostDevice
-    from pumice.validation.precision_loss import Float32Candidate
-    from pumice.validation.precision_tuner import TunedPrecision
-    from pumice.validation.reduce import Reduction
-    from pumice.validation.stored_output_comparison import StoredOutputRow
+    from pumice.validation.checker.stored_output_comparison import StoredOutputRow
+    from pumice.validation.search.precision_loss import Float32Candidate
+    from pumice.validation.search.precision_tuner import TunedPrecision
+    from pumice.validation.validate import Reduction
 
     name, proto = hostile("n"), hostile_model()
     policy = {"default": "fp16", name: "fp32"}
@@ -340,7 +340,7 @@ def test_the_line_of_an_explanation_runs_nothing_else(tmp_path: Path, shell: str
     """A stub in place of Python prints the command's program, which must parse and contain the names."""
     from types import SimpleNamespace
 
-    from pumice.validation.explain import Explanation
+    from pumice.validation.report.explanation import Explanation
 
     name = hostile("n")
     policy = {"default": "fp16", name: "fp32"}

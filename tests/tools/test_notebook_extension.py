@@ -17,9 +17,9 @@ import onnx_models
 import pumice
 from process import output_of
 from pumice.base import progress
-from pumice.validation.deviation import Deviation
-from pumice.validation.report import ValidationReport
-from pumice.validation.report_rows import ValidationRow
+from pumice.validation.report.deviation import Deviation
+from pumice.validation.report.report import ValidationReport
+from pumice.validation.report.report_rows import ValidationRow
 
 pytest.importorskip("IPython")
 

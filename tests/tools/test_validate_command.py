@@ -267,12 +267,12 @@ def test_a_file_that_cannot_be_written_is_known_before_the_work(
 def test_an_interruption_leaves_no_file(
     capsys: pytest.CaptureFixture[str], small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import pumice.validation.model_validation
+    import pumice.validation.checker.model_validation
 
     def interrupted(*_: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(pumice.validation.model_validation.ModelValidation, "run", interrupted)
+    monkeypatch.setattr(pumice.validation.checker.model_validation.ModelValidation, "run", interrupted)
     files = [argument for name in ("html", "junit", "json") for argument in (f"--{name}", str(tmp_path / f"r.{name}"))]
     assert main(["validate", str(small), *files]) == 130
     assert os.listdir(tmp_path) == ["small.onnx"]

@@ -24,7 +24,7 @@ OWN_WRITERS = {
     "bench.py": "into a new temporary folder",
     "plugin/process_isolation.py": "into a new temporary folder",
     "torch/graphs.py": "into a new temporary folder",
-    "validation/onnx_test_folder.py": "into a new temporary folder, which is renamed",
+    "validation/report/subgraph.py": "into a new temporary folder, which is renamed",
 }
 WRITING = {
     "write_text",

@@ -51,7 +51,7 @@ def lavapipe(context: pumice.Context) -> None:
 def spoil(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     """Corrupt kernel results of both programs (`kept`), or only the outputs of the optimised program."""
     import pumice.model.compiled_model
-    import pumice.validation.model_validation
+    import pumice.validation.checker.model_validation
 
     def install(change: Change, kept: bool = True) -> None:
         class FaultyGraph:
@@ -72,7 +72,7 @@ def spoil(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
             monkeypatch.setattr(module, "load_graph", faulty_load)
 
         if kept:
-            patch(pumice.validation.model_validation, False)
+            patch(pumice.validation.checker.model_validation, False)
         patch(pumice.model.compiled_model, kept)
 
     return install

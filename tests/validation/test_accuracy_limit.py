@@ -12,8 +12,8 @@ import pumice
 from onnx_models import model, node, value
 from precision_models import precision_model
 from pumice.base.errors import InputError
-from pumice.validation.accuracy import compute_sample_scale, find_accuracy_violation, find_loosest_bound
-from pumice.validation.bounds.bounded_tensor import BoundedTensor
+from pumice.validation.report.accuracy import compute_sample_scale, find_accuracy_violation, find_loosest_bound
+from pumice.validation.rules.bounded_tensor import BoundedTensor
 
 Array = np.ndarray[Any, Any]
 FLOAT = np.float32

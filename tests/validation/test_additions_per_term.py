@@ -9,9 +9,8 @@ import pytest
 
 import pumice
 from onnx_models import model, node, value
-from pumice.validation.bounds.bounded_tensor import BoundedTensor
-from pumice.validation.bounds.float_types import ProgramTypes
-from pumice.validation.bounds.rule_registry import OperatorCall, find_rule
+from pumice.validation.rules.bounded_tensor import BoundedTensor, OperatorCall, find_rule
+from pumice.validation.rules.float_types import ProgramTypes
 
 FLOAT = np.float32
 Array = np.ndarray[Any, Any]

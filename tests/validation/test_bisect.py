@@ -18,8 +18,8 @@ import pumice
 from faults import FAULTS
 from onnx_models import cast_at_boundaries, gemm, model, node, subgraph, value
 from pumice.base.errors import InputError
-from pumice.validation.model_splitter import ModelSplitter
-from pumice.validation.reference import ReferenceModel
+from pumice.validation.reference.reference_model import ReferenceModel
+from pumice.validation.reference.tensor_sources import ModelSplitter
 
 FLOAT = np.float32
 Array = np.ndarray[Any, Any]

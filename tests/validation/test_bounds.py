@@ -8,8 +8,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pumice.validation.bounds.bounded_tensor import BoundedArithmetic, BoundedTensor, round_to_storage
-from pumice.validation.bounds.float_types import (
+from pumice.validation.reference.reference_model import RuleRunner
+from pumice.validation.report.deviation import compare_tensor
+from pumice.validation.rules.bounded_tensor import (
+    RULES,
+    BoundedArithmetic,
+    BoundedTensor,
+    OperatorCall,
+    round_to_storage,
+)
+from pumice.validation.rules.float_types import (
     BFLOAT16,
     COVERAGE_FACTOR,
     FLOAT16,
@@ -18,10 +26,7 @@ from pumice.validation.bounds.float_types import (
     compute_gamma,
     compute_probabilistic_gamma,
 )
-from pumice.validation.bounds.math_functions import FUNCTIONS, apply_function
-from pumice.validation.bounds.rule_registry import RULES, OperatorCall
-from pumice.validation.bounds.rule_runner import RuleRunner
-from pumice.validation.deviation import compare_tensor
+from pumice.validation.rules.math_functions import FUNCTIONS, apply_function
 
 Array = np.ndarray[Any, Any]
 FLOAT = np.float32

@@ -10,12 +10,12 @@ import numpy as np
 import onnx
 import pytest
 
-from pumice.validation.bounds.bounded_tensor import BoundedTensor
-from pumice.validation.bounds.float_types import ProgramTypes
-from pumice.validation.bounds.function_bodies import has_function_body
-from pumice.validation.bounds.rule_registry import RULES, UnprovedError
-from pumice.validation.bounds.rule_runner import RuleRunner, make_bounded_input
-from pumice.validation.deviation import compare_tensor
+from pumice.validation.reference.reference_model import RuleRunner
+from pumice.validation.report.deviation import compare_tensor
+from pumice.validation.rules.bounded_tensor import RULES, BoundedTensor, UnprovedError
+from pumice.validation.rules.float_types import ProgramTypes
+from pumice.validation.rules.function_bodies import has_function_body
+from pumice.validation.rules.program_values import make_bounded_input
 
 # Their stored results are rounded to a few digits, or were computed in fp16 throughout.
 ROUNDED = (

@@ -40,7 +40,7 @@ def no_device(monkeypatch: pytest.MonkeyPatch) -> None:
     def compile(*given: Any, **options: Any) -> None:
         raise AssertionError("a candidate needs no device")
 
-    monkeypatch.setattr("pumice.validation.model_validation.load_graph", compile)
+    monkeypatch.setattr("pumice.validation.checker.model_validation.load_graph", compile)
     monkeypatch.setattr("pumice.model.compiled_model.load_graph", compile)
 
 

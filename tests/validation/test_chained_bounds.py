@@ -13,14 +13,13 @@ import pumice
 from corpus import store
 from corpus.case import arrays
 from onnx_models import model, node, value
-from pumice.validation.bounds.bounded_tensor import BoundedTensor
-from pumice.validation.bounds.float_types import ProgramTypes
-from pumice.validation.bounds.rule_registry import OperatorCall, find_rule
-from pumice.validation.bounds.rule_runner import make_bounded_input
-from pumice.validation.deviation import Deviation, compare_tensor
-from pumice.validation.live_values import LiveValues
-from pumice.validation.reference import ReferenceModel
-from pumice.validation.stored_output_comparison import compare_stored_outputs
+from pumice.validation.checker.live_values import LiveValues
+from pumice.validation.checker.stored_output_comparison import compare_stored_outputs
+from pumice.validation.reference.reference_model import ReferenceModel
+from pumice.validation.report.deviation import Deviation, compare_tensor
+from pumice.validation.rules.bounded_tensor import BoundedTensor, OperatorCall, find_rule
+from pumice.validation.rules.float_types import ProgramTypes
+from pumice.validation.rules.program_values import make_bounded_input
 from validation.test_no_false_alarms import names
 
 Array = np.ndarray[Any, Any]

@@ -10,9 +10,10 @@ import pytest
 
 import pumice
 from onnx_models import model, node, value
-from pumice.validation.bounds.bounded_tensor import BoundedTensor
-from pumice.validation.bounds.float_types import BFLOAT16, FLOAT16, FLOAT32, ProgramTypes
-from pumice.validation.bounds.rule_runner import RuleRunner, make_bounded_constant
+from pumice.validation.reference.reference_model import RuleRunner
+from pumice.validation.rules.bounded_tensor import BoundedTensor
+from pumice.validation.rules.float_types import BFLOAT16, FLOAT16, FLOAT32, ProgramTypes
+from pumice.validation.rules.program_values import make_bounded_constant
 
 FLOAT = np.float32
 BEYOND = FLOAT(3.4e38)  # bfloat16's largest number is 3.3895e38

@@ -11,9 +11,10 @@ from onnx import TensorProto, helper
 
 import pumice
 from contrib_nodes import Array, Case, random
-from pumice.validation.bounds.bounded_tensor import BoundedTensor
-from pumice.validation.bounds.float_types import ProgramTypes
-from pumice.validation.bounds.rule_runner import RuleRunner, make_bounded_input
+from pumice.validation.reference.reference_model import RuleRunner
+from pumice.validation.rules.bounded_tensor import BoundedTensor
+from pumice.validation.rules.float_types import ProgramTypes
+from pumice.validation.rules.program_values import make_bounded_input
 
 PRECISIONS = ("fp32", "fp16", "bf16")
 HEADS, GROUPS, WIDE = 4, 2, 8

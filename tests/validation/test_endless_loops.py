@@ -13,7 +13,7 @@ import pumice
 from corpus import store
 from corpus.case import arrays
 from onnx_models import model, node, value
-from pumice.validation import loop_timeouts
+from pumice.validation.reference import loop_timeouts
 
 LONG = np.array(2**63 - 1)
 

@@ -19,7 +19,7 @@ from diagnosis_runner import replaced, run
 from faults import FAULTS
 from onnx_models import gemm, model, node, value
 from process import python
-from pumice.validation.explain import explain
+from pumice.validation.search.explain import explain
 
 BY_NUMBER = {fault.number: fault for fault in FAULTS}
 X = np.linspace(-1, 1, 8, dtype=np.float32).reshape(2, 4)

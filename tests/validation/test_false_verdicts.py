@@ -11,9 +11,9 @@ import pytest
 
 import pumice
 from onnx_models import model, node, value
-from pumice.validation.bounds.bounded_tensor import BoundedTensor
-from pumice.validation.bounds.float_types import DeclaredTypes, ProgramTypes
-from pumice.validation.deviation import compare_tensor
+from pumice.validation.report.deviation import compare_tensor
+from pumice.validation.rules.bounded_tensor import BoundedTensor
+from pumice.validation.rules.float_types import DeclaredTypes, ProgramTypes
 
 Array = np.ndarray[Any, Any]
 FLOAT, HALF = np.float32, np.float16
@@ -250,7 +250,7 @@ def test_indices_of_ties_are_those_of_the_ties() -> None:
 
 
 def test_a_stored_output_is_one_of_both_sides(tmp_path: Path, context: pumice.Context) -> None:
-    from pumice.validation.stored_output_comparison import compare_stored_outputs
+    from pumice.validation.checker.stored_output_comparison import compare_stored_outputs
 
     nodes = [node("MatMul", ["x", "w"], ["a"]), node("Round", ["a"], name="round")]
     source = model(nodes, [value("x", (2, 8))], constants={"w": np.eye(8, dtype=FLOAT)})

@@ -15,8 +15,8 @@ from onnx import TensorProto, helper
 
 import pumice
 from onnx_models import model, node, value
-from pumice.validation.report import ValidationReport
-from pumice.validation.report_rows import Finding
+from pumice.validation.report.findings import Finding
+from pumice.validation.report.report import ValidationReport
 
 FLOAT = np.float32
 Array = np.ndarray[Any, Any]
@@ -121,7 +121,7 @@ def test_what_has_no_rule_is_unproved_and_no_pass(context: pumice.Context) -> No
     source = model(nodes, [value("x", [3, 4])])
     source.opset_import.append(helper.make_opsetid("ai.onnx.ml", 3))
     source.opset_import[0].version = 17
-    from pumice.validation.bounds.rule_registry import RULES
+    from pumice.validation.rules.bounded_tensor import RULES
 
     kept = RULES.pop("ai.onnx.ml::LinearRegressor", None)
     try:
@@ -424,7 +424,7 @@ def test_an_output_behind_an_undecided_choice_is_unproved_where_it_differs(
 
 
 def test_values_are_let_go_after_their_last_reader(context: pumice.Context, monkeypatch: pytest.MonkeyPatch) -> None:
-    from pumice.validation.model_validation import ModelValidation
+    from pumice.validation.checker.model_validation import ModelValidation
 
     held: list[int] = []
     judge = ModelValidation._add_node_row

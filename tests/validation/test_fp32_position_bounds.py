@@ -12,7 +12,7 @@ from onnx import TensorProto
 
 import pumice
 from onnx_models import model, node, value
-from pumice.validation import streaming
+from pumice.validation.reference import streaming
 
 STEPS = np.array([[1], [257], [2049], [4097], [9999]])
 FREQUENCIES = 1 / 10000 ** (np.arange(0, 64, 2) / 64)

@@ -12,7 +12,7 @@ from onnx import TensorProto
 import pumice
 from onnx_models import model, node, value
 from pumice.model.input_sources import GeneratedInputs
-from pumice.validation.input_generation import generate_inputs
+from pumice.validation.reference.input_generation import generate_inputs
 
 INT, BOOL, BYTE, SIGNED = TensorProto.INT64, TensorProto.BOOL, TensorProto.UINT8, TensorProto.INT8
 FLOAT = np.float32

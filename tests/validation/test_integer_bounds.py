@@ -8,10 +8,9 @@ import numpy as np
 import pytest
 from onnx import helper
 
-from pumice.validation.bounds.bounded_tensor import BoundedTensor
-from pumice.validation.bounds.float_types import ProgramTypes
-from pumice.validation.bounds.rule_registry import UndecidedError, UnprovedError
-from pumice.validation.bounds.rule_runner import RuleRunner
+from pumice.validation.reference.reference_model import RuleRunner
+from pumice.validation.rules.bounded_tensor import BoundedTensor, UndecidedError, UnprovedError
+from pumice.validation.rules.float_types import ProgramTypes
 
 SHAPE = (64,)
 DTYPES = ("int8", "uint8", "int32", "int64")

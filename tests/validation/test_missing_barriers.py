@@ -11,7 +11,7 @@ import fault_runner
 import pumice
 import race_runner
 from fault_models import numbers
-from pumice.validation.race_search import find_racing_step
+from pumice.validation.checker.case_results import find_racing_step
 
 
 @pytest.fixture(scope="module")

@@ -13,11 +13,12 @@ from onnx import TensorProto, helper
 import pumice
 from custom_models import SOFTCAP, X
 from pumice import dv
-from pumice.validation.model_validation import ModelValidation
-from pumice.validation.onnx_test_folder import compute_expected_results
-from pumice.validation.options import ValidationOptions
-from pumice.validation.reduce import Reduction
-from pumice.validation.repeatability import RepeatedRuns, ResultTallies
+from pumice.validation.checker.model_validation import ModelValidation
+from pumice.validation.checker.options import ValidationOptions
+from pumice.validation.reference.subgraph_extraction import compute_expected_results
+from pumice.validation.report.repeat_results import ResultTallies
+from pumice.validation.search.repeatability import RepeatedRuns
+from pumice.validation.validate import Reduction
 
 WRONG = SOFTCAP.replace("tanh(float", "sin(float")
 SAME = "float64, and another run"

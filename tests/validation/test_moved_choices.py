@@ -9,10 +9,10 @@ import pytest
 
 import pumice
 from onnx_models import model, node, value
-from pumice.validation.bounds.bounded_tensor import BoundedTensor
-from pumice.validation.bounds.float_types import ProgramTypes
-from pumice.validation.bounds.rule_runner import RuleRunner
-from pumice.validation.deviation import compare_tensor
+from pumice.validation.reference.reference_model import RuleRunner
+from pumice.validation.report.deviation import compare_tensor
+from pumice.validation.rules.bounded_tensor import BoundedTensor
+from pumice.validation.rules.float_types import ProgramTypes
 
 Array = np.ndarray[Any, Any]
 FLOAT = np.float32

@@ -13,8 +13,7 @@ import pytest
 
 import pumice
 from provable_models import FAMILIES, Draft, Drawn, ints
-from pumice.validation.bounds.bounded_tensor import BoundedTensor
-from pumice.validation.bounds.rule_registry import RULES, OperatorCall, UndecidedError
+from pumice.validation.rules.bounded_tensor import RULES, BoundedTensor, OperatorCall, UndecidedError
 
 PRECISIONS = {"fp32": 2.0**-24, "fp16": 2.0**-11, "bf16": 2.0**-8}
 QUICK, ALL = 3, 40  # seeds per family

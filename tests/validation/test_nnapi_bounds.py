@@ -10,11 +10,10 @@ import pytest
 from onnx import TensorProto, helper
 
 import pumice
-from pumice.validation.bounds.bounded_tensor import BoundedTensor
-from pumice.validation.bounds.float_types import ProgramTypes
-from pumice.validation.bounds.rule_registry import OperatorCall, UndecidedError, find_rule
-from pumice.validation.bounds.rule_runner import make_bounded_input
-from pumice.validation.deviation import RIGHT, compare_tensor
+from pumice.validation.report.deviation import RIGHT, compare_tensor
+from pumice.validation.rules.bounded_tensor import BoundedTensor, OperatorCall, UndecidedError, find_rule
+from pumice.validation.rules.float_types import ProgramTypes
+from pumice.validation.rules.program_values import make_bounded_input
 
 Array = np.ndarray[Any, Any]
 OWN = ("HashProjection", "SoftNMS")

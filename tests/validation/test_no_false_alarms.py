@@ -12,10 +12,10 @@ import false_alarms
 import pumice
 from corpus import store
 from corpus.case import arrays
-from pumice.validation import model_validation
-from pumice.validation.bounds.bounded_tensor import BoundedTensor
-from pumice.validation.deviation import compare_tensor
-from pumice.validation.reference import ReferenceNode
+from pumice.validation.checker import model_validation
+from pumice.validation.reference.reference_model import ReferenceNode
+from pumice.validation.report.deviation import compare_tensor
+from pumice.validation.rules.bounded_tensor import BoundedTensor
 
 REFUSED = ("sklearn_dictionaries",)
 SAMPLE = (

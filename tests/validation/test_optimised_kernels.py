@@ -95,7 +95,7 @@ def test_what_fusion_breaks_is_found_at_its_kernel(context: pumice.Context) -> N
 def test_a_node_that_is_wrong_where_nobody_runs_it_leaves_the_verdict_alone(
     context: pumice.Context, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from pumice.validation.tensor_sources import DeviceTensors
+    from pumice.validation.reference.tensor_sources import DeviceTensors
 
     made = DeviceTensors.compute_tensors
 
@@ -264,14 +264,16 @@ def test_runtimes_check_the_kernels_that_ship(context: pumice.Context, reference
 
 def evaluating(monkeypatch: pytest.MonkeyPatch, op: str, change: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
     """Change onnx's evaluation of an operator whose nodes are members of kernels."""
-    from pumice.validation import evaluate_fused_nodes, reference_oracles
+    from pumice.validation.reference import reference_oracles
+
+    evaluate_fused_nodes = reference_oracles.evaluate_fused_nodes
 
     def by_members(members: Any, read: Any, runner: Any, evaluate: Any) -> Any:
         def other(member: Any, arrays: Any) -> Any:
             made = evaluate(member, arrays)
             return change(dict(made)) if member.op == op else made
 
-        return evaluate_fused_nodes.evaluate_fused_nodes(members, read, runner, other)
+        return evaluate_fused_nodes(members, read, runner, other)
 
     monkeypatch.setattr(reference_oracles, "evaluate_fused_nodes", by_members)
 

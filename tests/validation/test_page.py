@@ -11,9 +11,9 @@ import pytest
 
 import pumice
 from onnx_models import gemm
-from pumice.validation.html_page import make_notebook_view, make_page
-from pumice.validation.view.charts import describe_fp16_overflow, draw_error_chart, draw_range_chart
-from pumice.validation.view.graph_drawing import HEIGHT, WIDTH, compute_layout, draw_graph
+from pumice.validation.report.html_page import make_notebook_view, make_page
+from pumice.validation.report.view.charts import describe_fp16_overflow, draw_error_chart, draw_range_chart
+from pumice.validation.report.view.graph_drawing import HEIGHT, WIDTH, compute_layout, draw_graph
 from report_records import HOSTILE, long_record, overflowing, report_of
 
 _EMPTY = {"meta"}

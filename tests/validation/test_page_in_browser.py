@@ -10,7 +10,7 @@ import pytest
 
 import chromium
 import pumice
-from pumice.validation.html_page import make_page
+from pumice.validation.report.html_page import make_page
 from report_records import HOSTILE, long_record, overflowing, report_of
 
 pytestmark = pytest.mark.skipif(chromium.installed() is None, reason="Chromium is not installed")

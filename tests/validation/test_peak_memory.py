@@ -13,12 +13,12 @@ import pytest
 
 import pumice
 from onnx_models import model, node, value
-from pumice.validation import streaming
-from pumice.validation.bounds import block_plans, block_ranges, bounded_tensor, lazy_values
-from pumice.validation.bounds.bounded_tensor import BoundedTensor
-from pumice.validation.bounds.float_types import ProgramTypes
-from pumice.validation.bounds.lazy_values import BlockAssembler, PackedValue, pack_value
-from pumice.validation.bounds.rule_runner import RuleRunner
+from pumice.validation.reference import streaming
+from pumice.validation.reference.reference_model import RuleRunner
+from pumice.validation.rules import block_plans, block_ranges, bounded_tensor, lazy_values
+from pumice.validation.rules.bounded_tensor import BoundedTensor
+from pumice.validation.rules.float_types import ProgramTypes
+from pumice.validation.rules.lazy_values import BlockAssembler, PackedValue, pack_value
 
 FLOAT = np.float32
 SIDE = 512

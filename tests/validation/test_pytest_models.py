@@ -14,7 +14,7 @@ from onnx.external_data_helper import convert_model_to_external_data
 import pumice
 from onnx_models import gemm, model, node, value
 from plugin_project import VALIDATE, PluginProject, X, expected_of_gemm, write_data_set
-from pumice.validation.stored_output_comparison import compare_stored_outputs
+from pumice.validation.checker.stored_output_comparison import compare_stored_outputs
 
 
 def gemm_project(project: PluginProject) -> None:

@@ -94,7 +94,7 @@ def test_the_cell_is_not_an_option(plugin_project: PluginProject) -> None:
     result.stdout.fnmatch_lines(["*pumice_validate: precision: it is the cell's*"])
 
 
-@pytest.mark.skipif(importlib.util.find_spec("pumice.validation.html_page") is None, reason="there are no pages")
+@pytest.mark.skipif(importlib.util.find_spec("pumice.validation.report.html_page") is None, reason="there are no pages")
 @pytest.mark.parametrize("isolated", [False, True])
 def test_a_page_shows_all_cells(plugin_project: PluginProject, isolated: bool) -> None:
     large_project(plugin_project)

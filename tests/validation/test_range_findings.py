@@ -11,7 +11,7 @@ from onnx import TensorProto
 
 import pumice
 from onnx_models import model, node, value
-from pumice.validation.report_rows import Finding
+from pumice.validation.report.findings import Finding
 
 FLOAT = np.float32
 RANDOM = np.random.default_rng(5)

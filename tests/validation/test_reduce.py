@@ -19,7 +19,7 @@ from faults import FAULTS
 from onnx_models import model, node, subgraph, value
 from process import python
 from pumice.tools.cli import main
-from pumice.validation import onnx_test_folder
+from pumice.validation.report.subgraph import _get_umask
 
 Array = np.ndarray[Any, Any]
 X = np.linspace(-1, 1, 24, dtype=np.float32).reshape(6, 4)
@@ -304,4 +304,4 @@ def test_files_of_others_stay(context: pumice.Context, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     found.save(tmp_path / "empty")
     assert_is_an_example(tmp_path / "empty")
-    assert os.stat(tmp_path / "empty").st_mode & 0o777 == 0o777 & ~onnx_test_folder._get_umask()
+    assert os.stat(tmp_path / "empty").st_mode & 0o777 == 0o777 & ~_get_umask()

@@ -16,8 +16,8 @@ import pumice
 from onnx_models import gemm, model, node, value
 from pumice.base.errors import InputError
 from pumice.tools.cli import main
-from pumice.validation import reference_inputs
-from pumice.validation.reference_inputs import ReferenceValues, SingleNodePrograms
+from pumice.validation.reference import single_node_programs
+from pumice.validation.reference.single_node_programs import ReferenceValues, SingleNodePrograms
 
 Array = np.ndarray[Any, Any]
 FLOAT = np.float32
@@ -191,7 +191,7 @@ def test_programs_are_closed_one_by_one_and_after_an_interrupt(
 ) -> None:
     alive: list[set[int]] = []
     opened: set[int] = set()
-    load, close = reference_inputs.ModelLoadSetup.load_subgraph, pumice.Model.close
+    load, close = single_node_programs.ModelLoadSetup.load_subgraph, pumice.Model.close
 
     def loading(self: Any, part: Any) -> Any:
         made = load(self, part)
@@ -203,7 +203,7 @@ def test_programs_are_closed_one_by_one_and_after_an_interrupt(
         opened.discard(id(self))
         close(self)
 
-    monkeypatch.setattr(reference_inputs.ModelLoadSetup, "load_subgraph", loading)
+    monkeypatch.setattr(single_node_programs.ModelLoadSetup, "load_subgraph", loading)
     monkeypatch.setattr(pumice.Model, "close", closing)
 
     def interrupt(done: int, total: int) -> None:

@@ -14,9 +14,8 @@ from onnx import TensorProto, helper
 
 import pumice
 from onnx_models import cast_at_boundaries, gemm, model, node, value
-from pumice.validation.bounds.bounded_tensor import BoundedTensor
-from pumice.validation.bounds.float_types import DeclaredTypes, ProgramTypes
-from pumice.validation.bounds.rule_registry import RULES, OperatorCall, UndecidedError
+from pumice.validation.rules.bounded_tensor import RULES, BoundedTensor, OperatorCall, UndecidedError
+from pumice.validation.rules.float_types import DeclaredTypes, ProgramTypes
 
 FLOAT = np.float32
 Array = np.ndarray[Any, Any]

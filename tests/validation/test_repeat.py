@@ -21,19 +21,19 @@ from fault_models import SAMPLES
 from onnx_models import gemm, model, node, value
 from pumice.base.host_arrays import bitwise_equal
 from pumice.tools.cli import main
-from pumice.validation import repeatability
-from pumice.validation.model_validation import ModelValidation
-from pumice.validation.options import ValidationOptions
-from pumice.validation.repeatability import (
+from pumice.validation.checker.model_validation import ModelValidation
+from pumice.validation.checker.options import ValidationOptions
+from pumice.validation.reference.tensor_sources import DeviceTensors
+from pumice.validation.report.repeat_results import (
     FRESH_CONTEXT,
     SAME_RECORDING,
     UNDER_LOAD,
     Repeatability,
-    RepeatedRuns,
     ResultTally,
     find_pattern,
 )
-from pumice.validation.tensor_sources import DeviceTensors
+from pumice.validation.search import repeatability
+from pumice.validation.search.repeatability import RepeatedRuns
 from schema_check import faults
 
 X = np.linspace(-1, 1, 8, dtype=np.float32).reshape(2, 4)
@@ -99,7 +99,7 @@ def test_a_difference_that_is_allowed_is_reported_and_passes(restless: dict[str,
 
 
 def test_records_of_repeats_are_as_the_schema_says(restless: dict[str, dict[str, Any]]) -> None:
-    schema = json.loads((Path(pumice.__file__).parent / "validation" / "report.schema.json").read_text())
+    schema = json.loads((Path(pumice.__file__).parent / "validation" / "report" / "report.schema.json").read_text())
     for found in restless.values():
         record = {key: one for key, one in found.items() if key not in ("raised", "repr", "junit")}
         assert list(faults(record, schema, schema)) == []
@@ -129,7 +129,7 @@ def test_a_value_that_is_wrong_in_some_runs_alone_is_wrong(
     context: pumice.Context, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The results of all runs are checked, not only the first run's."""
-    real = repeatability._make_replay
+    real = repeatability.make_replay
 
     def spoiled(program: pumice.Program, inputs: Any) -> Any:
         once, calls = real(program, inputs), iter(range(1000))
@@ -142,7 +142,7 @@ def test_a_value_that_is_wrong_in_some_runs_alone_is_wrong(
 
         return call
 
-    monkeypatch.setattr(repeatability, "_make_replay", spoiled)
+    monkeypatch.setattr(repeatability, "make_replay", spoiled)
     report = pumice.validate(gemm().SerializeToString(), [X], repeat=6, context=context)
     assert report.state == "wrong"
     assert [row.output for row in report.rows if row.verdict == "wrong"] == ["sum"]
@@ -160,7 +160,7 @@ def test_a_difference_of_the_other_context_alone_is_reported_so(
     context: pumice.Context, monkeypatch: pytest.MonkeyPatch
 ) -> None:
 
-    real = repeatability._make_replay
+    real = repeatability.make_replay
 
     def elsewhere(program: pumice.Program, inputs: Any) -> Any:
         once = real(program, inputs)
@@ -168,7 +168,7 @@ def test_a_difference_of_the_other_context_alone_is_reported_so(
             return once
         return lambda: {name: np.nextafter(array, np.float32(9)) for name, array in once().items()}
 
-    monkeypatch.setattr(repeatability, "_make_replay", elsewhere)
+    monkeypatch.setattr(repeatability, "make_replay", elsewhere)
     report = pumice.validate(
         gemm().SerializeToString(), [X], repeat=8, context=context, tolerances={"y": 1e-5, "sum": 1e-5}
     )

@@ -12,10 +12,11 @@ import pytest
 import pumice
 from onnx_models import gemm, model, node, subgraph, value
 from pumice.importer import load_graph
-from pumice.validation import repeatability
-from pumice.validation.model_validation import ModelValidation
-from pumice.validation.options import ValidationOptions
-from pumice.validation.repeatability import FRESH_CONTEXT, SAME_RECORDING, UNDER_LOAD, RepeatedRuns
+from pumice.validation.checker.model_validation import ModelValidation
+from pumice.validation.checker.options import ValidationOptions
+from pumice.validation.report.repeat_results import FRESH_CONTEXT, SAME_RECORDING, UNDER_LOAD
+from pumice.validation.search import repeatability
+from pumice.validation.search.repeatability import RepeatedRuns
 
 X = np.linspace(-1, 1, 8, dtype=np.float32).reshape(2, 4)
 
@@ -81,7 +82,7 @@ def test_the_first_run_on_the_second_context_is_made_beside_the_judgement_and_is
     context: pumice.Context, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     runs: list[tuple[bool, int]] = []
-    real = repeatability._make_replay
+    real = repeatability.make_replay
 
     def noted(program: pumice.Program, inputs: Any) -> Any:
         once = real(program, inputs)
@@ -92,7 +93,7 @@ def test_the_first_run_on_the_second_context_is_made_beside_the_judgement_and_is
 
         return call
 
-    monkeypatch.setattr(repeatability, "_make_replay", noted)
+    monkeypatch.setattr(repeatability, "make_replay", noted)
     report = pumice.validate(gemm().SerializeToString(), [X, X], repeat=8, context=context)
     assert [one.runs for one in report.repeats] == [{SAME_RECORDING: 8, FRESH_CONTEXT: 2, UNDER_LOAD: 2}] * 2
     assert len(runs) == 2 * 12 + 1

@@ -16,13 +16,18 @@ import pumice
 from onnx_models import gemm, model, node, value
 from pumice.base import atomic_files
 from pumice.base.printable_text import shorten_and_escape
-from pumice.validation.bounds.bounded_tensor import BoundedTensor
-from pumice.validation.junit import make_junit_xml
-from pumice.validation.tensor_statistics import NUM_MAGNITUDE_BINS, NUM_RATIO_BINS, compute_statistics, count_ratios
+from pumice.validation.report.junit import make_junit_xml
+from pumice.validation.report.tensor_statistics import (
+    NUM_MAGNITUDE_BINS,
+    NUM_RATIO_BINS,
+    compute_statistics,
+    count_ratios,
+)
+from pumice.validation.rules.bounded_tensor import BoundedTensor
 from report_records import HOSTILE, overflowing, report_of
 from schema_check import faults
 
-SCHEMA = json.loads((Path(pumice.__file__).parent / "validation" / "report.schema.json").read_text())
+SCHEMA = json.loads((Path(pumice.__file__).parent / "validation" / "report" / "report.schema.json").read_text())
 
 
 def schema_faults(record: Any) -> list[str]:

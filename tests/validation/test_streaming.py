@@ -13,8 +13,8 @@ from onnx import TensorProto
 
 import pumice
 from onnx_models import model, node, subgraph, value
-from pumice.validation import streaming
-from pumice.validation.streaming import NodeWindows
+from pumice.validation.reference import streaming
+from pumice.validation.reference.tensor_sources import NodeWindows
 
 FLOAT = np.float32
 Array = np.ndarray[Any, Any]

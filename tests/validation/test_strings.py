@@ -13,9 +13,9 @@ from onnx.reference import ReferenceEvaluator
 
 import pumice
 from onnx_models import model, node, value
-from pumice.validation.bounds.bounded_tensor import BoundedTensor
-from pumice.validation.bounds.float_types import ProgramTypes
-from pumice.validation.bounds.rule_runner import RuleRunner
+from pumice.validation.reference.reference_model import RuleRunner
+from pumice.validation.rules.bounded_tensor import BoundedTensor
+from pumice.validation.rules.float_types import ProgramTypes
 from string_models import string_loop_body
 
 Array = np.ndarray[Any, Any]
@@ -153,7 +153,7 @@ def test_strings_are_right(context: pumice.Context, name: str, mode: str) -> Non
 
 def test_windows_of_a_model_with_strings(context: pumice.Context, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each window has its own string table."""
-    monkeypatch.setattr("pumice.validation.streaming.WINDOW_BYTES", 1)
+    monkeypatch.setattr("pumice.validation.reference.streaming.WINDOW_BYTES", 1)
     nodes = [
         ml("LabelEncoder", "x", "i", keys_strings=["fig"], values_int64s=[10]),
         node("Cast", ["i"], ["c"], to=FLOAT),

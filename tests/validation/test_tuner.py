@@ -16,8 +16,8 @@ import pumice
 from onnx_models import model, node, value
 from precision_models import TRAPS, precision_model
 from pumice.base.errors import InputError
-from pumice.validation.precision_loss import AMPLIFIED, CANCELLATION, LONG_SUM, OVERFLOW, UNDERFLOW
-from pumice.validation.precision_tuner import measure_best_seconds
+from pumice.validation.search.precision_loss import AMPLIFIED, CANCELLATION, LONG_SUM, OVERFLOW, UNDERFLOW
+from pumice.validation.search.precision_tuner import measure_best_seconds
 
 LIMIT = 0.02
 # The expected reason that a node stays in float32.

@@ -11,11 +11,11 @@ import onnx
 import pytest
 
 from onnx_models import model, node, value
-from pumice.validation.bounds.bounded_tensor import BoundedTensor
-from pumice.validation.bounds.float_types import COVERAGE_FACTOR
-from pumice.validation.deviation import compare_tensor
-from pumice.validation.live_values import LiveValues
-from pumice.validation.reference import ReferenceModel
+from pumice.validation.checker.live_values import LiveValues
+from pumice.validation.reference.reference_model import ReferenceModel
+from pumice.validation.report.deviation import compare_tensor
+from pumice.validation.rules.bounded_tensor import BoundedTensor
+from pumice.validation.rules.float_types import COVERAGE_FACTOR
 
 Array = np.ndarray[Any, Any]
 FLOAT = np.float32

@@ -11,14 +11,12 @@ import pytest
 
 import pumice
 from onnx_models import model, node, value
-from pumice.validation.bounds.block_ranges import BLOCK_ELEMENTS
-from pumice.validation.bounds.bounded_tensor import BoundedTensor
-from pumice.validation.bounds.float_types import ProgramTypes
-from pumice.validation.bounds.rule_registry import UndecidedError
-from pumice.validation.bounds.rule_runner import RuleRunner
-from pumice.validation.deviation import compare_tensor
-from pumice.validation.live_values import LiveValues
-from pumice.validation.reference import ReferenceModel
+from pumice.validation.checker.live_values import LiveValues
+from pumice.validation.reference.reference_model import ReferenceModel, RuleRunner
+from pumice.validation.report.deviation import compare_tensor
+from pumice.validation.rules.block_ranges import BLOCK_ELEMENTS
+from pumice.validation.rules.bounded_tensor import BoundedTensor, UndecidedError
+from pumice.validation.rules.float_types import ProgramTypes
 
 Array = np.ndarray[Any, Any]
 FLOAT = np.float32

@@ -12,11 +12,11 @@ from onnx import numpy_helper
 
 import pumice
 from onnx_models import gemm, model, node
-from pumice.validation.bounds.bounded_tensor import BoundedTensor
-from pumice.validation.bounds.float_types import ProgramTypes
-from pumice.validation.deviation import Deviation, compare_tensor
-from pumice.validation.reference import ReferenceModel
-from pumice.validation.report import ValidationReport
+from pumice.validation.reference.reference_model import ReferenceModel
+from pumice.validation.report.deviation import Deviation, compare_tensor
+from pumice.validation.report.report import ValidationReport
+from pumice.validation.rules.bounded_tensor import BoundedTensor
+from pumice.validation.rules.float_types import ProgramTypes
 
 DIGITS = Path(pumice.__file__).parent / "data" / "digits" / "digits.onnx"
 FLOAT = np.float32

@@ -9,7 +9,7 @@ import onnx
 
 import pumice
 from onnx_models import model, node, value
-from pumice.validation.node_costs import NodeCost, describe_cost_share, format_percent
+from pumice.validation.report.node_costs import NodeCost, describe_cost_share, format_percent
 
 FLOAT = np.float32
 RANDOM = np.random.default_rng(1)

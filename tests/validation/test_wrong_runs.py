@@ -109,9 +109,9 @@ def test_a_model_rerun_in_windows_gives_the_same_bits(
     context: pumice.Context, spoil: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The tensors are too many to keep, so the windows run again if an output is wrong; the second run alone does not decide."""
-    import pumice.validation.streaming
+    import pumice.validation.reference.streaming
 
-    monkeypatch.setattr(pumice.validation.streaming, "WINDOW_BYTES", 16)
+    monkeypatch.setattr(pumice.validation.reference.streaming, "WINDOW_BYTES", 16)
     calls: list[int] = []
 
     def change(results: dict[str, Any]) -> None:

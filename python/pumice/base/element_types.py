@@ -9,6 +9,7 @@ import numpy as np
 # Equivalent to numpy.typing.NDArray[Any], without the slow import of numpy.typing.
 Array = np.ndarray[tuple[Any, ...], np.dtype[Any]]
 Bytes = bytes | memoryview
+Index = tuple[slice, ...]  # of a block of an array: a slice for each axis
 
 PRECISIONS = ("fp32", "fp16", "bf16")  # accepted by models, graphs and operators
 

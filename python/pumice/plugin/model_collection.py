@@ -13,7 +13,7 @@ from .matrix_cells import MatrixCell
 from .run_state import CELL, get_matrix_run
 
 if TYPE_CHECKING:
-    from ..validation.report import ValidationReport
+    from ..validation.report.report import ValidationReport
 
 _MODEL_FOLDERS = pytest.StashKey[frozenset[Path]]()
 
@@ -84,7 +84,7 @@ class ModelItem(pytest.Item):
         from ..base.errors import ValidationError
         from ..model.datasets import find_datasets, read_dataset
         from ..model.model import Model
-        from ..validation.stored_output_comparison import STORED_OUTPUT, check_stored_outputs
+        from ..validation.checker.stored_output_comparison import STORED_OUTPUT, check_stored_outputs
         from .validator import CellValidator
 
         paths = find_datasets(self.path)

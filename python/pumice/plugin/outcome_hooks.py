@@ -142,7 +142,7 @@ class OutcomeHooks:
             records = [record for data in self.report_data for record in data["records"]]
             file = self.config.invocation_params.dir / path
             if records:
-                from ..validation.html_page import make_page
+                from ..validation.report.html_page import make_page
 
                 _write_file(file, make_page(records, f"pumice: {len(records)} validations"))
                 self.lines.append(f"page of {len(records)} validations: {file}")

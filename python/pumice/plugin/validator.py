@@ -10,14 +10,15 @@ import pytest
 from .._pumice import Context
 from ..base.errors import InputError
 from ..model.model import Model
-from ..validation.validate import Case, validate
+from ..validation.checker.options import Case
+from ..validation.validate import validate
 from . import baselines
 from .options import get_path_option
 from .run_state import get_cell, get_findings, get_matrix_run
 
 if TYPE_CHECKING:
     from ..importer.file.model_file import Source
-    from ..validation.report import ValidationReport
+    from ..validation.report.report import ValidationReport
 
 
 class CellValidator:

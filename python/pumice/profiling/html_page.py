@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..base.printable_text import shorten_and_escape
-from ..validation.view.charts import BLUE, GREY, ORANGE
-from ..validation.view.html_document import make_document
-from ..validation.view.html_markup import Markup, concat_markup, element, make_svg_path
-from ..validation.view.tables import make_scroll_box
+from ..validation.report.view.charts import BLUE, GREY, ORANGE
+from ..validation.report.view.html_document import make_document
+from ..validation.report.view.html_markup import Markup, concat_markup, element, make_svg_path
+from ..validation.report.view.tables import make_scroll_box
 from .profile_records import DeviceSpan
 
 if TYPE_CHECKING:

@@ -24,8 +24,8 @@ def add_reduce_options(parser: argparse.ArgumentParser) -> None:
 def run_reduce_command(arguments: argparse.Namespace) -> int:
     """Run `pumice reduce` and return exit status 0. Raise InputError if the model does not fail."""
     from ..base.progress import Progress
-    from ..validation.onnx_test_folder import require_empty_folder
-    from ..validation.reduce import reduce
+    from ..validation.report.subgraph import require_empty_folder
+    from ..validation.validate import reduce
 
     require_empty_folder(arguments.output)
     with load_model(arguments) as model:

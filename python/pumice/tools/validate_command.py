@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from ..model.datasets import Dataset
     from ..model.input_sources import GeneratedInputs
     from ..model.model import Model
-    from ..validation.report import ValidationReport
+    from ..validation.report.report import ValidationReport
 
 _EXIT_FAILED = 1
 _ALL_DEVICES = "all"
@@ -178,8 +178,9 @@ def _check_options(arguments: argparse.Namespace) -> None:
 
 def _validate_or_report(arguments: argparse.Namespace) -> ValidationReport:
     """Validate on one of several devices. If this device cannot run the model, return a report of the model as unproved."""
-    from ..validation.report import ValidationReport
-    from ..validation.report_rows import Finding, ValidationRow
+    from ..validation.report.findings import Finding
+    from ..validation.report.report import ValidationReport
+    from ..validation.report.report_rows import ValidationRow
 
     try:
         return _validate_on_device(arguments)
@@ -201,7 +202,7 @@ def _get_device_name(device: str | None) -> str:
 
 def _validate_on_device(arguments: argparse.Namespace) -> ValidationReport:
     from ..base.progress import Progress
-    from ..validation.stored_output_comparison import check_stored_outputs
+    from ..validation.checker.stored_output_comparison import check_stored_outputs
     from ..validation.validate import validate as run_validation
 
     with load_model(arguments) as model:
@@ -246,7 +247,7 @@ def _load_cases(model: Model, arguments: argparse.Namespace) -> tuple[Sequence[D
     """Return the test cases, and a description of generated inputs."""
     from ..model.datasets import Dataset, read_datasets
     from ..model.input_sources import GeneratedInputs
-    from ..validation.input_generation import generate_inputs
+    from ..validation.reference.input_generation import generate_inputs
 
     if arguments.data:
         return read_datasets(model, arguments.data), GeneratedInputs({}, {})
@@ -278,12 +279,12 @@ def _write_reports(arguments: argparse.Namespace, records: list[dict[str, Any]])
     elif arguments.json:
         write_text_atomic(arguments.json, text)
     if arguments.html:
-        from ..validation.html_page import make_page
+        from ..validation.report.html_page import make_page
 
         write_text_atomic(
             arguments.html, make_page(records, f"Validation of {shorten_and_escape(records[0]['model'])}")
         )
     if arguments.junit:
-        from ..validation.junit import make_junit_xml
+        from ..validation.report.junit import make_junit_xml
 
         write_text_atomic(arguments.junit, make_junit_xml(records))

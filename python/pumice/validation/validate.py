@@ -2,56 +2,62 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import ExitStack
 from random import Random
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple
 
-import numpy as np
+import onnx
 
 from .._pumice import Context
 from ..base.element_types import Array
 from ..base.errors import InputError
 from ..base.log import forward_log
-from ..importer.file.model_file import Source
+from ..base.printable_text import escape_unprintable, shorten_and_escape
+from ..importer.file.model_file import Folder, Source
 from ..model.model import Model
 from ..model.precision_policy import Precision, parse_policy
-from .bisect import bisect_model
-from .candidate import Candidate, CandidateModel, CandidatePrecision, CandidateTensors
-from .deviation import UNPROVED, WRONG
-from .model_load_setup import ModelLoadSetup, ReportOrigin
-from .model_validation import ModelValidation
-from .options import Progress, ValidationOptions, check_accuracy, check_output_limits, make_step_counter
-from .oracle import Oracle
-from .reference_inputs import ReferenceInputValidation
-from .reference_oracles import FunctionOracle, make_oracle
-from .repeatability import RepeatedRuns, check_repeat_count, make_repeatability_findings
-from .report import ValidationReport
-from .report_metadata import collect_model_metadata, collect_option_metadata
-from .report_rows import Finding, ValidationRow, make_findings
-from .subgraph_extraction import Subgraph
-from .tensor_sources import DeviceTensors
-
-Case: TypeAlias = "Sequence[Any] | Mapping[str, Any] | Array"
+from .checker.model_validation import ModelValidation, ReferenceInputValidation
+from .checker.options import (
+    Case,
+    Progress,
+    ValidationOptions,
+    check_accuracy,
+    check_output_limits,
+    collect_option_metadata,
+    make_step_counter,
+    read_case_inputs,
+)
+from .reference.candidate import Candidate, CandidateModel, CandidatePrecision, CandidateTensors
+from .reference.oracle import Oracle
+from .reference.reference_oracles import FunctionOracle, make_oracle
+from .reference.subgraph_extraction import compute_expected_results
+from .reference.tensor_sources import DeviceTensors
+from .report.deviation import UNPROVED, WRONG
+from .report.explanation import Explanation
+from .report.findings import Finding
+from .report.report import ReportOrigin, ValidationReport, collect_model_metadata
+from .report.report_rows import ValidationRow, make_findings, select_deciding_rows
+from .report.subgraph import (
+    ModelLoadSetup,
+    Subgraph,
+    declare_outputs,
+    make_subgraph_precision,
+    make_test_files,
+    write_folder,
+)
+from .search.bisect import bisect_model
+from .search.explain import (
+    FailureTest,
+    TrialCallback,
+    list_suspect_node_groups,
+    make_failure_test,
+    make_subgraph_shrinker,
+)
+from .search.repeatability import RepeatedRuns, check_repeat_count, make_repeatability_findings
 
 MODES = ("isolated", "chained", "both", "bisect")
 INPUTS = ("device", "reference")
-
-
-def _read_case_inputs(model: Model, case: Case) -> tuple[dict[str, Array], dict[str, Any]]:
-    """Check a case. Return the inputs of the program and of the model by name. A bare array is the only input."""
-    positional: Sequence[Any] = ()
-    named: Mapping[str, Any] = {}
-    if isinstance(case, Mapping):
-        named = case
-    elif isinstance(case, np.ndarray) or not isinstance(case, Sequence):
-        positional = [case]
-    else:
-        positional = case
-    arrays = model._indexed_arguments(*positional, **named)
-    inputs = {value.name: array for value, array in zip(model.program.inputs, arrays, strict=True)}
-    texts = model._tensor_strings.decode_tensors(inputs) if model._tensor_strings else inputs
-    return inputs, {**model.named(*positional, **named), **texts}
 
 
 def validate(
@@ -154,12 +160,12 @@ def validate(
 def _validate_model(
     model: Model, cases: Iterable[Case], progress: Progress | None, options: ValidationOptions, reference: Any
 ) -> ValidationReport:
-    inputs = _require_cases([_read_case_inputs(model, case) for case in cases])
+    inputs = _require_cases([read_case_inputs(model, case) for case in cases])
     if options.mode == "bisect":
         if reference not in (None, "float64"):
             raise InputError(f"validate: mode: 'bisect' supports only reference='float64', given {reference!r}")
         report = bisect_model(model, inputs, options, progress)
-        report.origin = ReportOrigin.from_model(model, inputs, options.tolerances, _validate_subgraph)
+        report.origin = ReportOrigin.from_model(model, inputs, options.tolerances, _validate_subgraph, _explain_report)
         return report
     oracle = make_oracle(reference, model, len(inputs))
     if options.inputs == "reference":
@@ -244,7 +250,7 @@ def _run_validation(validation: ModelValidation, inputs: list[Any], progress: Pr
     report.work = work
     if isinstance(validation.fused, Model):
         report.origin = ReportOrigin.from_model(
-            validation.fused, inputs, validation.options.tolerances, _validate_subgraph
+            validation.fused, inputs, validation.options.tolerances, _validate_subgraph, _explain_report
         )
     report.add_repeats(repeats.results(), make_repeatability_findings(repeats.results()))
     return report
@@ -260,7 +266,9 @@ def _shuffle_cases(cases: int) -> list[int]:
 def _make_report(validation: ModelValidation, cases: int) -> ValidationReport:
     """Return the report on all cases."""
     collected = validation.collected
-    for row in validation.flow_kernels.make_unrun_rows(validation.options) if validation.flow_kernels else ():
+    for row in (
+        validation.flow_kernels.make_unrun_rows(validation.options.allows_unproved) if validation.flow_kernels else ()
+    ):
         collected.add_row(row)
     rows = collected.get_ordered_rows()
     for node, (case, fault) in collected.faults.items():
@@ -303,6 +311,12 @@ def _mark_overflowing_nodes(
             rows[i] = row._replace(fault=findings["overflow", row.node].text)
             break
     return rows
+
+
+def _explain_report(report: ValidationReport) -> Explanation:
+    from .search.explain import explain
+
+    return explain(report)
 
 
 def _validate_subgraph(subgraph: Subgraph, setup: ModelLoadSetup) -> ValidationReport:
@@ -351,3 +365,93 @@ def _check_mode(mode: str) -> str:
         expected = " or ".join(f"'{name}'" for name in MODES)
         raise InputError(f"validate: mode: expected {expected}, given {mode!r}")
     return mode
+
+
+# ---- reduction of a failing model to a small subgraph that still fails
+
+
+class Reduction(NamedTuple):
+    """A reduced model: `proto`, its `inputs` by name, and the reference's results where known.
+
+    before, after: number of nodes of the model and of the subgraph. tried: number of subgraphs that ran. precision: the
+    precision at which the model fails.
+    """
+
+    proto: onnx.ModelProto
+    inputs: dict[str, Array]
+    expected: dict[str, Array]
+    before: int
+    after: int
+    tried: int
+    precision: Precision
+
+    def __str__(self) -> str:
+        nodes = ", ".join(
+            f"'{shorten_and_escape(node.name)}' ({shorten_and_escape(node.op_type)})"
+            for node in self.proto.graph.node[:4]
+        )
+        more = f" and {self.after - 4} more" if self.after > 4 else ""
+        shapes = ", ".join(
+            f"{shorten_and_escape(name)} {array.dtype}{list(array.shape)}" for name, array in self.inputs.items()
+        )
+        which = f"{self.after} of {self.before} nodes still fail at {_format_precision(self.precision)}: {nodes}{more}"
+        return f"{which}, on {shapes or 'no inputs'} ({self.tried} parts tried)"
+
+    def save(self, folder: Folder) -> None:
+        """Write model.onnx and test_data_set_0, in the layout of ONNX's tests, into a new or empty folder, atomically.
+
+        Raise InputError if the folder is not empty, or OSError.
+        """
+        write_folder(folder, make_test_files(Subgraph(self.proto, self.inputs), self.expected))
+
+
+def _format_precision(precision: Precision) -> str:
+    return precision if isinstance(precision, str) else escape_unprintable(parse_policy(precision).entries)
+
+
+def reduce(
+    model: Model | Source,
+    cases: Iterable[Case],
+    *,
+    context: Context | None = None,
+    precision: Precision | None = None,
+    fails: FailureTest | None = None,
+    repeat: int = 0,
+    progress: TrialCallback | None = None,
+) -> Reduction:
+    """Find a small subgraph of the model that still fails: fewer nodes, fewer outputs, smaller inputs.
+
+    Results of removed nodes become inputs, with the device's values from the first failing case. A subgraph fails if
+    `validate` finds it wrong at this precision; with `repeat`, and no wrong row in the model, if the bits of that many
+    runs differ; with `fails`, if fails(ModelProto, inputs by name) returns true. A subgraph that raises an Error does
+    not fail. Axes of inputs, and equal axes of constants, are halved while the subgraph fails.
+
+    context, precision: as in `validate`. progress: called as progress(n, n) with the number of subgraphs tried.
+    Raise InputError if no case fails, or for `fails` with `repeat`, and whatever `validate` raises.
+    """
+    if fails and repeat:
+        raise InputError(f"reduce: expected `fails` or `repeat`, given both (repeat={repeat})")
+    allowed: dict[str, Any] = {"allow_unchecked": True, "allow_ill_conditioned": True}
+    report = validate(model, cases, context=context, precision=precision, repeat=repeat, **allowed)
+    assert report.origin is not None
+    wrong = [row for row in select_deciding_rows([*report.rows, *report.kernels]) if row.verdict == WRONG]
+    unstable = [] if wrong else [r for r in report.repeats if not r.deterministic]
+    if not fails and report.ok:
+        raise InputError(f"reduce: expected a model that fails, given one that does not: {report.summary}")
+    first = [nodes for row in wrong for nodes in list_suspect_node_groups(row)] + [[r.node] for r in unstable if r.node]
+    fails_test = fails or make_failure_test(report.origin, repeat if unstable else 0)
+    tried = 0
+    for case in range(len(report.origin.cases)) if fails else [(wrong or unstable)[0].case]:
+        shrinker = make_subgraph_shrinker(report.origin, case, fails_test, progress)
+        subgraph = shrinker.find_smallest(first)
+        tried += shrinker.num_trials
+        if subgraph is not None:
+            return _make_reduction(subgraph, report.origin.setup, len(shrinker.reference.nodes), tried)
+    raise InputError(f"reduce: expected a part that fails, given none that fails by itself: {report.summary}")
+
+
+def _make_reduction(subgraph: Subgraph, setup: ModelLoadSetup, before: int, tried: int) -> Reduction:
+    precision = make_subgraph_precision(setup.precision, subgraph.proto)
+    expected = compute_expected_results(subgraph, precision, setup.kernels)
+    done = declare_outputs(subgraph, expected)
+    return Reduction(done.proto, done.inputs, expected, before, len(done.nodes), tried, precision)

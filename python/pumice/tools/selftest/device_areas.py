@@ -12,7 +12,7 @@ from ...base.element_types import Array
 from ...device.context import tensor
 from ...device.kernel import Kernel
 from ...model.model import Model
-from ...validation.deviation import RIGHT, WRONG
+from ...validation.report.deviation import RIGHT, WRONG
 from .models import build_model
 from .operator_table import OPERATOR_AREAS
 from .results import AreaResult, CaseResult

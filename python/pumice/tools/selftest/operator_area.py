@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 from ..._pumice import Context, UnsupportedError
 from ...base.element_types import PRECISIONS
-from ...validation.deviation import RIGHT, UNPROVED, WRONG
-from ...validation.report import ValidationReport
-from ...validation.report_rows import ValidationRow, select_deciding_rows
+from ...validation.report.deviation import RIGHT, UNPROVED, WRONG
+from ...validation.report.report import ValidationReport
+from ...validation.report.report_rows import ValidationRow, select_deciding_rows
 from ...validation.validate import validate
 from .models import build_model, get_output_name
 from .operands import Case

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...base.element_types import Array
-from ...validation.deviation import RIGHT, UNPROVED, WRONG
+from ...validation.report.deviation import RIGHT, UNPROVED, WRONG
 
 OK, FAILED, SKIPPED = "ok", "FAILED", "skipped"
 

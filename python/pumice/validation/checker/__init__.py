@@ -1,0 +1,1 @@
+"""Checks of nodes, kernels and outputs against the reference, case by case."""

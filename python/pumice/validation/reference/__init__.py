@@ -1,0 +1,1 @@
+"""The float64 reference, other references, and the programs whose tensors are compared."""
