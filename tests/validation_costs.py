@@ -37,7 +37,7 @@ import pumice  # noqa: E402
 from corpus import store  # noqa: E402
 from corpus.case import arrays  # noqa: E402
 from pumice.validation.checker import kernel_checker, model_validation  # noqa: E402
-from pumice.validation.reference import monte_carlo, streaming, tensor_sources  # noqa: E402
+from pumice.validation.reference import monte_carlo, tensor_sources  # noqa: E402
 from pumice.validation.reference import reference_model as reference  # noqa: E402
 from pumice.validation.reference.reference_model import RuleRunner  # noqa: E402
 from pumice.validation.report import deviation, tensor_statistics  # noqa: E402
@@ -55,7 +55,7 @@ MEASURED: tuple[tuple[str, Any, str], ...] = (
     ("run", tensor_sources.DeviceTensors, "get_addition_counts"),
     ("run", kernel_checker.KernelChecker, "begin_case"),
     ("run", kernel_checker.KernelChecker, "_load_window"),
-    ("run", streaming.NodeWindows, "run_window"),
+    ("run", tensor_sources.NodeWindows, "run_window"),
     ("parse", reference.ReferenceModel, "__init__"),
     ("parse", tensor_sources.DeviceTensors, "__init__"),
     ("evaluate", RuleRunner, "run_node"),

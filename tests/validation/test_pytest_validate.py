@@ -91,7 +91,7 @@ def test_the_cell_is_not_an_option(plugin_project: PluginProject) -> None:
     plugin_project.write("test_it.py", VALIDATE.replace("[(X,)]", "[(X,)], precision='fp16'"))
     result = plugin_project.run()
     result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines(["*pumice_validate: precision: it is the cell's*"])
+    result.stdout.fnmatch_lines(["*pumice_validate: precision: it is set by the cell*"])
 
 
 @pytest.mark.skipif(importlib.util.find_spec("pumice.validation.report.html_page") is None, reason="there are no pages")

@@ -307,6 +307,8 @@ def load_graph(
     if entry and float32 is None and kernels is None:
         try:
             if built := entry.build_graph():
+                if progress:
+                    progress(len(built[0]), len(built[0]))
                 return built
         except Exception:
             pass  # an error of the model, or not an entry of this version: the recipe tells which
