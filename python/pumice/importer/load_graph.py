@@ -306,12 +306,13 @@ def load_graph(
     file, key, entry = _open(source, folder, overridable)
     if entry and float32 is None and kernels is None:
         try:
-            if built := entry.build_graph():
-                if progress:
-                    progress(len(built[0]), len(built[0]))
-                return built
-        except Exception:
-            pass  # an error of the model, or not an entry of this version: the recipe tells which
+            built = entry.build_graph()
+        except Exception:  # an error of the model, or not an entry of this version: the recipe tells which
+            built = None
+        if built:
+            if progress:
+                progress(len(built[0]), len(built[0]))
+            return built
     recipe = _load_recipe(key, entry, file, overridable)
     return build_recipe_graph(recipe, progress, float32, kernels), recipe
 
