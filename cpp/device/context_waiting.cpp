@@ -115,7 +115,8 @@ void finish_live_contexts(const InterruptCallback& interrupted) {
     for (const auto& context : contexts) context->finish(context->get_last_submitted(), interrupted);
   } catch (...) {
     for (const auto& context : contexts)
-      if (context->in_flight(context->get_last_submitted())) context->state().abandon_device("the user interrupted the wait for its executions");
+      if (context->in_flight(context->get_last_submitted()))
+        context->state().abandon_device("the user interrupted the wait for its executions");
     throw;
   }
 }

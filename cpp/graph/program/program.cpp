@@ -83,7 +83,8 @@ struct Program::Impl {
   std::string describe_control_node(const RoutineStep& step) const {
     const std::string first = "'" + control_flow->routines[step.first].name + "'",
                       second = "'" + control_flow->routines[step.second].name + "'";
-    if (step.kind == RoutineStep::StepKind::while_) return "runs " + second + " while " + first + " is true, on the device if no shape changes";
+    if (step.kind == RoutineStep::StepKind::while_)
+      return "runs " + second + " while " + first + " is true, on the device if no shape changes";
     if (step.first == step.second) return "runs " + first + " regardless of the condition";
     return "runs " + first + " or " + second + ": the device decides if they are short, otherwise the host reads the condition";
   }
