@@ -107,7 +107,7 @@ std::shared_ptr<Program> compile_graph(const std::shared_ptr<Graph>& self, std::
     variants->lists_all = list_variants;
   }
   const std::string resolved_precision = resolve_precision(*self, precision);
-  if (memory) (*memory)->preallocate(estimate_device_bytes(*self, resolved_precision));
+  if (memory && (*memory)->context() == context) (*memory)->preallocate(estimate_device_bytes(*self, resolved_precision));
   return compile(*self, std::move(context),
                  {resolved_precision, keep_all, fusion_set, check_indices, report, memory.value_or(nullptr), deterministic,
                   std::move(variants), names});
