@@ -12,6 +12,7 @@ import false_alarms
 import pumice
 from corpus import store
 from corpus.case import arrays
+from onnx_models import model, node, value
 from pumice.validation.checker import model_validation
 from pumice.validation.reference.reference_model import ReferenceNode
 from pumice.validation.report.deviation import compare_tensor
@@ -126,3 +127,23 @@ def test_in_fp32_eight_units_are_found_where_no_right_element_is_as_far_off(
     assert len(found[True]) + len(found[False]) > 400
     assert len(found[False]) > 300
     assert np.mean(found[False]) >= 0.95
+
+
+@pytest.mark.parametrize("precision", ["fp16", "bf16"])
+@pytest.mark.parametrize("op", ["Exp", "Mul", "Pow", "Reciprocal", "ReduceSumSquare", "MatMul", "Gelu", "Sinh"])
+def test_inputs_are_rounded_beside_nodes_that_read_them_in_float32(
+    op: str, precision: str, context: pumice.Context
+) -> None:
+    """A Cast to integers reads its input unrounded, so that no input counts as rounded; results that overflow stay float32."""
+    random = np.random.default_rng(0)
+    second = {"Mul": ["x"], "Pow": ["x"], "MatMul": ["t"]}.get(op, [])
+    nodes = [node(op, ["x", *second], ["y"]), node("Cast", ["z"], ["w"], to=6)]
+    if op == "MatMul":
+        nodes.insert(0, node("Transpose", ["x"], ["t"], perm=[1, 0]))
+    made = model(nodes, [value("x", [13, 17]), value("z", [40])], ["y", "w"])
+    inputs = {
+        "x": random.uniform(0.5, 4, (13, 17)).astype(np.float32),
+        "z": random.uniform(-100, 100, 40).astype(np.float32),
+    }
+    report = pumice.validate(made, [inputs], context=context, precision=precision, allow_ill_conditioned=True)
+    assert [row.node for row in report.rows if row.verdict == "wrong"] == []

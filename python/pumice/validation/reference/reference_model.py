@@ -571,9 +571,15 @@ class ReferenceModel:
         if node.precision == "fp32" or not isinstance(value, BoundedTensor) or not value.is_float:
             return value
         storage = types.get_storage_type(value.dtype)
-        if name in self.saturated_reads and not (self.float32 and node.name in self.float32[1]):
-            return round_to_type(replace_overflow(value, storage.largest, storage.largest), storage, types)
-        return round_to_type(value, storage, types) if name in self.rounded_reads else value
+        is_rounded = name in self.rounded_reads
+        if name in self.saturated_reads:
+            # A node with a float32 result may read the value before or after it is rounded and saturated.
+            reads_either = self.float32 is not None and node.name in self.float32[1]
+            if not reads_either:
+                value, is_rounded = replace_overflow(value, storage.largest, storage.largest), True
+            elif self.has_mixed_precision:
+                is_rounded = not np.any(np.abs(value.value) > storage.largest)
+        return round_to_type(value, storage, types) if is_rounded else value
 
     def _mark_scalable_weights(self) -> None:
         """Mark folded nodes, and GEMMs and convolutions into whose weights their only reader's constants may be folded."""
