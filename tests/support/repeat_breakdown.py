@@ -26,14 +26,14 @@ PARTS = {  # in table order; a thread does the first ones while the first case i
     "waited for the thread": "main",
     "runs on one list": "main",
     "runs on the fresh context": "main",
-    "runs beside load": "main",
+    "runs under load": "main",
     "bits compared": "main",
     "program freed, context kept": "main",
 }
 _SETTINGS = {
     repeatability.SAME_RECORDING: "runs on one list",
     repeatability.FRESH_CONTEXT: "runs on the fresh context",
-    repeatability.UNDER_LOAD: "runs beside load",
+    repeatability.UNDER_LOAD: "runs under load",
 }
 
 

@@ -131,7 +131,7 @@ Operations make_box_with_nms_limit_operations() {
   constexpr DTypeSet reals = kFloat | kQuant;
   return {{"nnapi::BOX_WITH_NMS_LIMIT",
            3,
-           "The best boxes of each class but the first, and of each image, whose rows stand beside each other; overlaps with better ones "
+           "The best boxes of each class but the first, and of each image, whose rows are adjacent; overlaps with better ones "
            "lower the scores of the others. Outputs: scores, boxes, classes and indices of images, as many as there are.",
            {tensor_arg("scores", reals), tensor_arg("boxes", kFloat | make_dtype_set(DType::uint16)), tensor_arg("batch_index", kInt),
             float_scalar_arg("score_threshold"), scalar_arg("most"), scalar_arg("method"), float_scalar_arg("overlap_threshold"),

@@ -15,7 +15,7 @@ from ...base.printable_text import MAX_SENTENCE_CHARS, shorten_and_escape
 _MAX_DISTINCT_RESULTS = 8  # distinct results kept per tensor; later ones are only counted
 
 
-SAME_RECORDING, FRESH_CONTEXT, UNDER_LOAD = "one list", "fresh context", "beside load"
+SAME_RECORDING, FRESH_CONTEXT, UNDER_LOAD = "one list", "fresh context", "under load"
 _ALIGNMENTS = (128, 32, 16)  # sizes of tiles, subgroups and vector loads in elements, largest first
 
 
@@ -167,7 +167,7 @@ class Repeatability(NamedTuple):
     """Result of the repeated runs for one output, in its worst case.
 
     runs, differing: per setting, the number of runs, and how many differ from the most common result. Settings are "one
-    list": the first run's recording; "fresh context": compiled again on another context of the device; "beside load":
+    list": the first run's recording; "fresh context": compiled again on another context of the device; "under load":
     both at once.
     results: number of distinct results (at most 8). node: first node that differs in the unfused program, "" if none
     does. pattern: which elements differ. tried: change -> result of the same number of runs.
@@ -227,5 +227,5 @@ class Repeatability(NamedTuple):
 _SETTING_TEXTS = {
     SAME_RECORDING: "on one recorded list",
     FRESH_CONTEXT: "on a fresh context",
-    UNDER_LOAD: "beside other load",
+    UNDER_LOAD: "under other load",
 }
