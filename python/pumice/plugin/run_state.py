@@ -70,10 +70,6 @@ class MatrixRun:
         context = self._contexts.get(device_under_test.device)
         return context.info if context is not None and not context.closed else device_under_test.info
 
-    def get_opened_context(self, device_under_test: DeviceUnderTest) -> Context | None:
-        """Return the context of a device if a test has opened it."""
-        return self._contexts.get(device_under_test.device)
-
     def mark_device_lost(self, cell: MatrixCell, test: str) -> None:
         """Record that a cell's device was lost in a test, and drop its context: the next cell on this device opens another."""
         self.lost_devices.setdefault(cell.label, test)
