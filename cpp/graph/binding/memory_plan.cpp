@@ -16,12 +16,12 @@ bool is_view(const ProgramNode& node) {
 }
 
 bool accepts_any_strides(const ProgramNode& node, size_t input) {
-  return has_bit(node.row->permuted_inputs, input);
+  return has_bit(node.row->layout.permuted_inputs, input);
 }
 
 // Whether the operator can return views of its first input.
 bool may_be_view(const ProgramNode& node) {
-  return node.row->views != nullptr;
+  return node.row->alias.views != nullptr;
 }
 
 // Whether the kernels read this input in both row-major and channels-last layout. A residual is converted to the strides of the result.
@@ -38,7 +38,7 @@ bool has_same_channels(const Shape& x, const Shape& y) {
 // Whether the input has enough channels to make a copy to channels-last worthwhile.
 bool prefers_channels_last(const ProgramNode& node, size_t input, const TensorDesc& desc) {
   constexpr int64_t kMinChannels = 16;
-  return node.row->prefers_channels_last && input == 0 && node.attributes.integer("group", 1) == 1 && desc.rank() > 2 &&
+  return node.row->layout.prefers_channels_last && input == 0 && node.attributes.integer("group", 1) == 1 && desc.rank() > 2 &&
          desc.shape[1] >= kMinChannels && desc.shape[1] % 8 == 0;
 }
 
@@ -57,7 +57,7 @@ class MemoryPlanner {
     for (size_t i = 0; i < graph_.inputs.size(); ++i) result_.values[to_index(graph_.inputs[i])] = locate_graph_input(i);
     for (size_t i = 0; i < graph_.nodes.size(); ++i) place_node(i);
     for (size_t i = 0; i < graph_.nodes.size(); ++i)
-      if (graph_.nodes[i].row->concatenates && !is_on_host(graph_.nodes[i])) place_concat(i);
+      if (graph_.nodes[i].row->alias.concatenates && !is_on_host(graph_.nodes[i])) place_concat(i);
     assign_output_buffers();
     return std::move(result_);
   }
@@ -130,7 +130,7 @@ class MemoryPlanner {
   void choose_view_layout(const ProgramNode& node) {
     TensorDesc& result_desc = desc(node.outputs[0]);
     if (!any_layout_[to_index(node.outputs[0])] || !fits_channels_last(result_desc.dtype, result_desc.shape)) return;
-    const auto views = node.row->views(node.attributes, desc(node.inputs[0]), {&result_desc});
+    const auto views = node.row->alias.views(node.attributes, desc(node.inputs[0]), {&result_desc});
     const Strides strides = make_channels_last_strides(result_desc.shape);
     if (!views || !have_same_strides(result_desc.shape, (*views)[0].strides, strides)) return;
     result_desc.strides = strides;
@@ -152,7 +152,7 @@ class MemoryPlanner {
   void place_node(size_t i) {
     const ProgramNode& node = graph_.nodes[i];
     if (is_on_host(node)) return;
-    if ((may_be_view(node) && try_alias_as_views(node)) || (node.row->is_identity && try_alias_input(node))) {
+    if ((may_be_view(node) && try_alias_as_views(node)) || (node.row->alias.is_identity && try_alias_input(node))) {
       result_.views[i] = true;
       return;
     }
@@ -172,7 +172,7 @@ class MemoryPlanner {
     std::vector<const TensorDesc*> outputs;
     for (const ValueId output : node.outputs)
       outputs.push_back(output == kAbsent || shapes_.host_elements(output) ? nullptr : &desc(output));
-    const auto views = node.row->views(node.attributes, x, outputs);
+    const auto views = node.row->alias.views(node.attributes, x, outputs);
     if (!views) return false;
     const auto offset_of = [&](const StridedView& view) { return static_cast<uint64_t>(view.first * bits(x.dtype) / 8); };
     for (size_t j = 0; j < outputs.size(); ++j) {
@@ -198,7 +198,7 @@ class MemoryPlanner {
     if (needs_own_memory || x.dtype != result_desc.dtype || x.elements() != result_desc.elements() || !x.is_packed() ||
         !result_desc.is_packed())
       return false;
-    if (!node.row->is_identity(node.attributes, x, desc(node.inputs[1]))) return false;
+    if (!node.row->alias.is_identity(node.attributes, x, desc(node.inputs[1]))) return false;
     result_.values[to_index(node.outputs[0])] = viewed;
     if (viewed.memory == MemoryKind::temporary) ++members_[viewed.index];
     return true;

@@ -89,7 +89,7 @@ class GraphLevelBuilder {
     }
     const auto from_shapes = [&](ValueId input) { return input == kAbsent || is_shape_derived_[to_index(input)]; };
     is_shape_derived_[to_index(output)] =
-        node.row->reads_only_shapes || (is_host_computable(node, output) && std::ranges::all_of(node.get_data_inputs(), from_shapes));
+        node.row->host.reads_only_shapes || (is_host_computable(node, output) && std::ranges::all_of(node.get_data_inputs(), from_shapes));
     const auto is_on_host = [&](ValueId input) { return input == kAbsent || host_level_[to_index(input)] <= level; };
     // CountNonZero runs on the device, unless its input follows from shapes alone.
     const bool counts = node.row->name == kCountNonZero;
@@ -115,7 +115,8 @@ class GraphLevelBuilder {
       for (size_t k = 0; k < node.inputs.size(); ++k) {
         const ValueId input = node.inputs[k];
         if (input == kAbsent || host_level_[to_index(input)] > node_levels_[i]) continue;
-        if (!is_host_input(node, k) && !(elements_needed && k < node.get_data_inputs().size() && !node.row->reads_only_shapes)) continue;
+        if (!is_host_input(node, k) && !(elements_needed && k < node.get_data_inputs().size() && !node.row->host.reads_only_shapes))
+          continue;
         read[to_index(input)] = true;
         if (host_level_[to_index(input)] == value_levels_[to_index(input)] && value_levels_[to_index(input)] < node_levels_[i])
           result_.on_host[to_index(input)] = true;

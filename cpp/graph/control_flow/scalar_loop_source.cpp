@@ -82,7 +82,7 @@ class ScalarCodeGenerator {
   bool add_node(const GraphNode& node) {
     if (node.control || node.outputs.size() != 1) return false;
     const GraphValue& output_value = graph_.value(node.outputs[0]);
-    if (node.row->forwards == ForwardedInput::tensor) {
+    if (node.row->alias.forwards == ForwardedInput::tensor) {
       names_[to_index(node.outputs[0])] = get_variable_name(node.inputs[0]);
       return true;
     }

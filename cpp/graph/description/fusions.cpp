@@ -44,21 +44,23 @@ std::string_view name(Fusion fusion) {
   return kFusions[static_cast<size_t>(fusion)].name;
 }
 
+Fusion get_fusion(std::string_view name) {
+  const auto match = std::ranges::find(kFusions, name, &FusionDescription::name);
+  if (match == kFusions.end()) {
+    std::string all;
+    for (const FusionDescription& kind : kFusions) all += (all.empty() ? "" : ", ") + std::string(kind.name);
+    throw Error("fuse: expected the names of fusions, " + all + "; given '" + std::string(name) + "'");
+  }
+  return static_cast<Fusion>(match - kFusions.begin());
+}
+
 FusionSet FusionSet::all() {
   return FusionSet((uint32_t{1} << kFusions.size()) - 1);
 }
 
 FusionSet FusionSet::from_names(const std::vector<std::string>& names) {
   uint32_t bits = 0;
-  for (const std::string& name : names) {
-    const auto match = std::ranges::find(kFusions, name, &FusionDescription::name);
-    if (match == kFusions.end()) {
-      std::string all;
-      for (const FusionDescription& kind : kFusions) all += (all.empty() ? "" : ", ") + std::string(kind.name);
-      throw Error("fuse: expected the names of fusions, " + all + "; given '" + name + "'");
-    }
-    bits |= uint32_t{1} << (match - kFusions.begin());
-  }
+  for (const std::string& name : names) bits |= uint32_t{1} << static_cast<uint32_t>(get_fusion(name));
   return FusionSet(bits);
 }
 

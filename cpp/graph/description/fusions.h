@@ -34,6 +34,7 @@ struct FusionDescription {
 };
 std::span<const FusionDescription> list_fusions();
 std::string_view name(Fusion fusion);
+Fusion get_fusion(std::string_view name);  // throws Error for an unknown name
 
 class FusionSet {
  public:

@@ -92,8 +92,8 @@ bool lacks_host_elements(const GraphNode& node, const ShapeInference& known) {
 
 // Returns plausible elements for an input known only at run time, as the operator row describes. `x`: the shape of input 0.
 HostTensor guess_elements(const GraphNode& node, const TensorDesc& input, const Shape& x) {
-  int64_t first = node.row->assumed_values == AssumedHostValues::shape ? -1 : 1, others = 1;
-  if (node.row->assumed_values == AssumedHostValues::parts && !x.empty()) {
+  int64_t first = node.row->host.assumed_values == AssumedHostValues::shape ? -1 : 1, others = 1;
+  if (node.row->host.assumed_values == AssumedHostValues::parts && !x.empty()) {
     const auto rank = static_cast<int64_t>(x.size()), axis = node.attributes.integer("axis");
     first = x[static_cast<size_t>(((axis % rank) + rank) % rank)], others = 0;
   }

@@ -221,7 +221,7 @@ void ShapeInference::broadcast_residual(const GraphNode& node, ValueId residual,
 }
 
 bool ShapeInference::assume_output_shape(const GraphNode& node, DType dtype, size_t trial) {
-  if (node.row->assumed_values != AssumedHostValues::shape || node.inputs.size() < 2) return false;
+  if (node.row->host.assumed_values != AssumedHostValues::shape || node.inputs.size() < 2) return false;
   const HostTensor* sizes = host_elements(node.inputs[1]);
   if (!sizes || sizes->desc.rank() != 1 || sizes->desc.elements() > kMaxRank) return false;
   Shape shape = sizes->as_int64();
@@ -237,7 +237,7 @@ bool ShapeInference::assume_output_shape(const GraphNode& node, DType dtype, siz
 // Whether the inputs of evaluate_node() are known. Most nodes fail this check, before anything is allocated for them.
 bool ShapeInference::can_evaluate_on_host(const GraphNode& node, int64_t max_elements) const {
   for (const ValueId input : node.inputs)
-    if (input != kAbsent && !host_elements(input) && !(node.row->reads_only_shapes && desc(input))) return false;
+    if (input != kAbsent && !host_elements(input) && !(node.row->host.reads_only_shapes && desc(input))) return false;
   for (const ValueId output : node.outputs) {
     const TensorDesc* known = desc(output);
     if (output != kAbsent && (!known || known->elements() > max_elements)) return false;
@@ -252,7 +252,7 @@ bool ShapeInference::evaluate_node(const GraphNode& node, int64_t max_elements) 
     return first_input != nullptr;
   }
   if (!node.row->evaluate || !can_evaluate_on_host(node, max_elements)) return false;
-  std::vector<HostTensor> shape_only(node.row->reads_only_shapes ? node.inputs.size() : 0);
+  std::vector<HostTensor> shape_only(node.row->host.reads_only_shapes ? node.inputs.size() : 0);
   std::vector<const HostTensor*> inputs(node.inputs.size());
   for (size_t i = 0; i < inputs.size(); ++i) {
     inputs[i] = host_elements(node.inputs[i]);

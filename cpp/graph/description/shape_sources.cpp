@@ -52,7 +52,7 @@ class ShapeSources {
  private:
   // Whether the output shapes depend on the elements of this input or, with `elements`, the output elements do.
   static bool reads_elements(const GraphNode& node, size_t input, bool elements) {
-    return has_bit(node.row->host_inputs, input) || (elements && !node.row->reads_only_shapes);
+    return has_bit(node.row->host_inputs, input) || (elements && !node.row->host.reads_only_shapes);
   }
 
   static bool has_marked_output(const GraphNode& node, const std::vector<bool>& values) {
@@ -61,7 +61,7 @@ class ShapeSources {
 
   bool can_compute_on_host(const GraphNode& node, bool elements) const {
     if (node.control || !node.row->counted_operator.empty() || node.row->name == kCountNonZero) return false;
-    if (elements && !node.row->reads_only_shapes && !node.row->evaluate) return false;
+    if (elements && !node.row->host.reads_only_shapes && !node.row->evaluate) return false;
     for (size_t i = 0; i < node.inputs.size(); ++i) {
       const ValueId input = node.inputs[i];
       if (input != kAbsent && !(reads_elements(node, i, elements) ? elements_ : shape_)[to_index(input)]) return false;

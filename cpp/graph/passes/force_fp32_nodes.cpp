@@ -47,7 +47,7 @@ class NodeNameFinder {
 bool is_float_constant(const ProgramGraph& graph, const ProgramNode& node, size_t input) {
   const ValueId id = node.inputs[input];
   if (id == kAbsent || !graph.value(id).constant || !is_operator_float(graph.value(id).dtype)) return false;
-  return !is_host_input(node, input) || has_bit(node.row->host_elements, input);
+  return !is_host_input(node, input) || has_bit(node.row->host.element_inputs, input);
 }
 
 }  // namespace

@@ -91,7 +91,7 @@ class Fp32ConstantPass {
   bool reads_constant(const ProgramNode& node, size_t input) const {
     const ValueId id = node.inputs[input];
     if (id == kAbsent || !graph_.value(id).constant || !is_operator_float(graph_.value(id).dtype)) return false;
-    return !is_host_input(node, input) || has_bit(node.row->host_elements, input);
+    return !is_host_input(node, input) || has_bit(node.row->host.element_inputs, input);
   }
 
   const std::optional<double>& get_cached_overflow(ValueId id) {
@@ -102,7 +102,7 @@ class Fp32ConstantPass {
   }
 
   static std::optional<double> find_fill_overflow(const ProgramNode& node) {
-    const HostTensor* value = node.row->fill_attribute.empty() ? nullptr : node.attributes.tensor(node.row->fill_attribute);
+    const HostTensor* value = node.row->host.fill_attribute.empty() ? nullptr : node.attributes.tensor(node.row->host.fill_attribute);
     return value ? find_unrepresentable_fp16(*value) : std::nullopt;
   }
 
@@ -137,7 +137,7 @@ class Fp32ConstantPass {
   bool propagate_fp32(ProgramNode& node) {
     bool changed = false, any = node.fp32;
     for (size_t k = 0; k < node.inputs.size(); ++k) any = any || (reads_constant(node, k) && graph_.value(node.inputs[k]).fp32);
-    if (!any || node.row->mixed_precision) return false;
+    if (!any || node.row->precision.mixed_precision) return false;
     changed = !node.fp32;
     node.fp32 = true;
     for (size_t k = 0; k < node.inputs.size(); ++k)
@@ -162,8 +162,8 @@ std::optional<double> find_unrepresentable_fp16(const HostTensor& constant) {
 }
 
 bool is_inactive_bound(const ProgramGraph& graph, const ProgramNode& node, size_t input) {
-  const bool is_min = has_bit(node.row->lower_bound_inputs, input);
-  if ((!is_min && !has_bit(node.row->upper_bound_inputs, input)) || node.inputs[input] == kAbsent) return false;
+  const bool is_min = has_bit(node.row->precision.lower_bound_inputs, input);
+  if ((!is_min && !has_bit(node.row->precision.upper_bound_inputs, input)) || node.inputs[input] == kAbsent) return false;
   const GraphValue& bound = graph.value(node.inputs[input]);
   if (!bound.constant || !bound.fp32 || bound.constant->desc.elements() != 1) return false;
   const double number = bound.constant->as_double()[0];

@@ -136,7 +136,7 @@ class PositionAnalysis {
   bool casts_large_integers(const ProgramNode& node) const {
     if (!node.row->casts || !is_operator_float_value(node.outputs[0]) || !is_integer_value(node.inputs[0])) return false;
     const DType from = graph_.value(node.inputs[0]).dtype;
-    const auto scales = [](const ProgramNode* reader) { return reader->row->mixed_precision || is_data_movement(*reader); };
+    const auto scales = [](const ProgramNode* reader) { return reader->row->precision.mixed_precision || is_data_movement(*reader); };
     return bits(from) >= 16 && from != DType::int16 && std::ranges::any_of(use_def_.readers(node.outputs[0]), scales);
   }
 

@@ -171,7 +171,9 @@ class ElementwiseFusion {
   }
 
   // Returns the value that the kernel of a node reads as the residual `id`.
-  ValueId get_residual_source(const ProgramNode& node, ValueId id) const { return node.row->stores_fp32_or_half ? skip_cast(id) : id; }
+  ValueId get_residual_source(const ProgramNode& node, ValueId id) const {
+    return node.row->precision.stores_fp32_or_half ? skip_cast(id) : id;
+  }
 
   bool is_defined_after(size_t at, ValueId id) const { return producers_[static_cast<size_t>(id)] > static_cast<int32_t>(at); }
 
@@ -185,7 +187,7 @@ class ElementwiseFusion {
   // producer can be moved, since only the elementwise node reads its result.
   ValueId find_residual(size_t at, const ElementwiseExpr& expr, ValueId result) const {
     if (!accepts_residual(graph_.nodes[at])) return kAbsent;
-    const bool accepts_either_width = graph_.nodes[at].row->stores_fp32_or_half;
+    const bool accepts_either_width = graph_.nodes[at].row->precision.stores_fp32_or_half;
     const auto fits = [&](ValueId id) {
       const ValueId read = get_residual_source(graph_.nodes[at], id);
       const GraphValue& other = value(read);
@@ -225,7 +227,7 @@ class ElementwiseFusion {
   bool supports_storage(const ProgramNode& producer, const ProgramNode& consumer, DType dtype) const {
     const DType consumer_dtype = value(consumer.outputs[0]).dtype;
     if (consumer_dtype == dtype) return true;
-    if (!producer.row->stores_fp32_or_half || !is_operator_float(consumer_dtype)) return false;
+    if (!producer.row->precision.stores_fp32_or_half || !is_operator_float(consumer_dtype)) return false;
     if (dtype != DType::float32) return consumer_dtype == DType::float32 && (!consumer.row->casts || feeds_elementwise_node(consumer));
     return consumer_dtype == graph_.float_dtype && ends_in_epilogue(consumer.outputs[0]);
   }

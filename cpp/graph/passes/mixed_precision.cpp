@@ -48,13 +48,15 @@ void MixedPrecisionAnalysis::analyze_node(const ProgramNode& node) {
 
 bool MixedPrecisionAnalysis::accepts_fp32(const ProgramNode& node, size_t input) const {
   if (computes_fp32(graph_, node)) return false;
-  if (has_bit(node.row->fp32_inputs, input) || node.row->reads_only_shapes || input >= node.get_data_inputs().size()) return true;
+  if (has_bit(node.row->precision.fp32_inputs, input) || node.row->host.reads_only_shapes || input >= node.get_data_inputs().size())
+    return true;
   return is_view(node) && input == 0 &&
          std::ranges::all_of(node.outputs, [&](ValueId output) { return output == kAbsent || readable_as_fp32_[to_index(output)]; });
 }
 
 bool MixedPrecisionAnalysis::stores_fp32(const ProgramNode& node, size_t output) const {
-  return has_bit(node.row->fp32_outputs, output) && node.outputs[output] != kAbsent && only_fp32_output_[to_index(node.outputs[output])];
+  return has_bit(node.row->precision.fp32_outputs, output) && node.outputs[output] != kAbsent &&
+         only_fp32_output_[to_index(node.outputs[output])];
 }
 
 }  // namespace pumice

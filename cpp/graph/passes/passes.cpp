@@ -45,7 +45,7 @@ std::vector<const HostTensor*> collect_constant_inputs(const ProgramGraph& graph
     const GraphValue& value = graph.value(node.inputs[i]);
     if (value.constant) {
       inputs[i] = &*value.constant;
-    } else if (node.row->reads_only_shapes && certain[static_cast<size_t>(node.inputs[i])]) {
+    } else if (node.row->host.reads_only_shapes && certain[static_cast<size_t>(node.inputs[i])]) {
       shape_only[i].desc = TensorDesc(value.dtype, *value.shape);
       inputs[i] = &shape_only[i];
     } else {
@@ -174,7 +174,7 @@ DType choose_float_dtype(const ProgramGraph& graph, const ProgramNode& node, con
     any = true;
     spreads = spreads || !requested_fp32.contains(node.inputs[i]);
   }
-  if (node.row->mixed_precision) return spreads ? DType::float32 : get_result_float_dtype(*node.row, internal_dtype);
+  if (node.row->precision.mixed_precision) return spreads ? DType::float32 : get_result_float_dtype(*node.row, internal_dtype);
   // Constants and owned inputs have the internal dtype.
   bool all = any;
   for (size_t k = 0; k < node.get_data_inputs().size(); ++k) {
@@ -232,7 +232,7 @@ class PrecisionPass {
     cast_graph_inputs();
     for (const GraphValue& value : graph_.values) declared_.push_back(value.dtype);
     for (ProgramNode& node : graph_.nodes) {
-      if (node.row->reads_bits)
+      if (node.row->precision.reads_bits)
         keep_bit_patterns(node);
       else
         convert_node(node);
@@ -335,7 +335,7 @@ class PrecisionPass {
     };
     if (node.fp32)
       cast_inputs(graph_, node, is_fp32_input, widened_, widen);
-    else if (result_dtype == internal_dtype_ && !node.row->mixed_precision)
+    else if (result_dtype == internal_dtype_ && !node.row->precision.mixed_precision)
       cast_inputs(graph_, node, is_convertible_input, narrowed_, narrow);
   }
 
@@ -434,7 +434,7 @@ static void find_shape_only_nodes(ProgramGraph& graph) {
     ProgramNode& node = graph.nodes[i];
     node.only_shape =
         std::ranges::none_of(node.outputs, [&](ValueId output) { return output != kAbsent && read[static_cast<size_t>(output)]; });
-    if (node.only_shape || node.row->reads_only_shapes) continue;
+    if (node.only_shape || node.row->host.reads_only_shapes) continue;
     for (const ValueId input : node.get_data_inputs())
       if (input != kAbsent) read[static_cast<size_t>(input)] = true;
   }
@@ -452,7 +452,7 @@ void find_host_nodes(ProgramGraph& graph) {
     node.on_host = node.host_required = required;
     for (size_t k = 0; k < node.inputs.size(); ++k)
       if (node.inputs[k] != kAbsent &&
-          (is_host_input(node, k) || (required && k < node.get_data_inputs().size() && !node.row->reads_only_shapes)))
+          (is_host_input(node, k) || (required && k < node.get_data_inputs().size() && !node.row->host.reads_only_shapes)))
         host_required[static_cast<size_t>(node.inputs[k])] = true;
   }
   for (size_t i = 0; i < graph.values.size(); ++i) known[i] = graph.values[i].constant.has_value();

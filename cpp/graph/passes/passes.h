@@ -69,13 +69,9 @@ void fuse_crops(ProgramGraph& graph, const FusionSet& fusions);
 // relies on final dtypes.
 void fuse_elementwise(ProgramGraph& graph, const FusionSet& fusions);
 
-// Runs after elementwise fusion. Max pooling with non-overlapping windows is fused into its producer if that has no other reader and its
-// operator supports it, so that the intermediate result is never stored. The epilogues of both are kept.
-void fuse_max_pool(ProgramGraph& graph, const FusionSet& fusions);
-
-// Runs after elementwise fusion. Softmax along the rows of a MatMul with constant weights becomes an output of the MatMul, if its operator
-// supports that. The MatMul may have other readers.
-void fuse_softmax(ProgramGraph& graph, const FusionSet& fusions);
+// Runs after elementwise fusion. Adjacent nodes in the table of fused pairs (operators/table/fused_pairs.h) become one node, such as a
+// convolution and a max pooling with windows that do not overlap. The epilogues of both are kept.
+void fuse_pairs(ProgramGraph& graph, const FusionSet& fusions);
 
 // Runs after elementwise fusion. If the epilogue of a matmul reads another matmul of the same input (gate and up projection), one node
 // computes both. An RMSNormalization read only by such matmuls is fused into them.

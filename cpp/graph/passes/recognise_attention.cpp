@@ -125,7 +125,7 @@ class AttentionMatcher {
 
   // Whether the node only returns its input, possibly with another float dtype.
   bool is_passthrough(const ProgramNode& node) const {
-    if (node.row->forwards == ForwardedInput::tensor) return node.outputs.size() == 1 || node.outputs[1] == kAbsent;
+    if (node.row->alias.forwards == ForwardedInput::tensor) return node.outputs.size() == 1 || node.outputs[1] == kAbsent;
     return node.row->casts && is_operator_float(value(node.inputs[0]).dtype) && is_operator_float(value(node.outputs[0]).dtype);
   }
 

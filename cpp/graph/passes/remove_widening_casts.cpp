@@ -71,10 +71,10 @@ class WideningCastRemoval {
       if (is_widening_cast(node)) from_[to_index(node.outputs[0])] = node.inputs[0];
     for (ProgramNode& node : graph_.nodes) {
       if (node.on_host) continue;
-      if (node.fp32 && node.row->gemm_inputs != 0) use_16_bit_factors(node);
+      if (node.fp32 && node.row->precision.gemm_inputs != 0) use_16_bit_factors(node);
       for (size_t k = 0; k < node.inputs.size(); ++k)
         if (is_widened_value(node.inputs[k]) && accepts_16_bit(node, k)) node.inputs[k] = from_[to_index(node.inputs[k])];
-      if (node.fp32 && node.row->splits_into_fp16 && !node.low_precision_factors && graph_.float_dtype == DType::float16)
+      if (node.fp32 && node.row->precision.splits_into_fp16 && !node.low_precision_factors && graph_.float_dtype == DType::float16)
         split_weights_into_fp16(node);
     }
     const std::vector<uint32_t> uses = graph_.count_uses();
@@ -100,14 +100,14 @@ class WideningCastRemoval {
 
   static bool accepts_16_bit(const ProgramNode& node, size_t input) {
     const bool is_residual = node.has_residual && input == kResidualInput;
-    return node.row->mixed_precision ||
-           (node.fp32 && (is_residual ? node.row->stores_fp32_or_half : has_bit(node.row->half_inputs, input)));
+    return node.row->precision.mixed_precision ||
+           (node.fp32 && (is_residual ? node.row->precision.stores_fp32_or_half : has_bit(node.row->precision.half_inputs, input)));
   }
 
   void use_16_bit_factors(ProgramNode& node) {
     if (node.attributes.real("alpha", 1) != 1) return;  // alpha is multiplied into the weights before they are stored
     std::vector<ValueId> factors;
-    for (size_t k = 0; has_bit(node.row->gemm_inputs, k); ++k) {
+    for (size_t k = 0; has_bit(node.row->precision.gemm_inputs, k); ++k) {
       factors.push_back(is_widened_value(node.inputs[k]) ? from_[to_index(node.inputs[k])] : as_16_bit_constant(node.inputs[k]));
       if (factors.back() == kAbsent) return;
     }

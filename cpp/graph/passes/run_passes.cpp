@@ -40,8 +40,7 @@ ProgramGraph run_passes(const Graph& graph, const Subgraph& subgraph, const Prog
   fuse_elementwise(program, fuse);
   remove_widening_casts(program);
   fuse_block_quant_matmuls(program, fuse);
-  fuse_max_pool(program, fuse);
-  fuse_softmax(program, fuse);
+  fuse_pairs(program, fuse);
   count_concurrent_gemms(program);
   if (options.check_indices) add_index_checks(program);
   return program;

@@ -15,7 +15,7 @@ constexpr double kRelativeTolerance = 1e-3;  // relative tolerance of constants,
 ValueId skip_casts(const ProgramGraph& graph, const UseDefChains& use_def, ValueId id) {
   for (;;) {
     const ProgramNode* node = use_def.find_producer(id);
-    if (!node || (!node->row->casts && node->row->forwards != ForwardedInput::tensor)) return id;
+    if (!node || (!node->row->casts && node->row->alias.forwards != ForwardedInput::tensor)) return id;
     if (!is_operator_float(graph.value(node->inputs[0]).dtype) || !is_operator_float(graph.value(id).dtype)) return id;
     id = node->inputs[0];
   }

@@ -46,7 +46,7 @@ bool UseDefChains::depends_only_on_shapes(ValueId id, int depth) const {
   if (id == kAbsent || graph_.value(id).constant) return true;
   const ProgramNode* node = find_producer(id);
   if (!node || depth > kMaxDepth) return false;
-  if (node->row->reads_only_shapes) return true;
+  if (node->row->host.reads_only_shapes) return true;
   return node->row->evaluate && std::ranges::all_of(node->inputs, [&](ValueId input) { return depends_only_on_shapes(input, depth + 1); });
 }
 
@@ -69,7 +69,7 @@ std::optional<std::vector<UseDefChains::SymbolicSize>> UseDefChains::trace_sizes
   const ProgramNode* node = find_producer(vector);
   if (!node) return {};
   const std::string_view op = node->row->name;
-  if (node->row->forwards != ForwardedInput::nothing || node->row->casts) return trace_sizes(node->inputs[0]);
+  if (node->row->alias.forwards != ForwardedInput::nothing || node->row->casts) return trace_sizes(node->inputs[0]);
   if (op == "Gather") return trace_gathered_sizes(*node);
   if (op == "Slice") return trace_sliced_sizes(*node);
   if (op == "Shape" && graph_.value(node->inputs[0]).shape) {

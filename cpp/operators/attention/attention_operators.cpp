@@ -369,7 +369,7 @@ OperatorRows define_attention_operators() {
        .lower = lower_rotary_embedding,
        .indices = get_position_id_bounds,
        .strides = StrideSupport::any_in,
-       .permuted_inputs = make_input_mask(0)},
+       .layout = {.permuted_inputs = make_input_mask(0)}},
       // Fuses RotaryEmbedding of queries and keys with TensorScatter of keys and values into the KV caches.
       {.name = "pumice::RotaryCaches",
        .skeleton = KernelKind::index_map,
@@ -383,7 +383,7 @@ OperatorRows define_attention_operators() {
        .shape = infer_rotary_kv_cache_shape,
        .lower = lower_rotary_kv_cache,
        .strides = StrideSupport::any_in,
-       .permuted_inputs = make_input_mask(0, 1, 2)},
+       .layout = {.permuted_inputs = make_input_mask(0, 1, 2)}},
       // Attention fused from primitive operators. Attributes: the permutations that bring q, k and v to [.., rows, size], and the
       // permutation of the output.
       {.name = "pumice::Attention",
@@ -410,7 +410,7 @@ OperatorRows define_attention_operators() {
        .flop = count_fused_attention_flops,
        .host_inputs = ~make_input_mask(kQ, kK, kV, kMask),
        .strides = StrideSupport::any_in,
-       .permuted_inputs = make_input_mask(kQ, kK, kV),
+       .layout = {.permuted_inputs = make_input_mask(kQ, kK, kV)},
        .split = append_fused_attention_split_axes,
        .epilogue = true}};
 }

@@ -211,7 +211,7 @@ OperatorRows define_quantized_cache_operators() {
            .shape = infer_quantized_kv_cache_shape,
            .lower = lower_quantized_kv_cache,
            .strides = StrideSupport::any_in,
-           .permuted_inputs = make_input_mask(QuantizedCacheIo::q, QuantizedCacheIo::k, QuantizedCacheIo::v)},
+           .layout = {.permuted_inputs = make_input_mask(QuantizedCacheIo::q, QuantizedCacheIo::k, QuantizedCacheIo::v)}},
           // Attention over int8 KV caches; `counts` contains the number of used rows per batch item.
           {.name = "pumice::QuantizedAttention",
            .skeleton = KernelKind::contraction,
@@ -237,7 +237,7 @@ OperatorRows define_quantized_cache_operators() {
            .shape = infer_left_padded_cache_shape,
            .lower = lower_left_padded_cache,
            .strides = StrideSupport::any_in,
-           .permuted_inputs = make_input_mask(1)}};
+           .layout = {.permuted_inputs = make_input_mask(1)}}};
 }
 
 }  // namespace pumice

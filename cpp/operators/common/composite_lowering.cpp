@@ -207,8 +207,8 @@ void lower_in_dtype(LowerContext& node, DType compute_dtype) {
     inputs.push_back(node.input_operand(i));
     const bool is_read = node.has_input(i) && !node.host_tensor(i) && !(i < node.constant_packed.size() && node.constant_packed[i]);
     if (!is_read || !is_operator_float(node.input(i).dtype) || node.input(i).dtype == compute_dtype) continue;
-    if (node.input(i).dtype == DType::float32 && has_bit(node.row->fp32_inputs, i)) continue;
-    if (compute_dtype == DType::float32 && has_bit(node.row->half_inputs, i)) continue;  // no kernel mixes fp16 and bf16
+    if (node.input(i).dtype == DType::float32 && has_bit(node.row->precision.fp32_inputs, i)) continue;
+    if (compute_dtype == DType::float32 && has_bit(node.row->precision.half_inputs, i)) continue;  // no kernel mixes fp16 and bf16
     const TensorOperand converted = composition.allocate_scratch(compute_dtype, node.input(i).shape);
     composition.add_elementwise("a0", {{node.input(i), node.input_operand(i)}}, converted);
     inputs[i] = converted.operand;
@@ -219,7 +219,7 @@ void lower_in_dtype(LowerContext& node, DType compute_dtype) {
   for (size_t j = 0; j < node.outputs.size(); ++j) {
     outputs.push_back(node.output_operand(j));
     if (!node.has_output(j) || !is_operator_float(node.output(j).dtype) || node.output(j).dtype == result_dtype) continue;
-    if (node.output(j).dtype == DType::float32 && has_bit(node.row->fp32_outputs, j)) continue;
+    if (node.output(j).dtype == DType::float32 && has_bit(node.row->precision.fp32_outputs, j)) continue;
     const TensorOperand converted = composition.allocate_scratch(result_dtype, node.output(j).shape);
     outputs[j] = converted.operand;
     inner.outputs[j] = converted.desc;

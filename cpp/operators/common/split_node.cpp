@@ -292,7 +292,7 @@ class NodeSplitter {
 
   // Whether shape inference on the chunk's inputs yields the chunk's output shapes.
   bool infers_same_shapes(const LowerContext& chunk) const {
-    if (chunk.row->elementwise || !chunk.row->fill_attribute.empty())
+    if (chunk.row->elementwise || !chunk.row->host.fill_attribute.empty())
       return true;  // fused elementwise nodes have no shape rule, and fill operators read their shape from an input
     const size_t count = lower_ == lower_with_residual ? std::min(chunk.inputs.size(), kResidualInput) : chunk.inputs.size();
     std::vector<const TensorDesc*> inputs;

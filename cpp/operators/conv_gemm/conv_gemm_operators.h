@@ -1,6 +1,7 @@
 // Attributes, shape rules and checks shared by the convolution and GEMM operators.
 #pragma once
 
+#include "operators/table/fused_pairs.h"
 #include "operators/table/row_builders.h"
 
 namespace pumice {
@@ -13,9 +14,9 @@ Shape compute_conv_shape(ShapeContext& node, size_t weights);
 // Checks that `channels` is divisible by the number of groups.
 void check_groups(const ShapeContext& node, int64_t channels, std::string_view label);
 
-// Whether Conv + MaxPool (pumice::PooledConv) or GEMM + Softmax (pumice::MatMulSoftmax) can be fused for these weights: see OperatorRow.
-bool conv_supports_pool(const Attributes& attributes, const TensorDesc& weights, const PoolWindow& pool);
-bool gemm_supports_softmax(const Attributes& attributes, const TensorDesc& weights, const Shape* bias);
-bool matmul_supports_softmax(const Attributes& attributes, const TensorDesc& weights, const Shape* bias);
+// Rows of the table of fused pairs: see FusedPair.
+std::optional<Attributes> match_conv_max_pool(const NodePair& pair);
+std::optional<Attributes> match_gemm_softmax(const NodePair& pair);
+std::optional<Attributes> match_matmul_softmax(const NodePair& pair);
 
 }  // namespace pumice

@@ -40,6 +40,13 @@ inline bool reads_vec8(WeightOrder order) {
   return order == WeightOrder::col_major || order == WeightOrder::fragments || order == WeightOrder::split_fp16;
 }
 
+// Adjacent 2D pooling windows: no overlap, padding or skipped elements.
+struct PoolWindow {
+  int64_t rows = 1, columns = 1;
+
+  bool operator==(const PoolWindow&) const = default;
+};
+
 // Parameters of one dispatch of a GEMM or convolution kernel.
 struct ConvGemmParams {
   NchwView x, y;

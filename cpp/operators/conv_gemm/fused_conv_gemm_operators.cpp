@@ -1,6 +1,9 @@
 // Fused operators: convolution with max pooling, GEMM with Softmax.
+#include <algorithm>
+
 #include "operators/common/split_axes.h"
 #include "operators/conv_gemm/conv_gemm_operators.h"
+#include "operators/conv_gemm/conv_gemm_params.h"
 #include "operators/conv_gemm/depthwise.h"
 #include "operators/conv_gemm/lowerings.h"
 #include "operators/geometry/window_geometry.h"
@@ -40,34 +43,71 @@ Shape compute_conv_shape(ShapeContext& node, size_t weights) {
   return make_image_shape(x[0], w[0], geometry.output);
 }
 
-// Fused pooling supports convolutions with few channels and several taps. The pooling windows must be small enough to fit into a tile.
-bool conv_supports_pool(const Attributes& attributes, const TensorDesc& weights, const PoolWindow& pool) {
+namespace {
+
+// Returns the window of a 2D max pooling with adjacent, unpadded windows; nullopt for other poolings. Incomplete windows are dropped.
+std::optional<PoolWindow> get_adjacent_window(const Attributes& max_pool) {
+  const auto kernel = max_pool.integers("kernel_shape"), strides = max_pool.integers("strides", {1, 1});
+  const auto all = [&](std::string_view name, int64_t value) {
+    return std::ranges::all_of(max_pool.integers(name), [&](int64_t each) { return each == value; });
+  };
+  const std::string padding = max_pool.text("auto_pad", "NOTSET");
+  if (kernel.size() != 2 || kernel != strides || kernel[0] * kernel[1] < 2 || !all("dilations", 1)) return {};
+  if (max_pool.integer("ceil_mode", 0) != 0 || !all("pads", 0) || (padding != "NOTSET" && padding != "VALID")) return {};
+  return PoolWindow{kernel[0], kernel[1]};
+}
+
+// Whether the weights are those of a convolution with few channels and several taps, and the windows are small enough to fit into a tile.
+bool fits_pooled_conv_kernel(const Attributes& conv, const TensorDesc& weights, const PoolWindow& pool) {
   constexpr int64_t kMaxChannels = 512, kMaxSize = 8;  // maximum of input channels times output channels; maximum side of a window
   if (weights.rank() != 4 || weights.shape[2] * weights.shape[3] < 2) return false;
   // Depthwise convolutions have their own kernel with unpacked weights.
-  if (is_depthwise(attributes, weights)) return false;
+  if (is_depthwise(conv, weights)) return false;
   return weights.shape[0] * weights.shape[1] <= kMaxChannels && pool.rows <= kMaxSize && pool.columns <= kMaxSize;
 }
 
-namespace {
+bool is_row_softmax(const NodePair& pair) {
+  const int64_t axis = pair.consumer.integer("axis", -1);
+  return pair.rank == 2 && (axis == -1 || axis == 1) && pair.consumer_epilogue == "x";
+}
 
 // A workgroup multiplies a row by all columns, so the matrix must be small enough to be read by every workgroup.
-bool fits_softmax_kernel(const TensorDesc& weights, bool transposed, const Shape* bias) {
+bool fits_softmax_kernel(const NodePair& pair, bool transposed) {
   constexpr int64_t kMaxColumns = 32, kMaxElements = 1 << 14;
+  const TensorDesc& weights = pair.weights;
   if (weights.rank() != 2 || weights.elements() == 0 || weights.elements() > kMaxElements) return false;
   const int64_t columns = weights.shape[transposed ? 0 : 1];
-  return columns <= kMaxColumns && (!bias || (!bias->empty() && bias->back() == columns && element_count(*bias) == columns));
+  if (pair.has_bias && (!pair.bias || pair.bias->empty() || pair.bias->back() != columns || element_count(*pair.bias) != columns))
+    return false;
+  return columns <= kMaxColumns;
+}
+
+std::optional<Attributes> match_softmax(const NodePair& pair, bool transposed) {
+  if (!is_row_softmax(pair) || !fits_softmax_kernel(pair, transposed)) return {};
+  Attributes fused;
+  fused.set("transB", int64_t{transposed});
+  return fused;
 }
 
 }  // namespace
 
-bool gemm_supports_softmax(const Attributes& attributes, const TensorDesc& weights, const Shape* bias) {
-  if (attributes.integer("transA", 0) != 0 || attributes.real("alpha", 1) != 1 || attributes.real("beta", 1) != 1) return false;
-  return fits_softmax_kernel(weights, attributes.integer("transB", 0) != 0, bias);
+std::optional<Attributes> match_conv_max_pool(const NodePair& pair) {
+  const auto window = get_adjacent_window(pair.consumer);
+  if (!window || !fits_pooled_conv_kernel(pair.producer, pair.weights, *window)) return {};
+  Attributes fused = pair.producer;
+  fused.set("pool_shape", std::vector<int64_t>{window->rows, window->columns});
+  fused.set("pool_epilogue", std::string(pair.consumer_epilogue));
+  return fused;
 }
 
-bool matmul_supports_softmax(const Attributes&, const TensorDesc& weights, const Shape* bias) {
-  return fits_softmax_kernel(weights, false, bias);
+std::optional<Attributes> match_gemm_softmax(const NodePair& pair) {
+  const Attributes& gemm = pair.producer;
+  if (gemm.integer("transA", 0) != 0 || gemm.real("alpha", 1) != 1 || gemm.real("beta", 1) != 1) return {};
+  return match_softmax(pair, gemm.integer("transB", 0) != 0);
+}
+
+std::optional<Attributes> match_matmul_softmax(const NodePair& pair) {
+  return match_softmax(pair, false);
 }
 
 namespace {
@@ -139,10 +179,9 @@ OperatorRows define_fused_conv_gemm_operators() {
            .flop = count_pooled_conv_flops,
            .pack = pack_grouped_conv,
            .strides = StrideSupport::image,
-           .prefers_channels_last = true,
+           .layout = {.prefers_channels_last = true},
            .split = append_pooled_conv_split_axes,
-           .half_inputs = 1,
-           .gemm_inputs = 1 | 1 << 1,
+           .precision = {.half_inputs = 1, .gemm_inputs = 1 | 1 << 1},
            .epilogue = true},
           // A GEMM with small N, followed by a row-wise Softmax. The second output is the matrix product.
           {.name = "pumice::MatMulSoftmax",
@@ -158,8 +197,7 @@ OperatorRows define_fused_conv_gemm_operators() {
            .pack = pack_matmul_softmax,
            .strides = StrideSupport::any_in,
            .split = append_row_split_axis,
-           .half_inputs = 1,
-           .gemm_inputs = 1 | 1 << 1,
+           .precision = {.half_inputs = 1, .gemm_inputs = 1 | 1 << 1},
            .epilogue = true}};
 }
 

@@ -143,7 +143,7 @@ void add_elementary_functions(OperatorRows& rows) {
                                                                             {"HardSwish", "x * max(0, min(1, x / 6 + 0.5))"}})
     rows.push_back(make_unary_row(name, expression, kReals));
   for (const auto& [name, expression] : {std::pair("Exp", "exp(x)"), std::pair("Sinh", "sinh(x)"), std::pair("Cosh", "cosh(x)")})
-    rows.push_back(make_unary_row(name, expression, kReals)), rows.back().overflows = true;
+    rows.push_back(make_unary_row(name, expression, kReals)), rows.back().precision.overflows = true;
   rows.push_back(make_unary_row("Abs", "abs(x)", kArithmetic));
   rows.push_back(make_unary_row("Sign", "sign(x)", kArithmetic));
   rows.push_back(make_unary_row("Neg", "-x", kReals | kSigned));
@@ -180,8 +180,7 @@ void add_activations(OperatorRows& rows) {
                                                   .in_place = 0b1},
                                        .shape = infer_clip_shape,
                                        .expression = "min(max(x, low), high)",
-                                       .lower_bound_inputs = make_input_mask(1),
-                                       .upper_bound_inputs = make_input_mask(2)}));
+                                       .precision = {.lower_bound_inputs = make_input_mask(1), .upper_bound_inputs = make_input_mask(2)}}));
 }
 
 void add_arithmetic_operators(OperatorRows& rows) {
@@ -199,7 +198,7 @@ void add_arithmetic_operators(OperatorRows& rows) {
        .schema = {.inputs = {value_role("a", bases), value_role("b", kNumbers)}, .outputs = {value_role("y", bases)}, .in_place = 0b11},
        .shape = infer_pow_shape,
        .expression = "pow(a, b)",
-       .overflows = true}));
+       .precision = {.overflows = true}}));
   rows.push_back(make_variadic_row("Min", "min(a, b)"));
   rows.push_back(make_variadic_row("Max", "max(a, b)"));
   rows.push_back(make_variadic_row("Sum", "a + b", kReals));
@@ -245,7 +244,7 @@ void set_elementwise_properties(OperatorRow& row) {
   row.lower = lower_elementwise;
   row.strides = StrideSupport::image;
   row.split = append_elementwise_split_axes;
-  row.mixed_precision = row.elementwise = true;
+  row.precision.mixed_precision = row.elementwise = true;
 }
 
 OperatorRows define_elementwise_operators() {
@@ -267,7 +266,7 @@ OperatorRows define_elementwise_operators() {
        .strides = StrideSupport::image,
        .split = append_elementwise_split_axes,
        .evaluate = evaluate_cast,
-       .mixed_precision = true,
+       .precision = {.mixed_precision = true},
        .elementwise = true,
        .casts = true});
   rows.push_back({.name = "CastLike",
@@ -280,7 +279,7 @@ OperatorRows define_elementwise_operators() {
                   .lower = lower_cast,
                   .strides = StrideSupport::image,
                   .split = append_elementwise_split_axes,
-                  .mixed_precision = true,
+                  .precision = {.mixed_precision = true},
                   .elementwise = true,
                   .casts = true});
   return rows;

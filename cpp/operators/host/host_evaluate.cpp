@@ -45,7 +45,7 @@ std::vector<TensorDesc> infer_output_descs(const OperatorRow& row, std::string_v
 std::optional<std::vector<HostTensor>> evaluate_on_host(const OperatorRow& row, std::string_view node, const Attributes& attributes,
                                                         Inputs inputs, bool sizes_assumed, std::vector<TensorDesc> descs) {
   if (!row.evaluate) return {};
-  const bool reads_values = !row.reads_only_shapes;
+  const bool reads_values = !row.host.reads_only_shapes;
   for (const HostTensor* input : inputs)
     if (input && reads_values && ((!input->data && input->desc.elements() > 0) || is_low_bit(input->desc.dtype))) return {};
   for (const HostTensor* input : inputs)

@@ -188,7 +188,7 @@ OperatorRows define_fill_operators() {
        .rank_from = [](const Attributes&, bool) -> std::optional<size_t> { return 0; },
        .lower = lower_constant_of_shape,
        .host_inputs = make_input_mask(0),
-       .fill_attribute = "value",
+       .host = {.fill_attribute = "value"},
        .split = append_fill_split_axes,
        .evaluate = evaluate_constant_of_shape},
       {.name = "EyeLike",
@@ -236,7 +236,7 @@ OperatorRows define_fill_operators() {
        .shape = infer_range_shape,
        .lower = lower_range,
        .host_inputs = make_input_mask(0, 1, 2),
-       .host_elements = make_input_mask(0, 1, 2),
+       .host = {.element_inputs = make_input_mask(0, 1, 2)},
        .strides = StrideSupport::packed,
        .evaluate = evaluate_range}};
 }

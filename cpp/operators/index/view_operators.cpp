@@ -162,7 +162,7 @@ std::optional<size_t> get_squeeze_rank_input(const Attributes& attributes, bool 
 OperatorRow make_view_row(OperatorRow row) {
   row.skeleton = KernelKind::view;
   row.lower = lower_copy;
-  row.views = make_reshape_view;
+  row.alias.views = make_reshape_view;
   row.evaluate = evaluate_view;
   return row;
 }
@@ -176,7 +176,7 @@ OperatorRows define_view_operators() {
   return {make_view_row({.name = "Identity",
                          .schema = {.inputs = x, .outputs = y, .in_place = 0b1},
                          .shape = infer_shape_like_input,
-                         .forwards = ForwardedInput::tensor}),
+                         .alias = {.forwards = ForwardedInput::tensor}}),
           // Returns x. The program first checks the conditions on all other inputs.
           make_view_row({.name = "pumice::Require",
                          .schema = {.inputs = {value_role("x", kAny), optional_role("list0", kIndices), optional_role("list1", kIndices),
@@ -214,24 +214,24 @@ OperatorRows define_view_operators() {
                          .shape = infer_reshape_shape,
                          .rank_from = get_rank_input,
                          .host_inputs = make_input_mask(1),
-                         .assumed_values = AssumedHostValues::shape,
-                         .forwards = ForwardedInput::elements}),
+                         .host = {.assumed_values = AssumedHostValues::shape},
+                         .alias = {.forwards = ForwardedInput::elements}}),
           make_view_row({.name = "Flatten",
                          .schema = {.inputs = x, .outputs = y, .attributes = {integer_attribute("axis", 1)}, .in_place = 0b1},
                          .shape = infer_flatten_shape,
-                         .forwards = ForwardedInput::elements}),
+                         .alias = {.forwards = ForwardedInput::elements}}),
           make_view_row({.name = "Squeeze",
                          .schema = {.inputs = x_and_axes, .outputs = y, .attributes = {axes}, .in_place = 0b1},
                          .shape = infer_squeeze_shape,
                          .rank_from = get_squeeze_rank_input,
                          .host_inputs = make_input_mask(1),
-                         .forwards = ForwardedInput::elements}),
+                         .alias = {.forwards = ForwardedInput::elements}}),
           make_view_row({.name = "Unsqueeze",
                          .schema = {.inputs = x_and_axes, .outputs = y, .attributes = {axes}, .in_place = 0b1},
                          .shape = infer_unsqueeze_shape,
                          .rank_from = get_rank_input,
                          .host_inputs = make_input_mask(1),
-                         .forwards = ForwardedInput::elements}),
+                         .alias = {.forwards = ForwardedInput::elements}}),
           make_view_row({.name = "Dropout",
                          .schema = {.inputs = {value_role("x", kFloats), optional_role("ratio", kFloats | make_dtype_set(DType::float64)),
                                                optional_role("training_mode", kBool)},
@@ -240,14 +240,14 @@ OperatorRows define_view_operators() {
                                     .in_place = 0b1},
                          .shape = infer_dropout_shape,
                          .host_inputs = make_input_mask(1, 2),
-                         .forwards = ForwardedInput::tensor}),
+                         .alias = {.forwards = ForwardedInput::tensor}}),
           {.name = "BitCast",
            .skeleton = KernelKind::copy,
            .schema = {.inputs = x, .outputs = y, .attributes = {required_attribute("to", AttributeKind::integer)}},
            .shape = infer_bit_cast_shape,
            .lower = lower_bit_cast,
            .evaluate = evaluate_view,
-           .reads_bits = true},
+           .precision = {.reads_bits = true}},
           // Has no lowering, because the host always computes the result.
           {.name = "Shape",
            .skeleton = KernelKind::copy,
@@ -255,14 +255,14 @@ OperatorRows define_view_operators() {
                       .outputs = {value_role("y", kInt64)},
                       .attributes = {integer_attribute("start", 0), optional_attribute("end", AttributeKind::integer)}},
            .shape = infer_shape_of_shape,
-           .evaluate = evaluate_shape,
-           .reads_only_shapes = true},
+           .host = {.reads_only_shapes = true},
+           .evaluate = evaluate_shape},
           {.name = "Size",
            .skeleton = KernelKind::copy,
            .schema = {.inputs = x, .outputs = {value_role("y", kInt64)}},
            .shape = infer_size_shape,
-           .evaluate = evaluate_size,
-           .reads_only_shapes = true},
+           .host = {.reads_only_shapes = true},
+           .evaluate = evaluate_size},
           // Returns `position` in a sequence of `length` elements, counted from the start. `past`: the position after the end is valid too.
           {.name = "pumice::Position",
            .skeleton = KernelKind::copy,

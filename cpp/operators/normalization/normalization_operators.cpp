@@ -110,16 +110,6 @@ void append_group_norm_split_axes(const LowerContext& node, std::vector<SplitAxi
   split.packs_vectors = true;
 }
 
-bool is_last_axis(const Attributes& attributes, size_t rank) {
-  const int64_t axis = attributes.integer("axis", -1);
-  return rank > 0 && (axis == -1 || axis == static_cast<int64_t>(rank) - 1);
-}
-
-OperatorRow mark_as_softmax(OperatorRow row) {
-  row.is_softmax = is_last_axis;
-  return row;
-}
-
 OperatorRow make_softmax_row(std::string_view name, SoftmaxMode form, DTypeSet dtypes) {
   return {.name = name,
           .skeleton = KernelKind::reduce,
@@ -132,7 +122,7 @@ OperatorRow make_softmax_row(std::string_view name, SoftmaxMode form, DTypeSet d
           .form = form,
           .strides = StrideSupport::packed,
           .split = append_axes_except_axis_attribute,
-          .half_inputs = 1};
+          .precision = {.half_inputs = 1}};
 }
 
 }  // namespace
@@ -142,7 +132,7 @@ OperatorRows define_normalization_operators() {
   const std::vector<ValueRole> x{floats("x")}, y{floats("y")}, scaled{floats("x"), floats("scale"), floats("b")};
   const std::vector<ValueRole> with_statistics{floats("x"), floats("scale"), floats("b"), floats("mean"), floats("variance")};
   return {
-      mark_as_softmax(make_softmax_row("Softmax", kSoftmax, kReals)),
+      make_softmax_row("Softmax", kSoftmax, kReals),
       make_softmax_row("LogSoftmax", kLogSoftmax, kReals),
       {.name = "InstanceNormalization",
        .skeleton = KernelKind::reduce,
@@ -152,8 +142,7 @@ OperatorRows define_normalization_operators() {
        .pack = pack_instance_norm,
        .strides = StrideSupport::image,
        .split = append_instance_norm_split_axes,
-       .half_inputs = 1,
-       .stores_fp32_or_half = true,
+       .precision = {.half_inputs = 1, .stores_fp32_or_half = true},
        .epilogue = true,
        .residual = [](const Attributes&, const TensorDesc&) { return true; }},
       {.name = "BatchNormalization",
@@ -169,8 +158,7 @@ OperatorRows define_normalization_operators() {
        .pack = pack_batch_norm,
        .strides = StrideSupport::image,
        .split = append_batch_norm_split_axes,
-       .half_inputs = 1,
-       .stores_fp32_or_half = true,
+       .precision = {.half_inputs = 1, .stores_fp32_or_half = true},
        .epilogue = true},
       {.name = "LayerNormalization",
        .skeleton = KernelKind::reduce,
@@ -184,8 +172,7 @@ OperatorRows define_normalization_operators() {
        .pack = pack_layer_norm,
        .strides = StrideSupport::packed,
        .split = append_axes_before_axis_attribute,
-       .half_inputs = 1,
-       .stores_fp32_or_half = true,
+       .precision = {.half_inputs = 1, .stores_fp32_or_half = true},
        .epilogue = true},
       {.name = "RMSNormalization",
        .skeleton = KernelKind::reduce,
@@ -199,8 +186,7 @@ OperatorRows define_normalization_operators() {
        .pack = pack_layer_norm,
        .strides = StrideSupport::packed,
        .split = append_axes_before_axis_attribute,
-       .half_inputs = 1,
-       .stores_fp32_or_half = true,
+       .precision = {.half_inputs = 1, .stores_fp32_or_half = true},
        .epilogue = true},
       make_softmax_row("Hardmax", kHardmax, kFloats),
       {.name = "GroupNormalization",
@@ -215,8 +201,7 @@ OperatorRows define_normalization_operators() {
        .pack = pack_instance_norm,
        .strides = StrideSupport::packed,
        .split = append_group_norm_split_axes,
-       .half_inputs = 1,
-       .stores_fp32_or_half = true,
+       .precision = {.half_inputs = 1, .stores_fp32_or_half = true},
        .epilogue = true},
       {.name = "MeanVarianceNormalization",
        .skeleton = KernelKind::reduce,

@@ -129,8 +129,7 @@ OperatorRows define_quantize_operators() {
        .shape = infer_dynamic_quantize_shape,
        .lower = lower_dynamic_quantize,
        .strides = StrideSupport::packed,
-       .overflows = true,
-       .mixed_precision = true}};
+       .precision = {.overflows = true, .mixed_precision = true}}};
 }
 
 }  // namespace pumice

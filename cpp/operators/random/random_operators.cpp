@@ -62,7 +62,7 @@ OperatorRow make_random_row(RandomKind kind, OperatorRow row) {
   row.schema.attributes.push_back(optional_attribute("key", AttributeKind::integer));
   row.lower = lower_random;
   row.form = static_cast<int>(kind);
-  row.mixed_precision = true;
+  row.precision.mixed_precision = true;
   return row;
 }
 

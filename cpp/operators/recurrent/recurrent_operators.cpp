@@ -100,8 +100,8 @@ OperatorRow make_recurrent_row(OperatorRow row) {
   row.indices = get_rnn_length_bounds;
   row.strides = StrideSupport::packed;
   row.split = append_recurrent_split_axes;
-  row.fp32_inputs = 1 << 5 | 1 << 6 | 1 << 8 | 1 << 9;
-  row.fp32_outputs = (1 << 2 * kBackward) - 1;
+  row.precision.fp32_inputs = 1 << 5 | 1 << 6 | 1 << 8 | 1 << 9;
+  row.precision.fp32_outputs = (1 << 2 * kBackward) - 1;
   return row;
 }
 

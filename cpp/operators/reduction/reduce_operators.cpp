@@ -107,8 +107,7 @@ OperatorRows define_reduce_operators() {
                     .host_inputs = make_input_mask(1),
                     .split = append_reduce_split_axes,
                     .evaluate = reduction.on_host ? evaluate_reduce : nullptr,
-                    .overflows = reduction.overflows,
-                    .mixed_precision = true,
+                    .precision = {.overflows = reduction.overflows, .mixed_precision = true},
                     .epilogue = true,
                     .fold = reduction.fold});
   for (const auto& [name, form] : {std::pair("ArgMax", kArgMax), std::pair("ArgMin", kArgMin)})

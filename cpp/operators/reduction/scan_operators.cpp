@@ -37,8 +37,7 @@ OperatorRows define_scan_operators() {
                     .host_inputs = make_input_mask(1),
                     .split = append_scan_split_axes,
                     .evaluate = evaluate_scan,
-                    .overflows = true,
-                    .mixed_precision = true,
+                    .precision = {.overflows = true, .mixed_precision = true},
                     .fold = fold});
   return rows;
 }

@@ -113,11 +113,51 @@ constexpr bool has_bit(uint32_t bits, size_t i) {
   return i < 32 && (bits >> i & 1) != 0;
 }
 
-// Adjacent 2D pooling windows: no overlap, padding or skipped elements.
-struct PoolWindow {
-  int64_t rows = 1, columns = 1;
+// How the kernels of an operator treat floats of 16 and 32 bits.
+struct PrecisionTraits {
+  // Results easily exceed 65,504, the maximum of fp16, so they stay fp32 in fp16 programs.
+  bool overflows = false;
+  bool mixed_precision = false;  // kernels read 16-bit and 32-bit floats, and write the requested float dtype
+  // Bit i: the scalar in input i is a lower or upper bound of all output elements.
+  uint32_t lower_bound_inputs = 0, upper_bound_inputs = 0;
+  // Bit i: the kernels for 16-bit floats also accept fp32 for input i or output i.
+  uint32_t fp32_inputs = 0, fp32_outputs = 0;
+  // Bit i: the kernels for fp32 also accept 16-bit floats for input i.
+  uint32_t half_inputs = 0;
+  // Bit i: input i is a GEMM operand with fp32 accumulation. If all these operands of an fp32 node are exact in 16 bits, the node reads
+  // 16-bit tensors, like a 16-bit node with an fp32 output.
+  uint32_t gemm_inputs = 0;
+  // An fp32 node's kernels may read constant input 1 as sums of two fp16 values: see SplitFp16Params.
+  bool splits_into_fp16 = false;
+  bool stores_fp32_or_half = false;  // kernels can store output 0, after an epilogue, as fp32 or as 16-bit floats
+  bool reads_bits = false;           // reads or writes raw bits: input 0 and the output keep their declared dtypes
+};
 
-  bool operator==(const PoolWindow&) const = default;
+// Exceptions to the StrideSupport of an operator.
+struct LayoutTraits {
+  uint32_t packed_outputs = 0;         // bit j: output j is row-major regardless of `strides`
+  uint32_t permuted_inputs = 0;        // bit i: input i may have any axis order in memory, including the last axis
+  bool strided_weights = false;        // with `pack`: non-constant inputs may have any strides; otherwise they are read row by row
+  bool prefers_channels_last = false;  // a copy to channels-last pays off for images with many channels
+};
+
+// When an operator's output can share the memory of an input, so that nothing is computed.
+struct AliasTraits {
+  bool concatenates = false;  // concatenates along the attribute "axis": the producer of an input may write directly to the output
+  // Returns the outputs as views of input 0, or nullopt if one is not a view. Absent outputs are null.
+  std::optional<std::vector<StridedView>> (*views)(const Attributes&, const TensorDesc& x,
+                                                   const std::vector<const TensorDesc*>& outputs) = nullptr;
+  // Whether the output equals input 0 regardless of the indices. Both have the same number of elements.
+  bool (*is_identity)(const Attributes&, const TensorDesc& x, const TensorDesc& indices) = nullptr;
+  ForwardedInput forwards = ForwardedInput::nothing;
+};
+
+// Values that an operator reads or computes on the host, besides `host_inputs` and `evaluate`.
+struct HostTraits {
+  AssumedHostValues assumed_values = AssumedHostValues::ones;
+  uint32_t element_inputs = 0;           // bit i: the values of host input i become output elements
+  std::string_view fill_attribute = {};  // attribute whose value becomes output elements
+  bool reads_only_shapes = false;        // results depend only on input shapes, not on data
 };
 
 // A row of the operator table. Graph passes, memory planning and host evaluation use only these declarations.
@@ -142,10 +182,8 @@ struct OperatorRow {
 
   // Inputs that the shape rule or lowering reads on the host (axes, pads, target shapes): bit i for input i.
   uint32_t host_inputs = 0;
-  AssumedHostValues assumed_values = AssumedHostValues::ones;
-  uint32_t host_elements = 0;            // inputs whose values become output elements
-  std::string_view fill_attribute = {};  // attribute whose value becomes output elements
-  std::string_view scales = {};          // attribute by which input 1 is multiplied before rounding
+  HostTraits host = {};
+  std::string_view scales = {};  // attribute by which input 1 is multiplied before rounding
   // Describes the packing of a constant input for this device, independent of data shapes. Returns false if the kernels read it unpacked.
   bool (*pack)(const PackContext&, size_t input, PackedWeight&) = nullptr;
   // Operator that replaces this one if the output size is a number of nonzeros that only the device knows (NonZero, Compress). Its
@@ -155,58 +193,20 @@ struct OperatorRow {
   bool rejects_indices = false;  // with `indices`: calls with out-of-range values are rejected
 
   StrideSupport strides = StrideSupport::any;
-  uint32_t packed_outputs = 0;         // bit j: output j is row-major regardless of `strides`
-  uint32_t permuted_inputs = 0;        // bit i: input i may have any axis order in memory, including the last axis
-  bool strided_weights = false;        // with `pack`: non-constant inputs may have any strides; otherwise they are read row by row
-  bool prefers_channels_last = false;  // a copy to channels-last pays off for images with many channels
-  bool concatenates = false;           // concatenates along the attribute "axis": the producer of an input may write directly to the output
-  // Returns the outputs as views of input 0, or nullopt if one is not a view. Absent outputs are null.
-  std::optional<std::vector<StridedView>> (*views)(const Attributes&, const TensorDesc& x,
-                                                   const std::vector<const TensorDesc*>& outputs) = nullptr;
-  // Whether the output equals input 0 regardless of the indices. Both have the same number of elements.
-  bool (*is_identity)(const Attributes&, const TensorDesc& x, const TensorDesc& indices) = nullptr;
-  ForwardedInput forwards = ForwardedInput::nothing;
+  LayoutTraits layout = {};
+  AliasTraits alias = {};
   // Appends the axes along which results are independent, so that the node can be split.
   void (*split)(const LowerContext&, std::vector<SplitAxis>&) = nullptr;
 
   // Computes all outputs from known inputs. Returns nullopt if the result is undefined (integer division by zero).
   std::optional<std::vector<HostTensor>> (*evaluate)(const HostNode&) = nullptr;
-  bool reads_only_shapes = false;  // results depend only on input shapes, not on data
 
-  // Results easily exceed 65,504, the maximum of fp16, so they stay fp32 in fp16 programs.
-  bool overflows = false;
-  bool mixed_precision = false;  // kernels read 16-bit and 32-bit floats, and write the requested float dtype
-  // Bit i: the scalar in input i is a lower or upper bound of all output elements.
-  uint32_t lower_bound_inputs = 0, upper_bound_inputs = 0;
-  // Bit i: the kernels for 16-bit floats also accept fp32 for input i or output i.
-  uint32_t fp32_inputs = 0, fp32_outputs = 0;
-  // Bit i: the kernels for fp32 also accept 16-bit floats for input i.
-  uint32_t half_inputs = 0;
-  // Bit i: input i is a GEMM operand with fp32 accumulation. If all these operands of an fp32 node are exact in 16 bits, the node reads
-  // 16-bit tensors, like a 16-bit node with an fp32 output.
-  uint32_t gemm_inputs = 0;
-  // An fp32 node's kernels may read constant input 1 as sums of two fp16 values: see SplitFp16Params.
-  bool splits_into_fp16 = false;
-  bool stores_fp32_or_half = false;  // kernels can store output 0, after an epilogue, as fp32 or as 16-bit floats
-  bool elementwise = false;          // packed tensors of one shape may be treated as vectors
-  bool casts = false;                // output is input 0 cast to another dtype; a second input only provides that dtype
-  bool reads_bits = false;           // reads or writes raw bits: input 0 and the output keep their declared dtypes
-  bool epilogue = false;             // kernels apply an expression to each element before storing it
+  PrecisionTraits precision = {};
+  bool elementwise = false;  // packed tensors of one shape may be treated as vectors
+  bool casts = false;        // output is input 0 cast to another dtype; a second input only provides that dtype
+  bool epilogue = false;     // kernels apply an expression to each element before storing it
   // Whether the epilogue may read a second tensor of the output's shape, given the constant `weights` in input 1. Null: never.
   bool (*residual)(const Attributes&, const TensorDesc& weights) = nullptr;
-  // Max-pooling windows of the operator; nullopt if they are not adjacent. Null: not a max pool.
-  std::optional<PoolWindow> (*max_pool_window)(const Attributes&) = nullptr;
-  // Fused operator that replaces this one if only its max pool is used. It has the attributes "pool_shape" for the windows and
-  // "pool_epilogue" for the expression fused after pooling.
-  std::string_view pooled_operator = {};
-  // Required with `pooled_operator`: whether the fused operator has kernels for the constant `weights` in input 1.
-  bool (*supports_pool)(const Attributes&, const TensorDesc& weights, const PoolWindow&) = nullptr;
-  // Whether the operator is Softmax along the last axis for an input of this rank. Null: not a softmax.
-  bool (*is_softmax)(const Attributes&, size_t rank) = nullptr;
-  // Fused operator that replaces this one if a Softmax (`is_softmax`) reads its matrix result. Output 0 is the softmax, output 1 the
-  // matrix. `supports_softmax`: whether it supports the constant `weights` in input 1 and an added bias of shape `bias`.
-  std::string_view softmax_operator = {};
-  bool (*supports_softmax)(const Attributes&, const TensorDesc& weights, const Shape* bias) = nullptr;
   const ReductionFold* fold = nullptr;  // fold of a reduction or running sum
 };
 

@@ -3,11 +3,11 @@
 namespace pumice {
 
 bool accepts_strided_input(const OperatorRow& row, size_t input) {
-  return row.strides != StrideSupport::packed && (input == 0 || !row.pack || row.strided_weights);
+  return row.strides != StrideSupport::packed && (input == 0 || !row.pack || row.layout.strided_weights);
 }
 
 bool writes_strided_output(const OperatorRow& row, size_t output) {
-  return (row.strides == StrideSupport::any || row.strides == StrideSupport::image) && !has_bit(row.packed_outputs, output);
+  return (row.strides == StrideSupport::any || row.strides == StrideSupport::image) && !has_bit(row.layout.packed_outputs, output);
 }
 
 bool accepts_any_layout(const OperatorRow& row, size_t input) {

@@ -66,27 +66,9 @@ OperatorRow make_pool_row(std::string_view name, PoolingMode mode, OperatorSchem
           .lower = lower_pool,
           .form = mode,
           .strides = StrideSupport::image,
-          .packed_outputs = 0b10,
+          .layout = {.packed_outputs = 0b10},
           .split = append_pool_split_axes,
           .epilogue = true};
-}
-
-// Returns the window of a 2D max pooling with adjacent, unpadded windows; nullopt for other poolings. Incomplete windows are dropped.
-std::optional<PoolWindow> get_max_pool_window(const Attributes& attributes) {
-  const auto kernel = attributes.integers("kernel_shape"), strides = attributes.integers("strides", {1, 1});
-  const auto all = [&](std::string_view name, int64_t value) {
-    return std::ranges::all_of(attributes.integers(name), [&](int64_t each) { return each == value; });
-  };
-  const std::string padding = attributes.text("auto_pad", "NOTSET");
-  if (kernel.size() != 2 || kernel != strides || kernel[0] * kernel[1] < 2 || !all("dilations", 1)) return {};
-  if (attributes.integer("ceil_mode", 0) != 0 || !all("pads", 0) || (padding != "NOTSET" && padding != "VALID")) return {};
-  return PoolWindow{kernel[0], kernel[1]};
-}
-
-OperatorRow make_max_pool_row(OperatorSchema schema) {
-  OperatorRow row = make_pool_row("MaxPool", kMaxPool, std::move(schema));
-  row.max_pool_window = get_max_pool_window;
-  return row;
 }
 
 OperatorRow make_global_pool_row(std::string_view name, PoolingMode mode, OperatorSchema schema) {
@@ -107,10 +89,11 @@ OperatorRows define_pooling_operators() {
   constexpr DTypeSet kPooled = kFloats | make_dtype_set(DType::int8, DType::uint8);
   const std::vector<ValueRole> x{value_role("x", kFloats)}, y{value_role("y", kFloats)}, pooled_x{value_role("x", kPooled)},
       y_and_indices{value_role("y", kPooled), optional_role("indices", kInt64)};
-  return {make_max_pool_row({.inputs = pooled_x,
-                             .outputs = y_and_indices,
-                             .attributes = make_pool_attributes(integer_attribute("storage_order", 0)),
-                             .min_rank = 3}),
+  return {make_pool_row("MaxPool", kMaxPool,
+                        {.inputs = pooled_x,
+                         .outputs = y_and_indices,
+                         .attributes = make_pool_attributes(integer_attribute("storage_order", 0)),
+                         .min_rank = 3}),
           make_pool_row(
               "AveragePool", kMeanPool,
               {.inputs = x, .outputs = y, .attributes = make_pool_attributes(integer_attribute("count_include_pad", 0)), .min_rank = 3}),
