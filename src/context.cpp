@@ -14,6 +14,7 @@
 #include "device/pipeline_executables.h"
 #include "device/spare_context.h"
 #include "dispatch/kernel/driver_bug_test.h"
+#include "dispatch/kernel/feature_trial.h"
 
 namespace pumice {
 namespace {
@@ -224,7 +225,7 @@ void bind_context_creation(ContextClass& context) {
       .def(py::init([](const std::string& device, const std::vector<std::string>& without, const LimitMask& limits,
                        const std::vector<std::string>& quirks) {
              const GilRelease release;
-             return Context::create({device, without, limits, quirks});
+             return open_context({device, without, limits, quirks});
            }),
            py::arg("device") = "", py::arg("without") = std::vector<std::string>{}, py::arg("limits") = LimitMask{},
            py::arg("quirks") = std::vector<std::string>{},
@@ -239,7 +240,7 @@ void bind_context_creation(ContextClass& context) {
            "for limits that the device does not have.")
       .def(py::init([](const Integer& index) {
              const GilRelease release;
-             return Context::create({index.text(), {}, {}});
+             return open_context({index.text(), {}, {}});
            }),
            py::arg("index"), "Open the device at this index of devices().");
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstdlib>
+#include <sstream>
 
 #include "core/error.h"
 #include "core/number_format.h"
@@ -57,6 +58,21 @@ void check_masked_features(const DeviceInfo& info, const Extensions& extensions,
     if (name == "timelineSemaphore") throw UnsupportedError("a Context without timelineSemaphore: waits need it");
     if (!info.features.contains(name) && !extensions.contains(name) && !name.starts_with("VK_"))
       throw UnsupportedError("without '" + name + "': not a feature or extension that the engine uses; pumice.devices() lists them");
+  }
+}
+
+// Adds the features that a context with these quirks does not use, and lowers its limits.
+void mask_for_quirks(DeviceInfo& info, QuirkSet quirks, std::set<std::string>& masked) {
+  for (size_t i = 0; i < list_quirk_kinds().size(); ++i) {
+    const QuirkKind& kind = list_quirk_kinds()[i];
+    if (!quirks.has(static_cast<Quirk>(i))) continue;
+    std::istringstream names{std::string(kind.features)};
+    for (std::string feature; names >> feature;)
+      if (info.feature(feature)) masked.insert(feature);
+    if (!kind.limit.empty()) {
+      uint64_t& limit = info.limits.at(std::string(kind.limit));
+      limit = std::min(limit, kind.max_limit);
+    }
   }
 }
 
@@ -157,8 +173,10 @@ std::shared_ptr<Context> Context::create(const ContextOptions& options) {
   vkGetPhysicalDeviceProperties(vk.physical, &properties);
   vk.timestamp_period = properties.limits.timestampPeriod;
   vkGetPhysicalDeviceMemoryProperties(vk.physical, &vk.memory);
+  std::set<std::string> masked(options.without.begin(), options.without.end());
+  mask_for_quirks(state.info, state.assumed_quirks, masked);
   mask_limits(state.info, options.limits);
-  create_device(vk, state.info, {options.without.begin(), options.without.end()});
+  create_device(vk, state.info, masked);
   state.has_separate_memory = std::ranges::find(options.without, "unifiedMemory") != options.without.end();
   vk.has_conditional = state.info.feature("conditionalRendering");
   state.timeline = create_timeline_semaphore(vk);

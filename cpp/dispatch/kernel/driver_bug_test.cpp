@@ -5,7 +5,6 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
-#include <fstream>
 #include <mutex>
 #include <span>
 #include <vector>
@@ -19,8 +18,9 @@
 #include "device/command_buffer.h"
 #include "device/pipeline.h"
 #include "dispatch/kernel/coopmat_support.h"
-#include "dispatch/kernel/kernel_limits.h"
+#include "dispatch/kernel/feature_trial.h"
 #include "dispatch/kernel/kernel_options.h"
+#include "dispatch/kernel/trial_run.h"
 #include "shader/shader.h"
 #include "shader/source/embedded_shaders.h"
 
@@ -31,7 +31,7 @@ constexpr std::string_view kShader = "driver_test.comp", kMatrixShader = "coopma
 constexpr uint32_t kPoints = 1024, kSmall = 0x00012345;
 constexpr uint32_t kIterations = 70000;  // exceeds the limit of drivers that truncate long loops
 constexpr size_t kTrials = 17;
-constexpr uint32_t kVersion = 2;  // increment if points or expected results change, to invalidate cached results
+constexpr uint32_t kVersion = 3;  // increment if points or expected results change, to invalidate cached results
 
 struct BugTestInputs {
   std::vector<float> a, b;
@@ -115,25 +115,6 @@ QuirkSet find_quirks_in_test_results(const BugTestInputs& points, const std::vec
   return quirks;
 }
 
-template <typename T>
-std::shared_ptr<Buffer> make_filled_buffer(const std::shared_ptr<Context>& context, const std::vector<T>& elements) {
-  const auto buffer = Buffer::create(context, elements.size() * sizeof(T));
-  upload({buffer, 0, buffer->bytes()}, std::as_bytes(std::span(elements)));
-  return buffer;
-}
-
-// Compiles the trial shader without driver quirk macros, since the trial determines them.
-std::shared_ptr<const Pipeline> make_pipeline(Context& context, const Shader& shader, uint32_t subgroup = 0) {
-  PipelineDesc desc;
-  desc.subgroup_size = subgroup;
-  desc.name = shader.name;
-  desc.spirv = shader.spirv;
-  for (const auto& binding : shader.interface.bindings) desc.bindings.push_back({binding.binding, get_descriptor_kind(binding)});
-  desc.push_bytes = shader.interface.push_bytes;
-  desc.counted = false;
-  return Pipeline::create(context, desc);
-}
-
 // Runs the trial in one workgroup and waits for it.
 void run_one_workgroup(const std::shared_ptr<Context>& context, const Pipeline& pipeline, std::span<const BufferRange> ranges,
                        std::span<const std::byte> push) {
@@ -145,7 +126,7 @@ void run_one_workgroup(const std::shared_ptr<Context>& context, const Pipeline& 
   commands.write_descriptor_sets(std::array{DispatchResources{&pipeline, ranges, {}}});
   commands.dispatch(pipeline, push, {1, 1, 1});
   commands.end();
-  context->wait(commands.submit());
+  wait_for_trial(*context, commands.submit());
 }
 
 // Runs a trial shader and returns its output array, which is the binding after the inputs.
@@ -186,7 +167,7 @@ bool has_mma_fragment_layout(const std::shared_ptr<Context>& context) {
   try {
     const auto shader = compile(std::string(get_embedded_shader(kMatrixShader)), std::string(kMatrixShader),
                                 make_device_options(*context, StorageType::fp16));
-    const auto pipeline = make_pipeline(*context, *shader, 32);
+    const auto pipeline = make_trial_pipeline(*context, *shader, {}, 32);
     y = run_test_shader(context, *shader, *pipeline, {make_filled_buffer(context, fp16_values), make_filled_buffer(context, numbers)},
                         2 * kElements, {});
   } catch (const DeviceLostError&) {
@@ -204,7 +185,7 @@ QuirkSet run_driver_bug_test(const std::shared_ptr<Context>& context) {
   const BugTestInputs points = make_bug_test_inputs();
   const auto shader =
       compile(std::string(get_embedded_shader(kShader)), std::string(kShader), make_device_options(*context, StorageType::fp32));
-  const auto pipeline = make_pipeline(*context, *shader);
+  const auto pipeline = make_trial_pipeline(*context, *shader);
   const std::array<uint32_t, 3> push{kPoints, kSmall, kIterations};
   const auto y =
       run_test_shader(context, *shader, *pipeline,
@@ -215,40 +196,22 @@ QuirkSet run_driver_bug_test(const std::shared_ptr<Context>& context) {
   return quirks;
 }
 
-// Returns the CPU features of the host. Software drivers compile for these, so they are part of the cache key.
-std::string read_cpu_flags() {
-  std::ifstream file("/proc/cpuinfo");
-  for (std::string line; std::getline(file, line);)
-    if (line.starts_with("flags") || line.starts_with("Features")) return line;
-  return {};
-}
-
 std::string make_bug_test_cache_name(const DeviceInfo& info) {
-  Sha256 hash;
-  hash.add_field(get_embedded_shader(kShader))
-      .add_field(get_embedded_shader(kMatrixShader))
-      .add_field(info.name)
-      .add_field(info.driver_uuid)
-      .add_field(static_cast<uint64_t>(info.driver_version))
-      .add_field(info.driver_info);
+  Sha256 hash = hash_driver(info);
+  hash.add_field(get_embedded_shader(kShader)).add_field(get_embedded_shader(kMatrixShader));
   hash.add_field(static_cast<uint64_t>(kPoints)).add_field(static_cast<uint64_t>(kVersion));
-  if (info.kind == DeviceKind::software) {
-    hash.add_field(read_cpu_flags());
-    for (const char* variable : {"GALLIUM_OVERRIDE_CPU_CAPS", "LP_NATIVE_VECTOR_WIDTH"})
-      if (const char* text = std::getenv(variable)) hash.add_field(variable).add_field(text);
-  }
   return info.uuid + "-" + hash.hex().substr(0, 32);
 }
 
 QuirkSet detect_quirks(const std::shared_ptr<Context>& context) {
   const auto name = get_cache_directory() ? std::optional(make_bug_test_cache_name(context->info())) : std::nullopt;
-  if (const auto cached = name ? read_cache_entry(kKind, *name) : std::nullopt; cached && cached->size() == sizeof(uint32_t)) {
-    uint32_t bits = 0;
+  if (const auto cached = name ? read_cache_entry(kKind, *name) : std::nullopt; cached && cached->size() == sizeof(uint64_t)) {
+    uint64_t bits = 0;
     std::memcpy(&bits, cached->data(), sizeof bits);
     return QuirkSet(bits);
   }
   const QuirkSet quirks = run_driver_bug_test(context);
-  const uint32_t bits = quirks.bits();
+  const uint64_t bits = quirks.bits();
   if (name) write_cache_entry(kKind, *name, std::as_bytes(std::span(&bits, 1)));
   return quirks;
 }
@@ -264,7 +227,7 @@ struct CachedDetectedQuirks {
 QuirkSet get_detected_quirks(const std::shared_ptr<Context>& context) {
   const auto trial = context->attachment<CachedDetectedQuirks>();
   std::call_once(trial->once, [&] {
-    trial->detected = detect_quirks(context);
+    trial->detected = detect_quirks(context) | get_feature_trial_quirks(*context);
     for (size_t i = 0; i < list_quirk_kinds().size(); ++i)
       if (trial->detected.has(static_cast<Quirk>(i)))
         log(LogLevel::info, "driver '" + context->info().driver + "', " + std::string(list_quirk_kinds()[i].name) + ": " +

@@ -100,9 +100,9 @@ std::string make_variant_key(StorageType storage, const Macros& macros, const Sp
 
 void add_quirk_macros(const std::shared_ptr<Context>& context, Macros& macros) {
   const QuirkSet quirks = get_driver_quirks(context);
-  if (quirks.has(Quirk::inexact_arithmetic))
-    throw UnsupportedError("driver '" + context->info().driver +
-                           "': " + std::string(list_quirk_kinds()[static_cast<size_t>(Quirk::inexact_arithmetic)].summary));
+  for (size_t i = 0; i < list_quirk_kinds().size(); ++i)
+    if (const QuirkKind& kind = list_quirk_kinds()[i]; kind.is_fatal && quirks.has(static_cast<Quirk>(i)))
+      throw UnsupportedError("driver '" + context->info().driver + "', " + std::string(kind.name) + ": " + std::string(kind.summary));
   constexpr std::pair<Quirk, const char*> kMacros[] = {
       {Quirk::inexact_division, "PM_CORRECT_DIVISION"}, {Quirk::inexact_square_root, "PM_CORRECT_ROOT"},
       {Quirk::inexact_rounding, "PM_OWN_ROUNDING"},     {Quirk::inexact_unsigned, "PM_UNSIGNED_BY_HALVES"},

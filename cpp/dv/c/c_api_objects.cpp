@@ -2,6 +2,7 @@
 #include <cstdlib>
 #include <mutex>
 
+#include "dispatch/kernel/feature_trial.h"
 #include "dv/c/c_api_handles.h"
 
 using namespace pumice::dv;
@@ -56,7 +57,7 @@ std::shared_ptr<pumice::Context> get_shared_device() {
   static std::weak_ptr<pumice::Context> device;
   const std::lock_guard lock(mutex);
   auto found = device.lock();
-  if (!found) device = found = pumice::Context::create();
+  if (!found) device = found = pumice::open_context();
   return found;
 }
 
