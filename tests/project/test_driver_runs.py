@@ -8,20 +8,7 @@ from pathlib import Path
 import pytest
 
 import drivers
-from resumable_run import case_of
 
-TESTS = """
-import os
-import pytest
-
-@pytest.mark.parametrize("case", ["a::b", "c[0]", "d/e.py", "plain"])
-def test_case(case):
-    assert case != "plain" or "MENDED" in os.environ
-
-class TestNouns:
-    def test_of_a_class(self):
-        pytest.skip("needs shaderNothing")
-"""
 KILLED = """
 import os
 import signal
@@ -38,9 +25,9 @@ def test_killed():
 
 @pytest.fixture
 def driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> drivers.Driver:
-    """A driver that runs the tests of TESTS."""
+    """A driver that runs the tests of KILLED."""
     (tmp_path / "tests").mkdir()
-    (tmp_path / "tests" / "test_few.py").write_text(TESTS)
+    (tmp_path / "tests" / "test_few.py").write_text(KILLED)
     (tmp_path / "pytest.ini").write_text("[pytest]\n")
     monkeypatch.setattr(drivers, "ROOT", tmp_path)
     monkeypatch.setattr(drivers, "FOLDER", tmp_path / "reports")
@@ -50,29 +37,7 @@ def driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> drivers.Driver:
     )
 
 
-@pytest.mark.slow
-def test_the_rest_of_a_run_is_what_failed(driver: drivers.Driver, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert drivers.run(driver, [], is_rest=False) == 1
-    first = drivers.outcome(driver.reports)
-    assert first.results == {
-        ("tests.test_few", "test_case[a::b]"): "passed",
-        ("tests.test_few", "test_case[c[0]]"): "passed",
-        ("tests.test_few", "test_case[d/e.py]"): "passed",
-        ("tests.test_few", "test_case[plain]"): "failed",
-        ("tests.test_few.TestNouns", "test_of_a_class"): "needs shaderNothing",
-    }
-    monkeypatch.setenv("MENDED", "1")
-    assert drivers.run(driver, [], is_rest=True) == 0
-    assert [case for case, _ in drivers.results_of(driver.reports / "001.jsonl")] == [
-        ("tests.test_few", "test_case[plain]")
-    ]
-    assert drivers.outcome(driver.reports).count("passed") == 4
-    assert drivers.run(driver, [], is_rest=True) == 0  # nothing is left to run
-    assert len(drivers.outcome(driver.reports).runs) == 3
-
-
 def test_a_killed_run_is_resumed(driver: drivers.Driver, monkeypatch: pytest.MonkeyPatch) -> None:
-    (drivers.ROOT / "tests" / "test_few.py").write_text(KILLED)
     before, killed = ("tests.test_few", "test_before"), ("tests.test_few", "test_killed")
     assert drivers.run(driver, ["-n", "1"], is_rest=False) != 0
     assert drivers.outcome(driver.reports).results == {before: "passed"}
@@ -101,8 +66,3 @@ def test_the_table_counts_what_did_not_run() -> None:
         "| a driver | A device | 1 | 1 | 1 | 1 | 2026-01-02 abcdef0 |"
     )
     assert later.count("- 1 times: needs shaderInt64") == 2  # a driver without reports keeps its row and list
-
-
-def test_cases_are_named_as_in_reports() -> None:
-    assert case_of("tests/a/test_b.py") == ("", "tests.a.test_b")
-    assert case_of("tests/a/test_b.py::TestC::test_d[x::y/z.py]") == ("tests.a.test_b.TestC", "test_d[x::y/z.py]")

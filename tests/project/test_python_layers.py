@@ -158,24 +158,3 @@ def test_what_makes_a_recipe_is_what_the_cache_stamps() -> None:
 @pytest.mark.parametrize("stage", STAGES)
 def test_every_stage_exists(stage: str) -> None:
     assert stage in modules()
-
-
-def test_a_circle_and_an_upward_import_would_be_found(tmp_path: Path) -> None:
-    assert circle_of([("base.log", "base.errors", True), ("base.errors", "base.log", True)])
-    assert upward([("base.log", "model.model", False)])
-    assert not circle_of([("base.log", "base.errors", True), ("base.errors", "base.log", False)])
-    assert depth_of_imports([("a", "b", True), ("b", "c", False), ("a", "c", True)]) == 3
-    with pytest.raises(CycleError):
-        depth_of_imports([("a", "b", True), ("b", "a", False)])
-    lines = """
-from __future__ import annotations
-from typing import TYPE_CHECKING
-if TYPE_CHECKING:
-    from .first import First
-def late() -> None:
-    from .second import second
-"""
-    (tmp_path / "module.py").write_text(lines)
-    known = {"base.module", "base.first", "base.second"}
-    found = list(imported("base.module", tmp_path / "module.py", known))
-    assert found == [("base.first", False), ("base.second", True)]

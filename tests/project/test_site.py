@@ -41,7 +41,6 @@ class Page(HTMLParser):
         super().__init__()
         self.links: list[str] = []
         self.anchors: set[str] = set()
-        self.phone = False
         self.feed(text)
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
@@ -49,8 +48,6 @@ class Page(HTMLParser):
         self.links += [link for name in ("href", "src") if (link := given.get(name))]
         if anchor := given.get("id"):
             self.anchors.add(anchor)
-        if given.get("name") == "viewport":
-            self.phone = True
 
 
 @pytest.fixture(scope="module")
@@ -79,11 +76,3 @@ def test_links_of_the_built_site_lead_to_files_and_anchors(site: Path) -> None:
                 lost.append(f"{page.name}: {link}")
     assert len(pages) > len(list(DOCS.glob("*.md")))
     assert not lost
-
-
-def test_the_built_pages_fit_a_phone_and_are_searched_without_a_server(site: Path) -> None:
-    for page in DOCS.glob("*.md"):
-        assert Page((site / f"{page.stem}.html").read_text()).phone
-    index = (site / "searchindex.js").read_text()
-    assert index.startswith("Search.setIndex(")
-    assert "Binding tables" in index

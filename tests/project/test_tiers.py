@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -58,33 +57,5 @@ def test_every_operator_is_in_the_quick_tier() -> None:
     assert not [item.nodeid for item in items if {"quick", "slow"} <= set(item.marks)]
 
 
-def test_operators_have_at_most_as_many_cases_as_the_default_tier_allows() -> None:
-    items = operator_items()
-    mark_tiers(items)
-    counts = Counter(item.callspec.params["case"].op for item in items if "slow" not in item.marks)
-    assert max(counts.values()) <= tiers.OPERATOR_CASES + len(tiers.OPERATOR_MODES)
-
-
 def test_every_page_with_a_script_is_in_the_quick_tier() -> None:
     assert QUICK["project/test_documents.py"]["test_the_first_script_of_a_page_runs"] == ALL
-
-
-def test_samples_are_the_same_in_any_order_and_keep_to_their_number(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tiers, "CASES", {"a/test_b.py": {"test_c": (3, 7)}})
-    monkeypatch.setattr(tiers, "QUICK", {"a/test_b.py": {"test_c": 2}})
-    found = []
-    for direction in (1, -1):
-        items: list[Any] = [Item(f"tests/a/test_b.py::test_c[{k}]") for k in range(20)][::direction]
-        items += [Item("tests/a/test_b.py::test_c[slow]", "slow"), Item("tests/a/test_b.py::test_d")]
-        mark_tiers(items)
-        found.append({item.nodeid for item in items if "slow" not in item.marks})
-        assert sum("quick" in item.marks for item in items) == 2
-    assert found[0] == found[1] and len(found[0]) == 4
-
-
-def test_quick_cases_of_a_sampled_test_are_in_the_default_tier() -> None:
-    both = [(path, name) for path, names in QUICK.items() for name in names if name in tiers.CASES.get(path, {})]
-    for path, name in both:
-        items: list[Any] = [Item(f"tests/{path}::{name}[{k}]") for k in range(200)]
-        mark_tiers(items)
-        assert not [item.nodeid for item in items if {"quick", "slow"} <= set(item.marks)]

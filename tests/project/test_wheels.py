@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 import pumice
+from wheels import Failed, build, checks, foreign, interpreters, old_glibc, run, sbom
 from wheels import __main__ as builder
-from wheels import build, checks, commands, foreign, interpreters, old_glibc, sbom
 
 ROOT = Path(__file__).resolve().parents[2]
 MACHINE = os.uname().machine
@@ -56,9 +56,9 @@ def test_a_symbol_has_the_newest_version_that_glibc_2_28_has() -> None:
        8: 0000000000000000     0 FUNC    GLOBAL DEFAULT  UND used@GLIBC_2.3 (2)
     """
     assert old_glibc.old_symbols(table) == {
-        "pthread_create": ("function", "2.2.5"),
-        "memcpy": ("function", "2.14"),
-        "stdout": ("object", "2.2.5"),
+        "pthread_create": ((2, 2, 5), "function"),
+        "memcpy": ((2, 14), "function"),
+        "stdout": ((2, 2, 5), "object"),
     }
 
 
@@ -95,7 +95,7 @@ def test_a_wheel_has_its_tag_metadata_and_licences_and_is_reproducible(
     monkeypatch.setenv("SOURCE_DATE_EPOCH", "1700000000")
     wheel = packed(tmp_path, flags)
     checks.check_symbols(tmp_path / "tree", "readelf")
-    checks.check_contents(wheel, MACHINE)
+    checks.check_contents(wheel)
     assert wheel.name == f"pumice-{pumice.__version__}-cp311-cp311-manylinux_2_28_{MACHINE}.whl"
     with zipfile.ZipFile(wheel) as archive:
         text = archive.read(f"pumice-{pumice.__version__}.dist-info/WHEEL").decode()
@@ -105,22 +105,20 @@ def test_a_wheel_has_its_tag_metadata_and_licences_and_is_reproducible(
     assert wheel.read_bytes() == packed(other, flags).read_bytes()
     table = subprocess.run(["readelf", "-sW", other / "tree/pumice/libdmpdv.so"], capture_output=True, text=True).stdout
     assert " use" in table and "never_called" not in table
-    with pytest.raises(commands.Failed, match="one Python module for riscv64"):
-        checks.check_contents(wheel, "riscv64")
     with zipfile.ZipFile(wheel) as given, zipfile.ZipFile(tmp_path / "short.whl", "w") as kept:
         for name in given.namelist():
             if not name.endswith(("volk.txt", "libSPIRV.so.13")):
                 kept.writestr(name, given.read(name))
-    with pytest.raises(commands.Failed, match=r"lacks libSPIRV\.so\.13, volk\.txt"):
-        checks.check_contents(tmp_path / "short.whl", MACHINE)
+    with pytest.raises(Failed, match=r"lacks libSPIRV\.so\.13, volk\.txt"):
+        checks.check_contents(tmp_path / "short.whl")
     monkeypatch.setattr(checks, "MAX_BYTES", 1000)
-    with pytest.raises(commands.Failed, match="the most is 1,000"):
-        checks.check_contents(wheel, MACHINE)
+    with pytest.raises(Failed, match="the most is 1,000"):
+        checks.check_contents(wheel)
 
 
 @HERE
 def test_a_library_of_a_newer_glibc_is_rejected(tmp_path: Path) -> None:
-    with pytest.raises(commands.Failed, match="too-recent versioned symbols"):
+    with pytest.raises(Failed, match="too-recent versioned symbols"):
         packed(tmp_path, [])
 
 
@@ -158,9 +156,6 @@ def test_versions_are_read_from_the_headers(tmp_path: Path) -> None:
     )
     (tmp_path / "volk.h").write_text("#define VOLK_HEADER_VERSION 300\n")
     assert sbom.header_versions(tmp_path) == ("1.4.301", "1.4.300")
-    (tmp_path / "volk.h").write_text("")
-    with pytest.raises(ValueError, match="VOLK_HEADER_VERSION"):
-        sbom.header_versions(tmp_path)
 
 
 # ---- interpreters, tools and options
@@ -181,33 +176,26 @@ def no_pythons(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def interpreter_in(folder: Path, name: str, include: str) -> Path:
+def interpreter_in(folder: Path, name: str, said: str) -> Path:
     path = folder / name
-    path.write_text(f"#!/bin/sh\necho '{include[:4].strip()} cpython'\necho '{include[4:].strip()}'\n")
+    path.write_text(f"#!/bin/sh\n{said}\n")
     path.chmod(0o755)
     return path
 
 
-def test_an_interpreter_is_found_and_one_without_headers_is_named(
+def test_an_interpreter_without_headers_or_of_another_version_is_passed_over(
     no_pythons: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with pytest.raises(interpreters.Missing, match=r"no wheel for CPython 3\.13: no python3\.13 is on PATH"):
-        interpreters.find("3.13")
-    bare = interpreter_in(no_pythons, "bare", "3.13")
-    whole = interpreter_in(no_pythons, "whole", "3.13 /include")
-    monkeypatch.setenv("PUMICE_PYTHONS", str(bare))
-    with pytest.raises(interpreters.Missing, match=r"bare has no Python\.h"):
-        interpreters.find("3.13")
+    bare = interpreter_in(no_pythons, "bare", "exit 1")
+    whole = interpreter_in(no_pythons, "whole", "echo 3.13 cpython; echo /include")
     monkeypatch.setenv("PUMICE_PYTHONS", f"{bare}:{whole}")
     assert interpreters.find("3.13") == ("3.13", whole, Path("/include"))
-    with pytest.raises(interpreters.Missing):
-        interpreters.find("3.12")
+    assert interpreters.find("3.12") is None
 
 
 def test_a_build_without_a_python_keeps_other_files_and_fails(
     no_pythons: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(build, "check_tools", lambda target: None)
     monkeypatch.setenv("SOURCE_DATE_EPOCH", "1700000000")
     out = no_pythons / "dist"
     out.mkdir()
@@ -216,58 +204,28 @@ def test_a_build_without_a_python_keeps_other_files_and_fails(
     assert builder.main(["--out", str(out), "--no-sdist"]) == 1
     assert [path.name for path in out.iterdir()] == ["letter.txt"]
     shown = capsys.readouterr()
-    assert all(f"no wheel for CPython {version}:" in shown.out for version in interpreters.WANTED)
+    assert all(f"wheel for CPython {version}:" in shown.out for version in interpreters.WANTED)
     assert "no wheel was built" in shown.err
-
-
-def test_a_missing_compiler_is_named_with_its_package(no_pythons: Path) -> None:
-    target = build.Target("aarch64", no_pythons, "x86_64")
-    with pytest.raises(commands.Failed, match=r"aarch64: no aarch64-linux-gnu-gcc here .*g\+\+-aarch64-linux-gnu"):
-        build.check_tools(target)
 
 
 # ---- wheels of another architecture
 
 
 def test_a_wheel_that_cannot_be_run_is_reported(no_pythons: Path) -> None:
-    said = builder.checked(FOREIGN, build.Target("aarch64", no_pythons, "x86_64"), PYTHON)
-    assert said.startswith(f"{FOREIGN.name} was not run: no qemu-aarch64-static here")
-
-
-def test_foreign_packages_are_unpacked_once_with_a_state_of_their_own(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    tools, calls, folder = tmp_path / "bin", tmp_path / "calls", tmp_path / "system"
-    tools.mkdir()
-    for name in ("apt-get", "dpkg-deb"):
-        (tools / name).write_text(f'#!/bin/sh\necho "{name} $*" >> {calls}\n')
-        (tools / name).chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tools}:/usr/bin:/bin")
-    (folder / "archives").mkdir(parents=True)
-    (folder / "archives" / "one.deb").touch()
-    for _ in range(2):
-        assert foreign.unpack(("python3.11", "libvulkan1"), "arm64", folder) == folder / "root"
-    update, install, unpack = calls.read_text().splitlines()
-    for name in ("Dir::State::Lists", "Dir::State::status", "Dir::Cache::archives"):
-        assert f"-o{name}={folder}/" in update
-    assert "-oAPT::Architecture=arm64" in update and update.endswith("update")
-    assert install.endswith("--download-only install python3.11 libvulkan1")
-    assert unpack == f"dpkg-deb -x {folder / 'archives' / 'one.deb'} {folder / 'root'}"
+    said = foreign.check(FOREIGN, build.Target("aarch64", no_pythons, "x86_64"), "3.11")
+    assert said.startswith(f"{FOREIGN.name} was not run: qemu-aarch64-static cannot be run: No such file")
 
 
 def test_what_is_emulated_runs_here_too() -> None:
     """On this machine's own architecture and driver."""
     env = {"PYTHONPATH": str(Path(pumice.__file__).parents[1])}
-    said = commands.run(sys.executable, "-c", foreign.CALL, env=env)
+    said = run(sys.executable, "-c", foreign.CALL, env=env)
     assert "of 16 images right and a kernel compiled on" in said
 
 
-def test_a_command_that_fails_or_does_not_end_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(commands.Failed, match="this failed"):
-        commands.run(sys.executable, "-c", "raise SystemExit(3)")
-    monkeypatch.setattr(commands, "SECONDS", 0.01)
-    with pytest.raises(commands.Failed, match="this took over"):
-        commands.run("sleep", "5")
+def test_a_command_that_fails_is_an_error() -> None:
+    with pytest.raises(Failed, match=r"this failed: .*\nreason"):
+        run(sys.executable, "-c", "raise SystemExit('reason')")
 
 
 # ---- a real wheel
@@ -283,6 +241,6 @@ def test_a_wheel_in_a_clean_environment(tmp_path: Path) -> None:
         pytest.skip("no package index can be reached")
     assert done.returncode == 0, done.stdout + done.stderr
     python = ROOT / "build" / "wheels" / MACHINE / f"clean-{version}" / "bin" / "python"
-    commands.run(python, "-m", "pip", "install", "--quiet", "pytest", "pytest-xdist", "hypothesis")
+    run(python, "-m", "pip", "install", "--quiet", "pytest", "pytest-xdist", "hypothesis")
     tests = ("-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/kernel/test_kernel.py")
-    commands.run(python, *tests, env={"PYTHONPATH": "", "PATH": "/nowhere"})
+    run(python, *tests, env={"PYTHONPATH": "", "PATH": "/nowhere"})

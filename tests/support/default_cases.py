@@ -276,7 +276,6 @@ CASES: dict[str, dict[str, int | tuple[int, int]]] = {
     "operators/test_wrong_shapes.py": {"test_constants_of_wrong_shapes": (22, 199)},
     "project/test_deprecated_names.py": {"test_a_deprecated_name_warns_and_works": (18, 37)},
     "project/test_documents.py": {"test_the_scripts_of_a_page_run_one_after_the_other": (4, 1046)},
-    "project/test_package.py": {"test_lint_installs_what_mypy_reads": 1},
     "project/test_readme.py": {"test_command_runs": (2, 1)},
     "project/test_signatures.py": {"test_an_argument_is_honoured_or_rejected": (33, 28)},
     "shader/test_glsl_extension.py": {
