@@ -64,8 +64,10 @@ class _Model:
         if len(self.proto.graph.node) == 1:
             MODELS.setdefault((data, pickle.dumps(given)), self.test)
         runtime = pytest.importorskip("onnxruntime")
+        options = runtime.SessionOptions()
+        options.intra_op_num_threads = 1
         try:
-            results = runtime.InferenceSession(data, providers=["CPUExecutionProvider"]).run(None, given)
+            results = runtime.InferenceSession(data, options, providers=["CPUExecutionProvider"]).run(None, given)
         except Exception:  # ONNX Runtime has exceptions of its own, and lacks the operator or the opset
             pytest.skip("recorded")
         return results[0] if len(results) == 1 else tuple(results)
