@@ -126,7 +126,9 @@ def apply(kind: str, tree: Path) -> set[Path]:
         else:
             indent = line[: len(line) - len(line.lstrip())]
             code = "\n".join(f"{indent}{each}".rstrip() for each in edit(step.code).rstrip().splitlines())
-            text = f"{text[: found.end()]}\n{code}{text[found.end() :]}"
+            comma = "," if text[found.end()] == "," else ""  # the page shows an item of a list without it
+            end = found.end() + len(comma)
+            text = f"{text[:end]}\n{code}{comma}{text[end:]}"
         file.write_text(text)
         edited.add(file.relative_to(tree))
     return edited
