@@ -189,7 +189,7 @@ PROVE = """
 import numpy as np, onnx, pumice
 from onnx import helper
 domain, op, right = {domain!r}, {op!r}, {right!r}
-x = np.linspace(-2, 2, 35, dtype=np.float32).reshape(5, 7)
+x = np.linspace(-1, 2, 35, dtype=np.float32).reshape(5, 7)
 value = helper.make_tensor_value_info("x", 1, [5, 7])
 graph = helper.make_graph([helper.make_node(op, ["x"], ["y"], domain=domain)], "g", [value], [onnx.ValueInfoProto(name="y")])
 model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 24), helper.make_opsetid(domain, 1)])
