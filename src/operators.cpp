@@ -253,6 +253,10 @@ void bind_operator_row(py::module_& module) {
           "index_input",
           [](const OperatorRow& self) { return self.indices ? std::optional(self.indices(Attributes(), {}).input) : std::nullopt; },
           "The input of indices or lengths that check_indices=True checks for out-of-range values; None if there is none.")
+      .def_property_readonly(
+          "definition", [](const OperatorRow& self) { return self.schema.definition; },
+          "The operator as the body of a function of ONNX operators, in ONNX's text format; empty if ONNX or a rule of validation defines "
+          "it.")
       .def_readonly("expression", &OperatorRow::expression, "The expression computed by an elementwise operator; empty for others.")
       .def("__repr__", [](const OperatorRow& self) { return "<OperatorRow " + std::string(self.name) + ">"; });
 }

@@ -1458,6 +1458,11 @@ class OperatorRow:
     def attributes(self) -> list[AttributeSchema]:
         ...
     @property
+    def definition(self) -> str:
+        """
+        The operator as the body of a function of ONNX operators, in ONNX's text format; empty if ONNX or a rule of validation defines it.
+        """
+    @property
     def expression(self) -> str:
         """
         The expression computed by an elementwise operator; empty for others.

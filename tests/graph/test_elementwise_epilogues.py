@@ -38,7 +38,7 @@ def is_small(case: Case) -> bool:
 
 def producers() -> dict[str, Case]:
     """Return one or two cases of each operator that supports an epilogue."""
-    rows = {row.name: row for row in pumice.operators() if row.domain == "ai.onnx"}
+    rows = {row.name: row for row in pumice.operators() if row.domain in ("ai.onnx", "pumice")}
     found: dict[str, Case] = {}
     for case in CASES:
         row = rows[case.op]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -23,13 +24,23 @@ def ids(*shape: int, below: int) -> Array:
 
 
 class Case:
-    """A node; arrays that are not model inputs are constants. `outputs`: the count, or names with gaps."""
+    """A node; arrays that are not model inputs are constants. `outputs`: the count, or names with gaps.
+
+    reference: function of the inputs that returns the output, for an operator that ONNX Runtime lacks.
+    """
 
     def __init__(
-        self, op: str, inputs: dict[str, Array], constants: dict[str, Array], outputs: str = "y", **attributes: Any
+        self,
+        op: str,
+        inputs: dict[str, Array],
+        constants: dict[str, Array],
+        outputs: str = "y",
+        reference: Callable[..., Array] | None = None,
+        **attributes: Any,
     ) -> None:
         self.op = op
         self.inputs = inputs
+        self.reference = reference
         domain = attributes.pop("domain", DOMAIN)
         order = attributes.pop("order", [*inputs, *constants])
         names = outputs.split(",")
@@ -50,6 +61,14 @@ class Case:
         )
         opsets = [helper.make_opsetid("", 20), helper.make_opsetid(DOMAIN, 1)]
         self.model = helper.make_model(graph, opset_imports=opsets, ir_version=9)
+
+    def expected(self) -> list[Array]:
+        """Return the outputs of `reference`, by default of ONNX Runtime."""
+        if self.reference:
+            return [self.reference(**self.inputs)]
+        onnxruntime = pytest.importorskip("onnxruntime")
+        session = onnxruntime.InferenceSession(self.model.SerializeToString(), providers=["CPUExecutionProvider"])
+        return list(session.run(None, self.inputs))
 
     def __str__(self) -> str:
         return f"{self.op}-{','.join(self.model.graph.node[0].input)}-{len(self.model.graph.node[0].output)}"

@@ -8,11 +8,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from ml_dtypes import bfloat16
-from onnx import ValueInfoProto, helper, numpy_helper
+from onnx import NodeProto, ValueInfoProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
 import pumice
 from cases import OPSET, Case, attentions, fills, gather_scatter, integer_conv_gemm, recurrents, regions, values_in
+from pumice.validation.rules.function_bodies import find_function_body
 
 Array = npt.NDArray[Any]
 
@@ -129,6 +130,8 @@ OWN_REFERENCES = {
 
 
 def reference_node(op: str, outputs: int, attributes: dict[str, Any], arrays: list[Array | None]) -> list[Array]:
+    """Run a node in onnx's reference, or the definition in the operator table of an operator that ONNX lacks."""
+    domain, _, name = op.rpartition("::")
     names = [f"i{k}" if array is not None else "" for k, array in enumerate(arrays)]
     results = [f"o{k}" for k in range(outputs)]
     named_inputs = {name: array for name, array in zip(names, arrays, strict=True) if array is not None}
@@ -140,15 +143,25 @@ def reference_node(op: str, outputs: int, attributes: dict[str, Any], arrays: li
         key: numpy_helper.from_array(value) if isinstance(value, np.ndarray) else value
         for key, value in attributes.items()
     }
-    graph = helper.make_graph(
-        [helper.make_node(op, names, results, **tensors)],
-        "case",
-        inputs,
-        [ValueInfoProto(name=name) for name in results],
-    )
+    node = helper.make_node(name, names, results, domain=domain, **tensors)
+    nodes = defining_nodes(node) if domain else [node]
+    graph = helper.make_graph(nodes, "case", inputs, [ValueInfoProto(name=name) for name in results])
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)])
     with np.errstate(all="ignore"):
         return list(ReferenceEvaluator(model).run(None, named_inputs))
+
+
+def defining_nodes(node: NodeProto) -> list[NodeProto]:
+    """Return the nodes of the operator's definition, with the node's names of inputs and outputs."""
+    body = find_function_body(node, [], OPSET)
+    assert body is not None, f"{node.domain}::{node.op_type} has no definition in the operator table"
+    names = dict.fromkeys(body.input, "")  # an omitted input
+    names.update(zip(body.input, node.input, strict=False))
+    names.update(zip(body.output, node.output, strict=False))
+    for inner in body.node:
+        for values in (inner.input, inner.output):
+            values[:] = [names.get(name, name) for name in values]
+    return list(body.node)
 
 
 def reference(case: Case, precision: str = "fp32") -> list[Array]:

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import functools
 import warnings
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import onnx
 import pytest
+from onnx import helper
 
 from pumice.validation.reference.reference_model import RuleRunner
 from pumice.validation.report.deviation import compare_tensor
+from pumice.validation.rules import function_bodies
 from pumice.validation.rules.bounded_tensor import RULES, BoundedTensor, UnprovedError
 from pumice.validation.rules.float_types import ProgramTypes
 from pumice.validation.rules.function_bodies import has_function_body
@@ -80,21 +83,35 @@ RANDOM = {
     "RandomUniform",
     "RandomUniformLike",
 }
-WITHOUT = {  # operators that validation does not cover
-    *(f"ai.onnx.ml::{name}" for name in ("SVMClassifier", "SVMRegressor", "TreeEnsemble", "ZipMap")),
-}
 
 
-def test_every_operator_has_a_rule_or_is_named_here() -> None:
+def test_every_operator_has_a_rule_or_a_function() -> None:
+    """An operator that becomes other nodes needs none: test_rewritten_operators.py."""
     import pumice
-    from pumice.importer.rewrites.rewrite_table import CONTRIB, UPGRADES
-    from pumice.importer.translators.operator_table import TRANSLATORS
 
-    own = {row.name for row in pumice.operators() if not row.name.startswith(("pumice::", "nnapi::"))}
-    written = {f"com.microsoft::{name}" for name in CONTRIB}
-    every = {*own, *TRANSLATORS, *UPGRADES, *written} - {"Constant"}
-    without = {name for name in every - set(RULES) if name in RANDOM or not has_function_body(name)}
-    assert without == WITHOUT | (RANDOM - {"Dropout"})
+    rows = [row for row in pumice.operators() if row.skeleton != "composed" and row.domain.startswith("ai.onnx")]
+    own = {row.name for row in rows} - {"Constant", *RANDOM, *RULES}
+    assert not {name for name in own if not has_function_body(*name.split("::")[::-1])}
+
+
+def test_a_definition_in_the_table_bounds_an_operator(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Attributes have their defaults, and an omitted input is omitted in the definition's nodes."""
+    (x, axes), y = (SimpleNamespace(name=name) for name in ("x", "axes")), SimpleNamespace(name="y")
+    alpha = SimpleNamespace(name="alpha", default=0.5)
+    text = "c = Constant <value_float: float = @alpha> () a = Mul (x, c) t = Tanh (a) y = ReduceSum <keepdims = 0> (t, axes)"
+    row = SimpleNamespace(inputs=[x, axes], outputs=[y], attributes=[alpha], definition=text)
+    monkeypatch.setattr(function_bodies, "_get_defined_rows", lambda: {"pumice::SumOfTanh": row})
+    array = np.linspace(-2, 2, 15, dtype=np.float32).reshape(3, 5)
+    inputs = {"x": array, "axes": np.array([1])}
+    for attributes, names in (({}, ["x"]), ({"alpha": 1.5}, ["x", "axes"])):
+        made = helper.make_node("SumOfTanh", names, ["y"], domain="pumice", **attributes)
+        types = ProgramTypes("fp32")
+        values = [make_bounded_input(inputs[name], types) for name in names]
+        (result,) = RuleRunner({"": 22, "pumice": 1}, types).run_node(made, values, {})
+        assert isinstance(result, BoundedTensor)
+        exact = np.tanh(array.astype(float) * attributes.get("alpha", 0.5)).sum(1 if "axes" in names else None)
+        np.testing.assert_allclose(result.value, exact, rtol=1e-12)
+        assert 0 < result.get_errors().max() < 1e-5
 
 
 # Operators that have both a rule and an ONNX function body. Excluded: bodies that cannot be proved, because of a loop with a float count, a

@@ -13,7 +13,7 @@ from onnx import helper, numpy_helper
 import pumice
 from cases import CASES, OPSET, Case
 
-OPERATORS = sorted({case.op for case in CASES if "::" not in case.op})
+OPERATORS = sorted({case.op for case in CASES})
 
 
 @functools.cache
@@ -39,9 +39,12 @@ def model_of(case: Case) -> tuple[bytes, dict[str, Any]]:
         for name, value in case.attributes.items()
     }
     outputs = [f"y{k}" for k in range(case.outputs)]
-    node = helper.make_node(case.op, names, outputs, name="node", **attributes)
+    domain, _, op = case.op.rpartition("::")
+    node = helper.make_node(op, names, outputs, name="node", domain=domain, **attributes)
     graph = helper.make_graph([node], "row", inputs, [onnx.ValueInfoProto(name=name) for name in outputs], constants)
-    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)])
+    made = helper.make_model(
+        graph, opset_imports=[helper.make_opsetid("", OPSET), *([helper.make_opsetid(domain, 1)] if domain else [])]
+    )
     return made.SerializeToString(), given
 
 

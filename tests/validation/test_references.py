@@ -14,6 +14,7 @@ from onnx import TensorProto, helper
 
 import pumice
 from onnx_models import cast_at_boundaries, gemm, model, node, value
+from pumice.validation.reference import reference_model
 from pumice.validation.rules.bounded_tensor import RULES, BoundedTensor, OperatorCall, UndecidedError
 from pumice.validation.rules.float_types import DeclaredTypes, ProgramTypes
 
@@ -217,8 +218,9 @@ def count(attributes: dict[str, Any], inputs: list[Array]) -> Array:
 
 @pytest.fixture
 def no_rule(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Remove the rule of TfIdfVectorizer."""
+    """Remove the rule of TfIdfVectorizer, and the nodes that replace it."""
     monkeypatch.delitem(RULES, "TfIdfVectorizer")
+    monkeypatch.setattr(reference_model, "import_node", lambda *_: None)
 
 
 @pytest.mark.usefixtures("no_rule")

@@ -81,6 +81,7 @@ OperatorRows define_reduce_operators() {
     DTypeSet dtypes;
     const ReductionFold* fold;
     bool on_host = false, overflows = false;
+    std::string_view definition = {};
   };
   constexpr ReduceOperator reductions[] = {
       {.name = "ReduceSum", .dtypes = with_integers, .fold = &kSumFold, .on_host = true, .overflows = true},
@@ -100,7 +101,8 @@ OperatorRows define_reduce_operators() {
                     .skeleton = KernelKind::reduce,
                     .schema = {.inputs = {value_role("x", reduction.dtypes), optional_role("axes", kInt64)},
                                .outputs = {value_role("y", reduction.dtypes)},
-                               .attributes = attributes},
+                               .attributes = attributes,
+                               .definition = reduction.definition},
                     .shape = infer_reduce_shape,
                     .rank_from = get_reduce_rank_input,
                     .lower = lower_reduce,

@@ -73,6 +73,9 @@ struct OperatorSchema {
   int min_rank = 0, max_rank = kMaxRank;  // range of the rank of input 0
   // Bit i: output 0 may alias input i, because the kernel reads each element only once, before it writes the same element.
   uint32_t in_place = 0;
+  // The operator by ONNX operators, unless ONNX defines it so: the body of a function in ONNX's text format, with the names of the inputs,
+  // outputs and attributes ("c = Constant <value_float: float = @alpha> () y = Mul(x, c)"). Read only by validation and tests.
+  std::string_view definition = {};
 
   // Whether the output may share memory with the input. Valid for operators that are lowered to one dispatch.
   bool supports_in_place(size_t input, size_t output) const;

@@ -46,6 +46,7 @@ from ..rules.program_values import (
     strings_to_objects,
 )
 from ..rules.undecided_choices import evaluate_alternatives
+from .imported_nodes import import_node
 
 if TYPE_CHECKING:
     from onnx import FunctionProto, GraphProto, NodeProto
@@ -142,6 +143,9 @@ class RuleRunner:
         self.opsets = dict(opsets)
         self.types = types
         self.custom_rules: dict[str, Rule] = {}  # the caller's rules, which override the registry's
+        self.imports_nodes = (
+            True  # whether nodes without a rule are evaluated as the nodes that replace them in the engine
+        )
         self._others: dict[str, RuleRunner] = {}
         # Keyed by id(node). The entry holds the node, so that the id stays valid.
         self._attributes: dict[int, tuple[NodeProto, dict[str, Any]]] = {}
@@ -156,6 +160,7 @@ class RuleRunner:
         """Return a copy of the runner that uses other types."""
         runner = RuleRunner(self.opsets, types)
         runner.custom_rules, runner._attributes = self.custom_rules, self._attributes
+        runner.imports_nodes = self.imports_nodes
         return runner
 
     def _get_attributes(self, node: NodeProto) -> dict[str, Any]:
@@ -229,6 +234,26 @@ class RuleRunner:
             return [make_bounded_constant(read_constant_node(node), self.types)]
         domain = "" if node.domain == "ai.onnx" else node.domain
         name = f"{domain}::{node.op_type}" if domain else node.op_type
+        try:
+            return self._run_rule(node, name, domain, inputs, outer, kernel_info)
+        except UndecidedError:
+            raise
+        except UnprovedError as reason:
+            is_replaced = self.imports_nodes and name not in self.custom_rules
+            graph = import_node(node, inputs, self.opsets) if is_replaced else None
+            if graph is None:
+                raise
+            return self._run_imported_nodes(node, graph, inputs, str(reason))
+
+    def _run_rule(
+        self,
+        node: NodeProto,
+        name: str,
+        domain: str,
+        inputs: list[Value],
+        outer: Mapping[str, Value],
+        kernel_info: KernelInfo,
+    ) -> list[Any]:
         rule = self.custom_rules.get(name) or find_rule(node.op_type, domain)
         if rule is None:
             return self._run_without_rule(node, inputs)
@@ -267,6 +292,18 @@ class RuleRunner:
             if body is None:
                 raise
         return self.run_function(body, inputs)
+
+    def _run_imported_nodes(self, node: NodeProto, graph: GraphProto, inputs: list[Value], reason: str) -> list[Value]:
+        """Return the outputs of the nodes that replace a node in the engine. Raise UnprovedError if one of them has no rule."""
+        inner = self.with_types(self.types)
+        inner.opsets, inner.imports_nodes = {**self.opsets, "": onnx.defs.onnx_opset_version()}, False
+        try:
+            outputs = iter(inner.run_graph(graph, inputs, {}))
+        except UndecidedError:
+            raise
+        except (UnprovedError, KeyError) as error:
+            raise UnprovedError(f"{reason}; of the nodes that replace it: {error}") from None
+        return [next(outputs) if name else None for name in node.output]
 
     def run_function(self, body: FunctionProto, inputs: list[Value]) -> list[Value]:
         """Return the outputs of a function body with bound attributes. Raise UnprovedError if one of its nodes has no rule."""

@@ -340,7 +340,7 @@ def _evaluate_multi_head_attention(call: OperatorCall) -> list[Any]:
     k, v = append_to_cache(past_k, k), append_to_cache(past_v, v)
     masks = _make_attention_masks(call, q, k, 0 if past_k is None else past_k.shape[2], padding, more)
     y, scores = compute_attention(call, (q, k, v), masks, call.attribute("scale"))
-    return [merge_heads(y), k, v, scores[1]][: call.outputs]
+    return [merge_heads(y), k, v, scores[2]][: call.outputs]
 
 
 def _split_packed_qkv(packed: BoundedTensor, index: int) -> BoundedTensor:

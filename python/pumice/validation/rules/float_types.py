@@ -311,11 +311,11 @@ def _compute_sum_error_factor(n: int, unit: float, independent: bool) -> float:
     return factor + compute_gamma(n, FLOAT64.unit)
 
 
-def dtype_from_onnx(number: int) -> np.dtype[Any]:
-    """Return the dtype of an ONNX element type number; object for strings."""
+def dtype_from_onnx(number: int | str) -> np.dtype[Any]:
+    """Return the dtype of an ONNX element type number, or of its name as in Cast of opset 1; object for strings."""
     from onnx import TensorProto
 
-    name = TensorProto.DataType.Name(number).lower()
+    name = (number if isinstance(number, str) else TensorProto.DataType.Name(number)).lower()
     names = {"float": "float32", "double": "float64", "float8e4m3fn": "float8_e4m3fn", "float8e5m2": "float8_e5m2",
              "float8e4m3fnuz": "float8_e4m3fnuz", "float8e5m2fnuz": "float8_e5m2fnuz", "float4e2m1": "float4_e2m1fn",
              "float8e8m0": "float8_e8m0fnu"}  # fmt: skip

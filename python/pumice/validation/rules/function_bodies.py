@@ -1,19 +1,27 @@
-"""Expands operators without a rule into their ONNX function bodies, which then supply the bounds.
+"""Expands operators without a rule into function bodies of ONNX operators, which then supply the bounds.
 
-The body is the standard's definition of the operator; the engine may use a kernel of its own. Every intermediate is
-assumed to be rounded to storage, so the bound holds for the expanded nodes and for a single kernel.
+The body is the standard's definition of the operator, or the one of the operator table if the standard has none; the
+engine may use a kernel of its own. Every intermediate is assumed to be rounded to storage, so the bound holds for the
+expanded nodes and for a single kernel.
 """
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Sequence
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import onnx
+import onnx.parser
 from onnx import AttributeProto, FunctionProto, GraphProto, NodeProto, helper
 
+import pumice._pumice as _pumice
+
 from .bounded_tensor import BoundedTensor
+
+if TYPE_CHECKING:
+    from ..._pumice import OperatorRow
 
 Schema: TypeAlias = Any  # onnx.defs.OpSchema, whose type stub lacks the function members
 
@@ -21,30 +29,60 @@ _LATEST_OPSET = onnx.defs.onnx_opset_version()
 
 
 def find_function_body(node: NodeProto, inputs: Sequence[Any], opset: int) -> FunctionProto | None:
-    """Return the ONNX function body of a node for an opset, with its attributes filled in; None if there is none."""
+    """Return the function body of a node for an opset, with its attributes filled in; None if there is none.
+
+    It comes from ONNX, or from the operator table if ONNX has none.
+    """
+    found = _find_onnx_body(node, inputs, opset) or _find_definition(node)
+    if found is None:
+        return None
+    body, defaults = found
+    attributes_by_name = {attribute.name: attribute for attribute in [*defaults, *node.attribute]}
+    for graph in _iter_graphs(body):
+        for body_node in graph.node:
+            _fill_attributes(body_node, attributes_by_name)
+    return body
+
+
+def has_function_body(op: str, domain: str = "") -> bool:
+    """Return whether the latest version of an operator has a function body."""
+    if (f"{domain}::{op}" if domain else op) in _get_defined_rows():
+        return True
+    try:
+        schema: Schema = onnx.defs.get_schema(op, domain=domain)
+    except onnx.defs.SchemaError:
+        return False
+    return bool(schema.has_function or schema.has_context_dependent_function)
+
+
+@functools.cache
+def _get_defined_rows() -> dict[str, OperatorRow]:
+    return {row.name: row for row in _pumice.operators() if row.definition}
+
+
+def _find_definition(node: NodeProto) -> tuple[FunctionProto, list[AttributeProto]] | None:
+    """Return the definition in the operator table and the defaults of its attributes; None if there is none."""
+    domain = "" if node.domain == "ai.onnx" else node.domain
+    row = _get_defined_rows().get(f"{domain}::{node.op_type}" if domain else node.op_type)
+    if row is None:
+        return None
+    inputs, outputs = (", ".join(role.name for role in roles) for roles in (row.inputs, row.outputs))
+    header = f'<opset_import: ["" : {_LATEST_OPSET}], domain: "{domain}"> {node.op_type} ({inputs}) => ({outputs})'
+    defaults = [helper.make_attribute(x.name, x.default) for x in row.attributes if x.default is not None]
+    return onnx.parser.parse_function(f"{header} {{ {row.definition} }}"), defaults
+
+
+def _find_onnx_body(
+    node: NodeProto, inputs: Sequence[Any], opset: int
+) -> tuple[FunctionProto, list[AttributeProto]] | None:
     domain = "" if node.domain == "ai.onnx" else node.domain
     try:
         schema = onnx.defs.get_schema(node.op_type, max(1, min(opset, _LATEST_OPSET)), domain)
         body = _get_body(node, schema, inputs, opset)
     except (onnx.defs.SchemaError, RuntimeError, TypeError, ValueError):
         return None
-    if body is not None:
-        attributes_by_name = {name: attribute.default_value for name, attribute in schema.attributes.items()}
-        attributes_by_name = {name: value for name, value in attributes_by_name.items() if value.name}
-        attributes_by_name |= {attribute.name: attribute for attribute in node.attribute}
-        for graph in _iter_graphs(body):
-            for body_node in graph.node:
-                _fill_attributes(body_node, attributes_by_name)
-    return body
-
-
-def has_function_body(op: str, domain: str = "") -> bool:
-    """Return whether the latest version of an operator has a function body."""
-    try:
-        schema: Schema = onnx.defs.get_schema(op, domain=domain)
-    except onnx.defs.SchemaError:
-        return False
-    return bool(schema.has_function or schema.has_context_dependent_function)
+    defaults = [attribute.default_value for attribute in schema.attributes.values() if attribute.default_value.name]
+    return (body, defaults) if body is not None else None
 
 
 def _get_body(node: NodeProto, schema: Schema, inputs: Sequence[Any], opset: int) -> FunctionProto | None:
