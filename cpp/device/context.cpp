@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstdlib>
+#include <cstring>
 
 #include "core/error.h"
 #include "core/number_format.h"
@@ -27,6 +28,11 @@ double read_abandon_seconds() {
   const auto seconds = parse_number(value);
   if (seconds && *seconds >= 0) return *seconds;
   throw DeviceError(std::string("PUMICE_ABANDON_SECONDS: expected a number of seconds, or inf; given '") + value + "'");
+}
+
+bool is_compile_only_requested() {
+  const char* const value = std::getenv("PUMICE_COMPILE_ONLY");
+  return value && *value && std::strcmp(value, "0") != 0;
 }
 
 DeviceChoice choose_context_device(const std::vector<DeviceInfo>& infos, const std::string& requested) {
@@ -148,6 +154,7 @@ std::shared_ptr<Context> Context::create(const ContextOptions& options) {
   state.choice = choice.why;
   state.abandon_seconds = patience;
   state.options = options;
+  state.options.compile_only |= is_compile_only_requested();
   state.assumed_quirks = find_known_quirks(state.info) | QuirkSet::from_names(options.quirks);
   auto& vk = *state.vk;
   vk.generation = get_fork_generation();
@@ -163,7 +170,7 @@ std::shared_ptr<Context> Context::create(const ContextOptions& options) {
   vk.has_conditional = state.info.feature("conditionalRendering");
   state.timeline = create_timeline_semaphore(vk);
   state.memory = std::make_unique<MemoryPool>(vk);
-  vk.pipeline_cache = load_pipeline_cache(vk, state.info);
+  if (!state.compile_only()) vk.pipeline_cache = load_pipeline_cache(vk, state.info);
   register_live_context(context);
   return context;
 }
@@ -221,7 +228,7 @@ void Context::close(const InterruptCallback& interrupted, std::optional<double> 
   }
   attachments.clear();
   state.free_retired_objects(true);
-  if (state.pipelines > 0) save_pipeline_cache(*state.vk, state.info);
+  if (state.pipelines > 0 && !state.compile_only()) save_pipeline_cache(*state.vk, state.info);
 }
 
 bool Context::closed() const {
@@ -234,6 +241,21 @@ const DeviceInfo& Context::info() const {
 QuirkSet Context::assumed_quirks() const {
   return state_->assumed_quirks;
 }
+bool Context::compile_only() const {
+  return state_->compile_only();
+}
+
+void Context::require_execution(std::string_view result) const {
+  if (!state_->compile_only()) return;
+  throw UnsupportedError("compile-only context: nothing is executed, so " + std::string(result) +
+                         " has no result; use a Context without compile_only (and without PUMICE_COMPILE_ONLY) to run it");
+}
+
+std::vector<std::shared_ptr<const PipelineRecord>> Context::list_pipeline_records() const {
+  const std::lock_guard lock(state_->mutex);
+  return state_->pipeline_records;
+}
+
 const std::string& Context::choice_reason() const {
   return state_->choice;
 }
@@ -271,7 +293,10 @@ uint64_t Context::submit(std::span<VkCommandBuffer_T* const> commands, const std
     state.vk->vkQueueWaitIdle(state.vk->queue);  // the loss is simulated: wait, because memory in use is about to be freed
     state.check_device_result(VK_ERROR_DEVICE_LOST, "vkQueueSubmit");
   }
-  state.check_device_result(state.vk->vkQueueSubmit(state.vk->queue, 1, &info, VK_NULL_HANDLE), "vkQueueSubmit");
+  if (state.compile_only())
+    state.finished.store(id, std::memory_order_release);
+  else
+    state.check_device_result(state.vk->vkQueueSubmit(state.vk->queue, 1, &info, VK_NULL_HANDLE), "vkQueueSubmit");
   state.submitted.store(id, std::memory_order_release);
   if (order) order->has_waited = true, order->last = id;
   return id;

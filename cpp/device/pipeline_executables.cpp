@@ -83,10 +83,18 @@ std::optional<uint64_t> find_largest_statistic(const std::vector<PipelineExecuta
 
 }  // namespace
 
-RegisterSpills find_register_spills(const std::vector<PipelineExecutable>& executables) {
-  return {.number = find_largest_statistic(executables, {"spill(ed)? (count|vgprs?|registers?)", "spills?", "register spill(s| count)?"}),
-          .bytes = find_largest_statistic(
-              executables, {"local memory( size| usage)?", "stack size", "scratch( memory)?( size)?", "private memory size"})};
+PipelineStatistics summarize_statistics(const std::vector<PipelineExecutable>& executables) {
+  const auto find = [&](std::initializer_list<std::string_view> names) { return find_largest_statistic(executables, names); };
+  PipelineStatistics result;
+  result.registers = find({"register count", "registers?", "vgprs?", "num(ber of)? registers", "vector registers?"});
+  result.scratch_bytes = find({"local memory( size| usage)?", "stack size", "scratch( memory)?( size)?", "private memory size"});
+  result.spills = find({"spill(ed)? (count|vgprs?|registers?)", "spills?", "register spill(s| count)?"});
+  if (!result.spills) result.spills = result.scratch_bytes;
+  result.shared_bytes = find({"shared memory( size| usage)?", "lds size", "workgroup memory( size)?", "shared size"});
+  result.occupancy = find({"occupancy", "subgroups per simd", "(max )?waves per (simd|cu)", "active warps"});
+  result.code_bytes = find({"binary size", "code size", "shader size"});
+  result.instructions = find({"instruction count", "instructions?"});
+  return result;
 }
 
 void check_executables_supported(const Context& context) {

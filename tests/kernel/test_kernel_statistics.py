@@ -9,7 +9,7 @@ import pytest
 
 import pumice
 from features import need_features
-from pumice._pumice import spills_of
+from pumice._pumice import summarize_statistics
 from pumice.device.kernel_statistics import KernelStatistics
 
 SCALE = """
@@ -92,8 +92,8 @@ def record(**statistics: object) -> KernelStatistics:
     ]
     program = {"name": "main", "description": "", "subgroup_size": 32, "statistics": numbers, "representations": forms}
     about = {"storage": "fp32", "local_size": (64, 1, 1), "spirv_bytes": 4, "submitted_bytes": 4, "refusal": None}
-    spills, spill_bytes = spills_of(list(statistics.items()))
-    return KernelStatistics("k", {**about, "spills": spills, "spill_bytes": spill_bytes, "executables": [program]})
+    summary = summarize_statistics(list(statistics.items()))
+    return KernelStatistics("k", {**about, "summary": summary, "executables": [program]})
 
 
 @pytest.mark.parametrize(
