@@ -203,7 +203,7 @@ class _CaseCompiler:
         for case in self._cases:
             try:
                 program, inputs = compiled(case, context, self._precision)
-                program.run_async([inputs[value.name] for value in program.inputs])
+                program.run_async(tuple(inputs[value.name] for value in program.inputs))
                 program.close()
             except pumice.UnsupportedError as error:
                 print(f"unsupported: {case} ({self._precision}): {error}", file=sys.stderr)

@@ -133,7 +133,10 @@ def record(**statistics: object) -> KernelStatistics:
         (OF_NVIDIA | {"Local Memory Size": 68719476736}, (192, 0, 17408, None, 39552)),
         (OF_NVIDIA | {"Local Memory Size": 68719477008}, (192, 272, 17408, None, 39552)),
         ({"VGPRs": 24, "Spilled VGPRs": 3, "LDS size": 512, "Subgroups per SIMD": 10}, (24, 3, 512, 10, None)),
-        ({"VGPRs": 24, "SGPRs": 108, "Spilled SGPRs": 5, "Spilled VGPRs": 0, "Scratch size": 64}, (24, 0, None, None, None)),
+        (
+            {"VGPRs": 24, "SGPRs": 108, "Spilled SGPRs": 5, "Spilled VGPRs": 0, "Scratch size": 64},
+            (24, 0, None, None, None),
+        ),
         ({"Instruction Count": 7, "Spill count": 0, "Code size": 64}, (None, 0, None, None, 64)),
         (OF_INTEL, (663, 1549, 24576, None, None)),
         (OF_TURNIP, (48, 293, None, 2, 8962)),

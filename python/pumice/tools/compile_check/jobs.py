@@ -122,6 +122,8 @@ def _run_in_child(job: CompileJob, options: CompileOptions, log: str, answer: st
             kernels = [dict(record) for record in context.pipelines]
     except (Error, OSError) as raised:
         error = str(raised) or type(raised).__name__
+    except Exception as raised:
+        error = f"{type(raised).__name__}: {shorten_and_escape(str(raised))}"
     partial = f"{answer}.partial"
     Path(partial).write_bytes(pickle.dumps((device, kernels, error)))
     os.replace(partial, answer)
