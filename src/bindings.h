@@ -107,6 +107,9 @@ std::optional<LocalSize> parse_local_size(const LocalSizeArgument& argument);
 
 // Returns the driver's statistics for a kernel variant as dicts and lists.
 Record make_driver_record(const KernelVariant& variant);
+// Returns the driver's statistics under the engine's names; None for those that the driver does not report.
+py::dict make_summary_record(const std::vector<PipelineExecutable>& executables);
+Record make_pipeline_record(const PipelineRecord& pipeline, bool used);
 // Returns a plan step in the format of Program.plan().
 Record make_step_record(const StepReport& step);
 // Copies a tensor that a program stores with strides to a packed array.

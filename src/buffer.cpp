@@ -23,6 +23,7 @@ Heap parse_heap(const std::string& heap_name) {
 
 // Returns a NumPy view of the mapped bytes.
 py::array_t<uint8_t> map_bytes(const std::shared_ptr<Buffer>& self) {
+  if (self->heap() != Heap::upload) self->context()->require_execution("a buffer");
   auto* bytes = reinterpret_cast<uint8_t*>(self->map());
   return {{static_cast<py::ssize_t>(self->bytes())}, {py::ssize_t{1}}, bytes, make_buffer_view(self)};
 }

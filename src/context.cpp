@@ -12,6 +12,7 @@
 #include "device/driver/validation_log.h"
 #include "device/pipeline.h"
 #include "device/pipeline_executables.h"
+#include "device/pipeline_log.h"
 #include "device/spare_context.h"
 #include "dispatch/kernel/driver_bug_test.h"
 #include "dispatch/kernel/feature_trial.h"
@@ -223,12 +224,12 @@ using ContextClass = py::class_<Context, std::shared_ptr<Context>>;
 void bind_context_creation(ContextClass& context) {
   context
       .def(py::init([](const std::string& device, const std::vector<std::string>& without, const LimitMask& limits,
-                       const std::vector<std::string>& quirks) {
+                       const std::vector<std::string>& quirks, bool compile_only) {
              const GilRelease release;
-             return open_context({device, without, limits, quirks});
+             return open_context({device, without, limits, quirks, compile_only});
            }),
            py::arg("device") = "", py::arg("without") = std::vector<std::string>{}, py::arg("limits") = LimitMask{},
-           py::arg("quirks") = std::vector<std::string>{},
+           py::arg("quirks") = std::vector<std::string>{}, py::arg("compile_only") = false,
            "Open a device.\n"
            "device: '' (PUMICE_DEVICE, or else the best device), 'uuid:...', 'pci:...', an index, a kind ('discrete', 'software') or part "
            "of a name.\n"
@@ -236,6 +237,8 @@ void bind_context_creation(ContextClass& context) {
            "limits: Vulkan limit names -> values to use instead of the device's, to test less capable devices; "
            "'maxComputeWorkGroupCount' sets all three axes, 'maxComputeWorkGroupCount_1' one of them.\n"
            "quirks: names of DriverQuirks to assume, to test their workarounds.\n"
+           "compile_only: compile and record everything, but execute nothing; reading a result raises UnsupportedError. The driver trial "
+           "does not run, and the driver may be one without its hardware. PUMICE_COMPILE_ONLY=1 sets it for all contexts.\n"
            "Raise DeviceError with the list of devices if none matches. Raise UnsupportedError for names that the engine does not use, and "
            "for limits that the device does not have.")
       .def(py::init([](const Integer& index) {
@@ -251,9 +254,24 @@ void bind_context_properties(ContextClass& context) {
       .def_property_readonly("info", &Context::info, py::return_value_policy::reference_internal,
                              "The device, with the features enabled in this context.")
       .def_property_readonly("choice", &Context::choice_reason, "Why this device was chosen.")
+      .def_property_readonly("compile_only", &Context::compile_only, "Whether this context only compiles and records.")
+      .def_property_readonly(
+          "pipelines",
+          [](Context& self) {
+            py::typing::List<Record> pipelines;
+            for (const auto& record : self.list_pipeline_records())
+              pipelines.append(make_pipeline_record(*record, is_pipeline_used(self, *record)));
+            return pipelines;
+          },
+          "The pipelines of a compile-only context in order of creation: kernel, key, storage, local_size, constants, used (whether "
+          "a recording dispatches it; others are rejected variants), compile_ms, failure, the driver's `executables`, and their `summary`. "
+          "Empty in other contexts.")
+      .def("require_execution", &Context::require_execution, py::arg("result"),
+           "Raise UnsupportedError in a compile-only context, naming the result that it does not have.")
       .def_property_readonly("without", &get_masked_features, "The features and extensions disabled in this context.")
       .def_property_readonly("driver_quirks", py::cpp_function(&find_driver_quirks, py::call_guard<GilRelease>()),
-                             "The DriverQuirks of this driver. Runs the driver trial if it has not run yet.")
+                             "The DriverQuirks of this driver. Runs the driver trial if it has not run yet; never in a compile-only "
+                             "context.")
       .def("feature", &Context::feature, py::arg("name"), "Return whether a Vulkan feature is enabled.")
       .def("limit", &Context::limit, py::arg("name"), "Return a Vulkan limit by name.")
       .def_property_readonly("memory", &Context::get_memory_usage, "Counts of live buffers, images and device allocations.")
@@ -297,7 +315,8 @@ void bind_context_waits(ContextClass& context) {
       .def("__enter__", [](std::shared_ptr<Context> self) { return self; })
       .def("__exit__", [](Context& self, const py::args&) { close_context(self, {}); })
       .def("__repr__", [](const Context& self) {
-        return "<Context '" + self.info().name + "' (" + std::string(name(self.info().kind)) + ")" + (self.closed() ? ", closed>" : ">");
+        return "<Context '" + self.info().name + "' (" + std::string(name(self.info().kind)) + ")" +
+               (self.compile_only() ? ", compile-only" : "") + (self.closed() ? ", closed>" : ">");
       });
 }
 
@@ -326,18 +345,23 @@ void bind_devices(py::module_& module) {
              "Simulate a lost device: the queue reports it lost after this many further submissions. For tests.");
   module.def("take_validation_messages", &take_validation_messages,
              "Return the messages of the Khronos validation layer since the last call (needs PUMICE_VALIDATION=1).");
+  module.def(
+      "log_pipelines", [](const std::string& path, const std::set<std::string>& skipped) { open_pipeline_log(path, skipped); },
+      py::arg("path"), py::arg("skipped") = std::set<std::string>{},
+      "Append a line to a file before and after each pipeline is created in a compile-only context. Pipelines that fail, or whose key is "
+      "in "
+      "`skipped`, are left out of recordings instead of raising. For compile-check.");
   module.def("distinct_pipelines", &list_distinct_pipelines,
              "Return a key for each distinct pipeline (shader, constants, subgroup size) that this process has created, i.e. that a driver "
              "had to compile.");
   module.def(
-      "spills_of",
+      "summarize_statistics",
       [](const std::vector<std::pair<std::string, uint64_t>>& statistics) {
         PipelineExecutable executable;
         for (const auto& [name, value] : statistics) executable.statistics.push_back({name, {}, value});
-        const RegisterSpills spills = find_register_spills({executable});
-        return std::pair(spills.amount(), spills.bytes);
+        return Record(make_summary_record({executable}));
       },
-      py::arg("statistics"), "Return the number and bytes of the spills that the engine reads from these driver statistics. For tests.");
+      py::arg("statistics"), "Return the summary that the engine makes of these driver statistics. For tests.");
   module.def(
       "take_log",
       [] {

@@ -122,6 +122,7 @@ py::object export_to_dlpack(const Tensor& self, const py::object& stream, const 
                                                  : "the host cannot access this Tensor's memory, so it can only be exported as a copy");
   auto result = export_array(self, can_share && !copy.value_or(false));
   dlpack::DLTensor array{};
+  if (result->shared) self.buffer()->context()->require_execution("a shared tensor");
   array.data = result->shared ? self.buffer()->host_bytes() + self.byte_offset() : result->copied.data();
   array.device = {dlpack::kCpu, 0};
   array.rank = desc.rank();

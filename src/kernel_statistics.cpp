@@ -39,6 +39,27 @@ py::dict make_record(const PipelineExecutable& executable) {
 
 }  // namespace
 
+py::dict make_summary_record(const std::vector<PipelineExecutable>& executables) {
+  const PipelineStatistics statistics = summarize_statistics(executables);
+  py::dict record;
+  record["registers"] = statistics.registers, record["spills"] = statistics.spills, record["spill_bytes"] = statistics.scratch_bytes;
+  record["shared_bytes"] = statistics.shared_bytes, record["occupancy"] = statistics.occupancy;
+  record["code_bytes"] = statistics.code_bytes, record["instructions"] = statistics.instructions;
+  return record;
+}
+
+Record make_pipeline_record(const PipelineRecord& pipeline, bool used) {
+  py::dict record;
+  record["kernel"] = pipeline.name, record["key"] = pipeline.key, record["storage"] = pipeline.storage;
+  record["local_size"] = py::make_tuple(pipeline.local_size[0], pipeline.local_size[1], pipeline.local_size[2]);
+  record["constants"] = pipeline.constants, record["failure"] = pipeline.failure;
+  record["used"] = used, record["compile_ms"] = pipeline.compile_seconds * 1e3;
+  py::list executables;
+  for (const auto& executable : pipeline.executables) executables.append(make_record(executable));
+  record["summary"] = make_summary_record(pipeline.executables), record["executables"] = executables;
+  return Record(record);
+}
+
 Record make_driver_record(const KernelVariant& variant) {
   size_t bytes = 0;
   std::vector<PipelineExecutable> reported;
@@ -60,9 +81,7 @@ Record make_driver_record(const KernelVariant& variant) {
   record["spirv_bytes"] = variant.shader()->spirv.size() * sizeof(uint32_t);
   record["submitted_bytes"] = bytes;
   record["refusal"] = unsupported_reason;
-  const RegisterSpills spills = find_register_spills(reported);
-  record["spills"] = spills.amount();
-  record["spill_bytes"] = spills.bytes;
+  record["summary"] = make_summary_record(reported);
   record["executables"] = executables;
   return record;
 }

@@ -145,6 +145,7 @@ Arrays read_results(const Program& program, const ExecutionLease& lease, const D
   const size_t count = program.outputs().size();
   Arrays results(count);
   for (size_t j = 0; j < count; ++j) {
+    program.context()->require_execution("output '" + program.outputs()[j].name + "' of '" + program.name() + "'");
     const TensorDesc& desc = lease.output_desc(j);
     const size_t bytes = desc.element_bytes();
     const auto read_to = [&](std::byte* target) {

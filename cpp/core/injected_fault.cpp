@@ -11,7 +11,8 @@
 namespace pumice {
 namespace {
 
-constexpr std::array<std::string_view, 8> kFaults{"stale", "order", "race", "in place", "steps", "push", "fold", "reversed"};
+constexpr std::array<std::string_view, 11> kFaults{"stale", "order",    "race",           "in place",      "steps",          "push",
+                                                   "fold",  "reversed", "compiler crash", "compiler hang", "compiler reject"};
 
 std::string read_injected_fault() {
   const char* const fault_name = std::getenv("PUMICE_FAULT");

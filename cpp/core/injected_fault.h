@@ -1,4 +1,4 @@
-// Fault injection into plans, to test the checks that should detect such faults.
+// Fault injection into plans and the driver's compiler, to test the checks that should detect such faults.
 #pragma once
 
 #include <string_view>
@@ -13,6 +13,7 @@ namespace pumice {
 //   "steps": runs the steps of the previous shapes
 //   "push": uses the push constants of the previous shapes
 //   "fold": skips the second row of workgroups of a folded grid
+//   "compiler crash", "compiler hang", "compiler reject": the driver's compiler fails on kernels named "doomed"
 //   "reversed": reverses the steps of each wave, which exposes dependences between them; results are unchanged if there are none
 // Throws Error if PUMICE_FAULT is another name.
 bool is_fault_injected(std::string_view fault);

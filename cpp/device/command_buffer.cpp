@@ -5,6 +5,7 @@
 
 #include "core/error.h"
 #include "device/context_state.h"
+#include "device/pipeline_log.h"
 
 namespace pumice {
 namespace {
@@ -186,24 +187,28 @@ void CommandBuffer::write_descriptor_sets(std::span<const DispatchResources> use
   vk.vkUpdateDescriptorSets(vk.device, static_cast<uint32_t>(writes.size()), writes.data(), 0, nullptr);
 }
 
-void CommandBuffer::bind_pipeline(const Pipeline& pipeline, std::span<const std::byte> push) {
+bool CommandBuffer::bind_pipeline(const Pipeline& pipeline, std::span<const std::byte> push) {
   auto& vk = context_->vk();
+  if (!pipeline.handle()) {  // compile-only context: the driver failed to compile it
+    if (!pipeline.bindings().empty()) ++next_set_;
+    return false;
+  }
+  if (pipeline.record()) mark_pipeline_used(*context_, *pipeline.record());
   if (&pipeline != bound_pipeline_) vk.vkCmdBindPipeline(commands_, VK_PIPELINE_BIND_POINT_COMPUTE, pipeline.handle());
   bound_pipeline_ = &pipeline;
   if (!pipeline.bindings().empty())
     vk.vkCmdBindDescriptorSets(commands_, VK_PIPELINE_BIND_POINT_COMPUTE, pipeline.layout(), 0, 1, &sets_[next_set_++], 0, nullptr);
   if (!push.empty())
     vk.vkCmdPushConstants(commands_, pipeline.layout(), VK_SHADER_STAGE_COMPUTE_BIT, 0, static_cast<uint32_t>(push.size()), push.data());
+  return true;
 }
 
 void CommandBuffer::dispatch(const Pipeline& pipeline, std::span<const std::byte> push, std::array<uint32_t, 3> groups) {
-  bind_pipeline(pipeline, push);
-  context_->vk().vkCmdDispatch(commands_, groups[0], groups[1], groups[2]);
+  if (bind_pipeline(pipeline, push)) context_->vk().vkCmdDispatch(commands_, groups[0], groups[1], groups[2]);
 }
 
 void CommandBuffer::dispatch_indirect(const Pipeline& pipeline, std::span<const std::byte> push, const BufferRange& counts) {
-  bind_pipeline(pipeline, push);
-  context_->vk().vkCmdDispatchIndirect(commands_, counts.buffer->handle(), counts.offset);
+  if (bind_pipeline(pipeline, push)) context_->vk().vkCmdDispatchIndirect(commands_, counts.buffer->handle(), counts.offset);
 }
 
 void CommandBuffer::track_write(const Buffer& buffer) {
@@ -290,6 +295,7 @@ uint64_t CommandBuffer::submit(const std::function<void()>& check) {
 
 std::vector<uint64_t> CommandBuffer::ticks() const {
   if (!queries_) return {};
+  context_->require_execution("a measurement of device time");
   auto& vk = context_->vk();
   std::vector<uint64_t> ticks(timestamp_count_);
   check_vk_result(vk.vkGetQueryPoolResults(vk.device, queries_, 0, timestamp_count_, ticks.size() * sizeof(uint64_t), ticks.data(),

@@ -80,8 +80,8 @@ class CommandBuffer {
 
  private:
   void allocate_command_buffer();
-  void bind_pipeline(const Pipeline& pipeline, std::span<const std::byte> push);
-  void track_write(const Buffer& buffer);  // records that the device may write to the buffer
+  bool bind_pipeline(const Pipeline& pipeline, std::span<const std::byte> push);  // false: there is no pipeline to run
+  void track_write(const Buffer& buffer);                                         // records that the device may write to the buffer
 
   std::shared_ptr<Context> context_;
   VkCommandPool_T* pool_ = nullptr;

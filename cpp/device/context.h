@@ -19,8 +19,9 @@ struct VkCommandBuffer_T;
 
 namespace pumice {
 
-struct DeviceTable;   // Vulkan functions and handles of a device; device/driver/vulkan.h
-struct ContextState;  // internal state of a Context; see device/context_state.h
+struct DeviceTable;     // Vulkan functions and handles of a device; device/driver/vulkan.h
+struct PipelineRecord;  // a compiled pipeline with its statistics; device/pipeline_executables.h
+struct ContextState;    // internal state of a Context; see device/context_state.h
 
 using InterruptCallback = std::function<void()>;  // called while waiting, without locks held; may throw
 
@@ -60,6 +61,14 @@ class Context : public std::enable_shared_from_this<Context> {
   bool feature(std::string_view name) const { return info().feature(name); }
   uint64_t limit(std::string_view name) const { return info().limit(name); }
   QuirkSet assumed_quirks() const;  // quirks from the quirk table and the options
+
+  // Whether this is a compile-only context: kernels are compiled and work is recorded, but nothing is submitted to the queue. Every
+  // execution counts as finished at once, and device memory never holds results. The driver may be one without its hardware.
+  bool compile_only() const;
+  // Throws UnsupportedError in a compile-only context. `result` is what would be read: "output 'y' of 'model'".
+  void require_execution(std::string_view result) const;
+  // The pipelines created so far with the driver's statistics; empty unless the context is compile-only.
+  std::vector<std::shared_ptr<const PipelineRecord>> list_pipeline_records() const;
 
   // Submits command buffers as one batch and returns its timeline value. The caller keeps resources alive until the batch has finished.
   // `check` runs first and may throw to cancel. Resources that are open during `check` are not freed by a concurrent close() before then.

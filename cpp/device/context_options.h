@@ -19,6 +19,8 @@ struct ContextOptions {
   std::vector<std::string> without;  // features and extensions to mask, to test fallbacks
   LimitMask limits;                  // limits to reduce, for tests
   std::vector<std::string> quirks;   // quirks to assume, for tests
+  // Compile and record everything, but execute nothing; see Context::compile_only(). PUMICE_COMPILE_ONLY=1 sets it for all contexts.
+  bool compile_only = false;
 };
 
 // Features and extensions that the context does not use even if the device supports them.

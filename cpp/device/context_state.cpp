@@ -72,7 +72,7 @@ void ContextState::free_retired_objects(bool all) {
     for (const auto& [pool, commands] : std::exchange(idle_commands, {})) vk->vkDestroyCommandPool(vk->device, pool, nullptr);
   if (retired.empty()) return;
   uint64_t value = finished.load();
-  if (!all) vk->vkGetSemaphoreCounterValue(vk->device, timeline, &value);
+  if (!all && !compile_only()) vk->vkGetSemaphoreCounterValue(vk->device, timeline, &value);
   std::erase_if(retired, [&](RetiredObjects& entry) {
     if (!all && entry.id > value) return false;
     vk->vkDestroyBuffer(vk->device, entry.buffer, nullptr);

@@ -8,6 +8,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 #include <typeindex>
 #include <utility>
@@ -67,7 +68,7 @@ struct ContextState {
   double abandon_seconds = 0;
   std::atomic<double> longest_seconds{0};  // duration of the longest execution waited for so far
 
-  std::mutex mutex;  // guards the members from `retired` to `samplers`
+  std::mutex mutex;  // guards the members from `retired` to `used_pipelines`
   std::vector<RetiredObjects> retired;
   std::map<std::type_index, std::shared_ptr<void>> attachments;
   std::vector<std::pair<VkCommandPool, VkCommandBuffer>>
@@ -75,9 +76,12 @@ struct ContextState {
   std::map<const std::byte*, std::weak_ptr<Buffer>> host_memory;  // buffers by host address, see device/host_memory.h
   std::map<uint64_t, std::weak_ptr<Buffer>> shared_memory;        // buffers by address in the other API
   std::vector<std::pair<SamplerOptions, VkSampler>> samplers;     // shared, since devices limit the number of samplers
+  std::vector<std::shared_ptr<const PipelineRecord>> pipeline_records;  // compile-only contexts: the pipelines created so far
+  std::set<const PipelineRecord*> used_pipelines;                       // and those of them that a recording dispatches
   std::atomic<uint64_t> live_buffers{0}, live_buffer_bytes{0}, live_images{0}, live_image_bytes{0}, pipelines{0};
 
   bool is_forked_child() const;
+  bool compile_only() const { return options.compile_only; }
   bool must_leak_objects() const { return is_forked_child() || abandoned; }
   void retire(RetiredObjects objects);                     // frees the objects once the last submission so far has finished
   void retire_after(uint64_t id, RetiredObjects objects);  // id: the last execution that uses them

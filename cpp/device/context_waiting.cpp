@@ -73,6 +73,7 @@ bool Context::in_flight(uint64_t id) const noexcept {
 
 bool Context::finish(uint64_t id, const InterruptCallback& interrupted, std::optional<double> patience) {
   ContextState& state = *state_;
+  if (state.compile_only()) return true;
   auto& vk = *state.vk;
   uint64_t last_finished = state.finished.load();
   for (auto begin = Clock::now();;) {
@@ -129,6 +130,7 @@ uint64_t Context::get_last_completed() {
   ContextState& state = *state_;
   if (state.is_forked_child() || state.abandoned) get_usable_state(*this);  // throws, because completion can no longer be determined
   if (state.closed) return get_last_submitted();
+  if (state.compile_only()) return state.finished.load(std::memory_order_acquire);
   uint64_t value = 0;
   state.check_device_result(state.vk->vkGetSemaphoreCounterValue(state.vk->device, state.timeline, &value), "vkGetSemaphoreCounterValue");
   if (value == ~uint64_t{0}) {  // a lost device may return this

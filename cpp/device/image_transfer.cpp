@@ -41,6 +41,7 @@ void upload(const Image& target, std::span<const std::byte> source, const Interr
 
 void download(const Image& source, std::span<std::byte> target, const InterruptCallback& interrupted) {
   check_transfer(source, target.size());
+  source.context()->require_execution("an image");
   const auto staging = Buffer::create(source.context(), source.bytes(), Heap::readback);
   const BufferRange range{staging, 0, source.bytes()};
   record_and_submit(*source.context(), interrupted, [&](CommandBuffer& commands) { commands.copy(source, range); });

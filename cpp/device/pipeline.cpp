@@ -1,14 +1,20 @@
 #include "device/pipeline.h"
 
+#include <chrono>
+#include <cstdlib>
 #include <cstring>
 #include <mutex>
 #include <set>
+#include <thread>
 
 #include "core/error.h"
 #include "core/files/hash.h"
 #include "core/host_trace.h"
+#include "core/injected_fault.h"
 #include "device/context_state.h"
 #include "device/driver/instance.h"
+#include "device/pipeline_executables.h"
+#include "device/pipeline_log.h"
 
 namespace pumice {
 namespace {
@@ -69,12 +75,16 @@ CreatedPipelines& get_created_pipelines() {
   return *instance;
 }
 
-void record_created_pipeline(const PipelineDesc& desc) {
+std::string make_pipeline_key(const PipelineDesc& desc) {
   Sha256 hash;
   hash.add_bytes(std::as_bytes(desc.spirv));
   for (const auto& constant : desc.specialization) hash.add_field(constant.id).add_field(constant.bits);
+  return hash.add_field(desc.subgroup_size).hex();
+}
+
+void record_created_pipeline(const std::string& key) {
   const std::lock_guard guard(get_created_pipelines().mutex);
-  get_created_pipelines().keys.insert(hash.add_field(desc.subgroup_size).hex());
+  get_created_pipelines().keys.insert(key);
 }
 
 }  // namespace
@@ -127,18 +137,38 @@ VkPipelineCreateFlags get_capture_flags(CaptureMode capture) {
   }
 }
 
+// Fails like a driver's compiler, if PUMICE_FAULT says so.
+void fail_as_injected() {
+  if (is_fault_injected("compiler crash")) std::abort();
+  while (is_fault_injected("compiler hang")) std::this_thread::sleep_for(std::chrono::seconds(1));
+  if (is_fault_injected("compiler reject")) throw DeviceError("the driver rejected the pipeline of kernel 'doomed'");
+}
+
 }  // namespace
 
 std::shared_ptr<const Pipeline> Pipeline::create(Context& context, const PipelineDesc& desc) {
   const HostTraceSpan span("pipeline", desc.name);
+  const auto vk = get_usable_state(context).vk;
+  const std::shared_ptr<Pipeline> new_pipeline(new Pipeline);
+  new_pipeline->vk_ = vk;
+  new_pipeline->bindings_ = desc.bindings;
+  new_pipeline->push_bytes_ = desc.push_bytes;
+  new_pipeline->set_layout_ = create_set_layout(*vk, desc);
+  new_pipeline->layout_ = create_pipeline_layout(*vk, new_pipeline->set_layout_, desc.push_bytes);
+  if (context.compile_only() && desc.counted) {
+    new_pipeline->compile_and_record(context, desc);
+    return new_pipeline;
+  }
+  new_pipeline->compile(context, desc);
+  if (desc.counted) record_created_pipeline(make_pipeline_key(desc));
+  return new_pipeline;
+}
+
+void Pipeline::compile(Context& context, const PipelineDesc& desc) {
+  if (desc.name == "doomed") fail_as_injected();
   auto& state = get_usable_state(context);
   auto& vk = *state.vk;
-  const std::shared_ptr<Pipeline> new_pipeline(new Pipeline);
-  new_pipeline->vk_ = state.vk;
-  new_pipeline->bindings_ = desc.bindings;
-  new_pipeline->push_bytes_ = desc.push_bytes, new_pipeline->capture_ = desc.capture;
-  new_pipeline->set_layout_ = create_set_layout(vk, desc);
-  new_pipeline->layout_ = create_pipeline_layout(vk, new_pipeline->set_layout_, desc.push_bytes);
+  capture_ = desc.capture;
   const VkShaderModule module = create_shader_module(vk, desc);
   const SpecializationData specialization(desc.specialization);
   VkPipelineShaderStageRequiredSubgroupSizeCreateInfo subgroup{VK_STRUCTURE_TYPE_PIPELINE_SHADER_STAGE_REQUIRED_SUBGROUP_SIZE_CREATE_INFO};
@@ -151,22 +181,48 @@ std::shared_ptr<const Pipeline> Pipeline::create(Context& context, const Pipelin
   info.stage.module = module;
   info.stage.pName = "main";
   info.stage.pSpecializationInfo = &specialization.info;
-  info.layout = new_pipeline->layout_;
+  info.layout = layout_;
   const VkPipelineRobustnessCreateInfoEXT robustness = make_robustness_info();
   if (desc.is_robust && context.feature("pipelineRobustness")) info.pNext = &robustness;
   info.flags |= get_capture_flags(desc.capture);
   const VkPipelineCache cache = desc.capture == CaptureMode::none ? vk.pipeline_cache : VK_NULL_HANDLE;
-  const VkResult result = vk.vkCreateComputePipelines(vk.device, cache, 1, &info, nullptr, &new_pipeline->pipeline_);
+  const VkResult result = vk.vkCreateComputePipelines(vk.device, cache, 1, &info, nullptr, &pipeline_);
   vk.vkDestroyShaderModule(vk.device, module, nullptr);
   if (result != VK_SUCCESS && result != VK_ERROR_DEVICE_LOST && result != VK_ERROR_OUT_OF_DEVICE_MEMORY)
     throw DeviceError("the driver rejected the pipeline of kernel '" + desc.name + "': vkCreateComputePipelines returned " +
                       get_vk_result_name(result));
   state.check_device_result(result, "vkCreateComputePipelines");
-  if (desc.counted) {
-    ++state.pipelines;
-    record_created_pipeline(desc);
+  if (desc.counted) ++state.pipelines;
+}
+
+void Pipeline::compile_and_record(Context& context, const PipelineDesc& desc) {
+  PipelineDesc captured = desc;
+  if (context.feature(kExecutablesFeature)) captured.capture = CaptureMode::statistics;
+  const auto record = std::make_shared<PipelineRecord>();
+  record->name = desc.name, record->key = make_pipeline_key(desc);
+  record->storage = desc.storage, record->constants = desc.constants, record->local_size = desc.local_size;
+  {
+    PipelineLogEntry entry(*record);
+    if (entry.is_skipped()) {
+      record->failure = "skipped";
+    } else {
+      const auto begin = std::chrono::steady_clock::now();
+      try {
+        compile(context, captured);
+        record->executables = query_executables(context, *this);
+      } catch (const Error& error) {
+        if (!entry.is_logged()) throw;
+        record->failure = error.what();
+      }
+      record->compile_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+    }
+    entry.finish(record->failure);
   }
-  return new_pipeline;
+  record_created_pipeline(record->key);
+  record_ = record;
+  ContextState& state = get_usable_state(context);
+  const std::lock_guard lock(state.mutex);
+  state.pipeline_records.push_back(record);
 }
 
 Pipeline::~Pipeline() {

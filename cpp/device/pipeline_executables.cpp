@@ -83,10 +83,24 @@ std::optional<uint64_t> find_largest_statistic(const std::vector<PipelineExecuta
 
 }  // namespace
 
-RegisterSpills find_register_spills(const std::vector<PipelineExecutable>& executables) {
-  return {.number = find_largest_statistic(executables, {"spill(ed)? (count|vgprs?|registers?)", "spills?", "register spill(s| count)?"}),
-          .bytes = find_largest_statistic(
-              executables, {"local memory( size| usage)?", "stack size", "scratch( memory)?( size)?", "private memory size"})};
+PipelineStatistics summarize_statistics(const std::vector<PipelineExecutable>& executables) {
+  const auto find = [&](std::initializer_list<std::string_view> names) { return find_largest_statistic(executables, names); };
+  PipelineStatistics result;
+  // In order: NVIDIA; RADV; NVK; Turnip; Honeykrisp; ANV; others. Registers that RADV and NVK move to registers of another kind ("Spilled
+  // SGPRs", "Spills to reg") are no spills. Turnip counts accesses of private memory, which are spills or indexed arrays.
+  result.registers = find({"register count", "vgprs?", "number of gprs", "registers used", "gprs", "max live registers", "registers?",
+                           "num(ber of)? registers", "vector registers?"});
+  result.scratch_bytes =
+      find({"local memory( size| usage)?", "stack size", "scratch( memory)?( size)?", "slm size", "private memory size"});
+  result.spills =
+      find({"spilled vgprs?", "spills to memory", "stp count", "spills?", "spill(ed)? (count|registers?)", "register spill(s| count)?"});
+  if (!result.spills) result.spills = result.scratch_bytes;
+  result.shared_bytes = find({"shared memory( size| usage)?", "lds size", "workgroup memory( size)?", "shared size"});
+  result.occupancy =
+      find({"occupancy", "subgroups per simd", "max warps/sm", "(max )?waves per (core|simd|cu)", "threads", "active warps"});
+  result.code_bytes = find({"binary size", "code size", "shader size"});
+  result.instructions = find({"instruction count", "instructions?"});
+  return result;
 }
 
 void check_executables_supported(const Context& context) {

@@ -28,6 +28,7 @@ void check_timeline_exportable(const ContextState& state) {
 
 SharedTimeline::SharedTimeline(std::shared_ptr<Context> context) : context_(std::move(context)) {
   const ContextState& state = get_usable_state(*context_);
+  context_->require_execution("memory shared with another interface");
   check_timeline_exportable(state);
   VkExportSemaphoreCreateInfo exported{VK_STRUCTURE_TYPE_EXPORT_SEMAPHORE_CREATE_INFO};
   exported.handleTypes = kHandle;

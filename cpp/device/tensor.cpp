@@ -219,7 +219,7 @@ void Tensor::upload_sub_byte(std::span<const std::byte> source, const InterruptC
   if (source.empty()) return;
   const uint64_t begin = byte_offset();
   std::vector<std::byte> bytes(source.begin(), source.end());
-  if (const int64_t tail_bits = desc_.elements() * width % 8) {
+  if (const int64_t tail_bits = desc_.elements() * width % 8; tail_bits != 0 && !buffer_->context()->compile_only()) {
     std::byte last{};
     pumice::download({buffer_, begin + bytes.size() - 1, 1}, {&last, 1}, interrupted);
     const auto tail_mask = static_cast<std::byte>((1 << tail_bits) - 1);

@@ -204,6 +204,7 @@ void download(const std::shared_ptr<Buffer>& source, std::span<const BufferRegio
   const auto use = acquire_range(*source, regions, target.size());
   if (target.empty()) return;
   const auto& context = source->context();
+  context->require_execution("device memory");
   const HostTraceSpan span("download", {}, target.size());
   if (!source->mappable()) return download_staged(source, regions, target, interrupted);
   context->wait_idle(interrupted);

@@ -156,6 +156,8 @@ void KernelCaller::run(const KernelArguments& arguments, std::span<const ArrayAr
   // If this throws, the call is not cached, since the execution still uses its slots.
   context_->wait(id, timeout_seconds, interrupted);
   for (size_t i = 0; i < arrays.size(); ++i)
+    if (call->targets[i]) context_->require_execution("array '" + arrays[i].name + "' of kernel '" + kernel_->name() + "'");
+  for (size_t i = 0; i < arrays.size(); ++i)
     if (call->targets[i]) copy_from_mapped(call->targets[i]->bytes, {arrays[i].target, arrays[i].source.size()});
   if (keeps && call->bytes <= kMaxCachedBytes) cache_call(std::move(call));
   // Must be last: an out-of-bounds error is thrown after the results are copied back.

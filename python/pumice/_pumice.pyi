@@ -7,7 +7,7 @@ import collections.abc
 import numpy as np
 import numpy.typing
 import typing
-__all__: list[str] = ['AttributeSchema', 'BindingError', 'BindingProperties', 'BindingTable', 'BoundKernel', 'Buffer', 'BufferRange', 'Burst', 'CacheState', 'CommandList', 'CompileCounts', 'CompiledOperator', 'Context', 'DeviceError', 'DeviceInfo', 'DeviceLostError', 'DispatchTime', 'Dispatchable', 'DriverQuirk', 'DvCommandList', 'DvContext', 'DvMemory', 'Error', 'Event', 'Execution', 'Expression', 'Graph', 'GraphError', 'Image', 'IndexRangeError', 'Initializer', 'Kernel', 'MappedFile', 'MatrixShape', 'MemoryCounts', 'Message', 'NnapiOperand', 'NnapiOperation', 'Node', 'Operator', 'OperatorRow', 'OutOfBoundsError', 'OutOfMemoryError', 'OutputSizeError', 'PrecisionSupport', 'Program', 'ProgramRun', 'ProgramValue', 'Shader', 'ShaderCompileError', 'ShaderOptions', 'SharedTimeline', 'Slot', 'StateError', 'Submission', 'Tensor', 'TensorDesc', 'TimeoutError', 'UnpackedWeights', 'UnsupportedError', 'UploadMemory', 'Value', 'ValueRole', 'another_context', 'begin_order', 'binding_rules', 'buffer_size', 'build_cached_graph', 'cache_directory', 'cache_entries', 'cache_state', 'choose_device', 'compile', 'compile_counts', 'device_list', 'device_macros', 'devices', 'distinct_pipelines', 'dv_constants', 'dv_required_bytes', 'dv_run_outputs', 'dv_structures', 'dv_total_size', 'dv_version_string', 'embedded_shader', 'embedded_shaders', 'empty', 'empty_host', 'empty_shared', 'end_order', 'evaluate_on_host', 'forward_log', 'from_dlpack', 'from_host', 'from_whc8', 'fusions', 'glslang_accepts', 'glslang_version', 'graph_rules', 'has_operator', 'included_files', 'keep_spare', 'lose_device_after', 'nnapi_operations', 'nnapi_rules', 'onnx_skeleton', 'operators', 'output_descs', 'pack_conv_weights', 'pack_dil_weights', 'pack_fc_weights', 'precision_support', 'prune_cache', 'quantize_weights', 'read_cache_entry', 'reflect', 'sha256', 'shared_tensor', 'spills_of', 'strides', 'take_log', 'take_spare', 'take_validation_messages', 'tensor', 'to_whc8', 'unpack_conv_weights', 'unpack_dil_weights', 'unpack_fc_weights', 'visible_places', 'whc8_index', 'write_cache_entry']
+__all__: list[str] = ['AttributeSchema', 'BindingError', 'BindingProperties', 'BindingTable', 'BoundKernel', 'Buffer', 'BufferRange', 'Burst', 'CacheState', 'CommandList', 'CompileCounts', 'CompiledOperator', 'Context', 'DeviceError', 'DeviceInfo', 'DeviceLostError', 'DispatchTime', 'Dispatchable', 'DriverQuirk', 'DvCommandList', 'DvContext', 'DvMemory', 'Error', 'Event', 'Execution', 'Expression', 'Graph', 'GraphError', 'Image', 'IndexRangeError', 'Initializer', 'Kernel', 'MappedFile', 'MatrixShape', 'MemoryCounts', 'Message', 'NnapiOperand', 'NnapiOperation', 'Node', 'Operator', 'OperatorRow', 'OutOfBoundsError', 'OutOfMemoryError', 'OutputSizeError', 'PrecisionSupport', 'Program', 'ProgramRun', 'ProgramValue', 'Shader', 'ShaderCompileError', 'ShaderOptions', 'SharedTimeline', 'Slot', 'StateError', 'Submission', 'Tensor', 'TensorDesc', 'TimeoutError', 'UnpackedWeights', 'UnsupportedError', 'UploadMemory', 'Value', 'ValueRole', 'another_context', 'begin_order', 'binding_rules', 'buffer_size', 'build_cached_graph', 'cache_directory', 'cache_entries', 'cache_state', 'choose_device', 'compile', 'compile_counts', 'device_list', 'device_macros', 'devices', 'distinct_pipelines', 'dv_constants', 'dv_required_bytes', 'dv_run_outputs', 'dv_structures', 'dv_total_size', 'dv_version_string', 'embedded_shader', 'embedded_shaders', 'empty', 'empty_host', 'empty_shared', 'end_order', 'evaluate_on_host', 'forward_log', 'from_dlpack', 'from_host', 'from_whc8', 'fusions', 'glslang_accepts', 'glslang_version', 'graph_rules', 'has_operator', 'included_files', 'keep_spare', 'log_pipelines', 'lose_device_after', 'nnapi_operations', 'nnapi_rules', 'onnx_skeleton', 'operators', 'output_descs', 'pack_conv_weights', 'pack_dil_weights', 'pack_fc_weights', 'precision_support', 'prune_cache', 'quantize_weights', 'read_cache_entry', 'reflect', 'sha256', 'shared_tensor', 'strides', 'summarize_statistics', 'take_log', 'take_spare', 'take_validation_messages', 'tensor', 'to_whc8', 'unpack_conv_weights', 'unpack_dil_weights', 'unpack_fc_weights', 'visible_places', 'whc8_index', 'write_cache_entry']
 class Error(Exception):
     """
     Base class of all pumice errors.
@@ -422,13 +422,14 @@ class Context:
     def __exit__(self, *args: typing.Any) -> None:
         ...
     @typing.overload
-    def __init__(self, device: str = '', without: collections.abc.Sequence[str] = [], limits: collections.abc.Mapping[str, typing.SupportsInt | typing.SupportsIndex] = {}, quirks: collections.abc.Sequence[str] = []) -> None:
+    def __init__(self, device: str = '', without: collections.abc.Sequence[str] = [], limits: collections.abc.Mapping[str, typing.SupportsInt | typing.SupportsIndex] = {}, quirks: collections.abc.Sequence[str] = [], compile_only: bool = False) -> None:
         """
         Open a device.
         device: '' (PUMICE_DEVICE, or else the best device), 'uuid:...', 'pci:...', an index, a kind ('discrete', 'software') or part of a name.
         without: features and extensions to disable, to test fallbacks.
         limits: Vulkan limit names -> values to use instead of the device's, to test less capable devices; 'maxComputeWorkGroupCount' sets all three axes, 'maxComputeWorkGroupCount_1' one of them.
         quirks: names of DriverQuirks to assume, to test their workarounds.
+        compile_only: compile and record everything, but execute nothing; reading a result raises UnsupportedError. The driver trial does not run, and the driver may be one without its hardware. PUMICE_COMPILE_ONLY=1 sets it for all contexts.
         Raise DeviceError with the list of devices if none matches. Raise UnsupportedError for names that the engine does not use, and for limits that the device does not have.
         """
     @typing.overload
@@ -450,6 +451,10 @@ class Context:
     def limit(self, name: str) -> int:
         """
         Return a Vulkan limit by name.
+        """
+    def require_execution(self, result: str) -> None:
+        """
+        Raise UnsupportedError in a compile-only context, naming the result that it does not have.
         """
     def wait(self, id: typing.SupportsIndex, timeout: typing.SupportsFloat | typing.SupportsIndex | None = None) -> None:
         """
@@ -475,6 +480,11 @@ class Context:
     def closed(self) -> bool:
         ...
     @property
+    def compile_only(self) -> bool:
+        """
+        Whether this context only compiles and records.
+        """
+    @property
     def completed(self) -> int:
         """
         Id of the last execution that finished.
@@ -482,7 +492,7 @@ class Context:
     @property
     def driver_quirks(self) -> list[DriverQuirk]:
         """
-        The DriverQuirks of this driver. Runs the driver trial if it has not run yet.
+        The DriverQuirks of this driver. Runs the driver trial if it has not run yet; never in a compile-only context.
         """
     @property
     def info(self) -> DeviceInfo:
@@ -498,6 +508,11 @@ class Context:
     def patience(self) -> float:
         """
         Seconds without a finished execution after which close() and process exit abandon the context: PUMICE_ABANDON_SECONDS (default 30) plus the longest execution waited for so far.
+        """
+    @property
+    def pipelines(self) -> list[dict[str, typing.Any]]:
+        """
+        The pipelines of a compile-only context in order of creation: kernel, key, storage, local_size, constants, used (whether a recording dispatches it; others are rejected variants), compile_ms, failure, the driver's `executables`, and their `summary`. Empty in other contexts.
         """
     @property
     def pipelines_created(self) -> int:
@@ -2424,6 +2439,10 @@ def keep_spare(context: Context, spare: Context) -> None:
     """
     Keep an idle context as a spare until take_spare() returns it or `context` is closed, which closes the spare too. Only the latest spare is kept; a replaced or unusable one is closed, and so is the spare of an unusable context. Raise StateError if both contexts are the same.
     """
+def log_pipelines(path: str, skipped: collections.abc.Set[str] = set()) -> None:
+    """
+    Append a line to a file before and after each pipeline is created in a compile-only context. Pipelines that fail, or whose key is in `skipped`, are left out of recordings instead of raising. For compile-check.
+    """
 def lose_device_after(context: Context, submissions: typing.SupportsInt | typing.SupportsIndex) -> None:
     """
     Simulate a lost device: the queue reports it lost after this many further submissions. For tests.
@@ -2508,10 +2527,6 @@ def shared_tensor(context: Context, address: typing.SupportsInt | typing.Support
     """
     Return the tensor at an address of the other API in this context's shared memory; None for any other address.
     """
-def spills_of(statistics: collections.abc.Sequence[tuple[str, typing.SupportsInt | typing.SupportsIndex]]) -> tuple[int | None, int | None]:
-    """
-    Return the number and bytes of the spills that the engine reads from these driver statistics. For tests.
-    """
 def strides(shape: collections.abc.Sequence[typing.SupportsIndex], layout: str, broadcast: collections.abc.Sequence[bool] = []) -> tuple[int, ...]:
     """
     Return the strides of a layout in elements. Inverse of TensorDesc.layout.
@@ -2519,6 +2534,10 @@ def strides(shape: collections.abc.Sequence[typing.SupportsIndex], layout: str, 
     layout: 'NCHW', 'NHWC', 'NCDHW', 'NDHWC', any permutation of the letters of NCDHW, or of the letters from 'a' on, which name the axes in order ('acb').
     broadcast: marks axes of size 1 in memory, which get stride 0.
     Raise GraphError.
+    """
+def summarize_statistics(statistics: collections.abc.Sequence[tuple[str, typing.SupportsInt | typing.SupportsIndex]]) -> dict[str, typing.Any]:
+    """
+    Return the summary that the engine makes of these driver statistics. For tests.
     """
 def take_log() -> list[tuple[int, str]]:
     """

@@ -9,7 +9,7 @@ import pytest
 
 import pumice
 from features import need_features
-from pumice._pumice import spills_of
+from pumice._pumice import summarize_statistics
 from pumice.device.kernel_statistics import KernelStatistics
 
 SCALE = """
@@ -83,6 +83,36 @@ OF_NVIDIA = {
 }
 
 
+# Mesa's drivers 25.0.7 and 26.2.6, by ./dev compile-check.
+OF_INTEL = {
+    "Instruction Count": 36466,
+    "Spill Count": 1549,
+    "Fill Count": 4639,
+    "Scratch Memory Size": 131072,
+    "Max dispatch width": 32,
+    "Max live registers": 663,
+    "Workgroup Memory Size": 24576,
+}
+OF_TURNIP = {
+    "Max Waves Per Core": 2,
+    "Instruction Count": 5292,
+    "Code size": 8962,
+    "Registers used": 48,
+    "Half-registers used": 0,
+    "STP Count": 293,
+    "LDP Count": 305,
+}
+OF_HONEYKRISP = {"Instructions": 4059, "Code size": 31022, "GPRs": 255, "Scratch": 164, "Threads": 384, "Spills": 49}
+OF_NVK = {
+    "Max warps/SM": 8,
+    "Spills to reg": 118,
+    "Spills to memory": 79,
+    "Code size": 81984,
+    "Number of GPRs": 240,
+    "SLM size": 104,
+}
+
+
 def record(**statistics: object) -> KernelStatistics:
     """Return statistics as reported by a driver with these values."""
     numbers = [{"name": name, "description": "", "value": value} for name, value in statistics.items()]
@@ -92,8 +122,8 @@ def record(**statistics: object) -> KernelStatistics:
     ]
     program = {"name": "main", "description": "", "subgroup_size": 32, "statistics": numbers, "representations": forms}
     about = {"storage": "fp32", "local_size": (64, 1, 1), "spirv_bytes": 4, "submitted_bytes": 4, "refusal": None}
-    spills, spill_bytes = spills_of(list(statistics.items()))
-    return KernelStatistics("k", {**about, "spills": spills, "spill_bytes": spill_bytes, "executables": [program]})
+    summary = summarize_statistics(list(statistics.items()))
+    return KernelStatistics("k", {**about, "summary": summary, "executables": [program]})
 
 
 @pytest.mark.parametrize(
@@ -103,7 +133,15 @@ def record(**statistics: object) -> KernelStatistics:
         (OF_NVIDIA | {"Local Memory Size": 68719476736}, (192, 0, 17408, None, 39552)),
         (OF_NVIDIA | {"Local Memory Size": 68719477008}, (192, 272, 17408, None, 39552)),
         ({"VGPRs": 24, "Spilled VGPRs": 3, "LDS size": 512, "Subgroups per SIMD": 10}, (24, 3, 512, 10, None)),
+        (
+            {"VGPRs": 24, "SGPRs": 108, "Spilled SGPRs": 5, "Spilled VGPRs": 0, "Scratch size": 64},
+            (24, 0, None, None, None),
+        ),
         ({"Instruction Count": 7, "Spill count": 0, "Code size": 64}, (None, 0, None, None, 64)),
+        (OF_INTEL, (663, 1549, 24576, None, None)),
+        (OF_TURNIP, (48, 293, None, 2, 8962)),
+        (OF_HONEYKRISP, (255, 49, None, 384, 31022)),
+        (OF_NVK, (240, 79, None, 8, 81984)),
     ],
 )
 def test_the_statistic_names_of_drivers_are_understood(

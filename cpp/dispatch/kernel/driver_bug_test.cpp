@@ -226,6 +226,7 @@ struct CachedDetectedQuirks {
 
 QuirkSet get_detected_quirks(const std::shared_ptr<Context>& context) {
   const auto trial = context->attachment<CachedDetectedQuirks>();
+  if (context->compile_only()) return {};
   std::call_once(trial->once, [&] {
     trial->detected = detect_quirks(context) | get_feature_trial_quirks(*context);
     for (size_t i = 0; i < list_quirk_kinds().size(); ++i)

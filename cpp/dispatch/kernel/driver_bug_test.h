@@ -11,7 +11,7 @@ namespace pumice {
 // context's options. Trial results are cached on disk; for software drivers the key includes the host CPU. Findings are logged.
 QuirkSet get_driver_quirks(const std::shared_ptr<Context>& context);
 
-// Returns the quirks detected by the trial.
+// Returns the quirks detected by the trial; none in a compile-only context, which cannot run it.
 QuirkSet get_detected_quirks(const std::shared_ptr<Context>& context);
 
 }  // namespace pumice

@@ -96,7 +96,6 @@ enum class Part { features, workgroup, subgroup, matrix };
 Macros make_macros(const DeviceInfo& device, Part part) {
   constexpr const char* kParts[] = {"PART_FEATURES", "PART_WORKGROUP", "PART_SUBGROUP", "PART_MATRIX"};
   Macros macros{{kParts[static_cast<size_t>(part)], "1"},
-                {"SUBGROUP", std::to_string(device.limit("subgroupSize")) + "u"},
                 {"PUSH_WORDS", std::to_string(std::min(device.limit("maxPushConstantsSize"), kMaxPushBytes) / 4) + "u"}};
   for (const FeatureSection& section : kFeatureSections)
     if (part == Part::features && device.feature(section.feature)) macros.emplace_back(section.macro, "1");
@@ -215,7 +214,8 @@ struct SectionRun {
   uint32_t count = 1;
   uint32_t invocations = kInvocations;
   uint32_t shared_words = kInvocations;
-  uint32_t subgroup_size = 0;  // 0: chosen by the driver
+  uint32_t subgroup_size = 0;           // required size; 0: chosen by the driver
+  uint32_t expected_subgroup_size = 0;  // 0: any
 };
 
 class FeatureTrial {
@@ -248,7 +248,9 @@ class FeatureTrial {
   std::vector<uint32_t> run_sections(const SectionRun& run) {
     const auto shader = compile_part(run.part);
     const auto pipeline = make_trial_pipeline(
-        *context_, *shader, {{0, 4, run.invocations}, {1, 4, run.first}, {2, 4, run.shared_words}, {3, 4, kEcho}}, run.subgroup_size);
+        *context_, *shader,
+        {{0, 4, run.invocations}, {1, 4, run.first}, {2, 4, run.shared_words}, {3, 4, kEcho}, {4, 4, run.expected_subgroup_size}},
+        run.subgroup_size);
     std::vector<uint32_t> scratch_words(kScratchWords), words(kSections * kMaxInvocations);
     scratch_words[2] = UINT32_MAX;  // for atomicMin
     const std::shared_ptr<Buffer> buffers[] = {operands_, make_filled_buffer(context_, words), make_filled_buffer(context_, scratch_words)};
@@ -306,7 +308,9 @@ class FeatureTrial {
     const bool has_fixed_size = info_.feature("subgroupSizeControl") && info_.feature("computeFullSubgroups");
     for (const uint32_t required : {0u, size}) {
       if (required != 0 && !has_fixed_size) continue;
-      const auto failed = run_sections({Part::subgroup, kSubgroupSize, 2, std::max(kInvocations, size), kInvocations, required});
+      // A driver may choose another size than the one that the engine requires.
+      const uint32_t expected = required == 0 && has_fixed_size ? 0 : size;
+      const auto failed = run_sections({Part::subgroup, kSubgroupSize, 2, std::max(kInvocations, size), kInvocations, required, expected});
       if (failed[0] != 0) return quirks_.add(Quirk::wrong_subgroup_size);
       for (const SubgroupOperations& operations : kSubgroupChecks)
         if ((failed[1] & operations.checks) != 0 && info_.feature(operations.feature)) quirks_.add(operations.quirk);
@@ -421,6 +425,7 @@ QuirkSet get_feature_trial_quirks(Context& context) {
 
 std::shared_ptr<Context> open_context(const ContextOptions& options) {
   auto context = Context::create(options);
+  if (context->compile_only()) return context;
   const QuirkSet quirks = find_feature_quirks(context);
   if (quirks.bits() != 0) {
     ContextOptions safe_options = options;

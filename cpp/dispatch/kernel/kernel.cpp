@@ -120,6 +120,15 @@ ShaderCompileError append_messages(const ShaderCompileError& error, std::vector<
   return make_compile_error(std::move(messages));
 }
 
+// "TILE_M=4 TILE_N=2", with the constants' bits as unsigned integers.
+std::string describe_constants(const ShaderInterface& interface, const std::vector<SpecializationConstant>& constants) {
+  std::string text;
+  for (const SpecializationConstant& constant : constants)
+    for (const SpecConstant& declared : interface.spec_constants)
+      if (declared.id == constant.id) text += (text.empty() ? "" : " ") + declared.name + "=" + std::to_string(constant.bits);
+  return text;
+}
+
 std::shared_ptr<Context> lock_context(const std::weak_ptr<Context>& context) {
   auto locked = context.lock();
   if (!locked) throw StateError("the Context of this kernel is gone", "L1");
@@ -224,6 +233,11 @@ PipelineDesc KernelVariant::make_pipeline_desc(const std::vector<uint32_t>& modu
   for (const auto& image : interface().images) desc.bindings.push_back({image.binding, get_descriptor_kind(image)});
   desc.push_bytes = interface().push_bytes;
   desc.specialization = specialization_;
+  if (owner->compile_only()) {
+    desc.storage = pumice::name(shader_->options.storage);
+    desc.local_size = local_size_;
+    desc.constants = describe_constants(interface(), specialization_);
+  }
   const auto& needed = interface().capabilities;
   // Kernels that exchange values within a subgroup require full subgroups of the reported size.
   const bool exchanges = std::any_of(needed.begin(), needed.end(), [](const std::string& capability) {
@@ -253,6 +267,7 @@ size_t KernelVariant::spirv_bytes() const {
 std::vector<PipelineExecutable> KernelVariant::query_executables(CaptureMode capture) const {
   const auto owner = context();
   check_executables_supported(*owner);
+  if (capture == CaptureMode::statistics && has_pipeline_ && pipeline_->record()) return pipeline_->record()->executables;
   const std::vector<uint32_t> module = make_driver_spirv();
   PipelineDesc desc = make_pipeline_desc(module);
   desc.counted = false;

@@ -63,7 +63,7 @@ uint64_t KernelVariant::query_spills() const {
     spills = invocations >= kLeast ? invocations : 0;
   } else {
     try {
-      spills = find_register_spills(query_executables(CaptureMode::statistics)).amount().value_or(0);
+      spills = summarize_statistics(query_executables(CaptureMode::statistics)).spills.value_or(0);
     } catch (const Error& error) {  // the kernel still works; do not query again in this process
       is_reported = false;
       log(LogLevel::warning, "kernel '" + name() + "': the driver does not report register spills: " + error.what());

@@ -7,6 +7,7 @@ namespace pumice::dv {
 
 Context::Context(std::shared_ptr<pumice::Context> device, bool strict, bool separate)
     : device_(std::move(device)), strict_(strict), separate_(separate) {
+  device_->require_execution("a command list of the DV interface");
   info_.header = {sizeof info_, 0};
   info_.ub_size = kUnifiedBufferBytes;
   info_.max_kernel_size = kMaxKernelSide;

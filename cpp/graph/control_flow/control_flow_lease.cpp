@@ -1,6 +1,8 @@
 #include "graph/control_flow/control_flow_lease.h"
 
 #include <algorithm>
+#include <bit>
+#include <cstring>
 #include <deque>
 #include <map>
 
@@ -30,7 +32,19 @@ struct CallFrame {
   size_t step = 0;
   std::vector<RoutineValue> values;  // indexed by value of the graph
   HostLoopState loop;                // used if the current step is a WHILE
+  bool compiled_else = false;        // compile-only contexts: whether the else branch of the current IF was entered
 };
+
+// Returns the value that a compile-only context assumes for data that it does not compute: sizes are 1, conditions are true.
+HostTensor make_ones(const TensorDesc& desc) {
+  uint64_t one = 1;  // the element's bits; the host is little-endian
+  if (desc.dtype == DType::float64) one = std::bit_cast<uint64_t>(1.0);
+  if (desc.dtype == DType::float32) one = std::bit_cast<uint32_t>(1.0f);
+  const size_t bytes = static_cast<size_t>(std::max(bits(desc.dtype) / 8, 1));
+  std::vector<std::byte> elements(desc.packed().element_bytes() + sizeof one);
+  for (size_t at = 0; at + sizeof one <= elements.size(); at += bytes) std::memcpy(elements.data() + at, &one, sizeof one);
+  return HostTensor::copy_of(desc.packed(), elements.data());
+}
 
 class ControlFlowLeaseImpl : public ControlFlowLease {
  public:
@@ -47,6 +61,10 @@ class ControlFlowLeaseImpl : public ControlFlowLease {
   const std::byte* output(size_t j) const override {
     const RoutineValue& result = results_.at(j);
     return result.host ? result.host->data : result.slot->bytes;
+  }
+  void read_output(size_t j, std::byte* target, const InterruptCallback& interrupted = {}) const override {
+    program_->context->require_execution("output " + std::to_string(j) + " of '" + program_->name + "'");
+    ControlFlowLease::read_output(j, target, interrupted);
   }
   uint64_t last_submission() const override { return execution_.last_submission() ? execution_.last_submission()->id() : 0; }
   RunReport report() const override { return execution_.report; }
@@ -114,6 +132,10 @@ class ControlFlowLeaseImpl : public ControlFlowLease {
   // Returns the elements of a value, waiting for the device if necessary.
   const std::byte* read_elements(RoutineValue& value) {
     if (value.host) return value.host->data;
+    if (program_->context->compile_only()) {
+      value.host = std::make_shared<const HostTensor>(make_ones(value.desc));
+      return value.host->data;
+    }
     execution_.wait();
     if (value.is_host_visible()) {
       value.host = std::make_shared<const HostTensor>(HostTensor::copy_of(value.desc, value.slot->bytes));
@@ -225,7 +247,7 @@ class ControlFlowLeaseImpl : public ControlFlowLease {
     execution_.submit(execution_.with_loop_clock_paused(
         [&]() -> CommandList& { return execution_.recordings().get_region_recording(bound, read_, outputs_); }));
     if (observed) execution_.with_loop_clock_paused([&] { compare_observed_run(*observed, step); });
-    if (!bound->index_checks().empty())
+    if (!bound->index_checks().empty() && !program_->context->compile_only())
       throw_failed_checks(bound->index_checks(), [&](size_t k) { return read_elements(outputs_[step.outputs.size() + k]); });
     for (size_t j = 0; j < step.outputs.size(); ++j) get_value(frame, step.outputs[j]) = std::move(outputs_[j]);
     read_.clear(), outputs_.clear();
@@ -289,6 +311,11 @@ class ControlFlowLeaseImpl : public ControlFlowLease {
     for (const ValueId input : step.inputs) operands.push_back(get_value(frame, input));
     if (!operands[0].host && step.first != step.second && !checks_indices_ && !observer_)
       if (auto results = branch_driver_.run(step, operands, find_host_read_results(frame, step))) return end_step(frame, step, *results);
+    if (program_->context->compile_only() && !operands[0].host && step.first != step.second && !frame.compiled_else) {
+      frame.compiled_else = true;  // compile the else branch and discard its results; the next run_step() takes the then branch
+      return enter_routine(step.second, std::span(operands).subspan(1), step.node, "else");
+    }
+    frame.compiled_else = false;
     const bool takes_then = read_condition(operands[0]);
     enter_routine(takes_then ? step.first : step.second, std::span(operands).subspan(1), step.node, takes_then ? "then" : "else");
   }
@@ -321,7 +348,10 @@ class ControlFlowLeaseImpl : public ControlFlowLease {
   // Passes the results of a routine to the IF or WHILE that ran it.
   void receive_results(CallFrame& frame, std::vector<RoutineValue> results) {
     const RoutineStep& step = frame.routine->steps[frame.step];
-    if (step.kind == RoutineStep::StepKind::if_) return end_step(frame, step, results);
+    if (step.kind == RoutineStep::StepKind::if_) {
+      if (frame.compiled_else) return;
+      return end_step(frame, step, results);
+    }
     HostLoopState& loop = frame.loop;
     if (loop.in_body) {
       std::ranges::move(results, loop.values.begin());
@@ -330,7 +360,8 @@ class ControlFlowLeaseImpl : public ControlFlowLease {
       return enter_routine(step.first, loop.values, step.node, "condition");
     }
     const uint64_t syncs_before = execution_.report.host_syncs;
-    const bool continues = read_condition(results[0]);
+    const bool is_unknown = program_->context->compile_only() && !results[0].host;  // then the body is compiled once
+    const bool continues = read_condition(results[0]) && !(is_unknown && loop.trips > 0);
     loop.report->host_syncs += execution_.report.host_syncs - syncs_before;
     if (!continues) {
       results = std::move(loop.values);

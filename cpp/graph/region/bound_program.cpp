@@ -118,6 +118,7 @@ void CommandListLease::write_input(size_t i, const std::byte* source, bool sourc
 }
 
 void CommandListLease::read_output(size_t j, std::byte* target, const InterruptCallback& interrupted) const {
+  compiled_->context()->require_execution("output '" + compiled_->outputs()[j].name + "' of '" + compiled_->name() + "'");
   const std::span bytes(target, output_desc(j).element_bytes());
   if (downloads_[j])
     downloads_[j]->read(bytes, interrupted);
@@ -135,6 +136,7 @@ uint64_t CommandListLease::last_submission() const {
 
 Submission CommandListLease::start(const RunLimits& limits, std::span<std::byte* const> targets) {
   last_ = list_.exec();
+  if (compiled_->context()->compile_only()) return *last_;  // nothing to read, and no index to check
   for (size_t j = 0; j < downloads_.size(); ++j) {
     std::byte* const target = j < targets.size() ? targets[j] : nullptr;
     if (downloads_[j]) downloads_[j]->begin_read({target, target ? output_desc(j).element_bytes() : 0});

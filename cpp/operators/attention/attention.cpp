@@ -51,13 +51,18 @@ void split_keys(AttentionPlan& plan, int64_t keys, int64_t splits) {
   plan.splits = std::max<int64_t>(ceil_div(keys, plan.split_size), 1);
 }
 
-// Plan for few queries (decode): a thread group loads a key once and computes its scores for several queries.
+// Plan for few queries (decode): a thread group loads a key once and computes its scores for several queries, or for fewer if the kernel
+// spills registers.
 AttentionPlan make_decode_plan(const LowerContext& node, const AttentionParams& a) {
   constexpr int64_t kMaxQueries = 4, kCpuIterations = 9, kMaxIterations = 60000;
   const bool is_cpu = node.prefers_cpu_kernels();
   const int64_t num_vec4 = ceil_div(std::max(a.k.size(), a.v.size()), 4), group_threads = is_cpu ? 8 : num_vec4 <= 64 ? 16 : 128;
   const int64_t vec4_per_thread = ceil_div(num_vec4, group_threads);
-  const int64_t queries_per_kv_head = a.q.heads() / a.k.heads() * a.q.rows(), rows = std::min<int64_t>(queries_per_kv_head, kMaxQueries);
+  const int64_t queries_per_kv_head = a.q.heads() / a.k.heads() * a.q.rows(), max_rows = std::min(queries_per_kv_head, kMaxQueries);
+  const auto get_name = [&](int64_t rows) { return "attention_decode" + (rows == max_rows ? "" : " " + std::to_string(rows)); };
+  std::vector<int64_t> row_counts{max_rows};
+  while (row_counts.back() > 1) row_counts.push_back(row_counts.back() / 2);
+  const int64_t rows = choose_unspilled(node.spilled, row_counts, get_name);
   const auto fits = [&](int64_t thread_groups) {
     const int64_t bytes =
         ((group_threads * thread_groups + 16) + rows * thread_groups * group_threads * vec4_per_thread) * 16 + rows * thread_groups * 8;
@@ -67,6 +72,7 @@ AttentionPlan make_decode_plan(const LowerContext& node, const AttentionParams& 
   int64_t thread_groups = !is_cpu && group_threads == 16 ? 16 : 1;
   while (thread_groups > 1 && !fits(thread_groups)) thread_groups /= 2;
   AttentionPlan plan{kDecodeShader};
+  plan.name = get_name(rows), plan.spilled = rows == max_rows ? "" : get_name(max_rows);
   plan.macros = {{"GROUP_THREADS", format_uint_literal(group_threads)},
                  {"THREAD_GROUPS", std::to_string(thread_groups)},
                  {"ITEMS_PER_THREAD", format_uint_literal(vec4_per_thread)},

@@ -82,6 +82,7 @@ struct QuantGemmTiling {
   SpecValues spec;
   Macros macros = {};
   bool has_gate = false, has_norm = false;  // the gate (or the RMSNormalization of x) is fused into the kernel
+  std::string variant = {}, spilled = {};   // name of the variant, and of the one that it replaces because its kernel spills registers
 };
 
 // Makes the tiling of gemv_quant_cpu, for CPU drivers. Each lane loads as many words of a block as possible, up to kMaxUnroll elements.
@@ -95,11 +96,20 @@ QuantGemmTiling make_cpu_tiling(int64_t rows, int64_t block, int64_t per_word) {
 
 // Makes the tiling of gemv_quant, for GPUs. A thread group reads four columns at once, or two if there are few columns (docs/tuning.md). It
 // is the whole workgroup if K has enough 16-byte pieces or if the device has no subgroup operations; otherwise it is one subgroup. For a
-// gated product, a thread group computes the same column of both matrices.
+// gated product, a thread group computes the same column of both matrices. If the kernel spills registers, it takes fewer rows at once, and
+// reads the matrix again for the others.
 QuantGemmTiling make_gemv_tiling(const LowerContext& node, int64_t rows, int64_t columns, int64_t pieces) {
   constexpr int64_t kGroupThreads = 32, kSubgroups = 4, kTileRows = 8, kLargeN = 4096;
-  const int64_t matrices = is_gated(node) ? 2 : 1, across = columns * matrices >= kLargeN ? 4 : 2;
-  const int64_t subgroup = node.subgroup_size(), tile_rows = std::min(rows, kTileRows);
+  const int64_t matrices = is_gated(node) ? 2 : 1;
+  struct Tile {
+    int64_t rows, across;
+    std::string name() const { return "gemv_quant " + std::to_string(rows) + "x" + std::to_string(across); }
+  };
+  std::vector<Tile> tiles{{std::min(rows, kTileRows), columns * matrices >= kLargeN ? 4 : 2}};
+  while (tiles.back().rows > 1) tiles.push_back({ceil_div(tiles.back().rows, 2), tiles.back().across});
+  if (tiles.back().across > 2) tiles.push_back({1, 2});
+  const Tile& tile = choose_unspilled(node.spilled, tiles, [](const Tile& candidate) { return candidate.name(); });
+  const int64_t subgroup = node.subgroup_size(), tile_rows = tile.rows, across = tile.across;
   const int64_t subgroups = subgroup > 0 ? std::clamp<int64_t>(node.max_invocations() / subgroup, 1, kSubgroups) : 1;
   const bool shared = subgroup > 0 && pieces >= subgroups * subgroup;
   const int64_t group_threads = subgroup == 0 ? kGroupThreads
@@ -116,7 +126,9 @@ QuantGemmTiling make_gemv_tiling(const LowerContext& node, int64_t rows, int64_t
            {"COLUMNS", number(across)},
            {"SUBGROUP", std::to_string(subgroup)}},
           true,
-          true};
+          true,
+          tile.name(),
+          &tile == &tiles.front() ? "" : tiles.front().name()};
 }
 
 // Makes the tiling of gemm_quant_mma, for devices with cooperative matrices (docs/tuning.md). K is split over so many subgroups that each
@@ -227,6 +239,7 @@ void add_quant_kernel(LowerContext& node, const QuantGemmTiling& tiling, const Q
   const int64_t columns = node.input(kW).shape[0], rows = gemm.y.desc.elements() / columns;
   bind_quant_matrix(node, step, gemm.matrix).set("rows", rows);
   step.set_workgroups(static_cast<uint64_t>(ceil_div(columns, tiling.columns)), static_cast<uint64_t>(ceil_div(rows, tiling.rows)));
+  if (!tiling.variant.empty()) step.set_variant(tiling.variant, tiling.spilled);
   Step built = step.build();
   built.choice = gemm.choice;
   node.add(std::move(built));

@@ -85,6 +85,8 @@ namespace {
 struct ChannelRegisterPlan {
   int64_t group_threads, thread_groups, items_per_thread;
   bool fp16;
+
+  std::string name() const { return "norm_nhwc_registers " + std::to_string(items_per_thread); }
 };
 
 constexpr int64_t kMinGroupThreads = 128, kMaxThreadGroups = 4;
@@ -98,8 +100,9 @@ bool supports_nhwc_kernels(const LowerContext& node, const NchwView& x, const Nc
   return !node.prefers_cpu_kernels() && is_dense && x.has_vector_channels(4) && y.has_vector_channels(4) && is_vec4_aligned(node);
 }
 
-std::optional<ChannelRegisterPlan> plan_channel_registers(const LowerContext& node, const NchwView& x) {
-  constexpr int64_t kFewPerThread = 8, kMaxPerThread = 8, kMaxFp16PerThread = 16;
+// few_per_thread: with more items per thread than this, threads are added while there may be more.
+std::optional<ChannelRegisterPlan> plan_channel_registers(const LowerContext& node, const NchwView& x, int64_t few_per_thread) {
+  constexpr int64_t kMaxPerThread = 8, kMaxFp16PerThread = 16;
   const bool fp16 = is_16bit_float(node.input(0).dtype);
   const int64_t pixels = x.h * x.w, num_channel_vec4 = x.c / 4, max_per_thread = fp16 ? kMaxFp16PerThread : kMaxPerThread,
                 max_threads = node.max_invocations();
@@ -109,12 +112,23 @@ std::optional<ChannelRegisterPlan> plan_channel_registers(const LowerContext& no
     if (thread_groups > 1 && (num_channel_vec4 % thread_groups != 0 || x.n * num_channel_vec4 / thread_groups < node.num_multiprocessors()))
       continue;
     int64_t group_threads = kMinGroupThreads;
-    while (group_threads * 2 * thread_groups <= max_threads && ceil_div(pixels, group_threads) > kFewPerThread) group_threads *= 2;
+    while (group_threads * 2 * thread_groups <= max_threads && ceil_div(pixels, group_threads) > few_per_thread) group_threads *= 2;
     const auto items_per_thread = static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(ceil_div(pixels, group_threads))));
     if (group_threads * thread_groups <= max_threads && items_per_thread <= max_per_thread)
       return ChannelRegisterPlan{group_threads, thread_groups, items_per_thread, fp16};
   }
   return {};
+}
+
+// Returns a plan whose kernel does not spill registers: that with 8 items per thread, else one with fewer items in more threads. nullopt if
+// the channels are too large, or if all plans spill and `has_alternative`.
+std::optional<ChannelRegisterPlan> plan_unspilled_channel_registers(const LowerContext& node, const NchwView& x, bool has_alternative) {
+  std::vector<ChannelRegisterPlan> plans;
+  for (const int64_t few_per_thread : {8, 4, 2})
+    if (const auto plan = plan_channel_registers(node, x, few_per_thread)) plans.push_back(*plan);
+  if (plans.empty()) return {};
+  const auto& chosen = choose_unspilled(node.spilled, plans, [](const ChannelRegisterPlan& plan) { return plan.name(); });
+  return has_alternative && node.is_spilled(chosen.name()) ? std::nullopt : std::optional(chosen);
 }
 
 // Normalises each channel of a batch item in one dispatch.
@@ -136,6 +150,7 @@ void add_nhwc_norm_in_registers(LowerContext& node, const NchwView& x, const Nch
       .bind("bias", node.get_packed_input(2));
   step.set("images", x.n).set("num_channel_vec4", x.c / 4).set("pixels", x.h * x.w).set("epsilon", epsilon);
   step.set("x_stride_n", x.sn).set("x_stride_w", x.sw).set("y_stride_n", y.sn).set("y_stride_w", y.sw);
+  step.set_variant(registers.name(), "");
   node.report_additions(registers.items_per_thread + count_reduction_additions(registers.group_threads, node.subgroup_size(), false));
   node.add(step.set_workgroups(static_cast<uint64_t>(ceil_div(x.n * x.c / 4, registers.thread_groups))).build());
 }
@@ -224,7 +239,7 @@ void add_group_norm(LowerContext& node, const NchwView& x, const NchwView& y, in
     const bool has_few = ceil_div(x.h * x.w, kChunkPixels) <= kMaxMergedChunks && node.max_invocations() >= 256;
     // A few thread groups with large images would leave most of the device idle.
     const bool is_idle = x.h * x.w > kFewChunks * kChunkPixels && x.n * x.c < node.num_multiprocessors();
-    const auto registers = has_few && is_idle ? std::nullopt : plan_channel_registers(node, x);
+    const auto registers = has_few && is_idle ? std::nullopt : plan_unspilled_channel_registers(node, x, has_few);
     if (registers) return add_nhwc_norm_in_registers(node, x, y, *registers, epsilon);
     if (has_few) return add_nhwc_norm_from_statistics(node, x, y, add_nhwc_statistics(node, x), epsilon);
   }

@@ -11,6 +11,16 @@ namespace pumice {
 
 using VariantNames = std::set<std::string, std::less<>>;
 
+// Returns the first of the candidates, in order of preference, whose variant is not in `spilled`; the first if all are. `get_name` returns
+// the name of a candidate's variant.
+template <typename Candidates, typename GetName>
+const auto& choose_unspilled(const VariantNames* spilled, const Candidates& candidates, const GetName& get_name) {
+  if (spilled)
+    for (const auto& candidate : candidates)
+      if (!spilled->contains(get_name(candidate))) return candidate;
+  return candidates.front();
+}
+
 class SpilledVariants {
  public:
   // Returns the spilling variants of a node's steps; null if there are none.

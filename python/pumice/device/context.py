@@ -66,6 +66,7 @@ class ContextRef(NamedTuple):
 
     device: str  # device name of the form "uuid:..."
     without: tuple[str, ...]  # features and extensions that are disabled
+    compile_only: bool
 
 
 # contexts of pickled and unpickled models, reused for the same device
@@ -81,7 +82,7 @@ def make_context_ref(context: Context) -> ContextRef | None:
         return None
     if context.closed:
         raise StateError("a closed context cannot be found again by its device")
-    ref = ContextRef(f"uuid:{context.info.uuid}", tuple(sorted(context.without)))
+    ref = ContextRef(f"uuid:{context.info.uuid}", tuple(sorted(context.without)), context.compile_only)
     _contexts_by_ref.setdefault(ref, context)
     return ref
 
@@ -95,7 +96,7 @@ def resolve_context_ref(ref: ContextRef | None) -> Context:
         return default_context()
     context = _contexts_by_ref.get(ref)
     if context is None or context.closed:
-        context = _contexts_by_ref[ref] = Context(ref.device, without=list(ref.without))
+        context = _contexts_by_ref[ref] = Context(ref.device, without=list(ref.without), compile_only=ref.compile_only)
     return context
 
 

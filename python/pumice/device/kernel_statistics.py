@@ -2,21 +2,13 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from .._pumice import UnsupportedError
 from ..base.printable_text import shorten_and_escape
 
 Number = bool | int | float
-
-# Names used by various drivers; the first match is taken. The engine parses spills itself, because it rejects kernels that spill.
-_REGISTERS = (r"register count", r"registers?", r"vgprs?", r"num(ber of)? registers", r"vector registers?")
-_SHARED = (r"shared memory( size| usage)?", r"lds size", r"workgroup memory( size)?", r"shared size")
-_OCCUPANCY = (r"occupancy", r"subgroups per simd", r"(max )?waves per (simd|cu)", r"active warps")
-_CODE = (r"binary size", r"code size", r"shader size")
-_INSTRUCTIONS = (r"instruction count", r"instructions?")
 
 
 class ExecutableStatistic(NamedTuple):
@@ -47,14 +39,6 @@ class PipelineExecutable(NamedTuple):
     statistics: tuple[ExecutableStatistic, ...]
     representations: tuple[InternalRepresentation, ...]
 
-    def find_statistic(self, patterns: Sequence[str]) -> Number | None:
-        """Return the value of the first statistic that matches a pattern, trying the patterns in order; None if none matches."""
-        for name in patterns:
-            for statistic in self.statistics:
-                if re.fullmatch(name, statistic.name.strip(), re.IGNORECASE):
-                    return statistic.value
-        return None
-
 
 class KernelStatistics:
     """The result of `kernel.statistics()` for one build of a kernel.
@@ -75,8 +59,7 @@ class KernelStatistics:
         self.spirv_bytes: int = record["spirv_bytes"]
         self.submitted_bytes: int = record["submitted_bytes"]
         self.refusal: str | None = record["refusal"]
-        self._spills: int | None = record["spills"]
-        self._spill_bytes: int | None = record["spill_bytes"]
+        self._summary: Mapping[str, int | None] = record["summary"]
         self.executables: tuple[PipelineExecutable, ...] = tuple(
             _parse_executable(executable) for executable in record["executables"]
         )
@@ -86,24 +69,19 @@ class KernelStatistics:
             raise UnsupportedError(f"kernel '{self.name}': {self.refusal}")
         return self.executables
 
-    def _max_statistic(self, patterns: Sequence[str]) -> Number | None:
-        values = [
-            value
-            for executable in self._require_statistics()
-            if (value := executable.find_statistic(patterns)) is not None
-        ]
-        return max(values, default=None)
+    def _get_statistic(self, name: str) -> int | None:
+        self._require_statistics()
+        return self._summary[name]
 
     @property
-    def registers(self) -> Number | None:
+    def registers(self) -> int | None:
         """Registers per invocation (per subgroup on some drivers)."""
-        return self._max_statistic(_REGISTERS)
+        return self._get_statistic("registers")
 
     @property
     def spills(self) -> int | None:
         """Registers or instructions spilled to memory, or bytes if the driver reports no count."""
-        self._require_statistics()
-        return self._spills
+        return self._get_statistic("spills")
 
     @property
     def spill_bytes(self) -> int | None:
@@ -112,28 +90,27 @@ class KernelStatistics:
         Only the low 32 bits count, which is the addressable range: NVIDIA 580.159 reports 2^36 + 272 bytes of local memory for a kernel
         that spills 272, and 2^36 for one without spills.
         """
-        self._require_statistics()
-        return self._spill_bytes
+        return self._get_statistic("spill_bytes")
 
     @property
-    def shared_bytes(self) -> Number | None:
+    def shared_bytes(self) -> int | None:
         """Bytes of shared memory per workgroup."""
-        return self._max_statistic(_SHARED)
+        return self._get_statistic("shared_bytes")
 
     @property
-    def occupancy(self) -> Number | None:
+    def occupancy(self) -> int | None:
         """Maximum resident subgroups per compute unit."""
-        return self._max_statistic(_OCCUPANCY)
+        return self._get_statistic("occupancy")
 
     @property
-    def code_bytes(self) -> Number | None:
+    def code_bytes(self) -> int | None:
         """Size of the machine code in bytes."""
-        return self._max_statistic(_CODE)
+        return self._get_statistic("code_bytes")
 
     @property
-    def instructions(self) -> Number | None:
+    def instructions(self) -> int | None:
         """Number of machine instructions."""
-        return self._max_statistic(_INSTRUCTIONS)
+        return self._get_statistic("instructions")
 
     @property
     def subgroup_size(self) -> int | None:

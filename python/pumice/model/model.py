@@ -212,9 +212,12 @@ class Model:
         """Run the model once, like a call, and return the seconds it took instead of the results.
 
         The first run with new input shapes binds them and builds kernels, which some drivers compile at first dispatch;
-        later runs skip this. Raise the errors of a call.
+        later runs skip this. In a compile-only context, this compiles and records all kernels. Raise the errors of a call.
         """
         begin = time.perf_counter()
+        if self.context.compile_only:  # there are no results to read
+            self.run_async(*arrays, loop_timeout=loop_timeout, **by_name)
+            return time.perf_counter() - begin
         self(*arrays, loop_timeout=loop_timeout, **by_name)  # type: ignore[arg-type]
         return time.perf_counter() - begin
 
@@ -395,7 +398,8 @@ class Model:
     def report(self) -> ModelReport:
         """Return a report that shows, for every node, which kernel runs it in which precision, and why.
 
-        It also counts the nodes before and after fusion.
+        It also counts the nodes before and after fusion. In a compile-only context it lists the pipelines of all kernels that were
+        compiled there, with the driver's statistics.
         """
         from .model_report import make_report
 

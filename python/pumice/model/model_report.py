@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..base.printable_text import MAX_SENTENCE_CHARS, escape_unprintable, shorten_and_escape
+from .pipeline_table import PIPELINE_COLUMNS, format_pipelines, make_pipeline_row
 
 if TYPE_CHECKING:
     from .._pumice import Context, Program
@@ -19,14 +20,22 @@ _NOTES_WITHOUT_KERNEL = ("view", "host")
 class ModelReport(list[dict[str, str]]):
     """One row (a dict) per node: node, op, kernel, precision, note, added, fusion. str() returns a table.
 
-    warnings: wrong or ignored declarations of the file. Kernels, views and host computations describe the last call; before the
+    warnings: wrong or ignored declarations of the file. pipelines: in a compile-only context, its pipelines in use with the driver's
+    statistics, one dict each; else empty. Kernels, views and host computations describe the last call; before the
     first call, only shape-independent ones are known.
     """
 
-    def __init__(self, rows: list[dict[str, str]], device: str, warnings: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        rows: list[dict[str, str]],
+        device: str,
+        warnings: Sequence[str] = (),
+        pipelines: Sequence[dict[str, Any]] = (),
+    ) -> None:
         super().__init__(rows)
         self.device = device
         self.warnings = tuple(warnings)
+        self.pipelines = tuple(pipelines)
 
     @property
     def before(self) -> int:
@@ -70,7 +79,13 @@ class ModelReport(list[dict[str, str]]):
         lines = ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)) for line in cells]
         warnings = [f"warning: {escape_unprintable(warning)}" for warning in self.warnings]
         return "\n".join(
-            [f"on {escape_unprintable(self.device)}", self.summary, *warnings, *(line.rstrip() for line in lines)]
+            [
+                f"on {escape_unprintable(self.device)}",
+                self.summary,
+                *warnings,
+                *(line.rstrip() for line in lines),
+                *(["", *format_pipelines(self.pipelines)] if self.pipelines else ()),
+            ]
         )
 
     def _repr_html_(self) -> str:
@@ -80,9 +95,11 @@ class ModelReport(list[dict[str, str]]):
         summary_rows = {"device": self.device, "nodes": self.summary}
         if self.warnings:
             summary_rows["warnings"] = "; ".join(map(escape_unprintable, self.warnings))
-        return render_properties("Report", summary_rows) + render_table(
+        table = render_table(
             columns, ([shorten_and_escape(row.get(key, ""), MAX_SENTENCE_CHARS) for key in columns] for row in self)
         )
+        pipelines = render_table(PIPELINE_COLUMNS, map(make_pipeline_row, self.pipelines)) if self.pipelines else ""
+        return render_properties("Report", summary_rows) + table + pipelines
 
 
 def make_report(program: Program, context: Context, random: str, warnings: Sequence[str]) -> ModelReport:
@@ -92,7 +109,8 @@ def make_report(program: Program, context: Context, random: str, warnings: Seque
     device = f"{info.name} ({info.kind}), {context.choice}; driver quirks: {quirks or 'none'}"
     if not context.feature("shaderInt64"):
         device += "; 64-bit integers are pairs of words"
-    return ModelReport(program.report(), f"{device}; {random}" if random else device, warnings)
+    pipelines = [dict(record) for record in context.pipelines if record["used"]]
+    return ModelReport(program.report(), f"{device}; {random}" if random else device, warnings, pipelines)
 
 
 def render_model(model: Model) -> str:

@@ -143,7 +143,9 @@ class StepTensors:
         self.finished_groups.fill(0)
         ring = Buffer(context, max(4 * RING_SLOTS * batch, 16), "readback")
         self.ring = Tensor(TensorDesc("uint32", [RING_SLOTS, batch]), ring)
-        self.sampled_tokens: Array = ring.map().view(np.uint32)[: RING_SLOTS * batch].reshape(RING_SLOTS, batch)
+        # A compile-only context samples no tokens, and refuses to map memory that they would be read from.
+        ring_bytes = np.zeros(ring.bytes, np.uint8) if context.compile_only else ring.map()
+        self.sampled_tokens: Array = ring_bytes.view(np.uint32)[: RING_SLOTS * batch].reshape(RING_SLOTS, batch)
 
     def upload_sampling_params(self, sampling_params: Sequence[SamplingParams], prompt_lengths: Sequence[int]) -> None:
         """Upload the sampling parameters of all sequences."""
@@ -517,6 +519,13 @@ class DecodeState:
             if revision != self.revision:
                 raise StateError("this session has continued with another text since this stream began")
 
+    def record_first_steps(self, sampling_params: Sequence[SamplingParams], max_tokens: int) -> None:
+        """Record and submit the prefill, the sampling and one decoding step, without reading any token. For compile-only contexts."""
+        self.prefill(max_tokens)
+        self._upload_sampling_params(sampling_params, [len(tokens) for tokens in self.tokens], None)
+        self.get_sampling_commands(self._sampling_mode).exec()
+        self._get_run(1, 1, self._sampling_mode).commands.exec()
+
     def _upload_sampling_params(
         self, sampling_params: Sequence[SamplingParams], prompt_lengths: Sequence[int], token_bitmask: Array | None
     ) -> None:
@@ -546,6 +555,7 @@ class DecodeState:
                     self.ensure_capacity(self._add_headroom(length, min(max_tokens - number, length)))
                 submissions.append(self._get_run(1, 1, self._sampling_mode).commands.exec())
             submissions.popleft().wait()
+            self.decoder.context.require_execution("the text")
             tokens: list[int] = self.step_tensors.sampled_tokens[step % RING_SLOTS].tolist()
             self._check_sampled_tokens(tokens)
             yield tokens
@@ -573,6 +583,7 @@ class DecodeState:
         )
         self._num_runs = 0
         self.get_sampling_commands(self._sampling_mode).exec().wait()
+        self.decoder.context.require_execution("the text")
         accepted = [int(self.step_tensors.sampled_tokens[0, 0])]
         num_left = max_tokens
         while True:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, overload
@@ -460,6 +461,27 @@ class Generator:
             timings.append(self.timing)
         self.timing = Timing(*(sum(column) for column in zip(*timings, strict=True)))
         return results
+
+    def warm_up(self, prompt: str | Sequence[int], **options: Any) -> float:
+        """Generate two tokens and return the seconds it took, so that later calls find their kernels compiled.
+
+        In a compile-only context, compile and record what a prompt of this length and the tokens after it run. Raise the errors of a call.
+        """
+        begin = time.perf_counter()
+        options = {"max_tokens": 2, **options}
+        if not self.context.compile_only:
+            for _ in self.stream(prompt, **options):
+                pass
+            return time.perf_counter() - begin
+        validated = _validate_options(options, 1)
+        state = DecodeState(self.decoder, 1, self.context_length)
+        try:
+            state.tokens[0] = _get_tokens_or_bos(self.encode(prompt), self)
+            state.check_context(1)
+            state.record_first_steps(validated.sampling_params, validated.max_tokens)
+        finally:
+            state.close()
+        return time.perf_counter() - begin
 
     def close(self) -> None:
         """Free the weights once no session needs them. Idempotent."""

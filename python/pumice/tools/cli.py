@@ -22,6 +22,7 @@ from ..base.printable_text import escape_unprintable, shorten_and_escape
 from ..device.context import devices as listed_devices
 from ..device.tuning_exchange import group_records
 from .cli_options import add_generator_options, add_image_options, add_model_options, get_precision, parse_positive_int
+from .compile_check.command import add_compile_check_options, run_compile_check_command
 from .doctor.command import add_doctor_options, run_doctor_command
 from .generate_command import add_generate_options, run_generate_command
 from .model_helpers import (
@@ -330,6 +331,9 @@ def _make_parser() -> argparse.ArgumentParser:
 
     text = "Checks the results of a device in about a minute; exit status 1 if any is wrong."
     add_selftest_options(add_command("selftest", run_selftest_command, text))
+
+    text = "Compiles all kernels of models without running them, on any driver; exit status 1 if one fails or spills registers."
+    add_compile_check_options(add_command("compile-check", run_compile_check_command, text))
 
     run = add_command("run", _run_model, "Runs a model once.")
     add_model_options(run)
