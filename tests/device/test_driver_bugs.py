@@ -1,4 +1,4 @@
-"""Bugs of drivers, each simulated by a Vulkan layer: what they change."""
+"""Bugs of drivers, each simulated by a Vulkan layer: what they change, and how pumice answers them."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from glsl_modes import SPIRV_VAL
 from spirv_mutants import is_valid
 
 RUNNER = Path(driver_bugs.__file__).with_name("driver_bug_runner.py")
+MOST_SECONDS = 2.0  # that a context may take to be created with a bug, beside the time of its trial
 
 
 @pytest.fixture(scope="module")
@@ -57,6 +58,11 @@ def records(folder: Path, mode: str, children: int) -> dict[str, Mapping[str, An
 @pytest.fixture(scope="module")
 def samples(lavapipe_folder: Path) -> dict[str, Mapping[str, Any]]:
     return records(lavapipe_folder, "samples", 1)
+
+
+@pytest.fixture(scope="module")
+def models(lavapipe_folder: Path) -> dict[str, Mapping[str, Any]]:
+    return records(lavapipe_folder, "models", 2)
 
 
 def record_of(table: Mapping[str, Mapping[str, Any]], row: Bug) -> Mapping[str, Any]:
@@ -99,3 +105,16 @@ def test_the_simulation_changes_results(samples: dict[str, Mapping[str, Any]], r
         pytest.skip("this driver has the bug itself")
     assert record["changed"], "the layer changed nothing"
     assert record.get("error") or record["differ"], "the results are as without the bug"
+
+
+@pytest.mark.parametrize("row", BUGS, ids=lambda row: row.bug)
+def test_a_context_answers_the_bug(models: dict[str, Mapping[str, Any]], row: Bug) -> None:
+    """A context is refused, or lacks what is wrong and computes the right results without it."""
+    record = record_of(models, row)
+    assert record["created"] < MOST_SECONDS
+    if "error" in record:
+        assert "refused" in row.answers, record["error"]
+        assert "driver" in record["error"]
+    else:
+        assert record["answers"] or not row.answers, f"nothing of {row.answers}"
+        assert not record["wrong"]
