@@ -1,4 +1,4 @@
-"""The Vulkan layer of tests/faults, built for this process and controlled through ctypes."""
+"""The Vulkan layers of tests/faults, and the one of fault_layer.cpp, built for this process and controlled through ctypes."""
 
 from __future__ import annotations
 
@@ -17,24 +17,26 @@ LIBRARY = "libpumice_faults.so"
 KINDS = ("none", "drop", "halve", "skip group", "push", "other set", "no barrier", "weights", "overwrite")
 
 
-def build(folder: Path) -> Path:
-    """Compile the layer into a folder, with its manifest. Raise CalledProcessError if the compiler or a header is missing."""
+def build(folder: Path, source: Path = SOURCE, name: str = NAME, library_name: str = LIBRARY) -> Path:
+    """Compile a layer into a folder, with its manifest. Raise CalledProcessError if the compiler or a header is missing."""
     folder.mkdir(parents=True, exist_ok=True)
-    library = folder / LIBRARY
-    if not library.exists() or library.stat().st_mtime < SOURCE.stat().st_mtime:
+    library = folder / library_name
+    if not library.exists() or library.stat().st_mtime < source.stat().st_mtime:
         building = library.with_suffix(f".{os.getpid()}")
-        command = ["g++", "-std=c++20", "-O1", "-fPIC", "-shared", "-fvisibility=hidden", "-o", building, SOURCE]
+        command = ["g++", "-std=c++20", "-O1", "-fPIC", "-shared", "-fvisibility=hidden", "-o", building, source]
         subprocess.run(command, check=True, capture_output=True, text=True)
         building.rename(library)
     layer = {
-        "name": NAME,
+        "name": name,
         "type": "GLOBAL",
-        "library_path": f"./{LIBRARY}",
+        "library_path": f"./{library_name}",
         "api_version": "1.3.239",
         "implementation_version": "1",
-        "description": "Faults for tests of pumice.validate",
+        "description": "Faults for tests of pumice",
     }
-    (folder / "faults.json").write_text(json.dumps({"file_format_version": "1.0.0", "layer": layer}), encoding="utf-8")
+    (folder / f"{source.stem}.json").write_text(
+        json.dumps({"file_format_version": "1.0.0", "layer": layer}), encoding="utf-8"
+    )
     return folder
 
 
