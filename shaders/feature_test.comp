@@ -60,9 +60,8 @@
 #endif
 layout(local_size_x_id = 0) in;
 layout(constant_id = 1) const uint FIRST_SECTION = 0u;
-layout(constant_id = 2) const uint SHARED_WORDS = 64u;
-layout(constant_id = 3) const uint ECHO = 1u;
-layout(constant_id = 4) const uint SUBGROUP = 0u;  // expected size of subgroups; 0: any
+layout(constant_id = 2) const uint ECHO = 1u;
+layout(constant_id = 3) const uint SUBGROUP = 0u;  // expected size of subgroups; 0: any
 layout(binding = 0) readonly buffer X { uint x[]; };
 layout(binding = 1) writeonly buffer Y { uint y[]; };
 layout(binding = 2) coherent buffer Z { uint z[]; };  // counters and elements of other types; each section uses its own words
@@ -88,8 +87,13 @@ spirv_instruction(extensions = ["SPV_KHR_integer_dot_product"], capabilities = [
 int dot_signed(int a, int b, spirv_literal int vector_format);
 spirv_instruction(extensions = ["SPV_KHR_integer_dot_product"], capabilities = [6019, 6018], id = 4451)
 uint dot_unsigned(uint a, uint b, spirv_literal int vector_format);
+spirv_instruction(extensions = ["SPV_KHR_integer_dot_product"], capabilities = [6019, 6018], id = 4453)
+int dot_accumulated(int a, int b, int c, spirv_literal int vector_format);
 #endif
 
+#ifndef SHARED_WORDS
+#define SHARED_WORDS 64u
+#endif
 shared uint s[SHARED_WORDS];
 shared uint counter;
 
@@ -115,6 +119,12 @@ uint check_integers(uint i) {
   const vec2 pair = unpackHalf2x16(operand(11u, i));
   failed |= expect(floatBitsToUint(pair.x) == operand(12u, i) && floatBitsToUint(pair.y) == operand(13u, i), 9u);
   failed |= expect(packHalf2x16(vec2(real_operand(12u, i), real_operand(13u, i))) == operand(11u, i), 10u);
+  uint carry;
+  const uint sum = uaddCarry(ua, ub, carry);
+  failed |= expect(sum == ua + ub && carry == uint(sum < ua), 11u);
+  const uvec4 both = uvec4(ua, ub, ua, 255u) & uvec4(ub, 65535u, 7u, ub);
+  failed |= expect(both.x == (ua & ub) && both.y == ub % 65536u && both.z == ua % 8u && both.w == ub % 256u, 12u);
+  failed |= expect((floatBitsToUint(exp(uintBitsToFloat(operand(14u, i)))) & 0x7fffffffu) > 0x7f800000u, 16u);  // exp of NaN
   return failed;
 }
 #endif  // PART_FEATURES
@@ -158,6 +168,7 @@ uint check_atomics(uint i) {
   atomicMax(z[1], i * 3u);
   atomicMin(z[2], 1000u - i);
   atomicOr(z[3], 1u << (i & 31u));
+  atomicCompSwap(z[5], 7u, 9u);  // z[5] is 0, so nothing is stored
   // Adds floats with compare and swap, as the engine's scatters do.
   uint old = z[4], seen;
   for (uint attempt = 0u; attempt < 100000u; ++attempt) {
@@ -172,7 +183,7 @@ uint check_atomics(uint i) {
   failed |= expect(atomicOr(z[0], 0u) == size && atomicOr(z[64u + i], 0u) == 1u, 1u);
   failed |= expect(atomicOr(z[1], 0u) == (size - 1u) * 3u, 2u) | expect(atomicOr(z[2], 0u) == 1001u - size, 3u);
   failed |= expect(atomicOr(z[3], 0u) == 0xffffffffu, 4u);
-  failed |= expect(uintBitsToFloat(atomicOr(z[4], 0u)) == float(size), 5u);
+  failed |= expect(uintBitsToFloat(atomicOr(z[4], 0u)) == float(size) && atomicOr(z[5], 0u) == 0u, 5u);
   return failed;
 }
 #endif  // PART_FEATURES
@@ -184,6 +195,7 @@ uint check_subgroup_size() {
   uint failed = expect((size == SUBGROUP || SUBGROUP == 0u) && lane < size && gl_SubgroupID < gl_NumSubgroups, 0u);
 #ifdef HAS_BALLOT
   failed |= expect(subgroupBallotBitCount(subgroupBallot(true)) == size, 1u);
+  failed |= expect(subgroupBallotBitCount(subgroupBallot(subgroupElect())) == 1u, 3u);
 #endif
 #ifdef HAS_ARITHMETIC
   failed |= expect(subgroupAdd(1u) == size && subgroupMax(lane) == size - 1u, 2u);
@@ -218,6 +230,7 @@ uint check_subgroup_operations() {
 #ifdef HAS_BALLOT
   const uvec4 odd = subgroupBallot((lane & 1u) != 0u);
   failed |= expect(subgroupBallotBitCount(odd) == size / 2u && subgroupBallotBitExtract(odd, lane) == ((lane & 1u) != 0u), 16u);
+  failed |= expect(subgroupBallotExclusiveBitCount(odd) == lane / 2u && subgroupBallotInclusiveBitCount(odd) == (lane + 1u) / 2u, 16u);
   failed |= expect(subgroupBroadcast(own, 1u) == 8u && subgroupBroadcastFirst(own) == 7u, 17u);
 #endif
 #ifdef HAS_VOTE
@@ -298,6 +311,7 @@ uint check_int64(uint i) {
   failed |= expect(uint(quotient) == operand(10u, i) && uint(quotient >> 32) == operand(11u, i), 3u);
   failed |= expect((a < b) == (operand(12u, i) != 0u) && (uint64_t(a) < uint64_t(b)) == (operand(13u, i) != 0u), 4u);
   failed |= expect(uint(uint64_t(int64_t(int(operand(0u, i)))) >> 32) == uint(int(operand(0u, i)) >> 31), 5u);
+  failed |= expect(floatBitsToUint(float((a >> 40) << 20)) == operand(14u, i), 6u);
 #endif
   return failed;
 }
@@ -344,6 +358,7 @@ uint check_dot_product(uint i) {
 #ifdef HAS_DOT_PRODUCT
   failed |= expect(uint(dot_signed(int(operand(0u, i)), int(operand(1u, i)), 0)) == operand(2u, i), 0u);
   failed |= expect(dot_unsigned(operand(0u, i), operand(1u, i), 0) == operand(3u, i), 1u);
+  failed |= expect(uint(dot_accumulated(int(operand(0u, i)), int(operand(1u, i)), 1000000, 0)) == operand(2u, i) + 1000000u, 2u);
 #endif
   return failed;
 }

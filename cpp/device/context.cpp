@@ -77,7 +77,7 @@ void mask_for_quirks(DeviceInfo& info, QuirkSet quirks, std::set<std::string>& m
       if (info.feature(feature)) masked.insert(feature);
     if (!kind.limit.empty()) {
       uint64_t& limit = info.limits.at(std::string(kind.limit));
-      limit = std::min(limit, kind.max_limit);
+      limit = kind.limit.starts_with("min") ? std::max(limit, kind.max_limit) : std::min(limit, kind.max_limit);
     }
   }
 }

@@ -57,8 +57,10 @@ constexpr std::array kKinds = {
         "test_attention_mma.py"},
     QuirkKind{"told_spills", "None: simulates register spills in tests.",
               "Kernels with workgroups of 256 invocations and more count as spilling.", "test_register_spills.py"},
-    QuirkKind{"wrong_subgroup_size", "Runs subgroups of another size than it reports.", "Subgroup operations are not used.", kTest,
-              "subgroupVote subgroupArithmetic subgroupBallot subgroupShuffle subgroupShuffleRelative subgroupClustered subgroupQuad "
+    QuirkKind{"wrong_subgroup_size", "Runs subgroups of another size than it reports, or elects several invocations.",
+              "Subgroup operations are not used.", kTest,
+              "subgroupBasic subgroupVote subgroupArithmetic subgroupBallot subgroupShuffle subgroupShuffleRelative subgroupClustered "
+              "subgroupQuad "
               "subgroupRotate subgroupPartitioned subgroupSizeControl computeFullSubgroups cooperativeMatrix"},
     QuirkKind{"wrong_shuffle", "subgroupShuffle, subgroupShuffleXor or a relative shuffle reads another invocation.",
               "Shuffles are not used: invocations exchange values through shared memory.", kTest,
@@ -142,8 +144,16 @@ constexpr std::array kKinds = {
               {},
               0,
               true},
+    QuirkKind{"wrong_transfers",
+              "A fill or a copy of a buffer does not write all bytes.",
+              "The engine's kernels are refused.",
+              kTest,
+              {},
+              {},
+              0,
+              true},
 };
-static_assert(kKinds.size() == static_cast<size_t>(Quirk::missing_barriers) + 1);
+static_assert(kKinds.size() == static_cast<size_t>(Quirk::wrong_transfers) + 1);
 static_assert(kKinds.size() <= 64);
 
 // A range of driver versions [first, end), encoded as VkPhysicalDeviceProperties::driverVersion.

@@ -46,18 +46,21 @@ enum class Quirk : uint8_t {
   small_workgroups,
   small_shared_memory,
   short_push_constants,
+  coarse_offsets,
   wrong_integers,
   wrong_workgroups,
   wrong_atomics,
   wrong_grids,
   missing_barriers,
+  wrong_transfers,
 };
 
 struct QuirkKind {
   std::string_view name, summary;
   std::string_view answer;  // describes the engine's workaround
   std::string_view test;    // the test that demonstrates the quirk
-  // What a context with the quirk does not use: names of features, separated by spaces, and the part of a limit above this value.
+  // What a context with the quirk does not use: names of features, separated by spaces, and the part of a limit above this value (below,
+  // for a limit that begins with "min").
   std::string_view features = {};
   std::string_view limit = {};
   uint64_t max_limit = 0;

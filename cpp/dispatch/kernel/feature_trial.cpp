@@ -5,8 +5,7 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
-#include <map>
-#include <mutex>
+#include <optional>
 #include <vector>
 
 #include "core/error.h"
@@ -145,6 +144,7 @@ void set_integer_operands(Operands& x, uint32_t i, uint64_t& random) {
   const uint16_t halves[] = {static_cast<uint16_t>(0x0400 + next_random(random) % 0x7800),
                              static_cast<uint16_t>(0x8400 + i * 401 % 0x7800)};
   x.at(kIntegers, 11, i) = halves[0] | uint32_t{halves[1]} << 16;
+  x.at(kIntegers, 14, i) = 0x7fc00000u | (static_cast<uint32_t>(next_random(random)) & 0x803fffffu);  // NaN
   for (uint32_t k = 0; k < 2; ++k) x.set_float(kIntegers, 12 + k, i, float_from_half(halves[k]));
 }
 
@@ -163,6 +163,7 @@ void set_int64_operands(Operands& x, uint32_t i, uint64_t& random) {
   x.set_64(kInt64, 8, i, static_cast<uint64_t>(a >> (i & 63u)));
   x.set_64(kInt64, 10, i, static_cast<uint64_t>(a / b));
   x.at(kInt64, 12, i) = a < b, x.at(kInt64, 13, i) = ua < ub;
+  x.set_float(kInt64, 14, i, std::ldexp(static_cast<double>(a >> 40), 20));
 }
 
 void set_float64_operands(Operands& x, uint32_t i, uint64_t& random) {
@@ -235,21 +236,23 @@ class FeatureTrial {
     if (has_fp16_matrices(info_) && run_sections({Part::matrix, kMatrix, 1, 32, kInvocations, 32})[0] != 0)
       quirks_.add(Quirk::wrong_matrices);
     test_grids();
+    test_offsets_and_transfers();
     return quirks_;
   }
 
  private:
-  std::shared_ptr<const Shader> compile_part(Part part) {
+  std::shared_ptr<const Shader> compile_part(Part part, uint32_t shared_words) {
+    Macros macros = make_macros(info_, part);
+    if (part == Part::workgroup) macros.emplace_back("SHARED_WORDS", std::to_string(shared_words) + "u");
     return compile(std::string(get_embedded_shader(kFeatureShader)), std::string(kFeatureShader),
-                   make_device_options(*context_, StorageType::fp32), make_macros(info_, part));
+                   make_device_options(*context_, StorageType::fp32), macros);
   }
 
   // Returns the mask of failed checks of each section; all bits are set if an invocation stored nothing.
   std::vector<uint32_t> run_sections(const SectionRun& run) {
-    const auto shader = compile_part(run.part);
+    const auto shader = compile_part(run.part, run.shared_words);
     const auto pipeline = make_trial_pipeline(
-        *context_, *shader,
-        {{0, 4, run.invocations}, {1, 4, run.first}, {2, 4, run.shared_words}, {3, 4, kEcho}, {4, 4, run.expected_subgroup_size}},
+        *context_, *shader, {{0, 4, run.invocations}, {1, 4, run.first}, {2, 4, kEcho}, {3, 4, run.expected_subgroup_size}},
         run.subgroup_size);
     std::vector<uint32_t> scratch_words(kScratchWords), words(kSections * kMaxInvocations);
     scratch_words[2] = UINT32_MAX;  // for atomicMin
@@ -280,7 +283,9 @@ class FeatureTrial {
 
   void test_features() {
     const auto failed = run_sections({Part::features, kIntegers, kSections});
-    if (failed[kIntegers] != 0) quirks_.add(Quirk::wrong_integers);
+    constexpr uint32_t kExpOfNan = 1 << 16;
+    if ((failed[kIntegers] & ~kExpOfNan) != 0) quirks_.add(Quirk::wrong_integers);
+    if ((failed[kIntegers] & kExpOfNan) != 0) quirks_.add(Quirk::number_for_nan);
     if (failed[kAtomics] != 0) quirks_.add(Quirk::wrong_atomics);
     for (const FeatureSection& section : kFeatureSections)
       if (failed[section.section] != 0 && info_.feature(section.feature)) quirks_.add(section.quirk);
@@ -314,6 +319,42 @@ class FeatureTrial {
       if (failed[0] != 0) return quirks_.add(Quirk::wrong_subgroup_size);
       for (const SubgroupOperations& operations : kSubgroupChecks)
         if ((failed[1] & operations.checks) != 0 && info_.feature(operations.feature)) quirks_.add(operations.quirk);
+    }
+  }
+
+  // Binds a range at the smallest offset that the device allows, and fills and copies a buffer.
+  void test_offsets_and_transfers() {
+    constexpr uint32_t kWords = 1 << 10, kFilled = 0xabcd1234;
+    const uint64_t offset = std::max<uint64_t>(info_.limit("minStorageBufferOffsetAlignment"), 4);
+    const std::array<uint32_t, 3> groups{1, 1, kWords / 64};
+    const auto shader =
+        compile(std::string(get_embedded_shader(kGridShader)), std::string(kGridShader), make_device_options(*context_, StorageType::fp32));
+    const auto pipeline = make_trial_pipeline(*context_, *shader, {{0, 4, 0}});
+    const std::vector<uint32_t> empty(kWords);
+    const auto result = make_filled_buffer(context_, std::vector<uint32_t>(kWords + offset / 4)),
+               unused = make_filled_buffer(context_, empty);
+    const auto filled = make_filled_buffer(context_, empty), copied = make_filled_buffer(context_, empty);
+    const std::array<BufferRange, 2> ranges{BufferRange{unused, 0, kWords * 4}, {result, offset, kWords * 4}};
+    CommandBufferSizes sizes;
+    sizes.sets = 1;
+    sizes.descriptors[static_cast<size_t>(DescriptorKind::storage_buffer)] = 2;
+    CommandBuffer commands(context_, sizes);
+    commands.begin();
+    commands.write_descriptor_sets(std::array{DispatchResources{pipeline.get(), ranges, {}}});
+    commands.dispatch(*pipeline, std::as_bytes(std::span(&kWords, 1)), groups);
+    commands.fill({filled, 0, kWords * 4}, kFilled);
+    commands.barrier(false);
+    const BufferRegion region{0, kWords * 4};
+    commands.gather(*filled, std::span(&region, 1), {copied, 0, kWords * 4});
+    commands.end();
+    wait_for_trial(*context_, commands.submit());
+    std::vector<uint32_t> words(kWords), written(kWords);
+    for (uint32_t n = 0; n < kWords; ++n) written[n] = 3 * n + 1;
+    download({result, offset, kWords * 4}, std::as_writable_bytes(std::span(words)));
+    if (words != written) quirks_.add(offset < 256 ? Quirk::coarse_offsets : Quirk::wrong_grids);
+    for (const auto& buffer : {filled, copied}) {
+      download({buffer, 0, kWords * 4}, std::as_writable_bytes(std::span(words)));
+      if (words != std::vector<uint32_t>(kWords, kFilled)) quirks_.add(Quirk::wrong_transfers);
     }
   }
 
@@ -395,21 +436,16 @@ std::string make_trial_name(const DeviceInfo& info) {
 }
 
 QuirkSet find_feature_quirks(const std::shared_ptr<Context>& context) {
-  static std::mutex mutex;
-  static std::map<std::string, QuirkSet> known;
-  const std::string name = make_trial_name(context->info());
-  const std::lock_guard lock(mutex);
-  if (const auto found = known.find(name); found != known.end()) return found->second;
-  const bool has_cache = get_cache_directory().has_value();
-  if (const auto cached = has_cache ? read_cache_entry(kKind, name) : std::nullopt; cached && cached->size() == sizeof(uint64_t)) {
+  const auto name = get_cache_directory() ? std::optional(make_trial_name(context->info())) : std::nullopt;
+  if (const auto cached = name ? read_cache_entry(kKind, *name) : std::nullopt; cached && cached->size() == sizeof(uint64_t)) {
     uint64_t bits = 0;
     std::memcpy(&bits, cached->data(), sizeof bits);
-    return known[name] = QuirkSet(bits);
+    return QuirkSet(bits);
   }
   const QuirkSet quirks = FeatureTrial(context).run();
   const uint64_t bits = quirks.bits();
-  if (has_cache) write_cache_entry(kKind, name, std::as_bytes(std::span(&bits, 1)));
-  return known[name] = quirks;
+  if (name) write_cache_entry(kKind, *name, std::as_bytes(std::span(&bits, 1)));
+  return quirks;
 }
 
 // The quirks that the trial detected in a context's driver.
@@ -426,7 +462,14 @@ QuirkSet get_feature_trial_quirks(Context& context) {
 std::shared_ptr<Context> open_context(const ContextOptions& options) {
   auto context = Context::create(options);
   if (context->compile_only()) return context;
-  const QuirkSet quirks = find_feature_quirks(context);
+  const QuirkSet quirks = [&] {
+    try {
+      return find_feature_quirks(context);
+    } catch (const DeviceLostError& error) {
+      throw DeviceError("the driver '" + context->info().driver + "' of '" + context->info().name +
+                        "' lost the device in the driver trial: " + error.what());
+    }
+  }();
   if (quirks.bits() != 0) {
     ContextOptions safe_options = options;
     for (size_t i = 0; i < list_quirk_kinds().size(); ++i)
