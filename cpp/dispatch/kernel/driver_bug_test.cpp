@@ -232,6 +232,8 @@ std::string make_bug_test_cache_name(const DeviceInfo& info) {
       .add_field(static_cast<uint64_t>(info.driver_version))
       .add_field(info.driver_info);
   hash.add_field(static_cast<uint64_t>(kPoints)).add_field(static_cast<uint64_t>(kVersion));
+  // The trial depends on masked features: without cooperative matrices it does not test their layout.
+  for (const auto& [feature, is_enabled] : info.features) hash.add_field(feature).add_field(static_cast<uint64_t>(is_enabled));
   if (info.kind == DeviceKind::software) {
     hash.add_field(read_cpu_flags());
     for (const char* variable : {"GALLIUM_OVERRIDE_CPU_CAPS", "LP_NATIVE_VECTOR_WIDTH"})

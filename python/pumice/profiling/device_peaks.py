@@ -120,7 +120,7 @@ def _format_driver(info: DeviceInfo) -> str:
 
 
 def _make_entry_name(info: DeviceInfo) -> str:
-    return sha256(f"{info.uuid}\n{_format_driver(info)}".encode())
+    return sha256(f"{info.uuid}\n{_format_driver(info)}\n{info.restrictions}".encode())
 
 
 def _read_cache(info: DeviceInfo) -> Peaks | None:
