@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import pumice
-from features import lacking_features, need_features
+from features import exceeded_buffers, lacking_features, need_features
 from pumice import dv
 from quick_cases import QUICK
 from tiers import mark_tiers
@@ -70,17 +70,18 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Iterator[None]:
-    """Skip a test rejected for a missing device feature, naming the feature; fail on any other rejection.
+    """Skip a test rejected for a missing device feature or too few buffers, naming them; fail on any other rejection.
 
     The default software driver has every feature that the engine computes with.
     """
     try:
         return (yield)
     except (pumice.UnsupportedError, pumice.ShaderCompileError) as error:
-        lacking = lacking_features(str(error), pumice.default_context())
-        if not lacking:
-            raise
-        pytest.skip(f"the device lacks {', '.join(lacking)}")
+        if lacking := lacking_features(str(error), pumice.default_context()):
+            pytest.skip(f"the device lacks {', '.join(lacking)}")
+        if reason := exceeded_buffers(str(error)):
+            pytest.skip(reason)
+        raise
 
 
 @pytest.fixture(scope="module", autouse=True)
