@@ -21,13 +21,19 @@ def lacking_features(refusal: str, context: pumice.Context) -> list[str]:
     return named if all(context.info.features.get(one) is False for one in named) else []
 
 
-def exceeded_buffers(refusal: str) -> str:
-    """Return the number of storage buffers of a kernel that an error refuses for it, and the device's; empty for other errors.
+def reason_of_refusal(refusal: str, context: pumice.Context) -> str:
+    """Return why a test that an error stopped is to be skipped on this device; empty if the engine should have run it.
 
-    No kernel of the engine has more than the 32 of the default software driver; phones and small boards have 4 or 8.
+    That is a missing feature, or a limit on the buffers of a kernel or on anything else of a user's kernel. The engine's own kernels, which
+    are named after their files, have to keep to all other limits.
     """
-    found = re.search(r"(kernel '[^']*' has \d+ storage buffers); '.*' takes (\d+) \(maxPerStage", refusal)
-    return f"the device lacks storage buffers: {found[1]}, of {found[2]}" if found else ""
+    if lacking := lacking_features(refusal, context):
+        return f"the device lacks {', '.join(lacking)}"
+    pattern = r"kernel '([^']*)' has (\d+) ([a-z ]+?)(?: on axis [xyz])?; '[^']*' takes (\d+) \((\w+)\)"
+    for kernel, number, quantity, limit, name in re.findall(pattern, refusal):
+        if name == "maxPerStageDescriptorStorageBuffers" or not kernel.endswith(".comp"):
+            return f"the device lacks {quantity}: it takes {limit}, and kernel '{kernel}' has {number}"
+    return ""
 
 
 def has_cpu_kernels(context: pumice.Context) -> bool:
