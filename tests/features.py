@@ -31,7 +31,8 @@ def reason_of_refusal(refusal: str, context: pumice.Context) -> str:
         return f"the device lacks {', '.join(lacking)}"
     pattern = r"kernel '([^']*)' has (\d+) ([a-z ]+?)(?: on axis [xyz])?; '[^']*' takes (\d+) \((\w+)\)"
     for kernel, number, quantity, limit, name in re.findall(pattern, refusal):
-        if name == "maxPerStageDescriptorStorageBuffers" or not kernel.endswith(".comp"):
+        of_device = int(limit) == context.limit(name)  # not of a context that a test restricts
+        if of_device and (name == "maxPerStageDescriptorStorageBuffers" or not kernel.endswith(".comp")):
             return f"the device lacks {quantity}: it takes {limit}, and kernel '{kernel}' has {number}"
     return ""
 
