@@ -36,11 +36,11 @@ py::tuple get_fields(const DeviceInfo& self) {
   for (const MatrixShape& shape : self.matrices) matrices.append(get_fields(shape));
   return py::make_tuple(self.index, self.name, static_cast<int>(self.kind), self.uuid, self.pci, self.driver, self.driver_info,
                         self.driver_uuid, self.driver_id, self.vendor_id, self.device_id, self.api_version, self.driver_version,
-                        self.memory_bytes, self.features, self.limits, self.extensions, matrices);
+                        self.memory_bytes, self.features, self.limits, self.extensions, matrices, self.restrictions);
 }
 
 DeviceInfo device_info_from_fields(const py::tuple& fields) {
-  if (fields.size() != 18) throw py::value_error("this DeviceInfo was pickled by another version of pumice");
+  if (fields.size() != 19) throw py::value_error("this DeviceInfo was pickled by another version of pumice");
   DeviceInfo device_info;
   size_t next = 0;
   const auto read_field = [&](auto& field) { field = fields[next++].template cast<std::decay_t<decltype(field)>>(); };
@@ -53,8 +53,9 @@ DeviceInfo device_info_from_fields(const py::tuple& fields) {
       read_field(device_info.extensions);
   if (kind < 0 || kind > static_cast<int>(DeviceKind::other)) throw py::value_error("the pickled DeviceInfo has an unknown kind");
   device_info.kind = static_cast<DeviceKind>(kind);
-  for (const auto& shape : fields[next].cast<py::sequence>())
+  for (const auto& shape : fields[next++].cast<py::sequence>())
     device_info.matrices.push_back(matrix_shape_from_fields(shape.cast<py::tuple>()));
+  read_field(device_info.restrictions);
   return device_info;
 }
 
@@ -149,6 +150,8 @@ void bind_device_info(py::module_& module) {
       .def_readonly("limits", &DeviceInfo::limits, "Vulkan limit names -> values; arrays are named name_0, name_1, ...")
       .def_readonly("extensions", &DeviceInfo::extensions, "Vulkan extension names -> spec versions.")
       .def_readonly("matrices", &DeviceInfo::matrices, "Supported cooperative matrix shapes; empty if there are none.")
+      .def_readonly("restrictions", &DeviceInfo::restrictions,
+                    "What PUMICE_LIMITS and PUMICE_WITHOUT take from the device, as text; empty if neither is set.")
       .def(
           "__eq__", [](const DeviceInfo& self, const DeviceInfo& other) { return self == other; }, py::is_operator())
       .def("__hash__",

@@ -5,13 +5,14 @@ from __future__ import annotations
 import ctypes
 import importlib.metadata
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import pumice
-from features import lacking_features, need_features
+from features import need_features, reason_of_refusal
 from pumice import dv
 from quick_cases import QUICK
 from tiers import mark_tiers
@@ -68,19 +69,30 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     terminalreporter.write_line(f"{len(PIPELINES)} distinct pipelines")
 
 
-@pytest.hookimpl(wrapper=True)
-def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Iterator[None]:
-    """Skip a test rejected for a missing device feature, naming the feature; fail on any other rejection.
+@contextmanager
+def skipping_refusals() -> Iterator[None]:
+    """Skip a test rejected for what the device lacks, with the reason; fail on any other rejection.
 
-    The default software driver has every feature that the engine computes with.
+    The default software driver has every feature that the engine computes with, and more buffers than any kernel.
     """
     try:
-        return (yield)
+        yield
     except (pumice.UnsupportedError, pumice.ShaderCompileError) as error:
-        lacking = lacking_features(str(error), pumice.default_context())
-        if not lacking:
-            raise
-        pytest.skip(f"the device lacks {', '.join(lacking)}")
+        if reason := reason_of_refusal(str(error), pumice.default_context()):
+            pytest.skip(reason)
+        raise
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Iterator[None]:
+    with skipping_refusals():
+        return (yield)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_fixture_setup(fixturedef: pytest.FixtureDef[Any]) -> Iterator[None]:
+    with skipping_refusals():
+        return (yield)
 
 
 @pytest.fixture(scope="module", autouse=True)

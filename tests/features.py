@@ -21,6 +21,22 @@ def lacking_features(refusal: str, context: pumice.Context) -> list[str]:
     return named if all(context.info.features.get(one) is False for one in named) else []
 
 
+def reason_of_refusal(refusal: str, context: pumice.Context) -> str:
+    """Return why a test that an error stopped is to be skipped on this device; empty if the engine should have run it.
+
+    That is a missing feature, or a limit on the buffers of a kernel or on anything else of a user's kernel. The engine's own kernels, which
+    are named after their files, have to keep to all other limits.
+    """
+    if lacking := lacking_features(refusal, context):
+        return f"the device lacks {', '.join(lacking)}"
+    pattern = r"kernel '([^']*)' has (\d+) ([a-z ]+?)(?: on axis [xyz])?; '[^']*' takes (\d+) \((\w+)\)"
+    for kernel, number, quantity, limit, name in re.findall(pattern, refusal):
+        of_device = int(limit) == context.limit(name)  # not of a context that a test restricts
+        if of_device and (name == "maxPerStageDescriptorStorageBuffers" or not kernel.endswith(".comp")):
+            return f"the device lacks {quantity}: it takes {limit}, and kernel '{kernel}' has {number}"
+    return ""
+
+
 def has_cpu_kernels(context: pumice.Context) -> bool:
     """Whether the engine chooses its kernels for CPU drivers. With subgroups of other sizes than 8 it chooses the GPU kernels."""
     is_software = context.info.kind == "software" and context.feature("subgroupShuffle")

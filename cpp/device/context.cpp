@@ -13,6 +13,7 @@
 #include "device/driver/device_choice.h"
 #include "device/driver/device_enumeration.h"
 #include "device/driver/driver_memory_check.h"
+#include "device/driver/environment_mask.h"
 #include "device/driver/features.h"
 #include "device/driver/instance.h"
 #include "device/pipeline_cache.h"
@@ -58,15 +59,6 @@ uint32_t choose_queue_family(VkPhysicalDevice physical, uint32_t& timestamp_bits
   return *best;
 }
 
-template <typename Extensions>
-void check_masked_features(const DeviceInfo& info, const Extensions& extensions, const std::set<std::string>& masked) {
-  for (const auto& name : masked) {
-    if (name == "timelineSemaphore") throw UnsupportedError("a Context without timelineSemaphore: waits need it");
-    if (!info.features.contains(name) && !extensions.contains(name) && !name.starts_with("VK_"))
-      throw UnsupportedError("without '" + name + "': not a feature or extension that the engine uses; pumice.devices() lists them");
-  }
-}
-
 // Adds the features that a context with these quirks does not use, and lowers its limits.
 void mask_for_quirks(DeviceInfo& info, QuirkSet quirks, std::set<std::string>& masked) {
   for (size_t i = 0; i < list_quirk_kinds().size(); ++i) {
@@ -84,7 +76,6 @@ void mask_for_quirks(DeviceInfo& info, QuirkSet quirks, std::set<std::string>& m
 
 void create_device(DeviceTable& vk, DeviceInfo& info, const std::set<std::string>& masked) {
   auto extensions = list_device_extensions(vk.physical);
-  check_masked_features(info, extensions, masked);
   for (const auto& name : masked) extensions.erase(name), info.extensions.erase(name);
   // A validation layer that is older than an extension reports errors for every use of it.
   for (const auto& [name, first] : {std::pair{VK_KHR_COOPERATIVE_MATRIX_EXTENSION_NAME, VK_MAKE_API_VERSION(0, 1, 3, 255)},
@@ -197,11 +188,13 @@ std::shared_ptr<Context> Context::create(const ContextOptions& options) {
   vk.timestamp_period = properties.limits.timestampPeriod;
   vkGetPhysicalDeviceMemoryProperties(vk.physical, &vk.memory);
   std::set<std::string> masked(options.without.begin(), options.without.end());
+  check_masked_features(state.info, masked, "without");
+  masked.merge(EnvironmentMask::from_process().without);
   mask_for_quirks(state.info, state.assumed_quirks, masked);
   mask_limits(state.info, options.limits);
   create_device(vk, state.info, masked);
   choose_subgroup_size(vk.physical, state.info);
-  state.has_separate_memory = std::ranges::find(options.without, "unifiedMemory") != options.without.end();
+  state.has_separate_memory = masked.contains("unifiedMemory");
   vk.has_conditional = state.info.feature("conditionalRendering");
   state.timeline = create_timeline_semaphore(vk);
   state.memory = std::make_unique<MemoryPool>(vk);

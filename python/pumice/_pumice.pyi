@@ -346,6 +346,11 @@ class DeviceInfo:
         PCI address ('0000:3b:00.0'); empty if unknown.
         """
     @property
+    def restrictions(self) -> str:
+        """
+        What PUMICE_LIMITS and PUMICE_WITHOUT take from the device, as text; empty if neither is set.
+        """
+    @property
     def uuid(self) -> str:
         """
         UUID of the device, 32 hexadecimal digits, stable across processes.

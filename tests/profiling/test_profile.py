@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 import pumice
+from lesser_devices import MIN_LIMITS, lesser
 from pumice.profiling.profile_records import parse_executions
 
 DIGITS = Path(pumice.__file__).parent / "data" / "digits"
@@ -284,3 +285,10 @@ def test_peaks_are_measured_once(context: pumice.Context, tmp_path: Path, monkey
     again = pumice.calibrate(context)
     assert again.seconds_since_epoch > measured.seconds_since_epoch
     assert pumice.calibrate(context, again=True).seconds_since_epoch > again.seconds_since_epoch
+
+
+def test_peaks_are_measured_within_the_limits_of_small_devices(context: pumice.Context) -> None:
+    with lesser(context, MIN_LIMITS, ["shaderFloat16"]) as small:
+        measured = pumice.calibrate(small, again=True)
+    assert measured.bytes_per_second > 0
+    assert list(measured.flop_per_second) == ["fp32"]

@@ -35,6 +35,12 @@ def test_unknown_command_is_rejected() -> None:
     assert "no such command: frobnicate" in refused.stderr
 
 
+def test_a_profile_needs_a_name() -> None:
+    refused = run(str(DEV), "test", "--profile")
+    assert refused.returncode == 1
+    assert "--profile needs the name of a profile, or all" in refused.stderr
+
+
 @pytest.fixture
 def bare(tmp_path: Path) -> Path:
     """A checkout on a machine with Python but no compiler, as a non-root user without sudo."""

@@ -17,7 +17,7 @@ import documents
 import pumice
 import pumice.demo
 import reference
-from features import lacking_features
+from features import reason_of_refusal
 from process import python
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -48,8 +48,8 @@ def run_scripts(page: Path, count: int, tmp_path: Path, context: pumice.Context)
     folder = Path(shutil.copytree(pumice.demo.DATA, tmp_path / "digits"))
     (folder / "page.py").write_text("\n".join(block[1] for block in blocks[:count]))
     done = python("page.py", cwd=folder, seconds=900)
-    if done.returncode and (lacking := lacking_features(done.stderr, context)):
-        pytest.skip(f"the device lacks {', '.join(lacking)}")
+    if done.returncode and (reason := reason_of_refusal(done.stderr, context)):
+        pytest.skip(reason)
     assert done.returncode == 0, done.stdout + done.stderr
     assert missing_result(text, done.stdout) is None
 

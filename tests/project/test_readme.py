@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import pumice.demo
+from features import reason_of_refusal
 from process import python
 
 README = (Path(__file__).resolve().parents[2] / "README.md").read_text()
@@ -26,6 +27,8 @@ def folder(tmp_path: Path) -> Path:
 
 def run(folder: Path, *arguments: str) -> str:
     done = python(*arguments, cwd=folder)
+    if done.returncode and (reason := reason_of_refusal(done.stderr, pumice.default_context())):
+        pytest.skip(reason)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 

@@ -5,6 +5,7 @@
 
 #include "core/error.h"
 #include "device/driver/device_choice.h"
+#include "device/driver/environment_mask.h"
 #include "device/driver/features.h"
 #include "device/driver/instance.h"
 
@@ -165,6 +166,7 @@ void set_identity(DeviceInfo& info, const VkPhysicalDeviceProperties& base, cons
 }  // namespace
 
 DeviceInfo query_device_info(VkPhysicalDevice_T* physical, int index) {
+  const EnvironmentMask mask = EnvironmentMask::from_process();
   DeviceInfo info;
   VkPhysicalDeviceVulkan11Properties v11{VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_VULKAN_1_1_PROPERTIES};
   VkPhysicalDeviceVulkan12Properties v12{VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_VULKAN_1_2_PROPERTIES};
@@ -181,7 +183,8 @@ DeviceInfo query_device_info(VkPhysicalDevice_T* physical, int index) {
     set_limit(info.limits, "maxComputeWorkgroupSubgroups", v13.maxComputeWorkgroupSubgroups);
   }
   const auto& base = properties.properties;
-  const auto extensions = list_device_extensions(physical, &info.extensions);
+  auto extensions = list_device_extensions(physical, &info.extensions);
+  for (const std::string& name : mask.without) extensions.erase(name), info.extensions.erase(name);
   FeatureChain chain(base.apiVersion, extensions);
   vkGetPhysicalDeviceFeatures2(physical, chain.head());
   info.index = index;
@@ -194,6 +197,11 @@ DeviceInfo query_device_info(VkPhysicalDevice_T* physical, int index) {
   set_limit(info.limits, "shaderSMCount", 0);  // 0: the device does not report it
   if (extensions.contains(VK_NV_SHADER_SM_BUILTINS_EXTENSION_NAME)) add_multiprocessor_count(info, physical);
   add_property_features(info);
+  check_masked_features(info, mask.without, "PUMICE_WITHOUT");
+  for (const std::string& name : mask.without)
+    if (const auto feature = info.features.find(name); feature != info.features.end()) feature->second = false;
+  mask_limits(info, mask.limits, "PUMICE_LIMITS");
+  info.restrictions = mask.describe();
   add_coopmat_shapes(info, physical);
   return info;
 }

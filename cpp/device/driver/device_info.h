@@ -37,6 +37,7 @@ struct DeviceInfo {
   std::map<std::string, uint64_t> limits;      // Vulkan limit names; arrays as "maxComputeWorkGroupCount_0"
   std::map<std::string, uint32_t> extensions;  // extension name -> spec version
   std::vector<MatrixShape> matrices;
+  std::string restrictions;  // what PUMICE_LIMITS and PUMICE_WITHOUT take away, as text; empty if neither is set
 
   bool operator==(const DeviceInfo&) const = default;
   bool feature(std::string_view feature_name) const;  // false if the name is unknown

@@ -35,7 +35,7 @@ std::string list_maskable_limits() {
 }
 
 // Expands the name of an array limit to the names of its elements.
-std::vector<std::string> expand_limit_name(const DeviceInfo& info, const std::string& name) {
+std::vector<std::string> expand_limit_name(const DeviceInfo& info, const std::string& name, const std::string& source) {
   const bool is_element = name.size() > 2 && name[name.size() - 2] == '_' && name.back() >= '0' && name.back() <= '2';
   const std::string base = is_element ? name.substr(0, name.size() - 2) : name;
   std::vector<std::string> names;
@@ -46,28 +46,30 @@ std::vector<std::string> expand_limit_name(const DeviceInfo& info, const std::st
       if (!is_element && info.limits.contains(name + element)) names.push_back(name + element);
   }
   if (names.empty())
-    throw UnsupportedError("limits '" + name + "': not a limit that affects the engine's decisions; these do: " + list_maskable_limits());
+    throw UnsupportedError(source + " '" + name +
+                           "': not a limit that affects the engine's decisions; these do: " + list_maskable_limits());
   return names;
 }
 
 }  // namespace
 
-void mask_limits(DeviceInfo& info, const LimitMask& mask) {
+void mask_limits(DeviceInfo& info, const LimitMask& mask, const std::string& source) {
+  const std::string owner = "'" + info.name + "'" + (info.restrictions.empty() ? "" : " (reduced to " + info.restrictions + ")");
   for (const auto& [name, value] : mask)
-    for (const std::string& limit : expand_limit_name(info, name)) {
+    for (const std::string& limit : expand_limit_name(info, name, source)) {
       if (limit != name && mask.contains(limit)) continue;  // the element has its own mask
       uint64_t& limit_value = info.limits.at(limit);
       const bool is_alignment = limit.starts_with("min");
       const auto masked_value = static_cast<uint64_t>(value);
       const auto refuse = [&](const std::string& why) {
-        throw UnsupportedError("limits '" + name + "': " + std::to_string(value) + " " + why);
+        throw UnsupportedError(source + " '" + name + "': " + std::to_string(value) + " " + why);
       };
       if (value < 1) refuse("is below 1");
       if (is_alignment && (masked_value < limit_value || !std::has_single_bit(masked_value)))
-        refuse("is not a power of two, or is less than '" + info.name + "' requires: " + limit + " is " + std::to_string(limit_value));
+        refuse("is not a power of two, or is less than " + owner + " requires: " + limit + " is " + std::to_string(limit_value));
       const bool is_reported = limit != "shaderSMCount" || limit_value > 0;
       if (!is_alignment && is_reported && masked_value > limit_value)
-        refuse("is more than '" + info.name + "' supports: " + limit + " is " + std::to_string(limit_value));
+        refuse("is more than " + owner + " supports: " + limit + " is " + std::to_string(limit_value));
       limit_value = masked_value;
     }
 }

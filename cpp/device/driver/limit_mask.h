@@ -14,6 +14,7 @@ using LimitMask = std::map<std::string, int64_t>;
 
 // Lowers limits of `info`, or raises alignments. Throws UnsupportedError for a limit that the engine does not use (the error lists the
 // supported ones), for a value that is below 1 or that the device does not support, and for an alignment that is not a power of two.
-void mask_limits(DeviceInfo& info, const LimitMask& mask);
+// `source`: where the mask is from, for the error.
+void mask_limits(DeviceInfo& info, const LimitMask& mask, const std::string& source = "limits");
 
 }  // namespace pumice

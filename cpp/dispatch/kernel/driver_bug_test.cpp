@@ -200,6 +200,8 @@ std::string make_bug_test_cache_name(const DeviceInfo& info) {
   Sha256 hash = hash_driver(info);
   hash.add_field(get_embedded_shader(kShader)).add_field(get_embedded_shader(kMatrixShader));
   hash.add_field(static_cast<uint64_t>(kPoints)).add_field(static_cast<uint64_t>(kVersion));
+  // The trial depends on masked features: without cooperative matrices it does not test their layout.
+  for (const auto& [feature, is_enabled] : info.features) hash.add_field(feature).add_field(static_cast<uint64_t>(is_enabled));
   return info.uuid + "-" + hash.hex().substr(0, 32);
 }
 

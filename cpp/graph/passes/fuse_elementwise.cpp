@@ -31,9 +31,10 @@ using Replacements = std::map<std::string, Expression>;
 
 class ElementwiseFusion {
  public:
-  ElementwiseFusion(ProgramGraph& graph, const FusionSet& fusions)
+  ElementwiseFusion(ProgramGraph& graph, const FusionSet& fusions, uint64_t max_buffers)
       : graph_(graph),
         fusions_(fusions),
+        max_buffers_(max_buffers),
         uses_(graph.count_uses()),
         producers_(graph.values.size(), -1),
         consumers_(graph.values.size(), -1),
@@ -152,9 +153,12 @@ class ElementwiseFusion {
     return expr.expression.substitute(replacements);
   }
 
-  // Whether the epilogue of the producer can read a residual: its weights are constant and its operator allows it.
+  // Whether the epilogue of the producer can read a residual: its weights are constant, its operator allows it, and the kernel may have
+  // buffers for its inputs, the residual and the result.
   bool accepts_residual(const ProgramNode& producer) const {
     if (!fusions_.has(Fusion::residual) || !producer.row->residual) return false;
+    const auto inputs = static_cast<uint64_t>(std::ranges::count_if(producer.inputs, [](ValueId id) { return id != kAbsent; }));
+    if (inputs + 2 > max_buffers_) return false;
     const auto& weights = value(producer.inputs[1]).constant;
     return weights && producer.row->residual(producer.attributes, weights->desc);
   }
@@ -380,7 +384,7 @@ class ElementwiseFusion {
     for (size_t k = 0; k < expr.operands.size(); ++k)
       replacements.emplace(expr.names[k], k == position ? convert_to_stored(merged.rename_operands(*inner), type, value(operand).dtype)
                                                         : merged.name_operand(expr.operands[k]));
-    if (merged.operands.empty() || merged.operands.size() > kMaxCustomInputs) return false;
+    if (merged.operands.empty() || merged.operands.size() > std::min<uint64_t>(kMaxCustomInputs, max_buffers_ - 1)) return false;
     const bool scaled = expr.scaled || inner->scaled;
     const size_t others = scaled_nodes_.size() - scaled_nodes_.count(&map) - scaled_nodes_.count(&node(*producer));
     if (scaled && others >= kMaxScaledKernels) return false;
@@ -415,6 +419,7 @@ class ElementwiseFusion {
 
   ProgramGraph& graph_;
   const FusionSet& fusions_;
+  uint64_t max_buffers_;  // of a kernel: operands and result
   std::vector<uint32_t> uses_;
   std::vector<int32_t> producers_;  // index of the producer of each value; -1: none
   std::vector<int32_t> consumers_;  // index of a reader of each value; -1: none, or a program output
@@ -427,8 +432,8 @@ class ElementwiseFusion {
 
 }  // namespace
 
-void fuse_elementwise(ProgramGraph& graph, const FusionSet& fusions) {
-  ElementwiseFusion(graph, fusions).run();
+void fuse_elementwise(ProgramGraph& graph, const FusionSet& fusions, uint64_t max_buffers) {
+  ElementwiseFusion(graph, fusions, max_buffers).run();
 }
 
 }  // namespace pumice

@@ -9,6 +9,8 @@
 namespace pumice {
 namespace {
 
+constexpr uint64_t kRotaryCacheBuffers = 10;  // storage buffers of rotary_kv_cache.comp
+
 enum AttentionInput : size_t { kQ, kK, kV };
 enum RotaryInput : size_t { kRotaryInput, kCosines, kSines, kPositionIds };
 enum ScatterInput : size_t { kPast, kUpdate, kWriteIndices };
@@ -111,8 +113,8 @@ ProgramNode make_rotary_caches(const RotaryCacheMatch& match) {
 
 }  // namespace
 
-void fuse_rotary_caches(ProgramGraph& graph, const FusionSet& fusions) {
-  if (!fusions.has(Fusion::attention)) return;
+void fuse_rotary_caches(ProgramGraph& graph, const FusionSet& fusions, uint64_t max_buffers) {
+  if (!fusions.has(Fusion::attention) || max_buffers < kRotaryCacheBuffers) return;
   if (std::ranges::none_of(graph.nodes, [](const ProgramNode& node) { return node.row->name == "TensorScatter"; })) return;
   const RotaryCacheMatcher matcher(graph);
   std::map<size_t, ProgramNode> fused;

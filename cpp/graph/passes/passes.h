@@ -1,6 +1,7 @@
 // Graph passes between Graph and Program. They preserve semantics and do not depend on the shapes of the data.
 #pragma once
 
+#include <cstdint>
 #include <set>
 
 #include "graph/description/fusions.h"
@@ -8,8 +9,9 @@
 
 namespace pumice {
 
-// Runs all passes in order, with the fusions that `options` allows.
-ProgramGraph run_passes(const Graph& graph, const Subgraph& subgraph, const ProgramOptions& options);
+// Runs all passes in order, with the fusions that `options` allows. `max_buffers`: storage buffers of a kernel on the device; no fusion
+// adds operands beyond it.
+ProgramGraph run_passes(const Graph& graph, const Subgraph& subgraph, const ProgramOptions& options, uint64_t max_buffers);
 
 // ---- constants and dead code
 
@@ -67,7 +69,7 @@ void fuse_crops(ProgramGraph& graph, const FusionSet& fusions);
 // them. Matmuls and convolutions also accept a second operand with the shape of the result (a residual). Elementwise operators of one shape
 // fuse into one operator with up to four operands. Values with several readers and program outputs are still stored. Runs last, because it
 // relies on final dtypes.
-void fuse_elementwise(ProgramGraph& graph, const FusionSet& fusions);
+void fuse_elementwise(ProgramGraph& graph, const FusionSet& fusions, uint64_t max_buffers);
 
 // Runs after elementwise fusion. Adjacent nodes in the table of fused pairs (operators/table/fused_pairs.h) become one node, such as a
 // convolution and a max pooling with windows that do not overlap. The epilogues of both are kept.
@@ -79,7 +81,7 @@ void fuse_block_quant_matmuls(ProgramGraph& graph, const FusionSet& fusions);
 
 // If the queries and keys of an attention are rotated by the same angles, and its keys and values are written to the same cache rows, these
 // four nodes become "pumice::RotaryCaches". Runs after index checks are collected, which refer to the separate nodes.
-void fuse_rotary_caches(ProgramGraph& graph, const FusionSet& fusions);
+void fuse_rotary_caches(ProgramGraph& graph, const FusionSet& fusions, uint64_t max_buffers);
 
 // ---- scheduling
 

@@ -18,7 +18,7 @@ void output_all_values(ProgramGraph& graph) {
 
 }  // namespace
 
-ProgramGraph run_passes(const Graph& graph, const Subgraph& subgraph, const ProgramOptions& options) {
+ProgramGraph run_passes(const Graph& graph, const Subgraph& subgraph, const ProgramOptions& options, uint64_t max_buffers) {
   ProgramGraph program(graph, subgraph, options);
   if (options.keep_all) output_all_values(program);
   const FusionSet fuse = options.keep_all ? FusionSet::none() : options.fuse;
@@ -36,8 +36,8 @@ ProgramGraph run_passes(const Graph& graph, const Subgraph& subgraph, const Prog
   if (!options.keep_all) remove_redundant_casts(program);
   find_host_nodes(program);
   program.checks = find_input_checks(program);
-  if (!options.check_indices) fuse_rotary_caches(program, fuse);
-  fuse_elementwise(program, fuse);
+  if (!options.check_indices) fuse_rotary_caches(program, fuse, max_buffers);
+  fuse_elementwise(program, fuse, max_buffers);
   remove_widening_casts(program);
   fuse_block_quant_matmuls(program, fuse);
   fuse_pairs(program, fuse);

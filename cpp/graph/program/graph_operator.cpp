@@ -109,7 +109,8 @@ std::shared_ptr<CompiledOperator> compile_operator(Graph& whole_graph, std::shar
   program.deterministic = options.deterministic;
   const auto& nodes = whole_graph.nodes();
   if (const auto deferred = std::ranges::find_if(nodes, is_deferred); deferred != nodes.end()) reject_deferred_node(*deferred);
-  const ProgramGraph graph = run_passes(whole_graph, make_whole_subgraph(whole_graph), program);
+  const ProgramGraph graph =
+      run_passes(whole_graph, make_whole_subgraph(whole_graph), program, context->limit("maxPerStageDescriptorStorageBuffers"));
   reject_shape_inputs(graph);
   const Weights weights = place_weights(context, graph);
   const auto plan_steps = [&] { return bind_plan(context, graph, weights, key); };

@@ -116,7 +116,9 @@ struct Region::DeferredRegions {
 
 Region::Region(std::shared_ptr<Context> context, const Graph& graph, const Subgraph& subgraph, const ProgramOptions& options)
     : context_(std::move(context)),
-      graph_(has_deferred_nodes(graph, subgraph) ? ProgramGraph(graph, subgraph, options) : run_passes(graph, subgraph, options)) {
+      graph_(has_deferred_nodes(graph, subgraph)
+                 ? ProgramGraph(graph, subgraph, options)
+                 : run_passes(graph, subgraph, options, context_->limit("maxPerStageDescriptorStorageBuffers"))) {
   const bool deferred = has_deferred_nodes(graph, subgraph);
   if (deferred) find_host_nodes(graph_);
   for (ReportRow& row : graph_.report) row.node = subgraph.prefix + row.node;

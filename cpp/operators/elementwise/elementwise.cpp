@@ -17,7 +17,7 @@ namespace pumice {
 namespace {
 
 constexpr size_t kDefaultRank = 4;        // minimum number of axes of a strided kernel; lower ranks use the same kernel
-constexpr size_t kMaxInputs = 8;          // maximum number of inputs of a kernel
+constexpr size_t kMaxInputs = 8;          // maximum number of inputs of a kernel, if the device has a buffer more
 constexpr size_t kMaxInputsHighRank = 3;  // maximum number of inputs per kernel of a variadic operator if it needs more axes
 
 // The inputs that a node has, and their names in the expression.
@@ -362,8 +362,9 @@ void lower_elementwise(LowerContext& node) {
   if (node.expression) return add_elementwise(node, [&]() -> const Expression& { return *node.expression; }, node.inputs.size());
   if (const size_t count = node.inputs.size(); count > kMaxInputsHighRank && node.row->schema.inputs.back().variadic) {
     const size_t axes = make_index_space(node, collect_inputs(node, count)).sizes.size();
-    if (axes > get_max_kernel_rank(std::min(count, kMaxInputs))) return add_variadic_folds(node, kMaxInputsHighRank);
-    if (count > kMaxInputs) return add_variadic_folds(node, kMaxInputs);
+    const size_t max_inputs = std::min<size_t>(kMaxInputs, node.context->limit("maxPerStageDescriptorStorageBuffers") - 1);
+    if (axes > get_max_kernel_rank(std::min(count, max_inputs))) return add_variadic_folds(node, kMaxInputsHighRank);
+    if (count > max_inputs) return add_variadic_folds(node, max_inputs);
   }
   std::vector<bool> present;
   for (size_t i = 0; i < node.inputs.size(); ++i) present.push_back(node.has_input(i));

@@ -125,8 +125,9 @@ def filter_arrays(arguments: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def get_device_model_name(info: DeviceInfo) -> str:
-    """Return the name and PCI id of the device's model; all devices of one model share measurements."""
-    return f"{info.name} [{info.vendor_id:04x}:{info.device_id:04x}]"
+    """Return the name and PCI id of the device's model, and its restrictions; all devices of one model share measurements."""
+    reduced = f", {info.restrictions}" if info.restrictions else ""
+    return f"{info.name} [{info.vendor_id:04x}:{info.device_id:04x}]{reduced}"
 
 
 def format_driver_version(info: DeviceInfo) -> str:

@@ -32,7 +32,7 @@ _CHAIN_LENGTH = 256  # multiply-adds per accumulator
 _NUM_ACCUMULATORS = 8
 
 _COPY_KERNEL = """
-layout(local_size_x = 256) in;
+layout(local_size_x = LOCAL_SIZE) in;
 layout(binding = 0) readonly  buffer X { vec4 x[]; };
 layout(binding = 1) writeonly buffer Y { vec4 y[]; };
 void main() {
@@ -46,7 +46,7 @@ _FMA_KERNEL = """
 #ifdef HALF
 #extension GL_EXT_shader_explicit_arithmetic_types_float16 : require
 #endif
-layout(local_size_x = 256) in;
+layout(local_size_x = LOCAL_SIZE) in;
 layout(binding = 0) writeonly buffer Y { float y[]; };
 layout(push_constant) uniform Parameters { float factor; float term; };
 void main() {
@@ -120,7 +120,7 @@ def _format_driver(info: DeviceInfo) -> str:
 
 
 def _make_entry_name(info: DeviceInfo) -> str:
-    return sha256(f"{info.uuid}\n{_format_driver(info)}".encode())
+    return sha256(f"{info.uuid}\n{_format_driver(info)}\n{info.restrictions}".encode())
 
 
 def _read_cache(info: DeviceInfo) -> Peaks | None:
@@ -146,29 +146,43 @@ def _measure_min_device_seconds(context: Context, record: Callable[[CommandList]
     return min(seconds for seconds in times if seconds)
 
 
+def _choose_local_size(context: Context) -> int:
+    """Return 256 invocations, or the largest power of two that the device supports."""
+    limit = min(context.limit("maxComputeWorkGroupInvocations"), context.limit("maxComputeWorkGroupSize_0"), 256)
+    return 1 << (limit.bit_length() - 1)
+
+
 def _measure_bandwidth(context: Context) -> float:
     bytes_moved = min(
         (1 << 22) if context.info.kind == "software" else 1 << 28, context.limit("maxStorageBufferRange") // 2
     )
     count = bytes_moved // 16
     x, y = (empty((count, 4), "float32", context=context) for _ in range(2))
-    bound_kernel = Kernel(_COPY_KERNEL, context, "copy").bind(x=x, y=y, groups=(count + 255) // 256)
+    local_size = _choose_local_size(context)
+    kernel = Kernel(_COPY_KERNEL, context, "copy", macros={"LOCAL_SIZE": local_size})
+    bound_kernel = kernel.bind(x=x, y=y, groups=-(-count // local_size))
     return 2 * count * 16 / _measure_min_device_seconds(context, lambda commands: commands.dispatch(bound_kernel))
 
 
 def _measure_flops(context: Context) -> dict[str, float]:
     is_software = context.info.kind == "software"
-    invocations = 1 << (12 if is_software else 20)
+    invocations, local_size = 1 << (12 if is_software else 20), _choose_local_size(context)
     y = empty((invocations,), "float32", context=context)
     types_by_precision = {"fp32": ("float", "sum", 1)}
     if context.feature("shaderFloat16"):
         types_by_precision["fp16"] = ("f16vec2", "sum.x + sum.y", 2)
     speeds = {}
     for name, (glsl_type, sum_expression, width) in types_by_precision.items():
-        macros: dict[str, str | float] = {"HALF": 1} if width == 2 else {}
-        macros |= {"TYPE": glsl_type, "SUM": sum_expression, "CHAIN": _CHAIN_LENGTH, "ACCUMULATORS": _NUM_ACCUMULATORS}
+        macros: dict[str, str | float] = {"LOCAL_SIZE": local_size}
+        macros |= {"HALF": 1} if width == 2 else {}
+        macros |= {
+            "TYPE": glsl_type,
+            "SUM": sum_expression,
+            "CHAIN": _CHAIN_LENGTH,
+            "ACCUMULATORS": _NUM_ACCUMULATORS,
+        }
         kernel = Kernel(_FMA_KERNEL, context, f"multiply_add_{name}", macros=macros)
-        bound_kernel = kernel.bind(y=y, factor=np.float32(0.5), term=np.float32(1), groups=invocations // 256)
+        bound_kernel = kernel.bind(y=y, factor=np.float32(0.5), term=np.float32(1), groups=invocations // local_size)
         operations = 2 * width * _CHAIN_LENGTH * _NUM_ACCUMULATORS * invocations
         speeds[name] = operations / _measure_min_device_seconds(
             context,

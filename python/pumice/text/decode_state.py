@@ -137,8 +137,7 @@ class StepTensors:
         self.num_chunks = max(1, min(_MAX_CHUNKS, vocab_size // _MIN_CHUNK_TOKENS))
         self.best = _pumice.empty([batch, self.num_chunks, 2], "uint32", context)
         size = -(-vocab_size // self.num_chunks)
-        self.candidates = _pumice.empty([batch, self.num_chunks, size], "uint32", context)
-        self.counts = _pumice.empty([batch, self.num_chunks], "uint32", context)
+        self.candidates = _pumice.empty([batch, self.num_chunks, 1 + size], "uint32", context)
         self.finished_groups = _pumice.empty([batch], "uint32", context)
         self.finished_groups.fill(0)
         ring = Buffer(context, max(4 * RING_SLOTS * batch, 16), "readback")
@@ -396,7 +395,7 @@ class DecodeState:
             commands.dispatch(decoder.greedy_kernel.bind(**bound, **outputs, groups=groups))
             return
         commands.dispatch(decoder.argmax_kernel.bind(**bound, groups=groups))
-        bound |= {"candidates": tensors.candidates, "counts": tensors.counts}
+        bound["candidates"] = tensors.candidates
         commands.dispatch(decoder.candidates_kernel.bind(**bound, groups=groups))
         commands.dispatch(decoder.sampling_kernel.bind(**bound, **outputs, groups=(tensors.batch, 1, 1)))
 

@@ -5,8 +5,9 @@
 layout(local_size_x = 256) in;
 layout(binding = 0) readonly buffer Logits { sfp logits[]; };           // [batch, vocab_size]
 layout(binding = 6) readonly buffer Best { uvec2 best[]; };             // [batch, chunks]: results of logits_argmax.comp
-layout(binding = 7) readonly buffer Candidates { uint candidates[]; };  // [batch, chunks, tokens per chunk]: from sampling_candidates.comp
-layout(binding = 8) readonly buffer Counts { uint counts[]; };          // [batch, chunks]: number of candidates
+// [batch, chunks, 1 + tokens per chunk], from sampling_candidates.comp: number of candidates, and their token ids. One buffer, because some
+// devices allow a kernel only eight.
+layout(binding = 7) readonly buffer Candidates { uint candidates[]; };
 layout(push_constant) uniform Parameters { uint vocab_size, batch, num_chunks, slots, advance; };
 #include "store_token.glsl"
 
@@ -55,7 +56,7 @@ void prefix_sum(uvec2 value) {
 
 // Computes `ends` and `count`. There are at most as many chunks as invocations.
 void scan_candidate_counts() {
-  const uint num_candidates = lane < num_chunks ? counts[sequence * num_chunks + lane] : 0u;
+  const uint num_candidates = lane < num_chunks ? candidates[(sequence * num_chunks + lane) * (chunk_size() + 1u)] : 0u;
   prefix_sum(uvec2(num_candidates >> kLow, num_candidates & kLowMask));
   ends[lane] = scanned[lane].x << kLow | scanned[lane].y;
   barrier();
@@ -70,7 +71,7 @@ uint candidate(uint i) {
     if (ends[middle] > i) high = middle;
     else low = middle + 1u;
   }
-  return candidates[(sequence * num_chunks + low) * chunk_size() + i - (low == 0u ? 0u : ends[low - 1u])];
+  return candidates[(sequence * num_chunks + low) * (chunk_size() + 1u) + 1u + i - (low == 0u ? 0u : ends[low - 1u])];
 }
 
 void cache_candidates() {

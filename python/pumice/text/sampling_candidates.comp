@@ -7,8 +7,7 @@ layout(local_size_x = 256) in;
 layout(binding = 0) readonly buffer Logits { sfp logits[]; };                // [batch, vocab_size]
 layout(binding = 1) readonly buffer TokenBitmask { uint token_bitmask[]; };  // [batch, (vocab_size + 31) / 32]: set of earlier tokens
 layout(binding = 6) readonly buffer Best { uvec2 best[]; };                  // [batch, chunks]: results of logits_argmax.comp
-layout(binding = 7) writeonly buffer Candidates { uint candidates[]; };      // [batch, chunks, tokens per chunk]: token ids
-layout(binding = 8) writeonly buffer Counts { uint counts[]; };              // [batch, chunks]: number of candidates
+layout(binding = 7) writeonly buffer Candidates { uint candidates[]; };      // [batch, chunks, 1 + tokens per chunk]: their number, token ids
 layout(push_constant) uniform Parameters { uint vocab_size, batch, num_chunks; };
 #include "token_scores.glsl"
 
@@ -40,7 +39,7 @@ void main() {
   const uvec2 top = reduce_chunk_argmax();
   const bool is_valid_top = top.x > 0x007fffffu && top.x < 0xff800000u;
   if (!is_valid_top || params.temperature <= 0.0) {
-    if (lane == 0u) counts[chunk] = 0u;
+    if (lane == 0u) candidates[chunk * (size + 1u)] = 0u;
     return;
   }
   const uint min_key = max(find_kth_chunk_max(), 0x00800000u);  // at least the smallest key of a finite float
@@ -60,10 +59,10 @@ void main() {
     ends[lane] += preceding;
   }
   barrier();
-  uint out_index = chunk * size + ends[lane] - num_kept;
+  uint out_index = chunk * (size + 1u) + 1u + ends[lane] - num_kept;
   for (uint token = first; token < last; ++token) {
     const float token_score = score_token(token);
     if (key_of(token_score) >= min_key && weight_of(token_score, score) > 0u) candidates[out_index++] = token;
   }
-  if (lane == 0u) counts[chunk] = ends[kInvocations - 1u];
+  if (lane == 0u) candidates[chunk * (size + 1u)] = ends[kInvocations - 1u];
 }

@@ -115,6 +115,7 @@ def _print_device(device: DeviceInfo, default: bool) -> None:
         "driver": f"{device.driver} {device.driver_info}".strip(),
         "Vulkan": device.api_version,
         "memory": f"{device.memory_bytes / 2**30:.1f} GiB",
+        **({"reduced": device.restrictions} if device.restrictions else {}),
         "features": ", ".join(features) or "none of " + ", ".join(_SHOWN_FEATURES),
         "matrices": ", ".join(matrices) or "none",
     }

@@ -54,6 +54,7 @@ def make_device_record(device: DeviceInfo) -> dict[str, Any]:
         "driver_version",
         "vendor_id",
         "device_id",
+        "restrictions",
     )
     shape = ("m", "n", "k", "a", "b", "c", "result")
     return {

@@ -23,6 +23,7 @@ VARIABLES = (
     "PUMICE_DEVICE",
     "PUMICE_DV_STRICT",
     "PUMICE_FAULT",
+    "PUMICE_LIMITS",
     "PUMICE_NO_CACHE",
     "PUMICE_PYTHON",
     "PUMICE_SHADERS",
@@ -30,6 +31,7 @@ VARIABLES = (
     "PUMICE_TEST_DEVICE",
     "PUMICE_TEST_DRIVERS",
     "PUMICE_VALIDATION",
+    "PUMICE_WITHOUT",
 )
 # For each GPU vendor: substrings of its driver's manifest or library name, and the command that installs one.
 _DRIVER_PACKAGES = {

@@ -269,6 +269,7 @@ class _PrecisionSearch:
             self.default,
             metric,
             self.fp32_model.device.name,
+            self.fp32_model.device.restrictions,
             self.fp32_model.seed,
             *describe_kernel_nodes(self.fp32_model),
         ]
