@@ -12,6 +12,17 @@ namespace {
 
 constexpr std::string_view kTest = "test_driver_bugs.py";
 
+// A quirk for which the context uses only part of a limit.
+constexpr QuirkKind make_limit_quirk(std::string_view name, std::string_view summary, std::string_view answer, std::string_view limit,
+                                     uint64_t value) {
+  return {name, summary, answer, kTest, {}, limit, value};
+}
+
+// A quirk that no workaround can replace.
+constexpr QuirkKind make_fatal_quirk(std::string_view name, std::string_view summary) {
+  return {name, summary, "The engine's kernels are refused.", kTest, {}, {}, 0, true};
+}
+
 constexpr std::array kKinds = {
     QuirkKind{"unrolled_contraction", "Ignores NoContraction in loops that it unrolls.", "No loop is marked for unrolling.",
               "test_driver_quirks.py: unrolled loops"},
@@ -89,69 +100,20 @@ constexpr std::array kKinds = {
               "cooperativeMatrix shaderBFloat16CooperativeMatrix"},
     QuirkKind{"wrong_conditional_rendering", "Ignores the condition of a dispatch, or skips it although the condition holds.",
               "Conditional dispatches use indirect workgroup counts.", kTest, "conditionalRendering"},
-    QuirkKind{"small_workgroups",
-              "Does not run workgroups of the size that it reports.",
-              "Workgroups have at most 128 invocations.",
-              kTest,
-              {},
-              "maxComputeWorkGroupInvocations",
-              128},
-    QuirkKind{"small_shared_memory",
-              "Has less shared memory than it reports.",
-              "Kernels use at most 16 KiB of shared memory.",
-              kTest,
-              {},
-              "maxComputeSharedMemorySize",
-              16384},
-    QuirkKind{"short_push_constants",
-              "Drops push constants within the limit that it reports.",
-              "Kernels use at most 128 bytes.",
-              kTest,
-              {},
-              "maxPushConstantsSize",
-              128},
-    QuirkKind{"wrong_integers",
-              "32-bit integer arithmetic or the conversion of packed fp16 pairs is wrong.",
-              "The engine's kernels are refused.",
-              kTest,
-              {},
-              {},
-              0,
-              true},
-    QuirkKind{"wrong_workgroups",
-              "Barriers, shared memory, push constants or specialization constants are wrong.",
-              "The engine's kernels are refused.",
-              kTest,
-              {},
-              {},
-              0,
-              true},
-    QuirkKind{
-        "wrong_atomics", "Atomic operations on 32-bit integers are wrong.", "The engine's kernels are refused.", kTest, {}, {}, 0, true},
-    QuirkKind{"wrong_grids",
-              "A direct or indirect dispatch does not run all its workgroups, or runs them at wrong places.",
-              "The engine's kernels are refused.",
-              kTest,
-              {},
-              {},
-              0,
-              true},
-    QuirkKind{"missing_barriers",
-              "A dispatch reads memory before an earlier dispatch has written it, despite a barrier.",
-              "The engine's kernels are refused.",
-              kTest,
-              {},
-              {},
-              0,
-              true},
-    QuirkKind{"wrong_transfers",
-              "A fill or a copy of a buffer does not write all bytes.",
-              "The engine's kernels are refused.",
-              kTest,
-              {},
-              {},
-              0,
-              true},
+    make_limit_quirk("small_workgroups", "Does not run workgroups of the size that it reports.", "Workgroups have at most 128 invocations.",
+                     "maxComputeWorkGroupInvocations", 128),
+    make_limit_quirk("small_shared_memory", "Has less shared memory than it reports.", "Kernels use at most 16 KiB of shared memory.",
+                     "maxComputeSharedMemorySize", 16384),
+    make_limit_quirk("short_push_constants", "Drops push constants within the limit that it reports.", "Kernels use at most 128 bytes.",
+                     "maxPushConstantsSize", 128),
+    make_limit_quirk("coarse_offsets", "Rounds the offset of a bound buffer range.", "Ranges begin at multiples of 256 bytes.",
+                     "minStorageBufferOffsetAlignment", 256),
+    make_fatal_quirk("wrong_integers", "32-bit integer arithmetic or the conversion of packed fp16 pairs is wrong."),
+    make_fatal_quirk("wrong_workgroups", "Barriers, shared memory, push constants or specialization constants are wrong."),
+    make_fatal_quirk("wrong_atomics", "Atomic operations on 32-bit integers are wrong."),
+    make_fatal_quirk("wrong_grids", "A direct or indirect dispatch does not run all its workgroups, or runs them at wrong places."),
+    make_fatal_quirk("missing_barriers", "A dispatch reads memory before an earlier dispatch has written it, despite a barrier."),
+    make_fatal_quirk("wrong_transfers", "A fill or a copy of a buffer does not write all bytes."),
 };
 static_assert(kKinds.size() == static_cast<size_t>(Quirk::wrong_transfers) + 1);
 static_assert(kKinds.size() <= 64);
