@@ -213,24 +213,36 @@ void add_nhwc_norm_from_statistics(LowerContext& node, const NchwView& x, const 
   node.add(step.set_workgroups(static_cast<uint64_t>(x.n * ceil_div(x.h * x.w, kPixels) * ceil_div(x.c / 4, kVec4))).build());
 }
 
+// Returns the channels per row that layer_norm_registers.comp has shared memory for: kMaxGroupChannels, or as many as the device's memory
+// allows; 0 if those are fewer than `channels`.
+int64_t choose_max_group_channels(const LowerContext& node, const RowRegisterPlan& plan, int64_t channels) {
+  constexpr int64_t kFactorBytes = 8, kReduceBytes = 12, kReducePadding = 16;  // see the shader's arrays
+  const int64_t reduce_bytes = (plan.threads * plan.rows_per_group + kReducePadding) * kReduceBytes;
+  const auto limit = static_cast<int64_t>(node.context->limit("maxComputeSharedMemorySize"));
+  int64_t max_channels = kMaxGroupChannels;
+  while (max_channels >= channels && plan.rows_per_group * max_channels * kFactorBytes + reduce_bytes > limit) max_channels /= 2;
+  return max_channels >= channels ? max_channels : 0;
+}
+
 // Normalises each of the `groups` channel groups of a batch item. The memory of a group with several channels must be contiguous.
 void add_group_norm(LowerContext& node, const NchwView& x, const NchwView& y, int64_t groups) {
   const int64_t channels = x.c / groups, pixels = channels * x.h * x.w;
   const double epsilon = node.attributes->real("epsilon", 1e-5);
   const Operand scale = node.get_packed_input(1), bias = node.get_packed_input(2);
   const bool is_vec4 = has_vec4_planes(node, x) && !node.prefers_cpu_kernels();
-  if (const auto registers = is_vec4 && channels <= kMaxGroupChannels ? plan_row_registers(node, pixels, true) : std::nullopt) {
+  const auto row_plan = is_vec4 && channels <= kMaxGroupChannels ? plan_row_registers(node, pixels, true) : std::nullopt;
+  if (const int64_t max_channels = row_plan ? choose_max_group_channels(node, *row_plan, channels) : 0; max_channels > 0) {
     Macros macros = {{"CHANNELS", channels == 1 ? "1" : "2"},
                      {"HAS_BIAS", "1"},
                      {"SUBTRACT_MEAN", "1"},
                      {"EPILOGUE(x)", node.epilogue()},
-                     {"MAX_CHANNELS", std::to_string(kMaxGroupChannels)}};
+                     {"MAX_CHANNELS", std::to_string(max_channels)}};
     add_residual_macro(node, macros);
-    StepBuilder step = make_row_register_step(node, *registers, "layer_norm_registers.comp", macros, x.n * groups, pixels);
+    StepBuilder step = make_row_register_step(node, *row_plan, "layer_norm_registers.comp", macros, x.n * groups, pixels);
     bind_residual(node, step);
     step.bind("scale", scale).bind("bias", bias).set("groups", groups).set("epsilon", epsilon);
     const double plane = static_cast<double>(x.h * x.w) / 4;  // vec4s per channel; exact, since planes consist of whole vec4s
-    node.report_additions(count_register_row_additions(node, *registers));
+    node.report_additions(count_register_row_additions(node, *row_plan));
     return node.add(step.set("channels", channels).set("plane_inverse", 1 / plane).build());
   }
   if (groups == x.c && supports_nhwc_kernels(node, x, y)) {

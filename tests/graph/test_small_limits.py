@@ -1,4 +1,4 @@
-"""Devices that allow a kernel few storage buffers: 4 with Mesa's PowerVR driver, 8 on a Raspberry Pi 5."""
+"""Devices that allow a kernel few storage buffers and little shared memory: 4 buffers with Mesa's PowerVR driver, 8 on a Raspberry Pi 5."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 import pumice
 from decoder_folders import STORY
-from lesser_devices import lesser
+from lesser_devices import MIN_LIMITS, lesser
 from tensor_arrays import numbers
 
 BUFFERS = "maxPerStageDescriptorStorageBuffers"
@@ -85,3 +85,24 @@ def test_a_decoder_runs_with_eight_buffers(temperature: float, pumice_context: p
             with accepted():
                 texts.append(generator("Once upon a time", **options))
     assert texts[0] == texts[1]
+
+
+@pytest.mark.parametrize(("channels", "pixels"), [(2, 16), (64, 4), (128, 4)])
+def test_group_normalization_keeps_to_little_shared_memory(
+    channels: int, pixels: int, pumice_context: pumice.Context
+) -> None:
+    """Its kernel keeps the factors of all channels of 16 rows; 16 KiB hold those of fewer than 128 channels."""
+    graph = pumice.Graph()
+    x, scale, bias = numbers(2, 2 * channels, pixels), numbers(2 * channels, seed=1), numbers(2 * channels, seed=2)
+    value = graph.input("x", "float32", list(x.shape))
+    graph.output("y", graph.add("GroupNormalization", value, scale, bias, num_groups=2))
+    with lesser(
+        pumice_context,
+        MIN_LIMITS | {"maxComputeWorkGroupInvocations": 256, "maxComputeWorkGroupSize_0": 256},
+        ["subgroupShuffle"],
+    ) as small:
+        found, _ = run(graph, {"x": x}, small)
+    rows = x.reshape(2, 2, -1).astype("float64")
+    rows = (rows - rows.mean(-1, keepdims=True)) / np.sqrt(rows.var(-1, keepdims=True) + 1e-5)
+    expected = rows.reshape(x.shape) * scale[:, None] + bias[:, None]
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
