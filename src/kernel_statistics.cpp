@@ -53,7 +53,7 @@ Record make_pipeline_record(const PipelineRecord& pipeline, bool used) {
   record["kernel"] = pipeline.name, record["key"] = pipeline.key, record["storage"] = pipeline.storage;
   record["local_size"] = py::make_tuple(pipeline.local_size[0], pipeline.local_size[1], pipeline.local_size[2]);
   record["constants"] = pipeline.constants, record["failure"] = pipeline.failure;
-  record["used"] = used, record["compile_ms"] = pipeline.compile_seconds * 1e3;
+  record["used"] = used, record["compile_seconds"] = pipeline.compile_seconds;
   py::list executables;
   for (const auto& executable : pipeline.executables) executables.append(make_record(executable));
   record["summary"] = make_summary_record(pipeline.executables), record["executables"] = executables;

@@ -269,7 +269,7 @@ def summarize(path: Path) -> tuple[str, bool]:
     device = next(
         (f"{record['device']['name']}, {record['device']['driver']}" for record in records if record["device"]), ""
     )
-    slowest = max((kernel["compile_ms"] for kernel in kernels.values()), default=0)
+    slowest = max((1e3 * kernel["compile_seconds"] for kernel in kernels.values()), default=0)
     registers = max((kernel["registers"] or 0 for kernel in kernels.values()), default=0)
     text = (
         f"{device}: {len(records)} jobs, {errors} with errors; {len(kernels)} pipelines, {len(failures)} failed; {len(used)} in use,"

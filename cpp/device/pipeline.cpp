@@ -209,7 +209,7 @@ void Pipeline::compile_and_record(Context& context, const PipelineDesc& desc) {
       const auto begin = std::chrono::steady_clock::now();
       try {
         compile(context, captured);
-        record->executables = query_executables(context, *this);
+        record->executables = query_executables(context, pipeline_, capture_);
       } catch (const Error& error) {
         if (!entry.is_logged()) throw;
         record->failure = error.what();

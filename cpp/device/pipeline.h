@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "device/context.h"
+#include "device/pipeline_executables.h"
 
 struct VkPipeline_T;
 struct VkPipelineLayout_T;
@@ -34,9 +35,6 @@ struct SpecializationConstant {
   uint32_t bytes = 4;  // 4 or 8
   uint64_t bits = 0;
 };
-
-// Data that the driver captures about a pipeline's executables: none, statistics only, or also internal representations.
-enum class CaptureMode : uint8_t { none, statistics, all };
 
 struct PipelineDesc {
   std::string name;

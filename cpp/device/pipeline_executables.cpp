@@ -6,7 +6,6 @@
 
 #include "core/error.h"
 #include "device/context_state.h"
-#include "device/pipeline.h"
 
 namespace pumice {
 namespace {
@@ -111,12 +110,12 @@ void check_executables_supported(const Context& context) {
                          " of VK_KHR_pipeline_executable_properties");
 }
 
-std::vector<PipelineExecutable> query_executables(Context& context, const Pipeline& pipeline) {
-  if (pipeline.capture() == CaptureMode::none) return {};
-  const bool has_texts = pipeline.capture() == CaptureMode::all;
+std::vector<PipelineExecutable> query_executables(Context& context, VkPipeline_T* pipeline, CaptureMode capture) {
+  if (capture == CaptureMode::none) return {};
+  const bool has_texts = capture == CaptureMode::all;
   auto& vk = *get_usable_state(context).vk;
   VkPipelineInfoKHR of{VK_STRUCTURE_TYPE_PIPELINE_INFO_KHR};
-  of.pipeline = pipeline.handle();
+  of.pipeline = pipeline;
   uint32_t count = 0;
   check_vk_result(vk.vkGetPipelineExecutablePropertiesKHR(vk.device, &of, &count, nullptr), "vkGetPipelineExecutablePropertiesKHR");
   std::vector<VkPipelineExecutablePropertiesKHR> properties(count, {VK_STRUCTURE_TYPE_PIPELINE_EXECUTABLE_PROPERTIES_KHR});
@@ -125,7 +124,7 @@ std::vector<PipelineExecutable> query_executables(Context& context, const Pipeli
   std::vector<PipelineExecutable> result;
   for (uint32_t i = 0; i < count; ++i) {
     VkPipelineExecutableInfoKHR executable_info{VK_STRUCTURE_TYPE_PIPELINE_EXECUTABLE_INFO_KHR};
-    executable_info.pipeline = pipeline.handle();
+    executable_info.pipeline = pipeline;
     executable_info.executableIndex = i;
     result.push_back(
         {properties[i].name, properties[i].description, properties[i].subgroupSize, query_statistics(vk, executable_info), {}});

@@ -9,10 +9,11 @@
 #include <variant>
 #include <vector>
 
+struct VkPipeline_T;
+
 namespace pumice {
 
 class Context;
-class Pipeline;
 
 // A statistic, with the driver's name and description.
 struct ExecutableStatistic {
@@ -39,8 +40,11 @@ inline constexpr const char* kExecutablesFeature = "pipelineExecutableInfo";
 // Throws UnsupportedError naming the driver and the feature if the driver does not report executables.
 void check_executables_supported(const Context& context);
 
+// Data that the driver captures about a pipeline's executables: none, statistics only, or also internal representations.
+enum class CaptureMode : uint8_t { none, statistics, all };
+
 // Returns the executables of a pipeline with the captured data; empty if it was created without capture.
-std::vector<PipelineExecutable> query_executables(Context& context, const Pipeline& pipeline);
+std::vector<PipelineExecutable> query_executables(Context& context, VkPipeline_T* pipeline, CaptureMode capture);
 
 // The statistics that drivers report under names of their own; nullopt if this driver does not report one. With several executables, the
 // maximum.

@@ -517,7 +517,7 @@ class Context:
     @property
     def pipelines(self) -> list[dict[str, typing.Any]]:
         """
-        The pipelines of a compile-only context in order of creation: kernel, key, storage, local_size, constants, used (whether a recording dispatches it; others are rejected variants), compile_ms, failure, the driver's `executables`, and their `summary`. Empty in other contexts.
+        The pipelines of a compile-only context in order of creation: kernel, key, storage, local_size, constants, used (whether a recording dispatches it; others are rejected variants), compile_seconds, failure, the driver's `executables`, and their `summary`. Empty in other contexts.
         """
     @property
     def pipelines_created(self) -> int:

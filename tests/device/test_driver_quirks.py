@@ -387,7 +387,8 @@ def test_sums_that_are_not_the_nearest_numbers_are_rejected_by_name(
 ) -> None:
     x = np.ones(4, F32)
     with pytest.raises(
-        pumice.UnsupportedError, match=r"driver '.*', inexact_arithmetic: Does not round a sum, a product or a conversion to nearest"
+        pumice.UnsupportedError,
+        match=r"driver '.*', inexact_arithmetic: Does not round a sum, a product or a conversion to nearest",
     ):
         compute(made(["inexact_arithmetic"]), "Add", x, x)
 

@@ -93,7 +93,7 @@ def test_json_has_the_statistics(model: Path) -> None:
         used = [kernel for kernel in result["kernels"] if kernel["used"]]
         assert used
         for kernel in used:
-            assert {"registers", "spills", "shared_bytes", "occupancy", "code_bytes", "compile_ms"} <= set(kernel)
+            assert {"registers", "spills", "shared_bytes", "occupancy", "code_bytes", "compile_seconds"} <= set(kernel)
     assert len(story["kernels"]) > len(small["kernels"])
 
 
@@ -123,7 +123,7 @@ def test_spills_fail_the_check(model: Path) -> None:
 
     summary = dict.fromkeys(("registers", "shared_bytes", "occupancy", "code_bytes")) | {"spills": 3}
     kernel: dict[str, Any] = {"kernel": "k", "used": True, "summary": summary, "storage": "fp32", "constants": ""}
-    kernel |= {"local_size": (64, 1, 1), "compile_ms": 1.0}
+    kernel |= {"local_size": (64, 1, 1), "compile_seconds": 0.001}
     result = JobResult("j", {"name": "d", "driver": "v"}, [kernel], [], "")
     assert not result.passed
     assert format_result(result)[0] == "j on d, v: FAILED; 1 kernels, 0 failed, 1 spill"

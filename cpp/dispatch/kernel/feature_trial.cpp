@@ -343,11 +343,14 @@ class FeatureTrial {
     commands.write_descriptor_sets(std::array{DispatchResources{pipeline.get(), ranges, {}}});
     commands.dispatch(*pipeline, std::as_bytes(std::span(&kWords, 1)), groups);
     commands.fill({filled, 0, kWords * 4}, kFilled);
-    commands.barrier(false);
-    const BufferRegion region{0, kWords * 4};
-    commands.gather(*filled, std::span(&region, 1), {copied, 0, kWords * 4});
     commands.end();
     wait_for_trial(*context_, commands.submit());
+    CommandBuffer copy(context_, {});
+    copy.begin();
+    const BufferRegion region{0, kWords * 4};
+    copy.gather(*filled, std::span(&region, 1), {copied, 0, kWords * 4});
+    copy.end();
+    wait_for_trial(*context_, copy.submit());
     std::vector<uint32_t> words(kWords), written(kWords);
     for (uint32_t n = 0; n < kWords; ++n) written[n] = 3 * n + 1;
     download({result, offset, kWords * 4}, std::as_writable_bytes(std::span(words)));

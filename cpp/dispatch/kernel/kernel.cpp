@@ -273,7 +273,7 @@ std::vector<PipelineExecutable> KernelVariant::query_executables(CaptureMode cap
   desc.counted = false;
   desc.capture = capture;
   const auto pipeline = Pipeline::create(*owner, desc);
-  return pumice::query_executables(*owner, *pipeline);
+  return pumice::query_executables(*owner, pipeline->handle(), pipeline->capture());
 }
 
 Kernel::Kernel(const std::shared_ptr<Context>& context, KernelSource source, OptionsCallback options, const DebugOptions& debug,

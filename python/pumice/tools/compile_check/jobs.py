@@ -182,7 +182,7 @@ def make_json_record(result: JobResult) -> Mapping[str, Any]:
         "failures": [failure._asdict() for failure in result.failures],
         "kernels": [
             {
-                **{name: kernel[name] for name in ("kernel", "storage", "constants", "key", "used", "compile_ms")},
+                **{name: kernel[name] for name in ("kernel", "storage", "constants", "key", "used", "compile_seconds")},
                 "local_size": list(kernel["local_size"]),
                 **kernel["summary"],
                 "statistics": [

@@ -25,6 +25,7 @@ from ..rules.block_plans import ELEMENTWISE, READS_ATTRIBUTES, plan_blocks
 from ..rules.bounded_tensor import (
     BoundedTensor,
     OperatorCall,
+    RandomResultError,
     Rule,
     UndecidedError,
     UnprovedError,
@@ -229,14 +230,14 @@ class RuleRunner:
             inner.opsets = {**self.opsets, "": version}
             return inner._apply_rule(drop_opset_attribute(node), inputs, outer, kernel_info)
         if node.op_type in RANDOM_OPERATORS:
-            raise UnprovedError("random numbers, which are not compared")
+            raise RandomResultError
         if node.op_type == "Constant" and not node.domain:
             return [make_bounded_constant(read_constant_node(node), self.types)]
         domain = "" if node.domain == "ai.onnx" else node.domain
         name = f"{domain}::{node.op_type}" if domain else node.op_type
         try:
             return self._run_rule(node, name, domain, inputs, outer, kernel_info)
-        except UndecidedError:
+        except (UndecidedError, RandomResultError):
             raise
         except UnprovedError as reason:
             is_replaced = self.imports_nodes and name not in self.custom_rules

@@ -442,6 +442,13 @@ class UnprovedError(Exception):
     """Raised if no rule covers the operator, or this use of it; the message gives the reason."""
 
 
+class RandomResultError(UnprovedError):
+    """Raised for random numbers, which no rule can predict."""
+
+    def __init__(self) -> None:
+        super().__init__("random numbers, which are not compared")
+
+
 class UndecidedError(UnprovedError):
     """Raised if the result depends on a choice that rounding may change; later nodes then use the device's result."""
 

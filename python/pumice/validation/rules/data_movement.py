@@ -10,7 +10,7 @@ import numpy as np
 
 from ...base.element_types import Array
 from .alternative_values import MAX_ALTERNATIVES, list_alternatives, reserve_choice_labels
-from .bounded_tensor import BoundedTensor, OperatorCall, UndecidedError, UnprovedError, rule
+from .bounded_tensor import BoundedTensor, OperatorCall, RandomResultError, UndecidedError, rule
 from .float_types import dtype_from_onnx
 from .undecided_choices import add_alternatives, concat_alternatives, gather_alternatives
 
@@ -459,7 +459,7 @@ def _evaluate_array_feature_extractor(call: OperatorCall) -> list[Any]:
 def _evaluate_dropout(call: OperatorCall) -> list[Any]:
     training = call.optional_input(2)
     if training is not None and bool(training.value.reshape(-1)[0]):
-        raise UnprovedError("random numbers, which are not compared")
+        raise RandomResultError
     x = call.input(0)
     return [x, BoundedTensor(np.ones(x.shape, bool), None, bool)][: max(call.outputs, 1)]
 
