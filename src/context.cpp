@@ -267,7 +267,8 @@ void bind_context_properties(ContextClass& context) {
             return pipelines;
           },
           "The pipelines of a compile-only context in order of creation: kernel, key, storage, local_size, constants, used (whether "
-          "a recording dispatches it; others are rejected variants), compile_seconds, failure, the driver's `executables`, and their `summary`. "
+          "a recording dispatches it; others are rejected variants), compile_seconds, failure, the driver's `executables`, and their "
+          "`summary`. "
           "Empty in other contexts.")
       .def("require_execution", &Context::require_execution, py::arg("result"),
            "Raise UnsupportedError in a compile-only context, naming the result that it does not have.")
