@@ -26,6 +26,7 @@ namespace pumice {
 
 class Buffer;
 class PostWaitHook;
+struct PipelineRecord;  // device/pipeline_executables.h
 
 // Leaks `object`, because the device may still use its resources.
 template <typename T>
