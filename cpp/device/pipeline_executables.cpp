@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "core/error.h"
+#include "device/context.h"
 #include "device/context_state.h"
 
 namespace pumice {

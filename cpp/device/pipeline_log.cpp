@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "core/error.h"
+#include "device/context.h"
 #include "device/context_state.h"
 #include "device/pipeline_executables.h"
 
