@@ -25,7 +25,9 @@ def test_help_lists_every_command(tmp_path: Path) -> None:
     shown = run(str(DEV), "help", cwd=tmp_path)
     assert shown.returncode == 0
     cases = DEV.read_text().rpartition("case $command in")[2]
-    commands = {name for line in re.findall(r"^ +([a-z |]+(?:-[a-z]+)?)\) ", cases, re.MULTILINE) for name in line.split(" | ")}
+    commands = {
+        name for line in re.findall(r"^ +([a-z |]+(?:-[a-z]+)?)\) ", cases, re.MULTILINE) for name in line.split(" | ")
+    }
     assert commands == {*re.findall(r"^\./dev ([\w-]+)", shown.stdout, re.MULTILINE)}
 
 

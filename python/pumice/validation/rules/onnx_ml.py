@@ -230,6 +230,10 @@ def _sum_leaf_weights(call: OperatorCall, prefix: str, output: int) -> tuple[Arr
     x = _read_feature_rows(call)
     if call.types.get_storage_type(np.float32).is_16_bit or not x.is_exact:
         raise UndecidedError("trees of numbers that are not exact")
+    if np.isnan(x.value).any() and "BRANCH_NEQ" in map(str, call.attribute("nodes_modes") or ()):
+        raise UnprovedError(
+            "trees with BRANCH_NEQ of NaN, for which onnx.reference and ONNX Runtime take different branches"
+        )
     post_transform = str(call.attribute("post_transform", "NONE"))
     if post_transform not in ("NONE", "LOGISTIC", "SOFTMAX"):
         raise UnprovedError(f"trees with post_transform={post_transform}")
