@@ -180,7 +180,7 @@ def test_the_steps_edit_so_many_files(kind: str, tmp_path: Path) -> None:
 def run_tests(tree: Path, site: Path, *arguments: str) -> str:
     """Run tests of a tree with the package in a folder. Return their output, of tests that passed."""
     path = os.pathsep.join(map(str, (site, tree / "tests" / "support", tree / "tests")))
-    options = ["-p", "pumice.pytest_plugin", "-p", "no:cacheprovider", "-p", "no:xdist", "-q"]
+    options = ["-p", "no:cacheprovider", "-p", "no:xdist", "-q"]
     done = python("-m", "pytest", *options, *arguments, cwd=tree, seconds=1800, PYTHONPATH=path)
     assert done.returncode == 0, done.stdout[-8000:] + done.stderr[-2000:]
     return done.stdout
@@ -218,7 +218,7 @@ def prove(kind: str, site: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_an_operator_that_becomes_other_nodes_is_added(tmp_path: Path) -> None:
+def test_an_operator_that_becomes_other_nodes_is_added(tmp_path: Path, plugin_arguments: list[str]) -> None:
     """It needs no build: the package is a copy with the extension of the installed one."""
     kind = KINDS[-1]
     tree = copy_tree(tmp_path)
@@ -229,7 +229,7 @@ def test_an_operator_that_becomes_other_nodes_is_added(tmp_path: Path) -> None:
         if not (site / "pumice" / file.name).exists() and file.name != "__pycache__":
             (site / "pumice" / file.name).symlink_to(file.resolve())
     prove(kind, site)
-    output = run_tests(tree, site, "tests/onnx/test_contrib_operators.py", "-k", "TanhSquare")
+    output = run_tests(tree, site, *plugin_arguments, "tests/onnx/test_contrib_operators.py", "-k", "TanhSquare")
     assert "1 passed" in output
     assert changed_files(tree, ["python", "tests", "docs", "cpp"]) == edited
 
@@ -272,7 +272,7 @@ OF_EACH = (
 
 
 @pytest.mark.slow
-def test_an_operator_of_each_kind_is_added(tmp_path: Path) -> None:
+def test_an_operator_of_each_kind_is_added(tmp_path: Path, plugin_arguments: list[str]) -> None:
     """All four are added to one tree, which is built once."""
     tree = copy_tree(tmp_path)
     edited = {kind: apply(kind, tree) for kind in KINDS}
@@ -280,8 +280,10 @@ def test_an_operator_of_each_kind_is_added(tmp_path: Path) -> None:
     site = build(tree)
     for kind in KINDS:
         prove(kind, site)
-    output = run_tests(tree, site, *(f"tests/{name}" for name in OF_EACH), "-rA", "-k", " or ".join(NAMES.values()))
+    output = run_tests(
+        tree, site, *plugin_arguments, *(f"tests/{name}" for name in OF_EACH), "-rA", "-k", " or ".join(NAMES.values())
+    )
     for name in NAMES.values():
         assert re.search(rf"PASSED .*{name}", output), output
-    run_tests(tree, site, *WHOLE_TABLE)
+    run_tests(tree, site, *plugin_arguments, *WHOLE_TABLE)
     assert changed_files(tree, ["cpp", "shaders", "src", "python", "tests", "docs"]) == set().union(*edited.values())

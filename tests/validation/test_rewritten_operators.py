@@ -49,10 +49,10 @@ FP16_REASONS = (
 
 
 @pytest.fixture(scope="module")
-def models(tmp_path_factory: pytest.TempPathFactory) -> list[RecordedModel]:
+def models(tmp_path_factory: pytest.TempPathFactory, plugin_arguments: list[str]) -> list[RecordedModel]:
     """The models with one node of the tests in SOURCES."""
     file = tmp_path_factory.mktemp("models") / "models.pickle"
-    plugins = ["-p", "pumice.pytest_plugin", "-p", "recorded_models", "-p", "no:xdist", "-p", "no:cacheprovider"]
+    plugins = [*plugin_arguments, "-p", "recorded_models", "-p", "no:xdist", "-p", "no:cacheprovider"]
     tests = [str(ROOT / "tests" / source) for source in SOURCES]
     path = ":".join(map(str, (ROOT / "tests" / "support", ROOT / "tests", Path(pumice.__file__).parents[1])))
     done = python("-m", "pytest", *plugins, "--record", str(file), "-q", *tests, cwd=ROOT, seconds=900, PYTHONPATH=path)

@@ -84,6 +84,10 @@ constexpr SubgroupOperations kSubgroupChecks[] = {
     {"subgroupVote", "HAS_VOTE", 0x1000000, Quirk::wrong_ballot},
 };
 
+bool has_section(const DeviceInfo& device, const FeatureSection& section) {
+  return device.feature(section.feature) && (section.section != kInt64Atomics || device.feature("shaderInt64"));
+}
+
 bool has_fp16_matrices(const DeviceInfo& device) {
   return device.feature("shaderFloat16") && device.feature("storageBuffer16BitAccess") && device.limit("subgroupSize") == 32 &&
          supports_coopmat(device, 16, DType::float16, DType::float32);
@@ -97,7 +101,7 @@ Macros make_macros(const DeviceInfo& device, Part part) {
   Macros macros{{kParts[static_cast<size_t>(part)], "1"},
                 {"PUSH_WORDS", std::to_string(std::min(device.limit("maxPushConstantsSize"), kMaxPushBytes) / 4) + "u"}};
   for (const FeatureSection& section : kFeatureSections)
-    if (part == Part::features && device.feature(section.feature)) macros.emplace_back(section.macro, "1");
+    if (part == Part::features && has_section(device, section)) macros.emplace_back(section.macro, "1");
   for (const SubgroupOperations& operations : kSubgroupChecks)
     if (part == Part::subgroup && device.feature(operations.feature)) macros.emplace_back(operations.macro, "1");
   return macros;
@@ -288,7 +292,7 @@ class FeatureTrial {
     if ((failed[kIntegers] & kExpOfNan) != 0) quirks_.add(Quirk::number_for_nan);
     if (failed[kAtomics] != 0) quirks_.add(Quirk::wrong_atomics);
     for (const FeatureSection& section : kFeatureSections)
-      if (failed[section.section] != 0 && info_.feature(section.feature)) quirks_.add(section.quirk);
+      if (failed[section.section] != 0 && has_section(info_, section)) quirks_.add(section.quirk);
   }
 
   // Tests workgroups at the limits of the device. If they fail, finds which limit is wrong.
