@@ -14,18 +14,11 @@ import pytest
 from onnx import TensorProto, helper
 
 import pumice
+from glsl_kernel_sources import SCALE
 from pumice.text import Generator
 
 STORY = Path(__file__).resolve().parents[2] / "python" / "pumice" / "data" / "story"
 NO_RESULT = "compile-only context: nothing is executed, so .* has no result"
-SCALE = """
-layout(binding = 0) readonly  buffer X { sfp x[]; };
-layout(binding = 1) writeonly buffer Y { sfp y[]; };
-void main() {
-  uint i = gl_GlobalInvocationID.x;
-  buffer_st1(y, i, buffer_ld1(x, i) * afp(2));
-}
-"""
 ENDLESS = """
 layout(binding = 0) buffer X { uint x[]; };
 void main() { while (x[0] == 0u) x[1] += 1u; }

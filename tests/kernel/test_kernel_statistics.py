@@ -9,17 +9,9 @@ import pytest
 
 import pumice
 from features import need_features
+from glsl_kernel_sources import SCALE
 from pumice._pumice import summarize_statistics
 from pumice.device.kernel_statistics import KernelStatistics
-
-SCALE = """
-layout(binding = 0) readonly  buffer X { sfp x[]; };
-layout(binding = 1) writeonly buffer Y { sfp y[]; };
-void main() {
-  uint i = gl_GlobalInvocationID.x;
-  buffer_st1(y, i, buffer_ld1(x, i) * afp(2));
-}
-"""
 
 
 @pytest.fixture

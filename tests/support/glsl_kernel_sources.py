@@ -2,6 +2,14 @@
 
 from __future__ import annotations
 
+SCALE = """
+layout(binding = 0) readonly  buffer X { sfp x[]; };
+layout(binding = 1) writeonly buffer Y { sfp y[]; };
+void main() {
+  uint i = gl_GlobalInvocationID.x;
+  buffer_st1(y, i, buffer_ld1(x, i) * afp(2));
+}
+"""
 STORES = """
 layout(local_size_x = 64) in;
 layout(binding = 0) readonly buffer X { float x[]; };

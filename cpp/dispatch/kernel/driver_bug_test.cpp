@@ -10,8 +10,6 @@
 #include <vector>
 
 #include "core/error.h"
-#include "core/files/cache_file.h"
-#include "core/files/hash.h"
 #include "core/half.h"
 #include "core/log.h"
 #include "device/buffer.h"
@@ -27,7 +25,7 @@
 namespace pumice {
 namespace {
 
-constexpr std::string_view kShader = "driver_test.comp", kMatrixShader = "coopmat_layout_test.comp", kKind = "trials";
+constexpr std::string_view kShader = "driver_test.comp", kMatrixShader = "coopmat_layout_test.comp";
 constexpr uint32_t kPoints = 1024, kSmall = 0x00012345;
 constexpr uint32_t kIterations = 70000;  // exceeds the limit of drivers that truncate long loops
 constexpr size_t kTrials = 17;
@@ -196,26 +194,11 @@ QuirkSet run_driver_bug_test(const std::shared_ptr<Context>& context) {
   return quirks;
 }
 
-std::string make_bug_test_cache_name(const DeviceInfo& info) {
-  Sha256 hash = hash_driver(info);
-  hash.add_field(get_embedded_shader(kShader)).add_field(get_embedded_shader(kMatrixShader));
-  hash.add_field(static_cast<uint64_t>(kPoints)).add_field(static_cast<uint64_t>(kVersion));
-  // The trial depends on masked features: without cooperative matrices it does not test their layout.
-  for (const auto& [feature, is_enabled] : info.features) hash.add_field(feature).add_field(static_cast<uint64_t>(is_enabled));
-  return info.uuid + "-" + hash.hex().substr(0, 32);
-}
-
 QuirkSet detect_quirks(const std::shared_ptr<Context>& context) {
-  const auto name = get_cache_directory() ? std::optional(make_bug_test_cache_name(context->info())) : std::nullopt;
-  if (const auto cached = name ? read_cache_entry(kKind, *name) : std::nullopt; cached && cached->size() == sizeof(uint64_t)) {
-    uint64_t bits = 0;
-    std::memcpy(&bits, cached->data(), sizeof bits);
-    return QuirkSet(bits);
-  }
-  const QuirkSet quirks = run_driver_bug_test(context);
-  const uint64_t bits = quirks.bits();
-  if (name) write_cache_entry(kKind, *name, std::as_bytes(std::span(&bits, 1)));
-  return quirks;
+  Sha256 key = hash_driver(context->info());
+  key.add_field(get_embedded_shader(kShader)).add_field(get_embedded_shader(kMatrixShader));
+  key.add_field(static_cast<uint64_t>(kPoints)).add_field(static_cast<uint64_t>(kVersion));
+  return find_cached_quirks(context->info(), std::move(key), [&] { return run_driver_bug_test(context); });
 }
 
 // The trial result of a context, computed on first use.

@@ -4,12 +4,9 @@
 #include <array>
 #include <bit>
 #include <cmath>
-#include <cstring>
-#include <optional>
 #include <vector>
 
 #include "core/error.h"
-#include "core/files/cache_file.h"
 #include "core/half.h"
 #include "core/log.h"
 #include "device/command_buffer.h"
@@ -22,7 +19,7 @@
 namespace pumice {
 namespace {
 
-constexpr std::string_view kFeatureShader = "feature_test.comp", kGridShader = "grid_test.comp", kKind = "trials";
+constexpr std::string_view kFeatureShader = "feature_test.comp", kGridShader = "grid_test.comp";
 constexpr uint32_t kVersion = 1;  // increment if operands or expected results change, to invalidate cached results
 constexpr uint32_t kMarker = 0x600d0000, kInvocations = 64, kOperands = 16, kMaxInvocations = 1024, kScratchWords = 1408;
 constexpr uint32_t kEcho = 0x5eed;  // specialization constant that the shader compares with a literal
@@ -245,11 +242,14 @@ class FeatureTrial {
   }
 
  private:
+  std::shared_ptr<const Shader> compile_trial(std::string_view name, const Macros& macros = {}) {
+    return compile(std::string(get_embedded_shader(name)), std::string(name), make_device_options(*context_, StorageType::fp32), macros);
+  }
+
   std::shared_ptr<const Shader> compile_part(Part part, uint32_t shared_words) {
     Macros macros = make_macros(info_, part);
     if (part == Part::workgroup) macros.emplace_back("SHARED_WORDS", std::to_string(shared_words) + "u");
-    return compile(std::string(get_embedded_shader(kFeatureShader)), std::string(kFeatureShader),
-                   make_device_options(*context_, StorageType::fp32), macros);
+    return compile_trial(kFeatureShader, macros);
   }
 
   // Returns the mask of failed checks of each section; all bits are set if an invocation stored nothing.
@@ -331,8 +331,7 @@ class FeatureTrial {
     constexpr uint32_t kWords = 1 << 10, kFilled = 0xabcd1234;
     const uint64_t offset = std::max<uint64_t>(info_.limit("minStorageBufferOffsetAlignment"), 4);
     const std::array<uint32_t, 3> groups{1, 1, kWords / 64};
-    const auto shader =
-        compile(std::string(get_embedded_shader(kGridShader)), std::string(kGridShader), make_device_options(*context_, StorageType::fp32));
+    const auto shader = compile_trial(kGridShader);
     const auto pipeline = make_trial_pipeline(*context_, *shader, {{0, 4, 0}});
     const std::vector<uint32_t> empty(kWords);
     const auto result = make_filled_buffer(context_, std::vector<uint32_t>(kWords + offset / 4)),
@@ -369,8 +368,7 @@ class FeatureTrial {
   void test_grids() {
     constexpr std::array<uint32_t, 3> kGroups{19, 5, 3};
     constexpr uint32_t kCount = 19 * 5 * 3 * 64;
-    const auto shader =
-        compile(std::string(get_embedded_shader(kGridShader)), std::string(kGridShader), make_device_options(*context_, StorageType::fp32));
+    const auto shader = compile_trial(kGridShader);
     const auto first = make_trial_pipeline(*context_, *shader, {{0, 4, 0}}), second = make_trial_pipeline(*context_, *shader, {{0, 4, 1}});
     const std::vector<uint32_t> empty(kCount);
     std::vector<std::shared_ptr<Buffer>> buffers;
@@ -430,29 +428,14 @@ class FeatureTrial {
 
 // ---- results
 
-std::string make_trial_name(const DeviceInfo& info) {
-  Sha256 hash = hash_driver(info);
-  hash.add_field(get_embedded_shader(kFeatureShader))
-      .add_field(get_embedded_shader(kGridShader))
-      .add_field(static_cast<uint64_t>(kVersion));
-  for (const auto& [feature, enabled] : info.features) hash.add_field(feature).add_field(static_cast<uint64_t>(enabled));
+QuirkSet find_feature_quirks(const std::shared_ptr<Context>& context) {
+  const DeviceInfo& info = context->info();
+  Sha256 key = hash_driver(info);
+  key.add_field(get_embedded_shader(kFeatureShader)).add_field(get_embedded_shader(kGridShader)).add_field(static_cast<uint64_t>(kVersion));
   for (const char* limit :
        {"maxComputeWorkGroupInvocations", "maxComputeWorkGroupSize_0", "maxComputeSharedMemorySize", "maxPushConstantsSize"})
-    hash.add_field(info.limit(limit));
-  return info.uuid + "-" + hash.hex().substr(0, 32);
-}
-
-QuirkSet find_feature_quirks(const std::shared_ptr<Context>& context) {
-  const auto name = get_cache_directory() ? std::optional(make_trial_name(context->info())) : std::nullopt;
-  if (const auto cached = name ? read_cache_entry(kKind, *name) : std::nullopt; cached && cached->size() == sizeof(uint64_t)) {
-    uint64_t bits = 0;
-    std::memcpy(&bits, cached->data(), sizeof bits);
-    return QuirkSet(bits);
-  }
-  const QuirkSet quirks = FeatureTrial(context).run();
-  const uint64_t bits = quirks.bits();
-  if (name) write_cache_entry(kKind, *name, std::as_bytes(std::span(&bits, 1)));
-  return quirks;
+    key.add_field(info.limit(limit));
+  return find_cached_quirks(info, std::move(key), [&] { return FeatureTrial(context).run(); });
 }
 
 // The quirks that the trial detected in a context's driver.

@@ -2,10 +2,12 @@
 
 #include <chrono>
 #include <cstdlib>
+#include <cstring>
 #include <ctime>
 #include <fstream>
 
 #include "core/error.h"
+#include "core/files/cache_file.h"
 #include "dispatch/kernel/kernel_limits.h"
 
 namespace pumice {
@@ -30,11 +32,27 @@ std::string read_cpu_flags() {
 Sha256 hash_driver(const DeviceInfo& info) {
   Sha256 hash;
   hash.add_field(info.name).add_field(info.driver_uuid).add_field(static_cast<uint64_t>(info.driver_version)).add_field(info.driver_info);
+  for (const auto& [feature, is_enabled] : info.features) hash.add_field(feature).add_field(static_cast<uint64_t>(is_enabled));
   if (info.kind != DeviceKind::software) return hash;
   hash.add_field(read_cpu_flags());
   for (const char* variable : {"GALLIUM_OVERRIDE_CPU_CAPS", "LP_NATIVE_VECTOR_WIDTH"})
     if (const char* text = std::getenv(variable)) hash.add_field(variable).add_field(text);
   return hash;
+}
+
+QuirkSet find_cached_quirks(const DeviceInfo& info, Sha256 key, const std::function<QuirkSet()>& run) {
+  constexpr std::string_view kKind = "trials";
+  if (!get_cache_directory()) return run();
+  const std::string name = info.uuid + "-" + key.hex().substr(0, 32);
+  uint64_t bits = 0;
+  if (const auto cached = read_cache_entry(kKind, name); cached && cached->size() == sizeof bits) {
+    std::memcpy(&bits, cached->data(), sizeof bits);
+    return QuirkSet(bits);
+  }
+  const QuirkSet quirks = run();
+  bits = quirks.bits();
+  write_cache_entry(kKind, name, std::as_bytes(std::span(&bits, 1)));
+  return quirks;
 }
 
 std::shared_ptr<const Pipeline> make_trial_pipeline(Context& context, const Shader& shader, std::vector<SpecializationConstant> constants,

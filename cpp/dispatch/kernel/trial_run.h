@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <vector>
@@ -13,8 +14,11 @@
 
 namespace pumice {
 
-// Begins the name of a cached trial: a hash of the device, its driver and, for software drivers, of the host's processor.
+// Begins the key of a trial: a hash of the device with its enabled features, its driver and, for software drivers, the host's processor.
 Sha256 hash_driver(const DeviceInfo& info);
+
+// Returns the quirks cached on disk for this key, or else those that `run` finds, which are then cached.
+QuirkSet find_cached_quirks(const DeviceInfo& info, Sha256 key, const std::function<QuirkSet()>& run);
 
 // Compiles a trial shader as it is, since the trial determines which workarounds a driver needs. The pipeline is not counted.
 std::shared_ptr<const Pipeline> make_trial_pipeline(Context& context, const Shader& shader,

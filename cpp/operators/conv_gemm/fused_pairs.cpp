@@ -5,27 +5,25 @@
 
 namespace pumice {
 
+namespace {
+
+constexpr FusedPair make_softmax_pair(std::string_view producer, std::optional<Attributes> (*match)(const NodePair&)) {
+  return {.fusion = "softmax",
+          .producer = producer,
+          .consumer = "Softmax",
+          .fused = "pumice::MatMulSoftmax",
+          .match = match,
+          .keeps_producer_output = true};
+}
+
+}  // namespace
+
 std::span<const FusedPair> get_fused_pairs() {
   static constexpr FusedPair pairs[] = {
       {.fusion = "pooling", .producer = "Conv", .consumer = "MaxPool", .fused = "pumice::PooledConv", .match = match_conv_max_pool},
-      {.fusion = "softmax",
-       .producer = "Gemm",
-       .consumer = "Softmax",
-       .fused = "pumice::MatMulSoftmax",
-       .match = match_gemm_softmax,
-       .keeps_producer_output = true},
-      {.fusion = "softmax",
-       .producer = "MatMul",
-       .consumer = "Softmax",
-       .fused = "pumice::MatMulSoftmax",
-       .match = match_matmul_softmax,
-       .keeps_producer_output = true},
-      {.fusion = "softmax",
-       .producer = "pumice::MatMul",
-       .consumer = "Softmax",
-       .fused = "pumice::MatMulSoftmax",
-       .match = match_matmul_softmax,
-       .keeps_producer_output = true},
+      make_softmax_pair("Gemm", match_gemm_softmax),
+      make_softmax_pair("MatMul", match_matmul_softmax),
+      make_softmax_pair("pumice::MatMul", match_matmul_softmax),
   };
   return pairs;
 }
