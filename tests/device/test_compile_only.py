@@ -144,6 +144,29 @@ def test_both_branches_and_the_body_of_a_loop_are_compiled(compiling: pumice.Con
     assert all(kernels), "both branches are bound"
 
 
+@pytest.mark.parametrize("sizes", [[3, 4], [12]])
+def test_a_reshape_to_sizes_that_depend_on_data_is_compiled(compiling: pumice.Context, sizes: list[int]) -> None:
+    """The sizes are taken as 1, which contradicts the number of elements."""
+    proto = make_model(
+        helper.make_node("Cast", ["s"], ["i"], to=TensorProto.INT64),
+        helper.make_node("Reshape", ["x", "i"], ["r"]),
+        helper.make_node("Erf", ["r"], ["y"]),
+        inputs={"x": [12], "s": [len(sizes)]},
+        outputs={"y": TensorProto.FLOAT},
+    )
+    model = pumice.load(proto, compiling)
+    assert model.warm_up(np.ones(12, np.float32), np.array(sizes, np.float32)) > 0
+    (erf,) = (row for row in model.report() if row["op"] == "Erf")
+    assert erf["kernel"] not in ("", "host", "none")
+    with pytest.raises(pumice.Error, match=r"\[12\] reshaped to \[5\]"):
+        constant = helper.make_tensor("i", TensorProto.INT64, [1], [5])
+        wrong = make_model(
+            helper.make_node("Reshape", ["x", "i"], ["y"]), inputs={"x": ["n"]}, outputs={"y": TensorProto.FLOAT}
+        )
+        wrong.graph.initializer.append(constant)
+        pumice.load(wrong, compiling).warm_up(np.ones(12, np.float32))
+
+
 def test_the_text_generator_compiles_its_steps(compiling: pumice.Context) -> None:
     with Generator(STORY, compiling) as generator:
         before = len(compiling.pipelines)

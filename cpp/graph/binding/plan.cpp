@@ -88,6 +88,7 @@ class PlanBuilder {
 
   // Infers the shape, dtype and known elements of each value. Nodes with unchanged inputs keep the outputs of the last binding.
   void infer_values(const BindInputs& inputs) {
+    assumes_sizes_ = context_->compile_only() && std::ranges::any_of(inputs.values, [](const auto& value) { return value.has_value(); });
     const bool is_new = !cache_ || !cache_->shapes;
     changed_.assign(graph_.values.size(), is_new);
     if (is_new) {
@@ -150,8 +151,20 @@ class PlanBuilder {
     }
   }
 
+  // In a compile-only context, sizes that depend on data are assumed, and may contradict the number of elements of a reshaped tensor.
+  bool infer_assumed_outputs(const ProgramNode& node) {
+    try {
+      return shapes_.infer_node(node);
+    } catch (const GraphError&) {
+      const std::optional<Shape>& known = graph_.value(node.outputs[0]).shape;
+      if (!shapes_.fit_assumed_shape(node, known ? std::optional(known->size()) : std::nullopt)) throw;
+      return true;
+    }
+  }
+
   void infer_outputs(const ProgramNode& node) {
-    if (!shapes_.infer_node(node)) throw GraphError(node.name, "an input's shape is not known");
+    if (!(assumes_sizes_ ? infer_assumed_outputs(node) : shapes_.infer_node(node)))
+      throw GraphError(node.name, "an input's shape is not known");
     check_known_indices(node);
     if (node.has_residual) shapes_.broadcast_residual(node, node.inputs[kResidualInput], graph_.value(node.inputs[kResidualInput]).name);
     restore_output_dtypes(node);
@@ -505,6 +518,7 @@ class PlanBuilder {
   std::shared_ptr<Context> context_;
   std::shared_ptr<KernelLibrary> library_;
   ShapeInference shapes_;
+  bool assumes_sizes_ = false;                                   // whether elements that shapes depend on are assumed
   std::vector<bool> changed_;                                    // for each value: whether it changed since the last binding
   std::vector<ShapeInference::InferredValue> previous_outputs_;  // outputs of the current node in the last binding
   MemoryPlan memory_plan_;

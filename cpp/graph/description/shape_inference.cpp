@@ -234,6 +234,23 @@ bool ShapeInference::assume_output_shape(const GraphNode& node, DType dtype, siz
   return true;
 }
 
+bool ShapeInference::fit_assumed_shape(const GraphNode& node, std::optional<size_t> rank) {
+  if (node.row->host.assumed_values != AssumedHostValues::shape || node.inputs.size() < 2) return false;
+  const TensorDesc* x = desc(node.inputs[0]);
+  const HostTensor* sizes = host_elements(node.inputs[1]);
+  if (!x || !sizes || sizes->desc.elements() > kMaxRank) return false;
+  Shape shape = sizes->as_int64();
+  shape.resize(rank.value_or(shape.size()), 1);
+  int64_t remaining = x->elements();
+  for (size_t i = shape.size(); i-- > 1;) {
+    if (shape[i] <= 0 || remaining % shape[i] != 0) shape[i] = 1;
+    remaining /= shape[i];
+  }
+  if (!shape.empty()) shape[0] = remaining;
+  set(node.outputs[0], TensorDesc(x->dtype, std::move(shape)));
+  return true;
+}
+
 // Whether the inputs of evaluate_node() are known. Most nodes fail this check, before anything is allocated for them.
 bool ShapeInference::can_evaluate_on_host(const GraphNode& node, int64_t max_elements) const {
   for (const ValueId input : node.inputs)

@@ -95,6 +95,9 @@ class ShapeInference {
   // Sets an output shape from known facts, for a node whose shape rule could not run. If input 1 is the output shape
   // (AssumedHostValues::shape), uses its known sizes, and trial sizes for unknown ones. Returns false if nothing is known.
   bool assume_output_shape(const GraphNode& node, DType dtype, size_t trial);
+  // Sets the output shape of a reshape to sizes that are assumed and do not match the number of elements: the first size takes the
+  // difference. `rank`: of the output, if known. Returns false if this is no reshape.
+  bool fit_assumed_shape(const GraphNode& node, std::optional<size_t> rank);
   // Computes the outputs on the host, after infer_node(). Returns false if the elements of an input are unknown, an output has more than
   // `max_elements` elements, or the operator cannot be evaluated on the host.
   bool evaluate_node(const GraphNode& node, int64_t max_elements = kMaxHostElements);
