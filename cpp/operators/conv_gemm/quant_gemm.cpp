@@ -100,6 +100,7 @@ QuantGemmTiling make_cpu_tiling(int64_t rows, int64_t block, int64_t per_word) {
 // reads the matrix again for the others.
 QuantGemmTiling make_gemv_tiling(const LowerContext& node, int64_t rows, int64_t columns, int64_t pieces) {
   constexpr int64_t kGroupThreads = 32, kSubgroups = 4, kTileRows = 8, kLargeN = 4096;
+  constexpr int64_t kMaxInvocations = 256;  // with 512, an invocation on an Adreno 740 has 96 registers, and all tiles spill
   const int64_t matrices = is_gated(node) ? 2 : 1;
   struct Tile {
     int64_t rows, across;
@@ -110,7 +111,8 @@ QuantGemmTiling make_gemv_tiling(const LowerContext& node, int64_t rows, int64_t
   if (tiles.back().across > 2) tiles.push_back({1, 2});
   const Tile& tile = choose_unspilled(node.spilled, tiles, [](const Tile& candidate) { return candidate.name(); });
   const int64_t subgroup = node.subgroup_size(), tile_rows = tile.rows, across = tile.across;
-  const int64_t subgroups = subgroup > 0 ? std::clamp<int64_t>(node.max_invocations() / subgroup, 1, kSubgroups) : 1;
+  const int64_t subgroups =
+      subgroup > 0 ? std::clamp<int64_t>(std::min(node.max_invocations(), kMaxInvocations) / subgroup, 1, kSubgroups) : 1;
   const bool shared = subgroup > 0 && pieces >= subgroups * subgroup;
   const int64_t group_threads = subgroup == 0 ? kGroupThreads
                                 : shared      ? subgroups * subgroup
