@@ -31,6 +31,16 @@ layout(constant_id = 5) const uint THREAD_N = 4u;  // 4 or 8
 
 #include "include/conv_gemm_buffers.glsl"
 
+// 0: needs fewer registers, but waits for each K tile, and unrolls only four steps of it.
+#ifndef PREFETCH
+#define PREFETCH 1
+#endif
+#if PREFETCH
+#define FOR_K(k) [[unroll]] for (uint k = 0u; k < TILE_K; ++k)
+#else
+#define FOR_K(k) [[dont_unroll]] for (uint first_k = 0u; first_k < TILE_K; first_k += 4u) [[unroll]] for (uint k = first_k; k < first_k + 4u; ++k)
+#endif
+
 const uint TILE_K = 16u;
 const uint VEC4_M = THREAD_M / 4u, VEC4_N = THREAD_N / 4u;               // number of vec4s of rows and of columns per invocation
 const uint THREADS_PER_SPLIT = TILE_M * TILE_N / (THREAD_M * THREAD_N);  // invocations per K split; a multiple of 4
@@ -95,7 +105,7 @@ bool find_x_offset(uint i, KIndex k_pos, uint k_size, out uint at) {
 }
 
 // Loads four K steps per pixel; zero outside the input and past K.
-void prefetch_x(KIndex k_pos, KIndex unit_step, uint k_size) {
+void load_x_tile(KIndex k_pos, KIndex unit_step, uint k_size) {
 #if X_VEC4
   [[unroll]] for (uint i = 0u; i < LOADS_X; ++i) {
     uint at;
@@ -128,7 +138,7 @@ uint packed_weight_row(uint k_index) {
 }
 
 // Loads four output channels of w, starting at vec4 `first`.
-void prefetch_w(uint first, uint id, uint begin, uint k_size, bool in_range) {
+void load_w_tile(uint first, uint id, uint begin, uint k_size, bool in_range) {
   const uint row_vec4 = (p.channels_out + 7u) / 8u * 2u;
   [[unroll]] for (uint i = 0u; i < LOADS_W; ++i) {
     const uint k = id / ROW_W + i * APART_W, k_index = begin + k;
@@ -173,11 +183,17 @@ void main() {
 #endif
   const KIndex stride = to_k_index(TILE_K * SPLIT), unit_step = to_k_index(1u);
   KIndex k_pos = to_k_index(split * TILE_K + id % 4u * 4u);
+#if PREFETCH
   if (k_size > 0u) {
-    prefetch_x(k_pos, unit_step, k_size);
-    prefetch_w(first_w, id, split * TILE_K, k_size, has_w);
+    load_x_tile(k_pos, unit_step, k_size);
+    load_w_tile(first_w, id, split * TILE_K, k_size, has_w);
   }
+#endif
   for (uint begin = 0u; begin < k_size; begin += stride.k_index) {
+#if !PREFETCH
+    load_x_tile(k_pos, unit_step, k_size);
+    load_w_tile(first_w, id, begin + split * TILE_K, k_size, has_w);
+#endif
     [[unroll]] for (uint i = 0u; i < LOADS_X; ++i) {
       const uint q = id + i * THREADS_PER_SPLIT, at = q / 4u, k = q % 4u * 4u;
       if (q < VEC4_PER_X)
@@ -187,10 +203,12 @@ void main() {
       if (id + i * THREADS_PER_SPLIT < VEC4_PER_W) tile_w[split_w + id + i * THREADS_PER_SPLIT] = next_w[i];
     barrier();
     k_pos = advance(k_pos, stride);
-    prefetch_x(k_pos, unit_step, k_size);
-    prefetch_w(first_w, id, begin + stride.k_index + split * TILE_K, k_size, has_w);
+#if PREFETCH
+    load_x_tile(k_pos, unit_step, k_size);
+    load_w_tile(first_w, id, begin + stride.k_index + split * TILE_K, k_size, has_w);
+#endif
 
-    [[unroll]] for (uint k = 0u; k < TILE_K; ++k) {
+    FOR_K(k) {
       Acc4 a[VEC4_M], c[VEC4_N];
       [[unroll]] for (uint i = 0u; i < VEC4_M; ++i) a[i] = tile_x[split_x + k * ROW_X + row + i * ROWS];
       [[unroll]] for (uint i = 0u; i < VEC4_N; ++i) c[i] = tile_w[split_w + k * ROW_W + column + i * COLUMNS];

@@ -16,6 +16,7 @@
 #include "device/spare_context.h"
 #include "dispatch/kernel/driver_bug_test.h"
 #include "dispatch/kernel/feature_trial.h"
+#include "graph/binding/plan_without_spills.h"
 
 namespace pumice {
 namespace {
@@ -355,6 +356,9 @@ void bind_devices(py::module_& module) {
       "Append a line to a file before and after each pipeline is created in a compile-only context. Pipelines that fail, or whose key is "
       "in "
       "`skipped`, are left out of recordings instead of raising. For compile-check.");
+  module.def("simulate_spills", &simulate_spills, py::arg("pattern"),
+             "Treat kernel variants whose names match a regular expression as spilling registers, in later plans of this process. An empty "
+             "pattern ends this. For tests.");
   module.def("distinct_pipelines", &list_distinct_pipelines,
              "Return a key for each distinct pipeline (shader, constants, subgroup size) that this process has created, i.e. that a driver "
              "had to compile.");

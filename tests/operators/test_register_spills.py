@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import pumice
+from pumice._pumice import simulate_spills
 
 RANDOM = np.random.default_rng(3)
 
@@ -224,3 +225,206 @@ def test_attention_avoids_a_tiling_that_spills(units: pumice.Context) -> None:
     with pumice.Context(f"uuid:{units.info.uuid}", quirks=["told_spills"]) as context:
         note = attention(context, {})[0].report()[0]["note"]
     assert (f"{own} spills, " in note) == own.startswith("attention_mma 8 x "), note
+
+
+def run_graph(
+    context: pumice.Context, op: str, arrays: list[npt.NDArray[Any]], precision: str = "fp32", **attributes: Any
+) -> tuple[npt.NDArray[Any], str]:
+    """Return the output of one operator, and its note in the report. The first array is an input, the others are constants."""
+    graph = pumice.Graph("one")
+    x = graph.input("x", str(arrays[0].dtype), list(arrays[0].shape))
+    graph.output("y", graph.add(op, x, *arrays[1:], **attributes))
+    program = graph.compile(context, precision)
+    y = program.call((arrays[0],))[0]
+    return y, program.report()[0]["note"]
+
+
+def softmax(x: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    exponentials = np.exp(x - x.max(axis=-1, keepdims=True))
+    result: npt.NDArray[np.float64] = exponentials / exponentials.sum(axis=-1, keepdims=True)
+    return result
+
+
+def normalize(x: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    axes = tuple(range(1, x.ndim)) if x.ndim < 4 else (2, 3)
+    result: npt.NDArray[np.float64] = (x - x.mean(axes, keepdims=True)) / np.sqrt(x.var(axes, keepdims=True) + 1e-5)
+    return result
+
+
+@pytest.fixture
+def simulate() -> Iterator[Callable[[str], None]]:
+    """Yield a function that makes variants spill whose names match a regular expression."""
+    yield simulate_spills
+    simulate_spills("")
+
+
+@pytest.mark.parametrize(("precision", "tolerance"), [("fp32", 1e-5), ("fp16", 4e-3)])
+@pytest.mark.parametrize(
+    ("op", "size", "pattern", "note"),
+    [
+        ("Softmax", 200, "registers 16x.*", "registers 16x4 spills, registers (32x2|128x1) does not"),
+        ("LogSoftmax", 3000, "registers 256x.*", "registers 256x4 spills, registers 512x2 does not"),
+        ("Softmax", 3000, "registers.*", "registers 256x4 spills, rows in loops does not"),
+        (
+            "LayerNormalization",
+            1600,
+            "registers.* prefetch",
+            "registers 128x4 prefetch spills, registers 128x4 does not",
+        ),
+        ("LayerNormalization", 1600, "registers 128x.*", "registers 128x4 prefetch spills, registers 256x2 does not"),
+        ("LayerNormalization", 1600, "registers.*", "registers 128x4 prefetch spills, rows in loops does not"),
+        ("InstanceNormalization", 1600, "registers 128x.*", "registers 128x4 spills, registers 256x2 does not"),
+        ("InstanceNormalization", 1600, "registers.*", ""),
+    ],
+)
+def test_rows_in_registers_that_spill_are_shared_by_more_invocations_or_read_again(
+    op: str,
+    size: int,
+    pattern: str,
+    note: str,
+    precision: str,
+    tolerance: float,
+    plain: pumice.Context,
+    simulate: Callable[[str], None],
+) -> None:
+    if plain.limit("maxComputeWorkGroupInvocations") < 512:
+        pytest.skip("needs maxComputeWorkGroupInvocations of 512, the largest workgroup of these cases")
+    x = RANDOM.standard_normal((5, size)).astype(np.float32)
+    constants: list[npt.NDArray[Any]] = []
+    if op == "InstanceNormalization":
+        x = x.reshape(5, 1, size // 4, 4)
+        constants = [np.ones(1, np.float32), np.zeros(1, np.float32)]
+        expected = normalize(x.astype(np.float64))
+    elif op == "LayerNormalization":
+        constants = [RANDOM.standard_normal(size).astype(np.float32) for _ in range(2)]
+        expected = normalize(x.astype(np.float64)) * constants[0] + constants[1]
+    else:
+        expected = softmax(x.astype(np.float64))
+        expected = np.log(expected) if op == "LogSoftmax" else expected
+    simulate(pattern)
+    y, given = run_graph(plain, op, [x, *constants], precision)
+    np.testing.assert_allclose(y, expected, rtol=tolerance, atol=4 * tolerance)
+    assert re.fullmatch(note, given), given
+
+
+@pytest.mark.parametrize("op", ["Div", "Mod", "Less"])
+@pytest.mark.parametrize("shapes", [((7, 12), (7, 12)), ((5, 1, 9), (3, 9))])
+def test_integers_of_64_bits_that_spill_are_computed_singly(
+    op: str,
+    shapes: tuple[tuple[int, ...], tuple[int, ...]],
+    plain: pumice.Context,
+    simulate: Callable[[str], None],
+) -> None:
+    a = RANDOM.integers(-(2**62), 2**62, shapes[0])
+    b = RANDOM.integers(1, 2**33, shapes[1]) * RANDOM.choice([-1, 1], shapes[1])
+    simulate("elementwise vec4")
+    y, note = run_graph(plain, op, [a, b])
+    expected = {"Mod": np.mod(a, b), "Less": a < b}.get(op, np.abs(a) // np.abs(b) * np.sign(a) * np.sign(b))
+    np.testing.assert_array_equal(y, expected)
+    assert "elementwise vec4 spills, elementwise single does not" in note
+
+
+@pytest.mark.parametrize(
+    ("pattern", "chosen"),
+    [
+        ("attention_decode", "attention_decode 2"),
+        (r"attention_decode( 2)?", "attention_decode 1"),
+        (r"attention_decode( \d)?", "attention_decode no subgroups"),
+        (r"attention_decode( \d| no subgroups)?", "attention_decode 2 no subgroups"),
+    ],
+)
+def test_decode_attention_that_spills_takes_fewer_queries_or_no_subgroups(
+    pattern: str, chosen: str, plain: pumice.Context, pumice_context: pumice.Context, simulate: Callable[[str], None]
+) -> None:
+    context = pumice_context if has_large_subgroups(pumice_context) else plain
+    if context is plain and "subgroups" in chosen:
+        pytest.skip("needs subgroups of 16")
+    q = RANDOM.standard_normal((1, 4, 1, 32)).astype(np.float32)
+    k, v = (RANDOM.standard_normal((1, 1, 40, 32)).astype(np.float32) for _ in range(2))
+    scores = np.einsum("bhqd,bxkd->bhqk", q.astype(np.float64), k) / math.sqrt(32)
+    expected = np.einsum("bhqk,bxkd->bhqd", softmax(scores), v)
+    simulate(pattern)
+    y, note = run_graph(context, "Attention", [q, k, v])
+    np.testing.assert_allclose(y, expected, rtol=1e-4, atol=1e-5)
+    assert f"attention_decode spills, {chosen} does not" in note, note
+
+
+def has_large_subgroups(context: pumice.Context) -> bool:
+    """Return whether GPU kernels use subgroup operations: lavapipe has subgroups of 8, or of 16 with vectors of 512 bits."""
+    return context.feature("subgroupShuffle") and context.limit("subgroupSize") >= 16
+
+
+@pytest.mark.parametrize("rows", [1, 2])
+@pytest.mark.parametrize("unroll", [4, 2, 1])
+def test_a_column_major_matrix_whose_kernel_spills_is_read_with_fewer_loads_in_flight(
+    rows: int, unroll: int, pumice_context: pumice.Context, simulate: Callable[[str], None]
+) -> None:
+    if not has_large_subgroups(pumice_context):
+        pytest.skip("needs subgroups of 16")
+    if rows == 2 and unroll == 4:
+        pytest.skip("with two rows, the kernel loads four vec8s at once")
+    w = RANDOM.standard_normal((1000, 72)).astype(np.float32)
+    x = RANDOM.standard_normal((rows, 1000)).astype(np.float32)
+    simulate("gemv_col_major|" + "|".join(f"gemv_col_major unroll {count}" for count in (4, 2, 1) if count > unroll))
+    y, note = run_graph(pumice_context, "MatMul", [x, w])
+    np.testing.assert_allclose(y, x @ w, rtol=1e-3, atol=1e-3)
+    assert f"gemv_col_major spills, gemv_col_major unroll {unroll} does not" in note
+
+
+def test_a_tile_that_spills_without_alternative_does_not_prefetch(
+    plain: pumice.Context, simulate: Callable[[str], None]
+) -> None:
+    simulate("(conv_tiled|gemv|conv_patch) (?!.*prefetch).*")
+    x, w = (RANDOM.standard_normal(shape).astype(np.float32) for shape in ((70, 200), (200, 72)))
+    y, note = run_graph(plain, "MatMul", [x, w])
+    np.testing.assert_allclose(y, x @ w, rtol=1e-3, atol=1e-3)
+    assert re.search("conv_tiled [^,]* spills, conv_tiled [^,]* no prefetch does not", note), note
+
+
+CONV = {"auto_pad": "SAME_UPPER"}
+
+
+@pytest.mark.parametrize(
+    ("tile", "shape"),
+    [
+        ("16x16 split 1 registers 4", (1, 7, 9, 9)),
+        ("16x16 split 2 registers 4", (1, 40, 5, 6)),
+        ("128x8 split 1 registers 4", (1, 3, 12, 11)),
+        ("8x64 split 4 registers 4", (1, 64, 3, 2)),
+        ("64x64 split 1 registers 8x4", (2, 5, 8, 8)),
+    ],
+)
+@pytest.mark.parametrize("op", ["Conv", "ConvInteger", "MatMul"])
+def test_a_tile_without_prefetch(op: str, tile: str, shape: tuple[int, ...], plain: pumice.Context) -> None:
+    """A variant that is chosen if all others spill, and never measured."""
+    channels = 70
+    graph = pumice.Graph("tile")
+    if op == "MatMul":
+        x: npt.NDArray[Any] = RANDOM.standard_normal((shape[2] * shape[3], shape[1])).astype(np.float32)
+        w: npt.NDArray[Any] = RANDOM.standard_normal((shape[1], channels)).astype(np.float32)
+        out = graph.add("MatMul", graph.input("x", "float32", list(x.shape)), w)
+        inputs = [x]
+    elif op == "Conv":
+        x = RANDOM.standard_normal(shape).astype(np.float32)
+        w = RANDOM.standard_normal((channels, shape[1], 3, 3)).astype(np.float32)
+        out = graph.add("Conv", graph.input("x", "float32", list(shape)), w, **CONV)
+        inputs = [x]
+    else:
+        x = RANDOM.integers(0, 256, shape).astype(np.uint8)
+        w = RANDOM.integers(-128, 128, (channels, shape[1], 3, 3)).astype(np.int8)
+        zero = np.array(131, np.uint8)
+        out = graph.add("ConvInteger", graph.input("x", "uint8", list(shape)), w, zero, **CONV)
+        inputs = [x]
+    graph.output("y", out)
+    with graph.compile(plain, "fp32", list_variants=True) as program:
+        expected = program.call(tuple(inputs))[0]
+        (choice,) = [one["choice"] for one in program.plan([list(x.shape)]) if one["choice"]]
+    variant = f"conv_tiled {tile} no prefetch"
+    if f"conv_tiled {tile}" not in choice["variants"]:
+        pytest.skip(f"the tile does not suit this size or device: {choice['variants']}")
+    assert variant not in choice["variants"]
+    with graph.compile(plain, "fp32", measured={choice["kind"]: variant}) as program:
+        (taken,) = [one["choice"] for one in program.plan([list(x.shape)]) if one["choice"]]
+        assert not taken["refused"]
+        y = program.call(tuple(inputs))[0]
+    np.testing.assert_allclose(y, expected, rtol=1e-4, atol=1e-3)

@@ -51,18 +51,29 @@ void split_keys(AttentionPlan& plan, int64_t keys, int64_t splits) {
   plan.splits = std::max<int64_t>(ceil_div(keys, plan.split_size), 1);
 }
 
-// Plan for few queries (decode): a thread group loads a key once and computes its scores for several queries, or for fewer if the kernel
-// spills registers.
+// Plan for few queries (decode): a thread group loads a key once and computes its scores for several queries. If the kernel spills
+// registers, it computes fewer, or reduces in shared memory: without subgroup operations, Intel's driver may choose a smaller subgroup,
+// which leaves more registers to each invocation.
 AttentionPlan make_decode_plan(const LowerContext& node, const AttentionParams& a) {
   constexpr int64_t kMaxQueries = 4, kCpuIterations = 9, kMaxIterations = 60000;
   const bool is_cpu = node.prefers_cpu_kernels();
   const int64_t num_vec4 = ceil_div(std::max(a.k.size(), a.v.size()), 4), group_threads = is_cpu ? 8 : num_vec4 <= 64 ? 16 : 128;
   const int64_t vec4_per_thread = ceil_div(num_vec4, group_threads);
   const int64_t queries_per_kv_head = a.q.heads() / a.k.heads() * a.q.rows(), max_rows = std::min(queries_per_kv_head, kMaxQueries);
-  const auto get_name = [&](int64_t rows) { return "attention_decode" + (rows == max_rows ? "" : " " + std::to_string(rows)); };
-  std::vector<int64_t> row_counts{max_rows};
-  while (row_counts.back() > 1) row_counts.push_back(row_counts.back() / 2);
-  const int64_t rows = choose_unspilled(node.spilled, row_counts, get_name);
+  struct Variant {
+    int64_t rows, subgroup;
+  };
+  const auto get_name = [&](const Variant& variant) {
+    return "attention_decode" + (variant.rows == max_rows ? "" : " " + std::to_string(variant.rows)) +
+           (variant.subgroup == node.subgroup_size() ? "" : " no subgroups");
+  };
+  std::vector<Variant> variants;
+  for (int64_t subgroup = node.subgroup_size();; subgroup = 0) {
+    for (int64_t rows = max_rows; rows >= 1; rows /= 2) variants.push_back({rows, subgroup});
+    if (subgroup == 0 || is_cpu) break;
+  }
+  const Variant& chosen = choose_unspilled(node.spilled, variants, get_name);
+  const int64_t rows = chosen.rows;
   const auto fits = [&](int64_t thread_groups) {
     const int64_t bytes =
         ((group_threads * thread_groups + 16) + rows * thread_groups * group_threads * vec4_per_thread) * 16 + rows * thread_groups * 8;
@@ -72,13 +83,13 @@ AttentionPlan make_decode_plan(const LowerContext& node, const AttentionParams& 
   int64_t thread_groups = !is_cpu && group_threads == 16 ? 16 : 1;
   while (thread_groups > 1 && !fits(thread_groups)) thread_groups /= 2;
   AttentionPlan plan{kDecodeShader};
-  plan.name = get_name(rows), plan.spilled = rows == max_rows ? "" : get_name(max_rows);
+  plan.name = get_name(chosen), plan.spilled = &chosen == &variants.front() ? "" : get_name(variants.front());
   plan.macros = {{"GROUP_THREADS", format_uint_literal(group_threads)},
                  {"THREAD_GROUPS", std::to_string(thread_groups)},
                  {"ITEMS_PER_THREAD", format_uint_literal(vec4_per_thread)},
                  {"ROWS", format_uint_literal(rows)},
                  {"CPU_VARIANT", format_bool_macro(is_cpu)},
-                 {"SUBGROUP", std::to_string(node.subgroup_size())}};
+                 {"SUBGROUP", std::to_string(chosen.subgroup)}};
   plan.groups_x = static_cast<uint64_t>(ceil_div(queries_per_kv_head, rows));
   plan.groups_y = static_cast<uint64_t>(a.k.batch() * a.k.heads());
   const int64_t groups = static_cast<int64_t>(plan.groups_x * plan.groups_y), keys = a.k.rows();

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <bit>
+#include <functional>
 #include <span>
+#include <utility>
 
 #include "core/rounding.h"
 #include "operators/common/mixed_precision.h"
@@ -17,7 +19,7 @@ struct ThreadGroup {
 constexpr ThreadGroup kThreadGroups[] = {{16, 16, 64}, {32, 4, 256}, {128, 1, 512}, {256, 1, 2048}, {512, 1, 4096}, {1024, 1, 8192}};
 constexpr int64_t kShortRowThreads = 16,
                   kMaxShortRow = 512;  // number of invocations that share a short row, and maximum size of a short row
-constexpr ThreadGroup kFp16ThreadGroups[] = {{16, 16, 64}, {32, 4, 256}, {128, 1, 512}, {256, 1, 8192}};
+constexpr ThreadGroup kFp16ThreadGroups[] = {{16, 16, 64}, {32, 4, 256}, {128, 1, 512}, {256, 1, 8192}, {512, 1, 8192}, {1024, 1, 8192}};
 
 }  // namespace
 
@@ -33,7 +35,14 @@ Macros RowRegisterPlan::macros() const {
           {"HOLDS_FP16", fp16 ? "1" : "0"}};
 }
 
-std::optional<RowRegisterPlan> plan_row_registers(const LowerContext& node, int64_t size, bool is_read_only) {
+std::string RowRegisterPlan::name() const {
+  return "registers " + std::to_string(threads) + "x" + std::to_string(registers) + (prefetches_factors ? " prefetch" : "");
+}
+
+namespace {
+
+std::vector<RowRegisterPlan> list_row_register_plans(const LowerContext& node, int64_t size, bool is_read_only, bool may_prefetch) {
+  constexpr int64_t kMaxPrefetched = 8;  // vec4s per invocation
   if (node.prefers_cpu_kernels() || size % 4 != 0 || !is_vec4_aligned(node)) return {};
   const auto largest = static_cast<int64_t>(node.context->info().limit("maxComputeWorkGroupInvocations"));
   const bool fp16 = is_read_only && is_16bit_float(node.input(0).dtype);
@@ -41,11 +50,27 @@ std::optional<RowRegisterPlan> plan_row_registers(const LowerContext& node, int6
   const auto can_reduce = [&](const ThreadGroup& threads) {
     return node.subgroup_size() > 0 || threads.threads <= 16 || threads.rows_per_group == 1;
   };
-  for (const ThreadGroup& threads : fp16 ? std::span<const ThreadGroup>(kFp16ThreadGroups) : kThreadGroups)
-    if (size / 4 <= threads.max_vec4 && threads.threads * threads.rows_per_group <= largest && can_reduce(threads))
-      return RowRegisterPlan{threads.threads, threads.rows_per_group,
-                             static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(ceil_div(size / 4, threads.threads)))), fp16};
-  return {};
+  std::vector<RowRegisterPlan> plans;
+  for (const ThreadGroup& threads : fp16 ? std::span<const ThreadGroup>(kFp16ThreadGroups) : kThreadGroups) {
+    if (size / 4 > threads.max_vec4 || threads.threads * threads.rows_per_group > largest || !can_reduce(threads)) continue;
+    RowRegisterPlan plan{threads.threads, threads.rows_per_group,
+                         static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(ceil_div(size / 4, threads.threads)))), fp16};
+    if (!plans.empty() && plan.registers == plans.back().registers) break;  // more invocations need no fewer registers
+    plan.prefetches_factors = plans.empty() && may_prefetch && plan.registers <= kMaxPrefetched;
+    plans.push_back(plan);
+    if (std::exchange(plan.prefetches_factors, false)) plans.push_back(plan);
+  }
+  return plans;
+}
+
+}  // namespace
+
+RowRegisterChoice choose_row_registers(const LowerContext& node, int64_t size, bool is_read_only, bool may_prefetch) {
+  const std::vector<RowRegisterPlan> plans = list_row_register_plans(node, size, is_read_only, may_prefetch);
+  if (plans.empty()) return {};
+  const RowRegisterPlan& plan = choose_unspilled(node.spilled, plans, std::mem_fn(&RowRegisterPlan::name));
+  if (node.is_spilled(plan.name())) return {{}, plan.name()};
+  return {plan, &plan == &plans.front() ? "" : plans.front().name()};
 }
 
 bool has_short_rows(const NodeContext& node, int64_t size) {
@@ -74,8 +99,9 @@ int64_t count_loop_row_additions(const NodeContext& node, const KernelVariant& k
   return ceil_div(size, threads) + count_reduction_additions(threads, 0, node.prefers_cpu_kernels());
 }
 
-StepBuilder make_row_register_step(const LowerContext& node, const RowRegisterPlan& plan, std::string_view shader, Macros macros,
+StepBuilder make_row_register_step(const LowerContext& node, const RowRegisterChoice& choice, std::string_view shader, Macros macros,
                                    int64_t rows, int64_t size) {
+  const RowRegisterPlan& plan = choice.plan.value();
   const Macros more = plan.macros();
   macros.insert(macros.end(), more.begin(), more.end());
   macros.emplace_back("SUBGROUP", std::to_string(node.subgroup_size()));
@@ -85,7 +111,7 @@ StepBuilder make_row_register_step(const LowerContext& node, const RowRegisterPl
   arrays.append_to(macros);
   StepBuilder step(node.kernel(shader, arrays.storage, macros));
   step.bind("x", node.input_operand(0)).bind("y", node.output_operand(0)).set("rows", rows).set("vec4_per_row", size / 4);
-  step.set_workgroups(static_cast<uint64_t>(ceil_div(rows, plan.rows_per_group)));
+  step.set_workgroups(static_cast<uint64_t>(ceil_div(rows, plan.rows_per_group))).set_variant(plan.name(), choice.spilled);
   return step;
 }
 

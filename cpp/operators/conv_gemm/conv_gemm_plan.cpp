@@ -304,9 +304,29 @@ double compute_tile_distance(const ConvGemmPlan& a, const ConvGemmPlan& b) {
   return sum;
 }
 
+// Returns variants of these plans whose kernels need fewer registers but wait longer for memory.
+std::vector<ConvGemmPlan> list_low_register_plans(const std::vector<ConvGemmPlan>& plans) {
+  std::vector<ConvGemmPlan> result;
+  for (const ConvGemmPlan& plan : plans) {
+    if (plan.shader == "conv_tiled.comp") {
+      ConvGemmPlan& unbuffered = result.emplace_back(plan);
+      unbuffered.macros.emplace_back("PREFETCH", "0");
+      unbuffered.variant += " no prefetch";
+    } else if (plan.shader == "gemv_col_major.comp") {
+      const auto unroll = std::ranges::find(plan.spec, "UNROLL", [](const auto& entry) -> const std::string& { return entry.first; });
+      for (int64_t count = std::get<int64_t>(unroll->second.value()) / 2; count >= 1; count /= 2) {
+        ConvGemmPlan& shorter = result.emplace_back(plan);
+        shorter.spec[static_cast<size_t>(unroll - plan.spec.begin())].second = count;
+        shorter.variant += " unroll " + std::to_string(count);
+      }
+    }
+  }
+  return result;
+}
+
 // Replaces a plan whose kernel spills registers. Prefers the nearest variant of the same kernel, so that a large tile is replaced by the
 // next smaller one and not by the smallest (44 vs. 18 TFLOP/s for fp32 GEMMs of size 2048 and more on an H200). The second choice is any
-// other variant. Returns the plan itself if all other variants spill too.
+// other variant, the third one that list_low_register_plans() adds. Returns the plan itself if all other variants spill too.
 ConvGemmPlan replace_spilling_plan(const LowerContext& node, const ConvGemmParams& c, int64_t pixels, ConvGemmPlan plan) {
   if (!node.is_spilled(plan.variant)) return plan;
   std::vector<ConvGemmPlan> others = list_plans(node, c, pixels);
@@ -315,6 +335,7 @@ ConvGemmPlan replace_spilling_plan(const LowerContext& node, const ConvGemmParam
   const auto rest = std::ranges::stable_partition(others, [&](const ConvGemmPlan& candidate) { return candidate.shader == plan.shader; });
   std::ranges::stable_sort(others.begin(), rest.begin(), {},
                            [&](const ConvGemmPlan& candidate) { return compute_tile_distance(candidate, plan); });
+  std::ranges::move(list_low_register_plans(others), std::back_inserter(others));
   const auto replacement = std::ranges::find_if(
       others, [&](const ConvGemmPlan& candidate) { return fits_loop_limit(node, candidate) && !node.is_spilled(candidate.variant); });
   if (replacement == others.end()) return plan;
@@ -402,6 +423,7 @@ ConvGemmPlan select_conv_gemm_plan(const LowerContext& node, const ConvGemmParam
   ConvGemmPlan plan = std::move(default_plan);
   if (is_known && found->second != plan.variant) {
     std::vector<ConvGemmPlan> others = list_plans(node, c, pixels);
+    std::ranges::move(list_low_register_plans(others), std::back_inserter(others));
     const auto measured_plan = std::ranges::find_if(
         others, [&](const ConvGemmPlan& candidate) { return candidate.variant == found->second && fits_loop_limit(node, candidate); });
     if (measured_plan == others.end() || node.is_spilled(found->second))

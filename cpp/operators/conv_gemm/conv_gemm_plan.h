@@ -19,7 +19,7 @@ std::string format_gemm_kind(const NodeContext& node, int64_t m, int64_t k, int6
 inline WeightOrder parse_weight_order(std::string_view variant) {
   if (variant.starts_with("gemm_mma ")) return WeightOrder::fragments;
   if (variant.starts_with("gemm_split_fp16 ")) return WeightOrder::split_fp16;
-  return variant == "gemv_col_major" ? WeightOrder::col_major : WeightOrder::blocks;
+  return variant.starts_with("gemv_col_major") ? WeightOrder::col_major : WeightOrder::blocks;
 }
 
 }  // namespace pumice

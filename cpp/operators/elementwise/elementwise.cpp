@@ -109,9 +109,10 @@ struct ElementwiseLayout {
   std::vector<OperandAccess> access;  // one per operand
 };
 
-ElementwiseLayout plan_layout(const LowerContext& node, const ElementwiseInputs& inputs, const IndexSpace& space) {
+// `computes_singly`: each invocation computes one element.
+ElementwiseLayout plan_layout(const LowerContext& node, const ElementwiseInputs& inputs, const IndexSpace& space, bool computes_singly) {
   ElementwiseLayout layout;
-  layout.dense = is_dense(space.sizes, space.strides.back());
+  layout.dense = !computes_singly && is_dense(space.sizes, space.strides.back());
   bool flat = layout.dense;
   for (size_t k = 0; k < inputs.names.size(); ++k) flat = flat && is_dense_or_scalar(space.strides[k], space.sizes);
   layout.rank = flat ? 0 : choose_kernel_rank(space, inputs.names.size());
@@ -314,7 +315,16 @@ void add_elementwise(LowerContext& node, const MakeExpression& expression, size_
   if (elements == 0) return;
   IndexSpace space = make_index_space(node, inputs);
   if (space.sizes.size() > get_max_kernel_rank(inputs.names.size())) return add_elementwise_on_packed(node, expression(), inputs, space);
-  const ElementwiseLayout layout = plan_layout(node, inputs, space);
+  // A 64-bit division takes hundreds of instructions on most GPUs, and drivers interleave the divisions of an invocation's elements. With
+  // several divisions, Honeykrisp has too few registers for four elements.
+  constexpr std::string_view kSingle = "elementwise single", kVec4 = "elementwise vec4";
+  const auto is_integer64 = [](DType dtype) { return dtype == DType::int64 || dtype == DType::uint64; };
+  const DType dtype = node.output(0).dtype;
+  const bool has_variants =
+      !node.prefers_cpu_kernels() &&
+      (is_integer64(dtype) || std::ranges::any_of(inputs.input_indices, [&](size_t i) { return is_integer64(node.input(i).dtype); }));
+  const bool computes_singly = has_variants && node.is_spilled(kVec4);
+  const ElementwiseLayout layout = plan_layout(node, inputs, space, computes_singly);
   std::shared_ptr<const KernelVariant> kernel;
   std::string key = node.kernel_cache ? make_kernel_key(node, inputs, layout) : "";
   if (const auto* cached = node.kernel_cache ? node.kernel_cache->find(key) : nullptr) {
@@ -334,7 +344,9 @@ void add_elementwise(LowerContext& node, const MakeExpression& expression, size_
     step.set("size", space.sizes).set("t_stride", strides);
     if (!layout.dense) step.set("y_stride", space.strides.back());
   }
-  const int64_t each = layout.dense ? 4 * get_num_vec4_per_invocation(node.output(0).dtype) : 1;
+  if (has_variants && (layout.dense || computes_singly))
+    step.set_variant(std::string(computes_singly ? kSingle : kVec4), computes_singly ? std::string(kVec4) : "");
+  const int64_t each = layout.dense ? 4 * get_num_vec4_per_invocation(dtype) : 1;
   node.add(step.set_threads(static_cast<uint64_t>(ceil_div(elements, each))).build());
 }
 

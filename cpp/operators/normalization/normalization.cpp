@@ -230,19 +230,20 @@ void add_group_norm(LowerContext& node, const NchwView& x, const NchwView& y, in
   const double epsilon = node.attributes->real("epsilon", 1e-5);
   const Operand scale = node.get_packed_input(1), bias = node.get_packed_input(2);
   const bool is_vec4 = has_vec4_planes(node, x) && !node.prefers_cpu_kernels();
-  const auto row_plan = is_vec4 && channels <= kMaxGroupChannels ? plan_row_registers(node, pixels, true) : std::nullopt;
-  if (const int64_t max_channels = row_plan ? choose_max_group_channels(node, *row_plan, channels) : 0; max_channels > 0) {
+  const RowRegisterChoice registers =
+      is_vec4 && channels <= kMaxGroupChannels ? choose_row_registers(node, pixels, true) : RowRegisterChoice{};
+  if (const int64_t max_channels = registers.plan ? choose_max_group_channels(node, *registers.plan, channels) : 0; max_channels > 0) {
     Macros macros = {{"CHANNELS", channels == 1 ? "1" : "2"},
                      {"HAS_BIAS", "1"},
                      {"SUBTRACT_MEAN", "1"},
                      {"EPILOGUE(x)", node.epilogue()},
                      {"MAX_CHANNELS", std::to_string(max_channels)}};
     add_residual_macro(node, macros);
-    StepBuilder step = make_row_register_step(node, *row_plan, "layer_norm_registers.comp", macros, x.n * groups, pixels);
+    StepBuilder step = make_row_register_step(node, registers, "layer_norm_registers.comp", macros, x.n * groups, pixels);
     bind_residual(node, step);
     step.bind("scale", scale).bind("bias", bias).set("groups", groups).set("epsilon", epsilon);
     const double plane = static_cast<double>(x.h * x.w) / 4;  // vec4s per channel; exact, since planes consist of whole vec4s
-    node.report_additions(count_register_row_additions(node, *row_plan));
+    node.report_additions(count_register_row_additions(node, *registers.plan));
     return node.add(step.set("channels", channels).set("plane_inverse", 1 / plane).build());
   }
   if (groups == x.c && supports_nhwc_kernels(node, x, y)) {
@@ -251,8 +252,8 @@ void add_group_norm(LowerContext& node, const NchwView& x, const NchwView& y, in
     const bool has_few = ceil_div(x.h * x.w, kChunkPixels) <= kMaxMergedChunks && node.max_invocations() >= 256;
     // A few thread groups with large images would leave most of the device idle.
     const bool is_idle = x.h * x.w > kFewChunks * kChunkPixels && x.n * x.c < node.num_multiprocessors();
-    const auto registers = has_few && is_idle ? std::nullopt : plan_unspilled_channel_registers(node, x, has_few);
-    if (registers) return add_nhwc_norm_in_registers(node, x, y, *registers, epsilon);
+    const auto channel_plan = has_few && is_idle ? std::nullopt : plan_unspilled_channel_registers(node, x, has_few);
+    if (channel_plan) return add_nhwc_norm_in_registers(node, x, y, *channel_plan, epsilon);
     if (has_few) return add_nhwc_norm_from_statistics(node, x, y, add_nhwc_statistics(node, x), epsilon);
   }
   // Planes are split into chunks, so that even one large plane occupies many invocations. Their partial statistics are merged afterwards.
@@ -393,14 +394,13 @@ void lower_layer_norm(LowerContext& node) {
     if (node.has_output(2)) step.bind("deviation_of", node.output_operand(2));
     node.add(step.build());
   };
-  if (const auto registers = plan_row_registers(node, size, true)) {
-    constexpr int64_t kMaxPerThread = 8,
-                      kFewElements =
-                          1 << 21;  // maximum number of vec4s per invocation; number of elements below which much of the device is idle
+  constexpr int64_t kFewElements = 1 << 21;  // below this, much of the device is idle
+  const RowRegisterChoice registers = choose_row_registers(node, size, true, x.elements() <= kFewElements);
+  if (registers.plan) {
     macros.emplace_back("CHANNELS", "0");
-    macros.emplace_back("PREFETCH_FACTORS", format_bool_macro(registers->registers <= kMaxPerThread && x.elements() <= kFewElements));
-    node.report_additions(count_register_row_additions(node, *registers));
-    return finish(make_row_register_step(node, *registers, "layer_norm_registers.comp", macros, rows, size));
+    macros.emplace_back("PREFETCH_FACTORS", format_bool_macro(registers.plan->prefetches_factors));
+    node.report_additions(count_register_row_additions(node, *registers.plan));
+    return finish(make_row_register_step(node, registers, "layer_norm_registers.comp", macros, rows, size));
   }
   node.check_loop_limit(iterations);
   macros.emplace_back("CPU_VARIANT", format_bool_macro(node.prefers_cpu_kernels()));
@@ -416,6 +416,7 @@ void lower_layer_norm(LowerContext& node) {
       .set("rows", rows)
       .set("size", size)
       .set_workgroups(count_row_workgroups(*kernel, is_short, rows));
+  if (!registers.spilled.empty()) step.set_variant(kRowLoopVariant, registers.spilled);
   finish(std::move(step));
 }
 

@@ -86,11 +86,12 @@ void lower_softmax(LowerContext& node) {
   if (form != kHardmax && inner >= kMinColumns) return add_middle_axis_softmax(node, size, inner);
   const int64_t iterations = size / 8 * 3 + 16, row_bytes = size * inner * static_cast<int64_t>(bits(x.dtype)) / 8;
   const bool exceeds_binding = form != kHardmax && row_bytes > max_binding_bytes(*node.context);
-  const auto registers = form != kHardmax && inner == 1 && !exceeds_binding ? plan_row_registers(node, size, false) : std::nullopt;
-  if (registers) {
+  const RowRegisterChoice registers =
+      form != kHardmax && inner == 1 && !exceeds_binding ? choose_row_registers(node, size, false) : RowRegisterChoice{};
+  if (registers.plan) {
     const Macros macros = {{"LOGARITHM", form == kLogSoftmax ? "1" : "0"}};
-    node.report_additions(count_register_row_additions(node, *registers));
-    return node.add(make_row_register_step(node, *registers, "softmax_registers.comp", macros, rows, size).build());
+    node.report_additions(count_register_row_additions(node, *registers.plan));
+    return node.add(make_row_register_step(node, registers, "softmax_registers.comp", macros, rows, size).build());
   }
   if (exceeds_binding || (form != kHardmax && iterations > node.loop_limit().value_or(iterations)))
     return add_middle_axis_softmax(node, size, inner);
@@ -110,6 +111,7 @@ void lower_softmax(LowerContext& node) {
       .set("y_inner", 1)
       .set("y_step", inner);
   step.set_workgroups(count_row_workgroups(*kernel, is_short, rows));
+  if (!registers.spilled.empty()) step.set_variant(kRowLoopVariant, registers.spilled);
   node.report_additions(count_loop_row_additions(node, *kernel, is_short, size));
   node.add(step.build());
 }
