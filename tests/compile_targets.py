@@ -1,15 +1,19 @@
 """Compile the kernels of tests and models for GPUs that are not here, with their vendors' own Vulkan drivers.
 
-./dev compile-check [--target NAME]... [--part NAME]... [MODEL...]
+./dev compile-check [--target NAME]... [--part NAME]... [--expected | --write] [MODEL...]
 
 `--target` selects targets by a part of their names, `--part` parts of the workload: models, decoder, cases, corpus. MODELs replace the
 workload. The workload is the models of ../shared/models if that folder is there, the example's decoder, every row of the case table at
 three precisions, and the corpus. Exit status 1 if a kernel fails to compile, a kernel in use spills, or a target cannot be started.
 
+`--expected` compiles the parts that every clone has, and compares with the files of tests/expectations. `--write` writes these files and
+the tables of docs/compile_check.md and docs/support.md. If the driver's version is not the file's, `--expected` compares nothing, and
+prints failures and spills without failing the run. It also leaves out targets that cannot be started, and names them.
+
 The drivers are Mesa's, from the backports and the unstable release of Debian. Packages are downloaded to build/compile-check and unpacked
 there; nothing is installed. Those of the unstable release run with that release's libc. mesa-drm-shim plays the kernel driver of AMD,
 Qualcomm, Apple and NVIDIA devices, and tests/support/i915_shim.c that of Intel devices. Results are kept in
-build/compile-check/results, one JSON file per target.
+build/compile-check/results, one JSON file per target, beside logs of what a device does not support.
 """
 
 from __future__ import annotations
@@ -21,10 +25,14 @@ import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from datetime import date
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import expectation_files
 from drivers import AbsentError, command, releases
+from expectation_files import Expectations
 
 if TYPE_CHECKING:
     import pumice
@@ -36,6 +44,7 @@ SHIM_SOURCE = ROOT / "tests" / "support" / "i915_shim.c"
 SHARED_MODELS = ROOT.parent / "shared" / "models"
 DECODER = ROOT / "python" / "pumice" / "data" / "story"
 PARTS = ("models", "decoder", "cases", "corpus")
+EXPECTED_PARTS = ("decoder", "cases", "corpus")  # those that need nothing beside the clone
 PRECISIONS = ("fp32", "fp16", "bf16")
 CASES_PER_JOB = 24  # a driver without its hardware can map only some hundred allocations in a process
 LIBRARIES = "usr/lib/x86_64-linux-gnu"
@@ -246,7 +255,9 @@ def run_workload(arguments: argparse.Namespace) -> int:
     from pumice.tools.compile_check.jobs import CompileOptions, make_json_record, run_jobs
 
     records = []
-    for result in run_jobs(list(list_jobs(arguments.part, arguments.models)), CompileOptions()):
+    first, step = arguments.share
+    jobs = list(islice(list_jobs(arguments.part, arguments.models), first, None, step))
+    for result in run_jobs(jobs, CompileOptions()):
         record = make_json_record(result)
         records.append(record)
         used = [kernel for kernel in record["kernels"] if kernel["used"]]
@@ -262,9 +273,18 @@ def run_workload(arguments: argparse.Namespace) -> int:
 # ---- targets, in the outer process
 
 
-def summarize(path: Path) -> tuple[str, bool]:
-    """Return a line on the results of a target, and whether all passed."""
-    records = json.loads(path.read_text())
+@dataclass(frozen=True)
+class Summary:
+    """The results of a target. text: one line. is_complete: whether everything was compiled. spills: of pipelines in use."""
+
+    device: str
+    text: str
+    is_complete: bool
+    spills: int
+
+
+def summarize(records: Sequence[dict[str, Any]]) -> Summary:
+    """Summarize the results of a target."""
     kernels = {kernel["key"]: kernel for record in records for kernel in record["kernels"]}
     used = {kernel["key"] for record in records for kernel in record["kernels"] if kernel["used"]}
     spilling = [key for key in used if kernels[key]["spills"]]
@@ -279,7 +299,60 @@ def summarize(path: Path) -> tuple[str, bool]:
         f"{device}: {len(records)} jobs, {errors} with errors; {len(kernels)} pipelines, {len(failures)} failed; {len(used)} in use,"
         f" {len(spilling)} of them spill; most registers {registers}, slowest {slowest:.0f} ms"
     )
-    return text, not (errors or failures or spilling) and bool(used)
+    return Summary(device, text, not (errors or failures) and bool(used), len(spilling))
+
+
+def run_target(target: Target, arguments: argparse.Namespace) -> list[dict[str, Any]]:
+    """Run the workload on a target, in a process for each processor. Return the records of the jobs. Raise AbsentError."""
+    words, environment = make_command(target)
+    workers = os.cpu_count() or 1
+    files = [FOLDER / "results" / f"{target.name}-{k}.json" for k in range(workers)]
+    processes = []
+    for k, file in enumerate(files):
+        file.unlink(missing_ok=True)
+        inner = [str(Path(__file__).resolve()), "--worker", str(file), "--share", str(k), str(workers)]
+        inner += [word for part in arguments.part for word in ("--part", part)]
+        inner += [str(Path(model).resolve()) for model in arguments.models]
+        with file.with_suffix(".log").open("w") as log:  # warnings, and what the device does not support
+            processes.append(subprocess.Popen([*words, *inner], cwd=ROOT, env=environment, stderr=log))
+    for process in processes:
+        process.wait()
+    if not all(file.exists() for file in files):
+        return []
+    records = [record for file in files for record in json.loads(file.read_text())]
+    for file in files:
+        file.unlink()
+    (FOLDER / "results" / f"{target.name}.json").write_text(json.dumps(records))
+    return records
+
+
+def check_target(target: Target, arguments: argparse.Namespace) -> bool:
+    """Run the workload on a target and print the outcome. Return whether it is as it must be."""
+    print(f"==> {target.name}", flush=True)
+    try:
+        records = run_target(target, arguments)
+    except AbsentError as error:
+        print(f"  absent: {error}")
+        return bool(arguments.expected)
+    if not records:
+        print("  FAILED: a process ended early")
+        return False
+    summary = summarize(records)
+    has_passed = summary.is_complete and not summary.spills
+    file = expectation_files.FOLDER / f"{target.name}.txt"
+    found = Expectations(summary.device, str(date.today()), expectation_files.collect(records))
+    if arguments.write and summary.is_complete:
+        expectation_files.write(file, found)
+    if arguments.expected:
+        expected = expectation_files.read(file)
+        if expected.device != found.device:
+            print(f"  not compared: {file.name} is of {expected.device}; {summary.text}")
+            return True
+        differences = expectation_files.compare(expected.variants, found.variants)
+        print("\n".join(f"  {line}" for line in differences))
+        has_passed = summary.is_complete and not differences
+    print(f"  {'ok' if has_passed else 'FAILED'}: {summary.text}", flush=True)
+    return has_passed
 
 
 def main() -> int:
@@ -289,10 +362,15 @@ def main() -> int:
     parser.add_argument("models", nargs="*", metavar="MODEL", help="compile these instead of the workload")
     parser.add_argument("--target", action="append", default=[], metavar="NAME", help="part of a target's name")
     parser.add_argument("--part", action="append", choices=PARTS, help="part of the workload (default: all)")
+    parser.add_argument("--expected", action="store_true", help="compare with tests/expectations")
+    parser.add_argument("--write", action="store_true", help="write tests/expectations and the tables of the pages")
     parser.add_argument("--list", action="store_true", help="list the targets")
     parser.add_argument("--worker", help=argparse.SUPPRESS)
+    parser.add_argument("--share", nargs=2, type=int, default=(0, 1), help=argparse.SUPPRESS)
     arguments = parser.parse_args()
-    arguments.part = arguments.part or PARTS
+    if (arguments.expected or arguments.write) and (arguments.part or arguments.models):
+        parser.error("--expected and --write take the whole workload")
+    arguments.part = arguments.part or (EXPECTED_PARTS if arguments.expected or arguments.write else PARTS)
     if arguments.worker:
         return run_workload(arguments)
     chosen = [
@@ -305,29 +383,11 @@ def main() -> int:
         return 0
     FOLDER.mkdir(parents=True, exist_ok=True)
     (FOLDER / "results").mkdir(exist_ok=True)
-    all_passed = True
-    for target in chosen:
-        print(f"==> {target.name}", flush=True)
-        results = FOLDER / "results" / f"{target.name}.json"
-        results.unlink(missing_ok=True)
-        try:
-            words, environment = make_command(target)
-        except AbsentError as error:
-            print(f"  absent: {error}")
-            all_passed = False
-            continue
-        inner = [str(Path(__file__).resolve()), "--worker", str(results)]
-        inner += [word for part in arguments.part for word in ("--part", part)]
-        inner += [str(Path(model).resolve()) for model in arguments.models]
-        subprocess.run([*words, *inner], cwd=ROOT, env=environment, check=False)
-        if not results.exists():
-            print("  FAILED: the process ended early")
-            all_passed = False
-            continue
-        text, passed = summarize(results)
-        print(f"  {'ok' if passed else 'FAILED'}: {text}", flush=True)
-        all_passed &= passed
-    return 0 if all_passed else 1
+    has_passed = [check_target(target, arguments) for target in chosen]
+    if arguments.write:
+        documents = str(Path(__file__).with_name("documents.py"))
+        subprocess.run([sys.executable, documents, "--write"], cwd=ROOT, check=True)
+    return 0 if all(has_passed) else 1
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Generate the lists that the site adds to pages of docs/, and the tables of docs/nnapi.md and docs/from_directml.md.
+"""Generate the lists that the site adds to pages of docs/, and the tables of nnapi.md, from_directml.md, compile_check.md and support.md.
 
 python tests/documents.py rules      print the list of a page: operators, rules, glsl or reference
 python tests/documents.py --write    update the tables
@@ -12,6 +12,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+import compile_targets
+import drivers
+import expectation_files
 import pumice
 import reference
 from pumice.tools import operator_catalogue
@@ -324,9 +327,82 @@ def directml() -> str:
     return head + OPERATORS + "\n" + said + table(("DirectML", "pumice", "in place", "remark"), rows)
 
 
+# ---- docs/compile_check.md: handwritten except for its last section
+
+RESULTS = "## Results"
+
+
+def compile_check() -> str:
+    rows = []
+    for target in compile_targets.TARGETS:
+        kept = expectation_files.read(expectation_files.FOLDER / f"{target.name}.txt")
+        figures = list(kept.variants.values())
+        occupancies = [one.occupancy for one in figures if one.occupancy is not None]
+        registers = [one.registers for one in figures if one.registers is not None]
+        counts = (len(figures), sum(one.pipelines for one in figures), len(kept.spilling))
+        extremes = (max(registers, default="-"), min(occupancies, default="-"))
+        rows.append((target.name, kept.device, kept.date, *map(str, counts + extremes)))
+    page = (DOCS / "compile_check.md").read_text()
+    said = (
+        "Pipelines in use of the example decoder, the case table and the corpus. All compiled; cases that need a feature of which the\n"
+        "device has none are refused. Registers are the most of a kernel and occupancy is the lowest, both in the driver's units.\n"
+        "`./dev compile-check --write` generates this table from `tests/expectations`.\n\n"
+    )
+    head = page.partition(RESULTS)[0].rstrip() + "\n\n"
+    names = (
+        "target",
+        "device and driver",
+        "date",
+        "variants",
+        "pipelines",
+        "variants that spill",
+        "registers",
+        "occupancy",
+    )
+    return head + RESULTS + "\n\n" + said + table(names, rows)
+
+
+# ---- the first table of docs/support.md
+
+# By vendor: what was executed, the first part of the names of compile targets, and the profiles.
+VENDORS = {
+    "NVIDIA H100, H200": ("580.159.04: quick tier, self-test, benchmarks", "", ()),
+    "other NVIDIA devices": ("no", "nvk", ("GTX 1070",)),
+    "AMD": ("no", "radv", ("RX 580", "Vega 8")),
+    "Intel": ("no", "anv", ("Intel HD 620", "Arc A770")),
+    "Qualcomm Adreno": ("no", "turnip", ("Adreno 740",)),
+    "Apple": ("no", "honeykrisp", ("Apple M1",)),
+    "ARM Mali": ("no", "", ("Mali-G610",)),
+    "Broadcom VideoCore (Raspberry Pi)": ("no", "", ("Raspberry Pi 5",)),
+    "Imagination PowerVR": ("no", "", ("PowerVR",)),
+}
+
+
+def support() -> str:
+    rows = []
+    for row, _ in drivers.written_drivers((DOCS / "drivers.md").read_text()).values():
+        name, device, passed, failed, *_, runs = (cell.strip() for cell in row.strip("|").split(" | "))
+        rows.append((name, f"{device}: {passed} tests passed, {failed} failed, {runs.split()[0]}", "", ""))
+    for vendor, (executed, prefix, profiles) in VENDORS.items():
+        targets = [target.name for target in compile_targets.TARGETS if prefix and target.name.startswith(prefix)]
+        kept = {name: expectation_files.read(expectation_files.FOLDER / f"{name}.txt") for name in targets}
+        compiled = "; ".join(
+            f"{name.partition('-')[2]} {mesa_version(one.device)}, {one.date}" for name, one in kept.items()
+        )
+        rows.append((vendor, executed, compiled or "no", ", ".join(profiles)))
+    page = (DOCS / "support.md").read_text()
+    names = ("device", "executed", "compiled by its Mesa driver, without the device", "limits and features simulated")
+    return re.sub(r"^\| device \|(?:.*\n)*?(?=\n)", lambda _: table(names, rows), page, count=1, flags=re.MULTILINE)
+
+
+def mesa_version(device: str) -> str:
+    found = re.search(r"Mesa ([\d.]+)", device)
+    return f"with Mesa {found[1]}" if found else ""
+
+
 # Lists that docs/conf.py appends to the pages of these names.
 LISTS = {"operators": operator_catalogue.render_markdown, "rules": rules, "glsl": glsl, "reference": reference.page}
-TABLES = {"nnapi.md": nnapi, "from_directml.md": directml}
+TABLES = {"nnapi.md": nnapi, "from_directml.md": directml, "compile_check.md": compile_check, "support.md": support}
 
 if __name__ == "__main__":
     if sys.argv[1:] == ["--write"]:
