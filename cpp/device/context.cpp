@@ -116,18 +116,23 @@ void create_device(DeviceTable& vk, DeviceInfo& info, const std::set<std::string
 
 // Intel's driver reports subgroups of 32 but also compiles for 16 and 8. The invocations of a subgroup share the registers of one hardware
 // thread: 32, 64 or 128 each. With 32, a quarter of the kernels of the shared models spill (Tiger Lake and DG2, Mesa 25.0.7).
+// RADV reports subgroups of 64. On RDNA 3 such a subgroup holds each operand of a matrix product four times, and one of 32 twice: 10
+// instead of 7 subgroups of attention_coopmat, with the same tile, fit a SIMD (navi31, Mesa 25.0.7).
 void choose_subgroup_size(VkPhysicalDevice physical, DeviceInfo& info) {
-  constexpr uint64_t kSize = 16;
-  if (info.driver_id != VK_DRIVER_ID_INTEL_OPEN_SOURCE_MESA || !info.feature("subgroupSizeControl") ||
-      !info.feature("computeFullSubgroups"))
-    return;
+  constexpr uint64_t kIntelSize = 16, kMatrixSize = 32;
+  if (!info.feature("subgroupSizeControl") || !info.feature("computeFullSubgroups")) return;
   VkPhysicalDeviceSubgroupSizeControlProperties sizes{VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SUBGROUP_SIZE_CONTROL_PROPERTIES};
   VkPhysicalDeviceProperties2 properties{VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_PROPERTIES_2};
   properties.pNext = &sizes;
   vkGetPhysicalDeviceProperties2(physical, &properties);
-  const bool can_require = (sizes.requiredSubgroupSizeStages & VK_SHADER_STAGE_COMPUTE_BIT) != 0 && sizes.minSubgroupSize <= kSize;
-  if (can_require && kSize * sizes.maxComputeWorkgroupSubgroups >= info.limit("maxComputeWorkGroupInvocations"))
-    info.limits["subgroupSize"] = std::min(info.limit("subgroupSize"), kSize);
+  const auto can_require = [&](uint64_t size) {
+    return (sizes.requiredSubgroupSizeStages & VK_SHADER_STAGE_COMPUTE_BIT) != 0 && sizes.minSubgroupSize <= size &&
+           size * sizes.maxComputeWorkgroupSubgroups >= info.limit("maxComputeWorkGroupInvocations");
+  };
+  const uint64_t reported = info.limit("subgroupSize");
+  if (info.driver_id == VK_DRIVER_ID_INTEL_OPEN_SOURCE_MESA && can_require(kIntelSize))
+    info.limits["subgroupSize"] = std::min(reported, kIntelSize);
+  if (!info.matrices.empty() && reported > kMatrixSize && can_require(kMatrixSize)) info.required_matrix_subgroup = kMatrixSize;
 }
 
 VkSemaphore create_timeline_semaphore(DeviceTable& vk) {

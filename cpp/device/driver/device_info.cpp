@@ -45,6 +45,10 @@ uint64_t DeviceInfo::limit(std::string_view limit_name) const {
   return entry->second;
 }
 
+uint64_t DeviceInfo::matrix_subgroup_size() const {
+  return required_matrix_subgroup != 0 ? required_matrix_subgroup : limit("subgroupSize");
+}
+
 void add_property_features(DeviceInfo& info) {
   const uint64_t operations =
       info.limit("subgroupSupportedStages") & VK_SHADER_STAGE_COMPUTE_BIT ? info.limit("subgroupSupportedOperations") : 0;

@@ -37,11 +37,13 @@ struct DeviceInfo {
   std::map<std::string, uint64_t> limits;      // Vulkan limit names; arrays as "maxComputeWorkGroupCount_0"
   std::map<std::string, uint32_t> extensions;  // extension name -> spec version
   std::vector<MatrixShape> matrices;
-  std::string restrictions;  // what PUMICE_LIMITS and PUMICE_WITHOUT take away, as text; empty if neither is set
+  uint64_t required_matrix_subgroup = 0;  // subgroup size that kernels with cooperative matrices require; 0: that of other kernels
+  std::string restrictions;               // what PUMICE_LIMITS and PUMICE_WITHOUT take away, as text; empty if neither is set
 
   bool operator==(const DeviceInfo&) const = default;
   bool feature(std::string_view feature_name) const;  // false if the name is unknown
   uint64_t limit(std::string_view limit_name) const;  // throws Error if the name is unknown
+  uint64_t matrix_subgroup_size() const;              // subgroup size of kernels with cooperative matrices
 };
 
 // Subgroup operations and their bits in VkSubgroupFeatureFlags. The two rotate operations are newer than the Vulkan headers used here.

@@ -86,7 +86,7 @@ bool has_section(const DeviceInfo& device, const FeatureSection& section) {
 }
 
 bool has_fp16_matrices(const DeviceInfo& device) {
-  return device.feature("shaderFloat16") && device.feature("storageBuffer16BitAccess") && device.limit("subgroupSize") == 32 &&
+  return device.feature("shaderFloat16") && device.feature("storageBuffer16BitAccess") && device.matrix_subgroup_size() == 32 &&
          supports_coopmat(device, 16, DType::float16, DType::float32);
 }
 

@@ -243,7 +243,9 @@ PipelineDesc KernelVariant::make_pipeline_desc(const std::vector<uint32_t>& modu
   const bool exchanges = std::any_of(needed.begin(), needed.end(), [](const std::string& capability) {
     return capability == "CooperativeMatrixKHR" || capability == "GroupNonUniformShuffle";
   });
-  const uint64_t size = owner->limit("subgroupSize"), invocations = uint64_t{local_size_[0]} * local_size_[1] * local_size_[2];
+  const bool has_matrices = std::ranges::find(needed, "CooperativeMatrixKHR") != needed.end();
+  const uint64_t size = has_matrices ? owner->info().matrix_subgroup_size() : owner->limit("subgroupSize");
+  const uint64_t invocations = uint64_t{local_size_[0]} * local_size_[1] * local_size_[2];
   const bool can_be_full = owner->feature("subgroupSizeControl") && owner->feature("computeFullSubgroups") && local_size_[0] % size == 0;
   if (exchanges && can_be_full && invocations <= size * owner->limit("maxComputeWorkgroupSubgroups"))
     desc.subgroup_size = static_cast<uint32_t>(size);

@@ -29,7 +29,7 @@ std::optional<std::string> make_spills_entry_name(const std::shared_ptr<Context>
   Sha256 hash;
   hash.add_field(shader.key).add_field(info.name).add_field(info.driver_uuid).add_field(static_cast<uint64_t>(info.driver_version));
   for (const auto& constant : constants) hash.add_field(constant.id).add_field(constant.bits);
-  hash.add_field(get_driver_quirks(context).bits()).add_field(context->limit("subgroupSize"));
+  hash.add_field(get_driver_quirks(context).bits()).add_field(context->limit("subgroupSize")).add_field(info.matrix_subgroup_size());
   for (const char* feature : {kInt64Feature, "subgroupSizeControl", "computeFullSubgroups"})
     hash.add_field(static_cast<uint64_t>(context->feature(feature)));
   const std::string key = hash.hex();

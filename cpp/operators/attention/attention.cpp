@@ -152,14 +152,14 @@ std::string choose_key_loop_macro(const AttentionParams& a, const AttentionTile&
 AttentionPlan make_coopmat_plan(const LowerContext& node, const AttentionParams& a, const AttentionTile& tile, bool is_mma) {
   AttentionPlan plan{is_mma ? "attention_mma.comp" : "attention_coopmat.comp"};
   plan.name = tile.variant_name(is_mma), plan.spilled = tile.spilled;
-  plan.spec = {{"INVOCATIONS", tile.subgroups * (is_mma ? kMmaSubgroup : node.subgroup_size())}};
+  plan.spec = {{"INVOCATIONS", tile.subgroups * (is_mma ? kMmaSubgroup : node.matrix_subgroup_size())}};
   if (is_mma) {
     plan.spec.insert(plan.spec.end(), {{"KEY_TILE", tile.keys}, {"QUERY_TILES", tile.query_tiles}, {"KEY_SLICES", tile.key_slices}});
     plan.head_group = tile.head_group;
     const bool by_row = a.mask && a.mask->strides[2] != 0;
     plan.macros = {{"EMULATED", format_bool_macro(!node.has_mma())}, {"MASK_BY_ROW", format_bool_macro(by_row)}};
   } else {
-    plan.macros = {{"SUBGROUP", format_uint_literal(node.subgroup_size())}};
+    plan.macros = {{"SUBGROUP", format_uint_literal(node.matrix_subgroup_size())}};
   }
   plan.groups_x = static_cast<uint64_t>(ceil_div(a.q.rows(), tile.rows()));
   plan.groups_y = static_cast<uint64_t>(a.q.batch() * a.q.heads());
@@ -172,7 +172,7 @@ AttentionPlan make_coopmat_plan(const LowerContext& node, const AttentionParams&
 // Chooses a cooperative-matrix plan. Returns nullopt if the device has no cooperative matrices, or if heads are too long or not aligned
 // vec8s.
 std::optional<AttentionPlan> choose_coopmat_plan(const LowerContext& node, const AttentionParams& a) {
-  const int64_t subgroup = node.subgroup_size();
+  const int64_t subgroup = node.matrix_subgroup_size();
   if (!node.has_coopmat() || (subgroup != 32 && subgroup != 64) || !supports_coopmat(node, a)) return {};
   const bool is_mma = node.has_mma();
   const auto tile = choose_attention_tile(node, a, is_mma);

@@ -47,7 +47,7 @@ int64_t count_shared_bytes(const LowerContext& node, const AttentionParams& a, c
 }
 
 bool fits_device(const LowerContext& node, const AttentionParams& a, const AttentionTile& tile, bool is_mma) {
-  const int64_t subgroup = is_mma ? kMmaSubgroup : node.subgroup_size();
+  const int64_t subgroup = is_mma ? kMmaSubgroup : node.matrix_subgroup_size();
   return count_shared_bytes(node, a, tile, is_mma) <= static_cast<int64_t>(node.context->limit("maxComputeSharedMemorySize")) &&
          tile.subgroups * subgroup <= static_cast<int64_t>(node.context->limit("maxComputeWorkGroupInvocations"));
 }

@@ -49,7 +49,7 @@ Vec4Macros choose_vec4_macros(const LowerContext& node, const ConvGemmParams& c,
 ConvGemmPlan make_coopmat_plan(const LowerContext& node, const CoopmatTiling& coopmat, const Macros& y_vectors, int64_t k) {
   return {"conv_coopmat.comp",
           y_vectors,
-          make_spec_constants({{"INVOCATIONS", coopmat.subgroups() * node.context->info().limit("subgroupSize")},
+          make_spec_constants({{"INVOCATIONS", coopmat.subgroups() * static_cast<int64_t>(node.context->info().matrix_subgroup_size())},
                                {"TILE_M", coopmat.pixels},
                                {"TILE_N", coopmat.channels},
                                {"SUB_M", coopmat.sub_pixels},

@@ -110,7 +110,7 @@ bool supports_coopmat(const LowerContext& node, const ConvGemmParams& c) {
 }
 
 bool fits_device(const NodeContext& node, const CoopmatTiling& tiling) {
-  const uint64_t shared = node.context->limit("maxComputeSharedMemorySize"), subgroup = node.context->limit("subgroupSize");
+  const uint64_t shared = node.context->limit("maxComputeSharedMemorySize"), subgroup = node.context->info().matrix_subgroup_size();
   return tiling.shared_bytes() <= shared &&
          static_cast<uint64_t>(tiling.subgroups()) * subgroup <= static_cast<uint64_t>(node.max_invocations());
 }

@@ -68,7 +68,7 @@ constexpr Int8Tiling kLargeInt8Tiling{128, 128, 64, 64, 128}, kMediumInt8Tiling{
 constexpr Int8Tiling kSmallestTiling{64, 64, 32, 32, 64};  // for devices with little shared memory
 
 bool fits_device(const NodeContext& node, const Int8Tiling& tiling) {
-  const auto subgroup = static_cast<int64_t>(node.context->limit("subgroupSize"));
+  const auto subgroup = static_cast<int64_t>(node.context->info().matrix_subgroup_size());
   return tiling.shared_bytes() <= node.context->limit("maxComputeSharedMemorySize") &&
          tiling.subgroups() * subgroup <= node.max_invocations();
 }
@@ -143,7 +143,7 @@ void add_int8_gemm(LowerContext& node, const PackedInt8Rows& left, const RowRang
   macros.emplace_back("X_UNIT", format_x_offset_unit(!left.copied));
   macros.emplace_back("ADD_X_SUMS", needs_row_sums(params) ? "1" : "0");
   macros.emplace_back("ADD_W_SUMS", needs_column_sums(params) ? "1" : "0");
-  const SpecValues spec = {{"INVOCATIONS", tiling.subgroups() * static_cast<int64_t>(node.context->info().limit("subgroupSize"))},
+  const SpecValues spec = {{"INVOCATIONS", tiling.subgroups() * static_cast<int64_t>(node.context->info().matrix_subgroup_size())},
                            {"TILE_M", tiling.rows},
                            {"TILE_N", tiling.columns},
                            {"SUB_M", tiling.sub_rows},

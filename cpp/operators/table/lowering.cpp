@@ -164,6 +164,10 @@ int64_t NodeContext::subgroup_size() const {
   return usable && std::has_single_bit(size) && size >= 16 && size <= 128 ? static_cast<int64_t>(size) : 0;
 }
 
+int64_t NodeContext::matrix_subgroup_size() const {
+  return subgroup_size() > 0 ? static_cast<int64_t>(context->info().matrix_subgroup_size()) : 0;
+}
+
 int64_t NodeContext::max_invocations() const {
   return static_cast<int64_t>(std::min(context->limit("maxComputeWorkGroupInvocations"), context->limit("maxComputeWorkGroupSize_0")));
 }

@@ -122,6 +122,7 @@ class NodeContext {
   bool prefers_cpu_kernels() const;
   // Subgroup size: a power of two, at least 16. 0 if the device lacks shuffles or full subgroups of a fixed size.
   int64_t subgroup_size() const;
+  int64_t matrix_subgroup_size() const;  // of kernels with cooperative matrices; 0 if subgroup_size() is
   // Return the maximum size of a one-dimensional workgroup, and the largest power of two that exceeds neither this size nor `requested`.
   int64_t max_invocations() const;
   int64_t workgroup_size(int64_t requested) const;
