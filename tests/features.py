@@ -15,6 +15,13 @@ def need_features(context: pumice.Context, *features: str) -> None:
         pytest.skip(f"the device lacks {', '.join(lacking)}")
 
 
+def need_limits(context: pumice.Context, **minima: int) -> None:
+    """Skip the test if a limit of the device is below its minimum, by the limit's name in Vulkan."""
+    for name, minimum in minima.items():
+        if context.limit(name) < minimum:
+            pytest.skip(f"needs {name} of {minimum}; the device has {context.limit(name)}")
+
+
 def lacking_features(refusal: str, context: pumice.Context) -> list[str]:
     """Return the features named by an error if the device knows them all and has none of them."""
     named = sorted(set(re.findall(r"needs the feature (\w+)", refusal)))
