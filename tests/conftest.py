@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import pumice
-from features import need_features, reason_of_refusal
+from features import need_features, reason_of_failure
 from pumice import dv
 from quick_cases import QUICK
 from tiers import mark_tiers
@@ -71,14 +71,15 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 @contextmanager
 def skipping_refusals() -> Iterator[None]:
-    """Skip a test rejected for what the device lacks, with the reason; fail on any other rejection.
+    """Skip a test rejected for what the device lacks, with the reason; fail on any other rejection. The failure of an assertion about such
+    an error is one too.
 
     The default software driver has every feature that the engine computes with, and more buffers than any kernel.
     """
     try:
         yield
-    except (pumice.UnsupportedError, pumice.ShaderCompileError) as error:
-        if reason := reason_of_refusal(str(error), pumice.default_context()):
+    except Exception as error:
+        if reason := reason_of_failure(error, pumice.default_context()):
             pytest.skip(reason)
         raise
 

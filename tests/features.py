@@ -36,11 +36,22 @@ def reason_of_refusal(refusal: str, context: pumice.Context) -> str:
     """
     if lacking := lacking_features(refusal, context):
         return f"the device lacks {', '.join(lacking)}"
+    reasons = []
     pattern = r"kernel '([^']*)' has (\d+) ([a-z ]+?)(?: on axis [xyz])?; '[^']*' takes (\d+) \((\w+)\)"
     for kernel, number, quantity, limit, name in re.findall(pattern, refusal):
         of_device = int(limit) == context.limit(name)  # not of a context that a test restricts
-        if of_device and (name == "maxPerStageDescriptorStorageBuffers" or not kernel.endswith(".comp")):
-            return f"the device lacks {quantity}: it takes {limit}, and kernel '{kernel}' has {number}"
+        if not of_device or (name != "maxPerStageDescriptorStorageBuffers" and kernel.endswith(".comp")):
+            return ""
+        reasons.append(f"the device lacks {quantity}: it takes {limit}, and kernel '{kernel}' has {number}")
+    return reasons[0] if reasons else ""
+
+
+def reason_of_failure(failure: BaseException | None, context: pumice.Context) -> str:
+    """Return the reason_of_refusal of the error that a failure is, or was raised from or during; empty if there is none."""
+    while failure is not None:
+        if isinstance(failure, (pumice.UnsupportedError, pumice.ShaderCompileError)):
+            return reason_of_refusal(str(failure), context)
+        failure = failure.__cause__ or failure.__context__
     return ""
 
 
