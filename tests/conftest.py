@@ -92,8 +92,13 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Iterator[None]:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_fixture_setup(fixturedef: pytest.FixtureDef[Any]) -> Iterator[None]:
-    with skipping_refusals():
-        return (yield)
+    try:
+        with skipping_refusals():
+            return (yield)
+    except pytest.skip.Exception as skip:
+        if fixturedef.cached_result:  # else the other tests with this fixture would raise the refusal itself
+            fixturedef.cached_result = (None, fixturedef.cached_result[1], (skip, skip.__traceback__))
+        raise
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -49,7 +49,7 @@ def reason_of_refusal(refusal: str, context: pumice.Context) -> str:
 def reason_of_failure(failure: BaseException | None, context: pumice.Context) -> str:
     """Return the reason_of_refusal of the error that a failure is, or was raised from or during; empty if there is none."""
     while failure is not None:
-        if isinstance(failure, (pumice.UnsupportedError, pumice.ShaderCompileError)):
+        if isinstance(failure, (pumice.UnsupportedError, pumice.ShaderCompileError, pumice.ValidationError)):
             return reason_of_refusal(str(failure), context)
         failure = failure.__cause__ or failure.__context__
     return ""
