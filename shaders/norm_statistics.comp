@@ -64,7 +64,8 @@ void main() {
     sums += vec2((v.x + v.y) + (v.z + v.w), dot(v, v));
   }
   sums = reduce_group(sums);
-  const float mean = pm_divide(sums.x, count);
+  // If the squares overflow, so may the sum, and an infinite mean would make all outputs NaN.
+  const float mean = pm_isinf(sums.y) ? 0.0 : pm_divide(sums.x, count);
   if (gl_LocalInvocationID.x == 0u) y[id] = vec2(mean + shift, pm_centred_squares(sums.y, sums.x * mean));
 #else
   const uint base = p.x_offset + image * p.x_stride_n + channel * p.x_stride_c;

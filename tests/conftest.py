@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import pumice
-from features import need_features, reason_of_refusal
+from features import need_features, reason_of_failure
 from pumice import dv
 from quick_cases import QUICK
 from tiers import mark_tiers
@@ -71,14 +71,15 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 @contextmanager
 def skipping_refusals() -> Iterator[None]:
-    """Skip a test rejected for what the device lacks, with the reason; fail on any other rejection.
+    """Skip a test rejected for what the device lacks, with the reason; fail on any other rejection. The failure of an assertion about such
+    an error is one too.
 
     The default software driver has every feature that the engine computes with, and more buffers than any kernel.
     """
     try:
         yield
-    except (pumice.UnsupportedError, pumice.ShaderCompileError) as error:
-        if reason := reason_of_refusal(str(error), pumice.default_context()):
+    except Exception as error:
+        if reason := reason_of_failure(error, pumice.default_context()):
             pytest.skip(reason)
         raise
 
@@ -91,8 +92,13 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Iterator[None]:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_fixture_setup(fixturedef: pytest.FixtureDef[Any]) -> Iterator[None]:
-    with skipping_refusals():
-        return (yield)
+    try:
+        with skipping_refusals():
+            return (yield)
+    except pytest.skip.Exception as skip:
+        if fixturedef.cached_result:  # else the other tests with this fixture would raise the refusal itself
+            fixturedef.cached_result = (None, fixturedef.cached_result[1], (skip, skip.__traceback__))
+        raise
 
 
 @pytest.fixture(scope="module", autouse=True)

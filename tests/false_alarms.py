@@ -35,7 +35,7 @@ import pumice  # noqa: E402
 from corpus import run as corpus_run  # noqa: E402
 from corpus import store  # noqa: E402
 from corpus.case import arrays  # noqa: E402
-from features import lacking_features  # noqa: E402
+from features import reason_of_refusal  # noqa: E402
 from random_models import random_model, run_seed  # noqa: E402
 
 SOURCES = ("random", "node", "corpus")
@@ -48,13 +48,13 @@ REFUSALS = (pumice.UnsupportedError, pumice.base.errors.InputError, pumice.Bindi
 class Subject(NamedTuple):
     """A model with its cases. `fault`: why it is not known to be right; empty if it is.
 
-    lacking: the features for want of which the device refuses the model, which is not known to be right or wrong there.
+    lacking: why the device refuses the model, which is not known to be right or wrong there.
     """
 
     proto: Any
     cases: list[Any]
     fault: str
-    lacking: list[str]
+    lacking: str
 
 
 # ---- models
@@ -77,14 +77,14 @@ def node_subject(name: str, context: pumice.Context) -> Subject:
     for inputs, _ in test.data_sets:
         given = [to_array(one) if hasattr(one, "raw_data") else one for one in inputs]
         cases.append(dict(zip(names, given, strict=False)))
-    lacking = lacking_features(outcome.reason, context) if outcome.kind == onnx_node_tests.REFUSED else []
+    lacking = reason_of_refusal(outcome.reason, context) if outcome.kind == onnx_node_tests.REFUSED else ""
     fault = "" if outcome.kind == onnx_node_tests.PASSED else f"{outcome.kind} {outcome.reason}"
     return Subject(test.model, cases, fault, lacking)
 
 
 def corpus_subject(name: str, context: pumice.Context) -> Subject:
     stored = store.load(name)
-    fault, lacking = "", list[str]()
+    fault, lacking = "", ""
     try:
         with pumice.load(stored.model, context) as model:
             error = corpus_run.worst_error(stored, model, corpus_run.reference(stored.model))
@@ -92,7 +92,7 @@ def corpus_subject(name: str, context: pumice.Context) -> Subject:
             fault = f"error {error:.2g}"
     except Exception as problem:  # ONNX Runtime does not support every model
         fault = f"{type(problem).__name__}: {problem}"
-        lacking = lacking_features(str(problem), context) if isinstance(problem, pumice.UnsupportedError) else []
+        lacking = reason_of_refusal(str(problem), context) if isinstance(problem, pumice.UnsupportedError) else ""
     return Subject(stored.model, [arrays(stored.inputs, sizes) for sizes in stored.sizes], fault, lacking)
 
 
@@ -161,7 +161,7 @@ def results_of(source: str, name: str, precisions: list[str], context: pumice.Co
         try:
             subject = subject or MAKERS[source](name, context)
             if subject.lacking:
-                line |= {"state": "refused", "reason": f"the device lacks {', '.join(subject.lacking)}"}
+                line |= {"state": "refused", "reason": subject.lacking}
             elif subject.fault:
                 line |= {"state": "not right", "reason": subject.fault[:300]}
             elif precision == "fp16" and has_numbers_beyond_fp16(subject.cases):

@@ -15,6 +15,13 @@ def need_features(context: pumice.Context, *features: str) -> None:
         pytest.skip(f"the device lacks {', '.join(lacking)}")
 
 
+def need_limits(context: pumice.Context, **minima: int) -> None:
+    """Skip the test if a limit of the device is below its minimum, by the limit's name in Vulkan."""
+    for name, minimum in minima.items():
+        if context.limit(name) < minimum:
+            pytest.skip(f"needs {name} of {minimum}; the device has {context.limit(name)}")
+
+
 def lacking_features(refusal: str, context: pumice.Context) -> list[str]:
     """Return the features named by an error if the device knows them all and has none of them."""
     named = sorted(set(re.findall(r"needs the feature (\w+)", refusal)))
@@ -29,11 +36,22 @@ def reason_of_refusal(refusal: str, context: pumice.Context) -> str:
     """
     if lacking := lacking_features(refusal, context):
         return f"the device lacks {', '.join(lacking)}"
+    reasons = []
     pattern = r"kernel '([^']*)' has (\d+) ([a-z ]+?)(?: on axis [xyz])?; '[^']*' takes (\d+) \((\w+)\)"
     for kernel, number, quantity, limit, name in re.findall(pattern, refusal):
         of_device = int(limit) == context.limit(name)  # not of a context that a test restricts
-        if of_device and (name == "maxPerStageDescriptorStorageBuffers" or not kernel.endswith(".comp")):
-            return f"the device lacks {quantity}: it takes {limit}, and kernel '{kernel}' has {number}"
+        if not of_device or (name != "maxPerStageDescriptorStorageBuffers" and kernel.endswith(".comp")):
+            return ""
+        reasons.append(f"the device lacks {quantity}: it takes {limit}, and kernel '{kernel}' has {number}")
+    return reasons[0] if reasons else ""
+
+
+def reason_of_failure(failure: BaseException | None, context: pumice.Context) -> str:
+    """Return the reason_of_refusal of the error that a failure is, or was raised from or during; empty if there is none."""
+    while failure is not None:
+        if isinstance(failure, (pumice.UnsupportedError, pumice.ShaderCompileError, pumice.ValidationError)):
+            return reason_of_refusal(str(failure), context)
+        failure = failure.__cause__ or failure.__context__
     return ""
 
 

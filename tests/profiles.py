@@ -22,7 +22,7 @@ from device_profiles import Profile, find_profiles, restrict
 def as_driver(profile: Profile) -> drivers.Driver:
     """Return the installed driver with the variables that simulate a profile, and print what it cannot simulate.
 
-    The profiles share their caches: keys of cache entries tell the devices apart.
+    The profiles share pumice's cache, whose keys tell the devices apart, and with equal vectors Mesa's, whose keys leave out the width.
     """
     with pumice.Context() as context:
         restriction = restrict(profile, context.info)
@@ -33,7 +33,7 @@ def as_driver(profile: Profile) -> drivers.Driver:
         print(f"    {name}={value}")
     print(f"    not simulated, because the driver's are lower: {', '.join(restriction.unsimulated) or 'none'}")
     caches = {
-        "MESA_SHADER_CACHE_DIR": str(drivers.FOLDER / "mesa-profiles"),
+        "MESA_SHADER_CACHE_DIR": str(drivers.FOLDER / f"mesa-profiles-{profile.vector_bits}"),
         "PUMICE_CACHE_DIR": str(drivers.FOLDER / "cache-profiles"),
     }
     width = {"LP_NATIVE_VECTOR_WIDTH": str(profile.vector_bits)}

@@ -16,7 +16,7 @@ import numpy as np
 import onnx
 
 import pumice
-from features import lacking_features
+from features import reason_of_refusal
 from random_nodes import OPERATORS, Made, Maker, SkipError, workers
 from random_nodes.maker import is_float
 from random_nodes.oracle import Array, Data, RefusedError, describe, epsilon, same
@@ -33,7 +33,7 @@ class Result:
     disputed: list[str] = field(default_factory=list)
     operators: collections.Counter[str] = field(default_factory=collections.Counter)
     skipped: collections.Counter[str] = field(default_factory=collections.Counter)
-    lacking: list[str] = field(default_factory=list)  # missing device features that make the model unsupported
+    lacking: str = ""  # what the device lacks and the model needs
     calls: int = 0
 
 
@@ -239,7 +239,7 @@ def run_seed(seed: int, context: pumice.Context, only: str | None = None) -> Res
             proto = m.model(everything)
             model = pumice.load(proto, context=context, fuse=fuse, progress=False)
         except Exception as error:
-            if isinstance(error, pumice.UnsupportedError) and (lacking := lacking_features(str(error), context)):
+            if isinstance(error, pumice.UnsupportedError) and (lacking := reason_of_refusal(str(error), context)):
                 result.lacking = lacking
                 break
             result.failures.append(workers.flat(f"load, {way}: {type(error).__name__}: {error}"))
@@ -253,7 +253,7 @@ def run_seed(seed: int, context: pumice.Context, only: str | None = None) -> Res
                 else:
                     check_whole(m, call, found, result, way)
         except Exception as error:
-            if isinstance(error, pumice.UnsupportedError) and (lacking := lacking_features(str(error), context)):
+            if isinstance(error, pumice.UnsupportedError) and (lacking := reason_of_refusal(str(error), context)):
                 result.lacking = lacking
                 break
             where = "" if isinstance(error, pumice.Error) else traceback.format_exc().splitlines()[-3].strip()

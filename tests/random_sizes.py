@@ -17,7 +17,7 @@ import numpy as np
 from onnx import NodeProto
 
 import pumice
-from features import lacking_features
+from features import reason_of_refusal
 from random_models import apart, label, largest, outputs_of, shapes
 from random_nodes import OPERATORS, Maker, SkipError, workers
 from random_nodes.maker import Value, is_float, tame
@@ -51,7 +51,7 @@ class Result:
     seed: int
     failures: list[str] = field(default_factory=list)
     disputed: list[str] = field(default_factory=list)
-    lacking: list[str] = field(default_factory=list)  # features that the device lacks and a legal binding needs
+    lacking: str = ""  # what the device lacks and a legal binding needs
     legal: int = 0
     illegal: int = 0
 
@@ -238,7 +238,7 @@ def disputed_somewhere(m: Maker, given: dict[str, Array]) -> bool:
 
 def is_limit(refusal: str, context: pumice.Context) -> bool:
     """Return whether a load error names a device limit or a rank that is unknown before a call."""
-    return bool(lacking_features(refusal, context)) or refusal.endswith("of a tensor of unknown rank")
+    return bool(reason_of_refusal(refusal, context)) or refusal.endswith("of a tensor of unknown rank")
 
 
 def run_seed(seed: int, context: pumice.Context, _: None = None) -> Result:
@@ -270,7 +270,7 @@ def run_seed(seed: int, context: pumice.Context, _: None = None) -> Result:
             found = outputs_of(model, given)
         except pumice.Error as error:
             result.illegal += 1
-            if isinstance(error, pumice.UnsupportedError) and (lacking := lacking_features(str(error), context)):
+            if isinstance(error, pumice.UnsupportedError) and (lacking := reason_of_refusal(str(error), context)):
                 result.lacking = lacking
             elif not why and not undecided:
                 text = f"{told}: legal, and refused: {type(error).__name__}: {error}"

@@ -16,6 +16,7 @@ import driver_bugs
 import process
 import pumice
 from driver_bugs import BUGS, SAMPLES, Bug
+from features import reason_of_refusal
 from glsl_modes import SPIRV_VAL
 from spirv_mutants import is_valid
 
@@ -68,6 +69,8 @@ def record_of(table: Mapping[str, Mapping[str, Any]], row: Bug) -> Mapping[str, 
     record = table[row.bug]
     if "skipped" in record:
         pytest.skip(record["skipped"])
+    if reason := reason_of_refusal(record.get("failure", ""), pumice.default_context()):
+        pytest.skip(reason)
     return record
 
 

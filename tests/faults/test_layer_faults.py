@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 import layer_faults
+import pumice
 from fault_worker import Worker
 from layer_models import LAYER_MODELS
 
@@ -39,7 +40,10 @@ def tried(worker: Worker) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
     for model, precision in SUBJECTS:
         subject = {"model": model, "precision": precision}
-        order = random.permutation(len(worker.ask(**subject)["kinds"]))
+        answer = worker.ask(**subject)
+        if "refused" in answer:
+            raise pumice.UnsupportedError(answer["refused"])
+        order = random.permutation(len(answer["kinds"]))
         answers = (worker.ask(**subject, number=int(number), repeat=0, shares=[(1, 0)]) for number in order)
         with_effect = (answer | subject for answer in answers if answer.get("failed") or answer["effect"])
         found += [answer for answer, _ in zip(with_effect, range(FAULTS), strict=False)]

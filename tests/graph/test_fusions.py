@@ -12,10 +12,14 @@ import pytest
 from onnx import helper
 
 import pumice
+from features import need_limits
 from tensor_arrays import numbers
 
 Array = npt.NDArray[Any]
 Build = Callable[[pumice.Graph], list[Array]]  # returns the inputs in the graph's order
+
+
+RESIDUAL = {"maxPerStageDescriptorStorageBuffers": 5}  # input, weights, bias, residual and result
 
 
 def compiled(
@@ -133,6 +137,7 @@ def test_a_second_tensor_is_read_as_the_result_is_stored(context: pumice.Context
     tolerance = {"fp32": 2e-6, "fp16": 2e-3, "bf16": 2e-2}[precision] * np.abs(wanted).max()
     np.testing.assert_allclose(run(program, given)["y"], wanted, rtol=0, atol=tolerance)
     np.testing.assert_allclose(run(plain, given)["y"], wanted, rtol=0, atol=tolerance)
+    need_limits(context, **RESIDUAL)
     note, fusion = rows_of(program)["add"]
     assert note.startswith("fused into") and fusion == "residual"
 
@@ -153,6 +158,7 @@ def test_sizes_that_broadcast_at_a_call_only(context: pumice.Context) -> None:
 
 
 def test_sizes_that_do_not_fit_name_the_node(context: pumice.Context) -> None:
+    need_limits(context, **RESIDUAL)
     program, _ = compiled(product("any", (2, 5, 8), (8, 6), free=True), context)
     with pytest.raises(pumice.GraphError, match=r"'bias': its result \[2, 5, 6\] and 'r' \[3, 5, 6\]"):
         run(program, [numbers(2, 5, 8), numbers(3, 5, 6)])
@@ -315,6 +321,7 @@ def test_the_report_counts_nodes_before_and_after() -> None:
     with pumice.load(proto) as model:
         y = model(x, r)
         report = model.report()
+    need_limits(pumice.default_context(), **RESIDUAL)
     assert (report.before, report.after) == (6, 2)
     assert report.fused == {"bias": 1, "residual": 1, "epilogue": 1}
     wanted = "6 nodes before, 2 after: 3 fused (bias 1, residual 1, epilogue 1), 1 folded or not needed, 1 views or on the host"

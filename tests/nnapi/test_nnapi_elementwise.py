@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import pumice
+from features import need_limits
 from nnapi_operations import Quantized, assert_near, quantize, random_quantized, run
 
 FLOATS = ["float32", "float16"]
@@ -308,6 +309,7 @@ def test_casts_to_the_same_type_and_no_others(context: pumice.Context) -> None:
 
 
 def test_quantized_arithmetic_is_one_kernel(context: pumice.Context) -> None:
+    need_limits(context, maxPerStageDescriptorStorageBuffers=5)
     graph = pumice.Graph()
     a = graph.input("a", "uint8", [64], scale=0.5, zero_point=3)
     b = graph.input("b", "uint8", [64], scale=0.25, zero_point=200)

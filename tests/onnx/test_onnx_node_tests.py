@@ -12,7 +12,7 @@ from onnx import helper
 import onnx_node_tests
 import pumice
 import pumice.onnx.backend
-from features import lacking_features
+from features import reason_of_refusal
 from onnx_node_tests import PAGE, REFUSED, WRONG
 
 PARTS = 16  # shards of the node tests, distributed over the workers of a run
@@ -34,7 +34,7 @@ def test_all_node_tests_pass_or_are_rejected_as_the_page_says(context: pumice.Co
     names = part(k)
     outcomes = list(onnx_node_tests.outcomes(names))
     assert [outcome for outcome in outcomes if outcome.kind == WRONG] == []
-    lacking = {one.name for one in outcomes if one.kind == REFUSED and lacking_features(one.reason, context)}
+    lacking = {one.name for one in outcomes if one.kind == REFUSED and reason_of_refusal(one.reason, context)}
     expected = {name: reason for name, reason in rows(PAGE.read_text()).items() if name in names}
     assert rows(onnx_node_tests.page([one for one in outcomes if one.name not in lacking])) == expected
 

@@ -17,6 +17,8 @@ import pytest
 import pumice
 from coopmat_context import coopmat_context
 from described_operators import Operand, executed
+from features import need_limits
+from mma_convolutions import EMULATION
 
 Array = npt.NDArray[Any]
 UNIT = 2.0**-24
@@ -105,6 +107,8 @@ def compiled(case: Case, graph: pumice.Graph, context: pumice.Context) -> tuple[
     if not case.tile:
         assert choice["own"].startswith("conv_few_channels ")
     tile = case.tile or choice["own"]
+    if tile not in choice["variants"]:
+        need_limits(context, **EMULATION)
     assert tile in choice["variants"]
     program = graph.compile(context, "fp16", float32_nodes=wide, measured={choice["kind"]: tile})
     taken, additions = choice_of(program)

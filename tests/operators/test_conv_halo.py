@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 import pumice
-from mma_convolutions import Case, check_large, check_near, compiled, graph_of, inside, shapes_of
+from features import need_limits
+from mma_convolutions import EMULATION, Case, check_large, check_near, compiled, graph_of, inside, shapes_of
 
 NARROW, SMALL = "conv_halo 8x16x16 of 32x16 planes 1", "conv_halo 8x8x32 of 32x16 planes 1"
 SAME = (1, 1, 1, 1)
@@ -129,6 +130,7 @@ def choice_of(
     [(9, "conv_halo folded "), (16, "conv_halo 8x16x16 "), (32, "conv_halo 8x16x32 "), (64, "conv_halo 8x16x64 ")],
 )
 def test_convolutions_that_keep_many_tiles_busy_take_it(outputs: int, start: str, either_units: pumice.Context) -> None:
+    need_limits(either_units, **EMULATION)
     assert choice_of(Case((150, 170), (3, 3), (32, outputs), pads=SAME), either_units)["own"].startswith(start)
     assert "conv_halo" not in choice_of(Case((20, 20), (3, 3), (32, outputs), pads=SAME), either_units)["own"]
 
@@ -136,6 +138,7 @@ def test_convolutions_that_keep_many_tiles_busy_take_it(outputs: int, start: str
 @pytest.mark.parametrize("images", [1, None], ids=str)
 def test_it_is_taken_where_nothing_is_measured(images: int | None, either_units: pumice.Context) -> None:
     """The image count may be unknown when the weights are packed. Small images use other kernels with the same weights."""
+    need_limits(either_units, **EMULATION)
     graph = pumice.Graph("halo")
     x = inside(graph.input("x", "float32", [images, 32, 150, 170]), graph, "turned")
     graph.output("y", graph.add("Conv", x, np.ones((9, 32, 3, 3), np.float32), pads=[1, 1, 1, 1], name="conv"))

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 import pumice
-from mma_convolutions import Case, check_large, check_near, compiled, graph_of, inside, shapes_of
+from features import need_limits
+from mma_convolutions import EMULATION, Case, check_large, check_near, compiled, graph_of, inside, shapes_of
 
 DEEP, DEEPER = "conv_mma 32x48 of 32x48 split 4 unroll 1 prefetch", "conv_mma 32x32 of 32x32 split 8 unroll 2 prefetch"
 EARLY, EARLIER = (
@@ -89,6 +90,7 @@ def taken_by(context: pumice.Context, sizes: list[int | None], run: list[int], t
 
 @pytest.mark.parametrize("is_known", [True, False], ids=["known", "unknown"])
 def test_convolutions_along_one_axis_take_it(is_known: bool, either_units: pumice.Context) -> None:
+    need_limits(either_units, **EMULATION)
     length = 200 if is_known else None
     assert taken_by(either_units, [96, length], [1, 96, 200], [3], 64) == "gemm_mma.comp"
     assert taken_by(either_units, [96, length], [1, 96, 200], [3], 32) != "gemm_mma.comp"
@@ -97,6 +99,7 @@ def test_convolutions_along_one_axis_take_it(is_known: bool, either_units: pumic
 
 
 def test_images_that_are_too_small_for_patches_take_it(either_units: pumice.Context) -> None:
+    need_limits(either_units, **EMULATION)
     assert taken_by(either_units, [96, 20, 20], [1, 96, 20, 20], [3, 3], 64) == "gemm_mma.comp"
     assert taken_by(either_units, [32, 150, 170], [1, 32, 150, 170], [3, 3], 64) != "gemm_mma.comp"
     assert taken_by(either_units, [16, 20, 20], [1, 16, 20, 20], [3, 3], 64) != "gemm_mma.comp"

@@ -246,7 +246,8 @@ def test_the_dispatches_of_mnist(device: pumice.Context) -> None:
     for fuse in (True, False):
         program = graph.compile(device, fuse=fuse)
         counts.append(len(program.plan((x,))))
-    assert counts == [3, 8]
+    is_one_kernel = device.limit("maxComputeWorkGroupInvocations") >= 256  # gemm_softmax.comp
+    assert counts == [3 if is_one_kernel else 4, 8]
 
 
 # Nodes kept in fp32 in an fp16 program, and the expected fusions.

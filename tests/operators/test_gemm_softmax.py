@@ -98,8 +98,9 @@ def test_matmul_and_softmax_results_are_right(device: pumice.Context, name: str,
     program = case.program(device, precision=precision)
     assert fusion_of(program) == "softmax"
     kernels = [step["kernel"] for step in program.plan((x,))]
-    assert kernels.count("gemm_softmax.comp") == 1
-    assert precision != "fp32" or len(kernels) == 1
+    is_one_kernel = device.limit("maxComputeWorkGroupInvocations") >= 256
+    assert kernels.count("gemm_softmax.comp") == is_one_kernel
+    assert precision != "fp32" or not is_one_kernel or len(kernels) == 1
     for found, wanted in zip(program.call((x,)), case.expected(x), strict=False):
         assert np.abs(found - wanted).max() <= ALLOWED[precision] * max(1, np.abs(wanted).max())
 

@@ -13,6 +13,7 @@ import numpy.typing as npt
 import pytest
 
 import pumice
+from features import need_limits
 from pumice.testing import assert_close
 
 Array = npt.NDArray[Any]
@@ -107,15 +108,19 @@ def test_channels_are_normalised(case: Case, precision: str, gpu_kernels: pumice
         pytest.skip("the convolution's result has lost what is asked for")
     program = case.program(gpu_kernels, precision)
     kernels = [step["kernel"] for step in program.plan([case.shape])]
-    assert case.kernel in kernels, kernels
+    merges_chunks = gpu_kernels.limit("maxComputeWorkGroupInvocations") >= 256
+    expected = case.kernel if merges_chunks or case.kernel != PARTS else STRETCHES
+    assert expected in kernels, kernels
     assert "elementwise.comp" not in kernels or precision == "fp16", (
         kernels
     )  # the epilogue is fused into the normalisation
-    notes = {row["node"]: row["note"] for row in program.report()}
-    assert case.then != "Add" or notes["sum"] == notes["last"] == "fused into norm"
     (made,) = program.call((case.numbers()[0].astype(np.float32),))
     tolerance = 4e-3 if precision == "fp16" else 2e-3 if case.offset else 2e-5
     assert_close(made, case.expected(), rtol=tolerance, atol=tolerance)
+    if case.then == "Add":
+        need_limits(gpu_kernels, maxPerStageDescriptorStorageBuffers=5)  # else the sum is not fused
+        notes = {row["node"]: row["note"] for row in program.report()}
+        assert notes["sum"] == notes["last"] == "fused into norm"
 
 
 def test_an_outlier_costs_nothing(gpu_kernels: pumice.Context) -> None:

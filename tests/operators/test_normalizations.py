@@ -164,6 +164,8 @@ def test_statistics_of_a_layer_normalisation_whose_scale_broadcasts(
         ("LayerNormalization", [2, 10007]),
         ("InstanceNormalization", [1, 2, 8]),
         ("InstanceNormalization", [1, 2, 64, 64]),
+        ("InstanceNormalization", [1, 2, 256, 256]),
+        ("InstanceNormalization", [1, 1, 1024, 512]),
         ("GroupNormalization", [1, 4, 4, 4]),
         ("GroupNormalization", [1, 4, 64, 64]),
     ],

@@ -16,7 +16,7 @@ from onnx import TensorProto, ValueInfoProto, helper, numpy_helper
 import pumice
 from cases import CASES, Case
 from exact_sessions import exact_session
-from features import lacking_features
+from features import reason_of_refusal
 from operator_references import OWN_REFERENCES
 from pumice.importer.rewrites.rewrite_table import MAX_OPSET, MIN_OPSET, UPGRADES
 from pumice.importer.translators.operator_table import TRANSLATORS
@@ -108,7 +108,7 @@ def check(context: pumice.Context, model: onnx.ModelProto, inputs: dict[str, Arr
             given = loaded(**inputs)
             results = [given] if len(loaded.outputs) == 1 else list(given)
     except pumice.UnsupportedError as error:
-        if lacking_features(str(error), context):
+        if reason_of_refusal(str(error), context):
             raise
         assert "node" in str(error)
         return "refused"

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import pumice
+from features import need_limits
 from small_programs import of_the_device
 
 PLACES = 9
@@ -64,6 +65,7 @@ def kernels_of(program: pumice.Program) -> set[str]:
 def test_the_bits_are_those_of_the_nodes_apart(
     turned: int, interleaved: int, precision: str, context: pumice.Context
 ) -> None:
+    need_limits(context, maxPerStageDescriptorStorageBuffers=10)  # else the nodes are not fused
     for sizes, room in itertools.product([(1, 1, 1, 8), (2, 3, 2, 10), (3, 5, 1, 64)], (5, 8)):
         made = []
         for fuse in (True, False):

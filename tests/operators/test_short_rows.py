@@ -175,6 +175,7 @@ def row_graph(op: str, length: int) -> pumice.Graph:
 @pytest.mark.parametrize("op", ROW_OPERATORS)
 def test_short_rows_share_workgroups(device: pumice.Context, op: str) -> None:
     """One workgroup per row would waste nearly all invocations on a few elements."""
+    invocations = device.limit("maxComputeWorkGroupInvocations")
     for length in CUBES if op == "Det" else (1, 2, 3, 8, 31, 32):
         program = row_graph(op, length).compile(device)
         plan = program.plan([[int(size) for size in program.inputs[0].shape or ()]])
@@ -182,7 +183,7 @@ def test_short_rows_share_workgroups(device: pumice.Context, op: str) -> None:
         widest = {"softmax.comp": 1, "layer_norm.comp": 1}  # their CPU (SIMD) workgroup is one subgroup of eight
         for step in plan:
             groups = math.prod(step["groups"])
-            share = widest.get(step["kernel"], 8) if device.feature("subgroupShuffle") else 8
+            share = widest.get(step["kernel"], 8) if device.feature("subgroupShuffle") else min(8, invocations // 32)
             assert groups <= ROWS * max(1, length // 32) / share, (length, step["kernel"], groups)
 
 

@@ -11,6 +11,7 @@ import pytest
 
 import pumice
 from device_profiles import PROFILES, Profile, find_profiles, restrict
+from features import reason_of_failure, reason_of_refusal
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -44,6 +45,36 @@ def test_a_profile_restricts_the_device_to_its_values(
             limit = lesser.info.limits.get(name, lesser.info.limits.get(f"{name}_0", 0))
             assert limit >= value if name.startswith("min") else limit <= value, name
         assert restrict(profile, lesser.info).variables == {"PUMICE_LIMITS": "", "PUMICE_WITHOUT": ""}
+
+
+def refusal(kernel: str, quantity: str, limit: str, context: pumice.Context) -> str:
+    value = context.limit(limit)
+    return f"kernel '{kernel}' has {value + 1} {quantity}; '{context.info.name}' takes {value} ({limit})"
+
+
+def test_a_refusal_is_the_devices_only_for_buffers_and_kernels_of_users(context: pumice.Context) -> None:
+    buffers = refusal("gemv.comp", "storage buffers", "maxPerStageDescriptorStorageBuffers", context)
+    mine = refusal("mine", "invocations per workgroup", "maxComputeWorkGroupInvocations", context)
+    engine = refusal("gemv.comp", "bytes of shared memory", "maxComputeSharedMemorySize", context)
+    for text in (buffers, mine, f"not supported (2):\n  {buffers}\n  {mine}"):
+        assert reason_of_refusal(text, context).startswith("the device lacks ")
+    for text in (engine, f"not supported (2):\n  {buffers}\n  {engine}", "not supported: another reason"):
+        assert reason_of_refusal(text, context) == ""
+    with pumice.Context(f"uuid:{context.info.uuid}", limits={"maxPerStageDescriptorStorageBuffers": 2}) as lesser:
+        assert (
+            reason_of_refusal(
+                refusal("mine", "storage buffers", "maxPerStageDescriptorStorageBuffers", lesser), context
+            )
+            == ""
+        )
+
+
+def test_a_refusal_is_found_behind_the_failure_of_an_assertion(context: pumice.Context) -> None:
+    text = refusal("gemv.comp", "storage buffers", "maxPerStageDescriptorStorageBuffers", context)
+    with pytest.raises(AssertionError) as raised, pytest.raises(pumice.UnsupportedError, match="another message"):
+        raise pumice.UnsupportedError(text)
+    assert reason_of_failure(raised.value, context) == reason_of_refusal(text, context) != ""
+    assert reason_of_failure(AssertionError(text), context) == ""
 
 
 def test_the_page_lists_every_profile() -> None:

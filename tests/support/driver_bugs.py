@@ -173,11 +173,11 @@ SAMPLES = {
     "high": Sample("uint low, high; umulExtended(x[i], x[(i + 1u) & 255u], high, low); y[i] = high;"),
     "carry": Sample("uint carry; y[i] = uaddCarry(x[i], x[(i + 1u) & 255u], carry) & 0u; y[i] += carry;"),
     "multiply": Sample("y[i] = x[i] * x[(i + 1u) & 255u];"),
-    "atomic_add": Sample("atomicAdd(y[i & 3u], x[i] & 0xffu);"),
+    "atomic_add": Sample("atomicAdd(y[i & 1u], x[i] & 0xffu);"),
     "atomic_old": Sample("atomicAdd(y[i], 7u); y[i] = atomicAdd(y[i], 5u);"),
     "atomic_max": Sample("atomicMax(y[i & 3u], x[i]);"),
     "atomic_float": Sample(
-        "atomicAdd(z[i & 3u], float(x[i] & 0xffu));",
+        "atomicAdd(z[i & 1u], float(x[i] & 0xffu));",
         ("GL_EXT_shader_atomic_float",),
         "layout(binding = 2) buffer Z { float z[]; };",
     ),
@@ -286,7 +286,9 @@ BUGS = (
         ("subgroupBallot",),
     ),
     Bug("ballot_count", GENERAL, "ballot_count", ("-subgroupBallot",), ("subgroupBallot",)),
-    Bug("elect_all", GENERAL, "elect", ("-subgroupBasic",), ("subgroupBasic",)),
+    Bug(
+        "elect_all", GENERAL, "elect", ("-subgroupBasic",), ("subgroupBasic", "subgroupBallot")
+    ),  # a ballot counts them
     Bug("vote_own", GENERAL, "vote", ("-subgroupVote",), ("subgroupVote",)),
     # ---- integer dot products
     Bug(

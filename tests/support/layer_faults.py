@@ -272,7 +272,11 @@ def answered(tasks: Iterator[str]) -> Iterator[dict[str, Any]]:
         task = json.loads(line)
         if subject is None or key != (task["model"], task["precision"]):
             key = task["model"], task["precision"]
-            subject = LayerSubject(layer, LAYER_MODELS[key[0]](), key[1])
+            try:
+                subject = LayerSubject(layer, LAYER_MODELS[key[0]](), key[1])
+            except pumice.UnsupportedError as error:
+                yield {"refused": str(error)}
+                continue
             found = list(candidates(subject))
         if "number" not in task:
             yield {"kinds": [match.kind for match in found]}

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 import pumice
-from features import lacking_features
+from features import reason_of_refusal
 from tensor_arrays import NUMPY_DTYPES, Array
 
 BINARY: dict[str, Callable[[Any, Any], Any]] = {
@@ -76,7 +76,7 @@ def outcome(call: Callable[[], Any]) -> Any:
     except REFUSALS as error:
         return next(kind for kind in REFUSALS if isinstance(error, kind))
     except pumice.UnsupportedError as error:
-        if currently_in_test_context() and lacking_features(str(error), pumice.default_context()):
+        if currently_in_test_context() and reason_of_refusal(str(error), pumice.default_context()):
             reject()
         raise
 

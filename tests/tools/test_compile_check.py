@@ -16,6 +16,7 @@ import pytest
 from onnx import TensorProto, helper
 
 import pumice
+from features import reason_of_refusal
 
 STORY = Path(__file__).resolve().parents[2] / "python" / "pumice" / "data" / "story"
 # Runs in a process of its own: PUMICE_FAULT is read once, and the jobs fork before Vulkan is loaded.
@@ -62,7 +63,10 @@ def model(tmp_path: Path) -> Path:
 
 def check(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
     words = [sys.executable, "-m", "pumice", "compile-check", *arguments]
-    return subprocess.run(words, env={**os.environ, **environment}, capture_output=True, text=True, check=False)
+    done = subprocess.run(words, env={**os.environ, **environment}, capture_output=True, text=True, check=False)
+    if done.returncode and (reason := reason_of_refusal(done.stdout + done.stderr, pumice.default_context())):
+        pytest.skip(reason)
+    return done
 
 
 def run_doomed(fault: str) -> list[dict[str, Any]]:

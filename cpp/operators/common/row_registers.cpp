@@ -16,10 +16,12 @@ namespace {
 struct ThreadGroup {
   int64_t threads, rows_per_group, max_vec4;
 };
-constexpr ThreadGroup kThreadGroups[] = {{16, 16, 64}, {32, 4, 256}, {128, 1, 512}, {256, 1, 2048}, {512, 1, 4096}, {1024, 1, 8192}};
+constexpr ThreadGroup kThreadGroups[] = {{16, 16, 64},   {16, 8, 64},    {32, 4, 256},   {128, 1, 512},
+                                         {256, 1, 2048}, {512, 1, 4096}, {1024, 1, 8192}};
 constexpr int64_t kShortRowThreads = 16,
                   kMaxShortRow = 512;  // number of invocations that share a short row, and maximum size of a short row
-constexpr ThreadGroup kFp16ThreadGroups[] = {{16, 16, 64}, {32, 4, 256}, {128, 1, 512}, {256, 1, 8192}, {512, 1, 8192}, {1024, 1, 8192}};
+constexpr ThreadGroup kFp16ThreadGroups[] = {{16, 16, 64},   {16, 8, 64},    {32, 4, 256},   {128, 1, 512},
+                                             {256, 1, 8192}, {512, 1, 8192}, {1024, 1, 8192}};
 
 }  // namespace
 
@@ -44,7 +46,6 @@ namespace {
 std::vector<RowRegisterPlan> list_row_register_plans(const LowerContext& node, int64_t size, bool is_read_only, bool may_prefetch) {
   constexpr int64_t kMaxPrefetched = 8;  // vec4s per invocation
   if (node.prefers_cpu_kernels() || size % 4 != 0 || !is_vec4_aligned(node)) return {};
-  const auto largest = static_cast<int64_t>(node.context->info().limit("maxComputeWorkGroupInvocations"));
   const bool fp16 = is_read_only && is_16bit_float(node.input(0).dtype);
   // Without subgroup operations, a thread group of more than 16 threads must be a whole workgroup: see include/thread_group.glsl.
   const auto can_reduce = [&](const ThreadGroup& threads) {
@@ -52,10 +53,10 @@ std::vector<RowRegisterPlan> list_row_register_plans(const LowerContext& node, i
   };
   std::vector<RowRegisterPlan> plans;
   for (const ThreadGroup& threads : fp16 ? std::span<const ThreadGroup>(kFp16ThreadGroups) : kThreadGroups) {
-    if (size / 4 > threads.max_vec4 || threads.threads * threads.rows_per_group > largest || !can_reduce(threads)) continue;
+    if (size / 4 > threads.max_vec4 || threads.threads * threads.rows_per_group > node.max_invocations() || !can_reduce(threads)) continue;
     RowRegisterPlan plan{threads.threads, threads.rows_per_group,
                          static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(ceil_div(size / 4, threads.threads)))), fp16};
-    if (!plans.empty() && plan.registers == plans.back().registers) break;  // more invocations need no fewer registers
+    if (!plans.empty() && plan.registers == plans.back().registers) continue;
     plan.prefetches_factors = plans.empty() && may_prefetch && plan.registers <= kMaxPrefetched;
     plans.push_back(plan);
     if (std::exchange(plan.prefetches_factors, false)) plans.push_back(plan);

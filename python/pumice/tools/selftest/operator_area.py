@@ -21,17 +21,46 @@ def run_operator_area(context: Context, result: AreaResult) -> None:
     opset, all_cases = OPERATOR_AREAS[result.name]
     for precision in PRECISIONS:
         cases = [case for case in all_cases if precision in case.precisions]
-        model, inputs = build_model(result.name, opset, cases)
         try:
-            report = validate(
-                model.SerializeToString(), [inputs], context=context, precision=precision, allow_ill_conditioned=True
-            )
+            result.cases += _check_cases(context, result.name, opset, cases, precision)
+        except UnsupportedError:
+            _check_each_case(context, result, opset, cases, precision)
+
+
+def _check_cases(
+    context: Context, area: str, opset: int, cases: Sequence[Case], precision: str
+) -> Sequence[CaseResult]:
+    model, inputs = build_model(area, opset, cases)
+    report = validate(
+        model.SerializeToString(), [inputs], context=context, precision=precision, allow_ill_conditioned=True
+    )
+    return judge_cases(report, cases, precision)
+
+
+def _check_each_case(context: Context, result: AreaResult, opset: int, cases: Sequence[Case], precision: str) -> None:
+    """Check each case in a model of its own, with the cases that it reads, and skip those that the device refuses."""
+    refusals = []
+    for case in cases:
+        sources = _find_sources(case, cases)
+        try:
+            results = _check_cases(context, result.name, opset, [*sources, case], precision)
         except UnsupportedError as error:
-            for case in cases:
-                result.skip(case.name, str(error), precision)
-            result.notes.append(f"{precision} skipped: {error}")
+            result.skip(case.name, str(error), precision)
+            refusals.append(str(error))
             continue
-        result.cases += judge_cases(report, cases, precision)
+        source_names = {source.name for source in sources}
+        result.cases += [case_result for case_result in results if case_result.name not in source_names]
+    if refusals:
+        count = "" if len(refusals) == len(cases) else f" {len(refusals)} of {len(cases)} cases"
+        result.notes.append(f"{precision} skipped{count}: {refusals[0]}")
+
+
+def _find_sources(case: Case, cases: Sequence[Case]) -> list[Case]:
+    """Return the cases whose outputs a case reads, directly or through others, in their order."""
+    names = {operand for operand in case.operands if isinstance(operand, str)}
+    direct = [other for other in cases if other.name in names]
+    needed = {other.name for source in direct for other in [*_find_sources(source, cases), source]}
+    return [other for other in cases if other.name in needed]
 
 
 def judge_cases(report: ValidationReport, cases: Sequence[Case], precision: str) -> list[CaseResult]:
