@@ -364,7 +364,7 @@ def compile_check() -> str:
 
 # ---- the first table of docs/support.md
 
-# By vendor: what was executed, the first part of the names of compile targets, and the profiles.
+# By vendor: what was executed, the family of compile targets, and the profiles.
 VENDORS = {
     "NVIDIA H100, H200": ("580.159.04: quick tier, self-test, benchmarks", "", ()),
     "other NVIDIA devices": ("no", "nvk", ("GTX 1070",)),
@@ -383,21 +383,25 @@ def support() -> str:
     for row, _ in drivers.written_drivers((DOCS / "drivers.md").read_text()).values():
         name, device, passed, failed, *_, runs = (cell.strip() for cell in row.strip("|").split(" | "))
         rows.append((name, f"{device}: {passed} tests passed, {failed} failed, {runs.split()[0]}", "", ""))
-    for vendor, (executed, prefix, profiles) in VENDORS.items():
-        targets = [target.name for target in compile_targets.TARGETS if prefix and target.name.startswith(prefix)]
-        kept = {name: expectation_files.read(expectation_files.FOLDER / f"{name}.txt") for name in targets}
-        compiled = "; ".join(
-            f"{name.partition('-')[2]} {mesa_version(one.device)}, {one.date}" for name, one in kept.items()
-        )
-        rows.append((vendor, executed, compiled or "no", ", ".join(profiles)))
+    for vendor, (executed, family_of_vendor, profiles) in VENDORS.items():
+        compiled: dict[str, list[str]] = {}
+        for target in compile_targets.TARGETS:
+            family, _, name = target.name.partition("-")
+            if family == family_of_vendor:
+                kept = expectation_files.read(expectation_files.FOLDER / f"{target.name}.txt")
+                compiled.setdefault(f"with {mesa_version(kept.device)}, {kept.date}", []).append(name)
+        cell = "; ".join(f"{', '.join(names)} {version}" for version, names in compiled.items())
+        rows.append((vendor, executed, cell or "no", ", ".join(profiles)))
     page = (DOCS / "support.md").read_text()
     names = ("device", "executed", "compiled by its Mesa driver, without the device", "limits and features simulated")
-    return re.sub(r"^\| device \|(?:.*\n)*?(?=\n)", lambda _: table(names, rows), page, count=1, flags=re.MULTILINE)
+    return re.sub(
+        r"^\| device \|(?:.*\n)*?(?=\n)", lambda _: table(names, rows).rstrip(), page, count=1, flags=re.MULTILINE
+    )
 
 
 def mesa_version(device: str) -> str:
-    found = re.search(r"Mesa ([\d.]+)", device)
-    return f"with Mesa {found[1]}" if found else ""
+    found = re.search(r"Mesa [\d.]+", device)
+    return found[0] if found else device
 
 
 # Lists that docs/conf.py appends to the pages of these names.

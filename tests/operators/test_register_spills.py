@@ -352,6 +352,8 @@ def test_decode_attention_that_spills_takes_fewer_queries_or_no_subgroups(
     context = pumice_context if has_large_subgroups(pumice_context) else plain
     if context is plain and "subgroups" in chosen:
         pytest.skip("needs subgroups of 16")
+    if "subgroups" in chosen and has_attention_crash(context):
+        pytest.skip("needs a driver without the quirk attention_crash")
     q = RANDOM.standard_normal((1, 4, 1, 32)).astype(np.float32)
     k, v = (RANDOM.standard_normal((1, 1, 40, 32)).astype(np.float32) for _ in range(2))
     scores = np.einsum("bhqd,bxkd->bhqk", q.astype(np.float64), k) / math.sqrt(32)
@@ -360,6 +362,24 @@ def test_decode_attention_that_spills_takes_fewer_queries_or_no_subgroups(
     y, note = run_graph(context, "Attention", [q, k, v])
     np.testing.assert_allclose(y, expected, rtol=1e-4, atol=1e-5)
     assert f"attention_decode spills, {chosen} does not" in note, note
+
+
+def test_decode_attention_keeps_subgroups_where_the_driver_crashes_without(
+    pumice_context: pumice.Context, simulate: Callable[[str], None]
+) -> None:
+    if not has_large_subgroups(pumice_context):
+        pytest.skip("needs subgroups of 16")
+    q, k, v = (
+        RANDOM.standard_normal((1, heads, rows, 32)).astype(np.float32) for heads, rows in ((4, 1), (1, 40), (1, 40))
+    )
+    with pumice.Context(f"uuid:{pumice_context.info.uuid}", quirks=["attention_crash"]) as context:
+        simulate(r"attention_decode( \d)?")
+        _, note = run_graph(context, "Attention", [q, k, v])
+    assert "no subgroups" not in note, note
+
+
+def has_attention_crash(context: pumice.Context) -> bool:
+    return "attention_crash" in {quirk.name for quirk in context.driver_quirks}
 
 
 def has_large_subgroups(context: pumice.Context) -> bool:

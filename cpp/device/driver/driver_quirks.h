@@ -53,6 +53,7 @@ enum class Quirk : uint8_t {
   wrong_grids,
   missing_barriers,
   wrong_transfers,
+  attention_crash,
 };
 
 struct QuirkKind {

@@ -6,6 +6,7 @@
 #include "core/error.h"
 #include "core/number_format.h"
 #include "core/rounding.h"
+#include "dispatch/kernel/driver_bug_test.h"
 #include "operators/attention/attention_slices.h"
 #include "operators/attention/attention_tiling.h"
 #include "operators/common/strided_copy.h"
@@ -70,7 +71,7 @@ AttentionPlan make_decode_plan(const LowerContext& node, const AttentionParams& 
   std::vector<Variant> variants;
   for (int64_t subgroup = node.subgroup_size();; subgroup = 0) {
     for (int64_t rows = max_rows; rows >= 1; rows /= 2) variants.push_back({rows, subgroup});
-    if (subgroup == 0 || is_cpu) break;
+    if (subgroup == 0 || is_cpu || get_driver_quirks(node.context).has(Quirk::attention_crash)) break;
   }
   const Variant& chosen = choose_unspilled(node.spilled, variants, get_name);
   const int64_t rows = chosen.rows;
