@@ -394,9 +394,7 @@ def support() -> str:
         rows.append((vendor, executed, cell or "no", ", ".join(profiles)))
     page = (DOCS / "support.md").read_text()
     names = ("device", "executed", "compiled by its Mesa driver, without the device", "limits and features simulated")
-    return re.sub(
-        r"^\| device \|(?:.*\n)*?(?=\n)", lambda _: table(names, rows).rstrip(), page, count=1, flags=re.MULTILINE
-    )
+    return re.sub(r"^\| device \|(?:.*\n)*?(?=\n)", lambda _: table(names, rows), page, count=1, flags=re.MULTILINE)
 
 
 def mesa_version(device: str) -> str:
