@@ -349,7 +349,8 @@ def check_target(target: Target, arguments: argparse.Namespace) -> bool:
             print(f"  not compared: {file.name} is of {expected.device}; {summary.text}")
             return True
         differences = expectation_files.compare(expected.variants, found.variants)
-        print("\n".join(f"  {line}" for line in differences))
+        for line in differences:
+            print(f"  {line}")
         has_passed = summary.is_complete and not differences
     print(f"  {'ok' if has_passed else 'FAILED'}: {summary.text}", flush=True)
     return has_passed
