@@ -356,9 +356,10 @@ void bind_devices(py::module_& module) {
       "Append a line to a file before and after each pipeline is created in a compile-only context. Pipelines that fail, or whose key is "
       "in "
       "`skipped`, are left out of recordings instead of raising. For compile-check.");
-  module.def("simulate_spills", &simulate_spills, py::arg("pattern"),
-             "Treat kernel variants whose names match a regular expression as spilling registers, in later plans of this process. An empty "
-             "pattern ends this. For tests.");
+  module.def(
+      "simulate_spills", &simulate_spills, py::arg("patterns"),
+      "Treat kernel variants whose names match one of these wildcard patterns as spilling registers, in later plans of this process. "
+      "For tests.");
   module.def("distinct_pipelines", &list_distinct_pipelines,
              "Return a key for each distinct pipeline (shader, constants, subgroup size) that this process has created, i.e. that a driver "
              "had to compile.");

@@ -2532,9 +2532,9 @@ def shared_tensor(context: Context, address: typing.SupportsInt | typing.Support
     """
     Return the tensor at an address of the other API in this context's shared memory; None for any other address.
     """
-def simulate_spills(pattern: str) -> None:
+def simulate_spills(patterns: collections.abc.Sequence[str]) -> None:
     """
-    Treat kernel variants whose names match a regular expression as spilling registers, in later plans of this process. An empty pattern ends this. For tests.
+    Treat kernel variants whose names match one of these wildcard patterns as spilling registers, in later plans of this process. For tests.
     """
 def strides(shape: collections.abc.Sequence[typing.SupportsIndex], layout: str, broadcast: collections.abc.Sequence[bool] = []) -> tuple[int, ...]:
     """

@@ -1,19 +1,21 @@
 #include "graph/binding/plan_without_spills.h"
 
+#include <fnmatch.h>
+
+#include <algorithm>
 #include <mutex>
-#include <regex>
 
 namespace pumice {
 namespace {
 
-// The pattern of simulate_spills().
+// The patterns of simulate_spills().
 struct SimulatedSpills {
   std::mutex mutex;
-  std::optional<std::regex> pattern;
+  std::vector<std::string> patterns;
 
-  bool matches(const std::string& variant) {
+  bool match(const std::string& variant) {
     const std::lock_guard lock(mutex);
-    return pattern && std::regex_match(variant, *pattern);
+    return std::ranges::any_of(patterns, [&](const std::string& pattern) { return fnmatch(pattern.c_str(), variant.c_str(), 0) == 0; });
   }
 };
 SimulatedSpills& get_simulated_spills() {
@@ -26,19 +28,17 @@ bool add_reported_spills(const ExecutionPlan& plan, SpilledVariants& spilled) {
   bool is_new = false;
   SimulatedSpills& simulated = get_simulated_spills();
   for (const PlannedStep& step : plan.steps)
-    if (!step.variant.empty() && (step.kernel->query_spills() > 0 || simulated.matches(step.variant)))
+    if (!step.variant.empty() && (step.kernel->query_spills() > 0 || simulated.match(step.variant)))
       is_new |= spilled.add(step.label, step.variant);
   return is_new;
 }
 
 }  // namespace
 
-void simulate_spills(const std::string& pattern) {
+void simulate_spills(std::vector<std::string> patterns) {
   SimulatedSpills& simulated = get_simulated_spills();
-  std::optional<std::regex> compiled;
-  if (!pattern.empty()) compiled.emplace(pattern);
   const std::lock_guard lock(simulated.mutex);
-  simulated.pattern = std::move(compiled);
+  simulated.patterns = std::move(patterns);
 }
 
 BoundPlan plan_without_spills(const std::function<BoundPlan()>& make_plan, const std::function<void(const ExecutionPlan&)>& build_kernels,

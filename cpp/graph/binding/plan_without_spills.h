@@ -13,7 +13,7 @@ namespace pumice {
 BoundPlan plan_without_spills(const std::function<BoundPlan()>& make_plan, const std::function<void(const ExecutionPlan&)>& build_kernels,
                               SpilledVariants& spilled);
 
-// Treats variants whose names match a regular expression as spilling, in later plans of this process; "": none. For tests.
-void simulate_spills(const std::string& pattern);
+// Treats variants whose names match one of these wildcard patterns (fnmatch(3)) as spilling, in later plans of this process. For tests.
+void simulate_spills(std::vector<std::string> patterns);
 
 }  // namespace pumice
