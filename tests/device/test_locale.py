@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
 
-from process import output_of
+from process import output_of, tool_environment
 
 CODE = """
 import locale, sys
@@ -58,12 +57,11 @@ def german(tmp_path_factory: pytest.TempPathFactory) -> Path:
     compiler = shutil.which("localedef")
     if compiler is None or not Path("/usr/share/i18n/locales/de_DE").exists():
         pytest.skip("no localedef, or nothing to make a locale of (package locales)")
-    without_sanitizers = {name: text for name, text in os.environ.items() if name != "LD_PRELOAD"}
     subprocess.run(
         [compiler, "-i", "de_DE", "-f", "UTF-8", str(folder / "de_DE.UTF-8")],
         check=True,
         capture_output=True,
-        env=without_sanitizers,
+        env=tool_environment(),
     )
     return folder
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import pumice
+from process import tool_environment
 from pumice import _pumice
 
 FUZZ = Path(__file__).resolve().parents[1] / "fuzz"
@@ -67,8 +68,9 @@ def test_the_driver_finds_a_planted_fault(tmp_path: Path) -> None:
     source.write_text(PLANTED)
     flags = ["-std=c++20", "-O1"]
     traced = [*flags, "-fsanitize-coverage=trace-pc,trace-cmp", "-c", str(source), "-o", str(tmp_path / "planted.o")]
-    subprocess.run([compiler, *traced], check=True)
-    subprocess.run([compiler, *flags, FUZZ / "driver.cpp", tmp_path / "planted.o", "-o", program], check=True)
+    subprocess.run([compiler, *traced], check=True, env=tool_environment())
+    linked = [compiler, *flags, FUZZ / "driver.cpp", tmp_path / "planted.o", "-o", program]
+    subprocess.run(linked, check=True, env=tool_environment())
     seed = tmp_path / "seed"
     seed.write_bytes(bytes(8))
     replayed = subprocess.run([program, "-runs=0", seed], capture_output=True, text=True, check=True)

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 import pumice
+from process import tool_environment
 from wheels import Failed, build, checks, foreign, interpreters, old_glibc, run, sbom
 from wheels import __main__ as builder
 
@@ -77,7 +78,9 @@ def tree_in(folder: Path, flags: list[str]) -> Path:
     names.write_text("{ global: use; local: *; };\n")
     sections = build.section_flags(build.Target(MACHINE, folder, MACHINE)).split()
     options = ["-O1", "-shared", "-fPIC", *sections, "-Wl,-z,defs", f"-Wl,--version-script={names}"]
-    subprocess.run(["gcc", *options, source, *flags, "-lm", "-o", library], check=True, capture_output=True)
+    subprocess.run(
+        ["gcc", *options, source, *flags, "-lm", "-o", library], check=True, capture_output=True, env=tool_environment()
+    )
     for name in ("_pumice" + PYTHON.suffix(MACHINE), *checks.LIBRARIES):
         if name != library.name:
             shutil.copy(library, package / name)

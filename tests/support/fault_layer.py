@@ -11,6 +11,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from process import tool_environment
+
 SOURCE = Path(__file__).resolve().parents[1] / "faults" / "fault_layer.cpp"
 NAME = "VK_LAYER_PUMICE_faults"
 LIBRARY = "libpumice_faults.so"
@@ -24,7 +26,7 @@ def build(folder: Path, source: Path = SOURCE, name: str = NAME, library_name: s
     if not library.exists() or library.stat().st_mtime < source.stat().st_mtime:
         building = library.with_suffix(f".{os.getpid()}")
         command = ["g++", "-std=c++20", "-O1", "-fPIC", "-shared", "-fvisibility=hidden", "-o", building, source]
-        subprocess.run(command, check=True, capture_output=True, text=True)
+        subprocess.run(command, check=True, capture_output=True, text=True, env=tool_environment())
         building.rename(library)
     layer = {
         "name": name,

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 import pumice
+from process import tool_environment
 
 NVIDIA, AMD = 0x10DE, 0x1002
 _KINDS = ("discrete", "integrated", "virtual", "software", "other")  # in the order of the engine's DeviceKind
@@ -133,6 +134,7 @@ def compiled_library(text: str, library: Path) -> Path:
         capture_output=True,
         text=True,
         check=False,
+        env=tool_environment(),
     )
     if "vulkan.h" in done.stderr:
         pytest.skip("the stand-in driver needs Vulkan's headers")
