@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 import pumice
+from features import need_features
 from glsl_kernel_sources import BUFFERS, body
 from process import python
 
@@ -61,6 +62,7 @@ def test_doubles_and_float16_print(context: pumice.Context) -> None:
 
 
 def test_small_integers_keep_their_sign(context: pumice.Context) -> None:
+    need_features(context, "shaderInt8", "shaderInt16")
     assert printed(context, 'printf("%d %u %d %v2d", int8_t(-3), uint8_t(250), int16_t(-300), i16vec2(-1, 1));') == [
         "-3 250 -300 -1, 1"
     ]
