@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from process import output_of, tool_environment
+from process import output_of
+from tool_environment import tool_environment
 
 CODE = """
 import locale, sys

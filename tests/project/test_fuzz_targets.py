@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 import pumice
-from process import tool_environment
 from pumice import _pumice
+from tool_environment import tool_environment
 
 FUZZ = Path(__file__).resolve().parents[1] / "fuzz"
 TARGETS = sorted(path.stem for path in FUZZ.glob("*.cpp") if path.stem != "driver")

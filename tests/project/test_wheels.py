@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 import pumice
-from process import tool_environment
+from tool_environment import tool_environment
 from wheels import Failed, build, checks, foreign, interpreters, old_glibc, run, sbom
 from wheels import __main__ as builder
 

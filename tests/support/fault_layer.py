@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from process import tool_environment
+from tool_environment import tool_environment
 
 SOURCE = Path(__file__).resolve().parents[1] / "faults" / "fault_layer.cpp"
 NAME = "VK_LAYER_PUMICE_faults"

@@ -15,11 +15,6 @@ from features import reason_of_refusal
 NO_DRIVER = {"VK_DRIVER_FILES": "/nowhere.json", "VK_ICD_FILENAMES": "/nowhere.json"}
 
 
-def tool_environment() -> dict[str, str]:
-    """Return the environment of programs that are not under test, such as compilers: without the sanitizers' libraries."""
-    return {name: text for name, text in os.environ.items() if name != "LD_PRELOAD"}
-
-
 def python(
     *arguments: str, cwd: Path | None = None, seconds: float = 300, **environment: str
 ) -> subprocess.CompletedProcess[str]:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import pumice
-from process import tool_environment
+from tool_environment import tool_environment
 
 NVIDIA, AMD = 0x10DE, 0x1002
 _KINDS = ("discrete", "integrated", "virtual", "software", "other")  # in the order of the engine's DeviceKind
