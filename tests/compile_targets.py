@@ -306,10 +306,12 @@ def run_target(target: Target, arguments: argparse.Namespace) -> list[dict[str, 
     """Run the workload on a target, in a process for each processor. Return the records of the jobs. Raise AbsentError."""
     words, environment = make_command(target)
     workers = os.cpu_count() or 1
-    files = [FOLDER / "results" / f"{target.name}-{k}.json" for k in range(workers)]
+    results = FOLDER / "results" / f"{target.name}.json"
+    files = [results.with_name(f"{target.name}-{k}.json") for k in range(workers)]
+    for file in (results, *files):
+        file.unlink(missing_ok=True)
     processes = []
     for k, file in enumerate(files):
-        file.unlink(missing_ok=True)
         inner = [str(Path(__file__).resolve()), "--worker", str(file), "--share", str(k), str(workers)]
         inner += [word for part in arguments.part for word in ("--part", part)]
         inner += [str(Path(model).resolve()) for model in arguments.models]
@@ -322,7 +324,7 @@ def run_target(target: Target, arguments: argparse.Namespace) -> list[dict[str, 
     records = [record for file in files for record in json.loads(file.read_text())]
     for file in files:
         file.unlink()
-    (FOLDER / "results" / f"{target.name}.json").write_text(json.dumps(records))
+    results.write_text(json.dumps(records))
     return records
 
 
@@ -338,20 +340,20 @@ def check_target(target: Target, arguments: argparse.Namespace) -> bool:
         print("  FAILED: a process ended early")
         return False
     summary = summarize(records)
-    has_passed = summary.is_complete and not summary.spills
     file = expectation_files.FOLDER / f"{target.name}.txt"
     found = Expectations(summary.device, str(date.today()), expectation_files.collect(records))
     if arguments.write and summary.is_complete:
         expectation_files.write(file, found)
+    differences: list[str] = []
     if arguments.expected:
         expected = expectation_files.read(file)
         if expected.device != found.device:
             print(f"  not compared: {file.name} is of {expected.device}; {summary.text}")
             return True
         differences = expectation_files.compare(expected.variants, found.variants)
-        for line in differences:
-            print(f"  {line}")
-        has_passed = summary.is_complete and not differences
+    for line in differences:
+        print(f"  {line}")
+    has_passed = summary.is_complete and not (summary.spills or differences)
     print(f"  {'ok' if has_passed else 'FAILED'}: {summary.text}", flush=True)
     return has_passed
 

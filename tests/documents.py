@@ -261,10 +261,13 @@ def glsl() -> str:
     return "\n".join(parts)
 
 
-# ---- docs/nnapi.md: handwritten except for its last section
+def replace_last_section(page: str, heading: str, said: str, head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
+    """Return a page of docs/ whose last section, below the heading, is a sentence or two and a table."""
+    before = (DOCS / page).read_text().partition(f"{heading}\n")[0].rstrip()
+    return f"{before}\n\n{heading}\n\n{said}\n\n{table(head, rows)}"
 
-TABLE = "## Operation by operation\n"
-OPERATORS = "## Operator by operator\n"
+
+# ---- docs/nnapi.md: handwritten except for its last section
 
 
 def becomes(name: str) -> str:
@@ -291,14 +294,14 @@ def nnapi() -> str:
             link = f"[{one.name.removeprefix('nnapi::')}](operators.md#{one.name.lower().replace(':', '')})"
             level = one.facts()["feature level"]
             rows.append((link, level, becomes(one.name)))
-    page = (DOCS / "nnapi.md").read_text()
     said = (
         "The last column lists the nodes of each operation for float32 operands of known sizes, or for other types if the operation\n"
         "has no float32 form. Other types, layouts and options give different nodes. `python tests/documents.py --write` generates this\n"
-        "table.\n\n"
+        "table."
     )
-    head = page.partition(TABLE)[0].rstrip() + "\n\n"
-    return head + TABLE + "\n" + said + table(("operation", "feature level", "nodes"), rows)
+    return replace_last_section(
+        "nnapi.md", "## Operation by operation", said, ("operation", "feature level", "nodes"), rows
+    )
 
 
 # ---- docs/from_directml.md: handwritten except for its last section
@@ -317,19 +320,16 @@ def directml() -> str:
         links = ", ".join(f"[{op}](operators.md#{op.lower()})" if op in sections else f"`{op}`" for op in ops)
         places = "yes" if len(ops) == 1 and known[ops[0]].in_place else ""
         rows.append(("<br>".join(f"`{name}`" for name in names.split()), links or "none", places, remark))
-    page = (DOCS / "from_directml.md").read_text()
     said = (
         "The table lists the replacement for each DirectML operator, without the prefix `DML_OPERATOR_`. Operators in pumice broadcast\n"
         'automatically. Replace the scale and bias of an elementwise operator\'s input by a Mul and an Add before it. "In place" means\n'
-        "that you can bind the output to the memory of an input. `python tests/documents.py --write` generates this table.\n\n"
+        "that you can bind the output to the memory of an input. `python tests/documents.py --write` generates this table."
     )
-    head = page.partition(OPERATORS)[0].rstrip() + "\n\n"
-    return head + OPERATORS + "\n" + said + table(("DirectML", "pumice", "in place", "remark"), rows)
+    names = ("DirectML", "pumice", "in place", "remark")
+    return replace_last_section("from_directml.md", "## Operator by operator", said, names, rows)
 
 
 # ---- docs/compile_check.md: handwritten except for its last section
-
-RESULTS = "## Results"
 
 
 def compile_check() -> str:
@@ -337,29 +337,21 @@ def compile_check() -> str:
     for target in compile_targets.TARGETS:
         kept = expectation_files.read(expectation_files.FOLDER / f"{target.name}.txt")
         figures = list(kept.variants.values())
-        occupancies = [one.occupancy for one in figures if one.occupancy is not None]
-        registers = [one.registers for one in figures if one.registers is not None]
         counts = (len(figures), sum(one.pipelines for one in figures), len(kept.spilling))
-        extremes = (max(registers, default="-"), min(occupancies, default="-"))
-        rows.append((target.name, kept.device, kept.date, *map(str, counts + extremes)))
-    page = (DOCS / "compile_check.md").read_text()
+        extremes = (
+            expectation_files.find_extreme(max, (one.registers for one in figures)),
+            expectation_files.find_extreme(min, (one.occupancy for one in figures)),
+        )
+        cells = map(expectation_files.format_figure, counts + extremes)
+        rows.append((target.name, kept.device, kept.date, *cells))
     said = (
-        "Pipelines in use of the example decoder, the case table and the corpus. All compiled; cases that need a feature of which the\n"
-        "device has none are refused. Registers are the most of a kernel and occupancy is the lowest, both in the driver's units.\n"
-        "`./dev compile-check --write` generates this table from `tests/expectations`.\n\n"
+        "Pipelines in use of the example decoder, the case table and the corpus. All compiled; cases that need a feature that the device\n"
+        "lacks are refused. Registers are the most of a kernel and occupancy is the lowest, both in the driver's units.\n"
+        "`./dev compile-check --write` generates this table from `tests/expectations`."
     )
-    head = page.partition(RESULTS)[0].rstrip() + "\n\n"
-    names = (
-        "target",
-        "device and driver",
-        "date",
-        "variants",
-        "pipelines",
-        "variants that spill",
-        "registers",
-        "occupancy",
-    )
-    return head + RESULTS + "\n\n" + said + table(names, rows)
+    counted = ("variants", "pipelines", "variants that spill", "registers", "occupancy")
+    names = ("target", "device and driver", "date", *counted)
+    return replace_last_section("compile_check.md", "## Results", said, names, rows)
 
 
 # ---- the first table of docs/support.md

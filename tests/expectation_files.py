@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 FOLDER = Path(__file__).resolve().with_name("expectations")
-_COLUMNS = ("pipelines", "registers", "spills", "shared_bytes", "occupancy", "code_bytes")
 
 
 class Figures(NamedTuple):
@@ -25,6 +24,9 @@ class Figures(NamedTuple):
     shared_bytes: int | None
     occupancy: int | None
     code_bytes: int | None
+
+
+_COLUMNS = Figures._fields
 
 
 @dataclass(frozen=True)
@@ -53,20 +55,30 @@ def collect(records: Iterable[Mapping[str, Any]]) -> dict[str, Figures]:
     return {variant: _combine(list(pipelines[variant].values())) for variant in sorted(pipelines)}
 
 
-def _combine(kernels: list[Mapping[str, Any]]) -> Figures:
-    def extreme(choose: Callable[[list[int]], int], name: str) -> int | None:
-        values = [kernel[name] for kernel in kernels if kernel[name] is not None]
-        return choose(values) if values else None
+def find_extreme(choose: Callable[[list[int]], int], values: Iterable[int | None]) -> int | None:
+    """Return the maximum or minimum of the values that are not None; None if all are."""
+    known = [value for value in values if value is not None]
+    return choose(known) if known else None
 
-    most = {name: extreme(min if name == "occupancy" else max, name) for name in _COLUMNS[1:]}
+
+def _combine(kernels: list[Mapping[str, Any]]) -> Figures:
+    most = {
+        name: find_extreme(min if name == "occupancy" else max, (kernel[name] for kernel in kernels))
+        for name in _COLUMNS[1:]
+    }
     return Figures(len(kernels), **most)
+
+
+def format_figure(value: int | None) -> str:
+    """Return a figure as text: "-" if the driver does not report it."""
+    return "-" if value is None else str(value)
 
 
 def write(path: Path, expectations: Expectations) -> None:
     """Write the file of a target."""
     lines = [f"# {expectations.device}", f"# {expectations.date}", f"# variant: {' '.join(_COLUMNS)}"]
     for variant, figures in expectations.variants.items():
-        lines.append(f"{variant}: {' '.join('-' if value is None else str(value) for value in figures)}")
+        lines.append(f"{variant}: {' '.join(map(format_figure, figures))}")
     path.parent.mkdir(exist_ok=True)
     path.write_text("\n".join(lines) + "\n")
 
@@ -92,7 +104,7 @@ def compare(expected: Mapping[str, Figures], found: Mapping[str, Figures]) -> li
             lines.append(f"not expected: {variant}: {_describe(found[variant])}")
         elif expected[variant] != found[variant]:
             changes = [
-                f"{name} {'-' if old is None else old} -> {'-' if new is None else new}"
+                f"{name} {format_figure(old)} -> {format_figure(new)}"
                 for name, old, new in zip(_COLUMNS, expected[variant], found[variant], strict=True)
                 if old != new
             ]
@@ -101,4 +113,4 @@ def compare(expected: Mapping[str, Figures], found: Mapping[str, Figures]) -> li
 
 
 def _describe(figures: Figures) -> str:
-    return ", ".join(f"{name} {'-' if value is None else value}" for name, value in zip(_COLUMNS, figures, strict=True))
+    return ", ".join(f"{name} {format_figure(value)}" for name, value in zip(_COLUMNS, figures, strict=True))

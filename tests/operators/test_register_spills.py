@@ -300,8 +300,7 @@ def test_rows_in_registers_that_spill_are_shared_by_more_invocations_or_read_aga
     plain: pumice.Context,
     simulate: Callable[[list[str]], None],
 ) -> None:
-    if plain.limit("maxComputeWorkGroupInvocations") < 512:
-        pytest.skip("needs maxComputeWorkGroupInvocations of 512, the largest workgroup of these cases")
+    need_limits(plain, maxComputeWorkGroupInvocations=512)  # the largest workgroup of these cases
     x = RANDOM.standard_normal((5, size)).astype(np.float32)
     constants: list[npt.NDArray[Any]] = []
     if op == "InstanceNormalization":

@@ -286,9 +286,8 @@ BUGS = (
         ("subgroupBallot",),
     ),
     Bug("ballot_count", GENERAL, "ballot_count", ("-subgroupBallot",), ("subgroupBallot",)),
-    Bug(
-        "elect_all", GENERAL, "elect", ("-subgroupBasic",), ("subgroupBasic", "subgroupBallot")
-    ),  # a ballot counts them
+    # A ballot counts the elected invocations.
+    Bug("elect_all", GENERAL, "elect", ("-subgroupBasic",), ("subgroupBasic", "subgroupBallot")),
     Bug("vote_own", GENERAL, "vote", ("-subgroupVote",), ("subgroupVote",)),
     # ---- integer dot products
     Bug(

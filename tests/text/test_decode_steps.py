@@ -76,9 +76,8 @@ def test_a_layer_takes_at_most_nine_dispatches(form: type[Writer], most: int, gp
     """The difference between decoders of three and of two layers: matmuls of qkv (one or three), o, gate and up,
     down; RoPE with the KV cache write; attention and its merge. Independent matmuls have no barrier between them."""
     (two, first), (three, second) = (counted(device_of(gpu_kernels, layers, form=form)) for layers in (2, 3))
-    is_fused = (
-        gpu_kernels.limit("maxPerStageDescriptorStorageBuffers") >= 10
-    )  # rotary_kv_cache.comp; else three dispatches
+    # rotary_kv_cache.comp takes the place of three dispatches.
+    is_fused = gpu_kernels.limit("maxPerStageDescriptorStorageBuffers") >= 10
     assert three - two <= most + (0 if is_fused else 2)
     assert second - first <= 7
 

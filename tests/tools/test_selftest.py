@@ -58,9 +58,8 @@ def test_areas_without_models_pass(capsys: pytest.CaptureFixture[str], context: 
     text = run(capsys, "--areas", "replay,driver,transfers,control-flow")
     lines = text.splitlines()
     assert context.info.name in lines[0]
-    areas = [
-        line.split()[:2] for line in lines[1:] if line and not line.startswith((" ", "All areas"))
-    ]  # lines of notes begin with spaces
+    # Lines of notes begin with spaces.
+    areas = [line.split()[:2] for line in lines[1:] if line and not line.startswith((" ", "All areas"))]
     assert areas == [[name, "ok"] for name in ("driver", "transfers", "control-flow", "replay")]
     assert all(quirk.name in lines[1] for quirk in context.driver_quirks)
     assert lines[-1].startswith("All areas are ok")
