@@ -79,14 +79,15 @@ def of_a_graph(
 
 
 def first_cases() -> Iterator[Any]:
-    """Yield all cases with float32 inputs, marked slow except for the first of every operator."""
-    seen: set[str] = set()
+    """Yield all cases with float inputs, marked slow except for the first of every operator and target type of casts."""
+    seen: set[tuple[str, Any]] = set()
     for case in CASES:
         floats = [one for one in case.inputs if one is not None and one.dtype in WIDTHS]
         if case.op in OF_THE_HOST or not floats or case.large:
             continue
-        slow = [pytest.mark.slow] if case.op in seen else []
-        seen.add(case.op)
+        kind = (case.op, case.attributes.get("to"))
+        slow = [pytest.mark.slow] if kind in seen else []
+        seen.add(kind)
         yield pytest.param(case, id=str(case), marks=slow)
 
 

@@ -61,6 +61,23 @@ def test_layers_with_few_channels_are_right(
     assert report.ok, report.summary
 
 
+@pytest.mark.parametrize("positions", [False, True], ids=["one precision", "with positions in float32"])
+def test_rare_sums_of_rounded_inputs_are_right(positions: bool, context: pumice.Context) -> None:
+    """Sums near 0 of which only the rounding errors of the inputs remain, over 4 standard deviations of these errors."""
+    x = np.random.default_rng(2).standard_normal((1 << 18, 64)).astype(np.float32)
+    x -= x.mean(1, keepdims=True)
+    errors = x.astype(HALF).astype(np.float64) - x
+    x = x[np.abs(errors.sum(1)) > 4.2 * np.sqrt(np.square(errors).sum(1))]
+    assert len(x) > 2
+    nodes, outputs = [node("MatMul", ["x", "ones"], ["y"])], ["y"]
+    if positions:  # then inputs are rounded where they are read
+        nodes.append(node("Cast", ["x"], ["steps"], to=onnx.TensorProto.INT32))
+        outputs.append("steps")
+    made = model(nodes, [value("x", ("N", 64))], outputs, {"ones": np.ones((64, 4), np.float32)})
+    report = pumice.validate(made, [(x,)], context=context, precision="fp16", mode="chained")
+    assert report.first_divergence is None, report.summary  # ill-conditioned, since nothing but errors remains
+
+
 # ---- an fp16 runtime in NumPy
 
 

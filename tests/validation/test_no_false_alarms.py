@@ -30,6 +30,7 @@ SAMPLE = (
     "sklearn_logistic",
     "vit.fp16",
 )
+GRIDS = ("grid_sample", "spatial_transformer")
 TIGHT = ("bert.script", "resnet.script", "swin.script", "whisper_decoder.script")
 
 
@@ -48,11 +49,11 @@ def test_nothing_right_is_called_wrong(name: str, precision: str, context: pumic
     cases = [arrays(stored.inputs, sizes) for sizes in stored.sizes]
     report = pumice.validate(stored.model, cases, context=context, precision=precision)
     assert report.first_divergence is None, report.summary
-    assert not [row.note for row in report.rows if row.verdict == "ill-conditioned"]
+    # Rounding errors change int8 values by whole steps, and bf16 coordinates by a tenth of a pixel.
+    ill_conditioned = name.endswith(("qdq_int8", "dynamic_int8")) or (precision == "bf16" and name.startswith(GRIDS))
+    assert ill_conditioned or not [row.note for row in report.rows if row.verdict == "ill-conditioned"]
     proved = sum(row.verdict == "right" for row in report.rows)
-    few = name.startswith(("sklearn_", "script_")) or name.endswith(
-        "dynamic_int8"
-    )  # tree models, loops with computed trip counts, dynamic scales
+    few = ill_conditioned or name.startswith(("sklearn_", "script_"))  # tree models, loops with computed trip counts
     assert proved >= 0.9 * len(report.rows) or few, report.summary
 
 

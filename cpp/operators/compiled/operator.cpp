@@ -37,12 +37,18 @@ std::string list_activation_names() {
   return names;
 }
 
+// Whether the operator is a cast that drops fractions. Like in a graph, it reads its input unrounded: 16.98 becomes 16 at any precision,
+// whereas bfloat16 would round it to 17 first.
+bool casts_float_to_integer(const Operator& op) {
+  return op.row().casts && op.inputs()[0] && is_float(op.inputs()[0]->dtype) && op.outputs()[0] && !is_float(op.outputs()[0]->dtype);
+}
+
 // Builds the plan of a single operator.
 class OperatorPlanBuilder {
  public:
   OperatorPlanBuilder(const Operator& op, const Attributes& attributes, std::shared_ptr<Context> context, const ExecutionOptions& options)
       : op_(op) {
-    if (options.precision) working_dtype_ = get_precision_dtype(*options.precision);
+    if (options.precision && !casts_float_to_integer(op)) working_dtype_ = get_precision_dtype(*options.precision);
     library_ = context->attachment<KernelLibrary>();
     node_.context = std::move(context);
     node_.library = library_.get();

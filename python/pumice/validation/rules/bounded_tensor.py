@@ -410,6 +410,15 @@ def _compute_block_storage_distance(value: Array, storage: FloatType) -> Array |
     return own_error if own_error.any() else None
 
 
+def widen_known_errors(error: Array, value: Array, storage: FloatType) -> Array:
+    """Return the unit roundoff of each inexact value in place of its known rounding error.
+
+    Independent errors are combined by root-sum-square and multiplied by `COVERAGE_FACTOR`. That covers 6.9 standard
+    deviations of sums of unit roundoffs, but only 4 of sums of known errors, which right results exceed.
+    """
+    return np.where(error > 0, np.maximum(error, np.abs(value) * storage.unit), 0.0)
+
+
 def compute_error_after_rounding(result: BoundedTensor, storage: FloatType, types: ProgramTypes) -> Array | None:
     """Return the error of a result after it is rounded to a storage type."""
     if result.size <= BLOCK_ELEMENTS:
@@ -428,6 +437,8 @@ def _compute_block_error_after_rounding(result: BoundedTensor, storage: FloatTyp
     exact = np.abs(storage.round(result.value) - result.value)
     exact = np.where(size < storage.normal, np.maximum(exact, size if storage.name != "float16" else exact), exact)
     exact = np.where(np.isfinite(exact), exact, 0.0)  # infinite values and overflow are checked in deviation.py
+    if types.independent_errors:
+        exact = widen_known_errors(exact, np.where(np.isfinite(size), size, 0.0), storage)
     if result.error is None:
         return exact if exact.any() else None
     own_error = (size + result.error) * storage.unit + storage.step

@@ -15,6 +15,7 @@ from .bounded_tensor import (
     BoundedTensor,
     Value,
     compute_storage_distance,
+    widen_known_errors,
 )
 from .float_types import FloatType, ProgramTypes, dtype_name, is_float
 
@@ -106,12 +107,11 @@ def make_bounded_input(array: Any, types: ProgramTypes) -> Value:
     if not is_float(array.dtype):
         return BoundedTensor(strings_to_objects(array))
     exact_value = np.asarray(array, np.float64)
-    return BoundedTensor(
-        exact_value,
-        _compute_storage_distance(array, exact_value, types.get_storage_type(array.dtype)),
-        array.dtype,
-        stored=True,
-    )
+    storage = types.get_storage_type(array.dtype)
+    error = _compute_storage_distance(array, exact_value, storage)
+    if error is not None and types.independent_errors:
+        error = widen_known_errors(error, exact_value, storage)
+    return BoundedTensor(exact_value, error, array.dtype, stored=True)
 
 
 def make_bounded_device_tensor(array: Array, types: ProgramTypes) -> BoundedTensor:
