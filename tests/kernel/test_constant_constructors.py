@@ -78,3 +78,15 @@ def test_a_source_that_switches_arithmetic_on_has_its_own_constructors() -> None
     )
     compiled = pumice.compile(source, pumice.ShaderOptions(fp16_arithmetic=False, storage_16bit=True))
     assert compiled.spirv
+
+
+@pytest.mark.parametrize("arithmetic", [True, False])
+@pytest.mark.parametrize("kind", [*SCALARS, *(f"{vector}2" for vector in VECTORS)])
+def test_arrays_that_the_device_cannot_store_are_refused_by_the_feature(kind: str, arithmetic: bool) -> None:
+    """Without any of the type's extensions, glslang reports only a syntax error at its name."""
+    storage = "storageBuffer8BitAccess" if "8" in kind else "storageBuffer16BitAccess"
+    computing = "shaderInt8" if "8" in kind else "shaderFloat16" if kind.startswith("f") else "shaderInt16"
+    context = pumice.Context(without=[storage] if arithmetic else [storage, computing])
+    source = SOURCE.format(type=kind, value=f"{kind}(3)", before="")
+    with pytest.raises(pumice.UnsupportedError, match=storage):
+        pumice.Kernel(source, context=context)

@@ -25,7 +25,7 @@ bool sets_rounding_mode(const ShaderOptions& options) {
 
 // The type extensions that a shader uses. Enabling more would add overloads that make sqrt(1) ambiguous.
 struct RequiredGlslTypes {
-  bool int64 = true, int16 = true, int8 = true;
+  bool int64 = true, int16 = true, int8 = true, fp16 = true;
 };
 
 bool any_starts_with(const std::vector<std::string_view>& identifiers, std::initializer_list<std::string_view> starts) {
@@ -41,6 +41,7 @@ RequiredGlslTypes find_required_types(const std::vector<std::string_view>& ident
   required.int64 = uses_packing || suffixes.has_long || has({"int64_t", "uint64_t", "i64vec", "u64vec", "clock"});
   required.int16 = uses_packing || suffixes.has_short || has({"int16_t", "uint16_t", "i16vec", "u16vec"});
   required.int8 = uses_packing || has({"int8_t", "uint8_t", "i8vec", "u8vec"});
+  required.fp16 = has({"float16_t", "f16vec"});
   return required;
 }
 
@@ -53,8 +54,10 @@ std::string make_extension_directives(const ShaderOptions& options, const Requir
   require(options.int64 && types.int64, "GL_EXT_shader_explicit_arithmetic_types_int64");
   require(options.int16 && types.int16, "GL_EXT_shader_explicit_arithmetic_types_int16");
   require((options.int8 || options.int8_arithmetic) && types.int8, "GL_EXT_shader_explicit_arithmetic_types_int8");
-  require(options.int8 || options.int8_storage, "GL_EXT_shader_8bit_storage");
-  require(options.storage_16bit || options.int16_storage || options.storage == StorageType::fp16 || options.storage == StorageType::bf16,
+  // Also for types that the device lacks: the check of the compiled shader then names the missing feature, instead of a syntax error.
+  require(options.int8 || options.int8_storage || types.int8, "GL_EXT_shader_8bit_storage");
+  require(options.storage_16bit || options.int16_storage || options.storage == StorageType::fp16 || options.storage == StorageType::bf16 ||
+              types.int16 || types.fp16,
           "GL_EXT_shader_16bit_storage");
   require(options.fp16_arithmetic, kFp16ArithmeticExtension);
   require(sets_rounding_mode(options) || options.keeps_signed_zero, "GL_EXT_spirv_intrinsics");
