@@ -37,7 +37,7 @@ std::string list_activation_names() {
   return names;
 }
 
-// Whether the operator is a cast that drops fractions. Like in a graph, it reads its input unrounded: 16.98 becomes 16 at any precision,
+// Whether the operator is a cast that drops fractions. As in a graph, it reads its input unrounded: 16.98 becomes 16 at any precision,
 // whereas bfloat16 would round it to 17 first.
 bool casts_float_to_integer(const Operator& op) {
   return op.row().casts && op.inputs()[0] && is_float(op.inputs()[0]->dtype) && op.outputs()[0] && !is_float(op.outputs()[0]->dtype);
